@@ -1,0 +1,112 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# MPATH_CHECK_PKG_OMPI: Open MPI with its developer headers, for the coll component, mpath_bench and the MPI tests.
+# Optional. Sets OMPI_CPPFLAGS (MPI programs), OMPI_DEV_CPPFLAGS (the component), OMPI_LIBS, OMPI_SERIES, MPIRUN,
+# mcacomponentdir and the conditionals HAVE_MPI (programs) and HAVE_OMPI (component).
+AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
+  AC_ARG_WITH([ompi], [AS_HELP_STRING([--with-ompi=DIR], [Open MPI installation prefix @<:@mpicc in PATH@:>@])],
+    [], [with_ompi=check])
+  AC_ARG_WITH([ompi-component-dir], [AS_HELP_STRING([--with-ompi-component-dir=DIR],
+    [where make install puts mca_coll_mpath.so @<:@the folder Open MPI names@:>@])], [], [with_ompi_component_dir=])
+
+  mpath_have_mpi=no
+  mpath_have_ompi=no
+  mcacomponentdir=
+  OMPI_CPPFLAGS= OMPI_DEV_CPPFLAGS= OMPI_LIBS= OMPI_SERIES=
+  AS_CASE([$with_ompi],
+    [no], [mpath_ompi_summary="no (--without-ompi)"],
+    [check|yes], [AC_PATH_PROG([MPICC], [mpicc]) AC_PATH_PROG([OMPI_INFO], [ompi_info]) AC_PATH_PROG([MPIRUN], [mpirun])],
+    [MPICC=$with_ompi/bin/mpicc; OMPI_INFO=$with_ompi/bin/ompi_info; MPIRUN=$with_ompi/bin/mpirun])
+  AC_SUBST([MPICC]) AC_SUBST([OMPI_INFO]) AC_SUBST([MPIRUN])
+
+  AS_IF([test "x$with_ompi" != xno], [
+    mpath_ompi_incdirs=
+    AS_IF([test -n "$MPICC" && test -n "$OMPI_INFO" && mpath_ompi_incdirs=`$MPICC --showme:incdirs 2>/dev/null`],
+      [mpath_have_mpi=yes], [mpath_ompi_summary="no (mpicc and ompi_info of Open MPI not found)"])
+  ])
+  AS_IF([test $mpath_have_mpi = yes], [MPATH_OMPI_PROBE])
+  AS_IF([test $mpath_have_ompi = no && test "x$with_ompi" != xcheck && test "x$with_ompi" != xno],
+    [AC_MSG_ERROR([--with-ompi=$with_ompi: $mpath_ompi_summary])])
+
+  AC_SUBST([OMPI_CPPFLAGS]) AC_SUBST([OMPI_DEV_CPPFLAGS]) AC_SUBST([OMPI_LIBS]) AC_SUBST([OMPI_SERIES])
+  AC_SUBST([mcacomponentdir])
+  AM_CONDITIONAL([HAVE_MPI], [test $mpath_have_mpi = yes])
+  AM_CONDITIONAL([HAVE_OMPI], [test $mpath_have_ompi = yes])
+])
+
+# What the found Open MPI is. System include folders, so that its headers are not held to this project's warnings.
+AC_DEFUN([MPATH_OMPI_PROBE], [
+  AC_MSG_CHECKING([for the Open MPI version])
+  mpath_ompi_version=`$OMPI_INFO --version | sed -n 's/^Open MPI v//p'`
+  AC_MSG_RESULT([$mpath_ompi_version])
+  OMPI_SERIES=`echo "$mpath_ompi_version" | sed 's/^\(@<:@0-9@:>@*\.@<:@0-9@:>@*\).*/\1/'`
+  AC_DEFINE_UNQUOTED([MPATH_OMPI_SERIES], ["$OMPI_SERIES"], [Open MPI series the component is built for])
+  AC_DEFINE_UNQUOTED([MPATH_OMPI_VERSION], ["$mpath_ompi_version"], [Open MPI version the component is built with])
+
+  for mpath_dir in $mpath_ompi_incdirs; do
+    OMPI_CPPFLAGS="$OMPI_CPPFLAGS -isystem $mpath_dir"
+  done
+  OMPI_DEV_CPPFLAGS=$OMPI_CPPFLAGS
+  for mpath_dir in $mpath_ompi_incdirs; do
+    AS_IF([test -d "$mpath_dir/openmpi/ompi"], [OMPI_DEV_CPPFLAGS="$OMPI_DEV_CPPFLAGS -isystem $mpath_dir/openmpi"])
+  done
+  for mpath_dir in `$MPICC --showme:libdirs`; do
+    OMPI_LIBS="$OMPI_LIBS -L$mpath_dir"
+    AS_CASE([$mpath_dir], [/usr/lib*], [], [OMPI_LIBS="$OMPI_LIBS -Wl,-rpath,$mpath_dir"])
+  done
+  OMPI_LIBS="$OMPI_LIBS -lmpi"
+  mcacomponentdir=$with_ompi_component_dir
+  AS_IF([test -z "$mcacomponentdir"],
+    [mcacomponentdir=`$OMPI_INFO --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'`])
+
+  # Open MPI 5 and 6 do not install three headers that their opal_config.h names; ours stand in, for pthreads only.
+  MPATH_OMPI_COMPILES([the coll framework header],
+    [mpath_have_ompi=yes], [
+      OMPI_DEV_CPPFLAGS="$OMPI_DEV_CPPFLAGS -isystem $(cd "$srcdir" && pwd)/ompi_coll_mpath/shim"
+      MPATH_OMPI_COMPILES([the coll framework header with the pthreads shim], [mpath_have_ompi=yes])
+    ])
+  AS_IF([test $mpath_have_ompi = no],
+    [mpath_ompi_summary="no (Open MPI $mpath_ompi_version lacks its developer headers: ompi/mca/coll/coll.h)"],
+    [MPATH_OMPI_COLL_VERSION])
+])
+
+# MPATH_OMPI_COMPILES(WHAT, IF-YES, IF-NO, EXTRA-CODE)
+AC_DEFUN([MPATH_OMPI_COMPILES], [
+  AC_MSG_CHECKING([for $1])
+  mpath_save_CPPFLAGS=$CPPFLAGS
+  CPPFLAGS="$CPPFLAGS $OMPI_DEV_CPPFLAGS"
+  AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
+#include "ompi_config.h"
+#include "ompi/mca/coll/coll.h"
+#include "ompi/mca/coll/base/base.h"
+#include "ompi/communicator/communicator.h"
+$4
+]])], [mpath_try=yes], [mpath_try=no])
+  CPPFLAGS=$mpath_save_CPPFLAGS
+  AC_MSG_RESULT([$mpath_try])
+  AS_IF([test $mpath_try = yes], [$2], [$3])
+])
+
+# The three interfaces of the coll framework: 2.0.0 (Open MPI 4), 2.4.0 (5), 3.0.0 (6).
+AC_DEFUN([MPATH_OMPI_COLL_VERSION], [
+  mpath_coll_version=
+  for mpath_v in 3_0_0 2_4_0 2_0_0; do
+    AS_IF([test -z "$mpath_coll_version"], [
+      MPATH_OMPI_COMPILES([coll interface $mpath_v], [mpath_coll_version=$mpath_v], [], [
+#ifndef MCA_COLL_BASE_VERSION_$mpath_v
+#error other version
+#endif
+])])
+  done
+  AS_IF([test -z "$mpath_coll_version"], [
+    mpath_have_ompi=no
+    mpath_ompi_summary="no (Open MPI $mpath_ompi_version has a coll interface this release does not know)"
+  ], [
+    mpath_ompi_summary="yes ($mpath_ompi_version)"
+    AC_DEFINE_UNQUOTED([MPATH_COLL_BASE_VERSION], [MCA_COLL_BASE_VERSION_$mpath_coll_version],
+      [initializer of the coll component's version fields])
+    AS_IF([test $mpath_coll_version = 3_0_0],
+      [AC_DEFINE([MPATH_OMPI_COUNT_ARRAYS], [1], [counts and displacements come as ompi_count_array_t, ompi_disp_array_t])])
+    AS_IF([test $mpath_coll_version != 2_0_0],
+      [AC_DEFINE([MPATH_OMPI_MODULE_DISABLE], [1], [the coll module has a disable hook])])
+  ])
+])
