@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Alltoallv (and Alltoall as its equal case) on contiguous host memory, in bytes: agree, plan (cached), gate, move.
+ */
+#ifndef MPATH_COLL_ALLTOALLV_H
+#define MPATH_COLL_ALLTOALLV_H
+
+#include "exec/agree.h"
+#include "exec/move.h"
+#include "exec/team.h"
+
+/* What a communicator keeps between calls: the plan cache and counters. */
+typedef struct mpath_coll mpath_coll_t;
+
+typedef struct mpath_coll_counters {
+    uint64_t calls;        /* carried by mpath */
+    uint64_t declined;     /* left to the previous function */
+    uint64_t plans;        /* computed */
+    uint64_t plan_hits;    /* found in the cache */
+    uint64_t agree_ns, plan_ns, move_ns; /* sums */
+    mpath_move_stats_t moved;
+} mpath_coll_counters_t;
+
+mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p);
+void mpath_coll_destroy(mpath_coll_t *coll);
+void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters);
+
+/*
+ * Collective. `call` holds this rank's counts, offsets and buffers in bytes; call->operation is set here. With MPATH_DECLINED on one rank
+ * it is MPATH_DECLINED on all, and nothing was written: the caller runs the previous function. A rank whose data mpath cannot carry passes
+ * MPATH_CALL_INELIGIBLE (then buffers may be NULL, sizes are ignored).
+ * MPATH_CALL_IN_PLACE: the caller hands a copy as send buffer (data is overwritten before it is forwarded otherwise).
+ */
+mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
+
+/* Why the last call was declined, for verbose output; static text, "" when it was not. */
+const char *mpath_coll_declined_because(const mpath_coll_t *coll);
+
+#endif

@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Agreement: step 2 of a collective. One exchange carries each rank's eligibility and its row of byte counts to all
+ * ranks, and the data of small pairs with it. Inside a node it goes through cells in shared memory, between nodes each node's leader
+ * (its lowest rank) sends one message to every other leader.
+ *
+ * Cells are double buffered: call k uses half k % 2. A rank that fills half k % 2 has seen all its node mates in call
+ * k - 1, so nobody still reads what call k - 2 left there.
+ */
+#ifndef MPATH_EXEC_AGREE_H
+#define MPATH_EXEC_AGREE_H
+
+#include "exec/team.h"
+
+#include <stdint.h>
+
+/* Flags of a call; the agreed value is the OR over all ranks. */
+enum {
+    MPATH_CALL_INELIGIBLE = 1u << 0, /* this rank cannot let mpath carry this call */
+    MPATH_CALL_IN_PLACE   = 1u << 1
+};
+
+typedef struct mpath_call {
+    uint32_t operation; /* which collective; ranks that differ get MPATH_ERR_PARAM, logged with both */
+    uint32_t flags;
+    /* Bytes for each rank and where they lie; contiguous. All arrays have team size entries. */
+    const uint64_t *send_bytes;
+    const uint64_t *send_offsets; /* bytes from send_buffer */
+    const void *send_buffer;
+    const uint64_t *recv_bytes;
+    const uint64_t *recv_offsets;
+    void *recv_buffer;
+} mpath_call_t;
+
+typedef struct mpath_agreed {
+    uint32_t call;           /* number of this call on the team */
+    uint32_t flags;          /* OR over the ranks */
+    const uint64_t *demand;  /* [source * size + destination] bytes, all ranks; valid until the next call on the team */
+    uint64_t signature;      /* checksum of the demand that is left (without what travelled inside) */
+    int finished;            /* all data has arrived inside the agreement (or there was none) */
+    uint64_t inline_bytes;   /* pairs up to this size have travelled inside */
+} mpath_agreed_t;
+
+/*
+ * Collective. On MPATH_OK all ranks hold the same agreed values (and flags, so that all decide alike). When no rank is ineligible, pairs of at most
+ * inline_bytes bytes are already in the receive buffer, the rank's own diagonal excepted; inline data is not delivered
+ * when some rank is ineligible.
+ * A size that differs between sender and receiver is reported with both ranks: MPATH_ERR_TRUNCATED at the receiver.
+ * Waits for late ranks as long as their processes live, saying who is late from time to time; fails when one is gone or the team is broken.
+ */
+mpath_status_t mpath_agree(mpath_team_t *team, const mpath_call_t *call, mpath_agreed_t *agreed);
+
+#endif

@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What a waiting loop does when nothing happened: spin first, then give up the processor between looks, so that ranks
+ * that share a core do not starve each other, and keep an eye on the clock without reading it every time.
+ */
+#ifndef MPATH_EXEC_IDLE_H
+#define MPATH_EXEC_IDLE_H
+
+#include <stdint.h>
+
+typedef struct mpath_idle {
+    uint64_t last_event_ns; /* when something last happened */
+    uint64_t rounds;        /* looks since then */
+} mpath_idle_t;
+
+void mpath_idle_start(mpath_idle_t *idle);
+/* Something happened. */
+void mpath_idle_event(mpath_idle_t *idle);
+/* Nothing happened: waits a moment. Returns the nanoseconds since the last event (0 while spinning). */
+uint64_t mpath_idle_wait(mpath_idle_t *idle);
+
+#endif

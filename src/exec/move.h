@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Move: steps 5 and 6 of a collective. Turns a plan's flows into this rank's duties (my sends, my forwards, my receives)
+ * and drives the lanes until they are done. Chunks land at their final offset directly; relays hold them only in
+ * lane slots. Slots belong to hop classes (first hop, rail, last hop) that only wait for the next class, and final
+ * buffers always take data: bounded buffers cannot deadlock.
+ */
+#ifndef MPATH_EXEC_MOVE_H
+#define MPATH_EXEC_MOVE_H
+
+#include "exec/agree.h"
+#include "exec/team.h"
+#include "plan/plan.h"
+
+typedef struct mpath_move_stats {
+    uint64_t sent_bytes, received_bytes; /* mine */
+    uint64_t forwarded_bytes;            /* others', through me */
+    uint64_t rail_bytes[MPATH_MAX_NICS]; /* that I put on each rail */
+} mpath_move_stats_t;
+
+/*
+ * Carries the plan's flows for this rank. Returns MPATH_OK when all bytes for this rank are in place, its duties as a relay
+ * are done and nobody reads its send buffer any more. After an error the team is broken and no lane touches the
+ * buffers any more. The error of a deadline names the waiting edge: who waits for whom, lane, pair, bytes missing. Adds to *stats unless NULL.
+ */
+mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                          const mpath_plan_t *plan, mpath_move_stats_t *stats);
+
+#endif

@@ -1,0 +1,54 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Team: the processes of one communicator, and what they share. Created collectively on first use of the
+ * communicator. It knows who sits on which node, holds the node's shared segment (agreement cells, and shm rings), the
+ * topology, and the rails in use.
+ *
+ * Threads: one thread at a time per team (as MPI demands of collectives on a communicator); different teams may be used
+ * by different threads at the same time.
+ */
+#ifndef MPATH_EXEC_TEAM_H
+#define MPATH_EXEC_TEAM_H
+
+#include "exec/oob.h"
+#include "lane/lane.h"
+#include "lane/segment.h"
+#include "topo/topo.h"
+#include "util/param.h"
+
+/* One per process: its machine, settings and rails. */
+typedef struct mpath_context mpath_context_t;
+
+/* `local_rank_hint`: this process's number among the job's processes on its node, to spread NICs; -1 unknown. */
+mpath_status_t mpath_context_create(const mpath_settings_t *settings, int local_rank_hint, mpath_context_t **context_p);
+void mpath_context_destroy(mpath_context_t *context);
+const mpath_settings_t *mpath_context_settings(const mpath_context_t *context);
+
+typedef struct mpath_team mpath_team_t;
+
+/*
+ * Collective over oob->size processes. Either all get a team or all get an error or MPATH_DECLINED (a communicator of
+ * one process, or one whose processes differ in build or settings that matter): decided from data that all have seen. `oob` is copied.
+ */
+mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oob, mpath_team_t **team_p);
+/* Local; waits for nobody. */
+void mpath_team_destroy(mpath_team_t *team);
+
+int mpath_team_rank(const mpath_team_t *team);
+int mpath_team_size(const mpath_team_t *team);
+const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
+/* Bytes of memory that the team takes for this rank. */
+uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
+
+/* Gathers `bytes` bytes of every rank into all[size * bytes], on all ranks. Collective; for set-up only. */
+mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
+
+/*
+ * Marks the team as broken: every later call on it fails, and every rank that waits in a call on it learns so soon (node mates
+ * through the segment, other nodes through notices over the control plane). The first reason is kept and logged.
+ */
+void mpath_team_break(mpath_team_t *team, mpath_status_t reason);
+/* MPATH_OK or the reason; looks at the node's flag too. */
+mpath_status_t mpath_team_status(mpath_team_t *team);
+
+#endif

@@ -1,0 +1,39 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Lane "rail": one NIC, through UCX. One UCX context and worker per NIC, limited to that NIC by the context's device list, so
+ * that rails are independent and their rates add up. Chunks travel as UCP active messages whose header is the
+ * mpath_chunk_t: small and medium ones eagerly, large ones by rendezvous straight into place where the
+ * transport has RDMA; on TCP always eagerly and without put (its rendezvous runs two-way traffic at half rate).
+ *
+ * Endpoints are created on first use. A rail belongs to the process; the teams of the process share it (exec/fabric).
+ */
+#ifndef MPATH_LANE_RAIL_H
+#define MPATH_LANE_RAIL_H
+
+#include "lane/lane.h"
+
+#define MPATH_RAIL_ADDRESS_MAX 1024
+
+typedef struct mpath_rail_params {
+    const char *nic;         /* UCX device name */
+    const char *tls;         /* UCX transports, NULL: what UCX offers on that device for networks */
+    size_t max_chunk_bytes;  /* largest chunk */
+    size_t max_open_arrival_bytes; /* back-pressure: the rail stops reading above it */
+} mpath_rail_params_t;
+
+/* The logged error names the NIC and what UCX offers instead. */
+mpath_status_t mpath_rail_open(const mpath_rail_params_t *params, mpath_lane_t **lane_p);
+
+/* This process's address on the rail, to be carried to the peers by the control plane; owned by the lane. */
+void mpath_rail_address(mpath_lane_t *lane, const void **address_p, size_t *bytes_p);
+
+/* Makes a peer known; the address is copied. Returns its number, or a negative status. */
+int mpath_rail_add_peer(mpath_lane_t *lane, const void *address, size_t bytes, const char *name);
+
+/* Closes and forgets a peer, so that a later one may take its number. */
+void mpath_rail_remove_peer(mpath_lane_t *lane, int peer);
+
+/* "tcp on rail0", "rc_verbs on mlx5_0:1": for logs and mpath_info */
+const char *mpath_rail_description(mpath_lane_t *lane);
+
+#endif

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Planner: demand + topology -> flows.
+ *
+ * Minimises Z = max over resources of load / capacity with all demand shipped; among plans of (nearly) equal Z the one
+ * with the fewest relayed bytes, then the fewest fragments. Multiplicative weights in the Garg-Konemann / Fleischer
+ * family (Garg and Konemann, SIAM J. Comput. 37(2), 2007; Fleischer, SIAM J. Discrete Math. 13(4), 2000) with bottleneck
+ * pricing, closed forms where rails are equal. Every plan carries a lower bound of the optimum, proved by the weights
+ * (LP duality) and by cuts.
+ *
+ * Determinism: integer arithmetic and fixed iteration order only, so that every rank computes the same bits, whatever
+ * compiler and machine. A plan is immutable after creation and may be read by several threads.
+ */
+#ifndef MPATH_PLAN_PLAN_H
+#define MPATH_PLAN_PLAN_H
+
+#include "topo/topo.h"
+#include "util/status.h"
+
+#include <stdint.h>
+
+typedef enum mpath_policy {
+    MPATH_POLICY_MPATH,  /* minimum congestion */
+    MPATH_POLICY_DIRECT, /* path 0 of every pair */
+    MPATH_POLICY_STRIPE, /* every pair evenly over all its paths without a relay; path 0 where there is none */
+    MPATH_POLICY_PXN     /* one relay on the source's node to the destination's rail, as NCCL's PXN */
+} mpath_policy_t;
+
+typedef struct mpath_plan_params {
+    mpath_policy_t policy;
+    uint64_t min_fragment_bytes; /* a pair is not split into pieces smaller than this; at least 1 */
+    uint32_t gap_ppm;            /* accepted gap between Z and the bound, parts per million */
+    uint32_t max_rounds;         /* limit of the iteration */
+} mpath_plan_params_t;
+
+/* policy mpath, 32 KiB, 2000 ppm, enough rounds */
+void mpath_plan_params_init(mpath_plan_params_t *params);
+
+/* One piece of a pair's message: bytes [offset, offset + bytes) of it take path `path` of the pair. 32 bytes. */
+typedef struct mpath_flow {
+    int32_t source, destination;
+    int32_t path;
+    uint32_t reserved;
+    uint64_t offset;
+    uint64_t bytes;
+} mpath_flow_t;
+
+typedef struct mpath_plan mpath_plan_t;
+
+/*
+ * demand[source * num_ranks + destination] in bytes; the diagonal is ignored. MPATH_ERR_UNREACHABLE when a pair with
+ * bytes has no path (logged). `params` NULL: the defaults.
+ */
+mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
+                                 mpath_plan_t **plan_p);
+void mpath_plan_destroy(mpath_plan_t *plan);
+
+/* Flows in order of source, destination, offset; owned by the plan. The pieces of a pair cover its bytes exactly. */
+const mpath_flow_t *mpath_plan_flows(const mpath_plan_t *plan, size_t *num_flows_p);
+/* Bytes on each resource of the topology; owned by the plan. */
+const uint64_t *mpath_plan_loads(const mpath_plan_t *plan);
+
+/* Z and its certified lower bound, in nanoseconds (rounded up and down). */
+uint64_t mpath_plan_z_ns(const mpath_plan_t *plan);
+uint64_t mpath_plan_bound_ns(const mpath_plan_t *plan);
+/* The most loaded resource; -1 in an empty plan. */
+int mpath_plan_bottleneck(const mpath_plan_t *plan);
+/* Bytes that land in a relay's memory, counted once per relay. */
+uint64_t mpath_plan_relayed_bytes(const mpath_plan_t *plan);
+/* A checksum over the flows. */
+uint64_t mpath_plan_signature(const mpath_plan_t *plan);
+
+/*
+ * The bound of inter-node traffic that needs no plan: over all nodes, the larger of the bytes that leave it and that
+ * enter it, divided by the sum of its rails' rates ("all-rails bound"). Nanoseconds.
+ */
+uint64_t mpath_plan_all_rails_bound_ns(const mpath_topo_t *topo, const uint64_t *demand);
+
+#endif

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Topology files. Written: mpath's own format, which reloads to an identical topology. Read: that format, NCCL's topology
+ * XML (<system><cpu><pci>... <nic><net>), and hwloc's XML. A file may declare virtual nodes: ranks of one host treated
+ * as several nodes with rails of their own.
+ *
+ *   <mpath version="1" access="all" fabric="spine">
+ *     <node host="node0" numa="1" host-memory-bps="8000000000">
+ *       <nic name="rail0" rail="0" rate-bps="25000000" numa="0" up="1"/>
+ *     </node>
+ *     <rank node="0" nic="0" gpu="-1"/>            one per rank, in rank order
+ *   </mpath>
+ *
+ * Errors name file and line, and what is done instead; the parser never crashes on any input (it is fuzzed).
+ */
+#ifndef MPATH_TOPO_XML_H
+#define MPATH_TOPO_XML_H
+
+#include "topo/topo.h"
+
+/* What a file says; arrays are owned by it. A file of a single machine (NCCL, hwloc) has one node and no ranks. */
+typedef struct mpath_topo_file {
+    int num_nodes, num_ranks;
+    mpath_machine_t *machines;
+    mpath_place_t *places;
+    mpath_topo_params_t params;
+} mpath_topo_file_t;
+
+mpath_status_t mpath_topo_file_load(const char *path, mpath_topo_file_t *file_p);
+/* The same from memory; `name` stands for the file in messages. */
+mpath_status_t mpath_topo_file_parse(const char *name, const char *text, size_t length, mpath_topo_file_t *file_p);
+void mpath_topo_file_release(mpath_topo_file_t *file);
+
+/* Writes the topology to `path`, "-" for standard output. */
+mpath_status_t mpath_topo_file_save(const mpath_topo_t *topo, const char *path);
+
+#endif

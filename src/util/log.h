@@ -1,0 +1,47 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Logging. One line per message: "mpath: [host:pid rank N] LEVEL text". The level and the sink belong to the process;
+ * messages above the level cost one comparison. Thread-safe: a line is written whole.
+ */
+#ifndef MPATH_UTIL_LOG_H
+#define MPATH_UTIL_LOG_H
+
+#include <stdatomic.h>
+
+typedef enum mpath_log_level {
+    MPATH_LOG_ERROR = 0, /* a call fails */
+    MPATH_LOG_WARN  = 1, /* mpath goes on, with less than was asked for */
+    MPATH_LOG_INFO  = 2, /* once per process or communicator */
+    MPATH_LOG_DEBUG = 3, /* once per call */
+    MPATH_LOG_TRACE = 4  /* once per chunk */
+} mpath_log_level_t;
+
+/* Takes a finished line, without a newline; it may not log. */
+typedef void (*mpath_log_sink_t)(mpath_log_level_t level, const char *line);
+
+extern atomic_int mpath_log_threshold;
+
+void mpath_log_set_level(mpath_log_level_t level);
+
+/* NULL restores the default sink: standard error. */
+void mpath_log_set_sink(mpath_log_sink_t sink);
+
+/* The rank that later lines name; -1 (the start value) leaves it out. */
+void mpath_log_set_rank(int rank);
+
+void mpath_log_write(mpath_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
+
+#define mpath_log(_level, ...)                                                                                         \
+    do {                                                                                                               \
+        if ((int)(_level) <= atomic_load_explicit(&mpath_log_threshold, memory_order_relaxed)) {                       \
+            mpath_log_write((_level), __VA_ARGS__);                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+#define mpath_error(...) mpath_log(MPATH_LOG_ERROR, __VA_ARGS__)
+#define mpath_warn(...) mpath_log(MPATH_LOG_WARN, __VA_ARGS__)
+#define mpath_info(...) mpath_log(MPATH_LOG_INFO, __VA_ARGS__)
+#define mpath_debug(...) mpath_log(MPATH_LOG_DEBUG, __VA_ARGS__)
+#define mpath_trace(...) mpath_log(MPATH_LOG_TRACE, __VA_ARGS__)
+
+#endif

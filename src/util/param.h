@@ -1,0 +1,87 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Parameters. Each is declared once, in the table of param_table.h, with type, unit, default, range and a line of help.
+ * The Open MPI component registers them as MCA variables coll_mpath_<name>; other programs read the environment
+ * variable MPATH_<NAME>. mpath_info and doc/parameters.md are generated from the same table.
+ *
+ * Sizes accept the suffixes k, m and g (powers of 1024). A value that cannot be parsed or is out of range is reported
+ * with the parameter's name, and the default stays in force.
+ */
+#ifndef MPATH_UTIL_PARAM_H
+#define MPATH_UTIL_PARAM_H
+
+#include "util/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum mpath_param_type {
+    MPATH_PARAM_INT,   /* int */
+    MPATH_PARAM_BYTES, /* uint64_t, bytes */
+    MPATH_PARAM_ENUM,  /* int: index into the names */
+    MPATH_PARAM_STRING /* const char *; owned by whoever set it */
+} mpath_param_type_t;
+
+typedef struct mpath_param {
+    const char *name; /* as in coll_mpath_<name> */
+    mpath_param_type_t type;
+    size_t offset;             /* in mpath_settings_t */
+    const char *initial;       /* default, as text */
+    int64_t min, max;          /* of INT and BYTES */
+    const char *const *values; /* of ENUM: NULL-terminated */
+    const char *unit;          /* "" when none */
+    int level;                 /* MPI_T verbosity, 1 (user, basic) to 9 (developer, all) */
+    const char *help;          /* one line */
+} mpath_param_t;
+
+typedef enum mpath_access {
+    MPATH_ACCESS_ALL,   /* a rank drives every NIC of its node */
+    MPATH_ACCESS_AFFINE /* a rank reaches only the NIC beside it, and relays through its neighbours */
+} mpath_access_t;
+
+typedef enum mpath_gate {
+    MPATH_GATE_AUTO,   /* mpath runs where the model says that it wins */
+    MPATH_GATE_ALWAYS, /* mpath runs whenever it can */
+    MPATH_GATE_NEVER   /* the previous function always runs */
+} mpath_gate_t;
+
+/* The values of all parameters of a process. */
+typedef struct mpath_settings {
+    int priority;
+    int verbose; /* mpath_log_level_t */
+    int access;  /* mpath_access_t */
+    int gate;    /* mpath_gate_t */
+    const char *topo_file;
+    const char *rails;           /* comma-separated NIC names, or "" for every NIC found */
+    uint64_t rail_rate_bps;      /* bytes per second of each rail when discovery knows none; 0: as found */
+    uint64_t small_bytes;        /* pairs up to this many bytes travel inside the agreement */
+    uint64_t min_fragment_bytes; /* a pair is not split below this */
+    uint64_t chunk_bytes;        /* upper limit of a chunk */
+    uint64_t memory_bytes;       /* upper limit of relay and exchange memory per rank */
+    uint64_t node_min_bytes;     /* one node only: smallest largest-pair that still goes to the previous function */
+    int timeout_s;               /* deadline of a call without any progress */
+    int check_plan;              /* all ranks compare a checksum of their plans */
+    int unused_rails_warn;
+} mpath_settings_t;
+
+/* The table and the number of its rows. */
+extern const mpath_param_t mpath_params[];
+extern const size_t mpath_params_count;
+
+/* Sets every parameter to its default. */
+void mpath_settings_init(mpath_settings_t *settings);
+
+/*
+ * Sets one parameter from text. On MPATH_ERR_PARAM the old value stays and `message` (of `size` bytes) says what is
+ * wrong with the text. A STRING keeps the pointer.
+ */
+mpath_status_t mpath_settings_set(mpath_settings_t *settings, const mpath_param_t *param, const char *text,
+                                  char *message, size_t size);
+
+/* Overrides from the environment (MPATH_<NAME>); a bad value is logged as a warning and ignored. */
+void mpath_settings_from_env(mpath_settings_t *settings);
+
+/* Writes the value of a parameter as text. */
+void mpath_settings_get(const mpath_settings_t *settings, const mpath_param_t *param, char *text, size_t size);
+
+#endif

@@ -1,0 +1,20 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Monotonic time. */
+#ifndef MPATH_UTIL_TIME_H
+#define MPATH_UTIL_TIME_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define MPATH_NS_PER_S 1000000000ull
+#define MPATH_NS_PER_MS 1000000ull
+
+static inline uint64_t mpath_time_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * MPATH_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+#endif
