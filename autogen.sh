@@ -4,4 +4,4 @@
 set -e
 cd "$(dirname "$0")"
 mkdir -p build-aux
-exec autoreconf --install --force
+exec autoreconf --install

@@ -1,0 +1,31 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# Shell functions that configure and build a tree below build/; sourced by ./demo and scripts/stages.sh, which run in the
+# top folder of the project.
+
+# configure_tree DIR ARGS...: configures DIR with ARGS unless it is already configured with just these.
+configure_tree() {
+    local dir=$1 top=$PWD
+    shift
+    # Several builds may share this source folder: one at a time generates configure.
+    if [[ -w . ]]; then
+        flock configure.ac ./autogen.sh >/dev/null || return 1
+    fi
+    mkdir -p "$dir"
+    if [[ -f $dir/config.status && $(cat "$dir/.mpath_args" 2>/dev/null) == "$*" ]]; then
+        return 0
+    fi
+    (cd "$dir" && "$top/configure" -q "$@" && echo "$*" >.mpath_args)
+}
+
+# build_tree DIR ARGS...: configures and makes.
+build_tree() {
+    configure_tree "$@" && make -s -j2 -C "$1"
+}
+
+# build_programs TARGET DIR ARGS...: also makes the programs TARGET of tests/Makefile.am (mpi-programs, fuzz-programs).
+build_programs() {
+    local target=$1
+    shift
+    build_tree "$@" && make -s -j2 -C "$1/tests" "$target"
+}

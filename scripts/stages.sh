@@ -1,0 +1,225 @@
+#!/bin/bash
+# SPDX-License-Identifier: BSD-3-Clause
+# The stages of ./check. usage: scripts/stages.sh STAGE
+# Each prints PASS/FAIL/SKIP lines for what it tested and anything else for the log.
+set -u
+cd "$(dirname "$0")/.." || exit 2
+# shellcheck source=scripts/build_lib.sh
+. scripts/build_lib.sh
+
+check_dir=$PWD/build/check
+
+pass() { echo "PASS: $*"; }
+fail() { echo "FAIL: $*"; }
+skip() { echo "SKIP: $*"; }
+
+# verdict NAME WHY CMD...: runs CMD; PASS: NAME or FAIL: NAME: WHY.
+verdict() {
+    local name=$1 why=$2
+    shift 2
+    if "$@"; then
+        pass "$name"
+    else
+        fail "$name: $why"
+    fi
+}
+
+# Every file of the project: from git in a checkout, from find in an unpacked release.
+project_files() {
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        git ls-files
+    else
+        find . -type f -not -path './build/*' | sed 's,^\./,,'
+    fi
+}
+
+project_scripts() {
+    local file first
+    while IFS= read -r file; do
+        [[ -f $file && $file != *.[ch] ]] || continue
+        IFS= read -r first <"$file" 2>/dev/null || continue
+        case $first in
+        '#!/bin/sh'* | '#!/bin/bash'* | '#!/usr/bin/env bash'*) echo "$file" ;;
+        esac
+    done < <(project_files)
+}
+
+stage_packages() {
+    verdict packages "see the log; what is missing: scripts/packages.sh --list" scripts/packages.sh
+}
+
+check_spdx() {
+    local file rc=0
+    while IFS= read -r file; do
+        if [[ -f $file ]] && ! head -n 3 "$file" | grep -q 'SPDX-License-Identifier: BSD-3-Clause'; then
+            echo "$file: no SPDX line"
+            rc=1
+        fi
+    done < <(project_files | grep -E '\.(c|h|sh|m4|am|mk)$')
+    return $rc
+}
+
+stage_style() {
+    local sources scripts
+    if command -v clang-format >/dev/null; then
+        mapfile -t sources < <(project_files | grep -E '\.[ch]$')
+        verdict clang-format "files differ from .clang-format" clang-format --dry-run -Werror "${sources[@]}"
+    else
+        skip "clang-format: not installed"
+    fi
+    if command -v shellcheck >/dev/null; then
+        mapfile -t scripts < <(project_scripts)
+        verdict shellcheck "warnings in shell scripts" shellcheck -x "${scripts[@]}"
+    else
+        skip "shellcheck: not installed"
+    fi
+    verdict layers "a room includes a room above it" scripts/check_layers.sh
+    verdict licence-lines "files without an SPDX line" check_spdx
+}
+
+# What make install leaves: the component alone, exporting its one symbol, with everything it needs resolved.
+check_install() {
+    local build_dir=$1 root=$check_dir/install component
+    rm -rf "$root"
+    make -s -C "$build_dir" install DESTDIR="$root" || return 1
+    component=$(find "$root" -name mca_coll_mpath.so)
+    if [[ -z $component ]]; then
+        echo "make install put no mca_coll_mpath.so anywhere"
+        return 1
+    fi
+    if ldd -r "$component" 2>&1 | grep -E 'undefined symbol|not found'; then
+        return 1
+    fi
+    if [[ $(nm -D --defined-only "$component" | awk '{print $3}') != mca_coll_mpath_component ]]; then
+        echo "exported symbols:"
+        nm -D --defined-only "$component"
+        return 1
+    fi
+    [[ -x $root/usr/local/bin/mpath_info ]] || { echo "mpath_info is not installed"; return 1; }
+}
+
+stage_build() {
+    local cc
+    for cc in gcc clang; do
+        if command -v "$cc" >/dev/null; then
+            verdict "build-$cc" "warnings or errors" build_tree "$check_dir/$cc" CC="$cc" --enable-werror
+        else
+            skip "build-$cc: $cc is not installed"
+        fi
+    done
+    verdict install "see the log" check_install "$check_dir/gcc"
+}
+
+# One line per cmocka test, and per PASS/FAIL/SKIP line of a script, out of the logs that make check left in BUILD/tests.
+report_unit_logs() {
+    local trs log program result before
+    while IFS= read -r trs; do
+        log=${trs%.trs}.log
+        program=$(basename "${trs%.trs}")
+        result=$(sed -n 's/^:global-test-result: //p' "$trs")
+        before=$lines
+        while IFS= read -r line; do
+            echo "$line"
+            lines=$((lines + 1))
+        done < <(sed -n -E -e "s/^\[       OK \] (.*)/PASS: $program.\1/p" -e "s/^\[  SKIPPED \] ([A-Za-z_].*)/SKIP: $program.\1: skipped/p" \
+            -e '/^(PASS|FAIL|SKIP): /p' "$log" | sort -u)
+        if [[ $result != PASS && $result != SKIP ]]; then
+            fail "$program: $(grep -m 1 -E '^\[  FAILED  \]|error|ERROR' "$log" || echo "ended with $result")"
+            tail -n 20 "$log"
+        elif ((lines == before)); then
+            echo "$result: $program"
+        fi
+    done < <(find "$1/tests" -name '*.trs' | sort)
+}
+
+run_unit() {
+    local build_dir=$1 rc=0 lines=0
+    find "$build_dir/tests" -name '*.trs' -delete
+    make -s -j2 -C "$build_dir" check >"$build_dir/make_check.log" 2>&1 || rc=$?
+    report_unit_logs "$build_dir"
+    if ((rc != 0)) && ! find "$build_dir/tests" -name '*.trs' -exec grep -q '^:global-test-result: FAIL' {} +; then
+        tail -n 20 "$build_dir/make_check.log"
+        fail "unit: make check ended with status $rc"
+    fi
+}
+
+stage_unit() {
+    build_tree "$check_dir/gcc" CC=gcc --enable-werror || { fail "unit: the build failed"; return; }
+    run_unit "$check_dir/gcc"
+}
+
+stage_mpi() {
+    build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "mpi: the build failed"; return; }
+    tests/mpi/run "$check_dir/gcc"
+}
+
+stage_sanitize() {
+    if ! build_programs mpi-programs "$check_dir/asan" CC=gcc --enable-werror --enable-sanitizers=address,undefined; then
+        fail "sanitize: the build failed"
+        return
+    fi
+    export UBSAN_OPTIONS=print_stacktrace=1
+    ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan"
+    # Open MPI itself leaks at exit, so leak detection stays with the unit tests.
+    ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 tests/mpi/run "$check_dir/asan"
+}
+
+run_fuzzer() {
+    local program=$1 name found corpora
+    name=$(basename "$program")
+    found=$check_dir/fuzz_found/$name
+    mkdir -p "$found"
+    corpora=("$found")
+    if [[ -d tests/fuzz/corpus/$name ]]; then
+        corpora+=("tests/fuzz/corpus/$name")
+    fi
+    # New inputs go into the first folder; the project's corpus is only read.
+    verdict "fuzz-$name" "crash input left in $found" "$program" -max_total_time="${MPATH_FUZZ_SECONDS:-20}" -timeout=10 \
+        -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 -artifact_prefix="$found/" \
+        "${corpora[@]}"
+}
+
+stage_fuzz() {
+    local program
+    if ! command -v clang >/dev/null; then
+        skip "fuzz: clang is not installed"
+        return
+    fi
+    if ! build_programs fuzz-programs "$check_dir/fuzz" CC=clang --enable-fuzzers \
+        --enable-sanitizers=address,undefined --without-ompi; then
+        fail "fuzz: the build failed"
+        return
+    fi
+    while IFS= read -r program; do
+        run_fuzzer "$program"
+    done < <(find "$check_dir/fuzz/tests/fuzz" -maxdepth 1 -type f -executable | sort)
+}
+
+stage_cluster() {
+    local as_root=()
+    if ((EUID != 0)); then
+        if sudo -n true 2>/dev/null; then
+            as_root=(sudo -n -E)
+        elif ! unshare -Urnm true 2>/dev/null; then
+            skip "cluster: needs root, sudo without a password, or unshare -Urnm"
+            return
+        fi
+    fi
+    build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "cluster: the build failed"; return; }
+    MPATH_CLUSTER=check "${as_root[@]}" tests/cluster/self_test
+    MPATH_CLUSTER=check "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc"
+    MPATH_CLUSTER=check "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
+}
+
+stage_dist() {
+    configure_tree "$check_dir/gcc" CC=gcc --enable-werror || { fail "dist: configure failed"; return; }
+    verdict distcheck "see the log" make -s -j2 -C "$check_dir/gcc" distcheck
+}
+
+case ${1:-} in
+packages | style | build | unit | mpi | sanitize | fuzz | cluster | dist) "stage_$1" ;;
+*)
+    echo "stages.sh: no stage '${1:-}'" >&2
+    exit 2
+    ;;
+esac
