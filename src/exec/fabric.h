@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Fabric: the rails of this process, shared by its teams. Opens a rail lane per NIC when it is first needed, knows peers by
+ * process, and sorts arrivals by team. A lock serialises the use of each rail, so that teams may run in different threads:
+ * whoever progresses a rail hands the chunks of other teams to their queues.
+ */
+#ifndef MPATH_EXEC_FABRIC_H
+#define MPATH_EXEC_FABRIC_H
+
+#include "lane/lane.h"
+#include "topo/topo.h"
+#include "util/param.h"
+
+typedef struct mpath_fabric mpath_fabric_t;
+
+/* Opens nothing yet. `machine` and `settings` outlive the fabric. */
+mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath_machine_t *machine,
+                                   mpath_fabric_t **fabric_p);
+void mpath_fabric_destroy(mpath_fabric_t *fabric);
+
+/* Opens rail `nic` unless it is open; the address stays valid for the fabric's life. */
+mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void **address_p, size_t *bytes_p);
+
+/*
+ * The number of the process with this address on rail `nic`; the same address gives the same number. Counted: each
+ * success is undone by mpath_fabric_forget_peer(). Negative status on error.
+ */
+int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name);
+void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer);
+
+/* Chunks of team `id` go to `arrive` from now on (called under the rail's lock, by any thread). Chunks that came before are handed
+ * over at once. */
+mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_lane_arrive_t arrive, void *argument);
+/* No call of `arrive` after this returns; open chunks of the team are released. */
+void mpath_fabric_leave(mpath_fabric_t *fabric, uint64_t id);
+
+/* The calls of mpath_lane_ops_t on rail `nic`, under its lock. */
+mpath_status_t mpath_fabric_send(mpath_fabric_t *fabric, int nic, int peer, const mpath_chunk_t *chunk, const void *data,
+                                 mpath_lane_op_t *op);
+mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival, void *to,
+                                 mpath_lane_op_t *op);
+void mpath_fabric_release(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival);
+mpath_status_t mpath_fabric_peer_status(mpath_fabric_t *fabric, int nic, int peer);
+/* Progresses rail `nic`; 0 at once when another thread is at it. */
+int mpath_fabric_progress(mpath_fabric_t *fabric, int nic);
+/* Gives up what a failed team has under way on the rail (op array in `ops`): afterwards its memory is not touched any more. */
+void mpath_fabric_abort(mpath_fabric_t *fabric, int nic, uint64_t id);
+
+#endif
