@@ -1,2 +1,2 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES +=
+libmpath_la_SOURCES += topo/machine.h topo/topo.h topo/xml.h
