@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Parameters. Each is declared once, in the table of param_table.h, with type, unit, default, range and a line of help.
+ * Parameters. Each is declared once, in the table of param_table.c, with type, unit, default, range and a line of help.
  * The Open MPI component registers them as MCA variables coll_mpath_<name>; other programs read the environment
  * variable MPATH_<NAME>. mpath_info and doc/parameters.md are generated from the same table.
  *
@@ -14,6 +14,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <stdio.h>
 
 typedef enum mpath_param_type {
     MPATH_PARAM_INT,   /* int */
@@ -53,20 +54,28 @@ typedef struct mpath_settings {
     int gate;    /* mpath_gate_t */
     const char *topo_file;
     const char *rails;           /* comma-separated NIC names, or "" for every NIC found */
-    uint64_t rail_rate_bps;      /* bytes per second of each rail when discovery knows none; 0: as found */
+    const char *rail_rates;      /* bytes per second of the NICs, see mpath_machine_discover(); "": as found */
     uint64_t small_bytes;        /* pairs up to this many bytes travel inside the agreement */
     uint64_t min_fragment_bytes; /* a pair is not split below this */
     uint64_t chunk_bytes;        /* upper limit of a chunk */
     uint64_t memory_bytes;       /* upper limit of relay and exchange memory per rank */
-    uint64_t node_min_bytes;     /* one node only: smallest largest-pair that still goes to the previous function */
+    uint64_t node_min_bytes;     /* one node only: from this largest pair on, the previous function runs */
     int timeout_s;               /* deadline of a call without any progress */
     int check_plan;              /* all ranks compare a checksum of their plans */
-    int unused_rails_warn;
 } mpath_settings_t;
 
 /* The table and the number of its rows. */
 extern const mpath_param_t mpath_params[];
 extern const size_t mpath_params_count;
+
+/* The row of a name; NULL when there is none. */
+const mpath_param_t *mpath_param_find(const char *name);
+
+/* The environment variable of a parameter: "MPATH_<NAME>". */
+void mpath_param_env_name(const mpath_param_t *param, char *name, size_t size);
+
+/* Writes doc/parameters.md. */
+void mpath_params_write_doc(FILE *out);
 
 /* Sets every parameter to its default. */
 void mpath_settings_init(mpath_settings_t *settings);

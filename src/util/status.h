@@ -11,7 +11,7 @@ typedef enum mpath_status {
     MPATH_OK              = 0,
     MPATH_INPROGRESS      = 1,
     MPATH_DECLINED        = 2,
-    MPATH_NO_RESOURCE     = 3, /* no slot is free now: nothing was taken, progress and repeat */
+    MPATH_NO_RESOURCE     = 3,  /* no slot is free now: nothing was taken, progress and repeat */
     MPATH_ERR_PARAM       = -1, /* an argument, parameter or file has no usable value */
     MPATH_ERR_NO_MEMORY   = -2,
     MPATH_ERR_UNSUPPORTED = -3, /* this machine, library or configuration cannot do it */

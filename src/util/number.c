@@ -1,0 +1,76 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Strict reading and writing of integers with size or rate suffixes. */
+#include "util/number.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+
+static const char suffixes[] = "kmg";
+
+/* The power of a suffix: 1 to 3; 0 when the character is none. */
+static int suffix_power(char suffix)
+{
+    int i;
+
+    for (i = 0; suffixes[i] != '\0'; i++) {
+        if ((suffix == suffixes[i]) || (suffix == suffixes[i] - 'a' + 'A')) {
+            return i + 1;
+        }
+    }
+    return 0;
+}
+
+mpath_status_t mpath_number_parse(const char *text, size_t length, mpath_number_scale_t scale, int64_t min, int64_t max,
+                                  int64_t *value_p)
+{
+    int64_t value = 0, sign = 1;
+    size_t digits, i        = 0;
+    int power;
+
+    if ((length > 0) && (text[0] == '-')) {
+        sign = -1;
+        i    = 1;
+    }
+    for (digits = 0; (i < length) && (text[i] >= '0') && (text[i] <= '9'); i++, digits++) {
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, text[i] - '0', &value)) {
+            return MPATH_ERR_PARAM;
+        }
+    }
+    if (digits == 0) {
+        return MPATH_ERR_PARAM;
+    }
+    if (i < length) {
+        power = (scale == MPATH_NUMBER_PLAIN) ? 0 : suffix_power(text[i]);
+        if ((power == 0) || (i + 1 != length)) {
+            return MPATH_ERR_PARAM;
+        }
+        for (; power > 0; power--) {
+            if (__builtin_mul_overflow(value, (int64_t)scale, &value)) {
+                return MPATH_ERR_PARAM;
+            }
+        }
+    }
+    value *= sign;
+    if ((value < min) || (value > max)) {
+        return MPATH_ERR_PARAM;
+    }
+    *value_p = value;
+    return MPATH_OK;
+}
+
+void mpath_number_format(int64_t value, mpath_number_scale_t scale, char *text, size_t size)
+{
+    int power = 0;
+
+    if (scale != MPATH_NUMBER_PLAIN) {
+        while ((value != 0) && (value % (int64_t)scale == 0) && (suffixes[power] != '\0')) {
+            value /= (int64_t)scale;
+            power++;
+        }
+    }
+    if (power > 0) {
+        snprintf(text, size, "%" PRId64 "%c", value, suffixes[power - 1]);
+    } else {
+        snprintf(text, size, "%" PRId64, value);
+    }
+}

@@ -1,0 +1,28 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Numbers in text: strict, range-checked, independent of the locale. */
+#ifndef MPATH_UTIL_NUMBER_H
+#define MPATH_UTIL_NUMBER_H
+
+#include "util/status.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What the suffixes k, m and g (upper case as well) stand for. */
+typedef enum mpath_number_scale {
+    MPATH_NUMBER_PLAIN = 1,    /* no suffix allowed */
+    MPATH_NUMBER_RATE  = 1000, /* powers of 1000 */
+    MPATH_NUMBER_BYTES = 1024  /* powers of 1024 */
+} mpath_number_scale_t;
+
+/*
+ * Reads the `length` bytes at `text`, all of them: an optional '-', decimal digits, an optional suffix.
+ * MPATH_ERR_PARAM, without a message, when they are no number, overflow, or lie outside [min, max].
+ */
+mpath_status_t mpath_number_parse(const char *text, size_t length, mpath_number_scale_t scale, int64_t min, int64_t max,
+                                  int64_t *value_p);
+
+/* Writes a value with the largest suffix that divides it: "64k", "25m", "4097". `value` is not negative. */
+void mpath_number_format(int64_t value, mpath_number_scale_t scale, char *text, size_t size);
+
+#endif

@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The one table of parameters. After a change, regenerate doc/parameters.md: mpath_info --params-doc. */
+#include "util/param.h"
+
+#define KIB 1024ll
+#define MIB (1024 * KIB)
+#define GIB (1024 * MIB)
+
+static const char *const level_values[]  = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const access_values[] = {"all", "affine", NULL};
+static const char *const gate_values[]   = {"auto", "always", "never", NULL};
+static const char *const switch_values[] = {"no", "yes", NULL};
+
+#define ROW(_name, _type, _initial, _min, _max, _values, _unit, _level, _help)                                         \
+    {                                                                                                                  \
+#_name, _type, offsetof(mpath_settings_t, _name), _initial, _min, _max, _values, _unit, _level, _help          \
+    }
+#define ROW_INT(_name, _initial, _min, _max, _unit, _level, _help)                                                     \
+    ROW(_name, MPATH_PARAM_INT, _initial, _min, _max, NULL, _unit, _level, _help)
+#define ROW_BYTES(_name, _initial, _min, _max, _level, _help)                                                          \
+    ROW(_name, MPATH_PARAM_BYTES, _initial, _min, _max, NULL, "bytes", _level, _help)
+#define ROW_ENUM(_name, _initial, _values, _level, _help)                                                              \
+    ROW(_name, MPATH_PARAM_ENUM, _initial, 0, 0, _values, "", _level, _help)
+#define ROW_STRING(_name, _unit, _level, _help) ROW(_name, MPATH_PARAM_STRING, "", 0, 0, NULL, _unit, _level, _help)
+
+const mpath_param_t mpath_params[] = {
+    ROW_INT(
+        priority, "79", 0, 100, "", 5,
+        "Priority among the coll components: the highest serves a collective. 78 is Open MPI's component for device "
+        "buffers, which mpath must be above to see them"),
+    ROW_ENUM(verbose, "warn", level_values, 1, "Messages up to this level are written to standard error"),
+    ROW_ENUM(
+        access, "all", access_values, 2,
+        "NICs that a rank may drive: \"all\" those of its node, or only the one beside it (\"affine\"); in the second "
+        "case the others are reached through the ranks beside them"),
+    ROW_ENUM(gate, "auto", gate_values, 2,
+             "When mpath runs instead of the function that it replaces: where its model says that it wins (\"auto\"), "
+             "whenever it can (\"always\"), or not at all (\"never\")"),
+    ROW_STRING(
+        topo_file, "path", 3,
+        "Topology file (mpath, NCCL or hwloc XML) used instead of discovery; a file with an error is reported and "
+        "not used"),
+    ROW_STRING(rails, "NIC names", 2,
+               "NICs to use, comma-separated; the position in the list is the number of the rail, so it has to be the "
+               "same on all nodes. Empty: every usable NIC, in the order of the names"),
+    ROW_STRING(rail_rates, "bytes/s", 2,
+               "Rate of the NICs in each direction: one value for all (\"25m\"), values of named NICs "
+               "(\"rail0=25m,rail1=6250k\"), or both (\"25m,rail1=6250k\"); suffixes k, m and g are powers of 1000. "
+               "Empty: as the system reports it"),
+    ROW_BYTES(small_bytes, "4k", 0, 64 * KIB, 5,
+              "A call in which no pair sends more than this is done inside the exchange of the sizes, without a plan"),
+    ROW_BYTES(min_fragment_bytes, "32k", 1, GIB, 5, "A pair's message is not split into pieces smaller than this"),
+    ROW_BYTES(chunk_bytes, "128k", 4 * KIB, 64 * MIB, 5,
+              "Largest piece that is handed from one hop to the next; smaller pieces shorten the pipeline, larger ones "
+              "cost less processor time"),
+    ROW_BYTES(memory_bytes, "64m", MIB, 64 * GIB, 3,
+              "Upper limit of the memory that a rank sets aside, once, to relay and to exchange data"),
+    ROW_BYTES(node_min_bytes, "4097", 0, INT64_MAX, 6,
+              "When all ranks share one node: from this size of the largest pair on, the previous function runs"),
+    ROW_INT(timeout_s, "120", 1, 86400, "s", 3,
+            "A call that makes no progress for this long returns an error that names who waits for whom"),
+    ROW_ENUM(check_plan, "no", switch_values, 9,
+             "All ranks compare a checksum of their plans and the call fails where they differ; for debugging"),
+};
+
+const size_t mpath_params_count = sizeof(mpath_params) / sizeof(mpath_params[0]);
