@@ -196,19 +196,20 @@ stage_fuzz() {
 }
 
 stage_cluster() {
-    local as_root=()
-    if ((EUID != 0)); then
-        if sudo -n true 2>/dev/null; then
+    local as_root=() reason
+    export MPATH_CLUSTER=check
+    if ! reason=$(tests/cluster/cluster check 2>&1); then
+        if ((EUID != 0)) && sudo -n true 2>/dev/null; then
             as_root=(sudo -n -E)
-        elif ! unshare -Urnm true 2>/dev/null; then
-            skip "cluster: needs root, sudo without a password, or unshare -Urnm"
+        else
+            skip "cluster: $reason"
             return
         fi
     fi
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "cluster: the build failed"; return; }
-    MPATH_CLUSTER=check "${as_root[@]}" tests/cluster/self_test
-    MPATH_CLUSTER=check "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc"
-    MPATH_CLUSTER=check "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
+    "${as_root[@]}" tests/cluster/self_test
+    "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc"
+    "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
 }
 
 stage_dist() {
