@@ -24,6 +24,21 @@ verdict() {
     fi
 }
 
+# suite NAME CMD...: runs a test runner; one that breaks off without a FAIL line of its own is a failure too.
+suite() {
+    local name=$1 output rc
+    shift
+    output=$(mktemp)
+    "$@" 2>&1 | tee "$output"
+    rc=${PIPESTATUS[0]}
+    if ((rc != 0)) && ! grep -q '^FAIL: ' "$output"; then
+        fail "$name: ended with status $rc"
+    elif ! grep -q -E '^(PASS|FAIL|SKIP): ' "$output"; then
+        fail "$name: ran no test"
+    fi
+    rm -f "$output"
+}
+
 # Every file of the project: from git in a checkout, from find in an unpacked release.
 project_files() {
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
@@ -150,7 +165,7 @@ stage_unit() {
 
 stage_mpi() {
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "mpi: the build failed"; return; }
-    tests/mpi/run "$check_dir/gcc"
+    suite mpi tests/mpi/run "$check_dir/gcc"
 }
 
 stage_sanitize() {
@@ -161,7 +176,7 @@ stage_sanitize() {
     export UBSAN_OPTIONS=print_stacktrace=1
     ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan"
     # Open MPI itself leaks at exit, so leak detection stays with the unit tests.
-    ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 tests/mpi/run "$check_dir/asan"
+    ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 suite mpi-sanitized tests/mpi/run "$check_dir/asan"
 }
 
 run_fuzzer() {
@@ -207,9 +222,9 @@ stage_cluster() {
         fi
     fi
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "cluster: the build failed"; return; }
-    "${as_root[@]}" tests/cluster/self_test
-    "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc"
-    "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
+    suite cluster-self-test "${as_root[@]}" tests/cluster/self_test
+    suite cluster-mpath-test "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc"
+    suite cluster-failures "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
 }
 
 stage_dist() {
