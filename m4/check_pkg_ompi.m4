@@ -59,13 +59,16 @@ AC_DEFUN([MPATH_OMPI_PROBE], [
     [mcacomponentdir=`$OMPI_INFO --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'`])
 
   # Open MPI 5 and 6 do not install three headers that their opal_config.h names; ours stand in, for pthreads only.
+  # Their headers include PMIx's, which may have a folder of its own.
   MPATH_OMPI_COMPILES([the coll framework header],
     [mpath_have_ompi=yes], [
       OMPI_DEV_CPPFLAGS="$OMPI_DEV_CPPFLAGS -isystem $(cd "$srcdir" && pwd)/ompi_coll_mpath/shim"
+      AS_IF([test -n "$PKG_CONFIG" && mpath_pmix=`$PKG_CONFIG --cflags-only-I pmix 2>/dev/null`],
+        [OMPI_DEV_CPPFLAGS="$OMPI_DEV_CPPFLAGS `echo "$mpath_pmix" | sed 's/-I/-isystem /g'`"])
       MPATH_OMPI_COMPILES([the coll framework header with the pthreads shim], [mpath_have_ompi=yes])
     ])
   AS_IF([test $mpath_have_ompi = no],
-    [mpath_ompi_summary="no (Open MPI $mpath_ompi_version lacks its developer headers: ompi/mca/coll/coll.h)"],
+    [mpath_ompi_summary="no (Open MPI $mpath_ompi_version has no usable ompi/mca/coll/coll.h: config.log says why)"],
     [MPATH_OMPI_COLL_VERSION])
 ])
 
