@@ -16,8 +16,13 @@
  *   other node, access "affine"    [shm s->a] [rail r: a->b] [shm b->d]             a, b: the ranks beside rail r;
  *                                  hops whose ends coincide are left out
  *
+ * An affine rail takes part when at least one rank sits beside it on both nodes; where several do, (source +
+ * destination) picks the one that relays, so that the load spreads. Without a static route of its own (the source's rail
+ * does not reach the destination) a pair's path 0 is the destination's rail, else one picked by the source's number.
+ *
  * With MPATH_FABRIC_SPINE a rank may also reach another rail's NIC directly (rail i of s to rail j of d), through the
- * spine; then path 0 of an affine pair is that direct route. Without it only rail-matched NICs are connected.
+ * spine; then path 0 of an affine pair is that direct route. Such crossing paths also exist, in order of i and j, where
+ * rail i or rail j has no match on the other node. Without a spine only rail-matched NICs are connected.
  *
  * Ownership: a topology copies what it is given. It is immutable after creation and may be read by several threads.
  */
@@ -31,7 +36,9 @@
 
 #define MPATH_NIC_NAME_MAX 32
 #define MPATH_HOST_NAME_MAX 64
-#define MPATH_MAX_NICS 16 /* per node */
+#define MPATH_MAX_NICS 16                   /* per node */
+#define MPATH_MAX_RAILS 64                  /* rail numbers are below this */
+#define MPATH_MAX_RATE_BPS 10000000000000ll /* of any resource: 10 TB/s */
 #define MPATH_PATH_MAX_HOPS 5
 #define MPATH_PATH_MAX_RESOURCES 12
 
@@ -48,12 +55,12 @@ typedef enum mpath_resource_kind {
     MPATH_RESOURCE_HOST_MEMORY, /* a node's host memory: all shared-memory traffic of the node */
     MPATH_RESOURCE_NIC_TX,
     MPATH_RESOURCE_NIC_RX,
-    MPATH_RESOURCE_NVLINK,      /* one direction of a direct GPU pair */
-    MPATH_RESOURCE_GPU_EGRESS,  /* a GPU's port into an NVSwitch */
+    MPATH_RESOURCE_NVLINK,     /* one direction of a direct GPU pair */
+    MPATH_RESOURCE_GPU_EGRESS, /* a GPU's port into an NVSwitch */
     MPATH_RESOURCE_GPU_INGRESS,
-    MPATH_RESOURCE_PCIE_UP,     /* device to host */
+    MPATH_RESOURCE_PCIE_UP, /* device to host */
     MPATH_RESOURCE_PCIE_DOWN,
-    MPATH_RESOURCE_UPLINK_TX,   /* a node's or leaf switch's share of an oversubscribed fabric */
+    MPATH_RESOURCE_UPLINK_TX, /* a node's or leaf switch's share of an oversubscribed fabric */
     MPATH_RESOURCE_UPLINK_RX
 } mpath_resource_kind_t;
 
@@ -102,9 +109,9 @@ typedef struct mpath_topo_params {
 } mpath_topo_params_t;
 
 typedef struct mpath_hop {
-    uint8_t lane; /* mpath_lane_kind_t */
+    uint8_t lane;            /* mpath_lane_kind_t */
     int8_t nic_from, nic_to; /* of a RAIL hop: NIC numbers on the two nodes; else -1 */
-    int32_t from, to; /* ranks */
+    int32_t from, to;        /* ranks */
 } mpath_hop_t;
 
 typedef struct mpath_path {
@@ -119,8 +126,8 @@ typedef struct mpath_path {
 typedef struct mpath_topo mpath_topo_t;
 
 /*
- * Builds a topology. `machines` has num_nodes entries, `places` num_ranks. NICs that are down take part in no path. On
- * MPATH_ERR_PARAM the log names the entry.
+ * Builds a topology. `machines` has num_nodes entries, `places` num_ranks (may be 0: resources without paths). NICs that
+ * are down take part in no path. The rails of a node's NICs differ. On MPATH_ERR_PARAM the log names the entry.
  */
 mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
                                  int num_ranks, const mpath_topo_params_t *params, mpath_topo_t **topo_p);
@@ -137,12 +144,23 @@ const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resour
 /* "node0/nic2/tx", "node1/host-memory": stable, used in output and JSON. */
 void mpath_topo_resource_name(const mpath_topo_t *topo, int resource, char *name, size_t size);
 
+/* The number of a resource; -1 when the topology has no such resource. */
+int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index);
+
 /* Number of paths of a pair; 0 when the pair is not connected or source equals destination. */
 int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination);
 /* Path `index` of the pair, 0 <= index < mpath_topo_num_paths(). */
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path);
+/* "0 -shm-> 2 -rail1-> 6 -shm-> 4" */
+void mpath_topo_path_format(const mpath_topo_t *topo, const mpath_path_t *path, char *text, size_t size);
 
-/* Nonzero: every node has the same rails and every NIC the same rate, so that rails are interchangeable. */
+/* Static text: "shm", "rail", "peer", "staged". */
+const char *mpath_lane_kind_name(mpath_lane_kind_t kind);
+
+/*
+ * Nonzero: rails are interchangeable. Every node has the same NICs in use (same numbers, same rails), at least one, and
+ * all of them have the same rate. A NIC is in use when it is up and, with affine access, a rank sits beside it.
+ */
 int mpath_topo_rails_equal(const mpath_topo_t *topo);
 
 /* A checksum over everything that paths and plans depend on. */

@@ -1,0 +1,418 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Builds a topology from machines and places: checks the input, numbers the resources, sorts ranks by NIC. */
+#include "topo/topo_internal.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Rough costs of the start of a transfer; a path's latency is the sum over its resources. */
+#define HOST_MEMORY_LATENCY_NS 500
+#define NIC_LATENCY_NS 1000 /* each end */
+
+#define MAX_NODES 65536
+#define MAX_RANKS (1 << 20)
+
+/* --- checks ------------------------------------------------------------------------------------------------------ */
+
+static mpath_status_t topo_check_nic(const mpath_machine_t *machine, int node, int nic, uint64_t *rails)
+{
+    const mpath_nic_t *n = &machine->nics[nic];
+
+    if (memchr(n->name, '\0', sizeof(n->name)) == NULL) {
+        mpath_error("topology: node %d: the name of NIC %d has no end; no topology built", node, nic);
+        return MPATH_ERR_PARAM;
+    }
+    if ((n->rate_bps == 0) || (n->rate_bps > MPATH_MAX_RATE_BPS)) {
+        mpath_error("topology: node %d: rate %llu of NIC %d '%s' must be 1 to %lld bytes/s; no topology built", node,
+                    (unsigned long long)n->rate_bps, nic, n->name, MPATH_MAX_RATE_BPS);
+        return MPATH_ERR_PARAM;
+    }
+    if ((n->rail < 0) || (n->rail >= MPATH_MAX_RAILS)) {
+        mpath_error("topology: node %d: rail %d of NIC %d '%s' must be 0 to %d; no topology built", node, n->rail, nic,
+                    n->name, MPATH_MAX_RAILS - 1);
+        return MPATH_ERR_PARAM;
+    }
+    if (*rails & (1ull << n->rail)) {
+        mpath_error("topology: node %d: NIC %d '%s' is on rail %d as another NIC before it; no topology built", node,
+                    nic, n->name, n->rail);
+        return MPATH_ERR_PARAM;
+    }
+    *rails |= 1ull << n->rail;
+    return MPATH_OK;
+}
+
+static mpath_status_t topo_check_machine(const mpath_machine_t *machine, int node)
+{
+    mpath_status_t status;
+    uint64_t rails = 0;
+    int nic;
+
+    if (memchr(machine->host, '\0', sizeof(machine->host)) == NULL) {
+        mpath_error("topology: node %d: the host name has no end; no topology built", node);
+        return MPATH_ERR_PARAM;
+    }
+    if ((machine->num_nics < 0) || (machine->num_nics > MPATH_MAX_NICS)) {
+        mpath_error("topology: node %d: number of NICs %d must be 0 to %d; no topology built", node, machine->num_nics,
+                    MPATH_MAX_NICS);
+        return MPATH_ERR_PARAM;
+    }
+    if ((machine->host_memory_bps == 0) || (machine->host_memory_bps > MPATH_MAX_RATE_BPS)) {
+        mpath_error("topology: node %d: host memory rate %llu must be 1 to %lld bytes/s; no topology built", node,
+                    (unsigned long long)machine->host_memory_bps, MPATH_MAX_RATE_BPS);
+        return MPATH_ERR_PARAM;
+    }
+    for (nic = 0; nic < machine->num_nics; nic++) {
+        status = topo_check_nic(machine, node, nic, &rails);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t topo_check_place(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *place,
+                                       int rank)
+{
+    if ((place->node < 0) || (place->node >= num_nodes)) {
+        mpath_error("topology: rank %d: node %d must be 0 to %d; no topology built", rank, place->node, num_nodes - 1);
+        return MPATH_ERR_PARAM;
+    }
+    if ((place->nic < -1) || (place->nic >= machines[place->node].num_nics)) {
+        mpath_error("topology: rank %d: NIC %d must be -1 to %d on node %d; no topology built", rank, place->nic,
+                    machines[place->node].num_nics - 1, place->node);
+        return MPATH_ERR_PARAM;
+    }
+    if (place->gpu < -1) {
+        mpath_error("topology: rank %d: GPU %d must be -1 or more; no topology built", rank, place->gpu);
+        return MPATH_ERR_PARAM;
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t topo_check(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
+                                 int num_ranks, const mpath_topo_params_t *params)
+{
+    mpath_status_t status;
+    int i;
+
+    if ((num_nodes < 1) || (num_nodes > MAX_NODES) || (num_ranks < 0) || (num_ranks > MAX_RANKS)) {
+        mpath_error("topology: %d nodes and %d ranks must be 1 to %d and 0 to %d; no topology built", num_nodes,
+                    num_ranks, MAX_NODES, MAX_RANKS);
+        return MPATH_ERR_PARAM;
+    }
+    if ((params->access != MPATH_REACH_ALL) && (params->access != MPATH_REACH_AFFINE)) {
+        mpath_error("topology: access mode %d is unknown; no topology built", (int)params->access);
+        return MPATH_ERR_PARAM;
+    }
+    for (i = 0; i < num_nodes; i++) {
+        status = topo_check_machine(&machines[i], i);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    for (i = 0; i < num_ranks; i++) {
+        status = topo_check_place(machines, num_nodes, &places[i], i);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    return MPATH_OK;
+}
+
+/* --- tables ------------------------------------------------------------------------------------------------------ */
+
+static void topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index,
+                              uint64_t capacity_bps, uint32_t latency_ns)
+{
+    mpath_resource_t *resource = &topo->resources[topo->num_resources++];
+
+    resource->kind         = kind;
+    resource->node         = node;
+    resource->index        = index;
+    resource->peer         = -1;
+    resource->capacity_bps = capacity_bps;
+    resource->latency_ns   = latency_ns;
+}
+
+static void topo_number_resources(mpath_topo_t *topo)
+{
+    const mpath_machine_t *machine;
+    int node, nic;
+
+    for (node = 0; node < topo->num_nodes; node++) {
+        machine                          = &topo->machines[node];
+        topo->nodes[node].first_resource = topo->num_resources;
+        topo_add_resource(topo, MPATH_RESOURCE_HOST_MEMORY, node, 0, machine->host_memory_bps, HOST_MEMORY_LATENCY_NS);
+        for (nic = 0; nic < machine->num_nics; nic++) {
+            topo_add_resource(topo, MPATH_RESOURCE_NIC_TX, node, nic, machine->nics[nic].rate_bps, NIC_LATENCY_NS);
+            topo_add_resource(topo, MPATH_RESOURCE_NIC_RX, node, nic, machine->nics[nic].rate_bps, NIC_LATENCY_NS);
+        }
+    }
+}
+
+/* Counting sort of the ranks that have a NIC by (node, NIC); ranks keep their order. */
+static void topo_sort_ranks(mpath_topo_t *topo)
+{
+    int32_t next = 0, count;
+    mpath_topo_node_t *node;
+    int i, n, rank;
+
+    for (rank = 0; rank < topo->num_ranks; rank++) {
+        if (topo->places[rank].nic >= 0) {
+            topo->nodes[topo->places[rank].node].beside[topo->places[rank].nic]++;
+        }
+    }
+    for (i = 0; i < topo->num_nodes; i++) {
+        node = &topo->nodes[i];
+        for (n = 0; n <= MPATH_MAX_NICS; n++) {
+            count           = node->beside[n];
+            node->beside[n] = next;
+            next += count;
+        }
+    }
+    for (rank = 0; rank < topo->num_ranks; rank++) {
+        if (topo->places[rank].nic >= 0) {
+            node                                                 = &topo->nodes[topo->places[rank].node];
+            topo->beside[node->beside[topo->places[rank].nic]++] = rank;
+        }
+    }
+    /* Filling moved each start to its end, which is the next one's start. */
+    for (i = 0; i < topo->num_nodes; i++) {
+        node = &topo->nodes[i];
+        for (n = MPATH_MAX_NICS; n > 0; n--) {
+            node->beside[n] = node->beside[n - 1];
+        }
+        node->beside[0] = (i > 0) ? topo->nodes[i - 1].beside[MPATH_MAX_NICS] : 0;
+    }
+}
+
+static void topo_list_rails(mpath_topo_t *topo, int index)
+{
+    const mpath_machine_t *machine = &topo->machines[index];
+    mpath_topo_node_t *node        = &topo->nodes[index];
+    int nic, rail, has_rank;
+
+    memset(node->nic_of_rail, -1, sizeof(node->nic_of_rail));
+    for (nic = 0; nic < machine->num_nics; nic++) {
+        has_rank = node->beside[nic + 1] > node->beside[nic];
+        if (machine->nics[nic].up && (has_rank || (topo->params.access == MPATH_REACH_ALL))) {
+            node->nic_of_rail[machine->nics[nic].rail] = (int8_t)nic;
+            node->rail_mask |= 1ull << machine->nics[nic].rail;
+        }
+    }
+    for (rail = 0; rail < MPATH_MAX_RAILS; rail++) {
+        if (node->nic_of_rail[rail] >= 0) {
+            node->used[node->num_used++] = node->nic_of_rail[rail];
+        }
+    }
+}
+
+static int topo_compare_rails(const mpath_topo_t *topo)
+{
+    const mpath_topo_node_t *first = &topo->nodes[0], *node;
+    uint64_t rate_bps;
+    int i, k;
+
+    if (first->num_used == 0) {
+        return 0;
+    }
+    rate_bps = topo->machines[0].nics[first->used[0]].rate_bps;
+    for (i = 0; i < topo->num_nodes; i++) {
+        node = &topo->nodes[i];
+        if ((node->rail_mask != first->rail_mask) || (memcmp(node->used, first->used, sizeof(node->used)) != 0)) {
+            return 0;
+        }
+        for (k = 0; k < node->num_used; k++) {
+            if (topo->machines[i].nics[node->used[k]].rate_bps != rate_bps) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* --- signature --------------------------------------------------------------------------------------------------- */
+
+/* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), chained. */
+static uint64_t mix(uint64_t hash, uint64_t value)
+{
+    hash = (hash ^ value) + 0x9e3779b97f4a7c15ull;
+    hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ull;
+    hash = (hash ^ (hash >> 27)) * 0x94d049bb133111ebull;
+    return hash ^ (hash >> 31);
+}
+
+/* Names do not count: they change no path. */
+static uint64_t topo_sign(const mpath_topo_t *topo)
+{
+    uint64_t hash = mix(0, (uint64_t)topo->num_nodes);
+    const mpath_machine_t *machine;
+    const mpath_place_t *place;
+    const mpath_nic_t *nic;
+    int i, n;
+
+    hash = mix(hash, (uint64_t)topo->num_ranks);
+    hash = mix(hash, ((uint64_t)topo->params.access << 32) | topo->params.fabric);
+    for (i = 0; i < topo->num_nodes; i++) {
+        machine = &topo->machines[i];
+        hash    = mix(hash, (uint64_t)machine->num_nics);
+        hash    = mix(hash, machine->host_memory_bps);
+        for (n = 0; n < machine->num_nics; n++) {
+            nic  = &machine->nics[n];
+            hash = mix(hash, nic->rate_bps);
+            hash = mix(hash, ((uint64_t)nic->rail << 1) | (nic->up != 0));
+        }
+    }
+    for (i = 0; i < topo->num_ranks; i++) {
+        place = &topo->places[i];
+        hash  = mix(hash, ((uint64_t)(uint32_t)place->node << 32) | (uint32_t)place->nic);
+        hash  = mix(hash, (uint64_t)(uint32_t)place->gpu);
+    }
+    return hash;
+}
+
+/* --- life -------------------------------------------------------------------------------------------------------- */
+
+static mpath_status_t topo_allocate(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
+                                    int num_ranks, mpath_topo_t **topo_p)
+{
+    size_t num_resources = 0;
+    mpath_topo_t *topo;
+    int i;
+
+    topo = calloc(1, sizeof(*topo));
+    if (topo == NULL) {
+        goto err;
+    }
+    for (i = 0; i < num_nodes; i++) {
+        num_resources += 1 + 2 * (size_t)machines[i].num_nics;
+    }
+    topo->num_nodes = num_nodes;
+    topo->num_ranks = num_ranks;
+    topo->machines  = calloc((size_t)num_nodes, sizeof(*topo->machines));
+    topo->nodes     = calloc((size_t)num_nodes, sizeof(*topo->nodes));
+    topo->resources = calloc(num_resources, sizeof(*topo->resources));
+    topo->places    = calloc((size_t)num_ranks + 1, sizeof(*topo->places)); /* room for none: calloc(0) may be NULL */
+    topo->beside    = calloc((size_t)num_ranks + 1, sizeof(*topo->beside));
+    if ((topo->machines == NULL) || (topo->nodes == NULL) || (topo->resources == NULL) || (topo->places == NULL) ||
+        (topo->beside == NULL)) {
+        goto err_destroy;
+    }
+    memcpy(topo->machines, machines, (size_t)num_nodes * sizeof(*machines));
+    if (num_ranks > 0) {
+        memcpy(topo->places, places, (size_t)num_ranks * sizeof(*places));
+    }
+    *topo_p = topo;
+    return MPATH_OK;
+
+err_destroy:
+    mpath_topo_destroy(topo);
+err:
+    mpath_error("topology: no memory for %d nodes and %d ranks; no topology built", num_nodes, num_ranks);
+    return MPATH_ERR_NO_MEMORY;
+}
+
+mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
+                                 int num_ranks, const mpath_topo_params_t *params, mpath_topo_t **topo_p)
+{
+    mpath_status_t status;
+    mpath_topo_t *topo;
+    int i;
+
+    status = topo_check(machines, num_nodes, places, num_ranks, params);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = topo_allocate(machines, num_nodes, places, num_ranks, &topo);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    topo->params = *params;
+    topo_number_resources(topo);
+    topo_sort_ranks(topo);
+    for (i = 0; i < num_nodes; i++) {
+        topo_list_rails(topo, i);
+    }
+    topo->rails_equal = topo_compare_rails(topo);
+    topo->signature   = topo_sign(topo);
+    *topo_p           = topo;
+    return MPATH_OK;
+}
+
+void mpath_topo_destroy(mpath_topo_t *topo)
+{
+    if (topo == NULL) {
+        return;
+    }
+    free(topo->beside);
+    free(topo->places);
+    free(topo->resources);
+    free(topo->nodes);
+    free(topo->machines);
+    free(topo);
+}
+
+/* --- accessors --------------------------------------------------------------------------------------------------- */
+
+int mpath_topo_num_ranks(const mpath_topo_t *topo)
+{
+    return topo->num_ranks;
+}
+
+int mpath_topo_num_nodes(const mpath_topo_t *topo)
+{
+    return topo->num_nodes;
+}
+
+const mpath_place_t *mpath_topo_place(const mpath_topo_t *topo, int rank)
+{
+    return &topo->places[rank];
+}
+
+const mpath_machine_t *mpath_topo_machine(const mpath_topo_t *topo, int node)
+{
+    return &topo->machines[node];
+}
+
+const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo)
+{
+    return &topo->params;
+}
+
+int mpath_topo_num_resources(const mpath_topo_t *topo)
+{
+    return topo->num_resources;
+}
+
+const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resource)
+{
+    return &topo->resources[resource];
+}
+
+int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index)
+{
+    if ((node < 0) || (node >= topo->num_nodes) || (index < 0)) {
+        return -1;
+    }
+    switch (kind) {
+    case MPATH_RESOURCE_HOST_MEMORY:
+        return (index == 0) ? topo->nodes[node].first_resource : -1;
+    case MPATH_RESOURCE_NIC_TX:
+        return (index < topo->machines[node].num_nics) ? mpath_topo_nic_tx(topo, node, index) : -1;
+    case MPATH_RESOURCE_NIC_RX:
+        return (index < topo->machines[node].num_nics) ? mpath_topo_nic_rx(topo, node, index) : -1;
+    default:
+        return -1;
+    }
+}
+
+int mpath_topo_rails_equal(const mpath_topo_t *topo)
+{
+    return topo->rails_equal;
+}
+
+uint64_t mpath_topo_signature(const mpath_topo_t *topo)
+{
+    return topo->signature;
+}
