@@ -139,8 +139,11 @@ report_unit_logs() {
         done < <(sed -n -E -e "s/^\[       OK \] (.*)/PASS: $program.\1/p" -e "s/^\[  SKIPPED \] ([A-Za-z_].*)/SKIP: $program.\1: skipped/p" \
             -e '/^(PASS|FAIL|SKIP): /p' "$log" | sort -u)
         if [[ $result != PASS && $result != SKIP ]]; then
-            fail "$program: $(grep -m 1 -E '^\[  FAILED  \]|error|ERROR' "$log" || echo "ended with $result")"
-            tail -n 20 "$log"
+            if ! grep -q '^FAIL: ' "$log"; then
+                fail "$program: $(grep -m 1 -E '^\[  FAILED  \]|rror' "$log" ||
+                    echo "broke off in $(sed -n 's/^\[ RUN      \] //p' "$log" | tail -n 1)")"
+            fi
+            tail -n 30 "$log" | sed 's/^/  /'
         elif ((lines == before)); then
             echo "$result: $program"
         fi
