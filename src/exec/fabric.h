@@ -13,6 +13,9 @@
 
 typedef struct mpath_fabric mpath_fabric_t;
 
+/* Takes over an arrival of rail `nic` (a copy of the struct may be kept); must not block. */
+typedef void (*mpath_fabric_arrive_t)(void *argument, int nic, const mpath_arrival_t *arrival);
+
 /* Opens nothing yet. `machine` and `settings` outlive the fabric. */
 mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath_machine_t *machine,
                                    mpath_fabric_t **fabric_p);
@@ -28,9 +31,11 @@ mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void 
 int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name);
 void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer);
 
-/* Chunks of team `id` go to `arrive` from now on (called under the rail's lock, by any thread). Chunks that came before are handed
- * over at once. */
-mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_lane_arrive_t arrive, void *argument);
+/*
+ * Chunks of team `id` go to `arrive` from now on: called by any thread, under the lock of the rail, which is recursive, so
+ * that `arrive` may end the arrival at once. Chunks that came before are handed over here.
+ */
+mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument);
 /* No call of `arrive` after this returns; open chunks of the team are released. */
 void mpath_fabric_leave(mpath_fabric_t *fabric, uint64_t id);
 
@@ -41,9 +46,16 @@ mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int nic, const mpath_ar
                                  mpath_lane_op_t *op);
 void mpath_fabric_release(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival);
 mpath_status_t mpath_fabric_peer_status(mpath_fabric_t *fabric, int nic, int peer);
+/* The op's status, read under the rail's lock; MPATH_INPROGRESS too while another thread is at the rail. */
+mpath_status_t mpath_fabric_op_status(mpath_fabric_t *fabric, int nic, const mpath_lane_op_t *op);
+/* Largest chunk that rail `nic`, which is open, takes. */
+size_t mpath_fabric_max_chunk(mpath_fabric_t *fabric, int nic);
 /* Progresses rail `nic`; 0 at once when another thread is at it. */
 int mpath_fabric_progress(mpath_fabric_t *fabric, int nic);
-/* Gives up what a failed team has under way on the rail (op array in `ops`): afterwards its memory is not touched any more. */
-void mpath_fabric_abort(mpath_fabric_t *fabric, int nic, uint64_t id);
+/*
+ * Gives up what is under way on the rail, for a failed team that cannot wait for its ops: afterwards no memory of the
+ * caller is touched any more. It ends the ops of the other teams on that rail too, with MPATH_ERR_UNREACHABLE.
+ */
+void mpath_fabric_abort(mpath_fabric_t *fabric, int nic);
 
 #endif

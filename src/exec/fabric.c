@@ -1,0 +1,490 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Fabric: rails opened on demand, one recursive lock per rail. Every table (teams, peers, open arrivals) belongs to a rail
+ * and lives under its lock, so that there is no second lock to order. An arrival stays in its rail's list from the
+ * moment the lane hands it over until it is ended; that list is also where chunks of a team wait that has not joined yet.
+ */
+#include "exec/fabric.h"
+
+#include "lane/rail.h"
+#include "util/log.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define OPEN_ARRIVAL_CHUNKS 16 /* of full size, before a rail stops reading */
+
+/* An arrival that is not ended; users hold a copy whose private_data points here. */
+typedef struct open_arrival {
+    struct open_arrival *next, *previous;
+    mpath_arrival_t arrival; /* as the lane gave it */
+    int waiting;             /* its team has not joined yet */
+} open_arrival_t;
+
+typedef struct rail_team {
+    uint64_t id;
+    mpath_fabric_arrive_t arrive;
+    void *argument;
+} rail_team_t;
+
+typedef struct rail_peer {
+    int number; /* the lane's */
+    unsigned users;
+    size_t bytes;
+    void *address;
+} rail_peer_t;
+
+typedef struct rail {
+    int nic;
+    pthread_mutex_t lock;
+    mpath_lane_t *lane;    /* NULL until opened */
+    mpath_status_t status; /* why it could not be opened, or lost a chunk */
+    open_arrival_t open;   /* head of the ring of open arrivals, oldest first */
+    open_arrival_t *spare;
+    rail_team_t *teams;
+    size_t num_teams;
+    rail_peer_t *peers;
+    size_t num_peers;
+} rail_t;
+
+struct mpath_fabric {
+    const mpath_settings_t *settings;
+    const mpath_machine_t *machine;
+    rail_t rails[MPATH_MAX_NICS];
+};
+
+static void rail_init(rail_t *rail, int nic)
+{
+    pthread_mutexattr_t attributes;
+
+    pthread_mutexattr_init(&attributes);
+    pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
+    pthread_mutex_init(&rail->lock, &attributes);
+    pthread_mutexattr_destroy(&attributes);
+    rail->nic           = nic;
+    rail->open.next     = &rail->open;
+    rail->open.previous = &rail->open;
+}
+
+static rail_t *rail_lock(mpath_fabric_t *fabric, int nic)
+{
+    pthread_mutex_lock(&fabric->rails[nic].lock);
+    return &fabric->rails[nic];
+}
+
+static void rail_unlock(rail_t *rail)
+{
+    pthread_mutex_unlock(&rail->lock);
+}
+
+mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath_machine_t *machine,
+                                   mpath_fabric_t **fabric_p)
+{
+    mpath_fabric_t *fabric = calloc(1, sizeof(*fabric));
+
+    if (fabric == NULL) {
+        mpath_error("no memory for the table of rails");
+        return MPATH_ERR_NO_MEMORY;
+    }
+    fabric->settings = settings;
+    fabric->machine  = machine;
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        rail_init(&fabric->rails[nic], nic);
+    }
+    *fabric_p = fabric;
+    return MPATH_OK;
+}
+
+/* Takes an arrival off the list; its place is kept for the next one. */
+static mpath_arrival_t open_remove(rail_t *rail, open_arrival_t *open)
+{
+    open->previous->next = open->next;
+    open->next->previous = open->previous;
+    open->next           = rail->spare;
+    rail->spare          = open;
+    return open->arrival;
+}
+
+static void open_release(rail_t *rail, open_arrival_t *open)
+{
+    mpath_arrival_t arrival = open_remove(rail, open);
+
+    rail->lane->ops->release(rail->lane, &arrival);
+}
+
+static void rail_destroy(rail_t *rail)
+{
+    open_arrival_t *open;
+
+    while (rail->open.next != &rail->open) {
+        open_release(rail, rail->open.next);
+    }
+    while ((open = rail->spare) != NULL) {
+        rail->spare = open->next;
+        free(open);
+    }
+    if (rail->lane != NULL) {
+        rail->lane->ops->destroy(rail->lane);
+    }
+    for (size_t i = 0; i < rail->num_peers; i++) {
+        free(rail->peers[i].address);
+    }
+    free(rail->peers);
+    free(rail->teams);
+    pthread_mutex_destroy(&rail->lock);
+}
+
+void mpath_fabric_destroy(mpath_fabric_t *fabric)
+{
+    if (fabric == NULL) {
+        return;
+    }
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        rail_destroy(&fabric->rails[nic]);
+    }
+    free(fabric);
+}
+
+static rail_team_t *rail_find_team(rail_t *rail, uint64_t id)
+{
+    for (size_t i = 0; i < rail->num_teams; i++) {
+        if (rail->teams[i].id == id) {
+            return &rail->teams[i];
+        }
+    }
+    return NULL;
+}
+
+static void open_hand_over(const rail_t *rail, open_arrival_t *open, const rail_team_t *team)
+{
+    mpath_arrival_t arrival = open->arrival;
+
+    open->waiting        = 0;
+    arrival.private_data = open;
+    team->arrive(team->argument, rail->nic, &arrival);
+}
+
+/* The lane's callback, under the rail's lock. */
+static void rail_arrive(void *argument, const mpath_arrival_t *arrival)
+{
+    rail_t *rail            = argument;
+    const rail_team_t *team = rail_find_team(rail, arrival->chunk.team);
+    open_arrival_t *open    = rail->spare;
+
+    if (open != NULL) {
+        rail->spare = open->next;
+    } else if ((open = malloc(sizeof(*open))) == NULL) {
+        mpath_error("no memory to note an arrived chunk; the calls that use this rail fail");
+        rail->status = MPATH_ERR_NO_MEMORY;
+        rail->lane->ops->release(rail->lane, arrival);
+        return;
+    }
+    open->arrival             = *arrival;
+    open->waiting             = 1;
+    open->next                = &rail->open;
+    open->previous            = rail->open.previous;
+    rail->open.previous->next = open;
+    rail->open.previous       = open;
+    if (team != NULL) {
+        open_hand_over(rail, open, team);
+    }
+}
+
+static mpath_status_t rail_open(const mpath_fabric_t *fabric, int nic, rail_t *rail)
+{
+    mpath_rail_params_t params = {
+        .nic                    = fabric->machine->nics[nic].name,
+        .tls                    = NULL,
+        .max_chunk_bytes        = fabric->settings->chunk_bytes,
+        .max_open_arrival_bytes = OPEN_ARRIVAL_CHUNKS * fabric->settings->chunk_bytes,
+    };
+    uint64_t limit_bytes = fabric->settings->memory_bytes / 8;
+
+    if ((rail->lane != NULL) || (rail->status != MPATH_OK)) {
+        return rail->status;
+    }
+    if (params.max_open_arrival_bytes > limit_bytes) {
+        params.max_open_arrival_bytes = limit_bytes;
+    }
+    if (params.max_chunk_bytes > params.max_open_arrival_bytes) {
+        params.max_chunk_bytes = params.max_open_arrival_bytes;
+    }
+    rail->status = mpath_rail_open(&params, &rail->lane);
+    if (rail->status != MPATH_OK) {
+        rail->lane = NULL;
+        return rail->status;
+    }
+    mpath_lane_set_arrive(rail->lane, rail_arrive, rail);
+    mpath_debug("opened %s", mpath_rail_description(rail->lane));
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void **address_p, size_t *bytes_p)
+{
+    rail_t *rail;
+    mpath_status_t status;
+
+    if ((nic < 0) || (nic >= fabric->machine->num_nics)) {
+        mpath_error("rail number %d is out of range: this node has %d NICs", nic, fabric->machine->num_nics);
+        return MPATH_ERR_PARAM;
+    }
+    rail   = rail_lock(fabric, nic);
+    status = rail_open(fabric, nic, rail);
+    if (status == MPATH_OK) {
+        mpath_rail_address(rail->lane, address_p, bytes_p);
+    }
+    rail_unlock(rail);
+    return status;
+}
+
+static rail_peer_t *rail_find_peer(rail_t *rail, const void *address, size_t bytes)
+{
+    for (size_t i = 0; i < rail->num_peers; i++) {
+        rail_peer_t *peer = &rail->peers[i];
+
+        if ((peer->users > 0) && (peer->bytes == bytes) && (memcmp(peer->address, address, bytes) == 0)) {
+            return peer;
+        }
+    }
+    return NULL;
+}
+
+/* A place in the table: one that was given up, or a new one; NULL without memory. */
+static rail_peer_t *rail_free_peer(rail_t *rail)
+{
+    rail_peer_t *peers;
+
+    for (size_t i = 0; i < rail->num_peers; i++) {
+        if (rail->peers[i].users == 0) {
+            return &rail->peers[i];
+        }
+    }
+    peers = realloc(rail->peers, (rail->num_peers + 1) * sizeof(*peers));
+    if (peers == NULL) {
+        return NULL;
+    }
+    rail->peers = peers;
+    memset(&peers[rail->num_peers], 0, sizeof(*peers));
+    return &peers[rail->num_peers++];
+}
+
+static int rail_add_peer(rail_t *rail, const void *address, size_t bytes, const char *name)
+{
+    rail_peer_t *peer = rail_free_peer(rail);
+    void *copy        = malloc(bytes > 0 ? bytes : 1);
+    int number;
+
+    if ((peer == NULL) || (copy == NULL)) {
+        mpath_error("no memory for the address of %s", name);
+        free(copy);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    number = mpath_rail_add_peer(rail->lane, address, bytes, name);
+    if (number < 0) {
+        free(copy);
+        return number;
+    }
+    memcpy(copy, address, bytes);
+    *peer = (rail_peer_t){.number = number, .users = 1, .bytes = bytes, .address = copy};
+    return number;
+}
+
+int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name)
+{
+    rail_t *rail = rail_lock(fabric, nic);
+    int number   = (int)rail_open(fabric, nic, rail);
+    rail_peer_t *peer;
+
+    if (number == MPATH_OK) {
+        peer = rail_find_peer(rail, address, bytes);
+        if (peer != NULL) {
+            peer->users++;
+            number = peer->number;
+        } else {
+            number = rail_add_peer(rail, address, bytes, name);
+        }
+    }
+    rail_unlock(rail);
+    return number;
+}
+
+void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer)
+{
+    rail_t *rail = rail_lock(fabric, nic);
+
+    for (size_t i = 0; i < rail->num_peers; i++) {
+        rail_peer_t *entry = &rail->peers[i];
+
+        if ((entry->users > 0) && (entry->number == peer)) {
+            if (--entry->users == 0) {
+                mpath_rail_remove_peer(rail->lane, peer);
+                free(entry->address);
+                entry->address = NULL;
+            }
+            break;
+        }
+    }
+    rail_unlock(rail);
+}
+
+static mpath_status_t rail_join(rail_t *rail, const rail_team_t *team)
+{
+    rail_team_t *teams = realloc(rail->teams, (rail->num_teams + 1) * sizeof(*teams));
+    open_arrival_t *open;
+
+    if (teams == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    rail->teams              = teams;
+    teams[rail->num_teams++] = *team;
+
+    /* `arrive` may end what it is given, and only that: the next one is looked up before. */
+    open = rail->open.next;
+    while (open != &rail->open) {
+        open_arrival_t *next = open->next;
+
+        if (open->waiting && (open->arrival.chunk.team == team->id)) {
+            open_hand_over(rail, open, team);
+        }
+        open = next;
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument)
+{
+    rail_team_t team = {.id = id, .arrive = arrive, .argument = argument};
+    mpath_status_t status;
+
+    for (int nic = 0; nic < fabric->machine->num_nics; nic++) {
+        rail_t *rail = rail_lock(fabric, nic);
+
+        status = rail_join(rail, &team);
+        rail_unlock(rail);
+        if (status != MPATH_OK) {
+            mpath_error("no memory to let a communicator use the rails");
+            mpath_fabric_leave(fabric, id);
+            return status;
+        }
+    }
+    return MPATH_OK;
+}
+
+static void rail_leave(rail_t *rail, uint64_t id)
+{
+    rail_team_t *team    = rail_find_team(rail, id);
+    open_arrival_t *open = rail->open.next;
+
+    if (team != NULL) {
+        *team = rail->teams[--rail->num_teams];
+    }
+    while (open != &rail->open) {
+        open_arrival_t *next = open->next;
+
+        if (open->arrival.chunk.team == id) {
+            open_release(rail, open);
+        }
+        open = next;
+    }
+}
+
+void mpath_fabric_leave(mpath_fabric_t *fabric, uint64_t id)
+{
+    for (int nic = 0; nic < fabric->machine->num_nics; nic++) {
+        rail_t *rail = rail_lock(fabric, nic);
+
+        rail_leave(rail, id);
+        rail_unlock(rail);
+    }
+}
+
+mpath_status_t mpath_fabric_send(mpath_fabric_t *fabric, int nic, int peer, const mpath_chunk_t *chunk,
+                                 const void *data, mpath_lane_op_t *op)
+{
+    rail_t *rail          = rail_lock(fabric, nic);
+    mpath_status_t status = rail->lane->ops->send(rail->lane, peer, chunk, data, op);
+
+    rail_unlock(rail);
+    return status;
+}
+
+mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival, void *to,
+                                 mpath_lane_op_t *op)
+{
+    rail_t *rail          = rail_lock(fabric, nic);
+    open_arrival_t *open  = arrival->private_data;
+    mpath_status_t status = rail->lane->ops->take(rail->lane, &open->arrival, to, op);
+
+    /* A take that was begun, or that failed, has ended the arrival. */
+    if (status != MPATH_NO_RESOURCE) {
+        open_remove(rail, open);
+    }
+    rail_unlock(rail);
+    return status;
+}
+
+void mpath_fabric_release(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival)
+{
+    rail_t *rail = rail_lock(fabric, nic);
+
+    open_release(rail, arrival->private_data);
+    rail_unlock(rail);
+}
+
+mpath_status_t mpath_fabric_op_status(mpath_fabric_t *fabric, int nic, const mpath_lane_op_t *op)
+{
+    rail_t *rail          = &fabric->rails[nic];
+    mpath_status_t status = MPATH_INPROGRESS;
+
+    if (pthread_mutex_trylock(&rail->lock) == 0) {
+        status = op->status;
+        rail_unlock(rail);
+    }
+    return status;
+}
+
+mpath_status_t mpath_fabric_peer_status(mpath_fabric_t *fabric, int nic, int peer)
+{
+    rail_t *rail          = rail_lock(fabric, nic);
+    mpath_status_t status = rail->lane->ops->peer_status(rail->lane, peer);
+
+    rail_unlock(rail);
+    return status;
+}
+
+size_t mpath_fabric_max_chunk(mpath_fabric_t *fabric, int nic)
+{
+    rail_t *rail = rail_lock(fabric, nic);
+    size_t bytes = rail->lane->ops->max_chunk(rail->lane);
+
+    rail_unlock(rail);
+    return bytes;
+}
+
+int mpath_fabric_progress(mpath_fabric_t *fabric, int nic)
+{
+    rail_t *rail = &fabric->rails[nic];
+    int events;
+
+    if (pthread_mutex_trylock(&rail->lock) != 0) {
+        return 0;
+    }
+    if (rail->status != MPATH_OK) {
+        events = (int)rail->status;
+    } else {
+        events = (rail->lane == NULL) ? 0 : rail->lane->ops->progress(rail->lane);
+    }
+    rail_unlock(rail);
+    return events;
+}
+
+void mpath_fabric_abort(mpath_fabric_t *fabric, int nic)
+{
+    rail_t *rail = rail_lock(fabric, nic);
+
+    if (rail->lane != NULL) {
+        rail->lane->ops->abort(rail->lane);
+    }
+    rail_unlock(rail);
+}
