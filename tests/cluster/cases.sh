@@ -28,3 +28,23 @@ run_cases() {
     done
     exit $failed
 }
+
+# Ends the test with one SKIP line where the cluster cannot be made, or Open MPI or the component are missing.
+require_cluster() {
+    local why
+    if ! why=$("$(dirname "${BASH_SOURCE[0]}")/cluster" check 2>&1); then
+        echo "SKIP: cluster: $why"
+        exit 0
+    fi
+}
+
+require_component() { # BUILDDIR
+    if ! command -v mpirun >/dev/null || ! command -v mpicc >/dev/null; then
+        echo "SKIP: mpi: Open MPI's mpirun and mpicc are not installed"
+        exit 0
+    fi
+    if [ ! -e "$1/ompi_coll_mpath/.libs/mca_coll_mpath.so" ]; then
+        echo "FAIL: component: $1/ompi_coll_mpath/.libs/mca_coll_mpath.so is not built; nothing was tested"
+        exit 1
+    fi
+}

@@ -3,10 +3,12 @@ EXTRA_DIST += \
 	cluster/bind_rail.c \
 	cluster/cases.sh \
 	cluster/cluster \
+	cluster/failures \
 	cluster/helper \
 	cluster/mpirun \
 	cluster/nodes.c \
 	cluster/prio \
 	cluster/pump.c \
 	cluster/rank_env \
-	cluster/self_test
+	cluster/self_test \
+	cluster/survivor.c
