@@ -1,28 +1,46 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# Installs the Debian or Ubuntu packages that the build, the tests and the demo need, only those that are missing.
-# usage: scripts/packages.sh [--list]     (--list names the missing ones and installs nothing)
+# Installs the Debian or Ubuntu packages that mpath needs, only those that are missing.
+# usage: scripts/packages.sh [--list] [build|cluster|test]...      (default: all three groups)
+# --list names the missing ones and installs nothing. Exit status 3: some are missing and this user cannot install them.
 set -eu
 
-packages=(
-    # build
-    gcc clang make automake autoconf libtool pkg-config
-    openmpi-bin libopenmpi-dev libucx-dev libhwloc-dev libxml2-dev libibverbs-dev libjansson-dev
-    # tests
-    libcmocka-dev libglpk-dev libclang-rt-14-dev clang-format shellcheck python3
-    # emulated cluster
-    iproute2 util-linux ethtool procps
-)
+build=(gcc make automake autoconf libtool pkg-config
+    openmpi-bin libopenmpi-dev libucx-dev libhwloc-dev libxml2-dev libibverbs-dev libjansson-dev)
+cluster=(iproute2 util-linux procps python3)
+test=(clang clang-format libcmocka-dev libglpk-dev shellcheck xz-utils)
+
+list=no
+wanted=()
+for word in "$@"; do
+    case $word in
+    --list) list=yes ;;
+    build) wanted+=("${build[@]}") ;;
+    cluster) wanted+=("${cluster[@]}") ;;
+    test) wanted+=("${test[@]}") ;;
+    *)
+        echo "packages: no group '$word'; there are build, cluster, test; nothing installed" >&2
+        exit 2
+        ;;
+    esac
+done
+if ((${#wanted[@]} == 0)); then
+    wanted=("${build[@]}" "${cluster[@]}" "${test[@]}")
+fi
+
+if ! command -v dpkg-query >/dev/null; then
+    echo "packages: not a Debian system; what Debian calls ${wanted[*]} must be there; going on" >&2
+    exit 3
+fi
 
 missing=()
-for package in "${packages[@]}"; do
+for package in "${wanted[@]}"; do
     status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
     if [[ $status != installed ]]; then
         missing+=("$package")
     fi
 done
-
-if [[ ${1:-} == --list ]]; then
+if [[ $list == yes ]]; then
     printf '%s\n' "${missing[@]}"
     exit 0
 fi
@@ -33,8 +51,8 @@ fi
 as_root=()
 if ((EUID != 0)); then
     if ! sudo -n true 2>/dev/null; then
-        echo "packages: missing and not installed, since this needs root or sudo: ${missing[*]}" >&2
-        exit 1
+        echo "packages: missing, and installing needs root or sudo without a password: ${missing[*]}" >&2
+        exit 3
     fi
     as_root=(sudo -n)
 fi
