@@ -33,6 +33,14 @@ if ! command -v dpkg-query >/dev/null; then
     exit 3
 fi
 
+# clang's sanitizers and libFuzzer: a package of their own, named after clang's version, on newer systems.
+if [[ " ${wanted[*]} " == *" clang "* ]]; then
+    version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
+    if [[ -n $(apt-cache search --names-only "^libclang-rt-$version-dev\$" 2>/dev/null) ]]; then
+        wanted+=("libclang-rt-$version-dev")
+    fi
+fi
+
 missing=()
 for package in "${wanted[@]}"; do
     status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
