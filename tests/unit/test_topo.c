@@ -1,0 +1,562 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Topologies: every kind of path, in every access mode; resources, names, signature, rejected input. */
+#include "topo/topo.h"
+#include "unit/capture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define RATE 25000000ull
+#define MAX_TEST_NODES 4
+#define MAX_TEST_RANKS 32
+
+/* `nodes` nodes with a NIC per rank, rank r of a node beside NIC r. */
+typedef struct cluster {
+    mpath_machine_t machines[MAX_TEST_NODES];
+    mpath_place_t places[MAX_TEST_RANKS];
+    mpath_topo_params_t params;
+    int num_nodes, num_ranks;
+} cluster_t;
+
+static void cluster_init(cluster_t *c, int nodes, int nics, mpath_access_mode_t access, uint32_t fabric)
+{
+    int n, k;
+
+    memset(c, 0, sizeof(*c));
+    c->num_nodes     = nodes;
+    c->num_ranks     = nodes * nics;
+    c->params.access = access;
+    c->params.fabric = fabric;
+    for (n = 0; n < nodes; n++) {
+        snprintf(c->machines[n].host, sizeof(c->machines[n].host), "host%d", n);
+        c->machines[n].num_nics        = nics;
+        c->machines[n].num_numa        = 1;
+        c->machines[n].host_memory_bps = 8000000000ull;
+        for (k = 0; k < nics; k++) {
+            snprintf(c->machines[n].nics[k].name, MPATH_NIC_NAME_MAX, "rail%d", k);
+            c->machines[n].nics[k].rate_bps = RATE;
+            c->machines[n].nics[k].rail     = (int16_t)k;
+            c->machines[n].nics[k].numa     = -1;
+            c->machines[n].nics[k].up       = 1;
+            c->places[n * nics + k]         = (mpath_place_t){.node = n, .nic = k, .gpu = -1};
+        }
+    }
+}
+
+static mpath_topo_t *cluster_build(const cluster_t *c)
+{
+    mpath_topo_t *topo = NULL;
+
+    assert_int_equal(mpath_topo_create(c->machines, c->num_nodes, c->places, c->num_ranks, &c->params, &topo),
+                     MPATH_OK);
+    assert_non_null(topo);
+    return topo;
+}
+
+/* What holds for every path of every topology. */
+static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int source, int destination)
+{
+    int i, r = 0, node_from, node_to;
+    const mpath_resource_t *resource;
+    uint32_t latency = 0;
+    const mpath_hop_t *hop;
+
+    assert_int_equal(path->num_relays, path->num_hops - 1);
+    assert_int_equal(path->hops[0].from, source);
+    assert_int_equal(path->hops[path->num_hops - 1].to, destination);
+    for (i = 0; i < path->num_hops; i++) {
+        hop = &path->hops[i];
+        assert_true((i == 0) || (path->hops[i - 1].to == hop->from));
+        assert_int_not_equal(hop->from, hop->to);
+        node_from = mpath_topo_place(topo, hop->from)->node;
+        node_to   = mpath_topo_place(topo, hop->to)->node;
+        if (hop->lane == MPATH_LANE_SHM) {
+            assert_int_equal(node_from, node_to);
+            assert_int_equal(hop->nic_from, -1);
+            resource = mpath_topo_resource(topo, (int)path->resources[r++]);
+            assert_int_equal(resource->kind, MPATH_RESOURCE_HOST_MEMORY);
+            assert_int_equal(resource->node, node_from);
+            latency += resource->latency_ns;
+            continue;
+        }
+        assert_int_equal(hop->lane, MPATH_LANE_RAIL);
+        assert_int_not_equal(node_from, node_to);
+        assert_true(mpath_topo_machine(topo, node_from)->nics[hop->nic_from].up);
+        assert_true(mpath_topo_machine(topo, node_to)->nics[hop->nic_to].up);
+        if (mpath_topo_params(topo)->access == MPATH_REACH_AFFINE) {
+            assert_int_equal(mpath_topo_place(topo, hop->from)->nic, hop->nic_from);
+            assert_int_equal(mpath_topo_place(topo, hop->to)->nic, hop->nic_to);
+        }
+        assert_int_equal(path->resources[r],
+                         mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, node_from, hop->nic_from));
+        latency += mpath_topo_resource(topo, (int)path->resources[r++])->latency_ns;
+        assert_int_equal(path->resources[r],
+                         mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_RX, node_to, hop->nic_to));
+        latency += mpath_topo_resource(topo, (int)path->resources[r++])->latency_ns;
+    }
+    assert_int_equal(path->num_resources, r);
+    assert_int_equal(path->latency_ns, latency);
+    assert_true(r <= MPATH_PATH_MAX_RESOURCES);
+}
+
+/* Checks every path of every pair, and that a pair's paths differ in their NICs. */
+static void check_all_paths(const mpath_topo_t *topo)
+{
+    int s, d, k, j, count, ranks = mpath_topo_num_ranks(topo);
+    int16_t seen[512];
+    mpath_path_t path;
+
+    for (s = 0; s < ranks; s++) {
+        for (d = 0; d < ranks; d++) {
+            count = mpath_topo_num_paths(topo, s, d);
+            assert_true((count >= 0) && (count < 512));
+            assert_true((s != d) || (count == 0));
+            for (k = 0; k < count; k++) {
+                mpath_topo_path(topo, s, d, k, &path);
+                check_path(topo, &path, s, d);
+                seen[k] = -1;
+                for (j = 0; j < path.num_hops; j++) {
+                    if (path.hops[j].lane == MPATH_LANE_RAIL) {
+                        seen[k] = (int16_t)(path.hops[j].nic_from * 256 + path.hops[j].nic_to);
+                    }
+                }
+                for (j = 0; j < k; j++) {
+                    assert_int_not_equal(seen[j], seen[k]);
+                }
+            }
+        }
+    }
+}
+
+/* The pair's paths, one per line, against `expected`. */
+static void check_text(const mpath_topo_t *topo, int source, int destination, const char *expected)
+{
+    char text[2048] = "", line[128];
+    mpath_path_t path;
+    int k;
+
+    for (k = 0; k < mpath_topo_num_paths(topo, source, destination); k++) {
+        mpath_topo_path(topo, source, destination, k, &path);
+        mpath_topo_path_format(topo, &path, line, sizeof(line));
+        assert_true(strlen(text) + strlen(line) + 2 < sizeof(text));
+        strcat(text, line);
+        strcat(text, "\n");
+    }
+    assert_string_equal(text, expected);
+}
+
+static void test_same_node(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 4, MPATH_REACH_AFFINE, 0);
+    topo = cluster_build(&c);
+    check_text(topo, 0, 3, "0 -shm-> 3\n");
+    check_text(topo, 6, 5, "6 -shm-> 5\n");
+    check_text(topo, 2, 2, "");
+    mpath_topo_destroy(topo);
+}
+
+static void test_all(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 4, MPATH_REACH_ALL, 0);
+    topo = cluster_build(&c);
+    assert_true(mpath_topo_rails_equal(topo));
+    check_all_paths(topo);
+    check_text(topo, 0, 5, "0 -rail0-> 5\n0 -rail1-> 5\n0 -rail2-> 5\n0 -rail3-> 5\n");
+    check_text(topo, 6, 1, "6 -rail2-> 1\n6 -rail0-> 1\n6 -rail1-> 1\n6 -rail3-> 1\n");
+    mpath_topo_destroy(topo);
+    /* A spine adds nothing where all rails match. */
+    c.params.fabric = MPATH_FABRIC_SPINE;
+    topo            = cluster_build(&c);
+    check_text(topo, 6, 1, "6 -rail2-> 1\n6 -rail0-> 1\n6 -rail1-> 1\n6 -rail3-> 1\n");
+    mpath_topo_destroy(topo);
+    /* Ranks without a NIC spread over the rails. */
+    c.places[1].nic = c.places[5].nic = -1;
+    topo                              = cluster_build(&c);
+    check_all_paths(topo);
+    check_text(topo, 1, 5, "1 -rail1-> 5\n1 -rail0-> 5\n1 -rail2-> 5\n1 -rail3-> 5\n");
+    mpath_topo_destroy(topo);
+}
+
+static void test_affine(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 4, MPATH_REACH_AFFINE, 0);
+    topo = cluster_build(&c);
+    assert_true(mpath_topo_rails_equal(topo));
+    check_all_paths(topo);
+    /* No relay on the pair's own rail, two on any other. */
+    check_text(topo, 1, 5,
+               "1 -rail1-> 5\n"
+               "1 -shm-> 0 -rail0-> 4 -shm-> 5\n"
+               "1 -shm-> 2 -rail2-> 6 -shm-> 5\n"
+               "1 -shm-> 3 -rail3-> 7 -shm-> 5\n");
+    /* One relay on the source's and on the destination's rail. */
+    check_text(topo, 1, 6,
+               "1 -rail1-> 5 -shm-> 6\n"
+               "1 -shm-> 0 -rail0-> 4 -shm-> 6\n"
+               "1 -shm-> 2 -rail2-> 6\n"
+               "1 -shm-> 3 -rail3-> 7 -shm-> 6\n");
+    mpath_topo_destroy(topo);
+}
+
+static void test_affine_spine(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 3, MPATH_REACH_AFFINE, MPATH_FABRIC_SPINE);
+    topo = cluster_build(&c);
+    check_all_paths(topo);
+    check_text(topo, 1, 4,
+               "1 -rail1-> 4\n"
+               "1 -shm-> 0 -rail0-> 3 -shm-> 4\n"
+               "1 -shm-> 2 -rail2-> 5 -shm-> 4\n");
+    check_text(topo, 1, 5,
+               "1 -rail1-2-> 5\n"
+               "1 -shm-> 0 -rail0-> 3 -shm-> 5\n"
+               "1 -rail1-> 4 -shm-> 5\n"
+               "1 -shm-> 2 -rail2-> 5\n");
+    mpath_topo_destroy(topo);
+}
+
+/* A communicator of which no two ranks share a rail across the nodes. */
+static void test_no_rail_mates(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 4, MPATH_REACH_AFFINE, 0);
+    c.num_ranks = 4;
+    c.places[0] = (mpath_place_t){0, 0, -1};
+    c.places[1] = (mpath_place_t){0, 1, -1};
+    c.places[2] = (mpath_place_t){1, 2, -1};
+    c.places[3] = (mpath_place_t){1, 3, -1};
+    topo        = cluster_build(&c);
+    assert_false(mpath_topo_rails_equal(topo));
+    check_text(topo, 0, 1, "0 -shm-> 1\n");
+    check_text(topo, 0, 2, "");
+    mpath_topo_destroy(topo);
+
+    c.params.fabric = MPATH_FABRIC_SPINE;
+    topo            = cluster_build(&c);
+    check_all_paths(topo);
+    check_text(topo, 1, 2,
+               "1 -rail1-2-> 2\n"
+               "1 -shm-> 0 -rail0-2-> 2\n"
+               "1 -shm-> 0 -rail0-3-> 3 -shm-> 2\n"
+               "1 -rail1-3-> 3 -shm-> 2\n");
+    mpath_topo_destroy(topo);
+
+    /* With access to all NICs no mates are needed. */
+    c.params = (mpath_topo_params_t){MPATH_REACH_ALL, 0};
+    topo     = cluster_build(&c);
+    check_all_paths(topo);
+    check_text(topo, 0, 2, "0 -rail0-> 2\n0 -rail1-> 2\n0 -rail2-> 2\n0 -rail3-> 2\n");
+    mpath_topo_destroy(topo);
+
+    /* One mate, and a source whose own rail does not reach: the rail of the destination is the static route. */
+    c.params    = (mpath_topo_params_t){MPATH_REACH_AFFINE, 0};
+    c.places[1] = (mpath_place_t){0, 2, -1};
+    topo        = cluster_build(&c);
+    check_all_paths(topo);
+    check_text(topo, 0, 2, "0 -shm-> 1 -rail2-> 2\n");
+    check_text(topo, 0, 3, "0 -shm-> 1 -rail2-> 2 -shm-> 3\n");
+    mpath_topo_destroy(topo);
+}
+
+static void test_unequal_nics(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 4, MPATH_REACH_ALL, 0);
+    c.machines[1].num_nics = 2;
+    c.places[6].nic = c.places[7].nic = 0;
+    topo                              = cluster_build(&c);
+    assert_false(mpath_topo_rails_equal(topo));
+    check_all_paths(topo);
+    check_text(topo, 3, 5, "3 -rail1-> 5\n3 -rail0-> 5\n");
+    mpath_topo_destroy(topo);
+
+    c.params.fabric = MPATH_FABRIC_SPINE;
+    topo            = cluster_build(&c);
+    check_all_paths(topo);
+    check_text(topo, 3, 5,
+               "3 -rail1-> 5\n3 -rail0-> 5\n3 -rail2-0-> 5\n3 -rail2-1-> 5\n3 -rail3-0-> 5\n3 -rail3-1-> 5\n");
+    mpath_topo_destroy(topo);
+}
+
+static void test_nic_down(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 3, MPATH_REACH_AFFINE, 0);
+    c.machines[1].nics[1].up = 0;
+    topo                     = cluster_build(&c);
+    assert_false(mpath_topo_rails_equal(topo));
+    check_all_paths(topo);
+    check_text(topo, 1, 4,
+               "1 -shm-> 2 -rail2-> 5 -shm-> 4\n"
+               "1 -shm-> 0 -rail0-> 3 -shm-> 4\n");
+    check_text(topo, 0, 4,
+               "0 -rail0-> 3 -shm-> 4\n"
+               "0 -shm-> 2 -rail2-> 5 -shm-> 4\n");
+    mpath_topo_destroy(topo);
+    /* Down on both nodes: the other two are alike again. */
+    c.machines[0].nics[1].up = 0;
+    topo                     = cluster_build(&c);
+    assert_true(mpath_topo_rails_equal(topo));
+    mpath_topo_destroy(topo);
+    c.machines[0].nics[2].rate_bps = RATE / 4;
+    topo                           = cluster_build(&c);
+    assert_false(mpath_topo_rails_equal(topo));
+    mpath_topo_destroy(topo);
+}
+
+/* Several ranks beside a NIC share the work of relaying. */
+static void test_shared_nic(void **state)
+{
+    int relays[MAX_TEST_RANKS] = {0}, s, d, k, h;
+    mpath_topo_t *topo;
+    mpath_path_t path;
+    cluster_t c;
+
+    (void)state;
+    cluster_init(&c, 2, 8, MPATH_REACH_AFFINE, 0);
+    c.machines[0].num_nics = c.machines[1].num_nics = 4;
+    for (s = 0; s < 16; s++) {
+        c.places[s].nic = s % 4;
+    }
+    topo = cluster_build(&c);
+    check_all_paths(topo);
+    for (s = 0; s < 8; s++) {
+        for (d = 8; d < 16; d++) {
+            for (k = 0; k < mpath_topo_num_paths(topo, s, d); k++) {
+                mpath_topo_path(topo, s, d, k, &path);
+                for (h = 0; h + 1 < path.num_hops; h++) {
+                    relays[path.hops[h].to]++;
+                }
+            }
+        }
+    }
+    for (s = 1; s < 16; s++) {
+        assert_int_equal(relays[s], relays[0]);
+    }
+    assert_int_equal(relays[0], 24);
+    mpath_topo_destroy(topo);
+}
+
+static void test_resources(void **state)
+{
+    static const char *const names[] = {"node0/host-memory", "node0/nic0/tx",     "node0/nic0/rx", "node0/nic1/tx",
+                                        "node0/nic1/rx",     "node1/host-memory", "node1/nic0/tx", "node1/nic0/rx",
+                                        "node1/nic1/tx",     "node1/nic1/rx"};
+    mpath_topo_t *topo;
+    char name[64];
+    cluster_t c;
+    int i;
+
+    (void)state;
+    cluster_init(&c, 2, 2, MPATH_REACH_ALL, 0);
+    c.machines[1].nics[1].rate_bps = 7;
+    topo                           = cluster_build(&c);
+    assert_int_equal(mpath_topo_num_nodes(topo), 2);
+    assert_int_equal(mpath_topo_num_ranks(topo), 4);
+    assert_int_equal(mpath_topo_num_resources(topo), 10);
+    for (i = 0; i < 10; i++) {
+        mpath_topo_resource_name(topo, i, name, sizeof(name));
+        assert_string_equal(name, names[i]);
+        assert_int_equal(mpath_topo_resource(topo, i)->peer, -1);
+        assert_int_equal(mpath_topo_resource_find(topo, mpath_topo_resource(topo, i)->kind,
+                                                  mpath_topo_resource(topo, i)->node,
+                                                  mpath_topo_resource(topo, i)->index),
+                         i);
+    }
+    assert_int_equal(mpath_topo_resource(topo, 0)->capacity_bps, 8000000000ull);
+    assert_int_equal(mpath_topo_resource(topo, 1)->capacity_bps, RATE);
+    assert_int_equal(mpath_topo_resource(topo, 9)->capacity_bps, 7);
+    assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, 2, 0), -1);
+    assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, 1, 2), -1);
+    assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NVLINK, 0, 0), -1);
+    assert_string_equal(mpath_topo_machine(topo, 1)->host, "host1");
+    mpath_topo_destroy(topo);
+}
+
+static uint64_t signature_of(const cluster_t *c)
+{
+    mpath_topo_t *topo = cluster_build(c);
+    uint64_t signature = mpath_topo_signature(topo);
+
+    mpath_topo_destroy(topo);
+    return signature;
+}
+
+static void test_signature(void **state)
+{
+    cluster_t base, c;
+    uint64_t first;
+
+    (void)state;
+    cluster_init(&base, 2, 2, MPATH_REACH_ALL, 0);
+    first = signature_of(&base);
+    c     = base;
+    strcpy(c.machines[0].host, "renamed");
+    strcpy(c.machines[0].nics[0].name, "renamed");
+    assert_true(signature_of(&c) == first);
+    c                              = base;
+    c.machines[1].nics[1].rate_bps = RATE - 1;
+    assert_true(signature_of(&c) != first);
+    c                        = base;
+    c.machines[1].nics[1].up = 0;
+    assert_true(signature_of(&c) != first);
+    c                          = base;
+    c.machines[0].nics[1].rail = 5;
+    assert_true(signature_of(&c) != first);
+    c                             = base;
+    c.machines[0].host_memory_bps = 1;
+    assert_true(signature_of(&c) != first);
+    c               = base;
+    c.places[3].nic = 0;
+    assert_true(signature_of(&c) != first);
+    c               = base;
+    c.params.access = MPATH_REACH_AFFINE;
+    assert_true(signature_of(&c) != first);
+    c               = base;
+    c.params.fabric = MPATH_FABRIC_SPINE;
+    assert_true(signature_of(&c) != first);
+    c           = base;
+    c.num_ranks = 3;
+    assert_true(signature_of(&c) != first);
+}
+
+static void check_rejected(const cluster_t *c, const char *expected)
+{
+    mpath_topo_t *topo = NULL;
+
+    capture_start();
+    assert_int_equal(mpath_topo_create(c->machines, c->num_nodes, c->places, c->num_ranks, &c->params, &topo),
+                     MPATH_ERR_PARAM);
+    capture_stop();
+    assert_null(topo);
+    assert_int_equal(capture_count(), 1);
+    assert_non_null(strstr(capture_text(), expected));
+}
+
+static void test_rejected(void **state)
+{
+    cluster_t base, c;
+
+    (void)state;
+    cluster_init(&base, 2, 2, MPATH_REACH_ALL, 0);
+    c           = base;
+    c.num_nodes = 0;
+    check_rejected(&c, "0 nodes");
+    c           = base;
+    c.num_ranks = -1;
+    check_rejected(&c, "-1 ranks");
+    c               = base;
+    c.params.access = (mpath_access_mode_t)7;
+    check_rejected(&c, "access mode 7");
+    c                      = base;
+    c.machines[1].num_nics = MPATH_MAX_NICS + 1;
+    check_rejected(&c, "node 1: number of NICs 17 must be 0 to 16");
+    c                             = base;
+    c.machines[1].host_memory_bps = 0;
+    check_rejected(&c, "node 1: host memory rate 0");
+    c                              = base;
+    c.machines[1].nics[1].rate_bps = 0;
+    check_rejected(&c, "node 1: rate 0 of NIC 1 'rail1'");
+    c                              = base;
+    c.machines[1].nics[1].rate_bps = MPATH_MAX_RATE_BPS + 1;
+    check_rejected(&c, "node 1: rate 10000000000001 of NIC 1 'rail1'");
+    c                          = base;
+    c.machines[0].nics[1].rail = MPATH_MAX_RAILS;
+    check_rejected(&c, "node 0: rail 64 of NIC 1 'rail1' must be 0 to 63");
+    c                          = base;
+    c.machines[0].nics[1].rail = 0;
+    check_rejected(&c, "NIC 1 'rail1' is on rail 0 as another NIC");
+    c = base;
+    memset(c.machines[0].nics[0].name, 'x', MPATH_NIC_NAME_MAX);
+    check_rejected(&c, "the name of NIC 0 has no end");
+    c = base;
+    memset(c.machines[1].host, 'x', MPATH_HOST_NAME_MAX);
+    check_rejected(&c, "node 1: the host name has no end");
+    c                = base;
+    c.places[3].node = 2;
+    check_rejected(&c, "rank 3: node 2 must be 0 to 1");
+    c               = base;
+    c.places[3].nic = 2;
+    check_rejected(&c, "rank 3: NIC 2 must be -1 to 1 on node 1");
+    c               = base;
+    c.places[0].gpu = -2;
+    check_rejected(&c, "rank 0: GPU -2");
+}
+
+/* 0 to limit - 1; a linear congruential generator (Knuth's MMIX). */
+static int draw(uint64_t *seed, int limit)
+{
+    *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
+    return (int)(*seed >> 33) % limit;
+}
+
+/* Random topologies: the rules of check_path hold for all of them. */
+static void test_random(void **state)
+{
+    mpath_access_mode_t access;
+    uint64_t seed = 12345;
+    mpath_topo_t *topo;
+    int i, n, k, r;
+    uint32_t fabric;
+    cluster_t c;
+
+    (void)state;
+    for (i = 0; i < 400; i++) {
+        access = draw(&seed, 2) ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
+        fabric = draw(&seed, 2) ? MPATH_FABRIC_SPINE : 0;
+        cluster_init(&c, 1 + draw(&seed, MAX_TEST_NODES), 4, access, fabric);
+        for (n = 0; n < c.num_nodes; n++) {
+            c.machines[n].num_nics = draw(&seed, 5);
+            for (k = 0; k < c.machines[n].num_nics; k++) {
+                c.machines[n].nics[k].up   = (uint8_t)(draw(&seed, 5) > 0);
+                c.machines[n].nics[k].rail = (int16_t)((k * 3 + (n & 1)) % 7);
+            }
+        }
+        c.num_ranks = draw(&seed, 17);
+        for (r = 0; r < c.num_ranks; r++) {
+            c.places[r].node = draw(&seed, c.num_nodes);
+            c.places[r].nic  = draw(&seed, c.machines[c.places[r].node].num_nics + 1) - 1;
+        }
+        topo = cluster_build(&c);
+        check_all_paths(topo);
+        mpath_topo_destroy(topo);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_same_node),    cmocka_unit_test(test_all),           cmocka_unit_test(test_affine),
+        cmocka_unit_test(test_affine_spine), cmocka_unit_test(test_no_rail_mates), cmocka_unit_test(test_unequal_nics),
+        cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_shared_nic),    cmocka_unit_test(test_resources),
+        cmocka_unit_test(test_signature),    cmocka_unit_test(test_rejected),      cmocka_unit_test(test_random),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
