@@ -1,2 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES += topo/machine.h topo/names.c topo/paths.c topo/topo.c topo/topo.h topo/topo_internal.h topo/xml.h
+libmpath_la_SOURCES += topo/machine.c topo/machine.h topo/machine_internal.h topo/machine_rates.c \
+	topo/machine_sysfs.c topo/names.c topo/paths.c topo/topo.c topo/topo.h topo/topo_internal.h topo/xml.h
+if HAVE_VERBS
+libmpath_la_SOURCES += topo/machine_verbs.c
+else
+libmpath_la_SOURCES += topo/machine_noverbs.c
+endif
