@@ -4,7 +4,9 @@ EXTRA_DIST += \
 	cluster/cases.sh \
 	cluster/cluster \
 	cluster/failures \
+	cluster/figures \
 	cluster/helper \
+	cluster/mpath_test \
 	cluster/mpirun \
 	cluster/nodes.c \
 	cluster/prio \
