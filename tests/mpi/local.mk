@@ -1,4 +1,22 @@
 # SPDX-License-Identifier: BSD-3-Clause
-# Inside if HAVE_MPI: mpi_programs += mpi/NAME; mpi_NAME_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS);
-# mpi_NAME_LDADD = $(OMPI_LIBS)
-mpi_programs +=
+# Programs for mpi/run; built by `make mpi-programs`.
+EXTRA_DIST += mpi/run mpi/lib.sh
+if HAVE_MPI
+mpi_cases = mpi/cases.c mpi/cases.h
+mpi_programs += mpi/conformance mpi/small_calls mpi/threads mpi/large mpi/killed
+mpi_conformance_SOURCES = mpi/conformance.c $(mpi_cases)
+mpi_conformance_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_conformance_LDADD = $(OMPI_LIBS)
+mpi_small_calls_SOURCES = mpi/small_calls.c $(mpi_cases)
+mpi_small_calls_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_small_calls_LDADD = $(OMPI_LIBS)
+mpi_threads_SOURCES = mpi/threads.c $(mpi_cases)
+mpi_threads_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_threads_LDADD = $(OMPI_LIBS) -lpthread
+mpi_large_SOURCES = mpi/large.c $(mpi_cases)
+mpi_large_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_large_LDADD = $(OMPI_LIBS)
+mpi_killed_SOURCES = mpi/killed.c $(mpi_cases)
+mpi_killed_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_killed_LDADD = $(OMPI_LIBS)
+endif

@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mpath_bench: control and performance variables through the MPI tool interface. */
+#include "tools/bench.h"
+
+#include <string.h>
+
+static const char *const pvar_names[BENCH_MAX_PVARS] = {
+    "coll_mpath_calls",    "coll_mpath_declined", "coll_mpath_plans",   "coll_mpath_plan_hits",
+    "coll_mpath_agree_ns", "coll_mpath_plan_ns",  "coll_mpath_move_ns", "coll_mpath_relayed_bytes"};
+
+int bench_cvar_write(const char *name, int value)
+{
+    MPI_T_cvar_handle handle;
+    int index, count, status;
+
+    status = MPI_T_cvar_get_index(name, &index);
+    if (status != MPI_SUCCESS) {
+        return status;
+    }
+    status = MPI_T_cvar_handle_alloc(index, NULL, &handle, &count);
+    if (status != MPI_SUCCESS) {
+        return status;
+    }
+    status = MPI_T_cvar_write(handle, &value);
+    MPI_T_cvar_handle_free(&handle);
+    return status;
+}
+
+void bench_cvar_string(const char *name, char *value, int size)
+{
+    char text[4096] = "";
+    MPI_T_cvar_handle handle;
+    int index, count;
+
+    value[0] = '\0';
+    if (MPI_T_cvar_get_index(name, &index) != MPI_SUCCESS ||
+        MPI_T_cvar_handle_alloc(index, NULL, &handle, &count) != MPI_SUCCESS) {
+        return;
+    }
+    if (count < (int)sizeof(text) && MPI_T_cvar_read(handle, text) == MPI_SUCCESS) {
+        snprintf(value, (size_t)size, "%s", text);
+    }
+    MPI_T_cvar_handle_free(&handle);
+}
+
+/* Open MPI offers no look-up by name and class that all its releases answer, so the list is read. */
+static int find_pvar(const char *wanted)
+{
+    char name[256], text[512];
+    int count = 0, index, name_length, text_length, verbosity, class, bind, readonly, continuous, atomic;
+    MPI_Datatype datatype;
+    MPI_T_enum enumtype;
+
+    MPI_T_pvar_get_num(&count);
+    for (index = 0; index < count; index++) {
+        name_length = sizeof(name);
+        text_length = sizeof(text);
+        if (MPI_T_pvar_get_info(index, name, &name_length, &verbosity, &class, &datatype, &enumtype, text, &text_length,
+                                &bind, &readonly, &continuous, &atomic) == MPI_SUCCESS &&
+            strcmp(name, wanted) == 0) {
+            return index;
+        }
+    }
+    return -1;
+}
+
+void bench_pvars_open(bench_pvars_t *pvars)
+{
+    int i, index, count;
+
+    memset(pvars, 0, sizeof(*pvars));
+    if (MPI_T_pvar_session_create(&pvars->session) != MPI_SUCCESS) {
+        pvars->session = MPI_T_PVAR_SESSION_NULL;
+        return;
+    }
+    for (i = 0; i < BENCH_MAX_PVARS; i++) {
+        index           = find_pvar(pvar_names[i]);
+        pvars->found[i] = index >= 0 && MPI_T_pvar_handle_alloc(pvars->session, index, NULL, &pvars->handles[i],
+                                                                &count) == MPI_SUCCESS;
+    }
+}
+
+void bench_pvars_read(const bench_pvars_t *pvars, unsigned long long values[BENCH_MAX_PVARS])
+{
+    int i;
+
+    memset(values, 0, BENCH_MAX_PVARS * sizeof(values[0]));
+    for (i = 0; i < BENCH_MAX_PVARS; i++) {
+        if (pvars->found[i]) {
+            MPI_T_pvar_read(pvars->session, pvars->handles[i], &values[i]);
+        }
+    }
+}
+
+void bench_pvars_close(bench_pvars_t *pvars)
+{
+    int i;
+
+    for (i = 0; i < BENCH_MAX_PVARS; i++) {
+        if (pvars->found[i]) {
+            MPI_T_pvar_handle_free(pvars->session, &pvars->handles[i]);
+        }
+    }
+    if (pvars->session != MPI_T_PVAR_SESSION_NULL) {
+        MPI_T_pvar_session_free(&pvars->session);
+    }
+}

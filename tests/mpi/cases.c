@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Checks of MPI_Alltoallv. The expected receive buffer is made without communication: contents are a function of source and
+ * position, so every rank can rebuild what each source sends, packs it with the source's datatype and unpacks it into a
+ * copy of the untouched receive buffer with its own.
+ */
+#include "mpi/cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD_BYTES 128
+
+static int failed;
+
+long case_end(const char *name, long errors)
+{
+    long sum = 0;
+    int rank;
+
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Allreduce(&errors, &sum, 1, MPI_LONG, MPI_SUM, MPI_COMM_WORLD);
+    if (rank == 0) {
+        if (sum == 0) {
+            printf("case ok %s\n", name);
+        } else {
+            printf("case bad %s: %ld errors\n", name, sum);
+        }
+        fflush(stdout);
+    }
+    failed += sum != 0;
+    return sum;
+}
+
+int cases_failed(void)
+{
+    return failed;
+}
+
+int case_wanted(int argc, char **argv, const char *name)
+{
+    int i;
+
+    for (i = 1; i < argc; i++) {
+        if (strcmp(argv[i], name) == 0) {
+            return 1;
+        }
+    }
+    return argc <= 1;
+}
+
+static unsigned long long read_counter(const char *wanted)
+{
+    unsigned long long value = 0;
+    char name[256], text[512];
+    int count = 0, index, name_length, text_length, verbosity, class, bind, readonly, continuous, atomic, elements;
+    MPI_T_pvar_session session;
+    MPI_T_pvar_handle handle;
+    MPI_Datatype datatype;
+    MPI_T_enum enumtype;
+
+    MPI_T_pvar_get_num(&count);
+    for (index = 0; index < count; index++) {
+        name_length = sizeof(name);
+        text_length = sizeof(text);
+        if (MPI_T_pvar_get_info(index, name, &name_length, &verbosity, &class, &datatype, &enumtype, text, &text_length,
+                                &bind, &readonly, &continuous, &atomic) == MPI_SUCCESS &&
+            strcmp(name, wanted) == 0) {
+            break;
+        }
+    }
+    if (index < count && MPI_T_pvar_session_create(&session) == MPI_SUCCESS) {
+        if (MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &elements) == MPI_SUCCESS) {
+            MPI_T_pvar_read(session, handle, &value);
+            MPI_T_pvar_handle_free(session, &handle);
+        }
+        MPI_T_pvar_session_free(&session);
+    }
+    return value;
+}
+
+void cases_print_calls(void)
+{
+    unsigned long long mine[2], sum[2];
+    int provided, rank;
+
+    MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    mine[0] = read_counter("coll_mpath_calls");
+    mine[1] = read_counter("coll_mpath_declined");
+    MPI_Reduce(mine, sum, 2, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    if (rank == 0) {
+        printf("calls mpath=%llu previous=%llu\n", sum[0], sum[1]);
+        fflush(stdout);
+    }
+    MPI_T_finalize();
+}
+
+uint32_t sequence_next(sequence_t *sequence)
+{
+    uint64_t value = sequence->state += 0x9e3779b97f4a7c15ull;
+
+    value = (value ^ (value >> 30)) * 0xbf58476d1ce4e5b9ull;
+    value = (value ^ (value >> 27)) * 0x94d049bb133111ebull;
+    return (uint32_t)((value ^ (value >> 31)) >> 32);
+}
+
+uint32_t sequence_below(sequence_t *sequence, uint32_t limit)
+{
+    return (uint32_t)(((uint64_t)sequence_next(sequence) * limit) >> 32);
+}
+
+static void *allocate(size_t bytes)
+{
+    void *memory = malloc(bytes ? bytes : 1);
+
+    if (memory == NULL) {
+        fprintf(stderr, "out of memory\n");
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    return memory;
+}
+
+/* Contents of the byte at `position` of the send buffer of `source`. */
+static void fill(unsigned char *to, size_t bytes, int source, size_t position, uint32_t round)
+{
+    uint64_t key = (uint64_t)(uint32_t)source * 0x632be59bd9b4e019ull + (uint64_t)round * 0xd6e8feb86659fd93ull;
+    size_t i;
+
+    for (i = 0; i < bytes; i++) {
+        uint64_t word = (key + (position + i) / 4) * 0x9e3779b97f4a7c15ull;
+
+        to[i] = (unsigned char)(word >> (32 + 8 * ((position + i) % 4)));
+    }
+}
+
+/* A buffer of pieces of one datatype. */
+typedef struct layout {
+    int *counts, *displacements; /* elements */
+    MPI_Aint lower, extent;      /* of the type, true lower bound included */
+    MPI_Aint origin;             /* bytes from the start of the memory to displacement 0 */
+    size_t bytes;                /* of the memory, guards included */
+} layout_t;
+
+static void layout_make(layout_t *layout, const exchange_t *exchange, int rank, int size, int receive)
+{
+    MPI_Datatype type  = receive || exchange->in_place ? exchange->receive_type : exchange->send_type;
+    int per_unit       = receive || exchange->in_place ? exchange->receive_per_unit : exchange->send_per_unit;
+    placement_t placed = receive || exchange->in_place ? exchange->receive_placement : exchange->send_placement;
+    MPI_Aint lower, extent, true_lower, true_extent, first, last;
+    int i, j, swap, next = 0, largest = 0, *order = allocate((size_t)size * sizeof(int));
+    sequence_t sequence = {(uint64_t)rank * 77 + exchange->round};
+
+    layout->counts        = allocate((size_t)size * sizeof(int));
+    layout->displacements = allocate((size_t)size * sizeof(int));
+    for (i = 0; i < size; i++) {
+        order[i] = placed == PLACE_DESCENDING ? size - 1 - i : i;
+    }
+    for (i = size - 1; i > 0 && placed == PLACE_SHUFFLED; i--) {
+        j        = (int)sequence_below(&sequence, (uint32_t)i + 1);
+        swap     = order[i];
+        order[i] = order[j];
+        order[j] = swap;
+    }
+    for (i = 0; i < size; i++) {
+        j                 = order[i];
+        layout->counts[j] = per_unit * (receive ? exchange->units[j * size + rank] : exchange->units[rank * size + j]);
+        layout->displacements[j] = placed == PLACE_OVERLAPPING ? 0 : next;
+        next += layout->counts[j] + exchange->gap;
+        largest = layout->counts[j] > largest ? layout->counts[j] : largest;
+    }
+    if (placed == PLACE_OVERLAPPING) {
+        next = largest;
+    }
+    free(order);
+    MPI_Type_get_extent(type, &lower, &extent);
+    MPI_Type_get_true_extent(type, &true_lower, &true_extent);
+    first          = true_lower < 0 ? true_lower : 0;
+    last           = (MPI_Aint)next * extent + true_lower + true_extent;
+    layout->lower  = true_lower;
+    layout->extent = extent;
+    layout->origin = GUARD_BYTES - first;
+    layout->bytes  = (size_t)(layout->origin + last + GUARD_BYTES);
+}
+
+static void layout_free(layout_t *layout)
+{
+    free(layout->counts);
+    free(layout->displacements);
+}
+
+/* Packs what `source` sends to `rank` and unpacks it into `expected`. */
+static void deliver(const exchange_t *exchange, int source, int rank, int size, const layout_t *mine,
+                    unsigned char *expected)
+{
+    MPI_Datatype type = exchange->in_place ? exchange->receive_type : exchange->send_type;
+    int position      = 0, room, length, count, displacement;
+    MPI_Aint true_lower, true_extent, start, end;
+    unsigned char *piece, *packed;
+    layout_t theirs;
+
+    layout_make(&theirs, exchange, source, size, exchange->in_place);
+    count        = theirs.counts[rank];
+    displacement = theirs.displacements[rank];
+    if (count > 0) {
+        MPI_Type_get_true_extent(type, &true_lower, &true_extent);
+        start = theirs.origin + displacement * theirs.extent + true_lower;
+        end   = start + (MPI_Aint)(count - 1) * theirs.extent + true_extent;
+        piece = allocate((size_t)(end - start));
+        fill(piece, (size_t)(end - start), source, (size_t)start, exchange->round);
+        MPI_Pack_size(count, type, MPI_COMM_WORLD, &room);
+        packed = allocate((size_t)room);
+        MPI_Pack(piece - true_lower, count, type, packed, room, &position, MPI_COMM_WORLD);
+        length   = position;
+        position = 0;
+        MPI_Unpack(packed, length, &position, expected + mine->origin + mine->displacements[source] * mine->extent,
+                   mine->counts[source], exchange->receive_type, MPI_COMM_WORLD);
+        free(packed);
+        free(piece);
+    }
+    layout_free(&theirs);
+}
+
+void exchange_init(exchange_t *exchange, MPI_Comm comm, const int *units)
+{
+    memset(exchange, 0, sizeof(*exchange));
+    exchange->comm             = comm;
+    exchange->units            = units;
+    exchange->send_type        = MPI_BYTE;
+    exchange->receive_type     = MPI_BYTE;
+    exchange->send_per_unit    = 1;
+    exchange->receive_per_unit = 1;
+    exchange->gap              = 3;
+}
+
+long exchange_run(const exchange_t *exchange)
+{
+    unsigned char *send, *receive, *expected;
+    layout_t from, to;
+    long errors = 0;
+    int rank, size, source;
+    size_t i;
+
+    MPI_Comm_rank(exchange->comm, &rank);
+    MPI_Comm_size(exchange->comm, &size);
+    layout_make(&from, exchange, rank, size, 0);
+    layout_make(&to, exchange, rank, size, 1);
+    send     = allocate(from.bytes);
+    receive  = allocate(to.bytes);
+    expected = allocate(to.bytes);
+    if (exchange->in_place) {
+        fill(receive, to.bytes, rank, 0, exchange->round);
+    } else {
+        fill(send, from.bytes, rank, 0, exchange->round);
+        memset(receive, 0xC3, to.bytes);
+    }
+    memcpy(expected, receive, to.bytes);
+    for (source = 0; source < size; source++) {
+        deliver(exchange, source, rank, size, &to, expected);
+    }
+    if (MPI_Alltoallv(exchange->in_place ? MPI_IN_PLACE : (void *)(send + from.origin), from.counts, from.displacements,
+                      exchange->in_place ? exchange->receive_type : exchange->send_type, receive + to.origin, to.counts,
+                      to.displacements, exchange->receive_type, exchange->comm) != MPI_SUCCESS) {
+        errors = 1;
+    }
+    /* the sender owns its buffer again: what is written now must not reach anybody */
+    memset(send, 0xEE, from.bytes);
+    for (i = 0; i < to.bytes; i++) {
+        if (receive[i] != expected[i] && errors++ == 0) {
+            fprintf(stderr, "rank %d: byte %zu of %zu is %02x, expected %02x\n", rank, i, to.bytes, receive[i],
+                    expected[i]);
+        }
+    }
+    free(send);
+    free(receive);
+    free(expected);
+    layout_free(&from);
+    layout_free(&to);
+    return errors;
+}
