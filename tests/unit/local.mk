@@ -2,3 +2,8 @@
 unit_programs +=
 unit_programs += unit/test_topo
 unit_test_topo_SOURCES = unit/test_topo.c unit/capture.h
+unit_programs += unit/test_log unit/test_param
+unit_test_log_SOURCES = unit/test_log.c unit/capture.h
+unit_test_param_SOURCES = unit/test_param.c unit/capture.h
+unit_programs += unit/test_segment unit/test_shm
+unit_test_shm_SOURCES = unit/test_shm.c unit/lane_pattern.h
