@@ -7,3 +7,8 @@ unit_test_log_SOURCES = unit/test_log.c unit/capture.h
 unit_test_param_SOURCES = unit/test_param.c unit/capture.h
 unit_programs += unit/test_segment unit/test_shm
 unit_test_shm_SOURCES = unit/test_shm.c unit/lane_pattern.h
+if HAVE_GLPK
+unit_programs += unit/test_plan_lp
+unit_test_plan_lp_SOURCES = unit/test_plan_lp.c unit/plan_cases.c unit/plan_cases.h
+unit_test_plan_lp_LDADD = $(LDADD) $(GLPK_LIBS) -lm
+endif

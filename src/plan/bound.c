@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Bounds that need no plan: what a node's NICs, or the memory of a node, must carry whatever the routes are. */
+#include "plan/internal.h"
+
+#include <stdlib.h>
+
+static uint64_t add_capped(uint64_t a, uint64_t b)
+{
+    return a + b < a ? UINT64_MAX : a + b;
+}
+
+/* Bytes that leave [0] and enter [1] each node over its NICs. */
+static void count_node_bytes(const mpath_topo_t *topo, const uint64_t *demand, uint64_t (*bytes)[2])
+{
+    int num_ranks = mpath_topo_num_ranks(topo), source, destination, from, to;
+
+    for (source = 0; source < num_ranks; source++) {
+        from = mpath_topo_place(topo, source)->node;
+        for (destination = 0; destination < num_ranks; destination++, demand++) {
+            to = mpath_topo_place(topo, destination)->node;
+            if (from != to && *demand > 0) {
+                bytes[from][0] += *demand;
+                bytes[to][1] += *demand;
+            }
+        }
+    }
+}
+
+static mpath_ratio_t node_bound(const mpath_machine_t *machine, const uint64_t *bytes)
+{
+    mpath_ratio_t bound = {0, 1};
+    uint64_t rate       = 0;
+    int nic;
+
+    for (nic = 0; nic < machine->num_nics; nic++) {
+        if (machine->nics[nic].up) {
+            rate = add_capped(rate, machine->nics[nic].rate_bps);
+        }
+    }
+    if (rate > 0) {
+        bound.num = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+        bound.den = rate;
+    }
+    return bound;
+}
+
+mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand, mpath_ratio_t *bound_p)
+{
+    int num_nodes       = mpath_topo_num_nodes(topo), node;
+    uint64_t(*bytes)[2] = calloc((size_t)num_nodes + 1, sizeof(*bytes));
+    mpath_ratio_t bound = {0, 1};
+
+    if (bytes == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    count_node_bytes(topo, demand, bytes);
+    for (node = 0; node < num_nodes; node++) {
+        bound = mpath_ratio_max(bound, node_bound(mpath_topo_machine(topo, node), bytes[node]));
+    }
+    free(bytes);
+    *bound_p = bound;
+    return MPATH_OK;
+}
+
+uint64_t mpath_plan_all_rails_bound_ns(const mpath_topo_t *topo, const uint64_t *demand)
+{
+    mpath_ratio_t bound = {0, 1};
+
+    if (mpath_plan_cuts(topo, demand, &bound) != MPATH_OK) {
+        return 0; /* a weaker bound, still true */
+    }
+    return mpath_ratio_ns_floor(bound);
+}

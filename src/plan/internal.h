@@ -1,0 +1,53 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A plan under construction, shared by the files that build plans. */
+#ifndef MPATH_PLAN_INTERNAL_H
+#define MPATH_PLAN_INTERNAL_H
+
+#include "plan/fixed.h"
+#include "plan/plan.h"
+
+struct mpath_plan {
+    mpath_flow_t *flows;
+    size_t num_flows, capacity;
+    uint64_t *loads; /* by resource */
+    int num_resources;
+    int bottleneck;
+    mpath_ratio_t z, bound;
+    uint64_t relayed_bytes;
+};
+
+/* Makes room for `more` flows. */
+mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more);
+
+/* Appends one piece; room has been reserved. */
+static inline void mpath_plan_append(mpath_plan_t *plan, int source, int destination, int path, uint64_t offset,
+                                     uint64_t bytes)
+{
+    mpath_flow_t *flow = &plan->flows[plan->num_flows++];
+
+    flow->source      = source;
+    flow->destination = destination;
+    flow->path        = path;
+    flow->reserved    = 0;
+    flow->offset      = offset;
+    flow->bytes       = bytes;
+}
+
+/* The pair without a path, logged. */
+mpath_status_t mpath_plan_unreachable(int source, int destination, uint64_t bytes);
+
+/* policy.c: the policies without a search. Fills flows, loads and relayed bytes. */
+mpath_status_t mpath_plan_static(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                 const mpath_plan_params_t *params);
+
+/* general.c: minimum congestion on any topology. Fills flows, loads, relayed bytes and the bound. */
+mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                  const mpath_plan_params_t *params);
+
+/* bound.c: the all-rails bound as a ratio. */
+mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand, mpath_ratio_t *bound_p);
+
+/* Z and the bottleneck from the loads. */
+void mpath_plan_find_bottleneck(mpath_plan_t *plan, const mpath_topo_t *topo);
+
+#endif

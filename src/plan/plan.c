@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Plans: creation by policy, accessors, and the bound of inter-node traffic. */
+#include "plan/internal.h"
+
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void mpath_plan_params_init(mpath_plan_params_t *params)
+{
+    params->policy             = MPATH_POLICY_MPATH;
+    params->min_fragment_bytes = 32 * 1024;
+    params->gap_ppm            = 2000;
+    params->max_rounds         = 150;
+}
+
+mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more)
+{
+    size_t needed = plan->num_flows + more, capacity = plan->capacity + plan->capacity / 2;
+    mpath_flow_t *flows;
+
+    if (needed <= plan->capacity) {
+        return MPATH_OK;
+    }
+    capacity = capacity < needed ? needed : capacity;
+    flows    = realloc(plan->flows, capacity * sizeof(*flows));
+    if (flows == NULL) {
+        mpath_error("plan: no memory for %zu flows; the collective cannot be planned", capacity);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    plan->flows    = flows;
+    plan->capacity = capacity;
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_plan_unreachable(int source, int destination, uint64_t bytes)
+{
+    mpath_error("plan: rank %d has %llu bytes for rank %d, but no path leads there; the collective cannot be planned",
+                source, (unsigned long long)bytes, destination);
+    return MPATH_ERR_UNREACHABLE;
+}
+
+void mpath_plan_find_bottleneck(mpath_plan_t *plan, const mpath_topo_t *topo)
+{
+    mpath_ratio_t ratio;
+    int r;
+
+    plan->bottleneck = -1;
+    plan->z.num      = 0;
+    plan->z.den      = 1;
+    for (r = 0; r < plan->num_resources; r++) {
+        ratio.num = plan->loads[r];
+        if (ratio.num > 0) {
+            ratio.den = mpath_topo_resource(topo, r)->capacity_bps;
+            if (mpath_ratio_less(plan->z, ratio)) {
+                plan->z          = ratio;
+                plan->bottleneck = r;
+            }
+        }
+    }
+}
+
+static mpath_plan_t *plan_new(const mpath_topo_t *topo)
+{
+    mpath_plan_t *plan = calloc(1, sizeof(*plan));
+
+    if (plan == NULL) {
+        return NULL;
+    }
+    plan->num_resources = mpath_topo_num_resources(topo);
+    plan->loads         = calloc((size_t)plan->num_resources + 1, sizeof(*plan->loads));
+    plan->z.den         = 1;
+    plan->bound.den     = 1;
+    if (plan->loads == NULL) {
+        free(plan);
+        return NULL;
+    }
+    return plan;
+}
+
+/* The sums of the planner are 64 bits wide: all bytes together, twice (a path may pass a resource twice). */
+static mpath_status_t check_total(const uint64_t *demand, size_t count)
+{
+    uint64_t total = 0, seen = 0;
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        total += demand[i];
+        seen |= demand[i];
+        if ((total | seen) >> 62) {
+            mpath_error("plan: the demands add up to more than 2^62 bytes; the collective cannot be planned");
+            return MPATH_ERR_PARAM;
+        }
+    }
+    return MPATH_OK;
+}
+
+/* The cheapest of the policies without a search takes the place of a plan that rounding made worse than it. */
+static mpath_status_t take_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
+                                  const mpath_plan_params_t *params)
+{
+    static const mpath_policy_t others[] = {MPATH_POLICY_DIRECT, MPATH_POLICY_STRIPE, MPATH_POLICY_PXN};
+    mpath_plan_params_t other_params     = *params;
+    mpath_status_t status;
+    mpath_plan_t *other;
+    size_t i;
+
+    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+        other = plan_new(topo);
+        if (other == NULL) {
+            return MPATH_ERR_NO_MEMORY;
+        }
+        other_params.policy = others[i];
+        status              = mpath_plan_static(other, topo, demand, &other_params);
+        if (status != MPATH_OK) {
+            mpath_plan_destroy(other);
+            return status;
+        }
+        mpath_plan_find_bottleneck(other, topo);
+        if (mpath_ratio_less(other->z, (*plan_p)->z)) {
+            other->bound = (*plan_p)->bound;
+            mpath_plan_destroy(*plan_p);
+            *plan_p = other;
+        } else {
+            mpath_plan_destroy(other);
+        }
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t plan_make(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_plan_params_t *params)
+{
+    mpath_status_t status;
+
+    if (params->policy != MPATH_POLICY_MPATH) {
+        status = mpath_plan_static(*plan_p, topo, demand, params);
+        if (status == MPATH_OK) {
+            mpath_plan_find_bottleneck(*plan_p, topo);
+            status = mpath_plan_cuts(topo, demand, &(*plan_p)->bound);
+        }
+        return status;
+    }
+    status = mpath_plan_general(*plan_p, topo, demand, params);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_plan_find_bottleneck(*plan_p, topo);
+    if (!mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
+        status = take_better(plan_p, topo, demand, params);
+    }
+    return status;
+}
+
+mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
+                                 mpath_plan_t **plan_p)
+{
+    size_t num_ranks = (size_t)mpath_topo_num_ranks(topo);
+    mpath_plan_params_t used;
+    mpath_status_t status;
+    mpath_plan_t *plan;
+
+    if (params == NULL) {
+        mpath_plan_params_init(&used);
+    } else {
+        used = *params;
+    }
+    used.min_fragment_bytes = used.min_fragment_bytes == 0 ? 1 : used.min_fragment_bytes;
+    status                  = check_total(demand, num_ranks * num_ranks);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    plan = plan_new(topo);
+    if (plan == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = plan_make(&plan, topo, demand, &used);
+    if (status != MPATH_OK) {
+        mpath_plan_destroy(plan);
+        return status;
+    }
+    *plan_p = plan;
+    return MPATH_OK;
+}
+
+void mpath_plan_destroy(mpath_plan_t *plan)
+{
+    if (plan != NULL) {
+        free(plan->flows);
+        free(plan->loads);
+        free(plan);
+    }
+}
+
+const mpath_flow_t *mpath_plan_flows(const mpath_plan_t *plan, size_t *num_flows_p)
+{
+    *num_flows_p = plan->num_flows;
+    return plan->flows;
+}
+
+const uint64_t *mpath_plan_loads(const mpath_plan_t *plan)
+{
+    return plan->loads;
+}
+
+uint64_t mpath_plan_z_ns(const mpath_plan_t *plan)
+{
+    return mpath_ratio_ns_ceil(plan->z);
+}
+
+uint64_t mpath_plan_bound_ns(const mpath_plan_t *plan)
+{
+    return mpath_ratio_ns_floor(plan->bound);
+}
+
+int mpath_plan_bottleneck(const mpath_plan_t *plan)
+{
+    return plan->bottleneck;
+}
+
+uint64_t mpath_plan_relayed_bytes(const mpath_plan_t *plan)
+{
+    return plan->relayed_bytes;
+}
+
+uint64_t mpath_plan_signature(const mpath_plan_t *plan)
+{
+    uint64_t hash = 0xcbf29ce484222325ull ^ plan->num_flows;
+    const mpath_flow_t *flow;
+
+    for (flow = plan->flows; flow < plan->flows + plan->num_flows; flow++) {
+        hash = (hash ^ ((uint64_t)(uint32_t)flow->source << 32 | (uint32_t)flow->destination)) * 0x9e3779b97f4a7c15ull;
+        hash = ((hash ^ (hash >> 32)) ^ (uint64_t)(uint32_t)flow->path ^ flow->offset << 8) * 0xd6e8feb86659fd93ull;
+        hash = ((hash ^ (hash >> 32)) ^ flow->bytes) * 0x9e3779b97f4a7c15ull;
+        hash ^= hash >> 29;
+    }
+    return hash;
+}
