@@ -19,10 +19,7 @@
 
 typedef enum bench_matrix { BENCH_HOT, BENCH_ZIPF, BENCH_FILE } bench_matrix_t;
 
-enum {
-    BENCH_STOCK_LINEAR   = 1u << 0,
-    BENCH_STOCK_PAIRWISE = 1u << 1
-};
+enum { BENCH_STOCK_LINEAR = 1u << 0, BENCH_STOCK_PAIRWISE = 1u << 1 };
 
 typedef struct bench_options {
     bench_matrix_t matrix;
@@ -33,12 +30,12 @@ typedef struct bench_options {
     const char *matrix_file;
     uint64_t bytes; /* per rank */
     int iterations, warmup;
-    int check;           /* every iteration, not only the first */
-    unsigned against;    /* BENCH_STOCK_* */
-    const char *json;    /* NULL: none */
-    const char *rails;   /* NULL: as the component */
-    const char *rates;   /* NULL: as the component */
-    const char *label;   /* goes into the JSON */
+    int check;         /* every iteration, not only the first */
+    unsigned against;  /* BENCH_STOCK_* */
+    const char *json;  /* NULL: none */
+    const char *rails; /* NULL: as the component */
+    const char *rates; /* NULL: as the component */
+    const char *label; /* goes into the JSON */
 } bench_options_t;
 
 /* 0: go on, 1: end with status 0 (help), 2: end with an error that is printed. Prints on rank 0 only. */
@@ -91,10 +88,10 @@ void bench_pvars_close(bench_pvars_t *pvars);
 
 /* The job's nodes. */
 typedef struct bench_rails {
-    MPI_Comm node_comm;  /* ranks of my node */
-    MPI_Comm leaders;    /* one rank per node; MPI_COMM_NULL on the others */
-    int num_nodes, node; /* of the job, mine */
-    int one_clock;       /* all ranks share one monotonic clock */
+    MPI_Comm node_comm;        /* ranks of my node */
+    MPI_Comm leaders;          /* one rank per node; MPI_COMM_NULL on the others */
+    int num_nodes, node;       /* of the job, mine */
+    int one_clock;             /* all ranks share one monotonic clock */
     mpath_machine_t *machines; /* on every rank */
     mpath_place_t *places;
     uint64_t bound_ns; /* all-rails bound; 0 when nothing crosses nodes or no rail is known */
@@ -110,7 +107,7 @@ void bench_rails_read(const bench_rails_t *rails, uint64_t *tx, uint64_t *rx);
 typedef struct bench_contestant {
     const char *name; /* "mpath", "stock linear", "stock pairwise", or "as started" */
     MPI_Comm comm;
-    uint64_t *times_ns;  /* per iteration, on rank 0 */
+    uint64_t *times_ns;   /* per iteration, on rank 0 */
     uint64_t *rail_bytes; /* on leaders: [2 * MPATH_MAX_NICS], tx then rx, sums over the timed iterations */
     uint64_t wrong_bytes; /* sum over ranks and iterations */
     unsigned long long counters[BENCH_MAX_PVARS]; /* sum over ranks */

@@ -34,7 +34,8 @@ static const char usage[] =
 static int complain(int rank, const char *option, const char *value, const char *what)
 {
     if (rank == 0) {
-        fprintf(stderr, "mpath_bench: --%s '%s': %s; nothing was run (--help lists the options)\n", option, value, what);
+        fprintf(stderr, "mpath_bench: --%s '%s': %s; nothing was run (--help lists the options)\n", option, value,
+                what);
     }
     return 2;
 }

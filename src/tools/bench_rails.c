@@ -100,7 +100,7 @@ int bench_rails_create(const bench_options_t *options, const uint64_t *demand, b
     rails->places[rank].nic  = rails->machines[rails->node].num_nics > 0
                                    ? node_rank % rails->machines[rails->node].num_nics
                                    : -1;
-    rails->places[rank].gpu = -1;
+    rails->places[rank].gpu  = -1;
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, rails->places, sizeof(*rails->places), MPI_BYTE, MPI_COMM_WORLD);
     return compute_bound(rails, size, demand);
 }

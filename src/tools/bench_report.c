@@ -36,7 +36,7 @@ static uint64_t largest_rank_bytes(int size, const uint64_t *demand)
 static int evaluate(const bench_options_t *options, const bench_rails_t *rails, int size, const uint64_t *demand,
                     const bench_contestant_t *contestant, bench_result_t *result)
 {
-    size_t count = (size_t)options->iterations;
+    size_t count     = (size_t)options->iterations;
     uint64_t *sorted = malloc(count * sizeof(*sorted));
 
     if (sorted == NULL) {
@@ -44,11 +44,11 @@ static int evaluate(const bench_options_t *options, const bench_rails_t *rails, 
     }
     memcpy(sorted, contestant->times_ns, count * sizeof(*sorted));
     qsort(sorted, count, sizeof(*sorted), compare_u64);
-    result->min_ns    = sorted[0];
-    result->max_ns    = sorted[count - 1];
-    result->median_ns = count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
-    result->algbw_bps = (double)largest_rank_bytes(size, demand) * 1e9 / (double)result->median_ns;
-    result->busbw_bps = result->algbw_bps * (double)(size - 1) / (double)size;
+    result->min_ns         = sorted[0];
+    result->max_ns         = sorted[count - 1];
+    result->median_ns      = count % 2 ? sorted[count / 2] : (sorted[count / 2 - 1] + sorted[count / 2]) / 2;
+    result->algbw_bps      = (double)largest_rank_bytes(size, demand) * 1e9 / (double)result->median_ns;
+    result->busbw_bps      = result->algbw_bps * (double)(size - 1) / (double)size;
     result->ratio_to_bound = rails->bound_ns ? (double)result->median_ns / (double)rails->bound_ns : 0.0;
     free(sorted);
     return 0;
@@ -130,14 +130,15 @@ static void print_table(const bench_options_t *options, const bench_rails_t *rai
         }
         printf("%s\n", contestants[i].wrong_bytes ? "  WRONG BYTES" : "");
     }
-    printf("mpath carried %.0f and declined %.0f of %d calls; agree %.1f us, plan %.1f us, move %.1f us per call; relayed %.0f "
-           "bytes per call\n",
-           (double)contestants[0].counters[BENCH_PVAR_CALLS] / size,
-           (double)contestants[0].counters[BENCH_PVAR_DECLINED] / size, options->iterations,
-           per_call(options, size, contestants[0].counters[BENCH_PVAR_AGREE_NS]) / 1e3,
-           per_call(options, size, contestants[0].counters[BENCH_PVAR_PLAN_NS]) / 1e3,
-           per_call(options, size, contestants[0].counters[BENCH_PVAR_MOVE_NS]) / 1e3,
-           per_call(options, 1, contestants[0].counters[BENCH_PVAR_RELAYED_BYTES]));
+    printf(
+        "mpath carried %.0f and declined %.0f of %d calls; agree %.1f us, plan %.1f us, move %.1f us per call; relayed %.0f "
+        "bytes per call\n",
+        (double)contestants[0].counters[BENCH_PVAR_CALLS] / size,
+        (double)contestants[0].counters[BENCH_PVAR_DECLINED] / size, options->iterations,
+        per_call(options, size, contestants[0].counters[BENCH_PVAR_AGREE_NS]) / 1e3,
+        per_call(options, size, contestants[0].counters[BENCH_PVAR_PLAN_NS]) / 1e3,
+        per_call(options, size, contestants[0].counters[BENCH_PVAR_MOVE_NS]) / 1e3,
+        per_call(options, 1, contestants[0].counters[BENCH_PVAR_RELAYED_BYTES]));
     for (i = 0; i < count && rails->num_nodes > 1; i++) {
         print_bars(rails, &contestants[i], rail_bytes + (size_t)i * (size_t)rails->num_nodes * 2 * MPATH_MAX_NICS,
                    options->iterations);
@@ -201,9 +202,9 @@ static int write_json(const bench_options_t *options, const bench_rails_t *rails
     int i, status;
 
     for (i = 0; i < count; i++) {
-        json_array_append_new(
-            list, contestant_json(options, rails, size, &contestants[i], &results[i],
-                                  rail_bytes + (size_t)i * (size_t)rails->num_nodes * 2 * MPATH_MAX_NICS));
+        json_array_append_new(list,
+                              contestant_json(options, rails, size, &contestants[i], &results[i],
+                                              rail_bytes + (size_t)i * (size_t)rails->num_nodes * 2 * MPATH_MAX_NICS));
     }
     root = json_pack("{s:s,s:s,s:i,s:i,s:s,s:I,s:I,s:i,s:b,s:o}", "benchmark", "alltoallv", "label", options->label,
                      "ranks", size, "nodes", rails->num_nodes, "matrix", matrix_text(options, text, sizeof(text)),

@@ -1,3 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # bin_PROGRAMS += tools/NAME; tools_NAME_SOURCES = ...; tools_NAME_LDADD = $(LDADD) $(JANSSON_LIBS).
 # An MPI program goes inside `if HAVE_MPI`, with tools_NAME_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS) and $(OMPI_LIBS).
+if HAVE_MPI
+bin_PROGRAMS += tools/mpath_bench
+tools_mpath_bench_SOURCES = tools/bench.h tools/bench_data.c tools/bench_mpit.c tools/bench_options.c tools/bench_rails.c \
+	tools/bench_report.c tools/mpath_bench.c
+tools_mpath_bench_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)
+endif

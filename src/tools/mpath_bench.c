@@ -28,7 +28,7 @@ typedef struct bench {
 static int make_demand(bench_t *bench)
 {
     const bench_options_t *options = &bench->options;
-    size_t entries = (size_t)bench->size * (size_t)bench->size;
+    size_t entries                 = (size_t)bench->size * (size_t)bench->size;
     int file_ranks, status = 0;
 
     if (bench->rank == 0) {
@@ -79,7 +79,8 @@ static void add_contestant(bench_t *bench, const char *name, int algorithm)
     }
     if (algorithm > 0) {
         if (bench_cvar_write("coll_tuned_alltoallv_algorithm", algorithm) != MPI_SUCCESS && bench->rank == 0) {
-            fprintf(stderr, "mpath_bench: coll/tuned takes no algorithm here; '%s' is the library's own choice\n", name);
+            fprintf(stderr, "mpath_bench: coll/tuned takes no algorithm here; '%s' is the library's own choice\n",
+                    name);
         }
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &contestant->comm);
@@ -88,7 +89,7 @@ static void add_contestant(bench_t *bench, const char *name, int algorithm)
 static void make_contestants(bench_t *bench)
 {
     bench_pvars_t *pvars = &bench->pvars;
-    int enabled = bench_cvar_write("coll_mpath_enable", 1) == MPI_SUCCESS;
+    int enabled          = bench_cvar_write("coll_mpath_enable", 1) == MPI_SUCCESS;
 
     bench_pvars_open(pvars);
     add_contestant(bench, enabled ? "mpath" : "as started", 0);
