@@ -1,0 +1,107 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Inbox: what came by rail and was not looked at yet. Whoever progresses a rail puts a team's arrivals here, in whatever
+ * thread; the team's own thread takes them out. Bounded by the rails' limits of open arrivals.
+ */
+#include "exec/move_private.h"
+
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define INBOX_START 64
+
+mpath_status_t mpath_inbox_init(inbox_t *inbox)
+{
+    inbox->items = malloc(INBOX_START * sizeof(*inbox->items));
+    if (inbox->items == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    inbox->room = INBOX_START;
+    pthread_mutex_init(&inbox->lock, NULL);
+    return MPATH_OK;
+}
+
+void mpath_inbox_cleanup(inbox_t *inbox)
+{
+    pthread_mutex_destroy(&inbox->lock);
+    free(inbox->items);
+}
+
+static mpath_status_t inbox_grow(inbox_t *inbox)
+{
+    size_t room         = 2 * inbox->room, head;
+    inbox_item_t *items = malloc(room * sizeof(*items));
+
+    if (items == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    head = inbox->room - inbox->first;
+    memcpy(items, inbox->items + inbox->first, head * sizeof(*items));
+    memcpy(items + head, inbox->items, inbox->first * sizeof(*items));
+    free(inbox->items);
+    inbox->items = items;
+    inbox->room  = room;
+    inbox->first = 0;
+    return MPATH_OK;
+}
+
+/* Nonzero when the item is in the inbox; else the caller ends the arrival. */
+static int inbox_push(inbox_t *inbox, int nic, const mpath_arrival_t *arrival)
+{
+    int taken = 0;
+
+    pthread_mutex_lock(&inbox->lock);
+    if (!inbox->closed) {
+        if ((inbox->count == inbox->room) && (inbox_grow(inbox) != MPATH_OK)) {
+            mpath_error("no memory to queue an arrived chunk; the call fails");
+            inbox->status = MPATH_ERR_NO_MEMORY;
+        } else {
+            inbox->items[(inbox->first + inbox->count) % inbox->room] = (inbox_item_t){.nic = nic, .arrival = *arrival};
+            __atomic_store_n(&inbox->count, inbox->count + 1, __ATOMIC_RELEASE);
+            taken = 1;
+        }
+    }
+    pthread_mutex_unlock(&inbox->lock);
+    return taken;
+}
+
+void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival)
+{
+    mpath_mover_t *mover = argument;
+
+    if (!inbox_push(&mover->inbox, nic, arrival)) {
+        mpath_fabric_release(mover->fabric, nic, arrival);
+    }
+}
+
+int mpath_inbox_pop(inbox_t *inbox, inbox_item_t *item_p)
+{
+    int found = 0;
+
+    if (__atomic_load_n(&inbox->count, __ATOMIC_ACQUIRE) == 0) {
+        return 0;
+    }
+    pthread_mutex_lock(&inbox->lock);
+    if (inbox->count > 0) {
+        *item_p      = inbox->items[inbox->first];
+        inbox->first = (inbox->first + 1) % inbox->room;
+        __atomic_store_n(&inbox->count, inbox->count - 1, __ATOMIC_RELEASE);
+        found = 1;
+    }
+    pthread_mutex_unlock(&inbox->lock);
+    return found;
+}
+
+void mpath_inbox_close(mpath_mover_t *mover)
+{
+    inbox_item_t item;
+
+    pthread_mutex_lock(&mover->inbox.lock);
+    mover->inbox.closed = 1;
+    pthread_mutex_unlock(&mover->inbox.lock);
+    while (mpath_inbox_pop(&mover->inbox, &item)) {
+        mpath_fabric_release(mover->fabric, item.nic, &item.arrival);
+    }
+}

@@ -1,0 +1,136 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of the movement, for the move*.c files only. */
+#ifndef MPATH_EXEC_MOVE_PRIVATE_H
+#define MPATH_EXEC_MOVE_PRIVATE_H
+
+#include "exec/idle.h"
+#include "exec/move.h"
+#include "exec/schedule.h"
+#include "exec/team_private.h"
+
+#include <pthread.h>
+
+/* What a parcel is at, which says what its end means. */
+typedef enum parcel_state {
+    PARCEL_WAITS,         /* in its outlet's queue */
+    PARCEL_SENDS_OWN,     /* send buffer -> rail */
+    PARCEL_SENDS_ON,      /* somebody's slot -> rail; then the slot is given back */
+    PARCEL_TAKES_TO_SLOT, /* arrival -> slot; then the slot is committed */
+    PARCEL_TAKES_TO_USER  /* arrival -> receive buffer */
+} parcel_state_t;
+
+/* A chunk in this rank's hands. Lanes know the address of `op`: parcels are never freed before the mover. */
+typedef struct parcel {
+    struct parcel *next;
+    parcel_state_t state;
+    mpath_lane_op_t op;
+    int op_nic; /* the rail that works on op; -1: the lane of the arrival */
+    mpath_duty_t *duty;
+    int nic;                 /* the rail that brought the arrival; -1: a shared memory lane */
+    mpath_arrival_t arrival; /* its chunk is valid in all states */
+    void *slot;              /* reserved at the outlet; NULL: none yet */
+} parcel_t;
+
+/* Chunks that wait for one outlet, oldest first. */
+typedef struct outlet_queue {
+    parcel_t *first, **last_p;
+    int peer;    /* of the lane */
+    int blocked; /* nothing more fits in this round */
+} outlet_queue_t;
+
+/* What came by rail and is not looked at yet; other threads may put it here. */
+typedef struct inbox_item {
+    int nic;
+    mpath_arrival_t arrival;
+} inbox_item_t;
+
+typedef struct inbox {
+    pthread_mutex_t lock;
+    inbox_item_t *items; /* a ring */
+    size_t room, first;
+    size_t count;          /* written under the lock, looked at without */
+    int closed;            /* arrivals are ended at once: the team has failed */
+    mpath_status_t status; /* not MPATH_OK: an arrival was lost */
+} inbox_t;
+
+/* What each rank tells the others when movers are made. Plain data. */
+typedef struct mover_hello {
+    int32_t status;
+    uint32_t last_slot_bytes, relay_slot_bytes; /* of the node's shared memory; 0: none */
+    uint32_t rail_chunk_bytes;                  /* smallest of the rails it has opened; 0: none */
+    uint64_t relay_region_bytes;
+    char relay_segment[MPATH_SEGMENT_NAME_MAX];
+    uint16_t address_bytes[MPATH_MAX_NICS]; /* by NIC of the topology; 0: not driven by this rank */
+} mover_hello_t;
+
+struct mpath_mover {
+    mpath_team_t *team;
+    mpath_fabric_t *fabric;
+    mpath_status_t status; /* MPATH_OK, or MPATH_DECLINED: some rank could not open what it needs */
+
+    /* Set-up, move_setup.c */
+    int joined;
+    int8_t fabric_nic[MPATH_MAX_NICS]; /* the topology's NIC number on this node -> the fabric's */
+    mpath_segment_t relay_segment;
+    mpath_shm_shape_t relay_shape;
+    mpath_lane_t *relay;   /* shared memory towards relays; NULL: no path has one */
+    mover_hello_t *hellos; /* by rank */
+    uint8_t *addresses;    /* by rank, address_stride bytes each: the addresses in order of the NICs */
+    size_t address_stride;
+    int *peers; /* [(nic * size + rank) * MPATH_MAX_NICS + nic_to]: number + 1; 0: not known yet. NULL: no rails */
+    uint32_t *slot_bytes; /* last, then relay, by node */
+    mpath_chunk_limits_t limits;
+
+    /* The schedule of the last plan */
+    mpath_schedule_t *schedule;
+    uint64_t schedule_signature;
+    outlet_queue_t *queues; /* by outlet */
+
+    inbox_t inbox;
+    parcel_t *spare;
+    parcel_t *under_way; /* parcels whose op is not finished */
+
+    /* The call under way */
+    const mpath_call_t *call;
+    uint32_t call_number;
+    mpath_move_stats_t stats;
+    uint64_t send_left, forward_left, receive_left; /* bytes not finished */
+    uint64_t self_done;                             /* of the diagonal */
+    size_t first_outlet;                            /* where the next round begins */
+    mpath_idle_t idle;
+    mpath_status_t failed; /* first error inside a callback */
+};
+
+/* move_setup.c */
+/* Collective. On MPATH_OK team->mover exists on all ranks; its status says whether it is usable, alike on all. */
+mpath_status_t mpath_mover_create(mpath_team_t *team);
+/* The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
+int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to);
+
+/* move_inbox.c */
+mpath_status_t mpath_inbox_init(inbox_t *inbox);
+void mpath_inbox_cleanup(inbox_t *inbox);
+/* Fabric callback; `argument` is the mover. */
+void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival);
+/* Takes the oldest item out; 0 when there is none. */
+int mpath_inbox_pop(inbox_t *inbox, inbox_item_t *item_p);
+/* Ends what is there and all that comes. */
+void mpath_inbox_close(mpath_mover_t *mover);
+
+/* move_chunk.c: each returns the number of events, or an error that is logged */
+int mpath_mover_take_arrivals(mpath_mover_t *mover);
+int mpath_mover_feed_rails(mpath_mover_t *mover);
+int mpath_mover_feed_slots(mpath_mover_t *mover);
+int mpath_mover_finish_ops(mpath_mover_t *mover);
+/* Lane callback of the shared memory lanes; `argument` is the mover. */
+void mpath_mover_arrive(void *argument, const mpath_arrival_t *arrival);
+/* After an error: waits until no lane touches memory of the caller, and empties the queues. */
+void mpath_mover_abandon(mpath_mover_t *mover);
+
+/* move_wait.c */
+/* Nothing happened: waits a moment, looks at the clock, the peers and the team. MPATH_OK to go on. */
+mpath_status_t mpath_mover_wait(mpath_mover_t *mover);
+/* Text of an edge, "rank 3 (node1)": static per thread for up to two calls. */
+const char *mpath_mover_rank_text(const mpath_mover_t *mover, int rank, char *text, size_t size);
+
+#endif
