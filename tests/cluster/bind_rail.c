@@ -20,9 +20,9 @@
 #include <sys/ioctl.h>
 #include <sys/socket.h>
 
-#define RAIL_NET       10 /* first octet of rail addresses */
+#define RAIL_NET 10       /* first octet of rail addresses */
 #define RAIL_FIRST_NET 10 /* second octet of rail 0 */
-#define RAIL_MAX       99
+#define RAIL_MAX 99
 
 typedef int (*connect_func_t)(int fd, const struct sockaddr *address, socklen_t length);
 
@@ -35,7 +35,7 @@ static int rail_of_address(const struct sockaddr *address, socklen_t length)
 
     if (length < sizeof(*in) || address->sa_family != AF_INET)
         return -1;
-    ip = ntohl(in->sin_addr.s_addr);
+    ip   = ntohl(in->sin_addr.s_addr);
     rail = (int)((ip >> 16) & 255) - RAIL_FIRST_NET;
     return (ip >> 24) == RAIL_NET && rail >= 0 && rail < RAIL_MAX ? rail : -1;
 }
@@ -44,7 +44,7 @@ static int rail_of_address(const struct sockaddr *address, socklen_t length)
 static int is_own_address(int fd, const char *device, const struct sockaddr *address)
 {
     const struct sockaddr_in *in = (const struct sockaddr_in *)address, *own;
-    struct ifreq request = {0};
+    struct ifreq request         = {0};
 
     snprintf(request.ifr_name, sizeof(request.ifr_name), "%s", device);
     if (ioctl(fd, SIOCGIFADDR, &request) != 0)
@@ -56,7 +56,7 @@ static int is_own_address(int fd, const char *device, const struct sockaddr *add
 int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
     static connect_func_t real_connect;
-    int rail = rail_of_address(address, length);
+    int rail           = rail_of_address(address, length);
     const char *forced = getenv("BIND_RAIL");
     char device[IFNAMSIZ];
 

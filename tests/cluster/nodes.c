@@ -12,7 +12,7 @@
 static int transfer(int rank, int last, size_t bytes)
 {
     unsigned char *buffer = malloc(bytes + 1);
-    int wrong = 0;
+    int wrong             = 0;
 
     if (buffer == NULL)
         return 1;
