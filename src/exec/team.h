@@ -19,8 +19,13 @@
 /* One per process: its machine, settings and rails. */
 typedef struct mpath_context mpath_context_t;
 
-/* `local_rank_hint`: this process's number among the job's processes on its node, to spread NICs; -1 unknown. */
-mpath_status_t mpath_context_create(const mpath_settings_t *settings, int local_rank_hint, mpath_context_t **context_p);
+/*
+ * `job_rank`: this process's number in its job (MPI_COMM_WORLD); the <rank> entries of a topology file are in that order, so
+ * that a team of a few ranks finds the places of its members. `local_rank_hint`: its number among the job's
+ * processes on its node, to spread NICs; -1 unknown.
+ */
+mpath_status_t mpath_context_create(const mpath_settings_t *settings, int job_rank, int local_rank_hint,
+                                    mpath_context_t **context_p);
 void mpath_context_destroy(mpath_context_t *context);
 const mpath_settings_t *mpath_context_settings(const mpath_context_t *context);
 

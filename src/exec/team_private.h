@@ -11,8 +11,16 @@ struct mpath_context {
     mpath_settings_t settings;
     mpath_machine_t machine;
     mpath_fabric_t *fabric;
+    int job_rank;
     int local_rank_hint;
 };
+
+/*
+ * A context on a given machine instead of the discovered one. Processes whose machines have the same host name, and that can
+ * share memory, form a node. For tests and virtual nodes.
+ */
+mpath_status_t mpath_context_create_on(const mpath_settings_t *settings, const mpath_machine_t *machine,
+                                       int local_rank_hint, mpath_context_t **context_p);
 
 /* State of the agreement (agree.c) and of the movement (move.c); each is made and ended by its own file. */
 typedef struct mpath_agree_state mpath_agree_state_t;
