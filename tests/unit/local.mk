@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-unit_programs +=
+# Several processes as ranks of a job: unit_NAME_SOURCES = unit/NAME.c $(ranks_sources)
+ranks_sources = unit/ranks.c unit/ranks.h unit/ranks_mesh.h unit/ranks_oob.c
 unit_programs += unit/test_topo
 unit_test_topo_SOURCES = unit/test_topo.c unit/capture.h
 unit_programs += unit/test_log unit/test_param
