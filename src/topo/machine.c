@@ -10,13 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-/*
- * Shared-memory copies of all ranks together. No system tells; a core copies about 4 GB/s while its neighbours do, and
- * a NUMA node's memory takes about 80 GB/s of copies. It only has to keep the planner from taking shared memory for free.
- */
-#define CORE_COPY_BPS 4000000000ull
-#define NUMA_COPY_BPS 80000000000ull
-
 /* --- choice of NICs ---------------------------------------------------------------------------------------------- */
 
 static void machine_add_nic(mpath_machine_t *machine, const mpath_nic_t *nic, int rail)
@@ -162,25 +155,28 @@ err:
     return MPATH_ERR_IO;
 }
 
+uint64_t mpath_machine_copy_bps(int num_numa, int num_cores)
+{
+    uint64_t by_cores = (uint64_t)num_cores * 4000000000ull, by_memory = (uint64_t)num_numa * 80000000000ull;
+    uint64_t least = (by_cores < by_memory) ? by_cores : by_memory;
+
+    return (least < MPATH_MAX_RATE_BPS) ? least : MPATH_MAX_RATE_BPS;
+}
+
 static void machine_count_numa(mpath_machine_t *machine)
 {
     hwloc_topology_t topology;
-    uint64_t cores = 1, copy_bps;
-    int count;
+    int count, cores = 1;
 
     machine->num_numa = 1;
     if (numa_load(&topology) == MPATH_OK) {
         count             = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_NUMANODE);
         machine->num_numa = (count > 0) ? count : 1;
         count             = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
-        cores             = (count > 0) ? (uint64_t)count : 1;
+        cores             = (count > 0) ? count : 1;
         hwloc_topology_destroy(topology);
     }
-    copy_bps                 = cores * CORE_COPY_BPS;
-    machine->host_memory_bps = (uint64_t)machine->num_numa * NUMA_COPY_BPS;
-    if (copy_bps < machine->host_memory_bps) {
-        machine->host_memory_bps = copy_bps;
-    }
+    machine->host_memory_bps = mpath_machine_copy_bps(machine->num_numa, cores);
 }
 
 /* The NUMA node that holds all processors this process is bound to; -1 when there is no such one. */

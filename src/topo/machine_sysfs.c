@@ -2,6 +2,7 @@
 /* NICs as the kernel shows them: interfaces of this network namespace, and speed, NUMA node and kind in sysfs. */
 #include "topo/machine_internal.h"
 #include "util/log.h"
+#include "util/number.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -223,7 +224,7 @@ mpath_status_t mpath_sysfs_list_interfaces(const mpath_machine_source_t *source,
 static int port_read(const mpath_machine_source_t *source, const char *device, int port, mpath_nic_t *nic)
 {
     char relative[RELATIVE_MAX], line[64];
-    double gbit;
+    int64_t mbit;
     int state;
 
     memset(nic, 0, sizeof(*nic));
@@ -245,9 +246,10 @@ static int port_read(const mpath_machine_source_t *source, const char *device, i
     /* "400 Gb/sec (4X NDR)", "2.5 Gb/sec (1X SDR)" */
     snprintf(relative, sizeof(relative), "class/infiniband/%s/ports/%d/rate", device, port);
     sysfs_read(source->sysfs, relative, line, sizeof(line));
-    gbit          = strtod(line, NULL);
-    nic->rate_bps = ((gbit >= 0.1) && (gbit < 1e5)) ? clamp_rate((uint64_t)(gbit * 1000.0) * BPS_PER_MBIT)
-                                                    : MPATH_DEFAULT_RATE_BPS;
+    nic->rate_bps = MPATH_DEFAULT_RATE_BPS;
+    if ((mpath_number_parse_milli(line, &mbit) == MPATH_OK) && (mbit > 0) && (mbit < INT32_MAX)) {
+        nic->rate_bps = clamp_rate((uint64_t)mbit * BPS_PER_MBIT);
+    }
     return 1;
 }
 

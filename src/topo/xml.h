@@ -2,7 +2,7 @@
 /*
  * Topology files. Written: mpath's own format, which reloads to an identical topology. Read: that format, NCCL's topology
  * XML (<system><cpu><pci>... <nic><net>), and hwloc's XML. A file may declare virtual nodes: ranks of one host treated
- * as several nodes with rails of their own.
+ * as several nodes with rails of their own. doc/topology.md describes all three.
  *
  *   <mpath version="1" access="all" fabric="spine">
  *     <node host="node0" numa="1" host-memory-bps="8000000000">
@@ -11,12 +11,15 @@
  *     <rank node="0" nic="0" gpu="-1"/>            one per rank, in rank order
  *   </mpath>
  *
- * Errors name file and line, and what is done instead; the parser never crashes on any input (it is fuzzed).
+ * Errors name file and line and are logged; the file is then not used. The parser reads no other file, resolves no
+ * entities, and never crashes on any input (it is fuzzed). What it accepts, mpath_topo_create() accepts.
  */
 #ifndef MPATH_TOPO_XML_H
 #define MPATH_TOPO_XML_H
 
 #include "topo/topo.h"
+
+#include <stdio.h>
 
 /* What a file says; arrays are owned by it. A file of a single machine (NCCL, hwloc) has one node and no ranks. */
 typedef struct mpath_topo_file {
@@ -31,7 +34,9 @@ mpath_status_t mpath_topo_file_load(const char *path, mpath_topo_file_t *file_p)
 mpath_status_t mpath_topo_file_parse(const char *name, const char *text, size_t length, mpath_topo_file_t *file_p);
 void mpath_topo_file_release(mpath_topo_file_t *file);
 
-/* Writes the topology to `path`, "-" for standard output. */
+/* Writes the topology to a stream. MPATH_ERR_IO when the stream has an error; not logged. */
+mpath_status_t mpath_topo_file_write(const mpath_topo_t *topo, FILE *out);
+/* Writes the topology to `path`, "-" for standard output. Errors are logged. */
 mpath_status_t mpath_topo_file_save(const mpath_topo_t *topo, const char *path);
 
 #endif

@@ -58,6 +58,38 @@ mpath_status_t mpath_number_parse(const char *text, size_t length, mpath_number_
     return MPATH_OK;
 }
 
+mpath_status_t mpath_number_parse_milli(const char *text, int64_t *milli_p)
+{
+    int64_t value = 0;
+    int fraction  = -1; /* digits after the point; -1: before it */
+    int digits    = 0;
+
+    for (; fraction < 3; text++) {
+        if ((*text == '.') && (fraction < 0) && (digits > 0)) {
+            fraction = 0;
+            continue;
+        }
+        if ((*text < '0') || (*text > '9')) {
+            break;
+        }
+        if (__builtin_mul_overflow(value, 10, &value) || __builtin_add_overflow(value, *text - '0', &value)) {
+            return MPATH_ERR_PARAM;
+        }
+        digits++;
+        fraction += (fraction >= 0);
+    }
+    if (digits == 0) {
+        return MPATH_ERR_PARAM;
+    }
+    for (fraction = (fraction < 0) ? 0 : fraction; fraction < 3; fraction++) {
+        if (__builtin_mul_overflow(value, 10, &value)) {
+            return MPATH_ERR_PARAM;
+        }
+    }
+    *milli_p = value;
+    return MPATH_OK;
+}
+
 void mpath_number_format(int64_t value, mpath_number_scale_t scale, char *text, size_t size)
 {
     int power = 0;

@@ -22,6 +22,12 @@ typedef enum mpath_number_scale {
 mpath_status_t mpath_number_parse(const char *text, size_t length, mpath_number_scale_t scale, int64_t min, int64_t max,
                                   int64_t *value_p);
 
+/*
+ * Reads a decimal fraction such as "31.5077" at the start of `text`, in thousandths, rounded down; what follows is
+ * ignored. MPATH_ERR_PARAM when there is no digit or it does not fit.
+ */
+mpath_status_t mpath_number_parse_milli(const char *text, int64_t *milli_p);
+
 /* Writes a value with the largest suffix that divides it: "64k", "25m", "4097". `value` is not negative. */
 void mpath_number_format(int64_t value, mpath_number_scale_t scale, char *text, size_t size);
 

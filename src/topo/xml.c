@@ -1,0 +1,238 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Topology files: loading, choice of the format, checks of attributes. Each format has a reader of its own. */
+#include "topo/xml.h"
+#include "topo/xml_internal.h"
+#include "util/log.h"
+#include "util/number.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <libxml/parser.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_FILE_BYTES (64u << 20)
+
+/* --- elements and attributes ------------------------------------------------------------------------------------- */
+
+void mpath_xml_error(const char *name, const xmlNode *node, const char *format, ...)
+{
+    va_list arguments;
+    char text[512];
+
+    va_start(arguments, format);
+    vsnprintf(text, sizeof(text), format, arguments);
+    va_end(arguments);
+    mpath_error("topology file %s:%ld: %s; the file is not used", name, xmlGetLineNo(node), text);
+}
+
+int mpath_xml_is(const xmlNode *node, const char *element)
+{
+    return (node->type == XML_ELEMENT_NODE) && (strcmp((const char *)node->name, element) == 0);
+}
+
+xmlNode *mpath_xml_element(xmlNode *node)
+{
+    while ((node != NULL) && (node->type != XML_ELEMENT_NODE)) {
+        node = node->next;
+    }
+    return node;
+}
+
+char *mpath_xml_attribute(xmlNode *node, const char *attribute)
+{
+    return (char *)xmlGetNoNsProp(node, (const xmlChar *)attribute);
+}
+
+mpath_status_t mpath_xml_text(const char *name, xmlNode *node, const char *attribute, const char *fallback, char *text,
+                              size_t size)
+{
+    char *value = mpath_xml_attribute(node, attribute);
+    size_t length;
+
+    if ((value == NULL) && (fallback == NULL)) {
+        mpath_xml_error(name, node, "%s without attribute '%s'", (const char *)node->name, attribute);
+        return MPATH_ERR_PARAM;
+    }
+    length = strlen((value != NULL) ? value : fallback);
+    if ((length == 0) && (fallback == NULL)) {
+        mpath_xml_error(name, node, "%s %s is empty", (const char *)node->name, attribute);
+        xmlFree(value);
+        return MPATH_ERR_PARAM;
+    }
+    if (length >= size) {
+        mpath_xml_error(name, node, "%s %s '%.40s...' has more than %zu bytes", (const char *)node->name, attribute,
+                        value, size - 1);
+        xmlFree(value);
+        return MPATH_ERR_PARAM;
+    }
+    memset(text, 0, size); /* all of it: topologies are compared as memory */
+    memcpy(text, (value != NULL) ? value : fallback, length);
+    xmlFree(value);
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_xml_number(const char *name, xmlNode *node, const char *attribute, int required, int64_t min,
+                                int64_t max, int64_t *value_p)
+{
+    char *text = mpath_xml_attribute(node, attribute);
+    mpath_status_t status;
+
+    if (text == NULL) {
+        if (required) {
+            mpath_xml_error(name, node, "%s without attribute '%s'", (const char *)node->name, attribute);
+        }
+        return required ? MPATH_ERR_PARAM : MPATH_OK;
+    }
+    status = mpath_number_parse(text, strlen(text), MPATH_NUMBER_PLAIN, min, max, value_p);
+    if (status != MPATH_OK) {
+        mpath_xml_error(name, node, "%s %s '%.40s' must be a whole number from %" PRId64 " to %" PRId64,
+                        (const char *)node->name, attribute, text, min, max);
+    }
+    xmlFree(text);
+    return status;
+}
+
+/* --- documents --------------------------------------------------------------------------------------------------- */
+
+/* A document type is allowed (hwloc writes one), definitions of entities in it are not: nobody needs them. */
+static mpath_status_t document_check(const char *name, xmlDoc *document)
+{
+    if ((document->intSubset != NULL) && (document->intSubset->entities != NULL)) {
+        mpath_error("topology file %s: it defines entities; the file is not used", name);
+        return MPATH_ERR_PARAM;
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t document_read(const char *name, xmlDoc *document, mpath_topo_file_t *file)
+{
+    xmlNode *root = xmlDocGetRootElement(document);
+    mpath_status_t status;
+
+    status = document_check(name, document);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (mpath_xml_is(root, "mpath")) {
+        return mpath_xml_read_mpath(name, root, file);
+    }
+    if (mpath_xml_is(root, "system")) {
+        return mpath_xml_read_nccl(name, root, file);
+    }
+    if (mpath_xml_is(root, "topology")) {
+        return mpath_xml_read_hwloc(name, root, file);
+    }
+    mpath_xml_error(name, root, "root element '%.40s' is none of mpath, system (NCCL), topology (hwloc)",
+                    (const char *)root->name);
+    return MPATH_ERR_PARAM;
+}
+
+/* A parse error, with libxml2's words on one line. */
+static void document_report(const char *name, const xmlError *error)
+{
+    const char *text = ((error != NULL) && (error->message != NULL)) ? error->message : "no document";
+
+    mpath_error("topology file %s:%d: no well-formed XML: %.*s; the file is not used", name,
+                (error != NULL) ? error->line : 1, (int)strcspn(text, "\n"), text);
+}
+
+mpath_status_t mpath_topo_file_parse(const char *name, const char *text, size_t length, mpath_topo_file_t *file_p)
+{
+    /* Nothing is loaded from elsewhere, no entity is replaced, and libxml2's limits on depth and size hold. */
+    const int options = XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING | XML_PARSE_NOCDATA |
+                        XML_PARSE_BIG_LINES;
+    mpath_topo_file_t file = {0};
+    mpath_status_t status;
+    xmlParserCtxt *parser;
+    xmlDoc *document;
+
+    if (length > MAX_FILE_BYTES) {
+        mpath_error("topology file %s: it has more than %u MiB; the file is not used", name, MAX_FILE_BYTES >> 20);
+        return MPATH_ERR_PARAM;
+    }
+    parser = xmlNewParserCtxt();
+    if (parser == NULL) {
+        mpath_error("topology file %s: no memory for a parser; the file is not used", name);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    document = xmlCtxtReadMemory(parser, text, (int)length, NULL, NULL, options);
+    if ((document == NULL) || (xmlDocGetRootElement(document) == NULL)) {
+        document_report(name, (const xmlError *)xmlCtxtGetLastError(parser));
+        status = MPATH_ERR_PARAM;
+        goto err_free;
+    }
+    status = document_read(name, document, &file);
+    if (status != MPATH_OK) {
+        mpath_topo_file_release(&file);
+    } else {
+        *file_p = file;
+    }
+err_free:
+    xmlFreeDoc(document);
+    xmlFreeParserCtxt(parser);
+    return status;
+}
+
+/* The bytes of a file, one more than allowed at most. */
+static mpath_status_t file_read(const char *path, char **text_p, size_t *length_p)
+{
+    size_t length = 0, room = 0, count;
+    char *text = NULL, *larger;
+    FILE *in;
+
+    in = fopen(path, "rb");
+    if (in == NULL) {
+        mpath_error("topology file %s: %s; the file is not used", path, strerror(errno));
+        return MPATH_ERR_IO;
+    }
+    do {
+        if (length == room) {
+            room   = (room == 0) ? 65536 : 2 * room;
+            larger = realloc(text, room);
+            if (larger == NULL) {
+                mpath_error("topology file %s: no memory for %zu bytes; the file is not used", path, room);
+                goto err_close;
+            }
+            text = larger;
+        }
+        count = fread(text + length, 1, room - length, in);
+        length += count;
+    } while ((count > 0) && (length <= MAX_FILE_BYTES));
+    if (ferror(in)) {
+        mpath_error("topology file %s: read error: %s; the file is not used", path, strerror(errno));
+        goto err_close;
+    }
+    fclose(in);
+    *text_p   = text;
+    *length_p = length;
+    return MPATH_OK;
+
+err_close:
+    fclose(in);
+    free(text);
+    return MPATH_ERR_IO;
+}
+
+mpath_status_t mpath_topo_file_load(const char *path, mpath_topo_file_t *file_p)
+{
+    mpath_status_t status;
+    size_t length;
+    char *text;
+
+    status = file_read(path, &text, &length);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = mpath_topo_file_parse(path, text, length, file_p);
+    free(text);
+    return status;
+}
+
+void mpath_topo_file_release(mpath_topo_file_t *file)
+{
+    free(file->machines);
+    free(file->places);
+    memset(file, 0, sizeof(*file));
+}

@@ -1,0 +1,240 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mpath's own format, read strictly: an element or attribute it does not know is a mistake of the writer. */
+#include "topo/xml_internal.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define FORMAT_VERSION 1
+#define MAX_FILE_NODES 65536
+#define MAX_FILE_RANKS (1 << 20)
+#define MAX_NUMA 1024
+
+/* Every attribute of the node is in the NULL-terminated list. */
+static mpath_status_t check_attributes(const char *name, const xmlNode *node, const char *const *known)
+{
+    const xmlAttr *attribute;
+    int i;
+
+    for (attribute = node->properties; attribute != NULL; attribute = attribute->next) {
+        for (i = 0; (known[i] != NULL) && (strcmp(known[i], (const char *)attribute->name) != 0); i++) {
+        }
+        if (known[i] == NULL) {
+            mpath_xml_error(name, node, "%s has no attribute '%.40s'", (const char *)node->name,
+                            (const char *)attribute->name);
+            return MPATH_ERR_PARAM;
+        }
+    }
+    return MPATH_OK;
+}
+
+/* The index of an attribute's value in a NULL-terminated list; the first is the default. */
+static mpath_status_t read_choice(const char *name, xmlNode *node, const char *attribute, const char *const *values,
+                                  int *index_p)
+{
+    mpath_status_t status;
+    char text[32];
+    int i;
+
+    status = mpath_xml_text(name, node, attribute, values[0], text, sizeof(text));
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (i = 0; values[i] != NULL; i++) {
+        if (strcmp(values[i], text) == 0) {
+            *index_p = i;
+            return MPATH_OK;
+        }
+    }
+    mpath_xml_error(name, node, "%s %s '%s' must be %s or %s", (const char *)node->name, attribute, text, values[0],
+                    values[1]);
+    return MPATH_ERR_PARAM;
+}
+
+static mpath_status_t check_nic_unique(const char *name, const xmlNode *node, const mpath_machine_t *machine,
+                                       const mpath_nic_t *nic)
+{
+    int i;
+
+    for (i = 0; i < machine->num_nics; i++) {
+        if (machine->nics[i].rail == nic->rail) {
+            mpath_xml_error(name, node, "nic rail '%d' is taken by nic '%s' of this node", nic->rail,
+                            machine->nics[i].name);
+            return MPATH_ERR_PARAM;
+        }
+        if (strcmp(machine->nics[i].name, nic->name) == 0) {
+            mpath_xml_error(name, node, "nic name '%s' is used twice on this node", nic->name);
+            return MPATH_ERR_PARAM;
+        }
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t read_nic(const char *name, xmlNode *node, mpath_machine_t *machine)
+{
+    static const char *const known[] = {"name", "rail", "rate-bps", "numa", "up", NULL};
+    int64_t rail = machine->num_nics, rate_bps = 0, numa = -1, up = 1;
+    mpath_nic_t nic = {0};
+    mpath_status_t status;
+
+    if (machine->num_nics == MPATH_MAX_NICS) {
+        mpath_xml_error(name, node, "more than %d nics on a node", MPATH_MAX_NICS);
+        return MPATH_ERR_PARAM;
+    }
+    if (((status = check_attributes(name, node, known)) != MPATH_OK) ||
+        ((status = mpath_xml_text(name, node, "name", NULL, nic.name, sizeof(nic.name))) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "rail", 0, 0, MPATH_MAX_RAILS - 1, &rail)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "rate-bps", 1, 1, MPATH_MAX_RATE_BPS, &rate_bps)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "numa", 0, -1, MAX_NUMA - 1, &numa)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "up", 0, 0, 1, &up)) != MPATH_OK)) {
+        return status;
+    }
+    nic.rail     = (int16_t)rail;
+    nic.rate_bps = (uint64_t)rate_bps;
+    nic.numa     = (int16_t)numa;
+    nic.up       = (uint8_t)up;
+    status       = check_nic_unique(name, node, machine, &nic);
+    if (status == MPATH_OK) {
+        machine->nics[machine->num_nics++] = nic;
+    }
+    return status;
+}
+
+static mpath_status_t read_node(const char *name, xmlNode *node, mpath_machine_t *machine)
+{
+    static const char *const known[] = {"host", "numa", "host-memory-bps", NULL};
+    int64_t numa = 1, host_memory_bps = 0;
+    mpath_status_t status;
+    xmlNode *child;
+
+    if (((status = check_attributes(name, node, known)) != MPATH_OK) ||
+        ((status = mpath_xml_text(name, node, "host", "", machine->host, sizeof(machine->host))) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "numa", 0, 1, MAX_NUMA, &numa)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "host-memory-bps", 1, 1, MPATH_MAX_RATE_BPS, &host_memory_bps)) !=
+         MPATH_OK)) {
+        return status;
+    }
+    machine->num_numa        = (int32_t)numa;
+    machine->host_memory_bps = (uint64_t)host_memory_bps;
+    for (child = mpath_xml_element(node->children); child != NULL; child = mpath_xml_element(child->next)) {
+        if (!mpath_xml_is(child, "nic")) {
+            mpath_xml_error(name, child, "element '%.40s' inside node must be nic", (const char *)child->name);
+            return MPATH_ERR_PARAM;
+        }
+        status = read_nic(name, child, machine);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t read_rank(const char *name, xmlNode *node, const mpath_topo_file_t *file, mpath_place_t *place)
+{
+    static const char *const known[] = {"node", "nic", "gpu", NULL};
+    int64_t index = 0, nic = -1, gpu = -1;
+    mpath_status_t status;
+
+    if (((status = check_attributes(name, node, known)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "node", 1, 0, file->num_nodes - 1, &index)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "nic", 0, -1, file->machines[index].num_nics - 1, &nic)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "gpu", 0, -1, INT16_MAX, &gpu)) != MPATH_OK)) {
+        return status;
+    }
+    *place = (mpath_place_t){.node = (int32_t)index, .nic = (int32_t)nic, .gpu = (int32_t)gpu};
+    return MPATH_OK;
+}
+
+/* Counts the children of both kinds; any other is an error. */
+static mpath_status_t count_children(const char *name, xmlNode *root, int *nodes_p, int *ranks_p)
+{
+    int nodes = 0, ranks = 0;
+    xmlNode *child;
+
+    for (child = mpath_xml_element(root->children); child != NULL; child = mpath_xml_element(child->next)) {
+        if (mpath_xml_is(child, "node")) {
+            nodes++;
+        } else if (mpath_xml_is(child, "rank")) {
+            ranks++;
+        } else {
+            mpath_xml_error(name, child, "element '%.40s' inside mpath must be node or rank",
+                            (const char *)child->name);
+            return MPATH_ERR_PARAM;
+        }
+        if ((nodes > MAX_FILE_NODES) || (ranks > MAX_FILE_RANKS)) {
+            mpath_xml_error(name, child, "more than %d nodes or %d ranks", MAX_FILE_NODES, MAX_FILE_RANKS);
+            return MPATH_ERR_PARAM;
+        }
+    }
+    if (nodes == 0) {
+        mpath_xml_error(name, root, "mpath without a node");
+        return MPATH_ERR_PARAM;
+    }
+    *nodes_p = nodes;
+    *ranks_p = ranks;
+    return MPATH_OK;
+}
+
+static mpath_status_t read_head(const char *name, xmlNode *root, mpath_topo_params_t *params)
+{
+    static const char *const known[]   = {"version", "access", "fabric", NULL};
+    static const char *const access[]  = {"all", "affine", NULL};
+    static const char *const fabrics[] = {"rails", "spine", NULL};
+    int access_index, fabric_index;
+    mpath_status_t status;
+    int64_t version;
+
+    if (((status = check_attributes(name, root, known)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, root, "version", 1, FORMAT_VERSION, FORMAT_VERSION, &version)) != MPATH_OK) ||
+        ((status = read_choice(name, root, "access", access, &access_index)) != MPATH_OK) ||
+        ((status = read_choice(name, root, "fabric", fabrics, &fabric_index)) != MPATH_OK)) {
+        return status;
+    }
+    params->access = (access_index == 0) ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
+    params->fabric = (fabric_index == 0) ? 0 : MPATH_FABRIC_SPINE;
+    return MPATH_OK;
+}
+
+/* Nodes first, wherever they stand: ranks refer to them. */
+static mpath_status_t read_children(const char *name, xmlNode *root, mpath_topo_file_t *file)
+{
+    mpath_status_t status;
+    xmlNode *child;
+    int i = 0;
+
+    for (child = mpath_xml_element(root->children); child != NULL; child = mpath_xml_element(child->next)) {
+        if (mpath_xml_is(child, "node") && ((status = read_node(name, child, &file->machines[i++])) != MPATH_OK)) {
+            return status;
+        }
+    }
+    i = 0;
+    for (child = mpath_xml_element(root->children); child != NULL; child = mpath_xml_element(child->next)) {
+        if (mpath_xml_is(child, "rank") && ((status = read_rank(name, child, file, &file->places[i++])) != MPATH_OK)) {
+            return status;
+        }
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_xml_read_mpath(const char *name, xmlNode *root, mpath_topo_file_t *file)
+{
+    mpath_status_t status;
+
+    status = read_head(name, root, &file->params);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = count_children(name, root, &file->num_nodes, &file->num_ranks);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    file->machines = calloc((size_t)file->num_nodes, sizeof(*file->machines));
+    file->places   = calloc((size_t)file->num_ranks + 1, sizeof(*file->places));
+    if ((file->machines == NULL) || (file->places == NULL)) {
+        mpath_error("topology file %s: no memory for %d nodes and %d ranks; the file is not used", name,
+                    file->num_nodes, file->num_ranks);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    return read_children(name, root, file);
+}

@@ -1,0 +1,79 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Writes a topology in mpath's own format; reading it back gives the identical topology. */
+#include "topo/xml.h"
+#include "util/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <string.h>
+
+static void write_text(FILE *out, const char *text)
+{
+    for (; *text != '\0'; text++) {
+        if (strchr("<>&\"\t\n\r", *text) != NULL) {
+            fprintf(out, "&#%d;", *text);
+        } else if (((unsigned char)*text < ' ') || (*text == 127)) {
+            fputc('?', out); /* XML has no such character; no host or NIC has such a name */
+        } else {
+            fputc(*text, out);
+        }
+    }
+}
+
+static void write_node(FILE *out, const mpath_machine_t *machine)
+{
+    const mpath_nic_t *nic;
+    int i;
+
+    fputs("  <node host=\"", out);
+    write_text(out, machine->host);
+    fprintf(out, "\" numa=\"%d\" host-memory-bps=\"%" PRIu64 "\">\n", machine->num_numa, machine->host_memory_bps);
+    for (i = 0; i < machine->num_nics; i++) {
+        nic = &machine->nics[i];
+        fputs("    <nic name=\"", out);
+        write_text(out, nic->name);
+        fprintf(out, "\" rail=\"%d\" rate-bps=\"%" PRIu64 "\" numa=\"%d\" up=\"%d\"/>\n", nic->rail, nic->rate_bps,
+                nic->numa, nic->up != 0);
+    }
+    fputs("  </node>\n", out);
+}
+
+mpath_status_t mpath_topo_file_write(const mpath_topo_t *topo, FILE *out)
+{
+    const mpath_topo_params_t *params = mpath_topo_params(topo);
+    const mpath_place_t *place;
+    int i;
+
+    fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<mpath version=\"1\" access=\"%s\" fabric=\"%s\">\n",
+            (params->access == MPATH_REACH_ALL) ? "all" : "affine",
+            (params->fabric & MPATH_FABRIC_SPINE) ? "spine" : "rails");
+    for (i = 0; i < mpath_topo_num_nodes(topo); i++) {
+        write_node(out, mpath_topo_machine(topo, i));
+    }
+    for (i = 0; i < mpath_topo_num_ranks(topo); i++) {
+        place = mpath_topo_place(topo, i);
+        fprintf(out, "  <rank node=\"%d\" nic=\"%d\" gpu=\"%d\"/>\n", place->node, place->nic, place->gpu);
+    }
+    fputs("</mpath>\n", out);
+    return (fflush(out) == 0) && !ferror(out) ? MPATH_OK : MPATH_ERR_IO;
+}
+
+mpath_status_t mpath_topo_file_save(const mpath_topo_t *topo, const char *path)
+{
+    int to_stdout = (strcmp(path, "-") == 0);
+    FILE *out     = to_stdout ? stdout : fopen(path, "w");
+    mpath_status_t status;
+
+    if (out == NULL) {
+        mpath_error("topology file %s: %s; it is not written", path, strerror(errno));
+        return MPATH_ERR_IO;
+    }
+    status = mpath_topo_file_write(topo, out);
+    if (!to_stdout && (fclose(out) != 0)) {
+        status = MPATH_ERR_IO;
+    }
+    if (status != MPATH_OK) {
+        mpath_error("topology file %s: write error: %s; it is incomplete", path, strerror(errno));
+    }
+    return status;
+}
