@@ -19,9 +19,11 @@ typedef struct mpath_move_stats {
 } mpath_move_stats_t;
 
 /*
- * Carries the plan's flows for this rank. Returns MPATH_OK when all bytes for this rank are in place, its duties as a relay
- * are done and nobody reads its send buffer any more. After an error the team is broken and no lane touches the
- * buffers any more. The error of a deadline names the waiting edge: who waits for whom, lane, pair, bytes missing. Adds to *stats unless NULL.
+ * Carries the plan's flows for this rank, and the diagonal. Returns MPATH_OK when all bytes for this rank are in place, its
+ * duties as a relay are done and nobody reads its send buffer any more. The first call on a team sets the lanes up:
+ * MPATH_DECLINED, on all ranks alike and for ever, when that failed on one of them; then nothing was moved.
+ * After an error the team is broken and no lane touches the buffers any more. The error of a deadline names the waiting
+ * edge: who waits for whom, lane, pair, bytes missing. Adds to *stats unless NULL.
  */
 mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mpath_agreed_t *agreed,
                           const mpath_plan_t *plan, mpath_move_stats_t *stats);

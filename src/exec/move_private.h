@@ -19,6 +19,9 @@ typedef enum parcel_state {
     PARCEL_TAKES_TO_USER  /* arrival -> receive buffer */
 } parcel_state_t;
 
+#define ARRIVAL_BY_SLOT (-1)
+#define ARRIVAL_ENDED (-2)
+
 /* A chunk in this rank's hands. Lanes know the address of `op`: parcels are never freed before the mover. */
 typedef struct parcel {
     struct parcel *next;
@@ -26,7 +29,7 @@ typedef struct parcel {
     mpath_lane_op_t op;
     int op_nic; /* the rail that works on op; -1: the lane of the arrival */
     mpath_duty_t *duty;
-    int nic;                 /* the rail that brought the arrival; -1: a shared memory lane */
+    int nic;                 /* the rail that brought the arrival, or ARRIVAL_* */
     mpath_arrival_t arrival; /* its chunk is valid in all states */
     void *slot;              /* reserved at the outlet; NULL: none yet */
 } parcel_t;
@@ -34,8 +37,9 @@ typedef struct parcel {
 /* Chunks that wait for one outlet, oldest first. */
 typedef struct outlet_queue {
     parcel_t *first, **last_p;
-    int peer;    /* of the lane */
-    int blocked; /* nothing more fits in this round */
+    int peer;          /* of the lane */
+    int blocked;       /* nothing more fits in this round */
+    uint64_t own_left; /* chunks of this rank's own that are not handed over */
 } outlet_queue_t;
 
 /* What came by rail and is not looked at yet; other threads may put it here. */
@@ -98,6 +102,7 @@ struct mpath_mover {
     uint64_t self_done;                             /* of the diagonal */
     size_t first_outlet;                            /* where the next round begins */
     mpath_idle_t idle;
+    uint64_t checked_ns;   /* when peers and team were last looked at */
     mpath_status_t failed; /* first error inside a callback */
 };
 
@@ -124,13 +129,14 @@ int mpath_mover_feed_slots(mpath_mover_t *mover);
 int mpath_mover_finish_ops(mpath_mover_t *mover);
 /* Lane callback of the shared memory lanes; `argument` is the mover. */
 void mpath_mover_arrive(void *argument, const mpath_arrival_t *arrival);
-/* After an error: waits until no lane touches memory of the caller, and empties the queues. */
+void mpath_mover_drop_parcel(mpath_mover_t *mover, parcel_t *parcel);
+void mpath_mover_end_arrival(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival);
+
+/* move_abandon.c: after an error, waits until no lane touches memory of the caller, and empties the queues. */
 void mpath_mover_abandon(mpath_mover_t *mover);
 
 /* move_wait.c */
 /* Nothing happened: waits a moment, looks at the clock, the peers and the team. MPATH_OK to go on. */
 mpath_status_t mpath_mover_wait(mpath_mover_t *mover);
-/* Text of an edge, "rank 3 (node1)": static per thread for up to two calls. */
-const char *mpath_mover_rank_text(const mpath_mover_t *mover, int rank, char *text, size_t size);
 
 #endif

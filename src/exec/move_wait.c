@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waiting inside a call: gives up the processor, and from time to time asks whether waiting still makes sense. */
+#include "exec/move_private.h"
+
+#include "util/log.h"
+#include "util/time.h"
+
+#include <stdio.h>
+
+#define CHECK_NS (50 * MPATH_NS_PER_MS)
+#define CONTROL_PLANE_ROUNDS 64 /* looks between two turns for the MPI library */
+
+static const char *host_of(const mpath_team_t *team, int rank)
+{
+    return mpath_topo_machine(team->topo, team->node_of[rank])->host;
+}
+
+static void hop_text(const mpath_mover_t *mover, const mpath_hop_t *hop, char *text, size_t size)
+{
+    const mpath_team_t *team = mover->team;
+
+    if (hop->lane == MPATH_LANE_RAIL) {
+        snprintf(text, size, "rail %s",
+                 mpath_topo_machine(team->topo, team->node_of[hop->from])->nics[hop->nic_from].name);
+    } else {
+        snprintf(text, size, "shared memory");
+    }
+}
+
+static int is_done(const mpath_duty_t *duty)
+{
+    return duty->done_bytes == duty->bytes;
+}
+
+/* Chunks are missing, or a chunk that has come is not passed on: which of the two does this rank wait for? */
+static int waits_for_arrival(const mpath_duty_t *duty)
+{
+    return (duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->arrived_chunks < duty->num_chunks);
+}
+
+static mpath_status_t hop_status(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop, int peer_rank)
+{
+    mpath_team_t *team = mover->team;
+    int nic            = hop->nic_from;
+    int known;
+
+    if (hop->lane != MPATH_LANE_RAIL) {
+        return team->shm->ops->peer_status(team->shm, team->local_of[peer_rank]);
+    }
+    if (hop == &duty->out) {
+        return mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[nic], mover->queues[duty->outlet].peer);
+    }
+    /* Whoever only sends to this rank is known to the rail when this rank has sent to it too. */
+    nic = hop->nic_to;
+    known =
+        mover->peers[((size_t)nic * (size_t)team->size + (size_t)peer_rank) * MPATH_MAX_NICS + (size_t)hop->nic_from];
+    return (known > 0) ? mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[nic], known - 1) : MPATH_OK;
+}
+
+static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
+{
+    int waits              = waits_for_arrival(duty);
+    const mpath_hop_t *hop = waits ? &duty->in : &duty->out;
+    int peer_rank          = waits ? hop->from : hop->to;
+    mpath_status_t status;
+    char text[MPATH_NIC_NAME_MAX + 16];
+
+    if (!waits && (duty->hop_out == MPATH_DUTY_NO_HOP)) {
+        return MPATH_OK; /* all is here; a take is under way */
+    }
+    status = hop_status(mover, duty, hop, peer_rank);
+    if (status != MPATH_OK) {
+        hop_text(mover, hop, text, sizeof(text));
+        mpath_error("%s: rank %d (%s) can no longer be reached by %s: %s; %llu bytes from rank %d to rank %d are "
+                    "missing, the call fails",
+                    mover->team->oob.name, peer_rank, host_of(mover->team, peer_rank), text,
+                    mpath_status_string(status), (unsigned long long)(duty->bytes - duty->done_bytes), duty->source,
+                    duty->destination);
+    }
+    return status;
+}
+
+static mpath_status_t check_peers(mpath_mover_t *mover)
+{
+    for (size_t i = 0; i < mover->schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &mover->schedule->duties[i];
+        mpath_status_t status    = is_done(duty) ? MPATH_OK : check_duty(mover, duty);
+
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    return MPATH_OK;
+}
+
+static void log_duty_edge(const mpath_mover_t *mover, const mpath_duty_t *duty, int seconds)
+{
+    const mpath_team_t *team = mover->team;
+    int waits                = waits_for_arrival(duty);
+    const mpath_hop_t *hop   = waits ? &duty->in : &duty->out;
+    int peer                 = waits ? hop->from : hop->to;
+    char text[MPATH_NIC_NAME_MAX + 16];
+
+    if (!waits && (duty->hop_out == MPATH_DUTY_NO_HOP)) {
+        hop = &duty->in;
+    }
+    hop_text(mover, hop, text, sizeof(text));
+    mpath_error("%s, call %u: rank %d (%s) waits %s rank %d (%s) by %s: %llu of %llu bytes from rank %d to rank %d are "
+                "missing; nothing happened for %d s, the call fails",
+                team->oob.name, mover->call_number, team->rank, host_of(team, team->rank),
+                waits ? "for chunks of" : "to hand chunks to", peer, host_of(team, peer), text,
+                (unsigned long long)(duty->bytes - duty->done_bytes), (unsigned long long)duty->bytes, duty->source,
+                duty->destination, seconds);
+}
+
+/* Names one edge: that of a chunk which has not come, for it is the likelier cause; else one that is not passed on. */
+static void log_deadline(const mpath_mover_t *mover, int seconds)
+{
+    const mpath_duty_t *edge = NULL;
+
+    for (size_t i = 0; i < mover->schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &mover->schedule->duties[i];
+
+        if (!is_done(duty) && ((edge == NULL) || (waits_for_arrival(duty) && !waits_for_arrival(edge)))) {
+            edge = duty;
+        }
+    }
+    if (edge != NULL) {
+        log_duty_edge(mover, edge, seconds);
+    }
+}
+
+mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
+{
+    mpath_team_t *team = mover->team;
+    uint64_t waited_ns = mpath_idle_wait(&mover->idle), now_ns;
+    int timeout_s      = team->context->settings.timeout_s;
+    mpath_status_t status;
+
+    if (mover->idle.rounds % CONTROL_PLANE_ROUNDS == CONTROL_PLANE_ROUNDS - 1) {
+        team->oob.progress(team->oob.context);
+    }
+    if (waited_ns < CHECK_NS) {
+        return MPATH_OK;
+    }
+    now_ns = mover->idle.last_event_ns + waited_ns;
+    if (now_ns - mover->checked_ns < CHECK_NS) {
+        return MPATH_OK;
+    }
+    mover->checked_ns = now_ns;
+    status            = mpath_team_status(team);
+    if (status == MPATH_OK) {
+        status = check_peers(mover);
+    }
+    if ((status == MPATH_OK) && (waited_ns > (uint64_t)timeout_s * MPATH_NS_PER_S)) {
+        log_deadline(mover, timeout_s);
+        status = MPATH_ERR_TIMED_OUT;
+    }
+    return status;
+}
