@@ -1,0 +1,86 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The Open MPI component "mpath": hands MPI_Alltoallv and MPI_Alltoall of intracommunicators to libmpath, and runs the
+ * functions that it replaced when libmpath declines. It has no logic of its own beyond translation.
+ *
+ * One context per process, made when it is first needed and ended when the component closes; one team per
+ * communicator, made collectively inside its first MPI_Alltoallv or MPI_Alltoall and ended with the communicator.
+ */
+#ifndef COLL_MPATH_H
+#define COLL_MPATH_H
+
+#include "coll_mpath_compat.h"
+#include "coll_mpath_oob.h"
+
+#include "coll/alltoallv.h"
+#include "exec/team.h"
+#include "util/log.h"
+#include "util/param.h"
+#include "util/status.h"
+
+#include <stdbool.h>
+#include <stdint.h>
+
+typedef struct mca_coll_mpath_component_t {
+    mca_coll_base_component_t super;
+    mpath_settings_t settings; /* registered as MCA variables */
+    int enable;                /* communicators made while it is 0 get no module */
+    char *fallback;            /* components to add to a selection that cannot stand alone */
+    uint64_t pack_bytes;       /* most memory that a call takes for packed copies */
+} mca_coll_mpath_component_t;
+
+extern __attribute__((visibility("default"))) mca_coll_mpath_component_t mca_coll_mpath_component;
+
+typedef struct mca_coll_mpath_module_t {
+    mca_coll_base_module_t super;
+    mca_coll_base_module_alltoallv_fn_t previous_alltoallv;
+    mca_coll_base_module_t *previous_alltoallv_module;
+    mca_coll_base_module_alltoall_fn_t previous_alltoall;
+    mca_coll_base_module_t *previous_alltoall_module;
+
+    struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
+    bool tried;                       /* the team has been made, or it never will be */
+    mca_coll_mpath_oob_t *oob;
+    mpath_team_t *team;
+    mpath_coll_t *coll; /* NULL: the previous functions run */
+    uint64_t *arrays;   /* of the calls: bytes and offsets of both sides, 4 * size */
+    mpath_coll_counters_t counted;
+} mca_coll_mpath_module_t;
+OBJ_CLASS_DECLARATION(mca_coll_mpath_module_t);
+
+/* coll_mpath_module.c */
+int mca_coll_mpath_init_query(bool enable_progress_threads, bool enable_mpi_threads);
+mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *comm, int *priority);
+
+/* coll_mpath_team.c */
+/* Makes the team of a communicator on its first call: collective. Afterwards module->coll says who serves the calls. */
+void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module);
+void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module);
+/* Ends the context of the process, after all teams. */
+void mca_coll_mpath_context_end(void);
+
+/* coll_mpath_alltoallv.c */
+int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
+                             struct ompi_datatype_t *sdtype, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                             mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *rdtype,
+                             struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype, void *rbuf,
+                            mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                            struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+
+/* coll_mpath_param.c */
+int mca_coll_mpath_params_register(void);
+
+/* coll_mpath_fallback.c */
+/* Adds the components without which no communicator can be made to a selection such as "--mca coll mpath". */
+void mca_coll_mpath_fallback_add(void);
+
+/* coll_mpath_pvar.c */
+int mca_coll_mpath_pvars_register(void);
+/* Adds what a module has counted since the last time. */
+void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module);
+
+/* The value that an MPI function returns for a status, with the communicator's error handler in mind. */
+int mca_coll_mpath_error(mpath_status_t status);
+
+#endif

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What differs between Open MPI 4.1, 5.0 and 6.0, so that the other files of the component are one source for all.
+ * Include it first: ompi_config.h must come before system headers.
+ */
+#ifndef COLL_MPATH_COMPAT_H
+#define COLL_MPATH_COMPAT_H
+
+#include "ompi_config.h"
+#include "mpi.h"
+#include "ompi/constants.h"
+#include "ompi/communicator/communicator.h"
+#include "ompi/datatype/ompi_datatype.h"
+#include "ompi/mca/coll/base/base.h"
+#include "ompi/mca/coll/coll.h"
+#include "opal/mca/base/base.h"
+
+#include <stddef.h>
+
+/* Open MPI's configuration header names its own package and version. */
+#undef PACKAGE_BUGREPORT
+#undef PACKAGE_NAME
+#undef PACKAGE_STRING
+#undef PACKAGE_TARNAME
+#undef PACKAGE_URL
+#undef PACKAGE_VERSION
+#undef PACKAGE
+#undef VERSION
+#include "config.h"
+
+/* 6.0 takes counts as size_t and arrays whose elements are int or size_t; 4.1 and 5.0 take int. */
+#ifdef MPATH_OMPI_COUNT_ARRAYS
+typedef size_t mca_coll_mpath_count_t;
+typedef ompi_count_array_t mca_coll_mpath_counts_t;
+typedef ompi_disp_array_t mca_coll_mpath_displs_t;
+#define COLL_MPATH_COUNT(_counts, _i) ((size_t)ompi_count_array_get((_counts), (_i)))
+#define COLL_MPATH_DISPL(_displs, _i) ((ptrdiff_t)ompi_disp_array_get((_displs), (_i)))
+#else
+typedef int mca_coll_mpath_count_t;
+typedef const int *mca_coll_mpath_counts_t;
+typedef const int *mca_coll_mpath_displs_t;
+#define COLL_MPATH_COUNT(_counts, _i) ((size_t)(_counts)[_i])
+#define COLL_MPATH_DISPL(_displs, _i) ((ptrdiff_t)(_displs)[_i])
+#endif
+
+/*
+ * Up to 5.0 the framework copies the function pointers out of the module after enable; since 6.0 enable writes them
+ * into the communicator, and disable puts the previous ones back.
+ */
+#ifdef MCA_COLL_INSTALL_API
+#define COLL_MPATH_INSTALL(_comm, _mpath, _api)                                                                        \
+    MCA_COLL_INSTALL_API(_comm, _api, mca_coll_mpath_##_api, &(_mpath)->super, "mpath")
+#define COLL_MPATH_UNINSTALL(_comm, _mpath, _api)                                                                      \
+    do {                                                                                                               \
+        if ((_comm)->c_coll->coll_##_api##_module == &(_mpath)->super) {                                               \
+            MCA_COLL_INSTALL_API(_comm, _api, (_mpath)->previous_##_api, (_mpath)->previous_##_api##_module, "mpath"); \
+        }                                                                                                              \
+    } while (0)
+#else
+#define COLL_MPATH_INSTALL(_comm, _mpath, _api) ((_mpath)->super.coll_##_api = mca_coll_mpath_##_api)
+#define COLL_MPATH_UNINSTALL(_comm, _mpath, _api) ((void)0)
+#endif
+
+/* The framework's list of components inside libmpi; 6.0 has one more level of pointers. */
+#ifdef MCA_BASE_COMPONENT_INIT
+#define COLL_MPATH_STATIC_COMPONENT(_framework, _i) (*(_framework)->framework_static_components[_i])
+#else
+#define COLL_MPATH_STATIC_COMPONENT(_framework, _i) ((_framework)->framework_static_components[_i])
+#endif
+
+#endif

@@ -1,0 +1,99 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The module: mpath on one communicator. Keeps the functions that it replaces; the team is made by the first call. */
+#include "coll_mpath.h"
+
+#include <stdlib.h>
+
+static void module_construct(mca_coll_mpath_module_t *module)
+{
+    module->previous_alltoallv        = NULL;
+    module->previous_alltoallv_module = NULL;
+    module->previous_alltoall         = NULL;
+    module->previous_alltoall_module  = NULL;
+    module->comm                      = NULL;
+    module->tried                     = false;
+    module->oob                       = NULL;
+    module->team                      = NULL;
+    module->coll                      = NULL;
+    module->arrays                    = NULL;
+    module->counted                   = (mpath_coll_counters_t){0};
+}
+
+static void module_destruct(mca_coll_mpath_module_t *module)
+{
+    mca_coll_mpath_team_end(module);
+    if (NULL != module->previous_alltoallv_module) {
+        OBJ_RELEASE(module->previous_alltoallv_module);
+    }
+    if (NULL != module->previous_alltoall_module) {
+        OBJ_RELEASE(module->previous_alltoall_module);
+    }
+}
+
+OBJ_CLASS_INSTANCE(mca_coll_mpath_module_t, mca_coll_base_module_t, module_construct, module_destruct);
+
+/* Modules are enabled in the order of rising priority: what the communicator has now is what mpath replaces. */
+#define MODULE_TAKE_OVER(_mpath, _comm, _api)                                                                          \
+    do {                                                                                                               \
+        (_mpath)->previous_##_api          = (_comm)->c_coll->coll_##_api;                                             \
+        (_mpath)->previous_##_api##_module = (_comm)->c_coll->coll_##_api##_module;                                    \
+        if (NULL != (_mpath)->previous_##_api##_module) {                                                              \
+            OBJ_RETAIN((_mpath)->previous_##_api##_module);                                                            \
+        }                                                                                                              \
+        if (NULL != (_mpath)->previous_##_api) {                                                                       \
+            COLL_MPATH_INSTALL(_comm, _mpath, _api);                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static int module_enable(mca_coll_base_module_t *base, struct ompi_communicator_t *comm)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+
+    module->comm = comm;
+    MODULE_TAKE_OVER(module, comm, alltoallv);
+    MODULE_TAKE_OVER(module, comm, alltoall);
+    if ((NULL == module->previous_alltoallv) && (NULL == module->previous_alltoall)) {
+        mpath_info("%s: no other component serves MPI_Alltoallv there; mpath stays out", comm->c_name);
+    }
+    return OMPI_SUCCESS;
+}
+
+static int module_disable(mca_coll_base_module_t *base, struct ompi_communicator_t *comm)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+
+    (void)module;
+    (void)comm;
+    COLL_MPATH_UNINSTALL(comm, module, alltoallv);
+    COLL_MPATH_UNINSTALL(comm, module, alltoall);
+    return OMPI_SUCCESS;
+}
+
+int mca_coll_mpath_init_query(bool enable_progress_threads, bool enable_mpi_threads)
+{
+    (void)enable_progress_threads;
+    (void)enable_mpi_threads;
+    return OMPI_SUCCESS;
+}
+
+mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *comm, int *priority)
+{
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+    mca_coll_mpath_module_t *module;
+
+    *priority = -1;
+    if (OMPI_COMM_IS_INTER(comm) || (2 > ompi_comm_size(comm))) {
+        return NULL;
+    }
+    if ((0 == settings->priority) || (0 == mca_coll_mpath_component.enable)) {
+        return NULL;
+    }
+    module = OBJ_NEW(mca_coll_mpath_module_t);
+    if (NULL == module) {
+        return NULL;
+    }
+    module->super.coll_module_enable  = module_enable;
+    module->super.coll_module_disable = module_disable;
+    *priority                         = settings->priority;
+    return &module->super;
+}

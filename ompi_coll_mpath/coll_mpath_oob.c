@@ -1,0 +1,236 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Control plane on the PML. Messages are copied through buffers of this file's own, so that a request can be given up
+ * at any time: what the PML still holds keeps its own memory until it lets go.
+ */
+#include "coll_mpath_oob.h"
+
+#include "ompi/mca/pml/pml.h"
+#include "ompi/request/request.h"
+#include "opal/runtime/opal_progress.h"
+
+#include "util/log.h"
+
+#include <stdbool.h>
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Open MPI's collectives, blocking and not, take tags from -7 downwards, and -1 is MPI_ANY_TAG. A small value also
+ * survives transports that carry fewer tag bits than int has.
+ */
+#define OOB_TAG (-5)
+
+/* Looks at the requests that were given up, before they are left to the PML for good. */
+#define OOB_LAST_LOOKS 1000
+
+typedef struct oob_message {
+    struct oob_message *next; /* among those given up */
+    ompi_request_t *request;
+    bool is_receive;
+    void *to; /* of a receive: where the data goes */
+    char data[];
+} oob_message_t;
+
+struct mca_coll_mpath_oob_t {
+    struct ompi_communicator_t *comm;
+    oob_message_t *given_up;
+};
+
+static oob_message_t *oob_message_new(size_t bytes)
+{
+    oob_message_t *message = malloc(sizeof(*message) + bytes);
+
+    if (NULL == message) {
+        mpath_error("no memory for a control message of %zu bytes; the call fails", bytes);
+        return NULL;
+    }
+    message->next       = NULL;
+    message->request    = NULL;
+    message->is_receive = false;
+    message->to         = NULL;
+    return message;
+}
+
+static mpath_status_t oob_status(int rc)
+{
+    if (MPI_ERR_TRUNCATE == rc) {
+        return MPATH_ERR_TRUNCATED;
+    }
+    return MPATH_ERR_UNREACHABLE;
+}
+
+/* Frees a finished request; *bytes_p is the length of a received message. */
+static mpath_status_t oob_message_finish(oob_message_t *message, size_t *bytes_p)
+{
+    ompi_status_public_t status;
+    int finished = 0, rc;
+
+    status.MPI_ERROR = MPI_SUCCESS;
+    rc               = ompi_request_test(&message->request, &finished, &status);
+    if ((MPI_SUCCESS != rc) || (MPI_SUCCESS != status.MPI_ERROR)) {
+        rc = (MPI_SUCCESS != status.MPI_ERROR) ? status.MPI_ERROR : rc;
+        return oob_status(rc);
+    }
+    *bytes_p = status._ucount;
+    return MPATH_OK;
+}
+
+static mpath_status_t oob_isend(void *context, int to, const void *data, size_t bytes, mpath_oob_request_t *request)
+{
+    mca_coll_mpath_oob_t *oob = context;
+    oob_message_t *message    = oob_message_new(bytes);
+    int rc;
+
+    if (NULL == message) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    if (bytes > 0) {
+        memcpy(message->data, data, bytes);
+    }
+    rc = MCA_PML_CALL(isend(message->data, bytes, &ompi_mpi_byte.dt, to, OOB_TAG, MCA_PML_BASE_SEND_STANDARD, oob->comm,
+                            &message->request));
+    if (OMPI_SUCCESS != rc) {
+        mpath_error("a control message to rank %d of %s could not be sent (Open MPI error %d); the call fails", to,
+                    oob->comm->c_name, rc);
+        free(message);
+        return MPATH_ERR_UNREACHABLE;
+    }
+    request->handle = message;
+    return MPATH_OK;
+}
+
+static mpath_status_t oob_irecv(void *context, int from, void *data, size_t bytes, mpath_oob_request_t *request)
+{
+    mca_coll_mpath_oob_t *oob = context;
+    oob_message_t *message    = oob_message_new(bytes);
+    int rc;
+
+    if (NULL == message) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    message->is_receive = true;
+    message->to         = data;
+    rc = MCA_PML_CALL(irecv(message->data, bytes, &ompi_mpi_byte.dt, from, OOB_TAG, oob->comm, &message->request));
+    if (OMPI_SUCCESS != rc) {
+        mpath_error("no control message can be received from rank %d of %s (Open MPI error %d); the call fails", from,
+                    oob->comm->c_name, rc);
+        free(message);
+        return MPATH_ERR_UNREACHABLE;
+    }
+    request->handle = message;
+    return MPATH_OK;
+}
+
+static mpath_status_t oob_test(void *context, mpath_oob_request_t *request, size_t *bytes_p)
+{
+    oob_message_t *message = request->handle;
+    mpath_status_t status;
+    size_t bytes = 0;
+
+    (void)context;
+    if (NULL == message) {
+        return MPATH_OK;
+    }
+    if (!REQUEST_COMPLETE(message->request)) {
+        return MPATH_INPROGRESS;
+    }
+    status = oob_message_finish(message, &bytes);
+    if ((MPATH_OK == status) && message->is_receive) {
+        if (bytes > 0) {
+            memcpy(message->to, message->data, bytes);
+        }
+        if (NULL != bytes_p) {
+            *bytes_p = bytes;
+        }
+    }
+    free(message);
+    request->handle = NULL;
+    return status;
+}
+
+/* Frees those of the given up that have ended since. */
+static void oob_sweep(mca_coll_mpath_oob_t *oob)
+{
+    oob_message_t **link = &oob->given_up;
+    oob_message_t *message;
+    size_t bytes;
+
+    while (NULL != (message = *link)) {
+        if (!REQUEST_COMPLETE(message->request)) {
+            link = &message->next;
+            continue;
+        }
+        (void)oob_message_finish(message, &bytes);
+        *link = message->next;
+        free(message);
+    }
+}
+
+static void oob_cancel(void *context, mpath_oob_request_t *request)
+{
+    mca_coll_mpath_oob_t *oob = context;
+    oob_message_t *message    = request->handle;
+
+    if (NULL == message) {
+        return;
+    }
+    if (message->is_receive) {
+        (void)ompi_request_cancel(message->request);
+    }
+    message->next   = oob->given_up;
+    oob->given_up   = message;
+    request->handle = NULL;
+    oob_sweep(oob);
+}
+
+static void oob_progress(void *context)
+{
+    mca_coll_mpath_oob_t *oob = context;
+
+    opal_progress();
+    if (NULL != oob->given_up) {
+        oob_sweep(oob);
+    }
+}
+
+mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, mpath_oob_t *oob,
+                                         mca_coll_mpath_oob_t **state_p)
+{
+    mca_coll_mpath_oob_t *state = calloc(1, sizeof(*state));
+
+    if (NULL == state) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    state->comm   = comm;
+    oob->context  = state;
+    oob->rank     = ompi_comm_rank(comm);
+    oob->size     = ompi_comm_size(comm);
+    oob->name     = comm->c_name;
+    oob->isend    = oob_isend;
+    oob->irecv    = oob_irecv;
+    oob->test     = oob_test;
+    oob->cancel   = oob_cancel;
+    oob->progress = oob_progress;
+    *state_p      = state;
+    return MPATH_OK;
+}
+
+void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state)
+{
+    int looks, left = 0;
+    oob_message_t *message;
+
+    for (looks = 0; (looks < OOB_LAST_LOOKS) && (NULL != state->given_up); looks++) {
+        oob_progress(state);
+    }
+    /* Whoever would have to answer is gone. The PML may still read or write these: they are left to it. */
+    for (message = state->given_up; NULL != message; message = message->next) {
+        left++;
+    }
+    if (left > 0) {
+        mpath_debug("%d control messages of %s never ended; their memory stays with the point-to-point layer", left,
+                    state->comm->c_name);
+    }
+    free(state);
+}

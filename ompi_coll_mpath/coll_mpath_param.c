@@ -1,0 +1,188 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MCA variables coll_mpath_*: the rows of mpath_params[], and three that only the component has. */
+#include "coll_mpath.h"
+
+#include "opal/mca/base/mca_base_var.h"
+#include "opal/mca/base/mca_base_var_enum.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PARAM_HELP_MAX 512
+#define PARAM_TEXT_MAX 64
+#define PARAM_ROWS_MAX 64
+#define PARAM_VALUES_MAX 16
+
+static const mpath_param_t pack_param = {
+    .name    = "pack_bytes",
+    .type    = MPATH_PARAM_BYTES,
+    .offset  = 0,
+    .initial = "1g",
+    .min     = 0,
+    .max     = INT64_MAX,
+    .unit    = "bytes",
+    .level   = 5,
+    .help    = "Most memory that a rank takes for the packed copies of one call (datatypes with gaps, MPI_IN_PLACE); a "
+               "call that needs more is left to the function that mpath replaces"};
+
+/* BYTES are text to MCA, so that suffixes and errors are the same everywhere; MCA owns what the pointers lead to. */
+static char *param_texts[PARAM_ROWS_MAX];
+static char param_defaults[PARAM_ROWS_MAX][PARAM_TEXT_MAX];
+
+static void *param_field(const mpath_param_t *param)
+{
+    return (char *)&mca_coll_mpath_component.settings + param->offset;
+}
+
+static void param_help(const mpath_param_t *param, char *text, size_t size)
+{
+    if ('\0' != param->unit[0]) {
+        snprintf(text, size, "%s (%s)", param->help, param->unit);
+    } else {
+        snprintf(text, size, "%s", param->help);
+    }
+}
+
+static int param_register_one(const char *name, const char *help, mca_base_var_type_t type, mca_base_var_enum_t *values,
+                              int level, void *storage)
+{
+    return mca_base_component_var_register(&mca_coll_mpath_component.super.collm_version, name, help, type, values, 0,
+                                           0, (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + level - 1),
+                                           MCA_BASE_VAR_SCOPE_READONLY, storage);
+}
+
+static int param_register_int(const mpath_param_t *param, const char *help)
+{
+    int *field  = param_field(param);
+    int initial = *field;
+    int rc      = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
+
+    if ((0 <= rc) && ((*field < param->min) || (*field > param->max))) {
+        mpath_warn("parameter coll_mpath_%s: %d is not a whole number from %lld to %lld; using %d", param->name, *field,
+                   (long long)param->min, (long long)param->max, initial);
+        *field = initial;
+    }
+    return rc;
+}
+
+static int param_register_enum(const mpath_param_t *param, const char *help)
+{
+    mca_base_var_enum_value_t values[PARAM_VALUES_MAX + 1];
+    mca_base_var_enum_t *enumerator = NULL;
+    int *field                      = param_field(param);
+    int initial                     = *field;
+    int i, rc;
+
+    memset(values, 0, sizeof(values));
+    for (i = 0; (i < PARAM_VALUES_MAX) && (NULL != param->values[i]); i++) {
+        values[i].value  = i;
+        values[i].string = param->values[i];
+    }
+    rc = mca_base_var_enum_create(param->name, values, &enumerator);
+    if (OPAL_SUCCESS != rc) {
+        return rc;
+    }
+    rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, enumerator, param->level, field);
+    OBJ_RELEASE(enumerator);
+    if (OPAL_ERR_VALUE_OUT_OF_BOUNDS == rc) {
+        /* Open MPI has said so, with the values that there are. */
+        mpath_warn("parameter coll_mpath_%s has no usable value; using %s", param->name, param->values[initial]);
+        *field = initial;
+        return OPAL_SUCCESS;
+    }
+    return rc;
+}
+
+static int param_register_bytes(const mpath_param_t *param, const char *help, int row, uint64_t *field)
+{
+    mpath_settings_t parsed;
+    mpath_param_t whole = *param;
+    char message[PARAM_HELP_MAX];
+    char **text = &param_texts[row];
+    int rc;
+
+    whole.offset = offsetof(mpath_settings_t, memory_bytes);
+    snprintf(param_defaults[row], sizeof(param_defaults[row]), "%s", param->initial);
+    *text = param_defaults[row];
+    rc    = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_STRING, NULL, param->level, text);
+    if (0 > rc) {
+        return rc;
+    }
+    if (MPATH_OK == mpath_settings_set(&parsed, &whole, (NULL != *text) ? *text : "", message, sizeof(message))) {
+        *field = parsed.memory_bytes;
+        return rc;
+    }
+    mpath_warn("parameter coll_mpath_%s: %s; using %s", param->name, message, param->initial);
+    if (MPATH_OK == mpath_settings_set(&parsed, &whole, param->initial, message, sizeof(message))) {
+        *field = parsed.memory_bytes;
+    }
+    return rc;
+}
+
+static int param_register(const mpath_param_t *param, int row)
+{
+    char help[PARAM_HELP_MAX];
+
+    param_help(param, help, sizeof(help));
+    switch (param->type) {
+    case MPATH_PARAM_INT:
+        return param_register_int(param, help);
+    case MPATH_PARAM_ENUM:
+        return param_register_enum(param, help);
+    case MPATH_PARAM_BYTES:
+        return param_register_bytes(param, help, row, param_field(param));
+    case MPATH_PARAM_STRING:
+        return param_register_one(param->name, help, MCA_BASE_VAR_TYPE_STRING, NULL, param->level, param_field(param));
+    }
+    return OPAL_ERR_NOT_SUPPORTED;
+}
+
+static int param_register_own(void)
+{
+    mca_coll_mpath_component_t *component = &mca_coll_mpath_component;
+    char help[PARAM_HELP_MAX];
+    int rc;
+
+    component->enable = 1;
+    rc                = mca_base_component_var_register(
+                       &component->super.collm_version, "enable",
+                       "0: communicators made from now on do without mpath. May be written through MPI_T while the program runs, by "
+                                      "all processes of the communicator alike",
+                       MCA_BASE_VAR_TYPE_INT, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_4, MCA_BASE_VAR_SCOPE_LOCAL,
+                       &component->enable);
+    if (0 > rc) {
+        return rc;
+    }
+    component->fallback = "basic,libnbc,inter,self,tuned";
+    rc                  = param_register_one(
+                         "fallback",
+                         "Components added to a selection such as \"--mca coll mpath\", which names mpath but neither basic nor libnbc: "
+                                          "they serve what mpath does not",
+                         MCA_BASE_VAR_TYPE_STRING, NULL, 6, &component->fallback);
+    if (0 > rc) {
+        return rc;
+    }
+    param_help(&pack_param, help, sizeof(help));
+    return param_register_bytes(&pack_param, help, PARAM_ROWS_MAX - 1, &component->pack_bytes);
+}
+
+int mca_coll_mpath_params_register(void)
+{
+    mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+    size_t i;
+    int rc;
+
+    mpath_settings_init(settings);
+    for (i = 0; (i < mpath_params_count) && (i < PARAM_ROWS_MAX - 1); i++) {
+        rc = param_register(&mpath_params[i], (int)i);
+        if (0 > rc) {
+            mpath_error("Open MPI does not take parameter coll_mpath_%s (error %d); mpath is not used",
+                        mpath_params[i].name, rc);
+            return rc;
+        }
+        if (0 == strcmp(mpath_params[i].name, "verbose")) {
+            mpath_log_set_level((mpath_log_level_t)settings->verbose);
+        }
+    }
+    return param_register_own();
+}

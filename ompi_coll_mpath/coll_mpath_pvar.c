@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Performance variables coll_mpath_*: sums over the communicators of this process, for MPI_T. Counted when a call ends,
+ * so that they outlive the communicators.
+ */
+#include "coll_mpath.h"
+
+#include "opal/mca/base/mca_base_pvar.h"
+
+#include <stdatomic.h>
+
+enum {
+    PVAR_CALLS,
+    PVAR_DECLINED,
+    PVAR_PLANS,
+    PVAR_PLAN_HITS,
+    PVAR_AGREE_NS,
+    PVAR_PLAN_NS,
+    PVAR_MOVE_NS,
+    PVAR_RELAYED_BYTES,
+    PVAR_COUNT
+};
+
+static const struct {
+    const char *name, *help;
+} pvar_table[PVAR_COUNT] = {
+    [PVAR_CALLS]         = {"calls", "Collective calls that mpath carried"},
+    [PVAR_DECLINED]      = {"declined", "Collective calls that mpath left to the function that it replaces"},
+    [PVAR_PLANS]         = {"plans", "Plans computed"},
+    [PVAR_PLAN_HITS]     = {"plan_hits", "Calls that found their plan in the cache"},
+    [PVAR_AGREE_NS]      = {"agree_ns", "Nanoseconds spent on the agreement about sizes"},
+    [PVAR_PLAN_NS]       = {"plan_ns", "Nanoseconds spent on planning"},
+    [PVAR_MOVE_NS]       = {"move_ns", "Nanoseconds spent on moving data"},
+    [PVAR_RELAYED_BYTES] = {"relayed_bytes", "Bytes that this process forwarded for others"},
+};
+
+static atomic_ullong pvar_sums[PVAR_COUNT];
+
+static int pvar_read(const struct mca_base_pvar_t *pvar, void *value, void *object)
+{
+    (void)object;
+    *(unsigned long long *)value = atomic_load((atomic_ullong *)pvar->ctx);
+    return OPAL_SUCCESS;
+}
+
+int mca_coll_mpath_pvars_register(void)
+{
+    int i, rc;
+
+    for (i = 0; i < PVAR_COUNT; i++) {
+        rc = mca_base_component_pvar_register(
+            &mca_coll_mpath_component.super.collm_version, pvar_table[i].name, pvar_table[i].help, OPAL_INFO_LVL_4,
+            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+            MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, pvar_read, NULL, NULL, &pvar_sums[i]);
+        if (0 > rc) {
+            return rc;
+        }
+    }
+    return OMPI_SUCCESS;
+}
+
+void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module)
+{
+    mpath_coll_counters_t *old = &module->counted;
+    mpath_coll_counters_t now;
+
+    mpath_coll_counters(module->coll, &now);
+    atomic_fetch_add(&pvar_sums[PVAR_CALLS], now.calls - old->calls);
+    atomic_fetch_add(&pvar_sums[PVAR_DECLINED], now.declined - old->declined);
+    atomic_fetch_add(&pvar_sums[PVAR_PLANS], now.plans - old->plans);
+    atomic_fetch_add(&pvar_sums[PVAR_PLAN_HITS], now.plan_hits - old->plan_hits);
+    atomic_fetch_add(&pvar_sums[PVAR_AGREE_NS], now.agree_ns - old->agree_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_PLAN_NS], now.plan_ns - old->plan_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now.move_ns - old->move_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_RELAYED_BYTES], now.moved.forwarded_bytes - old->moved.forwarded_bytes);
+    *old = now;
+}

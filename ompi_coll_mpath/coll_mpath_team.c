@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The context of the process and the team of a communicator: made when they are first needed, and ended. */
+#include "coll_mpath.h"
+
+#include "ompi/proc/proc.h"
+#if OMPI_MAJOR_VERSION >= 5
+#include "ompi/runtime/ompi_rte.h"
+#else
+#include "ompi/mca/rte/rte.h"
+#endif
+
+#include <pthread.h>
+#include <stdlib.h>
+
+static pthread_mutex_t context_lock = PTHREAD_MUTEX_INITIALIZER;
+static mpath_context_t *context;
+static mpath_status_t context_status; /* of the one attempt to make it */
+
+/* Communicators of several threads may come here at the same time. */
+static mpath_status_t context_get(mpath_context_t **context_p)
+{
+    mpath_status_t status;
+
+    pthread_mutex_lock(&context_lock);
+    if ((NULL == context) && (MPATH_OK == context_status)) {
+        context_status = mpath_context_create(&mca_coll_mpath_component.settings, (int)OMPI_PROC_MY_NAME->vpid,
+                                              (int)ompi_process_info.my_local_rank, &context);
+    }
+    status     = context_status;
+    *context_p = context;
+    pthread_mutex_unlock(&context_lock);
+    return status;
+}
+
+void mca_coll_mpath_context_end(void)
+{
+    pthread_mutex_lock(&context_lock);
+    if (NULL != context) {
+        mpath_context_destroy(context);
+        context = NULL;
+    }
+    context_status = MPATH_OK;
+    pthread_mutex_unlock(&context_lock);
+}
+
+/* mpath moves bytes as they are: all processes have to agree on what they mean. */
+static bool team_same_representation(struct ompi_communicator_t *comm)
+{
+#if OPAL_ENABLE_HETEROGENEOUS_SUPPORT
+    int rank;
+
+    for (rank = 0; rank < ompi_comm_size(comm); rank++) {
+        if (ompi_comm_peer_lookup(comm, rank)->super.proc_arch != ompi_proc_local()->super.proc_arch) {
+            return false;
+        }
+    }
+#else
+    (void)comm;
+#endif
+    return true;
+}
+
+/* What can fail on one rank alone, before the team's own, collective creation. */
+static mpath_status_t team_prepare(mca_coll_mpath_module_t *module, mpath_oob_t *oob, mpath_context_t **context_p)
+{
+    size_t size = (size_t)ompi_comm_size(module->comm);
+    mpath_status_t status;
+
+    if (!team_same_representation(module->comm)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    status = context_get(context_p);
+    if (MPATH_OK != status) {
+        return status;
+    }
+    module->arrays = calloc(4 * size, sizeof(*module->arrays));
+    if (NULL == module->arrays) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    return mca_coll_mpath_oob_create(module->comm, oob, &module->oob);
+}
+
+/* Nonzero on all ranks when it is nonzero on each. */
+static int team_all(struct ompi_communicator_t *comm, int mine)
+{
+    int all = 0;
+    int rc;
+
+    rc = comm->c_coll->coll_allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm, comm->c_coll->coll_allreduce_module);
+    return (OMPI_SUCCESS == rc) && all;
+}
+
+static mpath_status_t team_create(mca_coll_mpath_module_t *module)
+{
+    mpath_context_t *the_context = NULL;
+    mpath_coll_t *coll           = NULL;
+    mpath_oob_t oob;
+    mpath_status_t status, prepared;
+
+    prepared = team_prepare(module, &oob, &the_context);
+    if (!team_all(module->comm, MPATH_OK == prepared)) {
+        return (MPATH_OK != prepared) ? prepared : MPATH_DECLINED;
+    }
+    status = mpath_team_create(the_context, &oob, &module->team);
+    if (MPATH_OK != status) {
+        return status;
+    }
+    status = mpath_coll_create(module->team, &coll);
+    if (!team_all(module->comm, MPATH_OK == status)) {
+        if (MPATH_OK == status) {
+            mpath_coll_destroy(coll);
+            status = MPATH_DECLINED;
+        }
+        return status;
+    }
+    module->coll = coll;
+    return MPATH_OK;
+}
+
+void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
+{
+    const char *name = module->comm->c_name;
+    mpath_status_t status;
+
+    module->tried = true;
+    mpath_log_set_rank((int)OMPI_PROC_MY_NAME->vpid);
+    status = team_create(module);
+    if (MPATH_OK == status) {
+        mpath_info("%s: team of %d ranks is ready", name, ompi_comm_size(module->comm));
+        return;
+    }
+    if (MPATH_DECLINED == status) {
+        mpath_info("%s: mpath stays out of this communicator; the functions that it replaces run", name);
+    } else {
+        mpath_warn("%s: mpath could not be set up here (%s); the functions that it replaces run on this communicator",
+                   name, mpath_status_string(status));
+    }
+    mca_coll_mpath_team_end(module);
+}
+
+void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module)
+{
+    if (NULL != module->coll) {
+        mpath_coll_destroy(module->coll);
+        module->coll = NULL;
+    }
+    if (NULL != module->team) {
+        mpath_team_destroy(module->team);
+        module->team = NULL;
+    }
+    if (NULL != module->oob) {
+        mca_coll_mpath_oob_destroy(module->oob);
+        module->oob = NULL;
+    }
+    free(module->arrays);
+    module->arrays = NULL;
+}
