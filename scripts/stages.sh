@@ -237,9 +237,15 @@ stage_cluster() {
     suite cluster-failures "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
 }
 
+# The unit tests run again inside it; their lines are not counted twice.
+check_dist() {
+    make -s -j2 -C "$check_dir/gcc" distcheck 2>&1 | sed -E 's/^(PASS|FAIL|SKIP): /  &/'
+    return "${PIPESTATUS[0]}"
+}
+
 stage_dist() {
     configure_tree "$check_dir/gcc" CC=gcc --enable-werror || { fail "dist: configure failed"; return; }
-    verdict distcheck "see the log" make -s -j2 -C "$check_dir/gcc" distcheck
+    verdict distcheck "see the log" check_dist
 }
 
 case ${1:-} in
