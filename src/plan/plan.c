@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GENERAL_MAX_RANKS 128
+
 void mpath_plan_params_init(mpath_plan_params_t *params)
 {
     params->policy             = MPATH_POLICY_MPATH;
@@ -129,28 +131,72 @@ static mpath_status_t take_better(mpath_plan_t **plan_p, const mpath_topo_t *top
     return MPATH_OK;
 }
 
+/* Whether the general search is affordable: it keeps every path of every pair in memory. */
+static int is_small(const mpath_topo_t *topo)
+{
+    return mpath_topo_num_ranks(topo) <= GENERAL_MAX_RANKS;
+}
+
+/* The plan of the general search in place of one that the construction left above the bound, when it is better. */
+static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
+                                    const mpath_plan_params_t *params)
+{
+    mpath_plan_t *other = plan_new(topo), *swap;
+    mpath_status_t status;
+
+    if (other == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = mpath_plan_general(other, topo, demand, params);
+    if (status == MPATH_OK) {
+        mpath_plan_find_bottleneck(other, topo);
+        other->bound = (*plan_p)->bound = mpath_ratio_max(other->bound, (*plan_p)->bound);
+        if (mpath_ratio_less(other->z, (*plan_p)->z)) {
+            swap    = *plan_p;
+            *plan_p = other;
+            other   = swap;
+        }
+    }
+    mpath_plan_destroy(other);
+    return status;
+}
+
+static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
+                                      const mpath_plan_params_t *params)
+{
+    mpath_status_t status = mpath_plan_equal_rails(*plan_p, topo, demand, params);
+    int constructed       = status == MPATH_OK;
+
+    if (status == MPATH_DECLINED) {
+        status = mpath_plan_general(*plan_p, topo, demand, params);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_plan_find_bottleneck(*plan_p, topo);
+    if (constructed && is_small(topo) && !mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
+        status = search_better(plan_p, topo, demand, params);
+    }
+    if (status == MPATH_OK && !mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
+        status = take_better(plan_p, topo, demand, params);
+    }
+    return status;
+}
+
 static mpath_status_t plan_make(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params)
 {
     mpath_status_t status;
 
-    if (params->policy != MPATH_POLICY_MPATH) {
-        status = mpath_plan_static(*plan_p, topo, demand, params);
-        if (status == MPATH_OK) {
-            mpath_plan_find_bottleneck(*plan_p, topo);
-            status = mpath_plan_cuts(topo, demand, &(*plan_p)->bound);
-        }
-        return status;
+    if (params->policy == MPATH_POLICY_MPATH) {
+        return plan_congestion(plan_p, topo, demand, params);
     }
-    status = mpath_plan_general(*plan_p, topo, demand, params);
+    status = mpath_plan_static(*plan_p, topo, demand, params);
     if (status != MPATH_OK) {
         return status;
     }
     mpath_plan_find_bottleneck(*plan_p, topo);
-    if (!mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
-        status = take_better(plan_p, topo, demand, params);
-    }
-    return status;
+    return mpath_plan_cuts(topo, demand, &(*plan_p)->bound);
 }
 
 mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Flows and loads of a plan on equal rails: rows without moves are written straight, the others pair by pair. */
+#include "plan/rails.h"
+
+/* Number of the pair's path over `rail`: path 0 is the static route, which stands before the others. */
+static int path_of_rail(const mpath_rails_t *rails, int source, int destination, int rail)
+{
+    int home = rails->home[source];
+
+    if (rails->crossing && home != rails->home[destination]) {
+        return rail + 1;
+    }
+    return rail == home ? 0 : rail < home ? rail + 1 : rail;
+}
+
+static void emit_row(const mpath_rails_t *rails, mpath_plan_t *plan, int source, const uint64_t *demand)
+{
+    mpath_flow_t *flow = &plan->flows[plan->num_flows];
+    int num_ranks      = rails->num_ranks, destination;
+
+    for (destination = 0; destination < num_ranks; destination++) {
+        flow->source      = source;
+        flow->destination = destination;
+        flow->path        = 0;
+        flow->reserved    = 0;
+        flow->offset      = 0;
+        flow->bytes       = demand[destination];
+        flow += demand[destination] != 0 && destination != source;
+    }
+    plan->num_flows = (size_t)(flow - plan->flows);
+}
+
+/* The pair's bytes by rail, in the order of its paths; what did not move is first. */
+static void emit_pair(const mpath_rails_t *rails, mpath_plan_t *plan, int source, int destination, uint64_t bytes)
+{
+    uint32_t move  = rails->head[(size_t)source * (size_t)rails->num_ranks + (size_t)destination];
+    uint64_t moved = 0, offset, by_rail[MPATH_MAX_NICS] = {0};
+    int rail;
+
+    for (; move != 0; move = rails->moves[move].next) {
+        by_rail[rails->moves[move].rail] += rails->moves[move].bytes;
+        moved += rails->moves[move].bytes;
+    }
+    offset = bytes - moved;
+    if (offset > 0) {
+        mpath_plan_append(plan, source, destination, 0, 0, offset);
+    }
+    for (rail = 0; rail < rails->num_rails && moved > 0; rail++) {
+        if (by_rail[rail] > 0) {
+            mpath_plan_append(plan, source, destination, path_of_rail(rails, source, destination, rail), offset,
+                              by_rail[rail]);
+            offset += by_rail[rail];
+            moved -= by_rail[rail];
+        }
+    }
+}
+
+static void set_loads(const mpath_rails_t *rails, mpath_plan_t *plan)
+{
+    int node, rail, nic;
+
+    for (node = 0; node < rails->num_nodes; node++) {
+        plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_HOST_MEMORY, node, 0)] = rails->own[node] +
+                                                                                                  rails->relay[node];
+        for (rail = 0; rail < rails->num_rails; rail++) {
+            nic = rails->rail_nic[rail];
+            plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_NIC_TX, node, nic)] =
+                rails->tx[node * rails->num_rails + rail];
+            plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_NIC_RX, node, nic)] =
+                rails->rx[node * rails->num_rails + rail];
+        }
+    }
+    plan->relayed_bytes = rails->relayed_bytes;
+}
+
+mpath_status_t mpath_rails_emit(const mpath_rails_t *rails, mpath_plan_t *plan)
+{
+    const uint64_t *demand = rails->demand;
+    mpath_status_t status;
+    int source, destination;
+
+    /* one more: a row is written before it is known whether its last entry counts */
+    status = mpath_plan_reserve(plan, rails->num_pairs + rails->num_moves + 1);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (source = 0; source < rails->num_ranks; source++, demand += rails->num_ranks) {
+        if (!rails->row_moves[source]) {
+            emit_row(rails, plan, source, demand);
+            continue;
+        }
+        for (destination = 0; destination < rails->num_ranks; destination++) {
+            if (demand[destination] > 0 && destination != source) {
+                emit_pair(rails, plan, source, destination, demand[destination]);
+            }
+        }
+    }
+    set_loads(rails, plan);
+    return MPATH_OK;
+}
