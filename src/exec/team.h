@@ -42,6 +42,7 @@ void mpath_team_destroy(mpath_team_t *team);
 int mpath_team_rank(const mpath_team_t *team);
 int mpath_team_size(const mpath_team_t *team);
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
+const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its context's */
 /* Bytes of memory that the team takes for this rank. */
 uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 

@@ -1,0 +1,221 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Alltoallv: the steps of a collective in order, agree, plan, gate, move, and what is counted about them. */
+#include "coll/alltoallv.h"
+
+#include "coll/gate.h"
+#include "coll/plan_cache.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define OPERATION_ALLTOALLV 1u
+
+struct mpath_coll {
+    mpath_team_t *team;
+    const mpath_settings_t *settings; /* the context's */
+    mpath_plan_cache_t *cache;
+    uint64_t *demand;     /* what the plan has to carry, of the call under way */
+    uint64_t *signatures; /* of all ranks' plans; for check_plan */
+    mpath_coll_counters_t counters;
+    const char *declined_because;
+};
+
+mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
+{
+    const mpath_settings_t *settings = mpath_team_settings(team);
+    mpath_coll_t *coll               = calloc(1, sizeof(*coll));
+    size_t size                      = (size_t)mpath_team_size(team);
+    mpath_plan_params_t params;
+    mpath_status_t status;
+
+    if (coll == NULL) {
+        goto err_no_memory;
+    }
+    coll->team             = team;
+    coll->settings         = settings;
+    coll->declined_because = "";
+    coll->demand           = malloc(size * size * sizeof(*coll->demand));
+    coll->signatures       = malloc(size * sizeof(*coll->signatures));
+    if ((coll->demand == NULL) || (coll->signatures == NULL)) {
+        goto err_no_memory;
+    }
+    mpath_plan_params_init(&params);
+    params.min_fragment_bytes = settings->min_fragment_bytes;
+    status                    = mpath_plan_cache_create(mpath_team_topo(team), &params, &coll->cache);
+    if (status != MPATH_OK) {
+        mpath_coll_destroy(coll);
+        return status;
+    }
+    *coll_p = coll;
+    return MPATH_OK;
+
+err_no_memory:
+    mpath_error("no memory for the collectives of a communicator of %zu ranks", size);
+    mpath_coll_destroy(coll);
+    return MPATH_ERR_NO_MEMORY;
+}
+
+void mpath_coll_destroy(mpath_coll_t *coll)
+{
+    if (coll != NULL) {
+        mpath_plan_cache_destroy(coll->cache);
+        free(coll->signatures);
+        free(coll->demand);
+        free(coll);
+    }
+}
+
+void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters)
+{
+    *counters = coll->counters;
+}
+
+const char *mpath_coll_declined_because(const mpath_coll_t *coll)
+{
+    return coll->declined_because;
+}
+
+static mpath_status_t decline(mpath_coll_t *coll, const char *because)
+{
+    coll->declined_because = because;
+    coll->counters.declined++;
+    return MPATH_DECLINED;
+}
+
+static void copy_self(const mpath_coll_t *coll, const mpath_call_t *call)
+{
+    int me = mpath_team_rank(coll->team);
+
+    if (call->send_bytes[me] > 0) {
+        memcpy((char *)call->recv_buffer + call->recv_offsets[me],
+               (const char *)call->send_buffer + call->send_offsets[me], call->send_bytes[me]);
+    }
+}
+
+/* The agreed demand without what has travelled inside the agreement. */
+static void set_demand(mpath_coll_t *coll, const mpath_agreed_t *agreed)
+{
+    size_t size = (size_t)mpath_team_size(coll->team);
+
+    for (size_t i = 0; i < size * size; i++) {
+        uint64_t bytes = agreed->demand[i];
+
+        coll->demand[i] = ((bytes <= agreed->inline_bytes) || (i / size == i % size)) ? 0 : bytes;
+    }
+}
+
+/* Debugging: all ranks must have come to the same plan. */
+static mpath_status_t check_plans(mpath_coll_t *coll, const mpath_plan_t *plan)
+{
+    uint64_t mine         = mpath_plan_signature(plan);
+    mpath_status_t status = mpath_team_allgather(coll->team, &mine, sizeof(mine), coll->signatures);
+
+    for (int rank = 0; (status == MPATH_OK) && (rank < mpath_team_size(coll->team)); rank++) {
+        if (coll->signatures[rank] != coll->signatures[0]) {
+            mpath_error("rank %d has another plan (%016llx) than rank 0 (%016llx); the call fails", rank,
+                        (unsigned long long)coll->signatures[rank], (unsigned long long)coll->signatures[0]);
+            status = MPATH_ERR_INTERNAL;
+        }
+    }
+    return status;
+}
+
+/* Errors that every rank comes to from the same data are a reason to step aside; the others end the call. */
+static int is_common(mpath_status_t status)
+{
+    return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
+}
+
+/* Finds the plan, and asks the gate. MPATH_DECLINED with the reason noted, or an error of this rank. */
+static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_plan_t **plan_p)
+{
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    mpath_gate_view_t view;
+    mpath_status_t status;
+    const char *because;
+    uint64_t direct_ns;
+    int hit;
+
+    set_demand(coll, agreed);
+    mpath_gate_look(topo, coll->demand, &view);
+    because = mpath_gate_before_plan(coll->settings, &view);
+    if (because != NULL) {
+        return decline(coll, because);
+    }
+    status = mpath_plan_cache_get(coll->cache, agreed->signature, coll->demand, plan_p, &hit);
+    if (status != MPATH_OK) {
+        return is_common(status) ? decline(coll, "some pair of ranks has no path") : status;
+    }
+    coll->counters.plans += hit ? 0 : 1;
+    coll->counters.plan_hits += hit ? 1 : 0;
+    if (coll->settings->check_plan) {
+        status = check_plans(coll, *plan_p);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    if (mpath_gate_compares(topo, coll->settings)) {
+        status = mpath_plan_cache_direct_ns(coll->cache, &direct_ns);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        because = mpath_gate_after_plan(mpath_plan_z_ns(*plan_p), direct_ns);
+    }
+    return (because != NULL) ? decline(coll, because) : MPATH_OK;
+}
+
+/* What the agreement has not delivered: plan, gate, move. */
+static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    uint64_t start_ns = mpath_time_ns(), planned_ns;
+    const mpath_plan_t *plan;
+    mpath_status_t status;
+
+    status     = plan_call(coll, agreed, &plan);
+    planned_ns = mpath_time_ns();
+    coll->counters.plan_ns += planned_ns - start_ns;
+    if (mpath_status_is_error(status)) {
+        mpath_team_break(coll->team, status);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = mpath_move(coll->team, call, agreed, plan, &coll->counters.moved);
+    coll->counters.move_ns += mpath_time_ns() - planned_ns;
+    if (status == MPATH_DECLINED) {
+        return decline(coll, "some rank could not open its rails");
+    }
+    return status;
+}
+
+mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
+{
+    uint64_t start_ns = mpath_time_ns();
+    mpath_agreed_t agreed;
+    mpath_status_t status;
+
+    coll->declined_because = "";
+    call->operation        = OPERATION_ALLTOALLV;
+    status                 = mpath_agree(coll->team, call, &agreed);
+    coll->counters.agree_ns += mpath_time_ns() - start_ns;
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (agreed.flags & MPATH_CALL_INELIGIBLE) {
+        return decline(coll, "some rank has data that mpath does not carry");
+    }
+    if (coll->settings->gate == MPATH_GATE_NEVER) {
+        return decline(coll, "the parameter gate says never");
+    }
+    if (agreed.finished) {
+        copy_self(coll, call);
+    } else {
+        status = carry(coll, call, &agreed);
+    }
+    if (status == MPATH_OK) {
+        coll->counters.calls++;
+    }
+    return status;
+}

@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Plan cache: a short list, most recently used first. */
+#include "coll/plan_cache.h"
+
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct entry {
+    uint64_t signature;
+    uint64_t *demand;
+    mpath_plan_t *plan;
+    uint64_t bytes; /* about what the entry takes */
+    uint64_t direct_ns;
+    int has_direct;
+} entry_t;
+
+struct mpath_plan_cache {
+    const mpath_topo_t *topo;
+    mpath_plan_params_t params;
+    size_t demand_bytes;
+    int num_entries;
+    entry_t entries[MPATH_PLAN_CACHE_ENTRIES];
+};
+
+mpath_status_t mpath_plan_cache_create(const mpath_topo_t *topo, const mpath_plan_params_t *params,
+                                       mpath_plan_cache_t **cache_p)
+{
+    mpath_plan_cache_t *cache = calloc(1, sizeof(*cache));
+    size_t num_ranks          = (size_t)mpath_topo_num_ranks(topo);
+
+    if (cache == NULL) {
+        mpath_error("no memory for the plan cache");
+        return MPATH_ERR_NO_MEMORY;
+    }
+    cache->topo         = topo;
+    cache->params       = *params;
+    cache->demand_bytes = num_ranks * num_ranks * sizeof(uint64_t);
+    *cache_p            = cache;
+    return MPATH_OK;
+}
+
+static void entry_release(entry_t *entry)
+{
+    mpath_plan_destroy(entry->plan);
+    free(entry->demand);
+}
+
+void mpath_plan_cache_destroy(mpath_plan_cache_t *cache)
+{
+    if (cache != NULL) {
+        for (int i = 0; i < cache->num_entries; i++) {
+            entry_release(&cache->entries[i]);
+        }
+        free(cache);
+    }
+}
+
+static void move_to_front(mpath_plan_cache_t *cache, int index)
+{
+    entry_t entry = cache->entries[index];
+
+    memmove(&cache->entries[1], &cache->entries[0], (size_t)index * sizeof(entry));
+    cache->entries[0] = entry;
+}
+
+static mpath_status_t entry_make(const mpath_plan_cache_t *cache, uint64_t signature, const uint64_t *demand,
+                                 entry_t *entry)
+{
+    size_t num_flows;
+    mpath_status_t status;
+
+    memset(entry, 0, sizeof(*entry));
+    entry->signature = signature;
+    entry->demand    = malloc(cache->demand_bytes);
+    if (entry->demand == NULL) {
+        mpath_error("no memory to keep a plan; the call fails");
+        return MPATH_ERR_NO_MEMORY;
+    }
+    memcpy(entry->demand, demand, cache->demand_bytes);
+    status = mpath_plan_create(cache->topo, demand, &cache->params, &entry->plan);
+    if (status != MPATH_OK) {
+        free(entry->demand);
+        return status;
+    }
+    mpath_plan_flows(entry->plan, &num_flows);
+    entry->bytes = cache->demand_bytes + num_flows * sizeof(mpath_flow_t) +
+                   (size_t)mpath_topo_num_resources(cache->topo) * sizeof(uint64_t);
+    return MPATH_OK;
+}
+
+/* Makes room for an entry in front. */
+static void evict(mpath_plan_cache_t *cache)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; i < cache->num_entries; i++) {
+        bytes += cache->entries[i].bytes;
+    }
+    while ((cache->num_entries > 0) &&
+           ((cache->num_entries == MPATH_PLAN_CACHE_ENTRIES) || (bytes > MPATH_PLAN_CACHE_BYTES))) {
+        entry_t *last = &cache->entries[--cache->num_entries];
+
+        bytes -= last->bytes;
+        entry_release(last);
+    }
+}
+
+mpath_status_t mpath_plan_cache_get(mpath_plan_cache_t *cache, uint64_t signature, const uint64_t *demand,
+                                    const mpath_plan_t **plan_p, int *hit_p)
+{
+    mpath_status_t status;
+    entry_t entry;
+    int hit = 0;
+
+    for (int i = 0; (i < cache->num_entries) && !hit; i++) {
+        if ((cache->entries[i].signature == signature) &&
+            (memcmp(cache->entries[i].demand, demand, cache->demand_bytes) == 0)) {
+            move_to_front(cache, i);
+            hit = 1;
+        }
+    }
+    if (!hit) {
+        status = entry_make(cache, signature, demand, &entry);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        evict(cache);
+        cache->entries[cache->num_entries++] = entry;
+        move_to_front(cache, cache->num_entries - 1);
+    }
+    *plan_p = cache->entries[0].plan;
+    *hit_p  = hit;
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_plan_cache_direct_ns(mpath_plan_cache_t *cache, uint64_t *direct_ns_p)
+{
+    entry_t *entry             = &cache->entries[0];
+    mpath_plan_params_t params = cache->params;
+    mpath_plan_t *plan;
+    mpath_status_t status;
+
+    if (!entry->has_direct) {
+        params.policy = MPATH_POLICY_DIRECT;
+        status        = mpath_plan_create(cache->topo, entry->demand, &params, &plan);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        entry->direct_ns  = mpath_plan_z_ns(plan);
+        entry->has_direct = 1;
+        mpath_plan_destroy(plan);
+    }
+    *direct_ns_p = entry->direct_ns;
+    return MPATH_OK;
+}

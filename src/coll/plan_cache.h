@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Plan cache: the plans of the last demands, found by checksum and compared in full. A few entries of bounded memory; the
+ * one that was not used for longest goes first. Hits and misses depend on the sequence of demands only, so they are the same
+ * on all ranks.
+ */
+#ifndef MPATH_COLL_PLAN_CACHE_H
+#define MPATH_COLL_PLAN_CACHE_H
+
+#include "plan/plan.h"
+#include "topo/topo.h"
+#include "util/status.h"
+
+#include <stdint.h>
+
+#define MPATH_PLAN_CACHE_ENTRIES 8
+#define MPATH_PLAN_CACHE_BYTES (64ull << 20) /* of all entries but the newest */
+
+typedef struct mpath_plan_cache mpath_plan_cache_t;
+
+/* `topo` outlives the cache. */
+mpath_status_t mpath_plan_cache_create(const mpath_topo_t *topo, const mpath_plan_params_t *params,
+                                       mpath_plan_cache_t **cache_p);
+void mpath_plan_cache_destroy(mpath_plan_cache_t *cache);
+
+/*
+ * The plan of `demand` (whose checksum is `signature`), made when it is not there; *hit_p says which. Valid until the next
+ * call; owned by the cache. Errors are those of mpath_plan_create().
+ */
+mpath_status_t mpath_plan_cache_get(mpath_plan_cache_t *cache, uint64_t signature, const uint64_t *demand,
+                                    const mpath_plan_t **plan_p, int *hit_p);
+
+/* Time of the static route for the demand of the last mpath_plan_cache_get(); computed once per entry. */
+mpath_status_t mpath_plan_cache_direct_ns(mpath_plan_cache_t *cache, uint64_t *direct_ns_p);
+
+#endif
