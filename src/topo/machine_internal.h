@@ -41,6 +41,9 @@ mpath_status_t mpath_sysfs_list_ports(const mpath_machine_source_t *source, mpat
 /* Network interfaces in name order: all, or those that are fit to be a rail unasked. */
 mpath_status_t mpath_sysfs_list_interfaces(const mpath_machine_source_t *source, int all, mpath_nic_list_t *list_p);
 
+/* UCX's name of a device's port, "mlx5_0:1"; MPATH_ERR_PARAM when it is longer than MPATH_NIC_NAME_MAX. */
+mpath_status_t mpath_port_name(const char *device, int port, char *name);
+
 /* Order of names in which digits count as numbers. */
 int mpath_name_compare(const char *a, const char *b);
 

@@ -220,6 +220,13 @@ mpath_status_t mpath_sysfs_list_interfaces(const mpath_machine_source_t *source,
 
 /* --- InfiniBand and RoCE ports ----------------------------------------------------------------------------------- */
 
+mpath_status_t mpath_port_name(const char *device, int port, char *name)
+{
+    int length = snprintf(name, MPATH_NIC_NAME_MAX, "%s:%d", device, port);
+
+    return ((length > 0) && (length < MPATH_NIC_NAME_MAX)) ? MPATH_OK : MPATH_ERR_PARAM;
+}
+
 /* Zero when this process cannot use the port. */
 static int port_read(const mpath_machine_source_t *source, const char *device, int port, mpath_nic_t *nic)
 {
@@ -228,7 +235,7 @@ static int port_read(const mpath_machine_source_t *source, const char *device, i
     int state;
 
     memset(nic, 0, sizeof(*nic));
-    if (snprintf(nic->name, sizeof(nic->name), "%s:%d", device, port) >= (int)sizeof(nic->name)) {
+    if (mpath_port_name(device, port, nic->name) != MPATH_OK) {
         return 0;
     }
     snprintf(relative, sizeof(relative), "class/infiniband/%s/ports/%d/state", device, port);

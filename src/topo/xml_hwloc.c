@@ -117,26 +117,33 @@ static int port_state(xmlNode *object, int port)
     return -1;
 }
 
-static mpath_status_t read_openfabrics(hwloc_reader_t *reader, xmlNode *object, const char *name,
+static mpath_status_t add_port(hwloc_reader_t *reader, xmlNode *object, const char *device, int port, int up,
+                               const hwloc_context_t *context)
+{
+    char name[MPATH_NIC_NAME_MAX];
+
+    if (mpath_port_name(device, port, name) != MPATH_OK) {
+        mpath_xml_error(reader->name, object, "object name '%s:%d' has more than %d bytes", device, port,
+                        MPATH_NIC_NAME_MAX - 1);
+        return MPATH_ERR_PARAM;
+    }
+    return list_add(reader, object, OSDEV_OPENFABRICS, name, up, context);
+}
+
+static mpath_status_t read_openfabrics(hwloc_reader_t *reader, xmlNode *object, const char *device,
                                        const hwloc_context_t *context)
 {
     mpath_status_t status = MPATH_OK;
-    char port_name[MPATH_NIC_NAME_MAX];
     int port, state, found = 0;
 
     for (port = 1; (port <= MAX_PORTS) && (status == MPATH_OK); port++) {
         state = port_state(object, port);
         if (state >= 0) {
-            snprintf(port_name, sizeof(port_name), "%s:%d", name, port);
-            status = list_add(reader, object, OSDEV_OPENFABRICS, port_name, state, context);
+            status = add_port(reader, object, device, port, state, context);
             found  = 1;
         }
     }
-    if (!found) {
-        snprintf(port_name, sizeof(port_name), "%s:1", name);
-        status = list_add(reader, object, OSDEV_OPENFABRICS, port_name, 1, context);
-    }
-    return status;
+    return found ? status : add_port(reader, object, device, 1, 1, context);
 }
 
 static mpath_status_t read_osdev(hwloc_reader_t *reader, xmlNode *object, const hwloc_context_t *context)
@@ -144,7 +151,7 @@ static mpath_status_t read_osdev(hwloc_reader_t *reader, xmlNode *object, const 
     /* hwloc 2 writes the type as a number, hwloc 3 as a set of bits. */
     const char *network     = (reader->version >= 3) ? "16" : "2";
     const char *openfabrics = (reader->version >= 3) ? "32" : "3";
-    char name[MPATH_NIC_NAME_MAX - 2]; /* room for ":1" */
+    char name[MPATH_NIC_NAME_MAX];
     int is_network    = attribute_equals(object, "osdev_type", network);
     int is_infiniband = attribute_equals(object, "osdev_type", openfabrics);
     mpath_status_t status;

@@ -8,7 +8,6 @@
 #include "topo/xml_internal.h"
 #include "util/log.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -25,7 +24,7 @@ typedef struct nccl_reader {
 /* UCX calls port 1 of mlx5_0 "mlx5_0:1"; a port of 0 is a network interface. */
 static mpath_status_t nccl_net_name(nccl_reader_t *reader, xmlNode *node, mpath_nic_t *nic)
 {
-    char name[MPATH_NIC_NAME_MAX - 4]; /* room for ":99" */
+    char name[MPATH_NIC_NAME_MAX];
     mpath_status_t status;
     int64_t port = 0;
 
@@ -33,10 +32,12 @@ static mpath_status_t nccl_net_name(nccl_reader_t *reader, xmlNode *node, mpath_
         ((status = mpath_xml_number(reader->name, node, "port", 0, 0, 99, &port)) != MPATH_OK)) {
         return status;
     }
-    if (port > 0) {
-        snprintf(nic->name, sizeof(nic->name), "%s:%d", name, (int)port);
-    } else {
-        snprintf(nic->name, sizeof(nic->name), "%s", name);
+    if (port == 0) {
+        memcpy(nic->name, name, sizeof(nic->name));
+    } else if (mpath_port_name(name, (int)port, nic->name) != MPATH_OK) {
+        mpath_xml_error(reader->name, node, "net name '%s:%d' has more than %d bytes", name, (int)port,
+                        MPATH_NIC_NAME_MAX - 1);
+        return MPATH_ERR_PARAM;
     }
     return MPATH_OK;
 }

@@ -13,3 +13,7 @@ unit_programs += unit/test_plan_lp
 unit_test_plan_lp_SOURCES = unit/test_plan_lp.c unit/plan_cases.c unit/plan_cases.h
 unit_test_plan_lp_LDADD = $(LDADD) $(GLPK_LIBS) -lm
 endif
+unit_programs += unit/test_machine unit/test_topo_xml
+unit_test_machine_SOURCES = unit/test_machine.c unit/capture.h
+unit_test_topo_xml_SOURCES = unit/test_topo_xml.c unit/capture.h
+EXTRA_DIST += unit/topo/hwloc.xml unit/topo/nccl.xml
