@@ -28,11 +28,12 @@ typedef struct rail_team {
     void *argument;
 } rail_team_t;
 
+/* Peers without users keep their connection: the next communicator of the same processes finds it. */
 typedef struct rail_peer {
     int number; /* the lane's */
     unsigned users;
     size_t bytes;
-    void *address;
+    void *address; /* NULL: the place is free */
 } rail_peer_t;
 
 typedef struct rail {
@@ -243,7 +244,7 @@ static rail_peer_t *rail_find_peer(rail_t *rail, const void *address, size_t byt
     for (size_t i = 0; i < rail->num_peers; i++) {
         rail_peer_t *peer = &rail->peers[i];
 
-        if ((peer->users > 0) && (peer->bytes == bytes) && (memcmp(peer->address, address, bytes) == 0)) {
+        if ((peer->address != NULL) && (peer->bytes == bytes) && (memcmp(peer->address, address, bytes) == 0)) {
             return peer;
         }
     }
@@ -256,7 +257,7 @@ static rail_peer_t *rail_free_peer(rail_t *rail)
     rail_peer_t *peers;
 
     for (size_t i = 0; i < rail->num_peers; i++) {
-        if (rail->peers[i].users == 0) {
+        if (rail->peers[i].address == NULL) {
             return &rail->peers[i];
         }
     }
@@ -290,6 +291,20 @@ static int rail_add_peer(rail_t *rail, const void *address, size_t bytes, const 
     return number;
 }
 
+/* A lost connection that nobody uses is forgotten, so that its process may be tried again. */
+static rail_peer_t *rail_reuse_peer(rail_t *rail, const void *address, size_t bytes)
+{
+    rail_peer_t *peer = rail_find_peer(rail, address, bytes);
+
+    if ((peer != NULL) && (peer->users == 0) && (rail->lane->ops->peer_status(rail->lane, peer->number) != MPATH_OK)) {
+        mpath_rail_remove_peer(rail->lane, peer->number);
+        free(peer->address);
+        peer->address = NULL;
+        peer          = NULL;
+    }
+    return peer;
+}
+
 int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name)
 {
     rail_t *rail = rail_lock(fabric, nic);
@@ -297,7 +312,7 @@ int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size
     rail_peer_t *peer;
 
     if (number == MPATH_OK) {
-        peer = rail_find_peer(rail, address, bytes);
+        peer = rail_reuse_peer(rail, address, bytes);
         if (peer != NULL) {
             peer->users++;
             number = peer->number;
@@ -317,11 +332,7 @@ void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer)
         rail_peer_t *entry = &rail->peers[i];
 
         if ((entry->users > 0) && (entry->number == peer)) {
-            if (--entry->users == 0) {
-                mpath_rail_remove_peer(rail->lane, peer);
-                free(entry->address);
-                entry->address = NULL;
-            }
+            entry->users--;
             break;
         }
     }

@@ -26,7 +26,8 @@ mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void 
 
 /*
  * The number of the process with this address on rail `nic`; the same address gives the same number. Counted: each
- * success is undone by mpath_fabric_forget_peer(). Negative status on error.
+ * success is undone by mpath_fabric_forget_peer(), which keeps the connection of a healthy peer for the next user.
+ * Negative status on error.
  */
 int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name);
 void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer);
@@ -40,8 +41,8 @@ mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabr
 void mpath_fabric_leave(mpath_fabric_t *fabric, uint64_t id);
 
 /* The calls of mpath_lane_ops_t on rail `nic`, under its lock. */
-mpath_status_t mpath_fabric_send(mpath_fabric_t *fabric, int nic, int peer, const mpath_chunk_t *chunk, const void *data,
-                                 mpath_lane_op_t *op);
+mpath_status_t mpath_fabric_send(mpath_fabric_t *fabric, int nic, int peer, const mpath_chunk_t *chunk,
+                                 const void *data, mpath_lane_op_t *op);
 mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival, void *to,
                                  mpath_lane_op_t *op);
 void mpath_fabric_release(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival);
