@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # MPATH_CHECK_PKG_OMPI: Open MPI with its developer headers, for the coll component, mpath_bench and the MPI tests.
-# Optional. Sets OMPI_CPPFLAGS (MPI programs), OMPI_DEV_CPPFLAGS (the component), OMPI_LIBS, OMPI_SERIES, MPIRUN,
+# Optional. Sets OMPI_CPPFLAGS (MPI programs), OMPI_DEV_CPPFLAGS and OMPI_DEV_LIBS (the component), OMPI_LIBS, OMPI_SERIES, MPIRUN,
 # mcacomponentdir and the conditionals HAVE_MPI (programs) and HAVE_OMPI (component).
 AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
   AC_ARG_WITH([ompi], [AS_HELP_STRING([--with-ompi=DIR], [Open MPI installation prefix @<:@mpicc in PATH@:>@])],
@@ -11,7 +11,7 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
   mpath_have_mpi=no
   mpath_have_ompi=no
   mcacomponentdir=
-  OMPI_CPPFLAGS= OMPI_DEV_CPPFLAGS= OMPI_LIBS= OMPI_SERIES=
+  OMPI_CPPFLAGS= OMPI_DEV_CPPFLAGS= OMPI_LIBS= OMPI_DEV_LIBS= OMPI_SERIES=
   AS_CASE([$with_ompi],
     [no], [mpath_ompi_summary="no (--without-ompi)"],
     [check|yes], [AC_PATH_PROG([MPICC], [mpicc]) AC_PATH_PROG([OMPI_INFO], [ompi_info]) AC_PATH_PROG([MPIRUN], [mpirun])],
@@ -27,7 +27,7 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
   AS_IF([test $mpath_have_ompi = no && test "x$with_ompi" != xcheck && test "x$with_ompi" != xno],
     [AC_MSG_ERROR([--with-ompi=$with_ompi: $mpath_ompi_summary])])
 
-  AC_SUBST([OMPI_CPPFLAGS]) AC_SUBST([OMPI_DEV_CPPFLAGS]) AC_SUBST([OMPI_LIBS]) AC_SUBST([OMPI_SERIES])
+  AC_SUBST([OMPI_CPPFLAGS]) AC_SUBST([OMPI_DEV_CPPFLAGS]) AC_SUBST([OMPI_LIBS]) AC_SUBST([OMPI_DEV_LIBS]) AC_SUBST([OMPI_SERIES])
   AC_SUBST([mcacomponentdir])
   AM_CONDITIONAL([HAVE_MPI], [test $mpath_have_mpi = yes])
   AM_CONDITIONAL([HAVE_OMPI], [test $mpath_have_ompi = yes])
@@ -107,6 +107,9 @@ AC_DEFUN([MPATH_OMPI_COLL_VERSION], [
     mpath_ompi_summary="yes ($mpath_ompi_version)"
     AC_DEFINE_UNQUOTED([MPATH_COLL_BASE_VERSION], [MCA_COLL_BASE_VERSION_$mpath_coll_version],
       [initializer of the coll component's version fields])
+    # The component also calls opal, and orte while there was one.
+    OMPI_DEV_LIBS="$OMPI_LIBS -lopen-pal"
+    AS_IF([test $mpath_coll_version = 2_0_0], [OMPI_DEV_LIBS="$OMPI_LIBS -lopen-rte -lopen-pal"])
     AS_IF([test $mpath_coll_version = 3_0_0],
       [AC_DEFINE([MPATH_OMPI_COUNT_ARRAYS], [1], [counts and displacements come as ompi_count_array_t, ompi_disp_array_t])])
     AS_IF([test $mpath_coll_version != 2_0_0],
