@@ -8,3 +8,12 @@ tools_mpath_bench_SOURCES = tools/bench.h tools/bench_data.c tools/bench_mpit.c 
 tools_mpath_bench_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)
 endif
+bin_PROGRAMS += tools/mpath_plan
+tools_mpath_plan_SOURCES = tools/mpath_plan.c tools/plan_input.c tools/plan_input.h
+tools_mpath_plan_LDADD = $(LDADD) $(JANSSON_LIBS)
+# Planning times beside published ones: make bench-plan
+EXTRA_PROGRAMS += tools/plan_bench
+tools_plan_bench_SOURCES = tools/plan_bench.c tools/plan_input.c tools/plan_input.h
+bench-plan: tools/plan_bench
+	tools/plan_bench
+.PHONY: bench-plan
