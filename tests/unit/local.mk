@@ -17,3 +17,7 @@ unit_programs += unit/test_machine unit/test_topo_xml
 unit_test_machine_SOURCES = unit/test_machine.c unit/capture.h
 unit_test_topo_xml_SOURCES = unit/test_topo_xml.c unit/capture.h
 EXTRA_DIST += unit/topo/hwloc.xml unit/topo/nccl.xml
+unit_programs += unit/test_schedule unit/test_gate unit/test_plan_cache
+unit_test_schedule_SOURCES = unit/test_schedule.c unit/capture.h unit/grid.h
+unit_test_gate_SOURCES = unit/test_gate.c unit/capture.h unit/grid.h
+unit_test_plan_cache_SOURCES = unit/test_plan_cache.c unit/capture.h unit/grid.h

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Plan cache: hits, misses, colliding checksums, the order of eviction. */
+#include "coll/plan_cache.h"
+#include "unit/capture.h"
+#include "unit/grid.h"
+
+#define RANKS 4
+#define CELLS (RANKS * RANKS)
+
+static mpath_plan_cache_t *make(const mpath_topo_t *topo)
+{
+    mpath_plan_params_t params;
+    mpath_plan_cache_t *cache;
+
+    mpath_plan_params_init(&params);
+    assert_int_equal(mpath_plan_cache_create(topo, &params, &cache), MPATH_OK);
+    return cache;
+}
+
+/* Demand number `id`: rank 0 sends 1 MiB + id to rank 3. Whether it was in the cache; checks that the plan is its own. */
+static int get(mpath_plan_cache_t *cache, uint64_t signature, uint64_t id)
+{
+    uint64_t demand[CELLS] = {0}, bytes = 0;
+    const mpath_plan_t *plan;
+    const mpath_flow_t *flows;
+    size_t num_flows;
+    int hit = -1;
+
+    demand[3] = (1 << 20) + id;
+    assert_int_equal(mpath_plan_cache_get(cache, signature, demand, &plan, &hit), MPATH_OK);
+    flows = mpath_plan_flows(plan, &num_flows);
+    for (size_t i = 0; i < num_flows; i++) {
+        bytes += flows[i].bytes;
+    }
+    assert_true(bytes == demand[3]);
+    return hit;
+}
+
+static void test_hits(void **state)
+{
+    mpath_topo_t *topo        = grid_topo(2, 2, 2, MPATH_REACH_ALL);
+    mpath_plan_cache_t *cache = make(topo);
+
+    (void)state;
+    assert_int_equal(get(cache, 1, 1), 0);
+    assert_int_equal(get(cache, 1, 1), 1);
+    assert_int_equal(get(cache, 2, 2), 0);
+    assert_int_equal(get(cache, 1, 1), 1);
+    assert_int_equal(get(cache, 1, 3), 0); /* the same checksum, another demand */
+    assert_int_equal(get(cache, 1, 1), 1);
+    assert_int_equal(get(cache, 1, 3), 1);
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(topo);
+}
+
+static void test_eviction(void **state)
+{
+    mpath_topo_t *topo        = grid_topo(2, 2, 2, MPATH_REACH_ALL);
+    mpath_plan_cache_t *cache = make(topo);
+
+    (void)state;
+    for (uint64_t id = 0; id < MPATH_PLAN_CACHE_ENTRIES; id++) {
+        assert_int_equal(get(cache, id, id), 0);
+    }
+    assert_int_equal(get(cache, 0, 0), 1); /* in use again: the oldest is 1 now */
+    assert_int_equal(get(cache, 100, 100), 0);
+    assert_int_equal(get(cache, 0, 0), 1);
+    assert_int_equal(get(cache, 2, 2), 1);
+    assert_int_equal(get(cache, 1, 1), 0);
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(topo);
+}
+
+static void test_direct(void **state)
+{
+    mpath_topo_t *topo        = grid_topo(2, 2, 2, MPATH_REACH_ALL);
+    mpath_plan_cache_t *cache = make(topo);
+    uint64_t direct_ns        = 0;
+
+    (void)state;
+    assert_int_equal(get(cache, 0, 0), 0);
+    assert_int_equal(mpath_plan_cache_direct_ns(cache, &direct_ns), MPATH_OK);
+    assert_true(direct_ns >= (1 << 20) * 40ull); /* 25 MB/s, one rail */
+    assert_int_equal(get(cache, 1, 1 << 20), 0);
+    assert_int_equal(mpath_plan_cache_direct_ns(cache, &direct_ns), MPATH_OK);
+    assert_true(direct_ns >= (2 << 20) * 40ull);
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(topo);
+}
+
+/* A demand that has no path is reported, not kept. */
+static void test_no_path(void **state)
+{
+    mpath_topo_t *topo        = grid_topo(2, 2, 0, MPATH_REACH_ALL);
+    mpath_plan_cache_t *cache = make(topo);
+    uint64_t demand[CELLS]    = {0};
+    const mpath_plan_t *plan;
+    int hit;
+
+    (void)state;
+    demand[3] = 1 << 20;
+    capture_start();
+    assert_int_equal(mpath_plan_cache_get(cache, 7, demand, &plan, &hit), MPATH_ERR_UNREACHABLE);
+    assert_int_equal(mpath_plan_cache_get(cache, 7, demand, &plan, &hit), MPATH_ERR_UNREACHABLE);
+    capture_stop();
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(topo);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_hits),
+        cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_no_path),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}

@@ -1,0 +1,224 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Schedules: the duties of all ranks together carry a plan completely, and both ends of every hop agree on its chunks. */
+#include "exec/schedule.h"
+#include "unit/capture.h"
+#include "unit/grid.h"
+
+#include <stdlib.h>
+
+#define RANKS 8
+
+static const uint32_t slots[]       = {16384, 12288, 16384, 16384};
+static const uint32_t relay_slots[] = {10240, 16384, 16384, 16384};
+
+static const mpath_chunk_limits_t limits = {
+    .chunk_bytes = 65536, .rail_bytes = 32768, .last_slot_bytes = slots, .relay_slot_bytes = relay_slots};
+
+typedef struct fixture {
+    mpath_topo_t *topo;
+    mpath_plan_t *plan;
+    mpath_schedule_t *schedules[RANKS];
+    const mpath_flow_t *flows;
+    size_t num_flows;
+} fixture_t;
+
+static void fixture_make(fixture_t *f, mpath_access_mode_t access)
+{
+    uint64_t demand[RANKS * RANKS];
+
+    for (int i = 0; i < RANKS * RANKS; i++) {
+        demand[i] = (i % 5 == 0) ? 0 : (uint64_t)(i * 7919 % 300000) + 1;
+    }
+    f->topo = grid_topo(2, 4, 4, access);
+    assert_int_equal(mpath_plan_create(f->topo, demand, NULL, &f->plan), MPATH_OK);
+    f->flows = mpath_plan_flows(f->plan, &f->num_flows);
+    for (int rank = 0; rank < RANKS; rank++) {
+        assert_int_equal(mpath_schedule_create(f->topo, rank, f->plan, &limits, &f->schedules[rank]), MPATH_OK);
+    }
+}
+
+static void fixture_end(fixture_t *f)
+{
+    for (int rank = 0; rank < RANKS; rank++) {
+        mpath_schedule_destroy(f->schedules[rank]);
+    }
+    mpath_plan_destroy(f->plan);
+    mpath_topo_destroy(f->topo);
+}
+
+/* Carries one chunk along the path as the ranks' schedules see it. */
+static void carry_chunk(fixture_t *f, const mpath_path_t *path, uint32_t flow, uint32_t index)
+{
+    mpath_chunk_t chunk = {.flow = flow};
+    uint32_t bytes;
+    uint64_t offset;
+
+    for (int hop = 0; hop < path->num_hops; hop++) {
+        const mpath_hop_t *h  = &path->hops[hop];
+        mpath_duty_t *sends   = mpath_schedule_find(f->schedules[h->from], flow);
+        mpath_duty_t *catches = mpath_schedule_find(f->schedules[h->to], flow);
+        const mpath_outlet_t *outlet;
+
+        assert_non_null(sends);
+        assert_non_null(catches);
+        assert_int_equal(sends->hop_out, hop);
+        mpath_duty_chunk(sends, index, &offset, &bytes);
+        if (hop == 0) {
+            chunk.offset = offset;
+            chunk.bytes  = bytes;
+        }
+        assert_true(bytes == chunk.bytes && offset == chunk.offset);
+        outlet = &f->schedules[h->from]->outlets[sends->outlet];
+        assert_int_equal(outlet->rank, h->to);
+        if (h->lane == MPATH_LANE_RAIL) {
+            assert_int_equal(outlet->kind, MPATH_OUTLET_RAIL);
+            assert_true(f->schedules[h->from]->rails >> h->nic_from & 1);
+            assert_true(f->schedules[h->to]->rails >> h->nic_to & 1);
+            assert_true(bytes <= limits.rail_bytes);
+        } else {
+            int node = mpath_topo_place(f->topo, h->from)->node;
+
+            assert_int_equal(outlet->kind, (hop == path->num_hops - 1) ? MPATH_OUTLET_LAST : MPATH_OUTLET_RELAY);
+            assert_true(bytes <= ((outlet->kind == MPATH_OUTLET_LAST) ? slots : relay_slots)[node]);
+        }
+        chunk.hop = (uint32_t)hop;
+        assert_int_equal(mpath_schedule_accept(f->schedules[h->to], catches, &chunk), MPATH_OK);
+        assert_int_equal(mpath_schedule_accept(f->schedules[h->to], catches, &chunk), MPATH_ERR_PARAM);
+    }
+}
+
+static void check_carries(mpath_access_mode_t access)
+{
+    uint64_t sends = 0, receives = 0, forwards = 0, total = 0, relayed = 0;
+    fixture_t f;
+
+    fixture_make(&f, access);
+    for (size_t i = 0; i < f.num_flows; i++) {
+        const mpath_duty_t *duty = mpath_schedule_find(f.schedules[f.flows[i].source], (uint32_t)i);
+        uint64_t covered         = 0;
+        mpath_path_t path;
+
+        mpath_topo_path(f.topo, f.flows[i].source, f.flows[i].destination, f.flows[i].path, &path);
+        total += f.flows[i].bytes;
+        relayed += f.flows[i].bytes * (uint64_t)path.num_relays;
+        assert_non_null(duty);
+        for (uint32_t k = 0; k < duty->num_chunks; k++) {
+            uint64_t offset;
+            uint32_t bytes;
+
+            mpath_duty_chunk(duty, k, &offset, &bytes);
+            assert_true(offset == f.flows[i].offset + covered);
+            covered += bytes;
+            carry_chunk(&f, &path, (uint32_t)i, k);
+        }
+        assert_true(covered == f.flows[i].bytes);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        sends += f.schedules[rank]->send_bytes;
+        receives += f.schedules[rank]->receive_bytes;
+        forwards += f.schedules[rank]->forward_bytes;
+    }
+    assert_true(sends == total && receives == total && forwards == relayed);
+    fixture_end(&f);
+}
+
+static void test_carries_all(void **state)
+{
+    (void)state;
+    check_carries(MPATH_REACH_ALL);
+}
+
+static void test_carries_affine(void **state)
+{
+    (void)state;
+    check_carries(MPATH_REACH_AFFINE);
+}
+
+/* Chunks that nobody cut: each is refused, and leaves no mark. */
+static void test_refuses(void **state)
+{
+    fixture_t f;
+    mpath_duty_t *duty = NULL;
+    mpath_schedule_t *schedule;
+    mpath_chunk_t good, bad;
+
+    (void)state;
+    fixture_make(&f, MPATH_REACH_AFFINE);
+    schedule = f.schedules[5];
+    for (size_t i = 0; i < schedule->num_duties; i++) {
+        if (schedule->duties[i].hop_in >= 0 && schedule->duties[i].num_chunks > 1) {
+            duty = &schedule->duties[i];
+        }
+    }
+    assert_non_null(duty);
+    good = (mpath_chunk_t){.flow = duty->flow, .hop = (uint32_t)duty->hop_in};
+    mpath_duty_chunk(duty, 0, &good.offset, &good.bytes);
+
+    bad = good;
+    bad.offset++;
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &bad), MPATH_ERR_PARAM);
+    bad = good;
+    bad.offset -= duty->chunk_bytes;
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &bad), MPATH_ERR_PARAM);
+    bad = good;
+    bad.offset += (uint64_t)duty->num_chunks * duty->chunk_bytes;
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &bad), MPATH_ERR_PARAM);
+    bad = good;
+    bad.bytes++;
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &bad), MPATH_ERR_PARAM);
+    bad       = good;
+    bad.bytes = 0;
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &bad), MPATH_ERR_PARAM);
+    bad = good;
+    bad.hop++;
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &bad), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &good), MPATH_OK);
+    assert_int_equal(duty->arrived_chunks, 1);
+
+    mpath_schedule_reset(schedule);
+    assert_int_equal(duty->arrived_chunks, 0);
+    assert_int_equal(mpath_schedule_accept(schedule, duty, &good), MPATH_OK);
+    assert_null(mpath_schedule_find(schedule, (uint32_t)f.num_flows));
+    fixture_end(&f);
+}
+
+/* Flows of an outlet advance together: at no time is one more than a chunk ahead of its share. */
+static void test_fair(void **state)
+{
+    fixture_t f;
+
+    (void)state;
+    fixture_make(&f, MPATH_REACH_AFFINE);
+    for (int rank = 0; rank < RANKS; rank++) {
+        mpath_schedule_t *schedule = f.schedules[rank];
+
+        for (size_t i = 0; i < schedule->num_outlets; i++) {
+            const mpath_outlet_t *outlet = &schedule->outlets[i];
+            double all = 0, handed = 0;
+            mpath_duty_t *duty;
+
+            for (uint32_t k = 0; k < outlet->num_own; k++) {
+                all += schedule->duties[schedule->own[outlet->own + k]].num_chunks;
+            }
+            while ((duty = mpath_schedule_next_own(schedule, outlet)) != NULL) {
+                duty->handed_chunks++;
+                handed++;
+                assert_true(duty->handed_chunks <= duty->num_chunks * handed / all + 1);
+            }
+            assert_true(handed == all);
+        }
+    }
+    fixture_end(&f);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_carries_all),
+        cmocka_unit_test(test_carries_affine),
+        cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_fair),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
