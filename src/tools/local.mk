@@ -17,3 +17,6 @@ tools_plan_bench_SOURCES = tools/plan_bench.c tools/plan_input.c tools/plan_inpu
 bench-plan: tools/plan_bench
 	tools/plan_bench
 .PHONY: bench-plan
+bin_PROGRAMS += tools/mpath_info
+tools_mpath_info_SOURCES = tools/mpath_info.c
+tools_mpath_info_CPPFLAGS = $(AM_CPPFLAGS) -DMPATH_VERSION='"$(PACKAGE_VERSION)"'

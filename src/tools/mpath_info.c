@@ -1,0 +1,326 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mpath_info: shows what mpath sees here - its parameters, this machine, a topology file. Not an MPI program. */
+#include "topo/machine.h"
+#include "topo/topo.h"
+#include "topo/xml.h"
+#include "util/log.h"
+#include "util/param.h"
+
+#include <getopt.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define TEXT_MAX 512
+#define EXAMPLE_PATHS 8 /* of a pair: more are counted only */
+
+static const char usage[] =
+    "usage: mpath_info [option]\n"
+    "Shows mpath's version, its parameters and this machine as mpath finds it.\n"
+    "  --topo FILE     check a topology file (mpath, NCCL or hwloc XML); show its resources and some paths\n"
+    "  --dump FILE     write this machine as a topology file; - for standard output\n"
+    "  --params-doc    write doc/parameters.md to standard output\n"
+    "  --help          this text\n"
+    "Parameters are read from MPATH_<NAME> and, as the Open MPI component does, from OMPI_MCA_coll_mpath_<name>.\n";
+
+/* --- parameters -------------------------------------------------------------------------------------------------- */
+
+/* Open MPI's environment wins: it is what the component takes. */
+static void settings_from_ompi(mpath_settings_t *settings)
+{
+    char name[128], message[TEXT_MAX];
+    const char *text;
+    size_t i;
+
+    for (i = 0; i < mpath_params_count; i++) {
+        snprintf(name, sizeof(name), "OMPI_MCA_coll_mpath_%s", mpath_params[i].name);
+        text = getenv(name);
+        if ((text != NULL) &&
+            (mpath_settings_set(settings, &mpath_params[i], text, message, sizeof(message)) != MPATH_OK)) {
+            mpath_warn("environment variable %s: %s; ignored", name, message);
+        }
+    }
+}
+
+/* Where a value comes from, unless what stands there was refused. */
+static const char *param_origin(const mpath_param_t *param, const char *value, char *name, size_t size)
+{
+    mpath_settings_t tried;
+    char message[TEXT_MAX], text[TEXT_MAX];
+    const char *given;
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        if (i == 0) {
+            snprintf(name, size, "OMPI_MCA_coll_mpath_%s", param->name);
+        } else {
+            mpath_param_env_name(param, name, size);
+        }
+        given = getenv(name);
+        if (given == NULL) {
+            continue;
+        }
+        mpath_settings_init(&tried);
+        if (mpath_settings_set(&tried, param, given, message, sizeof(message)) == MPATH_OK) {
+            mpath_settings_get(&tried, param, text, sizeof(text));
+            if (strcmp(text, value) == 0) {
+                return name;
+            }
+        }
+    }
+    return "default";
+}
+
+static void show_settings(const mpath_settings_t *settings)
+{
+    char value[TEXT_MAX], name[128];
+    size_t i;
+
+    printf("\nparameters (coll_mpath_...)\n");
+    for (i = 0; i < mpath_params_count; i++) {
+        mpath_settings_get(settings, &mpath_params[i], value, sizeof(value));
+        printf("  %-20s %-10s %-9s from %s\n", mpath_params[i].name, (value[0] != '\0') ? value : "(empty)",
+               mpath_params[i].unit, param_origin(&mpath_params[i], value, name, sizeof(name)));
+    }
+}
+
+/* --- machines and topologies ------------------------------------------------------------------------------------- */
+
+/* "25 MB/s (200 Mbit/s)" */
+static void show_rate(uint64_t rate_bps)
+{
+    printf("%.6g MB/s (%.6g Mbit/s)", (double)rate_bps / 1e6, (double)rate_bps * 8 / 1e6);
+}
+
+static void show_machine(const mpath_machine_t *machine)
+{
+    const mpath_nic_t *nic;
+    int i;
+
+    printf("  %s: %d NUMA node%s, host memory about ", (machine->host[0] != '\0') ? machine->host : "(no host name)",
+           machine->num_numa, (machine->num_numa == 1) ? "" : "s");
+    show_rate(machine->host_memory_bps);
+    printf("\n");
+    if (machine->num_nics == 0) {
+        printf("    no NIC\n");
+    }
+    for (i = 0; i < machine->num_nics; i++) {
+        nic = &machine->nics[i];
+        printf("    nic%d %-16s rail %-2d %-4s ", i, nic->name, nic->rail, nic->up ? "up" : "down");
+        if (nic->numa >= 0) {
+            printf("NUMA %-3d ", nic->numa);
+        } else {
+            printf("NUMA ?   ");
+        }
+        show_rate(nic->rate_bps);
+        printf("\n");
+    }
+}
+
+static void show_resources(const mpath_topo_t *topo)
+{
+    const mpath_resource_t *resource;
+    char name[64];
+    int i;
+
+    printf("\n%d resources\n", mpath_topo_num_resources(topo));
+    for (i = 0; i < mpath_topo_num_resources(topo); i++) {
+        resource = mpath_topo_resource(topo, i);
+        mpath_topo_resource_name(topo, i, name, sizeof(name));
+        printf("  %-24s ", name);
+        show_rate(resource->capacity_bps);
+        printf(", %u ns\n", resource->latency_ns);
+    }
+}
+
+static void show_pair(const mpath_topo_t *topo, int source, int destination)
+{
+    int count = mpath_topo_num_paths(topo, source, destination), k;
+    char text[TEXT_MAX];
+    mpath_path_t path;
+
+    printf("  rank %d to rank %d: %d path%s\n", source, destination, count, (count == 1) ? "" : "s");
+    for (k = 0; (k < count) && (k < EXAMPLE_PATHS); k++) {
+        mpath_topo_path(topo, source, destination, k, &path);
+        mpath_topo_path_format(topo, &path, text, sizeof(text));
+        printf("    %s\n", text);
+    }
+    if (count > EXAMPLE_PATHS) {
+        printf("    and %d more\n", count - EXAMPLE_PATHS);
+    }
+}
+
+/* From rank 0: to the next rank of its node, to the first one of another node, and to the last rank. */
+static void show_examples(const mpath_topo_t *topo)
+{
+    int ranks = mpath_topo_num_ranks(topo), rank, near = -1, far = -1;
+
+    printf("\n%d ranks on %d nodes, access %s, %s fabric, rails %s\n", ranks, mpath_topo_num_nodes(topo),
+           (mpath_topo_params(topo)->access == MPATH_REACH_ALL) ? "all" : "affine",
+           (mpath_topo_params(topo)->fabric & MPATH_FABRIC_SPINE) ? "spine" : "rail-only",
+           mpath_topo_rails_equal(topo) ? "equal" : "not equal");
+    for (rank = 1; rank < ranks; rank++) {
+        if (mpath_topo_place(topo, rank)->node == mpath_topo_place(topo, 0)->node) {
+            near = (near < 0) ? rank : near;
+        } else {
+            far = (far < 0) ? rank : far;
+        }
+    }
+    if (near > 0) {
+        show_pair(topo, 0, near);
+    }
+    if (far > 0) {
+        show_pair(topo, 0, far);
+    }
+    if ((ranks > 1) && (ranks - 1 != near) && (ranks - 1 != far)) {
+        show_pair(topo, 0, ranks - 1);
+    }
+}
+
+/* A file without ranks describes one machine: the example is two of them, with a rank beside each NIC. */
+static mpath_status_t example_topo(const mpath_machine_t *machine, mpath_topo_t **topo_p)
+{
+    const mpath_topo_params_t params = {.access = MPATH_REACH_AFFINE, .fabric = 0};
+    mpath_machine_t machines[2]      = {*machine, *machine};
+    mpath_place_t places[2 * MPATH_MAX_NICS];
+    int i, count = machine->num_nics;
+
+    for (i = 0; i < 2 * count; i++) {
+        places[i] = (mpath_place_t){.node = i / count, .nic = i % count, .gpu = -1};
+    }
+    return mpath_topo_create(machines, 2, places, 2 * count, &params, topo_p);
+}
+
+static mpath_status_t show_file_examples(const mpath_topo_file_t *file, const mpath_topo_t *topo)
+{
+    mpath_topo_t *example;
+    mpath_status_t status;
+
+    if (file->num_ranks > 0) {
+        show_examples(topo);
+        return MPATH_OK;
+    }
+    if (file->machines[0].num_nics == 0) {
+        printf("\nno ranks and no NIC: no paths to show\n");
+        return MPATH_OK;
+    }
+    status = example_topo(&file->machines[0], &example);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    printf("\nThe file has no ranks. As an example, two such nodes with a rank beside each NIC:");
+    show_examples(example);
+    mpath_topo_destroy(example);
+    return MPATH_OK;
+}
+
+static mpath_status_t show_file(const char *path)
+{
+    mpath_topo_file_t file;
+    mpath_status_t status;
+    mpath_topo_t *topo;
+    int i;
+
+    status = mpath_topo_file_load(path, &file);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = mpath_topo_create(file.machines, file.num_nodes, file.places, file.num_ranks, &file.params, &topo);
+    if (status != MPATH_OK) {
+        goto err_release;
+    }
+    printf("topology file %s: valid\n", path);
+    for (i = 0; i < file.num_nodes; i++) {
+        show_machine(&file.machines[i]);
+    }
+    show_resources(topo);
+    status = show_file_examples(&file, topo);
+    mpath_topo_destroy(topo);
+err_release:
+    mpath_topo_file_release(&file);
+    return status;
+}
+
+static mpath_status_t dump_machine(const mpath_settings_t *settings, const char *path)
+{
+    mpath_topo_params_t params = {.access = MPATH_REACH_ALL, .fabric = 0};
+    mpath_machine_t machine;
+    mpath_status_t status;
+    mpath_topo_t *topo;
+
+    if (settings->access == MPATH_ACCESS_AFFINE) {
+        params.access = MPATH_REACH_AFFINE;
+    }
+    status = mpath_machine_discover(settings->rails, settings->rail_rates, &machine);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = mpath_topo_create(&machine, 1, NULL, 0, &params, &topo);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = mpath_topo_file_save(topo, path);
+    mpath_topo_destroy(topo);
+    return status;
+}
+
+static mpath_status_t show_all(const mpath_settings_t *settings)
+{
+    mpath_machine_t machine;
+    mpath_status_t status;
+
+    printf("mpath %s\n", MPATH_VERSION);
+    show_settings(settings);
+    printf("\nthis machine\n");
+    status = mpath_machine_discover(settings->rails, settings->rail_rates, &machine);
+    if (status == MPATH_OK) {
+        show_machine(&machine);
+    }
+    return status;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct option options[] = {{"topo", required_argument, NULL, 't'},
+                                            {"dump", required_argument, NULL, 'd'},
+                                            {"params-doc", no_argument, NULL, 'p'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    int option                           = getopt_long(argc, argv, "h", options, NULL);
+    mpath_settings_t settings;
+    mpath_status_t status;
+
+    if ((option == '?') || (optind < argc)) { /* one option at most */
+        fputs(usage, stderr);
+        return 2;
+    }
+    mpath_settings_init(&settings);
+    mpath_settings_from_env(&settings);
+    settings_from_ompi(&settings);
+    mpath_log_set_level((mpath_log_level_t)settings.verbose);
+    switch (option) {
+    case 'h':
+        fputs(usage, stdout);
+        status = MPATH_OK;
+        break;
+    case 'p':
+        mpath_params_write_doc(stdout);
+        status = MPATH_OK;
+        break;
+    case 't':
+        status = show_file(optarg);
+        break;
+    case 'd':
+        status = dump_machine(&settings, optarg);
+        break;
+    default:
+        status = show_all(&settings);
+        break;
+    }
+    if ((fflush(stdout) != 0) && (status == MPATH_OK)) {
+        mpath_error("writing to standard output failed");
+        status = MPATH_ERR_IO;
+    }
+    return mpath_status_is_error(status) ? 1 : 0;
+}
