@@ -94,6 +94,20 @@ mpath_status_t mpath_xml_number(const char *name, xmlNode *node, const char *att
     return status;
 }
 
+mpath_status_t mpath_xml_check_name(const char *name, const xmlNode *node, const mpath_nic_t *nics, int count,
+                                    const char *nic_name)
+{
+    int i;
+
+    for (i = 0; i < count; i++) {
+        if (strcmp(nics[i].name, nic_name) == 0) {
+            mpath_xml_error(name, node, "%s name '%s' is used twice on this node", (const char *)node->name, nic_name);
+            return MPATH_ERR_PARAM;
+        }
+    }
+    return MPATH_OK;
+}
+
 /* --- documents --------------------------------------------------------------------------------------------------- */
 
 /* A document type is allowed (hwloc writes one), definitions of entities in it are not: nobody needs them. */

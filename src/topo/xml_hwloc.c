@@ -16,7 +16,8 @@
 
 #define MAX_HWLOC_NICS 256
 #define MAX_PORTS 8
-#define MAX_COUNT 4096 /* of NUMA nodes and cores: a bound for the estimate of memory */
+#define MAX_NUMA 1024
+#define MAX_CORES 65536
 
 enum { OSDEV_NETWORK, OSDEV_OPENFABRICS, OSDEV_KINDS };
 
@@ -81,6 +82,7 @@ static mpath_status_t list_add(hwloc_reader_t *reader, xmlNode *object, int kind
                                const hwloc_context_t *context)
 {
     mpath_nic_list_t *list = &reader->lists[kind];
+    mpath_status_t status;
     mpath_nic_t *nic;
 
     if (list->nics == NULL) {
@@ -93,6 +95,10 @@ static mpath_status_t list_add(hwloc_reader_t *reader, xmlNode *object, int kind
     if (list->count == MAX_HWLOC_NICS) {
         mpath_xml_error(reader->name, object, "more than %d NICs", MAX_HWLOC_NICS);
         return MPATH_ERR_PARAM;
+    }
+    status = mpath_xml_check_name(reader->name, object, list->nics, list->count, name);
+    if (status != MPATH_OK) {
+        return status;
     }
     nic = &list->nics[list->count++];
     snprintf(nic->name, sizeof(nic->name), "%s", name);
@@ -177,9 +183,9 @@ static mpath_status_t read_object(hwloc_reader_t *reader, xmlNode *object, hwloc
 
     context_update(object, &context);
     if (attribute_equals(object, "type", "NUMANode")) {
-        reader->num_numa += (reader->num_numa < MAX_COUNT);
+        reader->num_numa += (reader->num_numa < MAX_NUMA);
     } else if (attribute_equals(object, "type", "Core")) {
-        reader->num_cores += (reader->num_cores < MAX_COUNT);
+        reader->num_cores += (reader->num_cores < MAX_CORES);
     } else if (attribute_equals(object, "type", "OSDev")) {
         status = read_osdev(reader, object, &context);
         if (status != MPATH_OK) {

@@ -25,6 +25,10 @@ mpath_status_t mpath_xml_text(const char *name, xmlNode *node, const char *attri
 mpath_status_t mpath_xml_number(const char *name, xmlNode *node, const char *attribute, int required, int64_t min,
                                 int64_t max, int64_t *value_p);
 
+/* An error when one of the NICs has this name. */
+mpath_status_t mpath_xml_check_name(const char *name, const xmlNode *node, const mpath_nic_t *nics, int count,
+                                    const char *nic_name);
+
 /* The readers of a root element. *file_p is zeroed; on an error the caller releases it. */
 mpath_status_t mpath_xml_read_mpath(const char *name, xmlNode *root, mpath_topo_file_t *file);
 mpath_status_t mpath_xml_read_nccl(const char *name, xmlNode *root, mpath_topo_file_t *file);

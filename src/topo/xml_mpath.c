@@ -63,12 +63,8 @@ static mpath_status_t check_nic_unique(const char *name, const xmlNode *node, co
                             machine->nics[i].name);
             return MPATH_ERR_PARAM;
         }
-        if (strcmp(machine->nics[i].name, nic->name) == 0) {
-            mpath_xml_error(name, node, "nic name '%s' is used twice on this node", nic->name);
-            return MPATH_ERR_PARAM;
-        }
     }
-    return MPATH_OK;
+    return mpath_xml_check_name(name, node, machine->nics, machine->num_nics, nic->name);
 }
 
 static mpath_status_t read_nic(const char *name, xmlNode *node, mpath_machine_t *machine)

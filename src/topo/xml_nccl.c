@@ -60,6 +60,10 @@ static mpath_status_t nccl_read_net(nccl_reader_t *reader, xmlNode *node, int nu
         ((status = mpath_xml_number(reader->name, node, "dev", 0, 0, INT32_MAX, &dev)) != MPATH_OK)) {
         return status;
     }
+    status = mpath_xml_check_name(reader->name, node, machine->nics, machine->num_nics, nic.name);
+    if (status != MPATH_OK) {
+        return status;
+    }
     nic.rate_bps = (uint64_t)speed * BPS_PER_MBIT;
     nic.numa     = (int16_t)numa;
     nic.up       = 1;

@@ -265,6 +265,11 @@ static void test_bad_others(void **state)
     refuse("<system>\n<net name='x' speed='0'/></system>", "net speed '0' must be a whole number from 1 to 80000000");
     refuse("<system>\n<net name='x' speed='1' port='100'/></system>", "net port '100'");
     refuse("<system>\n<cpu numaid='99999'/></system>", "sample.xml:2: cpu numaid '99999'");
+    refuse("<system>\n<net name='x' speed='1' port='1'/>\n<net name='x' speed='1' port='1'/></system>",
+           "sample.xml:3: net name 'x:1' is used twice");
+    refuse("<topology>\n<object type='OSDev' osdev_type='2' name='x'/><object type='OSDev' osdev_type='2' name='x'/>"
+           "</topology>",
+           "sample.xml:2: object name 'x' is used twice");
     refuse("<topology version='2.0'>\n<object type='OSDev' osdev_type='2'/></topology>",
            "sample.xml:2: object without attribute 'name'");
 }
