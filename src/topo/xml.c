@@ -154,7 +154,10 @@ static void document_report(const char *name, const xmlError *error)
 
 mpath_status_t mpath_topo_file_parse(const char *name, const char *text, size_t length, mpath_topo_file_t *file_p)
 {
-    /* Nothing is loaded from elsewhere, no entity is replaced, and libxml2's limits on depth and size hold. */
+    /*
+     * Nothing is loaded from elsewhere, no entity is replaced, and libxml2's limits on depth and size hold. The text is
+     * UTF-8 whatever it says: converters report their errors to standard error.
+     */
     const int options = XML_PARSE_NONET | XML_PARSE_NOERROR | XML_PARSE_NOWARNING | XML_PARSE_NOCDATA |
                         XML_PARSE_BIG_LINES;
     mpath_topo_file_t file = {0};
@@ -171,7 +174,7 @@ mpath_status_t mpath_topo_file_parse(const char *name, const char *text, size_t 
         mpath_error("topology file %s: no memory for a parser; the file is not used", name);
         return MPATH_ERR_NO_MEMORY;
     }
-    document = xmlCtxtReadMemory(parser, text, (int)length, NULL, NULL, options);
+    document = xmlCtxtReadMemory(parser, text, (int)length, NULL, "UTF-8", options);
     if ((document == NULL) || (xmlDocGetRootElement(document) == NULL)) {
         document_report(name, (const xmlError *)xmlCtxtGetLastError(parser));
         status = MPATH_ERR_PARAM;

@@ -12,7 +12,7 @@ static void write_text(FILE *out, const char *text)
     for (; *text != '\0'; text++) {
         if (strchr("<>&\"\t\n\r", *text) != NULL) {
             fprintf(out, "&#%d;", *text);
-        } else if (((unsigned char)*text < ' ') || (*text == 127)) {
+        } else if ((unsigned char)*text < ' ') {
             fputc('?', out); /* XML has no such character; no host or NIC has such a name */
         } else {
             fputc(*text, out);

@@ -1,3 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # fuzz_programs += fuzz/NAME; fuzz_NAME_LDFLAGS = $(FUZZER_LDFLAGS); fuzz_NAME_LDADD = $(top_builddir)/src/libmpath.la
 fuzz_programs +=
+fuzz_programs += fuzz/fuzz_topo
+fuzz_fuzz_topo_SOURCES = fuzz/fuzz_topo.c
+fuzz_fuzz_topo_LDFLAGS = $(FUZZER_LDFLAGS)
+fuzz_fuzz_topo_LDADD = $(top_builddir)/src/libmpath.la
+EXTRA_DIST += fuzz/corpus/fuzz_topo
