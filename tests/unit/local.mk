@@ -21,3 +21,5 @@ unit_programs += unit/test_schedule unit/test_gate unit/test_plan_cache
 unit_test_schedule_SOURCES = unit/test_schedule.c unit/capture.h unit/grid.h
 unit_test_gate_SOURCES = unit/test_gate.c unit/capture.h unit/grid.h
 unit_test_plan_cache_SOURCES = unit/test_plan_cache.c unit/capture.h unit/grid.h
+unit_programs += unit/test_rail
+unit_test_rail_SOURCES = unit/test_rail.c unit/lane_pattern.h
