@@ -45,6 +45,7 @@ typedef struct mca_coll_mpath_module_t {
     mpath_coll_t *coll; /* NULL: the previous functions run */
     uint64_t *arrays;   /* of the calls: bytes and offsets of both sides, 4 * size */
     mpath_coll_counters_t counted;
+    struct mca_coll_mpath_module_t *next; /* in the list of coll_mpath_lifetime.c */
 } mca_coll_mpath_module_t;
 OBJ_CLASS_DECLARATION(mca_coll_mpath_module_t);
 
@@ -58,6 +59,14 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module);
 void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module);
 /* Ends the context of the process, after all teams. */
 void mca_coll_mpath_context_end(void);
+
+/* coll_mpath_lifetime.c */
+/* From now on the team is ended when the communicator is freed or MPI_Finalize begins. */
+mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module);
+/* The module is about to go. */
+void mca_coll_mpath_lifetime_forget(mca_coll_mpath_module_t *module);
+/* The component closes. */
+void mca_coll_mpath_lifetime_end(void);
 
 /* coll_mpath_alltoallv.c */
 int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,

@@ -75,6 +75,7 @@ static int component_open(void)
 
 static int component_close(void)
 {
+    mca_coll_mpath_lifetime_end();
     mca_coll_mpath_context_end();
     return OMPI_SUCCESS;
 }

@@ -16,11 +16,13 @@ static void module_construct(mca_coll_mpath_module_t *module)
     module->team                      = NULL;
     module->coll                      = NULL;
     module->arrays                    = NULL;
+    module->next                      = NULL;
     module->counted                   = (mpath_coll_counters_t){0};
 }
 
 static void module_destruct(mca_coll_mpath_module_t *module)
 {
+    mca_coll_mpath_lifetime_forget(module);
     mca_coll_mpath_team_end(module);
     if (NULL != module->previous_alltoallv_module) {
         OBJ_RELEASE(module->previous_alltoallv_module);

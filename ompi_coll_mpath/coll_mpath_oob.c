@@ -224,12 +224,13 @@ void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state)
     for (looks = 0; (looks < OOB_LAST_LOOKS) && (NULL != state->given_up); looks++) {
         oob_progress(state);
     }
-    /* Whoever would have to answer is gone. The PML may still read or write these: they are left to it. */
+    /* Whoever would have to answer is gone. The PML frees the request when it ends, and until then uses its memory. */
     for (message = state->given_up; NULL != message; message = message->next) {
+        (void)ompi_request_free(&message->request);
         left++;
     }
     if (left > 0) {
-        mpath_debug("%d control messages of %s never ended; their memory stays with the point-to-point layer", left,
+        mpath_debug("%d control messages of %s never ended; their memory is left to the point-to-point layer", left,
                     state->comm->c_name);
     }
     free(state);

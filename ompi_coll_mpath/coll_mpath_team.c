@@ -77,7 +77,11 @@ static mpath_status_t team_prepare(mca_coll_mpath_module_t *module, mpath_oob_t 
     if (NULL == module->arrays) {
         return MPATH_ERR_NO_MEMORY;
     }
-    return mca_coll_mpath_oob_create(module->comm, oob, &module->oob);
+    status = mca_coll_mpath_oob_create(module->comm, oob, &module->oob);
+    if (MPATH_OK != status) {
+        return status;
+    }
+    return mca_coll_mpath_lifetime_watch(module);
 }
 
 /* Nonzero on all ranks when it is nonzero on each. */

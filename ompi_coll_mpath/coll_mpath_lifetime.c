@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * When a team ends. It keeps receives posted, and pending requests keep the communicator alive: so the module's
+ * destructor would never run. Attributes tell in time: one on the communicator, whose delete function MPI_Comm_free calls first,
+ * and one on MPI_COMM_SELF, for what MPI_Finalize finds still there.
+ */
+#include "coll_mpath.h"
+
+#include <pthread.h>
+
+static pthread_mutex_t lifetime_lock = PTHREAD_MUTEX_INITIALIZER;
+static int lifetime_keyval           = MPI_KEYVAL_INVALID; /* of both attributes */
+static mca_coll_mpath_module_t *lifetime_list;
+
+static void lifetime_unlink(mca_coll_mpath_module_t *module)
+{
+    mca_coll_mpath_module_t **link = &lifetime_list;
+
+    pthread_mutex_lock(&lifetime_lock);
+    while ((NULL != *link) && (module != *link)) {
+        link = &(*link)->next;
+    }
+    if (NULL != *link) {
+        *link = module->next;
+    }
+    pthread_mutex_unlock(&lifetime_lock);
+}
+
+/* MPI_Finalize begins: no communicator will be used any more. */
+static void lifetime_end_all(void)
+{
+    mca_coll_mpath_module_t *module;
+
+    while (NULL != (module = lifetime_list)) {
+        lifetime_unlink(module);
+        mca_coll_mpath_team_end(module);
+    }
+}
+
+static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
+{
+    mca_coll_mpath_module_t *module = value;
+
+    (void)comm;
+    (void)keyval;
+    (void)extra;
+    if (NULL == module) {
+        lifetime_end_all();
+        return MPI_SUCCESS;
+    }
+    lifetime_unlink(module);
+    mca_coll_mpath_team_end(module);
+    return MPI_SUCCESS;
+}
+
+/* Once per process. A process that only uses sessions has no MPI_COMM_SELF, and has to free its communicators. */
+static int lifetime_prepare(void)
+{
+    int world = 0, rc;
+
+    if (MPI_KEYVAL_INVALID != lifetime_keyval) {
+        return MPI_SUCCESS;
+    }
+    rc = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, lifetime_deleted, &lifetime_keyval, NULL);
+    if (MPI_SUCCESS != rc) {
+        return rc;
+    }
+    PMPI_Initialized(&world);
+    return world ? PMPI_Comm_set_attr(MPI_COMM_SELF, lifetime_keyval, NULL) : MPI_SUCCESS;
+}
+
+mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module)
+{
+    int rc;
+
+    pthread_mutex_lock(&lifetime_lock);
+    rc = lifetime_prepare();
+    if (MPI_SUCCESS == rc) {
+        module->next  = lifetime_list;
+        lifetime_list = module;
+    }
+    pthread_mutex_unlock(&lifetime_lock);
+    if (MPI_SUCCESS != rc) {
+        return MPATH_ERR_INTERNAL;
+    }
+    /* Not under the lock: it takes one of its own, under which the delete function runs. */
+    rc = PMPI_Comm_set_attr(module->comm, lifetime_keyval, module);
+    if (MPI_SUCCESS != rc) {
+        lifetime_unlink(module);
+        return MPATH_ERR_INTERNAL;
+    }
+    return MPATH_OK;
+}
+
+void mca_coll_mpath_lifetime_forget(mca_coll_mpath_module_t *module)
+{
+    lifetime_unlink(module);
+}
+
+void mca_coll_mpath_lifetime_end(void)
+{
+    /* MPI has freed the attributes and, with them, the keyval. */
+    lifetime_keyval = MPI_KEYVAL_INVALID;
+}
