@@ -23,3 +23,5 @@ unit_test_gate_SOURCES = unit/test_gate.c unit/capture.h unit/grid.h
 unit_test_plan_cache_SOURCES = unit/test_plan_cache.c unit/capture.h unit/grid.h
 unit_programs += unit/test_rail
 unit_test_rail_SOURCES = unit/test_rail.c unit/lane_pattern.h
+unit_programs += unit/test_fabric
+unit_test_fabric_SOURCES = unit/test_fabric.c unit/capture.h

@@ -1,0 +1,274 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Fabric: two rails of one process over the loopback device talk to each other. Sorting by team, chunks that are early,
+ * counted peers, and teams in two threads on the same rails.
+ */
+#include "exec/fabric.h"
+#include "unit/capture.h"
+#include "util/time.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define LIMIT_NS (120 * MPATH_NS_PER_S)
+#define TEAM_CHUNKS 2000
+#define CHUNK_BYTES 3000
+
+typedef struct fixture {
+    mpath_settings_t settings;
+    mpath_machine_t machine;
+    mpath_fabric_t *fabric;
+    int peer; /* rail 1 as rail 0 knows it */
+} fixture_t;
+
+/* A team as its own thread sees it. */
+typedef struct receiver {
+    fixture_t *f;
+    uint64_t id;
+    pthread_mutex_t lock;
+    mpath_arrival_t arrivals[TEAM_CHUNKS];
+    size_t count, taken;
+    int wrong;
+} receiver_t;
+
+static void arrive(void *argument, int nic, const mpath_arrival_t *arrival)
+{
+    receiver_t *receiver = argument;
+
+    pthread_mutex_lock(&receiver->lock);
+    if ((nic != 1) || (arrival->chunk.team != receiver->id) || (receiver->count == TEAM_CHUNKS)) {
+        receiver->wrong = 1;
+    } else {
+        receiver->arrivals[receiver->count++] = *arrival;
+    }
+    pthread_mutex_unlock(&receiver->lock);
+}
+
+static void receiver_init(receiver_t *receiver, fixture_t *f, uint64_t id)
+{
+    memset(receiver, 0, sizeof(*receiver));
+    receiver->f  = f;
+    receiver->id = id;
+    pthread_mutex_init(&receiver->lock, NULL);
+}
+
+static int setup(void **state)
+{
+    fixture_t *f = calloc(1, sizeof(*f));
+    const void *address;
+    size_t bytes;
+
+    mpath_settings_init(&f->settings);
+    f->settings.chunk_bytes = 64 * 1024;
+    f->machine.num_nics     = 2;
+    for (int nic = 0; nic < 2; nic++) {
+        f->machine.nics[nic].up = 1;
+        strcpy(f->machine.nics[nic].name, "lo");
+    }
+    assert_int_equal(mpath_fabric_create(&f->settings, &f->machine, &f->fabric), MPATH_OK);
+    assert_int_equal(mpath_fabric_address(f->fabric, 1, &address, &bytes), MPATH_OK);
+    f->peer = mpath_fabric_peer(f->fabric, 0, address, bytes, "rail 1");
+    assert_true(f->peer >= 0);
+    *state = f;
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    fixture_t *f = *state;
+
+    mpath_fabric_destroy(f->fabric);
+    free(f);
+    return 0;
+}
+
+static void progress(fixture_t *f)
+{
+    assert_true(mpath_fabric_progress(f->fabric, 0) >= 0);
+    assert_true(mpath_fabric_progress(f->fabric, 1) >= 0);
+}
+
+static void fill(char *data, uint64_t team, uint32_t flow)
+{
+    for (uint32_t i = 0; i < CHUNK_BYTES; i++) {
+        data[i] = (char)(team * 37 + flow * 11 + i);
+    }
+}
+
+/* Sends chunk `flow` of a team from rail 0 and waits until it has left. */
+static void send_chunk(fixture_t *f, uint64_t team, uint32_t flow)
+{
+    mpath_chunk_t chunk = {.team = team, .flow = flow, .bytes = CHUNK_BYTES};
+    mpath_lane_op_t op  = {.status = MPATH_INPROGRESS};
+    uint64_t end_ns     = mpath_time_ns() + LIMIT_NS;
+    mpath_status_t status;
+    char data[CHUNK_BYTES];
+
+    fill(data, team, flow);
+    while ((status = mpath_fabric_send(f->fabric, 0, f->peer, &chunk, data, &op)) == MPATH_NO_RESOURCE) {
+        progress(f);
+    }
+    while (status == MPATH_INPROGRESS) {
+        progress(f);
+        status = mpath_fabric_op_status(f->fabric, 0, &op);
+        assert_true(mpath_time_ns() < end_ns);
+    }
+    assert_int_equal(status, MPATH_OK);
+}
+
+static void wait_for(receiver_t *receiver, size_t count)
+{
+    uint64_t end_ns = mpath_time_ns() + LIMIT_NS;
+
+    while (receiver->count < count) {
+        progress(receiver->f);
+        assert_true(mpath_time_ns() < end_ns);
+    }
+    assert_int_equal(receiver->count, count);
+    assert_false(receiver->wrong);
+}
+
+static void take_one(receiver_t *receiver, size_t index)
+{
+    const mpath_arrival_t *arrival = &receiver->arrivals[index];
+    char expected[CHUNK_BYTES], data[CHUNK_BYTES];
+    mpath_lane_op_t op = {.status = MPATH_INPROGRESS};
+    mpath_status_t status;
+
+    fill(expected, receiver->id, arrival->chunk.flow);
+    status = mpath_fabric_take(receiver->f->fabric, 1, arrival, data, &op);
+    while (status == MPATH_INPROGRESS) {
+        progress(receiver->f);
+        status = mpath_fabric_op_status(receiver->f->fabric, 1, &op);
+    }
+    assert_int_equal(status, MPATH_OK);
+    assert_memory_equal(data, expected, CHUNK_BYTES);
+}
+
+static void test_sorts(void **state)
+{
+    fixture_t *f  = *state;
+    receiver_t *a = malloc(sizeof(*a)), *b = malloc(sizeof(*b));
+
+    receiver_init(a, f, 100);
+    receiver_init(b, f, 200);
+    assert_int_equal(mpath_fabric_join(f->fabric, a->id, arrive, a), MPATH_OK);
+    for (uint32_t i = 0; i < 5; i++) {
+        send_chunk(f, 100, i);
+        send_chunk(f, 200, i); /* b has not joined: kept */
+    }
+    wait_for(a, 5);
+    for (int i = 0; i < 1000; i++) {
+        progress(f);
+    }
+    assert_int_equal(b->count, 0);
+    assert_int_equal(mpath_fabric_join(f->fabric, b->id, arrive, b), MPATH_OK);
+    wait_for(b, 5);
+    for (size_t i = 0; i < 5; i++) {
+        take_one(a, i);
+        take_one(b, 4 - i);
+    }
+    mpath_fabric_leave(f->fabric, b->id);
+    mpath_fabric_leave(f->fabric, a->id);
+    free(a);
+    free(b);
+}
+
+/* A team that leaves with open chunks gives their room back: else the rail would stop to read. */
+static void test_leave_releases(void **state)
+{
+    fixture_t *f  = *state;
+    receiver_t *a = malloc(sizeof(*a));
+
+    for (int round = 0; round < 50; round++) {
+        receiver_init(a, f, 300 + (uint64_t)round);
+        assert_int_equal(mpath_fabric_join(f->fabric, a->id, arrive, a), MPATH_OK);
+        for (uint32_t i = 0; i < 20; i++) {
+            send_chunk(f, a->id, i);
+        }
+        wait_for(a, 20);
+        mpath_fabric_leave(f->fabric, a->id);
+    }
+    free(a);
+}
+
+static void test_peers(void **state)
+{
+    fixture_t *f = *state;
+    const void *address, *other;
+    size_t bytes, other_bytes;
+    int again, self;
+
+    assert_int_equal(mpath_fabric_address(f->fabric, 1, &address, &bytes), MPATH_OK);
+    again = mpath_fabric_peer(f->fabric, 0, address, bytes, "rail 1 again");
+    assert_int_equal(again, f->peer);
+    assert_int_equal(mpath_fabric_address(f->fabric, 0, &other, &other_bytes), MPATH_OK);
+    self = mpath_fabric_peer(f->fabric, 0, other, other_bytes, "rail 0");
+    assert_true(self >= 0 && self != f->peer);
+    mpath_fabric_forget_peer(f->fabric, 0, again);
+    mpath_fabric_forget_peer(f->fabric, 0, self);
+    send_chunk(f, 1, 0); /* still known */
+    capture_start();
+    assert_int_equal(mpath_fabric_address(f->fabric, 2, &address, &bytes), MPATH_ERR_PARAM);
+    capture_stop();
+    assert_non_null(strstr(capture_text(), "2 NICs"));
+}
+
+static void *run_team(void *argument)
+{
+    receiver_t *receiver         = argument;
+    fixture_t *f                 = receiver->f;
+    uint32_t sent                = 0;
+    static const uint32_t window = 4;
+
+    while (receiver->taken < TEAM_CHUNKS) {
+        size_t count;
+
+        if ((sent < TEAM_CHUNKS) && (sent < receiver->taken + window)) {
+            send_chunk(f, receiver->id, sent++);
+        }
+        progress(f);
+        pthread_mutex_lock(&receiver->lock);
+        count = receiver->count;
+        pthread_mutex_unlock(&receiver->lock);
+        while (receiver->taken < count) {
+            take_one(receiver, receiver->taken++);
+        }
+    }
+    return NULL;
+}
+
+/* cmocka's asserts in a second thread end the program, which fails the test as well. */
+static void test_threads(void **state)
+{
+    fixture_t *f         = *state;
+    receiver_t *teams[2] = {malloc(sizeof(receiver_t)), malloc(sizeof(receiver_t))};
+    pthread_t threads[2];
+
+    for (int i = 0; i < 2; i++) {
+        receiver_init(teams[i], f, 500 + (uint64_t)i);
+        assert_int_equal(mpath_fabric_join(f->fabric, teams[i]->id, arrive, teams[i]), MPATH_OK);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_create(&threads[i], NULL, run_team, teams[i]), 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        assert_int_equal(pthread_join(threads[i], NULL), 0);
+        assert_false(teams[i]->wrong);
+        mpath_fabric_leave(f->fabric, teams[i]->id);
+        free(teams[i]);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test_setup_teardown(test_sorts, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_leave_releases, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_peers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
