@@ -11,6 +11,8 @@
  *     <rank node="0" nic="0" gpu="-1"/>            one per rank, in rank order
  *   </mpath>
  *
+ * Rail numbers are unique on a node; a NIC may be named twice, as rails that share a device (tests on one host do so).
+ *
  * Errors name file and line and are logged; the file is then not used. The parser reads no other file, resolves no
  * entities, and never crashes on any input (it is fuzzed). What it accepts, mpath_topo_create() accepts.
  */

@@ -64,7 +64,7 @@ static mpath_status_t check_nic_unique(const char *name, const xmlNode *node, co
             return MPATH_ERR_PARAM;
         }
     }
-    return mpath_xml_check_name(name, node, machine->nics, machine->num_nics, nic->name);
+    return MPATH_OK;
 }
 
 static mpath_status_t read_nic(const char *name, xmlNode *node, mpath_machine_t *machine)

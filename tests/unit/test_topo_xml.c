@@ -230,8 +230,8 @@ static void test_bad_own(void **state)
     refuse(HEAD NODE "<nic name='x' rate-bps='1' numa='-2'/>" TAIL, "nic numa '-2'");
     refuse(HEAD NODE "<nic name='x' rate-bps='1'/>\n<nic name='y' rail='0' rate-bps='1'/>" TAIL,
            "sample.xml:4: nic rail '0' is taken by nic 'x' of this node");
-    refuse(HEAD NODE "<nic name='x' rate-bps='1'/>\n<nic name='x' rate-bps='1'/>" TAIL,
-           "sample.xml:4: nic name 'x' is used twice");
+    refuse(HEAD NODE "<nic name='x' rate-bps='1'/>\n<nic name='x' rail='0' rate-bps='1'/>" TAIL,
+           "sample.xml:4: nic rail '0' is taken by nic 'x' of this node");
     refuse(HEAD "<rank node='1'/>" NODE TAIL, "sample.xml:2: rank node '1' must be a whole number from 0 to 0");
     refuse(HEAD "<rank/>" NODE TAIL, "sample.xml:2: rank without attribute 'node'");
     refuse(HEAD NODE "<nic name='x' rate-bps='1'/></node>\n<rank node='0' nic='1'/></mpath>",
@@ -264,6 +264,8 @@ static void test_bad_others(void **state)
     refuse("<system>\n<net name='x'/></system>", "sample.xml:2: net without attribute 'speed'");
     refuse("<system>\n<net name='x' speed='0'/></system>", "net speed '0' must be a whole number from 1 to 80000000");
     refuse("<system>\n<net name='x' speed='1' port='100'/></system>", "net port '100'");
+    refuse("<system>\n<cpu numaid='0'/></system>", "sample.xml:1: system without a net");
+    refuse("<topology/>", "sample.xml:1: topology without a NIC");
     refuse("<system>\n<cpu numaid='99999'/></system>", "sample.xml:2: cpu numaid '99999'");
     refuse("<system>\n<net name='x' speed='1' port='1'/>\n<net name='x' speed='1' port='1'/></system>",
            "sample.xml:3: net name 'x:1' is used twice");
