@@ -216,13 +216,15 @@ static mpath_status_t fill_machine(hwloc_reader_t *reader, xmlNode *root, mpath_
     if (list->count == 0) {
         list = &reader->lists[OSDEV_NETWORK];
     }
+    if (list->count == 0) {
+        mpath_xml_error(reader->name, root, "topology without a NIC: lstopo --whole-io file.xml includes them");
+        return MPATH_ERR_PARAM;
+    }
     if (list->count > MPATH_MAX_NICS) {
         mpath_xml_error(reader->name, root, "%d NICs are more than %d", list->count, MPATH_MAX_NICS);
         return MPATH_ERR_PARAM;
     }
-    if (list->count > 0) {
-        qsort(list->nics, (size_t)list->count, sizeof(*list->nics), nic_compare);
-    }
+    qsort(list->nics, (size_t)list->count, sizeof(*list->nics), nic_compare);
     for (i = 0; i < list->count; i++) {
         machine->nics[i]      = list->nics[i];
         machine->nics[i].rail = (int16_t)i;

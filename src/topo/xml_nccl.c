@@ -123,6 +123,10 @@ mpath_status_t mpath_xml_read_nccl(const char *name, xmlNode *root, mpath_topo_f
     if (status != MPATH_OK) {
         return status;
     }
+    if (reader.machine->num_nics == 0) {
+        mpath_xml_error(name, root, "system without a net: NCCL adds them at run time, NCCL_TOPO_DUMP_FILE has them");
+        return MPATH_ERR_PARAM;
+    }
     for (i = 0; i < reader.machine->num_nics; i++) {
         reader.machine->nics[i].rail = (int16_t)i;
     }
