@@ -9,9 +9,15 @@
 #include <stdint.h>
 
 typedef struct mpath_idle {
-    uint64_t last_event_ns; /* when something last happened */
+    uint64_t last_event_ns; /* when something last happened; 0: not read from the clock yet */
     uint64_t rounds;        /* looks since then */
 } mpath_idle_t;
+
+/*
+ * Says how many processes of this node wait in such loops and how many processors they have together. With fewer
+ * processors than processes a wait does not spin, from then on, in the whole process. Thread-safe.
+ */
+void mpath_idle_set_load(int processes, int processors);
 
 void mpath_idle_start(mpath_idle_t *idle);
 /* Something happened. */

@@ -7,12 +7,21 @@
 #include "exec/team.h"
 #include "lane/shm.h"
 
+#include <pthread.h>
+#include <stdatomic.h>
+
 struct mpath_context {
     mpath_settings_t settings;
     mpath_machine_t machine;
     mpath_fabric_t *fabric;
     int job_rank;
     int local_rank_hint;
+    uint64_t node_key; /* processes with the same key share memory */
+    uint64_t topo_key; /* checksum of the topology file that places the ranks; 0: none */
+    mpath_topo_params_t topo_params;
+    mpath_status_t usable; /* not MPATH_OK: why teams with this process are declined */
+    pthread_mutex_t lock;  /* of nic: the same in all teams, whichever thread asks first */
+    int nic, nic_known;
 };
 
 /*
@@ -22,9 +31,20 @@ struct mpath_context {
 mpath_status_t mpath_context_create_on(const mpath_settings_t *settings, const mpath_machine_t *machine,
                                        int local_rank_hint, mpath_context_t **context_p);
 
+/* The NIC beside this process, -1 without NICs; `local_rank` is used where the context has no hint. */
+int mpath_context_nic(mpath_context_t *context, int local_rank);
+
+/* First line of the node's segment. */
+typedef struct mpath_team_header {
+    atomic_uint broken; /* see team_break.c; 0: whole */
+} mpath_team_header_t;
+
+#define MPATH_TEAM_HEADER_BYTES 64
+
 /* State of the agreement (agree.c) and of the movement (move.c); each is made and ended by its own file. */
 typedef struct mpath_agree_state mpath_agree_state_t;
 typedef struct mpath_mover mpath_mover_t;
+typedef struct mpath_channels mpath_channels_t; /* channel.c: messages between nodes */
 
 struct mpath_team {
     mpath_context_t *context;
@@ -34,22 +54,32 @@ struct mpath_team {
 
     int num_nodes, node; /* in order of each node's lowest rank */
     int num_local, local_rank;
-    int *node_of;   /* rank -> node */
-    int *local_of;  /* rank -> its number on its own node */
-    int *local;     /* ranks of my node, ascending */
-    int *leaders;   /* node -> its lowest rank */
+    int *node_of;  /* rank -> node */
+    int *local_of; /* rank -> its number on its own node */
+    int *local;    /* ranks of my node, ascending */
+    int *leaders;  /* node -> its lowest rank */
+    int *num_on;   /* node -> its number of ranks */
 
     mpath_topo_t *topo;
 
-    mpath_segment_t segment; /* of the node: header, agreement cells, shm region */
+    mpath_segment_t segment; /* of the node: header, agreement cells, shm region; private memory when alone */
+    mpath_team_header_t *header;
     mpath_shm_shape_t shm_shape;
     mpath_lane_t *shm; /* peers are local ranks; NULL when alone on the node */
 
+    mpath_channels_t *channels; /* NULL on a single node, and on ranks that are neither leader nor deputy */
     mpath_agree_state_t *agree;
     mpath_mover_t *mover; /* made by the first call that moves chunks */
 
     mpath_status_t broken; /* first reason; MPATH_OK while whole */
+    uint64_t next_look_ns; /* mpath_team_status() looks at the control plane from then on */
 };
+
+/* The name of the host that a rank runs on, for messages. */
+const char *mpath_team_host(const mpath_team_t *team, int rank);
+
+/* A notice came from another node: like mpath_team_break(), but the other nodes know already. */
+void mpath_team_break_by_notice(mpath_team_t *team, mpath_status_t reason, int origin);
 
 /* move.c */
 void mpath_mover_destroy(mpath_mover_t *mover);

@@ -1,0 +1,233 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Agreement, as every rank sees it: fill my cell, wait for all cells, look at what they say, take the small data. No
+ * lock, no system call and no allocation unless a rank is late.
+ */
+#include "exec/agree_private.h"
+#include "util/log.h"
+
+#include <string.h>
+
+/* mpath_team_allgather() is an agreement, too, of this operation. */
+#define AGREE_GATHER UINT32_MAX
+
+static inline uint64_t mix(uint64_t x)
+{
+    x = (x ^ (x >> 31)) * 0x7fb5d329728ea185ull;
+    x = (x ^ (x >> 27)) * 0x81dadef4bc2dd44dull;
+    return x ^ (x >> 33);
+}
+
+/* Terms of the signature are added up, so that it does not matter who adds them in which order. */
+static inline uint64_t pair_sum(uint64_t bytes, int source, int destination)
+{
+    return mix(bytes + mix(((uint64_t)source << 32) + (uint64_t)destination + 1));
+}
+
+/* Writes my row, my small data and, last, my cell. */
+static void agree_publish(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes)
+{
+    mpath_agree_state_t *state = team->agree;
+    int half                   = (int)(state->call & 1);
+    mpath_agree_cell_t *cell   = &state->cells[half][team->rank];
+    uint64_t *row              = state->demand[half] + (size_t)team->rank * (size_t)team->size;
+    char *data                 = mpath_agree_data(team, half, team->rank);
+    uint64_t sum = 0, left = 0, largest = 0;
+
+    for (int to = 0; to < team->size; to++) {
+        uint64_t bytes = (call->flags & MPATH_CALL_INELIGIBLE) ? 0 : call->send_bytes[to];
+
+        row[to] = bytes;
+        if (to == team->rank) {
+            continue;
+        }
+        if (bytes > limit_bytes) {
+            sum += pair_sum(bytes, team->rank, to);
+            left++;
+        } else if (bytes > largest) {
+            largest = bytes;
+        }
+    }
+    cell->flags     = call->flags;
+    cell->operation = call->operation;
+    cell->sum       = sum;
+    cell->left      = left;
+    cell->stride    = mpath_agree_stride(largest);
+    for (int to = 0; to < team->size && largest > 0; to++) {
+        uint64_t bytes = row[to];
+
+        if (bytes > 0 && bytes <= limit_bytes && to != team->rank) {
+            memcpy(data + (size_t)to * cell->stride, (const char *)call->send_buffer + call->send_offsets[to],
+                   (size_t)bytes);
+        }
+    }
+    atomic_store_explicit(&cell->call, state->call, memory_order_release);
+}
+
+/* Do all take part in the same collective? */
+static mpath_status_t agree_check_operation(mpath_team_t *team, const mpath_call_t *call, const int *ranks, int count)
+{
+    const mpath_agree_state_t *state = team->agree;
+
+    for (int i = 0; i < count; i++) {
+        int rank           = ranks != NULL ? ranks[i] : i;
+        uint32_t operation = state->cells[state->call & 1][rank].operation;
+
+        if (operation != call->operation) {
+            mpath_error("%s: in call %u rank %d (%s) calls collective %u and rank %d collective %u; the call fails",
+                        team->oob.name, state->call, rank, mpath_team_host(team, rank), operation, team->rank,
+                        call->operation);
+            mpath_team_break(team, MPATH_ERR_PARAM);
+            return team->broken;
+        }
+    }
+    return MPATH_OK;
+}
+
+/* Waits until all cells are there; the leader carries them between the nodes. */
+static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes)
+{
+    int leads = team->local_rank == 0 && team->num_nodes > 1;
+    mpath_agree_wait_t wait;
+    mpath_status_t status;
+
+    mpath_agree_wait_start(&wait, team);
+    if (leads) {
+        status = mpath_agree_await(team, call, limit_bytes, team->local, team->num_local, &wait);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        status = agree_check_operation(team, call, team->local, team->num_local);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        status = mpath_agree_send(team, call, limit_bytes, &wait);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    status = mpath_agree_await(team, call, limit_bytes, NULL, team->size, &wait);
+    if (status == MPATH_OK && leads) {
+        status = mpath_agree_flush(team, &wait);
+    }
+    return status == MPATH_OK ? agree_check_operation(team, call, NULL, team->size) : status;
+}
+
+/* Adds up what the cells say. */
+static void agree_evaluate(const mpath_team_t *team, uint64_t limit_bytes, mpath_agreed_t *agreed)
+{
+    const mpath_agree_state_t *state = team->agree;
+    const mpath_agree_cell_t *cells  = state->cells[state->call & 1];
+    uint64_t sum = 0, left = 0;
+    uint32_t flags = 0;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        flags |= cells[rank].flags;
+        sum += cells[rank].sum;
+        left += cells[rank].left;
+    }
+    agreed->call         = state->call;
+    agreed->flags        = flags;
+    agreed->demand       = state->demand[state->call & 1];
+    agreed->signature    = sum + mix(flags);
+    agreed->finished     = left == 0;
+    agreed->inline_bytes = limit_bytes;
+}
+
+static mpath_status_t agree_mismatch(mpath_team_t *team, int source, uint64_t sent_bytes, uint64_t expected_bytes)
+{
+    mpath_error("%s: in call %u rank %d (%s) sends %llu bytes to rank %d, which expects %llu; the call fails",
+                team->oob.name, team->agree->call, source, mpath_team_host(team, source),
+                (unsigned long long)sent_bytes, team->rank, (unsigned long long)expected_bytes);
+    mpath_team_break(team, MPATH_ERR_TRUNCATED);
+    return MPATH_ERR_TRUNCATED;
+}
+
+/* Checks what the others send me against what I expect, then takes the small data. */
+static mpath_status_t agree_deliver(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes)
+{
+    const mpath_agree_state_t *state = team->agree;
+    int half                         = (int)(state->call & 1);
+    size_t size                      = (size_t)team->size;
+    const uint64_t *column           = state->demand[half] + team->rank;
+
+    for (int source = 0; source < team->size; source++) {
+        if (column[(size_t)source * size] != call->recv_bytes[source]) {
+            return agree_mismatch(team, source, column[(size_t)source * size], call->recv_bytes[source]);
+        }
+    }
+    for (int source = 0; source < team->size; source++) {
+        uint64_t bytes = call->recv_bytes[source];
+
+        if (bytes > 0 && bytes <= limit_bytes && source != team->rank) {
+            int slot = mpath_agree_is_local(team, source) ? team->rank : team->local_rank;
+
+            memcpy((char *)call->recv_buffer + call->recv_offsets[source],
+                   mpath_agree_data(team, half, source) + (size_t)slot * state->cells[half][source].stride,
+                   (size_t)bytes);
+        }
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t agree_round(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes,
+                                  mpath_agreed_t *agreed)
+{
+    mpath_agreed_t result;
+    mpath_status_t status;
+
+    if (team->broken != MPATH_OK || atomic_load_explicit(&team->header->broken, memory_order_relaxed) != 0) {
+        return mpath_team_status(team);
+    }
+    team->agree->call++;
+    agree_publish(team, call, limit_bytes);
+    status = agree_collect(team, call, limit_bytes);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    agree_evaluate(team, limit_bytes, &result);
+    if (!(result.flags & MPATH_CALL_INELIGIBLE)) {
+        status = agree_deliver(team, call, limit_bytes);
+    }
+    if (status == MPATH_OK) {
+        *agreed = result;
+    }
+    return status;
+}
+
+mpath_status_t mpath_agree(mpath_team_t *team, const mpath_call_t *call, mpath_agreed_t *agreed)
+{
+    return agree_round(team, call, team->agree->layout.inline_bytes, agreed);
+}
+
+/* The same bytes for everybody, as many at a time as a cell has room for. */
+mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all)
+{
+    mpath_agree_state_t *state = team->agree;
+    size_t size                = (size_t)team->size;
+    uint64_t *sizes = state->scratch, *zeros = sizes + size, *offsets = zeros + size;
+    mpath_call_t call     = {.operation    = AGREE_GATHER,
+                             .send_bytes   = sizes,
+                             .send_offsets = zeros,
+                             .recv_bytes   = sizes,
+                             .recv_offsets = offsets,
+                             .recv_buffer  = all};
+    mpath_status_t status = mpath_team_status(team);
+
+    for (size_t done = 0; done < bytes && status == MPATH_OK;) {
+        size_t piece = bytes - done < state->layout.capacity ? bytes - done : (size_t)state->layout.capacity;
+        mpath_agreed_t agreed;
+
+        for (size_t rank = 0; rank < size; rank++) {
+            sizes[rank]   = piece;
+            offsets[rank] = rank * bytes + done;
+        }
+        call.send_buffer = (const char *)mine + done;
+        status           = agree_round(team, &call, state->layout.capacity, &agreed);
+        done += piece;
+    }
+    if (status == MPATH_OK && bytes > 0) {
+        memcpy((char *)all + (size_t)team->rank * bytes, mine, bytes);
+    }
+    return status;
+}

@@ -1,0 +1,131 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Waiting inside an agreement. Late ranks are legal, so there is no deadline: from time to time a line says who is
+ * late. What ends the wait is a broken team, and a process that has ended before it did its part.
+ */
+#include "exec/agree_private.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#define WAIT_CHECK_NS (50 * MPATH_NS_PER_MS)
+#define WAIT_PROGRESS_ROUNDS 64 /* idle rounds between looks at the control plane by who needs nothing from it */
+
+void mpath_agree_wait_start(mpath_agree_wait_t *wait, const mpath_team_t *team)
+{
+    mpath_idle_start(&wait->idle);
+    wait->rounds        = 0;
+    wait->next_check_ns = WAIT_CHECK_NS;
+    wait->next_warn_ns  = (uint64_t)team->context->settings.timeout_s * MPATH_NS_PER_S;
+}
+
+/* A process of this node is gone: everybody has to know. */
+static mpath_status_t wait_lost(mpath_team_t *team, int rank)
+{
+    mpath_error("%s: rank %d (%s) has ended while rank %d waits for it in call %u; the call fails", team->oob.name,
+                rank, mpath_team_host(team, rank), team->rank, team->agree->call);
+    mpath_team_break(team, MPATH_ERR_UNREACHABLE);
+    return team->broken;
+}
+
+static int wait_behind(const mpath_agree_state_t *state, int rank)
+{
+    return atomic_load_explicit(&state->cells[state->call & 1][rank].call, memory_order_acquire) != state->call;
+}
+
+/* Does the call still need something of a node mate while it waits for `rank`? Other nodes' cells come from the leader. */
+static int wait_needs(const mpath_team_t *team, int mate, int rank)
+{
+    return wait_behind(team->agree, mate) ||
+           (mate == team->local[0] && !mpath_agree_is_local(team, rank) && wait_behind(team->agree, rank));
+}
+
+/* Do the processes of this node live that the call waits for? */
+static mpath_status_t wait_check_mates(mpath_team_t *team, int rank)
+{
+    for (int i = 0; team->shm != NULL && i < team->num_local; i++) {
+        int mate = team->local[i];
+
+        if (mate != team->rank && wait_needs(team, mate, rank) &&
+            team->shm->ops->peer_status(team->shm, i) != MPATH_OK &&
+            wait_needs(team, mate, rank)) { /* it may have done its part and ended between the looks */
+            return wait_lost(team, mate);
+        }
+    }
+    return MPATH_OK;
+}
+
+/* One rank of a node speaks for all: the leader, or the deputy when it is the leader who is late. */
+static void wait_warn(mpath_team_t *team, int rank, uint64_t waited_ns)
+{
+    if (team->local_rank != (rank == team->local[0] ? 1 : 0)) {
+        return;
+    }
+    mpath_warn("%s: waiting %llu s for rank %d (%s)%s in call %u", team->oob.name,
+               (unsigned long long)(waited_ns / MPATH_NS_PER_S), rank, mpath_team_host(team, rank),
+               mpath_agree_is_local(team, rank) ? "" : " or others of its node", team->agree->call);
+}
+
+mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait)
+{
+    uint64_t waited_ns = mpath_idle_wait(&wait->idle);
+    mpath_status_t status;
+
+    if (atomic_load_explicit(&team->header->broken, memory_order_relaxed) != 0) {
+        return mpath_team_status(team);
+    }
+    /* The library behind the control plane wants to run, whoever waits. A leader drives it all the time. */
+    if (++wait->rounds % WAIT_PROGRESS_ROUNDS == 0) {
+        team->oob.progress(team->oob.context);
+        status = team->local_rank != 0 ? mpath_team_status(team) : MPATH_OK;
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    if (waited_ns < wait->next_check_ns) {
+        return MPATH_OK;
+    }
+    wait->next_check_ns = waited_ns + WAIT_CHECK_NS;
+    status              = wait_check_mates(team, rank);
+    if (status == MPATH_OK && waited_ns >= wait->next_warn_ns) {
+        wait_warn(team, rank, waited_ns);
+        wait->next_warn_ns += (uint64_t)team->context->settings.timeout_s * MPATH_NS_PER_S;
+    }
+    return status;
+}
+
+mpath_status_t mpath_agree_await(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes, const int *ranks,
+                                 int count, mpath_agree_wait_t *wait)
+{
+    const mpath_agree_state_t *state = team->agree;
+    mpath_agree_cell_t *cells        = state->cells[state->call & 1];
+    int leads                        = team->local_rank == 0 && team->num_nodes > 1;
+
+    for (int i = 0; i < count;) {
+        int rank = ranks != NULL ? ranks[i] : i;
+        mpath_status_t status;
+
+        if (atomic_load_explicit(&cells[rank].call, memory_order_acquire) == state->call) {
+            if (wait->idle.rounds > 0) {
+                mpath_agree_wait_start(wait, team);
+            }
+            i++;
+            continue;
+        }
+        if (leads) {
+            int received = mpath_agree_receive(team, call, limit_bytes);
+
+            if (received < 0) {
+                return (mpath_status_t)received;
+            }
+            if (received > 0) {
+                mpath_agree_wait_start(wait, team);
+                continue;
+            }
+        }
+        status = mpath_agree_idle(team, rank, wait);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    return MPATH_OK;
+}

@@ -1,0 +1,232 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Channels between the leaders (and the deputies) of a team's nodes. */
+#include "exec/channel.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* The rank of `node` that gets the notices of a local rank `from` (0 or 1) of another node. */
+static int notice_target(int num_on_node, int from)
+{
+    return from < num_on_node ? from : num_on_node - 1;
+}
+
+static int rank_on(const mpath_team_t *team, int node, int local_rank)
+{
+    for (int rank = team->leaders[node]; rank < team->size; rank++) {
+        if (team->node_of[rank] == node && team->local_of[rank] == local_rank) {
+            return rank;
+        }
+    }
+    return -1;
+}
+
+static mpath_status_t channel_init(mpath_channel_t *channel, int peer, int node, size_t in_room, size_t out_room)
+{
+    channel->peer     = peer;
+    channel->node     = node;
+    channel->in_room  = in_room;
+    channel->out_room = out_room;
+    channel->in       = malloc(in_room);
+    channel->out      = out_room > 0 ? malloc(out_room) : NULL;
+    return channel->in != NULL && (channel->out != NULL || out_room == 0) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+}
+
+static mpath_status_t channels_fill(mpath_team_t *team, mpath_channels_t *channels,
+                                    size_t (*room)(const void *argument, int sources, int destinations),
+                                    const void *argument)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (int node = 0; node < team->num_nodes && status == MPATH_OK; node++) {
+        if (node == team->node) {
+            continue;
+        }
+        if (team->local_rank == 0) {
+            mpath_channel_t *channel = &channels->list[channels->count++];
+
+            status                = channel_init(channel, team->leaders[node], node,
+                                                 room(argument, team->num_on[node], team->num_local),
+                                                 room(argument, team->num_local, team->num_on[node]));
+            channel->carries_rows = 1;
+        }
+        /* The deputy's notices. */
+        if (status == MPATH_OK && team->num_on[node] > 1 && notice_target(team->num_local, 1) == team->local_rank) {
+            status = channel_init(&channels->list[channels->count++], rank_on(team, node, 1), node,
+                                  sizeof(mpath_message_t), 0);
+        }
+    }
+    return status;
+}
+
+mpath_status_t mpath_channels_create(mpath_team_t *team,
+                                     size_t (*room)(const void *argument, int sources, int destinations),
+                                     const void *argument)
+{
+    size_t others = (size_t)team->num_nodes - 1;
+    mpath_channels_t *channels;
+    mpath_status_t status;
+
+    if (others == 0 || team->local_rank > 1) {
+        return MPATH_OK;
+    }
+    channels = calloc(1, sizeof(*channels));
+    if (channels == NULL) {
+        goto err_no_memory;
+    }
+    team->channels    = channels;
+    channels->list    = calloc(2 * others, sizeof(*channels->list));
+    channels->notices = calloc(others, sizeof(*channels->notices));
+    if (channels->list == NULL || channels->notices == NULL) {
+        goto err_destroy;
+    }
+    status = channels_fill(team, channels, room, argument);
+    if (status != MPATH_OK) {
+        goto err_destroy;
+    }
+    return MPATH_OK;
+
+err_destroy:
+    mpath_channels_destroy(team);
+err_no_memory:
+    mpath_error("%s: no memory for the messages between %d nodes; mpath does not serve the communicator",
+                team->oob.name, team->num_nodes);
+    return MPATH_ERR_NO_MEMORY;
+}
+
+mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel)
+{
+    channel->state  = MPATH_CHANNEL_POSTED;
+    channel->status = team->oob.irecv(team->oob.context, channel->peer, channel->in, channel->in_room,
+                                      &channel->receive);
+    if (channel->status != MPATH_OK) {
+        channel->state = MPATH_CHANNEL_FAILED;
+    }
+    return channel->status;
+}
+
+mpath_status_t mpath_channels_start(mpath_team_t *team)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (int i = 0; team->channels != NULL && i < team->channels->count && status == MPATH_OK; i++) {
+        status = mpath_channel_post(team, &team->channels->list[i]);
+    }
+    return status;
+}
+
+static void cancel(mpath_team_t *team, mpath_oob_request_t *request)
+{
+    if (request->handle != NULL) {
+        team->oob.cancel(team->oob.context, request);
+    }
+}
+
+void mpath_channels_destroy(mpath_team_t *team)
+{
+    mpath_channels_t *channels = team->channels;
+
+    if (channels == NULL) {
+        return;
+    }
+    for (int i = 0; i < channels->count; i++) {
+        cancel(team, &channels->list[i].receive);
+        cancel(team, &channels->list[i].send);
+        free(channels->list[i].in);
+        free(channels->list[i].out);
+    }
+    for (int i = 0; i < channels->num_notices; i++) {
+        cancel(team, &channels->notices[i]);
+    }
+    free(channels->list);
+    free(channels->notices);
+    free(channels);
+    team->channels = NULL;
+}
+
+uint64_t mpath_channels_memory_bytes(const mpath_team_t *team)
+{
+    uint64_t bytes = 0;
+
+    for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
+        bytes += team->channels->list[i].in_room + team->channels->list[i].out_room;
+    }
+    return bytes;
+}
+
+/* A message is there: 1 when it stays for the agreement, or the status of the team that a notice has broken. */
+static int channel_arrived(mpath_team_t *team, mpath_channel_t *channel, size_t bytes)
+{
+    mpath_message_t message;
+
+    if (bytes >= sizeof(message)) {
+        memcpy(&message, channel->in, sizeof(message));
+        if (message.magic == MPATH_MESSAGE_MAGIC && message.type == MPATH_MESSAGE_NOTICE) {
+            mpath_team_break_by_notice(team, (mpath_status_t)message.reason, message.origin);
+            return team->broken;
+        }
+    }
+    if (bytes < sizeof(message) || message.magic != MPATH_MESSAGE_MAGIC || message.bytes != bytes ||
+        !channel->carries_rows) {
+        mpath_error("%s: a message of %zu bytes from rank %d (%s) is no message of mpath; the call fails",
+                    team->oob.name, bytes, channel->peer, mpath_team_host(team, channel->peer));
+        mpath_team_break(team, MPATH_ERR_INTERNAL);
+        return team->broken;
+    }
+    channel->in_bytes = bytes;
+    channel->state    = MPATH_CHANNEL_ARRIVED;
+    return 1;
+}
+
+int mpath_channels_test(mpath_team_t *team)
+{
+    mpath_channels_t *channels = team->channels;
+    int arrived                = 0;
+
+    for (int i = 0; channels != NULL && i < channels->count; i++) {
+        mpath_channel_t *channel = &channels->list[i];
+        size_t bytes             = 0;
+        mpath_status_t status;
+        int result;
+
+        if (channel->state != MPATH_CHANNEL_POSTED) {
+            continue;
+        }
+        status = team->oob.test(team->oob.context, &channel->receive, &bytes);
+        if (status == MPATH_OK) {
+            result = channel_arrived(team, channel, bytes);
+            if (result < 0) {
+                return result;
+            }
+            arrived += result;
+        } else if (status != MPATH_INPROGRESS) {
+            channel->state  = MPATH_CHANNEL_FAILED;
+            channel->status = status;
+        }
+    }
+    return arrived;
+}
+
+void mpath_channels_notify(mpath_team_t *team, mpath_status_t reason, int origin)
+{
+    mpath_channels_t *channels = team->channels;
+
+    if (channels == NULL || channels->num_notices > 0) {
+        return;
+    }
+    channels->notice = (mpath_message_t){.magic  = MPATH_MESSAGE_MAGIC,
+                                         .type   = MPATH_MESSAGE_NOTICE,
+                                         .reason = reason,
+                                         .origin = origin,
+                                         .bytes  = sizeof(mpath_message_t)};
+    for (int node = 0; node < team->num_nodes; node++) {
+        if (node != team->node) {
+            int peer = rank_on(team, node, notice_target(team->num_on[node], team->local_rank));
+
+            /* An error means that the peer is gone, too. */
+            (void)team->oob.isend(team->oob.context, peer, &channels->notice, sizeof(channels->notice),
+                                  &channels->notices[channels->num_notices++]);
+        }
+    }
+}

@@ -1,0 +1,271 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Team: created collectively, in rounds over the control plane. Each round tells all ranks how the local steps before it
+ * went, so that all of them go on or all give up:
+ *
+ *   1. which build          allgather of a checksum
+ *   2. who I am             allgather of records: settings and node keys; nodes follow from them
+ *   3. my node              leaders: machine and name of the new segment, then from each leader to its node mates
+ *   4. attached, my NIC     allgather; the name of the segment is removed
+ *   5. everything is there  allgather; from here on the control plane belongs to the channels
+ */
+#include "exec/agree_private.h"
+#include "exec/exchange.h"
+#include "exec/team_nodes.h"
+#include "exec/team_record.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static mpath_status_t gather(const mpath_team_t *team, const void *mine, size_t bytes, void *all)
+{
+    return mpath_exchange_allgather(&team->oob, team->context->settings.timeout_s, NULL, team->size, team->rank, mine,
+                                    bytes, all);
+}
+
+/* Round 1. */
+static mpath_status_t team_check_build(const mpath_team_t *team)
+{
+    uint64_t mine         = team_record_build();
+    uint64_t *all         = malloc((size_t)team->size * sizeof(*all));
+    mpath_status_t status = all != NULL ? gather(team, &mine, sizeof(mine), all) : MPATH_ERR_NO_MEMORY;
+
+    for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
+        if (all[rank] != all[0]) {
+            mpath_log(
+                team->rank == 0 ? MPATH_LOG_WARN : MPATH_LOG_INFO,
+                "%s: rank %d runs another build of mpath than rank 0; the previous functions serve the communicator",
+                team->oob.name, rank);
+            status = MPATH_DECLINED;
+        }
+    }
+    free(all);
+    return status;
+}
+
+/* Round 2. */
+static mpath_status_t team_meet(mpath_team_t *team, uint64_t *shared_memory_bytes_p)
+{
+    team_record_t mine, *all = malloc((size_t)team->size * sizeof(*all));
+    mpath_status_t status = MPATH_ERR_NO_MEMORY;
+
+    if (all == NULL) {
+        return status;
+    }
+    team_record_fill(team->context, &team->oob, &mine);
+    status = gather(team, &mine, sizeof(mine), all);
+    if (status == MPATH_OK) {
+        status = team_record_compare(&team->oob, all);
+    }
+    if (status == MPATH_OK) {
+        team->id               = all[0].team_id;
+        *shared_memory_bytes_p = team_nodes_assign(team, all);
+    }
+    free(all);
+    return status;
+}
+
+/* What the ranks tell each other in round 4. */
+typedef struct team_attached {
+    int32_t status;
+    int32_t nic;
+} team_attached_t;
+
+/* Round 4: `status` says whether my node's memory is there. Places of all ranks on success. */
+static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t status, mpath_place_t *places)
+{
+    team_attached_t mine = {.status = status, .nic = mpath_context_nic(team->context, team->local_rank)};
+    team_attached_t *all = malloc((size_t)team->size * sizeof(*all));
+
+    if (all == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = gather(team, &mine, sizeof(mine), all);
+    for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
+        if (all[rank].status != MPATH_OK) {
+            mpath_info(
+                "%s: rank %d cannot share memory on its node (%s); the previous functions serve the communicator",
+                team->oob.name, rank, mpath_status_string((mpath_status_t)all[rank].status));
+            status = MPATH_DECLINED;
+        }
+        places[rank] = (mpath_place_t){.node = team->node_of[rank], .nic = all[rank].nic, .gpu = -1};
+    }
+    free(all);
+    return status;
+}
+
+/* Round 5: all ranks have what they need, or all give up. */
+static mpath_status_t team_confirm(mpath_team_t *team, mpath_status_t status)
+{
+    int32_t mine = status, *all = malloc((size_t)team->size * sizeof(*all));
+
+    if (all == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = gather(team, &mine, sizeof(mine), all);
+    for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
+        if (all[rank] != MPATH_OK) {
+            mpath_info("%s: set-up failed on rank %d (%s); the previous functions serve the communicator",
+                       team->oob.name, rank, mpath_status_string((mpath_status_t)all[rank]));
+            status = MPATH_DECLINED;
+        }
+    }
+    free(all);
+    return status;
+}
+
+static mpath_status_t team_alloc(mpath_context_t *context, const mpath_oob_t *oob, mpath_team_t **team_p)
+{
+    size_t size        = (size_t)oob->size;
+    mpath_team_t *team = calloc(1, sizeof(*team));
+
+    if (team == NULL) {
+        goto err_no_memory;
+    }
+    team->context  = context;
+    team->oob      = *oob;
+    team->rank     = oob->rank;
+    team->size     = oob->size;
+    team->broken   = MPATH_OK;
+    team->node_of  = calloc(size, sizeof(int));
+    team->local_of = calloc(size, sizeof(int));
+    team->local    = calloc(size, sizeof(int));
+    team->leaders  = calloc(size, sizeof(int));
+    team->num_on   = calloc(size, sizeof(int));
+    if (team->node_of == NULL || team->local_of == NULL || team->local == NULL || team->leaders == NULL ||
+        team->num_on == NULL) {
+        goto err_destroy;
+    }
+    *team_p = team;
+    return MPATH_OK;
+
+err_destroy:
+    mpath_team_destroy(team);
+err_no_memory:
+    mpath_error("%s: no memory for a team of %d ranks; the call fails", oob->name, oob->size);
+    return MPATH_ERR_NO_MEMORY;
+}
+
+/* Rounds 3 to 5: the node's memory, the topology, and what lies in them. */
+static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t *layout, uint64_t shared_memory_bytes)
+{
+    mpath_machine_t *machines = calloc((size_t)team->num_nodes, sizeof(*machines));
+    mpath_place_t *places     = calloc((size_t)team->size, sizeof(*places));
+    mpath_status_t status     = MPATH_ERR_NO_MEMORY;
+    void *shm_region;
+
+    if (machines == NULL || places == NULL) {
+        mpath_error("%s: no memory for the places of %d ranks; the call fails", team->oob.name, team->size);
+        goto out;
+    }
+    status = team_node_memory(team, layout, shared_memory_bytes, machines, &shm_region);
+    status = team_gather_places(team, status, places);
+    team_node_memory_attached(team);
+    if (status != MPATH_OK) {
+        goto out;
+    }
+    team_node_measure(team);
+    status = mpath_topo_create(machines, team->num_nodes, places, team->size, &team->context->topo_params, &team->topo);
+    if (status == MPATH_OK && team->num_local > 1) {
+        status = mpath_shm_open(shm_region, &team->shm_shape, team->local_rank, &team->shm);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_agree_create(team, layout, (char *)team->segment.base + team_node_agree_offset(team));
+    }
+    status = team_confirm(team, status);
+    if (status == MPATH_OK) {
+        status = mpath_channels_start(team);
+    }
+out:
+    free(machines);
+    free(places);
+    return status;
+}
+
+mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oob, mpath_team_t **team_p)
+{
+    uint64_t shared_memory_bytes = 0;
+    mpath_agree_layout_t layout;
+    mpath_team_t *team;
+    mpath_status_t status;
+
+    if (oob->size < 2) {
+        return MPATH_DECLINED;
+    }
+    status = team_alloc(context, oob, &team);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = team_check_build(team);
+    if (status == MPATH_OK) {
+        status = team_meet(team, &shared_memory_bytes);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_agree_layout(team, &layout);
+    }
+    if (status == MPATH_OK) {
+        status = team_build(team, &layout, shared_memory_bytes);
+    }
+    if (status != MPATH_OK) {
+        mpath_team_destroy(team);
+        return status;
+    }
+    mpath_info("%s: %d ranks on %d nodes, %llu bytes of memory for this rank, pairs up to %llu bytes travel with their "
+               "sizes",
+               oob->name, team->size, team->num_nodes, (unsigned long long)mpath_team_memory_bytes(team),
+               (unsigned long long)layout.inline_bytes);
+    *team_p = team;
+    return MPATH_OK;
+}
+
+void mpath_team_destroy(mpath_team_t *team)
+{
+    if (team->mover != NULL) {
+        mpath_mover_destroy(team->mover);
+    }
+    mpath_agree_destroy(team);
+    if (team->shm != NULL) {
+        team->shm->ops->destroy(team->shm);
+    }
+    if (team->topo != NULL) {
+        mpath_topo_destroy(team->topo);
+    }
+    team_node_memory_release(team);
+    free(team->node_of);
+    free(team->local_of);
+    free(team->local);
+    free(team->leaders);
+    free(team->num_on);
+    free(team);
+}
+
+int mpath_team_rank(const mpath_team_t *team)
+{
+    return team->rank;
+}
+
+int mpath_team_size(const mpath_team_t *team)
+{
+    return team->size;
+}
+
+const mpath_topo_t *mpath_team_topo(const mpath_team_t *team)
+{
+    return team->topo;
+}
+
+const mpath_settings_t *mpath_team_settings(const mpath_team_t *team)
+{
+    return &team->context->settings;
+}
+
+uint64_t mpath_team_memory_bytes(const mpath_team_t *team)
+{
+    return team->segment.bytes / (uint64_t)team->num_local + mpath_channels_memory_bytes(team);
+}
+
+const char *mpath_team_host(const mpath_team_t *team, int rank)
+{
+    return mpath_topo_machine(team->topo, team->node_of[rank])->host;
+}
