@@ -26,6 +26,9 @@
  */
 mpath_status_t mpath_machine_discover(const char *rails, const char *rail_rates, mpath_machine_t *machine);
 
+/* Applies rates as described above to a machine that was not discovered, for instance one of a topology file. */
+void mpath_machine_apply_rates(const char *rail_rates, mpath_machine_t *machine);
+
 /*
  * The NIC nearest to where this process is bound: of those that are up, those on its NUMA node, else all; spread
  * round-robin over equals by `local_rank`. -1 without a NIC that is up.

@@ -50,9 +50,6 @@ int mpath_name_compare(const char *a, const char *b);
 /* Chooses NICs and fills machine->nics and num_nics. */
 mpath_status_t mpath_machine_choose(const mpath_machine_source_t *source, const char *rails, mpath_machine_t *machine);
 
-/* Applies a text as described at mpath_machine_discover(). */
-void mpath_machine_apply_rates(const char *rail_rates, mpath_machine_t *machine);
-
 /*
  * An estimate of shared-memory copies of all ranks together. No system tells; a core copies about 4 GB/s while its
  * neighbours do, and a NUMA node's memory takes about 80 GB/s of copies. It only has to keep the planner from taking

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Rates of NICs as the user states them: "25m", "rail0=25m,rail1=6250k", "25m,rail1=6250k". */
-#include "topo/machine_internal.h"
+#include "topo/machine.h"
 #include "util/log.h"
 #include "util/number.h"
 

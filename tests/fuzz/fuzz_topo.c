@@ -3,7 +3,7 @@
  * libFuzzer: the input as a topology file. What the reader accepts must build, and must read back identically after
  * being written. Input that is no XML also goes through the reader of NIC rates.
  */
-#include "topo/machine_internal.h"
+#include "topo/machine.h"
 #include "topo/xml.h"
 #include "util/log.h"
 
