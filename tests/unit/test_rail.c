@@ -53,9 +53,13 @@ typedef struct world {
 
 typedef void (*rank_main_t)(world_t *world, int rank, mpath_lane_t *rail);
 
+/* Transports of the rails to come; with other than the default, large chunks go by rendezvous. */
+static const char *test_tls;
+
 static mpath_lane_t *rail_open(size_t max_open)
 {
-    mpath_rail_params_t params = {.nic = "lo", .max_chunk_bytes = MAX_CHUNK, .max_open_arrival_bytes = max_open};
+    mpath_rail_params_t params = {
+        .nic = "lo", .tls = test_tls, .max_chunk_bytes = MAX_CHUNK, .max_open_arrival_bytes = max_open};
     mpath_lane_t *rail;
 
     return (mpath_rail_open(&params, &rail) == MPATH_OK) ? rail : NULL;
@@ -136,6 +140,14 @@ static void ignore_log(mpath_log_level_t level, const char *line)
 #define FLOOD_CHUNKS 25000
 #define FLOOD_KEPT 4
 #define FLOOD_OPS 8
+#define FLOOD_TAKES 200 /* more rendezvous than the windows of two senders allow */
+
+typedef struct flood_take {
+    mpath_lane_op_t op;
+    int busy;
+    mpath_chunk_t chunk;
+    unsigned char to[MAX_CHUNK];
+} flood_take_t;
 
 typedef struct flood {
     uint32_t random;
@@ -144,7 +156,8 @@ typedef struct flood {
     uint64_t sum[MAX_RANKS];      /* of their numbers */
     mpath_arrival_t kept[FLOOD_KEPT];
     int num_kept;
-    unsigned char to[MAX_CHUNK];
+    uint64_t rendezvous; /* chunks */
+    flood_take_t takes[FLOOD_TAKES];
 } flood_t;
 
 typedef struct flood_send {
@@ -161,18 +174,52 @@ static uint32_t flood_bytes(uint32_t *random)
     return lane_random(random) % ((dice == 0) ? MAX_CHUNK + 1 : limits[dice % 8]);
 }
 
+static void flood_take(flood_t *flood, const mpath_arrival_t *arrival)
+{
+    flood_take_t *take = &flood->takes[0];
+    mpath_status_t status;
+    int i;
+
+    for (i = 0; i < FLOOD_TAKES; i++) {
+        take = &flood->takes[i];
+        if (!take->busy) {
+            break;
+        }
+    }
+    CHECK(i < FLOOD_TAKES);
+    take->chunk = arrival->chunk;
+    status      = arrival->lane->ops->take(arrival->lane, arrival, take->to, &take->op);
+    take->busy = (status == MPATH_INPROGRESS);
+    CHECK((status == MPATH_OK) || (take->busy && (arrival->data == NULL)));
+    CHECK(take->busy || lane_pattern_check(take->to, &take->chunk));
+}
+
 static void flood_end(flood_t *flood, const mpath_arrival_t *arrival)
 {
-    mpath_lane_op_t op;
-
-    CHECK(arrival->data != NULL); /* eager on TCP */
-    if (lane_random(&flood->random) % 2) {
-        CHECK(arrival->lane->ops->take(arrival->lane, arrival, flood->to, &op) == MPATH_OK);
-        CHECK(lane_pattern_check(flood->to, &arrival->chunk));
+    CHECK((test_tls != NULL) || (arrival->data != NULL)); /* eager on TCP */
+    flood->rendezvous += (arrival->data == NULL);
+    if ((arrival->data == NULL) || (lane_random(&flood->random) % 2)) {
+        flood_take(flood, arrival);
     } else {
         CHECK(lane_pattern_check(arrival->data, &arrival->chunk));
         arrival->lane->ops->release(arrival->lane, arrival);
     }
+}
+
+/* Looks at what was taken; the number of takes that are still under way. */
+static int flood_taken(flood_t *flood)
+{
+    int i, open = 0;
+
+    for (i = 0; i < FLOOD_TAKES; i++) {
+        if (flood->takes[i].busy && (flood->takes[i].op.status != MPATH_INPROGRESS)) {
+            CHECK(flood->takes[i].op.status == MPATH_OK);
+            CHECK(lane_pattern_check(flood->takes[i].to, &flood->takes[i].chunk));
+            flood->takes[i].busy = 0;
+        }
+        open += flood->takes[i].busy;
+    }
+    return open;
 }
 
 static void flood_arrive(void *argument, const mpath_arrival_t *arrival)
@@ -261,12 +308,14 @@ static void flood_rank(world_t *world, int rank, mpath_lane_t *rail)
         peer = rail->ops->progress(rail);
         CHECK(peer >= 0);
         if (events + peer == 0) {
+            while (flood->num_kept > 0) { /* a rendezvous that is kept holds up its sender */
+                flood_end(flood, &flood->kept[--flood->num_kept]);
+            }
             sched_yield();
         }
-    } while (open > 0);
-    while (flood->num_kept > 0) {
-        flood_end(flood, &flood->kept[--flood->num_kept]);
-    }
+        open += (uint64_t)flood_taken(flood);
+    } while ((open > 0) || (flood->num_kept > 0));
+    CHECK((test_tls == NULL) || (flood->rendezvous > 0));
     for (peer = 0; peer < world->num_ranks; peer++) {
         CHECK((peer == rank) || (flood->sum[peer] == (uint64_t)FLOOD_CHUNKS * (FLOOD_CHUNKS - 1) / 2));
     }
@@ -279,6 +328,17 @@ static void test_flood(void **state)
 {
     (void)state;
     run_ranks(3, -1, flood_rank);
+}
+
+/* Large chunks by rendezvous, as on a NIC with RDMA. */
+static void test_flood_rendezvous(void **state)
+{
+    (void)state;
+    test_tls = "tcp,tcp";
+    setenv("UCX_RNDV_THRESH", "8k", 1);
+    run_ranks(3, -1, flood_rank);
+    unsetenv("UCX_RNDV_THRESH");
+    test_tls = NULL;
 }
 
 /* -- a receiver that ends nothing stops the sender, and memory stays bounded -- */
@@ -861,9 +921,16 @@ static void can_open_main(void)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment), cmocka_unit_test(test_no_device),     cmocka_unit_test(test_errors),
-        cmocka_unit_test(test_flood),       cmocka_unit_test(test_back_pressure), cmocka_unit_test(test_quiet_sender),
-        cmocka_unit_test(test_killed_peer), cmocka_unit_test(test_abort),         cmocka_unit_test(test_peer_again),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_no_device),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_flood_rendezvous),
+        cmocka_unit_test(test_back_pressure),
+        cmocka_unit_test(test_quiet_sender),
+        cmocka_unit_test(test_killed_peer),
+        cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_peer_again),
         cmocka_unit_test(test_relay),
     };
     pid_t child = fork();
