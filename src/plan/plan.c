@@ -81,19 +81,34 @@ static mpath_plan_t *plan_new(const mpath_topo_t *topo)
     return plan;
 }
 
-/* The sums of the planner are 64 bits wide: all bytes together, twice (a path may pass a resource twice). */
-static mpath_status_t check_total(const uint64_t *demand, size_t count)
+static uint64_t add_capped(uint64_t a, uint64_t b)
 {
-    uint64_t total = 0, seen = 0;
-    size_t i;
+    return a + b < a ? UINT64_MAX : a + b;
+}
 
-    for (i = 0; i < count; i++) {
-        total += demand[i];
-        seen |= demand[i];
-        if ((total | seen) >> 62) {
-            mpath_error("plan: the demands add up to more than 2^62 bytes; the collective cannot be planned");
-            return MPATH_ERR_PARAM;
+/* The sums of the planner are 64 bits wide: all bytes together, twice (a path may pass a resource twice). */
+static mpath_status_t check_total(const uint64_t *demand, size_t num_ranks)
+{
+    uint64_t total = 0, sum, seen;
+    size_t row, i;
+
+    for (row = 0; row < num_ranks; row++, demand += num_ranks) {
+        sum  = 0;
+        seen = 0;
+        for (i = 0; i < num_ranks; i++) {
+            sum += demand[i];
+            seen |= demand[i];
         }
+        if (seen >> 40) { /* the sum may be wrong, or be that of the diagonal */
+            for (i = 0, sum = 0; i < num_ranks; i++) {
+                sum = i == row ? sum : add_capped(sum, demand[i]);
+            }
+        }
+        total = add_capped(total, sum);
+    }
+    if (total >> 62) {
+        mpath_error("plan: the demands add up to 2^62 bytes or more; the collective cannot be planned");
+        return MPATH_ERR_PARAM;
     }
     return MPATH_OK;
 }
@@ -213,7 +228,7 @@ mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *deman
         used = *params;
     }
     used.min_fragment_bytes = used.min_fragment_bytes == 0 ? 1 : used.min_fragment_bytes;
-    status                  = check_total(demand, num_ranks * num_ranks);
+    status                  = check_total(demand, num_ranks);
     if (status != MPATH_OK) {
         return status;
     }

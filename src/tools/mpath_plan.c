@@ -220,6 +220,7 @@ static void print_text(const options_t *options, const mpath_topo_t *topo, const
     printf("gap             %.3f %%\n", gap_of(plan) * 100);
     printf("relayed bytes   %" PRIu64 "\n", mpath_plan_relayed_bytes(plan));
     printf("fragments       %zu\n", num_flows);
+    printf("signature       %016" PRIx64 "\n", mpath_plan_signature(plan));
     if (options->show_time) {
         printf("planning time   %.1f us\n", plan_us);
     }
@@ -308,7 +309,7 @@ static int print_json(const options_t *options, const mpath_topo_t *topo, const 
         fprintf(stderr, "mpath_plan: no memory for the JSON output\n");
         return 1;
     }
-    result = json_dumpf(all, stdout, JSON_INDENT(1));
+    result = json_dumpf(all, stdout, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
     printf("\n");
     json_decref(all);
     return result != 0;
