@@ -1,0 +1,423 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Agreement on 1 to 16 ranks and 1 to 4 virtual nodes: random matrices and rewritten buffers over many calls, against
+ * contents computed from source, destination and call. Every rank knows every matrix: it is a function of the call.
+ */
+#include "exec/agree.h"
+#include "exec/team_private.h"
+#include "ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define MAX_PAIR 6000 /* more than small_bytes: some pairs stay outside */
+#define GUARD 16
+#define GUARD_BYTE 0xa5
+
+enum {
+    SHAPE_DENSE,
+    SHAPE_SPARSE,
+    SHAPE_HOT,
+    SHAPE_ZERO_ROW,
+    SHAPE_ZERO_COLUMN,
+    SHAPE_ZERO,
+    SHAPE_DIAGONAL,
+    SHAPE_TINY,
+    SHAPES
+};
+
+typedef struct job {
+    int calls;
+    uint64_t small_bytes;
+} job_t;
+
+typedef struct buffers {
+    mpath_call_t call;
+    uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets;
+    unsigned char *send, *recv;
+    size_t recv_room;
+} buffers_t;
+
+static uint64_t hash(uint64_t a, uint64_t b, uint64_t c)
+{
+    uint64_t x = (a * 0x9e3779b97f4a7c15ull + b) * 0xbf58476d1ce4e5b9ull + c;
+
+    x = (x ^ (x >> 30)) * 0x94d049bb133111ebull;
+    return x ^ (x >> 31);
+}
+
+static uint64_t pair_bytes(int call, int size, int source, int destination)
+{
+    int shape = (int)(hash((uint64_t)call, 1, 1) % SHAPES), chosen = (int)(hash((uint64_t)call, 2, 2) % (uint64_t)size);
+    uint64_t draw = hash((uint64_t)call, (uint64_t)source, (uint64_t)destination + 100);
+
+    switch (shape) {
+    case SHAPE_DENSE:
+        return draw % MAX_PAIR;
+    case SHAPE_SPARSE:
+        return draw % 4 == 0 ? (draw >> 8) % MAX_PAIR : 0;
+    case SHAPE_HOT:
+        return destination == chosen ? MAX_PAIR : draw % 64;
+    case SHAPE_ZERO_ROW:
+        return source == chosen ? 0 : draw % 200;
+    case SHAPE_ZERO_COLUMN:
+        return destination == chosen ? 0 : draw % 200;
+    case SHAPE_ZERO:
+        return 0;
+    case SHAPE_DIAGONAL:
+        return source == destination ? draw % MAX_PAIR : 0;
+    default:
+        return draw % 17;
+    }
+}
+
+static unsigned char pattern(int call, int source, int destination, uint64_t i)
+{
+    return (unsigned char)(call * 7 + source * 31 + destination * 17 + (int)i);
+}
+
+static void buffers_init(buffers_t *b, int size)
+{
+    size_t n = (size_t)size;
+
+    memset(b, 0, sizeof(*b));
+    b->recv_room    = n * (MAX_PAIR + GUARD) + GUARD;
+    b->send_bytes   = calloc(n, sizeof(uint64_t));
+    b->send_offsets = calloc(n, sizeof(uint64_t));
+    b->recv_bytes   = calloc(n, sizeof(uint64_t));
+    b->recv_offsets = calloc(n, sizeof(uint64_t));
+    b->send         = malloc(n * MAX_PAIR);
+    b->recv         = malloc(b->recv_room);
+    ranks_check(b->send_bytes && b->send_offsets && b->recv_bytes && b->recv_offsets && b->send && b->recv);
+    b->call = (mpath_call_t){.operation    = 1,
+                             .send_bytes   = b->send_bytes,
+                             .send_offsets = b->send_offsets,
+                             .send_buffer  = b->send,
+                             .recv_bytes   = b->recv_bytes,
+                             .recv_offsets = b->recv_offsets,
+                             .recv_buffer  = b->recv};
+}
+
+static void buffers_free(buffers_t *b)
+{
+    free(b->send_bytes);
+    free(b->send_offsets);
+    free(b->recv_bytes);
+    free(b->recv_offsets);
+    free(b->send);
+    free(b->recv);
+}
+
+/* Sends lie in reverse order, receives in order with guards between. */
+static void buffers_fill(buffers_t *b, int call, int rank, int size)
+{
+    uint64_t at = 0;
+
+    for (int to = size - 1; to >= 0; to--) {
+        b->send_bytes[to]   = pair_bytes(call, size, rank, to);
+        b->send_offsets[to] = at;
+        for (uint64_t i = 0; i < b->send_bytes[to]; i++) {
+            b->send[at + i] = pattern(call, rank, to, i);
+        }
+        at += b->send_bytes[to];
+    }
+    at = GUARD;
+    for (int from = 0; from < size; from++) {
+        b->recv_bytes[from]   = pair_bytes(call, size, from, rank);
+        b->recv_offsets[from] = at;
+        at += b->recv_bytes[from] + GUARD;
+    }
+    memset(b->recv, GUARD_BYTE, at);
+    b->recv_room = at;
+}
+
+/* What was small has arrived; everything else in the buffer is as it was. */
+static void buffers_check(const buffers_t *b, int call, int rank, int size, uint64_t inline_bytes, int delivered)
+{
+    size_t next = 0;
+
+    for (int from = 0; from < size; from++) {
+        uint64_t bytes = b->recv_bytes[from];
+
+        for (; next < b->recv_offsets[from]; next++) {
+            ranks_check(b->recv[next] == GUARD_BYTE);
+        }
+        for (uint64_t i = 0; i < bytes; i++, next++) {
+            int arrived = delivered && from != rank && bytes <= inline_bytes;
+
+            ranks_check(b->recv[next] == (arrived ? pattern(call, from, rank, i) : GUARD_BYTE));
+        }
+    }
+    for (; next < b->recv_room; next++) {
+        ranks_check(b->recv[next] == GUARD_BYTE);
+    }
+}
+
+static void demand_check(const mpath_agreed_t *agreed, int call, int size)
+{
+    int left = 0;
+
+    for (int s = 0; s < size; s++) {
+        for (int d = 0; d < size; d++) {
+            uint64_t bytes = pair_bytes(call, size, s, d);
+
+            ranks_check(agreed->demand[s * size + d] == bytes);
+            left += s != d && bytes > agreed->inline_bytes;
+        }
+    }
+    ranks_check(agreed->finished == (left == 0));
+}
+
+/* The same on all ranks? */
+static void same_check(mpath_team_t *team, const mpath_agreed_t *agreed)
+{
+    uint64_t mine[2] = {agreed->signature, agreed->flags}, all[2 * RANKS_MAX];
+
+    ranks_check(mpath_team_allgather(team, mine, sizeof(mine), all) == MPATH_OK);
+    for (int rank = 0; rank < mpath_team_size(team); rank++) {
+        ranks_check(memcmp(mine, &all[2 * rank], sizeof(mine)) == 0);
+    }
+}
+
+static int random_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+    buffers_t b;
+
+    mpath_settings_init(&settings);
+    settings.small_bytes = job->small_bytes;
+    context              = ranks_context(self, &settings);
+    team                 = ranks_team(self, context);
+    buffers_init(&b, self->size);
+    for (int call = 0; call < job->calls; call++) {
+        int ineligible = hash((uint64_t)call, 3, 3) % 8 == 0;
+        int chosen     = (int)(hash((uint64_t)call, 4, 4) % (uint64_t)self->size);
+        mpath_agreed_t agreed;
+
+        buffers_fill(&b, call, self->rank, self->size);
+        b.call.flags = ineligible && self->rank == chosen ? MPATH_CALL_INELIGIBLE : 0;
+        ranks_check(mpath_agree(team, &b.call, &agreed) == MPATH_OK);
+        ranks_check(agreed.inline_bytes == job->small_bytes);
+        ranks_check(((agreed.flags & MPATH_CALL_INELIGIBLE) != 0) == ineligible);
+        buffers_check(&b, call, self->rank, self->size, agreed.inline_bytes, !ineligible);
+        if (!ineligible) {
+            demand_check(&agreed, call, self->size);
+        }
+        if (call % 16 == 0) {
+            same_check(team, &agreed);
+        }
+    }
+    buffers_free(&b);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void run_random(int size, int nodes, int calls, uint64_t small_bytes)
+{
+    job_t job           = {.calls = calls, .small_bytes = small_bytes};
+    ranks_setup_t setup = {.size = size, .nodes = nodes};
+
+    assert_int_equal(ranks_run(&setup, random_body, &job), 0);
+}
+
+static void test_one_node(void **state)
+{
+    (void)state;
+    run_random(2, 1, 2000, 4096);
+    run_random(3, 1, 2000, 4096);
+    run_random(8, 1, 1000, 4096);
+    run_random(16, 1, 200, 4096);
+}
+
+static void test_several_nodes(void **state)
+{
+    (void)state;
+    run_random(2, 2, 2000, 4096);
+    run_random(4, 4, 1000, 4096);
+    run_random(5, 2, 1000, 4096);
+    run_random(8, 2, 1000, 4096);
+    run_random(16, 4, 200, 4096);
+}
+
+static void test_small_bytes(void **state)
+{
+    (void)state;
+    run_random(4, 2, 500, 0);
+    run_random(4, 2, 500, 1);
+    run_random(4, 2, 500, 100); /* no multiple of 8 */
+    run_random(4, 2, 200, 65536);
+}
+
+/* Ranks of a node that do not follow each other, nodes of unequal size. */
+static void test_interleaved(void **state)
+{
+    const int dealt[]   = {2, 0, 1, 0, 2, 0, 0};
+    job_t job           = {.calls = 1000, .small_bytes = 4096};
+    ranks_setup_t setup = {.size = 7, .node_of = dealt};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, random_body, &job), 0);
+}
+
+/* 8 bytes per pair, 20000 times, the buffer rewritten at once after each call: no call may read another call's data. */
+static int rewrite_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t bytes[RANKS_MAX], offsets[RANKS_MAX], out[RANKS_MAX], in[RANKS_MAX];
+    mpath_call_t call = {.operation    = 1,
+                         .send_bytes   = bytes,
+                         .send_offsets = offsets,
+                         .send_buffer  = out,
+                         .recv_bytes   = bytes,
+                         .recv_offsets = offsets,
+                         .recv_buffer  = in};
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+
+    mpath_settings_init(&settings);
+    context = ranks_context(self, &settings);
+    team    = ranks_team(self, context);
+    for (int rank = 0; rank < self->size; rank++) {
+        bytes[rank]   = 8;
+        offsets[rank] = 8 * (uint64_t)rank;
+    }
+    for (int i = 0; i < job->calls; i++) {
+        mpath_agreed_t agreed;
+
+        for (int rank = 0; rank < self->size; rank++) {
+            out[rank] = hash((uint64_t)i, (uint64_t)self->rank, (uint64_t)rank);
+        }
+        ranks_check(mpath_agree(team, &call, &agreed) == MPATH_OK);
+        memset(out, 0, sizeof(out));
+        ranks_check(agreed.finished);
+        for (int rank = 0; rank < self->size; rank++) {
+            ranks_check(rank == self->rank || in[rank] == hash((uint64_t)i, (uint64_t)rank, (uint64_t)self->rank));
+        }
+    }
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_rewrite(void **state)
+{
+    job_t job           = {.calls = 20000};
+    ranks_setup_t setup = {.size = 4, .nodes = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, rewrite_body, &job), 0);
+    setup.nodes = 2;
+    job.calls   = 5000;
+    assert_int_equal(ranks_run(&setup, rewrite_body, &job), 0);
+}
+
+static uint64_t signature_of(mpath_team_t *team, buffers_t *b, uint64_t far_pair, int rank, int size)
+{
+    mpath_agreed_t agreed;
+
+    for (int other = 0; other < size; other++) {
+        b->send_bytes[other] = b->recv_bytes[other] = 0;
+    }
+    if (rank == 0) {
+        b->send_bytes[size - 1] = far_pair;
+    }
+    if (rank == size - 1) {
+        b->recv_bytes[0] = far_pair;
+    }
+    ranks_check(mpath_agree(team, &b->call, &agreed) == MPATH_OK);
+    return agreed.signature;
+}
+
+/* The signature tells demands apart, but only by what is left of them. */
+static int signature_body(ranks_self_t *self, void *argument)
+{
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+    uint64_t none, small, large, larger;
+    buffers_t b;
+
+    (void)argument;
+    mpath_settings_init(&settings);
+    context = ranks_context(self, &settings);
+    team    = ranks_team(self, context);
+    buffers_init(&b, self->size);
+    none   = signature_of(team, &b, 0, self->rank, self->size);
+    small  = signature_of(team, &b, 4096, self->rank, self->size);
+    large  = signature_of(team, &b, 4097, self->rank, self->size);
+    larger = signature_of(team, &b, 4098, self->rank, self->size);
+    ranks_check(none == small && small != large && large != larger && small != larger);
+    ranks_check(large == signature_of(team, &b, 4097, self->rank, self->size));
+    buffers_free(&b);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_signature(void **state)
+{
+    ranks_setup_t setup = {.size = 4, .nodes = 2};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, signature_body, NULL), 0);
+}
+
+/* mpath_team_allgather() of more than a cell holds, between calls whose demand stays what it was. */
+static int gather_body(ranks_self_t *self, void *argument)
+{
+    enum { BYTES = 10001 };
+    static unsigned char mine[BYTES], all[BYTES * RANKS_MAX];
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+
+    (void)argument;
+    mpath_settings_init(&settings);
+    settings.small_bytes = 8;
+    context              = ranks_context(self, &settings);
+    team                 = ranks_team(self, context);
+    for (size_t i = 0; i < BYTES; i++) {
+        mine[i] = (unsigned char)(i * 3 + (size_t)self->rank * 101);
+    }
+    ranks_check(mpath_team_allgather(team, mine, BYTES, all) == MPATH_OK);
+    ranks_check(mpath_team_allgather(team, mine, 0, all) == MPATH_OK);
+    for (size_t rank = 0; rank < (size_t)self->size; rank++) {
+        for (size_t i = 0; i < BYTES; i++) {
+            ranks_check(all[rank * BYTES + i] == (unsigned char)(i * 3 + rank * 101));
+        }
+    }
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_gather(void **state)
+{
+    ranks_setup_t setup = {.size = 6, .nodes = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, gather_body, NULL), 0);
+    setup.nodes = 3;
+    assert_int_equal(ranks_run(&setup, gather_body, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_one_node), cmocka_unit_test(test_several_nodes), cmocka_unit_test(test_small_bytes),
+        cmocka_unit_test(test_rewrite),  cmocka_unit_test(test_interleaved),   cmocka_unit_test(test_signature),
+        cmocka_unit_test(test_gather),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
