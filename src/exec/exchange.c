@@ -18,6 +18,7 @@ static mpath_status_t exchange_wait(const mpath_oob_t *oob, int timeout_s, int p
 
     mpath_idle_start(&idle);
     while ((status = oob->test(oob->context, request, expected != NULL ? &bytes : NULL)) == MPATH_INPROGRESS) {
+        oob->progress(oob->context);
         waited_ns = mpath_idle_wait(&idle);
         if (waited_ns > warn_ns) {
             mpath_warn("%s: waiting %llu s for rank %d to set up the communicator", oob->name,
