@@ -42,9 +42,8 @@ void mpath_team_break(mpath_team_t *team, mpath_status_t reason)
     }
     reason = mpath_status_is_error(reason) ? reason : MPATH_ERR_INTERNAL;
     if (atomic_compare_exchange_strong(&team->header->broken, &expected, break_word(reason, team->rank, 0))) {
-        mpath_error(
-            "%s: rank %d gives up (%s); this and every later call of mpath on the communicator fails on all ranks",
-            team->oob.name, team->rank, mpath_status_string(reason));
+        mpath_info("%s: rank %d gives up (%s): every later call of mpath on the communicator fails, on all ranks",
+                   team->oob.name, team->rank, mpath_status_string(reason)); /* the caller has logged why */
     }
     break_adopt(team);
 }

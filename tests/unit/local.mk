@@ -32,3 +32,5 @@ unit_programs += unit/test_agree
 unit_test_agree_SOURCES = unit/test_agree.c $(ranks_sources)
 golden_scripts += unit/info
 EXTRA_DIST += unit/info
+unit_programs += unit/test_failures
+unit_test_failures_SOURCES = unit/test_failures.c $(ranks_sources)

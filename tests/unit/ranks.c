@@ -64,7 +64,7 @@ static int run_rank(const ranks_setup_t *setup, int rank, const int *fds, ranks_
         self.local_rank += node_of(setup, other) == self.node;
     }
     make_machine(setup, self.node, &self.machine);
-    self.mesh = ranks_mesh_create(rank, setup->size, fds);
+    self.mesh = ranks_mesh_create(rank, setup->size, setup->deaf, fds);
     ranks_oob(&self, 0, NULL, setup->size, &self.oob);
     result = body(&self, argument);
     ranks_mesh_destroy(self.mesh);

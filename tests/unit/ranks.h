@@ -26,6 +26,7 @@ typedef struct ranks_setup {
     const char *nic_name; /* the UCX device behind all of them; NULL: "lo" */
     uint64_t nic_bps;     /* 0: 1 GB/s */
     uint32_t may_die;     /* bit r: rank r ends by a signal, which is no failure */
+    int deaf;             /* the control plane does not tell that a peer has ended, as most MPI libraries do not */
     int limit_s;          /* children that still run after it are killed, and counted as failed; 0: 240 */
 } ranks_setup_t;
 

@@ -34,12 +34,13 @@ typedef struct ranks_plane {
 struct ranks_mesh {
     pthread_mutex_t lock;
     int rank, size;
+    int deaf;
     ranks_peer_t peers[RANKS_MAX];
     ranks_plane_t *planes;
 };
 
 /* fds[peer], -1 for the rank itself; the mesh closes them. */
-ranks_mesh_t *ranks_mesh_create(int rank, int size, const int *fds);
+ranks_mesh_t *ranks_mesh_create(int rank, int size, int deaf, const int *fds);
 void ranks_mesh_destroy(ranks_mesh_t *mesh);
 
 #endif

@@ -107,11 +107,11 @@ static void buffer_consume(ranks_buffer_t *buffer, size_t bytes)
     memmove(buffer->data, buffer->data + bytes, buffer->used);
 }
 
-static void lose_peer(ranks_peer_t *peer)
+static void lose_peer(const ranks_mesh_t *mesh, ranks_peer_t *peer)
 {
     peer->gone     = 1;
     peer->out.used = 0;
-    while (peer->posted != NULL) {
+    while (peer->posted != NULL && !mesh->deaf) {
         ranks_message_t *receive = peer->posted;
 
         peer->posted    = receive->next;
@@ -135,7 +135,7 @@ static void flush(ranks_peer_t *peer)
     }
 }
 
-static void receive(ranks_peer_t *peer)
+static void receive(const ranks_mesh_t *mesh, ranks_peer_t *peer)
 {
     char block[65536];
 
@@ -146,7 +146,7 @@ static void receive(ranks_peer_t *peer)
             return;
         }
         if (got <= 0) {
-            lose_peer(peer);
+            lose_peer(mesh, peer);
             return;
         }
         buffer_append(&peer->in, block, (size_t)got);
@@ -176,10 +176,10 @@ static mpath_status_t oob_isend(void *context, int to, const void *data, size_t 
 
     pthread_mutex_lock(&plane->mesh->lock);
     request->handle = NULL;
-    status          = peer->gone ? MPATH_ERR_UNREACHABLE : MPATH_OK;
+    status          = peer->gone && !plane->mesh->deaf ? MPATH_ERR_UNREACHABLE : MPATH_OK;
     if (peer->fd < 0) { /* myself */
         deliver(peer, frame.channel, data, bytes);
-    } else if (status == MPATH_OK) {
+    } else if (!peer->gone) {
         buffer_append(&peer->out, &frame, sizeof(frame));
         buffer_append(&peer->out, data, bytes);
         flush(peer);
@@ -205,7 +205,7 @@ static mpath_status_t oob_irecv(void *context, int from, void *data, size_t byte
         finish(message, early->data, early->bytes);
         free(early->data);
         free(early);
-    } else if (peer->gone) {
+    } else if (peer->gone && !plane->mesh->deaf) {
         message->done   = 1;
         message->status = MPATH_ERR_UNREACHABLE;
     } else {
@@ -216,11 +216,11 @@ static mpath_status_t oob_irecv(void *context, int from, void *data, size_t byte
     return MPATH_OK;
 }
 
-static void drive(ranks_peer_t *peer)
+static void drive(const ranks_mesh_t *mesh, ranks_peer_t *peer)
 {
     if (peer->fd >= 0) {
         flush(peer);
-        receive(peer);
+        receive(mesh, peer);
     }
 }
 
@@ -235,7 +235,7 @@ static mpath_status_t oob_test(void *context, mpath_oob_request_t *request, size
     }
     pthread_mutex_lock(&plane->mesh->lock);
     if (!message->done) {
-        drive(&plane->mesh->peers[message->peer]);
+        drive(plane->mesh, &plane->mesh->peers[message->peer]);
     }
     if (message->done) {
         status = message->status;
@@ -277,7 +277,7 @@ static void oob_progress(void *context)
 
     pthread_mutex_lock(&plane->mesh->lock);
     for (int rank = 0; rank < plane->mesh->size; rank++) {
-        drive(&plane->mesh->peers[rank]);
+        drive(plane->mesh, &plane->mesh->peers[rank]);
     }
     pthread_mutex_unlock(&plane->mesh->lock);
 }
@@ -308,12 +308,13 @@ void ranks_oob(ranks_self_t *self, int channel, const int *members, int size, mp
     self->mesh->planes = plane;
 }
 
-ranks_mesh_t *ranks_mesh_create(int rank, int size, const int *fds)
+ranks_mesh_t *ranks_mesh_create(int rank, int size, int deaf, const int *fds)
 {
     ranks_mesh_t *mesh = checked(calloc(1, sizeof(*mesh)));
 
     mesh->rank = rank;
     mesh->size = size;
+    mesh->deaf = deaf;
     pthread_mutex_init(&mesh->lock, NULL);
     for (int peer = 0; peer < size; peer++) {
         mesh->peers[peer].fd = fds[peer];
