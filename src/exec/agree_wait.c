@@ -67,16 +67,19 @@ static void wait_warn(mpath_team_t *team, int rank, uint64_t waited_ns)
 
 mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait)
 {
+    int leads          = team->local_rank == 0 && team->num_nodes > 1;
     uint64_t waited_ns = mpath_idle_wait(&wait->idle);
     mpath_status_t status;
 
     if (atomic_load_explicit(&team->header->broken, memory_order_relaxed) != 0) {
         return mpath_team_status(team);
     }
-    /* The library behind the control plane wants to run, whoever waits. A leader drives it all the time. */
-    if (++wait->rounds % WAIT_PROGRESS_ROUNDS == 0) {
+    /* The library behind the control plane wants to run, whoever waits; a leader waits for it. */
+    if (leads || ++wait->rounds % WAIT_PROGRESS_ROUNDS == 0) {
         team->oob.progress(team->oob.context);
-        status = team->local_rank != 0 ? mpath_team_status(team) : MPATH_OK;
+    }
+    if (!leads && wait->rounds % WAIT_PROGRESS_ROUNDS == 0) {
+        status = mpath_team_status(team);
         if (status != MPATH_OK) {
             return status;
         }

@@ -26,7 +26,7 @@ typedef struct mpath_oob {
     mpath_status_t (*test)(void *context, mpath_oob_request_t *request, size_t *bytes_p);
     /* Gives a request up; a send may still be delivered. */
     void (*cancel)(void *context, mpath_oob_request_t *request);
-    /* Lets the MPI library run. */
+    /* Lets the MPI library run. test() alone need not do so: whoever waits calls this, too. */
     void (*progress)(void *context);
 } mpath_oob_t;
 

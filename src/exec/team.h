@@ -33,7 +33,8 @@ typedef struct mpath_team mpath_team_t;
 
 /*
  * Collective over oob->size processes. Either all get a team or all get an error or MPATH_DECLINED (a communicator of
- * one process, or one whose processes differ in build or settings that matter): decided from data that all have seen. `oob` is copied.
+ * one process, or one whose processes differ in build or settings that matter): decided from data that all have seen. `oob` is
+ * copied; it serves one team in its life, which keeps receives posted on it until mpath_team_destroy().
  */
 mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oob, mpath_team_t **team_p);
 /* Local; waits for nobody. */

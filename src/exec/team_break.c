@@ -77,6 +77,7 @@ mpath_status_t mpath_team_status(mpath_team_t *team)
         now_ns = mpath_time_ns();
         if (now_ns >= team->next_look_ns) {
             team->next_look_ns = now_ns + LOOK_INTERVAL_NS;
+            team->oob.progress(team->oob.context);
             (void)mpath_channels_test(team); /* notices break the team; other messages wait for the next call */
         }
     }
