@@ -34,3 +34,5 @@ golden_scripts += unit/info
 EXTRA_DIST += unit/info
 unit_programs += unit/test_failures
 unit_test_failures_SOURCES = unit/test_failures.c $(ranks_sources)
+unit_programs += unit/test_team
+unit_test_team_SOURCES = unit/test_team.c $(ranks_sources)
