@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Performance variables coll_mpath_*: sums over the communicators of this process, for MPI_T. Counted when a call ends,
- * so that they outlive the communicators.
+ * so that they outlive the communicators. Of the generic class, because Open MPI lets a counter begin at zero with every
+ * new handle: a program that reads them once at its end would learn nothing.
  */
 #include "coll_mpath.h"
 
@@ -50,7 +51,7 @@ int mca_coll_mpath_pvars_register(void)
     for (i = 0; i < PVAR_COUNT; i++) {
         rc = mca_base_component_pvar_register(
             &mca_coll_mpath_component.super.collm_version, pvar_table[i].name, pvar_table[i].help, OPAL_INFO_LVL_4,
-            MCA_BASE_PVAR_CLASS_COUNTER, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+            MCA_BASE_PVAR_CLASS_GENERIC, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
             MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, pvar_read, NULL, NULL, &pvar_sums[i]);
         if (0 > rc) {
             return rc;

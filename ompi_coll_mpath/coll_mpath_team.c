@@ -130,8 +130,7 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
     mpath_log_set_rank((int)OMPI_PROC_MY_NAME->vpid);
     status = team_create(module);
     if (MPATH_OK == status) {
-        mpath_info("%s: team of %d ranks is ready", name, ompi_comm_size(module->comm));
-        return;
+        return; /* libmpath has told what there is */
     }
     if (MPATH_DECLINED == status) {
         mpath_info("%s: mpath stays out of this communicator; the functions that it replaces run", name);
