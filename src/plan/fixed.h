@@ -47,6 +47,14 @@ static inline uint64_t mpath_ratio_times(mpath_ratio_t ratio, uint64_t factor)
     return (value >> 64) != 0 ? UINT64_MAX : (uint64_t)value;
 }
 
+/* The same, rounded up. */
+static inline uint64_t mpath_ratio_times_up(mpath_ratio_t ratio, uint64_t factor)
+{
+    mpath_u128_t value = ((mpath_u128_t)ratio.num * factor + ratio.den - 1) / ratio.den;
+
+    return (value >> 64) != 0 ? UINT64_MAX : (uint64_t)value;
+}
+
 /* num / den with both shortened to 63 bits, rounded down: what is proved of the result holds for the argument. */
 mpath_ratio_t mpath_ratio_floor(mpath_u128_t num, mpath_u128_t den);
 

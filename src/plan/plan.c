@@ -81,6 +81,14 @@ static mpath_plan_t *plan_new(const mpath_topo_t *topo)
     return plan;
 }
 
+/* Back to an empty plan. */
+static void plan_clear(mpath_plan_t *plan)
+{
+    memset(plan->loads, 0, (size_t)plan->num_resources * sizeof(*plan->loads));
+    plan->num_flows     = 0;
+    plan->relayed_bytes = 0;
+}
+
 static uint64_t add_capped(uint64_t a, uint64_t b)
 {
     return a + b < a ? UINT64_MAX : a + b;
@@ -179,10 +187,11 @@ static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *t
 static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                       const mpath_plan_params_t *params)
 {
-    mpath_status_t status = mpath_plan_equal_rails(*plan_p, topo, demand, params);
+    mpath_status_t status = mpath_plan_rails(*plan_p, topo, demand, params);
     int constructed       = status == MPATH_OK;
 
     if (status == MPATH_DECLINED) {
+        plan_clear(*plan_p);
         status = mpath_plan_general(*plan_p, topo, demand, params);
     }
     if (status != MPATH_OK) {
@@ -206,7 +215,11 @@ static mpath_status_t plan_make(mpath_plan_t **plan_p, const mpath_topo_t *topo,
     if (params->policy == MPATH_POLICY_MPATH) {
         return plan_congestion(plan_p, topo, demand, params);
     }
-    status = mpath_plan_static(*plan_p, topo, demand, params);
+    status = params->policy == MPATH_POLICY_DIRECT ? mpath_plan_rails(*plan_p, topo, demand, params) : MPATH_DECLINED;
+    if (status == MPATH_DECLINED) {
+        plan_clear(*plan_p);
+        status = mpath_plan_static(*plan_p, topo, demand, params);
+    }
     if (status != MPATH_OK) {
         return status;
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The problem on equal rails: every node has the same R rails of the same rate, and every rank has its NIC. A lane is one
- * NIC: node * R + rail. Path 0 of a pair uses the source's rail at both ends, or, with affine access and a spine, the
- * source's NIC and the destination's. The optimum is known in advance (no node sends or receives faster than R NICs, and
- * spreading every pair evenly reaches that), so nothing is searched: the static routes are kept, and only what is above
- * the target moves to lanes that are below it.
+ * The problem on rails: a lane is one NIC, node * num_rails + rail, and a pair on two nodes may use each rail that both nodes
+ * have. Nothing else is modelled, so the memory of the nodes must not be what limits the plan; who calls looks at the loads.
+ *
+ * The static routes are kept and only what is above a lane's target moves. On equal rails the targets are known in advance:
+ * no node sends or receives faster than all its NICs, and spreading every pair evenly reaches that. On unequal ones
+ * mpath_rails_solve() finds them from the bytes between nodes.
  */
 #ifndef MPATH_PLAN_RAILS_H
 #define MPATH_PLAN_RAILS_H
@@ -22,37 +23,103 @@ typedef struct mpath_rails {
     const mpath_topo_t *topo;
     const uint64_t *demand;
     uint64_t min_fragment_bytes;
-    int num_ranks, num_nodes, num_rails;
-    int affine;
-    int crossing; /* path 0 goes from the source's NIC to the destination's */
-    int rail_nic[MPATH_MAX_NICS];
-    uint64_t capacity_bps; /* of each NIC */
-    uint64_t target;       /* bytes that every lane may carry */
-    int32_t *node;         /* by rank */
-    int32_t *home;         /* rail, by rank */
-    int32_t *lane_first;   /* ranks beside lane l: lane_ranks[lane_first[l]] up to lane_first[l + 1] */
-    int32_t *lane_ranks;   /* so that a node's ranks stand together, too */
-    int32_t *node_start;   /* first rank of each node when its ranks are consecutive; NULL when they are not */
-    uint64_t *tx, *rx;     /* bytes by lane */
-    uint64_t *own, *relay; /* bytes through a node's memory: inside the node, and on their way to or from a NIC */
-    uint64_t *out, *in;    /* bytes that leave and enter a node */
-    uint64_t *row;         /* bytes from one rank to each node */
-    uint64_t relayed_bytes;
+    int num_ranks, num_nodes, num_rails, num_lanes;
+    int affine, spine;
+    int crossing;        /* path 0 goes from the source's NIC to the destination's */
+    int regular;         /* all nodes have all rails, all ranks have their NIC */
+    int equal;           /* all NICs in use have one rate */
+    uint8_t *lane_nic;   /* number of the NIC on its node */
+    uint32_t *in_use;    /* by node: mask of rails */
+    int32_t *node;       /* by rank */
+    int32_t *home;       /* rail, by rank; -1: none in use */
+    int32_t *slot_first; /* ranks by slot: node * (num_rails + 1) + home + 1; slot_ranks[slot_first[slot]] and so on */
+    int32_t *slot_ranks;
+    int32_t *node_start; /* first rank of each node when its ranks are consecutive; NULL when they are not */
+    uint64_t *capacity;  /* by lane, bytes per second; 0: not in use */
+    uint64_t *target;    /* by lane: bytes that it may carry */
+    uint64_t *tx, *rx;   /* by lane: bytes that it carries */
+    uint64_t *relay;     /* by node: bytes through its memory on their way to or from a NIC */
+    uint64_t *own;       /* by node: bytes that stay inside */
+    uint64_t *out, *in;  /* by node: bytes that leave and enter */
+    uint64_t *row;       /* by node: bytes from one rank */
+    uint64_t *between;   /* by node * num_nodes + node */
+    uint64_t *saved;     /* tx, rx and relay of the static routes */
+    uint64_t relayed_bytes, saved_relayed_bytes;
     size_t num_pairs;         /* with bytes */
-    mpath_rail_move_t *moves; /* NULL: nothing moved */
+    mpath_rail_move_t *moves; /* NULL: nothing moved yet */
     uint32_t num_moves, moves_capacity;
     uint32_t *head;     /* first move of source * num_ranks + destination; NULL with moves */
     uint8_t *row_moves; /* by source: it has moves */
     void *memory;
 } mpath_rails_t;
 
+/* Rails of a route at its two ends. */
+typedef struct mpath_route {
+    int tx, rx;
+} mpath_route_t;
+
 static inline int mpath_rails_lane(const mpath_rails_t *rails, int rank, int rail)
 {
     return rails->node[rank] * rails->num_rails + rail;
 }
 
-/* rails_move.c: moves what is above the target. */
-mpath_status_t mpath_rails_move(mpath_rails_t *rails);
+static inline size_t mpath_rails_pair(const mpath_rails_t *rails, int source, int destination)
+{
+    return (size_t)source * (size_t)rails->num_ranks + (size_t)destination;
+}
+
+/* Rails that two nodes have in common. */
+static inline uint32_t mpath_rails_common(const mpath_rails_t *rails, int source, int destination)
+{
+    return rails->in_use[rails->node[source]] & rails->in_use[rails->node[destination]];
+}
+
+/* The static route where some rank or node lacks a rail; the two nodes have one in common. */
+mpath_route_t mpath_rails_irregular_route(const mpath_rails_t *rails, int source, int destination);
+
+/* Path 0 of a pair on two nodes. */
+static inline mpath_route_t mpath_rails_static(const mpath_rails_t *rails, int source, int destination)
+{
+    mpath_route_t route;
+
+    if (!rails->regular) {
+        return mpath_rails_irregular_route(rails, source, destination);
+    }
+    route.tx = rails->home[source];
+    route.rx = rails->crossing ? rails->home[destination] : route.tx;
+    return route;
+}
+
+/* rails_setup.c: reads the topology. MPATH_DECLINED when it is not of this kind. */
+mpath_status_t mpath_rails_init(mpath_rails_t *rails, const mpath_topo_t *topo, const uint64_t *demand,
+                                uint64_t min_fragment_bytes);
+void mpath_rails_release(mpath_rails_t *rails);
+
+/* rails_count.c: loads of the static routes. MPATH_DECLINED when a pair with bytes has no rail in common. */
+mpath_status_t mpath_rails_count(mpath_rails_t *rails);
+
+/* rails_move.c */
+mpath_status_t mpath_rails_begin_moves(mpath_rails_t *rails);
+/* Forgets all moves: back to the static routes. */
+void mpath_rails_reset(mpath_rails_t *rails);
+/* Moves bytes of a pair from its static route to a rail. */
+mpath_status_t mpath_rails_move_pair(mpath_rails_t *rails, int source, int destination, int rail, uint64_t bytes);
+/* Takes bytes of a move back to the static route; the record stays, smaller. */
+void mpath_rails_undo(mpath_rails_t *rails, int source, int destination, uint32_t move, uint64_t bytes);
+/* Bytes of a pair still on its static route. */
+uint64_t mpath_rails_static_bytes(const mpath_rails_t *rails, int source, int destination);
+/* Moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
+mpath_status_t mpath_rails_shed(mpath_rails_t *rails);
+
+/* rails_split.c: gives every rail its share of the bytes between each two nodes, then takes back what the targets allow. */
+mpath_status_t mpath_rails_split(mpath_rails_t *rails, const uint64_t *shares);
+
+/*
+ * rails_solve.c: shares[(from * num_nodes + to) * num_rails + rail] of the bytes between nodes that minimise Z over the common
+ * rails, and what they load the most loaded lane with. Raises the bound where the rails in common are all the paths.
+ */
+mpath_status_t mpath_rails_solve(const mpath_rails_t *rails, uint32_t gap_ppm, uint32_t rounds, uint64_t *shares,
+                                 mpath_ratio_t *bound, mpath_ratio_t *z_p);
 
 /* rails_emit.c: the flows and loads. */
 mpath_status_t mpath_rails_emit(const mpath_rails_t *rails, mpath_plan_t *plan);

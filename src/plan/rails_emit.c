@@ -1,16 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Flows and loads of a plan on equal rails: rows without moves are written straight, the others pair by pair. */
+/* Flows and loads of a plan on rails: rows without moves are written straight, the others pair by pair. */
 #include "plan/rails.h"
 
-/* Number of the pair's path over `rail`: path 0 is the static route, which stands before the others. */
+/* Number of the pair's path over `rail`: the common rails in order, with the static route before them. */
 static int path_of_rail(const mpath_rails_t *rails, int source, int destination, int rail)
 {
-    int home = rails->home[source];
+    uint32_t common     = mpath_rails_common(rails, source, destination);
+    mpath_route_t route = mpath_rails_static(rails, source, destination);
+    int position        = __builtin_popcount(common & ((1u << rail) - 1));
 
-    if (rails->crossing && home != rails->home[destination]) {
-        return rail + 1;
+    if (route.tx != route.rx) {
+        return position + 1;
     }
-    return rail == home ? 0 : rail < home ? rail + 1 : rail;
+    return rail == route.tx ? 0 : rail < route.tx ? position + 1 : position;
 }
 
 static void emit_row(const mpath_rails_t *rails, mpath_plan_t *plan, int source, const uint64_t *demand)
@@ -57,17 +59,18 @@ static void emit_pair(const mpath_rails_t *rails, mpath_plan_t *plan, int source
 
 static void set_loads(const mpath_rails_t *rails, mpath_plan_t *plan)
 {
-    int node, rail, nic;
+    int node, rail, lane, nic;
 
     for (node = 0; node < rails->num_nodes; node++) {
         plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_HOST_MEMORY, node, 0)] = rails->own[node] +
                                                                                                   rails->relay[node];
         for (rail = 0; rail < rails->num_rails; rail++) {
-            nic = rails->rail_nic[rail];
-            plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_NIC_TX, node, nic)] =
-                rails->tx[node * rails->num_rails + rail];
-            plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_NIC_RX, node, nic)] =
-                rails->rx[node * rails->num_rails + rail];
+            lane = node * rails->num_rails + rail;
+            nic  = rails->lane_nic[lane];
+            if (rails->capacity[lane] > 0) {
+                plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_NIC_TX, node, nic)] = rails->tx[lane];
+                plan->loads[mpath_topo_resource_find(rails->topo, MPATH_RESOURCE_NIC_RX, node, nic)] = rails->rx[lane];
+            }
         }
     }
     plan->relayed_bytes = rails->relayed_bytes;

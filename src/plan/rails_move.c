@@ -1,35 +1,122 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves the bytes that static routes put above the target. Only overloaded lanes are looked at, and bytes only go where
- * both ends stay within the target, so that no lane becomes overloaded. Moves that cost few relays come first. Where both
- * ends of a pair never have room on the same rail, room is made by moving other pairs first.
+ * Moves the bytes that static routes put above the targets. Only overloaded lanes are looked at, and bytes only go where
+ * both ends stay within the targets, so that no lane becomes overloaded. Moves that cost few relays come first.
  */
 #include "plan/rails.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum side { SIDE_TX, SIDE_RX } side_t;
+#define PASSES 3
+#define FIRST_CAPACITY 256
 
-/* A lane that sheds bytes, and which of its pairs and rails are looked at. */
+/* A lane that sheds bytes, and which moves are allowed. */
 typedef struct shedding {
-    side_t side;
+    int receives;
     int node, rail;
-    int pass;        /* which moves are allowed, by cost */
+    int pass;
     uint64_t excess; /* bytes to go */
 } shedding_t;
 
-#define PASSES 3
-
-static uint64_t room(const mpath_rails_t *rails, const uint64_t *loads, int lane)
+mpath_status_t mpath_rails_begin_moves(mpath_rails_t *rails)
 {
-    return loads[lane] < rails->target ? rails->target - loads[lane] : 0;
+    size_t lanes = (size_t)rails->num_lanes, nodes = (size_t)rails->num_nodes;
+
+    rails->moves_capacity = FIRST_CAPACITY;
+    rails->moves          = malloc(rails->moves_capacity * sizeof(*rails->moves));
+    rails->head           = calloc((size_t)rails->num_ranks * (size_t)rails->num_ranks, sizeof(*rails->head));
+    if (rails->moves == NULL || rails->head == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    memcpy(rails->saved, rails->tx, (2 * lanes + nodes) * sizeof(*rails->saved)); /* tx, rx and relay stand together */
+    rails->saved_relayed_bytes = rails->relayed_bytes;
+    return MPATH_OK;
 }
 
-/* Bytes of the pair still on its static route. */
-static uint64_t static_bytes(const mpath_rails_t *rails, int source, int destination)
+void mpath_rails_reset(mpath_rails_t *rails)
 {
-    size_t pair    = (size_t)source * (size_t)rails->num_ranks + (size_t)destination;
+    size_t lanes = (size_t)rails->num_lanes, nodes = (size_t)rails->num_nodes, ranks = (size_t)rails->num_ranks, source;
+
+    memcpy(rails->tx, rails->saved, (2 * lanes + nodes) * sizeof(*rails->saved));
+    rails->relayed_bytes = rails->saved_relayed_bytes;
+    for (source = 0; source < ranks; source++) {
+        if (rails->row_moves[source]) {
+            memset(rails->head + source * ranks, 0, ranks * sizeof(*rails->head));
+        }
+    }
+    memset(rails->row_moves, 0, ranks);
+    rails->num_moves = 0;
+}
+
+static mpath_status_t record(mpath_rails_t *rails, int source, int destination, int rail, uint64_t bytes)
+{
+    size_t pair = mpath_rails_pair(rails, source, destination);
+    mpath_rail_move_t *moves;
+    uint32_t move;
+
+    for (move = rails->head[pair]; move != 0; move = rails->moves[move].next) {
+        if (rails->moves[move].rail == rail) {
+            rails->moves[move].bytes += bytes;
+            return MPATH_OK;
+        }
+    }
+    if (rails->num_moves + 1 >= rails->moves_capacity) {
+        moves = realloc(rails->moves, 2 * (size_t)rails->moves_capacity * sizeof(*moves));
+        if (moves == NULL) {
+            return MPATH_ERR_NO_MEMORY;
+        }
+        rails->moves = moves;
+        rails->moves_capacity *= 2;
+    }
+    move                     = ++rails->num_moves;
+    rails->moves[move].bytes = bytes;
+    rails->moves[move].rail  = rail;
+    rails->moves[move].next  = rails->head[pair];
+    rails->head[pair]        = move;
+    rails->row_moves[source] = 1;
+    return MPATH_OK;
+}
+
+/*
+ * Adds bytes to a route, modulo 2^64 so that a negative amount takes them away: to its two lanes, and to the relay at
+ * each end whose NIC is not the rank's own. Only affine ranks relay.
+ */
+static void load_route(mpath_rails_t *rails, int source, int destination, mpath_route_t route, uint64_t bytes)
+{
+    rails->tx[mpath_rails_lane(rails, source, route.tx)] += bytes;
+    rails->rx[mpath_rails_lane(rails, destination, route.rx)] += bytes;
+    if (rails->affine && route.tx != rails->home[source]) {
+        rails->relay[rails->node[source]] += bytes;
+        rails->relayed_bytes += bytes;
+    }
+    if (rails->affine && route.rx != rails->home[destination]) {
+        rails->relay[rails->node[destination]] += bytes;
+        rails->relayed_bytes += bytes;
+    }
+}
+
+mpath_status_t mpath_rails_move_pair(mpath_rails_t *rails, int source, int destination, int rail, uint64_t bytes)
+{
+    mpath_route_t to = {rail, rail};
+
+    load_route(rails, source, destination, mpath_rails_static(rails, source, destination), 0 - bytes);
+    load_route(rails, source, destination, to, bytes);
+    return record(rails, source, destination, rail, bytes);
+}
+
+void mpath_rails_undo(mpath_rails_t *rails, int source, int destination, uint32_t move, uint64_t bytes)
+{
+    mpath_route_t from = {rails->moves[move].rail, rails->moves[move].rail};
+
+    load_route(rails, source, destination, from, 0 - bytes);
+    load_route(rails, source, destination, mpath_rails_static(rails, source, destination), bytes);
+    rails->moves[move].bytes -= bytes;
+}
+
+uint64_t mpath_rails_static_bytes(const mpath_rails_t *rails, int source, int destination)
+{
+    size_t pair    = mpath_rails_pair(rails, source, destination);
     uint64_t bytes = rails->demand[pair];
     uint32_t move;
 
@@ -39,97 +126,54 @@ static uint64_t static_bytes(const mpath_rails_t *rails, int source, int destina
     return bytes;
 }
 
-static int static_rx_rail(const mpath_rails_t *rails, int source, int destination)
+static uint64_t room(const mpath_rails_t *rails, const uint64_t *loads, int lane)
 {
-    return rails->crossing ? rails->home[destination] : rails->home[source];
-}
-
-static mpath_status_t record(mpath_rails_t *rails, int source, int destination, int rail, uint64_t bytes)
-{
-    size_t pair       = (size_t)source * (size_t)rails->num_ranks + (size_t)destination;
-    uint32_t capacity = rails->moves_capacity * 2;
-    mpath_rail_move_t *moves;
-
-    if (rails->num_moves + 1 >= rails->moves_capacity) {
-        moves = realloc(rails->moves, capacity * sizeof(*moves));
-        if (moves == NULL) {
-            return MPATH_ERR_NO_MEMORY;
-        }
-        rails->moves          = moves;
-        rails->moves_capacity = capacity;
-    }
-    rails->num_moves++;
-    moves                    = &rails->moves[rails->num_moves];
-    moves->bytes             = bytes;
-    moves->rail              = rail;
-    moves->next              = rails->head[pair];
-    rails->head[pair]        = rails->num_moves;
-    rails->row_moves[source] = 1;
-    return MPATH_OK;
-}
-
-/* Relays of a route: one at each end whose NIC is not the rank's own. Only affine ranks relay. */
-static void count_relays(mpath_rails_t *rails, int source, int destination, int rail_tx, int rail_rx, uint64_t bytes)
-{
-    if (rails->affine && rail_tx != rails->home[source]) {
-        rails->relay[rails->node[source]] += bytes;
-        rails->relayed_bytes += bytes;
-    }
-    if (rails->affine && rail_rx != rails->home[destination]) {
-        rails->relay[rails->node[destination]] += bytes;
-        rails->relayed_bytes += bytes;
-    }
-}
-
-static mpath_status_t move_pair(mpath_rails_t *rails, int source, int destination, int rail, uint64_t bytes)
-{
-    int rx_rail = static_rx_rail(rails, source, destination), tx_rail = rails->home[source];
-
-    rails->tx[mpath_rails_lane(rails, source, tx_rail)] -= bytes;
-    rails->rx[mpath_rails_lane(rails, destination, rx_rail)] -= bytes;
-    rails->tx[mpath_rails_lane(rails, source, rail)] += bytes;
-    rails->rx[mpath_rails_lane(rails, destination, rail)] += bytes;
-    count_relays(rails, source, destination, tx_rail, rx_rail, 0 - bytes);
-    count_relays(rails, source, destination, rail, rail, bytes);
-    return record(rails, source, destination, rail, bytes);
-}
-
-/* Room on a rail for the pair; a lane that the pair's static route uses already needs none. */
-static uint64_t pair_room(const mpath_rails_t *rails, int source, int destination, int rail)
-{
-    uint64_t tx = UINT64_MAX, rx = UINT64_MAX;
-
-    if (rail != rails->home[source]) {
-        tx = room(rails, rails->tx, mpath_rails_lane(rails, source, rail));
-    }
-    if (rail != static_rx_rail(rails, source, destination)) {
-        rx = room(rails, rails->rx, mpath_rails_lane(rails, destination, rail));
-    }
-    return tx < rx ? tx : rx;
+    return loads[lane] < rails->target[lane] ? rails->target[lane] - loads[lane] : 0;
 }
 
 /*
- * Rails that the pass allows the pair: a range. Pass 0 has the moves that cost no relay more or one, to the rail of the
- * pair's other end; pass 1 those over a third rail by pairs that relay anyhow; pass 2 all.
+ * Rails that the pass allows the pair, as a mask. Pass 0 has the moves to the rail of the pair's other end, which cost no
+ * relay more than a static route over rails and one more than a crossing one; pass 1 those over a third rail by pairs
+ * that relay anyhow; pass 2 all.
  */
-static int allowed_rails(const mpath_rails_t *rails, const shedding_t *from, int source, int destination, int *last)
+static uint32_t allowed_rails(const mpath_rails_t *rails, const shedding_t *from, int source, int destination)
 {
-    int home = rails->home[source], there = rails->home[destination];
+    int home = rails->home[source], there = rails->home[destination], other;
+    uint32_t all = mpath_rails_common(rails, source, destination) & ~(1u << from->rail);
 
-    *last = rails->num_rails - 1;
-    if (!rails->affine) {
-        return from->pass == PASSES - 1 ? 0 : rails->num_rails;
-    }
     if (from->pass == PASSES - 1) {
+        return all;
+    }
+    if (!rails->affine || home == there) {
         return 0;
     }
-    if (home == there) {
-        return rails->num_rails;
-    }
     if (from->pass == 0) {
-        return *last = rails->crossing && from->side == SIDE_RX ? home : there;
+        other = rails->crossing && from->receives ? home : there;
+        return other < 0 ? 0 : all & (1u << other);
     }
-    return 0;
+    return all;
+}
+
+/* The rail of the mask with the most room for the pair; a lane that its static route uses already needs none. -1: no room. */
+static int roomiest(const mpath_rails_t *rails, int source, int destination, uint32_t mask, mpath_route_t route,
+                    uint64_t *room_p)
+{
+    int tx_lane = mpath_rails_lane(rails, source, 0), rx_lane = mpath_rails_lane(rails, destination, 0), rail,
+        best      = -1;
+    uint64_t most = 0, here, there;
+
+    for (; mask != 0; mask &= mask - 1) {
+        rail  = __builtin_ctz(mask);
+        here  = rail == route.tx ? UINT64_MAX : room(rails, rails->tx, tx_lane + rail);
+        there = rail == route.rx ? UINT64_MAX : room(rails, rails->rx, rx_lane + rail);
+        here  = here < there ? here : there;
+        if (here > most) {
+            most = here;
+            best = rail;
+        }
+    }
+    *room_p = most;
+    return best;
 }
 
 /* How much of `most` bytes may leave a piece of `bytes` so that both sides are whole fragments; 0: nothing. */
@@ -151,31 +195,31 @@ static uint64_t whole_fragments(uint64_t bytes, uint64_t most, uint64_t most_roo
 /* Moves what the shedding lane needs of one pair, to the allowed rails with the most room. */
 static mpath_status_t shed_pair(mpath_rails_t *rails, shedding_t *from, int source, int destination)
 {
-    int first, last, rail, best;
+    uint32_t mask = allowed_rails(rails, from, source, destination);
     uint64_t bytes, most, amount;
     mpath_status_t status;
+    mpath_route_t route;
+    int best;
 
-    first = allowed_rails(rails, from, source, destination, &last);
-    if (first > last) {
+    if (mask == 0) {
         return MPATH_OK;
     }
-    bytes = static_bytes(rails, source, destination);
+    route = mpath_rails_static(rails, source, destination);
+    if ((from->receives ? route.rx : route.tx) != from->rail) {
+        return MPATH_OK;
+    }
+    bytes = mpath_rails_static_bytes(rails, source, destination);
     while (bytes > 0 && from->excess > 0) {
-        best = -1;
-        most = 0;
-        for (rail = first; rail <= last; rail++) {
-            amount = rail == from->rail ? 0 : pair_room(rails, source, destination, rail);
-            if (amount > most) {
-                most = amount;
-                best = rail;
-            }
+        best = roomiest(rails, source, destination, mask, route, &most);
+        if (best < 0) {
+            break;
         }
         amount = from->excess < most ? from->excess : most;
-        amount = best < 0 ? 0 : whole_fragments(bytes, amount, most, rails->min_fragment_bytes);
+        amount = whole_fragments(bytes, amount, most, rails->min_fragment_bytes);
         if (amount == 0) {
             break;
         }
-        status = move_pair(rails, source, destination, best, amount);
+        status = mpath_rails_move_pair(rails, source, destination, best, amount);
         if (status != MPATH_OK) {
             return status;
         }
@@ -185,17 +229,26 @@ static mpath_status_t shed_pair(mpath_rails_t *rails, shedding_t *from, int sour
     return MPATH_OK;
 }
 
-/* The pairs of a transmitting lane: from its ranks to all other nodes. */
+/* The ranks of the node that may have static routes over the rail: those beside it, or all. */
+static void own_ranks(const mpath_rails_t *rails, const shedding_t *from, int only_beside, int *first, int *end)
+{
+    int slot = from->node * (rails->num_rails + 1);
+
+    *first = rails->slot_first[only_beside ? slot + from->rail + 1 : slot];
+    *end   = rails->slot_first[only_beside ? slot + from->rail + 2 : slot + rails->num_rails + 1];
+}
+
 static mpath_status_t shed_tx(mpath_rails_t *rails, shedding_t *from)
 {
-    int lane = from->node * rails->num_rails + from->rail, i, source, destination;
+    int first, end, i, source, destination;
     mpath_status_t status;
 
-    for (i = rails->lane_first[lane]; i < rails->lane_first[lane + 1]; i++) {
-        source = rails->lane_ranks[i];
+    own_ranks(rails, from, rails->regular, &first, &end);
+    for (i = first; i < end; i++) {
+        source = rails->slot_ranks[i];
         for (destination = 0; destination < rails->num_ranks && from->excess > 0; destination++) {
             if (rails->node[destination] != from->node &&
-                rails->demand[(size_t)source * (size_t)rails->num_ranks + (size_t)destination] > 0) {
+                rails->demand[mpath_rails_pair(rails, source, destination)] > 0) {
                 status = shed_pair(rails, from, source, destination);
                 if (status != MPATH_OK) {
                     return status;
@@ -206,21 +259,20 @@ static mpath_status_t shed_tx(mpath_rails_t *rails, shedding_t *from)
     return MPATH_OK;
 }
 
-/* The pairs of a receiving lane: those whose static route ends there. */
 static mpath_status_t shed_rx(mpath_rails_t *rails, shedding_t *from)
 {
-    int lane  = from->node * rails->num_rails, i, source, destination;
-    int first = rails->lane_first[lane + (rails->crossing ? from->rail : 0)];
-    int end   = rails->lane_first[rails->crossing ? lane + from->rail + 1 : lane + rails->num_rails];
+    int first, end, i, source, destination;
     mpath_status_t status;
 
+    own_ranks(rails, from, rails->regular && rails->crossing, &first, &end);
     for (source = 0; source < rails->num_ranks && from->excess > 0; source++) {
-        if (rails->node[source] == from->node || (!rails->crossing && rails->home[source] != from->rail)) {
+        if (rails->node[source] == from->node ||
+            (rails->regular && !rails->crossing && rails->home[source] != from->rail)) {
             continue;
         }
         for (i = first; i < end && from->excess > 0; i++) {
-            destination = rails->lane_ranks[i];
-            if (rails->demand[(size_t)source * (size_t)rails->num_ranks + (size_t)destination] > 0) {
+            destination = rails->slot_ranks[i];
+            if (rails->demand[mpath_rails_pair(rails, source, destination)] > 0) {
                 status = shed_pair(rails, from, source, destination);
                 if (status != MPATH_OK) {
                     return status;
@@ -231,35 +283,26 @@ static mpath_status_t shed_rx(mpath_rails_t *rails, shedding_t *from)
     return MPATH_OK;
 }
 
-static mpath_status_t shed_lane(mpath_rails_t *rails, side_t side, int lane)
+static mpath_status_t shed_lane(mpath_rails_t *rails, int receives, int lane)
 {
-    const uint64_t *loads = side == SIDE_TX ? rails->tx : rails->rx;
-    shedding_t from       = {.side = side, .node = lane / rails->num_rails, .rail = lane % rails->num_rails};
+    const uint64_t *loads = receives ? rails->rx : rails->tx;
+    shedding_t from       = {.receives = receives, .node = lane / rails->num_rails, .rail = lane % rails->num_rails};
     mpath_status_t status = MPATH_OK;
 
-    for (from.pass = 0; from.pass < PASSES && loads[lane] > rails->target && status == MPATH_OK; from.pass++) {
-        from.excess = loads[lane] - rails->target;
-        status      = side == SIDE_TX ? shed_tx(rails, &from) : shed_rx(rails, &from);
+    for (from.pass = 0; from.pass < PASSES && loads[lane] > rails->target[lane] && status == MPATH_OK; from.pass++) {
+        from.excess = loads[lane] - rails->target[lane];
+        status      = receives ? shed_rx(rails, &from) : shed_tx(rails, &from);
     }
     return status;
 }
 
-mpath_status_t mpath_rails_move(mpath_rails_t *rails)
+mpath_status_t mpath_rails_shed(mpath_rails_t *rails)
 {
-    int lanes             = rails->num_nodes * rails->num_rails, lane;
     mpath_status_t status = MPATH_OK;
+    int lane;
 
-    rails->moves_capacity = 256;
-    rails->moves          = malloc(rails->moves_capacity * sizeof(*rails->moves));
-    rails->head           = calloc((size_t)rails->num_ranks * (size_t)rails->num_ranks, sizeof(*rails->head));
-    if (rails->moves == NULL || rails->head == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    for (lane = 0; lane < lanes && status == MPATH_OK; lane++) {
-        status = shed_lane(rails, SIDE_TX, lane);
-    }
-    for (lane = 0; lane < lanes && status == MPATH_OK; lane++) {
-        status = shed_lane(rails, SIDE_RX, lane);
+    for (lane = 0; lane < 2 * rails->num_lanes && status == MPATH_OK; lane++) {
+        status = shed_lane(rails, lane >= rails->num_lanes, lane % rails->num_lanes);
     }
     return status;
 }
