@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Programs for mpi/run; built by `make mpi-programs`.
-EXTRA_DIST += mpi/run mpi/lib.sh
+EXTRA_DIST += mpi/run mpi/lib.sh mpi/selection
 if HAVE_MPI
 mpi_cases = mpi/cases.c mpi/cases.h
 mpi_programs += mpi/conformance mpi/small_calls mpi/threads mpi/large mpi/killed
