@@ -54,6 +54,10 @@ static mpath_status_t add_pair(mpath_model_t *model, int source, int destination
             source, (unsigned long long)bytes, destination);
         return MPATH_ERR_UNREACHABLE;
     }
+    if (model->num_path_resources + (size_t)num_paths * MPATH_PATH_MAX_RESOURCES > UINT32_MAX) {
+        mpath_error("plan: too many paths for a search; the collective cannot be planned");
+        return MPATH_ERR_NO_MEMORY;
+    }
     pairs = grow(model->pairs, pairs_capacity, model->num_pairs + 1, sizeof(*pairs));
     if (pairs == NULL) {
         return MPATH_ERR_NO_MEMORY;

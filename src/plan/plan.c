@@ -121,43 +121,60 @@ static mpath_status_t check_total(const uint64_t *demand, size_t num_ranks)
     return MPATH_OK;
 }
 
-/* The cheapest of the policies without a search takes the place of a plan that rounding made worse than it. */
+/* Whether the general search is affordable: it keeps every path of every pair in memory. */
+static int is_small(const mpath_topo_t *topo)
+{
+    return mpath_topo_num_ranks(topo) <= GENERAL_MAX_RANKS;
+}
+
+/* A plan of a policy without a search, by the rails' tables where they serve. */
+static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                  const mpath_plan_params_t *params)
+{
+    mpath_status_t status = MPATH_DECLINED;
+
+    if (params->policy == MPATH_POLICY_DIRECT) {
+        status = mpath_plan_rails(plan, topo, demand, params);
+    }
+    if (status == MPATH_DECLINED) {
+        plan_clear(plan);
+        status = mpath_plan_static(plan, topo, demand, params);
+    }
+    if (status == MPATH_OK) {
+        mpath_plan_find_bottleneck(plan, topo);
+    }
+    return status;
+}
+
+/* The cheapest of the policies without a search takes the place of a plan that is worse: by rounding, or for want of memory. */
 static mpath_status_t take_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                   const mpath_plan_params_t *params)
 {
     static const mpath_policy_t others[] = {MPATH_POLICY_DIRECT, MPATH_POLICY_STRIPE, MPATH_POLICY_PXN};
     mpath_plan_params_t other_params     = *params;
     mpath_status_t status;
-    mpath_plan_t *other;
-    size_t i;
+    mpath_plan_t *other, *swap;
+    size_t i, count = is_small(topo) ? sizeof(others) / sizeof(others[0]) : 1;
 
-    for (i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+    for (i = 0; i < count; i++) {
         other = plan_new(topo);
         if (other == NULL) {
             return MPATH_ERR_NO_MEMORY;
         }
         other_params.policy = others[i];
-        status              = mpath_plan_static(other, topo, demand, &other_params);
-        if (status != MPATH_OK) {
-            mpath_plan_destroy(other);
-            return status;
-        }
-        mpath_plan_find_bottleneck(other, topo);
-        if (mpath_ratio_less(other->z, (*plan_p)->z)) {
+        status              = make_static(other, topo, demand, &other_params);
+        if (status == MPATH_OK && mpath_ratio_less(other->z, (*plan_p)->z)) {
             other->bound = (*plan_p)->bound;
-            mpath_plan_destroy(*plan_p);
-            *plan_p = other;
-        } else {
-            mpath_plan_destroy(other);
+            swap         = *plan_p;
+            *plan_p      = other;
+            other        = swap;
+        }
+        mpath_plan_destroy(other);
+        if (status != MPATH_OK) {
+            return status;
         }
     }
     return MPATH_OK;
-}
-
-/* Whether the general search is affordable: it keeps every path of every pair in memory. */
-static int is_small(const mpath_topo_t *topo)
-{
-    return mpath_topo_num_ranks(topo) <= GENERAL_MAX_RANKS;
 }
 
 /* The plan of the general search in place of one that the construction left above the bound, when it is better. */
@@ -215,15 +232,10 @@ static mpath_status_t plan_make(mpath_plan_t **plan_p, const mpath_topo_t *topo,
     if (params->policy == MPATH_POLICY_MPATH) {
         return plan_congestion(plan_p, topo, demand, params);
     }
-    status = params->policy == MPATH_POLICY_DIRECT ? mpath_plan_rails(*plan_p, topo, demand, params) : MPATH_DECLINED;
-    if (status == MPATH_DECLINED) {
-        plan_clear(*plan_p);
-        status = mpath_plan_static(*plan_p, topo, demand, params);
-    }
+    status = make_static(*plan_p, topo, demand, params);
     if (status != MPATH_OK) {
         return status;
     }
-    mpath_plan_find_bottleneck(*plan_p, topo);
     return mpath_plan_cuts(topo, demand, &(*plan_p)->bound);
 }
 

@@ -42,6 +42,7 @@ typedef struct mpath_rails {
     uint64_t *own;       /* by node: bytes that stay inside */
     uint64_t *out, *in;  /* by node: bytes that leave and enter */
     uint64_t *row;       /* by node: bytes from one rank */
+    uint64_t *column;    /* by rank: bytes from other nodes */
     uint64_t *between;   /* by node * num_nodes + node */
     uint64_t *saved;     /* tx, rx and relay of the static routes */
     uint64_t relayed_bytes, saved_relayed_bytes;

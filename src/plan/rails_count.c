@@ -51,15 +51,35 @@ static void count_relays(mpath_rails_t *rails, int source, const uint64_t *deman
     }
 }
 
-/* Bytes of the row by the NIC beside each destination. */
-static void count_crossing(mpath_rails_t *rails, int source, const uint64_t *demand)
+/* Adds the row to the bytes of each destination, those on other nodes than the source's. */
+static void add_columns(mpath_rails_t *rails, int source, const uint64_t *demand)
 {
-    int from = rails->node[source], destination;
+    int from = rails->node[source], first = 0, end = 0, destination;
+
+    if (rails->node_start != NULL) {
+        first = rails->node_start[from];
+        end   = rails->node_start[from + 1];
+    }
+    for (destination = 0; destination < first; destination++) {
+        rails->column[destination] += demand[destination];
+    }
+    for (destination = end; destination < rails->num_ranks; destination++) {
+        rails->column[destination] += demand[destination];
+    }
+    if (rails->node_start == NULL) {
+        for (destination = 0; destination < rails->num_ranks; destination++) {
+            rails->column[destination] -= rails->node[destination] == from ? demand[destination] : 0;
+        }
+    }
+}
+
+/* Crossing routes end at the NIC beside the destination. */
+static void load_columns(mpath_rails_t *rails)
+{
+    int destination;
 
     for (destination = 0; destination < rails->num_ranks; destination++) {
-        if (rails->node[destination] != from) {
-            rails->rx[mpath_rails_lane(rails, destination, rails->home[destination])] += demand[destination];
-        }
+        rails->rx[mpath_rails_lane(rails, destination, rails->home[destination])] += rails->column[destination];
     }
 }
 
@@ -69,7 +89,7 @@ static void count_regular(mpath_rails_t *rails, int source, const uint64_t *dema
 
     rails->tx[mpath_rails_lane(rails, source, home)] += out;
     if (rails->crossing) {
-        count_crossing(rails, source, demand);
+        add_columns(rails, source, demand);
         return;
     }
     for (node = 0; node < rails->num_nodes; node++) {
@@ -135,6 +155,9 @@ mpath_status_t mpath_rails_count(mpath_rails_t *rails)
         if (status != MPATH_OK) {
             return status;
         }
+    }
+    if (rails->regular && rails->crossing) {
+        load_columns(rails);
     }
     return MPATH_OK;
 }

@@ -79,6 +79,7 @@ static void set_loads(const mpath_rails_t *rails, mpath_plan_t *plan)
 mpath_status_t mpath_rails_emit(const mpath_rails_t *rails, mpath_plan_t *plan)
 {
     const uint64_t *demand = rails->demand;
+    const uint32_t *head;
     mpath_status_t status;
     int source, destination;
 
@@ -92,9 +93,12 @@ mpath_status_t mpath_rails_emit(const mpath_rails_t *rails, mpath_plan_t *plan)
             emit_row(rails, plan, source, demand);
             continue;
         }
+        head = rails->head + mpath_rails_pair(rails, source, 0);
         for (destination = 0; destination < rails->num_ranks; destination++) {
-            if (demand[destination] > 0 && destination != source) {
+            if (head[destination] != 0) {
                 emit_pair(rails, plan, source, destination, demand[destination]);
+            } else if (demand[destination] > 0 && destination != source) {
+                mpath_plan_append(plan, source, destination, 0, 0, demand[destination]);
             }
         }
     }

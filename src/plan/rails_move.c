@@ -192,11 +192,14 @@ static uint64_t whole_fragments(uint64_t bytes, uint64_t most, uint64_t most_roo
     return most <= most_room && most >= smallest ? most : 0;
 }
 
-/* Moves what the shedding lane needs of one pair, to the allowed rails with the most room. */
+/*
+ * Moves what the shedding lane needs of one pair, to the allowed rails with the most room. The demand is looked at last: it
+ * is far away in memory.
+ */
 static mpath_status_t shed_pair(mpath_rails_t *rails, shedding_t *from, int source, int destination)
 {
-    uint32_t mask = allowed_rails(rails, from, source, destination);
-    uint64_t bytes, most, amount;
+    uint32_t mask  = allowed_rails(rails, from, source, destination);
+    uint64_t bytes = 0, most, amount;
     mpath_status_t status;
     mpath_route_t route;
     int best;
@@ -208,12 +211,12 @@ static mpath_status_t shed_pair(mpath_rails_t *rails, shedding_t *from, int sour
     if ((from->receives ? route.rx : route.tx) != from->rail) {
         return MPATH_OK;
     }
-    bytes = mpath_rails_static_bytes(rails, source, destination);
-    while (bytes > 0 && from->excess > 0) {
+    while (from->excess > 0) {
         best = roomiest(rails, source, destination, mask, route, &most);
         if (best < 0) {
             break;
         }
+        bytes  = bytes == 0 ? mpath_rails_static_bytes(rails, source, destination) : bytes;
         amount = from->excess < most ? from->excess : most;
         amount = whole_fragments(bytes, amount, most, rails->min_fragment_bytes);
         if (amount == 0) {
@@ -223,8 +226,11 @@ static mpath_status_t shed_pair(mpath_rails_t *rails, shedding_t *from, int sour
         if (status != MPATH_OK) {
             return status;
         }
-        bytes -= amount;
         from->excess -= amount < from->excess ? amount : from->excess;
+        if (amount == bytes) {
+            break;
+        }
+        bytes -= amount;
     }
     return MPATH_OK;
 }
@@ -247,8 +253,7 @@ static mpath_status_t shed_tx(mpath_rails_t *rails, shedding_t *from)
     for (i = first; i < end; i++) {
         source = rails->slot_ranks[i];
         for (destination = 0; destination < rails->num_ranks && from->excess > 0; destination++) {
-            if (rails->node[destination] != from->node &&
-                rails->demand[mpath_rails_pair(rails, source, destination)] > 0) {
+            if (rails->node[destination] != from->node) {
                 status = shed_pair(rails, from, source, destination);
                 if (status != MPATH_OK) {
                     return status;
@@ -272,11 +277,9 @@ static mpath_status_t shed_rx(mpath_rails_t *rails, shedding_t *from)
         }
         for (i = first; i < end && from->excess > 0; i++) {
             destination = rails->slot_ranks[i];
-            if (rails->demand[mpath_rails_pair(rails, source, destination)] > 0) {
-                status = shed_pair(rails, from, source, destination);
-                if (status != MPATH_OK) {
-                    return status;
-                }
+            status      = shed_pair(rails, from, source, destination);
+            if (status != MPATH_OK) {
+                return status;
             }
         }
     }

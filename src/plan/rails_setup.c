@@ -64,7 +64,7 @@ static mpath_status_t allocate(mpath_rails_t *rails)
 {
     size_t ranks = (size_t)rails->num_ranks, nodes = (size_t)rails->num_nodes;
     size_t lanes   = nodes * (size_t)rails->num_rails;
-    size_t words   = 6 * lanes + 7 * nodes + nodes * nodes;
+    size_t words   = 6 * lanes + 7 * nodes + nodes * nodes + ranks;
     size_t numbers = 3 * ranks + lanes + nodes + 1 + nodes + 1 + nodes;
 
     rails->num_lanes = (int)lanes;
@@ -83,7 +83,8 @@ static mpath_status_t allocate(mpath_rails_t *rails)
     rails->in         = rails->out + nodes;
     rails->row        = rails->in + nodes;
     rails->between    = rails->row + nodes + nodes;
-    rails->node       = (int32_t *)(rails->between + nodes * nodes);
+    rails->column     = rails->between + nodes * nodes;
+    rails->node       = (int32_t *)(rails->column + ranks);
     rails->home       = rails->node + ranks;
     rails->slot_ranks = rails->home + ranks;
     rails->slot_first = rails->slot_ranks + ranks;
