@@ -89,7 +89,6 @@ static void rail_close(rail_t *rail)
         if (rail->peers[number] != NULL) {
             rail->peers[number]->ep     = NULL;
             rail->peers[number]->status = MPATH_ERR_UNREACHABLE;
-            rail_finish_flushed(rail->peers[number], MPATH_ERR_UNREACHABLE);
         }
     }
     while (rail->active != NULL) {

@@ -15,9 +15,9 @@
 #define MPATH_RAIL_ADDRESS_MAX 1024
 
 typedef struct mpath_rail_params {
-    const char *nic;         /* UCX device name */
-    const char *tls;         /* UCX transports, NULL: what UCX offers on that device for networks */
-    size_t max_chunk_bytes;  /* largest chunk */
+    const char *nic;               /* UCX device name */
+    const char *tls;               /* UCX transports, NULL: what UCX offers on that device for networks */
+    size_t max_chunk_bytes;        /* largest chunk */
     size_t max_open_arrival_bytes; /* back-pressure: the rail stops reading above it */
 } mpath_rail_params_t;
 

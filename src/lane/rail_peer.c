@@ -277,7 +277,6 @@ void rail_peer_close(rail_peer_t *peer)
     if (!UCS_PTR_IS_PTR(ucp_ep_close_nbx(ep, &params))) {
         peer->references--;
     }
-    rail_finish_flushed(peer, MPATH_ERR_UNREACHABLE);
     rail_peer_put(peer);
 }
 

@@ -36,7 +36,7 @@ typedef struct rail_address {
 
 /* A send or a rendezvous take that UCX works on; the caller's op is done when this is. */
 typedef struct rail_op {
-    struct rail_op *previous, *next; /* in rail_t.active, or next alone in a list of spare ones or of a flush */
+    struct rail_op *previous, *next; /* in rail_t.active, or next alone in rail_t.spare_ops */
     rail_t *rail;
     rail_peer_t *peer; /* of a send; NULL for a take */
     mpath_lane_op_t *op;
@@ -69,10 +69,7 @@ struct rail_peer {
     int fruitless;         /* connections lost since something last went through */
     uint64_t window_bytes; /* taken from callers and not done */
     unsigned sends;        /* UCX works on */
-    unsigned references;   /* of UCX callbacks to come: sends, flush, close */
-    int flushing;
-    rail_op_t *flush_ops;  /* done but for the flush under way */
-    rail_op_t *flush_next; /* done but for a flush that has to start after it */
+    unsigned references;   /* of UCX callbacks to come: sends, close */
     rail_peer_t *next;     /* in rail_t.removed */
 };
 
@@ -133,8 +130,6 @@ mpath_status_t rail_take(mpath_lane_t *base, const mpath_arrival_t *arrival, voi
 void rail_release(mpath_lane_t *base, const mpath_arrival_t *arrival);
 /* Hands over what came while the rail was being given up. */
 void rail_deliver_held(rail_t *rail);
-/* Ends ops that wait for a flush only. */
-void rail_finish_flushed(rail_peer_t *peer, mpath_status_t status);
 /* Ends an op that is in no list any more. */
 void rail_op_finish(rail_op_t *op, mpath_status_t status);
 void rail_op_unlink(rail_op_t *op);

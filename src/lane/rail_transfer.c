@@ -2,9 +2,10 @@
 /*
  * Chunks of a rail, out and in.
  *
- * UCX says that a send is done when the caller's memory is free; the bytes may then still lie in UCX's own buffers and
- * need progress to get out, which nobody owes once all sends are done. So the last send under way to a peer is done
- * only when the endpoint is flushed, and "all ops are done" means "nothing here needs progress any more".
+ * A finished send needs no more progress here, so that a process may stop to progress when its own duties are done: on
+ * TCP every byte is sent without a copy in UCX (rail_ucx.c sees to that), so it is in the kernel's hands when UCX lets go
+ * of the caller's memory; on InfiniBand the NIC (RC, DC) or UCX's own thread (UD) sees to its delivery. A flush would
+ * say as much, but on TCP UCX makes it a round trip that waits for the other process to progress.
  */
 #include "lane/rail_private.h"
 #include "util/log.h"
@@ -75,72 +76,6 @@ void rail_op_finish(rail_op_t *op, mpath_status_t status)
 
 /* -- sending -- */
 
-static void finish_list(rail_op_t **list, mpath_status_t status)
-{
-    rail_op_t *op;
-
-    while (*list != NULL) {
-        op    = *list;
-        *list = op->next;
-        rail_op_finish(op, status);
-    }
-}
-
-void rail_finish_flushed(rail_peer_t *peer, mpath_status_t status)
-{
-    finish_list(&peer->flush_ops, status);
-    finish_list(&peer->flush_next, status);
-}
-
-static void flush_start(rail_peer_t *peer);
-
-static void flush_end(rail_peer_t *peer, ucs_status_t status)
-{
-    peer->flushing = 0;
-    if (status != UCS_OK) {
-        if (peer->flush_ops != NULL) {
-            rail_peer_fail(peer, ucs_status_string(status));
-        }
-        rail_finish_flushed(peer, MPATH_ERR_UNREACHABLE);
-        return;
-    }
-    peer->fruitless = 0;
-    finish_list(&peer->flush_ops, MPATH_OK);
-    if (peer->sends > 0) {
-        finish_list(&peer->flush_next, MPATH_OK); /* those sends answer for them */
-    } else if (peer->flush_next != NULL) {
-        flush_start(peer);
-    }
-}
-
-static void flush_done(void *request, ucs_status_t status, void *user_data)
-{
-    rail_peer_t *peer = user_data;
-
-    ucp_request_free(request);
-    flush_end(peer, status);
-    rail_peer_put(peer);
-}
-
-static void flush_start(rail_peer_t *peer)
-{
-    ucp_request_param_t params = {.op_attr_mask = UCP_OP_ATTR_FIELD_CALLBACK | UCP_OP_ATTR_FIELD_USER_DATA,
-                                  .user_data    = peer};
-    ucs_status_ptr_t request;
-
-    params.cb.send   = flush_done;
-    peer->flush_ops  = peer->flush_next;
-    peer->flush_next = NULL;
-    peer->flushing   = 1;
-    peer->references++;
-    request = ucp_ep_flush_nbx(peer->ep, &params);
-    if (UCS_PTR_IS_PTR(request)) {
-        return;
-    }
-    flush_end(peer, UCS_PTR_STATUS(request));
-    rail_peer_put(peer);
-}
-
 /* UCX is done with a send. */
 static void send_end(rail_op_t *op, ucs_status_t status)
 {
@@ -151,14 +86,9 @@ static void send_end(rail_op_t *op, ucs_status_t status)
     if ((status != UCS_OK) || (peer->ep == NULL)) {
         rail_peer_fail(peer, ucs_status_string(status));
         rail_op_finish(op, MPATH_ERR_UNREACHABLE);
-    } else if (peer->sends > 0) {
-        rail_op_finish(op, MPATH_OK);
     } else {
-        op->next         = peer->flush_next;
-        peer->flush_next = op;
-        if (!peer->flushing) {
-            flush_start(peer);
-        }
+        peer->fruitless = 0;
+        rail_op_finish(op, MPATH_OK);
     }
     rail_peer_put(peer);
 }

@@ -45,11 +45,17 @@ static mpath_status_t ucx_set_transport(const rail_t *rail, ucp_config_t *config
     return ucx_set(rail, config, full, value);
 }
 
-/* TCP: eager only, since rendezvous halves two-way traffic; and connecting may not block the process. */
+/*
+ * TCP: eager only, since rendezvous halves two-way traffic; never from UCX's own buffers, which need progress to get
+ * out (see rail_transfer.c); and connecting may not block the process.
+ */
 static mpath_status_t ucx_configure_tcp(const rail_t *rail, ucp_config_t *config)
 {
     mpath_status_t status = ucx_set(rail, config, "RNDV_THRESH", "inf");
 
+    if (status == MPATH_OK) {
+        status = ucx_set(rail, config, "ZCOPY_THRESH", "0");
+    }
     if (status == MPATH_OK) {
         status = ucx_set_transport(rail, config, "TCP_", "PUT_ENABLE", "n");
     }

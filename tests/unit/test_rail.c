@@ -19,13 +19,14 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_RANKS 4
 #define MAX_CHUNK (128u * 1024)
 #define MAX_OPEN (1u << 20)
-#define DEADLINE_S 300
+#define DEADLINE_S 120
 #define EXIT_SKIP 77
 
 /* In a child: ends it with a line that says where. */
@@ -47,6 +48,7 @@ typedef struct world {
         pid_t pid;
     } ranks[MAX_RANKS];
     atomic_int step;                                   /* raised by the processes, as each test wants */
+    atomic_int sent, finished;                         /* chunks, of the quiet sender */
     atomic_int done;                                   /* processes that need nothing any more */
     char region[1 << 20] __attribute__((aligned(64))); /* of shm lanes */
 } world_t;
@@ -102,6 +104,13 @@ static void leave(world_t *world, mpath_lane_t *rail)
     rail->ops->destroy(rail);
 }
 
+/* A child ends when its parent does, and in any case some time. */
+static void child_start(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(DEADLINE_S);
+}
+
 /* Runs rank_main in num_ranks processes. All must end well, but `victim` (-1: none) by SIGKILL. */
 static void run_ranks(int num_ranks, int victim, rank_main_t rank_main)
 {
@@ -117,7 +126,7 @@ static void run_ranks(int num_ranks, int victim, rank_main_t rank_main)
         children[rank] = fork();
         assert_true(children[rank] >= 0);
         if (children[rank] == 0) {
-            alarm(DEADLINE_S);
+            child_start();
             rank_main(world, rank, join(world, rank));
             _exit(0);
         }
@@ -189,7 +198,7 @@ static void flood_take(flood_t *flood, const mpath_arrival_t *arrival)
     CHECK(i < FLOOD_TAKES);
     take->chunk = arrival->chunk;
     status      = arrival->lane->ops->take(arrival->lane, arrival, take->to, &take->op);
-    take->busy = (status == MPATH_INPROGRESS);
+    take->busy  = (status == MPATH_INPROGRESS);
     CHECK((status == MPATH_OK) || (take->busy && (arrival->data == NULL)));
     CHECK(take->busy || lane_pattern_check(take->to, &take->chunk));
 }
@@ -425,47 +434,112 @@ static void test_back_pressure(void **state)
     run_ranks(2, -1, pressure_rank);
 }
 
-/* -- when all ops are done, everything gets there though the sender does nothing any more -- */
+/* -- what a finished op has sent gets there though the sender does nothing any more -- */
 
-#define QUIET_CHUNKS 300
+#define QUIET_MAX 60000 /* chunks */
+
+static const uint32_t quiet_bytes[] = {1000, 3000, 7000, 20000, MAX_CHUNK};
+
+#define QUIET_ROUNDS (int)(sizeof(quiet_bytes) / sizeof(quiet_bytes[0]))
+
+typedef struct quiet {
+    mpath_lane_op_t ops[QUIET_MAX];
+    int sent, finished;
+    uint64_t arrived;
+} quiet_t;
+
+/* Sends until nothing goes any more, the receiver being asleep; or finishes what was sent. */
+static void quiet_send(quiet_t *quiet, mpath_lane_t *rail, const mpath_chunk_t *chunk, const void *data, int fill)
+{
+    mpath_status_t status;
+    int idle = 0;
+
+    while (fill ? (idle < 300) : (quiet->finished < quiet->sent)) {
+        idle++;
+        if (fill) {
+            CHECK(quiet->sent < QUIET_MAX);
+            status = rail->ops->send(rail, 1, chunk, data, &quiet->ops[quiet->sent]);
+            CHECK(!mpath_status_is_error(status));
+            quiet->sent += (status != MPATH_NO_RESOURCE);
+            idle = (status == MPATH_NO_RESOURCE) ? idle : 0;
+        }
+        CHECK(rail->ops->progress(rail) >= 0);
+        for (; (quiet->finished < quiet->sent) && (quiet->ops[quiet->finished].status == MPATH_OK); quiet->finished++) {
+            idle = 0;
+        }
+    }
+}
+
+static void quiet_arrive(void *argument, const mpath_arrival_t *arrival)
+{
+    quiet_t *quiet = argument;
+
+    quiet->arrived++;
+    arrival->lane->ops->release(arrival->lane, arrival);
+}
+
+/* Steps: 0 the receiver reads (so the connection is there), then per round: sender has filled; receiver has all. */
+static void quiet_sender(world_t *world, mpath_lane_t *rail, quiet_t *quiet)
+{
+    static unsigned char data[MAX_CHUNK];
+    mpath_chunk_t chunk = {.bytes = 1};
+    int round;
+
+    CHECK(rail->ops->send(rail, 1, &chunk, data, &quiet->ops[quiet->sent++]) >= 0);
+    quiet_send(quiet, rail, &chunk, data, 0);
+    for (round = 0; round < QUIET_ROUNDS; round++) {
+        while (atomic_load(&world->step) < 3 * round + 1) {
+            sched_yield();
+        }
+        quiet->sent = quiet->finished = 0;
+        chunk.bytes                   = quiet_bytes[round];
+        quiet_send(quiet, rail, &chunk, data, 1);
+        atomic_store(&world->sent, quiet->sent);
+        atomic_store(&world->finished, quiet->finished);
+        atomic_store(&world->step, 3 * round + 2);
+        while (atomic_load(&world->step) < 3 * round + 3) { /* without progress */
+            sched_yield();
+        }
+        quiet_send(quiet, rail, &chunk, data, 0);
+    }
+}
+
+static void quiet_receiver(world_t *world, mpath_lane_t *rail, quiet_t *quiet)
+{
+    int round;
+
+    while (quiet->arrived < 1) {
+        CHECK(rail->ops->progress(rail) >= 0);
+    }
+    for (round = 0; round < QUIET_ROUNDS; round++) {
+        quiet->arrived = 0;
+        atomic_store(&world->step, 3 * round + 1);
+        while (atomic_load(&world->step) < 3 * round + 2) { /* asleep */
+            sched_yield();
+        }
+        while (quiet->arrived < (uint64_t)atomic_load(&world->finished)) {
+            CHECK(rail->ops->progress(rail) >= 0);
+        }
+        atomic_store(&world->step, 3 * round + 3);
+        while (quiet->arrived < (uint64_t)atomic_load(&world->sent)) {
+            CHECK(rail->ops->progress(rail) >= 0);
+        }
+    }
+}
 
 static void quiet_rank(world_t *world, int rank, mpath_lane_t *rail)
 {
-    mpath_lane_op_t ops[QUIET_CHUNKS];
-    mpath_chunk_t chunk = {.bytes = 50001};
-    unsigned char *data = calloc(1, chunk.bytes);
-    inbox_t *inbox      = calloc(1, sizeof(*inbox));
-    int sent = 0, finished = 0;
-    mpath_status_t status;
+    quiet_t *quiet = calloc(1, sizeof(*quiet));
 
-    CHECK((data != NULL) && (inbox != NULL));
-    mpath_lane_set_arrive(rail, inbox_arrive, inbox);
+    CHECK(quiet != NULL);
+    mpath_lane_set_arrive(rail, quiet_arrive, quiet);
     if (rank == 0) {
-        while (finished < QUIET_CHUNKS) {
-            if (sent < QUIET_CHUNKS) {
-                status = rail->ops->send(rail, 1, &chunk, data, &ops[sent]);
-                CHECK(!mpath_status_is_error(status));
-                sent += (status != MPATH_NO_RESOURCE);
-            }
-            CHECK(rail->ops->progress(rail) >= 0);
-            for (finished = 0; (finished < sent) && (ops[finished].status == MPATH_OK); finished++) {
-            }
-        }
-        while (atomic_load(&world->step) == 0) { /* without progress */
-            sched_yield();
-        }
+        quiet_sender(world, rail, quiet);
     } else {
-        while (inbox->ended < QUIET_CHUNKS) {
-            CHECK(rail->ops->progress(rail) >= 0);
-            while (inbox->ended < inbox->count) {
-                rail->ops->release(rail, &inbox->arrivals[inbox->ended++]);
-            }
-        }
-        atomic_store(&world->step, 1);
+        quiet_receiver(world, rail, quiet);
     }
     leave(world, rail);
-    free(data);
-    free(inbox);
+    free(quiet);
 }
 
 static void test_quiet_sender(void **state)
@@ -821,7 +895,7 @@ static void run_child(void (*child_main)(void))
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(DEADLINE_S);
+        child_start();
         child_main();
         _exit(0);
     }

@@ -16,11 +16,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_RANKS 8
-#define DEADLINE_S 300
+#define DEADLINE_S 120
 
 /* In a child: ends it with a line that says where. */
 #define CHECK(_condition)                                                                                              \
@@ -56,6 +57,13 @@ static mpath_lane_t *lane_open(node_t *node, int rank, mpath_lane_arrive_t arriv
     return lane;
 }
 
+/* A child ends when its parent does, and in any case some time. */
+static void child_start(void)
+{
+    prctl(PR_SET_PDEATHSIG, SIGKILL);
+    alarm(DEADLINE_S);
+}
+
 typedef void (*rank_main_t)(node_t *node, int rank);
 
 /* Runs rank_main in num_ranks processes; all must end well. */
@@ -69,7 +77,7 @@ static void run_ranks(node_t *node, rank_main_t rank_main)
         children[rank] = fork();
         assert_true(children[rank] >= 0);
         if (children[rank] == 0) {
-            alarm(DEADLINE_S);
+            child_start();
             rank_main(node, rank);
             _exit(0);
         }
@@ -446,7 +454,7 @@ static void test_dead_peer(void **state)
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        alarm(DEADLINE_S);
+        child_start();
         lane_open(&node, 1, inbox_arrive, NULL);
         CHECK(write(from_child[1], &byte, 1) == 1);
         CHECK(read(to_child[0], &byte, 1) == 1); /* for ever */
