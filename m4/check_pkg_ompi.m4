@@ -53,7 +53,10 @@ AC_DEFUN([MPATH_OMPI_PROBE], [
     OMPI_LIBS="$OMPI_LIBS -L$mpath_dir"
     AS_CASE([$mpath_dir], [/usr/lib*], [], [OMPI_LIBS="$OMPI_LIBS -Wl,-rpath,$mpath_dir"])
   done
-  OMPI_LIBS="$OMPI_LIBS -lmpi"
+  # Only what a program's own calls need: the wrapper of Open MPI 6 names libopen_mpi beside libmpi.
+  for mpath_lib in `$MPICC --showme:libs`; do
+    AS_CASE([$mpath_lib], [mpi|open_mpi], [OMPI_LIBS="$OMPI_LIBS -l$mpath_lib"])
+  done
   mcacomponentdir=$with_ompi_component_dir
   AS_IF([test -z "$mcacomponentdir"],
     [mcacomponentdir=`$OMPI_INFO --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'`])
@@ -107,11 +110,9 @@ AC_DEFUN([MPATH_OMPI_COLL_VERSION], [
     mpath_ompi_summary="yes ($mpath_ompi_version)"
     AC_DEFINE_UNQUOTED([MPATH_COLL_BASE_VERSION], [MCA_COLL_BASE_VERSION_$mpath_coll_version],
       [initializer of the coll component's version fields])
-    # The component also calls what lies below the MPI functions, in libraries of its own in 6; and orte while there was one.
-    AS_CASE([$mpath_coll_version],
-      [2_0_0], [OMPI_DEV_LIBS="$OMPI_LIBS -lopen-rte -lopen-pal"],
-      [2_4_0], [OMPI_DEV_LIBS="$OMPI_LIBS -lopen-pal"],
-      [OMPI_DEV_LIBS="$OMPI_LIBS -lopen_mpi -lopen-pal"])
+    # The component also calls opal, and orte while there was one.
+    OMPI_DEV_LIBS="$OMPI_LIBS -lopen-pal"
+    AS_IF([test $mpath_coll_version = 2_0_0], [OMPI_DEV_LIBS="$OMPI_LIBS -lopen-rte -lopen-pal"])
     AS_IF([test $mpath_coll_version = 3_0_0],
       [AC_DEFINE([MPATH_OMPI_COUNT_ARRAYS], [1], [counts and displacements come as ompi_count_array_t, ompi_disp_array_t])])
     AS_IF([test $mpath_coll_version != 2_0_0],
