@@ -9,20 +9,22 @@ static uint64_t add_capped(uint64_t a, uint64_t b)
     return a + b < a ? UINT64_MAX : a + b;
 }
 
-/* Bytes that leave [0] and enter [1] each node over its NICs. */
-static void count_node_bytes(const mpath_topo_t *topo, const uint64_t *demand, uint64_t (*bytes)[2])
+/* Bytes that leave [0] and enter [1] each node over its NICs; `node` is by rank. */
+static void count_node_bytes(const int32_t *node, int num_ranks, const uint64_t *demand, uint64_t (*bytes)[2])
 {
-    int num_ranks = mpath_topo_num_ranks(topo), source, destination, from, to;
+    int source, destination, from;
+    uint64_t out;
 
-    for (source = 0; source < num_ranks; source++) {
-        from = mpath_topo_place(topo, source)->node;
-        for (destination = 0; destination < num_ranks; destination++, demand++) {
-            to = mpath_topo_place(topo, destination)->node;
-            if (from != to && *demand > 0) {
-                bytes[from][0] += *demand;
-                bytes[to][1] += *demand;
+    for (source = 0; source < num_ranks; source++, demand += num_ranks) {
+        from = node[source];
+        out  = 0;
+        for (destination = 0; destination < num_ranks; destination++) {
+            if (node[destination] != from) {
+                out += demand[destination];
+                bytes[node[destination]][1] += demand[destination];
             }
         }
+        bytes[from][0] += out;
     }
 }
 
@@ -46,18 +48,25 @@ static mpath_ratio_t node_bound(const mpath_machine_t *machine, const uint64_t *
 
 mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand, mpath_ratio_t *bound_p)
 {
-    int num_nodes       = mpath_topo_num_nodes(topo), node;
+    int num_nodes = mpath_topo_num_nodes(topo), num_ranks = mpath_topo_num_ranks(topo), i;
     uint64_t(*bytes)[2] = calloc((size_t)num_nodes + 1, sizeof(*bytes));
+    int32_t *node       = malloc(((size_t)num_ranks + 1) * sizeof(*node));
     mpath_ratio_t bound = {0, 1};
 
-    if (bytes == NULL) {
+    if (bytes == NULL || node == NULL) {
+        free(bytes);
+        free(node);
         return MPATH_ERR_NO_MEMORY;
     }
-    count_node_bytes(topo, demand, bytes);
-    for (node = 0; node < num_nodes; node++) {
-        bound = mpath_ratio_max(bound, node_bound(mpath_topo_machine(topo, node), bytes[node]));
+    for (i = 0; i < num_ranks; i++) {
+        node[i] = mpath_topo_place(topo, i)->node;
+    }
+    count_node_bytes(node, num_ranks, demand, bytes);
+    for (i = 0; i < num_nodes; i++) {
+        bound = mpath_ratio_max(bound, node_bound(mpath_topo_machine(topo, i), bytes[i]));
     }
     free(bytes);
+    free(node);
     *bound_p = bound;
     return MPATH_OK;
 }

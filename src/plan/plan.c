@@ -139,6 +139,9 @@ static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, 
     if (status == MPATH_DECLINED) {
         plan_clear(plan);
         status = mpath_plan_static(plan, topo, demand, params);
+        if (status == MPATH_OK) {
+            status = mpath_plan_cuts(topo, demand, &plan->bound);
+        }
     }
     if (status == MPATH_OK) {
         mpath_plan_find_bottleneck(plan, topo);
@@ -227,16 +230,10 @@ static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t 
 static mpath_status_t plan_make(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params)
 {
-    mpath_status_t status;
-
     if (params->policy == MPATH_POLICY_MPATH) {
         return plan_congestion(plan_p, topo, demand, params);
     }
-    status = make_static(*plan_p, topo, demand, params);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    return mpath_plan_cuts(topo, demand, &(*plan_p)->bound);
+    return make_static(*plan_p, topo, demand, params);
 }
 
 mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,

@@ -6,10 +6,12 @@
 #include "plan/plan.h"
 #include "topo/topo.h"
 
+#define PLAN_CASE_MAX_NODES 32
+
 typedef struct plan_case {
     int num_nodes, ranks_per_node, num_nics;
     mpath_topo_params_t params;
-    mpath_machine_t machines[8];
+    mpath_machine_t machines[PLAN_CASE_MAX_NODES];
     mpath_topo_t *topo;
     uint64_t *demand;
     char text[160]; /* says what the case is */

@@ -416,6 +416,43 @@ static void many_ranks_per_rail(void **state)
 }
 
 /*
+ * Large clusters, where nothing but the rails' construction runs: dense and skewed by receiver, by sender and at random, rails
+ * equal, one degraded, one down. In units of many fragments the plan is near the bound.
+ */
+static void large_clusters_are_near_the_bound(void **state)
+{
+    uint64_t seed = 1;
+    mpath_plan_t *plan;
+    plan_case_t c;
+    int kind, i;
+
+    (void)state;
+    for (kind = 0; kind < 18; kind++) {
+        plan_case_machines(&c, 18, 8, RATE, 100 * HOST);
+        c.machines[5].nics[3].rate_bps = kind % 3 == 1 ? RATE / 4 : RATE;
+        c.machines[7].nics[0].up       = kind % 3 != 2;
+        plan_case_build(&c, 8, kind % 2 ? MPATH_REACH_AFFINE : MPATH_REACH_ALL, kind % 4 == 3 ? MPATH_FABRIC_SPINE : 0);
+        switch (kind / 6) {
+        case 0:
+            mpath_demand_zipf(144, 800000, seed++, 512 * MIB, 1, c.demand);
+            break;
+        case 1:
+            mpath_demand_hot(144, 77, 700000, 512 * MIB, 1, c.demand);
+            break;
+        default:
+            for (i = 0; i < 144 * 144; i++) {
+                c.demand[i] = plan_case_random(&seed) % (4 * MIB) * (i / 144 % 8 == 1 ? 5 : 1);
+            }
+            break;
+        }
+        plan = make_plan(&c, MPATH_POLICY_MPATH);
+        assert_gap(plan, 5000);
+        mpath_plan_destroy(plan);
+        plan_case_release(&c);
+    }
+}
+
+/*
  * The same bits whatever the compiler: a checksum over the plans of 400 drawn cases. When the planner is changed on purpose,
  * the failure's message has the new value.
  */
@@ -462,6 +499,7 @@ int main(void)
         cmocka_unit_test(too_many_bytes_are_refused),
         cmocka_unit_test(ranks_dealt_round_robin),
         cmocka_unit_test(many_ranks_per_rail),
+        cmocka_unit_test(large_clusters_are_near_the_bound),
         cmocka_unit_test(plans_are_the_same_everywhere),
     };
 
