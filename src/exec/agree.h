@@ -33,12 +33,13 @@ typedef struct mpath_call {
 } mpath_call_t;
 
 typedef struct mpath_agreed {
-    uint32_t call;          /* number of this call on the team */
-    uint32_t flags;         /* OR over the ranks */
-    const uint64_t *demand; /* [source * size + destination] bytes, all ranks; valid until the next call on the team */
-    uint64_t signature;     /* checksum of the demand that is left (without what travelled inside) */
-    int finished;           /* all data has arrived inside the agreement (or there was none) */
-    uint64_t inline_bytes;  /* pairs up to this size have travelled inside */
+    uint32_t call;  /* number of this call on the team */
+    uint32_t flags; /* OR over the ranks */
+    /* [source * size + destination] bytes, all ranks; valid until the next call on the team, gathers included. */
+    const uint64_t *demand;
+    uint64_t signature;    /* checksum of the demand that is left (without what travelled inside) */
+    int finished;          /* all data has arrived inside the agreement (or there was none) */
+    uint64_t inline_bytes; /* pairs up to this size have travelled inside */
 } mpath_agreed_t;
 
 /*

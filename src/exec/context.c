@@ -128,6 +128,7 @@ mpath_status_t mpath_context_create(const mpath_settings_t *settings, int job_ra
     if (settings->topo_file != NULL && settings->topo_file[0] != '\0' &&
         mpath_topo_file_load(settings->topo_file, &file) == MPATH_OK) {
         use_file(context, &file);
+        mpath_machine_apply_rates(settings->rail_rates, &context->machine);
         mpath_topo_file_release(&file);
     }
     return context_finish(context, context_p);

@@ -52,8 +52,9 @@ size_t team_node_agree_offset(const mpath_team_t *team)
 }
 
 /*
- * Rings get half of memory_bytes, less when shared memory is short: a quarter of what is free is taken at most. Slots are
- * the same on all nodes, as chunks pass through several of them.
+ * Rings get half of memory_bytes, less when shared memory is short: a quarter of what is free is taken at most. On a
+ * single node they are seldom used (other functions are faster there), and so get little unless mpath has to run.
+ * Slots are the same on all nodes, as chunks pass through several of them.
  */
 static void choose_shape(mpath_team_t *team, uint64_t shared_memory_bytes)
 {
@@ -61,6 +62,9 @@ static void choose_shape(mpath_team_t *team, uint64_t shared_memory_bytes)
     uint64_t share                   = settings->memory_bytes / 2;
     int largest                      = 1;
 
+    if (team->num_nodes == 1 && settings->gate != MPATH_GATE_ALWAYS) {
+        share /= 16;
+    }
     for (int node = 0; node < team->num_nodes; node++) {
         largest = team->num_on[node] > largest ? team->num_on[node] : largest;
     }
