@@ -13,10 +13,10 @@
 typedef struct mpath_coll mpath_coll_t;
 
 typedef struct mpath_coll_counters {
-    uint64_t calls;        /* carried by mpath */
-    uint64_t declined;     /* left to the previous function */
-    uint64_t plans;        /* computed */
-    uint64_t plan_hits;    /* found in the cache */
+    uint64_t calls;                      /* carried by mpath */
+    uint64_t declined;                   /* left to the previous function */
+    uint64_t plans;                      /* computed */
+    uint64_t plan_hits;                  /* found in the cache */
     uint64_t agree_ns, plan_ns, move_ns; /* sums */
     mpath_move_stats_t moved;
 } mpath_coll_counters_t;
