@@ -20,7 +20,25 @@ struct mpath_coll {
     uint64_t *signatures; /* of all ranks' plans; for check_plan */
     mpath_coll_counters_t counters;
     const char *declined_because;
+    int connected; /* every pair of ranks has a path */
 };
+
+/* In a communicator of ranks beside different rails, affine ranks do not reach each other. */
+static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
+{
+    int size = mpath_topo_num_ranks(topo);
+
+    for (int source = 0; source < size; source++) {
+        for (int destination = 0; destination < size; destination++) {
+            if ((source != destination) &&
+                ((demand == NULL) || (demand[(size_t)source * (size_t)size + (size_t)destination] > 0)) &&
+                (mpath_topo_num_paths(topo, source, destination) == 0)) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
 
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
 {
@@ -36,6 +54,7 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
     coll->team             = team;
     coll->settings         = settings;
     coll->declined_because = "";
+    coll->connected        = is_connected(mpath_team_topo(team), NULL);
     coll->demand           = malloc(size * size * sizeof(*coll->demand));
     coll->signatures       = malloc(size * sizeof(*coll->signatures));
     if ((coll->demand == NULL) || (coll->signatures == NULL)) {
@@ -144,9 +163,12 @@ static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed
     if (because != NULL) {
         return decline(coll, because);
     }
+    if (!coll->connected && !is_connected(topo, coll->demand)) {
+        return decline(coll, "some pair of ranks with data has no path");
+    }
     status = mpath_plan_cache_get(coll->cache, agreed->signature, coll->demand, plan_p, &hit);
     if (status != MPATH_OK) {
-        return is_common(status) ? decline(coll, "some pair of ranks has no path") : status;
+        return is_common(status) ? decline(coll, "the topology cannot carry the data") : status;
     }
     coll->counters.plans += hit ? 0 : 1;
     coll->counters.plan_hits += hit ? 1 : 0;

@@ -7,7 +7,8 @@
 
 #include <sched.h>
 
-#define ABANDON_NS (300 * MPATH_NS_PER_MS) /* for ops to end by themselves */
+#define ABANDON_QUIET_NS (150 * MPATH_NS_PER_MS) /* nothing came for so long: the others have stopped, too */
+#define ABANDON_NS MPATH_NS_PER_S                /* the longest time to wait for that */
 
 /* Drops what is under way and finished, whatever came of it; returns whether something is left. */
 static int sweep_under_way(mpath_mover_t *mover)
@@ -49,20 +50,36 @@ static void drop_queues(mpath_mover_t *mover)
     }
 }
 
-/* Ops that only wait for a living peer end soon; those that do not end are given up together with the rail. */
+/*
+ * Reads and drops what the others still send, for they cannot end their sends otherwise, until this rank's own ops have
+ * ended and nothing comes any more.
+ */
+static void drain_rails(mpath_mover_t *mover)
+{
+    uint64_t start_ns = mpath_time_ns(), event_ns = start_ns, now_ns = start_ns;
+
+    while ((now_ns - start_ns < ABANDON_NS) && (sweep_under_way(mover) || (now_ns - event_ns < ABANDON_QUIET_NS))) {
+        int events = 0;
+
+        for (uint32_t rails = mover->schedule->rails; rails != 0; rails &= rails - 1) {
+            int result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
+
+            events += (result > 0) ? result : 0;
+        }
+        sched_yield();
+        now_ns   = mpath_time_ns();
+        event_ns = (events > 0) ? now_ns : event_ns;
+    }
+}
+
+/* Ops of which the other end still lives end by themselves; the others are given up together with their connections. */
 void mpath_mover_abandon(mpath_mover_t *mover)
 {
-    uint64_t until = mpath_time_ns() + ABANDON_NS;
     uint32_t stuck = 0;
 
     mpath_inbox_close(mover);
     drop_queues(mover);
-    while (sweep_under_way(mover) && (mpath_time_ns() < until)) {
-        for (const parcel_t *parcel = mover->under_way; parcel != NULL; parcel = parcel->next) {
-            (void)mpath_fabric_progress(mover->fabric, parcel->op_nic);
-        }
-        sched_yield();
-    }
+    drain_rails(mover);
     for (const parcel_t *parcel = mover->under_way; parcel != NULL; parcel = parcel->next) {
         stuck |= 1u << parcel->op_nic;
     }

@@ -35,7 +35,7 @@ static uint64_t cell(a2a_kind_t kind, int size, int source, int destination, uin
     case A2A_SPARSE:
         return ((random & 1) != 0) ? 0 : (random >> 8) % (max_bytes + 1);
     default:
-        return (random >> 8) % (max_bytes >> (random % 12)) + 1;
+        return (random >> 8) % ((max_bytes >> (random % 12)) + 1);
     }
 }
 

@@ -38,3 +38,5 @@ unit_programs += unit/test_team
 unit_test_team_SOURCES = unit/test_team.c $(ranks_sources)
 unit_programs += unit/test_move
 unit_test_move_SOURCES = unit/test_move.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
+unit_programs += unit/test_alltoallv
+unit_test_alltoallv_SOURCES = unit/test_alltoallv.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)

@@ -1,0 +1,332 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Alltoallv from agreement to movement, on virtual nodes: random demands with buffers that are rewritten at once, calls
+ * that are declined by all or by none, counters, several communicators at a time, and in two threads.
+ */
+#include "a2a.h"
+#include "coll/alltoallv.h"
+#include "ranks.h"
+#include "unit/capture.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define NUM_TEAMS 3
+
+typedef struct job {
+    ranks_setup_t setup;
+    int access, gate;
+    uint64_t max_bytes;
+    int rounds;
+} job_t;
+
+typedef struct member {
+    mpath_team_t *team;
+    mpath_coll_t *coll;
+    a2a_t a2a;
+    uint64_t *demand;
+} member_t;
+
+static mpath_context_t *context_of(ranks_self_t *self, const job_t *job)
+{
+    mpath_settings_t settings;
+
+    mpath_settings_init(&settings);
+    settings.access       = job->access;
+    settings.gate         = job->gate;
+    settings.check_plan   = 1;
+    settings.memory_bytes = 8 << 20;
+    settings.timeout_s    = 100;
+    return ranks_context(self, &settings);
+}
+
+static void member_init(member_t *member, mpath_context_t *context, const mpath_oob_t *oob)
+{
+    memset(member, 0, sizeof(*member));
+    ranks_check(mpath_team_create(context, oob, &member->team) == MPATH_OK);
+    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
+    a2a_init(&member->a2a, oob->rank, oob->size);
+    member->demand = calloc((size_t)oob->size * (size_t)oob->size, sizeof(uint64_t));
+}
+
+static void member_end(member_t *member)
+{
+    a2a_end(&member->a2a);
+    free(member->demand);
+    mpath_coll_destroy(member->coll);
+    mpath_team_destroy(member->team);
+}
+
+static void call_round(member_t *member, a2a_kind_t kind, uint64_t max_bytes, uint64_t seed)
+{
+    a2a_demand(kind, member->a2a.size, max_bytes, seed, member->demand);
+    a2a_fill(&member->a2a, member->demand, seed);
+    ranks_check(mpath_alltoallv(member->coll, &member->a2a.call) == MPATH_OK);
+    a2a_spoil(&member->a2a);
+    ranks_check(a2a_check(&member->a2a) == 0);
+}
+
+static int repeat_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&member, (a2a_kind_t)(round % 7), (round % 3 == 0) ? 6000 : job->max_bytes, (uint64_t)round);
+    }
+    for (int round = 0; round < 20; round++) {
+        call_round(&member, A2A_HOT, job->max_bytes, 1000);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.calls == (uint64_t)job->rounds + 20);
+    ranks_check(counters.declined == 0);
+    ranks_check(counters.plan_hits >= 19);
+    ranks_check(counters.plans > 0 && counters.plans + counters.plan_hits <= counters.calls);
+    ranks_check(counters.moved.sent_bytes > 0);
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void repeat(int size, int nodes, int nics, int access, uint64_t max_bytes, int rounds)
+{
+    job_t job = {.setup     = {.size = size, .nodes = nodes, .nics = nics},
+                 .access    = access,
+                 .gate      = MPATH_GATE_ALWAYS,
+                 .max_bytes = max_bytes,
+                 .rounds    = rounds};
+
+    assert_int_equal(ranks_run(&job.setup, repeat_body, &job), 0);
+}
+
+static void test_repeat(void **state)
+{
+    (void)state;
+    repeat(3, 1, 0, MPATH_ACCESS_ALL, 100000, 140);
+    repeat(8, 2, 4, MPATH_ACCESS_ALL, 100000, 70);
+    repeat(8, 2, 4, MPATH_ACCESS_AFFINE, 100000, 70);
+    repeat(6, 3, 2, MPATH_ACCESS_AFFINE, 50000, 70);
+}
+
+/* Declined by everybody, for a reason; and the call after it works. */
+static int decline_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    call_round(&member, A2A_MIXED, 2000, 1);
+    a2a_demand(A2A_EVEN, self->size, 100000, 2, member.demand);
+    a2a_fill(&member.a2a, member.demand, 2);
+    if (self->rank == 1) {
+        member.a2a.call.flags |= MPATH_CALL_INELIGIBLE;
+    }
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_DECLINED);
+    ranks_check(mpath_coll_declined_because(member.coll)[0] != '\0');
+    member.a2a.call.flags = 0;
+    if (self->size == job->setup.size && job->setup.nodes == 1) { /* large and inside a node */
+        ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_DECLINED);
+        ranks_check(mpath_coll_declined_because(member.coll)[0] != '\0');
+    } else {
+        ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+        ranks_check(a2a_check(&member.a2a) == 0);
+    }
+    call_round(&member, A2A_MIXED, 2000, 3);
+    ranks_check(mpath_coll_declined_because(member.coll)[0] == '\0');
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.declined == ((job->setup.nodes == 1) ? 2 : 1));
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_decline(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 1, .nics = 2}, .access = MPATH_ACCESS_ALL, .gate = MPATH_GATE_AUTO};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, decline_body, &job), 0);
+    job.setup.nodes = 2;
+    assert_int_equal(ranks_run(&job.setup, decline_body, &job), 0);
+}
+
+/* A rail that does not exist: all ranks leave the call alone, every time. */
+static int no_rail_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    for (uint64_t round = 0; round < 3; round++) {
+        a2a_demand(A2A_EVEN, self->size, 100000, round, member.demand);
+        a2a_fill(&member.a2a, member.demand, round);
+        ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_DECLINED);
+        ranks_check(mpath_coll_declined_because(member.coll)[0] != '\0');
+    }
+    call_round(&member, A2A_MIXED, 100, 3); /* small data needs no rail */
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_no_rail(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 1, .nic_name = "nosuchnic0"}, .gate = MPATH_GATE_AUTO};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, no_rail_body, &job), 0);
+}
+
+/* Communicators without ranks beside the same rail: affine ranks cannot reach each other, and all leave the calls alone. */
+static int no_mates_body(ranks_self_t *self, void *argument)
+{
+    static const int members[] = {0, 3}; /* rail 0 of the first node, rail 1 of the second */
+    const job_t *job           = argument;
+    mpath_context_t *context   = context_of(self, job);
+    member_t member;
+    mpath_oob_t oob;
+
+    ranks_oob(self, 1, members, 2, &oob);
+    if ((self->rank == 0) || (self->rank == 3)) {
+        member_init(&member, context, &oob);
+        a2a_demand(A2A_EVEN, 2, 100000, 1, member.demand);
+        a2a_fill(&member.a2a, member.demand, 1);
+        ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_DECLINED);
+        ranks_check(mpath_coll_declined_because(member.coll)[0] != '\0');
+        call_round(&member, A2A_MIXED, 100, 3);
+        member_end(&member);
+    }
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_no_mates(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, no_mates_body, &job), 0);
+}
+
+/* Communicators made from the same processes, used in turn, made and freed in between. */
+static int teams_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    int some[RANKS_MAX], reversed[RANKS_MAX], num_some = 0;
+    member_t members[NUM_TEAMS];
+    mpath_oob_t oobs[NUM_TEAMS];
+
+    for (int rank = 0; rank < self->size; rank++) {
+        reversed[rank] = self->size - 1 - rank;
+        if (self->size / 2 - 1 != rank % (self->size / 2)) { /* all but the last of each node */
+            some[num_some++] = rank;
+        }
+    }
+    oobs[0] = self->oob;
+    ranks_oob(self, 1, reversed, self->size, &oobs[1]);
+    member_init(&members[0], context, &oobs[0]);
+    member_init(&members[1], context, &oobs[1]);
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&members[0], A2A_MIXED, job->max_bytes, (uint64_t)round);
+        if (self->local_rank < self->size / 2 - 1) {
+            ranks_oob(self, 10 + round, some, num_some, &oobs[2]);
+            member_init(&members[2], context, &oobs[2]);
+            call_round(&members[2], A2A_SPARSE, job->max_bytes, (uint64_t)round + 100);
+            member_end(&members[2]);
+        }
+        call_round(&members[1], A2A_HOT, job->max_bytes, (uint64_t)round + 200);
+    }
+    member_end(&members[1]);
+    member_end(&members[0]);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_teams(void **state)
+{
+    job_t job = {.setup     = {.size = 6, .nodes = 2, .nics = 3},
+                 .access    = MPATH_ACCESS_AFFINE,
+                 .gate      = MPATH_GATE_ALWAYS,
+                 .max_bytes = 80000,
+                 .rounds    = 6};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, teams_body, &job), 0);
+    job.access = MPATH_ACCESS_ALL;
+    assert_int_equal(ranks_run(&job.setup, teams_body, &job), 0);
+}
+
+typedef struct thread_arg {
+    member_t member;
+    const job_t *job;
+    uint64_t seed;
+} thread_arg_t;
+
+static void *thread_body(void *argument)
+{
+    thread_arg_t *arg = argument;
+
+    for (int round = 0; round < arg->job->rounds; round++) {
+        call_round(&arg->member, (a2a_kind_t)(A2A_EVEN + round % 4), arg->job->max_bytes, arg->seed + (uint64_t)round);
+    }
+    return NULL;
+}
+
+/* Two communicators of the same ranks, each in a thread of its own, on the same rails. */
+static int threads_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    thread_arg_t args[2];
+    pthread_t threads[2];
+    mpath_oob_t other;
+
+    ranks_oob(self, 1, NULL, self->size, &other);
+    member_init(&args[0].member, context, &self->oob);
+    member_init(&args[1].member, context, &other);
+    for (int i = 0; i < 2; i++) {
+        args[i].job  = job;
+        args[i].seed = (uint64_t)i * 5000;
+        ranks_check(pthread_create(&threads[i], NULL, thread_body, &args[i]) == 0);
+    }
+    for (int i = 0; i < 2; i++) {
+        ranks_check(pthread_join(threads[i], NULL) == 0);
+        member_end(&args[i].member);
+    }
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_threads(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2},
+                 .access    = MPATH_ACCESS_ALL,
+                 .gate      = MPATH_GATE_ALWAYS,
+                 .max_bytes = 100000,
+                 .rounds    = 20};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);
+    job.access = MPATH_ACCESS_AFFINE;
+    assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_repeat),   cmocka_unit_test(test_decline), cmocka_unit_test(test_no_rail),
+        cmocka_unit_test(test_no_mates), cmocka_unit_test(test_teams),   cmocka_unit_test(test_threads),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
