@@ -48,6 +48,7 @@ typedef struct world {
         pid_t pid;
     } ranks[MAX_RANKS];
     atomic_int step;                                   /* raised by the processes, as each test wants */
+    atomic_int asleep;                                 /* reads no more */
     atomic_int sent, finished;                         /* chunks, of the quiet sender */
     atomic_int done;                                   /* processes that need nothing any more */
     char region[1 << 20] __attribute__((aligned(64))); /* of shm lanes */
@@ -646,7 +647,11 @@ static void abort_rank(world_t *world, int rank, mpath_lane_t *rail)
     mpath_log_set_sink(ignore_log);
     mpath_lane_set_arrive(rail, inbox_arrive, inbox);
     if (rank == 2) {
-        while (atomic_load(&world->step) == 0) { /* never reads */
+        while (inbox->count == 0) { /* reads until the connection is there, then no more */
+            CHECK(rail->ops->progress(rail) >= 0);
+        }
+        atomic_store(&world->asleep, 1);
+        while (atomic_load(&world->step) == 0) {
             sched_yield();
         }
     } else {
@@ -658,6 +663,7 @@ static void abort_rank(world_t *world, int rank, mpath_lane_t *rail)
         memset(data, 7, MAX_CHUNK);
         while (idle < 2000) {
             CHECK(sent < PRESSURE_CHUNKS);
+            idle   = atomic_load(&world->asleep) ? idle : 0;
             status = rail->ops->send(rail, 2, &chunk, data, &ops[sent]);
             CHECK(!mpath_status_is_error(status));
             sent += (status != MPATH_NO_RESOURCE);
