@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * From groups to pairs: every path of a group has a supply of bytes; its pairs take from it in order, in pieces of at least a
- * fragment, from the paths with the fewest relays first. A pair too small to split takes one path as a whole.
+ * From groups to pairs: every path of a group has a supply of bytes; its pairs take from it in order, in pieces of at
+ * least a fragment, from the paths with the fewest relays first. A pair too small to split takes one path as a whole.
  */
 #include "plan/model.h"
 

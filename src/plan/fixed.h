@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Integer arithmetic of the planner: exact ratios of bytes to bytes per second, and fixed-point powers and logarithms of two
- * from tables. No floating point, so that every compiler and machine computes the same plan.
+ * Integer arithmetic of the planner: exact ratios of bytes to bytes per second, and fixed-point powers and logarithms
+ * of two from tables. No floating point, so that every compiler and machine computes the same plan.
  */
 #ifndef MPATH_PLAN_FIXED_H
 #define MPATH_PLAN_FIXED_H

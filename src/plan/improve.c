@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * After rounding: moves pieces between the paths of their pair. Repair lowers Z; giving back lowers the number of relayed
- * bytes and of pieces while Z stays. A piece is never left or made smaller than a fragment.
+ * After rounding: moves pieces between the paths of their pair. Repair lowers Z; giving back lowers the number of
+ * relayed bytes and of pieces while Z stays. A piece is never left or made smaller than a fragment.
  */
 #include "plan/model.h"
 
@@ -74,7 +74,7 @@ static void move(mpath_model_t *model, mpath_model_path_t *from, mpath_model_pat
     to->bytes += bytes;
 }
 
-/* The most loaded of a path's resources, in bytes per capacity, `more` bytes added to those that `other` does not use. */
+/* The most loaded of a path's resources that `other` does not use, with `more` bytes added to each. */
 static mpath_ratio_t path_z(const mpath_model_t *model, const mpath_model_path_t *path, const mpath_model_path_t *other,
                             uint64_t more)
 {

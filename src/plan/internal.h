@@ -45,8 +45,9 @@ mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, 
                                   const mpath_plan_params_t *params);
 
 /*
- * rails.c: the same for nodes joined by rails, without a list of all paths; also the policy direct. MPATH_DECLINED where nodes
- * are joined in other ways. May miss the optimum where the memory of nodes, or crossings of a spine, decide it.
+ * rails.c: the same for nodes joined by rails, without a list of all paths; also the policy direct. MPATH_DECLINED
+ * where nodes are joined in other ways. May miss the optimum where the memory of nodes, or crossings of a spine, decide
+ * it.
  */
 mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params);

@@ -149,7 +149,7 @@ static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, 
     return status;
 }
 
-/* The cheapest of the policies without a search takes the place of a plan that is worse: by rounding, or for want of memory. */
+/* The best of the policies without a search takes the place of a plan that rounding or relays made worse than it. */
 static mpath_status_t take_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                   const mpath_plan_params_t *params)
 {

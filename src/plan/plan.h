@@ -4,9 +4,9 @@
  *
  * Minimises Z = max over resources of load / capacity with all demand shipped; among plans of (nearly) equal Z the one
  * with the fewest relayed bytes, then the fewest fragments. Multiplicative weights in the Garg-Konemann / Fleischer
- * family (Garg and Konemann, SIAM J. Comput. 37(2), 2007; Fleischer, SIAM J. Discrete Math. 13(4), 2000) with bottleneck
- * pricing, closed forms where rails are equal. Every plan carries a lower bound of the optimum, proved by the weights
- * (LP duality) and by cuts.
+ * family (Garg and Konemann, SIAM J. Comput. 37(2), 2007; Fleischer, SIAM J. Discrete Math. 13(4), 2000) with
+ * bottleneck pricing, closed forms where rails are equal. Every plan carries a lower bound of the optimum, proved by
+ * the weights (LP duality) and by cuts.
  *
  * Determinism: integer arithmetic and fixed iteration order only, so that every rank computes the same bits, whatever
  * compiler and machine. A plan is immutable after creation and may be read by several threads.
@@ -49,7 +49,8 @@ typedef struct mpath_plan mpath_plan_t;
 
 /*
  * demand[source * num_ranks + destination] in bytes; the diagonal is ignored. MPATH_ERR_UNREACHABLE when a pair with
- * bytes has no path (logged). `params` NULL: the defaults.
+ * bytes has no path, MPATH_ERR_PARAM when the demands add up to 2^62 bytes or more (both logged). `params` NULL: the
+ * defaults.
  */
 mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
                                  mpath_plan_t **plan_p);

@@ -4,7 +4,7 @@
 
 #include <stddef.h>
 
-/* The path whose one relay sits on the source's node, on the rail beside the destination; path 0 where there is none. */
+/* The path with one relay at most, on the source's node, over the rail beside the destination; path 0 without one. */
 static int pxn_path(const mpath_topo_t *topo, int source, int destination, int num_paths)
 {
     const mpath_place_t *to     = mpath_topo_place(topo, destination);
@@ -28,7 +28,7 @@ static int pxn_path(const mpath_topo_t *topo, int source, int destination, int n
     return 0;
 }
 
-/* Paths without a relay: the first of them and their number; all of a pair's if it has no other kind, 0 when every path relays. */
+/* The pair's paths without a relay, at most one per NIC; returns their number. */
 static int relayless_paths(const mpath_topo_t *topo, int source, int destination, int num_paths, int *indices)
 {
     mpath_path_t path;

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The problem on rails: a lane is one NIC, node * num_rails + rail, and a pair on two nodes may use each rail that both nodes
- * have. Nothing else is modelled, so the memory of the nodes must not be what limits the plan; who calls looks at the loads.
+ * The problem on rails: a lane is one NIC, node * num_rails + rail, and a pair on two nodes may use each rail that both
+ * nodes have. Nothing else is modelled, so the memory of the nodes must not be what limits the plan; who calls looks at
+ * the loads.
  *
- * The static routes are kept and only what is above a lane's target moves. On equal rails the targets are known in advance:
- * no node sends or receives faster than all its NICs, and spreading every pair evenly reaches that. On unequal ones
- * mpath_rails_solve() finds them from the bytes between nodes.
+ * The static routes are kept and only what is above a lane's target moves. On equal rails the targets are known in
+ * advance: no node sends or receives faster than all its NICs, and spreading every pair evenly reaches that. On unequal
+ * ones mpath_rails_solve() finds them from the bytes between nodes.
  */
 #ifndef MPATH_PLAN_RAILS_H
 #define MPATH_PLAN_RAILS_H
@@ -112,12 +113,14 @@ uint64_t mpath_rails_static_bytes(const mpath_rails_t *rails, int source, int de
 /* Moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_rails_shed(mpath_rails_t *rails);
 
-/* rails_split.c: gives every rail its share of the bytes between each two nodes, then takes back what the targets allow. */
+/* rails_split.c: gives every rail its share of the bytes between each two nodes, then takes back what the targets
+ * allow. */
 mpath_status_t mpath_rails_split(mpath_rails_t *rails, const uint64_t *shares);
 
 /*
- * rails_solve.c: shares[(from * num_nodes + to) * num_rails + rail] of the bytes between nodes that minimise Z over the common
- * rails, and what they load the most loaded lane with. Raises the bound where the rails in common are all the paths.
+ * rails_solve.c: shares[(from * num_nodes + to) * num_rails + rail] of the bytes between nodes that minimise Z over the
+ * common rails, and what they load the most loaded lane with. Raises the bound where the rails in common are all the
+ * paths.
  */
 mpath_status_t mpath_rails_solve(const mpath_rails_t *rails, uint32_t gap_ppm, uint32_t rounds, uint64_t *shares,
                                  mpath_ratio_t *bound, mpath_ratio_t *z_p);

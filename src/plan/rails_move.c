@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Moves the bytes that static routes put above the targets. Only overloaded lanes are looked at, and bytes only go where
- * both ends stay within the targets, so that no lane becomes overloaded. Moves that cost few relays come first.
+ * Moves the bytes that static routes put above the targets. Only overloaded lanes are looked at, and bytes only go
+ * where both ends stay within the targets, so that no lane becomes overloaded. Moves that cost few relays come first.
  */
 #include "plan/rails.h"
 
@@ -132,9 +132,9 @@ static uint64_t room(const mpath_rails_t *rails, const uint64_t *loads, int lane
 }
 
 /*
- * Rails that the pass allows the pair, as a mask. Pass 0 has the moves to the rail of the pair's other end, which cost no
- * relay more than a static route over rails and one more than a crossing one; pass 1 those over a third rail by pairs
- * that relay anyhow; pass 2 all.
+ * Rails that the pass allows the pair, as a mask. Pass 0 has the moves to the rail of the pair's other end, which cost
+ * no relay more than a static route over rails and one more than a crossing one; pass 1 those over a third rail by
+ * pairs that relay anyhow; pass 2 all.
  */
 static uint32_t allowed_rails(const mpath_rails_t *rails, const shedding_t *from, int source, int destination)
 {
@@ -154,7 +154,8 @@ static uint32_t allowed_rails(const mpath_rails_t *rails, const shedding_t *from
     return all;
 }
 
-/* The rail of the mask with the most room for the pair; a lane that its static route uses already needs none. -1: no room. */
+/* The rail of the mask with the most room for the pair; a lane that its static route uses already needs none. -1: no
+ * room. */
 static int roomiest(const mpath_rails_t *rails, int source, int destination, uint32_t mask, mpath_route_t route,
                     uint64_t *room_p)
 {
@@ -193,8 +194,8 @@ static uint64_t whole_fragments(uint64_t bytes, uint64_t most, uint64_t most_roo
 }
 
 /*
- * Moves what the shedding lane needs of one pair, to the allowed rails with the most room. The demand is looked at last: it
- * is far away in memory.
+ * Moves what the shedding lane needs of one pair, to the allowed rails with the most room. The demand is looked at
+ * last: it is far away in memory.
  */
 static mpath_status_t shed_pair(mpath_rails_t *rails, shedding_t *from, int source, int destination)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Plans from shares: every rail has a share of the bytes between two nodes, and the ranks of the two nodes take from the
- * shares in whole fragments, first what costs no more relays than their static route. Then moves that the targets do not
- * need are taken back.
+ * Plans from shares: every rail has a share of the bytes between two nodes, and the ranks of the two nodes take from
+ * the shares in whole fragments, first what costs no more relays than their static route. Then moves that the targets
+ * do not need are taken back.
  */
 #include "plan/rails.h"
 

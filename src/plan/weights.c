@@ -2,12 +2,12 @@
 /*
  * Multiplicative weights: the continuous minimum-congestion problem over groups.
  *
- * Each resource has a price, 2^(alpha (u - 1)) per byte of its capacity, where u is its load relative to the most loaded
- * one: the soft maximum whose weights Garg and Konemann (SIAM J. Comput. 37(2), 2007) update multiplicatively. A sweep visits
- * every group and moves bytes from its dearest used path to its cheapest until both cost the same; alpha doubles as the
- * sweeps settle, so that only resources ever closer to the bottleneck matter. The prices are a solution of the dual LP:
- * sum over groups of bytes * cheapest path / sum over resources of price * capacity is a lower bound of Z, whatever the
- * prices are, and the best of these bounds ends the iteration.
+ * Each resource has a price, 2^(alpha (u - 1)) per byte of its capacity, where u is its load relative to the most
+ * loaded one: the soft maximum whose weights Garg and Konemann (SIAM J. Comput. 37(2), 2007) update multiplicatively. A
+ * sweep visits every group and moves bytes from its dearest used path to its cheapest until both cost the same; alpha
+ * doubles as the sweeps settle, so that only resources ever closer to the bottleneck matter. The prices are a solution
+ * of the dual LP: sum over groups of bytes * cheapest path / sum over resources of price * capacity is a lower bound of
+ * Z, whatever the prices are, and the best of these bounds ends the iteration.
  */
 #include "plan/model.h"
 
@@ -119,7 +119,8 @@ static uint64_t path_cost(const weights_t *w, const mpath_model_path_t *path)
     return cost;
 }
 
-/* Cost and slope (2^44 times the relative growth of the cost per byte and alpha) of what `path` does not share with `other`. */
+/* Cost and slope (2^44 times the relative growth of the cost per byte and alpha) of what `path` does not share with
+ * `other`. */
 static uint64_t own_cost(const weights_t *w, const mpath_model_path_t *path, const mpath_model_path_t *other,
                          uint64_t *slope_p)
 {
@@ -152,7 +153,8 @@ static void add_load(weights_t *w, const mpath_model_path_t *path, uint64_t byte
     }
 }
 
-/* Moves bytes of one group from `dear` to `cheap` until their costs meet, by one step of Newton's method on the logarithms. */
+/* Moves bytes of one group from `dear` to `cheap` until their costs meet, by one step of Newton's method on the
+ * logarithms. */
 static int move_bytes(weights_t *w, mpath_model_path_t *dear, mpath_model_path_t *cheap)
 {
     uint64_t slope_dear, slope_cheap, slope, cost_dear, cost_cheap, bytes;

@@ -25,7 +25,8 @@ void plan_input_init(plan_input_t *input);
 /* Creates both; the caller destroys the topology and frees the demand. Errors are logged. */
 mpath_status_t plan_input_make(const plan_input_t *input, mpath_topo_t **topo_p, uint64_t **demand_p);
 
-/* "0.7" as millionths, "8m" as bytes (powers of 1024), "25g" as a rate (powers of 1000); 0 when the text is no such number. */
+/* "0.7" as millionths, "8m" as bytes (powers of 1024), "25g" as a rate (powers of 1000); 0 when the text is no such
+ * number. */
 int plan_parse_ppm(const char *text, uint32_t *ppm_p);
 int plan_parse_bytes(const char *text, uint64_t *bytes_p);
 int plan_parse_rate(const char *text, uint64_t *rate_p);

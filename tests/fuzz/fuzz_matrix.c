@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzzes the reader of matrices and the planner behind it: what is read is planned on a small topology, whose kind the first
- * byte chooses, and the pieces must cover the demand.
+ * Fuzzes the reader of matrices and the planner behind it: what is read is planned on a small topology, whose kind the
+ * first byte chooses, and the pieces must cover the demand.
  */
 #include "plan/demand.h"
 #include "plan/plan.h"
@@ -30,7 +30,8 @@ int LLVMFuzzerInitialize(int *argc, char ***argv)
     return 0;
 }
 
-/* Nodes of 4 ranks: the last may be smaller. Bits of `kind`: affine, spine, a slow NIC, a NIC down, scarce memory, three NICs. */
+/* Nodes of 4 ranks: the last may be smaller. Bits of `kind`: affine, spine, a slow NIC, a NIC down, scarce memory,
+ * three NICs. */
 static mpath_topo_t *make_topo(int num_ranks, uint8_t kind)
 {
     mpath_topo_params_t params = {.access = kind & 1 ? MPATH_REACH_AFFINE : MPATH_REACH_ALL,

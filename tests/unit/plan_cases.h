@@ -28,8 +28,8 @@ void plan_case_draw(plan_case_t *c, uint64_t seed, int max_ranks);
 void plan_case_release(plan_case_t *c);
 
 /*
- * Fails the running test unless every byte is shipped once, in order, on paths that exist, and loads, Z, bound and relayed
- * bytes are what the flows say.
+ * Fails the running test unless every byte is shipped once, in order, on paths that exist, and loads, Z, bound and
+ * relayed bytes are what the flows say.
  */
 void plan_case_check(const plan_case_t *c, const mpath_plan_t *plan);
 

@@ -416,8 +416,8 @@ static void many_ranks_per_rail(void **state)
 }
 
 /*
- * Large clusters, where nothing but the rails' construction runs: dense and skewed by receiver, by sender and at random, rails
- * equal, one degraded, one down. In units of many fragments the plan is near the bound.
+ * Large clusters, where nothing but the rails' construction runs: dense and skewed by receiver, by sender and at
+ * random, rails equal, one degraded, one down. In units of many fragments the plan is near the bound.
  */
 static void large_clusters_are_near_the_bound(void **state)
 {
@@ -453,8 +453,8 @@ static void large_clusters_are_near_the_bound(void **state)
 }
 
 /*
- * The same bits whatever the compiler: a checksum over the plans of 400 drawn cases. When the planner is changed on purpose,
- * the failure's message has the new value.
+ * The same bits whatever the compiler: a checksum over the plans of 400 drawn cases. When the planner is changed on
+ * purpose, the failure's message has the new value.
  */
 static void plans_are_the_same_everywhere(void **state)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The planner against an exact linear program (GLPK): on hundreds of random instances Z stays within 1 % of the optimum and
- * the certified bound never exceeds it.
+ * The planner against an exact linear program (GLPK): on hundreds of random instances Z stays within 1 % of the optimum
+ * and the certified bound never exceeds it.
  */
 #include <setjmp.h>
 #include <stdarg.h>
