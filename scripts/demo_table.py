@@ -57,8 +57,8 @@ def main(paths):
     rails = [r for r in first["contestants"][0]["rails"] if r["node"] == 0]
     print(
         f"MPI_Alltoallv, {first['ranks']} ranks on {first['nodes']} nodes x {len(rails)} rails of"
-        f" {rails[0]['rate_Bps'] * 8 / 1e6:.0f} Mbit/s, one rail beside each rank; {first['matrix']}: that fraction of all"
-        " bytes goes to rank 0"
+        f" {rails[0]['rate_Bps'] * 8 / 1e6:.0f} Mbit/s, one rail beside each rank; {first['matrix']}:\n"
+        "each rank sends that fraction of its bytes to rank 0, the rest evenly"
     )
     for result in results:
         print()
