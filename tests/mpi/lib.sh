@@ -4,6 +4,12 @@
 # The caller sets build_dir (a configured build tree) and scratch (a folder of its own).
 # shellcheck disable=SC2154
 
+# Debian 13's launcher hands its processes PMIx's component folder in place of Open MPI's own, so that they find no
+# component outside the library unless the path is given.
+launcher_sets_path() {
+    mpirun --oversubscribe -n 1 env 2>/dev/null </dev/null | grep -q '^OMPI_MCA_mca_base_component_path=.*pmix'
+}
+
 # mpi_setup: environment in which mpirun finds this build's component and runs many ranks on few cores.
 mpi_setup() {
     local component=$build_dir/ompi_coll_mpath/.libs
@@ -18,6 +24,8 @@ mpi_setup() {
     # Open MPI 4.1 wants the system's folder named too; later ones find an installed component only.
     if [[ -e $component/mca_coll_mpath.so && $(mpirun --version) == *") 4."* ]]; then
         export OMPI_MCA_mca_base_component_path=$component:SYS_DEFAULT
+    elif launcher_sets_path; then
+        export OMPI_MCA_mca_base_component_path=$component
     fi
 }
 
