@@ -2,8 +2,8 @@
 /*
  * Channels: the messages between the nodes of a team, over the control plane.
  *
- * The leader of a node (its lowest rank) has a channel with every other leader: it carries the rows of an agreement, and
- * notices. The deputy (the second rank of a node) sends and gets notices only: when a leader has died its deputy tells
+ * The leader of a node (its lowest rank) has a channel with every other leader: it carries the rows of an agreement,
+ * and notices. The deputy (the second rank of a node) sends and gets notices only: when a leader has died its deputy tells
  * the other nodes. Rank i (0 or 1) of a node sends its notices to rank min(i, ranks of that node - 1) of every other
  * node. A node of one rank has no deputy; when that process dies, only an error of the control plane tells.
  *

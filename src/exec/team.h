@@ -20,9 +20,9 @@
 typedef struct mpath_context mpath_context_t;
 
 /*
- * `job_rank`: this process's number in its job (MPI_COMM_WORLD); the <rank> entries of a topology file are in that order, so
- * that a team of a few ranks finds the places of its members. `local_rank_hint`: its number among the job's
- * processes on its node, to spread NICs; -1 unknown.
+ * `job_rank`: this process's number in its job (MPI_COMM_WORLD); the <rank> entries of a topology file are in that
+ * order, so that a team of a few ranks finds the places of its members. `local_rank_hint`: its number among the job's
+ * processes on its node, to spread NICs; -1 unknown. The texts in `settings` outlive the context.
  */
 mpath_status_t mpath_context_create(const mpath_settings_t *settings, int job_rank, int local_rank_hint,
                                     mpath_context_t **context_p);
@@ -33,8 +33,8 @@ typedef struct mpath_team mpath_team_t;
 
 /*
  * Collective over oob->size processes. Either all get a team or all get an error or MPATH_DECLINED (a communicator of
- * one process, or one whose processes differ in build or settings that matter): decided from data that all have seen. `oob` is
- * copied; it serves one team in its life, which keeps receives posted on it until mpath_team_destroy().
+ * one process, or one whose processes differ in build or settings that matter): decided from data that all have seen.
+ * `oob` is copied; it serves one team in its life, which keeps receives posted on it until mpath_team_destroy().
  */
 mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oob, mpath_team_t **team_p);
 /* Local; waits for nobody. */
@@ -51,8 +51,9 @@ uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
 
 /*
- * Marks the team as broken: every later call on it fails, and every rank that waits in a call on it learns so soon (node mates
- * through the segment, other nodes through notices over the control plane). The first reason is kept and logged.
+ * Marks the team as broken: every later call on it fails, and every rank that waits in a call on it learns so soon
+ * (node mates through the segment, other nodes through notices over the control plane). The first reason is kept; the
+ * caller has logged it.
  */
 void mpath_team_break(mpath_team_t *team, mpath_status_t reason);
 /* MPATH_OK or the reason; looks at the node's flag too. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Breaking a team. The reason stands in the header of the node's segment, where node mates see it whenever they wait, and
- * goes to the other nodes as a notice from the leader and from the deputy of the node that broke it, as soon as
+ * Breaking a team. The reason stands in the header of the node's segment, where node mates see it whenever they wait,
+ * and goes to the other nodes as a notice from the leader and from the deputy of the node that broke it, as soon as
  * each of them learns of it: in the call it is in, or in its next one.
  *
  * The word in the header: bits 0-7 the status, negated; bit 8 set when the other nodes know already; from bit 9 on the

@@ -25,8 +25,8 @@ struct mpath_context {
 };
 
 /*
- * A context on a given machine instead of the discovered one. Processes whose machines have the same host name, and that can
- * share memory, form a node. For tests and virtual nodes.
+ * A context on a given machine instead of the discovered one. Processes whose machines have the same host name, and
+ * that can share memory, form a node. For tests and virtual nodes.
  */
 mpath_status_t mpath_context_create_on(const mpath_settings_t *settings, const mpath_machine_t *machine,
                                        int local_rank_hint, mpath_context_t **context_p);
