@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Paths, computed on demand. The paths of a pair on two nodes are pairs of NICs in this order: matched rails, in rail
+ * Paths, computed on demand. The paths of a pair over rails are pairs of NICs in this order: matched rails, in rail
  * order; with a spine, crossing pairs of which at least one NIC has no match, in order of the source's and then the
  * destination's rail. The static route is moved to the front of this list, or put before it when it is not in it.
  */
@@ -8,9 +8,14 @@
 
 #include <string.h>
 
-/* What one pair's list of paths looks like. */
+enum {
+    FROM_GPU = 1u << 0, /* the source's bytes are in GPU memory */
+    TO_GPU   = 1u << 1  /* the destination's are */
+};
+
+/* What one pair's list of paths over rails looks like. */
 typedef struct path_list {
-    const mpath_topo_node_t *from, *to;
+    const mpath_rail_set_t *from, *to;
     const mpath_nic_t *from_nics, *to_nics;
     uint64_t matched; /* rails in use on both nodes */
     int num_matched, num_crossing;
@@ -23,11 +28,22 @@ static int has_rail(uint64_t mask, int rail)
     return (int)((mask >> rail) & 1);
 }
 
+/* The rails that a rank can send and receive over, itself or through relays. */
+static const mpath_rail_set_t *rails_of(const mpath_topo_t *topo, int rank)
+{
+    int node = topo->places[rank].node;
+
+    return (mpath_topo_gpu(topo, rank) >= 0) ? &topo->gpu_nodes[node].rails : &topo->nodes[node].rails;
+}
+
 /* The NIC beside a rank, when it is in use. */
 static int nic_beside(const mpath_topo_t *topo, int rank)
 {
     const mpath_place_t *place = &topo->places[rank];
 
+    if (mpath_topo_gpu(topo, rank) >= 0) {
+        return mpath_gpu_nic_beside(topo, rank);
+    }
     if ((place->nic < 0) || !topo->machines[place->node].nics[place->nic].up) {
         return -1;
     }
@@ -54,7 +70,7 @@ static int crossing_position(const path_list_t *list, int from, int to)
     for (k = 0; list->from->used[k] != from; k++) {
         position += crossing_count(list, list->from_nics[list->from->used[k]].rail);
     }
-    position += __builtin_popcountll(list->to->rail_mask & ((1ull << to_rail) - 1));
+    position += __builtin_popcountll(list->to->mask & ((1ull << to_rail) - 1));
     if (has_rail(list->matched, from_rail)) {
         position -= matched_position(list->matched, to_rail);
     }
@@ -87,11 +103,10 @@ static void crossing_at(const path_list_t *list, int position, int *from, int *t
 }
 
 /* Where the static route stands; see the header. */
-static int list_find_first(const mpath_topo_t *topo, const path_list_t *list, int source)
+static int list_find_first(const mpath_topo_t *topo, const path_list_t *list, int source, int affine)
 {
     int from = list->direct_from, to = list->direct_to;
-    int spine  = (topo->params.fabric & MPATH_FABRIC_SPINE) && (from >= 0) && (to >= 0);
-    int affine = (topo->params.access == MPATH_REACH_AFFINE);
+    int spine = (topo->params.fabric & MPATH_FABRIC_SPINE) && (from >= 0) && (to >= 0);
     int from_rail, to_rail, crosses;
 
     from_rail = (from >= 0) ? list->from_nics[from].rail : -1;
@@ -115,12 +130,14 @@ static int list_find_first(const mpath_topo_t *topo, const path_list_t *list, in
 static void list_init(const mpath_topo_t *topo, int source, int destination, path_list_t *list)
 {
     int from_node = topo->places[source].node, to_node = topo->places[destination].node;
+    int affine = (topo->params.access == MPATH_REACH_AFFINE) || (mpath_topo_gpu(topo, source) >= 0) ||
+                 (mpath_topo_gpu(topo, destination) >= 0);
 
-    list->from         = &topo->nodes[from_node];
-    list->to           = &topo->nodes[to_node];
+    list->from         = rails_of(topo, source);
+    list->to           = rails_of(topo, destination);
     list->from_nics    = topo->machines[from_node].nics;
     list->to_nics      = topo->machines[to_node].nics;
-    list->matched      = list->from->rail_mask & list->to->rail_mask;
+    list->matched      = list->from->mask & list->to->mask;
     list->num_matched  = __builtin_popcountll(list->matched);
     list->num_crossing = 0;
     if (topo->params.fabric & MPATH_FABRIC_SPINE) {
@@ -128,7 +145,7 @@ static void list_init(const mpath_topo_t *topo, int source, int destination, pat
     }
     list->direct_from = nic_beside(topo, source);
     list->direct_to   = nic_beside(topo, destination);
-    list->first       = list_find_first(topo, list, source);
+    list->first       = list_find_first(topo, list, source, affine);
 }
 
 /* The NICs of path `index` of the pair. */
@@ -153,7 +170,7 @@ static void list_at(const path_list_t *list, int index, int *from, int *to)
         crossing_at(list, index - list->num_matched, from, to);
         return;
     }
-    if (list->matched == list->from->rail_mask) {
+    if (list->matched == list->from->mask) {
         *from = list->from->used[index];
         *to   = list->to->nic_of_rail[list->from_nics[*from].rail];
         return;
@@ -169,23 +186,27 @@ static void list_at(const path_list_t *list, int index, int *from, int *to)
 /* The rank that drives a NIC for a pair: the pair's own end when it sits there, else one beside the NIC. */
 static int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, int destination)
 {
-    const mpath_topo_node_t *node = &topo->nodes[topo->places[end].node];
-    uint32_t count;
+    int node = topo->places[end].node;
 
+    if (mpath_topo_gpu(topo, end) >= 0) {
+        if ((mpath_topo_gpu_nics(topo, end) >> nic) & 1) {
+            return end;
+        }
+        return mpath_topo_pick(topo->gpu_beside, &topo->gpu_nodes[node].beside[nic], source, destination);
+    }
     if ((topo->params.access == MPATH_REACH_ALL) || (topo->places[end].nic == nic)) {
         return end;
     }
-    count = (uint32_t)(node->beside[nic + 1] - node->beside[nic]);
-    return topo->beside[node->beside[nic] + (int32_t)(((uint32_t)source + (uint32_t)destination) % count)];
+    return mpath_topo_pick(topo->beside, &topo->nodes[node].beside[nic], source, destination);
 }
 
-static void path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
+void mpath_path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
 {
     path->resources[path->num_resources++] = (uint32_t)resource;
     path->latency_ns += topo->resources[resource].latency_ns;
 }
 
-static mpath_hop_t *path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int from, int to)
+mpath_hop_t *mpath_path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int from, int to)
 {
     mpath_hop_t *hop = &path->hops[path->num_hops++];
 
@@ -199,56 +220,114 @@ static mpath_hop_t *path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int
 
 static void path_add_shm(const mpath_topo_t *topo, mpath_path_t *path, int from, int to)
 {
-    path_add_hop(path, MPATH_LANE_SHM, from, to);
-    path_consume(topo, path, topo->nodes[topo->places[from].node].first_resource);
+    mpath_path_add_hop(path, MPATH_LANE_SHM, from, to);
+    mpath_path_consume(topo, path, topo->nodes[topo->places[from].node].first_resource);
 }
 
-static void path_add_rail(const mpath_topo_t *topo, mpath_path_t *path, int from, int to, int nic_from, int nic_to)
+static void path_consume_uplink(const mpath_topo_t *topo, mpath_path_t *path, mpath_resource_kind_t kind, int node)
 {
-    mpath_hop_t *hop = path_add_hop(path, MPATH_LANE_RAIL, from, to);
+    int resource = (topo->gpus != NULL) ? mpath_topo_resource_find(topo, kind, node, 0) : -1;
+
+    if (resource >= 0) {
+        mpath_path_consume(topo, path, resource);
+    }
+}
+
+/* A hop over NICs, which read and write memory of the same sort as the pair's ends have. */
+static void path_add_rail(const mpath_topo_t *topo, mpath_path_t *path, int from, int to, int nic_from, int nic_to,
+                          int on_gpus)
+{
+    mpath_hop_t *hop = mpath_path_add_hop(path, MPATH_LANE_RAIL, from, to);
 
     hop->nic_from = (int8_t)nic_from;
     hop->nic_to   = (int8_t)nic_to;
-    path_consume(topo, path, mpath_topo_nic_tx(topo, topo->places[from].node, nic_from));
-    path_consume(topo, path, mpath_topo_nic_rx(topo, topo->places[to].node, nic_to));
+    if (on_gpus & FROM_GPU) {
+        mpath_path_consume(topo, path, mpath_topo_pcie_up(topo, topo->places[from].node, topo->places[from].gpu));
+    }
+    mpath_path_consume(topo, path, mpath_topo_nic_tx(topo, topo->places[from].node, nic_from));
+    path_consume_uplink(topo, path, MPATH_RESOURCE_UPLINK_TX, topo->places[from].node);
+    path_consume_uplink(topo, path, MPATH_RESOURCE_UPLINK_RX, topo->places[to].node);
+    mpath_path_consume(topo, path, mpath_topo_nic_rx(topo, topo->places[to].node, nic_to));
+    if (on_gpus & TO_GPU) {
+        mpath_path_consume(topo, path, mpath_topo_pcie_down(topo, topo->places[to].node, topo->places[to].gpu));
+    }
 }
 
-int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination)
+/* A hop within a node that leads to or from a NIC. */
+static void path_add_leg(const mpath_topo_t *topo, mpath_path_t *path, int from, int to, int on_gpu)
+{
+    if (from == to) {
+        return;
+    }
+    if (on_gpu) {
+        mpath_gpu_add_hop(topo, path, from, to);
+    } else {
+        path_add_shm(topo, path, from, to);
+    }
+}
+
+/* Path `index` of those over rails. */
+static void path_over_rails(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
+{
+    int on_gpus = 0, nic_from, nic_to, from, to;
+    path_list_t list;
+
+    on_gpus |= (mpath_topo_gpu(topo, source) >= 0) ? FROM_GPU : 0;
+    on_gpus |= (mpath_topo_gpu(topo, destination) >= 0) ? TO_GPU : 0;
+    list_init(topo, source, destination, &list);
+    list_at(&list, index, &nic_from, &nic_to);
+    from = nic_driver(topo, source, nic_from, source, destination);
+    to   = nic_driver(topo, destination, nic_to, source, destination);
+    path_add_leg(topo, path, source, from, on_gpus & FROM_GPU);
+    path_add_rail(topo, path, from, to, nic_from, nic_to, on_gpus);
+    path_add_leg(topo, path, to, destination, on_gpus & TO_GPU);
+}
+
+static int num_paths_over_rails(const mpath_topo_t *topo, int source, int destination)
 {
     path_list_t list;
 
-    if (source == destination) {
-        return 0;
-    }
-    if (topo->places[source].node == topo->places[destination].node) {
-        return 1;
-    }
     list_init(topo, source, destination, &list);
     return list.num_matched + list.num_crossing + (list.first < 0);
 }
 
+int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination)
+{
+    if (topo->places[source].node == topo->places[destination].node) {
+        return 1;
+    }
+    return (topo->gpus != NULL) && (mpath_gpu_num_paths(topo, source, destination) > 0);
+}
+
+int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination)
+{
+    int count = 0;
+
+    if (source == destination) {
+        return 0;
+    }
+    if (topo->gpus != NULL) {
+        count = mpath_gpu_num_paths(topo, source, destination);
+    }
+    if (topo->places[source].node == topo->places[destination].node) {
+        return (count > 0) ? count : 1;
+    }
+    return count + num_paths_over_rails(topo, source, destination);
+}
+
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
 {
-    int nic_from, nic_to, from, to;
-    path_list_t list;
+    int count = (topo->gpus != NULL) ? mpath_gpu_num_paths(topo, source, destination) : 0;
 
     path->num_hops      = 0;
     path->num_resources = 0;
     path->latency_ns    = 0;
-    if (topo->places[source].node == topo->places[destination].node) {
+    if (index < count) {
+        mpath_gpu_path(topo, source, destination, index, path);
+    } else if (topo->places[source].node == topo->places[destination].node) {
         path_add_shm(topo, path, source, destination);
     } else {
-        list_init(topo, source, destination, &list);
-        list_at(&list, index, &nic_from, &nic_to);
-        from = nic_driver(topo, source, nic_from, source, destination);
-        to   = nic_driver(topo, destination, nic_to, source, destination);
-        if (from != source) {
-            path_add_shm(topo, path, source, from);
-        }
-        path_add_rail(topo, path, from, to, nic_from, nic_to);
-        if (to != destination) {
-            path_add_shm(topo, path, to, destination);
-        }
+        path_over_rails(topo, source, destination, index - count, path);
     }
     path->num_relays = path->num_hops - 1;
 }

@@ -122,8 +122,8 @@ static mpath_status_t topo_check(const mpath_machine_t *machines, int num_nodes,
 
 /* --- tables ------------------------------------------------------------------------------------------------------ */
 
-static void topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index,
-                              uint64_t capacity_bps, uint32_t latency_ns)
+void mpath_topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index, uint64_t capacity_bps,
+                             uint32_t latency_ns)
 {
     mpath_resource_t *resource = &topo->resources[topo->num_resources++];
 
@@ -143,10 +143,16 @@ static void topo_number_resources(mpath_topo_t *topo)
     for (node = 0; node < topo->num_nodes; node++) {
         machine                          = &topo->machines[node];
         topo->nodes[node].first_resource = topo->num_resources;
-        topo_add_resource(topo, MPATH_RESOURCE_HOST_MEMORY, node, 0, machine->host_memory_bps, HOST_MEMORY_LATENCY_NS);
+        mpath_topo_add_resource(topo, MPATH_RESOURCE_HOST_MEMORY, node, 0, machine->host_memory_bps,
+                                HOST_MEMORY_LATENCY_NS);
         for (nic = 0; nic < machine->num_nics; nic++) {
-            topo_add_resource(topo, MPATH_RESOURCE_NIC_TX, node, nic, machine->nics[nic].rate_bps, NIC_LATENCY_NS);
-            topo_add_resource(topo, MPATH_RESOURCE_NIC_RX, node, nic, machine->nics[nic].rate_bps, NIC_LATENCY_NS);
+            mpath_topo_add_resource(topo, MPATH_RESOURCE_NIC_TX, node, nic, machine->nics[nic].rate_bps,
+                                    NIC_LATENCY_NS);
+            mpath_topo_add_resource(topo, MPATH_RESOURCE_NIC_RX, node, nic, machine->nics[nic].rate_bps,
+                                    NIC_LATENCY_NS);
+        }
+        if (topo->gpus != NULL) {
+            mpath_gpus_number_resources(topo, node);
         }
     }
 }
@@ -187,44 +193,55 @@ static void topo_sort_ranks(mpath_topo_t *topo)
     }
 }
 
-static void topo_list_rails(mpath_topo_t *topo, int index)
+void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, uint32_t nics)
 {
-    const mpath_machine_t *machine = &topo->machines[index];
-    mpath_topo_node_t *node        = &topo->nodes[index];
-    int nic, rail, has_rank;
+    int nic, rail;
 
-    memset(node->nic_of_rail, -1, sizeof(node->nic_of_rail));
+    memset(set->nic_of_rail, -1, sizeof(set->nic_of_rail));
     for (nic = 0; nic < machine->num_nics; nic++) {
-        has_rank = node->beside[nic + 1] > node->beside[nic];
-        if (machine->nics[nic].up && (has_rank || (topo->params.access == MPATH_REACH_ALL))) {
-            node->nic_of_rail[machine->nics[nic].rail] = (int8_t)nic;
-            node->rail_mask |= 1ull << machine->nics[nic].rail;
+        if (machine->nics[nic].up && ((nics >> nic) & 1)) {
+            set->nic_of_rail[machine->nics[nic].rail] = (int8_t)nic;
+            set->mask |= 1ull << machine->nics[nic].rail;
         }
     }
     for (rail = 0; rail < MPATH_MAX_RAILS; rail++) {
-        if (node->nic_of_rail[rail] >= 0) {
-            node->used[node->num_used++] = node->nic_of_rail[rail];
+        if (set->nic_of_rail[rail] >= 0) {
+            set->used[set->num_used++] = set->nic_of_rail[rail];
         }
     }
 }
 
+static void topo_list_rails(mpath_topo_t *topo, int index)
+{
+    mpath_topo_node_t *node = &topo->nodes[index];
+    uint32_t nics           = 0;
+    int nic;
+
+    for (nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        if ((node->beside[nic + 1] > node->beside[nic]) || (topo->params.access == MPATH_REACH_ALL)) {
+            nics |= 1u << nic;
+        }
+    }
+    mpath_rail_set_init(&node->rails, &topo->machines[index], nics);
+}
+
 static int topo_compare_rails(const mpath_topo_t *topo)
 {
-    const mpath_topo_node_t *first = &topo->nodes[0], *node;
+    const mpath_rail_set_t *first = &topo->nodes[0].rails, *rails;
     uint64_t rate_bps;
     int i, k;
 
-    if (first->num_used == 0) {
+    if ((first->num_used == 0) || (topo->gpus != NULL)) {
         return 0;
     }
     rate_bps = topo->machines[0].nics[first->used[0]].rate_bps;
     for (i = 0; i < topo->num_nodes; i++) {
-        node = &topo->nodes[i];
-        if ((node->rail_mask != first->rail_mask) || (memcmp(node->used, first->used, sizeof(node->used)) != 0)) {
+        rails = &topo->nodes[i].rails;
+        if ((rails->mask != first->mask) || (memcmp(rails->used, first->used, sizeof(rails->used)) != 0)) {
             return 0;
         }
-        for (k = 0; k < node->num_used; k++) {
-            if (topo->machines[i].nics[node->used[k]].rate_bps != rate_bps) {
+        for (k = 0; k < rails->num_used; k++) {
+            if (topo->machines[i].nics[rails->used[k]].rate_bps != rate_bps) {
                 return 0;
             }
         }
@@ -234,8 +251,7 @@ static int topo_compare_rails(const mpath_topo_t *topo)
 
 /* --- signature --------------------------------------------------------------------------------------------------- */
 
-/* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), chained. */
-static uint64_t mix(uint64_t hash, uint64_t value)
+uint64_t mpath_topo_mix(uint64_t hash, uint64_t value)
 {
     hash = (hash ^ value) + 0x9e3779b97f4a7c15ull;
     hash = (hash ^ (hash >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -246,36 +262,36 @@ static uint64_t mix(uint64_t hash, uint64_t value)
 /* Names do not count: they change no path. */
 static uint64_t topo_sign(const mpath_topo_t *topo)
 {
-    uint64_t hash = mix(0, (uint64_t)topo->num_nodes);
+    uint64_t hash = mpath_topo_mix(0, (uint64_t)topo->num_nodes);
     const mpath_machine_t *machine;
     const mpath_place_t *place;
     const mpath_nic_t *nic;
     int i, n;
 
-    hash = mix(hash, (uint64_t)topo->num_ranks);
-    hash = mix(hash, ((uint64_t)topo->params.access << 32) | topo->params.fabric);
+    hash = mpath_topo_mix(hash, (uint64_t)topo->num_ranks);
+    hash = mpath_topo_mix(hash, ((uint64_t)topo->params.access << 32) | topo->params.fabric);
     for (i = 0; i < topo->num_nodes; i++) {
         machine = &topo->machines[i];
-        hash    = mix(hash, (uint64_t)machine->num_nics);
-        hash    = mix(hash, machine->host_memory_bps);
+        hash    = mpath_topo_mix(hash, (uint64_t)machine->num_nics);
+        hash    = mpath_topo_mix(hash, machine->host_memory_bps);
         for (n = 0; n < machine->num_nics; n++) {
             nic  = &machine->nics[n];
-            hash = mix(hash, nic->rate_bps);
-            hash = mix(hash, ((uint64_t)nic->rail << 1) | (nic->up != 0));
+            hash = mpath_topo_mix(hash, nic->rate_bps);
+            hash = mpath_topo_mix(hash, ((uint64_t)nic->rail << 1) | (nic->up != 0));
         }
     }
     for (i = 0; i < topo->num_ranks; i++) {
         place = &topo->places[i];
-        hash  = mix(hash, ((uint64_t)(uint32_t)place->node << 32) | (uint32_t)place->nic);
-        hash  = mix(hash, (uint64_t)(uint32_t)place->gpu);
+        hash  = mpath_topo_mix(hash, ((uint64_t)(uint32_t)place->node << 32) | (uint32_t)place->nic);
+        hash  = mpath_topo_mix(hash, (uint64_t)(uint32_t)place->gpu);
     }
-    return hash;
+    return (topo->gpus != NULL) ? mpath_gpus_sign(topo, hash) : hash;
 }
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
-static mpath_status_t topo_allocate(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
-                                    int num_ranks, mpath_topo_t **topo_p)
+static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,
+                                    const mpath_place_t *places, int num_ranks, mpath_topo_t **topo_p)
 {
     size_t num_resources = 0;
     mpath_topo_t *topo;
@@ -287,6 +303,7 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, int num_nod
     }
     for (i = 0; i < num_nodes; i++) {
         num_resources += 1 + 2 * (size_t)machines[i].num_nics;
+        num_resources += (gpus != NULL) ? mpath_gpus_count_resources(&gpus[i]) : 0;
     }
     topo->num_nodes = num_nodes;
     topo->num_ranks = num_ranks;
@@ -298,6 +315,14 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, int num_nod
     if ((topo->machines == NULL) || (topo->nodes == NULL) || (topo->resources == NULL) || (topo->places == NULL) ||
         (topo->beside == NULL)) {
         goto err_destroy;
+    }
+    if (gpus != NULL) {
+        topo->gpus      = calloc((size_t)num_nodes, sizeof(*topo->gpus));
+        topo->gpu_nodes = calloc((size_t)num_nodes, sizeof(*topo->gpu_nodes));
+        if ((topo->gpus == NULL) || (topo->gpu_nodes == NULL)) {
+            goto err_destroy;
+        }
+        memcpy(topo->gpus, gpus, (size_t)num_nodes * sizeof(*gpus));
     }
     memcpy(topo->machines, machines, (size_t)num_nodes * sizeof(*machines));
     if (num_ranks > 0) {
@@ -316,6 +341,13 @@ err:
 mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
                                  int num_ranks, const mpath_topo_params_t *params, mpath_topo_t **topo_p)
 {
+    return mpath_topo_create_with_gpus(machines, NULL, num_nodes, places, num_ranks, params, topo_p);
+}
+
+mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus,
+                                           int num_nodes, const mpath_place_t *places, int num_ranks,
+                                           const mpath_topo_params_t *params, mpath_topo_t **topo_p)
+{
     mpath_status_t status;
     mpath_topo_t *topo;
     int i;
@@ -324,7 +356,16 @@ mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes,
     if (status != MPATH_OK) {
         return status;
     }
-    status = topo_allocate(machines, num_nodes, places, num_ranks, &topo);
+    if ((gpus != NULL) && !mpath_gpus_described(gpus, num_nodes)) {
+        gpus = NULL;
+    }
+    if (gpus != NULL) {
+        status = mpath_gpus_check(machines, gpus, num_nodes, places, num_ranks);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    status = topo_allocate(machines, gpus, num_nodes, places, num_ranks, &topo);
     if (status != MPATH_OK) {
         return status;
     }
@@ -333,6 +374,13 @@ mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes,
     topo_sort_ranks(topo);
     for (i = 0; i < num_nodes; i++) {
         topo_list_rails(topo, i);
+    }
+    if (gpus != NULL) {
+        status = mpath_gpus_place_ranks(topo);
+        if (status != MPATH_OK) {
+            mpath_topo_destroy(topo);
+            return status;
+        }
     }
     topo->rails_equal = topo_compare_rails(topo);
     topo->signature   = topo_sign(topo);
@@ -345,6 +393,10 @@ void mpath_topo_destroy(mpath_topo_t *topo)
     if (topo == NULL) {
         return;
     }
+    free(topo->gpu_beside);
+    free(topo->on_gpu);
+    free(topo->gpu_nodes);
+    free(topo->gpus);
     free(topo->beside);
     free(topo->places);
     free(topo->resources);
@@ -390,18 +442,39 @@ const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resour
     return &topo->resources[resource];
 }
 
+const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node)
+{
+    return (topo->gpus != NULL) ? &topo->gpus[node] : NULL;
+}
+
 int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index)
 {
+    int nics, gpus;
+
     if ((node < 0) || (node >= topo->num_nodes) || (index < 0)) {
         return -1;
     }
+    nics = topo->machines[node].num_nics;
+    gpus = (topo->gpus != NULL) ? topo->gpus[node].num_gpus : 0;
     switch (kind) {
     case MPATH_RESOURCE_HOST_MEMORY:
         return (index == 0) ? topo->nodes[node].first_resource : -1;
     case MPATH_RESOURCE_NIC_TX:
-        return (index < topo->machines[node].num_nics) ? mpath_topo_nic_tx(topo, node, index) : -1;
+        return (index < nics) ? mpath_topo_nic_tx(topo, node, index) : -1;
     case MPATH_RESOURCE_NIC_RX:
-        return (index < topo->machines[node].num_nics) ? mpath_topo_nic_rx(topo, node, index) : -1;
+        return (index < nics) ? mpath_topo_nic_rx(topo, node, index) : -1;
+    case MPATH_RESOURCE_PCIE_UP:
+        return (index < gpus) ? mpath_topo_pcie_up(topo, node, index) : -1;
+    case MPATH_RESOURCE_PCIE_DOWN:
+        return (index < gpus) ? mpath_topo_pcie_down(topo, node, index) : -1;
+    case MPATH_RESOURCE_GPU_EGRESS:
+        return (index < gpus) ? mpath_topo_egress(topo, node, index) : -1;
+    case MPATH_RESOURCE_GPU_INGRESS:
+        return (index < gpus) ? mpath_topo_ingress(topo, node, index) : -1;
+    case MPATH_RESOURCE_UPLINK_TX:
+        return (topo->gpus != NULL) && (index == 0) ? topo->gpu_nodes[node].uplink_tx : -1;
+    case MPATH_RESOURCE_UPLINK_RX:
+        return (topo->gpus != NULL) && (index == 0) ? topo->gpu_nodes[node].uplink_rx : -1;
     default:
         return -1;
     }

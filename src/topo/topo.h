@@ -24,6 +24,19 @@
  * spine; then path 0 of an affine pair is that direct route. Such crossing paths also exist, in order of i and j, where
  * rail i or rail j has no match on the other node. Without a spine only rail-matched NICs are connected.
  *
+ * Ranks on GPUs, where the machines' GPUs are described (else a rank's GPU number says nothing). A relay is a rank as well:
+ * a GPU without a rank relays nothing.
+ *
+ *   same node, mesh            [peer s->d]; [peer s->x] [peer x->d] for each GPU x linked to both, by number;
+ *                              [staged s->d]. Without a link between s and d staged comes first.
+ *   same node, NVSwitch, PCIe  [peer s->d]; [staged s->d]. A relay would use the same ports twice and never helps.
+ *   same node, host and GPU    [staged s->d]
+ *   same NVLink domain         [peer s->d]; then as other nodes
+ *   other node                 [s->a] [rail r: a->b] [b->d] as with affine access, whatever the access mode: a, b are
+ *                              ranks on GPUs beside rail r, the outer hops peer where the GPUs are joined, else staged
+ *
+ * A rail hop also uses the PCIe link of the GPU whose memory the NIC reads or writes, and the uplinks of both nodes.
+ *
  * Ownership: a topology copies what it is given. It is immutable after creation and may be read by several threads.
  */
 #ifndef MPATH_TOPO_TOPO_H
@@ -37,6 +50,7 @@
 #define MPATH_NIC_NAME_MAX 32
 #define MPATH_HOST_NAME_MAX 64
 #define MPATH_MAX_NICS 16                   /* per node */
+#define MPATH_MAX_GPUS 16                   /* per node */
 #define MPATH_MAX_RAILS 64                  /* rail numbers are below this */
 #define MPATH_MAX_RATE_BPS 10000000000000ll /* of any resource: 10 TB/s */
 #define MPATH_PATH_MAX_HOPS 5
@@ -52,7 +66,7 @@ typedef enum mpath_lane_kind {
 } mpath_lane_kind_t;
 
 typedef enum mpath_resource_kind {
-    MPATH_RESOURCE_HOST_MEMORY, /* a node's host memory: all shared-memory traffic of the node */
+    MPATH_RESOURCE_HOST_MEMORY, /* a node's host memory: all shared-memory and staged traffic of the node */
     MPATH_RESOURCE_NIC_TX,
     MPATH_RESOURCE_NIC_RX,
     MPATH_RESOURCE_NVLINK,     /* one direction of a direct GPU pair */
@@ -92,11 +106,37 @@ typedef struct mpath_machine {
     mpath_nic_t nics[MPATH_MAX_NICS];
 } mpath_machine_t;
 
+/* How the GPUs of a node reach each other. */
+typedef enum mpath_gpu_link {
+    MPATH_GPU_LINK_NONE,  /* only through host memory */
+    MPATH_GPU_LINK_PCIE,  /* peer access over PCIe */
+    MPATH_GPU_LINK_MESH,  /* direct NVLinks between pairs */
+    MPATH_GPU_LINK_SWITCH /* each GPU has a port into an NVSwitch fabric */
+} mpath_gpu_link_t;
+
+typedef struct mpath_gpu {
+    uint64_t egress_bps, ingress_bps;    /* SWITCH: its port; 0 and 0: not on the switch */
+    uint64_t pcie_up_bps, pcie_down_bps; /* device to host, host to device; the link that NICs reach it by as well */
+    uint32_t nics;                       /* bit n: NIC n of its node is beside it */
+    uint32_t reserved;
+} mpath_gpu_t;
+
+/* The GPUs of a node, apart from mpath_machine_t so that nodes without any exchange little. Plain data, no pointers. */
+typedef struct mpath_node_gpus {
+    int32_t num_gpus;
+    int32_t link;   /* mpath_gpu_link_t */
+    int32_t domain; /* SWITCH: nodes of one number share the NVSwitch fabric; -1: this node alone */
+    int32_t reserved;
+    uint64_t uplink_bps; /* each direction, of all NICs of the node together; 0: no limit beyond the NICs */
+    mpath_gpu_t gpus[MPATH_MAX_GPUS];
+    uint64_t nvlink_bps[MPATH_MAX_GPUS][MPATH_MAX_GPUS]; /* MESH: from, to; 0: not linked */
+} mpath_node_gpus_t;
+
 /* Where a rank sits. */
 typedef struct mpath_place {
     int32_t node; /* index into the machines */
     int32_t nic;  /* NIC beside it on its node; -1: none */
-    int32_t gpu;  /* -1: host memory */
+    int32_t gpu;  /* GPU of its node whose memory its buffers are in; -1: host memory */
 } mpath_place_t;
 
 enum {
@@ -131,6 +171,10 @@ typedef struct mpath_topo mpath_topo_t;
  */
 mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
                                  int num_ranks, const mpath_topo_params_t *params, mpath_topo_t **topo_p);
+/* The same with the GPUs of the nodes, num_nodes entries; NULL, or nodes without GPUs and uplinks: as without. */
+mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus,
+                                           int num_nodes, const mpath_place_t *places, int num_ranks,
+                                           const mpath_topo_params_t *params, mpath_topo_t **topo_p);
 void mpath_topo_destroy(mpath_topo_t *topo);
 
 int mpath_topo_num_ranks(const mpath_topo_t *topo);
@@ -138,6 +182,10 @@ int mpath_topo_num_nodes(const mpath_topo_t *topo);
 const mpath_place_t *mpath_topo_place(const mpath_topo_t *topo, int rank);
 const mpath_machine_t *mpath_topo_machine(const mpath_topo_t *topo, int node);
 const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo);
+/* The GPUs of a node; NULL where the topology describes none (on any node). */
+const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node);
+/* Nonzero: two ranks have a path that uses no NIC. */
+int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination);
 
 int mpath_topo_num_resources(const mpath_topo_t *topo);
 const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resource);
@@ -146,6 +194,8 @@ void mpath_topo_resource_name(const mpath_topo_t *topo, int resource, char *name
 
 /* The number of a resource; -1 when the topology has no such resource. */
 int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index);
+/* The same for the link of a mesh from one GPU to another. */
+int mpath_topo_nvlink_find(const mpath_topo_t *topo, int node, int gpu, int peer);
 
 /* Number of paths of a pair; 0 when the pair is not connected or source equals destination. */
 int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination);
@@ -159,11 +209,19 @@ const char *mpath_lane_kind_name(mpath_lane_kind_t kind);
 
 /*
  * Nonzero: rails are interchangeable. Every node has the same NICs in use (same numbers, same rails), at least one, and
- * all of them have the same rate. A NIC is in use when it is up and, with affine access, a rank sits beside it.
+ * all of them have the same rate. A NIC is in use when it is up and, with affine access, a rank sits beside it. Never
+ * where GPUs are described: there the way to a rail counts too.
  */
 int mpath_topo_rails_equal(const mpath_topo_t *topo);
 
 /* A checksum over everything that paths and plans depend on. */
 uint64_t mpath_topo_signature(const mpath_topo_t *topo);
+
+/*
+ * A cluster of machines of a known kind, with a rank on every GPU: "h100-mesh4", "hgx-h200", ... doc/topology.md lists
+ * them with the sources of their figures. `num_nodes` 0: the kind's own number (2; a rack for those that come in racks).
+ * MPATH_ERR_PARAM for a name that is unknown; the log lists those that are not.
+ */
+mpath_status_t mpath_topo_preset(const char *name, int num_nodes, mpath_topo_t **topo_p);
 
 #endif

@@ -1,9 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of a topology, shared by topo.c (builds it), paths.c (reads it) and names.c. */
+/* The inside of a topology, shared by topo.c and gpus.c (build it), paths.c and paths_gpu.c (read it) and names.c. */
 #ifndef MPATH_TOPO_TOPO_INTERNAL_H
 #define MPATH_TOPO_TOPO_INTERNAL_H
 
 #include "topo/topo.h"
+
+/* NICs that can be used, by rail. */
+typedef struct mpath_rail_set {
+    uint64_t mask;
+    int num_used;
+    int8_t used[MPATH_MAX_NICS];         /* NICs, in rail order */
+    int8_t nic_of_rail[MPATH_MAX_RAILS]; /* -1: none */
+} mpath_rail_set_t;
 
 /*
  * What paths need of a node. Its resources are numbered first_resource (host memory), then transmit and receive of
@@ -11,12 +19,27 @@
  */
 typedef struct mpath_topo_node {
     int first_resource;
-    int num_used;
-    uint64_t rail_mask;                  /* rails of the NICs in use */
-    int8_t used[MPATH_MAX_NICS];         /* NICs in use, in rail order */
-    int8_t nic_of_rail[MPATH_MAX_RAILS]; /* -1: none in use */
-    int32_t beside[MPATH_MAX_NICS + 1];  /* ranks beside NIC n: topo->beside[beside[n]] up to beside[n + 1] */
+    mpath_rail_set_t rails;             /* NICs in use */
+    int32_t beside[MPATH_MAX_NICS + 1]; /* ranks beside NIC n: topo->beside[beside[n]] up to beside[n + 1] */
 } mpath_topo_node_t;
+
+/*
+ * The same of its GPUs. Their resources follow those of its NICs: transmit and receive of the uplink, then up and down of
+ * each GPU's PCIe, egress and ingress of each GPU's port, the NVLinks.
+ */
+typedef struct mpath_topo_gpu_node {
+    int uplink_tx, uplink_rx;       /* resources, -1: none */
+    int pcie;                       /* first of two resources for each GPU */
+    int32_t egress[MPATH_MAX_GPUS]; /* resources, -1: not on the switch */
+    int32_t ingress[MPATH_MAX_GPUS];
+    int32_t nvlink[MPATH_MAX_GPUS][MPATH_MAX_GPUS]; /* resources, -1: not linked */
+    uint32_t links_to[MPATH_MAX_GPUS];              /* GPUs that GPU g can send to directly, as a mask */
+    uint32_t links_from[MPATH_MAX_GPUS];            /* GPUs that can send to GPU g directly */
+    uint32_t occupied;                              /* GPUs with a rank */
+    mpath_rail_set_t rails;                         /* NICs that are up and beside a GPU's rank */
+    int32_t on_gpu[MPATH_MAX_GPUS + 1];             /* ranks on GPU g, as beside: in topo->on_gpu */
+    int32_t beside[MPATH_MAX_NICS + 1];             /* ranks on GPUs beside NIC n: in topo->gpu_beside */
+} mpath_topo_gpu_node_t;
 
 struct mpath_topo {
     int num_nodes, num_ranks, num_resources;
@@ -28,7 +51,64 @@ struct mpath_topo {
     mpath_resource_t *resources;
     mpath_topo_node_t *nodes;
     int32_t *beside; /* ranks that have a NIC, by node, NIC, rank */
+    /* NULL where no node has GPUs */
+    mpath_node_gpus_t *gpus;
+    mpath_topo_gpu_node_t *gpu_nodes;
+    int32_t *on_gpu;     /* ranks on a GPU, by node, GPU, rank */
+    int32_t *gpu_beside; /* the same by node, NIC, rank: once for each NIC */
 };
+
+void mpath_topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index, uint64_t capacity_bps,
+                             uint32_t latency_ns);
+/* Adds the NIC of a rail. */
+void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, uint32_t nics);
+/* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), chained. */
+uint64_t mpath_topo_mix(uint64_t hash, uint64_t value);
+
+/* gpus.c: the parts of mpath_topo_create_with_gpus() that only GPUs need. */
+int mpath_gpus_described(const mpath_node_gpus_t *gpus, int num_nodes);
+mpath_status_t mpath_gpus_check(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,
+                                const mpath_place_t *places, int num_ranks);
+size_t mpath_gpus_count_resources(const mpath_node_gpus_t *gpus);
+void mpath_gpus_number_resources(mpath_topo_t *topo, int node);
+mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo);
+uint64_t mpath_gpus_sign(const mpath_topo_t *topo, uint64_t hash);
+
+/* The GPU that a rank's buffers are in; -1: host memory, or a GPU that is not described. */
+static inline int mpath_topo_gpu(const mpath_topo_t *topo, int rank)
+{
+    const mpath_place_t *place = &topo->places[rank];
+
+    return (topo->gpus != NULL) && (place->gpu < topo->gpus[place->node].num_gpus) ? place->gpu : -1;
+}
+
+/* NICs beside a rank on a GPU: those of the GPU and its own. */
+static inline uint32_t mpath_topo_gpu_nics(const mpath_topo_t *topo, int rank)
+{
+    const mpath_place_t *place = &topo->places[rank];
+
+    return topo->gpus[place->node].gpus[place->gpu].nics | ((place->nic >= 0) ? 1u << place->nic : 0);
+}
+
+/* Of the ranks from bounds[0] up to bounds[1], the one that relays for a pair. */
+static inline int32_t mpath_topo_pick(const int32_t *ranks, const int32_t *bounds, int source, int destination)
+{
+    uint32_t count = (uint32_t)(bounds[1] - bounds[0]);
+
+    return ranks[bounds[0] + (int32_t)(((uint32_t)source + (uint32_t)destination) % count)];
+}
+
+/* paths.c */
+void mpath_path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource);
+mpath_hop_t *mpath_path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int from, int to);
+
+/* paths_gpu.c: paths without a rail between ranks of which one at least is on a GPU. */
+int mpath_gpu_num_paths(const mpath_topo_t *topo, int source, int destination);
+void mpath_gpu_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path);
+/* A hop within a node between such ranks, by the best lane. */
+void mpath_gpu_add_hop(const mpath_topo_t *topo, mpath_path_t *path, int from, int to);
+/* The NIC that a rank on a GPU uses by default; -1: none is up. */
+int mpath_gpu_nic_beside(const mpath_topo_t *topo, int rank);
 
 static inline int mpath_topo_nic_tx(const mpath_topo_t *topo, int node, int nic)
 {
@@ -38,6 +118,26 @@ static inline int mpath_topo_nic_tx(const mpath_topo_t *topo, int node, int nic)
 static inline int mpath_topo_nic_rx(const mpath_topo_t *topo, int node, int nic)
 {
     return topo->nodes[node].first_resource + 2 + 2 * nic;
+}
+
+static inline int mpath_topo_pcie_up(const mpath_topo_t *topo, int node, int gpu)
+{
+    return topo->gpu_nodes[node].pcie + 2 * gpu;
+}
+
+static inline int mpath_topo_pcie_down(const mpath_topo_t *topo, int node, int gpu)
+{
+    return topo->gpu_nodes[node].pcie + 2 * gpu + 1;
+}
+
+static inline int mpath_topo_egress(const mpath_topo_t *topo, int node, int gpu)
+{
+    return topo->gpu_nodes[node].egress[gpu];
+}
+
+static inline int mpath_topo_ingress(const mpath_topo_t *topo, int node, int gpu)
+{
+    return topo->gpu_nodes[node].ingress[gpu];
 }
 
 #endif
