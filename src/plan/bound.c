@@ -28,6 +28,21 @@ static void count_node_bytes(const int32_t *node, int num_ranks, const uint64_t 
     }
 }
 
+/* The same where some pairs of nodes are joined by more than NICs. */
+static void count_unlinked_bytes(const mpath_topo_t *topo, const uint64_t *demand, uint64_t (*bytes)[2])
+{
+    int num_ranks = mpath_topo_num_ranks(topo), source, destination;
+
+    for (source = 0; source < num_ranks; source++) {
+        for (destination = 0; destination < num_ranks; destination++, demand++) {
+            if (*demand > 0 && !mpath_topo_is_linked(topo, source, destination)) {
+                bytes[mpath_topo_place(topo, source)->node][0] += *demand;
+                bytes[mpath_topo_place(topo, destination)->node][1] += *demand;
+            }
+        }
+    }
+}
+
 static mpath_ratio_t node_bound(const mpath_machine_t *machine, const uint64_t *bytes)
 {
     mpath_ratio_t bound = {0, 1};
@@ -61,7 +76,11 @@ mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand,
     for (i = 0; i < num_ranks; i++) {
         node[i] = mpath_topo_place(topo, i)->node;
     }
-    count_node_bytes(node, num_ranks, demand, bytes);
+    if (mpath_topo_gpus(topo, 0) == NULL) {
+        count_node_bytes(node, num_ranks, demand, bytes);
+    } else {
+        count_unlinked_bytes(topo, demand, bytes);
+    }
     for (i = 0; i < num_nodes; i++) {
         bound = mpath_ratio_max(bound, node_bound(mpath_topo_machine(topo, i), bytes[i]));
     }

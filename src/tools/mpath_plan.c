@@ -27,7 +27,9 @@ static void print_help(void)
     printf("Usage: mpath_plan [OPTION]...\n"
            "Plans who sends how much over which path, and shows what every resource carries.\n\n"
            "Topology:\n"
-           "  --topo FILE             a topology file with ranks, or a uniform cluster:\n"
+           "  --topo FILE             a topology file with ranks, or\n"
+           "  --preset NAME           machines of a known kind, --nodes of them: h100-mesh4, hgx-h100,\n"
+           "                          hgx-h200, h800, a100, gb200-nvl72; or a uniform cluster:\n"
            "  --nodes N               nodes (2)\n"
            "  --ranks-per-node N      ranks of each node (4); rank i sits beside NIC i modulo the NICs\n"
            "  --nics N                NICs of each node (4)\n"
@@ -69,7 +71,8 @@ static int set_number(options_t *options, int option, const char *text)
     }
     switch (option) {
     case 'n':
-        input->num_nodes = (int)value;
+        input->num_nodes   = (int)value;
+        input->nodes_given = 1;
         break;
     case 'l':
         input->ranks_per_node = (int)value;
@@ -116,13 +119,17 @@ static int set_access(options_t *options, const char *text)
 static int parse_options(int argc, char **argv, options_t *options)
 {
     static const struct option names[] = {
-        {"topo", 1, NULL, 't'},         {"nodes", 1, NULL, 'n'},      {"ranks-per-node", 1, NULL, 'l'},
-        {"nics", 1, NULL, 'i'},         {"rate", 1, NULL, 'R'},       {"host-memory", 1, NULL, 'H'},
-        {"access", 1, NULL, 'a'},       {"spine", 0, NULL, 'p'},      {"matrix", 1, NULL, 'm'},
-        {"bytes", 1, NULL, 'b'},        {"hot", 1, NULL, 'h'},        {"hot-rank", 1, NULL, 'r'},
-        {"zipf", 1, NULL, 'z'},         {"seed", 1, NULL, 's'},       {"policy", 1, NULL, 'P'},
-        {"min-fragment", 1, NULL, 'f'}, {"json", 0, NULL, 'j'},       {"flows", 0, NULL, 'F'},
-        {"no-time", 0, NULL, 'T'},      {"help", 0, NULL, '?' + 256}, {NULL, 0, NULL, 0},
+        {"topo", 1, NULL, 't'},         {"preset", 1, NULL, 'k'},
+        {"nodes", 1, NULL, 'n'},        {"ranks-per-node", 1, NULL, 'l'},
+        {"nics", 1, NULL, 'i'},         {"rate", 1, NULL, 'R'},
+        {"host-memory", 1, NULL, 'H'},  {"access", 1, NULL, 'a'},
+        {"spine", 0, NULL, 'p'},        {"matrix", 1, NULL, 'm'},
+        {"bytes", 1, NULL, 'b'},        {"hot", 1, NULL, 'h'},
+        {"hot-rank", 1, NULL, 'r'},     {"zipf", 1, NULL, 'z'},
+        {"seed", 1, NULL, 's'},         {"policy", 1, NULL, 'P'},
+        {"min-fragment", 1, NULL, 'f'}, {"json", 0, NULL, 'j'},
+        {"flows", 0, NULL, 'F'},        {"no-time", 0, NULL, 'T'},
+        {"help", 0, NULL, '?' + 256},   {NULL, 0, NULL, 0},
     };
     int option, index = 0, good;
 
@@ -136,6 +143,9 @@ static int parse_options(int argc, char **argv, options_t *options)
             return 0;
         case 't':
             options->input.topo_path = optarg;
+            break;
+        case 'k':
+            options->input.preset = optarg;
             break;
         case 'm':
             options->input.matrix_path = optarg;
@@ -198,8 +208,10 @@ static void print_path(const mpath_topo_t *topo, const mpath_flow_t *flow)
     for (i = 0; i < path.num_hops; i++) {
         if (path.hops[i].lane == MPATH_LANE_RAIL) {
             printf(" -nic%d:nic%d-> %d", path.hops[i].nic_from, path.hops[i].nic_to, path.hops[i].to);
-        } else {
+        } else if (path.hops[i].lane == MPATH_LANE_SHM) {
             printf(" ~> %d", path.hops[i].to);
+        } else {
+            printf(" -%s-> %d", mpath_lane_kind_name((mpath_lane_kind_t)path.hops[i].lane), path.hops[i].to);
         }
     }
     printf("\n");
@@ -268,7 +280,7 @@ static json_t *json_path(const mpath_topo_t *topo, const mpath_flow_t *flow)
     mpath_topo_path(topo, flow->source, flow->destination, flow->path, &path);
     for (i = 0; i < path.num_hops; i++) {
         hop = json_pack("{s:i, s:s}", "to", (int)path.hops[i].to, "lane",
-                        path.hops[i].lane == MPATH_LANE_RAIL ? "rail" : "shm");
+                        mpath_lane_kind_name((mpath_lane_kind_t)path.hops[i].lane));
         if (path.hops[i].lane == MPATH_LANE_RAIL) {
             json_object_set_new(hop, "nic_from", json_integer(path.hops[i].nic_from));
             json_object_set_new(hop, "nic_to", json_integer(path.hops[i].nic_to));

@@ -151,16 +151,38 @@ static mpath_status_t file_topo(const char *path, mpath_topo_t **topo_p)
         mpath_error("topology file %s: it has no ranks, so there is nothing to plan", path);
         status = MPATH_ERR_PARAM;
     } else {
-        status = mpath_topo_create(file.machines, file.num_nodes, file.places, file.num_ranks, &file.params, topo_p);
+        status = mpath_topo_file_build(&file, topo_p);
     }
     mpath_topo_file_release(&file);
     return status;
+}
+
+static mpath_status_t preset_topo(const plan_input_t *input, mpath_topo_t **topo_p)
+{
+    mpath_status_t status;
+    mpath_topo_t *topo;
+
+    status = mpath_topo_preset(input->preset, input->nodes_given ? input->num_nodes : 0, &topo);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (mpath_topo_num_ranks(topo) > MAX_RANKS) {
+        mpath_error("plan: %d nodes of preset '%s' have %d ranks: all ranks together must be 1 to %d", input->num_nodes,
+                    input->preset, mpath_topo_num_ranks(topo), MAX_RANKS);
+        mpath_topo_destroy(topo);
+        return MPATH_ERR_PARAM;
+    }
+    *topo_p = topo;
+    return MPATH_OK;
 }
 
 static mpath_status_t make_topo(const plan_input_t *input, mpath_topo_t **topo_p)
 {
     if (input->topo_path != NULL) {
         return file_topo(input->topo_path, topo_p);
+    }
+    if (input->preset != NULL) {
+        return preset_topo(input, topo_p);
     }
     if (input->num_nodes < 1 || input->num_nodes > MAX_NODES || input->ranks_per_node < 1 ||
         input->ranks_per_node > MAX_RANKS / input->num_nodes || input->num_nics < 1 ||

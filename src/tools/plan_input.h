@@ -7,8 +7,9 @@
 #include "topo/topo.h"
 
 typedef struct plan_input {
-    /* topology: a file, or a uniform cluster */
-    const char *topo_path;
+    /* topology: a file, a preset (of its own number of nodes unless told), or a uniform cluster */
+    const char *topo_path, *preset;
+    int nodes_given;
     int num_nodes, ranks_per_node, num_nics;
     uint64_t rate_bps, host_memory_bps; /* host memory 0: four times the NICs of a node */
     mpath_topo_params_t topo_params;

@@ -311,8 +311,11 @@ uint64_t mpath_gpus_sign(const mpath_topo_t *topo, uint64_t hash)
 
     for (node = 0; node < topo->num_nodes; node++) {
         gpus = &topo->gpus[node];
+        if (gpus->num_gpus == 0) {
+            continue;
+        }
         hash = mpath_topo_mix(hash, ((uint64_t)(uint32_t)gpus->num_gpus << 32) | (uint32_t)gpus->link);
-        hash = mpath_topo_mix(hash, (uint64_t)(uint32_t)gpus->domain);
+        hash = mpath_topo_mix(hash, (gpus->link == MPATH_GPU_LINK_SWITCH) ? (uint64_t)(uint32_t)gpus->domain : 0);
         for (g = 0; g < gpus->num_gpus; g++) {
             hash = mpath_topo_mix(hash, gpus->gpus[g].nics);
         }

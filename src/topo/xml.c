@@ -247,9 +247,16 @@ mpath_status_t mpath_topo_file_load(const char *path, mpath_topo_file_t *file_p)
     return status;
 }
 
+mpath_status_t mpath_topo_file_build(const mpath_topo_file_t *file, mpath_topo_t **topo_p)
+{
+    return mpath_topo_create_with_gpus(file->machines, file->gpus, file->num_nodes, file->places, file->num_ranks,
+                                       &file->params, topo_p);
+}
+
 void mpath_topo_file_release(mpath_topo_file_t *file)
 {
     free(file->machines);
+    free(file->gpus);
     free(file->places);
     memset(file, 0, sizeof(*file));
 }

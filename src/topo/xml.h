@@ -5,8 +5,10 @@
  * as several nodes with rails of their own. doc/topology.md describes all three.
  *
  *   <mpath version="1" access="all" fabric="spine">
- *     <node host="node0" numa="1" host-memory-bps="8000000000">
+ *     <node host="node0" numa="1" host-memory-bps="8000000000" gpu-link="mesh">
  *       <nic name="rail0" rail="0" rate-bps="25000000" numa="0" up="1"/>
+ *       <gpu pcie-up-bps="55000000000" pcie-down-bps="55000000000" nics="0"/>
+ *       <nvlink from="0" to="1" bps="120000000000"/>
  *     </node>
  *     <rank node="0" nic="0" gpu="-1"/>            one per rank, in rank order
  *   </mpath>
@@ -27,6 +29,7 @@
 typedef struct mpath_topo_file {
     int num_nodes, num_ranks;
     mpath_machine_t *machines;
+    mpath_node_gpus_t *gpus; /* NULL where no node has GPUs or an uplink */
     mpath_place_t *places;
     mpath_topo_params_t params;
 } mpath_topo_file_t;
@@ -34,6 +37,8 @@ typedef struct mpath_topo_file {
 mpath_status_t mpath_topo_file_load(const char *path, mpath_topo_file_t *file_p);
 /* The same from memory; `name` stands for the file in messages. */
 mpath_status_t mpath_topo_file_parse(const char *name, const char *text, size_t length, mpath_topo_file_t *file_p);
+/* The topology of a file. */
+mpath_status_t mpath_topo_file_build(const mpath_topo_file_t *file, mpath_topo_t **topo_p);
 void mpath_topo_file_release(mpath_topo_file_t *file);
 
 /* Writes the topology to a stream. MPATH_ERR_IO when the stream has an error; not logged. */

@@ -25,6 +25,19 @@ mpath_status_t mpath_xml_text(const char *name, xmlNode *node, const char *attri
 mpath_status_t mpath_xml_number(const char *name, xmlNode *node, const char *attribute, int required, int64_t min,
                                 int64_t max, int64_t *value_p);
 
+/* Every attribute of the node is in the NULL-terminated list. Errors are logged. */
+mpath_status_t mpath_xml_check_attributes(const char *name, const xmlNode *node, const char *const *known);
+/* The index of an attribute's value in a NULL-terminated list; the first is the default. Errors are logged. */
+mpath_status_t mpath_xml_choice(const char *name, xmlNode *node, const char *attribute, const char *const *values,
+                                int *index_p);
+
+/* Values of gpu-link, by mpath_gpu_link_t; NULL-terminated. */
+extern const char *const mpath_gpu_link_names[];
+
+/* xml_gpus.c: what a node of mpath's format says of its GPUs; its NICs have been read. */
+mpath_status_t mpath_xml_read_gpus(const char *name, xmlNode *node, const mpath_machine_t *machine,
+                                   mpath_node_gpus_t *gpus);
+
 /* An error when one of the NICs has this name. */
 mpath_status_t mpath_xml_check_name(const char *name, const xmlNode *node, const mpath_nic_t *nics, int count,
                                     const char *nic_name);

@@ -11,8 +11,7 @@
 #define MAX_FILE_RANKS (1 << 20)
 #define MAX_NUMA 1024
 
-/* Every attribute of the node is in the NULL-terminated list. */
-static mpath_status_t check_attributes(const char *name, const xmlNode *node, const char *const *known)
+mpath_status_t mpath_xml_check_attributes(const char *name, const xmlNode *node, const char *const *known)
 {
     const xmlAttr *attribute;
     int i;
@@ -29,12 +28,11 @@ static mpath_status_t check_attributes(const char *name, const xmlNode *node, co
     return MPATH_OK;
 }
 
-/* The index of an attribute's value in a NULL-terminated list; the first is the default. */
-static mpath_status_t read_choice(const char *name, xmlNode *node, const char *attribute, const char *const *values,
-                                  int *index_p)
+mpath_status_t mpath_xml_choice(const char *name, xmlNode *node, const char *attribute, const char *const *values,
+                                int *index_p)
 {
     mpath_status_t status;
-    char text[32];
+    char text[32], list[128] = "";
     int i;
 
     status = mpath_xml_text(name, node, attribute, values[0], text, sizeof(text));
@@ -47,8 +45,11 @@ static mpath_status_t read_choice(const char *name, xmlNode *node, const char *a
             return MPATH_OK;
         }
     }
-    mpath_xml_error(name, node, "%s %s '%s' must be %s or %s", (const char *)node->name, attribute, text, values[0],
-                    values[1]);
+    for (i = 0; values[i] != NULL; i++) {
+        strncat(list, (i == 0) ? "" : (values[i + 1] != NULL) ? ", " : " or ", sizeof(list) - strlen(list) - 1);
+        strncat(list, values[i], sizeof(list) - strlen(list) - 1);
+    }
+    mpath_xml_error(name, node, "%s %s '%s' must be %s", (const char *)node->name, attribute, text, list);
     return MPATH_ERR_PARAM;
 }
 
@@ -78,7 +79,7 @@ static mpath_status_t read_nic(const char *name, xmlNode *node, mpath_machine_t 
         mpath_xml_error(name, node, "more than %d nics on a node", MPATH_MAX_NICS);
         return MPATH_ERR_PARAM;
     }
-    if (((status = check_attributes(name, node, known)) != MPATH_OK) ||
+    if (((status = mpath_xml_check_attributes(name, node, known)) != MPATH_OK) ||
         ((status = mpath_xml_text(name, node, "name", NULL, nic.name, sizeof(nic.name))) != MPATH_OK) ||
         ((status = mpath_xml_number(name, node, "rail", 0, 0, MPATH_MAX_RAILS - 1, &rail)) != MPATH_OK) ||
         ((status = mpath_xml_number(name, node, "rate-bps", 1, 1, MPATH_MAX_RATE_BPS, &rate_bps)) != MPATH_OK) ||
@@ -97,14 +98,15 @@ static mpath_status_t read_nic(const char *name, xmlNode *node, mpath_machine_t 
     return status;
 }
 
-static mpath_status_t read_node(const char *name, xmlNode *node, mpath_machine_t *machine)
+static mpath_status_t read_node(const char *name, xmlNode *node, mpath_machine_t *machine, mpath_node_gpus_t *gpus)
 {
-    static const char *const known[] = {"host", "numa", "host-memory-bps", NULL};
+    static const char *const known[] = {"host",       "numa", "host-memory-bps", "gpu-link", "nvlink-domain",
+                                        "uplink-bps", NULL};
     int64_t numa = 1, host_memory_bps = 0;
     mpath_status_t status;
     xmlNode *child;
 
-    if (((status = check_attributes(name, node, known)) != MPATH_OK) ||
+    if (((status = mpath_xml_check_attributes(name, node, known)) != MPATH_OK) ||
         ((status = mpath_xml_text(name, node, "host", "", machine->host, sizeof(machine->host))) != MPATH_OK) ||
         ((status = mpath_xml_number(name, node, "numa", 0, 1, MAX_NUMA, &numa)) != MPATH_OK) ||
         ((status = mpath_xml_number(name, node, "host-memory-bps", 1, 1, MPATH_MAX_RATE_BPS, &host_memory_bps)) !=
@@ -114,16 +116,18 @@ static mpath_status_t read_node(const char *name, xmlNode *node, mpath_machine_t
     machine->num_numa        = (int32_t)numa;
     machine->host_memory_bps = (uint64_t)host_memory_bps;
     for (child = mpath_xml_element(node->children); child != NULL; child = mpath_xml_element(child->next)) {
-        if (!mpath_xml_is(child, "nic")) {
-            mpath_xml_error(name, child, "element '%.40s' inside node must be nic", (const char *)child->name);
+        if (mpath_xml_is(child, "nic")) {
+            status = read_nic(name, child, machine);
+            if (status != MPATH_OK) {
+                return status;
+            }
+        } else if (!mpath_xml_is(child, "gpu") && !mpath_xml_is(child, "nvlink")) {
+            mpath_xml_error(name, child, "element '%.40s' inside node must be nic, gpu or nvlink",
+                            (const char *)child->name);
             return MPATH_ERR_PARAM;
         }
-        status = read_nic(name, child, machine);
-        if (status != MPATH_OK) {
-            return status;
-        }
     }
-    return MPATH_OK;
+    return mpath_xml_read_gpus(name, node, machine, gpus);
 }
 
 static mpath_status_t read_rank(const char *name, xmlNode *node, const mpath_topo_file_t *file, mpath_place_t *place)
@@ -131,11 +135,16 @@ static mpath_status_t read_rank(const char *name, xmlNode *node, const mpath_top
     static const char *const known[] = {"node", "nic", "gpu", NULL};
     int64_t index = 0, nic = -1, gpu = -1;
     mpath_status_t status;
+    int num_gpus;
 
-    if (((status = check_attributes(name, node, known)) != MPATH_OK) ||
-        ((status = mpath_xml_number(name, node, "node", 1, 0, file->num_nodes - 1, &index)) != MPATH_OK) ||
-        ((status = mpath_xml_number(name, node, "nic", 0, -1, file->machines[index].num_nics - 1, &nic)) != MPATH_OK) ||
-        ((status = mpath_xml_number(name, node, "gpu", 0, -1, INT16_MAX, &gpu)) != MPATH_OK)) {
+    if (((status = mpath_xml_check_attributes(name, node, known)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "node", 1, 0, file->num_nodes - 1, &index)) != MPATH_OK)) {
+        return status;
+    }
+    num_gpus = file->gpus[index].num_gpus; /* of a node without any a GPU's number says nothing */
+    if (((status = mpath_xml_number(name, node, "nic", 0, -1, file->machines[index].num_nics - 1, &nic)) != MPATH_OK) ||
+        ((status = mpath_xml_number(name, node, "gpu", 0, -1, (num_gpus > 0) ? num_gpus - 1 : INT16_MAX, &gpu)) !=
+         MPATH_OK)) {
         return status;
     }
     *place = (mpath_place_t){.node = (int32_t)index, .nic = (int32_t)nic, .gpu = (int32_t)gpu};
@@ -181,10 +190,10 @@ static mpath_status_t read_head(const char *name, xmlNode *root, mpath_topo_para
     mpath_status_t status;
     int64_t version;
 
-    if (((status = check_attributes(name, root, known)) != MPATH_OK) ||
+    if (((status = mpath_xml_check_attributes(name, root, known)) != MPATH_OK) ||
         ((status = mpath_xml_number(name, root, "version", 1, FORMAT_VERSION, FORMAT_VERSION, &version)) != MPATH_OK) ||
-        ((status = read_choice(name, root, "access", access, &access_index)) != MPATH_OK) ||
-        ((status = read_choice(name, root, "fabric", fabrics, &fabric_index)) != MPATH_OK)) {
+        ((status = mpath_xml_choice(name, root, "access", access, &access_index)) != MPATH_OK) ||
+        ((status = mpath_xml_choice(name, root, "fabric", fabrics, &fabric_index)) != MPATH_OK)) {
         return status;
     }
     params->access = (access_index == 0) ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
@@ -200,9 +209,14 @@ static mpath_status_t read_children(const char *name, xmlNode *root, mpath_topo_
     int i = 0;
 
     for (child = mpath_xml_element(root->children); child != NULL; child = mpath_xml_element(child->next)) {
-        if (mpath_xml_is(child, "node") && ((status = read_node(name, child, &file->machines[i++])) != MPATH_OK)) {
+        if (!mpath_xml_is(child, "node")) {
+            continue;
+        }
+        status = read_node(name, child, &file->machines[i], &file->gpus[i]);
+        if (status != MPATH_OK) {
             return status;
         }
+        i++;
     }
     i = 0;
     for (child = mpath_xml_element(root->children); child != NULL; child = mpath_xml_element(child->next)) {
@@ -211,6 +225,18 @@ static mpath_status_t read_children(const char *name, xmlNode *root, mpath_topo_
         }
     }
     return MPATH_OK;
+}
+
+static int has_gpus(const mpath_topo_file_t *file)
+{
+    int i;
+
+    for (i = 0; i < file->num_nodes; i++) {
+        if ((file->gpus[i].num_gpus > 0) || (file->gpus[i].uplink_bps > 0)) {
+            return 1;
+        }
+    }
+    return 0;
 }
 
 mpath_status_t mpath_xml_read_mpath(const char *name, xmlNode *root, mpath_topo_file_t *file)
@@ -226,11 +252,17 @@ mpath_status_t mpath_xml_read_mpath(const char *name, xmlNode *root, mpath_topo_
         return status;
     }
     file->machines = calloc((size_t)file->num_nodes, sizeof(*file->machines));
+    file->gpus     = calloc((size_t)file->num_nodes, sizeof(*file->gpus));
     file->places   = calloc((size_t)file->num_ranks + 1, sizeof(*file->places));
-    if ((file->machines == NULL) || (file->places == NULL)) {
+    if ((file->machines == NULL) || (file->gpus == NULL) || (file->places == NULL)) {
         mpath_error("topology file %s: no memory for %d nodes and %d ranks; the file is not used", name,
                     file->num_nodes, file->num_ranks);
         return MPATH_ERR_NO_MEMORY;
     }
-    return read_children(name, root, file);
+    status = read_children(name, root, file);
+    if ((status == MPATH_OK) && !has_gpus(file)) {
+        free(file->gpus);
+        file->gpus = NULL;
+    }
+    return status;
 }

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Writes a topology in mpath's own format; reading it back gives the identical topology. */
-#include "topo/xml.h"
+#include "topo/xml_internal.h"
 #include "util/log.h"
 
 #include <errno.h>
@@ -20,20 +20,77 @@ static void write_text(FILE *out, const char *text)
     }
 }
 
-static void write_node(FILE *out, const mpath_machine_t *machine)
+static void write_rate(FILE *out, const char *attribute, uint64_t rate_bps)
+{
+    if (rate_bps > 0) {
+        fprintf(out, " %s=\"%" PRIu64 "\"", attribute, rate_bps);
+    }
+}
+
+/* What the head of a node says of its GPUs. */
+static void write_gpu_head(FILE *out, const mpath_node_gpus_t *gpus)
+{
+    if (gpus->num_gpus > 0) {
+        fprintf(out, " gpu-link=\"%s\"", mpath_gpu_link_names[gpus->link]);
+        if ((gpus->link == MPATH_GPU_LINK_SWITCH) && (gpus->domain >= 0)) {
+            fprintf(out, " nvlink-domain=\"%d\"", gpus->domain);
+        }
+    }
+    write_rate(out, "uplink-bps", gpus->uplink_bps);
+}
+
+static void write_gpus(FILE *out, const mpath_node_gpus_t *gpus)
+{
+    const mpath_gpu_t *gpu;
+    const char *separator;
+    int i, k;
+
+    for (i = 0; i < gpus->num_gpus; i++) {
+        gpu = &gpus->gpus[i];
+        fputs("    <gpu", out);
+        write_rate(out, "pcie-up-bps", gpu->pcie_up_bps);
+        write_rate(out, "pcie-down-bps", gpu->pcie_down_bps);
+        write_rate(out, "egress-bps", gpu->egress_bps);
+        write_rate(out, "ingress-bps", gpu->ingress_bps);
+        fputs(" nics=\"", out);
+        for (k = 0, separator = ""; k < MPATH_MAX_NICS; k++) {
+            if ((gpu->nics >> k) & 1) {
+                fprintf(out, "%s%d", separator, k);
+                separator = " ";
+            }
+        }
+        fputs("\"/>\n", out);
+    }
+    for (i = 0; i < gpus->num_gpus; i++) {
+        for (k = 0; k < gpus->num_gpus; k++) {
+            if (gpus->nvlink_bps[i][k] > 0) {
+                fprintf(out, "    <nvlink from=\"%d\" to=\"%d\" bps=\"%" PRIu64 "\"/>\n", i, k, gpus->nvlink_bps[i][k]);
+            }
+        }
+    }
+}
+
+static void write_node(FILE *out, const mpath_machine_t *machine, const mpath_node_gpus_t *gpus)
 {
     const mpath_nic_t *nic;
     int i;
 
     fputs("  <node host=\"", out);
     write_text(out, machine->host);
-    fprintf(out, "\" numa=\"%d\" host-memory-bps=\"%" PRIu64 "\">\n", machine->num_numa, machine->host_memory_bps);
+    fprintf(out, "\" numa=\"%d\" host-memory-bps=\"%" PRIu64 "\"", machine->num_numa, machine->host_memory_bps);
+    if (gpus != NULL) {
+        write_gpu_head(out, gpus);
+    }
+    fputs(">\n", out);
     for (i = 0; i < machine->num_nics; i++) {
         nic = &machine->nics[i];
         fputs("    <nic name=\"", out);
         write_text(out, nic->name);
         fprintf(out, "\" rail=\"%d\" rate-bps=\"%" PRIu64 "\" numa=\"%d\" up=\"%d\"/>\n", nic->rail, nic->rate_bps,
                 nic->numa, nic->up != 0);
+    }
+    if (gpus != NULL) {
+        write_gpus(out, gpus);
     }
     fputs("  </node>\n", out);
 }
@@ -48,7 +105,7 @@ mpath_status_t mpath_topo_file_write(const mpath_topo_t *topo, FILE *out)
             (params->access == MPATH_REACH_ALL) ? "all" : "affine",
             (params->fabric & MPATH_FABRIC_SPINE) ? "spine" : "rails");
     for (i = 0; i < mpath_topo_num_nodes(topo); i++) {
-        write_node(out, mpath_topo_machine(topo, i));
+        write_node(out, mpath_topo_machine(topo, i), mpath_topo_gpus(topo, i));
     }
     for (i = 0; i < mpath_topo_num_ranks(topo); i++) {
         place = mpath_topo_place(topo, i);

@@ -215,7 +215,7 @@ static void test_bad_own(void **state)
     refuse(HEAD "<node host-memory-bps='0'/>\n</mpath>",
            "sample.xml:2: node host-memory-bps '0' must be a whole number from 1 to 10000000000000");
     refuse(HEAD "<node host-memory-bps='1' numa='0'/></mpath>", "node numa '0'");
-    refuse(HEAD NODE "\n<gpu/>" TAIL, "sample.xml:4: element 'gpu' inside node must be nic");
+    refuse(HEAD NODE "\n<cpu/>" TAIL, "sample.xml:4: element 'cpu' inside node must be nic, gpu or nvlink");
     refuse(HEAD NODE "<nic rate-bps='1'/>" TAIL, "sample.xml:3: nic without attribute 'name'");
     refuse(HEAD NODE "<nic name='' rate-bps='1'/>" TAIL, "sample.xml:3: nic name is empty");
     refuse(HEAD NODE "<nic name='01234567890123456789012345678901' rate-bps='1'/>" TAIL, "has more than 31 bytes");
