@@ -39,6 +39,15 @@ static inline int mpath_ratio_within(mpath_ratio_t a, mpath_ratio_t b, uint32_t 
     return left * 1000000u <= right * ((mpath_u128_t)1000000u + ppm);
 }
 
+/* ratio (1 + ppm / 1e6), for numerators below 2^63. */
+static inline mpath_ratio_t mpath_ratio_raise(mpath_ratio_t ratio, uint32_t ppm)
+{
+    mpath_u128_t num = (mpath_u128_t)ratio.num * (1000000u + ppm) / 1000000u;
+
+    ratio.num = (num >> 64) != 0 ? UINT64_MAX : (uint64_t)num;
+    return ratio;
+}
+
 /* floor(ratio * factor), at most UINT64_MAX. */
 static inline uint64_t mpath_ratio_times(mpath_ratio_t ratio, uint64_t factor)
 {

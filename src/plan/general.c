@@ -3,6 +3,8 @@
 #include "plan/internal.h"
 #include "plan/model.h"
 
+#define MOST_RELAXED_PPM 2000000
+
 static mpath_status_t emit(mpath_plan_t *plan, const mpath_model_t *model)
 {
     const mpath_model_pair_t *pair;
@@ -55,6 +57,23 @@ static int direct_suffices(mpath_model_t *model, uint32_t gap_ppm)
     return 0;
 }
 
+/*
+ * Whole small pairs may fit nowhere within the target: raises it step by step until what is left above it finds a
+ * place.
+ */
+static void repair(mpath_model_t *model, mpath_ratio_t target, uint32_t gap_ppm)
+{
+    uint32_t ppm;
+
+    mpath_model_repair(model, target);
+    for (ppm = gap_ppm < 1000 ? 1000 : gap_ppm; ppm < MOST_RELAXED_PPM; ppm += ppm / 2) {
+        if (mpath_ratio_within(mpath_model_z(model), target, ppm)) {
+            break;
+        }
+        mpath_model_repair(model, mpath_ratio_raise(target, ppm));
+    }
+}
+
 mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                   const mpath_plan_params_t *params)
 {
@@ -75,7 +94,7 @@ mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, 
         if (status != MPATH_OK) {
             goto out;
         }
-        mpath_model_repair(&model, target);
+        repair(&model, target, params->gap_ppm);
     }
     mpath_model_give_back(&model);
     status = emit(plan, &model);

@@ -93,39 +93,48 @@ static mpath_ratio_t path_z(const mpath_model_t *model, const mpath_model_path_t
     return z;
 }
 
-/* Bytes above the target on the path's worst resource. */
-static uint64_t excess_on(const mpath_model_t *model, const mpath_model_path_t *path, mpath_ratio_t target)
+/* The resource of the path that is furthest above the target, and by how many bytes; -1: none is. */
+static int64_t worst_of(const mpath_model_t *model, const mpath_model_path_t *path, mpath_ratio_t target,
+                        uint64_t *excess_p)
 {
     const uint32_t *list = &model->resources[path->first_resource];
-    uint64_t excess      = 0, limit, over;
+    mpath_ratio_t z      = target, ratio;
+    int64_t worst        = -1;
     uint32_t i;
 
     for (i = 0; i < path->num_resources; i++) {
-        limit  = mpath_ratio_times(target, model->capacity[list[i]]);
-        over   = model->load[list[i]] > limit ? model->load[list[i]] - limit : 0;
-        excess = over > excess ? over : excess;
+        ratio.num = model->load[list[i]];
+        ratio.den = model->capacity[list[i]];
+        if (mpath_ratio_less(z, ratio)) {
+            z         = ratio;
+            worst     = list[i];
+            *excess_p = ratio.num - mpath_ratio_times(target, ratio.den);
+        }
     }
-    return excess;
+    return worst;
 }
 
 /* Moves what it can of one overloaded piece to the pair's other path with the most room. */
 static int relieve(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_model_path_t *from, mpath_ratio_t target)
 {
     mpath_model_path_t *path = &model->paths[pair->first_path], *end = path + pair->num_paths, *best = NULL;
-    uint64_t excess = excess_on(model, from, target), amount, most = 0;
-    mpath_ratio_t here, there, least                               = {0, 1};
+    uint64_t excess, amount, room, most = 0;
+    int64_t worst = worst_of(model, from, target, &excess);
+    mpath_ratio_t here, there;
 
-    if (excess == 0) {
+    if (worst < 0) {
         return 0;
     }
+    here.num = model->load[worst];
+    here.den = model->capacity[worst];
     for (; path < end; path++) {
-        if (path == from) {
+        if (path == from || uses(model, path, (uint32_t)worst)) {
             continue;
         }
-        amount = room_on(model, from, path, target);
-        amount = whole_fragments(model, from, path, amount < excess ? amount : excess);
-        amount = amount > room_on(model, from, path, target) ? 0 : amount;
-        if (amount > most || (amount == most && best != NULL && path->num_relays < best->num_relays)) {
+        room   = room_on(model, from, path, target);
+        amount = whole_fragments(model, from, path, room < excess ? room : excess);
+        amount = amount > room ? 0 : amount;
+        if (amount > most || (amount > 0 && amount == most && path->num_relays < best->num_relays)) {
             best = path;
             most = amount;
         }
@@ -136,17 +145,15 @@ static int relieve(mpath_model_t *model, const mpath_model_pair_t *pair, mpath_m
     }
     /* nothing fits below the target: a whole piece still pays where it lands on less than what it leaves */
     for (path = &model->paths[pair->first_path]; path < end; path++) {
-        if (path == from) {
-            continue;
-        }
-        there = path_z(model, path, from, from->bytes);
-        if (best == NULL || mpath_ratio_less(there, least)) {
-            best  = path;
-            least = there;
+        if (path != from && !uses(model, path, (uint32_t)worst)) {
+            there = path_z(model, path, from, from->bytes);
+            if (mpath_ratio_less(there, here)) {
+                best = path;
+                here = there;
+            }
         }
     }
-    here = path_z(model, from, best, 0);
-    if (best != NULL && mpath_ratio_less(least, here)) {
+    if (best != NULL) {
         move(model, from, best, from->bytes);
         return 1;
     }

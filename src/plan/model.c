@@ -142,6 +142,31 @@ static uint64_t add_capped(uint64_t a, uint64_t b)
     return a + b < a ? UINT64_MAX : a + b;
 }
 
+/* Whether the pair leaves its node and enters the other over NICs, whatever path it takes. */
+static int needs_nics(const mpath_model_t *model, const mpath_model_pair_t *pair, int from, int to)
+{
+    const mpath_model_path_t *path = &model->paths[pair->first_path], *end = path + pair->num_paths;
+    const mpath_resource_t *resource;
+    int leaves, enters;
+    uint32_t i;
+
+    if (from == to) {
+        return 0;
+    }
+    for (; path < end; path++) {
+        leaves = enters = 0;
+        for (i = 0; i < path->num_resources; i++) {
+            resource = mpath_topo_resource(model->topo, (int)model->resources[path->first_resource + i]);
+            leaves |= resource->kind == MPATH_RESOURCE_NIC_TX && resource->node == from;
+            enters |= resource->kind == MPATH_RESOURCE_NIC_RX && resource->node == to;
+        }
+        if (!leaves || !enters) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* The cuts: what a resource must carry, and what a node's NICs must carry together. */
 static mpath_status_t bound_from_cuts(mpath_model_t *model, const census_t *census)
 {
@@ -170,7 +195,7 @@ static mpath_status_t bound_from_cuts(mpath_model_t *model, const census_t *cens
     for (i = 0; i < model->num_pairs; i++) {
         from = mpath_topo_place(model->topo, model->pairs[i].source)->node;
         to   = mpath_topo_place(model->topo, model->pairs[i].destination)->node;
-        if (from != to) {
+        if (needs_nics(model, &model->pairs[i], from, to)) {
             bytes[from * 2] += model->pairs[i].bytes;
             bytes[to * 2 + 1] += model->pairs[i].bytes;
         }

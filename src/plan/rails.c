@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define MOST_RELAXED_PPM 2000000
+
 static mpath_ratio_t rails_z(const mpath_rails_t *rails)
 {
     mpath_ratio_t z = {0, 1}, ratio;
@@ -72,6 +74,25 @@ static void even_shares(const mpath_rails_t *rails, uint64_t *shares)
     }
 }
 
+/*
+ * Whole small pairs may fit nowhere within the targets: raises the targets step by step until what is left above them
+ * finds a place. Each step keeps the moves of the one before.
+ */
+static mpath_status_t relax(mpath_rails_t *rails, mpath_ratio_t goal, uint32_t gap_ppm)
+{
+    mpath_status_t status = MPATH_OK;
+    uint32_t ppm;
+
+    for (ppm = gap_ppm < 1000 ? 1000 : gap_ppm; ppm < MOST_RELAXED_PPM && status == MPATH_OK; ppm += ppm / 2) {
+        if (mpath_ratio_within(rails_z(rails), goal, ppm)) {
+            break;
+        }
+        set_targets(rails, mpath_ratio_raise(goal, ppm));
+        status = mpath_rails_shed(rails);
+    }
+    return status;
+}
+
 /* Plan by moves; where lanes stay overloaded, plan by shares, and keep the better. */
 static mpath_status_t move_or_split(mpath_rails_t *rails, mpath_ratio_t goal, uint64_t *shares, uint32_t gap_ppm)
 {
@@ -91,11 +112,11 @@ static mpath_status_t move_or_split(mpath_rails_t *rails, mpath_ratio_t goal, ui
         even_shares(rails, shares);
     }
     status = mpath_rails_split(rails, shares);
-    if (status != MPATH_OK || !mpath_ratio_less(z_moved, rails_z(rails))) {
-        return status;
+    if (status == MPATH_OK && mpath_ratio_less(z_moved, rails_z(rails))) {
+        mpath_rails_reset(rails);
+        status = mpath_rails_shed(rails);
     }
-    mpath_rails_reset(rails);
-    return mpath_rails_shed(rails);
+    return status == MPATH_OK ? relax(rails, goal, gap_ppm) : status;
 }
 
 static mpath_status_t improve(mpath_rails_t *rails, mpath_plan_t *plan, const mpath_plan_params_t *params)

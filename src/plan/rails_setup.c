@@ -7,6 +7,17 @@
 
 #define NOT_A_RAIL (-1)
 
+/* Whether nodes have memory and NICs and nothing else that paths consume. */
+static int only_rails(const mpath_topo_t *topo)
+{
+    int resources = 0, node;
+
+    for (node = 0; node < mpath_topo_num_nodes(topo); node++) {
+        resources += 1 + 2 * mpath_topo_machine(topo, node)->num_nics;
+    }
+    return resources == mpath_topo_num_resources(topo);
+}
+
 /* NICs that a node uses, as a mask: up, and with affine access beside a rank. */
 static uint32_t *nics_in_use(const mpath_rails_t *rails)
 {
@@ -172,6 +183,9 @@ mpath_status_t mpath_rails_init(mpath_rails_t *rails, const mpath_topo_t *topo, 
     uint32_t *nics;
 
     memset(rails, 0, sizeof(*rails));
+    if (!only_rails(topo)) {
+        return MPATH_DECLINED;
+    }
     rails->topo               = topo;
     rails->demand             = demand;
     rails->min_fragment_bytes = min_fragment_bytes;

@@ -119,7 +119,7 @@ void plan_case_draw(plan_case_t *c, uint64_t seed, int max_ranks)
     uint64_t state = seed * 0x9e3779b97f4a7c15ull + 1;
     int nodes = 2 + (int)(plan_case_random(&state) % 3), nics = 1 + (int)(plan_case_random(&state) % 4), ranks;
     int rates = (int)(plan_case_random(&state) % 4), kind = (int)(plan_case_random(&state) % 5);
-    uint64_t host  = plan_case_random(&state) % 4 == 0 ? 100000000 : 8000000000ull;
+    uint64_t host  = plan_case_random(&state) % 4 == 0 ? 100000000 : 8000000000ull, bytes;
     uint32_t spine = plan_case_random(&state) % 3 == 0 ? MPATH_FABRIC_SPINE : 0;
     int affine     = (int)(plan_case_random(&state) % 2);
 
@@ -129,7 +129,10 @@ void plan_case_draw(plan_case_t *c, uint64_t seed, int max_ranks)
     plan_case_machines(c, nodes, nics, 25000000, host);
     draw_rates(c, &state, rates);
     plan_case_build(c, ranks, affine ? MPATH_REACH_AFFINE : MPATH_REACH_ALL, spine);
-    draw_demand(c, &state, kind, (uint64_t)(8 + plan_case_random(&state) % 57) * MIB);
+    bytes    = (8 + plan_case_random(&state) % 57) * MIB;
+    c->small = plan_case_random(&state) % 4 == 0;
+    bytes    = c->small ? bytes / 64 : bytes;
+    draw_demand(c, &state, kind, bytes);
     snprintf(c->text, sizeof(c->text), "seed %llu: %d nodes x %d ranks x %d NICs, %s%s, rates %d, demand %d, host %llu",
              (unsigned long long)seed, nodes, ranks, nics, affine ? "affine" : "all", spine ? " spine" : "", rates,
              kind, (unsigned long long)host);

@@ -14,6 +14,7 @@ typedef struct plan_case {
     mpath_machine_t machines[PLAN_CASE_MAX_NODES];
     mpath_topo_t *topo;
     uint64_t *demand;
+    int small;      /* drawn so that pairs have about a fragment: Z is far from that of a linear program */
     char text[160]; /* says what the case is */
 } plan_case_t;
 
