@@ -121,7 +121,10 @@ static void set_demand(mpath_coll_t *coll, const mpath_agreed_t *agreed)
     for (size_t i = 0; i < size * size; i++) {
         uint64_t bytes = agreed->demand[i];
 
-        coll->demand[i] = ((bytes <= agreed->inline_bytes) || (i / size == i % size)) ? 0 : bytes;
+        coll->demand[i] = ((bytes <= mpath_agreed_inline_bytes(coll->team, agreed, (int)(i / size), (int)(i % size))) ||
+                           (i / size == i % size))
+                              ? 0
+                              : bytes;
     }
 }
 

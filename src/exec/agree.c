@@ -25,7 +25,7 @@ static inline uint64_t pair_sum(uint64_t bytes, int source, int destination)
 }
 
 /* Writes my row, my small data and, last, my cell. */
-static void agree_publish(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes)
+static void agree_publish(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits)
 {
     mpath_agree_state_t *state = team->agree;
     int half                   = (int)(state->call & 1);
@@ -35,7 +35,8 @@ static void agree_publish(mpath_team_t *team, const mpath_call_t *call, uint64_t
     uint64_t sum = 0, left = 0, largest = 0;
 
     for (int to = 0; to < team->size; to++) {
-        uint64_t bytes = (call->flags & MPATH_CALL_INELIGIBLE) ? 0 : call->send_bytes[to];
+        uint64_t bytes       = (call->flags & MPATH_CALL_INELIGIBLE) ? 0 : call->send_bytes[to];
+        uint64_t limit_bytes = mpath_agree_limit(team, limits, team->rank, to);
 
         row[to] = bytes;
         if (to == team->rank) {
@@ -56,7 +57,7 @@ static void agree_publish(mpath_team_t *team, const mpath_call_t *call, uint64_t
     for (int to = 0; to < team->size && largest > 0; to++) {
         uint64_t bytes = row[to];
 
-        if (bytes > 0 && bytes <= limit_bytes && to != team->rank) {
+        if (bytes > 0 && bytes <= mpath_agree_limit(team, limits, team->rank, to) && to != team->rank) {
             memcpy(data + (size_t)to * cell->stride, (const char *)call->send_buffer + call->send_offsets[to],
                    (size_t)bytes);
         }
@@ -85,7 +86,7 @@ static mpath_status_t agree_check_operation(mpath_team_t *team, const mpath_call
 }
 
 /* Waits until all cells are there; the leader carries them between the nodes. */
-static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes)
+static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits)
 {
     int leads = team->local_rank == 0 && team->num_nodes > 1;
     mpath_agree_wait_t wait;
@@ -93,7 +94,7 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
 
     mpath_agree_wait_start(&wait, team);
     if (leads) {
-        status = mpath_agree_await(team, call, limit_bytes, team->local, team->num_local, &wait);
+        status = mpath_agree_await(team, call, limits, team->local, team->num_local, &wait);
         if (status != MPATH_OK) {
             return status;
         }
@@ -101,12 +102,12 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
         if (status != MPATH_OK) {
             return status;
         }
-        status = mpath_agree_send(team, call, limit_bytes, &wait);
+        status = mpath_agree_send(team, call, limits, &wait);
         if (status != MPATH_OK) {
             return status;
         }
     }
-    status = mpath_agree_await(team, call, limit_bytes, NULL, team->size, &wait);
+    status = mpath_agree_await(team, call, limits, NULL, team->size, &wait);
     if (status == MPATH_OK && leads) {
         status = mpath_agree_flush(team, &wait);
     }
@@ -114,7 +115,7 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
 }
 
 /* Adds up what the cells say. */
-static void agree_evaluate(const mpath_team_t *team, uint64_t limit_bytes, mpath_agreed_t *agreed)
+static void agree_evaluate(const mpath_team_t *team, const mpath_agree_limits_t *limits, mpath_agreed_t *agreed)
 {
     const mpath_agree_state_t *state = team->agree;
     const mpath_agree_cell_t *cells  = state->cells[state->call & 1];
@@ -126,12 +127,13 @@ static void agree_evaluate(const mpath_team_t *team, uint64_t limit_bytes, mpath
         sum += cells[rank].sum;
         left += cells[rank].left;
     }
-    agreed->call         = state->call;
-    agreed->flags        = flags;
-    agreed->demand       = state->demand[state->call & 1];
-    agreed->signature    = sum + mix(flags);
-    agreed->finished     = left == 0;
-    agreed->inline_bytes = limit_bytes;
+    agreed->call                = state->call;
+    agreed->flags               = flags;
+    agreed->demand              = state->demand[state->call & 1];
+    agreed->signature           = sum + mix(flags);
+    agreed->finished            = left == 0;
+    agreed->inline_bytes        = limits->local_bytes;
+    agreed->inline_remote_bytes = limits->remote_bytes;
 }
 
 static mpath_status_t agree_mismatch(mpath_team_t *team, int source, uint64_t sent_bytes, uint64_t expected_bytes)
@@ -144,7 +146,7 @@ static mpath_status_t agree_mismatch(mpath_team_t *team, int source, uint64_t se
 }
 
 /* Checks what the others send me against what I expect, then takes the small data. */
-static mpath_status_t agree_deliver(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes)
+static mpath_status_t agree_deliver(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits)
 {
     const mpath_agree_state_t *state = team->agree;
     int half                         = (int)(state->call & 1);
@@ -159,7 +161,7 @@ static mpath_status_t agree_deliver(mpath_team_t *team, const mpath_call_t *call
     for (int source = 0; source < team->size; source++) {
         uint64_t bytes = call->recv_bytes[source];
 
-        if (bytes > 0 && bytes <= limit_bytes && source != team->rank) {
+        if (bytes > 0 && bytes <= mpath_agree_limit(team, limits, source, team->rank) && source != team->rank) {
             int slot = mpath_agree_is_local(team, source) ? team->rank : team->local_rank;
 
             memcpy((char *)call->recv_buffer + call->recv_offsets[source],
@@ -170,7 +172,7 @@ static mpath_status_t agree_deliver(mpath_team_t *team, const mpath_call_t *call
     return MPATH_OK;
 }
 
-static mpath_status_t agree_round(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes,
+static mpath_status_t agree_round(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                   mpath_agreed_t *agreed)
 {
     mpath_agreed_t result;
@@ -180,14 +182,14 @@ static mpath_status_t agree_round(mpath_team_t *team, const mpath_call_t *call, 
         return mpath_team_status(team);
     }
     team->agree->call++;
-    agree_publish(team, call, limit_bytes);
-    status = agree_collect(team, call, limit_bytes);
+    agree_publish(team, call, limits);
+    status = agree_collect(team, call, limits);
     if (status != MPATH_OK) {
         return status;
     }
-    agree_evaluate(team, limit_bytes, &result);
+    agree_evaluate(team, limits, &result);
     if (!(result.flags & MPATH_CALL_INELIGIBLE)) {
-        status = agree_deliver(team, call, limit_bytes);
+        status = agree_deliver(team, call, limits);
     }
     if (status == MPATH_OK) {
         *agreed = result;
@@ -197,7 +199,12 @@ static mpath_status_t agree_round(mpath_team_t *team, const mpath_call_t *call, 
 
 mpath_status_t mpath_agree(mpath_team_t *team, const mpath_call_t *call, mpath_agreed_t *agreed)
 {
-    return agree_round(team, call, team->agree->layout.inline_bytes, agreed);
+    return agree_round(team, call, &team->agree->layout.limits, agreed);
+}
+
+uint64_t mpath_agreed_inline_bytes(const mpath_team_t *team, const mpath_agreed_t *agreed, int source, int destination)
+{
+    return team->node_of[source] == team->node_of[destination] ? agreed->inline_bytes : agreed->inline_remote_bytes;
 }
 
 /* The same bytes for everybody, as many at a time as a cell has room for. */
@@ -206,13 +213,14 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
     mpath_agree_state_t *state = team->agree;
     size_t size                = (size_t)team->size;
     uint64_t *sizes = state->scratch, *zeros = sizes + size, *offsets = zeros + size;
-    mpath_call_t call     = {.operation    = AGREE_GATHER,
-                             .send_bytes   = sizes,
-                             .send_offsets = zeros,
-                             .recv_bytes   = sizes,
-                             .recv_offsets = offsets,
-                             .recv_buffer  = all};
-    mpath_status_t status = mpath_team_status(team);
+    mpath_call_t call           = {.operation    = AGREE_GATHER,
+                                   .send_bytes   = sizes,
+                                   .send_offsets = zeros,
+                                   .recv_bytes   = sizes,
+                                   .recv_offsets = offsets,
+                                   .recv_buffer  = all};
+    mpath_status_t status       = mpath_team_status(team);
+    mpath_agree_limits_t limits = {state->layout.capacity, state->layout.capacity};
 
     for (size_t done = 0; done < bytes && status == MPATH_OK;) {
         size_t piece = bytes - done < state->layout.capacity ? bytes - done : (size_t)state->layout.capacity;
@@ -223,7 +231,7 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
             offsets[rank] = rank * bytes + done;
         }
         call.send_buffer = (const char *)mine + done;
-        status           = agree_round(team, &call, state->layout.capacity, &agreed);
+        status           = agree_round(team, &call, &limits, &agreed);
         done += piece;
     }
     if (status == MPATH_OK && bytes > 0) {

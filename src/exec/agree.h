@@ -37,18 +37,22 @@ typedef struct mpath_agreed {
     uint32_t flags; /* OR over the ranks */
     /* [source * size + destination] bytes, all ranks; valid until the next call on the team, gathers included. */
     const uint64_t *demand;
-    uint64_t signature;    /* checksum of the demand that is left (without what travelled inside) */
-    int finished;          /* all data has arrived inside the agreement (or there was none) */
-    uint64_t inline_bytes; /* pairs up to this size have travelled inside */
+    uint64_t signature;           /* checksum of the demand that is left (without what travelled inside) */
+    int finished;                 /* all data has arrived inside the agreement (or there was none) */
+    uint64_t inline_bytes;        /* pairs of a node up to this size have travelled inside */
+    uint64_t inline_remote_bytes; /* the same between nodes; not more than inline_bytes */
 } mpath_agreed_t;
 
 /*
- * Collective. On MPATH_OK all ranks hold the same agreed values (and flags, so that all decide alike). When no rank is ineligible, pairs of at most
- * inline_bytes bytes are already in the receive buffer, the rank's own diagonal excepted; inline data is not delivered
- * when some rank is ineligible.
+ * Collective. On MPATH_OK all ranks hold the same agreed values (and flags, so that all decide alike). When no rank is ineligible, the
+ * small pairs (mpath_agreed_inline_bytes()) are already in the receive buffer, the rank's own diagonal excepted; nothing
+ * is delivered when some rank is ineligible.
  * A size that differs between sender and receiver is reported with both ranks: MPATH_ERR_TRUNCATED at the receiver.
  * Waits for late ranks as long as their processes live, saying who is late from time to time; fails when one is gone or the team is broken.
  */
 mpath_status_t mpath_agree(mpath_team_t *team, const mpath_call_t *call, mpath_agreed_t *agreed);
+
+/* Up to which size messages from source to destination have travelled inside. */
+uint64_t mpath_agreed_inline_bytes(const mpath_team_t *team, const mpath_agreed_t *agreed, int source, int destination);
 
 #endif

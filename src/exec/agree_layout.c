@@ -37,6 +37,18 @@ static void agree_cost(const mpath_team_t *team, uint64_t *fixed_p, uint64_t *pe
     *per_byte_p = per_byte;
 }
 
+/* All small pairs between two nodes go through one rail of the leaders: only as much of them as costs no time there. */
+static uint64_t agree_remote_limit(const mpath_team_t *team, uint64_t local_bytes)
+{
+    uint64_t most = 1, limit;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        most = (uint64_t)team->num_on[node] > most ? (uint64_t)team->num_on[node] : most;
+    }
+    limit = team->context->settings.leader_bytes / (most * most) & ~7ull;
+    return limit < local_bytes ? limit : local_bytes;
+}
+
 mpath_status_t mpath_agree_layout(const mpath_team_t *team, mpath_agree_layout_t *layout)
 {
     const mpath_settings_t *settings = &team->context->settings;
@@ -52,14 +64,13 @@ mpath_status_t mpath_agree_layout(const mpath_team_t *team, mpath_agree_layout_t
                   (unsigned long long)settings->memory_bytes);
         return MPATH_DECLINED;
     }
-    room                 = settings->memory_bytes / 2 - fixed;
-    room                 = (room < settings->memory_bytes / 4 ? room : settings->memory_bytes / 4) / per_byte & ~7ull;
-    layout->inline_bytes = settings->small_bytes < room ? settings->small_bytes : room;
-    if (layout->inline_bytes > AGREE_MAX_CAPACITY) {
-        layout->inline_bytes = AGREE_MAX_CAPACITY;
-    }
-    capacity         = mpath_agree_stride(layout->inline_bytes);
-    layout->capacity = capacity > AGREE_MIN_CAPACITY ? capacity : AGREE_MIN_CAPACITY;
+    room = settings->memory_bytes / 2 - fixed;
+    room = (room < settings->memory_bytes / 4 ? room : settings->memory_bytes / 4) / per_byte & ~7ull;
+    room = room < AGREE_MAX_CAPACITY ? room : AGREE_MAX_CAPACITY;
+    layout->limits.local_bytes  = settings->small_bytes < room ? settings->small_bytes : room;
+    layout->limits.remote_bytes = agree_remote_limit(team, layout->limits.local_bytes);
+    capacity                    = mpath_agree_stride(layout->limits.local_bytes);
+    layout->capacity            = capacity > AGREE_MIN_CAPACITY ? capacity : AGREE_MIN_CAPACITY;
     for (int half = 0; half < 2; half++) {
         layout->cells_offset[half] = (size_t)offset;
         offset += size * sizeof(mpath_agree_cell_t);

@@ -32,9 +32,15 @@ typedef struct mpath_agree_cell {
 
 _Static_assert(sizeof(mpath_agree_cell_t) == 64, "one line");
 
+/* Pairs up to this travel inside. Equal on all ranks. */
+typedef struct mpath_agree_limits {
+    uint64_t local_bytes;  /* on a node */
+    uint64_t remote_bytes; /* between nodes; not more than local_bytes */
+} mpath_agree_limits_t;
+
 typedef struct mpath_agree_layout {
-    uint64_t inline_bytes; /* pairs up to this travel inside */
-    uint64_t capacity;     /* room for a small pair; a multiple of 8, at least 64 */
+    mpath_agree_limits_t limits;
+    uint64_t capacity; /* room for a small pair; a multiple of 8, at least 64 */
     size_t data_offset[2], demand_offset[2], cells_offset[2];
     size_t bytes;
 } mpath_agree_layout_t;
@@ -68,18 +74,18 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
 void mpath_agree_destroy(mpath_team_t *team);
 
 /* agree_wait.c: waits until the ranks' cells are published for the current call; MPATH_OK or the team's status. */
-mpath_status_t mpath_agree_await(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes, const int *ranks,
-                                 int count, mpath_agree_wait_t *wait);
+mpath_status_t mpath_agree_await(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
+                                 const int *ranks, int count, mpath_agree_wait_t *wait);
 void mpath_agree_wait_start(mpath_agree_wait_t *wait, const mpath_team_t *team);
 /* One idle round of a wait for `rank`. */
 mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait);
 
 /* agree_remote.c: the leader's part. */
 size_t mpath_agree_message_room(const void *team, int sources, int destinations);
-mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes,
+mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                 mpath_agree_wait_t *wait);
 /* Takes what has come in; number of messages, or a status. */
-int mpath_agree_receive(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes);
+int mpath_agree_receive(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits);
 /* Waits until the control plane has let go of this call's messages. */
 mpath_status_t mpath_agree_flush(mpath_team_t *team, mpath_agree_wait_t *wait);
 
@@ -100,6 +106,12 @@ static inline char *mpath_agree_data(const mpath_team_t *team, int half, int sou
         return state->data[half] + index * own_row;
     }
     return state->data[half] + num_local * own_row + (index - num_local) * num_local * state->layout.capacity;
+}
+
+static inline uint64_t mpath_agree_limit(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source,
+                                         int destination)
+{
+    return team->node_of[source] == team->node_of[destination] ? limits->local_bytes : limits->remote_bytes;
 }
 
 static inline uint32_t mpath_agree_stride(uint64_t largest_bytes)

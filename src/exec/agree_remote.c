@@ -31,8 +31,8 @@ size_t mpath_agree_message_room(const void *argument, int sources, int destinati
 }
 
 /* Writes what this node tells `node`; the bytes used. */
-static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes, int node,
-                           char *out)
+static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
+                           int node, char *out)
 {
     const mpath_agree_state_t *state = team->agree;
     int half                         = (int)(state->call & 1);
@@ -45,7 +45,7 @@ static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, u
                                         .type        = MPATH_MESSAGE_ROWS,
                                         .call        = state->call,
                                         .operation   = call->operation,
-                                        .limit_bytes = limit_bytes};
+                                        .limit_bytes = limits->remote_bytes};
 
     for (int i = 0; i < team->num_local; i++) {
         int source                     = team->local[i];
@@ -62,7 +62,7 @@ static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, u
         for (int k = 0; k < team->num_on[node]; k++) {
             int destination = destinations[k];
 
-            if (row[destination] > 0 && row[destination] <= limit_bytes) {
+            if (row[destination] > 0 && row[destination] <= limits->remote_bytes) {
                 memcpy(data_at, data + (size_t)destination * cell->stride, (size_t)row[destination]);
                 data_at += row[destination];
             }
@@ -73,7 +73,7 @@ static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, u
     return (size_t)message.bytes;
 }
 
-mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes,
+mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                 mpath_agree_wait_t *wait)
 {
     mpath_channels_t *channels = team->channels;
@@ -86,7 +86,7 @@ mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, ui
             continue;
         }
         status = team->oob.isend(team->oob.context, channel->peer, channel->out,
-                                 message_pack(team, call, limit_bytes, channel->node, channel->out), &channel->send);
+                                 message_pack(team, call, limits, channel->node, channel->out), &channel->send);
         if (status != MPATH_OK) {
             mpath_error("%s: cannot send to rank %d (%s) in call %u (%s); the call fails", team->oob.name,
                         channel->peer, mpath_team_host(team, channel->peer), team->agree->call,
@@ -108,7 +108,7 @@ static mpath_status_t message_fail(mpath_team_t *team, const mpath_channel_t *ch
 }
 
 /* Takes one rank's row and small data out of a message; NULL when the message is too short for them. */
-static const char *message_take_source(mpath_team_t *team, uint64_t limit_bytes, int source,
+static const char *message_take_source(mpath_team_t *team, const mpath_agree_limits_t *limits, int source,
                                        const agree_record_t *record, const char *row_at, const char *data_at,
                                        const char *end)
 {
@@ -123,7 +123,7 @@ static const char *message_take_source(mpath_team_t *team, uint64_t limit_bytes,
     for (int k = 0; k < team->num_local; k++) {
         uint64_t bytes = row[team->local[k]];
 
-        largest = bytes <= limit_bytes && bytes > largest ? bytes : largest;
+        largest = bytes <= limits->remote_bytes && bytes > largest ? bytes : largest;
     }
     cell->flags     = record->flags;
     cell->operation = record->operation;
@@ -133,7 +133,7 @@ static const char *message_take_source(mpath_team_t *team, uint64_t limit_bytes,
     for (int k = 0; k < team->num_local && largest > 0; k++) {
         uint64_t bytes = row[team->local[k]];
 
-        if (bytes > 0 && bytes <= limit_bytes) {
+        if (bytes > 0 && bytes <= limits->remote_bytes) {
             if ((uint64_t)(end - data_at) < bytes) {
                 return NULL;
             }
@@ -145,7 +145,7 @@ static const char *message_take_source(mpath_team_t *team, uint64_t limit_bytes,
 }
 
 /* Spreads a node's message over the segment and publishes its ranks' cells. */
-static mpath_status_t message_unpack(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes,
+static mpath_status_t message_unpack(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                      const mpath_channel_t *channel)
 {
     mpath_agree_state_t *state = team->agree;
@@ -161,7 +161,7 @@ static mpath_status_t message_unpack(mpath_team_t *team, const mpath_call_t *cal
     if (message.call != state->call) {
         return message_fail(team, channel, "it belongs to another call", MPATH_ERR_INTERNAL);
     }
-    if (message.operation != call->operation || message.limit_bytes != limit_bytes) {
+    if (message.operation != call->operation || message.limit_bytes != limits->remote_bytes) {
         return message_fail(team, channel, "its node calls another collective", MPATH_ERR_PARAM);
     }
     if (channel->in_bytes < rows_bytes(team, sources)) {
@@ -171,7 +171,7 @@ static mpath_status_t message_unpack(mpath_team_t *team, const mpath_call_t *cal
         agree_record_t record;
 
         memcpy(&record, record_at + (size_t)k * sizeof(record), sizeof(record));
-        data_at = message_take_source(team, limit_bytes, ranks[k], &record,
+        data_at = message_take_source(team, limits, ranks[k], &record,
                                       row_at + (size_t)k * (size_t)team->size * sizeof(uint64_t), data_at, end);
         if (data_at == NULL) {
             break;
@@ -186,7 +186,7 @@ static mpath_status_t message_unpack(mpath_team_t *team, const mpath_call_t *cal
     return MPATH_OK;
 }
 
-int mpath_agree_receive(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes)
+int mpath_agree_receive(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits)
 {
     mpath_agree_state_t *state = team->agree;
     mpath_agree_cell_t *cells  = state->cells[state->call & 1];
@@ -213,7 +213,7 @@ int mpath_agree_receive(mpath_team_t *team, const mpath_call_t *call, uint64_t l
             mpath_team_break(team, MPATH_ERR_UNREACHABLE);
             return team->broken;
         }
-        status = message_unpack(team, call, limit_bytes, channel);
+        status = message_unpack(team, call, limits, channel);
         if (status != MPATH_OK) {
             return status;
         }

@@ -96,8 +96,8 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
     return status;
 }
 
-mpath_status_t mpath_agree_await(mpath_team_t *team, const mpath_call_t *call, uint64_t limit_bytes, const int *ranks,
-                                 int count, mpath_agree_wait_t *wait)
+mpath_status_t mpath_agree_await(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
+                                 const int *ranks, int count, mpath_agree_wait_t *wait)
 {
     const mpath_agree_state_t *state = team->agree;
     mpath_agree_cell_t *cells        = state->cells[state->call & 1];
@@ -115,7 +115,7 @@ mpath_status_t mpath_agree_await(mpath_team_t *team, const mpath_call_t *call, u
             continue;
         }
         if (leads) {
-            int received = mpath_agree_receive(team, call, limit_bytes);
+            int received = mpath_agree_receive(team, call, limits);
 
             if (received < 0) {
                 return (mpath_status_t)received;

@@ -214,7 +214,7 @@ mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oo
     mpath_info("%s: %d ranks on %d nodes, %llu bytes of memory for this rank, pairs up to %llu bytes travel with their "
                "sizes",
                oob->name, team->size, team->num_nodes, (unsigned long long)mpath_team_memory_bytes(team),
-               (unsigned long long)layout.inline_bytes);
+               (unsigned long long)layout.limits.local_bytes);
     *team_p = team;
     return MPATH_OK;
 }

@@ -20,7 +20,7 @@
 #endif
 
 static const char *const value_names[TEAM_RECORD_VALUES] = {
-    "access",      "gate",         "check_plan",     "small_bytes",     "min_fragment_bytes",
+    "access",      "gate",         "check_plan",     "small_bytes",     "leader_bytes", "min_fragment_bytes",
     "chunk_bytes", "memory_bytes", "node_min_bytes", "topo_file fabric"};
 
 uint64_t team_record_build(void)
@@ -47,6 +47,7 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  (uint64_t)settings->gate,
                                                  (uint64_t)settings->check_plan,
                                                  settings->small_bytes,
+                                                 settings->leader_bytes,
                                                  settings->min_fragment_bytes,
                                                  settings->chunk_bytes,
                                                  settings->memory_bytes,

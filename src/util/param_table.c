@@ -49,6 +49,9 @@ const mpath_param_t mpath_params[] = {
                "Empty: as the system reports it"),
     ROW_BYTES(small_bytes, "4k", 0, 64 * KIB, 5,
               "A call in which no pair sends more than this is done inside the exchange of the sizes, without a plan"),
+    ROW_BYTES(
+        leader_bytes, "16k", 0, 16 * MIB, 5,
+        "Small pairs between two nodes travel in one message of their leaders, as long as it stays below this; larger ones take the rails"),
     ROW_BYTES(min_fragment_bytes, "32k", 1, GIB, 5, "A pair's message is not split into pieces smaller than this"),
     ROW_BYTES(chunk_bytes, "128k", 4 * KIB, 64 * MIB, 5,
               "Largest piece that is handed from one hop to the next; smaller pieces shorten the pipeline, larger ones "

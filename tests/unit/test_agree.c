@@ -34,6 +34,7 @@ enum {
 typedef struct job {
     int calls;
     uint64_t small_bytes;
+    uint64_t leader_bytes; /* 0: the default */
 } job_t;
 
 typedef struct buffers {
@@ -137,8 +138,10 @@ static void buffers_fill(buffers_t *b, int call, int rank, int size)
 }
 
 /* What was small has arrived; everything else in the buffer is as it was. */
-static void buffers_check(const buffers_t *b, int call, int rank, int size, uint64_t inline_bytes, int delivered)
+static void buffers_check(const buffers_t *b, int call, const mpath_team_t *team, const mpath_agreed_t *agreed,
+                          int delivered)
 {
+    int rank = mpath_team_rank(team), size = mpath_team_size(team);
     size_t next = 0;
 
     for (int from = 0; from < size; from++) {
@@ -148,7 +151,7 @@ static void buffers_check(const buffers_t *b, int call, int rank, int size, uint
             ranks_check(b->recv[next] == GUARD_BYTE);
         }
         for (uint64_t i = 0; i < bytes; i++, next++) {
-            int arrived = delivered && from != rank && bytes <= inline_bytes;
+            int arrived = delivered && from != rank && bytes <= mpath_agreed_inline_bytes(team, agreed, from, rank);
 
             ranks_check(b->recv[next] == (arrived ? pattern(call, from, rank, i) : GUARD_BYTE));
         }
@@ -158,16 +161,16 @@ static void buffers_check(const buffers_t *b, int call, int rank, int size, uint
     }
 }
 
-static void demand_check(const mpath_agreed_t *agreed, int call, int size)
+static void demand_check(const mpath_team_t *team, const mpath_agreed_t *agreed, int call)
 {
-    int left = 0;
+    int left = 0, size = mpath_team_size(team);
 
     for (int s = 0; s < size; s++) {
         for (int d = 0; d < size; d++) {
             uint64_t bytes = pair_bytes(call, size, s, d);
 
             ranks_check(agreed->demand[s * size + d] == bytes);
-            left += s != d && bytes > agreed->inline_bytes;
+            left += s != d && bytes > mpath_agreed_inline_bytes(team, agreed, s, d);
         }
     }
     ranks_check(agreed->finished == (left == 0));
@@ -194,8 +197,11 @@ static int random_body(ranks_self_t *self, void *argument)
 
     mpath_settings_init(&settings);
     settings.small_bytes = job->small_bytes;
-    context              = ranks_context(self, &settings);
-    team                 = ranks_team(self, context);
+    if (job->leader_bytes > 0) {
+        settings.leader_bytes = job->leader_bytes;
+    }
+    context = ranks_context(self, &settings);
+    team    = ranks_team(self, context);
     buffers_init(&b, self->size);
     for (int call = 0; call < job->calls; call++) {
         int ineligible = hash((uint64_t)call, 3, 3) % 8 == 0;
@@ -207,9 +213,10 @@ static int random_body(ranks_self_t *self, void *argument)
         ranks_check(mpath_agree(team, &b.call, &agreed) == MPATH_OK);
         ranks_check(agreed.inline_bytes == job->small_bytes);
         ranks_check(((agreed.flags & MPATH_CALL_INELIGIBLE) != 0) == ineligible);
-        buffers_check(&b, call, self->rank, self->size, agreed.inline_bytes, !ineligible);
+        ranks_check(agreed.inline_remote_bytes <= agreed.inline_bytes);
+        buffers_check(&b, call, team, &agreed, !ineligible);
         if (!ineligible) {
-            demand_check(&agreed, call, self->size);
+            demand_check(team, &agreed, call);
         }
         if (call % 16 == 0) {
             same_check(team, &agreed);
@@ -255,6 +262,20 @@ static void test_small_bytes(void **state)
     run_random(4, 2, 200, 1);
     run_random(4, 2, 200, 100); /* no multiple of 8 */
     run_random(4, 2, 200, 65536);
+}
+
+/* Between nodes nothing, less than, or as much as on them travels inside. */
+static void test_leader_bytes(void **state)
+{
+    const uint64_t leader_bytes[] = {1, 4000, 1 << 20};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        job_t job           = {.calls = 200, .small_bytes = 4096, .leader_bytes = leader_bytes[i]};
+        ranks_setup_t setup = {.size = 6, .nodes = 2};
+
+        assert_int_equal(ranks_run(&setup, random_body, &job), 0);
+    }
 }
 
 /* Ranks of a node that do not follow each other, nodes of unequal size. */
@@ -414,9 +435,9 @@ static void test_gather(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_node), cmocka_unit_test(test_several_nodes), cmocka_unit_test(test_small_bytes),
-        cmocka_unit_test(test_rewrite),  cmocka_unit_test(test_interleaved),   cmocka_unit_test(test_signature),
-        cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_one_node),     cmocka_unit_test(test_several_nodes), cmocka_unit_test(test_small_bytes),
+        cmocka_unit_test(test_leader_bytes), cmocka_unit_test(test_rewrite),       cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_signature),    cmocka_unit_test(test_gather),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
