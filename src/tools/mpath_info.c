@@ -178,18 +178,28 @@ static void show_examples(const mpath_topo_t *topo)
     }
 }
 
-/* A file without ranks describes one machine: the example is two of them, with a rank beside each NIC. */
-static mpath_status_t example_topo(const mpath_machine_t *machine, mpath_topo_t **topo_p)
+/* A file without ranks describes one machine: the example is two of them, with a rank on each GPU, else beside each NIC. */
+static mpath_status_t example_topo(const mpath_topo_file_t *file, mpath_topo_t **topo_p)
 {
     const mpath_topo_params_t params = {.access = MPATH_REACH_AFFINE, .fabric = 0};
-    mpath_machine_t machines[2]      = {*machine, *machine};
-    mpath_place_t places[2 * MPATH_MAX_NICS];
-    int i, count = machine->num_nics;
+    mpath_machine_t machines[2]      = {file->machines[0], file->machines[0]};
+    int has_gpus                     = (file->gpus != NULL) && (file->gpus[0].num_gpus > 0);
+    int i, count = has_gpus ? file->gpus[0].num_gpus : file->machines[0].num_nics;
+    mpath_place_t places[2 * MPATH_MAX_NICS]; /* or GPUs: no more of them */
+    mpath_node_gpus_t gpus[2];
 
-    for (i = 0; i < 2 * count; i++) {
-        places[i] = (mpath_place_t){.node = i / count, .nic = i % count, .gpu = -1};
+    _Static_assert(MPATH_MAX_GPUS <= MPATH_MAX_NICS, "places is too short for GPUs");
+    if (!has_gpus) {
+        for (i = 0; i < 2 * count; i++) {
+            places[i] = (mpath_place_t){.node = i / count, .nic = i % count, .gpu = -1};
+        }
+        return mpath_topo_create(machines, 2, places, 2 * count, &params, topo_p);
     }
-    return mpath_topo_create(machines, 2, places, 2 * count, &params, topo_p);
+    gpus[0] = gpus[1] = file->gpus[0];
+    for (i = 0; i < 2 * count; i++) {
+        places[i] = (mpath_place_t){.node = i / count, .nic = -1, .gpu = i % count};
+    }
+    return mpath_topo_create_with_gpus(machines, gpus, 2, places, 2 * count, &params, topo_p);
 }
 
 static mpath_status_t show_file_examples(const mpath_topo_file_t *file, const mpath_topo_t *topo)
@@ -205,11 +215,12 @@ static mpath_status_t show_file_examples(const mpath_topo_file_t *file, const mp
         printf("\nno ranks and no NIC: no paths to show\n");
         return MPATH_OK;
     }
-    status = example_topo(&file->machines[0], &example);
+    status = example_topo(file, &example);
     if (status != MPATH_OK) {
         return status;
     }
-    printf("\nThe file has no ranks. As an example, two such nodes with a rank beside each NIC:");
+    printf("\nThe file has no ranks. As an example, two such nodes with a rank %s:",
+           (file->gpus != NULL) && (file->gpus[0].num_gpus > 0) ? "on each GPU" : "beside each NIC");
     show_examples(example);
     mpath_topo_destroy(example);
     return MPATH_OK;
@@ -226,7 +237,7 @@ static mpath_status_t show_file(const char *path)
     if (status != MPATH_OK) {
         return status;
     }
-    status = mpath_topo_create(file.machines, file.num_nodes, file.places, file.num_ranks, &file.params, &topo);
+    status = mpath_topo_file_build(&file, &topo);
     if (status != MPATH_OK) {
         goto err_release;
     }

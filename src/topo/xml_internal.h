@@ -38,6 +38,10 @@ extern const char *const mpath_gpu_link_names[];
 mpath_status_t mpath_xml_read_gpus(const char *name, xmlNode *node, const mpath_machine_t *machine,
                                    mpath_node_gpus_t *gpus);
 
+/* xml_nccl_gpus.c: the GPUs of NCCL's format. `nets` are the elements of the machine's NICs. */
+mpath_status_t mpath_xml_read_nccl_gpus(const char *name, xmlNode *root, const mpath_machine_t *machine,
+                                        xmlNode *const *nets, mpath_node_gpus_t *gpus);
+
 /* An error when one of the NICs has this name. */
 mpath_status_t mpath_xml_check_name(const char *name, const xmlNode *node, const mpath_nic_t *nics, int count,
                                     const char *nic_name);

@@ -2,7 +2,7 @@
 /*
  * NCCL's topology XML (NCCL_TOPO_DUMP_FILE, and the files that clouds hand out as NCCL_TOPO_FILE; written by
  * src/graph/xml.cc of NCCL): <system><cpu numaid><pci>...<nic><net name dev speed port>. What is taken: the NICs with
- * name, speed (Mbit/s) and NUMA node; `dev` numbers the rails.
+ * name, speed (Mbit/s) and NUMA node, of which `dev` numbers the rails; and the GPUs (xml_nccl_gpus.c).
  */
 #include "topo/machine_internal.h"
 #include "topo/xml_internal.h"
@@ -19,6 +19,7 @@ typedef struct nccl_reader {
     const char *name;
     mpath_machine_t *machine;
     int64_t devs[MPATH_MAX_NICS];
+    xmlNode *nets[MPATH_MAX_NICS];
 } nccl_reader_t;
 
 /* UCX calls port 1 of mlx5_0 "mlx5_0:1"; a port of 0 is a network interface. */
@@ -71,9 +72,11 @@ static mpath_status_t nccl_read_net(nccl_reader_t *reader, xmlNode *node, int nu
     for (at = machine->num_nics; (at > 0) && (reader->devs[at - 1] > dev); at--) {
         machine->nics[at] = machine->nics[at - 1];
         reader->devs[at]  = reader->devs[at - 1];
+        reader->nets[at]  = reader->nets[at - 1];
     }
     machine->nics[at] = nic;
     reader->devs[at]  = dev;
+    reader->nets[at]  = node;
     machine->num_nics++;
     return MPATH_OK;
 }
@@ -112,7 +115,8 @@ mpath_status_t mpath_xml_read_nccl(const char *name, xmlNode *root, mpath_topo_f
     int i;
 
     file->machines = calloc(1, sizeof(*file->machines));
-    if (file->machines == NULL) {
+    file->gpus     = calloc(1, sizeof(*file->gpus));
+    if ((file->machines == NULL) || (file->gpus == NULL)) {
         mpath_error("topology file %s: no memory; the file is not used", name);
         return MPATH_ERR_NO_MEMORY;
     }
@@ -132,5 +136,10 @@ mpath_status_t mpath_xml_read_nccl(const char *name, xmlNode *root, mpath_topo_f
     }
     reader.machine->host_memory_bps = mpath_machine_copy_bps(reader.machine->num_numa,
                                                              reader.machine->num_numa * CORES_PER_NUMA);
-    return MPATH_OK;
+    status                          = mpath_xml_read_nccl_gpus(name, root, reader.machine, reader.nets, file->gpus);
+    if ((status == MPATH_OK) && (file->gpus->num_gpus == 0)) {
+        free(file->gpus);
+        file->gpus = NULL;
+    }
+    return status;
 }

@@ -60,6 +60,9 @@ static void reload(const mpath_topo_t *topo, const mpath_topo_file_t *file)
     REQUIRE(memcmp(again.machines, file->machines, (size_t)file->num_nodes * sizeof(*file->machines)) == 0);
     REQUIRE((file->num_ranks == 0) ||
             (memcmp(again.places, file->places, (size_t)file->num_ranks * sizeof(*file->places)) == 0));
+    REQUIRE((again.gpus == NULL) == (file->gpus == NULL));
+    REQUIRE((file->gpus == NULL) ||
+            (memcmp(again.gpus, file->gpus, (size_t)file->num_nodes * sizeof(*file->gpus)) == 0));
     mpath_topo_file_release(&again);
     free(text);
 }
@@ -96,8 +99,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (mpath_topo_file_parse("input", (const char *)data, size, &file) != MPATH_OK) {
         return 0;
     }
-    REQUIRE(mpath_topo_create(file.machines, file.num_nodes, file.places, file.num_ranks, &file.params, &topo) ==
-            MPATH_OK);
+    REQUIRE(mpath_topo_file_build(&file, &topo) == MPATH_OK);
     walk_paths(topo);
     reload(topo, &file);
     mpath_topo_destroy(topo);

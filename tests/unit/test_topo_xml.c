@@ -66,9 +66,7 @@ static mpath_topo_t *build(const mpath_topo_file_t *file)
 {
     mpath_topo_t *topo = NULL;
 
-    assert_int_equal(
-        mpath_topo_create(file->machines, file->num_nodes, file->places, file->num_ranks, &file->params, &topo),
-        MPATH_OK);
+    assert_int_equal(mpath_topo_file_build(file, &topo), MPATH_OK);
     return topo;
 }
 
@@ -90,6 +88,10 @@ static void check_reload(const mpath_topo_file_t *file)
     assert_memory_equal(again.machines, file->machines, (size_t)file->num_nodes * sizeof(*file->machines));
     if (file->num_ranks > 0) {
         assert_memory_equal(again.places, file->places, (size_t)file->num_ranks * sizeof(*file->places));
+    }
+    assert_int_equal(again.gpus == NULL, file->gpus == NULL);
+    if (file->gpus != NULL) {
+        assert_memory_equal(again.gpus, file->gpus, (size_t)file->num_nodes * sizeof(*file->gpus));
     }
     assert_memory_equal(&again.params, &file->params, sizeof(file->params));
     second = build(&again);
