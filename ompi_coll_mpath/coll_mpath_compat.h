@@ -14,6 +14,11 @@
 #include "ompi/mca/coll/base/base.h"
 #include "ompi/mca/coll/coll.h"
 #include "opal/mca/base/base.h"
+#if OMPI_MAJOR_VERSION >= 5
+#include "ompi/runtime/ompi_rte.h"
+#else
+#include "ompi/mca/rte/rte.h"
+#endif
 
 #include <stddef.h>
 

@@ -29,6 +29,21 @@ static const mpath_param_t pack_param = {
 static char *param_texts[PARAM_ROWS_MAX];
 static char param_defaults[PARAM_ROWS_MAX][PARAM_TEXT_MAX];
 
+/* A value is the same for the processes of a node: the first of them speaks. Tools such as ompi_info have no number. */
+#define param_warn(...)                                                                                                \
+    do {                                                                                                               \
+        if (param_speaks()) {                                                                                          \
+            mpath_warn(__VA_ARGS__);                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+static bool param_speaks(void)
+{
+    uint16_t local_rank = (uint16_t)ompi_process_info.my_local_rank;
+
+    return (0 == local_rank) || (UINT16_MAX == local_rank);
+}
+
 static void *param_field(const mpath_param_t *param)
 {
     return (char *)&mca_coll_mpath_component.settings + param->offset;
@@ -58,7 +73,7 @@ static int param_register_int(const mpath_param_t *param, const char *help)
     int rc      = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
 
     if ((0 <= rc) && ((*field < param->min) || (*field > param->max))) {
-        mpath_warn("parameter coll_mpath_%s: %d is not a whole number from %lld to %lld; using %d", param->name, *field,
+        param_warn("parameter coll_mpath_%s: %d is not a whole number from %lld to %lld; using %d", param->name, *field,
                    (long long)param->min, (long long)param->max, initial);
         *field = initial;
     }
@@ -86,7 +101,7 @@ static int param_register_enum(const mpath_param_t *param, const char *help)
     OBJ_RELEASE(enumerator);
     if (OPAL_ERR_VALUE_OUT_OF_BOUNDS == rc) {
         /* Open MPI has said so, with the values that there are. */
-        mpath_warn("parameter coll_mpath_%s has no usable value; using %s", param->name, param->values[initial]);
+        param_warn("parameter coll_mpath_%s has no usable value; using %s", param->name, param->values[initial]);
         *field = initial;
         return OPAL_SUCCESS;
     }
@@ -112,7 +127,7 @@ static int param_register_bytes(const mpath_param_t *param, const char *help, in
         *field = parsed.memory_bytes;
         return rc;
     }
-    mpath_warn("parameter coll_mpath_%s: %s; using %s", param->name, message, param->initial);
+    param_warn("parameter coll_mpath_%s: %s; using %s", param->name, message, param->initial);
     if (MPATH_OK == mpath_settings_set(&parsed, &whole, param->initial, message, sizeof(message))) {
         *field = parsed.memory_bytes;
     }

@@ -3,11 +3,6 @@
 #include "coll_mpath.h"
 
 #include "ompi/proc/proc.h"
-#if OMPI_MAJOR_VERSION >= 5
-#include "ompi/runtime/ompi_rte.h"
-#else
-#include "ompi/mca/rte/rte.h"
-#endif
 
 #include <pthread.h>
 #include <stdlib.h>
