@@ -3,6 +3,7 @@
 #include "exec/schedule.h"
 
 #include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -12,6 +13,8 @@
 #define PIPELINE_CHUNKS 4
 #define PIPELINE_MIN_BYTES 8192u
 #define CHUNK_ALIGN 64u
+/* No chunk occupies its slowest resource for longer: the last one of a call is waited for at full length. */
+#define CHUNK_MAX_NS 2000000u
 #define WORD_BITS 64u
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -42,19 +45,29 @@ static uint64_t hop_limit(const mpath_topo_t *topo, const mpath_path_t *path, in
     }
 }
 
+/* What the path's slowest resource carries in `ns`. */
+static uint64_t path_bytes_in(const mpath_topo_t *topo, const mpath_path_t *path, uint64_t ns)
+{
+    uint64_t slowest_bps = UINT64_MAX;
+
+    for (int i = 0; i < path->num_resources; i++) {
+        slowest_bps = min_u64(slowest_bps, mpath_topo_resource(topo, (int)path->resources[i])->capacity_bps);
+    }
+    return slowest_bps / MPATH_NS_PER_MS * ns / (MPATH_NS_PER_S / MPATH_NS_PER_MS);
+}
+
 static uint64_t flow_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *path, uint64_t flow_bytes,
                                  const mpath_chunk_limits_t *limits)
 {
     uint64_t limit = min_u64(limits->chunk_bytes, UINT32_MAX);
-    uint64_t bytes;
+    uint64_t bytes = path_bytes_in(topo, path, CHUNK_MAX_NS);
 
     for (int hop = 0; hop < path->num_hops; hop++) {
         limit = min_u64(limit, hop_limit(topo, path, hop, limits));
     }
-    if (path->num_hops == 1) {
-        return limit;
+    if (path->num_hops > 1) {
+        bytes = min_u64(bytes, flow_bytes / PIPELINE_CHUNKS);
     }
-    bytes = flow_bytes / PIPELINE_CHUNKS;
     bytes = (bytes < PIPELINE_MIN_BYTES) ? PIPELINE_MIN_BYTES : (bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
     return min_u64(limit, bytes);
 }
