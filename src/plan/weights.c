@@ -18,6 +18,7 @@
 #define ONE (1u << 20)
 #define MARGIN 4 /* resources up to 2^MARGIN dearer than the most loaded one was at the start of a sweep */
 #define ALPHA_FIRST 32
+#define ALPHA_HASTY 128 /* first alpha of the first try, which also leaves an alpha as soon as little moves */
 #define ALPHA_LAST 16384
 #define SWEEPS_PER_ALPHA 12
 #define MOVES_PER_VISIT 24
@@ -26,14 +27,16 @@
 typedef struct weights {
     mpath_model_t *model;
     int shift;
+    uint64_t moved; /* shifted bytes, in the present sweep */
     uint64_t alpha;
     uint64_t *load;     /* shifted bytes */
     uint64_t *capacity; /* shifted bytes that the most loaded resource's time allows */
     uint64_t *inverse;  /* 2^44 / capacity */
     uint64_t *scale;    /* of the price: 2^20 at the smallest capacity */
     uint64_t *price;
-    uint64_t *shares; /* the best solution: bytes of each group's path */
-    uint8_t *used;    /* by a group's path */
+    uint64_t *shares;   /* the best solution: bytes of each group's path */
+    mpath_ratio_t best; /* its Z, in shifted bytes */
+    uint8_t *used;      /* by a group's path */
 } weights_t;
 
 static void set_price(weights_t *w, uint32_t r)
@@ -177,6 +180,7 @@ static int move_bytes(weights_t *w, mpath_model_path_t *dear, mpath_model_path_t
     }
     dear->bytes -= bytes;
     cheap->bytes += bytes;
+    w->moved += bytes;
     add_load(w, dear, 0 - bytes);
     add_load(w, cheap, bytes);
     return 1;
@@ -302,40 +306,51 @@ static void restore(const weights_t *w)
     }
 }
 
-static void iterate(weights_t *w, uint32_t gap_ppm, uint32_t rounds)
+/* Whether the last sweep moved less than what a price notices: a few alpha-ths of all bytes. */
+static int is_settled(const weights_t *w)
+{
+    return w->moved < 4 * ((w->model->total_bytes >> w->shift) / w->alpha);
+}
+
+/* Sweeps from the present shares on; nonzero when the best Z came within the gap of the bound. */
+static int iterate(weights_t *w, int hasty, uint32_t gap_ppm, uint32_t rounds)
 {
     mpath_model_t *model = w->model;
-    mpath_ratio_t best   = {0, 1}, z, real;
     uint32_t round, sweeps = 0, g;
+    mpath_ratio_t z, real;
     size_t i;
 
-    w->alpha = ALPHA_FIRST;
+    w->alpha = hasty ? ALPHA_HASTY : ALPHA_FIRST;
     for (round = 0;; round++) {
         count_loads(w);
         z = current_z(w);
-        if (round == 0 || mpath_ratio_less(z, best)) {
-            best = z;
+        if (w->best.num == 0 || mpath_ratio_less(z, w->best)) {
+            w->best = z;
             for (i = 0; i < model->num_group_paths; i++) {
                 w->shares[i] = model->group_paths[i].bytes;
             }
         }
         rescale(w, z);
         raise_bound(w);
-        real = best;
+        real = w->best;
         if (w->shift > 0) { /* the bound is in bytes */
-            real.num = (best.num + 1) << w->shift;
+            real.num = (real.num + 1) << w->shift;
         }
-        if (round == rounds || z.num == 0 || mpath_ratio_within(real, model->bound, gap_ppm)) {
-            break;
+        if (z.num == 0 || mpath_ratio_within(real, model->bound, gap_ppm)) {
+            return 1;
         }
-        if (++sweeps > SWEEPS_PER_ALPHA) {
-            if (w->alpha >= ALPHA_LAST) {
-                break;
-            }
+        sweeps++;
+        if (sweeps > SWEEPS_PER_ALPHA || (hasty && sweeps > 1 && is_settled(w))) {
             sweeps = 0;
             w->alpha *= 2;
-            rescale(w, z);
+            if (w->alpha <= ALPHA_LAST) {
+                rescale(w, z);
+            }
         }
+        if (round == rounds || w->alpha > ALPHA_LAST) {
+            return 0;
+        }
+        w->moved = 0;
         for (g = 0; g < model->num_groups; g++) {
             visit_group(w, &model->groups[g]);
         }
@@ -345,7 +360,7 @@ static void iterate(weights_t *w, uint32_t gap_ppm, uint32_t rounds)
 mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint32_t rounds, mpath_ratio_t *z_p)
 {
     size_t count = model->num_resources;
-    weights_t w  = {.model = model};
+    weights_t w  = {.model = model, .best = {0, 1}};
     uint32_t r, i;
     mpath_ratio_t ratio;
     const mpath_model_path_t *path;
@@ -367,7 +382,10 @@ mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint3
     w.scale    = w.inverse + count;
     w.price    = w.scale + count;
     spread(&w);
-    iterate(&w, gap_ppm, rounds);
+    if (!iterate(&w, 1, gap_ppm, rounds)) {
+        spread(&w);
+        iterate(&w, 0, gap_ppm, rounds);
+    }
     restore(&w);
     memcpy(w.load, model->base, count * sizeof(*w.load));
     for (path = model->group_paths; path < model->group_paths + model->num_group_paths; path++) {
