@@ -16,7 +16,7 @@ endif
 unit_programs += unit/test_machine unit/test_topo_xml
 unit_test_machine_SOURCES = unit/test_machine.c unit/capture.h
 unit_test_topo_xml_SOURCES = unit/test_topo_xml.c unit/capture.h
-EXTRA_DIST += unit/topo/hwloc.xml unit/topo/nccl.xml
+EXTRA_DIST += unit/topo/hwloc.xml unit/topo/nccl.xml unit/topo/nccl-hgx.xml unit/topo/nccl-mesh.xml
 unit_programs += unit/test_schedule unit/test_gate unit/test_plan_cache
 unit_test_schedule_SOURCES = unit/test_schedule.c unit/capture.h unit/grid.h
 unit_test_gate_SOURCES = unit/test_gate.c unit/capture.h unit/grid.h
@@ -40,3 +40,7 @@ unit_programs += unit/test_move
 unit_test_move_SOURCES = unit/test_move.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 unit_programs += unit/test_alltoallv
 unit_test_alltoallv_SOURCES = unit/test_alltoallv.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
+unit_programs += unit/test_topo_gpu
+unit_test_topo_gpu_SOURCES = unit/test_topo_gpu.c unit/capture.h
+unit_programs += unit/test_topo_plan
+unit_test_topo_plan_SOURCES = unit/test_topo_plan.c unit/capture.h

@@ -132,6 +132,79 @@ static void check_nic(const mpath_nic_t *nic, const char *name, int rail, uint64
     assert_int_equal(nic->up, up);
 }
 
+/* Everything that mpath's format can say of GPUs. */
+static void test_own_gpus(void **state)
+{
+    mpath_topo_file_t file;
+    const mpath_node_gpus_t *gpus;
+
+    (void)state;
+    assert_int_equal(
+        parse("<mpath version='1' access='affine'>\n"
+              "<node host-memory-bps='90' gpu-link='mesh' uplink-bps='7'>\n"
+              "<nvlink from='1' to='0' bps='12'/><nvlink from='0' to='1' bps='11'/>\n"
+              "<gpu pcie-up-bps='5' pcie-down-bps='6' nics=' 0  2 '/><gpu pcie-up-bps='5' pcie-down-bps='6'/>\n"
+              "<nic name='a' rate-bps='1'/><nic name='b' rate-bps='1'/><nic name='c' rate-bps='1'/></node>\n"
+              "<node host-memory-bps='90' gpu-link='switch' nvlink-domain='3'>\n"
+              "<gpu pcie-up-bps='5' pcie-down-bps='6' egress-bps='8' ingress-bps='9'/></node>\n"
+              "<node host-memory-bps='90' gpu-link='pcie'><gpu pcie-up-bps='5' pcie-down-bps='6'/></node>\n"
+              "<node host-memory-bps='90'><gpu pcie-up-bps='5' pcie-down-bps='6'/></node>\n"
+              "<node host-memory-bps='90'/>\n"
+              "<rank node='0' nic='1' gpu='1'/><rank node='1' gpu='0'/><rank node='4' gpu='30000'/></mpath>\n",
+              &file),
+        MPATH_OK);
+    gpus = file.gpus;
+    assert_non_null(gpus);
+    assert_int_equal(gpus[0].num_gpus, 2);
+    assert_int_equal(gpus[0].link, MPATH_GPU_LINK_MESH);
+    assert_int_equal(gpus[0].domain, -1);
+    assert_int_equal(gpus[0].uplink_bps, 7);
+    assert_int_equal(gpus[0].nvlink_bps[0][1], 11);
+    assert_int_equal(gpus[0].nvlink_bps[1][0], 12);
+    assert_int_equal(gpus[0].gpus[0].nics, 5);
+    assert_int_equal(gpus[0].gpus[1].nics, 0);
+    assert_int_equal(gpus[0].gpus[1].pcie_up_bps, 5);
+    assert_int_equal(gpus[0].gpus[1].pcie_down_bps, 6);
+    assert_int_equal(gpus[1].link, MPATH_GPU_LINK_SWITCH);
+    assert_int_equal(gpus[1].domain, 3);
+    assert_int_equal(gpus[1].gpus[0].egress_bps, 8);
+    assert_int_equal(gpus[1].gpus[0].ingress_bps, 9);
+    assert_int_equal(gpus[2].link, MPATH_GPU_LINK_PCIE);
+    assert_int_equal(gpus[3].link, MPATH_GPU_LINK_NONE);
+    assert_int_equal(gpus[4].num_gpus, 0);
+    check_reload(&file);
+    mpath_topo_file_release(&file);
+}
+
+/* A preset, written and read back, is the same topology. */
+static void test_presets(void **state)
+{
+    static const char *const names[] = {"h100-mesh4", "hgx-h200", "gb200-nvl72"};
+    mpath_topo_t *preset, *again;
+    mpath_topo_file_t file;
+    char *text  = NULL;
+    size_t size = 0, i;
+    FILE *out;
+
+    (void)state;
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        assert_int_equal(mpath_topo_preset(names[i], 0, &preset), MPATH_OK);
+        out = open_memstream(&text, &size);
+        assert_non_null(out);
+        assert_int_equal(mpath_topo_file_write(preset, out), MPATH_OK);
+        fclose(out);
+        assert_int_equal(mpath_topo_file_parse("preset", text, size, &file), MPATH_OK);
+        free(text);
+        again = build(&file);
+        assert_int_equal(mpath_topo_num_resources(again), mpath_topo_num_resources(preset));
+        assert_true(mpath_topo_signature(again) == mpath_topo_signature(preset));
+        check_reload(&file);
+        mpath_topo_destroy(again);
+        mpath_topo_destroy(preset);
+        mpath_topo_file_release(&file);
+    }
+}
+
 static void test_nccl(void **state)
 {
     mpath_topo_file_t file;
@@ -147,6 +220,60 @@ static void test_nccl(void **state)
     check_nic(&file.machines[0].nics[2], "mlx5_3:1", 2, 50000000000ull, 1, 1);
     check_nic(&file.machines[0].nics[3], "eth0", 3, 1250000000ull, 1, 1);
     check_reload(&file);
+    mpath_topo_file_release(&file);
+}
+
+static void check_gpu(const mpath_gpu_t *gpu, uint32_t nics, uint64_t pcie_bps, uint64_t port_bps)
+{
+    assert_int_equal(gpu->nics, nics);
+    assert_true(gpu->pcie_up_bps == pcie_bps);
+    assert_true(gpu->pcie_down_bps == pcie_bps);
+    assert_true(gpu->egress_bps == port_bps);
+    assert_true(gpu->ingress_bps == port_bps);
+}
+
+static void test_nccl_gpus(void **state)
+{
+    mpath_topo_file_t file;
+    int g, k;
+
+    (void)state;
+    load_sample("nccl-hgx.xml", &file);
+    assert_non_null(file.gpus);
+    assert_int_equal(file.gpus->num_gpus, 8);
+    assert_int_equal(file.gpus->link, MPATH_GPU_LINK_SWITCH);
+    assert_int_equal(file.gpus->domain, -1);
+    for (g = 0; g < 8; g++) {
+        check_gpu(&file.gpus->gpus[g], 1u << g, 48000000000ull, 370800000000ull);
+    }
+    check_reload(&file);
+    mpath_topo_file_release(&file);
+
+    load_sample("nccl-mesh.xml", &file);
+    assert_int_equal(file.gpus->num_gpus, 4);
+    assert_int_equal(file.gpus->link, MPATH_GPU_LINK_MESH);
+    for (g = 0; g < 4; g++) {
+        check_gpu(&file.gpus->gpus[g], (g < 2) ? 1 : 2, 12000000000ull, 0);
+        for (k = 0; k < 4; k++) {
+            assert_true(file.gpus->nvlink_bps[g][k] == ((g == k) ? 0 : (g + k == 3) ? 40000000000ull : 80000000000ull));
+        }
+    }
+    check_reload(&file);
+    mpath_topo_file_release(&file);
+
+    /* Without NVLinks, without attributes. */
+    assert_int_equal(parse("<system><pci><gpu/></pci><net name='x' speed='1'/></system>", &file), MPATH_OK);
+    assert_int_equal(file.gpus->link, MPATH_GPU_LINK_PCIE);
+    check_gpu(&file.gpus->gpus[0], 0, 12000000000ull, 0);
+    check_reload(&file);
+    mpath_topo_file_release(&file);
+    /* A GPU that stands where no PCI device is, a link to one that is not there. */
+    assert_int_equal(parse("<system><cpu><net name='x' speed='1'/><gpu sm='100'><nvlink tclass='0x030000' target='z'/>"
+                           "<nvlink tclass='0x068000' count='18'/></gpu></cpu></system>",
+                           &file),
+                     MPATH_OK);
+    assert_int_equal(file.gpus->link, MPATH_GPU_LINK_SWITCH);
+    check_gpu(&file.gpus->gpus[0], 1, 12000000000ull, 721800000000ull);
     mpath_topo_file_release(&file);
 }
 
@@ -241,6 +368,54 @@ static void test_bad_own(void **state)
     refuse(HEAD NODE "</node><rank node='0' gpu='-2'/></mpath>", "rank gpu '-2'");
 }
 
+#define GPU "<gpu pcie-up-bps='1' pcie-down-bps='1'/>"
+#define MESH "<node host-memory-bps='1' gpu-link='mesh'>\n" GPU GPU
+
+static void test_bad_gpus(void **state)
+{
+    char text[4096] = HEAD NODE;
+    int i;
+
+    (void)state;
+    refuse(HEAD "<node host-memory-bps='1' gpu-link='torus'/></mpath>",
+           "sample.xml:2: node gpu-link 'torus' must be none, pcie, mesh or switch");
+    refuse(HEAD "<node host-memory-bps='1' gpu-link='mesh'/></mpath>", "sample.xml:2: node gpu-link without a gpu");
+    refuse(HEAD "<node host-memory-bps='1' gpu-link='mesh' nvlink-domain='1'>" GPU TAIL,
+           "sample.xml:2: node nvlink-domain needs gpu-link 'switch'");
+    refuse(HEAD "<node host-memory-bps='1' uplink-bps='0'/></mpath>", "node uplink-bps '0' must be");
+    refuse(HEAD NODE "<gpu pcie-up-bps='1'/>" TAIL, "sample.xml:3: gpu without attribute 'pcie-down-bps'");
+    refuse(HEAD NODE "<gpu pcie-up-bps='0' pcie-down-bps='1'/>" TAIL, "gpu pcie-up-bps '0' must be");
+    refuse(HEAD NODE "<gpu pcie-up-bps='1' pcie-down-bps='1' egress-bps='1'/>" TAIL,
+           "sample.xml:3: gpu with only one of egress-bps and ingress-bps");
+    refuse(HEAD NODE "<gpu pcie-up-bps='1' pcie-down-bps='1' sm='90'/>" TAIL, "gpu has no attribute 'sm'");
+    refuse(HEAD NODE "<nic name='x' rate-bps='1'/><gpu pcie-up-bps='1' pcie-down-bps='1' nics='0 1'/>" TAIL,
+           "sample.xml:3: gpu nics '0 1' must be numbers of the node's 1 nics with spaces between");
+    refuse(HEAD NODE "<nic name='x' rate-bps='1'/><gpu pcie-up-bps='1' pcie-down-bps='1' nics='0,0'/>" TAIL,
+           "gpu nics '0,0'");
+    refuse(HEAD NODE "<nic name='x' rate-bps='1'/><gpu pcie-up-bps='1' pcie-down-bps='1' nics='-0'/>" TAIL,
+           "gpu nics '-0'");
+    refuse(HEAD MESH "\n<nvlink from='0' to='2' bps='1'/>" TAIL,
+           "sample.xml:4: nvlink to '2' must be a whole number from 0 to 1");
+    refuse(HEAD MESH "<nvlink from='1' to='1' bps='1'/>" TAIL, "nvlink from gpu 1 to itself");
+    refuse(HEAD MESH "<nvlink from='1' to='0' bps='1'/><nvlink from='1' to='0' bps='2'/>" TAIL,
+           "nvlink from gpu 1 to gpu 0 is there twice");
+    refuse(HEAD MESH "<nvlink from='1' to='0' bps='0'/>" TAIL, "nvlink bps '0'");
+    refuse(HEAD NODE "<nvlink from='0' to='0' bps='1'/>" TAIL, "nvlink from '0'");
+    refuse(HEAD NODE GPU "</node>\n<rank node='0' gpu='1'/></mpath>",
+           "sample.xml:4: rank gpu '1' must be a whole number from -1 to 0");
+    for (i = 0; i <= MPATH_MAX_GPUS; i++) {
+        strcat(text, GPU "\n");
+    }
+    strcat(text, TAIL);
+    refuse(text, "sample.xml:19: more than 16 gpus on a node");
+    refuse("<system><net name='x' speed='1'/>\n<gpu dev='-1'/></system>", "sample.xml:2: gpu dev '-1'");
+    refuse("<system><net name='x' speed='1'/>\n<gpu sm='x'/></system>", "sample.xml:2: gpu sm 'x'");
+    refuse("<system><net name='x' speed='1'/>\n<gpu><nvlink count='0'/></gpu></system>",
+           "sample.xml:2: nvlink count '0'");
+    refuse("<system><net name='x' speed='1'/>\n<pci link_width='33'><gpu/></pci></system>",
+           "sample.xml:2: pci link_width '33'");
+}
+
 static void test_too_many_nics(void **state)
 {
     char text[4096] = HEAD NODE, line[64];
@@ -312,9 +487,11 @@ static void test_no_file(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_format), cmocka_unit_test(test_reload),   cmocka_unit_test(test_nccl),
-        cmocka_unit_test(test_hwloc),      cmocka_unit_test(test_bad_own),  cmocka_unit_test(test_too_many_nics),
-        cmocka_unit_test(test_bad_others), cmocka_unit_test(test_entities), cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_own_format),    cmocka_unit_test(test_reload),     cmocka_unit_test(test_nccl),
+        cmocka_unit_test(test_own_gpus),      cmocka_unit_test(test_presets),    cmocka_unit_test(test_nccl_gpus),
+        cmocka_unit_test(test_bad_gpus),      cmocka_unit_test(test_hwloc),      cmocka_unit_test(test_bad_own),
+        cmocka_unit_test(test_too_many_nics), cmocka_unit_test(test_bad_others), cmocka_unit_test(test_entities),
+        cmocka_unit_test(test_no_file),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
