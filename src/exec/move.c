@@ -115,21 +115,6 @@ static mpath_status_t bind_call(mpath_mover_t *mover, const mpath_call_t *call, 
     return MPATH_OK;
 }
 
-static int progress_rails(mpath_mover_t *mover)
-{
-    int events = 0;
-
-    for (uint32_t rails = mover->schedule->rails; rails != 0; rails &= rails - 1) {
-        int result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
-
-        if (result < 0) {
-            return result;
-        }
-        events += result;
-    }
-    return events;
-}
-
 /* Arrivals are handled inside, see mpath_mover_arrive(). */
 static int progress_slots(mpath_mover_t *mover)
 {
@@ -167,10 +152,11 @@ static int copy_self(mpath_mover_t *mover)
 /* One look at everything, what moves the rails first. Number of events, or an error. */
 static int pass(mpath_mover_t *mover)
 {
-    static int (*const steps[])(mpath_mover_t *) = {progress_rails, mpath_mover_finish_ops, mpath_mover_take_arrivals,
-                                                    progress_slots, mpath_mover_feed_rails, mpath_mover_feed_slots,
-                                                    copy_self};
-    int events                                   = 0;
+    static int (*const steps[])(mpath_mover_t *) = {
+        mpath_inbox_drive, mpath_mover_finish_ops, mpath_mover_take_arrivals,
+        progress_slots,    mpath_mover_feed_rails, mpath_mover_feed_slots,
+        copy_self};
+    int events = 0;
 
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         int result = steps[i](mover);

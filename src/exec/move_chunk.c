@@ -189,61 +189,6 @@ static mpath_duty_t *expect(mpath_mover_t *mover, const mpath_chunk_t *chunk)
     return duty;
 }
 
-static mpath_status_t handle_arrival(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival)
-{
-    mpath_duty_t *duty = expect(mover, &arrival->chunk);
-    parcel_t *parcel;
-
-    if (duty == NULL) {
-        mpath_mover_end_arrival(mover, nic, arrival);
-        return MPATH_ERR_INTERNAL;
-    }
-    parcel = new_parcel(mover, PARCEL_TAKES_TO_USER, duty);
-    if (parcel == NULL) {
-        mpath_mover_end_arrival(mover, nic, arrival);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    parcel->nic     = nic;
-    parcel->arrival = *arrival;
-    if (duty->hop_out == MPATH_DUTY_NO_HOP) {
-        return take_to_user(mover, parcel);
-    }
-    parcel->state = PARCEL_WAITS;
-    queue_parcel(mover, parcel);
-    return MPATH_OK;
-}
-
-void mpath_mover_arrive(void *argument, const mpath_arrival_t *arrival)
-{
-    mpath_mover_t *mover  = argument;
-    mpath_status_t status = MPATH_ERR_INTERNAL;
-
-    if (mover->failed == MPATH_OK) {
-        status = handle_arrival(mover, ARRIVAL_BY_SLOT, arrival);
-        if (status != MPATH_OK) {
-            mover->failed = status;
-        }
-    } else {
-        mpath_mover_end_arrival(mover, ARRIVAL_BY_SLOT, arrival);
-    }
-}
-
-int mpath_mover_take_arrivals(mpath_mover_t *mover)
-{
-    inbox_item_t item;
-    int events = 0;
-
-    while (mpath_inbox_pop(&mover->inbox, &item)) {
-        mpath_status_t status = handle_arrival(mover, item.nic, &item.arrival);
-
-        if (status != MPATH_OK) {
-            return (int)status;
-        }
-        events++;
-    }
-    return (mover->inbox.status != MPATH_OK) ? (int)mover->inbox.status : events;
-}
-
 static mpath_chunk_t own_chunk(const mpath_mover_t *mover, const mpath_duty_t *duty)
 {
     mpath_chunk_t chunk = {
@@ -303,8 +248,10 @@ static mpath_status_t take_to_slot(mpath_mover_t *mover, const mpath_outlet_t *o
 }
 
 /* Pushes the oldest chunk that waits for the outlet. */
-static int push_waiting(mpath_mover_t *mover, const mpath_outlet_t *outlet, outlet_queue_t *queue)
+static int push_waiting(mpath_mover_t *mover, size_t index)
 {
+    const mpath_outlet_t *outlet = &mover->schedule->outlets[index];
+    outlet_queue_t *queue        = &mover->queues[index];
     parcel_t *parcel = queue->first, *next = parcel->next;
     mpath_status_t status;
     int result;
@@ -379,7 +326,7 @@ static int push_one(mpath_mover_t *mover, size_t index)
     int result;
 
     if (queue->first != NULL) {
-        return push_waiting(mover, outlet, queue);
+        return push_waiting(mover, index);
     }
     duty = (queue->own_left > 0) ? mpath_schedule_next_own(mover->schedule, outlet) : NULL;
     if (duty == NULL) {
@@ -392,6 +339,63 @@ static int push_one(mpath_mover_t *mover, size_t index)
         queue->own_left--;
     }
     return result;
+}
+
+mpath_status_t mpath_mover_handle(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival)
+{
+    mpath_duty_t *duty = expect(mover, &arrival->chunk);
+    parcel_t *parcel;
+    int result;
+
+    if (duty == NULL) {
+        mpath_mover_end_arrival(mover, nic, arrival);
+        return MPATH_ERR_INTERNAL;
+    }
+    parcel = new_parcel(mover, PARCEL_TAKES_TO_USER, duty);
+    if (parcel == NULL) {
+        mpath_mover_end_arrival(mover, nic, arrival);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    parcel->nic     = nic;
+    parcel->arrival = *arrival;
+    if (duty->hop_out == MPATH_DUTY_NO_HOP) {
+        return take_to_user(mover, parcel);
+    }
+    parcel->state = PARCEL_WAITS;
+    queue_parcel(mover, parcel);
+    result = mover->queues[duty->outlet].blocked ? 0 : push_waiting(mover, duty->outlet);
+    return (result < 0) ? (mpath_status_t)result : MPATH_OK;
+}
+
+void mpath_mover_arrive(void *argument, const mpath_arrival_t *arrival)
+{
+    mpath_mover_t *mover  = argument;
+    mpath_status_t status = MPATH_ERR_INTERNAL;
+
+    if (mover->failed == MPATH_OK) {
+        status = mpath_mover_handle(mover, ARRIVAL_BY_SLOT, arrival);
+        if (status != MPATH_OK) {
+            mover->failed = status;
+        }
+    } else {
+        mpath_mover_end_arrival(mover, ARRIVAL_BY_SLOT, arrival);
+    }
+}
+
+int mpath_mover_take_arrivals(mpath_mover_t *mover)
+{
+    inbox_item_t item;
+    int events = 0;
+
+    while (mpath_inbox_pop(&mover->inbox, &item)) {
+        mpath_status_t status = mpath_mover_handle(mover, item.nic, &item.arrival);
+
+        if (status != MPATH_OK) {
+            return (int)status;
+        }
+        events++;
+    }
+    return (mover->inbox.status != MPATH_OK) ? (int)mover->inbox.status : events;
 }
 
 /* One chunk into every outlet of the kind that has room. */

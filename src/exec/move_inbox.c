@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inbox: what came by rail and was not looked at yet. Whoever progresses a rail puts a team's arrivals here, in whatever
- * thread; the team's own thread takes them out. Bounded by the rails' limits of open arrivals.
+ * Inbox: what came by rail while another thread, or another team, progressed it. The team's own thread takes it out; what
+ * comes while that thread progresses its rails itself does not pass through here. Bounded by the rails' limits of open arrivals.
  */
 #include "exec/move_private.h"
 
@@ -67,11 +67,35 @@ static int inbox_push(inbox_t *inbox, int nic, const mpath_arrival_t *arrival)
     return taken;
 }
 
+/* The mover that this thread progresses its rails for: what comes for it is handled at once, while the bytes are still
+ * where the lane has received them. */
+static _Thread_local mpath_mover_t *driven;
+
+int mpath_inbox_drive(mpath_mover_t *mover)
+{
+    int events = 0;
+
+    driven = mover;
+    for (uint32_t rails = mover->schedule->rails; rails != 0; rails &= rails - 1) {
+        int result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
+
+        if (result < 0) {
+            events = result;
+            break;
+        }
+        events += result;
+    }
+    driven = NULL;
+    return (mover->failed != MPATH_OK) ? (int)mover->failed : events;
+}
+
 void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival)
 {
     mpath_mover_t *mover = argument;
 
-    if (!inbox_push(&mover->inbox, nic, arrival)) {
+    if ((mover == driven) && (mover->failed == MPATH_OK)) {
+        mover->failed = mpath_mover_handle(mover, nic, arrival);
+    } else if (!inbox_push(&mover->inbox, nic, arrival)) {
         mpath_fabric_release(mover->fabric, nic, arrival);
     }
 }
