@@ -113,6 +113,21 @@ static void copy_self(const mpath_coll_t *coll, const mpath_call_t *call)
     }
 }
 
+/* In place, the previous function reads its data where the agreement has already put the small pairs. */
+static void put_back(const mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    int me = mpath_team_rank(coll->team);
+
+    for (int rank = 0; rank < mpath_team_size(coll->team); rank++) {
+        uint64_t bytes = call->recv_bytes[rank];
+
+        if ((rank != me) && (bytes > 0) && (bytes <= mpath_agreed_inline_bytes(coll->team, agreed, rank, me))) {
+            memcpy((char *)call->recv_buffer + call->recv_offsets[rank],
+                   (const char *)call->send_buffer + call->send_offsets[rank], bytes);
+        }
+    }
+}
+
 /* The agreed demand without what has travelled inside the agreement. */
 static void set_demand(mpath_coll_t *coll, const mpath_agreed_t *agreed)
 {
@@ -232,15 +247,16 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
         return decline(coll, "some rank has data that mpath does not carry");
     }
     if (coll->settings->gate == MPATH_GATE_NEVER) {
-        return decline(coll, "the parameter gate says never");
-    }
-    if (agreed.finished) {
+        status = decline(coll, "the parameter gate says never");
+    } else if (agreed.finished) {
         copy_self(coll, call);
     } else {
         status = carry(coll, call, &agreed);
     }
     if (status == MPATH_OK) {
         coll->counters.calls++;
+    } else if ((status == MPATH_DECLINED) && (call->flags & MPATH_CALL_IN_PLACE)) {
+        put_back(coll, call, &agreed);
     }
     return status;
 }

@@ -158,6 +158,46 @@ static void test_decline(void **state)
     assert_int_equal(ranks_run(&job.setup, decline_body, &job), 0);
 }
 
+/* In place, the previous function finds its data as they were, though small pairs had been exchanged already. */
+static int decline_in_place_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    uint64_t large           = (job->gate == MPATH_GATE_NEVER) ? 16 : 300000;
+    member_t member;
+    a2a_t *a2a = &member.a2a;
+
+    member_init(&member, context, &self->oob);
+    for (int source = 0; source < self->size; source++) {
+        for (int to = 0; to < self->size; to++) {
+            member.demand[source * self->size + to] = (source + to == self->size - 1) ? large : 8;
+        }
+    }
+    a2a_fill(a2a, member.demand, 1);
+    ranks_check(a2a->send_room == a2a->recv_room);
+    memcpy(a2a->recv, a2a->send, a2a->send_room);
+    a2a->call.flags = MPATH_CALL_IN_PLACE;
+    ranks_check(mpath_alltoallv(member.coll, &a2a->call) == MPATH_DECLINED);
+    for (int rank = 0; rank < self->size; rank++) {
+        ranks_check(memcmp(a2a->recv + a2a->recv_offsets[rank], a2a->send + a2a->send_offsets[rank],
+                           a2a->send_bytes[rank]) == 0);
+    }
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_decline_in_place(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 1, .nics = 2}, .access = MPATH_ACCESS_ALL, .gate = MPATH_GATE_AUTO};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, decline_in_place_body, &job), 0);
+    job.gate        = MPATH_GATE_NEVER;
+    job.setup.nodes = 2;
+    assert_int_equal(ranks_run(&job.setup, decline_in_place_body, &job), 0);
+}
+
 /* A rail that does not exist: all ranks leave the call alone, every time. */
 static int no_rail_body(ranks_self_t *self, void *argument)
 {
@@ -324,8 +364,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_repeat),   cmocka_unit_test(test_decline), cmocka_unit_test(test_no_rail),
-        cmocka_unit_test(test_no_mates), cmocka_unit_test(test_teams),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_repeat),           cmocka_unit_test(test_decline), cmocka_unit_test(test_no_rail),
+        cmocka_unit_test(test_no_mates),         cmocka_unit_test(test_teams),   cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_decline_in_place),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
