@@ -344,6 +344,7 @@ static int push_one(mpath_mover_t *mover, size_t index)
 mpath_status_t mpath_mover_handle(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival)
 {
     mpath_duty_t *duty = expect(mover, &arrival->chunk);
+    outlet_queue_t *queue;
     parcel_t *parcel;
     int result;
 
@@ -361,9 +362,11 @@ mpath_status_t mpath_mover_handle(mpath_mover_t *mover, int nic, const mpath_arr
     if (duty->hop_out == MPATH_DUTY_NO_HOP) {
         return take_to_user(mover, parcel);
     }
+    queue         = &mover->queues[duty->outlet];
     parcel->state = PARCEL_WAITS;
     queue_parcel(mover, parcel);
-    result = mover->queues[duty->outlet].blocked ? 0 : push_waiting(mover, duty->outlet);
+    /* Not one that waited before: it may be of another rail, whose lock must not be taken under this one's. */
+    result = (queue->blocked || (queue->first != parcel)) ? 0 : push_waiting(mover, duty->outlet);
     return (result < 0) ? (mpath_status_t)result : MPATH_OK;
 }
 
