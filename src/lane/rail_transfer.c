@@ -335,6 +335,7 @@ static mpath_status_t take_rendezvous(rail_t *rail, rail_arrival_t *arrival, voi
     }
     op = op_get(rail, NULL, caller_op, 0);
     if (op == NULL) {
+        arrival_end(rail, arrival);
         return MPATH_ERR_NO_MEMORY;
     }
     params.cb.recv_am = take_done;
