@@ -101,16 +101,13 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
         return (MPATH_OK != prepared) ? prepared : MPATH_DECLINED;
     }
     status = mpath_team_create(the_context, &oob, &module->team);
-    if (MPATH_OK != status) {
-        return status;
+    if (MPATH_OK == status) {
+        status = mpath_coll_create(module->team, &coll);
     }
-    status = mpath_coll_create(module->team, &coll);
+    /* Asked by every rank: one on which it went wrong alone must not leave the others here. */
     if (!team_all(module->comm, MPATH_OK == status)) {
-        if (MPATH_OK == status) {
-            mpath_coll_destroy(coll);
-            status = MPATH_DECLINED;
-        }
-        return status;
+        mpath_coll_destroy(coll);
+        return (MPATH_OK != status) ? status : MPATH_DECLINED;
     }
     module->coll = coll;
     return MPATH_OK;
