@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Clusters of machines of known kinds. Rates are of one direction, in GB/s (10^9); doc/topology.md repeats the table with
- * these sources:
+ * Clusters of machines of known kinds. Rates are of one direction, in GB/s (10^9); doc/topology.md repeats the table
+ * with these sources:
  *
- *   [H200]     measured on one host with 8 H200 and NVSwitch, CUDA 13.0: peer copy by copy engine 391, copy to or from the
- *              host 55 for one GPU, 93 for all of them together
+ *   [H200]     measured on one host with 8 H200 and NVSwitch, CUDA 13.0: peer copy by copy engine 391, copy to or from
+ *              the host 55 for one GPU, 93 for all of them together
  *   [NIMBLE]   arXiv 2604.00317: direct NVLink of a pair 120, one NDR400 NIC 45.1, both measured
  *   [FlexLink] arXiv 2510.15882: H800, NVLink 400 GB/s both directions together
  *   [NVIDIA]   data sheets: DGX A100, DGX H100, GB200 NVL72, A100 and H100 GPUs; half of a sum of both directions
@@ -45,7 +45,7 @@ static const preset_t presets[] = {
     {"hgx-h200", 8, 2, 2, 0, 0, 391 * GBPS, 55 * GBPS, 50 * GBPS, 93 * GBPS},
     /* 8 x H800: [FlexLink]; the rest as hgx-h100 */
     {"h800", 8, 2, 2, 0, 0, 200 * GBPS, 55 * GBPS, 50 * GBPS, 93 * GBPS},
-    /* 8 x A100: NVLink 600 both directions [NVIDIA], [PCIe], ConnectX-6 200 Gbit/s [NVIDIA]; host as [H200], not measured */
+    /* 8 x A100: NVLink 600 both directions, ConnectX-6 200 Gbit/s [NVIDIA]; [PCIe]; host as [H200], an assumption */
     {"a100", 8, 2, 2, 0, 0, 300 * GBPS, 31500 * MBPS, 25 * GBPS, 93 * GBPS},
     /*
      * 18 trays of 4 GPUs: NVLink 1800 both directions, NVLink-C2C 900 both directions for the two GPUs of a Grace (in

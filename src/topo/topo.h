@@ -24,8 +24,8 @@
  * spine; then path 0 of an affine pair is that direct route. Such crossing paths also exist, in order of i and j, where
  * rail i or rail j has no match on the other node. Without a spine only rail-matched NICs are connected.
  *
- * Ranks on GPUs, where the machines' GPUs are described (else a rank's GPU number says nothing). A relay is a rank as well:
- * a GPU without a rank relays nothing.
+ * Ranks on GPUs, where the machines' GPUs are described (else a rank's GPU number says nothing). A relay is a rank as
+ * well: a GPU without a rank relays nothing.
  *
  *   same node, mesh            [peer s->d]; [peer s->x] [peer x->d] for each GPU x linked to both, by number;
  *                              [staged s->d]. Without a link between s and d staged comes first.

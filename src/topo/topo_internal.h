@@ -24,8 +24,8 @@ typedef struct mpath_topo_node {
 } mpath_topo_node_t;
 
 /*
- * The same of its GPUs. Their resources follow those of its NICs: transmit and receive of the uplink, then up and down of
- * each GPU's PCIe, egress and ingress of each GPU's port, the NVLinks.
+ * The same of its GPUs. Their resources follow those of its NICs: transmit and receive of the uplink, then up and down
+ * of each GPU's PCIe, egress and ingress of each GPU's port, the NVLinks.
  */
 typedef struct mpath_topo_gpu_node {
     int uplink_tx, uplink_rx;       /* resources, -1: none */

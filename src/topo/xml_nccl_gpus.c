@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPUs of NCCL's topology XML: <pci busid link_speed link_width><gpu dev sm><nvlink target count tclass>. Rates follow
- * NCCL's constants (NVIDIA/nccl src/graph/topo.h and topo.cc): an NVLink by the GPU's generation, PCIe by lanes and speed.
+ * NCCL's constants (NVIDIA/nccl src/graph/topo.h, topo.cc): an NVLink by the GPU's generation, PCIe by lanes and speed.
  * The target of a link is told by its PCI class: 0x068000 an NVSwitch, 0x03.... another GPU; links to CPUs are skipped.
  */
 #include "topo/xml_internal.h"

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Plans on the presets: never worse than the static routes, never below the bound, and the known gain where NICs decide. */
+/* Plans on the presets: better than the static routes, never below the bound, the known gain where NICs decide. */
 #include "plan/demand.h"
 #include "plan/plan.h"
 #include "topo/topo.h"
@@ -90,8 +90,8 @@ static void test_presets(void **state)
 }
 
 /*
- * Two nodes of four GPUs, where NICs decide. Per byte that a rank sends, the far ranks put 4 (h + (1 - h) / 8) on the hot
- * rank's NIC over static routes, and 4 (h + (1 - h) / 2) / 4 on each NIC of its node over all rails: a gain of
+ * Two nodes of four GPUs, where NICs decide. Per byte that a rank sends, the far ranks put 4 (h + (1 - h) / 8) on the
+ * hot rank's NIC over static routes, and 4 (h + (1 - h) / 2) / 4 on each NIC of its node over all rails: a gain of
  * (1 + 7 h) / (1 + h). Without the even traffic to the hot rank that is the 8 h / (1 + h) of NIMBLE's rail bound.
  */
 static void test_rail_bound(void **state)
