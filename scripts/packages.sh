@@ -33,6 +33,14 @@ if ! command -v dpkg-query >/dev/null; then
     exit 3
 fi
 
+# The developer headers of Open MPI 5 and later include those of PMIx, which Debian does not make them depend on.
+if [[ " ${wanted[*]} " == *" libopenmpi-dev "* ]]; then
+    version=$(apt-cache show libopenmpi-dev 2>/dev/null | sed -n 's/^Version: \([0-9]*\).*/\1/p' | head -n 1)
+    if ((${version:-0} >= 5)); then
+        wanted+=(libpmix-dev libevent-dev)
+    fi
+fi
+
 # clang's sanitizers and libFuzzer: a package of their own, named after clang's version, on newer systems.
 if [[ " ${wanted[*]} " == *" clang "* ]]; then
     version=$(apt-cache depends clang 2>/dev/null | sed -n 's/.*Depends: clang-\([0-9]*\)$/\1/p')
