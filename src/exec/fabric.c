@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define OPEN_ARRIVAL_CHUNKS 16 /* of full size, before a rail stops reading */
+#define LEFT_TEAMS 32          /* that a rail remembers */
 
 /* An arrival that is not ended; users hold a copy whose private_data points here. */
 typedef struct open_arrival {
@@ -45,6 +46,8 @@ typedef struct rail {
     open_arrival_t *spare;
     rail_team_t *teams;
     size_t num_teams;
+    uint64_t left[LEFT_TEAMS]; /* ids of teams that have left, a ring; 0: none */
+    size_t num_left;
     rail_peer_t *peers;
     size_t num_peers;
 } rail_t;
@@ -166,6 +169,17 @@ static void open_hand_over(const rail_t *rail, open_arrival_t *open, const rail_
     team->arrive(team->argument, rail->nic, &arrival);
 }
 
+/* Where a team that has left stands in the ring; NULL when it has not. */
+static uint64_t *rail_find_left(rail_t *rail, uint64_t id)
+{
+    for (size_t i = 0; i < LEFT_TEAMS; i++) {
+        if (rail->left[i] == id) {
+            return &rail->left[i];
+        }
+    }
+    return NULL;
+}
+
 /* The lane's callback, under the rail's lock. */
 static void rail_arrive(void *argument, const mpath_arrival_t *arrival)
 {
@@ -173,6 +187,11 @@ static void rail_arrive(void *argument, const mpath_arrival_t *arrival)
     const rail_team_t *team = rail_find_team(rail, arrival->chunk.team);
     open_arrival_t *open    = rail->spare;
 
+    /* A team that failed here and has gone may still be sent to: kept, its chunks would stop the rail for the others. */
+    if ((team == NULL) && (rail_find_left(rail, arrival->chunk.team) != NULL)) {
+        rail->lane->ops->release(rail->lane, arrival);
+        return;
+    }
     if (open != NULL) {
         rail->spare = open->next;
     } else if ((open = malloc(sizeof(*open))) == NULL) {
@@ -343,12 +362,17 @@ static mpath_status_t rail_join(rail_t *rail, const rail_team_t *team)
 {
     rail_team_t *teams = realloc(rail->teams, (rail->num_teams + 1) * sizeof(*teams));
     open_arrival_t *open;
+    uint64_t *left;
 
     if (teams == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
     rail->teams              = teams;
     teams[rail->num_teams++] = *team;
+    left                     = rail_find_left(rail, team->id);
+    if (left != NULL) {
+        *left = 0;
+    }
 
     /* `arrive` may end what it is given, and only that: the next one is looked up before. */
     open = rail->open.next;
@@ -388,7 +412,8 @@ static void rail_leave(rail_t *rail, uint64_t id)
     open_arrival_t *open = rail->open.next;
 
     if (team != NULL) {
-        *team = rail->teams[--rail->num_teams];
+        *team                                     = rail->teams[--rail->num_teams];
+        rail->left[rail->num_left++ % LEFT_TEAMS] = id;
     }
     while (open != &rail->open) {
         open_arrival_t *next = open->next;

@@ -37,7 +37,7 @@ void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer);
  * that `arrive` may end the arrival at once. Chunks that came before are handed over here.
  */
 mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument);
-/* No call of `arrive` after this returns; open chunks of the team are released. */
+/* No call of `arrive` after this returns; open chunks of the team are released, and so are those that still come. */
 void mpath_fabric_leave(mpath_fabric_t *fabric, uint64_t id);
 
 /* The calls of mpath_lane_ops_t on rail `nic`, under its lock. */
