@@ -18,10 +18,11 @@
 #define ONE (1u << 20)
 #define MARGIN 4 /* resources up to 2^MARGIN dearer than the most loaded one was at the start of a sweep */
 #define ALPHA_FIRST 32
-#define ALPHA_HASTY 128 /* first alpha of the first try, which also leaves an alpha as soon as little moves */
+#define ALPHA_HASTY 64 /* first alpha of the first try, which also leaves an alpha as soon as little moves */
 #define ALPHA_LAST 16384
 #define SWEEPS_PER_ALPHA 12
 #define MOVES_PER_VISIT 24
+#define MOVES_HASTY 2
 #define TOLERANCE_BITS 11
 
 typedef struct weights {
@@ -29,6 +30,7 @@ typedef struct weights {
     int shift;
     uint64_t moved; /* shifted bytes, in the present sweep */
     uint64_t alpha;
+    int moves_per_visit;
     uint64_t *load;     /* shifted bytes */
     uint64_t *capacity; /* shifted bytes that the most loaded resource's time allows */
     uint64_t *inverse;  /* 2^44 / capacity */
@@ -193,7 +195,7 @@ static void visit_group(weights_t *w, const mpath_model_group_t *group)
     uint32_t k;
     int moves;
 
-    for (moves = 0; moves < MOVES_PER_VISIT; moves++) {
+    for (moves = 0; moves < w->moves_per_visit; moves++) {
         dear  = NULL;
         cheap = path;
         most  = 0;
@@ -320,7 +322,8 @@ static int iterate(weights_t *w, int hasty, uint32_t gap_ppm, uint32_t rounds)
     mpath_ratio_t z, real;
     size_t i;
 
-    w->alpha = hasty ? ALPHA_HASTY : ALPHA_FIRST;
+    w->alpha           = hasty ? ALPHA_HASTY : ALPHA_FIRST;
+    w->moves_per_visit = hasty ? MOVES_HASTY : MOVES_PER_VISIT;
     for (round = 0;; round++) {
         count_loads(w);
         z = current_z(w);

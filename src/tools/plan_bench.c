@@ -24,8 +24,6 @@ typedef struct figure {
 static const char *published(int num_ranks)
 {
     switch (num_ranks) {
-    case 8:
-        return "NIMBLE 32-48";
     case 16:
         return "FAST 3.1";
     case 32:
@@ -79,11 +77,43 @@ static mpath_status_t measure(const plan_input_t *input, figure_t *figure_p)
     return status;
 }
 
+/* One line: the input with a hot spot of 0.7 and with Zipf 0.8. */
+static int bench_line(plan_input_t *input, int num_ranks, const char *name, const char *others)
+{
+    figure_t hot, zipf;
+
+    input->zipf     = 0;
+    input->skew_ppm = 700000;
+    if (measure(input, &hot) != MPATH_OK) {
+        return 1;
+    }
+    input->zipf     = 1;
+    input->skew_ppm = 800000;
+    if (measure(input, &zipf) != MPATH_OK) {
+        return 1;
+    }
+    printf("%6d  %-14s %12.1f %7.3f %12.1f %7.3f  %10zu  %s\n", num_ranks, name, hot.best_us, hot.gap * 100,
+           zipf.best_us, zipf.gap * 100, hot.fragments, others);
+    fflush(stdout);
+    return 0;
+}
+
+/* GPUs that reach each other and the NICs in several ways. */
+static int bench_preset(const char *name, int nodes, int ranks_per_node, const char *others)
+{
+    plan_input_t input;
+
+    plan_input_init(&input);
+    input.preset      = name;
+    input.num_nodes   = nodes;
+    input.nodes_given = 1;
+    return bench_line(&input, nodes * ranks_per_node, name, others);
+}
+
 static int bench_size(int nodes)
 {
     static const char *const access_names[] = {"all", "affine", "affine, spine"};
     plan_input_t input;
-    figure_t hot, zipf;
     int access;
 
     for (access = 0; access < 3; access++) {
@@ -95,18 +125,9 @@ static int bench_size(int nodes)
         input.topo_params.access = access == 0 ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
         input.topo_params.fabric = access == 2 ? MPATH_FABRIC_SPINE : 0;
         input.bytes              = (uint64_t)nodes * 8 << 20;
-        input.skew_ppm           = 700000;
-        if (measure(&input, &hot) != MPATH_OK) {
+        if (bench_line(&input, nodes * 8, access_names[access], access == 0 ? published(nodes * 8) : "") != 0) {
             return 1;
         }
-        input.zipf     = 1;
-        input.skew_ppm = 800000;
-        if (measure(&input, &zipf) != MPATH_OK) {
-            return 1;
-        }
-        printf("%6d  %-14s %12.1f %7.3f %12.1f %7.3f  %10zu  %s\n", nodes * 8, access_names[access], hot.best_us,
-               hot.gap * 100, zipf.best_us, zipf.gap * 100, hot.fragments, access == 0 ? published(nodes * 8) : "");
-        fflush(stdout);
     }
     return 0;
 }
@@ -120,9 +141,12 @@ int main(int argc, char **argv)
         fprintf(stderr, "Usage: plan_bench [--large]\nTimes the planner; --large adds 4096 GPUs (2 GiB of memory).\n");
         return 2;
     }
-    printf("Planning time in us, best of many, one core; nodes of 8 ranks and 8 NICs, 8 MiB x nodes per rank\n"
+    printf("Planning time in us, best of many, one core; nodes of 8 ranks and 8 NICs, or of GPUs\n"
            "%6s  %-14s %12s %7s %12s %7s  %10s  %s\n",
            "ranks", "access", "h 0.7", "gap %", "Zipf 0.8", "gap %", "fragments", "published (us)");
+    if (bench_preset("h100-mesh4", 2, 4, "NIMBLE 32-48") != 0 || bench_preset("hgx-h200", 2, 8, "") != 0) {
+        return 1;
+    }
     for (i = 0; i < count + (argc == 2); i++) {
         if (bench_size(nodes[i]) != 0) {
             return 1;
