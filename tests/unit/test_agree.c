@@ -239,29 +239,29 @@ static void run_random(int size, int nodes, int calls, uint64_t small_bytes)
 static void test_one_node(void **state)
 {
     (void)state;
-    run_random(2, 1, 1000, 4096);
-    run_random(3, 1, 500, 4096);
-    run_random(8, 1, 300, 4096);
+    run_random(2, 1, 500, 4096);
+    run_random(3, 1, 300, 4096);
+    run_random(8, 1, 150, 4096);
     run_random(16, 1, 60, 4096);
 }
 
 static void test_several_nodes(void **state)
 {
     (void)state;
-    run_random(2, 2, 1000, 4096);
-    run_random(4, 4, 500, 4096);
-    run_random(5, 2, 500, 4096);
-    run_random(8, 2, 300, 4096);
+    run_random(2, 2, 500, 4096);
+    run_random(4, 4, 300, 4096);
+    run_random(5, 2, 300, 4096);
+    run_random(8, 2, 150, 4096);
     run_random(16, 4, 60, 4096);
 }
 
 static void test_small_bytes(void **state)
 {
     (void)state;
-    run_random(4, 2, 200, 0);
-    run_random(4, 2, 200, 1);
-    run_random(4, 2, 200, 100); /* no multiple of 8 */
-    run_random(4, 2, 200, 65536);
+    run_random(4, 2, 100, 0);
+    run_random(4, 2, 100, 1);
+    run_random(4, 2, 100, 100); /* no multiple of 8 */
+    run_random(4, 2, 100, 65536);
 }
 
 /* Between nodes nothing, less than, or as much as on them travels inside. */
@@ -271,7 +271,7 @@ static void test_leader_bytes(void **state)
 
     (void)state;
     for (int i = 0; i < 3; i++) {
-        job_t job           = {.calls = 200, .small_bytes = 4096, .leader_bytes = leader_bytes[i]};
+        job_t job           = {.calls = 100, .small_bytes = 4096, .leader_bytes = leader_bytes[i]};
         ranks_setup_t setup = {.size = 6, .nodes = 2};
 
         assert_int_equal(ranks_run(&setup, random_body, &job), 0);
@@ -282,14 +282,14 @@ static void test_leader_bytes(void **state)
 static void test_interleaved(void **state)
 {
     const int dealt[]   = {2, 0, 1, 0, 2, 0, 0};
-    job_t job           = {.calls = 300, .small_bytes = 4096};
+    job_t job           = {.calls = 150, .small_bytes = 4096};
     ranks_setup_t setup = {.size = 7, .node_of = dealt};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, random_body, &job), 0);
 }
 
-/* 8 bytes per pair, 10000 times, the buffer rewritten at once after each call: no call may read another call's data. */
+/* 8 bytes per pair, thousands of times, the buffer rewritten at once after each call: no call may read another call's data. */
 static int rewrite_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
@@ -332,13 +332,13 @@ static int rewrite_body(ranks_self_t *self, void *argument)
 
 static void test_rewrite(void **state)
 {
-    job_t job           = {.calls = 10000};
+    job_t job           = {.calls = 3000};
     ranks_setup_t setup = {.size = 4, .nodes = 1};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, rewrite_body, &job), 0);
     setup.nodes = 2;
-    job.calls   = 2000;
+    job.calls   = 600;
     assert_int_equal(ranks_run(&setup, rewrite_body, &job), 0);
 }
 
