@@ -231,8 +231,6 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
         mpath_team_break(team, status);
         if (bound) {
             mpath_mover_abandon(team->mover);
-        } else if (team->mover != NULL) {
-            mpath_inbox_close(team->mover);
         }
         return status;
     }

@@ -70,23 +70,24 @@ static int inbox_push(inbox_t *inbox, int nic, const mpath_arrival_t *arrival)
 /* The mover that this thread progresses its rails for: what comes for it is handled at once, while the bytes are still
  * where the lane has received them. */
 static _Thread_local mpath_mover_t *driven;
+static _Thread_local int driven_events;
 
+/* Other teams' chunks are no events: while they kept coming, this team would not notice that it waits in vain. Its own
+ * ops that end are counted where they are looked at. */
 int mpath_inbox_drive(mpath_mover_t *mover)
 {
-    int events = 0;
+    int result = 0;
 
-    driven = mover;
-    for (uint32_t rails = mover->schedule->rails; rails != 0; rails &= rails - 1) {
-        int result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
-
-        if (result < 0) {
-            events = result;
-            break;
-        }
-        events += result;
+    driven        = mover;
+    driven_events = 0;
+    for (uint32_t rails = mover->schedule->rails; (rails != 0) && (result >= 0); rails &= rails - 1) {
+        result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
     }
     driven = NULL;
-    return (mover->failed != MPATH_OK) ? (int)mover->failed : events;
+    if (mover->failed != MPATH_OK) {
+        return (int)mover->failed;
+    }
+    return (result < 0) ? result : driven_events;
 }
 
 void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival)
@@ -94,6 +95,7 @@ void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival)
     mpath_mover_t *mover = argument;
 
     if ((mover == driven) && (mover->failed == MPATH_OK)) {
+        driven_events++;
         mover->failed = mpath_mover_handle(mover, nic, arrival);
     } else if (!inbox_push(&mover->inbox, nic, arrival)) {
         mpath_fabric_release(mover->fabric, nic, arrival);

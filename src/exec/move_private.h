@@ -117,12 +117,10 @@ mpath_status_t mpath_inbox_init(inbox_t *inbox);
 void mpath_inbox_cleanup(inbox_t *inbox);
 /* Fabric callback; `argument` is the mover. */
 void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival);
-/* Progresses the rails of the schedule; arrivals of this mover are handled inside. Number of events, or an error. */
+/* Progresses the rails of the schedule; arrivals of this mover are handled inside. Their number, or an error. */
 int mpath_inbox_drive(mpath_mover_t *mover);
 /* Takes the oldest item out; 0 when there is none. */
 int mpath_inbox_pop(inbox_t *inbox, inbox_item_t *item_p);
-/* Ends what is there and all that comes. */
-void mpath_inbox_close(mpath_mover_t *mover);
 
 /* move_chunk.c: each returns the number of events, or an error that is logged */
 int mpath_mover_take_arrivals(mpath_mover_t *mover);

@@ -31,6 +31,10 @@ static void break_adopt(mpath_team_t *team)
     if (!(word & BREAK_KNOWN)) {
         mpath_channels_notify(team, team->broken, (int)(word >> BREAK_RANK_SHIFT));
     }
+    /* Others may be sending already what this rank, if it has not come to moving, will never look at. */
+    if (team->mover != NULL) {
+        mpath_inbox_close(team->mover);
+    }
 }
 
 void mpath_team_break(mpath_team_t *team, mpath_status_t reason)

@@ -81,7 +81,9 @@ const char *mpath_team_host(const mpath_team_t *team, int rank);
 /* A notice came from another node: like mpath_team_break(), but the other nodes know already. */
 void mpath_team_break_by_notice(mpath_team_t *team, mpath_status_t reason, int origin);
 
-/* move.c */
+/* move_setup.c */
 void mpath_mover_destroy(mpath_mover_t *mover);
+/* move_inbox.c: drops the chunks that are not looked at yet and all that come. */
+void mpath_inbox_close(mpath_mover_t *mover);
 
 #endif
