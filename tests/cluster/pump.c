@@ -2,9 +2,11 @@
 /*
  * A byte pump for the cluster's self test: one TCP connection, a fixed number of bytes one way, every byte checked.
  *
- *   pump serve PORT            waits for one connection; prints "BYTES SECONDS" from the first to the last byte
+ *   pump serve PORT            waits for one connection; prints "BYTES SECONDS"
  *   pump send ADDRESS PORT BYTES
  *
+ * The seconds count from before the first byte was sent, which the sender tells, to when the last was read: a busy machine
+ * can make them longer but not shorter.
  * Both give up after PUMP_DEADLINE_S seconds in all. Exit code 0 only when every byte arrived as sent.
  */
 #include <arpa/inet.h>
@@ -39,13 +41,14 @@ static int pump_drain(int fd)
 {
     static unsigned char block[PUMP_BLOCK_BYTES];
     uint64_t total = 0;
-    double start = 0, end = 0;
+    double start, end;
     ssize_t got;
 
+    if (recv(fd, &start, sizeof(start), MSG_WAITALL) != (ssize_t)sizeof(start))
+        return pump_fail("pump: no start");
+    end = start;
     while ((got = read(fd, block, sizeof(block))) > 0) {
         end = pump_now_s();
-        if (total == 0)
-            start = end;
         for (ssize_t i = 0; i < got; i++, total++) {
             if (block[i] != total % PUMP_PERIOD) {
                 fprintf(stderr, "pump: byte %llu is wrong\n", (unsigned long long)total);
@@ -91,6 +94,7 @@ static int pump_send(const char *host, uint16_t port, uint64_t bytes)
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons(port)};
     unsigned char block[PUMP_BLOCK_BYTES];
     uint64_t sent = 0;
+    double start;
     int fd;
 
     if (inet_pton(AF_INET, host, &address.sin_addr) != 1) {
@@ -100,6 +104,9 @@ static int pump_send(const char *host, uint16_t port, uint64_t bytes)
     fd = pump_connect(&address);
     if (fd < 0)
         return pump_fail("pump: connect");
+    start = pump_now_s();
+    if (write(fd, &start, sizeof(start)) != (ssize_t)sizeof(start))
+        return pump_fail("pump: write");
     while (sent < bytes) {
         size_t want = bytes - sent < sizeof(block) ? (size_t)(bytes - sent) : sizeof(block);
         ssize_t put;
