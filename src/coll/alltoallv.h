@@ -26,11 +26,12 @@ void mpath_coll_destroy(mpath_coll_t *coll);
 void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters);
 
 /*
- * Collective. `call` holds this rank's counts, offsets and buffers in bytes; call->operation is set here. With MPATH_DECLINED on one rank
- * it is MPATH_DECLINED on all, and the caller runs the previous function: small pairs may have been written to the receive buffer, but not
- * in place. A rank whose data mpath cannot carry passes MPATH_CALL_INELIGIBLE (then buffers may be NULL, sizes are ignored).
- * MPATH_CALL_IN_PLACE: the caller hands a copy as send buffer (data is overwritten before it is forwarded otherwise); sizes of both sides
- * are the same for each rank.
+ * Collective. `call` holds this rank's counts, offsets and buffers in bytes; call->operation is set here. With
+ * MPATH_DECLINED on one rank it is MPATH_DECLINED on all, and the caller runs the previous function: small pairs may
+ * have been written to the receive buffer, but not in place. A rank whose data mpath cannot carry passes
+ * MPATH_CALL_INELIGIBLE (then buffers may be NULL, sizes are ignored).
+ * MPATH_CALL_IN_PLACE: the caller hands a copy as send buffer (data is overwritten before it is forwarded otherwise);
+ * sizes of both sides are the same for each rank.
  */
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 

@@ -187,7 +187,7 @@ static void rail_arrive(void *argument, const mpath_arrival_t *arrival)
     const rail_team_t *team = rail_find_team(rail, arrival->chunk.team);
     open_arrival_t *open    = rail->spare;
 
-    /* A team that failed here and has gone may still be sent to: kept, its chunks would stop the rail for the others. */
+    /* A team that failed here and has gone may still be sent to: its chunks, kept, would stop the rail for others. */
     if ((team == NULL) && (rail_find_left(rail, arrival->chunk.team) != NULL)) {
         rail->lane->ops->release(rail->lane, arrival);
         return;
