@@ -21,7 +21,8 @@ static mpath_status_t emit(mpath_plan_t *plan, const mpath_model_t *model)
     if (status != MPATH_OK) {
         return status;
     }
-    for (pair = model->pairs; pair < model->pairs + model->num_pairs; pair++) {
+    for (i = 0; i < model->num_pairs; i++) {
+        pair   = &model->pairs[i];
         offset = 0;
         for (k = 0; k < pair->num_paths; k++) {
             path = &model->paths[pair->first_path + k];

@@ -455,11 +455,13 @@ void mpath_model_release(mpath_model_t *model)
 
 void mpath_model_count_loads(mpath_model_t *model)
 {
-    const mpath_model_path_t *path, *end = model->paths + model->num_paths;
+    const mpath_model_path_t *path;
+    size_t k;
     uint32_t i;
 
     memset(model->load, 0, model->num_resources * sizeof(*model->load));
-    for (path = model->paths; path < end; path++) {
+    for (k = 0; k < model->num_paths; k++) {
+        path = &model->paths[k];
         if (path->bytes > 0) {
             for (i = 0; i < path->num_resources; i++) {
                 model->load[model->resources[path->first_resource + i]] += path->bytes;
