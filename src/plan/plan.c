@@ -310,9 +310,11 @@ uint64_t mpath_plan_relayed_bytes(const mpath_plan_t *plan)
 uint64_t mpath_plan_signature(const mpath_plan_t *plan)
 {
     uint64_t hash = 0xcbf29ce484222325ull ^ plan->num_flows;
-    const mpath_flow_t *flow;
+    size_t i;
 
-    for (flow = plan->flows; flow < plan->flows + plan->num_flows; flow++) {
+    for (i = 0; i < plan->num_flows; i++) {
+        const mpath_flow_t *flow = &plan->flows[i];
+
         hash = (hash ^ ((uint64_t)(uint32_t)flow->source << 32 | (uint32_t)flow->destination)) * 0x9e3779b97f4a7c15ull;
         hash = ((hash ^ (hash >> 32)) ^ (uint64_t)(uint32_t)flow->path ^ flow->offset << 8) * 0xd6e8feb86659fd93ull;
         hash = ((hash ^ (hash >> 32)) ^ flow->bytes) * 0x9e3779b97f4a7c15ull;

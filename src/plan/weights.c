@@ -58,14 +58,16 @@ static void set_price(weights_t *w, uint32_t r)
 
 static void count_loads(weights_t *w)
 {
-    const mpath_model_t *model     = w->model;
-    const mpath_model_path_t *path = model->group_paths, *end = path + model->num_group_paths;
+    const mpath_model_t *model = w->model;
     uint32_t i;
+    size_t k;
 
     for (i = 0; i < model->num_resources; i++) {
         w->load[i] = model->base[i] >> w->shift;
     }
-    for (; path < end; path++) {
+    for (k = 0; k < model->num_group_paths; k++) {
+        const mpath_model_path_t *path = &model->group_paths[k];
+
         for (i = 0; i < path->num_resources; i++) {
             w->load[model->group_resources[path->first_resource + i]] += path->bytes;
         }
@@ -365,6 +367,7 @@ mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint3
     size_t count = model->num_resources;
     weights_t w  = {.model = model, .best = {0, 1}};
     uint32_t r, i;
+    size_t k;
     mpath_ratio_t ratio;
     const mpath_model_path_t *path;
 
@@ -391,7 +394,8 @@ mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint3
     }
     restore(&w);
     memcpy(w.load, model->base, count * sizeof(*w.load));
-    for (path = model->group_paths; path < model->group_paths + model->num_group_paths; path++) {
+    for (k = 0; k < model->num_group_paths; k++) {
+        path = &model->group_paths[k];
         for (i = 0; i < path->num_resources; i++) {
             w.load[model->group_resources[path->first_resource + i]] += path->bytes;
         }
