@@ -60,8 +60,10 @@ const mpath_param_t mpath_params[] = {
               "Upper limit of the memory that a rank sets aside, once, to relay and to exchange data"),
     ROW_BYTES(node_min_bytes, "4097", 0, INT64_MAX, 6,
               "When all ranks share one node: from this size of the largest pair on, the previous function runs"),
-    ROW_INT(timeout_s, "120", 1, 86400, "s", 3,
-            "A call that makes no progress for this long returns an error that names who waits for whom"),
+    ROW_INT(
+        timeout_s, "120", 1, 86400, "s", 3,
+        "A call whose data does not move for this long returns an error that names who waits for whom; also how often a "
+        "wait for late ranks says so"),
     ROW_ENUM(check_plan, "no", switch_values, 9,
              "All ranks compare a checksum of their plans and the call fails where they differ; for debugging"),
 };
