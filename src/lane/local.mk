@@ -1,4 +1,4 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES += lane/lane.h lane/process.c lane/process.h lane/rail.c lane/rail.h lane/rail_peer.c lane/rail_private.h \
+libmpath_la_SOURCES += lane/lane.h lane/rail.c lane/rail.h lane/rail_peer.c lane/rail_private.h \
 	lane/rail_transfer.c lane/rail_ucx.c lane/segment.c lane/segment.h \
 	lane/shm.c lane/shm.h

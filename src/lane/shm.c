@@ -15,8 +15,8 @@
  * its own cursor to itself. An idle consumer reads its doorbell only: one line up to 512 processes.
  */
 #include "lane/shm.h"
-#include "lane/process.h"
 #include "util/log.h"
+#include "util/process.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Identity of a process, so that others in the same pid namespace can tell whether it still lives. */
-#ifndef MPATH_LANE_PROCESS_H
-#define MPATH_LANE_PROCESS_H
+#ifndef MPATH_UTIL_PROCESS_H
+#define MPATH_UTIL_PROCESS_H
 
 #include <stdint.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Whether a process lives: kill(pid, 0), then state and start time from /proc/<pid>/stat. */
-#include "lane/process.h"
+#include "util/process.h"
 
 #include <errno.h>
 #include <fcntl.h>
