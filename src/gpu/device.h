@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A GPU as mpath works on it: a device and the context that calls are made in. There is one object per (device, context) in
+ * the process, made on first use and kept until mpath_gpu_cleanup(); mostly the context is the device's primary one,
+ * which the CUDA runtime uses, and which is retained. An application that makes its own contexts gets objects for those,
+ * since memory belongs to the context that allocated it.
+ *
+ * Devices are numbered as the process sees them (CUDA_VISIBLE_DEVICES); between processes only the uuid and the PCI address
+ * name them.
+ *
+ * Thread-safety: every function may be called by any thread.
+ */
+#ifndef MPATH_GPU_DEVICE_H
+#define MPATH_GPU_DEVICE_H
+
+#include "gpu/driver.h"
+
+#include <stdint.h>
+
+#define MPATH_GPU_PCI_MAX 16
+#define MPATH_GPU_NAME_MAX 64
+
+/* What a device is. */
+typedef struct mpath_gpu_info {
+    int ordinal;
+    mpath_cu_uuid_t uuid;
+    char pci[MPATH_GPU_PCI_MAX]; /* "0000:3b:00.0", lower case, as in sysfs */
+    char name[MPATH_GPU_NAME_MAX];
+    uint64_t memory_bytes;
+    int capability; /* 90: compute capability 9.0 */
+    int multiprocessors;
+    int copy_engines;
+    int numa;      /* node of host memory beside it; -1: unknown */
+    int fd_memory; /* physical allocations can be exported as file descriptors */
+    int pools;
+} mpath_gpu_info_t;
+
+typedef struct mpath_gpu mpath_gpu_t;
+
+/* 0 when there is no driver or no device. */
+int mpath_gpu_count(void);
+
+/* Makes no context and touches no GPU. */
+mpath_status_t mpath_gpu_info(int ordinal, mpath_gpu_info_t *info);
+
+/* Ordinal of the device with that uuid in this process; -1: not visible. */
+int mpath_gpu_find(const mpath_cu_uuid_t *uuid);
+
+/* `context` NULL: the primary context of the device, made if there is none yet. Errors are logged. */
+mpath_status_t mpath_gpu_get(int ordinal, mpath_cu_context_t context, mpath_gpu_t **gpu_p);
+
+const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu);
+
+/*
+ * Makes the context current for the driver calls up to mpath_gpu_leave(), which brings back what the caller had. Every
+ * function of this room that takes a gpu or a stream does that itself; it is only for direct calls of the driver.
+ */
+mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu);
+void mpath_gpu_leave(mpath_gpu_t *gpu);
+
+/* Can kernels and copies of `gpu` reach memory of the device `peer` (an ordinal of this process)? Enables it. */
+int mpath_gpu_reaches(mpath_gpu_t *gpu, int peer);
+
+/*
+ * Gives back everything the room holds: imports, exports, streams, modules, contexts. What is under way must have ended; a
+ * driver that has shut down already (at exit) is left alone. Afterwards everything may be used again from the start.
+ */
+void mpath_gpu_cleanup(void);
+
+#endif

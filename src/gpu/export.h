@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Naming a device allocation to other processes of the node. The result is a plain value that is copied through shared
+ * memory or messages; it stays good until the allocation is freed. Receivers turn it into an address: gpu/import.h.
+ *
+ *   kind     how                                           freed by the owner while others have it open
+ *   device   CUDA IPC handle                               memory stays until they close it (import.h notices reuse)
+ *   vmm      file descriptors, fetched with pidfd_getfd    the same
+ *   pool     pool's file descriptor + pointer, if the      the pool must not reuse it: the owner's matter, as for
+ *            pool was made with such handles               every reader of a freed buffer
+ *   others   cannot: MPATH_DECLINED; data goes through host memory
+ *
+ * Descriptors of VMM and pool memory stay open in the owner, for at most MPATH_EXPORTS_MAX allocations; older ones, and
+ * those whose memory is gone, are closed when new ones are made.
+ */
+#ifndef MPATH_GPU_EXPORT_H
+#define MPATH_GPU_EXPORT_H
+
+#include "gpu/memory.h"
+#include "util/process.h"
+
+#define MPATH_EXPORTS_MAX 64
+#define MPATH_EXPORT_PIECES_MAX 32
+
+typedef enum mpath_export_how {
+    MPATH_EXPORT_NONE, /* host memory, or an empty buffer */
+    MPATH_EXPORT_IPC,
+    MPATH_EXPORT_FDS,
+    MPATH_EXPORT_POOL
+} mpath_export_how_t;
+
+/* 384 bytes, no pointer that its reader follows. */
+typedef struct mpath_export {
+    uint32_t how;          /* mpath_export_how_t */
+    uint32_t pieces;       /* of FDS: physical allocations behind one another */
+    mpath_process_t owner; /* 24 bytes */
+    mpath_cu_uuid_t uuid;  /* of the device */
+    uint64_t base;         /* in the owner: where the exported range begins */
+    uint64_t bytes;        /* of the exported range */
+    uint64_t buffer_id;    /* in the owner */
+    uint64_t piece_bytes;  /* of FDS: each piece but the last */
+    union {
+        mpath_cu_ipc_t ipc;
+        int32_t fds[MPATH_EXPORT_PIECES_MAX]; /* numbers in the owner */
+        struct {
+            int32_t fd;
+            uint32_t pool; /* number of the pool in the owner: its fd is imported once */
+            mpath_cu_pool_ptr_t pointer;
+        } pool;
+    } handle;
+    uint8_t reserved[160];
+} mpath_export_t;
+
+/*
+ * Names the allocations under a classified buffer: the whole of them, from memory->base on, so that one export serves every
+ * buffer in them. A cached one is returned when the allocation is still the same. MPATH_DECLINED, silent: memory that
+ * cannot be exported; errors are logged.
+ */
+mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_memory_t *memory,
+                                 mpath_export_t *export_p);
+
+/* Whether the export covers the buffer, as its owner sees the addresses. */
+static inline int mpath_export_covers(const mpath_export_t *export, const void *address, size_t bytes)
+{
+    uint64_t at = (uint64_t)(uintptr_t)address;
+
+    return (export->how != MPATH_EXPORT_NONE) && (at >= export->base) && (bytes <= export->bytes) &&
+           (at - export->base <= export->bytes - bytes);
+}
+
+#endif

@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What kind of memory a buffer is. Asked anew on every call, of the driver: a cache of address ranges would be wrong as soon
+ * as the application frees and allocates again. Costs nothing without a driver, otherwise one driver call (about 0.3 us
+ * for host memory).
+ */
+#ifndef MPATH_GPU_MEMORY_H
+#define MPATH_GPU_MEMORY_H
+
+#include "gpu/device.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+typedef enum mpath_memory_kind {
+    MPATH_MEMORY_HOST,       /* pageable, unknown to CUDA; also every empty or NULL buffer */
+    MPATH_MEMORY_REGISTERED, /* host memory that CUDA has pinned (cudaHostAlloc, cudaHostRegister) */
+    MPATH_MEMORY_DEVICE,     /* cudaMalloc */
+    MPATH_MEMORY_POOL,       /* cudaMallocAsync: a memory pool */
+    MPATH_MEMORY_VMM,        /* cuMemCreate + cuMemMap, for instance PyTorch's expandable segments */
+    MPATH_MEMORY_MANAGED     /* cudaMallocManaged: moves between host and device by itself */
+} mpath_memory_kind_t;
+
+typedef struct mpath_memory {
+    mpath_memory_kind_t kind;
+    int device;                 /* ordinal; -1 for host memory, and for managed memory without a home */
+    mpath_cu_context_t context; /* that allocated it; NULL: the primary context of the device */
+    uint64_t base;              /* first address of the allocation that holds the buffer's first byte */
+    uint64_t bytes;             /* of that allocation */
+    uint64_t buffer_id;         /* of that allocation: never given twice in a process */
+    int pieces;                 /* 1: the buffer lies inside that allocation; more: it spans several (VMM only) */
+    int exportable;             /* mpath_export_make() can name it to other processes */
+} mpath_memory_t;
+
+static inline int mpath_memory_on_host(mpath_memory_kind_t kind)
+{
+    return (kind == MPATH_MEMORY_HOST) || (kind == MPATH_MEMORY_REGISTERED);
+}
+
+/* "host", "registered", "device", "pool", "vmm", "managed". */
+const char *mpath_memory_kind_name(mpath_memory_kind_t kind);
+
+/*
+ * Classifies the `bytes` bytes at `address`. MPATH_ERR_PARAM, logged: the buffer begins in device memory and reaches
+ * beyond its end. For host memory only kind and device are set, the rest is 0.
+ */
+mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory);
+
+#endif

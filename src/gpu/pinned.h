@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Host memory that GPUs reach: flags that kernels and streams write and wait for, buffers of staged copies. Registered once
+ * for all devices and contexts (portable); each process registers its own mapping of a shared memory segment.
+ */
+#ifndef MPATH_GPU_PINNED_H
+#define MPATH_GPU_PINNED_H
+
+#include "gpu/device.h"
+
+typedef struct mpath_pinned {
+    void *base;
+    size_t bytes;
+    mpath_cu_ptr_t device_base; /* the same bytes as devices address them */
+    mpath_gpu_t *gpu;           /* whose context registered it */
+    int owned;                  /* memory of mpath_pinned_alloc() */
+} mpath_pinned_t;
+
+/* Registers memory that exists; `base` at the start of a page. Errors are logged. */
+mpath_status_t mpath_pinned_register(mpath_gpu_t *gpu, void *base, size_t bytes, mpath_pinned_t *pinned);
+/* Allocates zeroed memory of this process and registers it. */
+mpath_status_t mpath_pinned_alloc(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t *pinned);
+/* Ends either; no copy may use it any more. A zeroed struct is left alone. */
+void mpath_pinned_release(mpath_pinned_t *pinned);
+
+/* Device address of a host address inside. */
+static inline mpath_cu_ptr_t mpath_pinned_device(const mpath_pinned_t *pinned, const volatile void *address)
+{
+    return pinned->device_base + (mpath_cu_ptr_t)((const volatile char *)address - (const char *)pinned->base);
+}
+
+#endif

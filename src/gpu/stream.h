@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Streams: ordered work on a GPU, and how the host learns that it is done without a system call.
+ *
+ * A gpu has MPATH_GPU_STREAMS streams, made on first use, non-blocking (they wait for no other stream of the application)
+ * and of the highest priority. Work on a stream runs in order; marks number its places. mpath_stream_done() reads a word
+ * of host memory that the device writes (cuStreamWriteValue64), or queries an event where the driver cannot do that.
+ *
+ * Addresses are those that the gpu's context knows: its own memory, imports, peers in this process, pinned host memory
+ * (mpath_pinned_device()). Copies choose their direction by the addresses.
+ *
+ * Thread-safety: the caller serialises calls on one stream.
+ */
+#ifndef MPATH_GPU_STREAM_H
+#define MPATH_GPU_STREAM_H
+
+#include "gpu/device.h"
+
+#define MPATH_GPU_STREAMS 8
+
+typedef struct mpath_stream mpath_stream_t;
+
+/* A place in a stream: everything enqueued before it. 0 is the start: always done. */
+typedef uint64_t mpath_mark_t;
+
+/* Stream `index` (0 to MPATH_GPU_STREAMS - 1) of the gpu; belongs to the gpu. Errors are logged. */
+mpath_status_t mpath_stream_get(mpath_gpu_t *gpu, unsigned index, mpath_stream_t **stream_p);
+
+mpath_gpu_t *mpath_stream_gpu(const mpath_stream_t *stream);
+/* For direct calls of the driver, inside mpath_gpu_enter(). */
+mpath_cu_stream_t mpath_stream_native(const mpath_stream_t *stream);
+
+/*
+ * Many calls on one stream are cheaper between enter and leave: the functions below then skip their own. A bracket is of
+ * one thread.
+ */
+mpath_status_t mpath_stream_enter(mpath_stream_t *stream);
+void mpath_stream_leave(mpath_stream_t *stream);
+
+/* Copy engine; 0 bytes: nothing. */
+mpath_status_t mpath_stream_copy(mpath_stream_t *stream, mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes);
+mpath_status_t mpath_stream_fill(mpath_stream_t *stream, mpath_cu_ptr_t target, unsigned char value, size_t bytes);
+
+/* Whether the device writes and awaits values by itself; else the next two return MPATH_ERR_UNSUPPORTED, silent. */
+int mpath_stream_has_values(const mpath_stream_t *stream);
+/* Writes a 64-bit word, aligned to 8, after all work before it is visible everywhere. */
+mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
+/*
+ * Holds the stream until the word is `value` or greater. Has no deadline on the device: on giving up, the host writes the
+ * value itself.
+ */
+mpath_status_t mpath_stream_wait(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
+
+/* Holds `stream` until everything enqueued on `other` by now is done; both in this process, on any devices. */
+mpath_status_t mpath_stream_follow(mpath_stream_t *stream, mpath_stream_t *other);
+
+/* Numbers the present end of the stream. */
+mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
+
+/* MPATH_OK, MPATH_INPROGRESS, or MPATH_ERR_IO (logged) when work on the stream has failed. Cheap enough to poll. */
+mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+
+/* Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. */
+mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, uint64_t timeout_ns, const char *what);
+
+#endif
