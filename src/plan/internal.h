@@ -14,7 +14,10 @@ struct mpath_plan {
     int bottleneck;
     mpath_ratio_t z, bound;
     uint64_t relayed_bytes;
+    uint32_t rivals; /* policies whose Z may be below that of this plan, 1 << mpath_policy_t */
 };
+
+#define MPATH_PLAN_ALL_RIVALS (1u << MPATH_POLICY_DIRECT | 1u << MPATH_POLICY_STRIPE | 1u << MPATH_POLICY_PXN)
 
 /* Makes room for `more` flows. */
 mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more);
@@ -47,7 +50,7 @@ mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, 
 /*
  * rails.c: the same for nodes joined by rails, without a list of all paths; also the policy direct. MPATH_DECLINED
  * where nodes are joined in other ways. May miss the optimum where the memory of nodes, or crossings of a spine, decide
- * it.
+ * it. Sets Z and the bottleneck too, and which policy without a search may be better.
  */
 mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params);

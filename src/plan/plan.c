@@ -140,44 +140,48 @@ static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, 
         plan_clear(plan);
         status = mpath_plan_static(plan, topo, demand, params);
         if (status == MPATH_OK) {
+            mpath_plan_find_bottleneck(plan, topo);
             status = mpath_plan_cuts(topo, demand, &plan->bound);
         }
-    }
-    if (status == MPATH_OK) {
-        mpath_plan_find_bottleneck(plan, topo);
     }
     return status;
 }
 
-/* The best of the policies without a search takes the place of a plan that rounding or relays made worse than it. */
+/* A policy's plan takes the place of a plan that is worse; the bound is of the problem, and stays. */
 static mpath_status_t take_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                  const mpath_plan_params_t *params)
+                                  const mpath_plan_params_t *params, mpath_policy_t policy)
 {
-    static const mpath_policy_t others[] = {MPATH_POLICY_DIRECT, MPATH_POLICY_STRIPE, MPATH_POLICY_PXN};
-    mpath_plan_params_t other_params     = *params;
+    mpath_plan_params_t other_params = *params;
+    mpath_plan_t *other              = plan_new(topo), *swap;
     mpath_status_t status;
-    mpath_plan_t *other, *swap;
-    size_t i, count = is_small(topo) ? sizeof(others) / sizeof(others[0]) : 1;
 
-    for (i = 0; i < count; i++) {
-        other = plan_new(topo);
-        if (other == NULL) {
-            return MPATH_ERR_NO_MEMORY;
-        }
-        other_params.policy = others[i];
-        status              = make_static(other, topo, demand, &other_params);
-        if (status == MPATH_OK && mpath_ratio_less(other->z, (*plan_p)->z)) {
-            other->bound = (*plan_p)->bound;
-            swap         = *plan_p;
-            *plan_p      = other;
-            other        = swap;
-        }
-        mpath_plan_destroy(other);
-        if (status != MPATH_OK) {
-            return status;
+    if (other == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    other_params.policy = policy;
+    status              = make_static(other, topo, demand, &other_params);
+    if (status == MPATH_OK && mpath_ratio_less(other->z, (*plan_p)->z)) {
+        other->bound = (*plan_p)->bound;
+        swap         = *plan_p;
+        *plan_p      = other;
+        other        = swap;
+    }
+    mpath_plan_destroy(other);
+    return status;
+}
+
+/* The same with each policy of a mask. */
+static mpath_status_t take_best(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_plan_params_t *params, uint32_t rivals)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (; rivals != 0 && status == MPATH_OK; rivals &= rivals - 1) {
+        if (mpath_ratio_less((*plan_p)->bound, (*plan_p)->z)) {
+            status = take_better(plan_p, topo, demand, params, (mpath_policy_t)__builtin_ctz(rivals));
         }
     }
-    return MPATH_OK;
+    return status;
 }
 
 /* The plan of the general search in place of one that the construction left above the bound, when it is better. */
@@ -208,21 +212,21 @@ static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t 
                                       const mpath_plan_params_t *params)
 {
     mpath_status_t status = mpath_plan_rails(*plan_p, topo, demand, params);
-    int constructed       = status == MPATH_OK;
 
     if (status == MPATH_DECLINED) {
         plan_clear(*plan_p);
         status = mpath_plan_general(*plan_p, topo, demand, params);
-    }
-    if (status != MPATH_OK) {
+        if (status == MPATH_OK) {
+            mpath_plan_find_bottleneck(*plan_p, topo);
+            status = take_best(plan_p, topo, demand, params, MPATH_PLAN_ALL_RIVALS);
+        }
         return status;
     }
-    mpath_plan_find_bottleneck(*plan_p, topo);
-    if (constructed && is_small(topo) && !mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
-        status = search_better(plan_p, topo, demand, params);
+    if (status == MPATH_OK) {
+        status = take_best(plan_p, topo, demand, params, (*plan_p)->rivals);
     }
-    if (status == MPATH_OK && !mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
-        status = take_better(plan_p, topo, demand, params);
+    if (status == MPATH_OK && is_small(topo) && !mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
+        status = search_better(plan_p, topo, demand, params);
     }
     return status;
 }

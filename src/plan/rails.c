@@ -163,6 +163,12 @@ mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, co
     if (status == MPATH_OK) {
         status = mpath_rails_emit(&rails, plan);
     }
+    if (status == MPATH_OK) {
+        mpath_plan_find_bottleneck(plan, topo);
+        if (params->policy == MPATH_POLICY_MPATH && mpath_ratio_less(plan->bound, plan->z)) {
+            status = mpath_rails_rivals(&rails, plan->z, &plan->rivals);
+        }
+    }
     mpath_rails_release(&rails);
     return status;
 }

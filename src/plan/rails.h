@@ -125,6 +125,12 @@ mpath_status_t mpath_rails_split(mpath_rails_t *rails, const uint64_t *shares);
 mpath_status_t mpath_rails_solve(const mpath_rails_t *rails, uint32_t gap_ppm, uint32_t rounds, uint64_t *shares,
                                  mpath_ratio_t *bound, mpath_ratio_t *z_p);
 
+/*
+ * rails_rivals.c: the best policy without a search whose Z is below z, as a mask; where the tables cannot tell, all of
+ * them. The loads of the static routes have been counted.
+ */
+mpath_status_t mpath_rails_rivals(const mpath_rails_t *rails, mpath_ratio_t z, uint32_t *rivals_p);
+
 /* rails_emit.c: the flows and loads. */
 mpath_status_t mpath_rails_emit(const mpath_rails_t *rails, mpath_plan_t *plan);
 
