@@ -54,6 +54,9 @@ static void agree_publish(mpath_team_t *team, const mpath_call_t *call, const mp
     cell->sum       = sum;
     cell->left      = left;
     cell->stride    = mpath_agree_stride(largest);
+    if (call->flags & MPATH_CALL_DEVICE) {
+        largest = 0; /* nothing will be delivered, see agree_round() */
+    }
     for (int to = 0; to < team->size && largest > 0; to++) {
         uint64_t bytes = row[to];
 
@@ -131,9 +134,9 @@ static void agree_evaluate(const mpath_team_t *team, const mpath_agree_limits_t 
     agreed->flags               = flags;
     agreed->demand              = state->demand[state->call & 1];
     agreed->signature           = sum + mix(flags);
-    agreed->finished            = left == 0;
-    agreed->inline_bytes        = limits->local_bytes;
-    agreed->inline_remote_bytes = limits->remote_bytes;
+    agreed->finished            = left == 0 && !(flags & MPATH_CALL_DEVICE);
+    agreed->inline_bytes        = (flags & MPATH_CALL_DEVICE) ? 0 : limits->local_bytes;
+    agreed->inline_remote_bytes = (flags & MPATH_CALL_DEVICE) ? 0 : limits->remote_bytes;
 }
 
 static mpath_status_t agree_mismatch(mpath_team_t *team, int source, uint64_t sent_bytes, uint64_t expected_bytes)
@@ -145,19 +148,27 @@ static mpath_status_t agree_mismatch(mpath_team_t *team, int source, uint64_t se
     return MPATH_ERR_TRUNCATED;
 }
 
-/* Checks what the others send me against what I expect, then takes the small data. */
-static mpath_status_t agree_deliver(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits)
+/* Checks what the others send me against what I expect. */
+static mpath_status_t agree_check_sizes(mpath_team_t *team, const mpath_call_t *call)
 {
     const mpath_agree_state_t *state = team->agree;
-    int half                         = (int)(state->call & 1);
     size_t size                      = (size_t)team->size;
-    const uint64_t *column           = state->demand[half] + team->rank;
+    const uint64_t *column           = state->demand[state->call & 1] + team->rank;
 
     for (int source = 0; source < team->size; source++) {
         if (column[(size_t)source * size] != call->recv_bytes[source]) {
             return agree_mismatch(team, source, column[(size_t)source * size], call->recv_bytes[source]);
         }
     }
+    return MPATH_OK;
+}
+
+/* Takes the small data. */
+static void agree_deliver(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits)
+{
+    const mpath_agree_state_t *state = team->agree;
+    int half                         = (int)(state->call & 1);
+
     for (int source = 0; source < team->size; source++) {
         uint64_t bytes = call->recv_bytes[source];
 
@@ -169,7 +180,6 @@ static mpath_status_t agree_deliver(mpath_team_t *team, const mpath_call_t *call
                    (size_t)bytes);
         }
     }
-    return MPATH_OK;
 }
 
 static mpath_status_t agree_round(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
@@ -189,7 +199,10 @@ static mpath_status_t agree_round(mpath_team_t *team, const mpath_call_t *call, 
     }
     agree_evaluate(team, limits, &result);
     if (!(result.flags & MPATH_CALL_INELIGIBLE)) {
-        status = agree_deliver(team, call, limits);
+        status = agree_check_sizes(team, call);
+        if (status == MPATH_OK && !(result.flags & MPATH_CALL_DEVICE)) {
+            agree_deliver(team, call, limits);
+        }
     }
     if (status == MPATH_OK) {
         *agreed = result;

@@ -17,7 +17,8 @@
 /* Flags of a call; the agreed value is the OR over all ranks. */
 enum {
     MPATH_CALL_INELIGIBLE = 1u << 0, /* this rank cannot let mpath carry this call */
-    MPATH_CALL_IN_PLACE   = 1u << 1
+    MPATH_CALL_IN_PLACE   = 1u << 1,
+    MPATH_CALL_DEVICE     = 1u << 2 /* this rank has device memory, which the agreement must not touch */
 };
 
 typedef struct mpath_call {
@@ -46,7 +47,7 @@ typedef struct mpath_agreed {
 /*
  * Collective. On MPATH_OK all ranks hold the same agreed values (and flags, so that all decide alike). When no rank is ineligible, the
  * small pairs (mpath_agreed_inline_bytes()) are already in the receive buffer, the rank's own diagonal excepted; nothing
- * is delivered when some rank is ineligible.
+ * is delivered when some rank is ineligible or has device memory (then the signature does not cover all pairs).
  * A size that differs between sender and receiver is reported with both ranks: MPATH_ERR_TRUNCATED at the receiver.
  * Waits for late ranks as long as their processes live, saying who is late from time to time; fails when one is gone or the team is broken.
  */

@@ -10,7 +10,7 @@ unit_programs += unit/test_segment unit/test_shm
 unit_test_shm_SOURCES = unit/test_shm.c unit/lane_pattern.h
 if HAVE_GLPK
 unit_programs += unit/test_plan_lp
-unit_test_plan_lp_SOURCES = unit/test_plan_lp.c unit/plan_cases.c unit/plan_cases.h
+unit_test_plan_lp_SOURCES = unit/test_plan_lp.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c unit/plan_lp.c unit/plan_lp.h
 unit_test_plan_lp_LDADD = $(LDADD) $(GLPK_LIBS) -lm
 endif
 unit_programs += unit/test_machine unit/test_topo_xml
@@ -44,3 +44,5 @@ unit_programs += unit/test_topo_gpu
 unit_test_topo_gpu_SOURCES = unit/test_topo_gpu.c unit/capture.h
 unit_programs += unit/test_topo_plan
 unit_test_topo_plan_SOURCES = unit/test_topo_plan.c unit/capture.h
+unit_programs += unit/test_order
+unit_test_order_SOURCES = unit/test_order.c
