@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpath_bench: an MPI benchmark of MPI_Alltoallv on skewed matrices. This header holds what its files share; one file does one thing:
- *   mpath_bench.c    the run: contestants, interleaving, timing
- *   bench_options.c  the command line
- *   bench_data.c     buffers, their contents, the check of every byte
- *   bench_mpit.c     control and performance variables of the MPI library
- *   bench_rails.c    machines of the job, the analytic bound, bytes on the rails
- *   bench_report.c   table and JSON
+ * mpath_bench: an MPI benchmark of collectives on skewed data. This header holds what its files share; one file does one
+ * thing:
+ *   mpath_bench.c      the run: cases one after the other
+ *   bench_options.c    the command line
+ *   bench_op.h         a collective: its buffers, their contents, the check of every byte, the call
+ *   bench_alltoallv.c  MPI_Alltoallv
+ *   bench_contest.c    contestants, interleaving, timing
+ *   bench_mpit.c       control and performance variables of the MPI library
+ *   bench_rails.c      machines of the job, the analytic bound, bytes on the rails
+ *   bench_report.c     figures out of times, table
+ *   bench_json.c       JSON
  */
 #ifndef MPATH_TOOLS_BENCH_H
 #define MPATH_TOOLS_BENCH_H
@@ -17,21 +21,39 @@
 #include <stdint.h>
 #include <stdio.h>
 
-typedef enum bench_matrix { BENCH_HOT, BENCH_ZIPF, BENCH_FILE } bench_matrix_t;
+/* --- the command line -------------------------------------------------------------------------------------------- */
 
-enum { BENCH_STOCK_LINEAR = 1u << 0, BENCH_STOCK_PAIRWISE = 1u << 1 };
+typedef enum bench_matrix_kind { BENCH_HOT, BENCH_ZIPF, BENCH_FILE } bench_matrix_kind_t;
+
+/* Who sends what to whom; of no meaning to collectives whose sizes are equal. */
+typedef struct bench_matrix {
+    bench_matrix_kind_t kind;
+    uint32_t ppm;     /* HOT: fraction in millionths, 0 is the balanced case; ZIPF: the exponent */
+    const char *file; /* FILE */
+} bench_matrix_t;
+
+typedef enum bench_side {
+    BENCH_MPATH          = 1u << 0,
+    BENCH_STOCK_LINEAR   = 1u << 1,
+    BENCH_STOCK_PAIRWISE = 1u << 2
+} bench_side_t;
+
+#define BENCH_MAX_MATRICES 16
+#define BENCH_MAX_SIZES 40
+
+struct bench_op;
 
 typedef struct bench_options {
-    bench_matrix_t matrix;
-    uint32_t hot_ppm; /* BENCH_HOT: fraction in millionths; 0 is the balanced case */
+    const struct bench_op *op;
+    int num_matrices, num_sizes; /* every matrix with every size; matrices from files have their own */
+    bench_matrix_t matrices[BENCH_MAX_MATRICES];
+    uint64_t sizes[BENCH_MAX_SIZES]; /* bytes per rank */
+    uint64_t unit;                   /* cells of generated matrices are multiples of it, and so are element counts */
     int hot_rank;
-    uint32_t zipf_ppm;
     uint64_t seed;
-    const char *matrix_file;
-    uint64_t bytes; /* per rank */
     int iterations, warmup;
-    int check;         /* every iteration, not only the first */
-    unsigned against;  /* BENCH_STOCK_* */
+    int check;         /* every iteration, not only the warm-up */
+    unsigned sides;    /* BENCH_MPATH, BENCH_STOCK_*, ... */
     const char *json;  /* NULL: none */
     const char *rails; /* NULL: as the component */
     const char *rates; /* NULL: as the component */
@@ -41,34 +63,12 @@ typedef struct bench_options {
 /* 0: go on, 1: end with status 0 (help), 2: end with an error that is printed. Prints on rank 0 only. */
 int bench_options_parse(int argc, char **argv, int rank, bench_options_t *options);
 
-/* One rank's buffers for a matrix. Guard bytes lie between and around the pieces. */
-typedef struct bench_data {
-    int rank, size;
-    const uint64_t *demand; /* size * size */
-    unsigned char *send, *receive;
-    uint64_t send_bytes, receive_bytes; /* of the buffers, guards included */
-    int *send_counts, *send_offsets, *receive_counts, *receive_offsets;
-} bench_data_t;
-
-/* Returns 0, or -1 with a message when memory is short or a count exceeds what MPI's int takes. */
-int bench_data_create(int rank, int size, const uint64_t *demand, bench_data_t *data);
-void bench_data_destroy(bench_data_t *data);
-/* New contents for iteration `round`; spoils the receive buffer. */
-void bench_data_fill(bench_data_t *data, uint32_t round);
-/* Number of wrong bytes, guards included; the first is described on standard error. */
-uint64_t bench_data_check(const bench_data_t *data, uint32_t round);
+/* --- variables of the MPI library -------------------------------------------------------------------------------- */
 
 /* Integer control variable by name: MPI_SUCCESS or an MPI_T error. */
 int bench_cvar_write(const char *name, int value);
 /* String value of a control variable; "" when there is none. */
 void bench_cvar_string(const char *name, char *value, int size);
-
-#define BENCH_MAX_PVARS 8
-typedef struct bench_pvars {
-    MPI_T_pvar_session session;
-    MPI_T_pvar_handle handles[BENCH_MAX_PVARS];
-    int found[BENCH_MAX_PVARS];
-} bench_pvars_t;
 
 typedef enum bench_pvar {
     BENCH_PVAR_CALLS,
@@ -78,49 +78,111 @@ typedef enum bench_pvar {
     BENCH_PVAR_AGREE_NS,
     BENCH_PVAR_PLAN_NS,
     BENCH_PVAR_MOVE_NS,
-    BENCH_PVAR_RELAYED_BYTES
+    BENCH_PVAR_RELAYED_BYTES,
+    BENCH_MAX_PVARS
 } bench_pvar_t;
+
+typedef struct bench_pvars {
+    MPI_T_pvar_session session;
+    MPI_T_pvar_handle handles[BENCH_MAX_PVARS];
+    int found[BENCH_MAX_PVARS];
+} bench_pvars_t;
 
 void bench_pvars_open(bench_pvars_t *pvars);
 /* Current values; 0 where the component is not there. */
 void bench_pvars_read(const bench_pvars_t *pvars, unsigned long long values[BENCH_MAX_PVARS]);
 void bench_pvars_close(bench_pvars_t *pvars);
 
-/* The job's nodes. */
+/* --- nodes and rails --------------------------------------------------------------------------------------------- */
+
 typedef struct bench_rails {
     MPI_Comm node_comm;        /* ranks of my node */
     MPI_Comm leaders;          /* one rank per node; MPI_COMM_NULL on the others */
     int num_nodes, node;       /* of the job, mine */
+    int node_rank;             /* mine in node_comm */
     int one_clock;             /* all ranks share one monotonic clock */
     mpath_machine_t *machines; /* on every rank */
     mpath_place_t *places;
-    uint64_t bound_ns; /* all-rails bound; 0 when nothing crosses nodes or no rail is known */
 } bench_rails_t;
 
 /* Collective. Returns 0 or -1 with a message. */
-int bench_rails_create(const bench_options_t *options, const uint64_t *demand, bench_rails_t *rails);
+int bench_rails_create(const bench_options_t *options, bench_rails_t *rails);
 void bench_rails_destroy(bench_rails_t *rails);
+/*
+ * The all-rails bound of a matrix: 0 when nothing crosses nodes or no rail is known. Returns 0 or -1 with a message.
+ */
+int bench_rails_bound(const bench_rails_t *rails, int size, const uint64_t *demand, uint64_t *bound_ns_p);
 /* Bytes sent and received by this node's NICs since boot; tx and rx have MPATH_MAX_NICS entries. Leaders only. */
 void bench_rails_read(const bench_rails_t *rails, uint64_t *tx, uint64_t *rx);
 
-#define BENCH_MAX_CONTESTANTS 3
+/* --- cases and contestants --------------------------------------------------------------------------------------- */
+
+/* One matrix of one size. */
+typedef struct bench_case {
+    char name[512];              /* of the matrix: "hot 0.7"; "" where there is none */
+    uint64_t bytes;              /* per rank, as asked for */
+    uint64_t *demand;            /* size * size, on every rank */
+    uint64_t largest_rank_bytes; /* numerator of algbw: most that a rank sends or receives, its own share included */
+    uint64_t busiest_port_bytes; /* the same without what a rank sends to itself */
+    double busbw_factor;         /* busbw / algbw */
+    uint64_t bound_ns;           /* 0: none */
+} bench_case_t;
+
+#define BENCH_MAX_CONTESTANTS 8
+
+/* One way to perform the collective. The results are those of one case. */
 typedef struct bench_contestant {
-    const char *name; /* "mpath", "stock linear", "stock pairwise", or "as started" */
+    const char *name; /* "mpath", "stock linear", ..., or "as started" without the component */
     MPI_Comm comm;
     uint64_t *times_ns;   /* per iteration, on rank 0 */
     uint64_t *rail_bytes; /* on leaders: [2 * MPATH_MAX_NICS], tx then rx, sums over the timed iterations */
-    uint64_t wrong_bytes; /* sum over ranks and iterations */
-    unsigned long long counters[BENCH_MAX_PVARS]; /* sum over ranks */
+    uint64_t wrong_bytes; /* sum over iterations; in the report over ranks too */
+    unsigned long long counters[BENCH_MAX_PVARS]; /* the same */
 } bench_contestant_t;
 
+struct bench_data;
+
+/* The job as long as it runs. */
+typedef struct bench {
+    bench_options_t options;
+    int rank, size;
+    bench_rails_t rails;
+    bench_pvars_t pvars;
+    bench_contestant_t contestants[BENCH_MAX_CONTESTANTS];
+    int num_contestants;
+    uint32_t round; /* of contents: each is different */
+} bench_t;
+
+/* Collective. */
+void bench_contest_create(bench_t *bench);
+void bench_contest_destroy(bench_t *bench);
+/* Runs all contestants on one case, interleaved. */
+void bench_contest_run(bench_t *bench, struct bench_data *data);
+
+/* --- the report -------------------------------------------------------------------------------------------------- */
+
 typedef struct bench_result {
-    uint64_t min_ns, median_ns, max_ns;
-    double algbw_bps, busbw_bps;
+    uint64_t min_ns, median_ns, p99_ns, max_ns;
+    double algbw_bps, busbw_bps, port_bps;
     double ratio_to_bound; /* 0: no bound */
+    double speedup;        /* of the first contestant over this one */
 } bench_result_t;
 
-/* Rank 0; rail_bytes of all nodes: [contestant][node][2 * MPATH_MAX_NICS]. Returns the exit status. */
-int bench_report(const bench_options_t *options, const bench_rails_t *rails, int size, const uint64_t *demand,
-                 const bench_contestant_t *contestants, int num_contestants, const uint64_t *rail_bytes);
+/*
+ * Rank 0, after each case: prints it, writes the JSON of all cases so far. rail_bytes of all nodes:
+ * [contestant][node][2 * MPATH_MAX_NICS]. Returns nonzero when a byte was wrong or something could not be written.
+ */
+int bench_report(const bench_t *bench, const bench_case_t *a_case, int index, int num_cases,
+                 const uint64_t *rail_bytes);
+/* After the last one. */
+int bench_report_finish(const bench_t *bench);
+
+/* bench_json.c. Adds a case. */
+int bench_json_add(const bench_t *bench, const bench_case_t *a_case, const bench_result_t *results,
+                   const uint64_t *rail_bytes);
+/* Writes all of them to a file; "-" is standard output, which gets them once, at the end. */
+int bench_json_write(const bench_t *bench, int at_end);
+/* Mean over ranks and iterations of a counter of all ranks. */
+double bench_per_call(const bench_t *bench, int ranks, unsigned long long value);
 
 #endif

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_bench: the command line. */
-#include "tools/bench.h"
+#include "tools/bench_op.h"
 
 #include <ctype.h>
 #include <errno.h>
@@ -10,20 +10,24 @@
 
 static const char usage[] =
     "usage: mpirun ... mpath_bench [options]\n"
-    "Times MPI_Alltoallv on a matrix of bytes and checks what arrives.\n"
+    "Times a collective and checks what arrives.\n"
     "\n"
-    "matrix (one of):\n"
-    "  --hot H          each rank sends the fraction H (0 to 1) of its bytes to the hot rank, the rest evenly (default 0)\n"
-    "  --zipf S         destinations of Zipf popularity 1/k^S, S from 0 to 4\n"
+    "what (lists are separated by commas; every matrix is run with every size):\n"
+    "  --op NAME        alltoallv (default)\n"
+    "  --hot LIST       each rank sends the fraction H (0 to 1) of its bytes to the hot rank, the rest evenly (default 0)\n"
+    "  --zipf LIST      destinations of Zipf popularity 1/k^S, S from 0 to 4\n"
     "  --matrix FILE    byte matrix: a row per source, as nccl-tests' alltoallv\n"
-    "  --bytes N        bytes that each rank sends, with suffix k, m, g (default 1m); not with --matrix\n"
+    "  --bytes LIST     bytes that each rank sends, with suffix k, m, g (default 1m); not with --matrix\n"
+    "  --sweep A:B[:F]  the same from A to B, each F times the one before (default 2)\n"
+    "  --unit N         counts are multiples of N bytes (default 1)\n"
     "  --hot-rank R     the hot rank (default 0)\n"
     "  --seed N         draws the order of popularity of --zipf (default 1)\n"
     "run:\n"
     "  --iters N        timed iterations of each contestant (default 5)\n"
-    "  --warmup N       iterations before (default 1); their bytes are always checked\n"
+    "  --warmup N       iterations before (default 1); the bytes of the first are always checked\n"
     "  --check          checks every byte of every iteration\n"
-    "  --against LIST   interleaves the MPI library's own functions: stock, linear, pairwise (stock is both)\n"
+    "  --against LIST   interleaves others: the MPI library's own functions (stock; linear, pairwise: one of them)\n"
+    "  --without-mpath  runs the others alone\n"
     "output:\n"
     "  --json FILE      writes the result as JSON, '-' for standard output\n"
     "  --label TEXT     goes into the JSON\n"
@@ -103,114 +107,220 @@ static int parse_int(const char *text, long min, long max, int *value)
     return 0;
 }
 
-static int parse_against(const char *text, unsigned *against)
+/* Calls `add` for each word of a comma-separated list; -1 when one is refused or the list is empty or too long. */
+static int parse_list(const char *text, bench_options_t *options,
+                      int (*add)(const char *word, bench_options_t *options))
 {
-    char copy[64], *word, *rest = copy;
+    char copy[512], *word, *rest = copy;
 
     if (strlen(text) >= sizeof(copy)) {
         return -1;
     }
     strcpy(copy, text);
     while ((word = strsep(&rest, ",")) != NULL) {
-        if (strcmp(word, "stock") == 0) {
-            *against |= BENCH_STOCK_LINEAR | BENCH_STOCK_PAIRWISE;
-        } else if (strcmp(word, "linear") == 0) {
-            *against |= BENCH_STOCK_LINEAR;
-        } else if (strcmp(word, "pairwise") == 0) {
-            *against |= BENCH_STOCK_PAIRWISE;
-        } else {
+        if (add(word, options) != 0) {
             return -1;
         }
     }
     return 0;
 }
 
-/* One option; 0 or 2. */
-static int set_option(int code, const char *name, const char *value, int rank, bench_options_t *options)
+static int add_against(const char *word, bench_options_t *options)
 {
-    uint64_t number;
+    static const struct {
+        const char *word;
+        unsigned sides;
+    } known[] = {{"stock", BENCH_STOCK_LINEAR | BENCH_STOCK_PAIRWISE},
+                 {"linear", BENCH_STOCK_LINEAR},
+                 {"pairwise", BENCH_STOCK_PAIRWISE}};
+    size_t i;
 
-    switch (code) {
-    case 'h':
-        options->matrix = BENCH_HOT;
-        return parse_ppm(value, 1.0, &options->hot_ppm) ? complain(rank, name, value, "expected 0 to 1") : 0;
-    case 'z':
-        options->matrix = BENCH_ZIPF;
-        return parse_ppm(value, 4.0, &options->zipf_ppm) ? complain(rank, name, value, "expected 0 to 4") : 0;
-    case 'm':
-        options->matrix      = BENCH_FILE;
-        options->matrix_file = value;
-        return 0;
-    case 'b':
-        return parse_bytes(value, &options->bytes) ? complain(rank, name, value, "expected a number of bytes") : 0;
-    case 'r':
-        return parse_int(value, 0, 1 << 30, &options->hot_rank) ? complain(rank, name, value, "expected a rank") : 0;
-    case 's':
-        if (parse_bytes(value, &number)) {
-            return complain(rank, name, value, "expected a number");
+    for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
+        if (strcmp(word, known[i].word) == 0) {
+            options->sides |= known[i].sides;
+            return 0;
         }
-        options->seed = number;
-        return 0;
+    }
+    return -1;
+}
+
+static int add_matrix(bench_matrix_kind_t kind, const char *word, double max, bench_options_t *options)
+{
+    bench_matrix_t *matrix = &options->matrices[options->num_matrices];
+
+    if (options->num_matrices == BENCH_MAX_MATRICES || parse_ppm(word, max, &matrix->ppm) != 0) {
+        return -1;
+    }
+    matrix->kind = kind;
+    options->num_matrices++;
+    return 0;
+}
+
+static int add_hot(const char *word, bench_options_t *options)
+{
+    return add_matrix(BENCH_HOT, word, 1.0, options);
+}
+
+static int add_zipf(const char *word, bench_options_t *options)
+{
+    return add_matrix(BENCH_ZIPF, word, 4.0, options);
+}
+
+static int add_size(const char *word, bench_options_t *options)
+{
+    if (options->num_sizes == BENCH_MAX_SIZES || parse_bytes(word, &options->sizes[options->num_sizes]) != 0) {
+        return -1;
+    }
+    options->num_sizes++;
+    return 0;
+}
+
+/* "1k:256m" or "1k:256m:4" */
+static int parse_sweep(const char *text, bench_options_t *options)
+{
+    char copy[128], *from, *to, *factor_text, *rest = copy;
+    uint64_t first, last, factor = 2;
+
+    if (strlen(text) >= sizeof(copy)) {
+        return -1;
+    }
+    strcpy(copy, text);
+    from        = strsep(&rest, ":");
+    to          = strsep(&rest, ":");
+    factor_text = strsep(&rest, ":");
+    if (to == NULL || rest != NULL || parse_bytes(from, &first) != 0 || parse_bytes(to, &last) != 0 || first == 0 ||
+        first > last || (factor_text != NULL && parse_bytes(factor_text, &factor) != 0) || factor < 2) {
+        return -1;
+    }
+    for (;;) {
+        if (options->num_sizes == BENCH_MAX_SIZES) {
+            return -1;
+        }
+        options->sizes[options->num_sizes++] = first;
+        if (first > last / factor) {
+            return 0;
+        }
+        first *= factor;
+    }
+}
+
+static int add_file(const char *path, bench_options_t *options)
+{
+    if (options->num_matrices == BENCH_MAX_MATRICES) {
+        return -1;
+    }
+    options->matrices[options->num_matrices++] = (bench_matrix_t){.kind = BENCH_FILE, .file = path};
+    return 0;
+}
+
+/* What is wrong with the value of an option; NULL when nothing is. */
+static const char *set_option(int code, const char *value, bench_options_t *options)
+{
+    switch (code) {
+    case 'o':
+        options->op = bench_op_find(value);
+        return options->op == NULL ? "no such collective" : NULL;
+    case 'h':
+        return parse_list(value, options, add_hot) ? "expected fractions from 0 to 1, at most 16 matrices" : NULL;
+    case 'z':
+        return parse_list(value, options, add_zipf) ? "expected exponents from 0 to 4, at most 16 matrices" : NULL;
+    case 'm':
+        return add_file(value, options) ? "at most 16 matrices" : NULL;
+    case 'b':
+        return parse_list(value, options, add_size) ? "expected numbers of bytes, at most 40" : NULL;
+    case 'S':
+        return parse_sweep(value, options) ? "expected FROM:TO or FROM:TO:FACTOR with at most 40 sizes" : NULL;
+    case 'u':
+        return parse_bytes(value, &options->unit) || options->unit == 0 || options->unit > 4096
+                   ? "expected 1 to 4096 bytes"
+                   : NULL;
+    case 'r':
+        return parse_int(value, 0, 1 << 30, &options->hot_rank) ? "expected a rank" : NULL;
+    case 's':
+        return parse_bytes(value, &options->seed) ? "expected a number" : NULL;
     case 'i':
-        return parse_int(value, 1, 1000000, &options->iterations) ? complain(rank, name, value, "expected 1 to 1000000")
-                                                                  : 0;
+        return parse_int(value, 1, 1000000, &options->iterations) ? "expected 1 to 1000000" : NULL;
     case 'w':
-        return parse_int(value, 0, 1000000, &options->warmup) ? complain(rank, name, value, "expected 0 to 1000000")
-                                                              : 0;
+        return parse_int(value, 0, 1000000, &options->warmup) ? "expected 0 to 1000000" : NULL;
     case 'c':
         options->check = 1;
-        return 0;
+        return NULL;
     case 'a':
-        return parse_against(value, &options->against)
-                   ? complain(rank, name, value, "expected stock, linear or pairwise, separated by commas")
-                   : 0;
+        return parse_list(value, options, add_against) ? "expected stock, linear or pairwise, separated by commas"
+                                                       : NULL;
+    case 'W':
+        options->sides &= ~(unsigned)BENCH_MPATH;
+        return NULL;
     case 'j':
         options->json = value;
-        return 0;
+        return NULL;
     case 'l':
         options->label = value;
-        return 0;
+        return NULL;
     case 'R':
         options->rails = value;
-        return 0;
-    case 'T':
-        options->rates = value;
-        return 0;
+        return NULL;
     default:
+        options->rates = value;
+        return NULL;
+    }
+}
+
+/* What options say together; 0 or 2. */
+static int complete(int rank, bench_options_t *options)
+{
+    if (options->num_matrices == 0) {
+        options->matrices[options->num_matrices++] = (bench_matrix_t){.kind = BENCH_HOT};
+    }
+    if (options->num_sizes == 0) {
+        options->sizes[options->num_sizes++] = 1 << 20;
+    }
+    if (options->sides == 0) {
+        if (rank == 0) {
+            fprintf(stderr, "mpath_bench: --without-mpath leaves nothing to run; --against names others\n");
+        }
         return 2;
     }
+    return 0;
 }
 
 int bench_options_parse(int argc, char **argv, int rank, bench_options_t *options)
 {
     static const struct option table[] = {
-        {"hot", required_argument, NULL, 'h'},      {"zipf", required_argument, NULL, 'z'},
-        {"matrix", required_argument, NULL, 'm'},   {"bytes", required_argument, NULL, 'b'},
-        {"hot-rank", required_argument, NULL, 'r'}, {"seed", required_argument, NULL, 's'},
-        {"iters", required_argument, NULL, 'i'},    {"warmup", required_argument, NULL, 'w'},
-        {"check", no_argument, NULL, 'c'},          {"against", required_argument, NULL, 'a'},
-        {"json", required_argument, NULL, 'j'},     {"label", required_argument, NULL, 'l'},
-        {"rails", required_argument, NULL, 'R'},    {"rail-rates", required_argument, NULL, 'T'},
-        {"help", no_argument, NULL, 'H'},           {NULL, 0, NULL, 0}};
-    int code, index = 0, status;
+        {"op", required_argument, NULL, 'o'},      {"hot", required_argument, NULL, 'h'},
+        {"zipf", required_argument, NULL, 'z'},    {"matrix", required_argument, NULL, 'm'},
+        {"bytes", required_argument, NULL, 'b'},   {"sweep", required_argument, NULL, 'S'},
+        {"unit", required_argument, NULL, 'u'},    {"hot-rank", required_argument, NULL, 'r'},
+        {"seed", required_argument, NULL, 's'},    {"iters", required_argument, NULL, 'i'},
+        {"warmup", required_argument, NULL, 'w'},  {"check", no_argument, NULL, 'c'},
+        {"against", required_argument, NULL, 'a'}, {"without-mpath", no_argument, NULL, 'W'},
+        {"json", required_argument, NULL, 'j'},    {"label", required_argument, NULL, 'l'},
+        {"rails", required_argument, NULL, 'R'},   {"rail-rates", required_argument, NULL, 'T'},
+        {"help", no_argument, NULL, 'H'},          {NULL, 0, NULL, 0}};
+    int code, index = 0;
+    const char *wrong;
 
-    memset(options, 0, sizeof(*options));
-    options->bytes      = 1 << 20;
-    options->iterations = 5;
-    options->warmup     = 1;
-    options->seed       = 1;
-    options->label      = "";
-    opterr              = rank == 0;
+    *options = (bench_options_t){.op         = &bench_op_alltoallv,
+                                 .unit       = 1,
+                                 .iterations = 5,
+                                 .warmup     = 1,
+                                 .seed       = 1,
+                                 .label      = "",
+                                 .sides      = BENCH_MPATH};
+    opterr   = rank == 0;
     while ((code = getopt_long(argc, argv, "", table, &index)) != -1) {
+        if (code == '?') {
+            return 2;
+        }
         if (code == 'H') {
             if (rank == 0) {
                 fputs(usage, stdout);
             }
             return 1;
         }
-        status = set_option(code, table[index].name, optarg, rank, options);
-        if (status != 0) {
-            return status;
+        wrong = set_option(code, optarg, options);
+        if (wrong != NULL) {
+            return complain(rank, table[index].name, optarg, wrong);
         }
     }
     if (optind != argc) {
@@ -219,5 +329,5 @@ int bench_options_parse(int argc, char **argv, int rank, bench_options_t *option
         }
         return 2;
     }
-    return 0;
+    return complete(rank, options);
 }

@@ -51,33 +51,34 @@ static void discover(const bench_options_t *options, mpath_machine_t *machine)
     }
 }
 
-static int compute_bound(bench_rails_t *rails, int size, const uint64_t *demand)
+int bench_rails_bound(const bench_rails_t *rails, int size, const uint64_t *demand, uint64_t *bound_ns_p)
 {
     const mpath_topo_params_t params = {MPATH_REACH_ALL, 0};
     mpath_topo_t *topo;
 
+    *bound_ns_p = 0;
     if (rails->num_nodes < 2) {
         return 0;
     }
     if (mpath_topo_create(rails->machines, rails->num_nodes, rails->places, size, &params, &topo) != MPATH_OK) {
         return -1;
     }
-    rails->bound_ns = mpath_plan_all_rails_bound_ns(topo, demand);
+    *bound_ns_p = mpath_plan_all_rails_bound_ns(topo, demand);
     mpath_topo_destroy(topo);
     return 0;
 }
 
-int bench_rails_create(const bench_options_t *options, const uint64_t *demand, bench_rails_t *rails)
+int bench_rails_create(const bench_options_t *options, bench_rails_t *rails)
 {
-    int rank, size, node_rank;
+    int rank, size;
     mpath_machine_t machine;
 
     memset(rails, 0, sizeof(*rails));
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, rank, MPI_INFO_NULL, &rails->node_comm);
-    MPI_Comm_rank(rails->node_comm, &node_rank);
-    MPI_Comm_split(MPI_COMM_WORLD, node_rank == 0 ? 0 : MPI_UNDEFINED, rank, &rails->leaders);
+    MPI_Comm_rank(rails->node_comm, &rails->node_rank);
+    MPI_Comm_split(MPI_COMM_WORLD, rails->node_rank == 0 ? 0 : MPI_UNDEFINED, rank, &rails->leaders);
     if (rails->leaders != MPI_COMM_NULL) {
         MPI_Comm_rank(rails->leaders, &rails->node);
         MPI_Comm_size(rails->leaders, &rails->num_nodes);
@@ -98,11 +99,11 @@ int bench_rails_create(const bench_options_t *options, const uint64_t *demand, b
     MPI_Bcast(rails->machines, rails->num_nodes * (int)sizeof(machine), MPI_BYTE, 0, rails->node_comm);
     rails->places[rank].node = rails->node;
     rails->places[rank].nic  = rails->machines[rails->node].num_nics > 0
-                                   ? node_rank % rails->machines[rails->node].num_nics
+                                   ? rails->node_rank % rails->machines[rails->node].num_nics
                                    : -1;
     rails->places[rank].gpu  = -1;
     MPI_Allgather(MPI_IN_PLACE, 0, MPI_DATATYPE_NULL, rails->places, sizeof(*rails->places), MPI_BYTE, MPI_COMM_WORLD);
-    return compute_bound(rails, size, demand);
+    return 0;
 }
 
 void bench_rails_destroy(bench_rails_t *rails)

@@ -3,14 +3,20 @@
 # An MPI program goes inside `if HAVE_MPI`, with tools_NAME_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS) and $(OMPI_LIBS).
 if HAVE_MPI
 bin_PROGRAMS += tools/mpath_bench
-tools_mpath_bench_SOURCES = tools/bench.h tools/bench_data.c tools/bench_mpit.c tools/bench_options.c tools/bench_rails.c \
+tools_mpath_bench_SOURCES = tools/bench.h tools/bench_alltoallv.c tools/bench_contest.c tools/bench_json.c tools/bench_memory.c \
+	tools/bench_memory.h tools/bench_mpit.c tools/bench_op.c tools/bench_op.h tools/bench_options.c tools/bench_rails.c \
 	tools/bench_report.c tools/mpath_bench.c
 tools_mpath_bench_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)
 endif
+# What mpath_plan is made of, for its tests as well.
+noinst_LTLIBRARIES += libmpath_plan.la
+libmpath_plan_la_SOURCES = tools/plan_input.c tools/plan_input.h tools/simulate.c tools/simulate.h
+libmpath_plan_la_CFLAGS = $(AM_CFLAGS)
+libmpath_plan_la_LIBADD = -lm
 bin_PROGRAMS += tools/mpath_plan
-tools_mpath_plan_SOURCES = tools/mpath_plan.c tools/plan_input.c tools/plan_input.h
-tools_mpath_plan_LDADD = $(LDADD) $(JANSSON_LIBS)
+tools_mpath_plan_SOURCES = tools/mpath_plan.c
+tools_mpath_plan_LDADD = libmpath_plan.la $(LDADD) $(JANSSON_LIBS)
 # Planning times beside published ones: make bench-plan
 EXTRA_PROGRAMS += tools/plan_bench
 tools_plan_bench_SOURCES = tools/plan_bench.c tools/plan_input.c tools/plan_input.h

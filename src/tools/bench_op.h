@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * mpath_bench: a collective as its contestants see it. To add one: a file bench_NAME.c with a bench_op_t, a line in
+ * bench_ops[] (bench_op.c). The pattern helpers make every 8-byte word of a piece a function of source, destination,
+ * round and position, so that a byte that is lost, swapped, late or out of place is seen.
+ */
+#ifndef MPATH_TOOLS_BENCH_OP_H
+#define MPATH_TOOLS_BENCH_OP_H
+
+#include "tools/bench.h"
+#include "tools/bench_memory.h"
+
+/* Buffers of this rank for one case. */
+typedef struct bench_data {
+    const struct bench_op *op;
+    int rank, size;
+    const bench_case_t *a_case;
+    bench_buffer_t send, receive; /* with their guards */
+    uint64_t align;               /* of the pieces in the buffers */
+    uint64_t count;               /* elements, where all ranks have the same */
+    /* where each peer has its own */
+    int *send_counts, *send_offsets, *receive_counts, *receive_offsets;
+} bench_data_t;
+
+typedef struct bench_op {
+    const char *name;     /* of --op, and in the JSON */
+    const char *function; /* "MPI_Alltoallv" */
+    int has_matrix;       /* uses --hot, --zipf, --matrix */
+    /* What a case weighs: fills largest_rank_bytes, busiest_port_bytes, busbw_factor. */
+    void (*weigh)(int size, bench_case_t *a_case);
+    /* Allocates buffers; returns 0, or -1 with a message when memory is short or a count exceeds MPI's int. */
+    int (*create)(bench_data_t *data);
+    void (*destroy)(bench_data_t *data);
+    /* New contents for a round; spoils the receive buffer. */
+    void (*fill)(bench_data_t *data, uint32_t round);
+    /* Number of wrong bytes, guards included; the first is described on standard error. */
+    uint64_t (*check)(bench_data_t *data, uint32_t round);
+    /* Performs it once on buffers that MPI can read: `send` and `receive` stand for those of the data. */
+    void (*call)(const bench_data_t *data, const void *send, void *receive, MPI_Comm comm);
+} bench_op_t;
+
+extern const bench_op_t bench_op_alltoallv;
+
+/* By the name of --op; NULL when there is none. The first one is the default. */
+const bench_op_t *bench_op_find(const char *name);
+/* "alltoallv, ...": for messages. */
+const char *bench_op_names(void);
+
+/* Before, between and behind the pieces. */
+#define BENCH_GUARD_BYTES 64
+#define BENCH_GUARD_VALUE 0xA5
+
+uint64_t bench_pattern_key(int source, int destination, uint32_t round);
+/* A piece of a buffer: writes its contents; counts the bytes that differ. */
+void bench_piece_fill(bench_buffer_t *buffer, uint64_t offset, uint64_t bytes, uint64_t key);
+uint64_t bench_piece_check(const bench_buffer_t *buffer, uint64_t offset, uint64_t bytes, uint64_t key,
+                           uint64_t *first_p);
+/* Number of guard bytes at `offset` that were overwritten. */
+uint64_t bench_guard_check(const bench_buffer_t *buffer, uint64_t offset);
+
+#endif
