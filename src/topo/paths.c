@@ -210,11 +210,12 @@ mpath_hop_t *mpath_path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int 
 {
     mpath_hop_t *hop = &path->hops[path->num_hops++];
 
-    hop->lane     = (uint8_t)lane;
-    hop->nic_from = -1;
-    hop->nic_to   = -1;
-    hop->from     = from;
-    hop->to       = to;
+    hop->lane           = (uint8_t)lane;
+    hop->nic_from       = -1;
+    hop->nic_to         = -1;
+    hop->first_resource = (uint8_t)path->num_resources;
+    hop->from           = from;
+    hop->to             = to;
     return hop;
 }
 

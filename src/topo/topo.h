@@ -151,6 +151,7 @@ typedef struct mpath_topo_params {
 typedef struct mpath_hop {
     uint8_t lane;            /* mpath_lane_kind_t */
     int8_t nic_from, nic_to; /* of a RAIL hop: NIC numbers on the two nodes; else -1 */
+    uint8_t first_resource;  /* index in the path's resources: its own go up to those of the next hop */
     int32_t from, to;        /* ranks */
 } mpath_hop_t;
 
