@@ -165,6 +165,31 @@ static int is_common(mpath_status_t status)
     return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
 }
 
+/* Asks the gate about the plan: it may be left for the static routes, or the call declined. */
+static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **plan_p)
+{
+    const mpath_gate_forecast_t *forecast;
+    mpath_time_params_t params;
+    mpath_status_t status;
+    const char *because;
+
+    mpath_time_params_init(&params);
+    params.chunk_bytes = coll->settings->chunk_bytes;
+    status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    switch (mpath_gate_after_plan(mpath_team_topo(coll->team), forecast, &because)) {
+    case MPATH_GATE_ASIDE:
+        return decline(coll, because);
+    case MPATH_GATE_DIRECT:
+        *plan_p = forecast->direct;
+        return MPATH_OK;
+    default:
+        return MPATH_OK;
+    }
+}
+
 /* Finds the plan, and asks the gate. MPATH_DECLINED with the reason noted, or an error of this rank. */
 static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_plan_t **plan_p)
 {
@@ -172,7 +197,6 @@ static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed
     mpath_gate_view_t view;
     mpath_status_t status;
     const char *because;
-    uint64_t direct_ns;
     int hit;
 
     set_demand(coll, agreed);
@@ -196,14 +220,7 @@ static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed
             return status;
         }
     }
-    if (mpath_gate_compares(topo, coll->settings)) {
-        status = mpath_plan_cache_direct_ns(coll->cache, &direct_ns);
-        if (status != MPATH_OK) {
-            return status;
-        }
-        because = mpath_gate_after_plan(mpath_plan_z_ns(*plan_p), direct_ns);
-    }
-    return (because != NULL) ? decline(coll, because) : MPATH_OK;
+    return mpath_gate_compares(coll->settings) ? choose_routes(coll, plan_p) : MPATH_OK;
 }
 
 /* What the agreement has not delivered: plan, gate, move. */

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Gate: when mpath steps aside. */
+/* Gate: when mpath steps aside, and when it keeps to the static routes. */
 #include "coll/gate.h"
 
 #include <stddef.h>
+
+#define DECIDED_NS 100000
 
 void mpath_gate_look(const mpath_topo_t *topo, const uint64_t *demand, mpath_gate_view_t *view)
 {
@@ -44,9 +46,10 @@ const char *mpath_gate_before_plan(const mpath_settings_t *settings, const mpath
     return NULL;
 }
 
-int mpath_gate_compares(const mpath_topo_t *topo, const mpath_settings_t *settings)
+/* Nodes have one rail that every rank drives: nothing but the static routes. */
+static int has_one_rail(const mpath_topo_t *topo)
 {
-    if ((settings->gate != MPATH_GATE_AUTO) || (mpath_topo_params(topo)->access != MPATH_REACH_ALL)) {
+    if (mpath_topo_params(topo)->access != MPATH_REACH_ALL) {
         return 0;
     }
     for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
@@ -63,7 +66,80 @@ int mpath_gate_compares(const mpath_topo_t *topo, const mpath_settings_t *settin
     return 1;
 }
 
-const char *mpath_gate_after_plan(uint64_t plan_ns, uint64_t direct_ns)
+static int takes_static_routes(const mpath_plan_t *plan)
 {
-    return (plan_ns < direct_ns) ? NULL : "there is one rail, and no better route than the static one";
+    const mpath_flow_t *flows;
+    size_t num_flows;
+
+    flows = mpath_plan_flows(plan, &num_flows);
+    for (size_t i = 0; i < num_flows; i++) {
+        if (flows[i].path != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Pipelines take time to fill, but neither half of Z nor 100 us more than the static routes take themselves. */
+static int is_decided_by_z(uint64_t plan_ns, uint64_t direct_ns)
+{
+    return direct_ns > plan_ns + plan_ns / 2 + DECIDED_NS;
+}
+
+mpath_status_t mpath_gate_forecast(const mpath_topo_t *topo, const uint64_t *demand,
+                                   const mpath_plan_params_t *plan_params, const mpath_time_params_t *time_params,
+                                   const mpath_plan_t *plan, mpath_gate_forecast_t *forecast)
+{
+    mpath_plan_params_t params = *plan_params;
+    mpath_gate_forecast_t made = {.plan_ns = mpath_plan_z_ns(plan), .direct_ns = mpath_plan_z_ns(plan)};
+    mpath_status_t status;
+    size_t num_flows;
+
+    if (takes_static_routes(plan)) {
+        *forecast = made;
+        return MPATH_OK;
+    }
+    params.policy = MPATH_POLICY_DIRECT;
+    status        = mpath_plan_create(topo, demand, &params, &made.direct);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    made.direct_ns = mpath_plan_z_ns(made.direct);
+    mpath_plan_flows(plan, &num_flows);
+    if ((num_flows <= MPATH_GATE_MAX_FLOWS) && !is_decided_by_z(made.plan_ns, made.direct_ns)) {
+        status = mpath_time_predict(topo, plan, time_params, &made.plan_ns);
+        if (status == MPATH_OK) {
+            status = mpath_time_predict(topo, made.direct, time_params, &made.direct_ns);
+        }
+    }
+    if (status != MPATH_OK) {
+        mpath_plan_destroy(made.direct);
+        return status;
+    }
+    *forecast = made;
+    return MPATH_OK;
+}
+
+void mpath_gate_forecast_release(mpath_gate_forecast_t *forecast)
+{
+    mpath_plan_destroy(forecast->direct);
+    forecast->direct = NULL;
+}
+
+int mpath_gate_compares(const mpath_settings_t *settings)
+{
+    return settings->gate == MPATH_GATE_AUTO;
+}
+
+mpath_gate_choice_t mpath_gate_after_plan(const mpath_topo_t *topo, const mpath_gate_forecast_t *forecast,
+                                          const char **because_p)
+{
+    if (has_one_rail(topo) && (forecast->plan_ns >= forecast->direct_ns)) {
+        *because_p = "there is one rail, and no better route than the static one";
+        return MPATH_GATE_ASIDE;
+    }
+    if ((forecast->direct != NULL) && (forecast->direct_ns < forecast->plan_ns)) {
+        return MPATH_GATE_DIRECT;
+    }
+    return MPATH_GATE_PLAN;
 }

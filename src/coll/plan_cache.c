@@ -12,8 +12,8 @@ typedef struct entry {
     uint64_t *demand;
     mpath_plan_t *plan;
     uint64_t bytes; /* about what the entry takes */
-    uint64_t direct_ns;
-    int has_direct;
+    mpath_gate_forecast_t forecast;
+    int has_forecast;
 } entry_t;
 
 struct mpath_plan_cache {
@@ -43,6 +43,7 @@ mpath_status_t mpath_plan_cache_create(const mpath_topo_t *topo, const mpath_pla
 
 static void entry_release(entry_t *entry)
 {
+    mpath_gate_forecast_release(&entry->forecast);
     mpath_plan_destroy(entry->plan);
     free(entry->demand);
 }
@@ -135,23 +136,25 @@ mpath_status_t mpath_plan_cache_get(mpath_plan_cache_t *cache, uint64_t signatur
     return MPATH_OK;
 }
 
-mpath_status_t mpath_plan_cache_direct_ns(mpath_plan_cache_t *cache, uint64_t *direct_ns_p)
+mpath_status_t mpath_plan_cache_forecast(mpath_plan_cache_t *cache, const mpath_time_params_t *time_params,
+                                         const mpath_gate_forecast_t **forecast_p)
 {
-    entry_t *entry             = &cache->entries[0];
-    mpath_plan_params_t params = cache->params;
-    mpath_plan_t *plan;
+    entry_t *entry = &cache->entries[0];
+    size_t num_flows;
     mpath_status_t status;
 
-    if (!entry->has_direct) {
-        params.policy = MPATH_POLICY_DIRECT;
-        status        = mpath_plan_create(cache->topo, entry->demand, &params, &plan);
+    if (!entry->has_forecast) {
+        status = mpath_gate_forecast(cache->topo, entry->demand, &cache->params, time_params, entry->plan,
+                                     &entry->forecast);
         if (status != MPATH_OK) {
             return status;
         }
-        entry->direct_ns  = mpath_plan_z_ns(plan);
-        entry->has_direct = 1;
-        mpath_plan_destroy(plan);
+        entry->has_forecast = 1;
+        if (entry->forecast.direct != NULL) {
+            mpath_plan_flows(entry->forecast.direct, &num_flows);
+            entry->bytes += num_flows * sizeof(mpath_flow_t);
+        }
     }
-    *direct_ns_p = entry->direct_ns;
+    *forecast_p = &entry->forecast;
     return MPATH_OK;
 }

@@ -7,6 +7,7 @@
 #ifndef MPATH_COLL_PLAN_CACHE_H
 #define MPATH_COLL_PLAN_CACHE_H
 
+#include "coll/gate.h"
 #include "plan/plan.h"
 #include "topo/topo.h"
 #include "util/status.h"
@@ -30,7 +31,10 @@ void mpath_plan_cache_destroy(mpath_plan_cache_t *cache);
 mpath_status_t mpath_plan_cache_get(mpath_plan_cache_t *cache, uint64_t signature, const uint64_t *demand,
                                     const mpath_plan_t **plan_p, int *hit_p);
 
-/* Time of the static route for the demand of the last mpath_plan_cache_get(); computed once per entry. */
-mpath_status_t mpath_plan_cache_direct_ns(mpath_plan_cache_t *cache, uint64_t *direct_ns_p);
+/*
+ * The forecast (coll/gate.h) for the demand of the last mpath_plan_cache_get(); computed once per entry and owned by it.
+ */
+mpath_status_t mpath_plan_cache_forecast(mpath_plan_cache_t *cache, const mpath_time_params_t *time_params,
+                                         const mpath_gate_forecast_t **forecast_p);
 
 #endif

@@ -50,37 +50,143 @@ static void test_nodes(void **state)
     mpath_topo_destroy(topo);
 }
 
-static int compares(int nics, mpath_access_mode_t access, int gate)
+/* What the gate makes of two predicted times; `has_direct`: the plan leaves the static routes. */
+static mpath_gate_choice_t choice(int nics, mpath_access_mode_t access, int has_direct, uint64_t plan_ns,
+                                  uint64_t direct_ns)
 {
-    mpath_topo_t *topo = grid_topo(2, 4, nics, access);
-    mpath_settings_t settings;
-    int result;
+    mpath_topo_t *topo             = grid_topo(2, 4, nics, access);
+    uint64_t demand[8 * 8]         = {0};
+    mpath_gate_forecast_t forecast = {.plan_ns = plan_ns, .direct_ns = direct_ns};
+    const char *because            = NULL;
+    mpath_gate_choice_t result;
 
-    mpath_settings_init(&settings);
-    settings.gate = gate;
-    result        = mpath_gate_compares(topo, &settings);
+    if (has_direct) {
+        assert_int_equal(mpath_plan_create(topo, demand, NULL, &forecast.direct), MPATH_OK);
+    }
+    result = mpath_gate_after_plan(topo, &forecast, &because);
+    assert_true((result == MPATH_GATE_ASIDE) == (because != NULL));
+    mpath_gate_forecast_release(&forecast);
+    assert_null(forecast.direct);
     mpath_topo_destroy(topo);
     return result;
 }
 
-static void test_static_route(void **state)
+static void test_choice(void **state)
 {
     (void)state;
-    assert_true(compares(1, MPATH_REACH_ALL, MPATH_GATE_AUTO));
-    assert_false(compares(1, MPATH_REACH_ALL, MPATH_GATE_ALWAYS));
-    assert_false(compares(1, MPATH_REACH_AFFINE, MPATH_GATE_AUTO));
-    assert_false(compares(2, MPATH_REACH_ALL, MPATH_GATE_AUTO));
-    assert_null(mpath_gate_after_plan(99, 100));
-    assert_non_null(mpath_gate_after_plan(100, 100));
-    assert_non_null(mpath_gate_after_plan(101, 100));
+    assert_int_equal(choice(1, MPATH_REACH_ALL, 0, 100, 100), MPATH_GATE_ASIDE);
+    assert_int_equal(choice(1, MPATH_REACH_ALL, 1, 101, 100), MPATH_GATE_ASIDE);
+    assert_int_equal(choice(1, MPATH_REACH_ALL, 1, 99, 100), MPATH_GATE_PLAN);
+    assert_int_equal(choice(1, MPATH_REACH_AFFINE, 0, 100, 100), MPATH_GATE_PLAN);
+    assert_int_equal(choice(2, MPATH_REACH_ALL, 0, 100, 100), MPATH_GATE_PLAN);
+    assert_int_equal(choice(2, MPATH_REACH_ALL, 1, 100, 100), MPATH_GATE_PLAN);
+    assert_int_equal(choice(2, MPATH_REACH_ALL, 1, 99, 100), MPATH_GATE_PLAN);
+    assert_int_equal(choice(2, MPATH_REACH_AFFINE, 1, 101, 100), MPATH_GATE_DIRECT);
+}
+
+static void test_asked(void **state)
+{
+    mpath_settings_t settings;
+
+    (void)state;
+    mpath_settings_init(&settings);
+    assert_true(mpath_gate_compares(&settings));
+    settings.gate = MPATH_GATE_ALWAYS;
+    assert_false(mpath_gate_compares(&settings));
+}
+
+/* The forecast for one pair from rank 0 to rank 4, both beside rail 0: relays over the other rails pay or do not. */
+static void forecast_pair(uint64_t bytes, mpath_access_mode_t access, uint32_t hop_ns, mpath_gate_forecast_t *forecast)
+{
+    mpath_topo_t *topo              = grid_topo(2, 4, 4, access);
+    uint64_t demand[8 * 8]          = {0};
+    mpath_time_params_t time_params = {.chunk_bytes = 128 * 1024, .hop_ns = hop_ns};
+    mpath_plan_params_t params;
+    mpath_plan_t *plan;
+    const char *because = NULL;
+
+    demand[4] = bytes;
+    mpath_plan_params_init(&params);
+    assert_int_equal(mpath_plan_create(topo, demand, &params, &plan), MPATH_OK);
+    assert_int_equal(mpath_gate_forecast(topo, demand, &params, &time_params, plan, forecast), MPATH_OK);
+    if (forecast->direct != NULL) {
+        assert_int_equal(mpath_gate_after_plan(topo, forecast, &because),
+                         (forecast->direct_ns < forecast->plan_ns) ? MPATH_GATE_DIRECT : MPATH_GATE_PLAN);
+    }
+    mpath_gate_forecast_release(forecast);
+    mpath_plan_destroy(plan);
+    mpath_topo_destroy(topo);
+}
+
+static void test_forecast(void **state)
+{
+    mpath_gate_forecast_t forecast = {0};
+
+    (void)state;
+    forecast_pair(60000, MPATH_REACH_AFFINE, 500, &forecast); /* below two fragments: it stays whole */
+    assert_true(forecast.plan_ns == forecast.direct_ns);
+    assert_true(forecast.plan_ns == 60000 * 40);
+    forecast_pair(1 << 20, MPATH_REACH_AFFINE, 500, &forecast); /* told apart by Z: 25 MB/s on one rail and on four */
+    assert_true(forecast.direct_ns == (1 << 20) * 40);
+    assert_true(forecast.plan_ns == (1 << 20) * 10);
+    /* 64 KiB in two halves: 1.3 ms each and what the relay adds */
+    forecast_pair(1 << 16, MPATH_REACH_AFFINE, 500, &forecast);
+    assert_true(forecast.direct_ns == (1 << 16) * 40); /* by Z again */
+    forecast_pair(1 << 16, MPATH_REACH_ALL, 500, &forecast);
+    assert_true(forecast.plan_ns < forecast.direct_ns);
+}
+
+/* On fast rails the hops of a relay cost more than its rail gains. */
+static void test_forecast_of_short_flows(void **state)
+{
+    mpath_machine_t machines[2];
+    mpath_place_t places[4];
+    mpath_topo_params_t topo_params = {.access = MPATH_REACH_AFFINE};
+    uint64_t demand[4 * 4]          = {0};
+    mpath_time_params_t time_params;
+    mpath_gate_forecast_t forecast = {0};
+    mpath_plan_params_t params;
+    const char *because = NULL;
+    mpath_topo_t *topo;
+    mpath_plan_t *plan;
+
+    (void)state;
+    memset(machines, 0, sizeof(machines));
+    for (int node = 0; node < 2; node++) {
+        machines[node].num_nics        = 2;
+        machines[node].num_numa        = 1;
+        machines[node].host_memory_bps = 400000000000ull;
+        for (int nic = 0; nic < 2; nic++) {
+            snprintf(machines[node].nics[nic].name, MPATH_NIC_NAME_MAX, "rail%d", nic);
+            machines[node].nics[nic].rate_bps = 50000000000ull;
+            machines[node].nics[nic].rail     = (int16_t)nic;
+            machines[node].nics[nic].up       = 1;
+            places[node * 2 + nic]            = (mpath_place_t){.node = node, .nic = nic, .gpu = -1};
+        }
+    }
+    assert_int_equal(mpath_topo_create(machines, 2, places, 4, &topo_params, &topo), MPATH_OK);
+    mpath_plan_params_init(&params);
+    mpath_time_params_init(&time_params);
+    for (int shift = 16; shift <= 26; shift += 10) {
+        demand[2] = 1ull << shift;
+        assert_int_equal(mpath_plan_create(topo, demand, &params, &plan), MPATH_OK);
+        assert_int_equal(mpath_gate_forecast(topo, demand, &params, &time_params, plan, &forecast), MPATH_OK);
+        assert_non_null(forecast.direct);
+        /* 64 KiB take 1.3 us on one rail, less than the three hops over the other; 64 MiB 1342 us and 671 us */
+        assert_int_equal(mpath_gate_after_plan(topo, &forecast, &because),
+                         (shift == 16) ? MPATH_GATE_DIRECT : MPATH_GATE_PLAN);
+        mpath_gate_forecast_release(&forecast);
+        mpath_plan_destroy(plan);
+    }
+    mpath_topo_destroy(topo);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_node),
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_static_route),
+        cmocka_unit_test(test_one_node), cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_choice),   cmocka_unit_test(test_asked),
+        cmocka_unit_test(test_forecast), cmocka_unit_test(test_forecast_of_short_flows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

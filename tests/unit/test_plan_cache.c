@@ -71,19 +71,24 @@ static void test_eviction(void **state)
     mpath_topo_destroy(topo);
 }
 
-static void test_direct(void **state)
+static void test_forecast(void **state)
 {
     mpath_topo_t *topo        = grid_topo(2, 2, 2, MPATH_REACH_ALL);
     mpath_plan_cache_t *cache = make(topo);
-    uint64_t direct_ns        = 0;
+    const mpath_gate_forecast_t *forecast, *again;
+    mpath_time_params_t params;
 
     (void)state;
+    mpath_time_params_init(&params);
     assert_int_equal(get(cache, 0, 0), 0);
-    assert_int_equal(mpath_plan_cache_direct_ns(cache, &direct_ns), MPATH_OK);
-    assert_true(direct_ns >= (1 << 20) * 40ull); /* 25 MB/s, one rail */
+    assert_int_equal(mpath_plan_cache_forecast(cache, &params, &forecast), MPATH_OK);
+    assert_true(forecast->direct_ns >= (1 << 20) * 40ull); /* 25 MB/s, one rail */
+    assert_non_null(forecast->direct);
     assert_int_equal(get(cache, 1, 1 << 20), 0);
-    assert_int_equal(mpath_plan_cache_direct_ns(cache, &direct_ns), MPATH_OK);
-    assert_true(direct_ns >= (2 << 20) * 40ull);
+    assert_int_equal(mpath_plan_cache_forecast(cache, &params, &forecast), MPATH_OK);
+    assert_true(forecast->direct_ns >= (2 << 20) * 40ull);
+    assert_int_equal(mpath_plan_cache_forecast(cache, &params, &again), MPATH_OK);
+    assert_ptr_equal(forecast->direct, again->direct); /* not computed again */
     mpath_plan_cache_destroy(cache);
     mpath_topo_destroy(topo);
 }
@@ -112,7 +117,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_hits),
         cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_forecast),
         cmocka_unit_test(test_no_path),
     };
 
