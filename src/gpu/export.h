@@ -29,7 +29,7 @@ typedef enum mpath_export_how {
     MPATH_EXPORT_POOL
 } mpath_export_how_t;
 
-/* 384 bytes, no pointer that its reader follows. */
+/* 256 bytes, no pointer that its reader follows. */
 typedef struct mpath_export {
     uint32_t how;          /* mpath_export_how_t */
     uint32_t pieces;       /* of FDS: physical allocations behind one another */
@@ -48,7 +48,7 @@ typedef struct mpath_export {
             mpath_cu_pool_ptr_t pointer;
         } pool;
     } handle;
-    uint8_t reserved[160];
+    uint8_t reserved[48];
 } mpath_export_t;
 
 /*

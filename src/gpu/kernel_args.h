@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Arguments of the kernels: shared by the host code, kernels.cu and the fake driver of the tests. Plain C, fixed layout; a
- * kernel takes one struct by value (at most 4096 bytes). Addresses are device addresses of the launching context.
+ * kernel takes one struct by value (at most 4096 bytes), which begins with mpath_kernel_control_t. Addresses are device
+ * addresses of the launching context.
  */
 #ifndef MPATH_GPU_KERNEL_ARGS_H
 #define MPATH_GPU_KERNEL_ARGS_H
@@ -22,11 +23,20 @@ typedef struct mpath_kernel_word {
     uint64_t address, value;
 } mpath_kernel_word_t;
 
-/* What every kernel of mpath shares. 48 bytes. */
+/* In device memory, one per stream; only ever grow, so nothing is reset between launches. */
+typedef struct mpath_kernel_counters {
+    uint64_t arrivals; /* CTAs that have finished, over all launches on the stream */
+    uint64_t gate;     /* control.arrivals of the last launch whose waits are over */
+    uint64_t failed;   /* control.chain of the last launch whose waits have timed out */
+    uint64_t reserved[5];
+} mpath_kernel_counters_t;
+
+/* What every kernel of mpath shares. */
 typedef struct mpath_kernel_control {
-    uint64_t arrivals; /* address of a 64-bit counter in device memory: CTAs that have finished, over all launches */
-    uint64_t arrivals_last; /* its value when the last CTA of this launch has */
-    uint64_t failure;       /* address of a word of host memory: set to 1 when a wait has timed out */
+    uint64_t counters; /* address of the stream's mpath_kernel_counters_t */
+    uint64_t arrivals; /* value of counters->arrivals when the last CTA of this launch has finished */
+    uint64_t chain;    /* the same in all launches that stand for one: after a timeout none of them does anything */
+    uint64_t failure;  /* address of a word of host memory: set to 1 when a wait has timed out */
     uint64_t timeout_ns;
     uint32_t waits_count, flags_count;
     uint32_t ctas, reserved;

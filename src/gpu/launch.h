@@ -5,8 +5,8 @@
  * mpath_launch_copy() is one launch for many pieces of any size and alignment. The work is divided over the CTAs by bytes,
  * not by piece, so one long piece among short ones keeps all of them busy. When all bytes are visible to the whole system,
  * the last CTA writes the flags. A launch may first await words (a peer that says its buffer is ready), bounded by the
- * device's clock: after the deadline it copies nothing, writes no flag, and its stream's next mpath_stream_done() returns
- * MPATH_ERR_TIMED_OUT.
+ * device's clock: after the deadline it copies nothing, writes no flag, and the next mpath_stream_done() of its stream, of
+ * any mark, returns MPATH_ERR_TIMED_OUT once; the stream itself goes on.
  */
 #ifndef MPATH_GPU_LAUNCH_H
 #define MPATH_GPU_LAUNCH_H
@@ -23,9 +23,10 @@ typedef struct mpath_launch_copy {
     const mpath_kernel_word_t *waits;
     unsigned waits_count; /* at most MPATH_KERNEL_WORDS_MAX */
     const mpath_kernel_word_t *flags;
-    unsigned flags_count; /* at most MPATH_KERNEL_WORDS_MAX */
+    unsigned flags_count; /* at most MPATH_KERNEL_WORDS_MAX - 1 */
     uint64_t timeout_ns;  /* of the waits; 0 only without waits */
     unsigned ctas;        /* upper limit; 0: as many as the bytes are worth */
+    mpath_mark_t *mark_p; /* not NULL: marks the end of the launch, cheaper than mpath_stream_mark() after it */
 } mpath_launch_copy_t;
 
 /* Enqueues; the arrays may be reused at once. MPATH_ERR_UNSUPPORTED, silent, when the kernels are not usable. */
@@ -35,13 +36,20 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
 unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes);
 
 /*
- * For other kernels of the fatbin: `arguments` is the one struct that the kernel takes, passed by value.
- * MPATH_ERR_UNSUPPORTED, silent, without kernels.
+ * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (waits_count and flags_count
+ * are 0 and the caller's to set, `chain` the caller's to copy when several launches stand for one) and launch with the
+ * same number of CTAs. `arguments` is the one struct that the kernel takes, beginning with the control; it may be reused at
+ * once. MPATH_ERR_UNSUPPORTED, silent, without kernels; MPATH_ERR_PARAM, logged, for a name that is not there.
  */
-mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, const char *name, const void *arguments, unsigned ctas,
-                                   unsigned threads);
+mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p);
+void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeout_ns, mpath_kernel_control_t *control);
+mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                   unsigned ctas, unsigned threads);
 
-/* Bytes of device memory of a kernel's own on this gpu (counters). */
+/* The word that a kernel's flag writes to mark the end of its launch, and the mark; without values: MPATH_ERR_UNSUPPORTED. */
+mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *flag, mpath_mark_t *mark_p);
+
+/* Bytes of device memory that the kernels take on each gpu. */
 uint64_t mpath_launch_memory_bytes(void);
 
 #endif

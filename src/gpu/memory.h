@@ -46,4 +46,14 @@ const char *mpath_memory_kind_name(mpath_memory_kind_t kind);
  */
 mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory);
 
+/* One mapping of VMM memory: a physical allocation, or a part of one, at consecutive addresses. */
+typedef struct mpath_memory_piece {
+    uint64_t base, bytes;
+    uint64_t block_id; /* of the physical allocation: never given twice in a process */
+    int device;
+} mpath_memory_piece_t;
+
+/* The mapping around an address of VMM memory. MPATH_ERR_PARAM, silent, when it is no mapped device memory. */
+mpath_status_t mpath_memory_piece(uint64_t address, mpath_memory_piece_t *piece);
+
 #endif

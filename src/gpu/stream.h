@@ -57,8 +57,14 @@ mpath_status_t mpath_stream_follow(mpath_stream_t *stream, mpath_stream_t *other
 /* Numbers the present end of the stream. */
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
 
-/* MPATH_OK, MPATH_INPROGRESS, or MPATH_ERR_IO (logged) when work on the stream has failed. Cheap enough to poll. */
+/*
+ * MPATH_OK, MPATH_INPROGRESS, MPATH_ERR_IO (logged) when work on the stream has failed, MPATH_ERR_TIMED_OUT (silent) when a
+ * kernel's wait has. Cheap enough to poll.
+ */
 mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+
+/* Whether the mark has been passed; for many marks at once, without looking for failures. */
+int mpath_stream_passed(const mpath_stream_t *stream, mpath_mark_t mark);
 
 /* Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. */
 mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, uint64_t timeout_ns, const char *what);

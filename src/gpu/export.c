@@ -1,0 +1,333 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Exports of this process's allocations, kept so that the driver is asked once per allocation. */
+#include "gpu/export.h"
+#include "gpu/private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/prctl.h>
+#include <unistd.h>
+
+#define EXPORT_POOLS_MAX 16
+
+_Static_assert(sizeof(mpath_export_t) == 256, "the layout that processes of one node share");
+
+typedef struct export_pool {
+    mpath_cu_pool_t pool;
+    int fd; /* -1: refused */
+} export_pool_t;
+
+static struct {
+    pthread_mutex_t lock;
+    mpath_process_t self;
+    uint64_t clock;
+    uint64_t used[MPATH_EXPORTS_MAX]; /* clock of the last use; 0: entry is free */
+    mpath_export_t entries[MPATH_EXPORTS_MAX];
+    export_pool_t pools[EXPORT_POOLS_MAX];
+    unsigned pools_count;
+} exports = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+static void export_close(unsigned index)
+{
+    mpath_export_t *entry = &exports.entries[index];
+    uint32_t piece;
+
+    if (entry->how == MPATH_EXPORT_FDS) {
+        for (piece = 0; piece < entry->pieces; piece++) {
+            close(entry->handle.fds[piece]);
+        }
+    }
+    exports.used[index] = 0;
+}
+
+/* Without the pieces' numbers in the identity, a range that was remapped in part would look the same. */
+static mpath_status_t export_walk(uint64_t end, mpath_export_t *made, uint64_t *starts)
+{
+    mpath_memory_piece_t piece;
+    uint64_t at = made->base;
+
+    made->bytes     = 0;
+    made->buffer_id = 0;
+    for (made->pieces = 0; at < end; made->pieces++) {
+        if ((made->pieces == MPATH_EXPORT_PIECES_MAX) || (mpath_memory_piece(at, &piece) != MPATH_OK) ||
+            (piece.base != at)) {
+            return MPATH_DECLINED;
+        }
+        if (made->pieces == 0) {
+            made->piece_bytes = piece.bytes;
+        } else if ((made->bytes != made->pieces * made->piece_bytes) || (piece.bytes > made->piece_bytes)) {
+            return MPATH_DECLINED; /* only the last piece may be shorter */
+        }
+        starts[made->pieces] = at;
+        made->buffer_id      = made->buffer_id * 1000003 + piece.block_id;
+        made->bytes += piece.bytes;
+        at += piece.bytes;
+    }
+    return MPATH_OK;
+}
+
+/*
+ * Yama's ptrace_scope 1 (the default of Ubuntu) lets a process fetch descriptors only of its descendants, unless the owner
+ * agrees. Asked for once, with the first descriptors.
+ */
+static void export_permit_fetching(void)
+{
+    static int done;
+    char scope = '0';
+    FILE *file;
+
+    if (done) {
+        return;
+    }
+    done = 1;
+    file = fopen("/proc/sys/kernel/yama/ptrace_scope", "r");
+    if (file != NULL) {
+        if ((fread(&scope, 1, 1, file) == 1) && (scope == '1')) {
+            prctl(PR_SET_PTRACER, PR_SET_PTRACER_ANY, 0, 0, 0);
+        }
+        fclose(file);
+    }
+}
+
+static mpath_status_t export_fds(mpath_export_t *made, const uint64_t *starts)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_result_t result;
+    mpath_cu_mem_t handle;
+    uint32_t piece;
+
+    export_permit_fetching();
+    for (piece = 0; piece < made->pieces; piece++) {
+        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)starts[piece]);
+        if (result == MPATH_CU_SUCCESS) {
+            result = cu->MemExportToShareableHandle(&made->handle.fds[piece], handle, MPATH_CU_HANDLE_FD, 0);
+            cu->MemRelease(handle);
+        }
+        if (result != MPATH_CU_SUCCESS) {
+            mpath_warn("the mapped allocation at 0x%" PRIx64 " of GPU memory cannot be exported: %s; its data goes "
+                       "through host memory",
+                       starts[piece], mpath_cu_error_string(result));
+            goto err_close;
+        }
+    }
+    made->how = MPATH_EXPORT_FDS;
+    return MPATH_OK;
+
+err_close:
+    while (piece-- > 0) {
+        close(made->handle.fds[piece]);
+    }
+    return MPATH_DECLINED;
+}
+
+/* The number of the pool, exported on first use; -1 when the pool does not allow it. */
+static int export_pool_number(mpath_cu_pool_t pool)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    unsigned number;
+    int fd = -1;
+
+    for (number = 0; number < exports.pools_count; number++) {
+        if (exports.pools[number].pool == pool) {
+            return (exports.pools[number].fd >= 0) ? (int)number : -1;
+        }
+    }
+    if (number == EXPORT_POOLS_MAX) {
+        return -1;
+    }
+    if (cu->MemPoolExportToShareableHandle(&fd, pool, MPATH_CU_HANDLE_FD, 0) != MPATH_CU_SUCCESS) {
+        fd = -1;
+    }
+    exports.pools[number] = (export_pool_t){.pool = pool, .fd = fd};
+    exports.pools_count   = number + 1;
+    return (fd >= 0) ? (int)number : -1;
+}
+
+static mpath_status_t export_pool(mpath_export_t *made)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_pool_t pool = NULL;
+    mpath_cu_result_t result;
+    int number;
+
+    if ((cu->PointerGetAttribute(&pool, MPATH_CU_PTR_POOL, made->base) != MPATH_CU_SUCCESS) || (pool == NULL)) {
+        return MPATH_DECLINED;
+    }
+    number = export_pool_number(pool);
+    if (number < 0) {
+        return MPATH_DECLINED;
+    }
+    result = cu->MemPoolExportPointer(&made->handle.pool.pointer, made->base);
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_warn("the allocation at 0x%" PRIx64 " of a GPU memory pool cannot be exported: %s; its data goes through "
+                   "host memory",
+                   made->base, mpath_cu_error_string(result));
+        return MPATH_DECLINED;
+    }
+    export_permit_fetching();
+    made->handle.pool.fd   = exports.pools[number].fd;
+    made->handle.pool.pool = (uint32_t)number;
+    made->how              = MPATH_EXPORT_POOL;
+    return MPATH_OK;
+}
+
+static mpath_status_t export_ipc(mpath_export_t *made)
+{
+    mpath_cu_result_t result = mpath_gpu_driver()->IpcGetMemHandle(&made->handle.ipc, made->base);
+
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_warn("the allocation at 0x%" PRIx64 " of GPU memory cannot be exported: cuIpcGetMemHandle: %s; its data "
+                   "goes through host memory",
+                   made->base, mpath_cu_error_string(result));
+        return MPATH_DECLINED;
+    }
+    made->how = MPATH_EXPORT_IPC;
+    return MPATH_OK;
+}
+
+/* The entry of the same range; a stale one, or one that overlaps, is closed. -1: none. */
+static int export_lookup(const mpath_export_t *made)
+{
+    unsigned index;
+
+    for (index = 0; index < MPATH_EXPORTS_MAX; index++) {
+        const mpath_export_t *entry = &exports.entries[index];
+
+        if ((exports.used[index] == 0) || (entry->base >= made->base + made->bytes) ||
+            (made->base >= entry->base + entry->bytes)) {
+            continue;
+        }
+        if ((entry->base == made->base) && (entry->bytes == made->bytes) && (entry->buffer_id == made->buffer_id)) {
+            return (int)index;
+        }
+        /* Another extent over the same pieces is as good as this one and stays; anything else is gone. */
+        if (entry->how != MPATH_EXPORT_FDS) {
+            export_close(index);
+        }
+    }
+    return -1;
+}
+
+/* Closes what is no longer mapped; its descriptors keep freed memory from the application. Returns a free entry. */
+static unsigned export_make_room(void)
+{
+    unsigned index, oldest = 0, free_index = MPATH_EXPORTS_MAX;
+    mpath_export_t now;
+    uint64_t starts[MPATH_EXPORT_PIECES_MAX];
+
+    for (index = 0; index < MPATH_EXPORTS_MAX; index++) {
+        if ((exports.used[index] != 0) && (exports.entries[index].how == MPATH_EXPORT_FDS)) {
+            now = exports.entries[index];
+            if ((export_walk(now.base + now.bytes, &now, starts) != MPATH_OK) ||
+                (now.buffer_id != exports.entries[index].buffer_id)) {
+                export_close(index);
+            }
+        }
+        if (exports.used[index] == 0) {
+            free_index = index;
+        } else if ((exports.used[oldest] == 0) || (exports.used[index] < exports.used[oldest])) {
+            oldest = index;
+        }
+    }
+    if (free_index == MPATH_EXPORTS_MAX) {
+        export_close(oldest);
+        free_index = oldest;
+    }
+    return free_index;
+}
+
+static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export_t *made, const uint64_t *starts)
+{
+    mpath_status_t status;
+    mpath_gpu_t *gpu;
+
+    status = mpath_gpu_get(memory->device, memory->context, &gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = mpath_gpu_enter(gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (exports.self.pid != getpid()) {
+        mpath_process_self(&exports.self);
+    }
+    made->owner = exports.self;
+    made->uuid  = mpath_gpu_info_of(gpu)->uuid;
+    switch (memory->kind) {
+    case MPATH_MEMORY_DEVICE:
+        status = export_ipc(made);
+        break;
+    case MPATH_MEMORY_VMM:
+        status = export_fds(made, starts);
+        break;
+    default:
+        status = export_pool(made);
+        break;
+    }
+    mpath_gpu_leave(gpu);
+    return status;
+}
+
+mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_memory_t *memory,
+                                 mpath_export_t *export_p)
+{
+    uint64_t end = (uint64_t)(uintptr_t)address + bytes;
+    uint64_t starts[MPATH_EXPORT_PIECES_MAX];
+    mpath_status_t status = MPATH_OK;
+    mpath_export_t made;
+    int found;
+
+    if (!memory->exportable) {
+        return MPATH_DECLINED;
+    }
+    memset(&made, 0, sizeof(made));
+    made.pieces    = 1;
+    made.base      = memory->base;
+    made.bytes     = memory->bytes;
+    made.buffer_id = memory->buffer_id;
+    if (memory->kind == MPATH_MEMORY_VMM) {
+        status = export_walk(end, &made, starts);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    pthread_mutex_lock(&exports.lock);
+    found = export_lookup(&made);
+    if (found < 0) {
+        status = export_make_new(memory, &made, starts);
+        if (status == MPATH_OK) {
+            found                  = (int)export_make_room();
+            exports.entries[found] = made;
+        }
+    }
+    if (status == MPATH_OK) {
+        exports.used[found] = ++exports.clock;
+        *export_p           = exports.entries[found];
+    }
+    pthread_mutex_unlock(&exports.lock);
+    return status;
+}
+
+void mpath_export_cleanup(void)
+{
+    unsigned index;
+
+    pthread_mutex_lock(&exports.lock);
+    for (index = 0; index < MPATH_EXPORTS_MAX; index++) {
+        if (exports.used[index] != 0) {
+            export_close(index);
+        }
+    }
+    for (index = 0; index < exports.pools_count; index++) {
+        if (exports.pools[index].fd >= 0) {
+            close(exports.pools[index].fd);
+        }
+    }
+    exports.pools_count = 0;
+    exports.self.pid    = 0;
+    pthread_mutex_unlock(&exports.lock);
+}

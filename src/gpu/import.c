@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Cache of the allocations of other processes that are open in this one. */
+#include "gpu/import.h"
+#include "gpu/import_open.h"
+#include "gpu/private.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define IMPORT_LIMIT_START 128
+
+struct mpath_import {
+    mpath_import_t *next;
+    mpath_gpu_t *gpu;
+    mpath_export_t export;
+    mpath_import_mapping_t mapping;
+    uint64_t used; /* clock of the last use */
+    unsigned users;
+    int stale; /* not to be found any more: closed when its last use ends */
+};
+
+static struct {
+    pthread_mutex_t lock;
+    mpath_import_t *first;
+    mpath_import_t self; /* only its address counts: stands for memory of this process */
+    uint64_t clock;
+    unsigned limit;
+    mpath_import_counts_t counts;
+} imports = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = IMPORT_LIMIT_START};
+
+static int import_same_owner(const mpath_process_t *left, const mpath_process_t *right)
+{
+    return (left->pid == right->pid) && (left->start_ticks == right->start_ticks) &&
+           (left->pid_space == right->pid_space);
+}
+
+/* Unlinks and closes; `at` is the link to the entry. */
+static void import_close(mpath_import_t **at)
+{
+    mpath_import_t *entry = *at;
+
+    *at = entry->next;
+    imports.counts.entries--;
+    mpath_import_unmap(entry->gpu, &entry->export, &entry->mapping);
+    free(entry);
+}
+
+/* Closes the entry, or has it closed when its use ends. Returns 1 when it is closed. */
+static int import_retire(mpath_import_t **at)
+{
+    if ((*at)->users == 0) {
+        import_close(at);
+        return 1;
+    }
+    (*at)->stale = 1;
+    return 0;
+}
+
+/* The entry of this export; entries that the export shows to be stale are retired on the way. */
+static mpath_import_t *import_lookup(const mpath_export_t *export, const mpath_gpu_t *gpu)
+{
+    mpath_import_t **at, *entry, *found = NULL;
+
+    for (at = &imports.first; *at != NULL;) {
+        entry = *at;
+        if (!entry->stale && import_same_owner(&entry->export.owner, &export->owner) &&
+            (entry->export.base < export->base + export->bytes) &&
+            (export->base < entry->export.base + entry->export.bytes)) {
+            if (memcmp(&entry->export, export, sizeof(*export)) == 0) {
+                found = (entry->gpu == gpu) ? entry : found;
+            } else if ((entry->export.how != MPATH_EXPORT_FDS) || (export->how != MPATH_EXPORT_FDS)) {
+                /* Extents of VMM memory may overlap and be good both; everything else lives at one place only. */
+                imports.counts.stale++;
+                if (import_retire(at)) {
+                    continue;
+                }
+            } else if ((entry->export.base == export->base) && (entry->export.bytes == export->bytes)) {
+                imports.counts.stale++;
+                if (import_retire(at)) {
+                    continue;
+                }
+            }
+        }
+        at = &entry->next;
+    }
+    return found;
+}
+
+/* Closes the least recently used entries above the limit. */
+static void import_trim(void)
+{
+    mpath_import_t **at, **oldest;
+
+    while (imports.counts.entries - imports.counts.in_use > imports.limit) {
+        oldest = NULL;
+        for (at = &imports.first; *at != NULL; at = &(*at)->next) {
+            if (((*at)->users == 0) && ((oldest == NULL) || ((*at)->used < (*oldest)->used))) {
+                oldest = at;
+            }
+        }
+        if (oldest == NULL) {
+            return;
+        }
+        import_close(oldest);
+        imports.counts.evicted++;
+    }
+}
+
+/* Under the lock. */
+static mpath_status_t import_open(const mpath_export_t *export, mpath_gpu_t *gpu, mpath_import_t **import_p)
+{
+    mpath_import_t *entry = calloc(1, sizeof(*entry));
+    mpath_status_t status;
+
+    if (entry == NULL) {
+        mpath_error("no memory for the import of GPU memory of process %" PRId64, export->owner.pid);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    entry->export = *export;
+    entry->gpu    = gpu;
+    status        = mpath_import_map(gpu, export, &entry->mapping);
+    if (status != MPATH_OK) {
+        free(entry);
+        return status;
+    }
+    entry->next   = imports.first;
+    imports.first = entry;
+    imports.counts.entries++;
+    imports.counts.opened++;
+    *import_p = entry;
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_import_get(const mpath_export_t *export, mpath_gpu_t *gpu, mpath_import_t **import_p)
+{
+    mpath_status_t status = MPATH_OK;
+    mpath_import_t *entry;
+    mpath_process_t self;
+
+    if ((export->how < MPATH_EXPORT_IPC) || (export->how > MPATH_EXPORT_POOL) || (export->bytes == 0)) {
+        mpath_error("an export of kind %" PRIu32 " names no GPU memory", export->how);
+        return MPATH_ERR_PARAM;
+    }
+    if (export->owner.pid == getpid()) {
+        mpath_process_self(&self);
+        if (import_same_owner(&self, &export->owner)) {
+            *import_p = &imports.self;
+            return MPATH_OK;
+        }
+    }
+    pthread_mutex_lock(&imports.lock);
+    entry = import_lookup(export, gpu);
+    if (entry != NULL) {
+        imports.counts.reused++;
+    } else {
+        status = import_open(export, gpu, &entry);
+    }
+    if (status == MPATH_OK) {
+        entry->used = ++imports.clock;
+        imports.counts.in_use += (entry->users++ == 0);
+        import_trim();
+        *import_p = entry;
+    }
+    pthread_mutex_unlock(&imports.lock);
+    return status;
+}
+
+mpath_cu_ptr_t mpath_import_address(const mpath_import_t *import, uint64_t address)
+{
+    return (import == &imports.self) ? address : import->mapping.address + (address - import->export.base);
+}
+
+void mpath_import_put(mpath_import_t *import)
+{
+    mpath_import_t **at;
+
+    if (import == &imports.self) {
+        return;
+    }
+    pthread_mutex_lock(&imports.lock);
+    if (--import->users == 0) {
+        imports.counts.in_use--;
+        if (import->stale) {
+            for (at = &imports.first; *at != import; at = &(*at)->next) {
+            }
+            import_close(at);
+        } else {
+            import_trim();
+        }
+    }
+    pthread_mutex_unlock(&imports.lock);
+}
+
+void mpath_import_forget(const mpath_process_t *owner)
+{
+    mpath_import_t **at;
+
+    pthread_mutex_lock(&imports.lock);
+    for (at = &imports.first; *at != NULL;) {
+        if (!import_same_owner(&(*at)->export.owner, owner) || !import_retire(at)) {
+            at = &(*at)->next;
+        }
+    }
+    pthread_mutex_unlock(&imports.lock);
+}
+
+void mpath_import_set_limit(unsigned entries)
+{
+    pthread_mutex_lock(&imports.lock);
+    imports.limit = entries;
+    import_trim();
+    pthread_mutex_unlock(&imports.lock);
+}
+
+void mpath_import_counts(mpath_import_counts_t *counts)
+{
+    pthread_mutex_lock(&imports.lock);
+    *counts = imports.counts;
+    pthread_mutex_unlock(&imports.lock);
+}
+
+void mpath_import_cleanup(void)
+{
+    pthread_mutex_lock(&imports.lock);
+    while (imports.first != NULL) {
+        import_close(&imports.first);
+    }
+    memset(&imports.counts, 0, sizeof(imports.counts));
+    pthread_mutex_unlock(&imports.lock);
+    mpath_import_close_pools();
+}

@@ -1,0 +1,261 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Opening exports: CUDA IPC, physical memory behind descriptors, pointers of shared pools. */
+#include "gpu/import_open.h"
+#include "gpu/private.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#ifndef SYS_pidfd_open
+#define SYS_pidfd_open 434
+#endif
+#ifndef SYS_pidfd_getfd
+#define SYS_pidfd_getfd 438
+#endif
+
+/* A pool of another process, imported once per owner and number. */
+typedef struct import_pool {
+    struct import_pool *next;
+    mpath_process_t owner;
+    uint32_t number;
+    mpath_cu_pool_t pool;
+    uint64_t devices; /* bit per ordinal: access has been given */
+} import_pool_t;
+
+static import_pool_t *import_pools;
+
+/* Copies descriptor `fd` of the owner into this process. -1: logged. */
+static int import_fetch_fd(const mpath_process_t *owner, int fd)
+{
+    int pidfd, mine;
+
+    pidfd = (int)syscall(SYS_pidfd_open, (pid_t)owner->pid, 0);
+    if (pidfd < 0) {
+        mpath_error("process %" PRId64 " cannot be asked for its GPU memory: pidfd_open: %s", owner->pid,
+                    strerror(errno));
+        return -1;
+    }
+    mine = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
+    if (mine < 0) {
+        mpath_error("the descriptor of GPU memory of process %" PRId64 " cannot be fetched: pidfd_getfd: %s%s",
+                    owner->pid, strerror(errno),
+                    (errno == EPERM) ? "; processes of one user need kernel.yama.ptrace_scope 0 or 1" : "");
+    }
+    close(pidfd);
+    return mine;
+}
+
+static mpath_status_t import_refused(const mpath_gpu_t *gpu, const mpath_export_t *export, const char *call,
+                                     mpath_cu_result_t result)
+{
+    mpath_error("GPU %d (%s) cannot open %" PRIu64 " bytes of GPU memory of process %" PRId64 ": %s: %s",
+                gpu->info.ordinal, gpu->info.pci, export->bytes, export->owner.pid, call,
+                mpath_cu_error_string(result));
+    return ((result == MPATH_CU_PEER_UNSUPPORTED) || !mpath_process_alive(&export->owner)) ? MPATH_ERR_UNREACHABLE
+                                                                                           : mpath_cu_status(result);
+}
+
+static mpath_status_t import_map_ipc(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
+{
+    mpath_cu_result_t result = mpath_gpu_driver()->IpcOpenMemHandle(&mapping->address, export->handle.ipc,
+                                                                    MPATH_CU_IPC_LAZY_PEER_ACCESS);
+
+    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, "cuIpcOpenMemHandle", result);
+}
+
+/* Maps one piece at `address`. */
+static mpath_status_t import_map_piece(mpath_gpu_t *gpu, const mpath_export_t *export, uint32_t piece,
+                                       mpath_cu_ptr_t address, size_t bytes)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    const char *call     = "cuMemImportFromShareableHandle";
+    mpath_cu_result_t result;
+    mpath_cu_mem_t handle;
+    int fd;
+
+    fd = import_fetch_fd(&export->owner, export->handle.fds[piece]);
+    if (fd < 0) {
+        return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
+    }
+    result = cu->MemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, MPATH_CU_HANDLE_FD);
+    close(fd);
+    if (result == MPATH_CU_SUCCESS) {
+        call   = "cuMemMap";
+        result = cu->MemMap(address, bytes, 0, handle, 0);
+        cu->MemRelease(handle); /* the mapping holds it */
+    }
+    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, call, result);
+}
+
+static mpath_status_t import_map_fds(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
+{
+    const mpath_cu_t *cu     = mpath_gpu_driver();
+    mpath_cu_access_t access = {.location = {.type = MPATH_CU_LOCATION_DEVICE, .id = gpu->info.ordinal},
+                                .flags    = MPATH_CU_ACCESS_READ_WRITE};
+    uint64_t mapped          = 0, bytes;
+    mpath_status_t status;
+    mpath_cu_result_t result;
+    uint32_t piece;
+
+    if ((export->pieces == 0) || (export->pieces > MPATH_EXPORT_PIECES_MAX) || (cu->MemAddressReserve == NULL)) {
+        return import_refused(gpu, export, "memory behind descriptors", MPATH_CU_NOT_SUPPORTED);
+    }
+    result = cu->MemAddressReserve(&mapping->address, export->bytes, 0, 0, 0);
+    if (result != MPATH_CU_SUCCESS) {
+        return import_refused(gpu, export, "cuMemAddressReserve", result);
+    }
+    mapping->bytes = export->bytes;
+    for (piece = 0; piece < export->pieces; piece++) {
+        bytes  = (piece + 1 < export->pieces) ? export->piece_bytes : export->bytes - mapped;
+        status = import_map_piece(gpu, export, piece, mapping->address + mapped, bytes);
+        if (status != MPATH_OK) {
+            goto err_unmap;
+        }
+        mapped += bytes;
+    }
+    result = cu->MemSetAccess(mapping->address, export->bytes, &access, 1);
+    if (result != MPATH_CU_SUCCESS) {
+        status = import_refused(gpu, export, "cuMemSetAccess", result);
+        goto err_unmap;
+    }
+    return MPATH_OK;
+
+err_unmap:
+    if (mapped > 0) {
+        cu->MemUnmap(mapping->address, mapped);
+    }
+    cu->MemAddressFree(mapping->address, export->bytes);
+    return status;
+}
+
+/* The owner's pool, imported when it is met first. */
+static mpath_status_t import_pool_get(mpath_gpu_t *gpu, const mpath_export_t *export, import_pool_t **pool_p)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    import_pool_t *pool  = NULL;
+    mpath_cu_result_t result;
+    int fd;
+
+    for (pool = import_pools; pool != NULL; pool = pool->next) {
+        if ((pool->owner.pid == export->owner.pid) && (pool->owner.start_ticks == export->owner.start_ticks) &&
+            (pool->number == export->handle.pool.pool)) {
+            *pool_p = pool;
+            return MPATH_OK;
+        }
+    }
+    fd = import_fetch_fd(&export->owner, export->handle.pool.fd);
+    if (fd < 0) {
+        return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
+    }
+    pool = calloc(1, sizeof(*pool));
+    if (pool == NULL) {
+        close(fd);
+        return import_refused(gpu, export, "calloc", MPATH_CU_OUT_OF_MEMORY);
+    }
+    result = cu->MemPoolImportFromShareableHandle(&pool->pool, (void *)(intptr_t)fd, MPATH_CU_HANDLE_FD, 0);
+    close(fd);
+    if (result != MPATH_CU_SUCCESS) {
+        free(pool);
+        return import_refused(gpu, export, "cuMemPoolImportFromShareableHandle", result);
+    }
+    pool->owner  = export->owner;
+    pool->number = export->handle.pool.pool;
+    pool->next   = import_pools;
+    import_pools = pool;
+    *pool_p      = pool;
+    return MPATH_OK;
+}
+
+static mpath_status_t import_map_pool(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
+{
+    const mpath_cu_t *cu        = mpath_gpu_driver();
+    mpath_cu_access_t access    = {.location = {.type = MPATH_CU_LOCATION_DEVICE, .id = gpu->info.ordinal},
+                                   .flags    = MPATH_CU_ACCESS_READ_WRITE};
+    mpath_cu_pool_ptr_t pointer = export->handle.pool.pointer;
+    uint64_t bit                = UINT64_C(1) << gpu->info.ordinal;
+    mpath_cu_result_t result;
+    mpath_status_t status;
+    import_pool_t *pool = NULL;
+
+    if (cu->MemPoolImportPointer == NULL) {
+        return import_refused(gpu, export, "memory of pools", MPATH_CU_NOT_SUPPORTED);
+    }
+    status = import_pool_get(gpu, export, &pool);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (!(pool->devices & bit)) {
+        result = cu->MemPoolSetAccess(pool->pool, &access, 1);
+        if (result != MPATH_CU_SUCCESS) {
+            return import_refused(gpu, export, "cuMemPoolSetAccess", result);
+        }
+        pool->devices |= bit;
+    }
+    result = cu->MemPoolImportPointer(&mapping->address, pool->pool, &pointer);
+    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, "cuMemPoolImportPointer", result);
+}
+
+mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
+{
+    mpath_status_t status = mpath_gpu_enter(gpu);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    memset(mapping, 0, sizeof(*mapping));
+    switch (export->how) {
+    case MPATH_EXPORT_IPC:
+        status = import_map_ipc(gpu, export, mapping);
+        break;
+    case MPATH_EXPORT_FDS:
+        status = import_map_fds(gpu, export, mapping);
+        break;
+    default:
+        status = import_map_pool(gpu, export, mapping);
+        break;
+    }
+    mpath_gpu_leave(gpu);
+    return status;
+}
+
+/* Errors are of no use here: the driver may have shut down, the owner may be gone. */
+void mpath_import_unmap(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_import_mapping_t *mapping)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+
+    if ((cu == NULL) || (mpath_gpu_enter(gpu) != MPATH_OK)) {
+        return;
+    }
+    switch (export->how) {
+    case MPATH_EXPORT_IPC:
+        cu->IpcCloseMemHandle(mapping->address);
+        break;
+    case MPATH_EXPORT_FDS:
+        cu->MemUnmap(mapping->address, mapping->bytes);
+        cu->MemAddressFree(mapping->address, mapping->bytes);
+        break;
+    default:
+        cu->MemFree(mapping->address);
+        break;
+    }
+    mpath_gpu_leave(gpu);
+}
+
+void mpath_import_close_pools(void)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    import_pool_t *pool  = NULL;
+
+    while (import_pools != NULL) {
+        pool         = import_pools;
+        import_pools = pool->next;
+        if (cu != NULL) {
+            cu->MemPoolDestroy(pool->pool);
+        }
+        free(pool);
+    }
+}

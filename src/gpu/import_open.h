@@ -1,0 +1,21 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* How one allocation of another process is mapped and unmapped, by its kind of export. Under the lock of the import cache. */
+#ifndef MPATH_GPU_IMPORT_OPEN_H
+#define MPATH_GPU_IMPORT_OPEN_H
+
+#include "gpu/device.h"
+#include "gpu/export.h"
+
+typedef struct mpath_import_mapping {
+    mpath_cu_ptr_t address; /* of the export's first byte */
+    uint64_t bytes;         /* of FDS: address space taken */
+} mpath_import_mapping_t;
+
+/* Errors as of mpath_import_get(). */
+mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping);
+void mpath_import_unmap(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_import_mapping_t *mapping);
+
+/* Gives back the pools that were imported for mappings that are all gone. */
+void mpath_import_close_pools(void);
+
+#endif

@@ -1,0 +1,251 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Loading of the embedded kernels, and their launches. */
+#include "gpu/launch.h"
+#include "gpu/fatbin.h"
+#include "gpu/private.h"
+
+#include <string.h>
+
+/* Bytes that make one more CTA worth its start; from 32 CTAs on a copy kernel fills an NVLink port. */
+#define LAUNCH_BYTES_PER_CTA (UINT64_C(16) << 10)
+#define LAUNCH_CTAS_MAX 64
+
+_Static_assert(sizeof(mpath_kernel_copy_t) <= 4096, "arguments of a kernel");
+
+/* Under the lock, in the context. */
+static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_result_t result;
+
+    result = cu->ModuleLoadData(&gpu->module, mpath_fatbin);
+    if (result != MPATH_CU_SUCCESS) {
+        gpu->module = NULL;
+        if (!mpath_fatbin_built) {
+            mpath_info("built without nvcc: copies between GPUs use copy engines only");
+            return MPATH_GPU_KERNELS_NONE;
+        }
+        goto err_warn;
+    }
+    result = cu->ModuleGetFunction(&gpu->copy_kernel, gpu->module, MPATH_KERNEL_COPY);
+    if (result != MPATH_CU_SUCCESS) {
+        goto err_unload;
+    }
+    result = cu->MemAlloc(&gpu->counters, mpath_launch_memory_bytes());
+    if (result != MPATH_CU_SUCCESS) {
+        goto err_unload;
+    }
+    result = cu->MemsetD8(gpu->counters, 0, mpath_launch_memory_bytes());
+    if (result == MPATH_CU_SUCCESS) {
+        result = cu->CtxSynchronize(); /* the streams do not wait for the default stream */
+    }
+    if (result != MPATH_CU_SUCCESS) {
+        goto err_free;
+    }
+    return MPATH_GPU_KERNELS_LOADED;
+
+err_free:
+    cu->MemFree(gpu->counters);
+err_unload:
+    cu->ModuleUnload(gpu->module);
+    gpu->module = NULL;
+err_warn:
+    mpath_warn("the kernels do not load on GPU %d (%s, compute capability %d.%d): %s; all copies use copy engines",
+               gpu->info.ordinal, gpu->info.name, gpu->info.capability / 10, gpu->info.capability % 10,
+               mpath_cu_error_string(result));
+    return MPATH_GPU_KERNELS_NONE;
+}
+
+int mpath_kernels_usable(mpath_gpu_t *gpu)
+{
+    if (gpu->kernels == MPATH_GPU_KERNELS_UNKNOWN) {
+        if (mpath_gpu_enter(gpu) != MPATH_OK) {
+            return 0;
+        }
+        mpath_gpu_lock();
+        if (gpu->kernels == MPATH_GPU_KERNELS_UNKNOWN) {
+            gpu->kernels = launch_load(gpu);
+        }
+        mpath_gpu_unlock();
+        mpath_gpu_leave(gpu);
+    }
+    return gpu->kernels == MPATH_GPU_KERNELS_LOADED;
+}
+
+void mpath_launch_cleanup(mpath_gpu_t *gpu)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+
+    if ((gpu->kernels == MPATH_GPU_KERNELS_LOADED) && (mpath_gpu_enter(gpu) == MPATH_OK)) {
+        cu->MemFree(gpu->counters);
+        cu->ModuleUnload(gpu->module);
+        mpath_gpu_leave(gpu);
+    }
+    gpu->kernels = MPATH_GPU_KERNELS_UNKNOWN;
+}
+
+uint64_t mpath_launch_memory_bytes(void)
+{
+    return MPATH_GPU_STREAMS * sizeof(mpath_kernel_counters_t);
+}
+
+unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes)
+{
+    uint64_t ctas = (bytes + LAUNCH_BYTES_PER_CTA - 1) / LAUNCH_BYTES_PER_CTA;
+    unsigned most = LAUNCH_CTAS_MAX;
+
+    if ((unsigned)gpu->info.multiprocessors < most) {
+        most = (unsigned)gpu->info.multiprocessors;
+    }
+    return (ctas < 1) ? 1 : (ctas > most) ? most : (unsigned)ctas;
+}
+
+/* In the context. The control is the arguments' first member. */
+static mpath_status_t launch_enqueue(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                     unsigned ctas, unsigned threads)
+{
+    void *pointers[] = {(void *)(uintptr_t)arguments};
+    mpath_cu_result_t result;
+
+    result = mpath_gpu_driver()->LaunchKernel(function, ctas, 1, 1, threads, 1, 1, 0, stream->native, pointers, NULL);
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_error("GPU %d (%s), stream %u: a kernel does not start: cuLaunchKernel: %s", stream->gpu->info.ordinal,
+                    stream->gpu->info.pci, stream->index, mpath_cu_error_string(result));
+        return mpath_cu_status(result);
+    }
+    stream->arrivals += ctas;
+    return MPATH_OK;
+}
+
+void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeout_ns, mpath_kernel_control_t *control)
+{
+    memset(control, 0, sizeof(*control));
+    control->counters   = stream->gpu->counters + stream->index * sizeof(mpath_kernel_counters_t);
+    control->arrivals   = stream->arrivals + ctas;
+    control->chain      = stream->arrivals + 1;
+    control->failure    = stream->failure_address;
+    control->timeout_ns = timeout_ns;
+    control->ctas       = ctas;
+}
+
+mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *flag, mpath_mark_t *mark_p)
+{
+    if (!stream->gpu->has_values) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    stream->marked++;
+    *flag   = (mpath_kernel_word_t){.address = stream->done_address, .value = stream->marked};
+    *mark_p = stream->marked;
+    return MPATH_OK;
+}
+
+/* One launch of up to MPATH_KERNEL_PIECES_MAX pieces, in the context. */
+static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launch_copy_t *launch, unsigned first,
+                                       unsigned count, uint64_t *chain)
+{
+    mpath_kernel_copy_t arguments;
+    mpath_status_t status;
+    unsigned ctas, index;
+
+    arguments.pieces_count = count;
+    arguments.reserved     = 0;
+    arguments.bytes        = 0;
+    for (index = 0; index < count; index++) {
+        arguments.pieces[index] = launch->pieces[first + index];
+        arguments.bytes += arguments.pieces[index].bytes;
+    }
+    ctas = mpath_launch_copy_ctas(stream->gpu, arguments.bytes);
+    if ((launch->ctas > 0) && (launch->ctas < ctas)) {
+        ctas = launch->ctas;
+    }
+    mpath_launch_control(stream, ctas, launch->timeout_ns, &arguments.control);
+    if (first == 0) {
+        *chain = arguments.control.chain;
+    }
+    arguments.control.chain = *chain;
+    if ((first == 0) && (launch->waits_count > 0)) {
+        arguments.control.waits_count = launch->waits_count;
+        memcpy(arguments.waits, launch->waits, launch->waits_count * sizeof(*launch->waits));
+    }
+    if (first + count == launch->pieces_count) {
+        arguments.control.flags_count = launch->flags_count;
+        if (launch->flags_count > 0) {
+            memcpy(arguments.flags, launch->flags, launch->flags_count * sizeof(*launch->flags));
+        }
+        if ((launch->mark_p != NULL) && stream->gpu->has_values) {
+            mpath_launch_mark(stream, &arguments.flags[arguments.control.flags_count++], launch->mark_p);
+        }
+    }
+    return launch_enqueue(stream, stream->gpu->copy_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
+}
+
+mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch)
+{
+    mpath_status_t status;
+    unsigned first = 0, count;
+    uint64_t chain = 0;
+
+    if (!mpath_kernels_usable(stream->gpu)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    if ((launch->waits_count > MPATH_KERNEL_WORDS_MAX) || (launch->flags_count >= MPATH_KERNEL_WORDS_MAX) ||
+        ((launch->waits_count > 0) && (launch->timeout_ns == 0))) {
+        mpath_error("a copy kernel with %u waits, %u flags and a deadline of %llu ns is out of bounds",
+                    launch->waits_count, launch->flags_count, (unsigned long long)launch->timeout_ns);
+        return MPATH_ERR_PARAM;
+    }
+    status = mpath_gpu_enter(stream->gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    do {
+        count = launch->pieces_count - first;
+        if (count > MPATH_KERNEL_PIECES_MAX) {
+            count = MPATH_KERNEL_PIECES_MAX;
+        }
+        status = launch_copy_some(stream, launch, first, count, &chain);
+        first += count;
+    } while ((status == MPATH_OK) && (first < launch->pieces_count));
+    if ((status == MPATH_OK) && (launch->mark_p != NULL) && !stream->gpu->has_values) {
+        status = mpath_stream_mark(stream, launch->mark_p);
+    }
+    mpath_gpu_leave(stream->gpu);
+    return status;
+}
+
+mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p)
+{
+    mpath_cu_result_t result;
+    mpath_status_t status;
+
+    if (!mpath_kernels_usable(gpu)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    status = mpath_gpu_enter(gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    result = mpath_gpu_driver()->ModuleGetFunction(function_p, gpu->module, name);
+    mpath_gpu_leave(gpu);
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_error("there is no kernel %s: %s", name, mpath_cu_error_string(result));
+        return MPATH_ERR_PARAM;
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                   unsigned ctas, unsigned threads)
+{
+    mpath_status_t status;
+
+    if (!mpath_kernels_usable(stream->gpu)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    status = mpath_gpu_enter(stream->gpu);
+    if (status == MPATH_OK) {
+        status = launch_enqueue(stream, function, arguments, ctas, threads);
+        mpath_gpu_leave(stream->gpu);
+    }
+    return status;
+}

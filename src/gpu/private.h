@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the files of this room share. */
+#ifndef MPATH_GPU_PRIVATE_H
+#define MPATH_GPU_PRIVATE_H
+
+#include "gpu/device.h"
+#include "gpu/pinned.h"
+#include "gpu/stream.h"
+
+#define MPATH_GPU_DEVICES_MAX 64
+
+typedef enum mpath_gpu_peer {
+    MPATH_GPU_PEER_UNKNOWN,
+    MPATH_GPU_PEER_REACHED,
+    MPATH_GPU_PEER_OUT_OF_REACH
+} mpath_gpu_peer_t;
+
+typedef enum mpath_gpu_kernels {
+    MPATH_GPU_KERNELS_UNKNOWN,
+    MPATH_GPU_KERNELS_LOADED,
+    MPATH_GPU_KERNELS_NONE
+} mpath_gpu_kernels_t;
+
+/* Words of host memory that the device writes, one line per stream. */
+typedef struct mpath_stream_words {
+    volatile uint64_t done;    /* the last mark that has been passed */
+    volatile uint64_t failure; /* 1: a kernel has given up waiting */
+    uint64_t reserved[6];
+} mpath_stream_words_t;
+
+struct mpath_stream {
+    mpath_gpu_t *gpu;
+    mpath_cu_stream_t native;
+    mpath_stream_words_t *words;
+    mpath_cu_ptr_t done_address, failure_address; /* of the words, as the device sees them */
+    mpath_cu_event_t event;                       /* for follow(), and for marks where values are missing */
+    mpath_mark_t marked;                          /* last one given out */
+    mpath_mark_t recorded;                        /* without values: the mark that `event` stands for */
+    uint64_t arrivals;                            /* of all CTAs launched on this stream so far */
+    unsigned index, polls;
+};
+
+struct mpath_gpu {
+    mpath_gpu_t *next;
+    mpath_gpu_info_t info;
+    mpath_cu_device_t device;
+    mpath_cu_context_t context;
+    int retained;                               /* the primary context: given back at the end */
+    unsigned char peers[MPATH_GPU_DEVICES_MAX]; /* mpath_gpu_peer_t, per ordinal */
+    int has_values;
+    mpath_pinned_t words; /* mpath_stream_words_t[MPATH_GPU_STREAMS] */
+    mpath_stream_t *streams[MPATH_GPU_STREAMS];
+    mpath_gpu_kernels_t kernels;
+    mpath_cu_module_t module;
+    mpath_cu_function_t copy_kernel;
+    mpath_cu_ptr_t counters; /* mpath_kernel_counters_t[MPATH_GPU_STREAMS] in device memory */
+};
+
+/* Guards the making of devices, streams and modules. */
+void mpath_gpu_lock(void);
+void mpath_gpu_unlock(void);
+
+/* All of them under the lock, when nothing uses them any more. */
+void mpath_import_cleanup(void);
+void mpath_export_cleanup(void);
+void mpath_launch_cleanup(mpath_gpu_t *gpu);
+void mpath_stream_cleanup(mpath_gpu_t *gpu);
+
+#endif
