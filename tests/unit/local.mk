@@ -46,3 +46,6 @@ unit_programs += unit/test_topo_plan
 unit_test_topo_plan_SOURCES = unit/test_topo_plan.c unit/capture.h
 unit_programs += unit/test_order
 unit_test_order_SOURCES = unit/test_order.c
+unit_programs += unit/test_time_model
+unit_test_time_model_SOURCES = unit/test_time_model.c unit/capture.h unit/plan_cases.c unit/plan_cases.h
+unit_test_time_model_LDADD = $(top_builddir)/src/libmpath_plan.la $(LDADD) -lm
