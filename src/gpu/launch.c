@@ -144,7 +144,6 @@ static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launc
                                        unsigned count, uint64_t *chain)
 {
     mpath_kernel_copy_t arguments;
-    mpath_status_t status;
     unsigned ctas, index;
 
     arguments.pieces_count = count;
