@@ -6,3 +6,4 @@ libmpath_la_SOURCES += exec/agree.c exec/agree.h exec/agree_layout.c exec/agree_
 	exec/team_record.c exec/team_record.h
 libmpath_la_SOURCES += exec/move.c exec/move_abandon.c exec/move_chunk.c exec/move_inbox.c exec/move_private.h \
 	exec/move_setup.c exec/move_wait.c exec/schedule.c exec/schedule.h
+libmpath_la_SOURCES += exec/wire.c exec/wire.h

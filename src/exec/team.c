@@ -221,6 +221,7 @@ mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oo
 
 void mpath_team_destroy(mpath_team_t *team)
 {
+    mpath_wire_destroy(team->wire);
     if (team->mover != NULL) {
         mpath_mover_destroy(team->mover);
     }
@@ -268,4 +269,17 @@ uint64_t mpath_team_memory_bytes(const mpath_team_t *team)
 const char *mpath_team_host(const mpath_team_t *team, int rank)
 {
     return mpath_topo_machine(team->topo, team->node_of[rank])->host;
+}
+
+void mpath_team_progress(mpath_team_t *team)
+{
+    team->oob.progress(team->oob.context);
+}
+
+mpath_status_t mpath_team_peer_status(const mpath_team_t *team, int rank)
+{
+    if (team->node_of[rank] != team->node || rank == team->rank) {
+        return MPATH_OK;
+    }
+    return team->shm->ops->peer_status(team->shm, team->local_of[rank]);
 }

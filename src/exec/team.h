@@ -59,4 +59,9 @@ void mpath_team_break(mpath_team_t *team, mpath_status_t reason);
 /* MPATH_OK or the reason; looks at the node's flag too. */
 mpath_status_t mpath_team_status(mpath_team_t *team);
 
+/* For a wait that lasts. Lets the MPI library run; */
+void mpath_team_progress(mpath_team_t *team);
+/* and whether a rank of this node still lives: MPATH_OK (also for ranks of other nodes) or an error. Costs system calls. */
+mpath_status_t mpath_team_peer_status(const mpath_team_t *team, int rank);
+
 #endif

@@ -35,6 +35,9 @@ static void break_adopt(mpath_team_t *team)
     if (team->mover != NULL) {
         mpath_inbox_close(team->mover);
     }
+    if (team->wire != NULL) {
+        mpath_wire_abandon(team->wire, 1);
+    }
 }
 
 void mpath_team_break(mpath_team_t *team, mpath_status_t reason)

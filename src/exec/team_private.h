@@ -5,6 +5,7 @@
 
 #include "exec/fabric.h"
 #include "exec/team.h"
+#include "exec/wire.h"
 #include "lane/shm.h"
 
 #include <pthread.h>
@@ -70,6 +71,7 @@ struct mpath_team {
     mpath_channels_t *channels; /* NULL on a single node, and on ranks that are neither leader nor deputy */
     mpath_agree_state_t *agree;
     mpath_mover_t *mover; /* made by the first call that moves chunks */
+    mpath_wire_t *wire;   /* made by the first call that needs it; after the mover */
 
     mpath_status_t broken; /* first reason; MPATH_OK while whole */
     uint64_t next_look_ns; /* mpath_team_status() looks at the control plane from then on */
