@@ -316,7 +316,7 @@ mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, ui
         }
         if (mpath_time_ns() > deadline_ns) {
             mpath_error("GPU %d (%s), stream %u: %s has not ended within %" PRIu64 " ms", stream->gpu->info.ordinal,
-                        stream->gpu->info.pci, stream->index, what, timeout_ns / MPATH_NS_PER_MS);
+                        stream->gpu->info.pci, stream->index, what, (uint64_t)(timeout_ns / MPATH_NS_PER_MS));
             return MPATH_ERR_TIMED_OUT;
         }
     }
