@@ -19,9 +19,20 @@
 #define PACKAGE_VERSION "unknown"
 #endif
 
-static const char *const value_names[TEAM_RECORD_VALUES] = {
-    "access",      "gate",         "check_plan",     "small_bytes",     "leader_bytes", "min_fragment_bytes",
-    "chunk_bytes", "memory_bytes", "node_min_bytes", "topo_file fabric"};
+static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
+                                                            "gate",
+                                                            "check_plan",
+                                                            "small_bytes",
+                                                            "leader_bytes",
+                                                            "min_fragment_bytes",
+                                                            "chunk_bytes",
+                                                            "memory_bytes",
+                                                            "node_min_bytes",
+                                                            "topo_file fabric",
+                                                            "allreduce_algorithm",
+                                                            "reduce_scatter_algorithm",
+                                                            "allgather_algorithm",
+                                                            "symmetric_min_bytes"};
 
 uint64_t team_record_build(void)
 {
@@ -52,7 +63,11 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  settings->chunk_bytes,
                                                  settings->memory_bytes,
                                                  settings->node_min_bytes,
-                                                 context->topo_params.fabric};
+                                                 context->topo_params.fabric,
+                                                 (uint64_t)settings->allreduce_algorithm,
+                                                 (uint64_t)settings->reduce_scatter_algorithm,
+                                                 (uint64_t)settings->allgather_algorithm,
+                                                 settings->symmetric_min_bytes};
 
     memset(record, 0, sizeof(*record));
     record->node_key            = context->node_key;

@@ -46,6 +46,18 @@ typedef enum mpath_gate {
     MPATH_GATE_NEVER   /* the previous function always runs */
 } mpath_gate_t;
 
+typedef enum mpath_sync {
+    MPATH_SYNC_NONE,  /* data in device buffers is ready when a collective is called */
+    MPATH_SYNC_DEVICE /* mpath waits for the work under way on the devices of the buffers first */
+} mpath_sync_t;
+
+typedef enum mpath_algorithm {
+    MPATH_ALGORITHM_AUTO,
+    MPATH_ALGORITHM_PREVIOUS, /* the function that mpath replaces */
+    MPATH_ALGORITHM_SMALL,    /* inside the agreement, where that has room */
+    MPATH_ALGORITHM_LANES     /* shared out over the rails, however small */
+} mpath_algorithm_t;
+
 /* The values of all parameters of a process. */
 typedef struct mpath_settings {
     int priority;
@@ -62,7 +74,15 @@ typedef struct mpath_settings {
     uint64_t memory_bytes;       /* upper limit of relay and exchange memory per rank */
     uint64_t node_min_bytes;     /* one node only: from this largest pair on, the previous function runs */
     int timeout_s;               /* deadline of a call without any progress */
-    int check_plan;              /* all ranks compare a checksum of their plans */
+    int gpu;                     /* device buffers are moved between GPUs, not through the host */
+    int sync;                    /* mpath_sync_t */
+    uint64_t gpu_memory_bytes;   /* upper limit of pinned host memory for staged copies, per rank */
+    int allreduce_algorithm;     /* mpath_algorithm_t */
+    int reduce_scatter_algorithm;
+    int allgather_algorithm;
+    uint64_t
+        symmetric_min_bytes; /* whole vector of an Allreduce, Reduce_scatter or Allgather; below: the previous function */
+    int check_plan;          /* all ranks compare a checksum of their plans */
 } mpath_settings_t;
 
 /* The table and the number of its rows. */

@@ -6,10 +6,12 @@
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
 
-static const char *const level_values[]  = {"error", "warn", "info", "debug", "trace", NULL};
-static const char *const access_values[] = {"all", "affine", NULL};
-static const char *const gate_values[]   = {"auto", "always", "never", NULL};
-static const char *const switch_values[] = {"no", "yes", NULL};
+static const char *const level_values[]     = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const access_values[]    = {"all", "affine", NULL};
+static const char *const gate_values[]      = {"auto", "always", "never", NULL};
+static const char *const sync_values[]      = {"none", "device", NULL};
+static const char *const algorithm_values[] = {"auto", "previous", "small", "lanes", NULL};
+static const char *const switch_values[]    = {"no", "yes", NULL};
 
 #define ROW(_name, _type, _initial, _min, _max, _values, _unit, _level, _help)                                         \
     {                                                                                                                  \
@@ -64,6 +66,26 @@ const mpath_param_t mpath_params[] = {
         timeout_s, "120", 1, 86400, "s", 3,
         "A call whose data does not move for this long returns an error that names who waits for whom; also how often a "
         "wait for late ranks says so"),
+    ROW_ENUM(
+        gpu, "yes", switch_values, 3,
+        "Device buffers within a node are moved from GPU to GPU; with \"no\" they are copied to the host and back"),
+    ROW_ENUM(
+        sync, "none", sync_values, 3,
+        "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "
+        "called (\"none\"), or all work under way on the devices of its buffers (\"device\")"),
+    ROW_BYTES(
+        gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
+        "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly"),
+    ROW_ENUM(
+        allreduce_algorithm, "auto", algorithm_values, 5,
+        "MPI_Allreduce: by size and topology (\"auto\"), the function that mpath replaces (\"previous\"), inside the "
+        "exchange of the sizes where that has room (\"small\"), or over all rails, however small (\"lanes\")"),
+    ROW_ENUM(reduce_scatter_algorithm, "auto", algorithm_values, 5,
+             "The same for MPI_Reduce_scatter and MPI_Reduce_scatter_block"),
+    ROW_ENUM(allgather_algorithm, "auto", algorithm_values, 5, "The same for MPI_Allgather and MPI_Allgatherv"),
+    ROW_BYTES(
+        symmetric_min_bytes, "256k", 0, INT64_MAX, 5,
+        "Whole vector of an MPI_Allreduce, MPI_Reduce_scatter or MPI_Allgather below which the previous function runs"),
     ROW_ENUM(check_plan, "no", switch_values, 9,
              "All ranks compare a checksum of their plans and the call fails where they differ; for debugging"),
 };

@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The share engine's run: all steps in turn until this rank's duties are done. */
+#include "coll/share.h"
+
+#include "coll/share_private.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#define CALL_NS 20000    /* to begin and end a call, beyond what bytes cost */
+#define SEGMENT_NS 10000 /* to pass a segment from step to step */
+
+const char *mpath_share_obstacle(const mpath_share_t *share)
+{
+    return share->obstacle;
+}
+
+int mpath_share_num_rails(const mpath_share_t *share)
+{
+    return share->num_rails;
+}
+
+uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index)
+{
+    return share->rails[index].rate_bps;
+}
+
+void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps)
+{
+    for (int i = 0; i < share->num_rails; i++) {
+        share->rails[i].rate_bps = rates_bps[i];
+    }
+    mpath_share_set_weights(share);
+}
+
+/* bytes / bps in nanoseconds, for times below some days */
+static uint64_t time_of(uint64_t bytes, uint64_t bps)
+{
+    return (uint64_t)((double)bytes * (double)MPATH_NS_PER_S / (double)((bps > 0) ? bps : 1));
+}
+
+uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t rails_bps = 0, memory_bps = UINT64_MAX, copies, rails_ns = 0, memory_ns = 0, segments = 8;
+    int phases = ((flags & MPATH_SHARE_REDUCE) != 0) + ((flags & MPATH_SHARE_GATHER) != 0);
+
+    for (int i = 0; i < share->num_rails; i++) {
+        rails_bps += share->rails[i].rate_bps;
+    }
+    if (share->num_nodes > 1) {
+        rails_ns = (uint64_t)phases *
+                   time_of(bytes / (uint64_t)share->num_nodes * (uint64_t)(share->num_nodes - 1), rails_bps);
+    }
+    for (int node = 0; node < share->num_nodes; node++) {
+        uint64_t bps = mpath_topo_machine(share->topo, node)->host_memory_bps;
+
+        memory_bps = ((bps > 0) && (bps < memory_bps)) ? bps : memory_bps;
+    }
+    copies    = (uint64_t)share->num_local * (uint64_t)phases + 1;
+    memory_ns = time_of(bytes * copies, memory_bps);
+    return CALL_NS + segments * SEGMENT_NS + ((rails_ns > memory_ns) ? rails_ns : memory_ns) +
+           (rails_ns + memory_ns) / segments / 2;
+}
+
+static void begin(mpath_share_t *share)
+{
+    share->my_published = share->my_reduced = share->my_copied = share->my_consumed = 0;
+    for (int i = 0; i < share->num_links; i++) {
+        mpath_share_link_reset(share, &share->links[i]);
+    }
+    if (share->wire != NULL) {
+        share->max_chunk = mpath_wire_max_chunk(share->wire);
+        mpath_wire_begin(share->wire, &mpath_share_wire_ops, share, share->nics);
+    }
+    mpath_idle_start(&share->idle);
+    share->checked_ns = 0;
+}
+
+/* Brings the counters that this call has not used to where the others are. */
+static void end(mpath_share_t *share)
+{
+    uint64_t end = share->base + share->num_segments;
+
+    atomic_store_explicit(&share->published[share->local_rank].value, end, memory_order_release);
+    atomic_store_explicit(&share->reduced[share->local_rank].value, end, memory_order_release);
+    share->base = end;
+    if (share->wire != NULL) {
+        mpath_wire_end(share->wire);
+    }
+}
+
+/* One look at everything, what moves the rails first. Number of events, or an error. */
+static int pass(mpath_share_t *share)
+{
+    int events = 0, result;
+
+    if (share->num_links > 0) {
+        events = mpath_wire_progress(share->wire);
+        if (events < 0) {
+            return events;
+        }
+        for (int i = 0; i < share->num_links; i++) {
+            result = mpath_share_link_step(share, &share->links[i]);
+            if (result < 0) {
+                return result;
+            }
+            events += result;
+        }
+    }
+    events += mpath_share_copy_out(share);
+    events += mpath_share_consume(share);
+    events += mpath_share_reduce(share);
+    events += mpath_share_publish(share);
+    return events;
+}
+
+static mpath_status_t run(mpath_share_t *share)
+{
+    while (share->my_consumed < share->num_segments) {
+        int events = pass(share);
+
+        if (events < 0) {
+            return (mpath_status_t)events;
+        }
+        if (events > 0) {
+            mpath_idle_event(&share->idle);
+        } else {
+            mpath_status_t status = mpath_share_wait(share);
+
+            if (status != MPATH_OK) {
+                return status;
+            }
+        }
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats)
+{
+    mpath_status_t status = mpath_share_prepare(share);
+
+    if (status == MPATH_OK) {
+        share->job   = job;
+        share->stats = (mpath_share_stats_t){.calls = 1};
+        status       = mpath_share_cut_job(share);
+    }
+    if (status == MPATH_OK) {
+        begin(share);
+        status = run(share);
+        if (status != MPATH_OK) {
+            mpath_team_break(share->team, status);
+            if (share->wire != NULL) {
+                mpath_wire_abandon(share->wire, 0);
+            }
+        } else {
+            end(share);
+            stats->calls++;
+            stats->segments += share->num_segments;
+            stats->rail_bytes += share->stats.rail_bytes;
+        }
+    } else if (mpath_status_is_error(status)) {
+        mpath_team_break(share->team, status);
+    }
+    share->job = NULL;
+    return status;
+}

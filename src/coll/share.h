@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Share: the engine behind Allreduce, Reduce_scatter and Allgather. Every rail carries a share of every byte that has to
+ * cross between nodes, in proportion to its rate, and no byte crosses twice in one direction.
+ *
+ * The vector of a call is the list of all ranks' blocks; the blocks of a node's ranks are the node's part of it. The
+ * vector is cut into segments that hold the same fraction of every part, and the segments run through a pipeline:
+ *
+ *   publish   each rank copies its data of the segment into memory that its node shares (the arena)
+ *   reduce    each rank combines a slice of it over the node's ranks                                   (REDUCE)
+ *   scatter   on every node the driver of rail r sends its share of part m to the driver of rail r on node m, which
+ *             combines what it gets from all nodes                                                    (REDUCE)
+ *   gather    the driver sends its share of the own part, now final, to all other nodes               (GATHER)
+ *   deliver   each rank copies what it is to have to its receive buffer
+ *
+ * Allreduce does all five, Reduce_scatter leaves out gather, Allgather leaves out reduce and scatter. Scatter and gather are
+ * direct exchanges: each rail carries 2 (N - 1) / N of its share of the vector for N nodes, the least there is (Patarasu
+ * and Yuan, JPDC 69(2), 2009), in two steps however many nodes there are.
+ *
+ * Elements are combined in the order of the ranks on each node, then in the order of the nodes: the result depends neither on shares
+ * nor on segments, and is computed once, so that all ranks get the same bits.
+ */
+#ifndef MPATH_COLL_SHARE_H
+#define MPATH_COLL_SHARE_H
+
+#include "exec/team.h"
+
+#include <stdint.h>
+
+/* inout[i] = in[i] op inout[i]; both aligned for the element and not overlapping. */
+typedef void (*mpath_reduce_t)(void *argument, const void *in, void *inout, uint64_t elements);
+
+enum { MPATH_SHARE_REDUCE = 1u << 0, MPATH_SHARE_GATHER = 1u << 1 };
+
+/* One call; equal on all ranks but for the buffers and their offsets. Arrays have team size entries. */
+typedef struct mpath_share_job {
+    unsigned flags; /* MPATH_SHARE_* */
+    uint32_t call;  /* number of the call on the team */
+    uint64_t element_bytes;
+    const uint64_t *block_elements;
+    /* Bytes. REDUCE: where this rank's input for each rank's block lies. Else only this rank's own entry counts. */
+    const void *send_buffer;
+    const uint64_t *send_offsets;
+    /* Bytes. GATHER: where each rank's block goes. Else only this rank's own entry counts. Not where data that is still to be
+     * published lies, unless it is the same place. */
+    void *recv_buffer;
+    const uint64_t *recv_offsets;
+    int own_in_place; /* this rank's own block is in the receive buffer already (without REDUCE only) */
+    mpath_reduce_t reduce;
+    void *reduce_argument;
+} mpath_share_job_t;
+
+typedef struct mpath_share_stats {
+    uint64_t calls, segments;
+    uint64_t rail_bytes; /* that this rank sent over rails */
+} mpath_share_stats_t;
+
+typedef struct mpath_share mpath_share_t;
+
+/* Local, cheap. Whether the topology lets the engine run at all is known afterwards, alike on all ranks. */
+mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p);
+void mpath_share_destroy(mpath_share_t *share);
+/* NULL, or why the engine cannot serve the team; a static text. */
+const char *mpath_share_obstacle(const mpath_share_t *share);
+
+/* Rails that every node has, with their rate: the smallest over the nodes. */
+int mpath_share_num_rails(const mpath_share_t *share);
+uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index);
+/* Sets the rates that shares follow; the same on all ranks. At least one is not 0. */
+void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps);
+
+/*
+ * Predicted time of a call of `bytes` in total (the whole vector), in nanoseconds: what the rails need, filling the pipeline,
+ * and the copies in the nodes.
+ */
+uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
+
+/*
+ * Collective, after an agreement that all ranks have taken part in. The first call sets up arena and rails:
+ * MPATH_DECLINED, on all ranks alike, when one of them could not, or when an element does not fit. After any error the
+ * team is broken; the caller's buffers are touched by this rank only, and not after the return.
+ */
+mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
+
+#endif

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The inside of the share engine. A node's arena in shared memory is
+ *
+ *   lines   a counter each on a line of its own: published, reduced, consumed by local rank; delivered by rail
+ *   slots   [SHARE_SLOTS]; segment k uses slot k % SHARE_SLOTS:
+ *             REDUCE  inputs [local ranks][segment], then [nodes - 1][own part]: what came from the other nodes
+ *             else    one segment
+ *
+ * Counters count segments and never go back: a call adds to what the calls before it have left, which is the same for all
+ * counters of a node, as every call runs through all its segments.
+ *
+ * Flow control. A rank publishes segment k when all of its node have consumed k - SHARE_AHEAD. A driver begins to send segment
+ * k to a node when k < SHARE_SLOTS or when the first thing it gets from that node for segment k - SHARE_LAG has come, which
+ * says that the node has published that segment, so has consumed k - SHARE_LAG - SHARE_AHEAD = k - SHARE_SLOTS: its slot
+ * is free. No credits are exchanged, nothing arrives that has no place, and nothing waits in a rail.
+ * At the start of a call all slots of all nodes are free, since all ranks have agreed on the call.
+ */
+#ifndef MPATH_COLL_SHARE_PRIVATE_H
+#define MPATH_COLL_SHARE_PRIVATE_H
+
+#include "coll/share.h"
+#include "exec/idle.h"
+#include "exec/wire.h"
+#include "lane/segment.h"
+
+#include <stdatomic.h>
+
+#define SHARE_SLOTS 8
+#define SHARE_AHEAD 5
+#define SHARE_LAG (SHARE_SLOTS - SHARE_AHEAD)
+#define SHARE_LINE 64u
+#define SHARE_WEIGHT 65536u /* of the fastest rail */
+
+/* What a rail carries: 0 before the node's own part is final, 1 after. Index of arrays. */
+enum { SHARE_SCATTER, SHARE_GATHER, SHARE_PHASES };
+
+typedef struct share_line {
+    atomic_ullong value;
+    char padding[SHARE_LINE - sizeof(atomic_ullong)];
+} share_line_t;
+
+/* A rail that all nodes have. */
+typedef struct share_rail {
+    uint64_t rate_bps;
+    uint32_t weight;
+    int *nic;    /* by node: number in the topology's machine */
+    int *driver; /* by node: the rank that sends and receives */
+} share_rail_t;
+
+/* What a driver knows of one rail in a call. Arrays are by node, of nodes; segments count from the call's first. */
+typedef struct share_link {
+    int rail;                            /* index */
+    uint64_t *next_send[SHARE_PHASES];   /* segment */
+    uint64_t *sent_bytes[SHARE_PHASES];  /* of that segment's piece */
+    uint64_t *arrived[SHARE_PHASES];     /* segments that are complete */
+    uint64_t *got[SHARE_PHASES];         /* [SHARE_SLOTS][nodes] bytes; 1 for an empty piece */
+    uint64_t under_way[SHARE_SLOTS];     /* sends that are not finished */
+    uint64_t combined, delivered, freed; /* segments */
+} share_link_t;
+
+/* Where the parts of a segment lie, in elements. */
+typedef struct share_cut {
+    uint64_t segment; /* UINT64_MAX: not computed */
+    uint64_t *first;  /* [nodes] of the node's part of the vector */
+    uint64_t *at;     /* [nodes + 1] in the segment */
+} share_cut_t;
+
+struct mpath_share {
+    mpath_team_t *team;
+    const mpath_topo_t *topo;
+    const mpath_settings_t *settings;
+    const char *obstacle;
+    int num_nodes, node, num_local, local_rank, me;
+    int *local;    /* ranks of my node */
+    int *num_on;   /* by node */
+    int *by_node;  /* ranks, sorted by node, then rank */
+    int *first_on; /* by node: first index in by_node */
+    int num_rails;
+    share_rail_t *rails;
+    int *rail_memory;
+    uint32_t cumulative[MPATH_MAX_RAILS + 1]; /* of the weights */
+
+    /* Set up by the first call */
+    int tried;
+    mpath_status_t ready; /* MPATH_OK or MPATH_DECLINED, alike on all ranks */
+    mpath_segment_t segment;
+    uint64_t rank_bytes; /* of arena per rank; equal on all ranks */
+    uint64_t slot_bytes; /* of this node */
+    share_line_t *published, *reduced, *consumed, *delivered;
+    char *slots;
+    mpath_wire_t *wire;
+    int num_links;
+    share_link_t *links;
+    uint32_t nics; /* that this rank drives */
+    uint64_t *link_memory;
+    uint64_t *cut_memory;
+    share_cut_t cuts[SHARE_SLOTS];
+    uint64_t *part_elements; /* by node */
+
+    /* The call under way */
+    const mpath_share_job_t *job;
+    uint64_t base; /* of the counters */
+    uint64_t num_segments;
+    uint64_t input_bytes, other_bytes; /* strides of the slot's areas */
+    uint64_t max_chunk;
+    uint64_t my_published, my_reduced, my_copied, my_consumed;
+    mpath_share_stats_t stats;
+    mpath_idle_t idle;
+    uint64_t checked_ns;
+};
+
+/* share_setup.c */
+mpath_status_t mpath_share_prepare(mpath_share_t *share);
+void mpath_share_set_weights(mpath_share_t *share);
+
+/* share_cut.c */
+/* Chooses segments for the job; MPATH_DECLINED when none fits. */
+mpath_status_t mpath_share_cut_job(mpath_share_t *share);
+const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment);
+/* The elements of a part that a rail carries: first, in the segment, and number. */
+void mpath_share_piece(const mpath_share_t *share, const share_cut_t *cut, int node, int rail, uint64_t *first_p,
+                       uint64_t *count_p);
+
+/* share_node.c: steps inside the node. Number of events. */
+int mpath_share_publish(mpath_share_t *share);
+int mpath_share_reduce(mpath_share_t *share);
+int mpath_share_copy_out(mpath_share_t *share);
+int mpath_share_consume(mpath_share_t *share);
+/* The smallest of the counters, less the base; *who_p is its index. */
+uint64_t mpath_share_least(const mpath_share_t *share, const share_line_t *lines, int count, int *who_p);
+
+/* share_link.c: steps of a driver. Number of events, or an error. */
+extern const mpath_wire_ops_t mpath_share_wire_ops;
+void mpath_share_link_reset(mpath_share_t *share, share_link_t *link);
+int mpath_share_link_step(mpath_share_t *share, share_link_t *link);
+
+/* share_wait.c: nothing happened. MPATH_OK to go on. */
+mpath_status_t mpath_share_wait(mpath_share_t *share);
+
+static inline int share_has(const mpath_share_t *share, unsigned flag)
+{
+    return (share->job->flags & flag) != 0;
+}
+
+/* What comes first over a rail in this call. */
+static inline int share_first_phase(const mpath_share_t *share)
+{
+    return share_has(share, MPATH_SHARE_REDUCE) ? SHARE_SCATTER : SHARE_GATHER;
+}
+
+static inline char *share_slot(const mpath_share_t *share, uint64_t segment)
+{
+    return share->slots + segment % SHARE_SLOTS * share->slot_bytes;
+}
+
+/* Where the segment of a local rank lies; that of the first one becomes the sum, and the whole result. */
+static inline char *share_input(const mpath_share_t *share, uint64_t segment, int local_rank)
+{
+    return share_slot(share, segment) + (uint64_t)local_rank * share->input_bytes;
+}
+
+/* Where the own part that another node has sent lies. */
+static inline char *share_from_node(const mpath_share_t *share, uint64_t segment, int node)
+{
+    int index = (node < share->node) ? node : node - 1;
+
+    return share_slot(share, segment) + (uint64_t)share->num_local * share->input_bytes +
+           (uint64_t)index * share->other_bytes;
+}
+
+/* Where the own part of the result lies: combination begins with node 0, and the result is in place of its data. */
+static inline char *share_own_result(mpath_share_t *share, uint64_t segment)
+{
+    if (share_has(share, MPATH_SHARE_REDUCE) && (share->node > 0)) {
+        return share_from_node(share, segment, 0);
+    }
+    return share_input(share, segment, 0) +
+           mpath_share_cut(share, segment)->at[share->node] * share->job->element_bytes;
+}
+
+#endif

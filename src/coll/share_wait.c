@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Waiting in the share engine: gives up the processor, and from time to time asks whether waiting still makes sense. */
+#include "coll/share_private.h"
+
+#include "util/log.h"
+#include "util/time.h"
+
+#include <stdio.h>
+
+#define CHECK_NS (50 * MPATH_NS_PER_MS)
+#define CONTROL_PLANE_ROUNDS 64 /* looks between two turns for the MPI library */
+
+/* What this rank waits for. */
+typedef struct edge {
+    int rank;         /* that has not done its part; -1: nobody in particular */
+    int nic, nic_to;  /* mine and its, when it is to send or to take by rail; else -1 */
+    const char *what; /* "to publish", ... */
+    uint64_t segment;
+} edge_t;
+
+static const char *host_of(const mpath_share_t *share, int rank)
+{
+    return mpath_topo_machine(share->topo, mpath_topo_place(share->topo, rank)->node)->host;
+}
+
+/* An edge to a rank of this node that is behind. */
+static int behind(const mpath_share_t *share, const share_line_t *lines, uint64_t segment, const char *what,
+                  edge_t *edge)
+{
+    int who = 0;
+
+    if (mpath_share_least(share, lines, share->num_local, &who) > segment) {
+        return 0;
+    }
+    *edge = (edge_t){.rank = share->local[who], .nic = -1, .nic_to = -1, .what = what, .segment = segment};
+    return share->local[who] != share->me;
+}
+
+static void edge_by_rail(const mpath_share_t *share, const share_link_t *link, int node, const char *what,
+                         uint64_t segment, edge_t *edge)
+{
+    const share_rail_t *rail = &share->rails[link->rail];
+
+    *edge = (edge_t){.rank    = rail->driver[node],
+                     .nic     = rail->nic[share->node],
+                     .nic_to  = rail->nic[node],
+                     .what    = what,
+                     .segment = segment};
+}
+
+/* What a driver waits for: something to come, or else to be taken. */
+static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_t *edge)
+{
+    for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
+        uint64_t until = (phase == SHARE_SCATTER) ? share->my_reduced : share->my_published;
+
+        if ((phase == SHARE_GATHER) && !share_has(share, MPATH_SHARE_GATHER)) {
+            continue;
+        }
+        for (int node = 0; node < share->num_nodes; node++) {
+            if ((node != share->node) && (link->arrived[phase][node] < until)) {
+                edge_by_rail(share, link, node, "to send its piece of", link->arrived[phase][node], edge);
+                return 1;
+            }
+        }
+        for (int node = 0; node < share->num_nodes; node++) {
+            if ((node != share->node) && (link->next_send[phase][node] < until)) {
+                edge_by_rail(share, link, node, "to take a piece of", link->next_send[phase][node], edge);
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void find_edge(const mpath_share_t *share, edge_t *edge)
+{
+    int rail = 0;
+
+    if (((share->my_published < share->num_segments) && (share->my_published >= SHARE_AHEAD) &&
+         behind(share, share->consumed, share->my_published - SHARE_AHEAD, "to finish", edge)) ||
+        ((share->my_published > share->my_copied) &&
+         behind(share, share->published, share->my_copied, "to publish", edge)) ||
+        (share_has(share, MPATH_SHARE_REDUCE) && (share->my_reduced > share->my_copied) &&
+         behind(share, share->reduced, share->my_copied, "to combine", edge))) {
+        return;
+    }
+    for (int i = 0; i < share->num_links; i++) {
+        if (link_edge(share, &share->links[i], edge)) {
+            return;
+        }
+    }
+    *edge = (edge_t){.rank = -1, .nic = -1, .nic_to = -1, .what = "to complete", .segment = share->my_copied};
+    if (share->num_nodes > 1) {
+        (void)mpath_share_least(share, share->delivered, share->num_rails, &rail);
+        edge->rank = share->rails[rail].driver[share->node];
+    }
+}
+
+/* " over rail NAME", "" inside the node */
+static void over_text(const mpath_share_t *share, const edge_t *edge, char *text, size_t size)
+{
+    if (edge->nic >= 0) {
+        snprintf(text, size, " over rail %s", mpath_topo_machine(share->topo, share->node)->nics[edge->nic].name);
+    } else {
+        snprintf(text, size, "%s", "");
+    }
+}
+
+static mpath_status_t check_edge(mpath_share_t *share, const edge_t *edge)
+{
+    mpath_status_t status = MPATH_OK;
+    char over[MPATH_NIC_NAME_MAX + 16];
+
+    if (edge->rank < 0) {
+        return MPATH_OK;
+    }
+    if (edge->nic >= 0) {
+        status = mpath_wire_peer_status(share->wire, edge->nic, edge->rank, edge->nic_to);
+    } else {
+        status = mpath_team_peer_status(share->team, edge->rank);
+    }
+    if (status != MPATH_OK) {
+        over_text(share, edge, over, sizeof(over));
+        mpath_error(
+            "rank %d (%s) can no longer be reached%s: %s; rank %d waits for it %s segment %llu of %llu, the call "
+            "fails",
+            edge->rank, host_of(share, edge->rank), over, mpath_status_string(status), share->me, edge->what,
+            (unsigned long long)edge->segment, (unsigned long long)share->num_segments);
+    }
+    return status;
+}
+
+static void log_deadline(const mpath_share_t *share, const edge_t *edge, int seconds)
+{
+    char over[MPATH_NIC_NAME_MAX + 16];
+
+    over_text(share, edge, over, sizeof(over));
+    if (edge->rank < 0) {
+        mpath_error(
+            "call %u: rank %d (%s) waits to end segment %llu of %llu; nothing happened for %d s, the call fails",
+            share->job->call, share->me, host_of(share, share->me), (unsigned long long)edge->segment,
+            (unsigned long long)share->num_segments, seconds);
+        return;
+    }
+    mpath_error(
+        "call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, the "
+        "call fails",
+        share->job->call, share->me, host_of(share, share->me), edge->rank, host_of(share, edge->rank), edge->what,
+        (unsigned long long)edge->segment, (unsigned long long)share->num_segments, over, seconds);
+}
+
+mpath_status_t mpath_share_wait(mpath_share_t *share)
+{
+    uint64_t waited_ns = mpath_idle_wait(&share->idle), now_ns;
+    int timeout_s      = share->settings->timeout_s;
+    mpath_status_t status;
+    edge_t edge;
+
+    if (share->idle.rounds % CONTROL_PLANE_ROUNDS == CONTROL_PLANE_ROUNDS - 1) {
+        mpath_team_progress(share->team);
+    }
+    if (waited_ns < CHECK_NS) {
+        return MPATH_OK;
+    }
+    now_ns = share->idle.last_event_ns + waited_ns;
+    if (now_ns - share->checked_ns < CHECK_NS) {
+        return MPATH_OK;
+    }
+    share->checked_ns = now_ns;
+    status            = mpath_team_status(share->team);
+    if (status == MPATH_OK) {
+        find_edge(share, &edge);
+        status = check_edge(share, &edge);
+        if ((status == MPATH_OK) && (waited_ns > (uint64_t)timeout_s * MPATH_NS_PER_S)) {
+            log_deadline(share, &edge, timeout_s);
+            status = MPATH_ERR_TIMED_OUT;
+        }
+    }
+    return status;
+}

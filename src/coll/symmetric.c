@@ -1,0 +1,206 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the symmetric collectives have in common: life, gate, agreement, the order of combination. */
+#include "coll/symmetric_private.h"
+
+#include "util/log.h"
+#include "util/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SCRATCH_ALIGN 64u
+
+/* By node, then rank: the order in which elements are combined. */
+static void order_ranks(mpath_symmetric_t *symmetric)
+{
+    const mpath_topo_t *topo = mpath_team_topo(symmetric->team);
+    int next                 = 0;
+
+    for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
+        for (int rank = 0; rank < symmetric->size; rank++) {
+            if (mpath_topo_place(topo, rank)->node == node) {
+                symmetric->order[next++] = rank;
+            }
+        }
+    }
+}
+
+mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_symmetric_t **symmetric_p)
+{
+    mpath_symmetric_t *symmetric = calloc(1, sizeof(*symmetric));
+    size_t size                  = (size_t)mpath_team_size(team);
+    mpath_status_t status        = MPATH_ERR_NO_MEMORY;
+
+    if (symmetric == NULL) {
+        goto err_no_memory;
+    }
+    symmetric->team             = team;
+    symmetric->settings         = mpath_team_settings(team);
+    symmetric->size             = mpath_team_size(team);
+    symmetric->rank             = mpath_team_rank(team);
+    symmetric->declined_because = "";
+    symmetric->send_bytes       = calloc(5 * size, sizeof(uint64_t));
+    symmetric->order            = calloc(size, sizeof(int));
+    if ((symmetric->send_bytes == NULL) || (symmetric->order == NULL)) {
+        goto err_no_memory;
+    }
+    symmetric->send_offsets = symmetric->send_bytes + size;
+    symmetric->recv_bytes   = symmetric->send_offsets + size;
+    symmetric->recv_offsets = symmetric->recv_bytes + size;
+    symmetric->elements     = symmetric->recv_offsets + size;
+    order_ranks(symmetric);
+    status = mpath_share_create(team, &symmetric->share);
+    if (status != MPATH_OK) {
+        mpath_symmetric_destroy(symmetric);
+        return status;
+    }
+    *symmetric_p = symmetric;
+    return MPATH_OK;
+
+err_no_memory:
+    mpath_error("no memory for the collectives of a communicator of %zu ranks", size);
+    mpath_symmetric_destroy(symmetric);
+    return status;
+}
+
+void mpath_symmetric_destroy(mpath_symmetric_t *symmetric)
+{
+    if (symmetric != NULL) {
+        mpath_share_destroy(symmetric->share);
+        free(symmetric->scratch);
+        free(symmetric->order);
+        free(symmetric->send_bytes);
+        free(symmetric);
+    }
+}
+
+void mpath_symmetric_counters(const mpath_symmetric_t *symmetric, mpath_coll_counters_t *counters)
+{
+    *counters = symmetric->counters;
+}
+
+const char *mpath_symmetric_declined_because(const mpath_symmetric_t *symmetric)
+{
+    return symmetric->declined_because;
+}
+
+mpath_status_t mpath_symmetric_decline(mpath_symmetric_t *symmetric, const char *because)
+{
+    symmetric->declined_because = because;
+    symmetric->counters.declined++;
+    return MPATH_DECLINED;
+}
+
+char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes)
+{
+    bytes = (bytes + SCRATCH_ALIGN - 1) / SCRATCH_ALIGN * SCRATCH_ALIGN;
+    if (bytes > symmetric->scratch_bytes) {
+        free(symmetric->scratch);
+        symmetric->scratch       = aligned_alloc(SCRATCH_ALIGN, bytes);
+        symmetric->scratch_bytes = (symmetric->scratch != NULL) ? bytes : 0;
+    }
+    return symmetric->scratch;
+}
+
+/* Between nodes a call gains by more rails than one; in one node there is no rail to gain. */
+static const char *no_gain(const mpath_symmetric_t *symmetric, uint64_t bytes)
+{
+    if (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) == 1) {
+        return "all ranks share one node";
+    }
+    if (mpath_share_num_rails(symmetric->share) < 2) {
+        return "there is one rail";
+    }
+    return (bytes < symmetric->settings->symmetric_min_bytes) ? "less than symmetric_min_bytes" : NULL;
+}
+
+mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, uint64_t bytes, uint64_t largest)
+{
+    const mpath_settings_t *settings = symmetric->settings;
+    const char *obstacle = mpath_share_obstacle(symmetric->share), *because = NULL;
+    int small = largest <= settings->small_bytes;
+
+    symmetric->declined_because = "";
+    if ((settings->gate == MPATH_GATE_NEVER) || (algorithm == MPATH_ALGORITHM_PREVIOUS)) {
+        because = "a parameter says never";
+    } else if ((obstacle != NULL) && ((algorithm == MPATH_ALGORITHM_LANES) || !small)) {
+        because = obstacle;
+    } else if ((algorithm == MPATH_ALGORITHM_SMALL) && !small) {
+        because = "more than travels in the agreement";
+    } else if ((algorithm == MPATH_ALGORITHM_AUTO) && (settings->gate == MPATH_GATE_AUTO)) {
+        because = no_gain(symmetric, bytes);
+    }
+    return (because != NULL) ? mpath_symmetric_decline(symmetric, because) : MPATH_OK;
+}
+
+mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,
+                                     const void *send, void *recv, int ineligible, mpath_agreed_t *agreed,
+                                     int *finished_p)
+{
+    mpath_call_t call = {.operation    = (uint32_t)operation,
+                         .flags        = ineligible ? MPATH_CALL_INELIGIBLE : 0,
+                         .send_bytes   = symmetric->send_bytes,
+                         .send_offsets = symmetric->send_offsets,
+                         .send_buffer  = send,
+                         .recv_bytes   = symmetric->recv_bytes,
+                         .recv_offsets = symmetric->recv_offsets,
+                         .recv_buffer  = recv};
+    uint64_t start_ns = mpath_time_ns();
+    mpath_status_t status;
+
+    status = mpath_agree(symmetric->team, &call, agreed);
+    symmetric->counters.agree_ns += mpath_time_ns() - start_ns;
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (agreed->flags & MPATH_CALL_INELIGIBLE) {
+        return mpath_symmetric_decline(symmetric, "some rank has data that mpath does not carry");
+    }
+    *finished_p = agreed->finished && (algorithm != MPATH_ALGORITHM_LANES);
+    if (!*finished_p && (algorithm == MPATH_ALGORITHM_SMALL)) {
+        return mpath_symmetric_decline(symmetric, "more than travels in the agreement");
+    }
+    if (!*finished_p && (mpath_share_obstacle(symmetric->share) != NULL)) {
+        return mpath_symmetric_decline(symmetric, mpath_share_obstacle(symmetric->share));
+    }
+    return MPATH_OK;
+}
+
+char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, uint64_t stride, uint64_t elements,
+                              const mpath_combination_t *combination)
+{
+    const mpath_topo_t *topo = mpath_team_topo(symmetric->team);
+    const int *order         = symmetric->order;
+    char *whole = data + (uint64_t)order[0] * stride, *sum = whole;
+
+    for (int i = 1; i < symmetric->size; i++) {
+        char *next = data + (uint64_t)order[i] * stride;
+
+        if (mpath_topo_place(topo, order[i])->node == mpath_topo_place(topo, order[i - 1])->node) {
+            combination->reduce(combination->argument, next, sum, elements);
+            continue;
+        }
+        if (sum != whole) {
+            combination->reduce(combination->argument, sum, whole, elements);
+        }
+        sum = next;
+    }
+    if (sum != whole) {
+        combination->reduce(combination->argument, sum, whole, elements);
+    }
+    return whole;
+}
+
+mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, const mpath_share_job_t *job)
+{
+    uint64_t start_ns         = mpath_time_ns();
+    mpath_share_stats_t stats = {0};
+    mpath_status_t status     = mpath_share_run(symmetric->share, job, &stats);
+
+    symmetric->counters.move_ns += mpath_time_ns() - start_ns;
+    if (status == MPATH_DECLINED) {
+        return mpath_symmetric_decline(symmetric, "some rank could not set up its rails or its memory");
+    }
+    symmetric->counters.moved.sent_bytes += stats.rail_bytes;
+    return status;
+}

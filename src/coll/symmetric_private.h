@@ -1,0 +1,51 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of the symmetric collectives, for allreduce.c, reduce_scatter.c, allgather.c and symmetric.c. */
+#ifndef MPATH_COLL_SYMMETRIC_PRIVATE_H
+#define MPATH_COLL_SYMMETRIC_PRIVATE_H
+
+#include "coll/symmetric.h"
+#include "exec/agree.h"
+#include "util/param.h"
+
+struct mpath_symmetric {
+    mpath_team_t *team;
+    const mpath_settings_t *settings;
+    mpath_share_t *share;
+    int size, rank;
+    /* [size] each: the agreement's row and column, and blocks */
+    uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets, *elements;
+    int *order; /* ranks in the order of combination: by node, then rank */
+    char *scratch;
+    uint64_t scratch_bytes;
+    mpath_coll_counters_t counters;
+    const char *declined_because;
+};
+
+/* Notes why. MPATH_DECLINED. */
+mpath_status_t mpath_symmetric_decline(mpath_symmetric_t *symmetric, const char *because);
+
+/*
+ * Before the agreement, from what is the same on all ranks: MPATH_OK to go on. `algorithm` is the operation's parameter, `bytes` the size
+ * of the whole vector, `largest` that of the largest message between two ranks if it travelled in the agreement.
+ */
+mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, uint64_t bytes, uint64_t largest);
+
+/* Room for `bytes` bytes, 64-byte aligned; kept for the next call. NULL when there is no memory. */
+char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes);
+
+/*
+ * The agreement over what the arrays of `symmetric` say. MPATH_OK: all ranks go on; *finished_p says whether all data has
+ * travelled inside and the algorithm may take it from there.
+ */
+mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,
+                                     const void *send, void *recv, int ineligible, mpath_agreed_t *agreed,
+                                     int *finished_p);
+
+/* Combines the vectors of all ranks, which lie at multiples of `stride` from `data`; returns where the result is. */
+char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, uint64_t stride, uint64_t elements,
+                              const mpath_combination_t *combination);
+
+/* Runs the engine and counts. */
+mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, const mpath_share_job_t *job);
+
+#endif
