@@ -6,6 +6,8 @@
  *   bench_options.c    the command line
  *   bench_op.h         a collective: its buffers, their contents, the check of every byte, the call
  *   bench_alltoallv.c  MPI_Alltoallv
+ *   bench_memory.h     the GPU, buffers of every kind of memory
+ *   bench_nccl.h       NCCL
  *   bench_contest.c    contestants, interleaving, timing
  *   bench_mpit.c       control and performance variables of the MPI library
  *   bench_rails.c      machines of the job, the analytic bound, bytes on the rails
@@ -15,6 +17,7 @@
 #ifndef MPATH_TOOLS_BENCH_H
 #define MPATH_TOOLS_BENCH_H
 
+#include "tools/bench_memory.h"
 #include "topo/topo.h"
 
 #include <mpi.h>
@@ -35,7 +38,8 @@ typedef struct bench_matrix {
 typedef enum bench_side {
     BENCH_MPATH          = 1u << 0,
     BENCH_STOCK_LINEAR   = 1u << 1,
-    BENCH_STOCK_PAIRWISE = 1u << 2
+    BENCH_STOCK_PAIRWISE = 1u << 2,
+    BENCH_NCCL           = 1u << 3
 } bench_side_t;
 
 #define BENCH_MAX_MATRICES 16
@@ -49,6 +53,8 @@ typedef struct bench_options {
     bench_matrix_t matrices[BENCH_MAX_MATRICES];
     uint64_t sizes[BENCH_MAX_SIZES]; /* bytes per rank */
     uint64_t unit;                   /* cells of generated matrices are multiples of it, and so are element counts */
+    bench_memory_t send_memory, receive_memory;
+    int num_memories; /* given */
     int hot_rank;
     uint64_t seed;
     int iterations, warmup;
@@ -59,6 +65,11 @@ typedef struct bench_options {
     const char *rates; /* NULL: as the component */
     const char *label; /* goes into the JSON */
 } bench_options_t;
+
+static inline int bench_uses_gpu(const bench_options_t *options)
+{
+    return options->send_memory != BENCH_MEMORY_HOST || options->receive_memory != BENCH_MEMORY_HOST;
+}
 
 /* 0: go on, 1: end with status 0 (help), 2: end with an error that is printed. Prints on rank 0 only. */
 int bench_options_parse(int argc, char **argv, int rank, bench_options_t *options);
@@ -130,13 +141,22 @@ typedef struct bench_case {
 
 #define BENCH_MAX_CONTESTANTS 8
 
+typedef enum bench_how {
+    BENCH_HOW_MPI,    /* the MPI function on the buffers */
+    BENCH_HOW_STAGED, /* through host memory: for an MPI library that knows no device memory */
+    BENCH_HOW_NCCL
+} bench_how_t;
+
 /* One way to perform the collective. The results are those of one case. */
 typedef struct bench_contestant {
     const char *name; /* "mpath", "stock linear", ..., or "as started" without the component */
-    MPI_Comm comm;
-    uint64_t *times_ns;   /* per iteration, on rank 0 */
-    uint64_t *rail_bytes; /* on leaders: [2 * MPATH_MAX_NICS], tx then rx, sums over the timed iterations */
-    uint64_t wrong_bytes; /* sum over iterations; in the report over ranks too */
+    bench_how_t how;
+    MPI_Comm comm;          /* MPI_COMM_NULL: NCCL */
+    uint64_t *times_ns;     /* per iteration, on rank 0 */
+    uint64_t *rail_bytes;   /* on leaders: [2 * MPATH_MAX_NICS], tx then rx, sums over the timed iterations */
+    int64_t gpu_bytes;      /* device memory that this rank has taken since the start, the buffers left out */
+    int64_t most_gpu_bytes; /* in the report: of any rank */
+    uint64_t wrong_bytes;   /* sum over iterations; in the report over ranks too */
     unsigned long long counters[BENCH_MAX_PVARS]; /* the same */
 } bench_contestant_t;
 
@@ -150,11 +170,12 @@ typedef struct bench {
     bench_pvars_t pvars;
     bench_contestant_t contestants[BENCH_MAX_CONTESTANTS];
     int num_contestants;
-    uint32_t round; /* of contents: each is different */
+    char gpu_text[192]; /* "4 x NVIDIA H200, CUDA 13.0, NCCL 2.28.9, cuda to cuda" */
+    uint32_t round;     /* of contents: each is different */
 } bench_t;
 
-/* Collective. */
-void bench_contest_create(bench_t *bench);
+/* Collective. Returns 0, or -1 with a message on all ranks. */
+int bench_contest_create(bench_t *bench);
 void bench_contest_destroy(bench_t *bench);
 /* Runs all contestants on one case, interleaved. */
 void bench_contest_run(bench_t *bench, struct bench_data *data);

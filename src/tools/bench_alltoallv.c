@@ -130,6 +130,28 @@ static void call(const bench_data_t *data, const void *send, void *receive, MPI_
                   data->receive_offsets, MPI_BYTE, comm);
 }
 
+static void call_nccl(const bench_data_t *data)
+{
+    const bench_nccl_t *nccl = &bench_nccl;
+    int peer;
+
+    bench_nccl_check(nccl->group_start(), "ncclGroupStart");
+    for (peer = 0; peer < data->size; peer++) {
+        if (data->send_counts[peer] > 0) {
+            bench_nccl_check(nccl->send(data->send.address + data->send_offsets[peer], (size_t)data->send_counts[peer],
+                                        BENCH_NCCL_UINT8, peer, nccl->comm, nccl->stream),
+                             "ncclSend");
+        }
+        if (data->receive_counts[peer] > 0) {
+            bench_nccl_check(nccl->recv(data->receive.address + data->receive_offsets[peer],
+                                        (size_t)data->receive_counts[peer], BENCH_NCCL_UINT8, peer, nccl->comm,
+                                        nccl->stream),
+                             "ncclRecv");
+        }
+    }
+    bench_nccl_check(nccl->group_end(), "ncclGroupEnd");
+}
+
 const bench_op_t bench_op_alltoallv = {
     .name       = "alltoallv",
     .function   = "MPI_Alltoallv",
@@ -140,4 +162,5 @@ const bench_op_t bench_op_alltoallv = {
     .fill       = fill,
     .check      = check,
     .call       = call,
+    .call_nccl  = call_nccl,
 };

@@ -11,17 +11,27 @@
 #include <stdlib.h>
 #include <string.h>
 
-static void add_contestant(bench_t *bench, const char *name, int algorithm)
+static bench_contestant_t *add_contestant(bench_t *bench, bench_how_t how, const char *name)
 {
     bench_contestant_t *contestant = &bench->contestants[bench->num_contestants++];
 
     contestant->name       = name;
+    contestant->how        = how;
+    contestant->comm       = MPI_COMM_NULL;
     contestant->times_ns   = calloc((size_t)bench->options.iterations, sizeof(uint64_t));
     contestant->rail_bytes = calloc(2 * MPATH_MAX_NICS, sizeof(uint64_t));
     if (contestant->times_ns == NULL || contestant->rail_bytes == NULL) {
         fprintf(stderr, "mpath_bench: rank %d: out of memory\n", bench->rank);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+    return contestant;
+}
+
+static void add_mpi(bench_t *bench, bench_how_t how, const char *name, int algorithm)
+{
+    uint64_t free_bytes            = bench_gpu_free_bytes();
+    bench_contestant_t *contestant = add_contestant(bench, how, name);
+
     if (algorithm > 0) {
         if (bench_cvar_write("coll_tuned_alltoallv_algorithm", algorithm) != MPI_SUCCESS && bench->rank == 0) {
             fprintf(stderr, "mpath_bench: coll/tuned takes no algorithm here; '%s' is the library's own choice\n",
@@ -29,29 +39,58 @@ static void add_contestant(bench_t *bench, const char *name, int algorithm)
         }
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &contestant->comm);
+    contestant->gpu_bytes = (int64_t)(free_bytes - bench_gpu_free_bytes());
 }
 
-void bench_contest_create(bench_t *bench)
+static int add_nccl(bench_t *bench)
 {
-    unsigned sides = bench->options.sides;
-    int enabled    = bench_cvar_write("coll_mpath_enable", 1) == MPI_SUCCESS;
+    uint64_t free_bytes = bench_gpu_free_bytes();
 
+    if (bench_nccl_open() != 0) {
+        return -1;
+    }
+    add_contestant(bench, BENCH_HOW_NCCL, "nccl")->gpu_bytes = (int64_t)(free_bytes - bench_gpu_free_bytes());
+    return 0;
+}
+
+/* Stock Open MPI takes a pointer into device memory for one into host memory, and crashes. */
+static bench_how_t stock_how(const bench_options_t *options)
+{
+    return bench_memory_on_host(options->send_memory) && bench_memory_on_host(options->receive_memory)
+               ? BENCH_HOW_MPI
+               : BENCH_HOW_STAGED;
+}
+
+int bench_contest_create(bench_t *bench)
+{
+    unsigned sides    = bench->options.sides;
+    int enabled       = bench_cvar_write("coll_mpath_enable", 1) == MPI_SUCCESS;
+    bench_how_t stock = stock_how(&bench->options);
+
+    if (!enabled && (sides & BENCH_MPATH) && stock == BENCH_HOW_STAGED) {
+        if (bench->rank == 0) {
+            fprintf(stderr, "mpath_bench: the component is not in this job, and without it the MPI library may not be "
+                            "given device memory; nothing was run (mpirun --mca coll mpath, or --without-mpath)\n");
+        }
+        return -1;
+    }
     bench_pvars_open(&bench->pvars);
     if (sides & BENCH_MPATH) {
-        add_contestant(bench, enabled ? "mpath" : "as started", 0);
+        add_mpi(bench, BENCH_HOW_MPI, enabled ? "mpath" : "as started", 0);
     }
     if (enabled) {
         bench_cvar_write("coll_mpath_enable", 0);
     }
     if (sides & BENCH_STOCK_LINEAR) {
-        add_contestant(bench, "stock linear", 1);
+        add_mpi(bench, stock, "stock linear", 1);
     }
     if (sides & BENCH_STOCK_PAIRWISE) {
-        add_contestant(bench, "stock pairwise", 2);
+        add_mpi(bench, stock, "stock pairwise", 2);
     }
     if (enabled) {
         bench_cvar_write("coll_mpath_enable", 1);
     }
+    return (sides & BENCH_NCCL) ? add_nccl(bench) : 0;
 }
 
 void bench_contest_destroy(bench_t *bench)
@@ -59,11 +98,42 @@ void bench_contest_destroy(bench_t *bench)
     int i;
 
     for (i = 0; i < bench->num_contestants; i++) {
-        MPI_Comm_free(&bench->contestants[i].comm);
+        if (bench->contestants[i].comm != MPI_COMM_NULL) {
+            MPI_Comm_free(&bench->contestants[i].comm);
+        }
         free(bench->contestants[i].times_ns);
         free(bench->contestants[i].rail_bytes);
     }
+    bench_nccl_close();
     bench_pvars_close(&bench->pvars);
+}
+
+/* Until the receive buffer is complete and the send buffer may be written. */
+static void perform(bench_data_t *data, const bench_contestant_t *contestant)
+{
+    int stage_send    = !bench_memory_on_host(data->send.kind);
+    int stage_receive = !bench_memory_on_host(data->receive.kind);
+
+    switch (contestant->how) {
+    case BENCH_HOW_MPI:
+        data->op->call(data, data->send.address, data->receive.address, contestant->comm);
+        break;
+    case BENCH_HOW_NCCL:
+        data->op->call_nccl(data);
+        bench_nccl_finish();
+        break;
+    case BENCH_HOW_STAGED:
+        if (stage_send) {
+            bench_buffer_copy(&data->host_send, &data->send);
+        }
+        data->op->call(data, stage_send ? data->host_send.address : data->send.address,
+                       stage_receive ? data->host_receive.address : data->receive.address, contestant->comm);
+        if (stage_receive) {
+            bench_buffer_copy(&data->receive, &data->host_receive);
+            bench_gpu_settle();
+        }
+        break;
+    }
 }
 
 /* One call; returns nanoseconds on rank 0. */
@@ -73,7 +143,7 @@ static uint64_t time_call(bench_t *bench, bench_data_t *data, bench_contestant_t
 
     MPI_Barrier(MPI_COMM_WORLD);
     span[0] = mpath_time_ns();
-    data->op->call(data, data->send.address, data->receive.address, contestant->comm);
+    perform(data, contestant);
     span[1] = mpath_time_ns();
     if (!bench->rails.one_clock) {
         span[1] -= span[0];
@@ -88,7 +158,7 @@ static uint64_t time_call(bench_t *bench, bench_data_t *data, bench_contestant_t
 static void run_one(bench_t *bench, bench_data_t *data, bench_contestant_t *contestant, int iteration)
 {
     unsigned long long before[BENCH_MAX_PVARS], after[BENCH_MAX_PVARS];
-    uint64_t rails_before[2 * MPATH_MAX_NICS], rails_after[2 * MPATH_MAX_NICS], elapsed_ns;
+    uint64_t rails_before[2 * MPATH_MAX_NICS], rails_after[2 * MPATH_MAX_NICS], elapsed_ns, free_bytes = 0;
     int leader = bench->rails.leaders != MPI_COMM_NULL, i;
     int verify = iteration == -bench->options.warmup || bench->options.check;
 
@@ -96,6 +166,11 @@ static void run_one(bench_t *bench, bench_data_t *data, bench_contestant_t *cont
         data->op->fill(data, ++bench->round);
     }
     bench_pvars_read(&bench->pvars, before);
+    bench_gpu_settle();
+    if (iteration == -bench->options.warmup) {
+        MPI_Barrier(MPI_COMM_WORLD);
+        free_bytes = bench_gpu_free_bytes();
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     if (leader) {
         bench_rails_read(&bench->rails, rails_before, rails_before + MPATH_MAX_NICS);
@@ -108,6 +183,9 @@ static void run_one(bench_t *bench, bench_data_t *data, bench_contestant_t *cont
     bench_pvars_read(&bench->pvars, after);
     if (verify) {
         contestant->wrong_bytes += data->op->check(data, bench->round);
+    }
+    if (iteration == -bench->options.warmup) {
+        contestant->gpu_bytes += (int64_t)(free_bytes - bench_gpu_free_bytes());
     }
     if (iteration < 0) {
         return;

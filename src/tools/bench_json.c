@@ -54,6 +54,9 @@ static json_t *contestant_json(const bench_t *bench, const bench_case_t *a_case,
     if (a_case->bound_ns != 0) {
         set_real(object, "ratio_to_bound", result->ratio_to_bound);
     }
+    if (bench_uses_gpu(&bench->options)) {
+        json_object_set_new(object, "gpu_bytes", json_integer((json_int_t)contestant->most_gpu_bytes));
+    }
     set_real(object, "mpath_calls", (double)counters[BENCH_PVAR_CALLS] / bench->size);
     set_real(object, "agree_us", bench_per_call(bench, bench->size, counters[BENCH_PVAR_AGREE_NS]) / 1e3);
     set_real(object, "plan_us", bench_per_call(bench, bench->size, counters[BENCH_PVAR_PLAN_NS]) / 1e3);
@@ -83,6 +86,11 @@ int bench_json_add(const bench_t *bench, const bench_case_t *a_case, const bench
     if (root == NULL) {
         fprintf(stderr, "mpath_bench: the result cannot be written as JSON\n");
         return -1;
+    }
+    if (bench_uses_gpu(options)) {
+        json_object_set_new(root, "gpus", json_string(bench->gpu_text));
+        json_object_set_new(root, "send_memory", json_string(bench_memory_names[options->send_memory]));
+        json_object_set_new(root, "receive_memory", json_string(bench_memory_names[options->receive_memory]));
     }
     if (a_case->bound_ns != 0) {
         set_real(root, "bound_s", (double)a_case->bound_ns / 1e9);

@@ -9,6 +9,7 @@
 
 #include "tools/bench.h"
 #include "tools/bench_memory.h"
+#include "tools/bench_nccl.h"
 
 /* Buffers of this rank for one case. */
 typedef struct bench_data {
@@ -16,8 +17,10 @@ typedef struct bench_data {
     int rank, size;
     const bench_case_t *a_case;
     bench_buffer_t send, receive; /* with their guards */
-    uint64_t align;               /* of the pieces in the buffers */
-    uint64_t count;               /* elements, where all ranks have the same */
+    bench_buffer_t host_send,
+        host_receive; /* for BENCH_HOW_STAGED: copies of what is not in host memory; else zeroed */
+    uint64_t align;   /* of the pieces in the buffers */
+    uint64_t count;   /* elements, where all ranks have the same */
     /* where each peer has its own */
     int *send_counts, *send_offsets, *receive_counts, *receive_offsets;
 } bench_data_t;
@@ -37,6 +40,8 @@ typedef struct bench_op {
     uint64_t (*check)(bench_data_t *data, uint32_t round);
     /* Performs it once on buffers that MPI can read: `send` and `receive` stand for those of the data. */
     void (*call)(const bench_data_t *data, const void *send, void *receive, MPI_Comm comm);
+    /* Enqueues it once on bench_nccl.stream; NULL where NCCL has no such thing. */
+    void (*call_nccl)(const bench_data_t *data);
 } bench_op_t;
 
 extern const bench_op_t bench_op_alltoallv;

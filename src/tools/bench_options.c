@@ -19,14 +19,17 @@ static const char usage[] =
     "  --matrix FILE    byte matrix: a row per source, as nccl-tests' alltoallv\n"
     "  --bytes LIST     bytes that each rank sends, with suffix k, m, g (default 1m); not with --matrix\n"
     "  --sweep A:B[:F]  the same from A to B, each F times the one before (default 2)\n"
-    "  --unit N         counts are multiples of N bytes (default 1)\n"
+    "  --unit N         counts are multiples of N bytes (default 1; 16 in GPU memory)\n"
+    "  --memory S[,R]   memory of the send and the receive buffer: host (default), pinned, registered, cuda, pool, vmm,\n"
+    "                   managed; a rank uses the GPU of its number on the node, modulo their number\n"
     "  --hot-rank R     the hot rank (default 0)\n"
     "  --seed N         draws the order of popularity of --zipf (default 1)\n"
     "run:\n"
-    "  --iters N        timed iterations of each contestant (default 5)\n"
-    "  --warmup N       iterations before (default 1); the bytes of the first are always checked\n"
+    "  --iters N        timed iterations of each contestant (default 5; 20 in GPU memory)\n"
+    "  --warmup N       iterations before (default 1; 3 in GPU memory); the bytes of the first are always checked\n"
     "  --check          checks every byte of every iteration\n"
-    "  --against LIST   interleaves others: the MPI library's own functions (stock; linear, pairwise: one of them)\n"
+    "  --against LIST   interleaves others: the MPI library's own functions (stock; linear, pairwise: one of them), from\n"
+    "                   GPU memory through the host; NCCL on the same buffers (nccl)\n"
     "  --without-mpath  runs the others alone\n"
     "output:\n"
     "  --json FILE      writes the result as JSON, '-' for standard output\n"
@@ -132,7 +135,8 @@ static int add_against(const char *word, bench_options_t *options)
         unsigned sides;
     } known[] = {{"stock", BENCH_STOCK_LINEAR | BENCH_STOCK_PAIRWISE},
                  {"linear", BENCH_STOCK_LINEAR},
-                 {"pairwise", BENCH_STOCK_PAIRWISE}};
+                 {"pairwise", BENCH_STOCK_PAIRWISE},
+                 {"nccl", BENCH_NCCL}};
     size_t i;
 
     for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
@@ -204,6 +208,23 @@ static int parse_sweep(const char *text, bench_options_t *options)
     }
 }
 
+/* "cuda" or "host,cuda" */
+static int add_memory(const char *word, bench_options_t *options)
+{
+    int kind;
+
+    for (kind = 0; kind < BENCH_MEMORY_KINDS && strcmp(word, bench_memory_names[kind]) != 0; kind++) {
+    }
+    if (kind == BENCH_MEMORY_KINDS || options->num_memories == 2) {
+        return -1;
+    }
+    options->receive_memory = (bench_memory_t)kind;
+    if (options->num_memories++ == 0) {
+        options->send_memory = (bench_memory_t)kind;
+    }
+    return 0;
+}
+
 static int add_file(const char *path, bench_options_t *options)
 {
     if (options->num_matrices == BENCH_MAX_MATRICES) {
@@ -234,6 +255,9 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
         return parse_bytes(value, &options->unit) || options->unit == 0 || options->unit > 4096
                    ? "expected 1 to 4096 bytes"
                    : NULL;
+    case 'M':
+        options->num_memories = 0;
+        return parse_list(value, options, add_memory) ? "expected one or two kinds of memory" : NULL;
     case 'r':
         return parse_int(value, 0, 1 << 30, &options->hot_rank) ? "expected a rank" : NULL;
     case 's':
@@ -246,7 +270,7 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
         options->check = 1;
         return NULL;
     case 'a':
-        return parse_list(value, options, add_against) ? "expected stock, linear or pairwise, separated by commas"
+        return parse_list(value, options, add_against) ? "expected stock, linear, pairwise or nccl, separated by commas"
                                                        : NULL;
     case 'W':
         options->sides &= ~(unsigned)BENCH_MPATH;
@@ -269,6 +293,20 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
 /* What options say together; 0 or 2. */
 static int complete(int rank, bench_options_t *options)
 {
+    int gpu = bench_uses_gpu(options);
+
+    options->iterations = options->iterations > 0 ? options->iterations : (gpu ? 20 : 5);
+    options->warmup     = options->warmup >= 0 ? options->warmup : (gpu ? 3 : 1);
+    options->unit       = options->unit > 0 ? options->unit : (gpu ? 16 : 1);
+    if ((options->sides & BENCH_NCCL) &&
+        (options->send_memory == BENCH_MEMORY_HOST || options->receive_memory == BENCH_MEMORY_HOST ||
+         options->op->call_nccl == NULL)) {
+        if (rank == 0) {
+            fprintf(stderr, "mpath_bench: --against nccl needs --memory that a GPU reaches, and a collective that NCCL "
+                            "has; nothing was run\n");
+        }
+        return 2;
+    }
     if (options->num_matrices == 0) {
         options->matrices[options->num_matrices++] = (bench_matrix_t){.kind = BENCH_HOT};
     }
@@ -286,27 +324,31 @@ static int complete(int rank, bench_options_t *options)
 
 int bench_options_parse(int argc, char **argv, int rank, bench_options_t *options)
 {
-    static const struct option table[] = {
-        {"op", required_argument, NULL, 'o'},      {"hot", required_argument, NULL, 'h'},
-        {"zipf", required_argument, NULL, 'z'},    {"matrix", required_argument, NULL, 'm'},
-        {"bytes", required_argument, NULL, 'b'},   {"sweep", required_argument, NULL, 'S'},
-        {"unit", required_argument, NULL, 'u'},    {"hot-rank", required_argument, NULL, 'r'},
-        {"seed", required_argument, NULL, 's'},    {"iters", required_argument, NULL, 'i'},
-        {"warmup", required_argument, NULL, 'w'},  {"check", no_argument, NULL, 'c'},
-        {"against", required_argument, NULL, 'a'}, {"without-mpath", no_argument, NULL, 'W'},
-        {"json", required_argument, NULL, 'j'},    {"label", required_argument, NULL, 'l'},
-        {"rails", required_argument, NULL, 'R'},   {"rail-rates", required_argument, NULL, 'T'},
-        {"help", no_argument, NULL, 'H'},          {NULL, 0, NULL, 0}};
+    static const struct option table[] = {{"op", required_argument, NULL, 'o'},
+                                          {"hot", required_argument, NULL, 'h'},
+                                          {"zipf", required_argument, NULL, 'z'},
+                                          {"matrix", required_argument, NULL, 'm'},
+                                          {"bytes", required_argument, NULL, 'b'},
+                                          {"sweep", required_argument, NULL, 'S'},
+                                          {"unit", required_argument, NULL, 'u'},
+                                          {"memory", required_argument, NULL, 'M'},
+                                          {"hot-rank", required_argument, NULL, 'r'},
+                                          {"seed", required_argument, NULL, 's'},
+                                          {"iters", required_argument, NULL, 'i'},
+                                          {"warmup", required_argument, NULL, 'w'},
+                                          {"check", no_argument, NULL, 'c'},
+                                          {"against", required_argument, NULL, 'a'},
+                                          {"without-mpath", no_argument, NULL, 'W'},
+                                          {"json", required_argument, NULL, 'j'},
+                                          {"label", required_argument, NULL, 'l'},
+                                          {"rails", required_argument, NULL, 'R'},
+                                          {"rail-rates", required_argument, NULL, 'T'},
+                                          {"help", no_argument, NULL, 'H'},
+                                          {NULL, 0, NULL, 0}};
     int code, index = 0;
     const char *wrong;
 
-    *options = (bench_options_t){.op         = &bench_op_alltoallv,
-                                 .unit       = 1,
-                                 .iterations = 5,
-                                 .warmup     = 1,
-                                 .seed       = 1,
-                                 .label      = "",
-                                 .sides      = BENCH_MPATH};
+    *options = (bench_options_t){.op = &bench_op_alltoallv, .warmup = -1, .seed = 1, .label = "", .sides = BENCH_MPATH};
     opterr   = rank == 0;
     while ((code = getopt_long(argc, argv, "", table, &index)) != -1) {
         if (code == '?') {

@@ -109,6 +109,9 @@ static void print_case(const bench_t *bench, const bench_case_t *a_case, const b
     int i;
 
     print_head(bench, a_case->name);
+    if (bench_uses_gpu(&bench->options)) {
+        printf("%s\n", bench->gpu_text);
+    }
     if (a_case->bound_ns != 0) {
         printf("bound (busiest node over all its rails): %.3f ms\n", (double)a_case->bound_ns / 1e6);
     }
@@ -156,8 +159,11 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
         print_head(bench, "");
         printf("port: bytes between ranks through the busiest one; gain: time divided by that of %s\n",
                bench->contestants[0].name);
+        if (bench_uses_gpu(&bench->options)) {
+            printf("%s; MiB: device memory that the contestant takes for itself, on one GPU\n", bench->gpu_text);
+        }
         printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %6s %7s\n", "", "per rank", "", "min us", "median", "p99",
-               "max", "algbw", "busbw", "port", "gain", "x bound");
+               "max", "algbw", "busbw", "port", "gain", bench_uses_gpu(&bench->options) ? "MiB" : "x bound");
         printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s\n", "", "", "", "", "", "", "", "GB/s", "GB/s", "GB/s");
     }
     for (i = 0; i < bench->num_contestants; i++) {
@@ -166,7 +172,9 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
                (double)results[i].min_ns / 1e3, (double)results[i].median_ns / 1e3, (double)results[i].p99_ns / 1e3,
                (double)results[i].max_ns / 1e3, results[i].algbw_bps / 1e9, results[i].busbw_bps / 1e9,
                results[i].port_bps / 1e9, results[i].speedup);
-        if (a_case->bound_ns != 0) {
+        if (bench_uses_gpu(&bench->options)) {
+            printf("%7.1f", (double)bench->contestants[i].most_gpu_bytes / (1 << 20));
+        } else if (a_case->bound_ns != 0) {
             printf("%7.3f", results[i].ratio_to_bound);
         } else {
             printf("%7s", "-");

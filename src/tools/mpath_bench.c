@@ -10,6 +10,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define GPU_ALIGNMENT 128 /* of pieces, as allocators and NCCL's own test have them */
+
 /* A matrix file on rank 0; 0 or 1. */
 static int load_matrix(const bench_t *bench, const char *path, uint64_t **demand_p)
 {
@@ -89,6 +91,7 @@ static int report(bench_t *bench, const bench_case_t *a_case, int index, int num
     size_t per_node = 2 * MPATH_MAX_NICS, all_nodes = per_node * (size_t)bench->rails.num_nodes;
     uint64_t *rail_bytes = NULL, wrong;
     unsigned long long counters[BENCH_MAX_PVARS];
+    int64_t gpu_bytes;
     int i, status = 0;
 
     if (bench->rank == 0) {
@@ -102,6 +105,7 @@ static int report(bench_t *bench, const bench_case_t *a_case, int index, int num
         bench_contestant_t *contestant = &bench->contestants[i];
 
         MPI_Reduce(&contestant->wrong_bytes, &wrong, 1, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
+        MPI_Reduce(&contestant->gpu_bytes, &gpu_bytes, 1, MPI_INT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
         MPI_Reduce(contestant->counters, counters, BENCH_MAX_PVARS, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
         if (bench->rails.leaders != MPI_COMM_NULL) {
             MPI_Gather(contestant->rail_bytes, (int)per_node, MPI_UINT64_T,
@@ -109,7 +113,8 @@ static int report(bench_t *bench, const bench_case_t *a_case, int index, int num
                        bench->rails.leaders);
         }
         if (bench->rank == 0) {
-            contestant->wrong_bytes = wrong;
+            contestant->wrong_bytes    = wrong;
+            contestant->most_gpu_bytes = gpu_bytes;
             memcpy(contestant->counters, counters, sizeof(counters));
         }
     }
@@ -121,10 +126,36 @@ static int report(bench_t *bench, const bench_case_t *a_case, int index, int num
     return status;
 }
 
+/* What the stock functions are given in the place of device memory. */
+static int create_host_copies(const bench_options_t *options, bench_data_t *data)
+{
+    int status = 0;
+
+    if (!(options->sides & (BENCH_STOCK_LINEAR | BENCH_STOCK_PAIRWISE))) {
+        return 0;
+    }
+    if (!bench_memory_on_host(data->send.kind)) {
+        status |= bench_buffer_create(BENCH_MEMORY_PINNED, data->send.bytes, &data->host_send);
+    }
+    if (!bench_memory_on_host(data->receive.kind)) {
+        status |= bench_buffer_create(BENCH_MEMORY_PINNED, data->receive.bytes, &data->host_receive);
+        if (status == 0) {
+            bench_buffer_set(&data->host_receive, BENCH_GUARD_VALUE);
+        }
+    }
+    return status;
+}
+
 /* 0, 1: a byte was wrong, 2: the case could not be run. */
 static int run_case(bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes, int index, int num_cases)
 {
-    bench_data_t data = {.op = bench->options.op, .rank = bench->rank, .size = bench->size, .align = 1};
+    int gpu           = bench_uses_gpu(&bench->options);
+    bench_data_t data = {.op      = bench->options.op,
+                         .rank    = bench->rank,
+                         .size    = bench->size,
+                         .send    = {.kind = bench->options.send_memory},
+                         .receive = {.kind = bench->options.receive_memory},
+                         .align   = gpu ? GPU_ALIGNMENT : 1};
     bench_case_t a_case;
     int status, bad;
 
@@ -133,7 +164,7 @@ static int run_case(bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes
         return 2;
     }
     data.a_case = &a_case;
-    bad         = data.op->create(&data) != 0;
+    bad         = data.op->create(&data) != 0 || create_host_copies(&bench->options, &data) != 0;
     MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
     if (bad) {
         MPI_Abort(MPI_COMM_WORLD, 1);
@@ -141,6 +172,8 @@ static int run_case(bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes
     bench_contest_run(bench, &data);
     status = report(bench, &a_case, index, num_cases) != 0;
     data.op->destroy(&data);
+    bench_buffer_destroy(&data.host_send);
+    bench_buffer_destroy(&data.host_receive);
     free(a_case.demand);
     return status;
 }
@@ -167,6 +200,54 @@ static int run_all(bench_t *bench)
     return status;
 }
 
+/* The GPU of this rank, and what the report says of them. Collective; returns 0, or -1 on all ranks with a message. */
+static int open_gpu(bench_t *bench)
+{
+    const bench_options_t *options = &bench->options;
+    int bad                        = 0;
+
+    if (bench_uses_gpu(options)) {
+        bad = bench_gpu_open(bench->rails.node_rank) != 0;
+    }
+    MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    return bad ? -1 : 0;
+}
+
+static void describe_gpu(bench_t *bench)
+{
+    const bench_options_t *options = &bench->options;
+    char nccl[64]                  = "";
+    int version                    = bench_nccl.version;
+
+    if (version > 0) {
+        snprintf(nccl, sizeof(nccl), ", NCCL %d.%d.%d", version / 10000, version / 100 % 100, version % 100);
+    }
+    snprintf(bench->gpu_text, sizeof(bench->gpu_text), "%d x %s, CUDA %d.%d%s, %s to %s", bench_gpu.num_devices,
+             bench_gpu.name, bench_gpu.driver_version / 1000, bench_gpu.driver_version % 1000 / 10, nccl,
+             bench_memory_names[options->send_memory], bench_memory_names[options->receive_memory]);
+}
+
+/* Everything that outlives a case. 0, 1: a byte was wrong, 2: not everything could be run. */
+static int run_job(bench_t *bench)
+{
+    int status = 2, bad = bench_rails_create(&bench->options, &bench->rails) != 0;
+
+    MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (bad) {
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+    if (open_gpu(bench) == 0) {
+        if (bench_contest_create(bench) == 0) {
+            describe_gpu(bench);
+            status = run_all(bench);
+        }
+        bench_contest_destroy(bench);
+    }
+    bench_gpu_close();
+    bench_rails_destroy(&bench->rails);
+    return status;
+}
+
 /* What the options can only be held against in the job; 0 or 2. */
 static int check_options(const bench_t *bench)
 {
@@ -183,10 +264,11 @@ static int check_options(const bench_t *bench)
 int main(int argc, char **argv)
 {
     static bench_t bench;
-    int provided, status, bad;
+    int provided, status;
 
     /* tuned reads forced algorithms only with dynamic rules; the fixed rules stay in force where none is forced */
     setenv("OMPI_MCA_coll_tuned_use_dynamic_rules", "1", 0);
+    bench_nccl_prepare();
     MPI_Init(&argc, &argv);
     MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &bench.rank);
@@ -196,15 +278,7 @@ int main(int argc, char **argv)
         status = check_options(&bench);
     }
     if (status == 0) {
-        bad = bench_rails_create(&bench.options, &bench.rails) != 0;
-        MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
-        if (bad) {
-            MPI_Abort(MPI_COMM_WORLD, 1);
-        }
-        bench_contest_create(&bench);
-        status = run_all(&bench);
-        bench_contest_destroy(&bench);
-        bench_rails_destroy(&bench.rails);
+        status = run_job(&bench);
     } else if (status == 1) {
         status = 0;
     }
