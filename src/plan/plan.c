@@ -14,7 +14,7 @@ void mpath_plan_params_init(mpath_plan_params_t *params)
     params->policy             = MPATH_POLICY_MPATH;
     params->min_fragment_bytes = 32 * 1024;
     params->gap_ppm            = 2000;
-    params->max_rounds         = 150;
+    params->max_rounds         = 400;
 }
 
 mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more)

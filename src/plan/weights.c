@@ -20,7 +20,7 @@
 #define ALPHA_FIRST 32
 #define ALPHA_HASTY 64 /* first alpha of the first try, which also leaves an alpha as soon as little moves */
 #define ALPHA_LAST 16384
-#define SWEEPS_PER_ALPHA 12
+#define SWEEPS_PER_ALPHA 24
 #define MOVES_PER_VISIT 24
 #define MOVES_HASTY 2
 #define TOLERANCE_BITS 11

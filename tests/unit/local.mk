@@ -10,8 +10,13 @@ unit_programs += unit/test_segment unit/test_shm
 unit_test_shm_SOURCES = unit/test_shm.c unit/lane_pattern.h
 if HAVE_GLPK
 unit_programs += unit/test_plan_lp
-unit_test_plan_lp_SOURCES = unit/test_plan_lp.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c unit/plan_lp.c unit/plan_lp.h
+unit_test_plan_lp_SOURCES = unit/test_plan_lp.c unit/plan_lp.c unit/plan_lp.h unit/plan_cases.c unit/plan_cases.h \
+	unit/plan_cases_gpu.c
 unit_test_plan_lp_LDADD = $(LDADD) $(GLPK_LIBS) -lm
+# All instances, minutes: make -C tests plan-lp
+plan-lp: unit/test_plan_lp
+	unit/test_plan_lp --all
+.PHONY: plan-lp
 endif
 unit_programs += unit/test_machine unit/test_topo_xml
 unit_test_machine_SOURCES = unit/test_machine.c unit/capture.h
