@@ -16,8 +16,9 @@ struct mpath_coll {
     mpath_team_t *team;
     const mpath_settings_t *settings; /* the context's */
     mpath_plan_cache_t *cache;
-    uint64_t *demand;     /* what the plan has to carry, of the call under way */
-    uint64_t *signatures; /* of all ranks' plans; for check_plan */
+    mpath_gpu_coll_t *gpu; /* calls with device memory */
+    uint64_t *demand;      /* what the plan has to carry, of the call under way */
+    uint64_t *signatures;  /* of all ranks' plans; for check_plan */
     mpath_coll_counters_t counters;
     const char *declined_because;
     int connected; /* every pair of ranks has a path */
@@ -60,6 +61,11 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
     if ((coll->demand == NULL) || (coll->signatures == NULL)) {
         goto err_no_memory;
     }
+    status = mpath_gpu_coll_create(team, &coll->gpu);
+    if (status != MPATH_OK) {
+        mpath_coll_destroy(coll);
+        return status;
+    }
     mpath_plan_params_init(&params);
     params.min_fragment_bytes = settings->min_fragment_bytes;
     status                    = mpath_plan_cache_create(mpath_team_topo(team), &params, &coll->cache);
@@ -79,6 +85,7 @@ err_no_memory:
 void mpath_coll_destroy(mpath_coll_t *coll)
 {
     if (coll != NULL) {
+        mpath_gpu_coll_destroy(coll->gpu);
         mpath_plan_cache_destroy(coll->cache);
         free(coll->signatures);
         free(coll->demand);
@@ -89,6 +96,12 @@ void mpath_coll_destroy(mpath_coll_t *coll)
 void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters)
 {
     *counters = coll->counters;
+    mpath_gpu_coll_counters(coll->gpu, &counters->gpu);
+}
+
+int mpath_coll_takes_device(const mpath_coll_t *coll)
+{
+    return mpath_gpu_coll_usable(coll->gpu) && (coll->settings->gate != MPATH_GATE_NEVER);
 }
 
 const char *mpath_coll_declined_because(const mpath_coll_t *coll)
@@ -247,6 +260,16 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
     return status;
 }
 
+/* The call has device memory on some rank. */
+static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    uint64_t start_ns     = mpath_time_ns();
+    mpath_status_t status = mpath_gpu_coll_move(coll->gpu, call, agreed);
+
+    coll->counters.move_ns += mpath_time_ns() - start_ns;
+    return (status == MPATH_DECLINED) ? decline(coll, "device memory cannot be shared on this node") : status;
+}
+
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
 {
     uint64_t start_ns = mpath_time_ns();
@@ -255,7 +278,13 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
 
     coll->declined_because = "";
     call->operation        = OPERATION_ALLTOALLV;
-    status                 = mpath_agree(coll->team, call, &agreed);
+    if (mpath_coll_takes_device(coll)) {
+        if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
+            call->flags |= MPATH_CALL_DEVICE;
+        }
+        mpath_gpu_coll_publish(coll->gpu, call);
+    }
+    status = mpath_agree(coll->team, call, &agreed);
     coll->counters.agree_ns += mpath_time_ns() - start_ns;
     if (status != MPATH_OK) {
         return status;
@@ -265,6 +294,8 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     }
     if (coll->settings->gate == MPATH_GATE_NEVER) {
         status = decline(coll, "the parameter gate says never");
+    } else if (agreed.flags & MPATH_CALL_DEVICE) {
+        status = carry_device(coll, call, &agreed);
     } else if (agreed.finished) {
         copy_self(coll, call);
     } else {

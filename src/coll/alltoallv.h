@@ -5,6 +5,7 @@
 #ifndef MPATH_COLL_ALLTOALLV_H
 #define MPATH_COLL_ALLTOALLV_H
 
+#include "coll/alltoallv_gpu.h"
 #include "exec/agree.h"
 #include "exec/move.h"
 #include "exec/team.h"
@@ -19,6 +20,7 @@ typedef struct mpath_coll_counters {
     uint64_t plan_hits;                  /* found in the cache */
     uint64_t agree_ns, plan_ns, move_ns; /* sums */
     mpath_move_stats_t moved;
+    mpath_gpu_counters_t gpu;
 } mpath_coll_counters_t;
 
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p);
@@ -34,6 +36,12 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
  * sizes of both sides are the same for each rank.
  */
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
+
+/*
+ * Whether a rank may pass buffers in device memory (call->send_memory, call->recv_memory) to mpath_alltoallv() here. The
+ * same on all ranks. Where not, only memory that the host can read may be passed, managed memory included.
+ */
+int mpath_coll_takes_device(const mpath_coll_t *coll);
 
 /* Why the last call was declined, for verbose output; static text, "" when it was not. */
 const char *mpath_coll_declined_because(const mpath_coll_t *coll);

@@ -11,6 +11,7 @@
 #define MPATH_EXEC_AGREE_H
 
 #include "exec/team.h"
+#include "gpu/memory.h"
 
 #include <stdint.h>
 
@@ -31,6 +32,7 @@ typedef struct mpath_call {
     const uint64_t *recv_bytes;
     const uint64_t *recv_offsets;
     void *recv_buffer;
+    const mpath_memory_t *send_memory, *recv_memory; /* NULL: host memory */
 } mpath_call_t;
 
 typedef struct mpath_agreed {

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Alltoallv on device memory inside a node: the ranks' GPUs write to each other (lane "peer"), and what they cannot reach
+ * goes through shared host memory (lane "staged"). Any rank may have any kind of memory on either side.
+ *
+ * Every decision follows from what all ranks see in the room and the agreement, so all come to the same; see
+ * doc/gpu.md for what it means to users.
+ */
+#ifndef MPATH_COLL_ALLTOALLV_GPU_H
+#define MPATH_COLL_ALLTOALLV_GPU_H
+
+#include "exec/agree.h"
+#include "exec/team.h"
+
+/* What a communicator keeps between calls on device memory. */
+typedef struct mpath_gpu_coll mpath_gpu_coll_t;
+
+typedef struct mpath_gpu_counters {
+    uint64_t calls;        /* with device memory on some rank */
+    uint64_t kernel_bytes; /* that this rank's GPU sent with its multiprocessors */
+    uint64_t engine_bytes; /* with its copy engines */
+    uint64_t staged_bytes; /* that this rank sent through host memory */
+    uint64_t imports;      /* rounds in which ranks opened each other's memory */
+} mpath_gpu_counters_t;
+
+/* Local and cheap: shared memory is made by the first call with device memory. */
+mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_p);
+void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu);
+
+/* Whether calls with device memory are served here. The same on all ranks. */
+int mpath_gpu_coll_usable(const mpath_gpu_coll_t *gpu);
+
+/* Before every agreement of an alltoallv, with and without device memory: tells the others of this rank's buffers. */
+void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
+
+/*
+ * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: moves everything. On MPATH_OK all data of
+ * this rank is in place, for any stream of any device, and nobody reads its send buffer any more. MPATH_DECLINED, on
+ * all ranks alike and from then on: device memory cannot be shared here; nothing was moved. Any other result breaks
+ * the team.
+ */
+mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
+
+void mpath_gpu_coll_counters(const mpath_gpu_coll_t *gpu, mpath_gpu_counters_t *counters);
+
+#endif

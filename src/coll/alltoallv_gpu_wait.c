@@ -1,0 +1,264 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The end of a call on device memory: a rank waits until its own copies are done and all of its sources have written the
+ * number of the call. The words are in host memory, so looking costs nothing and needs no driver; they are written after the
+ * bytes have become visible to the whole system. Every wait has a deadline that names who waits for whom.
+ */
+#include "coll/alltoallv_gpu_private.h"
+
+#include "exec/idle.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#define WAIT_CHECK_NS (50 * MPATH_NS_PER_MS)
+#define WAIT_GIVE_UP_NS (5 * MPATH_NS_PER_S) /* for what is under way when a call has failed */
+#define WAIT_GATES_OPEN (UINT64_MAX / 2)
+
+static int is_done(const mpath_gpu_coll_t *gpu, const _Atomic uint64_t *word)
+{
+    return atomic_load_explicit(word, memory_order_acquire) >= gpu->number;
+}
+
+/* Where the streams cannot write words, the host does. Also looks at the copy to itself. */
+static mpath_status_t look_at_marks(mpath_gpu_coll_t *gpu)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (gpu->engine_started && gpu->posts && (gpu->engine_mark != 0)) {
+        mpath_gpu_coll_lock();
+        status = mpath_stream_done(gpu->main_stream, gpu->engine_mark);
+        mpath_gpu_coll_unlock();
+        if (status == MPATH_OK) {
+            gpu->engine_mark = 0;
+            atomic_store_explicit(&gpu->room.words[gpu->me].engine_done, gpu->number, memory_order_release);
+        }
+    }
+    if (!mpath_status_is_error(status) && (gpu->self_started == 1)) {
+        mpath_gpu_coll_lock();
+        status = mpath_stream_done(gpu->self_stream, gpu->self_mark);
+        mpath_gpu_coll_unlock();
+        gpu->self_started = (status == MPATH_OK) ? 0 : 1;
+    }
+    return mpath_status_is_error(status) ? status : MPATH_OK;
+}
+
+/* My own copies have left my send buffer. */
+static int is_sent(const mpath_gpu_coll_t *gpu)
+{
+    const mpath_room_words_t *words = &gpu->room.words[gpu->me];
+
+    return (!gpu->kernel_started || is_done(gpu, &words->kernel_done)) &&
+           (!gpu->engine_started || is_done(gpu, &words->engine_done)) && (gpu->self_started != 1);
+}
+
+/* The first rank whose message has not come by its GPU; -1: all have. */
+static int missing_source(const mpath_gpu_coll_t *gpu)
+{
+    for (int source = 0; source < gpu->size; source++) {
+        gpu_way_t way                   = gpu_way(gpu, source, gpu->me);
+        const mpath_room_words_t *words = &gpu->room.words[source];
+
+        if (((way == WAY_KERNEL) && !is_done(gpu, &words->kernel_done)) ||
+            ((way == WAY_ENGINE) && !is_done(gpu, &words->engine_done))) {
+            return source;
+        }
+    }
+    return -1;
+}
+
+/* Changes whenever anything of what this rank waits for goes on. */
+static uint64_t sum_of_words(const mpath_gpu_coll_t *gpu)
+{
+    uint64_t sum = 0;
+
+    for (int rank = 0; rank < gpu->size; rank++) {
+        const mpath_room_words_t *words = &gpu->room.words[rank];
+
+        sum += atomic_load_explicit(&words->kernel_done, memory_order_relaxed) +
+               atomic_load_explicit(&words->engine_done, memory_order_relaxed) +
+               atomic_load_explicit(&words->pieces, memory_order_relaxed);
+    }
+    return sum;
+}
+
+/* A fault in a kernel or a copy shows on the streams, never in the words. */
+static mpath_status_t check_streams(mpath_gpu_coll_t *gpu)
+{
+    mpath_stream_t *streams[] = {gpu->main_stream, gpu->side_stream};
+    mpath_status_t status     = MPATH_OK;
+
+    mpath_gpu_coll_lock();
+    for (int i = 0; (i < 2) && !mpath_status_is_error(status) && (streams[i] != NULL); i++) {
+        mpath_mark_t mark;
+
+        status = mpath_stream_mark(streams[i], &mark);
+        if (status == MPATH_OK) {
+            status = mpath_stream_done(streams[i], mark);
+        }
+    }
+    mpath_gpu_coll_unlock();
+    return mpath_status_is_error(status) ? status : MPATH_OK;
+}
+
+/* Whether this rank's call still depends on something that rank `rank` has yet to do. */
+static int needs(const mpath_gpu_coll_t *gpu, int rank)
+{
+    const mpath_room_words_t *words = &gpu->room.words[rank];
+    gpu_way_t way                   = gpu_way(gpu, rank, gpu->me);
+
+    if (((way == WAY_KERNEL) && !is_done(gpu, &words->kernel_done)) ||
+        ((way == WAY_ENGINE) && !is_done(gpu, &words->engine_done))) {
+        return 1;
+    }
+    if (gpu->staged_started && mpath_staged_needs(gpu->room.staged, rank)) {
+        return 1;
+    }
+    for (int to = 0; (to < gpu->size) && !is_sent(gpu); to++) {
+        if ((gpu_way(gpu, rank, to) == WAY_ENGINE) && !is_done(gpu, &words->engine_done)) {
+            return 1; /* my pieces may wait for their turn after its pieces */
+        }
+    }
+    return 0;
+}
+
+static mpath_status_t check_processes(mpath_gpu_coll_t *gpu)
+{
+    for (int rank = 0; rank < gpu->size; rank++) {
+        if ((rank != gpu->me) && needs(gpu, rank) && !mpath_room_is_alive(&gpu->room, gpu->half, rank) &&
+            needs(gpu, rank)) { /* it may have done its part and ended between the looks */
+            mpath_error("rank %d has ended while rank %d waits for it in call %llu on device memory; the call fails",
+                        rank, gpu->me, (unsigned long long)gpu->number);
+            return MPATH_ERR_UNREACHABLE;
+        }
+    }
+    return MPATH_OK;
+}
+
+static void name_the_edge(const mpath_gpu_coll_t *gpu)
+{
+    int source = missing_source(gpu), staged = -1;
+    uint64_t bytes  = 0;
+    int timeout_s   = gpu->settings->timeout_s;
+    const char *way = (source >= 0) && (gpu_way(gpu, source, gpu->me) == WAY_KERNEL) ? "kernel" : "copy engine";
+
+    if (gpu->staged_started) {
+        staged = mpath_staged_waits_for(gpu->room.staged, &bytes);
+    }
+    if (source >= 0) {
+        mpath_error(
+            "rank %d waits for rank %d: %llu bytes by lane peer (%s) in call %llu on device memory, nothing has "
+            "moved for %d s; the call fails",
+            gpu->me, source, (unsigned long long)gpu_bytes(gpu, source, gpu->me), way, (unsigned long long)gpu->number,
+            timeout_s);
+    } else if (staged >= 0) {
+        mpath_error("rank %d waits for rank %d: %llu bytes by lane staged in call %llu on device memory, nothing has "
+                    "moved for %d s; the call fails",
+                    gpu->me, staged, (unsigned long long)bytes, (unsigned long long)gpu->number, timeout_s);
+    } else {
+        mpath_error("rank %d waits for its own copies to other ranks in call %llu on device memory, nothing has moved "
+                    "for %d s; the call fails",
+                    gpu->me, (unsigned long long)gpu->number, timeout_s);
+    }
+}
+
+/* After a failure: nothing of this rank may be under way when its caller gets its buffers back. */
+static void abandon(mpath_gpu_coll_t *gpu)
+{
+    mpath_stream_t *streams[] = {gpu->main_stream, gpu->side_stream,
+                                 (gpu->self_started == 1) ? gpu->self_stream : NULL};
+
+    /* Nobody may be held by a turn that never comes. The communicator is broken: order counts for nothing now. */
+    for (int rank = 0; rank < gpu->size; rank++) {
+        atomic_store_explicit(&gpu->room.words[rank].pieces, WAIT_GATES_OPEN, memory_order_release);
+    }
+    for (int i = 0; i < 3; i++) {
+        mpath_mark_t mark;
+
+        if (streams[i] != NULL) {
+            mpath_gpu_coll_lock();
+            if (mpath_stream_mark(streams[i], &mark) == MPATH_OK) {
+                (void)mpath_stream_finish(streams[i], mark, WAIT_GIVE_UP_NS, "copies of a call that failed");
+            }
+            mpath_gpu_coll_unlock();
+        }
+    }
+    if (gpu->staged_started) {
+        mpath_staged_abandon(gpu->room.staged, WAIT_GIVE_UP_NS);
+    }
+}
+
+/* One look at everything: MPATH_OK when this rank's part is done. */
+static mpath_status_t look(mpath_gpu_coll_t *gpu, int *staged_events_p)
+{
+    mpath_status_t status = look_at_marks(gpu);
+
+    *staged_events_p = 0;
+    if ((status == MPATH_OK) && gpu->staged_started && !mpath_staged_is_finished(gpu->room.staged)) {
+        int events = mpath_staged_progress(gpu->room.staged);
+
+        if (events < 0) {
+            return (mpath_status_t)events;
+        }
+        *staged_events_p = events;
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    return (is_sent(gpu) && (missing_source(gpu) < 0) &&
+            (!gpu->staged_started || mpath_staged_is_finished(gpu->room.staged)))
+               ? MPATH_OK
+               : MPATH_INPROGRESS;
+}
+
+mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu)
+{
+    uint64_t timeout_ns = (uint64_t)gpu->settings->timeout_s * MPATH_NS_PER_S, next_check_ns = WAIT_CHECK_NS;
+    uint64_t sum = sum_of_words(gpu), quiet_since_ns = 0;
+    mpath_status_t status;
+    mpath_idle_t idle;
+    int events;
+
+    mpath_idle_start(&idle);
+    while ((status = look(gpu, &events)) == MPATH_INPROGRESS) {
+        uint64_t waited_ns, now_sum;
+
+        if (events > 0) {
+            mpath_idle_event(&idle);
+            next_check_ns  = WAIT_CHECK_NS;
+            quiet_since_ns = 0;
+            continue;
+        }
+        waited_ns = mpath_idle_wait(&idle);
+        if (waited_ns == 0) {
+            continue;
+        }
+        status = mpath_team_status(gpu->team);
+        if ((status == MPATH_OK) && (waited_ns >= next_check_ns)) {
+            next_check_ns = waited_ns + WAIT_CHECK_NS;
+            now_sum       = sum_of_words(gpu);
+            if (now_sum != sum) {
+                sum            = now_sum;
+                quiet_since_ns = waited_ns;
+            }
+            status = check_processes(gpu);
+            if (status == MPATH_OK) {
+                status = check_streams(gpu);
+            }
+            if ((status == MPATH_OK) && (waited_ns - quiet_since_ns >= timeout_ns)) {
+                name_the_edge(gpu);
+                status = MPATH_ERR_TIMED_OUT;
+            }
+        }
+        if (status != MPATH_OK) {
+            break;
+        }
+    }
+    if (gpu->staged_started) {
+        gpu->counters.staged_bytes += mpath_staged_sent_bytes(gpu->room.staged) - gpu->staged_before;
+    }
+    if (mpath_status_is_error(status)) {
+        mpath_team_break(gpu->team, status); /* before the gates open: others must not go on as if all were well */
+        abandon(gpu);
+    }
+    return status;
+}

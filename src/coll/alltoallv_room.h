@@ -1,0 +1,84 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Room: the memory that the ranks of a node share to move device buffers, besides the team's own. One per communicator
+ * of a single node, made collectively by its first call with device memory.
+ *
+ *   words     [ranks]             a line each: numbers that a rank's GPU writes when its copies are done, and others await
+ *   cells     [2][ranks]          what a rank tells of its buffers in a call
+ *   offsets   [2][ranks][ranks]   where in rank r's receive buffer the message of each source belongs
+ *
+ * Cells and offsets are double buffered like the agreement's own cells: call k uses half k % 2, is written before the
+ * agreement of call k and read after it. A rank that writes half k % 2 has seen all others in the agreement of call
+ * k - 1, so nobody still reads what call k - 2 left there.
+ *
+ * The slots of the lane "staged" are a segment of their own, made by the first call that needs them.
+ */
+#ifndef MPATH_COLL_ALLTOALLV_ROOM_H
+#define MPATH_COLL_ALLTOALLV_ROOM_H
+
+#include "exec/agree.h"
+#include "exec/team.h"
+#include "gpu/export.h"
+#include "gpu/pinned.h"
+#include "lane/segment.h"
+#include "lane/staged.h"
+#include "util/process.h"
+
+#include <stdatomic.h>
+
+enum {
+    MPATH_ROOM_KERNELS = 1u << 0, /* the sender's GPU runs mpath's kernels */
+    MPATH_ROOM_VALUES  = 1u << 1  /* its streams write and await words */
+};
+
+/* Numbers that only grow; see alltoallv_gpu.c. */
+typedef struct mpath_room_words {
+    _Atomic uint64_t kernel_done; /* number of the call whose kernel pieces are all in place */
+    _Atomic uint64_t engine_done; /* the same for copy engines */
+    _Atomic uint64_t pieces;      /* call and number of engine pieces in place, for those who wait for their turn */
+    _Atomic uint64_t self_done;   /* what a rank sends to itself */
+    uint8_t padding[32];
+} mpath_room_words_t;
+
+typedef struct mpath_room_cell {
+    uint32_t send_kind, recv_kind; /* mpath_memory_kind_t */
+    uint32_t flags;                /* MPATH_ROOM_* */
+    int32_t device;                /* that sends; -1: none */
+    mpath_process_t process;
+    uint64_t recv_address; /* of the receive buffer, in its owner */
+    mpath_export_t recv;   /* how NONE: others cannot open it */
+} mpath_room_cell_t;
+
+typedef struct mpath_room {
+    mpath_team_t *team;
+    int size, me;
+    mpath_segment_t segment, slots;
+    mpath_room_words_t *words;
+    mpath_room_cell_t *cells[2];
+    uint64_t *offsets[2];
+    mpath_pinned_t pinned, slots_pinned; /* zeroed until this rank has a GPU */
+    mpath_staged_t *staged;              /* NULL until a call needed it */
+} mpath_room_t;
+
+/* Collective. On an error nobody has a room; logged by the rank on which it went wrong. */
+mpath_status_t mpath_room_open(mpath_team_t *team, mpath_room_t *room);
+void mpath_room_close(mpath_room_t *room);
+
+/* Makes the shared memory known to the GPUs of this process; once. Errors are logged. */
+mpath_status_t mpath_room_register(mpath_room_t *room, mpath_gpu_t *gpu);
+
+/*
+ * Collective: makes the slots of the lane "staged", at most `memory_bytes` for each rank. Either all ranks have them or
+ * all get an error.
+ */
+mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, mpath_gpu_t *gpu);
+
+/* Whether a rank's process still lives, as far as its last cell tells. */
+int mpath_room_is_alive(const mpath_room_t *room, int half, int rank);
+
+static inline mpath_cu_ptr_t mpath_room_device(const mpath_room_t *room, const volatile void *word)
+{
+    return mpath_pinned_device(&room->pinned, word);
+}
+
+#endif

@@ -1,0 +1,70 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shadow: host memory as large as the range, filled and emptied by the driver's synchronous copies. */
+#include "coll/shadow.h"
+
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_memory_t *memory, mpath_shadow_t *shadow)
+{
+    mpath_shadow_t made = {.device = device, .bytes = bytes};
+    mpath_status_t status;
+
+    status = mpath_gpu_get((memory->device < 0) ? 0 : memory->device, memory->context, &made.gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    made.host = malloc((bytes > 0) ? bytes : 1);
+    if (made.host == NULL) {
+        mpath_error("no host memory for a copy of %zu bytes of device memory; the call fails", bytes);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    *shadow = made;
+    return MPATH_OK;
+}
+
+void mpath_shadow_close(mpath_shadow_t *shadow)
+{
+    free(shadow->host);
+    shadow->host = NULL;
+}
+
+static mpath_status_t shadow_copy(const mpath_shadow_t *shadow, size_t offset, size_t bytes, int to_device)
+{
+    const mpath_cu_t *driver = mpath_gpu_driver();
+    mpath_cu_ptr_t device    = (mpath_cu_ptr_t)(uintptr_t)shadow->device + offset;
+    char *host               = (char *)shadow->host + offset;
+    mpath_cu_result_t result;
+    mpath_status_t status;
+
+    if (bytes == 0) {
+        return MPATH_OK;
+    }
+    if (driver == NULL) {
+        mpath_error("the CUDA driver has been shut down; %zu bytes cannot be copied and the call fails", bytes);
+        return MPATH_ERR_IO;
+    }
+    status = mpath_gpu_enter(shadow->gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    result = to_device ? driver->MemcpyHtoD(device, host, bytes) : driver->MemcpyDtoH(host, device, bytes);
+    mpath_gpu_leave(shadow->gpu);
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_error("copying %zu bytes %s device memory failed: %s; the call fails", bytes, to_device ? "to" : "from",
+                    mpath_cu_error_string(result));
+        return mpath_cu_status(result);
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes)
+{
+    return shadow_copy(shadow, offset, bytes, 0);
+}
+
+mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes)
+{
+    return shadow_copy(shadow, offset, bytes, 1);
+}

@@ -1,0 +1,30 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes with
+ * gaps, communicators over several nodes, functions that know nothing of devices. Copies are synchronous.
+ */
+#ifndef MPATH_COLL_SHADOW_H
+#define MPATH_COLL_SHADOW_H
+
+#include "gpu/memory.h"
+
+#include <stddef.h>
+
+typedef struct mpath_shadow {
+    void *host; /* NULL: not open */
+    const void *device;
+    size_t bytes;
+    mpath_gpu_t *gpu;
+} mpath_shadow_t;
+
+/* `memory` classifies the `bytes` bytes at `device`. Contents are undefined until loaded. Errors are logged. */
+mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_memory_t *memory,
+                                 mpath_shadow_t *shadow);
+/* A shadow that is not open is left alone. */
+void mpath_shadow_close(mpath_shadow_t *shadow);
+
+/* From the device to the host and back: `bytes` bytes at `offset`. Errors are logged. */
+mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
+mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
+
+#endif

@@ -1,0 +1,397 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Lane "staged": fills own slots, empties those of others that are for this rank. */
+#include "lane/staged.h"
+
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define STAGED_PAGE 4096u
+#define STAGED_MAX_SLOTS 8u
+#define STAGED_MAX_SLOT_BYTES (4u << 20)
+#define STAGED_MIN_SLOT_BYTES (64u << 10)
+#define STAGED_PIPELINE 8u /* chunks that a message is cut into when slots are larger */
+
+enum { SLOT_FREE = 0, SLOT_FULL = 1 };
+
+/* Written by its owner while free, by its receiver while full. */
+typedef struct staged_slot {
+    atomic_uint state;
+    int32_t to;
+    uint64_t call;
+    uint64_t offset, bytes; /* in the pair's message */
+    uint8_t padding[32];
+} staged_slot_t;
+
+_Static_assert(sizeof(staged_slot_t) == 64, "one line");
+
+/* A copy between a slot and device memory that is under way. */
+typedef struct staged_copy {
+    int active;
+    mpath_mark_t mark;
+} staged_copy_t;
+
+struct mpath_staged {
+    mpath_staged_shape_t shape;
+    int me;
+    staged_slot_t *slots; /* [ranks][slots] */
+    char *data;
+    char *region;
+    uint64_t call;
+    mpath_staged_side_t send, receive;
+    pthread_mutex_t *lock;
+    uint64_t *sent, *received; /* of each rank's message; received: in place */
+    uint64_t send_left, receive_left;
+    staged_copy_t *filling;  /* [slots] my slots */
+    staged_copy_t *emptying; /* [ranks][slots] */
+    int copies;              /* active ones */
+    int next_to;             /* receivers take turns */
+    uint64_t sent_bytes;
+};
+
+static size_t headers_bytes(const mpath_staged_shape_t *shape)
+{
+    size_t bytes = (size_t)shape->num_ranks * shape->slots * sizeof(staged_slot_t);
+
+    return (bytes + STAGED_PAGE - 1) & ~(size_t)(STAGED_PAGE - 1);
+}
+
+void mpath_staged_shape_choose(int num_ranks, uint64_t memory_bytes, mpath_staged_shape_t *shape)
+{
+    shape->num_ranks  = num_ranks;
+    shape->slots      = STAGED_MAX_SLOTS;
+    shape->slot_bytes = STAGED_MAX_SLOT_BYTES;
+    while ((shape->slot_bytes > STAGED_MIN_SLOT_BYTES) && ((uint64_t)shape->slots * shape->slot_bytes > memory_bytes)) {
+        shape->slot_bytes /= 2;
+    }
+    while ((shape->slots > 2) && ((uint64_t)shape->slots * shape->slot_bytes > memory_bytes)) {
+        shape->slots--;
+    }
+}
+
+size_t mpath_staged_region_bytes(const mpath_staged_shape_t *shape)
+{
+    return headers_bytes(shape) + (size_t)shape->num_ranks * shape->slots * shape->slot_bytes;
+}
+
+mpath_status_t mpath_staged_open(void *region, const mpath_staged_shape_t *shape, int my_rank, mpath_staged_t **lane_p)
+{
+    mpath_staged_t *lane = calloc(1, sizeof(*lane));
+    size_t ranks         = (size_t)shape->num_ranks;
+
+    if (lane == NULL) {
+        goto err_no_memory;
+    }
+    lane->shape    = *shape;
+    lane->me       = my_rank;
+    lane->region   = region;
+    lane->slots    = region;
+    lane->data     = (char *)region + headers_bytes(shape);
+    lane->sent     = calloc(2 * ranks, sizeof(*lane->sent));
+    lane->filling  = calloc(shape->slots, sizeof(*lane->filling));
+    lane->emptying = calloc(ranks * shape->slots, sizeof(*lane->emptying));
+    if ((lane->sent == NULL) || (lane->filling == NULL) || (lane->emptying == NULL)) {
+        mpath_staged_close(lane);
+        goto err_no_memory;
+    }
+    lane->received = lane->sent + ranks;
+    *lane_p        = lane;
+    return MPATH_OK;
+
+err_no_memory:
+    mpath_error("no memory for staged copies between %d ranks; the call fails", shape->num_ranks);
+    return MPATH_ERR_NO_MEMORY;
+}
+
+void mpath_staged_close(mpath_staged_t *lane)
+{
+    if (lane != NULL) {
+        free(lane->sent);
+        free(lane->filling);
+        free(lane->emptying);
+        free(lane);
+    }
+}
+
+void mpath_staged_begin(mpath_staged_t *lane, uint64_t call, const mpath_staged_side_t *send,
+                        const mpath_staged_side_t *receive, pthread_mutex_t *lock)
+{
+    lane->call         = call;
+    lane->send         = *send;
+    lane->receive      = *receive;
+    lane->lock         = lock;
+    lane->send_left    = 0;
+    lane->receive_left = 0;
+    lane->next_to      = (lane->me + 1) % lane->shape.num_ranks;
+    for (int rank = 0; rank < lane->shape.num_ranks; rank++) {
+        lane->sent[rank]     = 0;
+        lane->received[rank] = 0;
+        lane->send_left += send->messages[rank].bytes;
+        lane->receive_left += receive->messages[rank].bytes;
+    }
+}
+
+static size_t slot_index(const mpath_staged_t *lane, int owner, uint32_t slot)
+{
+    return (size_t)owner * lane->shape.slots + slot;
+}
+
+static char *slot_data(const mpath_staged_t *lane, size_t index)
+{
+    return lane->data + index * lane->shape.slot_bytes;
+}
+
+/* Copies between a slot and memory of a side; with a stream the copy goes on when this returns. */
+static mpath_status_t copy_start(mpath_staged_t *lane, const mpath_staged_side_t *side, char *slot, char *memory,
+                                 uint64_t bytes, int to_slot, staged_copy_t *copy)
+{
+    mpath_cu_ptr_t slot_device, device = (mpath_cu_ptr_t)(uintptr_t)memory;
+    mpath_status_t status;
+
+    if (side->stream == NULL) {
+        memcpy(to_slot ? slot : memory, to_slot ? memory : slot, (size_t)bytes);
+        return MPATH_OK;
+    }
+    slot_device = mpath_pinned_device(side->pinned, slot);
+    pthread_mutex_lock(lane->lock);
+    status = mpath_stream_copy(side->stream, to_slot ? slot_device : device, to_slot ? device : slot_device,
+                               (size_t)bytes);
+    if (status == MPATH_OK) {
+        status = mpath_stream_mark(side->stream, &copy->mark);
+    }
+    pthread_mutex_unlock(lane->lock);
+    if (status == MPATH_OK) {
+        copy->active = 1;
+        lane->copies++;
+    }
+    return status;
+}
+
+/* MPATH_OK when it has ended, which takes it off the list. */
+static mpath_status_t copy_test(mpath_staged_t *lane, const mpath_staged_side_t *side, staged_copy_t *copy)
+{
+    mpath_status_t status;
+
+    pthread_mutex_lock(lane->lock);
+    status = mpath_stream_done(side->stream, copy->mark);
+    pthread_mutex_unlock(lane->lock);
+    if (status == MPATH_OK) {
+        copy->active = 0;
+        lane->copies--;
+    }
+    return status;
+}
+
+static void publish(mpath_staged_t *lane, staged_slot_t *slot)
+{
+    lane->send_left -= slot->bytes;
+    lane->sent_bytes += slot->bytes;
+    atomic_store_explicit(&slot->state, SLOT_FULL, memory_order_release);
+}
+
+/* The next receiver that has bytes left to be put into slots; -1: none. */
+static int next_receiver(mpath_staged_t *lane)
+{
+    int n = lane->shape.num_ranks;
+
+    for (int i = 0; i < n; i++) {
+        int to = (lane->next_to + i) % n;
+
+        if (lane->sent[to] < lane->send.messages[to].bytes) {
+            lane->next_to = (to + 1) % n;
+            return to;
+        }
+    }
+    return -1;
+}
+
+static uint64_t chunk_bytes(const mpath_staged_t *lane, int to)
+{
+    uint64_t all = lane->send.messages[to].bytes, left = all - lane->sent[to], chunk = all / STAGED_PIPELINE;
+
+    chunk = (chunk < STAGED_MIN_SLOT_BYTES) ? STAGED_MIN_SLOT_BYTES : chunk;
+    chunk = (chunk > lane->shape.slot_bytes) ? lane->shape.slot_bytes : chunk & ~63ull;
+    return (chunk < left) ? chunk : left;
+}
+
+static int fill(mpath_staged_t *lane, uint32_t number, int to)
+{
+    size_t index        = slot_index(lane, lane->me, number);
+    staged_slot_t *slot = &lane->slots[index];
+    mpath_status_t status;
+
+    slot->to     = to;
+    slot->call   = lane->call;
+    slot->offset = lane->sent[to];
+    slot->bytes  = chunk_bytes(lane, to);
+    lane->sent[to] += slot->bytes;
+    status = copy_start(lane, &lane->send, slot_data(lane, index), lane->send.messages[to].address + slot->offset,
+                        slot->bytes, 1, &lane->filling[number]);
+    if (status != MPATH_OK) {
+        return (int)status;
+    }
+    if (!lane->filling[number].active) {
+        publish(lane, slot);
+    }
+    return 1;
+}
+
+static int progress_send(mpath_staged_t *lane)
+{
+    int events = 0;
+
+    if (lane->send_left == 0) {
+        return 0;
+    }
+    for (uint32_t number = 0; number < lane->shape.slots; number++) {
+        staged_slot_t *slot = &lane->slots[slot_index(lane, lane->me, number)];
+        mpath_status_t status;
+        int to, result;
+
+        if (lane->filling[number].active) {
+            status = copy_test(lane, &lane->send, &lane->filling[number]);
+            if (mpath_status_is_error(status)) {
+                return (int)status;
+            }
+            if (status == MPATH_OK) {
+                publish(lane, slot);
+                events++;
+            }
+        } else if ((atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FREE) &&
+                   ((to = next_receiver(lane)) >= 0)) {
+            result = fill(lane, number, to);
+            if (result < 0) {
+                return result;
+            }
+            events += result;
+        }
+    }
+    return events;
+}
+
+static void set_free(mpath_staged_t *lane, int from, staged_slot_t *slot)
+{
+    lane->received[from] += slot->bytes;
+    lane->receive_left -= slot->bytes;
+    atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
+}
+
+/* Starts to empty a full slot, or looks whether it is empty. */
+static int empty(mpath_staged_t *lane, int from, uint32_t number)
+{
+    size_t index        = slot_index(lane, from, number);
+    staged_slot_t *slot = &lane->slots[index];
+    staged_copy_t *copy = &lane->emptying[index];
+    mpath_status_t status;
+
+    if (copy->active) {
+        status = copy_test(lane, &lane->receive, copy);
+        if (status == MPATH_OK) {
+            set_free(lane, from, slot);
+        }
+        return (status == MPATH_OK) ? 1 : (status == MPATH_INPROGRESS) ? 0 : (int)status;
+    }
+    if ((atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_FULL) || (slot->to != lane->me) ||
+        (slot->call != lane->call)) {
+        return 0;
+    }
+    if ((slot->bytes > lane->receive.messages[from].bytes) ||
+        (slot->offset > lane->receive.messages[from].bytes - slot->bytes)) {
+        mpath_error("rank %d stages bytes up to %llu for rank %d, beyond their message; the call fails", from,
+                    (unsigned long long)(slot->offset + slot->bytes), lane->me);
+        return (int)MPATH_ERR_INTERNAL;
+    }
+    status = copy_start(lane, &lane->receive, slot_data(lane, index),
+                        lane->receive.messages[from].address + slot->offset, slot->bytes, 0, copy);
+    if (status != MPATH_OK) {
+        return (int)status;
+    }
+    if (!copy->active) {
+        set_free(lane, from, slot);
+    }
+    return 1;
+}
+
+static int progress_receive(mpath_staged_t *lane)
+{
+    int events = 0;
+
+    for (int from = 0; (lane->receive_left > 0) && (from < lane->shape.num_ranks); from++) {
+        if (lane->received[from] == lane->receive.messages[from].bytes) {
+            continue;
+        }
+        for (uint32_t number = 0; number < lane->shape.slots; number++) {
+            int result = empty(lane, from, number);
+
+            if (result < 0) {
+                return result;
+            }
+            events += result;
+        }
+    }
+    return events;
+}
+
+int mpath_staged_progress(mpath_staged_t *lane)
+{
+    int sent = progress_send(lane), received;
+
+    if (sent < 0) {
+        return sent;
+    }
+    received = progress_receive(lane);
+    return (received < 0) ? received : sent + received;
+}
+
+int mpath_staged_is_finished(const mpath_staged_t *lane)
+{
+    return (lane->send_left | lane->receive_left) == 0;
+}
+
+int mpath_staged_waits_for(const mpath_staged_t *lane, uint64_t *bytes_p)
+{
+    for (int from = 0; from < lane->shape.num_ranks; from++) {
+        if (lane->received[from] < lane->receive.messages[from].bytes) {
+            *bytes_p = lane->receive.messages[from].bytes - lane->received[from];
+            return from;
+        }
+    }
+    return -1;
+}
+
+int mpath_staged_needs(const mpath_staged_t *lane, int rank)
+{
+    return (lane->received[rank] < lane->receive.messages[rank].bytes) ||
+           (lane->sent[rank] < lane->send.messages[rank].bytes);
+}
+
+static void abandon_copy(mpath_staged_t *lane, const mpath_staged_side_t *side, staged_copy_t *copy,
+                         uint64_t timeout_ns)
+{
+    if (copy->active) {
+        pthread_mutex_lock(lane->lock);
+        (void)mpath_stream_finish(side->stream, copy->mark, timeout_ns, "a staged copy of a call that failed");
+        pthread_mutex_unlock(lane->lock);
+        copy->active = 0;
+        lane->copies--;
+    }
+}
+
+void mpath_staged_abandon(mpath_staged_t *lane, uint64_t timeout_ns)
+{
+    size_t slots = (size_t)lane->shape.num_ranks * lane->shape.slots;
+
+    for (uint32_t number = 0; number < lane->shape.slots; number++) {
+        abandon_copy(lane, &lane->send, &lane->filling[number], timeout_ns);
+    }
+    for (size_t index = 0; index < slots; index++) {
+        abandon_copy(lane, &lane->receive, &lane->emptying[index], timeout_ns);
+    }
+    lane->send_left    = 0;
+    lane->receive_left = 0;
+}
+
+uint64_t mpath_staged_sent_bytes(const mpath_staged_t *lane)
+{
+    return lane->sent_bytes;
+}
