@@ -4,6 +4,7 @@
  * part says so inside the agreement, and all ranks hear the same answer.
  */
 #include "coll_mpath.h"
+#include "coll_mpath_device.h"
 #include "coll_mpath_pack.h"
 
 int mca_coll_mpath_error(mpath_status_t status)
@@ -22,41 +23,96 @@ int mca_coll_mpath_error(mpath_status_t status)
     }
 }
 
-/* One call: both sides in bytes. */
+/* One call: the user's arguments, where their buffers are, and both sides in bytes. */
 typedef struct alltoallv_work {
+    mca_coll_mpath_args_t send_args, recv_args; /* in place, both are the receive arguments */
+    bool in_place;
+    mca_coll_mpath_device_t send_device, recv_device;
     mca_coll_mpath_side_t send, recv;
     mpath_call_t call;
 } alltoallv_work_t;
+
+static bool device_may_stay(const mca_coll_mpath_module_t *module, const alltoallv_work_t *work,
+                            const mca_coll_mpath_device_t *device)
+{
+    return (NULL != module->coll) && !work->in_place && device->contiguous && mpath_coll_takes_device(module->coll);
+}
+
+/* Gives a buffer that only devices can read a copy on the host, unless mpath takes it as it is. */
+static mpath_status_t work_shadow(mca_coll_mpath_module_t *module, alltoallv_work_t *work, bool all)
+{
+    int size              = ompi_comm_size(module->comm);
+    mpath_status_t status = MPATH_OK;
+
+    if (!work->in_place && (all || !device_may_stay(module, work, &work->send_device))) {
+        status = mca_coll_mpath_device_shadow(&work->send_args, size, true, &work->send_device);
+    }
+    if ((MPATH_OK == status) && (all || !device_may_stay(module, work, &work->recv_device))) {
+        status = mca_coll_mpath_device_shadow(&work->recv_args, size, work->in_place, &work->recv_device);
+    }
+    if (work->in_place) {
+        work->send_args = work->recv_args;
+    }
+    return status;
+}
+
+/* Finds out where the buffers lie. In place the receive side stands for both. */
+static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
+{
+    int size              = ompi_comm_size(module->comm);
+    mpath_status_t status = mca_coll_mpath_device_look(&work->recv_args, size, &work->recv_device);
+
+    if ((MPATH_OK == status) && !work->in_place) {
+        status = mca_coll_mpath_device_look(&work->send_args, size, &work->send_device);
+    } else {
+        work->send_device.memory = (mpath_memory_t){.kind = MPATH_MEMORY_HOST, .device = -1};
+    }
+    if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
+        status = mca_coll_mpath_device_sync(&work->send_device);
+        if (MPATH_OK == status) {
+            status = mca_coll_mpath_device_sync(&work->recv_device);
+        }
+    }
+    return status;
+}
 
 /*
  * Sets work->call up. In place, the receive arguments describe both sides, and the copy is what makes it safe: arriving
  * data must not overwrite what has yet to leave.
  */
-static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *send,
-                                   const mca_coll_mpath_args_t *recv, bool in_place, alltoallv_work_t *work)
+static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
 {
     int size         = ompi_comm_size(module->comm);
     uint64_t *arrays = module->arrays;
     uint64_t budget  = mca_coll_mpath_component.pack_bytes;
     mpath_status_t status;
 
-    work->call = (mpath_call_t){.flags        = in_place ? MPATH_CALL_IN_PLACE : 0,
+    work->call = (mpath_call_t){.flags        = work->in_place ? MPATH_CALL_IN_PLACE : 0,
                                 .send_bytes   = arrays,
                                 .send_offsets = arrays + size,
                                 .recv_bytes   = arrays + 2 * size,
                                 .recv_offsets = arrays + 3 * size};
-    status     = mca_coll_mpath_side_init(send, size, in_place, &budget, arrays, arrays + size, &work->send);
+    status     = mca_coll_mpath_side_init(&work->send_args, size, work->in_place, &budget, arrays, arrays + size,
+                                          &work->send);
     if (MPATH_OK != status) {
         return status;
     }
-    status = mca_coll_mpath_side_init(recv, size, false, &budget, arrays + 2 * size, arrays + 3 * size, &work->recv);
+    status = mca_coll_mpath_side_init(&work->recv_args, size, false, &budget, arrays + 2 * size, arrays + 3 * size,
+                                      &work->recv);
     if (MPATH_OK != status) {
         return status;
     }
-    if (mca_coll_mpath_is_device(work->send.buffer) || mca_coll_mpath_is_device(work->recv.buffer)) {
+    if (device_may_stay(module, work, &work->send_device) && mca_coll_mpath_device_stays(&work->send_device)) {
+        work->call.send_memory = &work->send_device.memory;
+    } else if (mca_coll_mpath_is_device(work->send.buffer)) {
         return MPATH_ERR_UNSUPPORTED;
     }
-    status = mca_coll_mpath_side_pack(send, size, &work->send);
+    if (device_may_stay(module, work, &work->recv_device) && mca_coll_mpath_device_stays(&work->recv_device)) {
+        work->call.recv_memory = &work->recv_device.memory;
+    } else if (mca_coll_mpath_is_device(work->recv.buffer)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    status = mca_coll_mpath_side_pack(&work->send_args, size, &work->send);
     if (MPATH_OK != status) {
         return status;
     }
@@ -66,26 +122,24 @@ static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, const mca_co
 }
 
 /* MPATH_DECLINED on all ranks alike. */
-static mpath_status_t alltoallv_run(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *send,
-                                    const mca_coll_mpath_args_t *recv, bool in_place)
+static mpath_status_t work_run(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
 {
-    int size              = ompi_comm_size(module->comm);
-    alltoallv_work_t work = {0};
+    int size = ompi_comm_size(module->comm);
     mpath_status_t status;
 
-    status = work_prepare(module, send, recv, in_place, &work);
+    status = work_prepare(module, work);
     if (MPATH_OK != status) {
         mpath_debug("%s: this rank cannot let mpath carry the call (%s)", module->comm->c_name,
                     (MPATH_ERR_NO_MEMORY == status) ? "packed copies beyond coll_mpath_pack_bytes or no memory for them"
                                                     : "buffer in device memory");
-        work.call.flags |= MPATH_CALL_INELIGIBLE;
+        work->call.flags |= MPATH_CALL_INELIGIBLE;
     }
-    status = mpath_alltoallv(module->coll, &work.call);
+    status = mpath_alltoallv(module->coll, &work->call);
     if (MPATH_OK == status) {
-        status = mca_coll_mpath_side_unpack(recv, size, &work.recv);
+        status = mca_coll_mpath_side_unpack(&work->recv_args, size, &work->recv);
     }
-    mca_coll_mpath_side_free(&work.send);
-    mca_coll_mpath_side_free(&work.recv);
+    mca_coll_mpath_side_free(&work->send);
+    mca_coll_mpath_side_free(&work->recv);
     mca_coll_mpath_pvars_add(module);
     if (MPATH_DECLINED == status) {
         mpath_debug("%s: the previous function runs: %s", module->comm->c_name,
@@ -96,13 +150,60 @@ static mpath_status_t alltoallv_run(mca_coll_mpath_module_t *module, const mca_c
     return status;
 }
 
-/* Nonzero: libmpath serves the communicator. The first call finds out, together with the other ranks. */
-static bool alltoallv_ready(mca_coll_mpath_module_t *module)
+/* This rank cannot go on, and the others would wait for it. */
+static mpath_status_t work_broken(mca_coll_mpath_module_t *module, mpath_status_t status)
 {
-    if (!module->tried) {
-        mca_coll_mpath_team_make(module);
+    if (NULL != module->team) {
+        mpath_team_break(module->team, status);
     }
-    return NULL != module->coll;
+    return status;
+}
+
+/*
+ * Everything but the previous function, which runs on work->send_args and recv_args when the result is MPATH_DECLINED:
+ * buffers that the host can read, unless this Open MPI knows how to handle them.
+ */
+static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
+{
+    mpath_status_t status;
+
+    if (!module->tried) {
+        mca_coll_mpath_team_make(module); /* together with the other ranks */
+    }
+    status = work_look(module, work);
+    if ((MPATH_OK == status) && (NULL != module->coll)) {
+        status = work_shadow(module, work, false);
+    }
+    if (MPATH_OK != status) {
+        return work_broken(module, status);
+    }
+    status = (NULL != module->coll) ? work_run(module, work) : MPATH_DECLINED;
+    if ((MPATH_DECLINED == status) && !mca_coll_mpath_is_device(work->recv_args.buffer) &&
+        !mca_coll_mpath_is_device(work->send_args.buffer)) {
+        mpath_status_t shadowed = work_shadow(module, work, true);
+
+        if (MPATH_OK != shadowed) {
+            return work_broken(module, shadowed);
+        }
+    }
+    return status;
+}
+
+/* `previous`: what the previous function has returned. */
+static int work_end(mca_coll_mpath_module_t *module, alltoallv_work_t *work, mpath_status_t status, int previous)
+{
+    int size = ompi_comm_size(module->comm);
+
+    if ((MPATH_OK == status) || ((MPATH_DECLINED == status) && (MPI_SUCCESS == previous))) {
+        mpath_status_t stored = mca_coll_mpath_device_store(size, &work->recv_device);
+
+        if (MPATH_OK != stored) {
+            status = stored;
+        }
+    }
+    mca_coll_mpath_device_close(&work->send_device);
+    mca_coll_mpath_device_close(&work->recv_device);
+    return (MPATH_DECLINED == status) ? previous : mca_coll_mpath_error(status);
 }
 
 int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
@@ -111,20 +212,20 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
                              struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
 {
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    bool in_place                   = (MPI_IN_PLACE == sbuf);
-    mpath_status_t status           = MPATH_DECLINED;
+    mca_coll_mpath_args_t send      = {.buffer = (void *)sbuf, .datatype = sdtype, .counts = scounts, .displs = sdisps};
+    mca_coll_mpath_args_t recv      = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps};
+    alltoallv_work_t work           = {.in_place = (MPI_IN_PLACE == sbuf), .recv_args = recv};
+    int previous                    = MPI_SUCCESS;
+    mpath_status_t status;
 
-    if (alltoallv_ready(module)) {
-        mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps};
-        mca_coll_mpath_args_t send = {.buffer = (void *)sbuf, .datatype = sdtype, .counts = scounts, .displs = sdisps};
-
-        status = alltoallv_run(module, in_place ? &recv : &send, &recv, in_place);
-    }
+    work.send_args = work.in_place ? recv : send;
+    status         = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
-        return module->previous_alltoallv(sbuf, scounts, sdisps, sdtype, rbuf, rcounts, rdisps, rdtype, comm,
-                                          module->previous_alltoallv_module);
+        previous = module->previous_alltoallv(work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scounts, sdisps,
+                                              sdtype, work.recv_args.buffer, rcounts, rdisps, rdtype, comm,
+                                              module->previous_alltoallv_module);
     }
-    return mca_coll_mpath_error(status);
+    return work_end(module, &work, status, previous);
 }
 
 int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype, void *rbuf,
@@ -132,19 +233,18 @@ int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, str
                             struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
 {
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    bool in_place                   = (MPI_IN_PLACE == sbuf);
-    mpath_status_t status           = MPATH_DECLINED;
+    mca_coll_mpath_args_t send = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
+    mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
+    alltoallv_work_t work      = {.in_place = (MPI_IN_PLACE == sbuf), .recv_args = recv};
+    int previous               = MPI_SUCCESS;
+    mpath_status_t status;
 
-    if (alltoallv_ready(module)) {
-        mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
-        mca_coll_mpath_args_t send = {
-            .buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
-
-        status = alltoallv_run(module, in_place ? &recv : &send, &recv, in_place);
-    }
+    work.send_args = work.in_place ? recv : send;
+    status         = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
-        return module->previous_alltoall(sbuf, scount, sdtype, rbuf, rcount, rdtype, comm,
-                                         module->previous_alltoall_module);
+        previous = module->previous_alltoall(work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scount, sdtype,
+                                             work.recv_args.buffer, rcount, rdtype, comm,
+                                             module->previous_alltoall_module);
     }
-    return mca_coll_mpath_error(status);
+    return work_end(module, &work, status, previous);
 }

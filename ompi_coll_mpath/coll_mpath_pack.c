@@ -13,13 +13,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-static size_t args_count(const mca_coll_mpath_args_t *args, int rank)
+size_t mca_coll_mpath_args_count(const mca_coll_mpath_args_t *args, int rank)
 {
     return args->equal ? args->count : COLL_MPATH_COUNT(args->counts, rank);
 }
 
-/* Bytes from the buffer to where the rank's elements start, their lower bound not yet counted. */
-static ptrdiff_t args_displacement(const mca_coll_mpath_args_t *args, int rank)
+ptrdiff_t mca_coll_mpath_args_displacement(const mca_coll_mpath_args_t *args, int rank)
 {
     ptrdiff_t displ = args->equal ? (ptrdiff_t)args->count * rank : COLL_MPATH_DISPL(args->displs, rank);
     ptrdiff_t lb, extent;
@@ -36,14 +35,13 @@ static size_t args_type_size(const mca_coll_mpath_args_t *args)
     return size;
 }
 
-/* No gaps within any rank's elements; a single element may be followed by one. */
-static bool args_contiguous(const mca_coll_mpath_args_t *args, int size)
+bool mca_coll_mpath_args_contiguous(const mca_coll_mpath_args_t *args, int size)
 {
     size_t count, most = 0;
     int rank;
 
     for (rank = 0; rank < size; rank++) {
-        count = args_count(args, rank);
+        count = mca_coll_mpath_args_count(args, rank);
         most  = (count > most) ? count : most;
     }
     return (0 == most) || ompi_datatype_is_contiguous_memory_layout(args->datatype, (most > 1) ? 2 : 1);
@@ -61,14 +59,16 @@ static void side_in_place(const mca_coll_mpath_args_t *args, int size, mca_coll_
 
     (void)ompi_datatype_get_true_extent(args->datatype, &true_lb, &true_extent);
     for (rank = 0; rank < size; rank++) {
-        if ((side->bytes[rank] > 0) && (!found || (args_displacement(args, rank) < lowest))) {
-            lowest = args_displacement(args, rank);
+        if ((side->bytes[rank] > 0) && (!found || (mca_coll_mpath_args_displacement(args, rank) < lowest))) {
+            lowest = mca_coll_mpath_args_displacement(args, rank);
             found  = true;
         }
     }
     side->buffer = found ? (char *)args->buffer + lowest + true_lb : NULL;
     for (rank = 0; rank < size; rank++) {
-        side->offsets[rank] = (side->bytes[rank] > 0) ? (uint64_t)(args_displacement(args, rank) - lowest) : 0;
+        side->offsets[rank] = (side->bytes[rank] > 0)
+                                  ? (uint64_t)(mca_coll_mpath_args_displacement(args, rank) - lowest)
+                                  : 0;
     }
 }
 
@@ -97,10 +97,10 @@ mpath_status_t mca_coll_mpath_side_init(const mca_coll_mpath_args_t *args, int s
     side->buffer      = NULL;
     side->copy        = NULL;
     for (rank = 0; rank < size; rank++) {
-        bytes[rank] = (uint64_t)args_count(args, rank) * type_size;
+        bytes[rank] = (uint64_t)mca_coll_mpath_args_count(args, rank) * type_size;
         side->total_bytes += bytes[rank];
     }
-    if ((!force_copy && args_contiguous(args, size)) || (0 == side->total_bytes)) {
+    if ((!force_copy && mca_coll_mpath_args_contiguous(args, size)) || (0 == side->total_bytes)) {
         side_in_place(args, size, side);
         return MPATH_OK;
     }
@@ -126,7 +126,7 @@ void mca_coll_mpath_side_free(mca_coll_mpath_side_t *side)
 static mpath_status_t side_convert(const mca_coll_mpath_args_t *args, int rank, void *packed, uint64_t bytes,
                                    bool to_packed)
 {
-    char *user         = (char *)args->buffer + args_displacement(args, rank);
+    char *user         = (char *)args->buffer + mca_coll_mpath_args_displacement(args, rank);
     struct iovec iov   = {.iov_base = packed, .iov_len = bytes};
     uint32_t iov_count = 1;
     size_t done        = bytes;
@@ -136,11 +136,11 @@ static mpath_status_t side_convert(const mca_coll_mpath_args_t *args, int rank, 
     OBJ_CONSTRUCT(&convertor, opal_convertor_t);
     if (to_packed) {
         opal_convertor_copy_and_prepare_for_send(ompi_mpi_local_convertor, &args->datatype->super,
-                                                 args_count(args, rank), user, 0, &convertor);
+                                                 mca_coll_mpath_args_count(args, rank), user, 0, &convertor);
         opal_convertor_pack(&convertor, &iov, &iov_count, &done);
     } else {
         opal_convertor_copy_and_prepare_for_recv(ompi_mpi_local_convertor, &args->datatype->super,
-                                                 args_count(args, rank), user, 0, &convertor);
+                                                 mca_coll_mpath_args_count(args, rank), user, 0, &convertor);
         opal_convertor_unpack(&convertor, &iov, &iov_count, &done);
     }
     if (done != bytes) {

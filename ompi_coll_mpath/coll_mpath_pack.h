@@ -23,6 +23,13 @@ typedef struct mca_coll_mpath_args_t {
     mca_coll_mpath_displs_t displs; /* in extents of the datatype */
 } mca_coll_mpath_args_t;
 
+/* Elements for a rank. */
+size_t mca_coll_mpath_args_count(const mca_coll_mpath_args_t *args, int rank);
+/* Bytes from the buffer to where the rank's elements start, their lower bound not yet counted. */
+ptrdiff_t mca_coll_mpath_args_displacement(const mca_coll_mpath_args_t *args, int rank);
+/* No gaps within any rank's elements; a single element may be followed by one. */
+bool mca_coll_mpath_args_contiguous(const mca_coll_mpath_args_t *args, int size);
+
 typedef struct mca_coll_mpath_side_t {
     uint64_t *bytes;   /* for each rank; borrowed */
     uint64_t *offsets; /* from `buffer`; borrowed */

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Device buffers at the border to MPI. What libmpath takes as it is stays where it is. Everything else gets a copy in host
+ * memory, so that no function ever sees a device pointer that it cannot read: datatypes with gaps, MPI_IN_PLACE,
+ * communicators over several nodes, and every call that is left to the previous function of an Open MPI that knows
+ * nothing of devices.
+ */
+#ifndef COLL_MPATH_DEVICE_H
+#define COLL_MPATH_DEVICE_H
+
+#include "coll_mpath_pack.h"
+
+#include "coll/shadow.h"
+#include "gpu/memory.h"
+
+/* One side of a call. */
+typedef struct mca_coll_mpath_device_t {
+    mpath_memory_t memory; /* kind HOST: there is nothing to do for this side */
+    ptrdiff_t lowest;      /* from the user's buffer to the first byte in use */
+    size_t span_bytes;     /* from there to the last one */
+    bool contiguous;       /* no gaps within any rank's elements */
+    mpath_shadow_t shadow;
+    mca_coll_mpath_args_t user; /* the arguments as they came */
+} mca_coll_mpath_device_t;
+
+/*
+ * Looks where the side's data lies, and opens no copy. MPATH_ERR_PARAM, logged, for a buffer that reaches beyond its
+ * allocation. Costs next to nothing while the application has not started CUDA.
+ */
+mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device);
+
+/* Device memory that goes to libmpath as it is. */
+static inline bool mca_coll_mpath_device_stays(const mca_coll_mpath_device_t *device)
+{
+    return !mpath_memory_on_host(device->memory.kind) && (NULL == device->shadow.host);
+}
+
+/* The host cannot read and write this memory by itself. */
+static inline bool mca_coll_mpath_device_needs_shadow(const mca_coll_mpath_device_t *device)
+{
+    return !mpath_memory_on_host(device->memory.kind) && (MPATH_MEMORY_MANAGED != device->memory.kind) &&
+           (NULL == device->shadow.host);
+}
+
+/*
+ * Copies the side to the host: args->buffer leads to the copy afterwards. `load`: with the data; without, only what lies
+ * between the elements, if anything does.
+ */
+mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
+                                            mca_coll_mpath_device_t *device);
+/* Copies what has arrived back to the device; nothing to do without a copy. */
+mpath_status_t mca_coll_mpath_device_store(int size, const mca_coll_mpath_device_t *device);
+void mca_coll_mpath_device_close(mca_coll_mpath_device_t *device);
+
+/* Parameter sync=device: waits for everything the application has under way on the devices of the buffers. */
+mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *device);
+
+#endif
