@@ -5,6 +5,7 @@
  * dies, bytes per pair.
  */
 #include "mpi/cases.h"
+#include "mpi/memory.h"
 
 #include <signal.h>
 #include <stdio.h>
@@ -23,11 +24,12 @@ int main(int argc, char **argv)
     bytes   = argc > 2 ? atoi(argv[2]) : 100000;
     counts  = malloc((size_t)size * sizeof(int));
     offsets = malloc((size_t)size * sizeof(int));
-    send    = calloc((size_t)size, (size_t)bytes);
-    receive = calloc((size_t)size, (size_t)bytes);
-    if (counts == NULL || offsets == NULL || send == NULL || receive == NULL) {
+    send    = memory_new((size_t)size * (size_t)bytes, 1);
+    receive = memory_new((size_t)size * (size_t)bytes, 2);
+    if (counts == NULL || offsets == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
+    memory_fill(send, 7, (size_t)size * (size_t)bytes);
     for (peer = 0; peer < size; peer++) {
         counts[peer]  = bytes;
         offsets[peer] = peer * bytes;

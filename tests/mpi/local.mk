@@ -2,7 +2,7 @@
 # Programs for mpi/run; built by `make mpi-programs`.
 EXTRA_DIST += mpi/run mpi/lib.sh mpi/selection
 if HAVE_MPI
-mpi_cases = mpi/cases.c mpi/cases.h
+mpi_cases = mpi/cases.c mpi/cases.h mpi/memory.c mpi/memory.h
 mpi_programs += mpi/conformance mpi/small_calls mpi/threads mpi/large mpi/killed
 mpi_conformance_SOURCES = mpi/conformance.c $(mpi_cases)
 mpi_conformance_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)

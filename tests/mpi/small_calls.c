@@ -4,6 +4,7 @@
  * of one call that reaches the next, is seen. Argument: number of calls (default 20000).
  */
 #include "mpi/cases.h"
+#include "mpi/memory.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -24,16 +25,20 @@ int main(int argc, char **argv)
 {
     int calls = argc > 1 ? atoi(argv[1]) : 20000, rank, size, call, peer, i;
     int *arrays, *send_counts, *send_offsets, *receive_counts, *receive_offsets;
-    unsigned char *send, *receive;
+    unsigned char *send, *receive, *send_image, *receive_image; /* images: what the processor reads and writes */
+    size_t room;
     long errors = 0;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    arrays  = malloc((size_t)size * 4 * sizeof(int));
-    send    = malloc((size_t)size * PIECE_MAX);
-    receive = malloc((size_t)size * PIECE_MAX);
-    if (arrays == NULL || send == NULL || receive == NULL) {
+    room          = (size_t)size * PIECE_MAX;
+    arrays        = malloc((size_t)size * 4 * sizeof(int));
+    send          = memory_new(room, 1);
+    receive       = memory_new(room, 2);
+    send_image    = memory_is_special() ? malloc(room) : send;
+    receive_image = memory_is_special() ? malloc(room) : receive;
+    if (arrays == NULL || send_image == NULL || receive_image == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
     send_counts     = arrays;
@@ -47,24 +52,34 @@ int main(int argc, char **argv)
             send_offsets[peer]    = peer * PIECE_MAX;
             receive_offsets[peer] = peer * PIECE_MAX;
             for (i = 0; i < send_counts[peer]; i++) {
-                send[peer * PIECE_MAX + i] = value_of(rank, peer, call, i);
+                send_image[peer * PIECE_MAX + i] = value_of(rank, peer, call, i);
             }
         }
-        memset(receive, 0, (size_t)size * PIECE_MAX);
+        memory_fill(receive, 0, room);
+        if (send_image != send) {
+            memory_put(send, send_image, room);
+        }
         errors += MPI_Alltoallv(send, send_counts, send_offsets, MPI_BYTE, receive, receive_counts, receive_offsets,
                                 MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
-        memset(send, 0xEE, (size_t)size * PIECE_MAX);
+        memory_fill(send, 0xEE, room);
+        if (receive_image != receive) {
+            memory_get(receive_image, receive, room);
+        }
         for (peer = 0; peer < size; peer++) {
             for (i = 0; i < receive_counts[peer]; i++) {
-                errors += receive[peer * PIECE_MAX + i] != value_of(peer, rank, call, i);
+                errors += receive_image[peer * PIECE_MAX + i] != value_of(peer, rank, call, i);
             }
         }
     }
     case_end("small_calls", errors);
     cases_print_calls();
     free(arrays);
-    free(send);
-    free(receive);
+    if (memory_is_special()) {
+        free(send_image);
+        free(receive_image);
+    }
+    memory_free(send);
+    memory_free(receive);
     MPI_Finalize();
     return cases_failed() != 0;
 }

@@ -1,0 +1,294 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Test buffers through the driver's own interface, as an application has them; a call that fails ends the job. */
+#include "mpi/memory.h"
+
+#include "gpu/cuda_abi.h"
+
+#include <dlfcn.h>
+#include <mpi.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef enum kind { HOST, REGISTERED, DEVICE, POOL, VMM, MANAGED, KINDS } kind_t;
+
+static const char *const kind_names[KINDS] = {"host", "registered", "device", "pool", "vmm", "managed"};
+
+typedef struct buffer {
+    struct buffer *next;
+    kind_t kind;
+    char *start, *address; /* the buffer begins somewhat after the allocation */
+    size_t bytes;          /* of the allocation */
+    mpath_cu_mem_t physical;
+} buffer_t;
+
+static mpath_cu_t cu;
+static int ready, num_kinds, device, rank;
+static kind_t kinds[16];
+static buffer_t *buffers;
+static mpath_cu_context_t context;                       /* NULL without a device */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything above */
+
+static void fail(const char *what, int error)
+{
+    fprintf(stderr, "rank %d: %s failed (%d)\n", rank, what, error);
+    MPI_Abort(MPI_COMM_WORLD, 98);
+}
+
+#define CHECK(_call)                                                                                                   \
+    do {                                                                                                               \
+        int _error = (_call);                                                                                          \
+        if (_error != 0) {                                                                                             \
+            fail(#_call, _error);                                                                                      \
+        }                                                                                                              \
+    } while (0)
+
+static void load_driver(void)
+{
+    void *library      = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
+    const char *chosen = getenv("MPATH_TEST_DEVICE");
+    mpath_cu_device_t handle;
+    int count = 0;
+
+    if (library == NULL) {
+        fail(dlerror(), 0);
+    }
+#define LOAD(_member, _symbol, _parameters) *(void **)&cu._member = dlsym(library, #_symbol);
+    MPATH_CU_FUNCTIONS(LOAD)
+    MPATH_CU_OPTIONAL_FUNCTIONS(LOAD)
+    CHECK(cu.Init(0));
+    CHECK(cu.DeviceGetCount(&count));
+    if (count == 0) {
+        fail("looking for a device", 0);
+    }
+    device = (chosen != NULL) ? atoi(chosen) % count : rank % count;
+    CHECK(cu.DeviceGet(&handle, device));
+    CHECK(cu.DevicePrimaryCtxRetain(&context, handle));
+}
+
+static void setup_locked(void)
+{
+    const char *list = getenv("MPATH_TEST_MEMORY");
+    char *copy, *name, *rest = NULL;
+    int kind, special = 0;
+
+    if (ready) {
+        return;
+    }
+    ready = 1;
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    copy = strdup((list != NULL) ? list : "host");
+    for (name = strtok_r(copy, ",", &rest); name != NULL && num_kinds < 16; name = strtok_r(NULL, ",", &rest)) {
+        for (kind = 0; kind < KINDS && strcmp(name, kind_names[kind]) != 0; kind++) {
+        }
+        if (kind == KINDS) {
+            fprintf(stderr, "MPATH_TEST_MEMORY: there is no memory '%s'\n", name);
+            MPI_Abort(MPI_COMM_WORLD, 97);
+        }
+        kinds[num_kinds++] = (kind_t)kind;
+        special            = special || kind != HOST;
+    }
+    free(copy);
+    if (special) {
+        load_driver();
+    }
+}
+
+/* Every thread needs the context. */
+static void setup(void)
+{
+    pthread_mutex_lock(&lock);
+    setup_locked();
+    pthread_mutex_unlock(&lock);
+    if (context != NULL) {
+        CHECK(cu.CtxSetCurrent(context));
+    }
+}
+
+int memory_is_special(void)
+{
+    setup();
+    return num_kinds > 1 || kinds[0] != HOST;
+}
+
+static size_t granularity(void)
+{
+    return (size_t)2 << 20;
+}
+
+/* Physical memory that can be handed to other processes, mapped in two pieces, as a growing segment is. */
+static void new_vmm(buffer_t *buffer)
+{
+    mpath_cu_mem_prop_t prop = {.type         = MPATH_CU_ALLOCATION_PINNED,
+                                .handle_types = MPATH_CU_HANDLE_FD,
+                                .location     = {.type = MPATH_CU_LOCATION_DEVICE, .id = device}};
+    mpath_cu_access_t access = {.location = {.type = MPATH_CU_LOCATION_DEVICE, .id = device},
+                                .flags    = MPATH_CU_ACCESS_READ_WRITE};
+    mpath_cu_ptr_t address;
+
+    buffer->bytes = (buffer->bytes + granularity() - 1) / granularity() * granularity();
+    CHECK(cu.MemAddressReserve(&address, buffer->bytes, 0, 0, 0));
+    CHECK(cu.MemCreate(&buffer->physical, buffer->bytes, &prop, 0));
+    CHECK(cu.MemMap(address, buffer->bytes, 0, buffer->physical, 0));
+    CHECK(cu.MemSetAccess(address, buffer->bytes, &access, 1));
+    buffer->start = (char *)(uintptr_t)address;
+}
+
+static void allocate(buffer_t *buffer)
+{
+    mpath_cu_ptr_t address = 0;
+    mpath_cu_pool_t pool;
+    mpath_cu_device_t handle;
+
+    switch (buffer->kind) {
+    case HOST:
+        buffer->start = malloc(buffer->bytes);
+        return;
+    case REGISTERED:
+        CHECK(cu.MemHostAlloc((void **)&buffer->start, buffer->bytes, MPATH_CU_HOST_REGISTER_PORTABLE));
+        return;
+    case DEVICE:
+        CHECK(cu.MemAlloc(&address, buffer->bytes));
+        break;
+    case POOL:
+        CHECK(cu.DeviceGet(&handle, device));
+        CHECK(cu.DeviceGetDefaultMemPool(&pool, handle));
+        CHECK(cu.MemAllocFromPoolAsync(&address, buffer->bytes, pool, NULL));
+        CHECK(cu.StreamSynchronize(NULL));
+        break;
+    case VMM:
+        new_vmm(buffer);
+        return;
+    default:
+        CHECK(cu.MemAllocManaged(&address, buffer->bytes, MPATH_CU_ATTACH_GLOBAL));
+        break;
+    }
+    buffer->start = (char *)(uintptr_t)address;
+}
+
+void *memory_new(size_t bytes, unsigned seed)
+{
+    buffer_t *buffer = calloc(1, sizeof(*buffer));
+    size_t distance;
+
+    setup();
+    if (buffer == NULL) {
+        fail("calloc", 0);
+    }
+    seed          = (seed + (unsigned)rank * 2654435761u) * 2654435761u;
+    buffer->kind  = kinds[(seed >> 8) % (unsigned)num_kinds];
+    distance      = (seed >> 16) % 3 == 0 ? 0 : (seed >> 18) % 700;
+    buffer->bytes = bytes + distance + 1;
+    allocate(buffer);
+    buffer->address = buffer->start + distance;
+    pthread_mutex_lock(&lock);
+    buffer->next = buffers;
+    buffers      = buffer;
+    pthread_mutex_unlock(&lock);
+    return buffer->address;
+}
+
+static void release(buffer_t *buffer)
+{
+    mpath_cu_ptr_t address = (mpath_cu_ptr_t)(uintptr_t)buffer->start;
+
+    switch (buffer->kind) {
+    case HOST:
+        free(buffer->start);
+        break;
+    case REGISTERED:
+        CHECK(cu.MemFreeHost(buffer->start));
+        break;
+    case POOL:
+        CHECK(cu.MemFreeAsync(address, NULL));
+        CHECK(cu.StreamSynchronize(NULL));
+        break;
+    case VMM:
+        CHECK(cu.MemUnmap(address, buffer->bytes));
+        CHECK(cu.MemRelease(buffer->physical));
+        CHECK(cu.MemAddressFree(address, buffer->bytes));
+        break;
+    default:
+        CHECK(cu.MemFree(address));
+        break;
+    }
+}
+
+void memory_free(void *memory)
+{
+    buffer_t **link = &buffers, *buffer;
+
+    setup();
+    pthread_mutex_lock(&lock);
+    while (*link != NULL && (*link)->address != memory) {
+        link = &(*link)->next;
+    }
+    buffer = *link;
+    if (buffer != NULL) {
+        *link = buffer->next;
+    }
+    pthread_mutex_unlock(&lock);
+    if (buffer == NULL) {
+        fail("looking for a buffer", 0);
+        return;
+    }
+    release(buffer);
+    free(buffer);
+}
+
+/* Whether the processor may touch the address; buffers are few. */
+static int on_host(const void *memory)
+{
+    const buffer_t *buffer;
+    int result;
+
+    setup();
+    pthread_mutex_lock(&lock);
+    buffer = buffers;
+    while (buffer != NULL &&
+           ((const char *)memory < buffer->start || (const char *)memory >= buffer->start + buffer->bytes)) {
+        buffer = buffer->next;
+    }
+    result = buffer == NULL || buffer->kind == HOST || buffer->kind == REGISTERED || buffer->kind == MANAGED;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+void memory_put(void *memory, const void *host, size_t bytes)
+{
+    if (bytes == 0) {
+        return;
+    }
+    if (on_host(memory)) {
+        memcpy(memory, host, bytes);
+    } else {
+        CHECK(cu.MemcpyHtoD((mpath_cu_ptr_t)(uintptr_t)memory, host, bytes));
+    }
+}
+
+void memory_get(void *host, const void *memory, size_t bytes)
+{
+    if (bytes == 0) {
+        return;
+    }
+    if (on_host(memory)) {
+        memcpy(host, memory, bytes);
+    } else {
+        CHECK(cu.MemcpyDtoH(host, (mpath_cu_ptr_t)(uintptr_t)memory, bytes));
+    }
+}
+
+void memory_fill(void *memory, unsigned char value, size_t bytes)
+{
+    if (bytes == 0) {
+        return;
+    }
+    if (on_host(memory)) {
+        memset(memory, value, bytes);
+    } else {
+        CHECK(cu.MemsetD8((mpath_cu_ptr_t)(uintptr_t)memory, value, bytes));
+        CHECK(cu.CtxSynchronize()); /* a fill may return before it is done */
+    }
+}

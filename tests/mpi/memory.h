@@ -1,0 +1,24 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Buffers of the MPI tests in any kind of memory. MPATH_TEST_MEMORY lists kinds, separated by commas: host registered
+ * device pool vmm managed; every buffer gets one of them, by rank, round and side. Without it all memory is the host's and
+ * CUDA is not touched. The device is the rank modulo the number of devices, unless MPATH_TEST_DEVICE names one.
+ */
+#ifndef MPATH_TESTS_MPI_MEMORY_H
+#define MPATH_TESTS_MPI_MEMORY_H
+
+#include <stddef.h>
+
+/* `seed` chooses the kind and a distance between the start of an allocation and the buffer. */
+void *memory_new(size_t bytes, unsigned seed);
+void memory_free(void *memory);
+
+/* Between a buffer and host memory, at any place within the buffer. */
+void memory_put(void *memory, const void *host, size_t bytes);
+void memory_get(void *host, const void *memory, size_t bytes);
+void memory_fill(void *memory, unsigned char value, size_t bytes);
+
+/* Nonzero: MPATH_TEST_MEMORY names something besides the host's memory. */
+int memory_is_special(void);
+
+#endif
