@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES += plan/demand.h plan/fixed.h plan/internal.h plan/model.h plan/plan.h plan/rails.h plan/time_model.h
+libmpath_la_SOURCES += plan/demand.h plan/fixed.h plan/internal.h plan/model.h plan/moe.h plan/plan.h plan/rails.h plan/time_model.h
 libmpath_la_SOURCES += plan/assign.c plan/bound.c plan/demand.c plan/fixed.c plan/general.c plan/improve.c \
-	plan/model.c plan/plan.c plan/policy.c plan/rails.c plan/rails_count.c plan/rails_emit.c plan/rails_move.c \
+	plan/model.c plan/moe.c plan/plan.c plan/policy.c plan/rails.c plan/rails_count.c plan/rails_emit.c plan/rails_move.c \
 	plan/rails_rivals.c plan/rails_setup.c plan/rails_solve.c plan/rails_split.c plan/time_model.c plan/weights.c

@@ -11,9 +11,10 @@ tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)
 endif
 # What mpath_plan is made of, for its tests as well.
 noinst_LTLIBRARIES += libmpath_plan.la
-libmpath_plan_la_SOURCES = tools/plan_input.c tools/plan_input.h tools/simulate.c tools/simulate.h
+libmpath_plan_la_SOURCES = tools/plan_explain.c tools/plan_input.c tools/plan_input.h tools/plan_report.c \
+	tools/plan_report.h tools/plan_svg.c tools/plan_svg.h tools/simulate.c tools/simulate.h
 libmpath_plan_la_CFLAGS = $(AM_CFLAGS)
-libmpath_plan_la_LIBADD = -lm
+libmpath_plan_la_LIBADD = $(JANSSON_LIBS) -lm
 bin_PROGRAMS += tools/mpath_plan
 tools_mpath_plan_SOURCES = tools/mpath_plan.c
 tools_mpath_plan_LDADD = libmpath_plan.la $(LDADD) $(JANSSON_LIBS)

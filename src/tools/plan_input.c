@@ -24,6 +24,7 @@ void plan_input_init(plan_input_t *input)
     input->topo_params.access = MPATH_REACH_ALL;
     input->seed               = 1;
     input->bytes              = 64ull << 20;
+    input->moe.token_bytes    = 8192; /* 4096 values of 2 bytes */
 }
 
 static int parse_scaled(const char *text, uint64_t step, uint64_t *value_p)
@@ -88,6 +89,38 @@ int plan_parse_ppm(const char *text, uint32_t *ppm_p)
         return 0;
     }
     *ppm_p = value;
+    return 1;
+}
+
+/* A whole number up to `most` and the comma behind it. */
+static int parse_field(const char **text, uint64_t most, uint64_t *value_p)
+{
+    unsigned long long value;
+    char *end;
+
+    errno = 0;
+    value = strtoull(*text, &end, 10);
+    if (**text < '0' || **text > '9' || errno != 0 || *end != ',' || value > most) {
+        return 0;
+    }
+    *text    = end + 1;
+    *value_p = value;
+    return 1;
+}
+
+int plan_parse_moe(const char *text, mpath_moe_t *moe)
+{
+    uint64_t tokens, topk, experts;
+    uint32_t skew_ppm;
+
+    if (!parse_field(&text, UINT32_MAX, &tokens) || !parse_field(&text, UINT32_MAX, &topk) ||
+        !parse_field(&text, UINT32_MAX, &experts) || !plan_parse_ppm(text, &skew_ppm)) {
+        return 0;
+    }
+    moe->tokens   = tokens;
+    moe->topk     = (uint32_t)topk;
+    moe->experts  = (uint32_t)experts;
+    moe->skew_ppm = skew_ppm;
     return 1;
 }
 
@@ -195,23 +228,33 @@ static mpath_status_t make_topo(const plan_input_t *input, mpath_topo_t **topo_p
     return uniform_topo(input, topo_p);
 }
 
-static mpath_status_t make_demand(const plan_input_t *input, int num_ranks, uint64_t **demand_p)
+static mpath_status_t file_demand(const char *path, int num_ranks, uint64_t **demand_p)
 {
     mpath_status_t status;
     uint64_t *demand;
     int rows;
 
-    if (input->matrix_path != NULL) {
-        status = mpath_demand_load(input->matrix_path, &rows, &demand);
-        if (status == MPATH_OK && rows != num_ranks) {
-            mpath_error("matrix %s: %d rows for %d ranks; the matrix is not used", input->matrix_path, rows, num_ranks);
-            free(demand);
-            status = MPATH_ERR_PARAM;
-        }
-        if (status == MPATH_OK) {
-            *demand_p = demand;
-        }
+    status = mpath_demand_load(path, &rows, &demand);
+    if (status != MPATH_OK) {
         return status;
+    }
+    if (rows != num_ranks) {
+        mpath_error("matrix %s: %d rows for %d ranks; the matrix is not used", path, rows, num_ranks);
+        free(demand);
+        return MPATH_ERR_PARAM;
+    }
+    *demand_p = demand;
+    return MPATH_OK;
+}
+
+static mpath_status_t make_demand(const plan_input_t *input, int num_ranks, uint64_t **demand_p)
+{
+    mpath_moe_t moe       = input->moe;
+    mpath_status_t status = MPATH_OK;
+    uint64_t *demand;
+
+    if (input->matrix_path != NULL) {
+        return file_demand(input->matrix_path, num_ranks, demand_p);
     }
     if (input->hot_rank < 0 || input->hot_rank >= num_ranks) {
         mpath_error("plan: hot rank %d must be 0 to %d", input->hot_rank, num_ranks - 1);
@@ -222,10 +265,17 @@ static mpath_status_t make_demand(const plan_input_t *input, int num_ranks, uint
         mpath_error("plan: no memory for the demand of %d ranks", num_ranks);
         return MPATH_ERR_NO_MEMORY;
     }
-    if (input->zipf) {
+    if (input->use_moe) {
+        moe.seed = input->seed;
+        status   = mpath_demand_moe(num_ranks, &moe, demand);
+    } else if (input->zipf) {
         mpath_demand_zipf(num_ranks, input->skew_ppm, input->seed, input->bytes, 1, demand);
     } else {
         mpath_demand_hot(num_ranks, input->hot_rank, input->skew_ppm, input->bytes, 1, demand);
+    }
+    if (status != MPATH_OK) {
+        free(demand);
+        return status;
     }
     *demand_p = demand;
     return MPATH_OK;

@@ -3,6 +3,7 @@
 #ifndef MPATH_TOOLS_PLAN_INPUT_H
 #define MPATH_TOOLS_PLAN_INPUT_H
 
+#include "plan/moe.h"
 #include "plan/plan.h"
 #include "topo/topo.h"
 
@@ -13,8 +14,10 @@ typedef struct plan_input {
     int num_nodes, ranks_per_node, num_nics;
     uint64_t rate_bps, host_memory_bps; /* host memory 0: four times the NICs of a node */
     mpath_topo_params_t topo_params;
-    /* demand: a file, a hot spot or Zipf */
+    /* demand: a file, the experts of a layer, a hot spot or Zipf */
     const char *matrix_path;
+    int use_moe;
+    mpath_moe_t moe;
     int zipf, hot_rank;
     uint32_t skew_ppm; /* hot-spot ratio or Zipf exponent */
     uint64_t seed, bytes;
@@ -31,5 +34,7 @@ mpath_status_t plan_input_make(const plan_input_t *input, mpath_topo_t **topo_p,
 int plan_parse_ppm(const char *text, uint32_t *ppm_p);
 int plan_parse_bytes(const char *text, uint64_t *bytes_p);
 int plan_parse_rate(const char *text, uint64_t *rate_p);
+/* "4096,8,256,1.0": tokens of a rank, experts of a token, experts, skew. */
+int plan_parse_moe(const char *text, mpath_moe_t *moe);
 
 #endif

@@ -55,6 +55,7 @@ void simulate_params_init(simulate_params_t *params)
 {
     mpath_time_params_init(&params->time);
     params->share      = SIMULATE_SHARE_BYTES;
+    params->depth      = 4;
     params->resolution = 0;
 }
 
@@ -182,21 +183,44 @@ static int can_rise(const stage_t *stage)
     return (stage->state == STAGE_ACTIVE) && (stage->num_resources > 0);
 }
 
-/* Settles a stage at a level, and those behind it that have caught up. */
+/* Bytes that still fit into the relay behind a stage. */
+static double room(const simulation_t *s, const stage_t *stage)
+{
+    if (stage->is_last || (s->params->depth == 0)) {
+        return INFINITY;
+    }
+    return s->params->depth * stage->chunk - (stage->sent - stage[1].sent);
+}
+
+/* Whether the relay behind a stage is full, and the stage moves no faster than the one after it. */
+static int is_full(const simulation_t *s, const stage_t *stage)
+{
+    return room(s, stage) <= EPSILON * stage->bytes;
+}
+
+static void freeze_one(simulation_t *s, stage_t *stage, double level)
+{
+    stage->frozen = 1;
+    stage->rate   = stage->weight * level;
+    for (uint32_t k = 0; k < stage->num_resources; k++) {
+        usage_t *usage = &s->usage[s->resources[stage->first_resource + k]];
+
+        usage->left -= stage->rate;
+        usage->weight -= stage->weight;
+    }
+}
+
+/* Settles a stage at a level, those behind it that have caught up, and those before it whose relays are full. */
 static void freeze(simulation_t *s, stage_t *stage, double level)
 {
-    for (;; stage++) {
-        stage->frozen = 1;
-        stage->rate   = stage->weight * level;
-        for (uint32_t k = 0; k < stage->num_resources; k++) {
-            usage_t *usage = &s->usage[s->resources[stage->first_resource + k]];
+    stage_t *other;
 
-            usage->left -= stage->rate;
-            usage->weight -= stage->weight;
-        }
-        if (stage->is_last || !can_rise(stage + 1) || stage[1].frozen || !is_coupled(stage + 1)) {
-            return;
-        }
+    freeze_one(s, stage, level);
+    for (other = stage; !other->is_last && can_rise(other + 1) && !other[1].frozen && is_coupled(other + 1);) {
+        freeze_one(s, ++other, level);
+    }
+    for (other = stage; !other->is_first && can_rise(other - 1) && !other[-1].frozen && is_full(s, other - 1);) {
+        freeze_one(s, --other, level);
     }
 }
 
@@ -215,11 +239,12 @@ static void start_filling(simulation_t *s)
             s->usage[s->resources[stage->first_resource + k]].weight += stage->weight;
         }
     }
-    /* Behind a stage that has ended but whose last chunk is under way there is nothing to send. */
+    /* Nothing to send: the last chunk is still under way. Nowhere to send it: the stage after a full relay waits. */
     for (size_t i = 0; i < s->num_live; i++) {
         stage_t *stage = &s->stages[s->live[i]];
 
-        if (!stage->frozen && is_coupled(stage) && (stage[-1].rate == 0) && stage[-1].frozen) {
+        if (!stage->frozen && ((is_coupled(stage) && stage[-1].frozen && (stage[-1].rate == 0)) ||
+                               (is_full(s, stage) && !can_rise(stage + 1)))) {
             freeze(s, stage, 0);
         }
     }
@@ -281,6 +306,9 @@ static double next_event(const simulation_t *s, const stage_t *stage)
         first = fmin(first, (stage->bytes - stage->sent) / stage->rate);
         if (!stage->announced && !stage->is_last) {
             first = fmin(first, (stage->chunk - stage->sent) / stage->rate);
+        }
+        if (!stage->is_last && stage->rate > stage[1].rate * (1 + EPSILON)) {
+            first = fmin(first, room(s, stage) / (stage->rate - stage[1].rate));
         }
         if (!stage->released && stage->rate > stage[-1].rate * (1 + EPSILON)) {
             rest  = available(stage) - stage->sent;

@@ -6,8 +6,9 @@
  * Each hop of a flow is a stage that moves its bytes through the hop's resources. At any moment the rates of all stages
  * are max-min fair: all rise together until a resource is full, the stages on it stop there, the rest rises on
  * (progressive filling; Bertsekas and Gallager, Data Networks, 1992, section 6.5). A stage beyond the first one starts when
- * the first chunk has arrived, never overtakes the stage before it by less than a chunk, and gets the last chunk when it
- * has arrived whole. Relays have room for everything.
+ * the first chunk has arrived, stays a chunk behind the stage before it, and gets the last chunk when it has arrived whole.
+ * A relay has room for a few chunks of each flow; the stage before it moves no faster than the one after it when they are
+ * full.
  *
  * Rates change only at events (a stage starts, catches up, ends), and time jumps from event to event. Floating point: the
  * result is for people, not for ranks that have to agree.
@@ -26,11 +27,12 @@ typedef enum simulate_share {
 typedef struct simulate_params {
     mpath_time_params_t time; /* chunks and latencies, as in the time model */
     simulate_share_t share;
+    uint32_t depth; /* chunks of a flow that a relay holds, at least 2; 0: any number */
     /* Events within this fraction of Z count as one: 0 is exact, 0.001 lets hundreds of ranks take seconds. */
     double resolution;
 } simulate_params_t;
 
-/* Shares by bytes, exact. */
+/* Shares by bytes, 4 chunks, exact. */
 void simulate_params_init(simulate_params_t *params);
 
 typedef struct simulate_result {

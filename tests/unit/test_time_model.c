@@ -37,7 +37,7 @@ static mpath_plan_t *plan_for(const mpath_topo_t *topo, const uint64_t *demand, 
 static double simulate(const mpath_topo_t *topo, const mpath_plan_t *plan, const mpath_time_params_t *time,
                        simulate_share_t share, double resolution)
 {
-    simulate_params_t params = {.time = *time, .share = share, .resolution = resolution};
+    simulate_params_t params = {.time = *time, .share = share, .depth = 4, .resolution = resolution};
     simulate_result_t result;
 
     assert_int_equal(simulate_plan(topo, plan, &params, &result), MPATH_OK);

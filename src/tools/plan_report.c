@@ -1,0 +1,280 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A plan as text and as JSON. */
+#include "tools/plan_report.h"
+
+#include "util/log.h"
+
+#include <inttypes.h>
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+static const char *const policy_names[] = {"mpath", "direct", "stripe", "pxn"};
+
+#define NUM_POLICIES (sizeof(policy_names) / sizeof(policy_names[0]))
+
+const char *plan_policy_name(mpath_policy_t policy)
+{
+    return policy_names[policy];
+}
+
+int plan_policy_find(const char *name, mpath_policy_t *policy_p)
+{
+    for (size_t i = 0; i < NUM_POLICIES; i++) {
+        if (strcmp(name, policy_names[i]) == 0) {
+            *policy_p = (mpath_policy_t)i;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+double plan_resource_seconds(const mpath_topo_t *topo, const mpath_plan_t *plan, int resource)
+{
+    return (double)mpath_plan_loads(plan)[resource] / (double)mpath_topo_resource(topo, resource)->capacity_bps;
+}
+
+static double seconds(uint64_t ns)
+{
+    return (double)ns / 1e9;
+}
+
+static double gap_of(const mpath_plan_t *plan)
+{
+    uint64_t bound = mpath_plan_bound_ns(plan);
+
+    return bound == 0 ? 0 : (double)mpath_plan_z_ns(plan) / (double)bound - 1;
+}
+
+/* --- text --------------------------------------------------------------------------------------------------------- */
+
+/* "0 -nic1:nic1-> 4 ~> 5": ranks of a path; ~> host memory. */
+static void print_route(const mpath_path_t *path, FILE *out)
+{
+    fprintf(out, "%d", path->hops[0].from);
+    for (int i = 0; i < path->num_hops; i++) {
+        const mpath_hop_t *hop = &path->hops[i];
+
+        if (hop->lane == MPATH_LANE_RAIL) {
+            fprintf(out, " -nic%d:nic%d-> %d", hop->nic_from, hop->nic_to, hop->to);
+        } else if (hop->lane == MPATH_LANE_SHM) {
+            fprintf(out, " ~> %d", hop->to);
+        } else {
+            fprintf(out, " -%s-> %d", mpath_lane_kind_name((mpath_lane_kind_t)hop->lane), hop->to);
+        }
+    }
+    fprintf(out, "\n");
+}
+
+static void print_summary(const plan_report_t *report, FILE *out)
+{
+    size_t num_flows;
+
+    mpath_plan_flows(report->plan, &num_flows);
+    fprintf(out, "policy          %s\n", plan_policy_name(report->policy));
+    fprintf(out, "Z               %.9f s\n", seconds(mpath_plan_z_ns(report->plan)));
+    fprintf(out, "lower bound     %.9f s\n", seconds(mpath_plan_bound_ns(report->plan)));
+    fprintf(out, "gap             %.3f %%\n", gap_of(report->plan) * 100);
+    fprintf(out, "predicted       %.9f s\n", seconds(report->predicted_ns));
+    if (report->has_simulation) {
+        fprintf(out, "simulated       %.9f s\n", report->simulation.seconds);
+        fprintf(out, "relays hold     %" PRIu64 " bytes at most, all together\n", report->simulation.peak_bytes);
+    }
+    fprintf(out, "relayed bytes   %" PRIu64 "\n", mpath_plan_relayed_bytes(report->plan));
+    fprintf(out, "fragments       %zu\n", num_flows);
+    fprintf(out, "signature       %016" PRIx64 "\n", mpath_plan_signature(report->plan));
+    if (report->plan_us >= 0) {
+        fprintf(out, "planning time   %.1f us\n", report->plan_us);
+    }
+}
+
+static void print_resources(const plan_report_t *report, FILE *out)
+{
+    uint64_t z_ns = mpath_plan_z_ns(report->plan);
+
+    fprintf(out, "\n%-24s %14s %16s %12s\n", "resource", "bytes/s", "bytes", "% of Z");
+    for (int r = 0; r < mpath_topo_num_resources(report->topo); r++) {
+        const mpath_resource_t *resource = mpath_topo_resource(report->topo, r);
+        uint64_t load                    = mpath_plan_loads(report->plan)[r];
+        char name[64];
+
+        mpath_topo_resource_name(report->topo, r, name, sizeof(name));
+        fprintf(out, "%-24s %14" PRIu64 " %16" PRIu64 " %12.2f%s\n", name, resource->capacity_bps, load,
+                z_ns == 0 ? 0 : (double)load * 1e11 / (double)resource->capacity_bps / (double)z_ns,
+                r == mpath_plan_bottleneck(report->plan) ? " <" : "");
+    }
+}
+
+static void print_flows(const plan_report_t *report, FILE *out)
+{
+    const mpath_flow_t *flows;
+    mpath_path_t path;
+    size_t num_flows;
+
+    flows = mpath_plan_flows(report->plan, &num_flows);
+    fprintf(out, "\n  from   to         offset          bytes   path\n");
+    for (size_t i = 0; i < num_flows; i++) {
+        fprintf(out, "  %4d %4d %14" PRIu64 " %14" PRIu64 "   ", flows[i].source, flows[i].destination, flows[i].offset,
+                flows[i].bytes);
+        mpath_topo_path(report->topo, flows[i].source, flows[i].destination, flows[i].path, &path);
+        print_route(&path, out);
+    }
+}
+
+static void print_explanation(const plan_report_t *report, FILE *out)
+{
+    plan_alternative_t *all;
+    uint64_t bytes = 0;
+    int count;
+
+    if (plan_explain(report->topo, report->plan, report->explain_source, report->explain_destination, &all, &count) !=
+        MPATH_OK) {
+        return;
+    }
+    for (int k = 0; k < count; k++) {
+        bytes += all[k].bytes;
+    }
+    fprintf(out, "\nrank %d to rank %d: %" PRIu64 " bytes, %d paths\n", report->explain_source,
+            report->explain_destination, bytes, count);
+    fprintf(out, "%4s %14s %-24s %8s %9s %14s   %s\n", "path", "bytes", "its fullest resource", "% of Z", "price",
+            "Z if all, s", "route, verdict");
+    for (int k = 0; k < count; k++) {
+        char name[64] = "-";
+
+        if (all[k].fullest >= 0) {
+            mpath_topo_resource_name(report->topo, all[k].fullest, name, sizeof(name));
+        }
+        fprintf(out, "%4d %14" PRIu64 " %-24s %8.2f ", k, all[k].bytes, name, all[k].fill * 100);
+        fprintf(out, (all[k].price < 1e6) ? "%9.2f" : "%9.1e", all[k].price);
+        fprintf(out, " %14.9f   ", all[k].z_if_all_s);
+        print_route(&all[k].route, out);
+        fprintf(out, "%79s %s\n", "", all[k].verdict);
+    }
+    free(all);
+}
+
+void plan_report_text(const plan_report_t *report, FILE *out)
+{
+    print_summary(report, out);
+    print_resources(report, out);
+    if (report->explain) {
+        print_explanation(report, out);
+    }
+    if (report->show_flows) {
+        print_flows(report, out);
+    }
+}
+
+/* --- JSON --------------------------------------------------------------------------------------------------------- */
+
+static json_t *json_resources(const plan_report_t *report)
+{
+    json_t *list = json_array();
+    char name[64];
+
+    for (int r = 0; r < mpath_topo_num_resources(report->topo); r++) {
+        mpath_topo_resource_name(report->topo, r, name, sizeof(name));
+        json_array_append_new(list, json_pack("{s:s, s:I, s:I}", "name", name, "capacity_Bps",
+                                              (json_int_t)mpath_topo_resource(report->topo, r)->capacity_bps,
+                                              "load_bytes", (json_int_t)mpath_plan_loads(report->plan)[r]));
+    }
+    return list;
+}
+
+static json_t *json_route(const mpath_path_t *path)
+{
+    json_t *list = json_array(), *hop;
+
+    for (int i = 0; i < path->num_hops; i++) {
+        hop = json_pack("{s:i, s:s}", "to", (int)path->hops[i].to, "lane",
+                        mpath_lane_kind_name((mpath_lane_kind_t)path->hops[i].lane));
+        if (path->hops[i].lane == MPATH_LANE_RAIL) {
+            json_object_set_new(hop, "nic_from", json_integer(path->hops[i].nic_from));
+            json_object_set_new(hop, "nic_to", json_integer(path->hops[i].nic_to));
+        }
+        json_array_append_new(list, hop);
+    }
+    return list;
+}
+
+static json_t *json_flows(const plan_report_t *report)
+{
+    json_t *list = json_array();
+    const mpath_flow_t *flows;
+    mpath_path_t path;
+    size_t num_flows;
+
+    flows = mpath_plan_flows(report->plan, &num_flows);
+    for (size_t i = 0; i < num_flows; i++) {
+        mpath_topo_path(report->topo, flows[i].source, flows[i].destination, flows[i].path, &path);
+        json_array_append_new(list, json_pack("{s:i, s:i, s:I, s:I, s:o}", "src", (int)flows[i].source, "dst",
+                                              (int)flows[i].destination, "offset", (json_int_t)flows[i].offset, "bytes",
+                                              (json_int_t)flows[i].bytes, "path", json_route(&path)));
+    }
+    return list;
+}
+
+static json_t *json_explanation(const plan_report_t *report)
+{
+    json_t *list = json_array();
+    plan_alternative_t *all;
+    int count;
+
+    if (plan_explain(report->topo, report->plan, report->explain_source, report->explain_destination, &all, &count) !=
+        MPATH_OK) {
+        json_decref(list);
+        return NULL;
+    }
+    for (int k = 0; k < count; k++) {
+        char name[64] = "";
+
+        if (all[k].fullest >= 0) {
+            mpath_topo_resource_name(report->topo, all[k].fullest, name, sizeof(name));
+        }
+        json_array_append_new(list,
+                              json_pack("{s:o, s:I, s:i, s:s, s:f, s:f, s:f, s:s}", "path", json_route(&all[k].route),
+                                        "bytes", (json_int_t)all[k].bytes, "relays", all[k].route.num_relays, "fullest",
+                                        name, "fill", all[k].fill, "price", all[k].price, "z_if_all_s",
+                                        all[k].z_if_all_s, "verdict", all[k].verdict));
+    }
+    free(all);
+    return json_pack("{s:i, s:i, s:o}", "src", report->explain_source, "dst", report->explain_destination,
+                     "alternatives", list);
+}
+
+static json_t *json_report(const plan_report_t *report)
+{
+    size_t num_flows;
+    json_t *all;
+
+    mpath_plan_flows(report->plan, &num_flows);
+    all = json_pack("{s:f, s:f, s:f, s:f, s:s, s:f, s:I, s:I, s:o, s:o}", "z_s", seconds(mpath_plan_z_ns(report->plan)),
+                    "bound_s", seconds(mpath_plan_bound_ns(report->plan)), "gap", gap_of(report->plan), "predicted_s",
+                    seconds(report->predicted_ns), "policy", plan_policy_name(report->policy), "plan_us",
+                    report->plan_us < 0 ? 0.0 : report->plan_us, "relayed_bytes",
+                    (json_int_t)mpath_plan_relayed_bytes(report->plan), "fragments", (json_int_t)num_flows, "resources",
+                    json_resources(report), "flows", json_flows(report));
+    if ((all != NULL) && report->has_simulation) {
+        json_object_set_new(all, "simulated_s", json_real(report->simulation.seconds));
+        json_object_set_new(all, "relay_peak_bytes", json_integer((json_int_t)report->simulation.peak_bytes));
+    }
+    if ((all != NULL) && report->explain) {
+        json_object_set_new(all, "explain", json_explanation(report));
+    }
+    return all;
+}
+
+mpath_status_t plan_report_json(const plan_report_t *report, FILE *out)
+{
+    json_t *all = json_report(report);
+    int result;
+
+    if (all == NULL) {
+        mpath_error("plan: no memory for the JSON output; nothing is printed");
+        return MPATH_ERR_NO_MEMORY;
+    }
+    result = json_dumpf(all, out, JSON_INDENT(1) | JSON_REAL_PRECISION(12));
+    fprintf(out, "\n");
+    json_decref(all);
+    return (result == 0) ? MPATH_OK : MPATH_ERR_IO;
+}
