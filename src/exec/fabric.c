@@ -218,6 +218,7 @@ static mpath_status_t rail_open(const mpath_fabric_t *fabric, int nic, rail_t *r
         .tls                    = NULL,
         .max_chunk_bytes        = fabric->settings->chunk_bytes,
         .max_open_arrival_bytes = OPEN_ARRIVAL_CHUNKS * fabric->settings->chunk_bytes,
+        .rate_bps               = fabric->machine->nics[nic].rate_bps,
     };
     uint64_t limit_bytes = fabric->settings->memory_bytes / 8;
 

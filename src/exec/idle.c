@@ -35,6 +35,13 @@ void mpath_idle_event(mpath_idle_t *idle)
     mpath_idle_start(idle);
 }
 
+void mpath_idle_give_way(void)
+{
+    if (atomic_load_explicit(&idle_spin, memory_order_relaxed) == IDLE_SPIN_CROWDED) {
+        sched_yield();
+    }
+}
+
 static void idle_relax(void)
 {
 #if defined(__x86_64__) || defined(__i386__)

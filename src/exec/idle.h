@@ -22,6 +22,8 @@ void mpath_idle_set_load(int processes, int processors);
 void mpath_idle_start(mpath_idle_t *idle);
 /* Something happened. */
 void mpath_idle_event(mpath_idle_t *idle);
+/* Between two rounds of work: lets others run where processors are shared. */
+void mpath_idle_give_way(void);
 /* Nothing happened: waits a moment. Returns the nanoseconds since the last event (0 while spinning). */
 uint64_t mpath_idle_wait(mpath_idle_t *idle);
 

@@ -111,6 +111,7 @@ static mpath_status_t bind_call(mpath_mover_t *mover, const mpath_call_t *call, 
     mover->receive_left = mover->schedule->receive_bytes;
     mover->self_done    = 0;
     mover->first_outlet = 0;
+    mover->rails_full   = 0;
     memset(&mover->stats, 0, sizeof(mover->stats));
     return MPATH_OK;
 }
@@ -140,7 +141,7 @@ static int copy_self(mpath_mover_t *mover)
     uint64_t left            = call->send_bytes[me] - mover->self_done;
     size_t piece             = (size_t)((left < SELF_PIECE_BYTES) ? left : SELF_PIECE_BYTES);
 
-    if (piece == 0) {
+    if ((piece == 0) || !mover->rails_full) {
         return 0;
     }
     memcpy((char *)call->recv_buffer + call->recv_offsets[me] + mover->self_done,
@@ -187,6 +188,7 @@ static mpath_status_t run(mpath_mover_t *mover)
         }
         if (events > 0) {
             mpath_idle_event(&mover->idle);
+            mpath_idle_give_way();
         } else {
             mpath_status_t status = mpath_mover_wait(mover);
 

@@ -10,6 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define RAIL_PASS_BYTES 65536u /* handed to the rails before others are looked at; one chunk per outlet at least */
 #define SLOT_CHUNKS_PER_PASS 2 /* copied into one ring before the rails are looked at again */
 
 static parcel_t *new_parcel(mpath_mover_t *mover, parcel_state_t state, mpath_duty_t *duty)
@@ -228,6 +229,7 @@ static mpath_status_t send_on(mpath_mover_t *mover, const mpath_outlet_t *outlet
 
     chunk.hop      = (uint32_t)parcel->duty->hop_out;
     parcel->op_nic = mover->fabric_nic[outlet->nic];
+    mover->fed_bytes += chunk.bytes;
     return mpath_fabric_send(mover->fabric, parcel->op_nic, queue->peer, &chunk, data, &parcel->op);
 }
 
@@ -327,6 +329,9 @@ static int push_one(mpath_mover_t *mover, size_t index)
 
     if (queue->first != NULL) {
         return push_waiting(mover, index);
+    }
+    if ((outlet->kind == MPATH_OUTLET_LAST) && !mover->rails_full) {
+        return 0; /* the rails first: a node mate on this core may not have begun with its own */
     }
     duty = (queue->own_left > 0) ? mpath_schedule_next_own(mover->schedule, outlet) : NULL;
     if (duty == NULL) {
@@ -437,16 +442,23 @@ static int push_rounds(mpath_mover_t *mover, mpath_outlet_kind_t kind, int round
     return events;
 }
 
-/* The windows of the lane end this: the outlets share the rails chunk by chunk until all are full. */
+/* A little into each outlet with room, so that all processes that share a core soon have their rails at work. */
 int mpath_mover_feed_rails(mpath_mover_t *mover)
 {
     size_t count = mover->schedule->num_outlets;
+    int events   = 0, result;
 
     for (size_t i = 0; i < count; i++) {
         mover->queues[i].blocked = 0;
     }
     mover->first_outlet = (mover->first_outlet + 1 < count) ? mover->first_outlet + 1 : 0;
-    return push_rounds(mover, MPATH_OUTLET_RAIL, INT32_MAX);
+    mover->fed_bytes    = 0;
+    do {
+        result = push_round(mover, MPATH_OUTLET_RAIL);
+        events += result;
+    } while ((result > 0) && (mover->fed_bytes < RAIL_PASS_BYTES));
+    mover->rails_full |= (events == 0);
+    return (result < 0) ? result : events;
 }
 
 int mpath_mover_feed_slots(mpath_mover_t *mover)

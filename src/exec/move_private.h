@@ -101,6 +101,8 @@ struct mpath_mover {
     uint64_t send_left, forward_left, receive_left; /* bytes not finished */
     uint64_t self_done;                             /* of the diagonal */
     size_t first_outlet;                            /* where the next round begins */
+    uint64_t fed_bytes;                             /* handed to rails in this pass */
+    int rails_full;                                 /* had no room once: from then on copies hold up no rail */
     mpath_idle_t idle;
     uint64_t checked_ns;   /* when peers and team were last looked at */
     mpath_status_t failed; /* first error inside a callback */

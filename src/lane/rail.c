@@ -226,6 +226,7 @@ mpath_status_t mpath_rail_open(const mpath_rail_params_t *params, mpath_lane_t *
     rail->base.ops         = &rail_ops;
     rail->max_chunk_bytes  = params->max_chunk_bytes;
     rail->max_open_bytes   = params->max_open_arrival_bytes;
+    rail->rate_bps         = params->rate_bps;
     rail->max_window_bytes = params->max_chunk_bytes * RAIL_WINDOW_CHUNKS;
     if (rail->max_window_bytes > RAIL_WINDOW_BYTES) {
         rail->max_window_bytes = RAIL_WINDOW_BYTES;

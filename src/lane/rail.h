@@ -19,6 +19,7 @@ typedef struct mpath_rail_params {
     const char *tls;               /* UCX transports, NULL: what UCX offers on that device for networks */
     size_t max_chunk_bytes;        /* largest chunk */
     size_t max_open_arrival_bytes; /* back-pressure: the rail stops reading above it */
+    uint64_t rate_bps;             /* of the NIC; 0: unknown */
 } mpath_rail_params_t;
 
 /* The logged error names the NIC and what UCX offers instead. */

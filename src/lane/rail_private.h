@@ -80,6 +80,7 @@ struct rail {
     size_t max_chunk_bytes;
     uint64_t max_open_bytes;
     uint64_t max_window_bytes; /* per peer */
+    uint64_t rate_bps;
 
     ucp_context_h context;
     ucp_worker_h worker; /* NULL: the rail is down */

@@ -46,6 +46,16 @@ static mpath_status_t ucx_set_transport(const rail_t *rail, ucp_config_t *config
 }
 
 /*
+ * A slow NIC's receive buffers are fixed, which bounds what is on its way on a connection, the same at both ends. With
+ * windows that grow by themselves hundreds of milliseconds of data pile up before the NIC; when they go both ways the
+ * acknowledgements wait behind them, and the direction whose window happens to be smaller runs dry. The send buffers
+ * grow, so that the kernel always has something to send. 256 KiB are 2 ms of the fastest NIC that counts as slow, more than a
+ * round trip in a cluster.
+ */
+#define RAIL_SLOW_BPS 125000000u
+#define RAIL_SLOW_RECEIVE_BUFFER "256k"
+
+/*
  * TCP: eager only, since rendezvous halves two-way traffic; never from UCX's own buffers, which need progress to get
  * out (see rail_transfer.c); and connecting may not block the process.
  */
@@ -61,6 +71,9 @@ static mpath_status_t ucx_configure_tcp(const rail_t *rail, ucp_config_t *config
     }
     if (status == MPATH_OK) {
         status = ucx_set_transport(rail, config, "TCP_", "CONN_NB", "y");
+    }
+    if ((status == MPATH_OK) && (rail->rate_bps > 0) && (rail->rate_bps <= RAIL_SLOW_BPS)) {
+        status = ucx_set_transport(rail, config, "TCP_", "RCVBUF", RAIL_SLOW_RECEIVE_BUFFER);
     }
     return status;
 }
