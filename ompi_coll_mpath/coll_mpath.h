@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The Open MPI component "mpath": hands MPI_Alltoallv and MPI_Alltoall of intracommunicators to libmpath, and runs the
- * functions that it replaced when libmpath declines. It has no logic of its own beyond translation.
+ * The Open MPI component "mpath": hands collectives of intracommunicators to libmpath (MPI_Alltoallv and MPI_Alltoall,
+ * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with their variants), and runs the functions that it replaced when libmpath declines. It has no logic of its own beyond translation.
  *
  * One context per process, made when it is first needed and ended when the component closes; one team per
- * communicator, made collectively inside its first MPI_Alltoallv or MPI_Alltoall and ended with the communicator.
+ * communicator, made collectively inside its first call that libmpath is asked about, and ended with the communicator.
  */
 #ifndef COLL_MPATH_H
 #define COLL_MPATH_H
@@ -13,6 +13,7 @@
 #include "coll_mpath_oob.h"
 
 #include "coll/alltoallv.h"
+#include "coll/symmetric.h"
 #include "exec/team.h"
 #include "util/log.h"
 #include "util/param.h"
@@ -37,14 +38,26 @@ typedef struct mca_coll_mpath_module_t {
     mca_coll_base_module_t *previous_alltoallv_module;
     mca_coll_base_module_alltoall_fn_t previous_alltoall;
     mca_coll_base_module_t *previous_alltoall_module;
+    mca_coll_base_module_allreduce_fn_t previous_allreduce;
+    mca_coll_base_module_t *previous_allreduce_module;
+    mca_coll_base_module_reduce_scatter_fn_t previous_reduce_scatter;
+    mca_coll_base_module_t *previous_reduce_scatter_module;
+    mca_coll_base_module_reduce_scatter_block_fn_t previous_reduce_scatter_block;
+    mca_coll_base_module_t *previous_reduce_scatter_block_module;
+    mca_coll_base_module_allgather_fn_t previous_allgather;
+    mca_coll_base_module_t *previous_allgather_module;
+    mca_coll_base_module_allgatherv_fn_t previous_allgatherv;
+    mca_coll_base_module_t *previous_allgatherv_module;
 
     struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
     bool tried;                       /* the team has been made, or it never will be */
     mca_coll_mpath_oob_t *oob;
     mpath_team_t *team;
     mpath_coll_t *coll; /* NULL: the previous functions run */
-    uint64_t *arrays;   /* of the calls: bytes and offsets of both sides, 4 * size */
-    mpath_coll_counters_t counted;
+    mpath_symmetric_t *symmetric;
+    bool symmetric_tried, symmetric_usable; /* the ranks' parameters have been compared, and are the same */
+    uint64_t *arrays;                       /* of the calls: bytes and offsets of both sides, 4 * size */
+    mpath_coll_counters_t counted, symmetric_counted;
     struct mca_coll_mpath_module_t *next; /* in the list of coll_mpath_lifetime.c */
 } mca_coll_mpath_module_t;
 OBJ_CLASS_DECLARATION(mca_coll_mpath_module_t);
@@ -76,6 +89,24 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
 int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype, void *rbuf,
                             mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
                             struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+
+/* coll_mpath_allreduce.c, coll_mpath_reduce_scatter.c, coll_mpath_allgather.c */
+int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
+                             struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
+                             mca_coll_base_module_t *module);
+int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                                  struct ompi_datatype_t *datatype, struct ompi_op_t *op,
+                                  struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
+                                        struct ompi_datatype_t *datatype, struct ompi_op_t *op,
+                                        struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                             void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                             struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                              void *rbuf, mca_coll_mpath_counts_t rcounts, mca_coll_mpath_displs_t rdisps,
+                              struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
+                              mca_coll_base_module_t *module);
 
 /* coll_mpath_param.c */
 int mca_coll_mpath_params_register(void);

@@ -6,30 +6,52 @@
 
 static void module_construct(mca_coll_mpath_module_t *module)
 {
-    module->previous_alltoallv        = NULL;
-    module->previous_alltoallv_module = NULL;
-    module->previous_alltoall         = NULL;
-    module->previous_alltoall_module  = NULL;
-    module->comm                      = NULL;
-    module->tried                     = false;
-    module->oob                       = NULL;
-    module->team                      = NULL;
-    module->coll                      = NULL;
-    module->arrays                    = NULL;
-    module->next                      = NULL;
-    module->counted                   = (mpath_coll_counters_t){0};
+    module->previous_alltoallv                   = NULL;
+    module->previous_alltoallv_module            = NULL;
+    module->previous_alltoall                    = NULL;
+    module->previous_alltoall_module             = NULL;
+    module->previous_allreduce                   = NULL;
+    module->previous_allreduce_module            = NULL;
+    module->previous_reduce_scatter              = NULL;
+    module->previous_reduce_scatter_module       = NULL;
+    module->previous_reduce_scatter_block        = NULL;
+    module->previous_reduce_scatter_block_module = NULL;
+    module->previous_allgather                   = NULL;
+    module->previous_allgather_module            = NULL;
+    module->previous_allgatherv                  = NULL;
+    module->previous_allgatherv_module           = NULL;
+    module->comm                                 = NULL;
+    module->tried                                = false;
+    module->oob                                  = NULL;
+    module->team                                 = NULL;
+    module->coll                                 = NULL;
+    module->symmetric                            = NULL;
+    module->symmetric_tried                      = false;
+    module->symmetric_usable                     = false;
+    module->arrays                               = NULL;
+    module->next                                 = NULL;
+    module->counted                              = (mpath_coll_counters_t){0};
+    module->symmetric_counted                    = (mpath_coll_counters_t){0};
 }
+
+#define MODULE_LET_GO(_mpath, _api)                                                                                    \
+    do {                                                                                                               \
+        if (NULL != (_mpath)->previous_##_api##_module) {                                                              \
+            OBJ_RELEASE((_mpath)->previous_##_api##_module);                                                           \
+        }                                                                                                              \
+    } while (0)
 
 static void module_destruct(mca_coll_mpath_module_t *module)
 {
     mca_coll_mpath_lifetime_forget(module);
     mca_coll_mpath_team_end(module);
-    if (NULL != module->previous_alltoallv_module) {
-        OBJ_RELEASE(module->previous_alltoallv_module);
-    }
-    if (NULL != module->previous_alltoall_module) {
-        OBJ_RELEASE(module->previous_alltoall_module);
-    }
+    MODULE_LET_GO(module, alltoallv);
+    MODULE_LET_GO(module, alltoall);
+    MODULE_LET_GO(module, allreduce);
+    MODULE_LET_GO(module, reduce_scatter);
+    MODULE_LET_GO(module, reduce_scatter_block);
+    MODULE_LET_GO(module, allgather);
+    MODULE_LET_GO(module, allgatherv);
 }
 
 OBJ_CLASS_INSTANCE(mca_coll_mpath_module_t, mca_coll_base_module_t, module_construct, module_destruct);
@@ -54,6 +76,11 @@ static int module_enable(mca_coll_base_module_t *base, struct ompi_communicator_
     module->comm = comm;
     MODULE_TAKE_OVER(module, comm, alltoallv);
     MODULE_TAKE_OVER(module, comm, alltoall);
+    MODULE_TAKE_OVER(module, comm, allreduce);
+    MODULE_TAKE_OVER(module, comm, reduce_scatter);
+    MODULE_TAKE_OVER(module, comm, reduce_scatter_block);
+    MODULE_TAKE_OVER(module, comm, allgather);
+    MODULE_TAKE_OVER(module, comm, allgatherv);
     if ((NULL == module->previous_alltoallv) && (NULL == module->previous_alltoall)) {
         mpath_info("%s: no other component serves MPI_Alltoallv there; mpath stays out", comm->c_name);
     }
@@ -68,6 +95,11 @@ static int module_disable(mca_coll_base_module_t *base, struct ompi_communicator
     (void)comm;
     COLL_MPATH_UNINSTALL(comm, module, alltoallv);
     COLL_MPATH_UNINSTALL(comm, module, alltoall);
+    COLL_MPATH_UNINSTALL(comm, module, allreduce);
+    COLL_MPATH_UNINSTALL(comm, module, reduce_scatter);
+    COLL_MPATH_UNINSTALL(comm, module, reduce_scatter_block);
+    COLL_MPATH_UNINSTALL(comm, module, allgather);
+    COLL_MPATH_UNINSTALL(comm, module, allgatherv);
     return OMPI_SUCCESS;
 }
 
@@ -84,7 +116,8 @@ mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *co
     mca_coll_mpath_module_t *module;
 
     *priority = -1;
-    if (OMPI_COMM_IS_INTER(comm) || (2 > ompi_comm_size(comm))) {
+    /* A process alone is served as well: the functions below copy its device buffers with the processor. */
+    if (OMPI_COMM_IS_INTER(comm)) {
         return NULL;
     }
     if ((0 == settings->priority) || (0 == mca_coll_mpath_component.enable)) {

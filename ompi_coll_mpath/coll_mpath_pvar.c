@@ -60,19 +60,25 @@ int mca_coll_mpath_pvars_register(void)
     return OMPI_SUCCESS;
 }
 
+static void pvars_add(const mpath_coll_counters_t *now, mpath_coll_counters_t *old)
+{
+    atomic_fetch_add(&pvar_sums[PVAR_CALLS], now->calls - old->calls);
+    atomic_fetch_add(&pvar_sums[PVAR_DECLINED], now->declined - old->declined);
+    atomic_fetch_add(&pvar_sums[PVAR_PLANS], now->plans - old->plans);
+    atomic_fetch_add(&pvar_sums[PVAR_PLAN_HITS], now->plan_hits - old->plan_hits);
+    atomic_fetch_add(&pvar_sums[PVAR_AGREE_NS], now->agree_ns - old->agree_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_PLAN_NS], now->plan_ns - old->plan_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now->move_ns - old->move_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_RELAYED_BYTES], now->moved.forwarded_bytes - old->moved.forwarded_bytes);
+    *old = *now;
+}
+
 void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module)
 {
-    mpath_coll_counters_t *old = &module->counted;
     mpath_coll_counters_t now;
 
     mpath_coll_counters(module->coll, &now);
-    atomic_fetch_add(&pvar_sums[PVAR_CALLS], now.calls - old->calls);
-    atomic_fetch_add(&pvar_sums[PVAR_DECLINED], now.declined - old->declined);
-    atomic_fetch_add(&pvar_sums[PVAR_PLANS], now.plans - old->plans);
-    atomic_fetch_add(&pvar_sums[PVAR_PLAN_HITS], now.plan_hits - old->plan_hits);
-    atomic_fetch_add(&pvar_sums[PVAR_AGREE_NS], now.agree_ns - old->agree_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_PLAN_NS], now.plan_ns - old->plan_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now.move_ns - old->move_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_RELAYED_BYTES], now.moved.forwarded_bytes - old->moved.forwarded_bytes);
-    *old = now;
+    pvars_add(&now, &module->counted);
+    mpath_symmetric_counters(module->symmetric, &now);
+    pvars_add(&now, &module->symmetric_counted);
 }

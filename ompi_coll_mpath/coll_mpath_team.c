@@ -93,6 +93,7 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
 {
     mpath_context_t *the_context = NULL;
     mpath_coll_t *coll           = NULL;
+    mpath_symmetric_t *symmetric = NULL;
     mpath_oob_t oob;
     mpath_status_t status, prepared;
 
@@ -104,12 +105,17 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
     if (MPATH_OK == status) {
         status = mpath_coll_create(module->team, &coll);
     }
+    if (MPATH_OK == status) {
+        status = mpath_symmetric_create(module->team, &symmetric);
+    }
     /* Asked by every rank: one on which it went wrong alone must not leave the others here. */
     if (!team_all(module->comm, MPATH_OK == status)) {
+        mpath_symmetric_destroy(symmetric);
         mpath_coll_destroy(coll);
         return (MPATH_OK != status) ? status : MPATH_DECLINED;
     }
-    module->coll = coll;
+    module->coll      = coll;
+    module->symmetric = symmetric;
     return MPATH_OK;
 }
 
@@ -119,6 +125,9 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
     mpath_status_t status;
 
     module->tried = true;
+    if (2 > ompi_comm_size(module->comm)) {
+        return; /* there is nobody to make one with */
+    }
     mpath_log_set_rank((int)OMPI_PROC_MY_NAME->vpid);
     status = team_create(module);
     if (MPATH_OK == status) {
@@ -135,6 +144,10 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
 
 void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module)
 {
+    if (NULL != module->symmetric) {
+        mpath_symmetric_destroy(module->symmetric);
+        module->symmetric = NULL;
+    }
     if (NULL != module->coll) {
         mpath_coll_destroy(module->coll);
         module->coll = NULL;

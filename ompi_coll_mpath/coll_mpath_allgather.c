@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MPI_Allgather and MPI_Allgatherv, of any datatype: what has gaps goes through a packed copy. */
+#include "coll_mpath_symmetric.h"
+#include "coll_mpath_pack.h"
+
+/* One call: this rank's block, and all blocks. */
+typedef struct allgather_work {
+    mca_coll_mpath_side_t send, recv;
+    uint64_t send_bytes, send_offset;
+    const void *block; /* NULL: in its place */
+} allgather_work_t;
+
+/* In place, `send` is NULL. */
+static mpath_status_t allgather_prepare(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *send,
+                                        const mca_coll_mpath_args_t *recv, allgather_work_t *work)
+{
+    int size        = ompi_comm_size(module->comm);
+    uint64_t budget = mca_coll_mpath_component.pack_bytes;
+    mpath_status_t status;
+
+    status = mca_coll_mpath_side_init(recv, size, false, &budget, module->arrays, module->arrays + size, &work->recv);
+    if ((MPATH_OK == status) && (NULL != send)) {
+        status = mca_coll_mpath_side_init(send, 1, false, &budget, &work->send_bytes, &work->send_offset, &work->send);
+    }
+    if (MPATH_OK != status) {
+        return status;
+    }
+    if (mca_coll_mpath_not_on_host(work->recv.buffer, 1) || mca_coll_mpath_not_on_host(work->send.buffer, 1)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    if (NULL == send) {
+        return mca_coll_mpath_side_pack(recv, size, &work->recv);
+    }
+    if (work->send_bytes > 0) {
+        work->block = (const char *)work->send.buffer + work->send_offset;
+    }
+    return mca_coll_mpath_side_pack(send, 1, &work->send);
+}
+
+/* A block that is not what the others expect of this rank must be heard of: libmpath compares only what it is told. */
+static bool allgather_block_matches(const mca_coll_mpath_module_t *module, const allgather_work_t *work, bool in_place)
+{
+    uint64_t expected = module->arrays[ompi_comm_rank(module->comm)];
+
+    if (in_place || (expected == work->send_bytes)) {
+        return true;
+    }
+    mpath_error("%s: this rank hands %llu bytes to MPI_Allgather and expects %llu from itself; the call fails",
+                module->comm->c_name, (unsigned long long)work->send_bytes, (unsigned long long)expected);
+    return false;
+}
+
+static mpath_status_t allgather_run(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *send,
+                                    const mca_coll_mpath_args_t *recv, bool in_place)
+{
+    int size              = ompi_comm_size(module->comm);
+    allgather_work_t work = {0};
+    static const char nothing;
+    mpath_status_t status, prepared;
+
+    prepared = allgather_prepare(module, in_place ? NULL : send, recv, &work);
+    if (MPATH_OK != prepared) {
+        mpath_debug("%s: this rank cannot let mpath carry the call (%s)", module->comm->c_name,
+                    mpath_status_string(prepared));
+    } else if (!allgather_block_matches(module, &work, in_place)) {
+        mpath_team_break(module->team, MPATH_ERR_TRUNCATED);
+    }
+    if (!in_place && (NULL == work.block)) {
+        work.block = &nothing; /* an empty block */
+    }
+    status = mpath_allgather(module->symmetric, work.block, work.recv.buffer, module->arrays, module->arrays + size,
+                             MPATH_OK != prepared);
+    if (MPATH_OK == status) {
+        status = mca_coll_mpath_side_unpack(recv, size, &work.recv);
+    }
+    mca_coll_mpath_side_free(&work.send);
+    mca_coll_mpath_side_free(&work.recv);
+    return mca_coll_mpath_symmetric_done(module, "MPI_Allgather", status);
+}
+
+static uint64_t allgather_type_size(struct ompi_datatype_t *datatype)
+{
+    size_t size = 0;
+
+    (void)ompi_datatype_type_size(datatype, &size);
+    return size;
+}
+
+int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                             void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                             struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+    int algorithm                   = mca_coll_mpath_component.settings.allgather_algorithm;
+    uint64_t bytes                  = (uint64_t)rcount * allgather_type_size(rdtype) * (uint64_t)ompi_comm_size(comm);
+    mpath_status_t status           = MPATH_DECLINED;
+
+    if (mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
+        mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
+        mca_coll_mpath_args_t send = {
+            .buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
+
+        status = allgather_run(module, &send, &recv, MPI_IN_PLACE == sbuf);
+    }
+    if (MPATH_DECLINED == status) {
+        return module->previous_allgather(sbuf, scount, sdtype, rbuf, rcount, rdtype, comm,
+                                          module->previous_allgather_module);
+    }
+    return mca_coll_mpath_error(status);
+}
+
+int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                              void *rbuf, mca_coll_mpath_counts_t rcounts, mca_coll_mpath_displs_t rdisps,
+                              struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
+                              mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+    int algorithm                   = mca_coll_mpath_component.settings.allgather_algorithm;
+    mpath_status_t status           = MPATH_DECLINED;
+    uint64_t bytes                  = 0;
+    int rank;
+
+    for (rank = 0; rank < ompi_comm_size(comm); rank++) {
+        bytes += COLL_MPATH_COUNT(rcounts, rank) * allgather_type_size(rdtype);
+    }
+    if (mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
+        mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps};
+        mca_coll_mpath_args_t send = {
+            .buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
+
+        status = allgather_run(module, &send, &recv, MPI_IN_PLACE == sbuf);
+    }
+    if (MPATH_DECLINED == status) {
+        return module->previous_allgatherv(sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm,
+                                           module->previous_allgatherv_module);
+    }
+    return mca_coll_mpath_error(status);
+}

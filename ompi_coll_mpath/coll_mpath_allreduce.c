@@ -1,0 +1,31 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* MPI_Allreduce. */
+#include "coll_mpath_symmetric.h"
+
+int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
+                             struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
+                             mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+    int algorithm                   = mca_coll_mpath_component.settings.allreduce_algorithm;
+    const void *send                = (MPI_IN_PLACE == sbuf) ? rbuf : sbuf;
+    mpath_status_t status           = MPATH_DECLINED;
+    mca_coll_mpath_op_t work;
+    uint64_t bytes;
+
+    if (mca_coll_mpath_op_fits(op, datatype)) {
+        mca_coll_mpath_op_init(op, datatype, &work);
+        bytes = (uint64_t)count * work.combination.element_bytes;
+        if (mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
+            bool foreign = mca_coll_mpath_not_on_host(send, bytes) || mca_coll_mpath_not_on_host(rbuf, bytes);
+
+            status = mca_coll_mpath_symmetric_done(
+                module, "MPI_Allreduce",
+                mpath_allreduce(module->symmetric, send, rbuf, (uint64_t)count, &work.combination, foreign));
+        }
+    }
+    if (MPATH_DECLINED == status) {
+        return module->previous_allreduce(sbuf, rbuf, count, datatype, op, comm, module->previous_allreduce_module);
+    }
+    return mca_coll_mpath_error(status);
+}

@@ -1,0 +1,34 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather share: their sizes are the same on all ranks, so a call that
+ * is too small to gain goes to the previous function without a word to anybody.
+ */
+#ifndef COLL_MPATH_SYMMETRIC_H
+#define COLL_MPATH_SYMMETRIC_H
+
+#include "coll_mpath.h"
+
+/*
+ * Whether libmpath is to be asked about a call of `bytes` bytes in total, `algorithm` being the operation's parameter. The first
+ * time on a communicator it is collective: ranks whose parameters differ would decide differently here.
+ */
+bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes);
+
+/* Nonzero: libmpath may be asked to combine such elements; the same on all ranks. Everything predefined that commutes. */
+bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype);
+
+/* How libmpath combines; lives as long as the call. */
+typedef struct mca_coll_mpath_op_t {
+    struct ompi_op_t *op;
+    struct ompi_datatype_t *datatype;
+    mpath_combination_t combination;
+} mca_coll_mpath_op_t;
+void mca_coll_mpath_op_init(struct ompi_op_t *op, struct ompi_datatype_t *datatype, mca_coll_mpath_op_t *work);
+
+/* Nonzero: the buffer is no host memory, or cannot be used as it is described. */
+bool mca_coll_mpath_not_on_host(const void *buffer, size_t bytes);
+
+/* Counts the call and says who carried it; hands the status back. */
+mpath_status_t mca_coll_mpath_symmetric_done(mca_coll_mpath_module_t *module, const char *name, mpath_status_t status);
+
+#endif

@@ -1,0 +1,732 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_Allreduce, MPI_Reduce_scatter, MPI_Reduce_scatter_block, MPI_Allgather and MPI_Allgatherv by the standard: all predefined
+ * types and operations, in place, unaligned, odd counts, communicators. Each rank makes everybody's data itself and combines it
+ * with MPI_Reduce_local. Arguments: names of cases.
+ */
+#include "mpi/cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define GUARD 64 /* bytes behind every result */
+
+static int world_rank, world_size;
+
+/* -- types and operations -- */
+
+typedef enum kind { KIND_INTEGER, KIND_FLOAT, KIND_COMPLEX, KIND_LOGICAL, KIND_BYTE, KIND_PAIR } kind_t;
+
+typedef struct type {
+    MPI_Datatype handle;
+    kind_t kind;
+    const char *name;
+} type_t;
+
+#define TYPE(_handle, _kind)                                                                                           \
+    {                                                                                                                  \
+        _handle, _kind, #_handle                                                                                       \
+    }
+
+static type_t types[] = {
+    TYPE(MPI_SIGNED_CHAR, KIND_INTEGER),
+    TYPE(MPI_UNSIGNED_CHAR, KIND_INTEGER),
+    TYPE(MPI_SHORT, KIND_INTEGER),
+    TYPE(MPI_UNSIGNED_SHORT, KIND_INTEGER),
+    TYPE(MPI_INT, KIND_INTEGER),
+    TYPE(MPI_UNSIGNED, KIND_INTEGER),
+    TYPE(MPI_LONG, KIND_INTEGER),
+    TYPE(MPI_UNSIGNED_LONG, KIND_INTEGER),
+    TYPE(MPI_LONG_LONG, KIND_INTEGER),
+    TYPE(MPI_UNSIGNED_LONG_LONG, KIND_INTEGER),
+    TYPE(MPI_INT8_T, KIND_INTEGER),
+    TYPE(MPI_INT16_T, KIND_INTEGER),
+    TYPE(MPI_INT32_T, KIND_INTEGER),
+    TYPE(MPI_INT64_T, KIND_INTEGER),
+    TYPE(MPI_UINT8_T, KIND_INTEGER),
+    TYPE(MPI_UINT16_T, KIND_INTEGER),
+    TYPE(MPI_UINT32_T, KIND_INTEGER),
+    TYPE(MPI_UINT64_T, KIND_INTEGER),
+    TYPE(MPI_AINT, KIND_INTEGER),
+    TYPE(MPI_OFFSET, KIND_INTEGER),
+    TYPE(MPI_COUNT, KIND_INTEGER),
+    TYPE(MPI_FLOAT, KIND_FLOAT),
+    TYPE(MPI_DOUBLE, KIND_FLOAT),
+    TYPE(MPI_LONG_DOUBLE, KIND_FLOAT),
+    TYPE(MPI_C_BOOL, KIND_LOGICAL),
+    TYPE(MPI_BYTE, KIND_BYTE),
+    TYPE(MPI_C_FLOAT_COMPLEX, KIND_COMPLEX),
+    TYPE(MPI_C_DOUBLE_COMPLEX, KIND_COMPLEX),
+    TYPE(MPI_C_LONG_DOUBLE_COMPLEX, KIND_COMPLEX),
+    TYPE(MPI_FLOAT_INT, KIND_PAIR),
+    TYPE(MPI_DOUBLE_INT, KIND_PAIR),
+    TYPE(MPI_LONG_INT, KIND_PAIR),
+    TYPE(MPI_2INT, KIND_PAIR),
+    TYPE(MPI_SHORT_INT, KIND_PAIR),
+    TYPE(MPI_LONG_DOUBLE_INT, KIND_PAIR),
+};
+
+typedef struct operation {
+    MPI_Op handle;
+    unsigned kinds; /* bit per kind_t */
+    const char *name;
+} operation_t;
+
+#define K(_kind) (1u << (_kind))
+#define OPERATION(_handle, _kinds)                                                                                     \
+    {                                                                                                                  \
+        _handle, _kinds, #_handle                                                                                      \
+    }
+
+static operation_t operations[] = {
+    OPERATION(MPI_SUM, K(KIND_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
+    OPERATION(MPI_PROD, K(KIND_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
+    OPERATION(MPI_MAX, K(KIND_INTEGER) | K(KIND_FLOAT)),
+    OPERATION(MPI_MIN, K(KIND_INTEGER) | K(KIND_FLOAT)),
+    OPERATION(MPI_LAND, K(KIND_INTEGER) | K(KIND_LOGICAL)),
+    OPERATION(MPI_LOR, K(KIND_INTEGER) | K(KIND_LOGICAL)),
+    OPERATION(MPI_LXOR, K(KIND_INTEGER) | K(KIND_LOGICAL)),
+    OPERATION(MPI_BAND, K(KIND_INTEGER) | K(KIND_BYTE)),
+    OPERATION(MPI_BOR, K(KIND_INTEGER) | K(KIND_BYTE)),
+    OPERATION(MPI_BXOR, K(KIND_INTEGER) | K(KIND_BYTE)),
+    OPERATION(MPI_MAXLOC, K(KIND_PAIR)),
+    OPERATION(MPI_MINLOC, K(KIND_PAIR)),
+};
+
+static MPI_Aint extent_of(MPI_Datatype type)
+{
+    MPI_Aint lb, extent;
+
+    MPI_Type_get_extent(type, &lb, &extent);
+    return extent;
+}
+
+static void *get(size_t bytes)
+{
+    void *memory = calloc(1, bytes > 0 ? bytes : 1);
+
+    if (memory == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    return memory;
+}
+
+#define FILL_AS(_c, _value)                                                                                            \
+    do {                                                                                                               \
+        _c *to_ = (_c *)data;                                                                                          \
+        for (size_t i_ = 0; i_ < count; i_++) {                                                                        \
+            to_[i_] = (_c)(_value);                                                                                    \
+        }                                                                                                              \
+    } while (0)
+
+#define FILL_PAIR(_c)                                                                                                  \
+    do {                                                                                                               \
+        struct {                                                                                                       \
+            _c value;                                                                                                  \
+            int place;                                                                                                 \
+        } *to_ = (void *)data;                                                                                         \
+        for (size_t i_ = 0; i_ < count; i_++) {                                                                        \
+            to_[i_].value = (_c)(sequence_below(&sequence, 50));                                                       \
+            to_[i_].place = (int)sequence_below(&sequence, 1000);                                                      \
+        }                                                                                                              \
+    } while (0)
+
+/* Small whole numbers: whatever order they are combined in, sums and products of floating point numbers are exact. */
+static void fill_exact(const type_t *type, void *data, size_t count, int source, uint32_t round)
+{
+    sequence_t sequence = {(uint64_t)source * 7919 + round * 31 + 5};
+    MPI_Datatype handle = type->handle;
+
+    memset(data, 0, count * (size_t)extent_of(handle));
+    if (handle == MPI_FLOAT) {
+        FILL_AS(float, sequence_below(&sequence, 2) + 1);
+    } else if (handle == MPI_DOUBLE) {
+        FILL_AS(double, sequence_below(&sequence, 2) + 1);
+    } else if (handle == MPI_LONG_DOUBLE) {
+        FILL_AS(long double, sequence_below(&sequence, 2) + 1);
+    } else if (handle == MPI_C_FLOAT_COMPLEX) {
+        FILL_AS(float _Complex, sequence_below(&sequence, 2) + 1);
+    } else if (handle == MPI_C_DOUBLE_COMPLEX) {
+        FILL_AS(double _Complex, sequence_below(&sequence, 2) + 1);
+    } else if (handle == MPI_C_LONG_DOUBLE_COMPLEX) {
+        FILL_AS(long double _Complex, sequence_below(&sequence, 2) + 1);
+    } else if (handle == MPI_C_BOOL) {
+        FILL_AS(_Bool, sequence_below(&sequence, 2));
+    } else if (handle == MPI_FLOAT_INT) {
+        FILL_PAIR(float);
+    } else if (handle == MPI_DOUBLE_INT) {
+        FILL_PAIR(double);
+    } else if (handle == MPI_LONG_INT) {
+        FILL_PAIR(long);
+    } else if (handle == MPI_2INT) {
+        FILL_PAIR(int);
+    } else if (handle == MPI_SHORT_INT) {
+        FILL_PAIR(short);
+    } else if (handle == MPI_LONG_DOUBLE_INT) {
+        FILL_PAIR(long double);
+    } else if (type->kind == KIND_INTEGER && extent_of(handle) <= 2) {
+        /* Open MPI's vector code adds short integers with saturation: beyond their range the order would count. */
+        for (size_t i = 0; i < count; i++) {
+            ((unsigned char *)data)[i * (size_t)extent_of(handle)] = (unsigned char)sequence_below(&sequence, 4);
+        }
+    } else {
+        for (size_t i = 0; i < count * (size_t)extent_of(handle); i++) {
+            ((unsigned char *)data)[i] = (unsigned char)sequence_next(&sequence);
+        }
+    }
+}
+
+/* Nonzero: elements differ. The padding of pairs and of long double says nothing, so values are compared by the type's fields. */
+static long compare(const type_t *type, const void *got, const void *expected, size_t count)
+{
+    size_t extent = (size_t)extent_of(type->handle), value = extent, place = 0;
+    long errors = 0;
+    int size;
+
+    MPI_Type_size(type->handle, &size);
+    if (type->kind == KIND_PAIR) {
+        value = (size_t)size - sizeof(int);
+        place = type->handle == MPI_SHORT_INT ? sizeof(int) : value;
+    }
+    if (type->handle == MPI_LONG_DOUBLE || type->handle == MPI_LONG_DOUBLE_INT) {
+        value = 10; /* of 16 bytes; x86 */
+    }
+    for (size_t i = 0; i < count; i++) {
+        const char *a = (const char *)got + i * extent, *b = (const char *)expected + i * extent;
+
+        if (type->handle == MPI_C_LONG_DOUBLE_COMPLEX) {
+            errors += memcmp(a, b, 10) != 0 || memcmp(a + extent / 2, b + extent / 2, 10) != 0;
+        } else if (type->kind == KIND_PAIR) {
+            errors += memcmp(a, b, value) != 0 || memcmp(a + place, b + place, sizeof(int)) != 0;
+        } else {
+            errors += memcmp(a, b, value) != 0;
+        }
+    }
+    return errors;
+}
+
+/* What all ranks of a communicator of `size` combine to. */
+static void reference(const type_t *type, MPI_Op op, size_t count, int size, uint32_t round, void *result)
+{
+    void *data = get(count * (size_t)extent_of(type->handle));
+
+    fill_exact(type, result, count, 0, round);
+    for (int source = 1; source < size; source++) {
+        fill_exact(type, data, count, source, round);
+        MPI_Reduce_local(data, result, (int)count, type->handle, op);
+    }
+    free(data);
+}
+
+/* -- one call of each, checked -- */
+
+static int guard_ok(const unsigned char *end)
+{
+    for (int i = 0; i < GUARD; i++) {
+        if (end[i] != 0xA5) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static long check_allreduce(MPI_Comm comm, const type_t *type, MPI_Op op, size_t count, int in_place, size_t shift,
+                            uint32_t round)
+{
+    size_t bytes = count * (size_t)extent_of(type->handle);
+    int rank, size;
+    unsigned char *send = get(bytes + shift), *recv = get(bytes + GUARD + shift);
+    void *expected = get(bytes);
+    long errors;
+
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    reference(type, op, count, size, round, expected);
+    {
+        void *aligned = get(bytes);
+
+        fill_exact(type, aligned, count, rank, round);
+        memcpy((in_place ? recv : send) + shift, aligned, bytes);
+        free(aligned);
+    }
+    memset(recv + shift + bytes, 0xA5, GUARD);
+    errors = MPI_Allreduce(in_place ? MPI_IN_PLACE : send + shift, recv + shift, (int)count, type->handle, op, comm) !=
+             MPI_SUCCESS;
+    errors += compare(type, recv + shift, expected, count) + !guard_ok(recv + shift + bytes);
+    free(send);
+    free(recv);
+    free(expected);
+    return errors;
+}
+
+static long check_reduce_scatter(MPI_Comm comm, const type_t *type, MPI_Op op, const int *counts, int block,
+                                 int in_place, uint32_t round)
+{
+    size_t extent = (size_t)extent_of(type->handle), total = 0, before = 0, mine, room;
+    int rank, size, rc;
+    unsigned char *send, *recv, *expected;
+    long errors;
+
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    for (int i = 0; i < size; i++) {
+        before += i < rank ? (size_t)counts[i] : 0;
+        total += (size_t)counts[i];
+    }
+    mine     = (size_t)counts[rank];
+    room     = in_place ? total : mine;
+    send     = get(total * extent);
+    recv     = get(room * extent + GUARD);
+    expected = get(total * extent);
+    reference(type, op, total, size, round, expected);
+    fill_exact(type, in_place ? recv : send, total, rank, round);
+    memset(recv + room * extent, 0xA5, GUARD);
+    if (block) {
+        rc = MPI_Reduce_scatter_block(in_place ? MPI_IN_PLACE : send, recv, counts[0], type->handle, op, comm);
+    } else {
+        rc = MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : send, recv, counts, type->handle, op, comm);
+    }
+    errors = rc != MPI_SUCCESS;
+    errors += compare(type, recv, expected + before * extent, mine) + !guard_ok(recv + room * extent);
+    free(send);
+    free(recv);
+    free(expected);
+    return errors;
+}
+
+static unsigned char byte_of(int source, size_t position, uint32_t round)
+{
+    return (unsigned char)(source * 37 + (int)(position * 11) + (int)(position >> 9) + (int)round * 5 + 1);
+}
+
+/* Elements of `type` with `per` bytes each at `stride`; a gap of two elements between blocks unless `equal`. */
+static long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_place, MPI_Datatype type,
+                            uint32_t round)
+{
+    size_t extent = (size_t)extent_of(type), end = 0, room;
+    int rank, size, rc, type_size, *displs;
+    unsigned char *send, *recv, *expected;
+    long errors = 0;
+
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    MPI_Type_size(type, &type_size);
+    displs = get((size_t)size * sizeof(int));
+    for (int i = 0; i < size; i++) {
+        int who = equal ? i : size - 1 - i; /* Allgatherv: blocks in reverse order */
+
+        displs[who] = (int)end;
+        end += (size_t)counts[who] + (equal ? 0 : 2);
+    }
+    room     = end * extent;
+    send     = get((size_t)counts[rank] * extent);
+    recv     = get(room + GUARD);
+    expected = get(room + GUARD);
+    memset(recv, 0xA5, room + GUARD);
+    memset(expected, 0xA5, room + GUARD);
+    for (int source = 0; source < size; source++) {
+        for (size_t i = 0; i < (size_t)counts[source]; i++) {
+            for (size_t b = 0; b < extent; b++) {
+                unsigned char value = byte_of(source, i * extent + b, round);
+                size_t at           = ((size_t)displs[source] + i) * extent + b;
+
+                if ((int)b < type_size) { /* the types here have their gap at the end */
+                    expected[at] = value;
+                }
+                if (source == rank) {
+                    send[i * extent + b] = value;
+                    if (in_place && (int)b < type_size) {
+                        recv[at] = value;
+                    }
+                }
+            }
+        }
+    }
+    if (equal) {
+        rc = MPI_Allgather(in_place ? MPI_IN_PLACE : send, counts[rank], type, recv, counts[0], type, comm);
+    } else {
+        rc = MPI_Allgatherv(in_place ? MPI_IN_PLACE : send, counts[rank], type, recv, counts, displs, type, comm);
+    }
+    errors += rc != MPI_SUCCESS;
+    for (size_t i = 0; i < room + GUARD; i++) {
+        errors += recv[i] != expected[i];
+    }
+    free(displs);
+    free(send);
+    free(recv);
+    free(expected);
+    return errors;
+}
+
+/* -- cases -- */
+
+static int is_type(const type_t *type)
+{
+    return type->handle != MPI_DATATYPE_NULL;
+}
+
+static long case_types(void)
+{
+    long errors = 0;
+
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+        for (size_t o = 0; o < sizeof(operations) / sizeof(operations[0]); o++) {
+            size_t count = 1009 + 97 * t;
+            long wrong;
+
+            if (!is_type(&types[t]) || !(operations[o].kinds & K(types[t].kind))) {
+                continue;
+            }
+            wrong = check_allreduce(MPI_COMM_WORLD, &types[t], operations[o].handle, count, (int)(o % 2), 0,
+                                    (uint32_t)(t * 13 + o));
+            if (wrong != 0 && world_rank == 0) {
+                printf("note %s of %s: %ld wrong\n", operations[o].name, types[t].name, wrong);
+            }
+            errors += wrong;
+        }
+    }
+    return errors;
+}
+
+static type_t int_type    = TYPE(MPI_INT, KIND_INTEGER);
+static type_t double_type = TYPE(MPI_DOUBLE, KIND_FLOAT);
+static type_t pair_type   = TYPE(MPI_DOUBLE_INT, KIND_PAIR);
+
+static const size_t some_counts[] = {0, 1, 2, 3, 7, 64, 129, 1000, 4097, 33333, 70001, 300007};
+#define NUM_COUNTS (sizeof(some_counts) / sizeof(some_counts[0]))
+
+static long case_counts(void)
+{
+    long errors = 0;
+
+    for (size_t i = 0; i < NUM_COUNTS; i++) {
+        errors += check_allreduce(MPI_COMM_WORLD, &int_type, MPI_SUM, some_counts[i], 0, 0, (uint32_t)i);
+        errors += check_allreduce(MPI_COMM_WORLD, &double_type, MPI_SUM, some_counts[i], 1, 0, (uint32_t)i);
+        errors += check_allreduce(MPI_COMM_WORLD, &pair_type, MPI_MINLOC, some_counts[i], 0, 0, (uint32_t)i);
+    }
+    return errors;
+}
+
+/* Buffers at odd addresses: bytes may lie there by right, and nothing else may be assumed. */
+static long case_unaligned(void)
+{
+    long errors = 0;
+
+    for (size_t shift = 1; shift < 8; shift += 2) {
+        type_t type = TYPE(MPI_BYTE, KIND_BYTE);
+
+        errors += check_allreduce(MPI_COMM_WORLD, &type, MPI_BXOR, 100003, (int)(shift % 4 == 1), shift, 3);
+        errors += check_allreduce(MPI_COMM_WORLD, &double_type, MPI_MAX, 20011, 0, shift, 4);
+    }
+    return errors;
+}
+
+static void make_counts(int *counts, int size, sequence_t *sequence, int limit)
+{
+    for (int i = 0; i < size; i++) {
+        counts[i] = sequence_below(sequence, 4) == 0 ? 0 : (int)sequence_below(sequence, (uint32_t)limit);
+    }
+}
+
+static long case_reduce_scatter(void)
+{
+    static const int limits[] = {5, 300, 9000, 60000};
+    sequence_t sequence       = {99};
+    int *counts               = get((size_t)world_size * sizeof(int));
+    long errors               = 0;
+
+    for (uint32_t round = 0; round < 8; round++) {
+        make_counts(counts, world_size, &sequence, limits[round % 4]);
+        errors += check_reduce_scatter(MPI_COMM_WORLD, &int_type, MPI_SUM, counts, 0, (int)(round / 4), round);
+        errors += check_reduce_scatter(MPI_COMM_WORLD, &pair_type, MPI_MAXLOC, counts, 0, (int)(round / 4), round);
+    }
+    for (int i = 0; i < world_size; i++) {
+        counts[i] = i == 1 % world_size ? 100000 : 0; /* one block */
+    }
+    errors += check_reduce_scatter(MPI_COMM_WORLD, &double_type, MPI_SUM, counts, 0, 1, 5);
+    for (int i = 0; i < world_size; i++) {
+        counts[i] = 0;
+    }
+    errors += check_reduce_scatter(MPI_COMM_WORLD, &double_type, MPI_SUM, counts, 0, 0, 5);
+    free(counts);
+    return errors;
+}
+
+static long case_reduce_scatter_block(void)
+{
+    static const int blocks[] = {0, 1, 13, 500, 7001, 30011};
+    int *counts               = get((size_t)world_size * sizeof(int));
+    long errors               = 0;
+
+    for (uint32_t i = 0; i < 6; i++) {
+        for (int rank = 0; rank < world_size; rank++) {
+            counts[rank] = blocks[i];
+        }
+        errors += check_reduce_scatter(MPI_COMM_WORLD, &double_type, MPI_SUM, counts, 1, 0, i);
+        errors += check_reduce_scatter(MPI_COMM_WORLD, &int_type, MPI_BXOR, counts, 1, 1, i);
+    }
+    free(counts);
+    return errors;
+}
+
+/* Three bytes of four: a gap behind each element. */
+static MPI_Datatype gapped_type(void)
+{
+    MPI_Datatype three, four;
+
+    MPI_Type_contiguous(3, MPI_BYTE, &three);
+    MPI_Type_create_resized(three, 0, 4, &four);
+    MPI_Type_commit(&four);
+    MPI_Type_free(&three);
+    return four;
+}
+
+static long case_allgather(void)
+{
+    static const int blocks[] = {0, 1, 40, 700, 5000, 90001};
+    MPI_Datatype gapped       = gapped_type();
+    int *counts               = get((size_t)world_size * sizeof(int));
+    long errors               = 0;
+
+    for (uint32_t i = 0; i < 6; i++) {
+        for (int rank = 0; rank < world_size; rank++) {
+            counts[rank] = blocks[i];
+        }
+        for (int in_place = 0; in_place < 2; in_place++) {
+            errors += check_allgather(MPI_COMM_WORLD, counts, 1, in_place, MPI_BYTE, i);
+            errors += check_allgather(MPI_COMM_WORLD, counts, 1, in_place, gapped, i);
+        }
+    }
+    MPI_Type_free(&gapped);
+    free(counts);
+    return errors;
+}
+
+static long case_allgatherv(void)
+{
+    static const int limits[] = {6, 900, 30000, 200000};
+    MPI_Datatype gapped       = gapped_type();
+    sequence_t sequence       = {7};
+    int *counts               = get((size_t)world_size * sizeof(int));
+    long errors               = 0;
+
+    for (uint32_t round = 0; round < 8; round++) {
+        make_counts(counts, world_size, &sequence, limits[round % 4]);
+        errors += check_allgather(MPI_COMM_WORLD, counts, 0, (int)(round / 4), MPI_BYTE, round);
+        errors += check_allgather(MPI_COMM_WORLD, counts, 0, (int)(round / 4), gapped, round);
+    }
+    for (int rank = 0; rank < world_size; rank++) {
+        counts[rank] = rank == world_size - 1 ? 500000 : 0; /* one rank has all */
+    }
+    errors += check_allgather(MPI_COMM_WORLD, counts, 0, 0, MPI_BYTE, 77);
+    MPI_Type_free(&gapped);
+    free(counts);
+    return errors;
+}
+
+static long all_on(MPI_Comm comm, uint32_t round)
+{
+    int size, *counts;
+    long errors = 0;
+
+    MPI_Comm_size(comm, &size);
+    counts = get((size_t)size * sizeof(int));
+    for (int i = 0; i < size; i++) {
+        counts[i] = 20000 + 1000 * ((i + (int)round) % 5);
+    }
+    errors += check_allreduce(comm, &int_type, MPI_SUM, 50021, 0, 0, round);
+    errors += check_allreduce(comm, &int_type, MPI_SUM, 11, 0, 0, round);
+    errors += check_reduce_scatter(comm, &int_type, MPI_SUM, counts, 0, 0, round);
+    errors += check_allgather(comm, counts, 0, 0, MPI_BYTE, round);
+    free(counts);
+    return errors;
+}
+
+/* Halves, odd and even ranks, the reverse order, duplicates; several at a time. */
+static long case_communicators(void)
+{
+    MPI_Comm comms[4];
+    long errors = 0;
+
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank < world_size / 2, world_rank, &comms[0]);
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &comms[1]);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, world_size - world_rank, &comms[2]);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[3]);
+    for (uint32_t round = 0; round < 3; round++) {
+        for (int i = 0; i < 4; i++) {
+            errors += all_on(comms[i], round);
+        }
+    }
+    for (int i = 0; i < 4; i++) {
+        MPI_Comm_free(&comms[i]);
+    }
+    return errors;
+}
+
+/* Not associative: rounding tells in which order numbers were added. */
+static void fill_rough(double *data, size_t count, int source)
+{
+    sequence_t sequence = {(uint64_t)source * 101 + 3};
+
+    for (size_t i = 0; i < count; i++) {
+        data[i] = ((double)sequence_next(&sequence) - 2e9) * (double)(1u << sequence_below(&sequence, 30)) / 3.0;
+    }
+}
+
+/* The same bits on all ranks, in every call, for parts of the vector as for the whole. */
+static long case_same_bits(void)
+{
+    size_t count = 200003, part = 777, bytes = count * sizeof(double);
+    double *send = get(bytes), *first = get(bytes), *again = get(bytes), *root = get(bytes);
+    long errors = 0;
+
+    fill_rough(send, count, world_rank);
+    MPI_Allreduce(send, first, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    memcpy(root, first, bytes);
+    MPI_Bcast(root, (int)count, MPI_DOUBLE, 0, MPI_COMM_WORLD);
+    errors += memcmp(root, first, bytes) != 0;
+    for (int round = 0; round < 3; round++) {
+        memset(again, 0, bytes);
+        MPI_Allreduce(send, again, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        errors += memcmp(again, first, bytes) != 0;
+    }
+    /* cut otherwise, and small enough to travel in the agreement */
+    for (size_t at = 0; at + part <= 20 * part; at += part) {
+        MPI_Allreduce(send + at, again + at, (int)part, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        errors += memcmp(again + at, first + at, part * sizeof(double)) != 0;
+    }
+    for (size_t at = 0; at < 40; at += 8) {
+        MPI_Allreduce(send + at, again + at, 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        errors += memcmp(again + at, first + at, 8 * sizeof(double)) != 0;
+    }
+    free(send);
+    free(first);
+    free(again);
+    free(root);
+    return errors;
+}
+
+static void user_sum(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    for (int i = 0; i < *count; i++) {
+        ((int *)inout)[i] += ((int *)in)[i];
+    }
+}
+
+/* What mpath leaves alone goes to the previous function on all ranks, and mpath's own calls work before and after. */
+static long case_left_alone(void)
+{
+    size_t count    = 40009;
+    int commutative = 0, *expected = get(count * sizeof(int)), *send = get(count * sizeof(int)),
+        *recv = get(count * sizeof(int));
+    MPI_Op op;
+    MPI_Datatype copy;
+    long errors = 0;
+
+    reference(&int_type, MPI_SUM, count, world_size, 1, expected);
+    fill_exact(&int_type, send, count, world_rank, 1);
+    for (commutative = 0; commutative < 2; commutative++) {
+        MPI_Op_create(user_sum, commutative, &op);
+        errors += MPI_Allreduce(send, recv, (int)count, MPI_INT, op, MPI_COMM_WORLD) != MPI_SUCCESS;
+        errors += memcmp(recv, expected, count * sizeof(int)) != 0;
+        MPI_Op_free(&op);
+        errors += check_allreduce(MPI_COMM_WORLD, &int_type, MPI_SUM, count, 0, 0, 2);
+    }
+    MPI_Type_dup(MPI_INT, &copy);
+    MPI_Op_create(user_sum, 1, &op);
+    errors += MPI_Allreduce(send, recv, (int)count, copy, op, MPI_COMM_WORLD) != MPI_SUCCESS;
+    errors += memcmp(recv, expected, count * sizeof(int)) != 0;
+    MPI_Op_free(&op);
+    MPI_Type_free(&copy);
+    free(expected);
+    free(send);
+    free(recv);
+    return errors;
+}
+
+/* Many calls in a row on buffers that are rewritten at once. */
+static long case_repeat(void)
+{
+    enum { COUNT = 6000 };
+    int *send = get(COUNT * sizeof(int)), *recv = get(COUNT * sizeof(int));
+    long errors = 0;
+
+    for (int call = 0; call < 150; call++) {
+        int count = call % 3 == 0 ? 17 : COUNT - call, sum = 0;
+
+        for (int i = 0; i < count; i++) {
+            send[i] = world_rank * 3 + call + i;
+        }
+        errors += MPI_Allreduce(send, recv, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS;
+        memset(send, 0x55, (size_t)count * sizeof(int));
+        for (int rank = 0; rank < world_size; rank++) {
+            sum += rank * 3 + call;
+        }
+        for (int i = 0; i < count; i++) {
+            errors += recv[i] != sum + world_size * i;
+        }
+        memset(recv, 0x33, (size_t)count * sizeof(int));
+    }
+    free(send);
+    free(recv);
+    return errors;
+}
+
+/* More than 2^31 bytes, in place. Only when named: it takes that much memory in each rank. */
+static long case_large(void)
+{
+    size_t count = (1u << 28) + 12345;
+    double *data = get(count * sizeof(double));
+    long errors  = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        data[i] = (double)((i + (size_t)world_rank) & 0xFFFF);
+    }
+    errors += MPI_Allreduce(MPI_IN_PLACE, data, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS;
+    for (size_t i = 0; i < count; i++) {
+        double expected = 0;
+
+        for (int rank = 0; rank < world_size; rank++) {
+            expected += (double)((i + (size_t)rank) & 0xFFFF);
+        }
+        errors += data[i] != expected;
+    }
+    free(data);
+    return errors;
+}
+
+static const struct {
+    const char *name;
+    long (*run)(void);
+    int only_named;
+} cases[] = {
+    {"types", case_types, 0},
+    {"counts", case_counts, 0},
+    {"unaligned", case_unaligned, 0},
+    {"reduce_scatter", case_reduce_scatter, 0},
+    {"reduce_scatter_block", case_reduce_scatter_block, 0},
+    {"allgather", case_allgather, 0},
+    {"allgatherv", case_allgatherv, 0},
+    {"communicators", case_communicators, 0},
+    {"same_bits", case_same_bits, 0},
+    {"left_alone", case_left_alone, 0},
+    {"repeat", case_repeat, 0},
+    {"large", case_large, 1},
+};
+
+int main(int argc, char **argv)
+{
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if ((argc > 1 || !cases[i].only_named) && case_wanted(argc, argv, cases[i].name)) {
+            case_end(cases[i].name, cases[i].run());
+        }
+    }
+    cases_print_calls();
+    MPI_Finalize();
+    return cases_failed() != 0;
+}
