@@ -54,3 +54,7 @@ unit_test_order_SOURCES = unit/test_order.c
 unit_programs += unit/test_time_model
 unit_test_time_model_SOURCES = unit/test_time_model.c unit/capture.h unit/plan_cases.c unit/plan_cases.h
 unit_test_time_model_LDADD = $(top_builddir)/src/libmpath_plan.la $(LDADD) -lm
+# Memory of every kind on a GPU: unit_NAME_SOURCES = unit/NAME.c $(gpu_sources); the driver is fake_cuda/libcuda.so.1.
+gpu_sources = unit/gpu_kinds.c unit/gpu_kinds.h
+unit_programs += unit/test_gpu_memory
+unit_test_gpu_memory_SOURCES = unit/test_gpu_memory.c unit/capture.h $(gpu_sources)

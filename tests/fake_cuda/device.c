@@ -1,0 +1,384 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Initialisation, devices, contexts, errors. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define STACK_MAX 32
+
+static struct {
+    atomic_int ready;
+    int count;
+    int physical[FAKE_DEVICES_MAX];
+    struct CUctx_st contexts[FAKE_DEVICES_MAX];
+    pid_t pid;
+} fake;
+
+static _Thread_local struct {
+    mpath_cu_context_t at[STACK_MAX];
+    int depth;
+} stack;
+
+pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
+
+void fake_die(const char *format, ...)
+{
+    va_list arguments;
+
+    va_start(arguments, format);
+    fprintf(stderr, "fake CUDA [%d]: ", (int)getpid());
+    vfprintf(stderr, format, arguments);
+    fprintf(stderr, "\n");
+    va_end(arguments);
+    abort();
+}
+
+int fake_without(const char *what)
+{
+    const char *list = getenv("FAKE_CUDA_WITHOUT"), *at;
+    size_t length    = strlen(what);
+
+    for (at = list; (at != NULL) && (*at != '\0'); at = (strchr(at, ',') != NULL) ? strchr(at, ',') + 1 : NULL) {
+        if ((strncmp(at, what, length) == 0) && ((at[length] == ',') || (at[length] == '\0'))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* In a forked child the driver is not usable. */
+int fake_ready(void)
+{
+    return atomic_load(&fake.ready) && (fake.pid == getpid());
+}
+
+int fake_devices(void)
+{
+    return fake.count;
+}
+
+int fake_physical_device(int ordinal)
+{
+    return fake.physical[ordinal];
+}
+
+int fake_ordinal_of(int64_t physical)
+{
+    int ordinal;
+
+    for (ordinal = 0; ordinal < fake.count; ordinal++) {
+        if (fake.physical[ordinal] == physical) {
+            return ordinal;
+        }
+    }
+    return -1;
+}
+
+struct CUctx_st *fake_primary(int ordinal)
+{
+    return &fake.contexts[ordinal];
+}
+
+mpath_cu_context_t fake_current(void)
+{
+    return (stack.depth > 0) ? stack.at[stack.depth - 1] : NULL;
+}
+
+mpath_cu_context_t fake_need_context(const char *call)
+{
+    mpath_cu_context_t context = fake_current();
+
+    if (context == NULL) {
+        fake_die("%s without a current context", call);
+    }
+    return context;
+}
+
+FAKE_API mpath_cu_result_t cuInit(unsigned flags)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *number = getenv("FAKE_CUDA_DEVICES");
+    int all = (number != NULL) ? atoi(number) : 4, index;
+    char *end;
+
+    (void)flags;
+    if (fake_ready()) {
+        return MPATH_CU_SUCCESS;
+    }
+    if (atomic_load(&fake.ready)) {
+        return MPATH_CU_NOT_INITIALIZED;
+    }
+    all        = (all > FAKE_DEVICES_MAX) ? FAKE_DEVICES_MAX : all;
+    fake.count = 0;
+    if (visible == NULL) {
+        for (index = 0; index < all; index++) {
+            fake.physical[fake.count++] = index;
+        }
+    }
+    while ((visible != NULL) && (*visible != '\0') && (fake.count < FAKE_DEVICES_MAX)) {
+        index = (int)strtol(visible, &end, 10);
+        if ((end == visible) || (index < 0) || (index >= all)) {
+            break;
+        }
+        fake.physical[fake.count++] = index;
+        visible                     = (*end == ',') ? end + 1 : end;
+    }
+    for (index = 0; index < fake.count; index++) {
+        fake.contexts[index] = (struct CUctx_st){.device = index};
+    }
+    if (fake.count == 0) {
+        return MPATH_CU_NO_DEVICE;
+    }
+    fake.pid = getpid();
+    atomic_store(&fake.ready, 1);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDriverGetVersion(int *version)
+{
+    *version = 13000;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuGetErrorName(mpath_cu_result_t error, const char **text)
+{
+    static const struct {
+        int error;
+        const char *name;
+    } names[] = {{0, "CUDA_SUCCESS"},
+                 {1, "CUDA_ERROR_INVALID_VALUE"},
+                 {2, "CUDA_ERROR_OUT_OF_MEMORY"},
+                 {3, "CUDA_ERROR_NOT_INITIALIZED"},
+                 {100, "CUDA_ERROR_NO_DEVICE"},
+                 {101, "CUDA_ERROR_INVALID_DEVICE"},
+                 {200, "CUDA_ERROR_INVALID_IMAGE"},
+                 {201, "CUDA_ERROR_INVALID_CONTEXT"},
+                 {208, "CUDA_ERROR_ALREADY_MAPPED"},
+                 {217, "CUDA_ERROR_PEER_ACCESS_UNSUPPORTED"},
+                 {400, "CUDA_ERROR_INVALID_HANDLE"},
+                 {500, "CUDA_ERROR_NOT_FOUND"},
+                 {600, "CUDA_ERROR_NOT_READY"},
+                 {704, "CUDA_ERROR_PEER_ACCESS_ALREADY_ENABLED"},
+                 {801, "CUDA_ERROR_NOT_SUPPORTED"}};
+    size_t index;
+
+    for (index = 0; index < sizeof(names) / sizeof(names[0]); index++) {
+        if (names[index].error == error) {
+            *text = names[index].name;
+            return MPATH_CU_SUCCESS;
+        }
+    }
+    return MPATH_CU_INVALID_VALUE;
+}
+
+FAKE_API mpath_cu_result_t cuGetErrorString(mpath_cu_result_t error, const char **text)
+{
+    (void)error;
+    *text = "said by the fake driver";
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDeviceGetCount(int *count)
+{
+    if (!fake_ready()) {
+        return MPATH_CU_NOT_INITIALIZED;
+    }
+    *count = fake.count;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDeviceGet(mpath_cu_device_t *device, int ordinal)
+{
+    if (!fake_ready()) {
+        return MPATH_CU_NOT_INITIALIZED;
+    }
+    if ((ordinal < 0) || (ordinal >= fake.count)) {
+        return MPATH_CU_INVALID_DEVICE;
+    }
+    *device = ordinal;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDeviceGetName(char *name, int bytes, mpath_cu_device_t device)
+{
+    snprintf(name, (size_t)bytes, "fake GPU %d", fake.physical[device]);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDeviceGetUuid(mpath_cu_uuid_t *uuid, mpath_cu_device_t device)
+{
+    memset(uuid, 0, sizeof(*uuid));
+    memcpy(uuid->bytes, "fake gpu", 8);
+    uuid->bytes[15] = (unsigned char)fake.physical[device];
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDeviceTotalMem_v2(size_t *bytes, mpath_cu_device_t device)
+{
+    (void)device;
+    *bytes = (size_t)8 << 30;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath_cu_device_t device)
+{
+    if ((device < 0) || (device >= fake.count)) {
+        return MPATH_CU_INVALID_DEVICE;
+    }
+    switch (attribute) {
+    case MPATH_CU_DEV_MULTIPROCESSORS:
+        *value = 8;
+        break;
+    case MPATH_CU_DEV_PCI_BUS:
+        *value = 0x10 + fake.physical[device];
+        break;
+    case MPATH_CU_DEV_COPY_ENGINES:
+        *value = 3;
+        break;
+    case MPATH_CU_DEV_CAPABILITY_MAJOR:
+        *value = 9;
+        break;
+    case MPATH_CU_DEV_FD_HANDLES:
+    case MPATH_CU_DEV_VMM:
+        *value = !fake_without("fds");
+        break;
+    case MPATH_CU_DEV_POOLS:
+        *value = !fake_without("pools");
+        break;
+    case MPATH_CU_DEV_64_BIT_STREAM_OPS:
+        *value = !fake_without("values");
+        break;
+    case MPATH_CU_DEV_HOST_REGISTER:
+        *value = 1;
+        break;
+    case MPATH_CU_DEV_PCI_DEVICE:
+    case MPATH_CU_DEV_PCI_DOMAIN:
+    case MPATH_CU_DEV_CAPABILITY_MINOR:
+    case MPATH_CU_DEV_HOST_NUMA:
+        *value = 0;
+        break;
+    default:
+        return MPATH_CU_INVALID_VALUE;
+    }
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDeviceCanAccessPeer(int *can, mpath_cu_device_t device, mpath_cu_device_t peer)
+{
+    *can = (device != peer) && !fake_without("peers");
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDevicePrimaryCtxRetain(mpath_cu_context_t *context, mpath_cu_device_t device)
+{
+    if (!fake_ready()) {
+        return MPATH_CU_NOT_INITIALIZED;
+    }
+    if ((device < 0) || (device >= fake.count)) {
+        return MPATH_CU_INVALID_DEVICE;
+    }
+    pthread_mutex_lock(&fake_lock);
+    fake.contexts[device].retained++;
+    pthread_mutex_unlock(&fake_lock);
+    *context = &fake.contexts[device];
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDevicePrimaryCtxRelease_v2(mpath_cu_device_t device)
+{
+    pthread_mutex_lock(&fake_lock);
+    if (fake.contexts[device].retained-- <= 0) {
+        fake_die("the primary context of device %d is released more often than retained", device);
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuDevicePrimaryCtxGetState(mpath_cu_device_t device, unsigned *flags, int *active)
+{
+    *flags  = 0;
+    *active = fake.contexts[device].retained > 0;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuCtxGetCurrent(mpath_cu_context_t *context)
+{
+    if (!fake_ready()) {
+        return MPATH_CU_NOT_INITIALIZED;
+    }
+    *context = fake_current();
+    return MPATH_CU_SUCCESS;
+}
+
+static void check_context(mpath_cu_context_t context, const char *call)
+{
+    if ((context < fake.contexts) || (context >= fake.contexts + fake.count) || (context->retained == 0)) {
+        fake_die("%s of a context that does not exist (any more)", call);
+    }
+}
+
+FAKE_API mpath_cu_result_t cuCtxSetCurrent(mpath_cu_context_t context)
+{
+    if (context == NULL) {
+        stack.depth -= (stack.depth > 0);
+        return MPATH_CU_SUCCESS;
+    }
+    check_context(context, "cuCtxSetCurrent");
+    stack.depth += (stack.depth == 0);
+    stack.at[stack.depth - 1] = context;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuCtxPushCurrent_v2(mpath_cu_context_t context)
+{
+    check_context(context, "cuCtxPushCurrent");
+    if (stack.depth == STACK_MAX) {
+        fake_die("cuCtxPushCurrent without end");
+    }
+    stack.at[stack.depth++] = context;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuCtxPopCurrent_v2(mpath_cu_context_t *context)
+{
+    if (stack.depth == 0) {
+        fake_die("cuCtxPopCurrent without a current context");
+    }
+    *context = stack.at[--stack.depth];
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuCtxGetDevice(mpath_cu_device_t *device)
+{
+    if (fake_current() == NULL) {
+        return MPATH_CU_INVALID_CONTEXT;
+    }
+    *device = fake_current()->device;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuCtxSynchronize(void)
+{
+    fake_drain(fake_need_context("cuCtxSynchronize"));
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuCtxEnablePeerAccess(mpath_cu_context_t peer, unsigned flags)
+{
+    mpath_cu_context_t context = fake_need_context("cuCtxEnablePeerAccess");
+
+    (void)flags;
+    check_context(peer, "cuCtxEnablePeerAccess");
+    if (fake_without("peers")) {
+        return MPATH_CU_PEER_UNSUPPORTED;
+    }
+    if (context->peers & (UINT32_C(1) << peer->device)) {
+        return MPATH_CU_PEER_ALREADY_ENABLED;
+    }
+    context->peers |= UINT32_C(1) << peer->device;
+    return MPATH_CU_SUCCESS;
+}

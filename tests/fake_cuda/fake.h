@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A libcuda.so.1 without a GPU, for tests: the functions of gpu/cuda_abi.h on host memory.
+ *
+ *   device memory   a number inside an address range without access (a processor that reads it dies, as on a real machine);
+ *                   the bytes lie in a memfd, mapped at the same distance for every address, so that other processes open
+ *                   them as CUDA IPC would. A freed allocation marks its memfd dead: who still copies into an import of it
+ *                   is told. The first hole is given out again, so that addresses return at once.
+ *   streams         a thread each, which executes in order and a little late, so that missing synchronisation shows
+ *   misuse          whatever CUDA leaves undefined ends the process with a line "fake CUDA: ..."
+ *
+ * FAKE_CUDA_DEVICES   number of devices (4)
+ * FAKE_CUDA_WITHOUT   comma-separated: values peers fds pools kernels: what the driver then does not have
+ * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
+ * CUDA_VISIBLE_DEVICES  as CUDA's: a list of numbers
+ */
+#ifndef FAKE_CUDA_FAKE_H
+#define FAKE_CUDA_FAKE_H
+
+#include "gpu/cuda_abi.h"
+
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdint.h>
+
+#define FAKE_API __attribute__((visibility("default")))
+#define FAKE_DEVICES_MAX 16
+#define FAKE_PAGE 4096
+#define FAKE_GRANULE (UINT64_C(2) << 20) /* of cuMemCreate */
+
+struct CUctx_st {
+    int device;     /* ordinal */
+    uint32_t peers; /* bit per ordinal */
+    int retained;
+};
+
+/* At the end of every memfd: read by the processes that open it. */
+typedef struct fake_trailer {
+    uint64_t magic;
+    atomic_uint_fast64_t alive; /* 0: the owner has freed it */
+    uint64_t id, bytes;
+    int64_t device; /* physical number */
+} fake_trailer_t;
+
+typedef enum fake_kind { FAKE_DEVICE, FAKE_POOL, FAKE_VMM, FAKE_MANAGED, FAKE_HOST } fake_kind_t;
+
+/* Physical memory of cuMemCreate. */
+typedef struct fake_physical {
+    int fd, device; /* ordinal */
+    uint64_t bytes, id;
+    int handle_types, references, imported;
+    fake_trailer_t *trailer;
+} fake_physical_t;
+
+struct CUmemPoolHandle_st {
+    int device, handle_types, imported;
+    uint32_t access; /* bit per ordinal */
+};
+
+/* Memory that the driver knows. */
+typedef struct fake_region {
+    struct fake_region *next;
+    fake_kind_t kind;
+    uint64_t base, bytes; /* as the caller asked */
+    char *bytes_at;       /* where this process reads and writes the first byte */
+    uint64_t mapped;      /* bytes mapped there */
+    int device;
+    mpath_cu_context_t context;
+    uint64_t id;
+    int fd, imported, handle_types;
+    uint32_t access; /* bit per ordinal that may use it from a kernel */
+    mpath_cu_pool_t pool;
+    fake_physical_t *physical;
+    fake_trailer_t *trailer; /* of device memory, imports too */
+} fake_region_t;
+
+typedef enum fake_op_kind {
+    FAKE_OP_COPY,
+    FAKE_OP_FILL,
+    FAKE_OP_WRITE,
+    FAKE_OP_WAIT,
+    FAKE_OP_RECORD,
+    FAKE_OP_FOLLOW,
+    FAKE_OP_KERNEL,
+    FAKE_OP_FREE
+} fake_op_kind_t;
+
+struct CUfunc_st {
+    const char *name;
+    size_t arguments_bytes;
+    void (*run)(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads);
+};
+
+extern pthread_mutex_t fake_lock;
+
+void fake_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
+int fake_without(const char *what);
+
+/* Device. */
+int fake_ready(void);
+int fake_devices(void);
+int fake_physical_device(int ordinal);
+int fake_ordinal_of(int64_t physical); /* -1 */
+mpath_cu_context_t fake_current(void); /* NULL when there is none */
+mpath_cu_context_t fake_need_context(const char *call);
+struct CUctx_st *fake_primary(int ordinal);
+
+/* Memory; the lock is taken inside. */
+typedef enum fake_user { FAKE_BY_COPY, FAKE_BY_KERNEL } fake_user_t;
+/* Where the bytes lie; dies when they may not be used so. */
+char *fake_bytes(uint64_t address, uint64_t bytes, const struct CUctx_st *context, fake_user_t user, const char *what);
+/* Under the lock. */
+fake_region_t *fake_find(uint64_t address);
+uint64_t fake_next_id(void);
+uint64_t fake_range_take(uint64_t bytes, uint64_t alignment); /* device addresses; 0: none left */
+void fake_range_give(uint64_t address);
+uint64_t fake_range_bytes(uint64_t address);
+int fake_memfd(uint64_t bytes, uint64_t id, int device, fake_trailer_t **trailer_p); /* -1 */
+int fake_memfd_open(int fd, fake_trailer_t **trailer_p);
+char *fake_map(uint64_t address, uint64_t bytes, int fd);
+void fake_unmap(uint64_t address, uint64_t bytes);
+fake_region_t *fake_region_add(fake_kind_t kind, uint64_t base, uint64_t bytes);
+void fake_region_drop(fake_region_t *region);
+mpath_cu_result_t fake_import(int64_t pid, int fd, uint64_t id, mpath_cu_context_t context, fake_region_t **region_p);
+mpath_cu_result_t fake_allocate(uint64_t bytes, int device, fake_region_t **region_p);
+
+/* Streams. */
+void fake_drain(const struct CUctx_st *context); /* waits for all work; not under the lock */
+mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address);
+mpath_cu_result_t fake_free(uint64_t address, int from_stream);
+
+/* Kernels. */
+const struct CUfunc_st *fake_kernel(const char *name);
+
+#endif

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* For kernels of the fake driver: what kernels_common.cuh is for the real ones. Add a kernel to the table of kernels.c. */
+#ifndef FAKE_CUDA_FAKE_KERNEL_H
+#define FAKE_CUDA_FAKE_KERNEL_H
+
+#include "fake.h"
+#include "gpu/kernel_args.h"
+
+/* 0: a wait has timed out; the kernel does nothing more. */
+int fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control_t *control,
+                      const mpath_kernel_word_t *waits, unsigned ctas);
+void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_t *control,
+                     const mpath_kernel_word_t *flags);
+
+#endif

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What mpath's kernels do, in C, from the same arguments; each address is checked as a device would. */
+#define _GNU_SOURCE
+#include "fake.h"
+#include "fake_kernel.h"
+
+#include <string.h>
+#include <time.h>
+
+static uint64_t now_ns(void)
+{
+    struct timespec now;
+
+    clock_gettime(CLOCK_MONOTONIC, &now);
+    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
+}
+
+static uint64_t *word_at(const struct CUctx_st *context, uint64_t address, const char *what)
+{
+    if (address % 8 != 0) {
+        fake_die("%s: the word at 0x%llx is not aligned", what, (unsigned long long)address);
+    }
+    return (uint64_t *)fake_bytes(address, 8, context, FAKE_BY_KERNEL, what);
+}
+
+static mpath_kernel_counters_t *counters_at(const struct CUctx_st *context, const mpath_kernel_control_t *control)
+{
+    return (mpath_kernel_counters_t *)fake_bytes(control->counters, sizeof(mpath_kernel_counters_t), context,
+                                                 FAKE_BY_KERNEL, "counters of a kernel");
+}
+
+int fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control_t *control,
+                      const mpath_kernel_word_t *waits, unsigned ctas)
+{
+    mpath_kernel_counters_t *counters = counters_at(context, control);
+    uint64_t deadline                 = now_ns() + control->timeout_ns;
+    uint32_t index;
+
+    if ((control->ctas != ctas) || (control->arrivals != counters->arrivals + ctas)) {
+        fake_die("a kernel of %u CTAs was told of %u and to expect %llu arrivals after %llu", ctas, control->ctas,
+                 (unsigned long long)control->arrivals, (unsigned long long)counters->arrivals);
+    }
+    for (index = 0; index < control->waits_count; index++) {
+        while (__atomic_load_n(word_at(context, waits[index].address, "wait of a kernel"), __ATOMIC_ACQUIRE) <
+               waits[index].value) {
+            if (now_ns() > deadline) {
+                counters->failed = control->chain;
+                __atomic_store_n(word_at(context, control->failure, "failure word of a kernel"), 1, __ATOMIC_RELEASE);
+                counters->arrivals += ctas;
+                return 0;
+            }
+            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+        }
+    }
+    if (counters->failed == control->chain) {
+        counters->arrivals += ctas;
+        return 0;
+    }
+    return 1;
+}
+
+void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_t *control,
+                     const mpath_kernel_word_t *flags)
+{
+    mpath_kernel_counters_t *counters = counters_at(context, control);
+    uint32_t index;
+
+    counters->arrivals += control->ctas;
+    for (index = 0; index < control->flags_count; index++) {
+        __atomic_store_n(word_at(context, flags[index].address, "flag of a kernel"), flags[index].value,
+                         __ATOMIC_RELEASE);
+    }
+}
+
+static void run_copy(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads)
+{
+    const mpath_kernel_copy_t *copy = arguments;
+    uint64_t bytes                  = 0;
+    char *target, *source;
+    uint32_t index;
+
+    if ((copy->pieces_count > MPATH_KERNEL_PIECES_MAX) || (threads != MPATH_KERNEL_THREADS)) {
+        fake_die("the copy kernel has %u pieces and %u threads", copy->pieces_count, threads);
+    }
+    if (!fake_kernel_begin(context, &copy->control, copy->waits, ctas)) {
+        return;
+    }
+    for (index = 0; index < copy->pieces_count; index++) {
+        const mpath_kernel_piece_t *piece = &copy->pieces[index];
+
+        bytes += piece->bytes;
+        if (piece->bytes > 0) {
+            target = fake_bytes(piece->target, piece->bytes, context, FAKE_BY_KERNEL, "copy kernel, target");
+            source = fake_bytes(piece->source, piece->bytes, context, FAKE_BY_KERNEL, "copy kernel, source");
+            memmove(target, source, piece->bytes);
+        }
+    }
+    if (bytes != copy->bytes) {
+        fake_die("the copy kernel was told of %llu bytes, its pieces have %llu", (unsigned long long)copy->bytes,
+                 (unsigned long long)bytes);
+    }
+    fake_kernel_end(context, &copy->control, copy->flags);
+}
+
+static const struct CUfunc_st kernels[] = {{MPATH_KERNEL_COPY, sizeof(mpath_kernel_copy_t), run_copy}};
+
+const struct CUfunc_st *fake_kernel(const char *name)
+{
+    size_t index;
+
+    for (index = 0; index < sizeof(kernels) / sizeof(kernels[0]); index++) {
+        if (strcmp(kernels[index].name, name) == 0) {
+            return &kernels[index];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,502 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams: a thread each that takes work in order. Events. Copies, words, kernel launches. */
+#define _GNU_SOURCE
+#include "fake.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+/* After that long a wait for a stream means that it never ends. */
+#define DRAIN_S 60
+
+typedef struct fake_op {
+    struct fake_op *next;
+    fake_op_kind_t kind;
+    uint64_t target, source, bytes, value; /* of WRITE and WAIT: the word is the target */
+    unsigned flags, ctas, threads;
+    mpath_cu_event_t event;
+    uint64_t ticket; /* of RECORD and FOLLOW */
+    const struct CUfunc_st *function;
+    void *arguments;
+} fake_op_t;
+
+struct CUevent_st {
+    uint64_t recorded, passed; /* tickets */
+};
+
+struct CUstream_st {
+    struct CUstream_st *next;
+    struct CUctx_st *context;
+    pthread_t thread;
+    fake_op_t *first, **last;
+    uint64_t enqueued, finished;
+    unsigned random;
+    int ends;
+};
+
+/* Everything below is under this lock, but for the work itself. */
+static pthread_mutex_t lock  = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static mpath_cu_stream_t streams;
+
+static void nap_us(unsigned us)
+{
+    struct timespec time = {.tv_nsec = (long)us * 1000};
+
+    nanosleep(&time, NULL);
+}
+
+static unsigned delay_us(void)
+{
+    static atomic_int limit = -1;
+    const char *text;
+
+    if (atomic_load(&limit) < 0) {
+        text = getenv("FAKE_CUDA_DELAY_US");
+        atomic_store(&limit, (text != NULL) ? atoi(text) : 30);
+    }
+    return (unsigned)atomic_load(&limit);
+}
+
+static void op_wait(const struct CUctx_st *context, const fake_op_t *op)
+{
+    for (;;) {
+        const volatile uint64_t *word = (const uint64_t *)fake_bytes(op->target, 8, context, FAKE_BY_KERNEL,
+                                                                     "cuStreamWaitValue64");
+        uint64_t value                = __atomic_load_n(word, __ATOMIC_ACQUIRE);
+
+        if ((op->flags == MPATH_CU_WAIT_EQ) ? (value == op->value) : ((int64_t)(value - op->value) >= 0)) {
+            return;
+        }
+        nap_us(20);
+    }
+}
+
+static void op_run(struct CUctx_st *context, const fake_op_t *op)
+{
+    char *target, *source;
+
+    switch (op->kind) {
+    case FAKE_OP_COPY:
+        target = fake_bytes(op->target, op->bytes, context, FAKE_BY_COPY, "cuMemcpyAsync, target");
+        source = fake_bytes(op->source, op->bytes, context, FAKE_BY_COPY, "cuMemcpyAsync, source");
+        memmove(target, source, op->bytes);
+        break;
+    case FAKE_OP_FILL:
+        target = fake_bytes(op->target, op->bytes, context, FAKE_BY_COPY, "cuMemsetD8Async");
+        memset(target, (int)op->value, op->bytes);
+        break;
+    case FAKE_OP_WRITE:
+        target = fake_bytes(op->target, 8, context, FAKE_BY_KERNEL, "cuStreamWriteValue64");
+        __atomic_store_n((uint64_t *)target, op->value, __ATOMIC_RELEASE);
+        break;
+    case FAKE_OP_WAIT:
+        op_wait(context, op);
+        break;
+    case FAKE_OP_KERNEL:
+        op->function->run(context, op->arguments, op->ctas, op->threads);
+        break;
+    case FAKE_OP_FREE:
+        fake_free(op->target, 1);
+        break;
+    case FAKE_OP_RECORD:
+        pthread_mutex_lock(&lock);
+        op->event->passed = (op->event->passed < op->ticket) ? op->ticket : op->event->passed;
+        pthread_cond_broadcast(&change);
+        pthread_mutex_unlock(&lock);
+        break;
+    case FAKE_OP_FOLLOW:
+        pthread_mutex_lock(&lock);
+        while (op->event->passed < op->ticket) {
+            pthread_cond_wait(&change, &lock);
+        }
+        pthread_mutex_unlock(&lock);
+        break;
+    }
+}
+
+static void *stream_main(void *argument)
+{
+    mpath_cu_stream_t stream = argument;
+    fake_op_t *op;
+
+    pthread_mutex_lock(&lock);
+    while (!stream->ends || (stream->first != NULL)) {
+        op = stream->first;
+        if (op == NULL) {
+            pthread_cond_wait(&change, &lock);
+            continue;
+        }
+        stream->first = op->next;
+        if (stream->first == NULL) {
+            stream->last = &stream->first;
+        }
+        pthread_mutex_unlock(&lock);
+        if (delay_us() > 0) {
+            nap_us((unsigned)rand_r(&stream->random) % delay_us());
+        }
+        op_run(stream->context, op);
+        free(op->arguments);
+        free(op);
+        pthread_mutex_lock(&lock);
+        stream->finished++;
+        pthread_cond_broadcast(&change);
+    }
+    pthread_mutex_unlock(&lock);
+    return NULL;
+}
+
+static int stream_known(mpath_cu_stream_t stream)
+{
+    mpath_cu_stream_t other;
+
+    for (other = streams; (other != NULL) && (other != stream); other = other->next) {
+    }
+    return other != NULL;
+}
+
+static void stream_check(mpath_cu_stream_t stream, const char *call)
+{
+    mpath_cu_context_t current = fake_need_context(call);
+    int known;
+
+    pthread_mutex_lock(&lock);
+    known = stream_known(stream);
+    pthread_mutex_unlock(&lock);
+    if (!known) {
+        fake_die("%s on a stream that does not exist (the default stream is not faked)", call);
+    }
+    if (stream->context != current) {
+        fake_die("%s on a stream of device %d while the context of device %d is current", call, stream->context->device,
+                 current->device);
+    }
+}
+
+static mpath_cu_result_t enqueue(mpath_cu_stream_t stream, fake_op_t *op, const char *call)
+{
+    stream_check(stream, call);
+    pthread_mutex_lock(&lock);
+    if (op->kind == FAKE_OP_RECORD) {
+        op->ticket = ++op->event->recorded;
+    } else if (op->kind == FAKE_OP_FOLLOW) {
+        op->ticket = op->event->recorded;
+    }
+    op->next      = NULL;
+    *stream->last = op;
+    stream->last  = &op->next;
+    stream->enqueued++;
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+    return MPATH_CU_SUCCESS;
+}
+
+static fake_op_t *op_make(fake_op_kind_t kind)
+{
+    fake_op_t *op = calloc(1, sizeof(*op));
+
+    op->kind = kind;
+    return op;
+}
+
+/* Under `lock`. */
+static void stream_finish(mpath_cu_stream_t stream, uint64_t until)
+{
+    struct timespec deadline;
+
+    clock_gettime(CLOCK_REALTIME, &deadline);
+    deadline.tv_sec += DRAIN_S;
+    while (stream->finished < until) {
+        if (pthread_cond_timedwait(&change, &lock, &deadline) == ETIMEDOUT) {
+            fake_die("a stream of device %d still has %" PRIu64 " pieces of work after %d s", stream->context->device,
+                     until - stream->finished, DRAIN_S);
+        }
+    }
+}
+
+void fake_drain(const struct CUctx_st *context)
+{
+    mpath_cu_stream_t stream;
+
+    pthread_mutex_lock(&lock);
+    for (stream = streams; stream != NULL; stream = stream->next) {
+        if ((context == NULL) || (stream->context == context)) {
+            stream_finish(stream, stream->enqueued);
+        }
+    }
+    pthread_mutex_unlock(&lock);
+}
+
+FAKE_API mpath_cu_result_t cuStreamCreateWithPriority(mpath_cu_stream_t *stream, unsigned flags, int priority)
+{
+    mpath_cu_context_t context = fake_need_context("cuStreamCreateWithPriority");
+    mpath_cu_stream_t made     = calloc(1, sizeof(*made));
+
+    (void)priority;
+    if (flags != MPATH_CU_STREAM_NON_BLOCKING) {
+        fake_die("a stream that waits for the default stream");
+    }
+    made->context = context;
+    made->last    = &made->first;
+    pthread_mutex_lock(&lock);
+    made->next   = streams;
+    streams      = made;
+    made->random = (unsigned)getpid() * 31 + (unsigned)(uintptr_t)made;
+    pthread_mutex_unlock(&lock);
+    if (pthread_create(&made->thread, NULL, stream_main, made) != 0) {
+        fake_die("no thread for a stream");
+    }
+    *stream = made;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuCtxGetStreamPriorityRange(int *least, int *greatest)
+{
+    *least    = 0;
+    *greatest = -5;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuStreamDestroy_v2(mpath_cu_stream_t stream)
+{
+    mpath_cu_stream_t *at;
+
+    stream_check(stream, "cuStreamDestroy");
+    pthread_mutex_lock(&lock);
+    stream->ends = 1;
+    pthread_cond_broadcast(&change);
+    pthread_mutex_unlock(&lock);
+    pthread_join(stream->thread, NULL);
+    pthread_mutex_lock(&lock);
+    for (at = &streams; *at != stream; at = &(*at)->next) {
+    }
+    *at = stream->next;
+    pthread_mutex_unlock(&lock);
+    free(stream);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuStreamQuery(mpath_cu_stream_t stream)
+{
+    mpath_cu_result_t result;
+
+    stream_check(stream, "cuStreamQuery");
+    pthread_mutex_lock(&lock);
+    result = (stream->finished == stream->enqueued) ? MPATH_CU_SUCCESS : MPATH_CU_NOT_READY;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+FAKE_API mpath_cu_result_t cuStreamSynchronize(mpath_cu_stream_t stream)
+{
+    stream_check(stream, "cuStreamSynchronize");
+    pthread_mutex_lock(&lock);
+    stream_finish(stream, stream->enqueued);
+    pthread_mutex_unlock(&lock);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuEventCreate(mpath_cu_event_t *event, unsigned flags)
+{
+    (void)flags;
+    fake_need_context("cuEventCreate");
+    *event = calloc(1, sizeof(**event));
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuEventDestroy_v2(mpath_cu_event_t event)
+{
+    fake_drain(NULL);
+    free(event);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuEventRecord(mpath_cu_event_t event, mpath_cu_stream_t stream)
+{
+    fake_op_t *op = op_make(FAKE_OP_RECORD);
+
+    op->event = event;
+    return enqueue(stream, op, "cuEventRecord");
+}
+
+FAKE_API mpath_cu_result_t cuEventQuery(mpath_cu_event_t event)
+{
+    mpath_cu_result_t result;
+
+    pthread_mutex_lock(&lock);
+    result = (event->passed == event->recorded) ? MPATH_CU_SUCCESS : MPATH_CU_NOT_READY;
+    pthread_mutex_unlock(&lock);
+    return result;
+}
+
+FAKE_API mpath_cu_result_t cuEventSynchronize(mpath_cu_event_t event)
+{
+    pthread_mutex_lock(&lock);
+    while (event->passed != event->recorded) {
+        pthread_cond_wait(&change, &lock);
+    }
+    pthread_mutex_unlock(&lock);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuStreamWaitEvent(mpath_cu_stream_t stream, mpath_cu_event_t event, unsigned flags)
+{
+    fake_op_t *op = op_make(FAKE_OP_FOLLOW);
+
+    (void)flags;
+    op->event = event;
+    return enqueue(stream, op, "cuStreamWaitEvent");
+}
+
+FAKE_API mpath_cu_result_t cuMemcpyAsync(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes,
+                                         mpath_cu_stream_t stream)
+{
+    fake_op_t *op = op_make(FAKE_OP_COPY);
+
+    op->target = target;
+    op->source = source;
+    op->bytes  = bytes;
+    return enqueue(stream, op, "cuMemcpyAsync");
+}
+
+FAKE_API mpath_cu_result_t cuMemsetD8Async(mpath_cu_ptr_t pointer, unsigned char value, size_t bytes,
+                                           mpath_cu_stream_t stream)
+{
+    fake_op_t *op = op_make(FAKE_OP_FILL);
+
+    op->target = pointer;
+    op->value  = value;
+    op->bytes  = bytes;
+    return enqueue(stream, op, "cuMemsetD8Async");
+}
+
+FAKE_API mpath_cu_result_t cuStreamWriteValue64_v2(mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value,
+                                                   unsigned flags)
+{
+    fake_op_t *op;
+
+    if (fake_without("values")) {
+        return MPATH_CU_NOT_SUPPORTED;
+    }
+    op         = op_make(FAKE_OP_WRITE);
+    op->target = address;
+    op->value  = value;
+    op->flags  = flags;
+    return enqueue(stream, op, "cuStreamWriteValue64");
+}
+
+FAKE_API mpath_cu_result_t cuStreamWaitValue64_v2(mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value,
+                                                  unsigned flags)
+{
+    fake_op_t *op;
+
+    if (fake_without("values")) {
+        return MPATH_CU_NOT_SUPPORTED;
+    }
+    op         = op_make(FAKE_OP_WAIT);
+    op->target = address;
+    op->value  = value;
+    op->flags  = flags;
+    return enqueue(stream, op, "cuStreamWaitValue64");
+}
+
+mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address)
+{
+    fake_op_t *op = op_make(FAKE_OP_FREE);
+
+    op->target = address;
+    return enqueue(stream, op, "cuMemFreeAsync");
+}
+
+static void copy_now(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes, const char *call)
+{
+    mpath_cu_context_t context = fake_need_context(call);
+    char *to                   = fake_bytes(target, bytes, context, FAKE_BY_COPY, call);
+
+    memmove(to, fake_bytes(source, bytes, context, FAKE_BY_COPY, call), bytes);
+}
+
+FAKE_API mpath_cu_result_t cuMemcpy(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes)
+{
+    if (bytes > 0) {
+        copy_now(target, source, bytes, "cuMemcpy");
+    }
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuMemcpyHtoD_v2(mpath_cu_ptr_t target, const void *source, size_t bytes)
+{
+    if (bytes > 0) {
+        copy_now(target, (uint64_t)(uintptr_t)source, bytes, "cuMemcpyHtoD");
+    }
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuMemcpyDtoH_v2(void *target, mpath_cu_ptr_t source, size_t bytes)
+{
+    if (bytes > 0) {
+        copy_now((uint64_t)(uintptr_t)target, source, bytes, "cuMemcpyDtoH");
+    }
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuMemsetD8_v2(mpath_cu_ptr_t pointer, unsigned char value, size_t bytes)
+{
+    if (bytes > 0) {
+        memset(fake_bytes(pointer, bytes, fake_need_context("cuMemsetD8"), FAKE_BY_COPY, "cuMemsetD8"), value, bytes);
+    }
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuModuleLoadData(mpath_cu_module_t *module, const void *image)
+{
+    (void)image;
+    fake_need_context("cuModuleLoadData");
+    if (fake_without("kernels")) {
+        return MPATH_CU_NO_BINARY_FOR_GPU;
+    }
+    *module = (mpath_cu_module_t)malloc(1);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuModuleUnload(mpath_cu_module_t module)
+{
+    fake_drain(NULL);
+    free(module);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuModuleGetFunction(mpath_cu_function_t *function, mpath_cu_module_t module,
+                                               const char *name)
+{
+    const struct CUfunc_st *found = fake_kernel(name);
+
+    (void)module;
+    if (found == NULL) {
+        return MPATH_CU_NOT_FOUND;
+    }
+    *function = (mpath_cu_function_t)(uintptr_t)found;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuLaunchKernel(mpath_cu_function_t function, unsigned grid_x, unsigned grid_y,
+                                          unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
+                                          unsigned shared_bytes, mpath_cu_stream_t stream, void **arguments,
+                                          void **extra)
+{
+    fake_op_t *op = op_make(FAKE_OP_KERNEL);
+
+    if ((grid_x == 0) || (grid_y != 1) || (grid_z != 1) || (block_x == 0) || (block_x > 1024) || (block_y != 1) ||
+        (block_z != 1) || (extra != NULL) || (shared_bytes > 48 << 10)) {
+        fake_die("%s is launched in a shape that is out of bounds or not faked", function->name);
+    }
+    op->function  = function;
+    op->ctas      = grid_x;
+    op->threads   = block_x;
+    op->arguments = malloc(function->arguments_bytes);
+    memcpy(op->arguments, arguments[0], function->arguments_bytes);
+    return enqueue(stream, op, function->name);
+}

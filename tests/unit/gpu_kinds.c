@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory of every kind on a GPU, for tests. */
+#include "gpu_kinds.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define REQUIRE(_call)                                                                                                 \
+    do {                                                                                                               \
+        mpath_cu_result_t require_result = (_call);                                                                    \
+        if (require_result != MPATH_CU_SUCCESS) {                                                                      \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #_call, mpath_cu_error_string(require_result));     \
+            abort();                                                                                                   \
+        }                                                                                                              \
+    } while (0)
+
+const char *gpu_library(void)
+{
+    static char path[4096];
+    const char *given = getenv("MPATH_TEST_CUDA"), *build = getenv("MPATH_TEST_BUILDDIR");
+
+    if (given != NULL) {
+        return given;
+    }
+    snprintf(path, sizeof(path), "%s/fake_cuda/libcuda.so.1", (build != NULL) ? build : ".");
+    return path;
+}
+
+void gpu_application_starts(void)
+{
+    void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_GLOBAL);
+    mpath_cu_result_t (*init)(unsigned);
+    mpath_cu_context_t context;
+
+    if (library == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        abort();
+    }
+    *(void **)&init = dlsym(library, "cuInit");
+    REQUIRE(init(0));
+    if (mpath_gpu_driver() == NULL) {
+        fprintf(stderr, "mpath does not see the driver that the application has started\n");
+        abort();
+    }
+    REQUIRE(mpath_gpu_driver()->DevicePrimaryCtxRetain(&context, 0));
+    REQUIRE(mpath_gpu_driver()->CtxSetCurrent(context));
+}
+
+static mpath_gpu_t *gpu_enter(int device)
+{
+    mpath_gpu_t *gpu;
+
+    if ((mpath_gpu_get(device, NULL, &gpu) != MPATH_OK) || (mpath_gpu_enter(gpu) != MPATH_OK)) {
+        abort();
+    }
+    return gpu;
+}
+
+static void alloc_vmm(const mpath_cu_t *cu, int pieces, gpu_memory_t *memory)
+{
+    mpath_cu_location_t location = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device};
+    mpath_cu_mem_prop_t prop     = {
+            .type = MPATH_CU_ALLOCATION_PINNED, .handle_types = MPATH_CU_HANDLE_FD, .location = location};
+    mpath_cu_access_t access = {.location = location, .flags = MPATH_CU_ACCESS_READ_WRITE};
+    mpath_cu_mem_t handle;
+    size_t granule;
+    int piece;
+
+    REQUIRE(cu->MemGetAllocationGranularity(&granule, &prop, MPATH_CU_GRANULARITY_MINIMUM));
+    memory->piece_bytes = (memory->bytes / (uint64_t)pieces + granule - 1) / granule * granule;
+    memory->bytes       = memory->piece_bytes * (uint64_t)pieces;
+    REQUIRE(cu->MemAddressReserve((mpath_cu_ptr_t *)&memory->address, memory->bytes, 0, 0, 0));
+    for (piece = 0; piece < pieces; piece++) {
+        REQUIRE(cu->MemCreate(&handle, memory->piece_bytes, &prop, 0));
+        REQUIRE(cu->MemMap(memory->address + (uint64_t)piece * memory->piece_bytes, memory->piece_bytes, 0, handle, 0));
+        REQUIRE(cu->MemRelease(handle));
+    }
+    REQUIRE(cu->MemSetAccess(memory->address, memory->bytes, &access, 1));
+}
+
+static void alloc_pool(const mpath_cu_t *cu, mpath_gpu_t *gpu, int exportable, gpu_memory_t *memory)
+{
+    mpath_cu_pool_prop_t prop = {.type         = MPATH_CU_ALLOCATION_PINNED,
+                                 .handle_types = MPATH_CU_HANDLE_FD,
+                                 .location     = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device}};
+    mpath_cu_pool_t pool;
+    mpath_stream_t *stream;
+
+    if (mpath_stream_get(gpu, 0, &stream) != MPATH_OK) {
+        abort();
+    }
+    if (exportable) {
+        REQUIRE(cu->MemPoolCreate(&pool, &prop));
+        memory->pool = pool;
+    } else {
+        REQUIRE(cu->DeviceGetDefaultMemPool(&pool, memory->device));
+    }
+    REQUIRE(cu->MemAllocFromPoolAsync((mpath_cu_ptr_t *)&memory->address, memory->bytes, pool,
+                                      mpath_stream_native(stream)));
+    REQUIRE(cu->StreamSynchronize(mpath_stream_native(stream)));
+}
+
+void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_gpu_t *gpu     = gpu_enter(device);
+    void *host           = NULL;
+
+    memset(memory, 0, sizeof(*memory));
+    memory->kind   = kind;
+    memory->device = device;
+    memory->bytes  = bytes;
+    switch (kind) {
+    case MPATH_MEMORY_HOST:
+        host = malloc(bytes);
+        break;
+    case MPATH_MEMORY_REGISTERED:
+        REQUIRE(cu->MemHostAlloc(&host, bytes, MPATH_CU_HOST_REGISTER_PORTABLE | MPATH_CU_HOST_REGISTER_DEVICEMAP));
+        break;
+    case MPATH_MEMORY_DEVICE:
+        REQUIRE(cu->MemAlloc((mpath_cu_ptr_t *)&memory->address, bytes));
+        break;
+    case MPATH_MEMORY_POOL:
+        alloc_pool(cu, gpu, pieces, memory);
+        break;
+    case MPATH_MEMORY_VMM:
+        alloc_vmm(cu, pieces, memory);
+        break;
+    case MPATH_MEMORY_MANAGED:
+        REQUIRE(cu->MemAllocManaged((mpath_cu_ptr_t *)&memory->address, bytes, MPATH_CU_ATTACH_GLOBAL));
+        break;
+    }
+    if (host != NULL) {
+        memory->address = (uint64_t)(uintptr_t)host;
+    }
+    mpath_gpu_leave(gpu);
+}
+
+void gpu_memory_free(gpu_memory_t *memory)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_gpu_t *gpu     = gpu_enter(memory->device);
+    uint64_t at;
+
+    switch (memory->kind) {
+    case MPATH_MEMORY_HOST:
+        free((void *)(uintptr_t)memory->address);
+        break;
+    case MPATH_MEMORY_REGISTERED:
+        REQUIRE(cu->MemFreeHost((void *)(uintptr_t)memory->address));
+        break;
+    case MPATH_MEMORY_VMM:
+        for (at = memory->address; at < memory->address + memory->bytes; at += memory->piece_bytes) {
+            REQUIRE(cu->MemUnmap(at, memory->piece_bytes));
+        }
+        REQUIRE(cu->MemAddressFree(memory->address, memory->bytes));
+        break;
+    default:
+        REQUIRE(cu->MemFree(memory->address));
+        if (memory->pool != NULL) {
+            REQUIRE(cu->MemPoolDestroy(memory->pool));
+        }
+        break;
+    }
+    mpath_gpu_leave(gpu);
+}
+
+void gpu_memory_write(uint64_t address, const void *from, size_t bytes)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_gpu_t *gpu     = gpu_enter(0);
+
+    REQUIRE(cu->Memcpy(address, (mpath_cu_ptr_t)(uintptr_t)from, bytes));
+    REQUIRE(cu->CtxSynchronize());
+    mpath_gpu_leave(gpu);
+}
+
+void gpu_memory_read(uint64_t address, void *to, size_t bytes)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_gpu_t *gpu     = gpu_enter(0);
+
+    REQUIRE(cu->Memcpy((mpath_cu_ptr_t)(uintptr_t)to, address, bytes));
+    REQUIRE(cu->CtxSynchronize());
+    mpath_gpu_leave(gpu);
+}
+
+void gpu_pattern_write(uint64_t address, size_t bytes, uint64_t seed)
+{
+    unsigned char *data = malloc(bytes + 1);
+    size_t i;
+
+    for (i = 0; i < bytes; i++) {
+        data[i] = gpu_pattern(seed, i);
+    }
+    gpu_memory_write(address, data, bytes);
+    free(data);
+}
+
+uint64_t gpu_pattern_check(uint64_t address, size_t bytes, uint64_t seed)
+{
+    unsigned char *data = malloc(bytes + 1);
+    uint64_t wrong      = 0;
+    size_t i;
+
+    gpu_memory_read(address, data, bytes);
+    for (i = 0; (wrong == 0) && (i < bytes); i++) {
+        wrong = (data[i] == gpu_pattern(seed, i)) ? 0 : i + 1;
+    }
+    free(data);
+    return wrong;
+}

@@ -1,0 +1,44 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* For tests: memory of every kind on a GPU, through the driver that the test has loaded (fake or real). */
+#ifndef MPATH_TESTS_UNIT_GPU_KINDS_H
+#define MPATH_TESTS_UNIT_GPU_KINDS_H
+
+#include "gpu/memory.h"
+#include "gpu/stream.h"
+
+typedef struct gpu_memory {
+    mpath_memory_kind_t kind;
+    int device;
+    uint64_t address, bytes;
+    uint64_t piece_bytes; /* of VMM: each mapping */
+    mpath_cu_pool_t pool; /* of POOL, when it was made for this allocation */
+} gpu_memory_t;
+
+/* Path of libcuda.so.1: $MPATH_TEST_CUDA, or the fake one of the build. */
+const char *gpu_library(void);
+/* As an application does: loads the library, initialises the driver, makes device 0's primary context current. */
+void gpu_application_starts(void);
+
+/*
+ * Allocates, or ends the program. VMM: `pieces` mappings behind one another. POOL: exportable when `pieces` is 1, from the
+ * default pool when it is 0.
+ */
+void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory);
+void gpu_memory_free(gpu_memory_t *memory);
+
+/* Copies between host memory and memory of any kind, at once. */
+void gpu_memory_write(uint64_t address, const void *from, size_t bytes);
+void gpu_memory_read(uint64_t address, void *to, size_t bytes);
+
+/* Byte i of pattern `seed`. */
+static inline unsigned char gpu_pattern(uint64_t seed, uint64_t i)
+{
+    uint64_t x = (i + 1) * UINT64_C(0x9e3779b97f4a7c15) + seed * UINT64_C(0xd1342543de82ef95);
+
+    return (unsigned char)(x >> 56);
+}
+void gpu_pattern_write(uint64_t address, size_t bytes, uint64_t seed);
+/* 0 when all bytes are right; else the number of the first wrong one plus 1. */
+uint64_t gpu_pattern_check(uint64_t address, size_t bytes, uint64_t seed);
+
+#endif

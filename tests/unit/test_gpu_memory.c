@@ -1,0 +1,246 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Finding the driver, devices, contexts, memory kinds, and what can be exported. */
+#include "capture.h"
+#include "gpu_kinds.h"
+#include "gpu/export.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#define MIB (UINT64_C(1) << 20)
+
+static int is_fake(void)
+{
+    return getenv("MPATH_TEST_CUDA") == NULL;
+}
+
+static mpath_memory_t classify(uint64_t address, size_t bytes)
+{
+    mpath_memory_t memory;
+
+    assert_int_equal(mpath_memory_classify((const void *)(uintptr_t)address, bytes, &memory), MPATH_OK);
+    return memory;
+}
+
+/* The tests run in this order: at first the process has no driver. */
+static void test_driver_is_found_when_the_application_starts_it(void **state)
+{
+    char host[64];
+
+    (void)state;
+    assert_false(mpath_gpu_available());
+    assert_int_equal(mpath_gpu_count(), 0);
+    assert_int_equal(classify((uint64_t)(uintptr_t)host, sizeof(host)).kind, MPATH_MEMORY_HOST);
+    assert_non_null(dlopen(gpu_library(), RTLD_NOW | RTLD_GLOBAL));
+    assert_false(mpath_gpu_available()); /* there, but the application has not initialised it */
+    assert_int_equal(classify((uint64_t)(uintptr_t)host, sizeof(host)).kind, MPATH_MEMORY_HOST);
+    gpu_application_starts();
+    assert_true(mpath_gpu_available());
+    assert_true(mpath_gpu_count() > 0);
+    assert_int_equal(mpath_gpu_driver_start(), MPATH_OK);
+}
+
+static void test_devices_are_described(void **state)
+{
+    mpath_gpu_info_t info, other;
+
+    (void)state;
+    assert_int_equal(mpath_gpu_info(0, &info), MPATH_OK);
+    assert_int_equal(info.ordinal, 0);
+    assert_true(info.memory_bytes > MIB);
+    assert_true(info.capability >= 80);
+    assert_true(info.multiprocessors > 0);
+    assert_int_equal(strlen(info.pci), strlen("0000:3b:00.0"));
+    assert_int_equal(mpath_gpu_find(&info.uuid), 0);
+    if (mpath_gpu_count() > 1) {
+        assert_int_equal(mpath_gpu_info(1, &other), MPATH_OK);
+        assert_string_not_equal(info.pci, other.pci);
+        assert_int_equal(mpath_gpu_find(&other.uuid), 1);
+    }
+    memset(&other.uuid, 0xee, sizeof(other.uuid));
+    assert_int_equal(mpath_gpu_find(&other.uuid), -1);
+    capture_start();
+    assert_int_equal(mpath_gpu_info(99, &other), MPATH_ERR_PARAM);
+    capture_stop();
+    assert_non_null(strstr(capture_buffer, "there is no GPU 99"));
+}
+
+static void check_kind(mpath_memory_kind_t kind, int pieces, int exportable)
+{
+    gpu_memory_t made;
+    mpath_memory_t memory;
+    mpath_export_t export;
+    mpath_status_t status;
+
+    gpu_memory_alloc(kind, 0, 3 * MIB + 13, pieces, &made);
+    memory = classify(made.address + 12345, 1000);
+    assert_string_equal(mpath_memory_kind_name(memory.kind), mpath_memory_kind_name(kind));
+    if (!mpath_memory_on_host(kind)) {
+        assert_true(memory.base <= made.address);
+        assert_true(memory.base + memory.bytes >=
+                    made.address + ((kind == MPATH_MEMORY_VMM) ? made.piece_bytes : made.bytes));
+        assert_int_not_equal(memory.buffer_id, 0);
+        if (kind != MPATH_MEMORY_MANAGED) {
+            assert_int_equal(memory.device, 0);
+        }
+    } else {
+        assert_int_equal(memory.device, -1);
+    }
+    assert_int_equal(memory.exportable, exportable);
+    assert_int_equal(classify(made.address, 0).kind, MPATH_MEMORY_HOST);
+    status = mpath_export_make((void *)(uintptr_t)made.address, 1000, &memory, &export);
+    assert_int_equal(status, exportable ? MPATH_OK : MPATH_DECLINED);
+    if (exportable) {
+        assert_true(mpath_export_covers(&export, (void *)(uintptr_t)(made.address + 500), 500));
+        assert_false(mpath_export_covers(&export, (void *)(uintptr_t)(made.address - 1), 1));
+        assert_false(mpath_export_covers(&export, (void *)(uintptr_t)made.address, export.bytes + 1));
+    }
+    gpu_memory_free(&made);
+    if (is_fake() && (kind == MPATH_MEMORY_DEVICE)) {
+        assert_int_equal(classify(made.address, 1000).kind, MPATH_MEMORY_HOST); /* freed: unknown to the driver */
+    }
+}
+
+static void test_kinds(void **state)
+{
+    (void)state;
+    check_kind(MPATH_MEMORY_HOST, 0, 0);
+    check_kind(MPATH_MEMORY_REGISTERED, 0, 0);
+    check_kind(MPATH_MEMORY_DEVICE, 0, 1);
+    check_kind(MPATH_MEMORY_MANAGED, 0, 0);
+    check_kind(MPATH_MEMORY_VMM, 1, 1);
+    check_kind(MPATH_MEMORY_VMM, 3, 1);
+    check_kind(MPATH_MEMORY_POOL, 0, 0);
+    check_kind(MPATH_MEMORY_POOL, 1, 1);
+}
+
+static void test_buffers_over_several_mappings(void **state)
+{
+    gpu_memory_t made;
+    mpath_memory_t memory;
+    mpath_export_t export;
+    const void *late;
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 12 * MIB, 3, &made);
+    memory = classify(made.address, made.bytes);
+    assert_int_equal(memory.pieces, 3);
+    assert_int_equal(memory.bytes, made.piece_bytes);
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export), MPATH_OK);
+    assert_int_equal(export.how, MPATH_EXPORT_FDS);
+    assert_int_equal(export.pieces, 3);
+    assert_int_equal(export.bytes, made.bytes);
+    late   = (void *)(uintptr_t)(made.address + made.piece_bytes + 100);
+    memory = classify((uint64_t)(uintptr_t)late, made.piece_bytes);
+    assert_int_equal(memory.pieces, 2);
+    assert_int_equal(memory.base, made.address + made.piece_bytes);
+    assert_int_equal(mpath_export_make(late, made.piece_bytes, &memory, &export), MPATH_OK);
+    assert_int_equal(export.pieces, 2);
+    assert_true(mpath_export_covers(&export, late, made.piece_bytes));
+    gpu_memory_free(&made);
+}
+
+static void test_buffers_beyond_their_allocation(void **state)
+{
+    gpu_memory_t made;
+    mpath_memory_t memory = {.device = 77};
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &made);
+    capture_start();
+    assert_int_equal(mpath_memory_classify((void *)(uintptr_t)(made.address + 10), 600 * MIB, &memory),
+                     MPATH_ERR_PARAM);
+    capture_stop();
+    assert_non_null(strstr(capture_buffer, "reaches beyond its allocation"));
+    assert_int_equal(memory.device, 77);
+    gpu_memory_free(&made);
+    gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 4 * MIB, 2, &made);
+    capture_start();
+    assert_int_equal(mpath_memory_classify((void *)(uintptr_t)made.address, made.bytes + 1, &memory), MPATH_ERR_PARAM);
+    capture_stop();
+    assert_int_equal(capture_lines, 1);
+    gpu_memory_free(&made);
+}
+
+static void test_exports_follow_the_allocation(void **state)
+{
+    mpath_export_t first, second;
+    mpath_memory_t memory;
+    gpu_memory_t made;
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &made);
+    memory = classify(made.address + 100, 100);
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)(made.address + 100), 100, &memory, &first), MPATH_OK);
+    memory = classify(made.address + 5000, 10);
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)(made.address + 5000), 10, &memory, &second), MPATH_OK);
+    assert_memory_equal(&first, &second, sizeof(first));
+    gpu_memory_free(&made);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &made);
+    memory = classify(made.address, 100);
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, 100, &memory, &second), MPATH_OK);
+    assert_int_not_equal(first.buffer_id, second.buffer_id);
+    if (is_fake()) {
+        assert_int_equal(first.base, second.base);
+    }
+    gpu_memory_free(&made);
+}
+
+static void test_the_current_context_stays(void **state)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_context_t before, after;
+    mpath_export_t export;
+    mpath_memory_t memory;
+    gpu_memory_t made;
+    mpath_gpu_t *gpu, *same;
+    int device = mpath_gpu_count() - 1;
+
+    (void)state;
+    assert_int_equal(cu->CtxGetCurrent(&before), MPATH_CU_SUCCESS);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, MIB, 0, &made);
+    memory = classify(made.address, made.bytes);
+    assert_int_equal(memory.device, device);
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export), MPATH_OK);
+    assert_int_equal(mpath_gpu_get(device, NULL, &gpu), MPATH_OK);
+    assert_int_equal(mpath_gpu_get(memory.device, memory.context, &same), MPATH_OK);
+    assert_ptr_equal(gpu, same); /* the primary context, by either name */
+    assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
+    assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
+    mpath_gpu_leave(gpu);
+    mpath_gpu_leave(gpu);
+    capture_start();
+    mpath_gpu_leave(gpu);
+    capture_stop();
+    assert_int_equal(capture_lines, 1);
+    assert_int_equal(cu->CtxGetCurrent(&after), MPATH_CU_SUCCESS);
+    assert_ptr_equal(before, after);
+    gpu_memory_free(&made);
+}
+
+static void test_cleanup_and_again(void **state)
+{
+    (void)state;
+    mpath_gpu_cleanup();
+    mpath_gpu_cleanup();
+    check_kind(MPATH_MEMORY_DEVICE, 0, 1);
+    check_kind(MPATH_MEMORY_VMM, 2, 1);
+    mpath_gpu_cleanup();
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_driver_is_found_when_the_application_starts_it),
+        cmocka_unit_test(test_devices_are_described),
+        cmocka_unit_test(test_kinds),
+        cmocka_unit_test(test_buffers_over_several_mappings),
+        cmocka_unit_test(test_buffers_beyond_their_allocation),
+        cmocka_unit_test(test_exports_follow_the_allocation),
+        cmocka_unit_test(test_the_current_context_stays),
+        cmocka_unit_test(test_cleanup_and_again),
+    };
+
+    return cmocka_run_group_tests_name("gpu_memory", tests, NULL, NULL);
+}
