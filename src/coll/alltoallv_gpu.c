@@ -74,13 +74,17 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->demand      = calloc(3 * size * size, sizeof(*gpu->demand));
     gpu->ways        = calloc(size * size, sizeof(*gpu->ways));
     gpu->known       = calloc(size, sizeof(*gpu->known));
+    gpu->refused     = calloc(size * size, sizeof(*gpu->refused));
     gpu->imports     = calloc(size, sizeof(*gpu->imports));
     gpu->pieces      = calloc(size, sizeof(*gpu->pieces));
     gpu->staged_send = calloc(2 * size, sizeof(*gpu->staged_send));
-    if ((gpu->demand == NULL) || (gpu->ways == NULL) || (gpu->known == NULL) || (gpu->imports == NULL) ||
-        (gpu->pieces == NULL) || (gpu->staged_send == NULL)) {
+    if ((gpu->demand == NULL) || (gpu->ways == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) ||
+        (gpu->imports == NULL) || (gpu->pieces == NULL) || (gpu->staged_send == NULL)) {
         mpath_gpu_coll_destroy(gpu);
         goto err_no_memory;
+    }
+    for (size_t i = 0; i < size * size; i++) {
+        gpu->refused[i].device = -1;
     }
     gpu->engine_demand  = gpu->demand + size * size;
     gpu->ordered_demand = gpu->engine_demand + size * size;
@@ -106,6 +110,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     free(gpu->demand);
     free(gpu->ways);
     free(gpu->known);
+    free(gpu->refused);
     free(gpu->imports);
     free(gpu->pieces);
     free(gpu->staged_send);
@@ -149,6 +154,19 @@ static mpath_status_t find_gpu(const mpath_memory_t *memory, mpath_gpu_t **gpu_p
     return is_device(memory) ? mpath_gpu_get(memory->device, memory->context, gpu_p) : MPATH_OK;
 }
 
+/* Once per process: what makes device buffers slow, and what helps. */
+static void warn_slow(const mpath_gpu_coll_t *gpu, const mpath_memory_t *memory, const char *side)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+
+    if (!atomic_flag_test_and_set(&warned)) {
+        mpath_warn("rank %d: the %s buffer is %s memory that other processes cannot open; it goes through host memory, "
+                   "at about a tenth of the speed. Memory of cudaMalloc, or of a pool or cuMemCreate with POSIX file "
+                   "descriptor handles, goes from GPU to GPU",
+                   gpu->me, side, mpath_memory_kind_name(memory->kind));
+    }
+}
+
 static void fill_cell(mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_room_cell_t *cell)
 {
     uint64_t *offsets = gpu->room.offsets[gpu->half] + (size_t)gpu->me * (size_t)gpu->size;
@@ -173,6 +191,12 @@ static void fill_cell(mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_roo
         (mpath_export_make(call->recv_buffer, span_bytes(call->recv_bytes, call->recv_offsets, gpu->size),
                            call->recv_memory, &cell->recv) != MPATH_OK)) {
         cell->recv.how = MPATH_EXPORT_NONE;
+        warn_slow(gpu, call->recv_memory, "receive");
+    }
+    if (cell->send_kind == MPATH_MEMORY_MANAGED) {
+        warn_slow(gpu, call->send_memory, "send");
+    } else if (cell->recv_kind == MPATH_MEMORY_MANAGED) {
+        warn_slow(gpu, call->recv_memory, "receive");
     }
     memcpy(offsets, call->recv_offsets, (size_t)gpu->size * sizeof(*offsets));
 }

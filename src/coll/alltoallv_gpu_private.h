@@ -25,6 +25,12 @@ typedef struct gpu_known_list {
     int next; /* to be replaced */
 } gpu_known_list_t;
 
+/* A pair of GPUs between which opening memory has failed: not tried again. The same on all ranks. */
+typedef struct gpu_refused {
+    int32_t device;       /* that sends, as its process numbers it; -1: none */
+    mpath_cu_uuid_t uuid; /* that receives */
+} gpu_refused_t;
+
 /* What this rank needs for one side of a call. */
 typedef struct gpu_side {
     mpath_gpu_t *gpu; /* NULL: the host reads and writes the buffer itself */
@@ -46,6 +52,7 @@ struct mpath_gpu_coll {
     uint64_t *demand;         /* [n][n] of the call */
     uint8_t *ways;            /* [n][n] gpu_way_t */
     gpu_known_list_t *known;  /* [n] */
+    gpu_refused_t *refused;   /* [n][n] */
     mpath_import_t **imports; /* [n] receive buffers that are in use in this call */
     mpath_order_t *order;
     uint64_t *engine_demand, *ordered_demand; /* [n][n] what engines carry now, and what the order was made for */

@@ -33,11 +33,35 @@ static gpu_known_t *find_known(mpath_gpu_coll_t *gpu, int rank)
     return known;
 }
 
+static gpu_refused_t *refused_pair(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    return &gpu->refused[(size_t)source * (size_t)gpu->size + (size_t)destination];
+}
+
+static int is_refused(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    const gpu_refused_t *refused = refused_pair(gpu, source, destination);
+
+    return (refused->device == gpu_cell(gpu, source)->device) &&
+           (memcmp(&refused->uuid, &gpu_cell(gpu, destination)->recv.uuid, sizeof(refused->uuid)) == 0);
+}
+
 /* Could go from GPU to GPU, if opening works. */
 static int is_candidate(const mpath_gpu_coll_t *gpu, int source, int destination)
 {
     return (source != destination) && (gpu_bytes(gpu, source, destination) > 0) &&
-           (gpu_cell(gpu, source)->device >= 0) && (gpu_cell(gpu, destination)->recv.how != MPATH_EXPORT_NONE);
+           (gpu_cell(gpu, source)->device >= 0) && (gpu_cell(gpu, destination)->recv.how != MPATH_EXPORT_NONE) &&
+           !is_refused(gpu, source, destination);
+}
+
+/* Opens the receive buffer of a rank; quietly fails where the devices are known not to reach each other. */
+static int open_import(mpath_gpu_coll_t *gpu, int to)
+{
+    const mpath_export_t *export = &gpu_cell(gpu, to)->recv;
+    int peer                     = mpath_gpu_find(&export->uuid); /* -1: only the other process sees it */
+
+    return ((peer < 0) || mpath_gpu_reaches(gpu->send.gpu, peer)) &&
+           (mpath_import_get(export, gpu->send.gpu, &gpu->imports[to]) == MPATH_OK);
 }
 
 /* Opens what this rank writes to. Returns a mask of those where it failed. */
@@ -47,8 +71,7 @@ static uint64_t open_imports(mpath_gpu_coll_t *gpu)
 
     for (int to = 0; to < gpu->size; to++) {
         if (is_candidate(gpu, gpu->me, to) && (gpu->imports[to] == NULL) &&
-            !((find_known(gpu, to)->failed >> gpu->me) & 1) &&
-            (mpath_import_get(&gpu_cell(gpu, to)->recv, gpu->send.gpu, &gpu->imports[to]) != MPATH_OK)) {
+            !((find_known(gpu, to)->failed >> gpu->me) & 1) && !open_import(gpu, to)) {
             gpu->imports[to] = NULL;
             failed |= 1ull << to;
         }
@@ -82,14 +105,18 @@ static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, uint64_t failed)
 
             if ((all[source] >> destination) & 1) {
                 known->failed |= 1ull << source;
+                *refused_pair(gpu, source, destination) = (gpu_refused_t){
+                    .device = gpu_cell(gpu, source)->device, .uuid = gpu_cell(gpu, destination)->recv.uuid};
             } else {
                 known->opened |= 1ull << source;
             }
         }
     }
     if ((status == MPATH_OK) && (failed != 0)) {
-        mpath_info("rank %d cannot write to the device memory of %d other ranks; that data goes through the host",
-                   gpu->me, __builtin_popcountll(failed));
+        mpath_warn(
+            "rank %d cannot write to the device memory of %d other ranks; that data goes through host memory, at "
+            "about a tenth of the speed",
+            gpu->me, __builtin_popcountll(failed));
     }
     gpu->counters.imports++;
     return status;

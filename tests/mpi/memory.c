@@ -66,6 +66,8 @@ static void load_driver(void)
     device = (chosen != NULL) ? atoi(chosen) % count : rank % count;
     CHECK(cu.DeviceGet(&handle, device));
     CHECK(cu.DevicePrimaryCtxRetain(&context, handle));
+    CHECK(cu.CtxSetCurrent(context));
+    CHECK(cu.StreamCreateWithPriority(&stream, MPATH_CU_STREAM_NON_BLOCKING, 0));
 }
 
 static void setup_locked(void)
@@ -155,8 +157,8 @@ static void allocate(buffer_t *buffer)
     case POOL:
         CHECK(cu.DeviceGet(&handle, device));
         CHECK(cu.DeviceGetDefaultMemPool(&pool, handle));
-        CHECK(cu.MemAllocFromPoolAsync(&address, buffer->bytes, pool, NULL));
-        CHECK(cu.StreamSynchronize(NULL));
+        CHECK(cu.MemAllocFromPoolAsync(&address, buffer->bytes, pool, stream));
+        CHECK(cu.StreamSynchronize(stream));
         break;
     case VMM:
         new_vmm(buffer);
@@ -202,8 +204,8 @@ static void release(buffer_t *buffer)
         CHECK(cu.MemFreeHost(buffer->start));
         break;
     case POOL:
-        CHECK(cu.MemFreeAsync(address, NULL));
-        CHECK(cu.StreamSynchronize(NULL));
+        CHECK(cu.MemFreeAsync(address, stream));
+        CHECK(cu.StreamSynchronize(stream));
         break;
     case VMM:
         CHECK(cu.MemUnmap(address, buffer->bytes));
