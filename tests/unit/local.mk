@@ -58,3 +58,5 @@ unit_test_time_model_LDADD = $(top_builddir)/src/libmpath_plan.la $(LDADD) -lm
 gpu_sources = unit/gpu_kinds.c unit/gpu_kinds.h
 unit_programs += unit/test_gpu_memory
 unit_test_gpu_memory_SOURCES = unit/test_gpu_memory.c unit/capture.h $(gpu_sources)
+golden_scripts += unit/plan_tool
+EXTRA_DIST += unit/plan_tool
