@@ -94,6 +94,7 @@ static int is_unknown(mpath_gpu_coll_t *gpu, int source, int destination)
 /* All ranks tell how opening went. */
 static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, uint64_t failed)
 {
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
     uint64_t all[MPATH_ORDER_MAX_RANKS];
     mpath_status_t status = mpath_team_allgather(gpu->team, &failed, sizeof(failed), all);
 
@@ -112,7 +113,7 @@ static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, uint64_t failed)
             }
         }
     }
-    if ((status == MPATH_OK) && (failed != 0)) {
+    if ((status == MPATH_OK) && (failed != 0) && !atomic_flag_test_and_set(&warned)) {
         mpath_warn(
             "rank %d cannot write to the device memory of %d other ranks; that data goes through host memory, at "
             "about a tenth of the speed",

@@ -29,6 +29,7 @@ static int ready, num_kinds, device, rank;
 static kind_t kinds[16];
 static buffer_t *buffers;
 static mpath_cu_context_t context;                       /* NULL without a device */
+static mpath_cu_stream_t stream;                         /* pools allocate in stream order */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* of everything above */
 
 static void fail(const char *what, int error)
