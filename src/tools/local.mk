@@ -25,5 +25,5 @@ bench-plan: tools/plan_bench
 	tools/plan_bench
 .PHONY: bench-plan
 bin_PROGRAMS += tools/mpath_info
-tools_mpath_info_SOURCES = tools/mpath_info.c
+tools_mpath_info_SOURCES = tools/info_gpus.c tools/info_gpus.h tools/mpath_info.c
 tools_mpath_info_CPPFLAGS = $(AM_CPPFLAGS) -DMPATH_VERSION='"$(PACKAGE_VERSION)"'

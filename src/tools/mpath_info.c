@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_info: shows what mpath sees here - its parameters, this machine, a topology file. Not an MPI program. */
+#include "tools/info_gpus.h"
 #include "topo/machine.h"
 #include "topo/topo.h"
 #include "topo/xml.h"
@@ -20,7 +21,8 @@ static const char usage[] =
     "Shows mpath's version, its parameters and this machine as mpath finds it.\n"
     "  --topo FILE     check a topology file (mpath, NCCL or hwloc XML); show its resources and some paths\n"
     "  --dump FILE     write this machine as a topology file; - for standard output\n"
-    "  --params-doc    write doc/parameters.md to standard output\n"
+    "  --probe         measure what copies between this machine's GPUs and the host reach, and keep it for later runs\n"
+    "  --params-doc     write doc/parameters.md to standard output\n"
     "  --help          this text\n"
     "Parameters are read from MPATH_<NAME> and, as the Open MPI component does, from OMPI_MCA_coll_mpath_<name>.\n";
 
@@ -257,6 +259,7 @@ static mpath_status_t dump_machine(const mpath_settings_t *settings, const char 
 {
     mpath_topo_params_t params = {.access = MPATH_REACH_ALL, .fabric = 0};
     mpath_machine_t machine;
+    mpath_node_gpus_t gpus;
     mpath_status_t status;
     mpath_topo_t *topo;
 
@@ -264,10 +267,13 @@ static mpath_status_t dump_machine(const mpath_settings_t *settings, const char 
         params.access = MPATH_REACH_AFFINE;
     }
     status = mpath_machine_discover(settings->rails, settings->rail_rates, &machine);
+    if (status == MPATH_OK) {
+        status = info_find_gpus(&machine, &gpus);
+    }
     if (status != MPATH_OK) {
         return status;
     }
-    status = mpath_topo_create(&machine, 1, NULL, 0, &params, &topo);
+    status = mpath_topo_create_with_gpus(&machine, &gpus, 1, NULL, 0, &params, &topo);
     if (status != MPATH_OK) {
         return status;
     }
@@ -279,6 +285,7 @@ static mpath_status_t dump_machine(const mpath_settings_t *settings, const char 
 static mpath_status_t show_all(const mpath_settings_t *settings)
 {
     mpath_machine_t machine;
+    mpath_node_gpus_t gpus;
     mpath_status_t status;
 
     printf("mpath %s\n", MPATH_VERSION);
@@ -286,19 +293,22 @@ static mpath_status_t show_all(const mpath_settings_t *settings)
     printf("\nthis machine\n");
     status = mpath_machine_discover(settings->rails, settings->rail_rates, &machine);
     if (status == MPATH_OK) {
+        status = info_find_gpus(&machine, &gpus);
+    }
+    if (status == MPATH_OK) {
         show_machine(&machine);
+        info_show_gpus(&gpus);
     }
     return status;
 }
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {{"topo", required_argument, NULL, 't'},
-                                            {"dump", required_argument, NULL, 'd'},
-                                            {"params-doc", no_argument, NULL, 'p'},
-                                            {"help", no_argument, NULL, 'h'},
-                                            {NULL, 0, NULL, 0}};
-    int option                           = getopt_long(argc, argv, "h", options, NULL);
+    static const struct option options[] = {
+        {"topo", required_argument, NULL, 't'}, {"dump", required_argument, NULL, 'd'},
+        {"probe", no_argument, NULL, 'P'},      {"params-doc", no_argument, NULL, 'p'},
+        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
+    int option = getopt_long(argc, argv, "h", options, NULL);
     mpath_settings_t settings;
     mpath_status_t status;
 
@@ -318,6 +328,9 @@ int main(int argc, char **argv)
     case 'p':
         mpath_params_write_doc(stdout);
         status = MPATH_OK;
+        break;
+    case 'P':
+        status = info_probe();
         break;
     case 't':
         status = show_file(optarg);
