@@ -55,6 +55,13 @@ mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, 
 mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params);
 
+/*
+ * ports.c: the same for GPUs that stand in order, with a NIC beside each (plan/ports.h). The bound is that of the cuts,
+ * which may be below the optimum.
+ */
+mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_plan_params_t *params);
+
 /* bound.c: the all-rails bound as a ratio. */
 mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand, mpath_ratio_t *bound_p);
 

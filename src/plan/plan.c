@@ -127,14 +127,23 @@ static int is_small(const mpath_topo_t *topo)
     return mpath_topo_num_ranks(topo) <= GENERAL_MAX_RANKS;
 }
 
-/* A plan of a policy without a search, by the rails' tables where they serve. */
+/* A plan without a list of paths, where the topology is of a kind that allows it; also of the policy direct. */
+static mpath_status_t construct(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_plan_params_t *params)
+{
+    mpath_status_t status = mpath_plan_rails(plan, topo, demand, params);
+
+    return status == MPATH_DECLINED ? mpath_plan_ports(plan, topo, demand, params) : status;
+}
+
+/* A plan of a policy without a search. */
 static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                   const mpath_plan_params_t *params)
 {
     mpath_status_t status = MPATH_DECLINED;
 
     if (params->policy == MPATH_POLICY_DIRECT) {
-        status = mpath_plan_rails(plan, topo, demand, params);
+        status = construct(plan, topo, demand, params);
     }
     if (status == MPATH_DECLINED) {
         plan_clear(plan);
@@ -211,7 +220,7 @@ static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *t
 static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                       const mpath_plan_params_t *params)
 {
-    mpath_status_t status = mpath_plan_rails(*plan_p, topo, demand, params);
+    mpath_status_t status = construct(*plan_p, topo, demand, params);
 
     if (status == MPATH_DECLINED) {
         plan_clear(*plan_p);

@@ -129,7 +129,7 @@ static int bench_size(int nodes)
             return 1;
         }
     }
-    return 0;
+    return bench_preset("hgx-h200", nodes, 8, "");
 }
 
 int main(int argc, char **argv)
@@ -144,8 +144,10 @@ int main(int argc, char **argv)
     printf("Planning time in us, best of many, one core; nodes of 8 ranks and 8 NICs, or of GPUs\n"
            "%6s  %-14s %12s %7s %12s %7s  %10s  %s\n",
            "ranks", "access", "h 0.7", "gap %", "Zipf 0.8", "gap %", "fragments", "published (us)");
-    if (bench_preset("h100-mesh4", 2, 4, "NIMBLE 32-48") != 0 || bench_preset("hgx-h200", 2, 8, "") != 0) {
-        return 1;
+    for (i = 1; i <= 4; i *= 2) {
+        if (bench_preset("h100-mesh4", (int)i, 4, i == 2 ? "NIMBLE 32-48" : "") != 0) {
+            return 1;
+        }
     }
     for (i = 0; i < count + (argc == 2); i++) {
         if (bench_size(nodes[i]) != 0) {

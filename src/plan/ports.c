@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Plans on ports: static routes where they are good, else what is above the targets moves. */
+#include "plan/ports.h"
+
+#define MOST_RELAXED_PPM 2000000
+
+/* Bytes that a resource may carry, rounded up: rounding down could leave bytes without a place. */
+static void set_targets(mpath_ports_t *ports, mpath_ratio_t z)
+{
+    uint64_t capacity = 0, target = 0;
+    int r;
+
+    for (r = 0; r < ports->num_resources; r++) {
+        if (ports->capacity[r] != capacity) {
+            capacity = ports->capacity[r];
+            target   = mpath_ratio_times_up(z, capacity);
+        }
+        ports->target[r] = target;
+    }
+}
+
+/* Moves what is above the bound; raises the targets step by step until what is left above them finds a place. */
+static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
+{
+    mpath_status_t status = mpath_ports_begin_moves(ports);
+    mpath_ratio_t target  = bound;
+    uint32_t ppm          = gap_ppm < 1000 ? 1000 : gap_ppm;
+
+    while (status == MPATH_OK) {
+        set_targets(ports, target);
+        status = mpath_ports_shed(ports);
+        if (ppm >= MOST_RELAXED_PPM || mpath_ratio_within(mpath_ports_z(ports, ports->load), target, gap_ppm)) {
+            break;
+        }
+        target = mpath_ratio_raise(bound, ppm);
+        ppm += ppm / 2;
+    }
+    return status;
+}
+
+mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_plan_params_t *params)
+{
+    mpath_status_t status;
+    mpath_ports_t ports;
+
+    status = mpath_ports_init(&ports, topo, demand, params->min_fragment_bytes);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_ports_count(&ports);
+    plan->bound = mpath_ports_cuts(&ports);
+    if (params->policy == MPATH_POLICY_MPATH &&
+        !mpath_ratio_within(mpath_ports_z(&ports, ports.load), plan->bound, params->gap_ppm)) {
+        status = improve(&ports, plan->bound, params->gap_ppm);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_ports_emit(&ports, plan);
+    }
+    if (status == MPATH_OK) {
+        mpath_plan_find_bottleneck(plan, topo);
+        if (params->policy == MPATH_POLICY_MPATH && mpath_ratio_less(plan->bound, plan->z)) {
+            plan->rivals = mpath_ports_rivals(&ports, plan->z);
+        }
+    }
+    mpath_ports_release(&ports);
+    return status;
+}
