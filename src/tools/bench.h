@@ -6,6 +6,7 @@
  *   bench_options.c    the command line
  *   bench_op.h         a collective: its buffers, their contents, the check of every byte, the call
  *   bench_alltoallv.c  MPI_Alltoallv
+ *   bench_symmetric.c  MPI_Allreduce, MPI_Reduce_scatter_block, MPI_Allgather
  *   bench_memory.h     the GPU, buffers of every kind of memory
  *   bench_nccl.h       NCCL
  *   bench_contest.c    contestants, interleaving, timing
@@ -36,11 +37,12 @@ typedef struct bench_matrix {
 } bench_matrix_t;
 
 typedef enum bench_side {
-    BENCH_MPATH          = 1u << 0,
-    BENCH_STOCK_LINEAR   = 1u << 1,
-    BENCH_STOCK_PAIRWISE = 1u << 2,
-    BENCH_NCCL           = 1u << 3
+    BENCH_MPATH       = 1u << 0,
+    BENCH_NCCL        = 1u << 1,
+    BENCH_STOCK_SHIFT = 2 /* bit BENCH_STOCK_SHIFT + i: entry i of the collective's bench_stock_t list */
 } bench_side_t;
+
+#define BENCH_STOCK_MASK (~(unsigned)(BENCH_MPATH | BENCH_NCCL))
 
 #define BENCH_MAX_MATRICES 16
 #define BENCH_MAX_SIZES 40
@@ -58,12 +60,13 @@ typedef struct bench_options {
     int hot_rank;
     uint64_t seed;
     int iterations, warmup;
-    int check;         /* every iteration, not only the warm-up */
-    unsigned sides;    /* BENCH_MPATH, BENCH_STOCK_*, ... */
-    const char *json;  /* NULL: none */
-    const char *rails; /* NULL: as the component */
-    const char *rates; /* NULL: as the component */
-    const char *label; /* goes into the JSON */
+    int check;           /* every iteration, not only the warm-up */
+    unsigned sides;      /* BENCH_MPATH, ... */
+    const char *against; /* list of names; NULL: none */
+    const char *json;    /* NULL: none */
+    const char *rails;   /* NULL: as the component */
+    const char *rates;   /* NULL: as the component */
+    const char *label;   /* goes into the JSON */
 } bench_options_t;
 
 static inline int bench_uses_gpu(const bench_options_t *options)

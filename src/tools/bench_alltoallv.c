@@ -152,15 +152,19 @@ static void call_nccl(const bench_data_t *data)
     bench_nccl_check(nccl->group_end(), "ncclGroupEnd");
 }
 
+static const bench_stock_t stock[] = {{"stock linear", 1}, {"stock pairwise", 2}, {NULL, 0}};
+
 const bench_op_t bench_op_alltoallv = {
-    .name       = "alltoallv",
-    .function   = "MPI_Alltoallv",
-    .has_matrix = 1,
-    .weigh      = weigh,
-    .create     = create,
-    .destroy    = destroy,
-    .fill       = fill,
-    .check      = check,
-    .call       = call,
-    .call_nccl  = call_nccl,
+    .name           = "alltoallv",
+    .function       = "MPI_Alltoallv",
+    .has_matrix     = 1,
+    .stock_variable = "coll_tuned_alltoallv_algorithm",
+    .stock          = stock,
+    .weigh          = weigh,
+    .create         = create,
+    .destroy        = destroy,
+    .fill           = fill,
+    .check          = check,
+    .call           = call,
+    .call_nccl      = call_nccl,
 };

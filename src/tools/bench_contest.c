@@ -32,8 +32,8 @@ static void add_mpi(bench_t *bench, bench_how_t how, const char *name, int algor
     uint64_t free_bytes            = bench_gpu_free_bytes();
     bench_contestant_t *contestant = add_contestant(bench, how, name);
 
-    if (algorithm > 0) {
-        if (bench_cvar_write("coll_tuned_alltoallv_algorithm", algorithm) != MPI_SUCCESS && bench->rank == 0) {
+    if (algorithm >= 0) {
+        if (bench_cvar_write(bench->options.op->stock_variable, algorithm) != MPI_SUCCESS && bench->rank == 0) {
             fprintf(stderr, "mpath_bench: coll/tuned takes no algorithm here; '%s' is the library's own choice\n",
                     name);
         }
@@ -63,9 +63,11 @@ static bench_how_t stock_how(const bench_options_t *options)
 
 int bench_contest_create(bench_t *bench)
 {
-    unsigned sides    = bench->options.sides;
-    int enabled       = bench_cvar_write("coll_mpath_enable", 1) == MPI_SUCCESS;
-    bench_how_t stock = stock_how(&bench->options);
+    unsigned sides             = bench->options.sides;
+    int enabled                = bench_cvar_write("coll_mpath_enable", 1) == MPI_SUCCESS;
+    bench_how_t stock          = stock_how(&bench->options);
+    const bench_stock_t *known = bench->options.op->stock;
+    int i;
 
     if (!enabled && (sides & BENCH_MPATH) && stock == BENCH_HOW_STAGED) {
         if (bench->rank == 0) {
@@ -76,16 +78,15 @@ int bench_contest_create(bench_t *bench)
     }
     bench_pvars_open(&bench->pvars);
     if (sides & BENCH_MPATH) {
-        add_mpi(bench, BENCH_HOW_MPI, enabled ? "mpath" : "as started", 0);
+        add_mpi(bench, BENCH_HOW_MPI, enabled ? "mpath" : "as started", -1);
     }
     if (enabled) {
         bench_cvar_write("coll_mpath_enable", 0);
     }
-    if (sides & BENCH_STOCK_LINEAR) {
-        add_mpi(bench, stock, "stock linear", 1);
-    }
-    if (sides & BENCH_STOCK_PAIRWISE) {
-        add_mpi(bench, stock, "stock pairwise", 2);
+    for (i = 0; known[i].name != NULL; i++) {
+        if ((sides >> (BENCH_STOCK_SHIFT + i)) & 1) {
+            add_mpi(bench, stock, known[i].name, known[i].algorithm);
+        }
     }
     if (enabled) {
         bench_cvar_write("coll_mpath_enable", 1);

@@ -25,10 +25,20 @@ typedef struct bench_data {
     int *send_counts, *send_offsets, *receive_counts, *receive_offsets;
 } bench_data_t;
 
+/* A function of the MPI library, as coll/tuned lets one choose it. */
+typedef struct bench_stock {
+    const char *name; /* "stock " + the word of --against */
+    int algorithm;    /* 0: the library's own choice */
+} bench_stock_t;
+
 typedef struct bench_op {
-    const char *name;     /* of --op, and in the JSON */
-    const char *function; /* "MPI_Alltoallv" */
-    int has_matrix;       /* uses --hot, --zipf, --matrix */
+    const char *name;           /* of --op, and in the JSON */
+    const char *function;       /* "MPI_Alltoallv" */
+    int has_matrix;             /* uses --hot, --zipf, --matrix */
+    const char *stock_variable; /* control variable that chooses among them */
+    const bench_stock_t *stock; /* up to one without a name */
+    /* Bytes that one node has to send to one other, of `nodes` with `ranks` ranks each; NULL: the matrix says it. */
+    uint64_t (*crossing_bytes)(uint64_t bytes, int nodes, int ranks);
     /* What a case weighs: fills largest_rank_bytes, busiest_port_bytes, busbw_factor. */
     void (*weigh)(int size, bench_case_t *a_case);
     /* Allocates buffers; returns 0, or -1 with a message when memory is short or a count exceeds MPI's int. */
@@ -44,7 +54,7 @@ typedef struct bench_op {
     void (*call_nccl)(const bench_data_t *data);
 } bench_op_t;
 
-extern const bench_op_t bench_op_alltoallv;
+extern const bench_op_t bench_op_alltoallv, bench_op_allreduce, bench_op_reduce_scatter, bench_op_allgather;
 
 /* By the name of --op; NULL when there is none. The first one is the default. */
 const bench_op_t *bench_op_find(const char *name);

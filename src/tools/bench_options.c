@@ -13,7 +13,7 @@ static const char usage[] =
     "Times a collective and checks what arrives.\n"
     "\n"
     "what (lists are separated by commas; every matrix is run with every size):\n"
-    "  --op NAME        alltoallv (default)\n"
+    "  --op NAME        alltoallv (default), allreduce, reduce_scatter, allgather\n"
     "  --hot LIST       each rank sends the fraction H (0 to 1) of its bytes to the hot rank, the rest evenly (default 0)\n"
     "  --zipf LIST      destinations of Zipf popularity 1/k^S, S from 0 to 4\n"
     "  --matrix FILE    byte matrix: a row per source, as nccl-tests' alltoallv\n"
@@ -28,8 +28,9 @@ static const char usage[] =
     "  --iters N        timed iterations of each contestant (default 5; 20 in GPU memory)\n"
     "  --warmup N       iterations before (default 1; 3 in GPU memory); the bytes of the first are always checked\n"
     "  --check          checks every byte of every iteration\n"
-    "  --against LIST   interleaves others: the MPI library's own functions (stock; linear, pairwise: one of them), from\n"
-    "                   GPU memory through the host; NCCL on the same buffers (nccl)\n"
+    "  --against LIST   interleaves others: the MPI library's own functions (stock, or some of them: linear, pairwise;\n"
+    "                   allreduce: default, nonoverlapping, doubling, ring, segmented, rabenseifner), from GPU memory\n"
+    "                   through the host; NCCL on the same buffers (nccl)\n"
     "  --without-mpath  runs the others alone\n"
     "output:\n"
     "  --json FILE      writes the result as JSON, '-' for standard output\n"
@@ -128,24 +129,23 @@ static int parse_list(const char *text, bench_options_t *options,
     return 0;
 }
 
+/* "stock" for all that the collective has, "nccl", or the name of one without "stock ". */
 static int add_against(const char *word, bench_options_t *options)
 {
-    static const struct {
-        const char *word;
-        unsigned sides;
-    } known[] = {{"stock", BENCH_STOCK_LINEAR | BENCH_STOCK_PAIRWISE},
-                 {"linear", BENCH_STOCK_LINEAR},
-                 {"pairwise", BENCH_STOCK_PAIRWISE},
-                 {"nccl", BENCH_NCCL}};
-    size_t i;
+    const bench_stock_t *stock = options->op->stock;
+    int i, all = strcmp(word, "stock") == 0, found = 0;
 
-    for (i = 0; i < sizeof(known) / sizeof(known[0]); i++) {
-        if (strcmp(word, known[i].word) == 0) {
-            options->sides |= known[i].sides;
-            return 0;
+    if (strcmp(word, "nccl") == 0) {
+        options->sides |= BENCH_NCCL;
+        return 0;
+    }
+    for (i = 0; stock[i].name != NULL; i++) {
+        if (all || strcmp(word, stock[i].name + strlen("stock ")) == 0) {
+            options->sides |= 1u << (BENCH_STOCK_SHIFT + i);
+            found = 1;
         }
     }
-    return -1;
+    return found ? 0 : -1;
 }
 
 static int add_matrix(bench_matrix_kind_t kind, const char *word, double max, bench_options_t *options)
@@ -270,8 +270,8 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
         options->check = 1;
         return NULL;
     case 'a':
-        return parse_list(value, options, add_against) ? "expected stock, linear, pairwise or nccl, separated by commas"
-                                                       : NULL;
+        options->against = value;
+        return NULL;
     case 'W':
         options->sides &= ~(unsigned)BENCH_MPATH;
         return NULL;
@@ -295,6 +295,10 @@ static int complete(int rank, bench_options_t *options)
 {
     int gpu = bench_uses_gpu(options);
 
+    if (options->against != NULL && parse_list(options->against, options, add_against) != 0) {
+        return complain(rank, "against", options->against,
+                        "expected stock, nccl, or names of functions that the collective has, separated by commas");
+    }
     options->iterations = options->iterations > 0 ? options->iterations : (gpu ? 20 : 5);
     options->warmup     = options->warmup >= 0 ? options->warmup : (gpu ? 3 : 1);
     options->unit       = options->unit > 0 ? options->unit : (gpu ? 16 : 1);

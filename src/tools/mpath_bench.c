@@ -60,6 +60,44 @@ static int make_demand(const bench_t *bench, const bench_matrix_t *matrix, bench
     return 0;
 }
 
+/* Nonzero: no rank below it is on its node. */
+static int is_first(const bench_t *bench, int rank)
+{
+    int before;
+
+    for (before = 0; before < rank; before++) {
+        if (bench->rails.places[before].node == bench->rails.places[rank].node) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* What has to cross between nodes, as a matrix of their first ranks. */
+static int make_bound(const bench_t *bench, bench_case_t *a_case)
+{
+    int nodes = bench->rails.num_nodes, size = bench->size, i, j, status;
+    uint64_t bytes   = bench->options.op->crossing_bytes(a_case->bytes, nodes, size / nodes);
+    uint64_t *demand = calloc((size_t)size * (size_t)size, sizeof(*demand));
+
+    if (demand == NULL) {
+        fprintf(stderr, "mpath_bench: rank %d: out of memory\n", bench->rank);
+        return -1;
+    }
+    for (i = 0; i < size; i++) {
+        for (j = 0; j < size; j++) {
+            int from = bench->rails.places[i].node, to = bench->rails.places[j].node;
+
+            if (from != to && is_first(bench, i) && is_first(bench, j)) {
+                demand[(size_t)i * (size_t)size + (size_t)j] = bytes;
+            }
+        }
+    }
+    status = bench_rails_bound(&bench->rails, size, demand, &a_case->bound_ns);
+    free(demand);
+    return status;
+}
+
 static int make_case(const bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes, bench_case_t *a_case)
 {
     memset(a_case, 0, sizeof(*a_case));
@@ -80,6 +118,9 @@ static int make_case(const bench_t *bench, const bench_matrix_t *matrix, uint64_
             bench_rails_bound(&bench->rails, bench->size, a_case->demand, &a_case->bound_ns) != 0) {
             return -1;
         }
+    }
+    if (bench->options.op->crossing_bytes != NULL && make_bound(bench, a_case) != 0) {
+        return -1;
     }
     bench->options.op->weigh(bench->size, a_case);
     return 0;
@@ -131,7 +172,7 @@ static int create_host_copies(const bench_options_t *options, bench_data_t *data
 {
     int status = 0;
 
-    if (!(options->sides & (BENCH_STOCK_LINEAR | BENCH_STOCK_PAIRWISE))) {
+    if ((options->sides & BENCH_STOCK_MASK) == 0) {
         return 0;
     }
     if (!bench_memory_on_host(data->send.kind)) {
