@@ -1,0 +1,439 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Streams, marks, words, pinned memory and the copy kernel. With the fake driver the program runs itself again for drivers
+ * that cannot write values, and that load no kernels.
+ */
+#include "config.h"
+#include "capture.h"
+#include "gpu_kinds.h"
+#include "gpu/launch.h"
+#include "gpu/pinned.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#define MIB (UINT64_C(1) << 20)
+#define DEADLINE_NS (UINT64_C(60) * 1000000000)
+#define MS_NS UINT64_C(1000000)
+
+static mpath_gpu_t *gpu_of(int device)
+{
+    mpath_gpu_t *gpu;
+
+    assert_int_equal(mpath_gpu_get(device, NULL, &gpu), MPATH_OK);
+    return gpu;
+}
+
+static mpath_stream_t *stream_of(int device, unsigned index)
+{
+    mpath_stream_t *stream;
+
+    assert_int_equal(mpath_stream_get(gpu_of(device), index, &stream), MPATH_OK);
+    return stream;
+}
+
+static void finish(mpath_stream_t *stream)
+{
+    mpath_mark_t mark;
+
+    assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the test"), MPATH_OK);
+}
+
+static void test_copies_in_order(void **state)
+{
+    mpath_stream_t *stream = stream_of(0, 1);
+    gpu_memory_t from, to;
+    mpath_mark_t marks[20];
+    int index;
+
+    (void)state;
+    assert_ptr_equal(stream, stream_of(0, 1));
+    assert_ptr_equal(mpath_stream_gpu(stream), gpu_of(0));
+    assert_int_equal(mpath_stream_done(stream, 0), MPATH_OK);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 20 * MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 20 * MIB, 0, &to);
+    gpu_pattern_write(from.address, from.bytes, 7);
+    assert_int_equal(mpath_stream_enter(stream), MPATH_OK);
+    for (index = 0; index < 20; index++) {
+        assert_int_equal(mpath_stream_copy(stream, to.address + index * MIB, from.address + index * MIB, MIB),
+                         MPATH_OK);
+        assert_int_equal(mpath_stream_mark(stream, &marks[index]), MPATH_OK);
+        assert_true((index == 0) || (marks[index] > marks[index - 1]));
+    }
+    assert_int_equal(mpath_stream_copy(stream, to.address, from.address, 0), MPATH_OK);
+    mpath_stream_leave(stream);
+    assert_int_equal(mpath_stream_finish(stream, marks[19], DEADLINE_NS, "20 copies"), MPATH_OK);
+    for (index = 0; index < 20; index++) {
+        assert_int_equal(mpath_stream_done(stream, marks[index]), MPATH_OK);
+        assert_true(mpath_stream_passed(stream, marks[index]));
+    }
+    assert_int_equal(gpu_pattern_check(to.address, to.bytes, 7), 0);
+    assert_int_equal(mpath_stream_fill(stream, to.address + 5, 0, 10), MPATH_OK);
+    finish(stream);
+    assert_int_not_equal(gpu_pattern_check(to.address, to.bytes, 7), 0);
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+}
+
+static void test_one_stream_follows_another(void **state)
+{
+    mpath_stream_t *first = stream_of(0, 0), *second = stream_of(mpath_gpu_count() - 1, 3);
+    gpu_memory_t from, over, to;
+    uint64_t round;
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 3 * MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 3 * MIB, 0, &over);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, mpath_gpu_count() - 1, 3 * MIB, 0, &to);
+    for (round = 0; round < 20; round++) {
+        gpu_pattern_write(from.address, from.bytes, round);
+        assert_int_equal(mpath_stream_copy(first, over.address, from.address, from.bytes), MPATH_OK);
+        assert_int_equal(mpath_stream_follow(second, first), MPATH_OK);
+        assert_int_equal(mpath_stream_copy(second, to.address, over.address, from.bytes), MPATH_OK);
+        assert_int_equal(mpath_stream_follow(first, second), MPATH_OK);
+        finish(first);
+        assert_int_equal(gpu_pattern_check(to.address, to.bytes, round), 0);
+    }
+    gpu_memory_free(&from);
+    gpu_memory_free(&over);
+    gpu_memory_free(&to);
+}
+
+static void test_values(void **state)
+{
+    mpath_stream_t *first = stream_of(0, 0), *second = stream_of(0, 1);
+    mpath_pinned_t pinned;
+    volatile uint64_t *words;
+    gpu_memory_t from, to;
+    mpath_mark_t mark;
+
+    (void)state;
+    assert_int_equal(mpath_pinned_alloc(gpu_of(0), 8192, &pinned), MPATH_OK);
+    words = pinned.base;
+    assert_int_equal(words[0], 0);
+    if (!mpath_stream_has_values(first)) {
+        assert_int_equal(mpath_stream_write(first, pinned.device_base, 1), MPATH_ERR_UNSUPPORTED);
+        assert_int_equal(mpath_stream_wait(first, pinned.device_base, 1), MPATH_ERR_UNSUPPORTED);
+        mpath_pinned_release(&pinned);
+        return;
+    }
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &to);
+    gpu_pattern_write(from.address, MIB, 1);
+    gpu_pattern_write(to.address, MIB, 2);
+    /* The second stream waits for the first, which waits for the host. */
+    assert_int_equal(mpath_stream_wait(second, mpath_pinned_device(&pinned, &words[9]), 5), MPATH_OK);
+    assert_int_equal(mpath_stream_copy(second, to.address, from.address, MIB), MPATH_OK);
+    assert_int_equal(mpath_stream_mark(second, &mark), MPATH_OK);
+    assert_int_equal(mpath_stream_wait(first, mpath_pinned_device(&pinned, &words[1]), 3), MPATH_OK);
+    assert_int_equal(mpath_stream_write(first, mpath_pinned_device(&pinned, &words[9]), UINT64_C(1) << 40), MPATH_OK);
+    words[1] = 2;
+    usleep(20000);
+    assert_int_equal(mpath_stream_done(second, mark), MPATH_INPROGRESS);
+    assert_int_equal(words[9], 0);
+    capture_start();
+    assert_int_equal(mpath_stream_finish(second, mark, 5 * MS_NS, "the waiting copy"), MPATH_ERR_TIMED_OUT);
+    capture_stop();
+    assert_non_null(strstr(capture_buffer, "the waiting copy has not ended within 5 ms"));
+    words[1] = 3;
+    assert_int_equal(mpath_stream_finish(second, mark, DEADLINE_NS, "the copy"), MPATH_OK);
+    assert_int_equal(words[9], UINT64_C(1) << 40);
+    assert_int_equal(gpu_pattern_check(to.address, MIB, 1), 0);
+    finish(first);
+    mpath_pinned_release(&pinned);
+    mpath_pinned_release(&pinned);
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+}
+
+static void test_staging_through_registered_memory(void **state)
+{
+    mpath_stream_t *stream = stream_of(0, 2);
+    mpath_pinned_t pinned, twice;
+    gpu_memory_t from, to;
+    void *base;
+
+    (void)state;
+    base = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(base, MAP_FAILED);
+    assert_int_equal(mpath_pinned_register(gpu_of(0), base, MIB, &pinned), MPATH_OK);
+    capture_start();
+    assert_int_not_equal(mpath_pinned_register(gpu_of(0), base, MIB, &twice), MPATH_OK);
+    capture_stop();
+    assert_int_equal(capture_lines, 1);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, mpath_gpu_count() - 1, MIB, 0, &to);
+    gpu_pattern_write(from.address, MIB, 11);
+    assert_int_equal(mpath_stream_copy(stream, pinned.device_base, from.address, MIB), MPATH_OK);
+    finish(stream);
+    stream = stream_of(mpath_gpu_count() - 1, 2);
+    assert_int_equal(mpath_stream_copy(stream, to.address, pinned.device_base, MIB), MPATH_OK);
+    finish(stream);
+    assert_int_equal(gpu_pattern_check(to.address, MIB, 11), 0);
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+    mpath_pinned_release(&pinned);
+    munmap(base, MIB);
+}
+
+static void launch(mpath_stream_t *stream, const mpath_launch_copy_t *copy)
+{
+    mpath_launch_copy_t marked = *copy;
+    mpath_mark_t mark;
+
+    marked.mark_p = &mark;
+    assert_int_equal(mpath_launch_copy(stream, &marked), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a kernel"), MPATH_OK);
+}
+
+#define FIELD (3 * MIB)
+
+/* Every alignment of source and target against each other, lengths around what vectors and CTAs cut. */
+static void test_kernel_alignments_and_lengths(void **state)
+{
+    static const uint64_t lengths[] = {0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 513, 4096, 66000, 300001};
+    mpath_stream_t *stream          = stream_of(0, 0);
+    unsigned char *host = malloc(FIELD), *source = malloc(FIELD);
+    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_MAX];
+    unsigned shift, length, count, number, checked = 0;
+    gpu_memory_t from, to;
+    uint64_t at, i;
+
+    (void)state;
+    if (!mpath_kernels_usable(gpu_of(0))) {
+        free(host);
+        free(source);
+        skip();
+    }
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, FIELD, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, mpath_gpu_count() - 1, FIELD, 0, &to);
+    assert_true(mpath_gpu_reaches(gpu_of(0), mpath_gpu_count() - 1));
+    gpu_pattern_write(from.address, FIELD, 3);
+    gpu_memory_read(from.address, source, FIELD);
+    for (shift = 0; shift < 256; shift += 5) { /* 52 pairs (source, target) of shifts, each remainder met */
+        const uint64_t source_shift = shift % 16, target_shift = shift / 16;
+
+        assert_int_equal(mpath_stream_fill(stream, to.address, 0xee, FIELD), MPATH_OK);
+        at = 0;
+        for (length = 0, count = 0; length < sizeof(lengths) / sizeof(lengths[0]); length++, count++) {
+            pieces[count] = (mpath_kernel_piece_t){.target = to.address + at + target_shift,
+                                                   .source = from.address + FIELD / 2 - at / 2 + source_shift,
+                                                   .bytes  = lengths[length]};
+            pieces[count].source &= ~UINT64_C(15);
+            pieces[count].source += source_shift;
+            at += (lengths[length] + 64 + 15) / 16 * 16;
+        }
+        launch(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = count, .ctas = shift % 7});
+        gpu_memory_read(to.address, host, FIELD);
+        at = 0;
+        for (number = 0; number < count; number++) {
+            const uint64_t begin = pieces[number].target - to.address, end = begin + pieces[number].bytes;
+
+            for (; at < begin; at++) {
+                assert_int_equal(host[at], 0xee);
+            }
+            for (i = 0; at < end; at++, i++) {
+                if (host[at] != source[pieces[number].source - from.address + i]) {
+                    fail_msg("piece of %llu bytes from alignment %llu to %llu: byte %llu is wrong",
+                             (unsigned long long)pieces[number].bytes, (unsigned long long)source_shift,
+                             (unsigned long long)target_shift, (unsigned long long)i);
+                }
+            }
+            checked++;
+        }
+        for (; at < FIELD; at++) {
+            if (host[at] != 0xee) {
+                fail_msg("byte %llu behind the last piece was written", (unsigned long long)at);
+            }
+        }
+    }
+    assert_int_equal(checked, 52 * sizeof(lengths) / sizeof(lengths[0]));
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+    free(host);
+    free(source);
+}
+
+/* More pieces than one launch takes, one of them large; flags only when all have landed. */
+static void test_kernel_many_pieces_and_flags(void **state)
+{
+    enum { MANY = 3 * MPATH_KERNEL_PIECES_MAX + 5 };
+    static mpath_kernel_piece_t pieces[MANY];
+    mpath_stream_t *stream = stream_of(0, 1);
+    mpath_kernel_word_t flags[3];
+    mpath_pinned_t pinned;
+    gpu_memory_t from, to;
+    uint64_t at = 0, bytes, round;
+    volatile uint64_t *words;
+    int index;
+
+    (void)state;
+    if (!mpath_kernels_usable(gpu_of(0))) {
+        skip();
+    }
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 8 * MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 8 * MIB, 0, &to);
+    assert_int_equal(mpath_pinned_alloc(gpu_of(0), 4096, &pinned), MPATH_OK);
+    words = pinned.base;
+    for (index = 0; index < MANY; index++) {
+        bytes         = (index == 7) ? 5 * MIB + 3 : (uint64_t)(index * 37 % 4001);
+        pieces[index] = (mpath_kernel_piece_t){.target = to.address + at, .source = from.address + at, .bytes = bytes};
+        at += bytes;
+    }
+    assert_true(at < from.bytes);
+    for (round = 1; round <= 10; round++) {
+        gpu_pattern_write(from.address, at, round);
+        for (index = 0; index < 3; index++) {
+            flags[index] = (mpath_kernel_word_t){.address = mpath_pinned_device(&pinned, &words[16 * index]),
+                                                 .value   = round + (uint64_t)index};
+        }
+        launch(stream, &(mpath_launch_copy_t){
+                           .pieces = pieces, .pieces_count = MANY, .flags = flags, .flags_count = 3, .ctas = 16});
+        for (index = 0; index < 3; index++) {
+            assert_int_equal(words[16 * index], round + (uint64_t)index);
+        }
+        assert_int_equal(gpu_pattern_check(to.address, at, round), 0);
+    }
+    /* No piece at all still writes its flags. */
+    flags[0].value = 99;
+    launch(stream, &(mpath_launch_copy_t){.flags = flags, .flags_count = 1});
+    assert_int_equal(words[0], 99);
+    mpath_pinned_release(&pinned);
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+}
+
+static void test_kernel_waits(void **state)
+{
+    mpath_stream_t *stream = stream_of(0, 2);
+    static mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_MAX + 1];
+    mpath_kernel_word_t waits[2], flag;
+    mpath_launch_copy_t copy;
+    mpath_pinned_t pinned;
+    gpu_memory_t from, to;
+    volatile uint64_t *words;
+    mpath_mark_t mark;
+    unsigned index;
+
+    (void)state;
+    if (!mpath_kernels_usable(gpu_of(0))) {
+        skip();
+    }
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &to);
+    gpu_pattern_write(from.address, MIB, 1);
+    gpu_pattern_write(to.address, MIB, 2);
+    assert_int_equal(mpath_pinned_alloc(gpu_of(0), 4096, &pinned), MPATH_OK);
+    words = pinned.base;
+    for (index = 0; index <= MPATH_KERNEL_PIECES_MAX; index++) {
+        pieces[index] = (mpath_kernel_piece_t){
+            .target = to.address + index * 10000, .source = from.address + index * 10000, .bytes = 10000};
+    }
+    waits[0] = (mpath_kernel_word_t){.address = mpath_pinned_device(&pinned, &words[0]), .value = 4};
+    waits[1] = (mpath_kernel_word_t){.address = mpath_pinned_device(&pinned, &words[8]), .value = 6};
+    flag     = (mpath_kernel_word_t){.address = mpath_pinned_device(&pinned, &words[16]), .value = 1};
+    copy     = (mpath_launch_copy_t){.pieces       = pieces,
+                                     .pieces_count = MPATH_KERNEL_PIECES_MAX + 1,
+                                     .waits        = waits,
+                                     .waits_count  = 2,
+                                     .flags        = &flag,
+                                     .flags_count  = 1,
+                                     .timeout_ns   = 100 * MS_NS};
+
+    /* One of the words never comes: nothing is copied, by none of the launches, and no flag is written. */
+    words[0] = 4;
+    words[8] = 5;
+    assert_int_equal(mpath_launch_copy(stream, &copy), MPATH_OK);
+    assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a kernel"), MPATH_ERR_TIMED_OUT);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a kernel"), MPATH_OK); /* told once */
+    assert_int_equal(words[16], 0);
+    assert_int_equal(gpu_pattern_check(to.address, MIB, 2), 0);
+
+    /* The same again, with the word: the stream is as good as new. */
+    copy.timeout_ns = DEADLINE_NS;
+    copy.mark_p     = &mark;
+    assert_int_equal(mpath_launch_copy(stream, &copy), MPATH_OK);
+    words[8] = 7;
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a kernel"), MPATH_OK);
+    assert_int_equal(words[16], 1);
+    assert_int_equal(gpu_pattern_check(to.address, 10000 * (MPATH_KERNEL_PIECES_MAX + 1), 1), 0);
+
+    capture_start();
+    copy.timeout_ns = 0;
+    assert_int_equal(mpath_launch_copy(stream, &copy), MPATH_ERR_PARAM);
+    capture_stop();
+    assert_int_equal(capture_lines, 1);
+    mpath_pinned_release(&pinned);
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+}
+
+static void test_without_kernels(void **state)
+{
+    mpath_cu_function_t function;
+
+    (void)state;
+    if (mpath_kernels_usable(gpu_of(0))) {
+        capture_start();
+        assert_int_equal(mpath_kernel_find(gpu_of(0), "mpath_no_such_kernel", &function), MPATH_ERR_PARAM);
+        capture_stop();
+        assert_int_equal(capture_lines, 1);
+        return;
+    }
+    assert_int_equal(mpath_launch_copy(stream_of(0, 0), &(mpath_launch_copy_t){.ctas = 0}), MPATH_ERR_UNSUPPORTED);
+    assert_int_equal(mpath_kernel_find(gpu_of(0), MPATH_KERNEL_COPY, &function), MPATH_ERR_UNSUPPORTED);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    gpu_application_starts();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+/* The program again, in a process of its own, since what the driver can do is found out once. */
+static int run_without(const char *what)
+{
+    int status;
+    pid_t pid = fork();
+
+    if (pid == 0) {
+        setenv("FAKE_CUDA_WITHOUT", what, 1);
+        execl("/proc/self/exe", "test_gpu_stream", "run", (char *)NULL);
+        _exit(127);
+    }
+    return ((waitpid(pid, &status, 0) == pid) && WIFEXITED(status)) ? WEXITSTATUS(status) : 1;
+}
+
+int main(int count, char **words)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copies_in_order),
+        cmocka_unit_test(test_one_stream_follows_another),
+        cmocka_unit_test(test_values),
+        cmocka_unit_test(test_staging_through_registered_memory),
+        cmocka_unit_test(test_kernel_alignments_and_lengths),
+        cmocka_unit_test(test_kernel_many_pieces_and_flags),
+        cmocka_unit_test(test_kernel_waits),
+        cmocka_unit_test(test_without_kernels),
+    };
+
+    (void)words;
+    if ((count == 1) && (getenv("MPATH_TEST_CUDA") == NULL) &&
+        ((run_without("values") != 0) || (run_without("kernels") != 0))) {
+        return 1;
+    }
+    return cmocka_run_group_tests_name("gpu_stream", tests, setup, teardown);
+}
