@@ -10,7 +10,7 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
 
   mpath_have_mpi=no
   mpath_have_ompi=no
-  mcacomponentdir=
+  mcacomponentdir= mpathhelpdir=
   OMPI_CPPFLAGS= OMPI_DEV_CPPFLAGS= OMPI_LIBS= OMPI_DEV_LIBS= OMPI_SERIES=
   AS_CASE([$with_ompi],
     [no], [mpath_ompi_summary="no (--without-ompi)"],
@@ -28,7 +28,7 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
     [AC_MSG_ERROR([--with-ompi=$with_ompi: $mpath_ompi_summary])])
 
   AC_SUBST([OMPI_CPPFLAGS]) AC_SUBST([OMPI_DEV_CPPFLAGS]) AC_SUBST([OMPI_LIBS]) AC_SUBST([OMPI_DEV_LIBS]) AC_SUBST([OMPI_SERIES])
-  AC_SUBST([mcacomponentdir])
+  AC_SUBST([mcacomponentdir]) AC_SUBST([mpathhelpdir])
   AM_CONDITIONAL([HAVE_MPI], [test $mpath_have_mpi = yes])
   AM_CONDITIONAL([HAVE_OMPI], [test $mpath_have_ompi = yes])
 ])
@@ -59,7 +59,9 @@ AC_DEFUN([MPATH_OMPI_PROBE], [
   done
   mcacomponentdir=$with_ompi_component_dir
   AS_IF([test -z "$mcacomponentdir"],
-    [mcacomponentdir=`$OMPI_INFO --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'`])
+    [mcacomponentdir=`$OMPI_INFO --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'`
+     mpathhelpdir=`$OMPI_INFO --path pkgdatadir --parsable | sed -n 's/^path:pkgdatadir://p'`],
+    [mpathhelpdir=$mcacomponentdir])
 
   # Open MPI 5 and 6 do not install three headers that their opal_config.h names; ours stand in, for pthreads only.
   # Their headers include PMIx's, which may have a folder of its own.

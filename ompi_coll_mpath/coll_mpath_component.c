@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The component: what Open MPI finds when it loads mca_coll_mpath.so. */
 #include "coll_mpath.h"
+#include "coll_mpath_help.h"
 
 #include "ompi/runtime/mpiruntime.h"
 
@@ -47,8 +48,9 @@ static bool component_fits(void)
     if (0 == strcmp(series, MPATH_OMPI_SERIES)) {
         return true;
     }
-    mpath_warn("the component mpath was built for Open MPI %s and this is Open MPI %s; it is not used",
-               MPATH_OMPI_SERIES, series);
+    COLL_MPATH_TELL("wrong-series",
+                    "the component mpath was built for Open MPI %s and this is Open MPI %s; it is not used",
+                    MPATH_OMPI_SERIES, series);
     return false;
 }
 

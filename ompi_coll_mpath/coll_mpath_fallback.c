@@ -4,6 +4,7 @@
  * not serve MPI_Barrier and the others. So the components without which nothing goes are added to such a selection.
  */
 #include "coll_mpath.h"
+#include "coll_mpath_help.h"
 
 #include "opal/class/opal_list.h"
 #include "opal/mca/base/mca_base_component_repository.h"
@@ -150,4 +151,13 @@ void mca_coll_mpath_fallback_add(void)
         fallback_add_one(framework, name);
     }
     free(list);
+    for (i = 0; NULL != fallback_needed[i]; i++) {
+        if (!framework_has(framework, fallback_needed[i]) && !list_has(selection, fallback_needed[i])) {
+            COLL_MPATH_TELL(
+                "fallback-missing",
+                "the selection of coll components '%s' lacks %s, without which no communicator can be made, "
+                "and coll_mpath_fallback does not add it",
+                selection, fallback_needed[i]);
+        }
+    }
 }

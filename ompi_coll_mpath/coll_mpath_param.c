@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MCA variables coll_mpath_*: the rows of mpath_params[], and three that only the component has. */
 #include "coll_mpath.h"
+#include "coll_mpath_help.h"
 
 #include "opal/mca/base/mca_base_var.h"
 #include "opal/mca/base/mca_base_var_enum.h"
@@ -30,10 +31,10 @@ static char *param_texts[PARAM_ROWS_MAX];
 static char param_defaults[PARAM_ROWS_MAX][PARAM_TEXT_MAX];
 
 /* A value is the same for the processes of a node: the first of them speaks. Tools such as ompi_info have no number. */
-#define param_warn(...)                                                                                                \
+#define param_warn(_name, _problem, _used)                                                                             \
     do {                                                                                                               \
         if (param_speaks()) {                                                                                          \
-            mpath_warn(__VA_ARGS__);                                                                                   \
+            COLL_MPATH_TELL("bad-value", "parameter coll_mpath_%s: %s; using %s", _name, _problem, _used);             \
         }                                                                                                              \
     } while (0)
 
@@ -68,13 +69,16 @@ static int param_register_one(const char *name, const char *help, mca_base_var_t
 
 static int param_register_int(const mpath_param_t *param, const char *help)
 {
+    char problem[PARAM_HELP_MAX], used[PARAM_TEXT_MAX];
     int *field  = param_field(param);
     int initial = *field;
     int rc      = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
 
     if ((0 <= rc) && ((*field < param->min) || (*field > param->max))) {
-        param_warn("parameter coll_mpath_%s: %d is not a whole number from %lld to %lld; using %d", param->name, *field,
-                   (long long)param->min, (long long)param->max, initial);
+        snprintf(problem, sizeof(problem), "%d is not a whole number from %lld to %lld", *field, (long long)param->min,
+                 (long long)param->max);
+        snprintf(used, sizeof(used), "%d", initial);
+        param_warn(param->name, problem, used);
         *field = initial;
     }
     return rc;
@@ -101,7 +105,7 @@ static int param_register_enum(const mpath_param_t *param, const char *help)
     OBJ_RELEASE(enumerator);
     if (OPAL_ERR_VALUE_OUT_OF_BOUNDS == rc) {
         /* Open MPI has said so, with the values that there are. */
-        param_warn("parameter coll_mpath_%s has no usable value; using %s", param->name, param->values[initial]);
+        param_warn(param->name, "it has no usable value", param->values[initial]);
         *field = initial;
         return OPAL_SUCCESS;
     }
@@ -127,7 +131,7 @@ static int param_register_bytes(const mpath_param_t *param, const char *help, in
         *field = parsed.memory_bytes;
         return rc;
     }
-    param_warn("parameter coll_mpath_%s: %s; using %s", param->name, message, param->initial);
+    param_warn(param->name, message, param->initial);
     if (MPATH_OK == mpath_settings_set(&parsed, &whole, param->initial, message, sizeof(message))) {
         *field = parsed.memory_bytes;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The context of the process and the team of a communicator: made when they are first needed, and ended. */
 #include "coll_mpath.h"
+#include "coll_mpath_help.h"
 
 #include "ompi/proc/proc.h"
 
@@ -136,8 +137,10 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
     if (MPATH_DECLINED == status) {
         mpath_info("%s: mpath stays out of this communicator; the functions that it replaces run", name);
     } else {
-        mpath_warn("%s: mpath could not be set up here (%s); the functions that it replaces run on this communicator",
-                   name, mpath_status_string(status));
+        COLL_MPATH_TELL(
+            "no-setup",
+            "%s: mpath could not be set up here (%s); the functions that it replaces run on this communicator", name,
+            mpath_status_string(status));
     }
     mca_coll_mpath_team_end(module);
 }
