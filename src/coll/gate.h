@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Gate: step 4 of a collective. Does mpath carry this call, or the function that it replaces? Decided from agreed data and
- * from the topology only, so that all ranks decide alike.
+ * Gate: step 4 of a collective. Does mpath carry this call, or the function that it replaces? Decided from agreed data
+ * and from the topology only, so that all ranks decide alike.
  *
- * Between nodes mpath runs: its static routes alone are as fast as the functions it replaces, which take them too, and every
- * further rail is a gain. Relays cost time of their own: where the time model (plan/time_model.h) says that the static routes
- * end before the plan, mpath takes those. It steps aside where it has nothing to offer: between nodes with a single rail that
- * every rank may drive anyway, when the plan is predicted to be no faster than the static routes; and inside one node
- * for large messages, which MPI libraries copy once where mpath's rings copy twice.
+ * Between nodes mpath runs: its static routes alone are as fast as the functions it replaces, which take them too, and
+ * every further rail is a gain. Relays cost time of their own: where the time model (plan/time_model.h) says that the
+ * static routes end before the plan, mpath takes those. It steps aside where it has nothing to offer: between nodes
+ * with a single rail that every rank may drive anyway, when the plan is predicted to be no faster than the static
+ * routes; and inside one node for large messages, which MPI libraries copy once where mpath's rings copy twice.
  */
 #ifndef MPATH_COLL_GATE_H
 #define MPATH_COLL_GATE_H

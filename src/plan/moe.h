@@ -21,9 +21,10 @@ typedef struct mpath_moe {
 } mpath_moe_t;
 
 /*
- * The dispatch of one layer: each token chooses topk different experts, by popularity, and one copy of it goes to the rank of
- * each (two experts on one rank get two copies). The experts' order of popularity is drawn from the seed. Integers only:
- * the same matrix everywhere. demand has num_ranks^2 entries. MPATH_ERR_PARAM, logged, for numbers out of range.
+ * The dispatch of one layer: each token chooses topk different experts, by popularity, and one copy of it goes to the
+ * rank of each (two experts on one rank get two copies). The experts' order of popularity is drawn from the seed.
+ * Integers only: the same matrix everywhere. demand has num_ranks^2 entries. MPATH_ERR_PARAM, logged, for numbers out
+ * of range.
  */
 mpath_status_t mpath_demand_moe(int num_ranks, const mpath_moe_t *moe, uint64_t *demand);
 

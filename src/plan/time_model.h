@@ -12,9 +12,10 @@
  *       tail    what a last chunk still has to do behind q: most of L_h + sum over i > h of (max(c / r_i, d_i) + L_i),
  *               with d_i the time in which the last chunks of all flows that end there together cross hop i
  *
- * and the prediction is the largest of all these. That is the pipeline formula of Hockney's and LogGP's kind (Alexandrov
- * et al., SPAA 1995) applied to each resource. It assumes that flows share a resource in proportion to their bytes, as
- * the executor does by serving what is furthest behind; then no flow is late because of another (doc/planner.md).
+ * and the prediction is the largest of all these. That is the pipeline formula of Hockney's and LogGP's kind
+ * (Alexandrov et al., SPAA 1995) applied to each resource. It assumes that flows share a resource in proportion to
+ * their bytes, as the executor does by serving what is furthest behind; then no flow is late because of another
+ * (doc/planner.md).
  *
  * Integers only: every rank predicts the same number for the same plan.
  */
@@ -32,8 +33,8 @@ typedef struct mpath_time_params {
 void mpath_time_params_init(mpath_time_params_t *params);
 
 /*
- * Size of the chunks of a flow: at most chunk_bytes, and no more than its slowest resource carries in 2 ms; over several
- * hops at least four chunks of 8 KiB or more. The same rule as the executor's, without the limits of its slots.
+ * Size of the chunks of a flow: at most chunk_bytes, and no more than its slowest resource carries in 2 ms; over
+ * several hops at least four chunks of 8 KiB or more. The same rule as the executor's, without the limits of its slots.
  */
 uint64_t mpath_time_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *path, uint64_t flow_bytes,
                                 const mpath_time_params_t *params);

@@ -5,13 +5,13 @@
  *
  * Each hop of a flow is a stage that moves its bytes through the hop's resources. At any moment the rates of all stages
  * are max-min fair: all rise together until a resource is full, the stages on it stop there, the rest rises on
- * (progressive filling; Bertsekas and Gallager, Data Networks, 1992, section 6.5). A stage beyond the first one starts when
- * the first chunk has arrived, stays a chunk behind the stage before it, and gets the last chunk when it has arrived whole.
- * A relay has room for a few chunks of each flow; the stage before it moves no faster than the one after it when they are
- * full.
+ * (progressive filling; Bertsekas and Gallager, Data Networks, 1992, section 6.5). A stage beyond the first one starts
+ * when the first chunk has arrived, stays a chunk behind the stage before it, and gets the last chunk when it has
+ * arrived whole. A relay has room for a few chunks of each flow; the stage before it moves no faster than the one after
+ * it when they are full.
  *
- * Rates change only at events (a stage starts, catches up, ends), and time jumps from event to event. Floating point: the
- * result is for people, not for ranks that have to agree.
+ * Rates change only at events (a stage starts, catches up, ends), and time jumps from event to event. Floating point:
+ * the result is for people, not for ranks that have to agree.
  */
 #ifndef MPATH_TOOLS_SIMULATE_H
 #define MPATH_TOOLS_SIMULATE_H

@@ -3,6 +3,7 @@
  * Time model and simulator: exact where the answer can be written down, and against each other over many topologies,
  * demands and policies.
  */
+#include "exec/schedule.h"
 #include "plan/demand.h"
 #include "plan/time_model.h"
 #include "tools/simulate.h"
@@ -178,6 +179,50 @@ static void test_shares_by_bytes(void **state)
     }
 }
 
+/* The model's chunks are those that the executor cuts, where its slots do not limit them. */
+static void test_chunks_are_the_executors(void **state)
+{
+    uint32_t slots[PLAN_CASE_MAX_NODES];
+    mpath_chunk_limits_t limits = {.rail_bytes = UINT64_MAX, .last_slot_bytes = slots, .relay_slot_bytes = slots};
+    mpath_time_params_t time    = {.hop_ns = 0};
+    unsigned compared           = 0;
+    mpath_schedule_t *schedule;
+    const mpath_duty_t *duty;
+    const mpath_flow_t *flow;
+    mpath_path_t path;
+    mpath_plan_t *plan;
+    size_t num_flows;
+    plan_case_t c;
+
+    (void)state;
+    memset(slots, 0x7f, sizeof(slots));
+    for (uint64_t seed = 1; seed <= 20; seed++) {
+        plan_case_draw(&c, seed, 12);
+        plan               = plan_for(c.topo, c.demand, MPATH_POLICY_MPATH);
+        time.chunk_bytes   = 4096u << (seed % 9);
+        limits.chunk_bytes = time.chunk_bytes;
+        for (int rank = 0; rank < mpath_topo_num_ranks(c.topo); rank++) {
+            assert_int_equal(mpath_schedule_create(c.topo, rank, plan, &limits, &schedule), MPATH_OK);
+            for (size_t i = 0; i < schedule->num_duties; i++) {
+                duty = &schedule->duties[i];
+                flow = &mpath_plan_flows(plan, &num_flows)[duty->flow];
+                mpath_topo_path(c.topo, flow->source, flow->destination, flow->path, &path);
+                if (mpath_time_chunk_bytes(c.topo, &path, flow->bytes, &time) !=
+                    (duty->chunk_bytes < flow->bytes ? duty->chunk_bytes : flow->bytes)) {
+                    fail_msg("%s: %llu bytes over %d hops: the executor cuts %u, the model %llu", c.text,
+                             (unsigned long long)flow->bytes, path.num_hops, duty->chunk_bytes,
+                             (unsigned long long)mpath_time_chunk_bytes(c.topo, &path, flow->bytes, &time));
+                }
+                compared++;
+            }
+            mpath_schedule_destroy(schedule);
+        }
+        mpath_plan_destroy(plan);
+        plan_case_release(&c);
+    }
+    assert_true(compared > 1000);
+}
+
 /* How far prediction and simulation are apart. */
 typedef struct spread {
     double least, most, sum;
@@ -301,9 +346,15 @@ static void test_nothing(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_nothing),    cmocka_unit_test(test_one_hop),     cmocka_unit_test(test_two_hops),
-        cmocka_unit_test(test_three_hops), cmocka_unit_test(test_fair_shares), cmocka_unit_test(test_shares_by_bytes),
-        cmocka_unit_test(test_clusters),   cmocka_unit_test(test_gpus),
+        cmocka_unit_test(test_chunks_are_the_executors),
+        cmocka_unit_test(test_nothing),
+        cmocka_unit_test(test_one_hop),
+        cmocka_unit_test(test_two_hops),
+        cmocka_unit_test(test_three_hops),
+        cmocka_unit_test(test_fair_shares),
+        cmocka_unit_test(test_shares_by_bytes),
+        cmocka_unit_test(test_clusters),
+        cmocka_unit_test(test_gpus),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
