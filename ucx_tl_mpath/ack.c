@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Acknowledgements: how many packets came over each rail. They go out when much has come, when the sender asked for one
+ * and nothing more comes, or after a millisecond; so a ping-pong of small messages is not slowed down by them.
+ */
+#include "ucx_tl_mpath/peer.h"
+
+#include "util/time.h"
+
+#include <string.h>
+
+#define ACK_BYTES (128 * 1024)
+#define ACK_PACKETS 16
+
+typedef struct ack_message {
+    uct_mpath_link_t link;
+    uint8_t count;
+    uct_mpath_ack_entry_t entries[UCT_MPATH_MAX_RAILS];
+} __attribute__((packed)) ack_message_t;
+
+static int newer_generation(uint8_t generation, uint8_t than)
+{
+    return (int8_t)(generation - than) > 0 || than == 0;
+}
+
+void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_packet_header_t *header, size_t bytes)
+{
+    uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
+
+    if (header->generation != peer_rail->peer_generation) {
+        if (!newer_generation(header->generation, peer_rail->peer_generation)) {
+            return;
+        }
+        peer_rail->peer_generation  = header->generation;
+        peer_rail->received_packets = 0;
+    }
+    ++peer_rail->received_packets;
+    ++peer->unacked_packets;
+    peer->unacked_bytes += bytes;
+    peer->ack_soon |= (header->flags & UCT_MPATH_ACK_SOON) != 0;
+    if (peer->unacked_bytes >= ACK_BYTES || peer->unacked_packets >= ACK_PACKETS) {
+        peer->ack_due = 1;
+    }
+    uct_mpath_peer_set_busy(peer);
+}
+
+/* Small control messages take the rail with the least in front of them, proven or not. */
+static ucs_status_t send_control(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes)
+{
+    uint64_t usable = peer->up_mask != 0 ? peer->up_mask : peer->open_mask, link;
+    ucs_status_t status;
+    int rail;
+
+    memcpy(&link, message, sizeof(link));
+    while ((rail = mpath_spread_pick(peer->loads, usable, bytes, -1)) >= 0) {
+        status = uct_ep_am_short(peer->rails[rail].ep, id, link, (const char *)message + sizeof(link),
+                                 (unsigned)(bytes - sizeof(link)));
+        if (status == UCS_OK) {
+            return UCS_OK;
+        }
+        if (status != UCS_ERR_NO_RESOURCE) {
+            uct_mpath_peer_rail_broken(peer, (unsigned)rail);
+        }
+        usable &= ~UCS_BIT(rail);
+    }
+    return UCS_ERR_NO_RESOURCE;
+}
+
+void uct_mpath_ack_send(uct_mpath_peer_t *peer)
+{
+    ack_message_t message = {.link = peer->link};
+    unsigned rail;
+
+    for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
+        if (peer->rails[rail].peer_generation != 0) {
+            message.entries[message.count].rail       = (uint8_t)rail;
+            message.entries[message.count].generation = peer->rails[rail].peer_generation;
+            message.entries[message.count].packets    = peer->rails[rail].received_packets;
+            ++message.count;
+        }
+    }
+    if (send_control(peer, UCT_MPATH_ID_ACK, &message,
+                     offsetof(ack_message_t, entries) + message.count * sizeof(message.entries[0])) != UCS_OK) {
+        peer->ack_due = 1;
+        return;
+    }
+    peer->ack_due          = 0;
+    peer->ack_soon         = 0;
+    peer->unacked_packets  = 0;
+    peer->unacked_seen     = 0;
+    peer->unacked_bytes    = 0;
+    peer->unacked_since_ns = 0;
+}
+
+/* Packets that are acknowledged on a rail, oldest first. Completions may send more meanwhile. */
+static void take_acknowledged(uct_mpath_peer_t *peer, unsigned rail, uint32_t count, uint64_t now_ns)
+{
+    uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
+    uct_mpath_packet_t *packet;
+    int moved = 0;
+
+    for (; count > 0 && !ucs_list_is_empty(&peer_rail->inflight); --count) {
+        packet = ucs_list_extract_head(&peer_rail->inflight, uct_mpath_packet_t, list);
+        ++peer_rail->acked_packets;
+        mpath_spread_delivered(&peer->loads[rail], packet->data_bytes + packet->iov_bytes, now_ns);
+        if (!packet->no_psn_done) {
+            moved |= mpath_tx_window_done(&peer->tx, packet->psn);
+        }
+        uct_mpath_packet_done(packet, UCS_OK);
+    }
+    if (moved) {
+        uct_mpath_peer_check_flushes(peer);
+    }
+}
+
+/* The peer is alive and says nothing new about a rail that has packets under way. */
+static void note_stall(uct_mpath_peer_t *peer, unsigned rail, uint64_t now_ns)
+{
+    uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
+
+    if (peer_rail->stalled_since_ns == 0) {
+        peer_rail->stalled_since_ns = now_ns;
+    } else if (now_ns - peer_rail->stalled_since_ns > peer->iface->stall_ns && (peer->up_mask & ~UCS_BIT(rail)) != 0) {
+        ucs_diag("mpath: rail %s carried nothing for %.1f s while its peer answered over others; its packets take them",
+                 peer->iface->lanes[rail].name, (double)(now_ns - peer_rail->stalled_since_ns) / MPATH_NS_PER_S);
+        uct_mpath_peer_rail_broken(peer, rail);
+    }
+}
+
+void uct_mpath_ack_received(uct_mpath_peer_t *peer, const void *data, size_t length)
+{
+    uint32_t advance[UCT_MPATH_MAX_RAILS] = {0};
+    const ack_message_t *message          = data;
+    uint64_t now_ns                       = mpath_time_ns();
+    unsigned i, rail;
+
+    if (length < offsetof(ack_message_t, entries) ||
+        length < offsetof(ack_message_t, entries) + message->count * sizeof(message->entries[0])) {
+        return;
+    }
+    peer->progress_ns = now_ns;
+    for (i = 0; i < message->count; ++i) {
+        rail = message->entries[i].rail;
+        if (rail >= UCT_MPATH_MAX_RAILS || message->entries[i].generation != peer->rails[rail].generation) {
+            continue;
+        }
+        if (peer->rails[rail].state == UCT_MPATH_RAIL_OPENING) {
+            uct_mpath_peer_rail_up(peer, rail);
+        }
+        if (peer->rails[rail].state == UCT_MPATH_RAIL_UP) {
+            advance[rail] = message->entries[i].packets - peer->rails[rail].acked_packets;
+            /* An older acknowledgement that was overtaken on another rail. */
+            advance[rail] = (int32_t)advance[rail] > 0 ? advance[rail] : 0;
+        }
+    }
+    for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
+        if (advance[rail] > 0) {
+            peer->rails[rail].stalled_since_ns = 0;
+            take_acknowledged(peer, rail, advance[rail], now_ns);
+        } else if (peer->rails[rail].state == UCT_MPATH_RAIL_UP && !ucs_list_is_empty(&peer->rails[rail].inflight)) {
+            note_stall(peer, rail, now_ns);
+        }
+    }
+    uct_mpath_peer_set_busy(peer);
+}
+
+typedef struct probe_message {
+    uct_mpath_link_t link;
+    uct_mpath_probe_t probe;
+} __attribute__((packed)) probe_message_t;
+
+/* Over the rail itself while that is being opened; else over any. */
+void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail)
+{
+    uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
+    probe_message_t message          = {.link  = peer->link,
+                                        .probe = {.rail = (uint8_t)rail, .generation = peer_rail->generation}};
+    ucs_status_t status;
+    uint64_t link;
+
+    memcpy(&link, &message, sizeof(link));
+    if (peer_rail->state != UCT_MPATH_RAIL_OPENING) {
+        send_control(peer, UCT_MPATH_ID_PROBE, &message, sizeof(message));
+        return;
+    }
+    status = uct_ep_am_short(peer_rail->ep, UCT_MPATH_ID_PROBE, link, &message.probe, sizeof(message.probe));
+    if (status == UCS_OK) {
+        peer_rail->probe_due = 0;
+    } else if (status != UCS_ERR_NO_RESOURCE) {
+        uct_mpath_peer_rail_broken(peer, rail);
+    }
+}
+
+void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const void *data, size_t length)
+{
+    const probe_message_t *message   = data;
+    uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
+
+    if (length < sizeof(*message)) {
+        return;
+    }
+    if (message->probe.rail == rail && message->probe.generation != peer_rail->peer_generation &&
+        newer_generation(message->probe.generation, peer_rail->peer_generation)) {
+        peer_rail->peer_generation  = message->probe.generation;
+        peer_rail->received_packets = 0;
+    }
+    peer->ack_due = 1;
+    uct_mpath_peer_set_busy(peer);
+}

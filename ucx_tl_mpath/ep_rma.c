@@ -1,0 +1,170 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Remote access: puts carry their address along, gets ask the peer for their bytes. Both are served by the peer's
+ * progress, as the puts of UCX's TCP transport are.
+ */
+#include "ucx_tl_mpath/ep.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PUT_HEAD_BYTES (sizeof(uct_mpath_packet_header_t) + sizeof(uint64_t))
+
+static uct_mpath_packet_t *put_packet(uct_mpath_ep_t *ep, uint64_t remote_addr, size_t data_bytes)
+{
+    uct_mpath_packet_t *packet = uct_mpath_ep_packet(ep, UCT_MPATH_PUT, 0, data_bytes);
+
+    if (packet != NULL) {
+        memcpy(packet->data + sizeof(uct_mpath_packet_header_t), &remote_addr, sizeof(remote_addr));
+    }
+    return packet;
+}
+
+ucs_status_t uct_mpath_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length, uint64_t remote_addr,
+                                    uct_rkey_t rkey)
+{
+    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_packet_t *packet;
+
+    (void)rkey;
+    if (status != UCS_OK || length == 0) {
+        return status;
+    }
+    packet = put_packet(ep, remote_addr, PUT_HEAD_BYTES + length);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    memcpy(packet->data + PUT_HEAD_BYTES, buffer, length);
+    return uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES + length);
+}
+
+ssize_t uct_mpath_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack, void *arg, uint64_t remote_addr,
+                               uct_rkey_t rkey)
+{
+    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_packet_t *packet;
+    size_t length;
+
+    (void)rkey;
+    if (status != UCS_OK) {
+        return status;
+    }
+    packet = put_packet(ep, remote_addr, ep->peer->iface->segment_bytes);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    length = pack(packet->data + PUT_HEAD_BYTES, arg);
+    status = uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES + length);
+    return status == UCS_OK ? (ssize_t)length : (ssize_t)status;
+}
+
+ucs_status_t uct_mpath_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                    uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_packet_t *packet;
+
+    (void)rkey;
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_put_zcopy");
+    if (status != UCS_OK) {
+        return status;
+    }
+    packet = put_packet(ep, remote_addr, 0);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    uct_mpath_ep_set_iov(packet, iov, iovcnt);
+    if (packet->num_iov == 0) {
+        uct_mpath_packet_put(packet);
+        return UCS_OK;
+    }
+    packet->user = comp;
+    status       = uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES);
+    return status == UCS_OK ? UCS_INPROGRESS : status;
+}
+
+static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, uint64_t remote_addr, size_t length,
+                             uct_completion_t *comp)
+{
+    uct_mpath_get_t request    = {.address = remote_addr, .id = ep->peer->next_get, .length_bytes = (uint32_t)length};
+    size_t bytes               = sizeof(uct_mpath_packet_header_t) + sizeof(request);
+    uct_mpath_packet_t *packet = uct_mpath_ep_packet(ep, UCT_MPATH_GET, 0, bytes);
+    ucs_status_t status;
+
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    memcpy(packet->data + sizeof(uct_mpath_packet_header_t), &request, sizeof(request));
+    packet->no_psn_done = 1;
+    status              = uct_mpath_ep_send(ep, packet, bytes);
+    if (status != UCS_OK) {
+        return status;
+    }
+    get->id   = ep->peer->next_get++;
+    get->psn  = packet->psn;
+    get->ep   = ep;
+    get->user = comp;
+    ucs_list_add_tail(&ep->peer->gets, &get->list);
+    return UCS_INPROGRESS;
+}
+
+ucs_status_t uct_mpath_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack, void *arg, size_t length,
+                                    uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_get_op_t *get;
+
+    (void)rkey;
+    if (status != UCS_OK || length == 0) {
+        return status;
+    }
+    get = malloc(sizeof(*get));
+    if (get == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    get->unpack     = unpack;
+    get->unpack_arg = arg;
+    get->num_iov    = 0;
+    status          = send_get(ep, get, remote_addr, length, comp);
+    if (status != UCS_INPROGRESS) {
+        free(get);
+    }
+    return status;
+}
+
+ucs_status_t uct_mpath_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                    uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status = uct_mpath_ep_ready(ep);
+    size_t length       = 0, i;
+    uct_mpath_get_op_t *get;
+
+    (void)rkey;
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_get_zcopy");
+    if (status != UCS_OK) {
+        return status;
+    }
+    for (i = 0; i < iovcnt; ++i) {
+        length += uct_mpath_iov_bytes(&iov[i]);
+    }
+    if (length == 0) {
+        return UCS_OK;
+    }
+    get = malloc(sizeof(*get));
+    if (get == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    get->unpack  = NULL;
+    get->num_iov = iovcnt;
+    memcpy(get->iov, iov, iovcnt * sizeof(*iov));
+    status = send_get(ep, get, remote_addr, length, comp);
+    if (status != UCS_INPROGRESS) {
+        free(get);
+    }
+    return status;
+}

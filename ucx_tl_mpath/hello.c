@@ -1,0 +1,156 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The greeting. Each side says who it is, by which link it is reached and where all its rails are; whoever is greeted by
+ * somebody that does not know its link yet greets back. A known peer that greets with another nonce has lost its side of
+ * the connection: the old one ends here too.
+ */
+#include "ucx_tl_mpath/peer.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+typedef struct hello_pack {
+    const uct_mpath_peer_t *peer;
+    unsigned rail;
+} hello_pack_t;
+
+static size_t pack_hello(void *destination, void *arg)
+{
+    const hello_pack_t *pack       = arg;
+    const uct_mpath_iface_t *iface = pack->peer->iface;
+    uct_mpath_hello_t *hello       = destination;
+    const uct_mpath_lane_t *lane;
+    uct_mpath_hello_rail_t *to;
+    uint64_t lanes = iface->lanes_mask;
+
+    hello->link          = pack->peer->link;
+    hello->uid           = iface->uid;
+    hello->me.handle     = pack->peer->handle;
+    hello->me.nonce      = pack->peer->nonce;
+    hello->window        = iface->window;
+    hello->segment_bytes = (uint32_t)iface->segment_bytes;
+    hello->version       = UCT_MPATH_WIRE_VERSION;
+    hello->rail          = (uint8_t)pack->rail;
+    hello->num_rails     = 0;
+    for (; lanes != 0; lanes &= lanes - 1) {
+        lane              = &iface->lanes[__builtin_ctzll(lanes)];
+        to                = &hello->rails[hello->num_rails++];
+        to->rail          = lane->number;
+        to->device_length = (uint8_t)lane->attr.device_addr_len;
+        to->iface_length  = (uint8_t)lane->attr.iface_addr_len;
+        memcpy(to->device, lane->device_addr, sizeof(to->device));
+        memcpy(to->iface, lane->iface_addr, sizeof(to->iface));
+    }
+    return sizeof(*hello) + hello->num_rails * sizeof(hello->rails[0]);
+}
+
+/* Over the first rail that takes it; all that are open have been chosen because they reach. */
+void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns)
+{
+    uint64_t usable   = peer->up_mask != 0 ? peer->up_mask : peer->open_mask;
+    hello_pack_t pack = {.peer = peer};
+    ssize_t packed;
+
+    for (; usable != 0; usable &= usable - 1) {
+        pack.rail = (unsigned)__builtin_ctzll(usable);
+        packed    = uct_ep_am_bcopy(peer->rails[pack.rail].ep, UCT_MPATH_ID_HELLO, pack_hello, &pack, 0);
+        if (packed >= 0) {
+            peer->hello_due  = 0;
+            peer->greeted_ns = now_ns;
+            return;
+        }
+        if (packed != UCS_ERR_NO_RESOURCE) {
+            uct_mpath_peer_rail_broken(peer, pack.rail);
+        }
+    }
+}
+
+/* Remembers the peer's rails that this interface can reach. */
+static void learn_rails(uct_mpath_peer_t *peer, const uct_mpath_hello_t *hello)
+{
+    const uct_mpath_hello_rail_t *from;
+    uct_mpath_peer_rail_t *to;
+    uct_mpath_lane_t *lane;
+    unsigned i;
+
+    for (i = 0; i < hello->num_rails; ++i) {
+        from = &hello->rails[i];
+        if (from->rail >= UCT_MPATH_MAX_RAILS || !(peer->iface->lanes_mask & UCS_BIT(from->rail))) {
+            continue;
+        }
+        lane = &peer->iface->lanes[from->rail];
+        to   = &peer->rails[from->rail];
+        memcpy(to->device_addr, from->device, sizeof(to->device_addr));
+        memcpy(to->iface_addr, from->iface, sizeof(to->iface_addr));
+        to->known = uct_iface_is_reachable(lane->child, (const uct_device_addr_t *)to->device_addr,
+                                           (const uct_iface_addr_t *)to->iface_addr) != 0;
+    }
+}
+
+static int compatible(uct_mpath_peer_t *peer, const uct_mpath_hello_t *hello)
+{
+    if (hello->segment_bytes != peer->iface->segment_bytes) {
+        ucs_error(
+            "mpath: packets of %zu bytes here and %u at the peer; set UCX_MPATH_SEG_SIZE to one value on all nodes",
+            peer->iface->segment_bytes, hello->segment_bytes);
+        return 0;
+    }
+    if (hello->window == 0 || (hello->window & (hello->window - 1)) != 0) {
+        return 0;
+    }
+    return 1;
+}
+
+/* The peer that greets: the one that is known, or a new one. NULL: it cannot be had. */
+static uct_mpath_peer_t *greeted_peer(uct_mpath_iface_t *iface, const uct_mpath_hello_t *hello)
+{
+    uct_mpath_peer_t *peer = uct_mpath_peer_find(iface, hello->uid);
+
+    if (peer != NULL && peer->state == UCT_MPATH_PEER_READY && peer->link.nonce != hello->me.nonce) {
+        uct_mpath_peer_fail(peer, UCS_ERR_CONNECTION_RESET, "its other side began anew");
+        peer = NULL;
+    }
+    if (peer == NULL && uct_mpath_peer_create(iface, hello->uid, &peer) != UCS_OK) {
+        return NULL;
+    }
+    return peer;
+}
+
+void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const void *data, size_t length)
+{
+    const uct_mpath_hello_t *hello = data;
+    uct_mpath_peer_t *peer;
+
+    if (length < sizeof(*hello) || length < sizeof(*hello) + hello->num_rails * sizeof(hello->rails[0])) {
+        return;
+    }
+    if (hello->version != UCT_MPATH_WIRE_VERSION || hello->rail != rail) {
+        ucs_error("mpath: a peer with protocol version %u greets on rail %u (here %u on rail %u); not connected",
+                  hello->version, hello->rail, UCT_MPATH_WIRE_VERSION, rail);
+        return;
+    }
+    peer = greeted_peer(iface, hello);
+    if (peer == NULL) {
+        return;
+    }
+    if (peer->state == UCT_MPATH_PEER_GREETING) {
+        if (!compatible(peer, hello)) {
+            uct_mpath_peer_fail(peer, UCS_ERR_INVALID_PARAM, "it has other settings");
+            return;
+        }
+        peer->link   = hello->me;
+        peer->tx.max = hello->window < peer->iface->window ? hello->window : peer->iface->window;
+        learn_rails(peer, hello);
+        peer->state = UCT_MPATH_PEER_READY;
+    }
+    if (peer->rails[rail].state == UCT_MPATH_RAIL_CLOSED && peer->rails[rail].known) {
+        uct_mpath_peer_rail_open(peer, rail);
+    }
+    if (peer->rails[rail].state == UCT_MPATH_RAIL_OPENING) {
+        uct_mpath_peer_rail_up(peer, rail);
+    }
+    if (hello->link.handle != peer->handle || hello->link.nonce != peer->nonce) {
+        peer->hello_due = 1;
+    }
+    uct_mpath_peer_set_busy(peer);
+}

@@ -1,0 +1,135 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The interface: one interface of a child transport per rail, and the peers that it talks to. Everything happens in the
+ * progress of the worker and in calls of its user, under the worker's lock.
+ */
+#ifndef UCX_TL_MPATH_IFACE_H
+#define UCX_TL_MPATH_IFACE_H
+
+#include "ucx_tl_mpath/md.h"
+
+#include <limits.h>
+
+typedef struct uct_mpath_peer uct_mpath_peer_t;
+typedef struct uct_mpath_packet uct_mpath_packet_t;
+typedef struct uct_mpath_iface uct_mpath_iface_t;
+
+typedef struct uct_mpath_iface_config {
+    uct_iface_config_t super;
+    size_t segment_bytes;
+    unsigned window;
+    size_t spread_bytes;
+    double stall_s;
+    int stats;
+} uct_mpath_iface_config_t;
+
+/* One rail of this interface. */
+typedef struct uct_mpath_lane {
+    uct_mpath_iface_t *iface;
+    uct_iface_h child; /* NULL: not open */
+    uct_iface_attr_t attr;
+    unsigned md_child;
+    uint64_t rate_bps;
+    uint64_t sent_packets, sent_bytes, received_packets, received_bytes; /* counters */
+    uint8_t number;
+    uint8_t idle_polls; /* that found nothing, up to a limit */
+    uint8_t zcopy;      /* packets may be sent out of the memory in which they lie */
+    char name[UCT_DEVICE_NAME_MAX];
+    uint8_t device_addr[UCT_MPATH_ADDRESS_MAX];
+    uint8_t iface_addr[UCT_MPATH_ADDRESS_MAX];
+} uct_mpath_lane_t;
+
+struct uct_mpath_iface {
+    uct_base_iface_t super;
+    uint64_t uid;
+    uint32_t next_nonce;
+    uint32_t window;
+    uint64_t spread_bytes; /* a message from this size on opens the other rails */
+    uint64_t stall_ns;
+    int stats;
+    size_t segment_bytes; /* of a packet with its headers: what every rail can carry */
+    size_t short_bytes;   /* of a packet that a rail takes as a short message */
+    size_t max_iov;
+    uint64_t lanes_mask;                         /* rails that are open */
+    uct_mpath_lane_t lanes[UCT_MPATH_MAX_RAILS]; /* by rail number */
+    uint64_t address_mask;                       /* rails whose addresses fit into the address */
+    uct_mpath_peer_t **peers;                    /* by handle; NULL: free */
+    uint32_t num_peers;
+    ucs_list_link_t busy; /* peers with something to do */
+    uint64_t outstanding; /* peers with packets that are not done */
+    uct_mpath_packet_t *free_small, *free_large;
+    uint64_t resent_packets, lost_rails;
+    int event_fd;
+    unsigned polls;
+};
+
+typedef struct uct_mpath_ep {
+    uct_base_ep_t super;
+    uct_mpath_peer_t *peer;
+    int reported;         /* its user was told that it failed */
+    ucs_list_link_t list; /* of the peer's endpoints */
+} uct_mpath_ep_t;
+
+UCS_CLASS_DECLARE(uct_mpath_iface_t, uct_md_h, uct_worker_h, const uct_iface_params_t *, const uct_iface_config_t *);
+UCS_CLASS_DECLARE(uct_mpath_ep_t, const uct_ep_params_t *);
+UCS_CLASS_DECLARE_NEW_FUNC(uct_mpath_ep_t, uct_ep_t, const uct_ep_params_t *);
+UCS_CLASS_DECLARE_DELETE_FUNC(uct_mpath_ep_t, uct_ep_t);
+UCS_CLASS_DECLARE_NEW_FUNC(uct_mpath_iface_t, uct_iface_t, uct_md_h, uct_worker_h, const uct_iface_params_t *,
+                           const uct_iface_config_t *);
+
+extern ucs_config_field_t uct_mpath_iface_config_table[];
+
+/* lanes.c: opens and closes the children. An interface without any is an error. */
+ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, uct_worker_h worker,
+                                  const uct_iface_params_t *params);
+void uct_mpath_lanes_close(uct_mpath_iface_t *iface);
+void uct_mpath_lanes_report(const uct_mpath_iface_t *iface);
+
+/* address.c: the two addresses of the interface, and what can be read out of another's. */
+size_t uct_mpath_device_addr_length(const uct_mpath_iface_t *iface);
+size_t uct_mpath_iface_addr_length(const uct_mpath_iface_t *iface);
+/* Chooses the rails that fit; called once the lanes are open. */
+void uct_mpath_address_init(uct_mpath_iface_t *iface);
+ucs_status_t uct_mpath_get_device_address(uct_iface_h tl_iface, uct_device_addr_t *addr);
+ucs_status_t uct_mpath_get_iface_address(uct_iface_h tl_iface, uct_iface_addr_t *addr);
+/* The addresses of rail `number` in a peer's addresses; 0 when they do not hold that rail. */
+int uct_mpath_address_find(const uct_mpath_device_addr_t *device, const uct_mpath_iface_addr_t *iface, unsigned number,
+                           const void **device_p, const void **iface_p);
+/* Rails over which the addresses can be reached. */
+uint64_t uct_mpath_address_reachable(uct_mpath_iface_t *iface, const uct_mpath_device_addr_t *device,
+                                     const uct_mpath_iface_addr_t *address);
+
+/* iface_ops.c */
+extern uct_iface_ops_t uct_mpath_iface_ops;
+extern uct_iface_internal_ops_t uct_mpath_iface_internal_ops;
+unsigned uct_mpath_iface_progress(uct_iface_h tl_iface);
+void uct_mpath_iface_close(uct_iface_h tl_iface);
+
+/* ep.c, ep_rma.c: the operations. */
+ucs_status_t uct_mpath_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header, const void *payload, unsigned length);
+ucs_status_t uct_mpath_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt);
+ssize_t uct_mpath_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t pack, void *arg, unsigned flags);
+ucs_status_t uct_mpath_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header, unsigned header_length,
+                                   const uct_iov_t *iov, size_t iovcnt, unsigned flags, uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length, uint64_t remote_addr,
+                                    uct_rkey_t rkey);
+ssize_t uct_mpath_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack, void *arg, uint64_t remote_addr,
+                               uct_rkey_t rkey);
+ucs_status_t uct_mpath_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                    uct_rkey_t rkey, uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack, void *arg, size_t length,
+                                    uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                    uct_rkey_t rkey, uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_fence(uct_ep_h tl_ep, unsigned flags);
+ucs_status_t uct_mpath_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *request, unsigned flags);
+void uct_mpath_ep_pending_purge(uct_ep_h tl_ep, uct_pending_purge_callback_t cb, void *arg);
+#if HAVE_UCT_EP_INVALIDATE_PARAMS
+ucs_status_t uct_mpath_ep_invalidate(uct_ep_h tl_ep, const uct_ep_invalidate_params_t *params);
+#else
+ucs_status_t uct_mpath_ep_invalidate(uct_ep_h tl_ep, unsigned flags);
+#endif
+
+#endif

@@ -1,0 +1,181 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The interfaces of the child transports, opened through UCT's public interface like by any other user. */
+#include "ucx_tl_mpath/peer.h"
+
+#include <string.h>
+
+/* The rail and the peer are found by the child's endpoint; this is rare, so they are searched. */
+static ucs_status_t child_failed(void *arg, uct_ep_h child, ucs_status_t status)
+{
+    uct_mpath_lane_t *lane = arg;
+    uct_mpath_peer_t *peer;
+    uint32_t handle;
+
+    (void)status;
+    for (handle = 0; handle < lane->iface->num_peers; ++handle) {
+        peer = lane->iface->peers[handle];
+        if (peer != NULL && peer->rails[lane->number].ep == child) {
+            uct_mpath_peer_rail_broken(peer, lane->number);
+            break;
+        }
+    }
+    return UCS_OK;
+}
+
+/* Connecting must not block: a rail without a link would hold up all others. UCX's own variables are still obeyed. */
+static void adapt_config(const char *transport, uct_iface_config_t *config)
+{
+    if (strcmp(transport, "tcp") == 0) {
+        uct_config_modify(config, "CONN_NB", "y");
+    }
+}
+
+static ucs_status_t open_child(uct_mpath_lane_t *lane, const uct_mpath_md_t *md, const uct_mpath_rail_t *rail,
+                               uct_worker_h worker, const uct_iface_params_t *user)
+{
+    uct_iface_params_t params = {.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
+                                               UCT_IFACE_PARAM_FIELD_RX_HEADROOM | UCT_IFACE_PARAM_FIELD_ERR_HANDLER |
+                                               UCT_IFACE_PARAM_FIELD_ERR_HANDLER_ARG |
+                                               UCT_IFACE_PARAM_FIELD_ERR_HANDLER_FLAGS |
+                                               (user->field_mask & UCT_IFACE_PARAM_FIELD_CPU_MASK),
+                                 .open_mode       = UCT_IFACE_OPEN_MODE_DEVICE,
+                                 .err_handler     = child_failed,
+                                 .err_handler_arg = lane};
+    uct_md_h child_md         = md->children[rail->child].md;
+    uct_iface_config_t *config;
+    ucs_status_t status;
+
+    if (user->field_mask & UCT_IFACE_PARAM_FIELD_CPU_MASK) {
+        params.cpu_mask = user->cpu_mask;
+    }
+    params.mode.device.tl_name  = rail->transport;
+    params.mode.device.dev_name = rail->device;
+    status                      = uct_md_iface_config_read(child_md, rail->transport, NULL, NULL, &config);
+    if (status != UCS_OK) {
+        return status;
+    }
+    adapt_config(rail->transport, config);
+    status = uct_iface_open(child_md, worker, &params, config, &lane->child);
+    uct_config_release(config);
+    if (status != UCS_OK) {
+        lane->child = NULL;
+        return status;
+    }
+    return uct_iface_query(lane->child, &lane->attr);
+}
+
+static int usable_child(const uct_mpath_lane_t *lane)
+{
+    uint64_t needed = UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY;
+
+    return (lane->attr.cap.flags & needed) == needed && lane->attr.device_addr_len <= UCT_MPATH_ADDRESS_MAX &&
+           lane->attr.iface_addr_len <= UCT_MPATH_ADDRESS_MAX;
+}
+
+static ucs_status_t take_handlers(uct_mpath_lane_t *lane)
+{
+    static const uct_am_callback_t handlers[UCT_MPATH_ID_LAST] = {[UCT_MPATH_ID_PACKET] = uct_mpath_packet_received,
+                                                                  [UCT_MPATH_ID_ACK]    = uct_mpath_ack_message,
+                                                                  [UCT_MPATH_ID_PROBE]  = uct_mpath_probe_message,
+                                                                  [UCT_MPATH_ID_HELLO]  = uct_mpath_hello_message};
+    ucs_status_t status;
+    uint8_t id;
+
+    for (id = 0; id < UCT_MPATH_ID_LAST; ++id) {
+        status = uct_iface_set_am_handler(lane->child, id, handlers[id], lane, 0);
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+    status = uct_iface_get_device_address(lane->child, (uct_device_addr_t *)lane->device_addr);
+    return status == UCS_OK ? uct_iface_get_address(lane->child, (uct_iface_addr_t *)lane->iface_addr) : status;
+}
+
+static uint64_t child_rate_bps(const uct_mpath_lane_t *lane, const uct_mpath_rail_t *rail)
+{
+    double bps = lane->attr.bandwidth.dedicated + lane->attr.bandwidth.shared;
+
+    return rail->rate_bps > 0 ? rail->rate_bps : (uint64_t)bps;
+}
+
+/* The limits of a packet are those of the weakest lane. */
+static void narrow_limits(uct_mpath_iface_t *iface, uct_mpath_lane_t *lane, int need_memh)
+{
+    const uct_iface_attr_t *attr = &lane->attr;
+    size_t segment;
+
+    lane->zcopy = (attr->cap.flags & UCT_IFACE_FLAG_AM_ZCOPY) && !need_memh && attr->cap.am.max_iov > 0 &&
+                  attr->cap.am.max_hdr >= UCT_MPATH_MAX_HEADER;
+    segment = lane->zcopy ? attr->cap.am.max_zcopy : attr->cap.am.max_bcopy;
+    if (segment < iface->segment_bytes) {
+        iface->segment_bytes = segment;
+    }
+    if (attr->cap.am.max_short < iface->short_bytes) {
+        iface->short_bytes = attr->cap.am.max_short;
+    }
+    if (lane->zcopy && attr->cap.am.max_iov < iface->max_iov) {
+        iface->max_iov = attr->cap.am.max_iov;
+    }
+}
+
+ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, uct_worker_h worker,
+                                  const uct_iface_params_t *params)
+{
+    uct_mpath_lane_t *lane;
+    ucs_status_t status;
+    unsigned i;
+
+    for (i = 0; i < md->num_rails; ++i) {
+        lane           = &iface->lanes[md->rails[i].number];
+        lane->iface    = iface;
+        lane->number   = (uint8_t)md->rails[i].number;
+        lane->md_child = md->rails[i].child;
+        ucs_snprintf_zero(lane->name, sizeof(lane->name), "%s", md->rails[i].device);
+        status = open_child(lane, md, &md->rails[i], worker, params);
+        if (status == UCS_OK) {
+            status = usable_child(lane) ? take_handlers(lane) : UCS_ERR_UNSUPPORTED;
+        }
+        if (status != UCS_OK) {
+            ucs_diag("mpath: rail %s (%s) left out: %s", md->rails[i].device, md->rails[i].transport,
+                     ucs_status_string(status));
+            if (lane->child != NULL) {
+                uct_iface_close(lane->child);
+                lane->child = NULL;
+            }
+            continue;
+        }
+        lane->rate_bps = child_rate_bps(lane, &md->rails[i]);
+        narrow_limits(iface, lane, md->children[md->rails[i].child].need_memh);
+        iface->lanes_mask |= UCS_BIT(lane->number);
+    }
+    return iface->lanes_mask != 0 ? UCS_OK : UCS_ERR_NO_DEVICE;
+}
+
+void uct_mpath_lanes_close(uct_mpath_iface_t *iface)
+{
+    unsigned i;
+
+    for (i = 0; i < UCT_MPATH_MAX_RAILS; ++i) {
+        if (iface->lanes[i].child != NULL) {
+            uct_iface_close(iface->lanes[i].child);
+            iface->lanes[i].child = NULL;
+        }
+    }
+}
+
+void uct_mpath_lanes_report(const uct_mpath_iface_t *iface)
+{
+    const uct_mpath_lane_t *lane;
+    unsigned i;
+
+    for (i = 0; i < UCT_MPATH_MAX_RAILS; ++i) {
+        lane = &iface->lanes[i];
+        if (lane->child != NULL) {
+            fprintf(stderr, "mpath rail %u %s: sent %lu packets %lu bytes, received %lu packets %lu bytes\n", i,
+                    lane->name, (unsigned long)lane->sent_packets, (unsigned long)lane->sent_bytes,
+                    (unsigned long)lane->received_packets, (unsigned long)lane->received_bytes);
+        }
+    }
+    fprintf(stderr, "mpath: %lu packets sent again, %lu connections of rails lost\n",
+            (unsigned long)iface->resent_packets, (unsigned long)iface->lost_rails);
+}

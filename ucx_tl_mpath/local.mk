@@ -1,0 +1,20 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# Of libmpath only the discovery of NICs: the transport may not drag in UCP, which is above it. UCX's own headers are not
+# held to warnings about parts of structures that are left zero.
+pkglib_LTLIBRARIES += libuct_mpath.la libmpath_ucx.la
+libuct_mpath_la_SOURCES = ack.c address.c compat.h component.c ep.c ep.h ep_rma.c hello.c iface.c iface.h iface_ops.c \
+	lanes.c md.c md.h peer.c peer.h peer_rail.c rails.c receive.c send.c wire.h \
+	../src/topo/machine.c ../src/topo/machine_rates.c ../src/topo/machine_sysfs.c ../src/topo/names.c \
+	../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/status.c
+if HAVE_VERBS
+libuct_mpath_la_SOURCES += ../src/topo/machine_verbs.c
+else
+libuct_mpath_la_SOURCES += ../src/topo/machine_noverbs.c
+endif
+libuct_mpath_la_CPPFLAGS = $(AM_CPPFLAGS) $(UCX_SOURCE_CPPFLAGS) $(HWLOC_CPPFLAGS) $(VERBS_CPPFLAGS)
+libuct_mpath_la_CFLAGS = $(AM_CFLAGS) -Wno-missing-field-initializers
+libuct_mpath_la_LDFLAGS = -module -version-info 0:0:0 -shared -Wl,-z,nodelete $(MPATH_NO_UNDEFINED)
+libuct_mpath_la_LIBADD = libmpath_spread.la $(UCX_TL_LIBS) $(HWLOC_LIBS) $(VERBS_LIBS)
+
+libmpath_ucx_la_SOURCES = loader.c
+libmpath_ucx_la_LDFLAGS = -module -avoid-version -shared

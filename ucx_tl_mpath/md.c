@@ -1,0 +1,202 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory registration. Remote access is carried by messages that the peer's process serves, so a remote key holds
+ * nothing; registration only matters to children that send straight out of user memory.
+ */
+#include "ucx_tl_mpath/md.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+ucs_config_field_t uct_mpath_md_config_table[] = {
+    {"", "", NULL, ucs_offsetof(uct_mpath_md_config_t, super), UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
+
+    {"RAILS", "",
+     "Comma-separated devices to use as rails (\"rail0,rail1\", \"mlx5_0:1,mlx5_1:1\"). The position in the\n"
+     "list is the number of the rail, so it has to be the same on all nodes. Empty: every usable NIC, as\n"
+     "coll/mpath finds them, in the order of the names.",
+     ucs_offsetof(uct_mpath_md_config_t, rails), UCS_CONFIG_TYPE_STRING},
+
+    {"RAIL_RATES", "",
+     "Rate of the rails in bytes per second before any was measured: one value for all (\"25m\"), values of\n"
+     "named devices (\"rail0=25m,rail1=6250k\") or both. Empty: as the system reports it.",
+     ucs_offsetof(uct_mpath_md_config_t, rail_rates), UCS_CONFIG_TYPE_STRING},
+
+    {"RAIL_TLS", "ud_mlx5,ud_verbs,tcp,posix",
+     "Transports that may drive a rail; each device gets the first of these that it has.",
+     ucs_offsetof(uct_mpath_md_config_t, rail_tls), UCS_CONFIG_TYPE_STRING_ARRAY},
+
+    {NULL}};
+
+#if HAVE_UCT_MD_QUERY_V2
+static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_v2_t *attr)
+{
+    const uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
+
+#if HAVE_DECL_UCT_MD_BASE_MD_QUERY
+    uct_md_base_md_query(attr);
+#else
+    attr->flags            = 0;
+    attr->max_alloc        = 0;
+    attr->alloc_mem_types  = 0;
+    attr->detect_mem_types = 0;
+    attr->dmabuf_mem_types = 0;
+    attr->cache_mem_types  = 0;
+    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+#endif
+    attr->flags |= UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->need_memh ? UCT_MD_FLAG_NEED_MEMH : 0);
+    attr->max_reg                = ULONG_MAX;
+    attr->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->reg_nonblock_mem_types = 0;
+    attr->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->rkey_packed_size       = 0;
+    attr->reg_cost               = ucs_linear_func_make(0, 0);
+    return UCS_OK;
+}
+#else
+static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_t *attr)
+{
+    const uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
+
+    memset(&attr->cap, 0, sizeof(attr->cap));
+    attr->cap.flags            = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->need_memh ? UCT_MD_FLAG_NEED_MEMH : 0);
+    attr->cap.max_reg          = ULONG_MAX;
+    attr->cap.reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->rkey_packed_size     = 0;
+    attr->reg_cost             = ucs_linear_func_make(0, 0);
+    memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
+    return UCS_OK;
+}
+#endif
+
+/* What a handle is where no child looks at it. */
+static char no_memh;
+
+static void deregister_first(uct_mpath_md_t *md, uct_mpath_memh_t *memh, unsigned count)
+{
+    while (count-- > 0) {
+        if (memh->child[count] != UCT_MEM_HANDLE_NULL) {
+            uct_md_mem_dereg(md->children[count].md, memh->child[count]);
+        }
+    }
+    free(memh);
+}
+
+static ucs_status_t md_register(uct_mpath_md_t *md, void *address, size_t length, unsigned flags, uct_mem_h *memh_p)
+{
+    uct_mpath_memh_t *memh;
+    ucs_status_t status;
+    unsigned child;
+
+    if (!md->need_memh) {
+        *memh_p = &no_memh;
+        return UCS_OK;
+    }
+    memh = calloc(1, sizeof(*memh));
+    if (memh == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    for (child = 0; child < md->num_children; ++child) {
+        if (!md->children[child].need_memh) {
+            continue;
+        }
+        status = uct_md_mem_reg(md->children[child].md, address, length, flags, &memh->child[child]);
+        if (status != UCS_OK) {
+            goto err_deregister;
+        }
+    }
+    *memh_p = memh;
+    return UCS_OK;
+
+err_deregister:
+    deregister_first(md, memh, child);
+    return status;
+}
+
+#if HAVE_UCT_MEM_REG_PARAMS
+static ucs_status_t md_mem_reg(uct_md_h tl_md, void *address, size_t length, const uct_md_mem_reg_params_t *params,
+                               uct_mem_h *memh_p)
+{
+    uint64_t flags = (params->field_mask & UCT_MD_MEM_REG_FIELD_FLAGS) ? params->flags : 0;
+
+    return md_register(ucs_derived_of(tl_md, uct_mpath_md_t), address, length, (unsigned)flags, memh_p);
+}
+#else
+static ucs_status_t md_mem_reg(uct_md_h tl_md, void *address, size_t length, unsigned flags, uct_mem_h *memh_p)
+{
+    return md_register(ucs_derived_of(tl_md, uct_mpath_md_t), address, length, flags, memh_p);
+}
+#endif
+
+static ucs_status_t md_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
+{
+    uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
+
+    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 0);
+    if (md->need_memh) {
+        deregister_first(md, params->memh, md->num_children);
+    }
+    return UCS_OK;
+}
+
+static void md_close(uct_md_h tl_md)
+{
+    uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
+
+    uct_mpath_md_close_children(md);
+    free(md);
+}
+
+static uct_md_ops_t md_ops = {
+    .close      = md_close,
+    .query      = md_query,
+    .mem_alloc  = (uct_md_mem_alloc_func_t)ucs_empty_function_return_unsupported,
+    .mem_free   = (uct_md_mem_free_func_t)ucs_empty_function_return_unsupported,
+    .mem_advise = (uct_md_mem_advise_func_t)ucs_empty_function_return_unsupported,
+    .mem_reg    = md_mem_reg,
+    .mem_dereg  = md_mem_dereg,
+    .mem_query  = (uct_md_mem_query_func_t)ucs_empty_function_return_unsupported,
+    .mkey_pack  = (uct_md_mkey_pack_func_t)ucs_empty_function_return_success,
+#if HAVE_UCT_MD_OPS_T_MEM_ATTACH
+    .mem_attach = (uct_md_mem_attach_func_t)ucs_empty_function_return_unsupported,
+#endif
+#if HAVE_UCT_MD_OPS_T_IS_SOCKADDR_ACCESSIBLE
+    .is_sockaddr_accessible = (uct_md_is_sockaddr_accessible_func_t)ucs_empty_function_return_zero_int,
+#endif
+#if HAVE_UCT_MD_OPS_T_MEM_ELEM_PACK
+    .mem_elem_pack = (uct_md_mem_elem_pack_func_t)ucs_empty_function_return_unsupported,
+#endif
+#if HAVE_UCT_MD_OPS_T_MEM_ELEM_RELEASE
+    .mem_elem_release = (uct_md_mem_elem_release_func_t)ucs_empty_function,
+#endif
+    .detect_memory_type = (uct_md_detect_memory_type_func_t)ucs_empty_function_return_unsupported,
+};
+
+ucs_status_t uct_mpath_md_open(uct_component_t *component, const char *md_name, const uct_md_config_t *config,
+                               uct_md_h *md_p)
+{
+    uct_mpath_md_t *md = calloc(1, sizeof(*md));
+    ucs_status_t status;
+    unsigned child;
+
+    (void)md_name;
+    if (md == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    md->super.ops       = &md_ops;
+    md->super.component = component;
+    status              = uct_mpath_md_find_rails(md, ucs_derived_of(config, uct_mpath_md_config_t));
+    if (status != UCS_OK) {
+        goto err_free;
+    }
+    for (child = 0; child < md->num_children; ++child) {
+        md->need_memh |= md->children[child].need_memh;
+    }
+    *md_p = &md->super;
+    return UCS_OK;
+
+err_free:
+    free(md);
+    return status;
+}

@@ -1,0 +1,62 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The memory domain: which rails there are, and the memory domains of UCX behind them. A rail is one transport of UCX on
+ * one device; its number is that of the topology, so that two nodes agree about which rails belong together.
+ */
+#ifndef UCX_TL_MPATH_MD_H
+#define UCX_TL_MPATH_MD_H
+
+#include "ucx_tl_mpath/compat.h"
+#include "ucx_tl_mpath/wire.h"
+
+typedef struct uct_mpath_rail {
+    char transport[UCT_TL_NAME_MAX];
+    char device[UCT_DEVICE_NAME_MAX];
+    unsigned child;    /* index of its memory domain */
+    int number;        /* of the rail */
+    uint64_t rate_bps; /* 0: ask the transport */
+} uct_mpath_rail_t;
+
+typedef struct uct_mpath_child_md {
+    uct_component_h component;
+    uct_md_h md;
+    int need_memh;
+} uct_mpath_child_md_t;
+
+typedef struct uct_mpath_md_config {
+    uct_md_config_t super;
+    char *rails;
+    char *rail_rates;
+    ucs_config_names_array_t rail_tls;
+} uct_mpath_md_config_t;
+
+typedef struct uct_mpath_md {
+    uct_md_t super;
+    int need_memh; /* of any child: memory handles are arrays, else a constant */
+    unsigned num_children;
+    unsigned num_rails;
+    uct_mpath_child_md_t children[UCT_MPATH_MAX_RAILS];
+    uct_mpath_rail_t rails[UCT_MPATH_MAX_RAILS];
+} uct_mpath_md_t;
+
+typedef struct uct_mpath_memh {
+    uct_mem_h child[UCT_MPATH_MAX_RAILS];
+} uct_mpath_memh_t;
+
+extern ucs_config_field_t uct_mpath_md_config_table[];
+
+ucs_status_t uct_mpath_md_open(uct_component_t *component, const char *md_name, const uct_md_config_t *config,
+                               uct_md_h *md_p);
+
+/* rails.c: fills the table of rails and opens the memory domains behind them. */
+ucs_status_t uct_mpath_md_find_rails(uct_mpath_md_t *md, const uct_mpath_md_config_t *config);
+void uct_mpath_md_close_children(uct_mpath_md_t *md);
+
+/* The handle that child `child` wants to see. */
+static inline uct_mem_h uct_mpath_child_memh(const uct_mpath_md_t *md, uct_mem_h memh, unsigned child)
+{
+    return (md->need_memh && memh != UCT_MEM_HANDLE_NULL) ? ((uct_mpath_memh_t *)memh)->child[child]
+                                                          : UCT_MEM_HANDLE_NULL;
+}
+
+#endif

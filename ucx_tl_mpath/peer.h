@@ -1,0 +1,192 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A peer: another interface that this one talks to, with all endpoints towards it. Both directions share one peer, so
+ * that acknowledgements and replies have a way back. Two interfaces greet each other over the first rail that reaches;
+ * the greeting carries the addresses of all other rails, which are opened when the first larger message comes along.
+ *
+ * Every packet is numbered (window.h) and kept until it is acknowledged. Active messages are delivered in the order of
+ * their numbers, remote accesses as they come: so an active message never overtakes a put. When a rail fails, what it
+ * carried is sent again over the others; what has arrived already is dropped there by its number.
+ *
+ * A rail is reliable and ordered in itself, so an acknowledgement is a count of packets per rail. The count starts anew
+ * whenever a rail is opened (its generation).
+ */
+#ifndef UCX_TL_MPATH_PEER_H
+#define UCX_TL_MPATH_PEER_H
+
+#include "ucx_tl_mpath/iface.h"
+#include "ucx_tl_mpath/spread.h"
+#include "ucx_tl_mpath/window.h"
+
+#define UCT_MPATH_MAX_IOV 4
+#define UCT_MPATH_MAX_HEADER 512 /* bytes of headers in front of data that is not copied; also of a small packet */
+
+typedef enum uct_mpath_rail_state {
+    UCT_MPATH_RAIL_CLOSED,
+    UCT_MPATH_RAIL_OPENING, /* the child's endpoint is there; it has not proven that it carries anything */
+    UCT_MPATH_RAIL_UP,
+    UCT_MPATH_RAIL_BROKEN /* failed; its endpoint has to be destroyed */
+} uct_mpath_rail_state_t;
+
+typedef struct uct_mpath_peer_rail {
+    uct_ep_h ep;
+    uct_mpath_rail_state_t state;
+    uint8_t known; /* its addresses are */
+    uint8_t generation, peer_generation;
+    uint8_t probe_due;
+    uint32_t acked_packets;    /* of this generation */
+    uint32_t received_packets; /* of the peer's generation */
+    ucs_list_link_t inflight;  /* packets, oldest first */
+    uint64_t stalled_since_ns; /* first acknowledgement that did not move this rail; 0: it moves */
+    uint64_t retry_ns;         /* CLOSED: not before */
+    uint64_t backoff_ns;
+    uint8_t device_addr[UCT_MPATH_ADDRESS_MAX];
+    uint8_t iface_addr[UCT_MPATH_ADDRESS_MAX];
+} uct_mpath_peer_rail_t;
+
+typedef enum uct_mpath_peer_state {
+    UCT_MPATH_PEER_GREETING, /* waiting for the first hello */
+    UCT_MPATH_PEER_READY,
+    UCT_MPATH_PEER_FAILED
+} uct_mpath_peer_state_t;
+
+struct uct_mpath_peer {
+    uct_mpath_iface_t *iface;
+    uct_mpath_peer_state_t state;
+    uint64_t uid;
+    uint32_t handle, nonce; /* by which the peer names me */
+    uct_mpath_link_t link;  /* by which I name the peer */
+    ucs_list_link_t busy;   /* member of the interface's list */
+    uint8_t is_busy, hello_due, opened, dispatching;
+    uint8_t cleaned; /* FAILED, and all operations have ended */
+    ucs_status_t failure;
+    uint64_t up_mask, open_mask;
+    uct_mpath_peer_rail_t rails[UCT_MPATH_MAX_RAILS];
+    mpath_spread_rail_t loads[UCT_MPATH_MAX_RAILS]; /* of the rails */
+    mpath_tx_window_t tx;
+    mpath_rx_window_t rx;
+    ucs_list_link_t eps;
+    ucs_list_link_t lost;    /* packets to be sent again, in order of their numbers */
+    ucs_list_link_t gets;    /* that wait for their data */
+    ucs_list_link_t replies; /* gets of the peer that wait to be served */
+    ucs_list_link_t flushes;
+    ucs_queue_head_t pending;
+    uint32_t next_get;
+    uint32_t
+        flush_psn; /* a flush waits for everything before it: remote accesses and what is sent out of user memory */
+    uint32_t fence_psn;     /* remote accesses are delivered in order until everything before it is done */
+    uint64_t unacked_bytes; /* received */
+    uint32_t unacked_packets, unacked_seen;
+    uint8_t ack_soon, ack_due;
+    uint64_t unacked_since_ns, progress_ns, greeted_ns;
+};
+
+/* A packet. `data` holds its headers and what was copied; `iov` what was not. */
+struct uct_mpath_packet {
+    ucs_list_link_t list; /* rail's or peer's */
+    uct_mpath_packet_t *next_free;
+    uct_mpath_peer_t *peer;
+    uct_mpath_ep_t *ep; /* that posted it; NULL: none, or it is gone */
+    uct_completion_t *user;
+    uct_completion_t child; /* count 1 while the child reads from the packet's memory */
+    uint32_t psn;
+    uint32_t data_bytes, iov_bytes;
+    uint8_t rail, large;
+    uint8_t done;        /* acknowledged, or given up */
+    uint8_t no_psn_done; /* a get: its number is done when the data has come */
+    uint8_t abandoned;   /* its user has been told; its memory may be gone */
+    uint8_t num_iov;
+    uct_iov_t iov[UCT_MPATH_MAX_IOV];
+    char data[] __attribute__((aligned(16)));
+};
+
+typedef struct uct_mpath_get_op {
+    ucs_list_link_t list;
+    uct_mpath_ep_t *ep;
+    uint32_t id, psn;
+    uct_completion_t *user;
+    uct_unpack_callback_t unpack; /* NULL: zero copy, into iov */
+    void *unpack_arg;
+    size_t num_iov;
+    uct_iov_t iov[UCT_MPATH_MAX_IOV];
+} uct_mpath_get_op_t;
+
+typedef struct uct_mpath_reply {
+    ucs_list_link_t list;
+    uct_mpath_get_t get;
+} uct_mpath_reply_t;
+
+typedef struct uct_mpath_flush {
+    ucs_list_link_t list;
+    uct_mpath_ep_t *ep;
+    uint32_t psn; /* everything before it has to be done */
+    uct_completion_t *user;
+} uct_mpath_flush_t;
+
+/* peer.c */
+ucs_status_t uct_mpath_peer_create(uct_mpath_iface_t *iface, uint64_t uid, uct_mpath_peer_t **peer_p);
+void uct_mpath_peer_destroy(uct_mpath_peer_t *peer);
+uct_mpath_peer_t *uct_mpath_peer_find(uct_mpath_iface_t *iface, uint64_t uid);
+void uct_mpath_peer_set_busy(uct_mpath_peer_t *peer);
+/* One round of work; 0 when nothing is left to do. */
+int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
+/* All operations end with an error and the endpoints' user is told. */
+void uct_mpath_peer_fail(uct_mpath_peer_t *peer, ucs_status_t status, const char *why);
+void uct_mpath_peer_check_flushes(uct_mpath_peer_t *peer);
+/* The endpoint goes: its operations have no user any more. */
+void uct_mpath_peer_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
+/* Ends the endpoint's operations with UCS_ERR_CANCELED. Nonzero when a child still reads from their memory. */
+int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
+
+/* peer_rail.c */
+ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number);
+void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number);
+void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number);
+/* Destroys what is broken, moves its packets to the others, opens again what may be. */
+void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
+/* The first larger message: opens all rails that both sides have. */
+void uct_mpath_peer_open_all(uct_mpath_peer_t *peer);
+
+/* hello.c */
+void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns);
+void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const void *data, size_t length);
+
+/* send.c */
+uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large);
+void uct_mpath_packet_put(uct_mpath_packet_t *packet);
+/* Numbers a packet and sends it. Anything but UCS_OK: nothing was sent and the packet is still the caller's. */
+ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet);
+/* Sends a numbered packet (again). UCS_ERR_NO_RESOURCE: no rail takes it now. */
+ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet);
+/* The packet was acknowledged (UCS_OK) or will never be: completes its operation. Not in any list any more. */
+void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status);
+void uct_mpath_packets_free(uct_mpath_iface_t *iface);
+
+/* UCP passes contiguous pieces only: count is 1. */
+static inline size_t uct_mpath_iov_bytes(const uct_iov_t *iov)
+{
+    return iov->length * iov->count;
+}
+
+static inline uct_mpath_packet_header_t *uct_mpath_packet_header(uct_mpath_packet_t *packet)
+{
+    return (uct_mpath_packet_header_t *)packet->data;
+}
+
+/* ack.c */
+void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_packet_header_t *header, size_t bytes);
+void uct_mpath_ack_send(uct_mpath_peer_t *peer);
+void uct_mpath_ack_received(uct_mpath_peer_t *peer, const void *data, size_t length);
+void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail);
+void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const void *data, size_t length);
+
+/* receive.c: what the lanes call. */
+ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, unsigned flags);
+ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigned flags);
+ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsigned flags);
+ucs_status_t uct_mpath_hello_message(void *arg, void *data, size_t length, unsigned flags);
+void uct_mpath_drop_early(void *entry, void *arg);
+/* Serves gets of the peer. 0 when some are left. */
+int uct_mpath_replies_send(uct_mpath_peer_t *peer);
+
+#endif

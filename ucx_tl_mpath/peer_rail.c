@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The rails to one peer: opened when they are needed, proven by a first answer, given up when they fail or stall, and
+ * opened again after a while.
+ */
+#include "ucx_tl_mpath/peer.h"
+
+#include "util/time.h"
+
+#define BACKOFF_FIRST_NS (500 * MPATH_NS_PER_MS)
+#define BACKOFF_LAST_NS (8 * MPATH_NS_PER_S)
+
+ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
+{
+    uct_mpath_lane_t *lane      = &peer->iface->lanes[number];
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+    uct_ep_params_t params      = {.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR |
+                                                 UCT_EP_PARAM_FIELD_IFACE_ADDR,
+                                   .iface      = lane->child,
+                                   .dev_addr   = (const uct_device_addr_t *)rail->device_addr,
+                                   .iface_addr = (const uct_iface_addr_t *)rail->iface_addr};
+    ucs_status_t status;
+
+    status = uct_ep_create(&params, &rail->ep);
+    if (status != UCS_OK) {
+        rail->ep = NULL;
+        return status;
+    }
+    /* 0 stands for none. */
+    rail->generation       = rail->generation == UINT8_MAX ? 1 : rail->generation + 1;
+    rail->acked_packets    = 0;
+    rail->stalled_since_ns = 0;
+    rail->probe_due        = 1;
+    rail->state            = UCT_MPATH_RAIL_OPENING;
+    peer->open_mask |= UCS_BIT(number);
+    uct_mpath_peer_set_busy(peer);
+    return UCS_OK;
+}
+
+void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number)
+{
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+
+    rail->state      = UCT_MPATH_RAIL_UP;
+    rail->backoff_ns = BACKOFF_FIRST_NS;
+    peer->up_mask |= UCS_BIT(number);
+}
+
+void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number)
+{
+    if (peer->rails[number].state != UCT_MPATH_RAIL_OPENING && peer->rails[number].state != UCT_MPATH_RAIL_UP) {
+        return;
+    }
+    peer->rails[number].state = UCT_MPATH_RAIL_BROKEN;
+    peer->up_mask &= ~UCS_BIT(number);
+    peer->open_mask &= ~UCS_BIT(number);
+    uct_mpath_peer_set_busy(peer);
+}
+
+void uct_mpath_peer_open_all(uct_mpath_peer_t *peer)
+{
+    unsigned number;
+
+    peer->opened = 1;
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        if (peer->rails[number].known && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED) {
+            uct_mpath_peer_rail_open(peer, number);
+        }
+    }
+}
+
+/* Both lists are in order of the numbers; the lost ones are sent again in that order. */
+static void move_to_lost(uct_mpath_peer_t *peer, ucs_list_link_t *inflight)
+{
+    ucs_list_link_t *next = peer->lost.next;
+    uct_mpath_packet_t *packet;
+
+    while (!ucs_list_is_empty(inflight)) {
+        packet = ucs_list_extract_head(inflight, uct_mpath_packet_t, list);
+        while (next != &peer->lost &&
+               mpath_psn_before(ucs_container_of(next, uct_mpath_packet_t, list)->psn, packet->psn)) {
+            next = next->next;
+        }
+        ucs_list_insert_before(next, &packet->list);
+    }
+}
+
+static void bury(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
+{
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+    uct_mpath_packet_t *packet;
+    uct_ep_h ep = rail->ep;
+
+    rail->ep    = NULL;
+    rail->state = UCT_MPATH_RAIL_CLOSED;
+    uct_ep_destroy(ep); /* what it still held comes back */
+    if (peer->state != UCT_MPATH_PEER_FAILED) {
+        ++peer->iface->lost_rails;
+    }
+    ucs_list_for_each(packet, &rail->inflight, list)
+    {
+        mpath_spread_lost(&peer->loads[number], packet->data_bytes + packet->iov_bytes);
+    }
+    move_to_lost(peer, &rail->inflight);
+    if (rail->backoff_ns == 0) {
+        rail->backoff_ns = BACKOFF_FIRST_NS;
+    }
+    rail->retry_ns   = now_ns + rail->backoff_ns;
+    rail->backoff_ns = rail->backoff_ns * 2 < BACKOFF_LAST_NS ? rail->backoff_ns * 2 : BACKOFF_LAST_NS;
+}
+
+/* No rail is open any more: a rail that has not failed yet may still reach the peer. */
+static void try_another(uct_mpath_peer_t *peer)
+{
+    unsigned number;
+
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        if (peer->rails[number].known && peer->rails[number].retry_ns == 0 &&
+            peer->rails[number].state == UCT_MPATH_RAIL_CLOSED && uct_mpath_peer_rail_open(peer, number) == UCS_OK) {
+            peer->hello_due |= peer->state == UCT_MPATH_PEER_GREETING;
+            return;
+        }
+    }
+}
+
+void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
+{
+    unsigned number;
+    int broken = 0;
+
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        if (peer->rails[number].state == UCT_MPATH_RAIL_BROKEN) {
+            bury(peer, number, now_ns);
+            broken = 1;
+        }
+    }
+    if (broken && peer->open_mask == 0) {
+        try_another(peer);
+    }
+    if (broken && peer->open_mask == 0) {
+        uct_mpath_peer_fail(peer, UCS_ERR_ENDPOINT_TIMEOUT, "no rail to it is left");
+        return;
+    }
+    for (number = 0; peer->state == UCT_MPATH_PEER_READY && number < UCT_MPATH_MAX_RAILS; ++number) {
+        if (peer->rails[number].state == UCT_MPATH_RAIL_OPENING && peer->rails[number].probe_due) {
+            uct_mpath_probe_send(peer, number);
+        } else if (peer->opened && peer->rails[number].known && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
+                   now_ns >= peer->rails[number].retry_ns) {
+            if (uct_mpath_peer_rail_open(peer, number) != UCS_OK) {
+                peer->rails[number].retry_ns = now_ns + BACKOFF_LAST_NS;
+            }
+        }
+    }
+}

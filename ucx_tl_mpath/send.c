@@ -1,0 +1,222 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Packets: where their memory comes from, which rail they take, and what happens when they are done. */
+#include "ucx_tl_mpath/peer.h"
+
+#include "util/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void child_done(uct_completion_t *child);
+
+uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large)
+{
+    uct_mpath_packet_t **free_list = large ? &iface->free_large : &iface->free_small;
+    uct_mpath_packet_t *packet     = *free_list;
+
+    if (packet != NULL) {
+        *free_list = packet->next_free;
+    } else {
+        packet = malloc(sizeof(*packet) + (large ? iface->segment_bytes : UCT_MPATH_MAX_HEADER));
+        if (packet == NULL) {
+            return NULL;
+        }
+    }
+    packet->large        = (uint8_t)large;
+    packet->ep           = NULL;
+    packet->user         = NULL;
+    packet->data_bytes   = 0;
+    packet->iov_bytes    = 0;
+    packet->num_iov      = 0;
+    packet->done         = 0;
+    packet->no_psn_done  = 0;
+    packet->abandoned    = 0;
+    packet->child.func   = child_done;
+    packet->child.count  = 0;
+    packet->child.status = UCS_OK;
+    return packet;
+}
+
+void uct_mpath_packet_put(uct_mpath_packet_t *packet)
+{
+    uct_mpath_iface_t *iface       = packet->peer->iface;
+    uct_mpath_packet_t **free_list = packet->large ? &iface->free_large : &iface->free_small;
+
+    packet->next_free = *free_list;
+    *free_list        = packet;
+}
+
+static void free_all(uct_mpath_packet_t *packet)
+{
+    uct_mpath_packet_t *next;
+
+    for (; packet != NULL; packet = next) {
+        next = packet->next_free;
+        free(packet);
+    }
+}
+
+void uct_mpath_packets_free(uct_mpath_iface_t *iface)
+{
+    free_all(iface->free_small);
+    free_all(iface->free_large);
+    iface->free_small = NULL;
+    iface->free_large = NULL;
+}
+
+/* Both the peer and the child have let go of the packet. */
+static void finish(uct_mpath_packet_t *packet)
+{
+    uct_completion_t *user = packet->user;
+    ucs_status_t status    = packet->child.status;
+
+    uct_mpath_packet_put(packet);
+    if (user != NULL) {
+        uct_invoke_completion(user, status);
+    }
+}
+
+/* The child does not read from the packet's memory any more; what became of the bytes only an acknowledgement tells. */
+static void child_done(uct_completion_t *child)
+{
+    uct_mpath_packet_t *packet = ucs_container_of(child, uct_mpath_packet_t, child);
+
+    if (packet->done) {
+        packet->child.status = packet->done == 1 ? UCS_OK : UCS_ERR_CANCELED;
+        finish(packet);
+    } else {
+        packet->child.status = UCS_OK;
+    }
+}
+
+void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status)
+{
+    packet->done = status == UCS_OK ? 1 : 2;
+    if (packet->child.count == 0) {
+        packet->child.status = status;
+        finish(packet);
+    }
+}
+
+static size_t pack_packet(void *destination, void *arg)
+{
+    const uct_mpath_packet_t *packet = arg;
+    char *to                         = destination;
+    unsigned i;
+
+    memcpy(to, packet->data, packet->data_bytes);
+    to += packet->data_bytes;
+    for (i = 0; i < packet->num_iov; ++i) {
+        memcpy(to, packet->iov[i].buffer, uct_mpath_iov_bytes(&packet->iov[i]));
+        to += uct_mpath_iov_bytes(&packet->iov[i]);
+    }
+    return (size_t)(to - (char *)destination);
+}
+
+static ucs_status_t post_zcopy(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, unsigned rail)
+{
+    const uct_mpath_md_t *md = ucs_derived_of(peer->iface->super.md, uct_mpath_md_t);
+    uct_iov_t iov[UCT_MPATH_MAX_IOV];
+    unsigned header_bytes = packet->data_bytes, num_iov = packet->num_iov, i;
+    ucs_status_t status;
+
+    for (i = 0; i < num_iov; ++i) {
+        iov[i]      = packet->iov[i];
+        iov[i].memh = uct_mpath_child_memh(md, iov[i].memh, peer->iface->lanes[rail].md_child);
+    }
+    if (num_iov == 0) {
+        header_bytes  = sizeof(uct_mpath_packet_header_t);
+        iov[0].buffer = packet->data + header_bytes;
+        iov[0].length = packet->data_bytes - header_bytes;
+        iov[0].memh   = UCT_MEM_HANDLE_NULL;
+        iov[0].stride = 0;
+        iov[0].count  = 1;
+        num_iov       = 1;
+    }
+    packet->child.count = 1;
+    status = uct_ep_am_zcopy(peer->rails[rail].ep, UCT_MPATH_ID_PACKET, packet->data, header_bytes, iov, num_iov, 0,
+                             &packet->child);
+    if (status == UCS_INPROGRESS) {
+        return UCS_OK;
+    }
+    packet->child.count = 0;
+    return status;
+}
+
+/* Hands a packet to a rail. */
+static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, unsigned rail)
+{
+    uct_mpath_packet_header_t *header = uct_mpath_packet_header(packet);
+    uct_mpath_lane_t *lane            = &peer->iface->lanes[rail];
+    uct_mpath_peer_rail_t *peer_rail  = &peer->rails[rail];
+    ucs_status_t status;
+    uint64_t link;
+    ssize_t packed;
+
+    header->link       = peer->link;
+    header->rail       = (uint8_t)rail;
+    header->generation = peer_rail->generation;
+    if (packet->num_iov == 0 && packet->data_bytes <= lane->attr.cap.am.max_short) {
+        memcpy(&link, packet->data, sizeof(link));
+        status = uct_ep_am_short(peer_rail->ep, UCT_MPATH_ID_PACKET, link, packet->data + sizeof(link),
+                                 packet->data_bytes - (unsigned)sizeof(link));
+    } else if (lane->zcopy) {
+        status = post_zcopy(peer, packet, rail);
+    } else {
+        packed = uct_ep_am_bcopy(peer_rail->ep, UCT_MPATH_ID_PACKET, pack_packet, packet, 0);
+        status = packed >= 0 ? UCS_OK : (ucs_status_t)packed;
+    }
+    if (status != UCS_OK) {
+        return status;
+    }
+    packet->rail = (uint8_t)rail;
+    ucs_list_add_tail(&peer_rail->inflight, &packet->list);
+    mpath_spread_sent(&peer->loads[rail], packet->data_bytes + packet->iov_bytes, mpath_time_ns());
+    ++lane->sent_packets;
+    lane->sent_bytes += packet->data_bytes + packet->iov_bytes;
+    return UCS_OK;
+}
+
+ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet)
+{
+    uint64_t bytes = packet->data_bytes + packet->iov_bytes, usable = peer->up_mask;
+    int rail, reference                                             = -1;
+    ucs_status_t status;
+
+    while ((rail = mpath_spread_pick(peer->loads, usable, bytes, reference)) >= 0) {
+        status = post(peer, packet, (unsigned)rail);
+        if (status == UCS_OK) {
+            return UCS_OK;
+        }
+        usable &= ~UCS_BIT(rail);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            reference = reference < 0 ? rail : reference;
+        } else {
+            uct_mpath_peer_rail_broken(peer, (unsigned)rail);
+        }
+    }
+    return UCS_ERR_NO_RESOURCE;
+}
+
+ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet)
+{
+    ucs_status_t status;
+    uint32_t psn;
+
+    if (mpath_tx_window_take(&peer->tx, &psn) != MPATH_OK) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    packet->peer                         = peer;
+    packet->psn                          = psn;
+    uct_mpath_packet_header(packet)->psn = psn;
+    status                               = uct_mpath_packet_resend(peer, packet);
+    if (status != UCS_OK) {
+        mpath_tx_window_untake(&peer->tx);
+        return status;
+    }
+    if (!peer->opened && packet->data_bytes + packet->iov_bytes >= peer->iface->spread_bytes) {
+        uct_mpath_peer_open_all(peer);
+    }
+    uct_mpath_peer_set_busy(peer);
+    return UCS_OK;
+}

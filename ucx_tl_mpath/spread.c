@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Choice of the rail for a packet and measurement of the rails' rates. */
+#include "ucx_tl_mpath/spread.h"
+
+#include "util/time.h"
+
+#define SMALL_BACKLOG_BYTES 16384ull
+#define SAMPLE_MIN_NS (10 * MPATH_NS_PER_MS)
+#define SAMPLE_MIN_PACKETS 4u
+#define MIN_RATE_BPS 1000ull
+
+void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
+{
+    rail->rate_bps        = rate_bps > MIN_RATE_BPS ? rate_bps : MIN_RATE_BPS;
+    rail->inflight_bytes  = 0;
+    rail->sample_start_ns = 0;
+    rail->sample_bytes    = 0;
+    rail->sample_packets  = 0;
+    rail->gap             = 0;
+}
+
+static void restart_sample(mpath_spread_rail_t *rail, uint64_t now_ns)
+{
+    rail->sample_start_ns = now_ns;
+    rail->sample_bytes    = 0;
+    rail->sample_packets  = 0;
+    rail->gap             = rail->inflight_bytes < SMALL_BACKLOG_BYTES;
+}
+
+void mpath_spread_sent(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_ns)
+{
+    if (rail->inflight_bytes == 0 && rail->sample_packets == 0) {
+        restart_sample(rail, now_ns);
+        rail->gap = 0;
+    }
+    rail->inflight_bytes += bytes;
+}
+
+static void take_sample(mpath_spread_rail_t *rail, uint64_t elapsed_ns)
+{
+    uint64_t sample_bps = (uint64_t)((double)rail->sample_bytes * (double)MPATH_NS_PER_S / (double)elapsed_ns);
+
+    if (rail->gap && sample_bps <= rail->rate_bps) {
+        return;
+    }
+    rail->rate_bps = (3 * rail->rate_bps + sample_bps) / 4;
+    if (rail->rate_bps < MIN_RATE_BPS) {
+        rail->rate_bps = MIN_RATE_BPS;
+    }
+}
+
+void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_ns)
+{
+    uint64_t elapsed_ns = now_ns - rail->sample_start_ns;
+
+    rail->inflight_bytes -= bytes < rail->inflight_bytes ? bytes : rail->inflight_bytes;
+    rail->sample_bytes += bytes;
+    ++rail->sample_packets;
+    if (rail->inflight_bytes < SMALL_BACKLOG_BYTES) {
+        rail->gap = 1; /* small messages are acknowledged late: this little may have arrived long ago */
+    }
+    if (rail->sample_packets >= SAMPLE_MIN_PACKETS && elapsed_ns >= SAMPLE_MIN_NS &&
+        rail->sample_bytes >= SMALL_BACKLOG_BYTES) {
+        take_sample(rail, elapsed_ns);
+        restart_sample(rail, now_ns);
+    }
+}
+
+void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes)
+{
+    rail->inflight_bytes -= bytes < rail->inflight_bytes ? bytes : rail->inflight_bytes;
+    rail->gap = 1;
+}
+
+/* Seconds until a packet of `bytes` would have arrived. */
+static double arrival_s(const mpath_spread_rail_t *rail, uint64_t bytes)
+{
+    uint64_t backlog_bytes = rail->inflight_bytes > SMALL_BACKLOG_BYTES ? rail->inflight_bytes : 0;
+
+    return (double)(backlog_bytes + bytes) / (double)rail->rate_bps;
+}
+
+int mpath_spread_pick(const mpath_spread_rail_t *rails, uint64_t usable, uint64_t bytes, int reference)
+{
+    double best_s = 0, this_s;
+    int best      = -1, rail;
+
+    for (; usable != 0; usable &= usable - 1) {
+        rail   = __builtin_ctzll(usable);
+        this_s = arrival_s(&rails[rail], bytes);
+        if (best < 0 || this_s < best_s) {
+            best   = rail;
+            best_s = this_s;
+        }
+    }
+    if (best >= 0 && reference >= 0 && best_s > 2 * arrival_s(&rails[reference], bytes)) {
+        return -1;
+    }
+    return best;
+}

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which rail takes the next packet. Each rail is a queue with a rate; a packet goes where it would arrive first, so that
+ * every rail carries bytes in proportion to its rate. The rate starts as the topology's and then follows what the
+ * receiver acknowledges while the rail has something to do all the time (as the delivery rate of BBR, Cardwell et al.,
+ * ACM Queue 14(5), 2016); what a rail delivers with gaps is only a lower limit of its rate. No UCX in here.
+ */
+#ifndef UCX_TL_MPATH_SPREAD_H
+#define UCX_TL_MPATH_SPREAD_H
+
+#include <stdint.h>
+
+typedef struct mpath_spread_rail {
+    uint64_t rate_bps;
+    uint64_t inflight_bytes; /* sent and not acknowledged */
+    uint64_t sample_start_ns;
+    uint64_t sample_bytes; /* acknowledged since */
+    uint32_t sample_packets;
+    uint8_t gap; /* the rail was empty at some time since */
+} mpath_spread_rail_t;
+
+void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps);
+void mpath_spread_sent(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_ns);
+void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_ns);
+/* Bytes that the rail will not deliver: it failed. */
+void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes);
+
+/*
+ * The rail of those in `usable` (bit n: rail n) on which `bytes` arrive first; the lowest number of equals, and small
+ * backlogs count as none, so that small messages stay together on one rail. -1: none is usable.
+ *
+ * `reference` is the rail that was picked first for this packet and turned out to be full, or -1: no rail is taken that
+ * would need more than twice as long, because waiting is better then.
+ */
+int mpath_spread_pick(const mpath_spread_rail_t *rails, uint64_t usable, uint64_t bytes, int reference);
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What travels between two interfaces, as active messages of the rails' own transports. Each message starts with a link:
+ * which connection of the receiver it belongs to, and a number that tells this connection from an earlier one.
+ *
+ *   UCT_MPATH_ID_PACKET   link, packet header, [remote address | get header], data
+ *   UCT_MPATH_ID_ACK      link, count, count times ack entry: packets that came over each rail since it was opened
+ *   UCT_MPATH_ID_PROBE    link, probe: asks for an ack, and tells that a rail starts to count at zero
+ *   UCT_MPATH_ID_HELLO    hello: who I am, where my rails are, and by which link I am reached
+ *
+ * Both ends have the same byte order, as everywhere in UCX.
+ */
+#ifndef UCX_TL_MPATH_WIRE_H
+#define UCX_TL_MPATH_WIRE_H
+
+#include <stdint.h>
+
+#define UCT_MPATH_WIRE_VERSION 1
+#define UCT_MPATH_MAX_RAILS 16
+#define UCT_MPATH_ADDRESS_MAX 32 /* bytes of a rail's device or interface address */
+
+enum { UCT_MPATH_ID_PACKET, UCT_MPATH_ID_ACK, UCT_MPATH_ID_PROBE, UCT_MPATH_ID_HELLO, UCT_MPATH_ID_LAST };
+
+typedef struct uct_mpath_link {
+    uint32_t handle; /* of the receiver's table of peers */
+    uint32_t nonce;  /* the receiver's */
+} __attribute__((packed)) uct_mpath_link_t;
+
+typedef enum uct_mpath_kind {
+    UCT_MPATH_AM,
+    UCT_MPATH_PUT,      /* followed by the remote address */
+    UCT_MPATH_GET,      /* followed by uct_mpath_get_t, no data */
+    UCT_MPATH_GET_REPLY /* followed by the id of the get as 64 bits */
+} uct_mpath_kind_t;
+
+enum {
+    UCT_MPATH_ACK_SOON = 1u << 0, /* somebody waits for the acknowledgement */
+    UCT_MPATH_ORDERED  = 1u << 1  /* a remote access behind a fence: after all earlier packets */
+};
+
+typedef struct uct_mpath_packet_header {
+    uct_mpath_link_t link;
+    uint32_t psn;
+    uint8_t kind_am; /* kind << 5 | id of the active message */
+    uint8_t rail;
+    uint8_t generation; /* of the rail at the sender: counts how often it was opened */
+    uint8_t flags;
+} __attribute__((packed)) uct_mpath_packet_header_t;
+
+typedef struct uct_mpath_get {
+    uint64_t address;
+    uint32_t id;
+    uint32_t length_bytes;
+} __attribute__((packed)) uct_mpath_get_t;
+
+typedef struct uct_mpath_ack_entry {
+    uint8_t rail;
+    uint8_t generation;
+    uint32_t packets;
+} __attribute__((packed)) uct_mpath_ack_entry_t;
+
+typedef struct uct_mpath_probe {
+    uint8_t rail;
+    uint8_t generation;
+} __attribute__((packed)) uct_mpath_probe_t;
+
+typedef struct uct_mpath_hello_rail {
+    uint8_t rail;
+    uint8_t device_length, iface_length;
+    uint8_t device[UCT_MPATH_ADDRESS_MAX];
+    uint8_t iface[UCT_MPATH_ADDRESS_MAX];
+} __attribute__((packed)) uct_mpath_hello_rail_t;
+
+typedef struct uct_mpath_hello {
+    uct_mpath_link_t link; /* the receiver's, as far as known: handle and nonce 0 before its first hello */
+    uint64_t uid;          /* of the sender's interface */
+    uct_mpath_link_t me;   /* what the receiver shall put into its messages to the sender */
+    uint32_t window;       /* packets */
+    uint32_t segment_bytes;
+    uint8_t version;
+    uint8_t rail; /* that this hello travels on */
+    uint8_t num_rails;
+    uct_mpath_hello_rail_t rails[];
+} __attribute__((packed)) uct_mpath_hello_t;
+
+/* Addresses as UCP exchanges them: 31 bytes of device and 63 of interface address, so only the first rails fit. */
+typedef struct uct_mpath_device_addr {
+    uint16_t rails; /* mask of rail numbers, in order of which the addresses follow */
+    uint8_t length; /* of each */
+    uint8_t addresses[];
+} __attribute__((packed)) uct_mpath_device_addr_t;
+
+typedef struct uct_mpath_iface_addr {
+    uint64_t uid;
+    uint8_t length;
+    uint8_t addresses[];
+} __attribute__((packed)) uct_mpath_iface_addr_t;
+
+#define UCT_MPATH_DEVICE_ADDR_MAX 31
+#define UCT_MPATH_IFACE_ADDR_MAX 63
+
+#endif
