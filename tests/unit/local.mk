@@ -66,5 +66,5 @@ unit_programs += unit/test_gpu_import unit/test_gpu_stream
 unit_test_gpu_import_SOURCES = unit/test_gpu_import.c unit/capture.h $(gpu_sources)
 unit_test_gpu_stream_SOURCES = unit/test_gpu_stream.c unit/capture.h $(gpu_sources)
 # Figures of the GPU room on the machine's driver; made on demand: make unit/gpu_figures
-EXTRA_PROGRAMS += unit/gpu_figures
+figure_programs += unit/gpu_figures
 unit_gpu_figures_SOURCES = unit/gpu_figures.c $(gpu_sources)
