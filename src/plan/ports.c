@@ -60,7 +60,7 @@ mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, co
     if (status == MPATH_OK) {
         mpath_plan_find_bottleneck(plan, topo);
         if (params->policy == MPATH_POLICY_MPATH && mpath_ratio_less(plan->bound, plan->z)) {
-            plan->rivals = mpath_ports_rivals(&ports, plan->z);
+            status = mpath_ports_rivals(&ports, plan->z, &plan->rivals);
         }
     }
     mpath_ports_release(&ports);

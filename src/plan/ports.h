@@ -183,6 +183,8 @@ mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load);
 
 /* ports_move.c */
 mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports);
+/* Bytes of a pair still on its static route. */
+uint64_t mpath_ports_static_bytes(const mpath_ports_t *ports, int source, int destination);
 /*
  * Moves up to `bytes` of a pair, in whole fragments, from its static route to one between the nodes by a slot; the NICs
  * may exceed their targets, the copies inside the nodes not. *moved_p says how many bytes.
@@ -192,11 +194,11 @@ mpath_status_t mpath_ports_move_over(mpath_ports_t *ports, int source, int desti
 /* Moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports);
 
-/* ports_balance.c: relieves the overloaded NICs of a node by the others; where static routes cross, before all moves. */
+/* ports_balance.c: relieves the overloaded NICs of a node by the others; where static routes cross. */
 mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives);
 
-/* ports_rivals.c: the policies without a search that may load everything with less than z, as a mask. */
-uint32_t mpath_ports_rivals(const mpath_ports_t *ports, mpath_ratio_t z);
+/* ports_rivals.c: the policies without a search whose Z is below z, as a mask. */
+mpath_status_t mpath_ports_rivals(const mpath_ports_t *ports, mpath_ratio_t z, uint32_t *rivals_p);
 
 /* ports_emit.c: the flows and loads. */
 mpath_status_t mpath_ports_emit(const mpath_ports_t *ports, mpath_plan_t *plan);

@@ -24,12 +24,12 @@ static uint32_t nic_of(const mpath_ports_t *ports, int rank, int receives)
     return receives ? ports->ports[rank].rx : ports->ports[rank].tx;
 }
 
-/* Nonzero when some NIC is overloaded. */
+/* Nonzero when some NIC is overloaded and the others have little more room than it takes: else no care is needed. */
 static int look(const mpath_ports_t *ports, balance_t *b)
 {
-    uint64_t load, target;
-    int slot, found = 0;
+    uint64_t load, target, excess = 0, room = 0;
     uint32_t nic;
+    int slot;
 
     for (slot = 0; slot < ports->num_slots; slot++) {
         nic             = nic_of(ports, mpath_ports_driver(ports, b->node, slot), b->receives);
@@ -37,17 +37,18 @@ static int look(const mpath_ports_t *ports, balance_t *b)
         target          = ports->target[nic];
         b->excess[slot] = load > target ? load - target : 0;
         b->room[slot]   = load < target ? target - load : 0;
-        found |= load > target;
+        excess += b->excess[slot];
+        room += b->room[slot];
     }
-    return found;
+    return excess > 0 && room / 2 < excess;
 }
 
 static uint64_t pair_bytes(const mpath_ports_t *ports, const balance_t *b, int own, int other)
 {
-    return ports->demand[b->receives ? mpath_ports_pair(ports, other, own) : mpath_ports_pair(ports, own, other)];
+    return b->receives ? mpath_ports_static_bytes(ports, other, own) : mpath_ports_static_bytes(ports, own, other);
 }
 
-/* Bytes between the overloaded and the other slots; only static routes stand now. */
+/* Bytes on static routes between the slots. */
 static void count_arcs(const mpath_ports_t *ports, balance_t *b)
 {
     int rank, slot, own;

@@ -71,7 +71,7 @@ static void add_load(mpath_ports_t *ports, const mpath_ports_route_t *route, uin
     ports->relayed_bytes += bytes * (uint64_t)route->num_relays;
 }
 
-static uint64_t static_bytes(const mpath_ports_t *ports, int source, int destination)
+uint64_t mpath_ports_static_bytes(const mpath_ports_t *ports, int source, int destination)
 {
     size_t pair    = mpath_ports_pair(ports, source, destination);
     uint64_t bytes = ports->demand[pair];
@@ -202,7 +202,7 @@ static mpath_status_t shed_pair(mpath_ports_t *ports, shedding_t *from, int sour
     if (!stamp_static(ports, &fixed, from->resource)) {
         return MPATH_OK;
     }
-    bytes = static_bytes(ports, source, destination);
+    bytes = mpath_ports_static_bytes(ports, source, destination);
     while (from->excess > 0 && bytes > 0) {
         most   = find_roomiest(ports, from, source, destination, &via, &route);
         amount = from->excess < most ? from->excess : most;
@@ -226,7 +226,7 @@ mpath_status_t mpath_ports_move_over(mpath_ports_t *ports, int source, int desti
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
     mpath_ports_route_t fixed, route, legs = {.num_resources = 0};
-    uint64_t all = static_bytes(ports, source, destination), room;
+    uint64_t all = mpath_ports_static_bytes(ports, source, destination), room;
 
     mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &fixed);
     mpath_ports_route(ports, source, destination, via, &route);
@@ -389,11 +389,11 @@ static void lend_to_ports(mpath_ports_t *ports, int lend)
 
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports)
 {
-    int has_nics          = ports->num_ranks > ports->num_slots, node;
+    int has_nics = ports->num_ranks > ports->num_slots, first = ports->num_moves == 0, node;
     mpath_status_t status = MPATH_OK;
 
-    for (node = 0; node < ports->num_nodes && has_nics && ports->crossing && ports->num_moves == 0; node++) {
-        status = mpath_ports_balance(ports, node, 1);
+    for (node = 0; node < 2 * ports->num_nodes && has_nics && ports->crossing && first; node++) {
+        status = mpath_ports_balance(ports, node % ports->num_nodes, node < ports->num_nodes);
         if (status != MPATH_OK) {
             return status;
         }

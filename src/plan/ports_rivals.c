@@ -1,9 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whether a policy without a search may load everything with less than a plan does: a quick look at what it must load.
- * Direct has been counted; stripe and PXN deliver to the NIC beside the destination all that comes from other nodes.
+ * Which policy without a search loads everything with less than a plan does. Direct has been counted. Stripe and PXN
+ * deliver to the NIC beside the destination what comes from other nodes, and stripe stages half of what stays: mostly
+ * these loads alone tell. Else all loads are added up, without a list of paths.
  */
 #include "plan/ports.h"
+
+#include <stdlib.h>
+#include <string.h>
 
 /* The most that any NIC receives, over its rate, when all bytes arrive beside their destination. */
 static mpath_ratio_t arrival_z(const mpath_ports_t *ports)
@@ -39,19 +43,69 @@ static mpath_ratio_t staging_z(const mpath_ports_t *ports)
     return z;
 }
 
-uint32_t mpath_ports_rivals(const mpath_ports_t *ports, mpath_ratio_t z)
+static void add_route(const mpath_ports_t *ports, uint64_t *load, int source, int destination, int via, uint64_t bytes)
 {
-    uint32_t rivals = MPATH_PLAN_ALL_RIVALS;
-    mpath_ratio_t arrival, fixed = mpath_ports_z(ports, ports->moves == NULL ? ports->load : ports->saved);
-    int one_node = ports->num_ranks == ports->num_slots;
+    mpath_ports_route_t route;
+    int i;
 
-    if (!mpath_ratio_less(fixed, z)) {
-        rivals &= ~(1u << MPATH_POLICY_DIRECT);
-        if (one_node) {
-            rivals &= ~(1u << MPATH_POLICY_PXN); /* the same routes */
+    mpath_ports_route(ports, source, destination, via, &route);
+    for (i = 0; i < route.num_resources; i++) {
+        load[route.resources[i]] += bytes;
+    }
+}
+
+/* Over the rail beside the destination, by one relay on the source's node. */
+static void load_pxn(const mpath_ports_t *ports, uint64_t *load, int source, int destination, uint64_t bytes)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    int via = s->node == d->node || s->slot == d->slot ? MPATH_PORTS_STATIC : d->slot;
+
+    add_route(ports, load, source, destination, via, bytes);
+}
+
+/* Within a node half and half, as both ways have no relay; between nodes there is one such way at most. */
+static void load_stripes(const mpath_ports_t *ports, uint64_t *load, int source, int destination, uint64_t bytes)
+{
+    int is_local    = ports->ports[source].node == ports->ports[destination].node;
+    uint64_t staged = is_local && bytes / ports->min_fragment_bytes >= 2 ? bytes / 2 : 0;
+
+    add_route(ports, load, source, destination, MPATH_PORTS_STATIC, bytes - staged);
+    if (staged > 0) {
+        add_route(ports, load, source, destination, mpath_ports_staged(ports), staged);
+    }
+}
+
+static mpath_ratio_t policy_z(const mpath_ports_t *ports, uint64_t *load, mpath_policy_t policy)
+{
+    const uint64_t *demand = ports->demand;
+    int source, destination;
+
+    memset(load, 0, (size_t)ports->num_resources * sizeof(*load));
+    for (source = 0; source < ports->num_ranks; source++, demand += ports->num_ranks) {
+        for (destination = 0; destination < ports->num_ranks; destination++) {
+            if (demand[destination] > 0 && destination != source) {
+                if (policy == MPATH_POLICY_PXN) {
+                    load_pxn(ports, load, source, destination, demand[destination]);
+                } else {
+                    load_stripes(ports, load, source, destination, demand[destination]);
+                }
+            }
         }
     }
-    arrival = arrival_z(ports);
+    return mpath_ports_z(ports, load);
+}
+
+/* The policies of which a quick look does not tell that they are no better. */
+static uint32_t suspects(const mpath_ports_t *ports, mpath_ratio_t z)
+{
+    uint32_t rivals       = MPATH_PLAN_ALL_RIVALS;
+    int one_node          = ports->num_ranks == ports->num_slots;
+    mpath_ratio_t arrival = arrival_z(ports);
+
+    if (!mpath_ratio_less(mpath_ports_z(ports, ports->moves == NULL ? ports->load : ports->saved), z)) {
+        rivals &= ~(1u << MPATH_POLICY_DIRECT);
+        rivals &= one_node ? ~(1u << MPATH_POLICY_PXN) : UINT32_MAX; /* the same routes */
+    }
     if (!one_node && !mpath_ratio_less(arrival, z)) {
         rivals &= ~(1u << MPATH_POLICY_PXN);
     }
@@ -59,4 +113,26 @@ uint32_t mpath_ports_rivals(const mpath_ports_t *ports, mpath_ratio_t z)
         rivals &= ~(1u << MPATH_POLICY_STRIPE);
     }
     return rivals;
+}
+
+mpath_status_t mpath_ports_rivals(const mpath_ports_t *ports, mpath_ratio_t z, uint32_t *rivals_p)
+{
+    uint32_t left = suspects(ports, z), rivals = left & (1u << MPATH_POLICY_DIRECT);
+    mpath_policy_t policy;
+    uint64_t *load;
+
+    left &= ~rivals;
+    if (left != 0) {
+        load = malloc(((size_t)ports->num_resources + 1) * sizeof(*load));
+        if (load == NULL) {
+            return MPATH_ERR_NO_MEMORY;
+        }
+        for (; left != 0; left &= left - 1) {
+            policy = (mpath_policy_t)__builtin_ctz(left);
+            rivals |= mpath_ratio_less(policy_z(ports, load, policy), z) ? 1u << policy : 0;
+        }
+        free(load);
+    }
+    *rivals_p = rivals;
+    return MPATH_OK;
 }
