@@ -50,6 +50,7 @@ int bench_gpu_open(int local_rank)
     CHECK(DeviceGetName, bench_gpu.name, sizeof(bench_gpu.name), bench_gpu.device);
     CHECK(DevicePrimaryCtxRetain, &context, bench_gpu.device);
     CHECK(CtxSetCurrent, context);
+    CHECK(StreamCreateWithPriority, &bench_gpu.stream, MPATH_CU_STREAM_NON_BLOCKING, 0);
     CHECK(MemHostAlloc, &memory, WINDOW_BYTES, 0);
     window = memory;
     return 0;
@@ -59,6 +60,7 @@ void bench_gpu_close(void)
 {
     if (bench_gpu.cu != NULL) {
         CHECK(MemFreeHost, window);
+        CHECK(StreamDestroy, bench_gpu.stream);
         CHECK(DevicePrimaryCtxRelease, bench_gpu.device);
         memset(&bench_gpu, 0, sizeof(bench_gpu));
     }
@@ -99,8 +101,8 @@ static mpath_cu_ptr_t pool_create(uint64_t bytes)
     mpath_cu_pool_t pool;
 
     CHECK(DeviceGetDefaultMemPool, &pool, bench_gpu.device);
-    CHECK(MemAllocFromPoolAsync, &address, bytes, pool, NULL);
-    CHECK(CtxSynchronize, );
+    CHECK(MemAllocFromPoolAsync, &address, bytes, pool, bench_gpu.stream);
+    CHECK(StreamSynchronize, bench_gpu.stream);
     return address;
 }
 
@@ -188,8 +190,8 @@ void bench_buffer_destroy(bench_buffer_t *buffer)
         free(buffer->address);
         break;
     case BENCH_MEMORY_POOL:
-        CHECK(MemFreeAsync, device_address(buffer), NULL);
-        CHECK(CtxSynchronize, );
+        CHECK(MemFreeAsync, device_address(buffer), bench_gpu.stream);
+        CHECK(StreamSynchronize, bench_gpu.stream);
         break;
     case BENCH_MEMORY_VMM:
         vmm_destroy(buffer);

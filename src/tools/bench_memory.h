@@ -43,6 +43,7 @@ typedef struct bench_buffer {
 typedef struct bench_gpu {
     const mpath_cu_t *cu; /* NULL: without GPU memory */
     mpath_cu_device_t device;
+    mpath_cu_stream_t stream; /* of pool memory */
     int ordinal, num_devices, driver_version;
     char name[64];
 } bench_gpu_t;
