@@ -28,7 +28,7 @@ mpath_status_t mpath_allgather(mpath_symmetric_t *symmetric, const void *send, v
         symmetric->recv_bytes[rank]   = bytes[rank];
         symmetric->recv_offsets[rank] = offsets[rank];
     }
-    status = mpath_symmetric_gate(symmetric, algorithm, total, largest);
+    status = mpath_symmetric_gate(symmetric, algorithm, MPATH_SHARE_GATHER, total, largest);
     if (status != MPATH_OK) {
         return status;
     }

@@ -81,7 +81,8 @@ mpath_status_t mpath_allreduce(mpath_symmetric_t *symmetric, const void *send, v
     int algorithm  = symmetric->settings->allreduce_algorithm, finished;
     uint64_t bytes = elements * combination->element_bytes, stride;
     mpath_agreed_t agreed;
-    mpath_status_t status = mpath_symmetric_gate(symmetric, algorithm, bytes, bytes);
+    mpath_status_t status = mpath_symmetric_gate(symmetric, algorithm, MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER, bytes,
+                                                 bytes);
     char *scratch;
 
     if (status != MPATH_OK) {

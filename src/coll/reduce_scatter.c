@@ -97,7 +97,7 @@ mpath_status_t mpath_reduce_scatter(mpath_symmetric_t *symmetric, const void *se
     char *scratch;
 
     measure(symmetric, elements, combination->element_bytes, &sizes);
-    status = mpath_symmetric_gate(symmetric, algorithm, sizes.total, sizes.largest);
+    status = mpath_symmetric_gate(symmetric, algorithm, MPATH_SHARE_REDUCE, sizes.total, sizes.largest);
     if (status != MPATH_OK) {
         return status;
     }

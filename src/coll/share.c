@@ -4,10 +4,6 @@
 
 #include "coll/share_private.h"
 #include "util/log.h"
-#include "util/time.h"
-
-#define CALL_NS 20000    /* to begin and end a call, beyond what bytes cost */
-#define SEGMENT_NS 10000 /* to pass a segment from step to step */
 
 const char *mpath_share_obstacle(const mpath_share_t *share)
 {
@@ -30,35 +26,6 @@ void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps)
         share->rails[i].rate_bps = rates_bps[i];
     }
     mpath_share_set_weights(share);
-}
-
-/* bytes / bps in nanoseconds, for times below some days */
-static uint64_t time_of(uint64_t bytes, uint64_t bps)
-{
-    return (uint64_t)((double)bytes * (double)MPATH_NS_PER_S / (double)((bps > 0) ? bps : 1));
-}
-
-uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
-{
-    uint64_t rails_bps = 0, memory_bps = UINT64_MAX, copies, rails_ns = 0, memory_ns = 0, segments = 8;
-    int phases = ((flags & MPATH_SHARE_REDUCE) != 0) + ((flags & MPATH_SHARE_GATHER) != 0);
-
-    for (int i = 0; i < share->num_rails; i++) {
-        rails_bps += share->rails[i].rate_bps;
-    }
-    if (share->num_nodes > 1) {
-        rails_ns = (uint64_t)phases *
-                   time_of(bytes / (uint64_t)share->num_nodes * (uint64_t)(share->num_nodes - 1), rails_bps);
-    }
-    for (int node = 0; node < share->num_nodes; node++) {
-        uint64_t bps = mpath_topo_machine(share->topo, node)->host_memory_bps;
-
-        memory_bps = ((bps > 0) && (bps < memory_bps)) ? bps : memory_bps;
-    }
-    copies    = (uint64_t)share->num_local * (uint64_t)phases + 1;
-    memory_ns = time_of(bytes * copies, memory_bps);
-    return CALL_NS + segments * SEGMENT_NS + ((rails_ns > memory_ns) ? rails_ns : memory_ns) +
-           (rails_ns + memory_ns) / segments / 2;
 }
 
 static void begin(mpath_share_t *share)

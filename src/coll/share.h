@@ -70,10 +70,11 @@ uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index);
 void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps);
 
 /*
- * Predicted time of a call of `bytes` in total (the whole vector), in nanoseconds: what the rails need, filling the pipeline,
- * and the copies in the nodes.
+ * Predicted time of a call of `bytes` in total (the whole vector), in nanoseconds: through the engine, and by the function that
+ * it replaces, taken at its best.
  */
 uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
+uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 
 /*
  * Collective, after an agreement that all ranks have taken part in. The first call sets up arena and rails:

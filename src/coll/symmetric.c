@@ -103,18 +103,26 @@ char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes)
 }
 
 /* Between nodes a call gains by more rails than one; in one node there is no rail to gain. */
-static const char *no_gain(const mpath_symmetric_t *symmetric, uint64_t bytes)
+static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, uint64_t bytes)
 {
+    const mpath_share_t *share = symmetric->share;
+
     if (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) == 1) {
         return "all ranks share one node";
     }
-    if (mpath_share_num_rails(symmetric->share) < 2) {
+    if (mpath_share_num_rails(share) < 2) {
         return "there is one rail";
     }
-    return (bytes < symmetric->settings->symmetric_min_bytes) ? "less than symmetric_min_bytes" : NULL;
+    if (bytes < symmetric->settings->symmetric_min_bytes) {
+        return "less than symmetric_min_bytes";
+    }
+    return (mpath_share_predict_ns(share, flags, bytes) > mpath_share_previous_ns(share, flags, bytes))
+               ? "predicted to be no faster than the previous function"
+               : NULL;
 }
 
-mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, uint64_t bytes, uint64_t largest)
+mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes,
+                                    uint64_t largest)
 {
     const mpath_settings_t *settings = symmetric->settings;
     const char *obstacle = mpath_share_obstacle(symmetric->share), *because = NULL;
@@ -128,7 +136,7 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
     } else if ((algorithm == MPATH_ALGORITHM_SMALL) && !small) {
         because = "more than travels in the agreement";
     } else if ((algorithm == MPATH_ALGORITHM_AUTO) && (settings->gate == MPATH_GATE_AUTO)) {
-        because = no_gain(symmetric, bytes);
+        because = no_gain(symmetric, flags, bytes);
     }
     return (because != NULL) ? mpath_symmetric_decline(symmetric, because) : MPATH_OK;
 }

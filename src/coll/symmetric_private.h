@@ -25,10 +25,11 @@ struct mpath_symmetric {
 mpath_status_t mpath_symmetric_decline(mpath_symmetric_t *symmetric, const char *because);
 
 /*
- * Before the agreement, from what is the same on all ranks: MPATH_OK to go on. `algorithm` is the operation's parameter, `bytes` the size
- * of the whole vector, `largest` that of the largest message between two ranks if it travelled in the agreement.
+ * Before the agreement, from what is the same on all ranks: MPATH_OK to go on. `algorithm` is the operation's parameter, `flags`
+ * what the engine would do (MPATH_SHARE_*), `bytes` the size of the whole vector, `largest` that of the largest message between two ranks if it travelled in the agreement.
  */
-mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, uint64_t bytes, uint64_t largest);
+mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes,
+                                    uint64_t largest);
 
 /* Room for `bytes` bytes, 64-byte aligned; kept for the next call. NULL when there is no memory. */
 char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes);

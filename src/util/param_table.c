@@ -84,7 +84,7 @@ const mpath_param_t mpath_params[] = {
              "The same for MPI_Reduce_scatter and MPI_Reduce_scatter_block"),
     ROW_ENUM(allgather_algorithm, "auto", algorithm_values, 5, "The same for MPI_Allgather and MPI_Allgatherv"),
     ROW_BYTES(
-        symmetric_min_bytes, "256k", 0, INT64_MAX, 5,
+        symmetric_min_bytes, "16k", 0, INT64_MAX, 5,
         "Whole vector of an MPI_Allreduce, MPI_Reduce_scatter or MPI_Allgather below which the previous function runs"),
     ROW_ENUM(check_plan, "no", switch_values, 9,
              "All ranks compare a checksum of their plans and the call fails where they differ; for debugging"),

@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Predicted times: of a call through the share engine, and of the function that it would replace. Both from the topology
+ * alone, so that all ranks come to the same. Terms that both have in common (bytes over all rails at their rate) cancel out;
+ * what counts is what each does one after the other that the other does at the same time.
+ */
+#include "coll/share_private.h"
+
+#include "util/time.h"
+
+#define MESSAGE_NS 10000    /* a message between nodes, software included, beyond the latency of the NICs */
+#define CALL_NS 20000       /* set-up and end of a call */
+#define SEGMENT_NS 10000    /* a segment on its way through the steps, once */
+#define SEGMENTS_TYPICAL 8u /* of a call that is just worth it */
+
+/* bytes / bps in nanoseconds, for times below some days */
+static uint64_t time_of(uint64_t bytes, uint64_t bps)
+{
+    return (uint64_t)((double)bytes * (double)MPATH_NS_PER_S / (double)((bps > 0) ? bps : 1));
+}
+
+static uint64_t rails_bps(const mpath_share_t *share, uint64_t *fastest_p)
+{
+    uint64_t sum = 0;
+
+    *fastest_p = 0;
+    for (int i = 0; i < share->num_rails; i++) {
+        sum += share->rails[i].rate_bps;
+        *fastest_p = (share->rails[i].rate_bps > *fastest_p) ? share->rails[i].rate_bps : *fastest_p;
+    }
+    return sum;
+}
+
+/* What the copies and combinations in a node take, were they done alone. */
+static uint64_t memory_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t slowest_bps = UINT64_MAX, copies = (flags & MPATH_SHARE_REDUCE) ? 2 * (uint64_t)share->num_local : 1;
+
+    for (int node = 0; node < share->num_nodes; node++) {
+        uint64_t bps = mpath_topo_machine(share->topo, node)->host_memory_bps;
+
+        slowest_bps = ((bps > 0) && (bps < slowest_bps)) ? bps : slowest_bps;
+    }
+    copies += (flags & MPATH_SHARE_GATHER) ? (uint64_t)share->num_local : 0;
+    return time_of(bytes * copies, slowest_bps);
+}
+
+/* What crosses between nodes in each direction, of the whole vector, over all rails of a node. */
+static uint64_t crossing_bytes(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t phases = ((flags & MPATH_SHARE_REDUCE) != 0) + ((flags & MPATH_SHARE_GATHER) != 0);
+
+    return phases * (bytes / (uint64_t)share->num_nodes * (uint64_t)(share->num_nodes - 1));
+}
+
+static uint64_t log2_ceiling(uint64_t value)
+{
+    uint64_t log = 0;
+
+    while ((1ull << log) < value) {
+        log++;
+    }
+    return log;
+}
+
+uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t fastest_bps, sum_bps = rails_bps(share, &fastest_bps), memory = memory_ns(share, flags, bytes);
+    uint64_t rails = (share->num_nodes > 1) ? time_of(crossing_bytes(share, flags, bytes), sum_bps) : 0;
+    uint64_t agree = (share->num_nodes > 1) ? 2 * MESSAGE_NS : 0;
+
+    /* The pipeline is filled by the first segment and emptied by the last one. */
+    return agree + CALL_NS + SEGMENTS_TYPICAL * SEGMENT_NS + ((rails > memory) ? rails : memory) +
+           2 * ((rails > memory) ? memory : rails) / SEGMENTS_TYPICAL;
+}
+
+/*
+ * The best that MPI libraries do without regard to rails: halving and doubling, whose last and first steps cross between
+ * nodes on all rails at once (Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005), or plain doubling for short vectors. A gather
+ * hands whole blocks from rank to rank: what a node needs comes once for each of its ranks.
+ */
+uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t fastest_bps, sum_bps = rails_bps(share, &fastest_bps), memory = memory_ns(share, flags, bytes);
+    uint64_t crossing = crossing_bytes(share, flags, bytes), ranks = 0, steps, rails, plain;
+
+    for (int node = 0; node < share->num_nodes; node++) {
+        ranks += (uint64_t)share->num_on[node];
+    }
+    steps = log2_ceiling(ranks);
+    if (share->num_nodes == 1) {
+        return steps * MESSAGE_NS / 4 + memory;
+    }
+    switch (flags & (MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER)) {
+    case MPATH_SHARE_GATHER:
+        return steps * MESSAGE_NS + memory + time_of(crossing, fastest_bps);
+    case MPATH_SHARE_REDUCE:
+        return steps * MESSAGE_NS + memory + time_of(crossing, sum_bps);
+    default:
+        rails = 2 * steps * MESSAGE_NS + memory + time_of(crossing, sum_bps);
+        plain = steps * MESSAGE_NS + memory + time_of(bytes * log2_ceiling((uint64_t)share->num_nodes), fastest_bps);
+        return (rails < plain) ? rails : plain;
+    }
+}
