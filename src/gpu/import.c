@@ -230,5 +230,4 @@ void mpath_import_cleanup(void)
     }
     memset(&imports.counts, 0, sizeof(imports.counts));
     pthread_mutex_unlock(&imports.lock);
-    mpath_import_close_pools();
 }

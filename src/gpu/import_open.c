@@ -24,6 +24,7 @@ typedef struct import_pool {
     uint32_t number;
     mpath_cu_pool_t pool;
     uint64_t devices; /* bit per ordinal: access has been given */
+    unsigned users;   /* mappings */
 } import_pool_t;
 
 static import_pool_t *import_pools;
@@ -132,6 +133,12 @@ err_unmap:
     return status;
 }
 
+static int import_pool_is(const import_pool_t *pool, const mpath_export_t *export)
+{
+    return (pool->owner.pid == export->owner.pid) && (pool->owner.start_ticks == export->owner.start_ticks) &&
+           (pool->number == export->handle.pool.pool);
+}
+
 /* The owner's pool, imported when it is met first. */
 static mpath_status_t import_pool_get(mpath_gpu_t *gpu, const mpath_export_t *export, import_pool_t **pool_p)
 {
@@ -141,8 +148,7 @@ static mpath_status_t import_pool_get(mpath_gpu_t *gpu, const mpath_export_t *ex
     int fd;
 
     for (pool = import_pools; pool != NULL; pool = pool->next) {
-        if ((pool->owner.pid == export->owner.pid) && (pool->owner.start_ticks == export->owner.start_ticks) &&
-            (pool->number == export->handle.pool.pool)) {
+        if (import_pool_is(pool, export)) {
             *pool_p = pool;
             return MPATH_OK;
         }
@@ -196,13 +202,42 @@ static mpath_status_t import_map_pool(mpath_gpu_t *gpu, const mpath_export_t *ex
         pool->devices |= bit;
     }
     result = cu->MemPoolImportPointer(&mapping->address, pool->pool, &pointer);
-    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, "cuMemPoolImportPointer", result);
+    if (result != MPATH_CU_SUCCESS) {
+        return import_refused(gpu, export, "cuMemPoolImportPointer", result);
+    }
+    pool->users++;
+    return MPATH_OK;
+}
+
+/* A pool without mappings is given back: it would keep the memory of an owner that has ended. */
+static void import_unmap_pool(const mpath_export_t *export, const mpath_import_mapping_t *mapping)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    import_pool_t **at, *pool;
+
+    cu->MemFree(mapping->address);
+    for (at = &import_pools; *at != NULL; at = &(*at)->next) {
+        pool = *at;
+        if (import_pool_is(pool, export)) {
+            if (--pool->users == 0) {
+                *at = pool->next;
+                cu->MemPoolDestroy(pool->pool);
+                free(pool);
+            }
+            return;
+        }
+    }
 }
 
 mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
 {
-    mpath_status_t status = mpath_gpu_enter(gpu);
+    mpath_status_t status;
 
+    if (!mpath_process_alive(&export->owner)) {
+        mpath_error("the GPU memory of process %" PRId64 " cannot be opened: the process has ended", export->owner.pid);
+        return MPATH_ERR_UNREACHABLE;
+    }
+    status = mpath_gpu_enter(gpu);
     if (status != MPATH_OK) {
         return status;
     }
@@ -239,23 +274,8 @@ void mpath_import_unmap(mpath_gpu_t *gpu, const mpath_export_t *export, const mp
         cu->MemAddressFree(mapping->address, mapping->bytes);
         break;
     default:
-        cu->MemFree(mapping->address);
+        import_unmap_pool(export, mapping);
         break;
     }
     mpath_gpu_leave(gpu);
-}
-
-void mpath_import_close_pools(void)
-{
-    const mpath_cu_t *cu = mpath_gpu_driver();
-    import_pool_t *pool  = NULL;
-
-    while (import_pools != NULL) {
-        pool         = import_pools;
-        import_pools = pool->next;
-        if (cu != NULL) {
-            cu->MemPoolDestroy(pool->pool);
-        }
-        free(pool);
-    }
 }

@@ -15,7 +15,4 @@ typedef struct mpath_import_mapping {
 mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping);
 void mpath_import_unmap(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_import_mapping_t *mapping);
 
-/* Gives back the pools that were imported for mappings that are all gone. */
-void mpath_import_close_pools(void);
-
 #endif

@@ -49,8 +49,22 @@ typedef struct mpath_kernel_copy {
     uint64_t bytes; /* of all pieces */
     uint32_t pieces_count, reserved;
     mpath_kernel_word_t waits[MPATH_KERNEL_WORDS_MAX];
-    mpath_kernel_word_t flags[MPATH_KERNEL_WORDS_MAX];
+    mpath_kernel_word_t flags[MPATH_KERNEL_WORDS_MAX]; /* the last one is written after the others */
     mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_MAX];
 } mpath_kernel_copy_t;
+
+/* The same for few pieces: arguments are copied on each launch. */
+#define MPATH_KERNEL_COPY_FEW "mpath_kernel_copy_few"
+#define MPATH_KERNEL_PIECES_FEW 12
+#define MPATH_KERNEL_WORDS_FEW 8
+
+typedef struct mpath_kernel_copy_few {
+    mpath_kernel_control_t control;
+    uint64_t bytes;
+    uint32_t pieces_count, reserved;
+    mpath_kernel_word_t waits[MPATH_KERNEL_WORDS_FEW];
+    mpath_kernel_word_t flags[MPATH_KERNEL_WORDS_FEW];
+    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_FEW];
+} mpath_kernel_copy_few_t;
 
 #endif

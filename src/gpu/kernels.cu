@@ -128,8 +128,7 @@ static __device__ void copy_range(char *target, const char *source, uint64_t byt
     copy_bytes(target + body, source + body, bytes - body);
 }
 
-extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
-    mpath_kernel_copy(const __grid_constant__ mpath_kernel_copy_t arguments)
+template <typename arguments_t> static __device__ __forceinline__ void copy_pieces(const arguments_t &arguments)
 {
     const uint64_t grains = (arguments.bytes + COPY_GRAIN - 1) / COPY_GRAIN;
     uint64_t begin, end, at = 0;
@@ -154,4 +153,16 @@ extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
         at = next;
     }
     kernel_end(arguments.control, arguments.flags);
+}
+
+extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
+    mpath_kernel_copy(const __grid_constant__ mpath_kernel_copy_t arguments)
+{
+    copy_pieces(arguments);
+}
+
+extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
+    mpath_kernel_copy_few(const __grid_constant__ mpath_kernel_copy_few_t arguments)
+{
+    copy_pieces(arguments);
 }

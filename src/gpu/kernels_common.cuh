@@ -75,28 +75,45 @@ static __device__ bool kernel_begin(const mpath_kernel_control_t &control, const
             good = kernel_await(gate, control.arrivals, kernel_now_ns() + 2 * control.timeout_ns + 1000000000);
         }
     }
+    /* Only who waited, or stands for a launch that did, can have failed: the others save the read. */
+    if ((control.waits_count == 0) && (control.chain == control.arrivals - control.ctas + 1)) {
+        return true;
+    }
     if (threadIdx.x == 0) {
         good = good && (kernel_load_acquire(failed) != control.chain);
     }
     return __syncthreads_and(good);
 }
 
-/* The last CTA writes the flags: its release, after the others' fences and arrivals, makes all bytes visible with them. */
+/*
+ * The last CTA writes the flags. The barrier puts the CTA's writes before the arrival of its first thread, which releases
+ * them to the whole system; the last arrival acquires what all have released, and the flags' own releases hand it on.
+ * The last flag follows the others: it is the launch's mark, when there is one.
+ */
 static __device__ void kernel_end(const mpath_kernel_control_t &control, const mpath_kernel_word_t *flags)
 {
     __shared__ bool last;
 
-    __threadfence_system();
     __syncthreads();
     if (threadIdx.x == 0) {
-        auto arrivals = reinterpret_cast<unsigned long long *>(control.counters +
-                                                               offsetof(mpath_kernel_counters_t, arrivals));
-        last = atomicAdd(arrivals, 1ull) + 1 == control.arrivals;
-        __threadfence_system();
+        const uint64_t arrivals = control.counters + offsetof(mpath_kernel_counters_t, arrivals);
+        uint64_t before;
+
+        asm volatile("atom.acq_rel.sys.global.add.u64 %0, [%1], 1;" : "=l"(before) : "l"(arrivals) : "memory");
+        last = before + 1 == control.arrivals;
     }
     __syncthreads();
-    if (last && (threadIdx.x < control.flags_count)) {
-        kernel_store_release(flags[threadIdx.x].address, flags[threadIdx.x].value);
+    if (!last || (control.flags_count == 0)) {
+        return;
+    }
+    if (control.flags_count > 1) {
+        if (threadIdx.x + 1 < control.flags_count) {
+            kernel_store_release(flags[threadIdx.x].address, flags[threadIdx.x].value);
+        }
+        __syncthreads();
+    }
+    if (threadIdx.x == 0) {
+        kernel_store_release(flags[control.flags_count - 1].address, flags[control.flags_count - 1].value);
     }
 }
 

@@ -28,6 +28,9 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
         goto err_warn;
     }
     result = cu->ModuleGetFunction(&gpu->copy_kernel, gpu->module, MPATH_KERNEL_COPY);
+    if (result == MPATH_CU_SUCCESS) {
+        result = cu->ModuleGetFunction(&gpu->copy_few_kernel, gpu->module, MPATH_KERNEL_COPY_FEW);
+    }
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
@@ -100,7 +103,7 @@ unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes)
     return (ctas < 1) ? 1 : (ctas > most) ? most : (unsigned)ctas;
 }
 
-/* In the context. The control is the arguments' first member. */
+/* In the context. */
 static mpath_status_t launch_enqueue(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
                                      unsigned ctas, unsigned threads)
 {
@@ -139,42 +142,65 @@ mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *fl
     return MPATH_OK;
 }
 
+/* The arguments of one launch, in the struct of the kernel that takes them. */
+typedef union launch_copy_arguments {
+    mpath_kernel_copy_t many;
+    mpath_kernel_copy_few_t few;
+} launch_copy_arguments_t;
+
 /* One launch of up to MPATH_KERNEL_PIECES_MAX pieces, in the context. */
 static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launch_copy_t *launch, unsigned first,
                                        unsigned count, uint64_t *chain)
 {
-    mpath_kernel_copy_t arguments;
+    const int few = (count <= MPATH_KERNEL_PIECES_FEW) && (launch->waits_count <= MPATH_KERNEL_WORDS_FEW) &&
+                    (launch->flags_count < MPATH_KERNEL_WORDS_FEW);
+    launch_copy_arguments_t arguments;
+    mpath_kernel_control_t control;
+    mpath_kernel_word_t *flags = few ? arguments.few.flags : arguments.many.flags;
+    uint64_t bytes             = 0;
     unsigned ctas, index;
 
-    arguments.pieces_count = count;
-    arguments.reserved     = 0;
-    arguments.bytes        = 0;
     for (index = 0; index < count; index++) {
-        arguments.pieces[index] = launch->pieces[first + index];
-        arguments.bytes += arguments.pieces[index].bytes;
+        bytes += launch->pieces[first + index].bytes;
     }
-    ctas = mpath_launch_copy_ctas(stream->gpu, arguments.bytes);
+    ctas = mpath_launch_copy_ctas(stream->gpu, bytes);
     if ((launch->ctas > 0) && (launch->ctas < ctas)) {
         ctas = launch->ctas;
     }
-    mpath_launch_control(stream, ctas, launch->timeout_ns, &arguments.control);
+    mpath_launch_control(stream, ctas, launch->timeout_ns, &control);
     if (first == 0) {
-        *chain = arguments.control.chain;
+        *chain              = control.chain;
+        control.waits_count = launch->waits_count;
+        if (launch->waits_count > 0) {
+            memcpy(few ? arguments.few.waits : arguments.many.waits, launch->waits,
+                   launch->waits_count * sizeof(*launch->waits));
+        }
     }
-    arguments.control.chain = *chain;
-    if ((first == 0) && (launch->waits_count > 0)) {
-        arguments.control.waits_count = launch->waits_count;
-        memcpy(arguments.waits, launch->waits, launch->waits_count * sizeof(*launch->waits));
-    }
+    control.chain = *chain;
     if (first + count == launch->pieces_count) {
-        arguments.control.flags_count = launch->flags_count;
+        control.flags_count = launch->flags_count;
         if (launch->flags_count > 0) {
-            memcpy(arguments.flags, launch->flags, launch->flags_count * sizeof(*launch->flags));
+            memcpy(flags, launch->flags, launch->flags_count * sizeof(*launch->flags));
         }
         if ((launch->mark_p != NULL) && stream->gpu->has_values) {
-            mpath_launch_mark(stream, &arguments.flags[arguments.control.flags_count++], launch->mark_p);
+            mpath_launch_mark(stream, &flags[control.flags_count++], launch->mark_p);
         }
     }
+    if (count > 0) {
+        memcpy(few ? arguments.few.pieces : arguments.many.pieces, launch->pieces + first,
+               count * sizeof(*launch->pieces));
+    }
+    if (few) {
+        arguments.few.control      = control;
+        arguments.few.bytes        = bytes;
+        arguments.few.pieces_count = count;
+        arguments.few.reserved     = 0;
+        return launch_enqueue(stream, stream->gpu->copy_few_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
+    }
+    arguments.many.control      = control;
+    arguments.many.bytes        = bytes;
+    arguments.many.pieces_count = count;
+    arguments.many.reserved     = 0;
     return launch_enqueue(stream, stream->gpu->copy_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
 }
 

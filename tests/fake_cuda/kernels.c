@@ -72,37 +72,62 @@ void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_
     }
 }
 
+static void copy_pieces(const struct CUctx_st *context, const mpath_kernel_piece_t *pieces, unsigned count,
+                        uint64_t expected)
+{
+    uint64_t bytes = 0;
+    char *target, *source;
+    unsigned index;
+
+    for (index = 0; index < count; index++) {
+        bytes += pieces[index].bytes;
+        if (pieces[index].bytes > 0) {
+            target = fake_bytes(pieces[index].target, pieces[index].bytes, context, FAKE_BY_KERNEL,
+                                "copy kernel, target");
+            source = fake_bytes(pieces[index].source, pieces[index].bytes, context, FAKE_BY_KERNEL,
+                                "copy kernel, source");
+            memmove(target, source, pieces[index].bytes);
+        }
+    }
+    if (bytes != expected) {
+        fake_die("the copy kernel was told of %llu bytes, its pieces have %llu", (unsigned long long)expected,
+                 (unsigned long long)bytes);
+    }
+}
+
+static void check_shape(unsigned pieces, unsigned most, unsigned threads)
+{
+    if ((pieces > most) || (threads != MPATH_KERNEL_THREADS)) {
+        fake_die("the copy kernel has %u pieces and %u threads", pieces, threads);
+    }
+}
+
 static void run_copy(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads)
 {
     const mpath_kernel_copy_t *copy = arguments;
-    uint64_t bytes                  = 0;
-    char *target, *source;
-    uint32_t index;
 
-    if ((copy->pieces_count > MPATH_KERNEL_PIECES_MAX) || (threads != MPATH_KERNEL_THREADS)) {
-        fake_die("the copy kernel has %u pieces and %u threads", copy->pieces_count, threads);
+    check_shape(copy->pieces_count, MPATH_KERNEL_PIECES_MAX, threads);
+    if (fake_kernel_begin(context, &copy->control, copy->waits, ctas)) {
+        copy_pieces(context, copy->pieces, copy->pieces_count, copy->bytes);
+        fake_kernel_end(context, &copy->control, copy->flags);
     }
-    if (!fake_kernel_begin(context, &copy->control, copy->waits, ctas)) {
-        return;
-    }
-    for (index = 0; index < copy->pieces_count; index++) {
-        const mpath_kernel_piece_t *piece = &copy->pieces[index];
-
-        bytes += piece->bytes;
-        if (piece->bytes > 0) {
-            target = fake_bytes(piece->target, piece->bytes, context, FAKE_BY_KERNEL, "copy kernel, target");
-            source = fake_bytes(piece->source, piece->bytes, context, FAKE_BY_KERNEL, "copy kernel, source");
-            memmove(target, source, piece->bytes);
-        }
-    }
-    if (bytes != copy->bytes) {
-        fake_die("the copy kernel was told of %llu bytes, its pieces have %llu", (unsigned long long)copy->bytes,
-                 (unsigned long long)bytes);
-    }
-    fake_kernel_end(context, &copy->control, copy->flags);
 }
 
-static const struct CUfunc_st kernels[] = {{MPATH_KERNEL_COPY, sizeof(mpath_kernel_copy_t), run_copy}};
+static void run_copy_few(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads)
+{
+    const mpath_kernel_copy_few_t *copy = arguments;
+
+    check_shape(copy->pieces_count, MPATH_KERNEL_PIECES_FEW, threads);
+    if (fake_kernel_begin(context, &copy->control, copy->waits, ctas)) {
+        copy_pieces(context, copy->pieces, copy->pieces_count, copy->bytes);
+        fake_kernel_end(context, &copy->control, copy->flags);
+    }
+}
+
+static const struct CUfunc_st kernels[] = {
+    {MPATH_KERNEL_COPY, sizeof(mpath_kernel_copy_t), run_copy},
+    {MPATH_KERNEL_COPY_FEW, sizeof(mpath_kernel_copy_few_t), run_copy_few},
+};
 
 const struct CUfunc_st *fake_kernel(const char *name)
 {
