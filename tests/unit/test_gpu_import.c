@@ -7,6 +7,7 @@
 #include "capture.h"
 #include "gpu_kinds.h"
 #include "gpu/import.h"
+#include "gpu/launch.h"
 
 #include <fcntl.h>
 #include <signal.h>
@@ -23,7 +24,10 @@ typedef struct order {
     mpath_memory_kind_t kind;
     int device, pieces;
     uint64_t bytes, seed;
+    unsigned slot; /* one of the owner's allocations */
 } order_t;
+
+#define SLOTS 6
 
 typedef struct answer {
     mpath_export_t export;
@@ -37,32 +41,34 @@ typedef struct owner {
 
 static int owner_main(void)
 {
-    gpu_memory_t made = {.bytes = 0};
+    static gpu_memory_t slots[SLOTS];
     mpath_memory_t memory;
     order_t order;
 
     gpu_application_starts();
     while (read(STDIN_FILENO, &order, sizeof(order)) == (ssize_t)sizeof(order)) {
-        answer_t answer = {.address = 0};
+        answer_t answer    = {.address = 0};
+        gpu_memory_t *made = &slots[order.slot];
 
         switch (order.what) {
         case 'a':
-            gpu_memory_alloc(order.kind, order.device, order.bytes, order.pieces, &made);
-            gpu_pattern_write(made.address, made.bytes, order.seed);
-            if ((mpath_memory_classify((void *)(uintptr_t)made.address, made.bytes, &memory) != MPATH_OK) ||
-                (mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &answer.export) != MPATH_OK)) {
+            gpu_memory_alloc(order.kind, order.device, order.bytes, order.pieces, made);
+            gpu_pattern_write(made->address, made->bytes, order.seed);
+            if ((mpath_memory_classify((void *)(uintptr_t)made->address, made->bytes, &memory) != MPATH_OK) ||
+                (mpath_export_make((void *)(uintptr_t)made->address, made->bytes, &memory, &answer.export) !=
+                 MPATH_OK)) {
                 return 3;
             }
             break;
         case 'f':
-            gpu_memory_free(&made);
+            gpu_memory_free(made);
             break;
         default:
-            answer.wrong = gpu_pattern_check(made.address, made.bytes, order.seed);
+            answer.wrong = gpu_pattern_check(made->address, made->bytes, order.seed);
             break;
         }
-        answer.address = made.address;
-        answer.bytes   = made.bytes;
+        answer.address = made->address;
+        answer.bytes   = made->bytes;
         if (write(STDOUT_FILENO, &answer, sizeof(answer)) != (ssize_t)sizeof(answer)) {
             return 4;
         }
@@ -156,6 +162,19 @@ static void copy(mpath_gpu_t *gpu, uint64_t to, uint64_t from, size_t bytes)
     assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a copy"), MPATH_OK);
 }
 
+static void copy_by_kernel(mpath_gpu_t *gpu, uint64_t to, uint64_t from, size_t bytes)
+{
+    mpath_kernel_piece_t piece = {.target = to, .source = from, .bytes = bytes};
+    mpath_stream_t *stream;
+    mpath_mark_t mark;
+
+    assert_int_equal(mpath_stream_get(gpu, 1, &stream), MPATH_OK);
+    assert_int_equal(
+        mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = &piece, .pieces_count = 1, .mark_p = &mark}),
+        MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "a kernel"), MPATH_OK);
+}
+
 /* Reads the owner's memory and checks the pattern, then writes another one, which the owner checks. */
 static void check_kind(const owner_t *owner, mpath_memory_kind_t kind, int pieces, int owner_device, int my_device)
 {
@@ -167,12 +186,17 @@ static void check_kind(const owner_t *owner, mpath_memory_kind_t kind, int piece
     answer_t answer;
     uint64_t there;
 
-    answer = owner_tell(owner, (order_t){'a', kind, owner_device, pieces, 5 * MIB + 40, 1});
+    answer = owner_tell(owner, (order_t){'a', kind, owner_device, pieces, 5 * MIB + 40, 1, 0});
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, my_device, answer.bytes, 0, &mine);
     assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
     there = mpath_import_address(import, answer.address);
     copy(gpu, mine.address, there, answer.bytes);
     assert_int_equal(gpu_pattern_check(mine.address, answer.bytes, 1), 0);
+    if (mpath_kernels_usable(gpu)) {
+        gpu_pattern_write(mine.address, answer.bytes, 9);
+        copy_by_kernel(gpu, mine.address, there, answer.bytes);
+        assert_int_equal(gpu_pattern_check(mine.address, answer.bytes, 1), 0);
+    }
 
     gpu_pattern_write(mine.address, answer.bytes, 2);
     copy(gpu, there, mine.address, skip);
@@ -205,6 +229,58 @@ static void test_kinds_on_same_and_other_device(void **state)
     owner_stop(&owner);
 }
 
+/* Small allocations lie side by side in one block of the driver's; all of them are open at once, on two devices. */
+static void test_small_neighbours(void **state)
+{
+    owner_t owner = owner_start();
+    mpath_import_t *import[2][SLOTS];
+    answer_t answer[SLOTS];
+    gpu_memory_t mine;
+    unsigned slot, side;
+
+    (void)state;
+    for (slot = 0; slot < SLOTS; slot++) {
+        answer[slot] = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 1000 + 777 * slot, slot, slot});
+    }
+    for (side = 0; side < 2; side++) {
+        mpath_gpu_t *gpu = gpu_of(side ? mpath_gpu_count() - 1 : 0);
+
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, mpath_gpu_info_of(gpu)->ordinal, 65536, 0, &mine);
+        for (slot = 0; slot < SLOTS; slot++) {
+            assert_int_equal(mpath_import_get(&answer[slot].export, gpu, &import[side][slot]), MPATH_OK);
+        }
+        for (slot = 0; slot < SLOTS; slot++) {
+            copy(gpu, mine.address, mpath_import_address(import[side][slot], answer[slot].address), answer[slot].bytes);
+            assert_int_equal(gpu_pattern_check(mine.address, answer[slot].bytes, slot), 0);
+            if (mpath_kernels_usable(gpu)) {
+                gpu_pattern_write(mine.address, 65536, 99);
+                copy_by_kernel(gpu, mine.address, mpath_import_address(import[side][slot], answer[slot].address),
+                               answer[slot].bytes);
+                assert_int_equal(gpu_pattern_check(mine.address, answer[slot].bytes, slot), 0);
+            }
+        }
+        gpu_memory_free(&mine);
+    }
+    for (slot = 0; slot < SLOTS; slot++) {
+        mpath_import_put(import[0][slot]);
+        mpath_import_put(import[1][slot]);
+    }
+    /* One of them is freed and allocated again: the others stay as they are. */
+    owner_tell(&owner, (order_t){.what = 'f', .slot = 2});
+    answer[2] = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 1000 + 777 * 2, 50, 2});
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 65536, 0, &mine);
+    for (slot = 0; slot < SLOTS; slot++) {
+        assert_int_equal(mpath_import_get(&answer[slot].export, gpu_of(0), &import[0][slot]), MPATH_OK);
+        copy(gpu_of(0), mine.address, mpath_import_address(import[0][slot], answer[slot].address), answer[slot].bytes);
+        assert_int_equal(gpu_pattern_check(mine.address, answer[slot].bytes, (slot == 2) ? 50 : slot), 0);
+        mpath_import_put(import[0][slot]);
+    }
+    gpu_memory_free(&mine);
+    mpath_import_forget(&answer[0].export.owner);
+    assert_int_equal(counts().entries, 0);
+    owner_stop(&owner);
+}
+
 static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int pieces)
 {
     mpath_gpu_t *gpu = gpu_of(0);
@@ -216,7 +292,7 @@ static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int piec
 
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 16 * MIB, 0, &mine);
     for (seed = 1; seed <= 4; seed++) {
-        answer = owner_tell(owner, (order_t){'a', kind, 0, pieces, 4 * MIB, seed});
+        answer = owner_tell(owner, (order_t){'a', kind, 0, pieces, 4 * MIB, seed, 0});
         same += answer.address == before;
         before = answer.address;
         assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
@@ -249,10 +325,10 @@ static void test_a_stale_import_in_use_goes_with_its_last_use(void **state)
     answer_t first, second;
 
     (void)state;
-    first = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1});
+    first = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
     assert_int_equal(mpath_import_get(&first.export, gpu, &old), MPATH_OK);
     owner_tell(&owner, (order_t){.what = 'f'});
-    second = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2});
+    second = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 0});
     assert_int_equal(mpath_import_get(&second.export, gpu, &fresh), MPATH_OK);
     assert_ptr_not_equal(old, fresh);
     assert_int_equal(counts().in_use, 2);
@@ -280,7 +356,7 @@ static void test_the_cache_is_bounded(void **state)
     mpath_import_set_limit(2);
     for (index = 0; index < OWNERS; index++) {
         owner[index]  = owner_start();
-        answer[index] = owner_tell(&owner[index], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1});
+        answer[index] = owner_tell(&owner[index], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
         assert_int_equal(mpath_import_get(&answer[index].export, gpu, &import[index]), MPATH_OK);
     }
     assert_int_equal(counts().entries, OWNERS); /* in use: not counted against the limit */
@@ -309,7 +385,7 @@ static void check_dead(mpath_memory_kind_t kind, int pieces)
     mpath_import_t *import, *other;
     answer_t answer;
 
-    answer = owner_tell(&owner, (order_t){'a', kind, 0, pieces, MIB, 1});
+    answer = owner_tell(&owner, (order_t){'a', kind, 0, pieces, MIB, 1, 0});
     assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
     owner_kill(&owner);
     mpath_import_put(import);
@@ -370,6 +446,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_exports),
         cmocka_unit_test(test_kinds_on_same_and_other_device),
+        cmocka_unit_test(test_small_neighbours),
         cmocka_unit_test(test_freed_and_allocated_again),
         cmocka_unit_test(test_a_stale_import_in_use_goes_with_its_last_use),
         cmocka_unit_test(test_the_cache_is_bounded),
