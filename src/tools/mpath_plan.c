@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_plan: plans one demand on one topology, without MPI, and shows what every resource would carry. */
+#include "coll/gate.h"
 #include "tools/plan_input.h"
 #include "tools/plan_report.h"
 #include "tools/plan_svg.h"
@@ -278,6 +279,40 @@ static mpath_status_t draw(const options_t *options, const mpath_topo_t *topo, c
     return status;
 }
 
+/* What mpath would make of the plan between nodes, beside the static routes. */
+static mpath_status_t ask_gate(const options_t *options, const mpath_topo_t *topo, const uint64_t *demand,
+                               plan_report_t *report)
+{
+    mpath_gate_forecast_t forecast;
+    mpath_status_t status;
+    const char *because;
+
+    status = mpath_gate_forecast(topo, demand, &options->params, &options->simulation.time, report->plan, &forecast);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    report->static_predicted_ns = report->predicted_ns;
+    if (forecast.direct != NULL) {
+        status = mpath_time_predict(topo, forecast.direct, &options->simulation.time, &report->static_predicted_ns);
+    }
+    switch (mpath_gate_after_plan(topo, &forecast, &because)) {
+    case MPATH_GATE_ASIDE:
+        report->gate    = "mpath steps aside";
+        report->gate_id = "aside";
+        break;
+    case MPATH_GATE_DIRECT:
+        report->gate    = "mpath takes these";
+        report->gate_id = "direct";
+        break;
+    default:
+        report->gate    = (forecast.direct == NULL) ? "the plan is these" : "mpath takes the plan";
+        report->gate_id = "plan";
+        break;
+    }
+    mpath_gate_forecast_release(&forecast);
+    return status;
+}
+
 /* Everything that is asked for about a plan. */
 static mpath_status_t report(const options_t *options, const mpath_topo_t *topo, const uint64_t *demand,
                              const mpath_plan_t *plan, double plan_us)
@@ -294,6 +329,9 @@ static mpath_status_t report(const options_t *options, const mpath_topo_t *topo,
     mpath_status_t status        = mpath_time_predict(topo, plan, &simulation.time, &all.predicted_ns);
     size_t num_flows;
 
+    if ((status == MPATH_OK) && (options->params.policy == MPATH_POLICY_MPATH)) {
+        status = ask_gate(options, topo, demand, &all);
+    }
     if ((status == MPATH_OK) && options->simulate) {
         mpath_plan_flows(plan, &num_flows);
         simulation.resolution = (num_flows > EXACT_FRAGMENTS) ? COARSE_RESOLUTION : 0;

@@ -11,6 +11,8 @@
 #define ALPHA 100.0
 /* A resource this full cannot take more without raising Z; also the planner's accepted gap. */
 #define FULL 0.998
+/* Prices that the accepted gap makes of one. */
+#define SAME_PRICE 1.2
 
 /* Bytes of the pair on one of its paths. */
 static uint64_t bytes_on(const mpath_plan_t *plan, int source, int destination, int path)
@@ -85,6 +87,10 @@ static const char *verdict(const plan_alternative_t *alternative, const plan_alt
     }
     if (alternative->bytes > 0) {
         return (alternative->fill >= FULL) ? "used; what is on it makes Z" : "used; has room left";
+    }
+    if ((alternative->fill >= FULL) && (relays != INT32_MAX) && (alternative->route.num_relays > relays) &&
+        (alternative->price < SAME_PRICE)) {
+        return "not used: as full as those in use, with more relays";
     }
     if (alternative->fill >= FULL) {
         return "not used: full, any byte on it would raise Z";

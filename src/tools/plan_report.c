@@ -76,6 +76,9 @@ static void print_summary(const plan_report_t *report, FILE *out)
     fprintf(out, "lower bound     %.9f s\n", seconds(mpath_plan_bound_ns(report->plan)));
     fprintf(out, "gap             %.3f %%\n", gap_of(report->plan) * 100);
     fprintf(out, "predicted       %.9f s\n", seconds(report->predicted_ns));
+    if (report->gate != NULL) {
+        fprintf(out, "static routes   %.9f s predicted; %s\n", seconds(report->static_predicted_ns), report->gate);
+    }
     if (report->has_simulation) {
         fprintf(out, "simulated       %.9f s\n", report->simulation.seconds);
         fprintf(out, "relays hold     %" PRIu64 " bytes at most, all together\n", report->simulation.peak_bytes);
@@ -254,6 +257,10 @@ static json_t *json_report(const plan_report_t *report)
                     report->plan_us < 0 ? 0.0 : report->plan_us, "relayed_bytes",
                     (json_int_t)mpath_plan_relayed_bytes(report->plan), "fragments", (json_int_t)num_flows, "resources",
                     json_resources(report), "flows", json_flows(report));
+    if ((all != NULL) && (report->gate != NULL)) {
+        json_object_set_new(all, "static_predicted_s", json_real(seconds(report->static_predicted_ns)));
+        json_object_set_new(all, "gate", json_string(report->gate_id));
+    }
     if ((all != NULL) && report->has_simulation) {
         json_object_set_new(all, "simulated_s", json_real(report->simulation.seconds));
         json_object_set_new(all, "relay_peak_bytes", json_integer((json_int_t)report->simulation.peak_bytes));

@@ -16,6 +16,9 @@ typedef struct plan_report {
     mpath_policy_t policy;
     double plan_us; /* negative: not to be shown */
     uint64_t predicted_ns;
+    const char *gate;             /* what mpath would do with the plan, for people; NULL: not known */
+    const char *gate_id;          /* the same for programs: "plan", "direct", "aside" */
+    uint64_t static_predicted_ns; /* with gate: of the static routes */
     int has_simulation;
     simulate_result_t simulation;
     int show_flows;                          /* text: list them */
