@@ -248,6 +248,19 @@ static void dispatch_pending(uct_mpath_peer_t *peer)
     peer->dispatching = 0;
 }
 
+/* What the peer asked for and what the user wants to send take turns: neither keeps the other waiting. */
+static void send_waiting(uct_mpath_peer_t *peer)
+{
+    peer->replies_first = !peer->replies_first;
+    if (peer->replies_first) {
+        uct_mpath_replies_send(peer);
+    }
+    dispatch_pending(peer);
+    if (!peer->replies_first) {
+        uct_mpath_replies_send(peer);
+    }
+}
+
 static void acknowledge(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
     if (peer->unacked_packets == 0 && !peer->ack_due) {
@@ -286,8 +299,8 @@ int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
     }
     if (peer->state == UCT_MPATH_PEER_READY) {
         acknowledge(peer, now_ns);
-        if (resend_lost(peer) && uct_mpath_replies_send(peer)) {
-            dispatch_pending(peer);
+        if (resend_lost(peer)) {
+            send_waiting(peer);
         }
         ask_for_ack(peer, now_ns);
     }

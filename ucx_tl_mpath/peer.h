@@ -57,7 +57,7 @@ struct uct_mpath_peer {
     uint32_t handle, nonce; /* by which the peer names me */
     uct_mpath_link_t link;  /* by which I name the peer */
     ucs_list_link_t busy;   /* member of the interface's list */
-    uint8_t is_busy, hello_due, opened, dispatching;
+    uint8_t is_busy, hello_due, opened, dispatching, replies_first;
     uint8_t cleaned; /* FAILED, and all operations have ended */
     ucs_status_t failure;
     uint64_t up_mask, open_mask;

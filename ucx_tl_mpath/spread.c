@@ -8,6 +8,7 @@
 #define SAMPLE_MIN_NS (10 * MPATH_NS_PER_MS)
 #define SAMPLE_MIN_PACKETS 4u
 #define MIN_RATE_BPS 1000ull
+#define SPILL_FACTOR 1.25
 
 void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
 {
@@ -93,7 +94,7 @@ int mpath_spread_pick(const mpath_spread_rail_t *rails, uint64_t usable, uint64_
             best_s = this_s;
         }
     }
-    if (best >= 0 && reference >= 0 && best_s > 2 * arrival_s(&rails[reference], bytes)) {
+    if (best >= 0 && reference >= 0 && best_s > SPILL_FACTOR * arrival_s(&rails[reference], bytes)) {
         return -1;
     }
     return best;

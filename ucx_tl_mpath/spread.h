@@ -30,7 +30,7 @@ void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes);
  * backlogs count as none, so that small messages stay together on one rail. -1: none is usable.
  *
  * `reference` is the rail that was picked first for this packet and turned out to be full, or -1: no rail is taken that
- * would need more than twice as long, because waiting is better then.
+ * would need a quarter longer, because waiting is better then.
  */
 int mpath_spread_pick(const mpath_spread_rail_t *rails, uint64_t usable, uint64_t bytes, int reference);
 
