@@ -30,6 +30,7 @@ typedef struct probe_gpu {
     mpath_stream_t *streams[NUM_STREAMS];
     mpath_cu_ptr_t memory; /* peer_bytes to send from, then peer_bytes to receive into */
     mpath_pinned_t pinned; /* the same with host_bytes */
+    uint32_t reaches;      /* as in the survey */
     int has_kernels;
 } probe_gpu_t;
 
@@ -230,6 +231,14 @@ static mpath_status_t probe_host(prober_t *prober, mpath_gpu_probe_t *probe)
     return status;
 }
 
+static int probe_reaches(const prober_t *prober, int from, int to)
+{
+    const probe_gpu_t *gpu = &prober->gpus[from];
+
+    return (from != to) && ((gpu->reaches >> to) & 1) &&
+           mpath_gpu_reaches(gpu->gpu, mpath_gpu_info_of(prober->gpus[to].gpu)->ordinal);
+}
+
 static mpath_status_t probe_pairs(prober_t *prober, mpath_gpu_probe_t *probe)
 {
     probe_copy_t copy;
@@ -238,8 +247,7 @@ static mpath_status_t probe_pairs(prober_t *prober, mpath_gpu_probe_t *probe)
 
     for (from = 0; from < prober->num_gpus; from++) {
         for (to = 0; to < prober->num_gpus; to++) {
-            if ((to == from) ||
-                !mpath_gpu_reaches(prober->gpus[from].gpu, mpath_gpu_info_of(prober->gpus[to].gpu)->ordinal)) {
+            if (!probe_reaches(prober, from, to)) {
                 continue;
             }
             copy   = copy_peer(prober, from, to);
@@ -316,7 +324,8 @@ mpath_status_t mpath_gpu_probe_run(const mpath_gpu_survey_t *survey, uint64_t by
     prober->peer_bytes = (bytes > 0) ? bytes : PEER_BYTES;
     prober->host_bytes = (prober->peer_bytes + HOST_SHARE - 1) / HOST_SHARE;
     for (g = 0; (g < survey->num_gpus) && (status == MPATH_OK); g++) {
-        status = gpu_prepare(prober, &survey->gpus[g].info, &prober->gpus[g]);
+        prober->gpus[g].reaches = survey->gpus[g].reaches;
+        status                  = gpu_prepare(prober, &survey->gpus[g].info, &prober->gpus[g]);
     }
     if (status == MPATH_OK) {
         status = probe_host(prober, &probe);

@@ -33,6 +33,8 @@ unit_test_fabric_SOURCES = unit/test_fabric.c unit/capture.h
 unit_programs += unit/test_demand unit/test_plan
 unit_test_demand_SOURCES = unit/test_demand.c unit/capture.h
 unit_test_plan_SOURCES = unit/test_plan.c unit/capture.h unit/plan_cases.c unit/plan_cases.h
+unit_programs += unit/test_plan_follow
+unit_test_plan_follow_SOURCES = unit/test_plan_follow.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
 unit_programs += unit/test_agree
 unit_test_agree_SOURCES = unit/test_agree.c $(ranks_sources)
 golden_scripts += unit/info
@@ -68,3 +70,5 @@ unit_test_gpu_stream_SOURCES = unit/test_gpu_stream.c unit/capture.h $(gpu_sourc
 # Figures of the GPU room on the machine's driver; made on demand: make unit/gpu_figures
 figure_programs += unit/gpu_figures
 unit_gpu_figures_SOURCES = unit/gpu_figures.c $(gpu_sources)
+unit_programs += unit/test_machine_gpus
+unit_test_machine_gpus_SOURCES = unit/test_machine_gpus.c unit/capture.h $(gpu_sources)

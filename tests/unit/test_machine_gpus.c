@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Discovery of GPUs and their links, what a topology is told of them, the probe and the file that keeps it. On the fake driver
+ * and the fake NVML, with four devices that the process sees in another order than that of their PCI addresses.
+ */
+#include "capture.h"
+#include "gpu_kinds.h"
+#include "topo/gpu_probe.h"
+#include "util/cache.h"
+
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define GPUS 4
+
+static char folder[256];
+
+static mpath_gpu_survey_t survey_take(void)
+{
+    mpath_gpu_survey_t survey;
+
+    assert_int_equal(mpath_gpu_survey(&survey), MPATH_OK);
+    return survey;
+}
+
+static mpath_machine_t some_machine(void)
+{
+    mpath_machine_t machine = {.host = "here", .num_numa = 1, .num_nics = 2, .host_memory_bps = 8000000000};
+    int i;
+
+    for (i = 0; i < 2; i++) {
+        snprintf(machine.nics[i].name, MPATH_NIC_NAME_MAX, "none%d", i);
+        machine.nics[i].rate_bps = 1000000000;
+        machine.nics[i].rail     = (int16_t)i;
+        machine.nics[i].numa     = -1;
+        machine.nics[i].up       = 1;
+    }
+    return machine;
+}
+
+static mpath_node_gpus_t model(const char *links)
+{
+    mpath_machine_t machine = some_machine();
+    mpath_gpu_survey_t survey;
+    mpath_node_gpus_t gpus;
+
+    setenv("FAKE_NVML_LINKS", links, 1);
+    survey = survey_take();
+    mpath_gpu_survey_model(&survey, &machine, &gpus);
+    return gpus;
+}
+
+/* A topology takes it, with a rank on each GPU. */
+static void assert_usable(const mpath_machine_t *machine, const mpath_node_gpus_t *gpus)
+{
+    const mpath_topo_params_t params = {.access = MPATH_REACH_AFFINE, .fabric = 0};
+    mpath_place_t places[GPUS];
+    mpath_topo_t *topo;
+    int g;
+
+    for (g = 0; g < GPUS; g++) {
+        places[g] = (mpath_place_t){.node = 0, .nic = -1, .gpu = g};
+    }
+    assert_int_equal(mpath_topo_create_with_gpus(machine, gpus, 1, places, GPUS, &params, &topo), MPATH_OK);
+    assert_true(mpath_topo_num_paths(topo, 0, 1) > 0);
+    mpath_topo_destroy(topo);
+}
+
+/* Runs first. */
+static void test_without_a_driver_there_is_nothing(void **state)
+{
+    mpath_machine_t machine = some_machine();
+    mpath_node_gpus_t gpus;
+
+    (void)state;
+    assert_int_equal(survey_take().num_gpus, 0);
+    assert_int_equal(mpath_machine_discover_gpus(&machine, &gpus), MPATH_OK);
+    assert_int_equal(gpus.num_gpus, 0);
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_NONE);
+    assert_int_equal(machine.host_memory_bps, 8000000000);
+    gpu_application_starts();
+}
+
+static void test_without_nvml_peers_are_known(void **state)
+{
+    mpath_machine_t machine   = some_machine();
+    mpath_gpu_survey_t survey = survey_take();
+    char path[4096];
+    mpath_node_gpus_t gpus;
+
+    (void)state;
+    assert_int_equal(survey.num_gpus, GPUS);
+    assert_false(survey.has_nvml);
+    mpath_gpu_survey_model(&survey, &machine, &gpus);
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_PCIE);
+    assert_true(gpus.gpus[0].pcie_up_bps > 0);
+    /* from here on: found by its name, since it is loaded */
+    snprintf(path, sizeof(path), "%.*s/libnvidia-ml.so.1", (int)(strrchr(gpu_library(), '/') - gpu_library()),
+             gpu_library());
+    assert_non_null(dlopen(path, RTLD_NOW | RTLD_GLOBAL));
+    assert_true(survey_take().has_nvml);
+}
+
+static void test_gpus_are_in_the_order_of_their_addresses(void **state)
+{
+    static const int ordinals[GPUS] = {1, 3, 0, 2}; /* of CUDA_VISIBLE_DEVICES=2,0,3,1 */
+    mpath_gpu_survey_t survey       = survey_take();
+    char uuid[MPATH_GPU_UUID_TEXT];
+    int g;
+
+    (void)state;
+    assert_int_equal(survey.num_gpus, GPUS);
+    for (g = 0; g < GPUS; g++) {
+        assert_int_equal(survey.gpus[g].info.ordinal, ordinals[g]);
+        assert_int_equal(mpath_gpu_survey_find(&survey, ordinals[g]), g);
+        assert_int_equal(survey.gpus[g].info.uuid.bytes[15], g);
+        assert_int_equal(survey.gpus[g].reaches, 0xfu & ~(1u << g));
+        assert_int_equal(survey.gpus[g].pcie_generation, 5);
+        assert_int_equal(survey.gpus[g].pcie_width, 16);
+    }
+    assert_int_equal(mpath_gpu_survey_find(&survey, 7), -1);
+    mpath_gpu_uuid_text(&survey.gpus[3].info.uuid, uuid);
+    assert_string_equal(uuid, "GPU-66616b65-2067-7075-0000-000000000003");
+}
+
+static void test_links_to_a_switch_are_a_port(void **state)
+{
+    mpath_machine_t machine = some_machine();
+    mpath_node_gpus_t gpus  = model("switch");
+    int g;
+
+    (void)state;
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_SWITCH);
+    for (g = 0; g < GPUS; g++) {
+        /* 18 links of 26.562 GB/s, PCIe 5 x16: what an H200 reaches of them, 391 and 55 GB/s */
+        assert_int_equal(gpus.gpus[g].egress_bps / 1000000000, 391);
+        assert_int_equal(gpus.gpus[g].ingress_bps, gpus.gpus[g].egress_bps);
+        assert_int_equal(gpus.gpus[g].pcie_up_bps / 1000000000, 55);
+        assert_int_equal(gpus.gpus[g].nics, 1u << (g % 2)); /* nothing is known of these NICs */
+    }
+    assert_usable(&machine, &gpus);
+}
+
+static void test_links_between_gpus_are_a_mesh(void **state)
+{
+    mpath_machine_t machine = some_machine();
+    mpath_node_gpus_t gpus  = model("mesh");
+    int g, p;
+
+    (void)state;
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_MESH);
+    for (g = 0; g < GPUS; g++) {
+        for (p = 0; p < GPUS; p++) {
+            assert_int_equal(gpus.nvlink_bps[g][p] / 1000000000, (p != g) ? 130 : 0);
+        }
+    }
+    assert_usable(&machine, &gpus);
+    gpus = model("chain");
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_MESH);
+    assert_int_equal(gpus.nvlink_bps[1][2] / 1000000000, 260);
+    assert_int_equal(gpus.nvlink_bps[2][1], gpus.nvlink_bps[1][2]);
+    assert_int_equal(gpus.nvlink_bps[0][2], 0);
+    assert_usable(&machine, &gpus);
+}
+
+static void test_without_links_pcie_or_the_host_remains(void **state)
+{
+    mpath_machine_t machine = some_machine();
+    mpath_node_gpus_t gpus;
+
+    (void)state;
+    assert_int_equal(model("none").link, MPATH_GPU_LINK_PCIE);
+    assert_int_equal(model("silent").link, MPATH_GPU_LINK_PCIE);
+    setenv("FAKE_CUDA_WITHOUT", "peers", 1);
+    gpus = model("mesh"); /* links that the driver lets nobody use */
+    unsetenv("FAKE_CUDA_WITHOUT");
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_NONE);
+    assert_usable(&machine, &gpus);
+}
+
+static void test_the_probe_measures_and_is_kept(void **state)
+{
+    mpath_machine_t machine = some_machine();
+    mpath_gpu_probe_t probe, again;
+    mpath_gpu_survey_t survey;
+    mpath_node_gpus_t gpus;
+    int g;
+
+    (void)state;
+    setenv("FAKE_NVML_LINKS", "switch", 1);
+    survey = survey_take();
+    assert_int_equal(mpath_gpu_probe_load(&survey, &again), MPATH_ERR_UNSUPPORTED);
+    assert_int_equal(mpath_gpu_probe_run(&survey, 64 << 10, &probe), MPATH_OK);
+    assert_int_equal(probe.num_gpus, GPUS);
+    for (g = 0; g < GPUS; g++) {
+        assert_true((probe.up_bps[g] > 0) && (probe.down_bps[g] > 0) && (probe.each_way_bps[g] > 0));
+        assert_true((probe.copy_bps[g][(g + 1) % GPUS] > 0) && (probe.copy_bps[g][(g + 2) % GPUS] > 0));
+        assert_int_equal(probe.copy_bps[g][g], 0);
+    }
+    assert_true((probe.ring_bps > 0) && (probe.host_bps > 0) && (probe.copy_latency_ns > 0));
+    assert_int_equal(mpath_gpu_probe_save(&survey, &probe), MPATH_OK);
+    assert_int_equal(mpath_gpu_probe_load(&survey, &again), MPATH_OK);
+    assert_memory_equal(&probe, &again, sizeof(probe));
+    assert_int_equal(mpath_machine_discover_gpus(&machine, &gpus), MPATH_OK);
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_SWITCH);
+    assert_int_equal(machine.host_memory_bps, probe.host_bps);
+    assert_int_equal(gpus.gpus[2].pcie_up_bps, probe.up_bps[2]);
+    assert_int_equal(gpus.gpus[2].egress_bps, probe.ring_bps);
+    assert_usable(&machine, &gpus);
+    survey.driver_version++;
+    assert_int_equal(mpath_gpu_probe_load(&survey, &again), MPATH_ERR_UNSUPPORTED);
+}
+
+static void test_the_probe_without_peers_measures_the_host(void **state)
+{
+    mpath_gpu_survey_t survey;
+    mpath_gpu_probe_t probe;
+
+    (void)state;
+    setenv("FAKE_CUDA_WITHOUT", "peers", 1);
+    survey = survey_take();
+    assert_int_equal(mpath_gpu_probe_run(&survey, 64 << 10, &probe), MPATH_OK);
+    unsetenv("FAKE_CUDA_WITHOUT");
+    assert_true((probe.up_bps[3] > 0) && (probe.host_bps > 0));
+    assert_int_equal(probe.copy_bps[0][1], 0);
+    assert_int_equal(probe.ring_bps, 0);
+}
+
+static void test_measured_rates_show_links_that_nobody_told_of(void **state)
+{
+    mpath_gpu_probe_t probe = {.num_gpus = GPUS, .up_bps = {50, 50, 50, 50}, .ring_bps = 380, .host_bps = 90};
+    mpath_machine_t machine = some_machine();
+    mpath_node_gpus_t gpus  = model("silent");
+
+    (void)state;
+    probe.copy_bps[1][3] = 390;
+    mpath_gpu_probe_apply(&probe, &machine, &gpus);
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_SWITCH);
+    assert_int_equal(gpus.gpus[1].egress_bps, 380);
+    assert_true(gpus.gpus[1].pcie_down_bps > 1000); /* not measured */
+    assert_int_equal(machine.host_memory_bps, 90);
+    gpus                 = model("silent");
+    probe.copy_bps[1][3] = 60;
+    mpath_gpu_probe_apply(&probe, &machine, &gpus);
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_PCIE);
+    gpus                 = model("mesh");
+    probe.copy_bps[1][3] = 120;
+    mpath_gpu_probe_apply(&probe, &machine, &gpus);
+    assert_int_equal(gpus.nvlink_bps[1][3], 120);
+}
+
+static void assert_refused(const char *text, const char *message)
+{
+    mpath_gpu_survey_t survey = survey_take();
+    mpath_gpu_probe_t probe;
+
+    capture_start();
+    assert_int_equal(mpath_gpu_probe_parse("file.txt", text, &survey, &probe), MPATH_ERR_PARAM);
+    capture_stop();
+    assert_int_equal(capture_count(), 1);
+    if (strstr(capture_text(), message) == NULL) {
+        fail_msg("'%s' is not in: %s", message, capture_text());
+    }
+}
+
+static void test_a_damaged_file_is_refused(void **state)
+{
+    char text[2048];
+
+    (void)state;
+    assert_refused("", "file.txt: it is empty; the file is not used");
+    assert_refused("# nothing\n", "it is empty");
+    assert_refused("driver 13000\nring\n", "file.txt:2: 'ring' is no line of a probe");
+    assert_refused("ring fast\n", "file.txt:1: 'ring' is no line");
+    assert_refused("ring -1\n", "'ring' is no line");
+    assert_refused("ring 1 2\n", "'ring' is no line");
+    assert_refused("ring 99999999999999999999999\n", "'ring' is no line");
+    assert_refused("ring 10000000000001\n", "'ring' is no line");
+    assert_refused("copy-from 4 1 2 3 4\n", "'copy-from' is no line");
+    assert_refused("copy-from 0 1 2 3\n", "'copy-from' is no line");
+    assert_refused("copy-latency 5000000000\n", "'copy-latency' is no line");
+    assert_refused("speed 5\n", "'speed' is no line");
+    assert_refused("driver 12000\nring 5\n", "file.txt:1: it is of other GPUs or another driver");
+    assert_refused("ring 5\ngpu 0 GPU-0 0000:10:00.0\n", "file.txt:2: it is of other GPUs");
+    assert_refused("gpu 9 x y\n", "it is of other GPUs");
+    memset(text, 'x', sizeof(text) - 1);
+    text[sizeof(text) - 1] = '\0';
+    assert_refused(text, "is no line of a probe");
+}
+
+static void test_a_folder_that_cannot_be_is_an_error(void **state)
+{
+    mpath_gpu_probe_t probe   = {.num_gpus = GPUS};
+    mpath_gpu_survey_t survey = survey_take();
+
+    (void)state;
+    setenv("MPATH_CACHE_DIR", "/proc/none", 1);
+    capture_start();
+    assert_int_equal(mpath_gpu_probe_save(&survey, &probe), MPATH_ERR_IO);
+    capture_stop();
+    setenv("MPATH_CACHE_DIR", folder, 1);
+    assert_int_equal(capture_count(), 1);
+    assert_non_null(strstr(capture_text(), "it is not kept"));
+}
+
+static void test_cache_paths(void **state)
+{
+    char path[64], small[8];
+
+    (void)state;
+    setenv("MPATH_CACHE_DIR", "/a", 1);
+    assert_int_equal(mpath_cache_path("f", path, sizeof(path)), MPATH_OK);
+    assert_string_equal(path, "/a/f");
+    unsetenv("MPATH_CACHE_DIR");
+    setenv("XDG_CACHE_HOME", "/b", 1);
+    assert_int_equal(mpath_cache_path("f", path, sizeof(path)), MPATH_OK);
+    assert_string_equal(path, "/b/mpath/f");
+    assert_int_equal(mpath_cache_path("f", small, sizeof(small)), MPATH_ERR_UNSUPPORTED);
+    unsetenv("XDG_CACHE_HOME");
+    setenv("HOME", "/c", 1);
+    assert_int_equal(mpath_cache_path("f", path, sizeof(path)), MPATH_OK);
+    assert_string_equal(path, "/c/.cache/mpath/f");
+    unsetenv("HOME");
+    assert_int_equal(mpath_cache_path("f", path, sizeof(path)), MPATH_ERR_UNSUPPORTED);
+    setenv("MPATH_CACHE_DIR", folder, 1);
+}
+
+static int remove_folder(void **state)
+{
+    mpath_gpu_survey_t survey = survey_take();
+    char name[MPATH_GPU_PROBE_NAME], path[512];
+
+    (void)state;
+    mpath_gpu_probe_name(&survey, name);
+    if (mpath_cache_path(name, path, sizeof(path)) == MPATH_OK) {
+        (void)unlink(path);
+    }
+    *strrchr(folder, '/') = '\0';
+    snprintf(path, sizeof(path), "%s/deeper", folder);
+    return rmdir(path) | rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_without_a_driver_there_is_nothing),
+        cmocka_unit_test(test_without_nvml_peers_are_known),
+        cmocka_unit_test(test_gpus_are_in_the_order_of_their_addresses),
+        cmocka_unit_test(test_links_to_a_switch_are_a_port),
+        cmocka_unit_test(test_links_between_gpus_are_a_mesh),
+        cmocka_unit_test(test_without_links_pcie_or_the_host_remains),
+        cmocka_unit_test(test_the_probe_measures_and_is_kept),
+        cmocka_unit_test(test_the_probe_without_peers_measures_the_host),
+        cmocka_unit_test(test_measured_rates_show_links_that_nobody_told_of),
+        cmocka_unit_test(test_a_damaged_file_is_refused),
+        cmocka_unit_test(test_a_folder_that_cannot_be_is_an_error),
+        cmocka_unit_test(test_cache_paths),
+    };
+    char temporary[] = "/tmp/mpath-gpus.XXXXXX";
+
+    unsetenv("MPATH_TEST_CUDA"); /* the machine of these tests is the fake one */
+    setenv("CUDA_VISIBLE_DEVICES", "2,0,3,1", 1);
+    setenv("FAKE_CUDA_DEVICES", "4", 1);
+    if (mkdtemp(temporary) == NULL) {
+        return 1;
+    }
+    snprintf(folder, sizeof(folder), "%s/deeper", temporary);
+    setenv("MPATH_CACHE_DIR", folder, 1);
+    return cmocka_run_group_tests(tests, NULL, remove_folder);
+}
