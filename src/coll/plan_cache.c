@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define COMPARED_ROWS 16
+
 typedef struct entry {
     uint64_t signature;
     uint64_t *demand;
@@ -14,6 +16,7 @@ typedef struct entry {
     uint64_t bytes; /* about what the entry takes */
     mpath_gate_forecast_t forecast;
     int has_forecast;
+    int is_stale; /* of a topology with other rates: no hit any more, but its routes may be kept */
 } entry_t;
 
 struct mpath_plan_cache {
@@ -66,6 +69,42 @@ static void move_to_front(mpath_plan_cache_t *cache, int index)
     cache->entries[0] = entry;
 }
 
+static uint64_t difference(uint64_t a, uint64_t b)
+{
+    return a > b ? a - b : b - a;
+}
+
+/* How far a demand is from an entry's, over some rows. */
+static uint64_t distance(const mpath_plan_cache_t *cache, const entry_t *entry, const uint64_t *demand)
+{
+    size_t num_ranks = (size_t)mpath_topo_num_ranks(cache->topo),
+           step      = (num_ranks + COMPARED_ROWS - 1) / COMPARED_ROWS;
+    uint64_t sum     = 0;
+
+    for (size_t row = 0; row < num_ranks; row += step) {
+        for (size_t i = row * num_ranks; i < (row + 1) * num_ranks; i++) {
+            sum += difference(entry->demand[i], demand[i]);
+        }
+    }
+    return sum;
+}
+
+/* The plan whose routes a new one may keep: that of the most similar demand, since layers of a model alternate. */
+static const mpath_plan_t *most_similar(const mpath_plan_cache_t *cache, const uint64_t *demand)
+{
+    const mpath_plan_t *plan = NULL;
+    uint64_t least           = UINT64_MAX, here;
+
+    for (int i = 0; i < cache->num_entries; i++) {
+        here = distance(cache, &cache->entries[i], demand);
+        if ((plan == NULL) || (here < least)) {
+            plan  = cache->entries[i].plan;
+            least = here;
+        }
+    }
+    return plan;
+}
+
 static mpath_status_t entry_make(const mpath_plan_cache_t *cache, uint64_t signature, const uint64_t *demand,
                                  entry_t *entry)
 {
@@ -80,7 +119,7 @@ static mpath_status_t entry_make(const mpath_plan_cache_t *cache, uint64_t signa
         return MPATH_ERR_NO_MEMORY;
     }
     memcpy(entry->demand, demand, cache->demand_bytes);
-    status = mpath_plan_create(cache->topo, demand, &cache->params, &entry->plan);
+    status = mpath_plan_follow(cache->topo, demand, &cache->params, most_similar(cache, demand), &entry->plan);
     if (status != MPATH_OK) {
         free(entry->demand);
         return status;
@@ -89,6 +128,21 @@ static mpath_status_t entry_make(const mpath_plan_cache_t *cache, uint64_t signa
     entry->bytes = cache->demand_bytes + num_flows * sizeof(mpath_flow_t) +
                    (size_t)mpath_topo_num_resources(cache->topo) * sizeof(uint64_t);
     return MPATH_OK;
+}
+
+void mpath_plan_cache_set_topo(mpath_plan_cache_t *cache, const mpath_topo_t *topo)
+{
+    int keep = mpath_plan_has_same_paths(cache->topo, topo);
+
+    for (int i = 0; i < cache->num_entries; i++) {
+        if (keep) {
+            cache->entries[i].is_stale = 1;
+        } else {
+            entry_release(&cache->entries[i]);
+        }
+    }
+    cache->num_entries = keep ? cache->num_entries : 0;
+    cache->topo        = topo;
 }
 
 /* Makes room for an entry in front. */
@@ -116,7 +170,7 @@ mpath_status_t mpath_plan_cache_get(mpath_plan_cache_t *cache, uint64_t signatur
     int hit = 0;
 
     for (int i = 0; (i < cache->num_entries) && !hit; i++) {
-        if ((cache->entries[i].signature == signature) &&
+        if ((cache->entries[i].signature == signature) && !cache->entries[i].is_stale &&
             (memcmp(cache->entries[i].demand, demand, cache->demand_bytes) == 0)) {
             move_to_front(cache, i);
             hit = 1;

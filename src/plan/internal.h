@@ -14,6 +14,8 @@ struct mpath_plan {
     int bottleneck;
     mpath_ratio_t z, bound;
     uint64_t relayed_bytes;
+    uint32_t kept_loss_ppm;
+    int is_kept;
     uint32_t rivals; /* policies whose Z may be below that of this plan, 1 << mpath_policy_t */
 };
 
@@ -35,6 +37,12 @@ static inline void mpath_plan_append(mpath_plan_t *plan, int source, int destina
     flow->offset      = offset;
     flow->bytes       = bytes;
 }
+
+/*
+ * MPATH_ERR_PARAM, logged, when the demands are too many. The sums of the planner are 64 bits wide: all bytes together,
+ * twice (a path may pass a resource twice).
+ */
+mpath_status_t mpath_plan_check_total(const uint64_t *demand, size_t num_ranks);
 
 /* The pair without a path, logged. */
 mpath_status_t mpath_plan_unreachable(int source, int destination, uint64_t bytes);
@@ -64,6 +72,11 @@ mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, co
 
 /* bound.c: the all-rails bound as a ratio. */
 mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand, mpath_ratio_t *bound_p);
+
+/* An empty plan; NULL: no memory. */
+mpath_plan_t *mpath_plan_new(const mpath_topo_t *topo);
+/* Back to an empty plan. */
+void mpath_plan_clear(mpath_plan_t *plan);
 
 /* Z and the bottleneck from the loads. */
 void mpath_plan_find_bottleneck(mpath_plan_t *plan, const mpath_topo_t *topo);

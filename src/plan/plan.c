@@ -15,6 +15,7 @@ void mpath_plan_params_init(mpath_plan_params_t *params)
     params->min_fragment_bytes = 32 * 1024;
     params->gap_ppm            = 2000;
     params->max_rounds         = 400;
+    params->keep_ppm           = 20000;
 }
 
 mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more)
@@ -63,7 +64,7 @@ void mpath_plan_find_bottleneck(mpath_plan_t *plan, const mpath_topo_t *topo)
     }
 }
 
-static mpath_plan_t *plan_new(const mpath_topo_t *topo)
+mpath_plan_t *mpath_plan_new(const mpath_topo_t *topo)
 {
     mpath_plan_t *plan = calloc(1, sizeof(*plan));
 
@@ -81,8 +82,7 @@ static mpath_plan_t *plan_new(const mpath_topo_t *topo)
     return plan;
 }
 
-/* Back to an empty plan. */
-static void plan_clear(mpath_plan_t *plan)
+void mpath_plan_clear(mpath_plan_t *plan)
 {
     memset(plan->loads, 0, (size_t)plan->num_resources * sizeof(*plan->loads));
     plan->num_flows     = 0;
@@ -94,8 +94,7 @@ static uint64_t add_capped(uint64_t a, uint64_t b)
     return a + b < a ? UINT64_MAX : a + b;
 }
 
-/* The sums of the planner are 64 bits wide: all bytes together, twice (a path may pass a resource twice). */
-static mpath_status_t check_total(const uint64_t *demand, size_t num_ranks)
+mpath_status_t mpath_plan_check_total(const uint64_t *demand, size_t num_ranks)
 {
     uint64_t total = 0, sum, seen;
     size_t row, i;
@@ -146,7 +145,7 @@ static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, 
         status = construct(plan, topo, demand, params);
     }
     if (status == MPATH_DECLINED) {
-        plan_clear(plan);
+        mpath_plan_clear(plan);
         status = mpath_plan_static(plan, topo, demand, params);
         if (status == MPATH_OK) {
             mpath_plan_find_bottleneck(plan, topo);
@@ -161,7 +160,7 @@ static mpath_status_t take_better(mpath_plan_t **plan_p, const mpath_topo_t *top
                                   const mpath_plan_params_t *params, mpath_policy_t policy)
 {
     mpath_plan_params_t other_params = *params;
-    mpath_plan_t *other              = plan_new(topo), *swap;
+    mpath_plan_t *other              = mpath_plan_new(topo), *swap;
     mpath_status_t status;
 
     if (other == NULL) {
@@ -197,7 +196,7 @@ static mpath_status_t take_best(mpath_plan_t **plan_p, const mpath_topo_t *topo,
 static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                     const mpath_plan_params_t *params)
 {
-    mpath_plan_t *other = plan_new(topo), *swap;
+    mpath_plan_t *other = mpath_plan_new(topo), *swap;
     mpath_status_t status;
 
     if (other == NULL) {
@@ -223,7 +222,7 @@ static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t 
     mpath_status_t status = construct(*plan_p, topo, demand, params);
 
     if (status == MPATH_DECLINED) {
-        plan_clear(*plan_p);
+        mpath_plan_clear(*plan_p);
         status = mpath_plan_general(*plan_p, topo, demand, params);
         if (status == MPATH_OK) {
             mpath_plan_find_bottleneck(*plan_p, topo);
@@ -263,11 +262,11 @@ mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *deman
         used = *params;
     }
     used.min_fragment_bytes = used.min_fragment_bytes == 0 ? 1 : used.min_fragment_bytes;
-    status                  = check_total(demand, num_ranks);
+    status                  = mpath_plan_check_total(demand, num_ranks);
     if (status != MPATH_OK) {
         return status;
     }
-    plan = plan_new(topo);
+    plan = mpath_plan_new(topo);
     if (plan == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
@@ -318,6 +317,14 @@ int mpath_plan_bottleneck(const mpath_plan_t *plan)
 uint64_t mpath_plan_relayed_bytes(const mpath_plan_t *plan)
 {
     return plan->relayed_bytes;
+}
+
+int mpath_plan_is_kept(const mpath_plan_t *plan, uint32_t *loss_ppm_p)
+{
+    if (loss_ppm_p != NULL) {
+        *loss_ppm_p = plan->kept_loss_ppm;
+    }
+    return plan->is_kept;
 }
 
 uint64_t mpath_plan_signature(const mpath_plan_t *plan)

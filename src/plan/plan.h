@@ -31,9 +31,10 @@ typedef struct mpath_plan_params {
     uint64_t min_fragment_bytes; /* a pair is not split into pieces smaller than this; at least 1 */
     uint32_t gap_ppm;            /* accepted gap between Z and the bound, parts per million */
     uint32_t max_rounds;         /* limit of the iteration */
+    uint32_t keep_ppm;           /* what kept routes may cost above new ones, parts per million of Z */
 } mpath_plan_params_t;
 
-/* policy mpath, 32 KiB, 2000 ppm, enough rounds */
+/* policy mpath, 32 KiB, 2000 ppm, enough rounds, 20000 ppm */
 void mpath_plan_params_init(mpath_plan_params_t *params);
 
 /* One piece of a pair's message: bytes [offset, offset + bytes) of it take path `path` of the pair. 32 bytes. */
@@ -56,6 +57,18 @@ mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *deman
                                  mpath_plan_t **plan_p);
 void mpath_plan_destroy(mpath_plan_t *plan);
 
+/*
+ * The same, with hysteresis: keeps the routes of `previous`, each pair divided as before and scaled to its bytes, while
+ * their Z is within keep_ppm of the new bound, or of the Z that new routes would have; else these. So the loss against
+ * new routes never exceeds keep_ppm, however often routes are kept. A function of its arguments only. The topology must
+ * have the same ranks and paths as that of `previous`; its rates may differ. `previous` NULL, or keep_ppm 0: as
+ * mpath_plan_create().
+ */
+mpath_status_t mpath_plan_follow(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
+                                 const mpath_plan_t *previous, mpath_plan_t **plan_p);
+/* Nonzero: two topologies have the same ranks and paths; only rates may differ. */
+int mpath_plan_has_same_paths(const mpath_topo_t *topo, const mpath_topo_t *other);
+
 /* Flows in order of source, destination, offset; owned by the plan. The pieces of a pair cover its bytes exactly. */
 const mpath_flow_t *mpath_plan_flows(const mpath_plan_t *plan, size_t *num_flows_p);
 /* Bytes on each resource of the topology; owned by the plan. */
@@ -68,6 +81,8 @@ uint64_t mpath_plan_bound_ns(const mpath_plan_t *plan);
 int mpath_plan_bottleneck(const mpath_plan_t *plan);
 /* Bytes that land in a relay's memory, counted once per relay. */
 uint64_t mpath_plan_relayed_bytes(const mpath_plan_t *plan);
+/* Nonzero: the routes are those of an earlier plan; *loss_ppm_p (may be NULL) bounds what they cost above new ones. */
+int mpath_plan_is_kept(const mpath_plan_t *plan, uint32_t *loss_ppm_p);
 /* A checksum over the flows. */
 uint64_t mpath_plan_signature(const mpath_plan_t *plan);
 

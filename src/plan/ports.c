@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Plans on ports: static routes where they are good, else what is above the targets moves. */
+#include "plan/follow.h"
 #include "plan/ports.h"
 
 #define MOST_RELAXED_PPM 2000000
@@ -62,6 +63,45 @@ mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, co
         if (params->policy == MPATH_POLICY_MPATH && mpath_ratio_less(plan->bound, plan->z)) {
             status = mpath_ports_rivals(&ports, plan->z, &plan->rivals);
         }
+    }
+    mpath_ports_release(&ports);
+    return status;
+}
+
+static mpath_status_t move_pieces(mpath_ports_t *ports, const mpath_piece_t *pieces, size_t num_pieces)
+{
+    mpath_status_t status = mpath_ports_begin_moves(ports);
+    size_t i;
+    int via;
+
+    for (i = 0; i < num_pieces && status == MPATH_OK; i++) {
+        via = mpath_ports_via_of(ports, pieces[i].source, pieces[i].destination, pieces[i].path);
+        if (via == MPATH_PORTS_STATIC) {
+            return MPATH_DECLINED;
+        }
+        status = mpath_ports_move_pair(ports, pieces[i].source, pieces[i].destination, via, pieces[i].bytes);
+    }
+    return status;
+}
+
+mpath_status_t mpath_plan_replay_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                       const mpath_piece_t *pieces, size_t num_pieces)
+{
+    mpath_status_t status;
+    mpath_ports_t ports;
+
+    status = mpath_ports_init(&ports, topo, demand, 1);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_ports_count(&ports);
+    plan->bound = mpath_ports_cuts(&ports);
+    status      = num_pieces > 0 ? move_pieces(&ports, pieces, num_pieces) : MPATH_OK;
+    if (status == MPATH_OK) {
+        status = mpath_ports_emit(&ports, plan);
+    }
+    if (status == MPATH_OK) {
+        mpath_plan_find_bottleneck(plan, topo);
     }
     mpath_ports_release(&ports);
     return status;

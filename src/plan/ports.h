@@ -185,6 +185,8 @@ mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load);
 mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports);
 /* Bytes of a pair still on its static route. */
 uint64_t mpath_ports_static_bytes(const mpath_ports_t *ports, int source, int destination);
+/* Moves bytes of a pair from its static route to another. */
+mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes);
 /*
  * Moves up to `bytes` of a pair, in whole fragments, from its static route to one between the nodes by a slot; the NICs
  * may exceed their targets, the copies inside the nodes not. *moved_p says how many bytes.
@@ -201,6 +203,8 @@ mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
 mpath_status_t mpath_ports_rivals(const mpath_ports_t *ports, mpath_ratio_t z, uint32_t *rivals_p);
 
 /* ports_emit.c: the flows and loads. */
+/* What a path other than the static route goes by; MPATH_PORTS_STATIC: there is no such path. */
+int mpath_ports_via_of(const mpath_ports_t *ports, int source, int destination, int path);
 mpath_status_t mpath_ports_emit(const mpath_ports_t *ports, mpath_plan_t *plan);
 
 #endif

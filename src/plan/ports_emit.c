@@ -33,6 +33,29 @@ static int path_number(const mpath_ports_t *ports, int source, int destination, 
     return via < s->slot ? via + 1 : via;
 }
 
+/* Whether the pair may go by a slot, and its static route does not. */
+static int is_detour(const mpath_ports_t *ports, const mpath_port_t *s, const mpath_port_t *d, int via)
+{
+    if (s->node == d->node) {
+        return via == mpath_ports_staged(ports) ||
+               (ports->nodes[s->node].link == MPATH_GPU_LINK_MESH && via != s->slot && via != d->slot);
+    }
+    return via < ports->num_slots && (via != s->slot || (ports->crossing && s->slot != d->slot));
+}
+
+int mpath_ports_via_of(const mpath_ports_t *ports, int source, int destination, int path)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    int via;
+
+    for (via = 0; via <= mpath_ports_staged(ports); via++) {
+        if (is_detour(ports, s, d, via) && path_number(ports, source, destination, via) == path) {
+            return via;
+        }
+    }
+    return MPATH_PORTS_STATIC;
+}
+
 static void emit_row(const mpath_ports_t *ports, mpath_plan_t *plan, int source, const uint64_t *demand)
 {
     mpath_flow_t *flow = &plan->flows[plan->num_flows];

@@ -221,6 +221,16 @@ static mpath_status_t shed_pair(mpath_ports_t *ports, shedding_t *from, int sour
     return MPATH_OK;
 }
 
+mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes)
+{
+    mpath_ports_route_t fixed, route;
+
+    mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &fixed);
+    mpath_ports_route(ports, source, destination, via, &route);
+    move_bytes(ports, &fixed, &route, bytes);
+    return record(ports, source, destination, via, bytes);
+}
+
 mpath_status_t mpath_ports_move_over(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes,
                                      uint64_t *moved_p)
 {

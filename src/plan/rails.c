@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Plans on rails: static routes where they are good, else what is above the targets moves, else shares per rail. */
+#include "plan/follow.h"
 #include "plan/rails.h"
 
 #include <stdlib.h>
@@ -168,6 +169,50 @@ mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, co
         if (params->policy == MPATH_POLICY_MPATH && mpath_ratio_less(plan->bound, plan->z)) {
             status = mpath_rails_rivals(&rails, plan->z, &plan->rivals);
         }
+    }
+    mpath_rails_release(&rails);
+    return status;
+}
+
+static mpath_status_t move_pieces(mpath_rails_t *rails, const mpath_piece_t *pieces, size_t num_pieces)
+{
+    mpath_status_t status = mpath_rails_begin_moves(rails);
+    size_t i;
+    int rail;
+
+    for (i = 0; i < num_pieces && status == MPATH_OK; i++) {
+        if (rails->node[pieces[i].source] == rails->node[pieces[i].destination]) {
+            return MPATH_DECLINED;
+        }
+        rail = mpath_rails_rail_of(rails, pieces[i].source, pieces[i].destination, pieces[i].path);
+        if (rail < 0) {
+            return MPATH_DECLINED;
+        }
+        status = mpath_rails_move_pair(rails, pieces[i].source, pieces[i].destination, rail, pieces[i].bytes);
+    }
+    return status;
+}
+
+mpath_status_t mpath_plan_replay_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                       const mpath_piece_t *pieces, size_t num_pieces)
+{
+    mpath_status_t status;
+    mpath_rails_t rails;
+
+    status = mpath_rails_init(&rails, topo, demand, 1);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = mpath_rails_count(&rails);
+    if (status == MPATH_OK) {
+        plan->bound = cut_bound(&rails);
+        status      = num_pieces > 0 ? move_pieces(&rails, pieces, num_pieces) : MPATH_OK;
+    }
+    if (status == MPATH_OK) {
+        status = mpath_rails_emit(&rails, plan);
+    }
+    if (status == MPATH_OK) {
+        mpath_plan_find_bottleneck(plan, topo);
     }
     mpath_rails_release(&rails);
     return status;

@@ -132,6 +132,8 @@ mpath_status_t mpath_rails_solve(const mpath_rails_t *rails, uint32_t gap_ppm, u
 mpath_status_t mpath_rails_rivals(const mpath_rails_t *rails, mpath_ratio_t z, uint32_t *rivals_p);
 
 /* rails_emit.c: the flows and loads. */
+/* The rail of a path that is not the static route; -1: none, as for a crossing. */
+int mpath_rails_rail_of(const mpath_rails_t *rails, int source, int destination, int path);
 mpath_status_t mpath_rails_emit(const mpath_rails_t *rails, mpath_plan_t *plan);
 
 #endif

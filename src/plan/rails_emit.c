@@ -15,6 +15,21 @@ static int path_of_rail(const mpath_rails_t *rails, int source, int destination,
     return rail == route.tx ? 0 : rail < route.tx ? position + 1 : position;
 }
 
+int mpath_rails_rail_of(const mpath_rails_t *rails, int source, int destination, int path)
+{
+    uint32_t common     = mpath_rails_common(rails, source, destination);
+    mpath_route_t route = mpath_rails_static(rails, source, destination);
+
+    for (; common != 0; common &= common - 1) {
+        int rail = __builtin_ctz(common);
+
+        if ((rail != route.tx || rail != route.rx) && path_of_rail(rails, source, destination, rail) == path) {
+            return rail;
+        }
+    }
+    return -1;
+}
+
 static void emit_row(const mpath_rails_t *rails, mpath_plan_t *plan, int source, const uint64_t *demand)
 {
     mpath_flow_t *flow = &plan->flows[plan->num_flows];

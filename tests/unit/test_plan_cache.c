@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Plan cache: hits, misses, colliding checksums, the order of eviction. */
+/* Plan cache: hits, misses, colliding checksums, the order of eviction, routes that are kept. */
 #include "coll/plan_cache.h"
 #include "unit/capture.h"
 #include "unit/grid.h"
@@ -112,13 +112,61 @@ static void test_no_path(void **state)
     mpath_topo_destroy(topo);
 }
 
+/* A demand near an earlier one keeps its routes, one far from all does not; A and B may alternate. */
+static void test_keeps_routes(void **state)
+{
+    mpath_topo_t *topo        = grid_topo(2, 2, 2, MPATH_REACH_AFFINE);
+    mpath_plan_cache_t *cache = make(topo);
+    uint64_t demand[CELLS]    = {0};
+    const mpath_plan_t *plan;
+    int hit;
+
+    (void)state;
+    for (uint64_t call = 0; call < 3 * MPATH_PLAN_CACHE_ENTRIES; call++) {
+        memset(demand, 0, sizeof(demand));
+        demand[(call % 2) ? 2 : 7] = (8 << 20) + call * 1000; /* from 0 to 2, or from 1 to 3 */
+        demand[(call % 2) ? 6 : 3] = 1 << 20;
+        assert_int_equal(mpath_plan_cache_get(cache, call, demand, &plan, &hit), MPATH_OK);
+        assert_int_equal(hit, 0);
+        assert_int_equal(mpath_plan_is_kept(plan, NULL), call >= 2);
+    }
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(topo);
+}
+
+static void test_new_topology(void **state)
+{
+    mpath_topo_t *topo = grid_topo(2, 2, 2, MPATH_REACH_ALL), *same = grid_topo(2, 2, 2, MPATH_REACH_ALL);
+    mpath_topo_t *other       = grid_topo(2, 2, 1, MPATH_REACH_ALL);
+    mpath_plan_cache_t *cache = make(topo);
+    uint64_t demand[CELLS]    = {0};
+    const mpath_plan_t *plan;
+    int hit;
+
+    (void)state;
+    demand[3] = 8 << 20;
+    assert_int_equal(mpath_plan_cache_get(cache, 1, demand, &plan, &hit), MPATH_OK);
+    mpath_plan_cache_set_topo(cache, same);
+    mpath_topo_destroy(topo);
+    assert_int_equal(mpath_plan_cache_get(cache, 1, demand, &plan, &hit), MPATH_OK);
+    assert_int_equal(hit, 0); /* the times are others */
+    assert_int_equal(mpath_plan_is_kept(plan, NULL), 1);
+    assert_int_equal(mpath_plan_cache_get(cache, 1, demand, &plan, &hit), MPATH_OK);
+    assert_int_equal(hit, 1);
+    mpath_plan_cache_set_topo(cache, other);
+    mpath_topo_destroy(same);
+    assert_int_equal(mpath_plan_cache_get(cache, 1, demand, &plan, &hit), MPATH_OK);
+    assert_int_equal(hit, 0);
+    assert_int_equal(mpath_plan_is_kept(plan, NULL), 0); /* a rail less: other paths */
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(other);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hits),
-        cmocka_unit_test(test_eviction),
-        cmocka_unit_test(test_forecast),
-        cmocka_unit_test(test_no_path),
+        cmocka_unit_test(test_hits),    cmocka_unit_test(test_eviction),     cmocka_unit_test(test_forecast),
+        cmocka_unit_test(test_no_path), cmocka_unit_test(test_keeps_routes), cmocka_unit_test(test_new_topology),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
