@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Allocations of other processes as addresses in this one: a cache, one per process, bounded (least recently used goes
- * first), since opening takes 50 us to 1 ms and a driver opens one allocation only once.
+ * first), since opening takes 1 to 10 ms and a driver opens one allocation only once.
  *
  * An entry is known by owner, base and device that opened it. When the owner has freed the allocation and the address
  * belongs to a new one, the export carries another buffer id and handle: the old mapping is closed and the new one opened,

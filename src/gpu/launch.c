@@ -6,9 +6,12 @@
 
 #include <string.h>
 
-/* Bytes that make one more CTA worth its start; from 32 CTAs on a copy kernel fills an NVLink port. */
-#define LAUNCH_BYTES_PER_CTA (UINT64_C(16) << 10)
+/* One vector of 16 bytes per thread. On an H200 8 CTAs already fill an NVLink port; more shorten small launches. */
+#define LAUNCH_BYTES_PER_CTA (UINT64_C(16) * MPATH_KERNEL_THREADS)
 #define LAUNCH_CTAS_MAX 64
+
+/* Small pieces in one CTA follow each other, each for the time of a trip over the link. */
+#define LAUNCH_CTAS_FOR_PIECES 16
 
 _Static_assert(sizeof(mpath_kernel_copy_t) <= 4096, "arguments of a kernel");
 
@@ -164,6 +167,9 @@ static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launc
         bytes += launch->pieces[first + index].bytes;
     }
     ctas = mpath_launch_copy_ctas(stream->gpu, bytes);
+    if (ctas < count) {
+        ctas = (count < LAUNCH_CTAS_FOR_PIECES) ? count : LAUNCH_CTAS_FOR_PIECES;
+    }
     if ((launch->ctas > 0) && (launch->ctas < ctas)) {
         ctas = launch->ctas;
     }

@@ -60,6 +60,11 @@ unit_test_time_model_LDADD = $(top_builddir)/src/libmpath_plan.la $(LDADD) -lm
 gpu_sources = unit/gpu_kinds.c unit/gpu_kinds.h
 unit_programs += unit/test_gpu_memory
 unit_test_gpu_memory_SOURCES = unit/test_gpu_memory.c unit/capture.h $(gpu_sources)
+EXTRA_DIST += unit/gpu_abi.c
+if HAVE_CUDA_H
+unit_test_gpu_memory_SOURCES += unit/gpu_abi.c
+unit_test_gpu_memory_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
+endif
 golden_scripts += unit/plan_tool
 EXTRA_DIST += unit/plan_tool
 unit_programs += unit/test_moe
