@@ -108,7 +108,8 @@ mpath_status_t mpath_gate_forecast(const mpath_topo_t *topo, const uint64_t *dem
     mpath_plan_flows(plan, &num_flows);
     if ((num_flows <= MPATH_GATE_MAX_FLOWS) && !is_decided_by_z(made.plan_ns, made.direct_ns)) {
         status = mpath_time_predict(topo, plan, time_params, &made.plan_ns);
-        if (status == MPATH_OK) {
+        /* their time is no less than Z */
+        if ((status == MPATH_OK) && (made.plan_ns > made.direct_ns)) {
             status = mpath_time_predict(topo, made.direct, time_params, &made.direct_ns);
         }
     }

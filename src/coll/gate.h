@@ -31,7 +31,7 @@ void mpath_gate_look(const mpath_topo_t *topo, const uint64_t *demand, mpath_gat
 /* Why mpath steps aside, a static text; NULL when it does not. */
 const char *mpath_gate_before_plan(const mpath_settings_t *settings, const mpath_gate_view_t *view);
 
-/* What the time model says of a plan and of the static routes for the same demand. */
+/* What the time model says of a plan and of the static routes (at least) for the same demand. */
 typedef struct mpath_gate_forecast {
     uint64_t plan_ns, direct_ns;
     mpath_plan_t *direct; /* the static routes; NULL where the plan takes no others */

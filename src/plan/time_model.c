@@ -48,10 +48,16 @@ static uint64_t add_capped(uint64_t a, uint64_t b)
     return (a + b < a) ? UINT64_MAX : a + b;
 }
 
-/* Rounded up; 0 for a hop without resources. */
+/* Rounded up; 0 for a hop without resources. Long division only where the product is long. */
 static uint64_t bytes_ns(uint64_t bytes, uint64_t rate_bps)
 {
-    return (rate_bps == UINT64_MAX) ? 0 : mpath_ratio_ns_ceil((mpath_ratio_t){.num = bytes, .den = rate_bps});
+    if (rate_bps == UINT64_MAX) {
+        return 0;
+    }
+    if (bytes >> 34) {
+        return mpath_ratio_ns_ceil((mpath_ratio_t){.num = bytes, .den = rate_bps});
+    }
+    return (bytes * MPATH_NS_PER_S + rate_bps - 1) / rate_bps; /* rates are below 2^44 */
 }
 
 static int hop_end(const mpath_path_t *path, int hop)
@@ -100,10 +106,10 @@ uint64_t mpath_time_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *pa
     return min_u64(min_u64(bytes, max_u64(params->chunk_bytes, 1)), flow_bytes);
 }
 
-static void way_init(way_t *way, const mpath_topo_t *topo, const mpath_flow_t *flow, const mpath_time_params_t *params)
+/* way->path is there. */
+static void way_init(way_t *way, const mpath_topo_t *topo, uint64_t flow_bytes, const mpath_time_params_t *params)
 {
-    mpath_topo_path(topo, flow->source, flow->destination, flow->path, &way->path);
-    way->chunk_bytes = mpath_time_chunk_bytes(topo, &way->path, flow->bytes, params);
+    way->chunk_bytes = mpath_time_chunk_bytes(topo, &way->path, flow_bytes, params);
     way->slowest_bps = UINT64_MAX;
     for (int hop = 0; hop < way->path.num_hops; hop++) {
         uint64_t rate;
@@ -127,10 +133,19 @@ static uint64_t alone_ns(const way_t *way, uint64_t bytes)
 
 static void count_last_chunks(const way_t *way, crossing_t *crossings)
 {
-    for (int i = 0; i < way->path.num_resources; i++) {
-        if ((way->path.num_hops > 1) && (i >= way->path.hops[1].first_resource)) {
-            crossings[way->path.resources[i]].last_bytes += way->chunk_bytes;
-        }
+    for (int i = way->path.hops[1].first_resource; i < way->path.num_resources; i++) {
+        crossings[way->path.resources[i]].last_bytes += way->chunk_bytes;
+    }
+}
+
+/* A flow of one hop: nothing comes before its resources, and behind them only the latency. */
+static void add_single_hop(const mpath_path_t *path, uint32_t hop_ns, crossing_t *crossings)
+{
+    for (int i = 0; i < path->num_resources; i++) {
+        crossing_t *crossing = &crossings[path->resources[i]];
+
+        crossing->head_ns = 0;
+        crossing->tail_ns = max_u64(crossing->tail_ns, (uint64_t)path->latency_ns + hop_ns);
     }
 }
 
@@ -172,38 +187,59 @@ static void add_heads_and_tails(const way_t *way, const mpath_topo_t *topo, cros
     }
 }
 
+/* What crosses each resource first and last. Sets *longest_ns to the time of the slowest flow over several hops, alone. */
+static void survey(const mpath_topo_t *topo, const mpath_plan_t *plan, const mpath_time_params_t *params, way_t *ways,
+                   crossing_t *crossings, uint64_t *longest_ns)
+{
+    size_t num_flows, num_ways = 0;
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
+
+    for (size_t i = 0; i < num_flows; i++) {
+        way_t *way = &ways[num_ways];
+
+        mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &way->path);
+        if (way->path.num_hops == 1) {
+            add_single_hop(&way->path, params->hop_ns, crossings);
+            /* without resources nothing else counts its time */
+            *longest_ns = max_u64(*longest_ns, (uint64_t)way->path.latency_ns + params->hop_ns);
+            continue;
+        }
+        way_init(way, topo, flows[i].bytes, params);
+        count_last_chunks(way, crossings);
+        *longest_ns = max_u64(*longest_ns, alone_ns(way, flows[i].bytes));
+        num_ways++;
+    }
+    for (size_t i = 0; i < num_ways; i++) {
+        add_heads_and_tails(&ways[i], topo, crossings);
+    }
+}
+
 mpath_status_t mpath_time_predict(const mpath_topo_t *topo, const mpath_plan_t *plan, const mpath_time_params_t *params,
                                   uint64_t *predicted_ns_p)
 {
     int num_resources     = mpath_topo_num_resources(topo);
     const uint64_t *loads = mpath_plan_loads(plan);
     uint64_t longest_ns   = 0;
-    const mpath_flow_t *flows;
     mpath_time_params_t used;
     crossing_t *crossings;
     size_t num_flows;
-    way_t way;
+    way_t *ways;
 
     mpath_time_params_init(&used);
-    used      = (params != NULL) ? *params : used;
-    flows     = mpath_plan_flows(plan, &num_flows);
+    used = (params != NULL) ? *params : used;
+    mpath_plan_flows(plan, &num_flows);
     crossings = calloc((size_t)num_resources + 1, sizeof(*crossings));
-    if (crossings == NULL) {
+    ways      = malloc((num_flows + 1) * sizeof(*ways)); /* touched only as far as flows have several hops */
+    if ((crossings == NULL) || (ways == NULL)) {
+        free(crossings);
+        free(ways);
         mpath_error("plan: no memory to predict the time of %zu flows; the call fails", num_flows);
         return MPATH_ERR_NO_MEMORY;
     }
     for (int r = 0; r < num_resources; r++) {
         crossings[r].head_ns = UINT64_MAX;
     }
-    for (size_t i = 0; i < num_flows; i++) {
-        way_init(&way, topo, &flows[i], &used);
-        count_last_chunks(&way, crossings);
-        longest_ns = max_u64(longest_ns, alone_ns(&way, flows[i].bytes));
-    }
-    for (size_t i = 0; i < num_flows; i++) {
-        way_init(&way, topo, &flows[i], &used);
-        add_heads_and_tails(&way, topo, crossings);
-    }
+    survey(topo, plan, &used, ways, crossings, &longest_ns);
     for (int r = 0; r < num_resources; r++) {
         if (loads[r] > 0) {
             uint64_t ns = bytes_ns(loads[r], mpath_topo_resource(topo, r)->capacity_bps);
@@ -211,6 +247,7 @@ mpath_status_t mpath_time_predict(const mpath_topo_t *topo, const mpath_plan_t *
             longest_ns = max_u64(longest_ns, add_capped(ns, add_capped(crossings[r].head_ns, crossings[r].tail_ns)));
         }
     }
+    free(ways);
     free(crossings);
     *predicted_ns_p = longest_ns;
     return MPATH_OK;
