@@ -107,7 +107,7 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
         status = mpath_coll_create(module->team, &coll);
     }
     if (MPATH_OK == status) {
-        status = mpath_symmetric_create(module->team, &symmetric);
+        status = mpath_symmetric_create(module->team, coll, &symmetric);
     }
     /* Asked by every rank: one on which it went wrong alone must not leave the others here. */
     if (!team_all(module->comm, MPATH_OK == status)) {

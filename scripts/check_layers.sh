@@ -1,11 +1,11 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
-# The dependency rule: util <- gpu <- topo <- plan <- lane <- exec <- coll <- tools, and no MPI header below src/ except in
+# The dependency rule: util <- gpu <- topo <- plan <- lane <- exec <- adapt <- coll <- tools, and no MPI header below src/ except in
 # the files of tools/mpath_bench. Prints each include that breaks it.
 set -u
 cd "$(dirname "$0")/../src" || exit 2
 
-rooms=(util gpu topo plan lane exec coll tools)
+rooms=(util gpu topo plan lane exec adapt coll tools)
 # Rooms a room may include besides itself: all before it. plan is pure arithmetic, which the order says already.
 rc=0
 allowed=

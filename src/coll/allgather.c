@@ -47,7 +47,7 @@ mpath_status_t mpath_allgather(mpath_symmetric_t *symmetric, const void *send, v
     } else {
         job.call        = agreed.call;
         job.send_buffer = send;
-        status          = mpath_symmetric_share(symmetric, &job);
+        status          = mpath_symmetric_share(symmetric, MPATH_OPERATION_ALLGATHER, total, &job);
     }
     symmetric->counters.calls += (status == MPATH_OK) ? 1 : 0;
     return status;

@@ -72,7 +72,7 @@ static mpath_status_t carry(mpath_symmetric_t *symmetric, const void *send, void
                              .reduce_argument = combination->argument};
 
     cut_blocks(symmetric, elements, combination->element_bytes);
-    return mpath_symmetric_share(symmetric, &job);
+    return mpath_symmetric_share(symmetric, MPATH_OPERATION_ALLREDUCE, elements * combination->element_bytes, &job);
 }
 
 mpath_status_t mpath_allreduce(mpath_symmetric_t *symmetric, const void *send, void *recv, uint64_t elements,

@@ -4,6 +4,7 @@
 
 #include "coll/gate.h"
 #include "coll/plan_cache.h"
+#include "coll/topo_rates.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -15,6 +16,7 @@
 struct mpath_coll {
     mpath_team_t *team;
     const mpath_settings_t *settings; /* the context's */
+    mpath_topo_t *rated;              /* the team's topology with rates that calls have shown; NULL: none yet */
     mpath_plan_cache_t *cache;
     mpath_gpu_coll_t *gpu; /* calls with device memory */
     uint64_t *demand;      /* what the plan has to carry, of the call under way */
@@ -41,12 +43,21 @@ static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
     return 1;
 }
 
+static mpath_status_t make_cache(const mpath_settings_t *settings, const mpath_topo_t *topo,
+                                 mpath_plan_cache_t **cache_p)
+{
+    mpath_plan_params_t params;
+
+    mpath_plan_params_init(&params);
+    params.min_fragment_bytes = settings->min_fragment_bytes;
+    return mpath_plan_cache_create(topo, &params, cache_p);
+}
+
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
 {
     const mpath_settings_t *settings = mpath_team_settings(team);
     mpath_coll_t *coll               = calloc(1, sizeof(*coll));
     size_t size                      = (size_t)mpath_team_size(team);
-    mpath_plan_params_t params;
     mpath_status_t status;
 
     if (coll == NULL) {
@@ -66,9 +77,7 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
         mpath_coll_destroy(coll);
         return status;
     }
-    mpath_plan_params_init(&params);
-    params.min_fragment_bytes = settings->min_fragment_bytes;
-    status                    = mpath_plan_cache_create(mpath_team_topo(team), &params, &coll->cache);
+    status = make_cache(settings, mpath_team_topo(team), &coll->cache);
     if (status != MPATH_OK) {
         mpath_coll_destroy(coll);
         return status;
@@ -87,10 +96,43 @@ void mpath_coll_destroy(mpath_coll_t *coll)
     if (coll != NULL) {
         mpath_gpu_coll_destroy(coll->gpu);
         mpath_plan_cache_destroy(coll->cache);
+        if (coll->rated != NULL) {
+            mpath_topo_destroy(coll->rated);
+        }
         free(coll->signatures);
         free(coll->demand);
         free(coll);
     }
+}
+
+mpath_status_t mpath_coll_set_rates(mpath_coll_t *coll, int num_rails, const int *rails, const uint64_t *nominal_bps,
+                                    const uint64_t *rates_bps)
+{
+    mpath_plan_cache_t *cache = NULL;
+    mpath_topo_t *rated;
+    mpath_status_t status;
+
+    status = mpath_topo_with_rates(mpath_team_topo(coll->team), num_rails, rails, nominal_bps, rates_bps, &rated);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = make_cache(coll->settings, rated, &cache);
+    if (status != MPATH_OK) {
+        mpath_topo_destroy(rated);
+        return status;
+    }
+    mpath_plan_cache_destroy(coll->cache);
+    if (coll->rated != NULL) {
+        mpath_topo_destroy(coll->rated);
+    }
+    coll->cache = cache;
+    coll->rated = rated;
+    return MPATH_OK;
+}
+
+static const mpath_topo_t *topo_of(const mpath_coll_t *coll)
+{
+    return (coll->rated != NULL) ? coll->rated : mpath_team_topo(coll->team);
 }
 
 void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters)
@@ -192,7 +234,7 @@ static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **pla
     if (status != MPATH_OK) {
         return status;
     }
-    switch (mpath_gate_after_plan(mpath_team_topo(coll->team), forecast, &because)) {
+    switch (mpath_gate_after_plan(topo_of(coll), forecast, &because)) {
     case MPATH_GATE_ASIDE:
         return decline(coll, because);
     case MPATH_GATE_DIRECT:
@@ -206,7 +248,7 @@ static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **pla
 /* Finds the plan, and asks the gate. MPATH_DECLINED with the reason noted, or an error of this rank. */
 static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_plan_t **plan_p)
 {
-    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    const mpath_topo_t *topo = topo_of(coll);
     mpath_gate_view_t view;
     mpath_status_t status;
     const char *because;

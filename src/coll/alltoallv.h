@@ -25,6 +25,12 @@ typedef struct mpath_coll_counters {
 
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p);
 void mpath_coll_destroy(mpath_coll_t *coll);
+/*
+ * Later plans count on the rails `rails[i]` (their numbers) carrying rates_bps[i] instead of nominal_bps[i]. The same on
+ * all ranks, between the same calls; after an error the caller breaks the team.
+ */
+mpath_status_t mpath_coll_set_rates(mpath_coll_t *coll, int num_rails, const int *rails, const uint64_t *nominal_bps,
+                                    const uint64_t *rates_bps);
 void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters);
 
 /*

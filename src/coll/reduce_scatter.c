@@ -80,7 +80,7 @@ static mpath_status_t carry(mpath_symmetric_t *symmetric, const void *send, void
     mpath_status_t status;
 
     symmetric->recv_offsets[symmetric->rank] = 0;
-    status                                   = mpath_symmetric_share(symmetric, &job);
+    status = mpath_symmetric_share(symmetric, MPATH_OPERATION_REDUCE_SCATTER, sizes->total, &job);
     if ((status == MPATH_OK) && in_place && (sizes->mine > 0)) {
         memcpy(recv, symmetric->scratch, sizes->mine);
     }

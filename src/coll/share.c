@@ -20,12 +20,21 @@ uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index)
     return share->rails[index].rate_bps;
 }
 
-void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps)
+int mpath_share_rail_number(const mpath_share_t *share, int index)
 {
-    for (int i = 0; i < share->num_rails; i++) {
-        share->rails[i].rate_bps = rates_bps[i];
+    return share->rails[index].number;
+}
+
+int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p)
+{
+    for (int i = 0; i < share->num_links; i++) {
+        if (share->links[i].rail == index) {
+            *bytes_p   = share->links[i].taken_bytes;
+            *busy_ns_p = share->links[i].busy_ns;
+            return 1;
+        }
     }
-    mpath_share_set_weights(share);
+    return 0;
 }
 
 static void begin(mpath_share_t *share)

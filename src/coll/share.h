@@ -63,11 +63,14 @@ void mpath_share_destroy(mpath_share_t *share);
 /* NULL, or why the engine cannot serve the team; a static text. */
 const char *mpath_share_obstacle(const mpath_share_t *share);
 
-/* Rails that every node has, with their rate: the smallest over the nodes. */
+/* Rails that every node has, with their number and their rate as the system says it: the smallest over the nodes. */
 int mpath_share_num_rails(const mpath_share_t *share);
+int mpath_share_rail_number(const mpath_share_t *share, int index);
 uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index);
-/* Sets the rates that shares follow; the same on all ranks. At least one is not 0. */
+/* Rates that shares follow from now on, the same on all ranks; at least one is not 0. Predictions stay with the system's. */
 void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps);
+/* Nonzero: this rank drives the rail; bytes that it brought in the last call, and the time in which some were missing. */
+int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
 
 /*
  * Predicted time of a call of `bytes` in total (the whole vector), in nanoseconds: through the engine, and by the function that

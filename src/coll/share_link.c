@@ -8,6 +8,7 @@
 #include "coll/share_private.h"
 
 #include "util/log.h"
+#include "util/time.h"
 
 #include <string.h>
 
@@ -65,6 +66,8 @@ void mpath_share_link_reset(mpath_share_t *share, share_link_t *link)
     }
     memset(link->under_way, 0, sizeof(link->under_way));
     link->combined = link->delivered = link->freed = 0;
+    link->taken_bytes = link->busy_ns = link->looked_ns = 0;
+    link->busy                                          = 0;
     if (share->rails[link->rail].weight == 0) {
         link->freed = link->delivered = share->num_segments;
         atomic_store_explicit(&share->delivered[link->rail].value, share->base + share->num_segments,
@@ -120,6 +123,7 @@ static void placed(void *argument, const mpath_chunk_t *chunk)
     int phase = (int)(chunk->hop & 1), node = (int)(chunk->hop >> HOP_NODE_SHIFT);
     uint64_t *arrived = &link->arrived[phase][node], first, count;
 
+    link->taken_bytes += (chunk->hop & HOP_EMPTY) ? 0 : chunk->bytes;
     *got_of(share, link, phase, chunk->flow, node) += (chunk->hop & HOP_EMPTY) ? 1 : chunk->bytes;
     while (*arrived < share->num_segments) {
         uint64_t *got = got_of(share, link, phase, *arrived, node);
@@ -292,6 +296,33 @@ static int is_sent(const mpath_share_t *share, const share_link_t *link, uint64_
     return link->under_way[k % SHARE_SLOTS] == 0;
 }
 
+/*
+ * Nonzero: something is missing that the other node has surely begun to send, since this one, which is about as far, has
+ * done so.
+ */
+static int is_busy(const mpath_share_t *share, const share_link_t *link)
+{
+    for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
+        for (int node = 0; node < share->num_nodes; node++) {
+            uint64_t begun = link->next_send[phase][node] + (link->sent_bytes[phase][node] > 0);
+
+            if ((node != share->node) && (link->arrived[phase][node] < begun)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void count_time(const mpath_share_t *share, share_link_t *link)
+{
+    uint64_t now_ns = mpath_time_ns();
+
+    link->busy_ns += link->busy ? now_ns - link->looked_ns : 0;
+    link->looked_ns = now_ns;
+    link->busy      = is_busy(share, link);
+}
+
 int mpath_share_link_step(mpath_share_t *share, share_link_t *link)
 {
     int events = 0, result;
@@ -299,6 +330,7 @@ int mpath_share_link_step(mpath_share_t *share, share_link_t *link)
     if (share->rails[link->rail].weight == 0) {
         return 0;
     }
+    count_time(share, link);
     if (share_has(share, MPATH_SHARE_REDUCE)) {
         events += combine(share, link);
     }

@@ -42,10 +42,11 @@ typedef struct share_line {
 
 /* A rail that all nodes have. */
 typedef struct share_rail {
-    uint64_t rate_bps;
-    uint32_t weight;
-    int *nic;    /* by node: number in the topology's machine */
-    int *driver; /* by node: the rank that sends and receives */
+    int number;        /* as in mpath_nic_t */
+    uint64_t rate_bps; /* as the system or the user says */
+    uint32_t weight;   /* of its share */
+    int *nic;          /* by node: number in the topology's machine */
+    int *driver;       /* by node: the rank that sends and receives */
 } share_rail_t;
 
 /* What a driver knows of one rail in a call. Arrays are by node, of nodes; segments count from the call's first. */
@@ -57,6 +58,9 @@ typedef struct share_link {
     uint64_t *got[SHARE_PHASES];         /* [SHARE_SLOTS][nodes] bytes; 1 for an empty piece */
     uint64_t under_way[SHARE_SLOTS];     /* sends that are not finished */
     uint64_t combined, delivered, freed; /* segments */
+    /* What the rail shows of its rate: bytes that came in, and the time in which some were missing. */
+    uint64_t taken_bytes, busy_ns, looked_ns;
+    int busy;
 } share_link_t;
 
 /* Where the parts of a segment lie, in elements. */
@@ -112,7 +116,6 @@ struct mpath_share {
 
 /* share_setup.c */
 mpath_status_t mpath_share_prepare(mpath_share_t *share);
-void mpath_share_set_weights(mpath_share_t *share);
 
 /* share_cut.c */
 /* Chooses segments for the job; MPATH_DECLINED when none fits. */

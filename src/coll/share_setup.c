@@ -74,6 +74,7 @@ static int driver_of(const mpath_share_t *share, int node, int nic)
 /* Fills in the rail; 0 when some node lacks it. */
 static int rail_find(const mpath_share_t *share, int number, share_rail_t *rail)
 {
+    rail->number   = number;
     rail->rate_bps = UINT64_MAX;
     for (int node = 0; node < share->num_nodes; node++) {
         int nic = nic_on(share->topo, node, number);
@@ -109,22 +110,32 @@ static void find_rails(mpath_share_t *share)
     }
 }
 
-/* Weights in proportion to the rates; rails that are much slower than the fastest still get one. */
-void mpath_share_set_weights(mpath_share_t *share)
+/* Rails that are much slower than the fastest still get a share, to be seen when they recover. */
+void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps)
 {
     uint64_t most = 1;
 
     for (int i = 0; i < share->num_rails; i++) {
-        most = (share->rails[i].rate_bps > most) ? share->rails[i].rate_bps : most;
+        most = (rates_bps[i] > most) ? rates_bps[i] : most;
     }
     share->cumulative[0] = 0;
     for (int i = 0; i < share->num_rails; i++) {
         share_rail_t *rail = &share->rails[i];
 
         /* Rates are below 2^44. */
-        rail->weight             = (uint32_t)((rail->rate_bps * SHARE_WEIGHT + most - 1) / most);
+        rail->weight             = (uint32_t)((rates_bps[i] * SHARE_WEIGHT + most - 1) / most);
         share->cumulative[i + 1] = share->cumulative[i] + rail->weight;
     }
+}
+
+static void set_nominal_rates(mpath_share_t *share)
+{
+    uint64_t rates_bps[MPATH_MAX_NICS];
+
+    for (int i = 0; i < share->num_rails; i++) {
+        rates_bps[i] = share->rails[i].rate_bps;
+    }
+    mpath_share_set_rates(share, rates_bps);
 }
 
 mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p)
@@ -161,7 +172,7 @@ mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p)
     }
     if ((share->num_nodes > 1) && (share->obstacle == NULL)) {
         find_rails(share);
-        mpath_share_set_weights(share);
+        set_nominal_rates(share);
     }
     *share_p = share;
     return MPATH_OK;

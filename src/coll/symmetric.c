@@ -25,7 +25,7 @@ static void order_ranks(mpath_symmetric_t *symmetric)
     }
 }
 
-mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_symmetric_t **symmetric_p)
+mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_coll_t *coll, mpath_symmetric_t **symmetric_p)
 {
     mpath_symmetric_t *symmetric = calloc(1, sizeof(*symmetric));
     size_t size                  = (size_t)mpath_team_size(team);
@@ -35,6 +35,7 @@ mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_symmetric_t **sy
         goto err_no_memory;
     }
     symmetric->team             = team;
+    symmetric->coll             = coll;
     symmetric->settings         = mpath_team_settings(team);
     symmetric->size             = mpath_team_size(team);
     symmetric->rank             = mpath_team_rank(team);
@@ -199,15 +200,25 @@ char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, ui
     return whole;
 }
 
-mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, const mpath_share_job_t *job)
+mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
+                                     const mpath_share_job_t *job)
 {
     uint64_t start_ns         = mpath_time_ns();
     mpath_share_stats_t stats = {0};
-    mpath_status_t status     = mpath_share_run(symmetric->share, job, &stats);
+    mpath_status_t status     = mpath_symmetric_adapt_before(symmetric, operation, bytes);
 
+    if (status == MPATH_OK) {
+        status = mpath_share_run(symmetric->share, job, &stats);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_symmetric_adapt_after(symmetric, operation, bytes);
+    }
     symmetric->counters.move_ns += mpath_time_ns() - start_ns;
     if (status == MPATH_DECLINED) {
         return mpath_symmetric_decline(symmetric, "some rank could not set up its rails or its memory");
+    }
+    if (mpath_status_is_error(status)) {
+        mpath_team_break(symmetric->team, status);
     }
     symmetric->counters.moved.sent_bytes += stats.rail_bytes;
     return status;

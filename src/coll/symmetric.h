@@ -30,7 +30,8 @@ typedef enum mpath_operation {
 /* What a communicator keeps between calls. */
 typedef struct mpath_symmetric mpath_symmetric_t;
 
-mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_symmetric_t **symmetric_p);
+/* `coll`, which outlives it, gets to know the rates that calls have shown. */
+mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_coll_t *coll, mpath_symmetric_t **symmetric_p);
 void mpath_symmetric_destroy(mpath_symmetric_t *symmetric);
 /* In the same terms as Alltoallv's; plans are counted as 0. */
 void mpath_symmetric_counters(const mpath_symmetric_t *symmetric, mpath_coll_counters_t *counters);

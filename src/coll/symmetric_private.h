@@ -3,14 +3,27 @@
 #ifndef MPATH_COLL_SYMMETRIC_PRIVATE_H
 #define MPATH_COLL_SYMMETRIC_PRIVATE_H
 
+#include "adapt/rates.h"
 #include "coll/symmetric.h"
 #include "exec/agree.h"
 #include "util/param.h"
 
+#define SYMMETRIC_CLASSES 3 /* of sizes, see symmetric_adapt.c */
+
+/* What has been learned about rails: by operation (those of mpath_operation_t that move by the engine) and size class. */
+typedef struct mpath_symmetric_adapt {
+    int started;                     /* the engine has run, stored rates are loaded */
+    uint64_t latest[MPATH_MAX_NICS]; /* the last change, of whatever operation and class */
+    mpath_rates_t rates[3][SYMMETRIC_CLASSES];
+    int known[3][SYMMETRIC_CLASSES]; /* rates are in use */
+} mpath_symmetric_adapt_t;
+
 struct mpath_symmetric {
     mpath_team_t *team;
     const mpath_settings_t *settings;
+    mpath_coll_t *coll;
     mpath_share_t *share;
+    mpath_symmetric_adapt_t adapt;
     int size, rank;
     /* [size] each: the agreement's row and column, and blocks */
     uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets, *elements;
@@ -46,7 +59,12 @@ mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operati
 char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, uint64_t stride, uint64_t elements,
                               const mpath_combination_t *combination);
 
-/* Runs the engine and counts. */
-mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, const mpath_share_job_t *job);
+/* Runs the engine on a vector of `bytes` in total, counts, and learns. */
+mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
+                                     const mpath_share_job_t *job);
+
+/* symmetric_adapt.c: before and after a run of the engine. Collective now and then; errors end the call. */
+mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);
+mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);
 
 #endif

@@ -32,7 +32,8 @@ static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
                                                             "allreduce_algorithm",
                                                             "reduce_scatter_algorithm",
                                                             "allgather_algorithm",
-                                                            "symmetric_min_bytes"};
+                                                            "symmetric_min_bytes",
+                                                            "adapt"};
 
 uint64_t team_record_build(void)
 {
@@ -67,7 +68,8 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  (uint64_t)settings->allreduce_algorithm,
                                                  (uint64_t)settings->reduce_scatter_algorithm,
                                                  (uint64_t)settings->allgather_algorithm,
-                                                 settings->symmetric_min_bytes};
+                                                 settings->symmetric_min_bytes,
+                                                 (uint64_t)settings->adapt};
 
     memset(record, 0, sizeof(*record));
     record->node_key            = context->node_key;

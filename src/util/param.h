@@ -58,6 +58,12 @@ typedef enum mpath_algorithm {
     MPATH_ALGORITHM_LANES     /* shared out over the rails, however small */
 } mpath_algorithm_t;
 
+typedef enum mpath_adapt {
+    MPATH_ADAPT_OFF,
+    MPATH_ADAPT_RUN,  /* shares of rails follow what calls show */
+    MPATH_ADAPT_START /* and rails are measured before the first one */
+} mpath_adapt_t;
+
 /* The values of all parameters of a process. */
 typedef struct mpath_settings {
     int priority;
@@ -82,7 +88,9 @@ typedef struct mpath_settings {
     int allgather_algorithm;
     uint64_t
         symmetric_min_bytes; /* whole vector of an Allreduce, Reduce_scatter or Allgather; below: the previous function */
-    int check_plan;          /* all ranks compare a checksum of their plans */
+    int adapt;               /* mpath_adapt_t */
+    const char *adapt_file; /* where learned rates are kept; "": nowhere */
+    int check_plan;         /* all ranks compare a checksum of their plans */
 } mpath_settings_t;
 
 /* The table and the number of its rows. */

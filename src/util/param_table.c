@@ -11,6 +11,7 @@ static const char *const access_values[]    = {"all", "affine", NULL};
 static const char *const gate_values[]      = {"auto", "always", "never", NULL};
 static const char *const sync_values[]      = {"none", "device", NULL};
 static const char *const algorithm_values[] = {"auto", "previous", "small", "lanes", NULL};
+static const char *const adapt_values[]     = {"off", "run", "start", NULL};
 static const char *const switch_values[]    = {"no", "yes", NULL};
 
 #define ROW(_name, _type, _initial, _min, _max, _values, _unit, _level, _help)                                         \
@@ -86,6 +87,14 @@ const mpath_param_t mpath_params[] = {
     ROW_BYTES(
         symmetric_min_bytes, "16k", 0, INT64_MAX, 5,
         "Whole vector of an MPI_Allreduce, MPI_Reduce_scatter or MPI_Allgather below which the previous function runs"),
+    ROW_ENUM(
+        adapt, "run", adapt_values, 3,
+        "Shares of the rails follow the rates that MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather see (\"run\"), "
+        "from a measurement before the first of them on (\"start\"), or the rates that the system reports (\"off\"); "
+        "MPI_Alltoallv plans with the same rates"),
+    ROW_STRING(
+        adapt_file, "path", 3,
+        "Text file in which rank 0 keeps learned rates for later jobs; it may be edited and deleted. Empty: none"),
     ROW_ENUM(check_plan, "no", switch_values, 9,
              "All ranks compare a checksum of their plans and the call fails where they differ; for debugging"),
 };

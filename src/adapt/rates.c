@@ -1,0 +1,118 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Rates: windows and hysteresis. */
+#include "adapt/rates.h"
+
+#include "util/time.h"
+
+#include <string.h>
+
+#define MILLION 1000000ull
+#define TRUSTED_BYTES 65536u /* fewer say little about a rate */
+
+void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
+{
+    memset(rates, 0, sizeof(*rates));
+    rates->num_rails = num_rails;
+    for (int rail = 0; rail < num_rails; rail++) {
+        rates->current_bps[rail] = (bps[rail] > 0) ? bps[rail] : 1;
+    }
+}
+
+void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns)
+{
+    uint64_t bps;
+
+    if ((bytes < TRUSTED_BYTES) || (busy_ns == 0)) {
+        return;
+    }
+    bps = (uint64_t)((double)bytes * (double)MPATH_NS_PER_S / (double)busy_ns);
+    bps = (bps < (uint64_t)MPATH_MAX_RATE_BPS) ? bps : (uint64_t)MPATH_MAX_RATE_BPS;
+    if (bps > rates->observed_bps[rail]) {
+        rates->observed_bps[rail] = bps;
+    }
+}
+
+int mpath_rates_end_call(mpath_rates_t *rates)
+{
+    return ++rates->calls >= MPATH_RATES_WINDOW;
+}
+
+/* The least that a rank saw of each rail; 0: nobody saw anything. */
+static void combine(const mpath_rates_t *rates, const uint64_t *all, int num_ranks, uint64_t *seen_bps)
+{
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        seen_bps[rail] = 0;
+        for (int rank = 0; rank < num_ranks; rank++) {
+            uint64_t bps = all[(size_t)rank * MPATH_MAX_NICS + (size_t)rail];
+
+            if ((bps > 0) && ((seen_bps[rail] == 0) || (bps < seen_bps[rail]))) {
+                seen_bps[rail] = bps;
+            }
+        }
+    }
+}
+
+/* a * MILLION / b for rates: below 2^44, so the product stays below 2^64. */
+static uint64_t ratio_ppm(uint64_t a, uint64_t b)
+{
+    return a * MILLION / b;
+}
+
+/* How far the rail that stands out most is from the mean of all, in millionths of the mean. */
+static uint64_t spread_ppm(const mpath_rates_t *rates, const uint64_t *seen_bps)
+{
+    uint64_t sum_seen = 0, sum_current = 0, mean, most = 0;
+
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        if (seen_bps[rail] > 0) {
+            sum_seen += seen_bps[rail];
+            sum_current += rates->current_bps[rail];
+        }
+    }
+    if (sum_seen == 0) {
+        return 0;
+    }
+    mean = ratio_ppm(sum_seen, sum_current);
+    mean = (mean > 0) ? mean : 1;
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        uint64_t ratio, away;
+
+        if (seen_bps[rail] > 0) {
+            ratio = ratio_ppm(seen_bps[rail], rates->current_bps[rail]);
+            away  = (ratio > mean) ? ratio - mean : mean - ratio;
+            away  = (uint64_t)((double)away * (double)MILLION / (double)mean);
+            most  = (away > most) ? away : most;
+        }
+    }
+    return most;
+}
+
+static uint64_t limited(uint64_t bps, uint64_t current_bps)
+{
+    uint64_t most = current_bps * MPATH_RATES_MOST_RISE, least = current_bps / MPATH_RATES_MOST_FALL;
+
+    bps = (bps < most) ? bps : most;
+    bps = (bps > least) ? bps : least;
+    return (bps > 0) ? bps : 1;
+}
+
+int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks)
+{
+    uint64_t seen_bps[MPATH_MAX_NICS], away;
+
+    combine(rates, all, num_ranks, seen_bps);
+    away          = spread_ppm(rates, seen_bps);
+    rates->calls  = 0;
+    rates->drifts = (away > MPATH_RATES_DRIFT_PPM) ? rates->drifts + 1 : 0;
+    memset(rates->observed_bps, 0, sizeof(rates->observed_bps));
+    if ((away <= MPATH_RATES_JUMP_PPM) && (rates->drifts < 2)) {
+        return 0;
+    }
+    rates->drifts = 0;
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        if (seen_bps[rail] > 0) {
+            rates->current_bps[rail] = limited(seen_bps[rail], rates->current_bps[rail]);
+        }
+    }
+    return 1;
+}

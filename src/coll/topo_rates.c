@@ -1,0 +1,59 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A topology with other rates. */
+#include "coll/topo_rates.h"
+
+#include "util/log.h"
+
+#include <stdlib.h>
+
+static void scale(mpath_machine_t *machine, int rail, uint64_t nominal_bps, uint64_t rate_bps)
+{
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        mpath_nic_t *entry = &machine->nics[nic];
+
+        if (entry->rail == rail) {
+            double bps      = (double)entry->rate_bps * (double)rate_bps / (double)nominal_bps;
+            entry->rate_bps = (bps < 1) ? 1 : (uint64_t)bps;
+            if (entry->rate_bps > (uint64_t)MPATH_MAX_RATE_BPS) {
+                entry->rate_bps = (uint64_t)MPATH_MAX_RATE_BPS;
+            }
+        }
+    }
+}
+
+mpath_status_t mpath_topo_with_rates(const mpath_topo_t *topo, int num_rails, const int *rails,
+                                     const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_topo_t **topo_p)
+{
+    int num_nodes = mpath_topo_num_nodes(topo), num_ranks = mpath_topo_num_ranks(topo), has_gpus = 0;
+    mpath_machine_t *machines = calloc((size_t)num_nodes, sizeof(*machines));
+    mpath_node_gpus_t *gpus   = calloc((size_t)num_nodes, sizeof(*gpus));
+    mpath_place_t *places     = calloc((size_t)num_ranks, sizeof(*places));
+    mpath_status_t status     = MPATH_ERR_NO_MEMORY;
+
+    if ((machines == NULL) || (gpus == NULL) || (places == NULL)) {
+        mpath_error("no memory for a topology of %d ranks", num_ranks);
+        goto out;
+    }
+    for (int node = 0; node < num_nodes; node++) {
+        const mpath_node_gpus_t *node_gpus = mpath_topo_gpus(topo, node);
+
+        machines[node] = *mpath_topo_machine(topo, node);
+        for (int i = 0; i < num_rails; i++) {
+            scale(&machines[node], rails[i], nominal_bps[i], rates_bps[i]);
+        }
+        if (node_gpus != NULL) {
+            gpus[node] = *node_gpus;
+            has_gpus   = 1;
+        }
+    }
+    for (int rank = 0; rank < num_ranks; rank++) {
+        places[rank] = *mpath_topo_place(topo, rank);
+    }
+    status = mpath_topo_create_with_gpus(machines, has_gpus ? gpus : NULL, num_nodes, places, num_ranks,
+                                         mpath_topo_params(topo), topo_p);
+out:
+    free(machines);
+    free(gpus);
+    free(places);
+    return status;
+}

@@ -1,0 +1,15 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A topology with other rates: what calls have shown goes to the planner by way of its capacities. */
+#ifndef MPATH_COLL_TOPO_RATES_H
+#define MPATH_COLL_TOPO_RATES_H
+
+#include "topo/topo.h"
+
+/*
+ * A copy of `topo` in which the NICs on rail `rails[i]` have rates[i] / nominal[i] of their rate. Paths are the same. Errors are
+ * those of mpath_topo_create().
+ */
+mpath_status_t mpath_topo_with_rates(const mpath_topo_t *topo, int num_rails, const int *rails,
+                                     const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_topo_t **topo_p);
+
+#endif
