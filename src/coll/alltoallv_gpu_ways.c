@@ -60,7 +60,7 @@ static int open_import(mpath_gpu_coll_t *gpu, int to)
     const mpath_export_t *export = &gpu_cell(gpu, to)->recv;
     int peer                     = mpath_gpu_find(&export->uuid); /* -1: only the other process sees it */
 
-    return ((peer < 0) || mpath_gpu_reaches(gpu->send.gpu, peer)) &&
+    return ((peer < 0) || mpath_gpu_can_reach(gpu->send.gpu, peer)) &&
            (mpath_import_get(export, gpu->send.gpu, &gpu->imports[to]) == MPATH_OK);
 }
 

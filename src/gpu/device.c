@@ -242,17 +242,25 @@ void mpath_gpu_leave(mpath_gpu_t *gpu)
     }
 }
 
+int mpath_gpu_can_reach(const mpath_gpu_t *gpu, int peer)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_device_t device;
+    int can = 0;
+
+    return (peer == gpu->info.ordinal) ||
+           ((cu->DeviceGet(&device, peer) == MPATH_CU_SUCCESS) &&
+            (cu->DeviceCanAccessPeer(&can, gpu->device, device) == MPATH_CU_SUCCESS) && can);
+}
+
 /* Enables access from gpu's context to the primary context of `peer`. */
 static mpath_gpu_peer_t gpu_probe_peer(mpath_gpu_t *gpu, int peer)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_cu_result_t result;
-    mpath_cu_device_t device;
     mpath_gpu_t *other;
-    int can = 0;
 
-    if ((cu->DeviceGet(&device, peer) != MPATH_CU_SUCCESS) ||
-        (cu->DeviceCanAccessPeer(&can, gpu->device, device) != MPATH_CU_SUCCESS) || !can) {
+    if (!mpath_gpu_can_reach(gpu, peer)) {
         return MPATH_GPU_PEER_OUT_OF_REACH;
     }
     if ((mpath_gpu_get(peer, NULL, &other) != MPATH_OK) || (mpath_gpu_enter(gpu) != MPATH_OK)) {

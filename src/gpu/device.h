@@ -58,7 +58,12 @@ const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu);
 mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu);
 void mpath_gpu_leave(mpath_gpu_t *gpu);
 
-/* Can kernels and copies of `gpu` reach memory of the device `peer` (an ordinal of this process)? Enables it. */
+/*
+ * Can kernels and copies of `gpu` reach memory of the device `peer` (an ordinal of this process)? The first only asks. The
+ * second also enables it, for memory that this process has allocated there: that makes a context on the peer, which takes
+ * half a gigabyte of its memory. Imports of other processes' memory need no such thing.
+ */
+int mpath_gpu_can_reach(const mpath_gpu_t *gpu, int peer);
 int mpath_gpu_reaches(mpath_gpu_t *gpu, int peer);
 
 /*
