@@ -12,6 +12,8 @@
 #define PIPELINE_CHUNKS 4
 #define PIPELINE_MIN_BYTES 8192u
 #define CHUNK_ALIGN 64u
+/* Ways in memory at a time. */
+#define MAX_KEPT 65536u
 
 /* What is known of a resource, all in nanoseconds but the bytes. */
 typedef struct crossing {
@@ -187,16 +189,22 @@ static void add_heads_and_tails(const way_t *way, const mpath_topo_t *topo, cros
     }
 }
 
-/* What crosses each resource first and last. Sets *longest_ns to the time of the slowest flow over several hops, alone. */
+/*
+ * What crosses each resource first and last. Sets *longest_ns to the time of the slowest flow over several hops, alone.
+ * The ways of those flows are kept from the first pass for the second one, as many as `ways` has room for.
+ */
 static void survey(const mpath_topo_t *topo, const mpath_plan_t *plan, const mpath_time_params_t *params, way_t *ways,
-                   crossing_t *crossings, uint64_t *longest_ns)
+                   size_t room, crossing_t *crossings, uint64_t *longest_ns)
 {
-    size_t num_flows, num_ways = 0;
+    size_t num_flows, num_ways = 0, next = 0;
     const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
 
     for (size_t i = 0; i < num_flows; i++) {
         way_t *way = &ways[num_ways];
 
+        if (num_ways < room) {
+            next = i + 1;
+        }
         mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &way->path);
         if (way->path.num_hops == 1) {
             add_single_hop(&way->path, params->hop_ns, crossings);
@@ -207,10 +215,19 @@ static void survey(const mpath_topo_t *topo, const mpath_plan_t *plan, const mpa
         way_init(way, topo, flows[i].bytes, params);
         count_last_chunks(way, crossings);
         *longest_ns = max_u64(*longest_ns, alone_ns(way, flows[i].bytes));
-        num_ways++;
+        num_ways += (num_ways < room) ? 1 : 0;
     }
     for (size_t i = 0; i < num_ways; i++) {
         add_heads_and_tails(&ways[i], topo, crossings);
+    }
+    for (size_t i = next; i < num_flows; i++) {
+        way_t *way = &ways[room];
+
+        mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &way->path);
+        if (way->path.num_hops > 1) {
+            way_init(way, topo, flows[i].bytes, params);
+            add_heads_and_tails(way, topo, crossings);
+        }
     }
 }
 
@@ -222,14 +239,15 @@ mpath_status_t mpath_time_predict(const mpath_topo_t *topo, const mpath_plan_t *
     uint64_t longest_ns   = 0;
     mpath_time_params_t used;
     crossing_t *crossings;
-    size_t num_flows;
+    size_t num_flows, room;
     way_t *ways;
 
     mpath_time_params_init(&used);
     used = (params != NULL) ? *params : used;
     mpath_plan_flows(plan, &num_flows);
+    room      = (num_flows < MAX_KEPT) ? num_flows : MAX_KEPT;
     crossings = calloc((size_t)num_resources + 1, sizeof(*crossings));
-    ways      = malloc((num_flows + 1) * sizeof(*ways)); /* touched only as far as flows have several hops */
+    ways      = malloc((room + 1) * sizeof(*ways)); /* touched only as far as flows have several hops */
     if ((crossings == NULL) || (ways == NULL)) {
         free(crossings);
         free(ways);
@@ -239,7 +257,7 @@ mpath_status_t mpath_time_predict(const mpath_topo_t *topo, const mpath_plan_t *
     for (int r = 0; r < num_resources; r++) {
         crossings[r].head_ns = UINT64_MAX;
     }
-    survey(topo, plan, &used, ways, crossings, &longest_ns);
+    survey(topo, plan, &used, ways, room, crossings, &longest_ns);
     for (int r = 0; r < num_resources; r++) {
         if (loads[r] > 0) {
             uint64_t ns = bytes_ns(loads[r], mpath_topo_resource(topo, r)->capacity_bps);

@@ -419,9 +419,17 @@ static int step(simulation_t *s)
 mpath_status_t simulate_plan(const mpath_topo_t *topo, const mpath_plan_t *plan, const simulate_params_t *params,
                              simulate_result_t *result)
 {
+    mpath_status_t status;
+    size_t num_flows;
     simulation_t s;
-    mpath_status_t status = simulation_init(&s, topo, plan, params);
 
+    mpath_plan_flows(plan, &num_flows);
+    if (num_flows > SIMULATE_MAX_FLOWS) {
+        mpath_error("simulator: %zu flows would take too long, %u at most; nothing is simulated", num_flows,
+                    SIMULATE_MAX_FLOWS);
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    status = simulation_init(&s, topo, plan, params);
     if (status != MPATH_OK) {
         return status;
     }

@@ -41,7 +41,9 @@ typedef struct simulate_result {
     unsigned long num_steps; /* times the rates were computed */
 } simulate_result_t;
 
-/* MPATH_ERR_NO_MEMORY, logged. */
+#define SIMULATE_MAX_FLOWS 1000000u
+
+/* MPATH_ERR_NO_MEMORY, MPATH_ERR_UNSUPPORTED for more flows than SIMULATE_MAX_FLOWS; logged. */
 mpath_status_t simulate_plan(const mpath_topo_t *topo, const mpath_plan_t *plan, const simulate_params_t *params,
                              simulate_result_t *result);
 
