@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Flow-level simulator: what happens when all flows of a plan start at once. A check on the planner and on its time
- * model that shares nothing with them but the topology.
+ * model that shares with them only the topology and the sizes of chunks.
  *
  * Each hop of a flow is a stage that moves its bytes through the hop's resources. At any moment the rates of all stages
  * are max-min fair: all rise together until a resource is full, the stages on it stop there, the rest rises on
