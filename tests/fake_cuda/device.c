@@ -10,12 +10,14 @@
 #include <unistd.h>
 
 #define STACK_MAX 32
+#define CREATED_MAX 8
 
 static struct {
     atomic_int ready;
     int count;
     int physical[FAKE_DEVICES_MAX];
-    struct CUctx_st contexts[FAKE_DEVICES_MAX];
+    struct CUctx_st contexts[FAKE_DEVICES_MAX]; /* primary */
+    struct CUctx_st created[CREATED_MAX];       /* retained while they exist */
     pid_t pid;
 } fake;
 
@@ -314,11 +316,43 @@ FAKE_API mpath_cu_result_t cuCtxGetCurrent(mpath_cu_context_t *context)
     return MPATH_CU_SUCCESS;
 }
 
+FAKE_API mpath_cu_result_t cuCtxPushCurrent_v2(mpath_cu_context_t context);
+
 static void check_context(mpath_cu_context_t context, const char *call)
 {
-    if ((context < fake.contexts) || (context >= fake.contexts + fake.count) || (context->retained == 0)) {
+    int primary = (context >= fake.contexts) && (context < fake.contexts + fake.count);
+    int created = (context >= fake.created) && (context < fake.created + CREATED_MAX);
+
+    if ((!primary && !created) || (context->retained == 0)) {
         fake_die("%s of a context that does not exist (any more)", call);
     }
+}
+
+/* mpath makes no contexts; applications do. */
+FAKE_API mpath_cu_result_t cuCtxCreate_v2(mpath_cu_context_t *context, unsigned flags, mpath_cu_device_t device)
+{
+    int index;
+
+    (void)flags;
+    for (index = 0; index < CREATED_MAX; index++) {
+        if (fake.created[index].retained == 0) {
+            fake.created[index] = (struct CUctx_st){.device = device, .retained = 1};
+            *context            = &fake.created[index];
+            return cuCtxPushCurrent_v2(*context);
+        }
+    }
+    return MPATH_CU_OUT_OF_MEMORY;
+}
+
+FAKE_API mpath_cu_result_t cuCtxDestroy_v2(mpath_cu_context_t context)
+{
+    check_context(context, "cuCtxDestroy");
+    fake_drain(context);
+    if (fake_current() == context) {
+        stack.depth--;
+    }
+    context->retained = 0;
+    return MPATH_CU_SUCCESS;
 }
 
 FAKE_API mpath_cu_result_t cuCtxSetCurrent(mpath_cu_context_t context)

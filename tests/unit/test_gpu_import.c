@@ -77,7 +77,8 @@ static int owner_main(void)
     return 0;
 }
 
-static owner_t owner_start(void)
+/* `visible`: CUDA_VISIBLE_DEVICES of the owner; NULL: as here. */
+static owner_t owner_start_seeing(const char *visible)
 {
     int to[2], from[2];
     owner_t owner;
@@ -89,6 +90,9 @@ static owner_t owner_start(void)
     if (owner.pid == 0) {
         dup2(to[0], STDIN_FILENO);
         dup2(from[1], STDOUT_FILENO);
+        if (visible != NULL) {
+            setenv("CUDA_VISIBLE_DEVICES", visible, 1);
+        }
         execl("/proc/self/exe", "test_gpu_import", "owner", (char *)NULL);
         _exit(127);
     }
@@ -97,6 +101,11 @@ static owner_t owner_start(void)
     owner.to   = to[1];
     owner.from = from[0];
     return owner;
+}
+
+static owner_t owner_start(void)
+{
+    return owner_start_seeing(NULL);
 }
 
 static answer_t owner_tell(const owner_t *owner, order_t order)
@@ -281,6 +290,40 @@ static void test_small_neighbours(void **state)
     owner_stop(&owner);
 }
 
+/* The same GPU has another number in the other process. */
+static void test_devices_in_another_order(void **state)
+{
+    int last = mpath_gpu_count() - 1, number;
+    char visible[256];
+    size_t length = 0;
+    mpath_import_t *import;
+    gpu_memory_t mine;
+    answer_t answer;
+    owner_t owner;
+
+    (void)state;
+    if (getenv("CUDA_VISIBLE_DEVICES") != NULL) {
+        skip(); /* numbers here are not those of the machine */
+    }
+    for (number = last; number >= 0; number--) {
+        length += (size_t)snprintf(visible + length, sizeof(visible) - length, "%d%s", number, (number > 0) ? "," : "");
+    }
+    owner = owner_start_seeing(visible);
+    for (number = 0; number <= last; number += (last > 0) ? last : 1) {
+        answer = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, number, 0, MIB, 1, 0});
+        assert_int_equal(mpath_gpu_find(&answer.export.uuid), last - number);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, number, MIB, 0, &mine);
+        assert_int_equal(mpath_import_get(&answer.export, gpu_of(number), &import), MPATH_OK);
+        copy(gpu_of(number), mine.address, mpath_import_address(import, answer.address), MIB);
+        assert_int_equal(gpu_pattern_check(mine.address, MIB, 1), 0);
+        mpath_import_put(import);
+        mpath_import_forget(&answer.export.owner);
+        gpu_memory_free(&mine);
+        owner_tell(&owner, (order_t){.what = 'f'});
+    }
+    owner_stop(&owner);
+}
+
 static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int pieces)
 {
     mpath_gpu_t *gpu = gpu_of(0);
@@ -446,6 +489,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_exports),
         cmocka_unit_test(test_kinds_on_same_and_other_device),
+        cmocka_unit_test(test_devices_in_another_order),
         cmocka_unit_test(test_small_neighbours),
         cmocka_unit_test(test_freed_and_allocated_again),
         cmocka_unit_test(test_a_stale_import_in_use_goes_with_its_last_use),

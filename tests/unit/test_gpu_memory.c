@@ -219,6 +219,44 @@ static void test_the_current_context_stays(void **state)
     gpu_memory_free(&made);
 }
 
+/* An application that makes its own contexts: memory belongs to the one that allocated it. */
+static void test_contexts_of_the_application(void **state)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_result_t (*create)(mpath_cu_context_t *, unsigned, mpath_cu_device_t);
+    mpath_cu_result_t (*destroy)(mpath_cu_context_t);
+    void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_NOLOAD);
+    mpath_cu_context_t context, current;
+    mpath_gpu_t *gpu, *primary;
+    mpath_stream_t *stream;
+    mpath_memory_t memory;
+    mpath_export_t export;
+    mpath_mark_t mark;
+    mpath_cu_ptr_t pointer;
+
+    (void)state;
+    *(void **)&create  = dlsym(library, "cuCtxCreate_v2");
+    *(void **)&destroy = dlsym(library, "cuCtxDestroy_v2");
+    assert_int_equal(create(&context, 0, 0), MPATH_CU_SUCCESS);
+    assert_int_equal(cu->MemAlloc(&pointer, MIB), MPATH_CU_SUCCESS);
+    memory = classify(pointer, MIB);
+    assert_ptr_equal(memory.context, context);
+    assert_int_equal(mpath_gpu_get(memory.device, memory.context, &gpu), MPATH_OK);
+    assert_int_equal(mpath_gpu_get(memory.device, NULL, &primary), MPATH_OK);
+    assert_ptr_not_equal(gpu, primary);
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)pointer, MIB, &memory, &export), MPATH_OK);
+    assert_int_equal(mpath_stream_get(gpu, 0, &stream), MPATH_OK);
+    assert_int_equal(mpath_stream_fill(stream, pointer, 1, MIB), MPATH_OK);
+    assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, UINT64_C(20) * 1000000000, "a fill"), MPATH_OK);
+    assert_int_equal(cu->CtxGetCurrent(&current), MPATH_CU_SUCCESS);
+    assert_ptr_equal(current, context);
+    assert_int_equal(cu->MemFree(pointer), MPATH_CU_SUCCESS);
+    mpath_gpu_cleanup();
+    assert_int_equal(destroy(context), MPATH_CU_SUCCESS);
+    assert_int_equal(dlclose(library), 0);
+}
+
 static void test_cleanup_and_again(void **state)
 {
     (void)state;
@@ -239,6 +277,7 @@ int main(void)
         cmocka_unit_test(test_buffers_beyond_their_allocation),
         cmocka_unit_test(test_exports_follow_the_allocation),
         cmocka_unit_test(test_the_current_context_stays),
+        cmocka_unit_test(test_contexts_of_the_application),
         cmocka_unit_test(test_cleanup_and_again),
     };
 
