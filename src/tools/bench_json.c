@@ -56,6 +56,9 @@ static json_t *contestant_json(const bench_t *bench, const bench_case_t *a_case,
     }
     if (bench_uses_gpu(&bench->options)) {
         json_object_set_new(object, "gpu_bytes", json_integer((json_int_t)contestant->most_gpu_bytes));
+        set_real(object, "kernel_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_KERNEL_BYTES]));
+        set_real(object, "engine_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_ENGINE_BYTES]));
+        set_real(object, "staged_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_STAGED_BYTES]));
     }
     set_real(object, "mpath_calls", (double)counters[BENCH_PVAR_CALLS] / bench->size);
     set_real(object, "agree_us", bench_per_call(bench, bench->size, counters[BENCH_PVAR_AGREE_NS]) / 1e3);

@@ -150,6 +150,23 @@ static const char *size_text(uint64_t bytes, char *text, size_t size)
     return text;
 }
 
+/* What moved the bytes of mpath's calls, and how long its ranks were busy with anything else. */
+static void print_ways(const bench_t *bench, const bench_contestant_t *contestant)
+{
+    const unsigned long long *counters = contestant->counters;
+    double kernel = (double)counters[BENCH_PVAR_KERNEL_BYTES], engine = (double)counters[BENCH_PVAR_ENGINE_BYTES];
+    double staged = (double)counters[BENCH_PVAR_STAGED_BYTES], all = kernel + engine + staged;
+
+    if (all > 0) {
+        printf("  SM %.0f %%, engines %.0f %%, host %.0f %%", 100 * kernel / all, 100 * engine / all,
+               100 * staged / all);
+    }
+    if (counters[BENCH_PVAR_CALLS] > 0) {
+        printf("  agree %.1f plan %.1f us", bench_per_call(bench, bench->size, counters[BENCH_PVAR_AGREE_NS]) / 1e3,
+               bench_per_call(bench, bench->size, counters[BENCH_PVAR_PLAN_NS]) / 1e3);
+    }
+}
+
 static void print_lines(const bench_t *bench, const bench_case_t *a_case, const bench_result_t *results, int index)
 {
     char text[32];
@@ -174,6 +191,7 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
                results[i].port_bps / 1e9, results[i].speedup);
         if (bench_uses_gpu(&bench->options)) {
             printf("%7.1f", (double)bench->contestants[i].most_gpu_bytes / (1 << 20));
+            print_ways(bench, &bench->contestants[i]);
         } else if (a_case->bound_ns != 0) {
             printf("%7.3f", results[i].ratio_to_bound);
         } else {
