@@ -19,6 +19,9 @@ enum {
     PVAR_PLAN_NS,
     PVAR_MOVE_NS,
     PVAR_RELAYED_BYTES,
+    PVAR_KERNEL_BYTES,
+    PVAR_ENGINE_BYTES,
+    PVAR_STAGED_BYTES,
     PVAR_COUNT
 };
 
@@ -33,6 +36,9 @@ static const struct {
     [PVAR_PLAN_NS]       = {"plan_ns", "Nanoseconds spent on planning"},
     [PVAR_MOVE_NS]       = {"move_ns", "Nanoseconds spent on moving data"},
     [PVAR_RELAYED_BYTES] = {"relayed_bytes", "Bytes that this process forwarded for others"},
+    [PVAR_KERNEL_BYTES]  = {"kernel_bytes", "Bytes that multiprocessors of this process's GPUs wrote to other GPUs"},
+    [PVAR_ENGINE_BYTES]  = {"engine_bytes", "Bytes that copy engines of this process's GPUs wrote to other GPUs"},
+    [PVAR_STAGED_BYTES]  = {"staged_bytes", "Bytes that this process sent through host memory, from or for a GPU"},
 };
 
 static atomic_ullong pvar_sums[PVAR_COUNT];
@@ -70,6 +76,9 @@ static void pvars_add(const mpath_coll_counters_t *now, mpath_coll_counters_t *o
     atomic_fetch_add(&pvar_sums[PVAR_PLAN_NS], now->plan_ns - old->plan_ns);
     atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now->move_ns - old->move_ns);
     atomic_fetch_add(&pvar_sums[PVAR_RELAYED_BYTES], now->moved.forwarded_bytes - old->moved.forwarded_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_KERNEL_BYTES], now->gpu.kernel_bytes - old->gpu.kernel_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now->gpu.engine_bytes - old->gpu.engine_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now->gpu.staged_bytes - old->gpu.staged_bytes);
     *old = *now;
 }
 

@@ -85,16 +85,22 @@ static unsigned long long read_counter(const char *wanted)
 
 void cases_print_calls(void)
 {
-    unsigned long long mine[2], sum[2];
-    int provided, rank;
+    static const char *const names[] = {"coll_mpath_calls", "coll_mpath_declined", "coll_mpath_kernel_bytes",
+                                        "coll_mpath_engine_bytes", "coll_mpath_staged_bytes"};
+    unsigned long long mine[5], sum[5];
+    int provided, rank, i;
 
     MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
-    mine[0] = read_counter("coll_mpath_calls");
-    mine[1] = read_counter("coll_mpath_declined");
-    MPI_Reduce(mine, sum, 2, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    for (i = 0; i < 5; i++) {
+        mine[i] = read_counter(names[i]);
+    }
+    MPI_Reduce(mine, sum, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
         printf("calls mpath=%llu previous=%llu\n", sum[0], sum[1]);
+        if (memory_is_special()) {
+            printf("device kernel=%llu engine=%llu staged=%llu\n", sum[2], sum[3], sum[4]);
+        }
         fflush(stdout);
     }
     MPI_T_finalize();
