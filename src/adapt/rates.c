@@ -21,12 +21,13 @@ void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
 void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns)
 {
     uint64_t bps;
+    double rate;
 
     if ((bytes < TRUSTED_BYTES) || (busy_ns == 0)) {
         return;
     }
-    bps = (uint64_t)((double)bytes * (double)MPATH_NS_PER_S / (double)busy_ns);
-    bps = (bps < (uint64_t)MPATH_MAX_RATE_BPS) ? bps : (uint64_t)MPATH_MAX_RATE_BPS;
+    rate = (double)bytes * (double)MPATH_NS_PER_S / (double)busy_ns;
+    bps  = (rate < (double)MPATH_MAX_RATE_BPS) ? (uint64_t)rate : (uint64_t)MPATH_MAX_RATE_BPS;
     if (bps > rates->observed_bps[rail]) {
         rates->observed_bps[rail] = bps;
     }

@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is learned about rails: noise, drifts and jumps; shares found by step halving; the file of learned rates. */
+#include "adapt/rates.h"
+#include "adapt/store.h"
+#include "adapt/tune.h"
+#include "unit/capture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define MB 1000000ull
+#define RAILS 4
+
+static uint32_t random_below(uint64_t *state, uint32_t limit)
+{
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)((*state >> 33) % limit);
+}
+
+/* One rank's calls; the rail's true rate is off by up to `noise` per cent in each. Returns the number of changes. */
+static int run_calls(mpath_rates_t *rates, const uint64_t *true_bps, int calls, uint32_t noise, uint64_t *random)
+{
+    int changes = 0;
+
+    for (int call = 0; call < calls; call++) {
+        for (int rail = 0; rail < rates->num_rails; rail++) {
+            uint64_t percent = (noise > 0) ? 100 - noise + random_below(random, 2 * noise + 1) : 100;
+
+            mpath_rates_observe(rates, rail, 4 * MB, 4 * MB * 1000000000ull / (true_bps[rail] * percent / 100));
+        }
+        if (mpath_rates_end_call(rates)) {
+            changes += mpath_rates_update(rates, rates->observed_bps, 1);
+        }
+    }
+    return changes;
+}
+
+/* What the slowest rail takes, over what all would take with shares in proportion to their rates. */
+static double over_bound(const mpath_rates_t *rates, const uint64_t *true_bps)
+{
+    double sum_true = 0, sum_current = 0, worst = 0;
+
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        sum_true += (double)true_bps[rail];
+        sum_current += (double)rates->current_bps[rail];
+    }
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        double time = (double)rates->current_bps[rail] / sum_current / (double)true_bps[rail] * sum_true;
+
+        worst = (time > worst) ? time : worst;
+    }
+    return worst;
+}
+
+static void test_noise(void **state)
+{
+    const uint64_t bps[RAILS] = {25 * MB, 25 * MB, 25 * MB, 25 * MB};
+    uint64_t random           = 1;
+    mpath_rates_t rates;
+
+    (void)state;
+    mpath_rates_init(&rates, RAILS, bps);
+    assert_int_equal(run_calls(&rates, bps, 20000, 10, &random), 0);
+    assert_memory_equal(rates.current_bps, bps, sizeof(bps));
+}
+
+/* Slower or faster by whatever factor: followed within 20 calls, in the presence of noise. */
+static void test_follows(void **state)
+{
+    const uint64_t start[RAILS] = {25 * MB, 25 * MB, 25 * MB, 25 * MB};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 50; seed++) {
+        uint64_t now[RAILS], random = seed;
+        mpath_rates_t rates;
+
+        mpath_rates_init(&rates, RAILS, start);
+        memcpy(now, start, sizeof(now));
+        now[seed % RAILS] = 25 * MB / (1 + seed % 4);
+        run_calls(&rates, now, 20, 5, &random);
+        assert_true(over_bound(&rates, now) < 1.15);
+        run_calls(&rates, start, 20, 5, &random); /* it recovers */
+        assert_true(over_bound(&rates, start) < 1.15);
+    }
+}
+
+/* All rails slower alike: no reason to change shares. */
+static void test_common_change(void **state)
+{
+    const uint64_t start[RAILS] = {25 * MB, 50 * MB, 25 * MB, 25 * MB};
+    const uint64_t half[RAILS]  = {12 * MB, 24 * MB, 12 * MB, 12 * MB};
+    uint64_t random             = 3;
+    mpath_rates_t rates;
+
+    (void)state;
+    mpath_rates_init(&rates, RAILS, start);
+    assert_int_equal(run_calls(&rates, half, 40, 0, &random), 0);
+}
+
+/* The rank that sees least of a rail is right; ranks that saw nothing have no say. */
+static void test_ranks(void **state)
+{
+    const uint64_t start[2]          = {100 * MB, 100 * MB};
+    uint64_t all[3 * MPATH_MAX_NICS] = {0};
+    mpath_rates_t rates;
+
+    (void)state;
+    mpath_rates_init(&rates, 2, start);
+    all[0]                      = 100 * MB;
+    all[MPATH_MAX_NICS + 1]     = 90 * MB;
+    all[2 * MPATH_MAX_NICS + 1] = 50 * MB;
+    assert_int_equal(mpath_rates_update(&rates, all, 3), 1);
+    assert_int_equal(rates.current_bps[0], 100 * MB);
+    assert_int_equal(rates.current_bps[1], 50 * MB);
+    memset(all, 0, sizeof(all));
+    assert_int_equal(mpath_rates_update(&rates, all, 3), 0);
+    assert_int_equal(rates.current_bps[1], 50 * MB);
+}
+
+/* Too little to say anything, no time, and rates beyond all bounds. */
+static void test_odd_observations(void **state)
+{
+    const uint64_t start[2] = {100 * MB, 100 * MB};
+    mpath_rates_t rates;
+
+    (void)state;
+    mpath_rates_init(&rates, 2, start);
+    mpath_rates_observe(&rates, 0, 100, 1000000);
+    mpath_rates_observe(&rates, 0, 100 * MB, 0);
+    assert_int_equal(rates.observed_bps[0], 0);
+    mpath_rates_observe(&rates, 0, UINT64_MAX / 2, 1);
+    assert_int_equal(rates.observed_bps[0], (uint64_t)MPATH_MAX_RATE_BPS);
+}
+
+/* Shares by times alone, from equal rates: close to the true ones, whichever rail is the slow one. */
+static void test_tune(void **state)
+{
+    (void)state;
+    for (int num_rails = 1; num_rails <= 8; num_rails++) {
+        for (int slow = 0; slow < num_rails; slow++) {
+            uint64_t nominal[MPATH_MAX_NICS], actual[MPATH_MAX_NICS], times_ns[MPATH_MAX_NICS], slowest, fastest;
+            mpath_tune_t tune;
+            int rounds = 0;
+
+            for (int rail = 0; rail < num_rails; rail++) {
+                nominal[rail] = 25 * MB;
+                actual[rail]  = (rail == slow) ? 6 * MB : 25 * MB;
+            }
+            mpath_tune_init(&tune, num_rails, nominal);
+            do {
+                slowest = 0;
+                fastest = UINT64_MAX;
+                for (int rail = 0; rail < num_rails; rail++) {
+                    times_ns[rail] = (uint64_t)tune.shares[rail] * 100000 * MB / actual[rail];
+                    slowest        = (times_ns[rail] > slowest) ? times_ns[rail] : slowest;
+                    fastest        = (times_ns[rail] < fastest) ? times_ns[rail] : fastest;
+                }
+                assert_true(++rounds <= MPATH_TUNE_ROUNDS + 1);
+            } while (mpath_tune_step(&tune, times_ns));
+            assert_true((double)slowest < 1.16 * (double)fastest);
+        }
+    }
+}
+
+static void store_path(char *path, size_t size)
+{
+    snprintf(path, size, "/tmp/mpath-test-rates.%ld", (long)getpid());
+    unlink(path);
+}
+
+static void test_store(void **state)
+{
+    const uint64_t first[3] = {1, 25 * MB, 50000 * MB}, second[3] = {7, 8, 9};
+    uint64_t got[3] = {0};
+    char path[64];
+
+    (void)state;
+    store_path(path, sizeof(path));
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 3, got), MPATH_DECLINED);
+    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 3, first), MPATH_OK);
+    assert_int_equal(mpath_store_save(path, 1, "allreduce", 2, 3, second), MPATH_OK);
+    assert_int_equal(mpath_store_save(path, 2, "allgather", 0, 3, second), MPATH_OK);
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 3, got), MPATH_OK);
+    assert_memory_equal(got, first, sizeof(got));
+    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 3, second), MPATH_OK); /* replaces */
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 3, got), MPATH_OK);
+    assert_memory_equal(got, second, sizeof(got));
+    assert_int_equal(mpath_store_load(path, 2, "allgather", 0, 3, got), MPATH_OK);
+    assert_int_equal(mpath_store_load(path, 2, "allgather", 1, 3, got), MPATH_DECLINED);
+    assert_int_equal(mpath_store_load(path, 2, "allgather", 0, 2, got), MPATH_DECLINED); /* another number of rails */
+    unlink(path);
+}
+
+/* A line that cannot be read is named, and the others count. */
+static void test_store_damaged(void **state)
+{
+    const char *text = "mpath-rates 1\n0000000000000001 allreduce 0 5 6\nnonsense\n0000000000000001 allgather 0 5 x\n"
+                       "0000000000000001 allgather 1 0 5\n\n0000000000000001 allreduce 1 7 8\n";
+    uint64_t got[2]  = {0};
+    char path[64];
+    FILE *out;
+
+    (void)state;
+    store_path(path, sizeof(path));
+    out = fopen(path, "w");
+    assert_non_null(out);
+    fputs(text, out);
+    fclose(out);
+    capture_start();
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 1, 2, got), MPATH_OK);
+    assert_int_equal(got[1], 8);
+    assert_int_equal(mpath_store_load(path, 1, "allgather", 0, 2, got), MPATH_DECLINED);
+    capture_stop();
+    assert_non_null(strstr(capture_text(), ":3: no line of learned rates"));
+    assert_non_null(strstr(capture_text(), ":4: no line of learned rates"));
+    assert_non_null(strstr(capture_text(), ":5: no line of learned rates"));
+    unlink(path);
+    capture_start();
+    assert_int_equal(mpath_store_save("/nonexistent/folder/rates", 1, "allreduce", 0, 2, got), MPATH_ERR_IO);
+    capture_stop();
+    assert_non_null(strstr(capture_text(), "/nonexistent/folder/rates cannot be written"));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_noise), cmocka_unit_test(test_follows),          cmocka_unit_test(test_common_change),
+        cmocka_unit_test(test_ranks), cmocka_unit_test(test_odd_observations), cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_store), cmocka_unit_test(test_store_damaged),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
