@@ -123,7 +123,7 @@ static void note_stall(uct_mpath_peer_t *peer, unsigned rail, uint64_t now_ns)
     } else if (now_ns - peer_rail->stalled_since_ns > peer->iface->stall_ns && (peer->up_mask & ~UCS_BIT(rail)) != 0) {
         ucs_diag("mpath: rail %s carried nothing for %.1f s while its peer answered over others; its packets take them",
                  peer->iface->lanes[rail].name, (double)(now_ns - peer_rail->stalled_since_ns) / MPATH_NS_PER_S);
-        uct_mpath_peer_rail_broken(peer, rail);
+        uct_mpath_peer_rail_suspend(peer, rail);
     }
 }
 
@@ -147,14 +147,16 @@ void uct_mpath_ack_received(uct_mpath_peer_t *peer, const void *data, size_t len
         if (peer->rails[rail].state == UCT_MPATH_RAIL_OPENING) {
             uct_mpath_peer_rail_up(peer, rail);
         }
-        if (peer->rails[rail].state == UCT_MPATH_RAIL_UP) {
+        if (peer->rails[rail].state == UCT_MPATH_RAIL_UP || peer->rails[rail].state == UCT_MPATH_RAIL_SUSPENDED) {
             advance[rail] = message->entries[i].packets - peer->rails[rail].acked_packets;
             /* An older acknowledgement that was overtaken on another rail. */
             advance[rail] = (int32_t)advance[rail] > 0 ? advance[rail] : 0;
         }
     }
     for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
-        if (advance[rail] > 0) {
+        if (advance[rail] > 0 && peer->rails[rail].state == UCT_MPATH_RAIL_SUSPENDED) {
+            uct_mpath_peer_rail_moves(peer, rail, advance[rail]);
+        } else if (advance[rail] > 0) {
             peer->rails[rail].stalled_since_ns = 0;
             take_acknowledged(peer, rail, advance[rail], now_ns);
         } else if (peer->rails[rail].state == UCT_MPATH_RAIL_UP && !ucs_list_is_empty(&peer->rails[rail].inflight)) {

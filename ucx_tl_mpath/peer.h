@@ -25,7 +25,8 @@ typedef enum uct_mpath_rail_state {
     UCT_MPATH_RAIL_CLOSED,
     UCT_MPATH_RAIL_OPENING, /* the child's endpoint is there; it has not proven that it carries anything */
     UCT_MPATH_RAIL_UP,
-    UCT_MPATH_RAIL_BROKEN /* failed; its endpoint has to be destroyed */
+    UCT_MPATH_RAIL_SUSPENDED, /* it stalls: carries nothing new until what it has is acknowledged, or the child gives up */
+    UCT_MPATH_RAIL_BROKEN     /* failed; its endpoint has to be destroyed */
 } uct_mpath_rail_state_t;
 
 typedef struct uct_mpath_peer_rail {
@@ -35,6 +36,7 @@ typedef struct uct_mpath_peer_rail {
     uint8_t generation, peer_generation;
     uint8_t probe_due;
     uint32_t acked_packets;    /* of this generation */
+    uint32_t ghosts;           /* SUSPENDED: packets that it still has, sent again over others meanwhile */
     uint32_t received_packets; /* of the peer's generation */
     ucs_list_link_t inflight;  /* packets, oldest first */
     uint64_t stalled_since_ns; /* first acknowledgement that did not move this rail; 0: it moves */
@@ -97,7 +99,7 @@ struct uct_mpath_packet {
     uint8_t abandoned;   /* its user has been told; its memory may be gone */
     uint8_t num_iov;
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
-    char data[] __attribute__((aligned(16)));
+    char data[] __attribute__((aligned(8)));
 };
 
 typedef struct uct_mpath_get_op {
@@ -142,6 +144,11 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number);
+/* What a stalled rail holds goes over the others. Its child's endpoint stays: it may be in the middle of a message, and
+ * TCP's cannot be destroyed then without spoiling the stream for its next user. */
+void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number);
+/* Packets of a suspended rail were acknowledged after all. */
+void uct_mpath_peer_rail_moves(uct_mpath_peer_t *peer, unsigned number, uint32_t packets);
 /* Destroys what is broken, moves its packets to the others, opens again what may be. */
 void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
 /* The first larger message: opens all rails that both sides have. */
@@ -154,6 +161,9 @@ void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const voi
 /* send.c */
 uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large);
 void uct_mpath_packet_put(uct_mpath_packet_t *packet);
+/* A second packet with the same contents, number and user, in place of one that a child does not let go of; that one goes
+ * when the child does. NULL: no memory. */
+uct_mpath_packet_t *uct_mpath_packet_replace(uct_mpath_packet_t *packet);
 /* Numbers a packet and sends it. Anything but UCS_OK: nothing was sent and the packet is still the caller's. */
 ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet);
 /* Sends a numbered packet (again). UCS_ERR_NO_RESOURCE: no rail takes it now. */

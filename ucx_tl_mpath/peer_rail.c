@@ -29,6 +29,7 @@ ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
     /* 0 stands for none. */
     rail->generation       = rail->generation == UINT8_MAX ? 1 : rail->generation + 1;
     rail->acked_packets    = 0;
+    rail->ghosts           = 0;
     rail->stalled_since_ns = 0;
     rail->probe_due        = 1;
     rail->state            = UCT_MPATH_RAIL_OPENING;
@@ -48,7 +49,7 @@ void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number)
 
 void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number)
 {
-    if (peer->rails[number].state != UCT_MPATH_RAIL_OPENING && peer->rails[number].state != UCT_MPATH_RAIL_UP) {
+    if (peer->rails[number].state == UCT_MPATH_RAIL_CLOSED || peer->rails[number].state == UCT_MPATH_RAIL_BROKEN) {
         return;
     }
     peer->rails[number].state = UCT_MPATH_RAIL_BROKEN;
@@ -82,6 +83,46 @@ static void move_to_lost(uct_mpath_peer_t *peer, ucs_list_link_t *inflight)
             next = next->next;
         }
         ucs_list_insert_before(next, &packet->list);
+    }
+}
+
+void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number)
+{
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+    uct_mpath_packet_t *packet, *next, *twin;
+
+    rail->state = UCT_MPATH_RAIL_SUSPENDED;
+    peer->up_mask &= ~UCS_BIT(number);
+    ++peer->iface->lost_rails;
+    ucs_list_for_each_safe(packet, next, &rail->inflight, list)
+    {
+        mpath_spread_lost(&peer->loads[number], packet->data_bytes + packet->iov_bytes);
+        ++rail->ghosts;
+        if (packet->child.count == 0) {
+            continue;
+        }
+        twin = uct_mpath_packet_replace(packet);
+        if (twin == NULL) {
+            uct_mpath_peer_fail(peer, UCS_ERR_NO_MEMORY, "no memory to send again what a stalled rail holds");
+            return;
+        }
+        ucs_list_insert_before(&packet->list, &twin->list);
+        ucs_list_del(&packet->list);
+    }
+    move_to_lost(peer, &rail->inflight);
+    uct_mpath_peer_set_busy(peer);
+}
+
+void uct_mpath_peer_rail_moves(uct_mpath_peer_t *peer, unsigned number, uint32_t packets)
+{
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+
+    packets = packets < rail->ghosts ? packets : rail->ghosts;
+    rail->ghosts -= packets;
+    rail->acked_packets += packets;
+    if (rail->ghosts == 0) {
+        rail->stalled_since_ns = 0;
+        uct_mpath_peer_rail_up(peer, number);
     }
 }
 

@@ -98,6 +98,29 @@ void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status)
     }
 }
 
+uct_mpath_packet_t *uct_mpath_packet_replace(uct_mpath_packet_t *packet)
+{
+    uct_mpath_packet_t *twin = uct_mpath_packet_get(packet->peer->iface, packet->large);
+
+    if (twin == NULL) {
+        return NULL;
+    }
+    twin->peer        = packet->peer;
+    twin->ep          = packet->ep;
+    twin->user        = packet->user;
+    twin->psn         = packet->psn;
+    twin->data_bytes  = packet->data_bytes;
+    twin->iov_bytes   = packet->iov_bytes;
+    twin->no_psn_done = packet->no_psn_done;
+    twin->abandoned   = packet->abandoned;
+    twin->num_iov     = packet->num_iov;
+    memcpy(twin->iov, packet->iov, sizeof(twin->iov));
+    memcpy(twin->data, packet->data, packet->data_bytes);
+    packet->user = NULL;
+    packet->done = 1;
+    return twin;
+}
+
 static size_t pack_packet(void *destination, void *arg)
 {
     const uct_mpath_packet_t *packet = arg;

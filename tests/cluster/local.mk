@@ -13,4 +13,6 @@ EXTRA_DIST += \
 	cluster/pump.c \
 	cluster/rank_env \
 	cluster/self_test \
-	cluster/survivor.c
+	cluster/survivor.c \
+	cluster/ucx_exchange.c \
+	cluster/ucx_test

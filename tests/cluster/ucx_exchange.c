@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * ucx_exchange BYTES WINDOW SECONDS one|two: two ranks send messages of BYTES, WINDOW of them at a time, for SECONDS; from
+ * rank 0 to rank 1 only or both ways at once. Every word of every message is checked. Prints
+ *     exchange bytes_per_second=B messages=N wrong=W
+ * with the bytes per second that rank 1 (one) or each rank (two, the slower of both) received; status 1 on a wrong word.
+ */
+#include <mpi.h>
+
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define MAX_WINDOW 64
+#define MIN_BYTES 8
+
+typedef struct exchange {
+    int rank, window, words;
+    uint64_t *out[MAX_WINDOW], *in[MAX_WINDOW];
+    uint64_t wrong;
+} exchange_t;
+
+static uint64_t word(uint64_t message, int sender, int index)
+{
+    uint64_t mixed = (message * 2 + (uint64_t)sender) * 0x9e3779b97f4a7c15ull + (uint64_t)index * 0xbf58476d1ce4e5b9ull;
+
+    return mixed ^ (mixed >> 29);
+}
+
+static void fill(exchange_t *exchange, uint64_t first)
+{
+    int slot, i;
+
+    for (slot = 0; slot < exchange->window; ++slot) {
+        for (i = 0; i < exchange->words; ++i) {
+            exchange->out[slot][i] = word(first + (uint64_t)slot, exchange->rank, i);
+        }
+    }
+}
+
+static void check(exchange_t *exchange, uint64_t first)
+{
+    int slot, i;
+
+    for (slot = 0; slot < exchange->window; ++slot) {
+        for (i = 0; i < exchange->words; ++i) {
+            exchange->wrong += exchange->in[slot][i] != word(first + (uint64_t)slot, 1 - exchange->rank, i);
+        }
+        memset(exchange->in[slot], 0, (size_t)exchange->words * sizeof(uint64_t));
+    }
+}
+
+/* One window. Returns the seconds that the transfer took. */
+static double transfer(exchange_t *exchange, int sends, int receives)
+{
+    MPI_Request requests[2 * MAX_WINDOW];
+    int slot, count = 0;
+    double start_s;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    start_s = MPI_Wtime();
+    for (slot = 0; receives && slot < exchange->window; ++slot) {
+        MPI_Irecv(exchange->in[slot], exchange->words, MPI_UINT64_T, 1 - exchange->rank, slot, MPI_COMM_WORLD,
+                  &requests[count++]);
+    }
+    for (slot = 0; sends && slot < exchange->window; ++slot) {
+        MPI_Isend(exchange->out[slot], exchange->words, MPI_UINT64_T, 1 - exchange->rank, slot, MPI_COMM_WORLD,
+                  &requests[count++]);
+    }
+    MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
+    return MPI_Wtime() - start_s;
+}
+
+static void allocate(exchange_t *exchange)
+{
+    int slot;
+
+    for (slot = 0; slot < exchange->window; ++slot) {
+        exchange->out[slot] = calloc((size_t)exchange->words, sizeof(uint64_t));
+        exchange->in[slot]  = calloc((size_t)exchange->words, sizeof(uint64_t));
+        if (exchange->out[slot] == NULL || exchange->in[slot] == NULL) {
+            fprintf(stderr, "ucx_exchange: no memory\n");
+            MPI_Abort(MPI_COMM_WORLD, 1);
+        }
+    }
+}
+
+int main(int argc, char **argv)
+{
+    double limit_s, taken_s, slowest_s, total_s = 0, started_s;
+    exchange_t exchange = {0};
+    uint64_t messages   = 0, wrong;
+    int size, two_way, more;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &exchange.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    if (argc != 5 || size != 2 || atoi(argv[1]) < MIN_BYTES || atoi(argv[2]) < 1 || atoi(argv[2]) > MAX_WINDOW) {
+        fprintf(stderr, "usage: ucx_exchange BYTES WINDOW SECONDS one|two, on two ranks\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    exchange.words  = atoi(argv[1]) / (int)sizeof(uint64_t);
+    exchange.window = atoi(argv[2]);
+    limit_s         = atof(argv[3]);
+    two_way         = strcmp(argv[4], "two") == 0;
+    allocate(&exchange);
+    fill(&exchange, 0);
+    transfer(&exchange, 1, 1); /* connects */
+    check(&exchange, 0);
+    started_s = MPI_Wtime();
+    do {
+        fill(&exchange, messages);
+        taken_s = transfer(&exchange, two_way || exchange.rank == 0, two_way || exchange.rank == 1);
+        if (two_way || exchange.rank == 1) {
+            check(&exchange, messages);
+        }
+        MPI_Allreduce(&taken_s, &slowest_s, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);
+        total_s += slowest_s;
+        messages += (uint64_t)exchange.window;
+        more = MPI_Wtime() - started_s < limit_s;
+        MPI_Bcast(&more, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    } while (more);
+    MPI_Reduce(&exchange.wrong, &wrong, 1, MPI_UINT64_T, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (exchange.rank == 0) {
+        printf("exchange bytes_per_second=%.0f messages=%lu wrong=%lu\n",
+               (double)messages * exchange.words * (double)sizeof(uint64_t) / total_s, (unsigned long)messages,
+               (unsigned long)wrong);
+    }
+    MPI_Bcast(&wrong, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    MPI_Finalize();
+    return wrong != 0;
+}
