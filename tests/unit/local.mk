@@ -81,3 +81,11 @@ unit_test_machine_gpus_SOURCES = unit/test_machine_gpus.c unit/capture.h $(gpu_s
 unit_programs += unit/test_adapt unit/test_symmetric
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/capture.h $(ranks_sources)
+# The parts of the UCX transport that know nothing of UCX.
+unit_programs += unit/test_ucx_window unit/test_ucx_spread
+unit_test_ucx_window_SOURCES = unit/test_ucx_window.c
+unit_test_ucx_window_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
+unit_test_ucx_window_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
+unit_test_ucx_spread_SOURCES = unit/test_ucx_spread.c
+unit_test_ucx_spread_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
+unit_test_ucx_spread_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
