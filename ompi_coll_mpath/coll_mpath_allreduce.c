@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Allreduce. */
 #include "coll_mpath_symmetric.h"
+#include "coll_mpath_stage.h"
 
 int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
                              struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
@@ -12,7 +13,21 @@ int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_
     mpath_status_t status           = MPATH_DECLINED;
     mca_coll_mpath_op_t work;
     uint64_t bytes;
+    mca_coll_mpath_args_t vector = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)count};
+    mca_coll_mpath_stage_t stage = {
+        .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
+    mpath_status_t staged;
 
+    stage.send.buffer = (void *)sbuf;
+    staged            = mca_coll_mpath_stage_open(&stage);
+    if (MPATH_OK == staged) {
+        return mca_coll_mpath_stage_close(&stage,
+                                          mca_coll_mpath_allreduce(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
+                                                                   stage.recv.buffer, count, datatype, op, comm, base));
+    }
+    if (MPATH_DECLINED != staged) {
+        return mca_coll_mpath_error(staged);
+    }
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
         bytes = (uint64_t)count * work.combination.element_bytes;

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copies in host memory for collectives that take no device memory. */
+#include "coll_mpath.h"
+#include "coll_mpath_stage.h"
+
+static mpath_status_t stage_look(mca_coll_mpath_stage_t *stage)
+{
+    mpath_status_t status = mca_coll_mpath_device_look(&stage->recv, stage->recv_parts, &stage->recv_device);
+
+    stage->send_device.memory.kind = MPATH_MEMORY_HOST;
+    if ((MPATH_OK == status) && !stage->in_place) {
+        status = mca_coll_mpath_device_look(&stage->send, stage->send_parts, &stage->send_device);
+    }
+    return status;
+}
+
+static void stage_drop(mca_coll_mpath_stage_t *stage)
+{
+    mca_coll_mpath_device_close(&stage->recv_device);
+    if (!stage->in_place) {
+        mca_coll_mpath_device_close(&stage->send_device);
+    }
+}
+
+mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
+{
+    mpath_status_t status;
+
+    if (!mpath_gpu_available()) {
+        return MPATH_DECLINED;
+    }
+    status = stage_look(stage);
+    if (MPATH_OK != status) {
+        return status;
+    }
+    if (!mca_coll_mpath_device_needs_shadow(&stage->recv_device) &&
+        !mca_coll_mpath_device_needs_shadow(&stage->send_device)) {
+        return MPATH_DECLINED;
+    }
+    if (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync) {
+        status = mca_coll_mpath_device_sync(stage->in_place ? &stage->recv_device : &stage->send_device);
+    }
+    if ((MPATH_OK == status) && !stage->in_place) {
+        status = mca_coll_mpath_device_shadow(&stage->send, stage->send_parts, true, &stage->send_device);
+    }
+    if (MPATH_OK == status) {
+        status = mca_coll_mpath_device_shadow(&stage->recv, stage->recv_parts, stage->in_place, &stage->recv_device);
+    }
+    if (MPATH_OK != status) {
+        stage_drop(stage);
+    }
+    return status;
+}
+
+int mca_coll_mpath_stage_close(mca_coll_mpath_stage_t *stage, int rc)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (OMPI_SUCCESS == rc) {
+        status = mca_coll_mpath_device_store(stage->recv_parts, &stage->recv_device);
+    }
+    stage_drop(stage);
+    return (MPATH_OK == status) ? rc : mca_coll_mpath_error(status);
+}
