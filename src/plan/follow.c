@@ -99,7 +99,7 @@ static void scale_pair(const mpath_flow_t *pieces, size_t num_pieces, uint64_t b
 mpath_status_t mpath_plan_scale(const mpath_plan_t *previous, const uint64_t *demand, int num_ranks, uint64_t smallest,
                                 mpath_piece_t **pieces_p, size_t *num_pieces_p)
 {
-    const mpath_flow_t *flow = previous->flows, *end = flow + previous->num_flows, *first, *last;
+    const mpath_flow_t *flow = previous->flows, *end = flow, *first, *last;
     size_t count = 0, i;
     mpath_piece_t *pieces;
     uint64_t bytes;
@@ -111,7 +111,10 @@ mpath_status_t mpath_plan_scale(const mpath_plan_t *previous, const uint64_t *de
     if (pieces == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    for (count = 0; flow < end; flow++) {
+    if (previous->num_flows > 0) { /* else there is no array to step through */
+        end = flow + previous->num_flows;
+    }
+    for (count = 0; flow != end; flow++) {
         if (flow->path == 0) {
             continue;
         }

@@ -100,7 +100,10 @@ static mpath_status_t move_or_split(mpath_rails_t *rails, mpath_ratio_t goal, ui
     mpath_ratio_t z_moved;
     mpath_status_t status;
 
-    status = mpath_rails_shed(rails);
+    status = mpath_rails_balance(rails);
+    if (status == MPATH_OK) {
+        status = mpath_rails_shed(rails);
+    }
     if (status != MPATH_OK) {
         return status;
     }
@@ -115,7 +118,10 @@ static mpath_status_t move_or_split(mpath_rails_t *rails, mpath_ratio_t goal, ui
     status = mpath_rails_split(rails, shares);
     if (status == MPATH_OK && mpath_ratio_less(z_moved, rails_z(rails))) {
         mpath_rails_reset(rails);
-        status = mpath_rails_shed(rails);
+        status = mpath_rails_balance(rails);
+        if (status == MPATH_OK) {
+            status = mpath_rails_shed(rails);
+        }
     }
     return status == MPATH_OK ? relax(rails, goal, gap_ppm) : status;
 }

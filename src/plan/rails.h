@@ -113,6 +113,9 @@ uint64_t mpath_rails_static_bytes(const mpath_rails_t *rails, int source, int de
 /* Moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_rails_shed(mpath_rails_t *rails);
 
+/* rails_balance.c: relieves overloaded NICs by the others of their nodes, where static routes cross. */
+mpath_status_t mpath_rails_balance(mpath_rails_t *rails);
+
 /* rails_split.c: gives every rail its share of the bytes between each two nodes, then takes back what the targets
  * allow. */
 mpath_status_t mpath_rails_split(mpath_rails_t *rails, const uint64_t *shares);
