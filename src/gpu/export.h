@@ -8,7 +8,8 @@
  *   vmm      file descriptors, fetched with pidfd_getfd    the same
  *   pool     pool's file descriptor + pointer, if the      the pool must not reuse it: the owner's matter, as for
  *            pool was made with such handles               every reader of a freed buffer
- *   others   cannot: MPATH_DECLINED; data goes through host memory
+ *   others   cannot: MPATH_DECLINED; data goes through host memory. So does VMM memory without file descriptors (with
+ *            fabric handles only), and a buffer over more than MPATH_EXPORT_PIECES_MAX mappings
  *
  * Descriptors of VMM and pool memory stay open in the owner, for at most MPATH_EXPORTS_MAX allocations; older ones, and
  * those whose memory is gone, are closed when new ones are made.

@@ -4,7 +4,8 @@
  *
  * A gpu has MPATH_GPU_STREAMS streams, made on first use, non-blocking (they wait for no other stream of the application)
  * and of the highest priority. Work on a stream runs in order; marks number its places. mpath_stream_done() reads a word
- * of host memory that the device writes (cuStreamWriteValue64), or queries an event where the driver cannot do that.
+ * of host memory that the device writes (cuStreamWriteValue64), or queries an event where the driver cannot do that. Both
+ * tell of a small copy after 7 to 8 us on an H200; the word costs no driver call per poll.
  *
  * Addresses are those that the gpu's context knows: its own memory, imports, peers in this process, pinned host memory
  * (mpath_pinned_device()). Copies choose their direction by the addresses.
