@@ -15,4 +15,5 @@ EXTRA_DIST += \
 	cluster/self_test \
 	cluster/survivor.c \
 	cluster/ucx_exchange.c \
+	cluster/ucx_release \
 	cluster/ucx_test
