@@ -16,6 +16,28 @@ typedef struct worker {
     long errors;
 } worker_t;
 
+/* An Allreduce beside the exchanges of the other threads, from travelling in the agreement to several segments. */
+static long sum_up(MPI_Comm comm, int count, int round)
+{
+    int rank, size, i, *data = malloc((size_t)count * sizeof(int));
+    long errors = 0;
+
+    MPI_Comm_rank(comm, &rank);
+    MPI_Comm_size(comm, &size);
+    if (data == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    for (i = 0; i < count; i++) {
+        data[i] = rank * 3 + i + round;
+    }
+    errors += MPI_Allreduce(MPI_IN_PLACE, data, count, MPI_INT, MPI_SUM, comm) != MPI_SUCCESS;
+    for (i = 0; i < count; i++) {
+        errors += data[i] != 3 * (size * (size - 1) / 2) + size * (i + round);
+    }
+    free(data);
+    return errors;
+}
+
 static void *work(void *argument)
 {
     worker_t *worker    = argument;
@@ -35,6 +57,7 @@ static void *work(void *argument)
         exchange_init(&exchange, worker->comm, units);
         exchange.round = (uint32_t)(worker->number * 100 + round);
         worker->errors += exchange_run(&exchange);
+        worker->errors += sum_up(worker->comm, round % 2 ? 30011 + round : 9 + round, round);
     }
     free(units);
     return NULL;
