@@ -16,7 +16,15 @@ static int world_rank, world_size;
 
 /* -- types and operations -- */
 
-typedef enum kind { KIND_INTEGER, KIND_FLOAT, KIND_COMPLEX, KIND_LOGICAL, KIND_BYTE, KIND_PAIR } kind_t;
+typedef enum kind {
+    KIND_INTEGER,
+    KIND_FORTRAN_INTEGER,
+    KIND_FLOAT,
+    KIND_COMPLEX,
+    KIND_LOGICAL,
+    KIND_BYTE,
+    KIND_PAIR
+} kind_t;
 
 typedef struct type {
     MPI_Datatype handle;
@@ -65,6 +73,13 @@ static type_t types[] = {
     TYPE(MPI_2INT, KIND_PAIR),
     TYPE(MPI_SHORT_INT, KIND_PAIR),
     TYPE(MPI_LONG_DOUBLE_INT, KIND_PAIR),
+    TYPE(MPI_INTEGER, KIND_FORTRAN_INTEGER),
+    TYPE(MPI_LOGICAL, KIND_LOGICAL),
+    TYPE(MPI_REAL, KIND_FLOAT),
+    TYPE(MPI_DOUBLE_PRECISION, KIND_FLOAT),
+    TYPE(MPI_COMPLEX, KIND_COMPLEX),
+    TYPE(MPI_DOUBLE_COMPLEX, KIND_COMPLEX),
+    TYPE(MPI_2INTEGER, KIND_PAIR),
 };
 
 typedef struct operation {
@@ -80,16 +95,16 @@ typedef struct operation {
     }
 
 static operation_t operations[] = {
-    OPERATION(MPI_SUM, K(KIND_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
-    OPERATION(MPI_PROD, K(KIND_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
-    OPERATION(MPI_MAX, K(KIND_INTEGER) | K(KIND_FLOAT)),
-    OPERATION(MPI_MIN, K(KIND_INTEGER) | K(KIND_FLOAT)),
+    OPERATION(MPI_SUM, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
+    OPERATION(MPI_PROD, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
+    OPERATION(MPI_MAX, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT)),
+    OPERATION(MPI_MIN, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT)),
     OPERATION(MPI_LAND, K(KIND_INTEGER) | K(KIND_LOGICAL)),
     OPERATION(MPI_LOR, K(KIND_INTEGER) | K(KIND_LOGICAL)),
     OPERATION(MPI_LXOR, K(KIND_INTEGER) | K(KIND_LOGICAL)),
-    OPERATION(MPI_BAND, K(KIND_INTEGER) | K(KIND_BYTE)),
-    OPERATION(MPI_BOR, K(KIND_INTEGER) | K(KIND_BYTE)),
-    OPERATION(MPI_BXOR, K(KIND_INTEGER) | K(KIND_BYTE)),
+    OPERATION(MPI_BAND, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_BYTE)),
+    OPERATION(MPI_BOR, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_BYTE)),
+    OPERATION(MPI_BXOR, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_BYTE)),
     OPERATION(MPI_MAXLOC, K(KIND_PAIR)),
     OPERATION(MPI_MINLOC, K(KIND_PAIR)),
 };
@@ -139,15 +154,15 @@ static void fill_exact(const type_t *type, void *data, size_t count, int source,
     MPI_Datatype handle = type->handle;
 
     memset(data, 0, count * (size_t)extent_of(handle));
-    if (handle == MPI_FLOAT) {
+    if (handle == MPI_FLOAT || handle == MPI_REAL) {
         FILL_AS(float, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_DOUBLE) {
+    } else if (handle == MPI_DOUBLE || handle == MPI_DOUBLE_PRECISION) {
         FILL_AS(double, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_LONG_DOUBLE) {
         FILL_AS(long double, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_FLOAT_COMPLEX) {
+    } else if (handle == MPI_C_FLOAT_COMPLEX || handle == MPI_COMPLEX) {
         FILL_AS(float _Complex, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_DOUBLE_COMPLEX) {
+    } else if (handle == MPI_C_DOUBLE_COMPLEX || handle == MPI_DOUBLE_COMPLEX) {
         FILL_AS(double _Complex, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_C_LONG_DOUBLE_COMPLEX) {
         FILL_AS(long double _Complex, sequence_below(&sequence, 2) + 1);
@@ -159,7 +174,7 @@ static void fill_exact(const type_t *type, void *data, size_t count, int source,
         FILL_PAIR(double);
     } else if (handle == MPI_LONG_INT) {
         FILL_PAIR(long);
-    } else if (handle == MPI_2INT) {
+    } else if (handle == MPI_2INT || handle == MPI_2INTEGER) {
         FILL_PAIR(int);
     } else if (handle == MPI_SHORT_INT) {
         FILL_PAIR(short);
@@ -361,9 +376,15 @@ static long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_
 
 /* -- cases -- */
 
+/* A library without Fortran has its types in name only. */
 static int is_type(const type_t *type)
 {
-    return type->handle != MPI_DATATYPE_NULL;
+    int size = 0;
+
+    if (type->handle != MPI_DATATYPE_NULL) {
+        MPI_Type_size(type->handle, &size);
+    }
+    return size > 0;
 }
 
 static long case_types(void)
