@@ -4,8 +4,12 @@
 #include "util/time.h"
 
 #include <inttypes.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+
+/* Polls (some 30 us) after which a waiting host lets others run between two of them. */
+#define STREAM_POLLS_WITHOUT_YIELD 1024
 
 /* Polls between two questions to the driver whether the stream has failed; a question costs about a microsecond. */
 #define STREAM_POLLS_PER_QUERY 4096
@@ -308,6 +312,7 @@ mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, ui
 {
     uint64_t deadline_ns = mpath_time_ns() + timeout_ns;
     mpath_status_t status;
+    unsigned polls = 0;
 
     for (;;) {
         status = mpath_stream_done(stream, mark);
@@ -318,6 +323,9 @@ mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, ui
             mpath_error("GPU %d (%s), stream %u: %s has not ended within %" PRIu64 " ms", stream->gpu->info.ordinal,
                         stream->gpu->info.pci, stream->index, what, (uint64_t)(timeout_ns / MPATH_NS_PER_MS));
             return MPATH_ERR_TIMED_OUT;
+        }
+        if (++polls > STREAM_POLLS_WITHOUT_YIELD) {
+            sched_yield();
         }
     }
 }

@@ -10,6 +10,7 @@
 #include "gpu/launch.h"
 
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -421,6 +422,77 @@ static void test_the_cache_is_bounded(void **state)
     assert_int_equal(counts().entries, 0);
 }
 
+#define THREADS 4
+
+typedef struct worker {
+    pthread_t thread;
+    unsigned number;
+    const answer_t *answers;
+    uint64_t mine, wrong;
+} worker_t;
+
+/* No assertion of cmocka's in a thread. */
+static void *worker_main(void *argument)
+{
+    worker_t *worker = argument;
+    mpath_stream_t *stream;
+    mpath_import_t *import;
+    mpath_memory_t memory;
+    mpath_mark_t mark;
+    mpath_gpu_t *gpu;
+    unsigned round;
+
+    for (round = 0; round < 30; round++) {
+        const answer_t *answer = &worker->answers[(round + worker->number) % SLOTS];
+
+        if ((mpath_memory_classify((void *)(uintptr_t)worker->mine, 100, &memory) != MPATH_OK) ||
+            (mpath_gpu_get(memory.device, memory.context, &gpu) != MPATH_OK) ||
+            (mpath_stream_get(gpu, worker->number, &stream) != MPATH_OK) ||
+            (mpath_import_get(&answer->export, gpu, &import) != MPATH_OK) ||
+            (mpath_stream_copy(stream, worker->mine, mpath_import_address(import, answer->address), answer->bytes) !=
+             MPATH_OK) ||
+            (mpath_stream_mark(stream, &mark) != MPATH_OK) ||
+            (mpath_stream_finish(stream, mark, DEADLINE_NS, "a thread's copy") != MPATH_OK)) {
+            worker->wrong = 1;
+            return NULL;
+        }
+        mpath_import_put(import);
+        worker->wrong += gpu_pattern_check(worker->mine, answer->bytes, (round + worker->number) % SLOTS) != 0;
+    }
+    return NULL;
+}
+
+/* Several threads, the same exports, and a cache that keeps nothing: every put may close what another just asks for. */
+static void test_threads(void **state)
+{
+    owner_t owner = owner_start();
+    worker_t workers[THREADS];
+    gpu_memory_t mine[THREADS];
+    answer_t answers[SLOTS];
+    unsigned number;
+
+    (void)state;
+    for (number = 0; number < SLOTS; number++) {
+        answers[number] = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 10000 + number, number, number});
+    }
+    mpath_import_set_limit(0);
+    for (number = 0; number < THREADS; number++) {
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 20000, 0, &mine[number]);
+        workers[number] = (worker_t){.number = number, .answers = answers, .mine = mine[number].address};
+        assert_int_equal(pthread_create(&workers[number].thread, NULL, worker_main, &workers[number]), 0);
+    }
+    for (number = 0; number < THREADS; number++) {
+        pthread_join(workers[number].thread, NULL);
+        assert_int_equal(workers[number].wrong, 0);
+    }
+    assert_int_equal(counts().entries, 0);
+    mpath_import_set_limit(128);
+    for (number = 0; number < THREADS; number++) {
+        gpu_memory_free(&mine[number]);
+    }
+    owner_stop(&owner);
+}
+
 static void check_dead(mpath_memory_kind_t kind, int pieces)
 {
     owner_t owner    = owner_start();
@@ -494,6 +566,7 @@ int main(int count, char **words)
         cmocka_unit_test(test_freed_and_allocated_again),
         cmocka_unit_test(test_a_stale_import_in_use_goes_with_its_last_use),
         cmocka_unit_test(test_the_cache_is_bounded),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_owners_that_died),
     };
 
