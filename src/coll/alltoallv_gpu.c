@@ -8,14 +8,13 @@
 #include <string.h>
 
 /*
- * Streams of a GPU: two for each communicator that has a lease of its own, then two for all other communicators, which
- * therefore must not wait for other ranks on them.
+ * Streams of a GPU: two for each communicator, which take turns, and the last two for staged copies. Sharing costs
+ * nothing but parallelism: no work on them ever waits for another rank.
  */
-#define GPU_OWN_LEASES 2
-#define GPU_SHARED_LEASE GPU_OWN_LEASES
+#define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS - 2) / 2)
 
 static pthread_mutex_t gpu_mutex = PTHREAD_MUTEX_INITIALIZER;
-static unsigned gpu_leases; /* bit k: lease k is taken */
+static atomic_uint gpu_communicators;
 
 pthread_mutex_t *mpath_gpu_coll_mutex(void)
 {
@@ -32,28 +31,22 @@ void mpath_gpu_coll_unlock(void)
     pthread_mutex_unlock(&gpu_mutex);
 }
 
-static int lease_take(void)
+static int decided_create(mpath_gpu_coll_t *gpu)
 {
-    int lease = 0;
+    gpu_decided_t *decided = &gpu->decided;
+    size_t size = (size_t)gpu->size, cells = size * size;
 
-    mpath_gpu_coll_lock();
-    while ((lease < GPU_OWN_LEASES) && ((gpu_leases >> lease) & 1)) {
-        lease++;
+    decided->generations              = calloc(size, sizeof(*decided->generations));
+    decided->demand                   = calloc(2 * cells, sizeof(*decided->demand));
+    decided->ways                     = calloc(cells, sizeof(*decided->ways));
+    decided->imports[MPATH_ROOM_RECV] = calloc(2 * size, sizeof(mpath_import_t *));
+    if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->ways == NULL) ||
+        (decided->imports[MPATH_ROOM_RECV] == NULL)) {
+        return 0;
     }
-    if (lease < GPU_OWN_LEASES) {
-        gpu_leases |= 1u << lease;
-    }
-    mpath_gpu_coll_unlock();
-    return lease;
-}
-
-static void lease_give(int lease)
-{
-    if ((lease >= 0) && (lease < GPU_OWN_LEASES)) {
-        mpath_gpu_coll_lock();
-        gpu_leases &= ~(1u << lease);
-        mpath_gpu_coll_unlock();
-    }
+    decided->by_engine                = decided->demand + cells;
+    decided->imports[MPATH_ROOM_SEND] = decided->imports[MPATH_ROOM_RECV] + size;
+    return 1;
 }
 
 mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_p)
@@ -69,25 +62,20 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->settings    = mpath_team_settings(team);
     gpu->size        = (int)size;
     gpu->me          = mpath_team_rank(team);
-    gpu->lease       = -1;
     gpu->usable      = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
-    gpu->demand      = calloc(3 * size * size, sizeof(*gpu->demand));
-    gpu->ways        = calloc(size * size, sizeof(*gpu->ways));
-    gpu->known       = calloc(size, sizeof(*gpu->known));
+    gpu->demand      = calloc(size * size, sizeof(*gpu->demand));
+    gpu->known       = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->known));
     gpu->refused     = calloc(size * size, sizeof(*gpu->refused));
-    gpu->imports     = calloc(size, sizeof(*gpu->imports));
     gpu->pieces      = calloc(size, sizeof(*gpu->pieces));
     gpu->staged_send = calloc(2 * size, sizeof(*gpu->staged_send));
-    if ((gpu->demand == NULL) || (gpu->ways == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) ||
-        (gpu->imports == NULL) || (gpu->pieces == NULL) || (gpu->staged_send == NULL)) {
+    if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->pieces == NULL) ||
+        (gpu->staged_send == NULL) || !decided_create(gpu)) {
         mpath_gpu_coll_destroy(gpu);
         goto err_no_memory;
     }
     for (size_t i = 0; i < size * size; i++) {
         gpu->refused[i].device = -1;
     }
-    gpu->engine_demand  = gpu->demand + size * size;
-    gpu->ordered_demand = gpu->engine_demand + size * size;
     gpu->staged_receive = gpu->staged_send + size;
     *gpu_p              = gpu;
     return MPATH_OK;
@@ -103,19 +91,20 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
         return;
     }
     if (gpu->opened) {
+        mpath_gpu_coll_forget_ways(gpu);
         mpath_room_close(&gpu->room);
     }
-    lease_give(gpu->lease);
     mpath_order_destroy(gpu->order);
     free(gpu->demand);
-    free(gpu->ways);
     free(gpu->known);
     free(gpu->refused);
-    free(gpu->imports);
     free(gpu->pieces);
     free(gpu->staged_send);
-    free(gpu->puts);
-    free(gpu->awaited);
+    free(gpu->engine_pieces);
+    free(gpu->decided.generations);
+    free(gpu->decided.demand);
+    free(gpu->decided.ways);
+    free(gpu->decided.imports[MPATH_ROOM_RECV]);
     free(gpu);
 }
 
@@ -167,52 +156,82 @@ static void warn_slow(const mpath_gpu_coll_t *gpu, const mpath_memory_t *memory,
     }
 }
 
-static void fill_cell(mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_room_cell_t *cell)
+/* What a rank tells of one side. */
+static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t *bytes, const uint64_t *offsets,
+                      const mpath_memory_t *memory, int number, mpath_room_side_t *side)
 {
-    uint64_t *offsets = gpu->room.offsets[gpu->half] + (size_t)gpu->me * (size_t)gpu->size;
-    mpath_stream_t *stream;
+    mpath_gpu_t *device;
 
-    cell->send_kind    = (call->send_memory == NULL) ? MPATH_MEMORY_HOST : call->send_memory->kind;
-    cell->recv_kind    = (call->recv_memory == NULL) ? MPATH_MEMORY_HOST : call->recv_memory->kind;
-    cell->flags        = 0;
-    cell->device       = -1;
-    cell->recv_address = (uint64_t)(uintptr_t)call->recv_buffer;
-    cell->recv.how     = MPATH_EXPORT_NONE;
-    if (call->flags & MPATH_CALL_INELIGIBLE) {
-        return;
+    side->kind       = (memory == NULL) ? MPATH_MEMORY_HOST : memory->kind;
+    side->device     = -1;
+    side->address    = (uint64_t)(uintptr_t)buffer;
+    side->memory.how = MPATH_EXPORT_NONE;
+    if (is_device(memory) && (find_gpu(memory, &device) == MPATH_OK)) {
+        side->device = memory->device;
+        if (mpath_export_make(buffer, span_bytes(bytes, offsets, gpu->size), memory, &side->memory) != MPATH_OK) {
+            side->memory.how = MPATH_EXPORT_NONE;
+        }
     }
-    if (is_device(call->send_memory) && (find_gpu(call->send_memory, &gpu->send.gpu) == MPATH_OK) &&
-        (mpath_stream_get(gpu->send.gpu, 0, &stream) == MPATH_OK)) {
-        cell->device = call->send_memory->device;
-        cell->flags |= mpath_kernels_usable(gpu->send.gpu) ? MPATH_ROOM_KERNELS : 0;
-        cell->flags |= mpath_stream_has_values(stream) ? MPATH_ROOM_VALUES : 0;
+    if ((side->kind == MPATH_MEMORY_MANAGED) ||
+        ((number == MPATH_ROOM_RECV) && (side->device >= 0) && (side->memory.how == MPATH_EXPORT_NONE))) {
+        warn_slow(gpu, memory, (number == MPATH_ROOM_RECV) ? "receive" : "send");
     }
-    if (is_device(call->recv_memory) &&
-        (mpath_export_make(call->recv_buffer, span_bytes(call->recv_bytes, call->recv_offsets, gpu->size),
-                           call->recv_memory, &cell->recv) != MPATH_OK)) {
-        cell->recv.how = MPATH_EXPORT_NONE;
-        warn_slow(gpu, call->recv_memory, "receive");
+}
+
+static int is_same_side(const mpath_room_side_t *a, const mpath_room_side_t *b)
+{
+    return (a->kind == b->kind) && (a->device == b->device) && (a->memory.how == b->memory.how) &&
+           ((a->memory.how == MPATH_EXPORT_NONE) ||
+            ((a->memory.base == b->memory.base) && (a->memory.bytes == b->memory.bytes) &&
+             (a->memory.buffer_id == b->memory.buffer_id) &&
+             (memcmp(&a->memory.uuid, &b->memory.uuid, sizeof(a->memory.uuid)) == 0)));
+}
+
+/* The cell of this half may hold most of it already: exports are large, and buffers mostly stay. */
+static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
+{
+    mpath_room_cell_t *cell = &gpu->room.cells[gpu->half][gpu->me];
+
+    if (cell->generation != now->generation) {
+        *cell = *now;
+    } else {
+        cell->sides[MPATH_ROOM_RECV].address = now->sides[MPATH_ROOM_RECV].address;
+        cell->sides[MPATH_ROOM_SEND].address = now->sides[MPATH_ROOM_SEND].address;
     }
-    if (cell->send_kind == MPATH_MEMORY_MANAGED) {
-        warn_slow(gpu, call->send_memory, "send");
-    } else if (cell->recv_kind == MPATH_MEMORY_MANAGED) {
-        warn_slow(gpu, call->recv_memory, "receive");
-    }
-    memcpy(offsets, call->recv_offsets, (size_t)gpu->size * sizeof(*offsets));
 }
 
 void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
+    mpath_room_cell_t *now = &gpu->told;
+    size_t row_bytes       = (size_t)gpu->size * sizeof(uint64_t);
+    mpath_room_side_t recv = {0}, send = {0};
+    mpath_gpu_t *device;
+    int32_t kernels;
+
     if (!gpu->opened || !gpu->usable) {
         return;
     }
     gpu->number++;
-    gpu->half     = (int)(gpu->number & 1);
-    gpu->send.gpu = NULL;
-    fill_cell(gpu, call, &gpu->room.cells[gpu->half][gpu->me]);
+    gpu->half = (int)(gpu->number & 1);
+    if (call->flags & MPATH_CALL_INELIGIBLE) {
+        return;
+    }
+    fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, &recv);
+    fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, &send);
+    kernels = (send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
+    if (!is_same_side(&recv, &now->sides[MPATH_ROOM_RECV]) || !is_same_side(&send, &now->sides[MPATH_ROOM_SEND]) ||
+        (kernels != now->kernels) || (now->generation == 0)) {
+        now->generation++;
+    }
+    now->kernels                = kernels;
+    now->sides[MPATH_ROOM_RECV] = recv;
+    now->sides[MPATH_ROOM_SEND] = send;
+    write_cell(gpu, now);
+    memcpy(mpath_room_offsets(&gpu->room, gpu->half, gpu->me, MPATH_ROOM_RECV), call->recv_offsets, row_bytes);
+    memcpy(mpath_room_offsets(&gpu->room, gpu->half, gpu->me, MPATH_ROOM_SEND), call->send_offsets, row_bytes);
 }
 
-/* The first call with device memory: the room, streams, and what would have been told before the agreement. */
+/* The first call with device memory: the room, and what would have been told before the agreement. */
 static mpath_status_t open_room(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     uint8_t mine, all[MPATH_ORDER_MAX_RANKS];
@@ -223,59 +242,32 @@ static mpath_status_t open_room(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
         gpu->usable = 0;
         return (mpath_team_status(gpu->team) == MPATH_OK) ? MPATH_DECLINED : status;
     }
-    gpu->opened = 1;
-    gpu->lease  = lease_take();
-    for (int half = 0; half < 2; half++) {
-        mpath_process_self(&gpu->room.cells[half][gpu->me].process);
-    }
+    gpu->opened       = 1;
+    gpu->first_stream = 2 * (atomic_fetch_add(&gpu_communicators, 1) % GPU_STREAM_PAIRS);
+    mpath_process_self(&gpu->told.process);
     mpath_gpu_coll_publish(gpu, call);
-    status = mpath_gpu_coll_order_create(gpu);
-    mine   = (status != MPATH_OK) ? 2 : (gpu->lease < GPU_OWN_LEASES) ? 1 : 0;
+    mine   = mpath_gpu_coll_order_create(gpu) == MPATH_OK;
     status = mpath_team_allgather(gpu->team, &mine, sizeof(mine), all);
-    if (status != MPATH_OK) {
-        return status;
+    for (int rank = 0; (status == MPATH_OK) && (rank < gpu->size); rank++) {
+        gpu->usable = gpu->usable && all[rank];
     }
-    gpu->gated = 1;
-    for (int rank = 0; rank < gpu->size; rank++) {
-        gpu->gated = gpu->gated && (all[rank] == 1);
-        if (all[rank] == 2) {
-            gpu->usable = 0;
-        }
-    }
-    return gpu->usable ? MPATH_OK : MPATH_DECLINED;
+    return ((status == MPATH_OK) && !gpu->usable) ? MPATH_DECLINED : status;
 }
 
-/* GPUs and streams of this rank's two sides. */
+/* GPUs of this rank's two sides. */
 static mpath_status_t bind_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     mpath_status_t status = find_gpu(call->send_memory, &gpu->send.gpu);
 
-    gpu->main_stream = gpu->side_stream = NULL;
-    gpu->send.buffer                    = (char *)(uintptr_t)call->send_buffer;
-    gpu->receive.buffer                 = call->recv_buffer;
+    gpu->send.buffer    = (char *)(uintptr_t)call->send_buffer;
+    gpu->receive.buffer = call->recv_buffer;
     if (status == MPATH_OK) {
         status = find_gpu(call->recv_memory, &gpu->receive.gpu);
-    }
-    if ((status == MPATH_OK) && (gpu->send.gpu != NULL)) {
-        status = mpath_stream_get(gpu->send.gpu, 2 * (unsigned)gpu->lease, &gpu->main_stream);
-        if (status == MPATH_OK) {
-            status = mpath_stream_get(gpu->send.gpu, 2 * (unsigned)gpu->lease + 1, &gpu->side_stream);
-        }
     }
     if ((status == MPATH_OK) && ((gpu->send.gpu != NULL) || (gpu->receive.gpu != NULL))) {
         status = mpath_room_register(&gpu->room, (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
     }
     return status;
-}
-
-static void put_imports(mpath_gpu_coll_t *gpu)
-{
-    for (int rank = 0; rank < gpu->size; rank++) {
-        if (gpu->imports[rank] != NULL) {
-            mpath_import_put(gpu->imports[rank]);
-            gpu->imports[rank] = NULL;
-        }
-    }
 }
 
 static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
@@ -287,7 +279,6 @@ static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     }
     if (status == MPATH_OK) {
         gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
-
         status = mpath_gpu_coll_start(gpu, call);
         if (status != MPATH_OK) {
             mpath_team_break(gpu->team, status); /* the wait will end at once, and bring back what has started */
@@ -296,7 +287,6 @@ static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
             status = mpath_gpu_coll_wait(gpu);
         }
     }
-    put_imports(gpu);
     return status;
 }
 

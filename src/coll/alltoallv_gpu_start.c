@@ -10,158 +10,118 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* A pair is not cut into smaller pieces for the sake of the order. */
-#define ORDER_LEAST_BYTES (2u << 20)
 #define ORDER_MAX_PIECES 4096u
 
 mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu)
 {
-    gpu->puts    = calloc(ORDER_MAX_PIECES, sizeof(*gpu->puts));
-    gpu->awaited = calloc(ORDER_MAX_PIECES, sizeof(*gpu->awaited));
-    if ((gpu->puts == NULL) || (gpu->awaited == NULL)) {
+    gpu->engine_pieces = calloc(ORDER_MAX_PIECES, sizeof(*gpu->engine_pieces));
+    if (gpu->engine_pieces == NULL) {
         mpath_error("no memory for the pieces of device buffers; they go through the host");
         return MPATH_ERR_NO_MEMORY;
     }
     return mpath_order_create(gpu->size, &gpu->order);
 }
 
-/* Where the message of this rank begins in the receive buffer of `to`, as this process addresses it. */
-static mpath_cu_ptr_t target_of(const mpath_gpu_coll_t *gpu, int to)
+/* Where the message between this rank and `peer` lies in a buffer of the peer, as this process addresses it. */
+static mpath_cu_ptr_t theirs(const mpath_gpu_coll_t *gpu, int peer, int side)
 {
-    uint64_t offset = gpu->room.offsets[gpu->half][(size_t)to * (size_t)gpu->size + (size_t)gpu->me];
+    uint64_t offset = mpath_room_offsets(&gpu->room, gpu->half, peer, side)[gpu->me];
 
-    return mpath_import_address(gpu->imports[to], gpu_cell(gpu, to)->recv_address + offset);
+    return mpath_import_address(gpu->decided.imports[side][peer], gpu_cell(gpu, peer)->sides[side].address + offset);
 }
 
-static mpath_cu_ptr_t source_of(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, int to)
+/* The same in this rank's own. */
+static mpath_cu_ptr_t mine(const char *buffer, uint64_t offset)
 {
-    return (mpath_cu_ptr_t)(uintptr_t)(gpu->send.buffer + call->send_offsets[to]);
+    return (mpath_cu_ptr_t)(uintptr_t)(buffer + offset);
 }
 
-static mpath_peer_word_t word_of(const mpath_gpu_coll_t *gpu, const volatile void *word, uint64_t value)
+/* The pieces of this rank's engine, in the order that all GPUs follow together. */
+static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, int pull)
 {
-    return (mpath_peer_word_t){.address = mpath_room_device(&gpu->room, word), .value = value};
-}
-
-/* The order of all ranks' engine pairs; the last one is kept, as matrices often repeat. */
-static void make_order(mpath_gpu_coll_t *gpu)
-{
-    size_t cells = (size_t)gpu->size * (size_t)gpu->size;
-
-    for (size_t i = 0; i < cells; i++) {
-        gpu->engine_demand[i] = (gpu->ways[i] == WAY_ENGINE) ? gpu->demand[i] : 0;
-    }
-    if (!gpu->ordered || (memcmp(gpu->engine_demand, gpu->ordered_demand, cells * sizeof(uint64_t)) != 0)) {
-        mpath_order_compute(gpu->order, gpu->engine_demand, ORDER_LEAST_BYTES);
-        memcpy(gpu->ordered_demand, gpu->engine_demand, cells * sizeof(uint64_t));
-        gpu->ordered = 1;
-    }
-}
-
-/* Streams may wait for others only where each communicator has its own, and every sender's writes its words. */
-static int has_gates(const mpath_gpu_coll_t *gpu)
-{
-    for (int rank = 0; rank < gpu->size; rank++) {
-        for (int to = 0; to < gpu->size; to++) {
-            if ((gpu_way(gpu, rank, to) == WAY_ENGINE) && !(gpu_cell(gpu, rank)->flags & MPATH_ROOM_VALUES)) {
-                return 0;
-            }
-        }
-    }
-    return gpu->gated;
-}
-
-/* Marks those of this rank's pieces that are somebody's gate. */
-static void find_awaited(mpath_gpu_coll_t *gpu)
-{
-    memset(gpu->awaited, 0, ORDER_MAX_PIECES);
-    for (int rank = 0; rank < gpu->size; rank++) {
-        uint32_t count;
-        const mpath_order_piece_t *pieces = mpath_order_pieces(gpu->order, rank, &count);
-
-        for (uint32_t i = 0; i < count; i++) {
-            if ((pieces[i].gate_rank == gpu->me) && (pieces[i].gate_pieces <= ORDER_MAX_PIECES)) {
-                gpu->awaited[pieces[i].gate_pieces - 1] = 1;
-            }
-        }
-    }
-}
-
-/* Large pairs: copy engine, in the order that all GPUs follow together. */
-static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
-{
-    mpath_room_words_t *words = gpu->room.words;
     const mpath_order_piece_t *pieces;
-    mpath_peer_word_t done = {0};
-    mpath_status_t status;
     uint32_t count;
-    int gates;
 
     pieces = mpath_order_pieces(gpu->order, gpu->me, &count);
+    for (uint32_t i = 0; i < count; i++) {
+        int peer = pieces[i].destination; /* whom the engine works on */
+        mpath_cu_ptr_t target, source;
+
+        target = pull ? mine(gpu->receive.buffer, call->recv_offsets[peer]) : theirs(gpu, peer, MPATH_ROOM_RECV);
+        source = pull ? theirs(gpu, peer, MPATH_ROOM_SEND) : mine(gpu->send.buffer, call->send_offsets[peer]);
+        gpu->engine_pieces[i] = (mpath_peer_piece_t){
+            .target = target + pieces[i].offset, .source = source + pieces[i].offset, .bytes = pieces[i].bytes};
+        gpu->counters.engine_bytes += pieces[i].bytes;
+    }
+    return count;
+}
+
+/* Large pairs: pushed or pulled by copy engines. */
+static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
+{
+    int pull               = gpu->decided.engine == WAY_PULL;
+    uint32_t count         = (gpu->decided.engine == WAY_NONE) ? 0 : make_pieces(gpu, call, pull);
+    mpath_peer_word_t done = {0};
+    mpath_status_t status;
+
     if (count == 0) {
         return MPATH_OK;
     }
-    gates = has_gates(gpu);
-    find_awaited(gpu);
-    for (uint32_t i = 0; i < count; i++) {
-        const mpath_order_piece_t *piece = &pieces[i];
-        mpath_peer_put_t *put            = &gpu->puts[i];
-
-        *put = (mpath_peer_put_t){.target = target_of(gpu, piece->destination) + piece->offset,
-                                  .source = source_of(gpu, call, piece->destination) + piece->offset,
-                                  .bytes  = piece->bytes};
-        if (gates && (piece->gate_rank >= 0)) {
-            put->gate = word_of(gpu, &words[piece->gate_rank].pieces, gpu_pieces_value(gpu, piece->gate_pieces));
-        }
-        if (gates && gpu->awaited[i]) {
-            put->after = word_of(gpu, &words[gpu->me].pieces, gpu_pieces_value(gpu, i + 1));
-        }
-        gpu->counters.engine_bytes += piece->bytes;
+    status = mpath_stream_get(pull ? gpu->receive.gpu : gpu->send.gpu, gpu->first_stream, &gpu->engine_stream);
+    if (status != MPATH_OK) {
+        return status;
     }
+    gpu->posts = !mpath_stream_has_values(gpu->engine_stream);
     if (!gpu->posts) {
-        done = word_of(gpu, &words[gpu->me].engine_done, gpu->number);
+        done = (mpath_peer_word_t){.address = mpath_room_device(&gpu->room, &gpu->room.words[gpu->me].engine_done),
+                                   .value   = gpu->number};
     }
     gpu->engine_started = 1;
     mpath_gpu_coll_lock();
-    status = mpath_peer_put_engine(gpu->main_stream, gpu->puts, count, done);
+    status = mpath_peer_engine(gpu->engine_stream, gpu->engine_pieces, count, done);
     if ((status == MPATH_OK) && gpu->posts) {
-        status = mpath_stream_mark(gpu->main_stream, &gpu->engine_mark);
+        status = mpath_stream_mark(gpu->engine_stream, &gpu->engine_mark);
     }
     mpath_gpu_coll_unlock();
     return status;
 }
 
-/* Small pairs: one kernel, and with it what the rank sends to itself if that is small as well. */
+/* Small pairs: one kernel, and with it what the rank sends to itself if no engine is at work. */
 static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    unsigned count        = 0;
-    int alone             = 1;
-    mpath_status_t status = MPATH_OK;
+    unsigned count = 0;
+    mpath_peer_word_t done;
+    mpath_stream_t *stream;
+    mpath_status_t status;
 
-    for (int to = 0; to < gpu->size; to++) {
-        gpu_way_t way = gpu_way(gpu, gpu->me, to);
+    for (int i = 1; i < gpu->size; i++) {
+        int to = (gpu->me + i) % gpu->size;
 
-        alone = alone && (way != WAY_ENGINE);
-        if (way == WAY_KERNEL) {
-            gpu->pieces[count++] = (mpath_kernel_piece_t){
-                .target = target_of(gpu, to), .source = source_of(gpu, call, to), .bytes = call->send_bytes[to]};
+        if (gpu_way(gpu, gpu->me, to) == WAY_KERNEL) {
+            gpu->pieces[count++] = (mpath_kernel_piece_t){.target = theirs(gpu, to, MPATH_ROOM_RECV),
+                                                          .source = mine(gpu->send.buffer, call->send_offsets[to]),
+                                                          .bytes  = call->send_bytes[to]};
             gpu->counters.kernel_bytes += call->send_bytes[to];
         }
     }
     if (count == 0) {
         return MPATH_OK;
     }
-    if (alone && (call->send_bytes[gpu->me] > 0) && (gpu->receive.gpu == gpu->send.gpu)) {
-        gpu->pieces[count++] = (mpath_kernel_piece_t){
-            .target = (mpath_cu_ptr_t)(uintptr_t)(gpu->receive.buffer + call->recv_offsets[gpu->me]),
-            .source = source_of(gpu, call, gpu->me),
-            .bytes  = call->send_bytes[gpu->me]};
-        gpu->self_started = -1; /* done with the kernel */
+    if ((gpu->decided.engine == WAY_NONE) && (call->send_bytes[gpu->me] > 0) && (gpu->receive.gpu == gpu->send.gpu)) {
+        gpu->pieces[count++] = (mpath_kernel_piece_t){.target = mine(gpu->receive.buffer, call->recv_offsets[gpu->me]),
+                                                      .source = mine(gpu->send.buffer, call->send_offsets[gpu->me]),
+                                                      .bytes  = call->send_bytes[gpu->me]};
+        gpu->self_started    = -1; /* done with the kernel */
     }
+    status = mpath_stream_get(gpu->send.gpu, gpu->first_stream + 1, &stream);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    done = (mpath_peer_word_t){.address = mpath_room_device(&gpu->room, &gpu->room.words[gpu->me].kernel_done),
+                               .value   = gpu->number};
     gpu->kernel_started = 1;
     mpath_gpu_coll_lock();
-    status = mpath_peer_put_kernel(alone ? gpu->main_stream : gpu->side_stream, gpu->pieces, count,
-                                   word_of(gpu, &gpu->room.words[gpu->me].kernel_done, gpu->number));
+    status = mpath_peer_kernel(stream, gpu->pieces, count, done);
     mpath_gpu_coll_unlock();
     return status;
 }
@@ -185,14 +145,17 @@ static mpath_status_t start_self(mpath_gpu_coll_t *gpu, const mpath_call_t *call
     if ((gpu->send.gpu != NULL) && (gpu->receive.gpu != NULL) && (gpu->receive.gpu != gpu->send.gpu)) {
         (void)mpath_gpu_reaches(gpu->send.gpu, mpath_gpu_info_of(gpu->receive.gpu)->ordinal); /* faster if it does */
     }
-    status = mpath_stream_get(device, 2 * (unsigned)gpu->lease + 1, &gpu->self_stream);
+    status = mpath_stream_get(device, gpu->first_stream + 1, &gpu->self_stream);
     if (status != MPATH_OK) {
         return status;
     }
     gpu->self_started = 1;
     mpath_gpu_coll_lock();
-    status = mpath_stream_copy(gpu->self_stream, (mpath_cu_ptr_t)(uintptr_t)target, (mpath_cu_ptr_t)(uintptr_t)source,
-                               (size_t)bytes);
+    if (gpu->send.gpu == gpu->receive.gpu) {
+        status = mpath_peer_local(gpu->self_stream, mine(target, 0), mine(source, 0), bytes);
+    } else {
+        status = mpath_stream_copy(gpu->self_stream, mine(target, 0), mine(source, 0), (size_t)bytes);
+    }
     if (status == MPATH_OK) {
         status = mpath_stream_mark(gpu->self_stream, &gpu->self_mark);
     }
@@ -240,15 +203,10 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
 
 mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    mpath_status_t status = MPATH_OK;
+    mpath_status_t status = start_engine(gpu, call);
 
-    gpu->posts = !(gpu_cell(gpu, gpu->me)->flags & MPATH_ROOM_VALUES);
-    if (gpu->main_stream != NULL) {
-        make_order(gpu);
-        status = start_engine(gpu, call);
-        if (status == MPATH_OK) {
-            status = start_kernel(gpu, call);
-        }
+    if (status == MPATH_OK) {
+        status = start_kernel(gpu, call);
     }
     if (status == MPATH_OK) {
         status = start_self(gpu, call);

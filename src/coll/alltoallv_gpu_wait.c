@@ -12,7 +12,6 @@
 
 #define WAIT_CHECK_NS (50 * MPATH_NS_PER_MS)
 #define WAIT_GIVE_UP_NS (5 * MPATH_NS_PER_S) /* for what is under way when a call has failed */
-#define WAIT_GATES_OPEN (UINT64_MAX / 2)
 
 static int is_done(const mpath_gpu_coll_t *gpu, const _Atomic uint64_t *word)
 {
@@ -26,7 +25,7 @@ static mpath_status_t look_at_marks(mpath_gpu_coll_t *gpu)
 
     if (gpu->engine_started && gpu->posts && (gpu->engine_mark != 0)) {
         mpath_gpu_coll_lock();
-        status = mpath_stream_done(gpu->main_stream, gpu->engine_mark);
+        status = mpath_stream_done(gpu->engine_stream, gpu->engine_mark);
         mpath_gpu_coll_unlock();
         if (status == MPATH_OK) {
             gpu->engine_mark = 0;
@@ -51,19 +50,26 @@ static int is_sent(const mpath_gpu_coll_t *gpu)
            (!gpu->engine_started || is_done(gpu, &words->engine_done)) && (gpu->self_started != 1);
 }
 
-/* The first rank whose message has not come by its GPU; -1: all have. */
-static int missing_source(const mpath_gpu_coll_t *gpu)
+/* Whether rank `rank` has yet to write the word that says so: its message is here, or it has read this rank's. */
+static int is_missing(const mpath_gpu_coll_t *gpu, int rank)
 {
-    for (int source = 0; source < gpu->size; source++) {
-        gpu_way_t way                   = gpu_way(gpu, source, gpu->me);
-        const mpath_room_words_t *words = &gpu->room.words[source];
+    const mpath_room_words_t *words = &gpu->room.words[rank];
+    gpu_way_t way                   = gpu_way(gpu, rank, gpu->me);
 
-        if (((way == WAY_KERNEL) && !is_done(gpu, &words->kernel_done)) ||
-            ((way == WAY_ENGINE) && !is_done(gpu, &words->engine_done))) {
-            return source;
-        }
+    return ((way == WAY_KERNEL) && !is_done(gpu, &words->kernel_done)) ||
+           ((way == WAY_PUSH) && !is_done(gpu, &words->engine_done)) ||
+           ((gpu_way(gpu, gpu->me, rank) == WAY_PULL) && !is_done(gpu, &words->engine_done));
+}
+
+/* The first rank of which something is missing; -1: none. */
+static int first_missing(const mpath_gpu_coll_t *gpu)
+{
+    int rank = 0;
+
+    while ((rank < gpu->size) && !is_missing(gpu, rank)) {
+        rank++;
     }
-    return -1;
+    return (rank < gpu->size) ? rank : -1;
 }
 
 /* Changes whenever anything of what this rank waits for goes on. */
@@ -75,25 +81,38 @@ static uint64_t sum_of_words(const mpath_gpu_coll_t *gpu)
         const mpath_room_words_t *words = &gpu->room.words[rank];
 
         sum += atomic_load_explicit(&words->kernel_done, memory_order_relaxed) +
-               atomic_load_explicit(&words->engine_done, memory_order_relaxed) +
-               atomic_load_explicit(&words->pieces, memory_order_relaxed);
+               atomic_load_explicit(&words->engine_done, memory_order_relaxed);
     }
     return sum;
+}
+
+/* The streams on which this rank may have work; NULL where not. */
+static void own_streams(const mpath_gpu_coll_t *gpu, mpath_stream_t **streams)
+{
+    streams[0] = gpu->engine_started ? gpu->engine_stream : NULL;
+    streams[1] = (gpu->self_started == 1) ? gpu->self_stream : NULL;
+    streams[2] = NULL;
+    if (gpu->kernel_started) {
+        (void)mpath_stream_get(gpu->send.gpu, gpu->first_stream + 1, &streams[2]);
+    }
 }
 
 /* A fault in a kernel or a copy shows on the streams, never in the words. */
 static mpath_status_t check_streams(mpath_gpu_coll_t *gpu)
 {
-    mpath_stream_t *streams[] = {gpu->main_stream, gpu->side_stream};
-    mpath_status_t status     = MPATH_OK;
+    mpath_stream_t *streams[3];
+    mpath_status_t status = MPATH_OK;
 
+    own_streams(gpu, streams);
     mpath_gpu_coll_lock();
-    for (int i = 0; (i < 2) && !mpath_status_is_error(status) && (streams[i] != NULL); i++) {
+    for (int i = 0; (i < 3) && !mpath_status_is_error(status); i++) {
         mpath_mark_t mark;
 
-        status = mpath_stream_mark(streams[i], &mark);
-        if (status == MPATH_OK) {
-            status = mpath_stream_done(streams[i], mark);
+        if (streams[i] != NULL) {
+            status = mpath_stream_mark(streams[i], &mark);
+            if (status == MPATH_OK) {
+                status = mpath_stream_done(streams[i], mark);
+            }
         }
     }
     mpath_gpu_coll_unlock();
@@ -103,22 +122,7 @@ static mpath_status_t check_streams(mpath_gpu_coll_t *gpu)
 /* Whether this rank's call still depends on something that rank `rank` has yet to do. */
 static int needs(const mpath_gpu_coll_t *gpu, int rank)
 {
-    const mpath_room_words_t *words = &gpu->room.words[rank];
-    gpu_way_t way                   = gpu_way(gpu, rank, gpu->me);
-
-    if (((way == WAY_KERNEL) && !is_done(gpu, &words->kernel_done)) ||
-        ((way == WAY_ENGINE) && !is_done(gpu, &words->engine_done))) {
-        return 1;
-    }
-    if (gpu->staged_started && mpath_staged_needs(gpu->room.staged, rank)) {
-        return 1;
-    }
-    for (int to = 0; (to < gpu->size) && !is_sent(gpu); to++) {
-        if ((gpu_way(gpu, rank, to) == WAY_ENGINE) && !is_done(gpu, &words->engine_done)) {
-            return 1; /* my pieces may wait for their turn after its pieces */
-        }
-    }
-    return 0;
+    return is_missing(gpu, rank) || (gpu->staged_started && mpath_staged_needs(gpu->room.staged, rank));
 }
 
 static mpath_status_t check_processes(mpath_gpu_coll_t *gpu)
@@ -136,41 +140,42 @@ static mpath_status_t check_processes(mpath_gpu_coll_t *gpu)
 
 static void name_the_edge(const mpath_gpu_coll_t *gpu)
 {
-    int source = missing_source(gpu), staged = -1;
-    uint64_t bytes  = 0;
-    int timeout_s   = gpu->settings->timeout_s;
-    const char *way = (source >= 0) && (gpu_way(gpu, source, gpu->me) == WAY_KERNEL) ? "kernel" : "copy engine";
+    int rank = first_missing(gpu), timeout_s = gpu->settings->timeout_s;
+    unsigned long long number = gpu->number;
+    uint64_t bytes            = 0;
 
-    if (gpu->staged_started) {
-        staged = mpath_staged_waits_for(gpu->room.staged, &bytes);
+    if ((rank >= 0) && (gpu_way(gpu, gpu->me, rank) == WAY_PULL)) {
+        mpath_error("rank %d waits for rank %d: %llu bytes that it reads by lane peer in call %llu on device memory, "
+                    "nothing has moved for %d s; the call fails",
+                    gpu->me, rank, (unsigned long long)gpu_bytes(gpu, gpu->me, rank), number, timeout_s);
+        return;
     }
-    if (source >= 0) {
+    if (rank >= 0) {
         mpath_error(
             "rank %d waits for rank %d: %llu bytes by lane peer (%s) in call %llu on device memory, nothing has "
             "moved for %d s; the call fails",
-            gpu->me, source, (unsigned long long)gpu_bytes(gpu, source, gpu->me), way, (unsigned long long)gpu->number,
-            timeout_s);
-    } else if (staged >= 0) {
+            gpu->me, rank, (unsigned long long)gpu_bytes(gpu, rank, gpu->me),
+            (gpu_way(gpu, rank, gpu->me) == WAY_KERNEL) ? "kernel" : "copy engine", number, timeout_s);
+        return;
+    }
+    rank = gpu->staged_started ? mpath_staged_waits_for(gpu->room.staged, &bytes) : -1;
+    if (rank >= 0) {
         mpath_error("rank %d waits for rank %d: %llu bytes by lane staged in call %llu on device memory, nothing has "
                     "moved for %d s; the call fails",
-                    gpu->me, staged, (unsigned long long)bytes, (unsigned long long)gpu->number, timeout_s);
-    } else {
-        mpath_error("rank %d waits for its own copies to other ranks in call %llu on device memory, nothing has moved "
-                    "for %d s; the call fails",
-                    gpu->me, (unsigned long long)gpu->number, timeout_s);
+                    gpu->me, rank, (unsigned long long)bytes, number, timeout_s);
+        return;
     }
+    mpath_error("rank %d waits for its own copies in call %llu on device memory, nothing has moved for %d s; the call "
+                "fails",
+                gpu->me, number, timeout_s);
 }
 
 /* After a failure: nothing of this rank may be under way when its caller gets its buffers back. */
 static void abandon(mpath_gpu_coll_t *gpu)
 {
-    mpath_stream_t *streams[] = {gpu->main_stream, gpu->side_stream,
-                                 (gpu->self_started == 1) ? gpu->self_stream : NULL};
+    mpath_stream_t *streams[3];
 
-    /* Nobody may be held by a turn that never comes. The communicator is broken: order counts for nothing now. */
-    for (int rank = 0; rank < gpu->size; rank++) {
-        atomic_store_explicit(&gpu->room.words[rank].pieces, WAIT_GATES_OPEN, memory_order_release);
-    }
+    own_streams(gpu, streams);
     for (int i = 0; i < 3; i++) {
         mpath_mark_t mark;
 
@@ -204,7 +209,7 @@ static mpath_status_t look(mpath_gpu_coll_t *gpu, int *staged_events_p)
     if (status != MPATH_OK) {
         return status;
     }
-    return (is_sent(gpu) && (missing_source(gpu) < 0) &&
+    return (is_sent(gpu) && (first_missing(gpu) < 0) &&
             (!gpu->staged_started || mpath_staged_is_finished(gpu->room.staged)))
                ? MPATH_OK
                : MPATH_INPROGRESS;
@@ -257,7 +262,7 @@ mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu)
         gpu->counters.staged_bytes += mpath_staged_sent_bytes(gpu->room.staged) - gpu->staged_before;
     }
     if (mpath_status_is_error(status)) {
-        mpath_team_break(gpu->team, status); /* before the gates open: others must not go on as if all were well */
+        mpath_team_break(gpu->team, status);
         abandon(gpu);
     }
     return status;

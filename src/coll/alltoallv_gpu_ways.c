@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which pair travels how. A pair goes from GPU to GPU when the sender's memory is on a device and the sender has managed
- * to open the receiver's allocation. The latter only the sender knows: so whenever a pair meets an allocation for the
- * first time, all ranks exchange how opening went. Buffers are mostly the same from call to call, and then no exchange
- * is needed.
+ * Which pair travels how. A pair goes from GPU to GPU when one of its ranks has managed to open the other's allocation.
+ * That only this rank knows: so whenever somebody meets an allocation for the first time, all ranks exchange how opening
+ * went. Buffers are mostly the same from call to call, and then no exchange is needed; with the same demand as well,
+ * everything is as it was in the call before.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -11,199 +11,343 @@
 
 #include <string.h>
 
-/* From here on a copy engine is worth its start among other engine copies; below, the kernel takes the pair along. */
+/* Smaller pairs go with the kernel even when engines carry the others. */
 #define ENGINE_MIN_BYTES (1u << 20)
 
-/* The entry of a rank's receive buffer. */
-static gpu_known_t *find_known(mpath_gpu_coll_t *gpu, int rank)
+/* An engine's piece is not cut smaller for the sake of the order. */
+#define ORDER_LEAST_BYTES (2u << 20)
+
+/* A rank that works on another's memory: a sender on a receive buffer (RECV), or a receiver on a send buffer (SEND). */
+typedef struct access {
+    int opener, owner, side;
+} access_t;
+
+static access_t access_of(int source, int destination, int side)
 {
-    const mpath_export_t *export = &gpu_cell(gpu, rank)->recv;
-    gpu_known_list_t *list       = &gpu->known[rank];
+    return (side == MPATH_ROOM_RECV) ? (access_t){source, destination, side} : (access_t){destination, source, side};
+}
+
+static const mpath_export_t *memory_of(const mpath_gpu_coll_t *gpu, const access_t *access)
+{
+    return &gpu_cell(gpu, access->owner)->sides[access->side].memory;
+}
+
+/* The device with which the opener would work: that of its own side of the message. */
+static int32_t device_of(const mpath_gpu_coll_t *gpu, const access_t *access)
+{
+    return gpu_cell(gpu, access->opener)->sides[MPATH_ROOM_SIDES - 1 - access->side].device;
+}
+
+static gpu_known_t *find_known(mpath_gpu_coll_t *gpu, const access_t *access)
+{
+    const mpath_export_t *memory = memory_of(gpu, access);
+    gpu_known_list_t *list       = &gpu->known[access->side * gpu->size + access->owner];
     gpu_known_t *known;
 
     for (int i = 0; i < GPU_KNOWN_EXPORTS; i++) {
         known = &list->exports[i];
-        if ((known->buffer_id == export->buffer_id) && (known->base == export->base)) {
+        if ((known->buffer_id == memory->buffer_id) && (known->base == memory->base) &&
+            (known->bytes == memory->bytes)) {
             return known;
         }
     }
     known      = &list->exports[list->next];
     list->next = (list->next + 1) % GPU_KNOWN_EXPORTS;
-    *known     = (gpu_known_t){.base = export->base, .buffer_id = export->buffer_id};
+    *known     = (gpu_known_t){.base = memory->base, .bytes = memory->bytes, .buffer_id = memory->buffer_id};
     return known;
 }
 
-static gpu_refused_t *refused_pair(const mpath_gpu_coll_t *gpu, int source, int destination)
+static gpu_refused_t *refused_pair(const mpath_gpu_coll_t *gpu, const access_t *access)
 {
-    return &gpu->refused[(size_t)source * (size_t)gpu->size + (size_t)destination];
+    return &gpu->refused[(size_t)access->opener * (size_t)gpu->size + (size_t)access->owner];
 }
 
-static int is_refused(const mpath_gpu_coll_t *gpu, int source, int destination)
+/* Could work, if opening does. */
+static int is_candidate(const mpath_gpu_coll_t *gpu, const access_t *access)
 {
-    const gpu_refused_t *refused = refused_pair(gpu, source, destination);
+    const mpath_export_t *memory = memory_of(gpu, access);
+    const gpu_refused_t *refused = refused_pair(gpu, access);
+    int32_t device               = device_of(gpu, access);
 
-    return (refused->device == gpu_cell(gpu, source)->device) &&
-           (memcmp(&refused->uuid, &gpu_cell(gpu, destination)->recv.uuid, sizeof(refused->uuid)) == 0);
+    return (access->opener != access->owner) && (device >= 0) && (memory->how != MPATH_EXPORT_NONE) &&
+           ((refused->device != device) || (memcmp(&refused->uuid, &memory->uuid, sizeof(memory->uuid)) != 0));
 }
 
-/* Could go from GPU to GPU, if opening works. */
-static int is_candidate(const mpath_gpu_coll_t *gpu, int source, int destination)
+static int is_unknown(mpath_gpu_coll_t *gpu, const access_t *access)
 {
-    return (source != destination) && (gpu_bytes(gpu, source, destination) > 0) &&
-           (gpu_cell(gpu, source)->device >= 0) && (gpu_cell(gpu, destination)->recv.how != MPATH_EXPORT_NONE) &&
-           !is_refused(gpu, source, destination);
+    const gpu_known_t *known = is_candidate(gpu, access) ? find_known(gpu, access) : NULL;
+
+    return (known != NULL) && !(((known->opened | known->failed) >> access->opener) & 1);
 }
 
-/* Opens the receive buffer of a rank; quietly fails where the devices are known not to reach each other. */
-static int open_import(mpath_gpu_coll_t *gpu, int to)
+static int is_open(mpath_gpu_coll_t *gpu, const access_t *access)
 {
-    const mpath_export_t *export = &gpu_cell(gpu, to)->recv;
-    int peer                     = mpath_gpu_find(&export->uuid); /* -1: only the other process sees it */
-
-    return ((peer < 0) || mpath_gpu_can_reach(gpu->send.gpu, peer)) &&
-           (mpath_import_get(export, gpu->send.gpu, &gpu->imports[to]) == MPATH_OK);
+    return is_candidate(gpu, access) && ((find_known(gpu, access)->opened >> access->opener) & 1);
 }
 
-/* Opens what this rank writes to. Returns a mask of those where it failed. */
-static uint64_t open_imports(mpath_gpu_coll_t *gpu)
+/* Opens memory of a rank for this one; quietly fails where the devices are known not to reach each other. */
+static int open_import(mpath_gpu_coll_t *gpu, const access_t *access)
+{
+    const mpath_export_t *memory = memory_of(gpu, access);
+    mpath_gpu_t *device          = (access->side == MPATH_ROOM_RECV) ? gpu->send.gpu : gpu->receive.gpu;
+    int peer                     = mpath_gpu_find(&memory->uuid); /* -1: only the other process sees it */
+
+    return ((peer < 0) || mpath_gpu_reaches(device, peer)) &&
+           (mpath_import_get(memory, device, &gpu->decided.imports[access->side][access->owner]) == MPATH_OK);
+}
+
+/* Opens what this rank works on. Returns a mask of the owners with whom it failed. */
+static uint64_t open_imports(mpath_gpu_coll_t *gpu, int side)
 {
     uint64_t failed = 0;
 
-    for (int to = 0; to < gpu->size; to++) {
-        if (is_candidate(gpu, gpu->me, to) && (gpu->imports[to] == NULL) &&
-            !((find_known(gpu, to)->failed >> gpu->me) & 1) && !open_import(gpu, to)) {
-            gpu->imports[to] = NULL;
-            failed |= 1ull << to;
+    for (int peer = 0; peer < gpu->size; peer++) {
+        access_t access = {gpu->me, peer, side};
+        uint64_t bytes  = (side == MPATH_ROOM_RECV) ? gpu_bytes(gpu, gpu->me, peer) : gpu_bytes(gpu, peer, gpu->me);
+
+        if ((bytes > 0) && is_candidate(gpu, &access) && !((find_known(gpu, &access)->failed >> gpu->me) & 1) &&
+            !open_import(gpu, &access)) {
+            gpu->decided.imports[side][peer] = NULL;
+            failed |= 1ull << peer;
         }
     }
     return failed;
 }
 
-/* Some pair meets an allocation for the first time. */
-static int is_unknown(mpath_gpu_coll_t *gpu, int source, int destination)
-{
-    const gpu_known_t *known;
-
-    if (!is_candidate(gpu, source, destination)) {
-        return 0;
-    }
-    known = find_known(gpu, destination);
-    return !(((known->opened | known->failed) >> source) & 1);
-}
-
 /* All ranks tell how opening went. */
-static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, uint64_t failed)
+static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, int side, uint64_t failed)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
     uint64_t all[MPATH_ORDER_MAX_RANKS];
     mpath_status_t status = mpath_team_allgather(gpu->team, &failed, sizeof(failed), all);
 
     for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
-        int source = i / gpu->size, destination = i % gpu->size;
+        access_t access = access_of(i / gpu->size, i % gpu->size, side);
 
-        if (is_unknown(gpu, source, destination)) {
-            gpu_known_t *known = find_known(gpu, destination);
+        if ((gpu->demand[i] > 0) && is_unknown(gpu, &access)) {
+            gpu_known_t *known = find_known(gpu, &access);
 
-            if ((all[source] >> destination) & 1) {
-                known->failed |= 1ull << source;
-                *refused_pair(gpu, source, destination) = (gpu_refused_t){
-                    .device = gpu_cell(gpu, source)->device, .uuid = gpu_cell(gpu, destination)->recv.uuid};
+            if ((all[access.opener] >> access.owner) & 1) {
+                known->failed |= 1ull << access.opener;
+                *refused_pair(gpu, &access) = (gpu_refused_t){.device = device_of(gpu, &access),
+                                                              .uuid   = memory_of(gpu, &access)->uuid};
             } else {
-                known->opened |= 1ull << source;
+                known->opened |= 1ull << access.opener;
             }
         }
     }
     if ((status == MPATH_OK) && (failed != 0) && !atomic_flag_test_and_set(&warned)) {
-        mpath_warn(
-            "rank %d cannot write to the device memory of %d other ranks; that data goes through host memory, at "
-            "about a tenth of the speed",
-            gpu->me, __builtin_popcountll(failed));
+        mpath_warn("rank %d cannot reach the device memory of %d other ranks; that data goes through host memory, at "
+                   "about a tenth of the speed",
+                   gpu->me, __builtin_popcountll(failed));
     }
     gpu->counters.imports++;
     return status;
 }
 
-/* What the busiest port carries of the pairs for which `engine` holds, and the most pairs of a rank. */
-static uint64_t port_load(const mpath_gpu_coll_t *gpu, uint64_t from_bytes, unsigned *pairs_p)
+/* Opens one side of everybody's memory, for those pairs that have data. Afterwards is_open() holds where it went well. */
+static mpath_status_t open_side(mpath_gpu_coll_t *gpu, int side)
 {
-    uint64_t most = 0;
+    mpath_status_t status = MPATH_OK;
+    int unknown           = 0;
+    uint64_t failed;
 
-    *pairs_p = 0;
+    for (int i = 0; i < gpu->size * gpu->size; i++) {
+        access_t access = access_of(i / gpu->size, i % gpu->size, side);
+
+        unknown = ((gpu->demand[i] > 0) && is_unknown(gpu, &access)) || unknown;
+    }
+    failed = open_imports(gpu, side);
+    if (unknown) {
+        status = exchange_opened(gpu, side, failed);
+    }
+    for (int peer = 0; (status == MPATH_OK) && (peer < gpu->size); peer++) {
+        access_t access = {gpu->me, peer, side};
+
+        if (((failed >> peer) & 1) && is_open(gpu, &access)) {
+            status = MPATH_ERR_UNREACHABLE; /* it was open in an earlier call, and the others count on it */
+        }
+    }
+    return status;
+}
+
+/* What the GPUs carry of the pairs on `way` with at least `least_bytes`. */
+static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least_bytes, mpath_peer_load_t *load)
+{
+    *load = (mpath_peer_load_t){0};
     for (int rank = 0; rank < gpu->size; rank++) {
         uint64_t out = 0, in = 0;
-        unsigned out_pairs = 0, in_pairs = 0;
+        unsigned pieces = 0;
 
         for (int peer = 0; peer < gpu->size; peer++) {
             uint64_t sent = gpu_bytes(gpu, rank, peer), received = gpu_bytes(gpu, peer, rank);
 
-            if ((gpu_way(gpu, rank, peer) == WAY_ENGINE) && (sent >= from_bytes)) {
+            if ((gpu_way(gpu, rank, peer) == way) && (sent >= least_bytes)) {
                 out += sent;
-                out_pairs++;
+                pieces++;
             }
-            if ((gpu_way(gpu, peer, rank) == WAY_ENGINE) && (received >= from_bytes)) {
-                in += received;
-                in_pairs++;
-            }
+            in += ((gpu_way(gpu, peer, rank) == way) && (received >= least_bytes)) ? received : 0;
         }
-        most     = (out > most) ? out : most;
-        most     = (in > most) ? in : most;
-        *pairs_p = (out_pairs > *pairs_p) ? out_pairs : *pairs_p;
-        *pairs_p = (in_pairs > *pairs_p) ? in_pairs : *pairs_p;
+        load->port_bytes = (out > load->port_bytes) ? out : load->port_bytes;
+        load->port_bytes = (in > load->port_bytes) ? in : load->port_bytes;
+        load->both_bytes = (in + out > load->both_bytes) ? in + out : load->both_bytes;
+        load->pieces     = (pieces > load->pieces) ? pieces : load->pieces;
     }
-    return most;
 }
 
-/* Pairs between GPUs are WAY_ENGINE so far: gives the kernel what is faster with it. */
-static void choose_kernels(mpath_gpu_coll_t *gpu)
+/* From which size on a pair is worth an engine. */
+static uint64_t engine_least(const mpath_gpu_coll_t *gpu)
 {
-    unsigned all_pairs, engine_pairs;
-    uint64_t all_bytes    = port_load(gpu, 0, &all_pairs);
-    uint64_t engine_bytes = port_load(gpu, ENGINE_MIN_BYTES, &engine_pairs);
-    int all_by_kernel;
+    return (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) ? ENGINE_MIN_BYTES : 0;
+}
 
-    all_by_kernel = mpath_peer_kernel_ns(all_bytes) <= mpath_peer_engine_ns(engine_bytes, engine_pairs);
-    for (int i = 0; i < gpu->size * gpu->size; i++) {
-        if ((gpu->ways[i] == WAY_ENGINE) && (gpu_cell(gpu, i / gpu->size)->flags & MPATH_ROOM_KERNELS) &&
-            (all_by_kernel || (gpu->demand[i] < ENGINE_MIN_BYTES))) {
-            gpu->ways[i] = WAY_KERNEL;
+/* Pairs that are WAY_PUSH become pulls, unless somebody cannot. */
+static mpath_status_t try_pull(mpath_gpu_coll_t *gpu)
+{
+    int num_pairs = gpu->size * gpu->size, all = 1;
+    mpath_status_t status = MPATH_OK;
+
+    for (int i = 0; i < num_pairs; i++) {
+        access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_SEND);
+
+        all = all && ((gpu->decided.ways[i] != WAY_PUSH) || is_candidate(gpu, &access));
+    }
+    if (all) {
+        status = open_side(gpu, MPATH_ROOM_SEND);
+    }
+    for (int i = 0; (status == MPATH_OK) && all && (i < num_pairs); i++) {
+        access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_SEND);
+
+        all = (gpu->decided.ways[i] != WAY_PUSH) || is_open(gpu, &access);
+    }
+    for (int i = 0; (status == MPATH_OK) && all && (i < num_pairs); i++) {
+        if (gpu->decided.ways[i] == WAY_PUSH) {
+            gpu->decided.ways[i] = WAY_PULL;
+            gpu->decided.engine  = WAY_PULL;
         }
     }
+    return status;
+}
+
+/* What carries most: MPATH_GPU_WAY_KERNEL, _PUSH or _PULL. */
+static mpath_gpu_way_t fastest_way(const mpath_gpu_coll_t *gpu)
+{
+    uint64_t kernel_ns, push_ns, pull_ns;
+    mpath_peer_load_t all, large;
+
+    if (gpu->settings->gpu_way != MPATH_GPU_WAY_AUTO) {
+        return (mpath_gpu_way_t)gpu->settings->gpu_way;
+    }
+    find_load(gpu, WAY_PUSH, 0, &all);
+    find_load(gpu, WAY_PUSH, ENGINE_MIN_BYTES, &large);
+    if (large.port_bytes == 0) {
+        return MPATH_GPU_WAY_KERNEL;
+    }
+    kernel_ns = mpath_peer_predict_ns(MPATH_PEER_KERNEL, &all);
+    push_ns   = mpath_peer_predict_ns(MPATH_PEER_PUSH, &large);
+    pull_ns   = mpath_peer_predict_ns(MPATH_PEER_PULL, &large);
+    if ((kernel_ns <= push_ns) && (kernel_ns <= pull_ns)) {
+        return MPATH_GPU_WAY_KERNEL;
+    }
+    return (pull_ns < push_ns) ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
+}
+
+/* Pairs between GPUs are WAY_PUSH so far: gives the kernel, or pulls, what is faster with them. */
+static mpath_status_t choose(mpath_gpu_coll_t *gpu)
+{
+    mpath_gpu_way_t way = fastest_way(gpu);
+
+    gpu->decided.engine = WAY_NONE;
+    for (int i = 0; i < gpu->size * gpu->size; i++) {
+        if (gpu->decided.ways[i] != WAY_PUSH) {
+            continue;
+        }
+        if (gpu_cell(gpu, i / gpu->size)->kernels &&
+            ((way == MPATH_GPU_WAY_KERNEL) || (gpu->demand[i] < engine_least(gpu)))) {
+            gpu->decided.ways[i] = WAY_KERNEL;
+        } else {
+            gpu->decided.engine = WAY_PUSH;
+        }
+    }
+    return ((gpu->decided.engine == WAY_PUSH) && (way == MPATH_GPU_WAY_PULL)) ? try_pull(gpu) : MPATH_OK;
+}
+
+/* The order of the engines' pieces: rows are the ranks whose engines work. */
+static void make_order(mpath_gpu_coll_t *gpu)
+{
+    gpu_decided_t *decided = &gpu->decided;
+
+    for (int i = 0; i < gpu->size * gpu->size; i++) {
+        int source = i / gpu->size, destination = i % gpu->size;
+        int by_engine = (decided->ways[i] == WAY_PUSH) || (decided->ways[i] == WAY_PULL);
+        int cell      = (decided->engine == WAY_PULL) ? destination * gpu->size + source : i;
+
+        decided->by_engine[cell] = by_engine ? gpu->demand[i] : 0;
+    }
+    mpath_order_compute(gpu->order, decided->by_engine, ORDER_LEAST_BYTES);
+}
+
+void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu)
+{
+    gpu->decided.valid = 0;
+    for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
+        for (int rank = 0; rank < gpu->size; rank++) {
+            if (gpu->decided.imports[side][rank] != NULL) {
+                mpath_import_put(gpu->decided.imports[side][rank]);
+                gpu->decided.imports[side][rank] = NULL;
+            }
+        }
+    }
+}
+
+/* Whether all is as in the call before. All ranks find the same. */
+static int is_decided(mpath_gpu_coll_t *gpu)
+{
+    gpu_decided_t *decided = &gpu->decided;
+    size_t cells           = (size_t)gpu->size * (size_t)gpu->size;
+    int same               = decided->valid;
+
+    for (int rank = 0; rank < gpu->size; rank++) {
+        same                       = same && (decided->generations[rank] == gpu_cell(gpu, rank)->generation);
+        decided->generations[rank] = gpu_cell(gpu, rank)->generation;
+    }
+    same = same && (memcmp(decided->demand, gpu->demand, cells * sizeof(*gpu->demand)) == 0);
+    if (!same) {
+        memcpy(decided->demand, gpu->demand, cells * sizeof(*gpu->demand));
+    }
+    return same;
 }
 
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
 {
-    int n = gpu->size, unknown = 0, staged = 0;
+    gpu_decided_t *decided = &gpu->decided;
+    int staged             = 0;
     mpath_status_t status;
-    uint64_t failed;
 
-    for (int i = 0; i < n * n; i++) {
-        unknown = is_unknown(gpu, i / n, i % n) || unknown;
+    if (is_decided(gpu)) {
+        return MPATH_OK;
     }
-    failed = open_imports(gpu);
-    if (unknown) {
-        status = exchange_opened(gpu, failed);
-        if (status != MPATH_OK) {
-            return status;
+    mpath_gpu_coll_forget_ways(gpu);
+    status = open_side(gpu, MPATH_ROOM_RECV);
+    for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
+        access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
+
+        decided->ways[i] = WAY_NONE;
+        if ((gpu->demand[i] > 0) && (access.opener != access.owner)) {
+            decided->ways[i] = is_open(gpu, &access) ? WAY_PUSH : WAY_STAGED;
+            staged           = staged || (decided->ways[i] == WAY_STAGED);
         }
     }
-    for (int i = 0; i < n * n; i++) {
-        int source = i / n, destination = i % n;
-
-        gpu->ways[i] = WAY_NONE;
-        if (is_candidate(gpu, source, destination) && !((find_known(gpu, destination)->failed >> source) & 1)) {
-            gpu->ways[i] = WAY_ENGINE;
-            if ((source == gpu->me) && (gpu->imports[destination] == NULL)) {
-                return MPATH_ERR_UNREACHABLE; /* it was open in an earlier call, and the others count on it */
-            }
-        } else if ((source != destination) && (gpu->demand[i] > 0)) {
-            gpu->ways[i] = WAY_STAGED;
-            staged       = 1;
-        }
+    if (status == MPATH_OK) {
+        status = choose(gpu);
     }
-    choose_kernels(gpu);
-    if (staged && (gpu->room.staged == NULL)) {
+    if (status == MPATH_OK) {
+        make_order(gpu);
+        decided->valid = 1;
+    }
+    if ((status == MPATH_OK) && staged && (gpu->room.staged == NULL)) {
         return mpath_room_open_slots(&gpu->room, gpu->settings->gpu_memory_bytes,
                                      (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
     }
-    return MPATH_OK;
+    return status;
 }

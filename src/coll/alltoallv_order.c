@@ -18,7 +18,7 @@ struct mpath_order {
     uint64_t *rows;      /* [n] masks of the columns in which a permutation may use the row */
     mpath_order_piece_t *pieces;
     uint32_t *counts;
-    int32_t *last_pieces; /* [n][2] whose piece a receiver gets last, and how many pieces that sender has by then */
+    int32_t *last_senders; /* [n] whose piece a receiver gets last */
     uint64_t bound_bytes;
     uint32_t num_steps;
 };
@@ -31,17 +31,17 @@ mpath_status_t mpath_order_create(int num_ranks, mpath_order_t **order_p)
     if (order == NULL) {
         goto err_no_memory;
     }
-    order->num_ranks   = num_ranks;
-    order->max_pieces  = ORDER_UNITS + 2 * (uint32_t)num_ranks + 2;
-    order->real        = calloc(size * size, sizeof(*order->real));
-    order->padding     = calloc(size * size, sizeof(*order->padding));
-    order->sent        = calloc(size * size, sizeof(*order->sent));
-    order->rows        = calloc(size, sizeof(*order->rows));
-    order->pieces      = calloc(size * order->max_pieces, sizeof(*order->pieces));
-    order->counts      = calloc(size, sizeof(*order->counts));
-    order->last_pieces = calloc(2 * size, sizeof(*order->last_pieces));
+    order->num_ranks    = num_ranks;
+    order->max_pieces   = ORDER_UNITS + 2 * (uint32_t)num_ranks + 2;
+    order->real         = calloc(size * size, sizeof(*order->real));
+    order->padding      = calloc(size * size, sizeof(*order->padding));
+    order->sent         = calloc(size * size, sizeof(*order->sent));
+    order->rows         = calloc(size, sizeof(*order->rows));
+    order->pieces       = calloc(size * order->max_pieces, sizeof(*order->pieces));
+    order->counts       = calloc(size, sizeof(*order->counts));
+    order->last_senders = calloc(size, sizeof(*order->last_senders));
     if ((order->real == NULL) || (order->padding == NULL) || (order->sent == NULL) || (order->rows == NULL) ||
-        (order->pieces == NULL) || (order->counts == NULL) || (order->last_pieces == NULL)) {
+        (order->pieces == NULL) || (order->counts == NULL) || (order->last_senders == NULL)) {
         mpath_order_destroy(order);
         goto err_no_memory;
     }
@@ -62,7 +62,7 @@ void mpath_order_destroy(mpath_order_t *order)
         free(order->rows);
         free(order->pieces);
         free(order->counts);
-        free(order->last_pieces);
+        free(order->last_senders);
         free(order);
     }
 }
@@ -199,21 +199,17 @@ static void add_piece(mpath_order_t *order, int source, int destination, uint64_
     mpath_order_piece_t *pieces = order->pieces + (size_t)source * order->max_pieces;
     uint32_t count              = order->counts[source];
     uint64_t *sent              = &order->sent[source * order->num_ranks + destination];
-    int32_t *last               = order->last_pieces + 2 * (size_t)destination;
     mpath_order_piece_t *piece;
 
-    if ((count > 0) && (pieces[count - 1].destination == destination) && (last[0] == source)) {
+    if ((count > 0) && (pieces[count - 1].destination == destination) && (order->last_senders[destination] == source)) {
         pieces[count - 1].bytes += bytes;
     } else {
-        piece              = &pieces[count];
-        piece->destination = destination;
-        piece->gate_rank   = (last[0] == source) ? -1 : last[0]; /* a rank's own pieces are in order anyway */
-        piece->gate_pieces = (uint32_t)last[1];
-        piece->step        = order->num_steps;
-        piece->offset      = *sent;
-        piece->bytes       = bytes;
-        last[0]            = source;
-        last[1]            = (int32_t)count + 1;
+        piece                            = &pieces[count];
+        piece->destination               = destination;
+        piece->step                      = order->num_steps;
+        piece->offset                    = *sent;
+        piece->bytes                     = bytes;
+        order->last_senders[destination] = source;
         order->counts[source]++;
     }
     *sent += bytes;
@@ -266,8 +262,8 @@ void mpath_order_compute(mpath_order_t *order, const uint64_t *demand, uint64_t 
     order->bound_bytes = find_bound(demand, n);
     order->num_steps   = 0;
     memset(order->counts, 0, (size_t)n * sizeof(*order->counts));
-    for (int i = 0; i < 2 * n; i++) {
-        order->last_pieces[i] = -1;
+    for (int i = 0; i < n; i++) {
+        order->last_senders[i] = -1;
     }
     unit_bytes = (order->bound_bytes + ORDER_UNITS - 1) / ORDER_UNITS;
     unit_bytes = (unit_bytes > least_bytes) ? unit_bytes : least_bytes;

@@ -81,7 +81,7 @@ mpath_status_t mpath_room_open(mpath_team_t *team, mpath_room_t *room)
     size_t size       = (size_t)mpath_team_size(team);
     size_t cells      = align_to(size * sizeof(mpath_room_words_t), ROOM_PAGE);
     size_t cells_half = align_to(size * sizeof(mpath_room_cell_t), 64);
-    size_t rows = cells + 2 * cells_half, rows_half = align_to(size * size * sizeof(uint64_t), 64);
+    size_t rows = cells + 2 * cells_half, rows_half = align_to(MPATH_ROOM_SIDES * size * size * sizeof(uint64_t), 64);
     mpath_room_t made = {.team = team, .size = (int)size, .me = mpath_team_rank(team)};
     mpath_status_t status;
 

@@ -5,7 +5,8 @@
  *
  *   words     [ranks]             a line each: numbers that a rank's GPU writes when its copies are done, and others await
  *   cells     [2][ranks]          what a rank tells of its buffers in a call
- *   offsets   [2][ranks][ranks]   where in rank r's receive buffer the message of each source belongs
+ *   offsets   [2][ranks][2][ranks]  where in rank r's receive buffer the message of each source belongs, and where in
+ *                                   its send buffer that for each destination lies
  *
  * Cells and offsets are double buffered like the agreement's own cells: call k uses half k % 2, is written before the
  * agreement of call k and read after it. A rank that writes half k % 2 has seen all others in the agreement of call
@@ -26,27 +27,28 @@
 
 #include <stdatomic.h>
 
-enum {
-    MPATH_ROOM_KERNELS = 1u << 0, /* the sender's GPU runs mpath's kernels */
-    MPATH_ROOM_VALUES  = 1u << 1  /* its streams write and await words */
-};
+/* The sides of a call: what others write to, and what they read. */
+enum { MPATH_ROOM_RECV, MPATH_ROOM_SEND, MPATH_ROOM_SIDES };
 
-/* Numbers that only grow; see alltoallv_gpu.c. */
+/* Numbers that only grow: the number of a call says that the words' owner has done all of that kind in it. */
 typedef struct mpath_room_words {
-    _Atomic uint64_t kernel_done; /* number of the call whose kernel pieces are all in place */
-    _Atomic uint64_t engine_done; /* the same for copy engines */
-    _Atomic uint64_t pieces;      /* call and number of engine pieces in place, for those who wait for their turn */
-    _Atomic uint64_t self_done;   /* what a rank sends to itself */
-    uint8_t padding[32];
+    _Atomic uint64_t kernel_done;
+    _Atomic uint64_t engine_done;
+    uint8_t padding[48];
 } mpath_room_words_t;
 
+typedef struct mpath_room_side {
+    uint32_t kind;         /* mpath_memory_kind_t */
+    int32_t device;        /* in its process; -1: memory that no GPU of this side works on */
+    uint64_t address;      /* of the buffer, in its owner */
+    mpath_export_t memory; /* how NONE: others cannot open it */
+} mpath_room_side_t;
+
 typedef struct mpath_room_cell {
-    uint32_t send_kind, recv_kind; /* mpath_memory_kind_t */
-    uint32_t flags;                /* MPATH_ROOM_* */
-    int32_t device;                /* that sends; -1: none */
+    uint64_t generation; /* as long as it stays the same, so do both sides but for the addresses within the memory */
+    int32_t kernels;     /* the sending GPU runs mpath's kernels */
     mpath_process_t process;
-    uint64_t recv_address; /* of the receive buffer, in its owner */
-    mpath_export_t recv;   /* how NONE: others cannot open it */
+    mpath_room_side_t sides[MPATH_ROOM_SIDES];
 } mpath_room_cell_t;
 
 typedef struct mpath_room {
@@ -55,7 +57,7 @@ typedef struct mpath_room {
     mpath_segment_t segment, slots;
     mpath_room_words_t *words;
     mpath_room_cell_t *cells[2];
-    uint64_t *offsets[2];
+    uint64_t *offsets[2];                /* see mpath_room_offsets() */
     mpath_pinned_t pinned, slots_pinned; /* zeroed until this rank has a GPU */
     mpath_staged_t *staged;              /* NULL until a call needed it */
 } mpath_room_t;
@@ -75,6 +77,12 @@ mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, 
 
 /* Whether a rank's process still lives, as far as its last cell tells. */
 int mpath_room_is_alive(const mpath_room_t *room, int half, int rank);
+
+/* Row of a rank: for one side, one entry for every other rank. */
+static inline uint64_t *mpath_room_offsets(const mpath_room_t *room, int half, int rank, int side)
+{
+    return room->offsets[half] + ((size_t)rank * MPATH_ROOM_SIDES + (size_t)side) * (size_t)room->size;
+}
 
 static inline mpath_cu_ptr_t mpath_room_device(const mpath_room_t *room, const volatile void *word)
 {

@@ -33,7 +33,9 @@ static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
                                                             "reduce_scatter_algorithm",
                                                             "allgather_algorithm",
                                                             "symmetric_min_bytes",
-                                                            "adapt"};
+                                                            "adapt",
+                                                            "gpu",
+                                                            "gpu_way"};
 
 uint64_t team_record_build(void)
 {
@@ -69,7 +71,9 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  (uint64_t)settings->reduce_scatter_algorithm,
                                                  (uint64_t)settings->allgather_algorithm,
                                                  settings->symmetric_min_bytes,
-                                                 (uint64_t)settings->adapt};
+                                                 (uint64_t)settings->adapt,
+                                                 (uint64_t)settings->gpu,
+                                                 (uint64_t)settings->gpu_way};
 
     memset(record, 0, sizeof(*record));
     record->node_key            = context->node_key;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lane "peer": a GPU writes straight into the memory of another GPU of its node, at the place where the bytes belong. The
- * sender does everything (push): the target is an imported allocation, see gpu/import.h. Two ways:
+ * Lane "peer": copies between the memory of two GPUs of a node, straight from and to the places where the bytes belong. One
+ * of the two processes has opened the other's allocation (gpu/import.h) and does everything:
  *
- *   engine  copy engines, one piece after the other on one stream. Fastest for large pieces, takes no multiprocessor. A
- *           piece may wait for a word (its receiver is free now) and write one when it is done.
- *   kernel  one launch for all pieces, divided over its CTAs by bytes. Fastest for small ones.
+ *   kernel  the sender writes: one launch for all of its pieces, divided over the CTAs by bytes
+ *   push    copy engines of the sender write, one piece after the other
+ *   pull    copy engines of the receiver read, one piece after the other
  *
- * Completion is a word of host memory that all processes of the node see, written after the bytes: a number that only
- * grows, so nothing is ever reset.
+ * Which is fastest depends on the sizes, and on how much the same GPU sends and receives at a time; mpath_peer_choose()
+ * knows. Completion is a word of host memory that all processes of the node see, written after the bytes: a number that
+ * only grows, so nothing is ever reset.
  */
 #ifndef MPATH_LANE_PEER_H
 #define MPATH_LANE_PEER_H
@@ -23,29 +24,38 @@ typedef struct mpath_peer_word {
 } mpath_peer_word_t;
 
 /* A piece for a copy engine. */
-typedef struct mpath_peer_put {
+typedef struct mpath_peer_piece {
     mpath_cu_ptr_t target, source;
     uint64_t bytes;
-    mpath_peer_word_t gate; /* starts when the word has reached the value */
-    mpath_peer_word_t after;
-} mpath_peer_put_t;
+} mpath_peer_piece_t;
 
 /*
- * Enqueues the pieces in order and then writes `done`. With a stream that cannot handle words (mpath_stream_has_values())
- * none may be asked for. Errors are logged.
+ * Enqueues the pieces in order and then writes `done`, which a stream without words (mpath_stream_has_values()) may not be
+ * asked for. Errors are logged.
  */
-mpath_status_t mpath_peer_put_engine(mpath_stream_t *stream, const mpath_peer_put_t *puts, unsigned count,
-                                     mpath_peer_word_t done);
+mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
+                                 mpath_peer_word_t done);
 
 /* Enqueues one launch (several when the pieces are very many) that writes `done` at its end. Errors are logged. */
-mpath_status_t mpath_peer_put_kernel(mpath_stream_t *stream, const mpath_kernel_piece_t *pieces, unsigned count,
-                                     mpath_peer_word_t done);
+mpath_status_t mpath_peer_kernel(mpath_stream_t *stream, const mpath_kernel_piece_t *pieces, unsigned count,
+                                 mpath_peer_word_t done);
 
 /*
- * What both ways cost, from measurements on Hopper GPUs behind an NVSwitch (doc/gpu.md): nanoseconds until `port_bytes`
- * bytes have passed the busiest port.
+ * A local copy beside engines that are at work between GPUs: by a kernel that takes few multiprocessors, since another
+ * engine copy would slow those down. Falls back to an engine where kernels are not usable.
  */
-uint64_t mpath_peer_kernel_ns(uint64_t port_bytes);
-uint64_t mpath_peer_engine_ns(uint64_t port_bytes, unsigned pieces);
+mpath_status_t mpath_peer_local(mpath_stream_t *stream, mpath_cu_ptr_t target, mpath_cu_ptr_t source, uint64_t bytes);
+
+typedef enum mpath_peer_way { MPATH_PEER_KERNEL, MPATH_PEER_PUSH, MPATH_PEER_PULL } mpath_peer_way_t;
+
+/* What a way would have to carry. */
+typedef struct mpath_peer_load {
+    uint64_t port_bytes; /* through the busiest port: what one GPU sends, or what it receives */
+    uint64_t both_bytes; /* the most that one GPU sends and receives together */
+    unsigned pieces;     /* the most pieces of one GPU */
+} mpath_peer_load_t;
+
+/* Nanoseconds until a load has been carried, from measurements on GPUs behind an NVSwitch: doc/gpu.md. */
+uint64_t mpath_peer_predict_ns(mpath_peer_way_t way, const mpath_peer_load_t *load);
 
 #endif

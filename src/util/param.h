@@ -64,6 +64,13 @@ typedef enum mpath_adapt {
     MPATH_ADAPT_START /* and rails are measured before the first one */
 } mpath_adapt_t;
 
+typedef enum mpath_gpu_way {
+    MPATH_GPU_WAY_AUTO,   /* what is predicted to be fastest */
+    MPATH_GPU_WAY_KERNEL, /* the sender's multiprocessors write */
+    MPATH_GPU_WAY_PUSH,   /* the sender's copy engines write */
+    MPATH_GPU_WAY_PULL    /* the receiver's copy engines read */
+} mpath_gpu_way_t;
+
 /* The values of all parameters of a process. */
 typedef struct mpath_settings {
     int priority;
@@ -81,6 +88,7 @@ typedef struct mpath_settings {
     uint64_t node_min_bytes;     /* one node only: from this largest pair on, the previous function runs */
     int timeout_s;               /* deadline of a call without any progress */
     int gpu;                     /* device buffers are moved between GPUs, not through the host */
+    int gpu_way;                 /* mpath_gpu_way_t */
     int sync;                    /* mpath_sync_t */
     uint64_t gpu_memory_bytes;   /* upper limit of pinned host memory for staged copies, per rank */
     int allreduce_algorithm;     /* mpath_algorithm_t */

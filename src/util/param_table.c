@@ -9,6 +9,7 @@
 static const char *const level_values[]     = {"error", "warn", "info", "debug", "trace", NULL};
 static const char *const access_values[]    = {"all", "affine", NULL};
 static const char *const gate_values[]      = {"auto", "always", "never", NULL};
+static const char *const gpu_way_values[]   = {"auto", "kernel", "push", "pull", NULL};
 static const char *const sync_values[]      = {"none", "device", NULL};
 static const char *const algorithm_values[] = {"auto", "previous", "small", "lanes", NULL};
 static const char *const adapt_values[]     = {"off", "run", "start", NULL};
@@ -70,6 +71,10 @@ const mpath_param_t mpath_params[] = {
     ROW_ENUM(
         gpu, "yes", switch_values, 3,
         "Device buffers within a node are moved from GPU to GPU; with \"no\" they are copied to the host and back"),
+    ROW_ENUM(
+        gpu_way, "auto", gpu_way_values, 6,
+        "How data goes from GPU to GPU: as predicted to be fastest (\"auto\"), written by a kernel of the sender (\"kernel\"), written "
+        "by copy engines of the sender (\"push\") or read by copy engines of the receiver (\"pull\")"),
     ROW_ENUM(
         sync, "none", sync_values, 3,
         "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "

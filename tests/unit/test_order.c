@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Order of copies between GPUs: every byte once, one receiver at a time, gates that open, and near the bound. */
+/* Order of copies between GPUs: every byte once, one receiver at a time, and near the bound. */
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -89,9 +89,25 @@ static void check_covered(const mpath_order_t *order, const uint64_t *demand, in
     }
 }
 
+/* Whether every piece that `destination` gets in an earlier step than `step` has been sent. */
+static int is_turn(const mpath_order_t *order, int n, const uint32_t *at, int destination, uint32_t step)
+{
+    for (int s = 0; s < n; s++) {
+        uint32_t count;
+        const mpath_order_piece_t *pieces = mpath_order_pieces(order, s, &count);
+
+        for (uint32_t i = at[s]; (i < count) && (pieces[i].step < step); i++) {
+            if (pieces[i].destination == destination) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
 /*
- * Runs the pieces: a sender is at one piece at a time and waits for nothing but its gates. Returns the time in bytes of a
- * port; fails when nothing can go on, or when two send to one receiver.
+ * Runs the pieces: a sender is at one piece at a time, and receivers get theirs in the order of the steps. Returns the
+ * time in bytes of a port; fails when nothing can go on, or when two send to one receiver.
  */
 static uint64_t simulate(const mpath_order_t *order, int n)
 {
@@ -111,7 +127,7 @@ static uint64_t simulate(const mpath_order_t *order, int n)
             }
             unfinished++;
             left[s] = (left[s] == 0) ? piece->bytes : left[s];
-            if ((piece->gate_rank < 0) || (at[piece->gate_rank] >= piece->gate_pieces)) {
+            if (is_turn(order, n, at, piece->destination, piece->step)) {
                 active[s] = 1;
                 running++;
                 assert_int_equal(++senders[piece->destination], 1);
@@ -121,7 +137,7 @@ static uint64_t simulate(const mpath_order_t *order, int n)
         if (unfinished == 0) {
             return now;
         }
-        assert_true(running > 0); /* else the gates wait for each other */
+        assert_true(running > 0);
         now += step;
         for (int s = 0; s < n; s++) {
             left[s] -= active[s] ? step : 0;
@@ -137,7 +153,7 @@ static void run_case(make_t make, int n, uint64_t least_bytes, double limit)
 
     assert_non_null(demand);
     assert_int_equal(mpath_order_create(n, &order), MPATH_OK);
-    for (int round = 0; round < 5; round++) {
+    for (int round = 0; round < ((n > 16) ? 1 : 5); round++) {
         make(demand, n);
         mpath_order_compute(order, demand, least_bytes);
         check_covered(order, demand, n);
