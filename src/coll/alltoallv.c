@@ -238,6 +238,8 @@ static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **pla
     case MPATH_GATE_ASIDE:
         return decline(coll, because);
     case MPATH_GATE_DIRECT:
+        mpath_debug("the static routes are predicted to take %llu ns, the plan's %llu ns; the call takes the former",
+                    (unsigned long long)forecast->direct_ns, (unsigned long long)forecast->plan_ns);
         *plan_p = forecast->direct;
         return MPATH_OK;
     default:
