@@ -47,7 +47,7 @@ AC_DEFUN([MPATH_UCX_SOURCE_BUILD], [
   AC_PATH_PROG([UCX_INFO], [ucx_info], [], [${with_ucx}/bin:$PATH])
   AS_IF([test -z "$UCX_INFO"], [AC_MSG_ERROR([ucx_info not found; install ucx-utils: it tells how UCX was built])])
   AS_MKDIR_P([ucx_tl_mpath])
-  AS_IF([{ echo '/* SPDX-License-Identifier: BSD-3-Clause */'; $UCX_INFO -b; } >ucx_tl_mpath/ucx_build.h.new &&
+  AS_IF([{ echo '/* SPDX-License-Identifier: BSD-3-Clause */'; $UCX_INFO -b | grep '^#'; } >ucx_tl_mpath/ucx_build.h.new &&
          grep 'define.*UCX_MODULE_DIR\|define.*ENABLE_' ucx_tl_mpath/ucx_build.h.new >/dev/null], [],
     [AC_MSG_ERROR([$UCX_INFO -b does not tell how UCX was built])])
   AS_IF([cmp -s ucx_tl_mpath/ucx_build.h.new ucx_tl_mpath/ucx_build.h], [rm -f ucx_tl_mpath/ucx_build.h.new],
@@ -59,7 +59,8 @@ AC_DEFUN([MPATH_UCX_SOURCE_FEATURES], [
   mpath_save_CFLAGS=$CFLAGS
   CPPFLAGS="-I./ucx_tl_mpath $UCX_SOURCE_CPPFLAGS"
   CFLAGS="$CFLAGS -Werror=incompatible-pointer-types"
-  m4_define([mpath_uct_includes], [#include <ucx_build.h>
+  m4_define([mpath_uct_includes], [#include <stddef.h>
+#include <ucx_build.h>
 #include <ucs/sys/stubs.h>
 #include <uct/api/uct.h>
 #include <uct/api/version.h>

@@ -9,6 +9,8 @@
 /* The configuration of the UCX build, as `ucx_info -b` prints it: it decides about layouts. Not ours. */
 #include "ucx_build.h"
 
+#include <stddef.h>
+
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wunused-parameter"
 #pragma GCC diagnostic ignored "-Wsign-compare"

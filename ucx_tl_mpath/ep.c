@@ -298,7 +298,10 @@ ucs_status_t uct_mpath_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t
 {
     uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
 
-    UCT_EP_KEEPALIVE_CHECK_PARAM(flags, comp);
+    (void)flags;
+    if (comp != NULL) {
+        return UCS_ERR_UNSUPPORTED;
+    }
     if (ep->peer != NULL && ep->peer->state == UCT_MPATH_PEER_READY && ep->peer->up_mask != 0) {
         uct_mpath_probe_send(ep->peer, (unsigned)__builtin_ctzll(ep->peer->up_mask));
     }
