@@ -20,22 +20,26 @@ void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
 
 void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns)
 {
-    uint64_t bps;
-    double rate;
-
-    if ((bytes < TRUSTED_BYTES) || (busy_ns == 0)) {
-        return;
-    }
-    rate = (double)bytes * (double)MPATH_NS_PER_S / (double)busy_ns;
-    bps  = (rate < (double)MPATH_MAX_RATE_BPS) ? (uint64_t)rate : (uint64_t)MPATH_MAX_RATE_BPS;
-    if (bps > rates->observed_bps[rail]) {
-        rates->observed_bps[rail] = bps;
-    }
+    rates->bytes[rail] += bytes;
+    rates->busy_ns[rail] += busy_ns;
 }
 
-int mpath_rates_end_call(mpath_rates_t *rates)
+int mpath_rates_end_call(mpath_rates_t *rates, uint64_t expected_ns)
 {
-    return ++rates->calls >= MPATH_RATES_WINDOW;
+    rates->expected_ns += expected_ns;
+    return (++rates->calls >= MPATH_RATES_WINDOW_CALLS) && (rates->expected_ns >= MPATH_RATES_WINDOW_NS);
+}
+
+void mpath_rates_observed(const mpath_rates_t *rates, uint64_t *bps)
+{
+    memset(bps, 0, MPATH_MAX_NICS * sizeof(*bps));
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        if ((rates->bytes[rail] >= TRUSTED_BYTES) && (rates->busy_ns[rail] > 0)) {
+            double rate = (double)rates->bytes[rail] * (double)MPATH_NS_PER_S / (double)rates->busy_ns[rail];
+
+            bps[rail] = (rate < (double)MPATH_MAX_RATE_BPS) ? (uint64_t)rate : (uint64_t)MPATH_MAX_RATE_BPS;
+        }
+    }
 }
 
 /* The least that a rank saw of each rail; 0: nobody saw anything. */
@@ -102,10 +106,12 @@ int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks)
     uint64_t seen_bps[MPATH_MAX_NICS], away;
 
     combine(rates, all, num_ranks, seen_bps);
-    away          = spread_ppm(rates, seen_bps);
-    rates->calls  = 0;
-    rates->drifts = (away > MPATH_RATES_DRIFT_PPM) ? rates->drifts + 1 : 0;
-    memset(rates->observed_bps, 0, sizeof(rates->observed_bps));
+    away               = spread_ppm(rates, seen_bps);
+    rates->calls       = 0;
+    rates->expected_ns = 0;
+    rates->drifts      = (away > MPATH_RATES_DRIFT_PPM) ? rates->drifts + 1 : 0;
+    memset(rates->bytes, 0, sizeof(rates->bytes));
+    memset(rates->busy_ns, 0, sizeof(rates->busy_ns));
     if ((away <= MPATH_RATES_JUMP_PPM) && (rates->drifts < 2)) {
         return 0;
     }

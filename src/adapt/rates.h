@@ -2,8 +2,8 @@
 /*
  * Rates: what each rail of a team carries, as real calls have shown, and when that is reason enough to change shares.
  *
- * Calls are gathered in windows. Of a window the best call of each rail counts: whatever else happens on a machine makes a
- * transfer slower and never faster. At the end of a window the ranks exchange what they have seen, and all of them come to
+ * Calls are gathered in windows, of a few calls and long enough that bursts and pauses of a few milliseconds, which are
+ * no property of a rail, do not count. At the end of a window the ranks exchange what they have seen, and all of them come to
  * the same decision by the same integer arithmetic:
  *
  *   a rail that differs from the others' mean by more than MPATH_RATES_JUMP_PPM          moves at once
@@ -20,7 +20,8 @@
 
 #include <stdint.h>
 
-#define MPATH_RATES_WINDOW 4 /* calls */
+#define MPATH_RATES_WINDOW_CALLS 4 /* at least */
+#define MPATH_RATES_WINDOW_NS 40000000ull
 #define MPATH_RATES_JUMP_PPM 300000
 #define MPATH_RATES_DRIFT_PPM 130000
 #define MPATH_RATES_MOST_RISE 2 /* in one window: what a rail with a small share shows of its rate is mostly bursts */
@@ -28,10 +29,12 @@
 
 typedef struct mpath_rates {
     int num_rails;
-    int calls;                             /* of this window */
-    int drifts;                            /* windows in a row that drifted */
-    uint64_t current_bps[MPATH_MAX_NICS];  /* equal on all ranks; at least 1 */
-    uint64_t observed_bps[MPATH_MAX_NICS]; /* by this rank, best of the window; 0: nothing */
+    int calls;                            /* of this window */
+    uint64_t expected_ns;                 /* what its calls were predicted to take */
+    int drifts;                           /* windows in a row that drifted */
+    uint64_t current_bps[MPATH_MAX_NICS]; /* equal on all ranks; at least 1 */
+    uint64_t bytes[MPATH_MAX_NICS];       /* seen by this rank in the window, and in which time */
+    uint64_t busy_ns[MPATH_MAX_NICS];
 } mpath_rates_t;
 
 void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps);
@@ -39,11 +42,16 @@ void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps);
 /* This rank has seen a rail carry `bytes` in the `busy_ns` in which it had something to carry. */
 void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns);
 
-/* Counts a call, on all ranks alike. Nonzero: the window ends, exchange observed_bps and call mpath_rates_update(). */
-int mpath_rates_end_call(mpath_rates_t *rates);
+/*
+ * Counts a call that was predicted to take `expected_ns`, on all ranks alike. Nonzero: the window ends, exchange
+ * mpath_rates_observed() and call mpath_rates_update().
+ */
+int mpath_rates_end_call(mpath_rates_t *rates, uint64_t expected_ns);
+/* What this rank has seen in the window: bps[MPATH_MAX_NICS]; 0: nothing. */
+void mpath_rates_observed(const mpath_rates_t *rates, uint64_t *bps);
 
 /*
- * `all`: observed_bps of every rank, num_ranks * MPATH_MAX_NICS; the smallest that somebody saw counts. Begins the next
+ * `all`: what every rank has observed, num_ranks * MPATH_MAX_NICS; the smallest that somebody saw counts. Begins the next
  * window. Nonzero: current_bps have changed.
  */
 int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks);

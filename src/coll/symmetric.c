@@ -211,7 +211,7 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
         status = mpath_share_run(symmetric->share, job, &stats);
     }
     if (status == MPATH_OK) {
-        status = mpath_symmetric_adapt_after(symmetric, operation, bytes);
+        status = mpath_symmetric_adapt_after(symmetric, operation, job->flags, bytes);
     }
     symmetric->counters.move_ns += mpath_time_ns() - start_ns;
     if (status == MPATH_DECLINED) {

@@ -6,7 +6,7 @@
  *
  *   first run   rates of the file (parameter adapt_file, read by rank 0); with adapt=start a measurement where there are none
  *   each run    what the driver of each rail has seen
- *   4th run     exchange; a change goes to the shares, to the planner of Alltoallv, and to the file
+ *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, and to the file
  */
 #include "coll/symmetric_private.h"
 
@@ -289,15 +289,16 @@ mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_
 static mpath_status_t exchange(mpath_symmetric_t *symmetric, int op, int k)
 {
     mpath_rates_t *rates = &symmetric->adapt.rates[op][k];
-    size_t row           = sizeof(rates->observed_bps);
-    uint64_t *all        = malloc((size_t)symmetric->size * row);
+    uint64_t mine[MPATH_MAX_NICS];
+    uint64_t *all = malloc((size_t)symmetric->size * sizeof(mine));
     mpath_status_t status;
 
     if (all == NULL) {
         mpath_error("no memory for the observed rates of %d ranks; the call fails", symmetric->size);
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mpath_team_allgather(symmetric->team, rates->observed_bps, row, all);
+    mpath_rates_observed(rates, mine);
+    status = mpath_team_allgather(symmetric->team, mine, sizeof(mine), all);
     if ((status == MPATH_OK) && mpath_rates_update(rates, all, symmetric->size)) {
         log_rates(symmetric, operation_names[op], rates->current_bps);
         status = spread(symmetric, rates->current_bps);
@@ -307,7 +308,8 @@ static mpath_status_t exchange(mpath_symmetric_t *symmetric, int op, int k)
     return status;
 }
 
-mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes)
+mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
+                                           uint64_t bytes)
 {
     int op = operation_index(operation), k = size_class(bytes);
     mpath_rates_t *rates = &symmetric->adapt.rates[op][k];
@@ -321,5 +323,7 @@ mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_o
             mpath_rates_observe(rates, i, taken_bytes, busy_ns);
         }
     }
-    return mpath_rates_end_call(rates) ? exchange(symmetric, op, k) : MPATH_OK;
+    return mpath_rates_end_call(rates, mpath_share_predict_ns(symmetric->share, flags, bytes))
+               ? exchange(symmetric, op, k)
+               : MPATH_OK;
 }

@@ -21,6 +21,7 @@ static uint32_t random_below(uint64_t *state, uint32_t limit)
 /* One rank's calls; the rail's true rate is off by up to `noise` per cent in each. Returns the number of changes. */
 static int run_calls(mpath_rates_t *rates, const uint64_t *true_bps, int calls, uint32_t noise, uint64_t *random)
 {
+    uint64_t seen[MPATH_MAX_NICS];
     int changes = 0;
 
     for (int call = 0; call < calls; call++) {
@@ -29,8 +30,9 @@ static int run_calls(mpath_rates_t *rates, const uint64_t *true_bps, int calls, 
 
             mpath_rates_observe(rates, rail, 4 * MB, 4 * MB * 1000000000ull / (true_bps[rail] * percent / 100));
         }
-        if (mpath_rates_end_call(rates)) {
-            changes += mpath_rates_update(rates, rates->observed_bps, 1);
+        if (mpath_rates_end_call(rates, 160000000)) {
+            mpath_rates_observed(rates, seen);
+            changes += mpath_rates_update(rates, seen, 1);
         }
     }
     return changes;
@@ -122,15 +124,40 @@ static void test_ranks(void **state)
 static void test_odd_observations(void **state)
 {
     const uint64_t start[2] = {100 * MB, 100 * MB};
+    uint64_t seen[MPATH_MAX_NICS];
     mpath_rates_t rates;
 
     (void)state;
     mpath_rates_init(&rates, 2, start);
     mpath_rates_observe(&rates, 0, 100, 1000000);
-    mpath_rates_observe(&rates, 0, 100 * MB, 0);
-    assert_int_equal(rates.observed_bps[0], 0);
+    mpath_rates_observe(&rates, 1, 100 * MB, 0);
+    mpath_rates_observed(&rates, seen);
+    assert_int_equal(seen[0], 0);
+    assert_int_equal(seen[1], 0);
     mpath_rates_observe(&rates, 0, UINT64_MAX / 2, 1);
-    assert_int_equal(rates.observed_bps[0], (uint64_t)MPATH_MAX_RATE_BPS);
+    mpath_rates_observed(&rates, seen);
+    assert_in_range(seen[0], 1, (uint64_t)MPATH_MAX_RATE_BPS);
+}
+
+/* A window is a few calls, and more of them while they are short. */
+static void test_window(void **state)
+{
+    const uint64_t start[2] = {100 * MB, 100 * MB};
+    mpath_rates_t rates;
+    int calls = 0;
+
+    (void)state;
+    mpath_rates_init(&rates, 2, start);
+    do {
+        calls++;
+    } while (!mpath_rates_end_call(&rates, MPATH_RATES_WINDOW_NS));
+    assert_int_equal(calls, MPATH_RATES_WINDOW_CALLS);
+    mpath_rates_update(&rates, (const uint64_t[2 * MPATH_MAX_NICS]){0}, 2);
+    calls = 0;
+    do {
+        calls++;
+    } while (!mpath_rates_end_call(&rates, MPATH_RATES_WINDOW_NS / 100));
+    assert_int_equal(calls, 100);
 }
 
 /* Shares by times alone, from equal rates: close to the true ones, whichever rail is the slow one. */
@@ -225,9 +252,15 @@ static void test_store_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_noise), cmocka_unit_test(test_follows),          cmocka_unit_test(test_common_change),
-        cmocka_unit_test(test_ranks), cmocka_unit_test(test_odd_observations), cmocka_unit_test(test_tune),
-        cmocka_unit_test(test_store), cmocka_unit_test(test_store_damaged),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_common_change),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_odd_observations),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_damaged),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
