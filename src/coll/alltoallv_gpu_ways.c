@@ -92,7 +92,7 @@ static int open_import(mpath_gpu_coll_t *gpu, const access_t *access)
     mpath_gpu_t *device          = (access->side == MPATH_ROOM_RECV) ? gpu->send.gpu : gpu->receive.gpu;
     int peer                     = mpath_gpu_find(&memory->uuid); /* -1: only the other process sees it */
 
-    return ((peer < 0) || mpath_gpu_reaches(device, peer)) &&
+    return ((peer < 0) || mpath_gpu_can_reach(device, peer)) &&
            (mpath_import_get(memory, device, &gpu->decided.imports[access->side][access->owner]) == MPATH_OK);
 }
 
@@ -246,6 +246,11 @@ static mpath_gpu_way_t fastest_way(const mpath_gpu_coll_t *gpu)
     kernel_ns = mpath_peer_predict_ns(MPATH_PEER_KERNEL, &all);
     push_ns   = mpath_peer_predict_ns(MPATH_PEER_PUSH, &large);
     pull_ns   = mpath_peer_predict_ns(MPATH_PEER_PULL, &large);
+    mpath_debug(
+        "call %llu on device memory: %llu bytes through the busiest port; predicted: kernel %llu ns, push %llu ns, "
+        "pull %llu ns",
+        (unsigned long long)gpu->number, (unsigned long long)all.port_bytes, (unsigned long long)kernel_ns,
+        (unsigned long long)push_ns, (unsigned long long)pull_ns);
     if ((kernel_ns <= push_ns) && (kernel_ns <= pull_ns)) {
         return MPATH_GPU_WAY_KERNEL;
     }
