@@ -49,9 +49,11 @@ mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, co
     if (status != MPATH_OK) {
         return status;
     }
-    mpath_ports_count(&ports);
-    plan->bound = mpath_ports_cuts(&ports);
-    if (params->policy == MPATH_POLICY_MPATH &&
+    status = mpath_ports_count(&ports);
+    if (status == MPATH_OK) {
+        plan->bound = mpath_ports_cuts(&ports);
+    }
+    if (status == MPATH_OK && params->policy == MPATH_POLICY_MPATH &&
         !mpath_ratio_within(mpath_ports_z(&ports, ports.load), plan->bound, params->gap_ppm)) {
         status = improve(&ports, plan->bound, params->gap_ppm);
     }
@@ -94,9 +96,11 @@ mpath_status_t mpath_plan_replay_ports(mpath_plan_t *plan, const mpath_topo_t *t
     if (status != MPATH_OK) {
         return status;
     }
-    mpath_ports_count(&ports);
-    plan->bound = mpath_ports_cuts(&ports);
-    status      = num_pieces > 0 ? move_pieces(&ports, pieces, num_pieces) : MPATH_OK;
+    status = mpath_ports_count(&ports);
+    if (status == MPATH_OK) {
+        plan->bound = mpath_ports_cuts(&ports);
+        status      = num_pieces > 0 ? move_pieces(&ports, pieces, num_pieces) : MPATH_OK;
+    }
     if (status == MPATH_OK) {
         status = mpath_ports_emit(&ports, plan);
     }

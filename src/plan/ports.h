@@ -9,6 +9,9 @@
  *                STAGED     through host memory
  *   either       STATIC     path 0
  *
+ * Where GPUs have no mesh of NVLinks, nodes may lack rails and ranks their NIC ("loose"): slots are then the rails of all
+ * nodes, and some have no rank on some node.
+ *
  * No list of paths is made. Static routes are counted in one pass over the demand; the cuts give the targets; what is
  * above a target moves to routes on which everything stays below, cheapest relays first.
  */
@@ -23,7 +26,7 @@
 
 /* A rank: its GPU and its NIC. The numbers are resources. */
 typedef struct mpath_port {
-    int32_t node, slot;
+    int32_t node, slot;       /* slot -1: no NIC is up beside it */
     uint32_t egress, ingress; /* what peer copies use: the NVSwitch port, or the PCIe link; not on a mesh */
     uint32_t up, down;        /* PCIe */
     uint32_t tx, rx;          /* NIC */
@@ -31,12 +34,13 @@ typedef struct mpath_port {
 
 /* A node with ranks. */
 typedef struct mpath_ports_node {
-    int32_t link;      /* mpath_gpu_link_t */
-    int32_t num_ranks; /* the number of slots, or 0 */
+    int32_t link; /* mpath_gpu_link_t */
+    int32_t num_ranks;
     int32_t first_rank;
     uint32_t occupied; /* GPUs with a rank, as a mask */
     uint32_t memory, uplink_tx, uplink_rx;
     uint64_t staged_bytes; /* that stripes would put through host memory */
+    uint64_t remote_out, remote_in;
 } mpath_ports_node_t;
 
 /* Bytes of a pair that leave its static route. */
@@ -54,6 +58,8 @@ typedef struct mpath_ports {
     int crossing;    /* path 0 goes from the source's NIC to the destination's */
     int consecutive; /* the ranks of each node are */
     int has_mesh;
+    int one_node;
+    int loose;           /* some node or rank lacks a rail: path 0 is asked of the topology */
     uint64_t *capacity;  /* by resource, bytes per second */
     uint64_t *load;      /* bytes */
     uint64_t *target;    /* bytes that it may carry */
@@ -67,7 +73,8 @@ typedef struct mpath_ports {
     uint32_t serial;
     mpath_port_t *ports; /* by rank */
     uint8_t *gpu;        /* by rank */
-    int32_t *driver;     /* rank by node * num_slots + slot */
+    uint8_t *is_beside;  /* by rank: its place names its NIC, which PXN looks for */
+    int32_t *driver;     /* rank by node * num_slots + slot; -1: none */
     uint32_t *links;     /* NVLinks: (node * num_slots + from) * num_slots + to; NULL: no mesh */
     mpath_ports_node_t *nodes;
     uint64_t relayed_bytes, saved_relayed_bytes;
@@ -122,7 +129,17 @@ static inline void mpath_ports_add_leg(const mpath_ports_t *ports, mpath_ports_r
     route->resources[route->num_resources++] = b->ingress;
 }
 
-/* A pair's route by `via`. */
+/* ports_setup.c: path 0 of a pair as the topology has it. */
+void mpath_ports_ask_static(const mpath_ports_t *ports, int source, int destination, mpath_ports_route_t *route);
+
+/* Whether a pair on two nodes has a route by a slot. */
+static inline int mpath_ports_has_route(const mpath_ports_t *ports, int source, int destination, int slot)
+{
+    return mpath_ports_driver(ports, ports->ports[source].node, slot) >= 0 &&
+           mpath_ports_driver(ports, ports->ports[destination].node, slot) >= 0;
+}
+
+/* A pair's route by `via`, which it has. */
 static inline void mpath_ports_route(const mpath_ports_t *ports, int source, int destination, int via,
                                      mpath_ports_route_t *route)
 {
@@ -145,6 +162,10 @@ static inline void mpath_ports_route(const mpath_ports_t *ports, int source, int
             mpath_ports_add_leg(ports, route, source, from);
             mpath_ports_add_leg(ports, route, from, destination);
         }
+        return;
+    }
+    if (via == MPATH_PORTS_STATIC && ports->loose) {
+        mpath_ports_ask_static(ports, source, destination, route);
         return;
     }
     from = via < 0 ? source : mpath_ports_driver(ports, s->node, via);
@@ -175,8 +196,8 @@ mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, 
                                 uint64_t min_fragment_bytes);
 void mpath_ports_release(mpath_ports_t *ports);
 
-/* ports_count.c: loads of the static routes, and what no routes can avoid. */
-void mpath_ports_count(mpath_ports_t *ports);
+/* ports_count.c: loads of the static routes, and what no routes can avoid. MPATH_DECLINED when a pair has no route. */
+mpath_status_t mpath_ports_count(mpath_ports_t *ports);
 mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports);
 /* The largest load over capacity. */
 mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load);

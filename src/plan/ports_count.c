@@ -82,6 +82,28 @@ static void add_matched_row(mpath_ports_t *ports, int source, const uint64_t *de
     }
 }
 
+/* Static routes as the topology has them; MPATH_DECLINED when a pair has none. */
+static mpath_status_t add_loose_row(mpath_ports_t *ports, int source, const uint64_t *demand)
+{
+    int node = ports->ports[source].node, destination, i;
+    mpath_ports_route_t route;
+
+    for (destination = 0; destination < ports->num_ranks; destination++) {
+        if (demand[destination] == 0 || ports->ports[destination].node == node) {
+            continue;
+        }
+        mpath_ports_ask_static(ports, source, destination, &route);
+        if (route.num_resources == 0) {
+            return MPATH_DECLINED;
+        }
+        for (i = 0; i < route.num_resources; i++) {
+            ports->load[route.resources[i]] += demand[destination];
+        }
+        ports->relayed_bytes += demand[destination] * (uint64_t)route.num_relays;
+    }
+    return MPATH_OK;
+}
+
 static void add_uplinks(mpath_ports_t *ports, int rank)
 {
     const mpath_ports_node_t *node = &ports->nodes[ports->ports[rank].node];
@@ -92,10 +114,32 @@ static void add_uplinks(mpath_ports_t *ports, int rank)
     }
 }
 
-void mpath_ports_count(mpath_ports_t *ports)
+/* Bytes between nodes, and where routes cross or start beside the source, what they load there. */
+static void add_remote(mpath_ports_t *ports, int rank)
+{
+    const mpath_port_t *port = &ports->ports[rank];
+    mpath_ports_node_t *node = &ports->nodes[port->node];
+
+    ports->remote_out[rank] -= ports->local_out[rank];
+    ports->remote_in[rank] -= ports->demand[mpath_ports_pair(ports, rank, rank)] + ports->local_in[rank];
+    node->remote_out += ports->remote_out[rank];
+    node->remote_in += ports->remote_in[rank];
+    if (ports->one_node || ports->loose) {
+        return;
+    }
+    ports->load[port->up] += ports->remote_out[rank];
+    ports->load[port->tx] += ports->remote_out[rank];
+    if (ports->crossing) {
+        ports->load[port->down] += ports->remote_in[rank];
+        ports->load[port->rx] += ports->remote_in[rank];
+    }
+    add_uplinks(ports, rank);
+}
+
+mpath_status_t mpath_ports_count(mpath_ports_t *ports)
 {
     const uint64_t *demand = ports->demand;
-    const mpath_port_t *port;
+    mpath_status_t status;
     int rank;
 
     for (rank = 0; rank < ports->num_ranks; rank++, demand += ports->num_ranks) {
@@ -103,25 +147,19 @@ void mpath_ports_count(mpath_ports_t *ports)
         ports->remote_out[rank] -= demand[rank];
         ports->num_pairs -= demand[rank] != 0;
         add_local_row(ports, rank, demand);
-        if (!ports->crossing && ports->num_ranks > ports->num_slots) {
+        if (ports->loose) {
+            status = add_loose_row(ports, rank, demand);
+            if (status != MPATH_OK) {
+                return status;
+            }
+        } else if (!ports->crossing && !ports->one_node) {
             add_matched_row(ports, rank, demand);
         }
     }
     for (rank = 0; rank < ports->num_ranks; rank++) {
-        port = &ports->ports[rank];
-        ports->remote_out[rank] -= ports->local_out[rank];
-        ports->remote_in[rank] -= ports->demand[mpath_ports_pair(ports, rank, rank)] + ports->local_in[rank];
-        if (ports->num_ranks == ports->num_slots) {
-            continue; /* one node: there may be no NICs */
-        }
-        ports->load[port->up] += ports->remote_out[rank];
-        ports->load[port->tx] += ports->remote_out[rank];
-        if (ports->crossing) {
-            ports->load[port->down] += ports->remote_in[rank];
-            ports->load[port->rx] += ports->remote_in[rank];
-        }
-        add_uplinks(ports, rank);
+        add_remote(ports, rank);
     }
+    return MPATH_OK;
 }
 
 mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load)
@@ -188,7 +226,7 @@ static void cut_rank(const mpath_ports_t *ports, int rank, int into, mpath_ratio
     }
     raise(bound, all, peer + ports->capacity[pcie]);
     if (remote > 0) {
-        raise(bound, remote, peer + least(ports->capacity[pcie], ports->capacity[nic]));
+        raise(bound, remote, peer + (port->slot < 0 ? 0 : least(ports->capacity[pcie], ports->capacity[nic])));
     }
 }
 
@@ -196,15 +234,19 @@ static void cut_rank(const mpath_ports_t *ports, int rank, int into, mpath_ratio
 static void cut_node(const mpath_ports_t *ports, int node, int into, mpath_ratio_t *bound)
 {
     const mpath_ports_node_t *n = &ports->nodes[node];
-    uint64_t bytes = 0, rate = 0;
+    uint64_t bytes = into ? n->remote_in : n->remote_out, rate = 0;
     const mpath_port_t *port;
     int slot, rank;
 
-    for (slot = 0; slot < n->num_ranks; slot++) {
+    for (slot = 0; slot < ports->num_slots && bytes > 0; slot++) {
         rank = mpath_ports_driver(ports, node, slot);
-        port = &ports->ports[rank];
-        bytes += into ? ports->remote_in[rank] : ports->remote_out[rank];
-        rate += least(ports->capacity[into ? port->down : port->up], ports->capacity[into ? port->rx : port->tx]);
+        if (rank >= 0) {
+            port = &ports->ports[rank];
+            rate += least(ports->capacity[into ? port->down : port->up], ports->capacity[into ? port->rx : port->tx]);
+        }
+    }
+    if (bytes == 0 || rate == 0) {
+        return;
     }
     raise(bound, bytes, rate);
     if (n->uplink_tx != MPATH_PORTS_NONE) {
@@ -221,7 +263,7 @@ mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports)
         cut_rank(ports, i, 0, &bound);
         cut_rank(ports, i, 1, &bound);
     }
-    for (i = 0; i < ports->num_nodes && ports->num_ranks > ports->num_slots; i++) {
+    for (i = 0; i < ports->num_nodes && !ports->one_node; i++) {
         cut_node(ports, i, 0, &bound);
         cut_node(ports, i, 1, &bound);
     }

@@ -13,10 +13,42 @@ static int relays_before(const mpath_ports_t *ports, int source, int destination
     return __builtin_popcount(relays & ((1u << gpu) - 1));
 }
 
+/* The slot of the static route where it goes over one rail; -1: it crosses. */
+static int static_slot(const mpath_ports_t *ports, int source, int destination)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    mpath_ports_route_t route;
+    int slot, i, driver;
+
+    if (!ports->loose) {
+        return ports->crossing && s->slot != d->slot ? -1 : s->slot;
+    }
+    mpath_ports_ask_static(ports, source, destination, &route);
+    for (slot = 0; slot < ports->num_slots; slot++) {
+        if (!mpath_ports_has_route(ports, source, destination, slot)) {
+            continue;
+        }
+        driver = mpath_ports_driver(ports, s->node, slot);
+        for (i = 0; i < route.num_resources && route.resources[i] != ports->ports[driver].tx; i++) {
+        }
+        if (i == route.num_resources) {
+            continue;
+        }
+        driver = mpath_ports_driver(ports, d->node, slot);
+        for (i = 0; i < route.num_resources && route.resources[i] != ports->ports[driver].rx; i++) {
+        }
+        if (i < route.num_resources) {
+            return slot;
+        }
+    }
+    return -1;
+}
+
 /* Number of the pair's path by `via`: the static route, then slots in rail order, or relays in GPU order and staged. */
 static int path_number(const mpath_ports_t *ports, int source, int destination, int via)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    int fixed, position, slot;
 
     if (s->node == d->node) {
         if (ports->nodes[s->node].link != MPATH_GPU_LINK_MESH) {
@@ -27,29 +59,33 @@ static int path_number(const mpath_ports_t *ports, int source, int destination, 
                                      ? MPATH_MAX_GPUS
                                      : ports->gpu[mpath_ports_driver(ports, s->node, via)]);
     }
-    if (ports->crossing && s->slot != d->slot) {
-        return via + 1; /* the static route crosses, and is none of the slots' */
+    fixed    = static_slot(ports, source, destination);
+    position = via;
+    for (slot = 0; slot < via && ports->loose; slot++) {
+        position -= !mpath_ports_has_route(ports, source, destination, slot);
     }
-    return via < s->slot ? via + 1 : via;
+    return fixed < 0 || via < fixed ? position + 1 : position; /* a static route that crosses is none of the slots' */
 }
 
 /* Whether the pair may go by a slot, and its static route does not. */
-static int is_detour(const mpath_ports_t *ports, const mpath_port_t *s, const mpath_port_t *d, int via)
+static int is_detour(const mpath_ports_t *ports, int source, int destination, int via)
 {
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+
     if (s->node == d->node) {
         return via == mpath_ports_staged(ports) ||
                (ports->nodes[s->node].link == MPATH_GPU_LINK_MESH && via != s->slot && via != d->slot);
     }
-    return via < ports->num_slots && (via != s->slot || (ports->crossing && s->slot != d->slot));
+    return via < ports->num_slots && mpath_ports_has_route(ports, source, destination, via) &&
+           via != static_slot(ports, source, destination);
 }
 
 int mpath_ports_via_of(const mpath_ports_t *ports, int source, int destination, int path)
 {
-    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
     int via;
 
     for (via = 0; via <= mpath_ports_staged(ports); via++) {
-        if (is_detour(ports, s, d, via) && path_number(ports, source, destination, via) == path) {
+        if (is_detour(ports, source, destination, via) && path_number(ports, source, destination, via) == path) {
             return via;
         }
     }

@@ -111,7 +111,8 @@ static int is_open(const mpath_ports_t *ports, const mpath_port_t *s, const mpat
         return via == mpath_ports_staged(ports) ||
                (ports->nodes[s->node].link == MPATH_GPU_LINK_MESH && via != s->slot && via != d->slot);
     }
-    return via != mpath_ports_staged(ports) &&
+    return via != mpath_ports_staged(ports) && mpath_ports_driver(ports, s->node, via) >= 0 &&
+           mpath_ports_driver(ports, d->node, via) >= 0 &&
            room_at(ports, ports->ports[mpath_ports_driver(ports, s->node, via)].tx) > 0 &&
            room_at(ports, ports->ports[mpath_ports_driver(ports, d->node, via)].rx) > 0;
 }
@@ -272,6 +273,26 @@ static mpath_status_t shed_forwarded(mpath_ports_t *ports, shedding_t *from, con
     return status;
 }
 
+/* The same where static routes are in no order: all pairs of the node. */
+static mpath_status_t shed_loose(mpath_ports_t *ports, shedding_t *from, int node)
+{
+    mpath_status_t status = MPATH_OK;
+    int own, other;
+
+    for (own = 0; own < ports->num_ranks; own++) {
+        for (other = 0; ports->ports[own].node == node && other < ports->num_ranks && from->excess > 0; other++) {
+            status = shed_pair(ports, from, own, other);
+            if (status == MPATH_OK && ports->ports[other].node != node) {
+                status = shed_pair(ports, from, other, own);
+            }
+            if (status != MPATH_OK) {
+                return status;
+            }
+        }
+    }
+    return MPATH_OK;
+}
+
 /* Sheds from a resource of a rank: pairs that it sends or receives, and those that it forwards. */
 static mpath_status_t shed_resource(mpath_ports_t *ports, uint32_t resource, int rank, int receives)
 {
@@ -288,7 +309,8 @@ static mpath_status_t shed_resource(mpath_ports_t *ports, uint32_t resource, int
             status = shed_pair(ports, &from, receives ? other : rank, receives ? rank : other);
         }
         if (from.excess > 0 && status == MPATH_OK) {
-            status = shed_forwarded(ports, &from, &ports->ports[rank]);
+            status = ports->loose ? shed_loose(ports, &from, ports->ports[rank].node)
+                                  : shed_forwarded(ports, &from, &ports->ports[rank]);
         }
     }
     return status;
@@ -321,7 +343,10 @@ static mpath_status_t shed_nics(mpath_ports_t *ports)
 
     for (receives = 0; receives < 2; receives++) {
         for (rank = 0; rank < ports->num_ranks && status == MPATH_OK; rank++) {
-            port   = &ports->ports[rank];
+            port = &ports->ports[rank];
+            if (port->slot < 0) {
+                continue;
+            }
             status = shed_resource(ports, receives ? port->rx : port->tx, rank, receives);
             if (status == MPATH_OK) {
                 status = shed_resource(ports, receives ? port->down : port->up, rank, receives);
@@ -363,14 +388,15 @@ static uint64_t above(uint64_t bytes, uint64_t limit)
 static uint64_t staging_need(const mpath_ports_t *ports, int rank, int receives)
 {
     const mpath_port_t *port = &ports->ports[rank];
-    uint32_t peer = receives ? port->ingress : port->egress, nic = receives ? port->rx : port->tx;
-    uint32_t pcie   = receives ? port->down : port->up;
-    uint64_t local  = receives ? ports->local_in[rank] : ports->local_out[rank], need;
-    uint64_t remote = receives ? ports->remote_in[rank] : ports->remote_out[rank], spare;
+    uint64_t local           = receives ? ports->local_in[rank] : ports->local_out[rank], need, spare;
+    uint64_t remote          = receives ? ports->remote_in[rank] : ports->remote_out[rank];
+    uint64_t by_peer         = ports->target[receives ? port->ingress : port->egress];
+    uint64_t by_pcie         = ports->target[receives ? port->down : port->up];
+    uint64_t by_nic          = port->slot < 0 ? 0 : ports->target[receives ? port->rx : port->tx];
 
-    need  = above(local + above(remote, ports->target[nic]), ports->target[peer]);
+    need  = above(local + above(remote, by_nic), by_peer);
     need  = need < local ? need : local;
-    spare = above(ports->target[pcie], remote < ports->target[nic] ? remote : ports->target[nic]);
+    spare = above(by_pcie, remote < by_nic ? remote : by_nic);
     return need < spare ? need : spare;
 }
 
@@ -399,10 +425,10 @@ static void lend_to_ports(mpath_ports_t *ports, int lend)
 
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports)
 {
-    int has_nics = ports->num_ranks > ports->num_slots, first = ports->num_moves == 0, node;
+    int has_nics = !ports->one_node, first = ports->num_moves == 0 && ports->crossing && !ports->loose, node;
     mpath_status_t status = MPATH_OK;
 
-    for (node = 0; node < 2 * ports->num_nodes && has_nics && ports->crossing && first; node++) {
+    for (node = 0; node < 2 * ports->num_nodes && has_nics && first; node++) {
         status = mpath_ports_balance(ports, node % ports->num_nodes, node < ports->num_nodes);
         if (status != MPATH_OK) {
             return status;

@@ -15,8 +15,8 @@ static mpath_ratio_t arrival_z(const mpath_ports_t *ports)
     mpath_ratio_t z = {0, 1}, ratio;
     int rank;
 
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        if (ports->remote_in[rank] > 0) {
+    for (rank = 0; rank < ports->num_ranks && !ports->loose; rank++) {
+        if (ports->remote_in[rank] > 0 && ports->is_beside[rank]) {
             ratio.num = ports->remote_in[rank];
             ratio.den = ports->capacity[ports->ports[rank].rx];
             z         = mpath_ratio_max(z, ratio);
@@ -58,7 +58,12 @@ static void add_route(const mpath_ports_t *ports, uint64_t *load, int source, in
 static void load_pxn(const mpath_ports_t *ports, uint64_t *load, int source, int destination, uint64_t bytes)
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    int via = s->node == d->node || s->slot == d->slot ? MPATH_PORTS_STATIC : d->slot;
+    int via = MPATH_PORTS_STATIC;
+
+    if (s->node != d->node && d->slot >= 0 && ports->is_beside[destination] &&
+        mpath_ports_has_route(ports, source, destination, d->slot)) {
+        via = d->slot;
+    }
 
     add_route(ports, load, source, destination, via, bytes);
 }
@@ -99,14 +104,13 @@ static mpath_ratio_t policy_z(const mpath_ports_t *ports, uint64_t *load, mpath_
 static uint32_t suspects(const mpath_ports_t *ports, mpath_ratio_t z)
 {
     uint32_t rivals       = MPATH_PLAN_ALL_RIVALS;
-    int one_node          = ports->num_ranks == ports->num_slots;
     mpath_ratio_t arrival = arrival_z(ports);
 
     if (!mpath_ratio_less(mpath_ports_z(ports, ports->moves == NULL ? ports->load : ports->saved), z)) {
         rivals &= ~(1u << MPATH_POLICY_DIRECT);
-        rivals &= one_node ? ~(1u << MPATH_POLICY_PXN) : UINT32_MAX; /* the same routes */
+        rivals &= ports->one_node ? ~(1u << MPATH_POLICY_PXN) : UINT32_MAX; /* the same routes */
     }
-    if (!one_node && !mpath_ratio_less(arrival, z)) {
+    if (!ports->one_node && !mpath_ratio_less(arrival, z)) {
         rivals &= ~(1u << MPATH_POLICY_PXN);
     }
     if (!mpath_ratio_less(staging_z(ports), z) || (ports->crossing && !mpath_ratio_less(arrival, z))) {

@@ -7,7 +7,7 @@
 
 /* Where a rank sits, before the slots are known. */
 typedef struct seat {
-    int16_t nic, rail; /* -1: not exactly one NIC is up beside it */
+    int16_t nic, rail; /* -1: no NIC is up beside it; rail -2: several are */
     int32_t gpu;
 } seat_t;
 
@@ -65,7 +65,7 @@ static int read_seats(mpath_ports_t *ports, const uint32_t *nics, seat_t *seats)
         beside           = (gpus->gpus[place->gpu].nics | (place->nic >= 0 ? 1u << place->nic : 0)) & nics[place->node];
         seats[rank].gpu  = place->gpu;
         seats[rank].nic  = -1;
-        seats[rank].rail = -1;
+        seats[rank].rail = beside == 0 ? -1 : -2;
         if (beside != 0 && (beside & (beside - 1)) == 0) {
             seats[rank].nic  = (int16_t)__builtin_ctz(beside);
             seats[rank].rail = mpath_topo_machine(ports->topo, place->node)->nics[seats[rank].nic].rail;
@@ -75,16 +75,38 @@ static int read_seats(mpath_ports_t *ports, const uint32_t *nics, seat_t *seats)
         last                    = place->node;
         ports->ports[rank].node = place->node;
         ports->gpu[rank]        = (uint8_t)place->gpu;
+        ports->is_beside[rank]  = place->nic >= 0 && place->nic == seats[rank].nic;
         node->num_ranks++;
     }
     return 1;
 }
 
-/* Nodes with ranks have one and the same set of rails, a rank beside each; one node alone needs none. */
+/* Takes the rails of the nodes; 0 where a rank has several, or shares one. */
+static int read_rails(mpath_ports_t *ports, const seat_t *seats, uint64_t *rails, uint64_t *all)
+{
+    int rank, node;
+
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        node = ports->ports[rank].node;
+        if (seats[rank].rail < -1 || (seats[rank].rail >= 0 && ((rails[node] >> seats[rank].rail) & 1))) {
+            return 0;
+        }
+        ports->loose |= seats[rank].rail < 0;
+        rails[node] |= seats[rank].rail < 0 ? 0 : 1ull << seats[rank].rail;
+        *all |= rails[node];
+    }
+    for (node = 0; node < ports->num_nodes; node++) {
+        ports->loose |= ports->nodes[node].num_ranks > 0 && rails[node] != *all;
+    }
+    return 1;
+}
+
+/* Slots are the rails in order; on one node alone, which needs none, its GPUs. */
 static int number_slots(mpath_ports_t *ports, const seat_t *seats, uint64_t *rails)
 {
     int rank, node, used = 0;
     uint64_t all = 0;
+    mpath_port_t *port;
 
     for (node = 0; node < ports->num_nodes; node++) {
         if (ports->nodes[node].num_ranks > 0) {
@@ -92,24 +114,28 @@ static int number_slots(mpath_ports_t *ports, const seat_t *seats, uint64_t *rai
             ports->num_slots = ports->nodes[node].num_ranks;
         }
     }
-    for (rank = 0; rank < ports->num_ranks && used > 1; rank++) {
-        if (seats[rank].rail < 0 || ((rails[ports->ports[rank].node] >> seats[rank].rail) & 1)) {
+    ports->one_node = used < 2;
+    if (!ports->one_node) {
+        if (!read_rails(ports, seats, rails, &all)) {
             return 0;
         }
-        rails[ports->ports[rank].node] |= 1ull << seats[rank].rail;
-        all |= 1ull << seats[rank].rail;
-    }
-    for (node = 0; node < ports->num_nodes && used > 1; node++) {
-        if (ports->nodes[node].num_ranks > 0 && rails[node] != all) {
+        ports->num_slots = __builtin_popcountll(all);
+        if (ports->num_slots == 0 || ports->num_slots > MPATH_PORTS_MAX_SLOTS || (ports->loose && ports->has_mesh)) {
             return 0;
         }
     }
+    memset(ports->driver, 0xff, (size_t)(ports->num_nodes * ports->num_slots) * sizeof(*ports->driver));
     for (rank = 0; rank < ports->num_ranks; rank++) {
-        node                                                             = ports->ports[rank].node;
-        ports->ports[rank].slot                                          = used > 1
-                                                                               ? __builtin_popcountll(all & ((1ull << seats[rank].rail) - 1))
-                                                                               : __builtin_popcount(ports->nodes[node].occupied & ((1u << seats[rank].gpu) - 1));
-        ports->driver[node * ports->num_slots + ports->ports[rank].slot] = rank;
+        port       = &ports->ports[rank];
+        port->slot = -1;
+        if (ports->one_node) {
+            port->slot = __builtin_popcount(ports->nodes[port->node].occupied & ((1u << seats[rank].gpu) - 1));
+        } else if (seats[rank].rail >= 0) {
+            port->slot = __builtin_popcountll(all & ((1ull << seats[rank].rail) - 1));
+        }
+        if (port->slot >= 0) {
+            ports->driver[port->node * ports->num_slots + port->slot] = rank;
+        }
     }
     return 1;
 }
@@ -248,7 +274,7 @@ static mpath_status_t allocate(mpath_ports_t *ports)
     size_t ranks = (size_t)ports->num_ranks, nodes = (size_t)ports->num_nodes, count = (size_t)ports->num_resources;
     size_t words = 4 * count + 6 * ranks;
     size_t bytes = words * sizeof(uint64_t) + ranks * sizeof(mpath_port_t) + nodes * sizeof(mpath_ports_node_t) +
-                   (count + nodes * MPATH_PORTS_MAX_SLOTS) * sizeof(uint32_t) + 2 * ranks;
+                   (count + nodes * MPATH_PORTS_MAX_SLOTS) * sizeof(uint32_t) + 3 * ranks;
 
     ports->memory = calloc(bytes + 1, 1);
     if (ports->memory == NULL) {
@@ -269,6 +295,7 @@ static mpath_status_t allocate(mpath_ports_t *ports)
     ports->driver     = (int32_t *)(ports->stamp + count);
     ports->row_moves  = (uint8_t *)(ports->driver + nodes * MPATH_PORTS_MAX_SLOTS);
     ports->gpu        = ports->row_moves + ranks;
+    ports->is_beside  = ports->gpu + ranks;
     return MPATH_OK;
 }
 
@@ -315,4 +342,18 @@ void mpath_ports_release(mpath_ports_t *ports)
     free(ports->moves);
     free(ports->head);
     memset(ports, 0, sizeof(*ports));
+}
+
+void mpath_ports_ask_static(const mpath_ports_t *ports, int source, int destination, mpath_ports_route_t *route)
+{
+    mpath_path_t path;
+
+    route->num_resources = 0;
+    route->num_relays    = 0;
+    if (mpath_topo_num_paths(ports->topo, source, destination) > 0) {
+        mpath_topo_path(ports->topo, source, destination, 0, &path);
+        route->num_resources = path.num_resources;
+        route->num_relays    = path.num_relays;
+        memcpy(route->resources, path.resources, (size_t)path.num_resources * sizeof(path.resources[0]));
+    }
 }
