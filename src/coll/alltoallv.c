@@ -50,6 +50,7 @@ static mpath_status_t make_cache(const mpath_settings_t *settings, const mpath_t
 
     mpath_plan_params_init(&params);
     params.min_fragment_bytes = settings->min_fragment_bytes;
+    params.keep_ppm           = (uint32_t)settings->keep_routes_ppm;
     return mpath_plan_cache_create(topo, &params, cache_p);
 }
 

@@ -83,6 +83,7 @@ typedef struct mpath_settings {
     uint64_t small_bytes;        /* pairs up to this many bytes travel inside the agreement */
     uint64_t leader_bytes;       /* data in a message between two nodes' leaders */
     uint64_t min_fragment_bytes; /* a pair is not split below this */
+    int keep_routes_ppm;         /* earlier routes stay while they cost at most this more */
     uint64_t chunk_bytes;        /* upper limit of a chunk */
     uint64_t memory_bytes;       /* upper limit of relay and exchange memory per rank */
     uint64_t node_min_bytes;     /* one node only: from this largest pair on, the previous function runs */

@@ -57,6 +57,9 @@ const mpath_param_t mpath_params[] = {
         leader_bytes, "16k", 0, 16 * MIB, 5,
         "Small pairs between two nodes travel in one message of their leaders, as long as it stays below this; larger ones take the rails"),
     ROW_BYTES(min_fragment_bytes, "32k", 1, GIB, 5, "A pair's message is not split into pieces smaller than this"),
+    ROW_INT(
+        keep_routes_ppm, "20000", 0, 1000000, "millionths", 5,
+        "When sizes or rates change, the routes of an earlier call stay while the busiest resource takes at most this much longer than with new ones; 0 plans every change anew"),
     ROW_BYTES(chunk_bytes, "128k", 4 * KIB, 64 * MIB, 5,
               "Largest piece that is handed from one hop to the next; smaller pieces shorten the pipeline, larger ones "
               "cost less processor time"),
