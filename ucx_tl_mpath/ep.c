@@ -170,6 +170,20 @@ ucs_status_t uct_mpath_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header, 
     return uct_mpath_ep_send(ep, packet, bytes);
 }
 
+/* Behind the headers that the packet has already. */
+static size_t append_iov(uct_mpath_packet_t *packet, size_t bytes, const uct_iov_t *iov, size_t iovcnt)
+{
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        if (uct_mpath_iov_bytes(&iov[i]) > 0) {
+            memcpy(packet->data + bytes, iov[i].buffer, uct_mpath_iov_bytes(&iov[i]));
+            bytes += uct_mpath_iov_bytes(&iov[i]);
+        }
+    }
+    return bytes;
+}
+
 ucs_status_t uct_mpath_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt)
 {
     uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
@@ -189,13 +203,7 @@ ucs_status_t uct_mpath_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov
     if (packet == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    bytes = sizeof(uct_mpath_packet_header_t);
-    for (i = 0; i < iovcnt; ++i) {
-        if (uct_mpath_iov_bytes(&iov[i]) > 0) {
-            memcpy(packet->data + bytes, iov[i].buffer, uct_mpath_iov_bytes(&iov[i]));
-            bytes += uct_mpath_iov_bytes(&iov[i]);
-        }
-    }
+    bytes = append_iov(packet, sizeof(uct_mpath_packet_header_t), iov, iovcnt);
     return uct_mpath_ep_send(ep, packet, bytes);
 }
 
@@ -224,26 +232,33 @@ ucs_status_t uct_mpath_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *heade
                                    const uct_iov_t *iov, size_t iovcnt, unsigned flags, uct_completion_t *comp)
 {
     uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    size_t bytes       = sizeof(uct_mpath_packet_header_t);
     ucs_status_t status;
     uct_mpath_packet_t *packet;
+    int copy;
 
     (void)flags;
     UCT_CHECK_AM_ID(id);
-    UCT_CHECK_IOV_SIZE(iovcnt, ep->super.super.iface == NULL ? 0 : (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_am_zcopy");
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_am_zcopy");
     status = uct_mpath_ep_ready(ep);
     if (status != UCS_OK) {
         return status;
     }
-    packet = uct_mpath_ep_packet(ep, UCT_MPATH_AM, id, 0);
+    copy   = ep->peer->iface->am_copy;
+    packet = uct_mpath_ep_packet(ep, UCT_MPATH_AM, id, copy ? ep->peer->iface->segment_bytes : 0);
     if (packet == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
     if (header_length > 0) {
-        memcpy(packet->data + sizeof(uct_mpath_packet_header_t), header, header_length);
+        memcpy(packet->data + bytes, header, header_length);
+        bytes += header_length;
+    }
+    if (copy) {
+        return uct_mpath_ep_send(ep, packet, append_iov(packet, bytes, iov, iovcnt));
     }
     uct_mpath_ep_set_iov(packet, iov, iovcnt);
     packet->user = comp;
-    status       = uct_mpath_ep_send(ep, packet, sizeof(uct_mpath_packet_header_t) + header_length);
+    status       = uct_mpath_ep_send(ep, packet, bytes);
     return status == UCS_OK ? UCS_INPROGRESS : status;
 }
 

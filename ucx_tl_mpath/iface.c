@@ -32,6 +32,11 @@ ucs_config_field_t uct_mpath_iface_config_table[] = {
      "again over them, and it is tried again later.",
      ucs_offsetof(uct_mpath_iface_config_t, stall_s), UCS_CONFIG_TYPE_TIME},
 
+    {"AM_COPY", "y",
+     "Send zero-copy active messages out of a copy: their memory is free at once and more can follow, where it\n"
+     "otherwise is free when they are acknowledged. Puts are never copied.",
+     ucs_offsetof(uct_mpath_iface_config_t, am_copy), UCS_CONFIG_TYPE_BOOL},
+
     {"STATS", "n", "Write what each rail carried to standard error when the interface is closed.",
      ucs_offsetof(uct_mpath_iface_config_t, stats), UCS_CONFIG_TYPE_BOOL},
 
@@ -52,6 +57,7 @@ static ucs_status_t take_settings(uct_mpath_iface_t *iface, const uct_mpath_ifac
     iface->spread_bytes  = config->spread_bytes;
     iface->stall_ns      = (uint64_t)(config->stall_s * (double)MPATH_NS_PER_S);
     iface->stats         = config->stats;
+    iface->am_copy       = config->am_copy;
     iface->short_bytes   = SIZE_MAX;
     iface->max_iov       = UCT_MPATH_MAX_IOV;
     return UCS_OK;

@@ -20,6 +20,7 @@ typedef struct uct_mpath_iface_config {
     unsigned window;
     size_t spread_bytes;
     double stall_s;
+    int am_copy;
     int stats;
 } uct_mpath_iface_config_t;
 
@@ -47,6 +48,7 @@ struct uct_mpath_iface {
     uint64_t spread_bytes; /* a message from this size on opens the other rails */
     uint64_t stall_ns;
     int stats;
+    int am_copy;          /* active messages are sent out of a copy */
     size_t segment_bytes; /* of a packet with its headers: what every rail can carry */
     size_t short_bytes;   /* of a packet that a rail takes as a short message */
     size_t max_iov;

@@ -41,7 +41,6 @@ static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_v2_t *attr)
     attr->alloc_mem_types  = 0;
     attr->detect_mem_types = 0;
     attr->dmabuf_mem_types = 0;
-    attr->cache_mem_types  = 0;
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
 #endif
     attr->flags |= UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->need_memh ? UCT_MD_FLAG_NEED_MEMH : 0);
@@ -49,6 +48,7 @@ static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_v2_t *attr)
     attr->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->reg_nonblock_mem_types = 0;
     attr->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
+    attr->cache_mem_types        = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->rkey_packed_size       = 0;
     attr->reg_cost               = ucs_linear_func_make(0, 0);
     return UCS_OK;
