@@ -109,7 +109,6 @@ void mpath_coll_destroy(mpath_coll_t *coll)
 mpath_status_t mpath_coll_set_rates(mpath_coll_t *coll, int num_rails, const int *rails, const uint64_t *nominal_bps,
                                     const uint64_t *rates_bps)
 {
-    mpath_plan_cache_t *cache = NULL;
     mpath_topo_t *rated;
     mpath_status_t status;
 
@@ -117,16 +116,10 @@ mpath_status_t mpath_coll_set_rates(mpath_coll_t *coll, int num_rails, const int
     if (status != MPATH_OK) {
         return status;
     }
-    status = make_cache(coll->settings, rated, &cache);
-    if (status != MPATH_OK) {
-        mpath_topo_destroy(rated);
-        return status;
-    }
-    mpath_plan_cache_destroy(coll->cache);
+    mpath_plan_cache_set_topo(coll->cache, rated);
     if (coll->rated != NULL) {
         mpath_topo_destroy(coll->rated);
     }
-    coll->cache = cache;
     coll->rated = rated;
     return MPATH_OK;
 }
