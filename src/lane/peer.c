@@ -51,10 +51,10 @@ typedef struct peer_model {
 } peer_model_t;
 
 static const peer_model_t kernel_model     = {15000, 0, 2700, 2330, 960};
-static const peer_model_t push_model       = {12000, 1000, 2550, 2050, 1600};
-static const peer_model_t push_small_model = {12000, 1000, 2550, 2050, 800}; /* what a GPU's cache holds */
-static const peer_model_t pull_model       = {14000, 1000, 2650, 2000, 2500};
-static const peer_model_t pull_alike_model = {14000, 1000, 2870, 2870, 0}; /* every GPU sends as much as it receives */
+static const peer_model_t push_model       = {14000, 1000, 2550, 2050, 1600};
+static const peer_model_t push_small_model = {14000, 1000, 2550, 2050, 800}; /* what a GPU's cache holds */
+static const peer_model_t pull_model       = {16000, 1000, 2650, 2000, 2500};
+static const peer_model_t pull_alike_model = {16000, 1000, 2870, 2870, 0}; /* every GPU sends as much as it receives */
 
 #define PUSH_SMALL_BYTES (64u << 20)
 #define PULL_ALIKE_PERCENT 90u
