@@ -99,7 +99,10 @@ static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, uint64
     }
     memcpy(packet->data + sizeof(uct_mpath_packet_header_t), &request, sizeof(request));
     packet->no_psn_done = 1;
-    status              = uct_mpath_ep_send(ep, packet, bytes);
+    if (ep->peer->ack_soon) {
+        uct_mpath_ack_send(ep->peer); /* or the peer spreads its replies as if the last ones were still under way */
+    }
+    status = uct_mpath_ep_send(ep, packet, bytes);
     if (status != UCS_OK) {
         return status;
     }

@@ -196,7 +196,7 @@ ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigne
 ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_hello_message(void *arg, void *data, size_t length, unsigned flags);
 void uct_mpath_drop_early(void *entry, void *arg);
-/* Serves gets of the peer. 0 when some are left. */
-int uct_mpath_replies_send(uct_mpath_peer_t *peer);
+/* Serves some of the peer's gets. */
+void uct_mpath_replies_send(uct_mpath_peer_t *peer);
 
 #endif

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* In one round of progress: what the other side wants is asked for, too, before the rails are full. */
+#define REPLIES_AT_ONCE 8
+
 /* A packet that came early: all of it when it has to wait for its turn. */
 typedef struct early {
     size_t length;
@@ -74,19 +77,19 @@ static ucs_status_t send_reply(uct_mpath_peer_t *peer, const uct_mpath_get_t *ge
     return status;
 }
 
-int uct_mpath_replies_send(uct_mpath_peer_t *peer)
+void uct_mpath_replies_send(uct_mpath_peer_t *peer)
 {
     uct_mpath_reply_t *reply;
+    int left;
 
-    while (!ucs_list_is_empty(&peer->replies)) {
+    for (left = REPLIES_AT_ONCE; left > 0 && !ucs_list_is_empty(&peer->replies); --left) {
         reply = ucs_list_head(&peer->replies, uct_mpath_reply_t, list);
         if (send_reply(peer, &reply->get) != UCS_OK) {
-            return 0;
+            return;
         }
         ucs_list_del(&reply->list);
         free(reply);
     }
-    return 1;
 }
 
 static void scatter(const uct_mpath_get_op_t *get, const char *data, size_t length)
