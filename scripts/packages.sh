@@ -8,7 +8,7 @@ set -eu
 build=(gcc make automake autoconf libtool pkg-config
     openmpi-bin libopenmpi-dev libucx-dev libhwloc-dev libxml2-dev libibverbs-dev libjansson-dev)
 cluster=(iproute2 util-linux procps python3)
-test=(clang clang-format libcmocka-dev libglpk-dev shellcheck xz-utils)
+test=(clang clang-format libcmocka-dev libglpk-dev ucx-utils shellcheck xz-utils)
 
 list=no
 wanted=()

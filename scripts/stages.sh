@@ -239,6 +239,28 @@ stage_cluster() {
     suite cluster-failures "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
 }
 
+# The transport for UCX needs the source of the installed UCX, which is fetched once.
+stage_ucx() {
+    local source as_root=() reason=$check_dir/ucx-source.log
+    if ! source=$(scripts/fetch-ucx-source "$check_dir/ucx-source" 2>"$reason"); then
+        skip "ucx: $(tail -n 1 "$reason")"
+        return
+    fi
+    if ! command -v ucx_info >/dev/null; then
+        skip "ucx: ucx_info is not installed (ucx-utils)"
+        return
+    fi
+    if ! configure_tree "$check_dir/ucx" CC=gcc --enable-werror --without-ompi --with-ucx-source="$source" ||
+        ! make -s -j2 -C "$check_dir/ucx/ucx_tl_mpath"; then
+        fail "ucx: the build failed"
+        return
+    fi
+    if ((EUID != 0)) && sudo -n true 2>/dev/null; then
+        as_root=(sudo -n -E)
+    fi
+    suite ucx "${as_root[@]}" tests/cluster/ucx_test "$check_dir/ucx"
+}
+
 # The unit tests run again inside it; their lines are not counted twice.
 check_dist() {
     make -s -j2 -C "$check_dir/gcc" distcheck 2>&1 | sed -E 's/^(PASS|FAIL|SKIP): /  &/'
@@ -251,7 +273,7 @@ stage_dist() {
 }
 
 case ${1:-} in
-packages | style | build | unit | mpi | sanitize | fuzz | cluster | dist) "stage_$1" ;;
+packages | style | build | unit | mpi | sanitize | fuzz | cluster | ucx | dist) "stage_$1" ;;
 *)
     echo "stages.sh: no stage '${1:-}'" >&2
     exit 2

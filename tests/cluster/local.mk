@@ -15,5 +15,6 @@ EXTRA_DIST += \
 	cluster/self_test \
 	cluster/survivor.c \
 	cluster/ucx_exchange.c \
+	cluster/ucx_figures \
 	cluster/ucx_release \
 	cluster/ucx_test
