@@ -3,6 +3,7 @@
 #include "adapt/rates.h"
 #include "adapt/store.h"
 #include "adapt/tune.h"
+#include "coll/topo_rates.h"
 #include "unit/capture.h"
 
 #include <stdio.h>
@@ -190,6 +191,45 @@ static void test_tune(void **state)
     }
 }
 
+/* The planner sees the rates, on every node, and nothing else changes. */
+static void test_topo(void **state)
+{
+    const mpath_place_t places[4]    = {{0, 0, -1}, {0, 1, -1}, {1, 0, -1}, {1, 1, -1}};
+    const mpath_topo_params_t params = {MPATH_REACH_AFFINE, 0};
+    const int rails[2]               = {0, 1};
+    const uint64_t nominal[2] = {100 * MB, 100 * MB}, rates[2] = {50 * MB, 125 * MB};
+    mpath_machine_t machines[2];
+    mpath_topo_t *topo, *rated;
+
+    (void)state;
+    memset(machines, 0, sizeof(machines));
+    for (int node = 0; node < 2; node++) {
+        snprintf(machines[node].host, sizeof(machines[node].host), "node%d", node);
+        machines[node].num_nics        = 2;
+        machines[node].host_memory_bps = 1000 * MB;
+        for (int nic = 0; nic < 2; nic++) {
+            mpath_nic_t *entry = &machines[node].nics[nic];
+
+            *entry = (mpath_nic_t){
+                .rate_bps = 100 * MB * (uint64_t)(node + 1), .numa = -1, .rail = (int16_t)nic, .up = 1};
+            snprintf(entry->name, sizeof(entry->name), "rail%d", nic);
+        }
+    }
+    assert_int_equal(mpath_topo_create(machines, 2, places, 4, &params, &topo), MPATH_OK);
+    assert_int_equal(mpath_topo_with_rates(topo, 2, rails, nominal, rates, &rated), MPATH_OK);
+    assert_int_equal(mpath_topo_machine(rated, 0)->nics[0].rate_bps, 50 * MB);
+    assert_int_equal(mpath_topo_machine(rated, 0)->nics[1].rate_bps, 125 * MB);
+    assert_int_equal(mpath_topo_machine(rated, 1)->nics[0].rate_bps, 100 * MB);
+    assert_int_equal(mpath_topo_machine(rated, 1)->nics[1].rate_bps, 250 * MB);
+    for (int source = 0; source < 4; source++) {
+        for (int to = 0; to < 4; to++) {
+            assert_int_equal(mpath_topo_num_paths(topo, source, to), mpath_topo_num_paths(rated, source, to));
+        }
+    }
+    mpath_topo_destroy(rated);
+    mpath_topo_destroy(topo);
+}
+
 static void store_path(char *path, size_t size)
 {
     snprintf(path, size, "/tmp/mpath-test-rates.%ld", (long)getpid());
@@ -259,6 +299,7 @@ int main(void)
         cmocka_unit_test(test_odd_observations),
         cmocka_unit_test(test_window),
         cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_topo),
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_damaged),
     };

@@ -4,6 +4,7 @@
  * uneven nodes and blocks, in place, shares of rails that differ by orders, the order of combination bit by bit; ranks that
  * die or stall in the middle of a call, and calls that are declined by all.
  */
+#include "a2a.h"
 #include "coll/symmetric.h"
 #include "ranks.h"
 #include "unit/capture.h"
@@ -25,6 +26,7 @@ typedef struct member {
     mpath_settings_t settings;
     mpath_context_t *context;
     mpath_team_t *team;
+    mpath_coll_t *coll;
     mpath_symmetric_t *symmetric;
     int order[RANKS_MAX], node_of[RANKS_MAX]; /* ranks by node, then rank */
 } member_t;
@@ -46,7 +48,8 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     member->settings.adapt_file               = job->adapt_file ? job->adapt_file : "";
     member->context                           = ranks_context(self, &member->settings);
     member->team                              = ranks_team(self, member->context);
-    ranks_check(mpath_symmetric_create(member->team, NULL, &member->symmetric) == MPATH_OK);
+    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
+    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
     topo = mpath_team_topo(member->team);
     for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
         for (int rank = 0; rank < self->size; rank++) {
@@ -61,6 +64,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 static void member_end(member_t *member)
 {
     mpath_symmetric_destroy(member->symmetric);
+    mpath_coll_destroy(member->coll);
     mpath_team_destroy(member->team);
     mpath_context_destroy(member->context);
 }
@@ -207,6 +211,24 @@ static void check_allgather(member_t *member, const ranks_self_t *self, uint64_t
     free(recv);
 }
 
+/* Alltoallv beside it, which plans with the rates that the others have learned. */
+static void check_alltoallv(member_t *member, const ranks_self_t *self)
+{
+    uint64_t *demand = get((size_t)self->size * (size_t)self->size * sizeof(*demand));
+    a2a_t a2a;
+
+    a2a_init(&a2a, self->rank, self->size);
+    for (uint64_t round = 0; round < 3; round++) {
+        a2a_demand(round == 0 ? A2A_EVEN : round == 1 ? A2A_HOT : A2A_SPARSE, self->size, 60000, round, demand);
+        a2a_fill(&a2a, demand, round);
+        ranks_check(mpath_alltoallv(member->coll, &a2a.call) == MPATH_OK);
+        a2a_spoil(&a2a);
+        ranks_check(a2a_check(&a2a) == 0);
+    }
+    a2a_end(&a2a);
+    free(demand);
+}
+
 static int all_body(ranks_self_t *self, void *argument)
 {
     static const uint64_t sizes[] = {0, 1, 100, 1000, 20011, 50021};
@@ -221,6 +243,7 @@ static int all_body(ranks_self_t *self, void *argument)
         check_reduce_scatter(&member, self, elements / 3, round);
         check_allgather(&member, self, elements * 2, round);
     }
+    check_alltoallv(&member, self);
     mpath_symmetric_counters(member.symmetric, &counters);
     ranks_check(counters.calls == 3 * 12 && counters.declined == 0);
     member_end(&member);
