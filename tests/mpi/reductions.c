@@ -632,7 +632,7 @@ static void user_sum(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     (void)type;
     for (int i = 0; i < *count; i++) {
-        ((int *)inout)[i] += ((int *)in)[i];
+        ((unsigned *)inout)[i] += ((unsigned *)in)[i]; /* wraps */
     }
 }
 
