@@ -23,7 +23,8 @@ struct mpath_coll {
     uint64_t *signatures;  /* of all ranks' plans; for check_plan */
     mpath_coll_counters_t counters;
     const char *declined_because;
-    int connected; /* every pair of ranks has a path */
+    int connected;         /* every pair of ranks has a path */
+    unsigned topo_version; /* that cache and connected belong to */
 };
 
 /* In a communicator of ranks beside different rails, affine ranks do not reach each other. */
@@ -54,6 +55,30 @@ static mpath_status_t make_cache(const mpath_settings_t *settings, const mpath_t
     return mpath_plan_cache_create(topo, &params, cache_p);
 }
 
+/* Plans are for a topology: starts anew with the team's present one. Rates that were found are found again. */
+static mpath_status_t read_topo(mpath_coll_t *coll)
+{
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    mpath_plan_cache_t *cache;
+    mpath_status_t status;
+
+    status = make_cache(coll->settings, topo, &cache);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (coll->cache != NULL) {
+        mpath_plan_cache_destroy(coll->cache);
+    }
+    if (coll->rated != NULL) {
+        mpath_topo_destroy(coll->rated);
+        coll->rated = NULL;
+    }
+    coll->cache        = cache;
+    coll->connected    = is_connected(topo, NULL);
+    coll->topo_version = mpath_team_topo_version(coll->team);
+    return MPATH_OK;
+}
+
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
 {
     const mpath_settings_t *settings = mpath_team_settings(team);
@@ -67,7 +92,6 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
     coll->team             = team;
     coll->settings         = settings;
     coll->declined_because = "";
-    coll->connected        = is_connected(mpath_team_topo(team), NULL);
     coll->demand           = malloc(size * size * sizeof(*coll->demand));
     coll->signatures       = malloc(size * sizeof(*coll->signatures));
     if ((coll->demand == NULL) || (coll->signatures == NULL)) {
@@ -78,7 +102,7 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
         mpath_coll_destroy(coll);
         return status;
     }
-    status = make_cache(settings, mpath_team_topo(team), &coll->cache);
+    status = read_topo(coll);
     if (status != MPATH_OK) {
         mpath_coll_destroy(coll);
         return status;
@@ -244,13 +268,19 @@ static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **pla
 /* Finds the plan, and asks the gate. MPATH_DECLINED with the reason noted, or an error of this rank. */
 static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_plan_t **plan_p)
 {
-    const mpath_topo_t *topo = topo_of(coll);
+    const mpath_topo_t *topo;
     mpath_gate_view_t view;
     mpath_status_t status;
     const char *because;
     int hit;
 
-    set_demand(coll, agreed);
+    if (coll->topo_version != mpath_team_topo_version(coll->team)) {
+        status = read_topo(coll);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    topo = topo_of(coll);
     mpath_gate_look(topo, coll->demand, &view);
     because = mpath_gate_before_plan(coll->settings, &view);
     if (because != NULL) {
@@ -274,8 +304,8 @@ static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed
     return mpath_gate_compares(coll->settings) ? choose_routes(coll, plan_p) : MPATH_OK;
 }
 
-/* What the agreement has not delivered: plan, gate, move. */
-static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+/* Plan, gate, move; MPATH_AGAIN when the topology has changed meanwhile. */
+static mpath_status_t carry_once(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
     uint64_t start_ns = mpath_time_ns(), planned_ns;
     const mpath_plan_t *plan;
@@ -294,6 +324,21 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
     coll->counters.move_ns += mpath_time_ns() - planned_ns;
     if (status == MPATH_DECLINED) {
         return decline(coll, "some rank could not open its rails");
+    }
+    return status;
+}
+
+/* What the agreement has not delivered. Each repetition leaves at least one rail out more, so they end. */
+static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    mpath_agreed_t again = *agreed;
+    mpath_status_t status;
+
+    set_demand(coll, agreed);
+    status = carry_once(coll, call, agreed);
+    while (status == MPATH_AGAIN) {
+        again.call = mpath_team_call(coll->team);
+        status     = carry_once(coll, call, &again);
     }
     return status;
 }

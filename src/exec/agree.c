@@ -220,35 +220,81 @@ uint64_t mpath_agreed_inline_bytes(const mpath_team_t *team, const mpath_agreed_
     return team->node_of[source] == team->node_of[destination] ? agreed->inline_bytes : agreed->inline_remote_bytes;
 }
 
-/* The same bytes for everybody, as many at a time as a cell has room for. */
-mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all)
+/* An agreement of `bytes` bytes, the same number for everybody; they land in all[offset + rank * stride]. */
+static mpath_status_t gather_round(mpath_team_t *team, uint32_t flags, const void *mine, size_t bytes, void *all,
+                                   size_t stride, size_t offset, mpath_agreed_t *agreed)
 {
     mpath_agree_state_t *state = team->agree;
     size_t size                = (size_t)team->size;
     uint64_t *sizes = state->scratch, *zeros = sizes + size, *offsets = zeros + size;
     mpath_call_t call           = {.operation    = AGREE_GATHER,
+                                   .flags        = flags,
                                    .send_bytes   = sizes,
                                    .send_offsets = zeros,
+                                   .send_buffer  = (const char *)mine + offset,
                                    .recv_bytes   = sizes,
                                    .recv_offsets = offsets,
                                    .recv_buffer  = all};
-    mpath_status_t status       = mpath_team_status(team);
     mpath_agree_limits_t limits = {state->layout.capacity, state->layout.capacity};
 
-    for (size_t done = 0; done < bytes && status == MPATH_OK;) {
-        size_t piece = bytes - done < state->layout.capacity ? bytes - done : (size_t)state->layout.capacity;
-        mpath_agreed_t agreed;
+    for (size_t rank = 0; rank < size; rank++) {
+        sizes[rank]   = bytes;
+        offsets[rank] = rank * stride + offset;
+    }
+    return agree_round(team, &call, &limits, agreed);
+}
 
-        for (size_t rank = 0; rank < size; rank++) {
-            sizes[rank]   = piece;
-            offsets[rank] = rank * bytes + done;
-        }
-        call.send_buffer = (const char *)mine + done;
-        status           = agree_round(team, &call, &limits, &agreed);
+/* The same bytes for everybody, as many at a time as a cell has room for. */
+mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all)
+{
+    size_t capacity       = team->agree->layout.capacity;
+    mpath_status_t status = mpath_team_status(team);
+    mpath_agreed_t agreed;
+
+    for (size_t done = 0; done < bytes && status == MPATH_OK;) {
+        size_t piece = bytes - done < capacity ? bytes - done : capacity;
+
+        status = gather_round(team, 0, mine, piece, all, bytes, done, &agreed);
         done += piece;
     }
     if (status == MPATH_OK && bytes > 0) {
         memcpy((char *)all + (size_t)team->rank * bytes, mine, bytes);
     }
     return status;
+}
+
+mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all, int *marked_p)
+{
+    mpath_status_t status = mpath_team_status(team);
+    mpath_agreed_t agreed;
+
+    if (status == MPATH_OK) {
+        status = gather_round(team, mark ? MPATH_CALL_MARKED : 0, mine, bytes, all, bytes, 0, &agreed);
+    }
+    if (status == MPATH_OK) {
+        memcpy((char *)all + (size_t)team->rank * bytes, mine, bytes);
+        *marked_p = (agreed.flags & MPATH_CALL_MARKED) != 0;
+    }
+    return status;
+}
+
+int mpath_team_marked(const mpath_team_t *team)
+{
+    const mpath_agree_state_t *state = team->agree;
+    const mpath_agree_cell_t *cells  = state->cells[(state->call + 1) & 1];
+
+    for (int i = 0; i < team->num_local; i++) {
+        const mpath_agree_cell_t *cell = &cells[team->local[i]];
+
+        if (atomic_load_explicit(&cell->call, memory_order_acquire) == state->call + 1 &&
+            (cell->flags & MPATH_CALL_MARKED)) {
+            return 1;
+        }
+    }
+    return mpath_agree_remote_marked(team);
+}
+
+uint32_t mpath_team_call(const mpath_team_t *team)
+{
+    return team->agree->call;
 }

@@ -19,7 +19,8 @@
 enum {
     MPATH_CALL_INELIGIBLE = 1u << 0, /* this rank cannot let mpath carry this call */
     MPATH_CALL_IN_PLACE   = 1u << 1,
-    MPATH_CALL_DEVICE     = 1u << 2 /* this rank has device memory, which the agreement must not touch */
+    MPATH_CALL_MARKED     = 1u << 3, /* see mpath_team_settle() */
+    MPATH_CALL_DEVICE     = 1u << 2  /* this rank has device memory, which the agreement must not touch */
 };
 
 typedef struct mpath_call {

@@ -86,6 +86,8 @@ mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, co
                                 mpath_agree_wait_t *wait);
 /* Takes what has come in; number of messages, or a status. */
 int mpath_agree_receive(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits);
+/* A message of the next call has come whose node has a mark. */
+int mpath_agree_remote_marked(const mpath_team_t *team);
 /* Waits until the control plane has let go of this call's messages. */
 mpath_status_t mpath_agree_flush(mpath_team_t *team, mpath_agree_wait_t *wait);
 

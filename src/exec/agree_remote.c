@@ -223,6 +223,28 @@ int mpath_agree_receive(mpath_team_t *team, const mpath_call_t *call, const mpat
     return received;
 }
 
+int mpath_agree_remote_marked(const mpath_team_t *team)
+{
+    for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
+        const mpath_channel_t *channel = &team->channels->list[i];
+        mpath_message_t message;
+        agree_record_t record;
+
+        if (!channel->carries_rows || channel->state != MPATH_CHANNEL_ARRIVED ||
+            channel->in_bytes < rows_bytes(team, team->num_on[channel->node])) {
+            continue;
+        }
+        memcpy(&message, channel->in, sizeof(message));
+        for (int k = 0; k < team->num_on[channel->node] && message.call == team->agree->call + 1; k++) {
+            memcpy(&record, channel->in + sizeof(message) + (size_t)k * sizeof(record), sizeof(record));
+            if (record.flags & MPATH_CALL_MARKED) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 mpath_status_t mpath_agree_flush(mpath_team_t *team, mpath_agree_wait_t *wait)
 {
     for (int i = 0; i < team->channels->count; i++) {

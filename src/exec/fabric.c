@@ -117,22 +117,30 @@ static void open_release(rail_t *rail, open_arrival_t *open)
     rail->lane->ops->release(rail->lane, &arrival);
 }
 
+/* Ends the lane and what belongs to it. */
+static void rail_close(rail_t *rail)
+{
+    while (rail->open.next != &rail->open) {
+        open_release(rail, rail->open.next);
+    }
+    if (rail->lane != NULL) {
+        rail->lane->ops->destroy(rail->lane);
+        rail->lane = NULL;
+    }
+    for (size_t i = 0; i < rail->num_peers; i++) {
+        free(rail->peers[i].address);
+    }
+    rail->num_peers = 0;
+}
+
 static void rail_destroy(rail_t *rail)
 {
     open_arrival_t *open;
 
-    while (rail->open.next != &rail->open) {
-        open_release(rail, rail->open.next);
-    }
+    rail_close(rail);
     while ((open = rail->spare) != NULL) {
         rail->spare = open->next;
         free(open);
-    }
-    if (rail->lane != NULL) {
-        rail->lane->ops->destroy(rail->lane);
-    }
-    for (size_t i = 0; i < rail->num_peers; i++) {
-        free(rail->peers[i].address);
     }
     free(rail->peers);
     free(rail->teams);
@@ -255,6 +263,27 @@ mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void 
     if (status == MPATH_OK) {
         mpath_rail_address(rail->lane, address_p, bytes_p);
     }
+    rail_unlock(rail);
+    return status;
+}
+
+size_t mpath_fabric_num_teams(mpath_fabric_t *fabric, int nic)
+{
+    rail_t *rail = rail_lock(fabric, nic);
+    size_t count = rail->num_teams;
+
+    rail_unlock(rail);
+    return count;
+}
+
+mpath_status_t mpath_fabric_reopen(mpath_fabric_t *fabric, int nic)
+{
+    rail_t *rail = rail_lock(fabric, nic);
+    mpath_status_t status;
+
+    rail_close(rail);
+    rail->status = MPATH_OK;
+    status       = rail_open(fabric, nic, rail);
     rail_unlock(rail);
     return status;
 }

@@ -32,6 +32,11 @@ mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void 
 int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name);
 void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer);
 
+/* Teams that have joined and may use the rail. */
+size_t mpath_fabric_num_teams(mpath_fabric_t *fabric, int nic);
+/* Closes the rail with all its connections and opens it anew, at another address; for its only team. */
+mpath_status_t mpath_fabric_reopen(mpath_fabric_t *fabric, int nic);
+
 /*
  * Chunks of team `id` go to `arrive` from now on: called by any thread, under the lock of the rail, which is recursive, so
  * that `arrive` may end the arrival at once. Chunks that came before are handed over here.

@@ -4,6 +4,6 @@ libmpath_la_SOURCES += exec/agree.c exec/agree.h exec/agree_layout.c exec/agree_
 	exec/fabric.c exec/fabric.h exec/idle.c exec/idle.h exec/move.h exec/node_key.c exec/node_key.h exec/oob.h \
 	exec/team.c exec/team.h exec/team_break.c exec/team_nodes.c exec/team_nodes.h exec/team_private.h \
 	exec/team_record.c exec/team_record.h
-libmpath_la_SOURCES += exec/move.c exec/move_abandon.c exec/move_chunk.c exec/move_inbox.c exec/move_private.h \
+libmpath_la_SOURCES += exec/move.c exec/move_abandon.c exec/move_chunk.c exec/move_inbox.c exec/move_private.h exec/move_retry.c \
 	exec/move_setup.c exec/move_wait.c exec/schedule.c exec/schedule.h
 libmpath_la_SOURCES += exec/wire.c exec/wire.h

@@ -112,6 +112,8 @@ static mpath_status_t bind_call(mpath_mover_t *mover, const mpath_call_t *call, 
     mover->self_done    = 0;
     mover->first_outlet = 0;
     mover->rails_full   = 0;
+    mover->lost         = 0;
+    mover->settles_call = mpath_mover_settles(mover, plan);
     memset(&mover->stats, 0, sizeof(mover->stats));
     return MPATH_OK;
 }
@@ -228,6 +230,13 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
     }
     if (bound) {
         status = run(team->mover);
+        if (team->mover->settles_call && ((status == MPATH_OK) || (status == MPATH_AGAIN) ||
+                                          ((status == MPATH_ERR_UNREACHABLE) && (team->mover->lost != 0)))) {
+            status = mpath_mover_settle(team->mover, status);
+        }
+        if (status == MPATH_AGAIN) {
+            return status;
+        }
     }
     if (status != MPATH_OK) {
         mpath_team_break(team, status);

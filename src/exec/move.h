@@ -22,6 +22,8 @@ typedef struct mpath_move_stats {
  * Carries the plan's flows for this rank, and the diagonal. Returns MPATH_OK when all bytes for this rank are in place, its
  * duties as a relay are done and nobody reads its send buffer any more. The first call on a team sets the lanes up:
  * MPATH_DECLINED, on all ranks alike and for ever, when that failed on one of them; then nothing was moved.
+ * MPATH_AGAIN, on all ranks alike: rails have failed and are out of the topology now; to be called again with a new plan
+ * and number (mpath_team_call()). Whether a failed rail has this end follows from the settings and the plan.
  * After an error the team is broken and no lane touches the buffers any more. The error of a deadline names the waiting
  * edge: who waits for whom, lane, pair, bytes missing. Adds to *stats unless NULL.
  */

@@ -10,6 +10,15 @@
 #define ABANDON_QUIET_NS (150 * MPATH_NS_PER_MS) /* nothing came for so long: the others have stopped, too */
 #define ABANDON_NS MPATH_NS_PER_S                /* the longest time to wait for that */
 
+/* A ring is read in order: a slot that is never committed would stop it. Its reader knows the chunk for a stale one. */
+static void give_slot_back(mpath_mover_t *mover, parcel_t *parcel)
+{
+    if (parcel->slot != NULL) {
+        mpath_mover_commit(mover, parcel);
+        parcel->slot = NULL;
+    }
+}
+
 /* Drops what is under way and finished, whatever came of it; returns whether something is left. */
 static int sweep_under_way(mpath_mover_t *mover)
 {
@@ -27,6 +36,7 @@ static int sweep_under_way(mpath_mover_t *mover)
         if (parcel->state == PARCEL_SENDS_ON) {
             mpath_mover_end_arrival(mover, parcel->nic, &parcel->arrival);
         }
+        give_slot_back(mover, parcel);
         mpath_mover_drop_parcel(mover, parcel);
     }
     return mover->under_way != NULL;
@@ -44,6 +54,7 @@ static void drop_queues(mpath_mover_t *mover)
             if (parcel->nic != ARRIVAL_ENDED) {
                 mpath_mover_end_arrival(mover, parcel->nic, &parcel->arrival);
             }
+            give_slot_back(mover, parcel);
             mpath_mover_drop_parcel(mover, parcel);
         }
         queue->last_p = &queue->first;

@@ -69,7 +69,7 @@ static mpath_lane_t *slot_lane(const mpath_mover_t *mover, const mpath_outlet_t 
     return (outlet->kind == MPATH_OUTLET_RELAY) ? mover->relay : mover->team->shm;
 }
 
-static void commit(mpath_mover_t *mover, parcel_t *parcel)
+void mpath_mover_commit(mpath_mover_t *mover, parcel_t *parcel)
 {
     const mpath_outlet_t *outlet = &mover->schedule->outlets[parcel->duty->outlet];
     mpath_lane_t *lane           = slot_lane(mover, outlet);
@@ -96,7 +96,7 @@ static void finish_parcel(mpath_mover_t *mover, parcel_t *parcel)
         mover->stats.forwarded_bytes += bytes;
         break;
     case PARCEL_TAKES_TO_SLOT:
-        commit(mover, parcel);
+        mpath_mover_commit(mover, parcel);
         mover->forward_left -= bytes;
         mover->stats.forwarded_bytes += bytes;
         break;
@@ -109,6 +109,18 @@ static void finish_parcel(mpath_mover_t *mover, parcel_t *parcel)
         mover->stats.rail_bytes[duty->out.nic_from] += bytes;
     }
     mpath_mover_drop_parcel(mover, parcel);
+}
+
+/* The rail that a failed op was on. */
+static void lose_rail(mpath_mover_t *mover, const parcel_t *parcel, mpath_status_t status)
+{
+    const mpath_hop_t *hop = ((parcel->state == PARCEL_SENDS_OWN) || (parcel->state == PARCEL_SENDS_ON))
+                                 ? &parcel->duty->out
+                                 : &parcel->duty->in;
+
+    if ((status == MPATH_ERR_UNREACHABLE) && (parcel->op_nic >= 0)) {
+        mpath_mover_lose(mover, (hop == &parcel->duty->out) ? hop->nic_from : hop->nic_to);
+    }
 }
 
 int mpath_mover_finish_ops(mpath_mover_t *mover)
@@ -127,6 +139,7 @@ int mpath_mover_finish_ops(mpath_mover_t *mover)
             continue;
         }
         if (mpath_status_is_error(status)) {
+            lose_rail(mover, parcel, status);
             return (int)status;
         }
         *at = parcel->next;
@@ -158,6 +171,7 @@ static mpath_status_t take_to_user(mpath_mover_t *mover, parcel_t *parcel)
         mpath_mover_drop_parcel(mover, parcel);
         return MPATH_ERR_INTERNAL;
     default:
+        lose_rail(mover, parcel, status);
         mpath_mover_drop_parcel(mover, parcel);
         return status;
     }
@@ -218,6 +232,7 @@ static int pushed(mpath_mover_t *mover, outlet_queue_t *queue, parcel_t *parcel,
         queue->blocked = 1;
         return 0;
     default:
+        lose_rail(mover, parcel, status);
         return (int)status;
     }
 }
@@ -348,11 +363,16 @@ static int push_one(mpath_mover_t *mover, size_t index)
 
 mpath_status_t mpath_mover_handle(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival)
 {
-    mpath_duty_t *duty = expect(mover, &arrival->chunk);
+    mpath_duty_t *duty;
     outlet_queue_t *queue;
     parcel_t *parcel;
     int result;
 
+    if (mpath_mover_is_stale(mover, &arrival->chunk)) {
+        mpath_mover_end_arrival(mover, nic, arrival);
+        return MPATH_OK;
+    }
+    duty = expect(mover, &arrival->chunk);
     if (duty == NULL) {
         mpath_mover_end_arrival(mover, nic, arrival);
         return MPATH_ERR_INTERNAL;

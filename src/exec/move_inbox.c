@@ -82,6 +82,9 @@ int mpath_inbox_drive(mpath_mover_t *mover)
     driven_events = 0;
     for (uint32_t rails = mover->schedule->rails; (rails != 0) && (result >= 0); rails &= rails - 1) {
         result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
+        if (result == (int)MPATH_ERR_UNREACHABLE) {
+            mpath_mover_lose(mover, __builtin_ctz(rails));
+        }
     }
     driven = NULL;
     if (mover->failed != MPATH_OK) {
@@ -118,6 +121,13 @@ int mpath_inbox_pop(inbox_t *inbox, inbox_item_t *item_p)
     }
     pthread_mutex_unlock(&inbox->lock);
     return found;
+}
+
+void mpath_inbox_open(mpath_mover_t *mover)
+{
+    pthread_mutex_lock(&mover->inbox.lock);
+    mover->inbox.closed = 0;
+    pthread_mutex_unlock(&mover->inbox.lock);
 }
 
 void mpath_inbox_close(mpath_mover_t *mover)

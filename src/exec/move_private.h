@@ -67,6 +67,8 @@ typedef struct mover_hello {
     uint16_t address_bytes[MPATH_MAX_NICS]; /* by NIC of the topology; 0: not driven by this rank */
 } mover_hello_t;
 
+typedef struct mover_settle mover_settle_t;
+
 struct mpath_mover {
     mpath_team_t *team;
     mpath_fabric_t *fabric;
@@ -106,11 +108,19 @@ struct mpath_mover {
     mpath_idle_t idle;
     uint64_t checked_ns;   /* when peers and team were last looked at */
     mpath_status_t failed; /* first error inside a callback */
+
+    /* Rails that fail, move_retry.c */
+    int settles_call;        /* the ranks end this call together */
+    uint32_t lost;           /* NICs of this node that failed in this call, bits by the topology's numbers */
+    unsigned repeats;        /* of calls, on this team */
+    mover_settle_t *settles; /* by rank */
 };
 
 /* move_setup.c */
 /* Collective. On MPATH_OK team->mover exists on all ranks; its status says whether it is usable, alike on all. */
 mpath_status_t mpath_mover_create(mpath_team_t *team);
+/* Collective: opens the NICs of these numbers anew and exchanges addresses. When a rank fails, the mover declines from then on. */
+mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics);
 /* The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
 int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to);
 
@@ -121,6 +131,8 @@ void mpath_inbox_cleanup(inbox_t *inbox);
 void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival);
 /* Progresses the rails of the schedule; arrivals of this mover are handled inside. Their number, or an error. */
 int mpath_inbox_drive(mpath_mover_t *mover);
+/* After mpath_inbox_close(): takes chunks again. */
+void mpath_inbox_open(mpath_mover_t *mover);
 /* Takes the oldest item out; 0 when there is none. */
 int mpath_inbox_pop(inbox_t *inbox, inbox_item_t *item_p);
 
@@ -133,11 +145,27 @@ int mpath_mover_feed_slots(mpath_mover_t *mover);
 int mpath_mover_finish_ops(mpath_mover_t *mover);
 /* Lane callback of the shared memory lanes; `argument` is the mover. */
 void mpath_mover_arrive(void *argument, const mpath_arrival_t *arrival);
+/* Hands the parcel's slot, filled or given up, to its reader. */
+void mpath_mover_commit(mpath_mover_t *mover, parcel_t *parcel);
 void mpath_mover_drop_parcel(mpath_mover_t *mover, parcel_t *parcel);
 void mpath_mover_end_arrival(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival);
 
 /* move_abandon.c: after an error, waits until no lane touches memory of the caller, and empties the queues. */
 void mpath_mover_abandon(mpath_mover_t *mover);
+
+/* move_retry.c */
+mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover);
+/* Whether the ranks end a call with this plan together; alike on all. */
+int mpath_mover_settles(const mpath_mover_t *mover, const mpath_plan_t *plan);
+/* A NIC of this node has failed; the caller returns MPATH_ERR_UNREACHABLE. Nothing to it in calls that are not settled. */
+void mpath_mover_lose(mpath_mover_t *mover, int nic);
+/*
+ * The end of a call for this rank, whatever came of it: waits for the others. MPATH_OK: all have their bytes. MPATH_AGAIN,
+ * on all ranks: rails have failed, the topology has changed, nothing is under way, the call is to be repeated.
+ */
+mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status);
+/* A chunk of an attempt that was given up. */
+int mpath_mover_is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk);
 
 /* move_wait.c */
 /* Nothing happened: waits a moment, looks at the clock, the peers and the team. MPATH_OK to go on. */

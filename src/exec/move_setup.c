@@ -266,7 +266,8 @@ static mpath_mover_t *new_mover(mpath_team_t *team)
     mover->slot_bytes = calloc(2 * (size_t)team->num_nodes, sizeof(*mover->slot_bytes));
     mover->peers      = calloc(size * MPATH_MAX_NICS * MPATH_MAX_NICS, sizeof(*mover->peers));
     if ((mover->hellos == NULL) || (mover->slot_bytes == NULL) || (mover->peers == NULL) ||
-        (mpath_inbox_init(&mover->inbox) != MPATH_OK)) {
+        (mpath_mover_retry_init(mover) != MPATH_OK) || (mpath_inbox_init(&mover->inbox) != MPATH_OK)) {
+        free(mover->settles);
         free(mover->hellos);
         free(mover->slot_bytes);
         free(mover->peers);
@@ -317,6 +318,41 @@ mpath_status_t mpath_mover_create(mpath_team_t *team)
     }
     mover->status = status;
     team->mover   = mover;
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics)
+{
+    mover_hello_t mine = mover->hellos[mover->team->rank];
+    mpath_status_t status;
+
+    for (; nics != 0; nics &= nics - 1) {
+        int nic = __builtin_ctz(nics);
+        const void *address;
+        size_t bytes;
+
+        if ((mine.address_bytes[nic] == 0) || (mine.status != MPATH_OK)) {
+            continue;
+        }
+        status = mpath_fabric_reopen(mover->fabric, mover->fabric_nic[nic]);
+        if (status == MPATH_OK) {
+            status = mpath_fabric_address(mover->fabric, mover->fabric_nic[nic], &address, &bytes);
+        }
+        if (status == MPATH_OK) {
+            mine.address_bytes[nic] = (uint16_t)bytes;
+        }
+        mine.status = (int32_t)status;
+    }
+    free(mover->addresses);
+    mover->addresses = NULL;
+    status           = exchange_hellos(mover, &mine);
+    if (status == MPATH_OK) {
+        status = exchange_addresses(mover, MPATH_OK);
+    }
+    if (mpath_status_is_error(status)) {
+        return status;
+    }
+    mover->status = status;
     return MPATH_OK;
 }
 
@@ -388,6 +424,7 @@ void mpath_mover_destroy(mpath_mover_t *mover)
     free(mover->queues);
     free(mover->hellos);
     free(mover->slot_bytes);
+    free(mover->settles);
     free(mover->peers);
     free(mover->addresses);
     free(mover);

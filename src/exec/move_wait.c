@@ -57,6 +57,38 @@ static mpath_status_t hop_status(mpath_mover_t *mover, const mpath_duty_t *duty,
     return (known > 0) ? mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[nic], known - 1) : MPATH_OK;
 }
 
+static void lose_hop(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop)
+{
+    if (hop->lane == MPATH_LANE_RAIL) {
+        mpath_mover_lose(mover, (hop == &duty->out) ? hop->nic_from : hop->nic_to);
+    }
+}
+
+/* Nothing has come for long: takes the rails that chunks are awaited on for failed. */
+static mpath_status_t give_rails_up(mpath_mover_t *mover, int seconds)
+{
+    char text[MPATH_NIC_NAME_MAX + 16];
+
+    for (size_t i = 0; i < mover->schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &mover->schedule->duties[i];
+        const mpath_hop_t *hop   = waits_for_arrival(duty) ? &duty->in : &duty->out;
+
+        if (is_done(duty) || (hop->lane != MPATH_LANE_RAIL) || (!waits_for_arrival(duty) && (duty->hop_out < 0))) {
+            continue;
+        }
+        if (mover->lost == 0) {
+            hop_text(mover, hop, text, sizeof(text));
+            mpath_warn(
+                "%s: nothing has moved between rank %d (%s) and rank %d (%s) by %s for %d s; the call is repeated "
+                "over other rails",
+                mover->team->oob.name, hop->from, host_of(mover->team, hop->from), hop->to,
+                host_of(mover->team, hop->to), text, seconds);
+        }
+        lose_hop(mover, duty, hop);
+    }
+    return (mover->lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
+}
+
 static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
 {
     int waits              = waits_for_arrival(duty);
@@ -70,12 +102,16 @@ static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
     }
     status = hop_status(mover, duty, hop, peer_rank);
     if (status != MPATH_OK) {
+        int rail = (hop->lane == MPATH_LANE_RAIL) && mover->settles_call;
+
         hop_text(mover, hop, text, sizeof(text));
-        mpath_error("%s: rank %d (%s) can no longer be reached by %s: %s; %llu bytes from rank %d to rank %d are "
-                    "missing, the call fails",
-                    mover->team->oob.name, peer_rank, host_of(mover->team, peer_rank), text,
-                    mpath_status_string(status), (unsigned long long)(duty->bytes - duty->done_bytes), duty->source,
-                    duty->destination);
+        mpath_log(rail ? MPATH_LOG_WARN : MPATH_LOG_ERROR,
+                  "%s: rank %d (%s) can no longer be reached by %s: %s; %llu bytes from rank %d to rank %d are "
+                  "missing, the call %s",
+                  mover->team->oob.name, peer_rank, host_of(mover->team, peer_rank), text, mpath_status_string(status),
+                  (unsigned long long)(duty->bytes - duty->done_bytes), duty->source, duty->destination,
+                  rail ? "is repeated over the other rails" : "fails");
+        lose_hop(mover, duty, hop);
     }
     return status;
 }
@@ -130,6 +166,17 @@ static void log_deadline(const mpath_mover_t *mover, int seconds)
     }
 }
 
+/* Is this attempt given up? */
+static mpath_status_t check_rails(mpath_mover_t *mover, uint64_t waited_ns)
+{
+    int patience_s = mover->team->context->settings.resend_after_s;
+
+    if (mpath_team_marked(mover->team)) {
+        return MPATH_AGAIN;
+    }
+    return (waited_ns > (uint64_t)patience_s * MPATH_NS_PER_S) ? give_rails_up(mover, patience_s) : MPATH_OK;
+}
+
 mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
 {
     mpath_team_t *team = mover->team;
@@ -151,6 +198,9 @@ mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
     status            = mpath_team_status(team);
     if (status == MPATH_OK) {
         status = check_peers(mover);
+    }
+    if ((status == MPATH_OK) && mover->settles_call) {
+        status = check_rails(mover, waited_ns);
     }
     if ((status == MPATH_OK) && (waited_ns > (uint64_t)timeout_s * MPATH_NS_PER_S)) {
         log_deadline(mover, timeout_s);

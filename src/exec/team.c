@@ -133,8 +133,9 @@ static mpath_status_t team_alloc(mpath_context_t *context, const mpath_oob_t *oo
     team->local    = calloc(size, sizeof(int));
     team->leaders  = calloc(size, sizeof(int));
     team->num_on   = calloc(size, sizeof(int));
+    team->lost     = calloc(size, sizeof(*team->lost));
     if (team->node_of == NULL || team->local_of == NULL || team->local == NULL || team->leaders == NULL ||
-        team->num_on == NULL) {
+        team->num_on == NULL || team->lost == NULL) {
         goto err_destroy;
     }
     *team_p = team;
@@ -238,6 +239,7 @@ void mpath_team_destroy(mpath_team_t *team)
     free(team->local);
     free(team->leaders);
     free(team->num_on);
+    free(team->lost);
     free(team);
 }
 
@@ -254,6 +256,11 @@ int mpath_team_size(const mpath_team_t *team)
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team)
 {
     return team->topo;
+}
+
+unsigned mpath_team_topo_version(const mpath_team_t *team)
+{
+    return team->topo_version;
 }
 
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team)

@@ -51,6 +51,19 @@ uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
 
 /*
+ * The same for at most MPATH_SETTLE_BYTES bytes, with a mark: who waits for something inside a call that will not come sees in
+ * mpath_team_marked() that another rank has come here with its mark, and follows. *marked_p: some rank had it set.
+ */
+#define MPATH_SETTLE_BYTES 64
+mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                 int *marked_p);
+int mpath_team_marked(const mpath_team_t *team);
+/* Number of the last agreement, gathers included. */
+uint32_t mpath_team_call(const mpath_team_t *team);
+/* Grows when the topology changes: a rail failed, or is used again. */
+unsigned mpath_team_topo_version(const mpath_team_t *team);
+
+/*
  * Marks the team as broken: every later call on it fails, and every rank that waits in a call on it learns so soon
  * (node mates through the segment, other nodes through notices over the control plane). The first reason is kept; the
  * caller has logged it.

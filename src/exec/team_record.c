@@ -36,7 +36,9 @@ static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
                                                             "symmetric_min_bytes",
                                                             "adapt",
                                                             "gpu",
-                                                            "gpu_way"};
+                                                            "gpu_way",
+                                                            "resend_after_s",
+                                                            "resend_min_ms"};
 
 uint64_t team_record_build(void)
 {
@@ -75,7 +77,9 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  settings->symmetric_min_bytes,
                                                  (uint64_t)settings->adapt,
                                                  (uint64_t)settings->gpu,
-                                                 (uint64_t)settings->gpu_way};
+                                                 (uint64_t)settings->gpu_way,
+                                                 (uint64_t)settings->resend_after_s,
+                                                 (uint64_t)settings->resend_min_ms};
 
     memset(record, 0, sizeof(*record));
     record->node_key            = context->node_key;

@@ -288,6 +288,26 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
     return (topo->gpus != NULL) ? mpath_gpus_sign(topo, hash) : hash;
 }
 
+/* --- change ------------------------------------------------------------------------------------------------------ */
+
+int mpath_topo_can_change(const mpath_topo_t *topo)
+{
+    return topo->gpus == NULL;
+}
+
+mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
+{
+    if (!mpath_topo_can_change(topo)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    topo->machines[node].nics[nic].up = (uint8_t)(up != 0);
+    memset(&topo->nodes[node].rails, 0, sizeof(topo->nodes[node].rails));
+    topo_list_rails(topo, node);
+    topo->rails_equal = topo_compare_rails(topo);
+    topo->signature   = topo_sign(topo);
+    return MPATH_OK;
+}
+
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
 static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,

@@ -176,6 +176,12 @@ mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes,
 mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus,
                                            int num_nodes, const mpath_place_t *places, int num_ranks,
                                            const mpath_topo_params_t *params, mpath_topo_t **topo_p);
+/*
+ * Takes a NIC out, or in again: paths and signature change as if the topology had been built so. Not where GPUs are
+ * described (MPATH_ERR_UNSUPPORTED). All ranks make the same changes between the same calls; nobody uses the topology meanwhile.
+ */
+int mpath_topo_can_change(const mpath_topo_t *topo);
+mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up);
 void mpath_topo_destroy(mpath_topo_t *topo);
 
 int mpath_topo_num_ranks(const mpath_topo_t *topo);

@@ -71,6 +71,15 @@ const mpath_param_t mpath_params[] = {
         timeout_s, "120", 1, 86400, "s", 3,
         "A call whose data does not move for this long returns an error that names who waits for whom; also how often a "
         "wait for late ranks says so"),
+    ROW_INT(
+        resend_after_s, "30", 0, 86400, "s", 3,
+        "A rail over which awaited data does not come for this long counts as failed, as does one whose connection "
+        "breaks: the call is repeated over the others, and the rail is left out until it is up again. With 0 a failed rail "
+        "ends the call in an error"),
+    ROW_INT(
+        resend_min_ms, "25", 0, 86400000, "ms", 5,
+        "Calls that are predicted to take this long can be repeated; their ranks end together, which costs an exchange of "
+        "a few bytes. In shorter ones a failed rail ends the call in an error"),
     ROW_ENUM(
         gpu, "yes", switch_values, 3,
         "Device buffers within a node are moved from GPU to GPU; with \"no\" they are copied to the host and back"),

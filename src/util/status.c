@@ -13,6 +13,8 @@ const char *mpath_status_string(mpath_status_t status)
         return "declined";
     case MPATH_NO_RESOURCE:
         return "no resource";
+    case MPATH_AGAIN:
+        return "again";
     case MPATH_ERR_PARAM:
         return "invalid value";
     case MPATH_ERR_NO_MEMORY:

@@ -12,6 +12,7 @@ typedef enum mpath_status {
     MPATH_INPROGRESS      = 1,
     MPATH_DECLINED        = 2,
     MPATH_NO_RESOURCE     = 3,  /* no slot is free now: nothing was taken, progress and repeat */
+    MPATH_AGAIN           = 4,  /* rails have failed, on all ranks alike: plan without them and repeat */
     MPATH_ERR_PARAM       = -1, /* an argument, parameter or file has no usable value */
     MPATH_ERR_NO_MEMORY   = -2,
     MPATH_ERR_UNSUPPORTED = -3, /* this machine, library or configuration cannot do it */

@@ -1,0 +1,239 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rails that fail during a call. No rank leaves a call before all have their bytes: at its end the ranks settle, in an
+ * agreement. Who has lost a rail comes there early and marked; the others see the mark, give up what is under way and
+ * follow. Then all leave the rail out of the topology and repeat the call: the send buffers are still what they were, and
+ * bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
+ *
+ * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles with
+ * each failure: what tells a dead cable is the carrier, what tells the rest is trying. It stays out while other communicators
+ * of a process have set up their rails, for it is opened anew.
+ */
+#include "exec/move_private.h"
+
+#include "util/log.h"
+#include "util/time.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define PROBE_FIRST_NS (10 * MPATH_NS_PER_S)
+#define PROBE_MOST_NS (640 * MPATH_NS_PER_S)
+
+/* What a rank tells the others at the end of a call: NICs of its node, a bit each. */
+struct mover_settle {
+    uint32_t lost; /* failed in this call */
+    uint32_t back; /* left out, and may be used again; from the first rank of a node */
+    uint32_t busy; /* left out, and have to stay so for this rank; by number, of whatever node */
+    uint32_t reserved;
+};
+
+mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover)
+{
+    mover->settles = calloc((size_t)mover->team->size, sizeof(*mover->settles));
+    return (mover->settles != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+}
+
+int mpath_mover_settles(const mpath_mover_t *mover, const mpath_plan_t *plan)
+{
+    const mpath_team_t *team         = mover->team;
+    const mpath_settings_t *settings = &team->context->settings;
+
+    return (settings->resend_after_s > 0) && (team->num_nodes > 1) && mpath_topo_can_change(team->topo) &&
+           (mpath_plan_z_ns(plan) >= (uint64_t)settings->resend_min_ms * MPATH_NS_PER_MS);
+}
+
+void mpath_mover_lose(mpath_mover_t *mover, int nic)
+{
+    if (mover->settles_call) {
+        mover->lost |= 1u << nic;
+    }
+}
+
+/* Does the system say that the NIC has no link? Devices without such a file say nothing. */
+static int has_carrier(const char *name)
+{
+    char path[MPATH_NIC_NAME_MAX + 32];
+    int carrier = '1';
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/sys/class/net/%s/carrier", name);
+    file = fopen(path, "re");
+    if (file != NULL) {
+        carrier = fgetc(file); /* an interface that is down gives an error */
+        fclose(file);
+    }
+    return carrier == '1';
+}
+
+/* NICs of this node that may be tried again; asked of its first rank. */
+static uint32_t nics_back(mpath_team_t *team)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    uint32_t back                  = 0;
+    uint64_t now_ns;
+
+    if ((team->local_rank != 0) || (team->lost[team->node] == 0)) {
+        return 0;
+    }
+    now_ns = mpath_time_ns();
+    if (now_ns < team->next_probe_ns) {
+        return 0;
+    }
+    team->next_probe_ns = now_ns + PROBE_FIRST_NS;
+    for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
+        int nic = __builtin_ctz(nics);
+
+        back |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
+    }
+    return back;
+}
+
+/* Takes NICs of a node out of the topology or in again; their number. The same on all ranks. */
+static int set_nics(mpath_team_t *team, int node, uint32_t nics, int up)
+{
+    int count = 0;
+
+    for (; nics != 0; nics &= nics - 1) {
+        int nic = __builtin_ctz(nics);
+
+        if ((((team->lost[node] >> nic) & 1) != 0) != up) {
+            continue; /* told by several ranks */
+        }
+        team->lost[node] ^= 1u << nic;
+        (void)mpath_topo_set_nic(team->topo, node, nic, up);
+        mpath_log((team->rank == 0) ? MPATH_LOG_WARN : MPATH_LOG_INFO, "%s: rail %s of %s %s", team->oob.name,
+                  mpath_topo_machine(team->topo, node)->nics[nic].name, mpath_topo_machine(team->topo, node)->host,
+                  up ? "is used again"
+                     : "has failed; the call is repeated without it, and it is left out until it is back");
+        count++;
+    }
+    return count;
+}
+
+/* Lets go of the connections from and to NICs. */
+static void forget_peers(mpath_mover_t *mover, uint32_t nics)
+{
+    int *known = mover->peers;
+
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        for (int rank = 0; rank < mover->team->size; rank++) {
+            for (int nic_to = 0; nic_to < MPATH_MAX_NICS; nic_to++, known++) {
+                if ((*known > 0) && ((((nics >> nic) | (nics >> nic_to)) & 1) != 0)) {
+                    mpath_fabric_forget_peer(mover->fabric, mover->fabric_nic[nic], *known - 1);
+                    *known = 0;
+                }
+            }
+        }
+    }
+}
+
+/* NICs that this rank cannot open anew, since other communicators use them, too. */
+static uint32_t nics_busy(const mpath_mover_t *mover, uint32_t nics)
+{
+    uint32_t busy = 0;
+
+    for (; nics != 0; nics &= nics - 1) {
+        int nic = __builtin_ctz(nics);
+
+        if ((mover->hellos[mover->team->rank].address_bytes[nic] > 0) &&
+            (mpath_fabric_num_teams(mover->fabric, mover->fabric_nic[nic]) > 1)) {
+            busy |= 1u << nic;
+        }
+    }
+    return busy;
+}
+
+static uint32_t lost_anywhere(const mpath_team_t *team)
+{
+    uint32_t lost = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        lost |= team->lost[node];
+    }
+    return lost;
+}
+
+/* All ranks know what each has lost: leaves it out. */
+static mpath_status_t leave_out(mpath_mover_t *mover)
+{
+    mpath_team_t *team = mover->team;
+    int count          = 0;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        count += set_nics(team, team->node_of[rank], mover->settles[rank].lost, 0);
+    }
+    if (count == 0) {
+        mpath_error("%s: a call cannot be completed, and no rail that it uses is to blame; the call fails",
+                    team->oob.name);
+        return MPATH_ERR_UNREACHABLE;
+    }
+    team->topo_version++;
+    team->probe_ns      = (team->probe_ns == 0) ? PROBE_FIRST_NS : 2 * team->probe_ns;
+    team->probe_ns      = (team->probe_ns > PROBE_MOST_NS) ? PROBE_MOST_NS : team->probe_ns;
+    team->next_probe_ns = mpath_time_ns() + team->probe_ns;
+    mover->repeats++;
+    mpath_schedule_destroy(mover->schedule);
+    mover->schedule = NULL;
+    return MPATH_AGAIN;
+}
+
+/*
+ * Uses NICs again that their nodes want back. The ranks of all nodes open theirs anew and tell each other the addresses: on
+ * connections of before UCX cannot be relied upon.
+ */
+static mpath_status_t take_back(mpath_mover_t *mover)
+{
+    mpath_team_t *team = mover->team;
+    uint32_t back = 0, busy = 0;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        back |= mover->settles[rank].back;
+        busy |= mover->settles[rank].busy;
+    }
+    for (int node = 0; node < team->num_nodes; node++) {
+        busy |= team->lost[node] & ~mover->settles[team->leaders[node]].back; /* both ends, or none */
+    }
+    back &= ~busy;
+    if (back == 0) {
+        return MPATH_OK;
+    }
+    for (int rank = 0; rank < team->size; rank++) {
+        (void)set_nics(team, team->node_of[rank], mover->settles[rank].back & back, 1);
+    }
+    team->topo_version++;
+    forget_peers(mover, back);
+    mpath_schedule_destroy(mover->schedule);
+    mover->schedule = NULL;
+    return mpath_mover_reopen(mover, back);
+}
+
+mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
+{
+    mpath_team_t *team  = mover->team;
+    mover_settle_t mine = {.lost = mover->lost};
+    int marked;
+
+    if (status == MPATH_OK) {
+        mine.back = nics_back(team);
+        mine.busy = nics_busy(mover, lost_anywhere(team));
+    } else {
+        mpath_mover_abandon(mover);
+        mpath_inbox_open(mover);
+        mover->failed = MPATH_OK;
+    }
+    mover->lost = 0;
+    status      = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (marked) {
+        return leave_out(mover);
+    }
+    return take_back(mover);
+}
+
+int mpath_mover_is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk)
+{
+    return (mover->repeats > 0) && ((int32_t)(mover->call_number - chunk->call) > 0);
+}
