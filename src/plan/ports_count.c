@@ -168,9 +168,11 @@ mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load)
     int r;
 
     for (r = 0; r < ports->num_resources; r++) {
-        ratio.num = load[r];
-        ratio.den = ports->capacity[r];
-        z         = mpath_ratio_max(z, ratio);
+        if (load[r] > 0) {
+            ratio.num = load[r];
+            ratio.den = ports->capacity[r];
+            z         = mpath_ratio_max(z, ratio);
+        }
     }
     return z;
 }

@@ -3,7 +3,7 @@
  * The planner against an exact linear program (GLPK) on random clusters of host ranks and of GPUs. For every instance:
  * the plan is valid, no policy without a search is better, no piece is below the minimum fragment, the certified bound
  * does not exceed the optimum, and Z is within 1 % of it: with fragments of one byte always, with the default fragment
- * where pairs are large. Where pairs are about as large as the default fragment, what it costs has a stated bound.
+ * where 1 % is some fragments. Elsewhere it may be above that by as many fragments.
  * `--all` runs all instances, which takes minutes; without it a part of them.
  */
 #include <setjmp.h>
@@ -78,62 +78,66 @@ static double slack_of(const mpath_plan_t *plan, double optimum)
     return 1 - (double)mpath_plan_bound_ns(plan) / optimum;
 }
 
-/* By how many fragments on its bottleneck a plan is above the tolerated gap. */
-static double loss_of(const plan_case_t *c, const mpath_plan_t *plan, double optimum)
+/* Time of a fragment on the plan's bottleneck. */
+static double fragment_ns(const plan_case_t *c, const mpath_plan_t *plan)
 {
-    double fragment_ns;
+    int bottleneck = mpath_plan_bottleneck(plan);
 
-    if (mpath_plan_bottleneck(plan) < 0) {
-        return 0;
-    }
-    fragment_ns = FRAGMENT * 1e9 / (double)mpath_topo_resource(c->topo, mpath_plan_bottleneck(plan))->capacity_bps;
-    return larger(0, ((double)mpath_plan_z_ns(plan) - 1 - optimum * (1 + GAP)) / fragment_ns);
+    return bottleneck < 0 ? 1 : FRAGMENT * 1e9 / (double)mpath_topo_resource(c->topo, bottleneck)->capacity_bps;
 }
 
+/* By how many fragments a plan is above the tolerated gap. */
+static double loss_of(const plan_case_t *c, const mpath_plan_t *plan, double optimum)
+{
+    return larger(0, ((double)mpath_plan_z_ns(plan) - 1 - optimum * (1 + GAP)) / fragment_ns(c, plan));
+}
+
+/* Whether rails are equal, decide the optimum, and the memory of the nodes could not even with all bytes twice in one. */
 static int is_closed(const plan_case_t *c, double optimum)
 {
-    return mpath_topo_rails_equal(c->topo) &&
+    size_t cells  = (size_t)mpath_topo_num_ranks(c->topo) * (size_t)mpath_topo_num_ranks(c->topo), i;
+    double memory = 0;
+
+    for (i = 0; i < cells; i++) {
+        memory += 2 * (double)c->demand[i] * 1e9 / (double)mpath_topo_machine(c->topo, 0)->host_memory_bps;
+    }
+    return mpath_topo_rails_equal(c->topo) && memory < optimum &&
            (double)mpath_plan_all_rails_bound_ns(c->topo, c->demand) >= optimum * (1 - 1e-6) - 1;
 }
 
-static void judge(const plan_case_t *c, const mpath_plan_t *plan, const mpath_plan_t *bytewise, summary_t *sum)
+/* Adds the comparison to the summary; nonzero when the plans are not as good as they must be. */
+static int judge(const plan_case_t *c, const mpath_plan_t *plan, const mpath_plan_t *bytewise, double optimum,
+                 summary_t *sum)
 {
-    double optimum = plan_lp_optimum(c), gap, gap_bytewise, loss, slack, slack_bytewise;
-    int closed;
+    double gap = gap_of(plan, optimum), gap_bytewise = gap_of(bytewise, optimum), loss = loss_of(c, plan, optimum);
+    double slack = slack_of(plan, optimum), slack_bytewise = slack_of(bytewise, optimum);
+    int closed = is_closed(c, optimum), large = optimum * GAP >= LOSS * fragment_ns(c, plan), bad;
 
-    if (optimum == 0) {
-        return;
-    }
-    closed         = is_closed(c, optimum);
-    gap            = gap_of(plan, optimum);
-    gap_bytewise   = gap_of(bytewise, optimum);
-    loss           = loss_of(c, plan, optimum);
-    slack          = slack_of(plan, optimum);
-    slack_bytewise = slack_of(bytewise, optimum);
-
-    sum->worst          = c->small ? sum->worst : larger(sum->worst, gap);
+    sum->worst          = large ? larger(sum->worst, gap) : sum->worst;
     sum->worst_loss     = larger(sum->worst_loss, loss);
     sum->worst_bytewise = larger(sum->worst_bytewise, gap_bytewise);
     sum->worst_closed   = closed ? larger(sum->worst_closed, gap_bytewise) : sum->worst_closed;
     sum->loosest        = larger(sum->loosest, larger(slack, slack_bytewise));
     sum->closed += closed;
-    if ((gap > GAP && !c->small) || loss > LOSS || gap_bytewise > (closed ? CLOSED_GAP : GAP) || slack < -1e-6 ||
-        slack_bytewise < -1e-6 || verbose) {
+    bad = (large && gap > GAP) || loss > LOSS || gap_bytewise > (closed ? CLOSED_GAP : GAP) || slack < -1e-6 ||
+          slack_bytewise < -1e-6;
+    if (bad || verbose) {
         print_message("%s: Z is %.4f of the optimum (%.1f fragments above; %.4f in single bytes), the bound %.4f\n",
                       c->text, 1 + gap, loss, 1 + gap_bytewise, 1 - slack);
     }
-    sum->bad += (gap > GAP && !c->small) || loss > LOSS || gap_bytewise > (closed ? CLOSED_GAP : GAP) ||
-                slack < -1e-6 || slack_bytewise < -1e-6;
+    return bad;
 }
 
 static void examine(const plan_case_t *c, summary_t *sum)
 {
     mpath_plan_t *plan = plan_with(c, MPATH_POLICY_MPATH, FRAGMENT), *bytewise = plan_with(c, MPATH_POLICY_MPATH, 1);
+    double optimum;
 
     compare_with_policies(c, plan, FRAGMENT);
     compare_with_policies(c, bytewise, 1);
     assert_int_equal(plan_case_crumbs(c, plan, FRAGMENT), 0);
-    judge(c, plan, bytewise, sum);
+    optimum = plan_lp_optimum(c);
+    sum->bad += optimum > 0 && judge(c, plan, bytewise, optimum, sum);
     sum->instances++;
     mpath_plan_destroy(plan);
     mpath_plan_destroy(bytewise);
