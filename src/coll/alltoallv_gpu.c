@@ -37,7 +37,7 @@ static int decided_create(mpath_gpu_coll_t *gpu)
     size_t size = (size_t)gpu->size, cells = size * size;
 
     decided->generations              = calloc(size, sizeof(*decided->generations));
-    decided->demand                   = calloc(2 * cells, sizeof(*decided->demand));
+    decided->demand                   = calloc(3 * cells, sizeof(*decided->demand));
     decided->ways                     = calloc(cells, sizeof(*decided->ways));
     decided->imports[MPATH_ROOM_RECV] = calloc(2 * size, sizeof(mpath_import_t *));
     if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->ways == NULL) ||
@@ -45,6 +45,7 @@ static int decided_create(mpath_gpu_coll_t *gpu)
         return 0;
     }
     decided->by_engine                = decided->demand + cells;
+    decided->beside                   = decided->by_engine + cells;
     decided->imports[MPATH_ROOM_SEND] = decided->imports[MPATH_ROOM_RECV] + size;
     return 1;
 }
@@ -270,30 +271,10 @@ static mpath_status_t bind_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call
     return status;
 }
 
-static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
+mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
-    mpath_status_t status = bind_sides(gpu, call);
-
-    if (status == MPATH_OK) {
-        status = mpath_gpu_coll_find_ways(gpu);
-    }
-    if (status == MPATH_OK) {
-        gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
-        status = mpath_gpu_coll_start(gpu, call);
-        if (status != MPATH_OK) {
-            mpath_team_break(gpu->team, status); /* the wait will end at once, and bring back what has started */
-            (void)mpath_gpu_coll_wait(gpu);
-        } else {
-            status = mpath_gpu_coll_wait(gpu);
-        }
-    }
-    return status;
-}
-
-mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed)
-{
-    size_t cells = (size_t)gpu->size * (size_t)gpu->size;
-    mpath_status_t status;
+    size_t cells          = (size_t)gpu->size * (size_t)gpu->size;
+    mpath_status_t status = MPATH_OK;
 
     if (!gpu->usable) {
         return MPATH_DECLINED;
@@ -301,15 +282,42 @@ mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     memcpy(gpu->demand, agreed->demand, cells * sizeof(*gpu->demand)); /* further gathers would overwrite it */
     if (!gpu->opened) {
         status = open_room(gpu, call);
-        if (status != MPATH_OK) {
-            return status;
-        }
     }
-    status = run(gpu, call);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
+    return bind_sides(gpu, call);
+}
+
+static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
+{
+    mpath_status_t status = mpath_gpu_coll_find_ways(gpu);
+
+    return (status == MPATH_OK) ? mpath_gpu_coll_finish(gpu, mpath_gpu_coll_start(gpu, call)) : status;
+}
+
+mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started)
+{
+    if (started == MPATH_OK) {
+        return mpath_gpu_coll_wait(gpu);
+    }
+    mpath_team_break(gpu->team, started); /* the wait will end at once, and bring back what has started */
+    (void)mpath_gpu_coll_wait(gpu);
+    return started;
+}
+
+mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    mpath_status_t status = mpath_gpu_coll_prepare(gpu, call, agreed);
+
+    if (status == MPATH_OK) {
+        status = run(gpu, call);
+    }
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
         return status;
     }
-    gpu->counters.calls++;
+    gpu->counters.calls += (status == MPATH_OK) ? 1 : 0;
     return status;
 }

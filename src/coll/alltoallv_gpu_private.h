@@ -46,10 +46,12 @@ typedef struct gpu_side {
 /* Everything that follows from the ranks' buffers and the demand. Kept while both stay the same. */
 typedef struct gpu_decided {
     int valid;
-    uint64_t *generations;                      /* [n] */
-    uint64_t *demand;                           /* [n][n] */
-    uint8_t *ways;                              /* [n][n] gpu_way_t */
+    uint64_t *generations; /* [n] */
+    uint64_t *demand;      /* [n][n] */
+    uint8_t *ways;         /* [n][n] gpu_way_t */
+    uint64_t *beside;      /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
+    int all;                                    /* of mpath_gpu_coll_open_all(): everything is open */
     int engine;                                 /* WAY_PUSH or WAY_PULL: engines are at work */
     uint64_t *by_engine;                        /* [opener][owner] bytes that engines carry; the order is made for it */
 } gpu_decided_t;
@@ -89,6 +91,17 @@ void mpath_gpu_coll_lock(void);
 void mpath_gpu_coll_unlock(void);
 pthread_mutex_t *mpath_gpu_coll_mutex(void);
 
+/* alltoallv_gpu.c: the room, the demand and this rank's sides of a call. Collective; as mpath_gpu_coll_move(). */
+mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
+/* Waits for what has been started, or, when starting has failed, for what had been until then. */
+mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started);
+
+/*
+ * alltoallv_gpu_ways.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce: opens both sides of all ranks with
+ * demand between them. MPATH_DECLINED, on all ranks alike: somebody cannot open something, or has no kernels.
+ */
+mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu);
+
 /* alltoallv_gpu_ways.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
 /* Gives back what is open. */
@@ -104,6 +117,14 @@ mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu);
 static inline gpu_way_t gpu_way(const mpath_gpu_coll_t *gpu, int source, int destination)
 {
     return (gpu_way_t)gpu->decided.ways[(size_t)source * (size_t)gpu->size + (size_t)destination];
+}
+
+/* What a pair's message sends through host memory: all, its end, or nothing. */
+static inline uint64_t gpu_staged_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    size_t pair = (size_t)source * (size_t)gpu->size + (size_t)destination;
+
+    return (gpu->decided.ways[pair] == WAY_STAGED) ? gpu->demand[pair] : gpu->decided.beside[pair];
 }
 
 static inline uint64_t gpu_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)

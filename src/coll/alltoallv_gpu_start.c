@@ -178,12 +178,12 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     mpath_status_t status;
 
     for (int rank = 0; rank < gpu->size; rank++) {
-        int out = gpu_way(gpu, gpu->me, rank) == WAY_STAGED, in = gpu_way(gpu, rank, gpu->me) == WAY_STAGED;
+        uint64_t out = gpu_staged_bytes(gpu, gpu->me, rank), in = gpu_staged_bytes(gpu, rank, gpu->me);
 
-        gpu->staged_send[rank]    = (mpath_staged_message_t){.address = gpu->send.buffer + call->send_offsets[rank],
-                                                             .bytes   = out ? call->send_bytes[rank] : 0};
-        gpu->staged_receive[rank] = (mpath_staged_message_t){.address = gpu->receive.buffer + call->recv_offsets[rank],
-                                                             .bytes   = in ? call->recv_bytes[rank] : 0};
+        gpu->staged_send[rank] = (mpath_staged_message_t){
+            .address = gpu->send.buffer + call->send_offsets[rank] + call->send_bytes[rank] - out, .bytes = out};
+        gpu->staged_receive[rank] = (mpath_staged_message_t){
+            .address = gpu->receive.buffer + call->recv_offsets[rank] + call->recv_bytes[rank] - in, .bytes = in};
         bytes += gpu->staged_send[rank].bytes + gpu->staged_receive[rank].bytes;
     }
     if (bytes == 0) {

@@ -20,6 +20,10 @@
 /* The kernel has to be faster by a fiftieth: it takes multiprocessors from the application. */
 #define KERNEL_HANDICAP 50
 
+/* A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second. */
+#define HOST_SHARE_MIN_BYTES (96u << 20)
+#define HOST_SHARE_GRAIN (64u << 10)
+
 /* A rank that works on another's memory: a sender on a receive buffer (RECV), or a receiver on a send buffer (SEND). */
 typedef struct access {
     int opener, owner, side;
@@ -281,6 +285,56 @@ static mpath_status_t choose(mpath_gpu_coll_t *gpu)
     return ((gpu->decided.engine == WAY_PUSH) && (way == MPATH_GPU_WAY_PULL)) ? try_pull(gpu) : MPATH_OK;
 }
 
+/* What a rank receives, or sends, by pushes. */
+static uint64_t pushed(const mpath_gpu_coll_t *gpu, int rank, int receives)
+{
+    uint64_t bytes = 0;
+
+    for (int peer = 0; peer < gpu->size; peer++) {
+        int source = receives ? peer : rank, destination = receives ? rank : peer;
+
+        bytes += (gpu_way(gpu, source, destination) == WAY_PUSH) ? gpu_bytes(gpu, source, destination) : 0;
+    }
+    return bytes;
+}
+
+/*
+ * A hot receiver gets a share of its bytes through host memory as well, over a link that is idle otherwise; not so much
+ * that another port, or the copies of the host, would take longer than its own.
+ */
+static void share_with_host(mpath_gpu_coll_t *gpu)
+{
+    uint64_t most = 0, next = 0, share;
+    int hot = -1;
+
+    for (int rank = 0; rank < gpu->size; rank++) {
+        uint64_t in = pushed(gpu, rank, 1), out = pushed(gpu, rank, 0);
+
+        next = (out > next) ? out : next;
+        if (in > most) {
+            next = (most > next) ? most : next;
+            most = in;
+            hot  = rank;
+        } else {
+            next = (in > next) ? in : next;
+        }
+    }
+    if ((gpu->decided.engine != WAY_PUSH) || (most < HOST_SHARE_MIN_BYTES)) {
+        return;
+    }
+    share = most / 100 * (uint64_t)gpu->settings->gpu_host_percent;
+    share = (share > most - next) ? most - next : share;
+    for (int source = 0; source < gpu->size; source++) {
+        size_t pair    = (size_t)source * (size_t)gpu->size + (size_t)hot;
+        uint64_t bytes = gpu->demand[pair],
+                 part  = bytes / 1000 * (share / (most / 1000)) & ~(uint64_t)(HOST_SHARE_GRAIN - 1);
+
+        if ((gpu->decided.ways[pair] == WAY_PUSH) && (part < bytes)) {
+            gpu->decided.beside[pair] = part;
+        }
+    }
+}
+
 /* The order of the engines' pieces: rows are the ranks whose engines work. */
 static void make_order(mpath_gpu_coll_t *gpu)
 {
@@ -291,7 +345,7 @@ static void make_order(mpath_gpu_coll_t *gpu)
         int by_engine = (decided->ways[i] == WAY_PUSH) || (decided->ways[i] == WAY_PULL);
         int cell      = (decided->engine == WAY_PULL) ? destination * gpu->size + source : i;
 
-        decided->by_engine[cell] = by_engine ? gpu->demand[i] : 0;
+        decided->by_engine[cell] = by_engine ? gpu->demand[i] - decided->beside[i] : 0;
     }
     mpath_order_compute(gpu->order, decided->by_engine, ORDER_LEAST_BYTES);
 }
@@ -341,7 +395,8 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
 
-        decided->ways[i] = WAY_NONE;
+        decided->ways[i]   = WAY_NONE;
+        decided->beside[i] = 0;
         if ((gpu->demand[i] > 0) && (access.opener != access.owner)) {
             decided->ways[i] = is_open(gpu, &access) ? WAY_PUSH : WAY_STAGED;
             staged           = staged || (decided->ways[i] == WAY_STAGED);
@@ -351,7 +406,11 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         status = choose(gpu);
     }
     if (status == MPATH_OK) {
+        share_with_host(gpu);
         make_order(gpu);
+        for (int i = 0; i < gpu->size * gpu->size; i++) {
+            staged = staged || (decided->beside[i] > 0);
+        }
         decided->valid = 1;
     }
     if ((status == MPATH_OK) && staged && (gpu->room.staged == NULL)) {
@@ -359,4 +418,29 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
                                      (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
     }
     return status;
+}
+
+mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)
+{
+    gpu_decided_t *decided = &gpu->decided;
+    mpath_status_t status  = MPATH_OK;
+
+    if (!is_decided(gpu)) {
+        mpath_gpu_coll_forget_ways(gpu);
+        for (int side = 0; (status == MPATH_OK) && (side < MPATH_ROOM_SIDES); side++) {
+            status = open_side(gpu, side);
+        }
+        decided->valid  = status == MPATH_OK;
+        decided->all    = 1;
+        decided->engine = WAY_NONE;
+        for (int i = 0; decided->valid && (i < gpu->size * gpu->size); i++) {
+            access_t write = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
+            access_t read  = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_SEND);
+            int other      = (gpu->demand[i] > 0) && (write.opener != write.owner);
+
+            decided->all = decided->all && gpu_cell(gpu, write.opener)->kernels &&
+                           (!other || (is_open(gpu, &write) && is_open(gpu, &read)));
+        }
+    }
+    return ((status == MPATH_OK) && !decided->all) ? MPATH_DECLINED : status;
 }

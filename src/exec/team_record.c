@@ -34,11 +34,12 @@ static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
                                                             "reduce_scatter_algorithm",
                                                             "allgather_algorithm",
                                                             "symmetric_min_bytes",
+                                                            "resend_after_s",
+                                                            "resend_min_ms",
                                                             "adapt",
                                                             "gpu",
                                                             "gpu_way",
-                                                            "resend_after_s",
-                                                            "resend_min_ms"};
+                                                            "gpu_host_percent"};
 
 uint64_t team_record_build(void)
 {
@@ -75,11 +76,12 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  (uint64_t)settings->reduce_scatter_algorithm,
                                                  (uint64_t)settings->allgather_algorithm,
                                                  settings->symmetric_min_bytes,
+                                                 (uint64_t)settings->resend_after_s,
+                                                 (uint64_t)settings->resend_min_ms,
                                                  (uint64_t)settings->adapt,
                                                  (uint64_t)settings->gpu,
                                                  (uint64_t)settings->gpu_way,
-                                                 (uint64_t)settings->resend_after_s,
-                                                 (uint64_t)settings->resend_min_ms};
+                                                 (uint64_t)settings->gpu_host_percent};
 
     memset(record, 0, sizeof(*record));
     record->node_key            = context->node_key;

@@ -87,6 +87,10 @@ const mpath_param_t mpath_params[] = {
         gpu_way, "auto", gpu_way_values, 6,
         "How data goes from GPU to GPU: as predicted to be fastest (\"auto\"), written by a kernel of the sender (\"kernel\"), written "
         "by copy engines of the sender (\"push\") or read by copy engines of the receiver (\"pull\")"),
+    ROW_INT(
+        gpu_host_percent, "8", 0, 30, "%", 6,
+        "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when these "
+        "are large and pushed; less where another GPU would be the slowest then"),
     ROW_ENUM(
         sync, "none", sync_values, 3,
         "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "
