@@ -2,8 +2,7 @@
 /* How a vector is cut: into segments that hold the same fraction of every node's part, and those into pieces by rail. */
 #include "coll/share_private.h"
 
-#define SEGMENT_RAIL_NS (2 * MPATH_CUT_MS) /* a rail is busy for so long with its piece of one part */
-#define MPATH_CUT_MS 1000000ull
+#define PIECE_MS 2              /* a rail is busy for so long with its piece of one part */
 #define SEGMENTS_AT_LEAST 8     /* unless pieces get smaller than the minimum: a pipeline has to fill before it flows */
 #define PIECE_MIN_BYTES 8192ull /* of one rail, for one node */
 #define SLICE_MIN_BYTES 16384ull /* of one rank, where no byte leaves the node */
@@ -63,7 +62,7 @@ static uint64_t target_bytes(const mpath_share_t *share, uint64_t total_bytes)
     } else {
         least = nodes * (uint64_t)share->num_rails * PIECE_MIN_BYTES;
         for (int rail = 0; rail < share->num_rails; rail++) {
-            most += share->rails[rail].rate_bps / MPATH_CUT_MS * SEGMENT_RAIL_NS / 1000;
+            most += share->rails[rail].rate_bps / 1000 * PIECE_MS;
         }
         most = (most * nodes < SEGMENT_MAX_BYTES) ? most * nodes : SEGMENT_MAX_BYTES;
     }
