@@ -23,6 +23,16 @@ static int newer_generation(uint8_t generation, uint8_t than)
     return (int8_t)(generation - than) > 0 || than == 0;
 }
 
+/* Something came over a rail, so it works: the answer takes it too, and not one that may be dead without knowing it. */
+static void note_arrival(uct_mpath_peer_t *peer, unsigned rail)
+{
+    peer->last_rail = (uint8_t)rail;
+    if (peer->rails[rail].state == UCT_MPATH_RAIL_CLOSED && peer->rails[rail].known &&
+        peer->state == UCT_MPATH_PEER_READY && uct_mpath_peer_rail_open(peer, rail) == UCS_OK) {
+        uct_mpath_peer_rail_up(peer, rail);
+    }
+}
+
 void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_packet_header_t *header, size_t bytes)
 {
     uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
@@ -37,6 +47,7 @@ void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_p
     ++peer_rail->received_packets;
     ++peer->unacked_packets;
     peer->unacked_bytes += bytes;
+    note_arrival(peer, rail);
     peer->ack_soon |= (header->flags & UCT_MPATH_ACK_SOON) != 0;
     if (peer->unacked_bytes >= ACK_BYTES || peer->unacked_packets >= ACK_PACKETS) {
         peer->ack_due = 1;
@@ -44,15 +55,18 @@ void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_p
     uct_mpath_peer_set_busy(peer);
 }
 
-/* Small control messages take the rail with the least in front of them, proven or not. */
+/* Control messages take the rail over which something came last, else the one with the least in front of them. */
 static ucs_status_t send_control(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes)
 {
     uint64_t usable = peer->up_mask != 0 ? peer->up_mask : peer->open_mask, link;
+    int rail        = peer->last_rail;
     ucs_status_t status;
-    int rail;
 
     memcpy(&link, message, sizeof(link));
-    while ((rail = mpath_spread_pick(peer->loads, usable, bytes, -1)) >= 0) {
+    if (!(usable & UCS_BIT(rail))) {
+        rail = mpath_spread_pick(peer->loads, usable, bytes, -1);
+    }
+    for (; rail >= 0; rail = mpath_spread_pick(peer->loads, usable, bytes, -1)) {
         status = uct_ep_am_short(peer->rails[rail].ep, id, link, (const char *)message + sizeof(link),
                                  (unsigned)(bytes - sizeof(link)));
         if (status == UCS_OK) {
@@ -206,6 +220,7 @@ void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const void 
         peer_rail->peer_generation  = message->probe.generation;
         peer_rail->received_packets = 0;
     }
+    note_arrival(peer, rail);
     peer->ack_due = 1;
     uct_mpath_peer_set_busy(peer);
 }

@@ -60,7 +60,8 @@ struct uct_mpath_peer {
     uct_mpath_link_t link;  /* by which I name the peer */
     ucs_list_link_t busy;   /* member of the interface's list */
     uint8_t is_busy, hello_due, opened, dispatching, replies_first;
-    uint8_t cleaned; /* FAILED, and all operations have ended */
+    uint8_t last_rail; /* over which something came */
+    uint8_t cleaned;   /* FAILED, and all operations have ended */
     ucs_status_t failure;
     uint64_t up_mask, open_mask;
     uct_mpath_peer_rail_t rails[UCT_MPATH_MAX_RAILS];

@@ -203,7 +203,7 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, uns
 ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet)
 {
     uint64_t bytes = packet->data_bytes + packet->iov_bytes, usable = peer->up_mask;
-    int rail, reference                                             = -1;
+    int reference = -1, rail;
     ucs_status_t status;
 
     while ((rail = mpath_spread_pick(peer->loads, usable, bytes, reference)) >= 0) {
