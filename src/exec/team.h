@@ -52,7 +52,7 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
 
 /*
  * The same for at most MPATH_SETTLE_BYTES bytes, with a mark: who waits for something inside a call that will not come sees in
- * mpath_team_marked() that another rank has come here with its mark, and follows. *marked_p: some rank had it set.
+ * mpath_team_marked() that another rank has come here with its mark, and follows with its own. *marked_p: some rank had it set.
  */
 #define MPATH_SETTLE_BYTES 64
 mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,

@@ -29,6 +29,46 @@ static void check_works(mpath_team_t *team)
     }
 }
 
+/* Rank 2 settles with a mark; the others follow with theirs when they see one, wherever they are. */
+static int settle_body(ranks_self_t *self, void *argument)
+{
+    int mine = self->rank, all[RANKS_MAX], marked = -1;
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+
+    (void)argument;
+    mpath_settings_init(&settings);
+    context = ranks_context(self, &settings);
+    team    = ranks_team(self, context);
+    for (int round = 0; round < 3; round++) {
+        int marks = (self->rank == 2) && (round != 1);
+
+        while (!marks && (round != 1) && !mpath_team_marked(team)) {
+            ranks_check(mpath_team_status(team) == MPATH_OK);
+            usleep(100);
+        }
+        ranks_check(mpath_team_settle(team, round != 1, &mine, sizeof(mine), all, &marked) == MPATH_OK);
+        ranks_check(marked == (round != 1));
+        for (int rank = 0; rank < self->size; rank++) {
+            ranks_check(all[rank] == rank);
+        }
+    }
+    check_works(team);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_settle(void **state)
+{
+    const int dealt[]   = {2, 0, 1, 0, 2, 0, 0};
+    ranks_setup_t setup = {.size = 7, .node_of = dealt, .nics = 2};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, settle_body, NULL), 0);
+}
+
 static int nodes_body(ranks_self_t *self, void *argument)
 {
     const int *dealt       = argument;
@@ -446,7 +486,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_node_key), cmocka_unit_test(test_nodes),    cmocka_unit_test(test_nics),
         cmocka_unit_test(test_settings), cmocka_unit_test(test_declined), cmocka_unit_test(test_many),
-        cmocka_unit_test(test_threads),  cmocka_unit_test(test_file),
+        cmocka_unit_test(test_threads),  cmocka_unit_test(test_file),     cmocka_unit_test(test_settle),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -330,6 +330,41 @@ static void test_nic_down(void **state)
     mpath_topo_destroy(topo);
 }
 
+/* A topology whose NIC is taken out is the one that was built without it, and comes back whole. */
+static void test_set_nic(void **state)
+{
+    const mpath_access_mode_t modes[] = {MPATH_REACH_ALL, MPATH_REACH_AFFINE};
+    mpath_topo_t *topo, *built;
+    uint64_t whole;
+    cluster_t c;
+
+    (void)state;
+    for (int mode = 0; mode < 2; mode++) {
+        cluster_init(&c, 2, 3, modes[mode], 0);
+        topo                     = cluster_build(&c);
+        whole                    = mpath_topo_signature(topo);
+        c.machines[1].nics[1].up = 0;
+        built                    = cluster_build(&c);
+        assert_true(mpath_topo_can_change(topo));
+        assert_int_equal(mpath_topo_set_nic(topo, 1, 1, 0), MPATH_OK);
+        assert_true(mpath_topo_signature(topo) == mpath_topo_signature(built));
+        assert_true(mpath_topo_signature(topo) != whole);
+        assert_false(mpath_topo_rails_equal(topo));
+        check_all_paths(topo);
+        for (int source = 0; source < 6; source++) {
+            for (int destination = 0; destination < 6; destination++) {
+                assert_int_equal(mpath_topo_num_paths(topo, source, destination),
+                                 mpath_topo_num_paths(built, source, destination));
+            }
+        }
+        assert_int_equal(mpath_topo_set_nic(topo, 1, 1, 1), MPATH_OK);
+        assert_true(mpath_topo_signature(topo) == whole);
+        assert_true(mpath_topo_rails_equal(topo));
+        mpath_topo_destroy(built);
+        mpath_topo_destroy(topo);
+    }
+}
+
 /* Several ranks beside a NIC share the work of relaying. */
 static void test_shared_nic(void **state)
 {
@@ -554,8 +589,9 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_same_node),    cmocka_unit_test(test_all),           cmocka_unit_test(test_affine),
         cmocka_unit_test(test_affine_spine), cmocka_unit_test(test_no_rail_mates), cmocka_unit_test(test_unequal_nics),
-        cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_shared_nic),    cmocka_unit_test(test_resources),
-        cmocka_unit_test(test_signature),    cmocka_unit_test(test_rejected),      cmocka_unit_test(test_random),
+        cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_set_nic),       cmocka_unit_test(test_shared_nic),
+        cmocka_unit_test(test_resources),    cmocka_unit_test(test_signature),     cmocka_unit_test(test_rejected),
+        cmocka_unit_test(test_random),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
