@@ -55,7 +55,8 @@ mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_coll_t *coll, mp
         mpath_symmetric_destroy(symmetric);
         return status;
     }
-    *symmetric_p = symmetric;
+    symmetric->topo_version = mpath_team_topo_version(team);
+    *symmetric_p            = symmetric;
     return MPATH_OK;
 
 err_no_memory:
@@ -103,6 +104,26 @@ char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes)
     return symmetric->scratch;
 }
 
+/*
+ * A rail was left out of the topology, or is used again: the engine starts anew with those that there are now, and so does what
+ * was learned, which is kept by the rails' numbers in the engine. All ranks come here in the same call.
+ */
+static mpath_status_t read_topo(mpath_symmetric_t *symmetric)
+{
+    mpath_share_t *share;
+    mpath_status_t status = mpath_share_create(symmetric->team, &share);
+
+    if (status != MPATH_OK) {
+        mpath_team_break(symmetric->team, status); /* the others go on, and would wait */
+        return status;
+    }
+    mpath_share_destroy(symmetric->share);
+    symmetric->share        = share;
+    symmetric->topo_version = mpath_team_topo_version(symmetric->team);
+    memset(&symmetric->adapt, 0, sizeof(symmetric->adapt));
+    return MPATH_OK;
+}
+
 /* Between nodes a call gains by more rails than one; in one node there is no rail to gain. */
 static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, uint64_t bytes)
 {
@@ -126,10 +147,18 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
                                     uint64_t largest)
 {
     const mpath_settings_t *settings = symmetric->settings;
-    const char *obstacle = mpath_share_obstacle(symmetric->share), *because = NULL;
+    const char *obstacle, *because = NULL;
     int small = largest <= settings->small_bytes;
+    mpath_status_t status;
 
     symmetric->declined_because = "";
+    if (symmetric->topo_version != mpath_team_topo_version(symmetric->team)) {
+        status = read_topo(symmetric);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    obstacle = mpath_share_obstacle(symmetric->share);
     if ((settings->gate == MPATH_GATE_NEVER) || (algorithm == MPATH_ALGORITHM_PREVIOUS)) {
         because = "a parameter says never";
     } else if ((obstacle != NULL) && ((algorithm == MPATH_ALGORITHM_LANES) || !small)) {
