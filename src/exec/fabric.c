@@ -219,22 +219,26 @@ static void rail_arrive(void *argument, const mpath_arrival_t *arrival)
     }
 }
 
+uint64_t mpath_fabric_open_limit_bytes(const mpath_fabric_t *fabric)
+{
+    uint64_t bytes       = OPEN_ARRIVAL_CHUNKS * fabric->settings->chunk_bytes,
+             limit_bytes = fabric->settings->memory_bytes / 8;
+
+    return (bytes < limit_bytes) ? bytes : limit_bytes;
+}
+
 static mpath_status_t rail_open(const mpath_fabric_t *fabric, int nic, rail_t *rail)
 {
     mpath_rail_params_t params = {
         .nic                    = fabric->machine->nics[nic].name,
         .tls                    = NULL,
         .max_chunk_bytes        = fabric->settings->chunk_bytes,
-        .max_open_arrival_bytes = OPEN_ARRIVAL_CHUNKS * fabric->settings->chunk_bytes,
+        .max_open_arrival_bytes = mpath_fabric_open_limit_bytes(fabric),
         .rate_bps               = fabric->machine->nics[nic].rate_bps,
     };
-    uint64_t limit_bytes = fabric->settings->memory_bytes / 8;
 
     if ((rail->lane != NULL) || (rail->status != MPATH_OK)) {
         return rail->status;
-    }
-    if (params.max_open_arrival_bytes > limit_bytes) {
-        params.max_open_arrival_bytes = limit_bytes;
     }
     if (params.max_chunk_bytes > params.max_open_arrival_bytes) {
         params.max_chunk_bytes = params.max_open_arrival_bytes;

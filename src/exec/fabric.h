@@ -32,6 +32,8 @@ mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void 
 int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name);
 void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer);
 
+/* Most bytes of chunks that have come by one rail and are not ended. */
+uint64_t mpath_fabric_open_limit_bytes(const mpath_fabric_t *fabric);
 /* Teams that have joined and may use the rail. */
 size_t mpath_fabric_num_teams(mpath_fabric_t *fabric, int nic);
 /* Closes the rail with all its connections and opens it anew, at another address; for its only team. */

@@ -383,6 +383,19 @@ int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to)
     return peer;
 }
 
+uint64_t mpath_mover_memory_bytes(const mpath_mover_t *mover)
+{
+    const mpath_team_t *team = mover->team;
+    uint64_t bytes           = (mover->relay != NULL) ? mover->relay_segment.bytes / (uint64_t)team->num_local : 0;
+
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        bytes += (mover->hellos[team->rank].address_bytes[nic] > 0)
+                     ? mpath_fabric_open_limit_bytes(team->context->fabric)
+                     : 0;
+    }
+    return bytes;
+}
+
 static void forget_peers(mpath_mover_t *mover)
 {
     size_t per_nic = (size_t)mover->team->size * MPATH_MAX_NICS;

@@ -270,7 +270,9 @@ const mpath_settings_t *mpath_team_settings(const mpath_team_t *team)
 
 uint64_t mpath_team_memory_bytes(const mpath_team_t *team)
 {
-    return team->segment.bytes / (uint64_t)team->num_local + mpath_channels_memory_bytes(team);
+    uint64_t mover_bytes = (team->mover != NULL) ? mpath_mover_memory_bytes(team->mover) : 0;
+
+    return team->segment.bytes / (uint64_t)team->num_local + mpath_channels_memory_bytes(team) + mover_bytes;
 }
 
 const char *mpath_team_host(const mpath_team_t *team, int rank)

@@ -44,7 +44,7 @@ int mpath_team_rank(const mpath_team_t *team);
 int mpath_team_size(const mpath_team_t *team);
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its context's */
-/* Bytes of memory that the team takes for this rank. */
+/* Bytes of memory that the team takes for this rank; rings towards relays and chunks open on rails from its first call on. */
 uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 
 /* Gathers `bytes` bytes of every rank into all[size * bytes], on all ranks. Collective; for set-up only. */

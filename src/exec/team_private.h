@@ -89,6 +89,8 @@ void mpath_team_break_by_notice(mpath_team_t *team, mpath_status_t reason, int o
 
 /* move_setup.c */
 void mpath_mover_destroy(mpath_mover_t *mover);
+/* This rank's share of the rings towards relays, and what may be open on the rails, which other teams use, too. */
+uint64_t mpath_mover_memory_bytes(const mpath_mover_t *mover);
 /* move_inbox.c: drops the chunks that are not looked at yet and all that come. */
 void mpath_inbox_close(mpath_mover_t *mover);
 
