@@ -57,10 +57,10 @@ static void combine(const mpath_rates_t *rates, const uint64_t *all, int num_ran
     }
 }
 
-/* a * MILLION / b for rates: below 2^44, so the product stays below 2^64. */
+/* a * MILLION / b for sums of rates; the product may be beyond 64 bits. */
 static uint64_t ratio_ppm(uint64_t a, uint64_t b)
 {
-    return a * MILLION / b;
+    return (uint64_t)((double)a * (double)MILLION / (double)b);
 }
 
 /* How far the rail that stands out most is from the mean of all, in millionths of the mean. */

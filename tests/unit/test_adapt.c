@@ -68,6 +68,24 @@ static void test_noise(void **state)
     assert_memory_equal(rates.current_bps, bps, sizeof(bps));
 }
 
+/* As many rails as there may be, as fast as they may be. */
+static void test_fastest(void **state)
+{
+    uint64_t bps[MPATH_MAX_NICS], seen[MPATH_MAX_NICS];
+    mpath_rates_t rates;
+
+    (void)state;
+    for (int rail = 0; rail < MPATH_MAX_NICS; rail++) {
+        bps[rail] = seen[rail] = (uint64_t)MPATH_MAX_RATE_BPS;
+    }
+    mpath_rates_init(&rates, MPATH_MAX_NICS, bps);
+    assert_int_equal(mpath_rates_update(&rates, seen, 1), 0);
+    seen[3] /= 2;
+    assert_int_equal(mpath_rates_update(&rates, seen, 1), 1);
+    assert_int_equal(rates.current_bps[3], seen[3]);
+    assert_int_equal(rates.current_bps[4], bps[4]);
+}
+
 /* Slower or faster by whatever factor: followed within 20 calls, in the presence of noise. */
 static void test_follows(void **state)
 {
@@ -292,15 +310,11 @@ static void test_store_damaged(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_follows),
-        cmocka_unit_test(test_common_change),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_odd_observations),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_tune),
-        cmocka_unit_test(test_topo),
-        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_noise),         cmocka_unit_test(test_fastest),
+        cmocka_unit_test(test_follows),       cmocka_unit_test(test_common_change),
+        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_odd_observations),
+        cmocka_unit_test(test_window),        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_topo),          cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_damaged),
     };
 
