@@ -313,6 +313,7 @@ mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
 
     if (status == MPATH_OK) {
         status = run(gpu, call);
+        mpath_gpu_coll_close_imports(gpu);
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);

@@ -46,10 +46,11 @@ typedef struct gpu_side {
 /* Everything that follows from the ranks' buffers and the demand. Kept while both stay the same. */
 typedef struct gpu_decided {
     int valid;
-    uint64_t *generations; /* [n] */
-    uint64_t *demand;      /* [n][n] */
-    uint8_t *ways;         /* [n][n] gpu_way_t */
-    uint64_t *beside;      /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
+    uint64_t *generations;             /* [n] */
+    uint64_t *demand;                  /* [n][n] */
+    uint8_t *ways;                     /* [n][n] gpu_way_t */
+    uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks in `imports`; they are open during calls only */
+    uint64_t *beside; /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
     int all;                                    /* of mpath_gpu_coll_open_all(): everything is open */
     int engine;                                 /* WAY_PUSH or WAY_PULL: engines are at work */
@@ -104,7 +105,9 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_ways.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
-/* Gives back what is open. */
+/* Gives back what is open: an allocation that its owner frees must not stay open here. The decision stays. */
+void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
+/* The same, and the decision goes. */
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_start.c: everything that this rank starts. */

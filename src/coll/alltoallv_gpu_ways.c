@@ -20,8 +20,16 @@
 /* The kernel has to be faster by a fiftieth: it takes multiprocessors from the application. */
 #define KERNEL_HANDICAP 50
 
+/*
+ * Measured from three GPUs to one: until the first bytes are there, and each byte after that; what of the share that
+ * follows is taken, since the host's copies vary more than those between GPUs.
+ */
+#define HOST_START_NS 245000u
+#define HOST_BYTE_PS 22u
+#define HOST_PERCENT 88u
+
 /* A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second. */
-#define HOST_SHARE_MIN_BYTES (96u << 20)
+#define HOST_SHARE_MIN_BYTES (240u << 20)
 #define HOST_SHARE_GRAIN (64u << 10)
 
 /* A rank that works on another's memory: a sender on a receive buffer (RECV), or a receiver on a send buffer (SEND). */
@@ -304,7 +312,7 @@ static uint64_t pushed(const mpath_gpu_coll_t *gpu, int rank, int receives)
  */
 static void share_with_host(mpath_gpu_coll_t *gpu)
 {
-    uint64_t most = 0, next = 0, share;
+    uint64_t most = 0, next = 0, next_of_hot = 0, share, limit, push_ns;
     int hot = -1;
 
     for (int rank = 0; rank < gpu->size; rank++) {
@@ -312,9 +320,10 @@ static void share_with_host(mpath_gpu_coll_t *gpu)
 
         next = (out > next) ? out : next;
         if (in > most) {
-            next = (most > next) ? most : next;
-            most = in;
-            hot  = rank;
+            next        = (most > next) ? most : next;
+            most        = in;
+            next_of_hot = out;
+            hot         = rank;
         } else {
             next = (in > next) ? in : next;
         }
@@ -322,7 +331,15 @@ static void share_with_host(mpath_gpu_coll_t *gpu)
     if ((gpu->decided.engine != WAY_PUSH) || (most < HOST_SHARE_MIN_BYTES)) {
         return;
     }
-    share = most / 100 * (uint64_t)gpu->settings->gpu_host_percent;
+    push_ns = mpath_peer_predict_ns(MPATH_PEER_PUSH, &(mpath_peer_load_t){most, most + next_of_hot, 1});
+    if (push_ns <= HOST_START_NS) {
+        return;
+    }
+    /* Both would end together with share x HOST_BYTE_PS + HOST_START_NS = (most - share) x push_ns / most. */
+    share = (push_ns - HOST_START_NS) / 1000 * most / ((push_ns + most / 1000 * HOST_BYTE_PS) / 1000) / 100 *
+            HOST_PERCENT;
+    limit = most / 100 * (uint64_t)gpu->settings->gpu_host_percent;
+    share = (share < limit) ? share : limit;
     share = (share > most - next) ? most - next : share;
     for (int source = 0; source < gpu->size; source++) {
         size_t pair    = (size_t)source * (size_t)gpu->size + (size_t)hot;
@@ -353,6 +370,11 @@ static void make_order(mpath_gpu_coll_t *gpu)
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu)
 {
     gpu->decided.valid = 0;
+    mpath_gpu_coll_close_imports(gpu);
+}
+
+void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu)
+{
     for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
         for (int rank = 0; rank < gpu->size; rank++) {
             if (gpu->decided.imports[side][rank] != NULL) {
@@ -381,6 +403,34 @@ static int is_decided(mpath_gpu_coll_t *gpu)
     return same;
 }
 
+/* Notes what is open, for the calls that follow. */
+static void note_wanted(mpath_gpu_coll_t *gpu)
+{
+    for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
+        gpu->decided.wanted[side] = 0;
+        for (int rank = 0; rank < gpu->size; rank++) {
+            gpu->decided.wanted[side] |= (gpu->decided.imports[side][rank] != NULL) ? 1ull << rank : 0;
+        }
+    }
+}
+
+/* Opens the same again, which the cache of imports has. */
+static mpath_status_t open_wanted(mpath_gpu_coll_t *gpu)
+{
+    for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
+        for (int rank = 0; rank < gpu->size; rank++) {
+            access_t access = {gpu->me, rank, side};
+
+            if (((gpu->decided.wanted[side] >> rank) & 1) && (gpu->decided.imports[side][rank] == NULL) &&
+                !open_import(gpu, &access)) {
+                gpu->decided.imports[side][rank] = NULL;
+                return MPATH_ERR_UNREACHABLE; /* the others count on it */
+            }
+        }
+    }
+    return MPATH_OK;
+}
+
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
@@ -388,7 +438,7 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     mpath_status_t status;
 
     if (is_decided(gpu)) {
-        return MPATH_OK;
+        return open_wanted(gpu);
     }
     mpath_gpu_coll_forget_ways(gpu);
     status = open_side(gpu, MPATH_ROOM_RECV);
@@ -411,6 +461,7 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         for (int i = 0; i < gpu->size * gpu->size; i++) {
             staged = staged || (decided->beside[i] > 0);
         }
+        note_wanted(gpu);
         decided->valid = 1;
     }
     if ((status == MPATH_OK) && staged && (gpu->room.staged == NULL)) {
