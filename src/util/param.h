@@ -88,14 +88,14 @@ typedef struct mpath_settings {
     uint64_t memory_bytes;       /* upper limit of relay and exchange memory per rank */
     uint64_t node_min_bytes;     /* one node only: from this largest pair on, the previous function runs */
     int timeout_s;               /* deadline of a call without any progress */
-    int resend_after_s;          /* a rail that brings nothing for so long counts as failed; 0: calls are not repeated */
-    int resend_min_ms;           /* calls that take less are not repeated */
-    int gpu;                     /* device buffers are moved between GPUs, not through the host */
-    int gpu_way;                 /* mpath_gpu_way_t */
-    int gpu_host_percent;        /* of a hot receiver's bytes, through host memory */
-    int sync;                    /* mpath_sync_t */
-    uint64_t gpu_memory_bytes;   /* upper limit of pinned host memory for staged copies, per rank */
-    int allreduce_algorithm;     /* mpath_algorithm_t */
+    int resend_after_s;        /* a rail that brings nothing for so long counts as failed; 0: calls are not repeated */
+    int resend_min_ms;         /* calls that take less are not repeated */
+    int gpu;                   /* device buffers are moved between GPUs, not through the host */
+    int gpu_way;               /* mpath_gpu_way_t */
+    int gpu_host_percent;      /* of a hot receiver's bytes, through host memory */
+    int sync;                  /* mpath_sync_t */
+    uint64_t gpu_memory_bytes; /* upper limit of pinned host memory for staged copies, per rank */
+    int allreduce_algorithm;   /* mpath_algorithm_t */
     int reduce_scatter_algorithm;
     int allgather_algorithm;
     uint64_t
