@@ -12,6 +12,7 @@
 #include "coll_mpath_compat.h"
 #include "coll_mpath_oob.h"
 
+#include "coll/allreduce_gpu.h"
 #include "coll/alltoallv.h"
 #include "coll/symmetric.h"
 #include "exec/team.h"
@@ -56,7 +57,11 @@ typedef struct mca_coll_mpath_module_t {
     mpath_coll_t *coll; /* NULL: the previous functions run */
     mpath_symmetric_t *symmetric;
     bool symmetric_tried, symmetric_usable; /* the ranks' parameters have been compared, and are the same */
-    uint64_t *arrays;                       /* of the calls: bytes and offsets of both sides, 4 * size */
+    mpath_symmetric_gpu_t
+        *symmetric_gpu; /* device memory of the symmetric collectives; NULL: they go through the host */
+    bool device_never;
+    uint64_t device_calls; /* in which the GPUs might have been asked; the same on all ranks */
+    uint64_t *arrays;      /* of the calls: bytes and offsets of both sides, 4 * size */
     mpath_coll_counters_t counted, symmetric_counted;
     struct mca_coll_mpath_module_t *next; /* in the list of coll_mpath_lifetime.c */
 } mca_coll_mpath_module_t;

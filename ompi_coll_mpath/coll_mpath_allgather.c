@@ -2,6 +2,7 @@
 /* MPI_Allgather and MPI_Allgatherv, of any datatype: what has gaps goes through a packed copy. */
 #include "coll_mpath_symmetric.h"
 #include "coll_mpath_stage.h"
+#include "coll_mpath_symmetric_device.h"
 #include "coll_mpath_pack.h"
 
 /* One call: this rank's block, and all blocks. */
@@ -87,7 +88,8 @@ static uint64_t allgather_type_size(struct ompi_datatype_t *datatype)
     return size;
 }
 
-int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+/* Host memory, or copies there. */
+static int allgather_on_host(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
                              void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
                              struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
 {
@@ -95,23 +97,7 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
     int algorithm                   = mca_coll_mpath_component.settings.allgather_algorithm;
     uint64_t bytes                  = (uint64_t)rcount * allgather_type_size(rdtype) * (uint64_t)ompi_comm_size(comm);
     mpath_status_t status           = MPATH_DECLINED;
-    mca_coll_mpath_stage_t stage    = {
-           .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
-           .recv       = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount},
-           .send_parts = 1,
-           .recv_parts = ompi_comm_size(comm),
-           .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t staged;
 
-    staged = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == staged) {
-        return mca_coll_mpath_stage_close(
-            &stage, mca_coll_mpath_allgather(stage.in_place ? MPI_IN_PLACE : stage.send.buffer, scount, sdtype,
-                                             stage.recv.buffer, rcount, rdtype, comm, base));
-    }
-    if (MPATH_DECLINED != staged) {
-        return mca_coll_mpath_error(staged);
-    }
     if (mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
         mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
         mca_coll_mpath_args_t send = {
@@ -126,7 +112,36 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
     return mca_coll_mpath_error(status);
 }
 
-int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                             void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                             struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+    mca_coll_mpath_stage_t stage    = {
+           .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
+           .recv       = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount},
+           .send_parts = 1,
+           .recv_parts = ompi_comm_size(comm),
+           .in_place   = MPI_IN_PLACE == sbuf};
+    mpath_status_t status = mca_coll_mpath_allgather_device(module, &stage);
+
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    status = mca_coll_mpath_stage_open(&stage);
+    if (MPATH_OK == status) {
+        return mca_coll_mpath_stage_close(&stage,
+                                          allgather_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer, scount,
+                                                            sdtype, stage.recv.buffer, rcount, rdtype, comm, base));
+    }
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return allgather_on_host(sbuf, scount, sdtype, rbuf, rcount, rdtype, comm, base);
+}
+
+/* Host memory, or copies there. */
+static int allgatherv_on_host(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
                               void *rbuf, mca_coll_mpath_counts_t rcounts, mca_coll_mpath_displs_t rdisps,
                               struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
                               mca_coll_base_module_t *base)
@@ -136,23 +151,7 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
     mpath_status_t status           = MPATH_DECLINED;
     uint64_t bytes                  = 0;
     int rank;
-    mca_coll_mpath_stage_t stage = {
-        .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
-        .recv       = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps},
-        .send_parts = 1,
-        .recv_parts = ompi_comm_size(comm),
-        .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t staged;
 
-    staged = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == staged) {
-        return mca_coll_mpath_stage_close(
-            &stage, mca_coll_mpath_allgatherv(stage.in_place ? MPI_IN_PLACE : stage.send.buffer, scount, sdtype,
-                                              stage.recv.buffer, rcounts, rdisps, rdtype, comm, base));
-    }
-    if (MPATH_DECLINED != staged) {
-        return mca_coll_mpath_error(staged);
-    }
     for (rank = 0; rank < ompi_comm_size(comm); rank++) {
         bytes += COLL_MPATH_COUNT(rcounts, rank) * allgather_type_size(rdtype);
     }
@@ -168,4 +167,33 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
                                            module->previous_allgatherv_module);
     }
     return mca_coll_mpath_error(status);
+}
+
+int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                              void *rbuf, mca_coll_mpath_counts_t rcounts, mca_coll_mpath_displs_t rdisps,
+                              struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
+                              mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+    mca_coll_mpath_stage_t stage    = {
+           .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
+           .recv       = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps},
+           .send_parts = 1,
+           .recv_parts = ompi_comm_size(comm),
+           .in_place   = MPI_IN_PLACE == sbuf};
+    mpath_status_t status = mca_coll_mpath_allgather_device(module, &stage);
+
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    status = mca_coll_mpath_stage_open(&stage);
+    if (MPATH_OK == status) {
+        return mca_coll_mpath_stage_close(&stage, allgatherv_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
+                                                                     scount, sdtype, stage.recv.buffer, rcounts, rdisps,
+                                                                     rdtype, comm, base));
+    }
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return allgatherv_on_host(sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm, base);
 }

@@ -2,8 +2,10 @@
 /* MPI_Allreduce. */
 #include "coll_mpath_symmetric.h"
 #include "coll_mpath_stage.h"
+#include "coll_mpath_symmetric_device.h"
 
-int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
+/* Host memory, or copies there. */
+static int allreduce_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
                              struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
                              mca_coll_base_module_t *base)
 {
@@ -13,21 +15,7 @@ int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_
     mpath_status_t status           = MPATH_DECLINED;
     mca_coll_mpath_op_t work;
     uint64_t bytes;
-    mca_coll_mpath_args_t vector = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)count};
-    mca_coll_mpath_stage_t stage = {
-        .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
-    mpath_status_t staged;
 
-    stage.send.buffer = (void *)sbuf;
-    staged            = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == staged) {
-        return mca_coll_mpath_stage_close(&stage,
-                                          mca_coll_mpath_allreduce(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
-                                                                   stage.recv.buffer, count, datatype, op, comm, base));
-    }
-    if (MPATH_DECLINED != staged) {
-        return mca_coll_mpath_error(staged);
-    }
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
         bytes = (uint64_t)count * work.combination.element_bytes;
@@ -43,4 +31,31 @@ int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_
         return module->previous_allreduce(sbuf, rbuf, count, datatype, op, comm, module->previous_allreduce_module);
     }
     return mca_coll_mpath_error(status);
+}
+
+int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
+                             struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
+                             mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+    mca_coll_mpath_args_t vector    = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)count};
+    mca_coll_mpath_stage_t stage    = {
+           .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
+    mpath_status_t status;
+
+    stage.send.buffer = (void *)sbuf;
+    status            = mca_coll_mpath_allreduce_device(module, &stage, op);
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    status = mca_coll_mpath_stage_open(&stage);
+    if (MPATH_OK == status) {
+        return mca_coll_mpath_stage_close(&stage,
+                                          allreduce_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
+                                                            stage.recv.buffer, count, datatype, op, comm, base));
+    }
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return allreduce_on_host(sbuf, rbuf, count, datatype, op, comm, base);
 }

@@ -32,6 +32,9 @@ static void module_construct(mca_coll_mpath_module_t *module)
     module->next                                 = NULL;
     module->counted                              = (mpath_coll_counters_t){0};
     module->symmetric_counted                    = (mpath_coll_counters_t){0};
+    module->symmetric_gpu                        = NULL;
+    module->device_never                         = false;
+    module->device_calls                         = 0;
 }
 
 #define MODULE_LET_GO(_mpath, _api)                                                                                    \

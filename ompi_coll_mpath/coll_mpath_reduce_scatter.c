@@ -2,6 +2,7 @@
 /* MPI_Reduce_scatter, and MPI_Reduce_scatter_block as its equal case. */
 #include "coll_mpath_symmetric.h"
 #include "coll_mpath_stage.h"
+#include "coll_mpath_symmetric_device.h"
 
 /* module->arrays holds the elements of each rank. */
 static mpath_status_t reduce_scatter_run(mca_coll_mpath_module_t *module, const void *send, void *recv, uint64_t total,
@@ -18,7 +19,8 @@ static mpath_status_t reduce_scatter_run(mca_coll_mpath_module_t *module, const 
         mpath_reduce_scatter(module->symmetric, send, recv, elements, &work->combination, foreign));
 }
 
-int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
+/* Host memory, or copies there. */
+static int reduce_scatter_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
                                   struct ompi_datatype_t *datatype, struct ompi_op_t *op,
                                   struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
 {
@@ -27,27 +29,8 @@ int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_c
     int size                        = ompi_comm_size(comm), rank;
     mpath_status_t status           = MPATH_DECLINED;
     mca_coll_mpath_op_t work;
-    uint64_t total               = 0;
-    mca_coll_mpath_stage_t stage = {.send = {.buffer = (void *)sbuf, .datatype = datatype, .equal = true, .count = 0},
-                                    .recv = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = 0},
-                                    .send_parts = 1,
-                                    .recv_parts = 1,
-                                    .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t staged;
+    uint64_t total = 0;
 
-    for (rank = 0; rank < size; rank++) {
-        stage.send.count += COLL_MPATH_COUNT(rcounts, rank);
-    }
-    stage.recv.count = stage.in_place ? stage.send.count : COLL_MPATH_COUNT(rcounts, ompi_comm_rank(comm));
-    staged           = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == staged) {
-        return mca_coll_mpath_stage_close(
-            &stage, mca_coll_mpath_reduce_scatter(stage.in_place ? MPI_IN_PLACE : stage.send.buffer, stage.recv.buffer,
-                                                  rcounts, datatype, op, comm, base));
-    }
-    if (MPATH_DECLINED != staged) {
-        return mca_coll_mpath_error(staged);
-    }
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
         for (rank = 0; rank < size; rank++) {
@@ -67,7 +50,53 @@ int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_c
     return mca_coll_mpath_error(status);
 }
 
-int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
+/* Both sides, as far as they are the same for equal and unequal blocks. */
+static mca_coll_mpath_stage_t reduce_scatter_sides(const void *sbuf, void *rbuf, struct ompi_datatype_t *datatype,
+                                                   size_t total, size_t mine)
+{
+    bool in_place = MPI_IN_PLACE == sbuf;
+
+    return (mca_coll_mpath_stage_t){
+        .send       = {.buffer = (void *)sbuf, .datatype = datatype, .equal = true, .count = total},
+        .recv       = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = in_place ? total : mine},
+        .send_parts = 1,
+        .recv_parts = 1,
+        .in_place   = in_place};
+}
+
+int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                                  struct ompi_datatype_t *datatype, struct ompi_op_t *op,
+                                  struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module    = (mca_coll_mpath_module_t *)base;
+    const mca_coll_mpath_args_t blocks = {.datatype = datatype, .counts = rcounts};
+    mca_coll_mpath_stage_t stage;
+    mpath_status_t status;
+    size_t total = 0;
+    int rank;
+
+    for (rank = 0; rank < ompi_comm_size(comm); rank++) {
+        total += COLL_MPATH_COUNT(rcounts, rank);
+    }
+    stage  = reduce_scatter_sides(sbuf, rbuf, datatype, total, COLL_MPATH_COUNT(rcounts, ompi_comm_rank(comm)));
+    status = mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op);
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    status = mca_coll_mpath_stage_open(&stage);
+    if (MPATH_OK == status) {
+        return mca_coll_mpath_stage_close(&stage,
+                                          reduce_scatter_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
+                                                                 stage.recv.buffer, rcounts, datatype, op, comm, base));
+    }
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return reduce_scatter_on_host(sbuf, rbuf, rcounts, datatype, op, comm, base);
+}
+
+/* Host memory, or copies there. */
+static int reduce_scatter_block_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
                                         struct ompi_datatype_t *datatype, struct ompi_op_t *op,
                                         struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
 {
@@ -76,30 +105,8 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
     int size                        = ompi_comm_size(comm), rank;
     mpath_status_t status           = MPATH_DECLINED;
     mca_coll_mpath_op_t work;
-    uint64_t total               = (uint64_t)rcount * (uint64_t)size;
-    mca_coll_mpath_stage_t stage = {
-        .send       = {.buffer   = (void *)sbuf,
-                       .datatype = datatype,
-                       .equal    = true,
-                       .count    = (size_t)rcount * (size_t)ompi_comm_size(comm)},
-        .recv       = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)rcount},
-        .send_parts = 1,
-        .recv_parts = 1,
-        .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t staged;
+    uint64_t total = (uint64_t)rcount * (uint64_t)size;
 
-    if (stage.in_place) {
-        stage.recv.count = stage.send.count;
-    }
-    staged = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == staged) {
-        return mca_coll_mpath_stage_close(
-            &stage, mca_coll_mpath_reduce_scatter_block(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
-                                                        stage.recv.buffer, rcount, datatype, op, comm, base));
-    }
-    if (MPATH_DECLINED != staged) {
-        return mca_coll_mpath_error(staged);
-    }
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
         if (mca_coll_mpath_symmetric_ready(module, algorithm, total * work.combination.element_bytes)) {
@@ -114,4 +121,29 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
                                                      module->previous_reduce_scatter_block_module);
     }
     return mca_coll_mpath_error(status);
+}
+
+int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
+                                        struct ompi_datatype_t *datatype, struct ompi_op_t *op,
+                                        struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module    = (mca_coll_mpath_module_t *)base;
+    const mca_coll_mpath_args_t blocks = {.datatype = datatype, .equal = true, .count = (size_t)rcount};
+    mca_coll_mpath_stage_t stage       = reduce_scatter_sides(sbuf, rbuf, datatype,
+                                                              (size_t)rcount * (size_t)ompi_comm_size(comm), (size_t)rcount);
+    mpath_status_t status              = mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op);
+
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    status = mca_coll_mpath_stage_open(&stage);
+    if (MPATH_OK == status) {
+        return mca_coll_mpath_stage_close(
+            &stage, reduce_scatter_block_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer, stage.recv.buffer,
+                                                 rcount, datatype, op, comm, base));
+    }
+    if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return reduce_scatter_block_on_host(sbuf, rbuf, rcount, datatype, op, comm, base);
 }

@@ -20,8 +20,7 @@ static uint64_t symmetric_key(const mpath_settings_t *settings)
     return key;
 }
 
-/* All ranks find the same: from then on a decision by parameters and size alone is a common one. */
-static bool symmetric_agreed(mca_coll_mpath_module_t *module)
+bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module)
 {
     uint64_t mine[2], least[2];
     int rc;
@@ -46,7 +45,7 @@ bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorit
 {
     const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
 
-    if ((NULL == module->previous_allreduce) || !symmetric_agreed(module)) {
+    if ((NULL == module->previous_allreduce) || !mca_coll_mpath_symmetric_agreed(module)) {
         return false;
     }
     if ((MPATH_GATE_NEVER == settings->gate) || (MPATH_ALGORITHM_PREVIOUS == algorithm)) {

@@ -9,6 +9,12 @@
 #include "coll_mpath.h"
 
 /*
+ * Whether the ranks' parameters are the same, so that a decision by parameters and size alone is a common one. The first
+ * time on a communicator it is collective.
+ */
+bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module);
+
+/*
  * Whether libmpath is to be asked about a call of `bytes` bytes in total, `algorithm` being the operation's parameter. The first
  * time on a communicator it is collective: ranks whose parameters differ would decide differently here.
  */

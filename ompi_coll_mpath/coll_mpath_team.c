@@ -147,6 +147,10 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
 
 void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module)
 {
+    if (NULL != module->symmetric_gpu) {
+        mpath_symmetric_gpu_destroy(module->symmetric_gpu);
+        module->symmetric_gpu = NULL;
+    }
     if (NULL != module->symmetric) {
         mpath_symmetric_destroy(module->symmetric);
         module->symmetric = NULL;

@@ -6,6 +6,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
+#define SHADOW_SLACK_BYTES 32u
+
 mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_memory_t *memory, mpath_shadow_t *shadow)
 {
     mpath_shadow_t made = {.device = device, .bytes = bytes};
@@ -15,7 +18,7 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
     if (status != MPATH_OK) {
         return status;
     }
-    made.host = malloc((bytes > 0) ? bytes : 1);
+    made.host = malloc(bytes + SHADOW_SLACK_BYTES);
     if (made.host == NULL) {
         mpath_error("no host memory for a copy of %zu bytes of device memory; the call fails", bytes);
         return MPATH_ERR_NO_MEMORY;

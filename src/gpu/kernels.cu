@@ -166,3 +166,5 @@ extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
 {
     copy_pieces(arguments);
 }
+
+#include "gpu/reduce.cuh"

@@ -5,12 +5,13 @@
  * with MPI_Reduce_local. Arguments: names of cases.
  */
 #include "mpi/cases.h"
+#include "mpi/device_calls.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD 64 /* bytes behind every result */
+#define GUARD DEVICE_GUARD /* bytes behind every result */
 
 static int world_rank, world_size;
 
@@ -266,8 +267,8 @@ static long check_allreduce(MPI_Comm comm, const type_t *type, MPI_Op op, size_t
         free(aligned);
     }
     memset(recv + shift + bytes, 0xA5, GUARD);
-    errors = MPI_Allreduce(in_place ? MPI_IN_PLACE : send + shift, recv + shift, (int)count, type->handle, op, comm) !=
-             MPI_SUCCESS;
+    errors = device_allreduce(in_place ? MPI_IN_PLACE : send + shift, recv + shift, (int)count, type->handle, op,
+                              comm) != MPI_SUCCESS;
     errors += compare(type, recv + shift, expected, count) + !guard_ok(recv + shift + bytes);
     free(send);
     free(recv);
@@ -298,9 +299,9 @@ static long check_reduce_scatter(MPI_Comm comm, const type_t *type, MPI_Op op, c
     fill_exact(type, in_place ? recv : send, total, rank, round);
     memset(recv + room * extent, 0xA5, GUARD);
     if (block) {
-        rc = MPI_Reduce_scatter_block(in_place ? MPI_IN_PLACE : send, recv, counts[0], type->handle, op, comm);
+        rc = device_reduce_scatter_block(in_place ? MPI_IN_PLACE : send, recv, counts[0], type->handle, op, comm);
     } else {
-        rc = MPI_Reduce_scatter(in_place ? MPI_IN_PLACE : send, recv, counts, type->handle, op, comm);
+        rc = device_reduce_scatter(in_place ? MPI_IN_PLACE : send, recv, counts, type->handle, op, comm);
     }
     errors = rc != MPI_SUCCESS;
     errors += compare(type, recv, expected + before * extent, mine) + !guard_ok(recv + room * extent);
@@ -359,9 +360,9 @@ static long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_
         }
     }
     if (equal) {
-        rc = MPI_Allgather(in_place ? MPI_IN_PLACE : send, counts[rank], type, recv, counts[0], type, comm);
+        rc = device_allgather(in_place ? MPI_IN_PLACE : send, counts[rank], recv, counts[0], type, comm);
     } else {
-        rc = MPI_Allgatherv(in_place ? MPI_IN_PLACE : send, counts[rank], type, recv, counts, displs, type, comm);
+        rc = device_allgatherv(in_place ? MPI_IN_PLACE : send, counts[rank], recv, counts, displs, type, comm);
     }
     errors += rc != MPI_SUCCESS;
     for (size_t i = 0; i < room + GUARD; i++) {
@@ -599,26 +600,26 @@ static void fill_rough(double *data, size_t count, int source)
 static long case_same_bits(void)
 {
     size_t count = 200003, part = 777, bytes = count * sizeof(double);
-    double *send = get(bytes), *first = get(bytes), *again = get(bytes), *root = get(bytes);
+    double *send = get(bytes), *first = get(bytes + GUARD), *again = get(bytes + GUARD), *root = get(bytes);
     long errors = 0;
 
     fill_rough(send, count, world_rank);
-    MPI_Allreduce(send, first, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    device_allreduce(send, first, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
     memcpy(root, first, bytes);
     MPI_Bcast(root, (int)count, MPI_DOUBLE, 0, MPI_COMM_WORLD);
     errors += memcmp(root, first, bytes) != 0;
     for (int round = 0; round < 3; round++) {
         memset(again, 0, bytes);
-        MPI_Allreduce(send, again, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        device_allreduce(send, again, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         errors += memcmp(again, first, bytes) != 0;
     }
     /* cut otherwise, and small enough to travel in the agreement */
     for (size_t at = 0; at + part <= 20 * part; at += part) {
-        MPI_Allreduce(send + at, again + at, (int)part, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        device_allreduce(send + at, again + at, (int)part, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         errors += memcmp(again + at, first + at, part * sizeof(double)) != 0;
     }
     for (size_t at = 0; at < 40; at += 8) {
-        MPI_Allreduce(send + at, again + at, 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+        device_allreduce(send + at, again + at, 8, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
         errors += memcmp(again + at, first + at, 8 * sizeof(double)) != 0;
     }
     free(send);

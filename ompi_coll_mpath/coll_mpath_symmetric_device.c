@@ -1,0 +1,273 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* See coll_mpath_symmetric_device.h. */
+#include "coll_mpath_symmetric_device.h"
+
+#include "coll/allreduce_gpu.h"
+
+#include "ompi/group/group.h"
+
+/* -- who is asked -- */
+
+/* Nonzero on all ranks when it is nonzero on each; by the function that mpath has replaced. */
+static bool device_all(mca_coll_mpath_module_t *module, bool mine)
+{
+    int value = mine, all = 0;
+    int rc;
+
+    rc = module->previous_allreduce(&value, &all, 1, MPI_INT, MPI_MIN, module->comm, module->previous_allreduce_module);
+    return (OMPI_SUCCESS == rc) && (0 != all);
+}
+
+/* Every rank's application has started CUDA: makes what the calls need. Collective. */
+static void device_make(mca_coll_mpath_module_t *module)
+{
+    mpath_status_t status = MPATH_DECLINED;
+
+    if (!module->tried) {
+        mca_coll_mpath_team_make(module);
+    }
+    if (NULL != module->symmetric) { /* the same on all ranks */
+        status = mpath_symmetric_gpu_create(module->team, &module->symmetric_gpu);
+    }
+    if (!device_all(module, MPATH_OK == status)) {
+        mpath_symmetric_gpu_destroy(module->symmetric_gpu);
+        module->symmetric_gpu = NULL;
+        module->device_never  = true;
+    }
+}
+
+/*
+ * Whether libmpath is to be asked. An application may start CUDA at any time, on one rank earlier than on another; so
+ * the ranks compare in their 1st, 2nd, 4th, 8th ... call of these functions.
+ */
+static bool device_ready(mca_coll_mpath_module_t *module, int algorithm)
+{
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+
+    if (module->device_never || (NULL == module->previous_allreduce) ||
+        (module->tried && (NULL == module->symmetric))) {
+        return false; /* the last: there is no team, or it is just being made, with these very functions */
+    }
+    if (0 == module->device_calls) {
+        module->device_never = (2 > ompi_comm_size(module->comm)) ||
+                               ompi_group_have_remote_peers(module->comm->c_local_group) ||
+                               !mca_coll_mpath_symmetric_agreed(module);
+    }
+    module->device_calls++;
+    if (module->device_never || (MPATH_GATE_NEVER == settings->gate) || (MPATH_ALGORITHM_PREVIOUS == algorithm)) {
+        return false;
+    }
+    if ((NULL == module->symmetric_gpu) && (0 == (module->device_calls & (module->device_calls - 1))) &&
+        device_all(module, mpath_gpu_available() && settings->gpu)) {
+        device_make(module);
+    }
+    return NULL != module->symmetric_gpu;
+}
+
+/* -- what is to be done -- */
+
+typedef struct device_type {
+    MPI_Datatype handle;
+    mpath_reduce_type_t type;
+} device_type_t;
+
+#define DEVICE_SIGNED(_handle, _type)                                                                                  \
+    {                                                                                                                  \
+        _handle, (1 == sizeof(_type))   ? MPATH_REDUCE_I8                                                              \
+                 : (2 == sizeof(_type)) ? MPATH_REDUCE_I16                                                             \
+                 : (4 == sizeof(_type)) ? MPATH_REDUCE_I32                                                             \
+                                        : MPATH_REDUCE_I64                                                             \
+    }
+#define DEVICE_UNSIGNED(_handle, _type)                                                                                \
+    {                                                                                                                  \
+        _handle, (1 == sizeof(_type))   ? MPATH_REDUCE_U8                                                              \
+                 : (2 == sizeof(_type)) ? MPATH_REDUCE_U16                                                             \
+                 : (4 == sizeof(_type)) ? MPATH_REDUCE_U32                                                             \
+                                        : MPATH_REDUCE_U64                                                             \
+    }
+
+/* Types of C whose layout the kernels know; the others go through the host. */
+static const device_type_t device_types[] = {
+    {MPI_FLOAT, MPATH_REDUCE_F32},
+    {MPI_DOUBLE, MPATH_REDUCE_F64},
+    DEVICE_SIGNED(MPI_SIGNED_CHAR, signed char),
+    DEVICE_SIGNED(MPI_SHORT, short),
+    DEVICE_SIGNED(MPI_INT, int),
+    DEVICE_SIGNED(MPI_LONG, long),
+    DEVICE_SIGNED(MPI_LONG_LONG, long long),
+    DEVICE_UNSIGNED(MPI_UNSIGNED_CHAR, unsigned char),
+    DEVICE_UNSIGNED(MPI_UNSIGNED_SHORT, unsigned short),
+    DEVICE_UNSIGNED(MPI_UNSIGNED, unsigned),
+    DEVICE_UNSIGNED(MPI_UNSIGNED_LONG, unsigned long),
+    DEVICE_UNSIGNED(MPI_UNSIGNED_LONG_LONG, unsigned long long),
+    DEVICE_SIGNED(MPI_INT8_T, int8_t),
+    DEVICE_SIGNED(MPI_INT16_T, int16_t),
+    DEVICE_SIGNED(MPI_INT32_T, int32_t),
+    DEVICE_SIGNED(MPI_INT64_T, int64_t),
+    DEVICE_UNSIGNED(MPI_UINT8_T, uint8_t),
+    DEVICE_UNSIGNED(MPI_UINT16_T, uint16_t),
+    DEVICE_UNSIGNED(MPI_UINT32_T, uint32_t),
+    DEVICE_UNSIGNED(MPI_UINT64_T, uint64_t),
+    DEVICE_SIGNED(MPI_AINT, MPI_Aint),
+    DEVICE_SIGNED(MPI_OFFSET, MPI_Offset),
+    DEVICE_SIGNED(MPI_COUNT, MPI_Count),
+    DEVICE_UNSIGNED(MPI_C_BOOL, bool),
+    DEVICE_UNSIGNED(MPI_BYTE, unsigned char),
+    {MPI_FLOAT_INT, MPATH_REDUCE_F32_AT},
+    {MPI_DOUBLE_INT, MPATH_REDUCE_F64_AT},
+    {MPI_2INT, MPATH_REDUCE_I32_AT},
+    {MPI_LONG_INT, (8 == sizeof(long)) ? MPATH_REDUCE_I64_AT : MPATH_REDUCE_I32_AT},
+};
+
+static const struct {
+    MPI_Op handle;
+    mpath_reduce_op_t op;
+} device_ops[] = {
+    {MPI_SUM, MPATH_REDUCE_SUM},   {MPI_PROD, MPATH_REDUCE_PROD},     {MPI_MAX, MPATH_REDUCE_MAX},
+    {MPI_MIN, MPATH_REDUCE_MIN},   {MPI_BAND, MPATH_REDUCE_BAND},     {MPI_BOR, MPATH_REDUCE_BOR},
+    {MPI_BXOR, MPATH_REDUCE_BXOR}, {MPI_LAND, MPATH_REDUCE_LAND},     {MPI_LOR, MPATH_REDUCE_LOR},
+    {MPI_LXOR, MPATH_REDUCE_LXOR}, {MPI_MAXLOC, MPATH_REDUCE_MAXLOC}, {MPI_MINLOC, MPATH_REDUCE_MINLOC},
+};
+
+/* The same on all ranks. */
+static bool device_how(struct ompi_op_t *op, struct ompi_datatype_t *datatype, mpath_reduce_how_t *how)
+{
+    size_t i = 0, k = 0;
+
+    while ((i < sizeof(device_types) / sizeof(device_types[0])) && (device_types[i].handle != datatype)) {
+        i++;
+    }
+    while ((k < sizeof(device_ops) / sizeof(device_ops[0])) && (device_ops[k].handle != op)) {
+        k++;
+    }
+    if ((i == sizeof(device_types) / sizeof(device_types[0])) || (k == sizeof(device_ops) / sizeof(device_ops[0]))) {
+        return false;
+    }
+    if (((MPI_MAX == op) || (MPI_MIN == op)) && ((MPI_UNSIGNED_LONG == datatype) || (MPI_OFFSET == datatype))) {
+        return false; /* Open MPI's own functions compare these with the other sign; results must not depend on the memory */
+    }
+    *how = (mpath_reduce_how_t){.op = device_ops[k].op, .type = device_types[i].type};
+    return mpath_reduce_fits(how);
+}
+
+/* -- where the data lies -- */
+
+/* An error here is heard of later: by the function for host memory, which all ranks call then. */
+static void device_look(mca_coll_mpath_stage_t *sides, mpath_symmetric_buffers_t *buffers)
+{
+    mpath_status_t status = mca_coll_mpath_device_look(&sides->recv, sides->recv_parts, &sides->recv_device);
+
+    if ((MPATH_OK == status) && !sides->in_place) {
+        status = mca_coll_mpath_device_look(&sides->send, sides->send_parts, &sides->send_device);
+    } else {
+        sides->send_device = sides->recv_device;
+    }
+    *buffers = (mpath_symmetric_buffers_t){.send = sides->in_place ? sides->recv.buffer : sides->send.buffer,
+                                           .recv = sides->recv.buffer};
+    if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
+        status = mca_coll_mpath_device_sync(&sides->send_device);
+    }
+    buffers->ineligible = MPATH_OK != status;
+    if (!mpath_memory_on_host(sides->send_device.memory.kind)) {
+        buffers->send_memory = &sides->send_device.memory;
+    }
+    if (!mpath_memory_on_host(sides->recv_device.memory.kind)) {
+        buffers->recv_memory = &sides->recv_device.memory;
+    }
+}
+
+static mpath_status_t device_done(const mca_coll_mpath_module_t *module, const char *name, mpath_status_t status)
+{
+    if (MPATH_OK == status) {
+        mpath_debug("%s: the GPUs carried %s", module->comm->c_name, name);
+    }
+    return status;
+}
+
+/* -- the calls -- */
+
+mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
+                                               struct ompi_op_t *op)
+{
+    mca_coll_mpath_stage_t mine = *sides;
+    mpath_symmetric_buffers_t buffers;
+    mpath_reduce_how_t how;
+
+    if (!device_how(op, sides->recv.datatype, &how) ||
+        !device_ready(module, mca_coll_mpath_component.settings.allreduce_algorithm)) {
+        return MPATH_DECLINED;
+    }
+    device_look(&mine, &buffers);
+    return device_done(module, "MPI_Allreduce",
+                       mpath_allreduce_gpu(module->symmetric_gpu, &buffers, sides->recv.count, &how));
+}
+
+mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *module,
+                                                    const mca_coll_mpath_stage_t *sides,
+                                                    const mca_coll_mpath_args_t *blocks, struct ompi_op_t *op)
+{
+    mca_coll_mpath_stage_t mine = *sides;
+    mpath_symmetric_buffers_t buffers;
+    mpath_reduce_how_t how;
+    int rank;
+
+    if (!device_how(op, sides->recv.datatype, &how) ||
+        !device_ready(module, mca_coll_mpath_component.settings.reduce_scatter_algorithm)) {
+        return MPATH_DECLINED;
+    }
+    for (rank = 0; rank < ompi_comm_size(module->comm); rank++) {
+        module->arrays[rank] = mca_coll_mpath_args_count(blocks, rank);
+    }
+    device_look(&mine, &buffers);
+    return device_done(module, "MPI_Reduce_scatter",
+                       mpath_reduce_scatter_gpu(module->symmetric_gpu, &buffers, module->arrays, &how));
+}
+
+/* What is not contiguous goes through the host, which also complains of a block that is not what the others expect. */
+static bool allgather_fits(const mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
+                           mca_coll_mpath_side_t *send, mca_coll_mpath_side_t *recv)
+{
+    int size         = ompi_comm_size(module->comm);
+    uint64_t *arrays = module->arrays, budget = 0;
+    bool fits;
+
+    fits = (MPATH_OK == mca_coll_mpath_side_init(&sides->recv, size, false, &budget, arrays, arrays + size, recv));
+    if (!sides->in_place && fits) {
+        fits = (MPATH_OK == mca_coll_mpath_side_init(&sides->send, 1, false, &budget, arrays + 2 * size,
+                                                     arrays + 3 * size, send)) &&
+               (arrays[2 * size] == arrays[ompi_comm_rank(module->comm)]);
+    }
+    return fits;
+}
+
+mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides)
+{
+    mca_coll_mpath_stage_t mine = *sides;
+    mca_coll_mpath_side_t send = {0}, recv = {0};
+    mpath_symmetric_buffers_t buffers;
+    static const char nothing;
+    int size = ompi_comm_size(module->comm);
+
+    if (!device_ready(module, mca_coll_mpath_component.settings.allgather_algorithm)) {
+        return MPATH_DECLINED;
+    }
+    device_look(&mine, &buffers);
+    if (!allgather_fits(module, sides, &send, &recv)) {
+        buffers.ineligible = true;
+    }
+    buffers.recv = recv.buffer;
+    buffers.send = NULL;
+    if (!sides->in_place) {
+        buffers.send = (NULL == send.buffer) ? &nothing : (const char *)send.buffer + module->arrays[3 * size];
+    } else if (!mpath_memory_on_host(mine.recv_device.memory.kind) && !buffers.ineligible) {
+        uint64_t *arrays = module->arrays;
+        int rank         = ompi_comm_rank(module->comm);
+
+        /* this rank's block may lie in another allocation than the beginning of the buffer */
+        buffers.ineligible = (MPATH_OK != mpath_memory_classify((char *)recv.buffer + arrays[size + rank], arrays[rank],
+                                                                &mine.send_device.memory));
+        buffers.send_memory = (arrays[rank] > 0) ? &mine.send_device.memory : NULL;
+    }
+    return device_done(module, "MPI_Allgather",
+                       mpath_allgather_gpu(module->symmetric_gpu, &buffers, module->arrays, module->arrays + size));
+}

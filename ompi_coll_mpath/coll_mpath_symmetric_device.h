@@ -1,0 +1,22 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with buffers in device memory, inside a node: what libmpath lets the
+ * GPUs do themselves. Asked before anything else; MPATH_DECLINED, on all ranks alike: the function for host memory serves
+ * the call, on copies.
+ */
+#ifndef COLL_MPATH_SYMMETRIC_DEVICE_H
+#define COLL_MPATH_SYMMETRIC_DEVICE_H
+
+#include "coll_mpath_stage.h"
+#include "coll_mpath_symmetric.h"
+
+/* `sides` as for mca_coll_mpath_stage_open(), which has not been called yet. */
+mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
+                                               struct ompi_op_t *op);
+/* `blocks` says how many elements each rank gets. */
+mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *module,
+                                                    const mca_coll_mpath_stage_t *sides,
+                                                    const mca_coll_mpath_args_t *blocks, struct ompi_op_t *op);
+mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides);
+
+#endif

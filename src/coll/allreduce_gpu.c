@@ -1,0 +1,372 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reductions on device memory: the parts, the agreement, one kernel on each rank. */
+#include "coll/allreduce_gpu.h"
+
+#include "coll/alltoallv_gpu_private.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Parts are cut at multiples of this, so that their vectors are aligned alike, whatever the element. */
+#define PART_GRAIN_BYTES 256u
+
+struct mpath_symmetric_gpu {
+    mpath_team_t *team;
+    int size, me;
+    mpath_gpu_coll_t *reduce, *gather; /* rooms, opened memory and streams of their own */
+    uint64_t *arrays;                  /* [6][size] */
+    uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets;
+    uint64_t *part_bytes, *part_offsets; /* what each rank combines, and where it begins in the send buffers */
+    mpath_gpu_t *scratch_gpu;            /* whose memory the scratch is */
+    mpath_cu_ptr_t scratch;
+    uint64_t scratch_bytes;
+};
+
+mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gpu_t **gpu_p)
+{
+    mpath_symmetric_gpu_t *gpu = calloc(1, sizeof(*gpu));
+    size_t size                = (size_t)mpath_team_size(team);
+    mpath_status_t status      = MPATH_ERR_NO_MEMORY;
+
+    if (gpu == NULL) {
+        goto err_log;
+    }
+    gpu->team   = team;
+    gpu->size   = (int)size;
+    gpu->me     = mpath_team_rank(team);
+    gpu->arrays = calloc(6 * size, sizeof(*gpu->arrays));
+    if (gpu->arrays == NULL) {
+        goto err_destroy;
+    }
+    gpu->send_bytes   = gpu->arrays;
+    gpu->send_offsets = gpu->send_bytes + size;
+    gpu->recv_bytes   = gpu->send_offsets + size;
+    gpu->recv_offsets = gpu->recv_bytes + size;
+    gpu->part_bytes   = gpu->recv_offsets + size;
+    gpu->part_offsets = gpu->part_bytes + size;
+
+    status = mpath_gpu_coll_create(team, &gpu->reduce);
+    if (status == MPATH_OK) {
+        status = mpath_gpu_coll_create(team, &gpu->gather);
+    }
+    if ((status == MPATH_OK) && (!mpath_gpu_coll_usable(gpu->reduce) || (size > MPATH_KERNEL_REDUCE_RANKS))) {
+        status = MPATH_DECLINED;
+    }
+    if (status != MPATH_OK) {
+        mpath_symmetric_gpu_destroy(gpu);
+        return status;
+    }
+    *gpu_p = gpu;
+    return MPATH_OK;
+
+err_destroy:
+    mpath_symmetric_gpu_destroy(gpu);
+err_log:
+    mpath_error("no memory for reductions on device memory of %zu ranks", size);
+    return status;
+}
+
+static void scratch_free(mpath_symmetric_gpu_t *gpu)
+{
+    if ((gpu->scratch != 0) && mpath_gpu_available() && (mpath_gpu_enter(gpu->scratch_gpu) == MPATH_OK)) {
+        mpath_gpu_driver()->MemFree(gpu->scratch);
+        mpath_gpu_leave(gpu->scratch_gpu);
+    }
+    gpu->scratch       = 0;
+    gpu->scratch_bytes = 0;
+}
+
+void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
+{
+    if (gpu != NULL) {
+        scratch_free(gpu);
+        mpath_gpu_coll_destroy(gpu->reduce);
+        mpath_gpu_coll_destroy(gpu->gather);
+        free(gpu->arrays);
+        free(gpu);
+    }
+}
+
+/* Whether there is memory on the device of `memory` for a result that must not be written in its place yet. */
+static int scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes)
+{
+    mpath_cu_result_t result;
+    mpath_gpu_t *device;
+
+    if ((bytes > gpu->reduce->settings->gpu_memory_bytes) ||
+        (mpath_gpu_get(memory->device, memory->context, &device) != MPATH_OK)) {
+        return 0;
+    }
+    if ((device == gpu->scratch_gpu) && (bytes <= gpu->scratch_bytes)) {
+        return 1;
+    }
+    scratch_free(gpu);
+    if (mpath_gpu_enter(device) != MPATH_OK) {
+        return 0;
+    }
+    result = mpath_gpu_driver()->MemAlloc(&gpu->scratch, (size_t)bytes);
+    mpath_gpu_leave(device);
+    if (result != MPATH_CU_SUCCESS) {
+        gpu->scratch = 0;
+        return 0;
+    }
+    gpu->scratch_gpu   = device;
+    gpu->scratch_bytes = bytes;
+    return 1;
+}
+
+static int is_aligned(const void *address, unsigned alignment)
+{
+    return (uintptr_t)address % alignment == 0;
+}
+
+/* Whether this rank's GPU can work on its buffers: one device has both, and its kernels take the addresses. */
+static int is_eligible(const mpath_symmetric_buffers_t *buffers, const mpath_reduce_how_t *how)
+{
+    const mpath_memory_t *send = buffers->send_memory, *recv = buffers->recv_memory;
+    unsigned alignment = mpath_reduce_alignment(how->type);
+
+    return !buffers->ineligible && (send != NULL) && (recv != NULL) && !mpath_memory_on_host(send->kind) &&
+           !mpath_memory_on_host(recv->kind) && (send->kind != MPATH_MEMORY_MANAGED) &&
+           (recv->kind != MPATH_MEMORY_MANAGED) && (send->device == recv->device) && (send->context == recv->context) &&
+           is_aligned(buffers->send, alignment) && is_aligned(buffers->recv, alignment);
+}
+
+/* The agreement, with what `gpu` says of sizes; then the room and, of all ranks, their opened memory. */
+static mpath_status_t agree(mpath_symmetric_gpu_t *gpu, mpath_gpu_coll_t *coll, mpath_call_t *call,
+                            mpath_agreed_t *agreed)
+{
+    mpath_status_t status;
+
+    call->send_bytes   = gpu->send_bytes;
+    call->send_offsets = gpu->send_offsets;
+    call->recv_bytes   = gpu->recv_bytes;
+    call->recv_offsets = gpu->recv_offsets;
+    mpath_gpu_coll_publish(coll, call);
+    status = mpath_agree(gpu->team, call, agreed);
+    return ((status == MPATH_OK) && (agreed->flags & MPATH_CALL_INELIGIBLE)) ? MPATH_DECLINED : status;
+}
+
+/* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
+static mpath_cu_ptr_t address_of(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset)
+{
+    const char *own = (side == MPATH_ROOM_SEND) ? coll->send.buffer : coll->receive.buffer;
+
+    if (rank == coll->me) {
+        return (mpath_cu_ptr_t)(uintptr_t)own + offset;
+    }
+    return mpath_import_address(coll->decided.imports[side][rank], gpu_cell(coll, rank)->sides[side].address + offset);
+}
+
+/* This rank's part. `target` 0: the result goes to all ranks. */
+static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
+{
+    mpath_gpu_coll_t *coll = gpu->reduce;
+    uint64_t bytes = gpu->part_bytes[gpu->me], offset = gpu->part_offsets[gpu->me];
+    mpath_kernel_reduce_t arguments = {.elements = bytes / mpath_reduce_bytes(how->type)};
+    mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].kernel_done),
+                                .value   = coll->number};
+    mpath_cu_function_t function;
+    mpath_stream_t *stream;
+    mpath_status_t status;
+
+    if (bytes == 0) {
+        return MPATH_OK;
+    }
+    status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
+    if (status == MPATH_OK) {
+        status = mpath_reduce_find(coll->send.gpu, how, &function);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (int rank = 0; rank < gpu->size; rank++) {
+        arguments.sources[arguments.sources_count++] = address_of(coll, rank, MPATH_ROOM_SEND, offset);
+    }
+    for (int i = 0; (target == 0) && (i < gpu->size); i++) { /* GPUs begin with different targets */
+        arguments.targets[arguments.targets_count++] = address_of(coll, (gpu->me + i) % gpu->size, MPATH_ROOM_RECV,
+                                                                  offset);
+    }
+    if (target != 0) {
+        arguments.targets[arguments.targets_count++] = target;
+    }
+    coll->kernel_started = 1;
+    coll->counters.kernel_bytes += bytes;
+    mpath_gpu_coll_lock();
+    status = mpath_launch_reduce(stream, function, how->type, done, &arguments);
+    mpath_gpu_coll_unlock();
+    return status;
+}
+
+/* Between the agreement and the end of everybody's kernels. */
+static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                                   const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
+{
+    mpath_gpu_coll_t *coll = gpu->reduce;
+    mpath_status_t status  = mpath_gpu_coll_prepare(coll, call, agreed);
+
+    if (status == MPATH_OK) {
+        status = mpath_gpu_coll_open_all(coll);
+    }
+    if (status == MPATH_OK) {
+        for (int i = 0; i < gpu->size * gpu->size; i++) { /* a rank with a part works on everybody's memory */
+            coll->decided.ways[i] = (gpu->part_bytes[i / gpu->size] > 0) ? WAY_KERNEL : WAY_NONE;
+        }
+        status = mpath_gpu_coll_finish(coll, start_part(gpu, how, target));
+    }
+    if (mpath_status_is_error(status)) {
+        mpath_team_break(gpu->team, status);
+    }
+    coll->counters.calls += (status == MPATH_OK) ? 1 : 0;
+    return status;
+}
+
+static mpath_call_t call_of(mpath_operation_t operation, const mpath_symmetric_buffers_t *buffers, int ineligible)
+{
+    mpath_call_t call = {.operation   = (uint32_t)operation,
+                         .flags       = ineligible ? MPATH_CALL_INELIGIBLE : 0,
+                         .send_buffer = buffers->send,
+                         .recv_buffer = buffers->recv,
+                         .send_memory = buffers->send_memory,
+                         .recv_memory = buffers->recv_memory};
+
+    if ((call.send_memory != NULL) || (call.recv_memory != NULL)) {
+        call.flags |= MPATH_CALL_DEVICE;
+    }
+    return call;
+}
+
+/* Equal parts of the vector, in grains. */
+static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
+{
+    uint64_t grains = (bytes + PART_GRAIN_BYTES - 1) / PART_GRAIN_BYTES, size = (uint64_t)gpu->size;
+
+    for (uint64_t rank = 0; rank < size; rank++) {
+        uint64_t from = grains / size * rank + ((rank < grains % size) ? rank : grains % size);
+        uint64_t to   = from + grains / size + (rank < grains % size);
+
+        from *= PART_GRAIN_BYTES;
+        to                      = (to * PART_GRAIN_BYTES < bytes) ? to * PART_GRAIN_BYTES : bytes;
+        gpu->part_offsets[rank] = from;
+        gpu->part_bytes[rank]   = (to > from) ? to - from : 0;
+    }
+}
+
+mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
+                                   uint64_t elements, const mpath_reduce_how_t *how)
+{
+    uint64_t bytes    = elements * mpath_reduce_bytes(how->type);
+    mpath_call_t call = call_of(MPATH_OPERATION_ALLREDUCE, buffers, !is_eligible(buffers, how));
+    mpath_agreed_t agreed;
+    mpath_status_t status;
+
+    if (elements == 0) {
+        return MPATH_DECLINED; /* all ranks know */
+    }
+    for (int rank = 0; rank < gpu->size; rank++) {
+        gpu->send_bytes[rank] = gpu->recv_bytes[rank] = bytes;
+        gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
+    }
+    cut_parts(gpu, bytes);
+    status = agree(gpu, gpu->reduce, &call, &agreed);
+    return (status == MPATH_OK) ? reduce_parts(gpu, &call, &agreed, how, 0) : status;
+}
+
+/* After everybody has read: the result to its place. */
+static mpath_status_t scratch_store(mpath_symmetric_gpu_t *gpu, void *recv, uint64_t bytes)
+{
+    mpath_gpu_coll_t *coll = gpu->reduce;
+    mpath_stream_t *stream;
+    mpath_status_t status;
+    mpath_mark_t mark;
+
+    status = mpath_stream_get(coll->receive.gpu, coll->first_stream + 1, &stream);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_gpu_coll_lock();
+    status = mpath_stream_copy(stream, (mpath_cu_ptr_t)(uintptr_t)recv, gpu->scratch, (size_t)bytes);
+    if (status == MPATH_OK) {
+        status = mpath_stream_mark(stream, &mark);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_finish(stream, mark, (uint64_t)coll->settings->timeout_s * 1000000000u,
+                                     "copying the result of an MPI_Reduce_scatter to its place");
+    }
+    mpath_gpu_coll_unlock();
+    return status;
+}
+
+mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
+                                        const uint64_t *elements, const mpath_reduce_how_t *how)
+{
+    unsigned element_bytes = mpath_reduce_bytes(how->type);
+    uint64_t mine = elements[gpu->me] * element_bytes, total = 0;
+    int in_place = buffers->send == buffers->recv, eligible = is_eligible(buffers, how);
+    mpath_cu_ptr_t target = (mpath_cu_ptr_t)(uintptr_t)buffers->recv;
+    mpath_agreed_t agreed;
+    mpath_status_t status;
+    mpath_call_t call;
+
+    for (int rank = 0; rank < gpu->size; rank++) {
+        gpu->part_bytes[rank]   = elements[rank] * element_bytes;
+        gpu->part_offsets[rank] = total;
+        gpu->send_bytes[rank]   = gpu->part_bytes[rank];
+        gpu->send_offsets[rank] = total;
+        gpu->recv_bytes[rank]   = mine;
+        gpu->recv_offsets[rank] = 0;
+        total += gpu->part_bytes[rank];
+    }
+    if (total == 0) {
+        return MPATH_DECLINED; /* all ranks know */
+    }
+    if (in_place && eligible && (mine > 0)) {
+        eligible = scratch_get(gpu, buffers->recv_memory, mine);
+        target   = gpu->scratch;
+    }
+    call   = call_of(MPATH_OPERATION_REDUCE_SCATTER, buffers, !eligible);
+    status = agree(gpu, gpu->reduce, &call, &agreed);
+    if (status == MPATH_OK) {
+        status = reduce_parts(gpu, &call, &agreed, how, target);
+    }
+    if ((status == MPATH_OK) && in_place && (mine > 0)) {
+        status = scratch_store(gpu, buffers->recv, mine);
+        if (status != MPATH_OK) {
+            mpath_team_break(gpu->team, status);
+        }
+    }
+    return status;
+}
+
+mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
+                                   const uint64_t *bytes, const uint64_t *offsets)
+{
+    int me = gpu->me, in_place = buffers->send == NULL;
+    mpath_symmetric_buffers_t sides = *buffers;
+    mpath_agreed_t agreed;
+    mpath_status_t status;
+    mpath_call_t call;
+
+    if (in_place && !buffers->ineligible) {
+        sides.send = (const char *)buffers->recv + offsets[me];
+    }
+    for (int rank = 0; rank < gpu->size; rank++) {
+        gpu->send_bytes[rank]   = bytes[me];
+        gpu->send_offsets[rank] = 0;
+        gpu->recv_bytes[rank]   = bytes[rank];
+        gpu->recv_offsets[rank] = offsets[rank];
+    }
+    if (in_place) {
+        gpu->send_bytes[me] = gpu->recv_bytes[me] = 0;
+    }
+    call   = call_of(MPATH_OPERATION_ALLGATHER, &sides, buffers->ineligible);
+    status = agree(gpu, gpu->gather, &call, &agreed);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (!(agreed.flags & MPATH_CALL_DEVICE)) {
+        return MPATH_DECLINED;
+    }
+    return mpath_gpu_coll_move(gpu->gather, &call, &agreed);
+}

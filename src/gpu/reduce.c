@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which reduction kernel serves an operation and a type, and its launch. */
+#include "gpu/reduce.h"
+#include "gpu/private.h"
+
+#include <stdio.h>
+
+/* Two vectors of 16 bytes per thread and source. */
+#define REDUCE_BYTES_PER_CTA (UINT64_C(32) * MPATH_KERNEL_THREADS)
+
+#define REDUCE_NAME_MAX 64
+
+_Static_assert(sizeof(mpath_kernel_reduce_t) <= 4096, "arguments of a kernel");
+
+static const char *const op_names[] = {
+    [MPATH_REDUCE_SUM] = "sum",   [MPATH_REDUCE_PROD] = "prod",     [MPATH_REDUCE_MAX] = "max",
+    [MPATH_REDUCE_MIN] = "min",   [MPATH_REDUCE_BAND] = "band",     [MPATH_REDUCE_BOR] = "bor",
+    [MPATH_REDUCE_BXOR] = "bxor", [MPATH_REDUCE_LAND] = "land",     [MPATH_REDUCE_LOR] = "lor",
+    [MPATH_REDUCE_LXOR] = "lxor", [MPATH_REDUCE_MAXLOC] = "maxloc", [MPATH_REDUCE_MINLOC] = "minloc",
+};
+
+typedef enum reduce_class { CLASS_SIGNED, CLASS_UNSIGNED, CLASS_FLOAT, CLASS_PLACE } reduce_class_t;
+
+static const struct {
+    const char *name;
+    unsigned bytes, alignment;
+    reduce_class_t class;
+    mpath_reduce_type_t without_sign;
+} types[] = {
+    [MPATH_REDUCE_I8]     = {"i8", 1, 1, CLASS_SIGNED, MPATH_REDUCE_U8},
+    [MPATH_REDUCE_I16]    = {"i16", 2, 2, CLASS_SIGNED, MPATH_REDUCE_U16},
+    [MPATH_REDUCE_I32]    = {"i32", 4, 4, CLASS_SIGNED, MPATH_REDUCE_U32},
+    [MPATH_REDUCE_I64]    = {"i64", 8, 8, CLASS_SIGNED, MPATH_REDUCE_U64},
+    [MPATH_REDUCE_U8]     = {"u8", 1, 1, CLASS_UNSIGNED, MPATH_REDUCE_U8},
+    [MPATH_REDUCE_U16]    = {"u16", 2, 2, CLASS_UNSIGNED, MPATH_REDUCE_U16},
+    [MPATH_REDUCE_U32]    = {"u32", 4, 4, CLASS_UNSIGNED, MPATH_REDUCE_U32},
+    [MPATH_REDUCE_U64]    = {"u64", 8, 8, CLASS_UNSIGNED, MPATH_REDUCE_U64},
+    [MPATH_REDUCE_F32]    = {"f32", 4, 4, CLASS_FLOAT, MPATH_REDUCE_F32},
+    [MPATH_REDUCE_F64]    = {"f64", 8, 8, CLASS_FLOAT, MPATH_REDUCE_F64},
+    [MPATH_REDUCE_F32_AT] = {"f32_at", 8, 4, CLASS_PLACE, MPATH_REDUCE_F32_AT},
+    [MPATH_REDUCE_F64_AT] = {"f64_at", 16, 8, CLASS_PLACE, MPATH_REDUCE_F64_AT},
+    [MPATH_REDUCE_I32_AT] = {"i32_at", 8, 4, CLASS_PLACE, MPATH_REDUCE_I32_AT},
+    [MPATH_REDUCE_I64_AT] = {"i64_at", 16, 8, CLASS_PLACE, MPATH_REDUCE_I64_AT},
+};
+
+int mpath_reduce_fits(const mpath_reduce_how_t *how)
+{
+    reduce_class_t class = types[how->type].class;
+
+    switch (how->op) {
+    case MPATH_REDUCE_SUM:
+    case MPATH_REDUCE_PROD:
+    case MPATH_REDUCE_MAX:
+    case MPATH_REDUCE_MIN:
+        return class != CLASS_PLACE;
+    case MPATH_REDUCE_MAXLOC:
+    case MPATH_REDUCE_MINLOC:
+        return class == CLASS_PLACE;
+    default:
+        return (class == CLASS_SIGNED) || (class == CLASS_UNSIGNED);
+    }
+}
+
+unsigned mpath_reduce_bytes(mpath_reduce_type_t type)
+{
+    return types[type].bytes;
+}
+
+unsigned mpath_reduce_alignment(mpath_reduce_type_t type)
+{
+    return types[type].alignment;
+}
+
+mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p)
+{
+    int compares             = (how->op == MPATH_REDUCE_MAX) || (how->op == MPATH_REDUCE_MIN);
+    mpath_reduce_type_t type = compares ? how->type : types[how->type].without_sign;
+    char name[REDUCE_NAME_MAX];
+
+    snprintf(name, sizeof(name), MPATH_KERNEL_REDUCE "%s_%s", op_names[how->op], types[type].name);
+    return mpath_kernel_find(gpu, name, function_p);
+}
+
+mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
+                                   mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments)
+{
+    uint64_t bytes = arguments->elements * types[type].bytes;
+    uint64_t ctas  = (bytes + REDUCE_BYTES_PER_CTA - 1) / REDUCE_BYTES_PER_CTA;
+    uint64_t most  = (uint64_t)stream->gpu->info.multiprocessors;
+
+    ctas = (ctas < 1) ? 1 : (ctas > most) ? most : ctas;
+    mpath_launch_control(stream, (unsigned)ctas, 0, &arguments->control);
+    arguments->control.flags_count = 1;
+    arguments->flags[0]            = flag;
+    return mpath_launch_kernel(stream, function, arguments, (unsigned)ctas, MPATH_KERNEL_THREADS);
+}

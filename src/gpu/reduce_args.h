@@ -1,0 +1,82 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Arguments and names of the reduction kernels: shared by the host code, reduce.cuh and the fake driver of the tests. There is
+ * one kernel for each operation and type, "mpath_kernel_reduce_<operation>_<type>". Where the sign does not matter, signed
+ * integers share the kernel of the unsigned ones.
+ */
+#ifndef MPATH_GPU_REDUCE_ARGS_H
+#define MPATH_GPU_REDUCE_ARGS_H
+
+#include "gpu/kernel_args.h"
+
+#define MPATH_KERNEL_REDUCE "mpath_kernel_reduce_"
+#define MPATH_KERNEL_REDUCE_RANKS 16
+
+/*
+ * Combines element by element what lies at the sources, in their order, and writes the result to every target. A target may
+ * be a source, and otherwise no two ranges overlap. All addresses are multiples of the type's alignment.
+ */
+typedef struct mpath_kernel_reduce {
+    mpath_kernel_control_t control;
+    uint64_t elements;
+    uint32_t sources_count, targets_count;
+    mpath_kernel_word_t flags[2];
+    uint64_t sources[MPATH_KERNEL_REDUCE_RANKS];
+    uint64_t targets[MPATH_KERNEL_REDUCE_RANKS];
+} mpath_kernel_reduce_t;
+
+typedef int8_t mpath_reduce_i8_t;
+typedef int16_t mpath_reduce_i16_t;
+typedef int32_t mpath_reduce_i32_t;
+typedef int64_t mpath_reduce_i64_t;
+typedef uint8_t mpath_reduce_u8_t;
+typedef uint16_t mpath_reduce_u16_t;
+typedef uint32_t mpath_reduce_u32_t;
+typedef uint64_t mpath_reduce_u64_t;
+typedef float mpath_reduce_f32_t;
+typedef double mpath_reduce_f64_t;
+
+/* A value and where it is, for MINLOC and MAXLOC: of equal values the lowest place wins. */
+typedef struct mpath_reduce_f32_at {
+    float value;
+    int32_t place;
+} mpath_reduce_f32_at_t;
+
+typedef struct mpath_reduce_f64_at {
+    double value;
+    int32_t place;
+} mpath_reduce_f64_at_t;
+
+typedef struct mpath_reduce_i32_at {
+    int32_t value;
+    int32_t place;
+} mpath_reduce_i32_at_t;
+
+typedef struct mpath_reduce_i64_at {
+    int64_t value;
+    int32_t place;
+} mpath_reduce_i64_at_t;
+
+/* X(operation, type) for every kernel. */
+#define MPATH_REDUCE_UNSIGNED(X, _op) X(_op, u8) X(_op, u16) X(_op, u32) X(_op, u64)
+#define MPATH_REDUCE_SIGNED(X, _op) X(_op, i8) X(_op, i16) X(_op, i32) X(_op, i64)
+#define MPATH_REDUCE_FLOATS(X, _op) X(_op, f32) X(_op, f64)
+#define MPATH_REDUCE_PLACES(X, _op) X(_op, f32_at) X(_op, f64_at) X(_op, i32_at) X(_op, i64_at)
+#define MPATH_REDUCE_NUMBERS(X, _op) MPATH_REDUCE_UNSIGNED(X, _op) MPATH_REDUCE_FLOATS(X, _op)
+#define MPATH_REDUCE_KERNELS(X)                                                                                        \
+    MPATH_REDUCE_NUMBERS(X, sum)                                                                                       \
+    MPATH_REDUCE_NUMBERS(X, prod)                                                                                      \
+    MPATH_REDUCE_NUMBERS(X, max)                                                                                       \
+    MPATH_REDUCE_SIGNED(X, max)                                                                                        \
+    MPATH_REDUCE_NUMBERS(X, min)                                                                                       \
+    MPATH_REDUCE_SIGNED(X, min)                                                                                        \
+    MPATH_REDUCE_UNSIGNED(X, band)                                                                                     \
+    MPATH_REDUCE_UNSIGNED(X, bor)                                                                                      \
+    MPATH_REDUCE_UNSIGNED(X, bxor)                                                                                     \
+    MPATH_REDUCE_UNSIGNED(X, land)                                                                                     \
+    MPATH_REDUCE_UNSIGNED(X, lor)                                                                                      \
+    MPATH_REDUCE_UNSIGNED(X, lxor)                                                                                     \
+    MPATH_REDUCE_PLACES(X, maxloc)                                                                                     \
+    MPATH_REDUCE_PLACES(X, minloc)
+
+#endif

@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What mpath's reduction kernels do, in C, from the same arguments. */
+#define _GNU_SOURCE
+#include "fake_kernel.h"
+#include "gpu/reduce_args.h"
+
+#include <string.h>
+
+/* Where the range lies; dies unless the addresses are such as the device takes. */
+static char *range(const struct CUctx_st *context, uint64_t address, uint64_t bytes, uint64_t alignment)
+{
+    if (address % alignment != 0) {
+        fake_die("a reduction kernel was told of 0x%llx, which is no multiple of %llu", (unsigned long long)address,
+                 (unsigned long long)alignment);
+    }
+    return fake_bytes(address, bytes, context, FAKE_BY_KERNEL, "reduction kernel");
+}
+
+typedef struct ranges {
+    char *sources[MPATH_KERNEL_REDUCE_RANKS], *targets[MPATH_KERNEL_REDUCE_RANKS];
+} ranges_t;
+
+static int reduce_begin(const struct CUctx_st *context, const mpath_kernel_reduce_t *reduce, unsigned ctas,
+                        unsigned threads, uint64_t element_bytes, uint64_t alignment, ranges_t *ranges)
+{
+    uint64_t bytes = reduce->elements * element_bytes;
+    uint32_t index;
+
+    if ((threads != MPATH_KERNEL_THREADS) || (reduce->sources_count < 1) || (reduce->elements < 1) ||
+        (reduce->sources_count > MPATH_KERNEL_REDUCE_RANKS) || (reduce->targets_count > MPATH_KERNEL_REDUCE_RANKS)) {
+        fake_die("a reduction kernel has %u threads, %u sources, %u targets and %llu elements", threads,
+                 reduce->sources_count, reduce->targets_count, (unsigned long long)reduce->elements);
+    }
+    if (!fake_kernel_begin(context, &reduce->control, NULL, ctas)) {
+        return 0;
+    }
+    for (index = 0; index < reduce->sources_count; index++) {
+        ranges->sources[index] = range(context, reduce->sources[index], bytes, alignment);
+    }
+    for (index = 0; index < reduce->targets_count; index++) {
+        ranges->targets[index] = range(context, reduce->targets[index], bytes, alignment);
+    }
+    return 1;
+}
+
+#define PLACE(_a, _b, _better)                                                                                         \
+    ((_a).value == (_b).value) ? ((_a).place < (_b).place ? (_a) : (_b))                                               \
+                               : (((_a).value _better(_b).value) ? (_a) : (_b))
+
+/* Unsigned: what is narrower would be multiplied as int, which must not overflow. */
+#define APPLY_sum(_type, _a, _b) (_type)((_a) + (_b))
+#define APPLY_prod(_type, _a, _b) (_type)(1u * (_a) * (_b))
+#define APPLY_max(_type, _a, _b) (((_a) > (_b)) ? (_a) : (_b))
+#define APPLY_min(_type, _a, _b) (((_a) < (_b)) ? (_a) : (_b))
+#define APPLY_band(_type, _a, _b) (_type)((_a) & (_b))
+#define APPLY_bor(_type, _a, _b) (_type)((_a) | (_b))
+#define APPLY_bxor(_type, _a, _b) (_type)((_a) ^ (_b))
+#define APPLY_land(_type, _a, _b) (((_a) != 0) && ((_b) != 0))
+#define APPLY_lor(_type, _a, _b) (((_a) != 0) || ((_b) != 0))
+#define APPLY_lxor(_type, _a, _b) (((_a) != 0) != ((_b) != 0))
+#define APPLY_maxloc(_type, _a, _b) PLACE(_a, _b, >)
+#define APPLY_minloc(_type, _a, _b) PLACE(_a, _b, <)
+
+#define FAKE_REDUCE(_op, _type)                                                                                        \
+    static void run_##_op##_##_type(const struct CUctx_st *context, const void *arguments, unsigned ctas,              \
+                                    unsigned threads)                                                                  \
+    {                                                                                                                  \
+        const mpath_kernel_reduce_t *reduce = arguments;                                                               \
+        mpath_reduce_##_type##_t sum, next;                                                                            \
+        ranges_t ranges;                                                                                               \
+                                                                                                                       \
+        if (!reduce_begin(context, reduce, ctas, threads, sizeof(sum), _Alignof(mpath_reduce_##_type##_t), &ranges)) { \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (uint64_t at = 0; at < reduce->elements; at++) {                                                           \
+            memcpy(&sum, ranges.sources[0] + at * sizeof(sum), sizeof(sum));                                           \
+            for (uint32_t index = 1; index < reduce->sources_count; index++) {                                         \
+                memcpy(&next, ranges.sources[index] + at * sizeof(next), sizeof(next));                                \
+                sum = APPLY_##_op(mpath_reduce_##_type##_t, next, sum);                                                \
+            }                                                                                                          \
+            for (uint32_t index = 0; index < reduce->targets_count; index++) {                                         \
+                memcpy(ranges.targets[index] + at * sizeof(sum), &sum, sizeof(sum));                                   \
+            }                                                                                                          \
+        }                                                                                                              \
+        fake_kernel_end(context, &reduce->control, reduce->flags);                                                     \
+    }
+
+MPATH_REDUCE_KERNELS(FAKE_REDUCE)
+
+#define FAKE_ROW(_op, _type) {MPATH_KERNEL_REDUCE #_op "_" #_type, sizeof(mpath_kernel_reduce_t), run_##_op##_##_type},
+
+static const struct CUfunc_st kernels[] = {MPATH_REDUCE_KERNELS(FAKE_ROW)};
+
+const struct CUfunc_st *fake_reduce_kernel(const char *name)
+{
+    for (size_t index = 0; index < sizeof(kernels) / sizeof(kernels[0]); index++) {
+        if (strcmp(kernels[index].name, name) == 0) {
+            return &kernels[index];
+        }
+    }
+    return NULL;
+}

@@ -1,0 +1,310 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The reduction kernels: every operation and type, at every alignment, against arithmetic written once more. */
+#include "config.h"
+#include "capture.h"
+#include "gpu_kinds.h"
+#include "gpu/pinned.h"
+#include "gpu/reduce.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEADLINE_NS (UINT64_C(60) * 1000000000)
+#define ROOM_BYTES 32768u
+#define GUARD_BYTES 32u
+#define OPS (MPATH_REDUCE_MINLOC + 1)
+#define TYPES (MPATH_REDUCE_I64_AT + 1)
+
+static mpath_gpu_t *gpu;
+static mpath_stream_t *stream;
+static gpu_memory_t memory; /* ROOM_BYTES for each source, and as many for two targets */
+static unsigned char *host, *expected;
+
+typedef union element {
+    uint8_t bytes[16];
+    int64_t i;
+    uint64_t u;
+    float f;
+    double d;
+    mpath_reduce_f32_at_t f_at;
+    mpath_reduce_f64_at_t d_at;
+    mpath_reduce_i32_at_t i_at;
+    mpath_reduce_i64_at_t l_at;
+} element_t;
+
+static int is_signed(mpath_reduce_type_t type)
+{
+    return type <= MPATH_REDUCE_I64;
+}
+
+/* Integers as the widest one that has their value. */
+static uint64_t widen(mpath_reduce_type_t type, const unsigned char *from)
+{
+    unsigned bytes = mpath_reduce_bytes(type);
+    uint64_t value = 0;
+
+    memcpy(&value, from, bytes);
+    if (is_signed(type) && (bytes < 8) && ((value >> (8 * bytes - 1)) & 1)) {
+        value |= ~UINT64_C(0) << (8 * bytes);
+    }
+    return value;
+}
+
+static uint64_t combine_integers(const mpath_reduce_how_t *how, uint64_t a, uint64_t b)
+{
+    int less = is_signed(how->type) ? ((int64_t)a < (int64_t)b) : (a < b);
+
+    switch (how->op) {
+    case MPATH_REDUCE_SUM:
+        return a + b;
+    case MPATH_REDUCE_PROD:
+        return a * b;
+    case MPATH_REDUCE_MAX:
+        return less ? b : a;
+    case MPATH_REDUCE_MIN:
+        return less ? a : b;
+    case MPATH_REDUCE_BAND:
+        return a & b;
+    case MPATH_REDUCE_BOR:
+        return a | b;
+    case MPATH_REDUCE_BXOR:
+        return a ^ b;
+    case MPATH_REDUCE_LAND:
+        return a && b;
+    case MPATH_REDUCE_LOR:
+        return a || b;
+    default:
+        return !a != !b;
+    }
+}
+
+static double combine_reals(mpath_reduce_op_t op, double a, double b)
+{
+    return (op == MPATH_REDUCE_SUM)                ? a + b
+           : (op == MPATH_REDUCE_PROD)             ? a * b
+           : ((op == MPATH_REDUCE_MAX) == (a > b)) ? a
+                                                   : b;
+}
+
+/* Whether the second of two values with places replaces the first. */
+static int replaces(mpath_reduce_op_t op, double a, int a_place, double b, int b_place)
+{
+    return (a == b) ? (b_place < a_place) : ((op == MPATH_REDUCE_MAXLOC) == (b > a));
+}
+
+/* sum = sum op next, for one element. */
+static void combine(const mpath_reduce_how_t *how, unsigned char *sum, const unsigned char *next)
+{
+    unsigned bytes = mpath_reduce_bytes(how->type);
+    element_t a, b;
+    uint64_t value;
+
+    memcpy(&a, sum, bytes);
+    memcpy(&b, next, bytes);
+    switch (how->type) {
+    case MPATH_REDUCE_F32:
+        a.f = (float)combine_reals(how->op, a.f, b.f);
+        break;
+    case MPATH_REDUCE_F64:
+        a.d = combine_reals(how->op, a.d, b.d);
+        break;
+    case MPATH_REDUCE_F32_AT:
+        a = replaces(how->op, a.f_at.value, a.f_at.place, b.f_at.value, b.f_at.place) ? b : a;
+        break;
+    case MPATH_REDUCE_F64_AT:
+        a = replaces(how->op, a.d_at.value, a.d_at.place, b.d_at.value, b.d_at.place) ? b : a;
+        break;
+    case MPATH_REDUCE_I32_AT:
+        a = replaces(how->op, a.i_at.value, a.i_at.place, b.i_at.value, b.i_at.place) ? b : a;
+        break;
+    case MPATH_REDUCE_I64_AT:
+        a = replaces(how->op, (double)a.l_at.value, a.l_at.place, (double)b.l_at.value, b.l_at.place) ? b : a;
+        break;
+    default:
+        value = combine_integers(how, widen(how->type, sum), widen(how->type, next));
+        memcpy(a.bytes, &value, bytes);
+    }
+    memcpy(sum, a.bytes, bytes);
+}
+
+/* Small numbers, so that reals are exact and values meet again; places differ by rank. */
+static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, unsigned rank)
+{
+    int number = gpu_pattern(rank + 1, index) % 7 - 2;
+    element_t element;
+
+    memset(&element, 0, sizeof(element));
+    switch (type) {
+    case MPATH_REDUCE_F32:
+        element.f = (float)number;
+        break;
+    case MPATH_REDUCE_F64:
+        element.d = number;
+        break;
+    case MPATH_REDUCE_F32_AT:
+        element.f_at = (mpath_reduce_f32_at_t){(float)number, (int)(rank * 7 % 5)};
+        break;
+    case MPATH_REDUCE_F64_AT:
+        element.d_at.value = number;
+        element.d_at.place = (int)(rank * 7 % 5);
+        break;
+    case MPATH_REDUCE_I32_AT:
+        element.i_at = (mpath_reduce_i32_at_t){number, (int)(rank * 7 % 5)};
+        break;
+    case MPATH_REDUCE_I64_AT:
+        element.l_at.value = number;
+        element.l_at.place = (int)(rank * 7 % 5);
+        break;
+    default:
+        element.i = (index % 3 == 0) ? (int64_t)gpu_pattern(rank + 3, index) << (index % 50) : number;
+    }
+    memcpy(to, element.bytes, mpath_reduce_bytes(type));
+}
+
+/* Runs a kernel over buffers that begin `shifts` elements behind a multiple of 16, and compares all bytes of the targets. */
+static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elements, const unsigned *shifts,
+                  int in_place)
+{
+    unsigned bytes                  = mpath_reduce_bytes(how->type);
+    mpath_kernel_reduce_t arguments = {.elements = elements, .sources_count = ranks, .targets_count = 2};
+    mpath_kernel_word_t flag;
+    mpath_cu_function_t function;
+    unsigned char *result;
+    mpath_mark_t mark;
+
+    memset(host, 0x5a, memory.bytes);
+    for (unsigned rank = 0; rank < ranks; rank++) {
+        uint64_t at = rank * ROOM_BYTES + GUARD_BYTES + shifts[rank % 3] * bytes;
+
+        arguments.sources[rank] = memory.address + at;
+        for (uint64_t index = 0; index < elements; index++) {
+            fill(how->type, host + at + index * bytes, index, rank);
+        }
+    }
+    gpu_memory_write(memory.address, host, memory.bytes);
+    memcpy(expected, host, memory.bytes);
+    result               = expected + (arguments.sources[0] - memory.address);
+    arguments.targets[0] = arguments.sources[0];
+    if (!in_place) {
+        uint64_t at = ranks * ROOM_BYTES + GUARD_BYTES + shifts[1] * bytes;
+
+        arguments.targets[0] = memory.address + at;
+        memcpy(expected + at, result, elements * bytes);
+        result = expected + at;
+    }
+    arguments.targets[1] = memory.address + (ranks + 1) * ROOM_BYTES + GUARD_BYTES + shifts[2] * bytes;
+    for (unsigned rank = 1; rank < ranks; rank++) {
+        for (uint64_t index = 0; index < elements; index++) {
+            combine(how, result + index * bytes, host + (arguments.sources[rank] - memory.address) + index * bytes);
+        }
+    }
+    memcpy(expected + (arguments.targets[1] - memory.address), result, elements * bytes);
+
+    assert_int_equal(mpath_reduce_find(gpu, how, &function), MPATH_OK);
+    if (mpath_launch_mark(stream, &flag, &mark) != MPATH_OK) {
+        skip();
+    }
+    assert_int_equal(mpath_launch_reduce(stream, function, how->type, flag, &arguments), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the test"), MPATH_OK);
+    gpu_memory_read(memory.address, host, memory.bytes);
+    for (uint64_t i = 0; i < memory.bytes; i++) {
+        if (host[i] != expected[i]) {
+            fail_msg("operation %d, type %d, %u ranks, %llu elements, shifts %u %u %u, in place %d: byte %llu is %02x, "
+                     "not %02x",
+                     how->op, how->type, ranks, (unsigned long long)elements, shifts[0], shifts[1], shifts[2], in_place,
+                     (unsigned long long)i, host[i], expected[i]);
+        }
+    }
+}
+
+static const unsigned same[] = {0, 0, 0}, alike[] = {1, 1, 1}, mixed[] = {0, 1, 3};
+
+static void test_operations_and_types(void **state)
+{
+    unsigned kernels = 0;
+
+    (void)state;
+    for (int op = 0; op < OPS; op++) {
+        for (int type = 0; type < TYPES; type++) {
+            mpath_reduce_how_t how = {.op = (mpath_reduce_op_t)op, .type = (mpath_reduce_type_t)type};
+
+            if (mpath_reduce_fits(&how)) {
+                check(&how, 3, 777, (op % 2 != 0) ? alike : same, op % 3 == 0);
+                check(&how, 2, 333, mixed, op % 3 != 0);
+                kernels++;
+            }
+        }
+    }
+    assert_int_equal(kernels, 4 * 10 + 6 * 8 + 2 * 4);
+}
+
+static void test_counts_and_ranks(void **state)
+{
+    static const uint64_t counts[]  = {1, 2, 3, 4, 5, 7, 8, 15, 16, 17, 4095};
+    static const unsigned ranks[]   = {1, 4, 5, 8, 9, MPATH_KERNEL_REDUCE_RANKS};
+    const mpath_reduce_how_t hows[] = {{MPATH_REDUCE_SUM, MPATH_REDUCE_F32}, {MPATH_REDUCE_MIN, MPATH_REDUCE_I8}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        for (size_t k = 0; k < sizeof(ranks) / sizeof(ranks[0]); k++) {
+            check(&hows[(i + k) % 2], ranks[k], counts[i],
+                  ((i % 3) == 0)   ? same
+                  : ((i % 3) == 1) ? alike
+                                   : mixed,
+                  (int)(k % 2));
+        }
+    }
+}
+
+static void test_what_does_not_fit(void **state)
+{
+    const mpath_reduce_how_t bad[] = {{MPATH_REDUCE_LAND, MPATH_REDUCE_F32},
+                                      {MPATH_REDUCE_BXOR, MPATH_REDUCE_F64},
+                                      {MPATH_REDUCE_SUM, MPATH_REDUCE_F32_AT},
+                                      {MPATH_REDUCE_MAXLOC, MPATH_REDUCE_I32}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+        assert_false(mpath_reduce_fits(&bad[i]));
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    gpu_application_starts();
+    if ((mpath_gpu_get(0, NULL, &gpu) != MPATH_OK) || (mpath_stream_get(gpu, 0, &stream) != MPATH_OK)) {
+        return -1;
+    }
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, (MPATH_KERNEL_REDUCE_RANKS + 2) * ROOM_BYTES, 0, &memory);
+    host     = malloc(memory.bytes);
+    expected = malloc(memory.bytes);
+    return ((host != NULL) && (expected != NULL)) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    free(host);
+    free(expected);
+    gpu_memory_free(&memory);
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_operations_and_types),
+        cmocka_unit_test(test_counts_and_ranks),
+        cmocka_unit_test(test_what_does_not_fit),
+    };
+
+    gpu_application_starts();
+    if ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && !mpath_kernels_usable(gpu)) {
+        printf("1..0 # SKIP no kernels\n");
+        return 77;
+    }
+    return cmocka_run_group_tests_name("gpu_reduce", tests, setup, teardown);
+}
