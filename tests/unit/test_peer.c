@@ -40,11 +40,11 @@ static void hot_is_pushed(void **state)
     }
 }
 
-static void equal_is_pulled(void **state)
+static void equal_goes_by_kernel(void **state)
 {
     (void)state;
     for (uint64_t bytes = 128 * MIB; bytes <= 4096 * MIB; bytes *= 2) {
-        assert_int_equal(fastest(bytes, 2 * bytes), MPATH_PEER_PULL);
+        assert_int_equal(fastest(bytes, 2 * bytes), MPATH_PEER_KERNEL);
     }
 }
 
@@ -82,7 +82,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_goes_by_kernel),  cmocka_unit_test(hot_is_pushed),
-        cmocka_unit_test(equal_is_pulled),       cmocka_unit_test(times_grow_smoothly),
+        cmocka_unit_test(equal_goes_by_kernel),  cmocka_unit_test(times_grow_smoothly),
         cmocka_unit_test(nothing_takes_no_time),
     };
 
