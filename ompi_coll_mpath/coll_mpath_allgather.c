@@ -135,7 +135,7 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
                                                             sdtype, stage.recv.buffer, rcount, rdtype, comm, base));
     }
     if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+        return mca_coll_mpath_symmetric_broken(module, status);
     }
     return allgather_on_host(sbuf, scount, sdtype, rbuf, rcount, rdtype, comm, base);
 }
@@ -193,7 +193,7 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
                                                                      rdtype, comm, base));
     }
     if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+        return mca_coll_mpath_symmetric_broken(module, status);
     }
     return allgatherv_on_host(sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm, base);
 }

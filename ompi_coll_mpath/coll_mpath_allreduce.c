@@ -55,7 +55,7 @@ int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_
                                                             stage.recv.buffer, count, datatype, op, comm, base));
     }
     if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+        return mca_coll_mpath_symmetric_broken(module, status);
     }
     return allreduce_on_host(sbuf, rbuf, count, datatype, op, comm, base);
 }

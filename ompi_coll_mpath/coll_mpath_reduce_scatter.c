@@ -90,7 +90,7 @@ int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_c
                                                                  stage.recv.buffer, rcounts, datatype, op, comm, base));
     }
     if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+        return mca_coll_mpath_symmetric_broken(module, status);
     }
     return reduce_scatter_on_host(sbuf, rbuf, rcounts, datatype, op, comm, base);
 }
@@ -143,7 +143,7 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
                                                  rcount, datatype, op, comm, base));
     }
     if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+        return mca_coll_mpath_symmetric_broken(module, status);
     }
     return reduce_scatter_block_on_host(sbuf, rbuf, rcount, datatype, op, comm, base);
 }

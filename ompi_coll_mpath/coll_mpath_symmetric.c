@@ -61,6 +61,14 @@ bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorit
     return NULL != module->symmetric;
 }
 
+int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status)
+{
+    if (NULL != module->team) {
+        mpath_team_break(module->team, status);
+    }
+    return mca_coll_mpath_error(status);
+}
+
 /* The predefined operations that Allreduce takes: all commute. Which types they are defined for has been checked by MPI. */
 bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype)
 {

@@ -20,6 +20,9 @@ bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module);
  */
 bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes);
 
+/* What this rank's call returns when only this rank has failed: the others would wait, so they hear of it in the agreement. */
+int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status);
+
 /* Nonzero: libmpath may be asked to combine such elements; the same on all ranks. Everything predefined that commutes. */
 bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype);
 

@@ -152,8 +152,9 @@ static bool device_how(struct ompi_op_t *op, struct ompi_datatype_t *datatype, m
 
 /* -- where the data lies -- */
 
-/* An error here is heard of later: by the function for host memory, which all ranks call then. */
-static void device_look(mca_coll_mpath_stage_t *sides, mpath_symmetric_buffers_t *buffers)
+/* Of an error here the others hear in the agreement. */
+static void device_look(const mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *sides,
+                        mpath_symmetric_buffers_t *buffers)
 {
     mpath_status_t status = mca_coll_mpath_device_look(&sides->recv, sides->recv_parts, &sides->recv_device);
 
@@ -168,6 +169,9 @@ static void device_look(mca_coll_mpath_stage_t *sides, mpath_symmetric_buffers_t
         status = mca_coll_mpath_device_sync(&sides->send_device);
     }
     buffers->ineligible = MPATH_OK != status;
+    if (MPATH_OK != status) {
+        mpath_team_break(module->team, status);
+    }
     if (!mpath_memory_on_host(sides->send_device.memory.kind)) {
         buffers->send_memory = &sides->send_device.memory;
     }
@@ -197,7 +201,7 @@ mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, 
         !device_ready(module, mca_coll_mpath_component.settings.allreduce_algorithm)) {
         return MPATH_DECLINED;
     }
-    device_look(&mine, &buffers);
+    device_look(module, &mine, &buffers);
     return device_done(module, "MPI_Allreduce",
                        mpath_allreduce_gpu(module->symmetric_gpu, &buffers, sides->recv.count, &how));
 }
@@ -218,7 +222,7 @@ mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *mod
     for (rank = 0; rank < ompi_comm_size(module->comm); rank++) {
         module->arrays[rank] = mca_coll_mpath_args_count(blocks, rank);
     }
-    device_look(&mine, &buffers);
+    device_look(module, &mine, &buffers);
     return device_done(module, "MPI_Reduce_scatter",
                        mpath_reduce_scatter_gpu(module->symmetric_gpu, &buffers, module->arrays, &how));
 }
@@ -251,7 +255,7 @@ mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, 
     if (!device_ready(module, mca_coll_mpath_component.settings.allgather_algorithm)) {
         return MPATH_DECLINED;
     }
-    device_look(&mine, &buffers);
+    device_look(module, &mine, &buffers);
     if (!allgather_fits(module, sides, &send, &recv)) {
         buffers.ineligible = true;
     }
