@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The reduction kernels. A thread reads one vector of every source, combines them in the order of the sources and writes
- * the result to every target, so each element crosses a link once per rank in either direction and is combined in one place:
- * all ranks get the same bits, in every run. Included by kernels.cu.
+ * the result to every target, so each element is combined in one place: all ranks get the same bits, in every run. Included by kernels.cu.
  */
 #include "gpu/reduce_args.h"
 
