@@ -49,6 +49,10 @@ static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
         return MPI_SUCCESS;
     }
     lifetime_unlink(module);
+    if ((NULL != module->team) && (MPATH_OK != mpath_team_status(module->team))) {
+        /* Messages about the failure may still be under way: they must not come up in the next communicator of this number. */
+        OBJ_RETAIN(module->comm);
+    }
     mca_coll_mpath_team_end(module);
     return MPI_SUCCESS;
 }

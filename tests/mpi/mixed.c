@@ -274,7 +274,7 @@ static long run_short(void)
             break;
         }
         silent += rc == MPI_SUCCESS;
-        /* The communicator stays: messages about the failure may still be under way in it. */
+        MPI_Comm_free(&comm); /* messages about the failure may still be under way in it */
         memory_free(good);
         memory_free(bad);
         memory_free(other);
