@@ -2,7 +2,7 @@
 /* The shm lane between real processes: contents, order of release, full rings, relays, dead peers. */
 #include "lane/segment.h"
 #include "lane/shm.h"
-#include "util/log.h"
+#include "unit/lane_child.h"
 #include "unit/lane_pattern.h"
 
 #include <setjmp.h>
@@ -16,21 +16,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_RANKS 8
-#define DEADLINE_S 600
-
-/* In a child: ends it with a line that says where. */
-#define CHECK(_condition)                                                                                              \
-    do {                                                                                                               \
-        if (!(_condition)) {                                                                                           \
-            fprintf(stderr, "%s:%d: %s\n", __FILE__, __LINE__, #_condition);                                           \
-            _exit(1);                                                                                                  \
-        }                                                                                                              \
-    } while (0)
 
 typedef struct node {
     mpath_segment_t segment;
@@ -57,13 +46,6 @@ static mpath_lane_t *lane_open(node_t *node, int rank, mpath_lane_arrive_t arriv
     return lane;
 }
 
-/* A child ends when its parent does, and in any case some time. */
-static void child_start(void)
-{
-    prctl(PR_SET_PDEATHSIG, SIGKILL);
-    alarm(DEADLINE_S);
-}
-
 typedef void (*rank_main_t)(node_t *node, int rank);
 
 /* Runs rank_main in num_ranks processes; all must end well. */
@@ -77,7 +59,7 @@ static void run_ranks(node_t *node, rank_main_t rank_main)
         children[rank] = fork();
         assert_true(children[rank] >= 0);
         if (children[rank] == 0) {
-            child_start();
+            lane_child_start();
             rank_main(node, rank);
             _exit(0);
         }
@@ -300,12 +282,6 @@ static void test_commit_in_any_order(void **state)
     mpath_segment_detach(&node.segment);
 }
 
-static void ignore_log(mpath_log_level_t level, const char *line)
-{
-    (void)level;
-    (void)line;
-}
-
 static void test_errors(void **state)
 {
     mpath_shm_shape_t other;
@@ -317,7 +293,7 @@ static void test_errors(void **state)
     (void)state;
     node_open(&node, 2, 4, 4096);
     lane = lane_open(&node, 0, inbox_arrive, NULL);
-    mpath_log_set_sink(ignore_log);
+    mpath_log_set_sink(lane_ignore_log);
     assert_int_equal(lane->ops->send(lane, 1, &chunk, data, NULL), MPATH_ERR_PARAM); /* too large */
     chunk.bytes = 1;
     assert_int_equal(lane->ops->send(lane, 0, &chunk, data, NULL), MPATH_ERR_PARAM); /* to itself */
@@ -454,7 +430,7 @@ static void test_dead_peer(void **state)
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
-        child_start();
+        lane_child_start();
         lane_open(&node, 1, inbox_arrive, NULL);
         CHECK(write(from_child[1], &byte, 1) == 1);
         CHECK(read(to_child[0], &byte, 1) == 1); /* for ever */
@@ -485,7 +461,7 @@ static void test_shapes(void **state)
     unsigned i;
 
     (void)state;
-    mpath_log_set_sink(ignore_log);
+    mpath_log_set_sink(lane_ignore_log);
     for (i = 0; i < 7 * 4 * 4; i++) {
         mpath_shm_shape_choose(ranks[i % 7], memory[i / 7 % 4], chunks[i / 28], &shape);
         assert_int_equal(shape.num_ranks, ranks[i % 7]);
