@@ -2,23 +2,15 @@
 /* Topologies: every kind of path, in every access mode; resources, names, signature, rejected input. */
 #include "topo/topo.h"
 #include "unit/capture.h"
+#include "unit/topo_support.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define RATE 25000000ull
-#define MAX_TEST_NODES 4
-#define MAX_TEST_RANKS 32
 
 /* `nodes` nodes with a NIC per rank, rank r of a node beside NIC r. */
-typedef struct cluster {
-    mpath_machine_t machines[MAX_TEST_NODES];
-    mpath_place_t places[MAX_TEST_RANKS];
-    mpath_topo_params_t params;
-    int num_nodes, num_ranks;
-} cluster_t;
-
 static void cluster_init(cluster_t *c, int nodes, int nics, mpath_access_mode_t access, uint32_t fabric)
 {
     int n, k;
@@ -42,16 +34,6 @@ static void cluster_init(cluster_t *c, int nodes, int nics, mpath_access_mode_t 
             c->places[n * nics + k]         = (mpath_place_t){.node = n, .nic = k, .gpu = -1};
         }
     }
-}
-
-static mpath_topo_t *cluster_build(const cluster_t *c)
-{
-    mpath_topo_t *topo = NULL;
-
-    assert_int_equal(mpath_topo_create(c->machines, c->num_nodes, c->places, c->num_ranks, &c->params, &topo),
-                     MPATH_OK);
-    assert_non_null(topo);
-    return topo;
 }
 
 /* What holds for every path of every topology. */
@@ -129,23 +111,6 @@ static void check_all_paths(const mpath_topo_t *topo)
     }
 }
 
-/* The pair's paths, one per line, against `expected`. */
-static void check_text(const mpath_topo_t *topo, int source, int destination, const char *expected)
-{
-    char text[2048] = "", line[128];
-    mpath_path_t path;
-    int k;
-
-    for (k = 0; k < mpath_topo_num_paths(topo, source, destination); k++) {
-        mpath_topo_path(topo, source, destination, k, &path);
-        mpath_topo_path_format(topo, &path, line, sizeof(line));
-        assert_true(strlen(text) + strlen(line) + 2 < sizeof(text));
-        strcat(text, line);
-        strcat(text, "\n");
-    }
-    assert_string_equal(text, expected);
-}
-
 static void test_same_node(void **state)
 {
     mpath_topo_t *topo;
@@ -154,9 +119,9 @@ static void test_same_node(void **state)
     (void)state;
     cluster_init(&c, 2, 4, MPATH_REACH_AFFINE, 0);
     topo = cluster_build(&c);
-    check_text(topo, 0, 3, "0 -shm-> 3\n");
-    check_text(topo, 6, 5, "6 -shm-> 5\n");
-    check_text(topo, 2, 2, "");
+    topo_check_text(topo, 0, 3, "0 -shm-> 3\n");
+    topo_check_text(topo, 6, 5, "6 -shm-> 5\n");
+    topo_check_text(topo, 2, 2, "");
     mpath_topo_destroy(topo);
 }
 
@@ -170,19 +135,19 @@ static void test_all(void **state)
     topo = cluster_build(&c);
     assert_true(mpath_topo_rails_equal(topo));
     check_all_paths(topo);
-    check_text(topo, 0, 5, "0 -rail0-> 5\n0 -rail1-> 5\n0 -rail2-> 5\n0 -rail3-> 5\n");
-    check_text(topo, 6, 1, "6 -rail2-> 1\n6 -rail0-> 1\n6 -rail1-> 1\n6 -rail3-> 1\n");
+    topo_check_text(topo, 0, 5, "0 -rail0-> 5\n0 -rail1-> 5\n0 -rail2-> 5\n0 -rail3-> 5\n");
+    topo_check_text(topo, 6, 1, "6 -rail2-> 1\n6 -rail0-> 1\n6 -rail1-> 1\n6 -rail3-> 1\n");
     mpath_topo_destroy(topo);
     /* A spine adds nothing where all rails match. */
     c.params.fabric = MPATH_FABRIC_SPINE;
     topo            = cluster_build(&c);
-    check_text(topo, 6, 1, "6 -rail2-> 1\n6 -rail0-> 1\n6 -rail1-> 1\n6 -rail3-> 1\n");
+    topo_check_text(topo, 6, 1, "6 -rail2-> 1\n6 -rail0-> 1\n6 -rail1-> 1\n6 -rail3-> 1\n");
     mpath_topo_destroy(topo);
     /* Ranks without a NIC spread over the rails. */
     c.places[1].nic = c.places[5].nic = -1;
     topo                              = cluster_build(&c);
     check_all_paths(topo);
-    check_text(topo, 1, 5, "1 -rail1-> 5\n1 -rail0-> 5\n1 -rail2-> 5\n1 -rail3-> 5\n");
+    topo_check_text(topo, 1, 5, "1 -rail1-> 5\n1 -rail0-> 5\n1 -rail2-> 5\n1 -rail3-> 5\n");
     mpath_topo_destroy(topo);
 }
 
@@ -197,17 +162,17 @@ static void test_affine(void **state)
     assert_true(mpath_topo_rails_equal(topo));
     check_all_paths(topo);
     /* No relay on the pair's own rail, two on any other. */
-    check_text(topo, 1, 5,
-               "1 -rail1-> 5\n"
-               "1 -shm-> 0 -rail0-> 4 -shm-> 5\n"
-               "1 -shm-> 2 -rail2-> 6 -shm-> 5\n"
-               "1 -shm-> 3 -rail3-> 7 -shm-> 5\n");
+    topo_check_text(topo, 1, 5,
+                    "1 -rail1-> 5\n"
+                    "1 -shm-> 0 -rail0-> 4 -shm-> 5\n"
+                    "1 -shm-> 2 -rail2-> 6 -shm-> 5\n"
+                    "1 -shm-> 3 -rail3-> 7 -shm-> 5\n");
     /* One relay on the source's and on the destination's rail. */
-    check_text(topo, 1, 6,
-               "1 -rail1-> 5 -shm-> 6\n"
-               "1 -shm-> 0 -rail0-> 4 -shm-> 6\n"
-               "1 -shm-> 2 -rail2-> 6\n"
-               "1 -shm-> 3 -rail3-> 7 -shm-> 6\n");
+    topo_check_text(topo, 1, 6,
+                    "1 -rail1-> 5 -shm-> 6\n"
+                    "1 -shm-> 0 -rail0-> 4 -shm-> 6\n"
+                    "1 -shm-> 2 -rail2-> 6\n"
+                    "1 -shm-> 3 -rail3-> 7 -shm-> 6\n");
     mpath_topo_destroy(topo);
 }
 
@@ -220,15 +185,15 @@ static void test_affine_spine(void **state)
     cluster_init(&c, 2, 3, MPATH_REACH_AFFINE, MPATH_FABRIC_SPINE);
     topo = cluster_build(&c);
     check_all_paths(topo);
-    check_text(topo, 1, 4,
-               "1 -rail1-> 4\n"
-               "1 -shm-> 0 -rail0-> 3 -shm-> 4\n"
-               "1 -shm-> 2 -rail2-> 5 -shm-> 4\n");
-    check_text(topo, 1, 5,
-               "1 -rail1-2-> 5\n"
-               "1 -shm-> 0 -rail0-> 3 -shm-> 5\n"
-               "1 -rail1-> 4 -shm-> 5\n"
-               "1 -shm-> 2 -rail2-> 5\n");
+    topo_check_text(topo, 1, 4,
+                    "1 -rail1-> 4\n"
+                    "1 -shm-> 0 -rail0-> 3 -shm-> 4\n"
+                    "1 -shm-> 2 -rail2-> 5 -shm-> 4\n");
+    topo_check_text(topo, 1, 5,
+                    "1 -rail1-2-> 5\n"
+                    "1 -shm-> 0 -rail0-> 3 -shm-> 5\n"
+                    "1 -rail1-> 4 -shm-> 5\n"
+                    "1 -shm-> 2 -rail2-> 5\n");
     mpath_topo_destroy(topo);
 }
 
@@ -247,25 +212,25 @@ static void test_no_rail_mates(void **state)
     c.places[3] = (mpath_place_t){1, 3, -1};
     topo        = cluster_build(&c);
     assert_false(mpath_topo_rails_equal(topo));
-    check_text(topo, 0, 1, "0 -shm-> 1\n");
-    check_text(topo, 0, 2, "");
+    topo_check_text(topo, 0, 1, "0 -shm-> 1\n");
+    topo_check_text(topo, 0, 2, "");
     mpath_topo_destroy(topo);
 
     c.params.fabric = MPATH_FABRIC_SPINE;
     topo            = cluster_build(&c);
     check_all_paths(topo);
-    check_text(topo, 1, 2,
-               "1 -rail1-2-> 2\n"
-               "1 -shm-> 0 -rail0-2-> 2\n"
-               "1 -shm-> 0 -rail0-3-> 3 -shm-> 2\n"
-               "1 -rail1-3-> 3 -shm-> 2\n");
+    topo_check_text(topo, 1, 2,
+                    "1 -rail1-2-> 2\n"
+                    "1 -shm-> 0 -rail0-2-> 2\n"
+                    "1 -shm-> 0 -rail0-3-> 3 -shm-> 2\n"
+                    "1 -rail1-3-> 3 -shm-> 2\n");
     mpath_topo_destroy(topo);
 
     /* With access to all NICs no mates are needed. */
     c.params = (mpath_topo_params_t){MPATH_REACH_ALL, 0};
     topo     = cluster_build(&c);
     check_all_paths(topo);
-    check_text(topo, 0, 2, "0 -rail0-> 2\n0 -rail1-> 2\n0 -rail2-> 2\n0 -rail3-> 2\n");
+    topo_check_text(topo, 0, 2, "0 -rail0-> 2\n0 -rail1-> 2\n0 -rail2-> 2\n0 -rail3-> 2\n");
     mpath_topo_destroy(topo);
 
     /* One mate, and a source whose own rail does not reach: the rail of the destination is the static route. */
@@ -273,8 +238,8 @@ static void test_no_rail_mates(void **state)
     c.places[1] = (mpath_place_t){0, 2, -1};
     topo        = cluster_build(&c);
     check_all_paths(topo);
-    check_text(topo, 0, 2, "0 -shm-> 1 -rail2-> 2\n");
-    check_text(topo, 0, 3, "0 -shm-> 1 -rail2-> 2 -shm-> 3\n");
+    topo_check_text(topo, 0, 2, "0 -shm-> 1 -rail2-> 2\n");
+    topo_check_text(topo, 0, 3, "0 -shm-> 1 -rail2-> 2 -shm-> 3\n");
     mpath_topo_destroy(topo);
 }
 
@@ -290,14 +255,14 @@ static void test_unequal_nics(void **state)
     topo                              = cluster_build(&c);
     assert_false(mpath_topo_rails_equal(topo));
     check_all_paths(topo);
-    check_text(topo, 3, 5, "3 -rail1-> 5\n3 -rail0-> 5\n");
+    topo_check_text(topo, 3, 5, "3 -rail1-> 5\n3 -rail0-> 5\n");
     mpath_topo_destroy(topo);
 
     c.params.fabric = MPATH_FABRIC_SPINE;
     topo            = cluster_build(&c);
     check_all_paths(topo);
-    check_text(topo, 3, 5,
-               "3 -rail1-> 5\n3 -rail0-> 5\n3 -rail2-0-> 5\n3 -rail2-1-> 5\n3 -rail3-0-> 5\n3 -rail3-1-> 5\n");
+    topo_check_text(topo, 3, 5,
+                    "3 -rail1-> 5\n3 -rail0-> 5\n3 -rail2-0-> 5\n3 -rail2-1-> 5\n3 -rail3-0-> 5\n3 -rail3-1-> 5\n");
     mpath_topo_destroy(topo);
 }
 
@@ -312,12 +277,12 @@ static void test_nic_down(void **state)
     topo                     = cluster_build(&c);
     assert_false(mpath_topo_rails_equal(topo));
     check_all_paths(topo);
-    check_text(topo, 1, 4,
-               "1 -shm-> 2 -rail2-> 5 -shm-> 4\n"
-               "1 -shm-> 0 -rail0-> 3 -shm-> 4\n");
-    check_text(topo, 0, 4,
-               "0 -rail0-> 3 -shm-> 4\n"
-               "0 -shm-> 2 -rail2-> 5 -shm-> 4\n");
+    topo_check_text(topo, 1, 4,
+                    "1 -shm-> 2 -rail2-> 5 -shm-> 4\n"
+                    "1 -shm-> 0 -rail0-> 3 -shm-> 4\n");
+    topo_check_text(topo, 0, 4,
+                    "0 -rail0-> 3 -shm-> 4\n"
+                    "0 -shm-> 2 -rail2-> 5 -shm-> 4\n");
     mpath_topo_destroy(topo);
     /* Down on both nodes: the other two are alike again. */
     c.machines[0].nics[1].up = 0;
@@ -434,15 +399,6 @@ static void test_resources(void **state)
     mpath_topo_destroy(topo);
 }
 
-static uint64_t signature_of(const cluster_t *c)
-{
-    mpath_topo_t *topo = cluster_build(c);
-    uint64_t signature = mpath_topo_signature(topo);
-
-    mpath_topo_destroy(topo);
-    return signature;
-}
-
 static void test_signature(void **state)
 {
     cluster_t base, c;
@@ -450,48 +406,35 @@ static void test_signature(void **state)
 
     (void)state;
     cluster_init(&base, 2, 2, MPATH_REACH_ALL, 0);
-    first = signature_of(&base);
+    first = topo_signature_of(&base);
     c     = base;
     strcpy(c.machines[0].host, "renamed");
     strcpy(c.machines[0].nics[0].name, "renamed");
-    assert_true(signature_of(&c) == first);
+    assert_true(topo_signature_of(&c) == first);
     c                              = base;
     c.machines[1].nics[1].rate_bps = RATE - 1;
-    assert_true(signature_of(&c) != first);
+    assert_true(topo_signature_of(&c) != first);
     c                        = base;
     c.machines[1].nics[1].up = 0;
-    assert_true(signature_of(&c) != first);
+    assert_true(topo_signature_of(&c) != first);
     c                          = base;
     c.machines[0].nics[1].rail = 5;
-    assert_true(signature_of(&c) != first);
+    assert_true(topo_signature_of(&c) != first);
     c                             = base;
     c.machines[0].host_memory_bps = 1;
-    assert_true(signature_of(&c) != first);
+    assert_true(topo_signature_of(&c) != first);
     c               = base;
     c.places[3].nic = 0;
-    assert_true(signature_of(&c) != first);
+    assert_true(topo_signature_of(&c) != first);
     c               = base;
     c.params.access = MPATH_REACH_AFFINE;
-    assert_true(signature_of(&c) != first);
+    assert_true(topo_signature_of(&c) != first);
     c               = base;
     c.params.fabric = MPATH_FABRIC_SPINE;
-    assert_true(signature_of(&c) != first);
+    assert_true(topo_signature_of(&c) != first);
     c           = base;
     c.num_ranks = 3;
-    assert_true(signature_of(&c) != first);
-}
-
-static void check_rejected(const cluster_t *c, const char *expected)
-{
-    mpath_topo_t *topo = NULL;
-
-    capture_start();
-    assert_int_equal(mpath_topo_create(c->machines, c->num_nodes, c->places, c->num_ranks, &c->params, &topo),
-                     MPATH_ERR_PARAM);
-    capture_stop();
-    assert_null(topo);
-    assert_int_equal(capture_count(), 1);
-    assert_non_null(strstr(capture_text(), expected));
+    assert_true(topo_signature_of(&c) != first);
 }
 
 static void test_rejected(void **state)
@@ -502,53 +445,46 @@ static void test_rejected(void **state)
     cluster_init(&base, 2, 2, MPATH_REACH_ALL, 0);
     c           = base;
     c.num_nodes = 0;
-    check_rejected(&c, "0 nodes");
+    topo_check_rejected(&c, "0 nodes");
     c           = base;
     c.num_ranks = -1;
-    check_rejected(&c, "-1 ranks");
+    topo_check_rejected(&c, "-1 ranks");
     c               = base;
     c.params.access = (mpath_access_mode_t)7;
-    check_rejected(&c, "access mode 7");
+    topo_check_rejected(&c, "access mode 7");
     c                      = base;
     c.machines[1].num_nics = MPATH_MAX_NICS + 1;
-    check_rejected(&c, "node 1: number of NICs 17 must be 0 to 16");
+    topo_check_rejected(&c, "node 1: number of NICs 17 must be 0 to 16");
     c                             = base;
     c.machines[1].host_memory_bps = 0;
-    check_rejected(&c, "node 1: host memory rate 0");
+    topo_check_rejected(&c, "node 1: host memory rate 0");
     c                              = base;
     c.machines[1].nics[1].rate_bps = 0;
-    check_rejected(&c, "node 1: rate 0 of NIC 1 'rail1'");
+    topo_check_rejected(&c, "node 1: rate 0 of NIC 1 'rail1'");
     c                              = base;
     c.machines[1].nics[1].rate_bps = MPATH_MAX_RATE_BPS + 1;
-    check_rejected(&c, "node 1: rate 10000000000001 of NIC 1 'rail1'");
+    topo_check_rejected(&c, "node 1: rate 10000000000001 of NIC 1 'rail1'");
     c                          = base;
     c.machines[0].nics[1].rail = MPATH_MAX_RAILS;
-    check_rejected(&c, "node 0: rail 64 of NIC 1 'rail1' must be 0 to 63");
+    topo_check_rejected(&c, "node 0: rail 64 of NIC 1 'rail1' must be 0 to 63");
     c                          = base;
     c.machines[0].nics[1].rail = 0;
-    check_rejected(&c, "NIC 1 'rail1' is on rail 0 as another NIC");
+    topo_check_rejected(&c, "NIC 1 'rail1' is on rail 0 as another NIC");
     c = base;
     memset(c.machines[0].nics[0].name, 'x', MPATH_NIC_NAME_MAX);
-    check_rejected(&c, "the name of NIC 0 has no end");
+    topo_check_rejected(&c, "the name of NIC 0 has no end");
     c = base;
     memset(c.machines[1].host, 'x', MPATH_HOST_NAME_MAX);
-    check_rejected(&c, "node 1: the host name has no end");
+    topo_check_rejected(&c, "node 1: the host name has no end");
     c                = base;
     c.places[3].node = 2;
-    check_rejected(&c, "rank 3: node 2 must be 0 to 1");
+    topo_check_rejected(&c, "rank 3: node 2 must be 0 to 1");
     c               = base;
     c.places[3].nic = 2;
-    check_rejected(&c, "rank 3: NIC 2 must be -1 to 1 on node 1");
+    topo_check_rejected(&c, "rank 3: NIC 2 must be -1 to 1 on node 1");
     c               = base;
     c.places[0].gpu = -2;
-    check_rejected(&c, "rank 0: GPU -2");
-}
-
-/* 0 to limit - 1; a linear congruential generator (Knuth's MMIX). */
-static int draw(uint64_t *seed, int limit)
-{
-    *seed = *seed * 6364136223846793005ull + 1442695040888963407ull;
-    return (int)(*seed >> 33) % limit;
+    topo_check_rejected(&c, "rank 0: GPU -2");
 }
 
 /* Random topologies: the rules of check_path hold for all of them. */
@@ -563,20 +499,20 @@ static void test_random(void **state)
 
     (void)state;
     for (i = 0; i < 400; i++) {
-        access = draw(&seed, 2) ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
-        fabric = draw(&seed, 2) ? MPATH_FABRIC_SPINE : 0;
-        cluster_init(&c, 1 + draw(&seed, MAX_TEST_NODES), 4, access, fabric);
+        access = topo_draw(&seed, 2) ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
+        fabric = topo_draw(&seed, 2) ? MPATH_FABRIC_SPINE : 0;
+        cluster_init(&c, 1 + topo_draw(&seed, MAX_TEST_NODES), 4, access, fabric);
         for (n = 0; n < c.num_nodes; n++) {
-            c.machines[n].num_nics = draw(&seed, 5);
+            c.machines[n].num_nics = topo_draw(&seed, 5);
             for (k = 0; k < c.machines[n].num_nics; k++) {
-                c.machines[n].nics[k].up   = (uint8_t)(draw(&seed, 5) > 0);
+                c.machines[n].nics[k].up   = (uint8_t)(topo_draw(&seed, 5) > 0);
                 c.machines[n].nics[k].rail = (int16_t)((k * 3 + (n & 1)) % 7);
             }
         }
-        c.num_ranks = draw(&seed, 17);
+        c.num_ranks = topo_draw(&seed, 17);
         for (r = 0; r < c.num_ranks; r++) {
-            c.places[r].node = draw(&seed, c.num_nodes);
-            c.places[r].nic  = draw(&seed, c.machines[c.places[r].node].num_nics + 1) - 1;
+            c.places[r].node = topo_draw(&seed, c.num_nodes);
+            c.places[r].nic  = topo_draw(&seed, c.machines[c.places[r].node].num_nics + 1) - 1;
         }
         topo = cluster_build(&c);
         check_all_paths(topo);
