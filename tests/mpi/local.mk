@@ -5,7 +5,8 @@ if HAVE_MPI
 mpi_cases = mpi/cases.c mpi/cases.h mpi/memory.c mpi/memory.h
 mpi_programs += mpi/conformance mpi/small_calls mpi/threads mpi/large mpi/killed
 mpi_programs += mpi/reductions mpi/mixed
-mpi_reductions_SOURCES = mpi/reductions.c mpi/device_calls.c mpi/device_calls.h $(mpi_cases)
+mpi_reductions_SOURCES = mpi/reductions.c mpi/reduction_checks.c mpi/reduction_checks.h mpi/device_calls.c mpi/device_calls.h \
+	$(mpi_cases)
 mpi_reductions_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_reductions_LDADD = $(OMPI_LIBS) $(DL_LIBS)
 mpi_mixed_SOURCES = mpi/mixed.c $(mpi_cases)

@@ -6,37 +6,15 @@
  */
 #include "mpi/cases.h"
 #include "mpi/device_calls.h"
+#include "mpi/reduction_checks.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GUARD DEVICE_GUARD /* bytes behind every result */
-
 static int world_rank, world_size;
 
 /* -- types and operations -- */
-
-typedef enum kind {
-    KIND_INTEGER,
-    KIND_FORTRAN_INTEGER,
-    KIND_FLOAT,
-    KIND_COMPLEX,
-    KIND_LOGICAL,
-    KIND_BYTE,
-    KIND_PAIR
-} kind_t;
-
-typedef struct type {
-    MPI_Datatype handle;
-    kind_t kind;
-    const char *name;
-} type_t;
-
-#define TYPE(_handle, _kind)                                                                                           \
-    {                                                                                                                  \
-        _handle, _kind, #_handle                                                                                       \
-    }
 
 static type_t types[] = {
     TYPE(MPI_SIGNED_CHAR, KIND_INTEGER),
@@ -109,271 +87,6 @@ static operation_t operations[] = {
     OPERATION(MPI_MAXLOC, K(KIND_PAIR)),
     OPERATION(MPI_MINLOC, K(KIND_PAIR)),
 };
-
-static MPI_Aint extent_of(MPI_Datatype type)
-{
-    MPI_Aint lb, extent;
-
-    MPI_Type_get_extent(type, &lb, &extent);
-    return extent;
-}
-
-static void *get(size_t bytes)
-{
-    void *memory = calloc(1, bytes > 0 ? bytes : 1);
-
-    if (memory == NULL) {
-        MPI_Abort(MPI_COMM_WORLD, 99);
-    }
-    return memory;
-}
-
-#define FILL_AS(_c, _value)                                                                                            \
-    do {                                                                                                               \
-        _c *to_ = (_c *)data;                                                                                          \
-        for (size_t i_ = 0; i_ < count; i_++) {                                                                        \
-            to_[i_] = (_c)(_value);                                                                                    \
-        }                                                                                                              \
-    } while (0)
-
-#define FILL_PAIR(_c)                                                                                                  \
-    do {                                                                                                               \
-        struct {                                                                                                       \
-            _c value;                                                                                                  \
-            int place;                                                                                                 \
-        } *to_ = (void *)data;                                                                                         \
-        for (size_t i_ = 0; i_ < count; i_++) {                                                                        \
-            to_[i_].value = (_c)(sequence_below(&sequence, 50));                                                       \
-            to_[i_].place = (int)sequence_below(&sequence, 1000);                                                      \
-        }                                                                                                              \
-    } while (0)
-
-/* Small whole numbers: whatever order they are combined in, sums and products of floating point numbers are exact. */
-static void fill_exact(const type_t *type, void *data, size_t count, int source, uint32_t round)
-{
-    sequence_t sequence = {(uint64_t)source * 7919 + round * 31 + 5};
-    MPI_Datatype handle = type->handle;
-
-    memset(data, 0, count * (size_t)extent_of(handle));
-    if (handle == MPI_FLOAT || handle == MPI_REAL) {
-        FILL_AS(float, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_DOUBLE || handle == MPI_DOUBLE_PRECISION) {
-        FILL_AS(double, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_LONG_DOUBLE) {
-        FILL_AS(long double, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_FLOAT_COMPLEX || handle == MPI_COMPLEX) {
-        FILL_AS(float _Complex, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_DOUBLE_COMPLEX || handle == MPI_DOUBLE_COMPLEX) {
-        FILL_AS(double _Complex, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_LONG_DOUBLE_COMPLEX) {
-        FILL_AS(long double _Complex, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_BOOL) {
-        FILL_AS(_Bool, sequence_below(&sequence, 2));
-    } else if (handle == MPI_FLOAT_INT) {
-        FILL_PAIR(float);
-    } else if (handle == MPI_DOUBLE_INT) {
-        FILL_PAIR(double);
-    } else if (handle == MPI_LONG_INT) {
-        FILL_PAIR(long);
-    } else if (handle == MPI_2INT || handle == MPI_2INTEGER) {
-        FILL_PAIR(int);
-    } else if (handle == MPI_SHORT_INT) {
-        FILL_PAIR(short);
-    } else if (handle == MPI_LONG_DOUBLE_INT) {
-        FILL_PAIR(long double);
-    } else if (type->kind == KIND_INTEGER && extent_of(handle) <= 2) {
-        /* Open MPI's vector code adds short integers with saturation: beyond their range the order would count. */
-        for (size_t i = 0; i < count; i++) {
-            ((unsigned char *)data)[i * (size_t)extent_of(handle)] = (unsigned char)sequence_below(&sequence, 4);
-        }
-    } else {
-        for (size_t i = 0; i < count * (size_t)extent_of(handle); i++) {
-            ((unsigned char *)data)[i] = (unsigned char)sequence_next(&sequence);
-        }
-    }
-}
-
-/* Nonzero: elements differ. The padding of pairs and of long double says nothing, so values are compared by the type's fields. */
-static long compare(const type_t *type, const void *got, const void *expected, size_t count)
-{
-    size_t extent = (size_t)extent_of(type->handle), value = extent, place = 0;
-    long errors = 0;
-    int size;
-
-    MPI_Type_size(type->handle, &size);
-    if (type->kind == KIND_PAIR) {
-        value = (size_t)size - sizeof(int);
-        place = type->handle == MPI_SHORT_INT ? sizeof(int) : value;
-    }
-    if (type->handle == MPI_LONG_DOUBLE || type->handle == MPI_LONG_DOUBLE_INT) {
-        value = 10; /* of 16 bytes; x86 */
-    }
-    for (size_t i = 0; i < count; i++) {
-        const char *a = (const char *)got + i * extent, *b = (const char *)expected + i * extent;
-
-        if (type->handle == MPI_C_LONG_DOUBLE_COMPLEX) {
-            errors += memcmp(a, b, 10) != 0 || memcmp(a + extent / 2, b + extent / 2, 10) != 0;
-        } else if (type->kind == KIND_PAIR) {
-            errors += memcmp(a, b, value) != 0 || memcmp(a + place, b + place, sizeof(int)) != 0;
-        } else {
-            errors += memcmp(a, b, value) != 0;
-        }
-    }
-    return errors;
-}
-
-/* What all ranks of a communicator of `size` combine to. */
-static void reference(const type_t *type, MPI_Op op, size_t count, int size, uint32_t round, void *result)
-{
-    void *data = get(count * (size_t)extent_of(type->handle));
-
-    fill_exact(type, result, count, 0, round);
-    for (int source = 1; source < size; source++) {
-        fill_exact(type, data, count, source, round);
-        MPI_Reduce_local(data, result, (int)count, type->handle, op);
-    }
-    free(data);
-}
-
-/* -- one call of each, checked -- */
-
-static int guard_ok(const unsigned char *end)
-{
-    for (int i = 0; i < GUARD; i++) {
-        if (end[i] != 0xA5) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
-static long check_allreduce(MPI_Comm comm, const type_t *type, MPI_Op op, size_t count, int in_place, size_t shift,
-                            uint32_t round)
-{
-    size_t bytes = count * (size_t)extent_of(type->handle);
-    int rank, size;
-    unsigned char *send = get(bytes + shift), *recv = get(bytes + GUARD + shift);
-    void *expected = get(bytes);
-    long errors;
-
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
-    reference(type, op, count, size, round, expected);
-    {
-        void *aligned = get(bytes);
-
-        fill_exact(type, aligned, count, rank, round);
-        memcpy((in_place ? recv : send) + shift, aligned, bytes);
-        free(aligned);
-    }
-    memset(recv + shift + bytes, 0xA5, GUARD);
-    errors = device_allreduce(in_place ? MPI_IN_PLACE : send + shift, recv + shift, (int)count, type->handle, op,
-                              comm) != MPI_SUCCESS;
-    errors += compare(type, recv + shift, expected, count) + !guard_ok(recv + shift + bytes);
-    free(send);
-    free(recv);
-    free(expected);
-    return errors;
-}
-
-static long check_reduce_scatter(MPI_Comm comm, const type_t *type, MPI_Op op, const int *counts, int block,
-                                 int in_place, uint32_t round)
-{
-    size_t extent = (size_t)extent_of(type->handle), total = 0, before = 0, mine, room;
-    int rank, size, rc;
-    unsigned char *send, *recv, *expected;
-    long errors;
-
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
-    for (int i = 0; i < size; i++) {
-        before += i < rank ? (size_t)counts[i] : 0;
-        total += (size_t)counts[i];
-    }
-    mine     = (size_t)counts[rank];
-    room     = in_place ? total : mine;
-    send     = get(total * extent);
-    recv     = get(room * extent + GUARD);
-    expected = get(total * extent);
-    reference(type, op, total, size, round, expected);
-    fill_exact(type, in_place ? recv : send, total, rank, round);
-    memset(recv + room * extent, 0xA5, GUARD);
-    if (block) {
-        rc = device_reduce_scatter_block(in_place ? MPI_IN_PLACE : send, recv, counts[0], type->handle, op, comm);
-    } else {
-        rc = device_reduce_scatter(in_place ? MPI_IN_PLACE : send, recv, counts, type->handle, op, comm);
-    }
-    errors = rc != MPI_SUCCESS;
-    errors += compare(type, recv, expected + before * extent, mine) + !guard_ok(recv + room * extent);
-    free(send);
-    free(recv);
-    free(expected);
-    return errors;
-}
-
-static unsigned char byte_of(int source, size_t position, uint32_t round)
-{
-    return (unsigned char)(source * 37 + (int)(position * 11) + (int)(position >> 9) + (int)round * 5 + 1);
-}
-
-/* Elements of `type` with `per` bytes each at `stride`; a gap of two elements between blocks unless `equal`. */
-static long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_place, MPI_Datatype type,
-                            uint32_t round)
-{
-    size_t extent = (size_t)extent_of(type), end = 0, room;
-    int rank, size, rc, type_size, *displs;
-    unsigned char *send, *recv, *expected;
-    long errors = 0;
-
-    MPI_Comm_rank(comm, &rank);
-    MPI_Comm_size(comm, &size);
-    MPI_Type_size(type, &type_size);
-    displs = get((size_t)size * sizeof(int));
-    for (int i = 0; i < size; i++) {
-        int who = equal ? i : size - 1 - i; /* Allgatherv: blocks in reverse order */
-
-        displs[who] = (int)end;
-        end += (size_t)counts[who] + (equal ? 0 : 2);
-    }
-    room     = end * extent;
-    send     = get((size_t)counts[rank] * extent);
-    recv     = get(room + GUARD);
-    expected = get(room + GUARD);
-    memset(recv, 0xA5, room + GUARD);
-    memset(expected, 0xA5, room + GUARD);
-    for (int source = 0; source < size; source++) {
-        for (size_t i = 0; i < (size_t)counts[source]; i++) {
-            for (size_t b = 0; b < extent; b++) {
-                unsigned char value = byte_of(source, i * extent + b, round);
-                size_t at           = ((size_t)displs[source] + i) * extent + b;
-
-                if ((int)b < type_size) { /* the types here have their gap at the end */
-                    expected[at] = value;
-                }
-                if (source == rank) {
-                    send[i * extent + b] = value;
-                    if (in_place && (int)b < type_size) {
-                        recv[at] = value;
-                    }
-                }
-            }
-        }
-    }
-    if (equal) {
-        rc = device_allgather(in_place ? MPI_IN_PLACE : send, counts[rank], recv, counts[0], type, comm);
-    } else {
-        rc = device_allgatherv(in_place ? MPI_IN_PLACE : send, counts[rank], recv, counts, displs, type, comm);
-    }
-    errors += rc != MPI_SUCCESS;
-    for (size_t i = 0; i < room + GUARD; i++) {
-        errors += recv[i] != expected[i];
-    }
-    free(displs);
-    free(send);
-    free(recv);
-    free(expected);
-    return errors;
-}
 
 /* -- cases -- */
 
@@ -455,7 +168,7 @@ static long case_reduce_scatter(void)
 {
     static const int limits[] = {5, 300, 9000, 60000};
     sequence_t sequence       = {99};
-    int *counts               = get((size_t)world_size * sizeof(int));
+    int *counts               = reductions_get((size_t)world_size * sizeof(int));
     long errors               = 0;
 
     for (uint32_t round = 0; round < 8; round++) {
@@ -478,7 +191,7 @@ static long case_reduce_scatter(void)
 static long case_reduce_scatter_block(void)
 {
     static const int blocks[] = {0, 1, 13, 500, 7001, 30011};
-    int *counts               = get((size_t)world_size * sizeof(int));
+    int *counts               = reductions_get((size_t)world_size * sizeof(int));
     long errors               = 0;
 
     for (uint32_t i = 0; i < 6; i++) {
@@ -508,7 +221,7 @@ static long case_allgather(void)
 {
     static const int blocks[] = {0, 1, 40, 700, 5000, 90001};
     MPI_Datatype gapped       = gapped_type();
-    int *counts               = get((size_t)world_size * sizeof(int));
+    int *counts               = reductions_get((size_t)world_size * sizeof(int));
     long errors               = 0;
 
     for (uint32_t i = 0; i < 6; i++) {
@@ -530,7 +243,7 @@ static long case_allgatherv(void)
     static const int limits[] = {6, 900, 30000, 200000};
     MPI_Datatype gapped       = gapped_type();
     sequence_t sequence       = {7};
-    int *counts               = get((size_t)world_size * sizeof(int));
+    int *counts               = reductions_get((size_t)world_size * sizeof(int));
     long errors               = 0;
 
     for (uint32_t round = 0; round < 8; round++) {
@@ -553,7 +266,7 @@ static long all_on(MPI_Comm comm, uint32_t round)
     long errors = 0;
 
     MPI_Comm_size(comm, &size);
-    counts = get((size_t)size * sizeof(int));
+    counts = reductions_get((size_t)size * sizeof(int));
     for (int i = 0; i < size; i++) {
         counts[i] = 20000 + 1000 * ((i + (int)round) % 5);
     }
@@ -600,7 +313,8 @@ static void fill_rough(double *data, size_t count, int source)
 static long case_same_bits(void)
 {
     size_t count = 200003, part = 777, bytes = count * sizeof(double);
-    double *send = get(bytes), *first = get(bytes + GUARD), *again = get(bytes + GUARD), *root = get(bytes);
+    double *send = reductions_get(bytes), *first = reductions_get(bytes + GUARD),
+           *again = reductions_get(bytes + GUARD), *root = reductions_get(bytes);
     long errors = 0;
 
     fill_rough(send, count, world_rank);
@@ -641,14 +355,14 @@ static void user_sum(void *in, void *inout, int *count, MPI_Datatype *type)
 static long case_left_alone(void)
 {
     size_t count    = 40009;
-    int commutative = 0, *expected = get(count * sizeof(int)), *send = get(count * sizeof(int)),
-        *recv = get(count * sizeof(int));
+    int commutative = 0, *expected = reductions_get(count * sizeof(int)), *send = reductions_get(count * sizeof(int)),
+        *recv = reductions_get(count * sizeof(int));
     MPI_Op op;
     MPI_Datatype copy;
     long errors = 0;
 
-    reference(&int_type, MPI_SUM, count, world_size, 1, expected);
-    fill_exact(&int_type, send, count, world_rank, 1);
+    reductions_reference(&int_type, MPI_SUM, count, world_size, 1, expected);
+    reductions_fill(&int_type, send, count, world_rank, 1);
     for (commutative = 0; commutative < 2; commutative++) {
         MPI_Op_create(user_sum, commutative, &op);
         errors += MPI_Allreduce(send, recv, (int)count, MPI_INT, op, MPI_COMM_WORLD) != MPI_SUCCESS;
@@ -672,7 +386,7 @@ static long case_left_alone(void)
 static long case_repeat(void)
 {
     enum { COUNT = 6000 };
-    int *send = get(COUNT * sizeof(int)), *recv = get(COUNT * sizeof(int));
+    int *send = reductions_get(COUNT * sizeof(int)), *recv = reductions_get(COUNT * sizeof(int));
     long errors = 0;
 
     for (int call = 0; call < 150; call++) {
@@ -700,7 +414,7 @@ static long case_repeat(void)
 static long case_large(void)
 {
     size_t count = (1u << 28) + 12345;
-    double *data = get(count * sizeof(double));
+    double *data = reductions_get(count * sizeof(double));
     long errors  = 0;
 
     for (size_t i = 0; i < count; i++) {
