@@ -195,6 +195,10 @@ static mpath_status_t preset_topo(const plan_input_t *input, mpath_topo_t **topo
     mpath_status_t status;
     mpath_topo_t *topo;
 
+    if (input->num_nodes < 1) {
+        mpath_error("plan: %d nodes of preset '%s': at least one is needed", input->num_nodes, input->preset);
+        return MPATH_ERR_PARAM;
+    }
     status = mpath_topo_preset(input->preset, input->nodes_given ? input->num_nodes : 0, &topo);
     if (status != MPATH_OK) {
         return status;
