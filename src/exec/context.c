@@ -157,11 +157,6 @@ void mpath_context_destroy(mpath_context_t *context)
     free(context);
 }
 
-const mpath_settings_t *mpath_context_settings(const mpath_context_t *context)
-{
-    return &context->settings;
-}
-
 int mpath_context_nic(mpath_context_t *context, int local_rank)
 {
     int nic;

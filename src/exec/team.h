@@ -27,7 +27,6 @@ typedef struct mpath_context mpath_context_t;
 mpath_status_t mpath_context_create(const mpath_settings_t *settings, int job_rank, int local_rank_hint,
                                     mpath_context_t **context_p);
 void mpath_context_destroy(mpath_context_t *context);
-const mpath_settings_t *mpath_context_settings(const mpath_context_t *context);
 
 typedef struct mpath_team mpath_team_t;
 

@@ -46,7 +46,6 @@ struct mpath_wire {
     mpath_status_t failed; /* an arrival was lost */
 
     transfer_t *spare, *active;
-    uint64_t num_active;
 
     /* The call under way */
     const mpath_wire_ops_t *ops;
@@ -100,7 +99,6 @@ static mpath_status_t transfer_started(mpath_wire_t *wire, transfer_t *transfer,
     case MPATH_INPROGRESS:
         transfer->next = wire->active;
         wire->active   = transfer;
-        wire->num_active++;
         return MPATH_OK;
     default:
         transfer_put(wire, transfer);
@@ -126,7 +124,6 @@ static int transfers_poll(mpath_wire_t *wire)
             return (int)status;
         }
         *at = transfer->next;
-        wire->num_active--;
         transfer_finish(wire, transfer);
         events++;
     }
@@ -297,11 +294,6 @@ int mpath_wire_progress(mpath_wire_t *wire)
     return (result < 0) ? result : events + result;
 }
 
-uint64_t mpath_wire_under_way(const mpath_wire_t *wire)
-{
-    return wire->num_active;
-}
-
 uint64_t mpath_wire_max_chunk(const mpath_wire_t *wire)
 {
     const mpath_chunk_limits_t *limits = &wire->team->mover->limits;
@@ -345,7 +337,6 @@ static int sweep(mpath_wire_t *wire)
             continue;
         }
         *at = transfer->next;
-        wire->num_active--;
         transfer_put(wire, transfer);
     }
     return wire->active != NULL;

@@ -42,8 +42,6 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
                                const void *data);
 /* Drives the NICs of the call; callbacks run inside. Number of events, or an error. */
 int mpath_wire_progress(mpath_wire_t *wire);
-/* Transfers of this rank that are not finished. */
-uint64_t mpath_wire_under_way(const mpath_wire_t *wire);
 /* MPATH_OK, or why the peer can no longer be reached. Costs system calls. */
 mpath_status_t mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
 

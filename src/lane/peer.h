@@ -7,8 +7,8 @@
  *   push    copy engines of the sender write, one piece after the other
  *   pull    copy engines of the receiver read, one piece after the other
  *
- * Which is fastest depends on the sizes, and on how much the same GPU sends and receives at a time; mpath_peer_choose()
- * knows. Completion is a word of host memory that all processes of the node see, written after the bytes: a number that
+ * Which is fastest depends on the sizes, and on how much the same GPU sends and receives at a time; mpath_peer_predict_ns()
+ * tells. Completion is a word of host memory that all processes of the node see, written after the bytes: a number that
  * only grows, so nothing is ever reset.
  */
 #ifndef MPATH_LANE_PEER_H
