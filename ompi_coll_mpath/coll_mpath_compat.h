@@ -66,6 +66,27 @@ typedef const int *mca_coll_mpath_displs_t;
 #define COLL_MPATH_UNINSTALL(_comm, _mpath, _api) ((void)0)
 #endif
 
+/*
+ * What a process tells all others in MPI_Init. Open MPI 4.1 has its own layer; later ones use PMIx itself, whose header belongs
+ * to another package.
+ */
+#if OMPI_MAJOR_VERSION < 5
+#include "opal/mca/pmix/pmix.h"
+#define COLL_MPATH_HAVE_MODEX 1
+#define COLL_MPATH_MODEX_SUCCESS OPAL_SUCCESS
+#define COLL_MPATH_MODEX_SEND(_rc, _key, _word_p)                                                                      \
+    OPAL_MODEX_SEND_VALUE(_rc, OPAL_PMIX_GLOBAL, _key, _word_p, OPAL_UINT64)
+#define COLL_MPATH_MODEX_RECV(_rc, _key, _name_p, _word_pp)                                                            \
+    OPAL_MODEX_RECV_VALUE_IMMEDIATE(_rc, _key, _name_p, _word_pp, OPAL_UINT64)
+#elif defined(MPATH_HAVE_PMIX)
+#include "opal/mca/pmix/pmix-internal.h"
+#define COLL_MPATH_HAVE_MODEX 1
+#define COLL_MPATH_MODEX_SUCCESS PMIX_SUCCESS
+#define COLL_MPATH_MODEX_SEND(_rc, _key, _word_p) OPAL_MODEX_SEND_VALUE(_rc, PMIX_GLOBAL, _key, _word_p, PMIX_UINT64)
+#define COLL_MPATH_MODEX_RECV(_rc, _key, _name_p, _word_pp)                                                            \
+    OPAL_MODEX_RECV_VALUE_IMMEDIATE(_rc, _key, _name_p, _word_pp, PMIX_UINT64)
+#endif
+
 /* The framework's list of components inside libmpi; 6.0 has one more level of pointers. */
 #ifdef MCA_BASE_COMPONENT_INIT
 #define COLL_MPATH_STATIC_COMPONENT(_framework, _i) (*(_framework)->framework_static_components[_i])

@@ -2,6 +2,7 @@
 /* The component: what Open MPI finds when it loads mca_coll_mpath.so. */
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
+#include "coll_mpath_peers.h"
 
 #include "ompi/runtime/mpiruntime.h"
 
@@ -72,6 +73,7 @@ static int component_register(void)
 static int component_open(void)
 {
     mca_coll_mpath_fallback_add();
+    mca_coll_mpath_peers_publish();
     return OMPI_SUCCESS;
 }
 
@@ -79,5 +81,6 @@ static int component_close(void)
 {
     mca_coll_mpath_lifetime_end();
     mca_coll_mpath_context_end();
+    mca_coll_mpath_peers_end();
     return OMPI_SUCCESS;
 }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The module: mpath on one communicator. Keeps the functions that it replaces; the team is made by the first call. */
 #include "coll_mpath.h"
+#include "coll_mpath_peers.h"
 
 #include <stdlib.h>
 
@@ -124,6 +125,9 @@ mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *co
         return NULL;
     }
     if ((0 == settings->priority) || (0 == mca_coll_mpath_component.enable)) {
+        return NULL;
+    }
+    if (!mca_coll_mpath_peers_alike(comm)) {
         return NULL;
     }
     module = OBJ_NEW(mca_coll_mpath_module_t);

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * See coll_mpath_peers.h. A word stands under one key for every process of the job that has the component; processes that
+ * were started without it have none. Processes of other jobs (MPI_Comm_spawn) may not have been exchanged with: they are
+ * taken for alike, and so is everybody where the exchange is deferred until somebody asks.
+ */
+#include "coll_mpath_peers.h"
+#include "coll_mpath.h"
+#include "coll_mpath_help.h"
+
+#include "ompi/group/group.h"
+#include "ompi/proc/proc.h"
+
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define PEERS_KEY "coll.mpath"
+
+#define PEER_READ (UINT64_C(1) << 63)  /* in the table: the word has been asked for */
+#define PEER_THERE (UINT64_C(1) << 62) /* the process has opened the component */
+#define PEER_ENABLED (UINT64_C(1) << 61)
+#define PEER_PRIORITY (UINT64_C(0xffffffff))
+
+static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
+static uint64_t *peers; /* by number in the job; 0: not read yet */
+static bool published, told;
+
+static uint64_t peers_mine(void)
+{
+    uint64_t enabled = (0 != mca_coll_mpath_component.enable) ? PEER_ENABLED : 0;
+
+    return PEER_THERE | enabled | (uint64_t)(uint32_t)mca_coll_mpath_component.settings.priority;
+}
+
+void mca_coll_mpath_peers_publish(void)
+{
+#ifdef COLL_MPATH_HAVE_MODEX
+    uint64_t word = peers_mine();
+    int rc;
+
+    COLL_MPATH_MODEX_SEND(rc, PEERS_KEY, &word);
+    published = (COLL_MPATH_MODEX_SUCCESS == rc) && !opal_pmix_base_async_modex && opal_pmix_collect_all_data;
+    if (COLL_MPATH_MODEX_SUCCESS != rc) {
+        mpath_info("the others cannot be told that this process has mpath (error %d): ranks without it go unnoticed",
+                   rc);
+    }
+#endif
+}
+
+/* The word of a process of this job, under the lock. */
+static uint64_t peers_read(opal_process_name_t name)
+{
+    uint64_t *known = &peers[name.vpid];
+
+#ifdef COLL_MPATH_HAVE_MODEX
+    if (0 == *known) {
+        uint64_t word = 0, *word_p = &word;
+        int rc;
+
+        COLL_MPATH_MODEX_RECV(rc, PEERS_KEY, &name, &word_p);
+        *known = PEER_READ | ((COLL_MPATH_MODEX_SUCCESS == rc) ? word : 0);
+    }
+#else
+    (void)name;
+#endif
+    return *known & ~PEER_READ;
+}
+
+/* Takes part, and where; 0: not. */
+static uint64_t peers_place(uint64_t word)
+{
+    return ((0 != (word & PEER_ENABLED)) && (0 != (word & PEER_PRIORITY))) ? word : 0;
+}
+
+static const char *peers_text(uint64_t word, char *text, size_t size)
+{
+    if (0 == (word & PEER_THERE)) {
+        snprintf(text, size, "does not have the component");
+    } else if (0 == (word & PEER_ENABLED)) {
+        snprintf(text, size, "has coll_mpath_enable 0");
+    } else {
+        snprintf(text, size, "has coll_mpath_priority %u", (unsigned)(word & PEER_PRIORITY));
+    }
+    return text;
+}
+
+/* What the words of a communicator's processes come to. */
+typedef struct peers_view {
+    uint64_t first, odd; /* rank 0's, and one that means something else */
+    int odd_rank;        /* -1: they all mean the same */
+    int speaker;         /* the first rank with mpath; -1: none */
+} peers_view_t;
+
+static void peers_look(struct ompi_communicator_t *comm, peers_view_t *view)
+{
+    uint32_t job = (uint32_t)OMPI_PROC_MY_NAME->jobid;
+    int rank, first_rank = -1;
+
+    *view = (peers_view_t){.odd_rank = -1, .speaker = -1};
+    for (rank = 0; rank < ompi_comm_size(comm); rank++) {
+        opal_process_name_t name = ompi_group_get_proc_name(comm->c_local_group, rank);
+        uint64_t word;
+
+        if (((uint32_t)name.jobid != job) || (ompi_process_info.num_procs <= name.vpid)) {
+            continue;
+        }
+        word = peers_read(name);
+        if (0 > first_rank) {
+            first_rank  = rank;
+            view->first = word;
+        } else if ((0 > view->odd_rank) && (peers_place(word) != peers_place(view->first))) {
+            view->odd_rank = rank;
+            view->odd      = word;
+        }
+        if ((0 > view->speaker) && (0 != peers_place(word))) {
+            view->speaker = rank;
+        }
+    }
+}
+
+bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm)
+{
+    char first_text[64], odd_text[64];
+    peers_view_t view = {.odd_rank = -1, .speaker = -1};
+    bool tell         = false;
+
+    if (!published) {
+        return true;
+    }
+    pthread_mutex_lock(&peers_lock);
+    if (NULL == peers) {
+        peers = calloc(ompi_process_info.num_procs, sizeof(*peers));
+    }
+    if (NULL != peers) {
+        peers_look(comm, &view);
+    }
+    if (0 <= view.odd_rank) {
+        tell = !told && (ompi_comm_rank(comm) == view.speaker);
+        told = told || tell;
+    }
+    pthread_mutex_unlock(&peers_lock);
+    if (tell) {
+        COLL_MPATH_TELL("ranks-differ", "%s: rank 0 %s, rank %d %s; the other components serve the communicator",
+                        comm->c_name, peers_text(view.first, first_text, sizeof(first_text)), view.odd_rank,
+                        peers_text(view.odd, odd_text, sizeof(odd_text)));
+    }
+    return 0 > view.odd_rank;
+}
+
+void mca_coll_mpath_peers_end(void)
+{
+    pthread_mutex_lock(&peers_lock);
+    free(peers);
+    peers     = NULL;
+    published = false;
+    told      = false;
+    pthread_mutex_unlock(&peers_lock);
+}
