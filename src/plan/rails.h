@@ -11,14 +11,7 @@
 #ifndef MPATH_PLAN_RAILS_H
 #define MPATH_PLAN_RAILS_H
 
-#include "plan/internal.h"
-
-/* Bytes of a pair that leave its static route for another rail. */
-typedef struct mpath_rail_move {
-    uint64_t bytes;
-    uint32_t next; /* of the same pair; 0 ends the list: entry 0 is not used */
-    int32_t rail;
-} mpath_rail_move_t;
+#include "plan/moves.h"
 
 typedef struct mpath_rails {
     const mpath_topo_t *topo;
@@ -47,11 +40,8 @@ typedef struct mpath_rails {
     uint64_t *between;   /* by node * num_nodes + node */
     uint64_t *saved;     /* tx, rx and relay of the static routes */
     uint64_t relayed_bytes, saved_relayed_bytes;
-    size_t num_pairs;         /* with bytes */
-    mpath_rail_move_t *moves; /* NULL: nothing moved yet */
-    uint32_t num_moves, moves_capacity;
-    uint32_t *head;     /* first move of source * num_ranks + destination; NULL with moves */
-    uint8_t *row_moves; /* by source: it has moves */
+    size_t num_pairs;    /* with bytes */
+    mpath_moves_t moves; /* by rail */
     void *memory;
 } mpath_rails_t;
 
@@ -108,8 +98,6 @@ void mpath_rails_reset(mpath_rails_t *rails);
 mpath_status_t mpath_rails_move_pair(mpath_rails_t *rails, int source, int destination, int rail, uint64_t bytes);
 /* Takes bytes of a move back to the static route; the record stays, smaller. */
 void mpath_rails_undo(mpath_rails_t *rails, int source, int destination, uint32_t move, uint64_t bytes);
-/* Bytes of a pair still on its static route. */
-uint64_t mpath_rails_static_bytes(const mpath_rails_t *rails, int source, int destination);
 /* Moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_rails_shed(mpath_rails_t *rails);
 

@@ -16,7 +16,7 @@ static void set_loads(const mpath_rails_t *rails, mpath_balance_t *balance, int 
 
 static uint64_t pair_bytes(const mpath_rails_t *rails, int receives, int own, int other)
 {
-    return receives ? mpath_rails_static_bytes(rails, other, own) : mpath_rails_static_bytes(rails, own, other);
+    return receives ? mpath_moves_left(&rails->moves, other, own) : mpath_moves_left(&rails->moves, own, other);
 }
 
 /* Bytes on static routes between the ranks of the node and those beside each rail. */
@@ -87,10 +87,11 @@ static uint64_t spare(const mpath_rails_t *rails, uint64_t bytes)
 /* The move of a pair in two pieces to the rail of its other end; 0: it is in one piece, or has no such move. */
 static uint32_t move_of(const mpath_rails_t *rails, int receives, int own, int other)
 {
-    uint32_t move = rails->head[receives ? mpath_rails_pair(rails, other, own) : mpath_rails_pair(rails, own, other)];
+    uint32_t move = rails->moves
+                        .head[receives ? mpath_rails_pair(rails, other, own) : mpath_rails_pair(rails, own, other)];
 
-    while (move != 0 && rails->moves[move].rail != rails->home[other]) {
-        move = rails->moves[move].next;
+    while (move != 0 && rails->moves.list[move].via != rails->home[other]) {
+        move = rails->moves.list[move].next;
     }
     return move != 0 && pair_bytes(rails, receives, own, other) > 0 ? move : 0;
 }
@@ -109,7 +110,7 @@ static void count_divisible(const mpath_rails_t *rails, mpath_balance_t *balance
             if (move != 0 && rails->home[own] != rails->home[other]) {
                 balance->left[rails->home[own]][rails->home[other]] += spare(rails,
                                                                              pair_bytes(rails, receives, own, other));
-                balance->left[rails->home[other]][rails->home[own]] += spare(rails, rails->moves[move].bytes);
+                balance->left[rails->home[other]][rails->home[own]] += spare(rails, rails->moves.list[move].bytes);
             }
         }
     }
@@ -135,7 +136,7 @@ static mpath_status_t divide_pair(mpath_rails_t *rails, mpath_balance_t *balance
         return bytes == 0 ? MPATH_OK : mpath_rails_move_pair(rails, source, destination, there, bytes);
     }
     if (less > 0) {
-        bytes = spare(rails, rails->moves[move].bytes);
+        bytes = spare(rails, rails->moves.list[move].bytes);
         bytes = bytes < less ? bytes : less;
         balance->flow[there][here] -= bytes;
         mpath_rails_undo(rails, source, destination, move, bytes);

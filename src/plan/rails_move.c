@@ -5,11 +5,9 @@
  */
 #include "plan/rails.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define PASSES 3
-#define FIRST_CAPACITY 256
 
 /* A lane that sheds bytes, and which moves are allowed. */
 typedef struct shedding {
@@ -23,59 +21,18 @@ mpath_status_t mpath_rails_begin_moves(mpath_rails_t *rails)
 {
     size_t lanes = (size_t)rails->num_lanes, nodes = (size_t)rails->num_nodes;
 
-    rails->moves_capacity = FIRST_CAPACITY;
-    rails->moves          = malloc(rails->moves_capacity * sizeof(*rails->moves));
-    rails->head           = calloc((size_t)rails->num_ranks * (size_t)rails->num_ranks, sizeof(*rails->head));
-    if (rails->moves == NULL || rails->head == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
     memcpy(rails->saved, rails->tx, (2 * lanes + nodes) * sizeof(*rails->saved)); /* tx, rx and relay stand together */
     rails->saved_relayed_bytes = rails->relayed_bytes;
-    return MPATH_OK;
+    return mpath_moves_begin(&rails->moves, rails->demand, rails->num_ranks);
 }
 
 void mpath_rails_reset(mpath_rails_t *rails)
 {
-    size_t lanes = (size_t)rails->num_lanes, nodes = (size_t)rails->num_nodes, ranks = (size_t)rails->num_ranks, source;
+    size_t lanes = (size_t)rails->num_lanes, nodes = (size_t)rails->num_nodes;
 
     memcpy(rails->tx, rails->saved, (2 * lanes + nodes) * sizeof(*rails->saved));
     rails->relayed_bytes = rails->saved_relayed_bytes;
-    for (source = 0; source < ranks; source++) {
-        if (rails->row_moves[source]) {
-            memset(rails->head + source * ranks, 0, ranks * sizeof(*rails->head));
-        }
-    }
-    memset(rails->row_moves, 0, ranks);
-    rails->num_moves = 0;
-}
-
-static mpath_status_t record(mpath_rails_t *rails, int source, int destination, int rail, uint64_t bytes)
-{
-    size_t pair = mpath_rails_pair(rails, source, destination);
-    mpath_rail_move_t *moves;
-    uint32_t move;
-
-    for (move = rails->head[pair]; move != 0; move = rails->moves[move].next) {
-        if (rails->moves[move].rail == rail) {
-            rails->moves[move].bytes += bytes;
-            return MPATH_OK;
-        }
-    }
-    if (rails->num_moves + 1 >= rails->moves_capacity) {
-        moves = realloc(rails->moves, 2 * (size_t)rails->moves_capacity * sizeof(*moves));
-        if (moves == NULL) {
-            return MPATH_ERR_NO_MEMORY;
-        }
-        rails->moves = moves;
-        rails->moves_capacity *= 2;
-    }
-    move                     = ++rails->num_moves;
-    rails->moves[move].bytes = bytes;
-    rails->moves[move].rail  = rail;
-    rails->moves[move].next  = rails->head[pair];
-    rails->head[pair]        = move;
-    rails->row_moves[source] = 1;
-    return MPATH_OK;
+    mpath_moves_reset(&rails->moves);
 }
 
 /*
@@ -102,28 +59,17 @@ mpath_status_t mpath_rails_move_pair(mpath_rails_t *rails, int source, int desti
 
     load_route(rails, source, destination, mpath_rails_static(rails, source, destination), 0 - bytes);
     load_route(rails, source, destination, to, bytes);
-    return record(rails, source, destination, rail, bytes);
+    return mpath_moves_record(&rails->moves, source, destination, rail, bytes);
 }
 
 void mpath_rails_undo(mpath_rails_t *rails, int source, int destination, uint32_t move, uint64_t bytes)
 {
-    mpath_route_t from = {rails->moves[move].rail, rails->moves[move].rail};
+    mpath_move_t *record = &rails->moves.list[move];
+    mpath_route_t from   = {record->via, record->via};
 
     load_route(rails, source, destination, from, 0 - bytes);
     load_route(rails, source, destination, mpath_rails_static(rails, source, destination), bytes);
-    rails->moves[move].bytes -= bytes;
-}
-
-uint64_t mpath_rails_static_bytes(const mpath_rails_t *rails, int source, int destination)
-{
-    size_t pair    = mpath_rails_pair(rails, source, destination);
-    uint64_t bytes = rails->demand[pair];
-    uint32_t move;
-
-    for (move = rails->head[pair]; move != 0; move = rails->moves[move].next) {
-        bytes -= rails->moves[move].bytes;
-    }
-    return bytes;
+    record->bytes -= bytes;
 }
 
 static uint64_t room(const mpath_rails_t *rails, const uint64_t *loads, int lane)
@@ -177,22 +123,6 @@ static int roomiest(const mpath_rails_t *rails, int source, int destination, uin
     return best;
 }
 
-/* How much of `most` bytes may leave a piece of `bytes` so that both sides are whole fragments; 0: nothing. */
-static uint64_t whole_fragments(uint64_t bytes, uint64_t most, uint64_t most_room, uint64_t smallest)
-{
-    if (most >= bytes) {
-        return bytes;
-    }
-    if (bytes / 2 < smallest) {
-        return bytes <= most_room ? bytes : 0;
-    }
-    most = most < smallest ? smallest : most;
-    if (bytes - most < smallest) {
-        most = bytes <= most_room ? bytes : bytes - smallest;
-    }
-    return most <= most_room && most >= smallest ? most : 0;
-}
-
 /*
  * Moves what the shedding lane needs of one pair, to the allowed rails with the most room. The demand is looked at
  * last: it is far away in memory.
@@ -217,9 +147,9 @@ static mpath_status_t shed_pair(mpath_rails_t *rails, shedding_t *from, int sour
         if (best < 0) {
             break;
         }
-        bytes  = bytes == 0 ? mpath_rails_static_bytes(rails, source, destination) : bytes;
+        bytes  = bytes == 0 ? mpath_moves_left(&rails->moves, source, destination) : bytes;
         amount = from->excess < most ? from->excess : most;
-        amount = whole_fragments(bytes, amount, most, rails->min_fragment_bytes);
+        amount = mpath_moves_fit(bytes, amount, most, rails->min_fragment_bytes);
         if (amount == 0) {
             break;
         }

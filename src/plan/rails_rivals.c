@@ -158,13 +158,13 @@ mpath_status_t mpath_rails_rivals(const mpath_rails_t *rails, mpath_ratio_t z, u
     size_t words         = 2 * (size_t)rails->num_lanes + (size_t)rails->num_nodes;
     uint64_t *scratch    = NULL;
     mpath_policy_t rival = MPATH_POLICY_MPATH; /* none yet */
-    loads_t fixed        = loads_at(rails, rails->moves == NULL ? rails->tx : rails->saved), loads;
+    loads_t fixed        = loads_at(rails, rails->moves.list == NULL ? rails->tx : rails->saved), loads;
 
     *rivals_p = MPATH_PLAN_ALL_RIVALS;
     if (!rails->affine && rails->spine && !rails->regular) {
         return MPATH_OK; /* crossings to stripe over that these tables lack */
     }
-    if (rails->moves != NULL) {
+    if (rails->moves.list != NULL) {
         consider(MPATH_POLICY_DIRECT, loads_z(rails, &fixed), &rival, &z);
     }
     if (!pxn_is_no_better(rails, &fixed, z) || (!rails->affine && !stripes_are_no_better(rails, z))) {

@@ -79,7 +79,7 @@ static mpath_status_t allocate(mpath_rails_t *rails)
     size_t numbers = 3 * ranks + lanes + nodes + 1 + nodes + 1 + nodes;
 
     rails->num_lanes = (int)lanes;
-    rails->memory    = calloc(words * sizeof(uint64_t) + numbers * sizeof(int32_t) + ranks + lanes, 1);
+    rails->memory    = calloc(words * sizeof(uint64_t) + numbers * sizeof(int32_t) + lanes, 1);
     if (rails->memory == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
@@ -101,8 +101,7 @@ static mpath_status_t allocate(mpath_rails_t *rails)
     rails->slot_first = rails->slot_ranks + ranks;
     rails->node_start = rails->slot_first + lanes + nodes + 1;
     rails->in_use     = (uint32_t *)(rails->node_start + nodes + 1);
-    rails->row_moves  = (uint8_t *)(rails->in_use + nodes);
-    rails->lane_nic   = rails->row_moves + ranks;
+    rails->lane_nic   = (uint8_t *)(rails->in_use + nodes);
     return MPATH_OK;
 }
 
@@ -210,8 +209,7 @@ mpath_status_t mpath_rails_init(mpath_rails_t *rails, const mpath_topo_t *topo, 
 void mpath_rails_release(mpath_rails_t *rails)
 {
     free(rails->memory);
-    free(rails->moves);
-    free(rails->head);
+    mpath_moves_release(&rails->moves);
 }
 
 mpath_route_t mpath_rails_irregular_route(const mpath_rails_t *rails, int source, int destination)

@@ -126,18 +126,18 @@ static uint64_t room_back(const mpath_rails_t *rails, int source, int destinatio
 /* Takes back the pair's moves as far as there is room and whole fragments remain. */
 static void give_back_pair(mpath_rails_t *rails, int source, int destination)
 {
-    uint32_t move       = rails->head[mpath_rails_pair(rails, source, destination)];
+    uint32_t move       = rails->moves.head[mpath_rails_pair(rails, source, destination)];
     mpath_route_t route = mpath_rails_static(rails, source, destination);
     uint64_t amount, room, bytes;
 
-    for (; move != 0; move = rails->moves[move].next) {
-        bytes  = rails->moves[move].bytes;
-        room   = room_back(rails, source, destination, rails->moves[move].rail, route);
+    for (; move != 0; move = rails->moves.list[move].next) {
+        bytes  = rails->moves.list[move].bytes;
+        room   = room_back(rails, source, destination, rails->moves.list[move].via, route);
         amount = room < bytes ? room : bytes;
         if (amount < bytes && bytes - amount < rails->min_fragment_bytes) {
             amount = bytes > rails->min_fragment_bytes ? bytes - rails->min_fragment_bytes : 0;
         }
-        if (amount > 0 && mpath_rails_static_bytes(rails, source, destination) + amount >= rails->min_fragment_bytes) {
+        if (amount > 0 && mpath_moves_left(&rails->moves, source, destination) + amount >= rails->min_fragment_bytes) {
             mpath_rails_undo(rails, source, destination, move, amount);
         } else if (amount == bytes) {
             mpath_rails_undo(rails, source, destination, move, amount); /* a small pair, whole */
@@ -150,11 +150,11 @@ static void give_back(mpath_rails_t *rails)
     int source, destination;
 
     for (source = 0; source < rails->num_ranks; source++) {
-        if (!rails->row_moves[source]) {
+        if (!rails->moves.row[source]) {
             continue;
         }
         for (destination = 0; destination < rails->num_ranks; destination++) {
-            if (rails->head[mpath_rails_pair(rails, source, destination)] != 0) {
+            if (rails->moves.head[mpath_rails_pair(rails, source, destination)] != 0) {
                 give_back_pair(rails, source, destination);
             }
         }
