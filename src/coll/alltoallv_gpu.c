@@ -11,7 +11,7 @@
  * Streams of a GPU: two for each communicator, which take turns, and the last two for staged copies. Sharing costs
  * nothing but parallelism: no work on them ever waits for another rank.
  */
-#define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS - 2) / 2)
+#define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS_DIRECT - 2) / 2)
 
 static pthread_mutex_t gpu_mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint gpu_communicators;

@@ -189,9 +189,9 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     if (bytes == 0) {
         return MPATH_OK;
     }
-    status = staged_side(gpu, gpu->send.gpu, MPATH_GPU_STREAMS - 2, gpu->staged_send, &send);
+    status = staged_side(gpu, gpu->send.gpu, MPATH_GPU_STREAMS_DIRECT - 2, gpu->staged_send, &send);
     if (status == MPATH_OK) {
-        status = staged_side(gpu, gpu->receive.gpu, MPATH_GPU_STREAMS - 1, gpu->staged_receive, &receive);
+        status = staged_side(gpu, gpu->receive.gpu, MPATH_GPU_STREAMS_DIRECT - 1, gpu->staged_receive, &receive);
     }
     if (status == MPATH_OK) {
         gpu->staged_before  = mpath_staged_sent_bytes(gpu->room.staged);

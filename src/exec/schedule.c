@@ -15,6 +15,7 @@
 #define CHUNK_ALIGN 64u
 /* No chunk occupies its slowest resource for longer: the last one of a call is waited for at full length. */
 #define CHUNK_MAX_NS 2000000u
+#define DEVICE_MIN_BYTES 65536u
 #define WORD_BITS 64u
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -24,10 +25,20 @@ static uint64_t min_u64(uint64_t a, uint64_t b)
 
 static mpath_outlet_kind_t hop_kind(const mpath_path_t *path, int hop)
 {
-    if (path->hops[hop].lane == MPATH_LANE_RAIL) {
+    switch (path->hops[hop].lane) {
+    case MPATH_LANE_RAIL:
         return MPATH_OUTLET_RAIL;
+    case MPATH_LANE_STAGED:
+        return MPATH_OUTLET_STAGED;
+    default:
+        break;
     }
-    return (hop == path->num_hops - 1) ? MPATH_OUTLET_LAST : MPATH_OUTLET_RELAY;
+    if (hop == path->num_hops - 1) {
+        return MPATH_OUTLET_LAST;
+    }
+    return ((path->hops[hop].lane == MPATH_LANE_PEER) && (path->hops[hop + 1].lane == MPATH_LANE_PEER))
+               ? MPATH_OUTLET_PASS
+               : MPATH_OUTLET_RELAY;
 }
 
 static uint64_t hop_limit(const mpath_topo_t *topo, const mpath_path_t *path, int hop,
@@ -35,9 +46,13 @@ static uint64_t hop_limit(const mpath_topo_t *topo, const mpath_path_t *path, in
 {
     int node = mpath_topo_place(topo, path->hops[hop].from)->node;
 
-    switch (hop_kind(path, hop)) {
-    case MPATH_OUTLET_RAIL:
+    if (path->hops[hop].lane == MPATH_LANE_RAIL) {
         return limits->rail_bytes;
+    }
+    if (limits->device_ns > 0) {
+        return limits->chunk_bytes;
+    }
+    switch (hop_kind(path, hop)) {
     case MPATH_OUTLET_RELAY:
         return limits->relay_slot_bytes[node];
     default:
@@ -60,7 +75,8 @@ static uint64_t flow_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *p
                                  const mpath_chunk_limits_t *limits)
 {
     uint64_t limit = min_u64(limits->chunk_bytes, UINT32_MAX);
-    uint64_t bytes = path_bytes_in(topo, path, CHUNK_MAX_NS);
+    uint64_t bytes = path_bytes_in(topo, path, (limits->device_ns > 0) ? limits->device_ns : CHUNK_MAX_NS);
+    uint64_t least = (limits->device_ns > 0) ? DEVICE_MIN_BYTES : PIPELINE_MIN_BYTES;
 
     for (int hop = 0; hop < path->num_hops; hop++) {
         limit = min_u64(limit, hop_limit(topo, path, hop, limits));
@@ -68,17 +84,29 @@ static uint64_t flow_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *p
     if (path->num_hops > 1) {
         bytes = min_u64(bytes, flow_bytes / PIPELINE_CHUNKS);
     }
-    bytes = (bytes < PIPELINE_MIN_BYTES) ? PIPELINE_MIN_BYTES : (bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
+    bytes = (bytes < least) ? least : (bytes + CHUNK_ALIGN - 1) / CHUNK_ALIGN * CHUNK_ALIGN;
     return min_u64(limit, bytes);
 }
 
-/* What a rank can pass on without a buffer of its own: out of shared memory, or into it. */
-static mpath_status_t check_path(const mpath_path_t *path, const mpath_flow_t *flow)
+/* Whether the ranks have the lane of a hop. Device memory reaches a GPU that passes it on by lane peer or rail only. */
+static int has_lane(const mpath_path_t *path, int hop, int on_gpus)
+{
+    int lane = path->hops[hop].lane;
+
+    if (!on_gpus) {
+        return (lane == MPATH_LANE_SHM) || (lane == MPATH_LANE_RAIL);
+    }
+    return (lane == MPATH_LANE_PEER) || (lane == MPATH_LANE_RAIL) ||
+           ((lane == MPATH_LANE_STAGED) && (path->num_hops == 1));
+}
+
+/* What a rank can pass on without a buffer of its own: out of shared memory, or into it. GPUs have slots for all. */
+static mpath_status_t check_path(const mpath_path_t *path, const mpath_flow_t *flow, int on_gpus)
 {
     for (int hop = 0; hop < path->num_hops; hop++) {
         int lane = path->hops[hop].lane;
 
-        if ((lane != MPATH_LANE_SHM) && (lane != MPATH_LANE_RAIL)) {
+        if (!has_lane(path, hop, on_gpus)) {
             mpath_error("path %d from rank %d to rank %d needs a lane that this build does not have", flow->path,
                         flow->source, flow->destination);
             return MPATH_ERR_UNSUPPORTED;
@@ -190,7 +218,7 @@ static mpath_status_t add_flow(mpath_schedule_t *schedule, const mpath_topo_t *t
             continue;
         }
         if (duty == NULL) {
-            status = check_path(&path, flow);
+            status = check_path(&path, flow, limits->device_ns > 0);
             if (status != MPATH_OK) {
                 return status;
             }

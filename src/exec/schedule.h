@@ -18,8 +18,10 @@
 /* Slots belong to classes, so that a chunk that waits for a rail never blocks one that has crossed it. */
 typedef enum mpath_outlet_kind {
     MPATH_OUTLET_RAIL,
-    MPATH_OUTLET_RELAY, /* shared memory, towards a rank that passes it on */
-    MPATH_OUTLET_LAST   /* shared memory, towards the destination: these chunks are always taken at once */
+    MPATH_OUTLET_RELAY,  /* towards a rank that passes it on; on GPUs: to a rail */
+    MPATH_OUTLET_PASS,   /* on GPUs only: towards a rank that passes it on to the destination */
+    MPATH_OUTLET_STAGED, /* on GPUs only: through host memory to the destination */
+    MPATH_OUTLET_LAST    /* towards the destination: these chunks are always taken at once */
 } mpath_outlet_kind_t;
 
 #define MPATH_DUTY_NO_HOP (-1)
@@ -53,6 +55,7 @@ typedef struct mpath_chunk_limits {
     uint64_t rail_bytes;             /* of one that crosses a rail */
     const uint32_t *last_slot_bytes; /* of a shared memory hop, by node */
     const uint32_t *relay_slot_bytes;
+    uint64_t device_ns; /* not 0: chunks of device memory, which take their slowest resource for about so long; no slots by node */
 } mpath_chunk_limits_t;
 
 typedef struct mpath_schedule {
