@@ -138,36 +138,42 @@ static mpath_status_t check_processes(mpath_gpu_coll_t *gpu)
     return MPATH_OK;
 }
 
-static void name_the_edge(const mpath_gpu_coll_t *gpu)
+/* `verdict`: of mpath_idle_patience(). */
+static void name_the_edge(const mpath_gpu_coll_t *gpu, mpath_status_t verdict)
 {
+    mpath_log_level_t level = (verdict == MPATH_ERR_TIMED_OUT) ? MPATH_LOG_ERROR : MPATH_LOG_WARN;
+    const char *next        = (verdict == MPATH_ERR_TIMED_OUT) ? "fails" : "goes on waiting";
     int rank = first_missing(gpu), timeout_s = gpu->settings->timeout_s;
     unsigned long long number = gpu->number;
     uint64_t bytes            = 0;
 
     if ((rank >= 0) && (gpu_way(gpu, gpu->me, rank) == WAY_PULL)) {
-        mpath_error("rank %d waits for rank %d: %llu bytes that it reads by lane peer in call %llu on device memory, "
-                    "nothing has moved for %d s; the call fails",
-                    gpu->me, rank, (unsigned long long)gpu_bytes(gpu, gpu->me, rank), number, timeout_s);
+        mpath_log(level,
+                  "rank %d waits for rank %d: %llu bytes that it reads by lane peer in call %llu on device memory, "
+                  "nothing has moved for %d s; the call %s",
+                  gpu->me, rank, (unsigned long long)gpu_bytes(gpu, gpu->me, rank), number, timeout_s, next);
         return;
     }
     if (rank >= 0) {
-        mpath_error(
-            "rank %d waits for rank %d: %llu bytes by lane peer (%s) in call %llu on device memory, nothing has "
-            "moved for %d s; the call fails",
-            gpu->me, rank, (unsigned long long)gpu_bytes(gpu, rank, gpu->me),
-            (gpu_way(gpu, rank, gpu->me) == WAY_KERNEL) ? "kernel" : "copy engine", number, timeout_s);
+        mpath_log(level,
+                  "rank %d waits for rank %d: %llu bytes by lane peer (%s) in call %llu on device memory, nothing has "
+                  "moved for %d s; the call %s",
+                  gpu->me, rank, (unsigned long long)gpu_bytes(gpu, rank, gpu->me),
+                  (gpu_way(gpu, rank, gpu->me) == WAY_KERNEL) ? "kernel" : "copy engine", number, timeout_s, next);
         return;
     }
     rank = gpu->staged_started ? mpath_staged_waits_for(gpu->room.staged, &bytes) : -1;
     if (rank >= 0) {
-        mpath_error("rank %d waits for rank %d: %llu bytes by lane staged in call %llu on device memory, nothing has "
-                    "moved for %d s; the call fails",
-                    gpu->me, rank, (unsigned long long)bytes, number, timeout_s);
+        mpath_log(level,
+                  "rank %d waits for rank %d: %llu bytes by lane staged in call %llu on device memory, nothing has "
+                  "moved for %d s; the call %s",
+                  gpu->me, rank, (unsigned long long)bytes, number, timeout_s, next);
         return;
     }
-    mpath_error("rank %d waits for its own copies in call %llu on device memory, nothing has moved for %d s; the call "
-                "fails",
-                gpu->me, number, timeout_s);
+    mpath_log(level,
+              "rank %d waits for its own copies in call %llu on device memory, nothing has moved for %d s; the call "
+              "%s",
+              gpu->me, number, timeout_s, next);
 }
 
 /* After a failure: nothing of this rank may be under way when its caller gets its buffers back. */
@@ -217,9 +223,8 @@ static mpath_status_t look(mpath_gpu_coll_t *gpu, int *staged_events_p)
 
 mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu)
 {
-    uint64_t timeout_ns = (uint64_t)gpu->settings->timeout_s * MPATH_NS_PER_S, next_check_ns = WAIT_CHECK_NS;
-    uint64_t sum = sum_of_words(gpu), quiet_since_ns = 0;
-    mpath_status_t status;
+    uint64_t sum = sum_of_words(gpu), quiet_since_ns = 0, next_check_ns = WAIT_CHECK_NS;
+    mpath_status_t status, verdict;
     mpath_idle_t idle;
     int events;
 
@@ -249,9 +254,10 @@ mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu)
             if (status == MPATH_OK) {
                 status = check_streams(gpu);
             }
-            if ((status == MPATH_OK) && (waited_ns - quiet_since_ns >= timeout_ns)) {
-                name_the_edge(gpu);
-                status = MPATH_ERR_TIMED_OUT;
+            verdict = mpath_idle_patience(&idle, waited_ns - quiet_since_ns, gpu->settings->timeout_s);
+            if ((status == MPATH_OK) && (verdict != MPATH_OK)) {
+                name_the_edge(gpu, verdict);
+                status = (verdict == MPATH_ERR_TIMED_OUT) ? verdict : status;
             }
         }
         if (status != MPATH_OK) {

@@ -131,30 +131,35 @@ static mpath_status_t check_edge(mpath_share_t *share, const edge_t *edge)
     return status;
 }
 
-static void log_deadline(const mpath_share_t *share, const edge_t *edge, int seconds)
+/* `verdict`: of mpath_idle_patience(). */
+static void log_deadline(const mpath_share_t *share, const edge_t *edge, int seconds, mpath_status_t verdict)
 {
+    int failed              = verdict == MPATH_ERR_TIMED_OUT;
+    mpath_log_level_t level = failed ? MPATH_LOG_ERROR : MPATH_LOG_WARN;
+    const char *next        = failed ? "fails" : "goes on waiting";
     char over[MPATH_NIC_NAME_MAX + 16];
 
     over_text(share, edge, over, sizeof(over));
     if (edge->rank < 0) {
-        mpath_error(
-            "call %u: rank %d (%s) waits to end segment %llu of %llu; nothing happened for %d s, the call fails",
-            share->job->call, share->me, host_of(share, share->me), (unsigned long long)edge->segment,
-            (unsigned long long)share->num_segments, seconds);
+        mpath_log(level,
+                  "call %u: rank %d (%s) waits to end segment %llu of %llu; nothing happened for %d s, the call %s",
+                  share->job->call, share->me, host_of(share, share->me), (unsigned long long)edge->segment,
+                  (unsigned long long)share->num_segments, seconds, next);
         return;
     }
-    mpath_error(
-        "call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, the "
-        "call fails",
-        share->job->call, share->me, host_of(share, share->me), edge->rank, host_of(share, edge->rank), edge->what,
-        (unsigned long long)edge->segment, (unsigned long long)share->num_segments, over, seconds);
+    mpath_log(level,
+              "call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, the "
+              "call %s",
+              share->job->call, share->me, host_of(share, share->me), edge->rank, host_of(share, edge->rank),
+              edge->what, (unsigned long long)edge->segment, (unsigned long long)share->num_segments, over, seconds,
+              next);
 }
 
 mpath_status_t mpath_share_wait(mpath_share_t *share)
 {
     uint64_t waited_ns = mpath_idle_wait(&share->idle), now_ns;
     int timeout_s      = share->settings->timeout_s;
-    mpath_status_t status;
+    mpath_status_t status, verdict;
     edge_t edge;
 
     if (share->idle.rounds % CONTROL_PLANE_ROUNDS == CONTROL_PLANE_ROUNDS - 1) {
@@ -171,10 +176,11 @@ mpath_status_t mpath_share_wait(mpath_share_t *share)
     status            = mpath_team_status(share->team);
     if (status == MPATH_OK) {
         find_edge(share, &edge);
-        status = check_edge(share, &edge);
-        if ((status == MPATH_OK) && (waited_ns > (uint64_t)timeout_s * MPATH_NS_PER_S)) {
-            log_deadline(share, &edge, timeout_s);
-            status = MPATH_ERR_TIMED_OUT;
+        status  = check_edge(share, &edge);
+        verdict = mpath_idle_patience(&share->idle, waited_ns, timeout_s);
+        if ((status == MPATH_OK) && (verdict != MPATH_OK)) {
+            log_deadline(share, &edge, (int)(waited_ns / MPATH_NS_PER_S), verdict);
+            status = (verdict == MPATH_ERR_TIMED_OUT) ? verdict : status;
         }
     }
     return status;

@@ -2,6 +2,7 @@
 /* Set-up collectives over the control plane: an allgather and a broadcast, on point-to-point messages. */
 #include "exec/exchange.h"
 #include "exec/idle.h"
+#include "util/fiber.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -20,6 +21,10 @@ static mpath_status_t exchange_wait(const mpath_oob_t *oob, int timeout_s, int p
     while ((status = oob->test(oob->context, request, expected != NULL ? &bytes : NULL)) == MPATH_INPROGRESS) {
         oob->progress(oob->context);
         waited_ns = mpath_idle_wait(&idle);
+        if (mpath_fiber_is_ending()) {
+            status = MPATH_ERR_UNREACHABLE; /* the communicator goes; nobody waits for the result any more */
+            break;
+        }
         if (waited_ns > warn_ns) {
             mpath_warn("%s: waiting %llu s for rank %d to set up the communicator", oob->name,
                        (unsigned long long)(waited_ns / MPATH_NS_PER_S), peer);

@@ -4,6 +4,7 @@
  * few microseconds more do not matter.
  */
 #include "exec/idle.h"
+#include "util/fiber.h"
 #include "util/time.h"
 
 #include <sched.h>
@@ -14,6 +15,7 @@
 #define IDLE_SPIN_CROWDED 4
 #define IDLE_SLEEP_AFTER_NS (200 * MPATH_NS_PER_MS)
 #define IDLE_SLEEP_NS 50000
+#define IDLE_AWAY_NS (10 * MPATH_NS_PER_MS) /* what a look at a fiber counts at most */
 
 static atomic_uint idle_spin = IDLE_SPIN_ROUNDS;
 
@@ -28,16 +30,18 @@ void mpath_idle_start(mpath_idle_t *idle)
 {
     idle->last_event_ns = 0;
     idle->rounds        = 0;
+    idle->warnings      = 0;
 }
 
 void mpath_idle_event(mpath_idle_t *idle)
 {
     mpath_idle_start(idle);
+    mpath_fiber_breathe();
 }
 
 void mpath_idle_give_way(void)
 {
-    if (atomic_load_explicit(&idle_spin, memory_order_relaxed) == IDLE_SPIN_CROWDED) {
+    if ((atomic_load_explicit(&idle_spin, memory_order_relaxed) == IDLE_SPIN_CROWDED) && !mpath_fiber_is_on()) {
         sched_yield();
     }
 }
@@ -51,12 +55,32 @@ static void idle_relax(void)
 #endif
 }
 
+/* While the application computes, data may have come that this rank has not looked at: that time is no waiting. */
+static uint64_t idle_on_fiber(mpath_idle_t *idle)
+{
+    uint64_t before_ns = mpath_time_ns(), now_ns, away_ns;
+
+    if (idle->last_event_ns == 0) {
+        idle->last_event_ns = before_ns;
+    }
+    (void)mpath_fiber_rest();
+    now_ns  = mpath_time_ns();
+    away_ns = now_ns - before_ns;
+    if (away_ns > IDLE_AWAY_NS) {
+        idle->last_event_ns += away_ns - IDLE_AWAY_NS;
+    }
+    return now_ns - idle->last_event_ns;
+}
+
 uint64_t mpath_idle_wait(mpath_idle_t *idle)
 {
     const struct timespec moment = {.tv_nsec = IDLE_SLEEP_NS};
     uint64_t now_ns;
 
     idle->rounds++;
+    if (mpath_fiber_is_on()) {
+        return idle_on_fiber(idle);
+    }
     if (idle->rounds <= atomic_load_explicit(&idle_spin, memory_order_relaxed)) {
         idle_relax();
         return 0;
@@ -71,4 +95,23 @@ uint64_t mpath_idle_wait(mpath_idle_t *idle)
         sched_yield();
     }
     return now_ns - idle->last_event_ns;
+}
+
+mpath_status_t mpath_idle_patience(mpath_idle_t *idle, uint64_t waited_ns, int timeout_s)
+{
+    uint64_t timeout_ns = (uint64_t)timeout_s * MPATH_NS_PER_S;
+
+    if (waited_ns <= (idle->warnings + 1) * timeout_ns) {
+        return MPATH_OK;
+    }
+    if (!mpath_idle_others_may_rest()) {
+        return MPATH_ERR_TIMED_OUT;
+    }
+    idle->warnings++;
+    return MPATH_INPROGRESS;
+}
+
+int mpath_idle_others_may_rest(void)
+{
+    return mpath_fiber_is_on();
 }

@@ -129,7 +129,8 @@ static mpath_status_t check_peers(mpath_mover_t *mover)
     return MPATH_OK;
 }
 
-static void log_duty_edge(const mpath_mover_t *mover, const mpath_duty_t *duty, int seconds)
+/* `verdict`: of mpath_idle_patience(). */
+static void log_duty_edge(const mpath_mover_t *mover, const mpath_duty_t *duty, int seconds, mpath_status_t verdict)
 {
     const mpath_team_t *team = mover->team;
     int waits                = waits_for_arrival(duty);
@@ -141,16 +142,17 @@ static void log_duty_edge(const mpath_mover_t *mover, const mpath_duty_t *duty, 
         hop = &duty->in;
     }
     hop_text(mover, hop, text, sizeof(text));
-    mpath_error("%s, call %u: rank %d (%s) waits %s rank %d (%s) by %s: %llu of %llu bytes from rank %d to rank %d are "
-                "missing; nothing happened for %d s, the call fails",
-                team->oob.name, mover->call_number, team->rank, host_of(team, team->rank),
-                waits ? "for chunks of" : "to hand chunks to", peer, host_of(team, peer), text,
-                (unsigned long long)(duty->bytes - duty->done_bytes), (unsigned long long)duty->bytes, duty->source,
-                duty->destination, seconds);
+    mpath_log((verdict == MPATH_ERR_TIMED_OUT) ? MPATH_LOG_ERROR : MPATH_LOG_WARN,
+              "%s, call %u: rank %d (%s) waits %s rank %d (%s) by %s: %llu of %llu bytes from rank %d to rank %d are "
+              "missing; nothing happened for %d s, the call %s",
+              team->oob.name, mover->call_number, team->rank, host_of(team, team->rank),
+              waits ? "for chunks of" : "to hand chunks to", peer, host_of(team, peer), text,
+              (unsigned long long)(duty->bytes - duty->done_bytes), (unsigned long long)duty->bytes, duty->source,
+              duty->destination, seconds, (verdict == MPATH_ERR_TIMED_OUT) ? "fails" : "goes on waiting");
 }
 
 /* Names one edge: that of a chunk which has not come, for it is the likelier cause; else one that is not passed on. */
-static void log_deadline(const mpath_mover_t *mover, int seconds)
+static void log_deadline(const mpath_mover_t *mover, int seconds, mpath_status_t verdict)
 {
     const mpath_duty_t *edge = NULL;
 
@@ -162,7 +164,7 @@ static void log_deadline(const mpath_mover_t *mover, int seconds)
         }
     }
     if (edge != NULL) {
-        log_duty_edge(mover, edge, seconds);
+        log_duty_edge(mover, edge, seconds, verdict);
     }
 }
 
@@ -174,7 +176,9 @@ static mpath_status_t check_rails(mpath_mover_t *mover, uint64_t waited_ns)
     if (mpath_team_marked(mover->team)) {
         return MPATH_AGAIN;
     }
-    return (waited_ns > (uint64_t)patience_s * MPATH_NS_PER_S) ? give_rails_up(mover, patience_s) : MPATH_OK;
+    return ((waited_ns > (uint64_t)patience_s * MPATH_NS_PER_S) && !mpath_idle_others_may_rest())
+               ? give_rails_up(mover, patience_s)
+               : MPATH_OK;
 }
 
 mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
@@ -182,7 +186,7 @@ mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
     mpath_team_t *team = mover->team;
     uint64_t waited_ns = mpath_idle_wait(&mover->idle), now_ns;
     int timeout_s      = team->context->settings.timeout_s;
-    mpath_status_t status;
+    mpath_status_t status, verdict;
 
     if (mover->idle.rounds % CONTROL_PLANE_ROUNDS == CONTROL_PLANE_ROUNDS - 1) {
         team->oob.progress(team->oob.context);
@@ -202,9 +206,9 @@ mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
     if ((status == MPATH_OK) && mover->settles_call) {
         status = check_rails(mover, waited_ns);
     }
-    if ((status == MPATH_OK) && (waited_ns > (uint64_t)timeout_s * MPATH_NS_PER_S)) {
-        log_deadline(mover, timeout_s);
-        status = MPATH_ERR_TIMED_OUT;
+    verdict = mpath_idle_patience(&mover->idle, waited_ns, timeout_s);
+    if ((status == MPATH_OK) && (verdict != MPATH_OK)) {
+        log_deadline(mover, (int)(waited_ns / MPATH_NS_PER_S), verdict);
     }
-    return status;
+    return ((status == MPATH_OK) && (verdict == MPATH_ERR_TIMED_OUT)) ? verdict : status;
 }
