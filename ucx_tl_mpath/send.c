@@ -7,6 +7,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define SMALL_BYTES 2048 /* such packets find room in any queue */
+
 static void child_done(uct_completion_t *child);
 
 uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large)
@@ -207,7 +209,10 @@ ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t 
     ucs_status_t status;
 
     while ((rail = mpath_spread_pick(peer->loads, usable, bytes, reference)) >= 0) {
-        status = post(peer, packet, (unsigned)rail);
+        status = UCS_ERR_NO_RESOURCE;
+        if (bytes <= SMALL_BYTES || mpath_spread_has_room(&peer->loads[rail], peer->iface->segment_bytes)) {
+            status = post(peer, packet, (unsigned)rail);
+        }
         if (status == UCS_OK) {
             return UCS_OK;
         }

@@ -9,6 +9,8 @@
 #define SAMPLE_MIN_PACKETS 4u
 #define MIN_RATE_BPS 1000ull
 #define SPILL_FACTOR 1.25
+#define QUEUE_PACKETS 4
+#define QUEUE_NS (10 * MPATH_NS_PER_MS)
 
 void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
 {
@@ -79,6 +81,12 @@ static double arrival_s(const mpath_spread_rail_t *rail, uint64_t bytes)
     uint64_t backlog_bytes = rail->inflight_bytes > SMALL_BACKLOG_BYTES ? rail->inflight_bytes : 0;
 
     return (double)(backlog_bytes + bytes) / (double)rail->rate_bps;
+}
+
+int mpath_spread_has_room(const mpath_spread_rail_t *rail, uint64_t packet_bytes)
+{
+    return rail->inflight_bytes < QUEUE_PACKETS * packet_bytes ||
+           (double)rail->inflight_bytes < (double)rail->rate_bps * QUEUE_NS / MPATH_NS_PER_S;
 }
 
 int mpath_spread_pick(const mpath_spread_rail_t *rails, uint64_t usable, uint64_t bytes, int reference)

@@ -26,6 +26,13 @@ void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t 
 void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes);
 
 /*
+ * Nonzero when the rail may take more: its queue holds less than a few packets or a few milliseconds of its rate, whichever is
+ * more. What lies in a queue cannot go over another rail any more, however rates turn out; a full rail is passed over like
+ * one that refuses.
+ */
+int mpath_spread_has_room(const mpath_spread_rail_t *rail, uint64_t packet_bytes);
+
+/*
  * The rail of those in `usable` (bit n: rail n) on which `bytes` arrive first; the lowest number of equals, and small
  * backlogs count as none, so that small messages stay together on one rail. -1: none is usable.
  *

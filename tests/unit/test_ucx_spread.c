@@ -22,6 +22,7 @@ typedef struct network {
     int head[RAILS], count[RAILS];
     uint64_t sent_bytes[RAILS];
     uint64_t now_ns;
+    int late_binding; /* packets wait in front of the rails, not in their queues */
 } network_t;
 
 static void init(network_t *network, const uint64_t *believed_bps, const uint64_t *true_bps)
@@ -56,7 +57,8 @@ static int send_one(network_t *network)
     int rail, reference = -1;
 
     while ((rail = mpath_spread_pick(network->rails, usable, PACKET_BYTES, reference)) >= 0) {
-        if (network->rails[rail].inflight_bytes + PACKET_BYTES > QUEUE_BYTES) {
+        if (network->rails[rail].inflight_bytes + PACKET_BYTES > QUEUE_BYTES ||
+            (network->late_binding && !mpath_spread_has_room(&network->rails[rail], PACKET_BYTES))) {
             usable &= ~(1ull << rail);
             reference = reference < 0 ? rail : reference;
             continue;
@@ -165,6 +167,50 @@ static void test_finishes_together(void **state)
     assert_true(last_ns - network.now_ns < first_ns + PACKET_BYTES * 1000000000ull / 6250000);
 }
 
+/* Beliefs that are wrong by half hurt the end of a message less when the rails' queues are short. */
+static void test_short_queues(void **state)
+{
+    const uint64_t believed[RAILS] = {25000000, 25000000, 25000000, 12500000};
+    const uint64_t truly[RAILS]    = {25000000, 25000000, 25000000, 25000000};
+    uint64_t end_ns[2];
+    network_t network;
+    int late, left, rail;
+
+    (void)state;
+    for (late = 0; late < 2; ++late) {
+        init(&network, believed, truly);
+        network.late_binding = late;
+        for (left = 56; left > 0; network.now_ns += 100000) {
+            deliver(&network);
+            while (left > 0 && send_one(&network)) {
+                --left;
+            }
+        }
+        end_ns[late] = 0;
+        for (rail = 0; rail < RAILS; ++rail) {
+            end_ns[late] = network.free_ns[rail] > end_ns[late] ? network.free_ns[rail] : end_ns[late];
+        }
+    }
+    assert_true(end_ns[1] < end_ns[0]);
+}
+
+static void test_room(void **state)
+{
+    mpath_spread_rail_t slow, fast;
+
+    (void)state;
+    mpath_spread_rail_init(&slow, 1000000);
+    mpath_spread_rail_init(&fast, 1000000000);
+    mpath_spread_sent(&slow, 3 * PACKET_BYTES, 1000);
+    mpath_spread_sent(&fast, 100 * PACKET_BYTES, 1000);
+    assert_true(mpath_spread_has_room(&slow, PACKET_BYTES));
+    assert_true(mpath_spread_has_room(&fast, PACKET_BYTES));
+    mpath_spread_sent(&slow, PACKET_BYTES, 1000);
+    mpath_spread_sent(&fast, 100 * PACKET_BYTES, 1000);
+    assert_false(mpath_spread_has_room(&slow, PACKET_BYTES));
+    assert_false(mpath_spread_has_room(&fast, PACKET_BYTES));
+}
+
 static void test_small_stay_together(void **state)
 {
     mpath_spread_rail_t rails[RAILS];
@@ -211,6 +257,8 @@ int main(void)
         cmocka_unit_test(test_measures),
         cmocka_unit_test(test_follows),
         cmocka_unit_test(test_finishes_together),
+        cmocka_unit_test(test_short_queues),
+        cmocka_unit_test(test_room),
         cmocka_unit_test(test_small_stay_together),
         cmocka_unit_test(test_full_and_unusable),
     };
