@@ -2,6 +2,7 @@
 /* What the symmetric collectives have in common: life, gate, agreement, the order of combination. */
 #include "coll/symmetric_private.h"
 
+#include "exec/move.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -241,6 +242,9 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
     }
     if (status == MPATH_OK) {
         status = mpath_symmetric_adapt_after(symmetric, operation, job->flags, bytes);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_move_recover(symmetric->team);
     }
     symmetric->counters.move_ns += mpath_time_ns() - start_ns;
     if (status == MPATH_DECLINED) {

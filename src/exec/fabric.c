@@ -1,64 +1,21 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Fabric: rails opened on demand, one recursive lock per rail. Every table (teams, peers, open arrivals) belongs to a rail
- * and lives under its lock, so that there is no second lock to order. An arrival stays in its rail's list from the
- * moment the lane hands it over until it is ended; that list is also where chunks of a team wait that has not joined yet.
+ * and lives under its lock; which rails there are stands under a lock of the fabric (fabric_renew.c), which comes first. An
+ * arrival stays in its rail's list from the moment the lane hands it over until it is ended; that list is also where chunks
+ * of a team wait that has not joined yet.
  */
-#include "exec/fabric.h"
+#include "exec/fabric_private.h"
 
 #include "lane/rail.h"
 #include "util/log.h"
 
-#include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 
 #define OPEN_ARRIVAL_CHUNKS 16 /* of full size, before a rail stops reading */
-#define LEFT_TEAMS 32          /* that a rail remembers */
 
-/* An arrival that is not ended; users hold a copy whose private_data points here. */
-typedef struct open_arrival {
-    struct open_arrival *next, *previous;
-    mpath_arrival_t arrival; /* as the lane gave it */
-    int waiting;             /* its team has not joined yet */
-} open_arrival_t;
-
-typedef struct rail_team {
-    uint64_t id;
-    mpath_fabric_arrive_t arrive;
-    void *argument;
-} rail_team_t;
-
-/* Peers without users keep their connection: the next communicator of the same processes finds it. */
-typedef struct rail_peer {
-    int number; /* the lane's */
-    unsigned users;
-    size_t bytes;
-    void *address; /* NULL: the place is free */
-} rail_peer_t;
-
-typedef struct rail {
-    int nic;
-    pthread_mutex_t lock;
-    mpath_lane_t *lane;    /* NULL until opened */
-    mpath_status_t status; /* why it could not be opened, or lost a chunk */
-    open_arrival_t open;   /* head of the ring of open arrivals, oldest first */
-    open_arrival_t *spare;
-    rail_team_t *teams;
-    size_t num_teams;
-    uint64_t left[LEFT_TEAMS]; /* ids of teams that have left, a ring; 0: none */
-    size_t num_left;
-    rail_peer_t *peers;
-    size_t num_peers;
-} rail_t;
-
-struct mpath_fabric {
-    const mpath_settings_t *settings;
-    const mpath_machine_t *machine;
-    rail_t rails[MPATH_MAX_NICS];
-};
-
-static void rail_init(rail_t *rail, int nic)
+static void rail_init(rail_t *rail, int number, int nic)
 {
     pthread_mutexattr_t attributes;
 
@@ -66,20 +23,10 @@ static void rail_init(rail_t *rail, int nic)
     pthread_mutexattr_settype(&attributes, PTHREAD_MUTEX_RECURSIVE);
     pthread_mutex_init(&rail->lock, &attributes);
     pthread_mutexattr_destroy(&attributes);
+    rail->number        = number;
     rail->nic           = nic;
     rail->open.next     = &rail->open;
     rail->open.previous = &rail->open;
-}
-
-static rail_t *rail_lock(mpath_fabric_t *fabric, int nic)
-{
-    pthread_mutex_lock(&fabric->rails[nic].lock);
-    return &fabric->rails[nic];
-}
-
-static void rail_unlock(rail_t *rail)
-{
-    pthread_mutex_unlock(&rail->lock);
 }
 
 mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath_machine_t *machine,
@@ -93,8 +40,12 @@ mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath
     }
     fabric->settings = settings;
     fabric->machine  = machine;
+    pthread_mutex_init(&fabric->lock, NULL);
+    for (int number = 0; number < MPATH_FABRIC_RAILS; number++) {
+        rail_init(&fabric->rails[number], number, (number < machine->num_nics) ? number : -1);
+    }
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        rail_init(&fabric->rails[nic], nic);
+        fabric->newest[nic] = nic;
     }
     *fabric_p = fabric;
     return MPATH_OK;
@@ -117,8 +68,7 @@ static void open_release(rail_t *rail, open_arrival_t *open)
     rail->lane->ops->release(rail->lane, &arrival);
 }
 
-/* Ends the lane and what belongs to it. */
-static void rail_close(rail_t *rail)
+void mpath_fabric_rail_close(rail_t *rail)
 {
     while (rail->open.next != &rail->open) {
         open_release(rail, rail->open.next);
@@ -131,13 +81,14 @@ static void rail_close(rail_t *rail)
         free(rail->peers[i].address);
     }
     rail->num_peers = 0;
+    rail->status    = MPATH_OK;
 }
 
 static void rail_destroy(rail_t *rail)
 {
     open_arrival_t *open;
 
-    rail_close(rail);
+    mpath_fabric_rail_close(rail);
     while ((open = rail->spare) != NULL) {
         rail->spare = open->next;
         free(open);
@@ -152,9 +103,10 @@ void mpath_fabric_destroy(mpath_fabric_t *fabric)
     if (fabric == NULL) {
         return;
     }
-    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        rail_destroy(&fabric->rails[nic]);
+    for (int number = 0; number < MPATH_FABRIC_RAILS; number++) {
+        rail_destroy(&fabric->rails[number]);
     }
+    pthread_mutex_destroy(&fabric->lock);
     free(fabric);
 }
 
@@ -174,7 +126,7 @@ static void open_hand_over(const rail_t *rail, open_arrival_t *open, const rail_
 
     open->waiting        = 0;
     arrival.private_data = open;
-    team->arrive(team->argument, rail->nic, &arrival);
+    team->arrive(team->argument, rail->number, &arrival);
 }
 
 /* Where a team that has left stands in the ring; NULL when it has not. */
@@ -227,14 +179,14 @@ uint64_t mpath_fabric_open_limit_bytes(const mpath_fabric_t *fabric)
     return (bytes < limit_bytes) ? bytes : limit_bytes;
 }
 
-static mpath_status_t rail_open(const mpath_fabric_t *fabric, int nic, rail_t *rail)
+mpath_status_t mpath_fabric_rail_open(const mpath_fabric_t *fabric, rail_t *rail)
 {
     mpath_rail_params_t params = {
-        .nic                    = fabric->machine->nics[nic].name,
+        .nic                    = fabric->machine->nics[rail->nic].name,
         .tls                    = NULL,
         .max_chunk_bytes        = fabric->settings->chunk_bytes,
         .max_open_arrival_bytes = mpath_fabric_open_limit_bytes(fabric),
-        .rate_bps               = fabric->machine->nics[nic].rate_bps,
+        .rate_bps               = fabric->machine->nics[rail->nic].rate_bps,
     };
 
     if ((rail->lane != NULL) || (rail->status != MPATH_OK)) {
@@ -253,41 +205,14 @@ static mpath_status_t rail_open(const mpath_fabric_t *fabric, int nic, rail_t *r
     return MPATH_OK;
 }
 
-mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int nic, const void **address_p, size_t *bytes_p)
+mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int which, const void **address_p, size_t *bytes_p)
 {
-    rail_t *rail;
-    mpath_status_t status;
+    rail_t *rail          = rail_lock(fabric, which);
+    mpath_status_t status = mpath_fabric_rail_open(fabric, rail);
 
-    if ((nic < 0) || (nic >= fabric->machine->num_nics)) {
-        mpath_error("rail number %d is out of range: this node has %d NICs", nic, fabric->machine->num_nics);
-        return MPATH_ERR_PARAM;
-    }
-    rail   = rail_lock(fabric, nic);
-    status = rail_open(fabric, nic, rail);
     if (status == MPATH_OK) {
         mpath_rail_address(rail->lane, address_p, bytes_p);
     }
-    rail_unlock(rail);
-    return status;
-}
-
-size_t mpath_fabric_num_teams(mpath_fabric_t *fabric, int nic)
-{
-    rail_t *rail = rail_lock(fabric, nic);
-    size_t count = rail->num_teams;
-
-    rail_unlock(rail);
-    return count;
-}
-
-mpath_status_t mpath_fabric_reopen(mpath_fabric_t *fabric, int nic)
-{
-    rail_t *rail = rail_lock(fabric, nic);
-    mpath_status_t status;
-
-    rail_close(rail);
-    rail->status = MPATH_OK;
-    status       = rail_open(fabric, nic, rail);
     rail_unlock(rail);
     return status;
 }
@@ -358,10 +283,10 @@ static rail_peer_t *rail_reuse_peer(rail_t *rail, const void *address, size_t by
     return peer;
 }
 
-int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size_t bytes, const char *name)
+int mpath_fabric_peer(mpath_fabric_t *fabric, int which, const void *address, size_t bytes, const char *name)
 {
-    rail_t *rail = rail_lock(fabric, nic);
-    int number   = (int)rail_open(fabric, nic, rail);
+    rail_t *rail = rail_lock(fabric, which);
+    int number   = (int)mpath_fabric_rail_open(fabric, rail);
     rail_peer_t *peer;
 
     if (number == MPATH_OK) {
@@ -377,9 +302,9 @@ int mpath_fabric_peer(mpath_fabric_t *fabric, int nic, const void *address, size
     return number;
 }
 
-void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer)
+void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int which, int peer)
 {
-    rail_t *rail = rail_lock(fabric, nic);
+    rail_t *rail = rail_lock(fabric, which);
 
     for (size_t i = 0; i < rail->num_peers; i++) {
         rail_peer_t *entry = &rail->peers[i];
@@ -392,13 +317,19 @@ void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int nic, int peer)
     rail_unlock(rail);
 }
 
-static mpath_status_t rail_join(rail_t *rail, const rail_team_t *team)
+mpath_status_t mpath_fabric_rail_join(rail_t *rail, const rail_team_t *team)
 {
-    rail_team_t *teams = realloc(rail->teams, (rail->num_teams + 1) * sizeof(*teams));
+    rail_team_t *teams;
     open_arrival_t *open;
     uint64_t *left;
 
+    if (rail_find_team(rail, team->id) != NULL) {
+        return MPATH_OK;
+    }
+    teams = realloc(rail->teams, (rail->num_teams + 1) * sizeof(*teams));
+
     if (teams == NULL) {
+        mpath_error("no memory to let a communicator use the rails");
         return MPATH_ERR_NO_MEMORY;
     }
     rail->teams              = teams;
@@ -421,26 +352,7 @@ static mpath_status_t rail_join(rail_t *rail, const rail_team_t *team)
     return MPATH_OK;
 }
 
-mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument)
-{
-    rail_team_t team = {.id = id, .arrive = arrive, .argument = argument};
-    mpath_status_t status;
-
-    for (int nic = 0; nic < fabric->machine->num_nics; nic++) {
-        rail_t *rail = rail_lock(fabric, nic);
-
-        status = rail_join(rail, &team);
-        rail_unlock(rail);
-        if (status != MPATH_OK) {
-            mpath_error("no memory to let a communicator use the rails");
-            mpath_fabric_leave(fabric, id);
-            return status;
-        }
-    }
-    return MPATH_OK;
-}
-
-static void rail_leave(rail_t *rail, uint64_t id)
+void mpath_fabric_rail_leave(rail_t *rail, uint64_t id)
 {
     rail_team_t *team    = rail_find_team(rail, id);
     open_arrival_t *open = rail->open.next;
@@ -459,30 +371,20 @@ static void rail_leave(rail_t *rail, uint64_t id)
     }
 }
 
-void mpath_fabric_leave(mpath_fabric_t *fabric, uint64_t id)
-{
-    for (int nic = 0; nic < fabric->machine->num_nics; nic++) {
-        rail_t *rail = rail_lock(fabric, nic);
-
-        rail_leave(rail, id);
-        rail_unlock(rail);
-    }
-}
-
-mpath_status_t mpath_fabric_send(mpath_fabric_t *fabric, int nic, int peer, const mpath_chunk_t *chunk,
+mpath_status_t mpath_fabric_send(mpath_fabric_t *fabric, int which, int peer, const mpath_chunk_t *chunk,
                                  const void *data, mpath_lane_op_t *op)
 {
-    rail_t *rail          = rail_lock(fabric, nic);
+    rail_t *rail          = rail_lock(fabric, which);
     mpath_status_t status = rail->lane->ops->send(rail->lane, peer, chunk, data, op);
 
     rail_unlock(rail);
     return status;
 }
 
-mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival, void *to,
+mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int which, const mpath_arrival_t *arrival, void *to,
                                  mpath_lane_op_t *op)
 {
-    rail_t *rail          = rail_lock(fabric, nic);
+    rail_t *rail          = rail_lock(fabric, which);
     open_arrival_t *open  = arrival->private_data;
     mpath_status_t status = rail->lane->ops->take(rail->lane, &open->arrival, to, op);
 
@@ -494,17 +396,17 @@ mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int nic, const mpath_ar
     return status;
 }
 
-void mpath_fabric_release(mpath_fabric_t *fabric, int nic, const mpath_arrival_t *arrival)
+void mpath_fabric_release(mpath_fabric_t *fabric, int which, const mpath_arrival_t *arrival)
 {
-    rail_t *rail = rail_lock(fabric, nic);
+    rail_t *rail = rail_lock(fabric, which);
 
     open_release(rail, arrival->private_data);
     rail_unlock(rail);
 }
 
-mpath_status_t mpath_fabric_op_status(mpath_fabric_t *fabric, int nic, const mpath_lane_op_t *op)
+mpath_status_t mpath_fabric_op_status(mpath_fabric_t *fabric, int which, const mpath_lane_op_t *op)
 {
-    rail_t *rail          = &fabric->rails[nic];
+    rail_t *rail          = &fabric->rails[which];
     mpath_status_t status = MPATH_INPROGRESS;
 
     if (pthread_mutex_trylock(&rail->lock) == 0) {
@@ -514,27 +416,27 @@ mpath_status_t mpath_fabric_op_status(mpath_fabric_t *fabric, int nic, const mpa
     return status;
 }
 
-mpath_status_t mpath_fabric_peer_status(mpath_fabric_t *fabric, int nic, int peer)
+mpath_status_t mpath_fabric_peer_status(mpath_fabric_t *fabric, int which, int peer)
 {
-    rail_t *rail          = rail_lock(fabric, nic);
+    rail_t *rail          = rail_lock(fabric, which);
     mpath_status_t status = rail->lane->ops->peer_status(rail->lane, peer);
 
     rail_unlock(rail);
     return status;
 }
 
-size_t mpath_fabric_max_chunk(mpath_fabric_t *fabric, int nic)
+size_t mpath_fabric_max_chunk(mpath_fabric_t *fabric, int which)
 {
-    rail_t *rail = rail_lock(fabric, nic);
+    rail_t *rail = rail_lock(fabric, which);
     size_t bytes = rail->lane->ops->max_chunk(rail->lane);
 
     rail_unlock(rail);
     return bytes;
 }
 
-int mpath_fabric_progress(mpath_fabric_t *fabric, int nic)
+int mpath_fabric_progress(mpath_fabric_t *fabric, int which)
 {
-    rail_t *rail = &fabric->rails[nic];
+    rail_t *rail = &fabric->rails[which];
     int events;
 
     if (pthread_mutex_trylock(&rail->lock) != 0) {
@@ -549,9 +451,9 @@ int mpath_fabric_progress(mpath_fabric_t *fabric, int nic)
     return events;
 }
 
-void mpath_fabric_abort(mpath_fabric_t *fabric, int nic)
+void mpath_fabric_abort(mpath_fabric_t *fabric, int which)
 {
-    rail_t *rail = rail_lock(fabric, nic);
+    rail_t *rail = rail_lock(fabric, which);
 
     if (rail->lane != NULL) {
         rail->lane->ops->abort(rail->lane);

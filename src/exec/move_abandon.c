@@ -86,20 +86,20 @@ static void drain_rails(mpath_mover_t *mover)
 /* Ops of which the other end still lives end by themselves; the others are given up together with their connections. */
 void mpath_mover_abandon(mpath_mover_t *mover)
 {
-    uint32_t stuck = 0;
+    uint64_t stuck = 0;
 
     mpath_inbox_close(mover);
     drop_queues(mover);
     drain_rails(mover);
     for (const parcel_t *parcel = mover->under_way; parcel != NULL; parcel = parcel->next) {
-        stuck |= 1u << parcel->op_nic;
+        stuck |= UINT64_C(1) << parcel->op_nic;
     }
-    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        if ((stuck >> nic) & 1) {
-            mpath_warn("%s: gives up what is under way on rail %s", mover->team->oob.name,
-                       mover->team->context->machine.nics[nic].name);
-            mpath_fabric_abort(mover->fabric, nic);
-        }
+    for (; stuck != 0; stuck &= stuck - 1) {
+        int rail = __builtin_ctzll(stuck);
+
+        mpath_warn("%s: gives up what is under way on rail %s", mover->team->oob.name,
+                   mpath_fabric_rail_name(mover->fabric, rail));
+        mpath_fabric_abort(mover->fabric, rail);
     }
     while (sweep_under_way(mover)) {
         sched_yield(); /* only while another thread holds the rail's lock */

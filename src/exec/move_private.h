@@ -75,8 +75,7 @@ struct mpath_mover {
     mpath_status_t status; /* MPATH_OK, or MPATH_DECLINED: some rank could not open what it needs */
 
     /* Set-up, move_setup.c */
-    int joined;
-    int8_t fabric_nic[MPATH_MAX_NICS]; /* the topology's NIC number on this node -> the fabric's */
+    int8_t fabric_nic[MPATH_MAX_NICS]; /* the topology's NIC number on this node -> the fabric's rail */
     mpath_segment_t relay_segment;
     mpath_shm_shape_t relay_shape;
     mpath_lane_t *relay;   /* shared memory towards relays; NULL: no path has one */
@@ -119,7 +118,8 @@ struct mpath_mover {
 /* move_setup.c */
 /* Collective. On MPATH_OK team->mover exists on all ranks; its status says whether it is usable, alike on all. */
 mpath_status_t mpath_mover_create(mpath_team_t *team);
-/* Collective: opens the NICs of these numbers anew and exchanges addresses. When a rank fails, the mover declines from then on. */
+/* Collective: goes over to other rails on the NICs of these numbers and exchanges addresses. When a rank fails, the mover
+ * declines from then on. */
 mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics);
 /* The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
 int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to);

@@ -6,8 +6,8 @@
  * bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
  *
  * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles with
- * each failure: what tells a dead cable is the carrier, what tells the rest is trying. It stays out while other communicators
- * of a process have set up their rails, for it is opened anew.
+ * each failure: what tells a dead cable is the carrier, what tells the rest is trying. It is opened anew, beside the old one
+ * that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
  */
 #include "exec/move_private.h"
 
@@ -128,7 +128,7 @@ static void forget_peers(mpath_mover_t *mover, uint32_t nics)
     }
 }
 
-/* NICs that this rank cannot open anew, since other communicators use them, too. */
+/* NICs of this rank for which there is no place for another rail now. */
 static uint32_t nics_busy(const mpath_mover_t *mover, uint32_t nics)
 {
     uint32_t busy = 0;
@@ -137,7 +137,7 @@ static uint32_t nics_busy(const mpath_mover_t *mover, uint32_t nics)
         int nic = __builtin_ctz(nics);
 
         if ((mover->hellos[mover->team->rank].address_bytes[nic] > 0) &&
-            (mpath_fabric_num_teams(mover->fabric, mover->fabric_nic[nic]) > 1)) {
+            !mpath_fabric_can_renew(mover->fabric, mover->fabric_nic[nic])) {
             busy |= 1u << nic;
         }
     }
@@ -154,6 +154,18 @@ static uint32_t lost_anywhere(const mpath_team_t *team)
     return lost;
 }
 
+/* This rank's rails on lost NICs, and those of the same number, which are connected to them. */
+static void suspect_rails(mpath_mover_t *mover, uint32_t nics)
+{
+    for (; nics != 0; nics &= nics - 1) {
+        int nic = __builtin_ctz(nics);
+
+        if (mover->hellos[mover->team->rank].address_bytes[nic] > 0) {
+            mpath_fabric_suspect(mover->fabric, mover->fabric_nic[nic]);
+        }
+    }
+}
+
 /* All ranks know what each has lost: leaves it out. */
 static mpath_status_t leave_out(mpath_mover_t *mover)
 {
@@ -162,6 +174,7 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
 
     for (int rank = 0; rank < team->size; rank++) {
         count += set_nics(team, team->node_of[rank], mover->settles[rank].lost, 0);
+        suspect_rails(mover, mover->settles[rank].lost);
     }
     if (count == 0) {
         mpath_error("%s: a call cannot be completed, and no rail that it uses is to blame; the call fails",
@@ -179,8 +192,8 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
 }
 
 /*
- * Uses NICs again that their nodes want back. The ranks of all nodes open theirs anew and tell each other the addresses: on
- * connections of before UCX cannot be relied upon.
+ * Uses NICs again that their nodes want back. The ranks of all nodes go over to new rails and tell each other the addresses:
+ * on connections of before UCX cannot be relied upon.
  */
 static mpath_status_t take_back(mpath_mover_t *mover)
 {
@@ -231,6 +244,14 @@ mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
         return leave_out(mover);
     }
     return take_back(mover);
+}
+
+mpath_status_t mpath_move_recover(mpath_team_t *team)
+{
+    if ((team->mover == NULL) || (team->mover->status != MPATH_OK) || (lost_anywhere(team) == 0)) {
+        return MPATH_OK;
+    }
+    return mpath_mover_settle(team->mover, MPATH_OK);
 }
 
 int mpath_mover_is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk)

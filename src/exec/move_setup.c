@@ -75,10 +75,15 @@ static mpath_status_t open_rails(mpath_mover_t *mover, mover_hello_t *hello)
             continue;
         }
         number = find_fabric_nic(&team->context->machine, machine->nics[nic].name, nic);
+        number = (number < 0) ? number : mpath_fabric_rail(mover->fabric, number);
         if (number < 0) {
             return (mpath_status_t)number;
         }
-        status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
+        /* Joined before anybody else can know the address, so that no chunk has to wait. */
+        status = mpath_fabric_join_rail(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
+        if (status == MPATH_OK) {
+            status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
+        }
         if (status != MPATH_OK) {
             return status;
         }
@@ -289,12 +294,7 @@ mpath_status_t mpath_mover_create(mpath_team_t *team)
     }
     memset(&mine, 0, sizeof(mine));
     mine.last_slot_bytes = team->shm_shape.slot_bytes;
-    /* Joined before anybody else can know the addresses, so that no chunk has to wait. */
-    status = mpath_fabric_join(mover->fabric, team->id, mpath_inbox_arrive, mover);
-    if (status == MPATH_OK) {
-        mover->joined = 1;
-        status        = open_rails(mover, &mine);
-    }
+    status               = open_rails(mover, &mine);
     if (status == MPATH_OK) {
         status = create_relay_segment(mover, &mine);
     }
@@ -321,28 +321,50 @@ mpath_status_t mpath_mover_create(mpath_team_t *team)
     return MPATH_OK;
 }
 
+/* Goes over to another rail on a NIC that has failed and is back. */
+static mpath_status_t renew_rail(mpath_mover_t *mover, int nic, mover_hello_t *hello)
+{
+    mpath_team_t *team = mover->team;
+    int before         = mover->fabric_nic[nic], number;
+    const void *address;
+    size_t bytes;
+    mpath_status_t status = mpath_fabric_renew(mover->fabric, before, &number);
+
+    if (status == MPATH_OK) {
+        status = mpath_fabric_join_rail(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
+    }
+    if ((status == MPATH_OK) && (team->wire != NULL)) {
+        status = mpath_wire_join_rail(team->wire, number);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_fabric_leave_rail(mover->fabric, before, team->id);
+    if (team->wire != NULL) {
+        mpath_wire_leave_rail(team->wire, before);
+    }
+    mover->fabric_nic[nic]    = (int8_t)number;
+    hello->address_bytes[nic] = (uint16_t)bytes;
+    return MPATH_OK;
+}
+
 mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics)
 {
     mover_hello_t mine = mover->hellos[mover->team->rank];
     mpath_status_t status;
 
+    mpath_inbox_close(mover); /* late chunks of earlier attempts, which the rails are about to release */
     for (; nics != 0; nics &= nics - 1) {
         int nic = __builtin_ctz(nics);
-        const void *address;
-        size_t bytes;
 
-        if ((mine.address_bytes[nic] == 0) || (mine.status != MPATH_OK)) {
-            continue;
+        if ((mine.address_bytes[nic] > 0) && (mine.status == MPATH_OK)) {
+            mine.status = (int32_t)renew_rail(mover, nic, &mine);
         }
-        status = mpath_fabric_reopen(mover->fabric, mover->fabric_nic[nic]);
-        if (status == MPATH_OK) {
-            status = mpath_fabric_address(mover->fabric, mover->fabric_nic[nic], &address, &bytes);
-        }
-        if (status == MPATH_OK) {
-            mine.address_bytes[nic] = (uint16_t)bytes;
-        }
-        mine.status = (int32_t)status;
     }
+    mpath_inbox_open(mover);
     free(mover->addresses);
     mover->addresses = NULL;
     status           = exchange_hellos(mover, &mine);
@@ -418,10 +440,8 @@ void mpath_mover_destroy(mpath_mover_t *mover)
     if (mover == NULL) {
         return;
     }
-    if (mover->joined) {
-        mpath_fabric_leave(mover->fabric, mover->team->id);
-    }
-    forget_peers(mover);
+    forget_peers(mover); /* before the rails, which may be closed then */
+    mpath_fabric_leave(mover->fabric, mover->team->id);
     if (mover->relay != NULL) {
         mover->relay->ops->destroy(mover->relay);
     }

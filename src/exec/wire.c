@@ -364,7 +364,7 @@ static void drain(mpath_wire_t *wire)
 
 void mpath_wire_abandon(mpath_wire_t *wire, int close_only)
 {
-    uint32_t stuck = 0;
+    uint64_t stuck = 0;
 
     close_queue(wire);
     if (close_only) {
@@ -372,14 +372,14 @@ void mpath_wire_abandon(mpath_wire_t *wire, int close_only)
     }
     drain(wire);
     for (const transfer_t *transfer = wire->active; transfer != NULL; transfer = transfer->next) {
-        stuck |= 1u << transfer->nic;
+        stuck |= UINT64_C(1) << transfer->nic;
     }
-    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        if ((stuck >> nic) & 1) {
-            mpath_warn("%s: gives up what is under way on rail %s", wire->team->oob.name,
-                       wire->team->context->machine.nics[nic].name);
-            mpath_fabric_abort(wire->fabric, nic);
-        }
+    for (; stuck != 0; stuck &= stuck - 1) {
+        int rail = __builtin_ctzll(stuck);
+
+        mpath_warn("%s: gives up what is under way on rail %s", wire->team->oob.name,
+                   mpath_fabric_rail_name(wire->fabric, rail));
+        mpath_fabric_abort(wire->fabric, rail);
     }
     while (sweep(wire)) {
         sched_yield(); /* only while another thread holds the rail's lock */
@@ -394,9 +394,7 @@ void mpath_wire_destroy(mpath_wire_t *wire)
         return;
     }
     close_queue(wire);
-    if (wire->id != 0) {
-        mpath_fabric_leave(wire->fabric, wire->id);
-    }
+    mpath_fabric_leave(wire->fabric, wire->id);
     while ((transfer = wire->spare) != NULL) {
         wire->spare = transfer->next;
         free(transfer);
@@ -407,10 +405,33 @@ void mpath_wire_destroy(mpath_wire_t *wire)
 
 /* -- set-up -- */
 
+mpath_status_t mpath_wire_join_rail(mpath_wire_t *wire, int rail)
+{
+    return mpath_fabric_join_rail(wire->fabric, rail, wire->id, arrive, wire);
+}
+
+void mpath_wire_leave_rail(mpath_wire_t *wire, int rail)
+{
+    mpath_fabric_leave_rail(wire->fabric, rail, wire->id);
+}
+
+/* On the rails that the mover uses. */
+static mpath_status_t wire_join(mpath_wire_t *wire)
+{
+    const mpath_mover_t *mover = wire->team->mover;
+    mpath_status_t status      = MPATH_OK;
+
+    for (int nic = 0; (nic < MPATH_MAX_NICS) && (status == MPATH_OK); nic++) {
+        if (mover->hellos[wire->team->rank].address_bytes[nic] > 0) {
+            status = mpath_wire_join_rail(wire, mover->fabric_nic[nic]);
+        }
+    }
+    return status;
+}
+
 static mpath_status_t wire_open(mpath_team_t *team, mpath_wire_t **wire_p)
 {
     mpath_wire_t *wire = calloc(1, sizeof(*wire));
-    uint64_t id        = team->id ^ WIRE_ID_MASK;
     mpath_status_t status;
 
     if (wire == NULL) {
@@ -421,13 +442,13 @@ static mpath_status_t wire_open(mpath_team_t *team, mpath_wire_t **wire_p)
     wire->fabric = team->context->fabric;
     wire->last_p = &wire->first;
     pthread_mutex_init(&wire->lock, NULL);
-    status = mpath_fabric_join(wire->fabric, id, arrive, wire);
+    wire->id = team->id ^ WIRE_ID_MASK;
+    status   = wire_join(wire);
     if (status != MPATH_OK) {
         mpath_wire_destroy(wire);
         return status;
     }
-    wire->id = id;
-    *wire_p  = wire;
+    *wire_p = wire;
     return MPATH_OK;
 }
 

@@ -48,6 +48,9 @@ mpath_status_t mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int
 /* The team is broken: drops what comes and, unless `close_only`, waits (a second at most) until no lane touches memory of
  * the caller any more. */
 void mpath_wire_abandon(mpath_wire_t *wire, int close_only);
+/* For the movement: another rail of the fabric takes the place of one that has failed. Nothing is under way. */
+mpath_status_t mpath_wire_join_rail(mpath_wire_t *wire, int rail);
+void mpath_wire_leave_rail(mpath_wire_t *wire, int rail);
 /* For the team's end. */
 void mpath_wire_destroy(mpath_wire_t *wire);
 

@@ -234,7 +234,7 @@ static void test_peers(void **state)
     mpath_fabric_forget_peer(f->fabric, 0, self);
     send_chunk(f, 1, 0); /* still known */
     capture_start();
-    assert_int_equal(mpath_fabric_address(f->fabric, 2, &address, &bytes), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_fabric_rail(f->fabric, 2), MPATH_ERR_PARAM);
     capture_stop();
     assert_non_null(strstr(capture_text(), "2 NICs"));
 }
@@ -285,6 +285,54 @@ static void test_threads(void **state)
     }
 }
 
+/* Two teams go over to a new rail one after the other; the old one is there until both have, and its number is free then. */
+static void test_renew(void **state)
+{
+    fixture_t *f  = *state;
+    receiver_t *a = malloc(sizeof(*a)), *b = malloc(sizeof(*b));
+    const uint64_t ids[] = {700, 701};
+    const void *address;
+    char before[512];
+    int first = -1, second = -1, third = -1;
+    size_t bytes, before_bytes;
+
+    receiver_init(a, f, ids[0]);
+    receiver_init(b, f, ids[1]);
+    assert_int_equal(mpath_fabric_join(f->fabric, a->id, arrive, a), MPATH_OK);
+    assert_int_equal(mpath_fabric_join(f->fabric, b->id, arrive, b), MPATH_OK);
+    assert_int_equal(mpath_fabric_rail(f->fabric, 0), 0);
+    assert_int_equal(mpath_fabric_address(f->fabric, 0, &address, &before_bytes), MPATH_OK);
+    assert_true(before_bytes <= sizeof(before));
+    memcpy(before, address, before_bytes);
+
+    mpath_fabric_suspect(f->fabric, 0);
+    assert_true(mpath_fabric_can_renew(f->fabric, 0));
+    assert_int_equal(mpath_fabric_renew(f->fabric, 0, &first), MPATH_OK);
+    assert_int_not_equal(first, 0);
+    assert_int_equal(mpath_fabric_rail(f->fabric, 0), first);
+    assert_string_equal(mpath_fabric_rail_name(f->fabric, first), mpath_fabric_rail_name(f->fabric, 0));
+    assert_int_equal(mpath_fabric_address(f->fabric, first, &address, &bytes), MPATH_OK);
+    assert_true((bytes != before_bytes) || (memcmp(address, before, bytes) != 0));
+    assert_int_equal(mpath_fabric_join_rail(f->fabric, first, a->id, arrive, a), MPATH_OK);
+    mpath_fabric_leave_rail(f->fabric, 0, a->id);
+    send_chunk(f, b->id, 0); /* the old rail still carries */
+
+    /* The other team finds what the first one has opened; once that is lost, too, there is another. */
+    assert_int_equal(mpath_fabric_renew(f->fabric, 0, &second), MPATH_OK);
+    assert_int_equal(second, first);
+    mpath_fabric_suspect(f->fabric, first);
+    assert_int_equal(mpath_fabric_renew(f->fabric, 0, &second), MPATH_OK);
+    assert_int_not_equal(second, first);
+    mpath_fabric_leave_rail(f->fabric, 0, b->id); /* closes it */
+    mpath_fabric_suspect(f->fabric, second);
+    assert_int_equal(mpath_fabric_renew(f->fabric, first, &third), MPATH_OK);
+    assert_int_equal(third, 0);
+    mpath_fabric_leave(f->fabric, a->id);
+    mpath_fabric_leave(f->fabric, b->id);
+    free(a);
+    free(b);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -293,6 +341,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
         cmocka_unit_test_setup_teardown(test_peers, setup, teardown),
         cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_renew, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

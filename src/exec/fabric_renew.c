@@ -1,0 +1,175 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which rail a team uses. A NIC that has failed and is back gets a new rail, since connections of before cannot be relied upon;
+ * the old one stays for the teams that have not come to that yet, and is closed when the last of them has left it. So each
+ * team goes over in a call of its own, whatever the other teams of the process are at. The second one to go over finds the rail
+ * that the first one has opened.
+ */
+#include "exec/fabric_private.h"
+
+#include "util/log.h"
+
+static int is_nic(const mpath_fabric_t *fabric, int nic)
+{
+    return (nic >= 0) && (nic < fabric->machine->num_nics);
+}
+
+int mpath_fabric_rail(mpath_fabric_t *fabric, int nic)
+{
+    int number;
+
+    if (!is_nic(fabric, nic)) {
+        mpath_error("rail number %d is out of range: this node has %d NICs", nic, fabric->machine->num_nics);
+        return (int)MPATH_ERR_PARAM;
+    }
+    pthread_mutex_lock(&fabric->lock);
+    number = fabric->newest[nic];
+    pthread_mutex_unlock(&fabric->lock);
+    return number;
+}
+
+const char *mpath_fabric_rail_name(const mpath_fabric_t *fabric, int number)
+{
+    int nic = fabric->rails[number].nic;
+
+    return is_nic(fabric, nic) ? fabric->machine->nics[nic].name : "?";
+}
+
+/* Under the fabric's lock. */
+static int find_free(const mpath_fabric_t *fabric)
+{
+    for (int number = 0; number < MPATH_FABRIC_RAILS; number++) {
+        if (fabric->rails[number].nic < 0) {
+            return number;
+        }
+    }
+    return -1;
+}
+
+static int is_fresh(const mpath_fabric_t *fabric, int number, int than)
+{
+    return (number != than) && !fabric->rails[number].suspect;
+}
+
+int mpath_fabric_can_renew(mpath_fabric_t *fabric, int number)
+{
+    int can;
+
+    pthread_mutex_lock(&fabric->lock);
+    can = is_fresh(fabric, fabric->newest[fabric->rails[number].nic], number) || (find_free(fabric) >= 0);
+    pthread_mutex_unlock(&fabric->lock);
+    return can;
+}
+
+void mpath_fabric_suspect(mpath_fabric_t *fabric, int number)
+{
+    pthread_mutex_lock(&fabric->lock);
+    fabric->rails[number].suspect = 1;
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+/* Closes a rail that has been replaced and that nobody uses any more; under the fabric's lock. */
+static void close_unused(mpath_fabric_t *fabric, int number)
+{
+    rail_t *rail = rail_lock(fabric, number);
+
+    if ((rail->nic >= 0) && (fabric->newest[rail->nic] != number) && (rail->num_teams == 0)) {
+        mpath_fabric_rail_close(rail);
+        rail->nic     = -1;
+        rail->suspect = 0;
+    }
+    rail_unlock(rail);
+}
+
+mpath_status_t mpath_fabric_renew(mpath_fabric_t *fabric, int number, int *number_p)
+{
+    int nic, next;
+    mpath_status_t status = MPATH_OK;
+    rail_t *rail;
+
+    pthread_mutex_lock(&fabric->lock);
+    nic  = fabric->rails[number].nic;
+    next = fabric->newest[nic];
+    if (!is_fresh(fabric, next, number)) {
+        next = find_free(fabric);
+        if (next < 0) {
+            pthread_mutex_unlock(&fabric->lock);
+            mpath_error("NIC %s: the communicators of this process use too many rails of before its failures",
+                        fabric->machine->nics[nic].name);
+            return MPATH_ERR_NO_MEMORY;
+        }
+        rail      = rail_lock(fabric, next);
+        rail->nic = nic;
+        status    = mpath_fabric_rail_open(fabric, rail);
+        if (status == MPATH_OK) {
+            int before = fabric->newest[nic];
+
+            fabric->newest[nic] = next;
+            rail_unlock(rail);
+            close_unused(fabric, before);
+        } else {
+            mpath_fabric_rail_close(rail);
+            rail->nic = -1;
+            rail_unlock(rail);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (status == MPATH_OK) {
+        *number_p = next;
+    }
+    return status;
+}
+
+mpath_status_t mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id, mpath_fabric_arrive_t arrive,
+                                      void *argument)
+{
+    rail_team_t team      = {.id = id, .arrive = arrive, .argument = argument};
+    rail_t *rail          = rail_lock(fabric, number);
+    mpath_status_t status = mpath_fabric_rail_join(rail, &team);
+
+    rail_unlock(rail);
+    return status;
+}
+
+mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument)
+{
+    mpath_status_t status = MPATH_OK;
+
+    pthread_mutex_lock(&fabric->lock);
+    for (int nic = 0; (nic < fabric->machine->num_nics) && (status == MPATH_OK); nic++) {
+        status = mpath_fabric_join_rail(fabric, fabric->newest[nic], id, arrive, argument);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+    if (status != MPATH_OK) {
+        mpath_fabric_leave(fabric, id);
+    }
+    return status;
+}
+
+/* Under the fabric's lock. */
+static void leave(mpath_fabric_t *fabric, int number, uint64_t id)
+{
+    rail_t *rail = rail_lock(fabric, number);
+
+    mpath_fabric_rail_leave(rail, id);
+    rail_unlock(rail);
+    close_unused(fabric, number);
+}
+
+void mpath_fabric_leave_rail(mpath_fabric_t *fabric, int number, uint64_t id)
+{
+    pthread_mutex_lock(&fabric->lock);
+    leave(fabric, number, id);
+    pthread_mutex_unlock(&fabric->lock);
+}
+
+void mpath_fabric_leave(mpath_fabric_t *fabric, uint64_t id)
+{
+    pthread_mutex_lock(&fabric->lock);
+    for (int number = 0; number < MPATH_FABRIC_RAILS; number++) {
+        if (fabric->rails[number].nic >= 0) {
+            leave(fabric, number, id);
+        }
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
