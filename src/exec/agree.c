@@ -24,6 +24,51 @@ static inline uint64_t pair_sum(uint64_t bytes, int source, int destination)
     return mix(bytes + mix(((uint64_t)source << 32) + (uint64_t)destination + 1));
 }
 
+/* Up to which size my pairs with a node go through the segment; my row is there. */
+static uint64_t segment_limit(const mpath_team_t *team, const mpath_agree_limits_t *limits, int node)
+{
+    return node == team->node ? limits->local_bytes : mpath_agree_by_leader(team, limits, team->rank, node);
+}
+
+/* The largest of my pairs that go through the segment. */
+static uint64_t find_largest(const mpath_team_t *team, const mpath_agree_limits_t *limits)
+{
+    const mpath_agree_state_t *state = team->agree;
+    const uint64_t *row              = state->demand[state->call & 1] + (size_t)team->rank * (size_t)team->size;
+    uint64_t largest                 = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        const int *ranks     = state->by_node + state->first_on[node];
+        uint64_t limit_bytes = segment_limit(team, limits, node);
+
+        for (int k = 0; k < team->num_on[node]; k++) {
+            uint64_t bytes = row[ranks[k]];
+
+            largest = ranks[k] != team->rank && bytes <= limit_bytes && bytes > largest ? bytes : largest;
+        }
+    }
+    return largest;
+}
+
+/* Copies my small pairs with a node to the segment. */
+static void copy_small(const mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits, int node,
+                       char *data, uint32_t stride)
+{
+    const mpath_agree_state_t *state = team->agree;
+    const uint64_t *row              = state->demand[state->call & 1] + (size_t)team->rank * (size_t)team->size;
+    const int *ranks                 = state->by_node + state->first_on[node];
+    uint64_t limit_bytes             = segment_limit(team, limits, node);
+
+    for (int k = 0; k < team->num_on[node]; k++) {
+        int to = ranks[k];
+
+        if (to != team->rank && row[to] > 0 && row[to] <= limit_bytes) {
+            memcpy(data + (size_t)to * stride, (const char *)call->send_buffer + call->send_offsets[to],
+                   (size_t)row[to]);
+        }
+    }
+}
+
 /* Writes my row, my small data and, last, my cell. */
 static void agree_publish(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits)
 {
@@ -32,38 +77,26 @@ static void agree_publish(mpath_team_t *team, const mpath_call_t *call, const mp
     mpath_agree_cell_t *cell   = &state->cells[half][team->rank];
     uint64_t *row              = state->demand[half] + (size_t)team->rank * (size_t)team->size;
     char *data                 = mpath_agree_data(team, half, team->rank);
-    uint64_t sum = 0, left = 0, largest = 0;
+    uint64_t sum = 0, left = 0, largest;
 
     for (int to = 0; to < team->size; to++) {
-        uint64_t bytes       = (call->flags & MPATH_CALL_INELIGIBLE) ? 0 : call->send_bytes[to];
-        uint64_t limit_bytes = mpath_agree_limit(team, limits, team->rank, to);
+        uint64_t bytes = (call->flags & MPATH_CALL_INELIGIBLE) ? 0 : call->send_bytes[to];
 
         row[to] = bytes;
-        if (to == team->rank) {
-            continue;
-        }
-        if (bytes > limit_bytes) {
+        if (to != team->rank && bytes > mpath_agree_limit(team, limits, team->rank, to)) {
             sum += pair_sum(bytes, team->rank, to);
             left++;
-        } else if (bytes > largest) {
-            largest = bytes;
         }
     }
+    largest         = find_largest(team, limits);
     cell->flags     = call->flags;
     cell->operation = call->operation;
     cell->sum       = sum;
     cell->left      = left;
     cell->stride    = mpath_agree_stride(largest);
-    if (call->flags & MPATH_CALL_DEVICE) {
-        largest = 0; /* nothing will be delivered, see agree_round() */
-    }
-    for (int to = 0; to < team->size && largest > 0; to++) {
-        uint64_t bytes = row[to];
-
-        if (bytes > 0 && bytes <= mpath_agree_limit(team, limits, team->rank, to) && to != team->rank) {
-            memcpy(data + (size_t)to * cell->stride, (const char *)call->send_buffer + call->send_offsets[to],
-                   (size_t)bytes);
-        }
+    /* With device memory nothing will be delivered, see agree_round(). */
+    for (int node = 0; node < team->num_nodes && largest > 0 && !(call->flags & MPATH_CALL_DEVICE); node++) {
+        copy_small(team, call, limits, node, data, cell->stride);
     }
     atomic_store_explicit(&cell->call, state->call, memory_order_release);
 }
@@ -95,7 +128,12 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
     mpath_agree_wait_t wait;
     mpath_status_t status;
 
+    memset(&wait, 0, sizeof(wait));
     mpath_agree_wait_start(&wait, team);
+    status = mpath_agree_own_send(team, call, limits, &wait);
+    if (status != MPATH_OK) {
+        return status;
+    }
     if (leads) {
         status = mpath_agree_await(team, call, limits, team->local, team->num_local, &wait);
         if (status != MPATH_OK) {
@@ -111,7 +149,10 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
         }
     }
     status = mpath_agree_await(team, call, limits, NULL, team->size, &wait);
-    if (status == MPATH_OK && leads) {
+    if (status == MPATH_OK) {
+        status = mpath_agree_own_await(team, limits, &wait);
+    }
+    if (status == MPATH_OK && (leads || wait.uses_own)) {
         status = mpath_agree_flush(team, &wait);
     }
     return status == MPATH_OK ? agree_check_operation(team, call, NULL, team->size) : status;
@@ -235,7 +276,7 @@ static mpath_status_t gather_round(mpath_team_t *team, uint32_t flags, const voi
                                    .recv_bytes   = sizes,
                                    .recv_offsets = offsets,
                                    .recv_buffer  = all};
-    mpath_agree_limits_t limits = {state->layout.capacity, state->layout.capacity};
+    mpath_agree_limits_t limits = {state->layout.capacity, state->layout.capacity, state->layout.capacity};
 
     for (size_t rank = 0; rank < size; rank++) {
         sizes[rank]   = bytes;

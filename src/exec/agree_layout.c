@@ -28,7 +28,8 @@ static void agree_cost(const mpath_team_t *team, uint64_t *fixed_p, uint64_t *pe
         uint64_t rows       = team->num_nodes > 1 ? 2 * size * size * sizeof(uint64_t) : 0;
         uint64_t data       = 2 * (size + (size - num_local));
         uint64_t messages   = 2 * num_local * (size - num_local);
-        uint64_t node_fixed = cells + rows, node_per_byte = data + messages;
+        uint64_t own        = 2 * (size + num_local * (uint64_t)team->num_nodes);
+        uint64_t node_fixed = cells + rows, node_per_byte = data + messages + own;
 
         fixed    = node_fixed > fixed ? node_fixed : fixed;
         per_byte = node_per_byte > per_byte ? node_per_byte : per_byte;
@@ -37,16 +38,22 @@ static void agree_cost(const mpath_team_t *team, uint64_t *fixed_p, uint64_t *pe
     *per_byte_p = per_byte;
 }
 
-/* All small pairs between two nodes go through one rail of the leaders: only as much of them as costs no time there. */
-static uint64_t agree_remote_limit(const mpath_team_t *team, uint64_t local_bytes)
+/*
+ * What a message goes through is one rail, that of the leaders or that of its sender: only as much as costs no time there.
+ * Where each rank has a NIC beside it, the MPI library's messages use it; where they have not, all may be on the same one,
+ * and what is too much for the leaders is left to the rails.
+ */
+static void agree_remote_limits(const mpath_team_t *team, mpath_agree_limits_t *limits)
 {
-    uint64_t most = 1, limit;
+    uint64_t most = 1, message_bytes = team->context->settings.leader_bytes, remote, leader;
 
     for (int node = 0; node < team->num_nodes; node++) {
         most = (uint64_t)team->num_on[node] > most ? (uint64_t)team->num_on[node] : most;
     }
-    limit = team->context->settings.leader_bytes / (most * most) & ~7ull;
-    return limit < local_bytes ? limit : local_bytes;
+    leader = message_bytes / (most * most) & ~7ull;
+    remote = team->context->topo_params.access == MPATH_REACH_AFFINE ? message_bytes / most & ~7ull : leader;
+    limits->remote_bytes = remote < limits->local_bytes ? remote : limits->local_bytes;
+    limits->leader_bytes = leader < limits->remote_bytes ? leader : limits->remote_bytes;
 }
 
 mpath_status_t mpath_agree_layout(const mpath_team_t *team, mpath_agree_layout_t *layout)
@@ -67,10 +74,10 @@ mpath_status_t mpath_agree_layout(const mpath_team_t *team, mpath_agree_layout_t
     room = settings->memory_bytes / 2 - fixed;
     room = (room < settings->memory_bytes / 4 ? room : settings->memory_bytes / 4) / per_byte & ~7ull;
     room = room < AGREE_MAX_CAPACITY ? room : AGREE_MAX_CAPACITY;
-    layout->limits.local_bytes  = settings->small_bytes < room ? settings->small_bytes : room;
-    layout->limits.remote_bytes = agree_remote_limit(team, layout->limits.local_bytes);
-    capacity                    = mpath_agree_stride(layout->limits.local_bytes);
-    layout->capacity            = capacity > AGREE_MIN_CAPACITY ? capacity : AGREE_MIN_CAPACITY;
+    layout->limits.local_bytes = settings->small_bytes < room ? settings->small_bytes : room;
+    agree_remote_limits(team, &layout->limits);
+    capacity         = mpath_agree_stride(layout->limits.local_bytes);
+    layout->capacity = capacity > AGREE_MIN_CAPACITY ? capacity : AGREE_MIN_CAPACITY;
     for (int half = 0; half < 2; half++) {
         layout->cells_offset[half] = (size_t)offset;
         offset += size * sizeof(mpath_agree_cell_t);
@@ -104,8 +111,9 @@ static void agree_index(const mpath_team_t *team, mpath_agree_state_t *state)
 
 mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t *layout, void *region)
 {
-    size_t size                = (size_t)team->size;
-    mpath_agree_state_t *state = calloc(1, sizeof(*state));
+    const mpath_channel_rooms_t rooms = {.rows = mpath_agree_message_room, .own = mpath_agree_own_room};
+    size_t size                       = (size_t)team->size;
+    mpath_agree_state_t *state        = calloc(1, sizeof(*state));
     mpath_status_t status;
 
     if (state == NULL) {
@@ -126,7 +134,7 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
         state->data[half]   = (char *)region + layout->data_offset[half];
     }
     agree_index(team, state);
-    status = mpath_channels_create(team, mpath_agree_message_room, team);
+    status = mpath_channels_create(team, &rooms);
     if (status != MPATH_OK) {
         mpath_agree_destroy(team);
         return status;

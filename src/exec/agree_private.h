@@ -27,7 +27,8 @@ typedef struct mpath_agree_cell {
     uint32_t stride; /* of the small data */
     uint64_t sum;    /* checksum of the pairs that are not small */
     uint64_t left;   /* their number */
-    uint8_t padding[32];
+    atomic_uint own; /* number of the call whose data, sent by the rank itself, is here; written by its taker */
+    uint8_t padding[28];
 } mpath_agree_cell_t;
 
 _Static_assert(sizeof(mpath_agree_cell_t) == 64, "one line");
@@ -36,6 +37,7 @@ _Static_assert(sizeof(mpath_agree_cell_t) == 64, "one line");
 typedef struct mpath_agree_limits {
     uint64_t local_bytes;  /* on a node */
     uint64_t remote_bytes; /* between nodes; not more than local_bytes */
+    uint64_t leader_bytes; /* between nodes, in the leaders' messages; not more than remote_bytes */
 } mpath_agree_limits_t;
 
 typedef struct mpath_agree_layout {
@@ -62,6 +64,8 @@ typedef struct mpath_agree_wait {
     mpath_idle_t idle;
     unsigned rounds;
     uint64_t next_check_ns, next_warn_ns;
+    int uses_own; /* messages of single ranks are under way here: the library has to run */
+    int for_own;  /* waits for one, whose row has come */
 } mpath_agree_wait_t;
 
 /*
@@ -80,8 +84,25 @@ void mpath_agree_wait_start(mpath_agree_wait_t *wait, const mpath_team_t *team);
 /* One idle round of a wait for `rank`. */
 mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait);
 
+/*
+ * agree_own.c: what a rank sends to another node by itself. A rank whose small pairs to a node are all within leader_bytes
+ * leaves them to the leaders; else all of them go in one message from it to its taker there. The leader's own go
+ * with the rows, whatever their size.
+ */
+int mpath_agree_sends_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source, int node);
+/* Largest pair from source to `node` that the leaders carry; the row is there. */
+uint64_t mpath_agree_by_leader(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source, int node);
+size_t mpath_agree_own_room(const mpath_team_t *team, int destinations);
+mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
+                                    mpath_agree_wait_t *wait);
+/* Takes what has come in; number of messages, or a status. */
+int mpath_agree_own_receive(mpath_team_t *team, const mpath_agree_limits_t *limits);
+int mpath_agree_own_is_missing(const mpath_team_t *team, int source);
+/* All cells are published: waits for the messages that this rank takes, and for those with data for it. */
+mpath_status_t mpath_agree_own_await(mpath_team_t *team, const mpath_agree_limits_t *limits, mpath_agree_wait_t *wait);
+
 /* agree_remote.c: the leader's part. */
-size_t mpath_agree_message_room(const void *team, int sources, int destinations);
+size_t mpath_agree_message_room(const mpath_team_t *team, int sources, int destinations);
 mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                 mpath_agree_wait_t *wait);
 /* Takes what has come in; number of messages, or a status. */

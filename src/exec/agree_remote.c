@@ -3,7 +3,7 @@
  * The leader's part of an agreement: one message to every other leader and one from each.
  *
  * A message from node A to node B: mpath_message_t; a record for each rank of A; its row of byte counts; then the small
- * pairs from A to B, packed, by source and destination. What is small is known from the rows.
+ * pairs from A to B, packed, by source and destination. Which these are is known from the rows (mpath_agree_by_leader()).
  */
 #include "exec/agree_private.h"
 #include "util/log.h"
@@ -23,10 +23,8 @@ static size_t rows_bytes(const mpath_team_t *team, int sources)
     return sizeof(mpath_message_t) + (size_t)sources * (sizeof(agree_record_t) + (size_t)team->size * sizeof(uint64_t));
 }
 
-size_t mpath_agree_message_room(const void *argument, int sources, int destinations)
+size_t mpath_agree_message_room(const mpath_team_t *team, int sources, int destinations)
 {
-    const mpath_team_t *team = argument;
-
     return rows_bytes(team, sources) + (size_t)sources * (size_t)destinations * team->agree->layout.capacity;
 }
 
@@ -52,6 +50,7 @@ static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, c
         const mpath_agree_cell_t *cell = &state->cells[half][source];
         const uint64_t *row            = state->demand[half] + (size_t)source * size;
         const char *data               = mpath_agree_data(team, half, source);
+        uint64_t limit_bytes           = mpath_agree_by_leader(team, limits, source, node);
         agree_record_t record          = {
                      .flags = cell->flags, .operation = cell->operation, .sum = cell->sum, .left = cell->left};
 
@@ -62,7 +61,7 @@ static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, c
         for (int k = 0; k < team->num_on[node]; k++) {
             int destination = destinations[k];
 
-            if (row[destination] > 0 && row[destination] <= limits->remote_bytes) {
+            if (row[destination] > 0 && row[destination] <= limit_bytes) {
                 memcpy(data_at, data + (size_t)destination * cell->stride, (size_t)row[destination]);
                 data_at += row[destination];
             }
@@ -117,23 +116,26 @@ static const char *message_take_source(mpath_team_t *team, const mpath_agree_lim
     uint64_t *row              = state->demand[half] + (size_t)source * (size_t)team->size;
     char *data                 = mpath_agree_data(team, half, source);
     mpath_agree_cell_t *cell   = &state->cells[half][source];
-    uint64_t largest           = 0;
+    uint64_t largest           = 0, limit_bytes;
 
     memcpy(row, row_at, (size_t)team->size * sizeof(uint64_t));
+    limit_bytes = mpath_agree_by_leader(team, limits, source, team->node);
     for (int k = 0; k < team->num_local; k++) {
         uint64_t bytes = row[team->local[k]];
 
-        largest = bytes <= limits->remote_bytes && bytes > largest ? bytes : largest;
+        largest = bytes <= limit_bytes && bytes > largest ? bytes : largest;
     }
     cell->flags     = record->flags;
     cell->operation = record->operation;
     cell->sum       = record->sum;
     cell->left      = record->left;
-    cell->stride    = mpath_agree_stride(largest);
+    if (largest > 0) { /* else the stride may be the business of the source's taker */
+        cell->stride = mpath_agree_stride(largest);
+    }
     for (int k = 0; k < team->num_local && largest > 0; k++) {
         uint64_t bytes = row[team->local[k]];
 
-        if (bytes > 0 && bytes <= limits->remote_bytes) {
+        if (bytes > 0 && bytes <= limit_bytes) {
             if ((uint64_t)(end - data_at) < bytes) {
                 return NULL;
             }

@@ -32,22 +32,27 @@ static int wait_behind(const mpath_agree_state_t *state, int rank)
     return atomic_load_explicit(&state->cells[state->call & 1][rank].call, memory_order_acquire) != state->call;
 }
 
-/* Does the call still need something of a node mate while it waits for `rank`? Other nodes' cells come from the leader. */
-static int wait_needs(const mpath_team_t *team, int mate, int rank)
+/* Does the call still need something of a node mate while it waits for `rank`? Other nodes' cells come from the leader,
+ * what their ranks send by themselves from its taker. */
+static int wait_needs(const mpath_team_t *team, int mate, int rank, const mpath_agree_wait_t *wait)
 {
+    if (wait->for_own) {
+        return mate == mpath_channel_taker(team, team->node, team->local_of[rank]) &&
+               mpath_agree_own_is_missing(team, rank);
+    }
     return wait_behind(team->agree, mate) ||
            (mate == team->local[0] && !mpath_agree_is_local(team, rank) && wait_behind(team->agree, rank));
 }
 
 /* Do the processes of this node live that the call waits for? */
-static mpath_status_t wait_check_mates(mpath_team_t *team, int rank)
+static mpath_status_t wait_check_mates(mpath_team_t *team, int rank, const mpath_agree_wait_t *wait)
 {
     for (int i = 0; team->shm != NULL && i < team->num_local; i++) {
         int mate = team->local[i];
 
-        if (mate != team->rank && wait_needs(team, mate, rank) &&
+        if (mate != team->rank && wait_needs(team, mate, rank, wait) &&
             team->shm->ops->peer_status(team->shm, i) != MPATH_OK &&
-            wait_needs(team, mate, rank)) { /* it may have done its part and ended between the looks */
+            wait_needs(team, mate, rank, wait)) { /* it may have done its part and ended between the looks */
             return wait_lost(team, mate);
         }
     }
@@ -65,9 +70,22 @@ static void wait_warn(mpath_team_t *team, int rank, uint64_t waited_ns)
                mpath_agree_is_local(team, rank) ? "" : " or others of its node", team->agree->call);
 }
 
+/* Its row has come, so it is not late by right. */
+static mpath_status_t wait_expired(mpath_team_t *team, int rank, uint64_t waited_ns)
+{
+    mpath_error(
+        "%s: rank %d waits in call %u for data of rank %d (%s), which that has to send to rank %d; nothing came "
+        "for %llu s, the call fails",
+        team->oob.name, team->rank, team->agree->call, rank, mpath_team_host(team, rank),
+        mpath_channel_taker(team, team->node, team->local_of[rank]), (unsigned long long)(waited_ns / MPATH_NS_PER_S));
+    mpath_team_break(team, MPATH_ERR_TIMED_OUT);
+    return team->broken;
+}
+
 mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait)
 {
     int leads          = team->local_rank == 0 && team->num_nodes > 1;
+    int has_turn       = ++wait->rounds % WAIT_PROGRESS_ROUNDS == 0;
     uint64_t waited_ns = mpath_idle_wait(&wait->idle);
     mpath_status_t status;
 
@@ -75,10 +93,10 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
         return mpath_team_status(team);
     }
     /* The library behind the control plane wants to run, whoever waits; a leader waits for it. */
-    if (leads || ++wait->rounds % WAIT_PROGRESS_ROUNDS == 0) {
+    if (leads || wait->uses_own || has_turn) {
         team->oob.progress(team->oob.context);
     }
-    if (!leads && wait->rounds % WAIT_PROGRESS_ROUNDS == 0) {
+    if (!leads && has_turn) {
         status = mpath_team_status(team);
         if (status != MPATH_OK) {
             return status;
@@ -88,7 +106,10 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
         return MPATH_OK;
     }
     wait->next_check_ns = waited_ns + WAIT_CHECK_NS;
-    status              = wait_check_mates(team, rank);
+    status              = wait_check_mates(team, rank, wait);
+    if (status == MPATH_OK && waited_ns >= wait->next_warn_ns && wait->for_own) {
+        return wait_expired(team, rank, waited_ns);
+    }
     if (status == MPATH_OK && waited_ns >= wait->next_warn_ns) {
         wait_warn(team, rank, waited_ns);
         wait->next_warn_ns += (uint64_t)team->context->settings.timeout_s * MPATH_NS_PER_S;

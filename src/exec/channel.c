@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Channels between the leaders (and the deputies) of a team's nodes. */
+/* Channels between the leaders of a team's nodes, their deputies, and ranks and the takers of their own data. */
 #include "exec/channel.h"
 #include "util/log.h"
 
@@ -22,53 +22,91 @@ static int rank_on(const mpath_team_t *team, int node, int local_rank)
     return -1;
 }
 
-static mpath_status_t channel_init(mpath_channel_t *channel, int peer, int node, size_t in_room, size_t out_room)
+int mpath_channel_taker(const mpath_team_t *team, int node, int local_rank)
 {
-    channel->peer     = peer;
-    channel->node     = node;
-    channel->in_room  = in_room;
-    channel->out_room = out_room;
-    channel->in       = malloc(in_room);
-    channel->out      = out_room > 0 ? malloc(out_room) : NULL;
-    return channel->in != NULL && (channel->out != NULL || out_room == 0) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+    return rank_on(team, node, local_rank % team->num_on[node]);
 }
 
-static mpath_status_t channels_fill(mpath_team_t *team, mpath_channels_t *channels,
-                                    size_t (*room)(const void *argument, int sources, int destinations),
-                                    const void *argument)
+/* The channel with a rank, made when it is new, with at least this room. */
+static mpath_channel_t *channel_with(mpath_team_t *team, int peer, size_t in_room, size_t out_room)
 {
-    mpath_status_t status = MPATH_OK;
+    mpath_channels_t *channels = team->channels;
+    mpath_channel_t *channel;
+    int i;
 
-    for (int node = 0; node < team->num_nodes && status == MPATH_OK; node++) {
+    for (i = 0; i < channels->count && channels->list[i].peer != peer; i++) {
+    }
+    channel = &channels->list[i];
+    if (i == channels->count) {
+        channels->count++;
+        channel->peer = peer;
+        channel->node = team->node_of[peer];
+    }
+    channel->in_room  = channel->in_room > in_room ? channel->in_room : in_room;
+    channel->out_room = channel->out_room > out_room ? channel->out_room : out_room;
+    return channel;
+}
+
+/* The leaders carry the data of a leader together with the rows. */
+static void add_own_channels(mpath_team_t *team, const mpath_channel_rooms_t *rooms, int node)
+{
+    size_t out_room = rooms->own(team, team->num_on[node]), in_room = rooms->own(team, team->num_local);
+
+    if (out_room > 0 && team->local_rank > 0) {
+        channel_with(team, mpath_channel_taker(team, node, team->local_rank), 0, out_room)->takes_own = 1;
+    }
+    for (int from = team->local_rank; in_room > 0 && from < team->num_on[node]; from += team->num_local) {
+        if (from > 0) {
+            channel_with(team, rank_on(team, node, from), in_room, 0)->brings_own = 1;
+        }
+    }
+}
+
+static void add_channels(mpath_team_t *team, const mpath_channel_rooms_t *rooms)
+{
+    for (int node = 0; node < team->num_nodes; node++) {
         if (node == team->node) {
             continue;
         }
         if (team->local_rank == 0) {
-            mpath_channel_t *channel = &channels->list[channels->count++];
-
-            status                = channel_init(channel, team->leaders[node], node,
-                                                 room(argument, team->num_on[node], team->num_local),
-                                                 room(argument, team->num_local, team->num_on[node]));
-            channel->carries_rows = 1;
+            channel_with(team, team->leaders[node], rooms->rows(team, team->num_on[node], team->num_local),
+                         rooms->rows(team, team->num_local, team->num_on[node]))
+                ->carries_rows = 1;
         }
         /* The deputy's notices. */
-        if (status == MPATH_OK && team->num_on[node] > 1 && notice_target(team->num_local, 1) == team->local_rank) {
-            status = channel_init(&channels->list[channels->count++], rank_on(team, node, 1), node,
-                                  sizeof(mpath_message_t), 0);
+        if (team->num_on[node] > 1 && notice_target(team->num_local, 1) == team->local_rank) {
+            channel_with(team, rank_on(team, node, 1), sizeof(mpath_message_t), 0);
         }
+        add_own_channels(team, rooms, node);
     }
-    return status;
 }
 
-mpath_status_t mpath_channels_create(mpath_team_t *team,
-                                     size_t (*room)(const void *argument, int sources, int destinations),
-                                     const void *argument)
+/* More than this rank can need: a leader, a deputy and a taker on every other node, and those whose taker it is. */
+static size_t max_channels(const mpath_team_t *team)
+{
+    return 3 * (size_t)(team->num_nodes - 1) + (size_t)(team->size - team->num_local);
+}
+
+static mpath_status_t allocate_messages(mpath_channels_t *channels)
+{
+    for (int i = 0; i < channels->count; i++) {
+        mpath_channel_t *channel = &channels->list[i];
+
+        channel->in  = channel->in_room > 0 ? malloc(channel->in_room) : NULL;
+        channel->out = channel->out_room > 0 ? malloc(channel->out_room) : NULL;
+        if ((channel->in == NULL && channel->in_room > 0) || (channel->out == NULL && channel->out_room > 0)) {
+            return MPATH_ERR_NO_MEMORY;
+        }
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_rooms_t *rooms)
 {
     size_t others = (size_t)team->num_nodes - 1;
     mpath_channels_t *channels;
-    mpath_status_t status;
 
-    if (others == 0 || team->local_rank > 1) {
+    if (others == 0 || (team->local_rank > 1 && rooms->own(team, 1) == 0)) {
         return MPATH_OK;
     }
     channels = calloc(1, sizeof(*channels));
@@ -76,13 +114,13 @@ mpath_status_t mpath_channels_create(mpath_team_t *team,
         goto err_no_memory;
     }
     team->channels    = channels;
-    channels->list    = calloc(2 * others, sizeof(*channels->list));
+    channels->list    = calloc(max_channels(team), sizeof(*channels->list));
     channels->notices = calloc(others, sizeof(*channels->notices));
     if (channels->list == NULL || channels->notices == NULL) {
         goto err_destroy;
     }
-    status = channels_fill(team, channels, room, argument);
-    if (status != MPATH_OK) {
+    add_channels(team, rooms);
+    if (allocate_messages(channels) != MPATH_OK) {
         goto err_destroy;
     }
     return MPATH_OK;
@@ -111,7 +149,9 @@ mpath_status_t mpath_channels_start(mpath_team_t *team)
     mpath_status_t status = MPATH_OK;
 
     for (int i = 0; team->channels != NULL && i < team->channels->count && status == MPATH_OK; i++) {
-        status = mpath_channel_post(team, &team->channels->list[i]);
+        if (team->channels->list[i].in_room > 0) {
+            status = mpath_channel_post(team, &team->channels->list[i]);
+        }
     }
     return status;
 }
@@ -168,7 +208,7 @@ static int channel_arrived(mpath_team_t *team, mpath_channel_t *channel, size_t 
         }
     }
     if (bytes < sizeof(message) || message.magic != MPATH_MESSAGE_MAGIC || message.bytes != bytes ||
-        !channel->carries_rows) {
+        !(message.type == MPATH_MESSAGE_OWN ? channel->brings_own : channel->carries_rows)) {
         mpath_error("%s: a message of %zu bytes from rank %d (%s) is no message of mpath; the call fails",
                     team->oob.name, bytes, channel->peer, mpath_team_host(team, channel->peer));
         mpath_team_break(team, MPATH_ERR_INTERNAL);
@@ -190,7 +230,7 @@ int mpath_channels_test(mpath_team_t *team)
         mpath_status_t status;
         int result;
 
-        if (channel->state != MPATH_CHANNEL_POSTED) {
+        if (channel->in_room == 0 || channel->state != MPATH_CHANNEL_POSTED) {
             continue;
         }
         status = team->oob.test(team->oob.context, &channel->receive, &bytes);
@@ -212,7 +252,7 @@ void mpath_channels_notify(mpath_team_t *team, mpath_status_t reason, int origin
 {
     mpath_channels_t *channels = team->channels;
 
-    if (channels == NULL || channels->num_notices > 0) {
+    if (channels == NULL || channels->num_notices > 0 || team->local_rank > 1) {
         return;
     }
     channels->notice = (mpath_message_t){.magic  = MPATH_MESSAGE_MAGIC,

@@ -55,7 +55,8 @@ const mpath_param_t mpath_params[] = {
               "A call in which no pair sends more than this is done inside the exchange of the sizes, without a plan"),
     ROW_BYTES(
         leader_bytes, "16k", 0, 16 * MIB, 5,
-        "Small pairs between two nodes travel in one message of their leaders, as long as it stays below this; larger ones take the rails"),
+        "Small pairs between two nodes travel in one message of their leaders, as long as it stays below this; larger ones, with "
+        "access \"affine\", in one message of each rank that stays below this; still larger ones take the rails"),
     ROW_BYTES(min_fragment_bytes, "32k", 1, GIB, 5, "A pair's message is not split into pieces smaller than this"),
     ROW_INT(
         keep_routes_ppm, "20000", 0, 1000000, "millionths", 5,
