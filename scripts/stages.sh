@@ -250,7 +250,7 @@ stage_ucx() {
         skip "ucx: ucx_info is not installed (ucx-utils)"
         return
     fi
-    if ! configure_tree "$check_dir/ucx" CC=gcc --enable-werror --without-ompi --with-ucx-source="$source" ||
+    if ! configure_tree "$check_dir/ucx" CC=gcc --enable-werror --with-ucx-source="$source" ||
         ! make -s -j2 -C "$check_dir/ucx/ucx_tl_mpath"; then
         fail "ucx: the build failed"
         return

@@ -5,26 +5,13 @@
  * UCX_TLS are left alone. A transport that was built for another UCX does not load, which is said in one line.
  */
 #define _GNU_SOURCE
+#include "ucx_tl_mpath/load.h"
+
 #include <dlfcn.h>
 #include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-
-#define TRANSPORT "libuct_mpath.so.0"
-
-/* The name of this transport as an item of the list; "^mpath" refuses it. */
-static int asked_for(const char *list)
-{
-    const char *found;
-
-    for (found = list; found != NULL && (found = strstr(found, "mpath")) != NULL; ++found) {
-        if ((found == list || found[-1] == ',' || found[-1] == '\\') && (found[5] == '\0' || found[5] == ',')) {
-            return 1;
-        }
-    }
-    return 0;
-}
 
 static void __attribute__((constructor)) load_transport(void)
 {
@@ -34,15 +21,13 @@ static void __attribute__((constructor)) load_transport(void)
     void *ucp;
 
     ucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
-    if (ucp == NULL && !asked_for(getenv("UCX_TLS"))) {
+    if (ucp == NULL && !mpath_ucx_asked_for(getenv("UCX_TLS"))) {
         return;
     }
     if (dladdr((const void *)(size_t)load_transport, &self) == 0 || (slash = strrchr(self.dli_fname, '/')) == NULL) {
         fprintf(stderr, "mpath: name the loader with its whole path; no transport mpath\n");
         return;
     }
-    snprintf(path, sizeof(path), "%.*s/" TRANSPORT, (int)(slash - self.dli_fname), self.dli_fname);
-    if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL) {
-        fprintf(stderr, "mpath: %s; no transport mpath\n", dlerror());
-    }
+    snprintf(path, sizeof(path), "%.*s/" MPATH_UCX_TRANSPORT, (int)(slash - self.dli_fname), self.dli_fname);
+    mpath_ucx_load(path);
 }

@@ -16,5 +16,16 @@ libuct_mpath_la_CFLAGS = $(AM_CFLAGS) -Wno-missing-field-initializers -Wno-cast-
 libuct_mpath_la_LDFLAGS = -module -version-info 0:0:0 -shared -Wl,-z,nodelete $(MPATH_NO_UNDEFINED)
 libuct_mpath_la_LIBADD = libmpath_spread.la $(UCX_TL_LIBS) $(HWLOC_LIBS) $(VERBS_LIBS)
 
-libmpath_ucx_la_SOURCES = loader.c
+libmpath_ucx_la_SOURCES = load.c load.h loader.c
 libmpath_ucx_la_LDFLAGS = -module -avoid-version -shared
+
+# Lies in Open MPI's folder of components, where MPI_Init finds it.
+if HAVE_OMPI
+mcacomponent_LTLIBRARIES = mca_hook_mpath.la
+mca_hook_mpath_la_SOURCES = hook.c load.c load.h
+mca_hook_mpath_la_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_DEV_CPPFLAGS) \
+	-DMPATH_UCX_TRANSPORT_PATH='"$(pkglibdir)/" MPATH_UCX_TRANSPORT'
+mca_hook_mpath_la_LDFLAGS = -module -avoid-version -shared -export-symbols-regex '^mca_hook_mpath_component$$' \
+	$(MPATH_NO_UNDEFINED)
+mca_hook_mpath_la_LIBADD = $(OMPI_DEV_LIBS)
+endif
