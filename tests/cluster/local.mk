@@ -1,5 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 EXTRA_DIST += \
+	cluster/alternate.c \
 	cluster/bind_rail.c \
 	cluster/cases.sh \
 	cluster/cluster \
