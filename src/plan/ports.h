@@ -1,16 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The problem on GPUs that stand in order: each rank on a GPU of its own with one NIC beside it, on every node the same
- * rails, the GPUs of a node joined by an NVSwitch, by PCIe or by NVLinks between all pairs. Then a rank is its slot on
- * its node, in rail order, and a route is known by the slot that it goes by:
+ * The problem on GPUs: each rank on a GPU of its own, GPUs of a node joined in any way, NICs beside one GPU, several or
+ * none. A slot is a rail; a lane is the NIC of a node in a slot, driven by the ranks beside it. A route is known by what
+ * it goes by:
  *
- *   other node   slot v     s -> the rank of slot v on s's node -rail v-> the rank of slot v on d's node -> d
- *   same node    slot v     s -> the rank of slot v -> d             (NVLinks only: elsewhere a relay never helps)
+ *   other node   slot v     s -> a -lane v of s's node, lane v of d's node-> b -> d     a, b: drivers of the lanes
+ *                CROSS      the same over lanes of two slots, of which one has no match on the other node
+ *   same node    GPU v      s -> the rank on GPU v -> d             (NVLinks only: elsewhere a relay never helps)
  *                STAGED     through host memory
- *   either       STATIC     path 0
- *
- * Where GPUs have no mesh of NVLinks, nodes may lack rails and ranks their NIC ("loose"): slots are then the rails of all
- * nodes, and some have no rank on some node.
+ *   any          STATIC     path 0
  *
  * No list of paths is made. Static routes are counted in one pass over the demand; the cuts give the targets; what is
  * above a target moves to routes on which everything stays below, cheapest relays first.
@@ -18,71 +16,82 @@
 #ifndef MPATH_PLAN_PORTS_H
 #define MPATH_PLAN_PORTS_H
 
-#include "plan/internal.h"
+#include "plan/moves.h"
 
+#define MPATH_PORTS_NONE UINT32_MAX /* no such resource */
+#define MPATH_PORTS_MAX_SLOTS 16
+
+/* What a route goes by, besides slots and GPUs. */
 #define MPATH_PORTS_STATIC (-1)
-#define MPATH_PORTS_NONE UINT32_MAX /* no such resource, or rank */
-#define MPATH_PORTS_MAX_SLOTS MPATH_MAX_GPUS
+#define MPATH_PORTS_STAGED MPATH_PORTS_MAX_SLOTS
+#define MPATH_PORTS_CROSS                                                                                              \
+    (MPATH_PORTS_MAX_SLOTS + 1) /* first of MAX_SLOTS * MAX_SLOTS: by the slots of the two lanes */
 
-/* A rank: its GPU and its NIC. The numbers are resources. */
+/* A rank, on its GPU. The numbers are resources. */
 typedef struct mpath_port {
-    int32_t node, slot;       /* slot -1: no NIC is up beside it */
+    int32_t node, gpu;
+    int32_t slot;             /* of the NIC that it uses by default; -1: none is up beside it */
+    uint32_t slots;           /* of all NICs beside it, as a mask */
     uint32_t egress, ingress; /* what peer copies use: the NVSwitch port, or the PCIe link; not on a mesh */
     uint32_t up, down;        /* PCIe */
-    uint32_t tx, rx;          /* NIC */
+    uint32_t links_to;        /* GPUs with ranks that it has NVLinks to, as a mask */
+    uint32_t links_from;
 } mpath_port_t;
+
+typedef struct mpath_ports_lane {
+    uint32_t tx, rx;
+    int32_t count;  /* of ranks beside it; 0: there is no such lane */
+    int32_t driver; /* the only one, or the position of the first in ports->drivers */
+} mpath_ports_lane_t;
 
 /* A node with ranks. */
 typedef struct mpath_ports_node {
-    int32_t link; /* mpath_gpu_link_t */
+    int32_t link;   /* mpath_gpu_link_t */
+    int32_t domain; /* nodes of one NVSwitch; -1: this node alone */
     int32_t num_ranks;
-    int32_t first_rank;
-    uint32_t occupied; /* GPUs with a rank, as a mask */
+    int32_t first;  /* position of its first rank in ports->members */
+    uint32_t lanes; /* as a mask of slots */
     uint32_t memory, uplink_tx, uplink_rx;
     uint64_t staged_bytes; /* that stripes would put through host memory */
     uint64_t remote_out, remote_in;
 } mpath_ports_node_t;
-
-/* Bytes of a pair that leave its static route. */
-typedef struct mpath_ports_move {
-    uint64_t bytes;
-    uint32_t next; /* of the same pair; 0 ends the list: entry 0 is not used */
-    int32_t via;
-} mpath_ports_move_t;
 
 typedef struct mpath_ports {
     const mpath_topo_t *topo;
     const uint64_t *demand;
     uint64_t min_fragment_bytes;
     int num_ranks, num_nodes, num_slots, num_resources;
-    int crossing;    /* path 0 goes from the source's NIC to the destination's */
-    int consecutive; /* the ranks of each node are */
-    int has_mesh;
-    int one_node;
-    int loose;           /* some node or rank lacks a rail: path 0 is asked of the topology */
+    int gpus_per_node; /* the most */
+    int crossing;      /* there is a spine: path 0 goes from the source's NIC to the destination's */
+    int uniform;       /* every rank has a NIC, every node the same slots */
+    int single;        /* no rank has several */
+    int has_mesh, has_domains, one_node;
     uint64_t *capacity;  /* by resource, bytes per second */
     uint64_t *load;      /* bytes */
     uint64_t *target;    /* bytes that it may carry */
     uint64_t *saved;     /* loads of the static routes */
     uint64_t *lent;      /* by rank, sending and receiving: by how much its port may exceed its target now */
-    uint64_t *local_out; /* by rank: bytes to and from its own node, to and from others */
+    uint64_t *local_out; /* by rank: bytes to and from its own node, */
     uint64_t *local_in;
-    uint64_t *remote_out;
+    uint64_t *linked_out; /* to and from nodes of its domain, */
+    uint64_t *linked_in;
+    uint64_t *remote_out; /* to and from others, */
     uint64_t *remote_in;
+    uint64_t *odd_out; /* and those of the latter whose static route does not start, or end, at its own NIC */
+    uint64_t *odd_in;
     uint32_t *stamp; /* by resource: serial of the static route that uses it */
     uint32_t serial;
-    mpath_port_t *ports; /* by rank */
-    uint8_t *gpu;        /* by rank */
-    uint8_t *is_beside;  /* by rank: its place names its NIC, which PXN looks for */
-    int32_t *driver;     /* rank by node * num_slots + slot; -1: none */
-    uint32_t *links;     /* NVLinks: (node * num_slots + from) * num_slots + to; NULL: no mesh */
+    mpath_port_t *ports;       /* by rank */
+    mpath_ports_lane_t *lanes; /* by node * num_slots + slot */
     mpath_ports_node_t *nodes;
+    int32_t *members;   /* ranks by node */
+    int32_t *drivers;   /* ranks by lane, where a lane has several */
+    int32_t *on_gpu;    /* by node * gpus_per_node + GPU; -1: none */
+    uint32_t *links;    /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
+    uint8_t *is_beside; /* by rank: its place names its NIC, which PXN looks for */
     uint64_t relayed_bytes, saved_relayed_bytes;
-    size_t num_pairs;          /* with bytes */
-    mpath_ports_move_t *moves; /* NULL: nothing moved yet */
-    uint32_t num_moves, moves_capacity;
-    uint32_t *head;     /* first move of source * num_ranks + destination; NULL with moves */
-    uint8_t *row_moves; /* by source: it has moves */
+    size_t num_pairs; /* with bytes */
+    mpath_moves_t moves;
     void *memory;
 } mpath_ports_t;
 
@@ -93,102 +102,170 @@ typedef struct mpath_ports_route {
     uint32_t resources[MPATH_PATH_MAX_RESOURCES];
 } mpath_ports_route_t;
 
-static inline int mpath_ports_staged(const mpath_ports_t *ports)
+static inline const mpath_ports_lane_t *mpath_ports_lane(const mpath_ports_t *ports, int node, int slot)
 {
-    return ports->num_slots;
+    return &ports->lanes[node * ports->num_slots + slot];
 }
 
-static inline int mpath_ports_driver(const mpath_ports_t *ports, int node, int slot)
+/* The rank that drives a lane of the node of `end` for a pair: the end itself where it sits beside the NIC. */
+static inline int mpath_ports_driver(const mpath_ports_t *ports, int end, int slot, int source, int destination)
 {
-    return ports->driver[node * ports->num_slots + slot];
+    const mpath_port_t *port = &ports->ports[end];
+    const mpath_ports_lane_t *lane;
+
+    if ((port->slots >> slot) & 1) {
+        return end;
+    }
+    lane = mpath_ports_lane(ports, port->node, slot);
+    return lane->count == 1 ? lane->driver
+                            : ports->drivers[lane->driver + (int32_t)(((uint32_t)source + (uint32_t)destination) %
+                                                                      (uint32_t)lane->count)];
 }
 
-static inline size_t mpath_ports_pair(const mpath_ports_t *ports, int source, int destination)
-{
-    return (size_t)source * (size_t)ports->num_ranks + (size_t)destination;
-}
-
+/* The NVLink between two ranks of a node. */
 static inline uint32_t mpath_ports_link(const mpath_ports_t *ports, const mpath_port_t *from, const mpath_port_t *to)
 {
-    return ports->links[(from->node * ports->num_slots + from->slot) * ports->num_slots + to->slot];
+    return ports->links[(from->node * ports->gpus_per_node + from->gpu) * ports->gpus_per_node + to->gpu];
 }
 
-/* Adds the resources of a copy between two ranks of a node. */
+/* Whether the ranks are on nodes of one NVSwitch, and both GPUs have a port. */
+static inline int mpath_ports_is_linked(const mpath_ports_t *ports, int source, int destination)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+
+    return ports->has_domains && s->node != d->node && ports->nodes[s->node].domain >= 0 &&
+           ports->nodes[s->node].domain == ports->nodes[d->node].domain && s->egress != MPATH_PORTS_NONE &&
+           d->ingress != MPATH_PORTS_NONE;
+}
+
+/* Whether bytes go between two ranks of a node without host memory. */
+static inline int mpath_ports_can_peer(const mpath_ports_t *ports, int from, int to)
+{
+    const mpath_port_t *a = &ports->ports[from], *b = &ports->ports[to];
+
+    if (ports->has_mesh && ports->nodes[a->node].link == MPATH_GPU_LINK_MESH) {
+        return mpath_ports_link(ports, a, b) != MPATH_PORTS_NONE;
+    }
+    return a->egress != MPATH_PORTS_NONE && b->ingress != MPATH_PORTS_NONE;
+}
+
+/* Slots that the nodes of two ranks have both. */
+static inline uint32_t mpath_ports_matched(const mpath_ports_t *ports, int source, int destination)
+{
+    return ports->nodes[ports->ports[source].node].lanes & ports->nodes[ports->ports[destination].node].lanes;
+}
+
+static inline void mpath_ports_add_staged(const mpath_ports_t *ports, mpath_ports_route_t *route, int from, int to)
+{
+    route->resources[route->num_resources++] = ports->ports[from].up;
+    route->resources[route->num_resources++] = ports->nodes[ports->ports[from].node].memory;
+    route->resources[route->num_resources++] = ports->ports[to].down;
+}
+
+/* Adds the resources of a hop between two ranks of a node. */
 static inline void mpath_ports_add_leg(const mpath_ports_t *ports, mpath_ports_route_t *route, int from, int to)
 {
     const mpath_port_t *a = &ports->ports[from], *b = &ports->ports[to];
+    uint32_t link;
 
     if (from == to) {
         return;
     }
     if (ports->has_mesh && ports->nodes[a->node].link == MPATH_GPU_LINK_MESH) {
-        route->resources[route->num_resources++] = mpath_ports_link(ports, a, b);
+        link = mpath_ports_link(ports, a, b);
+        if (link != MPATH_PORTS_NONE) {
+            route->resources[route->num_resources++] = link;
+            return;
+        }
+    } else if (a->egress != MPATH_PORTS_NONE && b->ingress != MPATH_PORTS_NONE) {
+        route->resources[route->num_resources++] = a->egress;
+        route->resources[route->num_resources++] = b->ingress;
         return;
     }
-    route->resources[route->num_resources++] = a->egress;
-    route->resources[route->num_resources++] = b->ingress;
+    mpath_ports_add_staged(ports, route, from, to);
 }
 
-/* ports_setup.c: path 0 of a pair as the topology has it. */
-void mpath_ports_ask_static(const mpath_ports_t *ports, int source, int destination, mpath_ports_route_t *route);
+/* ports_setup.c: the lanes of path 0 over rails where it is irregular; 0: there is no path. */
+int mpath_ports_odd_slots(const mpath_ports_t *ports, int source, int destination, int *from_p, int *to_p);
 
-/* Whether a pair on two nodes has a route by a slot. */
-static inline int mpath_ports_has_route(const mpath_ports_t *ports, int source, int destination, int slot)
+/* The slots of the lanes of path 0 over rails; 0: there is no path. */
+static inline int mpath_ports_static_slots(const mpath_ports_t *ports, int source, int destination, int *from_p,
+                                           int *to_p)
 {
-    return mpath_ports_driver(ports, ports->ports[source].node, slot) >= 0 &&
-           mpath_ports_driver(ports, ports->ports[destination].node, slot) >= 0;
+    int from = ports->ports[source].slot, to = ports->ports[destination].slot;
+
+    if (ports->crossing ? from < 0 || to < 0
+                        : from < 0 || !((mpath_ports_matched(ports, source, destination) >> from) & 1)) {
+        return mpath_ports_odd_slots(ports, source, destination, from_p, to_p);
+    }
+    *from_p = from;
+    *to_p   = ports->crossing ? to : from;
+    return 1;
 }
 
-/* A pair's route by `via`, which it has. */
-static inline void mpath_ports_route(const mpath_ports_t *ports, int source, int destination, int via,
-                                     mpath_ports_route_t *route)
+/* A pair's route over two lanes. */
+static inline void mpath_ports_route_over(const mpath_ports_t *ports, int source, int destination, int slot_from,
+                                          int slot_to, mpath_ports_route_t *route)
 {
-    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination], *a, *b;
+    int node_from = ports->ports[source].node, node_to = ports->ports[destination].node;
+    int from       = mpath_ports_driver(ports, source, slot_from, source, destination);
+    int to         = mpath_ports_driver(ports, destination, slot_to, source, destination);
     uint32_t *list = route->resources;
-    int from, to, n;
+    int n;
 
     route->num_resources = 0;
-    if (s->node == d->node) {
-        route->num_relays = via >= 0 && via < ports->num_slots;
-        if (via == MPATH_PORTS_STATIC) {
-            mpath_ports_add_leg(ports, route, source, destination);
-        } else if (via == mpath_ports_staged(ports)) {
-            list[0]              = s->up;
-            list[1]              = ports->nodes[s->node].memory;
-            list[2]              = d->down;
-            route->num_resources = 3;
-        } else {
-            from = mpath_ports_driver(ports, s->node, via);
-            mpath_ports_add_leg(ports, route, source, from);
-            mpath_ports_add_leg(ports, route, from, destination);
-        }
-        return;
-    }
-    if (via == MPATH_PORTS_STATIC && ports->loose) {
-        mpath_ports_ask_static(ports, source, destination, route);
-        return;
-    }
-    from = via < 0 ? source : mpath_ports_driver(ports, s->node, via);
-    to   = via >= 0          ? mpath_ports_driver(ports, d->node, via)
-           : ports->crossing ? destination
-                             : mpath_ports_driver(ports, d->node, s->slot);
     mpath_ports_add_leg(ports, route, source, from);
-    a         = &ports->ports[from];
-    b         = &ports->ports[to];
     n         = route->num_resources;
-    list[n++] = a->up;
-    list[n++] = a->tx;
-    if (ports->nodes[s->node].uplink_tx != MPATH_PORTS_NONE) {
-        list[n++] = ports->nodes[s->node].uplink_tx;
+    list[n++] = ports->ports[from].up;
+    list[n++] = mpath_ports_lane(ports, node_from, slot_from)->tx;
+    if (ports->nodes[node_from].uplink_tx != MPATH_PORTS_NONE) {
+        list[n++] = ports->nodes[node_from].uplink_tx;
     }
-    if (ports->nodes[d->node].uplink_rx != MPATH_PORTS_NONE) {
-        list[n++] = ports->nodes[d->node].uplink_rx;
+    if (ports->nodes[node_to].uplink_rx != MPATH_PORTS_NONE) {
+        list[n++] = ports->nodes[node_to].uplink_rx;
     }
-    list[n++]            = b->rx;
-    list[n++]            = b->down;
+    list[n++]            = mpath_ports_lane(ports, node_to, slot_to)->rx;
+    list[n++]            = ports->ports[to].down;
     route->num_resources = n;
     mpath_ports_add_leg(ports, route, to, destination);
     route->num_relays = (from != source) + (to != destination);
+}
+
+/* A pair's route by `via`, which it has; STATIC may have none, with no resources, where nodes lack slots. */
+static inline void mpath_ports_route(const mpath_ports_t *ports, int source, int destination, int via,
+                                     mpath_ports_route_t *route)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    int from = via, to = via;
+
+    route->num_resources = 0;
+    route->num_relays    = 0;
+    if (s->node == d->node) {
+        if (via == MPATH_PORTS_STATIC) {
+            mpath_ports_add_leg(ports, route, source, destination);
+        } else if (via == MPATH_PORTS_STAGED) {
+            mpath_ports_add_staged(ports, route, source, destination);
+        } else {
+            from = ports->on_gpu[s->node * ports->gpus_per_node + via];
+            mpath_ports_add_leg(ports, route, source, from);
+            mpath_ports_add_leg(ports, route, from, destination);
+            route->num_relays = 1;
+        }
+        return;
+    }
+    if (via == MPATH_PORTS_STATIC) {
+        if (mpath_ports_is_linked(ports, source, destination)) {
+            mpath_ports_add_leg(ports, route, source, destination);
+            return;
+        }
+        if (!mpath_ports_static_slots(ports, source, destination, &from, &to)) {
+            return;
+        }
+    } else if (via >= MPATH_PORTS_CROSS) {
+        from = (via - MPATH_PORTS_CROSS) / MPATH_PORTS_MAX_SLOTS;
+        to   = (via - MPATH_PORTS_CROSS) % MPATH_PORTS_MAX_SLOTS;
+    }
+    mpath_ports_route_over(ports, source, destination, from, to, route);
 }
 
 /* ports_setup.c: reads the topology. MPATH_DECLINED when it is not of this kind. */
@@ -196,17 +273,19 @@ mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, 
                                 uint64_t min_fragment_bytes);
 void mpath_ports_release(mpath_ports_t *ports);
 
-/* ports_count.c: loads of the static routes, and what no routes can avoid. MPATH_DECLINED when a pair has no route. */
+/* ports_count.c: loads of the static routes. MPATH_DECLINED when a pair has no route. */
 mpath_status_t mpath_ports_count(mpath_ports_t *ports);
+
+/* ports_cuts.c: what no routes can avoid. */
 mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports);
 /* The largest load over capacity. */
 mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load);
 
-/* ports_move.c */
+/* ports_move.c: single moves. */
 mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports);
-/* Bytes of a pair still on its static route. */
-uint64_t mpath_ports_static_bytes(const mpath_ports_t *ports, int source, int destination);
-/* Moves bytes of a pair from its static route to another. */
+/* Moves bytes of a pair from its static route, which is `from`, to another. */
+mpath_status_t mpath_ports_move(mpath_ports_t *ports, int source, int destination, const mpath_ports_route_t *from,
+                                int via, const mpath_ports_route_t *to, uint64_t bytes);
 mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes);
 /*
  * Moves up to `bytes` of a pair, in whole fragments, from its static route to one between the nodes by a slot; the NICs
@@ -214,10 +293,34 @@ mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int desti
  */
 mpath_status_t mpath_ports_move_over(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes,
                                      uint64_t *moved_p);
-/* Moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
+/* Stamps the static route; nonzero when it uses the resource. */
+int mpath_ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, uint32_t resource);
+
+static inline uint64_t mpath_ports_room_at(const mpath_ports_t *ports, uint32_t r)
+{
+    if (ports->stamp[r] == ports->serial) {
+        return UINT64_MAX; /* the static route uses it already */
+    }
+    return ports->load[r] < ports->target[r] ? ports->target[r] - ports->load[r] : 0;
+}
+
+/* Bytes that fit on a route when they leave the static one, which is stamped. */
+static inline uint64_t mpath_ports_room_on(const mpath_ports_t *ports, const mpath_ports_route_t *route)
+{
+    uint64_t room = UINT64_MAX, here;
+    int i;
+
+    for (i = 0; i < route->num_resources && room > 0; i++) {
+        here = mpath_ports_room_at(ports, route->resources[i]);
+        room = here < room ? here : room;
+    }
+    return room;
+}
+
+/* ports_shed.c: moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports);
 
-/* ports_balance.c: relieves the overloaded NICs of a node by the others; where static routes cross. */
+/* ports_balance.c: relieves the overloaded NICs of a node by the others; where static routes cross, on uniform nodes. */
 mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives);
 
 /* ports_rivals.c: the policies without a search whose Z is below z, as a mask. */

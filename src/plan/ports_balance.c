@@ -5,61 +5,69 @@
 
 static uint64_t pair_bytes(const mpath_ports_t *ports, int receives, int own, int other)
 {
-    return receives ? mpath_ports_static_bytes(ports, other, own) : mpath_ports_static_bytes(ports, own, other);
+    return mpath_moves_left(&ports->moves, receives ? other : own, receives ? own : other);
 }
 
 static void set_loads(const mpath_ports_t *ports, mpath_balance_t *balance, int node, int receives)
 {
-    const mpath_port_t *port;
+    const mpath_ports_lane_t *lane;
     uint32_t nic;
     int slot;
 
     for (slot = 0; slot < ports->num_slots; slot++) {
-        port = &ports->ports[mpath_ports_driver(ports, node, slot)];
-        nic  = receives ? port->rx : port->tx;
+        lane = mpath_ports_lane(ports, node, slot);
+        nic  = receives ? lane->rx : lane->tx;
         mpath_balance_set_load(balance, slot, ports->load[nic], ports->target[nic]);
     }
 }
 
 /* Bytes on static routes between the slots. */
-static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, int node, int receives)
+static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, const mpath_ports_node_t *node,
+                       int receives)
 {
     const mpath_port_t *port;
-    int rank, slot, own;
+    int other, i, own, slot;
 
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        port = &ports->ports[rank];
-        for (slot = 0; slot < ports->num_slots && port->node != node; slot++) {
-            own = mpath_ports_driver(ports, node, slot);
-            balance->left[slot][port->slot] += slot == port->slot ? 0 : pair_bytes(ports, receives, own, rank);
+    for (other = 0; other < ports->num_ranks; other++) {
+        port = &ports->ports[other];
+        for (i = 0; i < node->num_ranks && &ports->nodes[port->node] != node; i++) {
+            own  = ports->members[node->first + i];
+            slot = ports->ports[own].slot;
+            balance->left[slot][port->slot] += slot == port->slot || mpath_ports_is_linked(ports, own, other)
+                                                   ? 0
+                                                   : pair_bytes(ports, receives, own, other);
         }
     }
 }
 
 /* Moves the bytes of one arc, pair by pair. */
-static mpath_status_t move_arc(mpath_ports_t *ports, int node, int receives, int slot, int via, uint64_t bytes)
+static mpath_status_t move_arc(mpath_ports_t *ports, const mpath_ports_node_t *node, int receives, int own, int via,
+                               uint64_t *left)
 {
-    int own               = mpath_ports_driver(ports, node, slot), other_node, other;
     mpath_status_t status = MPATH_OK;
     uint64_t moved;
+    int i, other;
 
-    for (other_node = 0; other_node < ports->num_nodes && bytes > 0 && status == MPATH_OK; other_node++) {
-        if (other_node != node && ports->nodes[other_node].num_ranks > 0) {
-            other  = mpath_ports_driver(ports, other_node, via);
-            status = mpath_ports_move_over(ports, receives ? other : own, receives ? own : other, via, bytes, &moved);
-            bytes -= moved < bytes ? moved : bytes;
+    for (i = 0; i<ports->num_ranks && * left> 0 && status == MPATH_OK; i++) {
+        other = ports->members[i];
+        if (ports->ports[other].slot != via || &ports->nodes[ports->ports[other].node] == node ||
+            mpath_ports_is_linked(ports, own, other)) {
+            continue;
         }
+        status = mpath_ports_move_over(ports, receives ? other : own, receives ? own : other, via, *left, &moved);
+        *left -= moved < *left ? moved : *left;
     }
     return status;
 }
 
 mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
 {
-    mpath_status_t status = MPATH_OK;
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    mpath_status_t status       = MPATH_OK;
     mpath_balance_t balance;
-    int j, k;
+    int slot, via, i, own;
 
-    if (ports->nodes[node].num_ranks == 0) {
+    if (n->num_ranks == 0) {
         return MPATH_OK;
     }
     balance.num_nics = ports->num_slots;
@@ -68,12 +76,15 @@ mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
         return MPATH_OK;
     }
     mpath_balance_init(&balance, ports->num_slots);
-    count_arcs(ports, &balance, node, receives);
+    count_arcs(ports, &balance, n, receives);
     mpath_balance_solve(&balance);
-    for (j = 0; j < ports->num_slots; j++) {
-        for (k = 0; k < ports->num_slots && status == MPATH_OK; k++) {
-            if (balance.flow[j][k] > 0) {
-                status = move_arc(ports, node, receives, j, k, balance.flow[j][k]);
+    for (slot = 0; slot < ports->num_slots; slot++) {
+        for (via = 0; via < ports->num_slots; via++) {
+            for (i = 0; i < n->num_ranks && balance.flow[slot][via] > 0 && status == MPATH_OK; i++) {
+                own = ports->members[n->first + i];
+                if (ports->ports[own].slot == slot) {
+                    status = move_arc(ports, n, receives, own, via, &balance.flow[slot][via]);
+                }
             }
         }
     }

@@ -1,166 +1,152 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Flows and loads of a plan on ports: rows without moves are written straight, the others pair by pair. */
+/* Flows and loads of a plan on ports, and which of a pair's paths goes by what. */
 #include "plan/ports.h"
 
 #include <string.h>
 
-/* Ranks of a mesh that can relay for a pair and come before the GPU. */
-static int relays_before(const mpath_ports_t *ports, int source, int destination, int gpu)
-{
-    uint32_t relays = ports->nodes[ports->ports[source].node].occupied;
+/* The paths of a pair over rails: matched slots, then crossing ones; the static route is moved or put to the front. */
+typedef struct rail_list {
+    uint32_t from, to, matched; /* slots of the two nodes, and of both */
+    int num_matched;
+    int static_from, static_to;
+    int first; /* position of the static route; -1: before the list */
+} rail_list_t;
 
-    relays &= ~(1u << ports->gpu[source]) & ~(1u << ports->gpu[destination]);
-    return __builtin_popcount(relays & ((1u << gpu) - 1));
+static int count(uint32_t mask)
+{
+    return __builtin_popcount(mask);
 }
 
-/* The slot of the static route where it goes over one rail; -1: it crosses. */
-static int static_slot(const mpath_ports_t *ports, int source, int destination)
+static uint32_t below(uint32_t mask, int bit)
 {
-    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    mpath_ports_route_t route;
-    int slot, i, driver;
-
-    if (!ports->loose) {
-        return ports->crossing && s->slot != d->slot ? -1 : s->slot;
-    }
-    mpath_ports_ask_static(ports, source, destination, &route);
-    for (slot = 0; slot < ports->num_slots; slot++) {
-        if (!mpath_ports_has_route(ports, source, destination, slot)) {
-            continue;
-        }
-        driver = mpath_ports_driver(ports, s->node, slot);
-        for (i = 0; i < route.num_resources && route.resources[i] != ports->ports[driver].tx; i++) {
-        }
-        if (i == route.num_resources) {
-            continue;
-        }
-        driver = mpath_ports_driver(ports, d->node, slot);
-        for (i = 0; i < route.num_resources && route.resources[i] != ports->ports[driver].rx; i++) {
-        }
-        if (i < route.num_resources) {
-            return slot;
-        }
-    }
-    return -1;
+    return mask & ((1u << bit) - 1);
 }
 
-/* Number of the pair's path by `via`: the static route, then slots in rail order, or relays in GPU order and staged. */
-static int path_number(const mpath_ports_t *ports, int source, int destination, int via)
+/* Number of the set bit at a position. */
+static int bit_at(uint32_t mask, int position)
 {
-    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-    int fixed, position, slot;
-
-    if (s->node == d->node) {
-        if (ports->nodes[s->node].link != MPATH_GPU_LINK_MESH) {
-            return 1;
-        }
-        return 1 + relays_before(ports, source, destination,
-                                 via == mpath_ports_staged(ports)
-                                     ? MPATH_MAX_GPUS
-                                     : ports->gpu[mpath_ports_driver(ports, s->node, via)]);
+    for (; position > 0; position--) {
+        mask &= mask - 1;
     }
-    fixed    = static_slot(ports, source, destination);
-    position = via;
-    for (slot = 0; slot < via && ports->loose; slot++) {
-        position -= !mpath_ports_has_route(ports, source, destination, slot);
-    }
-    return fixed < 0 || via < fixed ? position + 1 : position; /* a static route that crosses is none of the slots' */
+    return __builtin_ctz(mask);
 }
 
-/* Whether the pair may go by a slot, and its static route does not. */
-static int is_detour(const mpath_ports_t *ports, int source, int destination, int via)
+/* Crossing pairs that start at a slot. */
+static uint32_t crossing_slots(const rail_list_t *list, int from)
 {
-    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
-
-    if (s->node == d->node) {
-        return via == mpath_ports_staged(ports) ||
-               (ports->nodes[s->node].link == MPATH_GPU_LINK_MESH && via != s->slot && via != d->slot);
-    }
-    return via < ports->num_slots && mpath_ports_has_route(ports, source, destination, via) &&
-           via != static_slot(ports, source, destination);
+    return (list->matched >> from) & 1 ? list->to & ~list->matched : list->to;
 }
 
-int mpath_ports_via_of(const mpath_ports_t *ports, int source, int destination, int path)
+static int position_of(const rail_list_t *list, int from, int to)
 {
-    int via;
+    int position = list->num_matched;
+    uint32_t rest;
 
-    for (via = 0; via <= mpath_ports_staged(ports); via++) {
-        if (is_detour(ports, source, destination, via) && path_number(ports, source, destination, via) == path) {
-            return via;
+    if (from == to) {
+        return count(below(list->matched, from));
+    }
+    for (rest = below(list->from, from); rest != 0; rest &= rest - 1) {
+        position += count(crossing_slots(list, __builtin_ctz(rest)));
+    }
+    return position + count(below(crossing_slots(list, from), to));
+}
+
+static void list_init(const mpath_ports_t *ports, int source, int destination, rail_list_t *list)
+{
+    list->from        = ports->nodes[ports->ports[source].node].lanes;
+    list->to          = ports->nodes[ports->ports[destination].node].lanes;
+    list->matched     = list->from & list->to;
+    list->num_matched = count(list->matched);
+    list->static_from = list->static_to = 0;
+    mpath_ports_static_slots(ports, source, destination, &list->static_from, &list->static_to);
+    list->first = -1;
+    if (list->static_from == list->static_to || !((list->matched >> list->static_from) & 1) ||
+        !((list->matched >> list->static_to) & 1)) {
+        list->first = position_of(list, list->static_from, list->static_to);
+    }
+}
+
+static int via_between(int from, int to)
+{
+    return from == to ? from : MPATH_PORTS_CROSS + from * MPATH_PORTS_MAX_SLOTS + to;
+}
+
+/* What the path at a position of the list goes by; STATIC: there is none. */
+static int via_at(const mpath_ports_t *ports, const rail_list_t *list, int position)
+{
+    uint32_t rest;
+    int from;
+
+    if (position < list->num_matched) {
+        return bit_at(list->matched, position);
+    }
+    position -= list->num_matched;
+    for (rest = ports->crossing ? list->from : 0; rest != 0; rest &= rest - 1) {
+        from = __builtin_ctz(rest);
+        if (position < count(crossing_slots(list, from))) {
+            return via_between(from, bit_at(crossing_slots(list, from), position));
         }
+        position -= count(crossing_slots(list, from));
     }
     return MPATH_PORTS_STATIC;
 }
 
-static void emit_row(const mpath_ports_t *ports, mpath_plan_t *plan, int source, const uint64_t *demand)
+/* GPUs that can relay for a pair of a node. */
+static uint32_t relays_of(const mpath_ports_t *ports, int source, int destination)
 {
-    mpath_flow_t *flow = &plan->flows[plan->num_flows];
-    int destination;
-
-    for (destination = 0; destination < ports->num_ranks; destination++) {
-        flow->source      = source;
-        flow->destination = destination;
-        flow->path        = 0;
-        flow->reserved    = 0;
-        flow->offset      = 0;
-        flow->bytes       = demand[destination];
-        flow += demand[destination] != 0 && destination != source;
-    }
-    plan->num_flows = (size_t)(flow - plan->flows);
+    return ports->ports[source].links_to & ports->ports[destination].links_from;
 }
 
-/* What did not move comes first. */
-static void emit_pair(const mpath_ports_t *ports, mpath_plan_t *plan, int source, int destination, uint64_t bytes)
+/* Number of the pair's path by `via`: the static route is 0, then relays and staged, or the rails. */
+static int path_number(const void *problem, int source, int destination, int via)
 {
-    uint32_t move  = ports->head[mpath_ports_pair(ports, source, destination)];
-    uint64_t moved = 0, offset, by_via[MPATH_PORTS_MAX_SLOTS + 1] = {0};
-    int via;
+    const mpath_ports_t *ports = problem;
+    int linked = mpath_ports_is_linked(ports, source, destination), from = via, to = via, position;
+    rail_list_t list;
 
-    for (; move != 0; move = ports->moves[move].next) {
-        by_via[ports->moves[move].via] += ports->moves[move].bytes;
-        moved += ports->moves[move].bytes;
+    if (ports->ports[source].node == ports->ports[destination].node) {
+        return 1 + count(via == MPATH_PORTS_STAGED ? relays_of(ports, source, destination)
+                                                   : below(relays_of(ports, source, destination), via));
     }
-    offset = bytes - moved;
-    if (offset > 0) {
-        mpath_plan_append(plan, source, destination, 0, 0, offset);
+    if (via >= MPATH_PORTS_CROSS) {
+        from = (via - MPATH_PORTS_CROSS) / MPATH_PORTS_MAX_SLOTS;
+        to   = (via - MPATH_PORTS_CROSS) % MPATH_PORTS_MAX_SLOTS;
     }
-    for (via = 0; via <= mpath_ports_staged(ports) && moved > 0; via++) {
-        if (by_via[via] > 0) {
-            mpath_plan_append(plan, source, destination, path_number(ports, source, destination, via), offset,
-                              by_via[via]);
-            offset += by_via[via];
-            moved -= by_via[via];
+    list_init(ports, source, destination, &list);
+    if (from == list.static_from && to == list.static_to) {
+        return linked;
+    }
+    position = position_of(&list, from, to);
+    return linked + (list.first < 0 || position < list.first ? position + 1 : position);
+}
+
+int mpath_ports_via_of(const mpath_ports_t *ports, int source, int destination, int path)
+{
+    uint32_t relays = relays_of(ports, source, destination);
+    rail_list_t list;
+
+    if (ports->ports[source].node == ports->ports[destination].node) {
+        if (path <= count(relays)) {
+            return bit_at(relays, path - 1);
         }
+        return path == count(relays) + 1 && mpath_ports_can_peer(ports, source, destination) ? MPATH_PORTS_STAGED
+                                                                                             : MPATH_PORTS_STATIC;
     }
+    list_init(ports, source, destination, &list);
+    if (mpath_ports_is_linked(ports, source, destination) && --path == 0) {
+        return via_between(list.static_from, list.static_to);
+    }
+    return via_at(ports, &list, list.first < 0 || path <= list.first ? path - 1 : path);
 }
 
 mpath_status_t mpath_ports_emit(const mpath_ports_t *ports, mpath_plan_t *plan)
 {
-    const uint64_t *demand = ports->demand;
-    const uint32_t *head;
-    mpath_status_t status;
-    int source, destination;
+    mpath_status_t status = mpath_moves_emit(&ports->moves, plan, ports->demand, ports->num_ranks, ports->num_pairs,
+                                             path_number, ports);
 
-    /* one more: a row is written before it is known whether its last entry counts */
-    status = mpath_plan_reserve(plan, ports->num_pairs + ports->num_moves + 1);
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        memcpy(plan->loads, ports->load, (size_t)ports->num_resources * sizeof(*plan->loads));
+        plan->relayed_bytes = ports->relayed_bytes;
     }
-    for (source = 0; source < ports->num_ranks; source++, demand += ports->num_ranks) {
-        if (!ports->row_moves[source]) {
-            emit_row(ports, plan, source, demand);
-            continue;
-        }
-        head = ports->head + mpath_ports_pair(ports, source, 0);
-        for (destination = 0; destination < ports->num_ranks; destination++) {
-            if (head[destination] != 0) {
-                emit_pair(ports, plan, source, destination, demand[destination]);
-            } else if (demand[destination] > 0 && destination != source) {
-                mpath_plan_append(plan, source, destination, 0, 0, demand[destination]);
-            }
-        }
-    }
-    memcpy(plan->loads, ports->load, (size_t)ports->num_resources * sizeof(*plan->loads));
-    plan->relayed_bytes = ports->relayed_bytes;
-    return MPATH_OK;
+    return status;
 }

@@ -1,15 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reads a topology of GPUs as ports, and says whether it is in order. */
+/* Reads a topology of GPUs as ports and lanes. */
 #include "plan/ports.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-/* Where a rank sits, before the slots are known. */
-typedef struct seat {
-    int16_t nic, rail; /* -1: no NIC is up beside it; rail -2: several are */
-    int32_t gpu;
-} seat_t;
+#define NO_SLOT (-1)
 
 /* NICs of a node that are up, as a mask. */
 static uint32_t nics_up(const mpath_machine_t *machine)
@@ -23,156 +19,193 @@ static uint32_t nics_up(const mpath_machine_t *machine)
     return mask;
 }
 
-/* Whether the GPUs of the nodes are joined in a way that slots describe. */
-static int read_nodes(mpath_ports_t *ports, uint32_t *nics)
+static void read_nodes(mpath_ports_t *ports)
 {
     const mpath_node_gpus_t *gpus;
+    mpath_ports_node_t *n;
     int node;
 
     for (node = 0; node < ports->num_nodes; node++) {
-        gpus = mpath_topo_gpus(ports->topo, node);
-        if (gpus->link == MPATH_GPU_LINK_NONE || (gpus->link == MPATH_GPU_LINK_SWITCH && gpus->domain >= 0)) {
-            return 0;
-        }
-        ports->nodes[node].link       = gpus->link;
-        ports->nodes[node].first_rank = -1;
-        ports->nodes[node].memory     = MPATH_PORTS_NONE;
-        ports->nodes[node].uplink_tx = ports->nodes[node].uplink_rx = MPATH_PORTS_NONE;
+        gpus      = mpath_topo_gpus(ports->topo, node);
+        n         = &ports->nodes[node];
+        n->link   = gpus->link;
+        n->domain = gpus->link == MPATH_GPU_LINK_SWITCH ? gpus->domain : -1;
+        n->memory = n->uplink_tx = n->uplink_rx = MPATH_PORTS_NONE;
         ports->has_mesh |= gpus->link == MPATH_GPU_LINK_MESH;
-        nics[node] = nics_up(mpath_topo_machine(ports->topo, node));
+        ports->has_domains |= n->domain >= 0;
+        ports->gpus_per_node = gpus->num_gpus > ports->gpus_per_node ? gpus->num_gpus : ports->gpus_per_node;
     }
-    return 1;
 }
 
-/* Takes the seats of the ranks; 0 unless each has a GPU of its own. */
-static int read_seats(mpath_ports_t *ports, const uint32_t *nics, seat_t *seats)
+/* Seats the ranks; 0 unless each has a GPU of its own. The masks are of NICs for now. */
+static int read_seats(mpath_ports_t *ports)
 {
-    const mpath_node_gpus_t *gpus;
     const mpath_place_t *place;
-    mpath_ports_node_t *node;
-    int rank, last = -1;
-    uint32_t beside;
-
-    ports->consecutive = 1;
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        place = mpath_topo_place(ports->topo, rank);
-        gpus  = mpath_topo_gpus(ports->topo, place->node);
-        node  = &ports->nodes[place->node];
-        if (place->gpu < 0 || place->gpu >= gpus->num_gpus || ((node->occupied >> place->gpu) & 1)) {
-            return 0;
-        }
-        node->occupied |= 1u << place->gpu;
-        beside           = (gpus->gpus[place->gpu].nics | (place->nic >= 0 ? 1u << place->nic : 0)) & nics[place->node];
-        seats[rank].gpu  = place->gpu;
-        seats[rank].nic  = -1;
-        seats[rank].rail = beside == 0 ? -1 : -2;
-        if (beside != 0 && (beside & (beside - 1)) == 0) {
-            seats[rank].nic  = (int16_t)__builtin_ctz(beside);
-            seats[rank].rail = mpath_topo_machine(ports->topo, place->node)->nics[seats[rank].nic].rail;
-        }
-        ports->consecutive &= place->node == last || node->num_ranks == 0;
-        node->first_rank        = node->num_ranks == 0 ? rank : node->first_rank;
-        last                    = place->node;
-        ports->ports[rank].node = place->node;
-        ports->gpu[rank]        = (uint8_t)place->gpu;
-        ports->is_beside[rank]  = place->nic >= 0 && place->nic == seats[rank].nic;
-        node->num_ranks++;
-    }
-    return 1;
-}
-
-/* Takes the rails of the nodes; 0 where a rank has several, or shares one. */
-static int read_rails(mpath_ports_t *ports, const seat_t *seats, uint64_t *rails, uint64_t *all)
-{
-    int rank, node;
-
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        node = ports->ports[rank].node;
-        if (seats[rank].rail < -1 || (seats[rank].rail >= 0 && ((rails[node] >> seats[rank].rail) & 1))) {
-            return 0;
-        }
-        ports->loose |= seats[rank].rail < 0;
-        rails[node] |= seats[rank].rail < 0 ? 0 : 1ull << seats[rank].rail;
-        *all |= rails[node];
-    }
-    for (node = 0; node < ports->num_nodes; node++) {
-        ports->loose |= ports->nodes[node].num_ranks > 0 && rails[node] != *all;
-    }
-    return 1;
-}
-
-/* Slots are the rails in order; on one node alone, which needs none, its GPUs. */
-static int number_slots(mpath_ports_t *ports, const seat_t *seats, uint64_t *rails)
-{
-    int rank, node, used = 0;
-    uint64_t all = 0;
     mpath_port_t *port;
+    int32_t *seat;
+    uint32_t up;
+    int rank, node = -1, used = 0, next = 0, n;
 
-    for (node = 0; node < ports->num_nodes; node++) {
-        if (ports->nodes[node].num_ranks > 0) {
-            used++;
-            ports->num_slots = ports->nodes[node].num_ranks;
+    memset(ports->on_gpu, 0xff, (size_t)ports->num_nodes * (size_t)ports->gpus_per_node * sizeof(*ports->on_gpu));
+    for (rank = 0, up = 0; rank < ports->num_ranks; rank++) {
+        place = mpath_topo_place(ports->topo, rank);
+        if (place->gpu < 0 || place->no_relay || place->gpu >= mpath_topo_gpus(ports->topo, place->node)->num_gpus) {
+            return 0;
         }
+        seat = &ports->on_gpu[place->node * ports->gpus_per_node + place->gpu];
+        if (*seat >= 0) {
+            return 0;
+        }
+        *seat                  = rank;
+        up                     = place->node == node ? up : nics_up(mpath_topo_machine(ports->topo, place->node));
+        node                   = place->node;
+        port                   = &ports->ports[rank];
+        port->node             = node;
+        port->gpu              = place->gpu;
+        port->slots            = mpath_topo_gpus(ports->topo, node)->gpus[place->gpu].nics;
+        port->slots            = (port->slots | (place->nic >= 0 ? 1u << place->nic : 0)) & up;
+        port->slot             = port->slots == 0 ? NO_SLOT : __builtin_ctz(port->slots);
+        port->slot             = place->nic >= 0 && ((up >> place->nic) & 1) ? place->nic : port->slot;
+        ports->is_beside[rank] = place->nic >= 0 && port->slot == place->nic;
+        port->egress = port->ingress = port->up = port->down = MPATH_PORTS_NONE;
+        used += ports->nodes[node].num_ranks++ == 0;
+    }
+    for (n = 0; n < ports->num_nodes; n++) {
+        ports->nodes[n].first = next;
+        next += ports->nodes[n].num_ranks;
+    }
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        ports->members[ports->nodes[ports->ports[rank].node].first++] = rank;
+    }
+    for (n = 0; n < ports->num_nodes; n++) {
+        ports->nodes[n].first -= ports->nodes[n].num_ranks;
     }
     ports->one_node = used < 2;
-    if (!ports->one_node) {
-        if (!read_rails(ports, seats, rails, &all)) {
-            return 0;
-        }
-        ports->num_slots = __builtin_popcountll(all);
-        if (ports->num_slots == 0 || ports->num_slots > MPATH_PORTS_MAX_SLOTS || (ports->loose && ports->has_mesh)) {
-            return 0;
-        }
-    }
-    memset(ports->driver, 0xff, (size_t)(ports->num_nodes * ports->num_slots) * sizeof(*ports->driver));
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        port       = &ports->ports[rank];
-        port->slot = -1;
-        if (ports->one_node) {
-            port->slot = __builtin_popcount(ports->nodes[port->node].occupied & ((1u << seats[rank].gpu) - 1));
-        } else if (seats[rank].rail >= 0) {
-            port->slot = __builtin_popcountll(all & ((1ull << seats[rank].rail) - 1));
-        }
-        if (port->slot >= 0) {
-            ports->driver[port->node * ports->num_slots + port->slot] = rank;
-        }
-    }
     return 1;
 }
 
-/* The rank on a GPU or beside a NIC of a node; NULL: none. */
-static mpath_port_t *port_at(mpath_ports_t *ports, const int32_t *ranks, int node, int index)
+/* The rails beside ranks get slots, in their order; 0: they are too many. */
+static int number_slots(mpath_ports_t *ports, int8_t *slot_of_rail)
 {
-    int rank = ranks[node * MPATH_MAX_NICS + index];
+    const mpath_machine_t *machine;
+    uint64_t all = 0;
+    uint32_t nics;
+    int rank, rail;
 
-    return rank < 0 ? NULL : &ports->ports[rank];
+    for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
+        machine = mpath_topo_machine(ports->topo, ports->ports[rank].node);
+        for (nics = ports->ports[rank].slots; nics != 0; nics &= nics - 1) {
+            all |= 1ull << machine->nics[__builtin_ctz(nics)].rail;
+        }
+    }
+    for (rail = 0; rail < MPATH_MAX_RAILS; rail++) {
+        slot_of_rail[rail] = (int8_t)((all >> rail) & 1 ? __builtin_popcountll(all & ((1ull << rail) - 1)) : NO_SLOT);
+    }
+    ports->num_slots = __builtin_popcountll(all);
+    return ports->num_slots <= MPATH_PORTS_MAX_SLOTS;
 }
 
-static void take_resource(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *resource, const int32_t *on_gpu,
-                          const int32_t *at_nic)
+/* From NICs to slots, and how many ranks drive each lane. */
+static void take_slots(mpath_ports_t *ports, const int8_t *slot_of_rail)
 {
-    mpath_ports_node_t *node = &ports->nodes[resource->node];
-    int is_nic               = resource->kind == MPATH_RESOURCE_NIC_TX || resource->kind == MPATH_RESOURCE_NIC_RX;
-    mpath_port_t *port       = port_at(ports, is_nic ? at_nic : on_gpu, resource->node, resource->index), *peer;
-    mpath_port_t none;
+    const mpath_machine_t *machine;
+    mpath_port_t *port;
+    uint32_t nics, all = 0;
+    int rank, node;
 
-    port = port == NULL ? &none : port;
+    ports->uniform = ports->single = 1;
+    for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
+        port        = &ports->ports[rank];
+        machine     = mpath_topo_machine(ports->topo, port->node);
+        nics        = port->slots;
+        port->slots = 0;
+        port->slot  = port->slot < 0 ? NO_SLOT : slot_of_rail[machine->nics[port->slot].rail];
+        ports->uniform &= port->slot >= 0;
+        ports->single &= (nics & (nics - 1)) == 0;
+        for (; nics != 0; nics &= nics - 1) {
+            port->slots |= 1u << slot_of_rail[machine->nics[__builtin_ctz(nics)].rail];
+        }
+        ports->nodes[port->node].lanes |= port->slots;
+        all |= port->slots;
+        for (nics = port->slots; nics != 0; nics &= nics - 1) {
+            ports->lanes[port->node * ports->num_slots + __builtin_ctz(nics)].count++;
+        }
+    }
+    for (node = 0; node < ports->num_nodes; node++) {
+        ports->uniform &= ports->nodes[node].num_ranks == 0 || ports->nodes[node].lanes == all;
+    }
+}
+
+/* Lists the drivers of the lanes, ranks in order. */
+static void list_drivers(mpath_ports_t *ports)
+{
+    int lane, num_lanes = ports->num_nodes * ports->num_slots, next = 0, rank;
+    mpath_ports_lane_t *l;
+    uint32_t slots;
+
+    for (lane = 0; lane < num_lanes; lane++) {
+        ports->lanes[lane].driver = next;
+        next += ports->lanes[lane].count;
+    }
+    for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
+        for (slots = ports->ports[rank].slots; slots != 0; slots &= slots - 1) {
+            l = &ports->lanes[ports->ports[rank].node * ports->num_slots + __builtin_ctz(slots)];
+            ports->drivers[l->driver++] = rank;
+        }
+    }
+    for (lane = 0; lane < num_lanes; lane++) {
+        l = &ports->lanes[lane];
+        l->driver -= l->count;
+        l->driver = l->count == 1 ? ports->drivers[l->driver] : l->driver;
+    }
+}
+
+/* The resource that a NIC's lane has under `number`; NULL: the NIC is in no lane. */
+static mpath_ports_lane_t *lane_of(mpath_ports_t *ports, const mpath_resource_t *resource, const int8_t *slot_of_rail)
+{
+    const mpath_nic_t *nic = &mpath_topo_machine(ports->topo, resource->node)->nics[resource->index];
+    int slot               = slot_of_rail[nic->rail];
+    mpath_ports_lane_t *lane;
+
+    if (!nic->up || slot == NO_SLOT) {
+        return NULL;
+    }
+    lane = &ports->lanes[resource->node * ports->num_slots + slot];
+    return lane->count > 0 ? lane : NULL;
+}
+
+static void take_nic(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *resource, const int8_t *slot_of_rail)
+{
+    mpath_ports_lane_t *lane = ports->one_node ? NULL : lane_of(ports, resource, slot_of_rail);
+
+    if (lane != NULL && resource->kind == MPATH_RESOURCE_NIC_TX) {
+        lane->tx = r;
+    } else if (lane != NULL) {
+        lane->rx = r;
+    }
+}
+
+static void take_link(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *resource, mpath_port_t *port)
+{
+    int peer = ports->on_gpu[resource->node * ports->gpus_per_node + resource->peer];
+
+    if (peer >= 0) {
+        ports->links[(port->node * ports->gpus_per_node + port->gpu) * ports->gpus_per_node + resource->peer] = r;
+        port->links_to |= 1u << resource->peer;
+        ports->ports[peer].links_from |= 1u << port->gpu;
+    }
+}
+
+static void take_gpu(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *resource)
+{
+    int rank = ports->on_gpu[resource->node * ports->gpus_per_node + resource->index];
+    mpath_port_t *port;
+
+    if (rank < 0) {
+        return;
+    }
+    port = &ports->ports[rank];
     switch (resource->kind) {
-    case MPATH_RESOURCE_HOST_MEMORY:
-        node->memory = r;
-        break;
-    case MPATH_RESOURCE_UPLINK_TX:
-        node->uplink_tx = r;
-        break;
-    case MPATH_RESOURCE_UPLINK_RX:
-        node->uplink_rx = r;
-        break;
-    case MPATH_RESOURCE_NIC_TX:
-        port->tx = r;
-        break;
-    case MPATH_RESOURCE_NIC_RX:
-        port->rx = r;
-        break;
     case MPATH_RESOURCE_PCIE_UP:
         port->up = r;
         break;
@@ -185,98 +218,57 @@ static void take_resource(mpath_ports_t *ports, uint32_t r, const mpath_resource
     case MPATH_RESOURCE_GPU_INGRESS:
         port->ingress = r;
         break;
-    case MPATH_RESOURCE_NVLINK:
-        peer = port_at(ports, on_gpu, resource->node, resource->peer);
-        if (port != &none && peer != NULL) {
-            ports->links[(port->node * ports->num_slots + port->slot) * ports->num_slots + peer->slot] = r;
-        }
+    default:
+        take_link(ports, r, resource, port);
         break;
     }
 }
 
-/* Whether every rank reaches every other of its node by one copy; PCIe nodes copy over the links that NICs use too. */
-static int complete_ports(mpath_ports_t *ports)
+/* The numbers of the resources, by rank, lane and node. PCIe nodes copy over the links that NICs use too. */
+static void read_resources(mpath_ports_t *ports, const int8_t *slot_of_rail)
 {
-    mpath_port_t *port;
-    int rank, slot;
-
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        port = &ports->ports[rank];
-        switch (ports->nodes[port->node].link) {
-        case MPATH_GPU_LINK_PCIE:
-            port->egress  = port->up;
-            port->ingress = port->down;
-            break;
-        case MPATH_GPU_LINK_MESH:
-            for (slot = 0; slot < ports->num_slots; slot++) {
-                if (slot != port->slot &&
-                    mpath_ports_link(ports, port, &ports->ports[mpath_ports_driver(ports, port->node, slot)]) ==
-                        MPATH_PORTS_NONE) {
-                    return 0;
-                }
-            }
-            break;
-        default:
-            if (port->egress == MPATH_PORTS_NONE || port->ingress == MPATH_PORTS_NONE) {
-                return 0;
-            }
-        }
-    }
-    return 1;
-}
-
-static void set_none(void *numbers, size_t count)
-{
-    memset(numbers, 0xff, count * sizeof(uint32_t));
-}
-
-/* The numbers of the resources, by rank and node. */
-static mpath_status_t read_resources(mpath_ports_t *ports, const seat_t *seats)
-{
-    size_t seats_of_nodes = (size_t)ports->num_nodes * MPATH_MAX_NICS;
-    size_t links          = (size_t)ports->num_nodes * (size_t)ports->num_slots * (size_t)ports->num_slots;
-    int32_t *on_gpu = malloc(2 * seats_of_nodes * sizeof(*on_gpu)), *at_nic = on_gpu + seats_of_nodes;
     const mpath_resource_t *resource;
     int rank, r;
 
-    if (ports->has_mesh) {
-        ports->links = malloc((links + 1) * sizeof(*ports->links));
-    }
-    if (on_gpu == NULL || (ports->has_mesh && ports->links == NULL)) {
-        free(on_gpu);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    set_none(on_gpu, 2 * seats_of_nodes);
-    if (ports->has_mesh) {
-        set_none(ports->links, links);
-    }
-    for (rank = 0; rank < ports->num_ranks; rank++) {
-        mpath_port_t *port = &ports->ports[rank];
-
-        on_gpu[port->node * MPATH_MAX_NICS + seats[rank].gpu] = rank;
-        if (seats[rank].nic >= 0) {
-            at_nic[port->node * MPATH_MAX_NICS + seats[rank].nic] = rank;
-        }
-        port->egress = port->ingress = port->up = port->down = port->tx = port->rx = MPATH_PORTS_NONE;
-    }
     for (r = 0; r < ports->num_resources; r++) {
         resource           = mpath_topo_resource(ports->topo, r);
         ports->capacity[r] = resource->capacity_bps;
-        take_resource(ports, (uint32_t)r, resource, on_gpu, at_nic);
+        switch (resource->kind) {
+        case MPATH_RESOURCE_HOST_MEMORY:
+            ports->nodes[resource->node].memory = (uint32_t)r;
+            break;
+        case MPATH_RESOURCE_UPLINK_TX:
+            ports->nodes[resource->node].uplink_tx = (uint32_t)r;
+            break;
+        case MPATH_RESOURCE_UPLINK_RX:
+            ports->nodes[resource->node].uplink_rx = (uint32_t)r;
+            break;
+        case MPATH_RESOURCE_NIC_TX:
+        case MPATH_RESOURCE_NIC_RX:
+            take_nic(ports, (uint32_t)r, resource, slot_of_rail);
+            break;
+        default:
+            take_gpu(ports, (uint32_t)r, resource);
+            break;
+        }
     }
-    free(on_gpu);
-    return complete_ports(ports) ? MPATH_OK : MPATH_DECLINED;
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        if (ports->nodes[ports->ports[rank].node].link == MPATH_GPU_LINK_PCIE) {
+            ports->ports[rank].egress  = ports->ports[rank].up;
+            ports->ports[rank].ingress = ports->ports[rank].down;
+        }
+    }
 }
 
-/* One block for all tables but the NVLinks'. */
+/* One block for the tables whose size is known at once. */
 static mpath_status_t allocate(mpath_ports_t *ports)
 {
     size_t ranks = (size_t)ports->num_ranks, nodes = (size_t)ports->num_nodes, count = (size_t)ports->num_resources;
-    size_t words = 4 * count + 6 * ranks;
-    size_t bytes = words * sizeof(uint64_t) + ranks * sizeof(mpath_port_t) + nodes * sizeof(mpath_ports_node_t) +
-                   (count + nodes * MPATH_PORTS_MAX_SLOTS) * sizeof(uint32_t) + 3 * ranks;
+    size_t words = 4 * count + 10 * ranks;
+    size_t bytes = words * sizeof(uint64_t) + nodes * sizeof(mpath_ports_node_t) + ranks * sizeof(mpath_port_t) +
+                   (count + 2 * ranks) * sizeof(uint32_t) + ranks;
 
-    ports->memory = calloc(bytes + 1, 1);
+    ports->memory = calloc(bytes, 1);
     if (ports->memory == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
@@ -286,74 +278,108 @@ static mpath_status_t allocate(mpath_ports_t *ports)
     ports->saved      = ports->target + count;
     ports->local_out  = ports->saved + count;
     ports->local_in   = ports->local_out + ranks;
-    ports->remote_out = ports->local_in + ranks;
+    ports->linked_out = ports->local_in + ranks;
+    ports->linked_in  = ports->linked_out + ranks;
+    ports->remote_out = ports->linked_in + ranks;
     ports->remote_in  = ports->remote_out + ranks;
-    ports->lent       = ports->remote_in + ranks;
+    ports->odd_out    = ports->remote_in + ranks;
+    ports->odd_in     = ports->odd_out + ranks;
+    ports->lent       = ports->odd_in + ranks;
     ports->nodes      = (mpath_ports_node_t *)(ports->lent + 2 * ranks);
     ports->ports      = (mpath_port_t *)(ports->nodes + nodes);
     ports->stamp      = (uint32_t *)(ports->ports + ranks);
-    ports->driver     = (int32_t *)(ports->stamp + count);
-    ports->row_moves  = (uint8_t *)(ports->driver + nodes * MPATH_PORTS_MAX_SLOTS);
-    ports->gpu        = ports->row_moves + ranks;
-    ports->is_beside  = ports->gpu + ranks;
+    ports->members    = (int32_t *)(ports->stamp + count);
+    ports->is_beside  = (uint8_t *)(ports->members + ranks);
+    return MPATH_OK;
+}
+
+/* Tables by GPU, NVLink, lane. */
+static mpath_status_t allocate_lanes(mpath_ports_t *ports)
+{
+    size_t nodes = (size_t)ports->num_nodes, seats = nodes * (size_t)ports->gpus_per_node;
+    size_t links = ports->has_mesh ? seats * (size_t)ports->gpus_per_node : 0, lanes = nodes * MPATH_PORTS_MAX_SLOTS;
+    size_t drivers = (size_t)ports->num_ranks * MPATH_PORTS_MAX_SLOTS;
+
+    ports->lanes  = calloc(lanes, sizeof(*ports->lanes));
+    ports->on_gpu = malloc((seats + links + drivers + 1) * sizeof(*ports->on_gpu));
+    if (ports->lanes == NULL || ports->on_gpu == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    ports->drivers = ports->on_gpu + seats;
+    if (ports->has_mesh) {
+        ports->links = (uint32_t *)(ports->drivers + drivers);
+        memset(ports->links, 0xff, links * sizeof(*ports->links));
+    }
     return MPATH_OK;
 }
 
 mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, const uint64_t *demand,
                                 uint64_t min_fragment_bytes)
 {
-    size_t nodes = (size_t)mpath_topo_num_nodes(topo), ranks = (size_t)mpath_topo_num_ranks(topo);
+    int8_t slot_of_rail[MPATH_MAX_RAILS];
     mpath_status_t status;
-    uint64_t *rails;
-    uint32_t *nics;
-    seat_t *seats;
 
     memset(ports, 0, sizeof(*ports));
-    if (nodes == 0 || mpath_topo_gpus(topo, 0) == NULL) {
+    if (mpath_topo_num_nodes(topo) == 0 || mpath_topo_gpus(topo, 0) == NULL) {
         return MPATH_DECLINED;
     }
     ports->topo               = topo;
     ports->demand             = demand;
     ports->min_fragment_bytes = min_fragment_bytes;
-    ports->num_ranks          = (int)ranks;
-    ports->num_nodes          = (int)nodes;
+    ports->num_ranks          = mpath_topo_num_ranks(topo);
+    ports->num_nodes          = mpath_topo_num_nodes(topo);
     ports->num_resources      = mpath_topo_num_resources(topo);
     ports->crossing           = (mpath_topo_params(topo)->fabric & MPATH_FABRIC_SPINE) != 0;
-    rails                     = calloc(nodes * (sizeof(*rails) + sizeof(*nics)) + ranks * sizeof(*seats), 1);
-    status                    = rails == NULL ? MPATH_ERR_NO_MEMORY : allocate(ports);
+    status                    = allocate(ports);
     if (status == MPATH_OK) {
-        nics   = (uint32_t *)(rails + nodes);
-        seats  = (seat_t *)(nics + nodes);
-        status = read_nodes(ports, nics) && read_seats(ports, nics, seats) && number_slots(ports, seats, rails)
-                     ? read_resources(ports, seats)
-                     : MPATH_DECLINED;
+        read_nodes(ports);
+        status = allocate_lanes(ports);
     }
-    free(rails);
+    if (status == MPATH_OK) {
+        status = read_seats(ports) && number_slots(ports, slot_of_rail) ? MPATH_OK : MPATH_DECLINED;
+    }
     if (status != MPATH_OK) {
         mpath_ports_release(ports);
+        return status;
     }
-    return status;
+    take_slots(ports, slot_of_rail);
+    list_drivers(ports);
+    read_resources(ports, slot_of_rail);
+    return MPATH_OK;
 }
 
 void mpath_ports_release(mpath_ports_t *ports)
 {
     free(ports->memory);
-    free(ports->links);
-    free(ports->moves);
-    free(ports->head);
+    free(ports->lanes);
+    free(ports->on_gpu);
+    mpath_moves_release(&ports->moves);
     memset(ports, 0, sizeof(*ports));
 }
 
-void mpath_ports_ask_static(const mpath_ports_t *ports, int source, int destination, mpath_ports_route_t *route)
+int mpath_ports_odd_slots(const mpath_ports_t *ports, int source, int destination, int *from_p, int *to_p)
 {
-    mpath_path_t path;
+    uint32_t matched = mpath_ports_matched(ports, source, destination);
+    int from = ports->ports[source].slot, to = ports->ports[destination].slot, skip;
 
-    route->num_resources = 0;
-    route->num_relays    = 0;
-    if (mpath_topo_num_paths(ports->topo, source, destination) > 0) {
-        mpath_topo_path(ports->topo, source, destination, 0, &path);
-        route->num_resources = path.num_resources;
-        route->num_relays    = path.num_relays;
-        memcpy(route->resources, path.resources, (size_t)path.num_resources * sizeof(path.resources[0]));
+    if (from >= 0 && ((matched >> from) & 1)) {
+        to = from;
+    } else if (to >= 0 && ((matched >> to) & 1)) {
+        from = to;
+    } else if (matched != 0) {
+        for (skip = source % __builtin_popcount(matched); skip > 0; skip--) {
+            matched &= matched - 1;
+        }
+        from = to = __builtin_ctz(matched);
+    } else {
+        if (!ports->crossing || ports->nodes[ports->ports[source].node].lanes == 0 ||
+            ports->nodes[ports->ports[destination].node].lanes == 0) {
+            return 0;
+        }
+        from = __builtin_ctz(ports->nodes[ports->ports[source].node].lanes);
+        to   = __builtin_ctz(ports->nodes[ports->ports[destination].node].lanes);
     }
+    *from_p = from;
+    *to_p   = to;
+    return 1;
 }
