@@ -134,18 +134,30 @@ typedef struct mpath_node_gpus {
 
 /* Where a rank sits. */
 typedef struct mpath_place {
-    int32_t node; /* index into the machines */
-    int32_t nic;  /* NIC beside it on its node; -1: none */
-    int32_t gpu;  /* GPU of its node whose memory its buffers are in; -1: host memory */
+    int32_t node;     /* index into the machines */
+    int32_t nic;      /* NIC beside it on its node; -1: none */
+    int32_t gpu;      /* GPU of its node whose memory its buffers are in; -1: host memory */
+    int32_t no_relay; /* nonzero: its GPU passes nothing on, nor serves the NIC beside it for others */
 } mpath_place_t;
 
 enum {
     MPATH_FABRIC_SPINE = 1u << 0 /* NICs of different rails can reach each other */
 };
 
+/*
+ * Virtual nodes on one host. Their rates hold by a clock and not by nature (lane/pace.h): for tests and benchmarks, which
+ * name it in every line that they print.
+ */
+typedef enum mpath_emulation {
+    MPATH_EMULATED_NO,
+    MPATH_EMULATED_COPIES, /* a rail is a copy between GPUs of the host */
+    MPATH_EMULATED_RAILS   /* a rail is UCX over what the host offers */
+} mpath_emulation_t;
+
 typedef struct mpath_topo_params {
     mpath_access_mode_t access;
     uint32_t fabric; /* MPATH_FABRIC_* */
+    mpath_emulation_t emulated;
 } mpath_topo_params_t;
 
 typedef struct mpath_hop {
