@@ -18,9 +18,10 @@ struct mpath_coll {
     const mpath_settings_t *settings; /* the context's */
     mpath_topo_t *rated;              /* the team's topology with rates that calls have shown; NULL: none yet */
     mpath_plan_cache_t *cache;
-    mpath_gpu_coll_t *gpu; /* calls with device memory */
-    uint64_t *demand;      /* what the plan has to carry, of the call under way */
-    uint64_t *signatures;  /* of all ranks' plans; for check_plan */
+    mpath_gpu_coll_t *gpu;     /* calls with device memory inside a node */
+    mpath_relay_coll_t *relay; /* those that a plan can help */
+    uint64_t *demand;          /* what the plan has to carry, of the call under way */
+    uint64_t *signatures;      /* of all ranks' plans; for check_plan */
     mpath_coll_counters_t counters;
     const char *declined_because;
     int connected;         /* every pair of ranks has a path */
@@ -98,6 +99,9 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
         goto err_no_memory;
     }
     status = mpath_gpu_coll_create(team, &coll->gpu);
+    if (status == MPATH_OK) {
+        status = mpath_relay_coll_create(team, &coll->relay);
+    }
     if (status != MPATH_OK) {
         mpath_coll_destroy(coll);
         return status;
@@ -120,6 +124,7 @@ void mpath_coll_destroy(mpath_coll_t *coll)
 {
     if (coll != NULL) {
         mpath_gpu_coll_destroy(coll->gpu);
+        mpath_relay_coll_destroy(coll->relay);
         mpath_plan_cache_destroy(coll->cache);
         if (coll->rated != NULL) {
             mpath_topo_destroy(coll->rated);
@@ -157,11 +162,13 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
 {
     *counters = coll->counters;
     mpath_gpu_coll_counters(coll->gpu, &counters->gpu);
+    mpath_relay_coll_counters(coll->relay, &counters->relay);
 }
 
 int mpath_coll_takes_device(const mpath_coll_t *coll)
 {
-    return mpath_gpu_coll_usable(coll->gpu) && (coll->settings->gate != MPATH_GATE_NEVER);
+    return (mpath_gpu_coll_usable(coll->gpu) || mpath_relay_coll_usable(coll->relay)) &&
+           (coll->settings->gate != MPATH_GATE_NEVER);
 }
 
 const char *mpath_coll_declined_because(const mpath_coll_t *coll)
@@ -346,11 +353,21 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
 /* The call has device memory on some rank. */
 static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
+    size_t size           = (size_t)mpath_team_size(coll->team);
     uint64_t start_ns     = mpath_time_ns();
-    mpath_status_t status = mpath_gpu_coll_move(coll->gpu, call, agreed);
+    mpath_agreed_t kept   = *agreed; /* gathers on the way would overwrite its demand */
+    mpath_status_t status = MPATH_DECLINED;
 
+    memcpy(coll->demand, agreed->demand, size * size * sizeof(*coll->demand));
+    kept.demand = coll->demand;
+    if (mpath_relay_coll_usable(coll->relay)) {
+        status = mpath_relay_coll_move(coll->relay, call, &kept);
+    }
+    if ((status == MPATH_DECLINED) && mpath_gpu_coll_usable(coll->gpu)) {
+        status = mpath_gpu_coll_move(coll->gpu, call, &kept);
+    }
     coll->counters.move_ns += mpath_time_ns() - start_ns;
-    return (status == MPATH_DECLINED) ? decline(coll, "device memory cannot be shared on this node") : status;
+    return (status == MPATH_DECLINED) ? decline(coll, "device memory cannot be shared on these nodes") : status;
 }
 
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
@@ -366,12 +383,14 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
             call->flags |= MPATH_CALL_DEVICE;
         }
         mpath_gpu_coll_publish(coll->gpu, call);
+        mpath_relay_coll_publish(coll->relay, call);
     }
     status = mpath_agree(coll->team, call, &agreed);
     coll->counters.agree_ns += mpath_time_ns() - start_ns;
     if (status != MPATH_OK) {
         return status;
     }
+    mpath_relay_coll_hear(coll->relay, agreed.flags);
     if (agreed.flags & MPATH_CALL_INELIGIBLE) {
         return decline(coll, "some rank has data that mpath does not carry");
     }

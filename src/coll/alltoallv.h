@@ -6,6 +6,7 @@
 #define MPATH_COLL_ALLTOALLV_H
 
 #include "coll/alltoallv_gpu.h"
+#include "coll/alltoallv_relay.h"
 #include "exec/agree.h"
 #include "exec/move.h"
 #include "exec/team.h"
@@ -21,6 +22,7 @@ typedef struct mpath_coll_counters {
     uint64_t agree_ns, plan_ns, move_ns; /* sums */
     mpath_move_stats_t moved;
     mpath_gpu_counters_t gpu;
+    mpath_relay_counters_t relay;
 } mpath_coll_counters_t;
 
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p);

@@ -8,3 +8,4 @@ libmpath_la_SOURCES += coll/share.c coll/share.h coll/share_cut.c coll/share_lin
 libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_gpu_private.h coll/alltoallv_gpu_start.c \
 	coll/allreduce_gpu.c coll/allreduce_gpu.h \
 	coll/alltoallv_gpu_wait.c coll/alltoallv_gpu_ways.c coll/alltoallv_room.c coll/alltoallv_room.h coll/shadow.c coll/shadow.h
+libmpath_la_SOURCES += coll/alltoallv_relay.c coll/alltoallv_relay.h

@@ -20,7 +20,9 @@ enum {
     MPATH_CALL_INELIGIBLE = 1u << 0, /* this rank cannot let mpath carry this call */
     MPATH_CALL_IN_PLACE   = 1u << 1,
     MPATH_CALL_MARKED     = 1u << 3, /* see mpath_team_settle() */
-    MPATH_CALL_DEVICE     = 1u << 2  /* this rank has device memory, which the agreement must not touch */
+    MPATH_CALL_DEVICE     = 1u << 2, /* this rank has device memory, which the agreement must not touch */
+    MPATH_CALL_APART      = 1u << 4, /* see mpath_relay_tell() */
+    MPATH_CALL_MOVED      = 1u << 5  /* this rank's receive buffer is in other memory than in the call before */
 };
 
 typedef struct mpath_call {

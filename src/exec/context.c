@@ -43,6 +43,13 @@ static void use_file_places(mpath_context_t *context, const mpath_topo_file_t *f
     context->nic       = place->nic;
     context->node_key  = mpath_key_mix(context->node_key, &place->node, sizeof(place->node));
     context->nic_known = 1;
+    if (file->gpus != NULL) {
+        context->gpus     = file->gpus[place->node];
+        context->gpu      = (place->gpu < context->gpus.num_gpus) ? place->gpu : -1;
+        context->emulated = file->params.emulated;
+        context->topo_key = mpath_key_mix(context->topo_key, file->gpus, (size_t)file->num_nodes * sizeof(*file->gpus));
+        context->topo_key = mpath_key_mix(context->topo_key, &context->emulated, sizeof(context->emulated));
+    }
 }
 
 static void use_file(mpath_context_t *context, const mpath_topo_file_t *file)
@@ -85,6 +92,7 @@ static mpath_status_t context_alloc(const mpath_settings_t *settings, int job_ra
     context->job_rank        = job_rank;
     context->local_rank_hint = local_rank_hint;
     context->nic             = -1;
+    context->gpu             = -1;
     context->usable          = MPATH_OK;
     if (settings->access == MPATH_ACCESS_AFFINE) {
         context->topo_params.access = MPATH_REACH_AFFINE;

@@ -70,12 +70,14 @@ static mpath_status_t team_meet(mpath_team_t *team, uint64_t *shared_memory_byte
 typedef struct team_attached {
     int32_t status;
     int32_t nic;
+    int32_t gpu; /* in its node's GPUs, as a topology file tells; -1: none */
 } team_attached_t;
 
 /* Round 4: `status` says whether my node's memory is there. Places of all ranks on success. */
 static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t status, mpath_place_t *places)
 {
-    team_attached_t mine = {.status = status, .nic = mpath_context_nic(team->context, team->local_rank)};
+    team_attached_t mine = {
+        .status = status, .nic = mpath_context_nic(team->context, team->local_rank), .gpu = team->context->gpu};
     team_attached_t *all = malloc((size_t)team->size * sizeof(*all));
 
     if (all == NULL) {
@@ -89,9 +91,45 @@ static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t stat
                 team->oob.name, rank, mpath_status_string((mpath_status_t)all[rank].status));
             status = MPATH_DECLINED;
         }
-        places[rank] = (mpath_place_t){.node = team->node_of[rank], .nic = all[rank].nic, .gpu = -1};
+        places[rank] = (mpath_place_t){.node = team->node_of[rank], .nic = all[rank].nic, .gpu = all[rank].gpu};
     }
     free(all);
+    return status;
+}
+
+/*
+ * Between rounds 4 and 5, only where all ranks have a GPU that a topology file tells of: the GPUs of the nodes, and the topology
+ * of device memory. Host memory has one without GPUs.
+ */
+static mpath_status_t team_describe_gpus(mpath_team_t *team, const mpath_machine_t *machines, mpath_place_t *places)
+{
+    mpath_topo_params_t params = team->context->topo_params;
+    mpath_node_gpus_t *all = NULL, *gpus = NULL;
+    mpath_status_t status = MPATH_OK;
+    int described         = 1;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        described = described && places[rank].gpu >= 0;
+    }
+    if (described) {
+        all    = malloc((size_t)team->size * sizeof(*all));
+        gpus   = malloc((size_t)team->num_nodes * sizeof(*gpus));
+        status = (all != NULL && gpus != NULL) ? gather(team, &team->context->gpus, sizeof(*all), all)
+                                               : MPATH_ERR_NO_MEMORY;
+        for (int node = 0; status == MPATH_OK && node < team->num_nodes; node++) {
+            gpus[node] = all[team->leaders[node]];
+        }
+        params.emulated = team->context->emulated;
+        if (status == MPATH_OK) {
+            status = mpath_topo_create_with_gpus(machines, gpus, team->num_nodes, places, team->size, &params,
+                                                 &team->gpu_topo);
+        }
+    }
+    for (int rank = 0; rank < team->size; rank++) {
+        places[rank].gpu = -1;
+    }
+    free(all);
+    free(gpus);
     return status;
 }
 
@@ -167,6 +205,10 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
         goto out;
     }
     team_node_measure(team);
+    status = team_describe_gpus(team, machines, places);
+    if (status != MPATH_OK) {
+        goto out;
+    }
     status = mpath_topo_create(machines, team->num_nodes, places, team->size, &team->context->topo_params, &team->topo);
     if (status == MPATH_OK && team->num_local > 1) {
         status = mpath_shm_open(shm_region, &team->shm_shape, team->local_rank, &team->shm);
@@ -233,6 +275,9 @@ void mpath_team_destroy(mpath_team_t *team)
     if (team->topo != NULL) {
         mpath_topo_destroy(team->topo);
     }
+    if (team->gpu_topo != NULL) {
+        mpath_topo_destroy(team->gpu_topo);
+    }
     team_node_memory_release(team);
     free(team->node_of);
     free(team->local_of);
@@ -256,6 +301,11 @@ int mpath_team_size(const mpath_team_t *team)
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team)
 {
     return team->topo;
+}
+
+const mpath_topo_t *mpath_team_gpu_topo(const mpath_team_t *team)
+{
+    return team->gpu_topo;
 }
 
 unsigned mpath_team_topo_version(const mpath_team_t *team)

@@ -42,6 +42,8 @@ void mpath_team_destroy(mpath_team_t *team);
 int mpath_team_rank(const mpath_team_t *team);
 int mpath_team_size(const mpath_team_t *team);
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
+/* That for device memory: the same ranks and nodes with their GPUs. NULL where nobody tells of GPUs; the same on all ranks. */
+const mpath_topo_t *mpath_team_gpu_topo(const mpath_team_t *team);
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its context's */
 /* Bytes of memory that the team takes for this rank; rings towards relays and chunks open on rails from its first call on. */
 uint64_t mpath_team_memory_bytes(const mpath_team_t *team);

@@ -20,8 +20,11 @@ struct mpath_context {
     uint64_t node_key; /* processes with the same key share memory */
     uint64_t topo_key; /* checksum of the topology file that places the ranks; 0: none */
     mpath_topo_params_t topo_params;
-    mpath_status_t usable; /* not MPATH_OK: why teams with this process are declined */
-    pthread_mutex_t lock;  /* of nic: the same in all teams, whichever thread asks first */
+    mpath_node_gpus_t gpus;     /* of this process's node, by the topology file; no GPUs: it tells of none */
+    mpath_emulation_t emulated; /* of that file */
+    int gpu;                    /* this process's in them; -1: none */
+    mpath_status_t usable;      /* not MPATH_OK: why teams with this process are declined */
+    pthread_mutex_t lock;       /* of nic: the same in all teams, whichever thread asks first */
     int nic, nic_known;
 };
 
@@ -62,6 +65,8 @@ struct mpath_team {
     int *num_on;   /* node -> its number of ranks */
 
     mpath_topo_t *topo;
+    mpath_topo_t
+        *gpu_topo; /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
     unsigned topo_version;
     uint32_t *lost;         /* node -> bit per NIC that has failed and is left out; by move_retry.c */
     uint64_t probe_ns;      /* how long they are left out at least; doubles with each failure */

@@ -53,7 +53,7 @@ static void discover(const bench_options_t *options, mpath_machine_t *machine)
 
 int bench_rails_bound(const bench_rails_t *rails, int size, const uint64_t *demand, uint64_t *bound_ns_p)
 {
-    const mpath_topo_params_t params = {MPATH_REACH_ALL, 0};
+    const mpath_topo_params_t params = {.access = MPATH_REACH_ALL};
     mpath_topo_t *topo;
 
     *bound_ns_p = 0;

@@ -224,7 +224,12 @@ typedef uint32_t (*bucket_mask_t)(const mpath_topo_t *topo, int rank);
 
 static uint32_t bucket_gpu(const mpath_topo_t *topo, int rank)
 {
-    return 1u << topo->places[rank].gpu;
+    return topo->places[rank].no_relay ? 0 : 1u << topo->places[rank].gpu;
+}
+
+static uint32_t bucket_nics(const mpath_topo_t *topo, int rank)
+{
+    return topo->places[rank].no_relay ? 0 : mpath_topo_gpu_nics(topo, rank);
 }
 
 /*
@@ -284,7 +289,7 @@ mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo)
     if (status != MPATH_OK) {
         return status;
     }
-    status = sort_ranks(topo, mpath_topo_gpu_nics, offsetof(mpath_topo_gpu_node_t, beside), MPATH_MAX_NICS,
+    status = sort_ranks(topo, bucket_nics, offsetof(mpath_topo_gpu_node_t, beside), MPATH_MAX_NICS,
                         &topo->gpu_beside);
     if (status != MPATH_OK) {
         return status;

@@ -283,7 +283,7 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
     for (i = 0; i < topo->num_ranks; i++) {
         place = &topo->places[i];
         hash  = mpath_topo_mix(hash, ((uint64_t)(uint32_t)place->node << 32) | (uint32_t)place->nic);
-        hash  = mpath_topo_mix(hash, (uint64_t)(uint32_t)place->gpu);
+        hash  = mpath_topo_mix(hash, (uint64_t)(uint32_t)place->gpu | (place->no_relay ? 1ull << 32 : 0));
     }
     return (topo->gpus != NULL) ? mpath_gpus_sign(topo, hash) : hash;
 }

@@ -95,6 +95,7 @@ typedef struct mpath_settings {
     int gpu_host_percent;      /* of a hot receiver's bytes, through host memory */
     int sync;                  /* mpath_sync_t */
     uint64_t gpu_memory_bytes; /* upper limit of pinned host memory for staged copies, per rank */
+    uint64_t gpu_relay_bytes;  /* upper limit of GPU memory for chunks that pass through, per process */
     int allreduce_algorithm;   /* mpath_algorithm_t */
     int reduce_scatter_algorithm;
     int allgather_algorithm;

@@ -1,0 +1,182 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Alltoallv on device memory over relays: which plan, and whether GPUs that write to each other directly are better. */
+#include "coll/alltoallv_relay.h"
+
+#include "coll/gate.h"
+#include "coll/plan_cache.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+struct mpath_relay_coll {
+    mpath_team_t *team;
+    mpath_relay_t *relay;
+    mpath_plan_cache_t *cache; /* NULL until the first call */
+    uint64_t *demand;          /* of the call under way, without the diagonal */
+    mpath_relay_counters_t counters;
+};
+
+mpath_status_t mpath_relay_coll_create(mpath_team_t *team, mpath_relay_coll_t **coll_p)
+{
+    size_t size              = (size_t)mpath_team_size(team);
+    mpath_relay_coll_t *coll = calloc(1, sizeof(*coll));
+    mpath_status_t status    = MPATH_ERR_NO_MEMORY;
+
+    if (coll == NULL) {
+        goto err;
+    }
+    coll->team = team;
+    status     = mpath_relay_create(team, &coll->relay);
+    if ((status == MPATH_OK) && mpath_relay_usable(coll->relay)) {
+        coll->demand = malloc(size * size * sizeof(*coll->demand));
+        status       = (coll->demand != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+    }
+    if (status != MPATH_OK) {
+        goto err;
+    }
+    *coll_p = coll;
+    return MPATH_OK;
+
+err:
+    mpath_error("no memory for relays of %zu ranks", size);
+    mpath_relay_coll_destroy(coll);
+    return status;
+}
+
+void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
+{
+    if (coll != NULL) {
+        if (coll->cache != NULL) {
+            mpath_plan_cache_destroy(coll->cache);
+        }
+        mpath_relay_destroy(coll->relay);
+        free(coll->demand);
+        free(coll);
+    }
+}
+
+int mpath_relay_coll_usable(const mpath_relay_coll_t *coll)
+{
+    return mpath_relay_usable(coll->relay);
+}
+
+void mpath_relay_coll_publish(mpath_relay_coll_t *coll, mpath_call_t *call)
+{
+    mpath_relay_tell(coll->relay, call);
+}
+
+void mpath_relay_coll_hear(mpath_relay_coll_t *coll, uint32_t flags)
+{
+    mpath_relay_hear(coll->relay, flags);
+}
+
+void mpath_relay_coll_counters(const mpath_relay_coll_t *coll, mpath_relay_counters_t *counters)
+{
+    *counters = coll->counters;
+    mpath_relay_get_stats(coll->relay, &counters->moved);
+}
+
+/* Takes the demand; its checksum. */
+static uint64_t take_demand(mpath_relay_coll_t *coll, const uint64_t *demand)
+{
+    size_t size   = (size_t)mpath_team_size(coll->team);
+    uint64_t hash = 0;
+
+    for (size_t i = 0; i < size * size; i++) {
+        coll->demand[i] = (i / size == i % size) ? 0 : demand[i];
+        hash            = (hash ^ coll->demand[i]) * 0x9e3779b97f4a7c15ull;
+        hash ^= hash >> 32;
+    }
+    return hash;
+}
+
+/* Every pair takes the way that it has without a plan. */
+static int is_static(const mpath_plan_t *plan)
+{
+    size_t num_flows;
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
+
+    for (size_t i = 0; i < num_flows; i++) {
+        if (flows[i].path != 0) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *topo)
+{
+    const mpath_settings_t *settings = mpath_team_settings(coll->team);
+    mpath_plan_params_t params;
+
+    mpath_plan_params_init(&params);
+    params.min_fragment_bytes = settings->min_fragment_bytes;
+    params.keep_ppm           = (uint32_t)settings->keep_routes_ppm;
+    return mpath_plan_cache_create(topo, &params, &coll->cache);
+}
+
+/* The plan, or the static routes where they are predicted to be faster. */
+static mpath_status_t find_plan(mpath_relay_coll_t *coll, const mpath_topo_t *topo, uint64_t signature,
+                                const mpath_plan_t **plan_p)
+{
+    const mpath_settings_t *settings = mpath_team_settings(coll->team);
+    const mpath_gate_forecast_t *forecast;
+    mpath_time_params_t params;
+    mpath_status_t status = (coll->cache == NULL) ? make_cache(coll, topo) : MPATH_OK;
+    int hit;
+
+    if (status == MPATH_OK) {
+        status = mpath_plan_cache_get(coll->cache, signature, coll->demand, plan_p, &hit);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    coll->counters.plans += hit ? 0 : 1;
+    coll->counters.plan_hits += hit ? 1 : 0;
+    if (!mpath_gate_compares(settings)) {
+        return MPATH_OK;
+    }
+    mpath_time_params_init(&params);
+    params.chunk_bytes = settings->chunk_bytes;
+    status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
+    if ((status == MPATH_OK) && (forecast->direct != NULL) && (forecast->direct_ns < forecast->plan_ns)) {
+        mpath_debug(
+            "GPUs: the static routes are predicted to take %llu ns, the plan's %llu ns; the call takes the former",
+            (unsigned long long)forecast->direct_ns, (unsigned long long)forecast->plan_ns);
+        *plan_p = forecast->direct;
+    }
+    return status;
+}
+
+/* Errors that every rank comes to from the same data. */
+static int is_common(mpath_status_t status)
+{
+    return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
+}
+
+mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    uint64_t signature = take_demand(coll, agreed->demand); /* further gathers would overwrite it */
+    const mpath_plan_t *plan;
+    const mpath_topo_t *topo;
+    mpath_status_t status;
+
+    status = mpath_relay_prepare(coll->relay, call, agreed, &topo);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = find_plan(coll, topo, signature, &plan);
+    if (is_common(status)) {
+        return MPATH_DECLINED;
+    }
+    if (status != MPATH_OK) {
+        mpath_team_break(coll->team, status);
+        return status;
+    }
+    if ((mpath_topo_num_nodes(topo) == 1) && (mpath_topo_params(topo)->emulated == MPATH_EMULATED_NO) &&
+        is_static(plan)) {
+        return MPATH_DECLINED; /* the ways of GPUs in one node know more than this: kernels, orders, shares of the host */
+    }
+    return mpath_relay_move(coll->relay, plan);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay: steps 5 and 6 of a collective for device memory, over GPUs that pass chunks on. What exec/move.h is for host memory.
+ *
+ * A hop is done by the process that has its source: a copy engine writes the chunk to where it goes, peer-mapped memory of the
+ * next GPU, and when the copy is complete the process tells the next one. The last hop writes to the final offset in the
+ * receive buffer. A GPU on the way has a few slots for chunks, in classes (relay_room.h) that wait only for the next one,
+ * so that bounded slots cannot deadlock.
+ *
+ *   peer     copy to a slot or a receive buffer of a GPU of the node
+ *   rail     emulated (MPATH_EMULATED_COPIES): the same copy, to a GPU of another virtual node of this host. Else pinned
+ *            slots: GPU -> host, NIC to NIC (exec/wire.h), host -> GPU, all three at a time
+ *   staged   GPU -> host by the source, host -> GPU by the destination
+ *
+ * Where the topology is emulated, hops hold its rates (lane/pace.h).
+ *
+ * Ownership: a relay belongs to a team and ends before it. One thread at a time, as for the team.
+ */
+#ifndef MPATH_EXEC_RELAY_H
+#define MPATH_EXEC_RELAY_H
+
+#include "exec/agree.h"
+#include "exec/team.h"
+#include "plan/plan.h"
+
+typedef struct mpath_relay mpath_relay_t;
+
+typedef struct mpath_relay_stats {
+    uint64_t calls;
+    uint64_t sent_bytes;               /* that left this rank's send buffers */
+    uint64_t forwarded_bytes;          /* of others, through this rank's GPU */
+    uint64_t rail_bytes, staged_bytes; /* of both, over rails and through the host */
+    uint64_t slot_bytes;               /* of GPU memory, now */
+} mpath_relay_stats_t;
+
+/*
+ * Local and cheap. *relay_p may be one that is not usable: GPUs that reach each other all alike need no relay, and where no
+ * topology describes GPUs there is none.
+ */
+mpath_status_t mpath_relay_create(mpath_team_t *team, mpath_relay_t **relay_p);
+void mpath_relay_destroy(mpath_relay_t *relay);
+
+/* Whether calls with device memory may be served here. The same on all ranks. */
+int mpath_relay_usable(const mpath_relay_t *relay);
+
+/*
+ * Before every agreement while usable, with and without device memory: tells the others of this rank's buffers, and sets flags of
+ * the call: MPATH_CALL_APART when this rank has bytes that it cannot give to, or take from, a copy engine.
+ */
+void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call);
+/* After every agreement: the flags that all have agreed on. */
+void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags);
+
+/*
+ * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE; the first time slots are made. *topo_p is what
+ * the call is to be planned for; valid as long as the relay, and as its address stays the same. MPATH_DECLINED, on
+ * all ranks alike: not this call, or none from now on (mpath_relay_usable()). Errors break the team.
+ */
+mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                                   const mpath_topo_t **topo_p);
+
+/*
+ * After mpath_relay_prepare(), with a plan for its topology: carries this rank's part of the flows, and the diagonal. On MPATH_OK
+ * all bytes for this rank are in place, for any stream, its duties as a relay are done and nobody reads its send buffer any
+ * more. MPATH_DECLINED, on all ranks alike: some rank cannot open memory that it would have to write to; nothing was moved.
+ * Any other result breaks the team, and nothing of this rank is under way any more.
+ */
+mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
+
+void mpath_relay_get_stats(const mpath_relay_t *relay, mpath_relay_stats_t *stats);
+
+#endif

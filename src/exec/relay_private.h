@@ -1,0 +1,186 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of the movement of device memory, for the files relay*.c only. */
+#ifndef MPATH_EXEC_RELAY_PRIVATE_H
+#define MPATH_EXEC_RELAY_PRIVATE_H
+
+#include "exec/idle.h"
+#include "exec/relay.h"
+#include "exec/relay_room.h"
+#include "exec/schedule.h"
+#include "exec/wire.h"
+#include "gpu/import.h"
+#include "gpu/pinned.h"
+#include "gpu/stream.h"
+#include "lane/pace.h"
+
+#define RELAY_NO_SLOT (-1)
+#define RELAY_WINDOW 4 /* pinned slots at a receiver for each sender */
+
+/* A chunk in a slot of this rank, or in a host slot of a mate, that has to go on. */
+typedef struct relay_item {
+    struct relay_item *next;
+    mpath_duty_t *duty;
+    uint32_t chunk;
+    mpath_relay_class_t slot_class;
+    int slot, owner; /* of a host slot: the member that filled it */
+} relay_item_t;
+
+/* What the end of a copy means. */
+typedef enum relay_step {
+    RELAY_TO_FINAL, /* in the receive buffer of a mate */
+    RELAY_TO_SLOT,  /* in a slot of a mate's GPU */
+    RELAY_TO_HOST,  /* in a host slot of this rank, for the destination */
+    RELAY_FETCH,    /* from a host slot into this rank's receive buffer */
+    RELAY_TO_WIRE,  /* in a pinned slot of this rank: a rail comes next */
+    RELAY_FROM_WIRE /* out of a pinned slot that a rail has filled, into a slot or the receive buffer of this rank */
+} relay_step_t;
+
+/* A copy under way. */
+typedef struct relay_op {
+    struct relay_op *next;
+    relay_step_t step;
+    mpath_duty_t *duty;
+    uint32_t chunk, outlet;
+    uint32_t bytes;
+    mpath_relay_class_t from_class;
+    int from_slot; /* of this rank, given back at the end; RELAY_NO_SLOT: its own buffer */
+    int from_owner;
+    mpath_relay_class_t to_class;
+    int to_slot;
+    mpath_stream_t *stream; /* NULL: the copy is complete */
+    mpath_mark_t mark;
+    uint64_t arrives_ns; /* not before; 0: as soon as the copy is complete */
+} relay_op_t;
+
+/* A way out of this rank: what waits for it, and what is on it. */
+typedef struct relay_outlet {
+    relay_item_t *first, **last_p;
+    unsigned in_flight;
+    uint64_t own_left;   /* chunks of this rank's own that are not handed over */
+    int8_t own_turn;     /* forwarded chunks and own ones take turns */
+    const char *blocked; /* what the next chunk waits for; for messages */
+} relay_outlet_t;
+
+/* A chunk in a pinned slot. */
+typedef struct relay_pinned_chunk {
+    mpath_duty_t *duty;
+    uint32_t chunk, bytes;
+    int slot;
+} relay_pinned_chunk_t;
+
+/* First in, first out; bounded by the slots. */
+typedef struct relay_pinned_list {
+    relay_pinned_chunk_t *items; /* a ring of `room` */
+    uint32_t room, first, count;
+} relay_pinned_list_t;
+
+/* Chunks that came by a rail or go over one, and those that go through the host; relay_rail.c. */
+typedef struct relay_rails {
+    mpath_segment_t host; /* slots of all members, that destinations fetch from */
+    mpath_pinned_t host_pinned;
+    uint64_t host_bytes; /* of a member */
+
+    mpath_wire_t *wire; /* NULL: no plan has needed it yet, or rails are copies */
+    uint64_t slot_bytes;
+    mpath_pinned_t sends, receives;          /* [slots]; [ranks][RELAY_WINDOW] */
+    uint64_t send_free;                      /* bit per slot of `sends` */
+    uint8_t credits[MPATH_RELAY_MAX_RANKS];  /* bit per slot that is free for this rank at each other one */
+    relay_pinned_list_t ready, landed, owed; /* for the rail; from it, for the GPU; credits to give back */
+    unsigned credits_sent;                   /* that are not finished */
+    uint64_t credit;                         /* what a credit sends */
+    uint64_t sink;                           /* where one arrives */
+    mpath_status_t failed;
+    int active; /* the call has rails */
+} relay_rails_t;
+
+struct mpath_relay {
+    mpath_team_t *team;
+    const mpath_settings_t *settings;
+    int size, me;
+    int usable, opened;
+    int by_copies;            /* rails are copies (emulation) */
+    mpath_topo_t *reduced;    /* the topology without GPUs that cannot pass on; NULL: all can */
+    const mpath_topo_t *topo; /* that plans are made for */
+    mpath_relay_room_t room;
+    mpath_pace_t *pace;
+    uint64_t number; /* of the call */
+    int half;
+    mpath_relay_cell_t told;
+
+    mpath_gpu_t *gpu;    /* that does this rank's copies; NULL: it has no device memory so far */
+    mpath_cu_ptr_t pool; /* slots of this rank's GPU; 0: it passes nothing on */
+    uint64_t my_pool_bytes;
+    uint64_t pool_bytes;                            /* that every rank with slots has */
+    mpath_import_t *pools[MPATH_RELAY_MAX_RANKS];   /* slots of the mates, by rank */
+    mpath_import_t *buffers[MPATH_RELAY_MAX_RANKS]; /* receive buffers, by rank; open during calls */
+
+    /* What follows from the plan, kept while plan and memory stay the same */
+    mpath_schedule_t *schedule;
+    uint64_t schedule_signature;
+    mpath_path_t *paths; /* by duty */
+    relay_outlet_t *outlets;
+    uint64_t wanted;   /* mask of the ranks whose receive buffers this one writes to */
+    int opened_wanted; /* all ranks have opened theirs once */
+    int moved;         /* some rank has had other memory since */
+    uint32_t slot_bytes;
+    int slots;                              /* of each class on a GPU */
+    uint64_t fetch_bytes;                   /* that this rank brings into its receive buffer itself */
+    uint64_t expect[MPATH_RELAY_MAX_RANKS]; /* bytes of the call that each rank puts into this one's receive buffer */
+
+    /* The call under way */
+    const mpath_call_t *call;
+    uint64_t expected[MPATH_RELAY_MAX_RANKS]; /* by member: expect[] of all calls so far, as the rings count */
+    uint64_t missing_seen;
+    unsigned owns; /* 1: its own bytes go over the NIC beside its GPU */
+    uint64_t send_left, forward_left, fetch_left;
+    size_t first_outlet;
+    relay_op_t *under_way, **under_way_last_p, *spare_ops;
+    relay_item_t *spare_items;
+    mpath_stream_t *self_stream;
+    mpath_mark_t self_mark;
+    relay_rails_t rails;
+    mpath_idle_t idle;
+    mpath_relay_stats_t stats;
+};
+
+/* Streams of a GPU are shared by communicators; nothing waits for other ranks under this lock. */
+void mpath_relay_lock(void);
+void mpath_relay_unlock(void);
+
+/* relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on. */
+mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call);
+void mpath_relay_cleanup(mpath_relay_t *relay);
+
+/* relay_setup.c: this rank's slots on its GPU, at most `bytes`; less, or none, when there is no memory for them. */
+void mpath_relay_pool_make(mpath_relay_t *relay);
+void mpath_relay_pool_free(mpath_relay_t *relay);
+static inline mpath_cu_ptr_t mpath_relay_slot_at(mpath_cu_ptr_t pool, const mpath_relay_t *relay,
+                                                 mpath_relay_class_t slot_class, int slot)
+{
+    return pool + ((uint64_t)slot_class * (uint64_t)relay->slots + (uint64_t)slot) * relay->slot_bytes;
+}
+
+/* relay_plan.c: schedule and slots for a plan; opens the receive buffers that this rank writes to. Collective. */
+mpath_status_t mpath_relay_take_plan(mpath_relay_t *relay, const mpath_plan_t *plan);
+void mpath_relay_forget_plan(mpath_relay_t *relay);
+void mpath_relay_close_buffers(mpath_relay_t *relay);
+
+/* relay_hop.c: each returns the number of events, or an error that is logged. */
+int mpath_relay_take_arrivals(mpath_relay_t *relay);
+int mpath_relay_feed(mpath_relay_t *relay);
+int mpath_relay_finish_ops(mpath_relay_t *relay);
+/* Puts a chunk that is in a slot of this rank into the queue of its outlet. */
+mpath_status_t mpath_relay_queue(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk,
+                                 mpath_relay_class_t slot_class, int slot, int owner);
+/* A copy onto a stream of the rank's GPU, as an op under way; the op's other fields are the caller's. */
+mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_cu_ptr_t to, mpath_cu_ptr_t from,
+                                  const relay_op_t *op);
+
+/* relay_wait.c */
+int mpath_relay_is_finished(const mpath_relay_t *relay);
+/* Nothing happened: waits a moment, looks at the clock, the processes, the streams and the team. MPATH_OK to go on. */
+mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns);
+/* After an error: until no copy of this rank is under way. */
+void mpath_relay_abandon(mpath_relay_t *relay);
+
+#endif

@@ -1,0 +1,482 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay, the host's part. A chunk for a rail is copied to a pinned slot, sent from NIC to NIC into the slot of the receiver
+ * that the sender has a credit for, and copied from there to the GPU, into one of its slots or to its place; copies out,
+ * rails and copies in work on different chunks at a time. The credit goes back when the slot is empty. All credits are back
+ * at the end of a call: the rails serve other collectives next.
+ */
+#include "exec/relay_rail.h"
+
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SEND_SLOTS 16u
+#define ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
+#define SLOT_LEAST_BYTES 65536u
+#define STREAM_FROM_HOST (MPATH_GPU_STREAMS - 1)
+#define CREDIT_HOP                                                                                                     \
+    0x80000000u /* in mpath_chunk_t.hop; else bits 0 to 7 the hop, 8 to 15 the receiver's slot, 16 to 23 the sender's */
+
+/* -- lists -- */
+
+static mpath_status_t list_make(relay_pinned_list_t *list, uint32_t room)
+{
+    list->items = calloc(room, sizeof(*list->items));
+    list->room  = room;
+    return (list->items != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+}
+
+static void list_put(relay_pinned_list_t *list, const relay_pinned_chunk_t *chunk)
+{
+    list->items[(list->first + list->count++) % list->room] = *chunk;
+}
+
+static relay_pinned_chunk_t *list_first(const relay_pinned_list_t *list)
+{
+    return (list->count > 0) ? &list->items[list->first] : NULL;
+}
+
+static void list_drop(relay_pinned_list_t *list)
+{
+    list->first = (list->first + 1) % list->room;
+    list->count--;
+}
+
+/* -- set-up -- */
+
+/* What the plan's hops need. The same on all ranks. */
+static void look_at_plan(const mpath_relay_t *relay, const mpath_plan_t *plan, int *rails_p, int *staged_p)
+{
+    size_t num_flows;
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
+
+    *rails_p = *staged_p = 0;
+    for (size_t i = 0; (i < num_flows) && !(*rails_p && *staged_p); i++) {
+        mpath_path_t path;
+
+        mpath_topo_path(relay->topo, flows[i].source, flows[i].destination, flows[i].path, &path);
+        for (int hop = 0; hop < path.num_hops; hop++) {
+            *rails_p  = *rails_p || ((path.hops[hop].lane == MPATH_LANE_RAIL) && !relay->by_copies);
+            *staged_p = *staged_p || (path.hops[hop].lane == MPATH_LANE_STAGED);
+        }
+    }
+}
+
+/* Pinned slots of this rank for rails. */
+static mpath_status_t make_rail_slots(mpath_relay_t *relay)
+{
+    relay_rails_t *rails  = &relay->rails;
+    uint32_t receives     = (uint32_t)relay->size * RELAY_WINDOW;
+    mpath_status_t status = MPATH_OK;
+
+    if (relay->gpu != NULL) {
+        status = mpath_pinned_alloc(relay->gpu, SEND_SLOTS * rails->slot_bytes, &rails->sends);
+        if (status == MPATH_OK) {
+            status = mpath_pinned_alloc(relay->gpu, receives * rails->slot_bytes, &rails->receives);
+        }
+    }
+    if ((status == MPATH_OK) &&
+        ((list_make(&rails->ready, SEND_SLOTS) != MPATH_OK) || (list_make(&rails->landed, receives) != MPATH_OK) ||
+         (list_make(&rails->owed, receives) != MPATH_OK))) {
+        mpath_error("no memory for the chunks on rails of %d ranks", relay->size);
+        status = MPATH_ERR_NO_MEMORY;
+    }
+    rails->send_free = (1u << SEND_SLOTS) - 1;
+    memset(rails->credits, (int)ALL_CREDITS, sizeof(rails->credits));
+    return status;
+}
+
+/* The same size on all ranks: what every rail takes and every rank has memory for. */
+static mpath_status_t agree_on_slots(mpath_relay_t *relay, mpath_wire_t *wire)
+{
+    uint64_t slots = (uint64_t)relay->size * RELAY_WINDOW + SEND_SLOTS, all[MPATH_RELAY_MAX_RANKS];
+    uint64_t mine  = relay->settings->gpu_memory_bytes / slots;
+    mpath_status_t status;
+
+    mine   = (mine < SLOT_LEAST_BYTES) ? SLOT_LEAST_BYTES : mine;
+    mine   = (mine > mpath_wire_max_chunk(wire)) ? mpath_wire_max_chunk(wire) : mine;
+    status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        mine = (all[rank] < mine) ? all[rank] : mine;
+    }
+    relay->rails.slot_bytes = mine;
+    return status;
+}
+
+static mpath_status_t open_rails(mpath_relay_t *relay)
+{
+    mpath_wire_t *wire;
+    mpath_status_t status = mpath_wire_get(relay->team, &wire);
+
+    if (status == MPATH_OK) {
+        status = agree_on_slots(relay, wire);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_relay_all(relay->team, make_rail_slots(relay));
+    }
+    if (status == MPATH_OK) {
+        relay->rails.wire = wire;
+    }
+    return status;
+}
+
+static mpath_status_t open_host(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+    uint64_t bytes       = relay->settings->gpu_memory_bytes / 4096 * 4096;
+    mpath_status_t status;
+
+    status = mpath_relay_room_share(&relay->room, bytes * (uint64_t)relay->room.num_members, &rails->host);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (relay->gpu != NULL) {
+        status = mpath_pinned_register(relay->gpu, rails->host.base, rails->host.bytes, &rails->host_pinned);
+    }
+    rails->host_bytes = bytes;
+    return mpath_relay_all(relay->team, status);
+}
+
+mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    mpath_status_t status = MPATH_OK;
+    int has_rails, has_staged;
+
+    look_at_plan(relay, plan, &has_rails, &has_staged);
+    if (has_rails && (relay->rails.wire == NULL)) {
+        status = open_rails(relay);
+    }
+    if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
+        status = open_host(relay);
+    }
+    return status;
+}
+
+uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay)
+{
+    return (relay->by_copies || (relay->rails.slot_bytes == 0)) ? UINT32_MAX : relay->rails.slot_bytes;
+}
+
+void mpath_relay_rails_cleanup(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+
+    mpath_pinned_release(&rails->host_pinned);
+    mpath_segment_detach(&rails->host);
+    mpath_pinned_release(&rails->sends);
+    mpath_pinned_release(&rails->receives);
+    free(rails->ready.items);
+    free(rails->landed.items);
+    free(rails->owed.items);
+    memset(rails, 0, sizeof(*rails));
+}
+
+int mpath_relay_host_slots(const mpath_relay_t *relay)
+{
+    uint64_t slots = relay->rails.host_bytes / relay->slot_bytes;
+
+    return (int)((slots < MPATH_RELAY_MAX_SLOTS) ? slots : MPATH_RELAY_MAX_SLOTS);
+}
+
+mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int slot)
+{
+    return relay->rails.host_pinned.device_base + (uint64_t)member * relay->rails.host_bytes +
+           (uint64_t)slot * relay->slot_bytes;
+}
+
+/* -- callbacks of the wire -- */
+
+static char *receive_slot(const mpath_relay_t *relay, int rank, int slot)
+{
+    return (char *)relay->rails.receives.base + (uint64_t)(rank * RELAY_WINDOW + slot) * relay->rails.slot_bytes;
+}
+
+static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, void **to_p)
+{
+    mpath_relay_t *relay     = argument;
+    const mpath_duty_t *duty = mpath_schedule_find(relay->schedule, chunk->flow);
+    uint32_t slot            = (chunk->hop >> 8) & 0xff;
+
+    if ((chunk->hop & CREDIT_HOP) && (chunk->bytes == sizeof(relay->rails.sink))) {
+        *to_p = &relay->rails.sink;
+        return MPATH_OK;
+    }
+    if ((duty == NULL) || (duty->hop_in == MPATH_DUTY_NO_HOP) || (duty->in.lane != MPATH_LANE_RAIL) ||
+        (slot >= RELAY_WINDOW) || (chunk->bytes > relay->rails.slot_bytes) || (relay->rails.receives.base == NULL)) {
+        mpath_error(
+            "rank %d: a chunk of flow %u that this rank does not expect came by a rail in call %llu on device memory; "
+            "the call fails",
+            relay->me, chunk->flow, (unsigned long long)relay->number);
+        return MPATH_ERR_INTERNAL;
+    }
+    *to_p = receive_slot(relay, duty->in.from, (int)slot);
+    return MPATH_OK;
+}
+
+static void wire_placed(void *argument, const mpath_chunk_t *chunk)
+{
+    mpath_relay_t *relay = argument;
+    relay_rails_t *rails = &relay->rails;
+    mpath_chunk_t header = *chunk;
+    mpath_duty_t *duty;
+
+    if (chunk->hop & CREDIT_HOP) {
+        rails->credits[chunk->flow] |= (uint8_t)(1u << chunk->offset);
+        return;
+    }
+    duty       = mpath_schedule_find(relay->schedule, chunk->flow);
+    header.hop = chunk->hop & 0xff;
+    if (mpath_schedule_accept(relay->schedule, duty, &header) != MPATH_OK) {
+        mpath_error("rank %d: a chunk from rank %d came twice, or is cut otherwise than here; the call fails",
+                    relay->me, duty->in.from);
+        rails->failed = MPATH_ERR_INTERNAL;
+        return;
+    }
+    list_put(&rails->landed,
+             &(relay_pinned_chunk_t){.duty  = duty,
+                                     .chunk = (uint32_t)((chunk->offset - duty->offset) / duty->chunk_bytes),
+                                     .bytes = chunk->bytes,
+                                     .slot  = (int)((chunk->hop >> 8) & 0xff)});
+}
+
+static void wire_sent(void *argument, const mpath_chunk_t *chunk)
+{
+    mpath_relay_t *relay = argument;
+    relay_rails_t *rails = &relay->rails;
+
+    if (chunk->hop & CREDIT_HOP) {
+        rails->credits_sent--;
+        return;
+    }
+    rails->send_free |= 1ull << ((chunk->hop >> 16) & 0xff);
+    mpath_relay_left(relay, mpath_schedule_find(relay->schedule, chunk->flow), chunk->bytes);
+}
+
+/* -- the call -- */
+
+void mpath_relay_rails_begin(mpath_relay_t *relay)
+{
+    static const mpath_wire_ops_t ops = {.place = wire_place, .placed = wire_placed, .sent = wire_sent};
+
+    relay->rails.failed = MPATH_OK;
+    relay->rails.active = (relay->rails.wire != NULL) && (relay->schedule->rails != 0);
+    if (relay->rails.active) {
+        mpath_wire_begin(relay->rails.wire, &ops, relay, relay->schedule->rails);
+    }
+}
+
+void mpath_relay_rails_end(mpath_relay_t *relay)
+{
+    if (relay->rails.active) {
+        mpath_wire_end(relay->rails.wire);
+        relay->rails.active = 0;
+    }
+}
+
+int mpath_relay_rails_slot(mpath_relay_t *relay, const mpath_duty_t *duty)
+{
+    relay_rails_t *rails = &relay->rails;
+    uint8_t credits      = rails->credits[duty->out.to];
+    int send, receive;
+
+    if ((rails->send_free == 0) || (credits == 0)) {
+        return RELAY_NO_SLOT;
+    }
+    send    = __builtin_ctzll(rails->send_free);
+    receive = __builtin_ctz(credits);
+    rails->send_free &= ~(1ull << send);
+    rails->credits[duty->out.to] = (uint8_t)(credits & ~(1u << receive));
+    return (send << 8) | receive;
+}
+
+void mpath_relay_rails_give(mpath_relay_t *relay, const mpath_duty_t *duty, int slot)
+{
+    relay->rails.send_free |= 1ull << (slot >> 8);
+    relay->rails.credits[duty->out.to] |= (uint8_t)(1u << (slot & 0xff));
+}
+
+mpath_cu_ptr_t mpath_relay_rails_address(const mpath_relay_t *relay, const mpath_duty_t *duty, int slot)
+{
+    (void)duty;
+    return relay->rails.sends.device_base + (uint64_t)(slot >> 8) * relay->rails.slot_bytes;
+}
+
+mpath_status_t mpath_relay_rails_send(mpath_relay_t *relay, const relay_op_t *op)
+{
+    list_put(&relay->rails.ready,
+             &(relay_pinned_chunk_t){.duty = op->duty, .chunk = op->chunk, .bytes = op->bytes, .slot = op->to_slot});
+    return MPATH_OK;
+}
+
+/* Chunks that are in pinned slots, to the NICs. */
+static mpath_status_t send_ready(mpath_relay_t *relay, int *events_p)
+{
+    relay_rails_t *rails  = &relay->rails;
+    mpath_status_t status = MPATH_OK;
+    relay_pinned_chunk_t *ready;
+
+    while ((status == MPATH_OK) && ((ready = list_first(&rails->ready)) != NULL)) {
+        const mpath_duty_t *duty = ready->duty;
+        uint32_t send = (uint32_t)ready->slot >> 8, receive = (uint32_t)ready->slot & 0xff, bytes;
+        mpath_chunk_t chunk = {.call = (uint32_t)relay->number, .flow = duty->flow};
+        uint64_t offset;
+
+        mpath_duty_chunk(duty, ready->chunk, &offset, &bytes);
+        chunk.offset = offset;
+        chunk.bytes  = bytes;
+        chunk.hop    = (uint32_t)duty->hop_out | (receive << 8) | (send << 16);
+        list_drop(&rails->ready);
+        status = mpath_wire_send(rails->wire, duty->out.nic_from, duty->out.to, duty->out.nic_to, &chunk,
+                                 (char *)rails->sends.base + send * rails->slot_bytes);
+        if (status == MPATH_NO_RESOURCE) { /* back to the front */
+            rails->ready.first = (rails->ready.first + rails->ready.room - 1) % rails->ready.room;
+            rails->ready.count++;
+            break;
+        }
+        *events_p += 1;
+    }
+    return (status == MPATH_NO_RESOURCE) ? MPATH_OK : status;
+}
+
+static mpath_status_t send_credits(mpath_relay_t *relay, int *events_p)
+{
+    relay_rails_t *rails = &relay->rails;
+    relay_pinned_chunk_t *owed;
+
+    while ((owed = list_first(&rails->owed)) != NULL) {
+        const mpath_hop_t *in = &owed->duty->in;
+        mpath_chunk_t chunk   = {.call   = (uint32_t)relay->number,
+                                 .flow   = (uint32_t)relay->me,
+                                 .offset = (uint64_t)owed->slot,
+                                 .bytes  = sizeof(rails->credit),
+                                 .hop    = CREDIT_HOP};
+        mpath_status_t status;
+
+        rails->credits_sent++; /* `sent` may be called inside */
+        status = mpath_wire_send(rails->wire, in->nic_to, in->from, in->nic_from, &chunk, &rails->credit);
+        if (status != MPATH_OK) {
+            rails->credits_sent--;
+            return (status == MPATH_NO_RESOURCE) ? MPATH_OK : status;
+        }
+        list_drop(&rails->owed);
+        *events_p += 1;
+    }
+    return MPATH_OK;
+}
+
+/* Chunks that rails have brought, to the GPU: to their place, or into a slot when there is one. */
+static mpath_status_t take_landed(mpath_relay_t *relay, int *events_p)
+{
+    relay_rails_t *rails     = &relay->rails;
+    mpath_relay_gate_t *gate = &relay->room.gates[relay->room.my_member];
+    relay_pinned_chunk_t *landed;
+
+    while ((landed = list_first(&rails->landed)) != NULL) {
+        mpath_duty_t *duty = landed->duty;
+        relay_op_t op      = {.step      = RELAY_FROM_WIRE,
+                              .duty      = duty,
+                              .chunk     = landed->chunk,
+                              .bytes     = landed->bytes,
+                              .from_slot = landed->slot,
+                              .to_class  = MPATH_RELAY_TO_LAST,
+                              .to_slot   = RELAY_NO_SLOT};
+        const char *from   = receive_slot(relay, duty->in.from, landed->slot);
+        mpath_cu_ptr_t to;
+        mpath_status_t status;
+        uint64_t offset;
+        uint32_t bytes;
+
+        mpath_duty_chunk(duty, landed->chunk, &offset, &bytes);
+        if (duty->hop_out == MPATH_DUTY_NO_HOP) {
+            to = (mpath_cu_ptr_t)(uintptr_t)relay->call->recv_buffer + relay->call->recv_offsets[duty->source] + offset;
+        } else {
+            op.to_slot = mpath_relay_slot_take(gate, op.to_class, relay->slots);
+            if (op.to_slot == RELAY_NO_SLOT) {
+                return MPATH_OK;
+            }
+            to = mpath_relay_slot_at(relay->pool, relay, op.to_class, op.to_slot);
+        }
+        list_drop(&rails->landed);
+        status = mpath_relay_launch(relay, STREAM_FROM_HOST, to, mpath_pinned_device(&rails->receives, from), &op);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        *events_p += 1;
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_relay_rails_taken(mpath_relay_t *relay, const relay_op_t *op)
+{
+    list_put(&relay->rails.owed,
+             &(relay_pinned_chunk_t){.duty = op->duty, .chunk = op->chunk, .bytes = op->bytes, .slot = op->from_slot});
+    if (op->to_slot != RELAY_NO_SLOT) {
+        return mpath_relay_queue(relay, op->duty, op->chunk, op->to_class, op->to_slot, -1);
+    }
+    op->duty->done_bytes += op->bytes;
+    relay->fetch_left -= op->bytes;
+    return MPATH_OK;
+}
+
+int mpath_relay_rails_progress(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+    mpath_status_t status;
+    int events = 0, result;
+
+    if (!rails->active) {
+        return 0;
+    }
+    result = mpath_wire_progress(rails->wire);
+    status = (result < 0) ? (mpath_status_t)result : rails->failed;
+    events = result;
+    if (status == MPATH_OK) {
+        status = send_ready(relay, &events);
+    }
+    if (status == MPATH_OK) {
+        status = take_landed(relay, &events);
+    }
+    if (status == MPATH_OK) {
+        status = send_credits(relay, &events);
+    }
+    return (status == MPATH_OK) ? events : (int)status;
+}
+
+int mpath_relay_rails_idle(const mpath_relay_t *relay)
+{
+    const relay_rails_t *rails = &relay->rails;
+    int idle                   = 1;
+
+    if (!rails->active) {
+        return 1;
+    }
+    for (int rank = 0; rank < relay->size; rank++) {
+        idle = idle && (rails->credits[rank] == ALL_CREDITS);
+    }
+    return idle && (rails->ready.count == 0) && (rails->landed.count == 0) && (rails->owed.count == 0) &&
+           (rails->credits_sent == 0);
+}
+
+void mpath_relay_rails_abandon(mpath_relay_t *relay)
+{
+    if (relay->rails.active) {
+        mpath_wire_abandon(relay->rails.wire, 0);
+    }
+}
+
+mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (size_t i = 0; relay->rails.active && (i < relay->schedule->num_duties) && (status == MPATH_OK); i++) {
+        const mpath_duty_t *duty = &relay->schedule->duties[i];
+
+        if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
+            (duty->done_bytes < duty->bytes)) {
+            status = mpath_wire_peer_status(relay->rails.wire, duty->out.nic_from, duty->out.to, duty->out.nic_to);
+        }
+    }
+    return status;
+}

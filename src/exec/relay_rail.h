@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay, the host's part: pinned slots that a rail sends from and receives into, and slots on the host that a destination
+ * fetches from. For the files relay*.c only.
+ *
+ * A rank that receives by rails has a window of pinned slots for each that sends to it; the sender chooses the slot, so a
+ * chunk that arrives always has one, and gets it back as a credit when the chunk has gone on to the GPU.
+ */
+#ifndef MPATH_EXEC_RELAY_RAIL_H
+#define MPATH_EXEC_RELAY_RAIL_H
+
+#include "exec/relay_private.h"
+
+/*
+ * Collective, for every new plan: makes what its hops need and is not there yet. An error of one rank is told to nobody; the
+ * caller does.
+ */
+mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan);
+/* Most bytes of a chunk that crosses a rail. */
+uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay);
+void mpath_relay_rails_cleanup(mpath_relay_t *relay);
+
+void mpath_relay_rails_begin(mpath_relay_t *relay);
+void mpath_relay_rails_end(mpath_relay_t *relay);
+/* Drives the NICs, and what waits for a slot. Number of events, or an error. */
+int mpath_relay_rails_progress(mpath_relay_t *relay);
+/* Nothing of the call is left in the rails. */
+int mpath_relay_rails_idle(const mpath_relay_t *relay);
+void mpath_relay_rails_abandon(mpath_relay_t *relay);
+/* Whether the NICs still reach the ends of rails; costs system calls. */
+mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay);
+
+/* A pinned slot to send from, with room at the other end for it; RELAY_NO_SLOT: none now. */
+int mpath_relay_rails_slot(mpath_relay_t *relay, const mpath_duty_t *duty);
+void mpath_relay_rails_give(mpath_relay_t *relay, const mpath_duty_t *duty, int slot);
+mpath_cu_ptr_t mpath_relay_rails_address(const mpath_relay_t *relay, const mpath_duty_t *duty, int slot);
+/* The chunk of a RELAY_TO_WIRE op is in its pinned slot: to the rail with it. */
+mpath_status_t mpath_relay_rails_send(mpath_relay_t *relay, const relay_op_t *op);
+/* That of a RELAY_FROM_WIRE op is on the GPU. */
+mpath_status_t mpath_relay_rails_taken(mpath_relay_t *relay, const relay_op_t *op);
+/* relay_hop.c: the chunk has left this rank. */
+void mpath_relay_left(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t bytes);
+
+/* Slots on the host: how many each member has, and where one is for this rank's GPU. */
+int mpath_relay_host_slots(const mpath_relay_t *relay);
+mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int slot);
+
+#endif

@@ -1,0 +1,290 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay, the set-up by the first call on device memory: the room on every host, slots on the GPUs, and who has opened whose.
+ * Every rank takes part in all exchanges whatever has failed in it, so that all come to the same end.
+ */
+#include "exec/relay_private.h"
+
+#include "exec/relay_rail.h"
+#include "exec/team_private.h"
+#include "util/log.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+
+#define POOL_LEAST_BYTES (1ull << 20)
+#define POOL_SPARE_SHARE 16 /* of a GPU's memory stays free when slots are made */
+
+/* GPU memory for slots, of all communicators of this process. */
+static _Atomic uint64_t pool_total_bytes;
+
+/* Takes up to `bytes` of what the parameter allows the process. */
+static uint64_t pool_budget(uint64_t limit, uint64_t bytes)
+{
+    uint64_t total = atomic_load(&pool_total_bytes), take;
+
+    do {
+        take = (total < limit) ? limit - total : 0;
+        take = (take < bytes) ? take : bytes;
+    } while (!atomic_compare_exchange_weak(&pool_total_bytes, &total, total + take));
+    return take;
+}
+
+/* What the GPU can spare, in halves of what is asked for. */
+static mpath_cu_ptr_t pool_allocate(mpath_gpu_t *gpu, uint64_t *bytes_p)
+{
+    const mpath_cu_t *cu   = mpath_gpu_driver();
+    mpath_cu_ptr_t pointer = 0;
+    size_t free_bytes, total_bytes;
+
+    if (mpath_gpu_enter(gpu) != MPATH_OK) {
+        return 0;
+    }
+    if (cu->MemGetInfo(&free_bytes, &total_bytes) != MPATH_CU_SUCCESS) {
+        free_bytes = 0;
+    } else {
+        free_bytes = (free_bytes > total_bytes / POOL_SPARE_SHARE) ? free_bytes - total_bytes / POOL_SPARE_SHARE : 0;
+    }
+    while ((*bytes_p >= POOL_LEAST_BYTES) &&
+           ((*bytes_p > free_bytes) || (cu->MemAlloc(&pointer, (size_t)*bytes_p) != MPATH_CU_SUCCESS))) {
+        *bytes_p /= 2;
+        pointer = 0;
+    }
+    mpath_gpu_leave(gpu);
+    return pointer;
+}
+
+void mpath_relay_pool_make(mpath_relay_t *relay)
+{
+    mpath_export_t *export = &relay->room.pools[relay->room.my_member];
+    uint64_t limit         = relay->settings->gpu_relay_bytes, taken, bytes;
+    mpath_memory_t memory;
+
+    if (relay->gpu == NULL) {
+        return;
+    }
+    taken = bytes = pool_budget(limit, limit / 2);
+    relay->pool   = pool_allocate(relay->gpu, &bytes);
+    if (relay->pool == 0) {
+        bytes = 0;
+    } else if ((mpath_memory_classify((const void *)(uintptr_t)relay->pool, bytes, &memory) != MPATH_OK) ||
+               (mpath_export_make((const void *)(uintptr_t)relay->pool, bytes, &memory, export) != MPATH_OK)) {
+        export->how = MPATH_EXPORT_NONE;
+    }
+    atomic_fetch_sub(&pool_total_bytes, taken - bytes);
+    relay->my_pool_bytes = bytes;
+    if ((relay->pool != 0) && (export->how == MPATH_EXPORT_NONE)) {
+        mpath_relay_pool_free(relay);
+    }
+}
+
+void mpath_relay_pool_free(mpath_relay_t *relay)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+
+    if ((relay->pool != 0) && (cu != NULL) && (mpath_gpu_enter(relay->gpu) == MPATH_OK)) {
+        cu->MemFree(relay->pool);
+        mpath_gpu_leave(relay->gpu);
+    }
+    atomic_fetch_sub(&pool_total_bytes, relay->my_pool_bytes);
+    relay->pool          = 0;
+    relay->my_pool_bytes = 0;
+}
+
+/* Ranks into whose slots this one would have to write, as a mask: hops that end neither here nor at a destination. */
+static uint64_t mates_ahead(const mpath_relay_t *relay, const mpath_topo_t *topo)
+{
+    uint64_t ahead = 0;
+
+    for (int pair = 0; pair < relay->size * relay->size; pair++) {
+        int source = pair / relay->size, destination = pair % relay->size;
+        int num = mpath_topo_num_paths(topo, source, destination);
+
+        for (int index = 0; index < num; index++) {
+            mpath_path_t path;
+
+            mpath_topo_path(topo, source, destination, index, &path);
+            for (int hop = 0; hop + 1 < path.num_hops; hop++) {
+                int copies = (path.hops[hop].lane == MPATH_LANE_PEER) || relay->by_copies;
+
+                ahead |= (copies && (path.hops[hop].from == relay->me)) ? 1ull << path.hops[hop].to : 0;
+            }
+        }
+    }
+    return ahead;
+}
+
+/* Opens the slots of mates. Returns a mask of those with whom it failed. */
+static uint64_t open_pools(mpath_relay_t *relay, uint64_t ahead)
+{
+    uint64_t failed = 0;
+
+    for (uint64_t left = ahead; left != 0; left &= left - 1) {
+        int rank = __builtin_ctzll(left), member = relay->room.member_of[rank];
+
+        if ((member < 0) || (relay->gpu == NULL) || (relay->room.pools[member].how == MPATH_EXPORT_NONE)) {
+            continue;
+        }
+        if (mpath_import_get(&relay->room.pools[member], relay->gpu, &relay->pools[rank]) != MPATH_OK) {
+            relay->pools[rank] = NULL;
+            failed |= 1ull << rank;
+        }
+    }
+    return failed;
+}
+
+/* The topology in which some ranks pass nothing on. */
+static mpath_status_t reduce_topo(mpath_relay_t *relay, uint64_t without)
+{
+    const mpath_topo_t *topo  = mpath_team_gpu_topo(relay->team);
+    int num_nodes             = mpath_topo_num_nodes(topo);
+    mpath_machine_t *machines = calloc((size_t)num_nodes, sizeof(*machines));
+    mpath_node_gpus_t *gpus   = calloc((size_t)num_nodes, sizeof(*gpus));
+    mpath_place_t places[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status = MPATH_ERR_NO_MEMORY;
+
+    if ((machines != NULL) && (gpus != NULL)) {
+        for (int node = 0; node < num_nodes; node++) {
+            machines[node] = *mpath_topo_machine(topo, node);
+            gpus[node]     = *mpath_topo_gpus(topo, node);
+        }
+        for (int rank = 0; rank < relay->size; rank++) {
+            places[rank]          = *mpath_topo_place(topo, rank);
+            places[rank].no_relay = (int32_t)((without >> rank) & 1);
+        }
+        status = mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, relay->size, mpath_topo_params(topo),
+                                             &relay->reduced);
+    }
+    free(machines);
+    free(gpus);
+    return status;
+}
+
+/* What a rank tells when slots have been made. */
+typedef struct pool_hello {
+    uint64_t bytes;  /* 0: it passes nothing on */
+    uint64_t failed; /* mask of ranks whose slots it cannot open */
+} pool_hello_t;
+
+/* All learn who has slots that everybody can open who has to. */
+static mpath_status_t agree_on_pools(mpath_relay_t *relay, uint64_t *without_p)
+{
+    const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
+    pool_hello_t mine        = {.bytes = relay->my_pool_bytes}, all[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status    = mpath_team_allgather(relay->team, &mine, sizeof(mine), all); /* exports are there */
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mine.failed = open_pools(relay, mates_ahead(relay, topo));
+    status      = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+    *without_p  = 0;
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        *without_p |= all[rank].failed | ((all[rank].bytes == 0) ? 1ull << rank : 0);
+    }
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        if (!((*without_p >> rank) & 1) && ((relay->pool_bytes == 0) || (all[rank].bytes < relay->pool_bytes))) {
+            relay->pool_bytes = all[rank].bytes; /* the same slots on all */
+        }
+    }
+    return status;
+}
+
+static void say_who(const mpath_relay_t *relay, uint64_t without)
+{
+    char text[256] = "";
+    size_t at      = 0;
+
+    for (int rank = 0; (rank < relay->size) && (at + 8 < sizeof(text)); rank++) {
+        if ((without >> rank) & 1) {
+            at += (size_t)snprintf(text + at, sizeof(text) - at, " %d", rank);
+        }
+    }
+    mpath_warn("no GPU memory for the slots of relays on, or no way to them for all from, rank%s; data does not pass "
+               "through %s in this communicator",
+               text, (__builtin_popcountll(without) > 1) ? "these" : "it");
+}
+
+/* Who shares memory with this rank: all where a host stands for several nodes, else those of its node. */
+static mpath_status_t open_room(mpath_relay_t *relay)
+{
+    int members[MPATH_RELAY_MAX_RANKS], num = 0;
+
+    for (int rank = 0; rank < relay->size; rank++) {
+        if ((mpath_topo_params(mpath_team_gpu_topo(relay->team))->emulated != MPATH_EMULATED_NO) ||
+            (relay->team->node_of[rank] == relay->team->node)) {
+            members[num++] = rank;
+        }
+    }
+    return mpath_relay_room_open(relay->team, members, num, &relay->room);
+}
+
+static mpath_status_t find_gpu(mpath_relay_t *relay, const mpath_call_t *call)
+{
+    const mpath_memory_t *memory = (call->send_memory != NULL) ? call->send_memory : call->recv_memory;
+
+    return ((memory == NULL) || mpath_memory_on_host(memory->kind))
+               ? MPATH_OK
+               : mpath_gpu_get(memory->device, memory->context, &relay->gpu);
+}
+
+mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
+{
+    const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
+    uint64_t without         = 0;
+    mpath_status_t status    = open_room(relay);
+
+    if (status != MPATH_OK) {
+        relay->usable = 0;
+        return (mpath_team_status(relay->team) == MPATH_OK) ? MPATH_DECLINED : status;
+    }
+    relay->opened = 1;
+    mpath_process_self(&relay->told.process);
+    status = find_gpu(relay, call);
+    if (status == MPATH_OK) {
+        mpath_relay_pool_make(relay);
+    }
+    if ((status == MPATH_OK) && (mpath_topo_params(topo)->emulated != MPATH_EMULATED_NO)) {
+        status = mpath_pace_open(topo, relay->room.clocks, &relay->pace);
+    }
+    status = mpath_relay_all(relay->team, status);
+    if (status == MPATH_OK) {
+        status = agree_on_pools(relay, &without);
+    }
+    relay->topo = topo;
+    if ((status == MPATH_OK) && (without != 0)) {
+        if (relay->me == 0) {
+            say_who(relay, without);
+        }
+        status      = mpath_relay_all(relay->team, reduce_topo(relay, without));
+        relay->topo = relay->reduced;
+    }
+    if (status != MPATH_OK) {
+        relay->usable = 0;
+        return (mpath_team_status(relay->team) == MPATH_OK) ? MPATH_DECLINED : status;
+    }
+    mpath_info("rank %d: %llu bytes of GPU memory for chunks that pass through", relay->me,
+               (unsigned long long)relay->my_pool_bytes);
+    return MPATH_OK;
+}
+
+void mpath_relay_cleanup(mpath_relay_t *relay)
+{
+    for (int rank = 0; rank < relay->size; rank++) {
+        if (relay->pools[rank] != NULL) {
+            mpath_import_put(relay->pools[rank]);
+            mpath_import_forget(&relay->room.pools[relay->room.member_of[rank]].owner);
+        }
+    }
+    mpath_relay_close_buffers(relay);
+    mpath_relay_forget_plan(relay);
+    mpath_relay_pool_free(relay);
+    mpath_relay_rails_cleanup(relay);
+    if (relay->pace != NULL) {
+        mpath_pace_close(relay->pace);
+    }
+    mpath_relay_room_close(&relay->room);
+    if (relay->reduced != NULL) {
+        mpath_topo_destroy(relay->reduced);
+    }
+}

@@ -1,0 +1,250 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Relay, waiting: when a call is over for this rank, what it looks at meanwhile, and whom a deadline names. */
+#include "exec/relay_private.h"
+
+#include "exec/relay_rail.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#define CHECK_NS (50 * MPATH_NS_PER_MS)
+#define GIVE_UP_NS (5 * MPATH_NS_PER_S) /* for copies under way when a call has failed */
+
+/* Bytes that a member has yet to write into this rank's receive buffer. */
+static uint64_t missing_from(const mpath_relay_t *relay, int member)
+{
+    const mpath_relay_ring_t *ring = mpath_relay_ring(&relay->room, relay->room.my_member, member);
+
+    return relay->expected[member] - atomic_load_explicit(&ring->landed_bytes, memory_order_acquire);
+}
+
+static int self_is_done(const mpath_relay_t *relay)
+{
+    mpath_status_t status;
+
+    if (relay->self_stream == NULL) {
+        return 1;
+    }
+    mpath_relay_lock();
+    status = mpath_stream_done(relay->self_stream, relay->self_mark);
+    mpath_relay_unlock();
+    return status == MPATH_OK; /* a failure shows in check_streams() */
+}
+
+int mpath_relay_is_finished(const mpath_relay_t *relay)
+{
+    if ((relay->send_left | relay->forward_left | relay->fetch_left) != 0) {
+        return 0;
+    }
+    for (int member = 0; member < relay->room.num_members; member++) {
+        if (missing_from(relay, member) != 0) {
+            return 0;
+        }
+    }
+    return mpath_relay_rails_idle(relay) && self_is_done(relay);
+}
+
+/* -- who waits for whom -- */
+
+/* The first duty of which chunks are still to come; NULL: none. */
+static const mpath_duty_t *first_awaited(const mpath_relay_t *relay)
+{
+    for (size_t i = 0; i < relay->schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &relay->schedule->duties[i];
+
+        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->hop_out != MPATH_DUTY_NO_HOP) &&
+            (duty->arrived_chunks < duty->num_chunks)) {
+            return duty;
+        }
+    }
+    return NULL;
+}
+
+static int first_missing(const mpath_relay_t *relay)
+{
+    for (int member = 0; member < relay->room.num_members; member++) {
+        if (missing_from(relay, member) != 0) {
+            return member;
+        }
+    }
+    return -1;
+}
+
+static void name_the_edge(const mpath_relay_t *relay)
+{
+    const mpath_duty_t *duty = first_awaited(relay);
+    int member = first_missing(relay), timeout_s = relay->settings->timeout_s;
+    unsigned long long number = relay->number;
+
+    for (size_t i = 0; i < relay->schedule->num_outlets; i++) {
+        if (relay->outlets[i].blocked != NULL) {
+            mpath_error(
+                "rank %d waits for %s of rank %d, to which it sends chunks in call %llu on device memory; nothing has "
+                "moved for %d s; the call fails",
+                relay->me, relay->outlets[i].blocked, relay->schedule->outlets[i].rank, number, timeout_s);
+            return;
+        }
+    }
+    if (duty != NULL) {
+        mpath_error(
+            "rank %d waits for rank %d: chunks from rank %d for rank %d by lane %s, which it passes on in call %llu on "
+            "device memory (%u of %u are here); nothing has moved for %d s; the call fails",
+            relay->me, duty->in.from, duty->source, duty->destination,
+            mpath_lane_kind_name((mpath_lane_kind_t)duty->in.lane), number, duty->arrived_chunks, duty->num_chunks,
+            timeout_s);
+    } else if (member >= 0) {
+        mpath_error(
+            "rank %d waits for rank %d: %llu bytes by copies into its receive buffer in call %llu on device memory; nothing "
+            "has moved for %d s; the call fails",
+            relay->me, relay->room.members[member], (unsigned long long)missing_from(relay, member), number, timeout_s);
+    } else if (relay->fetch_left > 0) {
+        mpath_error(
+            "rank %d waits for %llu bytes that come through the host in call %llu on device memory; nothing has moved "
+            "for %d s; the call fails",
+            relay->me, (unsigned long long)relay->fetch_left, number, timeout_s);
+    } else {
+        mpath_error(
+            "rank %d waits for its own copies in call %llu on device memory; nothing has moved for %d s; the call "
+            "fails",
+            relay->me, number, timeout_s);
+    }
+}
+
+/* Members without whom this rank cannot end: those with bytes for it, and those that have or take what it passes on. */
+static uint64_t needed_ranks(const mpath_relay_t *relay)
+{
+    uint64_t needed = 0;
+
+    for (size_t i = 0; i < relay->schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &relay->schedule->duties[i];
+
+        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->arrived_chunks < duty->num_chunks) &&
+            (duty->hop_out != MPATH_DUTY_NO_HOP)) {
+            needed |= 1ull << duty->in.from;
+        }
+        if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->done_bytes < duty->bytes)) {
+            needed |= 1ull << duty->out.to;
+        }
+    }
+    for (int member = 0; member < relay->room.num_members; member++) {
+        needed |= (missing_from(relay, member) != 0) ? 1ull << relay->room.members[member] : 0;
+    }
+    return needed & ~(1ull << relay->me);
+}
+
+static mpath_status_t check_processes(const mpath_relay_t *relay)
+{
+    for (int member = 0; member < relay->room.num_members; member++) {
+        int rank                       = relay->room.members[member];
+        const mpath_process_t *process = &relay->room.cells[relay->half][member].process;
+
+        /* it may have done its part and ended between the looks */
+        if (((needed_ranks(relay) >> rank) & 1) && !mpath_process_alive(process) &&
+            ((needed_ranks(relay) >> rank) & 1)) {
+            mpath_error("rank %d has ended while rank %d needs it in call %llu on device memory; the call fails", rank,
+                        relay->me, (unsigned long long)relay->number);
+            return MPATH_ERR_UNREACHABLE;
+        }
+    }
+    return MPATH_OK;
+}
+
+/* A copy that fails shows on its stream. */
+static mpath_status_t check_streams(const mpath_relay_t *relay)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (relay->gpu == NULL) {
+        return MPATH_OK;
+    }
+    mpath_relay_lock();
+    for (unsigned i = MPATH_GPU_STREAMS_DIRECT; (i < MPATH_GPU_STREAMS) && !mpath_status_is_error(status); i++) {
+        mpath_stream_t *stream;
+        mpath_mark_t mark;
+
+        status = mpath_stream_get(relay->gpu, i, &stream);
+        if (status == MPATH_OK) {
+            status = mpath_stream_mark(stream, &mark);
+        }
+        if (status == MPATH_OK) {
+            status = mpath_stream_done(stream, mark);
+        }
+    }
+    mpath_relay_unlock();
+    return mpath_status_is_error(status) ? status : MPATH_OK;
+}
+
+mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
+{
+    uint64_t waited_ns    = mpath_idle_wait(&relay->idle);
+    mpath_status_t status = MPATH_OK;
+
+    if (waited_ns == 0) {
+        return MPATH_OK;
+    }
+    status = mpath_team_status(relay->team);
+    if ((status != MPATH_OK) || (waited_ns < *checked_ns + CHECK_NS)) {
+        return status;
+    }
+    *checked_ns = waited_ns;
+    mpath_team_progress(relay->team);
+    status = check_processes(relay);
+    if (status == MPATH_OK) {
+        status = check_streams(relay);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_relay_rails_check(relay);
+    }
+    /* what comes into the receive buffer is no event here, so the words are looked at as well */
+    if (status == MPATH_OK && waited_ns >= (uint64_t)relay->settings->timeout_s * MPATH_NS_PER_S) {
+        uint64_t landed = 0;
+
+        for (int member = 0; member < relay->room.num_members; member++) {
+            landed += missing_from(relay, member);
+        }
+        if (landed != relay->missing_seen) {
+            relay->missing_seen = landed;
+            mpath_idle_event(&relay->idle);
+            *checked_ns = 0;
+            return MPATH_OK;
+        }
+        name_the_edge(relay);
+        status = MPATH_ERR_TIMED_OUT;
+    }
+    return status;
+}
+
+void mpath_relay_abandon(mpath_relay_t *relay)
+{
+    mpath_mark_t mark;
+
+    mpath_relay_rails_abandon(relay);
+    if (relay->gpu != NULL) {
+        mpath_relay_lock();
+        for (unsigned i = MPATH_GPU_STREAMS_DIRECT; i < MPATH_GPU_STREAMS; i++) {
+            mpath_stream_t *stream;
+
+            if ((mpath_stream_get(relay->gpu, i, &stream) == MPATH_OK) &&
+                (mpath_stream_mark(stream, &mark) == MPATH_OK)) {
+                (void)mpath_stream_finish(stream, mark, GIVE_UP_NS, "copies of a call that failed");
+            }
+        }
+        mpath_relay_unlock();
+    }
+    while (relay->under_way != NULL) {
+        relay_op_t *next = relay->under_way->next;
+
+        relay->under_way->next = relay->spare_ops;
+        relay->spare_ops       = relay->under_way;
+        relay->under_way       = next;
+    }
+    relay->under_way_last_p = &relay->under_way;
+    for (size_t i = 0; i < relay->schedule->num_outlets; i++) {
+        while (relay->outlets[i].first != NULL) {
+            relay_item_t *next = relay->outlets[i].first->next;
+
+            relay->outlets[i].first->next = relay->spare_items;
+            relay->spare_items            = relay->outlets[i].first;
+            relay->outlets[i].first       = next;
+        }
+    }
+}
