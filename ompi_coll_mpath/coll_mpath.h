@@ -27,28 +27,31 @@ typedef struct mca_coll_mpath_component_t {
     mca_coll_base_component_t super;
     mpath_settings_t settings; /* registered as MCA variables */
     int enable;                /* communicators made while it is 0 get no module */
+    int nonblocking;           /* 0: non-blocking and persistent collectives stay with the previous components */
     char *fallback;            /* components to add to a selection that cannot stand alone */
     uint64_t pack_bytes;       /* most memory that a call takes for packed copies */
 } mca_coll_mpath_component_t;
 
 extern __attribute__((visibility("default"))) mca_coll_mpath_component_t mca_coll_mpath_component;
 
+/* The functions of a collective that mpath replaces, and their modules: blocking, non-blocking, persistent. */
+#define COLL_MPATH_PREVIOUS_OF(_api)                                                                                   \
+    mca_coll_base_module_##_api##_fn_t previous_##_api;                                                                \
+    mca_coll_base_module_t *previous_##_api##_module;                                                                  \
+    mca_coll_base_module_i##_api##_fn_t previous_i##_api;                                                              \
+    mca_coll_base_module_t *previous_i##_api##_module;                                                                 \
+    mca_coll_base_module_##_api##_init_fn_t previous_##_api##_init;                                                    \
+    mca_coll_base_module_t *previous_##_api##_init_module
+
 typedef struct mca_coll_mpath_module_t {
     mca_coll_base_module_t super;
-    mca_coll_base_module_alltoallv_fn_t previous_alltoallv;
-    mca_coll_base_module_t *previous_alltoallv_module;
-    mca_coll_base_module_alltoall_fn_t previous_alltoall;
-    mca_coll_base_module_t *previous_alltoall_module;
-    mca_coll_base_module_allreduce_fn_t previous_allreduce;
-    mca_coll_base_module_t *previous_allreduce_module;
-    mca_coll_base_module_reduce_scatter_fn_t previous_reduce_scatter;
-    mca_coll_base_module_t *previous_reduce_scatter_module;
-    mca_coll_base_module_reduce_scatter_block_fn_t previous_reduce_scatter_block;
-    mca_coll_base_module_t *previous_reduce_scatter_block_module;
-    mca_coll_base_module_allgather_fn_t previous_allgather;
-    mca_coll_base_module_t *previous_allgather_module;
-    mca_coll_base_module_allgatherv_fn_t previous_allgatherv;
-    mca_coll_base_module_t *previous_allgatherv_module;
+    COLL_MPATH_PREVIOUS_OF(alltoallv);
+    COLL_MPATH_PREVIOUS_OF(alltoall);
+    COLL_MPATH_PREVIOUS_OF(allreduce);
+    COLL_MPATH_PREVIOUS_OF(reduce_scatter);
+    COLL_MPATH_PREVIOUS_OF(reduce_scatter_block);
+    COLL_MPATH_PREVIOUS_OF(allgather);
+    COLL_MPATH_PREVIOUS_OF(allgatherv);
 
     struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
     bool tried;                       /* the team has been made, or it never will be */
@@ -63,7 +66,15 @@ typedef struct mca_coll_mpath_module_t {
     uint64_t device_calls; /* in which the GPUs might have been asked; the same on all ranks */
     uint64_t *arrays;      /* of the calls: bytes and offsets of both sides, 4 * size */
     mpath_coll_counters_t counted, symmetric_counted;
-    struct mca_coll_mpath_module_t *next; /* in the list of coll_mpath_lifetime.c */
+    bool watched;                         /* by coll_mpath_lifetime.c */
+    struct mca_coll_mpath_module_t *next; /* in its list */
+
+    /* coll_mpath_queue.c: non-blocking operations in the order of their start; the first one runs on the fiber */
+    struct mpath_fiber *fiber; /* made by the first of them */
+    struct mca_coll_mpath_request_t *queue_first, *queue_last;
+    bool queue_running;   /* the first one has begun */
+    bool queue_ends_team; /* the communicator is freed: the team ends after the last one */
+    struct mca_coll_mpath_module_t *queue_next;
 } mca_coll_mpath_module_t;
 OBJ_CLASS_DECLARATION(mca_coll_mpath_module_t);
 
@@ -79,12 +90,23 @@ void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module);
 void mca_coll_mpath_context_end(void);
 
 /* coll_mpath_lifetime.c */
-/* From now on the team is ended when the communicator is freed or MPI_Finalize begins. */
+/* From now on the team is ended when the communicator is freed or MPI_Finalize begins. Once is enough. */
 mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module);
+/* The communicator has been freed, and nothing is under way on it any more. */
+void mca_coll_mpath_lifetime_end_team(mca_coll_mpath_module_t *module);
 /* The module is about to go. */
 void mca_coll_mpath_lifetime_forget(mca_coll_mpath_module_t *module);
 /* The component closes. */
 void mca_coll_mpath_lifetime_end(void);
+
+/* coll_mpath_gather.c */
+/*
+ * Gathers one word of every rank. Collective; by point-to-point messages, so that it may be a part of a non-blocking
+ * operation and meets no collective of the user's.
+ */
+mpath_status_t mca_coll_mpath_gather(mca_coll_mpath_module_t *module, uint64_t mine, uint64_t *all);
+/* Nonzero on all ranks when it is nonzero on each. */
+bool mca_coll_mpath_all(mca_coll_mpath_module_t *module, bool mine);
 
 /* coll_mpath_alltoallv.c */
 int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
@@ -113,6 +135,65 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
                               struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
                               mca_coll_base_module_t *module);
 
+/* coll_mpath_nonblocking.c */
+int mca_coll_mpath_ialltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
+                              struct ompi_datatype_t *sdtype, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                              mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *rdtype,
+                              struct ompi_communicator_t *comm, ompi_request_t **request,
+                              mca_coll_base_module_t *module);
+int mca_coll_mpath_alltoallv_init(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
+                                  struct ompi_datatype_t *sdtype, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                                  mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *rdtype,
+                                  struct ompi_communicator_t *comm, struct ompi_info_t *info, ompi_request_t **request,
+                                  mca_coll_base_module_t *module);
+int mca_coll_mpath_ialltoall(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                             void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                             struct ompi_communicator_t *comm, ompi_request_t **request,
+                             mca_coll_base_module_t *module);
+int mca_coll_mpath_alltoall_init(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                                 void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                                 struct ompi_communicator_t *comm, struct ompi_info_t *info, ompi_request_t **request,
+                                 mca_coll_base_module_t *module);
+int mca_coll_mpath_iallreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
+                              struct ompi_datatype_t *rdtype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
+                              ompi_request_t **request, mca_coll_base_module_t *module);
+int mca_coll_mpath_allreduce_init(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
+                                  struct ompi_datatype_t *rdtype, struct ompi_op_t *op,
+                                  struct ompi_communicator_t *comm, struct ompi_info_t *info, ompi_request_t **request,
+                                  mca_coll_base_module_t *module);
+int mca_coll_mpath_ireduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                                   struct ompi_datatype_t *rdtype, struct ompi_op_t *op,
+                                   struct ompi_communicator_t *comm, ompi_request_t **request,
+                                   mca_coll_base_module_t *module);
+int mca_coll_mpath_reduce_scatter_init(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                                       struct ompi_datatype_t *rdtype, struct ompi_op_t *op,
+                                       struct ompi_communicator_t *comm, struct ompi_info_t *info,
+                                       ompi_request_t **request, mca_coll_base_module_t *module);
+int mca_coll_mpath_ireduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
+                                         struct ompi_datatype_t *rdtype, struct ompi_op_t *op,
+                                         struct ompi_communicator_t *comm, ompi_request_t **request,
+                                         mca_coll_base_module_t *module);
+int mca_coll_mpath_reduce_scatter_block_init(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
+                                             struct ompi_datatype_t *rdtype, struct ompi_op_t *op,
+                                             struct ompi_communicator_t *comm, struct ompi_info_t *info,
+                                             ompi_request_t **request, mca_coll_base_module_t *module);
+int mca_coll_mpath_iallgather(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                              void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                              struct ompi_communicator_t *comm, ompi_request_t **request,
+                              mca_coll_base_module_t *module);
+int mca_coll_mpath_allgather_init(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                                  void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
+                                  struct ompi_communicator_t *comm, struct ompi_info_t *info, ompi_request_t **request,
+                                  mca_coll_base_module_t *module);
+int mca_coll_mpath_iallgatherv(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                               void *rbuf, mca_coll_mpath_counts_t rcounts, mca_coll_mpath_displs_t rdisps,
+                               struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
+                               ompi_request_t **request, mca_coll_base_module_t *module);
+int mca_coll_mpath_allgatherv_init(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
+                                   void *rbuf, mca_coll_mpath_counts_t rcounts, mca_coll_mpath_displs_t rdisps,
+                                   struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
+                                   struct ompi_info_t *info, ompi_request_t **request, mca_coll_base_module_t *module);
+
 /* coll_mpath_param.c */
 int mca_coll_mpath_params_register(void);
 
@@ -124,6 +205,9 @@ void mca_coll_mpath_fallback_add(void);
 int mca_coll_mpath_pvars_register(void);
 /* Adds what a module has counted since the last time. */
 void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module);
+/* A non-blocking operation is started, or goes on. */
+void mca_coll_mpath_pvars_started(void);
+void mca_coll_mpath_pvars_slice(void);
 
 /* The value that an MPI function returns for a status, with the communicator's error handler in mind. */
 int mca_coll_mpath_error(mpath_status_t status);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Allgather and MPI_Allgatherv, of any datatype: what has gaps goes through a packed copy. */
 #include "coll_mpath_symmetric.h"
+#include "coll_mpath_request.h"
 #include "coll_mpath_stage.h"
 #include "coll_mpath_symmetric_device.h"
 #include "coll_mpath_pack.h"
@@ -106,8 +107,7 @@ static int allgather_on_host(const void *sbuf, mca_coll_mpath_count_t scount, st
         status = allgather_run(module, &send, &recv, MPI_IN_PLACE == sbuf);
     }
     if (MPATH_DECLINED == status) {
-        return module->previous_allgather(sbuf, scount, sdtype, rbuf, rcount, rdtype, comm,
-                                          module->previous_allgather_module);
+        return COLL_MPATH_PREVIOUS(module, allgather, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm);
     }
     return mca_coll_mpath_error(status);
 }
@@ -123,8 +123,10 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
            .send_parts = 1,
            .recv_parts = ompi_comm_size(comm),
            .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t status = mca_coll_mpath_allgather_device(module, &stage);
+    mpath_status_t status;
 
+    mca_coll_mpath_queue_before_blocking(module);
+    status = mca_coll_mpath_allgather_device(module, &stage);
     if (MPATH_DECLINED != status) {
         return mca_coll_mpath_error(status);
     }
@@ -163,8 +165,7 @@ static int allgatherv_on_host(const void *sbuf, mca_coll_mpath_count_t scount, s
         status = allgather_run(module, &send, &recv, MPI_IN_PLACE == sbuf);
     }
     if (MPATH_DECLINED == status) {
-        return module->previous_allgatherv(sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm,
-                                           module->previous_allgatherv_module);
+        return COLL_MPATH_PREVIOUS(module, allgatherv, sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm);
     }
     return mca_coll_mpath_error(status);
 }
@@ -181,8 +182,10 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
            .send_parts = 1,
            .recv_parts = ompi_comm_size(comm),
            .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t status = mca_coll_mpath_allgather_device(module, &stage);
+    mpath_status_t status;
 
+    mca_coll_mpath_queue_before_blocking(module);
+    status = mca_coll_mpath_allgather_device(module, &stage);
     if (MPATH_DECLINED != status) {
         return mca_coll_mpath_error(status);
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Allreduce. */
 #include "coll_mpath_symmetric.h"
+#include "coll_mpath_request.h"
 #include "coll_mpath_stage.h"
 #include "coll_mpath_symmetric_device.h"
 
@@ -28,7 +29,7 @@ static int allreduce_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_
         }
     }
     if (MPATH_DECLINED == status) {
-        return module->previous_allreduce(sbuf, rbuf, count, datatype, op, comm, module->previous_allreduce_module);
+        return COLL_MPATH_PREVIOUS(module, allreduce, sbuf, rbuf, count, datatype, op, comm);
     }
     return mca_coll_mpath_error(status);
 }
@@ -43,6 +44,7 @@ int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_
            .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
     mpath_status_t status;
 
+    mca_coll_mpath_queue_before_blocking(module);
     stage.send.buffer = (void *)sbuf;
     status            = mca_coll_mpath_allreduce_device(module, &stage, op);
     if (MPATH_DECLINED != status) {

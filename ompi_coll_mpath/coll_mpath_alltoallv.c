@@ -3,9 +3,9 @@
  * MPI_Alltoallv, and MPI_Alltoall as its equal case. Who carries a call is never decided here: a rank that cannot take
  * part says so inside the agreement, and all ranks hear the same answer.
  */
-#include "coll_mpath.h"
 #include "coll_mpath_device.h"
 #include "coll_mpath_pack.h"
+#include "coll_mpath_request.h"
 
 int mca_coll_mpath_error(mpath_status_t status)
 {
@@ -178,7 +178,7 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
         return work_broken(module, status);
     }
     status = (NULL != module->coll) ? work_run(module, work) : MPATH_DECLINED;
-    if ((MPATH_DECLINED == status) && !mca_coll_mpath_is_device(work->recv_args.buffer) &&
+    if ((MPATH_DECLINED == status) && !mpath_fiber_is_on() && !mca_coll_mpath_is_device(work->recv_args.buffer) &&
         !mca_coll_mpath_is_device(work->send_args.buffer)) {
         mpath_status_t shadowed = work_shadow(module, work, true);
 
@@ -218,12 +218,12 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
     int previous                    = MPI_SUCCESS;
     mpath_status_t status;
 
+    mca_coll_mpath_queue_before_blocking(module);
     work.send_args = work.in_place ? recv : send;
     status         = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
-        previous = module->previous_alltoallv(work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scounts, sdisps,
-                                              sdtype, work.recv_args.buffer, rcounts, rdisps, rdtype, comm,
-                                              module->previous_alltoallv_module);
+        previous = COLL_MPATH_PREVIOUS(module, alltoallv, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scounts,
+                                       sdisps, sdtype, work.recv_args.buffer, rcounts, rdisps, rdtype, comm);
     }
     return work_end(module, &work, status, previous);
 }
@@ -239,12 +239,12 @@ int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, str
     int previous               = MPI_SUCCESS;
     mpath_status_t status;
 
+    mca_coll_mpath_queue_before_blocking(module);
     work.send_args = work.in_place ? recv : send;
     status         = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
-        previous = module->previous_alltoall(work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scount, sdtype,
-                                             work.recv_args.buffer, rcount, rdtype, comm,
-                                             module->previous_alltoall_module);
+        previous = COLL_MPATH_PREVIOUS(module, alltoall, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scount,
+                                       sdtype, work.recv_args.buffer, rcount, rdtype, comm);
     }
     return work_end(module, &work, status, previous);
 }

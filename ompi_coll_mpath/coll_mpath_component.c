@@ -2,6 +2,7 @@
 /* The component: what Open MPI finds when it loads mca_coll_mpath.so. */
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
+#include "coll_mpath_request.h"
 #include "coll_mpath_peers.h"
 
 #include "ompi/runtime/mpiruntime.h"
@@ -79,6 +80,7 @@ static int component_open(void)
 
 static int component_close(void)
 {
+    mca_coll_mpath_queue_close();
     mca_coll_mpath_lifetime_end();
     mca_coll_mpath_context_end();
     mca_coll_mpath_peers_end();

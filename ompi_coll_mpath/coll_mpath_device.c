@@ -90,8 +90,7 @@ static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *devic
     return status;
 }
 
-mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
-                                            mca_coll_mpath_device_t *device)
+mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, mca_coll_mpath_device_t *device)
 {
     mpath_status_t status;
 
@@ -100,11 +99,28 @@ mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int siz
     }
     status = mpath_shadow_open((char *)args->buffer + device->lowest, device->span_bytes, &device->memory,
                                &device->shadow);
-    if ((MPATH_OK == status) && (load || !device->contiguous)) {
-        status = device_copy(size, device, false);
-    }
     if (MPATH_OK == status) {
         args->buffer = (char *)device->shadow.host - device->lowest;
+    }
+    return status;
+}
+
+mpath_status_t mca_coll_mpath_device_load(int size, const mca_coll_mpath_device_t *device)
+{
+    return (NULL == device->shadow.host) ? MPATH_OK : device_copy(size, device, false);
+}
+
+mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
+                                            mca_coll_mpath_device_t *device)
+{
+    mpath_status_t status;
+
+    if (!mca_coll_mpath_device_needs_shadow(device)) {
+        return MPATH_OK;
+    }
+    status = mca_coll_mpath_device_open(args, device);
+    if ((MPATH_OK == status) && (load || !device->contiguous)) {
+        status = device_copy(size, device, false);
     }
     return status;
 }

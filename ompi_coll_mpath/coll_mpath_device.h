@@ -48,6 +48,9 @@ static inline bool mca_coll_mpath_device_needs_shadow(const mca_coll_mpath_devic
  */
 mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
                                             mca_coll_mpath_device_t *device);
+/* The same in two steps: opens the copy; fills it, any number of times. */
+mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, mca_coll_mpath_device_t *device);
+mpath_status_t mca_coll_mpath_device_load(int size, const mca_coll_mpath_device_t *device);
 /* Copies what has arrived back to the device; nothing to do without a copy. */
 mpath_status_t mca_coll_mpath_device_store(int size, const mca_coll_mpath_device_t *device);
 void mca_coll_mpath_device_close(mca_coll_mpath_device_t *device);

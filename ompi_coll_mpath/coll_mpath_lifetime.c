@@ -4,7 +4,7 @@
  * destructor would never run. Attributes tell in time: one on the communicator, whose delete function MPI_Comm_free calls first,
  * and one on MPI_COMM_SELF, for what MPI_Finalize finds still there.
  */
-#include "coll_mpath.h"
+#include "coll_mpath_request.h"
 
 #include <pthread.h>
 
@@ -31,10 +31,20 @@ static void lifetime_end_all(void)
 {
     mca_coll_mpath_module_t *module;
 
+    mca_coll_mpath_queue_finish();
     while (NULL != (module = lifetime_list)) {
         lifetime_unlink(module);
         mca_coll_mpath_team_end(module);
     }
+}
+
+void mca_coll_mpath_lifetime_end_team(mca_coll_mpath_module_t *module)
+{
+    if ((NULL != module->team) && (MPATH_OK != mpath_team_status(module->team))) {
+        /* Messages about the failure may still be under way: they must not come up in the next communicator of this number. */
+        OBJ_RETAIN(module->comm);
+    }
+    mca_coll_mpath_team_end(module);
 }
 
 static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
@@ -49,11 +59,9 @@ static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
         return MPI_SUCCESS;
     }
     lifetime_unlink(module);
-    if ((NULL != module->team) && (MPATH_OK != mpath_team_status(module->team))) {
-        /* Messages about the failure may still be under way: they must not come up in the next communicator of this number. */
-        OBJ_RETAIN(module->comm);
+    if (!mca_coll_mpath_queue_ends_team(module)) {
+        mca_coll_mpath_lifetime_end_team(module);
     }
-    mca_coll_mpath_team_end(module);
     return MPI_SUCCESS;
 }
 
@@ -77,6 +85,9 @@ mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module)
 {
     int rc;
 
+    if (module->watched) {
+        return MPATH_OK;
+    }
     pthread_mutex_lock(&lifetime_lock);
     rc = lifetime_prepare();
     if (MPI_SUCCESS == rc) {
@@ -93,6 +104,7 @@ mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module)
         lifetime_unlink(module);
         return MPATH_ERR_INTERNAL;
     }
+    module->watched = true;
     return MPATH_OK;
 }
 

@@ -1,41 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The module: mpath on one communicator. Keeps the functions that it replaces; the team is made by the first call. */
-#include "coll_mpath.h"
 #include "coll_mpath_peers.h"
+#include "coll_mpath_request.h"
 
-#include <stdlib.h>
+#include <string.h>
 
 static void module_construct(mca_coll_mpath_module_t *module)
 {
-    module->previous_alltoallv                   = NULL;
-    module->previous_alltoallv_module            = NULL;
-    module->previous_alltoall                    = NULL;
-    module->previous_alltoall_module             = NULL;
-    module->previous_allreduce                   = NULL;
-    module->previous_allreduce_module            = NULL;
-    module->previous_reduce_scatter              = NULL;
-    module->previous_reduce_scatter_module       = NULL;
-    module->previous_reduce_scatter_block        = NULL;
-    module->previous_reduce_scatter_block_module = NULL;
-    module->previous_allgather                   = NULL;
-    module->previous_allgather_module            = NULL;
-    module->previous_allgatherv                  = NULL;
-    module->previous_allgatherv_module           = NULL;
-    module->comm                                 = NULL;
-    module->tried                                = false;
-    module->oob                                  = NULL;
-    module->team                                 = NULL;
-    module->coll                                 = NULL;
-    module->symmetric                            = NULL;
-    module->symmetric_tried                      = false;
-    module->symmetric_usable                     = false;
-    module->arrays                               = NULL;
-    module->next                                 = NULL;
-    module->counted                              = (mpath_coll_counters_t){0};
-    module->symmetric_counted                    = (mpath_coll_counters_t){0};
-    module->symmetric_gpu                        = NULL;
-    module->device_never                         = false;
-    module->device_calls                         = 0;
+    memset((char *)module + sizeof(module->super), 0, sizeof(*module) - sizeof(module->super));
 }
 
 #define MODULE_LET_GO(_mpath, _api)                                                                                    \
@@ -45,17 +17,26 @@ static void module_construct(mca_coll_mpath_module_t *module)
         }                                                                                                              \
     } while (0)
 
+/* All three forms of a collective. */
+#define MODULE_LET_GO_OF(_mpath, _api)                                                                                 \
+    do {                                                                                                               \
+        MODULE_LET_GO(_mpath, _api);                                                                                   \
+        MODULE_LET_GO(_mpath, i##_api);                                                                                \
+        MODULE_LET_GO(_mpath, _api##_init);                                                                            \
+    } while (0)
+
 static void module_destruct(mca_coll_mpath_module_t *module)
 {
     mca_coll_mpath_lifetime_forget(module);
     mca_coll_mpath_team_end(module);
-    MODULE_LET_GO(module, alltoallv);
-    MODULE_LET_GO(module, alltoall);
-    MODULE_LET_GO(module, allreduce);
-    MODULE_LET_GO(module, reduce_scatter);
-    MODULE_LET_GO(module, reduce_scatter_block);
-    MODULE_LET_GO(module, allgather);
-    MODULE_LET_GO(module, allgatherv);
+    mca_coll_mpath_queue_release(module);
+    MODULE_LET_GO_OF(module, alltoallv);
+    MODULE_LET_GO_OF(module, alltoall);
+    MODULE_LET_GO_OF(module, allreduce);
+    MODULE_LET_GO_OF(module, reduce_scatter);
+    MODULE_LET_GO_OF(module, reduce_scatter_block);
+    MODULE_LET_GO_OF(module, allgather);
+    MODULE_LET_GO_OF(module, allgatherv);
 }
 
 OBJ_CLASS_INSTANCE(mca_coll_mpath_module_t, mca_coll_base_module_t, module_construct, module_destruct);
@@ -73,18 +54,36 @@ OBJ_CLASS_INSTANCE(mca_coll_mpath_module_t, mca_coll_base_module_t, module_const
         }                                                                                                              \
     } while (0)
 
+/* Non-blocking calls that mpath declines are left to the persistent function, see coll_mpath_request.h. */
+#define MODULE_TAKE_OVER_OF(_mpath, _comm, _api)                                                                       \
+    do {                                                                                                               \
+        MODULE_TAKE_OVER(_mpath, _comm, _api);                                                                         \
+        if ((0 != mca_coll_mpath_component.nonblocking) && (NULL != (_mpath)->previous_##_api) &&                      \
+            (NULL != (_comm)->c_coll->coll_i##_api) && (NULL != (_comm)->c_coll->coll_##_api##_init)) {                \
+            MODULE_TAKE_OVER(_mpath, _comm, i##_api);                                                                  \
+            MODULE_TAKE_OVER(_mpath, _comm, _api##_init);                                                              \
+        }                                                                                                              \
+    } while (0)
+
+#define MODULE_GIVE_BACK_OF(_mpath, _comm, _api)                                                                       \
+    do {                                                                                                               \
+        COLL_MPATH_UNINSTALL(_comm, _mpath, _api);                                                                     \
+        COLL_MPATH_UNINSTALL(_comm, _mpath, i##_api);                                                                  \
+        COLL_MPATH_UNINSTALL(_comm, _mpath, _api##_init);                                                              \
+    } while (0)
+
 static int module_enable(mca_coll_base_module_t *base, struct ompi_communicator_t *comm)
 {
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
 
     module->comm = comm;
-    MODULE_TAKE_OVER(module, comm, alltoallv);
-    MODULE_TAKE_OVER(module, comm, alltoall);
-    MODULE_TAKE_OVER(module, comm, allreduce);
-    MODULE_TAKE_OVER(module, comm, reduce_scatter);
-    MODULE_TAKE_OVER(module, comm, reduce_scatter_block);
-    MODULE_TAKE_OVER(module, comm, allgather);
-    MODULE_TAKE_OVER(module, comm, allgatherv);
+    MODULE_TAKE_OVER_OF(module, comm, alltoallv);
+    MODULE_TAKE_OVER_OF(module, comm, alltoall);
+    MODULE_TAKE_OVER_OF(module, comm, allreduce);
+    MODULE_TAKE_OVER_OF(module, comm, reduce_scatter);
+    MODULE_TAKE_OVER_OF(module, comm, reduce_scatter_block);
+    MODULE_TAKE_OVER_OF(module, comm, allgather);
+    MODULE_TAKE_OVER_OF(module, comm, allgatherv);
     if ((NULL == module->previous_alltoallv) && (NULL == module->previous_alltoall)) {
         mpath_info("%s: no other component serves MPI_Alltoallv there; mpath stays out", comm->c_name);
     }
@@ -97,13 +96,13 @@ static int module_disable(mca_coll_base_module_t *base, struct ompi_communicator
 
     (void)module;
     (void)comm;
-    COLL_MPATH_UNINSTALL(comm, module, alltoallv);
-    COLL_MPATH_UNINSTALL(comm, module, alltoall);
-    COLL_MPATH_UNINSTALL(comm, module, allreduce);
-    COLL_MPATH_UNINSTALL(comm, module, reduce_scatter);
-    COLL_MPATH_UNINSTALL(comm, module, reduce_scatter_block);
-    COLL_MPATH_UNINSTALL(comm, module, allgather);
-    COLL_MPATH_UNINSTALL(comm, module, allgatherv);
+    MODULE_GIVE_BACK_OF(module, comm, alltoallv);
+    MODULE_GIVE_BACK_OF(module, comm, alltoall);
+    MODULE_GIVE_BACK_OF(module, comm, allreduce);
+    MODULE_GIVE_BACK_OF(module, comm, reduce_scatter);
+    MODULE_GIVE_BACK_OF(module, comm, reduce_scatter_block);
+    MODULE_GIVE_BACK_OF(module, comm, allgather);
+    MODULE_GIVE_BACK_OF(module, comm, allgatherv);
     return OMPI_SUCCESS;
 }
 

@@ -9,17 +9,12 @@
 #include "ompi/request/request.h"
 #include "opal/runtime/opal_progress.h"
 
+#include "util/fiber.h"
 #include "util/log.h"
 
 #include <stdbool.h>
 #include <stdlib.h>
 #include <string.h>
-
-/*
- * Open MPI's collectives, blocking and not, take tags from -7 downwards, and -1 is MPI_ANY_TAG. A small value also
- * survives transports that carry fewer tag bits than int has.
- */
-#define OOB_TAG (-5)
 
 /* Looks at the requests that were given up, before they are left to the PML for good. */
 #define OOB_LAST_LOOKS 1000
@@ -34,6 +29,7 @@ typedef struct oob_message {
 
 struct mca_coll_mpath_oob_t {
     struct ompi_communicator_t *comm;
+    int tag;
     oob_message_t *given_up;
 };
 
@@ -88,8 +84,8 @@ static mpath_status_t oob_isend(void *context, int to, const void *data, size_t 
     if (bytes > 0) {
         memcpy(message->data, data, bytes);
     }
-    rc = MCA_PML_CALL(isend(message->data, bytes, &ompi_mpi_byte.dt, to, OOB_TAG, MCA_PML_BASE_SEND_STANDARD, oob->comm,
-                            &message->request));
+    rc = MCA_PML_CALL(isend(message->data, bytes, &ompi_mpi_byte.dt, to, oob->tag, MCA_PML_BASE_SEND_STANDARD,
+                            oob->comm, &message->request));
     if (OMPI_SUCCESS != rc) {
         mpath_error("a control message to rank %d of %s could not be sent (Open MPI error %d); the call fails", to,
                     oob->comm->c_name, rc);
@@ -111,7 +107,7 @@ static mpath_status_t oob_irecv(void *context, int from, void *data, size_t byte
     }
     message->is_receive = true;
     message->to         = data;
-    rc = MCA_PML_CALL(irecv(message->data, bytes, &ompi_mpi_byte.dt, from, OOB_TAG, oob->comm, &message->request));
+    rc = MCA_PML_CALL(irecv(message->data, bytes, &ompi_mpi_byte.dt, from, oob->tag, oob->comm, &message->request));
     if (OMPI_SUCCESS != rc) {
         mpath_error("no control message can be received from rank %d of %s (Open MPI error %d); the call fails", from,
                     oob->comm->c_name, rc);
@@ -188,13 +184,16 @@ static void oob_progress(void *context)
 {
     mca_coll_mpath_oob_t *oob = context;
 
-    opal_progress();
+    /* On a fiber the progress engine is running already: its next round comes when the operation's wait has left the fiber. */
+    if (!mpath_fiber_is_on()) {
+        opal_progress();
+    }
     if (NULL != oob->given_up) {
         oob_sweep(oob);
     }
 }
 
-mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, mpath_oob_t *oob,
+mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int tag, mpath_oob_t *oob,
                                          mca_coll_mpath_oob_t **state_p)
 {
     mca_coll_mpath_oob_t *state = calloc(1, sizeof(*state));
@@ -203,6 +202,7 @@ mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, mpath
         return MPATH_ERR_NO_MEMORY;
     }
     state->comm   = comm;
+    state->tag    = tag;
     oob->context  = state;
     oob->rank     = ompi_comm_rank(comm);
     oob->size     = ompi_comm_size(comm);

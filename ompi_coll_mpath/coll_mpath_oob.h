@@ -12,8 +12,15 @@
 
 typedef struct mca_coll_mpath_oob_t mca_coll_mpath_oob_t;
 
+/* Open MPI's collectives, blocking and not, take tags from -7 downwards, and -1 is MPI_ANY_TAG. A small value also
+ * survives transports that carry fewer tag bits than int has. */
+enum {
+    COLL_MPATH_TAG_TEAM   = -5,
+    COLL_MPATH_TAG_GATHER = -6 /* of coll_mpath_gather.c, which needs no team */
+};
+
 /* Fills *oob for the communicator, which has to outlive the result. */
-mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, mpath_oob_t *oob,
+mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int tag, mpath_oob_t *oob,
                                          mca_coll_mpath_oob_t **state_p);
 void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state);
 

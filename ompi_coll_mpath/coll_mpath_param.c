@@ -172,6 +172,13 @@ static int param_register_own(void)
     if (0 > rc) {
         return rc;
     }
+    component->nonblocking = 1;
+    rc                     = param_register_one("nonblocking",
+                                                "0: non-blocking and persistent collectives do without mpath. The same on all ranks",
+                                                MCA_BASE_VAR_TYPE_INT, NULL, 5, &component->nonblocking);
+    if (0 > rc) {
+        return rc;
+    }
     component->fallback = "basic,libnbc,inter,self,tuned";
     rc                  = param_register_one(
                          "fallback",

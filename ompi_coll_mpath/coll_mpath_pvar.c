@@ -22,6 +22,8 @@ enum {
     PVAR_KERNEL_BYTES,
     PVAR_ENGINE_BYTES,
     PVAR_STAGED_BYTES,
+    PVAR_STARTED,
+    PVAR_SLICES,
     PVAR_COUNT
 };
 
@@ -39,6 +41,8 @@ static const struct {
     [PVAR_KERNEL_BYTES]  = {"kernel_bytes", "Bytes that multiprocessors of this process's GPUs wrote to other GPUs"},
     [PVAR_ENGINE_BYTES]  = {"engine_bytes", "Bytes that copy engines of this process's GPUs wrote to other GPUs"},
     [PVAR_STAGED_BYTES]  = {"staged_bytes", "Bytes that this process sent through host memory, from or for a GPU"},
+    [PVAR_STARTED]       = {"started", "Starts of non-blocking and persistent collectives"},
+    [PVAR_SLICES]        = {"slices", "Times that the progress engine has let a non-blocking collective go on"},
 };
 
 static atomic_ullong pvar_sums[PVAR_COUNT];
@@ -80,6 +84,16 @@ static void pvars_add(const mpath_coll_counters_t *now, mpath_coll_counters_t *o
     atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now->gpu.engine_bytes - old->gpu.engine_bytes);
     atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now->gpu.staged_bytes - old->gpu.staged_bytes);
     *old = *now;
+}
+
+void mca_coll_mpath_pvars_started(void)
+{
+    atomic_fetch_add(&pvar_sums[PVAR_STARTED], 1);
+}
+
+void mca_coll_mpath_pvars_slice(void)
+{
+    atomic_fetch_add(&pvar_sums[PVAR_SLICES], 1);
 }
 
 void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module)

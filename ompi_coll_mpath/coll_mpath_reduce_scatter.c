@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Reduce_scatter, and MPI_Reduce_scatter_block as its equal case. */
 #include "coll_mpath_symmetric.h"
+#include "coll_mpath_request.h"
 #include "coll_mpath_stage.h"
 #include "coll_mpath_symmetric_device.h"
 
@@ -44,8 +45,7 @@ static int reduce_scatter_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_c
         }
     }
     if (MPATH_DECLINED == status) {
-        return module->previous_reduce_scatter(sbuf, rbuf, rcounts, datatype, op, comm,
-                                               module->previous_reduce_scatter_module);
+        return COLL_MPATH_PREVIOUS(module, reduce_scatter, sbuf, rbuf, rcounts, datatype, op, comm);
     }
     return mca_coll_mpath_error(status);
 }
@@ -75,6 +75,7 @@ int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_c
     size_t total = 0;
     int rank;
 
+    mca_coll_mpath_queue_before_blocking(module);
     for (rank = 0; rank < ompi_comm_size(comm); rank++) {
         total += COLL_MPATH_COUNT(rcounts, rank);
     }
@@ -117,8 +118,7 @@ static int reduce_scatter_block_on_host(const void *sbuf, void *rbuf, mca_coll_m
         }
     }
     if (MPATH_DECLINED == status) {
-        return module->previous_reduce_scatter_block(sbuf, rbuf, rcount, datatype, op, comm,
-                                                     module->previous_reduce_scatter_block_module);
+        return COLL_MPATH_PREVIOUS(module, reduce_scatter_block, sbuf, rbuf, rcount, datatype, op, comm);
     }
     return mca_coll_mpath_error(status);
 }
@@ -131,8 +131,10 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
     const mca_coll_mpath_args_t blocks = {.datatype = datatype, .equal = true, .count = (size_t)rcount};
     mca_coll_mpath_stage_t stage       = reduce_scatter_sides(sbuf, rbuf, datatype,
                                                               (size_t)rcount * (size_t)ompi_comm_size(comm), (size_t)rcount);
-    mpath_status_t status              = mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op);
+    mpath_status_t status;
 
+    mca_coll_mpath_queue_before_blocking(module);
+    status = mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op);
     if (MPATH_DECLINED != status) {
         return mca_coll_mpath_error(status);
     }

@@ -5,6 +5,8 @@
 
 #include "gpu/memory.h"
 
+#include <stdlib.h>
+
 /* A number that differs when parameters differ that decide about calls before libmpath does. */
 static uint64_t symmetric_key(const mpath_settings_t *settings)
 {
@@ -20,18 +22,25 @@ static uint64_t symmetric_key(const mpath_settings_t *settings)
     return key;
 }
 
+static bool symmetric_same(mca_coll_mpath_module_t *module)
+{
+    int size      = ompi_comm_size(module->comm), rank;
+    uint64_t mine = symmetric_key(&mca_coll_mpath_component.settings);
+    uint64_t *all = calloc((size_t)size, sizeof(*all));
+    bool same     = (NULL != all) && (MPATH_OK == mca_coll_mpath_gather(module, mine, all));
+
+    for (rank = 0; same && (rank < size); rank++) {
+        same = mine == all[rank];
+    }
+    free(all);
+    return same;
+}
+
 bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module)
 {
-    uint64_t mine[2], least[2];
-    int rc;
-
     if (!module->symmetric_tried) {
         module->symmetric_tried  = true;
-        mine[0]                  = symmetric_key(&mca_coll_mpath_component.settings);
-        mine[1]                  = ~mine[0];
-        rc                       = module->previous_allreduce(mine, least, 2, MPI_UINT64_T, MPI_MIN, module->comm,
-                                                              module->previous_allreduce_module);
-        module->symmetric_usable = (OMPI_SUCCESS == rc) && (least[0] == ~least[1]);
+        module->symmetric_usable = symmetric_same(module);
         if (!module->symmetric_usable) {
             mpath_warn("%s: parameters of mpath differ between the ranks; the previous functions serve MPI_Allreduce, "
                        "MPI_Reduce_scatter and MPI_Allgather there",

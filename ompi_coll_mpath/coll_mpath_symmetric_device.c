@@ -8,16 +8,6 @@
 
 /* -- who is asked -- */
 
-/* Nonzero on all ranks when it is nonzero on each; by the function that mpath has replaced. */
-static bool device_all(mca_coll_mpath_module_t *module, bool mine)
-{
-    int value = mine, all = 0;
-    int rc;
-
-    rc = module->previous_allreduce(&value, &all, 1, MPI_INT, MPI_MIN, module->comm, module->previous_allreduce_module);
-    return (OMPI_SUCCESS == rc) && (0 != all);
-}
-
 /* Every rank's application has started CUDA: makes what the calls need. Collective. */
 static void device_make(mca_coll_mpath_module_t *module)
 {
@@ -29,7 +19,7 @@ static void device_make(mca_coll_mpath_module_t *module)
     if (NULL != module->symmetric) { /* the same on all ranks */
         status = mpath_symmetric_gpu_create(module->team, &module->symmetric_gpu);
     }
-    if (!device_all(module, MPATH_OK == status)) {
+    if (!mca_coll_mpath_all(module, MPATH_OK == status)) {
         mpath_symmetric_gpu_destroy(module->symmetric_gpu);
         module->symmetric_gpu = NULL;
         module->device_never  = true;
@@ -58,7 +48,7 @@ static bool device_ready(mca_coll_mpath_module_t *module, int algorithm)
         return false;
     }
     if ((NULL == module->symmetric_gpu) && (0 == (module->device_calls & (module->device_calls - 1))) &&
-        device_all(module, mpath_gpu_available() && settings->gpu)) {
+        mca_coll_mpath_all(module, mpath_gpu_available() && settings->gpu)) {
         device_make(module);
     }
     return NULL != module->symmetric_gpu;

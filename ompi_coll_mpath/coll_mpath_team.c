@@ -73,21 +73,11 @@ static mpath_status_t team_prepare(mca_coll_mpath_module_t *module, mpath_oob_t 
     if (NULL == module->arrays) {
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mca_coll_mpath_oob_create(module->comm, oob, &module->oob);
+    status = mca_coll_mpath_oob_create(module->comm, COLL_MPATH_TAG_TEAM, oob, &module->oob);
     if (MPATH_OK != status) {
         return status;
     }
     return mca_coll_mpath_lifetime_watch(module);
-}
-
-/* Nonzero on all ranks when it is nonzero on each. */
-static int team_all(struct ompi_communicator_t *comm, int mine)
-{
-    int all = 0;
-    int rc;
-
-    rc = comm->c_coll->coll_allreduce(&mine, &all, 1, MPI_INT, MPI_MIN, comm, comm->c_coll->coll_allreduce_module);
-    return (OMPI_SUCCESS == rc) && all;
 }
 
 static mpath_status_t team_create(mca_coll_mpath_module_t *module)
@@ -99,7 +89,7 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
     mpath_status_t status, prepared;
 
     prepared = team_prepare(module, &oob, &the_context);
-    if (!team_all(module->comm, MPATH_OK == prepared)) {
+    if (!mca_coll_mpath_all(module, MPATH_OK == prepared)) {
         return (MPATH_OK != prepared) ? prepared : MPATH_DECLINED;
     }
     status = mpath_team_create(the_context, &oob, &module->team);
@@ -110,7 +100,7 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
         status = mpath_symmetric_create(module->team, coll, &symmetric);
     }
     /* Asked by every rank: one on which it went wrong alone must not leave the others here. */
-    if (!team_all(module->comm, MPATH_OK == status)) {
+    if (!mca_coll_mpath_all(module, MPATH_OK == status)) {
         mpath_symmetric_destroy(symmetric);
         mpath_coll_destroy(coll);
         return (MPATH_OK != status) ? status : MPATH_DECLINED;

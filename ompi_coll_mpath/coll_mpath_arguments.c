@@ -1,0 +1,189 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The arguments of a collective as data: what a non-blocking operation hands to the functions that carry it. */
+#include "coll_mpath_request.h"
+
+static uint64_t arguments_elements(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm)
+{
+    uint64_t sum = 0;
+    int rank;
+
+    for (rank = 0; rank < ompi_comm_size(comm); rank++) {
+        sum += COLL_MPATH_COUNT(arguments->rcounts, rank);
+    }
+    return sum;
+}
+
+static mca_coll_mpath_args_t arguments_block(void *buffer, struct ompi_datatype_t *datatype, uint64_t count)
+{
+    return (mca_coll_mpath_args_t){.buffer = buffer, .datatype = datatype, .equal = true, .count = (size_t)count};
+}
+
+void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm,
+                                    mca_coll_mpath_request_t *request)
+{
+    bool in_place = MPI_IN_PLACE == arguments->sbuf;
+    int size = ompi_comm_size(comm), rank = ompi_comm_rank(comm);
+    void *sbuf = (void *)arguments->sbuf;
+    uint64_t total, mine;
+
+    request->send_parts = request->recv_parts = 1;
+    switch (arguments->kind) {
+    case COLL_MPATH_ALLTOALLV:
+        request->send_parts = request->recv_parts = size;
+        request->send                             = (mca_coll_mpath_args_t){
+                                        .buffer = sbuf, .datatype = arguments->sdtype, .counts = arguments->scounts, .displs = arguments->sdisps};
+        request->recv = (mca_coll_mpath_args_t){.buffer   = arguments->rbuf,
+                                                .datatype = arguments->rdtype,
+                                                .counts   = arguments->rcounts,
+                                                .displs   = arguments->rdisps};
+        return;
+    case COLL_MPATH_ALLTOALL:
+        request->send_parts = request->recv_parts = size;
+        request->send                             = arguments_block(sbuf, arguments->sdtype, arguments->scount);
+        request->recv = arguments_block(arguments->rbuf, arguments->rdtype, arguments->rcount);
+        return;
+    case COLL_MPATH_ALLREDUCE:
+        request->send = arguments_block(sbuf, arguments->rdtype, arguments->rcount);
+        request->recv = arguments_block(arguments->rbuf, arguments->rdtype, arguments->rcount);
+        return;
+    case COLL_MPATH_REDUCE_SCATTER:
+    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
+        if (COLL_MPATH_REDUCE_SCATTER == arguments->kind) {
+            total = arguments_elements(arguments, comm);
+            mine  = COLL_MPATH_COUNT(arguments->rcounts, rank);
+        } else {
+            total = (uint64_t)arguments->rcount * (uint64_t)size;
+            mine  = (uint64_t)arguments->rcount;
+        }
+        request->send = arguments_block(sbuf, arguments->rdtype, total);
+        request->recv = arguments_block(arguments->rbuf, arguments->rdtype, in_place ? total : mine);
+        return;
+    case COLL_MPATH_ALLGATHER:
+        request->recv_parts = size;
+        request->send       = arguments_block(sbuf, arguments->sdtype, arguments->scount);
+        request->recv       = arguments_block(arguments->rbuf, arguments->rdtype, arguments->rcount);
+        return;
+    case COLL_MPATH_ALLGATHERV:
+        request->recv_parts = size;
+        request->send       = arguments_block(sbuf, arguments->sdtype, arguments->scount);
+        request->recv       = (mca_coll_mpath_args_t){.buffer   = arguments->rbuf,
+                                                      .datatype = arguments->rdtype,
+                                                      .counts   = arguments->rcounts,
+                                                      .displs   = arguments->rdisps};
+        return;
+    }
+}
+
+uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm)
+{
+    uint64_t elements = UINT64_MAX;
+    size_t bytes      = 0;
+
+    switch (arguments->kind) {
+    case COLL_MPATH_ALLTOALLV: /* nobody knows what the others send each other */
+    case COLL_MPATH_ALLTOALL:  /* as MPI_Alltoallv */
+        return UINT64_MAX;
+    case COLL_MPATH_ALLREDUCE:
+        elements = (uint64_t)arguments->rcount;
+        break;
+    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
+    case COLL_MPATH_ALLGATHER:
+        elements = (uint64_t)arguments->rcount * (uint64_t)ompi_comm_size(comm);
+        break;
+    case COLL_MPATH_REDUCE_SCATTER:
+    case COLL_MPATH_ALLGATHERV:
+        elements = arguments_elements(arguments, comm);
+        break;
+    }
+    (void)ompi_datatype_type_size(arguments->rdtype, &bytes);
+    return elements * (uint64_t)bytes;
+}
+
+int mca_coll_mpath_arguments_run(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *module)
+{
+    struct ompi_communicator_t *comm = module->comm;
+    mca_coll_base_module_t *base     = &module->super;
+
+    switch (a->kind) {
+    case COLL_MPATH_ALLTOALLV:
+        return mca_coll_mpath_alltoallv(a->sbuf, a->scounts, a->sdisps, a->sdtype, a->rbuf, a->rcounts, a->rdisps,
+                                        a->rdtype, comm, base);
+    case COLL_MPATH_ALLTOALL:
+        return mca_coll_mpath_alltoall(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, base);
+    case COLL_MPATH_ALLREDUCE:
+        return mca_coll_mpath_allreduce(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, base);
+    case COLL_MPATH_REDUCE_SCATTER:
+        return mca_coll_mpath_reduce_scatter(a->sbuf, a->rbuf, a->rcounts, a->rdtype, a->op, comm, base);
+    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
+        return mca_coll_mpath_reduce_scatter_block(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, base);
+    case COLL_MPATH_ALLGATHER:
+        return mca_coll_mpath_allgather(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, base);
+    case COLL_MPATH_ALLGATHERV:
+        return mca_coll_mpath_allgatherv(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
+                                         base);
+    }
+    return OMPI_ERR_NOT_SUPPORTED;
+}
+
+int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *m, const void *sbuf,
+                                  void *rbuf, ompi_request_t **request_p)
+{
+    struct ompi_communicator_t *comm = m->comm;
+    struct ompi_info_t *info         = MPI_INFO_NULL;
+
+    switch (a->kind) {
+    case COLL_MPATH_ALLTOALLV:
+        return m->previous_alltoallv_init(sbuf, a->scounts, a->sdisps, a->sdtype, rbuf, a->rcounts, a->rdisps,
+                                          a->rdtype, comm, info, request_p, m->previous_alltoallv_init_module);
+    case COLL_MPATH_ALLTOALL:
+        return m->previous_alltoall_init(sbuf, a->scount, a->sdtype, rbuf, a->rcount, a->rdtype, comm, info, request_p,
+                                         m->previous_alltoall_init_module);
+    case COLL_MPATH_ALLREDUCE:
+        return m->previous_allreduce_init(sbuf, rbuf, a->rcount, a->rdtype, a->op, comm, info, request_p,
+                                          m->previous_allreduce_init_module);
+    case COLL_MPATH_REDUCE_SCATTER:
+        return m->previous_reduce_scatter_init(sbuf, rbuf, a->rcounts, a->rdtype, a->op, comm, info, request_p,
+                                               m->previous_reduce_scatter_init_module);
+    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
+        return m->previous_reduce_scatter_block_init(sbuf, rbuf, a->rcount, a->rdtype, a->op, comm, info, request_p,
+                                                     m->previous_reduce_scatter_block_init_module);
+    case COLL_MPATH_ALLGATHER:
+        return m->previous_allgather_init(sbuf, a->scount, a->sdtype, rbuf, a->rcount, a->rdtype, comm, info, request_p,
+                                          m->previous_allgather_init_module);
+    case COLL_MPATH_ALLGATHERV:
+        return m->previous_allgatherv_init(sbuf, a->scount, a->sdtype, rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
+                                           info, request_p, m->previous_allgatherv_init_module);
+    }
+    return OMPI_ERR_NOT_SUPPORTED;
+}
+
+int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *m,
+                                  ompi_request_t **request_p)
+{
+    struct ompi_communicator_t *comm = m->comm;
+
+    switch (a->kind) {
+    case COLL_MPATH_ALLTOALLV:
+        return m->previous_ialltoallv(a->sbuf, a->scounts, a->sdisps, a->sdtype, a->rbuf, a->rcounts, a->rdisps,
+                                      a->rdtype, comm, request_p, m->previous_ialltoallv_module);
+    case COLL_MPATH_ALLTOALL:
+        return m->previous_ialltoall(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, request_p,
+                                     m->previous_ialltoall_module);
+    case COLL_MPATH_ALLREDUCE:
+        return m->previous_iallreduce(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, request_p,
+                                      m->previous_iallreduce_module);
+    case COLL_MPATH_REDUCE_SCATTER:
+        return m->previous_ireduce_scatter(a->sbuf, a->rbuf, a->rcounts, a->rdtype, a->op, comm, request_p,
+                                           m->previous_ireduce_scatter_module);
+    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
+        return m->previous_ireduce_scatter_block(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, request_p,
+                                                 m->previous_ireduce_scatter_block_module);
+    case COLL_MPATH_ALLGATHER:
+        return m->previous_iallgather(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, request_p,
+                                      m->previous_iallgather_module);
+    case COLL_MPATH_ALLGATHERV:
+        return m->previous_iallgatherv(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
+                                       request_p, m->previous_iallgatherv_module);
+    }
+    return OMPI_ERR_NOT_SUPPORTED;
+}

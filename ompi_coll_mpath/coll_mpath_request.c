@@ -1,0 +1,194 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The life of a request: what it keeps, its start, and the previous component's request inside it. */
+#include "coll_mpath_request.h"
+
+#include <string.h>
+
+/* Symmetric operations up to this go to the previous component without a question: Open MPI itself numbers new communicators
+ * with them, from inside its progress engine and on no agreed moment. A constant, so that all ranks decide alike. */
+#define REQUEST_AT_ONCE_BYTES 256u
+
+/* -- what a request keeps -- */
+
+static void request_keep(mca_coll_mpath_request_t *request)
+{
+    const mca_coll_mpath_arguments_t *arguments = &request->arguments;
+
+    OBJ_RETAIN(request->module->comm);
+    if ((NULL != arguments->sdtype) && !ompi_datatype_is_predefined(arguments->sdtype)) {
+        OBJ_RETAIN(arguments->sdtype);
+    }
+    if ((NULL != arguments->rdtype) && !ompi_datatype_is_predefined(arguments->rdtype)) {
+        OBJ_RETAIN(arguments->rdtype);
+    }
+    if (NULL != arguments->op) {
+        OBJ_RETAIN(arguments->op);
+    }
+}
+
+static void request_let_go(mca_coll_mpath_request_t *request)
+{
+    mca_coll_mpath_arguments_t *arguments = &request->arguments;
+    struct ompi_communicator_t *comm      = request->module->comm;
+
+    if ((NULL != arguments->sdtype) && !ompi_datatype_is_predefined(arguments->sdtype)) {
+        OBJ_RELEASE(arguments->sdtype);
+    }
+    if ((NULL != arguments->rdtype) && !ompi_datatype_is_predefined(arguments->rdtype)) {
+        OBJ_RELEASE(arguments->rdtype);
+    }
+    if (NULL != arguments->op) {
+        OBJ_RELEASE(arguments->op);
+    }
+    OBJ_RELEASE(comm);
+}
+
+void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
+{
+    /* One that has not ended in time is left to its owner, with the memory that it may still use. */
+    if ((NULL != request->previous) && REQUEST_COMPLETE(request->previous)) {
+        (void)ompi_request_free(&request->previous);
+        mca_coll_mpath_device_close(&request->send_device);
+        mca_coll_mpath_device_close(&request->recv_device);
+    }
+    OMPI_REQUEST_FINI(&request->super);
+    request_let_go(request);
+    OBJ_RELEASE(request);
+}
+
+/* -- the previous component's request -- */
+
+static bool request_in_place(const mca_coll_mpath_request_t *request)
+{
+    return MPI_IN_PLACE == request->arguments.sbuf;
+}
+
+/* It must not meet memory that the host cannot read: such a side gets a copy, which is filled when it is needed. */
+static int request_make_previous(mca_coll_mpath_request_t *request)
+{
+    mca_coll_mpath_module_t *module = request->module;
+    mpath_status_t status;
+
+    mca_coll_mpath_arguments_sides(&request->arguments, module->comm, request);
+    status = mca_coll_mpath_device_look(&request->recv, request->recv_parts, &request->recv_device);
+    if ((MPATH_OK == status) && !request_in_place(request)) {
+        status = mca_coll_mpath_device_look(&request->send, request->send_parts, &request->send_device);
+    }
+    if (MPATH_OK == status) {
+        status = mca_coll_mpath_device_open(&request->recv, &request->recv_device);
+    }
+    if ((MPATH_OK == status) && !request_in_place(request)) {
+        status = mca_coll_mpath_device_open(&request->send, &request->send_device);
+    }
+    if (MPATH_OK != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return mca_coll_mpath_arguments_init(&request->arguments, module,
+                                         request_in_place(request) ? MPI_IN_PLACE : request->send.buffer,
+                                         request->recv.buffer, &request->previous);
+}
+
+int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (!request_in_place(request)) {
+        status = mca_coll_mpath_device_load(request->send_parts, &request->send_device);
+    }
+    if ((MPATH_OK == status) && (request_in_place(request) || !request->recv_device.contiguous)) {
+        status = mca_coll_mpath_device_load(request->recv_parts, &request->recv_device);
+    }
+    if (MPATH_OK != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return request->previous->req_start(1, &request->previous);
+}
+
+int mca_coll_mpath_request_take(mca_coll_mpath_request_t *request)
+{
+    ompi_status_public_t status = {.MPI_ERROR = MPI_SUCCESS};
+    int ended = 0, rc = ompi_request_test(&request->previous, &ended, &status); /* makes it inactive */
+
+    if (OMPI_SUCCESS == rc) {
+        rc = mca_coll_mpath_error(mca_coll_mpath_device_store(request->recv_parts, &request->recv_device));
+    }
+    return rc;
+}
+
+/* -- what MPI calls -- */
+
+static int request_start(size_t count, ompi_request_t **requests)
+{
+    size_t i;
+
+    for (i = 0; i < count; i++) {
+        mca_coll_mpath_request_t *request = (mca_coll_mpath_request_t *)requests[i];
+
+        request->super.req_status.MPI_ERROR = MPI_SUCCESS;
+        request->super.req_complete         = REQUEST_PENDING;
+        request->super.req_state            = OMPI_REQUEST_ACTIVE;
+        mca_coll_mpath_queue_start(request);
+    }
+    return OMPI_SUCCESS;
+}
+
+static int request_free(ompi_request_t **request)
+{
+    mca_coll_mpath_queue_free((mca_coll_mpath_request_t *)*request);
+    *request = MPI_REQUEST_NULL;
+    return OMPI_SUCCESS;
+}
+
+static int request_cancel(ompi_request_t *request, int flag)
+{
+    (void)request;
+    (void)flag;
+    return MPI_ERR_REQUEST; /* MPI forbids it for collectives */
+}
+
+static void request_construct(mca_coll_mpath_request_t *request)
+{
+    memset((char *)request + sizeof(ompi_request_t), 0, sizeof(*request) - sizeof(ompi_request_t));
+    request->super.req_type   = OMPI_REQUEST_COLL;
+    request->super.req_start  = request_start;
+    request->super.req_free   = request_free;
+    request->super.req_cancel = request_cancel;
+    memset(&request->super.req_status, 0, sizeof(request->super.req_status));
+}
+
+OBJ_CLASS_INSTANCE(mca_coll_mpath_request_t, ompi_request_t, request_construct, NULL);
+
+int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
+                                bool persistent, ompi_request_t **request_p)
+{
+    bool at_once = REQUEST_AT_ONCE_BYTES >= mca_coll_mpath_arguments_bytes(arguments, module->comm);
+    mca_coll_mpath_request_t *request;
+    int rc;
+
+    if (at_once && !persistent && !mpath_gpu_available()) {
+        return mca_coll_mpath_arguments_pass(arguments, module, request_p);
+    }
+    rc = mca_coll_mpath_queue_prepare(module);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    request = OBJ_NEW(mca_coll_mpath_request_t);
+    if (NULL == request) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    OMPI_REQUEST_INIT(&request->super, persistent);
+    request->super.req_mpi_object.comm = module->comm;
+    request->module                    = module;
+    request->arguments                 = *arguments;
+    request->at_once                   = at_once;
+    request_keep(request);
+    rc = request_make_previous(request);
+    if (OMPI_SUCCESS != rc) {
+        mpath_error("%s: a non-blocking collective cannot be prepared (Open MPI error %d); the call fails",
+                    module->comm->c_name, rc);
+        mca_coll_mpath_request_release(request);
+        return rc;
+    }
+    *request_p = &request->super;
+    return persistent ? OMPI_SUCCESS : request_start(1, request_p);
+}

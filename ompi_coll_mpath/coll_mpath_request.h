@@ -1,0 +1,138 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Non-blocking and persistent collectives. An operation is the blocking function on a fiber (util/fiber.h): its waits leave
+ * the fiber, and Open MPI's progress engine takes it up again. The operations of a communicator run one after the other, in
+ * the order in which they were started; all ranks start them in the same order.
+ *
+ * What mpath declines is left to the previous component. Its non-blocking functions take their tags in the order in which
+ * they are called, which has to be the same on all ranks, while mpath declines at a different moment on every rank. So
+ * the persistent request of the previous component is made when the operation is, and started when mpath declines.
+ */
+#ifndef COLL_MPATH_REQUEST_H
+#define COLL_MPATH_REQUEST_H
+
+#include "coll_mpath.h"
+#include "coll_mpath_device.h"
+
+#include "ompi/request/request.h"
+
+#include "util/fiber.h"
+
+#include <limits.h>
+
+typedef enum mca_coll_mpath_kind_t {
+    COLL_MPATH_ALLTOALLV,
+    COLL_MPATH_ALLTOALL,
+    COLL_MPATH_ALLREDUCE,
+    COLL_MPATH_REDUCE_SCATTER,
+    COLL_MPATH_REDUCE_SCATTER_BLOCK,
+    COLL_MPATH_ALLGATHER,
+    COLL_MPATH_ALLGATHERV
+} mca_coll_mpath_kind_t;
+
+/* The arguments of a collective; those that it does not have are zero. What they lead to belongs to the user. */
+typedef struct mca_coll_mpath_arguments_t {
+    mca_coll_mpath_kind_t kind;
+    const void *sbuf;
+    void *rbuf;
+    mca_coll_mpath_count_t scount, rcount;
+    mca_coll_mpath_counts_t scounts, rcounts;
+    mca_coll_mpath_displs_t sdisps, rdisps;
+    struct ompi_datatype_t *sdtype, *rdtype; /* reductions have one: rdtype */
+    struct ompi_op_t *op;
+} mca_coll_mpath_arguments_t;
+
+typedef enum mca_coll_mpath_request_state_t {
+    COLL_MPATH_INACTIVE,
+    COLL_MPATH_QUEUED,    /* waits for its turn, or runs */
+    COLL_MPATH_LEFT,      /* the previous component carries it */
+    COLL_MPATH_COMPLETING /* the user may see that it has ended, mpath still looks at the request */
+} mca_coll_mpath_request_state_t;
+
+/*
+ * MPI_Ialltoallv and its like take every request of a component for an ompi_coll_base_nbc_request_t, and keep datatypes and
+ * arrays behind its first member: at most 12 pointers. The header with that type includes one that no Open MPI installs.
+ */
+#define COLL_MPATH_REQUEST_ROOM 32
+
+typedef struct mca_coll_mpath_request_t {
+    ompi_request_t super;
+    void *room[COLL_MPATH_REQUEST_ROOM]; /* the MPI functions' own */
+    mca_coll_mpath_module_t *module;     /* the request keeps its communicator */
+    mca_coll_mpath_arguments_t arguments;
+    bool at_once; /* so small that mpath is not asked */
+    ompi_request_t *previous;
+    int send_parts, recv_parts;
+    mca_coll_mpath_args_t send, recv; /* what the previous request works on: the user's buffers or copies on the host */
+    mca_coll_mpath_device_t send_device, recv_device;
+    int rc;
+
+    /* under the queue's lock */
+    mca_coll_mpath_request_state_t state;
+    bool freed; /* by the user, before it has ended */
+    struct mca_coll_mpath_request_t *next;
+} mca_coll_mpath_request_t;
+OBJ_CLASS_DECLARATION(mca_coll_mpath_request_t);
+
+#define COLL_MPATH_UNPACK(...) __VA_ARGS__
+
+/* What the blocking functions return on a fiber where they would call the previous function. */
+#define COLL_MPATH_LEAVE INT_MIN
+
+/* The previous function; on a fiber it cannot be called, for it would wait. The arguments are those before the module. */
+#define COLL_MPATH_PREVIOUS(_mpath, _api, ...)                                                                         \
+    (mpath_fiber_is_on() ? COLL_MPATH_LEAVE                                                                            \
+                         : (_mpath)->previous_##_api(__VA_ARGS__, (_mpath)->previous_##_api##_module))
+
+/* coll_mpath_request.c */
+/* Makes a request; one that is not persistent is started. Local. An Open MPI error code. */
+int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
+                                bool persistent, ompi_request_t **request_p);
+/* Starts the previous request on the present data; and, when REQUEST_COMPLETE(request->previous), takes what it has brought. */
+int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request);
+int mca_coll_mpath_request_take(mca_coll_mpath_request_t *request);
+/* Releases a request that is inactive and that the user has freed. */
+void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request);
+
+/* coll_mpath_arguments.c */
+/* Both sides as mpath sees them; in place the receive side stands for both. */
+void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm,
+                                    mca_coll_mpath_request_t *request);
+/* Bytes of all ranks together, the same on all of them; UINT64_MAX where they are not known without asking. */
+uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
+/* Runs mpath's blocking function. */
+int mca_coll_mpath_arguments_run(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module);
+/* Makes the previous component's persistent request; on `sbuf` (which may be MPI_IN_PLACE) and `rbuf`. */
+int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module,
+                                  const void *sbuf, void *rbuf, ompi_request_t **request_p);
+/* Runs the previous component's non-blocking function. */
+int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module,
+                                  ompi_request_t **request_p);
+
+/* coll_mpath_queue.c */
+/* What operations of a communicator need; before the first one. */
+int mca_coll_mpath_queue_prepare(mca_coll_mpath_module_t *module);
+/* Takes a request that is to run, and runs it as far as it gets without waiting. */
+void mca_coll_mpath_queue_start(mca_coll_mpath_request_t *request);
+/* The user frees a request: it is released now, or when it has ended. */
+void mca_coll_mpath_queue_free(mca_coll_mpath_request_t *request);
+/* Waits until the operations that were started before have ended, or are left to the previous component. */
+void mca_coll_mpath_queue_wait(mca_coll_mpath_module_t *module);
+/* The communicator is freed. Nonzero: operations are under way, and end the team after the last of them. */
+int mca_coll_mpath_queue_ends_team(mca_coll_mpath_module_t *module);
+/* MPI_Finalize begins: ends all operations, for better or worse. */
+void mca_coll_mpath_queue_finish(void);
+/* The module goes; its operations have ended. */
+void mca_coll_mpath_queue_release(mca_coll_mpath_module_t *module);
+/* The component closes. */
+void mca_coll_mpath_queue_close(void);
+
+/* A blocking call comes after everything that was started before it. */
+static inline void mca_coll_mpath_queue_before_blocking(mca_coll_mpath_module_t *module)
+{
+    if ((NULL != __atomic_load_n(&module->queue_first, __ATOMIC_ACQUIRE)) && !mpath_fiber_is_on()) {
+        mca_coll_mpath_queue_wait(module);
+    }
+}
+
+#endif
