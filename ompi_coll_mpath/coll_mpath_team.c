@@ -92,6 +92,7 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
     if (!mca_coll_mpath_all(module, MPATH_OK == prepared)) {
         return (MPATH_OK != prepared) ? prepared : MPATH_DECLINED;
     }
+    mpath_context_limit_paths(the_context, mca_coll_mpath_component.settings.max_paths);
     status = mpath_team_create(the_context, &oob, &module->team);
     if (MPATH_OK == status) {
         status = mpath_coll_create(module->team, &coll);

@@ -79,6 +79,11 @@ static void use_file(mpath_context_t *context, const mpath_topo_file_t *file)
     memcpy(context->machine.host, host, sizeof(host));
 }
 
+void mpath_context_limit_paths(mpath_context_t *context, int max_paths)
+{
+    context->topo_params.max_paths = (max_paths > 0) ? max_paths : 0;
+}
+
 static mpath_status_t context_alloc(const mpath_settings_t *settings, int job_rank, int local_rank_hint,
                                     mpath_context_t **context_p)
 {
@@ -94,6 +99,7 @@ static mpath_status_t context_alloc(const mpath_settings_t *settings, int job_ra
     context->nic             = -1;
     context->gpu             = -1;
     context->usable          = MPATH_OK;
+    mpath_context_limit_paths(context, settings->max_paths);
     if (settings->access == MPATH_ACCESS_AFFINE) {
         context->topo_params.access = MPATH_REACH_AFFINE;
     }

@@ -26,6 +26,8 @@ typedef struct mpath_context mpath_context_t;
  */
 mpath_status_t mpath_context_create(const mpath_settings_t *settings, int job_rank, int local_rank_hint,
                                     mpath_context_t **context_p);
+/* Parameter max_paths of the teams that are made from now on. Not while another thread makes one. */
+void mpath_context_limit_paths(mpath_context_t *context, int max_paths);
 void mpath_context_destroy(mpath_context_t *context);
 
 typedef struct mpath_team mpath_team_t;

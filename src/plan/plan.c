@@ -130,7 +130,12 @@ static int is_small(const mpath_topo_t *topo)
 static mpath_status_t construct(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params)
 {
-    mpath_status_t status = mpath_plan_rails(plan, topo, demand, params);
+    mpath_status_t status = MPATH_DECLINED;
+
+    if (mpath_topo_params(topo)->max_paths > 0) {
+        return MPATH_DECLINED; /* what is constructed takes all paths for granted */
+    }
+    status = mpath_plan_rails(plan, topo, demand, params);
 
     return status == MPATH_DECLINED ? mpath_plan_ports(plan, topo, demand, params) : status;
 }

@@ -11,7 +11,7 @@ tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)
 endif
 # What mpath_plan is made of, for its tests as well.
 noinst_LTLIBRARIES += libmpath_plan.la
-libmpath_plan_la_SOURCES = tools/plan_explain.c tools/plan_input.c tools/plan_input.h tools/plan_report.c \
+libmpath_plan_la_SOURCES = tools/plan_emulate.c tools/plan_emulate.h tools/plan_explain.c tools/plan_input.c tools/plan_input.h tools/plan_report.c \
 	tools/plan_report.h tools/plan_svg.c tools/plan_svg.h tools/simulate.c tools/simulate.h
 libmpath_plan_la_CFLAGS = $(AM_CFLAGS)
 libmpath_plan_la_LIBADD = $(JANSSON_LIBS) -lm
@@ -20,7 +20,7 @@ tools_mpath_plan_SOURCES = tools/mpath_plan.c
 tools_mpath_plan_LDADD = libmpath_plan.la $(LDADD) $(JANSSON_LIBS)
 # Planning times beside published ones: make bench-plan
 EXTRA_PROGRAMS += tools/plan_bench
-tools_plan_bench_SOURCES = tools/plan_bench.c tools/plan_input.c tools/plan_input.h
+tools_plan_bench_SOURCES = tools/plan_bench.c tools/plan_emulate.c tools/plan_emulate.h tools/plan_input.c tools/plan_input.h
 bench-plan: tools/plan_bench
 	tools/plan_bench
 .PHONY: bench-plan

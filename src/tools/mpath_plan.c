@@ -4,6 +4,7 @@
 #include "tools/plan_input.h"
 #include "tools/plan_report.h"
 #include "tools/plan_svg.h"
+#include "topo/xml.h"
 #include "util/time.h"
 
 #include <getopt.h>
@@ -21,7 +22,7 @@ typedef struct options {
     simulate_params_t simulation;
     int simulate, json, show_flows, show_time;
     int explain, explain_source, explain_destination;
-    const char *svg_path;
+    const char *svg_path, *dump_path;
 } options_t;
 
 static const char help_options[] =
@@ -36,6 +37,10 @@ static const char help_options[] =
     "  --host-memory BPS       of a node's memory (four times its NICs)\n"
     "  --access all|affine     NICs that a rank drives itself (all)\n"
     "  --spine                 NICs of different rails reach each other\n"
+    "  --scale F               all rates by a factor: 0.25\n"
+    "  --emulated copies|rails for virtual nodes on one host: rails are copies between its GPUs, or UCX\n"
+    "                          over the device of --device NAME; their rates hold by clocks (doc/gpu.md)\n"
+    "  --dump-topo FILE        write the topology to a file, '-' for standard output, and plan nothing\n"
     "Demand:\n"
     "  --matrix FILE           bytes, one row per rank; or generated:\n"
     "  --bytes N               bytes that each rank sends, k m g are powers of 1024 (64m)\n"
@@ -87,7 +92,8 @@ static void print_help(void)
            "  mpath_plan --preset h100-mesh4 --hot 0.7 --simulate\n"
            "  mpath_plan --preset hgx-h200 --nodes 8 --moe 4096,8,256,1.0 --svg load.svg\n"
            "  mpath_plan --preset h100-mesh4 --hot 0.9 --explain 4,0\n"
-           "  mpath_plan --topo rack.xml --matrix bytes.txt --json\n");
+           "  mpath_plan --topo rack.xml --matrix bytes.txt --json\n"
+           "  mpath_plan --preset h100-mesh4 --scale 0.25 --emulated copies --dump-topo nodes.xml\n");
 }
 
 /* "4,0" */
@@ -167,6 +173,11 @@ static int set_number(options_t *options, int option, const char *text)
 static int set_word(options_t *options, int option, const char *text)
 {
     switch (option) {
+    case 'e':
+        options->input.emulate.mode = (strcmp(text, "copies") == 0) ? MPATH_EMULATED_COPIES : MPATH_EMULATED_RAILS;
+        return (strcmp(text, "copies") == 0) || (strcmp(text, "rails") == 0);
+    case 'x':
+        return plan_parse_ppm(text, &options->input.emulate.scale_ppm) && (options->input.emulate.scale_ppm > 0);
     case 'P':
         return plan_policy_find(text, &options->params.policy);
     case 'a':
@@ -198,6 +209,12 @@ static int set_plain(options_t *options, int option, const char *text)
         return 1;
     case 'v':
         options->svg_path = text;
+        return 1;
+    case 'D':
+        options->dump_path = text;
+        return 1;
+    case 'V':
+        options->input.emulate.device = text;
         return 1;
     case 'p':
         options->input.topo_params.fabric |= MPATH_FABRIC_SPINE;
@@ -232,7 +249,9 @@ static int parse_options(int argc, char **argv, options_t *options)
         {"chunk", 1, NULL, 'c'},    {"min-fragment", 1, NULL, 'f'},   {"hop-ns", 1, NULL, 'N'},
         {"simulate", 0, NULL, 'u'}, {"share", 1, NULL, 'S'},          {"json", 0, NULL, 'j'},
         {"flows", 0, NULL, 'F'},    {"explain", 1, NULL, 'E'},        {"svg", 1, NULL, 'v'},
-        {"no-time", 0, NULL, 'T'},  {"help", 0, NULL, 'X'},           {NULL, 0, NULL, 0},
+        {"no-time", 0, NULL, 'T'},  {"help", 0, NULL, 'X'},           {"scale", 1, NULL, 'x'},
+        {"emulated", 1, NULL, 'e'}, {"device", 1, NULL, 'V'},         {"dump-topo", 1, NULL, 'D'},
+        {NULL, 0, NULL, 0},
     };
     int option, index = 0, good;
 
@@ -248,8 +267,8 @@ static int parse_options(int argc, char **argv, options_t *options)
         if (set_plain(options, option, optarg)) {
             continue;
         }
-        good = strchr("PaSME", option) != NULL ? set_word(options, option, optarg)
-                                               : set_number(options, option, optarg);
+        good = strchr("PaSMEex", option) != NULL ? set_word(options, option, optarg)
+                                                 : set_number(options, option, optarg);
         if (!good) {
             fprintf(stderr, "mpath_plan: --%s does not take '%s'; see mpath_plan --help\n", names[index].name, optarg);
             return -1;
@@ -376,6 +395,12 @@ static int run(const options_t *options)
 
     if (plan_input_make(&options->input, &topo, &demand) != MPATH_OK) {
         return 1;
+    }
+    if (options->dump_path != NULL) {
+        status = mpath_topo_file_save(topo, options->dump_path);
+        free(demand);
+        mpath_topo_destroy(topo);
+        return status != MPATH_OK;
     }
     status = check_explained(options, topo) ? MPATH_OK : MPATH_ERR_PARAM;
     start  = mpath_time_ns();

@@ -24,6 +24,7 @@ void plan_input_init(plan_input_t *input)
     input->topo_params.access = MPATH_REACH_ALL;
     input->seed               = 1;
     input->bytes              = 64ull << 20;
+    input->emulate.scale_ppm  = 1000000;
     input->moe.token_bytes    = 8192; /* 4096 values of 2 bytes */
 }
 
@@ -213,7 +214,7 @@ static mpath_status_t preset_topo(const plan_input_t *input, mpath_topo_t **topo
     return MPATH_OK;
 }
 
-static mpath_status_t make_topo(const plan_input_t *input, mpath_topo_t **topo_p)
+static mpath_status_t make_real_topo(const plan_input_t *input, mpath_topo_t **topo_p)
 {
     if (input->topo_path != NULL) {
         return file_topo(input->topo_path, topo_p);
@@ -230,6 +231,20 @@ static mpath_status_t make_topo(const plan_input_t *input, mpath_topo_t **topo_p
         return MPATH_ERR_PARAM;
     }
     return uniform_topo(input, topo_p);
+}
+
+static mpath_status_t make_topo(const plan_input_t *input, mpath_topo_t **topo_p)
+{
+    mpath_topo_t *topo;
+    mpath_status_t status = make_real_topo(input, &topo);
+
+    if ((status != MPATH_OK) || ((input->emulate.mode == MPATH_EMULATED_NO) && (input->emulate.scale_ppm == 1000000))) {
+        *topo_p = (status == MPATH_OK) ? topo : *topo_p;
+        return status;
+    }
+    status = plan_emulate(&input->emulate, topo, topo_p);
+    mpath_topo_destroy(topo);
+    return status;
 }
 
 static mpath_status_t file_demand(const char *path, int num_ranks, uint64_t **demand_p)

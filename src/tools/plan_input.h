@@ -5,6 +5,7 @@
 
 #include "plan/moe.h"
 #include "plan/plan.h"
+#include "tools/plan_emulate.h"
 #include "topo/topo.h"
 
 typedef struct plan_input {
@@ -14,6 +15,7 @@ typedef struct plan_input {
     int num_nodes, ranks_per_node, num_nics;
     uint64_t rate_bps, host_memory_bps; /* host memory 0: four times the NICs of a node */
     mpath_topo_params_t topo_params;
+    plan_emulate_t emulate; /* mode no and 1000000: as it is */
     /* demand: a file, the experts of a layer, a hot spot or Zipf */
     const char *matrix_path;
     int use_moe;

@@ -43,6 +43,8 @@ void mpath_topo_resource_name(const mpath_topo_t *topo, int resource, char *name
     snprintf(name, size, "node%d/resource%d", r->node, resource);
 }
 
+const char *const mpath_emulation_names[] = {"no", "copies", "rails", NULL};
+
 const char *mpath_lane_kind_name(mpath_lane_kind_t kind)
 {
     switch (kind) {

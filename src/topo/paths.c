@@ -300,7 +300,7 @@ int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination)
     return (topo->gpus != NULL) && (mpath_gpu_num_paths(topo, source, destination) > 0);
 }
 
-int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination)
+static int count_paths(const mpath_topo_t *topo, int source, int destination)
 {
     int count = 0;
 
@@ -314,6 +314,13 @@ int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination)
         return (count > 0) ? count : 1;
     }
     return count + num_paths_over_rails(topo, source, destination);
+}
+
+int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination)
+{
+    int count = count_paths(topo, source, destination), limit = topo->params.max_paths;
+
+    return ((limit > 0) && (count > limit)) ? limit : count;
 }
 
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)

@@ -270,6 +270,9 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
 
     hash = mpath_topo_mix(hash, (uint64_t)topo->num_ranks);
     hash = mpath_topo_mix(hash, ((uint64_t)topo->params.access << 32) | topo->params.fabric);
+    if (topo->params.max_paths > 0) {
+        hash = mpath_topo_mix(hash, (uint64_t)topo->params.max_paths);
+    }
     for (i = 0; i < topo->num_nodes; i++) {
         machine = &topo->machines[i];
         hash    = mpath_topo_mix(hash, (uint64_t)machine->num_nics);
@@ -502,7 +505,7 @@ int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kin
 
 int mpath_topo_rails_equal(const mpath_topo_t *topo)
 {
-    return topo->rails_equal;
+    return topo->rails_equal && (topo->params.max_paths == 0);
 }
 
 uint64_t mpath_topo_signature(const mpath_topo_t *topo)

@@ -158,6 +158,7 @@ typedef struct mpath_topo_params {
     mpath_access_mode_t access;
     uint32_t fabric; /* MPATH_FABRIC_* */
     mpath_emulation_t emulated;
+    int max_paths; /* of a pair: only its first ones exist; 0: all */
 } mpath_topo_params_t;
 
 typedef struct mpath_hop {
@@ -222,6 +223,9 @@ int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination);
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path);
 /* "0 -shm-> 2 -rail1-> 6 -shm-> 4" */
 void mpath_topo_path_format(const mpath_topo_t *topo, const mpath_path_t *path, char *text, size_t size);
+
+/* Values of a topology file's emulated, by mpath_emulation_t: "no", "copies", "rails"; NULL-terminated. */
+extern const char *const mpath_emulation_names[];
 
 /* Static text: "shm", "rail", "peer", "staged". */
 const char *mpath_lane_kind_name(mpath_lane_kind_t kind);

@@ -183,21 +183,52 @@ static mpath_status_t count_children(const char *name, xmlNode *root, int *nodes
 
 static mpath_status_t read_head(const char *name, xmlNode *root, mpath_topo_params_t *params)
 {
-    static const char *const known[]   = {"version", "access", "fabric", NULL};
+    static const char *const known[]   = {"version", "access", "fabric", "emulated", NULL};
     static const char *const access[]  = {"all", "affine", NULL};
     static const char *const fabrics[] = {"rails", "spine", NULL};
-    int access_index, fabric_index;
+    int access_index, fabric_index, emulated_index;
     mpath_status_t status;
     int64_t version;
 
     if (((status = mpath_xml_check_attributes(name, root, known)) != MPATH_OK) ||
         ((status = mpath_xml_number(name, root, "version", 1, FORMAT_VERSION, FORMAT_VERSION, &version)) != MPATH_OK) ||
         ((status = mpath_xml_choice(name, root, "access", access, &access_index)) != MPATH_OK) ||
-        ((status = mpath_xml_choice(name, root, "fabric", fabrics, &fabric_index)) != MPATH_OK)) {
+        ((status = mpath_xml_choice(name, root, "fabric", fabrics, &fabric_index)) != MPATH_OK) ||
+        ((status = mpath_xml_choice(name, root, "emulated", mpath_emulation_names, &emulated_index)) != MPATH_OK)) {
         return status;
     }
-    params->access = (access_index == 0) ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
-    params->fabric = (fabric_index == 0) ? 0 : MPATH_FABRIC_SPINE;
+    params->access   = (access_index == 0) ? MPATH_REACH_ALL : MPATH_REACH_AFFINE;
+    params->fabric   = (fabric_index == 0) ? 0 : MPATH_FABRIC_SPINE;
+    params->emulated = (mpath_emulation_t)emulated_index;
+    return MPATH_OK;
+}
+
+/* The host name of each node is its own: ports are known by it. */
+static mpath_status_t check_emulated_node(const char *name, xmlNode *node, const mpath_topo_file_t *file, int index)
+{
+    int i;
+
+    for (i = 0; i < index; i++) {
+        if (strcmp(file->machines[i].host, file->machines[index].host) == 0) {
+            mpath_xml_error(name, node,
+                            "node host '%s' is taken by node %d, and the nodes of an emulated cluster are "
+                            "known by theirs",
+                            file->machines[index].host, i);
+            return MPATH_ERR_PARAM;
+        }
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t check_emulated_rank(const char *name, xmlNode *node, const mpath_topo_file_t *file,
+                                          const mpath_place_t *place)
+{
+    if ((file->params.emulated == MPATH_EMULATED_COPIES) &&
+        ((place->gpu < 0) || (file->gpus[place->node].num_gpus == 0))) {
+        mpath_xml_error(name, node, "rank without a gpu of its node, which emulated '%s' needs",
+                        mpath_emulation_names[file->params.emulated]);
+        return MPATH_ERR_PARAM;
+    }
     return MPATH_OK;
 }
 
@@ -213,6 +244,9 @@ static mpath_status_t read_children(const char *name, xmlNode *root, mpath_topo_
             continue;
         }
         status = read_node(name, child, &file->machines[i], &file->gpus[i]);
+        if ((status == MPATH_OK) && (file->params.emulated != MPATH_EMULATED_NO)) {
+            status = check_emulated_node(name, child, file, i);
+        }
         if (status != MPATH_OK) {
             return status;
         }
@@ -220,7 +254,14 @@ static mpath_status_t read_children(const char *name, xmlNode *root, mpath_topo_
     }
     i = 0;
     for (child = mpath_xml_element(root->children); child != NULL; child = mpath_xml_element(child->next)) {
-        if (mpath_xml_is(child, "rank") && ((status = read_rank(name, child, file, &file->places[i++])) != MPATH_OK)) {
+        if (!mpath_xml_is(child, "rank")) {
+            continue;
+        }
+        status = read_rank(name, child, file, &file->places[i]);
+        if (status == MPATH_OK) {
+            status = check_emulated_rank(name, child, file, &file->places[i++]);
+        }
+        if (status != MPATH_OK) {
             return status;
         }
     }
@@ -250,6 +291,11 @@ mpath_status_t mpath_xml_read_mpath(const char *name, xmlNode *root, mpath_topo_
     status = count_children(name, root, &file->num_nodes, &file->num_ranks);
     if (status != MPATH_OK) {
         return status;
+    }
+    if ((file->params.emulated != MPATH_EMULATED_NO) && (file->num_ranks == 0)) {
+        mpath_xml_error(name, root, "mpath emulated '%s' without a rank: which ranks form a node is to be said",
+                        mpath_emulation_names[file->params.emulated]);
+        return MPATH_ERR_PARAM;
     }
     file->machines = calloc((size_t)file->num_nodes, sizeof(*file->machines));
     file->gpus     = calloc((size_t)file->num_nodes, sizeof(*file->gpus));

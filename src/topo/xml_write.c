@@ -101,9 +101,13 @@ mpath_status_t mpath_topo_file_write(const mpath_topo_t *topo, FILE *out)
     const mpath_place_t *place;
     int i;
 
-    fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<mpath version=\"1\" access=\"%s\" fabric=\"%s\">\n",
+    fprintf(out, "<?xml version=\"1.0\" encoding=\"UTF-8\"?>\n<mpath version=\"1\" access=\"%s\" fabric=\"%s\"",
             (params->access == MPATH_REACH_ALL) ? "all" : "affine",
             (params->fabric & MPATH_FABRIC_SPINE) ? "spine" : "rails");
+    if (params->emulated != MPATH_EMULATED_NO) {
+        fprintf(out, " emulated=\"%s\"", mpath_emulation_names[params->emulated]);
+    }
+    fputs(">\n", out);
     for (i = 0; i < mpath_topo_num_nodes(topo); i++) {
         write_node(out, mpath_topo_machine(topo, i), mpath_topo_gpus(topo, i));
     }

@@ -33,6 +33,7 @@ typedef struct mpath_param {
     const char *unit;          /* "" when none */
     int level;                 /* MPI_T verbosity, 1 (user, basic) to 9 (developer, all) */
     const char *help;          /* one line */
+    int writable;              /* may be changed through MPI_T; communicators made afterwards see it */
 } mpath_param_t;
 
 typedef enum mpath_access {
@@ -83,6 +84,7 @@ typedef struct mpath_settings {
     uint64_t small_bytes;        /* pairs up to this many bytes travel inside the agreement */
     uint64_t leader_bytes;       /* data in a message between two nodes' leaders */
     uint64_t min_fragment_bytes; /* a pair is not split below this */
+    int max_paths;               /* of a pair, its first ones; 0: all */
     int keep_routes_ppm;         /* earlier routes stay while they cost at most this more */
     uint64_t chunk_bytes;        /* upper limit of a chunk */
     uint64_t memory_bytes;       /* upper limit of relay and exchange memory per rank */

@@ -17,7 +17,7 @@ static const char *const switch_values[]    = {"no", "yes", NULL};
 
 #define ROW(_name, _type, _initial, _min, _max, _values, _unit, _level, _help)                                         \
     {                                                                                                                  \
-#_name, _type, offsetof(mpath_settings_t, _name), _initial, _min, _max, _values, _unit, _level, _help          \
+#_name, _type, offsetof(mpath_settings_t, _name), _initial, _min, _max, _values, _unit, _level, _help, 0       \
     }
 #define ROW_INT(_name, _initial, _min, _max, _unit, _level, _help)                                                     \
     ROW(_name, MPATH_PARAM_INT, _initial, _min, _max, NULL, _unit, _level, _help)
@@ -58,6 +58,10 @@ const mpath_param_t mpath_params[] = {
         "Small pairs between two nodes travel in one message of their leaders, as long as it stays below this; larger ones, with "
         "access \"affine\", in one message of each rank that stays below this; still larger ones take the rails"),
     ROW_BYTES(min_fragment_bytes, "32k", 1, GIB, 5, "A pair's message is not split into pieces smaller than this"),
+    {"max_paths", MPATH_PARAM_INT, offsetof(mpath_settings_t, max_paths), "0", 0, 64, NULL, "", 6,
+     "Paths of a pair that are used, its first ones, the static route before all others: 1 is the routing without mpath; "
+     "0: all. To measure what each path adds; communicators keep the value of their first collective",
+     1},
     ROW_INT(
         keep_routes_ppm, "20000", 0, 1000000, "millionths", 5,
         "When sizes or rates change, the routes of an earlier call stay while the busiest resource takes at most this much longer than with new ones; 0 plans every change anew"),

@@ -484,6 +484,61 @@ static void test_no_file(void **state)
     mpath_topo_file_release(&file);
 }
 
+static const char *const virtual_nodes = "<mpath version=\"1\" access=\"affine\" fabric=\"spine\" emulated=\"%s\">\n"
+                                         "  <node host=\"%s\" host-memory-bps=\"23\">\n"
+                                         "    <nic name=\"lo\" rate-bps=\"11\"/>\n"
+                                         "    <gpu pcie-up-bps=\"13\" pcie-down-bps=\"13\" nics=\"0\"/>\n"
+                                         "  </node>\n"
+                                         "  <node host=\"b\" host-memory-bps=\"23\">\n"
+                                         "    <nic name=\"lo\" rate-bps=\"11\"/>\n"
+                                         "    <gpu pcie-up-bps=\"13\" pcie-down-bps=\"13\" nics=\"0\"/>\n"
+                                         "  </node>\n"
+                                         "%s</mpath>\n";
+static const char
+    *const on_gpus = "  <rank node=\"0\" nic=\"0\" gpu=\"0\"/>\n  <rank node=\"1\" nic=\"0\" gpu=\"0\"/>\n";
+
+static void test_emulated(void **state)
+{
+    static const char *const modes[] = {"no", "copies", "rails"};
+    char text[2048];
+    mpath_topo_file_t file;
+
+    (void)state;
+    for (int mode = MPATH_EMULATED_NO; mode <= (int)MPATH_EMULATED_RAILS; mode++) {
+        snprintf(text, sizeof(text), virtual_nodes, modes[mode], "a", on_gpus);
+        assert_int_equal(parse(text, &file), MPATH_OK);
+        assert_int_equal(file.params.emulated, mode);
+        check_reload(&file);
+        mpath_topo_file_release(&file);
+    }
+}
+
+static void test_bad_emulated(void **state)
+{
+    static const struct {
+        const char *mode, *host, *ranks, *message;
+    } cases[] = {
+        {"yes", "a", on_gpus, "sample.xml:1: mpath emulated 'yes' must be no, copies or rails"},
+        {"copies", "b", on_gpus, "sample.xml:6: node host 'b' is taken by node 0"},
+        {"rails", "a", "", "sample.xml:1: mpath emulated 'rails' without a rank"},
+        {"copies", "a", "  <rank node=\"0\" gpu=\"0\"/>\n  <rank node=\"1\"/>\n",
+         "sample.xml:11: rank without a gpu of its node, which emulated 'copies' needs"},
+    };
+    char text[2048];
+    mpath_topo_file_t file;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        snprintf(text, sizeof(text), virtual_nodes, cases[i].mode, cases[i].host, cases[i].ranks);
+        capture_start();
+        assert_int_equal(parse(text, &file), MPATH_ERR_PARAM);
+        capture_stop();
+        if (strstr(capture_text(), cases[i].message) == NULL) {
+            fail_msg("'%s' is not in: %s", cases[i].message, capture_text());
+        }
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -491,7 +546,7 @@ int main(void)
         cmocka_unit_test(test_own_gpus),      cmocka_unit_test(test_presets),    cmocka_unit_test(test_nccl_gpus),
         cmocka_unit_test(test_bad_gpus),      cmocka_unit_test(test_hwloc),      cmocka_unit_test(test_bad_own),
         cmocka_unit_test(test_too_many_nics), cmocka_unit_test(test_bad_others), cmocka_unit_test(test_entities),
-        cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_no_file),       cmocka_unit_test(test_emulated),   cmocka_unit_test(test_bad_emulated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
