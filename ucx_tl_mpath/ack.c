@@ -116,7 +116,7 @@ static void take_acknowledged(uct_mpath_peer_t *peer, unsigned rail, uint32_t co
     for (; count > 0 && !ucs_list_is_empty(&peer_rail->inflight); --count) {
         packet = ucs_list_extract_head(&peer_rail->inflight, uct_mpath_packet_t, list);
         ++peer_rail->acked_packets;
-        mpath_spread_delivered(&peer->loads[rail], packet->data_bytes + packet->iov_bytes, now_ns);
+        uct_mpath_load_delivered(peer, rail, packet->data_bytes + packet->iov_bytes, now_ns);
         if (!packet->no_psn_done) {
             moved |= mpath_tx_window_done(&peer->tx, packet->psn);
         }

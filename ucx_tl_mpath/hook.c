@@ -13,12 +13,29 @@
 
 #include "ucx_tl_mpath/load.h"
 
+#include "opal/mca/base/mca_base_pvar.h"
+
+#include <dlfcn.h>
 #include <stdlib.h>
 
 static int hook_register(void);
 static int hook_open(void);
 
 static char *transport;
+
+/* Performance variables hook_mpath_*: the transport's counters, which are none until it is loaded. */
+static const struct {
+    const char *name, *help;
+} counters[MPATH_UCX_NUM_COUNTERS] = {
+    [MPATH_UCX_SENT_PACKETS]     = {"sent_packets", "Packets that the UCX transport sent"},
+    [MPATH_UCX_SENT_BYTES]       = {"sent_bytes", "Bytes that the UCX transport sent, headers included"},
+    [MPATH_UCX_RECEIVED_PACKETS] = {"received_packets", "Packets that the UCX transport received"},
+    [MPATH_UCX_RECEIVED_BYTES]   = {"received_bytes", "Bytes that the UCX transport received, headers included"},
+    [MPATH_UCX_RESENT_PACKETS]   = {"resent_packets", "Packets sent again because their rail had failed"},
+    [MPATH_UCX_LOST_RAILS]       = {"lost_rails", "Connections of rails that failed or stalled"},
+    [MPATH_UCX_PLANS]            = {"plans", "Times that the planner divided the rails among the peers"},
+};
+static uint64_t (*counter_value)(mpath_ucx_counter_t counter);
 
 extern ompi_hook_base_component_t mca_hook_mpath_component;
 __attribute__((visibility("default"))) ompi_hook_base_component_t mca_hook_mpath_component = {
@@ -33,6 +50,30 @@ __attribute__((visibility("default"))) ompi_hook_base_component_t mca_hook_mpath
     .hookm_data = {.param_field = MCA_BASE_METADATA_PARAM_NONE},
 };
 
+static int counter_read(const struct mca_base_pvar_t *pvar, void *value, void *object)
+{
+    (void)object;
+    *(unsigned long long *)value = NULL == counter_value ? 0 : counter_value((mpath_ucx_counter_t)(intptr_t)pvar->ctx);
+    return OPAL_SUCCESS;
+}
+
+static int register_counters(void)
+{
+    intptr_t i;
+    int rc;
+
+    for (i = 0; i < MPATH_UCX_NUM_COUNTERS; i++) {
+        rc = mca_base_component_pvar_register(
+            &mca_hook_mpath_component.hookm_version, counters[i].name, counters[i].help, OPAL_INFO_LVL_4,
+            MCA_BASE_PVAR_CLASS_GENERIC, MCA_BASE_VAR_TYPE_UNSIGNED_LONG_LONG, NULL, MCA_BASE_VAR_BIND_NO_OBJECT,
+            MCA_BASE_PVAR_FLAG_READONLY | MCA_BASE_PVAR_FLAG_CONTINUOUS, counter_read, NULL, NULL, (void *)i);
+        if (0 > rc) {
+            return rc;
+        }
+    }
+    return OMPI_SUCCESS;
+}
+
 static int hook_register(void)
 {
     int index;
@@ -43,13 +84,18 @@ static int hook_register(void)
             "File with the UCX transport mpath, which is loaded when UCX_TLS names mpath "
                 "(empty: never)",
             MCA_BASE_VAR_TYPE_STRING, NULL, 0, 0, OPAL_INFO_LVL_6, MCA_BASE_VAR_SCOPE_READONLY, &transport);
-    return index < 0 ? index : OMPI_SUCCESS;
+    return index < 0 ? index : register_counters();
 }
 
 static int hook_open(void)
 {
+    void *handle;
+
     if (NULL != transport && '\0' != transport[0] && mpath_ucx_asked_for(getenv("UCX_TLS"))) {
-        mpath_ucx_load(transport);
+        handle = mpath_ucx_load(transport);
+        if (NULL != handle) {
+            *(void **)&counter_value = dlsym(handle, MPATH_UCX_COUNTER_SYMBOL);
+        }
     }
     return OMPI_SUCCESS;
 }

@@ -37,6 +37,15 @@ ucs_config_field_t uct_mpath_iface_config_table[] = {
      "otherwise is free when they are acknowledged. Puts are never copied.",
      ucs_offsetof(uct_mpath_iface_config_t, am_copy), UCS_CONFIG_TYPE_BOOL},
 
+    {"PLAN", "y",
+     "The planner divides the rails among the peers by what they are sent and what was measured. Without it each\n"
+     "peer's messages go where they arrive first, whatever the others do.",
+     ucs_offsetof(uct_mpath_iface_config_t, plan), UCS_CONFIG_TYPE_BOOL},
+
+    {"RATES_FILE", "",
+     "Text file in which measured rates are kept for later jobs; it may be the one of coll_mpath_adapt_file. Empty: none.",
+     ucs_offsetof(uct_mpath_iface_config_t, rates_file), UCS_CONFIG_TYPE_STRING},
+
     {"STATS", "n", "Write what each rail carried to standard error when the interface is closed.",
      ucs_offsetof(uct_mpath_iface_config_t, stats), UCS_CONFIG_TYPE_BOOL},
 
@@ -57,9 +66,11 @@ static ucs_status_t take_settings(uct_mpath_iface_t *iface, const uct_mpath_ifac
     iface->spread_bytes  = config->spread_bytes;
     iface->stall_ns      = (uint64_t)(config->stall_s * (double)MPATH_NS_PER_S);
     iface->stats         = config->stats;
-    iface->am_copy       = config->am_copy;
-    iface->short_bytes   = SIZE_MAX;
-    iface->max_iov       = UCT_MPATH_MAX_IOV;
+    iface->plan          = config->plan;
+    ucs_snprintf_zero(iface->rates_file, sizeof(iface->rates_file), "%s", config->rates_file);
+    iface->am_copy     = config->am_copy;
+    iface->short_bytes = SIZE_MAX;
+    iface->max_iov     = UCT_MPATH_MAX_IOV;
     return UCS_OK;
 }
 
@@ -90,6 +101,7 @@ UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, cons
         uct_mpath_lanes_close(self);
         return UCS_ERR_UNSUPPORTED;
     }
+    uct_mpath_rates_load(self);
     uct_mpath_address_init(self);
     return UCS_OK;
 }
@@ -125,6 +137,7 @@ UCS_CLASS_CLEANUP_FUNC(uct_mpath_iface_t)
         }
     }
     free(self->peers);
+    uct_mpath_rates_save(self);
     if (self->stats) {
         uct_mpath_lanes_report(self);
     }
@@ -176,6 +189,7 @@ unsigned uct_mpath_iface_progress(uct_iface_h tl_iface)
         return count;
     }
     now_ns = mpath_time_ns();
+    uct_mpath_shares_progress(iface, now_ns);
     ucs_list_for_each_safe(peer, next, &iface->busy, busy)
     {
         if (uct_mpath_peer_progress(peer, now_ns)) {

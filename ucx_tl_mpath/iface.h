@@ -7,6 +7,7 @@
 #define UCX_TL_MPATH_IFACE_H
 
 #include "ucx_tl_mpath/md.h"
+#include "ucx_tl_mpath/spread.h"
 
 #include <limits.h>
 
@@ -21,6 +22,8 @@ typedef struct uct_mpath_iface_config {
     size_t spread_bytes;
     double stall_s;
     int am_copy;
+    int plan;
+    char *rates_file;
     int stats;
 } uct_mpath_iface_config_t;
 
@@ -30,7 +33,8 @@ typedef struct uct_mpath_lane {
     uct_iface_h child; /* NULL: not open */
     uct_iface_attr_t attr;
     unsigned md_child;
-    uint64_t rate_bps;
+    uint64_t rate_bps;        /* as the system tells */
+    mpath_spread_rail_t load; /* what all peers together have under way, and the rate that it shows */
     uint64_t sent_packets, sent_bytes, received_packets, received_bytes; /* counters */
     uint8_t number;
     uint8_t idle_polls; /* that found nothing, up to a limit */
@@ -60,7 +64,10 @@ struct uct_mpath_iface {
     ucs_list_link_t busy; /* peers with something to do */
     uint64_t outstanding; /* peers with packets that are not done */
     uct_mpath_packet_t *free_small, *free_large;
-    uint64_t resent_packets, lost_rails;
+    uint64_t resent_packets, lost_rails, plans;
+    int plan; /* the planner divides the rails */
+    uint64_t planned_ns;
+    char rates_file[PATH_MAX]; /* empty: none */
     int event_fd;
     unsigned polls;
 };
@@ -86,6 +93,11 @@ ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, 
                                   const uct_iface_params_t *params);
 void uct_mpath_lanes_close(uct_mpath_iface_t *iface);
 void uct_mpath_lanes_report(const uct_mpath_iface_t *iface);
+
+/* iface_shares.c: has the planner divide the rails from time to time; the file of rates. */
+void uct_mpath_shares_progress(uct_mpath_iface_t *iface, uint64_t now_ns);
+void uct_mpath_rates_load(uct_mpath_iface_t *iface);
+void uct_mpath_rates_save(const uct_mpath_iface_t *iface);
 
 /* address.c: the two addresses of the interface, and what can be read out of another's. */
 size_t uct_mpath_device_addr_length(const uct_mpath_iface_t *iface);

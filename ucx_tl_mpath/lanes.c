@@ -145,6 +145,7 @@ ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, 
             continue;
         }
         lane->rate_bps = child_rate_bps(lane, &md->rails[i]);
+        mpath_spread_rail_init(&lane->load, lane->rate_bps);
         narrow_limits(iface, lane, md->children[md->rails[i].child].need_memh);
         iface->lanes_mask |= UCS_BIT(lane->number);
     }
@@ -176,6 +177,6 @@ void uct_mpath_lanes_report(const uct_mpath_iface_t *iface)
                     (unsigned long)lane->received_packets, (unsigned long)lane->received_bytes);
         }
     }
-    fprintf(stderr, "mpath: %lu packets sent again, %lu connections of rails lost\n",
-            (unsigned long)iface->resent_packets, (unsigned long)iface->lost_rails);
+    fprintf(stderr, "mpath: %lu packets sent again, %lu connections of rails lost, %lu plans\n",
+            (unsigned long)iface->resent_packets, (unsigned long)iface->lost_rails, (unsigned long)iface->plans);
 }

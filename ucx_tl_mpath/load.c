@@ -18,9 +18,12 @@ int mpath_ucx_asked_for(const char *list)
     return 0;
 }
 
-void mpath_ucx_load(const char *path)
+void *mpath_ucx_load(const char *path)
 {
-    if (dlopen(path, RTLD_NOW | RTLD_LOCAL) == NULL) {
+    void *handle = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+    if (handle == NULL) {
         fprintf(stderr, "mpath: %s; no transport mpath\n", dlerror());
     }
+    return handle;
 }

@@ -29,5 +29,5 @@ static void __attribute__((constructor)) load_transport(void)
         return;
     }
     snprintf(path, sizeof(path), "%.*s/" MPATH_UCX_TRANSPORT, (int)(slash - self.dli_fname), self.dli_fname);
-    mpath_ucx_load(path);
+    (void)mpath_ucx_load(path);
 }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A peer's life: made by an endpoint or by a greeting, worked for in progress(), ended by a failure or with the interface. */
+#include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/peer.h"
 
 #include "util/time.h"
@@ -45,7 +46,7 @@ static void init_lists(uct_mpath_peer_t *peer)
     ucs_queue_head_init(&peer->pending);
     for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
         ucs_list_head_init(&peer->rails[rail].inflight);
-        mpath_spread_rail_init(&peer->loads[rail], peer->iface->lanes[rail].rate_bps);
+        mpath_spread_rail_init(&peer->loads[rail], peer->iface->lanes[rail].load.rate_bps);
     }
 }
 
@@ -230,6 +231,7 @@ static int resend_lost(uct_mpath_peer_t *peer)
             return 0;
         }
         ++peer->iface->resent_packets;
+        uct_mpath_count(MPATH_UCX_RESENT_PACKETS, 1);
     }
     return 1;
 }

@@ -15,7 +15,6 @@
 #define UCX_TL_MPATH_PEER_H
 
 #include "ucx_tl_mpath/iface.h"
-#include "ucx_tl_mpath/spread.h"
 #include "ucx_tl_mpath/window.h"
 
 #define UCT_MPATH_MAX_IOV 4
@@ -78,6 +77,7 @@ struct uct_mpath_peer {
     uint32_t
         flush_psn; /* a flush waits for everything before it: remote accesses and what is sent out of user memory */
     uint32_t fence_psn;     /* remote accesses are delivered in order until everything before it is done */
+    uint64_t period_bytes;  /* sent since the rails were divided last */
     uint64_t unacked_bytes; /* received */
     uint32_t unacked_packets, unacked_seen;
     uint8_t ack_soon, ack_due;
@@ -171,6 +171,10 @@ ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *p
 ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet);
 /* The packet was acknowledged (UCS_OK) or will never be: completes its operation. Not in any list any more. */
 void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status);
+/* The books of a rail: bytes that it has been given, that were acknowledged, that it will not deliver. */
+void uct_mpath_load_sent(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);
+void uct_mpath_load_delivered(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);
+void uct_mpath_load_lost(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes);
 void uct_mpath_packets_free(uct_mpath_iface_t *iface);
 
 /* UCP passes contiguous pieces only: count is 1. */

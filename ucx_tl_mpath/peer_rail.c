@@ -3,6 +3,7 @@
  * The rails to one peer: opened when they are needed, proven by a first answer, given up when they fail or stall, and
  * opened again after a while.
  */
+#include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/peer.h"
 
 #include "util/time.h"
@@ -94,9 +95,10 @@ void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number)
     rail->state = UCT_MPATH_RAIL_SUSPENDED;
     peer->up_mask &= ~UCS_BIT(number);
     ++peer->iface->lost_rails;
+    uct_mpath_count(MPATH_UCX_LOST_RAILS, 1);
     ucs_list_for_each_safe(packet, next, &rail->inflight, list)
     {
-        mpath_spread_lost(&peer->loads[number], packet->data_bytes + packet->iov_bytes);
+        uct_mpath_load_lost(peer, number, packet->data_bytes + packet->iov_bytes);
         ++rail->ghosts;
         if (packet->child.count == 0) {
             continue;
@@ -137,10 +139,11 @@ static void bury(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
     uct_ep_destroy(ep); /* what it still held comes back */
     if (peer->state != UCT_MPATH_PEER_FAILED) {
         ++peer->iface->lost_rails;
+        uct_mpath_count(MPATH_UCX_LOST_RAILS, 1);
     }
     ucs_list_for_each(packet, &rail->inflight, list)
     {
-        mpath_spread_lost(&peer->loads[number], packet->data_bytes + packet->iov_bytes);
+        uct_mpath_load_lost(peer, number, packet->data_bytes + packet->iov_bytes);
     }
     move_to_lost(peer, &rail->inflight);
     if (rail->backoff_ns == 0) {

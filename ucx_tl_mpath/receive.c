@@ -3,6 +3,7 @@
  * What arrives: active messages go up in order, early ones wait in a copy; puts and replies to gets go to their places at
  * once. Whatever does not name a living connection is dropped: it is late post of an earlier one.
  */
+#include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/peer.h"
 
 #include <stdlib.h>
@@ -214,6 +215,8 @@ ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, uns
     uct_mpath_peer_t *peer;
 
     (void)flags;
+    uct_mpath_count(MPATH_UCX_RECEIVED_PACKETS, 1);
+    uct_mpath_count(MPATH_UCX_RECEIVED_BYTES, length);
     ++lane->received_packets;
     lane->received_bytes += length;
     if (length < sizeof(*header) || header->rail != lane->number ||

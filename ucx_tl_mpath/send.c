@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packets: where their memory comes from, which rail they take, and what happens when they are done. */
+#include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/peer.h"
 
 #include "util/time.h"
@@ -168,6 +169,31 @@ static ucs_status_t post_zcopy(uct_mpath_peer_t *peer, uct_mpath_packet_t *packe
     return status;
 }
 
+void uct_mpath_load_sent(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns)
+{
+    uct_mpath_lane_t *lane = &peer->iface->lanes[rail];
+
+    mpath_spread_sent(&peer->loads[rail], bytes, now_ns);
+    mpath_spread_sent(&lane->load, bytes, now_ns);
+    uct_mpath_count(MPATH_UCX_SENT_PACKETS, 1);
+    uct_mpath_count(MPATH_UCX_SENT_BYTES, bytes);
+    ++lane->sent_packets;
+    lane->sent_bytes += bytes;
+    peer->period_bytes += bytes;
+}
+
+void uct_mpath_load_delivered(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns)
+{
+    mpath_spread_delivered(&peer->loads[rail], bytes, now_ns);
+    mpath_spread_delivered(&peer->iface->lanes[rail].load, bytes, now_ns);
+}
+
+void uct_mpath_load_lost(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes)
+{
+    mpath_spread_lost(&peer->loads[rail], bytes);
+    mpath_spread_lost(&peer->iface->lanes[rail].load, bytes);
+}
+
 /* Hands a packet to a rail. */
 static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, unsigned rail)
 {
@@ -196,9 +222,7 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, uns
     }
     packet->rail = (uint8_t)rail;
     ucs_list_add_tail(&peer_rail->inflight, &packet->list);
-    mpath_spread_sent(&peer->loads[rail], packet->data_bytes + packet->iov_bytes, mpath_time_ns());
-    ++lane->sent_packets;
-    lane->sent_bytes += packet->data_bytes + packet->iov_bytes;
+    uct_mpath_load_sent(peer, rail, packet->data_bytes + packet->iov_bytes, mpath_time_ns());
     return UCS_OK;
 }
 

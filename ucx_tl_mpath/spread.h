@@ -12,6 +12,7 @@
 
 typedef struct mpath_spread_rail {
     uint64_t rate_bps;
+    uint64_t planned_bps;    /* what a plan gives it (shares.h); 0: none, the rate counts */
     uint64_t inflight_bytes; /* sent and not acknowledged */
     uint64_t sample_start_ns;
     uint64_t sample_bytes; /* acknowledged since */

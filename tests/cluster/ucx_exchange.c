@@ -3,6 +3,8 @@
  * ucx_exchange BYTES WINDOW SECONDS one|two: two ranks send messages of BYTES, WINDOW of them at a time, for SECONDS; from
  * rank 0 to rank 1 only or both ways at once. Every word of every message is checked. Prints
  *     exchange bytes_per_second=B messages=N wrong=W
+ * and, where the hook component is there, what the transport counted in rank 0 and the bytes of its messages:
+ *     counted sent_bytes=S of B
  * with the bytes per second that rank 1 (one) or each rank (two, the slower of both) received; status 1 on a wrong word.
  */
 #include <mpi.h>
@@ -86,6 +88,27 @@ static void allocate(exchange_t *exchange)
     }
 }
 
+/* The transport's counter through MPI_T; 0 when there is none. */
+static unsigned long long counted_bytes(void)
+{
+    MPI_T_pvar_session session;
+    MPI_T_pvar_handle handle;
+    int index, provided, count = 0;
+    unsigned long long value = 0;
+
+    MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    if (MPI_T_pvar_get_index("hook_mpath_sent_bytes", MPI_T_PVAR_CLASS_GENERIC, &index) == MPI_SUCCESS &&
+        MPI_T_pvar_session_create(&session) == MPI_SUCCESS) {
+        if (MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &count) == MPI_SUCCESS) {
+            MPI_T_pvar_read(session, handle, &value);
+            MPI_T_pvar_handle_free(session, &handle);
+        }
+        MPI_T_pvar_session_free(&session);
+    }
+    MPI_T_finalize();
+    return value;
+}
+
 int main(int argc, char **argv)
 {
     double limit_s, taken_s, slowest_s, total_s = 0, started_s;
@@ -126,6 +149,10 @@ int main(int argc, char **argv)
         printf("exchange bytes_per_second=%.0f messages=%lu wrong=%lu\n",
                (double)messages * exchange.words * (double)sizeof(uint64_t) / total_s, (unsigned long)messages,
                (unsigned long)wrong);
+        if (counted_bytes() > 0) {
+            printf("counted sent_bytes=%llu of %llu\n", counted_bytes(),
+                   (unsigned long long)messages * exchange.words * sizeof(uint64_t));
+        }
     }
     MPI_Bcast(&wrong, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
     MPI_Finalize();

@@ -90,7 +90,10 @@ unit_programs += unit/test_adapt unit/test_symmetric
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 # The parts of the UCX transport that know nothing of UCX.
-unit_programs += unit/test_ucx_window unit/test_ucx_spread
+unit_programs += unit/test_ucx_window unit/test_ucx_spread unit/test_ucx_shares
+unit_test_ucx_shares_SOURCES = unit/test_ucx_shares.c
+unit_test_ucx_shares_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
+unit_test_ucx_shares_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
 unit_test_ucx_window_SOURCES = unit/test_ucx_window.c
 unit_test_ucx_window_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 unit_test_ucx_window_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
