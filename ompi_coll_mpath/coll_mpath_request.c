@@ -47,7 +47,9 @@ void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
 {
     /* One that has not ended in time is left to its owner, with the memory that it may still use. */
     if ((NULL != request->previous) && REQUEST_COMPLETE(request->previous)) {
-        (void)ompi_request_free(&request->previous);
+        if (&ompi_request_empty != request->previous) {
+            (void)ompi_request_free(&request->previous);
+        }
         mca_coll_mpath_device_close(&request->send_device);
         mca_coll_mpath_device_close(&request->recv_device);
     }
@@ -100,6 +102,9 @@ int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request)
     }
     if (MPATH_OK != status) {
         return mca_coll_mpath_error(status);
+    }
+    if (NULL == request->previous->req_start) {
+        return OMPI_SUCCESS; /* the common, empty request: there is nothing to do */
     }
     return request->previous->req_start(1, &request->previous);
 }

@@ -83,6 +83,16 @@ static unsigned long long read_counter(const char *wanted)
     return value;
 }
 
+unsigned long long cases_counter(const char *name)
+{
+    static int provided = -1;
+
+    if (provided < 0) {
+        MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
+    }
+    return read_counter(name);
+}
+
 void cases_print_calls(void)
 {
     static const char *const names[] = {"coll_mpath_calls", "coll_mpath_declined", "coll_mpath_kernel_bytes",

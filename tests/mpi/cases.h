@@ -18,6 +18,8 @@ int cases_failed(void);
 int case_wanted(int argc, char **argv, const char *name);
 /* Prints "calls mpath=N previous=M" from the component's counters (sums over ranks), collective. */
 void cases_print_calls(void);
+/* One of them, of this process; 0 where mpath is not loaded. */
+unsigned long long cases_counter(const char *name);
 
 /* A reproducible sequence of numbers, the same on all ranks for the same seed. */
 typedef struct sequence {

@@ -1,0 +1,563 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Non-blocking and persistent collectives. Usage: nonblocking [CASE...]. Besides the cases that run by default there are
+ * threads (needs MPI_THREAD_MULTIPLE), and two that end the program: killed RANK (a rank dies while operations are under way)
+ * and unfinished (MPI_Finalize with an operation that the others never start).
+ */
+#include "mpi/memory.h"
+#include "mpi/nonblocking_ops.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+#include <unistd.h>
+
+#define COMMUNICATORS 4
+#define AT_A_TIME 6
+#define NUM_THREADS 3
+#define STARTS 100
+
+static int world_rank, world_size;
+
+static void pause_ms(int ms)
+{
+    const struct timespec time = {.tv_sec = ms / 1000, .tv_nsec = (ms % 1000) * 1000000L};
+
+    nanosleep(&time, NULL);
+}
+
+/* Waits by MPI_Test, doing something else in between. */
+static int test_until_done(MPI_Request *request)
+{
+    int done = 0, status = MPI_SUCCESS;
+
+    while (!done && (status == MPI_SUCCESS)) {
+        status = MPI_Test(request, &done, MPI_STATUS_IGNORE);
+    }
+    return status;
+}
+
+/* -- one operation at a time, from nothing to several segments -- */
+
+static long case_each(void)
+{
+    static const int elements[] = {0, 1, 3, 40, 1000, 30011, 200001};
+    long errors                 = 0;
+
+    for (int kind = 0; kind < KINDS; kind++) {
+        for (size_t i = 0; i < sizeof(elements) / sizeof(elements[0]); i++) {
+            for (int in_place = 0; in_place < 2; in_place++) {
+                operation_t operation;
+
+                operation_make(&operation, (kind_t)kind, MPI_COMM_WORLD, elements[i], in_place,
+                               (uint32_t)(kind + 10 * (int)i));
+                errors += operation_start(&operation) != MPI_SUCCESS;
+                errors += (((int)i + world_rank) % 2 ? test_until_done(&operation.request)
+                                                     : MPI_Wait(&operation.request, MPI_STATUS_IGNORE)) != MPI_SUCCESS;
+                errors += operation.request != MPI_REQUEST_NULL;
+                errors += operation_check(&operation);
+                operation_free(&operation);
+            }
+        }
+    }
+    return errors;
+}
+
+/* -- many at a time -- */
+
+static void make_communicators(MPI_Comm *comms)
+{
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[0]);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, world_size - world_rank, &comms[1]);
+    MPI_Comm_split(MPI_COMM_WORLD, world_rank % 2, world_rank, &comms[2]);
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[3]);
+}
+
+/* Point-to-point messages around the ring, beside everything else. */
+typedef struct ring {
+    int out[1000], in[1000];
+    MPI_Request requests[2];
+} ring_t;
+
+static void ring_start(ring_t *ring, int round)
+{
+    for (int i = 0; i < 1000; i++) {
+        ring->out[i] = world_rank * 1000 + round + i;
+    }
+    MPI_Irecv(ring->in, 1000, MPI_INT, (world_rank + world_size - 1) % world_size, 7, MPI_COMM_WORLD,
+              &ring->requests[0]);
+    MPI_Isend(ring->out, 1000, MPI_INT, (world_rank + 1) % world_size, 7, MPI_COMM_WORLD, &ring->requests[1]);
+}
+
+static long ring_end(ring_t *ring, int round)
+{
+    int from    = (world_rank + world_size - 1) % world_size;
+    long errors = 0;
+
+    MPI_Waitall(2, ring->requests, MPI_STATUSES_IGNORE);
+    for (int i = 0; i < 1000; i++) {
+        errors += ring->in[i] != from * 1000 + round + i;
+    }
+    return errors;
+}
+
+/* Ends all, in whatever order they end. */
+static long wait_any(operation_t *operations, int count)
+{
+    MPI_Request requests[COMMUNICATORS * AT_A_TIME];
+    long errors = 0;
+
+    for (int i = 0; i < count; i++) {
+        requests[i] = operations[i].request;
+    }
+    for (int i = 0; i < count; i++) {
+        int index = -1;
+
+        errors += MPI_Waitany(count, requests, &index, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        if ((index < 0) || (index >= count)) {
+            return errors + 1;
+        }
+        errors += operation_check(&operations[index]);
+    }
+    return errors;
+}
+
+static long case_outstanding(void)
+{
+    operation_t operations[COMMUNICATORS * AT_A_TIME];
+    MPI_Comm comms[COMMUNICATORS];
+    sequence_t sequence = {11};
+    ring_t *ring        = malloc(sizeof(*ring));
+    long errors         = 0;
+
+    make_communicators(comms);
+    for (int round = 0; round < 6; round++) {
+        int count = 0;
+
+        pause_ms((world_rank == round % world_size) ? 5 : 0);
+        ring_start(ring, round);
+        for (int i = 0; i < AT_A_TIME; i++) {
+            for (int c = 0; c < COMMUNICATORS; c++) {
+                kind_t kind  = (kind_t)sequence_below(&sequence, KINDS);
+                int elements = (int)sequence_below(&sequence, 2) ? (int)sequence_below(&sequence, 60000)
+                                                                 : (int)sequence_below(&sequence, 300);
+
+                operation_make(&operations[count], kind, comms[c], elements, (int)sequence_below(&sequence, 2),
+                               (uint32_t)(round * 100 + count));
+                errors += operation_start(&operations[count]) != MPI_SUCCESS;
+                count++;
+            }
+        }
+        errors += wait_any(operations, count);
+        errors += ring_end(ring, round);
+        for (int i = 0; i < count; i++) {
+            operation_free(&operations[i]);
+        }
+    }
+    for (int c = 0; c < COMMUNICATORS; c++) {
+        MPI_Comm_free(&comms[c]);
+    }
+    free(ring);
+    return errors;
+}
+
+/* Blocking calls, and collectives that mpath does not serve, between operations that are under way on the same communicator. */
+static long case_between(void)
+{
+    sequence_t sequence = {23};
+    long errors         = 0;
+    MPI_Comm comm;
+
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (int round = 0; round < 25; round++) {
+        operation_t first, second, block;
+        int word = (world_rank == 0) ? round : -1, elements = (int)sequence_below(&sequence, 2) ? 20000 : 60;
+        MPI_Request others[2];
+
+        operation_make(&first, (kind_t)sequence_below(&sequence, KINDS), comm, elements, 0, (uint32_t)round);
+        operation_make(&second, (kind_t)sequence_below(&sequence, KINDS), comm, elements, 0, (uint32_t)round + 1000);
+        operation_make(&block, (kind_t)sequence_below(&sequence, KINDS), comm, elements, 0, (uint32_t)round + 2000);
+        pause_ms((world_rank == round % world_size) ? 2 : 0);
+        errors += operation_start(&first) != MPI_SUCCESS;
+        MPI_Ibcast(&word, 1, MPI_INT, 0, comm, &others[0]);
+        pause_ms((world_rank == (round + 1) % world_size) ? 2 : 0);
+        errors += operation_start(&second) != MPI_SUCCESS;
+        MPI_Ibarrier(comm, &others[1]);
+        if (round % 3 == 0) {
+            errors += operation_block(&block) != MPI_SUCCESS;
+            errors += operation_check(&block);
+        }
+        if (round % 3 == 1) {
+            MPI_Barrier(comm);
+        }
+        errors += MPI_Waitall(2, others, MPI_STATUSES_IGNORE) != MPI_SUCCESS;
+        errors += word != round;
+        errors += MPI_Wait(&second.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += MPI_Wait(&first.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += operation_check(&first) + operation_check(&second);
+        operation_free(&first);
+        operation_free(&second);
+        operation_free(&block);
+    }
+    MPI_Comm_free(&comm);
+    return errors;
+}
+
+/* -- the life of requests, types and communicators -- */
+
+static void add(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    for (int i = 0; i < *count; i++) {
+        ((int64_t *)inout)[i] += ((int64_t *)in)[i];
+    }
+}
+
+/* Types, operations and communicators may be freed while they are in use; requests, too. */
+static long case_freed(void)
+{
+    enum { ELEMENTS = 30000 };
+    int64_t *send = malloc(2 * ELEMENTS * sizeof(*send)), *recv = malloc(ELEMENTS * sizeof(*recv));
+    MPI_Request request;
+    static operation_t given_up; /* its buffers stay: nobody hears when it has ended */
+    operation_t left;
+    long errors = 0;
+    MPI_Comm comm;
+    MPI_Op op;
+
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    for (int i = 0; i < 2 * ELEMENTS; i++) {
+        send[i] = world_rank + i;
+    }
+    MPI_Op_create(add, 1, &op); /* mpath leaves it to the previous component */
+    MPI_Iallreduce(send, recv, ELEMENTS, MPI_INT64_T, op, comm, &request);
+    MPI_Op_free(&op);
+    errors += MPI_Wait(&request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+    for (int i = 0; i < ELEMENTS; i++) {
+        errors += recv[i] != (int64_t)world_size * (world_size - 1) / 2 + (int64_t)world_size * i;
+    }
+    {
+        int block = ELEMENTS / world_size;
+        MPI_Datatype gaps;
+
+        MPI_Type_vector(block, 1, 2, MPI_INT64_T,
+                        &gaps); /* every second element; blocks follow without a gap of their own */
+        MPI_Type_commit(&gaps);
+        MPI_Iallgather(send, 1, gaps, recv, block, MPI_INT64_T, comm, &request);
+        MPI_Type_free(&gaps);
+        errors += test_until_done(&request) != MPI_SUCCESS;
+        for (int i = 0; i < block * world_size; i++) {
+            errors += recv[i] != i / block + 2 * (int64_t)(i % block);
+        }
+    }
+    /* The last operation is given up by its owner, and so is the communicator; both end when it has ended. */
+    operation_make(&given_up, KIND_ALLTOALLV, comm, 20000, 0, 5);
+    errors += operation_start(&given_up) != MPI_SUCCESS;
+    MPI_Request_free(&given_up.request);
+    operation_make(&left, KIND_ALLREDUCE, comm, 20000, 0, 6);
+    errors += operation_start(&left) != MPI_SUCCESS;
+    MPI_Comm_free(&comm);
+    errors += MPI_Wait(&left.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+    errors += operation_check(&left);
+    operation_free(&left);
+    free(send);
+    free(recv);
+    return errors;
+}
+
+/* Communicators that come and go while operations are under way on others. */
+static long case_communicators(void)
+{
+    long errors = 0;
+
+    for (int round = 0; round < 8; round++) {
+        operation_t operation, inner;
+        MPI_Request request;
+        MPI_Comm comm;
+
+        operation_make(&operation, KIND_ALLREDUCE, MPI_COMM_WORLD, 50000, 0, (uint32_t)round);
+        errors += operation_start(&operation) != MPI_SUCCESS;
+        if (round % 2) {
+            MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        } else {
+            MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        }
+        operation_make(&inner, (kind_t)(round % KINDS), comm, 3000, 0, (uint32_t)round);
+        errors += operation_start(&inner) != MPI_SUCCESS;
+        MPI_Comm_free(&comm);
+        errors += MPI_Wait(&operation.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += MPI_Wait(&inner.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += operation_check(&operation) + operation_check(&inner);
+        operation_free(&operation);
+        operation_free(&inner);
+    }
+    return errors;
+}
+
+/* A rank that computes in the middle of an operation, longer than the deadline of blocking calls: no error. */
+static long case_late(void)
+{
+    operation_t operation;
+    long errors = 0;
+
+    for (int kind = KIND_ALLTOALLV; kind <= KIND_ALLREDUCE; kind += KIND_ALLREDUCE - KIND_ALLTOALLV) {
+        operation_make(&operation, (kind_t)kind, MPI_COMM_WORLD, 400000, 0, 3);
+        errors += operation_start(&operation) != MPI_SUCCESS; /* the second time everything is set up */
+        errors += MPI_Wait(&operation.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        operation_fill(&operation, 4);
+        MPI_Barrier(MPI_COMM_WORLD);
+        errors += operation_start(&operation) != MPI_SUCCESS;
+        if (world_rank == 1) {
+            int done;
+
+            for (int i = 0; i < 8; i++) { /* past the agreement, and not much further */
+                MPI_Test(&operation.request, &done, MPI_STATUS_IGNORE);
+                pause_ms(1);
+            }
+            pause_ms(2200);
+        }
+        errors += MPI_Wait(&operation.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += operation_check(&operation);
+        operation_free(&operation);
+    }
+    return errors;
+}
+
+/* -- overlap: the bytes of an operation move in slices, while this thread computes between calls of MPI_Test -- */
+
+static long case_overlap(void)
+{
+    unsigned long long calls = cases_counter("coll_mpath_calls"), slices = cases_counter("coll_mpath_slices");
+    volatile double sum = 0;
+    operation_t operation;
+    int done = 0, computed = 0;
+    long errors = 0;
+
+    operation_make(&operation, KIND_ALLREDUCE, MPI_COMM_WORLD, 1000000, 0, 9);
+    errors += operation_start(&operation) != MPI_SUCCESS;
+    while (!done) {
+        for (int i = 0; i < 1000; i++) {
+            sum = sum + 1.0 / (1 + i + computed);
+        }
+        computed++;
+        errors += MPI_Test(&operation.request, &done, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+    }
+    errors += operation_check(&operation);
+    operation_free(&operation);
+    calls  = cases_counter("coll_mpath_calls") - calls;
+    slices = cases_counter("coll_mpath_slices") - slices;
+    if ((calls > 0) && ((slices < 10) || (computed < 5))) { /* 8 MB do not move in one call of MPI_Test */
+        printf("rank %d: %llu slices beside %d computations\n", world_rank, slices, computed);
+        errors++;
+    }
+    return errors;
+}
+
+/* -- persistent -- */
+
+static long start_many(operation_t *operations, int count)
+{
+    MPI_Request requests[KINDS];
+    long errors = 0;
+
+    for (int start = 0; start < STARTS; start++) {
+        for (int i = 0; i < count; i++) {
+            operation_fill(&operations[i], (uint32_t)(start * 10 + i));
+            requests[i] = operations[i].request;
+        }
+        if (start % 2) {
+            errors += MPI_Startall(count, requests) != MPI_SUCCESS;
+        } else {
+            for (int i = 0; i < count; i++) {
+                errors += MPI_Start(&requests[i]) != MPI_SUCCESS;
+            }
+        }
+        errors += MPI_Waitall(count, requests, MPI_STATUSES_IGNORE) != MPI_SUCCESS;
+        for (int i = 0; i < count; i++) {
+            errors += requests[i] != operations[i].request; /* still there */
+            errors += operation_check(&operations[i]);
+        }
+    }
+    return errors;
+}
+
+static long case_persistent(void)
+{
+    operation_t operations[KINDS];
+    unsigned long long plans;
+    long errors = 0;
+
+    for (int i = 0; i < KINDS; i++) {
+        operation_make(&operations[i], (kind_t)i, MPI_COMM_WORLD, (i % 2) ? 20 : 3000, 0, (uint32_t)i);
+        errors += operation_init(&operations[i]) != MPI_SUCCESS;
+    }
+    errors += start_many(operations, KINDS);
+    plans = cases_counter("coll_mpath_plans");
+    errors += start_many(operations, KINDS);
+    if (cases_counter("coll_mpath_plans") != plans) {
+        printf("rank %d: %llu plans for calls whose plan was known\n", world_rank,
+               cases_counter("coll_mpath_plans") - plans);
+        errors++;
+    }
+    for (int i = 0; i < KINDS; i++) {
+        MPI_Request_free(&operations[i].request);
+        operation_free(&operations[i]);
+    }
+    return errors;
+}
+
+/* -- threads: each its communicator, operations under way on all of them, progressed by whoever comes -- */
+
+typedef struct worker {
+    pthread_t thread;
+    MPI_Comm comm;
+    int number;
+    long errors;
+} worker_t;
+
+static void *work(void *argument)
+{
+    worker_t *worker    = argument;
+    sequence_t sequence = {(uint64_t)worker->number + 3};
+
+    for (int round = 0; round < 12; round++) {
+        operation_t operations[3];
+
+        for (int i = 0; i < 3; i++) {
+            operation_make(&operations[i], (kind_t)sequence_below(&sequence, KINDS), worker->comm,
+                           (int)sequence_below(&sequence, 30000), 0, (uint32_t)(round * 7 + i));
+            worker->errors += operation_start(&operations[i]) != MPI_SUCCESS;
+        }
+        if (round % 4 == worker->number) {
+            operation_t block;
+
+            operation_make(&block, KIND_ALLTOALLV, worker->comm, 5000, 0, (uint32_t)round);
+            worker->errors += operation_block(&block) != MPI_SUCCESS;
+            worker->errors += operation_check(&block);
+            operation_free(&block);
+        }
+        for (int i = 2; i >= 0; i--) {
+            worker->errors += ((round + i) % 2 ? test_until_done(&operations[i].request)
+                                               : MPI_Wait(&operations[i].request, MPI_STATUS_IGNORE)) != MPI_SUCCESS;
+            worker->errors += operation_check(&operations[i]);
+            operation_free(&operations[i]);
+        }
+    }
+    return NULL;
+}
+
+static long case_threads(void)
+{
+    worker_t workers[NUM_THREADS];
+    long errors = 0;
+
+    for (int i = 0; i < NUM_THREADS; i++) {
+        workers[i] = (worker_t){.number = i};
+        MPI_Comm_dup(MPI_COMM_WORLD, &workers[i].comm);
+    }
+    for (int i = 0; i < NUM_THREADS; i++) {
+        if (pthread_create(&workers[i].thread, NULL, work, &workers[i]) != 0) {
+            MPI_Abort(MPI_COMM_WORLD, 98);
+        }
+    }
+    for (int i = 0; i < NUM_THREADS; i++) {
+        pthread_join(workers[i].thread, NULL);
+        errors += workers[i].errors;
+        MPI_Comm_free(&workers[i].comm);
+    }
+    return errors;
+}
+
+/* -- those that end the program -- */
+
+static int run_killed(int victim)
+{
+    int status = MPI_SUCCESS, call;
+
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    for (call = 0; (call < 20) && (status == MPI_SUCCESS); call++) {
+        operation_t operations[3];
+
+        for (int i = 0; i < 3; i++) {
+            operation_make(&operations[i], (kind_t)(i == 1 ? KIND_ALLREDUCE : KIND_ALLTOALLV), MPI_COMM_WORLD, 100000,
+                           0, 1);
+            (void)operation_start(&operations[i]);
+        }
+        if ((call == 10) && (world_rank == victim)) {
+            kill(getpid(), SIGKILL);
+        }
+        for (int i = 0; i < 3; i++) {
+            int ended = MPI_Wait(&operations[i].request, MPI_STATUS_IGNORE);
+
+            status = (status != MPI_SUCCESS) ? status : ended;
+        }
+    }
+    printf("rank %d came back with %s after call %d\n", world_rank, status == MPI_SUCCESS ? "success" : "an error",
+           call);
+    fflush(stdout);
+    _exit(status == MPI_SUCCESS ? 3 : 0); /* MPI_Finalize would wait for the dead */
+}
+
+static int run_unfinished(void)
+{
+    operation_t operation;
+
+    operation_make(&operation, KIND_ALLREDUCE, MPI_COMM_WORLD, 100000, 0, 1);
+    operation_start(&operation);
+    MPI_Wait(&operation.request, MPI_STATUS_IGNORE);
+    if (world_rank == 0) {
+        operation_start(&operation);
+    }
+    MPI_Finalize();
+    printf("rank %d ended\n", world_rank);
+    return 0;
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        long (*run)(void);
+        int by_default;
+    } cases[] = {
+        {"each", case_each, 1},
+        {"outstanding", case_outstanding, 1},
+        {"between", case_between, 1},
+        {"freed", case_freed, 1},
+        {"communicators", case_communicators, 1},
+        {"overlap", case_overlap, 1},
+        {"persistent", case_persistent, 1},
+        {"late", case_late, 0},
+        {"threads", case_threads, 0},
+    };
+    int provided, threads = case_wanted(argc, argv, "threads") && (argc > 1);
+
+    MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
+    MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &world_size);
+    if ((argc > 2) && (strcmp(argv[1], "killed") == 0)) {
+        return run_killed(atoi(argv[2]));
+    }
+    if ((argc > 1) && (strcmp(argv[1], "unfinished") == 0)) {
+        return run_unfinished();
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (!case_wanted(argc, argv, cases[i].name) || ((argc == 1) && !cases[i].by_default)) {
+            continue;
+        }
+        if ((threads && (provided < MPI_THREAD_MULTIPLE)) || ((cases[i].run == case_persistent) && !OPS_PERSISTENT)) {
+            if (world_rank == 0) {
+                printf("case skip %s: this MPI library does not offer it\n", cases[i].name);
+            }
+            continue;
+        }
+        case_end(cases[i].name, cases[i].run());
+    }
+    cases_print_calls();
+    MPI_Finalize();
+    return cases_failed();
+}
