@@ -91,6 +91,19 @@ static uint64_t take_demand(mpath_relay_coll_t *coll, const uint64_t *demand)
     return hash;
 }
 
+/* Every pair with data has a path: NICs whose GPU passes nothing on may have been the only way. */
+static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
+{
+    int size = mpath_topo_num_ranks(topo);
+
+    for (int pair = 0; pair < size * size; pair++) {
+        if ((demand[pair] > 0) && (mpath_topo_num_paths(topo, pair / size, pair % size) == 0)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Every pair takes the way that it has without a plan. */
 static int is_static(const mpath_plan_t *plan)
 {
@@ -165,6 +178,9 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_
     status = mpath_relay_prepare(coll->relay, call, agreed, &topo);
     if (status != MPATH_OK) {
         return status;
+    }
+    if (!is_connected(topo, coll->demand)) {
+        return MPATH_DECLINED;
     }
     status = find_plan(coll, topo, signature, &plan);
     if (is_common(status)) {

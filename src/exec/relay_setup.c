@@ -18,14 +18,14 @@
 /* GPU memory for slots, of all communicators of this process. */
 static _Atomic uint64_t pool_total_bytes;
 
-/* Takes up to `bytes` of what the parameter allows the process. */
-static uint64_t pool_budget(uint64_t limit, uint64_t bytes)
+/* Half of what the parameter leaves to the process: communicators that come later get some, too. */
+static uint64_t pool_budget(uint64_t limit)
 {
     uint64_t total = atomic_load(&pool_total_bytes), take;
 
     do {
-        take = (total < limit) ? limit - total : 0;
-        take = (take < bytes) ? take : bytes;
+        take = (total < limit) ? (limit - total) / 2 : 0;
+        take = (take >= POOL_LEAST_BYTES) ? take / POOL_LEAST_BYTES * POOL_LEAST_BYTES : 0;
     } while (!atomic_compare_exchange_weak(&pool_total_bytes, &total, total + take));
     return take;
 }
@@ -57,13 +57,13 @@ static mpath_cu_ptr_t pool_allocate(mpath_gpu_t *gpu, uint64_t *bytes_p)
 void mpath_relay_pool_make(mpath_relay_t *relay)
 {
     mpath_export_t *export = &relay->room.pools[relay->room.my_member];
-    uint64_t limit         = relay->settings->gpu_relay_bytes, taken, bytes;
+    uint64_t taken, bytes;
     mpath_memory_t memory;
 
     if (relay->gpu == NULL) {
         return;
     }
-    taken = bytes = pool_budget(limit, limit / 2);
+    taken = bytes = pool_budget(relay->settings->gpu_relay_bytes);
     relay->pool   = pool_allocate(relay->gpu, &bytes);
     if (relay->pool == 0) {
         bytes = 0;

@@ -104,9 +104,9 @@ const mpath_param_t mpath_params[] = {
         gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
         "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly"),
     ROW_BYTES(
-        gpu_relay_bytes, "64m", MIB, 16 * GIB, 3,
-        "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all communicators; one "
-        "takes at most half"),
+        gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
+        "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all communicators; each "
+        "takes half of what is left"),
     ROW_ENUM(
         allreduce_algorithm, "auto", algorithm_values, 5,
         "MPI_Allreduce: by size and topology (\"auto\"), the function that mpath replaces (\"previous\"), inside the "

@@ -100,3 +100,5 @@ unit_test_ucx_window_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(L
 unit_test_ucx_spread_SOURCES = unit/test_ucx_spread.c
 unit_test_ucx_spread_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 unit_test_ucx_spread_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
+unit_programs += unit/test_relay
+unit_test_relay_SOURCES = unit/test_relay.c unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)

@@ -1,0 +1,366 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Device memory over relays, on the driver without a GPU: direct links of a node, and two nodes whose rails are copies or UCX
+ * over the loopback device. Random demands, every byte checked, send buffers overwritten as soon as a call returns; few and
+ * small slots; GPUs that pass nothing on; a rank that dies. One NVSwitch takes no relay.
+ */
+#include "a2a.h"
+#include "coll/alltoallv.h"
+#include "exec/team_private.h"
+#include "gpu_kinds.h"
+#include "ranks.h"
+#include "unit/capture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define LINK_BPS 1000000000ull
+#define RAIL_BPS 400000000ull
+
+typedef struct job {
+    ranks_setup_t setup;
+    mpath_gpu_link_t link;
+    mpath_emulation_t emulated;
+    uint64_t pcie_bps;   /* next to nothing: no path through the host is worth it */
+    uint64_t pool_bytes; /* 0: the default */
+    uint64_t max_bytes;
+    int rounds;
+    const char *without; /* FAKE_CUDA_WITHOUT */
+    const char *full;    /* FAKE_CUDA_FULL */
+    int killed;          /* this rank dies in its second call; -1: none */
+} job_t;
+
+typedef struct member {
+    mpath_context_t *context;
+    mpath_team_t *team;
+    mpath_coll_t *coll;
+    a2a_t a2a;
+    uint64_t *demand;
+    gpu_memory_t send, recv;
+} member_t;
+
+/* The GPUs of a node with one for each of its ranks, and the NIC of its number beside it. */
+static void describe_gpus(const ranks_self_t *self, const job_t *job, mpath_node_gpus_t *gpus)
+{
+    *gpus          = (mpath_node_gpus_t){.link = job->link, .domain = -1};
+    gpus->num_gpus = self->size / ((job->setup.nodes > 0) ? job->setup.nodes : 1);
+    for (int g = 0; g < gpus->num_gpus; g++) {
+        gpus->gpus[g] = (mpath_gpu_t){
+            .pcie_up_bps = job->pcie_bps, .pcie_down_bps = job->pcie_bps, .nics = (job->setup.nics > 0) ? 1u << g : 0};
+        if (job->link == MPATH_GPU_LINK_SWITCH) {
+            gpus->gpus[g].egress_bps = gpus->gpus[g].ingress_bps = LINK_BPS;
+        }
+        for (int peer = 0; (job->link == MPATH_GPU_LINK_MESH) && (peer < gpus->num_gpus); peer++) {
+            gpus->nvlink_bps[g][peer] = (peer != g) ? LINK_BPS : 0;
+        }
+    }
+}
+
+static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
+{
+    mpath_settings_t settings;
+    int device = self->rank % 4;
+    uint64_t room;
+
+    setenv("FAKE_CUDA_DEVICES", "4", 1);
+    setenv("FAKE_CUDA_WITHOUT", (job->without != NULL) ? job->without : "", 1);
+    setenv("FAKE_CUDA_FULL", (job->full != NULL) ? job->full : "", 1);
+    gpu_application_starts();
+    mpath_settings_init(&settings);
+    settings.gate       = MPATH_GATE_ALWAYS;
+    settings.check_plan = 1;
+    settings.timeout_s  = 100;
+    if (job->pool_bytes > 0) {
+        settings.gpu_relay_bytes = job->pool_bytes;
+    }
+    memset(member, 0, sizeof(*member));
+    member->context = ranks_context(self, &settings);
+    describe_gpus(self, job, &member->context->gpus);
+    member->context->gpu       = self->local_rank;
+    member->context->emulated  = job->emulated;
+    member->context->nic       = (job->setup.nics > 0) ? self->local_rank : -1;
+    member->context->nic_known = 1;
+    member->team               = ranks_team(self, member->context);
+    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
+    a2a_init(&member->a2a, self->rank, self->size);
+    member->demand = calloc((size_t)self->size * (size_t)self->size, sizeof(uint64_t));
+    room           = ((uint64_t)self->size + 1) * (job->max_bytes + 64);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &member->send);
+    gpu_memory_alloc((self->rank % 2 == 0) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, device, room, 2, &member->recv);
+}
+
+static void member_end(member_t *member)
+{
+    a2a_end(&member->a2a);
+    free(member->demand);
+    mpath_coll_destroy(member->coll);
+    mpath_team_destroy(member->team);
+    mpath_context_destroy(member->context);
+    gpu_memory_free(&member->send);
+    gpu_memory_free(&member->recv);
+    mpath_gpu_cleanup();
+}
+
+/* One call: the buffers of the host stand in the device's. */
+static mpath_status_t call_device(member_t *member, a2a_kind_t kind, uint64_t max_bytes, uint64_t seed)
+{
+    a2a_t *a2a = &member->a2a;
+    mpath_memory_t send, recv;
+    mpath_status_t status;
+    mpath_call_t call;
+
+    a2a_demand(kind, a2a->size, max_bytes, seed, member->demand);
+    a2a_fill(a2a, member->demand, seed);
+    gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
+    gpu_memory_write(member->recv.address, a2a->recv, a2a->recv_room);
+    ranks_check(mpath_memory_classify((void *)(uintptr_t)member->send.address, a2a->send_room, &send) == MPATH_OK);
+    ranks_check(mpath_memory_classify((void *)(uintptr_t)member->recv.address, a2a->recv_room, &recv) == MPATH_OK);
+    call             = a2a->call;
+    call.send_buffer = (void *)(uintptr_t)member->send.address;
+    call.recv_buffer = (void *)(uintptr_t)member->recv.address;
+    call.send_memory = &send;
+    call.recv_memory = &recv;
+    status           = mpath_alltoallv(member->coll, &call);
+    a2a_spoil(a2a);
+    gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
+    gpu_memory_read(member->recv.address, a2a->recv, a2a->recv_room);
+    return status;
+}
+
+static void call_round(member_t *member, a2a_kind_t kind, uint64_t max_bytes, uint64_t seed)
+{
+    ranks_check(call_device(member, kind, max_bytes, seed) == MPATH_OK);
+    ranks_check(a2a_check(&member->a2a) == 0);
+}
+
+/* What was passed on, by rank. */
+static void forwarded(const member_t *member, uint64_t *bytes, mpath_coll_counters_t *counters)
+{
+    mpath_coll_counters(member->coll, counters);
+    ranks_check(mpath_team_allgather(member->team, &counters->relay.moved.forwarded_bytes, sizeof(*bytes), bytes) ==
+                MPATH_OK);
+}
+
+static int rounds_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t passed[RANKS_MAX], sum = 0;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&member, (a2a_kind_t)(round % 7), (round % 3 == 2) ? 3000 : job->max_bytes, (uint64_t)round);
+    }
+    for (int round = 0; round < 3; round++) {
+        call_round(&member, A2A_HOT, job->max_bytes, 77);
+    }
+    forwarded(&member, passed, &counters);
+    for (int rank = 0; rank < self->size; rank++) {
+        sum += passed[rank];
+    }
+    ranks_check(counters.declined == 0);
+    ranks_check(sum > 0);
+    ranks_check((job->setup.nodes < 2) || (counters.relay.moved.calls >= (uint64_t)job->rounds));
+    ranks_check(counters.relay.moved.slot_bytes <= 32 << 20);
+    member_end(&member);
+    return 0;
+}
+
+static void run_rounds(const job_t *given)
+{
+    job_t job = *given;
+
+    job.link          = (job.link == MPATH_GPU_LINK_NONE) ? MPATH_GPU_LINK_MESH : job.link;
+    job.pcie_bps      = (job.pcie_bps == 0) ? 50000000000ull : job.pcie_bps;
+    job.setup.nic_bps = RAIL_BPS;
+    job.killed        = -1;
+    assert_int_equal(ranks_run(&job.setup, rounds_body, &job), 0);
+}
+
+static void test_mesh(void **state)
+{
+    (void)state;
+    run_rounds(&(job_t){.setup = {.size = 4}, .max_bytes = 3000000, .rounds = 14, .pcie_bps = 1000});
+    run_rounds(
+        &(job_t){.setup = {.size = 4}, .max_bytes = 1500000, .rounds = 14}); /* a share through the host as well */
+}
+
+static void test_rails_by_copies(void **state)
+{
+    (void)state;
+    run_rounds(&(job_t){.setup     = {.size = 8, .nodes = 2, .nics = 4},
+                        .emulated  = MPATH_EMULATED_COPIES,
+                        .max_bytes = 700000,
+                        .rounds    = 14});
+}
+
+static void test_rails_by_ucx(void **state)
+{
+    (void)state;
+    run_rounds(&(job_t){.setup = {.size = 8, .nodes = 2, .nics = 4}, .max_bytes = 500000, .rounds = 14});
+}
+
+static void test_few_slots(void **state)
+{
+    (void)state;
+    run_rounds(&(job_t){.setup      = {.size = 8, .nodes = 2, .nics = 4},
+                        .emulated   = MPATH_EMULATED_COPIES,
+                        .pool_bytes = 2 << 20,
+                        .max_bytes  = 1000000,
+                        .rounds     = 7});
+    run_rounds(&(job_t){
+        .setup = {.size = 4, .nodes = 2, .nics = 2}, .pool_bytes = 2 << 20, .max_bytes = 1000000, .rounds = 7});
+}
+
+static void test_streams_without_values(void **state)
+{
+    (void)state;
+    run_rounds(&(job_t){.setup     = {.size = 4, .nodes = 2, .nics = 2},
+                        .emulated  = MPATH_EMULATED_COPIES,
+                        .without   = "values,kernels",
+                        .max_bytes = 500000,
+                        .rounds    = 7});
+}
+
+/* A pair alone takes all links of the node, and all rails between nodes. */
+static int pair_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t passed[RANKS_MAX];
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    call_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    forwarded(&member, passed, &counters);
+    for (int rank = 0; rank < self->size; rank++) {
+        ranks_check((passed[rank] >= job->max_bytes / 6) == ((rank != 0) && (rank != self->size - 1)));
+    }
+    member_end(&member);
+    return 0;
+}
+
+static void test_one_pair(void **state)
+{
+    job_t job = {
+        .setup = {.size = 4}, .link = MPATH_GPU_LINK_MESH, .pcie_bps = 1000, .max_bytes = 4000000, .killed = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, pair_body, &job), 0);
+    job.setup    = (ranks_setup_t){.size = 8, .nodes = 2, .nics = 4, .nic_bps = RAIL_BPS};
+    job.pcie_bps = 50000000000ull;
+    job.emulated = MPATH_EMULATED_COPIES;
+    assert_int_equal(ranks_run(&job.setup, pair_body, &job), 0);
+}
+
+/* GPUs behind one NVSwitch: no relay is made, and the ways between GPUs carry the calls as ever. */
+static int switch_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&member, (a2a_kind_t)(round % 7), job->max_bytes, (uint64_t)round);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.moved.calls == 0 && counters.relay.plans == 0 && counters.relay.moved.slot_bytes == 0);
+    ranks_check(counters.gpu.calls == (uint64_t)job->rounds);
+    member_end(&member);
+    return 0;
+}
+
+static void test_switch(void **state)
+{
+    job_t job = {.setup     = {.size = 4},
+                 .link      = MPATH_GPU_LINK_SWITCH,
+                 .pcie_bps  = 50000000000ull,
+                 .max_bytes = 1000000,
+                 .rounds    = 7,
+                 .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, switch_body, &job), 0);
+}
+
+/* A GPU without memory for slots passes nothing on; the others do. */
+static int full_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t passed[RANKS_MAX];
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    call_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&member, (a2a_kind_t)(round % 7), job->max_bytes, (uint64_t)round);
+    }
+    forwarded(&member, passed, &counters);
+    ranks_check((passed[1] == 0) && (passed[2] > 0));
+    ranks_check((counters.relay.moved.slot_bytes == 0) == (self->rank == 1));
+    member_end(&member);
+    return 0;
+}
+
+static void test_full_gpu(void **state)
+{
+    job_t job = {.setup     = {.size = 4},
+                 .link      = MPATH_GPU_LINK_MESH,
+                 .pcie_bps  = 1000,
+                 .max_bytes = 2000000,
+                 .rounds    = 7,
+                 .full      = "1",
+                 .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, full_body, &job), 0);
+}
+
+/* A relay dies: those who need it get an error, soon and not at the deadline. */
+static int killed_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job      = argument;
+    mpath_status_t status = MPATH_OK;
+    member_t member;
+
+    member_init(&member, self, job);
+    call_round(&member, A2A_HOT, job->max_bytes, 1);
+    if (self->rank == job->killed) {
+        kill(getpid(), SIGKILL);
+    }
+    for (int round = 0; (round < 3) && (status == MPATH_OK); round++) {
+        status = call_device(&member, A2A_HOT, job->max_bytes, 1);
+    }
+    ranks_check(mpath_status_is_error(status));
+    return 0; /* without the driver's clean-up: what is open belongs to a process that is gone */
+}
+
+static void test_killed(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .may_die = 1u << 2, .limit_s = 90},
+                 .link      = MPATH_GPU_LINK_MESH,
+                 .pcie_bps  = 1000,
+                 .max_bytes = 2000000,
+                 .killed    = 2};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_mesh),      cmocka_unit_test(test_rails_by_copies),
+        cmocka_unit_test(test_one_pair),  cmocka_unit_test(test_rails_by_ucx),
+        cmocka_unit_test(test_few_slots), cmocka_unit_test(test_streams_without_values),
+        cmocka_unit_test(test_switch),    cmocka_unit_test(test_full_gpu),
+        cmocka_unit_test(test_killed),
+    };
+
+    return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
+}
