@@ -471,12 +471,12 @@ int mpath_mover_feed_rails(mpath_mover_t *mover)
     for (size_t i = 0; i < count; i++) {
         mover->queues[i].blocked = 0;
     }
-    mover->first_outlet = (mover->first_outlet + 1 < count) ? mover->first_outlet + 1 : 0;
-    mover->fed_bytes    = 0;
+    mover->fed_bytes = 0;
     do {
         result = push_round(mover, MPATH_OUTLET_RAIL);
         events += result;
     } while ((result > 0) && (mover->fed_bytes < RAIL_PASS_BYTES));
+    mover->first_outlet = (mover->first_outlet + 1 < count) ? mover->first_outlet + 1 : 0;
     mover->rails_full |= (events == 0);
     return (result < 0) ? result : events;
 }

@@ -249,46 +249,6 @@ static mpath_status_t add_flow(mpath_schedule_t *schedule, const mpath_topo_t *t
     return MPATH_OK;
 }
 
-/* Puts the duties of which this rank is the source, to destinations above it or else below it, into their outlets. */
-static void fill_own(mpath_schedule_t *schedule, int rank, int above)
-{
-    for (size_t i = 0; i < schedule->num_duties; i++) {
-        const mpath_duty_t *duty = &schedule->duties[i];
-        mpath_outlet_t *outlet;
-
-        if ((duty->hop_in == MPATH_DUTY_NO_HOP) && ((duty->destination > rank) == above)) {
-            outlet = &schedule->outlets[duty->outlet];
-
-            schedule->own[outlet->own + outlet->num_own++] = (uint32_t)i;
-        }
-    }
-}
-
-/* Groups this rank's own duties by outlet. Destinations above the rank come first: sources that all began with rank 0
- * would meet there. */
-static mpath_status_t sort_own(mpath_schedule_t *schedule, int rank)
-{
-    uint32_t start = 0;
-
-    schedule->own = malloc((schedule->num_duties + 1) * sizeof(*schedule->own));
-    if (schedule->own == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    for (size_t i = 0; i < schedule->num_duties; i++) {
-        if (schedule->duties[i].hop_in == MPATH_DUTY_NO_HOP) {
-            schedule->outlets[schedule->duties[i].outlet].num_own++;
-        }
-    }
-    for (size_t i = 0; i < schedule->num_outlets; i++) {
-        schedule->outlets[i].own = start;
-        start += schedule->outlets[i].num_own;
-        schedule->outlets[i].num_own = 0;
-    }
-    fill_own(schedule, rank, 1);
-    fill_own(schedule, rank, 0);
-    return MPATH_OK;
-}
-
 mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const mpath_plan_t *plan,
                                      const mpath_chunk_limits_t *limits, mpath_schedule_t **schedule_p)
 {
@@ -308,7 +268,7 @@ mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const m
     }
     status         = MPATH_ERR_NO_MEMORY;
     schedule->seen = calloc(schedule->seen_words + 1, sizeof(*schedule->seen));
-    if ((schedule->seen == NULL) || (sort_own(schedule, rank) != MPATH_OK)) {
+    if ((schedule->seen == NULL) || (mpath_schedule_sort(schedule, topo, rank) != MPATH_OK)) {
         goto err_destroy;
     }
     *schedule_p = schedule;

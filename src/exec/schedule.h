@@ -55,15 +55,16 @@ typedef struct mpath_chunk_limits {
     uint64_t rail_bytes;             /* of one that crosses a rail */
     const uint32_t *last_slot_bytes; /* of a shared memory hop, by node */
     const uint32_t *relay_slot_bytes;
-    uint64_t device_ns; /* not 0: chunks of device memory, which take their slowest resource for about so long; no slots by node */
+    uint64_t
+        device_ns; /* not 0: chunks of device memory, which take their slowest resource for about so long; no slots by node */
 } mpath_chunk_limits_t;
 
 typedef struct mpath_schedule {
     mpath_duty_t *duties; /* ascending by flow */
     size_t num_duties;
-    mpath_outlet_t *outlets;
+    mpath_outlet_t *outlets; /* in the order of turns: the next node first, see schedule_sort.c */
     size_t num_outlets;
-    uint32_t *own;  /* duty indices, grouped by outlet; each group starts with the first destination above this rank */
+    uint32_t *own;  /* duty indices, grouped by outlet, each group in the order of the destinations' turns */
     uint64_t *seen; /* a bit per chunk that comes in */
     size_t seen_words;
     uint64_t send_bytes, forward_bytes, receive_bytes;
@@ -73,6 +74,8 @@ typedef struct mpath_schedule {
 mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const mpath_plan_t *plan,
                                      const mpath_chunk_limits_t *limits, mpath_schedule_t **schedule_p);
 void mpath_schedule_destroy(mpath_schedule_t *schedule);
+/* Part of mpath_schedule_create(): orders outlets and own duties. */
+mpath_status_t mpath_schedule_sort(mpath_schedule_t *schedule, const mpath_topo_t *topo, int rank);
 /* Back to the state after creation. */
 void mpath_schedule_reset(mpath_schedule_t *schedule);
 

@@ -211,13 +211,59 @@ static void test_fair(void **state)
     fixture_end(&f);
 }
 
+/* An even exchange: the turn of no rank's rail is at the same time at the same destination as another's. */
+static void test_turns(void **state)
+{
+    enum { NODES = 4, ON_NODE = 4, ALL = NODES * ON_NODE };
+    uint64_t demand[ALL * ALL];
+    mpath_schedule_t *schedules[ALL];
+    mpath_topo_t *topo = grid_topo(NODES, ON_NODE, ON_NODE, MPATH_REACH_ALL);
+    uint32_t even[2 * NODES];
+    const mpath_chunk_limits_t even_limits = {
+        .chunk_bytes = 65536, .rail_bytes = 32768, .last_slot_bytes = even, .relay_slot_bytes = even};
+    mpath_plan_t *plan;
+
+    (void)state;
+    for (int i = 0; i < 2 * NODES; i++) {
+        even[i] = 65536;
+    }
+    for (int i = 0; i < ALL * ALL; i++) {
+        demand[i] = 100000;
+    }
+    assert_int_equal(mpath_plan_create(topo, demand, NULL, &plan), MPATH_OK);
+    for (int rank = 0; rank < ALL; rank++) {
+        assert_int_equal(mpath_schedule_create(topo, rank, plan, &even_limits, &schedules[rank]), MPATH_OK);
+    }
+    for (int turn = 0; turn < ALL - ON_NODE; turn++) {
+        int taken[ALL] = {0};
+
+        for (int rank = 0; rank < ALL; rank++) {
+            const mpath_schedule_t *schedule = schedules[rank];
+            int rails                        = -1;
+            size_t i;
+
+            for (i = 0; i < schedule->num_outlets; i++) {
+                rails += schedule->outlets[i].kind == MPATH_OUTLET_RAIL;
+                if (rails == turn) {
+                    break;
+                }
+            }
+            assert_true(i < schedule->num_outlets);
+            assert_int_equal(taken[schedule->outlets[i].rank]++, 0);
+        }
+    }
+    for (int rank = 0; rank < ALL; rank++) {
+        mpath_schedule_destroy(schedules[rank]);
+    }
+    mpath_plan_destroy(plan);
+    mpath_topo_destroy(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_carries_all),
-        cmocka_unit_test(test_carries_affine),
-        cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_fair),
+        cmocka_unit_test(test_carries_all), cmocka_unit_test(test_carries_affine), cmocka_unit_test(test_refuses),
+        cmocka_unit_test(test_fair),        cmocka_unit_test(test_turns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
