@@ -11,6 +11,7 @@
  *   bench_nccl.h       NCCL
  *   bench_contest.c    contestants, interleaving, timing
  *   bench_mpit.c       control and performance variables of the MPI library
+ *   bench_emulation.c  emulated clusters, what a matrix takes on them
  *   bench_rails.c      machines of the job, the analytic bound, bytes on the rails
  *   bench_report.c     figures out of times, table
  *   bench_json.c       JSON
@@ -27,13 +28,14 @@
 
 /* --- the command line -------------------------------------------------------------------------------------------- */
 
-typedef enum bench_matrix_kind { BENCH_HOT, BENCH_ZIPF, BENCH_FILE } bench_matrix_kind_t;
+typedef enum bench_matrix_kind { BENCH_HOT, BENCH_ZIPF, BENCH_PAIR, BENCH_FILE } bench_matrix_kind_t;
 
 /* Who sends what to whom; of no meaning to collectives whose sizes are equal. */
 typedef struct bench_matrix {
     bench_matrix_kind_t kind;
-    uint32_t ppm;     /* HOT: fraction in millionths, 0 is the balanced case; ZIPF: the exponent */
-    const char *file; /* FILE */
+    uint32_t ppm;            /* HOT: fraction in millionths, 0 is the balanced case; ZIPF: the exponent */
+    int source, destination; /* PAIR: nobody else sends */
+    const char *file;        /* FILE */
 } bench_matrix_t;
 
 typedef enum bench_side {
@@ -46,6 +48,7 @@ typedef enum bench_side {
 
 #define BENCH_MAX_MATRICES 16
 #define BENCH_MAX_SIZES 40
+#define BENCH_MAX_PATHS 8
 
 struct bench_op;
 
@@ -60,13 +63,14 @@ typedef struct bench_options {
     int hot_rank;
     uint64_t seed;
     int iterations, warmup;
-    int check;           /* every iteration, not only the warm-up */
-    unsigned sides;      /* BENCH_MPATH, ... */
-    const char *against; /* list of names; NULL: none */
-    const char *json;    /* NULL: none */
-    const char *rails;   /* NULL: as the component */
-    const char *rates;   /* NULL: as the component */
-    const char *label;   /* goes into the JSON */
+    int num_paths, paths[BENCH_MAX_PATHS]; /* mpath again, with so many paths of a pair */
+    int check;                             /* every iteration, not only the warm-up */
+    unsigned sides;                        /* BENCH_MPATH, ... */
+    const char *against;                   /* list of names; NULL: none */
+    const char *json;                      /* NULL: none */
+    const char *rails;                     /* NULL: as the component */
+    const char *rates;                     /* NULL: as the component */
+    const char *label;                     /* goes into the JSON */
 } bench_options_t;
 
 static inline int bench_uses_gpu(const bench_options_t *options)
@@ -143,9 +147,10 @@ typedef struct bench_case {
     uint64_t busiest_port_bytes; /* the same without what a rank sends to itself */
     double busbw_factor;         /* busbw / algbw */
     uint64_t bound_ns;           /* 0: none */
+    uint64_t static_ns;          /* of an emulated cluster: what the static routes take at least; else 0 */
 } bench_case_t;
 
-#define BENCH_MAX_CONTESTANTS 8
+#define BENCH_MAX_CONTESTANTS 16
 
 typedef enum bench_how {
     BENCH_HOW_MPI,    /* the MPI function on the buffers */
@@ -176,8 +181,10 @@ typedef struct bench {
     bench_pvars_t pvars;
     bench_contestant_t contestants[BENCH_MAX_CONTESTANTS];
     int num_contestants;
-    char gpu_text[192]; /* "4 x NVIDIA H200, CUDA 13.0, NCCL 2.28.9, cuda to cuda" */
-    uint32_t round;     /* of contents: each is different */
+    char gpu_text[192];      /* "4 x NVIDIA H200, CUDA 13.0, NCCL 2.28.9, cuda to cuda" */
+    mpath_topo_t *emulated;  /* the emulated cluster that the job runs on; NULL: none */
+    char emulated_text[512]; /* what it is */
+    uint32_t round;          /* of contents: each is different */
 } bench_t;
 
 /* Collective. Returns 0, or -1 with a message on all ranks. */
@@ -185,6 +192,14 @@ int bench_contest_create(bench_t *bench);
 void bench_contest_destroy(bench_t *bench);
 /* Runs all contestants on one case, interleaved. */
 void bench_contest_run(bench_t *bench, struct bench_data *data);
+
+/* --- emulated clusters ------------------------------------------------------------------------------------------- */
+
+/* What the component's topology file says. Returns 0, or -1 with a message on all ranks. */
+int bench_emulation_open(bench_t *bench);
+void bench_emulation_close(bench_t *bench);
+/* Fills bound_ns and static_ns of a case. Returns 0 or -1 with a message. */
+int bench_emulation_bound(const bench_t *bench, bench_case_t *a_case);
 
 /* --- the report -------------------------------------------------------------------------------------------------- */
 

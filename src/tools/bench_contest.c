@@ -42,6 +42,36 @@ static void add_mpi(bench_t *bench, bench_how_t how, const char *name, int algor
     contestant->gpu_bytes = (int64_t)(free_bytes - bench_gpu_free_bytes());
 }
 
+/* Communicators keep the number of paths that they see in their first collective, which is made here. */
+static int add_limited(bench_t *bench)
+{
+    static const char *const names[] = {"1 path",  "2 paths", "3 paths", "4 paths",
+                                        "5 paths", "6 paths", "7 paths", "8 paths"};
+    int *all = malloc(2 * (size_t)bench->size * sizeof(*all)), i, paths, bad = all == NULL;
+
+    for (i = 0; i < bench->options.num_paths && !bad; i++) {
+        paths = bench->options.paths[i];
+        bad   = bench_cvar_write("coll_mpath_max_paths", paths) != MPI_SUCCESS;
+        if (!bad) {
+            add_mpi(bench, BENCH_HOW_MPI, paths <= 8 ? names[paths - 1] : "many paths", -1);
+            memset(all, 0, 2 * (size_t)bench->size * sizeof(*all));
+            MPI_Alltoall(all, 1, MPI_INT, all + bench->size, 1, MPI_INT,
+                         bench->contestants[bench->num_contestants - 1].comm);
+        }
+    }
+    free(all);
+    if (!bad && bench->options.num_paths > 0) {
+        bad = bench_cvar_write("coll_mpath_max_paths", 0) != MPI_SUCCESS;
+    }
+    if (bad) {
+        fprintf(stderr,
+                "mpath_bench: rank %d: --paths: control variable coll_mpath_max_paths cannot be written here; "
+                "nothing was run (mpirun --mca coll mpath)\n",
+                bench->rank);
+    }
+    return bad ? -1 : 0;
+}
+
 static int add_nccl(bench_t *bench)
 {
     uint64_t free_bytes = bench_gpu_free_bytes();
@@ -79,6 +109,9 @@ int bench_contest_create(bench_t *bench)
     bench_pvars_open(&bench->pvars);
     if (sides & BENCH_MPATH) {
         add_mpi(bench, BENCH_HOW_MPI, enabled ? "mpath" : "as started", -1);
+    }
+    if (add_limited(bench) != 0) {
+        return -1;
     }
     if (enabled) {
         bench_cvar_write("coll_mpath_enable", 0);

@@ -54,6 +54,9 @@ static json_t *contestant_json(const bench_t *bench, const bench_case_t *a_case,
     if (a_case->bound_ns != 0) {
         set_real(object, "ratio_to_bound", result->ratio_to_bound);
     }
+    if (bench->emulated != NULL) {
+        json_object_set_new(object, "emulated", json_true());
+    }
     if (bench_uses_gpu(&bench->options)) {
         json_object_set_new(object, "gpu_bytes", json_integer((json_int_t)contestant->most_gpu_bytes));
         set_real(object, "kernel_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_KERNEL_BYTES]));
@@ -97,6 +100,12 @@ int bench_json_add(const bench_t *bench, const bench_case_t *a_case, const bench
     }
     if (a_case->bound_ns != 0) {
         set_real(root, "bound_s", (double)a_case->bound_ns / 1e9);
+    }
+    if (bench->emulated != NULL) {
+        json_object_set_new(root, "emulated", json_string(bench->emulated_text));
+    }
+    if (a_case->static_ns != 0) {
+        set_real(root, "static_s", (double)a_case->static_ns / 1e9);
     }
     if (all_cases == NULL) {
         all_cases = json_array();

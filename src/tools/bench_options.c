@@ -16,6 +16,7 @@ static const char usage[] =
     "  --op NAME        alltoallv (default), allreduce, reduce_scatter, allgather\n"
     "  --hot LIST       each rank sends the fraction H (0 to 1) of its bytes to the hot rank, the rest evenly (default 0)\n"
     "  --zipf LIST      destinations of Zipf popularity 1/k^S, S from 0 to 4\n"
+    "  --pair LIST      only one rank sends, to one other: 0-1,0-4\n"
     "  --matrix FILE    byte matrix: a row per source, as nccl-tests' alltoallv\n"
     "  --bytes LIST     bytes that each rank sends, with suffix k, m, g (default 1m); not with --matrix\n"
     "  --sweep A:B[:F]  the same from A to B, each F times the one before (default 2)\n"
@@ -31,6 +32,7 @@ static const char usage[] =
     "  --against LIST   interleaves others: the MPI library's own functions (stock, or some of them: linear, pairwise;\n"
     "                   allreduce: default, nonoverlapping, doubling, ring, segmented, rabenseifner), from GPU memory\n"
     "                   through the host; NCCL on the same buffers (nccl)\n"
+    "  --paths LIST     interleaves mpath with the first N paths of each pair: 1 is the static route\n"
     "  --without-mpath  runs the others alone\n"
     "output:\n"
     "  --json FILE      writes the result as JSON, '-' for standard output\n"
@@ -170,6 +172,34 @@ static int add_zipf(const char *word, bench_options_t *options)
     return add_matrix(BENCH_ZIPF, word, 4.0, options);
 }
 
+/* "0-4" */
+static int add_pair(const char *word, bench_options_t *options)
+{
+    bench_matrix_t *matrix = &options->matrices[options->num_matrices];
+    char copy[64], *to = copy;
+
+    if (options->num_matrices == BENCH_MAX_MATRICES || strlen(word) >= sizeof(copy)) {
+        return -1;
+    }
+    strcpy(copy, word);
+    matrix->kind = BENCH_PAIR;
+    if (parse_int(strsep(&to, "-"), 0, 1 << 30, &matrix->source) != 0 || to == NULL ||
+        parse_int(to, 0, 1 << 30, &matrix->destination) != 0 || matrix->source == matrix->destination) {
+        return -1;
+    }
+    options->num_matrices++;
+    return 0;
+}
+
+static int add_paths(const char *word, bench_options_t *options)
+{
+    if (options->num_paths == BENCH_MAX_PATHS || parse_int(word, 1, 64, &options->paths[options->num_paths]) != 0) {
+        return -1;
+    }
+    options->num_paths++;
+    return 0;
+}
+
 static int add_size(const char *word, bench_options_t *options)
 {
     if (options->num_sizes == BENCH_MAX_SIZES || parse_bytes(word, &options->sizes[options->num_sizes]) != 0) {
@@ -245,6 +275,10 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
         return parse_list(value, options, add_hot) ? "expected fractions from 0 to 1, at most 16 matrices" : NULL;
     case 'z':
         return parse_list(value, options, add_zipf) ? "expected exponents from 0 to 4, at most 16 matrices" : NULL;
+    case 'p':
+        return parse_list(value, options, add_pair) ? "expected pairs of two ranks, at most 16 matrices" : NULL;
+    case 'P':
+        return parse_list(value, options, add_paths) ? "expected at most 8 numbers from 1 to 64" : NULL;
     case 'm':
         return add_file(value, options) ? "at most 16 matrices" : NULL;
     case 'b':
@@ -317,6 +351,9 @@ static int complete(int rank, bench_options_t *options)
     if (options->num_sizes == 0) {
         options->sizes[options->num_sizes++] = 1 << 20;
     }
+    if (options->num_paths > 0 && !(options->sides & BENCH_MPATH)) {
+        return complain(rank, "paths", "", "it is mpath whose paths are limited, and --without-mpath leaves that out");
+    }
     if (options->sides == 0) {
         if (rank == 0) {
             fprintf(stderr, "mpath_bench: --without-mpath leaves nothing to run; --against names others\n");
@@ -331,6 +368,8 @@ int bench_options_parse(int argc, char **argv, int rank, bench_options_t *option
     static const struct option table[] = {{"op", required_argument, NULL, 'o'},
                                           {"hot", required_argument, NULL, 'h'},
                                           {"zipf", required_argument, NULL, 'z'},
+                                          {"pair", required_argument, NULL, 'p'},
+                                          {"paths", required_argument, NULL, 'P'},
                                           {"matrix", required_argument, NULL, 'm'},
                                           {"bytes", required_argument, NULL, 'b'},
                                           {"sweep", required_argument, NULL, 'S'},

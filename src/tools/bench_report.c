@@ -101,6 +101,15 @@ static void print_head(const bench_t *bench, const char *what)
            rails->num_nodes, rails->num_nodes == 1 ? "" : "s", what, what[0] != '\0' ? ", " : "",
            bench->options.iterations,
            rails->one_clock ? "time = last finish - first start" : "time = longest of any rank after a barrier");
+    if (bench->emulated != NULL) {
+        printf("%s\n", bench->emulated_text);
+    }
+}
+
+/* Ends a contestant's line: nobody is to take an emulated rate for a measured one. */
+static void print_tail(const bench_t *bench, const bench_contestant_t *contestant)
+{
+    printf("%s%s\n", bench->emulated != NULL ? "  emulated" : "", contestant->wrong_bytes ? "  WRONG BYTES" : "");
 }
 
 static void print_case(const bench_t *bench, const bench_case_t *a_case, const bench_result_t *results,
@@ -113,7 +122,13 @@ static void print_case(const bench_t *bench, const bench_case_t *a_case, const b
         printf("%s\n", bench->gpu_text);
     }
     if (a_case->bound_ns != 0) {
-        printf("bound (busiest node over all its rails): %.3f ms\n", (double)a_case->bound_ns / 1e6);
+        printf(bench->emulated != NULL ? "bound (any routing of this matrix on the emulated cluster): %.3f ms"
+                                       : "bound (busiest node over all its rails): %.3f ms",
+               (double)a_case->bound_ns / 1e6);
+        if (a_case->static_ns != 0) {
+            printf("; static routes at least %.3f ms, emulated", (double)a_case->static_ns / 1e6);
+        }
+        printf("\n");
     }
     printf("%-16s %10s %10s %10s %10s %10s %8s\n", "", "min ms", "median ms", "max ms", "algbw MB/s", "busbw MB/s",
            "x bound");
@@ -126,7 +141,7 @@ static void print_case(const bench_t *bench, const bench_case_t *a_case, const b
         } else {
             printf("%8s", "-");
         }
-        printf("%s\n", bench->contestants[i].wrong_bytes ? "  WRONG BYTES" : "");
+        print_tail(bench, &bench->contestants[i]);
     }
     print_mpath_counters(bench);
     for (i = 0; i < bench->num_contestants && bench->rails.num_nodes > 1; i++) {
@@ -192,12 +207,15 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
         if (bench_uses_gpu(&bench->options)) {
             printf("%7.1f", (double)bench->contestants[i].most_gpu_bytes / (1 << 20));
             print_ways(bench, &bench->contestants[i]);
+            if (bench->emulated != NULL && a_case->bound_ns != 0) {
+                printf("  x bound %.3f", results[i].ratio_to_bound);
+            }
         } else if (a_case->bound_ns != 0) {
             printf("%7.3f", results[i].ratio_to_bound);
         } else {
             printf("%7s", "-");
         }
-        printf("%s\n", bench->contestants[i].wrong_bytes ? "  WRONG BYTES" : "");
+        print_tail(bench, &bench->contestants[i]);
     }
     fflush(stdout);
 }

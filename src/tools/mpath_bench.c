@@ -51,6 +51,10 @@ static int make_demand(const bench_t *bench, const bench_matrix_t *matrix, bench
             MPI_Abort(MPI_COMM_WORLD, 1);
         }
     }
+    if (matrix->kind == BENCH_PAIR) {
+        memset(a_case->demand, 0, entries * sizeof(*a_case->demand));
+        a_case->demand[(size_t)matrix->source * (size_t)bench->size + (size_t)matrix->destination] = a_case->bytes;
+    }
     if (bench->rank == 0 && matrix->kind == BENCH_HOT) {
         mpath_demand_hot(bench->size, options->hot_rank, matrix->ppm, a_case->bytes, options->unit, a_case->demand);
     } else if (bench->rank == 0 && matrix->kind == BENCH_ZIPF) {
@@ -110,16 +114,23 @@ static int make_case(const bench_t *bench, const bench_matrix_t *matrix, uint64_
         case BENCH_ZIPF:
             snprintf(a_case->name, sizeof(a_case->name), "zipf %.6g", matrix->ppm / 1e6);
             break;
+        case BENCH_PAIR:
+            snprintf(a_case->name, sizeof(a_case->name), "pair %d-%d", matrix->source, matrix->destination);
+            break;
         case BENCH_FILE:
             snprintf(a_case->name, sizeof(a_case->name), "%s", matrix->file);
             break;
         }
-        if (make_demand(bench, matrix, a_case) != 0 ||
-            bench_rails_bound(&bench->rails, bench->size, a_case->demand, &a_case->bound_ns) != 0) {
+        if (make_demand(bench, matrix, a_case) != 0) {
+            return -1;
+        }
+        if (bench->emulated != NULL
+                ? bench_emulation_bound(bench, a_case) != 0
+                : bench_rails_bound(&bench->rails, bench->size, a_case->demand, &a_case->bound_ns) != 0) {
             return -1;
         }
     }
-    if (bench->options.op->crossing_bytes != NULL && make_bound(bench, a_case) != 0) {
+    if (bench->options.op->crossing_bytes != NULL && bench->emulated == NULL && make_bound(bench, a_case) != 0) {
         return -1;
     }
     bench->options.op->weigh(bench->size, a_case);
@@ -277,7 +288,7 @@ static int run_job(bench_t *bench)
     if (bad) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
-    if (open_gpu(bench) == 0) {
+    if (bench_emulation_open(bench) == 0 && open_gpu(bench) == 0) {
         if (bench_contest_create(bench) == 0) {
             describe_gpu(bench);
             status = run_all(bench);
@@ -285,6 +296,7 @@ static int run_job(bench_t *bench)
         bench_contest_destroy(bench);
     }
     bench_gpu_close();
+    bench_emulation_close(bench);
     bench_rails_destroy(&bench->rails);
     return status;
 }
@@ -292,14 +304,26 @@ static int run_job(bench_t *bench)
 /* What the options can only be held against in the job; 0 or 2. */
 static int check_options(const bench_t *bench)
 {
-    if (bench->options.hot_rank < bench->size) {
-        return 0;
+    const bench_options_t *options = &bench->options;
+    int i;
+
+    if (options->hot_rank >= bench->size) {
+        if (bench->rank == 0) {
+            fprintf(stderr, "mpath_bench: --hot-rank %d: the job has %d ranks; nothing was run\n", options->hot_rank,
+                    bench->size);
+        }
+        return 2;
     }
-    if (bench->rank == 0) {
-        fprintf(stderr, "mpath_bench: --hot-rank %d: the job has %d ranks; nothing was run\n", bench->options.hot_rank,
-                bench->size);
+    for (i = 0; i < options->num_matrices; i++) {
+        if (options->matrices[i].source >= bench->size || options->matrices[i].destination >= bench->size) {
+            if (bench->rank == 0) {
+                fprintf(stderr, "mpath_bench: --pair %d-%d: the job has %d ranks; nothing was run\n",
+                        options->matrices[i].source, options->matrices[i].destination, bench->size);
+            }
+            return 2;
+        }
     }
-    return 2;
+    return 0;
 }
 
 int main(int argc, char **argv)
