@@ -223,9 +223,14 @@ static mpath_status_t find_gpu(mpath_relay_t *relay, const mpath_call_t *call)
 {
     const mpath_memory_t *memory = (call->send_memory != NULL) ? call->send_memory : call->recv_memory;
 
-    return ((memory == NULL) || mpath_memory_on_host(memory->kind))
-               ? MPATH_OK
-               : mpath_gpu_get(memory->device, memory->context, &relay->gpu);
+    if ((memory != NULL) && !mpath_memory_on_host(memory->kind)) {
+        return mpath_gpu_get(memory->device, memory->context, &relay->gpu);
+    }
+    /* A rank without data of its own can pass on that of others all the same. */
+    if (mpath_gpu_current(&relay->gpu) != MPATH_OK) {
+        relay->gpu = NULL;
+    }
+    return MPATH_OK;
 }
 
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)

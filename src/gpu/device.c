@@ -197,6 +197,27 @@ mpath_status_t mpath_gpu_get(int ordinal, mpath_cu_context_t context, mpath_gpu_
     return status;
 }
 
+mpath_status_t mpath_gpu_current(mpath_gpu_t **gpu_p)
+{
+    const mpath_cu_t *cu       = mpath_gpu_driver();
+    mpath_cu_context_t context = NULL;
+    mpath_cu_device_t device;
+    int ordinal, count;
+
+    if ((cu == NULL) || (cu->CtxGetCurrent(&context) != MPATH_CU_SUCCESS) || (context == NULL) ||
+        (cu->CtxGetDevice(&device) != MPATH_CU_SUCCESS)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    for (ordinal = 0, count = mpath_gpu_count(); ordinal < count; ordinal++) {
+        mpath_cu_device_t other;
+
+        if ((cu->DeviceGet(&other, ordinal) == MPATH_CU_SUCCESS) && (other == device)) {
+            return mpath_gpu_get(ordinal, context, gpu_p);
+        }
+    }
+    return MPATH_ERR_UNSUPPORTED;
+}
+
 const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu)
 {
     return &gpu->info;

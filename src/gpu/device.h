@@ -49,6 +49,9 @@ int mpath_gpu_find(const mpath_cu_uuid_t *uuid);
 /* `context` NULL: the primary context of the device, made if there is none yet. Errors are logged. */
 mpath_status_t mpath_gpu_get(int ordinal, mpath_cu_context_t context, mpath_gpu_t **gpu_p);
 
+/* The GPU that the calling thread's driver calls go to at the moment; MPATH_ERR_UNSUPPORTED, not logged, without one. */
+mpath_status_t mpath_gpu_current(mpath_gpu_t **gpu_p);
+
 const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu);
 
 /*
