@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reductions on device memory: the parts, the agreement, one kernel on each rank. */
-#include "coll/allreduce_gpu.h"
+#include "coll/allreduce_gpu_private.h"
 
-#include "coll/alltoallv_gpu_private.h"
 #include "util/log.h"
 
 #include <stdlib.h>
@@ -11,17 +10,9 @@
 /* Parts are cut at multiples of this, so that their vectors are aligned alike, whatever the element. */
 #define PART_GRAIN_BYTES 256u
 
-struct mpath_symmetric_gpu {
-    mpath_team_t *team;
-    int size, me;
-    mpath_gpu_coll_t *reduce, *gather; /* rooms, opened memory and streams of their own */
-    uint64_t *arrays;                  /* [6][size] */
-    uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets;
-    uint64_t *part_bytes, *part_offsets; /* what each rank combines, and where it begins in the send buffers */
-    mpath_gpu_t *scratch_gpu;            /* whose memory the scratch is */
-    mpath_cu_ptr_t scratch;
-    uint64_t scratch_bytes;
-};
+/* What a write to another GPU and its acknowledgement cost, in bytes read meanwhile; and up to where that was looked at. */
+#define ONE_SHOT_MORE_BYTES (UINT64_C(384) << 10)
+#define ONE_SHOT_MAX_BYTES (UINT64_C(1) << 20)
 
 mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gpu_t **gpu_p)
 {
@@ -32,11 +23,12 @@ mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gp
     if (gpu == NULL) {
         goto err_log;
     }
-    gpu->team   = team;
-    gpu->size   = (int)size;
-    gpu->me     = mpath_team_rank(team);
-    gpu->arrays = calloc(6 * size, sizeof(*gpu->arrays));
-    if (gpu->arrays == NULL) {
+    gpu->team     = team;
+    gpu->size     = (int)size;
+    gpu->me       = mpath_team_rank(team);
+    gpu->arrays   = calloc(6 * size, sizeof(*gpu->arrays));
+    gpu->launches = mpath_gpu_launches_create();
+    if ((gpu->arrays == NULL) || (gpu->launches == NULL)) {
         goto err_destroy;
     }
     gpu->send_bytes   = gpu->arrays;
@@ -81,6 +73,7 @@ void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
 {
     if (gpu != NULL) {
         scratch_free(gpu);
+        mpath_gpu_launches_destroy(gpu->launches);
         mpath_gpu_coll_destroy(gpu->reduce);
         mpath_gpu_coll_destroy(gpu->gather);
         free(gpu->arrays);
@@ -148,8 +141,7 @@ static mpath_status_t agree(mpath_symmetric_gpu_t *gpu, mpath_gpu_coll_t *coll, 
     return ((status == MPATH_OK) && (agreed->flags & MPATH_CALL_INELIGIBLE)) ? MPATH_DECLINED : status;
 }
 
-/* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
-static mpath_cu_ptr_t address_of(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset)
+mpath_cu_ptr_t mpath_reduce_gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset)
 {
     const char *own = (side == MPATH_ROOM_SEND) ? coll->send.buffer : coll->receive.buffer;
 
@@ -164,10 +156,7 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
     uint64_t bytes = gpu->part_bytes[gpu->me], offset = gpu->part_offsets[gpu->me];
-    mpath_kernel_reduce_t arguments = {.elements = bytes / mpath_reduce_bytes(how->type)};
-    mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].kernel_done),
-                                .value   = coll->number};
-    mpath_cu_function_t function;
+    mpath_kernel_reduce_t arguments;
     mpath_stream_t *stream;
     mpath_status_t status;
 
@@ -175,18 +164,17 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
         return MPATH_OK;
     }
     status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
-    if (status == MPATH_OK) {
-        status = mpath_reduce_find(coll->send.gpu, how, &function);
-    }
     if (status != MPATH_OK) {
         return status;
     }
+    memset(&arguments, 0, sizeof(arguments)); /* they are compared as bytes */
+    arguments.elements = bytes / mpath_reduce_bytes(how->type);
     for (int rank = 0; rank < gpu->size; rank++) {
-        arguments.sources[arguments.sources_count++] = address_of(coll, rank, MPATH_ROOM_SEND, offset);
+        arguments.sources[arguments.sources_count++] = mpath_reduce_gpu_address(coll, rank, MPATH_ROOM_SEND, offset);
     }
     for (int i = 0; (target == 0) && (i < gpu->size); i++) { /* GPUs begin with different targets */
-        arguments.targets[arguments.targets_count++] = address_of(coll, (gpu->me + i) % gpu->size, MPATH_ROOM_RECV,
-                                                                  offset);
+        arguments.targets[arguments.targets_count++] = mpath_reduce_gpu_address(coll, (gpu->me + i) % gpu->size,
+                                                                                MPATH_ROOM_RECV, offset);
     }
     if (target != 0) {
         arguments.targets[arguments.targets_count++] = target;
@@ -194,7 +182,7 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
     coll->kernel_started = 1;
     coll->counters.kernel_bytes += bytes;
     mpath_gpu_coll_lock();
-    status = mpath_launch_reduce(stream, function, how->type, done, &arguments);
+    status = mpath_gpu_launches_start(gpu->launches, coll, stream, how, &arguments);
     mpath_gpu_coll_unlock();
     return status;
 }
@@ -253,6 +241,18 @@ static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     }
 }
 
+/*
+ * Whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU and
+ * be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is written.
+ */
+static int is_one_shot(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
+{
+    uint64_t size = (uint64_t)gpu->size;
+
+    return !(flags & MPATH_CALL_IN_PLACE) && ((size - 1) * (size - 2) * bytes <= size * ONE_SHOT_MORE_BYTES) &&
+           (bytes <= ONE_SHOT_MAX_BYTES);
+}
+
 mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                    uint64_t elements, const mpath_reduce_how_t *how)
 {
@@ -264,13 +264,24 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     if (elements == 0) {
         return MPATH_DECLINED; /* all ranks know */
     }
+    call.flags |= (buffers->send == buffers->recv) ? MPATH_CALL_IN_PLACE : 0;
     for (int rank = 0; rank < gpu->size; rank++) {
         gpu->send_bytes[rank] = gpu->recv_bytes[rank] = bytes;
         gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
     }
-    cut_parts(gpu, bytes);
     status = agree(gpu, gpu->reduce, &call, &agreed);
-    return (status == MPATH_OK) ? reduce_parts(gpu, &call, &agreed, how, 0) : status;
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (is_one_shot(gpu, bytes, agreed.flags)) {
+        for (int rank = 0; rank < gpu->size; rank++) {
+            gpu->part_offsets[rank] = 0;
+            gpu->part_bytes[rank]   = bytes;
+        }
+        return reduce_parts(gpu, &call, &agreed, how, (mpath_cu_ptr_t)(uintptr_t)buffers->recv);
+    }
+    cut_parts(gpu, bytes);
+    return reduce_parts(gpu, &call, &agreed, how, 0);
 }
 
 /* After everybody has read: the result to its place. */

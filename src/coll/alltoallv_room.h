@@ -34,7 +34,8 @@ enum { MPATH_ROOM_RECV, MPATH_ROOM_SEND, MPATH_ROOM_SIDES };
 typedef struct mpath_room_words {
     _Atomic uint64_t kernel_done;
     _Atomic uint64_t engine_done;
-    uint8_t padding[48];
+    _Atomic uint64_t number; /* of the call, for kernels of the owner whose arguments do not tell it */
+    uint8_t padding[40];
 } mpath_room_words_t;
 
 typedef struct mpath_room_side {

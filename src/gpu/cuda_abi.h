@@ -21,6 +21,9 @@ typedef struct CUevent_st *mpath_cu_event_t;
 typedef struct CUmod_st *mpath_cu_module_t;
 typedef struct CUfunc_st *mpath_cu_function_t;
 typedef struct CUmemPoolHandle_st *mpath_cu_pool_t;
+typedef struct CUgraph_st *mpath_cu_graph_t;
+typedef struct CUgraphNode_st *mpath_cu_graph_node_t;
+typedef struct CUgraphExec_st *mpath_cu_graph_exec_t;
 
 enum {
     MPATH_CU_SUCCESS                 = 0,
@@ -143,6 +146,13 @@ typedef struct mpath_cu_pool_prop {
     unsigned char reserved[54];
 } mpath_cu_pool_prop_t;
 
+/* CUDA_KERNEL_NODE_PARAMS_v1 */
+typedef struct mpath_cu_kernel_node {
+    mpath_cu_function_t function;
+    unsigned grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes;
+    void **arguments, **extra;
+} mpath_cu_kernel_node_t;
+
 typedef struct mpath_cu_pool_ptr {
     unsigned char bytes[64];
 } mpath_cu_pool_ptr_t;
@@ -224,6 +234,15 @@ typedef struct mpath_cu_pool_ptr {
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
     X(StreamWaitValue64, cuStreamWaitValue64_v2,                                                                       \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
+    X(GraphCreate, cuGraphCreate, (mpath_cu_graph_t * graph, unsigned flags))                                          \
+    X(GraphAddKernelNode, cuGraphAddKernelNode,                                                                        \
+      (mpath_cu_graph_node_t * node, mpath_cu_graph_t graph, const mpath_cu_graph_node_t *after, size_t after_count,   \
+       const mpath_cu_kernel_node_t *kernel))                                                                          \
+    X(GraphInstantiate, cuGraphInstantiateWithFlags,                                                                   \
+      (mpath_cu_graph_exec_t * exec, mpath_cu_graph_t graph, unsigned long long flags))                                \
+    X(GraphLaunch, cuGraphLaunch, (mpath_cu_graph_exec_t exec, mpath_cu_stream_t stream))                              \
+    X(GraphExecDestroy, cuGraphExecDestroy, (mpath_cu_graph_exec_t exec))                                              \
+    X(GraphDestroy, cuGraphDestroy, (mpath_cu_graph_t graph))                                                          \
     X(MemGetAllocationGranularity, cuMemGetAllocationGranularity,                                                      \
       (size_t * bytes, const mpath_cu_mem_prop_t *prop, int option))                                                   \
     X(MemCreate, cuMemCreate,                                                                                          \

@@ -28,7 +28,9 @@ typedef struct mpath_kernel_counters {
     uint64_t arrivals; /* CTAs that have finished, over all launches on the stream */
     uint64_t gate;     /* control.arrivals of the last launch whose waits are over */
     uint64_t failed;   /* control.chain of the last launch whose waits have timed out */
-    uint64_t reserved[5];
+    uint64_t turn;     /* 32 bits: CTAs of a launch that repeats which have finished; 0 again after the last one */
+    uint64_t number;   /* of the call, from CTA 0 of such a launch to its last one */
+    uint64_t reserved[3];
 } mpath_kernel_counters_t;
 
 /* What every kernel of mpath shares. */

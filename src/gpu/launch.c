@@ -126,12 +126,17 @@ static mpath_status_t launch_enqueue(mpath_stream_t *stream, mpath_cu_function_t
 void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeout_ns, mpath_kernel_control_t *control)
 {
     memset(control, 0, sizeof(*control));
-    control->counters   = stream->gpu->counters + stream->index * sizeof(mpath_kernel_counters_t);
+    control->counters   = mpath_launch_counters(stream);
     control->arrivals   = stream->arrivals + ctas;
     control->chain      = stream->arrivals + 1;
     control->failure    = stream->failure_address;
     control->timeout_ns = timeout_ns;
     control->ctas       = ctas;
+}
+
+mpath_cu_ptr_t mpath_launch_counters(const mpath_stream_t *stream)
+{
+    return stream->gpu->counters + stream->index * sizeof(mpath_kernel_counters_t);
 }
 
 mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *flag, mpath_mark_t *mark_p)

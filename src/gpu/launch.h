@@ -52,6 +52,9 @@ mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t f
 /* The word that a kernel's flag writes to mark the end of its launch, and the mark; without values: MPATH_ERR_UNSUPPORTED. */
 mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *flag, mpath_mark_t *mark_p);
 
+/* Address of the stream's mpath_kernel_counters_t. */
+mpath_cu_ptr_t mpath_launch_counters(const mpath_stream_t *stream);
+
 /* Bytes of device memory that the kernels take on each gpu. */
 uint64_t mpath_launch_memory_bytes(void);
 

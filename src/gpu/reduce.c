@@ -81,16 +81,34 @@ mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how
     return mpath_kernel_find(gpu, name, function_p);
 }
 
+static unsigned reduce_ctas(const mpath_stream_t *stream, mpath_reduce_type_t type, uint64_t elements)
+{
+    uint64_t ctas = (elements * types[type].bytes + REDUCE_BYTES_PER_CTA - 1) / REDUCE_BYTES_PER_CTA;
+    uint64_t most = (uint64_t)stream->gpu->info.multiprocessors;
+
+    return (unsigned)((ctas < 1) ? 1 : (ctas > most) ? most : ctas);
+}
+
 mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments)
 {
-    uint64_t bytes = arguments->elements * types[type].bytes;
-    uint64_t ctas  = (bytes + REDUCE_BYTES_PER_CTA - 1) / REDUCE_BYTES_PER_CTA;
-    uint64_t most  = (uint64_t)stream->gpu->info.multiprocessors;
+    unsigned ctas = reduce_ctas(stream, type, arguments->elements);
 
-    ctas = (ctas < 1) ? 1 : (ctas > most) ? most : ctas;
-    mpath_launch_control(stream, (unsigned)ctas, 0, &arguments->control);
+    mpath_launch_control(stream, ctas, 0, &arguments->control);
     arguments->control.flags_count = 1;
     arguments->flags[0]            = flag;
-    return mpath_launch_kernel(stream, function, arguments, (unsigned)ctas, MPATH_KERNEL_THREADS);
+    return mpath_launch_kernel(stream, function, arguments, ctas, MPATH_KERNEL_THREADS);
+}
+
+mpath_status_t mpath_repeat_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
+                                   mpath_cu_ptr_t flag, mpath_cu_ptr_t number, mpath_kernel_reduce_t *arguments,
+                                   mpath_repeat_t **repeat_p)
+{
+    unsigned ctas = reduce_ctas(stream, type, arguments->elements);
+
+    arguments->control  = (mpath_kernel_control_t){.flags_count = 1, .ctas = ctas};
+    arguments->flags[0] = (mpath_kernel_word_t){.address = flag};
+    arguments->number   = number;
+    arguments->counters = mpath_launch_counters(stream);
+    return mpath_repeat_create(stream, function, arguments, ctas, MPATH_KERNEL_THREADS, repeat_p);
 }

@@ -222,9 +222,13 @@ template <typename type_t, typename op_t>
 static __device__ __forceinline__ void reduce_all(const mpath_kernel_reduce_t &arguments)
 {
     const unsigned offset = reduce_offset(arguments), per_vector = 16 / sizeof(type_t);
-    uint64_t head = 0, vectors = 0;
+    uint64_t head = 0, vectors = 0, number = 0;
 
-    if (!kernel_begin(arguments.control, nullptr)) {
+    if (arguments.number != 0) {
+        if ((threadIdx.x == 0) && (blockIdx.x == 0)) {
+            number = kernel_load_relaxed(arguments.number); /* under way with the data */
+        }
+    } else if (!kernel_begin(arguments.control, nullptr)) {
         kernel_skip(arguments.control);
         return;
     }
@@ -235,7 +239,11 @@ static __device__ __forceinline__ void reduce_all(const mpath_kernel_reduce_t &a
         reduce_vectors<type_t, op_t>(arguments, head, vectors);
     }
     reduce_elements<type_t, op_t>(arguments, head, vectors * per_vector);
-    kernel_end(arguments.control, arguments.flags);
+    if (arguments.number != 0) {
+        kernel_end_repeated(arguments.counters, arguments.control, arguments.flags, number);
+    } else {
+        kernel_end(arguments.control, arguments.flags);
+    }
 }
 
 #define REDUCE_KERNEL(_op, _type)                                                                                      \

@@ -15,9 +15,14 @@
 /*
  * Combines element by element what lies at the sources, in their order, and writes the result to every target. A target may
  * be a source, and otherwise no two ranges overlap. All addresses are multiples of the type's alignment.
+ *
+ * A launch that repeats with the same arguments (gpu/repeat.h) has no use for the control's counts: the flags get the value that
+ * `number` holds.
  */
 typedef struct mpath_kernel_reduce {
     mpath_kernel_control_t control;
+    uint64_t number;   /* address of a word of host memory; 0: a launch of its own */
+    uint64_t counters; /* of a launch that repeats: address of the stream's mpath_kernel_counters_t */
     uint64_t elements;
     uint32_t sources_count, targets_count;
     mpath_kernel_word_t flags[2];

@@ -31,7 +31,10 @@ static int reduce_begin(const struct CUctx_st *context, const mpath_kernel_reduc
         fake_die("a reduction kernel has %u threads, %u sources, %u targets and %llu elements", threads,
                  reduce->sources_count, reduce->targets_count, (unsigned long long)reduce->elements);
     }
-    if (!fake_kernel_begin(context, &reduce->control, NULL, ctas)) {
+    if (reduce->number != 0) {
+        (void)fake_bytes(reduce->counters, sizeof(mpath_kernel_counters_t), context, FAKE_BY_KERNEL,
+                         "counters of a kernel that repeats");
+    } else if (!fake_kernel_begin(context, &reduce->control, NULL, ctas)) {
         return 0;
     }
     for (index = 0; index < reduce->sources_count; index++) {
@@ -41,6 +44,23 @@ static int reduce_begin(const struct CUctx_st *context, const mpath_kernel_reduc
         ranges->targets[index] = range(context, reduce->targets[index], bytes, alignment);
     }
     return 1;
+}
+
+static void reduce_end(const struct CUctx_st *context, const mpath_kernel_reduce_t *reduce)
+{
+    uint32_t index;
+
+    if (reduce->number == 0) {
+        fake_kernel_end(context, &reduce->control, reduce->flags);
+        return;
+    }
+    for (index = 0; index < reduce->control.flags_count; index++) {
+        uint64_t *number = (uint64_t *)(void *)fake_bytes(reduce->number, 8, context, FAKE_BY_KERNEL, "number");
+        uint64_t *flag   = (uint64_t *)(void *)fake_bytes(reduce->flags[index].address, 8, context, FAKE_BY_KERNEL,
+                                                          "flag of a kernel that repeats");
+
+        __atomic_store_n(flag, __atomic_load_n(number, __ATOMIC_ACQUIRE), __ATOMIC_RELEASE);
+    }
 }
 
 #define PLACE(_a, _b, _better)                                                                                         \
@@ -82,7 +102,7 @@ static int reduce_begin(const struct CUctx_st *context, const mpath_kernel_reduc
                 memcpy(ranges.targets[index] + at * sizeof(sum), &sum, sizeof(sum));                                   \
             }                                                                                                          \
         }                                                                                                              \
-        fake_kernel_end(context, &reduce->control, reduce->flags);                                                     \
+        reduce_end(context, reduce);                                                                                   \
     }
 
 MPATH_REDUCE_KERNELS(FAKE_REDUCE)

@@ -500,3 +500,80 @@ FAKE_API mpath_cu_result_t cuLaunchKernel(mpath_cu_function_t function, unsigned
     memcpy(op->arguments, arguments[0], function->arguments_bytes);
     return enqueue(stream, op, function->name);
 }
+
+/* A graph is one kernel here. */
+struct CUgraph_st {
+    mpath_cu_kernel_node_t kernel;
+    void *arguments; /* a copy; NULL: there is no node yet */
+};
+
+struct CUgraphExec_st {
+    struct CUgraph_st graph;
+};
+
+static void graph_copy(struct CUgraph_st *to, const mpath_cu_kernel_node_t *kernel, const void *arguments)
+{
+    to->kernel    = *kernel;
+    to->arguments = malloc(kernel->function->arguments_bytes);
+    memcpy(to->arguments, arguments, kernel->function->arguments_bytes);
+}
+
+FAKE_API mpath_cu_result_t cuGraphCreate(mpath_cu_graph_t *graph, unsigned flags)
+{
+    fake_need_context("cuGraphCreate");
+    if (fake_without("graphs")) {
+        return MPATH_CU_NOT_SUPPORTED;
+    }
+    if (flags != 0) {
+        return MPATH_CU_INVALID_VALUE;
+    }
+    *graph = calloc(1, sizeof(**graph));
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuGraphAddKernelNode(mpath_cu_graph_node_t *node, mpath_cu_graph_t graph,
+                                                const mpath_cu_graph_node_t *after, size_t after_count,
+                                                const mpath_cu_kernel_node_t *kernel)
+{
+    (void)after;
+    if ((after_count != 0) || (graph->arguments != NULL)) {
+        fake_die("graphs of one kernel are faked, this one has more");
+    }
+    graph_copy(graph, kernel, kernel->arguments[0]);
+    *node = NULL;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuGraphInstantiateWithFlags(mpath_cu_graph_exec_t *exec, mpath_cu_graph_t graph,
+                                                       unsigned long long flags)
+{
+    fake_need_context("cuGraphInstantiateWithFlags");
+    if ((flags != 0) || (graph->arguments == NULL)) {
+        return MPATH_CU_INVALID_VALUE;
+    }
+    *exec = calloc(1, sizeof(**exec));
+    graph_copy(&(*exec)->graph, &graph->kernel, graph->arguments);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuGraphLaunch(mpath_cu_graph_exec_t exec, mpath_cu_stream_t stream)
+{
+    const mpath_cu_kernel_node_t *kernel = &exec->graph.kernel;
+
+    return cuLaunchKernel(kernel->function, kernel->grid_x, kernel->grid_y, kernel->grid_z, kernel->block_x,
+                          kernel->block_y, kernel->block_z, kernel->shared_bytes, stream, &exec->graph.arguments, NULL);
+}
+
+FAKE_API mpath_cu_result_t cuGraphExecDestroy(mpath_cu_graph_exec_t exec)
+{
+    free(exec->graph.arguments);
+    free(exec);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuGraphDestroy(mpath_cu_graph_t graph)
+{
+    free(graph->arguments);
+    free(graph);
+    return MPATH_CU_SUCCESS;
+}

@@ -257,6 +257,64 @@ static void test_counts_and_ranks(void **state)
     }
 }
 
+/* The same launch again and again, on one CTA and on several: new numbers, new data, a result each time. */
+static void check_repeat(uint64_t elements)
+{
+    const mpath_reduce_how_t how    = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    mpath_kernel_reduce_t arguments = {.elements = elements, .sources_count = 2, .targets_count = 1};
+    uint64_t room                   = memory.bytes / 3 & ~UINT64_C(15);
+    float *sources[2]               = {(float *)(void *)host, (float *)(void *)(host + room)};
+    mpath_cu_function_t function;
+    mpath_pinned_t pinned;
+    mpath_repeat_t *repeat;
+    volatile uint64_t *words;
+    mpath_status_t status;
+
+    assert_true(elements * sizeof(float) <= room);
+    assert_int_equal(mpath_pinned_alloc(gpu, 64, &pinned), MPATH_OK);
+    words                = pinned.base;
+    arguments.sources[0] = memory.address;
+    arguments.sources[1] = memory.address + room;
+    arguments.targets[0] = memory.address + 2 * room;
+    assert_int_equal(mpath_reduce_find(gpu, &how, &function), MPATH_OK);
+    status = mpath_repeat_reduce(stream, function, how.type, mpath_pinned_device(&pinned, &words[0]),
+                                 mpath_pinned_device(&pinned, &words[1]), &arguments, &repeat);
+    if (status == MPATH_ERR_UNSUPPORTED) {
+        mpath_pinned_release(&pinned);
+        skip();
+    }
+    assert_int_equal(status, MPATH_OK);
+    for (uint64_t number = 7; number < 40; number += 11) {
+        mpath_mark_t mark;
+
+        for (uint64_t i = 0; i < elements; i++) {
+            sources[0][i] = (float)(i % 100 + number);
+            sources[1][i] = (float)(i % 33);
+        }
+        gpu_memory_write(memory.address, host, memory.bytes);
+        words[1] = number;
+        assert_int_equal(mpath_repeat_start(repeat), MPATH_OK);
+        assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+        assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the test"), MPATH_OK);
+        assert_int_equal(words[0], number);
+        gpu_memory_read(memory.address, expected, memory.bytes);
+        for (uint64_t i = 0; i < elements; i++) {
+            float sum = ((float *)(void *)(expected + 2 * room))[i];
+
+            assert_true(sum == (float)(i % 100 + number) + (float)(i % 33));
+        }
+    }
+    mpath_repeat_destroy(repeat);
+    mpath_pinned_release(&pinned);
+}
+
+static void test_repeat(void **state)
+{
+    (void)state;
+    check_repeat(5);
+    check_repeat(40000);
+}
+
 static void test_what_does_not_fit(void **state)
 {
     const mpath_reduce_how_t bad[] = {{MPATH_REDUCE_LAND, MPATH_REDUCE_F32},
@@ -298,6 +356,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operations_and_types),
         cmocka_unit_test(test_counts_and_ranks),
+        cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_what_does_not_fit),
     };
 

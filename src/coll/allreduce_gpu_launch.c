@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Launches of the reduction kernel. An application mostly reduces the same buffers again: a launch with the arguments of an
+ * earlier one becomes a repeat (gpu/repeat.h), which is cheaper to start.
+ */
+#include "coll/allreduce_gpu_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LAUNCHES_KEPT 8
+#define LAUNCHES_BEFORE_REPEAT 2 /* making one costs as much as it saves in some 20 launches */
+
+typedef struct kept_launch {
+    mpath_cu_function_t function; /* NULL: empty */
+    mpath_stream_t *stream;
+    mpath_kernel_reduce_t arguments; /* as the caller has set them */
+    mpath_repeat_t *repeat;          /* NULL: not made */
+    unsigned times;
+    uint64_t used; /* clock of the last launch */
+} kept_launch_t;
+
+struct gpu_launches {
+    uint64_t clock;
+    int refused;              /* this driver takes no graphs */
+    mpath_gpu_t *gpu;         /* of the function of the last launch */
+    mpath_reduce_how_t how;   /* the same */
+    mpath_cu_function_t last; /* NULL: none */
+    kept_launch_t kept[LAUNCHES_KEPT];
+};
+
+gpu_launches_t *mpath_gpu_launches_create(void)
+{
+    return calloc(1, sizeof(gpu_launches_t));
+}
+
+void mpath_gpu_launches_destroy(gpu_launches_t *launches)
+{
+    for (int i = 0; (launches != NULL) && (i < LAUNCHES_KEPT); i++) {
+        mpath_repeat_destroy(launches->kept[i].repeat);
+    }
+    free(launches);
+}
+
+/* The entry of this launch: an old one, or one in the place of that which has not been used for longest. */
+static kept_launch_t *find_launch(gpu_launches_t *launches, const mpath_stream_t *stream, mpath_cu_function_t function,
+                                  const mpath_kernel_reduce_t *arguments)
+{
+    kept_launch_t *oldest = &launches->kept[0];
+
+    for (int i = 0; i < LAUNCHES_KEPT; i++) {
+        kept_launch_t *kept = &launches->kept[i];
+
+        if ((kept->function == function) && (kept->stream == stream) &&
+            (memcmp(&kept->arguments, arguments, sizeof(*arguments)) == 0)) {
+            return kept;
+        }
+        oldest = (kept->used < oldest->used) ? kept : oldest;
+    }
+    mpath_repeat_destroy(oldest->repeat);
+    *oldest = (kept_launch_t){.function = function, .arguments = *arguments};
+    return oldest;
+}
+
+/* Looking for a name costs more than the rest of a launch. */
+static mpath_status_t find_function(gpu_launches_t *launches, mpath_gpu_t *gpu, const mpath_reduce_how_t *how,
+                                    mpath_cu_function_t *function_p)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if ((launches->last == NULL) || (launches->gpu != gpu) || (launches->how.op != how->op) ||
+        (launches->how.type != how->type)) {
+        launches->last = NULL;
+        status         = mpath_reduce_find(gpu, how, &launches->last);
+        launches->gpu  = gpu;
+        launches->how  = *how;
+    }
+    *function_p = launches->last;
+    return status;
+}
+
+mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
+                                        const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments)
+{
+    mpath_room_words_t *words = &coll->room.words[coll->me];
+    mpath_kernel_word_t done  = {.address = mpath_room_device(&coll->room, &words->kernel_done), .value = coll->number};
+    mpath_cu_function_t function;
+    kept_launch_t *kept;
+    mpath_status_t status = find_function(launches, coll->send.gpu, how, &function);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    kept         = find_launch(launches, stream, function, arguments);
+    kept->stream = stream;
+    kept->used   = ++launches->clock;
+    if ((kept->repeat == NULL) && (kept->times++ >= LAUNCHES_BEFORE_REPEAT) && !launches->refused) {
+        status            = mpath_repeat_reduce(stream, function, how->type, done.address,
+                                                mpath_room_device(&coll->room, &words->number), arguments, &kept->repeat);
+        launches->refused = status == MPATH_ERR_UNSUPPORTED;
+        if ((status != MPATH_OK) && !launches->refused) {
+            return status;
+        }
+        *arguments = kept->arguments;
+    }
+    if (kept->repeat != NULL) {
+        atomic_store_explicit(&words->number, coll->number, memory_order_release);
+        return mpath_repeat_start(kept->repeat);
+    }
+    return mpath_launch_reduce(stream, function, how->type, done, arguments);
+}

@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of reductions on device memory, for the files allreduce_gpu*.c only. */
+#ifndef MPATH_COLL_ALLREDUCE_GPU_PRIVATE_H
+#define MPATH_COLL_ALLREDUCE_GPU_PRIVATE_H
+
+#include "coll/allreduce_gpu.h"
+#include "coll/alltoallv_gpu_private.h"
+
+/* Kernels that have been launched lately, and those that are launched again and again. */
+typedef struct gpu_launches gpu_launches_t;
+
+struct mpath_symmetric_gpu {
+    mpath_team_t *team;
+    int size, me;
+    mpath_gpu_coll_t *reduce, *gather; /* rooms, opened memory and streams of their own */
+    uint64_t *arrays;                  /* [6][size] */
+    uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets;
+    uint64_t *part_bytes, *part_offsets; /* what each rank combines, and where it begins in the send buffers */
+    mpath_gpu_t *scratch_gpu;            /* whose memory the scratch is */
+    mpath_cu_ptr_t scratch;
+    uint64_t scratch_bytes;
+    gpu_launches_t *launches;
+};
+
+/* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
+mpath_cu_ptr_t mpath_reduce_gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset);
+
+/* allreduce_gpu_launch.c */
+gpu_launches_t *mpath_gpu_launches_create(void); /* NULL: no memory */
+void mpath_gpu_launches_destroy(gpu_launches_t *launches);
+/*
+ * Launches; the rank's word kernel_done gets the number of the call at the end. Elements, sources and targets of the
+ * arguments are set and the rest is zero.
+ */
+mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
+                                        const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
+
+#endif
