@@ -43,6 +43,21 @@ mpath_ratio_t mpath_ratio_floor(mpath_u128_t num, mpath_u128_t den)
     return ratio;
 }
 
+uint32_t mpath_ratio_excess_ppm(mpath_ratio_t a, mpath_ratio_t b)
+{
+    uint32_t low = 0, high = 2000000, middle;
+
+    while (low < high) {
+        middle = low + (high - low) / 2;
+        if (mpath_ratio_within(a, b, middle)) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
 static uint64_t ratio_ns(mpath_ratio_t ratio, uint64_t add)
 {
     mpath_u128_t value = ((mpath_u128_t)ratio.num * MPATH_NS_PER_S + add) / ratio.den;

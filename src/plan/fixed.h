@@ -48,6 +48,9 @@ static inline mpath_ratio_t mpath_ratio_raise(mpath_ratio_t ratio, uint32_t ppm)
     return ratio;
 }
 
+/* By how much a exceeds b in parts per million, rounded up; at most 2000000. */
+uint32_t mpath_ratio_excess_ppm(mpath_ratio_t a, mpath_ratio_t b);
+
 /* floor(ratio * factor), at most UINT64_MAX. */
 static inline uint64_t mpath_ratio_times(mpath_ratio_t ratio, uint64_t factor)
 {

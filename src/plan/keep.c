@@ -5,24 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PPM 1000000u
-
-/* How much a exceeds b, in parts per million, rounded up. */
-static uint32_t excess_ppm(mpath_ratio_t a, mpath_ratio_t b)
-{
-    uint32_t low = 0, high = 2 * PPM, middle;
-
-    while (low < high) {
-        middle = low + (high - low) / 2;
-        if (mpath_ratio_within(a, b, middle)) {
-            high = middle;
-        } else {
-            low = middle + 1;
-        }
-    }
-    return low;
-}
-
 /* The plan on the old routes, with a bound that is quick to find. MPATH_DECLINED: they do not fit the topology. */
 static mpath_status_t replay(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
                              const mpath_plan_t *previous, mpath_plan_t *plan)
@@ -55,7 +37,7 @@ static mpath_status_t replay(const mpath_topo_t *topo, const uint64_t *demand, c
 static mpath_plan_t *keep(mpath_plan_t *kept, mpath_ratio_t reference)
 {
     kept->is_kept       = 1;
-    kept->kept_loss_ppm = excess_ppm(kept->z, reference);
+    kept->kept_loss_ppm = mpath_ratio_excess_ppm(kept->z, reference);
     return kept;
 }
 

@@ -72,6 +72,16 @@ mpath_status_t mpath_moves_record(mpath_moves_t *moves, int source, int destinat
     return MPATH_OK;
 }
 
+void mpath_moves_take(mpath_moves_t *moves, int source, int destination, int via, uint64_t bytes)
+{
+    uint32_t move = moves->head[mpath_moves_pair(moves, source, destination)];
+
+    while (moves->list[move].via != via) {
+        move = moves->list[move].next;
+    }
+    moves->list[move].bytes -= bytes;
+}
+
 uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t most_room, uint64_t smallest)
 {
     if (most >= bytes) {

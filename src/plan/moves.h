@@ -35,6 +35,9 @@ void mpath_moves_reset(mpath_moves_t *moves);
 /* Adds a move, or to the one that the pair has. */
 mpath_status_t mpath_moves_record(mpath_moves_t *moves, int source, int destination, int via, uint64_t bytes);
 
+/* Takes bytes of a move back, which the pair has; the record stays, smaller. */
+void mpath_moves_take(mpath_moves_t *moves, int source, int destination, int via, uint64_t bytes);
+
 static inline size_t mpath_moves_pair(const mpath_moves_t *moves, int source, int destination)
 {
     return (size_t)source * moves->num_ranks + (size_t)destination;

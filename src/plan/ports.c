@@ -3,8 +3,6 @@
 #include "plan/follow.h"
 #include "plan/ports.h"
 
-#define MOST_RELAXED_PPM 2000000
-
 /* Bytes that a resource may carry, rounded up: rounding down could leave bytes without a place. */
 static void set_targets(mpath_ports_t *ports, mpath_ratio_t z)
 {
@@ -20,23 +18,16 @@ static void set_targets(mpath_ports_t *ports, mpath_ratio_t z)
     }
 }
 
-/* Moves what is above the bound; raises the targets step by step until what is left above them finds a place. */
-static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
+/* Moves what is above the bound to where there is room, then evens out what is left. */
+static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm)
 {
     mpath_status_t status = mpath_ports_begin_moves(ports);
-    mpath_ratio_t target  = bound;
-    uint32_t ppm          = gap_ppm < 1000 ? 1000 : gap_ppm;
 
-    while (status == MPATH_OK) {
-        set_targets(ports, target);
+    if (status == MPATH_OK) {
+        set_targets(ports, *bound);
         status = mpath_ports_shed(ports);
-        if (ppm >= MOST_RELAXED_PPM || mpath_ratio_within(mpath_ports_z(ports, ports->load), target, gap_ppm)) {
-            break;
-        }
-        target = mpath_ratio_raise(bound, ppm);
-        ppm += ppm / 2;
     }
-    return status;
+    return status == MPATH_OK ? mpath_ports_repair(ports, bound, gap_ppm) : status;
 }
 
 mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
@@ -55,7 +46,7 @@ mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, co
     }
     if (status == MPATH_OK && params->policy == MPATH_POLICY_MPATH &&
         !mpath_ratio_within(mpath_ports_z(&ports, ports.load), plan->bound, params->gap_ppm)) {
-        status = improve(&ports, plan->bound, params->gap_ppm);
+        status = improve(&ports, &plan->bound, params->gap_ppm);
     }
     if (status == MPATH_OK) {
         status = mpath_ports_emit(&ports, plan);

@@ -102,6 +102,16 @@ typedef struct mpath_ports_route {
     uint32_t resources[MPATH_PATH_MAX_RESOURCES];
 } mpath_ports_route_t;
 
+/* Bytes of a pair on one route. */
+typedef struct mpath_ports_piece {
+    int source, destination, via;
+    uint64_t bytes;
+    mpath_ports_route_t route;
+} mpath_ports_piece_t;
+
+/* The static route, matched slots, crossing ones. */
+#define MPATH_PORTS_MOST_WAYS (1 + MPATH_PORTS_MAX_SLOTS + MPATH_PORTS_MAX_SLOTS * MPATH_PORTS_MAX_SLOTS)
+
 static inline const mpath_ports_lane_t *mpath_ports_lane(const mpath_ports_t *ports, int node, int slot)
 {
     return &ports->lanes[node * ports->num_slots + slot];
@@ -293,6 +303,9 @@ mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int desti
  */
 mpath_status_t mpath_ports_move_over(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes,
                                      uint64_t *moved_p);
+/* Moves bytes of a piece to another route; either may be the static one. */
+mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_piece_t *from, int via,
+                                 const mpath_ports_route_t *to, uint64_t bytes);
 /* Stamps the static route; nonzero when it uses the resource. */
 int mpath_ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, uint32_t resource);
 
@@ -319,6 +332,24 @@ static inline uint64_t mpath_ports_room_on(const mpath_ports_t *ports, const mpa
 
 /* ports_shed.c: moves what is above the targets to where there is room, cheapest relays first. May leave some of it. */
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports);
+
+/* ports_ways.c: what a pair can go by, the static route first; returns their number. */
+int mpath_ports_list_ways(const mpath_ports_t *ports, int source, int destination, int *vias);
+/* Visits the pieces that use a resource, until one says something else than MPATH_OK, which is returned. */
+typedef mpath_status_t (*mpath_ports_visit_t)(void *arg, const mpath_ports_piece_t *piece);
+mpath_status_t mpath_ports_visit(mpath_ports_t *ports, uint32_t resource, mpath_ports_visit_t visit, void *arg);
+
+/*
+ * ports_repair.c: evens out what is left above the bound, until Z is within the gap of it or nothing helps; raises the
+ * bound where that does not.
+ */
+mpath_status_t mpath_ports_repair(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm);
+
+/*
+ * ports_prove.c: raises the bound by what prices per byte (by resource, below 2^26) prove, and by the cut that the present
+ * routes show.
+ */
+mpath_status_t mpath_ports_prove(mpath_ports_t *ports, const uint64_t *prices, mpath_ratio_t *bound);
 
 /* ports_balance.c: relieves the overloaded NICs of a node by the others; where static routes cross, on uniform nodes. */
 mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives);

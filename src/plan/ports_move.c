@@ -30,6 +30,20 @@ mpath_status_t mpath_ports_move(mpath_ports_t *ports, int source, int destinatio
     return mpath_moves_record(&ports->moves, source, destination, via, bytes);
 }
 
+mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_piece_t *from, int via,
+                                 const mpath_ports_route_t *to, uint64_t bytes)
+{
+    add_load(ports, &from->route, 0 - bytes);
+    add_load(ports, to, bytes);
+    if (from->via != MPATH_PORTS_STATIC) {
+        mpath_moves_take(&ports->moves, from->source, from->destination, from->via, bytes);
+    }
+    if (via == MPATH_PORTS_STATIC) {
+        return MPATH_OK; /* what has no move is there */
+    }
+    return mpath_moves_record(&ports->moves, from->source, from->destination, via, bytes);
+}
+
 mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes)
 {
     mpath_ports_route_t from, to;

@@ -229,24 +229,33 @@ static int stages_late(const mpath_ports_t *ports, mpath_ratio_t z)
     return 0;
 }
 
-/* NICs carry the same by stripes as by static routes where no rank has several and routes do not cross. */
+static int is_late(const mpath_ports_t *ports, const uint64_t *load, uint32_t resource, mpath_ratio_t z)
+{
+    mpath_ratio_t ratio = {load[resource], ports->capacity[resource]};
+
+    return !mpath_ratio_less(ratio, z);
+}
+
+/*
+ * Where no rank has several NICs and routes do not cross, stripes load these as static routes do, and PCIe links no less:
+ * what stays on a node goes over PCIe anyhow, or half of it does now.
+ */
 static int nics_as_static_late(const mpath_ports_t *ports, const uint64_t *load, mpath_ratio_t z)
 {
-    int lane, num_lanes = ports->num_nodes * ports->num_slots, receives;
-    mpath_ratio_t ratio;
+    int lane, num_lanes = ports->num_nodes * ports->num_slots, rank;
 
     if (ports->crossing || !ports->single || ports->has_domains) {
         return 0;
     }
-    for (lane = 0; lane < 2 * num_lanes; lane++) {
-        receives = lane >= num_lanes;
-        if (ports->lanes[lane % num_lanes].count > 0) {
-            ratio.num = load[receives ? ports->lanes[lane % num_lanes].rx : ports->lanes[lane % num_lanes].tx];
-            ratio.den =
-                ports->capacity[receives ? ports->lanes[lane % num_lanes].rx : ports->lanes[lane % num_lanes].tx];
-            if (!mpath_ratio_less(ratio, z)) {
-                return 1;
-            }
+    for (lane = 0; lane < num_lanes; lane++) {
+        if (ports->lanes[lane].count > 0 &&
+            (is_late(ports, load, ports->lanes[lane].tx, z) || is_late(ports, load, ports->lanes[lane].rx, z))) {
+            return 1;
+        }
+    }
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        if (is_late(ports, load, ports->ports[rank].up, z) || is_late(ports, load, ports->ports[rank].down, z)) {
+            return 1;
         }
     }
     return 0;
