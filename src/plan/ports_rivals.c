@@ -109,25 +109,67 @@ static void load_stripes(const mpath_ports_t *ports, uint64_t *load, int source,
     }
 }
 
+static void load_pair(const mpath_ports_t *ports, uint64_t *load, mpath_policy_t policy, int source, int destination)
+{
+    uint64_t bytes = ports->demand[(size_t)source * (size_t)ports->num_ranks + (size_t)destination];
+
+    if (bytes == 0 || source == destination) {
+        return;
+    }
+    if (policy == MPATH_POLICY_PXN) {
+        add_route(ports, load, source, destination, pxn_via(ports, source, destination), bytes);
+    } else {
+        load_stripes(ports, load, source, destination, bytes);
+    }
+}
+
 static mpath_ratio_t policy_z(const mpath_ports_t *ports, uint64_t *load, mpath_policy_t policy)
 {
-    const uint64_t *demand = ports->demand;
     int source, destination;
 
     memset(load, 0, (size_t)ports->num_resources * sizeof(*load));
-    for (source = 0; source < ports->num_ranks; source++, demand += ports->num_ranks) {
+    for (source = 0; source < ports->num_ranks; source++) {
         for (destination = 0; destination < ports->num_ranks; destination++) {
-            if (demand[destination] == 0 || destination == source) {
-                continue;
-            }
-            if (policy == MPATH_POLICY_PXN) {
-                add_route(ports, load, source, destination, pxn_via(ports, source, destination), demand[destination]);
-            } else {
-                load_stripes(ports, load, source, destination, demand[destination]);
-            }
+            load_pair(ports, load, policy, source, destination);
         }
     }
     return mpath_ports_z(ports, load);
+}
+
+static mpath_ratio_t level(const mpath_ports_t *ports, const uint64_t *load, int resource)
+{
+    mpath_ratio_t ratio = {load[resource], ports->capacity[resource]};
+
+    return ratio;
+}
+
+/* Z of a policy on the node where static routes are slowest; no other pairs than its own use its resources. */
+static mpath_ratio_t policy_z_there(const mpath_ports_t *ports, uint64_t *load, mpath_policy_t policy)
+{
+    const uint64_t *fixed = ports->moves.list == NULL ? ports->load : ports->saved;
+    mpath_ratio_t z       = {0, 1};
+    int worst             = 0, r, i, own, other, node;
+
+    for (r = 1; r < ports->num_resources; r++) {
+        worst = mpath_ratio_less(level(ports, fixed, worst), level(ports, fixed, r)) ? r : worst;
+    }
+    node = mpath_topo_resource(ports->topo, worst)->node;
+    memset(load, 0, (size_t)ports->num_resources * sizeof(*load));
+    for (i = 0; i < ports->nodes[node].num_ranks; i++) {
+        own = ports->members[ports->nodes[node].first + i];
+        for (other = 0; other < ports->num_ranks; other++) {
+            load_pair(ports, load, policy, own, other);
+            if (ports->ports[other].node != node) {
+                load_pair(ports, load, policy, other, own);
+            }
+        }
+    }
+    for (r = 0; r < ports->num_resources; r++) {
+        if (mpath_topo_resource(ports->topo, r)->node == node) {
+            z = mpath_ratio_max(z, level(ports, load, r));
+        }
+    }
+    return z;
 }
 
 /* Bytes from other nodes that PXN delivers to the NIC beside a rank, at least; `exact`: from nodes with that rail only. */
@@ -229,13 +271,6 @@ static int stages_late(const mpath_ports_t *ports, mpath_ratio_t z)
     return 0;
 }
 
-static int is_late(const mpath_ports_t *ports, const uint64_t *load, uint32_t resource, mpath_ratio_t z)
-{
-    mpath_ratio_t ratio = {load[resource], ports->capacity[resource]};
-
-    return !mpath_ratio_less(ratio, z);
-}
-
 /*
  * Where no rank has several NICs and routes do not cross, stripes load these as static routes do, and PCIe links no less:
  * what stays on a node goes over PCIe anyhow, or half of it does now.
@@ -248,13 +283,14 @@ static int nics_as_static_late(const mpath_ports_t *ports, const uint64_t *load,
         return 0;
     }
     for (lane = 0; lane < num_lanes; lane++) {
-        if (ports->lanes[lane].count > 0 &&
-            (is_late(ports, load, ports->lanes[lane].tx, z) || is_late(ports, load, ports->lanes[lane].rx, z))) {
+        if (ports->lanes[lane].count > 0 && (!mpath_ratio_less(level(ports, load, (int)ports->lanes[lane].tx), z) ||
+                                             !mpath_ratio_less(level(ports, load, (int)ports->lanes[lane].rx), z))) {
             return 1;
         }
     }
     for (rank = 0; rank < ports->num_ranks; rank++) {
-        if (is_late(ports, load, ports->ports[rank].up, z) || is_late(ports, load, ports->ports[rank].down, z)) {
+        if (!mpath_ratio_less(level(ports, load, (int)ports->ports[rank].up), z) ||
+            !mpath_ratio_less(level(ports, load, (int)ports->ports[rank].down), z)) {
             return 1;
         }
     }
@@ -295,7 +331,10 @@ mpath_status_t mpath_ports_rivals(const mpath_ports_t *ports, mpath_ratio_t z, u
         }
         for (; left != 0; left &= left - 1) {
             policy = (mpath_policy_t)__builtin_ctz(left);
-            rivals |= mpath_ratio_less(policy_z(ports, load, policy), z) ? 1u << policy : 0;
+            if (mpath_ratio_less(policy_z_there(ports, load, policy), z) &&
+                mpath_ratio_less(policy_z(ports, load, policy), z)) {
+                rivals |= 1u << policy;
+            }
         }
         free(load);
     }
