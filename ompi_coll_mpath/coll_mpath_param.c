@@ -68,12 +68,12 @@ static int param_register_one(const char *name, const char *help, mca_base_var_t
 }
 
 /* The same, for one that may be written through MPI_T. */
-static int param_register_writable(const mpath_param_t *param, const char *help, mca_base_var_type_t type, void *storage)
+static int param_register_writable(const mpath_param_t *param, const char *help, mca_base_var_type_t type,
+                                   void *storage)
 {
-    return mca_base_component_var_register(&mca_coll_mpath_component.super.collm_version, param->name, help, type, NULL, 0,
-                                           MCA_BASE_VAR_FLAG_SETTABLE,
-                                           (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + param->level - 1),
-                                           MCA_BASE_VAR_SCOPE_LOCAL, storage);
+    return mca_base_component_var_register(
+        &mca_coll_mpath_component.super.collm_version, param->name, help, type, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE,
+        (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + param->level - 1), MCA_BASE_VAR_SCOPE_LOCAL, storage);
 }
 
 static int param_register_int(const mpath_param_t *param, const char *help)
@@ -81,9 +81,8 @@ static int param_register_int(const mpath_param_t *param, const char *help)
     char problem[PARAM_HELP_MAX], used[PARAM_TEXT_MAX];
     int *field  = param_field(param);
     int initial = *field;
-    int rc      = param->writable
-                      ? param_register_writable(param, help, MCA_BASE_VAR_TYPE_INT, field)
-                      : param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
+    int rc      = param->writable ? param_register_writable(param, help, MCA_BASE_VAR_TYPE_INT, field)
+                                  : param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
 
     if ((0 <= rc) && ((*field < param->min) || (*field > param->max))) {
         snprintf(problem, sizeof(problem), "%d is not a whole number from %lld to %lld", *field, (long long)param->min,
