@@ -177,7 +177,7 @@ stage_mpi() {
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "mpi: the build failed"; return; }
     suite mpi tests/mpi/run "$check_dir/gcc"
     suite gpu tests/gpu/run --build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu" \
-        info smoke
+        info smoke relays
 }
 
 stage_sanitize() {

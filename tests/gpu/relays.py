@@ -1,0 +1,136 @@
+# SPDX-License-Identifier: BSD-3-Clause
+"""Part `relays` of tests/gpu/run: an emulated cluster of 2 nodes of 4 GPUs on one host, with the rates of 4 x H100 in a direct
+mesh and a 400 Gbit/s NIC beside each, times one factor. Eight ranks, on however many GPUs there are. Bytes are checked, and what
+must hold on any machine is judged; the goals are printed beside what was measured."""
+import json
+import os
+
+RANKS = 8
+MIB = 1 << 20
+TOLERANCE = 0.03  # of the declared rates
+
+SKEWS = "0.4,0.6,0.8,1"
+
+
+def scale(run):
+    """So that no real port is the limit: two ranks share each of four GPUs, and one of eight gives 405 of 391 GB/s."""
+    if run.fake:
+        return 0.0001
+    return 0.5 if run.gpus >= RANKS else 0.25 if run.gpus >= 4 else 0.1
+
+
+def topology(run, name, factor, options):
+    path = f"{run.scratch}/{name}.xml"
+    run.judge(f"relays/{name}-file", [run.binary("mpath_plan"), "--preset", "h100-mesh4", "--scale", f"{factor:g}", *options,
+                                      "--dump-topo", path], 30)
+    return path
+
+
+def bench(run, name, path, factor, options, limit_s):
+    """The cases of one job of mpath_bench; [] when it failed."""
+    file = f"{run.out}/relays-{name}.json"
+    label = f"emulated, declared rates x {factor:g}, {RANKS} ranks on {run.gpus} GPUs"
+    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "1g"]
+    options = ["--memory", "cuda", *options, "--label", label, "--json", file]
+    print(label)
+    print(run.judge(f"relays/{name}", run.mpirun(RANKS, [run.binary("mpath_bench"), *options], before), limit_s,
+                    wanted="emulated$"))
+    if not os.path.exists(file):
+        return []
+    with open(file, encoding="utf-8") as source:
+        result = json.load(source)
+    cases = result.get("cases", [result])
+    run.benches[f"relays-{name}"] = cases
+    carried = all(c["mpath_calls"] == case["iterations"] for case in cases for c in case["contestants"])
+    run.report("PASS" if carried else "FAIL", f"relays/{name}-carried", "" if carried else "mpath left calls to others")
+    return cases
+
+
+def medians(case):
+    return {c["name"]: c["median_s"] for c in case["contestants"]}
+
+
+def verdict(run, value, goal):
+    """Of a fake driver, whose messages must be small, only the bytes and the clocks say something."""
+    if run.fake:
+        return "not judged"
+    return "reached" if value >= goal else "MISSED"
+
+
+def hold_rates(run, cases):
+    """The static route of a pair has one emulated port on its way that decides: nobody beats it, and large messages fill it."""
+    for case in cases:
+        took, least = medians(case)["1 path"], case["static_s"]
+        rate = case["bytes"] / took / 1e9
+        name = f"relays/rate-{case['matrix'].replace(' ', '-')}"
+        why = f"{rate:.4g} of {case['bytes'] / least / 1e9:.4g} GB/s, emulated"
+        print(f"{name}: {why} ({least / took:.4f})")
+        if took < least * (1 - TOLERANCE) or (not run.fake and took > least * (1 + TOLERANCE)):
+            run.report("FAIL", name, f"{why} is off by more than {TOLERANCE:.0%}")
+        else:
+            run.report("PASS", name)
+
+
+def print_pairs(run, cases):
+    goals = {("pair 0-1", "2 paths"): 1.92, ("pair 0-1", "3 paths"): 2.80, ("pair 0-4", "4 paths"): 3.90}
+    for case in cases:
+        times = medians(case)
+        for name, time in times.items():
+            gain = times["1 path"] / time
+            goal = goals.get((case["matrix"], name))
+            text = f"  goal {goal}: {verdict(run, gain, goal)}" if goal else ""
+            print(f"{case['matrix']}  {name:8} {case['bytes'] / time / 1e9:8.2f} GB/s  {gain:5.2f} x static{text}  emulated")
+
+
+def print_skews(run, cases):
+    for case in cases:
+        times = medians(case)
+        gain = times["1 path"] / times["mpath"]
+        best = case["static_s"] / case["bound_s"]
+        if case["matrix"] == "hot 0":
+            goal = 0.99
+        elif case["bytes"] >= 64 * MIB:
+            goal = 0.95 * best
+        else:
+            goal = 1.0
+        print(f"{case['matrix']:8} {case['bytes'] // 1024:8} KiB  {gain:5.2f} x static, at most {best:5.2f}; "
+              f"{case['bound_s'] / times['mpath']:6.1%} of the bound  goal {goal:.2f} x: {verdict(run, gain, goal)}  emulated")
+
+
+def no_relay_behind_a_switch(run):
+    text = run.judge("relays/switch", [run.binary("mpath_plan"), "--preset", "hgx-h200", "--nodes", "1", "--hot", "0.7"], 30,
+                     wanted=r"^relayed bytes +0$")
+    print("\n".join(line for line in text.splitlines() if line.startswith("relayed")))
+
+
+def rails_through_the_host(run):
+    """Rails of UCX over the loopback device: each at its declared rate, which leaves processors time for all four."""
+    factor = 0.0001 if run.fake else 0.01
+    path = topology(run, "rails", factor, ["--emulated", "rails", "--device", "lo"])
+    size = "64k" if run.fake else "64m"
+    cases = bench(run, "through-host", path, factor, ["--pair", "0-4", "--bytes", size, "--paths", "1,4", "--iters",
+                                                      "2" if run.fake else "20", "--check"], 60)
+    for case in cases:
+        times = medians(case)
+        gain = times["1 path"] / times["mpath"]
+        print(f"{case['matrix']} over UCX rails through host memory: {gain:.2f} x one rail  goal 3.50: {verdict(run, gain, 3.5)}  "
+              "emulated")
+
+
+def part(run):
+    factor = scale(run)
+    path = topology(run, "cluster", factor, ["--emulated", "copies"])
+    short = ["--iters", "2", "--warmup", "1", "--check"]
+    large, sizes, sweep = ("512k", "", "16k:128k:8") if run.fake else ("256m", "64m,256m", "1m:16m:4")
+    pairs = bench(run, "pairs", path, factor, ["--pair", "0-1,0-4", "--bytes", large, "--paths", "1,2,3,4",
+                                               *(short if run.fake else [])], 60)
+    hold_rates(run, pairs)
+    skews = [] if run.fake else bench(run, "skews", path, factor, ["--hot", SKEWS, "--bytes", sizes, "--paths", "1"], 120)
+    small = bench(run, "sizes", path, factor, ["--hot", "0,0.7" if run.fake else "0,0.4,0.7,1", "--sweep", sweep, "--paths", "1",
+                                               *(short if run.fake else [])], 60)
+    rails_through_the_host(run)
+    no_relay_behind_a_switch(run)
+    print(f"\nemulated cluster: 2 nodes of 4 GPUs, NVLinks of {120 * factor:g} GB/s a pair, NICs of {45.1 * factor:g} GB/s "
+          f"(120 and 45.1 x {factor:g}), {RANKS} ranks on {run.gpus} GPUs; clocks hold these rates")
+    print_pairs(run, pairs)
+    print_skews(run, skews + small)
