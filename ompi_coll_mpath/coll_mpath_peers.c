@@ -21,6 +21,7 @@
 #define PEER_READ (UINT64_C(1) << 63)  /* in the table: the word has been asked for */
 #define PEER_THERE (UINT64_C(1) << 62) /* the process has opened the component */
 #define PEER_ENABLED (UINT64_C(1) << 61)
+#define PEER_NONBLOCKING (UINT64_C(1) << 60)
 #define PEER_PRIORITY (UINT64_C(0xffffffff))
 
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -29,9 +30,10 @@ static bool published, told;
 
 static uint64_t peers_mine(void)
 {
-    uint64_t enabled = (0 != mca_coll_mpath_component.enable) ? PEER_ENABLED : 0;
+    uint64_t enabled     = (0 != mca_coll_mpath_component.enable) ? PEER_ENABLED : 0;
+    uint64_t nonblocking = (0 != mca_coll_mpath_component.nonblocking) ? PEER_NONBLOCKING : 0;
 
-    return PEER_THERE | enabled | (uint64_t)(uint32_t)mca_coll_mpath_component.settings.priority;
+    return PEER_THERE | enabled | nonblocking | (uint64_t)(uint32_t)mca_coll_mpath_component.settings.priority;
 }
 
 void mca_coll_mpath_peers_publish(void)
@@ -81,7 +83,8 @@ static const char *peers_text(uint64_t word, char *text, size_t size)
     } else if (0 == (word & PEER_ENABLED)) {
         snprintf(text, size, "has coll_mpath_enable 0");
     } else {
-        snprintf(text, size, "has coll_mpath_priority %u", (unsigned)(word & PEER_PRIORITY));
+        snprintf(text, size, "has coll_mpath_priority %u%s", (unsigned)(word & PEER_PRIORITY),
+                 (0 == (word & PEER_NONBLOCKING)) ? " and coll_mpath_nonblocking 0" : "");
     }
     return text;
 }
@@ -122,7 +125,7 @@ static void peers_look(struct ompi_communicator_t *comm, peers_view_t *view)
 
 bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm)
 {
-    char first_text[64], odd_text[64];
+    char first_text[96], odd_text[96];
     peers_view_t view = {.odd_rank = -1, .speaker = -1};
     bool tell         = false;
 

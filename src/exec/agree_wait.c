@@ -107,7 +107,7 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
     }
     wait->next_check_ns = waited_ns + WAIT_CHECK_NS;
     status              = wait_check_mates(team, rank, wait);
-    if (status == MPATH_OK && waited_ns >= wait->next_warn_ns && wait->for_own) {
+    if (status == MPATH_OK && waited_ns >= wait->next_warn_ns && wait->for_own && !mpath_idle_others_may_rest()) {
         return wait_expired(team, rank, waited_ns);
     }
     if (status == MPATH_OK && waited_ns >= wait->next_warn_ns) {
