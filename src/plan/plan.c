@@ -56,7 +56,7 @@ void mpath_plan_find_bottleneck(mpath_plan_t *plan, const mpath_topo_t *topo)
         ratio.num = plan->loads[r];
         if (ratio.num > 0) {
             ratio.den = mpath_topo_resource(topo, r)->capacity_bps;
-            if (mpath_ratio_less(plan->z, ratio)) {
+            if (ratio.den == plan->z.den ? ratio.num > plan->z.num : mpath_ratio_less(plan->z, ratio)) {
                 plan->z          = ratio;
                 plan->bottleneck = r;
             }

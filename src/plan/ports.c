@@ -18,7 +18,7 @@ static void set_targets(mpath_ports_t *ports, mpath_ratio_t z)
     }
 }
 
-/* Moves what is above the bound to where there is room, then evens out what is left. */
+/* Moves what is above the bound to where there is room, or as little above as is good enough; then evens out the rest. */
 static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm)
 {
     mpath_status_t status = mpath_ports_begin_moves(ports);
@@ -27,6 +27,11 @@ static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32
         set_targets(ports, *bound);
         status = mpath_ports_shed(ports);
     }
+    if (status != MPATH_OK || mpath_ratio_within(mpath_ports_z(ports, ports->load), *bound, gap_ppm)) {
+        return status;
+    }
+    set_targets(ports, mpath_ratio_raise(*bound, gap_ppm));
+    status = mpath_ports_shed(ports);
     return status == MPATH_OK ? mpath_ports_repair(ports, bound, gap_ppm) : status;
 }
 
@@ -42,10 +47,11 @@ mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, co
     }
     status = mpath_ports_count(&ports);
     if (status == MPATH_OK) {
-        plan->bound = mpath_ports_cuts(&ports);
+        plan->bound    = mpath_ports_cuts(&ports);
+        ports.static_z = mpath_ports_z(&ports, ports.load);
     }
     if (status == MPATH_OK && params->policy == MPATH_POLICY_MPATH &&
-        !mpath_ratio_within(mpath_ports_z(&ports, ports.load), plan->bound, params->gap_ppm)) {
+        !mpath_ratio_within(ports.static_z, plan->bound, params->gap_ppm)) {
         status = improve(&ports, &plan->bound, params->gap_ppm);
     }
     if (status == MPATH_OK) {

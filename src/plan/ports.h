@@ -90,7 +90,8 @@ typedef struct mpath_ports {
     uint32_t *links;    /* NVLinks: (node * gpus_per_node + from) * gpus_per_node + to; NULL: no mesh */
     uint8_t *is_beside; /* by rank: its place names its NIC, which PXN looks for */
     uint64_t relayed_bytes, saved_relayed_bytes;
-    size_t num_pairs; /* with bytes */
+    mpath_ratio_t static_z; /* of the static routes */
+    size_t num_pairs;       /* with bytes */
     mpath_moves_t moves;
     void *memory;
 } mpath_ports_t;

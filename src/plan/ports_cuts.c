@@ -8,10 +8,10 @@ mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load)
     int r;
 
     for (r = 0; r < ports->num_resources; r++) {
-        if (load[r] > 0) {
-            ratio.num = load[r];
-            ratio.den = ports->capacity[r];
-            z         = mpath_ratio_max(z, ratio);
+        ratio.num = load[r];
+        ratio.den = ports->capacity[r];
+        if (ratio.den == z.den ? ratio.num > z.num : mpath_ratio_less(z, ratio)) { /* many are alike */
+            z = ratio;
         }
     }
     return z;
@@ -74,11 +74,16 @@ static void cut_rank(const mpath_ports_t *ports, int rank, int into, mpath_ratio
     uint64_t remote          = into ? ports->remote_in[rank] : ports->remote_out[rank];
     uint64_t local           = into ? ports->local_in[rank] + ports->linked_in[rank]
                                     : ports->local_out[rank] + ports->linked_out[rank];
-    uint64_t peer            = peer_rate(ports, rank, into);
+    uint64_t peer, nics = own_nics_rate(ports, port, into);
+    mpath_ratio_t alone = {remote + local, nics};
 
+    if (nics > 0 && !mpath_ratio_less(*bound, alone)) {
+        return; /* even without peer links */
+    }
+    peer = peer_rate(ports, rank, into);
     raise(bound, remote + local, peer + ports->capacity[into ? port->down : port->up]);
     if (remote > 0 && peer > 0) {
-        raise(bound, remote, peer + own_nics_rate(ports, port, into));
+        raise(bound, remote, peer + nics);
     }
 }
 
@@ -140,10 +145,6 @@ mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports)
     mpath_ratio_t bound = {0, 1};
     int i;
 
-    for (i = 0; i < ports->num_ranks; i++) {
-        cut_rank(ports, i, 0, &bound);
-        cut_rank(ports, i, 1, &bound);
-    }
     for (i = 0; i < ports->num_nodes; i++) {
         if (!ports->one_node) {
             cut_node(ports, i, 0, &bound);
@@ -152,6 +153,10 @@ mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports)
         if (ports->nodes[i].link == MPATH_GPU_LINK_NONE) {
             cut_memory(ports, i, &bound);
         }
+    }
+    for (i = 0; i < ports->num_ranks; i++) {
+        cut_rank(ports, i, 0, &bound);
+        cut_rank(ports, i, 1, &bound);
     }
     return bound;
 }

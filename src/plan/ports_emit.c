@@ -108,6 +108,11 @@ static int path_number(const void *problem, int source, int destination, int via
         return 1 + count(via == MPATH_PORTS_STAGED ? relays_of(ports, source, destination)
                                                    : below(relays_of(ports, source, destination), via));
     }
+    if (ports->uniform && !ports->has_domains) { /* all slots are matched */
+        position = ports->ports[source].slot;
+        position = ports->crossing && position != ports->ports[destination].slot ? MPATH_PORTS_MAX_SLOTS : position;
+        return via < position ? via + 1 : via;
+    }
     if (via >= MPATH_PORTS_CROSS) {
         from = (via - MPATH_PORTS_CROSS) / MPATH_PORTS_MAX_SLOTS;
         to   = (via - MPATH_PORTS_CROSS) % MPATH_PORTS_MAX_SLOTS;

@@ -303,7 +303,7 @@ static uint32_t suspects(const mpath_ports_t *ports, mpath_ratio_t z)
     const uint64_t *fixed = ports->moves.list == NULL ? ports->load : ports->saved;
     uint32_t rivals       = MPATH_PLAN_ALL_RIVALS;
 
-    if (!mpath_ratio_less(mpath_ports_z(ports, fixed), z)) {
+    if (!mpath_ratio_less(ports->static_z, z)) {
         rivals &= ~(1u << MPATH_POLICY_DIRECT);
         rivals &= ports->one_node ? ~(1u << MPATH_POLICY_PXN) : UINT32_MAX; /* the same routes */
     }

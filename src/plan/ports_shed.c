@@ -215,8 +215,8 @@ static mpath_status_t shed_port_pairs(mpath_ports_t *ports, shedding_t *from, in
     return status == MPATH_OK ? shed_node(ports, from, node, 0, 0) : status;
 }
 
-/* Sheds from a NIC in a slot of the rank's node, or from another resource of the rank. */
-static mpath_status_t shed_resource(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
+/* Sheds from an overloaded NIC in a slot of the rank's node, or from another resource of the rank. */
+static mpath_status_t shed_overloaded(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
 {
     shedding_t from       = {.resource = resource, .slot = slot, .receives = receives};
     mpath_status_t status = MPATH_OK;
@@ -230,6 +230,12 @@ static mpath_status_t shed_resource(mpath_ports_t *ports, uint32_t resource, int
                                 : shed_port_pairs(ports, &from, rank);
     }
     return status;
+}
+
+static inline mpath_status_t shed_resource(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
+{
+    return ports->load[resource] <= ports->target[resource] ? MPATH_OK
+                                                            : shed_overloaded(ports, resource, slot, rank, receives);
 }
 
 /* The NVLinks of a rank to or from the others of its node. */
