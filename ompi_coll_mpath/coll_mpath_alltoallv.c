@@ -178,6 +178,13 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
         return work_broken(module, status);
     }
     status = (NULL != module->coll) ? work_run(module, work) : MPATH_DECLINED;
+    if ((MPATH_DECLINED == status) && (NULL != module->coll) && mpath_coll_wants_host(module->coll)) {
+        status = work_shadow(module, work, true); /* on all ranks alike: once more, with copies on the host */
+        if (MPATH_OK != status) {
+            return work_broken(module, status);
+        }
+        status = work_run(module, work);
+    }
     if ((MPATH_DECLINED == status) && !mpath_fiber_is_on() && !mca_coll_mpath_is_device(work->recv_args.buffer) &&
         !mca_coll_mpath_is_device(work->send_args.buffer)) {
         mpath_status_t shadowed = work_shadow(module, work, true);

@@ -79,10 +79,14 @@ static void pvars_add(const mpath_coll_counters_t *now, mpath_coll_counters_t *o
     atomic_fetch_add(&pvar_sums[PVAR_AGREE_NS], now->agree_ns - old->agree_ns);
     atomic_fetch_add(&pvar_sums[PVAR_PLAN_NS], now->plan_ns - old->plan_ns);
     atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now->move_ns - old->move_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_RELAYED_BYTES], now->moved.forwarded_bytes - old->moved.forwarded_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_RELAYED_BYTES], now->moved.forwarded_bytes - old->moved.forwarded_bytes +
+                                                         now->relay.moved.forwarded_bytes -
+                                                         old->relay.moved.forwarded_bytes);
     atomic_fetch_add(&pvar_sums[PVAR_KERNEL_BYTES], now->gpu.kernel_bytes - old->gpu.kernel_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now->gpu.engine_bytes - old->gpu.engine_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now->gpu.staged_bytes - old->gpu.staged_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now->gpu.engine_bytes - old->gpu.engine_bytes +
+                                                        now->relay.moved.sent_bytes - old->relay.moved.sent_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now->gpu.staged_bytes - old->gpu.staged_bytes +
+                                                        now->relay.moved.staged_bytes - old->relay.moved.staged_bytes);
     *old = *now;
 }
 

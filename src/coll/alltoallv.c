@@ -24,6 +24,7 @@ struct mpath_coll {
     uint64_t *signatures;      /* of all ranks' plans; for check_plan */
     mpath_coll_counters_t counters;
     const char *declined_because;
+    int wants_host;        /* the last call was declined for its device memory, on several nodes */
     int connected;         /* every pair of ranks has a path */
     unsigned topo_version; /* that cache and connected belong to */
 };
@@ -169,6 +170,11 @@ int mpath_coll_takes_device(const mpath_coll_t *coll)
 {
     return (mpath_gpu_coll_usable(coll->gpu) || mpath_relay_coll_usable(coll->relay)) &&
            (coll->settings->gate != MPATH_GATE_NEVER);
+}
+
+int mpath_coll_wants_host(const mpath_coll_t *coll)
+{
+    return coll->wants_host;
 }
 
 const char *mpath_coll_declined_because(const mpath_coll_t *coll)
@@ -367,6 +373,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
         status = mpath_gpu_coll_move(coll->gpu, call, &kept);
     }
     coll->counters.move_ns += mpath_time_ns() - start_ns;
+    coll->wants_host = (status == MPATH_DECLINED) && (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);
     return (status == MPATH_DECLINED) ? decline(coll, "device memory cannot be shared on these nodes") : status;
 }
 
@@ -377,6 +384,7 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     mpath_status_t status;
 
     coll->declined_because = "";
+    coll->wants_host       = 0;
     call->operation        = OPERATION_ALLTOALLV;
     if (mpath_coll_takes_device(coll)) {
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {

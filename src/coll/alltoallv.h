@@ -51,6 +51,12 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
  */
 int mpath_coll_takes_device(const mpath_coll_t *coll);
 
+/*
+ * The last call was declined since device memory could not be moved as it is: it may be called again with copies on the host.
+ * The same on all ranks.
+ */
+int mpath_coll_wants_host(const mpath_coll_t *coll);
+
 /* Why the last call was declined, for verbose output; static text, "" when it was not. */
 const char *mpath_coll_declined_because(const mpath_coll_t *coll);
 

@@ -13,6 +13,7 @@ struct mpath_relay_coll {
     mpath_team_t *team;
     mpath_relay_t *relay;
     mpath_plan_cache_t *cache; /* NULL until the first call */
+    const mpath_topo_t *topo;  /* that its plans are for */
     uint64_t *demand;          /* of the call under way, without the diagonal */
     mpath_relay_counters_t counters;
 };
@@ -126,6 +127,11 @@ static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *t
     mpath_plan_params_init(&params);
     params.min_fragment_bytes = settings->min_fragment_bytes;
     params.keep_ppm           = (uint32_t)settings->keep_routes_ppm;
+    if (coll->cache != NULL) {
+        mpath_plan_cache_destroy(coll->cache);
+        coll->cache = NULL;
+    }
+    coll->topo = topo;
     return mpath_plan_cache_create(topo, &params, &coll->cache);
 }
 
@@ -136,7 +142,7 @@ static mpath_status_t find_plan(mpath_relay_coll_t *coll, const mpath_topo_t *to
     const mpath_settings_t *settings = mpath_team_settings(coll->team);
     const mpath_gate_forecast_t *forecast;
     mpath_time_params_t params;
-    mpath_status_t status = (coll->cache == NULL) ? make_cache(coll, topo) : MPATH_OK;
+    mpath_status_t status = (coll->topo != topo) ? make_cache(coll, topo) : MPATH_OK;
     int hit;
 
     if (status == MPATH_OK) {

@@ -11,6 +11,8 @@
 
 static pthread_mutex_t stream_mutex = PTHREAD_MUTEX_INITIALIZER;
 
+#define SHORT_CHECK_CALLS 64 /* the question takes the driver some time */
+
 /* Calls of this process, on any communicator, whose own bytes go over the NIC beside its GPU at present. */
 static atomic_uint owners;
 
@@ -164,6 +166,9 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
     if (!relay->usable || (call->flags & MPATH_CALL_INELIGIBLE)) {
         return;
     }
+    if ((relay->pool != 0) && (relay->number % SHORT_CHECK_CALLS == 0) && mpath_relay_is_short(relay)) {
+        call->flags |= MPATH_CALL_SHORT;
+    }
     send_bytes = span_bytes(call->send_bytes, call->send_offsets, relay->size);
     recv_bytes = span_bytes(call->recv_bytes, call->recv_offsets, relay->size);
     if (is_apart(relay, call, send_bytes, recv_bytes)) {
@@ -190,7 +195,8 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
 
 void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
 {
-    relay->moved = relay->moved || (flags & MPATH_CALL_MOVED);
+    relay->moved    = relay->moved || (flags & MPATH_CALL_MOVED);
+    relay->is_short = relay->is_short || (flags & MPATH_CALL_SHORT);
 }
 
 mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *call, const mpath_agreed_t *agreed,
@@ -208,6 +214,10 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
             write_cell(relay, call);
             status = mpath_relay_all(relay->team, MPATH_OK); /* all cells are there */
         }
+    }
+    if ((status == MPATH_OK) && relay->is_short) {
+        relay->is_short = 0;
+        status          = mpath_relay_give_back(relay);
     }
     if ((status == MPATH_OK) && (relay->gpu == NULL) && (call->send_memory != NULL)) {
         status = mpath_gpu_get(call->send_memory->device, call->send_memory->context, &relay->gpu);

@@ -98,8 +98,11 @@ struct mpath_relay {
     const mpath_settings_t *settings;
     int size, me;
     int usable, opened;
-    int by_copies;            /* rails are copies (emulation) */
-    mpath_topo_t *reduced;    /* the topology without GPUs that cannot pass on; NULL: all can */
+    int by_copies;                                /* rails are copies (emulation) */
+    mpath_topo_t *reduced[MPATH_RELAY_MAX_RANKS]; /* topologies without GPUs that cannot pass on, the last one counts */
+    int num_reduced;
+    uint64_t without;         /* ranks that cannot, as a mask */
+    int is_short;             /* some rank's GPU is short of memory */
     const mpath_topo_t *topo; /* that plans are made for */
     mpath_relay_room_t room;
     mpath_pace_t *pace;
@@ -149,6 +152,10 @@ void mpath_relay_unlock(void);
 
 /* relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on. */
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call);
+/* Collective, when a rank has said that its GPU is short of memory: such ranks give their slots back. */
+mpath_status_t mpath_relay_give_back(mpath_relay_t *relay);
+/* Whether this rank's GPU is; asks the driver. */
+int mpath_relay_is_short(const mpath_relay_t *relay);
 void mpath_relay_cleanup(mpath_relay_t *relay);
 
 /* relay_setup.c: this rank's slots on its GPU, at most `bytes`; less, or none, when there is no memory for them. */

@@ -14,6 +14,7 @@
 
 #define POOL_LEAST_BYTES (1ull << 20)
 #define POOL_SPARE_SHARE 16 /* of a GPU's memory stays free when slots are made */
+#define POOL_SHORT_SHARE 64 /* with less free than this, slots are given back */
 
 /* GPU memory for slots, of all communicators of this process. */
 static _Atomic uint64_t pool_total_bytes;
@@ -91,6 +92,19 @@ void mpath_relay_pool_free(mpath_relay_t *relay)
     relay->my_pool_bytes = 0;
 }
 
+int mpath_relay_is_short(const mpath_relay_t *relay)
+{
+    size_t free_bytes, total_bytes;
+    int is_short = 0;
+
+    if (mpath_gpu_enter(relay->gpu) == MPATH_OK) {
+        is_short = (mpath_gpu_driver()->MemGetInfo(&free_bytes, &total_bytes) == MPATH_CU_SUCCESS) &&
+                   (free_bytes < total_bytes / POOL_SHORT_SHARE);
+        mpath_gpu_leave(relay->gpu);
+    }
+    return is_short;
+}
+
 /* Ranks into whose slots this one would have to write, as a mask: hops that end neither here nor at a destination. */
 static uint64_t mates_ahead(const mpath_relay_t *relay, const mpath_topo_t *topo)
 {
@@ -134,7 +148,7 @@ static uint64_t open_pools(mpath_relay_t *relay, uint64_t ahead)
 }
 
 /* The topology in which some ranks pass nothing on. */
-static mpath_status_t reduce_topo(mpath_relay_t *relay, uint64_t without)
+static mpath_status_t reduce_topo(mpath_relay_t *relay)
 {
     const mpath_topo_t *topo  = mpath_team_gpu_topo(relay->team);
     int num_nodes             = mpath_topo_num_nodes(topo);
@@ -150,13 +164,17 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay, uint64_t without)
         }
         for (int rank = 0; rank < relay->size; rank++) {
             places[rank]          = *mpath_topo_place(topo, rank);
-            places[rank].no_relay = (int32_t)((without >> rank) & 1);
+            places[rank].no_relay = (int32_t)((relay->without >> rank) & 1);
         }
         status = mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, relay->size, mpath_topo_params(topo),
-                                             &relay->reduced);
+                                             &relay->reduced[relay->num_reduced]);
     }
     free(machines);
     free(gpus);
+    status = mpath_relay_all(relay->team, status);
+    if (status == MPATH_OK) {
+        relay->topo = relay->reduced[relay->num_reduced++];
+    }
     return status;
 }
 
@@ -190,19 +208,22 @@ static mpath_status_t agree_on_pools(mpath_relay_t *relay, uint64_t *without_p)
     return status;
 }
 
-static void say_who(const mpath_relay_t *relay, uint64_t without)
+/* Once as a warning; communicators come and go. */
+static void say_who(const mpath_relay_t *relay, uint64_t without, const char *why)
 {
-    char text[256] = "";
-    size_t at      = 0;
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    char text[256]            = "";
+    size_t at                 = 0;
+    mpath_log_level_t level;
 
     for (int rank = 0; (rank < relay->size) && (at + 8 < sizeof(text)); rank++) {
         if ((without >> rank) & 1) {
             at += (size_t)snprintf(text + at, sizeof(text) - at, " %d", rank);
         }
     }
-    mpath_warn("no GPU memory for the slots of relays on, or no way to them for all from, rank%s; data does not pass "
-               "through %s in this communicator",
-               text, (__builtin_popcountll(without) > 1) ? "these" : "it");
+    level = atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN;
+    mpath_log(level, "%s of rank%s; data of others does not pass through in this communicator (gpu_relay_bytes)", why,
+              text);
 }
 
 /* Who shares memory with this rank: all where a host stands for several nodes, else those of its node. */
@@ -256,13 +277,13 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
     if (status == MPATH_OK) {
         status = agree_on_pools(relay, &without);
     }
-    relay->topo = topo;
+    relay->topo    = topo;
+    relay->without = without;
     if ((status == MPATH_OK) && (without != 0)) {
         if (relay->me == 0) {
-            say_who(relay, without);
+            say_who(relay, without, "no slots on, or no way to them from all for, the GPUs");
         }
-        status      = mpath_relay_all(relay->team, reduce_topo(relay, without));
-        relay->topo = relay->reduced;
+        status = reduce_topo(relay);
     }
     if (status != MPATH_OK) {
         relay->usable = 0;
@@ -271,6 +292,48 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
     mpath_info("rank %d: %llu bytes of GPU memory for chunks that pass through", relay->me,
                (unsigned long long)relay->my_pool_bytes);
     return MPATH_OK;
+}
+
+/* Afterwards no rank writes to the slots of those in `givers`. */
+static mpath_status_t leave_pools(mpath_relay_t *relay, uint64_t givers)
+{
+    for (uint64_t left = givers; left != 0; left &= left - 1) {
+        int rank = __builtin_ctzll(left);
+
+        if (relay->pools[rank] != NULL) {
+            mpath_import_put(relay->pools[rank]);
+            relay->pools[rank] = NULL;
+            mpath_import_forget(&relay->room.pools[relay->room.member_of[rank]].owner);
+        }
+    }
+    return mpath_relay_all(relay->team, MPATH_OK);
+}
+
+mpath_status_t mpath_relay_give_back(mpath_relay_t *relay)
+{
+    uint8_t mine          = (relay->pool != 0) && mpath_relay_is_short(relay), all[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+    uint64_t givers       = 0;
+
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        givers |= (all[rank] && !((relay->without >> rank) & 1)) ? 1ull << rank : 0;
+    }
+    if ((status != MPATH_OK) || (givers == 0)) {
+        return status;
+    }
+    if (relay->me == 0) {
+        say_who(relay, givers, "memory is short on the GPUs, which give their slots back,");
+    }
+    relay->without |= givers;
+    status = leave_pools(relay, givers);
+    if (status == MPATH_OK) {
+        if (mine) {
+            mpath_relay_pool_free(relay);
+        }
+        relay->moved = 1; /* plans before this do not count */
+        status       = reduce_topo(relay);
+    }
+    return status;
 }
 
 void mpath_relay_cleanup(mpath_relay_t *relay)
@@ -289,7 +352,7 @@ void mpath_relay_cleanup(mpath_relay_t *relay)
         mpath_pace_close(relay->pace);
     }
     mpath_relay_room_close(&relay->room);
-    if (relay->reduced != NULL) {
-        mpath_topo_destroy(relay->reduced);
+    while (relay->num_reduced > 0) {
+        mpath_topo_destroy(relay->reduced[--relay->num_reduced]);
     }
 }

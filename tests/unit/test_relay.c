@@ -11,6 +11,7 @@
 #include "ranks.h"
 #include "unit/capture.h"
 
+#include <pthread.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -321,20 +322,62 @@ static void test_full_gpu(void **state)
     assert_int_equal(ranks_run(&job.setup, full_body, &job), 0);
 }
 
+/* A GPU that gets short of memory gives its slots back; its bytes find other ways. */
+static int short_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t before[RANKS_MAX], after[RANKS_MAX];
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    call_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    forwarded(&member, before, &counters);
+    setenv("FAKE_CUDA_FULL", (self->rank == 1) ? "1" : "", 1);
+    for (int round = 0; round < 70; round++) {
+        call_round(&member, A2A_EVEN, 2000, (uint64_t)round);
+    }
+    call_round(&member, A2A_ONE_PAIR, job->max_bytes, 2);
+    forwarded(&member, after, &counters);
+    ranks_check((before[1] > 0) && (after[1] == before[1]));
+    ranks_check(after[2] >= before[2] + job->max_bytes / 3);
+    ranks_check((counters.relay.moved.slot_bytes == 0) == (self->rank == 1));
+    member_end(&member);
+    return 0;
+}
+
+static void test_short_of_memory(void **state)
+{
+    job_t job = {
+        .setup = {.size = 4}, .link = MPATH_GPU_LINK_MESH, .pcie_bps = 1000, .max_bytes = 2000000, .killed = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
+}
+
 /* A relay dies: those who need it get an error, soon and not at the deadline. */
+static void *die_soon(void *unused)
+{
+    (void)unused;
+    usleep(200000);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
 static int killed_body(ranks_self_t *self, void *argument)
 {
     const job_t *job      = argument;
     mpath_status_t status = MPATH_OK;
+    pthread_t thread;
     member_t member;
 
     member_init(&member, self, job);
-    call_round(&member, A2A_HOT, job->max_bytes, 1);
+    call_round(&member, A2A_HOT, 1000, 1);
     if (self->rank == job->killed) {
-        kill(getpid(), SIGKILL);
+        ranks_check(pthread_create(&thread, NULL, die_soon, NULL) == 0);
     }
-    for (int round = 0; (round < 3) && (status == MPATH_OK); round++) {
-        status = call_device(&member, A2A_HOT, job->max_bytes, 1);
+    while (status == MPATH_OK) {
+        status = call_device(&member, A2A_HOT, job->max_bytes, 1); /* which takes more than half a second */
     }
     ranks_check(mpath_status_is_error(status));
     return 0; /* without the driver's clean-up: what is open belongs to a process that is gone */
@@ -342,23 +385,31 @@ static int killed_body(ranks_self_t *self, void *argument)
 
 static void test_killed(void **state)
 {
-    job_t job = {.setup     = {.size = 4, .may_die = 1u << 2, .limit_s = 90},
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = 4000000, .may_die = 1u << 2, .limit_s = 90},
                  .link      = MPATH_GPU_LINK_MESH,
-                 .pcie_bps  = 1000,
+                 .emulated  = MPATH_EMULATED_COPIES,
+                 .pcie_bps  = 50000000000ull,
                  .max_bytes = 2000000,
                  .killed    = 2};
 
     (void)state;
+    assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
+    job.emulated = MPATH_EMULATED_RAILS;
     assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mesh),      cmocka_unit_test(test_rails_by_copies),
-        cmocka_unit_test(test_one_pair),  cmocka_unit_test(test_rails_by_ucx),
-        cmocka_unit_test(test_few_slots), cmocka_unit_test(test_streams_without_values),
-        cmocka_unit_test(test_switch),    cmocka_unit_test(test_full_gpu),
+        cmocka_unit_test(test_mesh),
+        cmocka_unit_test(test_rails_by_copies),
+        cmocka_unit_test(test_one_pair),
+        cmocka_unit_test(test_rails_by_ucx),
+        cmocka_unit_test(test_few_slots),
+        cmocka_unit_test(test_streams_without_values),
+        cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_full_gpu),
+        cmocka_unit_test(test_short_of_memory),
         cmocka_unit_test(test_killed),
     };
 
