@@ -84,6 +84,9 @@ AC_DEFUN([MPATH_UCX_SOURCE_FEATURES], [
   MPATH_UCX_COMPILES([HAVE_UCT_MEM_REG_PARAMS], [memory is registered with uct_md_mem_reg_params_t],
     [static ucs_status_t f(uct_md_h md, void *a, size_t l, const uct_md_mem_reg_params_t *p, uct_mem_h *m);],
     [uct_md_mem_reg_func_t p = f; (void)p;])
+  MPATH_UCX_COMPILES([HAVE_UCT_MKEY_PACK_RANGE], [keys are packed of a range],
+    [static ucs_status_t f(uct_md_h d, uct_mem_h m, void *a, size_t l, const uct_md_mkey_pack_params_t *p, void *b);],
+    [uct_md_mkey_pack_func_t p = f; (void)p;])
   MPATH_UCX_COMPILES([HAVE_UCT_RKEY_UNPACK_PARAMS], [keys are unpacked with uct_rkey_unpack_params_t],
     [static ucs_status_t f(uct_component_t *c, const void *b, const uct_rkey_unpack_params_t *p, uct_rkey_t *r, void **h);],
     [uct_component_rkey_unpack_func_t p = f; (void)p;])

@@ -56,7 +56,7 @@ void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_p
 }
 
 /* Control messages take the rail over which something came last, else the one with the least in front of them. */
-static ucs_status_t send_control(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes)
+ucs_status_t uct_mpath_control_send(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes)
 {
     uint64_t usable = peer->up_mask != 0 ? peer->up_mask : peer->open_mask, link;
     int rail        = peer->last_rail;
@@ -93,8 +93,9 @@ void uct_mpath_ack_send(uct_mpath_peer_t *peer)
             ++message.count;
         }
     }
-    if (send_control(peer, UCT_MPATH_ID_ACK, &message,
-                     offsetof(ack_message_t, entries) + message.count * sizeof(message.entries[0])) != UCS_OK) {
+    if (uct_mpath_control_send(peer, UCT_MPATH_ID_ACK, &message,
+                               offsetof(ack_message_t, entries) + message.count * sizeof(message.entries[0])) !=
+        UCS_OK) {
         peer->ack_due = 1;
         return;
     }
@@ -196,7 +197,7 @@ void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail)
 
     memcpy(&link, &message, sizeof(link));
     if (peer_rail->state != UCT_MPATH_RAIL_OPENING) {
-        send_control(peer, UCT_MPATH_ID_PROBE, &message, sizeof(message));
+        uct_mpath_control_send(peer, UCT_MPATH_ID_PROBE, &message, sizeof(message));
         return;
     }
     status = uct_ep_am_short(peer_rail->ep, UCT_MPATH_ID_PROBE, link, &message.probe, sizeof(message.probe));

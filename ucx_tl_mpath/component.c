@@ -18,9 +18,14 @@ static ucs_status_t rkey_unpack(uct_component_t *component, const void *rkey_buf
 {
 #endif
     (void)component;
-    (void)rkey_buffer;
-    *rkey_p   = 0;
-    *handle_p = NULL;
+    return uct_mpath_rkey_unpack(rkey_buffer, rkey_p, handle_p);
+}
+
+static ucs_status_t rkey_release(uct_component_t *component, uct_rkey_t rkey, void *handle)
+{
+    (void)component;
+    (void)rkey;
+    uct_mpath_rkey_release(handle);
     return UCS_OK;
 }
 
@@ -44,7 +49,7 @@ static uct_component_t component = {
     .cm_open            = (uct_component_cm_open_func_t)ucs_empty_function_return_unsupported,
     .rkey_unpack        = rkey_unpack,
     .rkey_ptr           = (uct_component_rkey_ptr_func_t)ucs_empty_function_return_unsupported,
-    .rkey_release       = (uct_component_rkey_release_func_t)ucs_empty_function_return_success,
+    .rkey_release       = rkey_release,
 #if HAVE_UCT_COMPONENT_T_RKEY_COMPARE
     .rkey_compare = uct_base_rkey_compare,
 #endif

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: active messages, the pending queue, flush and fence. Each operation is one packet on one rail. */
 #include "ucx_tl_mpath/ep.h"
+#include "ucx_tl_mpath/rma.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -89,6 +90,7 @@ ucs_status_t uct_mpath_ep_ready(const uct_mpath_ep_t *ep)
         return peer == NULL ? UCS_ERR_CONNECTION_RESET : peer->failure;
     }
     if (peer->state != UCT_MPATH_PEER_READY || !ucs_list_is_empty(&peer->lost) ||
+        !uct_mpath_rma_done_before(peer, peer->rma_fence) ||
         (!peer->dispatching && !ucs_queue_is_empty(&peer->pending))) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -277,7 +279,7 @@ ucs_status_t uct_mpath_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t
             if (!uct_mpath_peer_cancel(peer, ep)) {
                 return UCS_OK;
             }
-        } else if (!mpath_psn_before(peer->tx.base, peer->flush_psn)) {
+        } else if (!mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma)) {
             return ucs_queue_is_empty(&peer->pending) ? UCS_OK : UCS_ERR_NO_RESOURCE;
         }
     }
@@ -288,9 +290,10 @@ ucs_status_t uct_mpath_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t
     if (flush == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    flush->ep   = ep;
-    flush->psn  = peer->flush_psn;
-    flush->user = comp;
+    flush->ep      = ep;
+    flush->psn     = peer->flush_psn;
+    flush->rma_seq = peer->rma_next;
+    flush->user    = comp;
     ucs_list_add_tail(&peer->flushes, &flush->list);
     peer->progress_ns = 0; /* asks for an acknowledgement at once */
     uct_mpath_peer_set_busy(peer);
@@ -304,6 +307,7 @@ ucs_status_t uct_mpath_ep_fence(uct_ep_h tl_ep, unsigned flags)
     (void)flags;
     if (ep->peer != NULL) {
         ep->peer->fence_psn = ep->peer->tx.next;
+        ep->peer->rma_fence = ep->peer->rma_next;
     }
     return UCS_OK;
 }

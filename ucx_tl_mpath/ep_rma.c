@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Remote access: puts carry their address along, gets ask the peer for their bytes. Both are served by the peer's
- * progress, as the puts of UCX's TCP transport are.
+ * Remote access, by the rails themselves where they can (rma.h), else by messages: puts carry their address along, gets ask
+ * the peer for their bytes. Both are served by the peer's progress, as the puts of UCX's TCP transport are.
  */
 #include "ucx_tl_mpath/ep.h"
+#include "ucx_tl_mpath/rma.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -60,30 +61,43 @@ ssize_t uct_mpath_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack, void *a
     return status == UCS_OK ? (ssize_t)length : (ssize_t)status;
 }
 
+ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                      uct_completion_t *comp)
+{
+    uct_mpath_packet_t *packet = put_packet(ep, remote_addr, 0);
+    ucs_status_t status;
+
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    uct_mpath_ep_set_iov(packet, iov, iovcnt);
+    packet->user = comp;
+    status       = uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES);
+    return status == UCS_OK ? UCS_INPROGRESS : status;
+}
+
+static size_t iov_bytes(const uct_iov_t *iov, size_t iovcnt)
+{
+    size_t bytes = 0, i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        bytes += uct_mpath_iov_bytes(&iov[i]);
+    }
+    return bytes;
+}
+
 ucs_status_t uct_mpath_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                                     uct_rkey_t rkey, uct_completion_t *comp)
 {
     uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
     ucs_status_t status = uct_mpath_ep_ready(ep);
-    uct_mpath_packet_t *packet;
 
-    (void)rkey;
     UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_put_zcopy");
-    if (status != UCS_OK) {
+    if (status != UCS_OK || iov_bytes(iov, iovcnt) == 0) {
         return status;
     }
-    packet = put_packet(ep, remote_addr, 0);
-    if (packet == NULL) {
-        return UCS_ERR_NO_MEMORY;
-    }
-    uct_mpath_ep_set_iov(packet, iov, iovcnt);
-    if (packet->num_iov == 0) {
-        uct_mpath_packet_put(packet);
-        return UCS_OK;
-    }
-    packet->user = comp;
-    status       = uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES);
-    return status == UCS_OK ? UCS_INPROGRESS : status;
+    status = uct_mpath_rma_start(ep, 0, iov, iovcnt, remote_addr, rkey, comp);
+    return status == UCS_ERR_UNSUPPORTED ? uct_mpath_ep_put_message(ep, iov, iovcnt, remote_addr, comp) : status;
 }
 
 static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, uint64_t remote_addr, size_t length,
@@ -139,35 +153,35 @@ ucs_status_t uct_mpath_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack
     return status;
 }
 
-ucs_status_t uct_mpath_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
-                                    uct_rkey_t rkey, uct_completion_t *comp)
+ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                      uct_completion_t *comp)
 {
-    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
-    ucs_status_t status = uct_mpath_ep_ready(ep);
-    size_t length       = 0, i;
-    uct_mpath_get_op_t *get;
+    uct_mpath_get_op_t *get = malloc(sizeof(*get));
+    ucs_status_t status;
 
-    (void)rkey;
-    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_get_zcopy");
-    if (status != UCS_OK) {
-        return status;
-    }
-    for (i = 0; i < iovcnt; ++i) {
-        length += uct_mpath_iov_bytes(&iov[i]);
-    }
-    if (length == 0) {
-        return UCS_OK;
-    }
-    get = malloc(sizeof(*get));
     if (get == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
     get->unpack  = NULL;
     get->num_iov = iovcnt;
     memcpy(get->iov, iov, iovcnt * sizeof(*iov));
-    status = send_get(ep, get, remote_addr, length, comp);
+    status = send_get(ep, get, remote_addr, iov_bytes(iov, iovcnt), comp);
     if (status != UCS_INPROGRESS) {
         free(get);
     }
     return status;
+}
+
+ucs_status_t uct_mpath_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                    uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status = uct_mpath_ep_ready(ep);
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_get_zcopy");
+    if (status != UCS_OK || iov_bytes(iov, iovcnt) == 0) {
+        return status;
+    }
+    status = uct_mpath_rma_start(ep, 1, iov, iovcnt, remote_addr, rkey, comp);
+    return status == UCS_ERR_UNSUPPORTED ? uct_mpath_ep_get_message(ep, iov, iovcnt, remote_addr, comp) : status;
 }

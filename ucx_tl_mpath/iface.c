@@ -171,7 +171,10 @@ static unsigned progress_lanes(uct_mpath_iface_t *iface)
         if (lane->idle_polls == IDLE_POLLS && !all) {
             continue;
         }
-        count            = uct_iface_progress(lane->child);
+        count = uct_iface_progress(lane->child);
+        if (lane->rma_child != NULL) {
+            count += uct_iface_progress(lane->rma_child);
+        }
         lane->idle_polls = count > 0 ? 0 : lane->idle_polls + (lane->idle_polls < IDLE_POLLS);
         sum += count;
     }

@@ -32,7 +32,10 @@ typedef struct uct_mpath_lane {
     uct_mpath_iface_t *iface;
     uct_iface_h child; /* NULL: not open */
     uct_iface_attr_t attr;
-    unsigned md_child;
+    unsigned md_child, rma_md_child;
+    uct_iface_h rma_child; /* for remote access; NULL: none */
+    uct_iface_attr_t rma_attr;
+    int rma_needs_rkey;
     uint64_t rate_bps;        /* as the system tells */
     mpath_spread_rail_t load; /* what all peers together have under way, and the rate that it shows */
     uint64_t sent_packets, sent_bytes, received_packets, received_bytes; /* counters */
@@ -64,7 +67,8 @@ struct uct_mpath_iface {
     ucs_list_link_t busy; /* peers with something to do */
     uint64_t outstanding; /* peers with packets that are not done */
     uct_mpath_packet_t *free_small, *free_large;
-    uint64_t resent_packets, lost_rails, plans;
+    uint64_t rma_lanes; /* those with remote access */
+    uint64_t resent_packets, lost_rails, plans, rma_bytes;
     int plan; /* the planner divides the rails */
     uint64_t planned_ns;
     char rates_file[PATH_MAX]; /* empty: none */

@@ -33,7 +33,7 @@ static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
         lane = &iface->lanes[__builtin_ctzll(rest)];
         common &= lane->attr.cap.flags;
-        events &= lane->attr.cap.event_flags;
+        events &= lane->attr.cap.event_flags & (lane->rma_child != NULL ? lane->rma_attr.cap.event_flags : UINT64_MAX);
         attr->bandwidth.dedicated += lane->attr.bandwidth.dedicated;
         attr->bandwidth.shared += lane->attr.bandwidth.shared;
         attr->latency.c   = attr->latency.c > lane->attr.latency.c ? attr->latency.c : lane->attr.latency.c;
@@ -76,10 +76,15 @@ static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     return UCS_OK;
 }
 
+static int is_flushed(uct_mpath_peer_t *peer)
+{
+    return !mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma);
+}
+
 static ucs_status_t iface_flush(uct_iface_h tl_iface, unsigned flags, uct_completion_t *comp)
 {
     uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
-    const uct_mpath_peer_t *peer;
+    uct_mpath_peer_t *peer;
     uint32_t handle;
 
     (void)flags;
@@ -88,7 +93,7 @@ static ucs_status_t iface_flush(uct_iface_h tl_iface, unsigned flags, uct_comple
     }
     for (handle = 0; handle < iface->num_peers; ++handle) {
         peer = iface->peers[handle];
-        if (peer != NULL && peer->state != UCT_MPATH_PEER_FAILED && mpath_psn_before(peer->tx.base, peer->flush_psn)) {
+        if (peer != NULL && peer->state != UCT_MPATH_PEER_FAILED && !is_flushed(peer)) {
             return UCS_INPROGRESS;
         }
     }
@@ -105,7 +110,25 @@ static ucs_status_t iface_fence(uct_iface_h tl_iface, unsigned flags)
     for (handle = 0; handle < iface->num_peers; ++handle) {
         if (iface->peers[handle] != NULL) {
             iface->peers[handle]->fence_psn = iface->peers[handle]->tx.next;
+            iface->peers[handle]->rma_fence = iface->peers[handle]->rma_next;
         }
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t watch(int fd, uct_iface_h child)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    ucs_status_t status;
+    int child_fd;
+
+    status = uct_iface_event_fd_get(child, &child_fd);
+    if (status != UCS_OK) {
+        return status;
+    }
+    if (epoll_ctl(fd, EPOLL_CTL_ADD, child_fd, &event) != 0) {
+        ucs_error("mpath: epoll_ctl: %m");
+        return UCS_ERR_IO_ERROR;
     }
     return UCS_OK;
 }
@@ -114,10 +137,10 @@ static ucs_status_t iface_fence(uct_iface_h tl_iface, unsigned flags)
 static ucs_status_t iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
 {
     uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
-    struct epoll_event event = {.events = EPOLLIN};
+    const uct_mpath_lane_t *lane;
     ucs_status_t status;
     uint64_t rest;
-    int fd, child_fd;
+    int fd;
 
     if (iface->event_fd >= 0) {
         *fd_p = iface->event_fd;
@@ -129,13 +152,12 @@ static ucs_status_t iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
         return UCS_ERR_IO_ERROR;
     }
     for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
-        status = uct_iface_event_fd_get(iface->lanes[__builtin_ctzll(rest)].child, &child_fd);
-        if (status != UCS_OK) {
-            goto err_close;
+        lane   = &iface->lanes[__builtin_ctzll(rest)];
+        status = watch(fd, lane->child);
+        if (status == UCS_OK && lane->rma_child != NULL) {
+            status = watch(fd, lane->rma_child);
         }
-        if (epoll_ctl(fd, EPOLL_CTL_ADD, child_fd, &event) != 0) {
-            ucs_error("mpath: epoll_ctl: %m");
-            status = UCS_ERR_IO_ERROR;
+        if (status != UCS_OK) {
             goto err_close;
         }
     }
@@ -152,6 +174,7 @@ err_close:
 static ucs_status_t iface_event_arm(uct_iface_h tl_iface, unsigned events)
 {
     uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    const uct_mpath_lane_t *lane;
     ucs_status_t status;
     uint64_t rest;
 
@@ -159,7 +182,11 @@ static ucs_status_t iface_event_arm(uct_iface_h tl_iface, unsigned events)
         return UCS_ERR_BUSY;
     }
     for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
-        status = uct_iface_event_arm(iface->lanes[__builtin_ctzll(rest)].child, events);
+        lane   = &iface->lanes[__builtin_ctzll(rest)];
+        status = uct_iface_event_arm(lane->child, events);
+        if (status == UCS_OK && lane->rma_child != NULL) {
+            status = uct_iface_event_arm(lane->rma_child, events);
+        }
         if (status != UCS_OK) {
             return status;
         }

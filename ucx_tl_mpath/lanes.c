@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The interfaces of the child transports, opened through UCT's public interface like by any other user. */
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/rma.h"
 
 #include <string.h>
 
@@ -30,8 +30,10 @@ static void adapt_config(const char *transport, uct_iface_config_t *config)
     }
 }
 
-static ucs_status_t open_child(uct_mpath_lane_t *lane, const uct_mpath_md_t *md, const uct_mpath_rail_t *rail,
-                               uct_worker_h worker, const uct_iface_params_t *user)
+static ucs_status_t open_child(uct_mpath_lane_t *lane, uct_md_h child_md, const char *transport, const char *device,
+                               uct_worker_h worker, const uct_iface_params_t *user,
+                               ucs_status_t (*failed)(void *, uct_ep_h, ucs_status_t), uct_iface_h *child_p,
+                               uct_iface_attr_t *attr)
 {
     uct_iface_params_t params = {.field_mask = UCT_IFACE_PARAM_FIELD_OPEN_MODE | UCT_IFACE_PARAM_FIELD_DEVICE |
                                                UCT_IFACE_PARAM_FIELD_RX_HEADROOM | UCT_IFACE_PARAM_FIELD_ERR_HANDLER |
@@ -39,29 +41,63 @@ static ucs_status_t open_child(uct_mpath_lane_t *lane, const uct_mpath_md_t *md,
                                                UCT_IFACE_PARAM_FIELD_ERR_HANDLER_FLAGS |
                                                (user->field_mask & UCT_IFACE_PARAM_FIELD_CPU_MASK),
                                  .open_mode       = UCT_IFACE_OPEN_MODE_DEVICE,
-                                 .err_handler     = child_failed,
+                                 .err_handler     = failed,
                                  .err_handler_arg = lane};
-    uct_md_h child_md         = md->children[rail->child].md;
     uct_iface_config_t *config;
+    uct_iface_h child;
     ucs_status_t status;
 
     if (user->field_mask & UCT_IFACE_PARAM_FIELD_CPU_MASK) {
         params.cpu_mask = user->cpu_mask;
     }
-    params.mode.device.tl_name  = rail->transport;
-    params.mode.device.dev_name = rail->device;
-    status                      = uct_md_iface_config_read(child_md, rail->transport, NULL, NULL, &config);
+    params.mode.device.tl_name  = transport;
+    params.mode.device.dev_name = device;
+    status                      = uct_md_iface_config_read(child_md, transport, NULL, NULL, &config);
     if (status != UCS_OK) {
         return status;
     }
-    adapt_config(rail->transport, config);
-    status = uct_iface_open(child_md, worker, &params, config, &lane->child);
+    adapt_config(transport, config);
+    status = uct_iface_open(child_md, worker, &params, config, &child);
     uct_config_release(config);
     if (status != UCS_OK) {
-        lane->child = NULL;
         return status;
     }
-    return uct_iface_query(lane->child, &lane->attr);
+    status = uct_iface_query(child, attr);
+    if (status != UCS_OK) {
+        uct_iface_close(child);
+        return status;
+    }
+    *child_p = child;
+    return UCS_OK;
+}
+
+/* A rail's second transport, for remote access. One that cannot be used is left out: messages do it then. */
+static void open_rma(uct_mpath_lane_t *lane, const uct_mpath_md_t *md, const uct_mpath_rail_t *rail,
+                     uct_worker_h worker, const uct_iface_params_t *user)
+{
+    const uct_mpath_child_md_t *child = &md->children[rail->rma_child];
+
+    if (rail->rma_transport[0] == '\0') {
+        return;
+    }
+    lane->rma_md_child   = rail->rma_child;
+    lane->rma_needs_rkey = child->rkey_bytes > 0;
+    if (open_child(lane, child->md, rail->rma_transport, rail->device, worker, user, uct_mpath_rma_child_failed,
+                   &lane->rma_child, &lane->rma_attr) != UCS_OK) {
+        ucs_diag("mpath: rail %s has no remote access: %s does not open", rail->device, rail->rma_transport);
+        return;
+    }
+    if (!(lane->rma_attr.cap.flags & UCT_IFACE_FLAG_CONNECT_TO_EP) ||
+        !(lane->rma_attr.cap.flags & (UCT_IFACE_FLAG_PUT_ZCOPY | UCT_IFACE_FLAG_GET_ZCOPY)) ||
+        lane->rma_attr.device_addr_len > UCT_MPATH_RMA_ADDRESS_MAX ||
+        lane->rma_attr.ep_addr_len > UCT_MPATH_RMA_ADDRESS_MAX || (lane->rma_needs_rkey && !rail->has_rkey)) {
+        ucs_diag("mpath: rail %s has no remote access: %s cannot be used for it", rail->device, rail->rma_transport);
+        uct_iface_close(lane->rma_child);
+        lane->rma_child = NULL;
+        return;
+    }
+    uct_iface_progress_enable(lane->rma_child, UCT_PROGRESS_SEND | UCT_PROGRESS_RECV);
+    lane->iface->rma_lanes |= UCS_BIT(lane->number);
 }
 
 static int usable_child(const uct_mpath_lane_t *lane)
@@ -77,7 +113,8 @@ static ucs_status_t take_handlers(uct_mpath_lane_t *lane)
     static const uct_am_callback_t handlers[UCT_MPATH_ID_LAST] = {[UCT_MPATH_ID_PACKET] = uct_mpath_packet_received,
                                                                   [UCT_MPATH_ID_ACK]    = uct_mpath_ack_message,
                                                                   [UCT_MPATH_ID_PROBE]  = uct_mpath_probe_message,
-                                                                  [UCT_MPATH_ID_HELLO]  = uct_mpath_hello_message};
+                                                                  [UCT_MPATH_ID_HELLO]  = uct_mpath_hello_message,
+                                                                  [UCT_MPATH_ID_RMA]    = uct_mpath_rma_message};
     ucs_status_t status;
     uint8_t id;
 
@@ -131,7 +168,8 @@ ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, 
         lane->number   = (uint8_t)md->rails[i].number;
         lane->md_child = md->rails[i].child;
         ucs_snprintf_zero(lane->name, sizeof(lane->name), "%s", md->rails[i].device);
-        status = open_child(lane, md, &md->rails[i], worker, params);
+        status = open_child(lane, md->children[md->rails[i].child].md, md->rails[i].transport, md->rails[i].device,
+                            worker, params, child_failed, &lane->child, &lane->attr);
         if (status == UCS_OK) {
             status = usable_child(lane) ? take_handlers(lane) : UCS_ERR_UNSUPPORTED;
         }
@@ -148,6 +186,7 @@ ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, 
         mpath_spread_rail_init(&lane->load, lane->rate_bps);
         narrow_limits(iface, lane, md->children[md->rails[i].child].need_memh);
         iface->lanes_mask |= UCS_BIT(lane->number);
+        open_rma(lane, md, &md->rails[i], worker, params);
     }
     return iface->lanes_mask != 0 ? UCS_OK : UCS_ERR_NO_DEVICE;
 }
@@ -157,6 +196,10 @@ void uct_mpath_lanes_close(uct_mpath_iface_t *iface)
     unsigned i;
 
     for (i = 0; i < UCT_MPATH_MAX_RAILS; ++i) {
+        if (iface->lanes[i].rma_child != NULL) {
+            uct_iface_close(iface->lanes[i].rma_child);
+            iface->lanes[i].rma_child = NULL;
+        }
         if (iface->lanes[i].child != NULL) {
             uct_iface_close(iface->lanes[i].child);
             iface->lanes[i].child = NULL;
@@ -177,6 +220,8 @@ void uct_mpath_lanes_report(const uct_mpath_iface_t *iface)
                     (unsigned long)lane->received_packets, (unsigned long)lane->received_bytes);
         }
     }
-    fprintf(stderr, "mpath: %lu packets sent again, %lu connections of rails lost, %lu plans\n",
-            (unsigned long)iface->resent_packets, (unsigned long)iface->lost_rails, (unsigned long)iface->plans);
+    fprintf(stderr,
+            "mpath: %lu packets sent again, %lu connections of rails lost, %lu plans, %lu bytes by remote access\n",
+            (unsigned long)iface->resent_packets, (unsigned long)iface->lost_rails, (unsigned long)iface->plans,
+            (unsigned long)iface->rma_bytes);
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory registration. Remote access is carried by messages that the peer's process serves, so a remote key holds
- * nothing; registration only matters to children that send straight out of user memory.
+ * Memory registration, with the memory domains of those rails that do remote access by themselves. Elsewhere puts and gets
+ * are messages that the peer's process serves, and need neither registration nor keys.
  */
 #include "ucx_tl_mpath/md.h"
 
@@ -26,6 +26,11 @@ ucs_config_field_t uct_mpath_md_config_table[] = {
      "Transports that may drive a rail; each device gets the first of these that it has.",
      ucs_offsetof(uct_mpath_md_config_t, rail_tls), UCS_CONFIG_TYPE_STRING_ARRAY},
 
+    {"RMA_TLS", "rc_mlx5,rc_verbs",
+     "Transports by which a rail may do puts and gets in the peer's memory without its process, beside the one of its\n"
+     "messages; each device gets the first of these that it has. Empty: puts and gets are messages.",
+     ucs_offsetof(uct_mpath_md_config_t, rma_tls), UCS_CONFIG_TYPE_STRING_ARRAY},
+
     {NULL}};
 
 #if HAVE_UCT_MD_QUERY_V2
@@ -43,13 +48,13 @@ static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_v2_t *attr)
     attr->dmabuf_mem_types = 0;
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
 #endif
-    attr->flags |= UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->need_memh ? UCT_MD_FLAG_NEED_MEMH : 0);
+    attr->flags |= UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->registers ? UCT_MD_FLAG_NEED_MEMH : 0);
     attr->max_reg                = ULONG_MAX;
     attr->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->reg_nonblock_mem_types = 0;
     attr->access_mem_types       = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->cache_mem_types        = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->rkey_packed_size       = 0;
+    attr->rkey_packed_size       = md->rkey_bytes;
     attr->reg_cost               = ucs_linear_func_make(0, 0);
     return UCS_OK;
 }
@@ -59,11 +64,11 @@ static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_t *attr)
     const uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
 
     memset(&attr->cap, 0, sizeof(attr->cap));
-    attr->cap.flags            = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->need_memh ? UCT_MD_FLAG_NEED_MEMH : 0);
+    attr->cap.flags            = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->registers ? UCT_MD_FLAG_NEED_MEMH : 0);
     attr->cap.max_reg          = ULONG_MAX;
     attr->cap.reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
-    attr->rkey_packed_size     = 0;
+    attr->rkey_packed_size     = md->rkey_bytes;
     attr->reg_cost             = ucs_linear_func_make(0, 0);
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
     return UCS_OK;
@@ -89,7 +94,7 @@ static ucs_status_t md_register(uct_mpath_md_t *md, void *address, size_t length
     ucs_status_t status;
     unsigned child;
 
-    if (!md->need_memh) {
+    if (!md->registers) {
         *memh_p = &no_memh;
         return UCS_OK;
     }
@@ -98,7 +103,7 @@ static ucs_status_t md_register(uct_mpath_md_t *md, void *address, size_t length
         return UCS_ERR_NO_MEMORY;
     }
     for (child = 0; child < md->num_children; ++child) {
-        if (!md->children[child].need_memh) {
+        if (!md->children[child].registers) {
             continue;
         }
         status = uct_md_mem_reg(md->children[child].md, address, length, flags, &memh->child[child]);
@@ -134,10 +139,24 @@ static ucs_status_t md_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t
     uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
 
     UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 0);
-    if (md->need_memh) {
+    if (md->registers) {
         deregister_first(md, params->memh, md->num_children);
     }
     return UCS_OK;
+}
+
+#if HAVE_UCT_MKEY_PACK_RANGE
+static ucs_status_t md_mkey_pack(uct_md_h tl_md, uct_mem_h memh, void *address, size_t length,
+                                 const uct_md_mkey_pack_params_t *params, void *buffer)
+{
+    (void)address;
+    (void)length;
+#else
+static ucs_status_t md_mkey_pack(uct_md_h tl_md, uct_mem_h memh, const uct_md_mkey_pack_params_t *params, void *buffer)
+{
+#endif
+    (void)params;
+    return uct_mpath_rkey_pack(ucs_derived_of(tl_md, uct_mpath_md_t), memh, buffer);
 }
 
 static void md_close(uct_md_h tl_md)
@@ -157,7 +176,7 @@ static uct_md_ops_t md_ops = {
     .mem_reg    = md_mem_reg,
     .mem_dereg  = md_mem_dereg,
     .mem_query  = (uct_md_mem_query_func_t)ucs_empty_function_return_unsupported,
-    .mkey_pack  = (uct_md_mkey_pack_func_t)ucs_empty_function_return_success,
+    .mkey_pack  = md_mkey_pack,
 #if HAVE_UCT_MD_OPS_T_MEM_ATTACH
     .mem_attach = (uct_md_mem_attach_func_t)ucs_empty_function_return_unsupported,
 #endif
@@ -191,8 +210,9 @@ ucs_status_t uct_mpath_md_open(uct_component_t *component, const char *md_name, 
         goto err_free;
     }
     for (child = 0; child < md->num_children; ++child) {
-        md->need_memh |= md->children[child].need_memh;
+        md->registers |= md->children[child].registers;
     }
+    uct_mpath_rkey_init(md);
     *md_p = &md->super;
     return UCS_OK;
 

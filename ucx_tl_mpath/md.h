@@ -12,27 +12,32 @@
 typedef struct uct_mpath_rail {
     char transport[UCT_TL_NAME_MAX];
     char device[UCT_DEVICE_NAME_MAX];
-    unsigned child;    /* index of its memory domain */
-    int number;        /* of the rail */
-    uint64_t rate_bps; /* 0: ask the transport */
+    char rma_transport[UCT_TL_NAME_MAX]; /* that reaches the peer's memory; empty: none */
+    unsigned child, rma_child;           /* indices of their memory domains */
+    int has_rkey;                        /* registered memory has a key for it */
+    int number;                          /* of the rail */
+    uint64_t rate_bps;                   /* 0: ask the transport */
 } uct_mpath_rail_t;
 
 typedef struct uct_mpath_child_md {
     uct_component_h component;
     uct_md_h md;
-    int need_memh;
+    int need_memh;     /* for what is sent from user memory */
+    int registers;     /* memory is registered with it: a rail does remote access */
+    size_t rkey_bytes; /* of its packed keys */
 } uct_mpath_child_md_t;
 
 typedef struct uct_mpath_md_config {
     uct_md_config_t super;
     char *rails;
     char *rail_rates;
-    ucs_config_names_array_t rail_tls;
+    ucs_config_names_array_t rail_tls, rma_tls;
 } uct_mpath_md_config_t;
 
 typedef struct uct_mpath_md {
     uct_md_t super;
-    int need_memh; /* of any child: memory handles are arrays, else a constant */
+    int registers; /* with any child: memory handles are arrays, else a constant */
+    size_t rkey_bytes;
     unsigned num_children;
     unsigned num_rails;
     uct_mpath_child_md_t children[UCT_MPATH_MAX_RAILS];
@@ -52,10 +57,24 @@ ucs_status_t uct_mpath_md_open(uct_component_t *component, const char *md_name, 
 ucs_status_t uct_mpath_md_find_rails(uct_mpath_md_t *md, const uct_mpath_md_config_t *config);
 void uct_mpath_md_close_children(uct_mpath_md_t *md);
 
+/* rkey.c: one key for all rails. */
+typedef struct uct_mpath_rkey {
+    uint64_t rails; /* that have a key */
+    uct_rkey_bundle_t child[UCT_MPATH_MAX_RAILS];
+    uct_component_h component[UCT_MPATH_MAX_RAILS];
+} uct_mpath_rkey_t;
+
+void uct_mpath_rkey_init(uct_mpath_md_t *md);
+/* buffer: md->rkey_bytes */
+ucs_status_t uct_mpath_rkey_pack(const uct_mpath_md_t *md, uct_mem_h memh, void *buffer);
+/* A key of no rail is 0 and has no handle. */
+ucs_status_t uct_mpath_rkey_unpack(const void *buffer, uct_rkey_t *rkey_p, void **handle_p);
+void uct_mpath_rkey_release(void *handle);
+
 /* The handle that child `child` wants to see. */
 static inline uct_mem_h uct_mpath_child_memh(const uct_mpath_md_t *md, uct_mem_h memh, unsigned child)
 {
-    return (md->need_memh && memh != UCT_MEM_HANDLE_NULL) ? ((uct_mpath_memh_t *)memh)->child[child]
+    return (md->registers && memh != UCT_MEM_HANDLE_NULL) ? ((uct_mpath_memh_t *)memh)->child[child]
                                                           : UCT_MEM_HANDLE_NULL;
 }
 

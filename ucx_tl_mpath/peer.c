@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A peer's life: made by an endpoint or by a greeting, worked for in progress(), ended by a failure or with the interface. */
 #include "ucx_tl_mpath/counters.h"
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/rma.h"
 
 #include "util/time.h"
 
@@ -41,12 +41,14 @@ static void init_lists(uct_mpath_peer_t *peer)
     ucs_list_head_init(&peer->eps);
     ucs_list_head_init(&peer->lost);
     ucs_list_head_init(&peer->gets);
+    ucs_list_head_init(&peer->rma);
     ucs_list_head_init(&peer->replies);
     ucs_list_head_init(&peer->flushes);
     ucs_queue_head_init(&peer->pending);
     for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
         ucs_list_head_init(&peer->rails[rail].inflight);
-        mpath_spread_rail_init(&peer->loads[rail], peer->iface->lanes[rail].load.rate_bps);
+        mpath_spread_rail_init(&peer->loads[rail], peer->iface->lanes[rail].rate_bps);
+        peer->loads[rail].rate_bps = peer->iface->lanes[rail].load.rate_bps;
     }
 }
 
@@ -154,6 +156,8 @@ static void end_operations(uct_mpath_peer_t *peer, ucs_status_t status)
 {
     uct_mpath_reply_t *reply;
 
+    uct_mpath_rma_links_close(peer);
+    uct_mpath_rma_end(peer, status);
     while (!ucs_list_is_empty(&peer->lost)) {
         uct_mpath_packet_done(ucs_list_extract_head(&peer->lost, uct_mpath_packet_t, list), status);
     }
@@ -198,9 +202,10 @@ void uct_mpath_peer_check_flushes(uct_mpath_peer_t *peer)
     /* Marks that lie behind move along, or they would seem to lie ahead when the numbers have wrapped. */
     peer->flush_psn = mpath_psn_before(peer->flush_psn, peer->tx.base) ? peer->tx.base : peer->flush_psn;
     peer->fence_psn = mpath_psn_before(peer->fence_psn, peer->tx.base) ? peer->tx.base : peer->fence_psn;
+    peer->rma_fence = ucs_list_is_empty(&peer->rma) ? peer->rma_next : peer->rma_fence;
     while (!ucs_list_is_empty(&peer->flushes)) {
         flush = ucs_list_head(&peer->flushes, uct_mpath_flush_t, list);
-        if (mpath_psn_before(peer->tx.base, flush->psn)) {
+        if (mpath_psn_before(peer->tx.base, flush->psn) || !uct_mpath_rma_done_before(peer, flush->rma_seq)) {
             return;
         }
         ucs_list_del(&flush->list);
@@ -289,19 +294,24 @@ static void ask_for_ack(uct_mpath_peer_t *peer, uint64_t now_ns)
 static int has_work(uct_mpath_peer_t *peer)
 {
     return peer->hello_due || peer->state == UCT_MPATH_PEER_GREETING || peer->unacked_packets > 0 || peer->ack_due ||
-           mpath_tx_window_outstanding(&peer->tx) > 0 || !ucs_list_is_empty(&peer->replies) ||
-           !ucs_queue_is_empty(&peer->pending) || (peer->open_mask & ~peer->up_mask) != 0;
+           mpath_tx_window_outstanding(&peer->tx) > 0 || !ucs_list_is_empty(&peer->rma) ||
+           !ucs_list_is_empty(&peer->replies) || !ucs_queue_is_empty(&peer->pending) ||
+           (peer->open_mask & ~peer->up_mask) != 0;
 }
 
 int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
+    int links_left = 0;
+
     uct_mpath_peer_rails_progress(peer, now_ns);
     if (peer->hello_due && peer->open_mask != 0) {
         uct_mpath_hello_send(peer, now_ns);
     }
     if (peer->state == UCT_MPATH_PEER_READY) {
         acknowledge(peer, now_ns);
+        links_left = peer->iface->rma_lanes != 0 && uct_mpath_rma_links_progress(peer, now_ns);
         if (resend_lost(peer)) {
+            uct_mpath_rma_retry(peer);
             send_waiting(peer);
         }
         ask_for_ack(peer, now_ns);
@@ -310,7 +320,7 @@ int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
         clean_up(peer, now_ns);
         return !peer->cleaned;
     }
-    return has_work(peer);
+    return has_work(peer) || links_left;
 }
 
 static void forget_packets(ucs_list_link_t *list, const uct_mpath_ep_t *ep)
@@ -337,6 +347,7 @@ void uct_mpath_peer_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
         forget_packets(&peer->rails[rail].inflight, ep);
     }
     forget_packets(&peer->lost, ep);
+    uct_mpath_rma_forget(peer, ep);
     ucs_list_for_each(get, &peer->gets, list)
     {
         if (get->ep == ep) {
@@ -392,6 +403,7 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
     }
     while (cancel_one(&peer->lost, ep, &held)) {
     }
+    held |= uct_mpath_rma_cancel(peer, ep);
 again:
     ucs_list_for_each(get, &peer->gets, list)
     {

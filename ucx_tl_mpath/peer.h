@@ -28,7 +28,17 @@ typedef enum uct_mpath_rail_state {
     UCT_MPATH_RAIL_BROKEN     /* failed; its endpoint has to be destroyed */
 } uct_mpath_rail_state_t;
 
+/* A rail's connection for remote access (rma.h). */
+typedef struct uct_mpath_rma_link {
+    uct_ep_h ep;
+    uint8_t generation;                /* of the endpoint; 0: there was none */
+    uint8_t connected, peer_connected; /* to the other's endpoint of this generation */
+    uint8_t message_due, broken;
+    uint64_t retry_ns; /* no endpoint: not before */
+} uct_mpath_rma_link_t;
+
 typedef struct uct_mpath_peer_rail {
+    uct_mpath_rma_link_t rma;
     uct_ep_h ep;
     uct_mpath_rail_state_t state;
     uint8_t known; /* its addresses are */
@@ -63,6 +73,7 @@ struct uct_mpath_peer {
     uint8_t cleaned;   /* FAILED, and all operations have ended */
     ucs_status_t failure;
     uint64_t up_mask, open_mask;
+    uint64_t rma_mask; /* rails with remote access */
     uct_mpath_peer_rail_t rails[UCT_MPATH_MAX_RAILS];
     mpath_spread_rail_t loads[UCT_MPATH_MAX_RAILS]; /* of the rails */
     mpath_tx_window_t tx;
@@ -70,6 +81,9 @@ struct uct_mpath_peer {
     ucs_list_link_t eps;
     ucs_list_link_t lost;    /* packets to be sent again, in order of their numbers */
     ucs_list_link_t gets;    /* that wait for their data */
+    ucs_list_link_t rma;     /* accesses by the rails themselves, see rma.h */
+    uint32_t rma_next;       /* number of the next one */
+    uint32_t rma_fence;      /* nothing goes before those with lower numbers are done */
     ucs_list_link_t replies; /* gets of the peer that wait to be served */
     ucs_list_link_t flushes;
     ucs_queue_head_t pending;
@@ -122,7 +136,8 @@ typedef struct uct_mpath_reply {
 typedef struct uct_mpath_flush {
     ucs_list_link_t list;
     uct_mpath_ep_t *ep;
-    uint32_t psn; /* everything before it has to be done */
+    uint32_t psn;     /* everything before it has to be done */
+    uint32_t rma_seq; /* and all accesses before this one */
     uct_completion_t *user;
 } uct_mpath_flush_t;
 
@@ -192,10 +207,14 @@ static inline uct_mpath_packet_header_t *uct_mpath_packet_header(uct_mpath_packe
 void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_packet_header_t *header, size_t bytes);
 void uct_mpath_ack_send(uct_mpath_peer_t *peer);
 void uct_mpath_ack_received(uct_mpath_peer_t *peer, const void *data, size_t length);
+/* Over the rail on which something came last, else over any. */
+ucs_status_t uct_mpath_control_send(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes);
 void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail);
 void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const void *data, size_t length);
 
 /* receive.c: what the lanes call. */
+/* The living connection that a message names; NULL: none. */
+uct_mpath_peer_t *uct_mpath_peer_of_link(const uct_mpath_iface_t *iface, const uct_mpath_link_t *link);
 ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsigned flags);

@@ -17,13 +17,13 @@ typedef struct wanted {
     char device[UCT_DEVICE_NAME_MAX];
     int number;
     uint64_t rate_bps;
-    int rank; /* of the transport that was found: position in the list of transports; -1: none */
+    int rank, rma_rank; /* of the transports that were found: position in the lists of transports; -1: none */
 } wanted_t;
 
 typedef struct search {
     wanted_t wanted[UCT_MPATH_MAX_RAILS];
     unsigned num_wanted;
-    const ucs_config_names_array_t *transports;
+    const ucs_config_names_array_t *transports, *rma_transports;
 } search_t;
 
 /* Components that hold no transport between nodes; some are slow to open. */
@@ -65,6 +65,7 @@ static void want(search_t *search, const char *device, size_t length, int number
     wanted->number   = number;
     wanted->rate_bps = rate_bps;
     wanted->rank     = -1;
+    wanted->rma_rank = -1;
 }
 
 /* The machine is the same for all contexts of a process, and hwloc takes its time: the system is asked once. */
@@ -111,36 +112,50 @@ static void list_wanted(search_t *search, const uct_mpath_md_config_t *config)
     }
 }
 
-static int transport_rank(const search_t *search, const char *transport)
+static int transport_rank(const ucs_config_names_array_t *transports, const char *transport)
 {
     unsigned i;
 
-    for (i = 0; i < search->transports->count; ++i) {
-        if (strcmp(search->transports->names[i], transport) == 0) {
+    for (i = 0; i < transports->count; ++i) {
+        if (strcmp(transports->names[i], transport) == 0) {
             return (int)i;
         }
     }
     return -1;
 }
 
+static int is_better(int rank, int than)
+{
+    return rank >= 0 && (than < 0 || rank < than);
+}
+
 /* Nonzero when a rail was found in this memory domain. */
 static int match_resources(uct_mpath_md_t *md, search_t *search, const uct_tl_resource_desc_t *resources,
                            unsigned count)
 {
+    int rank, rma_rank, found = 0;
     unsigned i, w;
-    int rank, found = 0;
 
     for (i = 0; i < count; ++i) {
-        rank = transport_rank(search, resources[i].tl_name);
-        for (w = 0; rank >= 0 && w < search->num_wanted; ++w) {
-            if (strcmp(search->wanted[w].device, resources[i].dev_name) != 0 ||
-                (search->wanted[w].rank >= 0 && search->wanted[w].rank <= rank)) {
+        rank     = transport_rank(search->transports, resources[i].tl_name);
+        rma_rank = transport_rank(search->rma_transports, resources[i].tl_name);
+        for (w = 0; w < search->num_wanted; ++w) {
+            if (strcmp(search->wanted[w].device, resources[i].dev_name) != 0) {
                 continue;
             }
-            search->wanted[w].rank = rank;
-            md->rails[w].child     = md->num_children;
-            ucs_snprintf_zero(md->rails[w].transport, sizeof(md->rails[w].transport), "%s", resources[i].tl_name);
-            found = 1;
+            if (is_better(rank, search->wanted[w].rank)) {
+                search->wanted[w].rank = rank;
+                md->rails[w].child     = md->num_children;
+                ucs_snprintf_zero(md->rails[w].transport, sizeof(md->rails[w].transport), "%s", resources[i].tl_name);
+                found = 1;
+            }
+            if (is_better(rma_rank, search->wanted[w].rma_rank)) {
+                search->wanted[w].rma_rank = rma_rank;
+                md->rails[w].rma_child     = md->num_children;
+                ucs_snprintf_zero(md->rails[w].rma_transport, sizeof(md->rails[w].rma_transport), "%s",
+                                  resources[i].tl_name);
+                found = 1;
+            }
         }
     }
     return found;
@@ -174,8 +189,10 @@ static void search_md(uct_mpath_md_t *md, search_t *search, uct_component_h comp
         uct_md_close(child->md);
         return;
     }
-    child->component = component;
-    child->need_memh = (attr.cap.flags & UCT_MD_FLAG_NEED_MEMH) != 0;
+    child->component  = component;
+    child->need_memh  = (attr.cap.flags & UCT_MD_FLAG_NEED_MEMH) != 0;
+    child->registers  = 0;
+    child->rkey_bytes = (attr.cap.flags & UCT_MD_FLAG_NEED_RKEY) ? attr.rkey_packed_size : 0;
     ++md->num_children;
 }
 
@@ -208,8 +225,9 @@ static int by_number(const void *a, const void *b)
 
 ucs_status_t uct_mpath_md_find_rails(uct_mpath_md_t *md, const uct_mpath_md_config_t *config)
 {
-    search_t search = {.transports = &config->rail_tls};
+    search_t search = {.transports = &config->rail_tls, .rma_transports = &config->rma_tls};
     uct_component_h *components;
+    uct_mpath_child_md_t *child;
     unsigned count, i;
     ucs_status_t status;
 
@@ -238,6 +256,10 @@ ucs_status_t uct_mpath_md_find_rails(uct_mpath_md_t *md, const uct_mpath_md_conf
         memcpy(md->rails[md->num_rails].device, search.wanted[i].device, sizeof(search.wanted[i].device));
         md->rails[md->num_rails].number   = search.wanted[i].number;
         md->rails[md->num_rails].rate_bps = search.wanted[i].rate_bps;
+        if (search.wanted[i].rma_rank >= 0) {
+            child            = &md->children[md->rails[i].rma_child];
+            child->registers = child->need_memh || child->rkey_bytes > 0;
+        }
         ++md->num_rails;
     }
     qsort(md->rails, md->num_rails, sizeof(md->rails[0]), by_number);

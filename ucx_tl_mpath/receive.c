@@ -29,7 +29,7 @@ void uct_mpath_drop_early(void *entry, void *arg)
     }
 }
 
-static uct_mpath_peer_t *find_peer(const uct_mpath_iface_t *iface, const uct_mpath_link_t *link)
+uct_mpath_peer_t *uct_mpath_peer_of_link(const uct_mpath_iface_t *iface, const uct_mpath_link_t *link)
 {
     uct_mpath_peer_t *peer = link->handle < iface->num_peers ? iface->peers[link->handle] : NULL;
 
@@ -220,7 +220,7 @@ ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, uns
     ++lane->received_packets;
     lane->received_bytes += length;
     if (length < sizeof(*header) || header->rail != lane->number ||
-        (peer = find_peer(lane->iface, &header->link)) == NULL) {
+        (peer = uct_mpath_peer_of_link(lane->iface, &header->link)) == NULL) {
         return UCS_OK;
     }
     uct_mpath_ack_note(peer, lane->number, header, length);
@@ -246,7 +246,7 @@ ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigne
     uct_mpath_peer_t *peer;
 
     (void)flags;
-    if (length >= sizeof(uct_mpath_link_t) && (peer = find_peer(lane->iface, data)) != NULL) {
+    if (length >= sizeof(uct_mpath_link_t) && (peer = uct_mpath_peer_of_link(lane->iface, data)) != NULL) {
         uct_mpath_ack_received(peer, data, length);
     }
     return UCS_OK;
@@ -258,7 +258,7 @@ ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsig
     uct_mpath_peer_t *peer;
 
     (void)flags;
-    if (length >= sizeof(uct_mpath_link_t) && (peer = find_peer(lane->iface, data)) != NULL) {
+    if (length >= sizeof(uct_mpath_link_t) && (peer = uct_mpath_peer_of_link(lane->iface, data)) != NULL) {
         uct_mpath_probe_received(peer, lane->number, data, length);
     }
     return UCS_OK;

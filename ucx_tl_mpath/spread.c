@@ -15,6 +15,7 @@
 void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
 {
     rail->rate_bps        = rate_bps > MIN_RATE_BPS ? rate_bps : MIN_RATE_BPS;
+    rail->nominal_bps     = rail->rate_bps;
     rail->planned_bps     = 0;
     rail->inflight_bytes  = 0;
     rail->sample_start_ns = 0;
@@ -87,7 +88,7 @@ static double arrival_s(const mpath_spread_rail_t *rail, uint64_t bytes)
 int mpath_spread_has_room(const mpath_spread_rail_t *rail, uint64_t packet_bytes)
 {
     return rail->inflight_bytes < QUEUE_PACKETS * packet_bytes ||
-           (double)rail->inflight_bytes < (double)rail->rate_bps * QUEUE_NS / MPATH_NS_PER_S;
+           (double)rail->inflight_bytes < (double)rail->nominal_bps * QUEUE_NS / MPATH_NS_PER_S;
 }
 
 int mpath_spread_pick(const mpath_spread_rail_t *rails, uint64_t usable, uint64_t bytes, int reference)

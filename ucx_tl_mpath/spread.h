@@ -12,6 +12,7 @@
 
 typedef struct mpath_spread_rail {
     uint64_t rate_bps;
+    uint64_t nominal_bps;    /* as it was at first */
     uint64_t planned_bps;    /* what a plan gives it (shares.h); 0: none, the rate counts */
     uint64_t inflight_bytes; /* sent and not acknowledged */
     uint64_t sample_start_ns;
@@ -27,8 +28,8 @@ void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t 
 void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes);
 
 /*
- * Nonzero when the rail may take more: its queue holds less than a few packets or a few milliseconds of its rate, whichever is
- * more. What lies in a queue cannot go over another rail any more, however rates turn out; a full rail is passed over like
+ * Nonzero when the rail may take more: its queue holds less than a few packets or a few milliseconds of its nominal rate,
+ * whichever is more (of the measured one it would shrink together with it, when acknowledgements are late). What lies in a queue cannot go over another rail any more, however rates turn out; a full rail is passed over like
  * one that refuses.
  */
 int mpath_spread_has_room(const mpath_spread_rail_t *rail, uint64_t packet_bytes);

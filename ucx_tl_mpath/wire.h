@@ -6,6 +6,7 @@
  *   UCT_MPATH_ID_PACKET   link, packet header, [remote address | get header], data
  *   UCT_MPATH_ID_ACK      link, count, count times ack entry: packets that came over each rail since it was opened
  *   UCT_MPATH_ID_PROBE    link, probe: asks for an ack, and tells that a rail starts to count at zero
+ *   UCT_MPATH_ID_RMA      link, address of an endpoint for remote access (rma_link.c)
  *   UCT_MPATH_ID_HELLO    hello: who I am, where my rails are, and by which link I am reached
  *
  * Both ends have the same byte order, as everywhere in UCX.
@@ -15,11 +16,19 @@
 
 #include <stdint.h>
 
-#define UCT_MPATH_WIRE_VERSION 1
+#define UCT_MPATH_WIRE_VERSION 2
 #define UCT_MPATH_MAX_RAILS 16
-#define UCT_MPATH_ADDRESS_MAX 32 /* bytes of a rail's device or interface address */
+#define UCT_MPATH_RMA_ADDRESS_MAX 32 /* bytes of a device or endpoint address for remote access */
+#define UCT_MPATH_ADDRESS_MAX 32     /* bytes of a rail's device or interface address */
 
-enum { UCT_MPATH_ID_PACKET, UCT_MPATH_ID_ACK, UCT_MPATH_ID_PROBE, UCT_MPATH_ID_HELLO, UCT_MPATH_ID_LAST };
+enum {
+    UCT_MPATH_ID_PACKET,
+    UCT_MPATH_ID_ACK,
+    UCT_MPATH_ID_PROBE,
+    UCT_MPATH_ID_HELLO,
+    UCT_MPATH_ID_RMA,
+    UCT_MPATH_ID_LAST
+};
 
 typedef struct uct_mpath_link {
     uint32_t handle; /* of the receiver's table of peers */

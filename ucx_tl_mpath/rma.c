@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Puts and gets by the rails themselves, each as one access over one rail, and their second way by messages. */
+#include "ucx_tl_mpath/counters.h"
+#include "ucx_tl_mpath/ep.h"
+#include "ucx_tl_mpath/rma.h"
+
+#include "util/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+int uct_mpath_rma_done_before(uct_mpath_peer_t *peer, uint32_t seq)
+{
+    return ucs_list_is_empty(&peer->rma) ||
+           !mpath_psn_before(ucs_list_head(&peer->rma, uct_mpath_rma_t, list)->seq, seq);
+}
+
+static void finish(uct_mpath_rma_t *op, ucs_status_t status)
+{
+    uct_mpath_peer_t *peer = op->peer;
+    uct_completion_t *user = op->user;
+
+    ucs_list_del(&op->list);
+    free(op);
+    if (user != NULL) {
+        uct_invoke_completion(user, status);
+    }
+    uct_mpath_peer_set_busy(peer);
+}
+
+static void child_done(uct_completion_t *child)
+{
+    uct_mpath_rma_t *op    = ucs_container_of(child, uct_mpath_rma_t, child);
+    uct_mpath_peer_t *peer = op->peer;
+
+    if (child->status == UCS_OK) {
+        uct_mpath_load_delivered(peer, op->rail, op->bytes, mpath_time_ns());
+        finish(op, UCS_OK);
+        uct_mpath_peer_check_flushes(peer);
+        return;
+    }
+    uct_mpath_load_lost(peer, op->rail, op->bytes);
+    op->failed = 1;
+    if (peer->rails[op->rail].rma.generation == op->generation) {
+        uct_mpath_rma_link_broken(peer, op->rail);
+    }
+    uct_mpath_peer_set_busy(peer);
+}
+
+/* Rails over which this access may go. */
+static uint64_t usable_rails(const uct_mpath_peer_t *peer, int is_get, size_t bytes, size_t num_iov,
+                             const uct_mpath_rkey_t *rkey)
+{
+    uint64_t usable = 0, rest = peer->rma_mask & peer->up_mask;
+    const uct_mpath_lane_t *lane;
+    unsigned rail;
+
+    for (; rest != 0; rest &= rest - 1) {
+        rail = (unsigned)__builtin_ctzll(rest);
+        lane = &peer->iface->lanes[rail];
+        if (is_get) {
+            if (!(lane->rma_attr.cap.flags & UCT_IFACE_FLAG_GET_ZCOPY) || bytes < lane->rma_attr.cap.get.min_zcopy ||
+                bytes > lane->rma_attr.cap.get.max_zcopy || num_iov > lane->rma_attr.cap.get.max_iov) {
+                continue;
+            }
+        } else if (!(lane->rma_attr.cap.flags & UCT_IFACE_FLAG_PUT_ZCOPY) || bytes < lane->rma_attr.cap.put.min_zcopy ||
+                   bytes > lane->rma_attr.cap.put.max_zcopy || num_iov > lane->rma_attr.cap.put.max_iov) {
+            continue;
+        }
+        if (!lane->rma_needs_rkey || (rkey != NULL && (rkey->rails & UCS_BIT(rail)))) {
+            usable |= UCS_BIT(rail);
+        }
+    }
+    return usable;
+}
+
+static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, unsigned rail, const uct_mpath_rkey_t *rkey)
+{
+    const uct_mpath_md_t *md     = ucs_derived_of(peer->iface->super.md, uct_mpath_md_t);
+    const uct_mpath_lane_t *lane = &peer->iface->lanes[rail];
+    uct_rkey_t child_rkey        = UCT_INVALID_RKEY;
+    uct_iov_t iov[UCT_MPATH_MAX_IOV];
+    ucs_status_t status;
+    unsigned i;
+
+    if (rkey != NULL && (rkey->rails & UCS_BIT(rail))) {
+        child_rkey = rkey->child[rail].rkey;
+    }
+    for (i = 0; i < op->num_iov; ++i) {
+        iov[i]      = op->iov[i];
+        iov[i].memh = uct_mpath_child_memh(md, iov[i].memh, lane->rma_md_child);
+    }
+    op->rail         = (uint8_t)rail;
+    op->generation   = peer->rails[rail].rma.generation;
+    op->child.func   = child_done;
+    op->child.count  = 1;
+    op->child.status = UCS_OK;
+    status           = op->is_get
+                           ? uct_ep_get_zcopy(peer->rails[rail].rma.ep, iov, op->num_iov, op->remote_addr, child_rkey, &op->child)
+                           : uct_ep_put_zcopy(peer->rails[rail].rma.ep, iov, op->num_iov, op->remote_addr, child_rkey,
+                                              &op->child);
+    if (status != UCS_OK && status != UCS_INPROGRESS) {
+        return status;
+    }
+    op->seq = peer->rma_next++;
+    ucs_list_add_tail(&peer->rma, &op->list);
+    uct_mpath_load_sent(peer, rail, op->bytes, mpath_time_ns());
+    uct_mpath_count(MPATH_UCX_RMA_BYTES, op->bytes);
+    peer->iface->rma_bytes += op->bytes;
+    uct_mpath_peer_set_busy(peer);
+    if (status == UCS_OK) { /* at once */
+        op->child.status = UCS_OK;
+        child_done(&op->child);
+    }
+    return UCS_INPROGRESS;
+}
+
+static ucs_status_t pick_and_post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, uint64_t usable,
+                                  const uct_mpath_rkey_t *rkey)
+{
+    ucs_status_t status, result = UCS_ERR_UNSUPPORTED;
+    int reference = -1, rail;
+
+    while ((rail = mpath_spread_pick(peer->loads, usable, op->bytes, reference)) >= 0) {
+        status = UCS_ERR_NO_RESOURCE;
+        if (mpath_spread_has_room(&peer->loads[rail], peer->iface->segment_bytes)) {
+            status = post(peer, op, (unsigned)rail, rkey);
+        }
+        if (status == UCS_INPROGRESS) {
+            return status;
+        }
+        usable &= ~UCS_BIT(rail);
+        if (status == UCS_ERR_NO_RESOURCE) {
+            reference = reference < 0 ? rail : reference;
+            result    = UCS_ERR_NO_RESOURCE;
+        } else {
+            uct_mpath_rma_link_broken(peer, (unsigned)rail);
+        }
+    }
+    return reference >= 0 ? UCS_ERR_NO_RESOURCE : result;
+}
+
+ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
+                                 uint64_t remote_addr, uct_rkey_t rkey_value, uct_completion_t *user)
+{
+    const uct_mpath_rkey_t *rkey = (const uct_mpath_rkey_t *)rkey_value;
+    uct_mpath_peer_t *peer       = ep->peer;
+    size_t bytes = 0, num_iov = 0, i;
+    uct_mpath_rma_t *op;
+    ucs_status_t status;
+    uint64_t usable;
+
+    if (peer->iface->rma_lanes == 0) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    for (i = 0; i < iovcnt; ++i) {
+        bytes += uct_mpath_iov_bytes(&iov[i]);
+        num_iov += uct_mpath_iov_bytes(&iov[i]) > 0;
+    }
+    if (!peer->opened && bytes >= peer->iface->spread_bytes) {
+        uct_mpath_peer_open_all(peer);
+    }
+    /* Behind a fence only messages know their place. */
+    usable = mpath_psn_before(peer->tx.base, peer->fence_psn) ? 0 : usable_rails(peer, is_get, bytes, num_iov, rkey);
+    if (usable == 0 || bytes == 0) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    op = calloc(1, sizeof(*op));
+    if (op == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    op->peer        = peer;
+    op->ep          = ep;
+    op->user        = user;
+    op->remote_addr = remote_addr;
+    op->bytes       = (uint32_t)bytes;
+    op->is_get      = (uint8_t)is_get;
+    for (i = 0; i < iovcnt; ++i) {
+        if (uct_mpath_iov_bytes(&iov[i]) > 0) {
+            op->iov[op->num_iov++] = iov[i];
+        }
+    }
+    status = pick_and_post(peer, op, usable, rkey);
+    if (status != UCS_INPROGRESS) {
+        free(op);
+    }
+    return status;
+}
+
+/* Flushes that wait for the access wait for its messages now. */
+static void pass_on_flushes(uct_mpath_peer_t *peer, uint32_t seq)
+{
+    uct_mpath_flush_t *flush;
+
+    ucs_list_for_each(flush, &peer->flushes, list)
+    {
+        if (mpath_psn_before(seq, flush->rma_seq) && mpath_psn_before(flush->psn, peer->flush_psn)) {
+            flush->psn = peer->flush_psn;
+        }
+    }
+}
+
+void uct_mpath_rma_retry(uct_mpath_peer_t *peer)
+{
+    uct_mpath_rma_t *op, *next;
+    uct_completion_t *user;
+    ucs_status_t status;
+
+    ucs_list_for_each_safe(op, next, &peer->rma, list)
+    {
+        if (!op->failed) {
+            continue;
+        }
+        user = op->user;
+        if (op->ep != NULL) {
+            status = op->is_get ? uct_mpath_ep_get_message(op->ep, op->iov, op->num_iov, op->remote_addr, user)
+                                : uct_mpath_ep_put_message(op->ep, op->iov, op->num_iov, op->remote_addr, user);
+            if (status == UCS_ERR_NO_RESOURCE || status == UCS_ERR_NO_MEMORY) {
+                return;
+            }
+            if (status == UCS_INPROGRESS) {
+                op->user = NULL;
+                ++peer->iface->resent_packets;
+                uct_mpath_count(MPATH_UCX_RESENT_PACKETS, 1);
+                pass_on_flushes(peer, op->seq);
+            }
+            finish(op, status == UCS_INPROGRESS ? UCS_OK : status);
+        } else {
+            op->user = NULL;
+            finish(op, UCS_ERR_CANCELED);
+        }
+    }
+    uct_mpath_peer_check_flushes(peer);
+}
+
+void uct_mpath_rma_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
+{
+    uct_mpath_rma_t *op;
+
+    ucs_list_for_each(op, &peer->rma, list)
+    {
+        if (op->ep == ep) {
+            op->ep   = NULL;
+            op->user = NULL;
+        }
+    }
+}
+
+/* The children can only be made to let go of everything, which then takes its second way. */
+int uct_mpath_rma_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
+{
+    uct_mpath_rma_t *op, *next;
+    int held = 0;
+
+    ucs_list_for_each_safe(op, next, &peer->rma, list)
+    {
+        if (op->ep == ep && !op->failed) {
+            held = 1;
+            uct_mpath_rma_link_broken(peer, op->rail);
+        } else if (op->ep == ep) {
+            finish(op, UCS_ERR_CANCELED);
+        }
+    }
+    return held;
+}
+
+void uct_mpath_rma_end(uct_mpath_peer_t *peer, ucs_status_t status)
+{
+    uct_mpath_rma_t *op;
+
+    while (!ucs_list_is_empty(&peer->rma)) {
+        op = ucs_list_head(&peer->rma, uct_mpath_rma_t, list);
+        finish(op, status);
+    }
+}
