@@ -58,7 +58,7 @@ mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, co
         status = mpath_ports_emit(&ports, plan);
     }
     if (status == MPATH_OK) {
-        mpath_plan_find_bottleneck(plan, topo);
+        plan->z = mpath_ports_z_at(&ports, ports.load, &plan->bottleneck);
         if (params->policy == MPATH_POLICY_MPATH && mpath_ratio_less(plan->bound, plan->z)) {
             status = mpath_ports_rivals(&ports, plan->z, &plan->rivals);
         }
@@ -102,7 +102,7 @@ mpath_status_t mpath_plan_replay_ports(mpath_plan_t *plan, const mpath_topo_t *t
         status = mpath_ports_emit(&ports, plan);
     }
     if (status == MPATH_OK) {
-        mpath_plan_find_bottleneck(plan, topo);
+        plan->z = mpath_ports_z_at(&ports, ports.load, &plan->bottleneck);
     }
     mpath_ports_release(&ports);
     return status;

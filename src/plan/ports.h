@@ -218,26 +218,25 @@ static inline int mpath_ports_static_slots(const mpath_ports_t *ports, int sourc
 static inline void mpath_ports_route_over(const mpath_ports_t *ports, int source, int destination, int slot_from,
                                           int slot_to, mpath_ports_route_t *route)
 {
-    int node_from = ports->ports[source].node, node_to = ports->ports[destination].node;
-    int from       = mpath_ports_driver(ports, source, slot_from, source, destination);
-    int to         = mpath_ports_driver(ports, destination, slot_to, source, destination);
-    uint32_t *list = route->resources;
-    int n;
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    const mpath_ports_node_t *node_from = &ports->nodes[s->node], *node_to = &ports->nodes[d->node];
+    int from = mpath_ports_driver(ports, source, slot_from, source, destination), n;
+    int to   = mpath_ports_driver(ports, destination, slot_to, source, destination);
 
     route->num_resources = 0;
     mpath_ports_add_leg(ports, route, source, from);
-    n         = route->num_resources;
-    list[n++] = ports->ports[from].up;
-    list[n++] = mpath_ports_lane(ports, node_from, slot_from)->tx;
-    if (ports->nodes[node_from].uplink_tx != MPATH_PORTS_NONE) {
-        list[n++] = ports->nodes[node_from].uplink_tx;
+    n                     = route->num_resources;
+    route->resources[n++] = ports->ports[from].up;
+    route->resources[n++] = mpath_ports_lane(ports, s->node, slot_from)->tx;
+    if (node_from->uplink_tx != MPATH_PORTS_NONE) {
+        route->resources[n++] = node_from->uplink_tx;
     }
-    if (ports->nodes[node_to].uplink_rx != MPATH_PORTS_NONE) {
-        list[n++] = ports->nodes[node_to].uplink_rx;
+    if (node_to->uplink_rx != MPATH_PORTS_NONE) {
+        route->resources[n++] = node_to->uplink_rx;
     }
-    list[n++]            = mpath_ports_lane(ports, node_to, slot_to)->rx;
-    list[n++]            = ports->ports[to].down;
-    route->num_resources = n;
+    route->resources[n++] = mpath_ports_lane(ports, d->node, slot_to)->rx;
+    route->resources[n++] = ports->ports[to].down;
+    route->num_resources  = n;
     mpath_ports_add_leg(ports, route, to, destination);
     route->num_relays = (from != source) + (to != destination);
 }
@@ -289,8 +288,15 @@ mpath_status_t mpath_ports_count(mpath_ports_t *ports);
 
 /* ports_cuts.c: what no routes can avoid. */
 mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports);
-/* The largest load over capacity. */
-mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load);
+/* The largest load over capacity, and the first resource that has it; -1: nothing is loaded. */
+mpath_ratio_t mpath_ports_z_at(const mpath_ports_t *ports, const uint64_t *load, int *resource_p);
+
+static inline mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load)
+{
+    int resource;
+
+    return mpath_ports_z_at(ports, load, &resource);
+}
 
 /* ports_move.c: single moves. */
 mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports);

@@ -2,16 +2,18 @@
 /* The cuts: what ports, NICs and nodes of GPUs must carry whatever the routes are. */
 #include "plan/ports.h"
 
-mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint64_t *load)
+mpath_ratio_t mpath_ports_z_at(const mpath_ports_t *ports, const uint64_t *load, int *resource_p)
 {
     mpath_ratio_t z = {0, 1}, ratio;
     int r;
 
+    *resource_p = -1;
     for (r = 0; r < ports->num_resources; r++) {
         ratio.num = load[r];
         ratio.den = ports->capacity[r];
         if (ratio.den == z.den ? ratio.num > z.num : mpath_ratio_less(z, ratio)) { /* many are alike */
-            z = ratio;
+            z           = ratio;
+            *resource_p = r;
         }
     }
     return z;

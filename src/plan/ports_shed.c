@@ -24,22 +24,31 @@ typedef struct choice {
 } choice_t;
 
 /* Takes the route when it has more room and does not use the shedding resource. */
+static void take(const mpath_ports_t *ports, const shedding_t *from, int via, const mpath_ports_route_t *route,
+                 choice_t *best)
+{
+    uint64_t room = UINT64_MAX, here;
+    int i;
+
+    for (i = 0; i < route->num_resources; i++) {
+        here = mpath_ports_room_at(ports, route->resources[i]);
+        room = here < room ? here : room;
+        if (room <= best->room || route->resources[i] == from->resource) {
+            return;
+        }
+    }
+    best->room  = room;
+    best->via   = via;
+    best->route = *route;
+}
+
 static void consider(const mpath_ports_t *ports, const shedding_t *from, int source, int destination, int via,
                      choice_t *best)
 {
     mpath_ports_route_t route;
-    uint64_t room;
-    int i;
 
     mpath_ports_route(ports, source, destination, via, &route);
-    room = mpath_ports_room_on(ports, &route);
-    for (i = 0; i < route.num_resources && room > best->room && route.resources[i] != from->resource; i++) {
-    }
-    if (room > best->room && i == route.num_resources) {
-        best->room  = room;
-        best->via   = via;
-        best->route = route;
-    }
+    take(ports, from, via, &route, best);
 }
 
 /* Inside a node: through host memory, later by relays too. */
@@ -85,6 +94,7 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
 {
     const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
     uint32_t slots = mpath_ports_matched(ports, source, destination), rest = slots;
+    mpath_ports_route_t route;
     int slot;
 
     rest &= from->pass == 0 ? s->slots | d->slots : slots;
@@ -92,7 +102,8 @@ static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, i
         slot = __builtin_ctz(rest);
         if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, slot)->tx) > best->room &&
             mpath_ports_room_at(ports, mpath_ports_lane(ports, d->node, slot)->rx) > best->room) {
-            consider(ports, from, source, destination, slot, best);
+            mpath_ports_route_over(ports, source, destination, slot, slot, &route);
+            take(ports, from, slot, &route, best);
         }
     }
     if (ports->crossing && ports->nodes[s->node].lanes != ports->nodes[d->node].lanes) {
