@@ -55,6 +55,7 @@ typedef struct mca_coll_mpath_module_t {
 
     struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
     bool tried;                       /* the team has been made, or it never will be */
+    mpath_status_t parted;            /* not MPATH_OK: the ranks could not come to a common decision; all calls fail */
     mca_coll_mpath_oob_t *oob;
     mpath_team_t *team;
     mpath_coll_t *coll; /* NULL: the previous functions run */
@@ -105,8 +106,10 @@ void mca_coll_mpath_lifetime_end(void);
  * operation and meets no collective of the user's.
  */
 mpath_status_t mca_coll_mpath_gather(mca_coll_mpath_module_t *module, uint64_t mine, uint64_t *all);
-/* Nonzero on all ranks when it is nonzero on each. */
+/* True on all ranks when it is true on each. */
 bool mca_coll_mpath_all(mca_coll_mpath_module_t *module, bool mine);
+/* The same where all ranks are known to be in the call: with a deadline. */
+bool mca_coll_mpath_all_here(mca_coll_mpath_module_t *module, bool mine);
 
 /* coll_mpath_alltoallv.c */
 int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,

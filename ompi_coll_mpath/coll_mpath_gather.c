@@ -1,14 +1,24 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What ranks ask each other before there is a team, or beside it. */
+/*
+ * What ranks ask each other before there is a team, or beside it. Where that fails, because one of them is gone or does not come,
+ * this rank cannot know what the others do: every call on the communicator fails from then on.
+ */
 #include "coll_mpath.h"
 
 #include "exec/exchange.h"
 
-#include <stdlib.h>
+static mpath_status_t gather_end(mca_coll_mpath_module_t *module, mca_coll_mpath_oob_t *state, mpath_status_t status)
+{
+    mca_coll_mpath_oob_destroy(state);
+    if ((MPATH_ERR_TIMED_OUT == status) || (MPATH_ERR_UNREACHABLE == status) || (MPATH_ERR_INTERNAL == status)) {
+        module->parted = status;
+    }
+    return status;
+}
 
 mpath_status_t mca_coll_mpath_gather(mca_coll_mpath_module_t *module, uint64_t mine, uint64_t *all)
 {
-    int timeout_s = mca_coll_mpath_component.settings.timeout_s;
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
     mca_coll_mpath_oob_t *state;
     mpath_oob_t oob;
     mpath_status_t status;
@@ -17,20 +27,34 @@ mpath_status_t mca_coll_mpath_gather(mca_coll_mpath_module_t *module, uint64_t m
     if (MPATH_OK != status) {
         return status;
     }
-    status = mpath_exchange_allgather(&oob, timeout_s, NULL, oob.size, oob.rank, &mine, sizeof(mine), all);
-    mca_coll_mpath_oob_destroy(state);
-    return status;
+    status = mpath_exchange_allgather(&oob, mpath_patience_late(settings), NULL, oob.size, oob.rank, &mine,
+                                      sizeof(mine), all);
+    if ((MPATH_ERR_TIMED_OUT != status) && (MPATH_ERR_UNREACHABLE != status)) {
+        status = mpath_exchange_agree(&oob, mpath_patience_here(settings), status);
+    }
+    return gather_end(module, state, status);
+}
+
+static bool gather_all(mca_coll_mpath_module_t *module, mpath_patience_t patience, bool mine)
+{
+    mca_coll_mpath_oob_t *state;
+    mpath_oob_t oob;
+    mpath_status_t status;
+
+    status = mca_coll_mpath_oob_create(module->comm, COLL_MPATH_TAG_GATHER, &oob, &state);
+    if (MPATH_OK != status) {
+        return false;
+    }
+    status = mpath_exchange_agree(&oob, patience, mine ? MPATH_OK : MPATH_DECLINED);
+    return MPATH_OK == gather_end(module, state, status);
 }
 
 bool mca_coll_mpath_all(mca_coll_mpath_module_t *module, bool mine)
 {
-    int size      = ompi_comm_size(module->comm), rank;
-    uint64_t *all = calloc((size_t)size, sizeof(*all));
-    bool each     = (NULL != all) && (MPATH_OK == mca_coll_mpath_gather(module, mine, all));
+    return gather_all(module, mpath_patience_late(&mca_coll_mpath_component.settings), mine);
+}
 
-    for (rank = 0; each && (rank < size); rank++) {
-        each = 0 != all[rank];
-    }
-    free(all);
-    return each;
+bool mca_coll_mpath_all_here(mca_coll_mpath_module_t *module, bool mine)
+{
+    return gather_all(module, mpath_patience_here(&mca_coll_mpath_component.settings), mine);
 }

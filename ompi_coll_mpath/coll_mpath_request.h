@@ -79,10 +79,14 @@ OBJ_CLASS_DECLARATION(mca_coll_mpath_request_t);
 /* What the blocking functions return on a fiber where they would call the previous function. */
 #define COLL_MPATH_LEAVE INT_MIN
 
-/* The previous function; on a fiber it cannot be called, for it would wait. The arguments are those before the module. */
+/*
+ * The previous function; on a fiber it cannot be called, for it would wait. Nor where the ranks have parted: the others may be
+ * doing something else. The arguments are those before the module.
+ */
 #define COLL_MPATH_PREVIOUS(_mpath, _api, ...)                                                                         \
-    (mpath_fiber_is_on() ? COLL_MPATH_LEAVE                                                                            \
-                         : (_mpath)->previous_##_api(__VA_ARGS__, (_mpath)->previous_##_api##_module))
+    ((MPATH_OK != (_mpath)->parted) ? mca_coll_mpath_error((_mpath)->parted)                                           \
+     : mpath_fiber_is_on()          ? COLL_MPATH_LEAVE                                                                 \
+                                    : (_mpath)->previous_##_api(__VA_ARGS__, (_mpath)->previous_##_api##_module))
 
 /* coll_mpath_request.c */
 /* Makes a request; one that is not persistent is started. Local. An Open MPI error code. */

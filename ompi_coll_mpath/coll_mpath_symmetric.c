@@ -27,7 +27,7 @@ static bool symmetric_same(mca_coll_mpath_module_t *module)
     int size      = ompi_comm_size(module->comm), rank;
     uint64_t mine = symmetric_key(&mca_coll_mpath_component.settings);
     uint64_t *all = calloc((size_t)size, sizeof(*all));
-    bool same     = (NULL != all) && (MPATH_OK == mca_coll_mpath_gather(module, mine, all));
+    bool same     = MPATH_OK == mca_coll_mpath_gather(module, mine, all);
 
     for (rank = 0; same && (rank < size); rank++) {
         same = mine == all[rank];
@@ -41,7 +41,7 @@ bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module)
     if (!module->symmetric_tried) {
         module->symmetric_tried  = true;
         module->symmetric_usable = symmetric_same(module);
-        if (!module->symmetric_usable) {
+        if (!module->symmetric_usable && (MPATH_OK == module->parted)) {
             mpath_warn("%s: parameters of mpath differ between the ranks; the previous functions serve MPI_Allreduce, "
                        "MPI_Reduce_scatter and MPI_Allgather there",
                        module->comm->c_name);

@@ -19,7 +19,7 @@ static void device_make(mca_coll_mpath_module_t *module)
     if (NULL != module->symmetric) { /* the same on all ranks */
         status = mpath_symmetric_gpu_create(module->team, &module->symmetric_gpu);
     }
-    if (!mca_coll_mpath_all(module, MPATH_OK == status)) {
+    if (!mca_coll_mpath_all_here(module, MPATH_OK == status)) {
         mpath_symmetric_gpu_destroy(module->symmetric_gpu);
         module->symmetric_gpu = NULL;
         module->device_never  = true;

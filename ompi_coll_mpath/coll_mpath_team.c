@@ -101,7 +101,7 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
         status = mpath_symmetric_create(module->team, coll, &symmetric);
     }
     /* Asked by every rank: one on which it went wrong alone must not leave the others here. */
-    if (!mca_coll_mpath_all(module, MPATH_OK == status)) {
+    if (!mca_coll_mpath_all_here(module, MPATH_OK == status)) {
         mpath_symmetric_destroy(symmetric);
         mpath_coll_destroy(coll);
         return (MPATH_OK != status) ? status : MPATH_DECLINED;
@@ -125,7 +125,10 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
     if (MPATH_OK == status) {
         return; /* libmpath has told what there is */
     }
-    if (MPATH_DECLINED == status) {
+    if (MPATH_OK != module->parted) {
+        mpath_error("%s: the ranks could not set up mpath together (%s): every call of mpath on the communicator fails",
+                    name, mpath_status_string(module->parted));
+    } else if (MPATH_DECLINED == status) {
         mpath_info("%s: mpath stays out of this communicator; the functions that it replaces run", name);
     } else {
         COLL_MPATH_TELL(

@@ -292,12 +292,14 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
     mpath_status_t status = mpath_team_status(team);
     mpath_agreed_t agreed;
 
+    team->agree->all_here = 1;
     for (size_t done = 0; done < bytes && status == MPATH_OK;) {
         size_t piece = bytes - done < capacity ? bytes - done : capacity;
 
         status = gather_round(team, 0, mine, piece, all, bytes, done, &agreed);
         done += piece;
     }
+    team->agree->all_here = 0;
     if (status == MPATH_OK && bytes > 0) {
         memcpy((char *)all + (size_t)team->rank * bytes, mine, bytes);
     }

@@ -57,6 +57,7 @@ struct mpath_agree_state {
     int *first_on;     /* node -> its first index in by_node */
     int *index_of;     /* rank -> row of the data: own node's first, then the others' in order of by_node */
     uint64_t *scratch; /* arrays for mpath_team_allgather() */
+    int all_here;      /* the ranks that are waited for are known to be in the call */
 };
 
 /* A wait inside a call. */

@@ -1,13 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Waiting inside an agreement. Late ranks are legal, so there is no deadline: from time to time a line says who is
- * late. What ends the wait is a broken team, and a process that has ended before it did its part.
+ * Waiting inside an agreement. Ranks that have not come to a call are late by right: from time to time a line says who they
+ * are, and a deadline there is only where the user sets one (agree_timeout_s). In a gather inside of a call all ranks are
+ * known to be in it, and have the deadline of data that does not move (timeout_s). The end of a call (mpath_team_settle) has
+ * none of its own, since the others may still be moving their data, which has. Besides, a broken team ends the wait, and a
+ * process that has ended before it did its part.
  */
 #include "exec/agree_private.h"
 #include "util/log.h"
 #include "util/time.h"
 
+#include <stdio.h>
+
 #define WAIT_CHECK_NS (50 * MPATH_NS_PER_MS)
+#define WAIT_NAMED 8            /* ranks that an error names */
 #define WAIT_PROGRESS_ROUNDS 64 /* idle rounds between looks at the control plane by who needs nothing from it */
 
 void mpath_agree_wait_start(mpath_agree_wait_t *wait, const mpath_team_t *team)
@@ -16,6 +22,16 @@ void mpath_agree_wait_start(mpath_agree_wait_t *wait, const mpath_team_t *team)
     wait->rounds        = 0;
     wait->next_check_ns = WAIT_CHECK_NS;
     wait->next_warn_ns  = (uint64_t)team->context->settings.timeout_s * MPATH_NS_PER_S;
+}
+
+/* The deadline now; 0: none. */
+static uint64_t wait_limit_ns(const mpath_team_t *team)
+{
+    const mpath_settings_t *settings = &team->context->settings;
+    int limit_s                      = (team->agree->all_here && !mpath_idle_others_may_rest()) ? settings->timeout_s
+                                                                                                : settings->agree_timeout_s;
+
+    return (uint64_t)limit_s * MPATH_NS_PER_S;
 }
 
 /* A process of this node is gone: everybody has to know. */
@@ -70,6 +86,39 @@ static void wait_warn(mpath_team_t *team, int rank, uint64_t waited_ns)
                mpath_agree_is_local(team, rank) ? "" : " or others of its node", team->agree->call);
 }
 
+/* "3 (host), 5 (host) and others" */
+static void behind_text(const mpath_team_t *team, int rank, char *text, size_t size)
+{
+    size_t used = 0;
+    int named   = 0;
+
+    text[0] = '\0';
+    for (int other = 0; other < team->size && used < size; other++) {
+        if (!wait_behind(team->agree, other) && other != rank) {
+            continue;
+        }
+        if (named == WAIT_NAMED) {
+            snprintf(text + used, size - used, " and others");
+            return;
+        }
+        used += (size_t)snprintf(text + used, size - used, "%s%d (%s)", (named++ > 0) ? ", " : "", other,
+                                 mpath_team_host(team, other));
+    }
+}
+
+/* The deadline for ranks that have not come has passed. */
+static mpath_status_t wait_give_up(mpath_team_t *team, int rank, uint64_t waited_ns)
+{
+    char text[WAIT_NAMED * (MPATH_HOST_NAME_MAX + 16)];
+
+    behind_text(team, rank, text, sizeof(text));
+    mpath_error("%s: rank %d (%s) waits in call %u for rank %s; nothing came for %llu s, the call fails",
+                team->oob.name, team->rank, mpath_team_host(team, team->rank), team->agree->call, text,
+                (unsigned long long)(waited_ns / MPATH_NS_PER_S));
+    mpath_team_break(team, MPATH_ERR_TIMED_OUT);
+    return team->broken;
+}
+
 /* Its row has come, so it is not late by right. */
 static mpath_status_t wait_expired(mpath_team_t *team, int rank, uint64_t waited_ns)
 {
@@ -109,6 +158,9 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
     status              = wait_check_mates(team, rank, wait);
     if (status == MPATH_OK && waited_ns >= wait->next_warn_ns && wait->for_own && !mpath_idle_others_may_rest()) {
         return wait_expired(team, rank, waited_ns);
+    }
+    if (status == MPATH_OK && wait_limit_ns(team) > 0 && waited_ns >= wait_limit_ns(team)) {
+        return wait_give_up(team, rank, waited_ns);
     }
     if (status == MPATH_OK && waited_ns >= wait->next_warn_ns) {
         wait_warn(team, rank, waited_ns);

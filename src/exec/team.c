@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Team: created collectively, in rounds over the control plane. Each round tells all ranks how the local steps before it
- * went, so that all of them go on or all give up:
+ * went, so that all of them go on or all give up; who has failed takes part to the end of the round. Only the first waits
+ * for ranks that are late by right: who has come out of it knows that all have entered, and the others have a deadline.
  *
+ *   0. all are here
  *   1. which build          allgather of a checksum
  *   2. who I am             allgather of records: settings and node keys; nodes follow from them
  *   3. my node              leaders: machine and name of the new segment, then from each leader to its node mates
@@ -18,10 +20,18 @@
 #include <stdlib.h>
 #include <string.h>
 
+static mpath_status_t agree(const mpath_team_t *team, mpath_status_t mine)
+{
+    return mpath_exchange_agree(&team->oob, mpath_patience_here(&team->context->settings), mine);
+}
+
+/* `all` NULL: this rank has no memory for it. Fails on all ranks when it does so on one, unless that is gone. */
 static mpath_status_t gather(const mpath_team_t *team, const void *mine, size_t bytes, void *all)
 {
-    return mpath_exchange_allgather(&team->oob, team->context->settings.timeout_s, NULL, team->size, team->rank, mine,
-                                    bytes, all);
+    mpath_status_t status = mpath_exchange_allgather(&team->oob, mpath_patience_here(&team->context->settings), NULL,
+                                                     team->size, team->rank, mine, bytes, all);
+
+    return (status == MPATH_ERR_TIMED_OUT || status == MPATH_ERR_UNREACHABLE) ? status : agree(team, status);
 }
 
 /* Round 1. */
@@ -29,7 +39,7 @@ static mpath_status_t team_check_build(const mpath_team_t *team)
 {
     uint64_t mine         = team_record_build();
     uint64_t *all         = malloc((size_t)team->size * sizeof(*all));
-    mpath_status_t status = all != NULL ? gather(team, &mine, sizeof(mine), all) : MPATH_ERR_NO_MEMORY;
+    mpath_status_t status = gather(team, &mine, sizeof(mine), all);
 
     for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
         if (all[rank] != all[0]) {
@@ -48,11 +58,8 @@ static mpath_status_t team_check_build(const mpath_team_t *team)
 static mpath_status_t team_meet(mpath_team_t *team, uint64_t *shared_memory_bytes_p)
 {
     team_record_t mine, *all = malloc((size_t)team->size * sizeof(*all));
-    mpath_status_t status = MPATH_ERR_NO_MEMORY;
+    mpath_status_t status;
 
-    if (all == NULL) {
-        return status;
-    }
     team_record_fill(team->context, &team->oob, &mine);
     status = gather(team, &mine, sizeof(mine), all);
     if (status == MPATH_OK) {
@@ -80,9 +87,6 @@ static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t stat
         .status = status, .nic = mpath_context_nic(team->context, team->local_rank), .gpu = team->context->gpu};
     team_attached_t *all = malloc((size_t)team->size * sizeof(*all));
 
-    if (all == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
     status = gather(team, &mine, sizeof(mine), all);
     for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
         if (all[rank].status != MPATH_OK) {
@@ -114,8 +118,7 @@ static mpath_status_t team_describe_gpus(mpath_team_t *team, const mpath_machine
     if (described) {
         all    = malloc((size_t)team->size * sizeof(*all));
         gpus   = malloc((size_t)team->num_nodes * sizeof(*gpus));
-        status = (all != NULL && gpus != NULL) ? gather(team, &team->context->gpus, sizeof(*all), all)
-                                               : MPATH_ERR_NO_MEMORY;
+        status = gather(team, (gpus != NULL) ? &team->context->gpus : NULL, sizeof(*all), all);
         for (int node = 0; status == MPATH_OK && node < team->num_nodes; node++) {
             gpus[node] = all[team->leaders[node]];
         }
@@ -130,26 +133,6 @@ static mpath_status_t team_describe_gpus(mpath_team_t *team, const mpath_machine
     }
     free(all);
     free(gpus);
-    return status;
-}
-
-/* Round 5: all ranks have what they need, or all give up. */
-static mpath_status_t team_confirm(mpath_team_t *team, mpath_status_t status)
-{
-    int32_t mine = status, *all = malloc((size_t)team->size * sizeof(*all));
-
-    if (all == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    status = gather(team, &mine, sizeof(mine), all);
-    for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
-        if (all[rank] != MPATH_OK) {
-            mpath_info("%s: set-up failed on rank %d (%s); the previous functions serve the communicator",
-                       team->oob.name, rank, mpath_status_string((mpath_status_t)all[rank]));
-            status = MPATH_DECLINED;
-        }
-    }
-    free(all);
     return status;
 }
 
@@ -182,7 +165,7 @@ static mpath_status_t team_alloc(mpath_context_t *context, const mpath_oob_t *oo
 err_destroy:
     mpath_team_destroy(team);
 err_no_memory:
-    mpath_error("%s: no memory for a team of %d ranks; the call fails", oob->name, oob->size);
+    mpath_error("%s: no memory for a team of %d ranks", oob->name, oob->size);
     return MPATH_ERR_NO_MEMORY;
 }
 
@@ -191,11 +174,15 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
 {
     mpath_machine_t *machines = calloc((size_t)team->num_nodes, sizeof(*machines));
     mpath_place_t *places     = calloc((size_t)team->size, sizeof(*places));
-    mpath_status_t status     = MPATH_ERR_NO_MEMORY;
+    mpath_status_t status     = MPATH_OK;
     void *shm_region;
 
     if (machines == NULL || places == NULL) {
-        mpath_error("%s: no memory for the places of %d ranks; the call fails", team->oob.name, team->size);
+        mpath_error("%s: no memory for the places of %d ranks", team->oob.name, team->size);
+        status = MPATH_ERR_NO_MEMORY;
+    }
+    status = agree(team, status);
+    if (status != MPATH_OK) {
         goto out;
     }
     status = team_node_memory(team, layout, shared_memory_bytes, machines, &shm_region);
@@ -206,17 +193,17 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
     }
     team_node_measure(team);
     status = team_describe_gpus(team, machines, places);
-    if (status != MPATH_OK) {
-        goto out;
+    if (status == MPATH_OK) {
+        status = mpath_topo_create(machines, team->num_nodes, places, team->size, &team->context->topo_params,
+                                   &team->topo);
     }
-    status = mpath_topo_create(machines, team->num_nodes, places, team->size, &team->context->topo_params, &team->topo);
     if (status == MPATH_OK && team->num_local > 1) {
         status = mpath_shm_open(shm_region, &team->shm_shape, team->local_rank, &team->shm);
     }
     if (status == MPATH_OK) {
         status = mpath_agree_create(team, layout, (char *)team->segment.base + team_node_agree_offset(team));
     }
-    status = team_confirm(team, status);
+    status = agree(team, status); /* round 5 */
     if (status == MPATH_OK) {
         status = mpath_channels_start(team);
     }
@@ -230,17 +217,20 @@ mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oo
 {
     uint64_t shared_memory_bytes = 0;
     mpath_agree_layout_t layout;
-    mpath_team_t *team;
+    mpath_team_t *team = NULL;
     mpath_status_t status;
 
     if (oob->size < 2) {
         return MPATH_DECLINED;
     }
     status = team_alloc(context, oob, &team);
-    if (status != MPATH_OK) {
+    status = mpath_exchange_agree(oob, mpath_patience_late(&context->settings), status);
+    if (team == NULL) {
         return status;
     }
-    status = team_check_build(team);
+    if (status == MPATH_OK) {
+        status = team_check_build(team);
+    }
     if (status == MPATH_OK) {
         status = team_meet(team, &shared_memory_bytes);
     }

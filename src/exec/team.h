@@ -50,7 +50,10 @@ const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its co
 /* Bytes of memory that the team takes for this rank; rings towards relays and chunks open on rails from its first call on. */
 uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 
-/* Gathers `bytes` bytes of every rank into all[size * bytes], on all ranks. Collective; for set-up only. */
+/*
+ * Gathers `bytes` bytes of every rank into all[size * bytes], on all ranks. Collective; for set-up inside of calls that have been
+ * agreed on: ranks that do not come to it within timeout_s end the call in an error that names them.
+ */
 mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
 
 /*

@@ -98,21 +98,19 @@ static mpath_status_t create_memory(mpath_team_t *team, size_t bytes)
     return MPATH_OK;
 }
 
-/* The leaders' allgather, then each leader hands the blocks to its node mates. */
+/* The leaders' allgather, then each leader hands the blocks to its node mates; or that it has none. */
 static mpath_status_t exchange_blocks(mpath_team_t *team, const node_block_t *mine, node_block_t *blocks)
 {
-    int timeout_s         = team->context->settings.timeout_s;
-    mpath_status_t status = MPATH_OK;
+    mpath_patience_t patience = mpath_patience_here(&team->context->settings);
+    mpath_status_t status     = MPATH_OK, handed;
 
     if (team->local_rank == 0) {
-        status = mpath_exchange_allgather(&team->oob, timeout_s, team->leaders, team->num_nodes, team->node, mine,
+        status = mpath_exchange_allgather(&team->oob, patience, team->leaders, team->num_nodes, team->node, mine,
                                           sizeof(*mine), blocks);
     }
-    if (status == MPATH_OK) {
-        status = mpath_exchange_broadcast(&team->oob, timeout_s, team->local, team->num_local, team->local_rank, blocks,
-                                          (size_t)team->num_nodes * sizeof(*blocks));
-    }
-    return status;
+    handed = mpath_exchange_broadcast(&team->oob, patience, team->local, team->num_local, team->local_rank,
+                                      (status == MPATH_OK) ? blocks : NULL, (size_t)team->num_nodes * sizeof(*blocks));
+    return (status != MPATH_OK) ? status : handed;
 }
 
 static mpath_status_t attach_memory(mpath_team_t *team, const node_block_t *blocks, size_t bytes)
@@ -137,10 +135,6 @@ mpath_status_t team_node_memory(mpath_team_t *team, const mpath_agree_layout_t *
     size_t shm_offset = team_node_agree_offset(team) + align_line(layout->bytes), bytes = shm_offset;
     mpath_status_t status;
 
-    if (blocks == NULL) {
-        mpath_error("%s: no memory for the machines of %d nodes; the call fails", team->oob.name, team->num_nodes);
-        return MPATH_ERR_NO_MEMORY;
-    }
     choose_shape(team, shared_memory_bytes);
     if (team->num_local > 1) {
         bytes += align_line(mpath_shm_region_bytes(&team->shm_shape));
@@ -154,7 +148,7 @@ mpath_status_t team_node_memory(mpath_team_t *team, const mpath_agree_layout_t *
     if (status == MPATH_OK) {
         status = attach_memory(team, blocks, bytes);
     }
-    for (int node = 0; node < team->num_nodes; node++) {
+    for (int node = 0; node < team->num_nodes && status == MPATH_OK; node++) {
         machines[node] = blocks[node].machine;
     }
     if (status == MPATH_OK) {

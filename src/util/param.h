@@ -90,6 +90,7 @@ typedef struct mpath_settings {
     uint64_t memory_bytes;       /* upper limit of relay and exchange memory per rank */
     uint64_t node_min_bytes;     /* one node only: from this largest pair on, the previous function runs */
     int timeout_s;               /* deadline of a call without any progress */
+    int agree_timeout_s;         /* deadline for ranks that have not called; 0: none */
     int resend_after_s;        /* a rail that brings nothing for so long counts as failed; 0: calls are not repeated */
     int resend_min_ms;         /* calls that take less are not repeated */
     int gpu;                   /* device buffers are moved between GPUs, not through the host */

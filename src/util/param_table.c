@@ -77,6 +77,10 @@ const mpath_param_t mpath_params[] = {
         "A call whose data does not move for this long returns an error that names who waits for whom; also how often a "
         "wait for late ranks says so"),
     ROW_INT(
+        agree_timeout_s, "0", 0, 31536000, "s", 3,
+        "A call for which some ranks have not come after this long returns an error that names them, on the ranks that wait. "
+        "With 0 they are waited for without end, as in any collective: ranks may be late by right"),
+    ROW_INT(
         resend_after_s, "30", 0, 86400, "s", 3,
         "A rail over which awaited data does not come for this long counts as failed, as does one whose connection "
         "breaks: the call is repeated over the others, and the rail is left out until it is up again. With 0 a failed rail "

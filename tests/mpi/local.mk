@@ -8,6 +8,10 @@ mpi_programs += mpi/reductions mpi/mixed mpi/nonblocking
 mpi_nonblocking_SOURCES = mpi/nonblocking.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h $(mpi_cases)
 mpi_nonblocking_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_nonblocking_LDADD = $(OMPI_LIBS) $(DL_LIBS) -lpthread
+mpi_programs += mpi/absent
+mpi_absent_SOURCES = mpi/absent.c
+mpi_absent_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_absent_LDADD = $(OMPI_LIBS)
 mpi_reductions_SOURCES = mpi/reductions.c mpi/reduction_checks.c mpi/reduction_checks.h mpi/device_calls.c mpi/device_calls.h \
 	$(mpi_cases)
 mpi_reductions_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)

@@ -1,0 +1,154 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Exchanges over the control plane before there is a team: what they carry, members that fail but take part, members that
+ * do not come.
+ */
+#include "exec/exchange.h"
+#include "ranks.h"
+#include "util/status.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define BLOCK 24
+
+static const mpath_patience_t patient = {.warn_s = 100, .limit_s = 0, .here_s = 200};
+
+static int all_body(ranks_self_t *self, void *argument)
+{
+    char mine[BLOCK], all[RANKS_MAX * BLOCK], told[BLOCK];
+    int odd[RANKS_MAX], num_odd = 0, me = -1;
+
+    (void)argument;
+    memset(mine, 'a' + self->rank, sizeof(mine));
+    ranks_check(mpath_exchange_allgather(&self->oob, patient, NULL, self->size, self->rank, mine, BLOCK, all) ==
+                MPATH_OK);
+    for (int i = 0; i < self->size * BLOCK; i++) {
+        ranks_check(all[i] == 'a' + i / BLOCK);
+    }
+    for (int rank = 1; rank < self->size; rank += 2) {
+        me             = rank == self->rank ? num_odd : me;
+        odd[num_odd++] = rank;
+    }
+    if (me >= 0) {
+        ranks_check(mpath_exchange_allgather(&self->oob, patient, odd, num_odd, me, mine, BLOCK, all) == MPATH_OK);
+        for (int i = 0; i < num_odd * BLOCK; i++) {
+            ranks_check(all[i] == 'a' + odd[i / BLOCK]);
+        }
+        memcpy(told, mine, BLOCK);
+        ranks_check(mpath_exchange_broadcast(&self->oob, patient, odd, num_odd, me, told, BLOCK) == MPATH_OK);
+        ranks_check(told[0] == 'a' + 1 && told[BLOCK - 1] == 'a' + 1);
+    }
+    ranks_check(mpath_exchange_agree(&self->oob, patient, MPATH_OK) == MPATH_OK);
+    return 0;
+}
+
+static void test_all(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 9; size++) {
+        ranks_setup_t setup = {.size = size, .nodes = 1};
+
+        assert_int_equal(ranks_run(&setup, all_body, NULL), 0);
+    }
+}
+
+/* The victim has no memory for the gather, the others may come out of it as they like; then all know. */
+static int failed_body(ranks_self_t *self, void *argument)
+{
+    int victim            = *(const int *)argument, members[RANKS_MAX];
+    char mine[BLOCK]      = "block", all[RANKS_MAX * BLOCK];
+    int fails             = self->rank == victim;
+    mpath_status_t status = mpath_exchange_allgather(&self->oob, patient, NULL, self->size, self->rank, mine, BLOCK,
+                                                     fails ? NULL : all);
+
+    ranks_check(fails ? status == MPATH_ERR_NO_MEMORY : (status == MPATH_OK || status == MPATH_DECLINED));
+    status = mpath_exchange_agree(&self->oob, patient, status);
+    ranks_check(status == (fails ? MPATH_ERR_NO_MEMORY : MPATH_DECLINED));
+
+    for (int rank = 0; rank < self->size; rank++) {
+        members[rank] = rank;
+    }
+    status = mpath_exchange_broadcast(&self->oob, patient, members, self->size, self->rank, fails ? NULL : mine, BLOCK);
+    if (victim == 0) {
+        ranks_check(fails || status == MPATH_DECLINED);
+    } else {
+        ranks_check(status == (fails ? MPATH_ERR_NO_MEMORY : MPATH_OK));
+    }
+    ranks_check(mpath_exchange_agree(&self->oob, patient, MPATH_OK) == MPATH_OK); /* nothing is left over */
+    return 0;
+}
+
+static void test_failed(void **state)
+{
+    (void)state;
+    for (int size = 2; size <= 7; size += 5) {
+        for (int victim = 0; victim < size; victim++) {
+            ranks_setup_t setup = {.size = size, .nodes = 1};
+
+            assert_int_equal(ranks_run(&setup, failed_body, &victim), 0);
+        }
+    }
+}
+
+/* The last rank does not come: all others give up. */
+static int absent_body(ranks_self_t *self, void *argument)
+{
+    const mpath_patience_t short_here = {.warn_s = 1, .limit_s = 0, .here_s = 1};
+    const mpath_patience_t short_late = {.warn_s = 100, .limit_s = 1, .here_s = 0};
+
+    if (self->rank != self->size - 1) {
+        ranks_check(mpath_exchange_agree(&self->oob, *(const int *)argument ? short_here : short_late, MPATH_OK) ==
+                    MPATH_ERR_TIMED_OUT);
+    }
+    ranks_barrier(self);
+    return 0;
+}
+
+static void test_absent(void **state)
+{
+    ranks_setup_t setup = {.size = 4, .nodes = 1};
+
+    (void)state;
+    for (int here = 0; here < 2; here++) {
+        assert_int_equal(ranks_run(&setup, absent_body, &here), 0);
+    }
+}
+
+/* A rank that comes late, by right: after warnings, without a deadline. */
+static int late_body(ranks_self_t *self, void *argument)
+{
+    const mpath_patience_t late = {.warn_s = 1, .limit_s = 0, .here_s = 0};
+
+    (void)argument;
+    if (self->rank == 1) {
+        sleep(2);
+    }
+    ranks_check(mpath_exchange_agree(&self->oob, late, MPATH_OK) == MPATH_OK);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    ranks_setup_t setup = {.size = 3, .nodes = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, late_body, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_all),
+        cmocka_unit_test(test_failed),
+        cmocka_unit_test(test_absent),
+        cmocka_unit_test(test_late),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
