@@ -28,6 +28,7 @@ static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t *peers; /* by number in the job; 0: not read yet */
 static bool published, told;
 
+#ifdef COLL_MPATH_HAVE_MODEX
 static uint64_t peers_mine(void)
 {
     uint64_t enabled     = (0 != mca_coll_mpath_component.enable) ? PEER_ENABLED : 0;
@@ -35,6 +36,7 @@ static uint64_t peers_mine(void)
 
     return PEER_THERE | enabled | nonblocking | (uint64_t)(uint32_t)mca_coll_mpath_component.settings.priority;
 }
+#endif
 
 void mca_coll_mpath_peers_publish(void)
 {
