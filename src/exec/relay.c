@@ -218,6 +218,10 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
     if ((status == MPATH_OK) && relay->is_short) {
         relay->is_short = 0;
         status          = mpath_relay_give_back(relay);
+        if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
+            relay->usable = 0; /* what is left has no way for all */
+            status        = MPATH_DECLINED;
+        }
     }
     if ((status == MPATH_OK) && (relay->gpu == NULL) && (call->send_memory != NULL)) {
         status = mpath_gpu_get(call->send_memory->device, call->send_memory->context, &relay->gpu);

@@ -15,6 +15,7 @@
 #define CHUNK_LEAST_NS 20000u
 #define CHUNK_MOST_NS 250000u
 #define SLOT_GRAIN 65536u
+#define CHUNK_WITHOUT_SLOTS (4u << 20)
 #define SLOTS_LEAST 8u /* of a class: some mates, two chunks each */
 
 static uint64_t root(uint64_t value)
@@ -63,6 +64,9 @@ static void size_slots(mpath_relay_t *relay, uint64_t ns)
     bytes = bytes / SLOT_GRAIN * SLOT_GRAIN;
     bytes = (bytes < SLOT_GRAIN) ? SLOT_GRAIN : bytes;
 
+    if (half == 0) { /* nobody passes anything on: no slot is ever taken */
+        bytes = CHUNK_WITHOUT_SLOTS;
+    }
     relay->slot_bytes = (uint32_t)bytes;
     relay->slots      = (int)((half / bytes < MPATH_RELAY_MAX_SLOTS) ? half / bytes : MPATH_RELAY_MAX_SLOTS);
 }

@@ -136,7 +136,8 @@ static uint64_t open_pools(mpath_relay_t *relay, uint64_t ahead)
     for (uint64_t left = ahead; left != 0; left &= left - 1) {
         int rank = __builtin_ctzll(left), member = relay->room.member_of[rank];
 
-        if ((member < 0) || (relay->gpu == NULL) || (relay->room.pools[member].how == MPATH_EXPORT_NONE)) {
+        if ((member < 0) || (relay->gpu == NULL) || (relay->pools[rank] != NULL) ||
+            (relay->room.pools[member].how == MPATH_EXPORT_NONE)) {
             continue;
         }
         if (mpath_import_get(&relay->room.pools[member], relay->gpu, &relay->pools[rank]) != MPATH_OK) {
@@ -171,9 +172,15 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay)
     }
     free(machines);
     free(gpus);
+    if ((status == MPATH_OK) && (open_pools(relay, mates_ahead(relay, relay->reduced[relay->num_reduced])) != 0)) {
+        status = MPATH_ERR_UNREACHABLE; /* some hops are new: NICs without a match reach others */
+    }
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
         relay->topo = relay->reduced[relay->num_reduced++];
+    } else if (relay->reduced[relay->num_reduced] != NULL) {
+        mpath_topo_destroy(relay->reduced[relay->num_reduced]);
+        relay->reduced[relay->num_reduced] = NULL;
     }
     return status;
 }
