@@ -9,6 +9,7 @@
  *   bench_symmetric.c  MPI_Allreduce, MPI_Reduce_scatter_block, MPI_Allgather
  *   bench_memory.h     the GPU, buffers of every kind of memory
  *   bench_nccl.h       NCCL
+ *   bench_overlap.c    a non-blocking collective beside a computation
  *   bench_contest.c    contestants, interleaving, timing
  *   bench_mpit.c       control and performance variables of the MPI library
  *   bench_emulation.c  emulated clusters, what a matrix takes on them
@@ -64,6 +65,7 @@ typedef struct bench_options {
     uint64_t seed;
     int iterations, warmup;
     int num_paths, paths[BENCH_MAX_PATHS]; /* mpath again, with so many paths of a pair */
+    int overlap;                           /* beside a computation */
     int check;                             /* every iteration, not only the warm-up */
     unsigned sides;                        /* BENCH_MPATH, ... */
     const char *against;                   /* list of names; NULL: none */
@@ -165,6 +167,7 @@ typedef struct bench_contestant {
     MPI_Comm comm;          /* MPI_COMM_NULL: NCCL */
     uint64_t *times_ns;     /* per iteration, on rank 0 */
     uint64_t *rail_bytes;   /* on leaders: [2 * MPATH_MAX_NICS], tx then rx, sums over the timed iterations */
+    uint64_t overlap_ns[3]; /* --overlap: medians of the call, the computation, both; 0: not measured */
     int64_t gpu_bytes;      /* device memory that this rank has taken since the start, the buffers left out */
     int64_t most_gpu_bytes; /* in the report: of any rank */
     uint64_t wrong_bytes;   /* sum over iterations; in the report over ranks too */
@@ -192,6 +195,15 @@ int bench_contest_create(bench_t *bench);
 void bench_contest_destroy(bench_t *bench);
 /* Runs all contestants on one case, interleaved. */
 void bench_contest_run(bench_t *bench, struct bench_data *data);
+
+/* --- overlap ----------------------------------------------------------------------------------------------------- */
+
+/* Runs all contestants that can be overlapped on one case. */
+void bench_overlap_run(bench_t *bench, struct bench_data *data);
+/* The time that perfect overlap takes / that measured; 0: not measured. */
+double bench_overlap_share(const bench_contestant_t *contestant);
+/* Rank 0: prints it. */
+void bench_overlap_report(const bench_t *bench);
 
 /* --- emulated clusters ------------------------------------------------------------------------------------------- */
 

@@ -5,7 +5,7 @@
 #include <string.h>
 
 static const bench_op_t *const bench_ops[] = {&bench_op_alltoallv, &bench_op_allreduce, &bench_op_reduce_scatter,
-                                              &bench_op_allgather};
+                                              &bench_op_allgather, &bench_op_iallreduce};
 
 #define NUM_OPS (sizeof(bench_ops) / sizeof(bench_ops[0]))
 

@@ -50,11 +50,14 @@ typedef struct bench_op {
     uint64_t (*check)(bench_data_t *data, uint32_t round);
     /* Performs it once on buffers that MPI can read: `send` and `receive` stand for those of the data. */
     void (*call)(const bench_data_t *data, const void *send, void *receive, MPI_Comm comm);
+    /* The same without waiting; NULL where the call is blocking. */
+    void (*start)(const bench_data_t *data, const void *send, void *receive, MPI_Comm comm, MPI_Request *request);
     /* Enqueues it once on bench_nccl.stream; NULL where NCCL has no such thing. */
     void (*call_nccl)(const bench_data_t *data);
 } bench_op_t;
 
 extern const bench_op_t bench_op_alltoallv, bench_op_allreduce, bench_op_reduce_scatter, bench_op_allgather;
+extern const bench_op_t bench_op_iallreduce;
 
 /* By the name of --op; NULL when there is none. The first one is the default. */
 const bench_op_t *bench_op_find(const char *name);

@@ -13,7 +13,7 @@ static const char usage[] =
     "Times a collective and checks what arrives.\n"
     "\n"
     "what (lists are separated by commas; every matrix is run with every size):\n"
-    "  --op NAME        alltoallv (default), allreduce, reduce_scatter, allgather\n"
+    "  --op NAME        alltoallv (default), allreduce, reduce_scatter, allgather, iallreduce\n"
     "  --hot LIST       each rank sends the fraction H (0 to 1) of its bytes to the hot rank, the rest evenly (default 0)\n"
     "  --zipf LIST      destinations of Zipf popularity 1/k^S, S from 0 to 4\n"
     "  --pair LIST      only one rank sends, to one other: 0-1,0-4\n"
@@ -33,6 +33,8 @@ static const char usage[] =
     "                   allreduce: default, nonoverlapping, doubling, ring, segmented, rabenseifner), from GPU memory\n"
     "                   through the host; NCCL on the same buffers (nccl)\n"
     "  --paths LIST     interleaves mpath with the first N paths of each pair: 1 is the static route\n"
+    "  --overlap        iallreduce once more, beside a computation of equal length: arithmetic with MPI_Test in between, or\n"
+    "                   in GPU memory a kernel that spins on every multiprocessor\n"
     "  --without-mpath  runs the others alone\n"
     "output:\n"
     "  --json FILE      writes the result as JSON, '-' for standard output\n"
@@ -306,6 +308,9 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
     case 'a':
         options->against = value;
         return NULL;
+    case 'O':
+        options->overlap = 1;
+        return NULL;
     case 'W':
         options->sides &= ~(unsigned)BENCH_MPATH;
         return NULL;
@@ -354,6 +359,9 @@ static int complete(int rank, bench_options_t *options)
     if (options->num_paths > 0 && !(options->sides & BENCH_MPATH)) {
         return complain(rank, "paths", "", "it is mpath whose paths are limited, and --without-mpath leaves that out");
     }
+    if (options->overlap && options->op->start == NULL) {
+        return complain(rank, "overlap", options->op->name, "the collective is blocking; --op iallreduce is not");
+    }
     if (options->sides == 0) {
         if (rank == 0) {
             fprintf(stderr, "mpath_bench: --without-mpath leaves nothing to run; --against names others\n");
@@ -365,29 +373,19 @@ static int complete(int rank, bench_options_t *options)
 
 int bench_options_parse(int argc, char **argv, int rank, bench_options_t *options)
 {
-    static const struct option table[] = {{"op", required_argument, NULL, 'o'},
-                                          {"hot", required_argument, NULL, 'h'},
-                                          {"zipf", required_argument, NULL, 'z'},
-                                          {"pair", required_argument, NULL, 'p'},
-                                          {"paths", required_argument, NULL, 'P'},
-                                          {"matrix", required_argument, NULL, 'm'},
-                                          {"bytes", required_argument, NULL, 'b'},
-                                          {"sweep", required_argument, NULL, 'S'},
-                                          {"unit", required_argument, NULL, 'u'},
-                                          {"memory", required_argument, NULL, 'M'},
-                                          {"hot-rank", required_argument, NULL, 'r'},
-                                          {"seed", required_argument, NULL, 's'},
-                                          {"iters", required_argument, NULL, 'i'},
-                                          {"warmup", required_argument, NULL, 'w'},
-                                          {"check", no_argument, NULL, 'c'},
-                                          {"against", required_argument, NULL, 'a'},
-                                          {"without-mpath", no_argument, NULL, 'W'},
-                                          {"json", required_argument, NULL, 'j'},
-                                          {"label", required_argument, NULL, 'l'},
-                                          {"rails", required_argument, NULL, 'R'},
-                                          {"rail-rates", required_argument, NULL, 'T'},
-                                          {"help", no_argument, NULL, 'H'},
-                                          {NULL, 0, NULL, 0}};
+    static const struct option table[] = {
+        {"op", required_argument, NULL, 'o'},       {"hot", required_argument, NULL, 'h'},
+        {"zipf", required_argument, NULL, 'z'},     {"pair", required_argument, NULL, 'p'},
+        {"paths", required_argument, NULL, 'P'},    {"matrix", required_argument, NULL, 'm'},
+        {"bytes", required_argument, NULL, 'b'},    {"sweep", required_argument, NULL, 'S'},
+        {"unit", required_argument, NULL, 'u'},     {"memory", required_argument, NULL, 'M'},
+        {"hot-rank", required_argument, NULL, 'r'}, {"seed", required_argument, NULL, 's'},
+        {"iters", required_argument, NULL, 'i'},    {"warmup", required_argument, NULL, 'w'},
+        {"check", no_argument, NULL, 'c'},          {"against", required_argument, NULL, 'a'},
+        {"without-mpath", no_argument, NULL, 'W'},  {"overlap", no_argument, NULL, 'O'},
+        {"json", required_argument, NULL, 'j'},     {"label", required_argument, NULL, 'l'},
+        {"rails", required_argument, NULL, 'R'},    {"rail-rates", required_argument, NULL, 'T'},
+        {"help", no_argument, NULL, 'H'},           {NULL, 0, NULL, 0}};
     int code, index = 0;
     const char *wrong;
 

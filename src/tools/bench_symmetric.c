@@ -160,6 +160,20 @@ static void call_allreduce(const bench_data_t *data, const void *send, void *rec
     MPI_Allreduce(send, receive, (int)data->count, MPI_FLOAT, MPI_SUM, comm);
 }
 
+static void start_iallreduce(const bench_data_t *data, const void *send, void *receive, MPI_Comm comm,
+                             MPI_Request *request)
+{
+    MPI_Iallreduce(send, receive, (int)data->count, MPI_FLOAT, MPI_SUM, comm, request);
+}
+
+static void call_iallreduce(const bench_data_t *data, const void *send, void *receive, MPI_Comm comm)
+{
+    MPI_Request request;
+
+    start_iallreduce(data, send, receive, comm, &request);
+    MPI_Wait(&request, MPI_STATUS_IGNORE);
+}
+
 static void call_reduce_scatter(const bench_data_t *data, const void *send, void *receive, MPI_Comm comm)
 {
     MPI_Reduce_scatter_block(send, receive, (int)(data->count / (uint64_t)data->size), MPI_FLOAT, MPI_SUM, comm);
@@ -200,6 +214,7 @@ static const bench_stock_t stock_allreduce[]      = {{"stock default", 0},
                                                      {"stock segmented", 5},
                                                      {"stock rabenseifner", 6},
                                                      {NULL, 0}};
+static const bench_stock_t stock_iallreduce[]     = {{"stock default", 0}, {NULL, 0}};
 static const bench_stock_t stock_reduce_scatter[] = {
     {"stock default", 0}, {"stock doubling", 2}, {"stock halving", 3}, {"stock butterfly", 4}, {NULL, 0}};
 static const bench_stock_t stock_allgather[] = {
@@ -218,6 +233,22 @@ const bench_op_t bench_op_allreduce = {
     .fill           = fill,
     .check          = check,
     .call           = call_allreduce,
+    .call_nccl      = nccl_allreduce,
+};
+
+const bench_op_t bench_op_iallreduce = {
+    .name           = "iallreduce",
+    .function       = "MPI_Iallreduce",
+    .stock_variable = "coll_libnbc_iallreduce_algorithm",
+    .stock          = stock_iallreduce,
+    .crossing_bytes = cross_allreduce,
+    .weigh          = weigh_allreduce,
+    .create         = create,
+    .destroy        = destroy,
+    .fill           = fill,
+    .check          = check,
+    .call           = call_iallreduce,
+    .start          = start_iallreduce,
     .call_nccl      = nccl_allreduce,
 };
 

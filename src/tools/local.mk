@@ -4,7 +4,7 @@
 if HAVE_MPI
 bin_PROGRAMS += tools/mpath_bench
 tools_mpath_bench_SOURCES = tools/bench.h tools/bench_alltoallv.c tools/bench_contest.c tools/bench_emulation.c tools/bench_json.c tools/bench_memory.c \
-	tools/bench_memory.h tools/bench_mpit.c tools/bench_nccl.c tools/bench_nccl.h tools/bench_op.c tools/bench_op.h tools/bench_options.c tools/bench_rails.c \
+	tools/bench_memory.h tools/bench_mpit.c tools/bench_nccl.c tools/bench_nccl.h tools/bench_op.c tools/bench_op.h tools/bench_options.c tools/bench_overlap.c tools/bench_rails.c \
 	tools/bench_report.c tools/bench_symmetric.c tools/mpath_bench.c
 tools_mpath_bench_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)

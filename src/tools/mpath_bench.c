@@ -222,7 +222,13 @@ static int run_case(bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
     bench_contest_run(bench, &data);
+    if (bench->options.overlap) {
+        bench_overlap_run(bench, &data);
+    }
     status = report(bench, &a_case, index, num_cases) != 0;
+    if (bench->options.overlap && bench->rank == 0) {
+        bench_overlap_report(bench);
+    }
     data.op->destroy(&data);
     bench_buffer_destroy(&data.host_send);
     bench_buffer_destroy(&data.host_receive);
