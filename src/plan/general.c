@@ -75,8 +75,42 @@ static void repair(mpath_model_t *model, mpath_ratio_t target, uint32_t gap_ppm)
     }
 }
 
+/* Divides the groups' bytes as an earlier plan did those of their pairs; 0: it says nothing about some pair. */
+static int start_from(mpath_model_t *model, const mpath_plan_t *previous)
+{
+    const mpath_flow_t *flow = previous->flows, *end = flow + previous->num_flows, *first;
+    mpath_model_path_t *path;
+    uint64_t total;
+    size_t i;
+
+    for (i = 0; i < model->num_pairs; i++) {
+        const mpath_model_pair_t *pair = &model->pairs[i];
+
+        for (; flow < end &&
+               (flow->source < pair->source || (flow->source == pair->source && flow->destination < pair->destination));
+             flow++) {
+        }
+        for (first = flow, total = 0;
+             flow < end && flow->source == pair->source && flow->destination == pair->destination; flow++) {
+            total += flow->bytes;
+        }
+        if (total == 0) {
+            return 0;
+        }
+        for (; first < flow && pair->group != MPATH_NO_GROUP; first++) {
+            if ((uint32_t)first->path >= pair->num_paths) {
+                return 0;
+            }
+            path = &model->paths[pair->first_path + (size_t)first->path];
+            path = &model->group_paths[model->groups[pair->group].first_path + path->group_path];
+            path->bytes += (uint64_t)((mpath_u128_t)pair->bytes * first->bytes / total);
+        }
+    }
+    return 1;
+}
+
 mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                  const mpath_plan_params_t *params)
+                                  const mpath_plan_params_t *params, const mpath_plan_t *previous)
 {
     mpath_status_t status;
     mpath_ratio_t target;
@@ -87,7 +121,9 @@ mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, 
         return status;
     }
     if (!direct_suffices(&model, params->gap_ppm)) {
-        status = mpath_weights_solve(&model, params->gap_ppm, params->max_rounds, &target);
+        status = mpath_weights_solve(&model, params->gap_ppm, params->max_rounds,
+                                     previous != NULL && previous->num_flows > 0 && start_from(&model, previous),
+                                     &target);
         if (status != MPATH_OK) {
             goto out;
         }

@@ -51,9 +51,17 @@ mpath_status_t mpath_plan_unreachable(int source, int destination, uint64_t byte
 mpath_status_t mpath_plan_static(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                  const mpath_plan_params_t *params);
 
-/* general.c: minimum congestion on any topology. Fills flows, loads, relayed bytes and the bound. */
+/*
+ * general.c: minimum congestion on any topology. Fills flows, loads, relayed bytes and the bound. The search starts from the
+ * routes of `previous`, a plan on a topology with the same paths; NULL: from nothing.
+ */
 mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                  const mpath_plan_params_t *params);
+                                  const mpath_plan_params_t *params, const mpath_plan_t *previous);
+
+/* mpath_plan_create(), with the routes of an earlier plan to start searches from; NULL: none. */
+mpath_status_t mpath_plan_create_from(const mpath_topo_t *topo, const uint64_t *demand,
+                                      const mpath_plan_params_t *params, const mpath_plan_t *previous,
+                                      mpath_plan_t **plan_p);
 
 /*
  * rails.c: the same for nodes joined by rails, without a list of all paths; also the policy direct. MPATH_DECLINED

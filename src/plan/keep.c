@@ -43,10 +43,10 @@ static mpath_plan_t *keep(mpath_plan_t *kept, mpath_ratio_t reference)
 
 /* Plans anew, and keeps the old routes all the same where the new ones gain little. Takes the plan on the old ones. */
 static mpath_status_t compare(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
-                              mpath_plan_t *kept, mpath_plan_t **plan_p)
+                              const mpath_plan_t *previous, mpath_plan_t *kept, mpath_plan_t **plan_p)
 {
     mpath_plan_t *plan;
-    mpath_status_t status = mpath_plan_create(topo, demand, params, &plan);
+    mpath_status_t status = mpath_plan_create_from(topo, demand, params, previous, &plan);
 
     if (status == MPATH_OK && mpath_ratio_within(kept->z, plan->z, params->keep_ppm)) {
         kept->bound = mpath_ratio_max(kept->bound, plan->bound);
@@ -89,7 +89,7 @@ mpath_status_t mpath_plan_follow(const mpath_topo_t *topo, const uint64_t *deman
         return MPATH_OK;
     }
     if (status == MPATH_OK) {
-        return compare(topo, demand, &used, kept, plan_p);
+        return compare(topo, demand, &used, previous, kept, plan_p);
     }
     mpath_plan_destroy(kept);
     return status == MPATH_DECLINED ? mpath_plan_create(topo, demand, &used, plan_p) : status;

@@ -199,7 +199,7 @@ static mpath_status_t take_best(mpath_plan_t **plan_p, const mpath_topo_t *topo,
 
 /* The plan of the general search in place of one that the construction left above the bound, when it is better. */
 static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                    const mpath_plan_params_t *params)
+                                    const mpath_plan_params_t *params, const mpath_plan_t *previous)
 {
     mpath_plan_t *other = mpath_plan_new(topo), *swap;
     mpath_status_t status;
@@ -207,7 +207,7 @@ static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *t
     if (other == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mpath_plan_general(other, topo, demand, params);
+    status = mpath_plan_general(other, topo, demand, params, previous);
     if (status == MPATH_OK) {
         mpath_plan_find_bottleneck(other, topo);
         other->bound = (*plan_p)->bound = mpath_ratio_max(other->bound, (*plan_p)->bound);
@@ -222,13 +222,13 @@ static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *t
 }
 
 static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                      const mpath_plan_params_t *params)
+                                      const mpath_plan_params_t *params, const mpath_plan_t *previous)
 {
     mpath_status_t status = construct(*plan_p, topo, demand, params);
 
     if (status == MPATH_DECLINED) {
         mpath_plan_clear(*plan_p);
-        status = mpath_plan_general(*plan_p, topo, demand, params);
+        status = mpath_plan_general(*plan_p, topo, demand, params, previous);
         if (status == MPATH_OK) {
             mpath_plan_find_bottleneck(*plan_p, topo);
             status = take_best(plan_p, topo, demand, params, MPATH_PLAN_ALL_RIVALS);
@@ -239,22 +239,29 @@ static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t 
         status = take_best(plan_p, topo, demand, params, (*plan_p)->rivals);
     }
     if (status == MPATH_OK && is_small(topo) && !mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
-        status = search_better(plan_p, topo, demand, params);
+        status = search_better(plan_p, topo, demand, params, previous);
     }
     return status;
 }
 
 static mpath_status_t plan_make(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params)
+                                const mpath_plan_params_t *params, const mpath_plan_t *previous)
 {
     if (params->policy == MPATH_POLICY_MPATH) {
-        return plan_congestion(plan_p, topo, demand, params);
+        return plan_congestion(plan_p, topo, demand, params, previous);
     }
     return make_static(*plan_p, topo, demand, params);
 }
 
 mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
                                  mpath_plan_t **plan_p)
+{
+    return mpath_plan_create_from(topo, demand, params, NULL, plan_p);
+}
+
+mpath_status_t mpath_plan_create_from(const mpath_topo_t *topo, const uint64_t *demand,
+                                      const mpath_plan_params_t *params, const mpath_plan_t *previous,
+                                      mpath_plan_t **plan_p)
 {
     size_t num_ranks = (size_t)mpath_topo_num_ranks(topo);
     mpath_plan_params_t used;
@@ -275,7 +282,7 @@ mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *deman
     if (plan == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    status = plan_make(&plan, topo, demand, &used);
+    status = plan_make(&plan, topo, demand, &used, previous);
     if (status != MPATH_OK) {
         mpath_plan_destroy(plan);
         return status;

@@ -78,7 +78,7 @@ mpath_status_t mpath_rails_solve(const mpath_rails_t *rails, uint32_t gap_ppm, u
         return status;
     }
     model.bound = *bound;
-    status      = mpath_weights_solve(&model, gap_ppm, rounds, z_p);
+    status      = mpath_weights_solve(&model, gap_ppm, rounds, 0, z_p);
     if (status == MPATH_OK) {
         memset(shares, 0, nodes * nodes * (size_t)rails->num_rails * sizeof(*shares));
         for (i = 0; i < nodes * nodes; i++) {

@@ -18,7 +18,8 @@
 #define ONE (1u << 20)
 #define MARGIN 4 /* resources up to 2^MARGIN dearer than the most loaded one was at the start of a sweep */
 #define ALPHA_FIRST 32
-#define ALPHA_HASTY 64 /* first alpha of the first try, which also leaves an alpha as soon as little moves */
+#define ALPHA_HASTY 64  /* first alpha of the first try, which also leaves an alpha as soon as little moves */
+#define ALPHA_WARM 1024 /* first alpha of a search that starts from an earlier solution */
 #define ALPHA_LAST 16384
 #define SWEEPS_PER_ALPHA 24
 #define MOVES_PER_VISIT 24
@@ -250,6 +251,43 @@ static void raise_bound(const weights_t *w)
     }
 }
 
+/* Marks the resources that groups use. */
+static void mark_used(weights_t *w)
+{
+    const mpath_model_t *model = w->model;
+    size_t i;
+
+    for (i = 0; i < model->num_group_path_resources; i++) {
+        w->used[model->group_resources[i]] = 1;
+    }
+}
+
+/* Start: from given bytes, made to add up to their group's in shifted bytes; the largest takes the rest. */
+static void adopt(weights_t *w)
+{
+    mpath_model_t *model = w->model;
+    mpath_model_path_t *paths;
+    uint64_t rest, total;
+    uint32_t g, k, largest;
+
+    for (g = 0; g < model->num_groups; g++) {
+        paths = &model->group_paths[model->groups[g].first_path];
+        for (k = 0, largest = 0, total = 0; k < model->groups[g].num_paths; k++) {
+            total += paths[k].bytes;
+            largest = paths[k].bytes > paths[largest].bytes ? k : largest;
+        }
+        rest = model->groups[g].bytes >> w->shift;
+        rest = rest == 0 ? 1 : rest;
+        for (k = 0; k < model->groups[g].num_paths; k++) {
+            paths[k].bytes = k == largest || total == 0 ? 0
+                                                        : (uint64_t)((mpath_u128_t)paths[k].bytes *
+                                                                     (model->groups[g].bytes >> w->shift) / total);
+            rest -= paths[k].bytes;
+        }
+        paths[largest].bytes = rest;
+    }
+}
+
 /* Start: each group spread by the narrowest resource of its paths. */
 static void spread(weights_t *w)
 {
@@ -269,7 +307,6 @@ static void spread(weights_t *w)
             for (i = 0; i < path->num_resources; i++) {
                 capacity  = model->capacity[model->group_resources[path->first_resource + i]];
                 narrowest = capacity < narrowest ? capacity : narrowest;
-                w->used[model->group_resources[path->first_resource + i]] = 1;
             }
             path->bytes = narrowest;
             total += narrowest;
@@ -317,14 +354,14 @@ static int is_settled(const weights_t *w)
 }
 
 /* Sweeps from the present shares on; nonzero when the best Z came within the gap of the bound. */
-static int iterate(weights_t *w, int hasty, uint32_t gap_ppm, uint32_t rounds)
+static int iterate(weights_t *w, uint64_t alpha, int hasty, uint32_t gap_ppm, uint32_t rounds)
 {
     mpath_model_t *model = w->model;
     uint32_t round, sweeps = 0, g;
     mpath_ratio_t z, real;
     size_t i;
 
-    w->alpha           = hasty ? ALPHA_HASTY : ALPHA_FIRST;
+    w->alpha           = alpha;
     w->moves_per_visit = hasty ? MOVES_HASTY : MOVES_PER_VISIT;
     for (round = 0;; round++) {
         count_loads(w);
@@ -362,7 +399,25 @@ static int iterate(weights_t *w, int hasty, uint32_t gap_ppm, uint32_t rounds)
     }
 }
 
-mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint32_t rounds, mpath_ratio_t *z_p)
+/* From what is there, then hastily, then with care. */
+static void search(weights_t *w, uint32_t gap_ppm, uint32_t rounds, int is_warm)
+{
+    mark_used(w);
+    if (is_warm) {
+        adopt(w);
+        if (iterate(w, ALPHA_WARM, 1, gap_ppm, rounds)) {
+            return;
+        }
+    }
+    spread(w);
+    if (!iterate(w, ALPHA_HASTY, 1, gap_ppm, rounds)) {
+        spread(w);
+        iterate(w, ALPHA_FIRST, 0, gap_ppm, rounds);
+    }
+}
+
+mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint32_t rounds, int is_warm,
+                                   mpath_ratio_t *z_p)
 {
     size_t count = model->num_resources;
     weights_t w  = {.model = model, .best = {0, 1}};
@@ -387,11 +442,7 @@ mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint3
     w.inverse  = w.capacity + count;
     w.scale    = w.inverse + count;
     w.price    = w.scale + count;
-    spread(&w);
-    if (!iterate(&w, 1, gap_ppm, rounds)) {
-        spread(&w);
-        iterate(&w, 0, gap_ppm, rounds);
-    }
+    search(&w, gap_ppm, rounds, is_warm);
     restore(&w);
     memcpy(w.load, model->base, count * sizeof(*w.load));
     for (k = 0; k < model->num_group_paths; k++) {

