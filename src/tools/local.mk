@@ -20,7 +20,11 @@ tools_mpath_plan_SOURCES = tools/mpath_plan.c
 tools_mpath_plan_LDADD = libmpath_plan.la $(LDADD) $(JANSSON_LIBS)
 # Planning times beside published ones: make bench-plan
 EXTRA_PROGRAMS += tools/plan_bench
+noinst_LTLIBRARIES += libmpath_clusters.la
+libmpath_clusters_la_SOURCES = tools/plan_clusters.c tools/plan_clusters.h
+libmpath_clusters_la_CFLAGS = $(AM_CFLAGS)
 tools_plan_bench_SOURCES = tools/plan_bench.c tools/plan_emulate.c tools/plan_emulate.h tools/plan_input.c tools/plan_input.h
+tools_plan_bench_LDADD = libmpath_clusters.la $(LDADD)
 bench-plan: tools/plan_bench
 	tools/plan_bench
 .PHONY: bench-plan

@@ -5,7 +5,9 @@
  * thread's processor time, page faults included, so that other programs on the machine count little.
  */
 #include "coll/plan_cache.h"
+#include "plan/demand.h"
 #include "plan/plan.h"
+#include "tools/plan_clusters.h"
 #include "tools/plan_input.h"
 #include "util/time.h"
 
@@ -120,18 +122,14 @@ static mpath_status_t measure_follow(const mpath_topo_t *topo, uint64_t *demand,
     return status;
 }
 
-static mpath_status_t measure(const plan_input_t *input, figure_t *figure_p)
+/* Cold plans. */
+static mpath_status_t measure_cold(const mpath_topo_t *topo, const uint64_t *demand, figure_t *figure_p)
 {
-    uint64_t *demand, start, took, best = UINT64_MAX, total = 0;
-    mpath_status_t status;
-    mpath_topo_t *topo;
+    uint64_t start, took, best = UINT64_MAX, total = 0;
+    mpath_status_t status = MPATH_OK;
     mpath_plan_t *plan;
     int run;
 
-    status = plan_input_make(input, &topo, &demand);
-    if (status != MPATH_OK) {
-        return status;
-    }
     for (run = 0; status == MPATH_OK && run < MOST_RUNS && (run < LEAST_RUNS || total < LEAST_NS); run++) {
         start  = cpu_ns();
         status = mpath_plan_create(topo, demand, NULL, &plan);
@@ -146,6 +144,20 @@ static mpath_status_t measure(const plan_input_t *input, figure_t *figure_p)
     }
     figure_p->best_us   = (double)best / 1e3;
     figure_p->follow_us = figure_p->hit_us = 0;
+    return status;
+}
+
+static mpath_status_t measure(const plan_input_t *input, figure_t *figure_p)
+{
+    mpath_status_t status;
+    mpath_topo_t *topo;
+    uint64_t *demand;
+
+    status = plan_input_make(input, &topo, &demand);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = measure_cold(topo, demand, figure_p);
     if (status == MPATH_OK && mpath_topo_num_ranks(topo) <= MOST_WARM_RANKS) {
         status = measure_hits(topo, demand, figure_p);
         if (status == MPATH_OK) {
@@ -190,6 +202,60 @@ static int bench_preset(const char *name, int nodes, int ranks_per_node, const c
     return bench_line(&input, nodes * ranks_per_node, name, others);
 }
 
+/* A cluster that stands in no order, with the same demands as the others. */
+static mpath_status_t measure_cluster(int kind, int num_ranks, uint32_t fabric, figure_t *hot, figure_t *zipf,
+                                      int *num_ranks_p)
+{
+    mpath_status_t status;
+    mpath_topo_t *topo;
+    uint64_t *demand, bytes;
+    int ranks;
+
+    status = plan_cluster_make(kind, num_ranks, fabric, &topo);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    ranks  = mpath_topo_num_ranks(topo);
+    bytes  = (uint64_t)ranks << 20;
+    demand = malloc((size_t)ranks * (size_t)ranks * sizeof(*demand));
+    if (demand == NULL) {
+        mpath_topo_destroy(topo);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    mpath_demand_hot(ranks, 0, 700000, bytes, 1, demand);
+    status = measure_cold(topo, demand, hot);
+    if (status == MPATH_OK) {
+        mpath_demand_zipf(ranks, 800000, 1, bytes, 1, demand);
+        status = measure_cold(topo, demand, zipf);
+    }
+    free(demand);
+    mpath_topo_destroy(topo);
+    *num_ranks_p = ranks;
+    return status;
+}
+
+static int bench_clusters(int num_ranks)
+{
+    uint32_t fabric;
+    figure_t hot, zipf;
+    int kind, ranks;
+
+    for (kind = 0; kind < PLAN_NUM_CLUSTERS; kind++) {
+        for (fabric = 0; fabric < 2; fabric++) {
+            if (!fabric && plan_cluster_needs_spine(kind)) {
+                continue;
+            }
+            if (measure_cluster(kind, num_ranks, fabric ? MPATH_FABRIC_SPINE : 0, &hot, &zipf, &ranks) != MPATH_OK) {
+                return 1;
+            }
+            printf("%6d  %-23s %-5s %9.1f %7.3f %9.1f %7.3f\n", ranks, plan_cluster_name(kind),
+                   fabric ? "spine" : "rails", hot.best_us, hot.gap * 100, zipf.best_us, zipf.gap * 100);
+            fflush(stdout);
+        }
+    }
+    return 0;
+}
+
 static int bench_size(int nodes)
 {
     static const char *const access_names[] = {"all", "affine", "affine, spine"};
@@ -217,9 +283,17 @@ int main(int argc, char **argv)
     static const int nodes[] = {1, 2, 4, 8, 12, 40, 128, 512};
     size_t i, count = sizeof(nodes) / sizeof(nodes[0]) - 1;
 
-    if (argc > 2 || (argc == 2 && strcmp(argv[1], "--large") != 0)) {
-        fprintf(stderr, "Usage: plan_bench [--large]\nTimes the planner; --large adds 4096 GPUs (2 GiB of memory).\n");
+    if (argc > 2 || (argc == 2 && strcmp(argv[1], "--large") != 0 && strcmp(argv[1], "--irregular") != 0)) {
+        fprintf(stderr,
+                "Usage: plan_bench [--large|--irregular]\n"
+                "Times the planner; --large adds 4096 GPUs (2 GiB of memory), --irregular has clusters of GPUs in "
+                "no order instead.\n");
         return 2;
+    }
+    if (argc == 2 && strcmp(argv[1], "--irregular") == 0) {
+        printf("Planning time in us, best of many, one core; GPUs in no order\n%6s  %-23s %-5s %9s %7s %9s %7s\n",
+               "ranks", "cluster", "", "h 0.7", "gap %", "Zipf 0.8", "gap %");
+        return bench_clusters(160) || bench_clusters(320) || bench_clusters(1024);
     }
     printf(
         "Planning time in us, best of many, one core; nodes of 8 ranks and 8 NICs, or of GPUs. 1 %%: h 0.7 changed by "
