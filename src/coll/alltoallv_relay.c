@@ -9,6 +9,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* For the prediction: what a hop costs beside its links, from the start of a copy until the next process knows of its end. */
+#define GATE_HOP_NS 15000u
+#define GATE_CHUNK_BYTES (1u << 20)
+
 struct mpath_relay_coll {
     mpath_team_t *team;
     mpath_relay_t *relay;
@@ -157,7 +161,8 @@ static mpath_status_t find_plan(mpath_relay_coll_t *coll, const mpath_topo_t *to
         return MPATH_OK;
     }
     mpath_time_params_init(&params);
-    params.chunk_bytes = settings->chunk_bytes;
+    params.chunk_bytes = GATE_CHUNK_BYTES;
+    params.hop_ns      = GATE_HOP_NS;
     status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
     if ((status == MPATH_OK) && (forecast->direct != NULL) && (forecast->direct_ns < forecast->plan_ns)) {
         mpath_debug(

@@ -11,7 +11,7 @@
 
 #include <stdlib.h>
 
-#define CHUNK_COST_NS 4000u /* of the host's time, for a chunk at a hop */
+#define CHUNK_COST_NS 8000u /* of the host's time, for a chunk at a hop */
 #define CHUNK_LEAST_NS 20000u
 #define CHUNK_MOST_NS 250000u
 #define SLOT_GRAIN 65536u

@@ -15,7 +15,9 @@
 #define CHUNK_ALIGN 64u
 /* No chunk occupies its slowest resource for longer: the last one of a call is waited for at full length. */
 #define CHUNK_MAX_NS 2000000u
+/* Copy engines take some 10 us from start to end: shorter chunks of device memory fill no pipeline any sooner. */
 #define DEVICE_MIN_BYTES 65536u
+#define DEVICE_MIN_NS 20000u
 #define WORD_BITS 64u
 
 static uint64_t min_u64(uint64_t a, uint64_t b)
@@ -76,8 +78,12 @@ static uint64_t flow_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *p
 {
     uint64_t limit = min_u64(limits->chunk_bytes, UINT32_MAX);
     uint64_t bytes = path_bytes_in(topo, path, (limits->device_ns > 0) ? limits->device_ns : CHUNK_MAX_NS);
-    uint64_t least = (limits->device_ns > 0) ? DEVICE_MIN_BYTES : PIPELINE_MIN_BYTES;
+    uint64_t least = PIPELINE_MIN_BYTES;
 
+    if (limits->device_ns > 0) {
+        least = path_bytes_in(topo, path, DEVICE_MIN_NS);
+        least = (least > DEVICE_MIN_BYTES) ? least / CHUNK_ALIGN * CHUNK_ALIGN : DEVICE_MIN_BYTES;
+    }
     for (int hop = 0; hop < path->num_hops; hop++) {
         limit = min_u64(limit, hop_limit(topo, path, hop, limits));
     }

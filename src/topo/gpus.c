@@ -289,8 +289,7 @@ mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo)
     if (status != MPATH_OK) {
         return status;
     }
-    status = sort_ranks(topo, bucket_nics, offsetof(mpath_topo_gpu_node_t, beside), MPATH_MAX_NICS,
-                        &topo->gpu_beside);
+    status = sort_ranks(topo, bucket_nics, offsetof(mpath_topo_gpu_node_t, beside), MPATH_MAX_NICS, &topo->gpu_beside);
     if (status != MPATH_OK) {
         return status;
     }
