@@ -186,9 +186,9 @@ static void run_rounds(const job_t *given)
 static void test_mesh(void **state)
 {
     (void)state;
-    run_rounds(&(job_t){.setup = {.size = 4}, .max_bytes = 3000000, .rounds = 14, .pcie_bps = 1000});
+    run_rounds(&(job_t){.setup = {.size = 4}, .max_bytes = 2000000, .rounds = 7, .pcie_bps = 1000});
     run_rounds(
-        &(job_t){.setup = {.size = 4}, .max_bytes = 1500000, .rounds = 14}); /* a share through the host as well */
+        &(job_t){.setup = {.size = 4}, .max_bytes = 1000000, .rounds = 7}); /* a share through the host as well */
 }
 
 static void test_rails_by_copies(void **state)
@@ -197,13 +197,13 @@ static void test_rails_by_copies(void **state)
     run_rounds(&(job_t){.setup     = {.size = 8, .nodes = 2, .nics = 4},
                         .emulated  = MPATH_EMULATED_COPIES,
                         .max_bytes = 700000,
-                        .rounds    = 14});
+                        .rounds    = 7});
 }
 
 static void test_rails_by_ucx(void **state)
 {
     (void)state;
-    run_rounds(&(job_t){.setup = {.size = 8, .nodes = 2, .nics = 4}, .max_bytes = 500000, .rounds = 14});
+    run_rounds(&(job_t){.setup = {.size = 8, .nodes = 2, .nics = 4}, .max_bytes = 500000, .rounds = 7});
 }
 
 static void test_few_slots(void **state)
