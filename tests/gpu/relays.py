@@ -134,3 +134,41 @@ def part(run):
           f"(120 and 45.1 x {factor:g}), {RANKS} ranks on {run.gpus} GPUs; clocks hold these rates")
     print_pairs(run, pairs)
     print_skews(run, skews + small)
+
+
+def find_cublas(run):
+    """Folders of libcublas.so that the loader may not know: Python environments have it as well."""
+    found = run.output(["sh", "-c", "find / -xdev -name 'libcublas.so.1*' -not -path '/proc/*' 2>/dev/null"])
+    return ":".join(sorted({os.path.dirname(path) for path in found.split() if path.startswith("/")}, reverse=True))
+
+
+def print_moe(text):
+    """mpath beside the static route: lines `tokens skew x-mean backend layer-ms exchange-ms tokens/s ...`."""
+    rows = [line.split() for line in text.splitlines() if line.strip()[:1].isdigit() and "emulated" in line]
+    layer = {(int(row[0]), row[1], row[3]): float(row[4]) for row in rows if len(row) > 6}
+    for (tokens, skew, name), time in sorted(layer.items()):
+        static = layer.get((tokens, skew, "static"))
+        if name == "mpath" and static:
+            judged = tokens >= 16384 and skew == "0.90"
+            text = f"  goal 1.35: {'reached' if static >= 1.35 * time else 'MISSED'}" if judged else ""
+            print(f"MoE layer, {tokens} tokens, skew {skew}: {static / time:.2f} x static{text}  emulated")
+
+
+def part_moe(run):
+    program = run.binary("moe_layer")
+    if run.fake or not os.path.exists(program):
+        run.report("SKIP", "moe", "cuBLAS needs a GPU" if run.fake else "moe_layer is not in this build (make examples)")
+        return
+    paths = [path for path in (run.environment.get("LD_LIBRARY_PATH"), find_cublas(run)) if path]
+    environment = {"LD_LIBRARY_PATH": ":".join(paths)}
+    if run.gpus > 1:
+        command = run.mpirun(run.gpus, [program, "--tokens", "4k,16k", "--skew", "0.4,0.9", "--backends", "stock,nccl,mpath"])
+        print(run.judge("moe/as-it-is", command, 120, environment, wanted="right$"))
+    factor = scale(run)
+    path = topology(run, "moe", factor, ["--emulated", "copies"])
+    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "512m"]
+    command = run.mpirun(RANKS, [program, "--tokens", "2k,16k,64k", "--skew", "0.4,0.9", "--topk", "1", "--backends",
+                                 "static,mpath"], before)
+    text = run.judge("moe/emulated", command, 180, environment, wanted="right +emulated$")
+    print(f"emulated cluster, declared rates x {factor:g}, {RANKS} ranks on {run.gpus} GPUs, top 1\n{text}")
+    print_moe(text)
