@@ -74,6 +74,7 @@ void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
     if (gpu != NULL) {
         scratch_free(gpu);
         mpath_gpu_launches_destroy(gpu->launches);
+        mpath_gpu_writes_destroy(gpu->writes);
         mpath_gpu_coll_destroy(gpu->reduce);
         mpath_gpu_coll_destroy(gpu->gather);
         free(gpu->arrays);
@@ -193,15 +194,20 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
     mpath_status_t status  = mpath_gpu_coll_prepare(coll, call, agreed);
+    int by_writes          = 0;
 
     if (status == MPATH_OK) {
         status = mpath_gpu_coll_open_all(coll);
+    }
+    if ((status == MPATH_OK) && (call->operation == MPATH_OPERATION_ALLREDUCE) && (target == 0)) {
+        status = mpath_gpu_writes_prepare(gpu, &by_writes);
     }
     if (status == MPATH_OK) {
         for (int i = 0; i < gpu->size * gpu->size; i++) { /* a rank with a part works on everybody's memory */
             coll->decided.ways[i] = (gpu->part_bytes[i / gpu->size] > 0) ? WAY_KERNEL : WAY_NONE;
         }
-        status = mpath_gpu_coll_finish(coll, start_part(gpu, how, target));
+        status = mpath_gpu_coll_finish(coll,
+                                       by_writes ? mpath_gpu_writes_start(gpu, how) : start_part(gpu, how, target));
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
@@ -253,6 +259,20 @@ static int is_one_shot(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_
            (bytes <= ONE_SHOT_MAX_BYTES);
 }
 
+static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                                    uint64_t bytes, const mpath_reduce_how_t *how)
+{
+    if (is_one_shot(gpu, bytes, agreed->flags)) {
+        for (int rank = 0; rank < gpu->size; rank++) {
+            gpu->part_offsets[rank] = 0;
+            gpu->part_bytes[rank]   = bytes;
+        }
+        return reduce_parts(gpu, call, agreed, how, (mpath_cu_ptr_t)(uintptr_t)call->recv_buffer);
+    }
+    cut_parts(gpu, bytes);
+    return reduce_parts(gpu, call, agreed, how, 0);
+}
+
 mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                    uint64_t elements, const mpath_reduce_how_t *how)
 {
@@ -269,21 +289,14 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_bytes[rank] = gpu->recv_bytes[rank] = bytes;
         gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
     }
+    mpath_gpu_writes_claim(gpu, bytes, how);
     status = agree(gpu, gpu->reduce, &call, &agreed);
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        status = reduce_vector(gpu, &call, &agreed, bytes, how);
     }
-    if (is_one_shot(gpu, bytes, agreed.flags)) {
-        for (int rank = 0; rank < gpu->size; rank++) {
-            gpu->part_offsets[rank] = 0;
-            gpu->part_bytes[rank]   = bytes;
-        }
-        return reduce_parts(gpu, &call, &agreed, how, (mpath_cu_ptr_t)(uintptr_t)buffers->recv);
-    }
-    cut_parts(gpu, bytes);
-    return reduce_parts(gpu, &call, &agreed, how, 0);
+    mpath_gpu_writes_release(gpu);
+    return status;
 }
-
 /* After everybody has read: the result to its place. */
 static mpath_status_t scratch_store(mpath_symmetric_gpu_t *gpu, void *recv, uint64_t bytes)
 {

@@ -5,9 +5,13 @@
 
 #include "coll/allreduce_gpu.h"
 #include "coll/alltoallv_gpu_private.h"
+#include "gpu/reduce_writes.h"
 
 /* Kernels that have been launched lately, and those that are launched again and again. */
 typedef struct gpu_launches gpu_launches_t;
+
+/* What ranks lend each other for reductions by writes. */
+typedef struct gpu_writes gpu_writes_t;
 
 struct mpath_symmetric_gpu {
     mpath_team_t *team;
@@ -20,6 +24,7 @@ struct mpath_symmetric_gpu {
     mpath_cu_ptr_t scratch;
     uint64_t scratch_bytes;
     gpu_launches_t *launches;
+    gpu_writes_t *writes; /* NULL until a call was large enough */
 };
 
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
@@ -34,5 +39,15 @@ void mpath_gpu_launches_destroy(gpu_launches_t *launches);
  */
 mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
+
+/*
+ * allreduce_gpu_writes.c: before the agreement, whether this rank could take part in a reduction by writes, of which its cell
+ * tells; given back after the call. Then, with everything open, whether all do: collective, the same on all ranks.
+ */
+void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
+void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu);
+mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p);
+mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how);
+void mpath_gpu_writes_destroy(gpu_writes_t *writes);
 
 #endif

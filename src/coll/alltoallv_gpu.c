@@ -196,6 +196,7 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
     if (cell->generation != now->generation) {
         *cell = *now;
     } else {
+        cell->claimed                        = now->claimed;
         cell->sides[MPATH_ROOM_RECV].address = now->sides[MPATH_ROOM_RECV].address;
         cell->sides[MPATH_ROOM_SEND].address = now->sides[MPATH_ROOM_SEND].address;
     }
@@ -220,11 +221,17 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, &recv);
     fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, &send);
     kernels = (send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
+    if (kernels && (device != gpu->told_gpu)) {
+        gpu->told_gpu = device;
+        now->generation++;
+        now->place++;
+    }
     if (!is_same_side(&recv, &now->sides[MPATH_ROOM_RECV]) || !is_same_side(&send, &now->sides[MPATH_ROOM_SEND]) ||
         (kernels != now->kernels) || (now->generation == 0)) {
         now->generation++;
     }
     now->kernels                = kernels;
+    now->claimed                = gpu->claimed;
     now->sides[MPATH_ROOM_RECV] = recv;
     now->sides[MPATH_ROOM_SEND] = send;
     write_cell(gpu, now);

@@ -68,6 +68,8 @@ struct mpath_gpu_coll {
     uint64_t number;       /* of the call; its half of the room is number % 2 */
     int half;
     mpath_room_cell_t told; /* by this rank in the last call */
+    mpath_gpu_t *told_gpu;  /* with which it works on its send buffer */
+    int claimed;            /* this process may wait for other ranks in a kernel of this call */
 
     uint64_t *demand; /* [n][n] of the call */
     gpu_decided_t decided;

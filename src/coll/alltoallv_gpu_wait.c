@@ -181,6 +181,7 @@ static void abandon(mpath_gpu_coll_t *gpu)
 {
     mpath_stream_t *streams[3];
 
+    atomic_store_explicit(&gpu->room.words[gpu->me].stop, gpu->number, memory_order_release);
     own_streams(gpu, streams);
     for (int i = 0; i < 3; i++) {
         mpath_mark_t mark;

@@ -35,7 +35,8 @@ typedef struct mpath_room_words {
     _Atomic uint64_t kernel_done;
     _Atomic uint64_t engine_done;
     _Atomic uint64_t number; /* of the call, for kernels of the owner whose arguments do not tell it */
-    uint8_t padding[40];
+    _Atomic uint64_t stop;   /* the host gives the call up: kernels of the owner wait no longer */
+    uint8_t padding[32];
 } mpath_room_words_t;
 
 typedef struct mpath_room_side {
@@ -48,6 +49,8 @@ typedef struct mpath_room_side {
 typedef struct mpath_room_cell {
     uint64_t generation; /* as long as it stays the same, so do both sides but for the addresses within the memory */
     int32_t kernels;     /* the sending GPU runs mpath's kernels */
+    uint32_t place;      /* changes with the GPU or the context of the send buffer */
+    int32_t claimed;     /* in this call its kernel may wait for those of others; not part of the generation */
     mpath_process_t process;
     mpath_room_side_t sides[MPATH_ROOM_SIDES];
 } mpath_room_cell_t;

@@ -40,6 +40,7 @@ static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
                                                             "gpu",
                                                             "gpu_way",
                                                             "gpu_host_percent",
+                                                            "gpu_reduce",
                                                             "max_paths"};
 
 uint64_t team_record_build(void)
@@ -83,6 +84,7 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  (uint64_t)settings->gpu,
                                                  (uint64_t)settings->gpu_way,
                                                  (uint64_t)settings->gpu_host_percent,
+                                                 (uint64_t)settings->gpu_reduce,
                                                  (uint64_t)context->topo_params.max_paths};
 
     memset(record, 0, sizeof(*record));

@@ -71,14 +71,21 @@ unsigned mpath_reduce_alignment(mpath_reduce_type_t type)
     return types[type].alignment;
 }
 
-mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p)
+void mpath_reduce_name(const mpath_reduce_how_t *how, char *name, size_t size)
 {
     int compares             = (how->op == MPATH_REDUCE_MAX) || (how->op == MPATH_REDUCE_MIN);
     mpath_reduce_type_t type = compares ? how->type : types[how->type].without_sign;
-    char name[REDUCE_NAME_MAX];
 
-    snprintf(name, sizeof(name), MPATH_KERNEL_REDUCE "%s_%s", op_names[how->op], types[type].name);
-    return mpath_kernel_find(gpu, name, function_p);
+    snprintf(name, size, "%s_%s", op_names[how->op], types[type].name);
+}
+
+mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p)
+{
+    char name[REDUCE_NAME_MAX], full[2 * REDUCE_NAME_MAX];
+
+    mpath_reduce_name(how, name, sizeof(name));
+    snprintf(full, sizeof(full), MPATH_KERNEL_REDUCE "%s", name);
+    return mpath_kernel_find(gpu, full, function_p);
 }
 
 static unsigned reduce_ctas(const mpath_stream_t *stream, mpath_reduce_type_t type, uint64_t elements)

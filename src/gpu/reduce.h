@@ -55,6 +55,9 @@ int mpath_reduce_fits(const mpath_reduce_how_t *how);
 unsigned mpath_reduce_bytes(mpath_reduce_type_t type);
 unsigned mpath_reduce_alignment(mpath_reduce_type_t type);
 
+/* "sum_f32": operation and type as the kernel that serves them is called. */
+void mpath_reduce_name(const mpath_reduce_how_t *how, char *name, size_t size);
+
 /* As mpath_kernel_find(). `how` fits. */
 mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
 

@@ -72,6 +72,12 @@ typedef enum mpath_gpu_way {
     MPATH_GPU_WAY_PULL    /* the receiver's copy engines read */
 } mpath_gpu_way_t;
 
+typedef enum mpath_gpu_reduce {
+    MPATH_GPU_REDUCE_AUTO,   /* by size */
+    MPATH_GPU_REDUCE_DIRECT, /* each kernel reads from and writes to all GPUs */
+    MPATH_GPU_REDUCE_WRITES  /* kernels only write to other GPUs, and wait for each other */
+} mpath_gpu_reduce_t;
+
 /* The values of all parameters of a process. */
 typedef struct mpath_settings {
     int priority;
@@ -96,6 +102,7 @@ typedef struct mpath_settings {
     int gpu;                   /* device buffers are moved between GPUs, not through the host */
     int gpu_way;               /* mpath_gpu_way_t */
     int gpu_host_percent;      /* of a hot receiver's bytes, through host memory */
+    int gpu_reduce;            /* mpath_gpu_reduce_t */
     int sync;                  /* mpath_sync_t */
     uint64_t gpu_memory_bytes; /* upper limit of pinned host memory for staged copies, per rank */
     uint64_t gpu_relay_bytes;  /* upper limit of GPU memory for chunks that pass through, per process */

@@ -6,14 +6,15 @@
 #define MIB (1024 * KIB)
 #define GIB (1024 * MIB)
 
-static const char *const level_values[]     = {"error", "warn", "info", "debug", "trace", NULL};
-static const char *const access_values[]    = {"all", "affine", NULL};
-static const char *const gate_values[]      = {"auto", "always", "never", NULL};
-static const char *const gpu_way_values[]   = {"auto", "kernel", "push", "pull", NULL};
-static const char *const sync_values[]      = {"none", "device", NULL};
-static const char *const algorithm_values[] = {"auto", "previous", "small", "lanes", NULL};
-static const char *const adapt_values[]     = {"off", "run", "start", NULL};
-static const char *const switch_values[]    = {"no", "yes", NULL};
+static const char *const level_values[]      = {"error", "warn", "info", "debug", "trace", NULL};
+static const char *const access_values[]     = {"all", "affine", NULL};
+static const char *const gate_values[]       = {"auto", "always", "never", NULL};
+static const char *const gpu_way_values[]    = {"auto", "kernel", "push", "pull", NULL};
+static const char *const gpu_reduce_values[] = {"auto", "direct", "writes", NULL};
+static const char *const sync_values[]       = {"none", "device", NULL};
+static const char *const algorithm_values[]  = {"auto", "previous", "small", "lanes", NULL};
+static const char *const adapt_values[]      = {"off", "run", "start", NULL};
+static const char *const switch_values[]     = {"no", "yes", NULL};
 
 #define ROW(_name, _type, _initial, _min, _max, _values, _unit, _level, _help)                                         \
     {                                                                                                                  \
@@ -101,12 +102,18 @@ const mpath_param_t mpath_params[] = {
         "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when these "
         "are large and pushed; less where another GPU would be the slowest then"),
     ROW_ENUM(
+        gpu_reduce, "auto", gpu_reduce_values, 6,
+        "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part and write the "
+        "result to all (\"direct\"); or in tiles that kernels write to who combines them and wait for (\"writes\"), where that "
+        "can be"),
+    ROW_ENUM(
         sync, "none", sync_values, 3,
         "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "
         "called (\"none\"), or all work under way on the devices of its buffers (\"device\")"),
     ROW_BYTES(
         gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
-        "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly"),
+        "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and of the memory "
+        "that it sets aside on its GPU for large reductions"),
     ROW_BYTES(
         gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
         "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all communicators; each "

@@ -12,7 +12,11 @@ int fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control
 void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_t *control,
                      const mpath_kernel_word_t *flags);
 
-/* reduce.c: NULL when there is none of that name. */
+/* A kernel that has given up in the middle, in place of fake_kernel_end(). */
+void fake_kernel_fail(const struct CUctx_st *context, const mpath_kernel_control_t *control);
+
+/* reduce.c, writes.c: NULL when there is none of that name. */
 const struct CUfunc_st *fake_reduce_kernel(const char *name);
+const struct CUfunc_st *fake_writes_kernel(const char *name);
 
 #endif

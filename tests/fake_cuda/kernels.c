@@ -59,6 +59,12 @@ int fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control
     return 1;
 }
 
+void fake_kernel_fail(const struct CUctx_st *context, const mpath_kernel_control_t *control)
+{
+    counters_at(context, control)->arrivals += control->ctas;
+    __atomic_store_n(word_at(context, control->failure, "failure word of a kernel"), 1, __ATOMIC_RELEASE);
+}
+
 void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_t *control,
                      const mpath_kernel_word_t *flags)
 {
@@ -138,5 +144,5 @@ const struct CUfunc_st *fake_kernel(const char *name)
             return &kernels[index];
         }
     }
-    return fake_reduce_kernel(name);
+    return (fake_reduce_kernel(name) != NULL) ? fake_reduce_kernel(name) : fake_writes_kernel(name);
 }

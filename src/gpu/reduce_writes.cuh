@@ -1,0 +1,217 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reductions with nothing but writes between GPUs, of which a port carries more than of reads: see reduce_writes_args.h.
+ * Included by kernels.cu.
+ *
+ * A turn of a CTA waits once, works on two tiles (one to send, one to combine) and ends with one fence, so that the time of a trip to
+ * another GPU passes while other CTAs work. Tiles that have come are read past the first-level cache.
+ */
+#include "gpu/reduce_writes_args.h"
+
+/* Polls between two looks at the clock and at the host's word. */
+#define WRITES_POLLS 4096
+
+/* Vectors of a thread that are under way together. */
+#define WRITES_DEEP 2
+
+static __device__ __forceinline__ void kernel_store_relaxed(uint64_t address, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
+}
+
+/* Steps that rank `from` writes for CTA `cta` into the memory of rank `of`. */
+static __device__ __forceinline__ uint64_t writes_step(const mpath_kernel_writes_t &arguments, unsigned of,
+                                                       unsigned from, unsigned used)
+{
+    return arguments.memory[of] + ((blockIdx.x * 2u + used) * arguments.ranks + from) * 8u;
+}
+
+static __device__ __forceinline__ uint64_t writes_slot(const mpath_kernel_writes_t &arguments, unsigned of,
+                                                       unsigned from, uint64_t turn)
+{
+    const uint64_t row  = blockIdx.x * MPATH_WRITES_DEPTH + turn % MPATH_WRITES_DEPTH;
+    const uint64_t slot = row * (arguments.ranks - 1) + from - (from > of ? 1 : 0);
+
+    return arguments.memory[of] + MPATH_WRITES_STEPS_BYTES(arguments.ranks) + slot * arguments.tile_bytes;
+}
+
+/* One thread: until the step has been reached, or it is time to give up. */
+static __device__ bool writes_await(const mpath_kernel_writes_t &arguments, uint64_t address, uint64_t value,
+                                    uint64_t deadline_ns)
+{
+    unsigned polls = 0;
+
+    while (kernel_load_acquire(address) < value) {
+        if ((++polls % WRITES_POLLS == 0) &&
+            ((kernel_now_ns() > deadline_ns) || (kernel_load_relaxed(arguments.stop) >= arguments.number))) {
+            return false;
+        }
+    }
+    return true;
+}
+
+/* Bytes of the CTA's tile of rank `of`'s part in a turn, which begins at *from. */
+static __device__ __forceinline__ uint64_t writes_tile(const mpath_kernel_writes_t &arguments, unsigned of,
+                                                       uint64_t turn, uint64_t *from)
+{
+    const uint64_t at = (blockIdx.x + turn * gridDim.x) * arguments.tile_bytes, bytes = arguments.part_bytes[of];
+
+    *from = arguments.part_offsets[of] + at;
+    return (at >= bytes) ? 0 : (bytes - at < arguments.tile_bytes) ? bytes - at : arguments.tile_bytes;
+}
+
+/* The tile of each other rank's part into its memory. */
+template <typename type_t>
+static __device__ __forceinline__ void writes_send(const mpath_kernel_writes_t &arguments, uint64_t turn)
+{
+    for (unsigned i = 1; i < arguments.ranks; i++) {
+        const unsigned to = (arguments.me + i) % arguments.ranks; /* all GPUs in the same order */
+        uint64_t from, bytes = writes_tile(arguments, to, turn, &from), vectors = bytes / sizeof(int4);
+        const auto source = reinterpret_cast<const int4 *>(arguments.send + from);
+        const auto target = reinterpret_cast<int4 *>(writes_slot(arguments, to, arguments.me, turn));
+        int4 held[WRITES_DEEP];
+
+        for (uint64_t base = threadIdx.x; base < vectors; base += WRITES_DEEP * blockDim.x) {
+#pragma unroll
+            for (int deep = 0; deep < WRITES_DEEP; deep++) {
+                if (base + deep * blockDim.x < vectors) {
+                    held[deep] = __ldcs(source + base + deep * blockDim.x);
+                }
+            }
+#pragma unroll
+            for (int deep = 0; deep < WRITES_DEEP; deep++) {
+                if (base + deep * blockDim.x < vectors) {
+                    target[base + deep * blockDim.x] = held[deep];
+                }
+            }
+        }
+        for (uint64_t at = vectors * (sizeof(int4) / sizeof(type_t)) + threadIdx.x; at < bytes / sizeof(type_t);
+             at += blockDim.x) {
+            reinterpret_cast<type_t *>(target)[at] = reinterpret_cast<const type_t *>(source)[at];
+        }
+    }
+}
+
+/* This rank's tile: what has come and the own one, in the order of the ranks, to everybody. */
+template <typename type_t, typename op_t>
+static __device__ __forceinline__ void writes_combine(const mpath_kernel_writes_t &arguments, uint64_t turn)
+{
+    uint64_t from, bytes = writes_tile(arguments, arguments.me, turn, &from), vectors = bytes / sizeof(int4);
+    const uint64_t own = arguments.send + from;
+
+    for (uint64_t base = threadIdx.x; base < vectors; base += WRITES_DEEP * blockDim.x) {
+        reduce_pack<int4, type_t> held[WRITES_DEEP], sum[WRITES_DEEP];
+
+        for (unsigned rank = 0; rank < arguments.ranks; rank++) {
+            const uint64_t source = (rank == arguments.me) ? own : writes_slot(arguments, arguments.me, rank, turn);
+
+#pragma unroll
+            for (int deep = 0; deep < WRITES_DEEP; deep++) {
+                if (base + deep * blockDim.x < vectors) {
+                    held[deep].vector = __ldcg(reinterpret_cast<const int4 *>(source) + base + deep * blockDim.x);
+                }
+            }
+#pragma unroll
+            for (int deep = 0; deep < WRITES_DEEP; deep++) {
+                if (rank == 0) {
+                    sum[deep] = held[deep];
+                } else {
+                    reduce_pair<int4, type_t, op_t>(sum[deep], held[deep]);
+                }
+            }
+        }
+        for (unsigned i = 0; i < arguments.ranks; i++) {
+            const auto target = reinterpret_cast<int4 *>(arguments.targets[(arguments.me + i) % arguments.ranks] +
+                                                         from);
+
+#pragma unroll
+            for (int deep = 0; deep < WRITES_DEEP; deep++) {
+                if (base + deep * blockDim.x < vectors) {
+                    target[base + deep * blockDim.x] = sum[deep].vector;
+                }
+            }
+        }
+    }
+    for (uint64_t at = vectors * (sizeof(int4) / sizeof(type_t)) + threadIdx.x; at < bytes / sizeof(type_t);
+         at += blockDim.x) {
+        type_t sum = {};
+
+        for (unsigned rank = 0; rank < arguments.ranks; rank++) {
+            const uint64_t source = (rank == arguments.me) ? own : writes_slot(arguments, arguments.me, rank, turn);
+            const type_t next     = reinterpret_cast<const volatile type_t *>(source)[at];
+
+            sum = (rank == 0) ? next : op_t::apply(next, sum);
+        }
+        for (unsigned rank = 0; rank < arguments.ranks; rank++) {
+            reinterpret_cast<type_t *>(arguments.targets[rank] + from)[at] = sum;
+        }
+    }
+}
+
+/* Turns in which there is a tile of any part. */
+static __device__ __forceinline__ uint64_t writes_turns(const mpath_kernel_writes_t &arguments)
+{
+    uint64_t most = 0;
+
+    for (unsigned rank = 0; rank < arguments.ranks; rank++) {
+        most = (arguments.part_bytes[rank] > most) ? arguments.part_bytes[rank] : most;
+    }
+    return (most + arguments.tile_bytes * gridDim.x - 1) / (arguments.tile_bytes * gridDim.x);
+}
+
+template <typename type_t, typename op_t>
+static __device__ __forceinline__ void writes_all(const mpath_kernel_writes_t &arguments)
+{
+    const uint64_t turns = writes_turns(arguments), base = arguments.number << MPATH_WRITES_TURN_BITS;
+    const uint64_t deadline_ns = kernel_now_ns() + arguments.control.timeout_ns;
+    const unsigned rank        = threadIdx.x; /* the first threads look after a rank each */
+    const bool looks           = (rank < arguments.ranks) && (rank != arguments.me);
+
+    for (uint64_t turn = 0; turn < turns + MPATH_WRITES_AHEAD; turn++) {
+        const bool sends = turn < turns, combines = turn >= MPATH_WRITES_AHEAD;
+        bool good = true;
+
+        if (looks && sends && (turn >= MPATH_WRITES_DEPTH)) { /* the tile that was there before has been used */
+            good = writes_await(arguments, writes_step(arguments, arguments.me, rank, 1),
+                                base + turn - MPATH_WRITES_DEPTH + 1, deadline_ns);
+        }
+        if (looks && combines) {
+            good = good && writes_await(arguments, writes_step(arguments, arguments.me, rank, 0),
+                                        base + turn - MPATH_WRITES_AHEAD + 1, deadline_ns);
+        }
+        if (!__syncthreads_and(good)) {
+            if (threadIdx.x == 0) {
+                kernel_store_release(arguments.control.failure, 1);
+            }
+            kernel_skip(arguments.control);
+            return;
+        }
+        if (sends) {
+            writes_send<type_t>(arguments, turn);
+        }
+        if (combines) {
+            writes_combine<type_t, op_t>(arguments, turn - MPATH_WRITES_AHEAD);
+        }
+        __syncthreads();
+        if (looks) {
+            __threadfence_system();
+            if (sends) {
+                kernel_store_relaxed(writes_step(arguments, rank, arguments.me, 0), base + turn + 1);
+            }
+            if (combines) {
+                kernel_store_relaxed(writes_step(arguments, rank, arguments.me, 1),
+                                     base + turn - MPATH_WRITES_AHEAD + 1);
+            }
+        }
+    }
+    kernel_end(arguments.control, arguments.flags);
+}
+
+#define WRITES_KERNEL(_op, _type)                                                                                      \
+    extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS, 2)                                              \
+        mpath_kernel_writes_##_op##_##_type(const __grid_constant__ mpath_kernel_writes_t arguments)                   \
+    {                                                                                                                  \
+        writes_all<mpath_reduce_##_type##_t, reduce_##_op<mpath_reduce_##_type##_t>>(arguments);                       \
+    }
+
+MPATH_WRITES_KERNELS(WRITES_KERNEL)

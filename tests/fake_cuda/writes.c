@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What mpath's kernels that reduce by writes do, in C, from the same arguments: CTA after CTA, which wait for the same of others. */
+#define _GNU_SOURCE
+#include "fake_kernel.h"
+#include "gpu/reduce_writes_args.h"
+
+#include <string.h>
+#include <time.h>
+
+#define TILE_MAX (64u << 10)
+
+typedef struct kernel {
+    const struct CUctx_st *context;
+    const mpath_kernel_writes_t *arguments;
+    unsigned cta;
+    struct timespec deadline;
+} kernel_t;
+
+typedef void (*apply_t)(void *sum, const void *next, uint64_t bytes);
+
+static char *bytes_at(const kernel_t *kernel, uint64_t address, uint64_t bytes)
+{
+    return fake_bytes(address, bytes, kernel->context, FAKE_BY_KERNEL, "reduction by writes");
+}
+
+static uint64_t *step(const kernel_t *kernel, unsigned of, unsigned from, unsigned used)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    uint64_t index                         = (kernel->cta * 2u + used) * arguments->ranks + from;
+
+    return (uint64_t *)(void *)bytes_at(kernel, arguments->memory[of] + index * 8, 8);
+}
+
+static char *slot(const kernel_t *kernel, unsigned of, unsigned from, uint64_t turn)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    uint64_t steps = MPATH_WRITES_STEPS_BYTES(arguments->ranks), bytes = arguments->tile_bytes;
+    uint64_t row   = kernel->cta * MPATH_WRITES_DEPTH + turn % MPATH_WRITES_DEPTH;
+    uint64_t index = row * (arguments->ranks - 1) + from - (from > of ? 1 : 0);
+
+    return bytes_at(kernel, arguments->memory[of] + steps + index * bytes, bytes);
+}
+
+static int await(const kernel_t *kernel, const uint64_t *word, uint64_t value)
+{
+    const uint64_t *stop = (const uint64_t *)(void *)bytes_at(kernel, kernel->arguments->stop, 8);
+    struct timespec now;
+
+    while (__atomic_load_n(word, __ATOMIC_ACQUIRE) < value) {
+        clock_gettime(CLOCK_MONOTONIC, &now);
+        if ((now.tv_sec > kernel->deadline.tv_sec) ||
+            (__atomic_load_n(stop, __ATOMIC_ACQUIRE) >= kernel->arguments->number)) {
+            return 0;
+        }
+        nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
+    }
+    return 1;
+}
+
+static uint64_t tile(const kernel_t *kernel, unsigned of, uint64_t turn, uint64_t *from)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    uint64_t at = (kernel->cta + turn * MPATH_WRITES_CTAS) * arguments->tile_bytes, bytes = arguments->part_bytes[of];
+
+    *from = arguments->part_offsets[of] + at;
+    return (at >= bytes) ? 0 : (bytes - at < arguments->tile_bytes) ? bytes - at : arguments->tile_bytes;
+}
+
+static void send(const kernel_t *kernel, uint64_t turn)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+
+    for (unsigned rank = 0; rank < arguments->ranks; rank++) {
+        uint64_t from, bytes = tile(kernel, rank, turn, &from);
+
+        if ((rank != arguments->me) && (bytes > 0)) {
+            memcpy(slot(kernel, rank, arguments->me, turn), bytes_at(kernel, arguments->send + from, bytes), bytes);
+        }
+    }
+}
+
+static void combine(const kernel_t *kernel, uint64_t turn, apply_t apply)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    uint64_t from, bytes = tile(kernel, arguments->me, turn, &from);
+    char sum[TILE_MAX];
+
+    if (bytes == 0) {
+        return;
+    }
+    for (unsigned rank = 0; rank < arguments->ranks; rank++) {
+        const char *next = (rank == arguments->me) ? bytes_at(kernel, arguments->send + from, bytes)
+                                                   : slot(kernel, arguments->me, rank, turn);
+
+        if (rank == 0) {
+            memcpy(sum, next, bytes);
+        } else {
+            apply(sum, next, bytes);
+        }
+    }
+    for (unsigned rank = 0; rank < arguments->ranks; rank++) {
+        memcpy(bytes_at(kernel, arguments->targets[rank] + from, bytes), sum, bytes);
+    }
+}
+
+/* 0: given up. */
+static int await_turn(const kernel_t *kernel, unsigned rank, uint64_t turn, int sends, int combines)
+{
+    unsigned me   = kernel->arguments->me;
+    uint64_t base = kernel->arguments->number << MPATH_WRITES_TURN_BITS;
+
+    return (!sends || (turn < MPATH_WRITES_DEPTH) ||
+            await(kernel, step(kernel, me, rank, 1), base + turn - MPATH_WRITES_DEPTH + 1)) &&
+           (!combines || await(kernel, step(kernel, me, rank, 0), base + turn - MPATH_WRITES_AHEAD + 1));
+}
+
+static int run_turn(const kernel_t *kernel, uint64_t turn, uint64_t turns, apply_t apply)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    uint64_t base                          = arguments->number << MPATH_WRITES_TURN_BITS;
+    int sends = turn < turns, combines = turn >= MPATH_WRITES_AHEAD;
+
+    for (unsigned rank = 0; rank < arguments->ranks; rank++) {
+        if ((rank != arguments->me) && !await_turn(kernel, rank, turn, sends, combines)) {
+            return 0;
+        }
+    }
+    if (sends) {
+        send(kernel, turn);
+    }
+    if (combines) {
+        combine(kernel, turn - MPATH_WRITES_AHEAD, apply);
+    }
+    for (unsigned rank = 0; rank < arguments->ranks; rank++) {
+        if ((rank != arguments->me) && sends) {
+            __atomic_store_n(step(kernel, rank, arguments->me, 0), base + turn + 1, __ATOMIC_RELEASE);
+        }
+        if ((rank != arguments->me) && combines) {
+            __atomic_store_n(step(kernel, rank, arguments->me, 1), base + turn - MPATH_WRITES_AHEAD + 1,
+                             __ATOMIC_RELEASE);
+        }
+    }
+    return 1;
+}
+
+static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arguments, unsigned ctas, unsigned threads,
+                apply_t apply)
+{
+    uint64_t most = 0, turns, per_turn = MPATH_WRITES_CTAS * arguments->tile_bytes;
+    kernel_t kernel = {.context = context, .arguments = arguments};
+
+    if ((threads != MPATH_KERNEL_THREADS) || (ctas != MPATH_WRITES_CTAS) || (arguments->tile_bytes % 16 != 0) ||
+        (arguments->tile_bytes > TILE_MAX) || (arguments->send % 16 != 0)) {
+        fake_die("a reduction by writes has %u threads, %u CTAs and tiles of %llu bytes", threads, ctas,
+                 (unsigned long long)arguments->tile_bytes);
+    }
+    if (!fake_kernel_begin(context, &arguments->control, NULL, ctas)) {
+        return;
+    }
+    clock_gettime(CLOCK_MONOTONIC, &kernel.deadline);
+    kernel.deadline.tv_sec += (time_t)(arguments->control.timeout_ns / 1000000000) + 1;
+    for (unsigned rank = 0; rank < arguments->ranks; rank++) {
+        most = (arguments->part_bytes[rank] > most) ? arguments->part_bytes[rank] : most;
+    }
+    turns = (most + per_turn - 1) / per_turn;
+    for (uint64_t turn = 0; turn < turns + MPATH_WRITES_AHEAD; turn++) {
+        for (kernel.cta = 0; kernel.cta < MPATH_WRITES_CTAS; kernel.cta++) {
+            if (!run_turn(&kernel, turn, turns, apply)) {
+                fake_kernel_fail(context, &arguments->control);
+                return;
+            }
+        }
+    }
+    fake_kernel_end(context, &arguments->control, arguments->flags);
+}
+
+#define APPLY_sum(_a, _b) ((_a) + (_b))
+#define APPLY_max(_a, _b) (((_a) > (_b)) ? (_a) : (_b))
+#define APPLY_min(_a, _b) (((_a) < (_b)) ? (_a) : (_b))
+
+#define FAKE_WRITES(_op, _type)                                                                                        \
+    static void apply_##_op##_##_type(void *sum, const void *next, uint64_t bytes)                                     \
+    {                                                                                                                  \
+        mpath_reduce_##_type##_t a, b;                                                                                 \
+                                                                                                                       \
+        for (uint64_t at = 0; at < bytes; at += sizeof(a)) {                                                           \
+            memcpy(&a, (const char *)next + at, sizeof(a));                                                            \
+            memcpy(&b, (char *)sum + at, sizeof(b));                                                                   \
+            b = APPLY_##_op(a, b);                                                                                     \
+            memcpy((char *)sum + at, &b, sizeof(b));                                                                   \
+        }                                                                                                              \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void run_##_op##_##_type(const struct CUctx_st *context, const void *arguments, unsigned ctas,              \
+                                    unsigned threads)                                                                  \
+    {                                                                                                                  \
+        run(context, arguments, ctas, threads, apply_##_op##_##_type);                                                 \
+    }
+
+MPATH_WRITES_KERNELS(FAKE_WRITES)
+
+#define FAKE_ROW(_op, _type) {MPATH_KERNEL_WRITES #_op "_" #_type, sizeof(mpath_kernel_writes_t), run_##_op##_##_type},
+
+static const struct CUfunc_st kernels[] = {MPATH_WRITES_KERNELS(FAKE_ROW)};
+
+const struct CUfunc_st *fake_writes_kernel(const char *name)
+{
+    for (size_t index = 0; index < sizeof(kernels) / sizeof(kernels[0]); index++) {
+        if (strcmp(kernels[index].name, name) == 0) {
+            return &kernels[index];
+        }
+    }
+    return NULL;
+}
