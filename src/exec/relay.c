@@ -49,6 +49,15 @@ static int is_usable(const mpath_team_t *team, const mpath_topo_t *topo)
     return helps;
 }
 
+/* A topology file without GPUs wants none. The same on all ranks. */
+static int may_discover(const mpath_team_t *team)
+{
+    const mpath_settings_t *settings = mpath_team_settings(team);
+
+    return (team->gpu_topo == NULL) && settings->gpu && (team->size <= MPATH_RELAY_MAX_RANKS) &&
+           ((settings->topo_file == NULL) || (settings->topo_file[0] == '\0'));
+}
+
 mpath_status_t mpath_relay_create(mpath_team_t *team, mpath_relay_t **relay_p)
 {
     mpath_relay_t *relay = calloc(1, sizeof(*relay));
@@ -62,6 +71,7 @@ mpath_status_t mpath_relay_create(mpath_team_t *team, mpath_relay_t **relay_p)
     relay->size      = mpath_team_size(team);
     relay->me        = mpath_team_rank(team);
     relay->usable    = is_usable(team, mpath_team_gpu_topo(team));
+    relay->discovers = may_discover(team);
     relay->by_copies = relay->usable &&
                        (mpath_topo_params(mpath_team_gpu_topo(team))->emulated == MPATH_EMULATED_COPIES);
     relay->under_way_last_p = &relay->under_way;
@@ -94,7 +104,7 @@ void mpath_relay_destroy(mpath_relay_t *relay)
 
 int mpath_relay_usable(const mpath_relay_t *relay)
 {
-    return relay->usable;
+    return relay->usable || relay->discovers;
 }
 
 void mpath_relay_get_stats(const mpath_relay_t *relay, mpath_relay_stats_t *stats)
@@ -163,7 +173,7 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
         relay->number++;
         relay->half = (int)(relay->number & 1);
     }
-    if (!relay->usable || (call->flags & MPATH_CALL_INELIGIBLE)) {
+    if (!mpath_relay_usable(relay) || (call->flags & MPATH_CALL_INELIGIBLE)) {
         return;
     }
     if ((relay->pool != 0) && (relay->number % SHORT_CHECK_CALLS == 0) && mpath_relay_is_short(relay)) {
@@ -204,10 +214,16 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
 {
     mpath_status_t status = MPATH_OK;
 
-    if (!relay->usable || (agreed->flags & MPATH_CALL_APART)) {
+    if (!mpath_relay_usable(relay) || (agreed->flags & MPATH_CALL_APART)) {
         return MPATH_DECLINED;
     }
-    if (!relay->opened) {
+    if (relay->discovers) {
+        relay->discovers = 0;
+        status           = mpath_relay_discover(relay, call);
+        relay->usable    = (status == MPATH_OK) && is_usable(relay->team, mpath_team_gpu_topo(relay->team));
+        status           = ((status == MPATH_OK) && !relay->usable) ? MPATH_DECLINED : status;
+    }
+    if ((status == MPATH_OK) && !relay->opened) {
         status = mpath_relay_setup(relay, call);
         if (status == MPATH_OK) {
             relay->moved = 1;

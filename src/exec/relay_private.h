@@ -98,7 +98,8 @@ struct mpath_relay {
     const mpath_settings_t *settings;
     int size, me;
     int usable, opened;
-    int by_copies;                                /* rails are copies (emulation) */
+    int discovers; /* no topology tells of GPUs: the first call on device memory looks for them */
+    int by_copies; /* rails are copies (emulation) */
     mpath_topo_t *reduced[MPATH_RELAY_MAX_RANKS]; /* topologies without GPUs that cannot pass on, the last one counts */
     int num_reduced;
     uint64_t without;         /* ranks that cannot, as a mask */
@@ -149,6 +150,9 @@ struct mpath_relay {
 /* Streams of a GPU are shared by communicators; nothing waits for other ranks under this lock. */
 void mpath_relay_lock(void);
 void mpath_relay_unlock(void);
+
+/* relay_discover.c. Collective: the team's topology with GPUs. MPATH_DECLINED, on all ranks alike: there is none. */
+mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *call);
 
 /* relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on. */
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call);

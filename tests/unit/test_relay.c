@@ -30,6 +30,7 @@ typedef struct job {
     int rounds;
     const char *without; /* FAKE_CUDA_WITHOUT */
     const char *full;    /* FAKE_CUDA_FULL */
+    int discovers;       /* nobody tells of GPUs: the driver does */
     int spine;           /* NICs of all rails reach each other */
     int killed;          /* this rank dies in its second call; -1: none */
 } job_t;
@@ -79,13 +80,15 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     }
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
-    describe_gpus(self, job, &member->context->gpus);
-    member->context->gpu                = self->local_rank;
-    member->context->emulated           = job->emulated;
-    member->context->topo_params.fabric = job->spine ? MPATH_FABRIC_SPINE : 0;
-    member->context->nic                = (job->setup.nics > 0) ? self->local_rank : -1;
-    member->context->nic_known          = 1;
-    member->team                        = ranks_team(self, member->context);
+    if (!job->discovers) {
+        describe_gpus(self, job, &member->context->gpus);
+        member->context->gpu                = self->local_rank;
+        member->context->emulated           = job->emulated;
+        member->context->topo_params.fabric = job->spine ? MPATH_FABRIC_SPINE : 0;
+    }
+    member->context->nic       = (job->setup.nics > 0) ? self->local_rank : -1;
+    member->context->nic_known = 1;
+    member->team               = ranks_team(self, member->context);
     ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
     a2a_init(&member->a2a, self->rank, self->size);
     member->demand = calloc((size_t)self->size * (size_t)self->size, sizeof(uint64_t));
@@ -204,6 +207,12 @@ static void test_rails_by_ucx(void **state)
 {
     (void)state;
     run_rounds(&(job_t){.setup = {.size = 8, .nodes = 2, .nics = 4}, .max_bytes = 500000, .rounds = 7});
+}
+
+static void test_discovered(void **state)
+{
+    (void)state;
+    run_rounds(&(job_t){.setup = {.size = 4, .nodes = 2, .nics = 2}, .discovers = 1, .max_bytes = 300000, .rounds = 7});
 }
 
 static void test_few_slots(void **state)
@@ -414,6 +423,7 @@ int main(void)
         cmocka_unit_test(test_rails_by_copies),
         cmocka_unit_test(test_one_pair),
         cmocka_unit_test(test_rails_by_ucx),
+        cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_streams_without_values),
         cmocka_unit_test(test_switch),
