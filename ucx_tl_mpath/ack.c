@@ -55,20 +55,47 @@ void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_p
     uct_mpath_peer_set_busy(peer);
 }
 
+typedef struct control_pack {
+    const void *message;
+    size_t bytes;
+} control_pack_t;
+
+static size_t pack_control(void *destination, void *arg)
+{
+    const control_pack_t *pack = arg;
+
+    memcpy(destination, pack->message, pack->bytes);
+    return pack->bytes;
+}
+
+/* Some transports take very short messages only. */
+static ucs_status_t post_control(uct_mpath_peer_t *peer, unsigned rail, uint8_t id, const void *message, size_t bytes)
+{
+    control_pack_t pack = {.message = message, .bytes = bytes};
+    uint64_t link;
+    ssize_t packed;
+
+    if (bytes > peer->iface->lanes[rail].attr.cap.am.max_short) {
+        packed = uct_ep_am_bcopy(peer->rails[rail].ep, id, pack_control, &pack, 0);
+        return packed >= 0 ? UCS_OK : (ucs_status_t)packed;
+    }
+    memcpy(&link, message, sizeof(link));
+    return uct_ep_am_short(peer->rails[rail].ep, id, link, (const char *)message + sizeof(link),
+                           (unsigned)(bytes - sizeof(link)));
+}
+
 /* Control messages take the rail over which something came last, else the one with the least in front of them. */
 ucs_status_t uct_mpath_control_send(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes)
 {
-    uint64_t usable = peer->up_mask != 0 ? peer->up_mask : peer->open_mask, link;
+    uint64_t usable = peer->up_mask != 0 ? peer->up_mask : peer->open_mask;
     int rail        = peer->last_rail;
     ucs_status_t status;
 
-    memcpy(&link, message, sizeof(link));
     if (!(usable & UCS_BIT(rail))) {
         rail = mpath_spread_pick(peer->loads, usable, bytes, -1);
     }
     for (; rail >= 0; rail = mpath_spread_pick(peer->loads, usable, bytes, -1)) {
-        status = uct_ep_am_short(peer->rails[rail].ep, id, link, (const char *)message + sizeof(link),
-                                 (unsigned)(bytes - sizeof(link)));
+        status = post_control(peer, (unsigned)rail, id, message, bytes);
         if (status == UCS_OK) {
             return UCS_OK;
         }
@@ -118,9 +145,7 @@ static void take_acknowledged(uct_mpath_peer_t *peer, unsigned rail, uint32_t co
         packet = ucs_list_extract_head(&peer_rail->inflight, uct_mpath_packet_t, list);
         ++peer_rail->acked_packets;
         uct_mpath_load_delivered(peer, rail, packet->data_bytes + packet->iov_bytes, now_ns);
-        if (!packet->no_psn_done) {
-            moved |= mpath_tx_window_done(&peer->tx, packet->psn);
-        }
+        moved |= mpath_tx_window_done(&peer->tx, packet->psn);
         uct_mpath_packet_done(packet, UCS_OK);
     }
     if (moved) {
@@ -193,14 +218,12 @@ void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail)
     probe_message_t message          = {.link  = peer->link,
                                         .probe = {.rail = (uint8_t)rail, .generation = peer_rail->generation}};
     ucs_status_t status;
-    uint64_t link;
 
-    memcpy(&link, &message, sizeof(link));
     if (peer_rail->state != UCT_MPATH_RAIL_OPENING) {
         uct_mpath_control_send(peer, UCT_MPATH_ID_PROBE, &message, sizeof(message));
         return;
     }
-    status = uct_ep_am_short(peer_rail->ep, UCT_MPATH_ID_PROBE, link, &message.probe, sizeof(message.probe));
+    status = post_control(peer, rail, UCT_MPATH_ID_PROBE, &message, sizeof(message));
     if (status == UCS_OK) {
         peer_rail->probe_due = 0;
     } else if (status != UCS_ERR_NO_RESOURCE) {

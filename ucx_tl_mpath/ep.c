@@ -90,7 +90,7 @@ ucs_status_t uct_mpath_ep_ready(const uct_mpath_ep_t *ep)
         return peer == NULL ? UCS_ERR_CONNECTION_RESET : peer->failure;
     }
     if (peer->state != UCT_MPATH_PEER_READY || !ucs_list_is_empty(&peer->lost) ||
-        !uct_mpath_rma_done_before(peer, peer->rma_fence) ||
+        !uct_mpath_rma_done_before(peer, peer->rma_fence) || !uct_mpath_peer_gets_done_before(peer, peer->get_fence) ||
         (!peer->dispatching && !ucs_queue_is_empty(&peer->pending))) {
         return UCS_ERR_NO_RESOURCE;
     }
@@ -279,7 +279,8 @@ ucs_status_t uct_mpath_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t
             if (!uct_mpath_peer_cancel(peer, ep)) {
                 return UCS_OK;
             }
-        } else if (!mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma)) {
+        } else if (!mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma) &&
+                   ucs_list_is_empty(&peer->gets)) {
             return ucs_queue_is_empty(&peer->pending) ? UCS_OK : UCS_ERR_NO_RESOURCE;
         }
     }
@@ -293,6 +294,7 @@ ucs_status_t uct_mpath_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t
     flush->ep      = ep;
     flush->psn     = peer->flush_psn;
     flush->rma_seq = peer->rma_next;
+    flush->get_id  = peer->next_get;
     flush->user    = comp;
     ucs_list_add_tail(&peer->flushes, &flush->list);
     peer->progress_ns = 0; /* asks for an acknowledgement at once */
@@ -306,8 +308,7 @@ ucs_status_t uct_mpath_ep_fence(uct_ep_h tl_ep, unsigned flags)
 
     (void)flags;
     if (ep->peer != NULL) {
-        ep->peer->fence_psn = ep->peer->tx.next;
-        ep->peer->rma_fence = ep->peer->rma_next;
+        uct_mpath_peer_fence(ep->peer);
     }
     return UCS_OK;
 }

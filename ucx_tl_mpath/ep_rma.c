@@ -111,8 +111,11 @@ static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, uint64
     if (packet == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
+    if (ep->peer->num_gets >= ep->peer->tx.max) { /* the peer keeps them until it can answer */
+        uct_mpath_packet_put(packet);
+        return UCS_ERR_NO_RESOURCE;
+    }
     memcpy(packet->data + sizeof(uct_mpath_packet_header_t), &request, sizeof(request));
-    packet->no_psn_done = 1;
     if (ep->peer->ack_soon) {
         uct_mpath_ack_send(ep->peer); /* or the peer spreads its replies as if the last ones were still under way */
     }
@@ -121,10 +124,10 @@ static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, uint64
         return status;
     }
     get->id   = ep->peer->next_get++;
-    get->psn  = packet->psn;
     get->ep   = ep;
     get->user = comp;
     ucs_list_add_tail(&ep->peer->gets, &get->list);
+    ++ep->peer->num_gets;
     return UCS_INPROGRESS;
 }
 

@@ -9,6 +9,7 @@
 #include <unistd.h>
 
 #define MIN_SEGMENT_BYTES 1024
+#define MIN_SHORT_BYTES 256 /* short messages of ours; where a rail's are shorter they go as others */
 #define LAST_ACKS_NS (20 * MPATH_NS_PER_MS)
 #define IDLE_POLLS 200 /* a rail on which nothing came for so many polls is polled less often */
 #define IDLE_EVERY 8
@@ -95,9 +96,9 @@ UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, cons
     if (status != UCS_OK) {
         return status;
     }
-    if (self->segment_bytes < MIN_SEGMENT_BYTES || self->short_bytes < 128) {
-        ucs_error("mpath: a rail's transport takes packets of %zu bytes and short messages of %zu only; not opened",
-                  self->segment_bytes, self->short_bytes);
+    self->short_bytes = self->short_bytes > MIN_SHORT_BYTES ? self->short_bytes : MIN_SHORT_BYTES;
+    if (self->segment_bytes < MIN_SEGMENT_BYTES) {
+        ucs_error("mpath: a rail's transport takes packets of %zu bytes only; not opened", self->segment_bytes);
         uct_mpath_lanes_close(self);
         return UCS_ERR_UNSUPPORTED;
     }

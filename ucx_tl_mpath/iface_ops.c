@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the interface answers to UCT: its abilities, flush, events, and the two tables of operations. */
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/rma.h"
 
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,6 +12,14 @@
 #else
 #define INHERITED_FLAGS UCT_IFACE_FLAG_EP_KEEPALIVE
 #endif
+
+/* What one put or get without a copy may hold: a message, more where rails do it by themselves. */
+static size_t max_access_bytes(const uct_mpath_iface_t *iface)
+{
+    size_t message_bytes = iface->segment_bytes - sizeof(uct_mpath_packet_header_t) - sizeof(uint64_t);
+
+    return iface->rma_lanes != 0 && message_bytes < UCT_MPATH_RMA_MAX_BYTES ? UCT_MPATH_RMA_MAX_BYTES : message_bytes;
+}
 
 static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
 {
@@ -62,14 +70,14 @@ static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     attr->cap.put.max_short       = iface->short_bytes - put_head;
     attr->cap.put.max_bcopy       = iface->segment_bytes - put_head;
     attr->cap.put.min_zcopy       = 0;
-    attr->cap.put.max_zcopy       = iface->segment_bytes - put_head;
+    attr->cap.put.max_zcopy       = max_access_bytes(iface);
     attr->cap.put.max_iov         = iface->max_iov;
     attr->cap.put.opt_zcopy_align = 1;
     attr->cap.put.align_mtu       = 1;
     attr->cap.get.max_short       = 0;
     attr->cap.get.max_bcopy       = iface->segment_bytes - put_head;
     attr->cap.get.min_zcopy       = 0;
-    attr->cap.get.max_zcopy       = iface->segment_bytes - put_head;
+    attr->cap.get.max_zcopy       = max_access_bytes(iface);
     attr->cap.get.max_iov         = UCT_MPATH_MAX_IOV;
     attr->cap.get.opt_zcopy_align = 1;
     attr->cap.get.align_mtu       = 1;
@@ -78,7 +86,8 @@ static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
 
 static int is_flushed(uct_mpath_peer_t *peer)
 {
-    return !mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma);
+    return !mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma) &&
+           ucs_list_is_empty(&peer->gets);
 }
 
 static ucs_status_t iface_flush(uct_iface_h tl_iface, unsigned flags, uct_completion_t *comp)
@@ -109,8 +118,7 @@ static ucs_status_t iface_fence(uct_iface_h tl_iface, unsigned flags)
     (void)flags;
     for (handle = 0; handle < iface->num_peers; ++handle) {
         if (iface->peers[handle] != NULL) {
-            iface->peers[handle]->fence_psn = iface->peers[handle]->tx.next;
-            iface->peers[handle]->rma_fence = iface->peers[handle]->rma_next;
+            uct_mpath_peer_fence(iface->peers[handle]);
         }
     }
     return UCS_OK;

@@ -157,7 +157,6 @@ static void end_operations(uct_mpath_peer_t *peer, ucs_status_t status)
     uct_mpath_reply_t *reply;
 
     uct_mpath_rma_links_close(peer);
-    uct_mpath_rma_end(peer, status);
     while (!ucs_list_is_empty(&peer->lost)) {
         uct_mpath_packet_done(ucs_list_extract_head(&peer->lost, uct_mpath_packet_t, list), status);
     }
@@ -166,6 +165,7 @@ static void end_operations(uct_mpath_peer_t *peer, ucs_status_t status)
         reply = ucs_list_extract_head(&peer->replies, uct_mpath_reply_t, list);
         free(reply);
     }
+    uct_mpath_rma_end(peer, status);
     peer->cleaned = 1;
     end_flushes(peer, status);
 }
@@ -195,6 +195,19 @@ static void clean_up(uct_mpath_peer_t *peer, uint64_t now_ns)
     report(peer);
 }
 
+int uct_mpath_peer_gets_done_before(uct_mpath_peer_t *peer, uint32_t id)
+{
+    return ucs_list_is_empty(&peer->gets) ||
+           !mpath_psn_before(ucs_list_head(&peer->gets, uct_mpath_get_op_t, list)->id, id);
+}
+
+void uct_mpath_peer_fence(uct_mpath_peer_t *peer)
+{
+    peer->fence_psn = peer->tx.next;
+    peer->rma_fence = peer->rma_next;
+    peer->get_fence = peer->next_get;
+}
+
 void uct_mpath_peer_check_flushes(uct_mpath_peer_t *peer)
 {
     uct_mpath_flush_t *flush;
@@ -203,9 +216,11 @@ void uct_mpath_peer_check_flushes(uct_mpath_peer_t *peer)
     peer->flush_psn = mpath_psn_before(peer->flush_psn, peer->tx.base) ? peer->tx.base : peer->flush_psn;
     peer->fence_psn = mpath_psn_before(peer->fence_psn, peer->tx.base) ? peer->tx.base : peer->fence_psn;
     peer->rma_fence = ucs_list_is_empty(&peer->rma) ? peer->rma_next : peer->rma_fence;
+    peer->get_fence = ucs_list_is_empty(&peer->gets) ? peer->next_get : peer->get_fence;
     while (!ucs_list_is_empty(&peer->flushes)) {
         flush = ucs_list_head(&peer->flushes, uct_mpath_flush_t, list);
-        if (mpath_psn_before(peer->tx.base, flush->psn) || !uct_mpath_rma_done_before(peer, flush->rma_seq)) {
+        if (mpath_psn_before(peer->tx.base, flush->psn) || !uct_mpath_rma_done_before(peer, flush->rma_seq) ||
+            !uct_mpath_peer_gets_done_before(peer, flush->get_id)) {
             return;
         }
         ucs_list_del(&flush->list);
@@ -295,8 +310,8 @@ static int has_work(uct_mpath_peer_t *peer)
 {
     return peer->hello_due || peer->state == UCT_MPATH_PEER_GREETING || peer->unacked_packets > 0 || peer->ack_due ||
            mpath_tx_window_outstanding(&peer->tx) > 0 || !ucs_list_is_empty(&peer->rma) ||
-           !ucs_list_is_empty(&peer->replies) || !ucs_queue_is_empty(&peer->pending) ||
-           (peer->open_mask & ~peer->up_mask) != 0;
+           !ucs_list_is_empty(&peer->gets) || !ucs_list_is_empty(&peer->replies) ||
+           !ucs_queue_is_empty(&peer->pending) || (peer->open_mask & ~peer->up_mask) != 0;
 }
 
 int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns)

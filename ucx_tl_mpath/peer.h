@@ -84,10 +84,11 @@ struct uct_mpath_peer {
     ucs_list_link_t rma;     /* accesses by the rails themselves, see rma.h */
     uint32_t rma_next;       /* number of the next one */
     uint32_t rma_fence;      /* nothing goes before those with lower numbers are done */
+    uint32_t get_fence;      /* the same for gets */
     ucs_list_link_t replies; /* gets of the peer that wait to be served */
     ucs_list_link_t flushes;
     ucs_queue_head_t pending;
-    uint32_t next_get;
+    uint32_t next_get, num_gets;
     uint32_t
         flush_psn; /* a flush waits for everything before it: remote accesses and what is sent out of user memory */
     uint32_t fence_psn;     /* remote accesses are delivered in order until everything before it is done */
@@ -109,9 +110,8 @@ struct uct_mpath_packet {
     uint32_t psn;
     uint32_t data_bytes, iov_bytes;
     uint8_t rail, large;
-    uint8_t done;        /* acknowledged, or given up */
-    uint8_t no_psn_done; /* a get: its number is done when the data has come */
-    uint8_t abandoned;   /* its user has been told; its memory may be gone */
+    uint8_t done;      /* acknowledged, or given up */
+    uint8_t abandoned; /* its user has been told; its memory may be gone */
     uint8_t num_iov;
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
     char data[] __attribute__((aligned(8)));
@@ -120,7 +120,7 @@ struct uct_mpath_packet {
 typedef struct uct_mpath_get_op {
     ucs_list_link_t list;
     uct_mpath_ep_t *ep;
-    uint32_t id, psn;
+    uint32_t id;
     uct_completion_t *user;
     uct_unpack_callback_t unpack; /* NULL: zero copy, into iov */
     void *unpack_arg;
@@ -138,6 +138,7 @@ typedef struct uct_mpath_flush {
     uct_mpath_ep_t *ep;
     uint32_t psn;     /* everything before it has to be done */
     uint32_t rma_seq; /* and all accesses before this one */
+    uint32_t get_id;  /* and all gets before this one */
     uct_completion_t *user;
 } uct_mpath_flush_t;
 
@@ -151,6 +152,10 @@ int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
 /* All operations end with an error and the endpoints' user is told. */
 void uct_mpath_peer_fail(uct_mpath_peer_t *peer, ucs_status_t status, const char *why);
 void uct_mpath_peer_check_flushes(uct_mpath_peer_t *peer);
+/* Nonzero: no get before that with the number `id` is under way. */
+int uct_mpath_peer_gets_done_before(uct_mpath_peer_t *peer, uint32_t id);
+/* What is sent from now on comes after all that was sent. */
+void uct_mpath_peer_fence(uct_mpath_peer_t *peer);
 /* The endpoint goes: its operations have no user any more. */
 void uct_mpath_peer_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 /* Ends the endpoint's operations with UCS_ERR_CANCELED. Nonzero when a child still reads from their memory. */

@@ -129,10 +129,10 @@ static void take_reply(uct_mpath_peer_t *peer, const char *data, size_t length)
         return;
     }
     ucs_list_del(&get->list);
+    --peer->num_gets;
     if (get->ep != NULL) {
         scatter(get, data + sizeof(id), length - sizeof(id));
     }
-    mpath_tx_window_done(&peer->tx, get->psn);
     if (get->user != NULL) {
         uct_invoke_completion(get->user, UCS_OK);
     }

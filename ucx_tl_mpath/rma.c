@@ -40,9 +40,12 @@ static void child_done(uct_completion_t *child)
         return;
     }
     uct_mpath_load_lost(peer, op->rail, op->bytes);
-    op->failed = 1;
+    op->messages = 1;
     if (peer->rails[op->rail].rma.generation == op->generation) {
         uct_mpath_rma_link_broken(peer, op->rail);
+    }
+    if (op->ep == NULL) { /* nobody waits for it */
+        finish(op, UCS_ERR_CANCELED);
     }
     uct_mpath_peer_set_busy(peer);
 }
@@ -140,6 +143,20 @@ static ucs_status_t pick_and_post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, u
     return reference >= 0 ? UCS_ERR_NO_RESOURCE : result;
 }
 
+static size_t message_bytes(const uct_mpath_iface_t *iface)
+{
+    return iface->segment_bytes - sizeof(uct_mpath_packet_header_t) - sizeof(uint64_t);
+}
+
+/* The next progress sends them: the order of what waits is kept there. */
+static void begin_messages(uct_mpath_peer_t *peer, uct_mpath_rma_t *op)
+{
+    op->seq      = peer->rma_next++;
+    op->messages = 1;
+    ucs_list_add_tail(&peer->rma, &op->list);
+    uct_mpath_peer_set_busy(peer);
+}
+
 ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
                                  uint64_t remote_addr, uct_rkey_t rkey_value, uct_completion_t *user)
 {
@@ -162,7 +179,7 @@ ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t
     }
     /* Behind a fence only messages know their place. */
     usable = mpath_psn_before(peer->tx.base, peer->fence_psn) ? 0 : usable_rails(peer, is_get, bytes, num_iov, rkey);
-    if (usable == 0 || bytes == 0) {
+    if (usable == 0 && bytes <= message_bytes(peer->iface)) {
         return UCS_ERR_UNSUPPORTED;
     }
     op = calloc(1, sizeof(*op));
@@ -180,54 +197,89 @@ ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t
             op->iov[op->num_iov++] = iov[i];
         }
     }
-    status = pick_and_post(peer, op, usable, rkey);
+    status = usable == 0 ? UCS_ERR_UNSUPPORTED : pick_and_post(peer, op, usable, rkey);
+    if (status == UCS_ERR_UNSUPPORTED && bytes > message_bytes(peer->iface)) {
+        begin_messages(peer, op);
+        return UCS_INPROGRESS;
+    }
     if (status != UCS_INPROGRESS) {
         free(op);
     }
     return status;
 }
 
-/* Flushes that wait for the access wait for its messages now. */
-static void pass_on_flushes(uct_mpath_peer_t *peer, uint32_t seq)
+/* The last message is done. */
+static void messages_done(uct_completion_t *child)
 {
-    uct_mpath_flush_t *flush;
+    uct_mpath_rma_t *op    = ucs_container_of(child, uct_mpath_rma_t, child);
+    uct_mpath_peer_t *peer = op->peer;
 
-    ucs_list_for_each(flush, &peer->flushes, list)
-    {
-        if (mpath_psn_before(seq, flush->rma_seq) && mpath_psn_before(flush->psn, peer->flush_psn)) {
-            flush->psn = peer->flush_psn;
+    finish(op, child->status);
+    uct_mpath_peer_check_flushes(peer);
+}
+
+/* The part [first, first + bytes) of an access. */
+static size_t slice(const uct_mpath_rma_t *op, size_t first, size_t bytes, uct_iov_t *iov)
+{
+    size_t count = 0, length, i;
+
+    for (i = 0; i < op->num_iov && bytes > 0; ++i) {
+        length = uct_mpath_iov_bytes(&op->iov[i]);
+        if (first >= length) {
+            first -= length;
+            continue;
         }
+        iov[count]        = op->iov[i];
+        iov[count].buffer = (char *)op->iov[i].buffer + first;
+        iov[count].length = length - first < bytes ? length - first : bytes;
+        iov[count].count  = 1;
+        bytes -= iov[count++].length;
+        first = 0;
     }
+    return count;
+}
+
+/* UCS_ERR_NO_RESOURCE: not all of it yet. */
+static ucs_status_t send_messages(uct_mpath_rma_t *op)
+{
+    size_t most_bytes = message_bytes(op->peer->iface), bytes, count;
+    uct_iov_t iov[UCT_MPATH_MAX_IOV];
+    ucs_status_t status;
+
+    if (op->child.func != messages_done) {
+        op->child.func   = messages_done;
+        op->child.count  = 1; /* until all are sent */
+        op->child.status = UCS_OK;
+    }
+    while (op->sent_bytes < op->bytes) {
+        bytes  = op->bytes - op->sent_bytes < most_bytes ? op->bytes - op->sent_bytes : most_bytes;
+        count  = slice(op, op->sent_bytes, bytes, iov);
+        status = op->is_get
+                     ? uct_mpath_ep_get_message(op->ep, iov, count, op->remote_addr + op->sent_bytes, &op->child)
+                     : uct_mpath_ep_put_message(op->ep, iov, count, op->remote_addr + op->sent_bytes, &op->child);
+        if (status == UCS_ERR_NO_RESOURCE || status == UCS_ERR_NO_MEMORY) {
+            return UCS_ERR_NO_RESOURCE;
+        }
+        if (status != UCS_INPROGRESS) {
+            uct_completion_update_status(&op->child, status);
+            break;
+        }
+        ++op->child.count;
+        op->sent_bytes += (uint32_t)bytes;
+    }
+    op->messages = 2;
+    uct_invoke_completion(&op->child, UCS_OK); /* the one that it began with */
+    return UCS_OK;
 }
 
 void uct_mpath_rma_retry(uct_mpath_peer_t *peer)
 {
     uct_mpath_rma_t *op, *next;
-    uct_completion_t *user;
-    ucs_status_t status;
 
     ucs_list_for_each_safe(op, next, &peer->rma, list)
     {
-        if (!op->failed) {
-            continue;
-        }
-        user = op->user;
-        if (op->ep != NULL) {
-            status = op->is_get ? uct_mpath_ep_get_message(op->ep, op->iov, op->num_iov, op->remote_addr, user)
-                                : uct_mpath_ep_put_message(op->ep, op->iov, op->num_iov, op->remote_addr, user);
-            if (status == UCS_ERR_NO_RESOURCE || status == UCS_ERR_NO_MEMORY) {
-                return;
-            }
-            if (status == UCS_INPROGRESS) {
-                op->user = NULL;
-                ++peer->iface->resent_packets;
-                uct_mpath_count(MPATH_UCX_RESENT_PACKETS, 1);
-                pass_on_flushes(peer, op->seq);
-            }
-            finish(op, status == UCS_INPROGRESS ? UCS_OK : status);
-        } else {
-            op->user = NULL;
-            finish(op, UCS_ERR_CANCELED);
+        if (op->messages == 1 && send_messages(op) != UCS_OK) {
+            break;
         }
     }
     uct_mpath_peer_check_flushes(peer);
@@ -235,13 +287,17 @@ void uct_mpath_rma_retry(uct_mpath_peer_t *peer)
 
 void uct_mpath_rma_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
 {
-    uct_mpath_rma_t *op;
+    uct_mpath_rma_t *op, *next;
 
-    ucs_list_for_each(op, &peer->rma, list)
+    ucs_list_for_each_safe(op, next, &peer->rma, list)
     {
-        if (op->ep == ep) {
-            op->ep   = NULL;
-            op->user = NULL;
+        if (op->ep != ep) {
+            continue;
+        }
+        op->ep   = NULL;
+        op->user = NULL;
+        if (op->messages) { /* which have been forgotten before */
+            finish(op, UCS_ERR_CANCELED);
         }
     }
 }
@@ -254,11 +310,15 @@ int uct_mpath_rma_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
 
     ucs_list_for_each_safe(op, next, &peer->rma, list)
     {
-        if (op->ep == ep && !op->failed) {
+        if (op->ep != ep) {
+            continue;
+        }
+        if (op->messages == 0) {
             held = 1;
             uct_mpath_rma_link_broken(peer, op->rail);
-        } else if (op->ep == ep) {
-            finish(op, UCS_ERR_CANCELED);
+        } else if (op->messages == 1) { /* those that are sent have been cancelled */
+            op->sent_bytes = op->bytes;
+            (void)send_messages(op);
         }
     }
     return held;

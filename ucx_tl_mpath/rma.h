@@ -6,7 +6,8 @@
  * messages.
  *
  * An access completes when the other side's transport has acknowledged it. One whose rail fails is done once more, by
- * messages: its memory is still as it was, since its user has not been told.
+ * messages: its memory is still as it was, since its user has not been told. An access may be larger than a message; then
+ * it takes several.
  */
 #ifndef UCX_TL_MPATH_RMA_H
 #define UCX_TL_MPATH_RMA_H
@@ -21,17 +22,20 @@ typedef struct uct_mpath_rma {
     uct_completion_t child;
     uint64_t remote_addr;
     uint32_t seq, bytes;
+    uint32_t sent_bytes; /* by messages */
     uint8_t rail, generation, is_get;
-    uint8_t failed; /* to be done by messages */
+    uint8_t messages; /* it is done by messages: no rail could, or its rail failed */
     uint8_t num_iov;
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
 } uct_mpath_rma_t;
 
-/* rma.c: `iov` to or from the peer's memory. UCS_ERR_UNSUPPORTED: not by the rails now, use messages; UCS_INPROGRESS: `user`
- * (may be NULL) will be told; UCS_ERR_NO_RESOURCE: later. */
+/* rma.c: `iov` to or from the peer's memory. UCS_ERR_UNSUPPORTED: not by the rails now, one message will do; UCS_INPROGRESS:
+ * `user` (may be NULL) will be told; UCS_ERR_NO_RESOURCE: later. */
+#define UCT_MPATH_RMA_MAX_BYTES (256 * 1024)
+
 ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
                                  uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *user);
-/* Accesses whose rail failed become messages. */
+/* Sends the messages of accesses that take this way. */
 void uct_mpath_rma_retry(uct_mpath_peer_t *peer);
 void uct_mpath_rma_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 /* Nonzero: the endpoint has accesses under way; they will end soon. */

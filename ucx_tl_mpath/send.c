@@ -32,7 +32,6 @@ uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large)
     packet->iov_bytes    = 0;
     packet->num_iov      = 0;
     packet->done         = 0;
-    packet->no_psn_done  = 0;
     packet->abandoned    = 0;
     packet->child.func   = child_done;
     packet->child.count  = 0;
@@ -108,15 +107,14 @@ uct_mpath_packet_t *uct_mpath_packet_replace(uct_mpath_packet_t *packet)
     if (twin == NULL) {
         return NULL;
     }
-    twin->peer        = packet->peer;
-    twin->ep          = packet->ep;
-    twin->user        = packet->user;
-    twin->psn         = packet->psn;
-    twin->data_bytes  = packet->data_bytes;
-    twin->iov_bytes   = packet->iov_bytes;
-    twin->no_psn_done = packet->no_psn_done;
-    twin->abandoned   = packet->abandoned;
-    twin->num_iov     = packet->num_iov;
+    twin->peer       = packet->peer;
+    twin->ep         = packet->ep;
+    twin->user       = packet->user;
+    twin->psn        = packet->psn;
+    twin->data_bytes = packet->data_bytes;
+    twin->iov_bytes  = packet->iov_bytes;
+    twin->abandoned  = packet->abandoned;
+    twin->num_iov    = packet->num_iov;
     memcpy(twin->iov, packet->iov, sizeof(twin->iov));
     memcpy(twin->data, packet->data, packet->data_bytes);
     packet->user = NULL;
