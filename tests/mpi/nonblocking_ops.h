@@ -6,12 +6,12 @@
 #include "mpi/cases.h"
 
 #include <mpi.h>
-#if !defined(MPATH_TEST_NO_EXTENSIONS) && defined(OPEN_MPI) && (OMPI_MAJOR_VERSION < 5)
+#if defined(OMPI_MAJOR_VERSION) && (OMPI_MAJOR_VERSION < 5)
 #include <mpi-ext.h>
 #endif
 
-/* MPI 4 has persistent collectives; Open MPI 4.1 has them as an extension. */
-#if MPI_VERSION >= 4
+/* Open MPI has persistent collectives since 5.0; 4.1 has them as an extension. */
+#if (MPI_VERSION >= 4) || (defined(OMPI_MAJOR_VERSION) && (OMPI_MAJOR_VERSION >= 5))
 #define OPS_PERSISTENT 1
 #define OPS_INIT(_name) MPI_##_name##_init
 #elif defined(OMPI_HAVE_MPI_EXT_PCOLLREQ)
