@@ -4,11 +4,25 @@
  * part says so inside the agreement, and all ranks hear the same answer.
  */
 #include "coll_mpath_device.h"
+#include "coll_mpath_help.h"
 #include "coll_mpath_pack.h"
 #include "coll_mpath_request.h"
 
+/* The log has named the cause; a text says what to do. */
+static void error_tell(mpath_status_t status)
+{
+    if (MPATH_ERR_TIMED_OUT == status) {
+        (void)mca_coll_mpath_help_show("deadline", mpath_status_string(status));
+    } else if (MPATH_ERR_UNREACHABLE == status) {
+        (void)mca_coll_mpath_help_show("peer-lost", mpath_status_string(status));
+    } else if (MPATH_ERR_NO_MEMORY == status) {
+        (void)mca_coll_mpath_help_show("no-memory", mpath_status_string(status));
+    }
+}
+
 int mca_coll_mpath_error(mpath_status_t status)
 {
+    error_tell(status);
     switch (status) {
     case MPATH_OK:
         return OMPI_SUCCESS;

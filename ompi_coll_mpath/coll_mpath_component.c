@@ -73,6 +73,7 @@ static int component_register(void)
 
 static int component_open(void)
 {
+    mca_coll_mpath_help_hook();
     mca_coll_mpath_fallback_add();
     mca_coll_mpath_peers_publish();
     return OMPI_SUCCESS;

@@ -20,7 +20,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define HELP_TOPICS_MAX 8
+#define HELP_TOPICS_MAX 16
 
 static bool file_is_in(const char *folder)
 {
@@ -94,5 +94,24 @@ bool mca_coll_mpath_help_show(const char *topic, ...)
     fputs(text, stderr); /* one call: the text stays whole */
     free(text);
     return true;
+}
+
+/* The topics of libmpath take its line. */
+static int help_tell(const char *topic, const char *line)
+{
+    static const char *const topics[] = {"settings-differ", "no-rail"};
+    size_t i;
+
+    for (i = 0; i < sizeof(topics) / sizeof(topics[0]); i++) {
+        if (0 == strcmp(topic, topics[i])) {
+            return mca_coll_mpath_help_show(topic, line) ? 1 : 0;
+        }
+    }
+    return 0;
+}
+
+void mca_coll_mpath_help_hook(void)
+{
+    mpath_log_set_teller(help_tell);
 }
 #endif

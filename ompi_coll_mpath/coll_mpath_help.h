@@ -22,8 +22,11 @@
  * beside the component, this is not the first process of its node, or it has shown the topic before.
  */
 bool mca_coll_mpath_help_show(const char *topic, ...);
+/* From now on what libmpath tells is shown in the same way, where there is a topic. */
+void mca_coll_mpath_help_hook(void);
 #else
 #define mca_coll_mpath_help_show(_topic, ...) false
+#define mca_coll_mpath_help_hook() ((void)0)
 #endif
 
 /* The arguments after `_line`, a literal, are those of the topic, too. */

@@ -160,7 +160,8 @@ report_unit_logs() {
 run_unit() {
     local build_dir=$1 rc=0 lines=0
     find "$build_dir/tests" -name '*.trs' -delete
-    make -s -j2 -C "$build_dir" check >"$build_dir/make_check.log" 2>&1 || rc=$?
+    # More at a time than processors: many of them wait for deadlines most of their time.
+    make -s -j4 -C "$build_dir" check >"$build_dir/make_check.log" 2>&1 || rc=$?
     report_unit_logs "$build_dir"
     if ((rc != 0)) && ! find "$build_dir/tests" -name '*.trs' -exec grep -q '^:global-test-result: FAIL' {} +; then
         tail -n 20 "$build_dir/make_check.log"
@@ -207,7 +208,7 @@ run_fuzzer() {
 }
 
 stage_fuzz() {
-    local program
+    local program outputs=()
     if ! command -v clang >/dev/null; then
         skip "fuzz: clang is not installed"
         return
@@ -217,13 +218,20 @@ stage_fuzz() {
         fail "fuzz: the build failed"
         return
     fi
+    # Each takes one processor.
     while IFS= read -r program; do
-        run_fuzzer "$program"
-    done < <(find "$check_dir/fuzz/tests/fuzz" -maxdepth 1 -type f -executable | sort)
+        while (($(jobs -pr | wc -l) >= $(nproc))); do
+            wait -n
+        done
+        run_fuzzer "$program" >"$program.out" 2>&1 &
+        outputs+=("$program.out")
+    done < <(find "$check_dir/fuzz/tests/fuzz" -maxdepth 1 -name 'fuzz_*' ! -name '*.out' -type f -executable | sort)
+    wait
+    ((${#outputs[@]} == 0)) || cat "${outputs[@]}"
 }
 
 stage_cluster() {
-    local as_root=() reason
+    local as_root=() reason beside=$check_dir/cluster-failures.out
     export MPATH_CLUSTER=check
     if ! reason=$(tests/cluster/cluster check 2>&1); then
         if ((EUID != 0)) && sudo -n true 2>/dev/null; then
@@ -235,8 +243,11 @@ stage_cluster() {
     fi
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "cluster: the build failed"; return; }
     suite cluster-self-test "${as_root[@]}" tests/cluster/self_test
+    # On clusters of their own; the failures mostly wait for deadlines.
+    suite cluster-failures "${as_root[@]}" tests/cluster/failures "$check_dir/gcc" >"$beside" 2>&1 &
     suite cluster-mpath-test "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc"
-    suite cluster-failures "${as_root[@]}" tests/cluster/failures "$check_dir/gcc"
+    wait
+    cat "$beside"
 }
 
 # The transport for UCX needs the source of the installed UCX, which is fetched once.
@@ -261,9 +272,11 @@ stage_ucx() {
     suite ucx "${as_root[@]}" tests/cluster/ucx_test "$check_dir/ucx"
 }
 
-# The unit tests run again inside it; their lines are not counted twice.
+# What an unpacked release can miss is a file: it builds all tests, and runs those that read files of the project. The others
+# have run from the same sources in the stage "unit". Lines are not counted twice.
 check_dist() {
-    make -s -j2 -C "$check_dir/gcc" distcheck 2>&1 | sed -E 's/^(PASS|FAIL|SKIP): /  &/'
+    make -s -j2 -C "$check_dir/gcc" distcheck \
+        AM_MAKEFLAGS="UNIT_TESTS='$(cd tests && grep -l MPATH_TEST_SRCDIR unit/*.c | sed 's/\.c$//' | tr '\n' ' ')'" 2>&1 | sed -E 's/^(PASS|FAIL|SKIP): /  &/'
     return "${PIPESTATUS[0]}"
 }
 

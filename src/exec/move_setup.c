@@ -163,8 +163,12 @@ static mpath_status_t exchange_hellos(mpath_mover_t *mover, const mover_hello_t 
         size_t bytes               = 0;
 
         if (hello->status != MPATH_OK) {
-            mpath_info("%s: rank %d could not open its rails or its memory (%s); the previous functions run",
-                       team->oob.name, rank, mpath_status_string((mpath_status_t)hello->status));
+            if (team->rank == 0) {
+                mpath_tell("no-rail",
+                           "%s: rank %d (%s) could not open its rails or its memory (%s); the previous functions run",
+                           team->oob.name, rank, mpath_team_host(team, rank),
+                           mpath_status_string((mpath_status_t)hello->status));
+            }
             return MPATH_DECLINED;
         }
         for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {

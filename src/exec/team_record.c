@@ -97,7 +97,14 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
 }
 
 /* All ranks find the same; one of them says it aloud. */
-#define record_log(_oob, ...) mpath_log((_oob)->rank == 0 ? MPATH_LOG_WARN : MPATH_LOG_INFO, __VA_ARGS__)
+#define record_tell(_oob, _topic, ...)                                                                                 \
+    do {                                                                                                               \
+        if ((_oob)->rank == 0) {                                                                                       \
+            mpath_tell(_topic, __VA_ARGS__);                                                                           \
+        } else {                                                                                                       \
+            mpath_info(__VA_ARGS__);                                                                                   \
+        }                                                                                                              \
+    } while (0)
 
 mpath_status_t team_record_compare(const mpath_oob_t *oob, const team_record_t *records)
 {
@@ -105,24 +112,25 @@ mpath_status_t team_record_compare(const mpath_oob_t *oob, const team_record_t *
         const team_record_t *record = &records[rank];
 
         if (record->status != MPATH_OK) {
-            record_log(oob, "%s: rank %d cannot use mpath (%s); the previous functions serve the communicator",
-                       oob->name, rank, mpath_status_string((mpath_status_t)record->status));
+            record_tell(oob, "unusable",
+                        "%s: rank %d cannot use mpath (%s); the previous functions serve the communicator", oob->name,
+                        rank, mpath_status_string((mpath_status_t)record->status));
             return MPATH_DECLINED;
         }
         if (record->topo_key != records[0].topo_key) {
-            record_log(oob,
-                       "%s: ranks 0 and %d have read different topology files; the previous functions serve the "
-                       "communicator",
-                       oob->name, rank);
+            record_tell(oob, "settings-differ",
+                        "%s: ranks 0 and %d have read different topology files; the previous functions serve the "
+                        "communicator",
+                        oob->name, rank);
             return MPATH_DECLINED;
         }
         for (int i = 0; i < TEAM_RECORD_VALUES; i++) {
             if (record->values[i] != records[0].values[i]) {
-                record_log(oob,
-                           "%s: parameter %s is %llu on rank 0 and %llu on rank %d; the previous functions serve the "
-                           "communicator",
-                           oob->name, value_names[i], (unsigned long long)records[0].values[i],
-                           (unsigned long long)record->values[i], rank);
+                record_tell(oob, "settings-differ",
+                            "%s: parameter %s is %llu on rank 0 and %llu on rank %d; the previous functions serve the "
+                            "communicator",
+                            oob->name, value_names[i], (unsigned long long)records[0].values[i],
+                            (unsigned long long)record->values[i], rank);
                 return MPATH_DECLINED;
             }
         }

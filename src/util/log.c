@@ -12,6 +12,7 @@
 atomic_int mpath_log_threshold = MPATH_LOG_WARN;
 
 static _Atomic(mpath_log_sink_t) log_sink;
+static _Atomic(mpath_log_teller_t) log_teller;
 static atomic_int log_rank = -1;
 
 static const char *const level_names[] = {"ERROR", "WARN", "INFO", "DEBUG", "TRACE"};
@@ -57,5 +58,27 @@ void mpath_log_write(mpath_log_level_t level, const char *format, ...)
         sink(level, line);
     } else {
         fprintf(stderr, "%s\n", line); /* one call: stdio locks the stream, so the line stays whole */
+    }
+}
+
+void mpath_log_set_teller(mpath_log_teller_t teller)
+{
+    atomic_store(&log_teller, teller);
+}
+
+void mpath_tell(const char *topic, const char *format, ...)
+{
+    mpath_log_teller_t teller = atomic_load(&log_teller);
+    char line[MPATH_LOG_LINE_MAX];
+    va_list arguments;
+
+    if ((int)MPATH_LOG_WARN > atomic_load(&mpath_log_threshold)) {
+        return;
+    }
+    va_start(arguments, format);
+    vsnprintf(line, sizeof(line), format, arguments);
+    va_end(arguments);
+    if ((teller == NULL) || (teller(topic, line) == 0)) {
+        mpath_warn("%s", line);
     }
 }
