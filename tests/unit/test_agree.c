@@ -360,7 +360,7 @@ static void test_own(void **state)
 
     (void)state;
     for (size_t i = 0; i < sizeof(setups) / sizeof(setups[0]); i++) {
-        job_t job = {.calls = 150, .small_bytes = 4096, .affine = 1};
+        job_t job = {.calls = 60, .small_bytes = 4096, .affine = 1};
 
         assert_int_equal(ranks_run(&setups[i], random_body, &job), 0);
         job.leader_bytes = 3000;
@@ -408,7 +408,7 @@ static int limits_body(ranks_self_t *self, void *argument)
 static void test_limits(void **state)
 {
     ranks_setup_t setup = {.size = 8, .nodes = 2};
-    job_t job           = {.calls = 200};
+    job_t job           = {.calls = 50};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, limits_body, &job), 0);
