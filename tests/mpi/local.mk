@@ -4,7 +4,10 @@ EXTRA_DIST += mpi/run mpi/lib.sh mpi/selection
 if HAVE_MPI
 mpi_cases = mpi/cases.c mpi/cases.h mpi/memory.c mpi/memory.h
 mpi_programs += mpi/conformance mpi/small_calls mpi/threads mpi/large mpi/killed
-mpi_programs += mpi/reductions mpi/mixed mpi/nonblocking
+mpi_programs += mpi/reductions mpi/mixed mpi/nonblocking mpi/nonblocking_ends
+mpi_nonblocking_ends_SOURCES = mpi/nonblocking_ends.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h $(mpi_cases)
+mpi_nonblocking_ends_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_nonblocking_ends_LDADD = $(OMPI_LIBS) $(DL_LIBS)
 mpi_nonblocking_SOURCES = mpi/nonblocking.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h $(mpi_cases)
 mpi_nonblocking_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_nonblocking_LDADD = $(OMPI_LIBS) $(DL_LIBS) -lpthread

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Non-blocking and persistent collectives. Usage: nonblocking [CASE...]. Besides the cases that run by default there are
- * threads (needs MPI_THREAD_MULTIPLE), and two that end the program: killed RANK (a rank dies while operations are under way)
- * and unfinished (MPI_Finalize with an operation that the others never start).
+ * late, for jobs with coll_mpath_timeout_s 1, and threads, which needs MPI_THREAD_MULTIPLE.
  */
-#include "mpi/memory.h"
 #include "mpi/nonblocking_ops.h"
 
 #include <pthread.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <string.h>
 #include <time.h>
-#include <unistd.h>
 
 #define COMMUNICATORS 4
 #define AT_A_TIME 6
@@ -479,51 +474,6 @@ static long case_threads(void)
     return errors;
 }
 
-/* -- those that end the program -- */
-
-static int run_killed(int victim)
-{
-    int status = MPI_SUCCESS, call;
-
-    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    for (call = 0; (call < 20) && (status == MPI_SUCCESS); call++) {
-        operation_t operations[3];
-
-        for (int i = 0; i < 3; i++) {
-            operation_make(&operations[i], (kind_t)(i == 1 ? KIND_ALLREDUCE : KIND_ALLTOALLV), MPI_COMM_WORLD, 100000,
-                           0, 1);
-            (void)operation_start(&operations[i]);
-        }
-        if ((call == 10) && (world_rank == victim)) {
-            kill(getpid(), SIGKILL);
-        }
-        for (int i = 0; i < 3; i++) {
-            int ended = MPI_Wait(&operations[i].request, MPI_STATUS_IGNORE);
-
-            status = (status != MPI_SUCCESS) ? status : ended;
-        }
-    }
-    printf("rank %d came back with %s after call %d\n", world_rank, status == MPI_SUCCESS ? "success" : "an error",
-           call);
-    fflush(stdout);
-    _exit(status == MPI_SUCCESS ? 3 : 0); /* MPI_Finalize would wait for the dead */
-}
-
-static int run_unfinished(void)
-{
-    operation_t operation;
-
-    operation_make(&operation, KIND_ALLREDUCE, MPI_COMM_WORLD, 100000, 0, 1);
-    operation_start(&operation);
-    MPI_Wait(&operation.request, MPI_STATUS_IGNORE);
-    if (world_rank == 0) {
-        operation_start(&operation);
-    }
-    MPI_Finalize();
-    printf("rank %d ended\n", world_rank);
-    return 0;
-}
-
 int main(int argc, char **argv)
 {
     static const struct {
@@ -546,12 +496,6 @@ int main(int argc, char **argv)
     MPI_Init_thread(&argc, &argv, threads ? MPI_THREAD_MULTIPLE : MPI_THREAD_SINGLE, &provided);
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
-    if ((argc > 2) && (strcmp(argv[1], "killed") == 0)) {
-        return run_killed(atoi(argv[2]));
-    }
-    if ((argc > 1) && (strcmp(argv[1], "unfinished") == 0)) {
-        return run_unfinished();
-    }
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (!case_wanted(argc, argv, cases[i].name) || ((argc == 1) && !cases[i].by_default)) {
             continue;
