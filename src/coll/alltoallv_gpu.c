@@ -9,7 +9,8 @@
 
 /*
  * Streams of a GPU: two for each communicator, which take turns, and the last two for staged copies. Sharing costs
- * nothing but parallelism: no work on them ever waits for another rank.
+ * nothing but parallelism: no work on them ever waits for another rank, reductions by writes excepted, which all ranks
+ * start at once and of which a process has one at a time.
  */
 #define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS_DIRECT - 2) / 2)
 

@@ -89,7 +89,10 @@ struct mpath_gpu_coll {
     mpath_gpu_counters_t counters;
 };
 
-/* One at a time uses streams that communicators share. Nothing waits for other ranks under the lock or on the streams. */
+/*
+ * One at a time uses streams that communicators share. Nothing waits for other ranks under the lock, nor on
+ * the streams but for allreduce_gpu_writes.c.
+ */
 void mpath_gpu_coll_lock(void);
 void mpath_gpu_coll_unlock(void);
 pthread_mutex_t *mpath_gpu_coll_mutex(void);
