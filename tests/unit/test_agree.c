@@ -444,7 +444,7 @@ static int lost_body(ranks_self_t *self, void *argument)
     (void)argument;
     mpath_settings_init(&settings);
     settings.access    = MPATH_ACCESS_AFFINE;
-    settings.timeout_s = 1;
+    settings.timeout_s = 3;
     if (self->rank == 1) {
         really_send     = self->oob.isend;
         self->oob.isend = lossy_send;
