@@ -3,7 +3,7 @@
  * mpath_bench: emulated clusters, that is virtual nodes of one host whose rates hold by clocks. Which one the job runs on, for every
  * line of output, and what a matrix takes on it: the bound that no routing beats, and the static routes.
  */
-#include "tools/bench.h"
+#include "tools/bench_op.h"
 
 #include "plan/plan.h"
 #include "topo/xml.h"
@@ -36,22 +36,28 @@ static void describe(const mpath_topo_t *topo, const char *path, char *text, siz
     }
 }
 
-static int build(const mpath_topo_file_t *file, const char *path, bench_t *bench)
+/* Why the job cannot be measured on this cluster; NULL when it can. */
+static const char *find_obstacle(const mpath_topo_file_t *file, const bench_t *bench)
 {
     if (file->num_ranks != bench->size) {
-        if (bench->rank == 0) {
-            fprintf(stderr, "mpath_bench: topology file %s places %d ranks, the job has %d; nothing was run\n", path,
-                    file->num_ranks, bench->size);
-        }
-        return -1;
+        return "it places another number of ranks than the job has";
     }
-    if (bench->options.against != NULL) {
+    if (bench->options.against != NULL || !(bench->options.sides & BENCH_MPATH)) {
+        return "only mpath holds its rates, so that --against means nothing (--paths compares routings)";
+    }
+    if (!bench_uses_gpu(&bench->options) || !bench->options.op->has_matrix) {
+        return "its rates hold for alltoallv with --memory on GPUs only";
+    }
+    return NULL;
+}
+
+static int build(const mpath_topo_file_t *file, const char *path, bench_t *bench)
+{
+    const char *obstacle = find_obstacle(file, bench);
+
+    if (obstacle != NULL) {
         if (bench->rank == 0) {
-            fprintf(
-                stderr,
-                "mpath_bench: --against with the emulated topology file %s: only mpath holds its rates; nothing was "
-                "run (--paths compares routings)\n",
-                path);
+            fprintf(stderr, "mpath_bench: emulated topology file %s: %s; nothing was run\n", path, obstacle);
         }
         return -1;
     }

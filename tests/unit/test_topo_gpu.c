@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Topologies with GPUs: every kind of interconnect, its paths and resources; random ones; presets. */
+#include "plan/plan.h"
 #include "topo/topo.h"
 #include "unit/capture.h"
 #include "unit/topo_gpu_support.h"
@@ -262,12 +263,44 @@ static void test_presets(void **state)
     assert_non_null(strstr(capture_text(), "-1 nodes of preset 'a100'"));
 }
 
+/* Fewer paths are the first ones of all, with another signature; plans are made of them. */
+static void test_max_paths(void **state)
+{
+    uint64_t all_paths, demand[64] = {[2] = 1 << 20};
+    mpath_plan_t *plan;
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init_gpus(&c, 2, 4, MPATH_GPU_LINK_MESH, MPATH_FABRIC_SPINE);
+    all_paths = topo_signature_of(&c);
+    for (int limit = 1; limit <= 5; limit++) {
+        uint32_t used = 0;
+        size_t num_flows;
+
+        c.params.max_paths = limit;
+        topo               = cluster_build(&c);
+        assert_int_equal(mpath_topo_num_paths(topo, 0, 2), (limit < 4) ? limit : 4);
+        assert_int_equal(mpath_topo_num_paths(topo, 0, 4), (limit < 4) ? limit : 4);
+        assert_int_equal(mpath_topo_num_paths(topo, 1, 6), limit);
+        assert_true(mpath_topo_signature(topo) != all_paths);
+        assert_int_equal(mpath_plan_create(topo, demand, NULL, &plan), MPATH_OK);
+        for (const mpath_flow_t *flow = mpath_plan_flows(plan, &num_flows); num_flows > 0; flow++, num_flows--) {
+            used |= 1u << flow->path;
+        }
+        assert_int_equal(__builtin_popcount(used), (limit < 4) ? limit : 4);
+        assert_true(used < (1u << limit));
+        mpath_plan_destroy(plan);
+        mpath_topo_destroy(topo);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_mesh),    cmocka_unit_test(test_partial_mesh),  cmocka_unit_test(test_switch),
         cmocka_unit_test(test_domain),  cmocka_unit_test(test_pcie_and_none), cmocka_unit_test(test_random),
-        cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_presets), cmocka_unit_test(test_max_paths),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
