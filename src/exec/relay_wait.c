@@ -207,6 +207,14 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
             *checked_ns = 0;
             return MPATH_OK;
         }
+        if (mpath_idle_others_may_rest()) { /* a non-blocking operation: no deadline, but a word from time to time */
+            if (mpath_idle_patience(&relay->idle, waited_ns, relay->settings->timeout_s) == MPATH_INPROGRESS) {
+                mpath_warn(
+                    "rank %d waits in call %llu on device memory; nothing has moved for %llu s; the call goes on waiting",
+                    relay->me, (unsigned long long)relay->number, (unsigned long long)(waited_ns / MPATH_NS_PER_S));
+            }
+            return MPATH_OK;
+        }
         name_the_edge(relay);
         status = MPATH_ERR_TIMED_OUT;
     }
