@@ -52,6 +52,9 @@ static void take_sample(mpath_spread_rail_t *rail, uint64_t elapsed_ns)
     if (rail->rate_bps < MIN_RATE_BPS) {
         rail->rate_bps = MIN_RATE_BPS;
     }
+    if (rail->rate_bps > rail->nominal_bps) {
+        rail->nominal_bps = rail->rate_bps;
+    }
 }
 
 void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_ns)
