@@ -18,16 +18,52 @@ static void set_targets(mpath_ports_t *ports, mpath_ratio_t z)
     }
 }
 
-/* Moves what is above the bound to where there is room, or as little above as is good enough; then evens out the rest. */
+/* Balances the NICs of every node first; where static routes cross, and on uniform nodes only. */
+static mpath_status_t balance_and_shed(mpath_ports_t *ports)
+{
+    mpath_status_t status = MPATH_OK;
+    int node;
+
+    for (node = 0; node < 2 * ports->num_nodes && status == MPATH_OK; node++) {
+        status = mpath_ports_balance(ports, node % ports->num_nodes, node < ports->num_nodes);
+    }
+    return status == MPATH_OK ? mpath_ports_shed(ports) : status;
+}
+
+static int is_good(const mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
+{
+    return mpath_ratio_within(mpath_ports_z(ports, ports->load), bound, gap_ppm);
+}
+
+/*
+ * Moves what is above the bound to where there is room. Several nodes mostly leave room enough on both ends; between two
+ * the NICs have to be balanced with care.
+ */
+static mpath_status_t move(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
+{
+    int can_balance       = !ports->one_node && ports->crossing && ports->uniform;
+    mpath_status_t status = MPATH_OK;
+
+    if (!can_balance || ports->num_nodes > 2) {
+        status = mpath_ports_shed(ports);
+        if (status != MPATH_OK || !can_balance || is_good(ports, bound, gap_ppm)) {
+            return status;
+        }
+        mpath_ports_reset(ports);
+    }
+    return balance_and_shed(ports);
+}
+
+/* The same, then to where there is as little too much as is good enough; then evens out the rest. */
 static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm)
 {
     mpath_status_t status = mpath_ports_begin_moves(ports);
 
     if (status == MPATH_OK) {
         set_targets(ports, *bound);
-        status = mpath_ports_shed(ports);
+        status = move(ports, *bound, gap_ppm);
     }
-    if (status != MPATH_OK || mpath_ratio_within(mpath_ports_z(ports, ports->load), *bound, gap_ppm)) {
+    if (status != MPATH_OK || is_good(ports, *bound, gap_ppm)) {
         return status;
     }
     set_targets(ports, mpath_ratio_raise(*bound, gap_ppm));

@@ -300,6 +300,8 @@ static inline mpath_ratio_t mpath_ports_z(const mpath_ports_t *ports, const uint
 
 /* ports_move.c: single moves. */
 mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports);
+/* Forgets all moves: back to the static routes. */
+void mpath_ports_reset(mpath_ports_t *ports);
 /* Moves bytes of a pair from its static route, which is `from`, to another. */
 mpath_status_t mpath_ports_move(mpath_ports_t *ports, int source, int destination, const mpath_ports_route_t *from,
                                 int via, const mpath_ports_route_t *to, uint64_t bytes);

@@ -11,6 +11,13 @@ mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports)
     return mpath_moves_begin(&ports->moves, ports->demand, ports->num_ranks);
 }
 
+void mpath_ports_reset(mpath_ports_t *ports)
+{
+    memcpy(ports->load, ports->saved, (size_t)ports->num_resources * sizeof(*ports->saved));
+    ports->relayed_bytes = ports->saved_relayed_bytes;
+    mpath_moves_reset(&ports->moves);
+}
+
 /* Adds bytes to a route, modulo 2^64 so that a negative amount takes them away. */
 static void add_load(mpath_ports_t *ports, const mpath_ports_route_t *route, uint64_t bytes)
 {

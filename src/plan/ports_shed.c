@@ -375,16 +375,9 @@ static void lend_to_ports(mpath_ports_t *ports, int lend)
 
 mpath_status_t mpath_ports_shed(mpath_ports_t *ports)
 {
-    int has_nics = !ports->one_node, first = ports->moves.count == 0 && ports->crossing && ports->uniform, node;
     mpath_status_t status = MPATH_OK;
 
-    for (node = 0; node < 2 * ports->num_nodes && has_nics && first; node++) {
-        status = mpath_ports_balance(ports, node % ports->num_nodes, node < ports->num_nodes);
-        if (status != MPATH_OK) {
-            return status;
-        }
-    }
-    if (has_nics) {
+    if (!ports->one_node) {
         lend_to_ports(ports, 1);
         status = shed_all(ports, shed_nics);
         lend_to_ports(ports, 0);

@@ -115,8 +115,8 @@ static void draw_node(plan_case_t *c, uint64_t *state, int node, int family, int
 static int draw_places(plan_case_t *c, uint64_t *state, int max_ranks, int layout, mpath_place_t *places)
 {
     int keep = one_in(state, 4), shuffle = one_in(state, 6), twice = one_in(state, 10), hosts = one_in(state, 10);
-    int count = 0, node, gpu, i, j, copies;
-    mpath_place_t place;
+    int count           = 0, node, gpu, i, j, copies;
+    mpath_place_t place = {.node = 0};
 
     for (node = 0; node < c->num_nodes; node++) {
         for (gpu = 0; gpu < c->gpus[node].num_gpus; gpu++) {
