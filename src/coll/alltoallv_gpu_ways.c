@@ -431,6 +431,25 @@ static mpath_status_t open_wanted(mpath_gpu_coll_t *gpu)
     return MPATH_OK;
 }
 
+/* Where one rank cannot have them, none can: no call has device memory carried from then on. */
+static mpath_status_t open_slots(mpath_gpu_coll_t *gpu)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (gpu->room.staged == NULL) {
+        status = mpath_room_open_slots(&gpu->room, gpu->settings->gpu_memory_bytes,
+                                       (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
+    }
+    if (!mpath_status_is_error(status) || (mpath_team_status(gpu->team) != MPATH_OK)) {
+        return status;
+    }
+    mpath_info("a rank cannot have the slots for device memory on its way through the host (%s); calls with device "
+               "memory are left to the previous function",
+               mpath_status_string(status));
+    gpu->usable = 0;
+    return MPATH_DECLINED;
+}
+
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
@@ -464,11 +483,7 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         note_wanted(gpu);
         decided->valid = 1;
     }
-    if ((status == MPATH_OK) && staged && (gpu->room.staged == NULL)) {
-        return mpath_room_open_slots(&gpu->room, gpu->settings->gpu_memory_bytes,
-                                     (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
-    }
-    return status;
+    return ((status == MPATH_OK) && staged) ? open_slots(gpu) : status;
 }
 
 mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)
