@@ -66,7 +66,7 @@ typedef struct mca_coll_mpath_module_t {
     bool device_never;
     uint64_t device_calls; /* in which the GPUs might have been asked; the same on all ranks */
     uint64_t *arrays;      /* of the calls: bytes and offsets of both sides, 4 * size */
-    mpath_coll_counters_t counted, symmetric_counted;
+    mpath_coll_counters_t counted, symmetric_counted, device_counted;
     bool watched;                         /* by coll_mpath_lifetime.c */
     struct mca_coll_mpath_module_t *next; /* in its list */
 
@@ -208,6 +208,8 @@ void mca_coll_mpath_fallback_add(void);
 int mca_coll_mpath_pvars_register(void);
 /* Adds what a module has counted since the last time. */
 void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module);
+/* The same for reductions and gathers on device memory, which are short. */
+void mca_coll_mpath_pvars_add_device(mca_coll_mpath_module_t *module);
 /* A non-blocking operation is started, or goes on. */
 void mca_coll_mpath_pvars_started(void);
 void mca_coll_mpath_pvars_slice(void);

@@ -109,3 +109,17 @@ void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module)
     mpath_symmetric_counters(module->symmetric, &now);
     pvars_add(&now, &module->symmetric_counted);
 }
+
+void mca_coll_mpath_pvars_add_device(mca_coll_mpath_module_t *module)
+{
+    mpath_coll_counters_t now, *old = &module->device_counted;
+
+    mpath_symmetric_gpu_counters(module->symmetric_gpu, &now);
+    atomic_fetch_add(&pvar_sums[PVAR_CALLS], now.calls - old->calls);
+    atomic_fetch_add(&pvar_sums[PVAR_AGREE_NS], now.agree_ns - old->agree_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now.move_ns - old->move_ns);
+    atomic_fetch_add(&pvar_sums[PVAR_KERNEL_BYTES], now.gpu.kernel_bytes - old->gpu.kernel_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now.gpu.engine_bytes - old->gpu.engine_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now.gpu.staged_bytes - old->gpu.staged_bytes);
+    *old = now;
+}

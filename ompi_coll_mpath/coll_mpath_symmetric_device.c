@@ -170,8 +170,9 @@ static void device_look(const mca_coll_mpath_module_t *module, mca_coll_mpath_st
     }
 }
 
-static mpath_status_t device_done(const mca_coll_mpath_module_t *module, const char *name, mpath_status_t status)
+static mpath_status_t device_done(mca_coll_mpath_module_t *module, const char *name, mpath_status_t status)
 {
+    mca_coll_mpath_pvars_add_device(module);
     if (MPATH_OK == status) {
         mpath_debug("%s: the GPUs carried %s", module->comm->c_name, name);
     }

@@ -3,6 +3,7 @@
 #include "coll/allreduce_gpu_private.h"
 
 #include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -57,6 +58,20 @@ err_destroy:
 err_log:
     mpath_error("no memory for reductions on device memory of %zu ranks", size);
     return status;
+}
+
+void mpath_symmetric_gpu_counters(const mpath_symmetric_gpu_t *gpu, mpath_coll_counters_t *counters)
+{
+    mpath_gpu_counters_t gather;
+
+    *counters = gpu->counters;
+    mpath_gpu_coll_counters(gpu->reduce, &counters->gpu);
+    mpath_gpu_coll_counters(gpu->gather, &gather);
+    counters->gpu.calls += gather.calls;
+    counters->gpu.kernel_bytes += gather.kernel_bytes;
+    counters->gpu.engine_bytes += gather.engine_bytes;
+    counters->gpu.staged_bytes += gather.staged_bytes;
+    counters->gpu.imports += gather.imports;
 }
 
 static void scratch_free(mpath_symmetric_gpu_t *gpu)
@@ -131,6 +146,7 @@ static int is_eligible(const mpath_symmetric_buffers_t *buffers, const mpath_red
 static mpath_status_t agree(mpath_symmetric_gpu_t *gpu, mpath_gpu_coll_t *coll, mpath_call_t *call,
                             mpath_agreed_t *agreed)
 {
+    uint64_t start_ns = mpath_time_ns();
     mpath_status_t status;
 
     call->send_bytes   = gpu->send_bytes;
@@ -139,6 +155,7 @@ static mpath_status_t agree(mpath_symmetric_gpu_t *gpu, mpath_gpu_coll_t *coll, 
     call->recv_offsets = gpu->recv_offsets;
     mpath_gpu_coll_publish(coll, call);
     status = mpath_agree(gpu->team, call, agreed);
+    gpu->counters.agree_ns += mpath_time_ns() - start_ns;
     return ((status == MPATH_OK) && (agreed->flags & MPATH_CALL_INELIGIBLE)) ? MPATH_DECLINED : status;
 }
 
@@ -188,11 +205,20 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
     return status;
 }
 
+static void count_call(mpath_symmetric_gpu_t *gpu, uint64_t start_ns, mpath_status_t status)
+{
+    if (status == MPATH_OK) {
+        gpu->counters.calls++;
+        gpu->counters.move_ns += mpath_time_ns() - start_ns;
+    }
+}
+
 /* Between the agreement and the end of everybody's kernels. */
 static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                    const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
+    uint64_t start_ns      = mpath_time_ns();
     mpath_status_t status  = mpath_gpu_coll_prepare(coll, call, agreed);
     int by_writes          = 0;
 
@@ -213,6 +239,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
         mpath_team_break(gpu->team, status);
     }
     coll->counters.calls += (status == MPATH_OK) ? 1 : 0;
+    count_call(gpu, start_ns, status);
     return status;
 }
 
@@ -367,6 +394,7 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
                                    const uint64_t *bytes, const uint64_t *offsets)
 {
     int me = gpu->me, in_place = buffers->send == NULL;
+    uint64_t start_ns;
     mpath_symmetric_buffers_t sides = *buffers;
     mpath_agreed_t agreed;
     mpath_status_t status;
@@ -392,5 +420,8 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     if (!(agreed.flags & MPATH_CALL_DEVICE)) {
         return MPATH_DECLINED;
     }
-    return mpath_gpu_coll_move(gpu->gather, &call, &agreed);
+    start_ns = mpath_time_ns();
+    status   = mpath_gpu_coll_move(gpu->gather, &call, &agreed);
+    count_call(gpu, start_ns, status);
+    return status;
 }

@@ -25,6 +25,9 @@ typedef struct mpath_symmetric_gpu mpath_symmetric_gpu_t;
 mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gpu_t **gpu_p);
 void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu);
 
+/* In the same terms as Alltoallv's; nothing is planned, and what is declined is not counted. */
+void mpath_symmetric_gpu_counters(const mpath_symmetric_gpu_t *gpu, mpath_coll_counters_t *counters);
+
 /* This rank's buffers. send == recv: in place. */
 typedef struct mpath_symmetric_buffers {
     const void *send;

@@ -23,6 +23,7 @@ struct mpath_symmetric_gpu {
     mpath_gpu_t *scratch_gpu;            /* whose memory the scratch is */
     mpath_cu_ptr_t scratch;
     uint64_t scratch_bytes;
+    mpath_coll_counters_t counters; /* but for those of `reduce` and `gather` */
     gpu_launches_t *launches;
     gpu_writes_t *writes; /* NULL until a call was large enough */
 };
