@@ -308,9 +308,9 @@ static void ask_for_ack(uct_mpath_peer_t *peer, uint64_t now_ns)
 
 static int has_work(uct_mpath_peer_t *peer)
 {
-    return peer->hello_due || peer->state == UCT_MPATH_PEER_GREETING || peer->unacked_packets > 0 || peer->ack_due ||
-           mpath_tx_window_outstanding(&peer->tx) > 0 || !ucs_list_is_empty(&peer->rma) ||
-           !ucs_list_is_empty(&peer->gets) || !ucs_list_is_empty(&peer->replies) ||
+    return peer->hello_due || peer->last_try_ns != 0 || peer->state == UCT_MPATH_PEER_GREETING ||
+           peer->unacked_packets > 0 || peer->ack_due || mpath_tx_window_outstanding(&peer->tx) > 0 ||
+           !ucs_list_is_empty(&peer->rma) || !ucs_list_is_empty(&peer->gets) || !ucs_list_is_empty(&peer->replies) ||
            !ucs_queue_is_empty(&peer->pending) || (peer->open_mask & ~peer->up_mask) != 0;
 }
 

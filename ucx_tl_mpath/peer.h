@@ -73,7 +73,8 @@ struct uct_mpath_peer {
     uint8_t cleaned;   /* FAILED, and all operations have ended */
     ucs_status_t failure;
     uint64_t up_mask, open_mask;
-    uint64_t rma_mask; /* rails with remote access */
+    uint64_t last_try_ns; /* no rail is open: when one that has not failed is tried; 0: never */
+    uint64_t rma_mask;    /* rails with remote access */
     uct_mpath_peer_rail_t rails[UCT_MPATH_MAX_RAILS];
     mpath_spread_rail_t loads[UCT_MPATH_MAX_RAILS]; /* of the rails */
     mpath_tx_window_t tx;

@@ -9,6 +9,9 @@
 #include "util/time.h"
 
 #define BACKOFF_FIRST_NS (500 * MPATH_NS_PER_MS)
+/* A peer that ends closes its rails one after the other: TCP does not stand a new connection towards one that is being
+ * closed, and there is no hurry. */
+#define LAST_TRY_NS (10 * MPATH_NS_PER_MS)
 #define BACKOFF_LAST_NS (8 * MPATH_NS_PER_S)
 
 ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
@@ -178,12 +181,21 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
             broken = 1;
         }
     }
-    if (broken && peer->open_mask == 0) {
-        try_another(peer);
-    }
-    if (broken && peer->open_mask == 0) {
-        uct_mpath_peer_fail(peer, UCS_ERR_ENDPOINT_TIMEOUT, "no rail to it is left");
+    if (peer->state == UCT_MPATH_PEER_FAILED) {
         return;
+    }
+    if (broken && peer->open_mask == 0 && peer->last_try_ns == 0) {
+        peer->last_try_ns = now_ns + LAST_TRY_NS;
+    }
+    if (peer->last_try_ns != 0 && peer->open_mask != 0) {
+        peer->last_try_ns = 0;
+    } else if (peer->last_try_ns != 0 && now_ns >= peer->last_try_ns) {
+        peer->last_try_ns = 0;
+        try_another(peer);
+        if (peer->open_mask == 0) {
+            uct_mpath_peer_fail(peer, UCS_ERR_ENDPOINT_TIMEOUT, "no rail to it is left");
+            return;
+        }
     }
     for (number = 0; peer->state == UCT_MPATH_PEER_READY && number < UCT_MPATH_MAX_RAILS; ++number) {
         if (peer->rails[number].state == UCT_MPATH_RAIL_OPENING && peer->rails[number].probe_due) {
