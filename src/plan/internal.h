@@ -72,8 +72,8 @@ mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, co
                                 const mpath_plan_params_t *params);
 
 /*
- * ports.c: the same for GPUs that stand in order, with a NIC beside each (plan/ports.h). The bound is that of the cuts,
- * which may be below the optimum.
+ * ports.c: the same for ranks on GPUs, one on each, joined in any way (plan/ports.h). The bound is that of the cuts, and
+ * where that is not reached, what prices prove.
  */
 mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params);
