@@ -218,14 +218,15 @@ static mpath_status_t take_slot(mpath_relay_t *relay, relay_op_t *op)
     mpath_relay_gate_t *gate = gate_of(relay, op);
     int slots                = (op->step == RELAY_TO_HOST) ? mpath_relay_host_slots(relay) : relay->slots;
 
+    int yields = (op->step == RELAY_TO_SLOT) && (op->to_class == MPATH_RELAY_TO_RAIL) &&
+                 atomic_load_explicit(&gate->owner_busy, memory_order_relaxed);
+
     if (op->step == RELAY_TO_WIRE) {
         op->to_slot = mpath_relay_rails_slot(relay, op->duty);
     } else {
-        if ((op->to_class == MPATH_RELAY_TO_RAIL) && atomic_load_explicit(&gate->owner_busy, memory_order_relaxed)) {
-            slots = 1;
-        }
-        op->to_slot = mpath_relay_slot_take(gate, op->to_class, slots);
+        op->to_slot = mpath_relay_slot_take(gate, op->to_class, yields ? 1 : slots);
     }
+    relay->stats.yields += (yields && (op->to_slot == RELAY_NO_SLOT)) ? 1 : 0;
     return (op->to_slot == RELAY_NO_SLOT) ? MPATH_NO_RESOURCE : MPATH_OK;
 }
 

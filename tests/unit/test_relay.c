@@ -17,6 +17,7 @@
 #include <stdlib.h>
 #include <unistd.h>
 
+#define A2A_GIVEN ((a2a_kind_t)99) /* the demand is in its place already */
 #define LINK_BPS 1000000000ull
 #define RAIL_BPS 400000000ull
 
@@ -61,11 +62,23 @@ static void describe_gpus(const ranks_self_t *self, const job_t *job, mpath_node
     }
 }
 
+static void member_join(member_t *member, ranks_self_t *self, const mpath_oob_t *oob, const job_t *job)
+{
+    int device = self->rank % 4; /* which rank 5 shares with rank 1 */
+    uint64_t room;
+
+    ranks_check(mpath_team_create(member->context, oob, &member->team) == MPATH_OK);
+    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
+    a2a_init(&member->a2a, self->rank, self->size);
+    member->demand = calloc((size_t)self->size * (size_t)self->size, sizeof(uint64_t));
+    room           = ((uint64_t)self->size + 1) * (job->max_bytes + 64);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &member->send);
+    gpu_memory_alloc((self->rank % 2 == 0) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, device, room, 2, &member->recv);
+}
+
 static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
     mpath_settings_t settings;
-    int device = self->rank % 4; /* which rank 5 shares with rank 1 */
-    uint64_t room;
 
     setenv("FAKE_CUDA_DEVICES", "4", 1);
     setenv("FAKE_CUDA_WITHOUT", (job->without != NULL) ? job->without : "", 1);
@@ -88,13 +101,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     }
     member->context->nic       = (job->setup.nics > 0) ? self->local_rank : -1;
     member->context->nic_known = 1;
-    member->team               = ranks_team(self, member->context);
-    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
-    a2a_init(&member->a2a, self->rank, self->size);
-    member->demand = calloc((size_t)self->size * (size_t)self->size, sizeof(uint64_t));
-    room           = ((uint64_t)self->size + 1) * (job->max_bytes + 64);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &member->send);
-    gpu_memory_alloc((self->rank % 2 == 0) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, device, room, 2, &member->recv);
+    member_join(member, self, &self->oob, job);
 }
 
 static void member_end(member_t *member)
@@ -117,7 +124,9 @@ static mpath_status_t call_device(member_t *member, a2a_kind_t kind, uint64_t ma
     mpath_status_t status;
     mpath_call_t call;
 
-    a2a_demand(kind, a2a->size, max_bytes, seed, member->demand);
+    if (kind != A2A_GIVEN) {
+        a2a_demand(kind, a2a->size, max_bytes, seed, member->demand);
+    }
     a2a_fill(a2a, member->demand, seed);
     gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
     gpu_memory_write(member->recv.address, a2a->recv, a2a->recv_room);
@@ -373,6 +382,80 @@ static void test_short_of_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
 }
 
+/* The second communicator of two threads that run at a time. */
+typedef struct other {
+    member_t member;
+    const job_t *job;
+    mpath_cu_context_t context;
+    pthread_barrier_t start; /* of a round, for both threads */
+    int rounds;
+} other_t;
+
+static void *other_thread(void *argument)
+{
+    other_t *other = argument;
+
+    ranks_check(mpath_gpu_driver()->CtxSetCurrent(other->context) == MPATH_CU_SUCCESS);
+    for (int round = 0; round < other->rounds; round++) {
+        pthread_barrier_wait(&other->start);
+        call_round(&other->member, A2A_GIVEN, 0, (uint64_t)round);
+    }
+    return NULL;
+}
+
+/* Rank 1 sends over its NIC in one communicator, and rank 0 would borrow it in another: rank 0's chunks wait. */
+static int owner_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    other_t other    = {.job = job, .rounds = job->rounds};
+    mpath_coll_counters_t counters;
+    pthread_t thread;
+    mpath_oob_t oob;
+    member_t member;
+
+    member_init(&member, self, job);
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    other.member.context = member.context;
+    member_join(&other.member, self, &oob, job);
+    ranks_check(mpath_gpu_driver()->CtxGetCurrent(&other.context) == MPATH_CU_SUCCESS);
+    member.demand[0 * 4 + 2]       = job->max_bytes;
+    other.member.demand[1 * 4 + 3] = job->max_bytes;
+    pthread_barrier_init(&other.start, NULL, 2);
+    ranks_check(pthread_create(&thread, NULL, other_thread, &other) == 0);
+    for (int round = 0; round < job->rounds; round++) {
+        pthread_barrier_wait(&other.start);
+        call_round(&member, A2A_GIVEN, 0, (uint64_t)round);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&other.start);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.moved.yields > 0) == (self->rank == 0));
+    mpath_coll_counters(other.member.coll, &counters);
+    ranks_check((counters.relay.moved.yields > 0) == (self->rank == 1)); /* and the other way round */
+    mpath_coll_destroy(other.member.coll);
+    mpath_team_destroy(other.member.team);
+    a2a_end(&other.member.a2a);
+    free(other.member.demand);
+    gpu_memory_free(&other.member.send);
+    gpu_memory_free(&other.member.recv);
+    member_end(&member);
+    return 0;
+}
+
+static void test_owner(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = 20000000},
+                 .link      = MPATH_GPU_LINK_MESH,
+                 .emulated  = MPATH_EMULATED_COPIES,
+                 .pcie_bps  = 50000000000ull,
+                 .max_bytes = 2000000,
+                 .rounds    = 4,
+                 .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, owner_body, &job), 0);
+}
+
 /* A relay dies: those who need it get an error, soon and not at the deadline. */
 static void *die_soon(void *unused)
 {
@@ -398,7 +481,8 @@ static int killed_body(ranks_self_t *self, void *argument)
         status = call_device(&member, A2A_HOT, job->max_bytes, 1); /* which takes more than half a second */
     }
     ranks_check(mpath_status_is_error(status));
-    return 0; /* without the driver's clean-up: what is open belongs to a process that is gone */
+    member_end(&member);
+    return 0;
 }
 
 static void test_killed(void **state)
@@ -429,6 +513,7 @@ int main(void)
         cmocka_unit_test(test_switch),
         cmocka_unit_test(test_full_gpu),
         cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_owner),
         cmocka_unit_test(test_killed),
     };
 
