@@ -18,7 +18,8 @@
 #include "gpu/device.h"
 
 #define MPATH_GPU_STREAMS 16
-#define MPATH_GPU_STREAMS_DIRECT 8 /* the first of them: of calls that GPUs carry without relays, and of staged copies */
+#define MPATH_GPU_STREAMS_DIRECT                                                                                       \
+    8 /* the first of them: of calls that GPUs carry without relays, and of staged copies */
 
 typedef struct mpath_stream mpath_stream_t;
 
