@@ -275,8 +275,9 @@ stage_ucx() {
 # What an unpacked release can miss is a file: it builds all tests, and runs those that read files of the project. The others
 # have run from the same sources in the stage "unit". Lines are not counted twice.
 check_dist() {
-    make -s -j2 -C "$check_dir/gcc" distcheck \
-        AM_MAKEFLAGS="UNIT_TESTS='$(cd tests && grep -l MPATH_TEST_SRCDIR unit/*.c | sed 's/\.c$//' | tr '\n' ' ')'" 2>&1 | sed -E 's/^(PASS|FAIL|SKIP): /  &/'
+    local tests
+    tests=$(cd tests && grep -l MPATH_TEST_SRCDIR golden/* unit/* 2>/dev/null | sed 's/\.c$//' | tr '\n' ' ')
+    make -s -j2 -C "$check_dir/gcc" distcheck AM_MAKEFLAGS="TESTS='$tests'" 2>&1 | sed -E 's/^(PASS|FAIL|SKIP): /  &/'
     return "${PIPESTATUS[0]}"
 }
 
