@@ -50,6 +50,16 @@ static __device__ bool writes_await(const mpath_kernel_writes_t &arguments, uint
     return true;
 }
 
+/* The host hears of it once, from the first CTA. */
+static __device__ __forceinline__ void writes_give_up(const mpath_kernel_control_t &control)
+{
+    const uint64_t failed = control.counters + offsetof(mpath_kernel_counters_t, failed);
+
+    if (atomicExch(reinterpret_cast<unsigned long long *>(failed), control.chain) != control.chain) {
+        kernel_store_release(control.failure, 1);
+    }
+}
+
 /* Bytes of the CTA's tile of rank `of`'s part in a turn, which begins at *from. */
 static __device__ __forceinline__ uint64_t writes_tile(const mpath_kernel_writes_t &arguments, unsigned of,
                                                        uint64_t turn, uint64_t *from)
@@ -181,7 +191,7 @@ static __device__ __forceinline__ void writes_all(const mpath_kernel_writes_t &a
         }
         if (!__syncthreads_and(good)) {
             if (threadIdx.x == 0) {
-                kernel_store_release(arguments.control.failure, 1);
+                writes_give_up(arguments.control);
             }
             kernel_skip(arguments.control);
             return;
