@@ -212,8 +212,11 @@ static void test_tune(void **state)
 /* The planner sees the rates, on every node, and nothing else changes. */
 static void test_topo(void **state)
 {
-    const mpath_place_t places[4]    = {{0, 0, -1}, {0, 1, -1}, {1, 0, -1}, {1, 1, -1}};
-    const mpath_topo_params_t params = {MPATH_REACH_AFFINE, 0};
+    const mpath_place_t places[4]    = {{.node = 0, .nic = 0, .gpu = -1},
+                                        {.node = 0, .nic = 1, .gpu = -1},
+                                        {.node = 1, .nic = 0, .gpu = -1},
+                                        {.node = 1, .nic = 1, .gpu = -1}};
+    const mpath_topo_params_t params = {.access = MPATH_REACH_AFFINE};
     const int rails[2]               = {0, 1};
     const uint64_t nominal[2] = {100 * MB, 100 * MB}, rates[2] = {50 * MB, 125 * MB};
     mpath_machine_t machines[2];

@@ -283,7 +283,7 @@ static void test_nearest(void **state)
 /* Whatever this machine is: a topology can be built of it. */
 static void test_this_machine(void **state)
 {
-    mpath_topo_params_t params = {MPATH_REACH_ALL, 0};
+    mpath_topo_params_t params = {.access = MPATH_REACH_ALL};
     mpath_machine_t machine;
     mpath_topo_t *topo;
 

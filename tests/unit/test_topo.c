@@ -206,10 +206,10 @@ static void test_no_rail_mates(void **state)
     (void)state;
     cluster_init(&c, 2, 4, MPATH_REACH_AFFINE, 0);
     c.num_ranks = 4;
-    c.places[0] = (mpath_place_t){0, 0, -1};
-    c.places[1] = (mpath_place_t){0, 1, -1};
-    c.places[2] = (mpath_place_t){1, 2, -1};
-    c.places[3] = (mpath_place_t){1, 3, -1};
+    c.places[0] = (mpath_place_t){.node = 0, .nic = 0, .gpu = -1};
+    c.places[1] = (mpath_place_t){.node = 0, .nic = 1, .gpu = -1};
+    c.places[2] = (mpath_place_t){.node = 1, .nic = 2, .gpu = -1};
+    c.places[3] = (mpath_place_t){.node = 1, .nic = 3, .gpu = -1};
     topo        = cluster_build(&c);
     assert_false(mpath_topo_rails_equal(topo));
     topo_check_text(topo, 0, 1, "0 -shm-> 1\n");
@@ -235,7 +235,7 @@ static void test_no_rail_mates(void **state)
 
     /* One mate, and a source whose own rail does not reach: the rail of the destination is the static route. */
     c.params    = (mpath_topo_params_t){MPATH_REACH_AFFINE, 0};
-    c.places[1] = (mpath_place_t){0, 2, -1};
+    c.places[1] = (mpath_place_t){.node = 0, .nic = 2, .gpu = -1};
     topo        = cluster_build(&c);
     check_all_paths(topo);
     topo_check_text(topo, 0, 2, "0 -shm-> 1 -rail2-> 2\n");

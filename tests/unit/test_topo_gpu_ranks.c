@@ -18,10 +18,10 @@ static void test_nics_and_gpus(void **state)
     c.gpus[0].gpus[0].nics = c.gpus[1].gpus[0].nics = 3;
     c.gpus[0].gpus[1].nics = c.gpus[1].gpus[1].nics = 12;
     c.num_ranks                                     = 4;
-    c.places[0]                                     = (mpath_place_t){0, -1, 0};
-    c.places[1]                                     = (mpath_place_t){0, 3, 1};
-    c.places[2]                                     = (mpath_place_t){1, 0, 0};
-    c.places[3]                                     = (mpath_place_t){1, 2, 1};
+    c.places[0]                                     = (mpath_place_t){.node = 0, .nic = -1, .gpu = 0};
+    c.places[1]                                     = (mpath_place_t){.node = 0, .nic = 3, .gpu = 1};
+    c.places[2]                                     = (mpath_place_t){.node = 1, .nic = 0, .gpu = 0};
+    c.places[3]                                     = (mpath_place_t){.node = 1, .nic = 2, .gpu = 1};
     topo                                            = cluster_build(&c);
     topo_gpu_check_all_paths(topo);
     topo_check_text(topo, 0, 2,
@@ -42,15 +42,15 @@ static void test_nics_and_gpus(void **state)
     c.gpus[0].gpus[0].nics = c.gpus[0].gpus[1].nics = c.gpus[1].gpus[0].nics = c.gpus[1].gpus[1].nics = 1;
     c.gpus[0].gpus[2].nics = c.gpus[0].gpus[3].nics = c.gpus[1].gpus[2].nics = c.gpus[1].gpus[3].nics = 2;
     c.num_ranks                                                                                       = 9;
-    c.places[0] = (mpath_place_t){0, 0, 0};
-    c.places[1] = (mpath_place_t){0, 0, 1};
-    c.places[2] = (mpath_place_t){0, 1, 2};
-    c.places[3] = (mpath_place_t){0, 1, 3};
-    c.places[4] = (mpath_place_t){1, 0, 0};
-    c.places[5] = (mpath_place_t){1, 0, 1};
-    c.places[6] = (mpath_place_t){1, 1, 2};
-    c.places[7] = (mpath_place_t){1, 1, 3};
-    c.places[8] = (mpath_place_t){0, 0, 0};
+    c.places[0] = (mpath_place_t){.node = 0, .nic = 0, .gpu = 0};
+    c.places[1] = (mpath_place_t){.node = 0, .nic = 0, .gpu = 1};
+    c.places[2] = (mpath_place_t){.node = 0, .nic = 1, .gpu = 2};
+    c.places[3] = (mpath_place_t){.node = 0, .nic = 1, .gpu = 3};
+    c.places[4] = (mpath_place_t){.node = 1, .nic = 0, .gpu = 0};
+    c.places[5] = (mpath_place_t){.node = 1, .nic = 0, .gpu = 1};
+    c.places[6] = (mpath_place_t){.node = 1, .nic = 1, .gpu = 2};
+    c.places[7] = (mpath_place_t){.node = 1, .nic = 1, .gpu = 3};
+    c.places[8] = (mpath_place_t){.node = 0, .nic = 0, .gpu = 0};
     topo        = cluster_build(&c);
     topo_gpu_check_all_paths(topo);
     topo_check_text(topo, 0, 4, "0 -rail0-> 4\n0 -peer-> 2 -rail1-> 6 -peer-> 4\n");
@@ -88,7 +88,7 @@ static void test_missing(void **state)
     /* A communicator of which no two ranks share a rail. */
     cluster_init_gpus(&c, 2, 2, MPATH_GPU_LINK_SWITCH, 0);
     c.num_ranks = 2;
-    c.places[1] = (mpath_place_t){1, 1, 1};
+    c.places[1] = (mpath_place_t){.node = 1, .nic = 1, .gpu = 1};
     topo        = cluster_build(&c);
     topo_check_text(topo, 0, 1, "");
     mpath_topo_destroy(topo);
@@ -107,8 +107,8 @@ static void test_host_ranks(void **state)
     (void)state;
     cluster_init_gpus(&c, 2, 2, MPATH_GPU_LINK_SWITCH, 0);
     c.num_ranks = 6;
-    c.places[4] = (mpath_place_t){0, 0, -1};
-    c.places[5] = (mpath_place_t){0, 1, -1};
+    c.places[4] = (mpath_place_t){.node = 0, .nic = 0, .gpu = -1};
+    c.places[5] = (mpath_place_t){.node = 0, .nic = 1, .gpu = -1};
     topo        = cluster_build(&c);
     topo_gpu_check_all_paths(topo);
     topo_check_text(topo, 0, 4, "0 -staged-> 4\n");
