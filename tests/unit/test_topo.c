@@ -227,14 +227,14 @@ static void test_no_rail_mates(void **state)
     mpath_topo_destroy(topo);
 
     /* With access to all NICs no mates are needed. */
-    c.params = (mpath_topo_params_t){MPATH_REACH_ALL, 0};
+    c.params = (mpath_topo_params_t){.access = MPATH_REACH_ALL, .fabric = 0};
     topo     = cluster_build(&c);
     check_all_paths(topo);
     topo_check_text(topo, 0, 2, "0 -rail0-> 2\n0 -rail1-> 2\n0 -rail2-> 2\n0 -rail3-> 2\n");
     mpath_topo_destroy(topo);
 
     /* One mate, and a source whose own rail does not reach: the rail of the destination is the static route. */
-    c.params    = (mpath_topo_params_t){MPATH_REACH_AFFINE, 0};
+    c.params    = (mpath_topo_params_t){.access = MPATH_REACH_AFFINE, .fabric = 0};
     c.places[1] = (mpath_place_t){.node = 0, .nic = 2, .gpu = -1};
     topo        = cluster_build(&c);
     check_all_paths(topo);
