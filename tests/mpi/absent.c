@@ -44,7 +44,7 @@ static int buffers_init(buffers_t *b, int size)
 int main(int argc, char **argv)
 {
     int rank, size, reduces, good_calls, seconds, status = MPI_SUCCESS, bad = 0, worst = 0;
-    buffers_t b;
+    buffers_t b = {NULL, NULL, NULL, NULL};
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
