@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # MPATH_CHECK_PKG_OMPI: Open MPI with its developer headers, for the coll component, mpath_bench and the MPI tests.
-# Optional. Sets OMPI_CPPFLAGS (MPI programs), OMPI_DEV_CPPFLAGS and OMPI_DEV_LIBS (the component), OMPI_LIBS, OMPI_SERIES, MPIRUN,
-# mcacomponentdir and the conditionals HAVE_MPI (programs) and HAVE_OMPI (component).
+# Optional. Sets OMPI_CPPFLAGS (MPI programs), OMPI_DEV_CPPFLAGS, OMPI_DEV_LIBS and OMPI_PMIX_LIBS (the component),
+# OMPI_LIBS, OMPI_SERIES, MPIRUN, mcacomponentdir and the conditionals HAVE_MPI (programs) and HAVE_OMPI (component).
 AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
   AC_ARG_WITH([ompi], [AS_HELP_STRING([--with-ompi=DIR], [Open MPI installation prefix @<:@mpicc in PATH@:>@])],
     [], [with_ompi=check])
@@ -11,7 +11,7 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
   mpath_have_mpi=no
   mpath_have_ompi=no
   mcacomponentdir= mpathhelpdir=
-  OMPI_CPPFLAGS= OMPI_DEV_CPPFLAGS= OMPI_LIBS= OMPI_DEV_LIBS= OMPI_SERIES=
+  OMPI_CPPFLAGS= OMPI_DEV_CPPFLAGS= OMPI_LIBS= OMPI_DEV_LIBS= OMPI_PMIX_LIBS= OMPI_SERIES=
   AS_CASE([$with_ompi],
     [no], [mpath_ompi_summary="no (--without-ompi)"],
     [check|yes], [AC_PATH_PROG([MPICC], [mpicc]) AC_PATH_PROG([OMPI_INFO], [ompi_info]) AC_PATH_PROG([MPIRUN], [mpirun])],
@@ -27,7 +27,8 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
   AS_IF([test $mpath_have_ompi = no && test "x$with_ompi" != xcheck && test "x$with_ompi" != xno],
     [AC_MSG_ERROR([--with-ompi=$with_ompi: $mpath_ompi_summary])])
 
-  AC_SUBST([OMPI_CPPFLAGS]) AC_SUBST([OMPI_DEV_CPPFLAGS]) AC_SUBST([OMPI_LIBS]) AC_SUBST([OMPI_DEV_LIBS]) AC_SUBST([OMPI_SERIES])
+  AC_SUBST([OMPI_CPPFLAGS]) AC_SUBST([OMPI_DEV_CPPFLAGS]) AC_SUBST([OMPI_LIBS]) AC_SUBST([OMPI_DEV_LIBS]) AC_SUBST([OMPI_PMIX_LIBS])
+  AC_SUBST([OMPI_SERIES])
   AC_SUBST([mcacomponentdir]) AC_SUBST([mpathhelpdir])
   AM_CONDITIONAL([HAVE_MPI], [test $mpath_have_mpi = yes])
   AM_CONDITIONAL([HAVE_OMPI], [test $mpath_have_ompi = yes])
@@ -118,6 +119,44 @@ AC_DEFUN([MPATH_OMPI_COLL_VERSION], [
     AS_IF([test $mpath_coll_version = 3_0_0],
       [AC_DEFINE([MPATH_OMPI_COUNT_ARRAYS], [1], [counts and displacements come as ompi_count_array_t, ompi_disp_array_t])])
     AS_IF([test $mpath_coll_version != 2_0_0],
-      [AC_DEFINE([MPATH_OMPI_MODULE_DISABLE], [1], [the coll module has a disable hook])])
+      [AC_DEFINE([MPATH_OMPI_MODULE_DISABLE], [1], [the coll module has a disable hook])
+       MPATH_OMPI_PMIX])
   ])
+])
+
+# Later than 4.1, what ranks tell each other in MPI_Init goes through PMIx: the library that Open MPI itself has loaded, whose name
+# the linker needs nevertheless.
+AC_DEFUN([MPATH_OMPI_PMIX], [
+  AC_MSG_CHECKING([for the PMIx that Open MPI uses])
+  mpath_have_pmix=no
+  mpath_save_CPPFLAGS=$CPPFLAGS
+  mpath_save_LIBS=$LIBS
+  CPPFLAGS="$CPPFLAGS $OMPI_DEV_CPPFLAGS"
+  mpath_pmix=
+  AS_IF([test -n "$PKG_CONFIG"], [mpath_pmix=`$PKG_CONFIG --libs pmix 2>/dev/null`])
+  for mpath_pmix_libs in -lpmix "$mpath_pmix"; do
+    AS_IF([test $mpath_have_pmix = no], [
+      LIBS="$OMPI_DEV_LIBS $mpath_pmix_libs $mpath_save_LIBS"
+      AC_LINK_IFELSE([AC_LANG_PROGRAM([[
+#include "ompi_config.h"
+#include "ompi/proc/proc.h"
+#include "opal/mca/pmix/pmix-internal.h"
+]], [[
+    opal_process_name_t name = *OMPI_PROC_MY_NAME;
+    uint64_t word = 1, *word_p = &word;
+    int sent, received;
+
+    OPAL_MODEX_SEND_VALUE(sent, PMIX_GLOBAL, "mpath", word_p, PMIX_UINT64);
+    OPAL_MODEX_RECV_VALUE_IMMEDIATE(received, "mpath", &name, &word_p, PMIX_UINT64);
+    return PMIX_SUCCESS != sent || PMIX_SUCCESS != received || opal_pmix_base_async_modex || !opal_pmix_collect_all_data;
+]])], [mpath_have_pmix=yes
+       OMPI_PMIX_LIBS=$mpath_pmix_libs])
+    ])
+  done
+  CPPFLAGS=$mpath_save_CPPFLAGS
+  LIBS=$mpath_save_LIBS
+  AC_MSG_RESULT([$mpath_have_pmix])
+  AS_IF([test $mpath_have_pmix = yes],
+    [AC_DEFINE([MPATH_HAVE_PMIX], [1], [the component can use the PMIx that Open MPI uses])],
+    [mpath_ompi_summary="$mpath_ompi_summary, without PMIx: ranks do not notice at once that others lack mpath"])
 ])
