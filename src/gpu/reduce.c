@@ -19,7 +19,7 @@ static const char *const op_names[] = {
     [MPATH_REDUCE_LXOR] = "lxor", [MPATH_REDUCE_MAXLOC] = "maxloc", [MPATH_REDUCE_MINLOC] = "minloc",
 };
 
-typedef enum reduce_class { CLASS_SIGNED, CLASS_UNSIGNED, CLASS_FLOAT, CLASS_PLACE } reduce_class_t;
+typedef enum reduce_class { CLASS_SIGNED, CLASS_UNSIGNED, CLASS_FLOAT, CLASS_COMPLEX, CLASS_PLACE } reduce_class_t;
 
 static const struct {
     const char *name;
@@ -37,6 +37,9 @@ static const struct {
     [MPATH_REDUCE_U64]    = {"u64", 8, 8, CLASS_UNSIGNED, MPATH_REDUCE_U64},
     [MPATH_REDUCE_F32]    = {"f32", 4, 4, CLASS_FLOAT, MPATH_REDUCE_F32},
     [MPATH_REDUCE_F64]    = {"f64", 8, 8, CLASS_FLOAT, MPATH_REDUCE_F64},
+    [MPATH_REDUCE_F16]    = {"f16", 2, 2, CLASS_FLOAT, MPATH_REDUCE_F16},
+    [MPATH_REDUCE_C64]    = {"c64", 8, 4, CLASS_COMPLEX, MPATH_REDUCE_C64},
+    [MPATH_REDUCE_C128]   = {"c128", 16, 8, CLASS_COMPLEX, MPATH_REDUCE_C128},
     [MPATH_REDUCE_F32_AT] = {"f32_at", 8, 4, CLASS_PLACE, MPATH_REDUCE_F32_AT},
     [MPATH_REDUCE_F64_AT] = {"f64_at", 16, 8, CLASS_PLACE, MPATH_REDUCE_F64_AT},
     [MPATH_REDUCE_I32_AT] = {"i32_at", 8, 4, CLASS_PLACE, MPATH_REDUCE_I32_AT},
@@ -50,9 +53,10 @@ int mpath_reduce_fits(const mpath_reduce_how_t *how)
     switch (how->op) {
     case MPATH_REDUCE_SUM:
     case MPATH_REDUCE_PROD:
+        return class != CLASS_PLACE;
     case MPATH_REDUCE_MAX:
     case MPATH_REDUCE_MIN:
-        return class != CLASS_PLACE;
+        return (class != CLASS_PLACE) && (class != CLASS_COMPLEX);
     case MPATH_REDUCE_MAXLOC:
     case MPATH_REDUCE_MINLOC:
         return class == CLASS_PLACE;

@@ -3,6 +3,8 @@
  * The reduction kernels. A thread reads one vector of every source, combines them in the order of the sources and writes
  * the result to every target, so each element is combined in one place: all ranks get the same bits, in every run. Included by kernels.cu.
  */
+#include <cuda_fp16.h>
+
 #include "gpu/reduce_args.h"
 
 /* Loads of a thread that are in flight together: vectors of so many sources each. */
@@ -35,6 +37,128 @@ template <typename type_t> struct reduce_min {
     {
         return (a < b) ? a : b;
     }
+};
+
+/* Half precision as C has it: combined as float, rounded once. */
+static __device__ __forceinline__ float reduce_widen(mpath_reduce_f16_t half)
+{
+    return __half2float(__ushort_as_half(half.bits));
+}
+
+static __device__ __forceinline__ mpath_reduce_f16_t reduce_narrow(float value)
+{
+    return {__half_as_ushort(__float2half_rn(value))};
+}
+
+template <> struct reduce_sum<mpath_reduce_f16_t> {
+    static __device__ __forceinline__ mpath_reduce_f16_t apply(mpath_reduce_f16_t a, mpath_reduce_f16_t b)
+    {
+        return reduce_narrow(reduce_widen(a) + reduce_widen(b));
+    }
+};
+
+template <> struct reduce_prod<mpath_reduce_f16_t> {
+    static __device__ __forceinline__ mpath_reduce_f16_t apply(mpath_reduce_f16_t a, mpath_reduce_f16_t b)
+    {
+        return reduce_narrow(reduce_widen(a) * reduce_widen(b));
+    }
+};
+
+template <> struct reduce_max<mpath_reduce_f16_t> {
+    static __device__ __forceinline__ mpath_reduce_f16_t apply(mpath_reduce_f16_t a, mpath_reduce_f16_t b)
+    {
+        return (reduce_widen(a) > reduce_widen(b)) ? a : b;
+    }
+};
+
+template <> struct reduce_min<mpath_reduce_f16_t> {
+    static __device__ __forceinline__ mpath_reduce_f16_t apply(mpath_reduce_f16_t a, mpath_reduce_f16_t b)
+    {
+        return (reduce_widen(a) < reduce_widen(b)) ? a : b;
+    }
+};
+
+/* Rounded after each step, never fused: the bits must be those of the host. */
+static __device__ __forceinline__ float reduce_times(float a, float b)
+{
+    return __fmul_rn(a, b);
+}
+
+static __device__ __forceinline__ double reduce_times(double a, double b)
+{
+    return __dmul_rn(a, b);
+}
+
+template <typename type_t> struct reduce_sum_complex {
+    static __device__ __forceinline__ type_t apply(type_t a, type_t b)
+    {
+        return {a.real + b.real, a.imag + b.imag};
+    }
+};
+
+/* Parts of a factor that is infinite: 1 where they are, else 0, with their signs. */
+template <typename real_t> static __device__ __forceinline__ real_t reduce_box(real_t part)
+{
+    return copysign(isinf(part) ? static_cast<real_t>(1) : static_cast<real_t>(0), part);
+}
+
+template <typename real_t> static __device__ __forceinline__ real_t reduce_no_nan(real_t part)
+{
+    return isnan(part) ? copysign(static_cast<real_t>(0), part) : part;
+}
+
+/* A product whose parts are both NaN is infinite when a factor or a partial product is: C11, annex G.5.1. */
+template <typename type_t, typename real_t>
+static __device__ __noinline__ type_t reduce_product_of_infinite(type_t a, type_t b, type_t product)
+{
+    const real_t ac = reduce_times(a.real, b.real), bd = reduce_times(a.imag, b.imag);
+    const real_t ad = reduce_times(a.real, b.imag), bc = reduce_times(a.imag, b.real);
+    bool infinite = false;
+
+    if (isinf(a.real) || isinf(a.imag)) {
+        a        = {reduce_box(a.real), reduce_box(a.imag)};
+        b        = {reduce_no_nan(b.real), reduce_no_nan(b.imag)};
+        infinite = true;
+    }
+    if (isinf(b.real) || isinf(b.imag)) {
+        b        = {reduce_box(b.real), reduce_box(b.imag)};
+        a        = {reduce_no_nan(a.real), reduce_no_nan(a.imag)};
+        infinite = true;
+    }
+    if (!infinite && (isinf(ac) || isinf(bd) || isinf(ad) || isinf(bc))) {
+        a        = {reduce_no_nan(a.real), reduce_no_nan(a.imag)};
+        b        = {reduce_no_nan(b.real), reduce_no_nan(b.imag)};
+        infinite = true;
+    }
+    if (infinite) {
+        const real_t infinity = static_cast<real_t>(HUGE_VAL);
+
+        product.real = infinity * (reduce_times(a.real, b.real) - reduce_times(a.imag, b.imag));
+        product.imag = infinity * (reduce_times(a.real, b.imag) + reduce_times(a.imag, b.real));
+    }
+    return product;
+}
+
+template <typename type_t, typename real_t> struct reduce_prod_complex {
+    static __device__ __forceinline__ type_t apply(type_t a, type_t b)
+    {
+        const type_t product = {reduce_times(a.real, b.real) - reduce_times(a.imag, b.imag),
+                                reduce_times(a.real, b.imag) + reduce_times(a.imag, b.real)};
+
+        if (isnan(product.real) && isnan(product.imag)) {
+            return reduce_product_of_infinite<type_t, real_t>(a, b, product);
+        }
+        return product;
+    }
+};
+
+template <> struct reduce_sum<mpath_reduce_c64_t> : reduce_sum_complex<mpath_reduce_c64_t> {
+};
+template <> struct reduce_sum<mpath_reduce_c128_t> : reduce_sum_complex<mpath_reduce_c128_t> {
+};
+template <> struct reduce_prod<mpath_reduce_c64_t> : reduce_prod_complex<mpath_reduce_c64_t, float> {
+};
+template <> struct reduce_prod<mpath_reduce_c128_t> : reduce_prod_complex<mpath_reduce_c128_t, double> {
 };
 
 template <typename type_t> struct reduce_band {
@@ -103,7 +227,15 @@ template <typename type_t> struct reduce_minloc {
     }
 };
 
-/* What one thread moves at once: as many elements as fit a vector. */
+/* What one thread moves at once: as many elements as fit a vector. Of 16 bytes only what has no padding. */
+template <typename type_t> struct reduce_packs {
+    static const bool some = sizeof(type_t) < 16;
+};
+
+template <> struct reduce_packs<mpath_reduce_c128_t> {
+    static const bool some = true;
+};
+
 template <typename vector_t, typename type_t> union reduce_pack {
     vector_t vector;
     type_t elements[sizeof(vector_t) / sizeof(type_t)];
@@ -232,7 +364,8 @@ static __device__ __forceinline__ void reduce_all(const mpath_kernel_reduce_t &a
         kernel_skip(arguments.control);
         return;
     }
-    if ((offset < 16) && (sizeof(type_t) < 16)) {
+    /* Where the type is aligned to less than its size, elements may lie across vectors everywhere. */
+    if ((offset < 16) && reduce_packs<type_t>::some && (((16 - offset) & 15) % sizeof(type_t) == 0)) {
         head    = ((16 - offset) & 15) / sizeof(type_t);
         head    = (head < arguments.elements) ? head : arguments.elements;
         vectors = (arguments.elements - head) / per_vector;

@@ -36,6 +36,9 @@ typedef enum mpath_reduce_type {
     MPATH_REDUCE_U64,
     MPATH_REDUCE_F32,
     MPATH_REDUCE_F64,
+    MPATH_REDUCE_F16,
+    MPATH_REDUCE_C64, /* complex, of float and double: sums and products only */
+    MPATH_REDUCE_C128,
     MPATH_REDUCE_F32_AT, /* with a 32-bit place: for MAXLOC and MINLOC, which take no others */
     MPATH_REDUCE_F64_AT,
     MPATH_REDUCE_I32_AT,

@@ -41,6 +41,20 @@ typedef uint64_t mpath_reduce_u64_t;
 typedef float mpath_reduce_f32_t;
 typedef double mpath_reduce_f64_t;
 
+/* IEEE binary16: combined as float and rounded, which gives the bits of arithmetic in half precision. */
+typedef struct mpath_reduce_f16 {
+    uint16_t bits;
+} mpath_reduce_f16_t;
+
+/* As C, C++ and Fortran keep complex numbers; aligned as their parts. */
+typedef struct mpath_reduce_c64 {
+    float real, imag;
+} mpath_reduce_c64_t;
+
+typedef struct mpath_reduce_c128 {
+    double real, imag;
+} mpath_reduce_c128_t;
+
 /* A value and where it is, for MINLOC and MAXLOC: of equal values the lowest place wins. */
 typedef struct mpath_reduce_f32_at {
     float value;
@@ -66,11 +80,15 @@ typedef struct mpath_reduce_i64_at {
 #define MPATH_REDUCE_UNSIGNED(X, _op) X(_op, u8) X(_op, u16) X(_op, u32) X(_op, u64)
 #define MPATH_REDUCE_SIGNED(X, _op) X(_op, i8) X(_op, i16) X(_op, i32) X(_op, i64)
 #define MPATH_REDUCE_FLOATS(X, _op) X(_op, f32) X(_op, f64)
+#define MPATH_REDUCE_COMPLEX(X, _op) X(_op, c64) X(_op, c128)
 #define MPATH_REDUCE_PLACES(X, _op) X(_op, f32_at) X(_op, f64_at) X(_op, i32_at) X(_op, i64_at)
 #define MPATH_REDUCE_NUMBERS(X, _op) MPATH_REDUCE_UNSIGNED(X, _op) MPATH_REDUCE_FLOATS(X, _op)
-#define MPATH_REDUCE_KERNELS(X)                                                                                        \
+#define MPATH_REDUCE_KERNELS_HALF(X) X(sum, f16) X(prod, f16) X(max, f16) X(min, f16)
+#define MPATH_REDUCE_KERNELS_WHOLE(X)                                                                                  \
     MPATH_REDUCE_NUMBERS(X, sum)                                                                                       \
+    MPATH_REDUCE_COMPLEX(X, sum)                                                                                       \
     MPATH_REDUCE_NUMBERS(X, prod)                                                                                      \
+    MPATH_REDUCE_COMPLEX(X, prod)                                                                                      \
     MPATH_REDUCE_NUMBERS(X, max)                                                                                       \
     MPATH_REDUCE_SIGNED(X, max)                                                                                        \
     MPATH_REDUCE_NUMBERS(X, min)                                                                                       \
@@ -83,5 +101,6 @@ typedef struct mpath_reduce_i64_at {
     MPATH_REDUCE_UNSIGNED(X, lxor)                                                                                     \
     MPATH_REDUCE_PLACES(X, maxloc)                                                                                     \
     MPATH_REDUCE_PLACES(X, minloc)
+#define MPATH_REDUCE_KERNELS(X) MPATH_REDUCE_KERNELS_WHOLE(X) MPATH_REDUCE_KERNELS_HALF(X)
 
 #endif

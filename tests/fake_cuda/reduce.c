@@ -4,6 +4,7 @@
 #include "fake_kernel.h"
 #include "gpu/reduce_args.h"
 
+#include <complex.h>
 #include <string.h>
 
 /* Where the range lies; dies unless the addresses are such as the device takes. */
@@ -81,22 +82,106 @@ static void reduce_end(const struct CUctx_st *context, const mpath_kernel_reduce
 #define APPLY_maxloc(_type, _a, _b) PLACE(_a, _b, >)
 #define APPLY_minloc(_type, _a, _b) PLACE(_a, _b, <)
 
+/* -- half precision, without a compiler that has it -- */
+
+static float half_load(const char *from)
+{
+    uint32_t bits, magnitude;
+    uint16_t half;
+    float value;
+
+    memcpy(&half, from, sizeof(half));
+    magnitude = half & 0x7fffu;
+    if (magnitude < 0x400) { /* no exponent */
+        value = (float)magnitude / (1 << 24);
+        memcpy(&bits, &value, sizeof(bits));
+    } else {
+        bits = (magnitude << 13) + ((magnitude >= 0x7c00) ? 224u << 23 : 112u << 23);
+    }
+    bits |= (uint32_t)(half & 0x8000u) << 16;
+    memcpy(&value, &bits, sizeof(value));
+    return value;
+}
+
+/* Rounds to the nearest, of two the even one. */
+static void half_store(char *to, float value)
+{
+    uint32_t bits, magnitude;
+    uint16_t half;
+
+    memcpy(&bits, &value, sizeof(bits));
+    magnitude = bits & 0x7fffffffu;
+    if (magnitude > 0x7f800000) {
+        half = 0x7e00; /* not a number */
+    } else if (magnitude >= 0x477ff000) {
+        half = 0x7c00; /* infinite, or too large */
+    } else if (magnitude < 0x38800000) {
+        float sum = ((value < 0) ? -value : value) + 0.5f; /* its last place is that of a half without exponent */
+
+        memcpy(&magnitude, &sum, sizeof(magnitude));
+        half = (uint16_t)(magnitude - 0x3f000000);
+    } else {
+        half = (uint16_t)((magnitude - (112u << 23) + 0xfff + ((magnitude >> 13) & 1)) >> 13);
+    }
+    half = (uint16_t)(half | ((bits >> 16) & 0x8000u));
+    memcpy(to, &half, sizeof(half));
+}
+
+#define FAKE_REDUCE_HALF(_op, _type)                                                                                   \
+    static void run_##_op##_##_type(const struct CUctx_st *context, const void *arguments, unsigned ctas,              \
+                                    unsigned threads)                                                                  \
+    {                                                                                                                  \
+        const mpath_kernel_reduce_t *reduce = arguments;                                                               \
+        ranges_t ranges;                                                                                               \
+                                                                                                                       \
+        if (!reduce_begin(context, reduce, ctas, threads, 2, 2, &ranges)) {                                            \
+            return;                                                                                                    \
+        }                                                                                                              \
+        for (uint64_t at = 0; at < 2 * reduce->elements; at += 2) {                                                    \
+            char sum[2];                                                                                               \
+                                                                                                                       \
+            memcpy(sum, ranges.sources[0] + at, sizeof(sum));                                                          \
+            for (uint32_t index = 1; index < reduce->sources_count; index++) {                                         \
+                float next = half_load(ranges.sources[index] + at), so_far = half_load(sum);                           \
+                                                                                                                       \
+                half_store(sum, APPLY_##_op(float, next, so_far));                                                     \
+            }                                                                                                          \
+            for (uint32_t index = 0; index < reduce->targets_count; index++) {                                         \
+                memcpy(ranges.targets[index] + at, sum, sizeof(sum));                                                  \
+            }                                                                                                          \
+        }                                                                                                              \
+        reduce_end(context, reduce);                                                                                   \
+    }
+
+MPATH_REDUCE_KERNELS_HALF(FAKE_REDUCE_HALF)
+
+/* -- the others: what C computes with -- */
+
+#define FAKE_OWN(_unused, _type) typedef mpath_reduce_##_type##_t fake_##_type##_t;
+
+MPATH_REDUCE_UNSIGNED(FAKE_OWN, 0)
+MPATH_REDUCE_SIGNED(FAKE_OWN, 0)
+MPATH_REDUCE_FLOATS(FAKE_OWN, 0)
+MPATH_REDUCE_PLACES(FAKE_OWN, 0)
+typedef float _Complex fake_c64_t;
+typedef double _Complex fake_c128_t;
+
 #define FAKE_REDUCE(_op, _type)                                                                                        \
     static void run_##_op##_##_type(const struct CUctx_st *context, const void *arguments, unsigned ctas,              \
                                     unsigned threads)                                                                  \
     {                                                                                                                  \
         const mpath_kernel_reduce_t *reduce = arguments;                                                               \
-        mpath_reduce_##_type##_t sum, next;                                                                            \
+        fake_##_type##_t sum, next;                                                                                    \
         ranges_t ranges;                                                                                               \
                                                                                                                        \
-        if (!reduce_begin(context, reduce, ctas, threads, sizeof(sum), _Alignof(mpath_reduce_##_type##_t), &ranges)) { \
+        if (!reduce_begin(context, reduce, ctas, threads, sizeof(sum), _Alignof(fake_##_type##_t), &ranges)) {         \
             return;                                                                                                    \
         }                                                                                                              \
         for (uint64_t at = 0; at < reduce->elements; at++) {                                                           \
             memcpy(&sum, ranges.sources[0] + at * sizeof(sum), sizeof(sum));                                           \
             for (uint32_t index = 1; index < reduce->sources_count; index++) {                                         \
                 memcpy(&next, ranges.sources[index] + at * sizeof(next), sizeof(next));                                \
-                sum = APPLY_##_op(mpath_reduce_##_type##_t, next, sum);                                                \
+                sum = APPLY_##_op(fake_##_type##_t, next, sum);                                                        \
             }                                                                                                          \
             for (uint32_t index = 0; index < reduce->targets_count; index++) {                                         \
                 memcpy(ranges.targets[index] + at * sizeof(sum), &sum, sizeof(sum));                                   \
@@ -105,7 +190,7 @@ static void reduce_end(const struct CUctx_st *context, const mpath_kernel_reduce
         reduce_end(context, reduce);                                                                                   \
     }
 
-MPATH_REDUCE_KERNELS(FAKE_REDUCE)
+MPATH_REDUCE_KERNELS_WHOLE(FAKE_REDUCE)
 
 #define FAKE_ROW(_op, _type) {MPATH_KERNEL_REDUCE #_op "_" #_type, sizeof(mpath_kernel_reduce_t), run_##_op##_##_type},
 

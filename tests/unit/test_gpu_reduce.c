@@ -6,6 +6,8 @@
 #include "gpu/pinned.h"
 #include "gpu/reduce_writes.h"
 
+#include <complex.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,6 +29,12 @@ typedef union element {
     uint64_t u;
     float f;
     double d;
+    float _Complex c;
+    double _Complex z;
+#ifdef __FLT16_MANT_DIG__
+    _Float16 h;
+#endif
+    uint16_t half;
     mpath_reduce_f32_at_t f_at;
     mpath_reduce_f64_at_t d_at;
     mpath_reduce_i32_at_t i_at;
@@ -79,6 +87,17 @@ static uint64_t combine_integers(const mpath_reduce_how_t *how, uint64_t a, uint
     }
 }
 
+/* Compilers without the type leave half precision to the tests of others. */
+static int is_tested(mpath_reduce_type_t type)
+{
+#ifdef __FLT16_MANT_DIG__
+    (void)type;
+    return 1;
+#else
+    return type != MPATH_REDUCE_F16;
+#endif
+}
+
 static double combine_reals(mpath_reduce_op_t op, double a, double b)
 {
     return (op == MPATH_REDUCE_SUM)                ? a + b
@@ -109,6 +128,22 @@ static void combine(const mpath_reduce_how_t *how, unsigned char *sum, const uns
     case MPATH_REDUCE_F64:
         a.d = combine_reals(how->op, a.d, b.d);
         break;
+#ifdef __FLT16_MANT_DIG__
+    case MPATH_REDUCE_F16: {
+        _Float16 sum = a.h + b.h, product = a.h * b.h;
+
+        a.h = (how->op == MPATH_REDUCE_SUM)    ? sum
+              : (how->op == MPATH_REDUCE_PROD) ? product
+                                               : (_Float16)combine_reals(how->op, (double)a.h, (double)b.h);
+        break;
+    }
+#endif
+    case MPATH_REDUCE_C64:
+        a.c = (how->op == MPATH_REDUCE_SUM) ? a.c + b.c : a.c * b.c;
+        break;
+    case MPATH_REDUCE_C128:
+        a.z = (how->op == MPATH_REDUCE_SUM) ? a.z + b.z : a.z * b.z;
+        break;
     case MPATH_REDUCE_F32_AT:
         a = replaces(how->op, a.f_at.value, a.f_at.place, b.f_at.value, b.f_at.place) ? b : a;
         break;
@@ -128,10 +163,13 @@ static void combine(const mpath_reduce_how_t *how, unsigned char *sum, const uns
     memcpy(sum, a.bytes, bytes);
 }
 
-/* Small numbers, so that reals are exact and values meet again; places differ by rank. */
+/*
+ * Small numbers, so that reals are exact and values meet again; places differ by rank. Half precision and complex numbers
+ * are rounded in every step; some complex ones are infinite, and multiplied such that no part of a product is a number until C's rules say so.
+ */
 static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, unsigned rank)
 {
-    int number = gpu_pattern(rank + 1, index) % 7 - 2;
+    int number = gpu_pattern(rank + 1, index) % 7 - 2, infinite = index % 97 == 5;
     element_t element;
 
     memset(&element, 0, sizeof(element));
@@ -141,6 +179,18 @@ static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, un
         break;
     case MPATH_REDUCE_F64:
         element.d = number;
+        break;
+    case MPATH_REDUCE_F16: /* of all signs and digits, exponents around 1 and some without one */
+        element.half = (uint16_t)((gpu_pattern(rank + 1, index) << 8) | gpu_pattern(rank + 5, index * 3));
+        element.half = (uint16_t)((element.half & 0x8fff) | ((index % 50 == 0) ? 0 : 0x3000));
+        break;
+    case MPATH_REDUCE_C64:
+        element.c = infinite ? CMPLXF((rank == 0) ? INFINITY : 0, (rank == 0) ? INFINITY : (float)rank)
+                             : CMPLXF(((float)number + 0.5f) / 3, ((float)(index % 11) + 0.25f) / 7);
+        break;
+    case MPATH_REDUCE_C128:
+        element.z = infinite ? CMPLX((rank == 0) ? (double)INFINITY : 0, (rank == 0) ? (double)INFINITY : rank)
+                             : CMPLX((number + 0.5) / 3, ((double)(index % 11) + 0.25) / 7);
         break;
     case MPATH_REDUCE_F32_AT:
         element.f_at = (mpath_reduce_f32_at_t){(float)number, (int)(rank * 7 % 5)};
@@ -162,11 +212,12 @@ static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, un
     memcpy(to, element.bytes, mpath_reduce_bytes(type));
 }
 
-/* Runs a kernel over buffers that begin `shifts` elements behind a multiple of 16, and compares all bytes of the targets. */
+/* Runs a kernel over buffers that begin `shifts` alignments behind a multiple of 16, and compares all bytes of the targets. */
 static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elements, const unsigned *shifts,
                   int in_place)
 {
     unsigned bytes                  = mpath_reduce_bytes(how->type);
+    unsigned step                   = mpath_reduce_alignment(how->type);
     mpath_kernel_reduce_t arguments = {.elements = elements, .sources_count = ranks, .targets_count = 2};
     mpath_kernel_word_t flag;
     mpath_cu_function_t function;
@@ -175,7 +226,7 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
 
     memset(host, 0x5a, memory.bytes);
     for (unsigned rank = 0; rank < ranks; rank++) {
-        uint64_t at = rank * ROOM_BYTES + GUARD_BYTES + shifts[rank % 3] * bytes;
+        uint64_t at = rank * ROOM_BYTES + GUARD_BYTES + shifts[rank % 3] * step;
 
         arguments.sources[rank] = memory.address + at;
         for (uint64_t index = 0; index < elements; index++) {
@@ -187,13 +238,13 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
     result               = expected + (arguments.sources[0] - memory.address);
     arguments.targets[0] = arguments.sources[0];
     if (!in_place) {
-        uint64_t at = ranks * ROOM_BYTES + GUARD_BYTES + shifts[1] * bytes;
+        uint64_t at = ranks * ROOM_BYTES + GUARD_BYTES + shifts[1] * step;
 
         arguments.targets[0] = memory.address + at;
         memcpy(expected + at, result, elements * bytes);
         result = expected + at;
     }
-    arguments.targets[1] = memory.address + (ranks + 1) * ROOM_BYTES + GUARD_BYTES + shifts[2] * bytes;
+    arguments.targets[1] = memory.address + (ranks + 1) * ROOM_BYTES + GUARD_BYTES + shifts[2] * step;
     for (unsigned rank = 1; rank < ranks; rank++) {
         for (uint64_t index = 0; index < elements; index++) {
             combine(how, result + index * bytes, host + (arguments.sources[rank] - memory.address) + index * bytes);
@@ -229,14 +280,14 @@ static void test_operations_and_types(void **state)
         for (int type = 0; type < TYPES; type++) {
             mpath_reduce_how_t how = {.op = (mpath_reduce_op_t)op, .type = (mpath_reduce_type_t)type};
 
-            if (mpath_reduce_fits(&how)) {
+            if (mpath_reduce_fits(&how) && is_tested(how.type)) {
                 check(&how, 3, 777, (op % 2 != 0) ? alike : same, op % 3 == 0);
                 check(&how, 2, 333, mixed, op % 3 != 0);
                 kernels++;
             }
         }
     }
-    assert_int_equal(kernels, 4 * 10 + 6 * 8 + 2 * 4);
+    assert_int_equal(kernels, 4 * 10 + 6 * 8 + 2 * 4 + 2 * 2 + (is_tested(MPATH_REDUCE_F16) ? 4 : 0));
 }
 
 static void test_counts_and_ranks(void **state)
@@ -432,9 +483,9 @@ static void test_writes(void **state)
 
 static void test_what_does_not_fit(void **state)
 {
-    const mpath_reduce_how_t bad[] = {{MPATH_REDUCE_LAND, MPATH_REDUCE_F32},
-                                      {MPATH_REDUCE_BXOR, MPATH_REDUCE_F64},
-                                      {MPATH_REDUCE_SUM, MPATH_REDUCE_F32_AT},
+    const mpath_reduce_how_t bad[] = {{MPATH_REDUCE_LAND, MPATH_REDUCE_F32},  {MPATH_REDUCE_BXOR, MPATH_REDUCE_F64},
+                                      {MPATH_REDUCE_MAX, MPATH_REDUCE_C64},   {MPATH_REDUCE_MINLOC, MPATH_REDUCE_C128},
+                                      {MPATH_REDUCE_LAND, MPATH_REDUCE_F16},  {MPATH_REDUCE_SUM, MPATH_REDUCE_F32_AT},
                                       {MPATH_REDUCE_MAXLOC, MPATH_REDUCE_I32}};
 
     (void)state;
