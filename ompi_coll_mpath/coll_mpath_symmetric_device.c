@@ -6,6 +6,12 @@
 
 #include "ompi/group/group.h"
 
+#if defined(__has_include)
+#if __has_include(<mpi-ext.h>)
+#include <mpi-ext.h> /* MPIX_C_FLOAT16, where Open MPI was built with it: from 5.0 on */
+#endif
+#endif
+
 /* -- who is asked -- */
 
 /* Every rank's application has started CUDA: makes what the calls need. Collective. */
@@ -76,7 +82,7 @@ typedef struct device_type {
                                         : MPATH_REDUCE_U64                                                             \
     }
 
-/* Types of C whose layout the kernels know; the others go through the host. */
+/* Types whose layout the kernels know; the others go through the host, and so do those of Fortran that have other sizes. */
 static const device_type_t device_types[] = {
     {MPI_FLOAT, MPATH_REDUCE_F32},
     {MPI_DOUBLE, MPATH_REDUCE_F64},
@@ -103,6 +109,22 @@ static const device_type_t device_types[] = {
     DEVICE_SIGNED(MPI_COUNT, MPI_Count),
     DEVICE_UNSIGNED(MPI_C_BOOL, bool),
     DEVICE_UNSIGNED(MPI_BYTE, unsigned char),
+#ifdef MPIX_C_FLOAT16
+    {MPIX_C_FLOAT16, MPATH_REDUCE_F16},
+#endif
+    {MPI_REAL, MPATH_REDUCE_F32},
+    {MPI_REAL4, MPATH_REDUCE_F32},
+    {MPI_REAL8, MPATH_REDUCE_F64},
+    {MPI_DOUBLE_PRECISION, MPATH_REDUCE_F64},
+    {MPI_C_COMPLEX, MPATH_REDUCE_C64},
+    {MPI_C_FLOAT_COMPLEX, MPATH_REDUCE_C64},
+    {MPI_C_DOUBLE_COMPLEX, MPATH_REDUCE_C128},
+    {MPI_CXX_FLOAT_COMPLEX, MPATH_REDUCE_C64},
+    {MPI_CXX_DOUBLE_COMPLEX, MPATH_REDUCE_C128},
+    {MPI_COMPLEX, MPATH_REDUCE_C64},
+    {MPI_COMPLEX8, MPATH_REDUCE_C64},
+    {MPI_COMPLEX16, MPATH_REDUCE_C128},
+    {MPI_DOUBLE_COMPLEX, MPATH_REDUCE_C128},
     {MPI_FLOAT_INT, MPATH_REDUCE_F32_AT},
     {MPI_DOUBLE_INT, MPATH_REDUCE_F64_AT},
     {MPI_2INT, MPATH_REDUCE_I32_AT},
@@ -123,6 +145,7 @@ static const struct {
 static bool device_how(struct ompi_op_t *op, struct ompi_datatype_t *datatype, mpath_reduce_how_t *how)
 {
     size_t i = 0, k = 0;
+    ptrdiff_t extent;
 
     while ((i < sizeof(device_types) / sizeof(device_types[0])) && (device_types[i].handle != datatype)) {
         i++;
@@ -137,7 +160,8 @@ static bool device_how(struct ompi_op_t *op, struct ompi_datatype_t *datatype, m
         return false; /* Open MPI's own functions compare these with the other sign; results must not depend on the memory */
     }
     *how = (mpath_reduce_how_t){.op = device_ops[k].op, .type = device_types[i].type};
-    return mpath_reduce_fits(how);
+    ompi_datatype_type_extent(datatype, &extent);
+    return ((ptrdiff_t)mpath_reduce_bytes(how->type) == extent) && mpath_reduce_fits(how);
 }
 
 /* -- where the data lies -- */

@@ -2,6 +2,8 @@
 /* Data of every predefined type, what ranks combine them to, and one checked call of each reduction and gather. */
 #include "mpi/reduction_checks.h"
 
+#include <complex.h>
+#include <mpi-ext.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -49,16 +51,22 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
     MPI_Datatype handle = type->handle;
 
     memset(data, 0, count * (size_t)extent_of(handle));
+#ifdef MPIX_C_FLOAT16
+    if (handle == MPIX_C_FLOAT16) {
+        FILL_AS(uint16_t, 0x3C00u + 0x400u * sequence_below(&sequence, 2)); /* 1 or 2 */
+        return;
+    }
+#endif
     if (handle == MPI_FLOAT || handle == MPI_REAL) {
         FILL_AS(float, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_DOUBLE || handle == MPI_DOUBLE_PRECISION) {
         FILL_AS(double, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_LONG_DOUBLE) {
         FILL_AS(long double, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_FLOAT_COMPLEX || handle == MPI_COMPLEX) {
-        FILL_AS(float _Complex, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_DOUBLE_COMPLEX || handle == MPI_DOUBLE_COMPLEX) {
-        FILL_AS(double _Complex, sequence_below(&sequence, 2) + 1);
+    } else if (handle == MPI_C_FLOAT_COMPLEX || handle == MPI_COMPLEX || handle == MPI_COMPLEX8) {
+        FILL_AS(float _Complex, sequence_below(&sequence, 2) + 1 + (float)sequence_below(&sequence, 2) * _Complex_I);
+    } else if (handle == MPI_C_DOUBLE_COMPLEX || handle == MPI_DOUBLE_COMPLEX || handle == MPI_COMPLEX16) {
+        FILL_AS(double _Complex, sequence_below(&sequence, 2) + 1 + (double)sequence_below(&sequence, 2) * _Complex_I);
     } else if (handle == MPI_C_LONG_DOUBLE_COMPLEX) {
         FILL_AS(long double _Complex, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_C_BOOL) {

@@ -8,6 +8,7 @@
 #include "mpi/device_calls.h"
 #include "mpi/reduction_checks.h"
 
+#include <mpi-ext.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -41,6 +42,9 @@ static type_t types[] = {
     TYPE(MPI_FLOAT, KIND_FLOAT),
     TYPE(MPI_DOUBLE, KIND_FLOAT),
     TYPE(MPI_LONG_DOUBLE, KIND_FLOAT),
+#ifdef MPIX_C_FLOAT16
+    TYPE(MPIX_C_FLOAT16, KIND_FLOAT),
+#endif
     TYPE(MPI_C_BOOL, KIND_LOGICAL),
     TYPE(MPI_BYTE, KIND_BYTE),
     TYPE(MPI_C_FLOAT_COMPLEX, KIND_COMPLEX),
@@ -58,6 +62,8 @@ static type_t types[] = {
     TYPE(MPI_DOUBLE_PRECISION, KIND_FLOAT),
     TYPE(MPI_COMPLEX, KIND_COMPLEX),
     TYPE(MPI_DOUBLE_COMPLEX, KIND_COMPLEX),
+    TYPE(MPI_COMPLEX8, KIND_COMPLEX),
+    TYPE(MPI_COMPLEX16, KIND_COMPLEX),
     TYPE(MPI_2INTEGER, KIND_PAIR),
 };
 
@@ -120,6 +126,28 @@ static long case_types(void)
             }
             errors += wrong;
         }
+    }
+    return errors;
+}
+
+/* Sums and products that GPUs make of device memory; prints how many calls of MPI_Allreduce these are. */
+static long case_complex_and_half(void)
+{
+    static const char *const names[] = {"MPI_C_FLOAT_COMPLEX", "MPI_C_DOUBLE_COMPLEX", "MPIX_C_FLOAT16"};
+    long errors                      = 0;
+    int calls                        = 0;
+
+    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
+        for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
+            if (strcmp(types[t].name, names[n]) == 0) {
+                errors += check_allreduce(MPI_COMM_WORLD, &types[t], MPI_SUM, 5003, 0, 0, 1);
+                errors += check_allreduce(MPI_COMM_WORLD, &types[t], MPI_PROD, 60013, 1, 0, 2);
+                calls += 2;
+            }
+        }
+    }
+    if (world_rank == 0) {
+        printf("calls %d\n", calls);
     }
     return errors;
 }
@@ -449,6 +477,7 @@ static const struct {
     {"same_bits", case_same_bits, 0},
     {"left_alone", case_left_alone, 0},
     {"repeat", case_repeat, 0},
+    {"complex_and_half", case_complex_and_half, 1},
     {"large", case_large, 1},
 };
 
