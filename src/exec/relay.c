@@ -125,14 +125,14 @@ static uint64_t span_bytes(const uint64_t *bytes, const uint64_t *offsets, int s
     return end;
 }
 
-/* Memory that copy engines of this rank's GPU reach. */
+/* Memory that copy engines of this rank's GPU reach; without one at the set-up, slots and rails were made without it. */
 static int is_reachable(const mpath_relay_t *relay, const mpath_memory_t *memory)
 {
     mpath_gpu_t *gpu;
 
     return (memory != NULL) && !mpath_memory_on_host(memory->kind) && (memory->kind != MPATH_MEMORY_MANAGED) &&
            (mpath_gpu_get(memory->device, memory->context, &gpu) == MPATH_OK) &&
-           ((relay->gpu == NULL) || (relay->gpu == gpu));
+           ((relay->gpu != NULL) ? (relay->gpu == gpu) : !relay->opened);
 }
 
 /* Sides without bytes may be any memory. */
@@ -238,9 +238,6 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
             relay->usable = 0; /* what is left has no way for all */
             status        = MPATH_DECLINED;
         }
-    }
-    if ((status == MPATH_OK) && (relay->gpu == NULL) && (call->send_memory != NULL)) {
-        status = mpath_gpu_get(call->send_memory->device, call->send_memory->context, &relay->gpu);
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(relay->team, status);

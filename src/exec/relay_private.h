@@ -111,7 +111,7 @@ struct mpath_relay {
     int half;
     mpath_relay_cell_t told;
 
-    mpath_gpu_t *gpu;    /* that does this rank's copies; NULL: it has no device memory so far */
+    mpath_gpu_t *gpu;    /* that does this rank's copies; NULL: it had none at the set-up, or that is to come */
     mpath_cu_ptr_t pool; /* slots of this rank's GPU; 0: it passes nothing on */
     uint64_t my_pool_bytes;
     uint64_t pool_bytes;                            /* that every rank with slots has */

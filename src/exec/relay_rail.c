@@ -199,12 +199,14 @@ static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, voi
     const mpath_duty_t *duty = mpath_schedule_find(relay->schedule, chunk->flow);
     uint32_t slot            = (chunk->hop >> 8) & 0xff;
 
-    if ((chunk->hop & CREDIT_HOP) && (chunk->bytes == sizeof(relay->rails.sink))) {
+    if ((chunk->hop & CREDIT_HOP) && (chunk->bytes == sizeof(relay->rails.sink)) &&
+        (chunk->flow < (uint32_t)relay->size) && (chunk->offset < RELAY_WINDOW)) {
         *to_p = &relay->rails.sink;
         return MPATH_OK;
     }
-    if ((duty == NULL) || (duty->hop_in == MPATH_DUTY_NO_HOP) || (duty->in.lane != MPATH_LANE_RAIL) ||
-        (slot >= RELAY_WINDOW) || (chunk->bytes > relay->rails.slot_bytes) || (relay->rails.receives.base == NULL)) {
+    if ((chunk->hop & CREDIT_HOP) || (duty == NULL) || (duty->hop_in == MPATH_DUTY_NO_HOP) ||
+        (duty->in.lane != MPATH_LANE_RAIL) || (slot >= RELAY_WINDOW) || (chunk->bytes > relay->rails.slot_bytes) ||
+        (relay->rails.receives.base == NULL)) {
         mpath_error(
             "rank %d: a chunk of flow %u that this rank does not expect came by a rail in call %llu on device memory; "
             "the call fails",

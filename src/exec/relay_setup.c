@@ -257,6 +257,10 @@ static mpath_status_t find_gpu(mpath_relay_t *relay, const mpath_call_t *call)
     /* A rank without data of its own can pass on that of others all the same. */
     if (mpath_gpu_current(&relay->gpu) != MPATH_OK) {
         relay->gpu = NULL;
+        mpath_info(
+            "rank %d has no GPU in the first call on device memory: it passes nothing on, and calls in which it has "
+            "device memory go through the host",
+            relay->me);
     }
     return MPATH_OK;
 }
