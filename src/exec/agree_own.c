@@ -103,14 +103,9 @@ mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call
             continue;
         }
         wait->uses_own = 1; /* the call before has waited until its messages were out of `out` */
-        status         = team->oob.isend(team->oob.context, channel->peer, channel->out,
-                                         own_pack(team, call, limits, channel->node, channel->out), &channel->send);
+        status         = mpath_agree_post(team, channel, own_pack(team, call, limits, channel->node, channel->out));
         if (status != MPATH_OK) {
-            mpath_error("%s: cannot send to rank %d (%s) in call %u (%s); the call fails", team->oob.name,
-                        channel->peer, mpath_team_host(team, channel->peer), team->agree->call,
-                        mpath_status_string(status));
-            mpath_team_break(team, MPATH_ERR_UNREACHABLE);
-            return team->broken;
+            return status;
         }
     }
     return MPATH_OK;

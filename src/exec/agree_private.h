@@ -104,6 +104,8 @@ mpath_status_t mpath_agree_own_await(mpath_team_t *team, const mpath_agree_limit
 
 /* agree_remote.c: the leader's part. */
 size_t mpath_agree_message_room(const mpath_team_t *team, int sources, int destinations);
+/* Sends what lies in a channel's `out`. An error breaks the team. */
+mpath_status_t mpath_agree_post(mpath_team_t *team, mpath_channel_t *channel, size_t bytes);
 mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                 mpath_agree_wait_t *wait);
 /* Takes what has come in; number of messages, or a status. */

@@ -72,6 +72,20 @@ static size_t message_pack(const mpath_team_t *team, const mpath_call_t *call, c
     return (size_t)message.bytes;
 }
 
+mpath_status_t mpath_agree_post(mpath_team_t *team, mpath_channel_t *channel, size_t bytes)
+{
+    mpath_status_t status;
+
+    status = team->oob.isend(team->oob.context, channel->peer, channel->out, bytes, &channel->send);
+    if (status != MPATH_OK) {
+        mpath_error("%s: cannot send to rank %d (%s) in call %u (%s); the call fails", team->oob.name, channel->peer,
+                    mpath_team_host(team, channel->peer), team->agree->call, mpath_status_string(status));
+        mpath_team_break(team, MPATH_ERR_UNREACHABLE);
+        return team->broken;
+    }
+    return MPATH_OK;
+}
+
 mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                 mpath_agree_wait_t *wait)
 {
@@ -84,15 +98,7 @@ mpath_status_t mpath_agree_send(mpath_team_t *team, const mpath_call_t *call, co
         if (!channel->carries_rows) {
             continue;
         }
-        status = team->oob.isend(team->oob.context, channel->peer, channel->out,
-                                 message_pack(team, call, limits, channel->node, channel->out), &channel->send);
-        if (status != MPATH_OK) {
-            mpath_error("%s: cannot send to rank %d (%s) in call %u (%s); the call fails", team->oob.name,
-                        channel->peer, mpath_team_host(team, channel->peer), team->agree->call,
-                        mpath_status_string(status));
-            mpath_team_break(team, MPATH_ERR_UNREACHABLE);
-            return team->broken;
-        }
+        status = mpath_agree_post(team, channel, message_pack(team, call, limits, channel->node, channel->out));
     }
     return status;
 }

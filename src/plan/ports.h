@@ -113,6 +113,18 @@ typedef struct mpath_ports_piece {
 /* The static route, matched slots, crossing ones. */
 #define MPATH_PORTS_MOST_WAYS (1 + MPATH_PORTS_MAX_SLOTS + MPATH_PORTS_MAX_SLOTS * MPATH_PORTS_MAX_SLOTS)
 
+static inline int mpath_ports_uses(const mpath_ports_route_t *route, uint32_t resource)
+{
+    int i;
+
+    for (i = 0; i < route->num_resources; i++) {
+        if (route->resources[i] == resource) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static inline const mpath_ports_lane_t *mpath_ports_lane(const mpath_ports_t *ports, int node, int slot)
 {
     return &ports->lanes[node * ports->num_slots + slot];

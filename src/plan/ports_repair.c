@@ -28,18 +28,6 @@ typedef struct repair {
     uint64_t *price;
 } repair_t;
 
-static int uses(const mpath_ports_route_t *route, uint32_t resource)
-{
-    int i;
-
-    for (i = 0; i < route->num_resources; i++) {
-        if (route->resources[i] == resource) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static mpath_ratio_t level(const mpath_ports_t *ports, uint32_t resource)
 {
     mpath_ratio_t ratio = {ports->load[resource], ports->capacity[resource]};
@@ -100,7 +88,7 @@ static uint64_t own_cost(const repair_t *r, const mpath_ports_route_t *route, co
     int i;
 
     for (i = 0; i < route->num_resources; i++) {
-        if (!uses(other, route->resources[i])) {
+        if (!mpath_ports_uses(other, route->resources[i])) {
             price = r->price[route->resources[i]];
             cost += price;
             growth += (mpath_u128_t)price * ((1ull << 62) / r->full[route->resources[i]]);
@@ -136,7 +124,7 @@ static uint64_t room_on(const repair_t *r, const mpath_ports_route_t *from, cons
     for (i = 0; i < to->num_resources; i++) {
         load = r->ports->load[to->resources[i]];
         full = r->full[to->resources[i]];
-        if (!uses(from, to->resources[i])) {
+        if (!mpath_ports_uses(from, to->resources[i])) {
             room = load >= full ? 0 : full - load < room ? full - load : room;
         }
     }

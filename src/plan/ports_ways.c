@@ -40,25 +40,13 @@ typedef struct visitor {
     void *arg;
 } visitor_t;
 
-static int uses(const mpath_ports_route_t *route, uint32_t resource)
-{
-    int i;
-
-    for (i = 0; i < route->num_resources; i++) {
-        if (route->resources[i] == resource) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 static mpath_status_t visit_piece(mpath_ports_t *ports, const visitor_t *v, int source, int destination, int via,
                                   uint64_t bytes)
 {
     mpath_ports_piece_t piece = {.source = source, .destination = destination, .via = via, .bytes = bytes};
 
     mpath_ports_route(ports, source, destination, via, &piece.route);
-    return uses(&piece.route, v->resource) ? v->visit(v->arg, &piece) : MPATH_OK;
+    return mpath_ports_uses(&piece.route, v->resource) ? v->visit(v->arg, &piece) : MPATH_OK;
 }
 
 static mpath_status_t visit_pair(mpath_ports_t *ports, const visitor_t *v, int source, int destination)
