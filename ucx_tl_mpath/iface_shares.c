@@ -25,6 +25,19 @@ typedef struct active {
     uint64_t demand_bytes[MPATH_SHARES_MAX_PEERS];
 } active_t;
 
+/* Without a plan: each peer uses its rails by their rates. */
+static void forget_shares(uct_mpath_iface_t *iface)
+{
+    uint32_t handle;
+    int rail;
+
+    for (handle = 0; handle < iface->num_peers; ++handle) {
+        for (rail = 0; iface->peers[handle] != NULL && rail < UCT_MPATH_MAX_RAILS; ++rail) {
+            iface->peers[handle]->loads[rail].planned_bps = 0;
+        }
+    }
+}
+
 /* Peers that were sent something in the period; 0: more than can be planned for. Those that have more to send than goes
  * count alike: what they were sent is what they got, not what they want. */
 static int find_active(uct_mpath_iface_t *iface, active_t *active)
@@ -77,8 +90,8 @@ static void set_shares(const active_t *active, const uint64_t *share_bps)
         for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
             load              = &active->peers[i]->loads[rail];
             least_bps         = (uint64_t)((double)load->rate_bps * LEAST_SHARE) + 1;
-            load->planned_bps = share_bps == NULL ? 0 : share_bps[i * UCT_MPATH_MAX_RAILS + rail];
-            if (share_bps != NULL && load->planned_bps < least_bps) {
+            load->planned_bps = share_bps[i * UCT_MPATH_MAX_RAILS + rail];
+            if (load->planned_bps < least_bps) {
                 load->planned_bps = least_bps;
             }
         }
@@ -112,7 +125,7 @@ static void plan(uct_mpath_iface_t *iface, active_t *active)
         ++iface->plans;
         uct_mpath_count(MPATH_UCX_PLANS, 1);
     } else {
-        set_shares(active, NULL);
+        forget_shares(iface);
     }
 }
 
@@ -124,7 +137,7 @@ void uct_mpath_shares_progress(uct_mpath_iface_t *iface, uint64_t now_ns)
         return;
     }
     if (!find_active(iface, &active)) {
-        set_shares(&active, NULL);
+        forget_shares(iface);
     } else if (active.count > 0) {
         plan(iface, &active);
     }
