@@ -29,8 +29,8 @@ void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes);
 
 /*
  * Nonzero when the rail may take more: its queue holds less than a few packets or a few milliseconds of its nominal rate,
- * whichever is more (of the measured one it would shrink together with it, when acknowledgements are late). What lies in a queue cannot go over another rail any more, however rates turn out; a full rail is passed over like
- * one that refuses.
+ * whichever is more (of the measured one it would shrink together with it, when acknowledgements are late). What lies in a
+ * queue cannot go over another rail any more, however rates turn out; a full rail is passed over like one that refuses.
  */
 int mpath_spread_has_room(const mpath_spread_rail_t *rail, uint64_t packet_bytes);
 

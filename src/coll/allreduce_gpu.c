@@ -324,6 +324,7 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     mpath_gpu_writes_release(gpu);
     return status;
 }
+
 /* After everybody has read: the result to its place. */
 static mpath_status_t scratch_store(mpath_symmetric_gpu_t *gpu, void *recv, uint64_t bytes)
 {

@@ -39,8 +39,9 @@ struct mpath_symmetric {
 mpath_status_t mpath_symmetric_decline(mpath_symmetric_t *symmetric, const char *because);
 
 /*
- * Before the agreement, from what is the same on all ranks: MPATH_OK to go on; an error of this rank breaks the team. `algorithm` is the operation's parameter, `flags`
- * what the engine would do (MPATH_SHARE_*), `bytes` the size of the whole vector, `largest` that of the largest message between two ranks if it travelled in the agreement.
+ * Before the agreement, from what is the same on all ranks: MPATH_OK to go on; an error of this rank breaks the team.
+ * `algorithm` is the operation's parameter, `flags` what the engine would do (MPATH_SHARE_*), `bytes` the size of the
+ * whole vector, `largest` that of the largest message between two ranks if it travelled in the agreement.
  */
 mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes,
                                     uint64_t largest);

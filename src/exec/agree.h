@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Agreement: step 2 of a collective. One exchange carries each rank's eligibility and its row of byte counts to all
- * ranks, and the data of small pairs with it. Inside a node it goes through cells in shared memory, between nodes each node's leader
- * (its lowest rank) sends one message to every other leader.
+ * ranks, and the data of small pairs with it. Inside a node it goes through cells in shared memory, between nodes each
+ * node's leader (its lowest rank) sends one message to every other leader.
  *
  * Cells are double buffered: call k uses half k % 2. A rank that fills half k % 2 has seen all its node mates in call
  * k - 1, so nobody still reads what call k - 2 left there.
@@ -51,11 +51,13 @@ typedef struct mpath_agreed {
 } mpath_agreed_t;
 
 /*
- * Collective. On MPATH_OK all ranks hold the same agreed values (and flags, so that all decide alike). When no rank is ineligible, the
- * small pairs (mpath_agreed_inline_bytes()) are already in the receive buffer, the rank's own diagonal excepted; nothing
- * is delivered when some rank is ineligible or has device memory (then the signature does not cover all pairs).
+ * Collective. On MPATH_OK all ranks hold the same agreed values (and flags, so that all decide alike). When no rank is
+ * ineligible, the small pairs (mpath_agreed_inline_bytes()) are already in the receive buffer, the rank's own diagonal
+ * excepted; nothing is delivered when some rank is ineligible or has device memory (then the signature does not cover all
+ * pairs).
  * A size that differs between sender and receiver is reported with both ranks: MPATH_ERR_TRUNCATED at the receiver.
- * Waits for late ranks as long as their processes live, saying who is late from time to time; fails when one is gone or the team is broken.
+ * Waits for late ranks as long as their processes live (agree_timeout_s may end that), saying who is late from time to
+ * time; fails when one is gone or the team is broken.
  */
 mpath_status_t mpath_agree(mpath_team_t *team, const mpath_call_t *call, mpath_agreed_t *agreed);
 

@@ -51,6 +51,14 @@ typedef struct mpath_kernel_writes {
     X(sum, f32)                                                                                                        \
     X(sum, f64)                                                                                                        \
     X(sum, u32)                                                                                                        \
-    X(sum, u64) X(max, f32) X(max, f64) X(max, i32) X(max, i64) X(min, f32) X(min, f64) X(min, i32) X(min, i64)
+    X(sum, u64)                                                                                                        \
+    X(max, f32)                                                                                                        \
+    X(max, f64)                                                                                                        \
+    X(max, i32)                                                                                                        \
+    X(max, i64)                                                                                                        \
+    X(min, f32)                                                                                                        \
+    X(min, f64)                                                                                                        \
+    X(min, i32)                                                                                                        \
+    X(min, i64)
 
 #endif

@@ -11,8 +11,9 @@
  *   ...MPATH_OK: launch the copy; done when it is complete and mpath_time_ns() >= arrives_ns
  *
  * So no port ever carries more than its rate from the start of a busy period on. A port does not stand still while a
- * chunk waits for the hop's other port, as between real NICs with buffers between them; `ahead_ns` bounds what may wait in those: a chunk is
- * refused while a port of its hop has more than that before it, and the caller turns to chunks for other ports.
+ * chunk waits for the hop's other port, as between real NICs with buffers between them; `ahead_ns` bounds what may wait
+ * in those: a chunk is refused while a port of its hop has more than that before it, and the caller turns to chunks for
+ * other ports.
  *
  * Ports are known by the node's host name, kind and number, so that communicators which number nodes differently, and all
  * their topologies, meet at the same clocks. The rates are those of the topology at mpath_pace_open().
