@@ -43,6 +43,7 @@ typedef struct member {
     a2a_t a2a;
     uint64_t *demand;
     gpu_memory_t send, recv;
+    int has_none; /* its next call is one without device memory */
 } member_t;
 
 /* The GPUs of a node with one for each of its ranks, and the NIC of its number beside it. */
@@ -135,8 +136,8 @@ static mpath_status_t call_device(member_t *member, a2a_kind_t kind, uint64_t ma
     call             = a2a->call;
     call.send_buffer = (void *)(uintptr_t)member->send.address;
     call.recv_buffer = (void *)(uintptr_t)member->recv.address;
-    call.send_memory = &send;
-    call.recv_memory = &recv;
+    call.send_memory = member->has_none ? NULL : &send;
+    call.recv_memory = member->has_none ? NULL : &recv;
     status           = mpath_alltoallv(member->coll, &call);
     a2a_spoil(a2a);
     gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
@@ -306,6 +307,41 @@ static void test_switch(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, switch_body, &job), 0);
+}
+
+/* A rank that has no GPU yet when slots and rails are made: what has device memory of it later does not go over them. */
+static int late_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    if (self->rank == 1) {
+        ranks_check(mpath_gpu_driver()->CtxSetCurrent(NULL) == MPATH_CU_SUCCESS);
+        member.has_none = 1;
+    }
+    call_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    member.has_none = 0;
+    ranks_check(call_device(&member, A2A_HOT, job->max_bytes, 2) == MPATH_DECLINED);
+    member.has_none = self->rank == 1;
+    call_round(&member, A2A_ONE_PAIR, job->max_bytes, 3);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.moved.calls == 2 && counters.declined == 1);
+    member_end(&member);
+    return 0;
+}
+
+static void test_late_gpu(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RAIL_BPS},
+                 .link      = MPATH_GPU_LINK_MESH,
+                 .pcie_bps  = 50000000000ull,
+                 .max_bytes = 1000000,
+                 .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, late_body, &job), 0);
 }
 
 /* A GPU without memory for slots passes nothing on; the others do. */
@@ -511,6 +547,7 @@ int main(void)
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_streams_without_values),
         cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_late_gpu),
         cmocka_unit_test(test_full_gpu),
         cmocka_unit_test(test_short_of_memory),
         cmocka_unit_test(test_owner),
