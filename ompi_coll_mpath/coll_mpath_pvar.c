@@ -6,6 +6,8 @@
  */
 #include "coll_mpath.h"
 
+#include "gpu/usage.h"
+
 #include "opal/mca/base/mca_base_pvar.h"
 
 #include <stdatomic.h>
@@ -24,32 +26,44 @@ enum {
     PVAR_STAGED_BYTES,
     PVAR_STARTED,
     PVAR_SLICES,
+    PVAR_KERNEL_LAUNCHES,
+    PVAR_KERNEL_CTAS,
+    PVAR_DEVICE_BYTES,
     PVAR_COUNT
 };
 
 static const struct {
     const char *name, *help;
 } pvar_table[PVAR_COUNT] = {
-    [PVAR_CALLS]         = {"calls", "Collective calls that mpath carried"},
-    [PVAR_DECLINED]      = {"declined", "Collective calls that mpath left to the function that it replaces"},
-    [PVAR_PLANS]         = {"plans", "Plans computed"},
-    [PVAR_PLAN_HITS]     = {"plan_hits", "Calls that found their plan in the cache"},
-    [PVAR_AGREE_NS]      = {"agree_ns", "Nanoseconds spent on the agreement about sizes"},
-    [PVAR_PLAN_NS]       = {"plan_ns", "Nanoseconds spent on planning"},
-    [PVAR_MOVE_NS]       = {"move_ns", "Nanoseconds spent on moving data"},
-    [PVAR_RELAYED_BYTES] = {"relayed_bytes", "Bytes that this process forwarded for others"},
-    [PVAR_KERNEL_BYTES]  = {"kernel_bytes", "Bytes that multiprocessors of this process's GPUs wrote to other GPUs"},
-    [PVAR_ENGINE_BYTES]  = {"engine_bytes", "Bytes that copy engines of this process's GPUs wrote to other GPUs"},
-    [PVAR_STAGED_BYTES]  = {"staged_bytes", "Bytes that this process sent through host memory, from or for a GPU"},
-    [PVAR_STARTED]       = {"started", "Starts of non-blocking and persistent collectives"},
-    [PVAR_SLICES]        = {"slices", "Times that the progress engine has let a non-blocking collective go on"},
+    [PVAR_CALLS]           = {"calls", "Collective calls that mpath carried"},
+    [PVAR_DECLINED]        = {"declined", "Collective calls that mpath left to the function that it replaces"},
+    [PVAR_PLANS]           = {"plans", "Plans computed"},
+    [PVAR_PLAN_HITS]       = {"plan_hits", "Calls that found their plan in the cache"},
+    [PVAR_AGREE_NS]        = {"agree_ns", "Nanoseconds spent on the agreement about sizes"},
+    [PVAR_PLAN_NS]         = {"plan_ns", "Nanoseconds spent on planning"},
+    [PVAR_MOVE_NS]         = {"move_ns", "Nanoseconds spent on moving data"},
+    [PVAR_RELAYED_BYTES]   = {"relayed_bytes", "Bytes that this process forwarded for others"},
+    [PVAR_KERNEL_BYTES]    = {"kernel_bytes", "Bytes that multiprocessors of this process's GPUs wrote to other GPUs"},
+    [PVAR_ENGINE_BYTES]    = {"engine_bytes", "Bytes that copy engines of this process's GPUs wrote to other GPUs"},
+    [PVAR_STAGED_BYTES]    = {"staged_bytes", "Bytes that this process sent through host memory, from or for a GPU"},
+    [PVAR_STARTED]         = {"started", "Starts of non-blocking and persistent collectives"},
+    [PVAR_SLICES]          = {"slices", "Times that the progress engine has let a non-blocking collective go on"},
+    [PVAR_KERNEL_LAUNCHES] = {"kernel_launches", "Kernels that mpath has started on GPUs in this process"},
+    [PVAR_KERNEL_CTAS]  = {"kernel_ctas", "CTAs of these kernels, each of which takes its share of a multiprocessor"},
+    [PVAR_DEVICE_BYTES] = {"device_bytes", "Bytes of device memory that mpath has allocated in this process and holds"},
 };
 
 static atomic_ullong pvar_sums[PVAR_COUNT];
 
 static int pvar_read(const struct mca_base_pvar_t *pvar, void *value, void *object)
 {
+    mpath_gpu_usage_t usage;
+
     (void)object;
+    mpath_gpu_usage(&usage); /* counted where it happens, not per call */
+    atomic_store(&pvar_sums[PVAR_KERNEL_LAUNCHES], usage.launches);
+    atomic_store(&pvar_sums[PVAR_KERNEL_CTAS], usage.ctas);
+    atomic_store(&pvar_sums[PVAR_DEVICE_BYTES], usage.memory_bytes);
     *(unsigned long long *)value = atomic_load((atomic_ullong *)pvar->ctx);
     return OPAL_SUCCESS;
 }

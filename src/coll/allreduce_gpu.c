@@ -2,6 +2,7 @@
 /* Reductions on device memory: the parts, the agreement, one kernel on each rank. */
 #include "coll/allreduce_gpu_private.h"
 
+#include "gpu/usage.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -77,7 +78,7 @@ void mpath_symmetric_gpu_counters(const mpath_symmetric_gpu_t *gpu, mpath_coll_c
 static void scratch_free(mpath_symmetric_gpu_t *gpu)
 {
     if ((gpu->scratch != 0) && mpath_gpu_available() && (mpath_gpu_enter(gpu->scratch_gpu) == MPATH_OK)) {
-        mpath_gpu_driver()->MemFree(gpu->scratch);
+        mpath_gpu_memory_give(gpu->scratch, (size_t)gpu->scratch_bytes);
         mpath_gpu_leave(gpu->scratch_gpu);
     }
     gpu->scratch       = 0;
@@ -114,7 +115,7 @@ static int scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory,
     if (mpath_gpu_enter(device) != MPATH_OK) {
         return 0;
     }
-    result = mpath_gpu_driver()->MemAlloc(&gpu->scratch, (size_t)bytes);
+    result = mpath_gpu_memory_take(&gpu->scratch, (size_t)bytes);
     mpath_gpu_leave(device);
     if (result != MPATH_CU_SUCCESS) {
         gpu->scratch = 0;

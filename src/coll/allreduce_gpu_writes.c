@@ -7,6 +7,7 @@
  */
 #include "coll/allreduce_gpu_private.h"
 
+#include "gpu/usage.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -31,7 +32,8 @@ struct gpu_writes {
     int size, me;
     int usable;
     mpath_gpu_t *device;
-    mpath_cu_ptr_t memory;    /* of this rank */
+    mpath_cu_ptr_t memory; /* of this rank */
+    uint64_t memory_bytes;
     uint64_t tile_bytes;      /* the least of all ranks */
     writes_offer_t *offers;   /* [size] */
     mpath_import_t **imports; /* [size] */
@@ -51,7 +53,7 @@ static void memory_release(gpu_writes_t *writes)
         }
     }
     if ((writes->memory != 0) && mpath_gpu_available() && (mpath_gpu_enter(writes->device) == MPATH_OK)) {
-        mpath_gpu_driver()->MemFree(writes->memory);
+        mpath_gpu_memory_give(writes->memory, writes->memory_bytes);
         mpath_gpu_leave(writes->device);
     }
     writes->memory = 0;
@@ -96,10 +98,10 @@ static mpath_cu_ptr_t memory_alloc(mpath_gpu_t *device, uint64_t bytes)
     if (mpath_gpu_enter(device) != MPATH_OK) {
         return 0;
     }
-    if (cu->MemAlloc(&memory, bytes) != MPATH_CU_SUCCESS) {
+    if (mpath_gpu_memory_take(&memory, bytes) != MPATH_CU_SUCCESS) {
         memory = 0;
     } else if ((cu->MemsetD8(memory, 0, bytes) != MPATH_CU_SUCCESS) || (cu->CtxSynchronize() != MPATH_CU_SUCCESS)) {
-        cu->MemFree(memory);
+        mpath_gpu_memory_give(memory, bytes);
         memory = 0;
     }
     mpath_gpu_leave(device);
@@ -120,12 +122,13 @@ static void memory_make(gpu_writes_t *writes, const mpath_gpu_coll_t *coll, writ
     if ((tile == 0) || !mpath_writes_usable(writes->device)) {
         return;
     }
-    bytes             = MPATH_WRITES_MEMORY_BYTES(size, tile);
-    writes->memory    = memory_alloc(writes->device, bytes);
-    address           = (void *)(uintptr_t)writes->memory;
-    offer->address    = writes->memory;
-    offer->tile_bytes = tile;
-    offer->good       = (writes->memory != 0) && (mpath_memory_classify(address, bytes, &memory) == MPATH_OK) &&
+    bytes                = MPATH_WRITES_MEMORY_BYTES(size, tile);
+    writes->memory       = memory_alloc(writes->device, bytes);
+    writes->memory_bytes = bytes;
+    address              = (void *)(uintptr_t)writes->memory;
+    offer->address       = writes->memory;
+    offer->tile_bytes    = tile;
+    offer->good          = (writes->memory != 0) && (mpath_memory_classify(address, bytes, &memory) == MPATH_OK) &&
                   (mpath_export_make(address, bytes, &memory, &offer->memory) == MPATH_OK);
 }
 

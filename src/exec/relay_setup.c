@@ -7,6 +7,7 @@
 
 #include "exec/relay_rail.h"
 #include "exec/team_private.h"
+#include "gpu/usage.h"
 #include "util/log.h"
 
 #include <stdio.h>
@@ -47,7 +48,7 @@ static mpath_cu_ptr_t pool_allocate(mpath_gpu_t *gpu, uint64_t *bytes_p)
         free_bytes = (free_bytes > total_bytes / POOL_SPARE_SHARE) ? free_bytes - total_bytes / POOL_SPARE_SHARE : 0;
     }
     while ((*bytes_p >= POOL_LEAST_BYTES) &&
-           ((*bytes_p > free_bytes) || (cu->MemAlloc(&pointer, (size_t)*bytes_p) != MPATH_CU_SUCCESS))) {
+           ((*bytes_p > free_bytes) || (mpath_gpu_memory_take(&pointer, (size_t)*bytes_p) != MPATH_CU_SUCCESS))) {
         *bytes_p /= 2;
         pointer = 0;
     }
@@ -84,7 +85,7 @@ void mpath_relay_pool_free(mpath_relay_t *relay)
     const mpath_cu_t *cu = mpath_gpu_driver();
 
     if ((relay->pool != 0) && (cu != NULL) && (mpath_gpu_enter(relay->gpu) == MPATH_OK)) {
-        cu->MemFree(relay->pool);
+        mpath_gpu_memory_give(relay->pool, relay->my_pool_bytes);
         mpath_gpu_leave(relay->gpu);
     }
     atomic_fetch_sub(&pool_total_bytes, relay->my_pool_bytes);

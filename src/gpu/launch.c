@@ -3,6 +3,7 @@
 #include "gpu/launch.h"
 #include "gpu/fatbin.h"
 #include "gpu/private.h"
+#include "gpu/usage.h"
 
 #include <string.h>
 
@@ -37,7 +38,7 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
-    result = cu->MemAlloc(&gpu->counters, mpath_launch_memory_bytes());
+    result = mpath_gpu_memory_take(&gpu->counters, mpath_launch_memory_bytes());
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
@@ -51,7 +52,7 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     return MPATH_GPU_KERNELS_LOADED;
 
 err_free:
-    cu->MemFree(gpu->counters);
+    mpath_gpu_memory_give(gpu->counters, mpath_launch_memory_bytes());
 err_unload:
     cu->ModuleUnload(gpu->module);
     gpu->module = NULL;
@@ -83,7 +84,7 @@ void mpath_launch_cleanup(mpath_gpu_t *gpu)
     const mpath_cu_t *cu = mpath_gpu_driver();
 
     if ((gpu->kernels == MPATH_GPU_KERNELS_LOADED) && (mpath_gpu_enter(gpu) == MPATH_OK)) {
-        cu->MemFree(gpu->counters);
+        mpath_gpu_memory_give(gpu->counters, mpath_launch_memory_bytes());
         cu->ModuleUnload(gpu->module);
         mpath_gpu_leave(gpu);
     }
@@ -120,6 +121,7 @@ static mpath_status_t launch_enqueue(mpath_stream_t *stream, mpath_cu_function_t
         return mpath_cu_status(result);
     }
     stream->arrivals += ctas;
+    mpath_gpu_usage_launch(ctas);
     return MPATH_OK;
 }
 

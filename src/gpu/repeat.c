@@ -2,12 +2,14 @@
 /* Graphs of one kernel. */
 #include "gpu/repeat.h"
 #include "gpu/private.h"
+#include "gpu/usage.h"
 
 #include <stdlib.h>
 
 struct mpath_repeat {
     mpath_stream_t *stream;
     mpath_cu_graph_exec_t exec;
+    unsigned ctas;
 };
 
 /* In the context. */
@@ -55,6 +57,7 @@ mpath_status_t mpath_repeat_create(mpath_stream_t *stream, mpath_cu_function_t f
         return MPATH_ERR_UNSUPPORTED;
     }
     repeat->stream = stream;
+    repeat->ctas   = ctas;
     status         = mpath_gpu_enter(stream->gpu);
     if (status != MPATH_OK) {
         free(repeat);
@@ -88,6 +91,7 @@ mpath_status_t mpath_repeat_start(mpath_repeat_t *repeat)
                     gpu->info.pci, repeat->stream->index, mpath_cu_error_string(result));
         return mpath_cu_status(result);
     }
+    mpath_gpu_usage_launch(repeat->ctas);
     return MPATH_OK;
 }
 

@@ -29,9 +29,10 @@ static bench_contestant_t *add_contestant(bench_t *bench, bench_how_t how, const
 
 static void add_mpi(bench_t *bench, bench_how_t how, const char *name, int algorithm)
 {
-    uint64_t free_bytes            = bench_gpu_free_bytes();
+    unsigned long long before[BENCH_MAX_PVARS], after[BENCH_MAX_PVARS];
     bench_contestant_t *contestant = add_contestant(bench, how, name);
 
+    bench_pvars_read(&bench->pvars, before);
     if (algorithm >= 0) {
         if (bench_cvar_write(bench->options.op->stock_variable, algorithm) != MPI_SUCCESS && bench->rank == 0) {
             fprintf(stderr, "mpath_bench: coll/tuned takes no algorithm here; '%s' is the library's own choice\n",
@@ -39,7 +40,8 @@ static void add_mpi(bench_t *bench, bench_how_t how, const char *name, int algor
         }
     }
     MPI_Comm_dup(MPI_COMM_WORLD, &contestant->comm);
-    contestant->gpu_bytes = (int64_t)(free_bytes - bench_gpu_free_bytes());
+    bench_pvars_read(&bench->pvars, after);
+    contestant->gpu_bytes = (int64_t)(after[BENCH_PVAR_DEVICE_BYTES] - before[BENCH_PVAR_DEVICE_BYTES]);
 }
 
 /* Communicators keep the number of paths that they see in their first collective, which is made here. */
@@ -193,15 +195,16 @@ static void run_one(bench_t *bench, bench_data_t *data, bench_contestant_t *cont
 {
     unsigned long long before[BENCH_MAX_PVARS], after[BENCH_MAX_PVARS];
     uint64_t rails_before[2 * MPATH_MAX_NICS], rails_after[2 * MPATH_MAX_NICS], elapsed_ns, free_bytes = 0;
-    int leader = bench->rails.leaders != MPI_COMM_NULL, i;
-    int verify = iteration == -bench->options.warmup || bench->options.check;
+    int leader      = bench->rails.leaders != MPI_COMM_NULL, i;
+    int verify      = iteration == -bench->options.warmup || bench->options.check;
+    int nccl_begins = contestant->how == BENCH_HOW_NCCL && iteration == -bench->options.warmup;
 
     if (verify) {
         data->op->fill(data, ++bench->round);
     }
     bench_pvars_read(&bench->pvars, before);
     bench_gpu_settle();
-    if (iteration == -bench->options.warmup) {
+    if (nccl_begins) {
         MPI_Barrier(MPI_COMM_WORLD);
         free_bytes = bench_gpu_free_bytes();
     }
@@ -218,7 +221,8 @@ static void run_one(bench_t *bench, bench_data_t *data, bench_contestant_t *cont
     if (verify) {
         contestant->wrong_bytes += data->op->check(data, bench->round);
     }
-    if (iteration == -bench->options.warmup) {
+    contestant->gpu_bytes += (int64_t)(after[BENCH_PVAR_DEVICE_BYTES] - before[BENCH_PVAR_DEVICE_BYTES]);
+    if (nccl_begins) {
         contestant->gpu_bytes += (int64_t)(free_bytes - bench_gpu_free_bytes());
     }
     if (iteration < 0) {

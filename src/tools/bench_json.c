@@ -61,6 +61,12 @@ static json_t *contestant_json(const bench_t *bench, const bench_case_t *a_case,
         json_object_set_new(object, "gpu_bytes", json_integer((json_int_t)contestant->most_gpu_bytes));
         set_real(object, "kernel_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_KERNEL_BYTES]));
         set_real(object, "engine_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_ENGINE_BYTES]));
+        if (counters[BENCH_PVAR_CALLS] > 0) {
+            set_real(object, "kernel_launches_per_call",
+                     bench_per_call(bench, bench->size, counters[BENCH_PVAR_KERNEL_LAUNCHES]));
+            set_real(object, "kernel_ctas_per_call",
+                     bench_per_call(bench, bench->size, counters[BENCH_PVAR_KERNEL_CTAS]));
+        }
         set_real(object, "staged_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_STAGED_BYTES]));
     }
     set_real(object, "mpath_calls", (double)counters[BENCH_PVAR_CALLS] / bench->size);

@@ -4,17 +4,20 @@
 
 #include <string.h>
 
-static const char *const pvar_names[BENCH_MAX_PVARS] = {[BENCH_PVAR_CALLS]         = "coll_mpath_calls",
-                                                        [BENCH_PVAR_DECLINED]      = "coll_mpath_declined",
-                                                        [BENCH_PVAR_PLANS]         = "coll_mpath_plans",
-                                                        [BENCH_PVAR_PLAN_HITS]     = "coll_mpath_plan_hits",
-                                                        [BENCH_PVAR_AGREE_NS]      = "coll_mpath_agree_ns",
-                                                        [BENCH_PVAR_PLAN_NS]       = "coll_mpath_plan_ns",
-                                                        [BENCH_PVAR_MOVE_NS]       = "coll_mpath_move_ns",
-                                                        [BENCH_PVAR_RELAYED_BYTES] = "coll_mpath_relayed_bytes",
-                                                        [BENCH_PVAR_KERNEL_BYTES]  = "coll_mpath_kernel_bytes",
-                                                        [BENCH_PVAR_ENGINE_BYTES]  = "coll_mpath_engine_bytes",
-                                                        [BENCH_PVAR_STAGED_BYTES]  = "coll_mpath_staged_bytes"};
+static const char *const pvar_names[BENCH_MAX_PVARS] = {[BENCH_PVAR_CALLS]           = "coll_mpath_calls",
+                                                        [BENCH_PVAR_DECLINED]        = "coll_mpath_declined",
+                                                        [BENCH_PVAR_PLANS]           = "coll_mpath_plans",
+                                                        [BENCH_PVAR_PLAN_HITS]       = "coll_mpath_plan_hits",
+                                                        [BENCH_PVAR_AGREE_NS]        = "coll_mpath_agree_ns",
+                                                        [BENCH_PVAR_PLAN_NS]         = "coll_mpath_plan_ns",
+                                                        [BENCH_PVAR_MOVE_NS]         = "coll_mpath_move_ns",
+                                                        [BENCH_PVAR_RELAYED_BYTES]   = "coll_mpath_relayed_bytes",
+                                                        [BENCH_PVAR_KERNEL_BYTES]    = "coll_mpath_kernel_bytes",
+                                                        [BENCH_PVAR_ENGINE_BYTES]    = "coll_mpath_engine_bytes",
+                                                        [BENCH_PVAR_STAGED_BYTES]    = "coll_mpath_staged_bytes",
+                                                        [BENCH_PVAR_KERNEL_LAUNCHES] = "coll_mpath_kernel_launches",
+                                                        [BENCH_PVAR_KERNEL_CTAS]     = "coll_mpath_kernel_ctas",
+                                                        [BENCH_PVAR_DEVICE_BYTES]    = "coll_mpath_device_bytes"};
 
 int bench_cvar_write(const char *name, int value)
 {

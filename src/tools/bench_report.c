@@ -182,6 +182,16 @@ static void print_ways(const bench_t *bench, const bench_contestant_t *contestan
     }
 }
 
+/* What the launches said, mean over ranks; of a contestant other than mpath nobody knows. */
+static void print_ctas(const bench_t *bench, const bench_contestant_t *contestant)
+{
+    if (contestant->counters[BENCH_PVAR_CALLS] > 0) {
+        printf(" %6.0f", bench_per_call(bench, bench->size, contestant->counters[BENCH_PVAR_KERNEL_CTAS]));
+    } else {
+        printf(" %6s", "-");
+    }
+}
+
 static void print_lines(const bench_t *bench, const bench_case_t *a_case, const bench_result_t *results, int index)
 {
     char text[32];
@@ -192,10 +202,14 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
         printf("port: bytes between ranks through the busiest one; gain: time divided by that of %s\n",
                bench->contestants[0].name);
         if (bench_uses_gpu(&bench->options)) {
-            printf("%s; MiB: device memory that the contestant takes for itself, on one GPU\n", bench->gpu_text);
+            printf(
+                "%s; MiB: device memory that the contestant takes for itself, on one GPU; CTAs: of all kernels of a call on "
+                "a GPU\n",
+                bench->gpu_text);
         }
-        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %6s %7s\n", "", "per rank", "", "min us", "median", "p99",
-               "max", "algbw", "busbw", "port", "gain", bench_uses_gpu(&bench->options) ? "MiB" : "x bound");
+        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %6s %7s%s\n", "", "per rank", "", "min us", "median",
+               "p99", "max", "algbw", "busbw", "port", "gain", bench_uses_gpu(&bench->options) ? "MiB" : "x bound",
+               bench_uses_gpu(&bench->options) ? "   CTAs" : "");
         printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s\n", "", "", "", "", "", "", "", "GB/s", "GB/s", "GB/s");
     }
     for (i = 0; i < bench->num_contestants; i++) {
@@ -206,6 +220,7 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
                results[i].port_bps / 1e9, results[i].speedup);
         if (bench_uses_gpu(&bench->options)) {
             printf("%7.1f", (double)bench->contestants[i].most_gpu_bytes / (1 << 20));
+            print_ctas(bench, &bench->contestants[i]);
             print_ways(bench, &bench->contestants[i]);
             if (bench->emulated != NULL && a_case->bound_ns != 0) {
                 printf("  x bound %.3f", results[i].ratio_to_bound);

@@ -8,6 +8,7 @@
 #include "gpu/launch.h"
 #include "gpu/pinned.h"
 #include "gpu/stream.h"
+#include "gpu/usage.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -29,6 +30,7 @@ typedef struct probe_gpu {
     mpath_gpu_t *gpu;
     mpath_stream_t *streams[NUM_STREAMS];
     mpath_cu_ptr_t memory; /* peer_bytes to send from, then peer_bytes to receive into */
+    uint64_t memory_bytes;
     mpath_pinned_t pinned; /* the same with host_bytes */
     uint32_t reaches;      /* as in the survey */
     int has_kernels;
@@ -52,7 +54,6 @@ typedef struct probe_copy {
 
 static mpath_status_t gpu_prepare(const prober_t *prober, const mpath_gpu_info_t *info, probe_gpu_t *gpu)
 {
-    const mpath_cu_t *cu  = mpath_gpu_driver();
     mpath_status_t status = mpath_gpu_get(info->ordinal, NULL, &gpu->gpu);
     mpath_cu_result_t result;
     unsigned i;
@@ -67,14 +68,15 @@ static mpath_status_t gpu_prepare(const prober_t *prober, const mpath_gpu_info_t
     if (status != MPATH_OK) {
         return status;
     }
-    result = cu->MemAlloc(&gpu->memory, 2 * prober->peer_bytes);
+    result = mpath_gpu_memory_take(&gpu->memory, 2 * prober->peer_bytes);
     mpath_gpu_leave(gpu->gpu);
     if (result != MPATH_CU_SUCCESS) {
         mpath_error("probe: %llu bytes on GPU %d: %s; nothing is measured",
                     (unsigned long long)(2 * prober->peer_bytes), info->ordinal, mpath_cu_error_string(result));
         return mpath_cu_status(result);
     }
-    gpu->has_kernels = mpath_kernels_usable(gpu->gpu);
+    gpu->memory_bytes = 2 * prober->peer_bytes;
+    gpu->has_kernels  = mpath_kernels_usable(gpu->gpu);
     return mpath_pinned_alloc(gpu->gpu, 2 * prober->host_bytes, &gpu->pinned);
 }
 
@@ -82,7 +84,7 @@ static void gpu_release(probe_gpu_t *gpu)
 {
     if (gpu->memory != 0) {
         if (mpath_gpu_enter(gpu->gpu) == MPATH_OK) {
-            (void)mpath_gpu_driver()->MemFree(gpu->memory);
+            mpath_gpu_memory_give(gpu->memory, gpu->memory_bytes);
             mpath_gpu_leave(gpu->gpu);
         }
     }

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Sums over the process of what mpath launches and allocates on GPUs. */
+#include "gpu/usage.h"
+#include "gpu/driver.h"
+
+#include <stdatomic.h>
+
+static atomic_uint_fast64_t launches, ctas_launched, memory_bytes;
+
+void mpath_gpu_usage(mpath_gpu_usage_t *usage)
+{
+    usage->launches     = atomic_load_explicit(&launches, memory_order_relaxed);
+    usage->ctas         = atomic_load_explicit(&ctas_launched, memory_order_relaxed);
+    usage->memory_bytes = atomic_load_explicit(&memory_bytes, memory_order_relaxed);
+}
+
+void mpath_gpu_usage_launch(unsigned ctas)
+{
+    atomic_fetch_add_explicit(&launches, 1, memory_order_relaxed);
+    atomic_fetch_add_explicit(&ctas_launched, ctas, memory_order_relaxed);
+}
+
+mpath_cu_result_t mpath_gpu_memory_take(mpath_cu_ptr_t *address_p, size_t bytes)
+{
+    mpath_cu_result_t result = mpath_gpu_driver()->MemAlloc(address_p, bytes);
+
+    if (result == MPATH_CU_SUCCESS) {
+        atomic_fetch_add_explicit(&memory_bytes, bytes, memory_order_relaxed);
+    }
+    return result;
+}
+
+void mpath_gpu_memory_give(mpath_cu_ptr_t address, size_t bytes)
+{
+    mpath_gpu_driver()->MemFree(address);
+    atomic_fetch_sub_explicit(&memory_bytes, bytes, memory_order_relaxed);
+}
