@@ -2,7 +2,9 @@
 /*
  * See coll_mpath_peers.h. A word stands under one key for every process of the job that has the component; processes that
  * were started without it have none. Processes of other jobs (MPI_Comm_spawn) may not have been exchanged with: they are
- * taken for alike, and so is everybody where the exchange is deferred until somebody asks.
+ * taken for alike. Where Open MPI defers the exchange between nodes until somebody asks (opal_pmix_base_async_modex, the default
+ * of 6.0; its fence then collects nothing), words are known inside a node only: nobody asks for those of other nodes, which
+ * could take as long as the slowest of them.
  */
 #include "coll_mpath_peers.h"
 #include "coll_mpath.h"
@@ -45,7 +47,7 @@ void mca_coll_mpath_peers_publish(void)
     int rc;
 
     COLL_MPATH_MODEX_SEND(rc, PEERS_KEY, &word);
-    published = (COLL_MPATH_MODEX_SUCCESS == rc) && !opal_pmix_base_async_modex && opal_pmix_collect_all_data;
+    published = (COLL_MPATH_MODEX_SUCCESS == rc) && opal_pmix_collect_all_data;
     if (COLL_MPATH_MODEX_SUCCESS != rc) {
         mpath_info("the others cannot be told that this process has mpath (error %d): ranks without it go unnoticed",
                    rc);
@@ -125,13 +127,24 @@ static void peers_look(struct ompi_communicator_t *comm, peers_view_t *view)
     }
 }
 
+/* The words of some processes may not have come. */
+static bool peers_deferred(struct ompi_communicator_t *comm)
+{
+#ifdef COLL_MPATH_HAVE_MODEX
+    return opal_pmix_base_async_modex && ompi_group_have_remote_peers(comm->c_local_group);
+#else
+    (void)comm;
+    return true;
+#endif
+}
+
 bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm)
 {
     char first_text[96], odd_text[96];
     peers_view_t view = {.odd_rank = -1, .speaker = -1};
     bool tell         = false;
 
-    if (!published) {
+    if (!published || peers_deferred(comm)) {
         return true;
     }
     pthread_mutex_lock(&peers_lock);
