@@ -5,6 +5,7 @@
 #include "gpu_kinds.h"
 #include "gpu/pinned.h"
 #include "gpu/reduce_writes.h"
+#include "gpu/usage.h"
 
 #include <complex.h>
 #include <math.h>
@@ -317,6 +318,7 @@ static void check_repeat(uint64_t elements)
     float *sources[2]               = {(float *)(void *)host, (float *)(void *)(host + room)};
     mpath_cu_function_t function;
     mpath_pinned_t pinned;
+    mpath_gpu_usage_t before, now;
     mpath_repeat_t *repeat;
     volatile uint64_t *words;
     mpath_status_t status;
@@ -335,6 +337,7 @@ static void check_repeat(uint64_t elements)
         skip();
     }
     assert_int_equal(status, MPATH_OK);
+    mpath_gpu_usage(&before);
     for (uint64_t number = 7; number < 40; number += 11) {
         mpath_mark_t mark;
 
@@ -355,8 +358,41 @@ static void check_repeat(uint64_t elements)
             assert_true(sum == (float)(i % 100 + number) + (float)(i % 33));
         }
     }
+    mpath_gpu_usage(&now);
+    assert_int_equal(now.launches, before.launches + 3);
+    assert_int_equal(now.ctas, before.ctas + 3 * ((elements > 4096) ? arguments.control.ctas : 1));
     mpath_repeat_destroy(repeat);
     mpath_pinned_release(&pinned);
+}
+
+/* Launches and their CTAs are counted, those of graphs too, and memory until it is given back. */
+static void test_usage(void **state)
+{
+    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    mpath_gpu_usage_t before, now;
+    mpath_cu_ptr_t address;
+
+    (void)state;
+    mpath_gpu_usage(&before);
+    check(&how, 2, 1, same, 0);
+    mpath_gpu_usage(&now);
+    assert_int_equal(now.launches, before.launches + 1);
+    assert_int_equal(now.ctas, before.ctas + 1);
+    before = now;
+    check(&how, 2, 5000, same, 0); /* 20000 bytes, 16384 of which a CTA takes */
+    mpath_gpu_usage(&now);
+    assert_int_equal(now.launches, before.launches + 1);
+    assert_int_equal(now.ctas, before.ctas + 2);
+    assert_int_equal(now.memory_bytes, before.memory_bytes);
+    assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
+    assert_int_equal(mpath_gpu_memory_take(&address, 12345), MPATH_CU_SUCCESS);
+    mpath_gpu_usage(&now);
+    assert_int_equal(now.memory_bytes, before.memory_bytes + 12345);
+    mpath_gpu_memory_give(address, 12345);
+    mpath_gpu_leave(gpu);
+    mpath_gpu_usage(&now);
+    assert_int_equal(now.memory_bytes, before.memory_bytes);
+    assert_true(now.memory_bytes > 0); /* the counters of the streams */
 }
 
 static void test_repeat(void **state)
@@ -522,6 +558,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operations_and_types),
         cmocka_unit_test(test_counts_and_ranks),
+        cmocka_unit_test(test_usage),
         cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_writes),
         cmocka_unit_test(test_what_does_not_fit),
