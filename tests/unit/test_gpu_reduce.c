@@ -32,6 +32,8 @@ typedef union element {
     double d;
     float _Complex c;
     double _Complex z;
+    mpath_reduce_c64_t c_parts;
+    mpath_reduce_c128_t z_parts;
 #ifdef __FLT16_MANT_DIG__
     _Float16 h;
 #endif
@@ -170,7 +172,7 @@ static void combine(const mpath_reduce_how_t *how, unsigned char *sum, const uns
  */
 static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, unsigned rank)
 {
-    int number = gpu_pattern(rank + 1, index) % 7 - 2, infinite = index % 97 == 5;
+    int number = gpu_pattern(rank + 1, index) % 7 - 2, infinite = index % 97 == 5, first = rank == 0;
     element_t element;
 
     memset(&element, 0, sizeof(element));
@@ -186,12 +188,14 @@ static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, un
         element.half = (uint16_t)((element.half & 0x8fff) | ((index % 50 == 0) ? 0 : 0x3000));
         break;
     case MPATH_REDUCE_C64:
-        element.c = infinite ? CMPLXF((rank == 0) ? INFINITY : 0, (rank == 0) ? INFINITY : (float)rank)
-                             : CMPLXF(((float)number + 0.5f) / 3, ((float)(index % 11) + 0.25f) / 7);
+        element.c_parts = infinite
+                              ? (mpath_reduce_c64_t){first ? INFINITY : 0, first ? INFINITY : (float)rank}
+                              : (mpath_reduce_c64_t){((float)number + 0.5f) / 3, ((float)(index % 11) + 0.25f) / 7};
         break;
     case MPATH_REDUCE_C128:
-        element.z = infinite ? CMPLX((rank == 0) ? (double)INFINITY : 0, (rank == 0) ? (double)INFINITY : rank)
-                             : CMPLX((number + 0.5) / 3, ((double)(index % 11) + 0.25) / 7);
+        element.z_parts = infinite
+                              ? (mpath_reduce_c128_t){first ? (double)INFINITY : 0, first ? (double)INFINITY : rank}
+                              : (mpath_reduce_c128_t){(number + 0.5) / 3, ((double)(index % 11) + 0.25) / 7};
         break;
     case MPATH_REDUCE_F32_AT:
         element.f_at = (mpath_reduce_f32_at_t){(float)number, (int)(rank * 7 % 5)};
