@@ -83,6 +83,10 @@ static mpath_status_t ucx_configure_ib(const rail_t *rail, ucp_config_t *config)
     unsigned major, minor, release;
 
     ucp_get_version(&major, &minor, &release);
+    if ((major == 1) && (minor < RAIL_UCX_MINOR_PREFIXED)) {
+        /* The setting is in the table of all UD transports, whose own prefix these releases want. */
+        return ucx_set(rail, config, "UD_ETH_DGID_CHECK", "n");
+    }
     if ((major == 1) && (minor < RAIL_UCX_MINOR_NO_DGID_CHECK)) {
         return ucx_set_transport(rail, config, "UD_VERBS_", "ETH_DGID_CHECK", "n");
     }
