@@ -64,9 +64,10 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
     } else if (handle == MPI_LONG_DOUBLE) {
         FILL_AS(long double, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_C_FLOAT_COMPLEX || handle == MPI_COMPLEX || handle == MPI_COMPLEX8) {
-        FILL_AS(float _Complex, sequence_below(&sequence, 2) + 1 + (float)sequence_below(&sequence, 2) * _Complex_I);
+        /* No power of 2 + i has a part that is 0: the sign of such a zero would depend on the order of factors. */
+        FILL_AS(float _Complex, sequence_below(&sequence, 2) == 0 ? 1 : 2 + 1 * _Complex_I);
     } else if (handle == MPI_C_DOUBLE_COMPLEX || handle == MPI_DOUBLE_COMPLEX || handle == MPI_COMPLEX16) {
-        FILL_AS(double _Complex, sequence_below(&sequence, 2) + 1 + (double)sequence_below(&sequence, 2) * _Complex_I);
+        FILL_AS(double _Complex, sequence_below(&sequence, 2) == 0 ? 1 : 2 + 1 * _Complex_I);
     } else if (handle == MPI_C_LONG_DOUBLE_COMPLEX) {
         FILL_AS(long double _Complex, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_C_BOOL) {
