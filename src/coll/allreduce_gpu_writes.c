@@ -195,7 +195,10 @@ static mpath_status_t memory_share(gpu_writes_t *writes, const mpath_gpu_coll_t 
         writes->usable       = writes->usable && all[rank];
         writes->places[rank] = gpu_cell(coll, rank)->place;
     }
-    if (!writes->usable) {
+    if (writes->usable) {
+        mpath_debug("device memory of %d ranks can be reduced by writes only, in tiles of %u bytes", writes->size,
+                    (unsigned)writes->tile_bytes);
+    } else {
         memory_release(writes);
     }
     return MPATH_OK;

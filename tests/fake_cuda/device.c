@@ -226,6 +226,13 @@ FAKE_API mpath_cu_result_t cuDeviceTotalMem_v2(size_t *bytes, mpath_cu_device_t 
     return MPATH_CU_SUCCESS;
 }
 
+static int multiprocessors(void)
+{
+    const char *text = getenv("FAKE_CUDA_MULTIPROCESSORS");
+
+    return (text != NULL) ? atoi(text) : 8;
+}
+
 FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath_cu_device_t device)
 {
     if ((device < 0) || (device >= fake.count)) {
@@ -233,7 +240,7 @@ FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath
     }
     switch (attribute) {
     case MPATH_CU_DEV_MULTIPROCESSORS:
-        *value = 8;
+        *value = multiprocessors();
         break;
     case MPATH_CU_DEV_PCI_BUS:
         *value = 0x10 + fake.physical[device];

@@ -11,6 +11,7 @@
  *
  * FAKE_CUDA_DEVICES   number of devices (4)
  * FAKE_CUDA_WITHOUT   comma-separated: values peers fds pools kernels graphs: what the driver then does not have
+ * FAKE_CUDA_MULTIPROCESSORS  of each device (8)
  * FAKE_CUDA_FULL      number of a device, below 10, that has no free memory
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
  * CUDA_VISIBLE_DEVICES  as CUDA's: a list of numbers
