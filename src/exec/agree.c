@@ -147,6 +147,7 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
         if (status != MPATH_OK) {
             return status;
         }
+        team->agree->settling = 0;
     }
     status = mpath_agree_await(team, call, limits, NULL, team->size, &wait);
     if (status == MPATH_OK) {
@@ -312,7 +313,9 @@ mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine,
     mpath_agreed_t agreed;
 
     if (status == MPATH_OK) {
-        status = gather_round(team, mark ? MPATH_CALL_MARKED : 0, mine, bytes, all, bytes, 0, &agreed);
+        team->agree->settling = 1;
+        status                = gather_round(team, mark ? MPATH_CALL_MARKED : 0, mine, bytes, all, bytes, 0, &agreed);
+        team->agree->settling = 0;
     }
     if (status == MPATH_OK) {
         memcpy((char *)all + (size_t)team->rank * bytes, mine, bytes);

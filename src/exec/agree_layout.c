@@ -125,7 +125,10 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
     state->index_of = calloc(size, sizeof(int));
     state->first_on = calloc((size_t)team->num_nodes, sizeof(int));
     state->scratch  = calloc(3 * size, sizeof(uint64_t));
-    if (state->by_node == NULL || state->index_of == NULL || state->first_on == NULL || state->scratch == NULL) {
+
+    state->attend.seen = calloc(size, sizeof(unsigned));
+    if (state->by_node == NULL || state->index_of == NULL || state->first_on == NULL || state->scratch == NULL ||
+        state->attend.seen == NULL) {
         goto err_destroy;
     }
     for (int half = 0; half < 2; half++) {
@@ -159,6 +162,7 @@ void mpath_agree_destroy(mpath_team_t *team)
         free(state->index_of);
         free(state->first_on);
         free(state->scratch);
+        free(state->attend.seen);
         free(state);
         team->agree = NULL;
     }

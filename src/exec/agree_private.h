@@ -14,6 +14,7 @@
 #define MPATH_EXEC_AGREE_PRIVATE_H
 
 #include "exec/agree.h"
+#include "exec/attend.h"
 #include "exec/channel.h"
 #include "exec/idle.h"
 #include "exec/team_private.h"
@@ -24,11 +25,12 @@ typedef struct mpath_agree_cell {
     atomic_uint call;
     uint32_t flags;
     uint32_t operation;
-    uint32_t stride; /* of the small data */
-    uint64_t sum;    /* checksum of the pairs that are not small */
-    uint64_t left;   /* their number */
-    atomic_uint own; /* number of the call whose data, sent by the rank itself, is here; written by its taker */
-    uint8_t padding[28];
+    uint32_t stride;   /* of the small data */
+    uint64_t sum;      /* checksum of the pairs that are not small */
+    uint64_t left;     /* their number */
+    atomic_uint own;   /* number of the call whose data, sent by the rank itself, is here; written by its taker */
+    atomic_uint beats; /* see attend.h; in the first half only */
+    uint8_t padding[24];
 } mpath_agree_cell_t;
 
 _Static_assert(sizeof(mpath_agree_cell_t) == 64, "one line");
@@ -58,6 +60,8 @@ struct mpath_agree_state {
     int *index_of;     /* rank -> row of the data: own node's first, then the others' in order of by_node */
     uint64_t *scratch; /* arrays for mpath_team_allgather() */
     int all_here;      /* the ranks that are waited for are known to be in the call */
+    int settling;      /* the end of a call, and this node has not told the others that it is there */
+    mpath_attend_t attend;
 };
 
 /* A wait inside a call. */

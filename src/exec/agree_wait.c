@@ -138,6 +138,10 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
     uint64_t waited_ns = mpath_idle_wait(&wait->idle);
     mpath_status_t status;
 
+    if (team->agree->settling) {
+        mpath_attend_look(team, &wait->idle, waited_ns);
+    }
+
     if (atomic_load_explicit(&team->header->broken, memory_order_relaxed) != 0) {
         return mpath_team_status(team);
     }

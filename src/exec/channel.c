@@ -173,6 +173,7 @@ void mpath_channels_destroy(mpath_team_t *team)
     for (int i = 0; i < channels->count; i++) {
         cancel(team, &channels->list[i].receive);
         cancel(team, &channels->list[i].send);
+        cancel(team, &channels->list[i].pulse);
         free(channels->list[i].in);
         free(channels->list[i].out);
     }
@@ -205,6 +206,11 @@ static int channel_arrived(mpath_team_t *team, mpath_channel_t *channel, size_t 
         if (message.magic == MPATH_MESSAGE_MAGIC && message.type == MPATH_MESSAGE_NOTICE) {
             mpath_team_break_by_notice(team, (mpath_status_t)message.reason, message.origin);
             return team->broken;
+        }
+        if (message.magic == MPATH_MESSAGE_MAGIC && message.type == MPATH_MESSAGE_PULSE && channel->carries_rows) {
+            mpath_attend_pulse(team, channel->node, channel->in + sizeof(message), bytes - sizeof(message));
+            (void)mpath_channel_post(team, channel); /* an error is left in the channel */
+            return 0;
         }
     }
     if (bytes < sizeof(message) || message.magic != MPATH_MESSAGE_MAGIC || message.bytes != bytes ||

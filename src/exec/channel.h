@@ -20,10 +20,12 @@
 typedef enum mpath_message_type {
     MPATH_MESSAGE_ROWS   = 1,
     MPATH_MESSAGE_NOTICE = 2,
-    MPATH_MESSAGE_OWN    = 3
+    MPATH_MESSAGE_OWN    = 3,
+    MPATH_MESSAGE_PULSE  = 4 /* between leaders: the beats of the ranks of a node, see attend.h */
 } mpath_message_type_t;
 
 #define MPATH_MESSAGE_MAGIC 0x6d706368u
+#define MPATH_PULSE_RANKS 256 /* of a node, at most; of the others no silence is proved */
 
 /* Begins every message. */
 typedef struct mpath_message {
@@ -51,7 +53,7 @@ typedef struct mpath_channel {
     int takes_own;    /* the peer takes mine */
     mpath_channel_state_t state;
     mpath_status_t status; /* of a failed one */
-    mpath_oob_request_t receive, send;
+    mpath_oob_request_t receive, send, pulse;
     char *in, *out;
     size_t in_room, in_bytes, out_room; /* in_room 0: nothing comes */
 } mpath_channel_t;
@@ -85,6 +87,9 @@ int mpath_channels_test(mpath_team_t *team);
 
 /* The rank of `node` that takes what the rank of this number on another node sends on its own. */
 int mpath_channel_taker(const mpath_team_t *team, int node, int local_rank);
+
+/* attend.c: a pulse has come. */
+void mpath_attend_pulse(mpath_team_t *team, int node, const char *counts, size_t bytes);
 
 /* The message in the channel has been used. */
 mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel);

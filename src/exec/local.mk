@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libmpath_la_SOURCES += exec/agree.c exec/agree.h exec/agree_layout.c exec/agree_own.c exec/agree_private.h \
-	exec/agree_remote.c exec/agree_wait.c exec/channel.c exec/channel.h exec/context.c exec/exchange.c exec/exchange.h \
+	exec/agree_remote.c exec/agree_wait.c exec/attend.c exec/attend.h exec/channel.c exec/channel.h exec/context.c exec/exchange.c exec/exchange.h \
 	exec/fabric.c exec/fabric.h exec/fabric_private.h exec/fabric_renew.c \
 	exec/idle.c exec/idle.h exec/move.h exec/node_key.c exec/node_key.h exec/oob.h \
 	exec/team.c exec/team.h exec/team_break.c exec/team_nodes.c exec/team_nodes.h exec/team_private.h \

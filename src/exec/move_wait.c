@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Waiting inside a call: gives up the processor, and from time to time asks whether waiting still makes sense. */
+#include "exec/attend.h"
 #include "exec/move_private.h"
 
 #include "util/log.h"
@@ -176,7 +177,7 @@ static mpath_status_t check_rails(mpath_mover_t *mover, uint64_t waited_ns)
     if (mpath_team_marked(mover->team)) {
         return MPATH_AGAIN;
     }
-    return ((waited_ns > (uint64_t)patience_s * MPATH_NS_PER_S) && !mpath_idle_others_may_rest())
+    return ((waited_ns > (uint64_t)patience_s * MPATH_NS_PER_S) && mpath_attend_all(mover->team, patience_s))
                ? give_rails_up(mover, patience_s)
                : MPATH_OK;
 }
@@ -190,6 +191,9 @@ mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
 
     if (mover->idle.rounds % CONTROL_PLANE_ROUNDS == CONTROL_PLANE_ROUNDS - 1) {
         team->oob.progress(team->oob.context);
+    }
+    if (mover->settles_call) {
+        mpath_attend_look(team, &mover->idle, waited_ns);
     }
     if (waited_ns < CHECK_NS) {
         return MPATH_OK;
@@ -207,6 +211,9 @@ mpath_status_t mpath_mover_wait(mpath_mover_t *mover)
         status = check_rails(mover, waited_ns);
     }
     verdict = mpath_idle_patience(&mover->idle, waited_ns, timeout_s);
+    if ((verdict == MPATH_INPROGRESS) && mover->settles_call && mpath_attend_all(team, timeout_s)) {
+        verdict = MPATH_ERR_TIMED_OUT;
+    }
     if ((status == MPATH_OK) && (verdict != MPATH_OK)) {
         log_deadline(mover, (int)(waited_ns / MPATH_NS_PER_S), verdict);
     }

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Attention: counts of who looks at a non-blocking operation, and their way between the nodes. */
+#include "exec/attend.h"
+
+#include "exec/agree_private.h"
+#include "util/time.h"
+
+#include <string.h>
+
+#define BEGIN_NS (50 * MPATH_NS_PER_MS) /* shorter waits are none */
+#define BEATS_PER_DEADLINE 8            /* of a short one; else a beat per second */
+
+/* The same on all ranks, as are the deadlines. */
+static uint64_t interval_ns(const mpath_team_t *team)
+{
+    const mpath_settings_t *settings = &team->context->settings;
+    int seconds                      = settings->timeout_s;
+
+    if ((settings->resend_after_s > 0) && (settings->resend_after_s < seconds)) {
+        seconds = settings->resend_after_s;
+    }
+    return (seconds < BEATS_PER_DEADLINE) ? (uint64_t)seconds * MPATH_NS_PER_S / BEATS_PER_DEADLINE : MPATH_NS_PER_S;
+}
+
+/* One place for each rank; the halves of the agreement share it. */
+static atomic_uint *beats_of(const mpath_team_t *team, int rank)
+{
+    return &team->agree->cells[0][rank].beats;
+}
+
+/* All ranks of the node have come to the end of the call: nobody waits for them any more. */
+static int node_is_through(const mpath_team_t *team, const mpath_channel_t *channel)
+{
+    const mpath_agree_state_t *state = team->agree;
+    const mpath_agree_cell_t *cell   = &state->cells[state->call & 1][channel->peer];
+
+    return (channel->state == MPATH_CHANNEL_ARRIVED) ||
+           (state->settling && (atomic_load_explicit(&cell->call, memory_order_relaxed) == state->call));
+}
+
+/* The counts of this node's ranks. What the control plane refuses now it may take at the next beat. */
+static void send_pulse(mpath_team_t *team, mpath_channel_t *channel)
+{
+    char text[sizeof(mpath_message_t) + sizeof(unsigned) * MPATH_PULSE_RANKS];
+    int count               = (team->num_local < MPATH_PULSE_RANKS) ? team->num_local : MPATH_PULSE_RANKS;
+    size_t bytes            = sizeof(mpath_message_t) + sizeof(unsigned) * (size_t)count;
+    mpath_message_t message = {.magic = MPATH_MESSAGE_MAGIC, .type = MPATH_MESSAGE_PULSE, .bytes = bytes};
+
+    if ((channel->pulse.handle != NULL) &&
+        (team->oob.test(team->oob.context, &channel->pulse, NULL) == MPATH_INPROGRESS)) {
+        return;
+    }
+    memcpy(text, &message, sizeof(message));
+    for (int i = 0; i < count; i++) {
+        unsigned beats = atomic_load_explicit(beats_of(team, team->local[i]), memory_order_relaxed);
+
+        memcpy(text + sizeof(message) + sizeof(beats) * (size_t)i, &beats, sizeof(beats));
+    }
+    (void)team->oob.isend(team->oob.context, channel->peer, text, bytes, &channel->pulse);
+}
+
+void mpath_attend_pulse(mpath_team_t *team, int node, const char *counts, size_t bytes)
+{
+    for (int i = 0; (i < team->num_on[node]) && (bytes >= sizeof(unsigned)); i++) {
+        int rank = team->agree->by_node[team->agree->first_on[node] + i];
+        unsigned beats;
+
+        memcpy(&beats, counts, sizeof(beats));
+        atomic_store_explicit(beats_of(team, rank), beats, memory_order_relaxed);
+        counts += sizeof(beats);
+        bytes -= sizeof(beats);
+    }
+}
+
+/* The leader tells the others of its node, and counts for nodes that are through. */
+static void lead(mpath_team_t *team)
+{
+    const mpath_agree_state_t *state = team->agree;
+
+    for (int i = 0; i < team->channels->count; i++) {
+        mpath_channel_t *channel = &team->channels->list[i];
+        int node                 = channel->node;
+
+        if (!channel->carries_rows) {
+            continue;
+        }
+        if (node_is_through(team, channel)) {
+            for (int k = 0; k < team->num_on[node]; k++) {
+                atomic_fetch_add_explicit(beats_of(team, state->by_node[state->first_on[node] + k]), 1,
+                                          memory_order_relaxed);
+            }
+        } else {
+            send_pulse(team, channel);
+        }
+    }
+}
+
+static void begin(mpath_team_t *team)
+{
+    mpath_attend_t *attend = &team->agree->attend;
+
+    attend->begun = 1;
+    for (int rank = 0; rank < team->size; rank++) {
+        attend->seen[rank] = atomic_load_explicit(beats_of(team, rank), memory_order_relaxed);
+    }
+}
+
+void mpath_attend_look(mpath_team_t *team, const mpath_idle_t *idle, uint64_t waited_ns)
+{
+    mpath_attend_t *attend = &team->agree->attend;
+    uint64_t now_ns;
+
+    if (!mpath_idle_others_may_rest()) {
+        return;
+    }
+    attend->begun = attend->begun && (idle->rounds > 1);
+    if (!attend->begun && (waited_ns >= BEGIN_NS)) {
+        begin(team);
+    }
+    now_ns = mpath_time_ns();
+    if (now_ns < attend->next_beat_ns) {
+        return;
+    }
+    attend->next_beat_ns = now_ns + interval_ns(team);
+    atomic_fetch_add_explicit(beats_of(team, team->rank), 1, memory_order_relaxed);
+    if ((team->local_rank == 0) && (team->channels != NULL)) {
+        lead(team);
+    }
+}
+
+int mpath_attend_all(const mpath_team_t *team, int seconds)
+{
+    const mpath_attend_t *attend = &team->agree->attend;
+    unsigned needed              = (unsigned)((uint64_t)seconds * MPATH_NS_PER_S / interval_ns(team));
+
+    if (!mpath_idle_others_may_rest()) {
+        return 1;
+    }
+    for (int rank = 0; rank < team->size; rank++) {
+        if (!attend->begun ||
+            atomic_load_explicit(beats_of(team, rank), memory_order_relaxed) - attend->seen[rank] < needed) {
+            return 0;
+        }
+    }
+    return 1;
+}
