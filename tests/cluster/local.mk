@@ -6,6 +6,7 @@ EXTRA_DIST += \
 	cluster/cluster \
 	cluster/failures \
 	cluster/figures \
+	cluster/follow.c \
 	cluster/helper \
 	cluster/mpath_test \
 	cluster/mpirun \
@@ -13,6 +14,7 @@ EXTRA_DIST += \
 	cluster/prio \
 	cluster/pump.c \
 	cluster/rank_env \
+	cluster/reductions_figures \
 	cluster/self_test \
 	cluster/survivor.c \
 	cluster/ucx_exchange.c \

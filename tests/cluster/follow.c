@@ -1,0 +1,208 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Calls on demand, each timed and its result checked, while a script changes the rates of the rails:
+ *
+ *   follow FIFO
+ *
+ * Rank 0 reads commands from FIFO, a line each, and tells the others: "allreduce BYTES CALLS" sums a vector of ints, "alltoallv BYTES
+ * CALLS" sends BYTES from each rank, 70 % of them to rank 0, "end". It prints "call OP SECONDS" for each call, by the slowest rank
+ * from a common start, then "done OP". A rank with an error or a wrong result prints "rank R: ..." and ends the job.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define HOT_PERCENT 70
+#define LINE_MAX_BYTES 128
+
+enum { OP_END, OP_ALLREDUCE, OP_ALLTOALLV };
+static const char *const op_names[] = {"end", "allreduce", "alltoallv"};
+
+typedef struct work {
+    int rank, size;
+    int op, bytes, calls; /* what rank 0 has read */
+    int *counts;          /* 4 * size: of the sends, their offsets, of the receives, their offsets */
+    unsigned char *send, *receive;
+} work_t;
+
+static void fail(const work_t *work, const char *what)
+{
+    printf("rank %d: %s of %s\n", work->rank, what, op_names[work->op]);
+    fflush(stdout);
+    MPI_Abort(MPI_COMM_WORLD, 3);
+}
+
+static void resize(work_t *work, size_t send_bytes, size_t receive_bytes)
+{
+    free(work->send);
+    free(work->receive);
+    work->send    = malloc(send_bytes + 1);
+    work->receive = malloc(receive_bytes + 1);
+    if (work->send == NULL || work->receive == NULL) {
+        fail(work, "no memory for the buffers");
+    }
+}
+
+static double slowest(double seconds)
+{
+    double most = 0;
+
+    MPI_Reduce(&seconds, &most, 1, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+    return most;
+}
+
+/* -- allreduce -- */
+
+static double allreduce(work_t *work, int call)
+{
+    int *vector = (int *)(void *)work->send, *sum = (int *)(void *)work->receive,
+        count = work->bytes / (int)sizeof(int);
+    int ranks = work->size * (work->size - 1) / 2;
+    double start, end;
+
+    for (int i = 0; i < count; i++) {
+        vector[i] = work->rank * (i % 1000) + call;
+    }
+    memset(sum, 0xFF, (size_t)count * sizeof(int));
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    if (MPI_Allreduce(vector, sum, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS) {
+        fail(work, "error");
+    }
+    end = MPI_Wtime();
+    for (int i = 0; i < count; i++) {
+        if (sum[i] != ranks * (i % 1000) + work->size * call) {
+            fail(work, "wrong result");
+        }
+    }
+    return end - start;
+}
+
+/* -- alltoallv -- */
+
+static unsigned char byte_of(int source, int destination, int call)
+{
+    return (unsigned char)(source * 17 + destination * 29 + call * 7);
+}
+
+static size_t set_counts(work_t *work)
+{
+    int size = work->size, hot = work->bytes / 100 * HOT_PERCENT, even = (work->bytes - hot) / size;
+    size_t sent = 0, received = 0;
+
+    for (int peer = 0; peer < size; peer++) {
+        work->counts[peer]            = even + (peer == 0 ? hot : 0);
+        work->counts[size + peer]     = (int)sent;
+        work->counts[2 * size + peer] = even + (work->rank == 0 ? hot : 0);
+        work->counts[3 * size + peer] = (int)received;
+        sent += (size_t)work->counts[peer];
+        received += (size_t)work->counts[2 * size + peer];
+    }
+    return received;
+}
+
+static double alltoallv(work_t *work, int call)
+{
+    int size = work->size, *counts = work->counts;
+    double start, end;
+
+    for (int peer = 0; peer < size; peer++) {
+        memset(work->send + counts[size + peer], byte_of(work->rank, peer, call), (size_t)counts[peer]);
+        memset(work->receive + counts[3 * size + peer], byte_of(peer, work->rank, call) ^ 0x55,
+               (size_t)counts[2 * size + peer]);
+    }
+    MPI_Barrier(MPI_COMM_WORLD);
+    start = MPI_Wtime();
+    if (MPI_Alltoallv(work->send, counts, counts + size, MPI_BYTE, work->receive, counts + 2 * size, counts + 3 * size,
+                      MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS) {
+        fail(work, "error");
+    }
+    end = MPI_Wtime();
+    for (int peer = 0; peer < size; peer++) {
+        for (int i = 0; i < counts[2 * size + peer]; i++) {
+            if (work->receive[counts[3 * size + peer] + i] != byte_of(peer, work->rank, call)) {
+                fail(work, "wrong result");
+            }
+        }
+    }
+    return end - start;
+}
+
+/* -- commands -- */
+
+static void read_command(work_t *work, FILE *in)
+{
+    char line[LINE_MAX_BYTES], name[16] = "";
+
+    work->op = OP_END; /* also when the script is gone */
+    if (fgets(line, sizeof(line), in) == NULL || sscanf(line, "%15s %d %d", name, &work->bytes, &work->calls) < 1) {
+        return;
+    }
+    for (int op = OP_ALLREDUCE; op <= OP_ALLTOALLV; op++) {
+        work->op = strcmp(name, op_names[op]) == 0 ? op : work->op;
+    }
+}
+
+static void run_command(work_t *work)
+{
+    if (work->op == OP_ALLREDUCE) {
+        resize(work, (size_t)work->bytes, (size_t)work->bytes);
+    } else {
+        size_t received = set_counts(work);
+
+        resize(work, (size_t)work->bytes, received);
+    }
+    for (int call = 0; call < work->calls; call++) {
+        double seconds = slowest(work->op == OP_ALLREDUCE ? allreduce(work, call) : alltoallv(work, call));
+
+        if (work->rank == 0) {
+            printf("call %s %.6f\n", op_names[work->op], seconds);
+            fflush(stdout);
+        }
+    }
+    if (work->rank == 0) {
+        printf("done %s\n", op_names[work->op]);
+        fflush(stdout);
+    }
+}
+
+int main(int argc, char **argv)
+{
+    work_t work = {.op = OP_ALLREDUCE};
+    FILE *in    = NULL;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &work.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &work.size);
+    work.counts = malloc(4 * (size_t)work.size * sizeof(int));
+    if (work.rank == 0 && argc == 2) {
+        in = fopen(argv[1], "r");
+    }
+    if (argc != 2 || work.counts == NULL || (work.rank == 0 && in == NULL)) {
+        fprintf(stderr, "usage: follow FIFO\n");
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    while (work.op != OP_END) {
+        int command[3];
+
+        if (work.rank == 0) {
+            read_command(&work, in);
+        }
+        command[0] = work.op;
+        command[1] = work.bytes;
+        command[2] = work.calls;
+        MPI_Bcast(command, 3, MPI_INT, 0, MPI_COMM_WORLD);
+        work.op    = command[0];
+        work.bytes = command[1];
+        work.calls = command[2];
+        if (work.op != OP_END) {
+            run_command(&work);
+        }
+    }
+    free(work.send);
+    free(work.receive);
+    free(work.counts);
+    MPI_Finalize();
+    return 0;
+}
