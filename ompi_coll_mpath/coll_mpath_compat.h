@@ -67,7 +67,7 @@ typedef const int *mca_coll_mpath_displs_t;
 #endif
 
 /*
- * What a process tells all others in MPI_Init. Open MPI 4.1 has its own layer; later ones use PMIx itself, whose header belongs
+ * What a process tells all others, or those on its machine, in MPI_Init. Open MPI 4.1 has its own layer; later ones use PMIx itself, whose header belongs
  * to another package.
  */
 #if OMPI_MAJOR_VERSION < 5
@@ -76,6 +76,8 @@ typedef const int *mca_coll_mpath_displs_t;
 #define COLL_MPATH_MODEX_SUCCESS OPAL_SUCCESS
 #define COLL_MPATH_MODEX_SEND(_rc, _key, _word_p)                                                                      \
     OPAL_MODEX_SEND_VALUE(_rc, OPAL_PMIX_GLOBAL, _key, _word_p, OPAL_UINT64)
+#define COLL_MPATH_MODEX_SEND_LOCAL(_rc, _key, _word_p)                                                                \
+    OPAL_MODEX_SEND_VALUE(_rc, OPAL_PMIX_LOCAL, _key, _word_p, OPAL_UINT64)
 #define COLL_MPATH_MODEX_RECV(_rc, _key, _name_p, _word_pp)                                                            \
     OPAL_MODEX_RECV_VALUE_IMMEDIATE(_rc, _key, _name_p, _word_pp, OPAL_UINT64)
 #elif defined(MPATH_HAVE_PMIX)
@@ -83,6 +85,8 @@ typedef const int *mca_coll_mpath_displs_t;
 #define COLL_MPATH_HAVE_MODEX 1
 #define COLL_MPATH_MODEX_SUCCESS PMIX_SUCCESS
 #define COLL_MPATH_MODEX_SEND(_rc, _key, _word_p) OPAL_MODEX_SEND_VALUE(_rc, PMIX_GLOBAL, _key, _word_p, PMIX_UINT64)
+#define COLL_MPATH_MODEX_SEND_LOCAL(_rc, _key, _word_p)                                                                \
+    OPAL_MODEX_SEND_VALUE(_rc, PMIX_LOCAL, _key, _word_p, PMIX_UINT64)
 #define COLL_MPATH_MODEX_RECV(_rc, _key, _name_p, _word_pp)                                                            \
     OPAL_MODEX_RECV_VALUE_IMMEDIATE(_rc, _key, _name_p, _word_pp, PMIX_UINT64)
 #endif

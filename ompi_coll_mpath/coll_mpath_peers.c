@@ -10,6 +10,8 @@
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
 
+#include "exec/node_key.h"
+
 #include "ompi/group/group.h"
 #include "ompi/proc/proc.h"
 
@@ -19,6 +21,7 @@
 #include <string.h>
 
 #define PEERS_KEY "coll.mpath"
+#define PEERS_NODE_KEY "coll.mpath.node" /* told on the machine only */
 
 #define PEER_READ (UINT64_C(1) << 63)  /* in the table: the word has been asked for */
 #define PEER_THERE (UINT64_C(1) << 62) /* the process has opened the component */
@@ -43,9 +46,10 @@ static uint64_t peers_mine(void)
 void mca_coll_mpath_peers_publish(void)
 {
 #ifdef COLL_MPATH_HAVE_MODEX
-    uint64_t word = peers_mine();
+    uint64_t word = peers_mine(), node = mpath_node_key(NULL);
     int rc;
 
+    COLL_MPATH_MODEX_SEND_LOCAL(rc, PEERS_NODE_KEY, &node);
     COLL_MPATH_MODEX_SEND(rc, PEERS_KEY, &word);
     published = (COLL_MPATH_MODEX_SUCCESS == rc) && opal_pmix_collect_all_data;
     if (COLL_MPATH_MODEX_SUCCESS != rc) {
@@ -53,6 +57,39 @@ void mca_coll_mpath_peers_publish(void)
                    rc);
     }
 #endif
+}
+
+#ifdef COLL_MPATH_HAVE_MODEX
+/* Is this process of my machine on my node? Who has not told, has no mpath: where it is does not matter. */
+static bool peers_on_node(opal_process_name_t name, uint64_t mine)
+{
+    uint64_t node = 0, *node_p = &node;
+    int rc;
+
+    COLL_MPATH_MODEX_RECV(rc, PEERS_NODE_KEY, &name, &node_p);
+    return (COLL_MPATH_MODEX_SUCCESS != rc) || (node == mine);
+}
+#endif
+
+int mca_coll_mpath_peers_local_rank(void)
+{
+    int number = (UINT16_MAX == ompi_process_info.my_local_rank) ? -1 : (int)ompi_process_info.my_local_rank;
+#ifdef COLL_MPATH_HAVE_MODEX
+    uint64_t mine = mpath_node_key(NULL);
+    size_t i, count;
+    ompi_proc_t **procs = ompi_proc_get_allocated(&count);
+
+    for (i = 0; (NULL != procs) && (i < count); i++) {
+        opal_process_name_t name = procs[i]->super.proc_name;
+
+        if (OPAL_PROC_ON_LOCAL_NODE(procs[i]->super.proc_flags) && (name.vpid < OMPI_PROC_MY_NAME->vpid) &&
+            !peers_on_node(name, mine) && (0 < number)) {
+            number--;
+        }
+    }
+    free(procs);
+#endif
+    return number;
 }
 
 /* The word of a process of this job, under the lock. */

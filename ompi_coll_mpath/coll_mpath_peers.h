@@ -17,6 +17,12 @@ void mca_coll_mpath_peers_publish(void);
 /* Do all processes of `comm` have mpath at the same place as this one? Says, once, who has not. */
 bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm);
 
+/*
+ * The number of this process among the job's on its node, -1 unknown. Open MPI counts on the machines that it started processes
+ * on; nodes as mpath sees them are smaller where several containers share a machine.
+ */
+int mca_coll_mpath_peers_local_rank(void);
+
 /* The component closes. */
 void mca_coll_mpath_peers_end(void);
 

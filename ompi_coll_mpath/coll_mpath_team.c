@@ -2,6 +2,7 @@
 /* The context of the process and the team of a communicator: made when they are first needed, and ended. */
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
+#include "coll_mpath_peers.h"
 
 #include "ompi/proc/proc.h"
 
@@ -20,7 +21,7 @@ static mpath_status_t context_get(mpath_context_t **context_p)
     pthread_mutex_lock(&context_lock);
     if ((NULL == context) && (MPATH_OK == context_status)) {
         context_status = mpath_context_create(&mca_coll_mpath_component.settings, (int)OMPI_PROC_MY_NAME->vpid,
-                                              (int)ompi_process_info.my_local_rank, &context);
+                                              mca_coll_mpath_peers_local_rank(), &context);
     }
     status     = context_status;
     *context_p = context;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Identity of a node, from what the kernel says about names and namespaces. */
 #include "exec/node_key.h"
+#include "topo/machine.h"
 
 #include <fcntl.h>
 #include <string.h>
@@ -47,8 +48,14 @@ static uint64_t mix_namespace(uint64_t key, const char *path)
 
 uint64_t mpath_node_key(const char *host)
 {
-    uint64_t key = mpath_key_mix(0xcbf29ce484222325ull, host, strlen(host));
+    char name[MPATH_HOST_NAME_MAX];
+    uint64_t key;
 
+    if (host == NULL) {
+        mpath_machine_host(name);
+        host = name;
+    }
+    key = mpath_key_mix(0xcbf29ce484222325ull, host, strlen(host));
     key = mix_file(key, "/proc/sys/kernel/random/boot_id");
     key = mix_namespace(key, "/proc/self/ns/ipc");
     return mix_namespace(key, "/proc/self/ns/pid");

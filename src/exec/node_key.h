@@ -11,7 +11,7 @@ uint64_t mpath_key_mix(uint64_t key, const void *data, size_t bytes);
 
 /*
  * Processes with the same key form a node: the same host name, the same boot of the same kernel, the same IPC and
- * process id namespaces. `host` is the name that counts as host name.
+ * process id namespaces. `host` is the name that counts as host name; NULL: what the system says.
  */
 uint64_t mpath_node_key(const char *host);
 

@@ -206,6 +206,14 @@ static int numa_bound(void)
 
 /* --- the whole --------------------------------------------------------------------------------------------------- */
 
+void mpath_machine_host(char *host)
+{
+    if (gethostname(host, MPATH_HOST_NAME_MAX) != 0) {
+        strcpy(host, "localhost");
+    }
+    host[MPATH_HOST_NAME_MAX - 1] = '\0';
+}
+
 mpath_status_t mpath_machine_discover(const char *rails, const char *rail_rates, mpath_machine_t *machine)
 {
     mpath_machine_source_t source = {.sysfs = "/sys", .port_state = mpath_verbs_port_state()};
@@ -214,11 +222,8 @@ mpath_status_t mpath_machine_discover(const char *rails, const char *rail_rates,
     mpath_status_t status;
 
     memset(&found, 0, sizeof(found));
-    if (gethostname(found.host, sizeof(found.host)) != 0) {
-        strcpy(found.host, "localhost");
-    }
-    found.host[sizeof(found.host) - 1] = '\0';
-    status                             = mpath_interfaces_list(&interfaces, &source.num_interfaces);
+    mpath_machine_host(found.host);
+    status = mpath_interfaces_list(&interfaces, &source.num_interfaces);
     if (status != MPATH_OK) {
         return status;
     }

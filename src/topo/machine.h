@@ -26,6 +26,9 @@
  */
 mpath_status_t mpath_machine_discover(const char *rails, const char *rail_rates, mpath_machine_t *machine);
 
+/* The name that discovery gives this machine, in MPATH_HOST_NAME_MAX bytes. */
+void mpath_machine_host(char *host);
+
 /* Applies rates as described above to a machine that was not discovered, for instance one of a topology file. */
 void mpath_machine_apply_rates(const char *rail_rates, mpath_machine_t *machine);
 
