@@ -16,6 +16,7 @@
 
 static pthread_mutex_t gpu_mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint gpu_communicators;
+static atomic_flag gpu_claimed = ATOMIC_FLAG_INIT;
 
 pthread_mutex_t *mpath_gpu_coll_mutex(void)
 {
@@ -30,6 +31,19 @@ void mpath_gpu_coll_lock(void)
 void mpath_gpu_coll_unlock(void)
 {
     pthread_mutex_unlock(&gpu_mutex);
+}
+
+void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu)
+{
+    gpu->claimed = gpu->claimed || !atomic_flag_test_and_set(&gpu_claimed);
+}
+
+void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu)
+{
+    if (gpu->claimed) {
+        gpu->claimed = 0;
+        atomic_flag_clear(&gpu_claimed);
+    }
 }
 
 static int decided_create(mpath_gpu_coll_t *gpu)
@@ -92,6 +106,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     if (gpu == NULL) {
         return;
     }
+    mpath_gpu_coll_release(gpu);
     if (gpu->opened) {
         mpath_gpu_coll_forget_ways(gpu);
         mpath_room_close(&gpu->room);

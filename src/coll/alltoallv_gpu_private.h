@@ -97,6 +97,14 @@ void mpath_gpu_coll_lock(void);
 void mpath_gpu_coll_unlock(void);
 pthread_mutex_t *mpath_gpu_coll_mutex(void);
 
+/*
+ * alltoallv_gpu.c: one call of the process at a time may wait for other ranks on the device: on streams that communicators share,
+ * two could wait for each other. Claims that for the coming call; whoever cannot have it tells so in its cell, and nobody
+ * waits on the device then.
+ */
+void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu);
+void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu);
+
 /* alltoallv_gpu.c: the room, the demand and this rank's sides of a call. Collective; as mpath_gpu_coll_move(). */
 mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
 /* Waits for what has been started, or, when starting has failed, for what had been until then. */
