@@ -9,6 +9,7 @@
 #define SAMPLE_MIN_PACKETS 4u
 #define MIN_RATE_BPS 1000ull
 #define SPILL_FACTOR 1.25
+#define SETTLED_SAMPLES 4
 #define QUEUE_PACKETS 4
 #define QUEUE_NS (10 * MPATH_NS_PER_MS)
 
@@ -21,6 +22,7 @@ void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
     rail->sample_start_ns = 0;
     rail->sample_bytes    = 0;
     rail->sample_packets  = 0;
+    rail->num_samples     = 0;
     rail->gap             = 0;
 }
 
@@ -48,7 +50,11 @@ static void take_sample(mpath_spread_rail_t *rail, uint64_t elapsed_ns)
     if (rail->gap && sample_bps <= rail->rate_bps) {
         return;
     }
-    rail->rate_bps = (3 * rail->rate_bps + sample_bps) / 4;
+    /* What the system told at first may be wrong by far; as long as it counts, rails already measured get nothing. */
+    if (rail->num_samples < SETTLED_SAMPLES) {
+        ++rail->num_samples;
+    }
+    rail->rate_bps = ((rail->num_samples - 1) * rail->rate_bps + sample_bps) / rail->num_samples;
     if (rail->rate_bps < MIN_RATE_BPS) {
         rail->rate_bps = MIN_RATE_BPS;
     }

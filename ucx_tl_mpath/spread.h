@@ -18,7 +18,8 @@ typedef struct mpath_spread_rail {
     uint64_t sample_start_ns;
     uint64_t sample_bytes; /* acknowledged since */
     uint32_t sample_packets;
-    uint8_t gap; /* the rail was empty at some time since */
+    uint8_t num_samples; /* that the rate follows from, up to those that it is the running mean of */
+    uint8_t gap;         /* the rail was empty at some time since */
 } mpath_spread_rail_t;
 
 void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps);

@@ -128,6 +128,23 @@ static void test_measures(void **state)
     assert_shares(&network);
 }
 
+/* A belief that is wrong by a factor of hundreds, as of NICs behind a shaper, ends with the first measurements. */
+static void test_wrong_by_far(void **state)
+{
+    const uint64_t believed[RAILS] = {1250000000, 1250000000, 1250000000, 1250000000};
+    const uint64_t truly[RAILS]    = {2500000, 2500000, 1250000, 2500000};
+    network_t network;
+    int rail;
+
+    (void)state;
+    init(&network, believed, truly);
+    saturate(&network, 500000000ull);
+    for (rail = 0; rail < RAILS; ++rail) {
+        assert_true(network.rails[rail].rate_bps < truly[rail] * 5 / 4);
+        assert_true(network.rails[rail].rate_bps > truly[rail] * 3 / 4);
+    }
+}
+
 /* A rail that becomes slow gets less, and more again when it recovers. */
 static void test_follows(void **state)
 {
@@ -255,6 +272,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal),
         cmocka_unit_test(test_measures),
+        cmocka_unit_test(test_wrong_by_far),
         cmocka_unit_test(test_follows),
         cmocka_unit_test(test_finishes_together),
         cmocka_unit_test(test_short_queues),
