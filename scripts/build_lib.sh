@@ -18,6 +18,18 @@ configure_tree() {
     (cd "$dir" && "$top/configure" -q "$@" && echo "$*" >.mpath_args)
 }
 
+# take_kernels FROM DIR: the GPU kernels, half a minute of nvcc, as the tree FROM has compiled them, if it has. With their time,
+# so that make compiles them anew where a source is newer. nvcc gets the same options in all trees.
+take_kernels() {
+    local file
+    if [[ -f $1/src/gpu/image.c && -f $1/src/gpu/kernels.fatbin ]]; then
+        mkdir -p "$2/src/gpu"
+        for file in kernels.fatbin image.c; do
+            cp -p "$1/src/gpu/$file" "$2/src/gpu/$file"
+        done
+    fi
+}
+
 # build_tree DIR ARGS...: configures and makes.
 build_tree() {
     configure_tree "$@" && make -s -j2 -C "$1"

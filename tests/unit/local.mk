@@ -16,7 +16,6 @@ unit_test_plan_lp_LDADD = $(LDADD) $(GLPK_LIBS) -lm
 # All instances, minutes: make -C tests plan-lp
 plan-lp: unit/test_plan_lp
 	unit/test_plan_lp --all
-.PHONY: plan-lp
 endif
 unit_programs += unit/test_machine unit/test_topo_xml
 unit_test_machine_SOURCES = unit/test_machine.c unit/capture.h
