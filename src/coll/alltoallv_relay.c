@@ -2,8 +2,10 @@
 /* Alltoallv on device memory over relays: which plan, and whether GPUs that write to each other directly are better. */
 #include "coll/alltoallv_relay.h"
 
+#include "adapt/choice.h"
 #include "coll/gate.h"
 #include "coll/plan_cache.h"
+#include "exec/idle.h"
 #include "util/log.h"
 
 #include <stdlib.h>
@@ -19,6 +21,9 @@ struct mpath_relay_coll {
     mpath_plan_cache_t *cache; /* NULL until the first call */
     const mpath_topo_t *topo;  /* that its plans are for */
     uint64_t *demand;          /* of the call under way, without the diagonal */
+    mpath_choice_t *choices;   /* by kind of call, of this topology; NULL until the first trial */
+    mpath_choice_t *tried;     /* the call under way is a trial of it; NULL: it is none */
+    int trial;
     mpath_relay_counters_t counters;
 };
 
@@ -56,6 +61,7 @@ void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
             mpath_plan_cache_destroy(coll->cache);
         }
         mpath_relay_destroy(coll->relay);
+        free(coll->choices);
         free(coll->demand);
         free(coll);
     }
@@ -135,17 +141,91 @@ static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *t
         mpath_plan_cache_destroy(coll->cache);
         coll->cache = NULL;
     }
-    coll->topo = topo;
+    free(coll->choices);
+    coll->choices = NULL;
+    coll->topo    = topo;
     return mpath_plan_cache_create(topo, &params, &coll->cache);
 }
 
-/* The plan, or the static routes where they are predicted to be faster. */
+/* The trials of this kind of calls are over: what all have measured decides. Collective. */
+static mpath_status_t decide(mpath_relay_coll_t *coll, mpath_choice_t *choice)
+{
+    int size              = mpath_team_size(coll->team);
+    uint64_t *all         = malloc((size_t)size * sizeof(choice->times_ns));
+    mpath_status_t status = MPATH_ERR_NO_MEMORY;
+
+    if (all == NULL) {
+        mpath_error("no memory to compare routes of GPUs; the call fails");
+        return status;
+    }
+    status = mpath_team_allgather(coll->team, choice->times_ns, sizeof(choice->times_ns), all);
+    if (status == MPATH_OK) {
+        mpath_choice_decide(choice, all, size);
+        coll->counters.choices++;
+        mpath_debug("GPUs: calls like this one have been measured: they take %s from now on",
+                    (choice->way == MPATH_CHOICE_PLAN) ? "the plan" : "the static routes");
+    }
+    free(all);
+    return status;
+}
+
+/* By trial, where the model cannot tell. Collective when a decision is due, on all ranks alike. */
+static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, const mpath_gate_forecast_t *forecast, int *plan_wins_p)
+{
+    mpath_choice_t *choice;
+    mpath_status_t status = MPATH_OK;
+
+    if (coll->choices == NULL) {
+        coll->choices = calloc(MPATH_CHOICE_KINDS, sizeof(*coll->choices));
+        if (coll->choices == NULL) {
+            mpath_error("no memory to compare routes of GPUs; the call fails");
+            return MPATH_ERR_NO_MEMORY;
+        }
+    }
+    choice = &coll->choices[mpath_choice_kind(forecast->direct_ns, forecast->plan_ns)];
+    if (mpath_choice_is_due(choice)) {
+        status = decide(coll, choice);
+    }
+    if (status == MPATH_OK) {
+        *plan_wins_p = mpath_choice_next(choice, &coll->trial) == MPATH_CHOICE_PLAN;
+        coll->tried  = (coll->trial >= 0) ? choice : NULL;
+    }
+    return status;
+}
+
+/*
+ * The plan, or the static routes where they are faster: by the model, or, for calls so short that it may be wrong, by what both
+ * have taken. Operations that others progress are no measure: their ranks compute meanwhile.
+ */
+static mpath_status_t choose_routes(mpath_relay_coll_t *coll, const mpath_plan_t **plan_p)
+{
+    const mpath_gate_forecast_t *forecast;
+    mpath_time_params_t params;
+    mpath_status_t status;
+    int plan_wins;
+
+    mpath_time_params_init(&params);
+    params.chunk_bytes = GATE_CHUNK_BYTES;
+    params.hop_ns      = GATE_HOP_NS;
+    status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
+    if ((status != MPATH_OK) || (forecast->direct == NULL)) {
+        return status;
+    }
+    plan_wins = forecast->plan_ns <= forecast->direct_ns;
+    if (mpath_choice_is_open(forecast->direct_ns, forecast->plan_ns) && !mpath_idle_others_may_rest()) {
+        status = choose_by_trial(coll, forecast, &plan_wins);
+    }
+    if ((status == MPATH_OK) && !plan_wins) {
+        mpath_debug("GPUs: the call takes the static routes; %llu ns are predicted for them, %llu ns for the plan",
+                    (unsigned long long)forecast->direct_ns, (unsigned long long)forecast->plan_ns);
+        *plan_p = forecast->direct;
+    }
+    return status;
+}
+
 static mpath_status_t find_plan(mpath_relay_coll_t *coll, const mpath_topo_t *topo, uint64_t signature,
                                 const mpath_plan_t **plan_p)
 {
-    const mpath_settings_t *settings = mpath_team_settings(coll->team);
-    const mpath_gate_forecast_t *forecast;
-    mpath_time_params_t params;
     mpath_status_t status = (coll->topo != topo) ? make_cache(coll, topo) : MPATH_OK;
     int hit;
 
@@ -157,20 +237,7 @@ static mpath_status_t find_plan(mpath_relay_coll_t *coll, const mpath_topo_t *to
     }
     coll->counters.plans += hit ? 0 : 1;
     coll->counters.plan_hits += hit ? 1 : 0;
-    if (!mpath_gate_compares(settings)) {
-        return MPATH_OK;
-    }
-    mpath_time_params_init(&params);
-    params.chunk_bytes = GATE_CHUNK_BYTES;
-    params.hop_ns      = GATE_HOP_NS;
-    status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
-    if ((status == MPATH_OK) && (forecast->direct != NULL) && (forecast->direct_ns < forecast->plan_ns)) {
-        mpath_debug(
-            "GPUs: the static routes are predicted to take %llu ns, the plan's %llu ns; the call takes the former",
-            (unsigned long long)forecast->direct_ns, (unsigned long long)forecast->plan_ns);
-        *plan_p = forecast->direct;
-    }
-    return status;
+    return mpath_gate_compares(mpath_team_settings(coll->team)) ? choose_routes(coll, plan_p) : MPATH_OK;
 }
 
 /* Errors that every rank comes to from the same data. */
@@ -186,7 +253,8 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_
     const mpath_topo_t *topo;
     mpath_status_t status;
 
-    status = mpath_relay_prepare(coll->relay, call, agreed, &topo);
+    coll->tried = NULL;
+    status      = mpath_relay_prepare(coll->relay, call, agreed, &topo);
     if (status != MPATH_OK) {
         return status;
     }
@@ -206,4 +274,12 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_
         return MPATH_DECLINED; /* the ways of GPUs in one node know more than this: kernels, orders, shares of the host */
     }
     return mpath_relay_move(coll->relay, plan);
+}
+
+void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns)
+{
+    if (coll->tried != NULL) {
+        mpath_choice_note(coll->tried, coll->trial, took_ns);
+        coll->tried = NULL;
+    }
 }

@@ -15,6 +15,7 @@ typedef struct mpath_relay_coll mpath_relay_coll_t;
 typedef struct mpath_relay_counters {
     mpath_relay_stats_t moved;
     uint64_t plans, plan_hits;
+    uint64_t choices; /* decisions between plan and static routes by what calls took */
 } mpath_relay_counters_t;
 
 /* Local and cheap. */
@@ -33,6 +34,12 @@ void mpath_relay_coll_hear(mpath_relay_coll_t *coll, uint32_t flags);
  * ranks alike: nothing was moved, another way may do it. Any other result but MPATH_OK breaks the team.
  */
 mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed);
+
+/*
+ * How long the call under way took on this rank, whichever way served it after mpath_relay_coll_move(): plan and static routes are
+ * compared by that where the time model cannot tell.
+ */
+void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns);
 
 void mpath_relay_coll_counters(const mpath_relay_coll_t *coll, mpath_relay_counters_t *counters);
 

@@ -151,6 +151,18 @@ static int is_same_memory(const mpath_export_t *a, const mpath_export_t *b)
                                   ((a->base == b->base) && (a->bytes == b->bytes) && (a->buffer_id == b->buffer_id)));
 }
 
+/* Nothing to receive is nothing to open. */
+int mpath_relay_knows(const mpath_relay_t *relay, const mpath_export_t *memory)
+{
+    unsigned num = (relay->num_known < RELAY_KNOWN) ? relay->num_known : RELAY_KNOWN;
+    int found    = (memory->how == MPATH_EXPORT_NONE) && !relay->partial;
+
+    for (unsigned i = 0; (i < num) && !found; i++) {
+        found = !relay->partial && is_same_memory(memory, &relay->known[i]);
+    }
+    return found;
+}
+
 static void write_cell(mpath_relay_t *relay, const mpath_call_t *call)
 {
     mpath_relay_cell_t *cell = &relay->room.cells[relay->half][relay->room.my_member];
@@ -192,7 +204,7 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
     }
     if (!is_same_memory(&memory, &relay->told.memory) || (relay->told.generation == 0)) {
         relay->told.generation++;
-        call->flags |= MPATH_CALL_MOVED;
+        call->flags |= mpath_relay_knows(relay, &memory) ? 0 : MPATH_CALL_MOVED;
     }
     relay->told.memory  = memory;
     relay->told.address = (uint64_t)(uintptr_t)call->recv_buffer;
@@ -274,11 +286,11 @@ static mpath_status_t start_self(mpath_relay_t *relay)
 
 static void begin(mpath_relay_t *relay)
 {
-    const mpath_schedule_t *schedule = relay->schedule;
+    const mpath_schedule_t *schedule = relay->bound.schedule;
     int owns                         = 0;
 
     for (size_t i = 0; i < schedule->num_outlets; i++) {
-        relay_outlet_t *outlet      = &relay->outlets[i];
+        relay_outlet_t *outlet      = &relay->bound.outlets[i];
         const mpath_outlet_t *given = &schedule->outlets[i];
 
         *outlet = (relay_outlet_t){.last_p = &outlet->first};
@@ -289,12 +301,12 @@ static void begin(mpath_relay_t *relay)
     }
     relay->send_left    = schedule->send_bytes;
     relay->forward_left = schedule->forward_bytes;
-    relay->fetch_left   = relay->fetch_bytes;
+    relay->fetch_left   = relay->bound.fetch_bytes;
     relay->first_outlet = 0;
     relay->owns         = (unsigned)owns;
     atomic_fetch_add(&owners, relay->owns);
     for (int member = 0; member < relay->room.num_members; member++) {
-        relay->expected[member] += relay->expect[relay->room.members[member]];
+        relay->expected[member] += relay->bound.expect[relay->room.members[member]];
     }
     mpath_relay_rails_begin(relay);
     mpath_idle_start(&relay->idle);

@@ -80,7 +80,7 @@ mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_c
 mpath_status_t mpath_relay_queue(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk,
                                  mpath_relay_class_t slot_class, int slot, int owner)
 {
-    relay_outlet_t *outlet = &relay->outlets[duty->outlet];
+    relay_outlet_t *outlet = &relay->bound.outlets[duty->outlet];
     relay_item_t *item     = item_get(relay);
 
     if (item == NULL) {
@@ -115,7 +115,7 @@ static mpath_status_t fetch(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t c
 /* A chunk has come into a slot. */
 static mpath_status_t arrive(mpath_relay_t *relay, int producer, uint64_t entry)
 {
-    mpath_duty_t *duty             = mpath_schedule_find(relay->schedule, (uint32_t)(entry >> 32));
+    mpath_duty_t *duty             = mpath_schedule_find(relay->bound.schedule, (uint32_t)(entry >> 32));
     uint32_t chunk                 = (uint32_t)(entry >> 8) & (MPATH_RELAY_MAX_CHUNKS - 1);
     mpath_relay_class_t slot_class = (mpath_relay_class_t)((entry >> 6) & 3);
     int slot                       = (int)(entry & 63);
@@ -125,7 +125,7 @@ static mpath_status_t arrive(mpath_relay_t *relay, int producer, uint64_t entry)
     if ((duty != NULL) && (chunk < duty->num_chunks)) {
         header.hop = (uint32_t)duty->hop_in;
         mpath_duty_chunk(duty, chunk, &header.offset, &header.bytes);
-        status = mpath_schedule_accept(relay->schedule, duty, &header);
+        status = mpath_schedule_accept(relay->bound.schedule, duty, &header);
     }
     if ((status != MPATH_OK) || ((slot_class != MPATH_RELAY_ON_HOST) && (duty->hop_out == MPATH_DUTY_NO_HOP))) {
         mpath_error("rank %d: chunk %u of flow %u from rank %d is not one that is still to come in call %llu on device "
@@ -182,7 +182,7 @@ static mpath_cu_ptr_t final_of(const mpath_relay_t *relay, const mpath_duty_t *d
 /* What the copy of a hop does, and the class of the slot that it needs. */
 static relay_step_t step_of(const mpath_relay_t *relay, const mpath_duty_t *duty, mpath_relay_class_t *class_p)
 {
-    switch (relay->schedule->outlets[duty->outlet].kind) {
+    switch (relay->bound.schedule->outlets[duty->outlet].kind) {
     case MPATH_OUTLET_RAIL:
         *class_p = MPATH_RELAY_TO_LAST;
         if (!relay->by_copies) {
@@ -216,7 +216,7 @@ static mpath_relay_gate_t *gate_of(const mpath_relay_t *relay, const relay_op_t 
 static mpath_status_t take_slot(mpath_relay_t *relay, relay_op_t *op)
 {
     mpath_relay_gate_t *gate = gate_of(relay, op);
-    int slots                = (op->step == RELAY_TO_HOST) ? mpath_relay_host_slots(relay) : relay->slots;
+    int slots                = (op->step == RELAY_TO_HOST) ? mpath_relay_host_slots(relay) : relay->bound.slots;
 
     int yields = (op->step == RELAY_TO_SLOT) && (op->to_class == MPATH_RELAY_TO_RAIL) &&
                  atomic_load_explicit(&gate->owner_busy, memory_order_relaxed);
@@ -273,8 +273,8 @@ static mpath_status_t hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t ch
                                 .from_class = (item != NULL) ? item->slot_class : MPATH_RELAY_TO_LAST,
                                 .from_slot  = (item != NULL) ? item->slot : RELAY_NO_SLOT,
                                 .to_slot    = RELAY_NO_SLOT};
-    relay_outlet_t *outlet   = &relay->outlets[duty->outlet];
-    const mpath_path_t *path = &relay->paths[duty - relay->schedule->duties];
+    relay_outlet_t *outlet   = &relay->bound.outlets[duty->outlet];
+    const mpath_path_t *path = &relay->bound.paths[duty - relay->bound.schedule->duties];
     mpath_status_t status    = MPATH_OK;
     mpath_cu_ptr_t target;
     uint64_t offset, when_ns = 0;
@@ -305,7 +305,7 @@ static mpath_status_t hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t ch
 /* The next chunk of an outlet. MPATH_NO_RESOURCE: there is none, or it has to wait. */
 static mpath_status_t feed_one(mpath_relay_t *relay, size_t index)
 {
-    relay_outlet_t *outlet = &relay->outlets[index];
+    relay_outlet_t *outlet = &relay->bound.outlets[index];
     relay_item_t *item     = (outlet->own_turn && (outlet->own_left > 0)) ? NULL : outlet->first;
     mpath_duty_t *duty     = NULL;
     mpath_status_t status;
@@ -322,7 +322,7 @@ static mpath_status_t feed_one(mpath_relay_t *relay, size_t index)
         return status;
     }
     if (outlet->own_left > 0) {
-        duty = mpath_schedule_next_own(relay->schedule, &relay->schedule->outlets[index]);
+        duty = mpath_schedule_next_own(relay->bound.schedule, &relay->bound.schedule->outlets[index]);
     }
     if (duty == NULL) {
         return MPATH_NO_RESOURCE;
@@ -338,12 +338,12 @@ static mpath_status_t feed_one(mpath_relay_t *relay, size_t index)
 
 int mpath_relay_feed(mpath_relay_t *relay)
 {
-    size_t num = relay->schedule->num_outlets;
+    size_t num = relay->bound.schedule->num_outlets;
     int events = 0;
 
     for (size_t i = 0; i < num; i++) {
         size_t index           = (relay->first_outlet + i) % num;
-        relay_outlet_t *outlet = &relay->outlets[index];
+        relay_outlet_t *outlet = &relay->bound.outlets[index];
         mpath_status_t status  = MPATH_OK;
 
         while ((outlet->in_flight < DEPTH) && (status == MPATH_OK)) {
@@ -404,13 +404,13 @@ static mpath_status_t op_end(mpath_relay_t *relay, const relay_op_t *op)
     case RELAY_FROM_WIRE:
         return mpath_relay_rails_taken(relay, op);
     case RELAY_TO_WIRE:
-        relay->outlets[op->outlet].in_flight--;
+        relay->bound.outlets[op->outlet].in_flight--;
         if (op->from_slot != RELAY_NO_SLOT) {
             mpath_relay_slot_give(mine, op->from_class, op->from_slot);
         }
         return mpath_relay_rails_send(relay, op);
     default:
-        relay->outlets[op->outlet].in_flight--;
+        relay->bound.outlets[op->outlet].in_flight--;
         tell(relay, op);
         if (op->from_slot != RELAY_NO_SLOT) {
             mpath_relay_slot_give(mine, op->from_class, op->from_slot);

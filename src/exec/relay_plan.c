@@ -6,12 +6,15 @@
 #include "exec/relay_private.h"
 
 #include "exec/relay_rail.h"
+#include "plan/fixed.h"
+#include "plan/time_model.h"
 #include "util/log.h"
 #include "util/time.h"
 
 #include <stdlib.h>
 
 #define CHUNK_COST_NS 8000u /* of the host's time, for a chunk at a hop */
+#define CROWD 8u            /* ways out that keep a host busy with chunks of the root's length */
 #define CHUNK_LEAST_NS 20000u
 #define CHUNK_MOST_NS 250000u
 #define SLOT_GRAIN 65536u
@@ -35,13 +38,49 @@ static uint64_t root(uint64_t value)
 }
 
 /*
- * A pipeline of k chunks takes 1 + (hops - 1) / k times as long as its slowest hop, and k times what a chunk costs the host:
- * least at the root of the product of the two.
+ * How many chunks the busiest rank hands on in the time of one, in eighths: with every way out full, each takes a share of its host's
+ * time. A plan without relays has no pipeline to fill: 8.
  */
-static uint64_t chunk_ns(const mpath_plan_t *plan)
+static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    uint64_t busy_ns[MPATH_RELAY_MAX_RANKS] = {0}, most_ns = 0, z_ns = mpath_plan_z_ns(plan), eighths;
+    const mpath_time_params_t time_params = {.chunk_bytes = 0};
+    size_t num_flows;
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
+    int relays                = 0;
+
+    for (size_t i = 0; i < num_flows; i++) {
+        uint64_t slowest_bps = UINT64_MAX, rate_bps, latency_ns, ns;
+        mpath_path_t path;
+
+        mpath_topo_path(relay->topo, flows[i].source, flows[i].destination, flows[i].path, &path);
+        for (int hop = 0; hop < path.num_hops; hop++) {
+            mpath_time_hop(relay->topo, &path, hop, &time_params, &rate_bps, &latency_ns);
+            slowest_bps = (rate_bps < slowest_bps) ? rate_bps : slowest_bps;
+        }
+        ns = mpath_ratio_ns_ceil((mpath_ratio_t){.num = flows[i].bytes, .den = slowest_bps});
+        for (int hop = 0; hop < path.num_hops; hop++) {
+            busy_ns[path.hops[hop].from] += ns;
+        }
+        relays = relays || (path.num_hops > 1);
+    }
+    for (int rank = 0; rank < relay->size; rank++) {
+        most_ns = (busy_ns[rank] > most_ns) ? busy_ns[rank] : most_ns;
+    }
+    eighths = (relays && (z_ns > 0)) ? most_ns / z_ns : CROWD;
+    eighths = (eighths < 1) ? 1 : eighths;
+    return (eighths > CROWD) ? CROWD : eighths;
+}
+
+/*
+ * A pipeline of k chunks takes 1 + (hops - 1) / k times as long as its slowest hop, and k times what a chunk costs the host:
+ * least at the root of the product of the two. Hosts with fewer ways out to serve take shorter chunks.
+ */
+static uint64_t chunk_ns(const mpath_relay_t *relay, const mpath_plan_t *plan)
 {
     uint64_t z_ns = mpath_plan_z_ns(plan), ns = root((z_ns < UINT64_MAX / CHUNK_COST_NS) ? z_ns * CHUNK_COST_NS : 0);
 
+    ns = ns * crowd(relay, plan) / CROWD;
     ns = (ns < CHUNK_LEAST_NS) ? CHUNK_LEAST_NS : ns;
     return (ns > CHUNK_MOST_NS) ? CHUNK_MOST_NS : ns;
 }
@@ -67,8 +106,8 @@ static void size_slots(mpath_relay_t *relay, uint64_t ns)
     if (half == 0) { /* nobody passes anything on: no slot is ever taken */
         bytes = CHUNK_WITHOUT_SLOTS;
     }
-    relay->slot_bytes = (uint32_t)bytes;
-    relay->slots      = (int)((half / bytes < MPATH_RELAY_MAX_SLOTS) ? half / bytes : MPATH_RELAY_MAX_SLOTS);
+    relay->bound.slot_bytes = (uint32_t)bytes;
+    relay->bound.slots      = (int)((half / bytes < MPATH_RELAY_MAX_SLOTS) ? half / bytes : MPATH_RELAY_MAX_SLOTS);
 }
 
 void mpath_relay_close_buffers(mpath_relay_t *relay)
@@ -81,17 +120,46 @@ void mpath_relay_close_buffers(mpath_relay_t *relay)
     }
 }
 
-void mpath_relay_forget_plan(mpath_relay_t *relay)
+static void release(relay_bound_t *bound)
 {
-    if (relay->schedule != NULL) {
-        mpath_schedule_destroy(relay->schedule);
+    if (bound->schedule != NULL) {
+        mpath_schedule_destroy(bound->schedule);
     }
-    free(relay->paths);
-    free(relay->outlets);
-    relay->schedule      = NULL;
-    relay->paths         = NULL;
-    relay->outlets       = NULL;
-    relay->opened_wanted = 0;
+    free(bound->paths);
+    free(bound->outlets);
+    *bound = (relay_bound_t){.schedule = NULL};
+}
+
+void mpath_relay_forget_plans(mpath_relay_t *relay)
+{
+    for (int i = 0; i < RELAY_KEPT; i++) {
+        release(&relay->kept[i]);
+    }
+    relay->bound     = (relay_bound_t){.schedule = NULL};
+    relay->asked_for = 0;
+}
+
+/* A plan that calls were bound to before; NULL: not lately. */
+static relay_bound_t *find_kept(mpath_relay_t *relay, uint64_t signature)
+{
+    for (int i = 0; i < RELAY_KEPT; i++) {
+        if ((relay->kept[i].schedule != NULL) && (relay->kept[i].signature == signature)) {
+            return &relay->kept[i];
+        }
+    }
+    return NULL;
+}
+
+/* The present one moves into the place of the one that was not used for longest. */
+static void keep(mpath_relay_t *relay)
+{
+    relay_bound_t *oldest = &relay->kept[0];
+
+    for (int i = 1; i < RELAY_KEPT; i++) {
+        oldest = (relay->kept[i].used < oldest->used) ? &relay->kept[i] : oldest;
+    }
+    release(oldest);
+    *oldest = relay->bound;
 }
 
 /* A hop whose copy this rank makes into the receive buffer of a mate. */
@@ -104,12 +172,12 @@ static int writes_final(const mpath_relay_t *relay, const mpath_duty_t *duty)
 /* Whom this rank writes to, and who writes how much to it. */
 static mpath_status_t look_at_duties(mpath_relay_t *relay)
 {
-    mpath_schedule_t *schedule = relay->schedule;
+    mpath_schedule_t *schedule = relay->bound.schedule;
 
-    relay->wanted      = 0;
-    relay->fetch_bytes = 0;
+    relay->bound.wanted      = 0;
+    relay->bound.fetch_bytes = 0;
     for (int rank = 0; rank < relay->size; rank++) {
-        relay->expect[rank] = 0;
+        relay->bound.expect[rank] = 0;
     }
     for (size_t i = 0; i < schedule->num_duties; i++) {
         const mpath_duty_t *duty = &schedule->duties[i];
@@ -119,15 +187,15 @@ static mpath_status_t look_at_duties(mpath_relay_t *relay)
             return MPATH_ERR_UNSUPPORTED;
         }
         if (writes_final(relay, duty)) {
-            relay->wanted |= 1ull << duty->destination;
+            relay->bound.wanted |= 1ull << duty->destination;
         }
         if (duty->hop_out != MPATH_DUTY_NO_HOP) {
             continue;
         }
         if ((duty->in.lane == MPATH_LANE_STAGED) || ((duty->in.lane == MPATH_LANE_RAIL) && !relay->by_copies)) {
-            relay->fetch_bytes += duty->bytes;
+            relay->bound.fetch_bytes += duty->bytes;
         } else {
-            relay->expect[duty->in.from] += duty->bytes;
+            relay->bound.expect[duty->in.from] += duty->bytes;
         }
     }
     return MPATH_OK;
@@ -137,76 +205,162 @@ static mpath_status_t make_tables(mpath_relay_t *relay, const mpath_plan_t *plan
 {
     const mpath_flow_t *flows = mpath_plan_flows(plan, &(size_t){0});
 
-    relay->paths   = malloc((relay->schedule->num_duties + 1) * sizeof(*relay->paths));
-    relay->outlets = calloc(relay->schedule->num_outlets + 1, sizeof(*relay->outlets));
-    if ((relay->paths == NULL) || (relay->outlets == NULL)) {
-        mpath_error("no memory for the paths of %zu flows over GPUs", relay->schedule->num_duties);
+    relay->bound.paths   = malloc((relay->bound.schedule->num_duties + 1) * sizeof(*relay->bound.paths));
+    relay->bound.outlets = calloc(relay->bound.schedule->num_outlets + 1, sizeof(*relay->bound.outlets));
+    if ((relay->bound.paths == NULL) || (relay->bound.outlets == NULL)) {
+        mpath_error("no memory for the paths of %zu flows over GPUs", relay->bound.schedule->num_duties);
         return MPATH_ERR_NO_MEMORY;
     }
-    for (size_t i = 0; i < relay->schedule->num_duties; i++) {
-        const mpath_flow_t *flow = &flows[relay->schedule->duties[i].flow];
+    for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
+        const mpath_flow_t *flow = &flows[relay->bound.schedule->duties[i].flow];
 
-        mpath_topo_path(relay->topo, flow->source, flow->destination, flow->path, &relay->paths[i]);
+        mpath_topo_path(relay->topo, flow->source, flow->destination, flow->path, &relay->bound.paths[i]);
     }
     return look_at_duties(relay);
 }
 
-static mpath_status_t open_buffers(mpath_relay_t *relay)
+static mpath_status_t open_buffer(mpath_relay_t *relay, int rank)
+{
+    const mpath_export_t *memory = &mpath_relay_cell(&relay->room, relay->half, rank)->memory;
+
+    if (relay->buffers[rank] != NULL) {
+        return MPATH_OK;
+    }
+    if ((relay->gpu == NULL) || (memory->how == MPATH_EXPORT_NONE) ||
+        (mpath_import_get(memory, relay->gpu, &relay->buffers[rank]) != MPATH_OK)) {
+        relay->buffers[rank] = NULL;
+        return MPATH_DECLINED;
+    }
+    return MPATH_OK;
+}
+
+/* Those that the plan needs. */
+static mpath_status_t open_wanted(mpath_relay_t *relay)
 {
     mpath_status_t status = MPATH_OK;
 
-    for (uint64_t left = relay->wanted; (left != 0) && (status == MPATH_OK); left &= left - 1) {
-        int rank                     = __builtin_ctzll(left);
-        const mpath_export_t *memory = &mpath_relay_cell(&relay->room, relay->half, rank)->memory;
-
-        if ((relay->gpu == NULL) || (memory->how == MPATH_EXPORT_NONE) ||
-            (mpath_import_get(memory, relay->gpu, &relay->buffers[rank]) != MPATH_OK)) {
-            relay->buffers[rank] = NULL;
-            status               = MPATH_DECLINED;
-        }
+    for (uint64_t left = relay->bound.wanted; (left != 0) && (status == MPATH_OK); left &= left - 1) {
+        status = open_buffer(relay, __builtin_ctzll(left));
     }
     return status;
+}
+
+/* Those that another plan may need. Nonzero: all that there are. */
+static int open_others(mpath_relay_t *relay)
+{
+    int all = 1;
+
+    for (int member = 0; (relay->gpu != NULL) && (member < relay->room.num_members); member++) {
+        int rank = relay->room.members[member];
+
+        if ((rank != relay->me) && (relay->room.cells[relay->half][member].memory.how != MPATH_EXPORT_NONE)) {
+            all = (open_buffer(relay, rank) == MPATH_OK) && all;
+        }
+    }
+    return all;
 }
 
 /* Everything of this rank's own; the caller tells the others how it went. */
 static mpath_status_t make_schedule(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
-    mpath_chunk_limits_t limits = {.device_ns = chunk_ns(plan)};
+    mpath_chunk_limits_t limits = {.device_ns = chunk_ns(relay, plan)};
     mpath_status_t status;
 
+    relay->bound = (relay_bound_t){.signature = mpath_plan_signature(plan)};
     size_slots(relay, limits.device_ns);
-    limits.chunk_bytes = relay->slot_bytes;
+    limits.chunk_bytes = relay->bound.slot_bytes;
     limits.rail_bytes  = mpath_relay_rails_chunk(relay);
-    status             = mpath_schedule_create(relay->topo, relay->me, plan, &limits, &relay->schedule);
+    status             = mpath_schedule_create(relay->topo, relay->me, plan, &limits, &relay->bound.schedule);
     if (status == MPATH_OK) {
         status = make_tables(relay, plan);
     }
-    return (status == MPATH_OK) ? open_buffers(relay) : status;
+    if (status != MPATH_OK) {
+        release(&relay->bound);
+    }
+    return status;
+}
+
+/* Schedule and slots, of before or new. Collective where the plan needs rails that are not there yet. */
+static mpath_status_t bind_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    relay_bound_t *kept   = find_kept(relay, mpath_plan_signature(plan));
+    mpath_status_t status = MPATH_OK;
+
+    if (kept == NULL) {
+        status = mpath_relay_rails_prepare(relay, plan);
+        if (status == MPATH_OK) {
+            status = make_schedule(relay, plan);
+        }
+        if (status != MPATH_OK) {
+            return status;
+        }
+        keep(relay);
+        kept = find_kept(relay, relay->bound.signature);
+    }
+    kept->used   = ++relay->bound_count;
+    relay->bound = *kept;
+    mpath_schedule_reset(relay->bound.schedule);
+    return MPATH_OK;
+}
+
+/* How opening went on all ranks; *partial_p: some rank has not opened all that it might need one day. */
+static mpath_status_t agree_on_buffers(mpath_relay_t *relay, mpath_status_t mine, int *partial_p)
+{
+    int32_t told[2] = {mine, *partial_p}, all[MPATH_RELAY_MAX_RANKS][2];
+    mpath_status_t status, worst = MPATH_OK, theirs;
+
+    status = mpath_team_allgather(relay->team, told, sizeof(told), all);
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        theirs     = (mpath_status_t)all[rank][0];
+        *partial_p = *partial_p || all[rank][1];
+        if ((theirs != MPATH_OK) && ((worst == MPATH_OK) || !mpath_status_is_error(worst))) {
+            worst = theirs;
+        }
+    }
+    return (status == MPATH_OK) ? worst : status;
+}
+
+/* All have opened this rank's receive buffer, or could. */
+static void know_buffer(mpath_relay_t *relay)
+{
+    if (!mpath_relay_knows(relay, &relay->told.memory)) {
+        relay->known[relay->num_known++ % RELAY_KNOWN] = relay->told.memory;
+    }
+}
+
+/* Not all can open everything: then what a plan needs is asked for whenever plan or memory change. */
+static int must_ask(const mpath_relay_t *relay, uint64_t signature)
+{
+    return relay->moved || (relay->asked_for == 0) || (relay->partial && (relay->asked_for != signature));
 }
 
 mpath_status_t mpath_relay_take_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
-    uint64_t signature = mpath_plan_signature(plan);
-    mpath_status_t status;
+    uint64_t signature    = mpath_plan_signature(plan);
+    int asks              = must_ask(relay, signature), partial;
+    mpath_status_t status = bind_plan(relay, plan);
 
-    if (relay->opened_wanted && (relay->schedule_signature == signature) && !relay->moved) {
-        mpath_schedule_reset(relay->schedule);
-        status = open_buffers(relay);                                       /* the cache of imports has them */
+    if ((status != MPATH_OK) && !asks) {
+        return status;
+    }
+    if (status == MPATH_OK) {
+        status = open_wanted(relay);
+    }
+    if (!asks) {
         return (status == MPATH_DECLINED) ? MPATH_ERR_UNREACHABLE : status; /* the others count on it */
     }
-    mpath_relay_forget_plan(relay);
-    status = mpath_relay_rails_prepare(relay, plan);
-    if (status == MPATH_OK) {
-        status = make_schedule(relay, plan);
-    }
-    status = mpath_relay_all(relay->team, status);
-    if (status == MPATH_OK) {
-        relay->schedule_signature = signature;
-        relay->opened_wanted      = 1;
-        relay->moved              = 0;
-    } else {
+    partial = relay->partial || ((status == MPATH_OK) && !open_others(relay));
+    status  = agree_on_buffers(relay, status, &partial);
+    if (status != MPATH_OK) {
         mpath_relay_close_buffers(relay);
-        mpath_relay_forget_plan(relay);
+        relay->asked_for = 0;
+        return status;
     }
-    return status;
+    if (relay->moved && !partial) {
+        know_buffer(relay);
+    }
+    relay->partial   = partial;
+    relay->asked_for = signature;
+    relay->moved     = 0;
+    return MPATH_OK;
 }

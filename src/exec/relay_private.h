@@ -93,6 +93,23 @@ typedef struct relay_rails {
     int active; /* the call has rails */
 } relay_rails_t;
 
+#define RELAY_KEPT 8
+#define RELAY_KNOWN 8
+
+/* What follows from a plan and the topology that it is for. Belongs to `kept`. */
+typedef struct relay_bound {
+    mpath_schedule_t *schedule; /* NULL: none */
+    uint64_t signature;         /* of the plan */
+    uint64_t used;              /* bound_count when it was used last */
+    mpath_path_t *paths;        /* by duty */
+    relay_outlet_t *outlets;
+    uint64_t wanted; /* mask of the ranks whose receive buffers this one writes to */
+    uint32_t slot_bytes;
+    int slots;                              /* of each class on a GPU */
+    uint64_t fetch_bytes;                   /* that this rank brings into its receive buffer itself */
+    uint64_t expect[MPATH_RELAY_MAX_RANKS]; /* bytes of a call that each rank puts into this one's receive buffer */
+} relay_bound_t;
+
 struct mpath_relay {
     mpath_team_t *team;
     const mpath_settings_t *settings;
@@ -118,18 +135,14 @@ struct mpath_relay {
     mpath_import_t *pools[MPATH_RELAY_MAX_RANKS];   /* slots of the mates, by rank */
     mpath_import_t *buffers[MPATH_RELAY_MAX_RANKS]; /* receive buffers, by rank; open during calls */
 
-    /* What follows from the plan, kept while plan and memory stay the same */
-    mpath_schedule_t *schedule;
-    uint64_t schedule_signature;
-    mpath_path_t *paths; /* by duty */
-    relay_outlet_t *outlets;
-    uint64_t wanted;   /* mask of the ranks whose receive buffers this one writes to */
-    int opened_wanted; /* all ranks have opened theirs once */
-    int moved;         /* some rank has had other memory since */
-    uint32_t slot_bytes;
-    int slots;                              /* of each class on a GPU */
-    uint64_t fetch_bytes;                   /* that this rank brings into its receive buffer itself */
-    uint64_t expect[MPATH_RELAY_MAX_RANKS]; /* bytes of the call that each rank puts into this one's receive buffer */
+    relay_bound_t bound;               /* of the call under way; one of `kept` */
+    relay_bound_t kept[RELAY_KEPT];    /* of the last plans; without schedule: free */
+    uint64_t bound_count;              /* plans that calls were bound to */
+    mpath_export_t known[RELAY_KNOWN]; /* receive buffers of this rank that all who may have to have opened once */
+    unsigned num_known;
+    int moved;   /* some rank has memory that not all have opened yet */
+    int partial; /* some rank cannot open all of them: after every change all tell whether they have what they need */
+    uint64_t asked_for; /* signature of the last plan of which all could open the buffers; 0: none */
 
     /* The call under way */
     const mpath_call_t *call;
@@ -168,12 +181,15 @@ void mpath_relay_pool_free(mpath_relay_t *relay);
 static inline mpath_cu_ptr_t mpath_relay_slot_at(mpath_cu_ptr_t pool, const mpath_relay_t *relay,
                                                  mpath_relay_class_t slot_class, int slot)
 {
-    return pool + ((uint64_t)slot_class * (uint64_t)relay->slots + (uint64_t)slot) * relay->slot_bytes;
+    return pool + ((uint64_t)slot_class * (uint64_t)relay->bound.slots + (uint64_t)slot) * relay->bound.slot_bytes;
 }
 
 /* relay_plan.c: schedule and slots for a plan; opens the receive buffers that this rank writes to. Collective. */
 mpath_status_t mpath_relay_take_plan(mpath_relay_t *relay, const mpath_plan_t *plan);
-void mpath_relay_forget_plan(mpath_relay_t *relay);
+/* Whether all who may have to write to such a receive buffer of this rank have opened it. */
+int mpath_relay_knows(const mpath_relay_t *relay, const mpath_export_t *memory);
+/* Those of a topology that does not hold any more. */
+void mpath_relay_forget_plans(mpath_relay_t *relay);
 void mpath_relay_close_buffers(mpath_relay_t *relay);
 
 /* relay_hop.c: each returns the number of events, or an error that is logged. */

@@ -175,7 +175,7 @@ void mpath_relay_rails_cleanup(mpath_relay_t *relay)
 
 int mpath_relay_host_slots(const mpath_relay_t *relay)
 {
-    uint64_t slots = relay->rails.host_bytes / relay->slot_bytes;
+    uint64_t slots = relay->rails.host_bytes / relay->bound.slot_bytes;
 
     return (int)((slots < MPATH_RELAY_MAX_SLOTS) ? slots : MPATH_RELAY_MAX_SLOTS);
 }
@@ -183,7 +183,7 @@ int mpath_relay_host_slots(const mpath_relay_t *relay)
 mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int slot)
 {
     return relay->rails.host_pinned.device_base + (uint64_t)member * relay->rails.host_bytes +
-           (uint64_t)slot * relay->slot_bytes;
+           (uint64_t)slot * relay->bound.slot_bytes;
 }
 
 /* -- callbacks of the wire -- */
@@ -196,7 +196,7 @@ static char *receive_slot(const mpath_relay_t *relay, int rank, int slot)
 static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, void **to_p)
 {
     mpath_relay_t *relay     = argument;
-    const mpath_duty_t *duty = mpath_schedule_find(relay->schedule, chunk->flow);
+    const mpath_duty_t *duty = mpath_schedule_find(relay->bound.schedule, chunk->flow);
     uint32_t slot            = (chunk->hop >> 8) & 0xff;
 
     if ((chunk->hop & CREDIT_HOP) && (chunk->bytes == sizeof(relay->rails.sink)) &&
@@ -228,9 +228,9 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
         rails->credits[chunk->flow] |= (uint8_t)(1u << chunk->offset);
         return;
     }
-    duty       = mpath_schedule_find(relay->schedule, chunk->flow);
+    duty       = mpath_schedule_find(relay->bound.schedule, chunk->flow);
     header.hop = chunk->hop & 0xff;
-    if (mpath_schedule_accept(relay->schedule, duty, &header) != MPATH_OK) {
+    if (mpath_schedule_accept(relay->bound.schedule, duty, &header) != MPATH_OK) {
         mpath_error("rank %d: a chunk from rank %d came twice, or is cut otherwise than here; the call fails",
                     relay->me, duty->in.from);
         rails->failed = MPATH_ERR_INTERNAL;
@@ -253,7 +253,7 @@ static void wire_sent(void *argument, const mpath_chunk_t *chunk)
         return;
     }
     rails->send_free |= 1ull << ((chunk->hop >> 16) & 0xff);
-    mpath_relay_left(relay, mpath_schedule_find(relay->schedule, chunk->flow), chunk->bytes);
+    mpath_relay_left(relay, mpath_schedule_find(relay->bound.schedule, chunk->flow), chunk->bytes);
 }
 
 /* -- the call -- */
@@ -263,9 +263,9 @@ void mpath_relay_rails_begin(mpath_relay_t *relay)
     static const mpath_wire_ops_t ops = {.place = wire_place, .placed = wire_placed, .sent = wire_sent};
 
     relay->rails.failed = MPATH_OK;
-    relay->rails.active = (relay->rails.wire != NULL) && (relay->schedule->rails != 0);
+    relay->rails.active = (relay->rails.wire != NULL) && (relay->bound.schedule->rails != 0);
     if (relay->rails.active) {
-        mpath_wire_begin(relay->rails.wire, &ops, relay, relay->schedule->rails);
+        mpath_wire_begin(relay->rails.wire, &ops, relay, relay->bound.schedule->rails);
     }
 }
 
@@ -394,7 +394,7 @@ static mpath_status_t take_landed(mpath_relay_t *relay, int *events_p)
         if (duty->hop_out == MPATH_DUTY_NO_HOP) {
             to = (mpath_cu_ptr_t)(uintptr_t)relay->call->recv_buffer + relay->call->recv_offsets[duty->source] + offset;
         } else {
-            op.to_slot = mpath_relay_slot_take(gate, op.to_class, relay->slots);
+            op.to_slot = mpath_relay_slot_take(gate, op.to_class, relay->bound.slots);
             if (op.to_slot == RELAY_NO_SLOT) {
                 return MPATH_OK;
             }
@@ -472,8 +472,8 @@ mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
 {
     mpath_status_t status = MPATH_OK;
 
-    for (size_t i = 0; relay->rails.active && (i < relay->schedule->num_duties) && (status == MPATH_OK); i++) {
-        const mpath_duty_t *duty = &relay->schedule->duties[i];
+    for (size_t i = 0; relay->rails.active && (i < relay->bound.schedule->num_duties) && (status == MPATH_OK); i++) {
+        const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
         if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
             (duty->done_bytes < duty->bytes)) {

@@ -176,6 +176,7 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay)
     if ((status == MPATH_OK) && (open_pools(relay, mates_ahead(relay, relay->reduced[relay->num_reduced])) != 0)) {
         status = MPATH_ERR_UNREACHABLE; /* some hops are new: NICs without a match reach others */
     }
+    mpath_relay_forget_plans(relay);
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
         relay->topo = relay->reduced[relay->num_reduced++];
@@ -357,7 +358,7 @@ void mpath_relay_cleanup(mpath_relay_t *relay)
         }
     }
     mpath_relay_close_buffers(relay);
-    mpath_relay_forget_plan(relay);
+    mpath_relay_forget_plans(relay);
     mpath_relay_pool_free(relay);
     mpath_relay_rails_cleanup(relay);
     if (relay->pace != NULL) {

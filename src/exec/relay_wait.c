@@ -48,8 +48,8 @@ int mpath_relay_is_finished(const mpath_relay_t *relay)
 /* The first duty of which chunks are still to come; NULL: none. */
 static const mpath_duty_t *first_awaited(const mpath_relay_t *relay)
 {
-    for (size_t i = 0; i < relay->schedule->num_duties; i++) {
-        const mpath_duty_t *duty = &relay->schedule->duties[i];
+    for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
         if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->hop_out != MPATH_DUTY_NO_HOP) &&
             (duty->arrived_chunks < duty->num_chunks)) {
@@ -75,12 +75,12 @@ static void name_the_edge(const mpath_relay_t *relay)
     int member = first_missing(relay), timeout_s = relay->settings->timeout_s;
     unsigned long long number = relay->number;
 
-    for (size_t i = 0; i < relay->schedule->num_outlets; i++) {
-        if (relay->outlets[i].blocked != NULL) {
+    for (size_t i = 0; i < relay->bound.schedule->num_outlets; i++) {
+        if (relay->bound.outlets[i].blocked != NULL) {
             mpath_error(
                 "rank %d waits for %s of rank %d, to which it sends chunks in call %llu on device memory; nothing has "
                 "moved for %d s; the call fails",
-                relay->me, relay->outlets[i].blocked, relay->schedule->outlets[i].rank, number, timeout_s);
+                relay->me, relay->bound.outlets[i].blocked, relay->bound.schedule->outlets[i].rank, number, timeout_s);
             return;
         }
     }
@@ -114,8 +114,8 @@ static uint64_t needed_ranks(const mpath_relay_t *relay)
 {
     uint64_t needed = 0;
 
-    for (size_t i = 0; i < relay->schedule->num_duties; i++) {
-        const mpath_duty_t *duty = &relay->schedule->duties[i];
+    for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
         if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->arrived_chunks < duty->num_chunks) &&
             (duty->hop_out != MPATH_DUTY_NO_HOP)) {
@@ -246,13 +246,13 @@ void mpath_relay_abandon(mpath_relay_t *relay)
         relay->under_way       = next;
     }
     relay->under_way_last_p = &relay->under_way;
-    for (size_t i = 0; i < relay->schedule->num_outlets; i++) {
-        while (relay->outlets[i].first != NULL) {
-            relay_item_t *next = relay->outlets[i].first->next;
+    for (size_t i = 0; i < relay->bound.schedule->num_outlets; i++) {
+        while (relay->bound.outlets[i].first != NULL) {
+            relay_item_t *next = relay->bound.outlets[i].first->next;
 
-            relay->outlets[i].first->next = relay->spare_items;
-            relay->spare_items            = relay->outlets[i].first;
-            relay->outlets[i].first       = next;
+            relay->bound.outlets[i].first->next = relay->spare_items;
+            relay->spare_items                  = relay->bound.outlets[i].first;
+            relay->bound.outlets[i].first       = next;
         }
     }
 }

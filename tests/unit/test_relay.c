@@ -2,9 +2,10 @@
 /*
  * Device memory over relays, on the driver without a GPU: direct links of a node, and two nodes whose rails are copies or UCX
  * over the loopback device. Random demands, every byte checked, send buffers overwritten as soon as a call returns; few and
- * small slots; GPUs that pass nothing on; a rank that dies. One NVSwitch takes no relay.
+ * small slots; GPUs that pass nothing on; demands and buffers that take turns; trials of routings; a rank that dies. One NVSwitch takes no relay.
  */
 #include "a2a.h"
+#include "adapt/choice.h"
 #include "coll/alltoallv.h"
 #include "exec/team_private.h"
 #include "gpu_kinds.h"
@@ -34,6 +35,7 @@ typedef struct job {
     int discovers;       /* nobody tells of GPUs: the driver does */
     int spine;           /* NICs of all rails reach each other */
     int killed;          /* this rank dies in its second call; -1: none */
+    int by_gate;         /* the gate chooses between plan and static routes; else always the plan */
 } job_t;
 
 typedef struct member {
@@ -86,7 +88,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     setenv("FAKE_CUDA_FULL", (job->full != NULL) ? job->full : "", 1);
     gpu_application_starts();
     mpath_settings_init(&settings);
-    settings.gate       = MPATH_GATE_ALWAYS;
+    settings.gate       = job->by_gate ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
     settings.check_plan = 1;
     settings.timeout_s  = 100;
     if (job->pool_bytes > 0) {
@@ -276,6 +278,94 @@ static void test_one_pair(void **state)
     job.pcie_bps = 50000000000ull;
     job.emulated = MPATH_EMULATED_COPIES;
     assert_int_equal(ranks_run(&job.setup, pair_body, &job), 0);
+}
+
+/* Layers take turns with their demands and buffers; one buffer is freed and comes back at the same place, or at another. */
+static int turns_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t room    = ((uint64_t)self->size + 1) * (job->max_bytes + 64);
+    mpath_coll_counters_t counters;
+    gpu_memory_t spare, other;
+    member_t member;
+
+    member_init(&member, self, job);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank % 4, room, 3, &spare);
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&member, (round % 2 == 0) ? A2A_HOT : A2A_EVEN, job->max_bytes, (uint64_t)(round / 2 % 3));
+        if ((round % 5 == 4) && (self->rank == 2)) {
+            gpu_memory_free(&spare);
+            gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank % 4, room, 3, &spare);
+        }
+        other       = member.recv;
+        member.recv = spare;
+        spare       = other;
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds);
+    gpu_memory_free(&spare);
+    member_end(&member);
+    return 0;
+}
+
+static void test_turns(void **state)
+{
+    job_t job = {.setup     = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = RAIL_BPS},
+                 .link      = MPATH_GPU_LINK_MESH,
+                 .emulated  = MPATH_EMULATED_COPIES,
+                 .pcie_bps  = 50000000000ull,
+                 .max_bytes = 100000,
+                 .rounds    = 24,
+                 .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, turns_body, &job), 0);
+}
+
+/* Where the model is not sure, both routings are tried, then all ranks take the same one. */
+static int trials_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t first[RANKS_MAX], then[RANKS_MAX], sum = 0, more = 0;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    member.demand[0 * self->size + 4] = job->max_bytes; /* whose static route passes nobody */
+    for (int round = 0; round < MPATH_CHOICE_TIMES; round++) {
+        call_round(&member, A2A_GIVEN, 0, 5);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.choices == 0);
+    forwarded(&member, first, &counters);
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&member, A2A_GIVEN, 0, 5);
+    }
+    forwarded(&member, then, &counters);
+    ranks_check(counters.relay.choices == 1);
+    for (int rank = 0; rank < self->size; rank++) {
+        sum += first[rank];
+        more += then[rank] - first[rank];
+    }
+    ranks_check((sum > 0) && (sum % MPATH_CHOICE_TRIALS == 0)); /* half of the trials went over relays */
+    ranks_check((more == 0) || (more == sum / MPATH_CHOICE_TRIALS * (uint64_t)job->rounds));
+    member_end(&member);
+    return 0;
+}
+
+static void test_trials(void **state)
+{
+    job_t job = {.setup     = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = RAIL_BPS},
+                 .link      = MPATH_GPU_LINK_MESH,
+                 .emulated  = MPATH_EMULATED_COPIES,
+                 .pcie_bps  = 50000000000ull,
+                 .max_bytes = 150000,
+                 .rounds    = 9,
+                 .by_gate   = 1,
+                 .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, trials_body, &job), 0);
 }
 
 /* GPUs behind one NVSwitch: no relay is made, and the ways between GPUs carry the calls as ever. */
@@ -546,6 +636,8 @@ int main(void)
         cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_streams_without_values),
+        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_trials),
         cmocka_unit_test(test_switch),
         cmocka_unit_test(test_late_gpu),
         cmocka_unit_test(test_full_gpu),
@@ -554,5 +646,6 @@ int main(void)
         cmocka_unit_test(test_killed),
     };
 
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests_name("relay", tests, NULL, NULL);
 }

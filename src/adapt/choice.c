@@ -1,0 +1,103 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Choice: trials in turns, and the median of what the slowest rank saw. */
+#include "adapt/choice.h"
+
+#define MILLION 1000000u
+#define LEAST_LENGTH_LOG2 13u /* 8 us and below are one kind */
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return (a < b) ? b : a;
+}
+
+int mpath_choice_is_due(const mpath_choice_t *choice)
+{
+    return choice->trials == MPATH_CHOICE_TIMES;
+}
+
+/* Trials 0, 2, 4 are of the static routes, 1, 3, 5 of the plan. */
+static uint64_t median_ns(const uint64_t *times_ns, int way)
+{
+    uint64_t sorted[MPATH_CHOICE_TRIALS];
+
+    for (int i = 0; i < MPATH_CHOICE_TRIALS; i++) {
+        uint64_t time = times_ns[2 * i + way];
+        int at        = i;
+
+        for (; (at > 0) && (sorted[at - 1] > time); at--) {
+            sorted[at] = sorted[at - 1];
+        }
+        sorted[at] = time;
+    }
+    return sorted[MPATH_CHOICE_TRIALS / 2];
+}
+
+void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ranks)
+{
+    uint64_t slowest_ns[MPATH_CHOICE_TIMES] = {0}, static_ns, plan_ns;
+
+    for (int rank = 0; rank < num_ranks; rank++) {
+        for (int i = 0; i < MPATH_CHOICE_TIMES; i++) {
+            slowest_ns[i] = max_u64(slowest_ns[i], all[rank * MPATH_CHOICE_TIMES + i]);
+        }
+    }
+    static_ns        = median_ns(slowest_ns, MPATH_CHOICE_STATIC);
+    plan_ns          = median_ns(slowest_ns, MPATH_CHOICE_PLAN);
+    choice->way      = (plan_ns + plan_ns / (MILLION / MPATH_CHOICE_MARGIN_PPM) < static_ns) ? MPATH_CHOICE_PLAN
+                                                                                             : MPATH_CHOICE_STATIC;
+    choice->is_known = 1;
+    choice->trials   = 0;
+    choice->calls    = 0;
+}
+
+mpath_choice_way_t mpath_choice_next(mpath_choice_t *choice, int *trial_p)
+{
+    if (choice->is_known && (choice->calls < MPATH_CHOICE_CALLS)) {
+        choice->calls++;
+        *trial_p = -1;
+        return (mpath_choice_way_t)choice->way;
+    }
+    *trial_p = (int)choice->trials++;
+    return (*trial_p % 2 == 0) ? MPATH_CHOICE_STATIC : MPATH_CHOICE_PLAN;
+}
+
+void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns)
+{
+    if (trial >= 0) {
+        choice->times_ns[trial] = took_ns;
+    }
+}
+
+/* Twice the logarithm to the base 2, rounded down to a half octave. */
+static uint32_t half_octaves(uint64_t value)
+{
+    uint32_t log2, half;
+
+    if (value == 0) {
+        return 0;
+    }
+    log2 = 63u - (uint32_t)__builtin_clzll(value);
+    /* 181 / 128 is just below the root of 2 */
+    half = (log2 >= 7) ? ((value >> (log2 - 7)) >= 181u) : 0;
+    return 2 * log2 + half;
+}
+
+int mpath_choice_kind(uint64_t static_ns, uint64_t plan_ns)
+{
+    uint32_t length = half_octaves(static_ns), least = 2 * LEAST_LENGTH_LOG2;
+    /* A plan that takes longer is of the first kind of gain. */
+    uint32_t gain = half_octaves(static_ns) + 1, cost = half_octaves(plan_ns);
+
+    length = (length > least) ? length - least : 0;
+    length = (length < MPATH_CHOICE_LENGTHS) ? length : MPATH_CHOICE_LENGTHS - 1;
+    gain   = (gain > cost) ? gain - cost : 0;
+    gain   = (gain < MPATH_CHOICE_GAINS) ? gain : MPATH_CHOICE_GAINS - 1;
+    return (int)(length * MPATH_CHOICE_GAINS + gain);
+}
+
+int mpath_choice_is_open(uint64_t static_ns, uint64_t plan_ns)
+{
+    uint64_t saves = (static_ns > plan_ns) ? static_ns - plan_ns : plan_ns - static_ns;
+
+    return (saves < MPATH_CHOICE_UNSURE_NS) && (plan_ns / 2 < static_ns);
+}
