@@ -238,7 +238,7 @@ stage_fuzz() {
 }
 
 stage_cluster() {
-    local as_root=() reason beside=$check_dir/cluster-failures.out
+    local as_root=() reason access
     export MPATH_CLUSTER=check
     if ! reason=$(tests/cluster/cluster check 2>&1); then
         if ((EUID != 0)) && sudo -n true 2>/dev/null; then
@@ -249,12 +249,16 @@ stage_cluster() {
         fi
     fi
     build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "cluster: the build failed"; return; }
+    # Each on a cluster of its own: bytes decide, not times, and much of it is waiting.
+    for access in affine all; do
+        suite "cluster-failures-$access" "${as_root[@]}" tests/cluster/failures "$check_dir/gcc" "*_$access" \
+            >"$check_dir/cluster-failures-$access.out" 2>&1 &
+        suite "cluster-mpath-test-$access" "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc" "*_$access" \
+            >"$check_dir/cluster-mpath-test-$access.out" 2>&1 &
+    done
     suite cluster-self-test "${as_root[@]}" tests/cluster/self_test
-    # On clusters of their own; the failures mostly wait for deadlines.
-    suite cluster-failures "${as_root[@]}" tests/cluster/failures "$check_dir/gcc" >"$beside" 2>&1 &
-    suite cluster-mpath-test "${as_root[@]}" tests/cluster/mpath_test "$check_dir/gcc"
     wait
-    cat "$beside"
+    cat "$check_dir"/cluster-{failures,mpath-test}-{affine,all}.out
 }
 
 # The transport for UCX needs the source of the installed UCX, which is fetched once.

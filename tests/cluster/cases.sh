@@ -29,6 +29,22 @@ run_cases() {
     exit $failed
 }
 
+# choose_cases PATTERN...: leaves of the array `cases` those that match one of the patterns; a name that is not among them stands
+# for itself. Without patterns: all.
+choose_cases() {
+    local pattern name chosen=() before
+    [ $# -gt 0 ] || return 0
+    for pattern in "$@"; do
+        before=${#chosen[@]}
+        for name in "${cases[@]}"; do
+            # shellcheck disable=SC2053 # a pattern it is
+            [[ $name != $pattern ]] || chosen+=("$name")
+        done
+        [ ${#chosen[@]} -gt "$before" ] || chosen+=("$pattern")
+    done
+    cases=("${chosen[@]}")
+}
+
 # Ends the test with one SKIP line where the cluster cannot be made, or Open MPI or the component are missing.
 require_cluster() {
     local why

@@ -1,0 +1,56 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mpath_info: prints a file of learned rates. */
+#include "tools/info_rates.h"
+
+#include "adapt/store.h"
+#include "util/log.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+static const char *const class_names[] = {"below 4 MiB", "below 64 MiB", "64 MiB and more"};
+#define NUM_CLASSES ((int)(sizeof(class_names) / sizeof(class_names[0])))
+
+static void show_line(void *argument, const mpath_store_line_t *line)
+{
+    int *lines = argument;
+    double sum = 0;
+
+    for (int rail = 0; rail < line->num_rails; rail++) {
+        sum += (double)line->bps[rail];
+    }
+    printf("  machine %016" PRIx64 ", %s, ", line->machine, line->operation);
+    if ((line->size_class >= 0) && (line->size_class < NUM_CLASSES)) {
+        printf("%s\n", class_names[line->size_class]);
+    } else {
+        printf("size class %d\n", line->size_class);
+    }
+    for (int rail = 0; rail < line->num_rails; rail++) {
+        printf("    rail %-2d %.6g MB/s, share %.1f %%\n", rail, (double)line->bps[rail] / 1e6,
+               100.0 * (double)line->bps[rail] / sum);
+    }
+    (*lines)++;
+}
+
+mpath_status_t info_show_rates(const char *path)
+{
+    int lines = 0;
+    mpath_status_t status;
+
+    printf("learned rates in %s\n", path);
+    status = mpath_store_read(path, show_line, &lines);
+    if (status == MPATH_DECLINED) {
+        mpath_error("%s: there is no such file; rails start with their nominal rates", path);
+        return MPATH_ERR_IO;
+    }
+    if (status == MPATH_ERR_IO) {
+        mpath_error("%s cannot be read (%s)", path, strerror(errno));
+    }
+    if (status == MPATH_OK) {
+        printf("%d line%s; remove a line, or the file, and these rails start with their nominal rates again\n", lines,
+               (lines == 1) ? "" : "s");
+    }
+    return status;
+}

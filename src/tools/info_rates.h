@@ -1,0 +1,11 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* mpath_info: the file of learned rates. */
+#ifndef MPATH_TOOLS_INFO_RATES_H
+#define MPATH_TOOLS_INFO_RATES_H
+
+#include "util/status.h"
+
+/* Prints what the file (parameter adapt_file) says: rates and the shares that follow from them. */
+mpath_status_t info_show_rates(const char *path);
+
+#endif
