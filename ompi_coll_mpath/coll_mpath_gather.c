@@ -9,7 +9,7 @@
 
 static mpath_status_t gather_end(mca_coll_mpath_module_t *module, mca_coll_mpath_oob_t *state, mpath_status_t status)
 {
-    mca_coll_mpath_oob_destroy(state);
+    mca_coll_mpath_oob_close(state);
     if ((MPATH_ERR_TIMED_OUT == status) || (MPATH_ERR_UNREACHABLE == status) || (MPATH_ERR_INTERNAL == status)) {
         module->parted = status;
     }
@@ -19,34 +19,31 @@ static mpath_status_t gather_end(mca_coll_mpath_module_t *module, mca_coll_mpath
 mpath_status_t mca_coll_mpath_gather(mca_coll_mpath_module_t *module, uint64_t mine, uint64_t *all)
 {
     const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
-    mca_coll_mpath_oob_t *state;
+    mca_coll_mpath_oob_t state;
     mpath_oob_t oob;
     mpath_status_t status;
 
-    status = mca_coll_mpath_oob_create(module->comm, COLL_MPATH_TAG_GATHER, &oob, &state);
-    if (MPATH_OK != status) {
-        return status;
-    }
+    mca_coll_mpath_oob_open(module->comm, COLL_MPATH_TAG_GATHER, &state, &oob);
     status = mpath_exchange_allgather(&oob, mpath_patience_late(settings), NULL, oob.size, oob.rank, &mine,
                                       sizeof(mine), all);
     if ((MPATH_ERR_TIMED_OUT != status) && (MPATH_ERR_UNREACHABLE != status)) {
         status = mpath_exchange_agree(&oob, mpath_patience_here(settings), status);
     }
-    return gather_end(module, state, status);
+    return gather_end(module, &state, status);
 }
 
 static bool gather_all(mca_coll_mpath_module_t *module, mpath_patience_t patience, bool mine)
 {
-    mca_coll_mpath_oob_t *state;
+    mca_coll_mpath_oob_t state;
     mpath_oob_t oob;
     mpath_status_t status;
 
-    status = mca_coll_mpath_oob_create(module->comm, COLL_MPATH_TAG_GATHER, &oob, &state);
-    if (MPATH_OK != status) {
-        return false;
-    }
+    mca_coll_mpath_oob_open(module->comm, COLL_MPATH_TAG_GATHER, &state, &oob);
     status = mpath_exchange_agree(&oob, patience, mine ? MPATH_OK : MPATH_DECLINED);
-    return MPATH_OK == gather_end(module, state, status);
+    if (MPATH_ERR_NO_MEMORY == status) {
+        status = MPATH_ERR_INTERNAL; /* a message could not be sent, for which another rank waits */
+    }
+    return MPATH_OK == gather_end(module, &state, status);
 }
 
 bool mca_coll_mpath_all(mca_coll_mpath_module_t *module, bool mine)

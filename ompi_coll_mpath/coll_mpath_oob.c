@@ -19,19 +19,13 @@
 /* Looks at the requests that were given up, before they are left to the PML for good. */
 #define OOB_LAST_LOOKS 1000
 
-typedef struct oob_message {
-    struct oob_message *next; /* among those given up */
+typedef struct mca_coll_mpath_oob_message_t {
+    struct mca_coll_mpath_oob_message_t *next; /* among those given up */
     ompi_request_t *request;
     bool is_receive;
     void *to; /* of a receive: where the data goes */
     char data[];
 } oob_message_t;
-
-struct mca_coll_mpath_oob_t {
-    struct ompi_communicator_t *comm;
-    int tag;
-    oob_message_t *given_up;
-};
 
 static oob_message_t *oob_message_new(size_t bytes)
 {
@@ -193,14 +187,9 @@ static void oob_progress(void *context)
     }
 }
 
-mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int tag, mpath_oob_t *oob,
-                                         mca_coll_mpath_oob_t **state_p)
+void mca_coll_mpath_oob_open(struct ompi_communicator_t *comm, int tag, mca_coll_mpath_oob_t *state, mpath_oob_t *oob)
 {
-    mca_coll_mpath_oob_t *state = calloc(1, sizeof(*state));
-
-    if (NULL == state) {
-        return MPATH_ERR_NO_MEMORY;
-    }
+    memset(state, 0, sizeof(*state));
     state->comm   = comm;
     state->tag    = tag;
     oob->context  = state;
@@ -212,11 +201,9 @@ mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int t
     oob->test     = oob_test;
     oob->cancel   = oob_cancel;
     oob->progress = oob_progress;
-    *state_p      = state;
-    return MPATH_OK;
 }
 
-void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state)
+void mca_coll_mpath_oob_close(mca_coll_mpath_oob_t *state)
 {
     int looks, left = 0;
     oob_message_t *message;
@@ -233,5 +220,24 @@ void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state)
         mpath_debug("%d control messages of %s never ended; their memory is left to the point-to-point layer", left,
                     state->comm->c_name);
     }
+    state->given_up = NULL;
+}
+
+mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int tag, mpath_oob_t *oob,
+                                         mca_coll_mpath_oob_t **state_p)
+{
+    mca_coll_mpath_oob_t *state = malloc(sizeof(*state));
+
+    if (NULL == state) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    mca_coll_mpath_oob_open(comm, tag, state, oob);
+    *state_p = state;
+    return MPATH_OK;
+}
+
+void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state)
+{
+    mca_coll_mpath_oob_close(state);
     free(state);
 }

@@ -10,7 +10,13 @@
 
 #include "exec/oob.h"
 
-typedef struct mca_coll_mpath_oob_t mca_coll_mpath_oob_t;
+struct mca_coll_mpath_oob_message_t;
+
+typedef struct mca_coll_mpath_oob_t {
+    struct ompi_communicator_t *comm;
+    int tag;
+    struct mca_coll_mpath_oob_message_t *given_up;
+} mca_coll_mpath_oob_t;
 
 /* Open MPI's collectives, blocking and not, take tags from -7 downwards, and -1 is MPI_ANY_TAG. A small value also
  * survives transports that carry fewer tag bits than int has. */
@@ -19,7 +25,10 @@ enum {
     COLL_MPATH_TAG_GATHER = -6 /* of coll_mpath_gather.c, which needs no team */
 };
 
-/* Fills *oob for the communicator, which has to outlive the result. */
+/* Fills *state and *oob for the communicator; it and *state have to outlive *oob. Cannot fail. */
+void mca_coll_mpath_oob_open(struct ompi_communicator_t *comm, int tag, mca_coll_mpath_oob_t *state, mpath_oob_t *oob);
+void mca_coll_mpath_oob_close(mca_coll_mpath_oob_t *state);
+/* The same with a state of its own. */
 mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int tag, mpath_oob_t *oob,
                                          mca_coll_mpath_oob_t **state_p);
 void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state);

@@ -55,6 +55,16 @@ static void queue_complete(mca_coll_mpath_request_t *request, int rc)
     }
 }
 
+/* The previous request is under way. */
+static void queue_put_left(mca_coll_mpath_request_t *request)
+{
+    pthread_mutex_lock(&queue_lock);
+    request->state = COLL_MPATH_LEFT;
+    request->next  = queue_left;
+    queue_left     = request;
+    pthread_mutex_unlock(&queue_lock);
+}
+
 /* mpath has declined, or was not to be asked. */
 static void queue_leave(mca_coll_mpath_request_t *request)
 {
@@ -64,11 +74,7 @@ static void queue_leave(mca_coll_mpath_request_t *request)
         queue_complete(request, rc);
         return;
     }
-    pthread_mutex_lock(&queue_lock);
-    request->state = COLL_MPATH_LEFT;
-    request->next  = queue_left;
-    queue_left     = request;
-    pthread_mutex_unlock(&queue_lock);
+    queue_put_left(request);
 }
 
 /* -- running -- */
@@ -241,6 +247,13 @@ void mca_coll_mpath_queue_start(mca_coll_mpath_request_t *request)
     module->queue_last = request;
     pthread_mutex_unlock(&queue_lock);
     (void)queue_progress();
+}
+
+void mca_coll_mpath_queue_watch(mca_coll_mpath_request_t *request)
+{
+    mca_coll_mpath_pvars_started();
+    atomic_fetch_add(&queue_active, 1);
+    queue_put_left(request);
 }
 
 void mca_coll_mpath_queue_free(mca_coll_mpath_request_t *request)

@@ -47,7 +47,7 @@ void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
 {
     /* One that has not ended in time is left to its owner, with the memory that it may still use. */
     if ((NULL != request->previous) && REQUEST_COMPLETE(request->previous)) {
-        if (&ompi_request_empty != request->previous) {
+        if ((&ompi_request_empty != request->previous) && (MPI_REQUEST_NULL != request->previous)) {
             (void)ompi_request_free(&request->previous);
         }
         mca_coll_mpath_device_close(&request->send_device);
@@ -66,12 +66,11 @@ static bool request_in_place(const mca_coll_mpath_request_t *request)
 }
 
 /* It must not meet memory that the host cannot read: such a side gets a copy, which is filled when it is needed. */
-static int request_make_previous(mca_coll_mpath_request_t *request)
+static mpath_status_t request_open_sides(mca_coll_mpath_request_t *request)
 {
-    mca_coll_mpath_module_t *module = request->module;
     mpath_status_t status;
 
-    mca_coll_mpath_arguments_sides(&request->arguments, module->comm, request);
+    mca_coll_mpath_arguments_sides(&request->arguments, request->module->comm, request);
     status = mca_coll_mpath_device_look(&request->recv, request->recv_parts, &request->recv_device);
     if ((MPATH_OK == status) && !request_in_place(request)) {
         status = mca_coll_mpath_device_look(&request->send, request->send_parts, &request->send_device);
@@ -82,15 +81,11 @@ static int request_make_previous(mca_coll_mpath_request_t *request)
     if ((MPATH_OK == status) && !request_in_place(request)) {
         status = mca_coll_mpath_device_open(&request->send, &request->send_device);
     }
-    if (MPATH_OK != status) {
-        return mca_coll_mpath_error(status);
-    }
-    return mca_coll_mpath_arguments_init(&request->arguments, module,
-                                         request_in_place(request) ? MPI_IN_PLACE : request->send.buffer,
-                                         request->recv.buffer, &request->previous);
+    return status;
 }
 
-int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request)
+/* Fills the copies. */
+static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request)
 {
     mpath_status_t status = MPATH_OK;
 
@@ -100,6 +95,25 @@ int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request)
     if ((MPATH_OK == status) && (request_in_place(request) || !request->recv_device.contiguous)) {
         status = mca_coll_mpath_device_load(request->recv_parts, &request->recv_device);
     }
+    return status;
+}
+
+static int request_make_previous(mca_coll_mpath_request_t *request)
+{
+    mpath_status_t status = request_open_sides(request);
+
+    if (MPATH_OK != status) {
+        return mca_coll_mpath_error(status);
+    }
+    return mca_coll_mpath_arguments_init(&request->arguments, request->module,
+                                         request_in_place(request) ? MPI_IN_PLACE : request->send.buffer,
+                                         request->recv.buffer, &request->previous);
+}
+
+int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request)
+{
+    mpath_status_t status = request_load_sides(request);
+
     if (MPATH_OK != status) {
         return mca_coll_mpath_error(status);
     }
@@ -163,17 +177,47 @@ static void request_construct(mca_coll_mpath_request_t *request)
 
 OBJ_CLASS_INSTANCE(mca_coll_mpath_request_t, ompi_request_t, request_construct, NULL);
 
-int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
-                                bool persistent, ompi_request_t **request_p)
+/*
+ * Hands a small operation to the previous component, with copies of what lies in device memory: by the same function as on ranks
+ * without a GPU, for another one, such as a persistent request, may be of another component.
+ */
+static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **request_p)
 {
-    bool at_once = REQUEST_AT_ONCE_BYTES >= mca_coll_mpath_arguments_bytes(arguments, module->comm);
-    mca_coll_mpath_request_t *request;
+    mca_coll_mpath_arguments_t arguments = request->arguments;
+    mpath_status_t status                = request_open_sides(request);
+    bool copies;
     int rc;
 
-    if (at_once && !persistent && !mpath_gpu_available()) {
-        return mca_coll_mpath_arguments_pass(arguments, module, request_p);
+    if (MPATH_OK == status) {
+        status = request_load_sides(request);
     }
-    rc = mca_coll_mpath_queue_prepare(module);
+    if (MPATH_OK != status) {
+        return mca_coll_mpath_error(status);
+    }
+    copies         = (NULL != request->send_device.shadow.host) || (NULL != request->recv_device.shadow.host);
+    arguments.sbuf = request_in_place(request) ? MPI_IN_PLACE : request->send.buffer;
+    arguments.rbuf = request->recv.buffer;
+    rc = mca_coll_mpath_arguments_pass(&arguments, request->module, copies ? &request->previous : request_p);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    if (copies) {
+        *request_p                  = &request->super;
+        request->super.req_complete = REQUEST_PENDING;
+        request->super.req_state    = OMPI_REQUEST_ACTIVE;
+        mca_coll_mpath_queue_watch(request);
+    } else {
+        mca_coll_mpath_request_release(request);
+    }
+    return OMPI_SUCCESS;
+}
+
+static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments, bool persistent,
+                       mca_coll_mpath_request_t **new_p)
+{
+    mca_coll_mpath_request_t *request;
+    int rc = mca_coll_mpath_queue_prepare(module);
+
     if (OMPI_SUCCESS != rc) {
         return rc;
     }
@@ -185,14 +229,36 @@ int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_
     request->super.req_mpi_object.comm = module->comm;
     request->module                    = module;
     request->arguments                 = *arguments;
-    request->at_once                   = at_once;
     request_keep(request);
-    rc = request_make_previous(request);
+    *new_p = request;
+    return OMPI_SUCCESS;
+}
+
+int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
+                                bool persistent, ompi_request_t **request_p)
+{
+    bool at_once = REQUEST_AT_ONCE_BYTES >= mca_coll_mpath_arguments_bytes(arguments, module->comm), passes;
+    mca_coll_mpath_request_t *request;
+    int rc;
+
+    passes = at_once && !persistent;
+    if (passes && !mpath_gpu_available()) {
+        return mca_coll_mpath_arguments_pass(arguments, module, request_p);
+    }
+    rc = request_new(module, arguments, persistent, &request);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    request->at_once = at_once;
+    rc               = passes ? request_pass(request, request_p) : request_make_previous(request);
     if (OMPI_SUCCESS != rc) {
         mpath_error("%s: a non-blocking collective cannot be prepared (Open MPI error %d); the call fails",
                     module->comm->c_name, rc);
         mca_coll_mpath_request_release(request);
         return rc;
+    }
+    if (passes) {
+        return OMPI_SUCCESS;
     }
     *request_p = &request->super;
     return persistent ? OMPI_SUCCESS : request_start(1, request_p);

@@ -60,7 +60,7 @@ typedef struct mca_coll_mpath_request_t {
     void *room[COLL_MPATH_REQUEST_ROOM]; /* the MPI functions' own */
     mca_coll_mpath_module_t *module;     /* the request keeps its communicator */
     mca_coll_mpath_arguments_t arguments;
-    bool at_once; /* so small that mpath is not asked */
+    bool at_once; /* so small that mpath is not asked, for a start of a persistent request */
     ompi_request_t *previous;
     int send_parts, recv_parts;
     mca_coll_mpath_args_t send, recv; /* what the previous request works on: the user's buffers or copies on the host */
@@ -118,6 +118,8 @@ int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *arguments, m
 int mca_coll_mpath_queue_prepare(mca_coll_mpath_module_t *module);
 /* Takes a request that is to run, and runs it as far as it gets without waiting. */
 void mca_coll_mpath_queue_start(mca_coll_mpath_request_t *request);
+/* Takes a request whose previous one runs already. */
+void mca_coll_mpath_queue_watch(mca_coll_mpath_request_t *request);
 /* The user frees a request: it is released now, or when it has ended. */
 void mca_coll_mpath_queue_free(mca_coll_mpath_request_t *request);
 /* Waits until the operations that were started before have ended, or are left to the previous component. */

@@ -5,21 +5,21 @@
 #include "util/log.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #define STORE_TITLE "mpath-rates 1"
 #define LINE_MAX_BYTES 1024
+#define LOCK_TRIES 500 /* of 2 ms: whoever holds the file writes a few lines */
+#define LOCK_PAUSE_US 2000
 
-typedef struct line {
-    uint64_t machine;
-    char operation[MPATH_STORE_OPERATION_MAX];
-    int size_class, num_rails;
-    uint64_t bps[MPATH_MAX_NICS];
-} line_t;
+typedef mpath_store_line_t line_t;
 
 /* 0, or -1: no line of this kind. */
 static int parse(const char *text, line_t *line)
@@ -40,11 +40,6 @@ static int parse(const char *text, line_t *line)
         line->num_rails++;
     }
     return ((line->num_rails > 0) && (text[strspn(text, " \t\r\n")] == '\0')) ? 0 : -1;
-}
-
-static int is_key(const line_t *line, uint64_t machine, const char *operation, int size_class)
-{
-    return (line->machine == machine) && (strcmp(line->operation, operation) == 0) && (line->size_class == size_class);
 }
 
 static void write_line(FILE *out, const line_t *line)
@@ -75,46 +70,153 @@ static int next_line(FILE *in, const char *path, int *number, line_t *line)
     return 0;
 }
 
-mpath_status_t mpath_store_load(const char *path, uint64_t machine, const char *operation, int size_class,
-                                int num_rails, uint64_t *bps)
+/* A file of something else is neither read nor written over; an empty one is a new one. */
+static mpath_status_t check_title(FILE *in, const char *path)
 {
-    mpath_status_t status = MPATH_DECLINED;
-    FILE *in              = fopen(path, "r");
-    int number            = 0;
+    char text[LINE_MAX_BYTES] = "";
+    int some                  = fgets(text, sizeof(text), in) != NULL;
+
+    text[strcspn(text, "\r\n")] = '\0';
+    rewind(in);
+    if (some && (strcmp(text, STORE_TITLE) != 0)) {
+        mpath_warn(
+            "%s:1: it does not begin with '%s': no file of learned rates; it is left as it is, and none are kept", path,
+            STORE_TITLE);
+        return MPATH_ERR_PARAM;
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_store_read(const char *path, mpath_store_visit_t visit, void *argument)
+{
+    FILE *in   = fopen(path, "re");
+    int number = 0;
+    mpath_status_t status;
     line_t line;
 
     if (in == NULL) {
-        if (errno != ENOENT) {
-            mpath_warn("%s cannot be read (%s); rails start with their nominal rates", path, strerror(errno));
-        }
-        return MPATH_DECLINED;
+        return (errno == ENOENT) ? MPATH_DECLINED : MPATH_ERR_IO;
     }
-    while (next_line(in, path, &number, &line)) {
-        if (is_key(&line, machine, operation, size_class) && (line.num_rails == num_rails)) {
-            memcpy(bps, line.bps, (size_t)num_rails * sizeof(*bps));
-            status = MPATH_OK;
-        }
+    status = check_title(in, path);
+    while ((status == MPATH_OK) && next_line(in, path, &number, &line)) {
+        visit(argument, &line);
+    }
+    if ((status == MPATH_OK) && ferror(in)) {
+        status = MPATH_ERR_IO;
     }
     fclose(in);
     return status;
 }
 
-/* Everything of the old file but the key's line. */
-static void copy_others(const char *path, FILE *out, const line_t *mine)
-{
-    FILE *in   = fopen(path, "r");
-    int number = 0;
-    line_t line;
+/* Looking for a key. */
+typedef struct search {
+    const line_t *key;
+    uint64_t *bps;
+    int found;
+} search_t;
 
-    if (in == NULL) {
-        return;
+static int same_key(const line_t *a, const line_t *b)
+{
+    return (a->machine == b->machine) && (strcmp(a->operation, b->operation) == 0) && (a->size_class == b->size_class);
+}
+
+static void look(void *argument, const line_t *line)
+{
+    search_t *search = argument;
+
+    if (same_key(line, search->key) && (line->num_rails == search->key->num_rails)) {
+        memcpy(search->bps, line->bps, (size_t)line->num_rails * sizeof(*line->bps));
+        search->found = 1;
     }
-    while (next_line(in, path, &number, &line)) {
-        if (!is_key(&line, mine->machine, mine->operation, mine->size_class)) {
-            write_line(out, &line);
+}
+
+mpath_status_t mpath_store_load(const char *path, uint64_t machine, const char *operation, int size_class,
+                                int num_rails, uint64_t *bps)
+{
+    line_t key      = {.machine = machine, .size_class = size_class, .num_rails = num_rails};
+    search_t search = {.key = &key, .bps = bps};
+    mpath_status_t status;
+
+    snprintf(key.operation, sizeof(key.operation), "%s", operation);
+    status = mpath_store_read(path, look, &search);
+    if (status == MPATH_ERR_IO) {
+        mpath_warn("%s cannot be read (%s); rails start with their nominal rates", path, strerror(errno));
+    }
+    return ((status == MPATH_OK) && search.found) ? MPATH_OK : MPATH_DECLINED;
+}
+
+/* -- writing -- */
+
+typedef struct copy {
+    FILE *out;
+    const line_t *mine;
+} copy_t;
+
+static void copy_other(void *argument, const line_t *line)
+{
+    const copy_t *copy = argument;
+
+    if (!same_key(line, copy->mine)) {
+        write_line(copy->out, line);
+    }
+}
+
+/*
+ * Locks the file, which is made when there is none: jobs that write at the same time would lose each other's lines. Another job
+ * may have moved a new file into its place before the lock was there. -1: it cannot be opened; where it cannot be locked the
+ * lock is missed and nothing else.
+ */
+static int lock(const char *path)
+{
+    struct stat mine, there;
+
+    for (int i = 0;; i++) {
+        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0666), locked;
+
+        if (fd < 0) {
+            return -1;
+        }
+        locked = flock(fd, LOCK_EX | LOCK_NB) == 0;
+        if ((locked || (errno != EWOULDBLOCK)) && (fstat(fd, &mine) == 0) && (stat(path, &there) == 0) &&
+            (mine.st_ino == there.st_ino) && (mine.st_dev == there.st_dev)) {
+            return fd;
+        }
+        if (i == LOCK_TRIES) {
+            return fd;
+        }
+        close(fd);
+        if (!locked) {
+            usleep(LOCK_PAUSE_US);
         }
     }
-    fclose(in);
+}
+
+/* Writes the new file beside the old one and moves it there. */
+static mpath_status_t replace(const char *path, const char *other, const line_t *line)
+{
+    FILE *out   = fopen(other, "we");
+    copy_t copy = {.out = out, .mine = line};
+    mpath_status_t status;
+    int bad;
+
+    if (out == NULL) {
+        return MPATH_ERR_IO;
+    }
+    fprintf(out, "%s\n", STORE_TITLE);
+    status = mpath_store_read(path, copy_other, &copy);
+    write_line(out, line);
+    bad = ferror(out) != 0;
+    bad |= fclose(out) != 0;
+    if ((status == MPATH_OK) || (status == MPATH_DECLINED)) {
+        status = (bad || (rename(other, path) != 0)) ? MPATH_ERR_IO : MPATH_OK;
+    }
+    if (status != MPATH_OK) {
+        int because = errno;
+
+        unlink(other);
+        errno = because;
+    }
+    return status;
 }
 
 mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *operation, int size_class,
@@ -122,8 +224,8 @@ mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *
 {
     line_t line = {.machine = machine, .size_class = size_class, .num_rails = num_rails};
     char *other = malloc(strlen(path) + 32);
-    FILE *out;
-    int bad;
+    mpath_status_t status;
+    int fd;
 
     if (other == NULL) {
         mpath_error("no memory to write %s; learned rates are not kept", path);
@@ -132,22 +234,14 @@ mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *
     snprintf(line.operation, sizeof(line.operation), "%s", operation);
     memcpy(line.bps, bps, (size_t)num_rails * sizeof(*bps));
     sprintf(other, "%s.%ld", path, (long)getpid());
-    out = fopen(other, "w");
-    bad = out == NULL;
-    if (out != NULL) {
-        fprintf(out, "%s\n", STORE_TITLE);
-        copy_others(path, out, &line);
-        write_line(out, &line);
-        bad = ferror(out) != 0;
-        bad |= fclose(out) != 0;
-        bad = bad || (rename(other, path) != 0);
-    }
-    if (bad) {
+    fd     = lock(path);
+    status = (fd < 0) ? MPATH_ERR_IO : replace(path, other, &line);
+    if (status == MPATH_ERR_IO) {
         mpath_warn("%s cannot be written (%s); learned rates are not kept", path, strerror(errno));
-        if (out != NULL) {
-            unlink(other);
-        }
+    }
+    if (fd >= 0) {
+        close(fd);
     }
     free(other);
-    return bad ? MPATH_ERR_IO : MPATH_OK;
+    return status;
 }

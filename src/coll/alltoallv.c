@@ -169,7 +169,7 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
 int mpath_coll_takes_device(const mpath_coll_t *coll)
 {
     return (mpath_gpu_coll_usable(coll->gpu) || mpath_relay_coll_usable(coll->relay)) &&
-           (coll->settings->gate != MPATH_GATE_NEVER);
+           (mpath_gate_of(coll->settings) != MPATH_GATE_NEVER);
 }
 
 int mpath_coll_wants_host(const mpath_coll_t *coll)
@@ -264,6 +264,10 @@ static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **pla
     status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
     if (status != MPATH_OK) {
         return status;
+    }
+    if (coll->settings->alltoallv_algorithm == MPATH_ROUTES_DIRECT) {
+        *plan_p = (forecast->direct != NULL) ? forecast->direct : *plan_p;
+        return MPATH_OK;
     }
     switch (mpath_gate_after_plan(topo_of(coll), forecast, &because)) {
     case MPATH_GATE_ASIDE:
@@ -403,8 +407,8 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     if (agreed.flags & MPATH_CALL_INELIGIBLE) {
         return decline(coll, "some rank has data that mpath does not carry");
     }
-    if (coll->settings->gate == MPATH_GATE_NEVER) {
-        status = decline(coll, "the parameter gate says never");
+    if (mpath_gate_of(coll->settings) == MPATH_GATE_NEVER) {
+        status = decline(coll, "a parameter says never");
     } else if (agreed.flags & MPATH_CALL_DEVICE) {
         status = carry_device(coll, call, &agreed);
     } else if (agreed.finished) {

@@ -30,13 +30,23 @@ void mpath_gate_look(const mpath_topo_t *topo, const uint64_t *demand, mpath_gat
     }
 }
 
+int mpath_gate_of(const mpath_settings_t *settings)
+{
+    if (settings->alltoallv_algorithm == MPATH_ROUTES_PREVIOUS) {
+        return MPATH_GATE_NEVER;
+    }
+    return ((settings->alltoallv_algorithm != MPATH_ROUTES_AUTO) && (settings->gate == MPATH_GATE_AUTO))
+               ? MPATH_GATE_ALWAYS
+               : settings->gate;
+}
+
 const char *mpath_gate_before_plan(const mpath_settings_t *settings, const mpath_gate_view_t *view)
 {
-    switch (settings->gate) {
+    switch (mpath_gate_of(settings)) {
     case MPATH_GATE_ALWAYS:
         return NULL;
     case MPATH_GATE_NEVER:
-        return "the parameter gate says never";
+        return "a parameter says never";
     default:
         break;
     }
@@ -129,7 +139,7 @@ void mpath_gate_forecast_release(mpath_gate_forecast_t *forecast)
 
 int mpath_gate_compares(const mpath_settings_t *settings)
 {
-    return settings->gate == MPATH_GATE_AUTO;
+    return (mpath_gate_of(settings) == MPATH_GATE_AUTO) || (settings->alltoallv_algorithm == MPATH_ROUTES_DIRECT);
 }
 
 mpath_gate_choice_t mpath_gate_after_plan(const mpath_topo_t *topo, const mpath_gate_forecast_t *forecast,

@@ -28,6 +28,9 @@ typedef struct mpath_gate_view {
 /* demand[source * ranks + destination] of what the plan has to carry. */
 void mpath_gate_look(const mpath_topo_t *topo, const uint64_t *demand, mpath_gate_view_t *view);
 
+/* Parameter gate, which a forced algorithm of MPI_Alltoallv overrides. */
+int mpath_gate_of(const mpath_settings_t *settings);
+
 /* Why mpath steps aside, a static text; NULL when it does not. */
 const char *mpath_gate_before_plan(const mpath_settings_t *settings, const mpath_gate_view_t *view);
 
@@ -47,7 +50,7 @@ mpath_status_t mpath_gate_forecast(const mpath_topo_t *topo, const uint64_t *dem
                                    const mpath_plan_t *plan, mpath_gate_forecast_t *forecast);
 void mpath_gate_forecast_release(mpath_gate_forecast_t *forecast);
 
-/* Whether the forecast can change anything. */
+/* Whether the forecast, or the static routes in it, are asked for. */
 int mpath_gate_compares(const mpath_settings_t *settings);
 
 typedef enum mpath_gate_choice {

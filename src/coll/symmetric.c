@@ -52,6 +52,9 @@ mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_coll_t *coll, mp
     symmetric->elements     = symmetric->recv_offsets + size;
     order_ranks(symmetric);
     status = mpath_share_create(team, &symmetric->share);
+    if ((status == MPATH_OK) && symmetric->settings->deterministic) {
+        status = mpath_share_create(team, &symmetric->judge);
+    }
     if (status != MPATH_OK) {
         mpath_symmetric_destroy(symmetric);
         return status;
@@ -69,6 +72,7 @@ err_no_memory:
 void mpath_symmetric_destroy(mpath_symmetric_t *symmetric)
 {
     if (symmetric != NULL) {
+        mpath_share_destroy(symmetric->judge);
         mpath_share_destroy(symmetric->share);
         free(symmetric->scratch);
         free(symmetric->order);
@@ -125,10 +129,13 @@ static mpath_status_t read_topo(mpath_symmetric_t *symmetric)
     return MPATH_OK;
 }
 
-/* Between nodes a call gains by more rails than one; in one node there is no rail to gain. */
+/*
+ * Between nodes a call gains by more rails than one; in one node there is no rail to gain. With `deterministic` it is as at the start,
+ * whatever has become of the rails.
+ */
 static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, uint64_t bytes)
 {
-    const mpath_share_t *share = symmetric->share;
+    const mpath_share_t *share = (symmetric->judge != NULL) ? symmetric->judge : symmetric->share;
 
     if (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) == 1) {
         return "all ranks share one node";

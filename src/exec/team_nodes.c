@@ -62,7 +62,8 @@ static void choose_shape(mpath_team_t *team, uint64_t shared_memory_bytes)
     uint64_t share                   = settings->memory_bytes / 2;
     int largest                      = 1;
 
-    if (team->num_nodes == 1 && settings->gate != MPATH_GATE_ALWAYS) {
+    if (team->num_nodes == 1 && settings->gate != MPATH_GATE_ALWAYS &&
+        settings->alltoallv_algorithm == MPATH_ROUTES_AUTO) {
         share /= 16;
     }
     for (int node = 0; node < team->num_nodes; node++) {

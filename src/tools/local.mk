@@ -29,5 +29,5 @@ bench-plan: tools/plan_bench
 	tools/plan_bench
 .PHONY: bench-plan
 bin_PROGRAMS += tools/mpath_info
-tools_mpath_info_SOURCES = tools/info_gpus.c tools/info_gpus.h tools/mpath_info.c
+tools_mpath_info_SOURCES = tools/info_gpus.c tools/info_gpus.h tools/info_rates.c tools/info_rates.h tools/mpath_info.c
 tools_mpath_info_CPPFLAGS = $(AM_CPPFLAGS) -DMPATH_VERSION='"$(PACKAGE_VERSION)"'

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_info: shows what mpath sees here - its parameters, this machine, a topology file. Not an MPI program. */
 #include "tools/info_gpus.h"
+#include "tools/info_rates.h"
 #include "topo/machine.h"
 #include "topo/topo.h"
 #include "topo/xml.h"
@@ -22,6 +23,7 @@ static const char usage[] =
     "  --topo FILE     check a topology file (mpath, NCCL or hwloc XML); show its resources and some paths\n"
     "  --dump FILE     write this machine as a topology file; - for standard output\n"
     "  --probe         measure what copies between this machine's GPUs and the host reach, and keep it for later runs\n"
+    "  --rates FILE    show a file of learned rates (parameter adapt_file), and the shares that follow from them\n"
     "  --params-doc     write doc/parameters.md to standard output\n"
     "  --help          this text\n"
     "Parameters are read from MPATH_<NAME> and, as the Open MPI component does, from OMPI_MCA_coll_mpath_<name>.\n";
@@ -304,11 +306,14 @@ static mpath_status_t show_all(const mpath_settings_t *settings)
 
 int main(int argc, char **argv)
 {
-    static const struct option options[] = {
-        {"topo", required_argument, NULL, 't'}, {"dump", required_argument, NULL, 'd'},
-        {"probe", no_argument, NULL, 'P'},      {"params-doc", no_argument, NULL, 'p'},
-        {"help", no_argument, NULL, 'h'},       {NULL, 0, NULL, 0}};
-    int option = getopt_long(argc, argv, "h", options, NULL);
+    static const struct option options[] = {{"topo", required_argument, NULL, 't'},
+                                            {"dump", required_argument, NULL, 'd'},
+                                            {"probe", no_argument, NULL, 'P'},
+                                            {"params-doc", no_argument, NULL, 'p'},
+                                            {"rates", required_argument, NULL, 'r'},
+                                            {"help", no_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    int option                           = getopt_long(argc, argv, "h", options, NULL);
     mpath_settings_t settings;
     mpath_status_t status;
 
@@ -328,6 +333,9 @@ int main(int argc, char **argv)
     case 'p':
         mpath_params_write_doc(stdout);
         status = MPATH_OK;
+        break;
+    case 'r':
+        status = info_show_rates(optarg);
         break;
     case 'P':
         status = info_probe();

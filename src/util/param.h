@@ -59,6 +59,14 @@ typedef enum mpath_algorithm {
     MPATH_ALGORITHM_LANES     /* shared out over the rails, however small */
 } mpath_algorithm_t;
 
+/* Of MPI_Alltoallv and MPI_Alltoall. */
+typedef enum mpath_routes {
+    MPATH_ROUTES_AUTO,
+    MPATH_ROUTES_PREVIOUS, /* the function that mpath replaces */
+    MPATH_ROUTES_DIRECT,   /* the static route of each pair */
+    MPATH_ROUTES_LANES     /* those of the plan, whatever their predicted time */
+} mpath_routes_t;
+
 typedef enum mpath_adapt {
     MPATH_ADAPT_OFF,
     MPATH_ADAPT_RUN,  /* shares of rails follow what calls show */
@@ -106,11 +114,13 @@ typedef struct mpath_settings {
     int sync;                  /* mpath_sync_t */
     uint64_t gpu_memory_bytes; /* upper limit of pinned host memory for staged copies, per rank */
     uint64_t gpu_relay_bytes;  /* upper limit of GPU memory for chunks that pass through, per process */
+    int alltoallv_algorithm;   /* mpath_routes_t */
     int allreduce_algorithm;   /* mpath_algorithm_t */
     int reduce_scatter_algorithm;
     int allgather_algorithm;
     uint64_t
         symmetric_min_bytes; /* whole vector of an Allreduce, Reduce_scatter or Allgather; below: the previous function */
+    int deterministic;       /* reductions keep their order of combination whatever fails */
     int adapt;               /* mpath_adapt_t */
     const char *adapt_file; /* where learned rates are kept; "": nowhere */
     int check_plan;         /* all ranks compare a checksum of their plans */

@@ -13,6 +13,7 @@ static const char *const gpu_way_values[]    = {"auto", "kernel", "push", "pull"
 static const char *const gpu_reduce_values[] = {"auto", "direct", "writes", NULL};
 static const char *const sync_values[]       = {"none", "device", NULL};
 static const char *const algorithm_values[]  = {"auto", "previous", "small", "lanes", NULL};
+static const char *const routes_values[]     = {"auto", "previous", "direct", "lanes", NULL};
 static const char *const adapt_values[]      = {"off", "run", "start", NULL};
 static const char *const switch_values[]     = {"no", "yes", NULL};
 
@@ -119,6 +120,10 @@ const mpath_param_t mpath_params[] = {
         "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all communicators; each "
         "takes half of what is left"),
     ROW_ENUM(
+        alltoallv_algorithm, "auto", routes_values, 5,
+        "MPI_Alltoallv and MPI_Alltoall on host memory: by predicted time (\"auto\"), the function that mpath replaces (\"previous\"), the "
+        "static route of each pair (\"direct\"), or the planned routes over all rails and relays (\"lanes\")"),
+    ROW_ENUM(
         allreduce_algorithm, "auto", algorithm_values, 5,
         "MPI_Allreduce: by size and topology (\"auto\"), the function that mpath replaces (\"previous\"), inside the "
         "exchange of the sizes where that has room (\"small\"), or over all rails, however small (\"lanes\")"),
@@ -128,6 +133,10 @@ const mpath_param_t mpath_params[] = {
     ROW_BYTES(
         symmetric_min_bytes, "16k", 0, INT64_MAX, 5,
         "Whole vector of an MPI_Allreduce, MPI_Reduce_scatter or MPI_Allgather below which the previous function runs"),
+    ROW_ENUM(
+        deterministic, "no", switch_values, 4,
+        "The same bits of reductions in every run. What mpath carries has them anyway, whatever the shares of the rails; with \"yes\" "
+        "it also keeps carrying what the previous function, with an order of its own, would take over when rails have failed"),
     ROW_ENUM(
         adapt, "run", adapt_values, 3,
         "Shares of the rails follow the rates that MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather see (\"run\"), "

@@ -3,8 +3,9 @@
  * Skewed MPI_Alltoallv calls, every byte checked, on a communicator that returns errors: shows how each rank comes out
  * of a failure that the script "failures" makes meanwhile.
  *
- *   survivor CALLS BYTES_PER_RANK
+ *   survivor CALLS BYTES_PER_RANK [nonblocking]
  *
+ * nonblocking: MPI_Ialltoallv and MPI_Wait instead of MPI_Alltoallv.
  * Each rank prints one line "rank R: completed", "rank R: error in call K: TEXT" or "rank R: wrong bytes in call K",
  * then waits to be ended. Rank 0 prints "under way" after its first WARM_CALLS calls. A rank that sees an error does not
  * finalize: what MPI can still do then is not the matter here.
@@ -94,24 +95,37 @@ static void report(const exchange_t *x, const char *outcome, int call, const cha
     pause();
 }
 
+static int exchange_run(const exchange_t *x, int nonblocking)
+{
+    MPI_Request request;
+    int status;
+
+    if (!nonblocking)
+        return MPI_Alltoallv(x->send, x->send_counts, x->send_offsets, MPI_BYTE, x->recv, x->recv_counts,
+                             x->recv_offsets, MPI_BYTE, MPI_COMM_WORLD);
+    status = MPI_Ialltoallv(x->send, x->send_counts, x->send_offsets, MPI_BYTE, x->recv, x->recv_counts,
+                            x->recv_offsets, MPI_BYTE, MPI_COMM_WORLD, &request);
+    return status == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : status;
+}
+
 int main(int argc, char **argv)
 {
-    int calls = argc > 1 ? atoi(argv[1]) : 0, length, provided;
+    int nonblocking = argc == 4 && strcmp(argv[3], "nonblocking") == 0;
+    int calls       = argc > 1 ? atoi(argv[1]) : 0, length, provided;
     char text[MPI_MAX_ERROR_STRING];
     exchange_t x = {0};
 
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &provided);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
-    if (argc != 3 || calls <= WARM_CALLS || exchange_init(&x, strtoull(argv[2], NULL, 10)) != 0) {
-        fprintf(stderr, "usage: survivor CALLS BYTES_PER_RANK, more than %d calls\n", WARM_CALLS);
+    if (argc != 3 + nonblocking || calls <= WARM_CALLS || exchange_init(&x, strtoull(argv[2], NULL, 10)) != 0) {
+        fprintf(stderr, "usage: survivor CALLS BYTES_PER_RANK [nonblocking], more than %d calls\n", WARM_CALLS);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     for (int call = 0; call < calls; call++) {
         int status;
 
         exchange_fill(&x, call);
-        status = MPI_Alltoallv(x.send, x.send_counts, x.send_offsets, MPI_BYTE, x.recv, x.recv_counts, x.recv_offsets,
-                               MPI_BYTE, MPI_COMM_WORLD);
+        status = exchange_run(&x, nonblocking);
         if (status != MPI_SUCCESS) {
             MPI_Error_string(status, text, &length);
             report(&x, "error", call, text);

@@ -95,6 +95,26 @@ static void test_asked(void **state)
     assert_false(mpath_gate_compares(&settings));
 }
 
+/* A forced algorithm overrides the gate, but not one that says never. */
+static void test_forced(void **state)
+{
+    mpath_settings_t settings;
+
+    (void)state;
+    mpath_settings_init(&settings);
+    settings.alltoallv_algorithm = MPATH_ROUTES_LANES;
+    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_ALWAYS);
+    assert_false(mpath_gate_compares(&settings));
+    settings.alltoallv_algorithm = MPATH_ROUTES_DIRECT;
+    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_ALWAYS);
+    assert_true(mpath_gate_compares(&settings));
+    settings.gate = MPATH_GATE_NEVER;
+    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_NEVER);
+    settings.gate                = MPATH_GATE_ALWAYS;
+    settings.alltoallv_algorithm = MPATH_ROUTES_PREVIOUS;
+    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_NEVER);
+}
+
 /* The forecast for one pair from rank 0 to rank 4, both beside rail 0: relays over the other rails pay or do not. */
 static void forecast_pair(uint64_t bytes, mpath_access_mode_t access, uint32_t hop_ns, mpath_gate_forecast_t *forecast)
 {
@@ -184,9 +204,13 @@ static void test_forecast_of_short_flows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_node), cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_choice),   cmocka_unit_test(test_asked),
-        cmocka_unit_test(test_forecast), cmocka_unit_test(test_forecast_of_short_flows),
+        cmocka_unit_test(test_one_node),
+        cmocka_unit_test(test_nodes),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_asked),
+        cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_forecast),
+        cmocka_unit_test(test_forecast_of_short_flows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

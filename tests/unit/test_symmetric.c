@@ -20,6 +20,7 @@ typedef struct job {
     int access, algorithm;
     const char *adapt_file;
     uint64_t memory_bytes;
+    int gate_auto, deterministic;
     int victim, stall; /* of the failures */
 } job_t;
 
@@ -40,7 +41,8 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     memset(member, 0, sizeof(*member));
     mpath_settings_init(&member->settings);
     member->settings.access                   = job->access;
-    member->settings.gate                     = MPATH_GATE_ALWAYS;
+    member->settings.gate                     = job->gate_auto ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
+    member->settings.deterministic            = job->deterministic;
     member->settings.memory_bytes             = job->memory_bytes ? job->memory_bytes : 8 << 20;
     member->settings.timeout_s                = job->stall ? 2 : 100;
     member->settings.allreduce_algorithm      = job->algorithm;
@@ -389,6 +391,43 @@ static void test_lost_rail(void **state)
     }
 }
 
+/* With one rail left the previous function would be as fast; with `deterministic` the order of combination stays. */
+static int one_rail_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job     = argument;
+    const uint64_t count = 1 << 20;
+    double *data         = get(count * sizeof(double));
+    member_t member;
+
+    member_init(&member, self, argument);
+    check_allreduce(&member, self, count, 0);
+    ranks_check(mpath_topo_set_nic(member.team->topo, 1, 1, 0) == MPATH_OK);
+    member.team->topo_version++;
+    if (job->deterministic) {
+        check_allreduce(&member, self, count, 2);
+        ranks_check(mpath_share_num_rails(member.symmetric->share) == 1);
+    } else {
+        ranks_check(mpath_allreduce(member.symmetric, data, data, count, &doubles, 0) == MPATH_DECLINED);
+        ranks_check(strcmp(mpath_symmetric_declined_because(member.symmetric), "there is one rail") == 0);
+    }
+    free(data);
+    member_end(&member);
+    return 0;
+}
+
+static void test_deterministic(void **state)
+{
+    (void)state;
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        job_t job = {.setup         = {.size = 4, .nodes = 2, .nics = 2},
+                     .access        = MPATH_ACCESS_AFFINE,
+                     .gate_auto     = 1,
+                     .deterministic = deterministic};
+
+        assert_int_equal(ranks_run(&job.setup, one_rail_body, &job), 0);
+    }
+}
+
 /* Ranks that disagree about the size of the vector hear of it. */
 static int mismatch_body(ranks_self_t *self, void *argument)
 {
@@ -486,7 +525,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts), cmocka_unit_test(test_tight_memory), cmocka_unit_test(test_any_shares),
         cmocka_unit_test(test_decline), cmocka_unit_test(test_mismatch),     cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_stalled), cmocka_unit_test(test_lost_rail),
+        cmocka_unit_test(test_stalled), cmocka_unit_test(test_lost_rail),    cmocka_unit_test(test_deterministic),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The file of learned rates: files of something else, several writers, damage of all kinds. */
+#include "adapt/store.h"
+#include "unit/capture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+static uint32_t random_below(uint64_t *state, uint32_t limit)
+{
+    *state = *state * 6364136223846793005ull + 1442695040888963407ull;
+    return (uint32_t)((*state >> 33) % limit);
+}
+
+static void store_path(char *path, size_t size)
+{
+    snprintf(path, size, "/tmp/mpath-test-rates.%ld", (long)getpid());
+    unlink(path);
+}
+
+/* Files of something else, and folders, are left alone. */
+static void test_store_foreign(void **state)
+{
+    const char *text       = "important = 1\nother = 2\n";
+    const uint64_t some[2] = {5, 6};
+    char path[64], got[64] = "";
+    uint64_t bps[2];
+    FILE *file;
+
+    (void)state;
+    store_path(path, sizeof(path));
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fputs(text, file);
+    fclose(file);
+    capture_start();
+    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_store_load("/tmp", 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_store_save("/tmp", 1, "allreduce", 0, 2, some), MPATH_ERR_IO);
+    capture_stop();
+    assert_non_null(strstr(capture_text(), ":1: it does not begin with 'mpath-rates 1'"));
+    assert_non_null(strstr(capture_text(), "/tmp cannot be written"));
+    file = fopen(path, "r");
+    assert_int_equal(fread(got, 1, sizeof(got) - 1, file), strlen(text));
+    fclose(file);
+    assert_string_equal(got, text);
+    unlink(path);
+}
+
+#define WRITERS 4
+#define LINES_EACH 8
+
+/* Jobs that write at the same time do not lose each other's lines. */
+static void test_store_writers(void **state)
+{
+    uint64_t bps[2] = {0, 0};
+    char path[64];
+    int status;
+
+    (void)state;
+    store_path(path, sizeof(path));
+    for (int writer = 0; writer < WRITERS; writer++) {
+        if (fork() == 0) {
+            int bad = 0;
+
+            for (uint64_t line = 0; line < LINES_EACH; line++) {
+                const uint64_t mine[2] = {(uint64_t)writer + 1, line + 1};
+
+                bad += mpath_store_save(path, line, "allreduce", writer, 2, mine) != MPATH_OK;
+            }
+            _exit(bad != 0);
+        }
+    }
+    for (int writer = 0; writer < WRITERS; writer++) {
+        assert_true(wait(&status) > 0);
+        assert_int_equal(status, 0);
+    }
+    for (int writer = 0; writer < WRITERS; writer++) {
+        for (uint64_t line = 0; line < LINES_EACH; line++) {
+            assert_int_equal(mpath_store_load(path, line, "allreduce", writer, 2, bps), MPATH_OK);
+            assert_int_equal(bps[0], writer + 1);
+            assert_int_equal(bps[1], line + 1);
+        }
+    }
+    unlink(path);
+}
+
+/* Nonzero counts what must not come out of any file. */
+static void check_line(void *argument, const mpath_store_line_t *line)
+{
+    int *bad = argument;
+
+    *bad += (line->num_rails < 1) || (line->num_rails > MPATH_MAX_NICS) ||
+            (memchr(line->operation, 0, sizeof(line->operation)) == NULL);
+    for (int rail = 0; rail < line->num_rails; rail++) {
+        *bad += (line->bps[rail] == 0) || (line->bps[rail] > (uint64_t)MPATH_MAX_RATE_BPS);
+    }
+}
+
+/* Bytes changed, lost and doubled at random: lines come out usable or not at all. */
+static void test_store_mutated(void **state)
+{
+    const char *good = "mpath-rates 1\n5f0c2c9d01a3b77e allreduce 2 25000000 25000000 6250000 25000000\n"
+                       "0000000000000001 reduce_scatter 0 5 6\n";
+    uint64_t random  = 11;
+    char path[64];
+    int bad = 0;
+
+    (void)state;
+    store_path(path, sizeof(path));
+    capture_start();
+    for (int round = 0; round < 2000; round++) {
+        size_t length = strlen(good);
+        FILE *out     = fopen(path, "w");
+
+        assert_non_null(out);
+        for (size_t i = 0; i < length; i++) {
+            uint32_t chance = (i < 14) ? 99 : random_below(&random, 60);
+
+            if (chance > 1) {
+                fputc(good[i], out);
+            }
+            if (chance < 2) {
+                fputc((int)random_below(&random, 256), out);
+            }
+            if (chance == 3) {
+                fputs(good + i, out);
+            }
+        }
+        fclose(out);
+        (void)mpath_store_read(path, check_line, &bad);
+    }
+    capture_stop();
+    assert_int_equal(bad, 0);
+    unlink(path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_store_foreign),
+        cmocka_unit_test(test_store_writers),
+        cmocka_unit_test(test_store_mutated),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
