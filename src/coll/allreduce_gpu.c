@@ -30,7 +30,8 @@ mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gp
     gpu->me       = mpath_team_rank(team);
     gpu->arrays   = calloc(6 * size, sizeof(*gpu->arrays));
     gpu->launches = mpath_gpu_launches_create();
-    if ((gpu->arrays == NULL) || (gpu->launches == NULL)) {
+    gpu->eager    = mpath_gpu_eager_create();
+    if ((gpu->arrays == NULL) || (gpu->launches == NULL) || (gpu->eager == NULL)) {
         goto err_destroy;
     }
     gpu->send_bytes   = gpu->arrays;
@@ -90,7 +91,8 @@ void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
     if (gpu != NULL) {
         scratch_free(gpu);
         mpath_gpu_launches_destroy(gpu->launches);
-        mpath_gpu_writes_destroy(gpu->writes);
+        mpath_gpu_eager_destroy(gpu->eager);
+        mpath_gpu_lent_destroy(gpu->writes);
         mpath_gpu_coll_destroy(gpu->reduce);
         mpath_gpu_coll_destroy(gpu->gather);
         free(gpu->arrays);
@@ -223,6 +225,9 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     mpath_status_t status  = mpath_gpu_coll_prepare(coll, call, agreed);
     int by_writes          = 0;
 
+    if ((status == MPATH_OK) && (call->operation == MPATH_OPERATION_ALLREDUCE)) {
+        status = mpath_gpu_eager_prepare(gpu);
+    }
     if (status == MPATH_OK) {
         status = mpath_gpu_coll_open_all(coll);
     }
@@ -304,13 +309,18 @@ static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call
 mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                    uint64_t elements, const mpath_reduce_how_t *how)
 {
+    int eligible      = is_eligible(buffers, how), done;
     uint64_t bytes    = elements * mpath_reduce_bytes(how->type);
-    mpath_call_t call = call_of(MPATH_OPERATION_ALLREDUCE, buffers, !is_eligible(buffers, how));
+    mpath_call_t call = call_of(MPATH_OPERATION_ALLREDUCE, buffers, !eligible);
     mpath_agreed_t agreed;
     mpath_status_t status;
 
     if (elements == 0) {
         return MPATH_DECLINED; /* all ranks know */
+    }
+    status = mpath_gpu_eager_start(gpu, buffers, elements, how, eligible);
+    if (status != MPATH_OK) {
+        return status;
     }
     call.flags |= (buffers->send == buffers->recv) ? MPATH_CALL_IN_PLACE : 0;
     for (int rank = 0; rank < gpu->size; rank++) {
@@ -318,11 +328,12 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
     }
     mpath_gpu_writes_claim(gpu, bytes, how);
-    status = agree(gpu, gpu->reduce, &call, &agreed);
-    if (status == MPATH_OK) {
+    status = mpath_gpu_eager_finish(gpu, agree(gpu, gpu->reduce, &call, &agreed), &done);
+    if ((status == MPATH_OK) && !done) {
         status = reduce_vector(gpu, &call, &agreed, bytes, how);
     }
     mpath_gpu_writes_release(gpu);
+    gpu->reduce->eager = 0;
     return status;
 }
 

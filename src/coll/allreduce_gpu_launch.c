@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Launches of the reduction kernel. An application mostly reduces the same buffers again: a launch with the arguments of an
+ * Launches of reduction kernels. An application mostly reduces the same buffers again: a launch with the arguments of an
  * earlier one becomes a repeat (gpu/repeat.h), which is cheaper to start.
  */
 #include "coll/allreduce_gpu_private.h"
@@ -8,14 +8,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define LAUNCHES_KEPT 8
+#define LAUNCHES_KEPT 16
 #define LAUNCHES_BEFORE_REPEAT 2 /* making one costs as much as it saves in some 20 launches */
+
+/* As the caller has set them. */
+typedef union kept_arguments {
+    mpath_kernel_reduce_t reduce;
+    mpath_kernel_eager_t eager;
+} kept_arguments_t;
 
 typedef struct kept_launch {
     mpath_cu_function_t function; /* NULL: empty */
     mpath_stream_t *stream;
-    mpath_kernel_reduce_t arguments; /* as the caller has set them */
-    mpath_repeat_t *repeat;          /* NULL: not made */
+    kept_arguments_t arguments;
+    mpath_repeat_t *repeat; /* NULL: not made */
     unsigned times;
     uint64_t used; /* clock of the last launch */
 } kept_launch_t;
@@ -43,23 +49,32 @@ void mpath_gpu_launches_destroy(gpu_launches_t *launches)
 }
 
 /* The entry of this launch: an old one, or one in the place of that which has not been used for longest. */
-static kept_launch_t *find_launch(gpu_launches_t *launches, const mpath_stream_t *stream, mpath_cu_function_t function,
-                                  const mpath_kernel_reduce_t *arguments)
+static kept_launch_t *find_launch(gpu_launches_t *launches, mpath_stream_t *stream, mpath_cu_function_t function,
+                                  const void *arguments, size_t bytes)
 {
     kept_launch_t *oldest = &launches->kept[0];
 
+    launches->clock++;
     for (int i = 0; i < LAUNCHES_KEPT; i++) {
         kept_launch_t *kept = &launches->kept[i];
 
         if ((kept->function == function) && (kept->stream == stream) &&
-            (memcmp(&kept->arguments, arguments, sizeof(*arguments)) == 0)) {
+            (memcmp(&kept->arguments, arguments, bytes) == 0)) {
+            kept->used = launches->clock;
             return kept;
         }
         oldest = (kept->used < oldest->used) ? kept : oldest;
     }
     mpath_repeat_destroy(oldest->repeat);
-    *oldest = (kept_launch_t){.function = function, .arguments = *arguments};
+    *oldest = (kept_launch_t){.function = function, .stream = stream, .used = launches->clock};
+    memcpy(&oldest->arguments, arguments, bytes);
     return oldest;
+}
+
+/* Whether it is time to make a repeat of it. */
+static int wants_repeat(const gpu_launches_t *launches, kept_launch_t *kept)
+{
+    return (kept->repeat == NULL) && (kept->times++ >= LAUNCHES_BEFORE_REPEAT) && !launches->refused;
 }
 
 /* Looking for a name costs more than the rest of a launch. */
@@ -91,21 +106,40 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll
     if (status != MPATH_OK) {
         return status;
     }
-    kept         = find_launch(launches, stream, function, arguments);
-    kept->stream = stream;
-    kept->used   = ++launches->clock;
-    if ((kept->repeat == NULL) && (kept->times++ >= LAUNCHES_BEFORE_REPEAT) && !launches->refused) {
+    kept = find_launch(launches, stream, function, arguments, sizeof(*arguments));
+    if (wants_repeat(launches, kept)) {
         status            = mpath_repeat_reduce(stream, function, how->type, done.address,
                                                 mpath_room_device(&coll->room, &words->number), arguments, &kept->repeat);
         launches->refused = status == MPATH_ERR_UNSUPPORTED;
         if ((status != MPATH_OK) && !launches->refused) {
             return status;
         }
-        *arguments = kept->arguments;
+        *arguments = kept->arguments.reduce;
     }
     if (kept->repeat != NULL) {
         atomic_store_explicit(&words->number, coll->number, memory_order_release);
         return mpath_repeat_start(kept->repeat);
     }
     return mpath_launch_reduce(stream, function, how->type, done, arguments);
+}
+
+mpath_status_t mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
+                                              mpath_cu_function_t function, mpath_reduce_type_t type,
+                                              mpath_kernel_eager_t *arguments, uint64_t number, int follows)
+{
+    kept_launch_t *kept = find_launch(launches, stream, function, arguments, sizeof(*arguments));
+    mpath_status_t status;
+
+    if (wants_repeat(launches, kept)) {
+        status            = mpath_repeat_eager(stream, function, type, arguments, &kept->repeat);
+        launches->refused = status == MPATH_ERR_UNSUPPORTED;
+        if ((status != MPATH_OK) && !launches->refused) {
+            return status;
+        }
+    }
+    if ((kept->repeat != NULL) && follows) {
+        return mpath_repeat_start(kept->repeat);
+    }
+    arguments->number = number;
+    return mpath_launch_eager(stream, function, type, arguments);
 }

@@ -4,14 +4,15 @@
 #define MPATH_COLL_ALLREDUCE_GPU_PRIVATE_H
 
 #include "coll/allreduce_gpu.h"
-#include "coll/alltoallv_gpu_private.h"
+#include "coll/allreduce_gpu_lent.h"
+#include "gpu/reduce_eager.h"
 #include "gpu/reduce_writes.h"
 
 /* Kernels that have been launched lately, and those that are launched again and again. */
 typedef struct gpu_launches gpu_launches_t;
 
-/* What ranks lend each other for reductions by writes. */
-typedef struct gpu_writes gpu_writes_t;
+/* Short vectors that all send to all. */
+typedef struct gpu_eager gpu_eager_t;
 
 struct mpath_symmetric_gpu {
     mpath_team_t *team;
@@ -25,7 +26,8 @@ struct mpath_symmetric_gpu {
     uint64_t scratch_bytes;
     mpath_coll_counters_t counters; /* but for those of `reduce` and `gather` */
     gpu_launches_t *launches;
-    gpu_writes_t *writes; /* NULL until a call was large enough */
+    gpu_eager_t *eager;
+    gpu_lent_t *writes; /* for reductions by writes; NULL until a call was large enough */
 };
 
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
@@ -41,6 +43,24 @@ void mpath_gpu_launches_destroy(gpu_launches_t *launches);
 mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
 
+/* The same with an eager kernel, for a call with this number; `arguments->number` is 0. `follows`: the GPU's counters have the last one. */
+mpath_status_t mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
+                                              mpath_cu_function_t function, mpath_reduce_type_t type,
+                                              mpath_kernel_eager_t *arguments, uint64_t number, int follows);
+
+/*
+ * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel, if it may expect that all others do the same.
+ * After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called back, and the call goes on in
+ * another way. Of both, errors break the team.
+ */
+gpu_eager_t *mpath_gpu_eager_create(void); /* NULL: no memory */
+void mpath_gpu_eager_destroy(gpu_eager_t *eager);
+mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
+                                     uint64_t elements, const mpath_reduce_how_t *how, int eligible);
+mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t agreed, int *done_p);
+/* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
+mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
+
 /*
  * allreduce_gpu_writes.c: before the agreement, whether this rank could take part in a reduction by writes, of which its cell
  * tells; given back after the call. Then, with everything open, whether all do: collective, the same on all ranks.
@@ -49,6 +69,5 @@ void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mp
 void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu);
 mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p);
 mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how);
-void mpath_gpu_writes_destroy(gpu_writes_t *writes);
 
 #endif

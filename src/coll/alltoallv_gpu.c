@@ -213,6 +213,7 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
         *cell = *now;
     } else {
         cell->claimed                        = now->claimed;
+        cell->eager                          = now->eager;
         cell->sides[MPATH_ROOM_RECV].address = now->sides[MPATH_ROOM_RECV].address;
         cell->sides[MPATH_ROOM_SEND].address = now->sides[MPATH_ROOM_SEND].address;
     }
@@ -248,6 +249,7 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     }
     now->kernels                = kernels;
     now->claimed                = gpu->claimed;
+    now->eager                  = gpu->eager;
     now->sides[MPATH_ROOM_RECV] = recv;
     now->sides[MPATH_ROOM_SEND] = send;
     write_cell(gpu, now);

@@ -69,6 +69,7 @@ struct mpath_gpu_coll {
     int half;
     mpath_room_cell_t told; /* by this rank in the last call */
     mpath_gpu_t *told_gpu;  /* with which it works on its send buffer */
+    int eager;              /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
     int claimed;            /* this process may wait for other ranks in a kernel of this call */
 
     uint64_t *demand; /* [n][n] of the call */

@@ -51,6 +51,7 @@ typedef struct mpath_room_cell {
     int32_t kernels;     /* the sending GPU runs mpath's kernels */
     uint32_t place;      /* changes with the GPU or the context of the send buffer */
     int32_t claimed;     /* in this call its kernel may wait for those of others; not part of the generation */
+    int32_t eager;       /* 1: it takes part in reductions of short vectors; 2: its kernel is on its way. Neither is this */
     mpath_process_t process;
     mpath_room_side_t sides[MPATH_ROOM_SIDES];
 } mpath_room_cell_t;

@@ -43,6 +43,11 @@ static __device__ __forceinline__ void kernel_store_release(uint64_t address, ui
     asm volatile("st.release.sys.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
 }
 
+static __device__ __forceinline__ void kernel_store_relaxed(uint64_t address, uint64_t value)
+{
+    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
+}
+
 /* One thread: until the word is at least `value`, or the time is over. */
 static __device__ bool kernel_await(uint64_t address, uint64_t value, uint64_t deadline_ns)
 {

@@ -120,9 +120,18 @@ static mpath_status_t launch_enqueue(mpath_stream_t *stream, mpath_cu_function_t
                     stream->gpu->info.pci, stream->index, mpath_cu_error_string(result));
         return mpath_cu_status(result);
     }
-    stream->arrivals += ctas;
     mpath_gpu_usage_launch(ctas);
     return MPATH_OK;
+}
+
+/* The same for a kernel whose CTAs count themselves. */
+static mpath_status_t launch_counted(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                     unsigned ctas, unsigned threads)
+{
+    mpath_status_t status = launch_enqueue(stream, function, arguments, ctas, threads);
+
+    stream->arrivals += (status == MPATH_OK) ? ctas : 0;
+    return status;
 }
 
 void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeout_ns, mpath_kernel_control_t *control)
@@ -208,13 +217,13 @@ static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launc
         arguments.few.bytes        = bytes;
         arguments.few.pieces_count = count;
         arguments.few.reserved     = 0;
-        return launch_enqueue(stream, stream->gpu->copy_few_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
+        return launch_counted(stream, stream->gpu->copy_few_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
     }
     arguments.many.control      = control;
     arguments.many.bytes        = bytes;
     arguments.many.pieces_count = count;
     arguments.many.reserved     = 0;
-    return launch_enqueue(stream, stream->gpu->copy_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
+    return launch_counted(stream, stream->gpu->copy_kernel, &arguments, ctas, MPATH_KERNEL_THREADS);
 }
 
 mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch)
@@ -272,8 +281,11 @@ mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_fu
     return MPATH_OK;
 }
 
-mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
-                                   unsigned ctas, unsigned threads)
+typedef mpath_status_t (*launch_function_t)(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                            unsigned ctas, unsigned threads);
+
+static mpath_status_t launch_entered(launch_function_t launch, mpath_stream_t *stream, mpath_cu_function_t function,
+                                     const void *arguments, unsigned ctas, unsigned threads)
 {
     mpath_status_t status;
 
@@ -282,8 +294,20 @@ mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t f
     }
     status = mpath_gpu_enter(stream->gpu);
     if (status == MPATH_OK) {
-        status = launch_enqueue(stream, function, arguments, ctas, threads);
+        status = launch(stream, function, arguments, ctas, threads);
         mpath_gpu_leave(stream->gpu);
     }
     return status;
+}
+
+mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                   unsigned ctas, unsigned threads)
+{
+    return launch_entered(launch_counted, stream, function, arguments, ctas, threads);
+}
+
+mpath_status_t mpath_launch_uncounted(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                      unsigned ctas, unsigned threads)
+{
+    return launch_entered(launch_enqueue, stream, function, arguments, ctas, threads);
 }

@@ -49,6 +49,10 @@ void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeou
 mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
                                    unsigned ctas, unsigned threads);
 
+/* The same for a kernel whose arguments have no control: it takes no part in the stream's counters. */
+mpath_status_t mpath_launch_uncounted(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
+                                      unsigned ctas, unsigned threads);
+
 /* The word that a kernel's flag writes to mark the end of its launch, and the mark; without values: MPATH_ERR_UNSUPPORTED. */
 mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *flag, mpath_mark_t *mark_p);
 

@@ -14,11 +14,6 @@
 /* Vectors of a thread that are under way together. */
 #define WRITES_DEEP 2
 
-static __device__ __forceinline__ void kernel_store_relaxed(uint64_t address, uint64_t value)
-{
-    asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
-}
-
 /* Steps that rank `from` writes for CTA `cta` into the memory of rank `of`. */
 static __device__ __forceinline__ uint64_t writes_step(const mpath_kernel_writes_t &arguments, unsigned of,
                                                        unsigned from, unsigned used)

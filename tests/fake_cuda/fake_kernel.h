@@ -15,8 +15,13 @@ void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_
 /* A kernel that has given up in the middle, in place of fake_kernel_end(). */
 void fake_kernel_fail(const struct CUctx_st *context, const mpath_kernel_control_t *control);
 
-/* reduce.c, writes.c: NULL when there is none of that name. */
+/* Half precision, in reduce.c. */
+float fake_half_load(const char *from);
+void fake_half_store(char *to, float value);
+
+/* reduce.c, writes.c, eager.c: NULL when there is none of that name. */
 const struct CUfunc_st *fake_reduce_kernel(const char *name);
 const struct CUfunc_st *fake_writes_kernel(const char *name);
+const struct CUfunc_st *fake_eager_kernel(const char *name);
 
 #endif

@@ -144,5 +144,8 @@ const struct CUfunc_st *fake_kernel(const char *name)
             return &kernels[index];
         }
     }
-    return (fake_reduce_kernel(name) != NULL) ? fake_reduce_kernel(name) : fake_writes_kernel(name);
+    if (fake_reduce_kernel(name) != NULL) {
+        return fake_reduce_kernel(name);
+    }
+    return (fake_writes_kernel(name) != NULL) ? fake_writes_kernel(name) : fake_eager_kernel(name);
 }

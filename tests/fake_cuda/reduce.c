@@ -84,7 +84,7 @@ static void reduce_end(const struct CUctx_st *context, const mpath_kernel_reduce
 
 /* -- half precision, without a compiler that has it -- */
 
-static float half_load(const char *from)
+float fake_half_load(const char *from)
 {
     uint32_t bits, magnitude;
     uint16_t half;
@@ -104,7 +104,7 @@ static float half_load(const char *from)
 }
 
 /* Rounds to the nearest, of two the even one. */
-static void half_store(char *to, float value)
+void fake_half_store(char *to, float value)
 {
     uint32_t bits, magnitude;
     uint16_t half;
@@ -142,9 +142,10 @@ static void half_store(char *to, float value)
                                                                                                                        \
             memcpy(sum, ranges.sources[0] + at, sizeof(sum));                                                          \
             for (uint32_t index = 1; index < reduce->sources_count; index++) {                                         \
-                float next = half_load(ranges.sources[index] + at), so_far = half_load(sum);                           \
+                float next   = fake_half_load(ranges.sources[index] + at);                                             \
+                float so_far = fake_half_load(sum);                                                                    \
                                                                                                                        \
-                half_store(sum, APPLY_##_op(float, next, so_far));                                                     \
+                fake_half_store(sum, APPLY_##_op(float, next, so_far));                                                \
             }                                                                                                          \
             for (uint32_t index = 0; index < reduce->targets_count; index++) {                                         \
                 memcpy(ranges.targets[index] + at, sum, sizeof(sum));                                                  \

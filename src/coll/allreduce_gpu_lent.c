@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Memory on GPUs that ranks lend each other: allocated, told of, opened. */
+#include "coll/allreduce_gpu_lent.h"
+#include "gpu/reduce_args.h"
+
+#include "gpu/usage.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+static void lent_release(gpu_lent_t *lent)
+{
+    for (int rank = 0; (lent->imports != NULL) && (rank < lent->size); rank++) {
+        if (lent->imports[rank] != NULL) {
+            mpath_import_put(lent->imports[rank]);
+            lent->imports[rank] = NULL;
+        }
+    }
+    if ((lent->memory != 0) && mpath_gpu_available() && (mpath_gpu_enter(lent->device) == MPATH_OK)) {
+        mpath_gpu_memory_give(lent->memory, lent->memory_bytes);
+        mpath_gpu_leave(lent->device);
+    }
+    lent->memory = 0;
+}
+
+void mpath_gpu_lent_destroy(gpu_lent_t *lent)
+{
+    if (lent != NULL) {
+        lent_release(lent);
+        free(lent->offers);
+        free(lent->imports);
+        free(lent->places);
+        free(lent);
+    }
+}
+
+gpu_lent_t *mpath_gpu_lent_create(int size, int me)
+{
+    gpu_lent_t *lent = calloc(1, sizeof(*lent));
+
+    if (lent == NULL) {
+        return NULL;
+    }
+    lent->size    = size;
+    lent->me      = me;
+    lent->offers  = calloc((size_t)size, sizeof(*lent->offers));
+    lent->imports = calloc((size_t)size, sizeof(mpath_import_t *));
+    lent->places  = calloc((size_t)size, sizeof(*lent->places)); /* 0: of no rank */
+    if ((lent->offers == NULL) || (lent->imports == NULL) || (lent->places == NULL)) {
+        mpath_gpu_lent_destroy(lent);
+        return NULL;
+    }
+    return lent;
+}
+
+/* Zeroed memory of the device; 0: none. */
+static mpath_cu_ptr_t lent_alloc(mpath_gpu_t *device, uint64_t bytes)
+{
+    const mpath_cu_t *cu  = mpath_gpu_driver();
+    mpath_cu_ptr_t memory = 0;
+
+    if (mpath_gpu_enter(device) != MPATH_OK) {
+        return 0;
+    }
+    if (mpath_gpu_memory_take(&memory, bytes) != MPATH_CU_SUCCESS) {
+        memory = 0;
+    } else if ((cu->MemsetD8(memory, 0, bytes) != MPATH_CU_SUCCESS) || (cu->CtxSynchronize() != MPATH_CU_SUCCESS)) {
+        mpath_gpu_memory_give(memory, bytes);
+        memory = 0;
+    }
+    mpath_gpu_leave(device);
+    return memory;
+}
+
+/* This rank's memory, as others open it. */
+static void lent_make(gpu_lent_t *lent, mpath_gpu_t *device, uint64_t unit_bytes, uint64_t bytes,
+                      gpu_lent_offer_t *offer)
+{
+    mpath_memory_t memory;
+    void *address;
+
+    memset(offer, 0, sizeof(*offer));
+    lent->device = device;
+    if (unit_bytes == 0) {
+        return;
+    }
+    lent->memory       = lent_alloc(device, bytes);
+    lent->memory_bytes = bytes;
+    address            = (void *)(uintptr_t)lent->memory;
+    offer->address     = lent->memory;
+    offer->unit_bytes  = unit_bytes;
+    offer->good        = (lent->memory != 0) && (mpath_memory_classify(address, bytes, &memory) == MPATH_OK) &&
+                  (mpath_export_make(address, bytes, &memory, &offer->memory) == MPATH_OK);
+}
+
+static int lent_open(gpu_lent_t *lent)
+{
+    int good = 1;
+
+    lent->unit_bytes = lent->offers[0].unit_bytes;
+    for (int rank = 0; rank < lent->size; rank++) {
+        uint64_t unit = lent->offers[rank].unit_bytes;
+
+        good             = good && lent->offers[rank].good;
+        lent->unit_bytes = (unit < lent->unit_bytes) ? unit : lent->unit_bytes;
+    }
+    for (int rank = 0; good && (rank < lent->size); rank++) {
+        int peer = mpath_gpu_find(&lent->offers[rank].memory.uuid);
+
+        if (rank == lent->me) {
+            continue;
+        }
+        good = ((peer < 0) || mpath_gpu_can_reach(lent->device, peer)) &&
+               (mpath_import_get(&lent->offers[rank].memory, lent->device, &lent->imports[rank]) == MPATH_OK);
+        if (!good) {
+            lent->imports[rank] = NULL;
+        }
+    }
+    return good;
+}
+
+/* Whether every rank works on a GPU of its own. */
+static int lent_is_alone(const gpu_lent_t *lent)
+{
+    for (int a = 0; a < lent->size; a++) {
+        for (int b = 0; b < a; b++) {
+            if (memcmp(&lent->offers[a].memory.uuid, &lent->offers[b].memory.uuid, sizeof(mpath_cu_uuid_t)) == 0) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll)
+{
+    for (int rank = 0; rank < lent->size; rank++) {
+        if (lent->places[rank] != gpu_cell(coll, rank)->place) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+mpath_status_t mpath_gpu_lent_share(gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t unit_bytes,
+                                    uint64_t memory_bytes)
+{
+    uint8_t good, all[MPATH_KERNEL_REDUCE_RANKS];
+    mpath_status_t status;
+    gpu_lent_offer_t mine;
+
+    lent->usable = 0;
+    lent_release(lent);
+    lent_make(lent, coll->send.gpu, unit_bytes, memory_bytes, &mine);
+    status = mpath_team_allgather(coll->team, &mine, sizeof(mine), lent->offers);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    good   = (uint8_t)lent_open(lent);
+    status = mpath_team_allgather(coll->team, &good, sizeof(good), all);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    lent->usable = lent_is_alone(lent);
+    for (int rank = 0; rank < lent->size; rank++) {
+        lent->usable       = lent->usable && all[rank];
+        lent->places[rank] = gpu_cell(coll, rank)->place;
+    }
+    if (!lent->usable) {
+        lent_release(lent);
+    }
+    return MPATH_OK;
+}
+
+mpath_cu_ptr_t mpath_gpu_lent_address(const gpu_lent_t *lent, int rank)
+{
+    return (rank == lent->me) ? lent->memory : mpath_import_address(lent->imports[rank], lent->offers[rank].address);
+}

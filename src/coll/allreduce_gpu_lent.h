@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Memory that each rank of a communicator lends the others on its GPU, for kernels that write to each other: made and opened by all
+ * together, and anew when a rank has turned to another GPU. Only where every rank works on a GPU of its own, so that their kernels
+ * can run at once.
+ */
+#ifndef MPATH_COLL_ALLREDUCE_GPU_LENT_H
+#define MPATH_COLL_ALLREDUCE_GPU_LENT_H
+
+#include "coll/alltoallv_gpu_private.h"
+
+/* What a rank tells of its memory. */
+typedef struct gpu_lent_offer {
+    uint64_t good;
+    uint64_t address;
+    uint64_t unit_bytes;
+    mpath_export_t memory;
+} gpu_lent_offer_t;
+
+typedef struct gpu_lent {
+    int size, me;
+    int usable;          /* the same on all ranks, as the next one */
+    uint64_t unit_bytes; /* of what the memory is divided into: the least for which all have room */
+    mpath_gpu_t *device; /* of this rank */
+    mpath_cu_ptr_t memory;
+    uint64_t memory_bytes;
+    gpu_lent_offer_t *offers; /* [size] */
+    mpath_import_t **imports; /* [size] */
+    uint32_t *places;         /* [size] as the ranks' cells said */
+} gpu_lent_t;
+
+/* NULL: no memory. */
+gpu_lent_t *mpath_gpu_lent_create(int size, int me);
+void mpath_gpu_lent_destroy(gpu_lent_t *lent);
+
+/* Whether it was shared, with the GPUs that the ranks use in this call. The same on all ranks. */
+int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll);
+
+/*
+ * Collective, in a call that all ranks can take part in; since the memory was used last a call has ended on all ranks. This rank
+ * lends `memory_bytes`, which have room for units of `unit_bytes` (0: it lends none), zeroed.
+ */
+mpath_status_t mpath_gpu_lent_share(gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t unit_bytes,
+                                    uint64_t memory_bytes);
+
+/* A rank's memory, as this process addresses it. */
+mpath_cu_ptr_t mpath_gpu_lent_address(const gpu_lent_t *lent, int rank);
+
+#endif

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Which kernel reduces short vectors that all GPUs send to all, and its launch. */
+#include "gpu/reduce_eager.h"
+#include "gpu/private.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#define EAGER_NAME_MAX 64
+
+/* One unit of 8 bytes for each thread. On an H200 fewer CTAs take longer, and so do more, from 64 KiB on. */
+#define EAGER_BYTES_PER_CTA (UINT64_C(8) * MPATH_KERNEL_THREADS)
+
+_Static_assert(sizeof(mpath_kernel_eager_t) <= 4096, "arguments of a kernel");
+
+#define EAGER_NAME(_op, _type) #_op "_" #_type,
+
+static const char *const names[] = {MPATH_EAGER_KERNELS(EAGER_NAME)};
+
+int mpath_eager_fits(const mpath_reduce_how_t *how)
+{
+    char name[EAGER_NAME_MAX];
+
+    mpath_reduce_name(how, name, sizeof(name));
+    for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+        if (strcmp(name, names[i]) == 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+mpath_status_t mpath_eager_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p)
+{
+    char name[EAGER_NAME_MAX], full[2 * EAGER_NAME_MAX];
+
+    mpath_reduce_name(how, name, sizeof(name));
+    snprintf(full, sizeof(full), MPATH_KERNEL_EAGER "%s", name);
+    return mpath_kernel_find(gpu, full, function_p);
+}
+
+unsigned mpath_eager_ctas(uint64_t bytes)
+{
+    uint64_t ctas = (bytes + EAGER_BYTES_PER_CTA - 1) / EAGER_BYTES_PER_CTA;
+
+    return (unsigned)((ctas < 1) ? 1 : (ctas > MPATH_EAGER_CTAS) ? MPATH_EAGER_CTAS : ctas);
+}
+
+mpath_status_t mpath_launch_eager(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
+                                  const mpath_kernel_eager_t *arguments)
+{
+    return mpath_launch_uncounted(stream, function, arguments,
+                                  mpath_eager_ctas(arguments->elements * mpath_reduce_bytes(type)),
+                                  MPATH_KERNEL_THREADS);
+}
+
+mpath_status_t mpath_repeat_eager(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
+                                  const mpath_kernel_eager_t *arguments, mpath_repeat_t **repeat_p)
+{
+    return mpath_repeat_create(stream, function, arguments,
+                               mpath_eager_ctas(arguments->elements * mpath_reduce_bytes(type)), MPATH_KERNEL_THREADS,
+                               repeat_p);
+}

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Arguments and names of the kernels for short vectors, in which every GPU sends its vector to all at once: shared by the host code,
+ * reduce_eager.cuh and the fake driver of the tests. One for each operation and type, "mpath_kernel_eager_<operation>_<type>".
+ */
+#ifndef MPATH_GPU_REDUCE_EAGER_ARGS_H
+#define MPATH_GPU_REDUCE_EAGER_ARGS_H
+
+#include "gpu/reduce_args.h"
+
+#define MPATH_KERNEL_EAGER "mpath_kernel_eager_"
+
+/* CTAs of a launch, at most. */
+#define MPATH_EAGER_CTAS 32u
+
+/* Of a vector, that travel with a number of the same length behind them. */
+#define MPATH_EAGER_UNIT_BYTES 8u
+#define MPATH_EAGER_SLOT_BYTES(_bytes) (((_bytes) + MPATH_EAGER_UNIT_BYTES - 1) / MPATH_EAGER_UNIT_BYTES * 16u)
+
+/* In the word of a CTA, beside the number of the call: it has waited for long enough, and not all of its results are there. */
+#define MPATH_EAGER_GAVE_UP (UINT64_C(1) << 63)
+
+/*
+ * A rank's vector is written to the memory of every rank, the own one included, 8 bytes and the number of the call at a time. Whoever
+ * finds the number beside them has the bytes: nothing else tells that they have come. Then the vectors are combined in the order of
+ * the ranks, and the result goes to `recv`, which may be `send`.
+ *
+ * A launch waits no longer than `patience_ns`. After that the same call is launched `again` with its number: what was sent lies in
+ * the own memory as well, so `send` is not looked at any more.
+ *
+ * Memory of a rank, zeroed at the start: the number of the last call, for each CTA; slots [number % 2][rank][slot_bytes]. A call's
+ * slots may be used again by the next but one: who starts call k has ended k - 1, for which all others have ended k - 2.
+ */
+typedef struct mpath_kernel_eager {
+    uint64_t number;   /* of the call; 0: that of the last call and one */
+    uint64_t elements; /* a slot has room for them */
+    uint64_t send, recv;
+    uint64_t words; /* host memory, one for each CTA: get the number of the call at the end */
+    uint64_t patience_ns;
+    uint64_t slot_bytes;
+    uint32_t ranks, me;
+    uint32_t again, reserved;
+    uint64_t memory[MPATH_KERNEL_REDUCE_RANKS]; /* by rank; multiples of 16 */
+} mpath_kernel_eager_t;
+
+#define MPATH_EAGER_COUNTERS_BYTES (MPATH_EAGER_CTAS * UINT64_C(8))
+#define MPATH_EAGER_MEMORY_BYTES(_ranks, _slot_bytes)                                                                  \
+    (MPATH_EAGER_COUNTERS_BYTES + UINT64_C(2) * (_ranks) * (_slot_bytes))
+
+/* X(operation, type) for every kernel: what is common and fits a unit. */
+#define MPATH_EAGER_KERNELS_HALF(X) X(sum, f16) X(prod, f16) X(max, f16) X(min, f16)
+#define MPATH_EAGER_KERNELS_WHOLE(X)                                                                                   \
+    X(sum, f32)                                                                                                        \
+    X(sum, f64)                                                                                                        \
+    X(sum, u32)                                                                                                        \
+    X(sum, u64)                                                                                                        \
+    X(prod, f32)                                                                                                       \
+    X(prod, f64)                                                                                                       \
+    X(max, f32)                                                                                                        \
+    X(max, f64)                                                                                                        \
+    X(max, i32)                                                                                                        \
+    X(max, i64)                                                                                                        \
+    X(min, f32)                                                                                                        \
+    X(min, f64)                                                                                                        \
+    X(min, i32)                                                                                                        \
+    X(min, i64)                                                                                                        \
+    X(band, u32)                                                                                                       \
+    X(band, u64)                                                                                                       \
+    X(bor, u32)                                                                                                        \
+    X(bor, u64)                                                                                                        \
+    X(land, u32)                                                                                                       \
+    X(lor, u32)
+#define MPATH_EAGER_KERNELS(X) MPATH_EAGER_KERNELS_WHOLE(X) MPATH_EAGER_KERNELS_HALF(X)
+
+#endif
