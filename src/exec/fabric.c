@@ -183,7 +183,9 @@ mpath_status_t mpath_fabric_rail_open(const mpath_fabric_t *fabric, rail_t *rail
 {
     mpath_rail_params_t params = {
         .nic                    = fabric->machine->nics[rail->nic].name,
-        .tls                    = NULL,
+        .tls                    = (fabric->settings->rail_tls != NULL && fabric->settings->rail_tls[0] != '\0')
+                                      ? fabric->settings->rail_tls
+                                      : NULL,
         .max_chunk_bytes        = fabric->settings->chunk_bytes,
         .max_open_arrival_bytes = mpath_fabric_open_limit_bytes(fabric),
         .rate_bps               = fabric->machine->nics[rail->nic].rate_bps,

@@ -16,7 +16,7 @@
 
 typedef struct mpath_rail_params {
     const char *nic;               /* UCX device name */
-    const char *tls;               /* UCX transports, NULL: what UCX offers on that device for networks */
+    const char *tls;               /* UCX transports, as UCX_TLS; NULL: "tcp" on a network interface, else "ib" */
     size_t max_chunk_bytes;        /* largest chunk */
     size_t max_open_arrival_bytes; /* back-pressure: the rail stops reading above it */
     uint64_t rate_bps;             /* of the NIC; 0: unknown */

@@ -104,7 +104,7 @@ struct rail {
     int events;           /* since progress() began */
 };
 
-/* rail_ucx.c; logs. The transports are "tcp" for a network interface, "ib" for anything else. */
+/* rail_ucx.c; logs. */
 mpath_status_t rail_ucx_open(rail_t *rail, const char *tls);
 void rail_ucx_close(rail_t *rail);
 

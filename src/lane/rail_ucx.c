@@ -93,6 +93,12 @@ static mpath_status_t ucx_configure_ib(const rail_t *rail, ucp_config_t *config)
     return MPATH_OK;
 }
 
+/* A network interface; else it is a port of an InfiniBand or RoCE device. */
+static int is_interface(const rail_t *rail)
+{
+    return if_nametoindex(rail->nic) != 0;
+}
+
 static mpath_status_t ucx_init(const rail_t *rail, const char *device, const char *tls, ucp_context_h *context_p)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
@@ -115,7 +121,7 @@ static mpath_status_t ucx_init(const rail_t *rail, const char *device, const cha
     if ((status == MPATH_OK) && (strcmp(tls, "tcp") == 0)) {
         status = ucx_configure_tcp(rail, config);
     }
-    if ((status == MPATH_OK) && (strcmp(tls, "ib") == 0)) {
+    if ((status == MPATH_OK) && !is_interface(rail)) {
         status = ucx_configure_ib(rail, config);
     }
     if (status == MPATH_OK) {
@@ -218,7 +224,7 @@ mpath_status_t rail_ucx_open(rail_t *rail, const char *tls)
     mpath_status_t status;
 
     if (tls == NULL) {
-        tls = (if_nametoindex(rail->nic) != 0) ? "tcp" : "ib";
+        tls = is_interface(rail) ? "tcp" : "ib";
     }
     status = ucx_init(rail, rail->nic, tls, &rail->context);
     if (status != MPATH_OK) {

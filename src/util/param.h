@@ -95,6 +95,7 @@ typedef struct mpath_settings {
     const char *topo_file;
     const char *rails;           /* comma-separated NIC names, or "" for every NIC found */
     const char *rail_rates;      /* bytes per second of the NICs, see mpath_machine_discover(); "": as found */
+    const char *rail_tls;        /* UCX transports of the rails; "": by the kind of the device */
     uint64_t small_bytes;        /* pairs up to this many bytes travel inside the agreement */
     uint64_t leader_bytes;       /* data in a message between two nodes' leaders */
     uint64_t min_fragment_bytes; /* a pair is not split below this */

@@ -53,6 +53,11 @@ const mpath_param_t mpath_params[] = {
                "Rate of the NICs in each direction: one value for all (\"25m\"), values of named NICs "
                "(\"rail0=25m,rail1=6250k\"), or both (\"25m,rail1=6250k\"); suffixes k, m and g are powers of 1000. "
                "Empty: as the system reports it"),
+    ROW_STRING(
+        rail_tls, "UCX_TLS", 5,
+        "UCX transports that drive the NICs, as UCX_TLS lists them (\"rc_v\", \"dc_x\", \"ud\"). Empty: \"tcp\" on a "
+        "network interface; on an InfiniBand or RoCE port \"ib\", of which UCX takes rc or dc for data, accelerated "
+        "where the NIC can be, and ud to connect"),
     ROW_BYTES(small_bytes, "4k", 0, 64 * KIB, 5,
               "A call in which no pair sends more than this is done inside the exchange of the sizes, without a plan"),
     ROW_BYTES(

@@ -55,6 +55,7 @@ static void test_defaults(void **state)
     assert_int_equal(settings.check_plan, 0);
     assert_string_equal(settings.rails, "");
     assert_string_equal(settings.rail_rates, "");
+    assert_string_equal(settings.rail_tls, "");
     assert_string_equal(settings.topo_file, "");
 }
 
