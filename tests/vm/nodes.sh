@@ -57,18 +57,26 @@ nodes_up() {
     done
 }
 
-# shape RATE|off: the rate of every NIC of every node, as tc writes it.
+# shape RATE|off: the rate of every NIC of every node, as tc writes it. Two queues take turns, as in an RDMA NIC: in one, the
+# requests to read memory would wait behind all that the node itself was asked for, and each direction for the other. What a
+# responder sends of a connection stays in order: read responses and acknowledgements (opcodes 0x0d to 0x12 behind the UDP header).
 shape() {
-    local nic
+    local nic opcode
     for nic in /sys/class/net/v[0-9]r[0-9]; do
         nic=${nic##*/}
-        if [[ $1 == off ]]; then
-            tc qdisc del dev "$nic" root 2>/dev/null
-        else
-            tc qdisc replace dev "$nic" root tbf rate "$1" burst 32k limit 8m || return 1
-        fi
-    done
-    return 0
+        echo "qdisc add dev $nic root handle 1: tbf rate $1 burst 32k limit 8m"
+        echo "qdisc add dev $nic parent 1:1 handle 2: drr"
+        echo "class add dev $nic parent 2: classid 2:1 drr quantum 4300"
+        echo "class add dev $nic parent 2: classid 2:2 drr quantum 4300"
+        echo "qdisc add dev $nic parent 2:1 pfifo limit 4000"
+        echo "qdisc add dev $nic parent 2:2 pfifo limit 4000"
+        for opcode in "0x0d 0xff" "0x0e 0xfe" "0x10 0xfe" "0x12 0xff"; do
+            echo "filter add dev $nic parent 2: protocol ip prio 1 u32 match ip protocol 17 0xff match u8 $opcode at 28 flowid 2:2"
+        done
+        echo "filter add dev $nic parent 2: protocol all prio 2 u32 match u32 0 0 flowid 2:1"
+        tc qdisc del dev "$nic" root 2>/dev/null
+    done >/tmp/tc.batch
+    [[ $1 == off ]] || tc -batch /tmp/tc.batch
 }
 
 # sent_bytes NODE RAILS: what each rail of the node has sent so far.
