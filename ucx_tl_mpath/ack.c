@@ -3,7 +3,7 @@
  * Acknowledgements: how many packets came over each rail. They go out when much has come, when the sender asked for one
  * and nothing more comes, or after a millisecond; so a ping-pong of small messages is not slowed down by them.
  */
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/relay.h"
 
 #include "util/time.h"
 
@@ -28,8 +28,8 @@ static void note_arrival(uct_mpath_peer_t *peer, unsigned rail)
 {
     peer->last_rail = (uint8_t)rail;
     if (peer->rails[rail].state == UCT_MPATH_RAIL_CLOSED && peer->rails[rail].known &&
-        peer->state == UCT_MPATH_PEER_READY && uct_mpath_peer_rail_open(peer, rail) == UCS_OK) {
-        uct_mpath_peer_rail_up(peer, rail);
+        peer->state == UCT_MPATH_PEER_READY) {
+        uct_mpath_peer_rail_open_soon(peer, rail);
     }
 }
 
@@ -44,7 +44,8 @@ void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_p
         peer_rail->peer_generation  = header->generation;
         peer_rail->received_packets = 0;
     }
-    ++peer_rail->received_packets;
+    /* Relays may lose messages: what comes behind a gap arrives, but does not count. */
+    peer_rail->received_packets += header->rail_packet == peer_rail->received_packets;
     ++peer->unacked_packets;
     peer->unacked_bytes += bytes;
     note_arrival(peer, rail);
@@ -75,6 +76,9 @@ static ucs_status_t post_control(uct_mpath_peer_t *peer, unsigned rail, uint8_t 
     uint64_t link;
     ssize_t packed;
 
+    if (peer->rails[rail].relayed) {
+        return uct_mpath_route_send(peer, rail, id, pack_control, &pack);
+    }
     if (bytes > peer->iface->lanes[rail].attr.cap.am.max_short) {
         packed = uct_ep_am_bcopy(peer->rails[rail].ep, id, pack_control, &pack, 0);
         return packed >= 0 ? UCS_OK : (ucs_status_t)packed;
@@ -163,7 +167,11 @@ static void note_stall(uct_mpath_peer_t *peer, unsigned rail, uint64_t now_ns)
     } else if (now_ns - peer_rail->stalled_since_ns > peer->iface->stall_ns && (peer->up_mask & ~UCS_BIT(rail)) != 0) {
         ucs_diag("mpath: rail %s carried nothing for %.1f s while its peer answered over others; its packets take them",
                  peer->iface->lanes[rail].name, (double)(now_ns - peer_rail->stalled_since_ns) / MPATH_NS_PER_S);
-        uct_mpath_peer_rail_suspend(peer, rail);
+        if (peer_rail->relayed) { /* a relay may have lost them; nothing is spoilt by opening it anew */
+            uct_mpath_peer_rail_broken(peer, rail);
+        } else {
+            uct_mpath_peer_rail_suspend(peer, rail);
+        }
     }
 }
 

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Endpoints: active messages, the pending queue, flush and fence. Each operation is one packet on one rail. */
 #include "ucx_tl_mpath/ep.h"
+#include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/rma.h"
 
 #include <stdlib.h>
@@ -17,7 +18,8 @@ typedef struct pending_priv {
 static ucs_status_t greet(uct_mpath_peer_t *peer, const uct_mpath_device_addr_t *device,
                           const uct_mpath_iface_addr_t *address)
 {
-    uint64_t reachable = uct_mpath_address_reachable(peer->iface, device, address);
+    uint64_t direct    = uct_mpath_address_reachable(peer->iface, device, address);
+    uint64_t reachable = direct != 0 ? direct : uct_mpath_route_reachable(peer->iface, device);
     const void *device_addr, *iface_addr;
     uct_mpath_peer_rail_t *rail;
     unsigned number;
@@ -30,6 +32,9 @@ static ucs_status_t greet(uct_mpath_peer_t *peer, const uct_mpath_device_addr_t 
         memcpy(rail->device_addr, device_addr, device->length);
         memcpy(rail->iface_addr, iface_addr, address->length);
         rail->known = 1;
+        if (direct == 0) {
+            uct_mpath_route_learn(peer, number, 0);
+        }
         if (!opened && uct_mpath_peer_rail_open(peer, number) == UCS_OK) {
             opened = 1;
         }

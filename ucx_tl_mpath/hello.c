@@ -4,7 +4,7 @@
  * somebody that does not know its link yet greets back. A known peer that greets with another nonce has lost its side of
  * the connection: the old one ends here too.
  */
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/relay.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -14,6 +14,17 @@ typedef struct hello_pack {
     unsigned rail;
 } hello_pack_t;
 
+/* A rail that a neighbour drives for this interface. */
+static void pack_gateway(const uct_mpath_gateway_t *gateway, uct_mpath_hello_rail_t *to)
+{
+    to->gateway       = gateway->uid;
+    to->rail          = gateway->rail.number;
+    to->device_length = gateway->rail.device_length;
+    to->iface_length  = gateway->rail.iface_length;
+    memcpy(to->device, gateway->rail.device, sizeof(to->device));
+    memcpy(to->iface, gateway->rail.iface, sizeof(to->iface));
+}
+
 static size_t pack_hello(void *destination, void *arg)
 {
     const hello_pack_t *pack       = arg;
@@ -21,7 +32,8 @@ static size_t pack_hello(void *destination, void *arg)
     uct_mpath_hello_t *hello       = destination;
     const uct_mpath_lane_t *lane;
     uct_mpath_hello_rail_t *to;
-    uint64_t lanes = iface->lanes_mask;
+    uint64_t lanes  = iface->lanes_mask;
+    uint64_t relays = iface->relay != NULL ? iface->relay->rails : 0;
 
     hello->link          = pack->peer->link;
     hello->uid           = iface->uid;
@@ -35,11 +47,15 @@ static size_t pack_hello(void *destination, void *arg)
     for (; lanes != 0; lanes &= lanes - 1) {
         lane              = &iface->lanes[__builtin_ctzll(lanes)];
         to                = &hello->rails[hello->num_rails++];
+        to->gateway       = 0;
         to->rail          = lane->number;
         to->device_length = (uint8_t)lane->attr.device_addr_len;
         to->iface_length  = (uint8_t)lane->attr.iface_addr_len;
         memcpy(to->device, lane->device_addr, sizeof(to->device));
         memcpy(to->iface, lane->iface_addr, sizeof(to->iface));
+    }
+    for (; relays != 0; relays &= relays - 1) {
+        pack_gateway(&iface->relay->gateways[__builtin_ctzll(relays)], &hello->rails[hello->num_rails++]);
     }
     return sizeof(*hello) + hello->num_rails * sizeof(hello->rails[0]);
 }
@@ -53,7 +69,9 @@ void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns)
 
     for (; usable != 0; usable &= usable - 1) {
         pack.rail = (unsigned)__builtin_ctzll(usable);
-        packed    = uct_ep_am_bcopy(peer->rails[pack.rail].ep, UCT_MPATH_ID_HELLO, pack_hello, &pack, 0);
+        packed    = peer->rails[pack.rail].relayed
+                        ? (ssize_t)uct_mpath_route_send(peer, pack.rail, UCT_MPATH_ID_HELLO, pack_hello, &pack)
+                        : uct_ep_am_bcopy(peer->rails[pack.rail].ep, UCT_MPATH_ID_HELLO, pack_hello, &pack, 0);
         if (packed >= 0) {
             peer->hello_due  = 0;
             peer->greeted_ns = now_ns;
@@ -75,15 +93,22 @@ static void learn_rails(uct_mpath_peer_t *peer, const uct_mpath_hello_t *hello)
 
     for (i = 0; i < hello->num_rails; ++i) {
         from = &hello->rails[i];
-        if (from->rail >= UCT_MPATH_MAX_RAILS || !(peer->iface->lanes_mask & UCS_BIT(from->rail))) {
+        if (from->rail >= UCT_MPATH_MAX_RAILS || peer->rails[from->rail].state != UCT_MPATH_RAIL_CLOSED) {
             continue;
         }
         lane = &peer->iface->lanes[from->rail];
         to   = &peer->rails[from->rail];
         memcpy(to->device_addr, from->device, sizeof(to->device_addr));
         memcpy(to->iface_addr, from->iface, sizeof(to->iface_addr));
-        to->known = uct_iface_is_reachable(lane->child, (const uct_device_addr_t *)to->device_addr,
-                                           (const uct_iface_addr_t *)to->iface_addr) != 0;
+        if (lane->child != NULL && from->gateway == 0) {
+            to->known = uct_iface_is_reachable(lane->child, (const uct_device_addr_t *)to->device_addr,
+                                               (const uct_iface_addr_t *)to->iface_addr) != 0;
+        } else {
+            to->known = uct_mpath_route_exists(peer, from->rail, from->gateway) != 0;
+            if (to->known) {
+                uct_mpath_route_learn(peer, from->rail, from->gateway);
+            }
+        }
     }
 }
 
@@ -140,13 +165,12 @@ void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const voi
         }
         peer->link   = hello->me;
         peer->tx.max = hello->window < peer->iface->window ? hello->window : peer->iface->window;
-        learn_rails(peer, hello);
-        peer->state = UCT_MPATH_PEER_READY;
+        peer->state  = UCT_MPATH_PEER_READY;
     }
+    learn_rails(peer, hello);
     if (peer->rails[rail].state == UCT_MPATH_RAIL_CLOSED && peer->rails[rail].known) {
-        uct_mpath_peer_rail_open(peer, rail);
-    }
-    if (peer->rails[rail].state == UCT_MPATH_RAIL_OPENING) {
+        uct_mpath_peer_rail_open_soon(peer, rail);
+    } else if (peer->rails[rail].state == UCT_MPATH_RAIL_OPENING) {
         uct_mpath_peer_rail_up(peer, rail);
     }
     if (hello->link.handle != peer->handle || hello->link.nonce != peer->nonce) {

@@ -35,6 +35,7 @@ static const struct {
     [MPATH_UCX_LOST_RAILS]       = {"lost_rails", "Connections of rails that failed or stalled"},
     [MPATH_UCX_PLANS]            = {"plans", "Times that the planner divided the rails among the peers"},
     [MPATH_UCX_RMA_BYTES]        = {"rma_bytes", "Bytes of puts and gets by rails with remote access"},
+    [MPATH_UCX_RELAYED_BYTES]    = {"relayed_bytes", "Bytes passed on for other processes"},
 };
 static uint64_t (*counter_value)(mpath_ucx_counter_t counter);
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The interface: settings, opening and closing, and its progress, in which the rails and the peers are served. */
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/relay.h"
 
 #include "util/time.h"
 
@@ -46,6 +46,19 @@ ucs_config_field_t uct_mpath_iface_config_table[] = {
     {"RATES_FILE", "",
      "Text file in which measured rates are kept for later jobs; it may be the one of coll_mpath_adapt_file. Empty: none.",
      ucs_offsetof(uct_mpath_iface_config_t, rates_file), UCS_CONFIG_TYPE_STRING},
+
+    {"RELAYS", "try",
+     "Rails that this process does not drive are used through processes of its node that do, and the other way round:\n"
+     "\"try\" where this process does not drive all NICs of the node, \"y\" everywhere, \"n\" nowhere.",
+     ucs_offsetof(uct_mpath_iface_config_t, relays), UCS_CONFIG_TYPE_TERNARY},
+
+    {"RELAY_GROUP", "",
+     "Processes of a node relay for each other when they have the same name here. Empty: what the launcher calls the job.",
+     ucs_offsetof(uct_mpath_iface_config_t, relay_group), UCS_CONFIG_TYPE_STRING},
+
+    {"RELAY_TLS", "posix,sysv",
+     "Transports between a process and its relays; the first that processes of a node can use.",
+     ucs_offsetof(uct_mpath_iface_config_t, relay_tls), UCS_CONFIG_TYPE_STRING_ARRAY},
 
     {"STATS", "n", "Write what each rail carried to standard error when the interface is closed.",
      ucs_offsetof(uct_mpath_iface_config_t, stats), UCS_CONFIG_TYPE_BOOL},
@@ -96,6 +109,7 @@ UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, cons
     if (status != UCS_OK) {
         return status;
     }
+    self->segment_bytes -= UCT_MPATH_RELAY_ROOM; /* also where nothing is relayed: both sides have to agree */
     self->short_bytes = self->short_bytes > MIN_SHORT_BYTES ? self->short_bytes : MIN_SHORT_BYTES;
     if (self->segment_bytes < MIN_SEGMENT_BYTES) {
         ucs_error("mpath: a rail's transport takes packets of %zu bytes only; not opened", self->segment_bytes);
@@ -104,6 +118,7 @@ UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, cons
     }
     uct_mpath_rates_load(self);
     uct_mpath_address_init(self);
+    uct_mpath_relay_open(self, md, worker, params, ucs_derived_of(tl_config, uct_mpath_iface_config_t));
     return UCS_OK;
 }
 
@@ -138,10 +153,12 @@ UCS_CLASS_CLEANUP_FUNC(uct_mpath_iface_t)
         }
     }
     free(self->peers);
+    self->num_peers = 0;
     uct_mpath_rates_save(self);
     if (self->stats) {
         uct_mpath_lanes_report(self);
     }
+    uct_mpath_relay_close(self);
     uct_mpath_lanes_close(self);
     uct_mpath_packets_free(self);
     if (self->event_fd >= 0) {
@@ -189,6 +206,9 @@ unsigned uct_mpath_iface_progress(uct_iface_h tl_iface)
     uct_mpath_peer_t *peer, *next;
     uint64_t now_ns;
 
+    if (iface->relay != NULL) {
+        count += uct_mpath_relay_progress(iface, mpath_time_ns());
+    }
     if (ucs_list_is_empty(&iface->busy)) {
         return count;
     }

@@ -14,6 +14,7 @@
 typedef struct uct_mpath_peer uct_mpath_peer_t;
 typedef struct uct_mpath_packet uct_mpath_packet_t;
 typedef struct uct_mpath_iface uct_mpath_iface_t;
+typedef struct uct_mpath_relay uct_mpath_relay_t;
 
 typedef struct uct_mpath_iface_config {
     uct_iface_config_t super;
@@ -24,6 +25,9 @@ typedef struct uct_mpath_iface_config {
     int am_copy;
     int plan;
     char *rates_file;
+    int relays; /* ucs_ternary_auto_value_t; UCS_TRY: where this process does not drive all NICs */
+    char *relay_group;
+    ucs_config_names_array_t relay_tls;
     int stats;
 } uct_mpath_iface_config_t;
 
@@ -67,7 +71,10 @@ struct uct_mpath_iface {
     ucs_list_link_t busy; /* peers with something to do */
     uint64_t outstanding; /* peers with packets that are not done */
     uct_mpath_packet_t *free_small, *free_large;
-    uint64_t rma_lanes; /* those with remote access */
+    uint64_t rma_lanes;       /* those with remote access */
+    uct_mpath_relay_t *relay; /* NULL: none */
+    uint64_t sent_bytes;      /* over all rails */
+    int relays_idle;          /* the plan has no use for rails behind relays */
     uint64_t resent_packets, lost_rails, plans, rma_bytes;
     int plan; /* the planner divides the rails */
     uint64_t planned_ns;
@@ -96,6 +103,14 @@ extern ucs_config_field_t uct_mpath_iface_config_table[];
 ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, uct_worker_h worker,
                                   const uct_iface_params_t *params);
 void uct_mpath_lanes_close(uct_mpath_iface_t *iface);
+/* Opens a child's interface of which messages are at most message_bytes long. */
+ucs_status_t uct_mpath_child_open(uct_mpath_lane_t *lane, uct_md_h child_md, const char *transport, const char *device,
+                                  uct_worker_h worker, const uct_iface_params_t *user, size_t message_bytes);
+/* shm.c: the same for the first of `transports` that processes of this node have, with its memory domain; addresses: of the
+ * device and, behind MPATH_NEIGHBOUR_SHM_MAX bytes, of the interface. */
+ucs_status_t uct_mpath_shm_open(uct_mpath_iface_t *iface, uct_mpath_lane_t *lane, uct_worker_h worker,
+                                const uct_iface_params_t *params, const ucs_config_names_array_t *transports,
+                                uct_md_h *md_p, uint8_t *addresses);
 void uct_mpath_lanes_report(const uct_mpath_iface_t *iface);
 
 /* iface_shares.c: has the planner divide the rails from time to time; the file of rates. */

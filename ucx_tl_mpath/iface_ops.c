@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What the interface answers to UCT: its abilities, flush, events, and the two tables of operations. */
+#include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/rma.h"
 
 #include <string.h>
@@ -56,7 +57,8 @@ static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
                       UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | (common & INHERITED_FLAGS);
     attr->cap.event_flags = events &
                             (UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD);
-    if (!(attr->cap.event_flags & UCT_IFACE_FLAG_EVENT_FD)) {
+    /* A relay does not sleep: nobody would wake it up for its neighbours. */
+    if (!(attr->cap.event_flags & UCT_IFACE_FLAG_EVENT_FD) || iface->relay != NULL) {
         attr->cap.event_flags = 0;
     }
     attr->cap.am.max_short        = iface->short_bytes - head;
@@ -202,6 +204,13 @@ static ucs_status_t iface_event_arm(uct_iface_h tl_iface, unsigned events)
     return UCS_OK;
 }
 
+/* By a rail of both, or through a neighbour that has one of the peer's. */
+static int is_reachable(uct_mpath_iface_t *iface, const uct_mpath_device_addr_t *device,
+                        const uct_mpath_iface_addr_t *address)
+{
+    return uct_mpath_address_reachable(iface, device, address) != 0 || uct_mpath_route_reachable(iface, device) != 0;
+}
+
 #if HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_IS_REACHABLE_V2
 static int iface_is_reachable_v2(const uct_iface_h tl_iface, const uct_iface_is_reachable_params_t *params)
 {
@@ -210,8 +219,8 @@ static int iface_is_reachable_v2(const uct_iface_h tl_iface, const uct_iface_is_
     if (!uct_iface_is_reachable_params_addrs_valid(params)) {
         return 0;
     }
-    return uct_mpath_address_reachable(iface, (const uct_mpath_device_addr_t *)params->device_addr,
-                                       (const uct_mpath_iface_addr_t *)params->iface_addr) != 0 &&
+    return is_reachable(iface, (const uct_mpath_device_addr_t *)params->device_addr,
+                        (const uct_mpath_iface_addr_t *)params->iface_addr) &&
            uct_iface_scope_is_reachable(tl_iface, params);
 }
 #define IFACE_IS_REACHABLE uct_base_iface_is_reachable
@@ -219,9 +228,8 @@ static int iface_is_reachable_v2(const uct_iface_h tl_iface, const uct_iface_is_
 static int iface_is_reachable(const uct_iface_h tl_iface, const uct_device_addr_t *device,
                               const uct_iface_addr_t *address)
 {
-    return uct_mpath_address_reachable(ucs_derived_of(tl_iface, uct_mpath_iface_t),
-                                       (const uct_mpath_device_addr_t *)device,
-                                       (const uct_mpath_iface_addr_t *)address) != 0;
+    return is_reachable(ucs_derived_of(tl_iface, uct_mpath_iface_t), (const uct_mpath_device_addr_t *)device,
+                        (const uct_mpath_iface_addr_t *)address);
 }
 #define IFACE_IS_REACHABLE iface_is_reachable
 #endif

@@ -4,7 +4,7 @@
  * sent and what was measured, and a file keeps the measured rates for the next job.
  */
 #include "ucx_tl_mpath/counters.h"
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/shares.h"
 
 #include "adapt/store.h"
@@ -17,6 +17,8 @@
 #define GROWTH 1.25
 /* However little the plan gives, a rail that is never used is never measured. */
 #define LEAST_SHARE (1.0 / 16)
+/* Relays cost two copies and two more processes: they have to save a tenth of the time. */
+#define RELAYS_PAY 0.9
 #define STORE_OPERATION "transport"
 
 typedef struct active {
@@ -98,6 +100,66 @@ static void set_shares(const active_t *active, const uint64_t *share_bps)
     }
 }
 
+/* What a rail can carry for this interface. One of a neighbour has what that does not need for itself. */
+static uint64_t supply_bps(const uct_mpath_iface_t *iface, int rail)
+{
+    const uct_mpath_lane_t *lane   = &iface->lanes[rail];
+    const uct_mpath_relay_t *relay = iface->relay;
+    uint64_t demand_bps;
+
+    if (lane->child != NULL) {
+        return lane->load.rate_bps;
+    }
+    if (relay == NULL || !(relay->rails & UCS_BIT(rail))) {
+        return 0;
+    }
+    demand_bps = mpath_neighbours_demand(relay->neighbours, relay->gateways[rail].slot);
+    return demand_bps < lane->load.rate_bps ? lane->load.rate_bps - demand_bps : 0;
+}
+
+/* Seconds, in no special unit, until the last peer has what it was sent; 0: it never has. */
+static double plan_time(const mpath_shares_t *shares, uint64_t *share_bps)
+{
+    double longest = 0, rate;
+    int i, rail;
+
+    if (mpath_shares_plan(shares, share_bps) != MPATH_OK) {
+        return 0;
+    }
+    for (i = 0; i < shares->num_peers; ++i) {
+        rate = 0;
+        for (rail = 0; rail < shares->num_rails; ++rail) {
+            rate += (double)share_bps[i * shares->num_rails + rail];
+        }
+        if (rate <= 0) {
+            return 0;
+        }
+        longest = longest > (double)shares->demand_bytes[i] / rate ? longest : (double)shares->demand_bytes[i] / rate;
+    }
+    return longest;
+}
+
+/* Both ways are planned; the one without relays is taken unless they save enough, and leaves its shares. */
+static int plan_relays(uct_mpath_iface_t *iface, const mpath_shares_t *shares, uint64_t *own_bps, uint64_t *share_bps)
+{
+    uint64_t kept_bps[UCT_MPATH_MAX_RAILS];
+    double with, without;
+    int rail;
+
+    with = plan_time(shares, share_bps);
+    memcpy(kept_bps, own_bps, sizeof(kept_bps));
+    for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
+        own_bps[rail] = iface->lanes[rail].child != NULL ? own_bps[rail] : 0;
+    }
+    without            = plan_time(shares, share_bps);
+    iface->relays_idle = without > 0 && (with <= 0 || with > RELAYS_PAY * without);
+    if (iface->relays_idle) {
+        return 1;
+    }
+    memcpy(own_bps, kept_bps, sizeof(kept_bps));
+    return plan_time(shares, share_bps) > 0;
+}
+
 static void plan(uct_mpath_iface_t *iface, active_t *active)
 {
     uint64_t own_bps[UCT_MPATH_MAX_RAILS] = {0};
@@ -112,7 +174,7 @@ static void plan(uct_mpath_iface_t *iface, active_t *active)
     int i, rail;
 
     for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
-        own_bps[rail] = iface->lanes[rail].child != NULL ? iface->lanes[rail].load.rate_bps : 0;
+        own_bps[rail] = supply_bps(iface, rail);
         for (i = 0; i < active->count; ++i) {
             peer_bps[i * UCT_MPATH_MAX_RAILS + rail] = (active->peers[i]->up_mask & UCS_BIT(rail)) && own_bps[rail] != 0
                                                            ? (uint64_t)((double)active->peers[i]->loads[rail].rate_bps *
@@ -120,7 +182,8 @@ static void plan(uct_mpath_iface_t *iface, active_t *active)
                                                            : 0;
         }
     }
-    if (mpath_shares_plan(&shares, share_bps) == MPATH_OK) {
+    if (iface->relay != NULL && iface->relay->rails != 0 ? plan_relays(iface, &shares, own_bps, share_bps)
+                                                         : mpath_shares_plan(&shares, share_bps) == MPATH_OK) {
         set_shares(active, share_bps);
         ++iface->plans;
         uct_mpath_count(MPATH_UCX_PLANS, 1);

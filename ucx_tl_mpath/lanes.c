@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The interfaces of the child transports, opened through UCT's public interface like by any other user. */
+#include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/rma.h"
 
 #include <string.h>
@@ -12,6 +13,9 @@ static ucs_status_t child_failed(void *arg, uct_ep_h child, ucs_status_t status)
     uint32_t handle;
 
     (void)status;
+    if (uct_mpath_relay_child_failed(lane->iface, child) || lane->number >= UCT_MPATH_MAX_RAILS) {
+        return UCS_OK;
+    }
     for (handle = 0; handle < lane->iface->num_peers; ++handle) {
         peer = lane->iface->peers[handle];
         if (peer != NULL && peer->rails[lane->number].ep == child) {
@@ -23,15 +27,23 @@ static ucs_status_t child_failed(void *arg, uct_ep_h child, ucs_status_t status)
 }
 
 /* Connecting must not block: a rail without a link would hold up all others. UCX's own variables are still obeyed. */
-static void adapt_config(const char *transport, uct_iface_config_t *config)
+static void adapt_config(const char *transport, size_t message_bytes, uct_iface_config_t *config)
 {
+    char value[32];
+
     if (strcmp(transport, "tcp") == 0) {
         uct_config_modify(config, "CONN_NB", "y");
+    }
+    if (message_bytes > 0) { /* of transports in shared memory, between relays; buffers are of that size */
+        ucs_snprintf_zero(value, sizeof(value), "%zu", message_bytes);
+        uct_config_modify(config, "MM_SEG_SIZE", value);
+        uct_config_modify(config, "MM_FIFO_SIZE", "64");
+        uct_config_modify(config, "MM_RX_BUFS_GROW", "65");
     }
 }
 
 static ucs_status_t open_child(uct_mpath_lane_t *lane, uct_md_h child_md, const char *transport, const char *device,
-                               uct_worker_h worker, const uct_iface_params_t *user,
+                               uct_worker_h worker, const uct_iface_params_t *user, size_t message_bytes,
                                ucs_status_t (*failed)(void *, uct_ep_h, ucs_status_t), uct_iface_h *child_p,
                                uct_iface_attr_t *attr)
 {
@@ -56,7 +68,7 @@ static ucs_status_t open_child(uct_mpath_lane_t *lane, uct_md_h child_md, const 
     if (status != UCS_OK) {
         return status;
     }
-    adapt_config(transport, config);
+    adapt_config(transport, message_bytes, config);
     status = uct_iface_open(child_md, worker, &params, config, &child);
     uct_config_release(config);
     if (status != UCS_OK) {
@@ -71,6 +83,13 @@ static ucs_status_t open_child(uct_mpath_lane_t *lane, uct_md_h child_md, const 
     return UCS_OK;
 }
 
+ucs_status_t uct_mpath_child_open(uct_mpath_lane_t *lane, uct_md_h child_md, const char *transport, const char *device,
+                                  uct_worker_h worker, const uct_iface_params_t *user, size_t message_bytes)
+{
+    return open_child(lane, child_md, transport, device, worker, user, message_bytes, child_failed, &lane->child,
+                      &lane->attr);
+}
+
 /* A rail's second transport, for remote access. One that cannot be used is left out: messages do it then. */
 static void open_rma(uct_mpath_lane_t *lane, const uct_mpath_md_t *md, const uct_mpath_rail_t *rail,
                      uct_worker_h worker, const uct_iface_params_t *user)
@@ -82,7 +101,7 @@ static void open_rma(uct_mpath_lane_t *lane, const uct_mpath_md_t *md, const uct
     }
     lane->rma_md_child   = rail->rma_child;
     lane->rma_needs_rkey = child->rkey_bytes > 0;
-    if (open_child(lane, child->md, rail->rma_transport, rail->device, worker, user, uct_mpath_rma_child_failed,
+    if (open_child(lane, child->md, rail->rma_transport, rail->device, worker, user, 0, uct_mpath_rma_child_failed,
                    &lane->rma_child, &lane->rma_attr) != UCS_OK) {
         ucs_diag("mpath: rail %s has no remote access: %s does not open", rail->device, rail->rma_transport);
         return;
@@ -110,15 +129,18 @@ static int usable_child(const uct_mpath_lane_t *lane)
 
 static ucs_status_t take_handlers(uct_mpath_lane_t *lane)
 {
-    static const uct_am_callback_t handlers[UCT_MPATH_ID_LAST] = {[UCT_MPATH_ID_PACKET] = uct_mpath_packet_received,
-                                                                  [UCT_MPATH_ID_ACK]    = uct_mpath_ack_message,
-                                                                  [UCT_MPATH_ID_PROBE]  = uct_mpath_probe_message,
-                                                                  [UCT_MPATH_ID_HELLO]  = uct_mpath_hello_message,
-                                                                  [UCT_MPATH_ID_RMA]    = uct_mpath_rma_message};
+    static const uct_am_callback_t handlers[UCT_MPATH_ID_LAST] = {
+        [UCT_MPATH_ID_PACKET] = uct_mpath_packet_received, [UCT_MPATH_ID_ACK] = uct_mpath_ack_message,
+        [UCT_MPATH_ID_PROBE] = uct_mpath_probe_message,    [UCT_MPATH_ID_HELLO] = uct_mpath_hello_message,
+        [UCT_MPATH_ID_RMA] = uct_mpath_rma_message,        [UCT_MPATH_ID_RELAY] = uct_mpath_relay_message,
+        [UCT_MPATH_ID_TRUNK] = uct_mpath_trunk_message,    [UCT_MPATH_ID_CREDIT] = uct_mpath_credit_message};
     ucs_status_t status;
     uint8_t id;
 
     for (id = 0; id < UCT_MPATH_ID_LAST; ++id) {
+        if (handlers[id] == NULL) {
+            continue;
+        }
         status = uct_iface_set_am_handler(lane->child, id, handlers[id], lane, 0);
         if (status != UCS_OK) {
             return status;
@@ -162,14 +184,16 @@ ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, 
     ucs_status_t status;
     unsigned i;
 
+    for (i = 0; i < UCT_MPATH_MAX_RAILS; ++i) {
+        iface->lanes[i].iface  = iface;
+        iface->lanes[i].number = (uint8_t)i;
+    }
     for (i = 0; i < md->num_rails; ++i) {
         lane           = &iface->lanes[md->rails[i].number];
-        lane->iface    = iface;
-        lane->number   = (uint8_t)md->rails[i].number;
         lane->md_child = md->rails[i].child;
         ucs_snprintf_zero(lane->name, sizeof(lane->name), "%s", md->rails[i].device);
         status = open_child(lane, md->children[md->rails[i].child].md, md->rails[i].transport, md->rails[i].device,
-                            worker, params, child_failed, &lane->child, &lane->attr);
+                            worker, params, 0, child_failed, &lane->child, &lane->attr);
         if (status == UCS_OK) {
             status = usable_child(lane) ? take_handlers(lane) : UCS_ERR_UNSUPPORTED;
         }
@@ -214,7 +238,7 @@ void uct_mpath_lanes_report(const uct_mpath_iface_t *iface)
 
     for (i = 0; i < UCT_MPATH_MAX_RAILS; ++i) {
         lane = &iface->lanes[i];
-        if (lane->child != NULL) {
+        if (lane->child != NULL || lane->sent_packets > 0) {
             fprintf(stderr, "mpath rail %u %s: sent %lu packets %lu bytes, received %lu packets %lu bytes\n", i,
                     lane->name, (unsigned long)lane->sent_packets, (unsigned long)lane->sent_bytes,
                     (unsigned long)lane->received_packets, (unsigned long)lane->received_bytes);
@@ -224,4 +248,8 @@ void uct_mpath_lanes_report(const uct_mpath_iface_t *iface)
             "mpath: %lu packets sent again, %lu connections of rails lost, %lu plans, %lu bytes by remote access\n",
             (unsigned long)iface->resent_packets, (unsigned long)iface->lost_rails, (unsigned long)iface->plans,
             (unsigned long)iface->rma_bytes);
+    if (iface->relay != NULL) {
+        fprintf(stderr, "mpath relay: passed on %lu messages %lu bytes\n", (unsigned long)iface->relay->passed_messages,
+                (unsigned long)iface->relay->passed_bytes);
+    }
 }

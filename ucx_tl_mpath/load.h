@@ -23,6 +23,7 @@ typedef enum mpath_ucx_counter {
     MPATH_UCX_LOST_RAILS,     /* connections of rails that failed or stalled */
     MPATH_UCX_PLANS,          /* divisions of the rails among the peers */
     MPATH_UCX_RMA_BYTES,      /* put and got by rails with remote access */
+    MPATH_UCX_RELAYED_BYTES,  /* passed on for other processes */
     MPATH_UCX_NUM_COUNTERS
 } mpath_ucx_counter_t;
 

@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+static const char *const access_names[] = {
+    [UCT_MPATH_ACCESS_ALL] = "all", [UCT_MPATH_ACCESS_AFFINE] = "affine", [UCT_MPATH_ACCESS_LAST] = NULL};
+
 ucs_config_field_t uct_mpath_md_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_mpath_md_config_t, super), UCS_CONFIG_TYPE_TABLE(uct_md_config_table)},
 
@@ -21,6 +24,11 @@ ucs_config_field_t uct_mpath_md_config_table[] = {
      "Rate of the rails in bytes per second before any was measured: one value for all (\"25m\"), values of\n"
      "named devices (\"rail0=25m,rail1=6250k\") or both. Empty: as the system reports it.",
      ucs_offsetof(uct_mpath_md_config_t, rail_rates), UCS_CONFIG_TYPE_STRING},
+
+    {"ACCESS", "all",
+     "\"all\": a process drives all rails; \"affine\": only the one beside it, as parameter coll_mpath_access, and the\n"
+     "others through processes of its node (UCX_MPATH_RELAYS).",
+     ucs_offsetof(uct_mpath_md_config_t, access), UCS_CONFIG_TYPE_ENUM(access_names)},
 
     {"RAIL_TLS", "ud_mlx5,ud_verbs,tcp,posix",
      "Transports that may drive a rail; each device gets the first of these that it has.",

@@ -27,10 +27,17 @@ typedef struct uct_mpath_child_md {
     size_t rkey_bytes; /* of its packed keys */
 } uct_mpath_child_md_t;
 
+typedef enum uct_mpath_access {
+    UCT_MPATH_ACCESS_ALL,
+    UCT_MPATH_ACCESS_AFFINE,
+    UCT_MPATH_ACCESS_LAST
+} uct_mpath_access_t;
+
 typedef struct uct_mpath_md_config {
     uct_md_config_t super;
     char *rails;
     char *rail_rates;
+    int access;
     ucs_config_names_array_t rail_tls, rma_tls;
 } uct_mpath_md_config_t;
 
@@ -40,6 +47,7 @@ typedef struct uct_mpath_md {
     size_t rkey_bytes;
     unsigned num_children;
     unsigned num_rails;
+    unsigned num_left_out; /* NICs of the node that this process does not drive */
     uct_mpath_child_md_t children[UCT_MPATH_MAX_RAILS];
     uct_mpath_rail_t rails[UCT_MPATH_MAX_RAILS];
 } uct_mpath_md_t;

@@ -37,14 +37,21 @@ typedef struct uct_mpath_rma_link {
     uint64_t retry_ns; /* no endpoint: not before */
 } uct_mpath_rma_link_t;
 
+struct uct_mpath_hop;
+
 typedef struct uct_mpath_peer_rail {
     uct_mpath_rma_link_t rma;
-    uct_ep_h ep;
+    uct_ep_h ep;               /* NULL: not open, or relayed */
+    struct uct_mpath_hop *hop; /* a relayed rail's first hop (relay.h) */
+    uint64_t gateway;          /* where a relayed rail leads to */
+    uint8_t relayed, route_due;
+    uint8_t open_due; /* the peer uses it: to be opened in progress */
     uct_mpath_rail_state_t state;
     uint8_t known; /* its addresses are */
     uint8_t generation, peer_generation;
     uint8_t probe_due;
-    uint32_t acked_packets;    /* of this generation */
+    uint32_t sent_packets;     /* of this generation */
+    uint32_t acked_packets;    /* the same */
     uint32_t ghosts;           /* SUSPENDED: packets that it still has, sent again over others meanwhile */
     uint32_t received_packets; /* of the peer's generation */
     ucs_list_link_t inflight;  /* packets, oldest first */
@@ -72,7 +79,7 @@ struct uct_mpath_peer {
     uint8_t last_rail; /* over which something came */
     uint8_t cleaned;   /* FAILED, and all operations have ended */
     ucs_status_t failure;
-    uint64_t up_mask, open_mask;
+    uint64_t up_mask, open_mask, relayed_mask;
     uint64_t last_try_ns; /* no rail is open: when one that has not failed is tried; 0: never */
     uint64_t rma_mask;    /* rails with remote access */
     uct_mpath_peer_rail_t rails[UCT_MPATH_MAX_RAILS];
@@ -164,6 +171,9 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 
 /* peer_rail.c */
 ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number);
+/* The next progress opens a closed rail over which something has come. Not at once: UCX's TCP does not stand an endpoint that is
+ * made while it delivers a message of the same connection and has more of them. */
+void uct_mpath_peer_rail_open_soon(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number);
 /* What a stalled rail holds goes over the others. Its child's endpoint stays: it may be in the middle of a message, and

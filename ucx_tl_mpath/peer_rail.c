@@ -4,7 +4,7 @@
  * opened again after a while.
  */
 #include "ucx_tl_mpath/counters.h"
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/relay.h"
 
 #include "util/time.h"
 
@@ -25,13 +25,17 @@ ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
                                    .iface_addr = (const uct_iface_addr_t *)rail->iface_addr};
     ucs_status_t status;
 
-    status = uct_ep_create(&params, &rail->ep);
+    rail->ep  = NULL;
+    rail->hop = NULL;
+    status    = rail->relayed ? uct_mpath_route_open(peer, number) : uct_ep_create(&params, &rail->ep);
     if (status != UCS_OK) {
-        rail->ep = NULL;
+        rail->ep  = NULL;
+        rail->hop = NULL;
         return status;
     }
     /* 0 stands for none. */
     rail->generation       = rail->generation == UINT8_MAX ? 1 : rail->generation + 1;
+    rail->sent_packets     = 0;
     rail->acked_packets    = 0;
     rail->ghosts           = 0;
     rail->stalled_since_ns = 0;
@@ -40,6 +44,12 @@ ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
     peer->open_mask |= UCS_BIT(number);
     uct_mpath_peer_set_busy(peer);
     return UCS_OK;
+}
+
+void uct_mpath_peer_rail_open_soon(uct_mpath_peer_t *peer, unsigned number)
+{
+    peer->rails[number].open_due = 1;
+    uct_mpath_peer_set_busy(peer);
 }
 
 void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number)
@@ -138,8 +148,11 @@ static void bury(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
     uct_ep_h ep = rail->ep;
 
     rail->ep    = NULL;
+    rail->hop   = NULL;
     rail->state = UCT_MPATH_RAIL_CLOSED;
-    uct_ep_destroy(ep); /* what it still held comes back */
+    if (ep != NULL) {
+        uct_ep_destroy(ep); /* what it still held comes back */
+    }
     if (peer->state != UCT_MPATH_PEER_FAILED) {
         ++peer->iface->lost_rails;
         uct_mpath_count(MPATH_UCX_LOST_RAILS, 1);
@@ -170,6 +183,22 @@ static void try_another(uct_mpath_peer_t *peer)
     }
 }
 
+static void open_due(uct_mpath_peer_t *peer)
+{
+    unsigned number;
+
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        if (!peer->rails[number].open_due) {
+            continue;
+        }
+        peer->rails[number].open_due = 0;
+        if (peer->state == UCT_MPATH_PEER_READY && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
+            uct_mpath_peer_rail_open(peer, number) == UCS_OK) {
+            uct_mpath_peer_rail_up(peer, number);
+        }
+    }
+}
+
 void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
     unsigned number;
@@ -184,6 +213,7 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
     if (peer->state == UCT_MPATH_PEER_FAILED) {
         return;
     }
+    open_due(peer);
     if (broken && peer->open_mask == 0 && peer->last_try_ns == 0) {
         peer->last_try_ns = now_ns + LAST_TRY_NS;
     }

@@ -86,20 +86,60 @@ static void this_machine(const char *rail_rates, mpath_machine_t *machine_p)
     mpath_machine_apply_rates(rail_rates, machine_p);
 }
 
-static void list_wanted(search_t *search, const uct_mpath_md_config_t *config)
+/* By which launchers number the processes of a node. */
+static int local_rank(void)
 {
-    const char *name = config->rails;
+    static const char *const names[] = {"OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID", "PMI_LOCAL_RANK",
+                                        "SLURM_LOCALID"};
+    const char *value;
+    size_t i;
+
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        value = getenv(names[i]);
+        if (value != NULL) {
+            return atoi(value) > 0 ? atoi(value) : 0;
+        }
+    }
+    return 0;
+}
+
+/* Of the rails only the one beside this process. */
+static void keep_nearest(search_t *search, const mpath_machine_t *machine)
+{
+    mpath_machine_t rails = *machine;
+    unsigned w;
+    int nic;
+
+    rails.num_nics = 0;
+    for (w = 0; w < search->num_wanted && w < MPATH_MAX_NICS; ++w) {
+        memset(&rails.nics[w], 0, sizeof(rails.nics[w]));
+        rails.nics[w].numa = -1;
+        rails.nics[w].up   = 1;
+        for (nic = 0; nic < machine->num_nics; ++nic) {
+            if (strcmp(machine->nics[nic].name, search->wanted[w].device) == 0) {
+                rails.nics[w] = machine->nics[nic];
+            }
+        }
+        ++rails.num_nics;
+    }
+    nic = mpath_machine_nearest_nic(&rails, local_rank());
+    if (nic >= 0) {
+        search->wanted[0]  = search->wanted[nic];
+        search->num_wanted = 1;
+    }
+}
+
+static void list_all(search_t *search, const char *name, const mpath_machine_t *machine)
+{
     char device[UCT_DEVICE_NAME_MAX];
-    mpath_machine_t machine;
     int nic, number = 0;
     size_t length;
 
-    this_machine(config->rail_rates, &machine);
     if (name == NULL || name[0] == '\0') {
-        for (nic = 0; nic < machine.num_nics; ++nic) {
-            if (machine.nics[nic].up) {
-                want(search, machine.nics[nic].name, strlen(machine.nics[nic].name), machine.nics[nic].rail,
-                     machine.nics[nic].rate_bps);
+        for (nic = 0; nic < machine->num_nics; ++nic) {
+            if (machine->nics[nic].up) {
+                want(search, machine->nics[nic].name, strlen(machine->nics[nic].name), machine->nics[nic].rail,
+                     machine->nics[nic].rate_bps);
             }
         }
         return;
@@ -107,9 +147,24 @@ static void list_wanted(search_t *search, const uct_mpath_md_config_t *config)
     while (*name != '\0') {
         length = strcspn(name, ",");
         ucs_snprintf_zero(device, sizeof(device), "%.*s", (int)length, name);
-        want(search, name, length, number++, known_rate_bps(&machine, device));
+        want(search, name, length, number++, known_rate_bps(machine, device));
         name += length + (name[length] == ',');
     }
+}
+
+/* Returns how many NICs the node has for all of its processes. */
+static unsigned list_wanted(search_t *search, const uct_mpath_md_config_t *config)
+{
+    mpath_machine_t machine;
+    unsigned all;
+
+    this_machine(config->rail_rates, &machine);
+    list_all(search, config->rails, &machine);
+    all = search->num_wanted;
+    if (config->access == UCT_MPATH_ACCESS_AFFINE) {
+        keep_nearest(search, &machine);
+    }
+    return all;
 }
 
 static int transport_rank(const ucs_config_names_array_t *transports, const char *transport)
@@ -228,11 +283,11 @@ ucs_status_t uct_mpath_md_find_rails(uct_mpath_md_t *md, const uct_mpath_md_conf
     search_t search = {.transports = &config->rail_tls, .rma_transports = &config->rma_tls};
     uct_component_h *components;
     uct_mpath_child_md_t *child;
-    unsigned count, i;
+    unsigned count, i, all;
     ucs_status_t status;
 
     mpath_log_set_level(MPATH_LOG_ERROR); /* what is wrong with a rail is said below, in UCX's own log */
-    list_wanted(&search, config);
+    all = list_wanted(&search, config);
     if (search.num_wanted == 0) {
         return UCS_OK;
     }
@@ -262,6 +317,7 @@ ucs_status_t uct_mpath_md_find_rails(uct_mpath_md_t *md, const uct_mpath_md_conf
         }
         ++md->num_rails;
     }
+    md->num_left_out = all - md->num_rails;
     qsort(md->rails, md->num_rails, sizeof(md->rails[0]), by_number);
     return UCS_OK;
 }

@@ -188,14 +188,16 @@ int uct_mpath_rma_links_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
             close_link(peer, rail);
             link->retry_ns = now_ns + RETRY_NS;
         }
-        if (peer->opened && link->ep == NULL && (peer->up_mask & UCS_BIT(rail)) && now_ns >= link->retry_ns) {
+        if (peer->opened && link->ep == NULL && (peer->up_mask & ~peer->relayed_mask & UCS_BIT(rail)) &&
+            now_ns >= link->retry_ns) {
             open_link(peer, rail, (uint8_t)(link->generation + 1));
         }
         if (link->message_due) {
             send_message(peer, rail);
         }
         left |= link->message_due || link->broken ||
-                (link->ep == NULL && link->retry_ns != UINT64_MAX && peer->opened && (peer->up_mask & UCS_BIT(rail)));
+                (link->ep == NULL && link->retry_ns != UINT64_MAX && peer->opened &&
+                 (peer->up_mask & ~peer->relayed_mask & UCS_BIT(rail)));
     }
     return left;
 }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packets: where their memory comes from, which rail they take, and what happens when they are done. */
 #include "ucx_tl_mpath/counters.h"
-#include "ucx_tl_mpath/peer.h"
+#include "ucx_tl_mpath/relay.h"
 
 #include "util/time.h"
 
@@ -178,6 +178,7 @@ void uct_mpath_load_sent(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, 
     ++lane->sent_packets;
     lane->sent_bytes += bytes;
     peer->period_bytes += bytes;
+    peer->iface->sent_bytes += bytes;
 }
 
 void uct_mpath_load_delivered(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns)
@@ -202,10 +203,13 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, uns
     uint64_t link;
     ssize_t packed;
 
-    header->link       = peer->link;
-    header->rail       = (uint8_t)rail;
-    header->generation = peer_rail->generation;
-    if (packet->num_iov == 0 && packet->data_bytes <= lane->attr.cap.am.max_short) {
+    header->link        = peer->link;
+    header->rail        = (uint8_t)rail;
+    header->generation  = peer_rail->generation;
+    header->rail_packet = peer_rail->sent_packets;
+    if (peer_rail->relayed) {
+        status = uct_mpath_route_send(peer, rail, UCT_MPATH_ID_PACKET, pack_packet, packet);
+    } else if (packet->num_iov == 0 && packet->data_bytes <= lane->attr.cap.am.max_short) {
         memcpy(&link, packet->data, sizeof(link));
         status = uct_ep_am_short(peer_rail->ep, UCT_MPATH_ID_PACKET, link, packet->data + sizeof(link),
                                  packet->data_bytes - (unsigned)sizeof(link));
@@ -218,6 +222,7 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, uns
     if (status != UCS_OK) {
         return status;
     }
+    ++peer_rail->sent_packets;
     packet->rail = (uint8_t)rail;
     ucs_list_add_tail(&peer_rail->inflight, &packet->list);
     uct_mpath_load_sent(peer, rail, packet->data_bytes + packet->iov_bytes, mpath_time_ns());
@@ -230,6 +235,9 @@ ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t 
     int reference = -1, rail;
     ucs_status_t status;
 
+    if (peer->iface->relays_idle && (usable & ~peer->relayed_mask) != 0) {
+        usable &= ~peer->relayed_mask;
+    }
     while ((rail = mpath_spread_pick(peer->loads, usable, bytes, reference)) >= 0) {
         status = UCS_ERR_NO_RESOURCE;
         if (bytes <= SMALL_BYTES || mpath_spread_has_room(&peer->loads[rail], peer->iface->segment_bytes)) {

@@ -18,6 +18,7 @@ void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
     rail->rate_bps        = rate_bps > MIN_RATE_BPS ? rate_bps : MIN_RATE_BPS;
     rail->nominal_bps     = rail->rate_bps;
     rail->planned_bps     = 0;
+    rail->detour_ns       = 0;
     rail->inflight_bytes  = 0;
     rail->sample_start_ns = 0;
     rail->sample_bytes    = 0;
@@ -91,7 +92,8 @@ static double arrival_s(const mpath_spread_rail_t *rail, uint64_t bytes)
 {
     uint64_t backlog_bytes = rail->inflight_bytes > SMALL_BACKLOG_BYTES ? rail->inflight_bytes : 0;
 
-    return (double)(backlog_bytes + bytes) / (double)(rail->planned_bps != 0 ? rail->planned_bps : rail->rate_bps);
+    return (double)(backlog_bytes + bytes) / (double)(rail->planned_bps != 0 ? rail->planned_bps : rail->rate_bps) +
+           (double)rail->detour_ns / (double)MPATH_NS_PER_S;
 }
 
 int mpath_spread_has_room(const mpath_spread_rail_t *rail, uint64_t packet_bytes)

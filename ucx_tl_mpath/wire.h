@@ -8,6 +8,11 @@
  *   UCT_MPATH_ID_PROBE    link, probe: asks for an ack, and tells that a rail starts to count at zero
  *   UCT_MPATH_ID_RMA      link, address of an endpoint for remote access (rma_link.c)
  *   UCT_MPATH_ID_HELLO    hello: who I am, where my rails are, and by which link I am reached
+ *   UCT_MPATH_ID_RELAY    relay head, one of the messages above: for another interface, or through one (relay.h)
+ *   UCT_MPATH_ID_TRUNK    trunk: the first message between two interfaces that relay; where the sender is reached
+ *   UCT_MPATH_ID_ROUTE    trunk: asks a neighbour to relay to the interface that it names
+ *   UCT_MPATH_ID_CREDIT   credit: so many relayed messages of the receiver have been passed on
+ *   UCT_MPATH_ID_DOWN     inside of a relay head only, without data: messages to this destination were lost
  *
  * Both ends have the same byte order, as everywhere in UCX.
  */
@@ -16,7 +21,7 @@
 
 #include <stdint.h>
 
-#define UCT_MPATH_WIRE_VERSION 2
+#define UCT_MPATH_WIRE_VERSION 3
 #define UCT_MPATH_MAX_RAILS 16
 #define UCT_MPATH_RMA_ADDRESS_MAX 32 /* bytes of a device or endpoint address for remote access */
 #define UCT_MPATH_ADDRESS_MAX 32     /* bytes of a rail's device or interface address */
@@ -27,6 +32,11 @@ enum {
     UCT_MPATH_ID_PROBE,
     UCT_MPATH_ID_HELLO,
     UCT_MPATH_ID_RMA,
+    UCT_MPATH_ID_RELAY,
+    UCT_MPATH_ID_TRUNK,
+    UCT_MPATH_ID_ROUTE,
+    UCT_MPATH_ID_CREDIT,
+    UCT_MPATH_ID_DOWN,
     UCT_MPATH_ID_LAST
 };
 
@@ -50,7 +60,8 @@ enum {
 typedef struct uct_mpath_packet_header {
     uct_mpath_link_t link;
     uint32_t psn;
-    uint8_t kind_am; /* kind << 5 | id of the active message */
+    uint32_t rail_packet; /* number of this packet among those of its rail and generation */
+    uint8_t kind_am;      /* kind << 5 | id of the active message */
     uint8_t rail;
     uint8_t generation; /* of the rail at the sender: counts how often it was opened */
     uint8_t flags;
@@ -74,6 +85,7 @@ typedef struct uct_mpath_probe {
 } __attribute__((packed)) uct_mpath_probe_t;
 
 typedef struct uct_mpath_hello_rail {
+    uint64_t gateway; /* the neighbour that drives this rail for the sender; 0: it does so itself */
     uint8_t rail;
     uint8_t device_length, iface_length;
     uint8_t device[UCT_MPATH_ADDRESS_MAX];
@@ -91,6 +103,34 @@ typedef struct uct_mpath_hello {
     uint8_t num_rails;
     uct_mpath_hello_rail_t rails[];
 } __attribute__((packed)) uct_mpath_hello_t;
+
+typedef struct uct_mpath_relay_head {
+    uint64_t source, destination; /* interfaces; their uids */
+    uint64_t gateway;             /* to which the rail leads: the destination, or its neighbour */
+    uint64_t previous;            /* whose message this is on this hop */
+    uint8_t rail;
+    uint8_t id;         /* of the message that follows */
+    uint8_t generation; /* of the rail at the source */
+    uint8_t reserved[5];
+} __attribute__((packed)) uct_mpath_relay_head_t;
+
+typedef struct uct_mpath_trunk {
+    uint64_t uid;
+    uint8_t rail;
+    uint8_t device_length, iface_length;
+    uint8_t device[UCT_MPATH_ADDRESS_MAX];
+    uint8_t iface[UCT_MPATH_ADDRESS_MAX];
+} __attribute__((packed)) uct_mpath_trunk_t;
+
+typedef struct uct_mpath_credit {
+    uint64_t uid; /* of the sender */
+    uint8_t rail; /* UCT_MPATH_MAX_RAILS: shared memory */
+    uint32_t count;
+} __attribute__((packed)) uct_mpath_credit_t;
+
+/* What packets leave free for the head of a relay; with it 64 KiB stay below 65536, which is more than a message in UCX's
+ * shared memory can have. */
+#define UCT_MPATH_RELAY_ROOM (sizeof(uct_mpath_relay_head_t) + 8)
 
 /* Addresses as UCP exchanges them: 31 bytes of device and 63 of interface address, so only the first rails fit. */
 typedef struct uct_mpath_device_addr {

@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * ucx_exchange BYTES WINDOW SECONDS one|two: two ranks send messages of BYTES, WINDOW of them at a time, for SECONDS; from
- * rank 0 to rank 1 only or both ways at once. Every word of every message is checked. Prints
+ * rank 0 to rank 1 only or both ways at once. Of more ranks it is rank 0 and the one in the middle, which is the first of
+ * the second of two nodes; the others wait inside of MPI, where they may relay. Every word of every message is checked.
+ * Prints
  *     exchange bytes_per_second=B messages=N wrong=W
  * and, where the hook component is there, what the transport counted in rank 0 and the bytes of its messages:
  *     counted sent_bytes=S of B
@@ -18,7 +20,7 @@
 #define MIN_BYTES 8
 
 typedef struct exchange {
-    int rank, window, words;
+    int rank, other, window, words; /* other: the rank at the other end; -1: this one only waits */
     uint64_t *out[MAX_WINDOW], *in[MAX_WINDOW];
     uint64_t wrong;
 } exchange_t;
@@ -47,7 +49,7 @@ static void check(exchange_t *exchange, uint64_t first)
 
     for (slot = 0; slot < exchange->window; ++slot) {
         for (i = 0; i < exchange->words; ++i) {
-            exchange->wrong += exchange->in[slot][i] != word(first + (uint64_t)slot, 1 - exchange->rank, i);
+            exchange->wrong += exchange->in[slot][i] != word(first + (uint64_t)slot, exchange->other, i);
         }
         memset(exchange->in[slot], 0, (size_t)exchange->words * sizeof(uint64_t));
     }
@@ -63,11 +65,11 @@ static double transfer(exchange_t *exchange, int sends, int receives)
     MPI_Barrier(MPI_COMM_WORLD);
     start_s = MPI_Wtime();
     for (slot = 0; receives && slot < exchange->window; ++slot) {
-        MPI_Irecv(exchange->in[slot], exchange->words, MPI_UINT64_T, 1 - exchange->rank, slot, MPI_COMM_WORLD,
+        MPI_Irecv(exchange->in[slot], exchange->words, MPI_UINT64_T, exchange->other, slot, MPI_COMM_WORLD,
                   &requests[count++]);
     }
     for (slot = 0; sends && slot < exchange->window; ++slot) {
-        MPI_Isend(exchange->out[slot], exchange->words, MPI_UINT64_T, 1 - exchange->rank, slot, MPI_COMM_WORLD,
+        MPI_Isend(exchange->out[slot], exchange->words, MPI_UINT64_T, exchange->other, slot, MPI_COMM_WORLD,
                   &requests[count++]);
     }
     MPI_Waitall(count, requests, MPI_STATUSES_IGNORE);
@@ -114,28 +116,33 @@ int main(int argc, char **argv)
     double limit_s, taken_s, slowest_s, total_s = 0, started_s;
     exchange_t exchange = {0};
     uint64_t messages   = 0, wrong;
-    int size, two_way, more;
+    int size, two_way, more, involved;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &exchange.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    if (argc != 5 || size != 2 || atoi(argv[1]) < MIN_BYTES || atoi(argv[2]) < 1 || atoi(argv[2]) > MAX_WINDOW) {
-        fprintf(stderr, "usage: ucx_exchange BYTES WINDOW SECONDS one|two, on two ranks\n");
+    if (argc != 5 || size < 2 || atoi(argv[1]) < MIN_BYTES || atoi(argv[2]) < 1 || atoi(argv[2]) > MAX_WINDOW) {
+        fprintf(stderr, "usage: ucx_exchange BYTES WINDOW SECONDS one|two, on two ranks or more\n");
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     exchange.words  = atoi(argv[1]) / (int)sizeof(uint64_t);
     exchange.window = atoi(argv[2]);
     limit_s         = atof(argv[3]);
     two_way         = strcmp(argv[4], "two") == 0;
+    exchange.other  = exchange.rank == 0 ? size / 2 : exchange.rank == size / 2 ? 0 : -1;
+    involved        = exchange.other >= 0;
     allocate(&exchange);
     fill(&exchange, 0);
-    transfer(&exchange, 1, 1); /* connects */
-    check(&exchange, 0);
+    transfer(&exchange, involved, involved); /* connects */
+    if (involved) {
+        check(&exchange, 0);
+    }
     started_s = MPI_Wtime();
     do {
         fill(&exchange, messages);
-        taken_s = transfer(&exchange, two_way || exchange.rank == 0, two_way || exchange.rank == 1);
-        if (two_way || exchange.rank == 1) {
+        taken_s = transfer(&exchange, involved && (two_way || exchange.rank == 0),
+                           involved && (two_way || exchange.rank != 0));
+        if (involved && (two_way || exchange.rank != 0)) {
             check(&exchange, messages);
         }
         MPI_Allreduce(&taken_s, &slowest_s, 1, MPI_DOUBLE, MPI_MAX, MPI_COMM_WORLD);

@@ -1,0 +1,303 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The interface as a relay: whether it is one, its interface in the node's shared memory, and its neighbours, which it looks
+ * up when their table changes and watches while it has connections to them.
+ */
+#include "ucx_tl_mpath/relay.h"
+
+#include "util/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define LOOK_NS (50 * MPATH_NS_PER_MS)
+#define LAST_MESSAGES_NS (20 * MPATH_NS_PER_MS)
+
+/* What launchers call a job, in the environment of its processes. */
+static const char *job_name(const char *wanted)
+{
+    static const char *const names[] = {
+        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_STEP_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"};
+    const char *value;
+    size_t i;
+
+    if (wanted[0] != '\0') {
+        return wanted;
+    }
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        value = getenv(names[i]);
+        if (value != NULL && value[0] != '\0') {
+            return value;
+        }
+    }
+    return NULL;
+}
+
+static void write_card(const uct_mpath_iface_t *iface, const uct_mpath_relay_t *relay, const uint8_t *shm_addr,
+                       mpath_neighbour_card_t *card)
+{
+    const uct_mpath_lane_t *lane;
+    mpath_neighbour_rail_t *rail;
+    uint64_t rest;
+
+    memset(card, 0, sizeof(*card));
+    card->uid           = iface->uid;
+    card->pid           = (int32_t)getpid();
+    card->device_length = (uint8_t)relay->shm.attr.device_addr_len;
+    card->iface_length  = (uint8_t)relay->shm.attr.iface_addr_len;
+    memcpy(card->device, shm_addr, card->device_length);
+    memcpy(card->iface, shm_addr + MPATH_NEIGHBOUR_SHM_MAX, card->iface_length);
+    for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
+        lane                = &iface->lanes[__builtin_ctzll(rest)];
+        rail                = &card->rails[card->num_rails++];
+        rail->rate_bps      = lane->rate_bps;
+        rail->number        = lane->number;
+        rail->device_length = (uint8_t)lane->attr.device_addr_len;
+        rail->iface_length  = (uint8_t)lane->attr.iface_addr_len;
+        memcpy(rail->device, lane->device_addr, sizeof(rail->device));
+        memcpy(rail->iface, lane->iface_addr, sizeof(rail->iface));
+    }
+}
+
+/* The rails of one neighbour. Where several drive a rail, the slots of all decide who relays for whom. */
+static void note_card(uct_mpath_relay_t *relay, int slot, const mpath_neighbour_card_t *card, unsigned *candidates)
+{
+    int self = mpath_neighbours_self(relay->neighbours);
+    uct_mpath_gateway_t *gateway;
+    unsigned i, number;
+
+    for (i = 0; i < card->num_rails && i < MPATH_NEIGHBOUR_RAILS; ++i) {
+        number = card->rails[i].number;
+        if (number >= UCT_MPATH_MAX_RAILS || (relay->iface->lanes_mask & UCS_BIT(number))) {
+            continue;
+        }
+        gateway = &relay->gateways[number];
+        ++candidates[number];
+        if (gateway->slot < 0 || ((unsigned)self + number) % candidates[number] == 0) {
+            gateway->slot = slot;
+            gateway->uid  = card->uid;
+            gateway->rail = card->rails[i];
+        }
+    }
+}
+
+static void take_rates(uct_mpath_relay_t *relay)
+{
+    uct_mpath_lane_t *lane;
+    unsigned number;
+
+    relay->rails = 0;
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        lane = &relay->iface->lanes[number];
+        if (relay->gateways[number].slot < 0) {
+            continue;
+        }
+        relay->rails |= UCS_BIT(number);
+        if (lane->rate_bps == 0) {
+            lane->rate_bps = relay->gateways[number].rail.rate_bps;
+            mpath_spread_rail_init(&lane->load, lane->rate_bps);
+            ucs_snprintf_zero(lane->name, sizeof(lane->name), "rail %u by relays", number);
+        }
+    }
+}
+
+/* Who is there; peers hear of rails that have come or gone. */
+static void look_at_neighbours(uct_mpath_relay_t *relay)
+{
+    unsigned candidates[UCT_MPATH_MAX_RAILS] = {0}, number;
+    uct_mpath_iface_t *iface                 = relay->iface;
+    mpath_neighbour_card_t card;
+    uint32_t handle;
+    int slot;
+
+    relay->version   = mpath_neighbours_version(relay->neighbours);
+    relay->num_slots = mpath_neighbours_count(relay->neighbours);
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        relay->gateways[number].slot = -1;
+    }
+    for (slot = 0; slot < relay->num_slots; ++slot) {
+        relay->uids[slot] = 0;
+        if (slot != mpath_neighbours_self(relay->neighbours) && mpath_neighbours_card(relay->neighbours, slot, &card) &&
+            card.pid != (int32_t)getpid()) {
+            relay->uids[slot] = card.uid;
+            note_card(relay, slot, &card, candidates);
+        }
+    }
+    take_rates(relay);
+    for (handle = 0; handle < iface->num_peers; ++handle) {
+        if (iface->peers[handle] != NULL && iface->peers[handle]->state == UCT_MPATH_PEER_READY) {
+            iface->peers[handle]->hello_due = 1;
+            uct_mpath_peer_set_busy(iface->peers[handle]);
+        }
+    }
+}
+
+void uct_mpath_relay_refresh(uct_mpath_relay_t *relay)
+{
+    if (mpath_neighbours_version(relay->neighbours) != relay->version) {
+        look_at_neighbours(relay);
+    }
+}
+
+static void watch_neighbours(uct_mpath_relay_t *relay)
+{
+    uct_mpath_hop_t *hop;
+    int changed = mpath_neighbours_version(relay->neighbours) != relay->version;
+
+    ucs_list_for_each(hop, &relay->hops, list)
+    {
+        if (hop->rail == UCT_MPATH_RAIL_SHM && !mpath_neighbours_alive(relay->neighbours, hop->slot, hop->uid)) {
+            hop->broken = 1;
+            changed     = 1;
+        }
+    }
+    if (changed) {
+        look_at_neighbours(relay);
+    }
+}
+
+static void tell_demand(uct_mpath_relay_t *relay, uint64_t now_ns)
+{
+    double seconds = (double)(now_ns - relay->looked_ns) / (double)MPATH_NS_PER_S;
+
+    if (relay->looked_ns != 0) {
+        mpath_neighbours_set_demand(relay->neighbours,
+                                    (uint64_t)((double)(relay->iface->sent_bytes - relay->looked_bytes) / seconds));
+    }
+    relay->looked_ns    = now_ns;
+    relay->looked_bytes = relay->iface->sent_bytes;
+}
+
+static int wanted(const uct_mpath_md_t *md, const uct_mpath_iface_config_t *config)
+{
+    return config->relays == UCS_YES || (config->relays == UCS_TRY && md->num_left_out > 0);
+}
+
+void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uct_worker_h worker,
+                          const uct_iface_params_t *params, const uct_mpath_iface_config_t *config)
+{
+    const char *group = job_name(config->relay_group);
+    uint8_t shm_addr[2 * MPATH_NEIGHBOUR_SHM_MAX];
+    mpath_neighbour_card_t card;
+    uct_mpath_relay_t *relay;
+    mpath_status_t status;
+
+    if (!wanted(md, config)) {
+        return;
+    }
+    if (group == NULL) {
+        ucs_diag("mpath: no relays: no launcher names the job in the environment, and UCX_MPATH_RELAY_GROUP is empty");
+        return;
+    }
+    relay = calloc(1, sizeof(*relay));
+    if (relay == NULL) {
+        return;
+    }
+    relay->iface = iface;
+    ucs_list_head_init(&relay->hops);
+    if (uct_mpath_shm_open(iface, &relay->shm, worker, params, &config->relay_tls, &relay->shm_md, shm_addr) !=
+        UCS_OK) {
+        ucs_diag("mpath: no relays: none of UCX_MPATH_RELAY_TLS can be used between processes of this node");
+        goto err_free;
+    }
+    write_card(iface, relay, shm_addr, &card);
+    status = mpath_neighbours_join(NULL, group, &card, &relay->neighbours);
+    if (status != MPATH_OK) {
+        ucs_warn("mpath: no relays: the table of this node's processes in /dev/shm cannot be used: %s",
+                 mpath_status_string(status));
+        goto err_close;
+    }
+    relay->shm.number = UCT_MPATH_RAIL_SHM;
+    iface->relay      = relay;
+    look_at_neighbours(relay);
+    return;
+
+err_close:
+    uct_iface_close(relay->shm.child);
+    uct_md_close(relay->shm_md);
+err_free:
+    free(relay);
+}
+
+static int has_queued(const uct_mpath_relay_t *relay)
+{
+    uct_mpath_hop_t *hop;
+
+    ucs_list_for_each(hop, &relay->hops, list)
+    {
+        if (!ucs_list_is_empty(&hop->queue) && !hop->broken) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+void uct_mpath_relay_close(uct_mpath_iface_t *iface)
+{
+    uct_mpath_relay_t *relay = iface->relay;
+    uint64_t end_ns          = mpath_time_ns() + LAST_MESSAGES_NS;
+
+    if (relay == NULL) {
+        return;
+    }
+    mpath_neighbours_leave(relay->neighbours);
+    relay->neighbours = NULL;
+    relay->num_slots  = 0;
+    while (has_queued(relay) && mpath_time_ns() < end_ns) {
+        uct_mpath_hop_t *hop;
+
+        ucs_list_for_each(hop, &relay->hops, list)
+        {
+            if (!hop->broken) {
+                (void)uct_mpath_hop_progress(hop);
+            }
+        }
+    }
+    while (!ucs_list_is_empty(&relay->hops)) {
+        uct_mpath_hop_close(ucs_list_head(&relay->hops, uct_mpath_hop_t, list));
+    }
+    uct_iface_close(relay->shm.child);
+    uct_md_close(relay->shm_md);
+    uct_mpath_relayed_free(relay);
+    iface->relay = NULL;
+    free(relay);
+}
+
+int uct_mpath_relay_child_failed(uct_mpath_iface_t *iface, uct_ep_h child)
+{
+    uct_mpath_hop_t *hop;
+
+    if (iface->relay == NULL) {
+        return 0;
+    }
+    ucs_list_for_each(hop, &iface->relay->hops, list)
+    {
+        if (hop->ep == child) {
+            hop->broken = 1;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+unsigned uct_mpath_relay_progress(uct_mpath_iface_t *iface, uint64_t now_ns)
+{
+    uct_mpath_relay_t *relay = iface->relay;
+    unsigned count           = uct_iface_progress(relay->shm.child);
+    uct_mpath_hop_t *hop, *next;
+
+    if (now_ns - relay->looked_ns >= LOOK_NS) {
+        tell_demand(relay, now_ns);
+        watch_neighbours(relay);
+    }
+    ucs_list_for_each_safe(hop, next, &relay->hops, list)
+    {
+        if (hop->broken) {
+            uct_mpath_hop_bury(hop);
+        } else {
+            count += uct_mpath_hop_progress(hop);
+        }
+    }
+    return count;
+}
