@@ -8,6 +8,7 @@ EXTRA_DIST += \
 	cluster/figures \
 	cluster/follow.c \
 	cluster/helper \
+	cluster/in_root \
 	cluster/mpath_test \
 	cluster/mpirun \
 	cluster/nodes.c \
