@@ -284,9 +284,11 @@ ucs_status_t uct_mpath_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t
             if (!uct_mpath_peer_cancel(peer, ep)) {
                 return UCS_OK;
             }
+        } else if (!peer->dispatching && !ucs_queue_is_empty(&peer->pending)) {
+            return UCS_ERR_NO_RESOURCE; /* what waits in front of the rails was asked for before */
         } else if (!mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma) &&
                    ucs_list_is_empty(&peer->gets)) {
-            return ucs_queue_is_empty(&peer->pending) ? UCS_OK : UCS_ERR_NO_RESOURCE;
+            return UCS_OK;
         }
     }
     if (comp == NULL) {
