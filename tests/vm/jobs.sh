@@ -13,7 +13,7 @@ stamp() { echo "vm: $(awk '{ print $1 }' /proc/uptime) s: $*"; }
 show() { sed 's/^/    | /' "$1" | tail -n "${2:-15}"; }
 
 aside=(--mca pml ob1 --mca btl vader,self --mca btl_vader_single_copy_mechanism none)
-over_ucx=(--mca pml ucx --mca btl self --mca osc ^ucx --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any)
+over_ucx=(--mca pml ucx --mca btl self --mca opal_common_ucx_tls any --mca opal_common_ucx_devices any)
 with_mpath=(--mca coll mpath --mca coll_mpath_gate always)
 
 # job LIMIT_S RANKS_PER_NODE RAILS [MPIRUN OPTIONS] -- PROGRAM...: a job over $job_nodes nodes, into /tmp/job.log. Unless told
