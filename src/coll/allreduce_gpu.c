@@ -100,8 +100,7 @@ void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
     }
 }
 
-/* Whether there is memory on the device of `memory` for a result that must not be written in its place yet. */
-static int scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes)
+int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes)
 {
     mpath_cu_result_t result;
     mpath_gpu_t *device;
@@ -216,14 +215,39 @@ static void count_call(mpath_symmetric_gpu_t *gpu, uint64_t start_ns, mpath_stat
     }
 }
 
+/* Equal parts of the vector, in grains. */
+static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
+{
+    uint64_t grains = (bytes + PART_GRAIN_BYTES - 1) / PART_GRAIN_BYTES, size = (uint64_t)gpu->size;
+
+    for (uint64_t rank = 0; rank < size; rank++) {
+        uint64_t from = grains / size * rank + ((rank < grains % size) ? rank : grains % size);
+        uint64_t to   = from + grains / size + (rank < grains % size);
+
+        from *= PART_GRAIN_BYTES;
+        to                      = (to * PART_GRAIN_BYTES < bytes) ? to * PART_GRAIN_BYTES : bytes;
+        gpu->part_offsets[rank] = from;
+        gpu->part_bytes[rank]   = (to > from) ? to - from : 0;
+    }
+}
+
+/* A reduction by writes, and beside it the end of the vector through the host. */
+static mpath_status_t start_writes(mpath_symmetric_gpu_t *gpu, uint64_t begin, int in_place,
+                                   const mpath_reduce_how_t *how)
+{
+    mpath_status_t status = mpath_gpu_writes_start(gpu, how);
+
+    return (status == MPATH_OK) ? mpath_gpu_host_start(gpu, begin, in_place, how) : status;
+}
+
 /* Between the agreement and the end of everybody's kernels. */
 static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                    const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
-    uint64_t start_ns      = mpath_time_ns();
-    mpath_status_t status  = mpath_gpu_coll_prepare(coll, call, agreed);
-    int by_writes          = 0;
+    int by_writes = 0, in_place = (agreed->flags & MPATH_CALL_IN_PLACE) != 0;
+    uint64_t start_ns = mpath_time_ns(), bytes = 0, end_bytes = 0;
+    mpath_status_t status = mpath_gpu_coll_prepare(coll, call, agreed);
 
     if ((status == MPATH_OK) && (call->operation == MPATH_OPERATION_ALLREDUCE)) {
         status = mpath_gpu_eager_prepare(gpu);
@@ -234,12 +258,22 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     if ((status == MPATH_OK) && (call->operation == MPATH_OPERATION_ALLREDUCE) && (target == 0)) {
         status = mpath_gpu_writes_prepare(gpu, &by_writes);
     }
+    for (int rank = 0; rank < gpu->size; rank++) {
+        bytes += gpu->part_bytes[rank];
+    }
+    if ((status == MPATH_OK) && by_writes) {
+        status = mpath_gpu_host_share(gpu, bytes, &end_bytes);
+        cut_parts(gpu, bytes - end_bytes);
+    }
     if (status == MPATH_OK) {
         for (int i = 0; i < gpu->size * gpu->size; i++) { /* a rank with a part works on everybody's memory */
             coll->decided.ways[i] = (gpu->part_bytes[i / gpu->size] > 0) ? WAY_KERNEL : WAY_NONE;
         }
-        status = mpath_gpu_coll_finish(coll,
-                                       by_writes ? mpath_gpu_writes_start(gpu, how) : start_part(gpu, how, target));
+        status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, in_place, how)
+                                                       : start_part(gpu, how, target));
+    }
+    if ((status == MPATH_OK) && by_writes) {
+        mpath_gpu_host_end(gpu);
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
@@ -262,22 +296,6 @@ static mpath_call_t call_of(mpath_operation_t operation, const mpath_symmetric_b
         call.flags |= MPATH_CALL_DEVICE;
     }
     return call;
-}
-
-/* Equal parts of the vector, in grains. */
-static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
-{
-    uint64_t grains = (bytes + PART_GRAIN_BYTES - 1) / PART_GRAIN_BYTES, size = (uint64_t)gpu->size;
-
-    for (uint64_t rank = 0; rank < size; rank++) {
-        uint64_t from = grains / size * rank + ((rank < grains % size) ? rank : grains % size);
-        uint64_t to   = from + grains / size + (rank < grains % size);
-
-        from *= PART_GRAIN_BYTES;
-        to                      = (to * PART_GRAIN_BYTES < bytes) ? to * PART_GRAIN_BYTES : bytes;
-        gpu->part_offsets[rank] = from;
-        gpu->part_bytes[rank]   = (to > from) ? to - from : 0;
-    }
 }
 
 /*
@@ -328,6 +346,7 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
     }
     mpath_gpu_writes_claim(gpu, bytes, how);
+    mpath_gpu_host_tell(gpu, buffers, bytes, eligible);
     status = mpath_gpu_eager_finish(gpu, agree(gpu, gpu->reduce, &call, &agreed), &done);
     if ((status == MPATH_OK) && !done) {
         status = reduce_vector(gpu, &call, &agreed, bytes, how);
@@ -386,7 +405,7 @@ mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_
         return MPATH_DECLINED; /* all ranks know */
     }
     if (in_place && eligible && (mine > 0)) {
-        eligible = scratch_get(gpu, buffers->recv_memory, mine);
+        eligible = mpath_gpu_scratch_get(gpu, buffers->recv_memory, mine);
         target   = gpu->scratch;
     }
     call   = call_of(MPATH_OPERATION_REDUCE_SCATTER, buffers, !eligible);

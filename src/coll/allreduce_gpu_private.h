@@ -3,6 +3,7 @@
 #ifndef MPATH_COLL_ALLREDUCE_GPU_PRIVATE_H
 #define MPATH_COLL_ALLREDUCE_GPU_PRIVATE_H
 
+#include "adapt/beside.h"
 #include "coll/allreduce_gpu.h"
 #include "coll/allreduce_gpu_lent.h"
 #include "gpu/reduce_eager.h"
@@ -13,6 +14,22 @@ typedef struct gpu_launches gpu_launches_t;
 
 /* Short vectors that all send to all. */
 typedef struct gpu_eager gpu_eager_t;
+
+#define GPU_HOST_CLASSES 4 /* of sizes: twice as much each */
+
+/* What calls have shown of the way through the host. */
+typedef struct gpu_host {
+    int refused; /* the same on all ranks: there are no slots */
+    int known[GPU_HOST_CLASSES];
+    mpath_beside_t beside[GPU_HOST_CLASSES];
+    mpath_beside_t *last; /* of the last call that could have gone this way; NULL: it has been noted */
+    uint64_t last_call;   /* its number */
+    uint64_t first_ns, second_ns;
+    /* the call under way: the end of the vector */
+    uint64_t begin, end_bytes;
+    int in_place;
+    mpath_reduce_how_t how;
+} gpu_host_t;
 
 struct mpath_symmetric_gpu {
     mpath_team_t *team;
@@ -27,6 +44,7 @@ struct mpath_symmetric_gpu {
     mpath_coll_counters_t counters; /* but for those of `reduce` and `gather` */
     gpu_launches_t *launches;
     gpu_eager_t *eager;
+    gpu_host_t host;
     gpu_lent_t *writes; /* for reductions by writes; NULL until a call was large enough */
 };
 
@@ -60,6 +78,20 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
 mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t agreed, int *done_p);
 /* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
 mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
+
+/* Memory for `bytes` bytes on the device of `memory`, gpu->scratch; 0: there is none. */
+int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes);
+
+/*
+ * allreduce_gpu_host.c, for reductions by writes: what goes into the cell, after the claim; how many bytes at the end of the vector go
+ * through the host, collective and the same on all ranks; starts them, beside the others; the end of the call.
+ */
+void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
+                         int eligible);
+mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t *end_bytes_p);
+mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, int in_place,
+                                    const mpath_reduce_how_t *how);
+void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu);
 
 /*
  * allreduce_gpu_writes.c: before the agreement, whether this rank could take part in a reduction by writes, of which its cell

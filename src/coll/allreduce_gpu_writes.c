@@ -80,6 +80,14 @@ mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
     return status;
 }
 
+/* Emulation: what a CTA takes for a tile where all together have a port of that rate. */
+static uint64_t pace_ns(const mpath_gpu_coll_t *coll, uint64_t tile)
+{
+    uint64_t bps = coll->settings->gpu_port_bps;
+
+    return (bps == 0) ? 0 : tile * MPATH_WRITES_CTAS * 1000 / (bps / 1000000 + 1);
+}
+
 mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
 {
     mpath_gpu_coll_t *coll          = gpu->reduce;
@@ -89,6 +97,7 @@ mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_re
         .number     = coll->number,
         .stop       = mpath_room_device(&coll->room, &words->stop),
         .tile_bytes = writes->unit_bytes,
+        .pace_ns    = pace_ns(coll, writes->unit_bytes),
         .ranks      = (uint32_t)gpu->size,
         .me         = (uint32_t)gpu->me,
         .send       = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,

@@ -214,6 +214,7 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
     } else {
         cell->claimed                        = now->claimed;
         cell->eager                          = now->eager;
+        cell->host                           = now->host;
         cell->sides[MPATH_ROOM_RECV].address = now->sides[MPATH_ROOM_RECV].address;
         cell->sides[MPATH_ROOM_SEND].address = now->sides[MPATH_ROOM_SEND].address;
     }
@@ -250,6 +251,7 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     now->kernels                = kernels;
     now->claimed                = gpu->claimed;
     now->eager                  = gpu->eager;
+    now->host                   = gpu->told_host;
     now->sides[MPATH_ROOM_RECV] = recv;
     now->sides[MPATH_ROOM_SEND] = send;
     write_cell(gpu, now);
@@ -312,6 +314,7 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
         return status;
     }
     gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
+    gpu->beside         = (gpu_beside_t){0};
     return bind_sides(gpu, call);
 }
 

@@ -57,6 +57,16 @@ typedef struct gpu_decided {
     uint64_t *by_engine;                        /* [opener][owner] bytes that engines carry; the order is made for it */
 } gpu_decided_t;
 
+/* What goes on beside the kernels of a reduction: data through the host, and what is to be done with it. */
+typedef struct gpu_beside {
+    void *owner;
+    mpath_status_t (*then)(mpath_gpu_coll_t *gpu); /* when all of it has come; NULL: nothing, or it is on its way */
+    int waits;                                     /* for this rank's engine_done */
+    int to_all;                                    /* and for those of all others */
+    uint64_t start_ns;                             /* 0: nobody wants to know */
+    uint64_t first_ns, second_ns;                  /* what the kernels, and what this took from then on */
+} gpu_beside_t;
+
 struct mpath_gpu_coll {
     mpath_team_t *team;
     const mpath_settings_t *settings;
@@ -69,8 +79,10 @@ struct mpath_gpu_coll {
     int half;
     mpath_room_cell_t told; /* by this rank in the last call */
     mpath_gpu_t *told_gpu;  /* with which it works on its send buffer */
-    int eager;              /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
-    int claimed;            /* this process may wait for other ranks in a kernel of this call */
+    mpath_room_host_t told_host;
+    gpu_beside_t beside;
+    int eager;   /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
+    int claimed; /* this process may wait for other ranks in a kernel of this call */
 
     uint64_t *demand; /* [n][n] of the call */
     gpu_decided_t decided;

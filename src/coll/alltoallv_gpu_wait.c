@@ -89,7 +89,7 @@ static uint64_t sum_of_words(const mpath_gpu_coll_t *gpu)
 /* The streams on which this rank may have work; NULL where not. */
 static void own_streams(const mpath_gpu_coll_t *gpu, mpath_stream_t **streams)
 {
-    streams[0] = gpu->engine_started ? gpu->engine_stream : NULL;
+    streams[0] = (gpu->engine_started || gpu->beside.waits) ? gpu->engine_stream : NULL;
     streams[1] = (gpu->self_started == 1) ? gpu->self_stream : NULL;
     streams[2] = NULL;
     if (gpu->kernel_started) {
@@ -199,6 +199,37 @@ static void abandon(mpath_gpu_coll_t *gpu)
     }
 }
 
+/* What follows the data that went through the host, once it is here; whether that is done, on all ranks if they wait for each other. */
+static mpath_status_t look_beside(mpath_gpu_coll_t *gpu)
+{
+    gpu_beside_t *beside = &gpu->beside;
+    int done             = 1;
+
+    if (!mpath_staged_is_finished(gpu->room.staged)) {
+        return MPATH_INPROGRESS;
+    }
+    if (beside->then != NULL) {
+        mpath_status_t status = beside->then(gpu);
+
+        beside->then  = NULL;
+        beside->waits = 1;
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    for (int rank = 0; beside->waits && done && (rank < gpu->size); rank++) {
+        done = ((rank != gpu->me) && !beside->to_all) || is_done(gpu, &gpu->room.words[rank].engine_done);
+    }
+    return done ? MPATH_OK : MPATH_INPROGRESS;
+}
+
+static void note_time(const gpu_beside_t *beside, uint64_t *time_ns)
+{
+    if ((beside->start_ns != 0) && (*time_ns == 0)) {
+        *time_ns = mpath_time_ns() - beside->start_ns;
+    }
+}
+
 /* One look at everything: MPATH_OK when this rank's part is done. */
 static mpath_status_t look(mpath_gpu_coll_t *gpu, int *staged_events_p)
 {
@@ -216,10 +247,20 @@ static mpath_status_t look(mpath_gpu_coll_t *gpu, int *staged_events_p)
     if (status != MPATH_OK) {
         return status;
     }
-    return (is_sent(gpu) && (first_missing(gpu) < 0) &&
-            (!gpu->staged_started || mpath_staged_is_finished(gpu->room.staged)))
-               ? MPATH_OK
-               : MPATH_INPROGRESS;
+    status = (is_sent(gpu) && (first_missing(gpu) < 0)) ? MPATH_OK : MPATH_INPROGRESS;
+    if (status == MPATH_OK) {
+        note_time(&gpu->beside, &gpu->beside.first_ns);
+    }
+    if (gpu->staged_started) {
+        mpath_status_t beside = look_beside(gpu);
+
+        if (beside == MPATH_OK) {
+            note_time(&gpu->beside, &gpu->beside.second_ns);
+        } else {
+            status = beside;
+        }
+    }
+    return status;
 }
 
 mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu)

@@ -46,12 +46,20 @@ typedef struct mpath_room_side {
     mpath_export_t memory; /* how NONE: others cannot open it */
 } mpath_room_side_t;
 
+/* Of large reductions, a part of which may go through the host: see allreduce_gpu_host.c. */
+typedef struct mpath_room_host {
+    uint64_t room_bytes;          /* for what others send this way in the call; 0: not this way */
+    uint64_t call;                /* an earlier one, of which the times are: how long */
+    uint64_t first_ns, second_ns; /* what went from GPU to GPU took, and what went through the host */
+} mpath_room_host_t;
+
 typedef struct mpath_room_cell {
     uint64_t generation; /* as long as it stays the same, so do both sides but for the addresses within the memory */
     int32_t kernels;     /* the sending GPU runs mpath's kernels */
     uint32_t place;      /* changes with the GPU or the context of the send buffer */
     int32_t claimed;     /* in this call its kernel may wait for those of others; not part of the generation */
-    int32_t eager;       /* 1: it takes part in reductions of short vectors; 2: its kernel is on its way. Neither is this */
+    int32_t eager; /* 1: it takes part in reductions of short vectors; 2: its kernel is on its way. Neither is this */
+    mpath_room_host_t host; /* not part of the generation */
     mpath_process_t process;
     mpath_room_side_t sides[MPATH_ROOM_SIDES];
 } mpath_room_cell_t;

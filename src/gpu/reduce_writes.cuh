@@ -153,6 +153,17 @@ static __device__ __forceinline__ void writes_combine(const mpath_kernel_writes_
     }
 }
 
+/* An emulated port has not carried the tiles before that. */
+static __device__ __forceinline__ void writes_pace(uint64_t due_ns)
+{
+    if (threadIdx.x == 0) {
+        while (kernel_now_ns() < due_ns) {
+            __nanosleep(200);
+        }
+    }
+    __syncthreads();
+}
+
 /* Turns in which there is a tile of any part. */
 static __device__ __forceinline__ uint64_t writes_turns(const mpath_kernel_writes_t &arguments)
 {
@@ -169,8 +180,10 @@ static __device__ __forceinline__ void writes_all(const mpath_kernel_writes_t &a
 {
     const uint64_t turns = writes_turns(arguments), base = arguments.number << MPATH_WRITES_TURN_BITS;
     const uint64_t deadline_ns = kernel_now_ns() + arguments.control.timeout_ns;
+    const uint64_t pace_ns     = arguments.pace_ns * (arguments.ranks - 1);
     const unsigned rank        = threadIdx.x; /* the first threads look after a rank each */
     const bool looks           = (rank < arguments.ranks) && (rank != arguments.me);
+    uint64_t due_ns            = kernel_now_ns();
 
     for (uint64_t turn = 0; turn < turns + MPATH_WRITES_AHEAD; turn++) {
         const bool sends = turn < turns, combines = turn >= MPATH_WRITES_AHEAD;
@@ -198,6 +211,10 @@ static __device__ __forceinline__ void writes_all(const mpath_kernel_writes_t &a
             writes_combine<type_t, op_t>(arguments, turn - MPATH_WRITES_AHEAD);
         }
         __syncthreads();
+        if (pace_ns > 0) {
+            due_ns += ((sends ? 1 : 0) + (combines ? 1 : 0)) * pace_ns;
+            writes_pace(due_ns);
+        }
         if (looks) {
             __threadfence_system();
             if (sends) {

@@ -10,7 +10,8 @@
 #define STAGED_MAX_SLOTS 8u
 #define STAGED_MAX_SLOT_BYTES (4u << 20)
 #define STAGED_MIN_SLOT_BYTES (64u << 10)
-#define STAGED_PIPELINE 8u /* chunks that a message is cut into when slots are larger */
+#define STAGED_PIPELINE 8u          /* chunks that a message is cut into when slots are larger */
+#define STAGED_MAX_CHUNK (1u << 20) /* larger ones are no faster, and arrive later */
 
 enum { SLOT_FREE = 0, SLOT_FULL = 1 };
 
@@ -210,6 +211,7 @@ static uint64_t chunk_bytes(const mpath_staged_t *lane, int to)
     uint64_t all = lane->send.messages[to].bytes, left = all - lane->sent[to], chunk = all / STAGED_PIPELINE;
 
     chunk = (chunk < STAGED_MIN_SLOT_BYTES) ? STAGED_MIN_SLOT_BYTES : chunk;
+    chunk = (chunk > STAGED_MAX_CHUNK) ? STAGED_MAX_CHUNK : chunk;
     chunk = (chunk > lane->shape.slot_bytes) ? lane->shape.slot_bytes : chunk & ~63ull;
     return (chunk < left) ? chunk : left;
 }

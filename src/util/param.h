@@ -112,6 +112,7 @@ typedef struct mpath_settings {
     int gpu_way;               /* mpath_gpu_way_t */
     int gpu_host_percent;      /* of a hot receiver's bytes, through host memory */
     int gpu_reduce;            /* mpath_gpu_reduce_t */
+    uint64_t gpu_port_bps;     /* of a GPU's port, emulated in reductions by writes; 0: as it is */
     int sync;                  /* mpath_sync_t */
     uint64_t gpu_memory_bytes; /* upper limit of pinned host memory for staged copies, per rank */
     uint64_t gpu_relay_bytes;  /* upper limit of GPU memory for chunks that pass through, per process */

@@ -106,12 +106,16 @@ const mpath_param_t mpath_params[] = {
     ROW_INT(
         gpu_host_percent, "8", 0, 30, "%", 6,
         "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when these "
-        "are large and pushed; less where another GPU would be the slowest then"),
+        "are large and pushed; less where another GPU would be the slowest then. 0: neither these nor large reductions use the host"),
     ROW_ENUM(
         gpu_reduce, "auto", gpu_reduce_values, 6,
         "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part and write the "
         "result to all (\"direct\"); or in tiles that kernels write to who combines them and wait for (\"writes\"), where that "
         "can be"),
+    ROW_BYTES(
+        gpu_port_bps, "0", 0, UINT64_C(1) << 50, 9,
+        "Emulation, for experiments: large MPI_Allreduces on device memory of one node move so many bytes per second through a GPU's "
+        "port, each way, and no more; 0: as many as there can be"),
     ROW_ENUM(
         sync, "none", sync_values, 3,
         "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "

@@ -103,6 +103,14 @@ static void combine(const kernel_t *kernel, uint64_t turn, apply_t apply)
     }
 }
 
+/* The tiles of a turn, all CTAs together, on an emulated port. */
+static void pace(const kernel_t *kernel, unsigned tiles)
+{
+    uint64_t ns = kernel->arguments->pace_ns * (kernel->arguments->ranks - 1) * tiles;
+
+    nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}, NULL);
+}
+
 /* 0: given up. */
 static int await_turn(const kernel_t *kernel, unsigned rank, uint64_t turn, int sends, int combines)
 {
@@ -169,6 +177,9 @@ static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arg
                 fake_kernel_fail(context, &arguments->control);
                 return;
             }
+        }
+        if (arguments->pace_ns > 0) {
+            pace(&kernel, (turn < turns) + (turn >= MPATH_WRITES_AHEAD));
         }
     }
     fake_kernel_end(context, &arguments->control, arguments->flags);

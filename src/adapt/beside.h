@@ -1,0 +1,43 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Beside: how much of a call's data goes over a second, slower path while the first one carries the rest, from nothing but how long
+ * each took. Calls begin without the second path, which gives the time to beat; then share moves between the two until they end
+ * together (adapt/tune.h); then both are watched. A path that does not shorten the call is left alone, and tried again seldom.
+ * Pure arithmetic, the same on all ranks.
+ */
+#ifndef MPATH_ADAPT_BESIDE_H
+#define MPATH_ADAPT_BESIDE_H
+
+#include "adapt/tune.h"
+
+#define MPATH_BESIDE_WINDOW 3u       /* calls of a median while shares move */
+#define MPATH_BESIDE_WATCH 9u        /* and afterwards */
+#define MPATH_BESIDE_REST 512u       /* calls without the second path before it is tried again */
+#define MPATH_BESIDE_GAIN_PPM 10000u /* by which the call has to be shorter with it */
+
+typedef enum mpath_beside_state {
+    MPATH_BESIDE_ALONE, /* measuring without the second path */
+    MPATH_BESIDE_MOVES,
+    MPATH_BESIDE_KEPT,
+    MPATH_BESIDE_OFF
+} mpath_beside_state_t;
+
+typedef struct mpath_beside {
+    mpath_beside_state_t state;
+    mpath_tune_t tune; /* rail 0: the first path */
+    uint64_t alone_ns; /* median without the second path */
+    uint64_t first_ns[MPATH_BESIDE_WATCH], second_ns[MPATH_BESIDE_WATCH];
+    unsigned calls;   /* since the state or the share changed */
+    unsigned strayed; /* watches in a row in which the paths did not end together */
+} mpath_beside_t;
+
+/* Rates that the paths may have; calls say more. */
+void mpath_beside_init(mpath_beside_t *beside, uint64_t first_bps, uint64_t second_bps);
+
+/* Of the next call, for the second path; in parts of MPATH_TUNE_WHOLE. */
+uint32_t mpath_beside_share(const mpath_beside_t *beside);
+
+/* A call with that share has ended: how long each path took, the slowest rank counts. second_ns is 0 where the share is. */
+void mpath_beside_note(mpath_beside_t *beside, uint64_t first_ns, uint64_t second_ns);
+
+#endif

@@ -1,0 +1,275 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The end of a large Allreduce's vector that travels through pinned host memory (lane "staged") beside a reduction by writes, over
+ * PCIe, which is idle otherwise. Each rank receives from all others what it combines, and combines it when it has come: between two
+ * ranks the whole end, for itself; between more a part, which it writes to all.
+ *
+ * How much that is follows from the times of earlier calls (adapt/beside.h), of which ranks tell in their cells: the same on all.
+ */
+#include "coll/allreduce_gpu_private.h"
+
+#include "util/log.h"
+#include "util/time.h"
+
+#include <string.h>
+
+/* Below, what passes until the first bytes have come through the host is not worth it. */
+#define HOST_MIN_BYTES (UINT64_C(64) << 20)
+
+#define HOST_GRAIN_BYTES (UINT64_C(64) << 10)
+#define ALIGN_BYTES UINT64_C(256)
+
+/* Of two H200: what calls begin with. */
+#define HOST_FIRST_BPS UINT64_C(355000000000)
+#define HOST_SECOND_BPS UINT64_C(30000000000)
+
+static gpu_host_t *host_of(mpath_symmetric_gpu_t *gpu)
+{
+    return &gpu->host;
+}
+
+static mpath_beside_t *beside_of(gpu_host_t *host, uint64_t bytes)
+{
+    unsigned class = 0;
+
+    while ((class + 1 < GPU_HOST_CLASSES) && (bytes >= HOST_MIN_BYTES << (class + 1))) {
+        class ++;
+    }
+    if (!host->known[class]) {
+        host->known[class] = 1;
+        mpath_beside_init(&host->beside[class], HOST_FIRST_BPS, HOST_SECOND_BPS);
+    }
+    return &host->beside[class];
+}
+
+static int is_two(const mpath_symmetric_gpu_t *gpu)
+{
+    return gpu->size == 2;
+}
+
+/* Bytes of one rank's end that a rank combines. */
+static uint64_t part_of(const mpath_symmetric_gpu_t *gpu, uint64_t end_bytes, int rank, uint64_t *offset_p)
+{
+    uint64_t size = (uint64_t)gpu->size, part = (end_bytes / size + HOST_GRAIN_BYTES - 1) & ~(HOST_GRAIN_BYTES - 1);
+    uint64_t from = part * (uint64_t)rank;
+
+    if (is_two(gpu)) {
+        *offset_p = 0;
+        return end_bytes;
+    }
+    from      = (from < end_bytes) ? from : end_bytes;
+    *offset_p = from;
+    return (end_bytes - from < part) ? end_bytes - from : part;
+}
+
+/* -- what ranks tell each other -- */
+
+void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
+                         int eligible)
+{
+    mpath_gpu_coll_t *coll = gpu->reduce;
+    gpu_host_t *host       = host_of(gpu);
+    uint64_t room          = UINT64_MAX;
+
+    if (bytes < HOST_MIN_BYTES) {
+        return;
+    }
+    if (!eligible || !coll->claimed || (coll->settings->gpu_host_percent == 0) || host->refused) {
+        room = 0;
+    } else if (!is_two(gpu) || (buffers->send == buffers->recv)) { /* what comes cannot wait in its place */
+        room = coll->settings->gpu_memory_bytes;
+        room = (room < bytes / 4) ? room : bytes / 4;
+        room = mpath_gpu_scratch_get(gpu, buffers->send_memory, room) ? room : 0;
+    }
+    coll->told_host.room_bytes = room;
+    coll->told_host.call       = host->last_call;
+    coll->told_host.first_ns   = host->first_ns;
+    coll->told_host.second_ns  = host->second_ns;
+}
+
+/* Notes how long the last such call took, the slowest rank counts; returns the least room. */
+static uint64_t hear(mpath_symmetric_gpu_t *gpu)
+{
+    gpu_host_t *host = host_of(gpu);
+    uint64_t room = UINT64_MAX, times_ns[2] = {0, 0};
+    int all = host->last != NULL;
+
+    for (int rank = 0; rank < gpu->size; rank++) {
+        const mpath_room_host_t *told = &gpu_cell(gpu->reduce, rank)->host;
+
+        room        = (told->room_bytes < room) ? told->room_bytes : room;
+        times_ns[0] = (told->first_ns > times_ns[0]) ? told->first_ns : times_ns[0];
+        times_ns[1] = (told->second_ns > times_ns[1]) ? told->second_ns : times_ns[1];
+        all         = all && (told->call == host->last_call);
+    }
+    if (all) {
+        mpath_beside_note(host->last, times_ns[0], times_ns[1]);
+    }
+    host->last = NULL;
+    return room;
+}
+
+/* Slots of the lane: where one rank cannot have them, none can. */
+static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
+{
+    mpath_gpu_coll_t *coll = gpu->reduce;
+    mpath_status_t status;
+
+    if (coll->room.staged != NULL) {
+        return MPATH_OK;
+    }
+    status = mpath_room_open_slots(&coll->room, coll->settings->gpu_memory_bytes, coll->send.gpu);
+    if ((status != MPATH_OK) && (mpath_team_status(gpu->team) == MPATH_OK)) {
+        mpath_info("a rank cannot have slots in host memory (%s); reductions on device memory do without",
+                   mpath_status_string(status));
+        host_of(gpu)->refused = 1;
+        return MPATH_OK;
+    }
+    return status;
+}
+
+mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t *end_bytes_p)
+{
+    gpu_host_t *host      = host_of(gpu);
+    mpath_status_t status = MPATH_OK;
+    uint64_t room, share, end;
+
+    *end_bytes_p    = 0;
+    host->end_bytes = 0;
+    if (bytes < HOST_MIN_BYTES) {
+        return MPATH_OK;
+    }
+    room = hear(gpu);
+    if ((room == 0) || host->refused) {
+        return MPATH_OK;
+    }
+    host->last      = beside_of(host, bytes);
+    host->last_call = gpu->reduce->number;
+    share           = mpath_beside_share(host->last);
+    end             = bytes / MPATH_TUNE_WHOLE * share;
+    if (!is_two(gpu)) { /* what others send for this rank's part */
+        room = room / ((uint64_t)gpu->size - 1) * (uint64_t)gpu->size;
+        room = (room > HOST_GRAIN_BYTES * (uint64_t)gpu->size) ? room - HOST_GRAIN_BYTES * (uint64_t)gpu->size : 0;
+    }
+    room -= (room >= ALIGN_BYTES) ? ALIGN_BYTES : room;
+    end = ((end < room) ? end : room) & ~(HOST_GRAIN_BYTES - 1);
+    if (end > 0) { /* it begins where vectors of elements do */
+        end = bytes - ((bytes - end) & ~(ALIGN_BYTES - 1));
+    }
+    if (end > 0) {
+        status = open_slots(gpu);
+        end    = host->refused ? 0 : end;
+    }
+    if (status == MPATH_OK) {
+        host->end_bytes = *end_bytes_p = end;
+    }
+    return status;
+}
+
+/* -- a call -- */
+
+/* Where what rank `from` sends to this one comes to lie. */
+static mpath_cu_ptr_t landing(const mpath_symmetric_gpu_t *gpu, int from)
+{
+    const gpu_host_t *host = &gpu->host;
+    uint64_t offset, bytes = part_of(gpu, host->end_bytes, gpu->me, &offset);
+
+    if (host->in_place || !is_two(gpu)) {
+        return gpu->scratch + (uint64_t)(from - (from > gpu->me)) * bytes;
+    }
+    return (mpath_cu_ptr_t)(uintptr_t)gpu->reduce->receive.buffer + host->begin;
+}
+
+/* Everything for this rank has come: its kernel. */
+static mpath_status_t combine(mpath_gpu_coll_t *coll)
+{
+    mpath_symmetric_gpu_t *gpu = coll->beside.owner;
+    gpu_host_t *host           = host_of(gpu);
+    uint64_t offset, bytes = part_of(gpu, host->end_bytes, gpu->me, &offset), at = host->begin + offset;
+    mpath_kernel_reduce_t arguments = {.elements      = bytes / mpath_reduce_bytes(host->how.type),
+                                       .sources_count = (uint32_t)gpu->size};
+    mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].engine_done),
+                                .value   = coll->number};
+    mpath_cu_function_t function;
+    mpath_stream_t *stream;
+    mpath_status_t status;
+
+    if (bytes == 0) {
+        atomic_store_explicit(&coll->room.words[gpu->me].engine_done, coll->number, memory_order_release);
+        return MPATH_OK;
+    }
+    for (int rank = 0; rank < gpu->size; rank++) {
+        arguments.sources[rank] = (rank == gpu->me) ? (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer + at
+                                                    : landing(gpu, rank);
+    }
+    for (int i = 0; i < (is_two(gpu) ? 1 : gpu->size); i++) {
+        arguments.targets[arguments.targets_count++] = mpath_reduce_gpu_address(coll, (gpu->me + i) % gpu->size,
+                                                                                MPATH_ROOM_RECV, at);
+    }
+    status = mpath_stream_get(coll->send.gpu, coll->first_stream, &stream);
+    if (status == MPATH_OK) {
+        coll->engine_stream = stream;
+        status              = mpath_reduce_find(coll->send.gpu, &host->how, &function);
+    }
+    if (status == MPATH_OK) {
+        mpath_gpu_coll_lock();
+        status = mpath_launch_reduce(stream, function, host->how.type, done, &arguments);
+        mpath_gpu_coll_unlock();
+    }
+    return status;
+}
+
+mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, int in_place,
+                                    const mpath_reduce_how_t *how)
+{
+    mpath_gpu_coll_t *coll = gpu->reduce;
+    gpu_host_t *host       = host_of(gpu);
+    mpath_staged_side_t send, receive;
+    mpath_status_t status;
+    uint64_t offset, bytes;
+
+    coll->beside = (gpu_beside_t){.owner = gpu, .start_ns = mpath_time_ns()};
+    if (host->end_bytes == 0) {
+        return MPATH_OK;
+    }
+    host->begin    = begin;
+    host->in_place = in_place;
+    host->how      = *how;
+    send           = (mpath_staged_side_t){.messages = coll->staged_send, .pinned = &coll->room.slots_pinned};
+    receive        = (mpath_staged_side_t){.messages = coll->staged_receive, .pinned = &coll->room.slots_pinned};
+    status         = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 2, &send.stream);
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 1, &receive.stream);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (int rank = 0; rank < gpu->size; rank++) {
+        bytes                   = (rank == gpu->me) ? 0 : part_of(gpu, host->end_bytes, rank, &offset);
+        coll->staged_send[rank] = (mpath_staged_message_t){
+            .address = (bytes > 0) ? coll->send.buffer + begin + offset : NULL, .bytes = bytes};
+        bytes                      = (rank == gpu->me) ? 0 : part_of(gpu, host->end_bytes, gpu->me, &offset);
+        coll->staged_receive[rank] = (mpath_staged_message_t){
+            .address = (bytes > 0) ? (char *)(uintptr_t)landing(gpu, rank) : NULL, .bytes = bytes};
+    }
+    coll->beside.then    = combine;
+    coll->beside.to_all  = !is_two(gpu);
+    coll->staged_before  = mpath_staged_sent_bytes(coll->room.staged);
+    coll->staged_started = 1;
+    mpath_staged_begin(coll->room.staged, coll->number, &send, &receive, mpath_gpu_coll_mutex());
+    return MPATH_OK;
+}
+
+void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu)
+{
+    gpu_host_t *host = host_of(gpu);
+
+    host->first_ns  = gpu->reduce->beside.first_ns;
+    host->second_ns = gpu->reduce->beside.second_ns;
+    if (host->last != NULL) {
+        mpath_debug(
+            "call %llu on device memory: %llu bytes through the host, done after %llu us; the others after %llu us",
+            (unsigned long long)gpu->reduce->number, (unsigned long long)host->end_bytes,
+            (unsigned long long)host->second_ns / 1000, (unsigned long long)host->first_ns / 1000);
+    }
+}
