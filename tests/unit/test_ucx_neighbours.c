@@ -1,0 +1,165 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Who finds whom among the processes of a node that relay for each other, and how the dead are told from the living. */
+#define _GNU_SOURCE
+#include "ucx_tl_mpath/neighbours.h"
+
+#include <stdarg.h>
+#include <stddef.h>
+#include <setjmp.h>
+#include <fcntl.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+#include <cmocka.h>
+
+static char folder[] = "/tmp/mpath-neighbours-XXXXXX";
+
+static mpath_neighbours_t *join(const char *group, uint64_t uid)
+{
+    mpath_neighbour_card_t card = {.uid = uid, .num_rails = 1};
+    mpath_neighbours_t *neighbours;
+
+    card.rails[0].number = (uint8_t)uid;
+    assert_int_equal(mpath_neighbours_join(folder, group, &card, &neighbours), MPATH_OK);
+    return neighbours;
+}
+
+static int is_empty(void)
+{
+    return rmdir(folder) == 0 && mkdir(folder, 0700) == 0;
+}
+
+static void test_cards(void **state)
+{
+    mpath_neighbours_t *first = join("job", 1), *second = join("job", 2), *stranger = join("other job", 3);
+    uint32_t version = mpath_neighbours_version(first);
+    mpath_neighbour_card_t card;
+
+    (void)state;
+    assert_int_equal(mpath_neighbours_count(first), 2);
+    assert_int_equal(mpath_neighbours_count(stranger), 1);
+    assert_true(mpath_neighbours_card(first, mpath_neighbours_self(second), &card));
+    assert_int_equal(card.uid, 2);
+    assert_int_equal(card.rails[0].number, 2);
+    mpath_neighbours_set_demand(second, 12345);
+    assert_int_equal(mpath_neighbours_demand(first, mpath_neighbours_self(second)), 12345);
+    mpath_neighbours_leave(second);
+    assert_int_not_equal(mpath_neighbours_version(first), version);
+    assert_false(mpath_neighbours_card(first, 1, &card));
+    assert_int_equal(mpath_neighbours_demand(first, 1), 0);
+    second = join("job", 4); /* in the place that is free */
+    assert_int_equal(mpath_neighbours_self(second), 1);
+    assert_int_equal(mpath_neighbours_demand(first, 1), 0);
+    assert_true(mpath_neighbours_alive(first, 1, 4));
+    assert_false(mpath_neighbours_alive(first, 1, 2));
+    mpath_neighbours_leave(first);
+    mpath_neighbours_leave(second);
+    mpath_neighbours_leave(stranger);
+    assert_true(is_empty());
+}
+
+/* A process that ends without leaving; not reaped yet, it is no neighbour any more all the same. */
+static void test_death(void **state)
+{
+    mpath_neighbours_t *self = join("job", 1);
+    mpath_neighbour_card_t card;
+    int ready[2], status;
+    char byte;
+    pid_t pid;
+
+    (void)state;
+    assert_int_equal(pipe(ready), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)join("job", 2);
+        if (write(ready[1], "x", 1) == 1) {
+            pause();
+        }
+        _exit(1);
+    }
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    assert_true(mpath_neighbours_alive(self, 1, 2));
+    kill(pid, SIGKILL);
+    assert_int_equal(waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
+    assert_false(mpath_neighbours_alive(self, 1, 2));
+    assert_false(mpath_neighbours_card(self, 1, &card));
+    waitpid(pid, &status, 0);
+    mpath_neighbours_leave(self); /* the last one alive removes the file */
+    assert_true(is_empty());
+    close(ready[0]);
+    close(ready[1]);
+}
+
+static void test_full(void **state)
+{
+    mpath_neighbours_t *members[MPATH_NEIGHBOURS_MAX], *one_more;
+    mpath_neighbour_card_t card = {.uid = 1000};
+    int i;
+
+    (void)state;
+    for (i = 0; i < MPATH_NEIGHBOURS_MAX; ++i) {
+        members[i] = join("job", (uint64_t)i + 1);
+    }
+    assert_int_equal(mpath_neighbours_join(folder, "job", &card, &one_more), MPATH_NO_RESOURCE);
+    for (i = 0; i < MPATH_NEIGHBOURS_MAX; ++i) {
+        mpath_neighbours_leave(members[i]);
+    }
+    assert_true(is_empty());
+}
+
+/* A file that somebody else has put there, or one of another layout, is not used. */
+static void test_bad_file(void **state)
+{
+    mpath_neighbour_card_t card = {.uid = 1};
+    mpath_neighbours_t *neighbours;
+    char path[256], found[128];
+    FILE *names;
+
+    (void)state;
+    neighbours = join("job", 1);
+    snprintf(path, sizeof(path), "ls %s", folder);
+    names = popen(path, "r");
+    assert_non_null(names);
+    assert_int_equal(fscanf(names, "%127s", found), 1);
+    pclose(names);
+    mpath_neighbours_leave(neighbours);
+    snprintf(path, sizeof(path), "%s/%s", folder, found);
+    assert_int_equal(symlink("/dev/null", path), 0);
+    assert_int_equal(mpath_neighbours_join(folder, "job", &card, &neighbours), MPATH_ERR_IO);
+    unlink(path);
+    close(open(path, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(truncate(path, 10), 0);
+    assert_int_equal(mpath_neighbours_join(folder, "job", &card, &neighbours), MPATH_ERR_IO);
+    unlink(path);
+    assert_int_equal(mpath_neighbours_join("/nowhere", "job", &card, &neighbours), MPATH_ERR_IO);
+    assert_true(is_empty());
+}
+
+static int make_folder(void **state)
+{
+    (void)state;
+    return mkdtemp(folder) == NULL;
+}
+
+static int remove_folder(void **state)
+{
+    (void)state;
+    return rmdir(folder);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_cards),
+        cmocka_unit_test(test_death),
+        cmocka_unit_test(test_full),
+        cmocka_unit_test(test_bad_file),
+    };
+
+    return cmocka_run_group_tests(tests, make_folder, remove_folder);
+}
