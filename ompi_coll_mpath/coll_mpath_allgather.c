@@ -81,35 +81,38 @@ static mpath_status_t allgather_run(mca_coll_mpath_module_t *module, const mca_c
     return mca_coll_mpath_symmetric_done(module, "MPI_Allgather", status);
 }
 
-static uint64_t allgather_type_size(struct ompi_datatype_t *datatype)
+/* Host memory, or copies there. */
+static mpath_status_t allgather_on_host(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *stage)
 {
-    size_t size = 0;
+    int algorithm  = mca_coll_mpath_component.settings.allgather_algorithm, rank;
+    uint64_t bytes = 0;
+    size_t type_size;
 
-    (void)ompi_datatype_type_size(datatype, &size);
-    return size;
+    (void)ompi_datatype_type_size(stage->recv.datatype, &type_size);
+    for (rank = 0; rank < stage->recv_parts; rank++) {
+        bytes += mca_coll_mpath_args_count(&stage->recv, rank) * type_size;
+    }
+    if (!mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
+        return MPATH_DECLINED;
+    }
+    return allgather_run(module, &stage->send, &stage->recv, stage->in_place);
 }
 
-/* Host memory, or copies there. */
-static int allgather_on_host(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
-                             void *rbuf, mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
-                             struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
+/* Everything but the previous function. True: that is to run on the buffers of `stage`; false: the call returns *rc_p. */
+static bool allgather_is_previous(mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *stage, int *rc_p)
 {
-    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    int algorithm                   = mca_coll_mpath_component.settings.allgather_algorithm;
-    uint64_t bytes                  = (uint64_t)rcount * allgather_type_size(rdtype) * (uint64_t)ompi_comm_size(comm);
-    mpath_status_t status           = MPATH_DECLINED;
+    mpath_status_t status;
 
-    if (mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
-        mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
-        mca_coll_mpath_args_t send = {
-            .buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
-
-        status = allgather_run(module, &send, &recv, MPI_IN_PLACE == sbuf);
+    mca_coll_mpath_queue_before_blocking(module);
+    if (!mca_coll_mpath_symmetric_begin(module, stage, mca_coll_mpath_allgather_device(module, stage), rc_p)) {
+        return false;
     }
+    status = allgather_on_host(module, stage);
     if (MPATH_DECLINED == status) {
-        return COLL_MPATH_PREVIOUS(module, allgather, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm);
+        return true;
     }
-    return mca_coll_mpath_error(status);
+    *rc_p = mca_coll_mpath_stage_close(stage, mca_coll_mpath_error(status));
+    return false;
 }
 
 int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
@@ -123,51 +126,14 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
            .send_parts = 1,
            .recv_parts = ompi_comm_size(comm),
            .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t status;
+    int rc;
 
-    mca_coll_mpath_queue_before_blocking(module);
-    status = mca_coll_mpath_allgather_device(module, &stage);
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+    if (allgather_is_previous(module, &stage, &rc)) {
+        rc = COLL_MPATH_PREVIOUS(module, allgather, mca_coll_mpath_stage_sbuf(&stage), scount, sdtype,
+                                 stage.recv.buffer, rcount, rdtype, comm);
+        rc = mca_coll_mpath_stage_close(&stage, rc);
     }
-    status = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == status) {
-        return mca_coll_mpath_stage_close(&stage,
-                                          allgather_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer, scount,
-                                                            sdtype, stage.recv.buffer, rcount, rdtype, comm, base));
-    }
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_symmetric_broken(module, status);
-    }
-    return allgather_on_host(sbuf, scount, sdtype, rbuf, rcount, rdtype, comm, base);
-}
-
-/* Host memory, or copies there. */
-static int allgatherv_on_host(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
-                              void *rbuf, mca_coll_mpath_counts_t rcounts, mca_coll_mpath_displs_t rdisps,
-                              struct ompi_datatype_t *rdtype, struct ompi_communicator_t *comm,
-                              mca_coll_base_module_t *base)
-{
-    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    int algorithm                   = mca_coll_mpath_component.settings.allgather_algorithm;
-    mpath_status_t status           = MPATH_DECLINED;
-    uint64_t bytes                  = 0;
-    int rank;
-
-    for (rank = 0; rank < ompi_comm_size(comm); rank++) {
-        bytes += COLL_MPATH_COUNT(rcounts, rank) * allgather_type_size(rdtype);
-    }
-    if (mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
-        mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps};
-        mca_coll_mpath_args_t send = {
-            .buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
-
-        status = allgather_run(module, &send, &recv, MPI_IN_PLACE == sbuf);
-    }
-    if (MPATH_DECLINED == status) {
-        return COLL_MPATH_PREVIOUS(module, allgatherv, sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm);
-    }
-    return mca_coll_mpath_error(status);
+    return rc;
 }
 
 int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype,
@@ -182,21 +148,12 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
            .send_parts = 1,
            .recv_parts = ompi_comm_size(comm),
            .in_place   = MPI_IN_PLACE == sbuf};
-    mpath_status_t status;
+    int rc;
 
-    mca_coll_mpath_queue_before_blocking(module);
-    status = mca_coll_mpath_allgather_device(module, &stage);
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+    if (allgather_is_previous(module, &stage, &rc)) {
+        rc = COLL_MPATH_PREVIOUS(module, allgatherv, mca_coll_mpath_stage_sbuf(&stage), scount, sdtype,
+                                 stage.recv.buffer, rcounts, rdisps, rdtype, comm);
+        rc = mca_coll_mpath_stage_close(&stage, rc);
     }
-    status = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == status) {
-        return mca_coll_mpath_stage_close(&stage, allgatherv_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
-                                                                     scount, sdtype, stage.recv.buffer, rcounts, rdisps,
-                                                                     rdtype, comm, base));
-    }
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_symmetric_broken(module, status);
-    }
-    return allgatherv_on_host(sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm, base);
+    return rc;
 }

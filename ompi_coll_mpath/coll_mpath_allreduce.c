@@ -42,22 +42,13 @@ int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_
     mca_coll_mpath_args_t vector    = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)count};
     mca_coll_mpath_stage_t stage    = {
            .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
-    mpath_status_t status;
+    int rc;
 
     mca_coll_mpath_queue_before_blocking(module);
     stage.send.buffer = (void *)sbuf;
-    status            = mca_coll_mpath_allreduce_device(module, &stage, op);
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+    if (!mca_coll_mpath_symmetric_begin(module, &stage, mca_coll_mpath_allreduce_device(module, &stage, op), &rc)) {
+        return rc;
     }
-    status = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == status) {
-        return mca_coll_mpath_stage_close(&stage,
-                                          allreduce_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
-                                                            stage.recv.buffer, count, datatype, op, comm, base));
-    }
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_symmetric_broken(module, status);
-    }
-    return allreduce_on_host(sbuf, rbuf, count, datatype, op, comm, base);
+    return mca_coll_mpath_stage_close(&stage, allreduce_on_host(mca_coll_mpath_stage_sbuf(&stage), stage.recv.buffer,
+                                                                count, datatype, op, comm, base));
 }

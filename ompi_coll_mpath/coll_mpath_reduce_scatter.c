@@ -71,29 +71,21 @@ int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_c
     mca_coll_mpath_module_t *module    = (mca_coll_mpath_module_t *)base;
     const mca_coll_mpath_args_t blocks = {.datatype = datatype, .counts = rcounts};
     mca_coll_mpath_stage_t stage;
-    mpath_status_t status;
     size_t total = 0;
-    int rank;
+    int rank, rc;
 
     mca_coll_mpath_queue_before_blocking(module);
     for (rank = 0; rank < ompi_comm_size(comm); rank++) {
         total += COLL_MPATH_COUNT(rcounts, rank);
     }
-    stage  = reduce_scatter_sides(sbuf, rbuf, datatype, total, COLL_MPATH_COUNT(rcounts, ompi_comm_rank(comm)));
-    status = mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op);
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+    stage = reduce_scatter_sides(sbuf, rbuf, datatype, total, COLL_MPATH_COUNT(rcounts, ompi_comm_rank(comm)));
+    if (!mca_coll_mpath_symmetric_begin(module, &stage,
+                                        mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op), &rc)) {
+        return rc;
     }
-    status = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == status) {
-        return mca_coll_mpath_stage_close(&stage,
-                                          reduce_scatter_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer,
-                                                                 stage.recv.buffer, rcounts, datatype, op, comm, base));
-    }
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_symmetric_broken(module, status);
-    }
-    return reduce_scatter_on_host(sbuf, rbuf, rcounts, datatype, op, comm, base);
+    return mca_coll_mpath_stage_close(&stage,
+                                      reduce_scatter_on_host(mca_coll_mpath_stage_sbuf(&stage), stage.recv.buffer,
+                                                             rcounts, datatype, op, comm, base));
 }
 
 /* Host memory, or copies there. */
@@ -131,21 +123,14 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
     const mca_coll_mpath_args_t blocks = {.datatype = datatype, .equal = true, .count = (size_t)rcount};
     mca_coll_mpath_stage_t stage       = reduce_scatter_sides(sbuf, rbuf, datatype,
                                                               (size_t)rcount * (size_t)ompi_comm_size(comm), (size_t)rcount);
-    mpath_status_t status;
+    int rc;
 
     mca_coll_mpath_queue_before_blocking(module);
-    status = mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op);
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_error(status);
+    if (!mca_coll_mpath_symmetric_begin(module, &stage,
+                                        mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op), &rc)) {
+        return rc;
     }
-    status = mca_coll_mpath_stage_open(&stage);
-    if (MPATH_OK == status) {
-        return mca_coll_mpath_stage_close(
-            &stage, reduce_scatter_block_on_host(stage.in_place ? MPI_IN_PLACE : stage.send.buffer, stage.recv.buffer,
-                                                 rcount, datatype, op, comm, base));
-    }
-    if (MPATH_DECLINED != status) {
-        return mca_coll_mpath_symmetric_broken(module, status);
-    }
-    return reduce_scatter_block_on_host(sbuf, rbuf, rcount, datatype, op, comm, base);
+    return mca_coll_mpath_stage_close(&stage,
+                                      reduce_scatter_block_on_host(mca_coll_mpath_stage_sbuf(&stage), stage.recv.buffer,
+                                                                   rcount, datatype, op, comm, base));
 }

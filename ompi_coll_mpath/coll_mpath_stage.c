@@ -49,6 +49,7 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
     if (MPATH_OK != status) {
         stage_drop(stage);
     }
+    stage->is_open = (MPATH_OK == status);
     return status;
 }
 
@@ -56,6 +57,9 @@ int mca_coll_mpath_stage_close(mca_coll_mpath_stage_t *stage, int rc)
 {
     mpath_status_t status = MPATH_OK;
 
+    if (!stage->is_open) {
+        return rc;
+    }
     if (OMPI_SUCCESS == rc) {
         status = mca_coll_mpath_device_store(stage->recv_parts, &stage->recv_device);
     }

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives that libmpath has for host memory only, called with buffers in device memory: each rank that has such a buffer
- * works on a copy in host memory. It changes nothing for the others, so ranks may differ in it.
+ * Collectives that libmpath has for host memory only, called with buffers in device memory: each rank that has such a
+ * buffer works on a copy in host memory. It changes nothing for the others, so ranks may differ in it.
  */
 #ifndef COLL_MPATH_STAGE_H
 #define COLL_MPATH_STAGE_H
@@ -13,16 +13,23 @@ typedef struct mca_coll_mpath_stage_t {
     mca_coll_mpath_args_t send, recv;
     int send_parts, recv_parts;
     bool in_place; /* there is no send side, and the input is in the other one */
+    bool is_open;
     mca_coll_mpath_device_t send_device, recv_device;
 } mca_coll_mpath_stage_t;
 
+/* The send buffer to call the collective with. */
+static inline const void *mca_coll_mpath_stage_sbuf(const mca_coll_mpath_stage_t *stage)
+{
+    return stage->in_place ? MPI_IN_PLACE : stage->send.buffer;
+}
+
 /*
- * MPATH_OK: the buffers of `send` and `recv` are copies now, to call the collective with again; MPATH_DECLINED: the host can read
- * the buffers as they are, and nothing is to be closed. Errors are logged.
+ * MPATH_OK: the buffers of `send` and `recv` are copies now, to call the collective with again; MPATH_DECLINED: the host
+ * can read the buffers as they are. Errors are logged.
  */
 mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage);
 
-/* After the collective has returned `rc`: brings the result to the device, and returns what the call returns. */
+/* After the collective has returned `rc`: brings the result to the device if need be, and returns what the call returns. */
 int mca_coll_mpath_stage_close(mca_coll_mpath_stage_t *stage, int rc);
 
 #endif

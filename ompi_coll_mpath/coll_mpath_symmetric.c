@@ -78,6 +78,23 @@ int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_statu
     return mca_coll_mpath_error(status);
 }
 
+bool mca_coll_mpath_symmetric_begin(mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *stage,
+                                    mpath_status_t on_device, int *rc_p)
+{
+    mpath_status_t status;
+
+    if (MPATH_DECLINED != on_device) {
+        *rc_p = mca_coll_mpath_error(on_device);
+        return false;
+    }
+    status = mca_coll_mpath_stage_open(stage);
+    if ((MPATH_OK == status) || (MPATH_DECLINED == status)) {
+        return true;
+    }
+    *rc_p = mca_coll_mpath_symmetric_broken(module, status);
+    return false;
+}
+
 /* The predefined operations that Allreduce takes: all commute. Which types they are defined for has been checked by MPI. */
 bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype)
 {

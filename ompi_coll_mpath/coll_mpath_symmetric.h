@@ -7,6 +7,7 @@
 #define COLL_MPATH_SYMMETRIC_H
 
 #include "coll_mpath.h"
+#include "coll_mpath_stage.h"
 
 /*
  * Whether the ranks' parameters are the same, so that a decision by parameters and size alone is a common one. The first
@@ -22,6 +23,13 @@ bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorit
 
 /* What this rank's call returns when only this rank has failed: the others would wait, so they hear of it in the agreement. */
 int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status);
+
+/*
+ * How each of these calls goes on after the GPUs have been asked, whose answer is `on_device`. True: on the buffers of
+ * `stage`, with a function for host memory and mca_coll_mpath_stage_close(); false: it returns *rc_p.
+ */
+bool mca_coll_mpath_symmetric_begin(mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *stage,
+                                    mpath_status_t on_device, int *rc_p);
 
 /* Nonzero: libmpath may be asked to combine such elements; the same on all ranks. Everything predefined that commutes. */
 bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype);
