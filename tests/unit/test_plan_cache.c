@@ -4,6 +4,8 @@
 #include "unit/capture.h"
 #include "unit/grid.h"
 
+#include <stdlib.h>
+
 #define RANKS 4
 #define CELLS (RANKS * RANKS)
 
@@ -69,6 +71,43 @@ static void test_eviction(void **state)
     assert_int_equal(get(cache, 1, 1), 0);
     mpath_plan_cache_destroy(cache);
     mpath_topo_destroy(topo);
+}
+
+/* Entries of a large communicator: there is memory for a few of them only. */
+static void test_eviction_by_bytes(void **state)
+{
+    enum { LARGE = 1536, FIT = MPATH_PLAN_CACHE_BYTES / (LARGE * LARGE * sizeof(uint64_t)) };
+    mpath_topo_t *small        = grid_topo(2, 2, 2, MPATH_REACH_ALL), *topo;
+    mpath_machine_t machines[] = {*mpath_topo_machine(small, 0), *mpath_topo_machine(small, 1)};
+    mpath_place_t *places      = calloc(LARGE, sizeof(*places));
+    uint64_t *demand           = calloc((size_t)LARGE * LARGE, sizeof(*demand));
+    mpath_plan_cache_t *cache;
+    const mpath_plan_t *plan;
+    int hit;
+
+    (void)state;
+    assert_true(FIT > 1 && FIT + 2 < MPATH_PLAN_CACHE_ENTRIES);
+    assert_true(places != NULL && demand != NULL);
+    for (int rank = 0; rank < LARGE; rank++) {
+        places[rank] = (mpath_place_t){.node = rank / (LARGE / 2), .nic = rank % 2, .gpu = -1};
+    }
+    assert_int_equal(mpath_topo_create(machines, 2, places, LARGE, mpath_topo_params(small), &topo), MPATH_OK);
+    cache = make(topo);
+    for (uint64_t id = 0; id < FIT + 2; id++) {
+        demand[LARGE - 1] = (1 << 20) + id;
+        assert_int_equal(mpath_plan_cache_get(cache, id, demand, &plan, &hit), MPATH_OK);
+        assert_int_equal(hit, 0);
+        assert_int_equal(mpath_plan_cache_get(cache, id, demand, &plan, &hit), MPATH_OK);
+        assert_int_equal(hit, 1);
+    }
+    demand[LARGE - 1] = 1 << 20;
+    assert_int_equal(mpath_plan_cache_get(cache, 0, demand, &plan, &hit), MPATH_OK);
+    assert_int_equal(hit, 0);
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(topo);
+    mpath_topo_destroy(small);
+    free(places);
+    free(demand);
 }
 
 static void test_forecast(void **state)
@@ -165,8 +204,9 @@ static void test_new_topology(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hits),    cmocka_unit_test(test_eviction),     cmocka_unit_test(test_forecast),
-        cmocka_unit_test(test_no_path), cmocka_unit_test(test_keeps_routes), cmocka_unit_test(test_new_topology),
+        cmocka_unit_test(test_hits),         cmocka_unit_test(test_eviction), cmocka_unit_test(test_eviction_by_bytes),
+        cmocka_unit_test(test_forecast),     cmocka_unit_test(test_no_path),  cmocka_unit_test(test_keeps_routes),
+        cmocka_unit_test(test_new_topology),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
