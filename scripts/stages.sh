@@ -283,6 +283,19 @@ stage_ucx() {
     suite ucx "${as_root[@]}" tests/cluster/ucx_test "$check_dir/ucx"
 }
 
+# Over real verbs: whether it works at all, or with MPATH_VM=all everything, which is to run alone on the machine.
+stage_vm() {
+    local source cases=(discovery conformance_all) tree=("$check_dir/gcc" CC=gcc --enable-werror)
+    if [[ ${MPATH_VM:-} == all ]]; then
+        cases=()
+        if source=$(scripts/fetch-ucx-source "$check_dir/ucx-source" 2>/dev/null); then
+            tree=("$check_dir/ucx" CC=gcc --enable-werror --with-ucx-source="$source")
+        fi
+    fi
+    build_programs mpi-programs "${tree[@]}" || { fail "vm: the build failed"; return; }
+    suite vm tests/vm/run "${tree[0]}" "${cases[@]}"
+}
+
 # What an unpacked release can miss is a file: it builds all tests, and runs those that read files of the project. The others
 # have run from the same sources in the stage "unit". Lines are not counted twice. Nothing is optimised, the kernels are PTX only
 # where nvcc can that, and golden/compilers reads what the build has read.
@@ -300,7 +313,7 @@ stage_dist() {
 }
 
 case ${1:-} in
-packages | style | build | unit | mpi | sanitize | fuzz | cluster | ucx | dist) "stage_$1" ;;
+packages | style | build | unit | mpi | sanitize | fuzz | cluster | ucx | dist | vm) "stage_$1" ;;
 *)
     echo "stages.sh: no stage '${1:-}'" >&2
     exit 2
