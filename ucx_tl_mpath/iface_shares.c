@@ -117,13 +117,31 @@ static uint64_t supply_bps(const uct_mpath_iface_t *iface, int rail)
     return demand_bps < lane->load.rate_bps ? lane->load.rate_bps - demand_bps : 0;
 }
 
+/* Nonzero when every peer has a rail that both ends can use: the planner calls anything else an error. */
+static int can_plan(const mpath_shares_t *shares)
+{
+    int i, rail;
+
+    for (i = 0; i < shares->num_peers; ++i) {
+        for (rail = 0; rail < shares->num_rails; ++rail) {
+            if (shares->own_bps[rail] != 0 && shares->peer_bps[i * shares->num_rails + rail] != 0) {
+                break;
+            }
+        }
+        if (rail == shares->num_rails) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 /* Seconds, in no special unit, until the last peer has what it was sent; 0: it never has. */
 static double plan_time(const mpath_shares_t *shares, uint64_t *share_bps)
 {
     double longest = 0, rate;
     int i, rail;
 
-    if (mpath_shares_plan(shares, share_bps) != MPATH_OK) {
+    if (!can_plan(shares) || mpath_shares_plan(shares, share_bps) != MPATH_OK) {
         return 0;
     }
     for (i = 0; i < shares->num_peers; ++i) {
@@ -183,7 +201,7 @@ static void plan(uct_mpath_iface_t *iface, active_t *active)
         }
     }
     if (iface->relay != NULL && iface->relay->rails != 0 ? plan_relays(iface, &shares, own_bps, share_bps)
-                                                         : mpath_shares_plan(&shares, share_bps) == MPATH_OK) {
+                                                         : plan_time(&shares, share_bps) > 0) {
         set_shares(active, share_bps);
         ++iface->plans;
         uct_mpath_count(MPATH_UCX_PLANS, 1);
