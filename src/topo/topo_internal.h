@@ -140,4 +140,8 @@ static inline int mpath_topo_ingress(const mpath_topo_t *topo, int node, int gpu
     return topo->gpu_nodes[node].ingress[gpu];
 }
 
+/* topo_check.c: MPATH_ERR_PARAM, logged, when no topology can be built from them. */
+mpath_status_t mpath_topo_check(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
+                                int num_ranks, const mpath_topo_params_t *params);
+
 #endif
