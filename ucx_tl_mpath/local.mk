@@ -6,7 +6,7 @@ libuct_mpath_la_SOURCES = ack.c address.c compat.h component.c counters.c counte
 	lanes.c md.c md.h peer.c peer.h peer_rail.c rails.c receive.c relay.c relay.h relay_receive.c rkey.c rma.c rma.h rma_link.c route.c send.c shm.c wire.h \
 	../src/topo/machine.c ../src/topo/machine_rates.c ../src/topo/machine_sysfs.c ../src/topo/names.c \
 	iface_shares.c \
-	../src/adapt/store.c ../src/topo/gpus.c ../src/topo/paths.c ../src/topo/paths_gpu.c ../src/topo/topo.c \
+	../src/adapt/store.c ../src/topo/gpus.c ../src/topo/paths.c ../src/topo/paths_gpu.c ../src/topo/topo.c ../src/topo/topo_check.c \
 	../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/status.c
 if HAVE_VERBS
 libuct_mpath_la_SOURCES += ../src/topo/machine_verbs.c
