@@ -21,12 +21,12 @@ const bench_op_t *bench_op_find(const char *name)
     return NULL;
 }
 
-const char *bench_op_names(void)
+const char *bench_op_unknown(void)
 {
     static char text[256];
     size_t i;
 
-    text[0] = '\0';
+    snprintf(text, sizeof(text), "no such collective; there are ");
     for (i = 0; i < NUM_OPS; i++) {
         strncat(text, i > 0 ? ", " : "", sizeof(text) - strlen(text) - 1);
         strncat(text, bench_ops[i]->name, sizeof(text) - strlen(text) - 1);

@@ -61,8 +61,8 @@ extern const bench_op_t bench_op_iallreduce;
 
 /* By the name of --op; NULL when there is none. The first one is the default. */
 const bench_op_t *bench_op_find(const char *name);
-/* "alltoallv, ...": for messages. */
-const char *bench_op_names(void);
+/* "no such collective; there are alltoallv, ...": a message. */
+const char *bench_op_unknown(void);
 
 /* Before, between and behind the pieces. */
 #define BENCH_GUARD_BYTES 64

@@ -272,7 +272,7 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
     switch (code) {
     case 'o':
         options->op = bench_op_find(value);
-        return options->op == NULL ? "no such collective" : NULL;
+        return options->op == NULL ? bench_op_unknown() : NULL;
     case 'h':
         return parse_list(value, options, add_hot) ? "expected fractions from 0 to 1, at most 16 matrices" : NULL;
     case 'z':
