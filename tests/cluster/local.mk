@@ -23,4 +23,5 @@ EXTRA_DIST += \
 	cluster/ucx_pair.c \
 	cluster/ucx_relay.c \
 	cluster/ucx_release \
-	cluster/ucx_test
+	cluster/ucx_test \
+	cluster/ucx_uct.c
