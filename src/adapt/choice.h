@@ -58,7 +58,7 @@ int mpath_choice_kind(uint64_t static_ns, uint64_t plan_ns);
  * Whether to try: the plan is predicted to save, or to cost, less than what a model overlooks. All that follows from the model, the
  * same on all ranks.
  */
-#define MPATH_CHOICE_UNSURE_NS 1000000u
+#define MPATH_CHOICE_UNSURE_NS 5000000u
 int mpath_choice_is_open(uint64_t static_ns, uint64_t plan_ns);
 
 #endif

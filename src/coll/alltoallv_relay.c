@@ -143,6 +143,7 @@ static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *t
     }
     free(coll->choices);
     coll->choices = NULL;
+    coll->tried   = NULL;
     coll->topo    = topo;
     return mpath_plan_cache_create(topo, &params, &coll->cache);
 }
@@ -246,9 +247,9 @@ static int is_common(mpath_status_t status)
     return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
 }
 
-mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                                uint64_t signature)
 {
-    uint64_t signature = take_demand(coll, agreed->demand); /* further gathers would overwrite it */
     const mpath_plan_t *plan;
     const mpath_topo_t *topo;
     mpath_status_t status;
@@ -274,6 +275,19 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_
         return MPATH_DECLINED; /* the ways of GPUs in one node know more than this: kernels, orders, shares of the host */
     }
     return mpath_relay_move(coll->relay, plan);
+}
+
+/* Each repetition leaves at least one rail out more, so they end. */
+mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    uint64_t signature = take_demand(coll, agreed->demand); /* further gathers would overwrite it */
+    mpath_status_t status;
+
+    do {
+        status = move_once(coll, call, agreed, signature);
+        coll->counters.repeats += (status == MPATH_AGAIN) ? 1 : 0;
+    } while (status == MPATH_AGAIN);
+    return status;
 }
 
 void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns)

@@ -221,22 +221,18 @@ static mpath_status_t take_back(mpath_mover_t *mover)
     return mpath_mover_reopen(mover, back);
 }
 
-mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
+/* Nothing is under way any more. */
+static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, uint32_t lost)
 {
     mpath_team_t *team  = mover->team;
-    mover_settle_t mine = {.lost = mover->lost};
+    mover_settle_t mine = {.lost = lost};
     int marked;
 
     if (status == MPATH_OK) {
         mine.back = nics_back(team);
         mine.busy = nics_busy(mover, lost_anywhere(team));
-    } else {
-        mpath_mover_abandon(mover);
-        mpath_inbox_open(mover);
-        mover->failed = MPATH_OK;
     }
-    mover->lost = 0;
-    status      = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
+    status = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
     if (status != MPATH_OK) {
         return status;
     }
@@ -244,6 +240,29 @@ mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
         return leave_out(mover);
     }
     return take_back(mover);
+}
+
+mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
+{
+    uint32_t lost = mover->lost;
+
+    if (status != MPATH_OK) {
+        mpath_mover_abandon(mover);
+        mpath_inbox_open(mover);
+        mover->failed = MPATH_OK;
+    }
+    mover->lost = 0;
+    return settle(mover, status, lost);
+}
+
+int mpath_move_settles(const mpath_team_t *team, const mpath_plan_t *plan)
+{
+    return mpath_mover_settles(team->mover, plan);
+}
+
+mpath_status_t mpath_move_settle(mpath_team_t *team, mpath_status_t status, uint32_t lost)
+{
+    return settle(team->mover, status, lost);
 }
 
 mpath_status_t mpath_move_recover(mpath_team_t *team)

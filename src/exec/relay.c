@@ -2,6 +2,7 @@
 /* Relay: a call from what this rank tells of its buffers to the last byte. */
 #include "exec/relay_private.h"
 
+#include "exec/move.h"
 #include "exec/relay_rail.h"
 #include "exec/team_private.h"
 #include "util/log.h"
@@ -221,6 +222,16 @@ void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
     relay->is_short = relay->is_short || (flags & MPATH_CALL_SHORT);
 }
 
+/* What is left of the topology may have no way for all. */
+static mpath_status_t without_way(mpath_relay_t *relay, mpath_status_t status)
+{
+    if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
+        relay->usable = 0;
+        status        = MPATH_DECLINED;
+    }
+    return status;
+}
+
 mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                    const mpath_topo_t **topo_p)
 {
@@ -243,13 +254,15 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
             status = mpath_relay_all(relay->team, MPATH_OK); /* all cells are there */
         }
     }
+    if ((status == MPATH_OK) && (relay->rails.wire != NULL)) {
+        status = mpath_move_recover(relay->team);
+    }
+    if ((status == MPATH_OK) && (relay->topo_version != mpath_team_topo_version(relay->team))) {
+        status = without_way(relay, mpath_relay_follow_topo(relay));
+    }
     if ((status == MPATH_OK) && relay->is_short) {
         relay->is_short = 0;
-        status          = mpath_relay_give_back(relay);
-        if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
-            relay->usable = 0; /* what is left has no way for all */
-            status        = MPATH_DECLINED;
-        }
+        status          = without_way(relay, mpath_relay_give_back(relay));
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(relay->team, status);
@@ -284,7 +297,7 @@ static mpath_status_t start_self(mpath_relay_t *relay)
     return status;
 }
 
-static void begin(mpath_relay_t *relay)
+static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
     const mpath_schedule_t *schedule = relay->bound.schedule;
     int owns                         = 0;
@@ -303,6 +316,8 @@ static void begin(mpath_relay_t *relay)
     relay->forward_left = schedule->forward_bytes;
     relay->fetch_left   = relay->bound.fetch_bytes;
     relay->first_outlet = 0;
+    relay->settles      = relay->bound.has_rails && mpath_move_settles(relay->team, plan);
+    relay->lost         = 0;
     relay->owns         = (unsigned)owns;
     atomic_fetch_add(&owners, relay->owns);
     for (int member = 0; member < relay->room.num_members; member++) {
@@ -377,9 +392,9 @@ mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan)
     mpath_status_t status = mpath_relay_take_plan(relay, plan);
 
     if (status == MPATH_OK) {
-        begin(relay);
-        status = run(relay);
-        if (status != MPATH_OK) {
+        begin(relay, plan);
+        status = mpath_relay_settle(relay, run(relay));
+        if (mpath_status_is_error(status)) {
             mpath_team_break(relay->team, status);
             mpath_relay_abandon(relay);
         }

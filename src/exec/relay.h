@@ -65,6 +65,7 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
  * After mpath_relay_prepare(), with a plan for its topology: carries this rank's part of the flows, and the diagonal. On MPATH_OK
  * all bytes for this rank are in place, for any stream, its duties as a relay are done and nobody reads its send buffer any
  * more. MPATH_DECLINED, on all ranks alike: some rank cannot open memory that it would have to write to; nothing was moved.
+ * MPATH_AGAIN, on all ranks alike: rails have failed; to be repeated from mpath_relay_prepare() on, with the same call.
  * Any other result breaks the team, and nothing of this rank is under way any more.
  */
 mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);

@@ -6,15 +6,14 @@
 #include "exec/relay_private.h"
 
 #include "exec/relay_rail.h"
-#include "plan/fixed.h"
-#include "plan/time_model.h"
 #include "util/log.h"
 #include "util/time.h"
 
 #include <stdlib.h>
 
 #define CHUNK_COST_NS 8000u /* of the host's time, for a chunk at a hop */
-#define CROWD 8u            /* ways out that keep a host busy with chunks of the root's length */
+#define CROWD 8u
+#define CROWD_LEAST 2u
 #define CHUNK_LEAST_NS 20000u
 #define CHUNK_MOST_NS 250000u
 #define SLOT_GRAIN 65536u
@@ -38,43 +37,24 @@ static uint64_t root(uint64_t value)
 }
 
 /*
- * How many chunks the busiest rank hands on in the time of one, in eighths: with every way out full, each takes a share of its host's
- * time. A plan without relays has no pipeline to fill: 8.
+ * How many pieces of messages a rank has to do with, in eighths: with eight and more, chunks cost as much as they gain. A plan without
+ * relays has no pipeline to fill.
  */
 static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
 {
-    uint64_t busy_ns[MPATH_RELAY_MAX_RANKS] = {0}, most_ns = 0, z_ns = mpath_plan_z_ns(plan), eighths;
-    const mpath_time_params_t time_params = {.chunk_bytes = 0};
+    uint64_t eighths;
     size_t num_flows;
-    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
-    int relays                = 0;
 
-    for (size_t i = 0; i < num_flows; i++) {
-        uint64_t slowest_bps = UINT64_MAX, rate_bps, latency_ns, ns;
-        mpath_path_t path;
-
-        mpath_topo_path(relay->topo, flows[i].source, flows[i].destination, flows[i].path, &path);
-        for (int hop = 0; hop < path.num_hops; hop++) {
-            mpath_time_hop(relay->topo, &path, hop, &time_params, &rate_bps, &latency_ns);
-            slowest_bps = (rate_bps < slowest_bps) ? rate_bps : slowest_bps;
-        }
-        ns = mpath_ratio_ns_ceil((mpath_ratio_t){.num = flows[i].bytes, .den = slowest_bps});
-        for (int hop = 0; hop < path.num_hops; hop++) {
-            busy_ns[path.hops[hop].from] += ns;
-        }
-        relays = relays || (path.num_hops > 1);
-    }
-    for (int rank = 0; rank < relay->size; rank++) {
-        most_ns = (busy_ns[rank] > most_ns) ? busy_ns[rank] : most_ns;
-    }
-    eighths = (relays && (z_ns > 0)) ? most_ns / z_ns : CROWD;
-    eighths = (eighths < 1) ? 1 : eighths;
-    return (eighths > CROWD) ? CROWD : eighths;
+    mpath_plan_flows(plan, &num_flows);
+    eighths = CROWD * num_flows / (uint64_t)relay->size;
+    eighths = (eighths < CROWD_LEAST) ? CROWD_LEAST : eighths;
+    return ((eighths > CROWD) || (mpath_plan_relayed_bytes(plan) == 0)) ? CROWD : eighths;
 }
 
 /*
  * A pipeline of k chunks takes 1 + (hops - 1) / k times as long as its slowest hop, and k times what a chunk costs the host:
- * least at the root of the product of the two. Hosts with fewer ways out to serve take shorter chunks.
+ * least at the root of the product of the two. Where few messages move, copies of one run while the host looks after another: shorter
+ * chunks cost nothing then, and end sooner.
  */
 static uint64_t chunk_ns(const mpath_relay_t *relay, const mpath_plan_t *plan)
 {
@@ -266,7 +246,8 @@ static mpath_status_t make_schedule(mpath_relay_t *relay, const mpath_plan_t *pl
     mpath_chunk_limits_t limits = {.device_ns = chunk_ns(relay, plan)};
     mpath_status_t status;
 
-    relay->bound = (relay_bound_t){.signature = mpath_plan_signature(plan)};
+    relay->bound = (relay_bound_t){.signature = mpath_plan_signature(plan),
+                                   .has_rails = mpath_relay_rails_needed(relay, plan)};
     size_slots(relay, limits.device_ns);
     limits.chunk_bytes = relay->bound.slot_bytes;
     limits.rail_bytes  = mpath_relay_rails_chunk(relay);

@@ -105,6 +105,7 @@ typedef struct relay_bound {
     relay_outlet_t *outlets;
     uint64_t wanted; /* mask of the ranks whose receive buffers this one writes to */
     uint32_t slot_bytes;
+    int has_rails;                          /* some rank's hops go over NICs; the same on all */
     int slots;                              /* of each class on a GPU */
     uint64_t fetch_bytes;                   /* that this rank brings into its receive buffer itself */
     uint64_t expect[MPATH_RELAY_MAX_RANKS]; /* bytes of a call that each rank puts into this one's receive buffer */
@@ -142,12 +143,15 @@ struct mpath_relay {
     unsigned num_known;
     int moved;   /* some rank has memory that not all have opened yet */
     int partial; /* some rank cannot open all of them: after every change all tell whether they have what they need */
-    uint64_t asked_for; /* signature of the last plan of which all could open the buffers; 0: none */
+    unsigned topo_version; /* of the team, that `topo` follows */
+    uint64_t asked_for;    /* signature of the last plan of which all could open the buffers; 0: none */
 
     /* The call under way */
     const mpath_call_t *call;
     uint64_t expected[MPATH_RELAY_MAX_RANKS]; /* by member: expect[] of all calls so far, as the rings count */
     uint64_t missing_seen;
+    int settles;   /* the ranks end it together, so that it can be repeated */
+    uint32_t lost; /* NICs of this node that have failed in it */
     unsigned owns; /* 1: its own bytes go over the NIC beside its GPU */
     uint64_t send_left, forward_left, fetch_left;
     size_t first_outlet;
@@ -171,6 +175,8 @@ mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *ca
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call);
 /* Collective, when a rank has said that its GPU is short of memory: such ranks give their slots back. */
 mpath_status_t mpath_relay_give_back(mpath_relay_t *relay);
+/* Collective, when NICs of the team's topology have failed or are back. MPATH_ERR_UNREACHABLE: not every hop that is left is open. */
+mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay);
 /* Whether this rank's GPU is; asks the driver. */
 int mpath_relay_is_short(const mpath_relay_t *relay);
 void mpath_relay_cleanup(mpath_relay_t *relay);
@@ -209,5 +215,10 @@ int mpath_relay_is_finished(const mpath_relay_t *relay);
 mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns);
 /* After an error: until no copy of this rank is under way. */
 void mpath_relay_abandon(mpath_relay_t *relay);
+
+/* relay_retry.c: the end of a call for this rank; MPATH_AGAIN, on all ranks alike: it is to be repeated on another topology. */
+mpath_status_t mpath_relay_settle(mpath_relay_t *relay, mpath_status_t status);
+/* Nothing has come for long: takes the rails that chunks are awaited on for failed. MPATH_OK: there are none. */
+mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds);
 
 #endif

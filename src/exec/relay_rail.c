@@ -64,6 +64,14 @@ static void look_at_plan(const mpath_relay_t *relay, const mpath_plan_t *plan, i
     }
 }
 
+int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    int rails, staged;
+
+    look_at_plan(relay, plan, &rails, &staged);
+    return rails;
+}
+
 /* Pinned slots of this rank for rails. */
 static mpath_status_t make_rail_slots(mpath_relay_t *relay)
 {
@@ -468,6 +476,30 @@ void mpath_relay_rails_abandon(mpath_relay_t *relay)
     }
 }
 
+uint32_t mpath_relay_rails_lost(const mpath_relay_t *relay)
+{
+    return relay->rails.active ? mpath_wire_lost(relay->rails.wire) : 0;
+}
+
+static void list_clear(relay_pinned_list_t *list)
+{
+    list->first = list->count = 0;
+}
+
+mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+
+    rails->send_free = (1u << SEND_SLOTS) - 1;
+    memset(rails->credits, (int)ALL_CREDITS, sizeof(rails->credits));
+    list_clear(&rails->ready);
+    list_clear(&rails->landed);
+    list_clear(&rails->owed);
+    rails->credits_sent = 0;
+    rails->failed       = MPATH_OK;
+    return mpath_wire_restart(rails->wire);
+}
+
 mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
 {
     mpath_status_t status = MPATH_OK;
@@ -478,6 +510,7 @@ mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
         if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
             (duty->done_bytes < duty->bytes)) {
             status = mpath_wire_peer_status(relay->rails.wire, duty->out.nic_from, duty->out.to, duty->out.nic_to);
+            relay->lost |= (status != MPATH_OK) ? 1u << duty->out.nic_from : 0;
         }
     }
     return status;

@@ -16,6 +16,8 @@
  * caller does.
  */
 mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan);
+/* Whether some rank's hops go over NICs. The same on all ranks. */
+int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *plan);
 /* Most bytes of a chunk that crosses a rail. */
 uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay);
 void mpath_relay_rails_cleanup(mpath_relay_t *relay);
@@ -27,6 +29,10 @@ int mpath_relay_rails_progress(mpath_relay_t *relay);
 /* Nothing of the call is left in the rails. */
 int mpath_relay_rails_idle(const mpath_relay_t *relay);
 void mpath_relay_rails_abandon(mpath_relay_t *relay);
+/* After mpath_relay_rails_abandon() on all ranks: all slots and credits are where they belong, for the call's repetition. */
+mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay);
+/* NICs, a bit each, on which something of the call has failed. */
+uint32_t mpath_relay_rails_lost(const mpath_relay_t *relay);
 /* Whether the NICs still reach the ends of rails; costs system calls. */
 mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay);
 

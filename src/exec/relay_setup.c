@@ -149,7 +149,14 @@ static uint64_t open_pools(mpath_relay_t *relay, uint64_t ahead)
     return failed;
 }
 
-/* The topology in which some ranks pass nothing on. */
+static void leave_out(mpath_machine_t *machine, uint32_t nics)
+{
+    for (; nics != 0; nics &= nics - 1) {
+        machine->nics[__builtin_ctz(nics)].up = 0;
+    }
+}
+
+/* The topology in which some ranks pass nothing on, and without NICs that have failed. Collective. */
 static mpath_status_t reduce_topo(mpath_relay_t *relay)
 {
     const mpath_topo_t *topo  = mpath_team_gpu_topo(relay->team);
@@ -159,10 +166,15 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay)
     mpath_place_t places[MPATH_RELAY_MAX_RANKS];
     mpath_status_t status = MPATH_ERR_NO_MEMORY;
 
-    if ((machines != NULL) && (gpus != NULL)) {
+    if (relay->num_reduced == MPATH_RELAY_MAX_RANKS) {
+        mpath_warn("rails and GPUs have failed and come back %d times in this communicator; no more relays in it",
+                   MPATH_RELAY_MAX_RANKS);
+        status = MPATH_ERR_UNREACHABLE;
+    } else if ((machines != NULL) && (gpus != NULL)) {
         for (int node = 0; node < num_nodes; node++) {
             machines[node] = *mpath_topo_machine(topo, node);
             gpus[node]     = *mpath_topo_gpus(topo, node);
+            leave_out(&machines[node], relay->team->lost[node]);
         }
         for (int rank = 0; rank < relay->size; rank++) {
             places[rank]          = *mpath_topo_place(topo, rank);
@@ -179,12 +191,18 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay)
     mpath_relay_forget_plans(relay);
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
-        relay->topo = relay->reduced[relay->num_reduced++];
-    } else if (relay->reduced[relay->num_reduced] != NULL) {
+        relay->topo         = relay->reduced[relay->num_reduced++];
+        relay->topo_version = relay->team->topo_version;
+    } else if ((relay->num_reduced < MPATH_RELAY_MAX_RANKS) && (relay->reduced[relay->num_reduced] != NULL)) {
         mpath_topo_destroy(relay->reduced[relay->num_reduced]);
         relay->reduced[relay->num_reduced] = NULL;
     }
     return status;
+}
+
+mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay)
+{
+    return reduce_topo(relay);
 }
 
 /* What a rank tells when slots have been made. */

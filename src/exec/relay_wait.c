@@ -2,6 +2,7 @@
 /* Relay, waiting: when a call is over for this rank, what it looks at meanwhile, and whom a deadline names. */
 #include "exec/relay_private.h"
 
+#include "exec/attend.h"
 #include "exec/relay_rail.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -173,11 +174,27 @@ static mpath_status_t check_streams(const mpath_relay_t *relay)
     return mpath_status_is_error(status) ? status : MPATH_OK;
 }
 
+/* Is this attempt given up? */
+static mpath_status_t check_rails(mpath_relay_t *relay, uint64_t waited_ns)
+{
+    int patience_s = relay->settings->resend_after_s;
+
+    if (mpath_team_marked(relay->team)) {
+        return MPATH_AGAIN;
+    }
+    return ((waited_ns > (uint64_t)patience_s * MPATH_NS_PER_S) && mpath_attend_all(relay->team, patience_s))
+               ? mpath_relay_give_rails_up(relay, patience_s)
+               : MPATH_OK;
+}
+
 mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
 {
     uint64_t waited_ns    = mpath_idle_wait(&relay->idle);
     mpath_status_t status = MPATH_OK;
 
+    if (relay->settles) {
+        mpath_attend_look(relay->team, &relay->idle, waited_ns);
+    }
     if (waited_ns == 0) {
         return MPATH_OK;
     }
@@ -193,6 +210,9 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
     }
     if (status == MPATH_OK) {
         status = mpath_relay_rails_check(relay);
+    }
+    if ((status == MPATH_OK) && relay->settles) {
+        status = check_rails(relay, waited_ns);
     }
     /* what comes into the receive buffer is no event here, so the words are looked at as well */
     if (status == MPATH_OK && waited_ns >= (uint64_t)relay->settings->timeout_s * MPATH_NS_PER_S) {

@@ -14,6 +14,7 @@
 #include <string.h>
 
 #define WIRE_ID_MASK 0x9e3779b97f4a7c15ull /* makes the wire's id out of the team's */
+#define WIRE_ID_STEP 0xda942042e4dd58b5ull /* makes the next id out of it */
 #define WIRE_QUIET_NS (150 * MPATH_NS_PER_MS)
 #define WIRE_ABANDON_NS MPATH_NS_PER_S
 
@@ -51,6 +52,7 @@ struct mpath_wire {
     const mpath_wire_ops_t *ops;
     void *argument;
     uint32_t nics; /* of the topology */
+    uint32_t lost; /* of them: a transfer has failed */
 };
 
 /* The wire that this thread progresses its rails for. */
@@ -106,6 +108,18 @@ static mpath_status_t transfer_started(mpath_wire_t *wire, transfer_t *transfer,
     }
 }
 
+/* A transfer on a rail of the fabric has failed: which NIC is that? */
+static void lose(mpath_wire_t *wire, int rail)
+{
+    const mpath_mover_t *mover = wire->team->mover;
+
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        if (((wire->nics >> nic) & 1) && (mover->fabric_nic[nic] == rail)) {
+            wire->lost |= 1u << nic;
+        }
+    }
+}
+
 /* Ends the transfers that are done. Their number, or the error of one. */
 static int transfers_poll(mpath_wire_t *wire)
 {
@@ -121,6 +135,7 @@ static int transfers_poll(mpath_wire_t *wire)
             continue;
         }
         if (mpath_status_is_error(status)) {
+            lose(wire, transfer->nic);
             return (int)status;
         }
         *at = transfer->next;
@@ -223,6 +238,7 @@ void mpath_wire_begin(mpath_wire_t *wire, const mpath_wire_ops_t *ops, void *arg
     wire->ops      = ops;
     wire->argument = argument;
     wire->nics     = nics;
+    wire->lost     = 0;
 }
 
 void mpath_wire_end(mpath_wire_t *wire)
@@ -238,6 +254,7 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
     mpath_mover_t *mover = wire->team->mover;
     int peer             = mpath_mover_peer(mover, nic, rank, nic_to);
     transfer_t *transfer;
+    mpath_status_t status;
 
     if (peer < 0) {
         return (mpath_status_t)peer;
@@ -247,8 +264,12 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
         return MPATH_ERR_NO_MEMORY;
     }
     transfer->chunk.team = wire->id;
-    return transfer_started(
-        wire, transfer, mpath_fabric_send(wire->fabric, transfer->nic, peer, &transfer->chunk, data, &transfer->op));
+    status               = transfer_started(
+                      wire, transfer, mpath_fabric_send(wire->fabric, transfer->nic, peer, &transfer->chunk, data, &transfer->op));
+    if (mpath_status_is_error(status)) {
+        wire->lost |= 1u << nic;
+    }
+    return status;
 }
 
 static int take_queued(mpath_wire_t *wire)
@@ -386,6 +407,11 @@ void mpath_wire_abandon(mpath_wire_t *wire, int close_only)
     }
 }
 
+uint32_t mpath_wire_lost(const mpath_wire_t *wire)
+{
+    return wire->lost;
+}
+
 void mpath_wire_destroy(mpath_wire_t *wire)
 {
     transfer_t *transfer;
@@ -427,6 +453,19 @@ static mpath_status_t wire_join(mpath_wire_t *wire)
         }
     }
     return status;
+}
+
+/* Another id: the fabric drops the chunks of the one before. */
+mpath_status_t mpath_wire_restart(mpath_wire_t *wire)
+{
+    close_queue(wire);
+    mpath_fabric_leave(wire->fabric, wire->id);
+    wire->id     = wire->id * WIRE_ID_STEP + 1;
+    wire->failed = MPATH_OK;
+    pthread_mutex_lock(&wire->lock);
+    wire->closed = 0;
+    pthread_mutex_unlock(&wire->lock);
+    return wire_join(wire);
 }
 
 static mpath_status_t wire_open(mpath_team_t *team, mpath_wire_t **wire_p)

@@ -52,6 +52,10 @@ void mpath_wire_abandon(mpath_wire_t *wire, int close_only);
 mpath_status_t mpath_wire_join_rail(mpath_wire_t *wire, int rail);
 void mpath_wire_leave_rail(mpath_wire_t *wire, int rail);
 /* For the team's end. */
+/* NICs, a bit each by the topology's numbers, on which a transfer of the present call has failed. */
+uint32_t mpath_wire_lost(const mpath_wire_t *wire);
+/* After a call that was given up on all ranks: ready for its repetition. What still comes of it is dropped. */
+mpath_status_t mpath_wire_restart(mpath_wire_t *wire);
 void mpath_wire_destroy(mpath_wire_t *wire);
 
 #endif

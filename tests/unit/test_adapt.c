@@ -384,7 +384,7 @@ static void test_choice_kinds(void **state)
     assert_true(mpath_choice_is_open(637000, 300000));
     assert_true(mpath_choice_is_open(300000, 350000));
     assert_false(mpath_choice_is_open(300000, 700000));
-    assert_false(mpath_choice_is_open(7109000, 2677000));
+    assert_false(mpath_choice_is_open(11009000, 3236000));
 }
 
 int main(void)

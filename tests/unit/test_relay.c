@@ -7,6 +7,7 @@
 #include "a2a.h"
 #include "adapt/choice.h"
 #include "coll/alltoallv.h"
+#include "exec/fabric_private.h"
 #include "exec/team_private.h"
 #include "gpu_kinds.h"
 #include "ranks.h"
@@ -30,12 +31,14 @@ typedef struct job {
     uint64_t pool_bytes; /* 0: the default */
     uint64_t max_bytes;
     int rounds;
-    const char *without; /* FAKE_CUDA_WITHOUT */
-    const char *full;    /* FAKE_CUDA_FULL */
-    int discovers;       /* nobody tells of GPUs: the driver does */
-    int spine;           /* NICs of all rails reach each other */
-    int killed;          /* this rank dies in its second call; -1: none */
-    int by_gate;         /* the gate chooses between plan and static routes; else always the plan */
+    const char *without;   /* FAKE_CUDA_WITHOUT */
+    const char *full;      /* FAKE_CUDA_FULL */
+    int discovers;         /* nobody tells of GPUs: the driver does */
+    int spine;             /* NICs of all rails reach each other */
+    int killed;            /* this rank dies in its second call; -1: none */
+    int resend_after_s;    /* 0: the default */
+    mpath_status_t broken; /* what a rail answers when it has failed */
+    int by_gate;           /* the gate chooses between plan and static routes; else always the plan */
 } job_t;
 
 typedef struct member {
@@ -91,6 +94,9 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.gate       = job->by_gate ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
     settings.check_plan = 1;
     settings.timeout_s  = 100;
+    if (job->resend_after_s > 0) {
+        settings.resend_after_s = job->resend_after_s;
+    }
     if (job->pool_bytes > 0) {
         settings.gpu_relay_bytes = job->pool_bytes;
     }
@@ -582,6 +588,79 @@ static void test_owner(void **state)
     assert_int_equal(ranks_run(&job.setup, owner_body, &job), 0);
 }
 
+/* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
+static const mpath_lane_ops_t *sound_ops;
+static mpath_status_t broken_send_status;
+static int sends_left;
+
+static mpath_status_t broken_send(mpath_lane_t *lane, int peer, const mpath_chunk_t *chunk, const void *data,
+                                  mpath_lane_op_t *op)
+{
+    if (sends_left > 0) {
+        sends_left--;
+        return sound_ops->send(lane, peer, chunk, data, op);
+    }
+    return broken_send_status;
+}
+
+static void break_rail(const member_t *member, int nic, mpath_status_t status, int sends)
+{
+    static mpath_lane_ops_t broken_ops;
+    rail_t *rail = rail_lock(member->context->fabric, mpath_fabric_rail(member->context->fabric, nic));
+
+    ranks_check(rail->lane != NULL);
+    sound_ops          = rail->lane->ops;
+    broken_ops         = *sound_ops;
+    broken_ops.send    = broken_send;
+    broken_send_status = status;
+    sends_left         = sends;
+    rail->lane->ops    = &broken_ops;
+    rail_unlock(rail);
+}
+
+/* All ranks repeat the call over the other rails, and go on without this one. */
+static int rail_fails_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    call_round(&member, A2A_HOT, job->max_bytes, 1);
+    if (self->rank == 1) {
+        break_rail(&member, 1, job->broken, 3);
+    }
+    call_round(&member, A2A_HOT, job->max_bytes, 2);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && ((member.team->lost[0] | member.team->lost[1]) == 1u << 1));
+    for (int round = 0; round < job->rounds; round++) {
+        call_round(&member, (a2a_kind_t)(round % 7), job->max_bytes / 10, (uint64_t)round);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
+    ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
+    member_end(&member);
+    return 0;
+}
+
+static void test_rail_fails(void **state)
+{
+    job_t job = {.setup          = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = 20000000},
+                 .link           = MPATH_GPU_LINK_MESH,
+                 .pcie_bps       = 50000000000ull,
+                 .max_bytes      = 1500000,
+                 .rounds         = 7,
+                 .broken         = MPATH_ERR_UNREACHABLE,
+                 .resend_after_s = 2,
+                 .killed         = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
+    job.broken   = MPATH_OK; /* silence */
+    job.emulated = MPATH_EMULATED_RAILS;
+    assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
+}
+
 /* A relay dies: those who need it get an error, soon and not at the deadline. */
 static void *die_soon(void *unused)
 {
@@ -643,6 +722,7 @@ int main(void)
         cmocka_unit_test(test_full_gpu),
         cmocka_unit_test(test_short_of_memory),
         cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_rail_fails),
         cmocka_unit_test(test_killed),
     };
 
