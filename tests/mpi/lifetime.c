@@ -8,6 +8,7 @@
 
 #include <dirent.h>
 #include <limits.h>
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +16,7 @@
 #include <unistd.h>
 
 #define MANY 120
+#define KEPT_BYTES 2048 /* Open MPI itself keeps a hundred bytes of each */
 #define WARM 20 /* communicators until nothing grows any more: pools of Open MPI and of UCX are made meanwhile */
 
 static int world_rank, world_size;
@@ -59,6 +61,19 @@ static int count_segments(void)
     return count_entries("/dev/shm", prefix);
 }
 
+/* Bytes that malloc() has handed out; 0 where the C library cannot say. */
+static size_t count_heap(void)
+{
+#if defined(__GLIBC__) && defined(__GLIBC_PREREQ)
+#if __GLIBC_PREREQ(2, 33)
+    struct mallinfo2 info = mallinfo2();
+
+    return info.uordblks + info.hblkhd;
+#endif
+#endif
+    return 0;
+}
+
 /* Every pair exchanges about `bytes` bytes; the number that came out wrong. */
 static long exchange_equal(MPI_Comm comm, int bytes, uint32_t round)
 {
@@ -81,11 +96,11 @@ static long exchange_equal(MPI_Comm comm, int bytes, uint32_t round)
     return errors;
 }
 
-/* Descriptors, mappings and names in /dev/shm stay as they are, however many communicators have been used and freed. */
+/* Descriptors, mappings, memory and names in /dev/shm stay as they are, however many communicators were used and freed. */
 static long case_leaks(void)
 {
     int files = 0, mappings = 0, segments = 0, i;
-    long errors = 0;
+    long errors = 0, heap = 0;
     MPI_Comm comm;
 
     for (i = 0; i < WARM + MANY; i++) {
@@ -93,6 +108,7 @@ static long case_leaks(void)
             files    = count_entries("/proc/self/fd", "");
             mappings = count_mappings();
             segments = count_segments();
+            heap     = (long)count_heap();
         }
         MPI_Comm_split(MPI_COMM_WORLD, i % 4 == 3 ? world_rank % 2 : 0, i % 2 ? -world_rank : world_rank, &comm);
         errors += exchange_equal(comm, i % 3 ? 3000 : 20000, (uint32_t)i);
@@ -102,10 +118,11 @@ static long case_leaks(void)
     files    = count_entries("/proc/self/fd", "") - files;
     mappings = count_mappings() - mappings;
     segments = count_segments() - segments;
+    heap     = (long)count_heap() - heap;
     /* One thing left by each communicator would be MANY; what else comes and goes in a process is far fewer. */
-    if (files > MANY / 4 || mappings > MANY / 4 || segments > MANY / 4) {
-        fprintf(stderr, "rank %d: %d communicators left %d descriptors, %d mappings, %d names in /dev/shm\n",
-                world_rank, MANY, files, mappings, segments);
+    if (files > MANY / 4 || mappings > MANY / 4 || segments > MANY / 4 || heap > MANY * KEPT_BYTES) {
+        fprintf(stderr, "rank %d: %d communicators left %d descriptors, %d mappings, %d names in /dev/shm, %ld bytes\n",
+                world_rank, MANY, files, mappings, segments, heap);
         errors++;
     }
     return errors;
