@@ -39,12 +39,14 @@ suite() {
     rm -f "$output"
 }
 
-# Every file of the project: from git in a checkout, from find in an unpacked release.
+# Every file of the project: from git in a checkout, from find in an unpacked release, where autogen.sh has left its own.
 project_files() {
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         git ls-files
     else
-        find . -type f -not -path './build/*' | sed 's,^\./,,'
+        find . \( -path ./build -o -path ./build-aux -o -path ./autom4te.cache -o -path ./.git \) -prune -o -type f \
+            ! -path ./configure ! -path ./aclocal.m4 ! -path './m4/libtool.m4' ! -path './m4/lt*.m4' ! -name Makefile.in \
+            ! -name '*~' -print | sed 's,^\./,,'
     fi
 }
 
