@@ -9,8 +9,8 @@
 
 /*
  * Streams of a GPU: two for each communicator, which take turns, and the last two for staged copies. Sharing costs
- * nothing but parallelism: no work on them ever waits for another rank, reductions by writes excepted, which all ranks
- * start at once and of which a process has one at a time.
+ * nothing but parallelism: no work on them waits for another rank, but for engines that take turns and reductions by
+ * writes, of which a process has one at a time (mpath_gpu_coll_claim()).
  */
 #define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS_DIRECT - 2) / 2)
 
@@ -74,10 +74,11 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     if (gpu == NULL) {
         goto err_no_memory;
     }
-    gpu->team        = team;
-    gpu->settings    = mpath_team_settings(team);
-    gpu->size        = (int)size;
-    gpu->me          = mpath_team_rank(team);
+    gpu->team     = team;
+    gpu->settings = mpath_team_settings(team);
+    gpu->size     = (int)size;
+    gpu->me       = mpath_team_rank(team);
+    mpath_peer_rates_init(&gpu->rates);
     gpu->usable      = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
     gpu->demand      = calloc(size * size, sizeof(*gpu->demand));
     gpu->known       = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->known));
@@ -220,12 +221,23 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
     }
 }
 
+/* Claims the device's waits for a call whose engines will probably take turns, as those of the call before. */
+static void claim_turns(mpath_gpu_coll_t *gpu, mpath_gpu_t *device)
+{
+    mpath_stream_t *stream;
+
+    if (gpu->decided.in_turns && (mpath_stream_get(device, gpu->first_stream, &stream) == MPATH_OK) &&
+        mpath_stream_has_values(stream)) {
+        mpath_gpu_coll_claim(gpu);
+    }
+}
+
 void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     mpath_room_cell_t *now = &gpu->told;
     size_t row_bytes       = (size_t)gpu->size * sizeof(uint64_t);
     mpath_room_side_t recv = {0}, send = {0};
-    mpath_gpu_t *device;
+    mpath_gpu_t *device = NULL;
     int32_t kernels;
 
     if (!gpu->opened || !gpu->usable) {
@@ -238,7 +250,10 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     }
     fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, &recv);
     fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, &send);
-    kernels = (send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
+    if ((send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK)) {
+        claim_turns(gpu, device);
+    }
+    kernels = (device != NULL) && mpath_kernels_usable(device);
     if (kernels && (device != gpu->told_gpu)) {
         gpu->told_gpu = device;
         now->generation++;
@@ -343,6 +358,7 @@ mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         status = run(gpu, call);
         mpath_gpu_coll_close_imports(gpu);
     }
+    mpath_gpu_coll_release(gpu);
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
         return status;

@@ -54,6 +54,7 @@ typedef struct gpu_decided {
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
     int all;                                    /* of mpath_gpu_coll_open_all(): everything is open */
     int engine;                                 /* WAY_PUSH or WAY_PULL: engines are at work */
+    int in_turns;                               /* pushes had better wait for each other, where all ranks may */
     uint64_t *by_engine;                        /* [opener][owner] bytes that engines carry; the order is made for it */
 } gpu_decided_t;
 
@@ -77,12 +78,14 @@ struct mpath_gpu_coll {
     unsigned first_stream; /* of the two that the communicator uses */
     uint64_t number;       /* of the call; its half of the room is number % 2 */
     int half;
-    mpath_room_cell_t told; /* by this rank in the last call */
-    mpath_gpu_t *told_gpu;  /* with which it works on its send buffer */
+    mpath_peer_rates_t rates; /* the same on all ranks */
+    int rated;                /* they are those of this machine, as far as these are known */
+    mpath_room_cell_t told;   /* by this rank in the last call */
+    mpath_gpu_t *told_gpu;    /* with which it works on its send buffer */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
     int eager;   /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
-    int claimed; /* this process may wait for other ranks in a kernel of this call */
+    int claimed; /* this process may wait for other ranks on the device in this call */
 
     uint64_t *demand; /* [n][n] of the call */
     gpu_decided_t decided;
@@ -96,7 +99,8 @@ struct mpath_gpu_coll {
     gpu_side_t send, receive;
     int kernel_started, engine_started, self_started, staged_started;
     mpath_stream_t *engine_stream, *self_stream;
-    int posts; /* the host writes the engine's word, since the stream cannot */
+    int takes_turns; /* engines wait for each other in this call */
+    int posts;       /* the host writes the engine's word, since the stream cannot */
     mpath_mark_t engine_mark, self_mark;
     uint64_t staged_before;
     mpath_gpu_counters_t counters;
@@ -135,6 +139,15 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 /* The same, and the decision goes. */
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
+
+/*
+ * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far; notes whether pushes had better take turns.
+ * And, once all ways are known, the host's share and the order of the engines' pieces.
+ */
+mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
+uint64_t
+mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu); /* from how many bytes on a pair is worth an engine */
+void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_start.c: everything that this rank starts. */
 mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);

@@ -36,6 +36,32 @@ static mpath_cu_ptr_t mine(const char *buffer, uint64_t offset)
     return (mpath_cu_ptr_t)(uintptr_t)(buffer + offset);
 }
 
+/* Whether engines wait for each other in this call: all that are at work may. The same on all ranks. */
+static int may_take_turns(const mpath_gpu_coll_t *gpu)
+{
+    int may = gpu->decided.in_turns;
+
+    for (int pair = 0; pair < gpu->size * gpu->size; pair++) {
+        may = may && ((gpu->decided.by_engine[pair] == 0) || gpu_cell(gpu, pair / gpu->size)->claimed);
+    }
+    return may;
+}
+
+/* A piece starts when the one that its receiver gets before is done, and says when it is done itself. */
+static void set_turn(const mpath_gpu_coll_t *gpu, const mpath_order_piece_t *piece, uint32_t index,
+                     mpath_peer_piece_t *engine_piece)
+{
+    const mpath_room_words_t *words = gpu->room.words;
+
+    if ((piece->after_rank >= 0) && (piece->after_rank != gpu->me)) {
+        engine_piece->before = (mpath_peer_word_t){
+            .address = mpath_room_device(&gpu->room, &words[piece->after_rank].turn),
+            .value   = MPATH_ROOM_TURN(gpu->number, piece->after_pieces)};
+    }
+    engine_piece->after = (mpath_peer_word_t){.address = mpath_room_device(&gpu->room, &words[gpu->me].turn),
+                                              .value   = MPATH_ROOM_TURN(gpu->number, index + 1)};
+}
+
 /* The pieces of this rank's engine, in the order that all GPUs follow together. */
 static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, int pull)
 {
@@ -51,6 +77,9 @@ static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, int
         source = pull ? theirs(gpu, peer, MPATH_ROOM_SEND) : mine(gpu->send.buffer, call->send_offsets[peer]);
         gpu->engine_pieces[i] = (mpath_peer_piece_t){
             .target = target + pieces[i].offset, .source = source + pieces[i].offset, .bytes = pieces[i].bytes};
+        if (gpu->takes_turns) {
+            set_turn(gpu, &pieces[i], i, &gpu->engine_pieces[i]);
+        }
         gpu->counters.engine_bytes += pieces[i].bytes;
     }
     return count;
@@ -60,10 +89,12 @@ static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, int
 static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     int pull               = gpu->decided.engine == WAY_PULL;
-    uint32_t count         = (gpu->decided.engine == WAY_NONE) ? 0 : make_pieces(gpu, call, pull);
     mpath_peer_word_t done = {0};
     mpath_status_t status;
+    uint32_t count;
 
+    gpu->takes_turns = may_take_turns(gpu);
+    count            = (gpu->decided.engine == WAY_NONE) ? 0 : make_pieces(gpu, call, pull);
     if (count == 0) {
         return MPATH_OK;
     }

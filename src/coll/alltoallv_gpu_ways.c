@@ -7,30 +7,10 @@
  */
 #include "coll/alltoallv_gpu_private.h"
 
+#include "exec/gpu_rates.h"
 #include "util/log.h"
 
 #include <string.h>
-
-/* Smaller pairs go with the kernel even when engines carry the others. */
-#define ENGINE_MIN_BYTES (1u << 20)
-
-/* An engine's piece is not cut smaller for the sake of the order. */
-#define ORDER_LEAST_BYTES (2u << 20)
-
-/* The kernel has to be faster by a fiftieth: it takes multiprocessors from the application. */
-#define KERNEL_HANDICAP 50
-
-/*
- * Measured from three GPUs to one: until the first bytes are there, and each byte after that; what of the share that
- * follows is taken, since the host's copies vary more than those between GPUs.
- */
-#define HOST_START_NS 245000u
-#define HOST_BYTE_PS 22u
-#define HOST_PERCENT 88u
-
-/* A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second. */
-#define HOST_SHARE_MIN_BYTES (240u << 20)
-#define HOST_SHARE_GRAIN (64u << 10)
 
 /* A rank that works on another's memory: a sender on a receive buffer (RECV), or a receiver on a send buffer (SEND). */
 typedef struct access {
@@ -186,36 +166,6 @@ static mpath_status_t open_side(mpath_gpu_coll_t *gpu, int side)
     return status;
 }
 
-/* What the GPUs carry of the pairs on `way` with at least `least_bytes`. */
-static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least_bytes, mpath_peer_load_t *load)
-{
-    *load = (mpath_peer_load_t){0};
-    for (int rank = 0; rank < gpu->size; rank++) {
-        uint64_t out = 0, in = 0;
-        unsigned pieces = 0;
-
-        for (int peer = 0; peer < gpu->size; peer++) {
-            uint64_t sent = gpu_bytes(gpu, rank, peer), received = gpu_bytes(gpu, peer, rank);
-
-            if ((gpu_way(gpu, rank, peer) == way) && (sent >= least_bytes)) {
-                out += sent;
-                pieces++;
-            }
-            in += ((gpu_way(gpu, peer, rank) == way) && (received >= least_bytes)) ? received : 0;
-        }
-        load->port_bytes = (out > load->port_bytes) ? out : load->port_bytes;
-        load->port_bytes = (in > load->port_bytes) ? in : load->port_bytes;
-        load->both_bytes = (in + out > load->both_bytes) ? in + out : load->both_bytes;
-        load->pieces     = (pieces > load->pieces) ? pieces : load->pieces;
-    }
-}
-
-/* From which size on a pair is worth an engine. */
-static uint64_t engine_least(const mpath_gpu_coll_t *gpu)
-{
-    return (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) ? ENGINE_MIN_BYTES : 0;
-}
-
 /* Pairs that are WAY_PUSH become pulls, unless somebody cannot. */
 static mpath_status_t try_pull(mpath_gpu_coll_t *gpu)
 {
@@ -244,39 +194,10 @@ static mpath_status_t try_pull(mpath_gpu_coll_t *gpu)
     return status;
 }
 
-/* What carries most: MPATH_GPU_WAY_KERNEL, _PUSH or _PULL. */
-static mpath_gpu_way_t fastest_way(const mpath_gpu_coll_t *gpu)
-{
-    uint64_t kernel_ns, push_ns, pull_ns;
-    mpath_peer_load_t all, large;
-
-    if (gpu->settings->gpu_way != MPATH_GPU_WAY_AUTO) {
-        return (mpath_gpu_way_t)gpu->settings->gpu_way;
-    }
-    find_load(gpu, WAY_PUSH, 0, &all);
-    find_load(gpu, WAY_PUSH, ENGINE_MIN_BYTES, &large);
-    if (large.port_bytes == 0) {
-        return MPATH_GPU_WAY_KERNEL;
-    }
-    kernel_ns = mpath_peer_predict_ns(MPATH_PEER_KERNEL, &all);
-    push_ns   = mpath_peer_predict_ns(MPATH_PEER_PUSH, &large);
-    pull_ns   = mpath_peer_predict_ns(MPATH_PEER_PULL, &large);
-    mpath_debug(
-        "call %llu on device memory: %llu bytes through the busiest port; predicted: kernel %llu ns, push %llu ns, "
-        "pull %llu ns",
-        (unsigned long long)gpu->number, (unsigned long long)all.port_bytes, (unsigned long long)kernel_ns,
-        (unsigned long long)push_ns, (unsigned long long)pull_ns);
-    kernel_ns += kernel_ns / KERNEL_HANDICAP;
-    if ((kernel_ns <= push_ns) && (kernel_ns <= pull_ns)) {
-        return MPATH_GPU_WAY_KERNEL;
-    }
-    return (pull_ns < push_ns) ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
-}
-
 /* Pairs between GPUs are WAY_PUSH so far: gives the kernel, or pulls, what is faster with them. */
 static mpath_status_t choose(mpath_gpu_coll_t *gpu)
 {
-    mpath_gpu_way_t way = fastest_way(gpu);
+    mpath_gpu_way_t way = mpath_gpu_coll_fastest_way(gpu);
 
     gpu->decided.engine = WAY_NONE;
     for (int i = 0; i < gpu->size * gpu->size; i++) {
@@ -284,87 +205,13 @@ static mpath_status_t choose(mpath_gpu_coll_t *gpu)
             continue;
         }
         if (gpu_cell(gpu, i / gpu->size)->kernels &&
-            ((way == MPATH_GPU_WAY_KERNEL) || (gpu->demand[i] < engine_least(gpu)))) {
+            ((way == MPATH_GPU_WAY_KERNEL) || (gpu->demand[i] < mpath_gpu_coll_engine_least(gpu)))) {
             gpu->decided.ways[i] = WAY_KERNEL;
         } else {
             gpu->decided.engine = WAY_PUSH;
         }
     }
     return ((gpu->decided.engine == WAY_PUSH) && (way == MPATH_GPU_WAY_PULL)) ? try_pull(gpu) : MPATH_OK;
-}
-
-/* What a rank receives, or sends, by pushes. */
-static uint64_t pushed(const mpath_gpu_coll_t *gpu, int rank, int receives)
-{
-    uint64_t bytes = 0;
-
-    for (int peer = 0; peer < gpu->size; peer++) {
-        int source = receives ? peer : rank, destination = receives ? rank : peer;
-
-        bytes += (gpu_way(gpu, source, destination) == WAY_PUSH) ? gpu_bytes(gpu, source, destination) : 0;
-    }
-    return bytes;
-}
-
-/*
- * A hot receiver gets a share of its bytes through host memory as well, over a link that is idle otherwise; not so much
- * that another port, or the copies of the host, would take longer than its own.
- */
-static void share_with_host(mpath_gpu_coll_t *gpu)
-{
-    uint64_t most = 0, next = 0, next_of_hot = 0, share, limit, push_ns;
-    int hot = -1;
-
-    for (int rank = 0; rank < gpu->size; rank++) {
-        uint64_t in = pushed(gpu, rank, 1), out = pushed(gpu, rank, 0);
-
-        next = (out > next) ? out : next;
-        if (in > most) {
-            next        = (most > next) ? most : next;
-            most        = in;
-            next_of_hot = out;
-            hot         = rank;
-        } else {
-            next = (in > next) ? in : next;
-        }
-    }
-    if ((gpu->decided.engine != WAY_PUSH) || (most < HOST_SHARE_MIN_BYTES)) {
-        return;
-    }
-    push_ns = mpath_peer_predict_ns(MPATH_PEER_PUSH, &(mpath_peer_load_t){most, most + next_of_hot, 1});
-    if (push_ns <= HOST_START_NS) {
-        return;
-    }
-    /* Both would end together with share x HOST_BYTE_PS + HOST_START_NS = (most - share) x push_ns / most. */
-    share = (push_ns - HOST_START_NS) / 1000 * most / ((push_ns + most / 1000 * HOST_BYTE_PS) / 1000) / 100 *
-            HOST_PERCENT;
-    limit = most / 100 * (uint64_t)gpu->settings->gpu_host_percent;
-    share = (share < limit) ? share : limit;
-    share = (share > most - next) ? most - next : share;
-    for (int source = 0; source < gpu->size; source++) {
-        size_t pair    = (size_t)source * (size_t)gpu->size + (size_t)hot;
-        uint64_t bytes = gpu->demand[pair],
-                 part  = bytes / 1000 * (share / (most / 1000)) & ~(uint64_t)(HOST_SHARE_GRAIN - 1);
-
-        if ((gpu->decided.ways[pair] == WAY_PUSH) && (part < bytes)) {
-            gpu->decided.beside[pair] = part;
-        }
-    }
-}
-
-/* The order of the engines' pieces: rows are the ranks whose engines work. */
-static void make_order(mpath_gpu_coll_t *gpu)
-{
-    gpu_decided_t *decided = &gpu->decided;
-
-    for (int i = 0; i < gpu->size * gpu->size; i++) {
-        int source = i / gpu->size, destination = i % gpu->size;
-        int by_engine = (decided->ways[i] == WAY_PUSH) || (decided->ways[i] == WAY_PULL);
-        int cell      = (decided->engine == WAY_PULL) ? destination * gpu->size + source : i;
-
-        decided->by_engine[cell] = by_engine ? gpu->demand[i] - decided->beside[i] : 0;
-    }
-    mpath_order_compute(gpu->order, decided->by_engine, ORDER_LEAST_BYTES);
 }
 
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu)
@@ -450,6 +297,23 @@ static mpath_status_t open_slots(mpath_gpu_coll_t *gpu)
     return MPATH_DECLINED;
 }
 
+/* Once: what the copies of this machine reach. */
+static mpath_status_t find_rates(mpath_gpu_coll_t *gpu)
+{
+    mpath_node_rates_t node;
+    mpath_status_t status;
+
+    if (gpu->rated) {
+        return MPATH_OK;
+    }
+    gpu->rated = 1;
+    status     = mpath_gpu_rates_agree(gpu->team, (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu, &node);
+    if ((status == MPATH_OK) && node.known) {
+        mpath_peer_rates_set(&gpu->rates, &node.probe);
+    }
+    return status;
+}
+
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
@@ -472,11 +336,13 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         }
     }
     if (status == MPATH_OK) {
+        status = find_rates(gpu);
+    }
+    if (status == MPATH_OK) {
         status = choose(gpu);
     }
     if (status == MPATH_OK) {
-        share_with_host(gpu);
-        make_order(gpu);
+        mpath_gpu_coll_make_order(gpu);
         for (int i = 0; i < gpu->size * gpu->size; i++) {
             staged = staged || (decided->beside[i] > 0);
         }

@@ -19,6 +19,7 @@ struct mpath_order {
     mpath_order_piece_t *pieces;
     uint32_t *counts;
     int32_t *last_senders; /* [n] whose piece a receiver gets last */
+    uint32_t *last_pieces; /* [n] that sender's number of pieces up to it */
     uint64_t bound_bytes;
     uint32_t num_steps;
 };
@@ -40,8 +41,10 @@ mpath_status_t mpath_order_create(int num_ranks, mpath_order_t **order_p)
     order->pieces       = calloc(size * order->max_pieces, sizeof(*order->pieces));
     order->counts       = calloc(size, sizeof(*order->counts));
     order->last_senders = calloc(size, sizeof(*order->last_senders));
+    order->last_pieces  = calloc(size, sizeof(*order->last_pieces));
     if ((order->real == NULL) || (order->padding == NULL) || (order->sent == NULL) || (order->rows == NULL) ||
-        (order->pieces == NULL) || (order->counts == NULL) || (order->last_senders == NULL)) {
+        (order->pieces == NULL) || (order->counts == NULL) || (order->last_senders == NULL) ||
+        (order->last_pieces == NULL)) {
         mpath_order_destroy(order);
         goto err_no_memory;
     }
@@ -63,6 +66,7 @@ void mpath_order_destroy(mpath_order_t *order)
         free(order->pieces);
         free(order->counts);
         free(order->last_senders);
+        free(order->last_pieces);
         free(order);
     }
 }
@@ -81,6 +85,16 @@ uint64_t mpath_order_bound_bytes(const mpath_order_t *order)
 uint32_t mpath_order_num_steps(const mpath_order_t *order)
 {
     return order->num_steps;
+}
+
+uint32_t mpath_order_max_pieces(const mpath_order_t *order)
+{
+    uint32_t most = 0;
+
+    for (int i = 0; i < order->num_ranks; i++) {
+        most = (order->counts[i] > most) ? order->counts[i] : most;
+    }
+    return most;
 }
 
 /* The largest row or column sum; the diagonal does not count. */
@@ -209,8 +223,10 @@ static void add_piece(mpath_order_t *order, int source, int destination, uint64_
         piece->step                      = order->num_steps;
         piece->offset                    = *sent;
         piece->bytes                     = bytes;
+        piece->after_rank                = order->last_senders[destination];
+        piece->after_pieces              = order->last_pieces[destination];
         order->last_senders[destination] = source;
-        order->counts[source]++;
+        order->last_pieces[destination]  = ++order->counts[source];
     }
     *sent += bytes;
 }
@@ -264,6 +280,7 @@ void mpath_order_compute(mpath_order_t *order, const uint64_t *demand, uint64_t 
     memset(order->counts, 0, (size_t)n * sizeof(*order->counts));
     for (int i = 0; i < n; i++) {
         order->last_senders[i] = -1;
+        order->last_pieces[i]  = 0;
     }
     unit_bytes = (order->bound_bytes + ORDER_UNITS - 1) / ORDER_UNITS;
     unit_bytes = (unit_bytes > least_bytes) ? unit_bytes : least_bytes;

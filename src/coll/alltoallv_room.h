@@ -36,8 +36,12 @@ typedef struct mpath_room_words {
     _Atomic uint64_t engine_done;
     _Atomic uint64_t number; /* of the call, for kernels of the owner whose arguments do not tell it */
     _Atomic uint64_t stop;   /* the host gives the call up: kernels of the owner wait no longer */
-    uint8_t padding[32];
+    _Atomic uint64_t turn;   /* of engines that take turns: MPATH_ROOM_TURN() of the owner's last piece that is done */
+    uint8_t padding[24];
 } mpath_room_words_t;
+
+/* Grows from piece to piece and from call to call; fewer than 8192 pieces. */
+#define MPATH_ROOM_TURN(_number, _pieces) (((_number) << 13) | (_pieces))
 
 typedef struct mpath_room_side {
     uint32_t kind;         /* mpath_memory_kind_t */
@@ -57,7 +61,7 @@ typedef struct mpath_room_cell {
     uint64_t generation; /* as long as it stays the same, so do both sides but for the addresses within the memory */
     int32_t kernels;     /* the sending GPU runs mpath's kernels */
     uint32_t place;      /* changes with the GPU or the context of the send buffer */
-    int32_t claimed;     /* in this call its kernel may wait for those of others; not part of the generation */
+    int32_t claimed;     /* in this call its GPU may wait for those of others; not part of the generation */
     int32_t eager; /* 1: it takes part in reductions of short vectors; 2: its kernel is on its way. Neither is this */
     mpath_room_host_t host; /* not part of the generation */
     mpath_process_t process;

@@ -11,3 +11,4 @@ libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_
 	coll/allreduce_gpu_private.h \
 	coll/alltoallv_gpu_wait.c coll/alltoallv_gpu_ways.c coll/alltoallv_room.c coll/alltoallv_room.h coll/shadow.c coll/shadow.h
 libmpath_la_SOURCES += coll/alltoallv_relay.c coll/alltoallv_relay.h
+libmpath_la_SOURCES += coll/alltoallv_gpu_choose.c coll/host_share.c coll/host_share.h

@@ -5,6 +5,7 @@
  */
 #include "exec/relay_private.h"
 
+#include "exec/gpu_rates.h"
 #include "exec/team_private.h"
 #include "topo/machine_gpus.h"
 #include "util/log.h"
@@ -37,7 +38,7 @@ static const mpath_gpu_survey_t *survey_once(void)
     return &survey;
 }
 
-static void look(const mpath_relay_t *relay, const mpath_call_t *call, seen_gpus_t *seen)
+static void look(const mpath_relay_t *relay, const mpath_call_t *call, seen_gpus_t *seen, mpath_gpu_t **gpu_p)
 {
     const mpath_memory_t *memory = (call->send_memory != NULL) ? call->send_memory : call->recv_memory;
     const mpath_gpu_survey_t *survey;
@@ -58,6 +59,7 @@ static void look(const mpath_relay_t *relay, const mpath_call_t *call, seen_gpus
              : mpath_gpu_current(&gpu)) == MPATH_OK) {
         seen->has_gpu = 1;
         seen->mine    = mpath_gpu_info_of(gpu)->uuid;
+        *gpu_p        = gpu;
     }
 }
 
@@ -72,8 +74,20 @@ static int find_gpu(const seen_gpus_t *leader, const seen_gpus_t *rank)
     return -1;
 }
 
+/* What was measured of a node's GPUs in place of what their links promise. */
+static void rate(const mpath_node_rates_t *rates, const seen_gpus_t *leader, mpath_machine_t *machine,
+                 mpath_node_gpus_t *gpus)
+{
+    mpath_gpu_probe_t probe;
+
+    mpath_gpu_rates_of(rates, leader->uuids, leader->num_gpus, &probe);
+    if ((probe.num_gpus > 0) && (probe.num_gpus == gpus->num_gpus)) {
+        mpath_gpu_probe_apply(&probe, machine, gpus);
+    }
+}
+
 /* The topology, where every rank has a GPU. The same on all ranks. */
-static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all)
+static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all, const mpath_node_rates_t *rates)
 {
     mpath_machine_t *machines = calloc((size_t)team->num_nodes, sizeof(*machines));
     mpath_node_gpus_t *gpus   = calloc((size_t)team->num_nodes, sizeof(*gpus));
@@ -83,6 +97,7 @@ static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all)
     for (int node = 0; (status == MPATH_OK) && (node < team->num_nodes); node++) {
         machines[node] = *mpath_topo_machine(team->topo, node);
         gpus[node]     = all[team->leaders[node]].gpus;
+        rate(&rates[node], &all[team->leaders[node]], &machines[node], &gpus[node]);
     }
     for (int rank = 0; (status == MPATH_OK) && (rank < team->size); rank++) {
         places[rank]     = *mpath_topo_place(team->topo, rank);
@@ -101,18 +116,26 @@ static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all)
 mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *call)
 {
     seen_gpus_t mine, *all = malloc((size_t)relay->size * sizeof(*all));
+    mpath_node_rates_t *rates = malloc((size_t)relay->team->num_nodes * sizeof(*rates));
+    mpath_gpu_t *gpu          = NULL;
     mpath_status_t status;
 
-    if (all == NULL) {
+    if ((all == NULL) || (rates == NULL)) {
+        free(all);
+        free(rates);
         mpath_error("no memory for the GPUs of %d ranks; the call fails", relay->size);
         return MPATH_ERR_NO_MEMORY;
     }
-    look(relay, call, &mine);
+    look(relay, call, &mine, &gpu);
     status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
     if (status == MPATH_OK) {
-        status = mpath_relay_all(relay->team, build(relay->team, all));
+        status = mpath_gpu_rates_agree(relay->team, gpu, rates);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_relay_all(relay->team, build(relay->team, all, rates));
     }
     free(all);
+    free(rates);
     if ((status != MPATH_OK) && (mpath_team_status(relay->team) == MPATH_OK)) {
         mpath_debug("not every rank has a GPU that the first rank of its node sees; no relays of device memory");
         status = MPATH_DECLINED;

@@ -41,6 +41,8 @@ static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
                                                             "adapt",
                                                             "gpu",
                                                             "gpu_way",
+                                                            "gpu_turns",
+                                                            "gpu_probe",
                                                             "gpu_host_percent",
                                                             "gpu_reduce",
                                                             "max_paths"};
@@ -87,6 +89,8 @@ void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_rec
                                                  (uint64_t)settings->adapt,
                                                  (uint64_t)settings->gpu,
                                                  (uint64_t)settings->gpu_way,
+                                                 (uint64_t)settings->gpu_turns,
+                                                 (uint64_t)settings->gpu_probe,
                                                  (uint64_t)settings->gpu_host_percent,
                                                  (uint64_t)settings->gpu_reduce,
                                                  (uint64_t)context->topo_params.max_paths};

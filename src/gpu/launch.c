@@ -93,7 +93,7 @@ void mpath_launch_cleanup(mpath_gpu_t *gpu)
 
 uint64_t mpath_launch_memory_bytes(void)
 {
-    return MPATH_GPU_STREAMS * sizeof(mpath_kernel_counters_t);
+    return MPATH_GPU_STREAMS_ALL * sizeof(mpath_kernel_counters_t);
 }
 
 unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes)

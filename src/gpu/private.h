@@ -48,12 +48,12 @@ struct mpath_gpu {
     int retained;                               /* the primary context: given back at the end */
     unsigned char peers[MPATH_GPU_DEVICES_MAX]; /* mpath_gpu_peer_t, per ordinal */
     int has_values;
-    mpath_pinned_t words; /* mpath_stream_words_t[MPATH_GPU_STREAMS] */
-    mpath_stream_t *streams[MPATH_GPU_STREAMS];
+    mpath_pinned_t words; /* mpath_stream_words_t[MPATH_GPU_STREAMS_ALL] */
+    mpath_stream_t *streams[MPATH_GPU_STREAMS_ALL];
     mpath_gpu_kernels_t kernels;
     mpath_cu_module_t module;
     mpath_cu_function_t copy_kernel, copy_few_kernel;
-    mpath_cu_ptr_t counters; /* mpath_kernel_counters_t[MPATH_GPU_STREAMS] in device memory */
+    mpath_cu_ptr_t counters; /* mpath_kernel_counters_t[MPATH_GPU_STREAMS_ALL] in device memory */
 };
 
 /* Guards the making of devices, streams and modules. */

@@ -37,7 +37,7 @@ static mpath_status_t stream_make(mpath_gpu_t *gpu, unsigned index, mpath_stream
     stream->gpu   = gpu;
     stream->index = index;
     if (gpu->words.base == NULL) {
-        status = mpath_pinned_alloc(gpu, MPATH_GPU_STREAMS * sizeof(mpath_stream_words_t), &gpu->words);
+        status = mpath_pinned_alloc(gpu, MPATH_GPU_STREAMS_ALL * sizeof(mpath_stream_words_t), &gpu->words);
         if (status != MPATH_OK) {
             goto err_free;
         }
@@ -72,8 +72,8 @@ mpath_status_t mpath_stream_get(mpath_gpu_t *gpu, unsigned index, mpath_stream_t
 {
     mpath_status_t status;
 
-    if (index >= MPATH_GPU_STREAMS) {
-        mpath_error("there is no stream %u: a GPU has %d", index, MPATH_GPU_STREAMS);
+    if (index >= MPATH_GPU_STREAMS_ALL) {
+        mpath_error("there is no stream %u: a GPU has %d", index, MPATH_GPU_STREAMS_ALL);
         return MPATH_ERR_PARAM;
     }
     status = mpath_gpu_enter(gpu);
@@ -100,7 +100,7 @@ void mpath_stream_cleanup(mpath_gpu_t *gpu)
     if (mpath_gpu_enter(gpu) != MPATH_OK) {
         return;
     }
-    for (index = 0; index < MPATH_GPU_STREAMS; index++) {
+    for (index = 0; index < MPATH_GPU_STREAMS_ALL; index++) {
         if (gpu->streams[index] != NULL) {
             cu->EventDestroy(gpu->streams[index]->event);
             cu->StreamDestroy(gpu->streams[index]->native);

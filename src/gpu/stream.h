@@ -2,7 +2,7 @@
 /*
  * Streams: ordered work on a GPU, and how the host learns that it is done without a system call.
  *
- * A gpu has MPATH_GPU_STREAMS streams, made on first use, non-blocking (they wait for no other stream of the application)
+ * A gpu has MPATH_GPU_STREAMS_ALL streams, made on first use, non-blocking (they wait for no other stream of the application)
  * and of the highest priority. Work on a stream runs in order; marks number its places. mpath_stream_done() reads a word
  * of host memory that the device writes (cuStreamWriteValue64), or queries an event where the driver cannot do that. Both
  * tell of a small copy after 7 to 8 us on an H200; the word costs no driver call per poll.
@@ -18,6 +18,8 @@
 #include "gpu/device.h"
 
 #define MPATH_GPU_STREAMS 16
+#define MPATH_GPU_STREAMS_PROBE MPATH_GPU_STREAMS /* this and the next one: of ranks that measure rates */
+#define MPATH_GPU_STREAMS_ALL (MPATH_GPU_STREAMS + 2)
 #define MPATH_GPU_STREAMS_DIRECT                                                                                       \
     8 /* the first of them: of calls that GPUs carry without relays, and of staged copies */
 
@@ -26,7 +28,7 @@ typedef struct mpath_stream mpath_stream_t;
 /* A place in a stream: everything enqueued before it. 0 is the start: always done. */
 typedef uint64_t mpath_mark_t;
 
-/* Stream `index` (0 to MPATH_GPU_STREAMS - 1) of the gpu; belongs to the gpu. Errors are logged. */
+/* Stream `index` (0 to MPATH_GPU_STREAMS_ALL - 1) of the gpu; belongs to the gpu. Errors are logged. */
 mpath_status_t mpath_stream_get(mpath_gpu_t *gpu, unsigned index, mpath_stream_t **stream_p);
 
 mpath_gpu_t *mpath_stream_gpu(const mpath_stream_t *stream);

@@ -13,7 +13,15 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
         return status;
     }
     for (unsigned i = 0; (status == MPATH_OK) && (i < count); i++) {
-        status = mpath_stream_copy(stream, pieces[i].target, pieces[i].source, (size_t)pieces[i].bytes);
+        if (pieces[i].before.address != 0) {
+            status = mpath_stream_wait(stream, pieces[i].before.address, pieces[i].before.value);
+        }
+        if (status == MPATH_OK) {
+            status = mpath_stream_copy(stream, pieces[i].target, pieces[i].source, (size_t)pieces[i].bytes);
+        }
+        if ((status == MPATH_OK) && (pieces[i].after.address != 0)) {
+            status = mpath_stream_write(stream, pieces[i].after.address, pieces[i].after.value);
+        }
     }
     if ((status == MPATH_OK) && (done.address != 0)) {
         status = mpath_stream_write(stream, done.address, done.value);
@@ -41,11 +49,67 @@ mpath_status_t mpath_peer_local(mpath_stream_t *stream, mpath_cu_ptr_t target, m
     return (status == MPATH_ERR_UNSUPPORTED) ? mpath_stream_copy(stream, target, source, (size_t)bytes) : status;
 }
 
+/* --- rates ------------------------------------------------------------------------------------------------------- */
+
+static const mpath_peer_rates_t h200_rates = {.pair_bps   = 391000000000,
+                                              .ring_bps   = 384000000000,
+                                              .kernel_bps = 362000000000,
+                                              .staged_bps = 45450000000,
+                                              .engine_ns  = 8300,
+                                              .kernel_ns  = 14300};
+
+/* Of what the host sends into one GPU, staged copies were seen to reach this: several senders take turns. */
+#define STAGED_PER_MILLE 826u
+
+void mpath_peer_rates_init(mpath_peer_rates_t *rates)
+{
+    *rates = h200_rates;
+}
+
+/* The least that was measured; 0: nothing was. */
+static uint64_t least_of(const uint64_t *values, int count)
+{
+    uint64_t least = 0;
+
+    for (int i = 0; i < count; i++) {
+        least = ((values[i] > 0) && ((least == 0) || (values[i] < least))) ? values[i] : least;
+    }
+    return least;
+}
+
+static void set_rate(uint64_t *rate, uint64_t measured)
+{
+    *rate = (measured > 0) ? measured : *rate;
+}
+
+void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *probe)
+{
+    uint64_t pair = 0, staged;
+
+    for (int from = 0; from < probe->num_gpus; from++) {
+        const uint64_t both[] = {pair, least_of(probe->copy_bps[from], probe->num_gpus)};
+
+        pair = least_of(both, 2);
+    }
+    staged = least_of(probe->down_bps, probe->num_gpus) / 1000 * STAGED_PER_MILLE;
+    staged = ((probe->host_bps > 0) && (probe->host_bps < staged)) ? probe->host_bps : staged;
+    set_rate(&rates->pair_bps, pair);
+    set_rate(&rates->ring_bps, probe->ring_bps);
+    set_rate(&rates->kernel_bps, least_of(probe->kernel_bps, probe->num_gpus));
+    set_rate(&rates->staged_bps, staged);
+    rates->engine_ns = (probe->copy_latency_ns > 0) ? probe->copy_latency_ns : rates->engine_ns;
+    rates->kernel_ns = (probe->kernel_latency_ns > 0) ? probe->kernel_latency_ns : rates->kernel_ns;
+}
+
+/* --- prediction -------------------------------------------------------------------------------------------------- */
+
 /*
  * Measured between 4 processes on 4 H200 behind an NVSwitch. What a byte takes at the busiest port grows with what its GPU
  * carries the other way at the same time, `alone` + `alike` x share, and is never less than `least`; femtoseconds. Besides
  * that: from start to end when bytes do not matter, and for each piece. Where every GPU sends as much as it receives,
- * engines vary: a pull was seen at 2870 in a process without NCCL and at 3700 in one that uses it as well; the kernel does not.
+ * engines that do not take turns vary: a pull was seen at 2870 and at 3700 between 4 GPUs; the kernel does not. On other
+ * machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4 for its own start, 5.2 until the
+ * next sender has seen the word of the one before.
  */
 typedef struct peer_model {
     uint64_t start_ns, piece_ns, least_fs, alone_fs, alike_fs;
@@ -55,6 +119,7 @@ static const peer_model_t kernel_model     = {15000, 0, 2700, 2330, 960};
 static const peer_model_t push_model       = {14000, 1000, 2550, 2050, 1600};
 static const peer_model_t pull_model       = {16000, 1000, 2650, 2000, 2500};
 static const peer_model_t pull_alike_model = {16000, 1000, 3700, 3700, 0}; /* every GPU sends as much as it receives */
+static const peer_model_t steps_model      = {5400, 8600, 2604, 2604, 0};  /* one way or both: the ring's rate */
 
 #define PULL_ALIKE_PERCENT 90u
 
@@ -65,12 +130,35 @@ static const peer_model_t *find_model(mpath_peer_way_t way, uint64_t percent)
         return &kernel_model;
     case MPATH_PEER_PUSH:
         return &push_model;
+    case MPATH_PEER_STEPS:
+        return &steps_model;
     default:
         return (percent >= PULL_ALIKE_PERCENT) ? &pull_alike_model : &pull_model;
     }
 }
 
-uint64_t mpath_peer_predict_ns(mpath_peer_way_t way, const mpath_peer_load_t *load)
+/* What a byte takes that takes `byte_fs` on the H200. */
+static uint64_t stretch(uint64_t byte_fs, mpath_peer_way_t way, const mpath_peer_rates_t *rates)
+{
+    switch (way) {
+    case MPATH_PEER_KERNEL:
+        return byte_fs * (h200_rates.kernel_bps / 1000000) / (rates->kernel_bps / 1000000 + 1);
+    case MPATH_PEER_STEPS:
+        return byte_fs * (h200_rates.ring_bps / 1000000) / (rates->ring_bps / 1000000 + 1);
+    default:
+        return byte_fs * (h200_rates.pair_bps / 1000000) / (rates->pair_bps / 1000000 + 1);
+    }
+}
+
+static uint64_t start_of(const peer_model_t *model, mpath_peer_way_t way, const mpath_peer_rates_t *rates)
+{
+    uint64_t seen_ns    = (way == MPATH_PEER_KERNEL) ? rates->kernel_ns : rates->engine_ns;
+    uint64_t assumed_ns = (way == MPATH_PEER_KERNEL) ? h200_rates.kernel_ns : h200_rates.engine_ns;
+
+    return (model->start_ns + seen_ns > assumed_ns) ? model->start_ns + seen_ns - assumed_ns : 0;
+}
+
+uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load)
 {
     uint64_t other_bytes, percent, byte_fs;
     const peer_model_t *model;
@@ -83,6 +171,6 @@ uint64_t mpath_peer_predict_ns(mpath_peer_way_t way, const mpath_peer_load_t *lo
     percent     = other_bytes * 100 / load->port_bytes;
     model       = find_model(way, percent);
     byte_fs     = model->alone_fs + model->alike_fs * percent / 100;
-    byte_fs     = (byte_fs > model->least_fs) ? byte_fs : model->least_fs;
-    return model->start_ns + load->pieces * model->piece_ns + load->port_bytes / 1000 * byte_fs / 1000;
+    byte_fs     = stretch((byte_fs > model->least_fs) ? byte_fs : model->least_fs, way, rates);
+    return start_of(model, way, rates) + load->pieces * model->piece_ns + load->port_bytes / 1000 * byte_fs / 1000;
 }

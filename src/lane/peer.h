@@ -7,8 +7,11 @@
  *   push    copy engines of the sender write, one piece after the other
  *   pull    copy engines of the receiver read, one piece after the other
  *
- * Which is fastest depends on the sizes, and on how much the same GPU sends and receives at a time; mpath_peer_predict_ns()
- * tells. Completion is a word of host memory that all processes of the node see, written after the bytes: a number that
+ * Engines may take turns: a piece can wait for a word before it and write one after it, so that no GPU has two copies in
+ * or out at a time.
+ *
+ * Which is fastest depends on the sizes, on how much the same GPU sends and receives at a time, and on what the machine's
+ * copies reach; mpath_peer_predict_ns() tells. Completion is a word of host memory that all processes of the node see, written after the bytes: a number that
  * only grows, so nothing is ever reset.
  */
 #ifndef MPATH_LANE_PEER_H
@@ -16,6 +19,7 @@
 
 #include "gpu/launch.h"
 #include "gpu/stream.h"
+#include "topo/gpu_probe.h"
 
 /* A word as devices address it; address 0: none. */
 typedef struct mpath_peer_word {
@@ -27,11 +31,13 @@ typedef struct mpath_peer_word {
 typedef struct mpath_peer_piece {
     mpath_cu_ptr_t target, source;
     uint64_t bytes;
+    mpath_peer_word_t before; /* the piece starts once this word has the value or a greater one */
+    mpath_peer_word_t after;  /* written when the piece is done */
 } mpath_peer_piece_t;
 
 /*
- * Enqueues the pieces in order and then writes `done`, which a stream without words (mpath_stream_has_values()) may not be
- * asked for. Errors are logged.
+ * Enqueues the pieces in order and then writes `done`. A stream without words (mpath_stream_has_values()) may not be asked
+ * for any. Errors are logged.
  */
 mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
                                  mpath_peer_word_t done);
@@ -46,7 +52,26 @@ mpath_status_t mpath_peer_kernel(mpath_stream_t *stream, const mpath_kernel_piec
  */
 mpath_status_t mpath_peer_local(mpath_stream_t *stream, mpath_cu_ptr_t target, mpath_cu_ptr_t source, uint64_t bytes);
 
-typedef enum mpath_peer_way { MPATH_PEER_KERNEL, MPATH_PEER_PUSH, MPATH_PEER_PULL } mpath_peer_way_t;
+typedef enum mpath_peer_way {
+    MPATH_PEER_KERNEL,
+    MPATH_PEER_PUSH,
+    MPATH_PEER_PULL,
+    MPATH_PEER_STEPS /* pushes that take turns */
+} mpath_peer_way_t;
+
+/* What copies of a machine reach, bytes per second in one direction; plain data, the same on all ranks of a team. */
+typedef struct mpath_peer_rates {
+    uint64_t pair_bps;             /* an engine's copy between two GPUs, alone */
+    uint64_t ring_bps;             /* all at once, each to the next */
+    uint64_t kernel_bps;           /* a kernel's writes */
+    uint64_t staged_bps;           /* through host memory into one GPU, within what the host can do for all of them */
+    uint32_t engine_ns, kernel_ns; /* from the call to the host's seeing the end of a small one */
+} mpath_peer_rates_t;
+
+/* What was measured on H200 behind an NVSwitch. */
+void mpath_peer_rates_init(mpath_peer_rates_t *rates);
+/* What a probe has measured, of the slowest GPU or pair; what it has not stays as it is. */
+void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *probe);
 
 /* What a way would have to carry. */
 typedef struct mpath_peer_load {
@@ -56,6 +81,6 @@ typedef struct mpath_peer_load {
 } mpath_peer_load_t;
 
 /* Nanoseconds until a load has been carried, from measurements on GPUs behind an NVSwitch: doc/gpu.md. */
-uint64_t mpath_peer_predict_ns(mpath_peer_way_t way, const mpath_peer_load_t *load);
+uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load);
 
 #endif

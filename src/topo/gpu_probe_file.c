@@ -94,9 +94,8 @@ static void write_probe(FILE *out, const mpath_gpu_survey_t *survey, const mpath
     size_t i;
     int g;
 
-    fprintf(out,
-            "# What `mpath_info --probe` measured; may be deleted. Rates in bytes per second, one value for each GPU\n"
-            "# or each pair's other end, 0: not measured; latencies in nanoseconds.\n");
+    fprintf(out, "# What mpath has measured; may be deleted. Rates in bytes per second, one value for each GPU\n"
+                 "# or each pair's other end, 0: not measured; latencies in nanoseconds.\n");
     fprintf(out, "driver %d\n", survey->driver_version);
     for (g = 0; g < survey->num_gpus; g++) {
         mpath_gpu_uuid_text(&survey->gpus[g].info.uuid, uuid);
@@ -114,7 +113,8 @@ static void write_probe(FILE *out, const mpath_gpu_survey_t *survey, const mpath
     }
 }
 
-mpath_status_t mpath_gpu_probe_save(const mpath_gpu_survey_t *survey, const mpath_gpu_probe_t *probe)
+mpath_status_t mpath_gpu_probe_save_as(const char *file, const mpath_gpu_survey_t *survey,
+                                       const mpath_gpu_probe_t *probe)
 {
     char name[MPATH_GPU_PROBE_NAME], *text = NULL;
     size_t length         = 0;
@@ -127,10 +127,15 @@ mpath_status_t mpath_gpu_probe_save(const mpath_gpu_survey_t *survey, const mpat
     write_probe(out, survey, probe);
     if (fclose(out) == 0) {
         mpath_gpu_probe_name(survey, name);
-        status = mpath_cache_write(name, text, length);
+        status = mpath_cache_write(((file != NULL) && (file[0] != '\0')) ? file : name, text, length);
     }
     free(text);
     return status;
+}
+
+mpath_status_t mpath_gpu_probe_save(const mpath_gpu_survey_t *survey, const mpath_gpu_probe_t *probe)
+{
+    return mpath_gpu_probe_save_as(NULL, survey, probe);
 }
 
 /* --- reading ----------------------------------------------------------------------------------------------------- */
@@ -250,19 +255,25 @@ mpath_status_t mpath_gpu_probe_parse(const char *name, const char *text, const m
     return MPATH_OK;
 }
 
-mpath_status_t mpath_gpu_probe_load(const mpath_gpu_survey_t *survey, mpath_gpu_probe_t *probe_p)
+mpath_status_t mpath_gpu_probe_load_from(const char *file, const mpath_gpu_survey_t *survey, mpath_gpu_probe_t *probe_p)
 {
     char name[MPATH_GPU_PROBE_NAME], *text;
     mpath_status_t status;
 
     mpath_gpu_probe_name(survey, name);
-    status = mpath_cache_read(name, &text);
+    file   = ((file != NULL) && (file[0] != '\0')) ? file : name;
+    status = mpath_cache_read(file, &text);
     if (status != MPATH_OK) {
         return status;
     }
-    status = mpath_gpu_probe_parse(name, text, survey, probe_p);
+    status = mpath_gpu_probe_parse(file, text, survey, probe_p);
     free(text);
     return status;
+}
+
+mpath_status_t mpath_gpu_probe_load(const mpath_gpu_survey_t *survey, mpath_gpu_probe_t *probe_p)
+{
+    return mpath_gpu_probe_load_from(NULL, survey, probe_p);
 }
 
 /* --- use --------------------------------------------------------------------------------------------------------- */
@@ -288,8 +299,55 @@ static int beats_pcie(const mpath_gpu_probe_t *probe)
     return (pcie > 0) && (best / 2 > pcie);
 }
 
+void mpath_gpu_probe_pick(const mpath_gpu_probe_t *from, const int *to_of, mpath_gpu_probe_t *to)
+{
+    int g, p, i, k, all = 1;
+
+    for (g = 0; g < to->num_gpus; g++) {
+        i   = to_of[g];
+        all = all && (i >= 0);
+        for (p = 0; (p < to->num_gpus) && (i >= 0); p++) {
+            k                   = to_of[p];
+            to->copy_bps[g][p]  = (k >= 0) ? from->copy_bps[i][k] : 0;
+            to->up_bps[g]       = from->up_bps[i];
+            to->down_bps[g]     = from->down_bps[i];
+            to->each_way_bps[g] = from->each_way_bps[i];
+            to->kernel_bps[g]   = from->kernel_bps[i];
+        }
+    }
+    to->copy_latency_ns   = from->copy_latency_ns;
+    to->kernel_latency_ns = from->kernel_latency_ns;
+    if (all) {
+        to->ring_bps = from->ring_bps;
+        to->host_bps = from->host_bps;
+    }
+}
+
+/* What links that were not measured reach of what they promise: as little as the worst of the others; thousandths. */
+static uint64_t reached_per_mille(const mpath_gpu_probe_t *probe, const mpath_node_gpus_t *gpus)
+{
+    uint64_t least = 0, reached;
+    int g, p;
+
+    for (g = 0; g < gpus->num_gpus; g++) {
+        for (p = 0; p < gpus->num_gpus; p++) {
+            if ((probe->copy_bps[g][p] > 0) && (gpus->nvlink_bps[g][p] >= 1000)) {
+                reached = probe->copy_bps[g][p] / (gpus->nvlink_bps[g][p] / 1000);
+                least   = ((least == 0) || (reached < least)) ? reached : least;
+            }
+        }
+    }
+    return (least > 0) ? least : 1000;
+}
+
+static uint64_t unreached(uint64_t promised_bps, uint64_t per_mille)
+{
+    return (per_mille < 1000) ? promised_bps / 1000 * (1000 - per_mille) : 0;
+}
+
 void mpath_gpu_probe_apply(const mpath_gpu_probe_t *probe, mpath_machine_t *machine, mpath_node_gpus_t *gpus)
 {
+    uint64_t per_mille = reached_per_mille(probe, gpus);
     mpath_gpu_t *gpu;
     int g, p;
 
@@ -308,7 +366,8 @@ void mpath_gpu_probe_apply(const mpath_gpu_probe_t *probe, mpath_machine_t *mach
         }
         for (p = 0; (p < gpus->num_gpus) && (gpus->link == MPATH_GPU_LINK_MESH); p++) {
             if (gpus->nvlink_bps[g][p] > 0) {
-                gpus->nvlink_bps[g][p] = known_or(probe->copy_bps[g][p], gpus->nvlink_bps[g][p]);
+                gpus->nvlink_bps[g][p] = known_or(
+                    probe->copy_bps[g][p], gpus->nvlink_bps[g][p] - unreached(gpus->nvlink_bps[g][p], per_mille));
             }
         }
     }

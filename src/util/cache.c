@@ -18,7 +18,9 @@ mpath_status_t mpath_cache_path(const char *name, char *path, size_t size)
     const char *own = getenv("MPATH_CACHE_DIR"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
     int length;
 
-    if ((own != NULL) && (own[0] != '\0')) {
+    if (name[0] == '/') {
+        length = snprintf(path, size, "%s", name);
+    } else if ((own != NULL) && (own[0] != '\0')) {
         length = snprintf(path, size, "%s/%s", own, name);
     } else if ((cache != NULL) && (cache[0] == '/')) {
         length = snprintf(path, size, "%s/mpath/%s", cache, name);

@@ -11,7 +11,7 @@
 
 #include <stddef.h>
 
-/* The path of a file. MPATH_ERR_UNSUPPORTED, silent: there is no such folder to name, or the path is too long. */
+/* The path of a file; an absolute name stands for itself. MPATH_ERR_UNSUPPORTED, silent: there is no such folder to name, or the path is too long. */
 mpath_status_t mpath_cache_path(const char *name, char *path, size_t size);
 
 /*

@@ -80,6 +80,18 @@ typedef enum mpath_gpu_way {
     MPATH_GPU_WAY_PULL    /* the receiver's copy engines read */
 } mpath_gpu_way_t;
 
+typedef enum mpath_gpu_turns {
+    MPATH_GPU_TURNS_AUTO, /* where that is predicted to be faster */
+    MPATH_GPU_TURNS_NO,
+    MPATH_GPU_TURNS_YES
+} mpath_gpu_turns_t;
+
+typedef enum mpath_gpu_probe_use {
+    MPATH_GPU_PROBE_AUTO, /* rates of an earlier probe; else measured by the first call, and kept */
+    MPATH_GPU_PROBE_FILE, /* of an earlier probe only */
+    MPATH_GPU_PROBE_OFF   /* those of an H200 */
+} mpath_gpu_probe_use_t;
+
 typedef enum mpath_gpu_reduce {
     MPATH_GPU_REDUCE_AUTO,   /* by size */
     MPATH_GPU_REDUCE_DIRECT, /* each kernel reads from and writes to all GPUs */
@@ -106,18 +118,21 @@ typedef struct mpath_settings {
     uint64_t node_min_bytes;     /* one node only: from this largest pair on, the previous function runs */
     int timeout_s;               /* deadline of a call without any progress */
     int agree_timeout_s;         /* deadline for ranks that have not called; 0: none */
-    int resend_after_s;        /* a rail that brings nothing for so long counts as failed; 0: calls are not repeated */
-    int resend_min_ms;         /* calls that take less are not repeated */
-    int gpu;                   /* device buffers are moved between GPUs, not through the host */
-    int gpu_way;               /* mpath_gpu_way_t */
-    int gpu_host_percent;      /* of a hot receiver's bytes, through host memory */
-    int gpu_reduce;            /* mpath_gpu_reduce_t */
-    uint64_t gpu_port_bps;     /* of a GPU's port, emulated in reductions by writes; 0: as it is */
-    int sync;                  /* mpath_sync_t */
-    uint64_t gpu_memory_bytes; /* upper limit of pinned host memory for staged copies, per rank */
-    uint64_t gpu_relay_bytes;  /* upper limit of GPU memory for chunks that pass through, per process */
-    int alltoallv_algorithm;   /* mpath_routes_t */
-    int allreduce_algorithm;   /* mpath_algorithm_t */
+    int resend_after_s;         /* a rail that brings nothing for so long counts as failed; 0: calls are not repeated */
+    int resend_min_ms;          /* calls that take less are not repeated */
+    int gpu;                    /* device buffers are moved between GPUs, not through the host */
+    int gpu_way;                /* mpath_gpu_way_t */
+    int gpu_turns;              /* mpath_gpu_turns_t: copy engines that push wait for each other */
+    int gpu_probe;              /* mpath_gpu_probe_use_t */
+    const char *gpu_probe_file; /* "": in the cache, named after the GPUs */
+    int gpu_host_percent;       /* of a hot receiver's bytes, through host memory */
+    int gpu_reduce;             /* mpath_gpu_reduce_t */
+    uint64_t gpu_port_bps;      /* of a GPU's port, emulated in reductions by writes; 0: as it is */
+    int sync;                   /* mpath_sync_t */
+    uint64_t gpu_memory_bytes;  /* upper limit of pinned host memory for staged copies, per rank */
+    uint64_t gpu_relay_bytes;   /* upper limit of GPU memory for chunks that pass through, per process */
+    int alltoallv_algorithm;    /* mpath_routes_t */
+    int allreduce_algorithm;    /* mpath_algorithm_t */
     int reduce_scatter_algorithm;
     int allgather_algorithm;
     uint64_t

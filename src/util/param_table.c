@@ -10,6 +10,8 @@ static const char *const level_values[]      = {"error", "warn", "info", "debug"
 static const char *const access_values[]     = {"all", "affine", NULL};
 static const char *const gate_values[]       = {"auto", "always", "never", NULL};
 static const char *const gpu_way_values[]    = {"auto", "kernel", "push", "pull", NULL};
+static const char *const gpu_turns_values[]  = {"auto", "no", "yes", NULL};
+static const char *const gpu_probe_values[]  = {"auto", "file", "off", NULL};
 static const char *const gpu_reduce_values[] = {"auto", "direct", "writes", NULL};
 static const char *const sync_values[]       = {"none", "device", NULL};
 static const char *const algorithm_values[]  = {"auto", "previous", "small", "lanes", NULL};
@@ -103,6 +105,18 @@ const mpath_param_t mpath_params[] = {
         gpu_way, "auto", gpu_way_values, 6,
         "How data goes from GPU to GPU: as predicted to be fastest (\"auto\"), written by a kernel of the sender (\"kernel\"), written "
         "by copy engines of the sender (\"push\") or read by copy engines of the receiver (\"pull\")"),
+    ROW_ENUM(
+        gpu_turns, "auto", gpu_turns_values, 6,
+        "Copy engines that push take turns, so that no GPU has two copies in or out at a time: where that is predicted to be faster "
+        "(\"auto\"), never (\"no\") or whenever they push (\"yes\")"),
+    ROW_ENUM(
+        gpu_probe, "auto", gpu_probe_values, 5,
+        "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device memory measures "
+        "them, within a tenth of a second or so, and keeps them (\"auto\"); those of an earlier probe only (\"file\"); or those of an H200 "
+        "(\"off\")"),
+    ROW_STRING(
+        gpu_probe_file, "path", 5,
+        "Text file with the rates of the GPUs. Empty: a file named after the GPUs and their driver in the folder of the cache"),
     ROW_INT(
         gpu_host_percent, "8", 0, 30, "%", 6,
         "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when these "

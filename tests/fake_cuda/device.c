@@ -3,10 +3,12 @@
 #define _GNU_SOURCE
 #include "fake.h"
 
+#include <fcntl.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define STACK_MAX 32
@@ -422,4 +424,81 @@ FAKE_API mpath_cu_result_t cuCtxEnablePeerAccess(mpath_cu_context_t peer, unsign
     }
     context->peers |= UINT32_C(1) << peer->device;
     return MPATH_CU_SUCCESS;
+}
+
+/* --- ports ------------------------------------------------------------------------------------------------------- */
+
+/* NULL: nobody counts. */
+static fake_ports_t *watched_ports(void)
+{
+    static fake_ports_t *ports;
+    static int looked;
+    const char *path = getenv("FAKE_CUDA_PORTS");
+    int file;
+
+    pthread_mutex_lock(&fake_lock);
+    if (!looked && (path != NULL)) {
+        file  = open(path, O_RDWR | O_CLOEXEC);
+        ports = (file >= 0) ? mmap(NULL, sizeof(*ports), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0) : MAP_FAILED;
+        if (ports == MAP_FAILED) {
+            fake_die("FAKE_CUDA_PORTS=%s cannot be mapped", path);
+        }
+        close(file);
+    }
+    looked = 1;
+    pthread_mutex_unlock(&fake_lock);
+    return ports;
+}
+
+static int device_of(uint64_t address)
+{
+    fake_region_t *region;
+    int device;
+
+    pthread_mutex_lock(&fake_lock);
+    region = fake_find(address);
+    device = ((region != NULL) && (region->trailer != NULL)) ? (int)region->trailer->device : -1;
+    pthread_mutex_unlock(&fake_lock);
+    return device;
+}
+
+static void enter_port(atomic_int *now, atomic_int *most)
+{
+    int copies = atomic_fetch_add(now, 1) + 1, seen = atomic_load(most);
+
+    while ((copies > seen) && !atomic_compare_exchange_weak(most, &seen, copies)) {
+    }
+}
+
+void fake_ports_begin(uint64_t target, uint64_t source, int ports[2])
+{
+    fake_ports_t *watched = watched_ports();
+    const char *least_us  = getenv("FAKE_CUDA_COPY_US");
+
+    ports[0] = ports[1] = -1;
+    if (watched == NULL) {
+        return;
+    }
+    ports[0] = device_of(target);
+    ports[1] = device_of(source);
+    if ((ports[0] < 0) || (ports[1] < 0) || (ports[0] == ports[1])) {
+        ports[0] = -1;
+        return;
+    }
+    enter_port(&watched->in[ports[0]], &watched->most_in[ports[0]]);
+    enter_port(&watched->out[ports[1]], &watched->most_out[ports[1]]);
+    atomic_fetch_add(&watched->copies, 1);
+    if (least_us != NULL) {
+        usleep((useconds_t)atoi(least_us));
+    }
+}
+
+void fake_ports_end(const int ports[2])
+{
+    fake_ports_t *watched = watched_ports();
+
+    if ((watched != NULL) && (ports[0] >= 0)) {
+        atomic_fetch_sub(&watched->in[ports[0]], 1);
+        atomic_fetch_sub(&watched->out[ports[1]], 1);
+    }
 }

@@ -14,6 +14,8 @@
  * FAKE_CUDA_MULTIPROCESSORS  of each device (8)
  * FAKE_CUDA_FULL      number of a device, below 10, that has no free memory
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
+ * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines into and out of each device, of all processes
+ * FAKE_CUDA_COPY_US   what a copy between two devices takes at least, with FAKE_CUDA_PORTS (0)
  * CUDA_VISIBLE_DEVICES  as CUDA's: a list of numbers
  */
 #ifndef FAKE_CUDA_FAKE_H
@@ -93,6 +95,13 @@ struct CUfunc_st {
     void (*run)(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads);
 };
 
+/* By physical number: copies between two devices that are under way, and the most there were at a time. */
+typedef struct fake_ports {
+    atomic_int in[FAKE_DEVICES_MAX], out[FAKE_DEVICES_MAX];
+    atomic_int most_in[FAKE_DEVICES_MAX], most_out[FAKE_DEVICES_MAX];
+    atomic_int copies;
+} fake_ports_t;
+
 extern pthread_mutex_t fake_lock;
 
 void fake_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
@@ -106,6 +115,10 @@ int fake_ordinal_of(int64_t physical); /* -1 */
 mpath_cu_context_t fake_current(void); /* NULL when there is none */
 mpath_cu_context_t fake_need_context(const char *call);
 struct CUctx_st *fake_primary(int ordinal);
+
+/* Around a copy of an engine. */
+void fake_ports_begin(uint64_t target, uint64_t source, int ports[2]);
+void fake_ports_end(const int ports[2]);
 
 /* Memory; the lock is taken inside. */
 typedef enum fake_user { FAKE_BY_COPY, FAKE_BY_KERNEL } fake_user_t;

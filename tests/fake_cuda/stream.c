@@ -79,12 +79,15 @@ static void op_wait(const struct CUctx_st *context, const fake_op_t *op)
 static void op_run(struct CUctx_st *context, const fake_op_t *op)
 {
     char *target, *source;
+    int ports[2];
 
     switch (op->kind) {
     case FAKE_OP_COPY:
         target = fake_bytes(op->target, op->bytes, context, FAKE_BY_COPY, "cuMemcpyAsync, target");
         source = fake_bytes(op->source, op->bytes, context, FAKE_BY_COPY, "cuMemcpyAsync, source");
+        fake_ports_begin(op->target, op->source, ports);
         memmove(target, source, op->bytes);
+        fake_ports_end(ports);
         break;
     case FAKE_OP_FILL:
         target = fake_bytes(op->target, op->bytes, context, FAKE_BY_COPY, "cuMemsetD8Async");

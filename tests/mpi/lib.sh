@@ -16,6 +16,7 @@ mpi_setup() {
     mpirun_options=(--oversubscribe --bind-to none)
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
     export OMPI_MCA_mpi_yield_when_idle=1
+    export OMPI_MCA_coll_mpath_gpu_probe=off # a driver without GPUs has no steady rates
     # Open MPI 5 and later name the launcher's parameters differently; its own DVM needs them.
     export PRTE_ALLOW_RUN_AS_ROOT=1 PRTE_ALLOW_RUN_AS_ROOT_CONFIRM=1 PRTE_MCA_rmaps_default_mapping_policy=:oversubscribe
     export OMPI_MCA_btl_base_warn_component_unused=0

@@ -105,6 +105,12 @@ static int is_turn(const mpath_order_t *order, int n, const uint32_t *at, int de
     return 1;
 }
 
+/* Whether the piece that `piece` names has been sent. */
+static int is_after_done(const mpath_order_piece_t *piece, const uint32_t *at)
+{
+    return (piece->after_rank < 0) || (at[piece->after_rank] >= piece->after_pieces);
+}
+
 /*
  * Runs the pieces: a sender is at one piece at a time, and receivers get theirs in the order of the steps. Returns the
  * time in bytes of a port; fails when nothing can go on, or when two send to one receiver.
@@ -127,7 +133,8 @@ static uint64_t simulate(const mpath_order_t *order, int n)
             }
             unfinished++;
             left[s] = (left[s] == 0) ? piece->bytes : left[s];
-            if (is_turn(order, n, at, piece->destination, piece->step)) {
+            assert_int_equal(is_after_done(piece, at), is_turn(order, n, at, piece->destination, piece->step));
+            if (is_after_done(piece, at)) {
                 active[s] = 1;
                 running++;
                 assert_int_equal(++senders[piece->destination], 1);

@@ -11,15 +11,23 @@
 
 #define MIB (1024ull * 1024)
 
-static mpath_peer_way_t fastest(uint64_t port_bytes, uint64_t both_bytes)
+static mpath_peer_rates_t rates;
+
+static mpath_peer_way_t fastest_of(mpath_peer_way_t last, uint64_t port_bytes, uint64_t both_bytes)
 {
     const mpath_peer_load_t load = {.port_bytes = port_bytes, .both_bytes = both_bytes, .pieces = 3};
     mpath_peer_way_t best        = MPATH_PEER_KERNEL;
 
-    for (mpath_peer_way_t way = MPATH_PEER_PUSH; way <= MPATH_PEER_PULL; way++) {
-        best = (mpath_peer_predict_ns(way, &load) < mpath_peer_predict_ns(best, &load)) ? way : best;
+    for (mpath_peer_way_t way = MPATH_PEER_PUSH; way <= last; way++) {
+        best = (mpath_peer_predict_ns(&rates, way, &load) < mpath_peer_predict_ns(&rates, best, &load)) ? way : best;
     }
     return best;
+}
+
+/* Without turns. */
+static mpath_peer_way_t fastest(uint64_t port_bytes, uint64_t both_bytes)
+{
+    return fastest_of(MPATH_PEER_PULL, port_bytes, both_bytes);
 }
 
 static void small_goes_by_kernel(void **state)
@@ -48,18 +56,65 @@ static void equal_goes_by_kernel(void **state)
     }
 }
 
+static void large_equal_takes_turns(void **state)
+{
+    (void)state;
+    for (uint64_t bytes = 1; bytes <= 8 * MIB; bytes *= 2) {
+        assert_int_equal(fastest_of(MPATH_PEER_STEPS, bytes, 2 * bytes), MPATH_PEER_KERNEL);
+    }
+    for (uint64_t bytes = 64 * MIB; bytes <= 4096 * MIB; bytes *= 2) {
+        assert_int_equal(fastest_of(MPATH_PEER_STEPS, bytes, 2 * bytes), MPATH_PEER_STEPS);
+        assert_int_equal(fastest_of(MPATH_PEER_STEPS, bytes, bytes), MPATH_PEER_PUSH); /* nothing to wait for */
+    }
+}
+
+/* What a machine's own rates change. */
+static void measured_rates_decide(void **state)
+{
+    const mpath_peer_load_t load = {.port_bytes = 256 * MIB, .both_bytes = 512 * MIB, .pieces = 3};
+    mpath_gpu_probe_t probe      = {.num_gpus   = 2,
+                                    .down_bps   = {20000000000, 24000000000},
+                                    .host_bps   = 30000000000,
+                                    .copy_bps   = {{0, 100000000000}, {90000000000, 0}},
+                                    .ring_bps   = 96000000000,
+                                    .kernel_bps = {181000000000, 0}};
+    mpath_peer_rates_t measured  = rates;
+    uint64_t h200_ns, steps_ns;
+
+    (void)state;
+    mpath_peer_rates_set(&measured, &probe);
+    assert_int_equal(measured.pair_bps, 90000000000);
+    assert_int_equal(measured.ring_bps, 96000000000);
+    assert_int_equal(measured.kernel_bps, 181000000000);
+    assert_int_equal(measured.staged_bps, 20000000000ull / 1000 * 826);
+    assert_int_equal(measured.engine_ns, rates.engine_ns); /* not measured */
+    probe.host_bps = 9000000000;
+    mpath_peer_rates_set(&measured, &probe);
+    assert_int_equal(measured.staged_bps, 9000000000); /* the host's ceiling */
+
+    h200_ns  = mpath_peer_predict_ns(&rates, MPATH_PEER_STEPS, &load);
+    steps_ns = mpath_peer_predict_ns(&measured, MPATH_PEER_STEPS, &load);
+    assert_true((steps_ns > 7 * h200_ns / 2) && (steps_ns < 9 * h200_ns / 2)); /* a quarter of the rate */
+    /* Engines at a quarter and the kernel at half of the H200's: the kernel's turn. */
+    assert_true(mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load) > h200_ns);
+    assert_true(mpath_peer_predict_ns(&measured, MPATH_PEER_KERNEL, &load) < steps_ns);
+    probe = (mpath_gpu_probe_t){.num_gpus = 2, .copy_latency_ns = 108300, .kernel_latency_ns = 14300};
+    mpath_peer_rates_set(&measured, &probe);
+    assert_int_equal(mpath_peer_predict_ns(&measured, MPATH_PEER_STEPS, &load), steps_ns + 100000);
+}
+
 /* More bytes, or more traffic the other way, never take less time; and no neighbouring size takes twice as long. */
 static void times_grow_smoothly(void **state)
 {
     (void)state;
-    for (mpath_peer_way_t way = MPATH_PEER_KERNEL; way <= MPATH_PEER_PULL; way++) {
+    for (mpath_peer_way_t way = MPATH_PEER_KERNEL; way <= MPATH_PEER_STEPS; way++) {
         for (unsigned percent = 0; percent <= 80; percent += 20) {
             uint64_t before = 0;
 
             for (uint64_t bytes = 4096; bytes <= 1024 * MIB; bytes += bytes / 8) {
                 const mpath_peer_load_t load = {
                     .port_bytes = bytes, .both_bytes = bytes + bytes * percent / 100, .pieces = 1};
-                uint64_t now = mpath_peer_predict_ns(way, &load);
+                uint64_t now = mpath_peer_predict_ns(&rates, way, &load);
 
                 assert_true(now >= before);
                 assert_true((before == 0) || (now <= before * 3 / 2));
@@ -74,8 +129,8 @@ static void nothing_takes_no_time(void **state)
     const mpath_peer_load_t load = {0};
 
     (void)state;
-    assert_int_equal(mpath_peer_predict_ns(MPATH_PEER_KERNEL, &load), 0);
-    assert_int_equal(mpath_peer_predict_ns(MPATH_PEER_PULL, &load), 0);
+    assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load), 0);
+    assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_PULL, &load), 0);
 }
 
 int main(void)
@@ -83,8 +138,10 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(small_goes_by_kernel),  cmocka_unit_test(hot_is_pushed),
         cmocka_unit_test(equal_goes_by_kernel),  cmocka_unit_test(times_grow_smoothly),
-        cmocka_unit_test(nothing_takes_no_time),
+        cmocka_unit_test(nothing_takes_no_time), cmocka_unit_test(large_equal_takes_turns),
+        cmocka_unit_test(measured_rates_decide),
     };
 
+    mpath_peer_rates_init(&rates);
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -94,6 +94,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.gate       = job->by_gate ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
     settings.check_plan = 1;
     settings.timeout_s  = 100;
+    settings.gpu_probe  = MPATH_GPU_PROBE_OFF;
     if (job->resend_after_s > 0) {
         settings.resend_after_s = job->resend_after_s;
     }

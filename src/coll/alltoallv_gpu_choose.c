@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What is fastest for pairs that can go from GPU to GPU: predicted from the bytes through the busiest port and the rates of
+ * this machine, all of which every rank has alike. Then the order of the engines' pieces, whether they take turns, and the
+ * host's share of a hot receiver.
+ */
+#include "coll/alltoallv_gpu_private.h"
+
+#include "coll/host_share.h"
+#include "util/log.h"
+
+/* Smaller pairs go with the kernel even when engines carry the others. */
+#define ENGINE_MIN_BYTES (1u << 20)
+
+/* An engine's piece is not cut smaller for the sake of the order. */
+#define ORDER_LEAST_BYTES (2u << 20)
+
+/* The kernel has to be faster by a fiftieth: it takes multiprocessors from the application. */
+#define KERNEL_HANDICAP 50
+
+/*
+ * Measured from three GPUs to one: until the first bytes that go through the host are there; what of the share that follows
+ * is taken, since the host's copies vary more than those between GPUs.
+ */
+#define HOST_START_NS 245000u
+#define HOST_PERCENT 88u
+
+/* A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second. */
+#define HOST_SHARE_MIN_BYTES (240u << 20)
+#define HOST_SHARE_GRAIN (64u << 10)
+
+/* What the GPUs carry of the pairs on `way` with at least `least_bytes`. */
+static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least_bytes, mpath_peer_load_t *load)
+{
+    *load = (mpath_peer_load_t){0};
+    for (int rank = 0; rank < gpu->size; rank++) {
+        uint64_t out = 0, in = 0;
+        unsigned pieces = 0;
+
+        for (int peer = 0; peer < gpu->size; peer++) {
+            uint64_t sent = gpu_bytes(gpu, rank, peer), received = gpu_bytes(gpu, peer, rank);
+
+            if ((gpu_way(gpu, rank, peer) == way) && (sent >= least_bytes)) {
+                out += sent;
+                pieces++;
+            }
+            in += ((gpu_way(gpu, peer, rank) == way) && (received >= least_bytes)) ? received : 0;
+        }
+        load->port_bytes = (out > load->port_bytes) ? out : load->port_bytes;
+        load->port_bytes = (in > load->port_bytes) ? in : load->port_bytes;
+        load->both_bytes = (in + out > load->both_bytes) ? in + out : load->both_bytes;
+        load->pieces     = (pieces > load->pieces) ? pieces : load->pieces;
+    }
+}
+
+uint64_t mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu)
+{
+    return (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) ? ENGINE_MIN_BYTES : 0;
+}
+
+/* The order of what engines would push or do carry: rows are the ranks whose engines work. */
+static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
+{
+    gpu_decided_t *decided = &gpu->decided;
+
+    for (int i = 0; i < gpu->size * gpu->size; i++) {
+        int source = i / gpu->size, destination = i % gpu->size;
+        int by_engine = (decided->ways[i] == WAY_PUSH) || (decided->ways[i] == WAY_PULL);
+        int cell      = (decided->engine == WAY_PULL) ? destination * gpu->size + source : i;
+
+        decided->by_engine[cell] = (by_engine && (gpu->demand[i] >= least_bytes)) ? gpu->demand[i] - decided->beside[i]
+                                                                                  : 0;
+    }
+    mpath_order_compute(gpu->order, decided->by_engine, ORDER_LEAST_BYTES);
+}
+
+/* The same load in the pieces of the order. */
+static uint64_t predict_steps(const mpath_gpu_coll_t *gpu, mpath_peer_load_t load)
+{
+    load.pieces = mpath_order_max_pieces(gpu->order);
+    return mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_STEPS, &load);
+}
+
+mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
+{
+    int turns = gpu->settings->gpu_turns;
+    uint64_t kernel_ns, push_ns, pull_ns, steps_ns;
+    mpath_peer_load_t all, large;
+
+    gpu->decided.engine = WAY_NONE; /* the order is one of pushes so far */
+    compute_order(gpu, mpath_gpu_coll_engine_least(gpu));
+    find_load(gpu, WAY_PUSH, 0, &all);
+    find_load(gpu, WAY_PUSH, mpath_gpu_coll_engine_least(gpu), &large);
+    kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
+    push_ns   = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large);
+    pull_ns   = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &large);
+    steps_ns  = predict_steps(gpu, large);
+
+    gpu->decided.in_turns = (turns == MPATH_GPU_TURNS_YES) || ((turns == MPATH_GPU_TURNS_AUTO) && (steps_ns < push_ns));
+    push_ns               = gpu->decided.in_turns ? steps_ns : push_ns;
+    if (gpu->settings->gpu_way != MPATH_GPU_WAY_AUTO) {
+        return (mpath_gpu_way_t)gpu->settings->gpu_way;
+    }
+    if (large.port_bytes == 0) {
+        return MPATH_GPU_WAY_KERNEL;
+    }
+    mpath_debug(
+        "call %llu on device memory: %llu bytes through the busiest port; predicted: kernel %llu ns, push%s %llu ns, "
+        "pull %llu ns",
+        (unsigned long long)gpu->number, (unsigned long long)all.port_bytes, (unsigned long long)kernel_ns,
+        gpu->decided.in_turns ? " in turns" : "", (unsigned long long)push_ns, (unsigned long long)pull_ns);
+    kernel_ns += kernel_ns / KERNEL_HANDICAP;
+    if ((kernel_ns <= push_ns) && (kernel_ns <= pull_ns)) {
+        return MPATH_GPU_WAY_KERNEL;
+    }
+    return (pull_ns < push_ns) ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
+}
+
+/* What a rank receives, or sends, by pushes. */
+static uint64_t pushed(const mpath_gpu_coll_t *gpu, int rank, int receives)
+{
+    uint64_t bytes = 0;
+
+    for (int peer = 0; peer < gpu->size; peer++) {
+        int source = receives ? peer : rank, destination = receives ? rank : peer;
+
+        bytes += (gpu_way(gpu, source, destination) == WAY_PUSH) ? gpu_bytes(gpu, source, destination) : 0;
+    }
+    return bytes;
+}
+
+/* The receiver with most; the most of any other port, or of its own other way. */
+static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share)
+{
+    uint64_t of_hot = 0;
+    int hot         = -1;
+
+    *share = (mpath_host_share_t){.hot_bytes = 0};
+    for (int rank = 0; rank < gpu->size; rank++) {
+        uint64_t in = pushed(gpu, rank, 1), out = pushed(gpu, rank, 0), other = in;
+
+        if (in > share->hot_bytes) {
+            other            = share->hot_bytes;
+            share->hot_bytes = in;
+            of_hot           = out;
+            hot              = rank;
+        }
+        share->next_bytes = (out > share->next_bytes) ? out : share->next_bytes;
+        share->next_bytes = (other > share->next_bytes) ? other : share->next_bytes;
+    }
+    share->port_ns = mpath_peer_predict_ns(
+        &gpu->rates, MPATH_PEER_PUSH,
+        &(mpath_peer_load_t){.port_bytes = share->hot_bytes, .both_bytes = share->hot_bytes + of_hot, .pieces = 1});
+    return hot;
+}
+
+/*
+ * A hot receiver gets a share of its bytes through host memory as well, over a link that is idle otherwise; not so much
+ * that another port, or the copies of the host, would take longer than its own.
+ */
+static void share_with_host(mpath_gpu_coll_t *gpu)
+{
+    mpath_host_share_t share;
+    int hot = find_hot(gpu, &share);
+    uint64_t bytes;
+
+    if ((gpu->decided.engine != WAY_PUSH) || (share.hot_bytes < HOST_SHARE_MIN_BYTES)) {
+        return;
+    }
+    share.host_bps     = gpu->rates.staged_bps;
+    share.start_ns     = HOST_START_NS;
+    share.take_percent = HOST_PERCENT;
+    share.most_percent = (unsigned)gpu->settings->gpu_host_percent;
+    bytes              = mpath_host_share_bytes(&share);
+    for (int source = 0; source < gpu->size; source++) {
+        size_t pair   = (size_t)source * (size_t)gpu->size + (size_t)hot;
+        uint64_t part = gpu->demand[pair] / 1000 * (bytes / (share.hot_bytes / 1000)) &
+                        ~(uint64_t)(HOST_SHARE_GRAIN - 1);
+
+        if ((gpu->decided.ways[pair] == WAY_PUSH) && (part < gpu->demand[pair])) {
+            gpu->decided.beside[pair] = part;
+        }
+    }
+}
+
+void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu)
+{
+    share_with_host(gpu);
+    compute_order(gpu, 0);
+    gpu->decided.in_turns = gpu->decided.in_turns && (gpu->decided.engine == WAY_PUSH);
+}

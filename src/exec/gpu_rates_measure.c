@@ -1,0 +1,408 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The measurements. Every rank that stands for a GPU allocates memory there, opens that of the next GPU of its node, and then
+ * takes part in phases between which all ranks meet: those in which one GPU of each node copies, then those in which all do.
+ * A rank that cannot take part, or has spent its time, goes on meeting the others and tells zeros.
+ */
+#include "exec/gpu_rates_private.h"
+
+#include "exec/team_private.h"
+#include "gpu/export.h"
+#include "gpu/import.h"
+#include "gpu/launch.h"
+#include "gpu/pinned.h"
+#include "gpu/stream.h"
+#include "gpu/usage.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define PEER_BYTES (UINT64_C(16) << 20) /* of a copy between GPUs; twice that is allocated */
+#define HOST_SHARE 4                    /* the same divided by this: of a copy to or from the host */
+#define SPARE_SHARE 16                  /* of a GPU's memory has to be free besides */
+#define SMALL_BYTES 4096
+#define COPIES 4 /* enqueued behind each other */
+#define TRIES 4  /* the first one warms up */
+#define SMALL_TRIES 11
+#define BUDGET_NS (60 * MPATH_NS_PER_MS) /* of a rank; once that is spent there is one try of everything that is left */
+#define DEADLINE_NS (5 * MPATH_NS_PER_S)
+
+/* What a rank tells of its memory. */
+typedef struct rates_offer {
+    int32_t good;
+    uint64_t address;
+    mpath_export_t memory;
+} rates_offer_t;
+
+/* What a rank has measured; bytes per second, 0: not. */
+typedef struct rates_found {
+    uint64_t up_bps, down_bps, copy_bps, kernel_bps; /* alone */
+    uint64_t ring_bps, host_bps;                     /* together with all others */
+    uint32_t copy_ns, kernel_ns;
+} rates_found_t;
+
+typedef struct measurer {
+    mpath_team_t *team;
+    int size, me;
+    mpath_gpu_t *gpu;     /* NULL: this rank stands for none */
+    int number, num_gpus; /* of it on its node */
+    int next_rank;        /* that stands for the next GPU; -1: there is only this one */
+    mpath_stream_t *out, *back;
+    mpath_cu_ptr_t memory;
+    uint64_t peer_bytes, spent_ns;
+    mpath_pinned_t pinned;
+    mpath_import_t *import;
+    mpath_cu_ptr_t theirs; /* where the next GPU receives; 0: out of reach */
+    rates_found_t found;
+    char *met; /* [size] */
+} measurer_t;
+
+typedef struct rates_copy {
+    mpath_stream_t *stream;
+    mpath_cu_ptr_t target, source;
+    uint64_t bytes;
+    int by_kernel;
+} rates_copy_t;
+
+/* --- set-up ------------------------------------------------------------------------------------------------------ */
+
+static uint64_t host_bytes(const measurer_t *measurer)
+{
+    return measurer->peer_bytes / HOST_SHARE;
+}
+
+static mpath_status_t take_memory(measurer_t *measurer, uint64_t bytes)
+{
+    mpath_status_t status    = mpath_gpu_enter(measurer->gpu);
+    mpath_cu_result_t result = MPATH_CU_OUT_OF_MEMORY;
+    size_t free_bytes, total_bytes;
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if ((mpath_gpu_driver()->MemGetInfo(&free_bytes, &total_bytes) == MPATH_CU_SUCCESS) &&
+        (free_bytes >= bytes + total_bytes / SPARE_SHARE)) {
+        result = mpath_gpu_memory_take(&measurer->memory, (size_t)bytes);
+    }
+    mpath_gpu_leave(measurer->gpu);
+    if (result != MPATH_CU_SUCCESS) {
+        measurer->memory = 0;
+        mpath_debug("no %llu bytes on a GPU to measure it with: %s", (unsigned long long)bytes,
+                    mpath_cu_error_string(result));
+        return MPATH_ERR_NO_MEMORY;
+    }
+    return MPATH_OK;
+}
+
+/* Memory and streams of this rank's GPU, and what it tells of them. */
+static void make_offer(measurer_t *measurer, rates_offer_t *offer)
+{
+    uint64_t bytes = 2 * measurer->peer_bytes;
+    mpath_memory_t memory;
+    void *address;
+
+    memset(offer, 0, sizeof(*offer));
+    if ((measurer->gpu == NULL) || (take_memory(measurer, bytes) != MPATH_OK) ||
+        (mpath_stream_get(measurer->gpu, MPATH_GPU_STREAMS_PROBE, &measurer->out) != MPATH_OK) ||
+        (mpath_stream_get(measurer->gpu, MPATH_GPU_STREAMS_PROBE + 1, &measurer->back) != MPATH_OK) ||
+        (mpath_pinned_alloc(measurer->gpu, 2 * host_bytes(measurer), &measurer->pinned) != MPATH_OK)) {
+        return;
+    }
+    address        = (void *)(uintptr_t)measurer->memory;
+    offer->address = measurer->memory;
+    offer->good    = (mpath_memory_classify(address, bytes, &memory) == MPATH_OK) &&
+                  (mpath_export_make(address, bytes, &memory, &offer->memory) == MPATH_OK);
+}
+
+/* The memory of the next GPU. */
+static void open_next(measurer_t *measurer, const rates_offer_t *offers)
+{
+    const rates_offer_t *next;
+    int peer;
+
+    if ((measurer->pinned.base == NULL) || (measurer->next_rank < 0) || !offers[measurer->next_rank].good) {
+        return;
+    }
+    next = &offers[measurer->next_rank];
+    peer = mpath_gpu_find(&next->memory.uuid);
+    if (((peer < 0) || mpath_gpu_can_reach(measurer->gpu, peer)) &&
+        (mpath_import_get(&next->memory, measurer->gpu, &measurer->import) == MPATH_OK)) {
+        measurer->theirs = mpath_import_address(measurer->import, next->address) + measurer->peer_bytes;
+    } else {
+        measurer->import = NULL;
+    }
+}
+
+static void release(measurer_t *measurer)
+{
+    if (measurer->import != NULL) {
+        mpath_import_put(measurer->import);
+    }
+    mpath_pinned_release(&measurer->pinned);
+    if ((measurer->memory != 0) && (mpath_gpu_enter(measurer->gpu) == MPATH_OK)) {
+        mpath_gpu_memory_give(measurer->memory, 2 * measurer->peer_bytes);
+        mpath_gpu_leave(measurer->gpu);
+    }
+}
+
+/* --- copies ------------------------------------------------------------------------------------------------------ */
+
+static mpath_status_t enqueue(const rates_copy_t *copy)
+{
+    const mpath_kernel_piece_t piece = {.target = copy->target, .source = copy->source, .bytes = copy->bytes};
+    const mpath_launch_copy_t launch = {.pieces = &piece, .pieces_count = 1};
+
+    return copy->by_kernel ? mpath_launch_copy(copy->stream, &launch)
+                           : mpath_stream_copy(copy->stream, copy->target, copy->source, copy->bytes);
+}
+
+/* All of them `times` times; nanoseconds from the first call to the last end, 0: something went wrong. */
+static uint64_t time_copies(const rates_copy_t *copies, int count, int times)
+{
+    uint64_t start_ns     = mpath_time_ns();
+    mpath_status_t status = MPATH_OK;
+    mpath_mark_t marks[2];
+
+    for (int i = 0; (i < times * count) && (status == MPATH_OK); i++) {
+        status = enqueue(&copies[i % count]);
+    }
+    for (int i = 0; (i < count) && (status == MPATH_OK); i++) {
+        status = mpath_stream_mark(copies[i].stream, &marks[i]);
+    }
+    for (int i = 0; (i < count) && (status == MPATH_OK); i++) {
+        status = mpath_stream_finish(copies[i].stream, marks[i], DEADLINE_NS, "a copy that measures the GPU");
+    }
+    return (status == MPATH_OK) ? mpath_time_ns() - start_ns + 1 : 0;
+}
+
+/*
+ * Bytes per second of each of them; 0 when something went wrong. Alone the best of a few tries counts, since whatever disturbs
+ * makes it slower; together with others their mean: the best one may be that for which the others were late.
+ */
+static uint64_t measure_rate(measurer_t *measurer, const rates_copy_t *copies, int count, int together)
+{
+    uint64_t best_ns = UINT64_MAX, sum_ns = 0, tries = 0, bps;
+
+    for (int i = 0; (i < TRIES) && ((i < 2) || (measurer->spent_ns < BUDGET_NS)); i++) {
+        uint64_t elapsed_ns = time_copies(copies, count, COPIES);
+
+        if (elapsed_ns == 0) {
+            return 0;
+        }
+        measurer->spent_ns += elapsed_ns;
+        best_ns = ((i > 0) && (elapsed_ns < best_ns)) ? elapsed_ns : best_ns;
+        sum_ns += (i > 0) ? elapsed_ns : 0;
+        tries += (i > 0) ? 1 : 0;
+    }
+    bps = (uint64_t)((double)(copies[0].bytes * COPIES) * 1e9 / (double)(together ? sum_ns / tries : best_ns));
+    return (bps < MPATH_MAX_RATE_BPS) ? bps : MPATH_MAX_RATE_BPS;
+}
+
+/* The least of a few tries. */
+static uint32_t measure_small(measurer_t *measurer, rates_copy_t copy)
+{
+    uint64_t best_ns = UINT32_MAX;
+
+    copy.bytes = SMALL_BYTES;
+    for (int i = 0; (i < SMALL_TRIES) && ((i < 2) || (measurer->spent_ns < BUDGET_NS)); i++) {
+        uint64_t elapsed_ns = time_copies(&copy, 1, 1);
+
+        if (elapsed_ns == 0) {
+            return 0;
+        }
+        measurer->spent_ns += elapsed_ns;
+        best_ns = ((i > 0) && (elapsed_ns < best_ns)) ? elapsed_ns : best_ns;
+    }
+    return (uint32_t)best_ns;
+}
+
+/* --- phases ------------------------------------------------------------------------------------------------------ */
+
+static rates_copy_t copy_next(const measurer_t *measurer)
+{
+    return (rates_copy_t){
+        .stream = measurer->out, .target = measurer->theirs, .source = measurer->memory, .bytes = measurer->peer_bytes};
+}
+
+static rates_copy_t copy_up(const measurer_t *measurer)
+{
+    return (rates_copy_t){.stream = measurer->out,
+                          .target = measurer->pinned.device_base,
+                          .source = measurer->memory,
+                          .bytes  = host_bytes(measurer)};
+}
+
+static rates_copy_t copy_down(const measurer_t *measurer)
+{
+    return (rates_copy_t){.stream = measurer->back,
+                          .target = measurer->memory + measurer->peer_bytes,
+                          .source = measurer->pinned.device_base + host_bytes(measurer),
+                          .bytes  = host_bytes(measurer)};
+}
+
+/* This GPU alone on its node. */
+static void measure_alone(measurer_t *measurer)
+{
+    rates_copy_t up = copy_up(measurer), down = copy_down(measurer), next = copy_next(measurer);
+
+    measurer->found.up_bps   = measure_rate(measurer, &up, 1, 0);
+    measurer->found.down_bps = measure_rate(measurer, &down, 1, 0);
+    if (measurer->theirs == 0) {
+        return;
+    }
+    measurer->found.copy_bps = measure_rate(measurer, &next, 1, 0);
+    measurer->found.copy_ns  = measure_small(measurer, next);
+    if (mpath_kernels_usable(measurer->gpu)) {
+        next.by_kernel             = 1;
+        measurer->found.kernel_bps = measure_rate(measurer, &next, 1, 0);
+        measurer->found.kernel_ns  = measure_small(measurer, next);
+    }
+}
+
+static void measure_ring(measurer_t *measurer)
+{
+    rates_copy_t next = copy_next(measurer);
+
+    measurer->found.ring_bps = (measurer->theirs != 0) ? measure_rate(measurer, &next, 1, 1) : 0;
+}
+
+static void measure_host(measurer_t *measurer)
+{
+    rates_copy_t both[2] = {copy_up(measurer), copy_down(measurer)};
+
+    measurer->found.host_bps = measure_rate(measurer, both, 2, 1);
+}
+
+/* All ranks begin the next phase together. */
+static mpath_status_t meet(measurer_t *measurer)
+{
+    char here = 1;
+
+    return mpath_team_allgather(measurer->team, &here, sizeof(here), measurer->met);
+}
+
+static mpath_status_t run_phases(measurer_t *measurer, int most_gpus)
+{
+    int can               = measurer->pinned.base != NULL;
+    mpath_status_t status = meet(measurer); /* everybody has opened what it needs */
+
+    for (int number = 0; (number < most_gpus) && (status == MPATH_OK); number++) {
+        if (can && (number == measurer->number)) {
+            measure_alone(measurer);
+        }
+        status = meet(measurer);
+    }
+    if ((status == MPATH_OK) && can) {
+        measure_ring(measurer);
+    }
+    status = (status == MPATH_OK) ? meet(measurer) : status;
+    if ((status == MPATH_OK) && can) {
+        measure_host(measurer);
+    }
+    return (status == MPATH_OK) ? meet(measurer) : status; /* nobody copies into memory that is given back */
+}
+
+/* --- the whole --------------------------------------------------------------------------------------------------- */
+
+static void find_place(measurer_t *measurer, const rates_node_t *place, mpath_gpu_t *gpu)
+{
+    measurer->number   = -1;
+    measurer->num_gpus = place->survey.num_gpus;
+    for (int g = 0; place->measures && (g < measurer->num_gpus); g++) {
+        if (place->ranks[g] == measurer->me) {
+            measurer->number    = g;
+            measurer->gpu       = gpu;
+            measurer->next_rank = (measurer->num_gpus > 1) ? place->ranks[(g + 1) % measurer->num_gpus] : -1;
+        }
+    }
+}
+
+/* What all GPUs reach together is what the slowest does; not measured if one has not. */
+static void assemble(const rates_node_t *place, const rates_found_t *found, mpath_node_rates_t *node)
+{
+    mpath_gpu_probe_t *probe = &node->probe;
+    uint64_t ring_bps = UINT64_MAX, host_bps = UINT64_MAX;
+    int count = place->survey.num_gpus;
+
+    *probe = (mpath_gpu_probe_t){.num_gpus = count};
+    for (int g = 0; g < count; g++) {
+        const rates_found_t *one = &found[place->ranks[g]];
+
+        probe->up_bps[g]     = one->up_bps;
+        probe->down_bps[g]   = one->down_bps;
+        probe->kernel_bps[g] = one->kernel_bps;
+        if (count > 1) {
+            probe->copy_bps[g][(g + 1) % count] = one->copy_bps;
+        }
+        ring_bps = (one->ring_bps < ring_bps) ? one->ring_bps : ring_bps;
+        host_bps = (one->host_bps < host_bps) ? one->host_bps : host_bps;
+        if ((one->copy_ns > 0) && (probe->copy_latency_ns == 0)) {
+            probe->copy_latency_ns   = one->copy_ns;
+            probe->kernel_latency_ns = one->kernel_ns;
+        }
+    }
+    probe->ring_bps = (count > 1) ? ring_bps : 0;
+    probe->host_bps = host_bps * (uint64_t)count;
+    probe->host_bps = (probe->host_bps < MPATH_MAX_RATE_BPS) ? probe->host_bps : MPATH_MAX_RATE_BPS;
+    node->known     = probe->up_bps[0] > 0;
+    if (!node->known) {
+        *probe = (mpath_gpu_probe_t){.num_gpus = 0};
+    }
+}
+
+/* The offers of all; every rank goes on to the end, whatever has failed on it. */
+static mpath_status_t exchange(measurer_t *measurer, int most_gpus, rates_offer_t *offers, rates_found_t *found)
+{
+    rates_offer_t mine;
+    mpath_status_t status;
+
+    make_offer(measurer, &mine);
+    status = mpath_team_allgather(measurer->team, &mine, sizeof(mine), offers);
+    if (status == MPATH_OK) {
+        open_next(measurer, offers);
+        status = run_phases(measurer, most_gpus);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_team_allgather(measurer->team, &measurer->found, sizeof(measurer->found), found);
+    }
+    release(measurer);
+    return status;
+}
+
+mpath_status_t mpath_gpu_rates_measure(mpath_team_t *team, mpath_gpu_t *gpu, const rates_node_t *places,
+                                       mpath_node_rates_t *nodes)
+{
+    size_t size         = (size_t)team->size;
+    measurer_t measurer = {.team = team, .size = team->size, .me = team->rank, .next_rank = -1};
+    rates_offer_t *offers;
+    rates_found_t *found;
+    mpath_status_t status;
+    int most = 0;
+
+    measurer.peer_bytes = team->context->settings.gpu_memory_bytes / 2;
+    measurer.peer_bytes = (measurer.peer_bytes < PEER_BYTES) ? measurer.peer_bytes & ~UINT64_C(4095) : PEER_BYTES;
+    find_place(&measurer, &places[team->node], gpu);
+    for (int node = 0; node < team->num_nodes; node++) {
+        most = (places[node].measures && (places[node].survey.num_gpus > most)) ? places[node].survey.num_gpus : most;
+    }
+    offers       = calloc(size, sizeof(*offers));
+    found        = calloc(size, sizeof(*found));
+    measurer.met = calloc(size, 1);
+    status       = ((offers != NULL) && (found != NULL) && (measurer.met != NULL)) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+    if (status == MPATH_OK) {
+        status = exchange(&measurer, most, offers, found);
+    } else {
+        mpath_error("no memory to measure the GPUs of %zu ranks; the call fails", size);
+    }
+    for (int node = 0; (node < team->num_nodes) && (status == MPATH_OK); node++) {
+        if (places[node].measures) {
+            assemble(&places[node], found, &nodes[node]);
+        }
+    }
+    free(offers);
+    free(found);
+    free(measurer.met);
+    return status;
+}

@@ -1,0 +1,336 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Copy engines that take turns, on the driver without a GPU, which counts the copies into and out of each device over all
+ * processes: never two at a time, in equal exchanges and with skews of real routings, however late the ranks and their streams
+ * are. Data is checked in every call. Where somebody may not wait, nobody does; a rank that dies while others wait for their turn
+ * does not hold them.
+ */
+#include "a2a.h"
+#include "coll/alltoallv.h"
+#include "fake_cuda/fake.h"
+#include "gpu_kinds.h"
+#include "ranks.h"
+#include "unit/capture.h"
+
+#include <math.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
+#define LEAST_BYTES (2u << 20) /* a piece is not cut smaller */
+
+typedef enum shape { SHAPE_EVEN, SHAPE_ZIPF, SHAPE_HOT } shape_t;
+
+typedef struct job {
+    ranks_setup_t setup;
+    int devices;
+    shape_t shape;
+    uint64_t row_bytes; /* of a rank */
+    int turns;          /* mpath_gpu_turns_t */
+    int rounds;
+    const char *without;
+    int killed; /* this rank dies in its last call; -1: none */
+    int meets;  /* what the ports have to have seen: 1 at a time, or more */
+} job_t;
+
+typedef struct member {
+    mpath_context_t *context;
+    mpath_team_t *team;
+    mpath_coll_t *coll;
+    a2a_t a2a;
+    uint64_t *demand;
+    gpu_memory_t send, recv;
+} member_t;
+
+static char ports_path[] = "/tmp/mpath-ports.XXXXXX";
+static fake_ports_t *ports;
+
+/* What rank `source` sends to `destination`. */
+static uint64_t bytes_of(const job_t *job, int size, int source, int destination, int round)
+{
+    double sum = 0, mine = 0;
+
+    switch (job->shape) {
+    case SHAPE_EVEN:
+        return job->row_bytes / (uint64_t)size;
+    case SHAPE_HOT:
+        return (destination == 0) ? job->row_bytes * 7 / 10 : job->row_bytes * 3 / 10 / (uint64_t)(size - 1);
+    default: /* experts of a popularity that follows Zipf's law with exponent 0.8, in another order in each round */
+        for (int rank = 0; rank < size; rank++) {
+            double share = pow(1.0 + (rank * 5 + round) % size, -0.8);
+
+            sum += share;
+            mine = (rank == destination) ? share : mine;
+        }
+        return (uint64_t)((double)job->row_bytes * mine / sum) + (uint64_t)(source * 4096);
+    }
+}
+
+static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
+{
+    mpath_settings_t settings;
+    char text[16];
+    uint64_t room;
+
+    snprintf(text, sizeof(text), "%d", job->devices);
+    setenv("FAKE_CUDA_DEVICES", text, 1);
+    setenv("FAKE_CUDA_WITHOUT", (job->without != NULL) ? job->without : "", 1);
+    setenv("FAKE_CUDA_PORTS", ports_path, 1);
+    setenv("FAKE_CUDA_COPY_US", (job->meets > 1) ? "20000" : "300",
+           1); /* long enough to meet, however busy this machine */
+    setenv("FAKE_CUDA_DELAY_US", "300", 1);
+    gpu_application_starts();
+    mpath_settings_init(&settings);
+    settings.gate      = MPATH_GATE_ALWAYS;
+    settings.timeout_s = 100;
+    settings.gpu_way   = MPATH_GPU_WAY_PUSH;
+    settings.gpu_turns = job->turns;
+    settings.gpu_probe = MPATH_GPU_PROBE_OFF;
+    memset(member, 0, sizeof(*member));
+    member->context = ranks_context(self, &settings);
+    member->team    = ranks_team(self, member->context);
+    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
+    a2a_init(&member->a2a, self->rank, self->size);
+    member->demand = calloc((size_t)self->size * (size_t)self->size, sizeof(uint64_t));
+    room           = (uint64_t)self->size * (job->row_bytes + 65536) + 4096;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank % job->devices, room, 1, &member->send);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank % job->devices, room, 1, &member->recv);
+}
+
+static void member_end(member_t *member)
+{
+    a2a_end(&member->a2a);
+    free(member->demand);
+    mpath_coll_destroy(member->coll);
+    mpath_team_destroy(member->team);
+    mpath_context_destroy(member->context);
+    gpu_memory_free(&member->send);
+    gpu_memory_free(&member->recv);
+    mpath_gpu_cleanup();
+}
+
+static mpath_status_t call_round(member_t *member, const job_t *job, int round)
+{
+    a2a_t *a2a = &member->a2a;
+    mpath_memory_t send, recv;
+    mpath_status_t status;
+    mpath_call_t call;
+
+    for (int i = 0; i < a2a->size * a2a->size; i++) {
+        member->demand[i] = bytes_of(job, a2a->size, i / a2a->size, i % a2a->size, round / 2);
+    }
+    a2a_fill(a2a, member->demand, (uint64_t)round);
+    gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
+    gpu_memory_write(member->recv.address, a2a->recv, a2a->recv_room);
+    ranks_check(mpath_memory_classify((void *)(uintptr_t)member->send.address, a2a->send_room, &send) == MPATH_OK);
+    ranks_check(mpath_memory_classify((void *)(uintptr_t)member->recv.address, a2a->recv_room, &recv) == MPATH_OK);
+    call             = a2a->call;
+    call.send_buffer = (void *)(uintptr_t)member->send.address;
+    call.recv_buffer = (void *)(uintptr_t)member->recv.address;
+    call.send_memory = &send;
+    call.recv_memory = &recv;
+    status           = mpath_alltoallv(member->coll, &call);
+    a2a_spoil(a2a);
+    gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
+    gpu_memory_read(member->recv.address, a2a->recv, a2a->recv_room);
+    return status;
+}
+
+/* The most copies that a device has had in or out at a time; and none are left. */
+static int most_at_a_time(const job_t *job)
+{
+    int most = 0;
+
+    for (int device = 0; device < job->devices; device++) {
+        ranks_check((ports->in[device] == 0) && (ports->out[device] == 0));
+        most = (ports->most_in[device] > most) ? ports->most_in[device] : most;
+        most = (ports->most_out[device] > most) ? ports->most_out[device] : most;
+    }
+    return most;
+}
+
+/* A first call without turns, which opens memory and shows that the count sees what there is to see; then the others. */
+static int rounds_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < job->rounds; round++) {
+        usleep((useconds_t)(rand() % 5000)); /* nobody is on time */
+        ranks_check(call_round(&member, job, round) == MPATH_OK);
+        ranks_check(a2a_check(&member.a2a) == 0);
+        ranks_barrier(self);
+        if ((round == 0) && (self->rank == 0)) {
+            memset(ports, 0, sizeof(*ports));
+        }
+        ranks_barrier(self);
+    }
+    if (self->rank == 0) {
+        int most = most_at_a_time(job);
+
+        if ((most == 1) != (job->meets == 1)) {
+            fprintf(stderr, "up to %d copies at a time into or out of a device, of %d\n", most, (int)ports->copies);
+        }
+        ranks_check((most == 1) == (job->meets == 1));
+        ranks_check(ports->copies >= (job->rounds - 1) * self->size);
+    }
+    ranks_barrier(self);
+    member_end(&member);
+    return 0;
+}
+
+static void run(const job_t *given)
+{
+    job_t job = *given;
+
+    job.killed = -1;
+    memset(ports, 0, sizeof(*ports));
+    assert_int_equal(ranks_run(&job.setup, rounds_body, &job), 0);
+}
+
+static void test_equal_exchanges_go_one_to_one(void **state)
+{
+    (void)state;
+    run(&(job_t){.setup     = {.size = 4},
+                 .devices   = 4,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .row_bytes = LEAST_BYTES,
+                 .rounds    = 4,
+                 .meets     = 1});
+    run(&(job_t){.setup     = {.size = 8},
+                 .devices   = 8,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .row_bytes = 2 * LEAST_BYTES,
+                 .rounds    = 3,
+                 .meets     = 1});
+}
+
+static void test_skewed_exchanges_do_too(void **state)
+{
+    (void)state;
+    run(&(job_t){.setup     = {.size = 4},
+                 .devices   = 4,
+                 .shape     = SHAPE_ZIPF,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .row_bytes = 4 * LEAST_BYTES,
+                 .rounds    = 4,
+                 .meets     = 1});
+    run(&(job_t){.setup     = {.size = 8},
+                 .devices   = 8,
+                 .shape     = SHAPE_ZIPF,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .row_bytes = 5 * LEAST_BYTES,
+                 .rounds    = 4,
+                 .meets     = 1});
+    run(&(job_t){.setup     = {.size = 4},
+                 .devices   = 4,
+                 .shape     = SHAPE_HOT,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .row_bytes = 4 * LEAST_BYTES,
+                 .rounds    = 3,
+                 .meets     = 1});
+}
+
+/* What the test would say of engines that do not wait; also where the driver has no words to wait for. */
+static void test_without_turns_copies_meet(void **state)
+{
+    (void)state;
+    run(&(job_t){.setup     = {.size = 4},
+                 .devices   = 4,
+                 .shape     = SHAPE_HOT,
+                 .turns     = MPATH_GPU_TURNS_NO,
+                 .row_bytes = LEAST_BYTES,
+                 .rounds    = 3,
+                 .meets     = 2});
+    run(&(job_t){.setup     = {.size = 4},
+                 .devices   = 4,
+                 .shape     = SHAPE_HOT,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .without   = "values",
+                 .row_bytes = LEAST_BYTES,
+                 .rounds    = 3,
+                 .meets     = 2});
+}
+
+/* Several ranks on a GPU: their copies may meet there, but all end. */
+static void test_ranks_share_gpus(void **state)
+{
+    (void)state;
+    run(&(job_t){.setup     = {.size = 4},
+                 .devices   = 2,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .row_bytes = LEAST_BYTES,
+                 .rounds    = 3,
+                 .meets     = 2});
+}
+
+/* The rank dies once its call has begun; those who wait for its turn get an error, and their streams are free. */
+static int killed_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_status_t status;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < 2; round++) {
+        ranks_check(call_round(&member, job, round) == MPATH_OK);
+    }
+    ranks_barrier(self);
+    if (self->rank == job->killed) {
+        setenv("FAKE_CUDA_COPY_US", "100000000", 1); /* its first copy lasts until it is gone */
+        alarm(1);
+        signal(SIGALRM, SIG_DFL);
+    }
+    status = call_round(&member, job, 2);
+    ranks_check(mpath_status_is_error(status));
+    ranks_check(call_round(&member, job, 3) == status);
+    member_end(&member); /* waits for the streams */
+    return 0;
+}
+
+static void test_the_dead_hold_nobody(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .may_die = 1u << 1, .limit_s = 60},
+                 .devices   = 4,
+                 .turns     = MPATH_GPU_TURNS_YES,
+                 .row_bytes = LEAST_BYTES,
+                 .killed    = 1};
+
+    (void)state;
+    memset(ports, 0, sizeof(*ports));
+    assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
+}
+
+static int make_ports(void **state)
+{
+    int file = mkstemp(ports_path);
+
+    (void)state;
+    if ((file < 0) || (ftruncate(file, sizeof(*ports)) != 0)) {
+        return -1;
+    }
+    ports = mmap(NULL, sizeof(*ports), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    return (ports == MAP_FAILED) ? -1 : 0;
+}
+
+static int remove_ports(void **state)
+{
+    (void)state;
+    munmap(ports, sizeof(*ports));
+    return unlink(ports_path);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_equal_exchanges_go_one_to_one), cmocka_unit_test(test_skewed_exchanges_do_too),
+        cmocka_unit_test(test_without_turns_copies_meet),     cmocka_unit_test(test_ranks_share_gpus),
+        cmocka_unit_test(test_the_dead_hold_nobody),
+    };
+
+    return cmocka_run_group_tests(tests, make_ports, remove_ports);
+}
