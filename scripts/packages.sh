@@ -75,7 +75,9 @@ fi
 echo "packages: installing ${missing[*]}"
 log=$(mktemp)
 trap 'rm -f "$log"' EXIT
-if ! { "${as_root[@]}" apt-get update -q &&
+# What was interrupted while it installed packages keeps apt-get from installing others.
+if ! { { [[ -z $(dpkg --audit) ]] || "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive dpkg --configure -a; } &&
+    "${as_root[@]}" apt-get update -q &&
     "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get install -y -q --no-install-recommends "${missing[@]}"; } \
     >"$log" 2>&1; then
     echo "packages: apt-get failed, last lines:" >&2
