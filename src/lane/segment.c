@@ -3,18 +3,24 @@
 #include "lane/segment.h"
 #include "util/log.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/random.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
+#define SEGMENT_FOLDER "/dev/shm"
 #define SEGMENT_NAME_ATTEMPTS 16
+#define STALE_AFTER_S 3600 /* a name is needed for the time of a set-up */
 
 /* Opens a fresh name; -1 with errno. */
 static int segment_open_fresh(char *name, size_t size)
@@ -35,6 +41,39 @@ static int segment_open_fresh(char *name, size_t size)
     return fd;
 }
 
+/* A name as above, of this user, old, and its process is gone. (Another PID namespace may have it: hence the age.) */
+static int segment_is_stale(int folder, const char *name)
+{
+    int pid, digits = 0, end = 0;
+    struct stat info;
+    uint64_t random;
+
+    if ((sscanf(name, "mpath-%d-%n%16" SCNx64 "%n", &pid, &digits, &random, &end) != 2) || (end - digits != 16) ||
+        (name[end] != '\0') || (pid <= 0)) {
+        return 0;
+    }
+    if ((fstatat(folder, name, &info, AT_SYMLINK_NOFOLLOW) != 0) || !S_ISREG(info.st_mode) ||
+        (info.st_uid != geteuid()) || (time(NULL) - info.st_mtime < STALE_AFTER_S)) {
+        return 0;
+    }
+    return (kill(pid, 0) != 0) && (errno == ESRCH);
+}
+
+void mpath_segment_sweep(void)
+{
+    DIR *folder = opendir(SEGMENT_FOLDER);
+    struct dirent *entry;
+
+    while ((folder != NULL) && ((entry = readdir(folder)) != NULL)) {
+        if (segment_is_stale(dirfd(folder), entry->d_name) && (unlinkat(dirfd(folder), entry->d_name, 0) == 0)) {
+            mpath_info("removed " SEGMENT_FOLDER "/%s, which a process that was killed had left", entry->d_name);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+}
+
 static int segment_reserve(int fd, size_t bytes)
 {
     int error;
@@ -47,13 +86,15 @@ static int segment_reserve(int fd, size_t bytes)
 
 mpath_status_t mpath_segment_create(size_t bytes, mpath_segment_t *segment)
 {
-    mpath_segment_t made = {.bytes = bytes};
+    static pthread_once_t swept = PTHREAD_ONCE_INIT;
+    mpath_segment_t made        = {.bytes = bytes};
     int fd, error;
 
     if (bytes == 0) {
         mpath_error("shared memory segment of 0 bytes asked for; there is nothing to share");
         return MPATH_ERR_PARAM;
     }
+    (void)pthread_once(&swept, mpath_segment_sweep);
     fd = segment_open_fresh(made.name, sizeof(made.name));
     if (fd < 0) {
         mpath_error(

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Shared memory segment of the processes of one node: POSIX shared memory, created by one, attached by the others, its name
- * removed as soon as all have attached, so that nothing is left behind however the processes end.
+ * Shared memory segment of the processes of one node: POSIX shared memory, created by one, attached by the others, its
+ * name removed as soon as all have attached, so that nothing is left behind however the processes end. What is killed
+ * before that leaves a name, which later processes of the user remove.
  */
 #ifndef MPATH_LANE_SEGMENT_H
 #define MPATH_LANE_SEGMENT_H
@@ -22,6 +23,8 @@ typedef struct mpath_segment {
  * here and not a SIGBUS later. */
 mpath_status_t mpath_segment_create(size_t bytes, mpath_segment_t *segment);
 mpath_status_t mpath_segment_attach(const char *name, size_t bytes, mpath_segment_t *segment);
+/* Removes old names of processes that are gone. The first mpath_segment_create() of a process does it. */
+void mpath_segment_sweep(void);
 /* Removes the name; mappings stay. */
 void mpath_segment_unlink(mpath_segment_t *segment);
 void mpath_segment_detach(mpath_segment_t *segment);

@@ -10,10 +10,12 @@
 #include <cmocka.h>
 
 #include <fcntl.h>
+#include <stdio.h>
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
+#include <time.h>
 #include <unistd.h>
 
 static char last_error[1024];
@@ -91,6 +93,47 @@ static void test_fresh_names(void **state)
     mpath_segment_detach(&b);
 }
 
+/* An empty segment as process `pid` would have left it so many seconds ago. */
+static void leave_segment(const char *suffix, int pid, int age_s, char *name, size_t size)
+{
+    struct timespec times[2] = {{.tv_sec = time(NULL) - age_s}, {.tv_sec = time(NULL) - age_s}};
+    int fd;
+
+    snprintf(name, size, "/mpath-%d-%s", pid, suffix);
+    fd = shm_open(name, O_CREAT | O_RDWR, 0600);
+    assert_true(fd >= 0);
+    assert_int_equal(futimens(fd, times), 0);
+    close(fd);
+}
+
+/* Only old names of processes that are gone are removed. */
+static void test_sweep(void **state)
+{
+    char old[MPATH_SEGMENT_NAME_MAX], young[MPATH_SEGMENT_NAME_MAX], own[MPATH_SEGMENT_NAME_MAX],
+        foreign[MPATH_SEGMENT_NAME_MAX];
+    pid_t gone = fork();
+    int status;
+
+    (void)state;
+    assert_true(gone >= 0);
+    if (gone == 0) {
+        _exit(0);
+    }
+    assert_int_equal(waitpid(gone, &status, 0), gone);
+    leave_segment("0123456789abcdef", (int)gone, 7200, old, sizeof(old));
+    leave_segment("0123456789abcde0", (int)gone, 60, young, sizeof(young));
+    leave_segment("0123456789abcdef", (int)getpid(), 7200, own, sizeof(own));
+    leave_segment("0123456789abcdef.x", (int)gone, 7200, foreign, sizeof(foreign));
+    mpath_segment_sweep();
+    assert_false(name_exists(old));
+    assert_true(name_exists(young));
+    assert_true(name_exists(own));
+    assert_true(name_exists(foreign));
+    shm_unlink(young);
+    shm_unlink(own);
+    shm_unlink(foreign);
+}
+
 static void test_errors(void **state)
 {
     mpath_segment_t segment, untouched = {.bytes = 7}, other = untouched;
@@ -120,6 +163,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_shared),
         cmocka_unit_test(test_fresh_names),
+        cmocka_unit_test(test_sweep),
         cmocka_unit_test(test_errors),
     };
 
