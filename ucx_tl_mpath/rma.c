@@ -118,15 +118,39 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, unsigned r
     return UCS_INPROGRESS;
 }
 
+/* Relayed rails, over which an access may go in messages: none while one that does so is not sent yet. */
+static uint64_t relayed_rails(const uct_mpath_peer_t *peer)
+{
+    uint64_t relayed = peer->iface->relays_idle ? 0 : peer->up_mask & peer->relayed_mask;
+    const uct_mpath_rma_t *op;
+
+    if (relayed == 0) {
+        return 0;
+    }
+    ucs_list_for_each(op, &peer->rma, list)
+    {
+        if (op->messages == 1) {
+            return 0;
+        }
+    }
+    return relayed;
+}
+
+/* UCS_ERR_UNSUPPORTED: by messages, since no rail can, or since it would arrive first over a relayed one. */
 static ucs_status_t pick_and_post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, uint64_t usable,
                                   const uct_mpath_rkey_t *rkey)
 {
     ucs_status_t status, result = UCS_ERR_UNSUPPORTED;
-    int reference = -1, rail;
+    uint64_t relayed = relayed_rails(peer) & ~usable;
+    int reference    = -1, rail;
 
+    usable |= relayed;
     while ((rail = mpath_spread_pick(peer->loads, usable, op->bytes, reference)) >= 0) {
         status = UCS_ERR_NO_RESOURCE;
         if (mpath_spread_has_room(&peer->loads[rail], peer->iface->segment_bytes)) {
+            if (relayed & UCS_BIT(rail)) {
+                return UCS_ERR_UNSUPPORTED;
+            }
             status = post(peer, op, (unsigned)rail, rkey);
         }
         if (status == UCS_INPROGRESS) {

@@ -69,12 +69,12 @@ PY
     fi
 }
 
-# exchange NAME RAILS one|two SECONDS [MPIRUN OPTIONS]: messages of 1 MiB between node 0 and node 1 over the transport; sets
-# rate; every word is judged.
+# exchange NAME RAILS one|two SECONDS [MPIRUN OPTIONS]: messages of 1 MiB between the first ranks of node 0 and node 1 over the
+# transport, $exchange_ranks (1) per node; sets rate; every word is judged.
 exchange() {
     local name=$1 used=$2 ways=$3 seconds=$4
     shift 4
-    job_nodes=2 job_over_transport 150 1 "$used" "$@" -- "$VM_out/ucx_exchange" 1048576 4 "$seconds" "$ways"
+    job_nodes=2 job_over_transport 150 "${exchange_ranks:-1}" "$used" "$@" -- "$VM_out/ucx_exchange" 1048576 4 "$seconds" "$ways"
     local status=$?
     rate=$(sed -n 's/^exchange bytes_per_second=\([0-9]*\) .* wrong=0$/\1/p' /tmp/job.log)
     if ((status != 0)) || [[ -z $rate ]]; then
