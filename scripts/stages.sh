@@ -304,7 +304,8 @@ stage_vm() {
 check_dist() {
     local tests flags="CFLAGS='-O0' 'NVCCFLAGS=-std=c++17 -gencode arch=compute_90,code=compute_90'"
     tests=$(cd tests && grep -l MPATH_TEST_SRCDIR golden/run unit/* 2>/dev/null | sed 's/\.c$//' | tr '\n' ' ')
-    make -s -j2 -C "$check_dir/gcc" distcheck AM_MAKEFLAGS="TESTS='$tests'" DISTCHECK_CONFIGURE_FLAGS="$flags" 2>&1 |
+    XZ_OPT=-1 make -s -j2 -C "$check_dir/gcc" distcheck AM_MAKEFLAGS="TESTS='$tests'" \
+        DISTCHECK_CONFIGURE_FLAGS="$flags" 2>&1 |
         sed -E 's/^(PASS|FAIL|SKIP): /  &/'
     return "${PIPESTATUS[0]}"
 }
