@@ -7,6 +7,7 @@
  */
 #include "exec/relay_rail.h"
 
+#include "lane/rail_gpu.h"
 #include "util/log.h"
 
 #include <stdlib.h>
@@ -126,6 +127,9 @@ static mpath_status_t open_rails(mpath_relay_t *relay)
     }
     if (status == MPATH_OK) {
         relay->rails.wire = wire;
+        if (relay->me == 0) {
+            mpath_info("device memory goes over rails through %s", mpath_rail_gpu_text(mpath_rail_gpu_find("/sys")));
+        }
     }
     return status;
 }

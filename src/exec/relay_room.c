@@ -2,7 +2,6 @@
 /* Relay room: made by the first rank of each host, attached by its mates, agreed upon over the team; slots and rings. */
 #include "exec/relay_room.h"
 
-#include "lane/pace.h"
 #include "util/log.h"
 
 #include <stdlib.h>
@@ -75,7 +74,7 @@ mpath_status_t mpath_relay_room_share(const mpath_relay_room_t *room, size_t byt
 mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int num_members, mpath_relay_room_t *room)
 {
     size_t size = (size_t)mpath_team_size(team), num = (size_t)num_members;
-    size_t pools   = MPATH_PACE_BYTES;
+    size_t pools   = 0;
     size_t cells   = align_line(pools + num * sizeof(mpath_export_t));
     size_t half    = align_line(num * sizeof(mpath_relay_cell_t));
     size_t offsets = cells + 2 * half, rows = align_line(num * size * sizeof(uint64_t));
@@ -95,11 +94,10 @@ mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int
     if (status != MPATH_OK) {
         return status;
     }
-    base        = made.segment.base;
-    made.clocks = base;
-    made.pools  = (mpath_export_t *)(void *)(base + pools);
-    made.gates  = (mpath_relay_gate_t *)(void *)(base + gates);
-    made.rings  = (mpath_relay_ring_t *)(void *)(base + rings);
+    base       = made.segment.base;
+    made.pools = (mpath_export_t *)(void *)(base + pools);
+    made.gates = (mpath_relay_gate_t *)(void *)(base + gates);
+    made.rings = (mpath_relay_ring_t *)(void *)(base + rings);
     for (int i = 0; i < 2; i++) {
         made.cells[i]   = (mpath_relay_cell_t *)(void *)(base + cells + (size_t)i * half);
         made.offsets[i] = (uint64_t *)(void *)(base + offsets + (size_t)i * rows);

@@ -3,7 +3,6 @@
  * Relay room: the memory that ranks on one host share to move device memory in chunks (exec/relay.h). One per team and
  * host, made collectively. Ranks of the host are known by their number in `members`.
  *
- *   clocks    of emulated ports (lane/pace.h)
  *   pools     [members]             export of each rank's slots; written once, before the others look
  *   cells     [2][members]          what a rank tells of its receive buffer in a call
  *   offsets   [2][members][ranks]   where in that buffer the message of each source belongs
@@ -67,7 +66,6 @@ typedef struct mpath_relay_room {
     int members[MPATH_RELAY_MAX_RANKS];      /* member -> rank, ascending */
     int8_t member_of[MPATH_RELAY_MAX_RANKS]; /* rank -> member; -1: on another host */
     mpath_segment_t segment;
-    void *clocks;
     mpath_export_t *pools;
     mpath_relay_cell_t *cells[2];
     uint64_t *offsets[2];

@@ -5,6 +5,7 @@
  */
 #include "exec/relay_private.h"
 
+#include "exec/relay_clocks.h"
 #include "exec/relay_rail.h"
 #include "exec/team_private.h"
 #include "gpu/usage.h"
@@ -285,6 +286,19 @@ static mpath_status_t find_gpu(mpath_relay_t *relay, const mpath_call_t *call)
     return MPATH_OK;
 }
 
+/* Collective: clocks for emulated rates, those of all communicators of the job. */
+static mpath_status_t open_pace(mpath_relay_t *relay, const mpath_topo_t *topo)
+{
+    mpath_status_t status;
+    void *clocks;
+
+    if (mpath_topo_params(topo)->emulated == MPATH_EMULATED_NO) {
+        return MPATH_OK;
+    }
+    status = mpath_relay_clocks_get(relay->team, &clocks);
+    return (status == MPATH_OK) ? mpath_relay_all(relay->team, mpath_pace_open(topo, clocks, &relay->pace)) : status;
+}
+
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
 {
     const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
@@ -297,14 +311,14 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
     }
     relay->opened = 1;
     mpath_process_self(&relay->told.process);
-    status = find_gpu(relay, call);
+    status = open_pace(relay, topo);
     if (status == MPATH_OK) {
-        mpath_relay_pool_make(relay);
+        status = find_gpu(relay, call);
+        if (status == MPATH_OK) {
+            mpath_relay_pool_make(relay);
+        }
+        status = mpath_relay_all(relay->team, status);
     }
-    if ((status == MPATH_OK) && (mpath_topo_params(topo)->emulated != MPATH_EMULATED_NO)) {
-        status = mpath_pace_open(topo, relay->room.clocks, &relay->pace);
-    }
-    status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
         status = agree_on_pools(relay, &without);
     }

@@ -4,6 +4,7 @@
 
 #include "topo/gpu_probe.h"
 #include "util/cache.h"
+#include "lane/rail_gpu.h"
 #include "util/log.h"
 
 #include <limits.h>
@@ -120,6 +121,7 @@ void info_show_gpus(const mpath_node_gpus_t *gpus)
     } else {
         printf("    these rates follow from the links; mpath_info --probe measures them\n");
     }
+    printf("    between nodes: through %s\n", mpath_rail_gpu_text(mpath_rail_gpu_find("/sys")));
 }
 
 /* --- the probe --------------------------------------------------------------------------------------------------- */

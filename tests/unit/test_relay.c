@@ -10,8 +10,10 @@
 #include "exec/fabric_private.h"
 #include "exec/team_private.h"
 #include "gpu_kinds.h"
+#include "lane/rail_gpu.h"
 #include "ranks.h"
 #include "unit/capture.h"
+#include "util/time.h"
 
 #include <pthread.h>
 #include <signal.h>
@@ -36,6 +38,7 @@ typedef struct job {
     int discovers;         /* nobody tells of GPUs: the driver does */
     int spine;             /* NICs of all rails reach each other */
     int killed;            /* this rank dies in its second call; -1: none */
+    int on_gpu;            /* ranks that share one; 0: 1 */
     int resend_after_s;    /* 0: the default */
     mpath_status_t broken; /* what a rail answers when it has failed */
     int by_gate;           /* the gate chooses between plan and static routes; else always the plan */
@@ -48,14 +51,15 @@ typedef struct member {
     a2a_t a2a;
     uint64_t *demand;
     gpu_memory_t send, recv;
-    int has_none; /* its next call is one without device memory */
+    int has_none; /* 1: its next call is one without device memory; 2: with host memory instead */
 } member_t;
 
 /* The GPUs of a node with one for each of its ranks, and the NIC of its number beside it. */
 static void describe_gpus(const ranks_self_t *self, const job_t *job, mpath_node_gpus_t *gpus)
 {
     *gpus          = (mpath_node_gpus_t){.link = job->link, .domain = -1};
-    gpus->num_gpus = self->size / ((job->setup.nodes > 0) ? job->setup.nodes : 1);
+    gpus->num_gpus = self->size / ((job->setup.nodes > 0) ? job->setup.nodes : 1) /
+                     ((job->on_gpu > 0) ? job->on_gpu : 1);
     for (int g = 0; g < gpus->num_gpus; g++) {
         gpus->gpus[g] = (mpath_gpu_t){
             .pcie_up_bps = job->pcie_bps, .pcie_down_bps = job->pcie_bps, .nics = (job->setup.nics > 0) ? 1u << g : 0};
@@ -70,7 +74,7 @@ static void describe_gpus(const ranks_self_t *self, const job_t *job, mpath_node
 
 static void member_join(member_t *member, ranks_self_t *self, const mpath_oob_t *oob, const job_t *job)
 {
-    int device = self->rank % 4; /* which rank 5 shares with rank 1 */
+    int device = (self->rank / ((job->on_gpu > 0) ? job->on_gpu : 1)) % 4; /* else rank 5 shares that of rank 1 */
     uint64_t room;
 
     ranks_check(mpath_team_create(member->context, oob, &member->team) == MPATH_OK);
@@ -105,11 +109,11 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     member->context = ranks_context(self, &settings);
     if (!job->discovers) {
         describe_gpus(self, job, &member->context->gpus);
-        member->context->gpu                = self->local_rank;
+        member->context->gpu                = self->local_rank / ((job->on_gpu > 0) ? job->on_gpu : 1);
         member->context->emulated           = job->emulated;
         member->context->topo_params.fabric = job->spine ? MPATH_FABRIC_SPINE : 0;
     }
-    member->context->nic       = (job->setup.nics > 0) ? self->local_rank : -1;
+    member->context->nic       = (job->setup.nics > 0) ? self->local_rank / ((job->on_gpu > 0) ? job->on_gpu : 1) : -1;
     member->context->nic_known = 1;
     member_join(member, self, &self->oob, job);
 }
@@ -147,7 +151,11 @@ static mpath_status_t call_device(member_t *member, a2a_kind_t kind, uint64_t ma
     call.recv_buffer = (void *)(uintptr_t)member->recv.address;
     call.send_memory = member->has_none ? NULL : &send;
     call.recv_memory = member->has_none ? NULL : &recv;
-    status           = mpath_alltoallv(member->coll, &call);
+    if (member->has_none == 2) {
+        call.send_buffer = a2a->call.send_buffer;
+        call.recv_buffer = a2a->call.recv_buffer;
+    }
+    status = mpath_alltoallv(member->coll, &call);
     a2a_spoil(a2a);
     gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
     gpu_memory_read(member->recv.address, a2a->recv, a2a->recv_room);
@@ -406,6 +414,65 @@ static void test_switch(void **state)
     assert_int_equal(ranks_run(&job.setup, switch_body, &job), 0);
 }
 
+/* Which rails could do without pinned slots; with folders in place of the system's. */
+static void test_rail_gpu(void **state)
+{
+    (void)state;
+    assert_int_equal(mpath_rail_gpu_judge(0, 1, 1), MPATH_RAIL_GPU_NO_CUDA);
+    assert_int_equal(mpath_rail_gpu_judge(1, 0, 1), MPATH_RAIL_GPU_NO_RDMA);
+    assert_int_equal(mpath_rail_gpu_judge(1, 1, 0), MPATH_RAIL_GPU_NO_MODULE);
+    assert_int_equal(mpath_rail_gpu_judge(1, 1, 1), MPATH_RAIL_GPU_DIRECT);
+    assert_int_not_equal(mpath_rail_gpu_find("/nonexistent"), MPATH_RAIL_GPU_DIRECT); /* whatever UCX this is */
+}
+
+/*
+ * Two ranks on each GPU, whose NIC they share: any of them may be asked to pass on, and none sends to a GPU that it has. With
+ * every demand.
+ */
+static void test_shared_gpus(void **state)
+{
+    (void)state;
+    run_rounds(&(job_t){.setup     = {.size = 8, .nodes = 2, .nics = 2},
+                        .emulated  = MPATH_EMULATED_COPIES,
+                        .on_gpu    = 2,
+                        .max_bytes = 300000,
+                        .rounds    = 14});
+    run_rounds(&(job_t){.setup = {.size = 8, .nodes = 2, .nics = 2}, .on_gpu = 2, .max_bytes = 200000, .rounds = 7});
+    run_rounds(&(job_t){.setup = {.size = 6}, .on_gpu = 2, .max_bytes = 500000, .rounds = 7, .pcie_bps = 1000});
+}
+
+/* A rank with its data in host memory among GPUs: all decline together, and nothing is moved. */
+static int host_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, self, job);
+    call_round(&member, A2A_HOT, job->max_bytes, 1);
+    member.has_none = (self->rank == 2) ? 2 : 0;
+    ranks_check(call_device(&member, A2A_HOT, job->max_bytes, 2) == MPATH_DECLINED);
+    ranks_check(mpath_coll_wants_host(member.coll)); /* who asks stages all of it through the host */
+    member.has_none = 0;
+    call_round(&member, A2A_EVEN, job->max_bytes, 3);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.moved.calls == 2) && (counters.declined == 1));
+    member_end(&member);
+    return 0;
+}
+
+static void test_host_among_gpus(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RAIL_BPS},
+                 .link      = MPATH_GPU_LINK_MESH,
+                 .pcie_bps  = 50000000000ull,
+                 .max_bytes = 100000,
+                 .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, host_body, &job), 0);
+}
+
 /* A rank that has no GPU yet when slots and rails are made: what has device memory of it later does not go over them. */
 static int late_body(ranks_self_t *self, void *argument)
 {
@@ -536,41 +603,80 @@ static void *other_thread(void *argument)
     return NULL;
 }
 
+/* Both communicators make their calls at a time. Nanoseconds that it took this rank. */
+static uint64_t run_both(member_t *member, other_t *other)
+{
+    uint64_t start_ns = mpath_time_ns();
+    pthread_t thread;
+
+    ranks_check(mpath_gpu_driver()->CtxGetCurrent(&other->context) == MPATH_CU_SUCCESS);
+    pthread_barrier_init(&other->start, NULL, 2);
+    ranks_check(pthread_create(&thread, NULL, other_thread, other) == 0);
+    for (int round = 0; round < other->rounds; round++) {
+        pthread_barrier_wait(&other->start);
+        call_round(member, A2A_GIVEN, 0, (uint64_t)round);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&other->start);
+    return mpath_time_ns() - start_ns;
+}
+
+static void other_join(other_t *other, const member_t *member, ranks_self_t *self)
+{
+    mpath_oob_t oob;
+
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    other->member.context = member->context;
+    member_join(&other->member, self, &oob, other->job);
+}
+
+static void other_end(other_t *other)
+{
+    mpath_coll_destroy(other->member.coll);
+    mpath_team_destroy(other->member.team);
+    a2a_end(&other->member.a2a);
+    free(other->member.demand);
+    gpu_memory_free(&other->member.send);
+    gpu_memory_free(&other->member.recv);
+}
+
 /* Rank 1 sends over its NIC in one communicator, and rank 0 would borrow it in another: rank 0's chunks wait. */
 static int owner_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
     other_t other    = {.job = job, .rounds = job->rounds};
     mpath_coll_counters_t counters;
-    pthread_t thread;
-    mpath_oob_t oob;
     member_t member;
 
     member_init(&member, self, job);
-    ranks_oob(self, 1, NULL, self->size, &oob);
-    other.member.context = member.context;
-    member_join(&other.member, self, &oob, job);
-    ranks_check(mpath_gpu_driver()->CtxGetCurrent(&other.context) == MPATH_CU_SUCCESS);
+    other_join(&other, &member, self);
     member.demand[0 * 4 + 2]       = job->max_bytes;
     other.member.demand[1 * 4 + 3] = job->max_bytes;
-    pthread_barrier_init(&other.start, NULL, 2);
-    ranks_check(pthread_create(&thread, NULL, other_thread, &other) == 0);
-    for (int round = 0; round < job->rounds; round++) {
-        pthread_barrier_wait(&other.start);
-        call_round(&member, A2A_GIVEN, 0, (uint64_t)round);
-    }
-    pthread_join(thread, NULL);
-    pthread_barrier_destroy(&other.start);
+    run_both(&member, &other);
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.moved.yields > 0) == (self->rank == 0));
     mpath_coll_counters(other.member.coll, &counters);
     ranks_check((counters.relay.moved.yields > 0) == (self->rank == 1)); /* and the other way round */
-    mpath_coll_destroy(other.member.coll);
-    mpath_team_destroy(other.member.team);
-    a2a_end(&other.member.a2a);
-    free(other.member.demand);
-    gpu_memory_free(&other.member.send);
-    gpu_memory_free(&other.member.recv);
+    other_end(&other);
+    member_end(&member);
+    return 0;
+}
+
+/* Two communicators over the same emulated ports: together no faster than these. */
+static int shared_ports_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job   = argument;
+    other_t other      = {.job = job, .rounds = job->rounds};
+    uint64_t rails_bps = 2 * job->setup.nic_bps, bytes = 2 * job->max_bytes * (uint64_t)job->rounds, took_ns;
+    member_t member;
+
+    member_init(&member, self, job);
+    other_join(&other, &member, self);
+    member.demand[0 * 4 + 2]       = job->max_bytes;
+    other.member.demand[0 * 4 + 2] = job->max_bytes;
+    took_ns                        = run_both(&member, &other);
+    ranks_check((self->rank != 0) || (took_ns >= bytes * (MPATH_NS_PER_S / 100) / rails_bps * 97));
+    other_end(&other);
     member_end(&member);
     return 0;
 }
@@ -587,6 +693,7 @@ static void test_owner(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, owner_body, &job), 0);
+    assert_int_equal(ranks_run(&job.setup, shared_ports_body, &job), 0);
 }
 
 /* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
@@ -719,6 +826,9 @@ int main(void)
         cmocka_unit_test(test_turns),
         cmocka_unit_test(test_trials),
         cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_shared_gpus),
+        cmocka_unit_test(test_host_among_gpus),
+        cmocka_unit_test(test_rail_gpu),
         cmocka_unit_test(test_late_gpu),
         cmocka_unit_test(test_full_gpu),
         cmocka_unit_test(test_short_of_memory),

@@ -1,0 +1,92 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* GPUDirect RDMA: asks UCX for the kinds of memory that it knows, and the system for devices and modules. */
+#include "lane/rail_gpu.h"
+
+#include "util/log.h"
+
+#include <dirent.h>
+#include <limits.h>
+#include <stdio.h>
+#include <ucp/api/ucp.h>
+#include <unistd.h>
+
+static int ucx_has_cuda(void)
+{
+    ucp_params_t params     = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
+    ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    ucp_context_h context;
+    ucp_config_t *config;
+    ucs_status_t status;
+    int has = 0;
+
+    if (ucp_config_read(NULL, NULL, &config) != UCS_OK) {
+        return 0;
+    }
+    status = ucp_init(&params, config, &context);
+    ucp_config_release(config);
+    if (status != UCS_OK) {
+        return 0;
+    }
+    if (ucp_context_query(context, &attr) == UCS_OK) {
+        has = (attr.memory_types & (UINT64_C(1) << UCS_MEMORY_TYPE_CUDA)) != 0;
+    }
+    ucp_cleanup(context);
+    return has;
+}
+
+static int has_entries(const char *sys, const char *folder)
+{
+    char path[PATH_MAX];
+    struct dirent *entry;
+    int found = 0;
+    DIR *dir;
+
+    snprintf(path, sizeof(path), "%s/%s", sys, folder);
+    dir = opendir(path);
+    while ((dir != NULL) && !found && ((entry = readdir(dir)) != NULL)) {
+        found = entry->d_name[0] != '.';
+    }
+    if (dir != NULL) {
+        closedir(dir);
+    }
+    return found;
+}
+
+static int exists(const char *sys, const char *file)
+{
+    char path[PATH_MAX];
+
+    snprintf(path, sizeof(path), "%s/%s", sys, file);
+    return access(path, F_OK) == 0;
+}
+
+mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has, int has_rdma, int has_module)
+{
+    if (!ucx_has) {
+        return MPATH_RAIL_GPU_NO_CUDA;
+    }
+    if (!has_rdma) {
+        return MPATH_RAIL_GPU_NO_RDMA;
+    }
+    return has_module ? MPATH_RAIL_GPU_DIRECT : MPATH_RAIL_GPU_NO_MODULE;
+}
+
+mpath_rail_gpu_t mpath_rail_gpu_find(const char *sys)
+{
+    return mpath_rail_gpu_judge(ucx_has_cuda(), has_entries(sys, "class/infiniband"),
+                                exists(sys, "module/nvidia_peermem") || exists(sys, "kernel/mm/memory_peers/nv_mem"));
+}
+
+const char *mpath_rail_gpu_text(mpath_rail_gpu_t what)
+{
+    switch (what) {
+    case MPATH_RAIL_GPU_NO_CUDA:
+        return "pinned host slots; the UCX at hand does not know CUDA memory";
+    case MPATH_RAIL_GPU_NO_RDMA:
+        return "pinned host slots; UCX knows CUDA memory, but there is no RDMA device";
+    case MPATH_RAIL_GPU_NO_MODULE:
+        return "pinned host slots; UCX knows CUDA memory, but the kernel registers none with NICs (nvidia_peermem)";
+    default:
+        return "pinned host slots; UCX, NICs and kernel could do GPUDirect RDMA, which this version does not use";
+    }
+}
