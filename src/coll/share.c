@@ -49,6 +49,7 @@ static void begin(mpath_share_t *share)
     }
     mpath_idle_start(&share->idle);
     share->checked_ns = 0;
+    share->given_up   = 0;
 }
 
 /* Brings the counters that this call has not used to where the others are. */
@@ -110,6 +111,48 @@ static mpath_status_t run(mpath_share_t *share)
     return MPATH_OK;
 }
 
+/* A job that settles has lost a rail, or hears that another rank has. */
+static int is_given_up(const mpath_share_t *share, mpath_status_t status)
+{
+    return share->job->settles && (share->wire != NULL) &&
+           ((status == MPATH_AGAIN) ||
+            ((status == MPATH_ERR_UNREACHABLE) && (share->given_up || (mpath_wire_lost(share->wire) != 0))));
+}
+
+/* The rails of this rank that are furthest behind: the others wait for them. */
+static void find_silent(const mpath_share_t *share, mpath_move_loss_t *loss)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int i = 0; i < share->num_links; i++) {
+        const share_link_t *link = &share->links[i];
+        uint32_t nic             = 1u << share->rails[link->rail].nic[share->node];
+
+        if (link->delivered < least) {
+            least        = link->delivered;
+            loss->silent = 0;
+        }
+        loss->silent |= ((link->delivered == least) && (least < share->num_segments)) ? nic : 0;
+    }
+    loss->progress = (least < UINT32_MAX) ? (uint32_t)least : UINT32_MAX;
+}
+
+static void note_loss(mpath_share_t *share)
+{
+    share->loss = (mpath_move_loss_t){.lost = (share->wire != NULL) ? mpath_wire_lost(share->wire) : 0};
+    find_silent(share, &share->loss);
+}
+
+uint64_t mpath_share_copied(const mpath_share_t *share)
+{
+    return share->my_copied;
+}
+
+void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss)
+{
+    *loss = share->loss;
+}
+
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats)
 {
     mpath_status_t status = mpath_share_prepare(share);
@@ -122,7 +165,10 @@ mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *jo
     if (status == MPATH_OK) {
         begin(share);
         status = run(share);
-        if (status != MPATH_OK) {
+        note_loss(share);
+        if (is_given_up(share, status)) {
+            mpath_wire_abandon(share->wire, 0);
+        } else if (status != MPATH_OK) {
             mpath_team_break(share->team, status);
             if (share->wire != NULL) {
                 mpath_wire_abandon(share->wire, 0);

@@ -23,6 +23,7 @@
 #ifndef MPATH_COLL_SHARE_H
 #define MPATH_COLL_SHARE_H
 
+#include "exec/move.h"
 #include "exec/team.h"
 
 #include <stdint.h>
@@ -46,6 +47,7 @@ typedef struct mpath_share_job {
     void *recv_buffer;
     const uint64_t *recv_offsets;
     int own_in_place; /* this rank's own block is in the receive buffer already (without REDUCE only) */
+    int settles;      /* the ranks end the call together by mpath_move_settle_loss() */
     mpath_reduce_t reduce;
     void *reduce_argument;
 } mpath_share_job_t;
@@ -79,10 +81,18 @@ int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_
 uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 
+/* Segments of the last call of which this rank has the results, and the elements of a node's part in its first segments. */
+uint64_t mpath_share_copied(const mpath_share_t *share);
+uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t segments);
+
+/* What the last call has lost on this rank, for mpath_move_settle_loss(). */
+void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss);
+
 /*
  * Collective, after an agreement that all ranks have taken part in. The first call sets up arena and rails:
  * MPATH_DECLINED, on all ranks alike, when one of them could not, or when an element does not fit. After any error the
- * team is broken; the caller's buffers are touched by this rank only, and not after the return.
+ * team is broken; the caller's buffers are touched by this rank only, and not after the return. In a job that settles the team stays
+ * whole when the call is given up: MPATH_ERR_UNREACHABLE when this rank has lost a rail, MPATH_AGAIN when another one has.
  */
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
 

@@ -24,6 +24,11 @@ static uint64_t ceiling(uint64_t total, uint64_t segments)
     return total / segments + (total % segments != 0);
 }
 
+uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t segments)
+{
+    return fraction(share->part_elements[node], segments, share->num_segments);
+}
+
 /* Bytes of a slot that `segments` segments need on a node. */
 static uint64_t slot_need(const mpath_share_t *share, uint64_t segments, int node)
 {

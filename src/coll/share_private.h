@@ -110,8 +110,10 @@ struct mpath_share {
     uint64_t max_chunk;
     uint64_t my_published, my_reduced, my_copied, my_consumed;
     mpath_share_stats_t stats;
+    mpath_move_loss_t loss; /* at its end */
     mpath_idle_t idle;
     uint64_t checked_ns;
+    int given_up; /* for silence */
 };
 
 /* share_setup.c */

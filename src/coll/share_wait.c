@@ -2,6 +2,7 @@
 /* Waiting in the share engine: gives up the processor, and from time to time asks whether waiting still makes sense. */
 #include "coll/share_private.h"
 
+#include "exec/attend.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -121,14 +122,49 @@ static mpath_status_t check_edge(mpath_share_t *share, const edge_t *edge)
         status = mpath_team_peer_status(share->team, edge->rank);
     }
     if (status != MPATH_OK) {
+        int rail = (edge->nic >= 0) && share->job->settles;
+
         over_text(share, edge, over, sizeof(over));
-        mpath_error(
-            "rank %d (%s) can no longer be reached%s: %s; rank %d waits for it %s segment %llu of %llu, the call "
-            "fails",
+        mpath_log(
+            rail ? MPATH_LOG_WARN : MPATH_LOG_ERROR,
+            "rank %d (%s) can no longer be reached%s: %s; rank %d waits for it %s segment %llu of %llu, the call %s",
             edge->rank, host_of(share, edge->rank), over, mpath_status_string(status), share->me, edge->what,
-            (unsigned long long)edge->segment, (unsigned long long)share->num_segments);
+            (unsigned long long)edge->segment, (unsigned long long)share->num_segments,
+            rail ? "is repeated over the other rails" : "fails");
+        if (rail) {
+            mpath_wire_lose(share->wire, edge->nic);
+        }
     }
     return status;
+}
+
+/* Is a call that can be repeated given up? By the drivers that miss something, for all look at the same silence. */
+static mpath_status_t check_rails(mpath_share_t *share, uint64_t waited_ns)
+{
+    int patience_s = share->settings->resend_after_s;
+    edge_t edge;
+
+    if (mpath_team_marked(share->team)) {
+        return MPATH_AGAIN;
+    }
+    if ((waited_ns <= (uint64_t)patience_s * MPATH_NS_PER_S) || !mpath_attend_all(share->team, patience_s)) {
+        return MPATH_OK;
+    }
+    for (int i = 0; i < share->num_links; i++) {
+        char over[MPATH_NIC_NAME_MAX + 16];
+
+        if (link_edge(share, &share->links[i], &edge)) {
+            over_text(share, &edge, over, sizeof(over));
+            mpath_warn(
+                "call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, the "
+                "call is repeated over other rails",
+                share->job->call, share->me, host_of(share, share->me), edge.rank, host_of(share, edge.rank), edge.what,
+                (unsigned long long)edge.segment, (unsigned long long)share->num_segments, over, patience_s);
+            share->given_up = 1;
+            return MPATH_ERR_UNREACHABLE;
+        }
+    }
+    return MPATH_OK;
 }
 
 /* `verdict`: of mpath_idle_patience(). */
@@ -165,6 +201,9 @@ mpath_status_t mpath_share_wait(mpath_share_t *share)
     if (share->idle.rounds % CONTROL_PLANE_ROUNDS == CONTROL_PLANE_ROUNDS - 1) {
         mpath_team_progress(share->team);
     }
+    if (share->job->settles) {
+        mpath_attend_look(share->team, &share->idle, waited_ns);
+    }
     if (waited_ns < CHECK_NS) {
         return MPATH_OK;
     }
@@ -176,8 +215,14 @@ mpath_status_t mpath_share_wait(mpath_share_t *share)
     status            = mpath_team_status(share->team);
     if (status == MPATH_OK) {
         find_edge(share, &edge);
-        status  = check_edge(share, &edge);
+        status = check_edge(share, &edge);
+        if ((status == MPATH_OK) && share->job->settles) {
+            status = check_rails(share, waited_ns);
+        }
         verdict = mpath_idle_patience(&share->idle, waited_ns, timeout_s);
+        if ((verdict == MPATH_INPROGRESS) && share->job->settles && mpath_attend_all(share->team, timeout_s)) {
+            verdict = MPATH_ERR_TIMED_OUT;
+        }
         if ((status == MPATH_OK) && (verdict != MPATH_OK)) {
             log_deadline(share, &edge, (int)(waited_ns / MPATH_NS_PER_S), verdict);
             status = (verdict == MPATH_ERR_TIMED_OUT) ? verdict : status;

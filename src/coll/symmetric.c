@@ -113,7 +113,7 @@ char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes)
  * A rail was left out of the topology, or is used again: the engine starts anew with those that there are now, and so does what
  * was learned, which is kept by the rails' numbers in the engine. All ranks come here in the same call.
  */
-static mpath_status_t read_topo(mpath_symmetric_t *symmetric)
+mpath_status_t mpath_symmetric_read_topo(mpath_symmetric_t *symmetric)
 {
     mpath_share_t *share;
     mpath_status_t status = mpath_share_create(symmetric->team, &share);
@@ -161,7 +161,7 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
 
     symmetric->declined_because = "";
     if (symmetric->topo_version != mpath_team_topo_version(symmetric->team)) {
-        status = read_topo(symmetric);
+        status = mpath_symmetric_read_topo(symmetric);
         if (status != MPATH_OK) {
             return status;
         }
@@ -237,21 +237,42 @@ char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, ui
     return whole;
 }
 
-mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
-                                     const mpath_share_job_t *job)
+/* One attempt. MPATH_AGAIN, on all ranks: rails have failed and are left out. */
+static mpath_status_t share_once(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
+                                 mpath_share_job_t *job, mpath_share_stats_t *stats)
 {
-    uint64_t start_ns         = mpath_time_ns();
-    mpath_share_stats_t stats = {0};
-    mpath_status_t status     = mpath_symmetric_adapt_before(symmetric, operation, bytes);
+    mpath_share_t *share  = symmetric->share;
+    mpath_status_t status = mpath_symmetric_adapt_before(symmetric, operation, bytes);
+    mpath_move_loss_t loss;
 
-    if (status == MPATH_OK) {
-        status = mpath_share_run(symmetric->share, job, &stats);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    job->settles = mpath_move_settles_ns(symmetric->team, mpath_share_predict_ns(share, job->flags, bytes));
+    status       = mpath_share_run(share, job, stats);
+    if (job->settles && ((status == MPATH_OK) || (status == MPATH_AGAIN) ||
+                         ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(symmetric->team) == MPATH_OK)))) {
+        mpath_share_loss(share, &loss);
+        status = mpath_move_settle_loss(symmetric->team, status, &loss);
     }
     if (status == MPATH_OK) {
         status = mpath_symmetric_adapt_after(symmetric, operation, job->flags, bytes);
     }
-    if (status == MPATH_OK) {
-        status = mpath_move_recover(symmetric->team);
+    return ((status == MPATH_OK) && !job->settles) ? mpath_move_recover(symmetric->team) : status;
+}
+
+mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
+                                     mpath_share_job_t *job)
+{
+    uint64_t start_ns         = mpath_time_ns();
+    mpath_share_stats_t stats = {0};
+    mpath_status_t status     = share_once(symmetric, operation, bytes, job, &stats);
+
+    while (status == MPATH_AGAIN) { /* each time with a rail less */
+        status = mpath_symmetric_resume(symmetric, job, &bytes);
+        if ((status == MPATH_OK) && (bytes > 0)) {
+            status = share_once(symmetric, operation, bytes, job, &stats);
+        }
     }
     symmetric->counters.move_ns += mpath_time_ns() - start_ns;
     if (status == MPATH_DECLINED) {

@@ -62,9 +62,18 @@ mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operati
 char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, uint64_t stride, uint64_t elements,
                               const mpath_combination_t *combination);
 
-/* Runs the engine on a vector of `bytes` in total, counts, and learns. */
+/* Runs the engine on a vector of `bytes` in total, again where rails fail, counts, and learns. Changes the job. */
 mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
-                                     const mpath_share_job_t *job);
+                                     mpath_share_job_t *job);
+
+/*
+ * symmetric_resume.c: rails have failed in a run of the engine, and all ranks have settled so. Goes over to those that are left; of an
+ * Allreduce what some ranks have of the results goes to all, and *job and *bytes_p are what is left to do. MPATH_DECLINED: the call
+ * may be left to the previous function.
+ */
+mpath_status_t mpath_symmetric_resume(mpath_symmetric_t *symmetric, mpath_share_job_t *job, uint64_t *bytes_p);
+/* symmetric.c: the engine for the team's present topology. */
+mpath_status_t mpath_symmetric_read_topo(mpath_symmetric_t *symmetric);
 
 /* symmetric_adapt.c: before and after a run of the engine. Collective now and then; errors end the call. */
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);

@@ -22,10 +22,10 @@
 
 /* What a rank tells the others at the end of a call: NICs of its node, a bit each. */
 struct mover_settle {
-    uint32_t lost; /* failed in this call */
-    uint32_t back; /* left out, and may be used again; from the first rank of a node */
-    uint32_t busy; /* left out, and have to stay so for this rank; by number, of whatever node */
-    uint32_t reserved;
+    uint32_t lost;             /* failed in this call */
+    uint32_t back;             /* left out, and may be used again; from the first rank of a node */
+    uint32_t busy;             /* left out, and have to stay so for this rank; by number, of whatever node */
+    uint32_t silent, progress; /* see mpath_move_loss_t */
 };
 
 mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover)
@@ -34,13 +34,17 @@ mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover)
     return (mover->settles != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
 }
 
-int mpath_mover_settles(const mpath_mover_t *mover, const mpath_plan_t *plan)
+int mpath_move_settles_ns(const mpath_team_t *team, uint64_t predicted_ns)
 {
-    const mpath_team_t *team         = mover->team;
     const mpath_settings_t *settings = &team->context->settings;
 
     return (settings->resend_after_s > 0) && (team->num_nodes > 1) && mpath_topo_can_change(team->topo) &&
-           (mpath_plan_z_ns(plan) >= (uint64_t)settings->resend_min_ms * MPATH_NS_PER_MS);
+           (predicted_ns >= (uint64_t)settings->resend_min_ms * MPATH_NS_PER_MS);
+}
+
+int mpath_mover_settles(const mpath_mover_t *mover, const mpath_plan_t *plan)
+{
+    return mpath_move_settles_ns(mover->team, mpath_plan_z_ns(plan));
 }
 
 void mpath_mover_lose(mpath_mover_t *mover, int nic)
@@ -166,12 +170,33 @@ static void suspect_rails(mpath_mover_t *mover, uint32_t nics)
     }
 }
 
+/* Nobody has seen a rail fail: those that are furthest behind of all are it, for the others wait for them. */
+static void blame_silent(mpath_mover_t *mover)
+{
+    uint32_t least = UINT32_MAX;
+
+    for (int rank = 0; rank < mover->team->size; rank++) {
+        const mover_settle_t *settle = &mover->settles[rank];
+
+        if (settle->lost != 0) {
+            return;
+        }
+        least = ((settle->silent != 0) && (settle->progress < least)) ? settle->progress : least;
+    }
+    for (int rank = 0; rank < mover->team->size; rank++) {
+        if (mover->settles[rank].progress == least) {
+            mover->settles[rank].lost = mover->settles[rank].silent;
+        }
+    }
+}
+
 /* All ranks know what each has lost: leaves it out. */
 static mpath_status_t leave_out(mpath_mover_t *mover)
 {
     mpath_team_t *team = mover->team;
     int count          = 0;
 
+    blame_silent(mover);
     for (int rank = 0; rank < team->size; rank++) {
         count += set_nics(team, team->node_of[rank], mover->settles[rank].lost, 0);
         suspect_rails(mover, mover->settles[rank].lost);
@@ -222,10 +247,10 @@ static mpath_status_t take_back(mpath_mover_t *mover)
 }
 
 /* Nothing is under way any more. */
-static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, uint32_t lost)
+static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, const mpath_move_loss_t *loss)
 {
     mpath_team_t *team  = mover->team;
-    mover_settle_t mine = {.lost = lost};
+    mover_settle_t mine = {.lost = loss->lost, .silent = loss->silent, .progress = loss->progress};
     int marked;
 
     if (status == MPATH_OK) {
@@ -244,7 +269,7 @@ static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, uint32
 
 mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
 {
-    uint32_t lost = mover->lost;
+    mpath_move_loss_t loss = {.lost = mover->lost};
 
     if (status != MPATH_OK) {
         mpath_mover_abandon(mover);
@@ -252,7 +277,7 @@ mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
         mover->failed = MPATH_OK;
     }
     mover->lost = 0;
-    return settle(mover, status, lost);
+    return settle(mover, status, &loss);
 }
 
 int mpath_move_settles(const mpath_team_t *team, const mpath_plan_t *plan)
@@ -262,7 +287,14 @@ int mpath_move_settles(const mpath_team_t *team, const mpath_plan_t *plan)
 
 mpath_status_t mpath_move_settle(mpath_team_t *team, mpath_status_t status, uint32_t lost)
 {
-    return settle(team->mover, status, lost);
+    mpath_move_loss_t loss = {.lost = lost};
+
+    return settle(team->mover, status, &loss);
+}
+
+mpath_status_t mpath_move_settle_loss(mpath_team_t *team, mpath_status_t status, const mpath_move_loss_t *loss)
+{
+    return settle(team->mover, status, loss);
 }
 
 mpath_status_t mpath_move_recover(mpath_team_t *team)

@@ -166,6 +166,9 @@ static mpath_status_t handle(mpath_wire_t *wire, int nic, const mpath_arrival_t 
         return MPATH_ERR_NO_MEMORY;
     }
     status = transfer_started(wire, transfer, mpath_fabric_take(wire->fabric, nic, arrival, to, &transfer->op));
+    if (mpath_status_is_error(status)) {
+        lose(wire, nic);
+    }
     if (status == MPATH_NO_RESOURCE) {
         mpath_error("%s: a lane has no room to take a chunk to its place; the call fails", wire->team->oob.name);
         mpath_fabric_release(wire->fabric, nic, arrival);
@@ -302,6 +305,9 @@ int mpath_wire_progress(mpath_wire_t *wire)
     result        = 0;
     for (uint32_t nics = wire->nics; (nics != 0) && (result >= 0); nics &= nics - 1) {
         result = mpath_fabric_progress(wire->fabric, mover->fabric_nic[__builtin_ctz(nics)]);
+        if (result < 0) {
+            wire->lost |= nics & -nics;
+        }
     }
     driven = NULL;
     if (wire->failed != MPATH_OK) {
@@ -410,6 +416,11 @@ void mpath_wire_abandon(mpath_wire_t *wire, int close_only)
 uint32_t mpath_wire_lost(const mpath_wire_t *wire)
 {
     return wire->lost;
+}
+
+void mpath_wire_lose(mpath_wire_t *wire, int nic)
+{
+    wire->lost |= 1u << nic;
 }
 
 void mpath_wire_destroy(mpath_wire_t *wire)

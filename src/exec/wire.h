@@ -54,6 +54,8 @@ void mpath_wire_leave_rail(mpath_wire_t *wire, int rail);
 /* For the team's end. */
 /* NICs, a bit each by the topology's numbers, on which a transfer of the present call has failed. */
 uint32_t mpath_wire_lost(const mpath_wire_t *wire);
+/* The caller has found that a NIC has failed under the call. */
+void mpath_wire_lose(mpath_wire_t *wire, int nic);
 /* After a call that was given up on all ranks: ready for its repetition. What still comes of it is dropped. */
 mpath_status_t mpath_wire_restart(mpath_wire_t *wire);
 void mpath_wire_destroy(mpath_wire_t *wire);

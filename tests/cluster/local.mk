@@ -15,6 +15,7 @@ EXTRA_DIST += \
 	cluster/prio \
 	cluster/pump.c \
 	cluster/rank_env \
+	cluster/reduction_survivor.c \
 	cluster/reductions_figures \
 	cluster/self_test \
 	cluster/survivor.c \

@@ -45,6 +45,15 @@ void *reductions_get(size_t bytes)
         }                                                                                                              \
     } while (0)
 
+/* Fortran has pairs of one type. */
+#define FILL_TWICE(_c)                                                                                                 \
+    do {                                                                                                               \
+        _c *to_ = (_c *)data;                                                                                          \
+        for (size_t i_ = 0; i_ < 2 * count; i_++) {                                                                    \
+            to_[i_] = (_c)(sequence_below(&sequence, 50));                                                             \
+        }                                                                                                              \
+    } while (0)
+
 void reductions_fill(const type_t *type, void *data, size_t count, int source, uint32_t round)
 {
     sequence_t sequence = {(uint64_t)source * 7919 + round * 31 + 5};
@@ -57,20 +66,22 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
         return;
     }
 #endif
-    if (handle == MPI_FLOAT || handle == MPI_REAL) {
+    if (handle == MPI_FLOAT || handle == MPI_REAL || handle == MPI_REAL4) {
         FILL_AS(float, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_DOUBLE || handle == MPI_DOUBLE_PRECISION) {
+    } else if (handle == MPI_DOUBLE || handle == MPI_DOUBLE_PRECISION || handle == MPI_REAL8) {
         FILL_AS(double, sequence_below(&sequence, 2) + 1);
     } else if (handle == MPI_LONG_DOUBLE) {
         FILL_AS(long double, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_FLOAT_COMPLEX || handle == MPI_COMPLEX || handle == MPI_COMPLEX8) {
+    } else if (handle == MPI_C_FLOAT_COMPLEX || handle == MPI_C_COMPLEX || handle == MPI_CXX_FLOAT_COMPLEX ||
+               handle == MPI_COMPLEX || handle == MPI_COMPLEX8) {
         /* No power of 2 + i has a part that is 0: the sign of such a zero would depend on the order of factors. */
         FILL_AS(float _Complex, sequence_below(&sequence, 2) == 0 ? 1 : 2 + 1 * _Complex_I);
-    } else if (handle == MPI_C_DOUBLE_COMPLEX || handle == MPI_DOUBLE_COMPLEX || handle == MPI_COMPLEX16) {
+    } else if (handle == MPI_C_DOUBLE_COMPLEX || handle == MPI_CXX_DOUBLE_COMPLEX || handle == MPI_DOUBLE_COMPLEX ||
+               handle == MPI_COMPLEX16) {
         FILL_AS(double _Complex, sequence_below(&sequence, 2) == 0 ? 1 : 2 + 1 * _Complex_I);
     } else if (handle == MPI_C_LONG_DOUBLE_COMPLEX) {
         FILL_AS(long double _Complex, sequence_below(&sequence, 2) + 1);
-    } else if (handle == MPI_C_BOOL) {
+    } else if (handle == MPI_C_BOOL || handle == MPI_CXX_BOOL) {
         FILL_AS(_Bool, sequence_below(&sequence, 2));
     } else if (handle == MPI_FLOAT_INT) {
         FILL_PAIR(float);
@@ -84,7 +95,11 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
         FILL_PAIR(short);
     } else if (handle == MPI_LONG_DOUBLE_INT) {
         FILL_PAIR(long double);
-    } else if (type->kind == KIND_INTEGER && extent_of(handle) <= 2) {
+    } else if (handle == MPI_2REAL) {
+        FILL_TWICE(float);
+    } else if (handle == MPI_2DOUBLE_PRECISION) {
+        FILL_TWICE(double);
+    } else if (type->kind != KIND_BYTE && extent_of(handle) <= 2) {
         /* Open MPI's vector code adds short integers with saturation: beyond their range the order would count. */
         for (size_t i = 0; i < count; i++) {
             ((unsigned char *)data)[i * (size_t)extent_of(handle)] = (unsigned char)sequence_below(&sequence, 4);

@@ -15,7 +15,8 @@ typedef enum kind {
     KIND_COMPLEX,
     KIND_LOGICAL,
     KIND_BYTE,
-    KIND_PAIR
+    KIND_PAIR,
+    KIND_OTHER /* for which the standard defines no operation */
 } kind_t;
 
 typedef struct type {

@@ -7,150 +7,15 @@
 #include "mpi/cases.h"
 #include "mpi/device_calls.h"
 #include "mpi/reduction_checks.h"
+#include "mpi/reduction_types.h"
 
-#include <mpi-ext.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 static int world_rank, world_size;
 
-/* -- types and operations -- */
-
-static type_t types[] = {
-    TYPE(MPI_SIGNED_CHAR, KIND_INTEGER),
-    TYPE(MPI_UNSIGNED_CHAR, KIND_INTEGER),
-    TYPE(MPI_SHORT, KIND_INTEGER),
-    TYPE(MPI_UNSIGNED_SHORT, KIND_INTEGER),
-    TYPE(MPI_INT, KIND_INTEGER),
-    TYPE(MPI_UNSIGNED, KIND_INTEGER),
-    TYPE(MPI_LONG, KIND_INTEGER),
-    TYPE(MPI_UNSIGNED_LONG, KIND_INTEGER),
-    TYPE(MPI_LONG_LONG, KIND_INTEGER),
-    TYPE(MPI_UNSIGNED_LONG_LONG, KIND_INTEGER),
-    TYPE(MPI_INT8_T, KIND_INTEGER),
-    TYPE(MPI_INT16_T, KIND_INTEGER),
-    TYPE(MPI_INT32_T, KIND_INTEGER),
-    TYPE(MPI_INT64_T, KIND_INTEGER),
-    TYPE(MPI_UINT8_T, KIND_INTEGER),
-    TYPE(MPI_UINT16_T, KIND_INTEGER),
-    TYPE(MPI_UINT32_T, KIND_INTEGER),
-    TYPE(MPI_UINT64_T, KIND_INTEGER),
-    TYPE(MPI_AINT, KIND_INTEGER),
-    TYPE(MPI_OFFSET, KIND_INTEGER),
-    TYPE(MPI_COUNT, KIND_INTEGER),
-    TYPE(MPI_FLOAT, KIND_FLOAT),
-    TYPE(MPI_DOUBLE, KIND_FLOAT),
-    TYPE(MPI_LONG_DOUBLE, KIND_FLOAT),
-#ifdef MPIX_C_FLOAT16
-    TYPE(MPIX_C_FLOAT16, KIND_FLOAT),
-#endif
-    TYPE(MPI_C_BOOL, KIND_LOGICAL),
-    TYPE(MPI_BYTE, KIND_BYTE),
-    TYPE(MPI_C_FLOAT_COMPLEX, KIND_COMPLEX),
-    TYPE(MPI_C_DOUBLE_COMPLEX, KIND_COMPLEX),
-    TYPE(MPI_C_LONG_DOUBLE_COMPLEX, KIND_COMPLEX),
-    TYPE(MPI_FLOAT_INT, KIND_PAIR),
-    TYPE(MPI_DOUBLE_INT, KIND_PAIR),
-    TYPE(MPI_LONG_INT, KIND_PAIR),
-    TYPE(MPI_2INT, KIND_PAIR),
-    TYPE(MPI_SHORT_INT, KIND_PAIR),
-    TYPE(MPI_LONG_DOUBLE_INT, KIND_PAIR),
-    TYPE(MPI_INTEGER, KIND_FORTRAN_INTEGER),
-    TYPE(MPI_LOGICAL, KIND_LOGICAL),
-    TYPE(MPI_REAL, KIND_FLOAT),
-    TYPE(MPI_DOUBLE_PRECISION, KIND_FLOAT),
-    TYPE(MPI_COMPLEX, KIND_COMPLEX),
-    TYPE(MPI_DOUBLE_COMPLEX, KIND_COMPLEX),
-    TYPE(MPI_COMPLEX8, KIND_COMPLEX),
-    TYPE(MPI_COMPLEX16, KIND_COMPLEX),
-    TYPE(MPI_2INTEGER, KIND_PAIR),
-};
-
-typedef struct operation {
-    MPI_Op handle;
-    unsigned kinds; /* bit per kind_t */
-    const char *name;
-} operation_t;
-
-#define K(_kind) (1u << (_kind))
-#define OPERATION(_handle, _kinds)                                                                                     \
-    {                                                                                                                  \
-        _handle, _kinds, #_handle                                                                                      \
-    }
-
-static operation_t operations[] = {
-    OPERATION(MPI_SUM, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
-    OPERATION(MPI_PROD, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT) | K(KIND_COMPLEX)),
-    OPERATION(MPI_MAX, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT)),
-    OPERATION(MPI_MIN, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_FLOAT)),
-    OPERATION(MPI_LAND, K(KIND_INTEGER) | K(KIND_LOGICAL)),
-    OPERATION(MPI_LOR, K(KIND_INTEGER) | K(KIND_LOGICAL)),
-    OPERATION(MPI_LXOR, K(KIND_INTEGER) | K(KIND_LOGICAL)),
-    OPERATION(MPI_BAND, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_BYTE)),
-    OPERATION(MPI_BOR, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_BYTE)),
-    OPERATION(MPI_BXOR, K(KIND_INTEGER) | K(KIND_FORTRAN_INTEGER) | K(KIND_BYTE)),
-    OPERATION(MPI_MAXLOC, K(KIND_PAIR)),
-    OPERATION(MPI_MINLOC, K(KIND_PAIR)),
-};
-
 /* -- cases -- */
-
-/* A library without Fortran has its types in name only. */
-static int is_type(const type_t *type)
-{
-    int size = 0;
-
-    if (type->handle != MPI_DATATYPE_NULL) {
-        MPI_Type_size(type->handle, &size);
-    }
-    return size > 0;
-}
-
-static long case_types(void)
-{
-    long errors = 0;
-
-    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
-        for (size_t o = 0; o < sizeof(operations) / sizeof(operations[0]); o++) {
-            size_t count = 1009 + 97 * t;
-            long wrong;
-
-            if (!is_type(&types[t]) || !(operations[o].kinds & K(types[t].kind))) {
-                continue;
-            }
-            wrong = check_allreduce(MPI_COMM_WORLD, &types[t], operations[o].handle, count, (int)(o % 2), 0,
-                                    (uint32_t)(t * 13 + o));
-            if (wrong != 0 && world_rank == 0) {
-                printf("note %s of %s: %ld wrong\n", operations[o].name, types[t].name, wrong);
-            }
-            errors += wrong;
-        }
-    }
-    return errors;
-}
-
-/* Sums and products that GPUs make of device memory; prints how many calls of MPI_Allreduce these are. */
-static long case_complex_and_half(void)
-{
-    static const char *const names[] = {"MPI_C_FLOAT_COMPLEX", "MPI_C_DOUBLE_COMPLEX", "MPIX_C_FLOAT16"};
-    long errors                      = 0;
-    int calls                        = 0;
-
-    for (size_t t = 0; t < sizeof(types) / sizeof(types[0]); t++) {
-        for (size_t n = 0; n < sizeof(names) / sizeof(names[0]); n++) {
-            if (strcmp(types[t].name, names[n]) == 0) {
-                errors += check_allreduce(MPI_COMM_WORLD, &types[t], MPI_SUM, 5003, 0, 0, 1);
-                errors += check_allreduce(MPI_COMM_WORLD, &types[t], MPI_PROD, 60013, 1, 0, 2);
-                calls += 2;
-            }
-        }
-    }
-    if (world_rank == 0) {
-        printf("calls %d\n", calls);
-    }
-    return errors;
-}
 
 static type_t int_type    = TYPE(MPI_INT, KIND_INTEGER);
 static type_t double_type = TYPE(MPI_DOUBLE, KIND_FLOAT);
@@ -461,12 +326,28 @@ static long case_large(void)
     return errors;
 }
 
+static long types(void)
+{
+    return case_types(world_rank);
+}
+
+static long rounded(void)
+{
+    return case_rounded(world_rank, world_size);
+}
+
+static long complex_and_half(void)
+{
+    return case_complex_and_half(world_rank);
+}
+
 static const struct {
     const char *name;
     long (*run)(void);
     int only_named;
 } cases[] = {
-    {"types", case_types, 0},
+    {"types", types, 0},
+    {"rounded", rounded, 0},
     {"counts", case_counts, 0},
     {"unaligned", case_unaligned, 0},
     {"reduce_scatter", case_reduce_scatter, 0},
@@ -477,7 +358,7 @@ static const struct {
     {"same_bits", case_same_bits, 0},
     {"left_alone", case_left_alone, 0},
     {"repeat", case_repeat, 0},
-    {"complex_and_half", case_complex_and_half, 1},
+    {"complex_and_half", complex_and_half, 1},
     {"large", case_large, 1},
 };
 

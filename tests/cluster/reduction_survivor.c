@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reductions and gathers, every result checked, on a communicator that returns errors, while the script "failures" cuts a rail:
+ *
+ *   reduction_survivor CALLS BYTES KIND
+ *
+ * KIND: blocking: MPI_Allreduce, MPI_Reduce_scatter_block, the latter in place, and MPI_Allgather in turn; nonblocking: their non-blocking
+ * forms; in_place: MPI_Allreduce in place. BYTES: of the vector. Lines and their meaning as in survivor.c.
+ */
+#include <mpi.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define WARM_CALLS 5
+
+enum { ALLREDUCE, REDUCE_SCATTER, REDUCE_SCATTER_IN_PLACE, ALLGATHER, OPS };
+
+typedef struct work {
+    int rank, size, nonblocking, in_place;
+    int block; /* ints of each rank; the vector has size of them */
+    int *send, *recv;
+} work_t;
+
+static void report(const work_t *work, const char *outcome, int call, const char *text)
+{
+    if (call < 0)
+        printf("rank %d: %s\n", work->rank, outcome);
+    else
+        printf("rank %d: %s in call %d: %s\n", work->rank, outcome, call, text);
+    fflush(stdout);
+    pause();
+}
+
+static int op_of(const work_t *work, int call)
+{
+    return work->in_place ? ALLREDUCE : call % OPS;
+}
+
+static int value_of(int rank, int i, int call)
+{
+    return rank * (i % 1000) + call;
+}
+
+static int sum_of(const work_t *work, int i, int call)
+{
+    return work->size * (work->size - 1) / 2 * (i % 1000) + work->size * call;
+}
+
+static void fill(const work_t *work, int call)
+{
+    int op = op_of(work, call), whole = work->block * work->size;
+    int *data = work->in_place || op == REDUCE_SCATTER_IN_PLACE ? work->recv : work->send;
+
+    memset(work->recv, 0xFF, (size_t)whole * sizeof(int));
+    for (int i = 0; i < whole; i++)
+        data[i] = value_of(work->rank, i, call);
+}
+
+/* The blocking call, or the start of the other. */
+static int start(const work_t *work, int op, MPI_Request *request)
+{
+    int whole  = work->block * work->size;
+    void *send = work->in_place || op == REDUCE_SCATTER_IN_PLACE ? MPI_IN_PLACE : work->send;
+
+    switch (op) {
+    case ALLREDUCE:
+        return work->nonblocking ? MPI_Iallreduce(send, work->recv, whole, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request)
+                                 : MPI_Allreduce(send, work->recv, whole, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    case REDUCE_SCATTER:
+    case REDUCE_SCATTER_IN_PLACE:
+        return work->nonblocking
+                   ? MPI_Ireduce_scatter_block(send, work->recv, work->block, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request)
+                   : MPI_Reduce_scatter_block(send, work->recv, work->block, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    default:
+        return work->nonblocking
+                   ? MPI_Iallgather(send, work->block, MPI_INT, work->recv, work->block, MPI_INT, MPI_COMM_WORLD,
+                                    request)
+                   : MPI_Allgather(send, work->block, MPI_INT, work->recv, work->block, MPI_INT, MPI_COMM_WORLD);
+    }
+}
+
+static int run(const work_t *work, int call)
+{
+    MPI_Request request;
+    int status = start(work, op_of(work, call), &request);
+
+    return work->nonblocking && status == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : status;
+}
+
+static int is_right(const work_t *work, int call)
+{
+    int op = op_of(work, call), scattered = op == REDUCE_SCATTER || op == REDUCE_SCATTER_IN_PLACE;
+    int first = scattered ? work->rank * work->block : 0, count = work->block * (scattered ? 1 : work->size);
+
+    for (int i = 0; i < count; i++) {
+        int expected = op == ALLGATHER ? value_of(i / work->block, i % work->block, call)
+                                       : sum_of(work, first + i, call);
+
+        if (work->recv[i] != expected)
+            return 0;
+    }
+    return 1;
+}
+
+int main(int argc, char **argv)
+{
+    int calls = argc > 1 ? atoi(argv[1]) : 0, length;
+    char text[MPI_MAX_ERROR_STRING];
+    work_t work = {0};
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
+    MPI_Comm_rank(MPI_COMM_WORLD, &work.rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &work.size);
+    if (argc != 4 || calls <= WARM_CALLS) {
+        fprintf(stderr, "usage: reduction_survivor CALLS BYTES blocking|nonblocking|in_place, more than %d calls\n",
+                WARM_CALLS);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    work.nonblocking = strcmp(argv[3], "nonblocking") == 0;
+    work.in_place    = strcmp(argv[3], "in_place") == 0;
+    work.block       = atoi(argv[2]) / (int)sizeof(int) / work.size;
+    work.send        = malloc((size_t)work.block * (size_t)work.size * sizeof(int));
+    work.recv        = malloc((size_t)work.block * (size_t)work.size * sizeof(int));
+    if (work.send == NULL || work.recv == NULL)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    for (int call = 0; call < calls; call++) {
+        int status;
+
+        fill(&work, call);
+        status = run(&work, call);
+        if (status != MPI_SUCCESS) {
+            MPI_Error_string(status, text, &length);
+            report(&work, "error", call, text);
+        }
+        if (!is_right(&work, call))
+            report(&work, "wrong bytes", call, "a success was returned");
+        if (work.rank == 0 && call + 1 == WARM_CALLS) {
+            printf("under way\n");
+            fflush(stdout);
+        }
+    }
+    report(&work, "completed", -1, "");
+    return 0;
+}
