@@ -3,7 +3,7 @@
  * ucx_pair PORT HOST|- OPERATION BYTES WINDOW SECONDS one|two: two processes over UCP, without MPI. "-" listens, the other side
  * connects to HOST. OPERATION is tag, stream, am, put or get: messages or accesses of BYTES, WINDOW of them at a time, for SECONDS,
  * from the one that connects to the other (one; a get the other way round) or both ways at once (two). Every word is
- * checked. Both sides print
+ * checked. SIGTERM to either side ends it earlier. Both sides print
  *     pair OPERATION bytes_per_second=B messages=N wrong=W
  * with the bytes per second of one direction. Status 1: wrong words; 3: the other side failed, and every request has ended
  * ("pair OPERATION peer failed: STATUS, R requests ended").
@@ -12,6 +12,7 @@
 #include <errno.h>
 #include <netdb.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -53,6 +54,14 @@ typedef struct blob {
     uint32_t address_bytes, out_key_bytes, in_key_bytes;
     char data[MAX_BLOB];
 } blob_t;
+
+static volatile sig_atomic_t ended;
+
+static void end(int signal_number)
+{
+    (void)signal_number;
+    ended = 1;
+}
 
 static void die(const char *what, const char *why)
 {
@@ -470,7 +479,7 @@ static int run(pair_t *pair, double limit_s)
         messages += (uint64_t)pair->window;
         total_s += first ? 0 : taken_s; /* the first ones connect */
         first = 0;
-        more  = now_s() - began_s < limit_s || total_s == 0;
+        more  = (now_s() - began_s < limit_s && !ended) || total_s == 0;
         if (!swap(pair, &more, &other, 1)) {
             return report_failure(pair);
         }
@@ -518,6 +527,7 @@ int main(int argc, char **argv)
         fprintf(stderr, "usage: ucx_pair PORT HOST|- tag|stream|am|put|get BYTES WINDOW SECONDS one|two\n");
         return 2;
     }
+    signal(SIGTERM, end);
     pair.connects = strcmp(argv[2], "-") != 0;
     pair.bytes    = (size_t)atoi(argv[4]) / sizeof(uint64_t) * sizeof(uint64_t);
     pair.window   = atoi(argv[5]);
