@@ -8,6 +8,8 @@
 #include "adapt/choice.h"
 #include "coll/alltoallv.h"
 #include "exec/fabric_private.h"
+#include "exec/relay_clocks.h"
+#include "exec/relay_room.h"
 #include "exec/team_private.h"
 #include "gpu_kinds.h"
 #include "lane/rail_gpu.h"
@@ -668,6 +670,7 @@ static int shared_ports_body(ranks_self_t *self, void *argument)
     const job_t *job   = argument;
     other_t other      = {.job = job, .rounds = job->rounds};
     uint64_t rails_bps = 2 * job->setup.nic_bps, bytes = 2 * job->max_bytes * (uint64_t)job->rounds, took_ns;
+    void *mine, *theirs;
     member_t member;
 
     member_init(&member, self, job);
@@ -676,6 +679,13 @@ static int shared_ports_body(ranks_self_t *self, void *argument)
     other.member.demand[0 * 4 + 2] = job->max_bytes;
     took_ns                        = run_both(&member, &other);
     ranks_check((self->rank != 0) || (took_ns >= bytes * (MPATH_NS_PER_S / 100) / rails_bps * 97));
+    ranks_check(mpath_relay_clocks_get(member.team, &mine) == MPATH_OK);
+    ranks_check(mpath_relay_clocks_get(other.member.team, &theirs) == MPATH_OK);
+    if (self->rank == 0) {
+        ((uint64_t *)mine)[1] += 1ull << 62; /* a clock; nothing moves any more */
+    }
+    ranks_check(mpath_relay_all(member.team, MPATH_OK) == MPATH_OK);
+    ranks_check((mine == theirs) && (((uint64_t *)theirs)[1] >= 1ull << 62));
     other_end(&other);
     member_end(&member);
     return 0;
