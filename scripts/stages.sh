@@ -287,7 +287,7 @@ stage_ucx() {
 
 # Over real verbs: whether it works at all, or with MPATH_VM=all everything, which is to run alone on the machine.
 stage_vm() {
-    local source cases=(discovery conformance_all) tree=("$check_dir/gcc" CC=gcc --enable-werror)
+    local source cases=(discovery conformance_affine) tree=("$check_dir/gcc" CC=gcc --enable-werror)
     if [[ ${MPATH_VM:-} == all ]]; then
         cases=()
         if source=$(scripts/fetch-ucx-source "$check_dir/ucx-source" 2>/dev/null); then
