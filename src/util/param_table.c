@@ -106,9 +106,10 @@ const mpath_param_t mpath_params[] = {
         "How data goes from GPU to GPU: as predicted to be fastest (\"auto\"), written by a kernel of the sender (\"kernel\"), written "
         "by copy engines of the sender (\"push\") or read by copy engines of the receiver (\"pull\")"),
     ROW_ENUM(
-        gpu_turns, "auto", gpu_turns_values, 6,
+        gpu_turns, "no", gpu_turns_values, 6,
         "Copy engines that push take turns, so that no GPU has two copies in or out at a time: where that is predicted to be faster "
-        "(\"auto\"), never (\"no\") or whenever they push (\"yes\")"),
+        "(\"auto\"), never (\"no\") or whenever they push (\"yes\"). Not the default: between many buffers engines are slow when GPUs "
+        "send and receive at once, with turns or without"),
     ROW_ENUM(
         gpu_probe, "auto", gpu_probe_values, 5,
         "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device memory measures "
