@@ -83,6 +83,21 @@ void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns)
     }
 }
 
+/* Not of a rail that is open, unless it is one that waits for a gateway of which the peer has another now. */
+static int may_learn(uct_mpath_peer_t *peer, const uct_mpath_hello_rail_t *from)
+{
+    const uct_mpath_peer_rail_t *rail = &peer->rails[from->rail];
+
+    if (rail->state == UCT_MPATH_RAIL_CLOSED) {
+        return 1;
+    }
+    if (!rail->relayed || from->gateway == 0 || from->gateway == rail->gateway || rail->state == UCT_MPATH_RAIL_UP) {
+        return 0;
+    }
+    uct_mpath_peer_rail_broken(peer, from->rail);
+    return 1;
+}
+
 /* Remembers the peer's rails that this interface can reach. */
 static void learn_rails(uct_mpath_peer_t *peer, const uct_mpath_hello_t *hello)
 {
@@ -93,7 +108,7 @@ static void learn_rails(uct_mpath_peer_t *peer, const uct_mpath_hello_t *hello)
 
     for (i = 0; i < hello->num_rails; ++i) {
         from = &hello->rails[i];
-        if (from->rail >= UCT_MPATH_MAX_RAILS || peer->rails[from->rail].state != UCT_MPATH_RAIL_CLOSED) {
+        if (from->rail >= UCT_MPATH_MAX_RAILS || !may_learn(peer, from)) {
             continue;
         }
         lane = &peer->iface->lanes[from->rail];
