@@ -117,3 +117,5 @@ unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c unit/a2a.c unit/a2a.h unit/c
 unit_test_gpu_turns_LDADD = $(LDADD) -lm
 unit_programs += unit/test_gpu_rates
 unit_test_gpu_rates_SOURCES = unit/test_gpu_rates.c unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
+unit_programs += unit/test_host_share
+unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
