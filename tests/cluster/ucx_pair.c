@@ -63,7 +63,7 @@ static void end(int signal_number)
     ended = 1;
 }
 
-static void die(const char *what, const char *why)
+static void __attribute__((noreturn)) die(const char *what, const char *why)
 {
     fprintf(stderr, "ucx_pair: %s: %s\n", what, why);
     exit(2);
