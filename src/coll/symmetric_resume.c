@@ -155,6 +155,8 @@ static mpath_status_t go_on(mpath_symmetric_t *symmetric, mpath_share_job_t *job
         return MPATH_ERR_UNREACHABLE;
     }
     if (status == MPATH_OK) {
+        mpath_info("call %u goes on behind its first %llu segments; rank %d hands those from %llu on to the others",
+                   job->call, (unsigned long long)stand.most, stand.holder, (unsigned long long)stand.least);
         status = walk(symmetric, job, ranges, stand.holder, 1, arrays);
     }
     if (status == MPATH_OK) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls on demand, each timed and its result checked, while a script changes the rates of the rails:
+ * Calls on demand, each timed, the results of the first and the last of a command checked, while a script changes the rates of the rails:
  *
  *   follow FIFO
  *
@@ -54,24 +54,27 @@ static double slowest(double seconds)
 
 /* -- allreduce -- */
 
-static double allreduce(work_t *work, int call)
+static double allreduce(work_t *work, int call, int checks)
 {
     int *vector = (int *)(void *)work->send, *sum = (int *)(void *)work->receive,
         count = work->bytes / (int)sizeof(int);
     int ranks = work->size * (work->size - 1) / 2;
     double start, end;
 
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; checks && i < count; i++) {
         vector[i] = work->rank * (i % 1000) + call;
     }
-    memset(sum, 0xFF, (size_t)count * sizeof(int));
+    if (checks) {
+        memset(sum, 0xFF, (size_t)count * sizeof(int));
+    }
     MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD); /* ranks leave the second one closer together */
     start = MPI_Wtime();
     if (MPI_Allreduce(vector, sum, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS) {
         fail(work, "error");
     }
     end = MPI_Wtime();
-    for (int i = 0; i < count; i++) {
+    for (int i = 0; checks && i < count; i++) {
         if (sum[i] != ranks * (i % 1000) + work->size * call) {
             fail(work, "wrong result");
         }
@@ -102,24 +105,25 @@ static size_t set_counts(work_t *work)
     return received;
 }
 
-static double alltoallv(work_t *work, int call)
+static double alltoallv(work_t *work, int call, int checks)
 {
     int size = work->size, *counts = work->counts;
     double start, end;
 
-    for (int peer = 0; peer < size; peer++) {
+    for (int peer = 0; checks && peer < size; peer++) {
         memset(work->send + counts[size + peer], byte_of(work->rank, peer, call), (size_t)counts[peer]);
         memset(work->receive + counts[3 * size + peer], byte_of(peer, work->rank, call) ^ 0x55,
                (size_t)counts[2 * size + peer]);
     }
     MPI_Barrier(MPI_COMM_WORLD);
+    MPI_Barrier(MPI_COMM_WORLD); /* ranks leave the second one closer together */
     start = MPI_Wtime();
     if (MPI_Alltoallv(work->send, counts, counts + size, MPI_BYTE, work->receive, counts + 2 * size, counts + 3 * size,
                       MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS) {
         fail(work, "error");
     }
     end = MPI_Wtime();
-    for (int peer = 0; peer < size; peer++) {
+    for (int peer = 0; checks && peer < size; peer++) {
         for (int i = 0; i < counts[2 * size + peer]; i++) {
             if (work->receive[counts[3 * size + peer] + i] != byte_of(peer, work->rank, call)) {
                 fail(work, "wrong result");
@@ -154,7 +158,9 @@ static void run_command(work_t *work)
         resize(work, (size_t)work->bytes, received);
     }
     for (int call = 0; call < work->calls; call++) {
-        double seconds = slowest(work->op == OP_ALLREDUCE ? allreduce(work, call) : alltoallv(work, call));
+        int checks     = call == 0 || call == work->calls - 1;
+        double seconds = slowest(work->op == OP_ALLREDUCE ? allreduce(work, call, checks)
+                                                          : alltoallv(work, call, checks));
 
         if (work->rank == 0) {
             printf("call %s %.6f\n", op_names[work->op], seconds);

@@ -93,7 +93,8 @@ unit_programs += unit/test_machine_gpus
 unit_test_machine_gpus_SOURCES = unit/test_machine_gpus.c unit/capture.h $(gpu_sources)
 unit_programs += unit/test_adapt unit/test_symmetric
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
-unit_programs += unit/test_store
+unit_programs += unit/test_resume unit/test_store
+unit_test_resume_SOURCES = unit/test_resume.c $(ranks_sources)
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 # The parts of the UCX transport that know nothing of UCX.

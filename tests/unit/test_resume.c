@@ -1,0 +1,164 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Reductions of which a rail fails in the middle: they complete over the others, and the bits are those of a call without a
+ * failure. The rail falls silent: the rank that drives it does not send any more, from a moment inside its combination of elements.
+ */
+#include "coll/share_private.h"
+#include "coll/symmetric_private.h"
+#include "unit/ranks.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define RANKS 6
+#define NICS 3
+#define VICTIM 1 /* drives rail 1 of node 0 */
+#define ELEMENTS 150000ull
+
+enum { ALLREDUCE_IN_PLACE, REDUCE_SCATTER };
+
+typedef struct job {
+    int what;
+    int after; /* combinations of the victim */
+    int phase; /* in which it falls silent */
+} job_t;
+
+/* Whom the combination belongs to, and when it takes the rail away. */
+typedef struct trap {
+    mpath_share_t *share;
+    int calls_left; /* 0: off */
+    int phase;
+} trap_t;
+
+/* As far as the driver knows it has sent everything of a phase, and all that follow. Without the last one its own node goes ahead. */
+static void fall_silent(mpath_share_t *share, int phase)
+{
+    for (int i = 0; i < share->num_links; i++) {
+        share_link_t *link = &share->links[i];
+
+        for (; phase < SHARE_PHASES; phase++) {
+            for (int node = 0; node < share->num_nodes; node++) {
+                link->next_send[phase][node]  = share->num_segments;
+                link->sent_bytes[phase][node] = 0;
+            }
+        }
+    }
+}
+
+static void add_doubles(void *argument, const void *in, void *inout, uint64_t elements)
+{
+    trap_t *trap = argument;
+
+    for (uint64_t i = 0; i < elements; i++) {
+        ((double *)inout)[i] = ((const double *)in)[i] + ((double *)inout)[i];
+    }
+    if ((trap->calls_left > 0) && (--trap->calls_left == 0)) {
+        fall_silent(trap->share, trap->phase);
+    }
+}
+
+/* Numbers whose sum depends on the order. */
+static void fill(double *data, uint64_t count, int rank)
+{
+    uint64_t x = (uint64_t)rank * 77 + 5;
+
+    for (uint64_t i = 0; i < count; i++) {
+        x       = x * 6364136223846793005ull + 1442695040888963407ull;
+        data[i] = ((double)(x >> 11) - 4e15) * (double)(1u << (x >> 60)) / 3.0;
+    }
+}
+
+static mpath_status_t run(mpath_symmetric_t *symmetric, int what, double *send, double *recv,
+                          const mpath_combination_t *doubles)
+{
+    uint64_t blocks[RANKS];
+
+    for (int rank = 0; rank < RANKS; rank++) {
+        blocks[rank] = ELEMENTS / RANKS;
+    }
+    switch (what) {
+    case ALLREDUCE_IN_PLACE:
+        memcpy(recv, send, ELEMENTS * sizeof(double));
+        return mpath_allreduce(symmetric, recv, recv, ELEMENTS, doubles, 0);
+    default:
+        return mpath_reduce_scatter(symmetric, send, recv, blocks, doubles, 0);
+    }
+}
+
+static int cut_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    size_t bytes     = ELEMENTS * sizeof(double);
+    double *send = calloc(1, bytes), *whole = calloc(1, bytes), *cut = calloc(1, bytes);
+    trap_t trap                 = {0};
+    mpath_combination_t doubles = {.element_bytes = sizeof(double), .reduce = add_doubles, .argument = &trap};
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+    mpath_coll_t *coll;
+    mpath_symmetric_t *symmetric;
+
+    mpath_settings_init(&settings);
+    settings.access              = MPATH_ACCESS_AFFINE;
+    settings.gate                = MPATH_GATE_ALWAYS;
+    settings.memory_bytes        = 4 << 20;
+    settings.resend_min_ms       = 0;
+    settings.resend_after_s      = 1;
+    settings.allreduce_algorithm = settings.reduce_scatter_algorithm                            = settings
+                                                                           .allgather_algorithm = MPATH_ALGORITHM_LANES;
+    context = ranks_context(self, &settings);
+    team    = ranks_team(self, context);
+    ranks_check(mpath_coll_create(team, &coll) == MPATH_OK);
+    ranks_check(mpath_symmetric_create(team, coll, &symmetric) == MPATH_OK);
+    ranks_check(send != NULL && whole != NULL && cut != NULL);
+    fill(send, ELEMENTS, self->rank);
+    ranks_check(run(symmetric, job->what, send, whole, &doubles) == MPATH_OK);
+    ranks_check(mpath_share_num_rails(symmetric->share) == NICS);
+    trap.share      = symmetric->share;
+    trap.phase      = job->phase;
+    trap.calls_left = (self->rank == VICTIM) ? job->after : 0;
+    ranks_check(run(symmetric, job->what, send, cut, &doubles) == MPATH_OK);
+    ranks_check(memcmp(whole, cut, bytes) == 0);
+    ranks_check(mpath_share_num_rails(symmetric->share) == NICS - 1);
+    for (int rail = 0; rail < NICS - 1; rail++) { /* none but the silent one is blamed */
+        ranks_check(mpath_share_rail_number(symmetric->share, rail) != 1);
+    }
+    ranks_check(run(symmetric, job->what, send, cut, &doubles) == MPATH_OK);
+    ranks_check(memcmp(whole, cut, bytes) == 0);
+    ranks_barrier(self);
+    mpath_symmetric_destroy(symmetric);
+    mpath_coll_destroy(coll);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    free(send);
+    free(whole);
+    free(cut);
+    return 0;
+}
+
+static void test_cut(void **state)
+{
+    static const job_t jobs[] = {{ALLREDUCE_IN_PLACE, 2, SHARE_SCATTER},
+                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER},
+                                 {REDUCE_SCATTER, 9, SHARE_SCATTER}};
+    ranks_setup_t setup       = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        job_t job = jobs[i];
+
+        assert_int_equal(ranks_run(&setup, cut_body, &job), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
