@@ -329,7 +329,7 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
         return status;
     }
     gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
-    gpu->beside         = (gpu_beside_t){0};
+    gpu->beside                                                                         = (gpu_beside_t){0};
     return bind_sides(gpu, call);
 }
 

@@ -33,7 +33,8 @@ typedef struct mpath_kernel_writes {
     uint64_t number;     /* of the call */
     uint64_t stop;       /* address of a word of host memory: the kernel gives up when it is `number` or greater */
     uint64_t tile_bytes; /* a multiple of 16 and of the element */
-    uint64_t pace_ns;    /* for each tile that a CTA writes to another GPU, at least; 0 but where a slower port is emulated */
+    uint64_t
+        pace_ns; /* for each tile that a CTA writes to another GPU, at least; 0 but where a slower port is emulated */
     uint32_t ranks, me;
     mpath_kernel_word_t flags[2];
     uint64_t send; /* this rank's vector */
