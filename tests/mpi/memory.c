@@ -295,3 +295,14 @@ void memory_fill(void *memory, unsigned char value, size_t bytes)
         CHECK(cu.CtxSynchronize()); /* a fill may return before it is done */
     }
 }
+
+void memory_put_late(void *memory, const void *host, size_t bytes, int fills)
+{
+    pthread_mutex_lock(&lock);
+    CHECK(cu.CtxSetCurrent(context));
+    for (int i = 0; i < fills; i++) {
+        CHECK(cu.MemsetD8Async((mpath_cu_ptr_t)(uintptr_t)memory, 0xee, bytes, stream));
+    }
+    CHECK(cu.MemcpyAsync((mpath_cu_ptr_t)(uintptr_t)memory, (mpath_cu_ptr_t)(uintptr_t)host, bytes, stream));
+    pthread_mutex_unlock(&lock);
+}

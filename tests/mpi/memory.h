@@ -18,6 +18,12 @@ void memory_put(void *memory, const void *host, size_t bytes);
 void memory_get(void *host, const void *memory, size_t bytes);
 void memory_fill(void *memory, unsigned char value, size_t bytes);
 
+/*
+ * Device memory: enqueues `fills` fills with something else and then the copy on a stream of this program, and waits for none of them.
+ * `host` stays as it is until they are done, which memory_get() does not wait for.
+ */
+void memory_put_late(void *memory, const void *host, size_t bytes, int fills);
+
 /* Nonzero: MPATH_TEST_MEMORY names something besides the host's memory. */
 int memory_is_special(void);
 
