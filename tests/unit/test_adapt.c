@@ -69,6 +69,28 @@ static void test_noise(void **state)
     assert_memory_equal(rates.current_bps, bps, sizeof(bps));
 }
 
+/* The same where a rail is slow by right, for many seeds, and when the noise lasts for whole windows: each rail keeps its error. */
+static void test_steady_noise(void **state)
+{
+    const uint64_t bps[RAILS] = {25 * MB, 6 * MB, 25 * MB, 50 * MB};
+
+    (void)state;
+    for (uint64_t seed = 1; seed <= 40; seed++) {
+        uint64_t random = seed, off[RAILS];
+        mpath_rates_t rates;
+
+        mpath_rates_init(&rates, RAILS, bps);
+        assert_int_equal(run_calls(&rates, bps, 500, 10, &random), 0);
+        for (int window = 0; window < 100; window++) {
+            for (int rail = 0; rail < RAILS; rail++) {
+                off[rail] = bps[rail] / 100 * (95 + random_below(&random, 11));
+            }
+            assert_int_equal(run_calls(&rates, off, MPATH_RATES_WINDOW_CALLS, 5, &random), 0);
+        }
+        assert_memory_equal(rates.current_bps, bps, sizeof(bps));
+    }
+}
+
 /* As many rails as there may be, as fast as they may be. */
 static void test_fastest(void **state)
 {
@@ -390,13 +412,21 @@ static void test_choice_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_noise),         cmocka_unit_test(test_fastest),
-        cmocka_unit_test(test_follows),       cmocka_unit_test(test_common_change),
-        cmocka_unit_test(test_ranks),         cmocka_unit_test(test_odd_observations),
-        cmocka_unit_test(test_window),        cmocka_unit_test(test_tune),
-        cmocka_unit_test(test_topo),          cmocka_unit_test(test_store),
-        cmocka_unit_test(test_store_damaged), cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_choice_ranks),  cmocka_unit_test(test_choice_kinds),
+        cmocka_unit_test(test_noise),
+        cmocka_unit_test(test_steady_noise),
+        cmocka_unit_test(test_fastest),
+        cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_common_change),
+        cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_odd_observations),
+        cmocka_unit_test(test_window),
+        cmocka_unit_test(test_tune),
+        cmocka_unit_test(test_topo),
+        cmocka_unit_test(test_store),
+        cmocka_unit_test(test_store_damaged),
+        cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_choice_ranks),
+        cmocka_unit_test(test_choice_kinds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
