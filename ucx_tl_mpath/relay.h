@@ -114,7 +114,7 @@ ucs_status_t uct_mpath_credit_message(void *arg, void *data, size_t length, unsi
 /* route.c: a peer's rails that lead through relays. */
 /* Rails in another's address that a neighbour drives. */
 uint64_t uct_mpath_route_reachable(uct_mpath_iface_t *iface, const uct_mpath_device_addr_t *device);
-/* Nonzero when this rail of a peer, which `gateway` drives for it, can be used through relays. */
+/* Nonzero when this rail of a peer, which `gateway` drives for it, can be used through relays, now or when they come. */
 int uct_mpath_route_exists(const uct_mpath_peer_t *peer, unsigned rail, uint64_t gateway);
 void uct_mpath_route_learn(uct_mpath_peer_t *peer, unsigned rail, uint64_t gateway);
 ucs_status_t uct_mpath_route_open(uct_mpath_peer_t *peer, unsigned rail);

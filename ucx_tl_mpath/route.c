@@ -29,7 +29,7 @@ int uct_mpath_route_exists(const uct_mpath_peer_t *peer, unsigned rail, uint64_t
         return 1;
     }
     if (lane->child == NULL) {
-        return (relay->rails & UCS_BIT(rail)) != 0;
+        return 1; /* a neighbour that drives it may still come */
     }
     return gateway != 0 && uct_iface_is_reachable(lane->child, (const uct_device_addr_t *)addresses->device_addr,
                                                   (const uct_iface_addr_t *)addresses->iface_addr) != 0;
@@ -60,6 +60,9 @@ ucs_status_t uct_mpath_route_open(uct_mpath_peer_t *peer, unsigned number)
     } else if (peer->iface->lanes[number].child != NULL) {
         rail->hop = uct_mpath_hop_trunk(relay, number, rail->gateway, rail->device_addr, rail->iface_addr);
     } else if (relay->gateways[number].slot >= 0) {
+        if (peer->loads[number].nominal_bps < peer->iface->lanes[number].rate_bps) { /* not known until now */
+            uct_mpath_route_learn(peer, number, rail->gateway);
+        }
         rail->hop       = uct_mpath_hop_neighbour(relay, relay->gateways[number].slot);
         rail->route_due = 1;
     }
