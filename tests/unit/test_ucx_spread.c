@@ -267,6 +267,21 @@ static void test_full_and_unusable(void **state)
     assert_int_equal(rails[0].inflight_bytes, 0);
 }
 
+/* A rail behind relays takes longer whatever its rate: small messages leave it alone, a backlog on the others does not. */
+static void test_detour(void **state)
+{
+    mpath_spread_rail_t rails[2];
+
+    (void)state;
+    mpath_spread_rail_init(&rails[0], 25000000);
+    mpath_spread_rail_init(&rails[1], 25000000);
+    rails[0].detour_ns = 20000;
+    assert_int_equal(mpath_spread_pick(rails, 3, 64, -1), 1);
+    assert_int_equal(mpath_spread_pick(rails, 3, PACKET_BYTES, -1), 1);
+    mpath_spread_sent(&rails[1], PACKET_BYTES, 1000);
+    assert_int_equal(mpath_spread_pick(rails, 3, PACKET_BYTES, -1), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -279,6 +294,7 @@ int main(void)
         cmocka_unit_test(test_room),
         cmocka_unit_test(test_small_stay_together),
         cmocka_unit_test(test_full_and_unusable),
+        cmocka_unit_test(test_detour),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
