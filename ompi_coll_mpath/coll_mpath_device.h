@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Device buffers at the border to MPI. What libmpath takes as it is stays where it is. Everything else gets a copy in host
- * memory, so that no function ever sees a device pointer that it cannot read: datatypes with gaps, MPI_IN_PLACE,
+ * Device buffers at the border to MPI. What libmpath takes as it is stays where it is. Everything else gets a copy in
+ * host memory, so that no function ever sees a device pointer that it cannot read: datatypes with gaps, MPI_IN_PLACE,
  * communicators over several nodes, and every call that is left to the previous function of an Open MPI that knows
  * nothing of devices.
  */
@@ -43,8 +43,8 @@ static inline bool mca_coll_mpath_device_needs_shadow(const mca_coll_mpath_devic
 }
 
 /*
- * Copies the side to the host: args->buffer leads to the copy afterwards. `load`: with the data; without, only what lies
- * between the elements, if anything does.
+ * Copies the side to the host: args->buffer leads to the copy afterwards. `load`: with the data; without, only what
+ * lies between the elements, if anything does.
  */
 mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
                                             mca_coll_mpath_device_t *device);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Help texts. Open MPI renders them; it is not asked to show them, too: mpirun of 4.1.4 now and then loses one that comes
- * while the processes start ("Data unpack would read past end of buffer"), and of several with one topic it shows the first
- * only. The file is looked for before, for Open MPI would say how sorry it is.
+ * Help texts. Open MPI renders them; it is not asked to show them, too: mpirun of 4.1.4 now and then loses one that
+ * comes while the processes start ("Data unpack would read past end of buffer"), and of several with one topic it shows
+ * the first only. The file is looked for before, for Open MPI would say how sorry it is.
  */
 #include "coll_mpath_help.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * When a team ends. It keeps receives posted, and pending requests keep the communicator alive: so the module's
- * destructor would never run. Attributes tell in time: one on the communicator, whose delete function MPI_Comm_free calls first,
- * and one on MPI_COMM_SELF, for what MPI_Finalize finds still there.
+ * destructor would never run. Attributes tell in time: one on the communicator, whose delete function MPI_Comm_free
+ * calls first, and one on MPI_COMM_SELF, for what MPI_Finalize finds still there.
  */
 #include "coll_mpath_request.h"
 
@@ -41,7 +41,10 @@ static void lifetime_end_all(void)
 void mca_coll_mpath_lifetime_end_team(mca_coll_mpath_module_t *module)
 {
     if ((NULL != module->team) && (MPATH_OK != mpath_team_status(module->team))) {
-        /* Messages about the failure may still be under way: they must not come up in the next communicator of this number. */
+        /*
+         * Messages about the failure may still be under way: they must not come up in the next communicator of this
+         * number.
+         */
         OBJ_RETAIN(module->comm);
     }
     mca_coll_mpath_team_end(module);

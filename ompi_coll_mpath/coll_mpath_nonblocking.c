@@ -8,8 +8,8 @@
 #define DATATYPE struct ompi_datatype_t *
 
 /*
- * Defines both functions of a collective: its parameters, and initialisers of mca_coll_mpath_arguments_t. What follows the
- * parameters is the same for all: the communicator, of the persistent one an info, the request, the module.
+ * Defines both functions of a collective: its parameters, and initialisers of mca_coll_mpath_arguments_t. What follows
+ * the parameters is the same for all: the communicator, of the persistent one an info, the request, the module.
  */
 #define NONBLOCKING(_name, _kind, _parameters, ...)                                                                    \
     int mca_coll_mpath_i##_name(COLL_MPATH_UNPACK _parameters, struct ompi_communicator_t *comm,                       \

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Datatypes to bytes and back. Extents and true extents as in Open MPI's ompi/mca/coll/base/README.memory_management. */
+/*
+ * Datatypes to bytes and back. Extents and true extents as in Open MPI's ompi/mca/coll/base/README.memory_management.
+ */
 #include "coll_mpath_pack.h"
 
 #include "opal/datatype/opal_convertor.h"

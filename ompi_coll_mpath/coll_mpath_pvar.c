@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Performance variables coll_mpath_*: sums over the communicators of this process, for MPI_T. Counted when a call ends,
- * so that they outlive the communicators. Of the generic class, because Open MPI lets a counter begin at zero with every
- * new handle: a program that reads them once at its end would learn nothing.
+ * so that they outlive the communicators. Of the generic class, because Open MPI lets a counter begin at zero with
+ * every new handle: a program that reads them once at its end would learn nothing.
  */
 #include "coll_mpath.h"
 

@@ -82,7 +82,10 @@ typedef struct device_type {
                                         : MPATH_REDUCE_U64                                                             \
     }
 
-/* Types whose layout the kernels know; the others go through the host, and so do those of Fortran that have other sizes. */
+/*
+ * Types whose layout the kernels know; the others go through the host, and so do those of Fortran that have other
+ * sizes.
+ */
 static const device_type_t device_types[] = {
     {MPI_FLOAT, MPATH_REDUCE_F32},
     {MPI_DOUBLE, MPATH_REDUCE_F64},

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with buffers in device memory, inside a node: what libmpath lets the
- * GPUs do themselves. Asked before anything else; MPATH_DECLINED, on all ranks alike: the function for host memory serves
- * the call, on copies.
+ * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with buffers in device memory, inside a node: what libmpath lets
+ * the GPUs do themselves. Asked before anything else; MPATH_DECLINED, on all ranks alike: the function for host memory
+ * serves the call, on copies.
  */
 #ifndef COLL_MPATH_SYMMETRIC_DEVICE_H
 #define COLL_MPATH_SYMMETRIC_DEVICE_H

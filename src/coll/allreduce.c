@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Allreduce: small vectors travel in the agreement and every rank combines them; others are shared out over the rails. */
+/*
+ * Allreduce: small vectors travel in the agreement and every rank combines them; others are shared out over the rails.
+ */
 #include "coll/symmetric_private.h"
 
 #include <string.h>

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Reduce_scatter: small blocks travel in the agreement, straight to who combines them; others are shared out over the rails. */
+/*
+ * Reduce_scatter: small blocks travel in the agreement, straight to who combines them; others are shared out over the
+ * rails.
+ */
 #include "coll/symmetric_private.h"
 
 #include <stdlib.h>

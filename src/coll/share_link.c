@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the driver of a rail does: sends its pieces to the drivers on the other nodes, combines what comes for the own part,
- * and tells the node when a segment is complete on this rail.
+ * What the driver of a rail does: sends its pieces to the drivers on the other nodes, combines what comes for the own
+ * part, and tells the node when a segment is complete on this rail.
  *
  * A chunk's flow is the segment, its offset counts from the piece's begin; its hop says the rest.
  */
@@ -297,8 +297,8 @@ static int is_sent(const mpath_share_t *share, const share_link_t *link, uint64_
 }
 
 /*
- * Nonzero: something is missing that the other node has surely begun to send, since this one, which is about as far, has
- * done so.
+ * Nonzero: something is missing that the other node has surely begun to send, since this one, which is about as far,
+ * has done so.
  */
 static int is_busy(const mpath_share_t *share, const share_link_t *link)
 {

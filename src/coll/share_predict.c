@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Predicted times: of a call through the share engine, and of the function that it would replace. Both from the topology
- * alone, so that all ranks come to the same. Terms that both have in common (bytes over all rails at their rate) cancel out;
- * what counts is what each does one after the other that the other does at the same time.
+ * Predicted times: of a call through the share engine, and of the function that it would replace. Both from the
+ * topology alone, so that all ranks come to the same. Terms that both have in common (bytes over all rails at their
+ * rate) cancel out; what counts is what each does one after the other that the other does at the same time.
  */
 #include "coll/share_private.h"
 
@@ -75,9 +75,9 @@ uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint
 }
 
 /*
- * The best that MPI libraries do without regard to rails: halving and doubling, whose last and first steps cross between
- * nodes on all rails at once (Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005), or plain doubling for short vectors. A gather
- * hands whole blocks from rank to rank: what a node needs comes once for each of its ranks.
+ * The best that MPI libraries do without regard to rails: halving and doubling, whose last and first steps cross
+ * between nodes on all rails at once (Thakur, Rabenseifner and Gropp, IJHPCA 19(1), 2005), or plain doubling for short
+ * vectors. A gather hands whole blocks from rank to rank: what a node needs comes once for each of its ranks.
  */
 uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Set-up of the share engine. Who is where and which rails there are follows from the topology; arena and rails are made by
- * the first call, in exchanges in which every rank takes part whatever has failed in it.
+ * Set-up of the share engine. Who is where and which rails there are follows from the topology; arena and rails are
+ * made by the first call, in exchanges in which every rank takes part whatever has failed in it.
  */
 #include "coll/share_private.h"
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the engine learns from its own calls. Shares follow rates that are kept for each operation and size class, since small
- * calls see more latency than rate. All ranks change them between the same two calls and to the same values: what they
- * decide on has been exchanged.
+ * What the engine learns from its own calls. Shares follow rates that are kept for each operation and size class, since
+ * small calls see more latency than rate. All ranks change them between the same two calls and to the same values: what
+ * they decide on has been exchanged.
  *
  *   first run   rates of the file (parameter adapt_file, read by rank 0); with adapt=start a measurement where there are none
  *   each run    what the driver of each rail has seen
- *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, and to the file
+ *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, and to
+ *   the file
  */
 #include "coll/symmetric_private.h"
 

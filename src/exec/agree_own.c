@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a rank sends to another node by itself, beside the leaders' messages: all leaders' data would share the rail of one
- * rank, and pair by pair each rank would hand its rail as many messages as the other node has ranks. It is sent before the
- * sizes are agreed on: the rank's row, which the leaders carry, tells everybody that it comes.
+ * What a rank sends to another node by itself, beside the leaders' messages: all leaders' data would share the rail of
+ * one rank, and pair by pair each rank would hand its rail as many messages as the other node has ranks. It is sent
+ * before the sizes are agreed on: the rank's row, which the leaders carry, tells everybody that it comes.
  *
  * A message: mpath_message_t; the pairs' sizes, one for each rank of the destination's node; their data, packed. Its
  * taker puts the data where its node mates look for it, and publishes that in the source's cell.

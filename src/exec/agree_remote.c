@@ -3,7 +3,8 @@
  * The leader's part of an agreement: one message to every other leader and one from each.
  *
  * A message from node A to node B: mpath_message_t; a record for each rank of A; its row of byte counts; then the small
- * pairs from A to B, packed, by source and destination. Which these are is known from the rows (mpath_agree_by_leader()).
+ * pairs from A to B, packed, by source and destination. Which these are is known from the rows
+ * (mpath_agree_by_leader()).
  */
 #include "exec/agree_private.h"
 #include "util/log.h"

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which rail a team uses. A NIC that has failed and is back gets a new rail, since connections of before cannot be relied upon;
- * the old one stays for the teams that have not come to that yet, and is closed when the last of them has left it. So each
- * team goes over in a call of its own, whatever the other teams of the process are at. The second one to go over finds the rail
- * that the first one has opened.
+ * Which rail a team uses. A NIC that has failed and is back gets a new rail, since connections of before cannot be
+ * relied upon; the old one stays for the teams that have not come to that yet, and is closed when the last of them has
+ * left it. So each team goes over in a call of its own, whatever the other teams of the process are at. The second one
+ * to go over finds the rail that the first one has opened.
  */
 #include "exec/fabric_private.h"
 

@@ -218,7 +218,10 @@ static const void *source_of(const mpath_mover_t *mover, const mpath_duty_t *dut
     return (const char *)mover->call->send_buffer + mover->call->send_offsets[duty->destination] + chunk->offset;
 }
 
-/* What came of pushing a parcel: 1 pushed, 0 the outlet is full, or an error. A parcel that was pushed is taken care of. */
+/*
+ * What came of pushing a parcel: 1 pushed, 0 the outlet is full, or an error. A parcel that was pushed is taken care
+ * of.
+ */
 static int pushed(mpath_mover_t *mover, outlet_queue_t *queue, parcel_t *parcel, mpath_status_t status)
 {
     switch (status) {

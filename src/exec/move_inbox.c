@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Inbox: what came by rail while another thread, or another team, progressed it. The team's own thread takes it out; what
- * comes while that thread progresses its rails itself does not pass through here. Bounded by the rails' limits of open arrivals.
+ * Inbox: what came by rail while another thread, or another team, progressed it. The team's own thread takes it out;
+ * what comes while that thread progresses its rails itself does not pass through here. Bounded by the rails' limits of
+ * open arrivals.
  */
 #include "exec/move_private.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Set-up of the movement, at the first call of a team that moves chunks: rails are opened, their addresses exchanged, and
- * nodes whose paths pass through relays get a second set of shared memory rings, for chunks on their way to a relay.
- * Every rank takes part in both exchanges whatever has failed in it, so that all come to the same end.
+ * Set-up of the movement, at the first call of a team that moves chunks: rails are opened, their addresses exchanged,
+ * and nodes whose paths pass through relays get a second set of shared memory rings, for chunks on their way to a
+ * relay. Every rank takes part in both exchanges whatever has failed in it, so that all come to the same end.
  */
 #include "exec/move_private.h"
 

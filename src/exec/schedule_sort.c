@@ -5,9 +5,9 @@
 #include <stdlib.h>
 
 /*
- * A rank's turn, by rank: the next node's ranks come first, and on every node the one that stands there as this rank does on
- * its own. When all go round like this, no two of them are at the same destination at a time; were they all to begin with
- * rank 0, its rail would have too much to do and the others nothing, and wait for their part at the end.
+ * A rank's turn, by rank: the next node's ranks come first, and on every node the one that stands there as this rank
+ * does on its own. When all go round like this, no two of them are at the same destination at a time; were they all to
+ * begin with rank 0, its rail would have too much to do and the others nothing, and wait for their part at the end.
  */
 static uint64_t *make_turns(const mpath_topo_t *topo, int rank)
 {

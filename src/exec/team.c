@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Team: created collectively, in rounds over the control plane. Each round tells all ranks how the local steps before it
- * went, so that all of them go on or all give up; who has failed takes part to the end of the round. Only the first waits
- * for ranks that are late by right: who has come out of it knows that all have entered, and the others have a deadline.
+ * Team: created collectively, in rounds over the control plane. Each round tells all ranks how the local steps before
+ * it went, so that all of them go on or all give up; who has failed takes part to the end of the round. Only the first
+ * waits for ranks that are late by right: who has come out of it knows that all have entered, and the others have a
+ * deadline.
  *
  *   0. all are here
  *   1. which build          allgather of a checksum
@@ -102,8 +103,8 @@ static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t stat
 }
 
 /*
- * Between rounds 4 and 5, only where all ranks have a GPU that a topology file tells of: the GPUs of the nodes, and the topology
- * of device memory. Host memory has one without GPUs.
+ * Between rounds 4 and 5, only where all ranks have a GPU that a topology file tells of: the GPUs of the nodes, and the
+ * topology of device memory. Host memory has one without GPUs.
  */
 static mpath_status_t team_describe_gpus(mpath_team_t *team, const mpath_machine_t *machines, mpath_place_t *places)
 {

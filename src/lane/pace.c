@@ -10,7 +10,10 @@
 
 #define TICKS_PER_NS 64 /* so that rounding a small chunk at a high rate up stays below a percent */
 
-/* A port's place in the table. `key` 0: free. Keys are never taken back: there are as many as the topology file has ports. */
+/*
+ * A port's place in the table. `key` 0: free. Keys are never taken back: there are as many as the topology file has
+ * ports.
+ */
 typedef struct pace_slot {
     _Atomic uint64_t key;
     _Atomic uint64_t free_ticks; /* when it will have carried all that it was given */

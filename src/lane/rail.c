@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Lane "rail": opening a NIC, driving it, giving it up. The transfers are in rail_transfer.c, the peers in rail_peer.c. */
+/*
+ * Lane "rail": opening a NIC, driving it, giving it up. The transfers are in rail_transfer.c, the peers in rail_peer.c.
+ */
 #include "lane/rail_private.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -113,8 +115,8 @@ static int rail_drain(rail_t *rail)
 }
 
 /*
- * Ends the connections on which something is under way; peers without stay. A rendezvous that is being fetched cannot be
- * called back: when the sender does not end it in time, the whole rail has to go.
+ * Ends the connections on which something is under way; peers without stay. A rendezvous that is being fetched cannot
+ * be called back: when the sender does not end it in time, the whole rail has to go.
  */
 static void rail_abort(mpath_lane_t *base)
 {

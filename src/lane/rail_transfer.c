@@ -3,9 +3,9 @@
  * Chunks of a rail, out and in.
  *
  * A finished send needs no more progress here, so that a process may stop to progress when its own duties are done: on
- * TCP every byte is sent without a copy in UCX (rail_ucx.c sees to that), so it is in the kernel's hands when UCX lets go
- * of the caller's memory; on InfiniBand the NIC (RC, DC) or UCX's own thread (UD) sees to its delivery. A flush would
- * say as much, but on TCP UCX makes it a round trip that waits for the other process to progress.
+ * TCP every byte is sent without a copy in UCX (rail_ucx.c sees to that), so it is in the kernel's hands when UCX lets
+ * go of the caller's memory; on InfiniBand the NIC (RC, DC) or UCX's own thread (UD) sees to its delivery. A flush
+ * would say as much, but on TCP UCX makes it a round trip that waits for the other process to progress.
  */
 #include "lane/rail_private.h"
 #include "util/log.h"

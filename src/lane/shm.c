@@ -9,10 +9,10 @@
  *   doorbells    [n][words]      bit p of doorbell r: p has committed something to r since r looked last
  *   rings        [n][n - 1]      ring of (producer, consumer), the producer itself left out; depth slots each
  *
- * A slot is one line of header and the payload. Its state is a lap count: with the ring's cursors counting slots from 0,
- * slot c % depth belongs to lap L = c / depth; state 2L means free for lap L, 2L + 1 committed in lap L. The producer
- * moves it from 2L to 2L + 1, the consumer from 2L + 1 to 2(L + 1), in any order over the slots, and each side keeps
- * its own cursor to itself. An idle consumer reads its doorbell only: one line up to 512 processes.
+ * A slot is one line of header and the payload. Its state is a lap count: with the ring's cursors counting slots from
+ * 0, slot c % depth belongs to lap L = c / depth; state 2L means free for lap L, 2L + 1 committed in lap L. The
+ * producer moves it from 2L to 2L + 1, the consumer from 2L + 1 to 2(L + 1), in any order over the slots, and each side
+ * keeps its own cursor to itself. An idle consumer reads its doorbell only: one line up to 512 processes.
  */
 #include "lane/shm.h"
 #include "util/log.h"

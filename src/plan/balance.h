@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Balances the NICs of one node without touching those at the other ends, where static routes cross from rail to rail. A
- * byte from a rank beside rail k to a rank beside rail j arrives on NIC j; over rail k it arrives on NIC k and leaves its
- * own node as before. So the bytes between ranks of two rails are an arc between the node's NICs, and a maximum flow over
- * the arcs, from the overloaded NICs to those with room, says how many bytes take which. Sending is the same the other
- * way round.
+ * Balances the NICs of one node without touching those at the other ends, where static routes cross from rail to rail.
+ * A byte from a rank beside rail k to a rank beside rail j arrives on NIC j; over rail k it arrives on NIC k and leaves
+ * its own node as before. So the bytes between ranks of two rails are an arc between the node's NICs, and a maximum
+ * flow over the arcs, from the overloaded NICs to those with room, says how many bytes take which. Sending is the same
+ * the other way round.
  */
 #ifndef MPATH_PLAN_BALANCE_H
 #define MPATH_PLAN_BALANCE_H

@@ -52,8 +52,8 @@ mpath_status_t mpath_plan_static(mpath_plan_t *plan, const mpath_topo_t *topo, c
                                  const mpath_plan_params_t *params);
 
 /*
- * general.c: minimum congestion on any topology. Fills flows, loads, relayed bytes and the bound. The search starts from the
- * routes of `previous`, a plan on a topology with the same paths; NULL: from nothing.
+ * general.c: minimum congestion on any topology. Fills flows, loads, relayed bytes and the bound. The search starts
+ * from the routes of `previous`, a plan on a topology with the same paths; NULL: from nothing.
  */
 mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                   const mpath_plan_params_t *params, const mpath_plan_t *previous);
@@ -72,8 +72,8 @@ mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, co
                                 const mpath_plan_params_t *params);
 
 /*
- * ports.c: the same for ranks on GPUs, one on each, joined in any way (plan/ports.h). The bound is that of the cuts, and
- * where that is not reached, what prices prove.
+ * ports.c: the same for ranks on GPUs, one on each, joined in any way (plan/ports.h). The bound is that of the cuts,
+ * and where that is not reached, what prices prove.
  */
 mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params);

@@ -79,8 +79,8 @@ mpath_ratio_t mpath_model_z(const mpath_model_t *model);
 
 /*
  * weights.c: bytes on the groups' paths that (nearly) minimise Z, in shares of each group; improves the bound. Sets
- * *z_p to the Z of the shares. `rounds` limits the sweeps. `is_warm`: the paths hold bytes to start from, about those of
- * their groups.
+ * *z_p to the Z of the shares. `rounds` limits the sweeps. `is_warm`: the paths hold bytes to start from, about those
+ * of their groups.
  */
 mpath_status_t mpath_weights_solve(mpath_model_t *model, uint32_t gap_ppm, uint32_t rounds, int is_warm,
                                    mpath_ratio_t *z_p);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Bytes that leave the static routes of their pairs: the part of a plan that the constructions (rails.h, ports.h) decide.
- * Each pair has a list of moves, at most one for each way (`via`) that it can go by; what they leave stays on path 0.
+ * Bytes that leave the static routes of their pairs: the part of a plan that the constructions (rails.h, ports.h)
+ * decide. Each pair has a list of moves, at most one for each way (`via`) that it can go by; what they leave stays on
+ * path 0.
  */
 #ifndef MPATH_PLAN_MOVES_H
 #define MPATH_PLAN_MOVES_H
@@ -57,8 +58,8 @@ static inline uint64_t mpath_moves_left(const mpath_moves_t *moves, int source, 
 }
 
 /*
- * How much of `most` bytes may leave a piece of `bytes` for a place with room for `most_room`, so that both sides are whole
- * fragments; 0: nothing. May be more than `most`.
+ * How much of `most` bytes may leave a piece of `bytes` for a place with room for `most_room`, so that both sides are
+ * whole fragments; 0: nothing. May be more than `most`.
  */
 uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t most_room, uint64_t smallest);
 

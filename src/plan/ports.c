@@ -36,8 +36,8 @@ static int is_good(const mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap
 }
 
 /*
- * Moves what is above the bound to where there is room. Several nodes mostly leave room enough on both ends; between two
- * the NICs have to be balanced with care.
+ * Moves what is above the bound to where there is room. Several nodes mostly leave room enough on both ends; between
+ * two the NICs have to be balanced with care.
  */
 static mpath_status_t move(mpath_ports_t *ports, mpath_ratio_t bound, uint32_t gap_ppm)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The problem on GPUs: each rank on a GPU of its own, GPUs of a node joined in any way, NICs beside one GPU, several or
- * none. A slot is a rail; a lane is the NIC of a node in a slot, driven by the ranks beside it. A route is known by what
- * it goes by:
+ * none. A slot is a rail; a lane is the NIC of a node in a slot, driven by the ranks beside it. A route is known by
+ * what it goes by:
  *
  *   other node   slot v     s -> a -lane v of s's node, lane v of d's node-> b -> d     a, b: drivers of the lanes
  *                CROSS      the same over lanes of two slots, of which one has no match on the other node
@@ -367,12 +367,14 @@ mpath_status_t mpath_ports_visit(mpath_ports_t *ports, uint32_t resource, mpath_
 mpath_status_t mpath_ports_repair(mpath_ports_t *ports, mpath_ratio_t *bound, uint32_t gap_ppm);
 
 /*
- * ports_prove.c: raises the bound by what prices per byte (by resource, below 2^26) prove, and by the cut that the present
- * routes show.
+ * ports_prove.c: raises the bound by what prices per byte (by resource, below 2^26) prove, and by the cut that the
+ * present routes show.
  */
 mpath_status_t mpath_ports_prove(mpath_ports_t *ports, const uint64_t *prices, mpath_ratio_t *bound);
 
-/* ports_balance.c: relieves the overloaded NICs of a node by the others; where static routes cross, on uniform nodes. */
+/*
+ * ports_balance.c: relieves the overloaded NICs of a node by the others; where static routes cross, on uniform nodes.
+ */
 mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives);
 
 /* ports_rivals.c: the policies without a search whose Z is below z, as a mask. */

@@ -67,8 +67,8 @@ static uint64_t own_nics_rate(const mpath_ports_t *ports, const mpath_port_t *po
 }
 
 /*
- * Into (or out of) one rank: everything passes its peer links or its PCIe link, and what comes from other nodes its peer
- * links or its own NICs.
+ * Into (or out of) one rank: everything passes its peer links or its PCIe link, and what comes from other nodes its
+ * peer links or its own NICs.
  */
 static void cut_rank(const mpath_ports_t *ports, int rank, int into, mpath_ratio_t *bound)
 {

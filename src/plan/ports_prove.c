@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A better bound than that of the cuts around ranks and nodes: the cut that a plan shows. The bottleneck is in its set; so
- * is what blocks every way around the set for the bytes that cross it. For any set, all bytes times the fewest crossings
- * of their routes, over the sum of its capacities, are at most Z: linear programming duality with a price of 1 on each
- * resource of the set. The cheapest route of a pair follows from what it costs to get out on each lane, and in.
+ * A better bound than that of the cuts around ranks and nodes: the cut that a plan shows. The bottleneck is in its set;
+ * so is what blocks every way around the set for the bytes that cross it. For any set, all bytes times the fewest
+ * crossings of their routes, over the sum of its capacities, are at most Z: linear programming duality with a price of
+ * 1 on each resource of the set. The cheapest route of a pair follows from what it costs to get out on each lane, and
+ * in.
  */
 #include "plan/ports.h"
 

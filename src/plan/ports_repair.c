@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the construction has left above the bound: pieces move from the most loaded resources to the pair's cheapest other
- * route until both cost the same, at prices that grow with the load (those of weights.c), and never so far that Z grows.
- * What that loads more passes its own excess on later. Each pass aims half way from Z to the bound, or less far after
- * passes that have brought little, and looks at nothing but what is above that.
+ * What the construction has left above the bound: pieces move from the most loaded resources to the pair's cheapest
+ * other route until both cost the same, at prices that grow with the load (those of weights.c), and never so far that Z
+ * grows. What that loads more passes its own excess on later. Each pass aims half way from Z to the bound, or less far
+ * after passes that have brought little, and looks at nothing but what is above that.
  */
 #include "plan/ports.h"
 

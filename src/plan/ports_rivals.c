@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which policy without a search loads everything with less than a plan does. Direct has been counted. Where routes cross,
- * stripe and PXN deliver to the NICs beside the destination what comes from other nodes; stripe stages half of what
- * stays: mostly these loads alone tell. Else all loads are added up, without a list of paths.
+ * Which policy without a search loads everything with less than a plan does. Direct has been counted. Where routes
+ * cross, stripe and PXN deliver to the NICs beside the destination what comes from other nodes; stripe stages half of
+ * what stays: mostly these loads alone tell. Else all loads are added up, without a list of paths.
  */
 #include "plan/ports.h"
 
@@ -172,7 +172,9 @@ static mpath_ratio_t policy_z_there(const mpath_ports_t *ports, uint64_t *load, 
     return z;
 }
 
-/* Bytes from other nodes that PXN delivers to the NIC beside a rank, at least; `exact`: from nodes with that rail only. */
+/*
+ * Bytes from other nodes that PXN delivers to the NIC beside a rank, at least; `exact`: from nodes with that rail only.
+ */
 static uint64_t pxn_arrivals(const mpath_ports_t *ports, int rank, int exact)
 {
     uint64_t bytes = 0;
@@ -272,8 +274,8 @@ static int stages_late(const mpath_ports_t *ports, mpath_ratio_t z)
 }
 
 /*
- * Where no rank has several NICs and routes do not cross, stripes load these as static routes do, and PCIe links no less:
- * what stays on a node goes over PCIe anyhow, or half of it does now.
+ * Where no rank has several NICs and routes do not cross, stripes load these as static routes do, and PCIe links no
+ * less: what stays on a node goes over PCIe anyhow, or half of it does now.
  */
 static int nics_as_static_late(const mpath_ports_t *ports, const uint64_t *load, mpath_ratio_t z)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpath_bench: an MPI benchmark of collectives on skewed data. This header holds what its files share; one file does one
- * thing:
+ * mpath_bench: an MPI benchmark of collectives on skewed data. This header holds what its files share; one file does
+ * one thing:
  *   mpath_bench.c      the run: cases one after the other
  *   bench_options.c    the command line
  *   bench_op.h         a collective: its buffers, their contents, the check of every byte, the call

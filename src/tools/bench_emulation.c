@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpath_bench: emulated clusters, that is virtual nodes of one host whose rates hold by clocks. Which one the job runs on, for every
- * line of output, and what a matrix takes on it: the bound that no routing beats, and the static routes.
+ * mpath_bench: emulated clusters, that is virtual nodes of one host whose rates hold by clocks. Which one the job runs
+ * on, for every line of output, and what a matrix takes on it: the bound that no routing beats, and the static routes.
  */
 #include "tools/bench_op.h"
 

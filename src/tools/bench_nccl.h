@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpath_bench: NCCL as a contestant, loaded at run time (libnccl.so.2, or what the environment variable MPATH_BENCH_NCCL
- * names). The part of its binary interface that is used is declared here; NVIDIA's nccl.h documents it.
+ * mpath_bench: NCCL as a contestant, loaded at run time (libnccl.so.2, or what the environment variable
+ * MPATH_BENCH_NCCL names). The part of its binary interface that is used is declared here; NVIDIA's nccl.h documents
+ * it.
  */
 #ifndef MPATH_TOOLS_BENCH_NCCL_H
 #define MPATH_TOOLS_BENCH_NCCL_H

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpath_bench --overlap: a non-blocking collective beside a computation that alone takes as long as the collective. On the
- * host the computation is a fixed amount of arithmetic with MPI_Test in between; with device memory a kernel that occupies
- * every multiprocessor for a set time, while this thread calls MPI_Test. Perfect overlap takes as long as the longer of both.
+ * mpath_bench --overlap: a non-blocking collective beside a computation that alone takes as long as the collective. On
+ * the host the computation is a fixed amount of arithmetic with MPI_Test in between; with device memory a kernel that
+ * occupies every multiprocessor for a set time, while this thread calls MPI_Test. Perfect overlap takes as long as the
+ * longer of both.
  */
 #include "tools/bench_op.h"
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mpath_bench: the machines of the job, the analytic bound of a matrix on their rails, and the bytes that each rail carried. */
+/*
+ * mpath_bench: the machines of the job, the analytic bound of a matrix on their rails, and the bytes that each rail
+ * carried.
+ */
 #include "tools/bench.h"
 
 #include "plan/plan.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mpath_bench: figures out of times, and the tables for people: a full one for a single case, one line each for many. */
+/*
+ * mpath_bench: figures out of times, and the tables for people: a full one for a single case, one line each for many.
+ */
 #include "tools/bench_op.h"
 
 #include <stdlib.h>

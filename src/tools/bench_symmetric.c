@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mpath_bench: MPI_Allreduce and MPI_Reduce_scatter_block of floats, and MPI_Allgather. Elements are small whole numbers, so
- * that sums are exact in whatever order they are made, and each depends on source, position and round.
+ * mpath_bench: MPI_Allreduce and MPI_Reduce_scatter_block of floats, and MPI_Allgather. Elements are small whole
+ * numbers, so that sums are exact in whatever order they are made, and each depends on source, position and round.
  */
 #include "tools/bench_op.h"
 

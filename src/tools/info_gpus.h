@@ -6,8 +6,8 @@
 #include "topo/topo.h"
 
 /*
- * Starts the driver, finds the GPUs and what a probe has measured of them; no GPU is no error. Measured rates are put into
- * the machine as well.
+ * Starts the driver, finds the GPUs and what a probe has measured of them; no GPU is no error. Measured rates are put
+ * into the machine as well.
  */
 mpath_status_t info_find_gpus(mpath_machine_t *machine, mpath_node_gpus_t *gpus_p);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * plan_bench: how long planning takes on one core, beside the published figures of other planners: cold, on the routes of
- * an earlier plan when the demand has changed a little, and with a plan that the cache still has. It measures the
+ * plan_bench: how long planning takes on one core, beside the published figures of other planners: cold, on the routes
+ * of an earlier plan when the demand has changed a little, and with a plan that the cache still has. It measures the
  * thread's processor time, page faults included, so that other programs on the machine count little.
  */
 #include "coll/plan_cache.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The GPUs of a node for a topology, out of what discovery found. What copies reach of a link as signalled was seen on one
- * host with 8 H200: 391 GB/s of 18 links of 26.562 GB/s, 55 GB/s of PCIe 5 with 16 lanes.
+ * The GPUs of a node for a topology, out of what discovery found. What copies reach of a link as signalled was seen on
+ * one host with 8 H200: 391 GB/s of 18 links of 26.562 GB/s, 55 GB/s of PCIe 5 with 16 lanes.
  */
 #include "topo/machine_gpus.h"
 

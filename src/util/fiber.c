@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fibers by makecontext() and swapcontext(). Sanitizers are told about every change of stack. Nothing that is local to a
- * thread is read after a change: the compiler may keep its address, and the thread may be another one.
+ * Fibers by makecontext() and swapcontext(). Sanitizers are told about every change of stack. Nothing that is local to
+ * a thread is read after a change: the compiler may keep its address, and the thread may be another one.
  */
 #include "util/fiber.h"
 #include "util/log.h"

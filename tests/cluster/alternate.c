@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Two live communicators on which MPI_Alltoallv and MPI_Allreduce alternate, every result checked, while a rail is cut and
- * plugged in again:
+ * Two live communicators on which MPI_Alltoallv and MPI_Allreduce alternate, every result checked, while a rail is cut
+ * and plugged in again:
  *
  *   alternate BYTES_PER_RANK FILE
  *
  * The program goes on until FILE says "end". "alltoallv": only that, for a reduction does not survive the loss of a
- * rail; "allreduce": only that; "both": the two in turn. Rank 0 reads the file before each round, tells the others and prints "doing WHAT" when it
- * has changed. A rank with an error or a wrong result prints "rank R: ..." and stays.
+ * rail; "allreduce": only that; "both": the two in turn. Rank 0 reads the file before each round, tells the others and
+ * prints "doing WHAT" when it has changed. A rank with an error or a wrong result prints "rank R: ..." and stays.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -2,7 +2,8 @@
 /*
  * LD_PRELOAD library: ties TCP connections to a rail of the emulated cluster, as an RDMA queue pair is tied to its NIC.
  * The kernel chooses a NIC by destination address only, so that without it a process that owns one NIC would send over
- * every NIC of its node. The subnet of a rail address names the rail (10.(10+rail).0.(node+1), see the script "cluster").
+ * every NIC of its node. The subnet of a rail address names the rail (10.(10+rail).0.(node+1), see the script
+ * "cluster").
  *
  * BIND_RAIL=<device>: every connection to a rail address of another node leaves by this device, also across rails.
  * BIND_RAIL not set: it leaves by the device of the destination's rail, so that a process with one UCX context per NIC

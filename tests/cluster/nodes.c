@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Says where each rank runs and with how many others it shares its node, then sends argv[1] bytes from the first rank to
- * the last and checks them.
+ * Says where each rank runs and with how many others it shares its node, then sends argv[1] bytes from the first rank
+ * to the last and checks them.
  */
 #include <mpi.h>
 #include <stdio.h>

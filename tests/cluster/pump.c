@@ -5,8 +5,8 @@
  *   pump serve PORT            waits for one connection; prints "BYTES SECONDS"
  *   pump send ADDRESS PORT BYTES
  *
- * The seconds count from before the first byte was sent, which the sender tells, to when the last was read: a busy machine
- * can make them longer but not shorter.
+ * The seconds count from before the first byte was sent, which the sender tells, to when the last was read: a busy
+ * machine can make them longer but not shorter.
  * Both give up after PUMP_DEADLINE_S seconds in all. Exit code 0 only when every byte arrived as sent.
  */
 #include <arpa/inet.h>

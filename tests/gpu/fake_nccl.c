@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A libnccl.so.2 without a GPU, for tests of mpath_bench: what it uses of NCCL, done by MPI from host copies of the buffers,
- * which the (fake) CUDA driver makes. Everything is finished when a call or a group returns.
+ * A libnccl.so.2 without a GPU, for tests of mpath_bench: what it uses of NCCL, done by MPI from host copies of the
+ * buffers, which the (fake) CUDA driver makes. Everything is finished when a call or a group returns.
  */
 #include "tools/bench_nccl.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank does not come to a collective, or comes late: `absent COLLECTIVE GOOD_CALLS SECONDS`. After GOOD_CALLS calls of all ranks
- * the last rank stays away until the others have come back from the next one, each with an error; with SECONDS > 0 it comes
- * after that time, and nobody may have an error. The collective is alltoallv or allreduce.
+ * A rank does not come to a collective, or comes late: `absent COLLECTIVE GOOD_CALLS SECONDS`. After GOOD_CALLS calls
+ * of all ranks the last rank stays away until the others have come back from the next one, each with an error; with
+ * SECONDS > 0 it comes after that time, and nobody may have an error. The collective is alltoallv or allreduce.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Checks of MPI_Alltoallv. The expected receive buffer is made without communication: contents are a function of source and
- * position, so every rank can rebuild what each source sends, packs it with the source's datatype and unpacks it into a
- * copy of the untouched receive buffer with its own.
+ * Checks of MPI_Alltoallv. The expected receive buffer is made without communication: contents are a function of source
+ * and position, so every rank can rebuild what each source sends, packs it with the source's datatype and unpacks it
+ * into a copy of the untouched receive buffer with its own.
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the MPI test programs share: named cases whose errors are summed over all ranks, the pattern of bytes, and a general
- * check of MPI_Alltoallv. Each case prints "case ok NAME" or "case bad NAME: ..." once, on rank 0.
+ * What the MPI test programs share: named cases whose errors are summed over all ranks, the pattern of bytes, and a
+ * general check of MPI_Alltoallv. Each case prints "case ok NAME" or "case bad NAME: ..." once, on rank 0.
  */
 #ifndef MPATH_TESTS_MPI_CASES_H
 #define MPATH_TESTS_MPI_CASES_H
@@ -38,8 +38,9 @@ typedef enum placement {
 } placement_t;
 
 /*
- * One exchange on `comm`. units[source * size + destination] is in units; a unit is `send_per_unit` elements of send_type and
- * `receive_per_unit` of receive_type, of the same signature. `in_place` uses receive_type on both sides and needs a symmetric matrix.
+ * One exchange on `comm`. units[source * size + destination] is in units; a unit is `send_per_unit` elements of
+ * send_type and `receive_per_unit` of receive_type, of the same signature. `in_place` uses receive_type on both sides
+ * and needs a symmetric matrix.
  */
 typedef struct exchange {
     MPI_Comm comm;
@@ -54,7 +55,10 @@ typedef struct exchange {
 
 /* An exchange of bytes, ascending, gap 3. */
 void exchange_init(exchange_t *exchange, MPI_Comm comm, const int *units);
-/* Runs it and compares the whole receive buffer, gaps and guards included; the number of differing bytes (or 1 for an MPI error). */
+/*
+ * Runs it and compares the whole receive buffer, gaps and guards included; the number of differing bytes (or 1 for an
+ * MPI error).
+ */
 long exchange_run(const exchange_t *exchange);
 
 #endif

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MPI_Alltoallv by the standard: matrices, datatypes, placements, in place, communicators. Arguments: names of cases. */
+/*
+ * MPI_Alltoallv by the standard: matrices, datatypes, placements, in place, communicators. Arguments: names of cases.
+ */
 #include "mpi/cases.h"
 
 #include <stdio.h>

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The collectives of the MPI tests, on copies of their host buffers in the kinds of memory that MPATH_TEST_MEMORY names
- * (mpi/memory.h); without it on the buffers themselves. Behind each result lie at least DEVICE_GUARD bytes, which are compared too.
+ * (mpi/memory.h); without it on the buffers themselves. Behind each result lie at least DEVICE_GUARD bytes, which are
+ * compared too.
  */
 #ifndef MPATH_TESTS_MPI_DEVICE_CALLS_H
 #define MPATH_TESTS_MPI_DEVICE_CALLS_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A rank dies in the middle: the others must come back from MPI_Alltoallv with an error, or the job must end; nobody may hang. Errors are returned
- * here, so that mpath's own detection shows when the launcher is told to leave the job alone. Arguments: the rank that
- * dies, bytes per pair.
+ * A rank dies in the middle: the others must come back from MPI_Alltoallv with an error, or the job must end; nobody
+ * may hang. Errors are returned here, so that mpath's own detection shows when the launcher is told to leave the job
+ * alone. Arguments: the rank that dies, bytes per pair.
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"

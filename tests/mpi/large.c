@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * More than 2 GiB in one call: counts stay below 2^31, but offsets in bytes and sums do not. One large element type keeps counts and displacements small.
- * Rank 0 receives 1.1 GiB from each of two others. Needs about 6 GiB of memory.
+ * More than 2 GiB in one call: counts stay below 2^31, but offsets in bytes and sums do not. One large element type
+ * keeps counts and displacements small. Rank 0 receives 1.1 GiB from each of two others. Needs about 6 GiB of memory.
  */
 #include "mpi/cases.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives of all kinds in a random order on several communicators, as applications mix them: sizes around every limit, in
- * place, empty, communicators that end while others are in use, ranks that come late. Usage: mixed [CALLS [SEED]], or
- * mixed short: a rank whose device buffer is shorter than it says, of which all others have to hear.
+ * Collectives of all kinds in a random order on several communicators, as applications mix them: sizes around every
+ * limit, in place, empty, communicators that end while others are in use, ranks that come late. Usage: mixed [CALLS
+ * [SEED]], or mixed short: a rank whose device buffer is shorter than it says, of which all others have to hear.
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"
@@ -234,7 +234,10 @@ static long run_one(call_t *call, sequence_t *sequence)
     }
 }
 
-/* Errors of the four collectives of which this rank heard nothing; `count` elements are in the buffers of all ranks but one. */
+/*
+ * Errors of the four collectives of which this rank heard nothing; `count` elements are in the buffers of all ranks but
+ * one.
+ */
 static long run_short(void)
 {
     enum { COUNT = 60000, SOME = 16 };

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Non-blocking and persistent collectives. Usage: nonblocking [CASE...]. Besides the cases that run by default there are
- * late, for jobs with coll_mpath_timeout_s 1, and threads, which needs MPI_THREAD_MULTIPLE.
+ * Non-blocking and persistent collectives. Usage: nonblocking [CASE...]. Besides the cases that run by default there
+ * are late, for jobs with coll_mpath_timeout_s 1, and threads, which needs MPI_THREAD_MULTIPLE.
  */
 #include "mpi/nonblocking_ops.h"
 
@@ -159,7 +159,10 @@ static long case_outstanding(void)
     return errors;
 }
 
-/* Blocking calls, and collectives that mpath does not serve, between operations that are under way on the same communicator. */
+/*
+ * Blocking calls, and collectives that mpath does not serve, between operations that are under way on the same
+ * communicator.
+ */
 static long case_between(void)
 {
     sequence_t sequence = {23};
@@ -294,8 +297,8 @@ static long case_communicators(void)
 }
 
 /*
- * A rank that computes in the middle of operations, longer than the deadline of blocking calls (which the job sets to 1 s): no
- * error. One operation is past its agreement then, the other has yet to begin.
+ * A rank that computes in the middle of operations, longer than the deadline of blocking calls (which the job sets to 1
+ * s): no error. One operation is past its agreement then, the other has yet to begin.
  */
 static long case_late(void)
 {

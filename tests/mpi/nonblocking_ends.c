@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Non-blocking collectives that do not end well. nonblocking_ends killed RANK: a rank dies while operations are under way, the others
- * must get errors. nonblocking_ends unfinished: MPI_Finalize with an operation that the others never start; it must come back.
+ * Non-blocking collectives that do not end well. nonblocking_ends killed RANK: a rank dies while operations are under
+ * way, the others must get errors. nonblocking_ends unfinished: MPI_Finalize with an operation that the others never
+ * start; it must come back.
  */
 #include "mpi/nonblocking_ops.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Many calls in a row whose buffers are rewritten at once: a rank that returns while a peer still reads its buffer, or data
- * of one call that reaches the next, is seen. Argument: number of calls (default 20000).
+ * Many calls in a row whose buffers are rewritten at once: a rank that returns while a peer still reads its buffer, or
+ * data of one call that reaches the next, is seen. Argument: number of calls (default 20000).
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * For unit tests: one rank's side of an alltoallv. Each byte of the data tells round, source, destination and position; the
- * messages lie in reverse order of the ranks with guard bytes between them, in both buffers.
+ * For unit tests: one rank's side of an alltoallv. Each byte of the data tells round, source, destination and position;
+ * the messages lie in reverse order of the ranks with guard bytes between them, in both buffers.
  */
 #ifndef MPATH_TESTS_UNIT_A2A_H
 #define MPATH_TESTS_UNIT_A2A_H

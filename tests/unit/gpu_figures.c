@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the GPU room costs on this machine: nanoseconds of its calls, latency of streams and kernels, bandwidth of the copy
- * kernel and the copy engine. No test: prints figures. Runs on the driver of the machine unless MPATH_TEST_CUDA says else.
+ * What the GPU room costs on this machine: nanoseconds of its calls, latency of streams and kernels, bandwidth of the
+ * copy kernel and the copy engine. No test: prints figures. Runs on the driver of the machine unless MPATH_TEST_CUDA
+ * says else.
  */
 #include "config.h"
 #include "gpu_kinds.h"

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For unit tests: regular topologies, `nodes` nodes of `ranks` ranks and `nics` NICs each, rank r of a node beside NIC r. */
+/*
+ * For unit tests: regular topologies, `nodes` nodes of `ranks` ranks and `nics` NICs each, rank r of a node beside NIC
+ * r.
+ */
 #ifndef MPATH_TESTS_UNIT_GRID_H
 #define MPATH_TESTS_UNIT_GRID_H
 

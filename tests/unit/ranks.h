@@ -48,9 +48,9 @@ typedef int (*ranks_body_t)(ranks_self_t *self, void *argument);
 int ranks_run(const ranks_setup_t *setup, ranks_body_t body, void *argument);
 
 /*
- * A further control plane (a communicator) of `size` members; members[i] is the rank behind its rank i, NULL: all ranks.
- * `channel` tells it apart from the others, the same number on all members. Control planes may be used by different
- * threads. Lives until the body ends.
+ * A further control plane (a communicator) of `size` members; members[i] is the rank behind its rank i, NULL: all
+ * ranks. `channel` tells it apart from the others, the same number on all members. Control planes may be used by
+ * different threads. Lives until the body ends.
  */
 void ranks_oob(ranks_self_t *self, int channel, const int *members, int size, mpath_oob_t *oob_p);
 

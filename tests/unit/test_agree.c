@@ -295,7 +295,10 @@ static void test_interleaved(void **state)
     assert_int_equal(ranks_run(&setup, random_body, &job), 0);
 }
 
-/* 8 bytes per pair, thousands of times, the buffer rewritten at once after each call: no call may read another call's data. */
+/*
+ * 8 bytes per pair, thousands of times, the buffer rewritten at once after each call: no call may read another call's
+ * data.
+ */
 static int rewrite_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;

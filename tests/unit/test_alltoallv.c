@@ -226,7 +226,10 @@ static void test_no_rail(void **state)
     assert_int_equal(ranks_run(&job.setup, no_rail_body, &job), 0);
 }
 
-/* Communicators without ranks beside the same rail: affine ranks cannot reach each other, and all leave the calls alone. */
+/*
+ * Communicators without ranks beside the same rail: affine ranks cannot reach each other, and all leave the calls
+ * alone.
+ */
 static int no_mates_body(ranks_self_t *self, void *argument)
 {
     static const int members[] = {0, 3}; /* rail 0 of the first node, rail 1 of the second */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Exchanges over the control plane before there is a team: what they carry, members that fail but take part, members that
- * do not come.
+ * Exchanges over the control plane before there is a team: what they carry, members that fail but take part, members
+ * that do not come.
  */
 #include "exec/exchange.h"
 #include "ranks.h"

@@ -285,7 +285,10 @@ static void test_threads(void **state)
     }
 }
 
-/* Two teams go over to a new rail one after the other; the old one is there until both have, and its number is free then. */
+/*
+ * Two teams go over to a new rail one after the other; the old one is there until both have, and its number is free
+ * then.
+ */
 static void test_renew(void **state)
 {
     fixture_t *f  = *state;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Allocations of other processes: opened, read, written, noticed to be stale, bounded, closed after the owner's death. The
- * owner is this program started again, which does what it is told through a pipe.
+ * Allocations of other processes: opened, read, written, noticed to be stale, bounded, closed after the owner's death.
+ * The owner is this program started again, which does what it is told through a pipe.
  */
 #include "config.h"
 #include "capture.h"

@@ -167,8 +167,9 @@ static void combine(const mpath_reduce_how_t *how, unsigned char *sum, const uns
 }
 
 /*
- * Small numbers, so that reals are exact and values meet again; places differ by rank. Half precision and complex numbers
- * are rounded in every step; some complex ones are infinite, and multiplied such that no part of a product is a number until C's rules say so.
+ * Small numbers, so that reals are exact and values meet again; places differ by rank. Half precision and complex
+ * numbers are rounded in every step; some complex ones are infinite, and multiplied such that no part of a product is a
+ * number until C's rules say so.
  */
 static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, unsigned rank)
 {
@@ -217,7 +218,10 @@ static void fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, un
     memcpy(to, element.bytes, mpath_reduce_bytes(type));
 }
 
-/* Runs a kernel over buffers that begin `shifts` alignments behind a multiple of 16, and compares all bytes of the targets. */
+/*
+ * Runs a kernel over buffers that begin `shifts` alignments behind a multiple of 16, and compares all bytes of the
+ * targets.
+ */
 static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elements, const unsigned *shifts,
                   int in_place)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Streams, marks, words, pinned memory and the copy kernel. With the fake driver the program runs itself again for drivers
- * that cannot write values, and that load no kernels.
+ * Streams, marks, words, pinned memory and the copy kernel. With the fake driver the program runs itself again for
+ * drivers that cannot write values, and that load no kernels.
  */
 #include "config.h"
 #include "capture.h"

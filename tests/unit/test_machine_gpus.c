@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Discovery of GPUs and their links, what a topology is told of them, the probe and the file that keeps it. On the fake driver
- * and the fake NVML, with four devices that the process sees in another order than that of their PCI addresses.
+ * Discovery of GPUs and their links, what a topology is told of them, the probe and the file that keeps it. On the fake
+ * driver and the fake NVML, with four devices that the process sees in another order than that of their PCI addresses.
  */
 #include "capture.h"
 #include "gpu_kinds.h"

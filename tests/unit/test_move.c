@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Movement on virtual nodes, with real shared memory and UCX over the loopback device: every access mode, many shapes of
- * nodes and demands, slots that run out; plans that differ and ranks that die, which every rank has to survive.
+ * Movement on virtual nodes, with real shared memory and UCX over the loopback device: every access mode, many shapes
+ * of nodes and demands, slots that run out; plans that differ and ranks that die, which every rank has to survive.
  */
 #include "a2a.h"
 #include "exec/move.h"

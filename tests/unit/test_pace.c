@@ -195,8 +195,8 @@ static void both_ends_of_a_rail_count(void **state)
 }
 
 /*
- * A source with chunks for a hot and for a cold destination takes what is not refused; another flow fills the hot link too.
- * The cold link runs at its full rate all the same, and the hot one carries all that was given to it at its rate.
+ * A source with chunks for a hot and for a cold destination takes what is not refused; another flow fills the hot link
+ * too. The cold link runs at its full rate all the same, and the hot one carries all that was given to it at its rate.
  */
 static void busy_ports_do_not_hold_up_others(void **state)
 {

@@ -267,7 +267,9 @@ static void degraded_rail_gets_its_share(void **state)
     plan_case_release(&c);
 }
 
-/* Pairs too small to split, in sum four times more than the slow rail should take: they go elsewhere, each as a whole. */
+/*
+ * Pairs too small to split, in sum four times more than the slow rail should take: they go elsewhere, each as a whole.
+ */
 static void small_pairs_leave_a_degraded_rail(void **state)
 {
     mpath_access_mode_t access;

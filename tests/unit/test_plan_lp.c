@@ -92,7 +92,9 @@ static double loss_of(const plan_case_t *c, const mpath_plan_t *plan, double opt
     return larger(0, ((double)mpath_plan_z_ns(plan) - 1 - optimum * (1 + GAP)) / fragment_ns(c, plan));
 }
 
-/* Whether rails are equal, decide the optimum, and the memory of the nodes could not even with all bytes twice in one. */
+/*
+ * Whether rails are equal, decide the optimum, and the memory of the nodes could not even with all bytes twice in one.
+ */
 static int is_closed(const plan_case_t *c, double optimum)
 {
     size_t cells  = (size_t)mpath_topo_num_ranks(c->topo) * (size_t)mpath_topo_num_ranks(c->topo), i;

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Schedules: the duties of all ranks together carry a plan completely, and both ends of every hop agree on its chunks. */
+/*
+ * Schedules: the duties of all ranks together carry a plan completely, and both ends of every hop agree on its chunks.
+ */
 #include "exec/schedule.h"
 #include "unit/capture.h"
 #include "unit/grid.h"

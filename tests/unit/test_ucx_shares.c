@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How peers of the UCX transport divide its rails: by the planner, so that those with slow rails are not left behind. */
+/*
+ * How peers of the UCX transport divide its rails: by the planner, so that those with slow rails are not left behind.
+ */
 #include "ucx_tl_mpath/shares.h"
 
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Stand-in for a header that `make install` of Open MPI 5 and 6 leaves out though opal_config.h names it. Used only when
- * the real one is missing (m4/check_pkg_ompi.m4). Right only for an Open MPI built with pthreads, its default.
+ * Stand-in for a header that `make install` of Open MPI 5 and 6 leaves out though opal_config.h names it. Used only
+ * when the real one is missing (m4/check_pkg_ompi.m4). Right only for an Open MPI built with pthreads, its default.
  */
 #ifndef MPATH_SHIM_THREADS_PTHREADS_MUTEX_H
 #define MPATH_SHIM_THREADS_PTHREADS_MUTEX_H
