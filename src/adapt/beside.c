@@ -63,7 +63,7 @@ static uint64_t both(const mpath_beside_t *beside, uint64_t *times_ns)
 
 static int gains(const mpath_beside_t *beside, uint64_t call_ns)
 {
-    return call_ns < beside->alone_ns - beside->alone_ns / MPATH_TUNE_WHOLE * MPATH_BESIDE_GAIN_PPM;
+    return call_ns < beside->alone_ns - beside->alone_ns * MPATH_BESIDE_GAIN_PPM / MPATH_TUNE_WHOLE;
 }
 
 static void watch(mpath_beside_t *beside)
@@ -71,12 +71,12 @@ static void watch(mpath_beside_t *beside)
     uint64_t times_ns[2], call_ns = both(beside, times_ns), apart_ns;
 
     apart_ns        = (times_ns[0] > times_ns[1]) ? times_ns[0] - times_ns[1] : times_ns[1] - times_ns[0];
-    beside->strayed = (apart_ns > call_ns / MPATH_TUNE_WHOLE * STRAY_PPM) ? beside->strayed + 1 : 0;
+    beside->strayed = (apart_ns > call_ns * STRAY_PPM / MPATH_TUNE_WHOLE) ? beside->strayed + 1 : 0;
     beside->calls   = 0;
-    if (!gains(beside, call_ns)) {
-        enter(beside, MPATH_BESIDE_OFF);
-    } else if (beside->strayed == 2) {
+    if ((beside->strayed > 0) && ((beside->strayed == 2) || !gains(beside, call_ns))) {
         begin_moves(beside, NEXT_STEP);
+    } else if (!gains(beside, call_ns)) {
+        enter(beside, MPATH_BESIDE_OFF);
     }
 }
 

@@ -426,7 +426,7 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
                                    const uint64_t *bytes, const uint64_t *offsets)
 {
     int me = gpu->me, in_place = buffers->send == NULL;
-    uint64_t start_ns;
+    uint64_t start_ns, total   = 0;
     mpath_symmetric_buffers_t sides = *buffers;
     mpath_agreed_t agreed;
     mpath_status_t status;
@@ -440,10 +440,12 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_offsets[rank] = 0;
         gpu->recv_bytes[rank]   = bytes[rank];
         gpu->recv_offsets[rank] = offsets[rank];
+        total += bytes[rank];
     }
     if (in_place) {
         gpu->send_bytes[me] = gpu->recv_bytes[me] = 0;
     }
+    mpath_gpu_host_tell_gather(gpu, total, !buffers->ineligible);
     call   = call_of(MPATH_OPERATION_ALLGATHER, &sides, buffers->ineligible);
     status = agree(gpu, gpu->gather, &call, &agreed);
     if (status != MPATH_OK) {
@@ -453,7 +455,11 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         return MPATH_DECLINED;
     }
     start_ns = mpath_time_ns();
-    status   = mpath_gpu_coll_move(gpu->gather, &call, &agreed);
+    mpath_gpu_host_share_gather(gpu, total);
+    status = mpath_gpu_coll_move(gpu->gather, &call, &agreed);
+    if (status == MPATH_OK) {
+        mpath_gpu_host_end_gather(gpu);
+    }
     count_call(gpu, start_ns, status);
     return status;
 }

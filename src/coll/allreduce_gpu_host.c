@@ -23,11 +23,6 @@
 #define HOST_FIRST_BPS UINT64_C(355000000000)
 #define HOST_SECOND_BPS UINT64_C(30000000000)
 
-static gpu_host_t *host_of(mpath_symmetric_gpu_t *gpu)
-{
-    return &gpu->host;
-}
-
 static mpath_beside_t *beside_of(gpu_host_t *host, uint64_t bytes)
 {
     unsigned class = 0;
@@ -64,11 +59,17 @@ static uint64_t part_of(const mpath_symmetric_gpu_t *gpu, uint64_t end_bytes, in
 
 /* -- what ranks tell each other -- */
 
+static void tell(mpath_gpu_coll_t *coll, const gpu_host_t *host, uint64_t room_bytes)
+{
+    coll->told_host = (mpath_room_host_t){
+        .room_bytes = room_bytes, .call = host->last_call, .first_ns = host->first_ns, .second_ns = host->second_ns};
+}
+
 void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
                          int eligible)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
-    gpu_host_t *host       = host_of(gpu);
+    gpu_host_t *host       = &gpu->host;
     uint64_t room          = UINT64_MAX;
 
     if (bytes < HOST_MIN_BYTES) {
@@ -81,28 +82,24 @@ void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffe
         room = (room < bytes / 4) ? room : bytes / 4;
         room = mpath_gpu_scratch_get(gpu, buffers->send_memory, room) ? room : 0;
     }
-    coll->told_host.room_bytes = room;
-    coll->told_host.call       = host->last_call;
-    coll->told_host.first_ns   = host->first_ns;
-    coll->told_host.second_ns  = host->second_ns;
+    tell(coll, host, room);
 }
 
 /* Notes how long the last such call took, the slowest rank counts; returns the least room. */
-static uint64_t hear(mpath_symmetric_gpu_t *gpu)
+static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
 {
-    gpu_host_t *host = host_of(gpu);
     uint64_t room = UINT64_MAX, times_ns[2] = {0, 0};
     int all = host->last != NULL;
 
-    for (int rank = 0; rank < gpu->size; rank++) {
-        const mpath_room_host_t *told = &gpu_cell(gpu->reduce, rank)->host;
+    for (int rank = 0; rank < coll->size; rank++) {
+        const mpath_room_host_t *told = &gpu_cell(coll, rank)->host;
 
         room        = (told->room_bytes < room) ? told->room_bytes : room;
         times_ns[0] = (told->first_ns > times_ns[0]) ? told->first_ns : times_ns[0];
         times_ns[1] = (told->second_ns > times_ns[1]) ? told->second_ns : times_ns[1];
         all         = all && (told->call == host->last_call);
     }
-    if (all) {
+    if (all && ((times_ns[1] > 0) == (host->last_bytes > 0))) {
         mpath_beside_note(host->last, times_ns[0], times_ns[1]);
     }
     host->last = NULL;
@@ -122,7 +119,7 @@ static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
     if ((status != MPATH_OK) && (mpath_team_status(gpu->team) == MPATH_OK)) {
         mpath_info("a rank cannot have slots in host memory (%s); reductions on device memory do without",
                    mpath_status_string(status));
-        host_of(gpu)->refused = 1;
+        gpu->host.refused = 1;
         return MPATH_OK;
     }
     return status;
@@ -130,7 +127,7 @@ static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
 
 mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t *end_bytes_p)
 {
-    gpu_host_t *host      = host_of(gpu);
+    gpu_host_t *host      = &gpu->host;
     mpath_status_t status = MPATH_OK;
     uint64_t room, share, end;
 
@@ -139,7 +136,7 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
     if (bytes < HOST_MIN_BYTES) {
         return MPATH_OK;
     }
-    room = hear(gpu);
+    room = hear(gpu->reduce, host);
     if ((room == 0) || host->refused) {
         return MPATH_OK;
     }
@@ -184,7 +181,7 @@ static mpath_cu_ptr_t landing(const mpath_symmetric_gpu_t *gpu, int from)
 static mpath_status_t combine(mpath_gpu_coll_t *coll)
 {
     mpath_symmetric_gpu_t *gpu = coll->beside.owner;
-    gpu_host_t *host           = host_of(gpu);
+    gpu_host_t *host           = &gpu->host;
     uint64_t offset, bytes = part_of(gpu, host->end_bytes, gpu->me, &offset), at = host->begin + offset;
     mpath_kernel_reduce_t arguments = {.elements      = bytes / mpath_reduce_bytes(host->how.type),
                                        .sources_count = (uint32_t)gpu->size};
@@ -223,7 +220,7 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
                                     const mpath_reduce_how_t *how)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
-    gpu_host_t *host       = host_of(gpu);
+    gpu_host_t *host       = &gpu->host;
     mpath_staged_side_t send, receive;
     mpath_status_t status;
     uint64_t offset, bytes;
@@ -240,6 +237,12 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
     status         = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 2, &send.stream);
     if (status == MPATH_OK) {
         status = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 1, &receive.stream);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 4, &send.second);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 3, &receive.second);
     }
     if (status != MPATH_OK) {
         return status;
@@ -260,16 +263,56 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
     return MPATH_OK;
 }
 
-void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu)
+/* Of the call that has ended, as this rank saw it. */
+static void note(gpu_host_t *host, const mpath_gpu_coll_t *coll)
 {
-    gpu_host_t *host = host_of(gpu);
-
-    host->first_ns  = gpu->reduce->beside.first_ns;
-    host->second_ns = gpu->reduce->beside.second_ns;
+    host->last_bytes = host->end_bytes;
+    host->first_ns   = coll->beside.first_ns;
+    host->second_ns  = coll->beside.second_ns;
     if (host->last != NULL) {
         mpath_debug(
             "call %llu on device memory: %llu bytes through the host, done after %llu us; the others after %llu us",
-            (unsigned long long)gpu->reduce->number, (unsigned long long)host->end_bytes,
+            (unsigned long long)coll->number, (unsigned long long)host->end_bytes,
             (unsigned long long)host->second_ns / 1000, (unsigned long long)host->first_ns / 1000);
+    }
+}
+
+void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu)
+{
+    note(&gpu->host, gpu->reduce);
+}
+
+/* -- Allgathers: a part of what each rank sends to each other -- */
+
+void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible)
+{
+    mpath_gpu_coll_t *coll = gpu->gather;
+
+    coll->timed = 0;
+    if (bytes >= HOST_MIN_BYTES) {
+        tell(coll, &gpu->host_gather, (eligible && (coll->settings->gpu_host_percent > 0)) ? UINT64_MAX : 0);
+    }
+}
+
+void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
+{
+    mpath_gpu_coll_t *coll = gpu->gather;
+    gpu_host_t *host       = &gpu->host_gather;
+
+    coll->share_ppm = 0;
+    if ((bytes < HOST_MIN_BYTES) || !coll->opened || (hear(coll, host) == 0)) {
+        return;
+    }
+    host->last      = beside_of(host, bytes);
+    host->last_call = coll->number;
+    coll->timed     = 1;
+    coll->share_ppm = mpath_beside_share(host->last);
+    host->end_bytes = bytes / MPATH_TUNE_WHOLE * coll->share_ppm;
+}
+
+void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu)
+{
+    if (gpu->gather->timed) {
+        note(&gpu->host_gather, gpu->gather);
     }
 }

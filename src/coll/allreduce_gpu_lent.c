@@ -8,6 +8,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Of the driver's blocks: what it exports is a block, which nothing else is to lie in. */
+#define LENT_GRAIN_BYTES (UINT64_C(2) << 20)
+
 static void lent_release(gpu_lent_t *lent)
 {
     for (int rank = 0; (lent->imports != NULL) && (rank < lent->size); rank++) {
@@ -84,6 +87,7 @@ static void lent_make(gpu_lent_t *lent, mpath_gpu_t *device, uint64_t unit_bytes
     if (unit_bytes == 0) {
         return;
     }
+    bytes              = (bytes + LENT_GRAIN_BYTES - 1) / LENT_GRAIN_BYTES * LENT_GRAIN_BYTES;
     lent->memory       = lent_alloc(device, bytes);
     lent->memory_bytes = bytes;
     address            = (void *)(uintptr_t)lent->memory;

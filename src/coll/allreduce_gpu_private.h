@@ -24,6 +24,7 @@ typedef struct gpu_host {
     mpath_beside_t beside[GPU_HOST_CLASSES];
     mpath_beside_t *last; /* of the last call that could have gone this way; NULL: it has been noted */
     uint64_t last_call;   /* its number */
+    uint64_t last_bytes;  /* of it, that went through the host */
     uint64_t first_ns, second_ns;
     /* the call under way: the end of the vector */
     uint64_t begin, end_bytes;
@@ -44,7 +45,7 @@ struct mpath_symmetric_gpu {
     mpath_coll_counters_t counters; /* but for those of `reduce` and `gather` */
     gpu_launches_t *launches;
     gpu_eager_t *eager;
-    gpu_host_t host;
+    gpu_host_t host, host_gather;
     gpu_lent_t *writes; /* for reductions by writes; NULL until a call was large enough */
 };
 
@@ -92,6 +93,10 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
 mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, int in_place,
                                     const mpath_reduce_how_t *how);
 void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu);
+/* The same for Allgathers of `bytes` bytes, all blocks together: before and after the agreement, and at the end. */
+void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible);
+void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
+void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 
 /*
  * allreduce_gpu_writes.c: before the agreement, whether this rank could take part in a reduction by writes, of which its cell

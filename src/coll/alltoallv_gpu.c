@@ -3,16 +3,17 @@
 #include "coll/alltoallv_gpu_private.h"
 
 #include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 /*
- * Streams of a GPU: two for each communicator, which take turns, and the last two for staged copies. Sharing costs
+ * Streams of a GPU: two for each communicator, which take turns, and the last four for staged copies. Sharing costs
  * nothing but parallelism: no work on them waits for another rank, but for engines that take turns and reductions by
  * writes, of which a process has one at a time (mpath_gpu_coll_claim()).
  */
-#define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS_DIRECT - 2) / 2)
+#define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS_DIRECT - 4) / 2)
 
 static pthread_mutex_t gpu_mutex = PTHREAD_MUTEX_INITIALIZER;
 static atomic_uint gpu_communicators;
@@ -337,6 +338,7 @@ static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     mpath_status_t status = mpath_gpu_coll_find_ways(gpu);
 
+    gpu->beside.start_ns = gpu->timed ? mpath_time_ns() : 0;
     return (status == MPATH_OK) ? mpath_gpu_coll_finish(gpu, mpath_gpu_coll_start(gpu, call)) : status;
 }
 

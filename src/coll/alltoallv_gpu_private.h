@@ -50,6 +50,7 @@ typedef struct gpu_decided {
     uint64_t *demand;                  /* [n][n] */
     uint8_t *ways;                     /* [n][n] gpu_way_t */
     uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks in `imports`; they are open during calls only */
+    uint32_t share_ppm;                /* that `beside` has where kernels write */
     uint64_t *beside; /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
     int all;                                    /* of mpath_gpu_coll_open_all(): everything is open */
@@ -84,8 +85,10 @@ struct mpath_gpu_coll {
     mpath_gpu_t *told_gpu;    /* with which it works on its send buffer */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
-    int eager;   /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
-    int claimed; /* this process may wait for other ranks on the device in this call */
+    uint32_t share_ppm; /* of what kernels would write, through the host */
+    int timed;          /* how long both take is wanted */
+    int eager;          /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
+    int claimed;        /* this process may wait for other ranks on the device in this call */
 
     uint64_t *demand; /* [n][n] of the call */
     gpu_decided_t decided;

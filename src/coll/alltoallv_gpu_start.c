@@ -126,13 +126,14 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     mpath_status_t status;
 
     for (int i = 1; i < gpu->size; i++) {
-        int to = (gpu->me + i) % gpu->size;
+        int to          = (gpu->me + i) % gpu->size;
+        uint64_t beside = gpu->decided.beside[gpu->me * gpu->size + to];
 
         if (gpu_way(gpu, gpu->me, to) == WAY_KERNEL) {
             gpu->pieces[count++] = (mpath_kernel_piece_t){.target = theirs(gpu, to, MPATH_ROOM_RECV),
                                                           .source = mine(gpu->send.buffer, call->send_offsets[to]),
-                                                          .bytes  = call->send_bytes[to]};
-            gpu->counters.kernel_bytes += call->send_bytes[to];
+                                                          .bytes  = call->send_bytes[to] - beside};
+            gpu->counters.kernel_bytes += call->send_bytes[to] - beside;
         }
     }
     if (count == 0) {
@@ -194,12 +195,18 @@ static mpath_status_t start_self(mpath_gpu_coll_t *gpu, const mpath_call_t *call
     return status;
 }
 
-/* Streams of the lane "staged": the last two of a GPU, shared by all communicators. */
+/* Streams of the lane "staged": two of the last four of a GPU, shared by all communicators. */
 static mpath_status_t staged_side(mpath_gpu_coll_t *gpu, mpath_gpu_t *device, unsigned stream,
                                   const mpath_staged_message_t *messages, mpath_staged_side_t *side)
 {
+    mpath_status_t status;
+
     *side = (mpath_staged_side_t){.messages = messages, .pinned = &gpu->room.slots_pinned};
-    return (device == NULL) ? MPATH_OK : mpath_stream_get(device, stream, &side->stream);
+    if (device == NULL) {
+        return MPATH_OK;
+    }
+    status = mpath_stream_get(device, stream, &side->stream);
+    return ((status == MPATH_OK) && gpu->timed) ? mpath_stream_get(device, stream - 2, &side->second) : status;
 }
 
 static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *call)

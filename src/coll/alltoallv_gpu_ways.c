@@ -12,6 +12,9 @@
 
 #include <string.h>
 
+/* What a kernel leaves to the host is a multiple of this. */
+#define SHARE_GRAIN_BYTES (UINT64_C(64) << 10)
+
 /* A rank that works on another's memory: a sender on a receive buffer (RECV), or a receiver on a send buffer (SEND). */
 typedef struct access {
     int opener, owner, side;
@@ -314,6 +317,25 @@ static mpath_status_t find_rates(mpath_gpu_coll_t *gpu)
     return status;
 }
 
+/* What a kernel would write goes through the host in part, as the caller wants it: the same on all ranks. */
+static mpath_status_t share_kernels(mpath_gpu_coll_t *gpu)
+{
+    gpu_decided_t *decided = &gpu->decided;
+    int staged             = 0;
+
+    if (decided->share_ppm == gpu->share_ppm) {
+        return MPATH_OK;
+    }
+    for (int i = 0; i < gpu->size * gpu->size; i++) {
+        if (decided->ways[i] == WAY_KERNEL) {
+            decided->beside[i] = gpu->demand[i] / 1000000 * gpu->share_ppm & ~(SHARE_GRAIN_BYTES - 1);
+            staged             = staged || (decided->beside[i] > 0);
+        }
+    }
+    decided->share_ppm = gpu->share_ppm;
+    return staged ? open_slots(gpu) : MPATH_OK;
+}
+
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
@@ -321,10 +343,12 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     mpath_status_t status;
 
     if (is_decided(gpu)) {
-        return open_wanted(gpu);
+        status = share_kernels(gpu);
+        return (status == MPATH_OK) ? open_wanted(gpu) : status;
     }
     mpath_gpu_coll_forget_ways(gpu);
-    status = open_side(gpu, MPATH_ROOM_RECV);
+    decided->share_ppm = 0;
+    status             = open_side(gpu, MPATH_ROOM_RECV);
     for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
 
@@ -349,7 +373,10 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         note_wanted(gpu);
         decided->valid = 1;
     }
-    return ((status == MPATH_OK) && staged) ? open_slots(gpu) : status;
+    if ((status == MPATH_OK) && staged) {
+        status = open_slots(gpu);
+    }
+    return (status == MPATH_OK) ? share_kernels(gpu) : status;
 }
 
 mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)

@@ -11,7 +11,7 @@
 #define MPATH_KERNEL_EAGER "mpath_kernel_eager_"
 
 /* CTAs of a launch, at most. */
-#define MPATH_EAGER_CTAS 32u
+#define MPATH_EAGER_CTAS 64u
 
 /* Of a vector, that travel with a number of the same length behind them. */
 #define MPATH_EAGER_UNIT_BYTES 8u

@@ -17,11 +17,11 @@
 
 #include "gpu/device.h"
 
-#define MPATH_GPU_STREAMS 16
+#define MPATH_GPU_STREAMS 18
 #define MPATH_GPU_STREAMS_PROBE MPATH_GPU_STREAMS /* this and the next one: of ranks that measure rates */
 #define MPATH_GPU_STREAMS_ALL (MPATH_GPU_STREAMS + 2)
 #define MPATH_GPU_STREAMS_DIRECT                                                                                       \
-    8 /* the first of them: of calls that GPUs carry without relays, and of staged copies */
+    10 /* the first of them: of calls that GPUs carry without relays, and of staged copies */
 
 typedef struct mpath_stream mpath_stream_t;
 

@@ -10,8 +10,8 @@
 #define STAGED_MAX_SLOTS 8u
 #define STAGED_MAX_SLOT_BYTES (4u << 20)
 #define STAGED_MIN_SLOT_BYTES (64u << 10)
-#define STAGED_PIPELINE 8u          /* chunks that a message is cut into when slots are larger */
-#define STAGED_MAX_CHUNK (1u << 20) /* larger ones are no faster, and arrive later */
+#define STAGED_PIPELINE 8u      /* chunks that a message is cut into when slots are larger */
+#define STAGED_PIPELINE_TWO 24u /* with two streams, to which shorter ones cost little */
 
 enum { SLOT_FREE = 0, SLOT_FULL = 1 };
 
@@ -29,6 +29,7 @@ _Static_assert(sizeof(staged_slot_t) == 64, "one line");
 /* A copy between a slot and device memory that is under way. */
 typedef struct staged_copy {
     int active;
+    mpath_stream_t *stream;
     mpath_mark_t mark;
 } staged_copy_t;
 
@@ -47,6 +48,7 @@ struct mpath_staged {
     staged_copy_t *emptying; /* [ranks][slots] */
     int copies;              /* active ones */
     int next_to;             /* receivers take turns */
+    unsigned turns[2];       /* and so do streams, of each direction */
     uint64_t sent_bytes;
 };
 
@@ -153,12 +155,13 @@ static mpath_status_t copy_start(mpath_staged_t *lane, const mpath_staged_side_t
         memcpy(to_slot ? slot : memory, to_slot ? memory : slot, (size_t)bytes);
         return MPATH_OK;
     }
-    slot_device = mpath_pinned_device(side->pinned, slot);
+    slot_device  = mpath_pinned_device(side->pinned, slot);
+    copy->stream = ((side->second != NULL) && (++lane->turns[to_slot] % 2 == 0)) ? side->second : side->stream;
     pthread_mutex_lock(lane->lock);
-    status = mpath_stream_copy(side->stream, to_slot ? slot_device : device, to_slot ? device : slot_device,
+    status = mpath_stream_copy(copy->stream, to_slot ? slot_device : device, to_slot ? device : slot_device,
                                (size_t)bytes);
     if (status == MPATH_OK) {
-        status = mpath_stream_mark(side->stream, &copy->mark);
+        status = mpath_stream_mark(copy->stream, &copy->mark);
     }
     pthread_mutex_unlock(lane->lock);
     if (status == MPATH_OK) {
@@ -169,12 +172,12 @@ static mpath_status_t copy_start(mpath_staged_t *lane, const mpath_staged_side_t
 }
 
 /* MPATH_OK when it has ended, which takes it off the list. */
-static mpath_status_t copy_test(mpath_staged_t *lane, const mpath_staged_side_t *side, staged_copy_t *copy)
+static mpath_status_t copy_test(mpath_staged_t *lane, staged_copy_t *copy)
 {
     mpath_status_t status;
 
     pthread_mutex_lock(lane->lock);
-    status = mpath_stream_done(side->stream, copy->mark);
+    status = mpath_stream_done(copy->stream, copy->mark);
     pthread_mutex_unlock(lane->lock);
     if (status == MPATH_OK) {
         copy->active = 0;
@@ -208,10 +211,10 @@ static int next_receiver(mpath_staged_t *lane)
 
 static uint64_t chunk_bytes(const mpath_staged_t *lane, int to)
 {
-    uint64_t all = lane->send.messages[to].bytes, left = all - lane->sent[to], chunk = all / STAGED_PIPELINE;
+    uint64_t all = lane->send.messages[to].bytes, left = all - lane->sent[to];
+    uint64_t chunk = all / ((lane->send.second != NULL) ? STAGED_PIPELINE_TWO : STAGED_PIPELINE);
 
     chunk = (chunk < STAGED_MIN_SLOT_BYTES) ? STAGED_MIN_SLOT_BYTES : chunk;
-    chunk = (chunk > STAGED_MAX_CHUNK) ? STAGED_MAX_CHUNK : chunk;
     chunk = (chunk > lane->shape.slot_bytes) ? lane->shape.slot_bytes : chunk & ~63ull;
     return (chunk < left) ? chunk : left;
 }
@@ -251,7 +254,7 @@ static int progress_send(mpath_staged_t *lane)
         int to, result;
 
         if (lane->filling[number].active) {
-            status = copy_test(lane, &lane->send, &lane->filling[number]);
+            status = copy_test(lane, &lane->filling[number]);
             if (mpath_status_is_error(status)) {
                 return (int)status;
             }
@@ -287,7 +290,7 @@ static int empty(mpath_staged_t *lane, int from, uint32_t number)
     mpath_status_t status;
 
     if (copy->active) {
-        status = copy_test(lane, &lane->receive, copy);
+        status = copy_test(lane, copy);
         if (status == MPATH_OK) {
             set_free(lane, from, slot);
         }
@@ -367,12 +370,11 @@ int mpath_staged_needs(const mpath_staged_t *lane, int rank)
            (lane->sent[rank] < lane->send.messages[rank].bytes);
 }
 
-static void abandon_copy(mpath_staged_t *lane, const mpath_staged_side_t *side, staged_copy_t *copy,
-                         uint64_t timeout_ns)
+static void abandon_copy(mpath_staged_t *lane, staged_copy_t *copy, uint64_t timeout_ns)
 {
     if (copy->active) {
         pthread_mutex_lock(lane->lock);
-        (void)mpath_stream_finish(side->stream, copy->mark, timeout_ns, "a staged copy of a call that failed");
+        (void)mpath_stream_finish(copy->stream, copy->mark, timeout_ns, "a staged copy of a call that failed");
         pthread_mutex_unlock(lane->lock);
         copy->active = 0;
         lane->copies--;
@@ -384,10 +386,10 @@ void mpath_staged_abandon(mpath_staged_t *lane, uint64_t timeout_ns)
     size_t slots = (size_t)lane->shape.num_ranks * lane->shape.slots;
 
     for (uint32_t number = 0; number < lane->shape.slots; number++) {
-        abandon_copy(lane, &lane->send, &lane->filling[number], timeout_ns);
+        abandon_copy(lane, &lane->filling[number], timeout_ns);
     }
     for (size_t index = 0; index < slots; index++) {
-        abandon_copy(lane, &lane->receive, &lane->emptying[index], timeout_ns);
+        abandon_copy(lane, &lane->emptying[index], timeout_ns);
     }
     lane->send_left    = 0;
     lane->receive_left = 0;

@@ -49,7 +49,8 @@ typedef struct mpath_staged_message {
 typedef struct mpath_staged_side {
     const mpath_staged_message_t *messages; /* of every rank; stays the caller's and unchanged until the end */
     mpath_stream_t *stream;                 /* NULL: memory that the host reads and writes by itself */
-    const mpath_pinned_t *pinned;           /* the region, registered; only with a stream */
+    mpath_stream_t *second;       /* takes every other copy, so that none waits for a mark; NULL: there is none */
+    const mpath_pinned_t *pinned; /* the region, registered; only with a stream */
 } mpath_staged_side_t;
 
 /* `call` differs from call to call and is the same on all ranks. */

@@ -4,6 +4,7 @@
 #include "capture.h"
 #include "gpu_kinds.h"
 #include "gpu/pinned.h"
+#include "gpu/reduce_eager.h"
 #include "gpu/reduce_writes.h"
 #include "gpu/usage.h"
 
@@ -12,6 +13,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define DEADLINE_NS (UINT64_C(60) * 1000000000)
 #define ROOM_BYTES 32768u
@@ -525,6 +527,196 @@ static void test_writes(void **state)
     free(bytes);
 }
 
+/* Three ranks in this process, on one GPU: their vectors are short enough to be there at once. */
+#define EAGER_RANKS 3u
+#define EAGER_SLOT MPATH_EAGER_SLOT_BYTES(32768u)
+#define EAGER_PATIENCE_NS (UINT64_C(20) * 1000000000)
+
+typedef struct eager_test {
+    const mpath_reduce_how_t *how;
+    uint64_t number, elements;
+    unsigned shift; /* of vectors, in elements; rank 1 works in place, rank 2 is not shifted */
+    gpu_memory_t rooms[EAGER_RANKS];
+    mpath_pinned_t words[EAGER_RANKS];
+} eager_test_t;
+
+static uint64_t eager_at(const eager_test_t *test, unsigned rank, int result)
+{
+    uint64_t shift = (rank == 2) ? 0 : test->shift * mpath_reduce_bytes(test->how->type);
+
+    return ((result && (rank != 1)) ? rank + EAGER_RANKS : rank) * ROOM_BYTES + GUARD_BYTES + shift;
+}
+
+static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patience_ns, int again,
+                        mpath_repeat_t **repeat)
+{
+    mpath_kernel_eager_t arguments = {.number      = test->number,
+                                      .elements    = test->elements,
+                                      .send        = memory.address + eager_at(test, rank, 0),
+                                      .recv        = memory.address + eager_at(test, rank, 1),
+                                      .words       = mpath_pinned_device(&test->words[rank], test->words[rank].base),
+                                      .patience_ns = patience_ns,
+                                      .slot_bytes  = EAGER_SLOT,
+                                      .ranks       = EAGER_RANKS,
+                                      .me          = rank,
+                                      .again       = (uint32_t)again};
+    mpath_cu_function_t function;
+    mpath_stream_t *own;
+
+    for (unsigned i = 0; i < EAGER_RANKS; i++) {
+        arguments.memory[i] = test->rooms[i].address;
+    }
+    assert_int_equal(mpath_stream_get(gpu, 1 + rank, &own), MPATH_OK);
+    assert_int_equal(mpath_eager_find(gpu, test->how, &function), MPATH_OK);
+    if (repeat == NULL) {
+        assert_int_equal(mpath_launch_eager(own, function, test->how->type, &arguments), MPATH_OK);
+        return;
+    }
+    if (*repeat == NULL) {
+        arguments.number = 0;
+        assert_int_equal(mpath_repeat_eager(own, function, test->how->type, &arguments, repeat), MPATH_OK);
+    }
+    assert_int_equal(mpath_repeat_start(*repeat), MPATH_OK);
+}
+
+/* Until all CTAs have said the same; nonzero: that they have given up. */
+static int eager_end(const eager_test_t *test, unsigned rank)
+{
+    volatile uint64_t *words = test->words[rank].base;
+    unsigned ctas            = mpath_eager_ctas(test->elements * mpath_reduce_bytes(test->how->type));
+    uint64_t left = DEADLINE_NS / 1000000, gave_up = words[0] & MPATH_EAGER_GAVE_UP;
+
+    for (unsigned cta = 0; cta < ctas; cta++) {
+        while (((words[cta] & ~MPATH_EAGER_GAVE_UP) != test->number) && (left-- > 0)) {
+            usleep(1000);
+        }
+        assert_int_equal(words[cta] & ~MPATH_EAGER_GAVE_UP, test->number);
+        gave_up |= words[cta] & MPATH_EAGER_GAVE_UP;
+    }
+    return gave_up != 0;
+}
+
+static void eager_fill(const eager_test_t *test)
+{
+    unsigned bytes = mpath_reduce_bytes(test->how->type);
+    unsigned char sum[16];
+
+    memset(host, 0x5a, memory.bytes);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        for (uint64_t index = 0; index < test->elements; index++) {
+            fill(test->how->type, host + eager_at(test, rank, 0) + index * bytes, index + test->number, rank);
+        }
+    }
+    gpu_memory_write(memory.address, host, memory.bytes);
+    memcpy(expected, host, memory.bytes);
+    for (uint64_t index = 0; index < test->elements; index++) {
+        memcpy(sum, host + eager_at(test, 0, 0) + index * bytes, bytes);
+        for (unsigned rank = 1; rank < EAGER_RANKS; rank++) {
+            combine(test->how, sum, host + eager_at(test, rank, 0) + index * bytes);
+        }
+        for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+            memcpy(expected + eager_at(test, rank, 1) + index * bytes, sum, bytes);
+        }
+    }
+}
+
+static void eager_compare(const eager_test_t *test)
+{
+    gpu_memory_read(memory.address, host, memory.bytes);
+    for (uint64_t i = 0; i < memory.bytes; i++) {
+        if (host[i] != expected[i]) {
+            fail_msg("operation %d, type %d, %llu elements, shift %u: byte %llu is %02x, not %02x", test->how->op,
+                     test->how->type, (unsigned long long)test->elements, test->shift, (unsigned long long)i, host[i],
+                     expected[i]);
+        }
+    }
+}
+
+/* One rank is late: the others give up, have written nothing, and find everything when they look again. */
+static void eager_late(eager_test_t *test)
+{
+    eager_fill(test);
+    eager_start(test, 0, 1000000, 0, NULL);
+    eager_start(test, 1, 1000000, 0, NULL);
+    assert_true(eager_end(test, 0));
+    assert_true(eager_end(test, 1));
+    gpu_memory_read(memory.address, host, memory.bytes);
+    for (uint64_t i = 0; i < test->elements * mpath_reduce_bytes(test->how->type); i++) {
+        assert_int_equal(host[eager_at(test, 0, 1) + i], 0x5a);
+    }
+    memset(test->words[0].base, 0, MPATH_EAGER_CTAS * 8);
+    memset(test->words[1].base, 0, MPATH_EAGER_CTAS * 8);
+    eager_start(test, 2, EAGER_PATIENCE_NS, 0, NULL);
+    eager_start(test, 0, EAGER_PATIENCE_NS, 1, NULL);
+    eager_start(test, 1, EAGER_PATIENCE_NS, 1, NULL);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        assert_false(eager_end(test, rank));
+    }
+    eager_compare(test);
+}
+
+static void eager_run(eager_test_t *test, mpath_repeat_t **repeats)
+{
+    eager_fill(test);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        eager_start(test, rank, EAGER_PATIENCE_NS, 0, (repeats != NULL) ? &repeats[rank] : NULL);
+    }
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        assert_false(eager_end(test, rank));
+    }
+    eager_compare(test);
+    test->number++;
+}
+
+static void test_eager(void **state)
+{
+    static const uint64_t counts[]       = {1, 2, 3, 5, 513, 2048, 4000};
+    static const mpath_reduce_how_t sum  = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    mpath_repeat_t *repeats[EAGER_RANKS] = {NULL};
+    eager_test_t test                    = {.number = 1};
+    unsigned kernels                     = 0;
+
+    (void)state;
+    memset(host, 0, memory.bytes);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MPATH_EAGER_MEMORY_BYTES(EAGER_RANKS, EAGER_SLOT), 0,
+                         &test.rooms[rank]);
+        gpu_memory_write(test.rooms[rank].address, host, MPATH_EAGER_MEMORY_BYTES(EAGER_RANKS, EAGER_SLOT));
+        assert_int_equal(mpath_pinned_alloc(gpu, MPATH_EAGER_CTAS * 8, &test.words[rank]), MPATH_OK);
+    }
+    for (int op = 0; op < OPS; op++) {
+        for (int type = 0; type < TYPES; type++) {
+            mpath_reduce_how_t how = {.op = (mpath_reduce_op_t)op, .type = (mpath_reduce_type_t)type};
+
+            if (mpath_reduce_fits(&how) && mpath_eager_fits(&how) && is_tested(how.type)) {
+                test.how      = &how;
+                test.elements = 333 + (unsigned)type;
+                test.shift    = (unsigned)type % 3;
+                eager_run(&test, NULL);
+                kernels++;
+            }
+        }
+    }
+    assert_true(kernels >= 24);
+    test.how = &sum;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        test.elements = counts[i];
+        test.shift    = (unsigned)i % 3;
+        eager_run(&test, NULL);
+        eager_run(&test, NULL);
+    }
+    eager_late(&test);
+    test.number++;
+    for (int i = 0; i < 5; i++) { /* numbers that the GPU counts itself */
+        eager_run(&test, repeats);
+    }
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        mpath_repeat_destroy(repeats[rank]);
+        gpu_memory_free(&test.rooms[rank]);
+        mpath_pinned_release(&test.words[rank]);
+    }
+}
+
 static void test_what_does_not_fit(void **state)
 {
     const mpath_reduce_how_t bad[] = {{MPATH_REDUCE_LAND, MPATH_REDUCE_F32},  {MPATH_REDUCE_BXOR, MPATH_REDUCE_F64},
@@ -569,6 +761,7 @@ int main(void)
         cmocka_unit_test(test_usage),
         cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_writes),
+        cmocka_unit_test(test_eager),
         cmocka_unit_test(test_what_does_not_fit),
     };
 

@@ -1,0 +1,147 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* A second path beside a first one: found, followed, left alone. */
+#include "config.h"
+#include "adapt/beside.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdio.h>
+
+#include <cmocka.h>
+
+#define BYTES UINT64_C(268435456)
+
+/* Two paths that share nothing: rates, and what the second takes until its first bytes are there. */
+typedef struct paths {
+    uint64_t first_bps, second_bps, start_ns;
+} paths_t;
+
+static uint64_t time_ns(uint64_t bytes, uint64_t bps)
+{
+    return bytes * 1000 / (bps / 1000000);
+}
+
+/* One call: how long both took together. */
+static uint64_t call(mpath_beside_t *beside, const paths_t *paths)
+{
+    uint64_t second   = BYTES / MPATH_TUNE_WHOLE * mpath_beside_share(beside);
+    uint64_t first_ns = time_ns(BYTES - second, paths->first_bps), second_ns = 0;
+
+    if (second > 0) {
+        second_ns = paths->start_ns + time_ns(second, paths->second_bps);
+    }
+    mpath_beside_note(beside, first_ns, second_ns);
+    return (first_ns > second_ns) ? first_ns : second_ns;
+}
+
+static uint64_t calls(mpath_beside_t *beside, const paths_t *paths, int count)
+{
+    uint64_t ns = 0;
+
+    for (int i = 0; i < count; i++) {
+        ns = call(beside, paths);
+    }
+    return ns;
+}
+
+static uint64_t alone_ns(const paths_t *paths)
+{
+    return time_ns(BYTES, paths->first_bps);
+}
+
+/* What no division of the bytes goes below. */
+static uint64_t best_ns(const paths_t *paths)
+{
+    uint64_t rate = paths->first_bps + paths->second_bps;
+
+    return time_ns(BYTES, rate) + paths->start_ns / 1000 * (paths->second_bps / 1000000) / (rate / 1000000) * 1000;
+}
+
+static void test_found(void **state)
+{
+    static const paths_t paths[] = {
+        {360000000000, 40000000000, 60000}, {200000000000, 43000000000, 40000}, {100000000000, 90000000000, 20000}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(paths) / sizeof(paths[0]); i++) {
+        mpath_beside_t beside;
+        uint64_t ns;
+
+        mpath_beside_init(&beside, 355000000000, 30000000000);
+        assert_int_equal(mpath_beside_share(&beside), 0);
+        ns = calls(&beside, &paths[i], 120);
+        assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
+        assert_true(ns < best_ns(&paths[i]) * 104 / 100);
+        assert_true(ns < alone_ns(&paths[i]) * 99 / 100);
+    }
+}
+
+/* The second path gets slower while it is in use: it gives share back. */
+static void test_followed(void **state)
+{
+    const paths_t before = {360000000000, 40000000000, 60000}, after = {360000000000, 20000000000, 60000};
+    mpath_beside_t beside;
+    uint32_t share;
+
+    (void)state;
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    calls(&beside, &before, 100);
+    share = mpath_beside_share(&beside);
+    calls(&beside, &after, 20);
+    assert_true(calls(&beside, &after, 80) < best_ns(&after) * 104 / 100);
+    assert_true(mpath_beside_share(&beside) < share * 3 / 4);
+}
+
+/* One that does not shorten the call is not used, and seldom tried again. */
+static void test_left_alone(void **state)
+{
+    const paths_t useless = {360000000000, 2000000000, 700000}, useful = {360000000000, 40000000000, 60000};
+    mpath_beside_t beside;
+    int used = 0;
+
+    (void)state;
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    calls(&beside, &useless, 100);
+    assert_int_equal(beside.state, MPATH_BESIDE_OFF);
+    for (unsigned i = 0; i < MPATH_BESIDE_REST - 120; i++) {
+        used += mpath_beside_share(&beside) != 0;
+        assert_int_equal(call(&beside, &useless), alone_ns(&useless));
+    }
+    assert_int_equal(used, 0);
+    calls(&beside, &useful, 300);
+    assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
+}
+
+/* Single slow calls change nothing. */
+static void test_outliers(void **state)
+{
+    const paths_t paths = {360000000000, 40000000000, 60000};
+    mpath_beside_t beside;
+    uint32_t share;
+
+    (void)state;
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    calls(&beside, &paths, 100);
+    share = mpath_beside_share(&beside);
+    for (int i = 0; i < 200; i++) {
+        call(&beside, &paths);
+        if (i % 4 == 0) {
+            mpath_beside_note(&beside, alone_ns(&paths) * 3, (i % 8 == 0) ? alone_ns(&paths) * 5 : 1);
+        }
+    }
+    assert_int_equal(mpath_beside_share(&beside), share);
+    assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_found),
+        cmocka_unit_test(test_followed),
+        cmocka_unit_test(test_left_alone),
+        cmocka_unit_test(test_outliers),
+    };
+
+    return cmocka_run_group_tests_name("beside", tests, NULL, NULL);
+}
