@@ -30,6 +30,7 @@ static void enter(mpath_beside_t *beside, mpath_beside_state_t state)
     beside->state   = state;
     beside->calls   = 0;
     beside->strayed = 0;
+    beside->longer  = 0;
 }
 
 static void begin_moves(mpath_beside_t *beside, uint32_t step)
@@ -99,13 +100,18 @@ void mpath_beside_note(mpath_beside_t *beside, uint64_t first_ns, uint64_t secon
     switch (beside->state) {
     case MPATH_BESIDE_ALONE:
         beside->alone_ns = median(beside->first_ns, beside->calls);
+        beside->useful   = 0;
         begin_moves(beside, FIRST_STEP);
         break;
     case MPATH_BESIDE_MOVES:
-        call_ns       = both(beside, times_ns);
-        beside->calls = 0;
-        if (!mpath_tune_step(&beside->tune, times_ns)) {
-            enter(beside, gains(beside, call_ns) ? MPATH_BESIDE_KEPT : MPATH_BESIDE_OFF);
+        call_ns        = both(beside, times_ns);
+        beside->calls  = 0;
+        beside->longer = (call_ns > beside->alone_ns) ? beside->longer + 1 : 0;
+        if (!beside->useful && (beside->longer == MPATH_BESIDE_PATIENCE)) {
+            enter(beside, MPATH_BESIDE_OFF);
+        } else if (!mpath_tune_step(&beside->tune, times_ns)) {
+            beside->useful = gains(beside, call_ns);
+            enter(beside, beside->useful ? MPATH_BESIDE_KEPT : MPATH_BESIDE_OFF);
         }
         break;
     default:

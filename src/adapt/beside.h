@@ -13,6 +13,7 @@
 #define MPATH_BESIDE_WINDOW 3u       /* calls of a median while shares move */
 #define MPATH_BESIDE_WATCH 9u        /* and afterwards */
 #define MPATH_BESIDE_REST 512u       /* calls without the second path before it is tried again */
+#define MPATH_BESIDE_PATIENCE 3u     /* windows that take longer before it is left alone */
 #define MPATH_BESIDE_GAIN_PPM 10000u /* by which the call has to be shorter with it */
 
 typedef enum mpath_beside_state {
@@ -29,6 +30,8 @@ typedef struct mpath_beside {
     uint64_t first_ns[MPATH_BESIDE_WATCH], second_ns[MPATH_BESIDE_WATCH];
     unsigned calls;   /* since the state or the share changed */
     unsigned strayed; /* watches in a row in which the paths did not end together */
+    unsigned longer;  /* windows in a row that took longer than without the second path, while shares moved */
+    int useful;       /* calls have been shorter with it: it may take its time to find its share again */
 } mpath_beside_t;
 
 /* Rates that the paths may have; calls say more. */

@@ -13,8 +13,9 @@
 
 #include <string.h>
 
-/* Below, what passes until the first bytes have come through the host is not worth it. */
-#define HOST_MIN_BYTES (UINT64_C(64) << 20)
+/* Through a GPU's port: below, what passes until the first bytes have come through the host takes all that they would gain (at 64
+ * MiB some 200 us of calls on two H200). */
+#define HOST_MIN_BYTES (UINT64_C(128) << 20)
 
 #define HOST_GRAIN_BYTES (UINT64_C(64) << 10)
 #define ALIGN_BYTES UINT64_C(256)
@@ -40,6 +41,18 @@ static mpath_beside_t *beside_of(gpu_host_t *host, uint64_t bytes)
 static int is_two(const mpath_symmetric_gpu_t *gpu)
 {
     return gpu->size == 2;
+}
+
+/* Of a vector of all ranks: every part goes to the rank that combines it, and back to all. */
+static int is_long(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
+{
+    return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= HOST_MIN_BYTES;
+}
+
+/* Of one rank's part, which all others get. */
+static int is_long_gather(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
+{
+    return bytes * (uint64_t)(gpu->size - 1) >= HOST_MIN_BYTES;
 }
 
 /* Bytes of one rank's end that a rank combines. */
@@ -72,7 +85,7 @@ void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffe
     gpu_host_t *host       = &gpu->host;
     uint64_t room          = UINT64_MAX;
 
-    if (bytes < HOST_MIN_BYTES) {
+    if (!is_long(gpu, bytes)) {
         return;
     }
     if (!eligible || !coll->claimed || (coll->settings->gpu_host_percent == 0) || host->refused) {
@@ -133,7 +146,7 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
 
     *end_bytes_p    = 0;
     host->end_bytes = 0;
-    if (bytes < HOST_MIN_BYTES) {
+    if (!is_long(gpu, bytes)) {
         return MPATH_OK;
     }
     room = hear(gpu->reduce, host);
@@ -289,7 +302,7 @@ void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int 
     mpath_gpu_coll_t *coll = gpu->gather;
 
     coll->timed = 0;
-    if (bytes >= HOST_MIN_BYTES) {
+    if (is_long_gather(gpu, bytes)) {
         tell(coll, &gpu->host_gather, (eligible && (coll->settings->gpu_host_percent > 0)) ? UINT64_MAX : 0);
     }
 }
@@ -300,7 +313,7 @@ void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     gpu_host_t *host       = &gpu->host_gather;
 
     coll->share_ppm = 0;
-    if ((bytes < HOST_MIN_BYTES) || !coll->opened || (hear(coll, host) == 0)) {
+    if (!is_long_gather(gpu, bytes) || !coll->opened || (hear(coll, host) == 0)) {
         return;
     }
     host->last      = beside_of(host, bytes);
