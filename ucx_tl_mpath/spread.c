@@ -47,19 +47,19 @@ void mpath_spread_sent(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_n
 static void take_sample(mpath_spread_rail_t *rail, uint64_t elapsed_ns)
 {
     uint64_t sample_bps = (uint64_t)((double)rail->sample_bytes * (double)MPATH_NS_PER_S / (double)elapsed_ns);
+    int first;
 
     if (rail->gap && sample_bps <= rail->rate_bps) {
         return;
     }
     /* What the system told at first may be wrong by far; as long as it counts, rails already measured get nothing. */
-    if (rail->num_samples < SETTLED_SAMPLES) {
-        ++rail->num_samples;
-    }
+    first = rail->num_samples < SETTLED_SAMPLES;
+    rail->num_samples += first;
     rail->rate_bps = ((rail->num_samples - 1) * rail->rate_bps + sample_bps) / rail->num_samples;
     if (rail->rate_bps < MIN_RATE_BPS) {
         rail->rate_bps = MIN_RATE_BPS;
     }
-    if (rail->rate_bps > rail->nominal_bps) {
+    if (rail->rate_bps > rail->nominal_bps || (first && rail->num_samples == SETTLED_SAMPLES)) {
         rail->nominal_bps = rail->rate_bps;
     }
 }

@@ -12,7 +12,7 @@
 
 typedef struct mpath_spread_rail {
     uint64_t rate_bps;
-    uint64_t nominal_bps;    /* as it was at first, or the best that was measured */
+    uint64_t nominal_bps;    /* as it was at first, until it has been measured; then the best that was */
     uint64_t planned_bps;    /* what a plan gives it (shares.h); 0: none, the rate counts */
     uint64_t detour_ns;      /* what everything takes longer on this rail: relays */
     uint64_t inflight_bytes; /* sent and not acknowledged */
