@@ -49,10 +49,10 @@ static int is_long(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= HOST_MIN_BYTES;
 }
 
-/* Of one rank's part, which all others get. */
+/* Of what a rank gets from all. */
 static int is_long_gather(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    return bytes * (uint64_t)(gpu->size - 1) >= HOST_MIN_BYTES;
+    return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >= HOST_MIN_BYTES;
 }
 
 /* Bytes of one rank's end that a rank combines. */
