@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The Open MPI component "mpath": hands collectives of intracommunicators to libmpath (MPI_Alltoallv and MPI_Alltoall,
- * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with their variants), and runs the functions that it replaced when
- * libmpath declines. It has no logic of its own beyond translation.
+ * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with their variants), and runs the functions that it replaced
+ * when libmpath declines. It has no logic of its own beyond translation.
  *
  * One context per process, made when it is first needed and ended when the component closes; one team per
  * communicator, made collectively inside its first call that libmpath is asked about, and ended with the communicator.

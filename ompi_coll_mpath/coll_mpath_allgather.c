@@ -98,7 +98,9 @@ static mpath_status_t allgather_on_host(mca_coll_mpath_module_t *module, const m
     return allgather_run(module, &stage->send, &stage->recv, stage->in_place);
 }
 
-/* Everything but the previous function. True: that is to run on the buffers of `stage`; false: the call returns *rc_p. */
+/*
+ * Everything but the previous function. True: that is to run on the buffers of `stage`; false: the call returns *rc_p.
+ */
 static bool allgather_is_previous(mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *stage, int *rc_p)
 {
     mpath_status_t status;

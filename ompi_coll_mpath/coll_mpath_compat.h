@@ -67,8 +67,8 @@ typedef const int *mca_coll_mpath_displs_t;
 #endif
 
 /*
- * What a process tells all others, or those on its machine, in MPI_Init. Open MPI 4.1 has its own layer; later ones use PMIx
- * itself, whose header belongs to another package.
+ * What a process tells all others, or those on its machine, in MPI_Init. Open MPI 4.1 has its own layer; later ones use
+ * PMIx itself, whose header belongs to another package.
  */
 #if OMPI_MAJOR_VERSION < 5
 #include "opal/mca/pmix/pmix.h"

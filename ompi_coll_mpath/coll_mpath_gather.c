@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What ranks ask each other before there is a team, or beside it. Where that fails, because one of them is gone or does not come,
- * this rank cannot know what the others do: every call on the communicator fails from then on.
+ * What ranks ask each other before there is a team, or beside it. Where that fails, because one of them is gone or does
+ * not come, this rank cannot know what the others do: every call on the communicator fails from then on.
  */
 #include "coll_mpath.h"
 

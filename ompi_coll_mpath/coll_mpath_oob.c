@@ -178,7 +178,10 @@ static void oob_progress(void *context)
 {
     mca_coll_mpath_oob_t *oob = context;
 
-    /* On a fiber the progress engine is running already: its next round comes when the operation's wait has left the fiber. */
+    /*
+     * On a fiber the progress engine is running already: its next round comes when the operation's wait has left the
+     * fiber.
+     */
     if (!mpath_fiber_is_on()) {
         opal_progress();
     }

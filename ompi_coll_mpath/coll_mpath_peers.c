@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * See coll_mpath_peers.h. A word stands under one key for every process of the job that has the component; processes that
- * were started without it have none. Processes of other jobs (MPI_Comm_spawn) may not have been exchanged with: they are
- * taken for alike. Where Open MPI defers the exchange between nodes until somebody asks (opal_pmix_base_async_modex, the default
- * of 6.0; its fence then collects nothing), words are known inside a node only: nobody asks for those of other nodes, which
- * could take as long as the slowest of them.
+ * See coll_mpath_peers.h. A word stands under one key for every process of the job that has the component; processes
+ * that were started without it have none. Processes of other jobs (MPI_Comm_spawn) may not have been exchanged with:
+ * they are taken for alike. Where Open MPI defers the exchange between nodes until somebody asks
+ * (opal_pmix_base_async_modex, the default of 6.0; its fence then collects nothing), words are known inside a node
+ * only: nobody asks for those of other nodes, which could take as long as the slowest of them.
  */
 #include "coll_mpath_peers.h"
 #include "coll_mpath.h"

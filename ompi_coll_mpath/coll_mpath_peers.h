@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which processes of the job have mpath, and at which place among the components. Each process publishes its word with the data
- * that MPI_Init exchanges anyway, so that whether a communicator gets mpath follows, without a message, from what all its
- * processes read alike: a rank without mpath would leave the others waiting in their first call.
+ * Which processes of the job have mpath, and at which place among the components. Each process publishes its word with
+ * the data that MPI_Init exchanges anyway, so that whether a communicator gets mpath follows, without a message, from
+ * what all its processes read alike: a rank without mpath would leave the others waiting in their first call.
  */
 #ifndef COLL_MPATH_PEERS_H
 #define COLL_MPATH_PEERS_H
@@ -18,8 +18,8 @@ void mca_coll_mpath_peers_publish(void);
 bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm);
 
 /*
- * The number of this process among the job's on its node, -1 unknown. Open MPI counts on the machines that it started processes
- * on; nodes as mpath sees them are smaller where several containers share a machine.
+ * The number of this process among the job's on its node, -1 unknown. Open MPI counts on the machines that it started
+ * processes on; nodes as mpath sees them are smaller where several containers share a machine.
  */
 int mca_coll_mpath_peers_local_rank(void);
 

@@ -4,8 +4,9 @@
 
 #include <string.h>
 
-/* Symmetric operations up to this go to the previous component without a question: Open MPI itself numbers new communicators
- * with them, from inside its progress engine and on no agreed moment. A constant, so that all ranks decide alike. */
+/* Symmetric operations up to this go to the previous component without a question: Open MPI itself numbers new
+ * communicators with them, from inside its progress engine and on no agreed moment. A constant, so that all ranks
+ * decide alike. */
 #define REQUEST_AT_ONCE_BYTES 256u
 
 /* -- what a request keeps -- */
@@ -178,8 +179,8 @@ static void request_construct(mca_coll_mpath_request_t *request)
 OBJ_CLASS_INSTANCE(mca_coll_mpath_request_t, ompi_request_t, request_construct, NULL);
 
 /*
- * Hands a small operation to the previous component, with copies of what lies in device memory: by the same function as on ranks
- * without a GPU, for another one, such as a persistent request, may be of another component.
+ * Hands a small operation to the previous component, with copies of what lies in device memory: by the same function as
+ * on ranks without a GPU, for another one, such as a persistent request, may be of another component.
  */
 static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **request_p)
 {

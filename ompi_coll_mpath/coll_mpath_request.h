@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Non-blocking and persistent collectives. An operation is the blocking function on a fiber (util/fiber.h): its waits leave
- * the fiber, and Open MPI's progress engine takes it up again. The operations of a communicator run one after the other, in
- * the order in which they were started; all ranks start them in the same order.
+ * Non-blocking and persistent collectives. An operation is the blocking function on a fiber (util/fiber.h): its waits
+ * leave the fiber, and Open MPI's progress engine takes it up again. The operations of a communicator run one after the
+ * other, in the order in which they were started; all ranks start them in the same order.
  *
- * What mpath declines is left to the previous component. Its non-blocking functions take their tags in the order in which
- * they are called, which has to be the same on all ranks, while mpath declines at a different moment on every rank. So
- * the persistent request of the previous component is made when the operation is, and started when mpath declines.
+ * What mpath declines is left to the previous component. Its non-blocking functions take their tags in the order in
+ * which they are called, which has to be the same on all ranks, while mpath declines at a different moment on every
+ * rank. So the persistent request of the previous component is made when the operation is, and started when mpath
+ * declines.
  */
 #ifndef COLL_MPATH_REQUEST_H
 #define COLL_MPATH_REQUEST_H
@@ -50,8 +51,9 @@ typedef enum mca_coll_mpath_request_state_t {
 } mca_coll_mpath_request_state_t;
 
 /*
- * MPI_Ialltoallv and its like take every request of a component for an ompi_coll_base_nbc_request_t, and keep datatypes and
- * arrays behind its first member: at most 12 pointers. The header with that type includes one that no Open MPI installs.
+ * MPI_Ialltoallv and its like take every request of a component for an ompi_coll_base_nbc_request_t, and keep datatypes
+ * and arrays behind its first member: at most 12 pointers. The header with that type includes one that no Open MPI
+ * installs.
  */
 #define COLL_MPATH_REQUEST_ROOM 32
 
@@ -80,8 +82,8 @@ OBJ_CLASS_DECLARATION(mca_coll_mpath_request_t);
 #define COLL_MPATH_LEAVE INT_MIN
 
 /*
- * The previous function; on a fiber it cannot be called, for it would wait. Nor where the ranks have parted: the others may be
- * doing something else. The arguments are those before the module.
+ * The previous function; on a fiber it cannot be called, for it would wait. Nor where the ranks have parted: the others
+ * may be doing something else. The arguments are those before the module.
  */
 #define COLL_MPATH_PREVIOUS(_mpath, _api, ...)                                                                         \
     ((MPATH_OK != (_mpath)->parted) ? mca_coll_mpath_error((_mpath)->parted)                                           \
@@ -92,7 +94,10 @@ OBJ_CLASS_DECLARATION(mca_coll_mpath_request_t);
 /* Makes a request; one that is not persistent is started. Local. An Open MPI error code. */
 int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
                                 bool persistent, ompi_request_t **request_p);
-/* Starts the previous request on the present data; and, when REQUEST_COMPLETE(request->previous), takes what it has brought. */
+/*
+ * Starts the previous request on the present data; and, when REQUEST_COMPLETE(request->previous), takes what it has
+ * brought.
+ */
 int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request);
 int mca_coll_mpath_request_take(mca_coll_mpath_request_t *request);
 /* Releases a request that is inactive and that the user has freed. */

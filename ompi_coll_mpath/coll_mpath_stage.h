@@ -24,12 +24,15 @@ static inline const void *mca_coll_mpath_stage_sbuf(const mca_coll_mpath_stage_t
 }
 
 /*
- * MPATH_OK: the buffers of `send` and `recv` are copies now, to call the collective with again; MPATH_DECLINED: the host
- * can read the buffers as they are. Errors are logged.
+ * MPATH_OK: the buffers of `send` and `recv` are copies now, to call the collective with again; MPATH_DECLINED: the
+ * host can read the buffers as they are. Errors are logged.
  */
 mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage);
 
-/* After the collective has returned `rc`: brings the result to the device if need be, and returns what the call returns. */
+/*
+ * After the collective has returned `rc`: brings the result to the device if need be, and returns what the call
+ * returns.
+ */
 int mca_coll_mpath_stage_close(mca_coll_mpath_stage_t *stage, int rc);
 
 #endif

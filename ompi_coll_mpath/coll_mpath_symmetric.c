@@ -95,7 +95,10 @@ bool mca_coll_mpath_symmetric_begin(mca_coll_mpath_module_t *module, mca_coll_mp
     return false;
 }
 
-/* The predefined operations that Allreduce takes: all commute. Which types they are defined for has been checked by MPI. */
+/*
+ * The predefined operations that Allreduce takes: all commute. Which types they are defined for has been checked by
+ * MPI.
+ */
 bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype)
 {
     const MPI_Op ops[] = {MPI_MAX, MPI_MIN, MPI_SUM,  MPI_PROD, MPI_LAND,   MPI_BAND,

@@ -10,18 +10,21 @@
 #include "coll_mpath_stage.h"
 
 /*
- * Whether the ranks' parameters are the same, so that a decision by parameters and size alone is a common one. The first
- * time on a communicator it is collective.
+ * Whether the ranks' parameters are the same, so that a decision by parameters and size alone is a common one. The
+ * first time on a communicator it is collective.
  */
 bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module);
 
 /*
- * Whether libmpath is to be asked about a call of `bytes` bytes in total, `algorithm` being the operation's parameter. The first
- * time on a communicator it is collective: ranks whose parameters differ would decide differently here.
+ * Whether libmpath is to be asked about a call of `bytes` bytes in total, `algorithm` being the operation's parameter.
+ * The first time on a communicator it is collective: ranks whose parameters differ would decide differently here.
  */
 bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes);
 
-/* What this rank's call returns when only this rank has failed: the others would wait, so they hear of it in the agreement. */
+/*
+ * What this rank's call returns when only this rank has failed: the others would wait, so they hear of it in the
+ * agreement.
+ */
 int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status);
 
 /*
@@ -31,7 +34,9 @@ int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_statu
 bool mca_coll_mpath_symmetric_begin(mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *stage,
                                     mpath_status_t on_device, int *rc_p);
 
-/* Nonzero: libmpath may be asked to combine such elements; the same on all ranks. Everything predefined that commutes. */
+/*
+ * Nonzero: libmpath may be asked to combine such elements; the same on all ranks. Everything predefined that commutes.
+ */
 bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype);
 
 /* How libmpath combines; lives as long as the call. */

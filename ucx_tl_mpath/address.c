@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Addresses. UCP leaves little room for them, so they hold as many rails as fit, those of the lowest numbers with equally
- * long addresses; one that reaches is enough to greet, and the greeting tells the others.
+ * Addresses. UCP leaves little room for them, so they hold as many rails as fit, those of the lowest numbers with
+ * equally long addresses; one that reaches is enough to greet, and the greeting tells the others.
  */
 #include "ucx_tl_mpath/peer.h"
 

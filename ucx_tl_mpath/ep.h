@@ -11,7 +11,9 @@ ucs_status_t uct_mpath_ep_ready(const uct_mpath_ep_t *ep);
 uct_mpath_packet_t *uct_mpath_ep_packet(uct_mpath_ep_t *ep, uct_mpath_kind_t kind, uint8_t id, size_t data_bytes);
 /* Sends it, or takes it back when that fails. data_bytes: headers and what was copied behind them. */
 ucs_status_t uct_mpath_ep_send(uct_mpath_ep_t *ep, uct_mpath_packet_t *packet, size_t data_bytes);
-/* Puts and gets as messages. UCS_INPROGRESS: `comp` (may be NULL) will be told. At least one byte, at most a segment. */
+/*
+ * Puts and gets as messages. UCS_INPROGRESS: `comp` (may be NULL) will be told. At least one byte, at most a segment.
+ */
 ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                                       uct_completion_t *comp);
 ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Remote access, by the rails themselves where they can (rma.h), else by messages: puts carry their address along, gets ask
- * the peer for their bytes. Both are served by the peer's progress, as the puts of UCX's TCP transport are.
+ * Remote access, by the rails themselves where they can (rma.h), else by messages: puts carry their address along, gets
+ * ask the peer for their bytes. Both are served by the peer's progress, as the puts of UCX's TCP transport are.
  */
 #include "ucx_tl_mpath/ep.h"
 #include "ucx_tl_mpath/rma.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The greeting. Each side says who it is, by which link it is reached and where all its rails are; whoever is greeted by
- * somebody that does not know its link yet greets back. A known peer that greets with another nonce has lost its side of
- * the connection: the old one ends here too.
+ * The greeting. Each side says who it is, by which link it is reached and where all its rails are; whoever is greeted
+ * by somebody that does not know its link yet greets back. A known peer that greets with another nonce has lost its
+ * side of the connection: the old one ends here too.
  */
 #include "ucx_tl_mpath/relay.h"
 

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * mca_hook_mpath.so, a component of Open MPI: loads the transport into MPI programs that name it in UCX_TLS. Hooks are the
- * first framework that MPI_Init opens, before pml/ucx makes its UCX context, which takes the transports that are there. So
- * `-x UCX_TLS=mpath,self` is enough, also with a UCX that has no way to name modules (before 1.22). Its one parameter says
- * where the transport lies; an empty one loads none. Programs that do not ask for the transport are left alone.
+ * mca_hook_mpath.so, a component of Open MPI: loads the transport into MPI programs that name it in UCX_TLS. Hooks are
+ * the first framework that MPI_Init opens, before pml/ucx makes its UCX context, which takes the transports that are
+ * there. So `-x UCX_TLS=mpath,self` is enough, also with a UCX that has no way to name modules (before 1.22). Its one
+ * parameter says where the transport lies; an empty one loads none. Programs that do not ask for the transport are left
+ * alone.
  */
 #include "ompi_config.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Hops of relayed messages: connections to neighbours and gateways, what waits for them, their credits and their end. */
+/*
+ * Hops of relayed messages: connections to neighbours and gateways, what waits for them, their credits and their end.
+ */
 #include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/relay.h"
 

@@ -106,8 +106,8 @@ void uct_mpath_lanes_close(uct_mpath_iface_t *iface);
 /* Opens a child's interface of which messages are at most message_bytes long. */
 ucs_status_t uct_mpath_child_open(uct_mpath_lane_t *lane, uct_md_h child_md, const char *transport, const char *device,
                                   uct_worker_h worker, const uct_iface_params_t *user, size_t message_bytes);
-/* shm.c: the same for the first of `transports` that processes of this node have, with its memory domain; addresses: of the
- * device and, behind MPATH_NEIGHBOUR_SHM_MAX bytes, of the interface. */
+/* shm.c: the same for the first of `transports` that processes of this node have, with its memory domain; addresses: of
+ * the device and, behind MPATH_NEIGHBOUR_SHM_MAX bytes, of the interface. */
 ucs_status_t uct_mpath_shm_open(uct_mpath_iface_t *iface, uct_mpath_lane_t *lane, uct_worker_h worker,
                                 const uct_iface_params_t *params, const ucs_config_names_array_t *transports,
                                 uct_md_h *md_p, uint8_t *addresses);

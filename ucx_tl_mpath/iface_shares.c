@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The interface's rails as one supply for all its peers: the planner divides them every now and then by what each peer was
- * sent and what was measured, and a file keeps the measured rates for the next job.
+ * The interface's rails as one supply for all its peers: the planner divides them every now and then by what each peer
+ * was sent and what was measured, and a file keeps the measured rates for the next job.
  */
 #include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/relay.h"

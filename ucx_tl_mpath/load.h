@@ -9,8 +9,8 @@
 
 /* Nonzero when the list of transports (UCX_TLS; NULL: none) names this one; "^mpath" refuses it. */
 int mpath_ucx_asked_for(const char *list);
-/* Loads the transport from `path`; its handle. NULL: one that was built for another UCX does not load, which is said in one
- * line. */
+/* Loads the transport from `path`; its handle. NULL: one that was built for another UCX does not load, which is said in
+ * one line. */
 void *mpath_ucx_load(const char *path);
 
 /* What the transport has counted in this process, over all its interfaces and since it was loaded. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * For LD_PRELOAD: brings the transport, which lies in the same folder, into programs that use UCX. It refers to nothing of
- * UCX itself, so that any program can start with it; programs that have no UCX and do not ask for the transport by
+ * For LD_PRELOAD: brings the transport, which lies in the same folder, into programs that use UCX. It refers to nothing
+ * of UCX itself, so that any program can start with it; programs that have no UCX and do not ask for the transport by
  * UCX_TLS are left alone. A transport that was built for another UCX does not load, which is said in one line.
  */
 #define _GNU_SOURCE

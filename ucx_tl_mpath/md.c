@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory registration, with the memory domains of those rails that do remote access by themselves. Elsewhere puts and gets
- * are messages that the peer's process serves, and need neither registration nor keys.
+ * Memory registration, with the memory domains of those rails that do remote access by themselves. Elsewhere puts and
+ * gets are messages that the peer's process serves, and need neither registration nor keys.
  */
 #include "ucx_tl_mpath/md.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The memory domain: which rails there are, and the memory domains of UCX behind them. A rail is one transport of UCX on
- * one device; its number is that of the topology, so that two nodes agree about which rails belong together.
+ * The memory domain: which rails there are, and the memory domains of UCX behind them. A rail is one transport of UCX
+ * on one device; its number is that of the topology, so that two nodes agree about which rails belong together.
  */
 #ifndef UCX_TL_MPATH_MD_H
 #define UCX_TL_MPATH_MD_H

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The interfaces of a job on one node, as far as they relay for each other. Each puts a card into a file in shared memory:
- * who it is, how it is reached there, and which rails it drives. A card is alive as long as its owner holds a lock on it,
- * which the kernel releases when the process ends, however it ends. No UCX in here.
+ * The interfaces of a job on one node, as far as they relay for each other. Each puts a card into a file in shared
+ * memory: who it is, how it is reached there, and which rails it drives. A card is alive as long as its owner holds a
+ * lock on it, which the kernel releases when the process ends, however it ends. No UCX in here.
  *
  * One thread at a time may use a handle.
  */
@@ -38,8 +38,8 @@ typedef struct mpath_neighbours mpath_neighbours_t;
 
 /*
  * Joins the interfaces of `group`, a name that only processes of one job know, in `folder` (NULL: /dev/shm).
- * MPATH_ERR_IO: the file cannot be made, belongs to someone else or has another layout; MPATH_ERR_TIMED_OUT: somebody keeps
- * it locked; MPATH_NO_RESOURCE: it is full. None is logged.
+ * MPATH_ERR_IO: the file cannot be made, belongs to someone else or has another layout; MPATH_ERR_TIMED_OUT: somebody
+ * keeps it locked; MPATH_NO_RESOURCE: it is full. None is logged.
  */
 mpath_status_t mpath_neighbours_join(const char *folder, const char *group, const mpath_neighbour_card_t *card,
                                      mpath_neighbours_t **neighbours_p);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer's life: made by an endpoint or by a greeting, worked for in progress(), ended by a failure or with the interface. */
+/*
+ * A peer's life: made by an endpoint or by a greeting, worked for in progress(), ended by a failure or with the
+ * interface.
+ */
 #include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/rma.h"
 

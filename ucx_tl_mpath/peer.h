@@ -171,8 +171,8 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 
 /* peer_rail.c */
 ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number);
-/* The next progress opens a closed rail over which something has come. Not at once: UCX's TCP does not stand an endpoint that is
- * made while it delivers a message of the same connection and has more of them. */
+/* The next progress opens a closed rail over which something has come. Not at once: UCX's TCP does not stand an
+ * endpoint that is made while it delivers a message of the same connection and has more of them. */
 void uct_mpath_peer_rail_open_soon(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number);
@@ -193,8 +193,8 @@ void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const voi
 /* send.c */
 uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large);
 void uct_mpath_packet_put(uct_mpath_packet_t *packet);
-/* A second packet with the same contents, number and user, in place of one that a child does not let go of; that one goes
- * when the child does. NULL: no memory. */
+/* A second packet with the same contents, number and user, in place of one that a child does not let go of; that one
+ * goes when the child does. NULL: no memory. */
 uct_mpath_packet_t *uct_mpath_packet_replace(uct_mpath_packet_t *packet);
 /* Numbers a packet and sends it. Anything but UCS_OK: nothing was sent and the packet is still the caller's. */
 ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What arrives: active messages go up in order, early ones wait in a copy; puts and replies to gets go to their places at
- * once. Whatever does not name a living connection is dropped: it is late post of an earlier one.
+ * What arrives: active messages go up in order, early ones wait in a copy; puts and replies to gets go to their places
+ * at once. Whatever does not name a living connection is dropped: it is late post of an earlier one.
  */
 #include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/peer.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The interface as a relay: whether it is one, its interface in the node's shared memory, and its neighbours, which it looks
- * up when their table changes and watches while it has connections to them.
+ * The interface as a relay: whether it is one, its interface in the node's shared memory, and its neighbours, which it
+ * looks up when their table changes and watches while it has connections to them.
  */
 #include "ucx_tl_mpath/relay.h"
 

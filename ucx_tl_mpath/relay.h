@@ -4,14 +4,15 @@
  *
  *     source --shared memory--> neighbour --rail r--> gateway --shared memory--> destination
  *
- * The neighbour is left out where the source drives rail r, the gateway where the destination does. A message that is relayed
- * carries a head with source, destination, gateway and rail; what is inside is the same as on a rail of one's own, so
- * numbers, acknowledgements, measured rates and failures work from end to end and a relayed rail is one more rail of the
- * peer. Relays keep no state of a connection and may lose what they hold: the source sends it again over other rails.
+ * The neighbour is left out where the source drives rail r, the gateway where the destination does. A message that is
+ * relayed carries a head with source, destination, gateway and rail; what is inside is the same as on a rail of one's
+ * own, so numbers, acknowledgements, measured rates and failures work from end to end and a relayed rail is one more
+ * rail of the peer. Relays keep no state of a connection and may lose what they hold: the source sends it again over
+ * other rails.
  *
- * Memory is bounded. A hop may hold UCT_MPATH_RELAY_SLOTS messages that its other end has to pass on (credits). What waits for
- * a rail waits for slots of the gateway, and what waits at the gateway waits for its neighbour only, who takes what is
- * for himself at any time; so full slots cannot wait for each other in a circle.
+ * Memory is bounded. A hop may hold UCT_MPATH_RELAY_SLOTS messages that its other end has to pass on (credits). What
+ * waits for a rail waits for slots of the gateway, and what waits at the gateway waits for its neighbour only, who
+ * takes what is for himself at any time; so full slots cannot wait for each other in a circle.
  *
  * A relay passes messages on while its process progresses UCX. One that does so rarely is measured as a slow rail.
  */
@@ -114,7 +115,9 @@ ucs_status_t uct_mpath_credit_message(void *arg, void *data, size_t length, unsi
 /* route.c: a peer's rails that lead through relays. */
 /* Rails in another's address that a neighbour drives. */
 uint64_t uct_mpath_route_reachable(uct_mpath_iface_t *iface, const uct_mpath_device_addr_t *device);
-/* Nonzero when this rail of a peer, which `gateway` drives for it, can be used through relays, now or when they come. */
+/*
+ * Nonzero when this rail of a peer, which `gateway` drives for it, can be used through relays, now or when they come.
+ */
 int uct_mpath_route_exists(const uct_mpath_peer_t *peer, unsigned rail, uint64_t gateway);
 void uct_mpath_route_learn(uct_mpath_peer_t *peer, unsigned rail, uint64_t gateway);
 ucs_status_t uct_mpath_route_open(uct_mpath_peer_t *peer, unsigned rail);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What arrives for relays: messages for this interface are taken out of their heads, others passed on; greetings of trunks,
- * requests of neighbours, and credits. */
+/* What arrives for relays: messages for this interface are taken out of their heads, others passed on; greetings of
+ * trunks, requests of neighbours, and credits. */
 #include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/rma.h"
 
@@ -52,7 +52,9 @@ ucs_status_t uct_mpath_relay_message(void *arg, void *data, size_t length, unsig
     return UCS_OK;
 }
 
-/* The other end is there, perhaps once more: all its slots are free, and what is owed to its earlier self is forgotten. */
+/*
+ * The other end is there, perhaps once more: all its slots are free, and what is owed to its earlier self is forgotten.
+ */
 ucs_status_t uct_mpath_trunk_message(void *arg, void *data, size_t length, unsigned flags)
 {
     const uct_mpath_lane_t *lane   = arg;

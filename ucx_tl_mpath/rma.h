@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Remote access by the rails themselves. A rail may have a second transport beside the one of its messages, which reaches
- * the peer's memory without its process (rc on InfiniBand and RoCE). Its endpoints connect one to one, so the two sides tell
- * each other their addresses in messages once the rails are open; until then, and where it fails, puts and gets are
- * messages.
+ * Remote access by the rails themselves. A rail may have a second transport beside the one of its messages, which
+ * reaches the peer's memory without its process (rc on InfiniBand and RoCE). Its endpoints connect one to one, so the
+ * two sides tell each other their addresses in messages once the rails are open; until then, and where it fails, puts
+ * and gets are messages.
  *
  * An access completes when the other side's transport has acknowledged it. One whose rail fails is done once more, by
- * messages: its memory is still as it was, since its user has not been told. An access may be larger than a message; then
- * it takes several.
+ * messages: its memory is still as it was, since its user has not been told. An access may be larger than a message;
+ * then it takes several.
  */
 #ifndef UCX_TL_MPATH_RMA_H
 #define UCX_TL_MPATH_RMA_H
@@ -29,8 +29,8 @@ typedef struct uct_mpath_rma {
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
 } uct_mpath_rma_t;
 
-/* rma.c: `iov` to or from the peer's memory. UCS_ERR_UNSUPPORTED: not by the rails now, one message will do; UCS_INPROGRESS:
- * `user` (may be NULL) will be told; UCS_ERR_NO_RESOURCE: later. */
+/* rma.c: `iov` to or from the peer's memory. UCS_ERR_UNSUPPORTED: not by the rails now, one message will do;
+ * UCS_INPROGRESS: `user` (may be NULL) will be told; UCS_ERR_NO_RESOURCE: later. */
 #define UCT_MPATH_RMA_MAX_BYTES (256 * 1024)
 
 ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,

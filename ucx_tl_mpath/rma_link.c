@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The connections of the rails' second transports. Each side makes an endpoint and tells its address; whoever knows the
- * other's address connects and says so; a rail is used once both have. An endpoint that fails is replaced after a while by one
- * of a higher generation, and a side that hears of a higher generation than its own makes a new one too.
+ * other's address connects and says so; a rail is used once both have. An endpoint that fails is replaced after a while
+ * by one of a higher generation, and a side that hears of a higher generation than its own makes a new one too.
  */
 #include "ucx_tl_mpath/rma.h"
 

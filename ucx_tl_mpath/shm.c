@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The child transport between processes of a node, for relays: found among UCX's own and opened with room for whole packets. */
+/*
+ * The child transport between processes of a node, for relays: found among UCX's own and opened with room for whole
+ * packets.
+ */
 #include "ucx_tl_mpath/relay.h"
 
 #include <string.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Which rail takes the next packet. Each rail is a queue with a rate; a packet goes where it would arrive first, so that
- * every rail carries bytes in proportion to its rate. The rate starts as the topology's and then follows what the
+ * Which rail takes the next packet. Each rail is a queue with a rate; a packet goes where it would arrive first, so
+ * that every rail carries bytes in proportion to its rate. The rate starts as the topology's and then follows what the
  * receiver acknowledges while the rail has something to do all the time (as the delivery rate of BBR, Cardwell et al.,
  * ACM Queue 14(5), 2016); what a rail delivers with gaps is only a lower limit of its rate. No UCX in here.
  */
@@ -30,9 +30,10 @@ void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t 
 void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes);
 
 /*
- * Nonzero when the rail may take more: its queue holds less than a few packets or a few milliseconds of its nominal rate,
- * whichever is more (of the measured one it would shrink together with it, when acknowledgements are late). What lies in a
- * queue cannot go over another rail any more, however rates turn out; a full rail is passed over like one that refuses.
+ * Nonzero when the rail may take more: its queue holds less than a few packets or a few milliseconds of its nominal
+ * rate, whichever is more (of the measured one it would shrink together with it, when acknowledgements are late). What
+ * lies in a queue cannot go over another rail any more, however rates turn out; a full rail is passed over like one
+ * that refuses.
  */
 int mpath_spread_has_room(const mpath_spread_rail_t *rail, uint64_t packet_bytes);
 

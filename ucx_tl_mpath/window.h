@@ -4,8 +4,8 @@
  * are done and bounds how far it may run ahead; the receiver's window tells packets that come in order from early ones,
  * which it keeps, and from those that have come before (a packet is sent again when its rail fails).
  *
- * Numbers are 32 bits and wrap. Both windows start small and grow by doubling up to `max`, a power of two that both ends
- * agree on; a packet beyond it can only come from a sender that broke the agreement. No UCX in here.
+ * Numbers are 32 bits and wrap. Both windows start small and grow by doubling up to `max`, a power of two that both
+ * ends agree on; a packet beyond it can only come from a sender that broke the agreement. No UCX in here.
  */
 #ifndef UCX_TL_MPATH_WINDOW_H
 #define UCX_TL_MPATH_WINDOW_H

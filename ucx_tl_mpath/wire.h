@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What travels between two interfaces, as active messages of the rails' own transports. Each message starts with a link:
- * which connection of the receiver it belongs to, and a number that tells this connection from an earlier one.
+ * What travels between two interfaces, as active messages of the rails' own transports. Each message starts with a
+ * link: which connection of the receiver it belongs to, and a number that tells this connection from an earlier one.
  *
  *   UCT_MPATH_ID_PACKET   link, packet header, [remote address | get header], data
  *   UCT_MPATH_ID_ACK      link, count, count times ack entry: packets that came over each rail since it was opened
@@ -128,8 +128,8 @@ typedef struct uct_mpath_credit {
     uint32_t count;
 } __attribute__((packed)) uct_mpath_credit_t;
 
-/* What packets leave free for the head of a relay; with it 64 KiB stay below 65536, which is more than a message in UCX's
- * shared memory can have. */
+/* What packets leave free for the head of a relay; with it 64 KiB stay below 65536, which is more than a message in
+ * UCX's shared memory can have. */
 #define UCT_MPATH_RELAY_ROOM (sizeof(uct_mpath_relay_head_t) + 8)
 
 /* Addresses as UCP exchanges them: 31 bytes of device and 63 of interface address, so only the first rails fit. */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The ways to move rows between ranks. With mpath, MPI_Alltoallv takes device buffers as they are. An MPI library without it
- * may know nothing of them: "stock" goes through pinned host memory. NCCL is loaded at run time.
+ * The ways to move rows between ranks. With mpath, MPI_Alltoallv takes device buffers as they are. An MPI library
+ * without it may know nothing of them: "stock" goes through pinned host memory. NCCL is loaded at run time.
  */
 #include "moe.h"
 

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* One layer: route, dispatch, experts, combine. And the same on one GPU, without any of the machinery, to compare with. */
+/*
+ * One layer: route, dispatch, experts, combine. And the same on one GPU, without any of the machinery, to compare with.
+ */
 #include "moe.h"
 
 #include <cublas_v2.h>

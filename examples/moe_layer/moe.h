@@ -7,8 +7,8 @@
  *   exchange.c    the ways to move rows between ranks: MPI on device buffers, MPI through the host, NCCL
  *   kernels.cu    CUDA kernels
  *
- * Every rank has `tokens` rows of `hidden` BF16 values. A router chooses `topk` experts for each; expert e lives on rank
- * e * ranks / experts. Rows travel there and back in two MPI_Alltoallv.
+ * Every rank has `tokens` rows of `hidden` BF16 values. A router chooses `topk` experts for each; expert e lives on
+ * rank e * ranks / experts. Rows travel there and back in two MPI_Alltoallv.
  */
 #ifndef MOE_H
 #define MOE_H
@@ -40,14 +40,17 @@ typedef struct moe_shape {
 
 /* Values in [-scale, scale) that are a function of seed and position only. */
 void moe_fill(moe_bf16_t *values, size_t count, uint64_t seed, size_t first, float scale, cudaStream_t stream);
-/* Router: experts [tokens][topk], all different, and their gates, which add up to 1. `first_token`: of all ranks' tokens. */
+/*
+ * Router: experts [tokens][topk], all different, and their gates, which add up to 1. `first_token`: of all ranks'
+ * tokens.
+ */
 void moe_route(const moe_shape_t *shape, const moe_bf16_t *rows, const moe_bf16_t *router, long first_token,
                int *experts, float *gates, cudaStream_t stream);
 /* Rows of each expert: counts[experts], which the caller has zeroed. */
 void moe_count(const moe_shape_t *shape, const int *experts, int *counts, cudaStream_t stream);
 /*
- * Copies rows to where those of their expert belong: next[experts] starts as the first row of each expert and ends as the last one's
- * successor. slots [tokens][topk] says which row of `packed` each became.
+ * Copies rows to where those of their expert belong: next[experts] starts as the first row of each expert and ends as
+ * the last one's successor. slots [tokens][topk] says which row of `packed` each became.
  */
 void moe_pack(const moe_shape_t *shape, const moe_bf16_t *rows, const int *experts, int *next, int *slots,
               moe_bf16_t *packed, cudaStream_t stream);
@@ -99,7 +102,10 @@ moe_layer_t *moe_layer_create(const moe_shape_t *shape, MPI_Comm comm);
 void moe_layer_destroy(moe_layer_t *layer);
 /* The whole layer; done when it returns. Seconds in the two exchanges are added to *exchange_s. */
 void moe_layer_run(moe_layer_t *layer, const moe_backend_t *backend, double *exchange_s);
-/* Largest difference between the last output and that of this GPU alone, with all experts, as a part of the largest value. */
+/*
+ * Largest difference between the last output and that of this GPU alone, with all experts, as a part of the largest
+ * value.
+ */
 double moe_layer_error(moe_layer_t *layer);
 /* Most rows that a rank received in the last run, divided by the mean. */
 double moe_layer_imbalance(const moe_layer_t *layer);

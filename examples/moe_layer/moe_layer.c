@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A mixture-of-experts layer over MPI on GPUs: tokens per second with the ways to exchange rows interleaved, every result compared
- * with that of one GPU alone. doc/moe_layer.md.
+ * A mixture-of-experts layer over MPI on GPUs: tokens per second with the ways to exchange rows interleaved, every
+ * result compared with that of one GPU alone. doc/moe_layer.md.
  */
 #include "moe.h"
 

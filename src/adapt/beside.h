@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Beside: how much of a call's data goes over a second, slower path while the first one carries the rest, from nothing but how long
- * each took. Calls begin without the second path, which gives the time to beat; then share moves between the two until they end
- * together (adapt/tune.h); then both are watched. A path that does not shorten the call is left alone, and tried again seldom.
- * Pure arithmetic, the same on all ranks.
+ * Beside: how much of a call's data goes over a second, slower path while the first one carries the rest, from nothing
+ * but how long each took. Calls begin without the second path, which gives the time to beat; then share moves between
+ * the two until they end together (adapt/tune.h); then both are watched. A path that does not shorten the call is left
+ * alone, and tried again seldom. Pure arithmetic, the same on all ranks.
  */
 #ifndef MPATH_ADAPT_BESIDE_H
 #define MPATH_ADAPT_BESIDE_H
@@ -40,7 +40,10 @@ void mpath_beside_init(mpath_beside_t *beside, uint64_t first_bps, uint64_t seco
 /* Of the next call, for the second path; in parts of MPATH_TUNE_WHOLE. */
 uint32_t mpath_beside_share(const mpath_beside_t *beside);
 
-/* A call with that share has ended: how long each path took, the slowest rank counts. second_ns is 0 where the share is. */
+/*
+ * A call with that share has ended: how long each path took, the slowest rank counts. second_ns is 0 where the share
+ * is.
+ */
 void mpath_beside_note(mpath_beside_t *beside, uint64_t first_ns, uint64_t second_ns);
 
 #endif

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Choice: which of two routings of calls of one kind is faster, found by trial where the time model cannot tell. Models know
- * links and hops; what a call costs besides (copies that start late, processes that share a GPU) differs from machine to machine
- * and decides when calls are short.
+ * Choice: which of two routings of calls of one kind is faster, found by trial where the time model cannot tell. Models
+ * know links and hops; what a call costs besides (copies that start late, processes that share a GPU) differs from
+ * machine to machine and decides when calls are short.
  *
- * Calls alternate between the two until each has run MPATH_CHOICE_TRIALS times. Then the ranks exchange what they have measured and
- * all come to the same decision by the same integers: the time of a trial is that of its slowest rank, that of a routing the median of
- * its trials, and the planned one has to be better by MPATH_CHOICE_MARGIN_PPM. It holds for MPATH_CHOICE_CALLS calls, then the trials
- * begin anew: links change, and trials may have met a busy machine.
+ * Calls alternate between the two until each has run MPATH_CHOICE_TRIALS times. Then the ranks exchange what they have
+ * measured and all come to the same decision by the same integers: the time of a trial is that of its slowest rank,
+ * that of a routing the median of its trials, and the planned one has to be better by MPATH_CHOICE_MARGIN_PPM. It holds
+ * for MPATH_CHOICE_CALLS calls, then the trials begin anew: links change, and trials may have met a busy machine.
  *
  * Pure arithmetic; nothing here communicates. All ranks make the same calls in the same order.
  */
@@ -39,15 +39,15 @@ int mpath_choice_is_due(const mpath_choice_t *choice);
 void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ranks);
 
 /*
- * The routing for the next call, which is not due. *trial_p: what mpath_choice_note() wants with the time that the call took, on
- * this rank; negative: it is no trial.
+ * The routing for the next call, which is not due. *trial_p: what mpath_choice_note() wants with the time that the call
+ * took, on this rank; negative: it is no trial.
  */
 mpath_choice_way_t mpath_choice_next(mpath_choice_t *choice, int *trial_p);
 void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 
 /*
- * Kinds of calls: by the length of the static routes, and by how much less the plan is predicted to take; two to an octave each.
- * Calls of a kind share a choice: demands that differ in details only.
+ * Kinds of calls: by the length of the static routes, and by how much less the plan is predicted to take; two to an
+ * octave each. Calls of a kind share a choice: demands that differ in details only.
  */
 #define MPATH_CHOICE_LENGTHS 32
 #define MPATH_CHOICE_GAINS 8
@@ -55,8 +55,8 @@ void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 int mpath_choice_kind(uint64_t static_ns, uint64_t plan_ns);
 
 /*
- * Whether to try: the plan is predicted to save, or to cost, less than what a model overlooks. All that follows from the model, the
- * same on all ranks.
+ * Whether to try: the plan is predicted to save, or to cost, less than what a model overlooks. All that follows from
+ * the model, the same on all ranks.
  */
 #define MPATH_CHOICE_UNSURE_NS 5000000u
 int mpath_choice_is_open(uint64_t static_ns, uint64_t plan_ns);

@@ -3,15 +3,15 @@
  * Rates: what each rail of a team carries, as real calls have shown, and when that is reason enough to change shares.
  *
  * Calls are gathered in windows, of a few calls and long enough that bursts and pauses of a few milliseconds, which are
- * no property of a rail, do not count. At the end of a window the ranks exchange what they have seen, and all of them come to
- * the same decision by the same integer arithmetic:
+ * no property of a rail, do not count. At the end of a window the ranks exchange what they have seen, and all of them
+ * come to the same decision by the same integer arithmetic:
  *
  *   a rail that differs from the others' mean by more than MPATH_RATES_JUMP_PPM          moves at once
  *   by more than MPATH_RATES_DRIFT_PPM, in two windows in a row                          moves then
  *   by less                                                                              is noise
  *
- * In the manner of FlexLink's second stage (arXiv 2510.15882), which watches the last calls and moves shares in small steps.
- * Pure arithmetic; nothing here communicates.
+ * In the manner of FlexLink's second stage (arXiv 2510.15882), which watches the last calls and moves shares in small
+ * steps. Pure arithmetic; nothing here communicates.
  */
 #ifndef MPATH_ADAPT_RATES_H
 #define MPATH_ADAPT_RATES_H
@@ -51,8 +51,8 @@ int mpath_rates_end_call(mpath_rates_t *rates, uint64_t expected_ns);
 void mpath_rates_observed(const mpath_rates_t *rates, uint64_t *bps);
 
 /*
- * `all`: what every rank has observed, num_ranks * MPATH_MAX_NICS; the smallest that somebody saw counts. Begins the next
- * window. Nonzero: current_bps have changed.
+ * `all`: what every rank has observed, num_ranks * MPATH_MAX_NICS; the smallest that somebody saw counts. Begins the
+ * next window. Nonzero: current_bps have changed.
  */
 int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks);
 

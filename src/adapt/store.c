@@ -162,9 +162,9 @@ static void copy_other(void *argument, const line_t *line)
 }
 
 /*
- * Locks the file, which is made when there is none: jobs that write at the same time would lose each other's lines. Another job
- * may have moved a new file into its place before the lock was there. -1: it cannot be opened; where it cannot be locked the
- * lock is missed and nothing else.
+ * Locks the file, which is made when there is none: jobs that write at the same time would lose each other's lines.
+ * Another job may have moved a new file into its place before the lock was there. -1: it cannot be opened; where it
+ * cannot be locked the lock is missed and nothing else.
  */
 static int lock(const char *path)
 {

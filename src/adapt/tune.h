@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Tune: finds the shares with which all rails end together, from nothing but how long each took. Share moves from the slowest
- * to the fastest rail, by a step that halves whenever the direction turns: the first stage of FlexLink (arXiv 2510.15882).
- * Pure arithmetic, the same on all ranks.
+ * Tune: finds the shares with which all rails end together, from nothing but how long each took. Share moves from the
+ * slowest to the fastest rail, by a step that halves whenever the direction turns: the first stage of FlexLink (arXiv
+ * 2510.15882). Pure arithmetic, the same on all ranks.
  */
 #ifndef MPATH_ADAPT_TUNE_H
 #define MPATH_ADAPT_TUNE_H

@@ -12,7 +12,10 @@
 /* Parts are cut at multiples of this, so that their vectors are aligned alike, whatever the element. */
 #define PART_GRAIN_BYTES 256u
 
-/* What a write to another GPU and its acknowledgement cost, in bytes read meanwhile; and up to where that was looked at. */
+/*
+ * What a write to another GPU and its acknowledgement cost, in bytes read meanwhile; and up to where that was looked
+ * at.
+ */
 #define ONE_SHOT_MORE_BYTES (UINT64_C(384) << 10)
 #define ONE_SHOT_MAX_BYTES (UINT64_C(1) << 20)
 
@@ -299,8 +302,9 @@ static mpath_call_t call_of(mpath_operation_t operation, const mpath_symmetric_b
 }
 
 /*
- * Whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU and
- * be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is written.
+ * Whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU
+ * and be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is
+ * written.
  */
 static int is_one_shot(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
 {

@@ -2,10 +2,10 @@
 /*
  * Allreduce, Reduce_scatter and Allgather on device memory inside a node.
  *
- * A reduction is cut into one part for each rank. Once all ranks have agreed that their data is ready, each rank's GPU reads
- * its part of every send buffer, combines it in the order of the ranks and writes the result to every receive buffer, in
- * one kernel. No GPU waits for another, a port carries 2 (n - 1) / n of the vector in either direction, and since every
- * element is combined in one place by one thread all ranks get the same bits, in place as well.
+ * A reduction is cut into one part for each rank. Once all ranks have agreed that their data is ready, each rank's GPU
+ * reads its part of every send buffer, combines it in the order of the ranks and writes the result to every receive
+ * buffer, in one kernel. No GPU waits for another, a port carries 2 (n - 1) / n of the vector in either direction, and
+ * since every element is combined in one place by one thread all ranks get the same bits, in place as well.
  *
  * An Allgather is an Alltoallv that sends the same block to everybody.
  *
@@ -21,7 +21,10 @@
 /* What a communicator keeps between calls. */
 typedef struct mpath_symmetric_gpu mpath_symmetric_gpu_t;
 
-/* Local and cheap. MPATH_DECLINED: never of use here (several nodes, too many ranks, a parameter); the same on all ranks. */
+/*
+ * Local and cheap. MPATH_DECLINED: never of use here (several nodes, too many ranks, a parameter); the same on all
+ * ranks.
+ */
 mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gpu_t **gpu_p);
 void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu);
 

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Allreduces of short vectors (gpu/reduce_eager.h). A rank starts its kernel before the agreement, which passes while the GPU gets to
- * work; each kernel sends its vector to all and waits for theirs. The agreement still decides: only if every rank says that it has
- * started its kernel is the call done this way. If not, no vector is complete anywhere and no kernel has written a result; each gives
- * up soon by itself, and the call goes on as if nothing had been tried.
+ * Allreduces of short vectors (gpu/reduce_eager.h). A rank starts its kernel before the agreement, which passes while
+ * the GPU gets to work; each kernel sends its vector to all and waits for theirs. The agreement still decides: only if
+ * every rank says that it has started its kernel is the call done this way. If not, no vector is complete anywhere and
+ * no kernel has written a result; each gives up soon by itself, and the call goes on as if nothing had been tried.
  *
- * A kernel that has given up while a rank was late is launched again, to wait only, once all have started theirs. So nothing waits on
- * a GPU for longer than EAGER_PATIENCE_NS, and streams that communicators share cannot lock each other.
+ * A kernel that has given up while a rank was late is launched again, to wait only, once all have started theirs. So
+ * nothing waits on a GPU for longer than EAGER_PATIENCE_NS, and streams that communicators share cannot lock each
+ * other.
  */
 #include "coll/allreduce_gpu_private.h"
 

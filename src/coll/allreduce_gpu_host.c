@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The end of a large Allreduce's vector that travels through pinned host memory (lane "staged") beside a reduction by writes, over
- * PCIe, which is idle otherwise. Each rank receives from all others what it combines, and combines it when it has come: between two
- * ranks the whole end, for itself; between more a part, which it writes to all.
+ * The end of a large Allreduce's vector that travels through pinned host memory (lane "staged") beside a reduction by
+ * writes, over PCIe, which is idle otherwise. Each rank receives from all others what it combines, and combines it when
+ * it has come: between two ranks the whole end, for itself; between more a part, which it writes to all.
  *
- * How much that is follows from the times of earlier calls (adapt/beside.h), of which ranks tell in their cells: the same on all.
+ * How much that is follows from the times of earlier calls (adapt/beside.h), of which ranks tell in their cells: the
+ * same on all.
  */
 #include "coll/allreduce_gpu_private.h"
 
@@ -13,8 +14,8 @@
 
 #include <string.h>
 
-/* Through a GPU's port: below, what passes until the first bytes have come through the host takes all that they would gain (at 64
- * MiB some 200 us of calls on two H200). */
+/* Through a GPU's port: below, what passes until the first bytes have come through the host takes all that they would
+ * gain (at 64 MiB some 200 us of calls on two H200). */
 #define HOST_MIN_BYTES (UINT64_C(128) << 20)
 
 #define HOST_GRAIN_BYTES (UINT64_C(64) << 10)

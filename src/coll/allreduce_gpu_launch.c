@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Launches of reduction kernels. An application mostly reduces the same buffers again: a launch with the arguments of an
- * earlier one becomes a repeat (gpu/repeat.h), which is cheaper to start.
+ * Launches of reduction kernels. An application mostly reduces the same buffers again: a launch with the arguments of
+ * an earlier one becomes a repeat (gpu/repeat.h), which is cheaper to start.
  */
 #include "coll/allreduce_gpu_private.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory that each rank of a communicator lends the others on its GPU, for kernels that write to each other: made and opened by all
- * together, and anew when a rank has turned to another GPU. Only where every rank works on a GPU of its own, so that their kernels
- * can run at once.
+ * Memory that each rank of a communicator lends the others on its GPU, for kernels that write to each other: made and
+ * opened by all together, and anew when a rank has turned to another GPU. Only where every rank works on a GPU of its
+ * own, so that their kernels can run at once.
  */
 #ifndef MPATH_COLL_ALLREDUCE_GPU_LENT_H
 #define MPATH_COLL_ALLREDUCE_GPU_LENT_H
@@ -37,8 +37,8 @@ void mpath_gpu_lent_destroy(gpu_lent_t *lent);
 int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll);
 
 /*
- * Collective, in a call that all ranks can take part in; since the memory was used last a call has ended on all ranks. This rank
- * lends `memory_bytes`, which have room for units of `unit_bytes` (0: it lends none), zeroed.
+ * Collective, in a call that all ranks can take part in; since the memory was used last a call has ended on all ranks.
+ * This rank lends `memory_bytes`, which have room for units of `unit_bytes` (0: it lends none), zeroed.
  */
 mpath_status_t mpath_gpu_lent_share(gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t unit_bytes,
                                     uint64_t memory_bytes);

@@ -62,15 +62,18 @@ void mpath_gpu_launches_destroy(gpu_launches_t *launches);
 mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
 
-/* The same with an eager kernel, for a call with this number; `arguments->number` is 0. `follows`: the GPU's counters have the last one. */
+/*
+ * The same with an eager kernel, for a call with this number; `arguments->number` is 0. `follows`: the GPU's counters
+ * have the last one.
+ */
 mpath_status_t mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
                                               mpath_cu_function_t function, mpath_reduce_type_t type,
                                               mpath_kernel_eager_t *arguments, uint64_t number, int follows);
 
 /*
- * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel, if it may expect that all others do the same.
- * After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called back, and the call goes on in
- * another way. Of both, errors break the team.
+ * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel, if it may expect that all
+ * others do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called
+ * back, and the call goes on in another way. Of both, errors break the team.
  */
 gpu_eager_t *mpath_gpu_eager_create(void); /* NULL: no memory */
 void mpath_gpu_eager_destroy(gpu_eager_t *eager);
@@ -84,8 +87,9 @@ mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
 int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes);
 
 /*
- * allreduce_gpu_host.c, for reductions by writes: what goes into the cell, after the claim; how many bytes at the end of the vector go
- * through the host, collective and the same on all ranks; starts them, beside the others; the end of the call.
+ * allreduce_gpu_host.c, for reductions by writes: what goes into the cell, after the claim; how many bytes at the end
+ * of the vector go through the host, collective and the same on all ranks; starts them, beside the others; the end of
+ * the call.
  */
 void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
                          int eligible);
@@ -99,8 +103,9 @@ void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
 void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 
 /*
- * allreduce_gpu_writes.c: before the agreement, whether this rank could take part in a reduction by writes, of which its cell
- * tells; given back after the call. Then, with everything open, whether all do: collective, the same on all ranks.
+ * allreduce_gpu_writes.c: before the agreement, whether this rank could take part in a reduction by writes, of which
+ * its cell tells; given back after the call. Then, with everything open, whether all do: collective, the same on all
+ * ranks.
  */
 void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
 void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu);

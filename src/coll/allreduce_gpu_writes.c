@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Large Allreduces with nothing but writes between GPUs (gpu/reduce_writes.h): the memory that ranks lend each other for it, and who
- * may. Their kernels wait for each other, so all have to run at once: every rank has a GPU of its own, and of a process one
- * such call is under way at a time. A process that is in one already says so in its cell, and then all ranks take the other
- * kernel, which waits for nobody.
+ * Large Allreduces with nothing but writes between GPUs (gpu/reduce_writes.h): the memory that ranks lend each other
+ * for it, and who may. Their kernels wait for each other, so all have to run at once: every rank has a GPU of its own,
+ * and of a process one such call is under way at a time. A process that is in one already says so in its cell, and then
+ * all ranks take the other kernel, which waits for nobody.
  */
 #include "coll/allreduce_gpu_private.h"
 

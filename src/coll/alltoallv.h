@@ -28,8 +28,8 @@ typedef struct mpath_coll_counters {
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p);
 void mpath_coll_destroy(mpath_coll_t *coll);
 /*
- * Later plans count on the rails `rails[i]` (their numbers) carrying rates_bps[i] instead of nominal_bps[i]. The same on
- * all ranks, between the same calls; after an error the caller breaks the team.
+ * Later plans count on the rails `rails[i]` (their numbers) carrying rates_bps[i] instead of nominal_bps[i]. The same
+ * on all ranks, between the same calls; after an error the caller breaks the team.
  */
 mpath_status_t mpath_coll_set_rates(mpath_coll_t *coll, int num_rails, const int *rails, const uint64_t *nominal_bps,
                                     const uint64_t *rates_bps);
@@ -46,14 +46,14 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 
 /*
- * Whether a rank may pass buffers in device memory (call->send_memory, call->recv_memory) to mpath_alltoallv() here. The
- * same on all ranks. Where not, only memory that the host can read may be passed, managed memory included.
+ * Whether a rank may pass buffers in device memory (call->send_memory, call->recv_memory) to mpath_alltoallv() here.
+ * The same on all ranks. Where not, only memory that the host can read may be passed, managed memory included.
  */
 int mpath_coll_takes_device(const mpath_coll_t *coll);
 
 /*
- * The last call was declined since device memory could not be moved as it is: it may be called again with copies on the host.
- * The same on all ranks.
+ * The last call was declined since device memory could not be moved as it is: it may be called again with copies on the
+ * host. The same on all ranks.
  */
 int mpath_coll_wants_host(const mpath_coll_t *coll);
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Alltoallv on device memory inside a node: the ranks' GPUs write to each other (lane "peer"), and what they cannot reach
- * goes through shared host memory (lane "staged"). Any rank may have any kind of memory on either side.
+ * Alltoallv on device memory inside a node: the ranks' GPUs write to each other (lane "peer"), and what they cannot
+ * reach goes through shared host memory (lane "staged"). Any rank may have any kind of memory on either side.
  *
  * Every decision follows from what all ranks see in the room and the agreement, so all come to the same; see
  * doc/gpu.md for what it means to users.
@@ -34,8 +34,8 @@ int mpath_gpu_coll_usable(const mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
 
 /*
- * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: moves everything. On MPATH_OK all data of
- * this rank is in place, for any stream of any device, and nobody reads its send buffer any more. MPATH_DECLINED, on
+ * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: moves everything. On MPATH_OK all data
+ * of this rank is in place, for any stream of any device, and nobody reads its send buffer any more. MPATH_DECLINED, on
  * all ranks alike and from then on: device memory cannot be shared here; nothing was moved. Any other result breaks
  * the team.
  */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What is fastest for pairs that can go from GPU to GPU: predicted from the bytes through the busiest port and the rates of
- * this machine, all of which every rank has alike. Then the order of the engines' pieces, whether they take turns, and the
- * host's share of a hot receiver.
+ * What is fastest for pairs that can go from GPU to GPU: predicted from the bytes through the busiest port and the
+ * rates of this machine, all of which every rank has alike. Then the order of the engines' pieces, whether they take
+ * turns, and the host's share of a hot receiver.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -19,13 +19,15 @@
 #define KERNEL_HANDICAP 50
 
 /*
- * Measured from three GPUs to one: until the first bytes that go through the host are there; what of the share that follows
- * is taken, since the host's copies vary more than those between GPUs.
+ * Measured from three GPUs to one: until the first bytes that go through the host are there; what of the share that
+ * follows is taken, since the host's copies vary more than those between GPUs.
  */
 #define HOST_START_NS 245000u
 #define HOST_PERCENT 88u
 
-/* A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second. */
+/*
+ * A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second.
+ */
 #define HOST_SHARE_MIN_BYTES (240u << 20)
 #define HOST_SHARE_GRAIN (64u << 10)
 

@@ -118,9 +118,9 @@ void mpath_gpu_coll_unlock(void);
 pthread_mutex_t *mpath_gpu_coll_mutex(void);
 
 /*
- * alltoallv_gpu.c: one call of the process at a time may wait for other ranks on the device: on streams that communicators share,
- * two could wait for each other. Claims that for the coming call; whoever cannot have it tells so in its cell, and nobody
- * waits on the device then.
+ * alltoallv_gpu.c: one call of the process at a time may wait for other ranks on the device: on streams that
+ * communicators share, two could wait for each other. Claims that for the coming call; whoever cannot have it tells so
+ * in its cell, and nobody waits on the device then.
  */
 void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu);
@@ -144,8 +144,8 @@ void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
 
 /*
- * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far; notes whether pushes had better take turns.
- * And, once all ways are known, the host's share and the order of the engines' pieces.
+ * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far; notes whether pushes had better take
+ * turns. And, once all ways are known, the host's share and the order of the engines' pieces.
  */
 mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
 uint64_t

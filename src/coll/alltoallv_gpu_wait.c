@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The end of a call on device memory: a rank waits until its own copies are done and all of its sources have written the
- * number of the call. The words are in host memory, so looking costs nothing and needs no driver; they are written after the
- * bytes have become visible to the whole system. Every wait has a deadline that names who waits for whom.
+ * The end of a call on device memory: a rank waits until its own copies are done and all of its sources have written
+ * the number of the call. The words are in host memory, so looking costs nothing and needs no driver; they are written
+ * after the bytes have become visible to the whole system. Every wait has a deadline that names who waits for whom.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -177,9 +177,9 @@ static void name_the_edge(const mpath_gpu_coll_t *gpu, mpath_status_t verdict)
 }
 
 /*
- * Lets the engines of this node go that wait for their turn: whom they wait for may be gone. The words are only about who is
- * next, so that others whose call goes on lose nothing but order; those that still write theirs may take it back, therefore
- * until this rank's own stream is through.
+ * Lets the engines of this node go that wait for their turn: whom they wait for may be gone. The words are only about
+ * who is next, so that others whose call goes on lose nothing but order; those that still write theirs may take it
+ * back, therefore until this rank's own stream is through.
  */
 static void give_turns(mpath_gpu_coll_t *gpu)
 {
@@ -228,7 +228,10 @@ static void abandon(mpath_gpu_coll_t *gpu)
     }
 }
 
-/* What follows the data that went through the host, once it is here; whether that is done, on all ranks if they wait for each other. */
+/*
+ * What follows the data that went through the host, once it is here; whether that is done, on all ranks if they wait
+ * for each other.
+ */
 static mpath_status_t look_beside(mpath_gpu_coll_t *gpu)
 {
     gpu_beside_t *beside = &gpu->beside;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Which pair travels how. A pair goes from GPU to GPU when one of its ranks has managed to open the other's allocation.
- * That only this rank knows: so whenever somebody meets an allocation for the first time, all ranks exchange how opening
- * went. Buffers are mostly the same from call to call, and then no exchange is needed; with the same demand as well,
- * everything is as it was in the call before.
+ * That only this rank knows: so whenever somebody meets an allocation for the first time, all ranks exchange how
+ * opening went. Buffers are mostly the same from call to call, and then no exchange is needed; with the same demand as
+ * well, everything is as it was in the call before.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -143,7 +143,9 @@ static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, int side, uint64_t 
     return status;
 }
 
-/* Opens one side of everybody's memory, for those pairs that have data. Afterwards is_open() holds where it went well. */
+/*
+ * Opens one side of everybody's memory, for those pairs that have data. Afterwards is_open() holds where it went well.
+ */
 static mpath_status_t open_side(mpath_gpu_coll_t *gpu, int side)
 {
     mpath_status_t status = MPATH_OK;

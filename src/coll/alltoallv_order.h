@@ -2,15 +2,15 @@
 /*
  * The order in which the GPUs of a node copy to each other with their copy engines.
  *
- * Engines are fastest when a GPU sends to one and receives from one at a time, and a hot receiver is done soonest when it
- * is never without a sender. That is the preemptive open shop: ranks are both machines and jobs, and the optimum is the
- * largest row or column sum (Gonzalez and Sahni, J. ACM 23(4), 1976). The matrix is cut into units, padded to equal row
- * and column sums, and taken apart into permutations (Birkhoff; von Neumann), the longest first; a sender's steps in a
- * row to the same receiver become one piece.
+ * Engines are fastest when a GPU sends to one and receives from one at a time, and a hot receiver is done soonest when
+ * it is never without a sender. That is the preemptive open shop: ranks are both machines and jobs, and the optimum is
+ * the largest row or column sum (Gonzalez and Sahni, J. ACM 23(4), 1976). The matrix is cut into units, padded to equal
+ * row and column sums, and taken apart into permutations (Birkhoff; von Neumann), the longest first; a sender's steps
+ * in a row to the same receiver become one piece.
  *
  * Each piece names the one that its receiver gets before it. Who waits for that keeps every port at one copy at a time
- * however late some ranks are; steps only ever wait for earlier ones, so such waits end. Where few GPUs are busy both ways it
- * is better not to wait: senders that run ahead cost less than a wait between any two copies.
+ * however late some ranks are; steps only ever wait for earlier ones, so such waits end. Where few GPUs are busy both
+ * ways it is better not to wait: senders that run ahead cost less than a wait between any two copies.
  *
  * Deterministic: every rank computes the same pieces of all ranks from the same demand. Thread-safety: none.
  */

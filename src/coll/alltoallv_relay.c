@@ -11,7 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* For the prediction: what a hop costs beside its links, from the start of a copy until the next process knows of its end. */
+/*
+ * For the prediction: what a hop costs beside its links, from the start of a copy until the next process knows of its
+ * end.
+ */
 #define GATE_HOP_NS 15000u
 #define GATE_CHUNK_BYTES (1u << 20)
 
@@ -195,8 +198,8 @@ static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, const mpath_gate
 }
 
 /*
- * The plan, or the static routes where they are faster: by the model, or, for calls so short that it may be wrong, by what both
- * have taken. Operations that others progress are no measure: their ranks compute meanwhile.
+ * The plan, or the static routes where they are faster: by the model, or, for calls so short that it may be wrong, by
+ * what both have taken. Operations that others progress are no measure: their ranks compute meanwhile.
  */
 static mpath_status_t choose_routes(mpath_relay_coll_t *coll, const mpath_plan_t **plan_p)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Alltoallv on device memory over relays: plan for the GPUs' topology, gate, move (exec/relay.h). For nodes of which a plan
- * can get more than GPUs that write to each other directly: several nodes, direct links between pairs of GPUs.
+ * Alltoallv on device memory over relays: plan for the GPUs' topology, gate, move (exec/relay.h). For nodes of which a
+ * plan can get more than GPUs that write to each other directly: several nodes, direct links between pairs of GPUs.
  */
 #ifndef MPATH_COLL_ALLTOALLV_RELAY_H
 #define MPATH_COLL_ALLTOALLV_RELAY_H
@@ -31,14 +31,15 @@ void mpath_relay_coll_publish(mpath_relay_coll_t *coll, mpath_call_t *call);
 void mpath_relay_coll_hear(mpath_relay_coll_t *coll, uint32_t flags);
 
 /*
- * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: plans and moves everything. MPATH_DECLINED, on all
- * ranks alike: nothing was moved, another way may do it. Any other result but MPATH_OK breaks the team.
+ * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: plans and moves everything.
+ * MPATH_DECLINED, on all ranks alike: nothing was moved, another way may do it. Any other result but MPATH_OK breaks
+ * the team.
  */
 mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed);
 
 /*
- * How long the call under way took on this rank, whichever way served it after mpath_relay_coll_move(): plan and static routes are
- * compared by that where the time model cannot tell.
+ * How long the call under way took on this rank, whichever way served it after mpath_relay_coll_move(): plan and static
+ * routes are compared by that where the time model cannot tell.
  */
 void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns);
 

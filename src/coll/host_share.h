@@ -2,10 +2,10 @@
 /*
  * How many of a hot receiver's bytes go through host memory beside the copies from GPU to GPU, in closed form.
  *
- * With one hot port there are two resources that matter, its ingress and the host's way into its GPU; the least of the larger
- * load / capacity is where both end together. That is the optimum of the planner for the same capacities (a unit test
- * compares), and this form knows two things that the planner's loads do not: the host's copies begin late, and no other
- * port may become the slowest for it. Integers: the same on all ranks.
+ * With one hot port there are two resources that matter, its ingress and the host's way into its GPU; the least of the
+ * larger load / capacity is where both end together. That is the optimum of the planner for the same capacities (a unit
+ * test compares), and this form knows two things that the planner's loads do not: the host's copies begin late, and no
+ * other port may become the slowest for it. Integers: the same on all ranks.
  */
 #ifndef MPATH_COLL_HOST_SHARE_H
 #define MPATH_COLL_HOST_SHARE_H

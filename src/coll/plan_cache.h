@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Plan cache: the plans of the last demands, found by checksum and compared in full. A demand that is not there keeps the
- * routes of the most similar one as long as that costs little (mpath_plan_follow()). A few entries of bounded memory; the
- * one that was not used for longest goes first. Plans, hits and misses depend on the sequence of demands and topologies
- * only, so they are the same on all ranks.
+ * Plan cache: the plans of the last demands, found by checksum and compared in full. A demand that is not there keeps
+ * the routes of the most similar one as long as that costs little (mpath_plan_follow()). A few entries of bounded
+ * memory; the one that was not used for longest goes first. Plans, hits and misses depend on the sequence of demands
+ * and topologies only, so they are the same on all ranks.
  */
 #ifndef MPATH_COLL_PLAN_CACHE_H
 #define MPATH_COLL_PLAN_CACHE_H
@@ -26,20 +26,22 @@ mpath_status_t mpath_plan_cache_create(const mpath_topo_t *topo, const mpath_pla
 void mpath_plan_cache_destroy(mpath_plan_cache_t *cache);
 
 /*
- * From now on plans are for `topo`, of as many ranks. Where only rates are others, the next plans keep the routes of the
- * earlier ones while that costs little. The old topology must still be there. All ranks call it between the same calls.
+ * From now on plans are for `topo`, of as many ranks. Where only rates are others, the next plans keep the routes of
+ * the earlier ones while that costs little. The old topology must still be there. All ranks call it between the same
+ * calls.
  */
 void mpath_plan_cache_set_topo(mpath_plan_cache_t *cache, const mpath_topo_t *topo);
 
 /*
- * The plan of `demand` (whose checksum is `signature`), made when it is not there; *hit_p says which. Valid until the next
- * call; owned by the cache. Errors are those of mpath_plan_create().
+ * The plan of `demand` (whose checksum is `signature`), made when it is not there; *hit_p says which. Valid until the
+ * next call; owned by the cache. Errors are those of mpath_plan_create().
  */
 mpath_status_t mpath_plan_cache_get(mpath_plan_cache_t *cache, uint64_t signature, const uint64_t *demand,
                                     const mpath_plan_t **plan_p, int *hit_p);
 
 /*
- * The forecast (coll/gate.h) for the demand of the last mpath_plan_cache_get(); computed once per entry and owned by it.
+ * The forecast (coll/gate.h) for the demand of the last mpath_plan_cache_get(); computed once per entry and owned by
+ * it.
  */
 mpath_status_t mpath_plan_cache_forecast(mpath_plan_cache_t *cache, const mpath_time_params_t *time_params,
                                          const mpath_gate_forecast_t **forecast_p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes with
- * gaps, communicators over several nodes, functions that know nothing of devices. Copies are synchronous.
+ * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes
+ * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are synchronous.
  */
 #ifndef MPATH_COLL_SHADOW_H
 #define MPATH_COLL_SHADOW_H

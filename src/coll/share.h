@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Share: the engine behind Allreduce, Reduce_scatter and Allgather. Every rail carries a share of every byte that has to
- * cross between nodes, in proportion to its rate, and no byte crosses twice in one direction.
+ * Share: the engine behind Allreduce, Reduce_scatter and Allgather. Every rail carries a share of every byte that has
+ * to cross between nodes, in proportion to its rate, and no byte crosses twice in one direction.
  *
  * The vector of a call is the list of all ranks' blocks; the blocks of a node's ranks are the node's part of it. The
  * vector is cut into segments that hold the same fraction of every part, and the segments run through a pipeline:
@@ -13,12 +13,12 @@
  *   gather    the driver sends its share of the own part, now final, to all other nodes               (GATHER)
  *   deliver   each rank copies what it is to have to its receive buffer
  *
- * Allreduce does all five, Reduce_scatter leaves out gather, Allgather leaves out reduce and scatter. Scatter and gather are
- * direct exchanges: each rail carries 2 (N - 1) / N of its share of the vector for N nodes, the least there is (Patarasu
- * and Yuan, JPDC 69(2), 2009), in two steps however many nodes there are.
+ * Allreduce does all five, Reduce_scatter leaves out gather, Allgather leaves out reduce and scatter. Scatter and
+ * gather are direct exchanges: each rail carries 2 (N - 1) / N of its share of the vector for N nodes, the least there
+ * is (Patarasu and Yuan, JPDC 69(2), 2009), in two steps however many nodes there are.
  *
- * Elements are combined in the order of the ranks on each node, then in the order of the nodes: the result depends neither on shares
- * nor on segments, and is computed once, so that all ranks get the same bits.
+ * Elements are combined in the order of the ranks on each node, then in the order of the nodes: the result depends
+ * neither on shares nor on segments, and is computed once, so that all ranks get the same bits.
  */
 #ifndef MPATH_COLL_SHARE_H
 #define MPATH_COLL_SHARE_H
@@ -42,8 +42,8 @@ typedef struct mpath_share_job {
     /* Bytes. REDUCE: where this rank's input for each rank's block lies. Else only this rank's own entry counts. */
     const void *send_buffer;
     const uint64_t *send_offsets;
-    /* Bytes. GATHER: where each rank's block goes. Else only this rank's own entry counts. Not where data that is still to be
-     * published lies, unless it is the same place. */
+    /* Bytes. GATHER: where each rank's block goes. Else only this rank's own entry counts. Not where data that is still
+     * to be published lies, unless it is the same place. */
     void *recv_buffer;
     const uint64_t *recv_offsets;
     int own_in_place; /* this rank's own block is in the receive buffer already (without REDUCE only) */
@@ -69,19 +69,27 @@ const char *mpath_share_obstacle(const mpath_share_t *share);
 int mpath_share_num_rails(const mpath_share_t *share);
 int mpath_share_rail_number(const mpath_share_t *share, int index);
 uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index);
-/* Rates that shares follow from now on, the same on all ranks; at least one is not 0. Predictions stay with the system's. */
+/*
+ * Rates that shares follow from now on, the same on all ranks; at least one is not 0. Predictions stay with the
+ * system's.
+ */
 void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps);
-/* Nonzero: this rank drives the rail; bytes that it brought in the last call, and the time in which some were missing. */
+/*
+ * Nonzero: this rank drives the rail; bytes that it brought in the last call, and the time in which some were missing.
+ */
 int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
 
 /*
- * Predicted time of a call of `bytes` in total (the whole vector), in nanoseconds: through the engine, and by the function that
- * it replaces, taken at its best.
+ * Predicted time of a call of `bytes` in total (the whole vector), in nanoseconds: through the engine, and by the
+ * function that it replaces, taken at its best.
  */
 uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 
-/* Segments of the last call of which this rank has the results, and the elements of a node's part in its first segments. */
+/*
+ * Segments of the last call of which this rank has the results, and the elements of a node's part in its first
+ * segments.
+ */
 uint64_t mpath_share_copied(const mpath_share_t *share);
 uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t segments);
 
@@ -91,8 +99,9 @@ void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss);
 /*
  * Collective, after an agreement that all ranks have taken part in. The first call sets up arena and rails:
  * MPATH_DECLINED, on all ranks alike, when one of them could not, or when an element does not fit. After any error the
- * team is broken; the caller's buffers are touched by this rank only, and not after the return. In a job that settles the team stays
- * whole when the call is given up: MPATH_ERR_UNREACHABLE when this rank has lost a rail, MPATH_AGAIN when another one has.
+ * team is broken; the caller's buffers are touched by this rank only, and not after the return. In a job that settles
+ * the team stays whole when the call is given up: MPATH_ERR_UNREACHABLE when this rank has lost a rail, MPATH_AGAIN
+ * when another one has.
  */
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
 

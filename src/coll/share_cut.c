@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How a vector is cut: into segments that hold the same fraction of every node's part, and those into pieces by rail. */
+/*
+ * How a vector is cut: into segments that hold the same fraction of every node's part, and those into pieces by rail.
+ */
 #include "coll/share_private.h"
 
 #define PIECE_MS 2              /* a rail is busy for so long with its piece of one part */

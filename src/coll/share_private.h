@@ -7,14 +7,14 @@
  *             REDUCE  inputs [local ranks][segment], then [nodes - 1][own part]: what came from the other nodes
  *             else    one segment
  *
- * Counters count segments and never go back: a call adds to what the calls before it have left, which is the same for all
- * counters of a node, as every call runs through all its segments.
+ * Counters count segments and never go back: a call adds to what the calls before it have left, which is the same for
+ * all counters of a node, as every call runs through all its segments.
  *
- * Flow control. A rank publishes segment k when all of its node have consumed k - SHARE_AHEAD. A driver begins to send segment
- * k to a node when k < SHARE_SLOTS or when the first thing it gets from that node for segment k - SHARE_LAG has come, which
- * says that the node has published that segment, so has consumed k - SHARE_LAG - SHARE_AHEAD = k - SHARE_SLOTS: its slot
- * is free. No credits are exchanged, nothing arrives that has no place, and nothing waits in a rail.
- * At the start of a call all slots of all nodes are free, since all ranks have agreed on the call.
+ * Flow control. A rank publishes segment k when all of its node have consumed k - SHARE_AHEAD. A driver begins to send
+ * segment k to a node when k < SHARE_SLOTS or when the first thing it gets from that node for segment k - SHARE_LAG has
+ * come, which says that the node has published that segment, so has consumed k - SHARE_LAG - SHARE_AHEAD = k -
+ * SHARE_SLOTS: its slot is free. No credits are exchanged, nothing arrives that has no place, and nothing waits in a
+ * rail. At the start of a call all slots of all nodes are free, since all ranks have agreed on the call.
  */
 #ifndef MPATH_COLL_SHARE_PRIVATE_H
 #define MPATH_COLL_SHARE_PRIVATE_H

@@ -110,8 +110,8 @@ char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes)
 }
 
 /*
- * A rail was left out of the topology, or is used again: the engine starts anew with those that there are now, and so does what
- * was learned, which is kept by the rails' numbers in the engine. All ranks come here in the same call.
+ * A rail was left out of the topology, or is used again: the engine starts anew with those that there are now, and so
+ * does what was learned, which is kept by the rails' numbers in the engine. All ranks come here in the same call.
  */
 mpath_status_t mpath_symmetric_read_topo(mpath_symmetric_t *symmetric)
 {
@@ -130,8 +130,8 @@ mpath_status_t mpath_symmetric_read_topo(mpath_symmetric_t *symmetric)
 }
 
 /*
- * Between nodes a call gains by more rails than one; in one node there is no rail to gain. With `deterministic` it is as at the start,
- * whatever has become of the rails.
+ * Between nodes a call gains by more rails than one; in one node there is no rail to gain. With `deterministic` it is
+ * as at the start, whatever has become of the rails.
  */
 static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, uint64_t bytes)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Symmetric collectives: those whose sizes every rank knows. Allreduce, Reduce_scatter and Allgather (and their variants with equal or
- * unequal blocks) on contiguous host memory.
+ * Symmetric collectives: those whose sizes every rank knows. Allreduce, Reduce_scatter and Allgather (and their
+ * variants with equal or unequal blocks) on contiguous host memory.
  *
  *   gate       from the sizes, which MPI makes equal on all ranks, and from what the team has agreed on: is there a gain?
  *   agree      everybody's eligibility; small data travels inside, and then the call is done
@@ -10,8 +10,8 @@
  * What one rank alone can know (the memory is not host memory, there is no room for a copy) travels in the agreement: a
  * rank that decided alone would leave the others waiting.
  *
- * Elements are combined in one order, by rank on each node, then by node, whatever carries them: the same bits on all ranks,
- * in every run, with any shares of the rails.
+ * Elements are combined in one order, by rank on each node, then by node, whatever carries them: the same bits on all
+ * ranks, in every run, with any shares of the rails.
  */
 #ifndef MPATH_COLL_SYMMETRIC_H
 #define MPATH_COLL_SYMMETRIC_H
@@ -46,9 +46,9 @@ typedef struct mpath_combination {
 } mpath_combination_t;
 
 /*
- * All are collective; with MPATH_DECLINED on one rank it is MPATH_DECLINED on all and the receive buffer is as before, except that
- * small blocks of an Allgather may be in place. `ineligible`: this rank cannot take part; buffers may be NULL then. With
- * send == recv an Allreduce or a Reduce_scatter is in place.
+ * All are collective; with MPATH_DECLINED on one rank it is MPATH_DECLINED on all and the receive buffer is as before,
+ * except that small blocks of an Allgather may be in place. `ineligible`: this rank cannot take part; buffers may be
+ * NULL then. With send == recv an Allreduce or a Reduce_scatter is in place.
  */
 mpath_status_t mpath_allreduce(mpath_symmetric_t *symmetric, const void *send, void *recv, uint64_t elements,
                                const mpath_combination_t *combination, int ineligible);

@@ -10,7 +10,9 @@
 
 #define SYMMETRIC_CLASSES 3 /* of sizes, see symmetric_adapt.c */
 
-/* What has been learned about rails: by operation (those of mpath_operation_t that move by the engine) and size class. */
+/*
+ * What has been learned about rails: by operation (those of mpath_operation_t that move by the engine) and size class.
+ */
 typedef struct mpath_symmetric_adapt {
     int started;                     /* the engine has run, stored rates are loaded */
     uint64_t latest[MPATH_MAX_NICS]; /* the last change, of whatever operation and class */
@@ -51,8 +53,8 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
 char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes);
 
 /*
- * The agreement over what the arrays of `symmetric` say. MPATH_OK: all ranks go on; *finished_p says whether all data has
- * travelled inside and the algorithm may take it from there.
+ * The agreement over what the arrays of `symmetric` say. MPATH_OK: all ranks go on; *finished_p says whether all data
+ * has travelled inside and the algorithm may take it from there.
  */
 mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,
                                      const void *send, void *recv, int ineligible, mpath_agreed_t *agreed,
@@ -67,9 +69,9 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
                                      mpath_share_job_t *job);
 
 /*
- * symmetric_resume.c: rails have failed in a run of the engine, and all ranks have settled so. Goes over to those that are left; of an
- * Allreduce what some ranks have of the results goes to all, and *job and *bytes_p are what is left to do. MPATH_DECLINED: the call
- * may be left to the previous function.
+ * symmetric_resume.c: rails have failed in a run of the engine, and all ranks have settled so. Goes over to those that
+ * are left; of an Allreduce what some ranks have of the results goes to all, and *job and *bytes_p are what is left to
+ * do. MPATH_DECLINED: the call may be left to the previous function.
  */
 mpath_status_t mpath_symmetric_resume(mpath_symmetric_t *symmetric, mpath_share_job_t *job, uint64_t *bytes_p);
 /* symmetric.c: the engine for the team's present topology. */

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What becomes of a call whose rails fail under the engine. A Reduce_scatter and an Allgather are done once more from the start: what
- * they read is what it was. An Allreduce may be in place, where results have taken the place of data: so it goes on where the
- * rank stands that has most of the results. They come segment by segment on every rank; that rank hands those to the others which some of them
- * lack, and of the rest everybody still has the data. The order of combination is the same, and so are the bits.
+ * What becomes of a call whose rails fail under the engine. A Reduce_scatter and an Allgather are done once more from
+ * the start: what they read is what it was. An Allreduce may be in place, where results have taken the place of data:
+ * so it goes on where the rank stands that has most of the results. They come segment by segment on every rank; that
+ * rank hands those to the others which some of them lack, and of the rest everybody still has the data. The order of
+ * combination is the same, and so are the bits.
  */
 #include "coll/symmetric_private.h"
 
@@ -74,8 +75,8 @@ static mpath_status_t hand_out(mpath_symmetric_t *symmetric, const mpath_share_j
 }
 
 /*
- * Goes through the blocks of the vector: with `hands`, hands out what lies in the ranges of the nodes' parts; without, takes what
- * lies before their ends out of the job.
+ * Goes through the blocks of the vector: with `hands`, hands out what lies in the ranges of the nodes' parts; without,
+ * takes what lies before their ends out of the job.
  */
 static mpath_status_t walk(mpath_symmetric_t *symmetric, const mpath_share_job_t *job, const range_t *ranges,
                            int holder, int hands, uint64_t *arrays)

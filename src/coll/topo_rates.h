@@ -6,8 +6,8 @@
 #include "topo/topo.h"
 
 /*
- * A copy of `topo` in which the NICs on rail `rails[i]` have rates[i] / nominal[i] of their rate. Paths are the same. Errors are
- * those of mpath_topo_create().
+ * A copy of `topo` in which the NICs on rail `rails[i]` have rates[i] / nominal[i] of their rate. Paths are the same.
+ * Errors are those of mpath_topo_create().
  */
 mpath_status_t mpath_topo_with_rates(const mpath_topo_t *topo, int num_rails, const int *rails,
                                      const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_topo_t **topo_p);

@@ -53,8 +53,8 @@ typedef struct mpath_agreed {
 /*
  * Collective. On MPATH_OK all ranks hold the same agreed values (and flags, so that all decide alike). When no rank is
  * ineligible, the small pairs (mpath_agreed_inline_bytes()) are already in the receive buffer, the rank's own diagonal
- * excepted; nothing is delivered when some rank is ineligible or has device memory (then the signature does not cover all
- * pairs).
+ * excepted; nothing is delivered when some rank is ineligible or has device memory (then the signature does not cover
+ * all pairs).
  * A size that differs between sender and receiver is reported with both ranks: MPATH_ERR_TRUNCATED at the receiver.
  * Waits for late ranks as long as their processes live (agree_timeout_s may end that), saying who is late from time to
  * time; fails when one is gone or the team is broken.

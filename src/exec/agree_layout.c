@@ -39,9 +39,9 @@ static void agree_cost(const mpath_team_t *team, uint64_t *fixed_p, uint64_t *pe
 }
 
 /*
- * What a message goes through is one rail, that of the leaders or that of its sender: only as much as costs no time there.
- * Where each rank has a NIC beside it, the MPI library's messages use it; where they have not, all may be on the same one,
- * and what is too much for the leaders is left to the rails.
+ * What a message goes through is one rail, that of the leaders or that of its sender: only as much as costs no time
+ * there. Where each rank has a NIC beside it, the MPI library's messages use it; where they have not, all may be on the
+ * same one, and what is too much for the leaders is left to the rails.
  */
 static void agree_remote_limits(const mpath_team_t *team, mpath_agree_limits_t *limits)
 {

@@ -90,9 +90,9 @@ void mpath_agree_wait_start(mpath_agree_wait_t *wait, const mpath_team_t *team);
 mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait);
 
 /*
- * agree_own.c: what a rank sends to another node by itself. A rank whose small pairs to a node are all within leader_bytes
- * leaves them to the leaders; else all of them go in one message from it to its taker there. The leader's own go
- * with the rows, whatever their size.
+ * agree_own.c: what a rank sends to another node by itself. A rank whose small pairs to a node are all within
+ * leader_bytes leaves them to the leaders; else all of them go in one message from it to its taker there. The leader's
+ * own go with the rows, whatever their size.
  */
 int mpath_agree_sends_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source, int node);
 /* Largest pair from source to `node` that the leaders carry; the row is there. */

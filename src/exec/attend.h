@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Attention: who looks at a non-blocking operation. Its ranks may compute for as long as they like, so that nothing moves proves
- * nothing by itself. While a rank does look, it counts: a beat for each interval, at most, in which it has looked. The counts of a node
- * lie in its segment, and the leaders send each other theirs while they wait (MPATH_MESSAGE_PULSE), which costs a message
- * of a few bytes per second and pair of nodes. When all ranks have looked for as long as a deadline while nothing came, it means what
- * it means in a blocking call.
+ * Attention: who looks at a non-blocking operation. Its ranks may compute for as long as they like, so that nothing
+ * moves proves nothing by itself. While a rank does look, it counts: a beat for each interval, at most, in which it has
+ * looked. The counts of a node lie in its segment, and the leaders send each other theirs while they wait
+ * (MPATH_MESSAGE_PULSE), which costs a message of a few bytes per second and pair of nodes. When all ranks have looked
+ * for as long as a deadline while nothing came, it means what it means in a blocking call.
  *
- * Only in calls that the ranks end together (mpath_team_settle()): a message that came later than the end of a call would
- * lie in the way.
+ * Only in calls that the ranks end together (mpath_team_settle()): a message that came later than the end of a call
+ * would lie in the way.
  */
 #ifndef MPATH_EXEC_ATTEND_H
 #define MPATH_EXEC_ATTEND_H

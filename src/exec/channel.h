@@ -3,10 +3,10 @@
  * Channels: the messages between the nodes of a team, over the control plane.
  *
  * The leader of a node (its lowest rank) has a channel with every other leader: it carries the rows of an agreement,
- * and notices. Every other rank has one to its taker on every other node, the rank of the same number there, modulo that
- * node's ranks: for its own small data, when that is too much for the leaders' message. The deputy (the second rank of a
- * node) sends and gets notices besides: when a leader has died its deputy tells the other nodes. Rank i (0 or 1) of a node
- * sends its notices to rank min(i, ranks of that node - 1) of every other node. A node of one rank has no deputy; when
+ * and notices. Every other rank has one to its taker on every other node, the rank of the same number there, modulo
+ * that node's ranks: for its own small data, when that is too much for the leaders' message. The deputy (the second
+ * rank of a node) sends and gets notices besides: when a leader has died its deputy tells the other nodes. Rank i (0 or
+ * 1) of a node sends its notices to rank min(i, ranks of that node - 1) of every other node. A node of one rank has no deputy; when
  * that process dies, only an error of the control plane tells.
  *
  * A receive is posted on every channel at all times, so that no message waits for a place. One message per call and

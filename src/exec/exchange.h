@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Collectives over the control plane, for setting up a team. A member on which something has failed takes part all the same, and
- * so does one that has heard of it, so that nobody waits for them; mpath_exchange_agree() then tells everybody.
+ * Collectives over the control plane, for setting up a team. A member on which something has failed takes part all the
+ * same, and so does one that has heard of it, so that nobody waits for them; mpath_exchange_agree() then tells
+ * everybody.
  */
 #ifndef MPATH_EXEC_EXCHANGE_H
 #define MPATH_EXEC_EXCHANGE_H
@@ -38,14 +39,16 @@ static inline mpath_patience_t mpath_patience_here(const mpath_settings_t *setti
 mpath_status_t mpath_exchange_allgather(const mpath_oob_t *oob, mpath_patience_t patience, const int *members,
                                         int num_members, int me, const void *mine, size_t bytes, void *all);
 
-/* members[0] hands `data` to the other members; NULL on members[0]: it has failed, and the others get MPATH_DECLINED. */
+/*
+ * members[0] hands `data` to the other members; NULL on members[0]: it has failed, and the others get MPATH_DECLINED.
+ */
 mpath_status_t mpath_exchange_broadcast(const mpath_oob_t *oob, mpath_patience_t patience, const int *members,
                                         int num_members, int me, void *data, size_t bytes);
 
 /*
- * Tells all ranks whether all are well. MPATH_OK: yes; `mine` where that is not MPATH_OK; else MPATH_DECLINED, logged; an error
- * of the exchange itself before all of these. Needs no memory besides what the control plane takes. Whoever has returned without
- * such an error knows that all have entered.
+ * Tells all ranks whether all are well. MPATH_OK: yes; `mine` where that is not MPATH_OK; else MPATH_DECLINED, logged;
+ * an error of the exchange itself before all of these. Needs no memory besides what the control plane takes. Whoever
+ * has returned without such an error knows that all have entered.
  */
 mpath_status_t mpath_exchange_agree(const mpath_oob_t *oob, mpath_patience_t patience, mpath_status_t mine);
 

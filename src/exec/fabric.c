@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fabric: rails opened on demand, one recursive lock per rail. Every table (teams, peers, open arrivals) belongs to a rail
- * and lives under its lock; which rails there are stands under a lock of the fabric (fabric_renew.c), which comes first. An
- * arrival stays in its rail's list from the moment the lane hands it over until it is ended; that list is also where chunks
- * of a team wait that has not joined yet.
+ * Fabric: rails opened on demand, one recursive lock per rail. Every table (teams, peers, open arrivals) belongs to a
+ * rail and lives under its lock; which rails there are stands under a lock of the fabric (fabric_renew.c), which comes
+ * first. An arrival stays in its rail's list from the moment the lane hands it over until it is ended; that list is
+ * also where chunks of a team wait that has not joined yet.
  */
 #include "exec/fabric_private.h"
 

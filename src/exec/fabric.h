@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fabric: the rails of this process, shared by its teams. Opens a rail lane per NIC when it is first needed, knows peers by
- * process, and sorts arrivals by team. A lock serialises the use of each rail, so that teams may run in different threads:
- * whoever progresses a rail hands the chunks of other teams to their queues.
+ * Fabric: the rails of this process, shared by its teams. Opens a rail lane per NIC when it is first needed, knows
+ * peers by process, and sorts arrivals by team. A lock serialises the use of each rail, so that teams may run in
+ * different threads: whoever progresses a rail hands the chunks of other teams to their queues.
  *
- * Rails have numbers of their own: a NIC that fails and comes back gets a new one, while teams may still hold the one of before.
+ * Rails have numbers of their own: a NIC that fails and comes back gets a new one, while teams may still hold the one
+ * of before.
  */
 #ifndef MPATH_EXEC_FABRIC_H
 #define MPATH_EXEC_FABRIC_H
@@ -48,15 +49,15 @@ void mpath_fabric_suspect(mpath_fabric_t *fabric, int rail);
 /* Can a team have another rail on the same NIC? */
 int mpath_fabric_can_renew(mpath_fabric_t *fabric, int rail);
 /*
- * Another rail on the same NIC for a team that has lost this one: one that another team has opened since, or a new one. The
- * team joins it, leaves the old one, and uses no number of a peer of the old one any more.
+ * Another rail on the same NIC for a team that has lost this one: one that another team has opened since, or a new one.
+ * The team joins it, leaves the old one, and uses no number of a peer of the old one any more.
  */
 mpath_status_t mpath_fabric_renew(mpath_fabric_t *fabric, int rail, int *rail_p);
 
 /*
- * Chunks of team `id` that come by the rails which new teams use go to `arrive` from now on: called by any thread, under the
- * lock of the rail, which is recursive, so that `arrive` may end the arrival at once. Chunks that came before are handed
- * over here.
+ * Chunks of team `id` that come by the rails which new teams use go to `arrive` from now on: called by any thread,
+ * under the lock of the rail, which is recursive, so that `arrive` may end the arrival at once. Chunks that came before
+ * are handed over here.
  */
 mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument);
 /* The same on one rail; nothing happens when the team is there. */

@@ -30,7 +30,10 @@ typedef struct rail_peer {
     void *address; /* NULL: the place is free */
 } rail_peer_t;
 
-/* One instance of a NIC's lane, with its own address and connections. Most NICs have one all the time; see fabric_renew.c. */
+/*
+ * One instance of a NIC's lane, with its own address and connections. Most NICs have one all the time; see
+ * fabric_renew.c.
+ */
 typedef struct rail {
     int number;  /* in the fabric */
     int nic;     /* of the machine; -1: free. Changes under the fabric's lock, then the rail's */

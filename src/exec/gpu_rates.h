@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What the copies of the GPUs of a team reach: read from a file that an earlier probe has left (topo/gpu_probe.h), or measured
- * by the ranks together, each with its own GPU, which has a context already: copies to the next GPU and to the host, one at a
- * time and all at once. That takes some tens of milliseconds and, for as long, 32 MiB of each GPU; who uses the GPUs besides
- * makes it slower, so that figures below half of what the links promise are not believed. What was measured is kept in the file
- * and in the process.
+ * What the copies of the GPUs of a team reach: read from a file that an earlier probe has left (topo/gpu_probe.h), or
+ * measured by the ranks together, each with its own GPU, which has a context already: copies to the next GPU and to the
+ * host, one at a time and all at once. That takes some tens of milliseconds and, for as long, 32 MiB of each GPU; who
+ * uses the GPUs besides makes it slower, so that figures below half of what the links promise are not believed. What
+ * was measured is kept in the file and in the process.
  *
  * One rank of each node reads and writes; all ranks come to the same figures, bit for bit, since these are exchanged.
  */
@@ -24,8 +24,8 @@ typedef struct mpath_node_rates {
 
 /*
  * Collective over the team, for set-up inside of calls that have been agreed on. `gpu`: this rank's, NULL: none. Fills
- * nodes[number of nodes]. Errors are those of the exchanges, whose deadline names who is missing; whatever else goes wrong
- * leaves a node without figures.
+ * nodes[number of nodes]. Errors are those of the exchanges, whose deadline names who is missing; whatever else goes
+ * wrong leaves a node without figures.
  */
 mpath_status_t mpath_gpu_rates_agree(mpath_team_t *team, mpath_gpu_t *gpu, mpath_node_rates_t *nodes);
 

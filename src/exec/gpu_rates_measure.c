@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The measurements. Every rank that stands for a GPU allocates memory there, opens that of the next GPU of its node, and then
- * takes part in phases between which all ranks meet: those in which one GPU of each node copies, then those in which all do.
- * A rank that cannot take part, or has spent its time, goes on meeting the others and tells zeros.
+ * The measurements. Every rank that stands for a GPU allocates memory there, opens that of the next GPU of its node,
+ * and then takes part in phases between which all ranks meet: those in which one GPU of each node copies, then those in
+ * which all do. A rank that cannot take part, or has spent its time, goes on meeting the others and tells zeros.
  */
 #include "exec/gpu_rates_private.h"
 
@@ -194,8 +194,8 @@ static uint64_t measure_starts(measurer_t *measurer, const rates_copy_t *copies,
 }
 
 /*
- * Bytes per second of each of them; 0 when something went wrong. Alone the best of a few tries counts, since whatever disturbs
- * makes it slower; together with others their mean: the best one may be that for which the others were late.
+ * Bytes per second of each of them; 0 when something went wrong. Alone the best of a few tries counts, since whatever
+ * disturbs makes it slower; together with others their mean: the best one may be that for which the others were late.
  */
 static uint64_t measure_rate(measurer_t *measurer, const rates_copy_t *copies, int count, int together)
 {

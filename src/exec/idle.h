@@ -33,8 +33,9 @@ uint64_t mpath_idle_wait(mpath_idle_t *idle);
 
 /*
  * What a wait of `waited_ns` for data that has been agreed on means, with a deadline of timeout_s: MPATH_OK: go on;
- * MPATH_ERR_TIMED_OUT: it has failed; MPATH_INPROGRESS: go on, but say who is waited for. The last only on a fiber: in a
- * non-blocking operation others may compute for as long as they like, so there is no deadline, but a word every timeout_s.
+ * MPATH_ERR_TIMED_OUT: it has failed; MPATH_INPROGRESS: go on, but say who is waited for. The last only on a fiber: in
+ * a non-blocking operation others may compute for as long as they like, so there is no deadline, but a word every
+ * timeout_s.
  */
 mpath_status_t mpath_idle_patience(mpath_idle_t *idle, uint64_t waited_ns, int timeout_s);
 /* Nonzero: silence of the others proves nothing, for they may be computing. */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Move: steps 5 and 6 of a collective. Turns a plan's flows into this rank's duties (my sends, my forwards, my receives)
- * and drives the lanes until they are done. Chunks land at their final offset directly; relays hold them only in
- * lane slots. Slots belong to hop classes (first hop, rail, last hop) that only wait for the next class, and final
+ * Move: steps 5 and 6 of a collective. Turns a plan's flows into this rank's duties (my sends, my forwards, my
+ * receives) and drives the lanes until they are done. Chunks land at their final offset directly; relays hold them only
+ * in lane slots. Slots belong to hop classes (first hop, rail, last hop) that only wait for the next class, and final
  * buffers always take data: bounded buffers cannot deadlock.
  */
 #ifndef MPATH_EXEC_MOVE_H
@@ -19,11 +19,11 @@ typedef struct mpath_move_stats {
 } mpath_move_stats_t;
 
 /*
- * Carries the plan's flows for this rank, and the diagonal. Returns MPATH_OK when all bytes for this rank are in place, its
- * duties as a relay are done and nobody reads its send buffer any more. The first call on a team sets the lanes up:
+ * Carries the plan's flows for this rank, and the diagonal. Returns MPATH_OK when all bytes for this rank are in place,
+ * its duties as a relay are done and nobody reads its send buffer any more. The first call on a team sets the lanes up:
  * MPATH_DECLINED, on all ranks alike and for ever, when that failed on one of them; then nothing was moved.
- * MPATH_AGAIN, on all ranks alike: rails have failed and are out of the topology now; to be called again with a new plan
- * and number (mpath_team_call()). Whether a failed rail has this end follows from the settings and the plan.
+ * MPATH_AGAIN, on all ranks alike: rails have failed and are out of the topology now; to be called again with a new
+ * plan and number (mpath_team_call()). Whether a failed rail has this end follows from the settings and the plan.
  * After an error the team is broken and no lane touches the buffers any more. The error of a deadline names the waiting
  * edge: who waits for whom, lane, pair, bytes missing. Adds to *stats unless NULL.
  */
@@ -31,24 +31,28 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
                           const mpath_plan_t *plan, mpath_move_stats_t *stats);
 
 /*
- * Collective, at the end of a successful call that does not go through mpath_move(): uses failed rails again that are back, see
- * mpath_team_topo_version(). Costs nothing while no rail is left out, an agreement otherwise.
+ * Collective, at the end of a successful call that does not go through mpath_move(): uses failed rails again that are
+ * back, see mpath_team_topo_version(). Costs nothing while no rail is left out, an agreement otherwise.
  */
 mpath_status_t mpath_move_recover(mpath_team_t *team);
 
 /*
- * For calls over the team's wire, which is there: whether their ranks end one with this plan together, so that it can be repeated.
- * Alike on all.
+ * For calls over the team's wire, which is there: whether their ranks end one with this plan together, so that it can
+ * be repeated. Alike on all.
  */
 int mpath_move_settles(const mpath_team_t *team, const mpath_plan_t *plan);
 /*
- * The end of such a call for this rank: waits for the others. `lost`: NICs of this node that have failed, a bit each; with `status` not
- * MPATH_OK the caller has given up what was under way. MPATH_OK: all have their bytes. MPATH_AGAIN, on all ranks: NICs are out
- * of the team's topology now (mpath_team_topo_version()), the call is to be repeated. Errors are logged.
+ * The end of such a call for this rank: waits for the others. `lost`: NICs of this node that have failed, a bit each;
+ * with `status` not MPATH_OK the caller has given up what was under way. MPATH_OK: all have their bytes. MPATH_AGAIN,
+ * on all ranks: NICs are out of the team's topology now (mpath_team_topo_version()), the call is to be repeated. Errors
+ * are logged.
  */
 mpath_status_t mpath_move_settle(mpath_team_t *team, mpath_status_t status, uint32_t lost);
 
-/* The same for calls without a plan, of which the time is predicted, and where silence of rails shows in how far each has come. */
+/*
+ * The same for calls without a plan, of which the time is predicted, and where silence of rails shows in how far each
+ * has come.
+ */
 typedef struct mpath_move_loss {
     uint32_t lost; /* as above */
     uint32_t

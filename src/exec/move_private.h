@@ -118,8 +118,8 @@ struct mpath_mover {
 /* move_setup.c */
 /* Collective. On MPATH_OK team->mover exists on all ranks; its status says whether it is usable, alike on all. */
 mpath_status_t mpath_mover_create(mpath_team_t *team);
-/* Collective: goes over to other rails on the NICs of these numbers and exchanges addresses. When a rank fails, the mover
- * declines from then on. */
+/* Collective: goes over to other rails on the NICs of these numbers and exchanges addresses. When a rank fails, the
+ * mover declines from then on. */
 mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics);
 /* The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
 int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to);
@@ -157,11 +157,14 @@ void mpath_mover_abandon(mpath_mover_t *mover);
 mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover);
 /* Whether the ranks end a call with this plan together; alike on all. */
 int mpath_mover_settles(const mpath_mover_t *mover, const mpath_plan_t *plan);
-/* A NIC of this node has failed; the caller returns MPATH_ERR_UNREACHABLE. Nothing to it in calls that are not settled. */
+/*
+ * A NIC of this node has failed; the caller returns MPATH_ERR_UNREACHABLE. Nothing to it in calls that are not settled.
+ */
 void mpath_mover_lose(mpath_mover_t *mover, int nic);
 /*
- * The end of a call for this rank, whatever came of it: waits for the others. MPATH_OK: all have their bytes. MPATH_AGAIN,
- * on all ranks: rails have failed, the topology has changed, nothing is under way, the call is to be repeated.
+ * The end of a call for this rank, whatever came of it: waits for the others. MPATH_OK: all have their bytes.
+ * MPATH_AGAIN, on all ranks: rails have failed, the topology has changed, nothing is under way, the call is to be
+ * repeated.
  */
 mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status);
 /* A chunk of an attempt that was given up. */

@@ -2,12 +2,12 @@
 /*
  * Rails that fail during a call. No rank leaves a call before all have their bytes: at its end the ranks settle, in an
  * agreement. Who has lost a rail comes there early and marked; the others see the mark, give up what is under way and
- * follow. Then all leave the rail out of the topology and repeat the call: the send buffers are still what they were, and
- * bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
+ * follow. Then all leave the rail out of the topology and repeat the call: the send buffers are still what they were,
+ * and bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
  *
  * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles with
- * each failure: what tells a dead cable is the carrier, what tells the rest is trying. It is opened anew, beside the old one
- * that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
+ * each failure: what tells a dead cable is the carrier, what tells the rest is trying. It is opened anew, beside the
+ * old one that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
  */
 #include "exec/move_private.h"
 
@@ -217,8 +217,8 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
 }
 
 /*
- * Uses NICs again that their nodes want back. The ranks of all nodes go over to new rails and tell each other the addresses:
- * on connections of before UCX cannot be relied upon.
+ * Uses NICs again that their nodes want back. The ranks of all nodes go over to new rails and tell each other the
+ * addresses: on connections of before UCX cannot be relied upon.
  */
 static mpath_status_t take_back(mpath_mover_t *mover)
 {

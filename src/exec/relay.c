@@ -126,7 +126,9 @@ static uint64_t span_bytes(const uint64_t *bytes, const uint64_t *offsets, int s
     return end;
 }
 
-/* Memory that copy engines of this rank's GPU reach; without one at the set-up, slots and rails were made without it. */
+/*
+ * Memory that copy engines of this rank's GPU reach; without one at the set-up, slots and rails were made without it.
+ */
 static int is_reachable(const mpath_relay_t *relay, const mpath_memory_t *memory)
 {
     mpath_gpu_t *gpu;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, where no topology file tells of GPUs: what the ranks' processes see of them. The first rank of each node describes its
- * GPUs for all; a rank's own is found in them by its uuid, since processes may see them under other numbers, or only some.
+ * Relay, where no topology file tells of GPUs: what the ranks' processes see of them. The first rank of each node
+ * describes its GPUs for all; a rank's own is found in them by its uuid, since processes may see them under other
+ * numbers, or only some.
  */
 #include "exec/relay_private.h"
 

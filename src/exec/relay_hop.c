@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, the hops: what this rank copies. Chunks of its own and chunks in its slots go to outlets, a few at a time each;
- * a copy that is complete, and whose time has come where the topology is emulated, is told to who has it now.
+ * Relay, the hops: what this rank copies. Chunks of its own and chunks in its slots go to outlets, a few at a time
+ * each; a copy that is complete, and whose time has come where the topology is emulated, is told to who has it now.
  */
 #include "exec/relay_private.h"
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, what follows from a plan: this rank's duties, the size of chunks and slots, and the receive buffers that it writes to.
- * All of it stays while plan and memory do. Opening a buffer may fail on one rank, so after a change all tell how it went.
+ * Relay, what follows from a plan: this rank's duties, the size of chunks and slots, and the receive buffers that it
+ * writes to. All of it stays while plan and memory do. Opening a buffer may fail on one rank, so after a change all
+ * tell how it went.
  */
 #include "exec/relay_private.h"
 
@@ -37,8 +38,8 @@ static uint64_t root(uint64_t value)
 }
 
 /*
- * How many pieces of messages a rank has to do with, in eighths: with eight and more, chunks cost as much as they gain. A plan without
- * relays has no pipeline to fill.
+ * How many pieces of messages a rank has to do with, in eighths: with eight and more, chunks cost as much as they gain.
+ * A plan without relays has no pipeline to fill.
  */
 static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
 {
@@ -52,9 +53,9 @@ static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
 }
 
 /*
- * A pipeline of k chunks takes 1 + (hops - 1) / k times as long as its slowest hop, and k times what a chunk costs the host:
- * least at the root of the product of the two. Where few messages move, copies of one run while the host looks after another: shorter
- * chunks cost nothing then, and end sooner.
+ * A pipeline of k chunks takes 1 + (hops - 1) / k times as long as its slowest hop, and k times what a chunk costs the
+ * host: least at the root of the product of the two. Where few messages move, copies of one run while the host looks
+ * after another: shorter chunks cost nothing then, and end sooner.
  */
 static uint64_t chunk_ns(const mpath_relay_t *relay, const mpath_plan_t *plan)
 {

@@ -171,11 +171,16 @@ void mpath_relay_unlock(void);
 /* relay_discover.c. Collective: the team's topology with GPUs. MPATH_DECLINED, on all ranks alike: there is none. */
 mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *call);
 
-/* relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on. */
+/*
+ * relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on.
+ */
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call);
 /* Collective, when a rank has said that its GPU is short of memory: such ranks give their slots back. */
 mpath_status_t mpath_relay_give_back(mpath_relay_t *relay);
-/* Collective, when NICs of the team's topology have failed or are back. MPATH_ERR_UNREACHABLE: not every hop that is left is open. */
+/*
+ * Collective, when NICs of the team's topology have failed or are back. MPATH_ERR_UNREACHABLE: not every hop that is
+ * left is open.
+ */
 mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay);
 /* Whether this rank's GPU is; asks the driver. */
 int mpath_relay_is_short(const mpath_relay_t *relay);
@@ -216,7 +221,10 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns);
 /* After an error: until no copy of this rank is under way. */
 void mpath_relay_abandon(mpath_relay_t *relay);
 
-/* relay_retry.c: the end of a call for this rank; MPATH_AGAIN, on all ranks alike: it is to be repeated on another topology. */
+/*
+ * relay_retry.c: the end of a call for this rank; MPATH_AGAIN, on all ranks alike: it is to be repeated on another
+ * topology.
+ */
 mpath_status_t mpath_relay_settle(mpath_relay_t *relay, mpath_status_t status);
 /* Nothing has come for long: takes the rails that chunks are awaited on for failed. MPATH_OK: there are none. */
 mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds);

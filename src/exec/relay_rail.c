@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, the host's part. A chunk for a rail is copied to a pinned slot, sent from NIC to NIC into the slot of the receiver
- * that the sender has a credit for, and copied from there to the GPU, into one of its slots or to its place; copies out,
- * rails and copies in work on different chunks at a time. The credit goes back when the slot is empty. All credits are back
- * at the end of a call: the rails serve other collectives next.
+ * Relay, the host's part. A chunk for a rail is copied to a pinned slot, sent from NIC to NIC into the slot of the
+ * receiver that the sender has a credit for, and copied from there to the GPU, into one of its slots or to its place;
+ * copies out, rails and copies in work on different chunks at a time. The credit goes back when the slot is empty. All
+ * credits are back at the end of a call: the rails serve other collectives next.
  */
 #include "exec/relay_rail.h"
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, the host's part: pinned slots that a rail sends from and receives into, and slots on the host that a destination
- * fetches from. For the files relay*.c only.
+ * Relay, the host's part: pinned slots that a rail sends from and receives into, and slots on the host that a
+ * destination fetches from. For the files relay*.c only.
  *
- * A rank that receives by rails has a window of pinned slots for each that sends to it; the sender chooses the slot, so a
- * chunk that arrives always has one, and gets it back as a credit when the chunk has gone on to the GPU.
+ * A rank that receives by rails has a window of pinned slots for each that sends to it; the sender chooses the slot, so
+ * a chunk that arrives always has one, and gets it back as a credit when the chunk has gone on to the GPU.
  */
 #ifndef MPATH_EXEC_RELAY_RAIL_H
 #define MPATH_EXEC_RELAY_RAIL_H
@@ -12,8 +12,8 @@
 #include "exec/relay_private.h"
 
 /*
- * Collective, for every new plan: makes what its hops need and is not there yet. An error of one rank is told to nobody; the
- * caller does.
+ * Collective, for every new plan: makes what its hops need and is not there yet. An error of one rank is told to
+ * nobody; the caller does.
  */
 mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan);
 /* Whether some rank's hops go over NICs. The same on all ranks. */
@@ -29,7 +29,10 @@ int mpath_relay_rails_progress(mpath_relay_t *relay);
 /* Nothing of the call is left in the rails. */
 int mpath_relay_rails_idle(const mpath_relay_t *relay);
 void mpath_relay_rails_abandon(mpath_relay_t *relay);
-/* After mpath_relay_rails_abandon() on all ranks: all slots and credits are where they belong, for the call's repetition. */
+/*
+ * After mpath_relay_rails_abandon() on all ranks: all slots and credits are where they belong, for the call's
+ * repetition.
+ */
 mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay);
 /* NICs, a bit each, on which something of the call has failed. */
 uint32_t mpath_relay_rails_lost(const mpath_relay_t *relay);

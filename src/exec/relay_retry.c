@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, rails that fail during a call: as move_retry.c does it for host memory. Who has lost a rail gives up what is under way and says
- * so at the end of the call; the others see that while they wait, and follow. When all have stopped, every rank puts its own part of
- * the room back in order (slots, rings, credits), the rails are left out, and the call is planned and moved anew: its send buffers
- * are unchanged, and bytes that come again are the same.
+ * Relay, rails that fail during a call: as move_retry.c does it for host memory. Who has lost a rail gives up what is
+ * under way and says so at the end of the call; the others see that while they wait, and follow. When all have stopped,
+ * every rank puts its own part of the room back in order (slots, rings, credits), the rails are left out, and the call
+ * is planned and moved anew: its send buffers are unchanged, and bytes that come again are the same.
  */
 #include "exec/relay_private.h"
 
@@ -41,7 +41,10 @@ mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds)
     return (relay->lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
 }
 
-/* All ranks have stopped: what belongs to this one is free again. Nobody takes of it before an exchange of all has followed. */
+/*
+ * All ranks have stopped: what belongs to this one is free again. Nobody takes of it before an exchange of all has
+ * followed.
+ */
 static mpath_status_t put_in_order(mpath_relay_t *relay)
 {
     mpath_relay_room_t *room = &relay->room;

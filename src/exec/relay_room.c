@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Relay room: made by the first rank of each host, attached by its mates, agreed upon over the team; slots and rings. */
+/*
+ * Relay room: made by the first rank of each host, attached by its mates, agreed upon over the team; slots and rings.
+ */
 #include "exec/relay_room.h"
 
 #include "util/log.h"

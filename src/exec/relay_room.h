@@ -9,8 +9,9 @@
  *   gates     [members]             which slots of a rank are free, and whether it lends its NIC
  *   rings     [consumer][producer]  chunks that the producer has put into slots of the consumer, or into its receive buffer
  *
- * Cells are double buffered as those of the agreement: call k uses half k % 2, written before the agreement of call k and
- * read after it. Slots are free and rings empty between calls: nobody begins a call before all have ended the one before.
+ * Cells are double buffered as those of the agreement: call k uses half k % 2, written before the agreement of call k
+ * and read after it. Slots are free and rings empty between calls: nobody begins a call before all have ended the one
+ * before.
  */
 #ifndef MPATH_EXEC_RELAY_ROOM_H
 #define MPATH_EXEC_RELAY_ROOM_H
@@ -27,8 +28,8 @@
 #define MPATH_RELAY_RING 128     /* more than all slots that one producer can fill for one consumer */
 
 /*
- * Classes of slots: a chunk in one waits only for room in the next, and at last for a receive buffer, which always has it.
- * HOST slots are pinned memory of the rank that fills them; the others are memory of the GPU that passes them on.
+ * Classes of slots: a chunk in one waits only for room in the next, and at last for a receive buffer, which always has
+ * it. HOST slots are pinned memory of the rank that fills them; the others are memory of the GPU that passes them on.
  */
 typedef enum mpath_relay_class {
     MPATH_RELAY_TO_RAIL, /* a rail comes next */
@@ -77,8 +78,8 @@ typedef struct mpath_relay_room {
 mpath_status_t mpath_relay_all(mpath_team_t *team, mpath_status_t mine);
 
 /*
- * Collective: the first of each host's members makes a segment, the others attach it. `members` as in the struct. Either all
- * ranks of the team have their room or all get an error, logged where it arose.
+ * Collective: the first of each host's members makes a segment, the others attach it. `members` as in the struct.
+ * Either all ranks of the team have their room or all get an error, logged where it arose.
  */
 mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int num_members, mpath_relay_room_t *room);
 void mpath_relay_room_close(mpath_relay_room_t *room);

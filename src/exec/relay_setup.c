@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, the set-up by the first call on device memory: the room on every host, slots on the GPUs, and who has opened whose.
- * Every rank takes part in all exchanges whatever has failed in it, so that all come to the same end.
+ * Relay, the set-up by the first call on device memory: the room on every host, slots on the GPUs, and who has opened
+ * whose. Every rank takes part in all exchanges whatever has failed in it, so that all come to the same end.
  */
 #include "exec/relay_private.h"
 

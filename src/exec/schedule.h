@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Schedule: step 5 of a collective. Out of a plan's flows, those that one rank has to do with (its duties), cut into
- * chunks, and the ways out of this rank (outlets) that they share. Derived from plan, topology and limits that all ranks
- * hold alike, so both ends of every hop cut a flow in the same way.
+ * chunks, and the ways out of this rank (outlets) that they share. Derived from plan, topology and limits that all
+ * ranks hold alike, so both ends of every hop cut a flow in the same way.
  */
 #ifndef MPATH_EXEC_SCHEDULE_H
 #define MPATH_EXEC_SCHEDULE_H

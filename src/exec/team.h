@@ -44,21 +44,28 @@ void mpath_team_destroy(mpath_team_t *team);
 int mpath_team_rank(const mpath_team_t *team);
 int mpath_team_size(const mpath_team_t *team);
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
-/* That for device memory: the same ranks and nodes with their GPUs. NULL where nobody tells of GPUs; the same on all ranks. */
+/*
+ * That for device memory: the same ranks and nodes with their GPUs. NULL where nobody tells of GPUs; the same on all
+ * ranks.
+ */
 const mpath_topo_t *mpath_team_gpu_topo(const mpath_team_t *team);
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its context's */
-/* Bytes of memory that the team takes for this rank; rings towards relays and chunks open on rails from its first call on. */
+/*
+ * Bytes of memory that the team takes for this rank; rings towards relays and chunks open on rails from its first call
+ * on.
+ */
 uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 
 /*
- * Gathers `bytes` bytes of every rank into all[size * bytes], on all ranks. Collective; for set-up inside of calls that have been
- * agreed on: ranks that do not come to it within timeout_s end the call in an error that names them.
+ * Gathers `bytes` bytes of every rank into all[size * bytes], on all ranks. Collective; for set-up inside of calls that
+ * have been agreed on: ranks that do not come to it within timeout_s end the call in an error that names them.
  */
 mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
 
 /*
- * The same for at most MPATH_SETTLE_BYTES bytes, with a mark: who waits for something inside a call that will not come sees in
- * mpath_team_marked() that another rank has come here with its mark, and follows with its own. *marked_p: some rank had it set.
+ * The same for at most MPATH_SETTLE_BYTES bytes, with a mark: who waits for something inside a call that will not come
+ * sees in mpath_team_marked() that another rank has come here with its mark, and follows with its own. *marked_p: some
+ * rank had it set.
  */
 #define MPATH_SETTLE_BYTES 64
 mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
@@ -80,7 +87,10 @@ mpath_status_t mpath_team_status(mpath_team_t *team);
 
 /* For a wait that lasts. Lets the MPI library run; */
 void mpath_team_progress(mpath_team_t *team);
-/* and whether a rank of this node still lives: MPATH_OK (also for ranks of other nodes) or an error. Costs system calls. */
+/*
+ * and whether a rank of this node still lives: MPATH_OK (also for ranks of other nodes) or an error. Costs system
+ * calls.
+ */
 mpath_status_t mpath_team_peer_status(const mpath_team_t *team, int rank);
 
 #endif

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Wire: the thread of a call drives its rails and handles at once what comes for it, while the bytes are still where the lane
- * has received them. What another thread, or a call on another team, finds for it is queued.
+ * Wire: the thread of a call drives its rails and handles at once what comes for it, while the bytes are still where
+ * the lane has received them. What another thread, or a call on another team, finds for it is queued.
  */
 #include "exec/wire.h"
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Wire: chunks from NIC to NIC between the ranks of a team, for collectives that schedule themselves instead of following a
- * plan's flows. It shares rails, connections and their limits with the movement (exec/move.h), under an id of its own, so
- * that the chunks of the two never meet.
+ * Wire: chunks from NIC to NIC between the ranks of a team, for collectives that schedule themselves instead of
+ * following a plan's flows. It shares rails, connections and their limits with the movement (exec/move.h), under an id
+ * of its own, so that the chunks of the two never meet.
  *
  * A chunk's team is set here; call, flow, offset and hop are the caller's, and the receiver's callbacks get them back.
  * Data that is sent stays untouched until `sent`; data that comes in goes straight to where `place` says. One call at a
@@ -25,8 +25,8 @@ typedef struct mpath_wire_ops {
 } mpath_wire_ops_t;
 
 /*
- * The team's wire. The first time it is collective, and sets up what is missing: MPATH_DECLINED, on all ranks alike and for
- * ever, when one of them could not. After an error the caller breaks the team.
+ * The team's wire. The first time it is collective, and sets up what is missing: MPATH_DECLINED, on all ranks alike and
+ * for ever, when one of them could not. After an error the caller breaks the team.
  */
 mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p);
 
@@ -37,7 +37,10 @@ uint64_t mpath_wire_max_chunk(const mpath_wire_t *wire);
 void mpath_wire_begin(mpath_wire_t *wire, const mpath_wire_ops_t *ops, void *argument, uint32_t nics);
 void mpath_wire_end(mpath_wire_t *wire);
 
-/* From NIC `nic` to NIC `nic_to` of `rank`. MPATH_OK: `sent` will be called or has been; MPATH_NO_RESOURCE: progress and repeat. */
+/*
+ * From NIC `nic` to NIC `nic_to` of `rank`. MPATH_OK: `sent` will be called or has been; MPATH_NO_RESOURCE: progress
+ * and repeat.
+ */
 mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
                                const void *data);
 /* Drives the NICs of the call; callbacks run inside. Number of events, or an error. */
@@ -45,8 +48,8 @@ int mpath_wire_progress(mpath_wire_t *wire);
 /* MPATH_OK, or why the peer can no longer be reached. Costs system calls. */
 mpath_status_t mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
 
-/* The team is broken: drops what comes and, unless `close_only`, waits (a second at most) until no lane touches memory of
- * the caller any more. */
+/* The team is broken: drops what comes and, unless `close_only`, waits (a second at most) until no lane touches memory
+ * of the caller any more. */
 void mpath_wire_abandon(mpath_wire_t *wire, int close_only);
 /* For the movement: another rail of the fabric takes the place of one that has failed. Nothing is under way. */
 mpath_status_t mpath_wire_join_rail(mpath_wire_t *wire, int rail);

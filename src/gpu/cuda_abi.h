@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The part of the CUDA driver's binary interface that mpath uses, declared here, so that the build needs no CUDA header and
- * one binary runs with and without a driver. Values and layouts are those of NVIDIA's cuda.h, where the function of the
- * same name is documented; a unit test compares them with that header where it is installed. Function names are the symbols
- * of libcuda.so.1, versions included. Names are mpath's own, so that both headers can be included together.
+ * The part of the CUDA driver's binary interface that mpath uses, declared here, so that the build needs no CUDA header
+ * and one binary runs with and without a driver. Values and layouts are those of NVIDIA's cuda.h, where the function of
+ * the same name is documented; a unit test compares them with that header where it is installed. Function names are the
+ * symbols of libcuda.so.1, versions included. Names are mpath's own, so that both headers can be included together.
  */
 #ifndef MPATH_GPU_CUDA_ABI_H
 #define MPATH_GPU_CUDA_ABI_H

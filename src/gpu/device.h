@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A GPU as mpath works on it: a device and the context that calls are made in. There is one object per (device, context) in
- * the process, made on first use and kept until mpath_gpu_cleanup(); mostly the context is the device's primary one,
- * which the CUDA runtime uses, and which is retained. An application that makes its own contexts gets objects for those,
- * since memory belongs to the context that allocated it.
+ * A GPU as mpath works on it: a device and the context that calls are made in. There is one object per (device,
+ * context) in the process, made on first use and kept until mpath_gpu_cleanup(); mostly the context is the device's
+ * primary one, which the CUDA runtime uses, and which is retained. An application that makes its own contexts gets
+ * objects for those, since memory belongs to the context that allocated it.
  *
- * Devices are numbered as the process sees them (CUDA_VISIBLE_DEVICES); between processes only the uuid and the PCI address
- * name them.
+ * Devices are numbered as the process sees them (CUDA_VISIBLE_DEVICES); between processes only the uuid and the PCI
+ * address name them.
  *
  * Thread-safety: every function may be called by any thread.
  */
@@ -49,7 +49,9 @@ int mpath_gpu_find(const mpath_cu_uuid_t *uuid);
 /* `context` NULL: the primary context of the device, made if there is none yet. Errors are logged. */
 mpath_status_t mpath_gpu_get(int ordinal, mpath_cu_context_t context, mpath_gpu_t **gpu_p);
 
-/* The GPU that the calling thread's driver calls go to at the moment; MPATH_ERR_UNSUPPORTED, not logged, without one. */
+/*
+ * The GPU that the calling thread's driver calls go to at the moment; MPATH_ERR_UNSUPPORTED, not logged, without one.
+ */
 mpath_status_t mpath_gpu_current(mpath_gpu_t **gpu_p);
 
 const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu);
@@ -62,16 +64,17 @@ mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu);
 void mpath_gpu_leave(mpath_gpu_t *gpu);
 
 /*
- * Can kernels and copies of `gpu` reach memory of the device `peer` (an ordinal of this process)? The first only asks. The
- * second also enables it, for memory that this process has allocated there: that makes a context on the peer, which takes
- * half a gigabyte of its memory. Imports of other processes' memory need no such thing.
+ * Can kernels and copies of `gpu` reach memory of the device `peer` (an ordinal of this process)? The first only asks.
+ * The second also enables it, for memory that this process has allocated there: that makes a context on the peer, which
+ * takes half a gigabyte of its memory. Imports of other processes' memory need no such thing.
  */
 int mpath_gpu_can_reach(const mpath_gpu_t *gpu, int peer);
 int mpath_gpu_reaches(mpath_gpu_t *gpu, int peer);
 
 /*
- * Gives back everything the room holds: imports, exports, streams, modules, contexts. What is under way must have ended; a
- * driver that has shut down already (at exit) is left alone. Afterwards everything may be used again from the start.
+ * Gives back everything the room holds: imports, exports, streams, modules, contexts. What is under way must have
+ * ended; a driver that has shut down already (at exit) is left alone. Afterwards everything may be used again from the
+ * start.
  */
 void mpath_gpu_cleanup(void);
 

@@ -2,12 +2,13 @@
 /*
  * The CUDA driver, libcuda.so.1, found at run time.
  *
- * A library that an application links may not start the driver: loading it costs memory and initialising it a fraction of a
- * second, also in processes that use no GPU. So mpath_gpu_driver() only looks whether the application has loaded and
- * initialised it (before that no pointer can be a device pointer), which costs about a tenth of a microsecond until it
- * has and a load afterwards. Tools that want to see the GPUs themselves call mpath_gpu_driver_start().
+ * A library that an application links may not start the driver: loading it costs memory and initialising it a fraction
+ * of a second, also in processes that use no GPU. So mpath_gpu_driver() only looks whether the application has loaded
+ * and initialised it (before that no pointer can be a device pointer), which costs about a tenth of a microsecond until
+ * it has and a load afterwards. Tools that want to see the GPUs themselves call mpath_gpu_driver_start().
  *
- * Thread-safety: every function may be called by any thread. After fork(), the child must not use the driver (CUDA's rule).
+ * Thread-safety: every function may be called by any thread. After fork(), the child must not use the driver (CUDA's
+ * rule).
  */
 #ifndef MPATH_GPU_DRIVER_H
 #define MPATH_GPU_DRIVER_H

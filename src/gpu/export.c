@@ -70,8 +70,8 @@ static mpath_status_t export_walk(uint64_t end, mpath_export_t *made, uint64_t *
 }
 
 /*
- * Yama's ptrace_scope 1 (the default of Ubuntu) lets a process fetch descriptors only of its descendants, unless the owner
- * agrees. Asked for once, with the first descriptors.
+ * Yama's ptrace_scope 1 (the default of Ubuntu) lets a process fetch descriptors only of its descendants, unless the
+ * owner agrees. Asked for once, with the first descriptors.
  */
 static void export_permit_fetching(void)
 {

@@ -53,9 +53,9 @@ typedef struct mpath_export {
 } mpath_export_t;
 
 /*
- * Names the allocations under a classified buffer: the whole of them, from memory->base on, so that one export serves every
- * buffer in them. A cached one is returned when the allocation is still the same. MPATH_DECLINED, silent: memory that
- * cannot be exported; errors are logged.
+ * Names the allocations under a classified buffer: the whole of them, from memory->base on, so that one export serves
+ * every buffer in them. A cached one is returned when the allocation is still the same. MPATH_DECLINED, silent: memory
+ * that cannot be exported; errors are logged.
  */
 mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_memory_t *memory,
                                  mpath_export_t *export_p);

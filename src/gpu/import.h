@@ -4,8 +4,8 @@
  * first), since opening takes 1 to 10 ms and a driver opens one allocation only once.
  *
  * An entry is known by owner, base and device that opened it. When the owner has freed the allocation and the address
- * belongs to a new one, the export carries another buffer id and handle: the old mapping is closed and the new one opened,
- * without anybody asking for it. Entries in use (between get and put) are never closed by the cache.
+ * belongs to a new one, the export carries another buffer id and handle: the old mapping is closed and the new one
+ * opened, without anybody asking for it. Entries in use (between get and put) are never closed by the cache.
  *
  * Closing is safe after the owner has ended: the driver keeps the memory until the last mapping goes.
  *
@@ -20,9 +20,9 @@
 typedef struct mpath_import mpath_import_t;
 
 /*
- * Opens `export` for copies and kernels of `gpu`. An export of this very process yields its own address. Errors, logged:
- * MPATH_ERR_UNREACHABLE when the devices have no peer access or the owner is gone, MPATH_ERR_UNSUPPORTED when the owner's
- * descriptors cannot be fetched, MPATH_ERR_IO when the driver refuses.
+ * Opens `export` for copies and kernels of `gpu`. An export of this very process yields its own address. Errors,
+ * logged: MPATH_ERR_UNREACHABLE when the devices have no peer access or the owner is gone, MPATH_ERR_UNSUPPORTED when
+ * the owner's descriptors cannot be fetched, MPATH_ERR_IO when the driver refuses.
  */
 mpath_status_t mpath_import_get(const mpath_export_t *export, mpath_gpu_t *gpu, mpath_import_t **import_p);
 

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How one allocation of another process is mapped and unmapped, by its kind of export. Under the lock of the import cache. */
+/*
+ * How one allocation of another process is mapped and unmapped, by its kind of export. Under the lock of the import
+ * cache.
+ */
 #ifndef MPATH_GPU_IMPORT_OPEN_H
 #define MPATH_GPU_IMPORT_OPEN_H
 

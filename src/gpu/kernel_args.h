@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Arguments of the kernels: shared by the host code, kernels.cu and the fake driver of the tests. Plain C, fixed layout; a
- * kernel takes one struct by value (at most 4096 bytes), which begins with mpath_kernel_control_t. Addresses are device
- * addresses of the launching context.
+ * Arguments of the kernels: shared by the host code, kernels.cu and the fake driver of the tests. Plain C, fixed
+ * layout; a kernel takes one struct by value (at most 4096 bytes), which begins with mpath_kernel_control_t. Addresses
+ * are device addresses of the launching context.
  */
 #ifndef MPATH_GPU_KERNEL_ARGS_H
 #define MPATH_GPU_KERNEL_ARGS_H

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The copy kernel: many pieces of any length and alignment, divided over the CTAs by bytes. Reductions come beside it, in
- * files of their own, included at the end: nvcc makes one image of this file.
+ * The copy kernel: many pieces of any length and alignment, divided over the CTAs by bytes. Reductions come beside it,
+ * in files of their own, included at the end: nvcc makes one image of this file.
  */
 #include <cstddef>
 
@@ -57,8 +57,8 @@ static __device__ __forceinline__ void copy_bytes(char *target, const char *sour
 }
 
 /*
- * Source and target differ modulo 4: words of the target are put together from two words of the source. Reads only words
- * that lie inside the source, so that nothing behind an allocation is touched.
+ * Source and target differ modulo 4: words of the target are put together from two words of the source. Reads only
+ * words that lie inside the source, so that nothing behind an allocation is touched.
  */
 static __device__ __forceinline__ void copy_shifted(char *target, const char *source, uint64_t bytes)
 {

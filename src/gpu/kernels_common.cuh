@@ -61,8 +61,8 @@ static __device__ bool kernel_await(uint64_t address, uint64_t value, uint64_t d
 }
 
 /*
- * CTA 0 waits for the words, one thread each, and opens the gate in device memory to the others, so that only few threads
- * read host memory over PCIe. The others give up later than CTA 0, which decides.
+ * CTA 0 waits for the words, one thread each, and opens the gate in device memory to the others, so that only few
+ * threads read host memory over PCIe. The others give up later than CTA 0, which decides.
  */
 static __device__ bool kernel_begin(const mpath_kernel_control_t &control, const mpath_kernel_word_t *waits)
 {
@@ -99,9 +99,9 @@ static __device__ bool kernel_begin(const mpath_kernel_control_t &control, const
 }
 
 /*
- * The last CTA writes the flags. The barrier puts the CTA's writes before the arrival of its first thread, which releases
- * them to the whole system; the last arrival acquires what all have released, and the flags' own releases hand it on.
- * The last flag follows the others: it is the launch's mark, when there is one.
+ * The last CTA writes the flags. The barrier puts the CTA's writes before the arrival of its first thread, which
+ * releases them to the whole system; the last arrival acquires what all have released, and the flags' own releases hand
+ * it on. The last flag follows the others: it is the launch's mark, when there is one.
  */
 static __device__ void kernel_end(const mpath_kernel_control_t &control, const mpath_kernel_word_t *flags)
 {
@@ -131,9 +131,9 @@ static __device__ void kernel_end(const mpath_kernel_control_t &control, const m
 }
 
 /*
- * The same for a launch that repeats: its CTAs are counted round and round, so nothing has to be told to it, and the flags
- * get the number of the call. `number` counts in the first thread of CTA 0 only, which hands it to the last CTA: reads of the
- * same host memory by many CTAs go one after the other.
+ * The same for a launch that repeats: its CTAs are counted round and round, so nothing has to be told to it, and the
+ * flags get the number of the call. `number` counts in the first thread of CTA 0 only, which hands it to the last CTA:
+ * reads of the same host memory by many CTAs go one after the other.
  */
 static __device__ void kernel_end_repeated(uint64_t counters, const mpath_kernel_control_t &control,
                                            const mpath_kernel_word_t *flags, uint64_t number)

@@ -2,14 +2,15 @@
 /*
  * mpath's kernels. A build without nvcc has none: mpath_kernels_usable() is 0 and everything goes through copy engines.
  *
- * mpath_launch_copy() is one launch for many pieces of any size and alignment. The work is divided over the CTAs by bytes,
- * not by piece, so one long piece among short ones keeps all of them busy. When all bytes are visible to the whole system,
- * the last CTA writes the flags. A launch may first await words (a peer that says its buffer is ready), bounded by the
- * device's clock: after the deadline it copies nothing, writes no flag, and the next mpath_stream_done() of its stream, of
- * any mark, returns MPATH_ERR_TIMED_OUT once; the stream itself goes on.
+ * mpath_launch_copy() is one launch for many pieces of any size and alignment. The work is divided over the CTAs by
+ * bytes, not by piece, so one long piece among short ones keeps all of them busy. When all bytes are visible to the
+ * whole system, the last CTA writes the flags. A launch may first await words (a peer that says its buffer is ready),
+ * bounded by the device's clock: after the deadline it copies nothing, writes no flag, and the next mpath_stream_done()
+ * of its stream, of any mark, returns MPATH_ERR_TIMED_OUT once; the stream itself goes on.
  *
- * Seen on an H200, enqueue to mark seen by the host: 10 us without pieces, 11 us for 8 x 64 KiB to a peer; a copy engine
- * takes 8 us for one copy, 2 us of which the host spends enqueuing. Misaligned pieces run at 260 to 310 instead of 366 GB/s.
+ * Seen on an H200, enqueue to mark seen by the host: 10 us without pieces, 11 us for 8 x 64 KiB to a peer; a copy
+ * engine takes 8 us for one copy, 2 us of which the host spends enqueuing. Misaligned pieces run at 260 to 310 instead
+ * of 366 GB/s.
  */
 #ifndef MPATH_GPU_LAUNCH_H
 #define MPATH_GPU_LAUNCH_H
@@ -39,10 +40,11 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
 unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes);
 
 /*
- * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (waits_count and flags_count
- * are 0 and the caller's to set, `chain` the caller's to copy when several launches stand for one) and launch with the
- * same number of CTAs. `arguments` is the one struct that the kernel takes, beginning with the control; it may be reused at
- * once. MPATH_ERR_UNSUPPORTED, silent, without kernels; MPATH_ERR_PARAM, logged, for a name that is not there.
+ * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (waits_count and
+ * flags_count are 0 and the caller's to set, `chain` the caller's to copy when several launches stand for one) and
+ * launch with the same number of CTAs. `arguments` is the one struct that the kernel takes, beginning with the control;
+ * it may be reused at once. MPATH_ERR_UNSUPPORTED, silent, without kernels; MPATH_ERR_PARAM, logged, for a name that is
+ * not there.
  */
 mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p);
 void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeout_ns, mpath_kernel_control_t *control);
@@ -53,7 +55,10 @@ mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t f
 mpath_status_t mpath_launch_uncounted(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
                                       unsigned ctas, unsigned threads);
 
-/* The word that a kernel's flag writes to mark the end of its launch, and the mark; without values: MPATH_ERR_UNSUPPORTED. */
+/*
+ * The word that a kernel's flag writes to mark the end of its launch, and the mark; without values:
+ * MPATH_ERR_UNSUPPORTED.
+ */
 mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *flag, mpath_mark_t *mark_p);
 
 /* Address of the stream's mpath_kernel_counters_t. */

@@ -25,7 +25,9 @@ const char *mpath_memory_kind_name(mpath_memory_kind_t kind)
     return ((unsigned)kind < sizeof(names) / sizeof(names[0])) ? names[kind] : "unknown";
 }
 
-/* One call for everything: it says of unknown memory that its type is 0, in a quarter of the time that an error takes. */
+/*
+ * One call for everything: it says of unknown memory that its type is 0, in a quarter of the time that an error takes.
+ */
 static mpath_cu_result_t memory_attributes(const mpath_cu_t *cu, uint64_t address, memory_attributes_t *found)
 {
     int names[]    = {MPATH_CU_PTR_MEMORY_TYPE,    MPATH_CU_PTR_IS_MANAGED,  MPATH_CU_PTR_IS_IPC_CAPABLE,
@@ -41,8 +43,8 @@ static mpath_cu_result_t memory_attributes(const mpath_cu_t *cu, uint64_t addres
 }
 
 /*
- * The one mapping of VMM memory around an address, and what lies behind it. Older drivers do not tell; there the address
- * range is the mapping.
+ * The one mapping of VMM memory around an address, and what lies behind it. Older drivers do not tell; there the
+ * address range is the mapping.
  */
 static void memory_mapping(const mpath_cu_t *cu, uint64_t address, const memory_attributes_t *found,
                            mpath_memory_piece_t *piece)

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What kind of memory a buffer is. Asked anew on every call, of the driver: a cache of address ranges would be wrong as soon
- * as the application frees and allocates again. Costs nothing without a driver, otherwise one driver call (0.1 to 0.2 us,
- * VMM 0.4 us, on an H200 machine).
+ * What kind of memory a buffer is. Asked anew on every call, of the driver: a cache of address ranges would be wrong as
+ * soon as the application frees and allocates again. Costs nothing without a driver, otherwise one driver call (0.1 to
+ * 0.2 us, VMM 0.4 us, on an H200 machine).
  */
 #ifndef MPATH_GPU_MEMORY_H
 #define MPATH_GPU_MEMORY_H

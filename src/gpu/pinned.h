@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Host memory that GPUs reach: flags that kernels and streams write and wait for, buffers of staged copies. Registered once
- * for all devices and contexts (portable); each process registers its own mapping of a shared memory segment.
+ * Host memory that GPUs reach: flags that kernels and streams write and wait for, buffers of staged copies. Registered
+ * once for all devices and contexts (portable); each process registers its own mapping of a shared memory segment.
  */
 #ifndef MPATH_GPU_PINNED_H
 #define MPATH_GPU_PINNED_H

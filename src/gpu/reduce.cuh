@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The reduction kernels. A thread reads one vector of every source, combines them in the order of the sources and writes
- * the result to every target, so each element is combined in one place: all ranks get the same bits, in every run. Included by kernels.cu.
+ * The reduction kernels. A thread reads one vector of every source, combines them in the order of the sources and
+ * writes the result to every target, so each element is combined in one place: all ranks get the same bits, in every
+ * run. Included by kernels.cu.
  */
 #include <cuda_fp16.h>
 
@@ -252,8 +253,8 @@ static __device__ __forceinline__ void reduce_pair(reduce_pack<vector_t, type_t>
 }
 
 /*
- * The vectors from `from` elements on: REDUCE_DEEP vectors of REDUCE_SLOTS sources are loaded before the first is used; more
- * sources follow in further groups.
+ * The vectors from `from` elements on: REDUCE_DEEP vectors of REDUCE_SLOTS sources are loaded before the first is used;
+ * more sources follow in further groups.
  */
 template <typename type_t, typename op_t>
 static __device__ __forceinline__ void reduce_vectors(const mpath_kernel_reduce_t &arguments, uint64_t from,

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Combining elements on a GPU: one launch reads a range of up to MPATH_KERNEL_REDUCE_RANKS buffers, wherever they lie, combines
- * them in the order given and writes the result to as many others.
+ * Combining elements on a GPU: one launch reads a range of up to MPATH_KERNEL_REDUCE_RANKS buffers, wherever they lie,
+ * combines them in the order given and writes the result to as many others.
  */
 #ifndef MPATH_GPU_REDUCE_H
 #define MPATH_GPU_REDUCE_H
@@ -65,15 +65,15 @@ void mpath_reduce_name(const mpath_reduce_how_t *how, char *name, size_t size);
 mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
 
 /*
- * Enqueues. The caller has set elements, sources and targets of the arguments, and zeroed the rest; `flag` is written when
- * the results are visible everywhere.
+ * Enqueues. The caller has set elements, sources and targets of the arguments, and zeroed the rest; `flag` is written
+ * when the results are visible everywhere.
  */
 mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments);
 
 /*
- * The same, to be started often: `flag` gets the value that the word at `number`, an address of pinned host memory, has at
- * the time. As mpath_repeat_create(). The arguments are completed, and may be compared afterwards.
+ * The same, to be started often: `flag` gets the value that the word at `number`, an address of pinned host memory, has
+ * at the time. As mpath_repeat_create(). The arguments are completed, and may be compared afterwards.
  */
 mpath_status_t mpath_repeat_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_cu_ptr_t flag, mpath_cu_ptr_t number, mpath_kernel_reduce_t *arguments,

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Arguments and names of the reduction kernels: shared by the host code, reduce.cuh and the fake driver of the tests. There is
- * one kernel for each operation and type, "mpath_kernel_reduce_<operation>_<type>". Where the sign does not matter, signed
- * integers share the kernel of the unsigned ones.
+ * Arguments and names of the reduction kernels: shared by the host code, reduce.cuh and the fake driver of the tests.
+ * There is one kernel for each operation and type, "mpath_kernel_reduce_<operation>_<type>". Where the sign does not
+ * matter, signed integers share the kernel of the unsigned ones.
  */
 #ifndef MPATH_GPU_REDUCE_ARGS_H
 #define MPATH_GPU_REDUCE_ARGS_H
@@ -13,11 +13,11 @@
 #define MPATH_KERNEL_REDUCE_RANKS 16
 
 /*
- * Combines element by element what lies at the sources, in their order, and writes the result to every target. A target may
- * be a source, and otherwise no two ranges overlap. All addresses are multiples of the type's alignment.
+ * Combines element by element what lies at the sources, in their order, and writes the result to every target. A target
+ * may be a source, and otherwise no two ranges overlap. All addresses are multiples of the type's alignment.
  *
- * A launch that repeats with the same arguments (gpu/repeat.h) has no use for the control's counts: the flags get the value that
- * `number` holds.
+ * A launch that repeats with the same arguments (gpu/repeat.h) has no use for the control's counts: the flags get the
+ * value that `number` holds.
  */
 typedef struct mpath_kernel_reduce {
     mpath_kernel_control_t control;

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reductions of short vectors that every GPU sends to all at once, with numbers among the bytes: see reduce_eager_args.h. Included by
- * kernels.cu.
+ * Reductions of short vectors that every GPU sends to all at once, with numbers among the bytes: see
+ * reduce_eager_args.h. Included by kernels.cu.
  *
- * Nothing here releases or acquires anything at the other end of a link: a unit and its number are one access of 128 bits. What
- * is left to order at the end is the result, in this GPU's own memory, before the host's word.
+ * Nothing here releases or acquires anything at the other end of a link: a unit and its number are one access of 128
+ * bits. What is left to order at the end is the result, in this GPU's own memory, before the host's word.
  */
 #include "gpu/reduce_eager_args.h"
 
@@ -197,14 +197,16 @@ static __device__ __forceinline__ void eager_all(const mpath_kernel_eager_t &arg
         }
     }
     good = __syncthreads_and(good);
-    /* Each counter belongs to one CTA of this launch, and to one that may be another of the next, which has other CTAs. */
+    /*
+     * Each counter belongs to one CTA of this launch, and to one that may be another of the next, which has other CTAs.
+     */
     if ((threadIdx.x < MPATH_EAGER_CTAS) && (threadIdx.x % gridDim.x == blockIdx.x)) {
         counters[threadIdx.x] = number;
     }
     if (threadIdx.x == 0) {
         /*
-         * The result is in this GPU's memory, and whoever reads it does so through the same second-level cache. So it has to
-         * be there before the word, and need not wait for what was written to other GPUs.
+         * The result is in this GPU's memory, and whoever reads it does so through the same second-level cache. So it
+         * has to be there before the word, and need not wait for what was written to other GPUs.
          */
         __threadfence();
         kernel_store_relaxed(arguments.words + blockIdx.x * 8u, good ? number : (number | MPATH_EAGER_GAVE_UP));

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reductions of short vectors over several GPUs, started on each before it is known that the others have come: a kernel sends
- * its rank's vector to all, waits a bounded time for theirs and combines them. As fast as a launch and a trip over the link are.
+ * Reductions of short vectors over several GPUs, started on each before it is known that the others have come: a kernel
+ * sends its rank's vector to all, waits a bounded time for theirs and combines them. As fast as a launch and a trip
+ * over the link are.
  */
 #ifndef MPATH_GPU_REDUCE_EAGER_H
 #define MPATH_GPU_REDUCE_EAGER_H
@@ -19,8 +20,8 @@ mpath_status_t mpath_eager_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how,
 unsigned mpath_eager_ctas(uint64_t bytes);
 
 /*
- * Enqueues; the arguments are complete. The host knows the end from the words alone: such a launch has no mark and takes no part in
- * the stream's counters (mpath_kernel_counters_t).
+ * Enqueues; the arguments are complete. The host knows the end from the words alone: such a launch has no mark and
+ * takes no part in the stream's counters (mpath_kernel_counters_t).
  */
 mpath_status_t mpath_launch_eager(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                   const mpath_kernel_eager_t *arguments);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Arguments and names of the kernels for short vectors, in which every GPU sends its vector to all at once: shared by the host code,
- * reduce_eager.cuh and the fake driver of the tests. One for each operation and type, "mpath_kernel_eager_<operation>_<type>".
+ * Arguments and names of the kernels for short vectors, in which every GPU sends its vector to all at once: shared by
+ * the host code, reduce_eager.cuh and the fake driver of the tests. One for each operation and type,
+ * "mpath_kernel_eager_<operation>_<type>".
  */
 #ifndef MPATH_GPU_REDUCE_EAGER_ARGS_H
 #define MPATH_GPU_REDUCE_EAGER_ARGS_H
@@ -17,19 +18,23 @@
 #define MPATH_EAGER_UNIT_BYTES 8u
 #define MPATH_EAGER_SLOT_BYTES(_bytes) (((_bytes) + MPATH_EAGER_UNIT_BYTES - 1) / MPATH_EAGER_UNIT_BYTES * 16u)
 
-/* In the word of a CTA, beside the number of the call: it has waited for long enough, and not all of its results are there. */
+/*
+ * In the word of a CTA, beside the number of the call: it has waited for long enough, and not all of its results are
+ * there.
+ */
 #define MPATH_EAGER_GAVE_UP (UINT64_C(1) << 63)
 
 /*
- * A rank's vector is written to the memory of every rank, the own one included, 8 bytes and the number of the call at a time. Whoever
- * finds the number beside them has the bytes: nothing else tells that they have come. Then the vectors are combined in the order of
- * the ranks, and the result goes to `recv`, which may be `send`.
+ * A rank's vector is written to the memory of every rank, the own one included, 8 bytes and the number of the call at a
+ * time. Whoever finds the number beside them has the bytes: nothing else tells that they have come. Then the vectors
+ * are combined in the order of the ranks, and the result goes to `recv`, which may be `send`.
  *
- * A launch waits no longer than `patience_ns`. After that the same call is launched `again` with its number: what was sent lies in
- * the own memory as well, so `send` is not looked at any more.
+ * A launch waits no longer than `patience_ns`. After that the same call is launched `again` with its number: what was
+ * sent lies in the own memory as well, so `send` is not looked at any more.
  *
- * Memory of a rank, zeroed at the start: the number of the last call, for each CTA; slots [number % 2][rank][slot_bytes]. A call's
- * slots may be used again by the next but one: who starts call k has ended k - 1, for which all others have ended k - 2.
+ * Memory of a rank, zeroed at the start: the number of the last call, for each CTA; slots [number %
+ * 2][rank][slot_bytes]. A call's slots may be used again by the next but one: who starts call k has ended k - 1, for
+ * which all others have ended k - 2.
  */
 typedef struct mpath_kernel_eager {
     uint64_t number;   /* of the call; 0: that of the last call and one */

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reductions with nothing but writes between GPUs, of which a port carries more than of reads: see reduce_writes_args.h.
- * Included by kernels.cu.
+ * Reductions with nothing but writes between GPUs, of which a port carries more than of reads: see
+ * reduce_writes_args.h. Included by kernels.cu.
  *
- * A turn of a CTA waits once, works on two tiles (one to send, one to combine) and ends with one fence, so that the time of a trip to
- * another GPU passes while other CTAs work. Tiles that have come are read past the first-level cache.
+ * A turn of a CTA waits once, works on two tiles (one to send, one to combine) and ends with one fence, so that the
+ * time of a trip to another GPU passes while other CTAs work. Tiles that have come are read past the first-level cache.
  */
 #include "gpu/reduce_writes_args.h"
 

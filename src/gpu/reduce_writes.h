@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reductions of large vectors over several GPUs, each with a kernel that waits for those of the others: the exception to
- * "nothing on a stream waits for other ranks". They must run at once: each on a GPU of its own, one of a process at a time.
+ * Reductions of large vectors over several GPUs, each with a kernel that waits for those of the others: the exception
+ * to "nothing on a stream waits for other ranks". They must run at once: each on a GPU of its own, one of a process at
+ * a time.
  */
 #ifndef MPATH_GPU_REDUCE_WRITES_H
 #define MPATH_GPU_REDUCE_WRITES_H
@@ -19,8 +20,8 @@ int mpath_writes_usable(const mpath_gpu_t *gpu);
 mpath_status_t mpath_writes_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
 
 /*
- * Enqueues. The caller has set all but control and flags; `flag` is written when this rank's part is everywhere. A kernel that has
- * given up writes no flag: see mpath_stream_done().
+ * Enqueues. The caller has set all but control and flags; `flag` is written when this rank's part is everywhere. A
+ * kernel that has given up writes no flag: see mpath_stream_done().
  */
 mpath_status_t mpath_launch_writes(mpath_stream_t *stream, mpath_cu_function_t function, mpath_kernel_word_t flag,
                                    uint64_t timeout_ns, mpath_kernel_writes_t *arguments);

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Arguments and names of the kernels that reduce with nothing but writes between GPUs: shared by the host code,
- * reduce_writes.cuh and the fake driver of the tests. One for each operation and type, "mpath_kernel_writes_<operation>_<type>".
+ * reduce_writes.cuh and the fake driver of the tests. One for each operation and type,
+ * "mpath_kernel_writes_<operation>_<type>".
  */
 #ifndef MPATH_GPU_REDUCE_WRITES_ARGS_H
 #define MPATH_GPU_REDUCE_WRITES_ARGS_H
@@ -21,12 +22,12 @@
 #define MPATH_WRITES_TURN_BITS 24
 
 /*
- * The vector has a part for each rank, and parts have tiles. CTA c of each rank works on tiles c, c + CTAs, ... of all parts, one
- * in a turn: it writes its own tile of every other rank's part into that rank's memory; two turns later it combines
- * what has come for this rank's part, in the order of the ranks, and writes the result to all targets.
+ * The vector has a part for each rank, and parts have tiles. CTA c of each rank works on tiles c, c + CTAs, ... of all
+ * parts, one in a turn: it writes its own tile of every other rank's part into that rank's memory; two turns later it
+ * combines what has come for this rank's part, in the order of the ranks, and writes the result to all targets.
  *
- * Memory of a rank, `memory`: steps that others write, [CTA][2][rank] (a tile has come; a tile of mine has been used), then tiles,
- * [CTA][turn % DEPTH][other rank][tile_bytes]. Steps only grow, from zeroed memory on.
+ * Memory of a rank, `memory`: steps that others write, [CTA][2][rank] (a tile has come; a tile of mine has been used),
+ * then tiles, [CTA][turn % DEPTH][other rank][tile_bytes]. Steps only grow, from zeroed memory on.
  */
 typedef struct mpath_kernel_writes {
     mpath_kernel_control_t control;

@@ -2,10 +2,11 @@
 /*
  * Streams: ordered work on a GPU, and how the host learns that it is done without a system call.
  *
- * A gpu has MPATH_GPU_STREAMS_ALL streams, made on first use, non-blocking (they wait for no other stream of the application)
- * and of the highest priority. Work on a stream runs in order; marks number its places. mpath_stream_done() reads a word
- * of host memory that the device writes (cuStreamWriteValue64), or queries an event where the driver cannot do that. Both
- * tell of a small copy after 7 to 8 us on an H200; the word costs no driver call per poll.
+ * A gpu has MPATH_GPU_STREAMS_ALL streams, made on first use, non-blocking (they wait for no other stream of the
+ * application) and of the highest priority. Work on a stream runs in order; marks number its places.
+ * mpath_stream_done() reads a word of host memory that the device writes (cuStreamWriteValue64), or queries an event
+ * where the driver cannot do that. Both tell of a small copy after 7 to 8 us on an H200; the word costs no driver call
+ * per poll.
  *
  * Addresses are those that the gpu's context knows: its own memory, imports, peers in this process, pinned host memory
  * (mpath_pinned_device()). Copies choose their direction by the addresses.
@@ -36,8 +37,8 @@ mpath_gpu_t *mpath_stream_gpu(const mpath_stream_t *stream);
 mpath_cu_stream_t mpath_stream_native(const mpath_stream_t *stream);
 
 /*
- * Many calls on one stream are cheaper between enter and leave: the functions below then skip their own. A bracket is of
- * one thread.
+ * Many calls on one stream are cheaper between enter and leave: the functions below then skip their own. A bracket is
+ * of one thread.
  */
 mpath_status_t mpath_stream_enter(mpath_stream_t *stream);
 void mpath_stream_leave(mpath_stream_t *stream);
@@ -51,8 +52,8 @@ int mpath_stream_has_values(const mpath_stream_t *stream);
 /* Writes a 64-bit word, aligned to 8, after all work before it is visible everywhere. */
 mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
 /*
- * Holds the stream until the word is `value` or greater. Has no deadline on the device: on giving up, the host writes the
- * value itself.
+ * Holds the stream until the word is `value` or greater. Has no deadline on the device: on giving up, the host writes
+ * the value itself.
  */
 mpath_status_t mpath_stream_wait(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
 
@@ -63,8 +64,8 @@ mpath_status_t mpath_stream_follow(mpath_stream_t *stream, mpath_stream_t *other
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
 
 /*
- * MPATH_OK, MPATH_INPROGRESS, MPATH_ERR_IO (logged) when work on the stream has failed, MPATH_ERR_TIMED_OUT (silent) when a
- * kernel's wait has. Cheap enough to poll.
+ * MPATH_OK, MPATH_INPROGRESS, MPATH_ERR_IO (logged) when work on the stream has failed, MPATH_ERR_TIMED_OUT (silent)
+ * when a kernel's wait has. Cheap enough to poll.
  */
 mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
 

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What mpath takes of this process's GPUs: multiprocessors, by the launches of its kernels, and device memory, by its own
- * allocations. What the driver keeps for a context, a module or a mapping of other ranks' memory is not in it. Any thread.
+ * What mpath takes of this process's GPUs: multiprocessors, by the launches of its kernels, and device memory, by its
+ * own allocations. What the driver keeps for a context, a module or a mapping of other ranks' memory is not in it. Any
+ * thread.
  */
 #ifndef MPATH_GPU_USAGE_H
 #define MPATH_GPU_USAGE_H

@@ -9,8 +9,8 @@
  *             MPATH_INPROGRESS when op->status leaves MPATH_INPROGRESS; with MPATH_NO_RESOURCE nothing was taken.
  *             reserve()/commit() is the way without a copy, for lanes that have slots (shm): the caller fills the slot
  *             itself, from its own memory or from another lane's arrival.
- *             A finished send needs no more progress on this side to get there: who has finished all of its ops may turn
- *             to other things.
+ *             A finished send needs no more progress on this side to get there: who has finished all of its ops may
+ *             turn to other things.
  * Receiving   progress() calls the arrival callback for every chunk that came in. The arrival stays valid until the
  *             receiver ends it by take() (which moves the bytes to where they belong, directly if the lane can) or by
  *             release(). What is not ended occupies the lane's buffers: a lane with too many open arrivals stops to
@@ -73,8 +73,8 @@ typedef struct mpath_lane_ops {
     void (*commit)(mpath_lane_t *lane, int peer, void *slot, const mpath_chunk_t *chunk);
 
     /*
-     * Drives everything. Returns the number of events (chunks that arrived, ops that finished; 0: nothing happened), or an
-     * error status. Does nothing while too many arrivals are open, so those may not wait for this lane's own sends.
+     * Drives everything. Returns the number of events (chunks that arrived, ops that finished; 0: nothing happened), or
+     * an error status. Does nothing while too many arrivals are open, so those may not wait for this lane's own sends.
      */
     int (*progress)(mpath_lane_t *lane);
 
@@ -89,9 +89,9 @@ typedef struct mpath_lane_ops {
     size_t (*max_chunk)(const mpath_lane_t *lane);
 
     /*
-     * Gives up everything under way: afterwards no memory of the caller is read or written any more, unfinished ops have
-     * the status MPATH_ERR_UNREACHABLE. Ends within a second. Peers with sends under way fail, the others go on; open
-     * arrivals stay open.
+     * Gives up everything under way: afterwards no memory of the caller is read or written any more, unfinished ops
+     * have the status MPATH_ERR_UNREACHABLE. Ends within a second. Peers with sends under way fail, the others go on;
+     * open arrivals stay open.
      */
     void (*abort)(mpath_lane_t *lane);
     void (*destroy)(mpath_lane_t *lane);

@@ -104,12 +104,12 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
 /* --- prediction -------------------------------------------------------------------------------------------------- */
 
 /*
- * Measured between 4 processes on 4 H200 behind an NVSwitch. What a byte takes at the busiest port grows with what its GPU
- * carries the other way at the same time, `alone` + `alike` x share, and is never less than `least`; femtoseconds. Besides
- * that: from start to end when bytes do not matter, and for each piece. Where every GPU sends as much as it receives,
- * engines that do not take turns vary: a pull was seen at 2870 and at 3700 between 4 GPUs; the kernel does not. On other
- * machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4 for its own start, 5.2 until the
- * next sender has seen the word of the one before.
+ * Measured between 4 processes on 4 H200 behind an NVSwitch. What a byte takes at the busiest port grows with what its
+ * GPU carries the other way at the same time, `alone` + `alike` x share, and is never less than `least`; femtoseconds.
+ * Besides that: from start to end when bytes do not matter, and for each piece. Where every GPU sends as much as it
+ * receives, engines that do not take turns vary: a pull was seen at 2870 and at 3700 between 4 GPUs; the kernel does
+ * not. On other machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4 for its own
+ * start, 5.2 until the next sender has seen the word of the one before.
  */
 typedef struct peer_model {
     uint64_t start_ns, piece_ns, least_fs, alone_fs, alike_fs;

@@ -1,18 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lane "peer": copies between the memory of two GPUs of a node, straight from and to the places where the bytes belong. One
- * of the two processes has opened the other's allocation (gpu/import.h) and does everything:
+ * Lane "peer": copies between the memory of two GPUs of a node, straight from and to the places where the bytes belong.
+ * One of the two processes has opened the other's allocation (gpu/import.h) and does everything:
  *
  *   kernel  the sender writes: one launch for all of its pieces, divided over the CTAs by bytes
  *   push    copy engines of the sender write, one piece after the other
  *   pull    copy engines of the receiver read, one piece after the other
  *
- * Engines may take turns: a piece can wait for a word before it and write one after it, so that no GPU has two copies in
- * or out at a time.
+ * Engines may take turns: a piece can wait for a word before it and write one after it, so that no GPU has two copies
+ * in or out at a time.
  *
- * Which is fastest depends on the sizes, on how much the same GPU sends and receives at a time, and on what the machine's
- * copies reach; mpath_peer_predict_ns() tells. Completion is a word of host memory that all processes of the node see, written after the bytes: a number that
- * only grows, so nothing is ever reset.
+ * Which is fastest depends on the sizes, on how much the same GPU sends and receives at a time, and on what the
+ * machine's copies reach; mpath_peer_predict_ns() tells. Completion is a word of host memory that all processes of the
+ * node see, written after the bytes: a number that only grows, so nothing is ever reset.
  */
 #ifndef MPATH_LANE_PEER_H
 #define MPATH_LANE_PEER_H
@@ -36,8 +36,8 @@ typedef struct mpath_peer_piece {
 } mpath_peer_piece_t;
 
 /*
- * Enqueues the pieces in order and then writes `done`. A stream without words (mpath_stream_has_values()) may not be asked
- * for any. Errors are logged.
+ * Enqueues the pieces in order and then writes `done`. A stream without words (mpath_stream_has_values()) may not be
+ * asked for any. Errors are logged.
  */
 mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
                                  mpath_peer_word_t done);

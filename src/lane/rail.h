@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Lane "rail": one NIC, through UCX. One UCX context and worker per NIC, limited to that NIC by the context's device list, so
- * that rails are independent and their rates add up. Chunks travel as UCP active messages whose header is the
+ * Lane "rail": one NIC, through UCX. One UCX context and worker per NIC, limited to that NIC by the context's device
+ * list, so that rails are independent and their rates add up. Chunks travel as UCP active messages whose header is the
  * mpath_chunk_t: small and medium ones eagerly, large ones by rendezvous straight into place where the
  * transport has RDMA; on TCP always eagerly and without put (its rendezvous runs two-way traffic at half rate).
  *

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Whether a NIC could read and write GPU memory itself (GPUDirect RDMA) with the UCX at hand. Three things must come together: a UCX
- * that knows CUDA memory, an InfiniBand or RoCE device, and the kernel's leave to register GPU memory with it (nvidia_peermem, or the
- * older nv_peer_mem). Rails of this version send device memory from pinned host slots in any case (exec/relay_rail.c); this says what
- * a machine would offer.
+ * Whether a NIC could read and write GPU memory itself (GPUDirect RDMA) with the UCX at hand. Three things must come
+ * together: a UCX that knows CUDA memory, an InfiniBand or RoCE device, and the kernel's leave to register GPU memory
+ * with it (nvidia_peermem, or the older nv_peer_mem). Rails of this version send device memory from pinned host slots
+ * in any case (exec/relay_rail.c); this says what a machine would offer.
  */
 #ifndef MPATH_LANE_RAIL_GPU_H
 #define MPATH_LANE_RAIL_GPU_H
@@ -18,7 +18,10 @@ typedef enum mpath_rail_gpu {
 /* What follows from the three. */
 mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has_cuda, int has_rdma, int has_module);
 
-/* Asks UCX and the system, below the folder `sys` ("/sys"). Opens a UCX context with all transports: takes some milliseconds. */
+/*
+ * Asks UCX and the system, below the folder `sys` ("/sys"). Opens a UCX context with all transports: takes some
+ * milliseconds.
+ */
 mpath_rail_gpu_t mpath_rail_gpu_find(const char *sys);
 
 /* "pinned host slots; the UCX at hand does not know CUDA memory"; a static text. */

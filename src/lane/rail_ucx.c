@@ -49,8 +49,8 @@ static mpath_status_t ucx_set_transport(const rail_t *rail, ucp_config_t *config
  * A slow NIC's receive buffers are fixed, which bounds what is on its way on a connection, the same at both ends. With
  * windows that grow by themselves hundreds of milliseconds of data pile up before the NIC; when they go both ways the
  * acknowledgements wait behind them, and the direction whose window happens to be smaller runs dry. The send buffers
- * grow, so that the kernel always has something to send. 256 KiB are 2 ms of the fastest NIC that counts as slow, more than a
- * round trip in a cluster.
+ * grow, so that the kernel always has something to send. 256 KiB are 2 ms of the fastest NIC that counts as slow, more
+ * than a round trip in a cluster.
  */
 #define RAIL_SLOW_BPS 125000000u
 #define RAIL_SLOW_RECEIVE_BUFFER "256k"
@@ -133,8 +133,8 @@ static mpath_status_t ucx_init(const rail_t *rail, const char *device, const cha
 }
 
 /*
- * Collects "transport/device" of a context's resources, the device's part only where `device` names it; comma-separated.
- * UCP has no query for them, only this text.
+ * Collects "transport/device" of a context's resources, the device's part only where `device` names it;
+ * comma-separated. UCP has no query for them, only this text.
  */
 static void ucx_list(ucp_context_h context, const char *device, char *list, size_t size)
 {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Lane "shm": host memory shared by the processes of a node. For each ordered pair of local ranks there is one ring of
- * slots with one producer and one consumer; slots are filled in order and freed in any order. A process that died is seen by
- * its process id (and start time) in the segment's header.
+ * slots with one producer and one consumer; slots are filled in order and freed in any order. A process that died is
+ * seen by its process id (and start time) in the segment's header.
  *
  * Memory layout of the region: see shm.c.
  */

@@ -12,8 +12,8 @@
  *   slot headers    [ranks][slots], a line each
  *   slots           [ranks][slots][slot_bytes], at the beginning of a page
  *
- * Thread-safety: the caller serialises the calls on one object. Streams may be shared with other objects: `lock` is held
- * around every use of them.
+ * Thread-safety: the caller serialises the calls on one object. Streams may be shared with other objects: `lock` is
+ * held around every use of them.
  */
 #ifndef MPATH_LANE_STAGED_H
 #define MPATH_LANE_STAGED_H

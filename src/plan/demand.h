@@ -10,8 +10,8 @@
 
 /*
  * Hot spot: each rank sends hot_ppm millionths of `bytes` to rank `hot` and the rest evenly to all num_ranks ranks,
- * itself and the hot one included; the hot rank sends all its bytes evenly. demand has num_ranks^2 entries. All cells are
- * multiples of `unit` bytes; remainders are dropped.
+ * itself and the hot one included; the hot rank sends all its bytes evenly. demand has num_ranks^2 entries. All cells
+ * are multiples of `unit` bytes; remainders are dropped.
  */
 void mpath_demand_hot(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, uint64_t unit, uint64_t *demand);
 

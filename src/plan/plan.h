@@ -61,8 +61,8 @@ void mpath_plan_destroy(mpath_plan_t *plan);
  * The same, with hysteresis: keeps the routes of `previous`, each pair divided as before and scaled to its bytes, while
  * their Z is within keep_ppm of the new bound, or of the Z that new routes would have; else these. So the loss against
  * new routes never exceeds keep_ppm, however often routes are kept. Searches for new routes start from the old ones.
- * A function of its arguments only. The topology must have the same ranks and paths as that of `previous`; its rates may
- * differ. `previous` NULL, or keep_ppm 0: as mpath_plan_create().
+ * A function of its arguments only. The topology must have the same ranks and paths as that of `previous`; its rates
+ * may differ. `previous` NULL, or keep_ppm 0: as mpath_plan_create().
  */
 mpath_status_t mpath_plan_follow(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
                                  const mpath_plan_t *previous, mpath_plan_t **plan_p);

@@ -182,7 +182,10 @@ static void show_examples(const mpath_topo_t *topo)
     }
 }
 
-/* A file without ranks describes one machine: the example is two of them, with a rank on each GPU, else beside each NIC. */
+/*
+ * A file without ranks describes one machine: the example is two of them, with a rank on each GPU, else beside each
+ * NIC.
+ */
 static mpath_status_t example_topo(const mpath_topo_file_t *file, mpath_topo_t **topo_p)
 {
     const mpath_topo_params_t params = {.access = MPATH_REACH_AFFINE, .fabric = 0};

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A probe of a machine's GPUs: what copies really reach, each figure the best of a few short tries (a second or two in all
- * on eight GPUs), by `mpath_info --probe`. The result is kept in a file of the cache (util/cache.h) named after the GPUs and the
- * driver, "gpus-<16 hexadecimal digits>.txt". Jobs that use the same GPUs read it; without one, the ranks of the first one
- * measure a part of it together, each with its own GPU (exec/gpu_rates.h).
+ * A probe of a machine's GPUs: what copies really reach, each figure the best of a few short tries (a second or two in
+ * all on eight GPUs), by `mpath_info --probe`. The result is kept in a file of the cache (util/cache.h) named after the
+ * GPUs and the driver, "gpus-<16 hexadecimal digits>.txt". Jobs that use the same GPUs read it; without one, the ranks
+ * of the first one measure a part of it together, each with its own GPU (exec/gpu_rates.h).
  *
  * Rates are bytes per second, one direction; 0: not measured.
  */
@@ -27,8 +27,8 @@ typedef struct mpath_gpu_probe {
 } mpath_gpu_probe_t;
 
 /*
- * Measures. The driver has to run; contexts are made on all GPUs. Errors are logged. `bytes`: of a copy between GPUs, those
- * to the host are a quarter of it; 0: as many as make the start of a copy unimportant.
+ * Measures. The driver has to run; contexts are made on all GPUs. Errors are logged. `bytes`: of a copy between GPUs,
+ * those to the host are a quarter of it; 0: as many as make the start of a copy unimportant.
  */
 mpath_status_t mpath_gpu_probe_run(const mpath_gpu_survey_t *survey, uint64_t bytes, mpath_gpu_probe_t *probe_p);
 
@@ -42,8 +42,8 @@ mpath_status_t mpath_gpu_probe_save(const mpath_gpu_survey_t *survey, const mpat
 mpath_status_t mpath_gpu_probe_save_as(const char *file, const mpath_gpu_survey_t *survey,
                                        const mpath_gpu_probe_t *probe);
 /*
- * What was kept for these GPUs and this driver. MPATH_ERR_UNSUPPORTED, silent: nothing; MPATH_ERR_PARAM, logged: the file
- * has an error, and is not used.
+ * What was kept for these GPUs and this driver. MPATH_ERR_UNSUPPORTED, silent: nothing; MPATH_ERR_PARAM, logged: the
+ * file has an error, and is not used.
  */
 mpath_status_t mpath_gpu_probe_load(const mpath_gpu_survey_t *survey, mpath_gpu_probe_t *probe_p);
 mpath_status_t mpath_gpu_probe_load_from(const char *file, const mpath_gpu_survey_t *survey,
@@ -53,8 +53,8 @@ mpath_status_t mpath_gpu_probe_parse(const char *name, const char *text, const m
                                      mpath_gpu_probe_t *probe_p);
 
 /*
- * The figures of a probe for GPUs in another order, or fewer of them: `to` has num_gpus set and everything else zeroed; to_of[g] is the
- * number of g in `from`, -1 where it has none. What is about all GPUs stays only if none is missing.
+ * The figures of a probe for GPUs in another order, or fewer of them: `to` has num_gpus set and everything else zeroed;
+ * to_of[g] is the number of g in `from`, -1 where it has none. What is about all GPUs stays only if none is missing.
  */
 void mpath_gpu_probe_pick(const mpath_gpu_probe_t *from, const int *to_of, mpath_gpu_probe_t *to);
 

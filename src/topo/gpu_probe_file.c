@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What a probe has measured as a file: a line "word numbers" for each figure, '#' starts a comment. It names the GPUs and the
- * driver that it is about, and is only good for those.
+ * What a probe has measured as a file: a line "word numbers" for each figure, '#' starts a comment. It names the GPUs
+ * and the driver that it is about, and is only good for those.
  */
 #include "topo/gpu_probe.h"
 

@@ -13,14 +13,14 @@
  *
  * `rails` chooses the NICs (comma-separated names, as parameter coll_mpath_rails); a NIC's rail is its position in this
  * list, so that nodes which lack one still agree about the others. A name that does not exist is reported and left out.
- * NULL or "" takes the InfiniBand and RoCE ports when one is active; else every network interface that has an address and
- * is not the loopback, a bridge, a port of one or a tunnel. Rails are then numbered in name order ("eth9" before "eth10").
- * A NIC without carrier is taken and marked down: it keeps its number, and the others keep theirs.
+ * NULL or "" takes the InfiniBand and RoCE ports when one is active; else every network interface that has an address
+ * and is not the loopback, a bridge, a port of one or a tunnel. Rails are then numbered in name order ("eth9" before
+ * "eth10"). A NIC without carrier is taken and marked down: it keeps its number, and the others keep theirs.
  *
- * `rail_rates` overrides what the system says of speeds (coll_mpath_rail_rates): bytes per second with the suffixes k, m
- * and g as powers of 1000, one value for all NICs, NAME=VALUE for one, comma-separated: "25m", "rail0=25m,rail1=6250k",
- * "25m,rail1=6250k". An entry that cannot be used is reported and ignored. NULL or "": as the system says, 10 Gbit/s
- * where it does not know.
+ * `rail_rates` overrides what the system says of speeds (coll_mpath_rail_rates): bytes per second with the suffixes k,
+ * m and g as powers of 1000, one value for all NICs, NAME=VALUE for one, comma-separated: "25m",
+ * "rail0=25m,rail1=6250k", "25m,rail1=6250k". An entry that cannot be used is reported and ignored. NULL or "": as the
+ * system says, 10 Gbit/s where it does not know.
  *
  * Having no NIC is no error. MPATH_ERR_IO when the system refuses to list its interfaces; logged.
  */

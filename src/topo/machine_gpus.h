@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Discovery of the GPUs that this process sees: what they are and how they are linked, from the CUDA driver and NVML, and
- * out of that what the topology says of a node's GPUs. Rates are those of the links times what copies were seen to reach
- * of them (machine_gpus.c); a probe (gpu_probe.h) puts measured ones in their place.
+ * Discovery of the GPUs that this process sees: what they are and how they are linked, from the CUDA driver and NVML,
+ * and out of that what the topology says of a node's GPUs. Rates are those of the links times what copies were seen to
+ * reach of them (machine_gpus.c); a probe (gpu_probe.h) puts measured ones in their place.
  *
  * GPUs are numbered in the order of their PCI addresses, so that processes which see them under other numbers
  * (CUDA_VISIBLE_DEVICES) agree; `ordinal` is the driver's number in this process.
@@ -31,9 +31,9 @@ typedef struct mpath_gpu_survey {
 } mpath_gpu_survey_t;
 
 /*
- * Uses the driver if it runs (mpath_gpu_driver()); without it, or without a device, num_gpus is 0. A program that wants to
- * see GPUs in any case calls mpath_gpu_driver_start() before. Makes no context. More than MPATH_MAX_GPUS are left out, with
- * a warning.
+ * Uses the driver if it runs (mpath_gpu_driver()); without it, or without a device, num_gpus is 0. A program that wants
+ * to see GPUs in any case calls mpath_gpu_driver_start() before. Makes no context. More than MPATH_MAX_GPUS are left
+ * out, with a warning.
  */
 mpath_status_t mpath_gpu_survey(mpath_gpu_survey_t *survey_p);
 
@@ -45,8 +45,8 @@ int mpath_gpu_survey_find(const mpath_gpu_survey_t *survey, int ordinal);
 void mpath_gpu_uuid_text(const mpath_cu_uuid_t *uuid, char *text);
 
 /*
- * The GPUs of a node for a topology. NICs beside a GPU are those that share the longest way through the PCIe tree with it,
- * else those of its NUMA node, else the NIC of its number.
+ * The GPUs of a node for a topology. NICs beside a GPU are those that share the longest way through the PCIe tree with
+ * it, else those of its NUMA node, else the NIC of its number.
  */
 void mpath_gpu_survey_model(const mpath_gpu_survey_t *survey, const mpath_machine_t *machine,
                             mpath_node_gpus_t *gpus_p);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What NVIDIA's management library knows of a GPU's links. libnvidia-ml.so.1 is loaded at run time; the part of its binary
- * interface that is used is declared in nvml.c and documented by NVIDIA (NVML API reference).
+ * What NVIDIA's management library knows of a GPU's links. libnvidia-ml.so.1 is loaded at run time; the part of its
+ * binary interface that is used is declared in nvml.c and documented by NVIDIA (NVML API reference).
  */
 #ifndef MPATH_TOPO_NVML_H
 #define MPATH_TOPO_NVML_H

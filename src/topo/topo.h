@@ -17,8 +17,9 @@
  *                                  hops whose ends coincide are left out
  *
  * An affine rail takes part when at least one rank sits beside it on both nodes; where several do, (source +
- * destination) picks the one that relays, so that the load spreads. Without a static route of its own (the source's rail
- * does not reach the destination) a pair's path 0 is the destination's rail, else one picked by the source's number.
+ * destination) picks the one that relays, so that the load spreads. Without a static route of its own (the source's
+ * rail does not reach the destination) a pair's path 0 is the destination's rail, else one picked by the source's
+ * number.
  *
  * With MPATH_FABRIC_SPINE a rank may also reach another rail's NIC directly (rail i of s to rail j of d), through the
  * spine; then path 0 of an affine pair is that direct route. Such crossing paths also exist, in order of i and j, where
@@ -145,8 +146,8 @@ enum {
 };
 
 /*
- * Virtual nodes on one host. Their rates hold by a clock and not by nature (lane/pace.h): for tests and benchmarks, which
- * name it in every line that they print.
+ * Virtual nodes on one host. Their rates hold by a clock and not by nature (lane/pace.h): for tests and benchmarks,
+ * which name it in every line that they print.
  */
 typedef enum mpath_emulation {
     MPATH_EMULATED_NO,
@@ -180,8 +181,8 @@ typedef struct mpath_path {
 typedef struct mpath_topo mpath_topo_t;
 
 /*
- * Builds a topology. `machines` has num_nodes entries, `places` num_ranks (may be 0: resources without paths). NICs that
- * are down take part in no path. The rails of a node's NICs differ. On MPATH_ERR_PARAM the log names the entry.
+ * Builds a topology. `machines` has num_nodes entries, `places` num_ranks (may be 0: resources without paths). NICs
+ * that are down take part in no path. The rails of a node's NICs differ. On MPATH_ERR_PARAM the log names the entry.
  */
 mpath_status_t mpath_topo_create(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
                                  int num_ranks, const mpath_topo_params_t *params, mpath_topo_t **topo_p);
@@ -191,7 +192,8 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
                                            const mpath_topo_params_t *params, mpath_topo_t **topo_p);
 /*
  * Takes a NIC out, or in again: paths and signature change as if the topology had been built so. Not where GPUs are
- * described (MPATH_ERR_UNSUPPORTED). All ranks make the same changes between the same calls; nobody uses the topology meanwhile.
+ * described (MPATH_ERR_UNSUPPORTED). All ranks make the same changes between the same calls; nobody uses the topology
+ * meanwhile.
  */
 int mpath_topo_can_change(const mpath_topo_t *topo);
 mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up);
@@ -242,8 +244,8 @@ uint64_t mpath_topo_signature(const mpath_topo_t *topo);
 
 /*
  * A cluster of machines of a known kind, with a rank on every GPU: "h100-mesh4", "hgx-h200", ... doc/topology.md lists
- * them with the sources of their figures. `num_nodes` 0: the kind's own number (2; a rack for those that come in racks).
- * MPATH_ERR_PARAM for a name that is unknown; the log lists those that are not.
+ * them with the sources of their figures. `num_nodes` 0: the kind's own number (2; a rack for those that come in
+ * racks). MPATH_ERR_PARAM for a name that is unknown; the log lists those that are not.
  */
 mpath_status_t mpath_topo_preset(const char *name, int num_nodes, mpath_topo_t **topo_p);
 

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Topology files. Written: mpath's own format, which reloads to an identical topology. Read: that format, NCCL's topology
- * XML (<system><cpu><pci>... <nic><net>), and hwloc's XML. A file may declare virtual nodes: ranks of one host treated
- * as several nodes with rails of their own. doc/topology.md describes all three.
+ * Topology files. Written: mpath's own format, which reloads to an identical topology. Read: that format, NCCL's
+ * topology XML (<system><cpu><pci>... <nic><net>), and hwloc's XML. A file may declare virtual nodes: ranks of one host
+ * treated as several nodes with rails of their own. doc/topology.md describes all three.
  *
  *   <mpath version="1" access="all" fabric="spine">
  *     <node host="node0" numa="1" host-memory-bps="8000000000" gpu-link="mesh">

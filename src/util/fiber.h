@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fiber: a function on a stack of its own, which can be left in the middle and taken up again. A body that waits in loops
- * becomes an operation that others progress: the loops call mpath_idle_wait(), which leaves the fiber.
+ * Fiber: a function on a stack of its own, which can be left in the middle and taken up again. A body that waits in
+ * loops becomes an operation that others progress: the loops call mpath_idle_wait(), which leaves the fiber.
  *
- * A fiber may be resumed by one thread now and by another later, never by two at a time, and not by a fiber. So a body holds
- * no lock, and no thread-local value or current context of a GPU, over a place where it may be left.
+ * A fiber may be resumed by one thread now and by another later, never by two at a time, and not by a fiber. So a body
+ * holds no lock, and no thread-local value or current context of a GPU, over a place where it may be left.
  */
 #ifndef MPATH_UTIL_FIBER_H
 #define MPATH_UTIL_FIBER_H
@@ -39,7 +39,10 @@ void mpath_fiber_end_soon(mpath_fiber_t *fiber);
 
 /* -- for code that may run on a fiber -- */
 
-/* Nonzero: the caller runs on a fiber. Then other ranks may leave their part of the work alone for as long as they like. */
+/*
+ * Nonzero: the caller runs on a fiber. Then other ranks may leave their part of the work alone for as long as they
+ * like.
+ */
 int mpath_fiber_is_on(void);
 /* Nonzero on a fiber that is to end. */
 int mpath_fiber_is_ending(void);

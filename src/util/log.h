@@ -32,8 +32,8 @@ void mpath_log_set_rank(int rank);
 void mpath_log_write(mpath_log_level_t level, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /*
- * Shows what users can act on in a better form than a line: a text named `topic`, with `line` in it. Returns 0 when it has not:
- * then the line is logged. Processes of one job may differ in that.
+ * Shows what users can act on in a better form than a line: a text named `topic`, with `line` in it. Returns 0 when it
+ * has not: then the line is logged. Processes of one job may differ in that.
  */
 typedef int (*mpath_log_teller_t)(const char *topic, const char *line);
 

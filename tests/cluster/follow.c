@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls on demand, each timed, the results of the first and the last of a command checked, while a script changes the rates of the rails:
+ * Calls on demand, each timed, the results of the first and the last of a command checked, while a script changes the
+ * rates of the rails:
  *
  *   follow FIFO
  *
- * Rank 0 reads commands from FIFO, a line each, and tells the others: "allreduce BYTES CALLS" sums a vector of ints, "alltoallv BYTES
- * CALLS" sends BYTES from each rank, 70 % of them to rank 0, "end". It prints "call OP SECONDS" for each call, by the slowest rank
- * from a common start, then "done OP". A rank with an error or a wrong result prints "rank R: ..." and ends the job.
+ * Rank 0 reads commands from FIFO, a line each, and tells the others: "allreduce BYTES CALLS" sums a vector of ints,
+ * "alltoallv BYTES CALLS" sends BYTES from each rank, 70 % of them to rank 0, "end". It prints "call OP SECONDS" for
+ * each call, by the slowest rank from a common start, then "done OP". A rank with an error or a wrong result prints
+ * "rank R: ..." and ends the job.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reductions and gathers, every result checked, on a communicator that returns errors, while the script "failures" cuts a rail:
+ * Reductions and gathers, every result checked, on a communicator that returns errors, while the script "failures" cuts
+ * a rail:
  *
  *   reduction_survivor CALLS BYTES KIND
  *
- * KIND: blocking: MPI_Allreduce, MPI_Reduce_scatter_block, the latter in place, and MPI_Allgather in turn; nonblocking: their non-blocking
- * forms; in_place: MPI_Allreduce in place. BYTES: of the vector. Lines and their meaning as in survivor.c.
+ * KIND: blocking: MPI_Allreduce, MPI_Reduce_scatter_block, the latter in place, and MPI_Allgather in turn; nonblocking:
+ * their non-blocking forms; in_place: MPI_Allreduce in place. BYTES: of the vector. Lines and their meaning as in
+ * survivor.c.
  */
 #include <mpi.h>
 #include <stdio.h>

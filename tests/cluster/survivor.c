@@ -7,8 +7,8 @@
  *
  * nonblocking: MPI_Ialltoallv and MPI_Wait instead of MPI_Alltoallv.
  * Each rank prints one line "rank R: completed", "rank R: error in call K: TEXT" or "rank R: wrong bytes in call K",
- * then waits to be ended. Rank 0 prints "under way" after its first WARM_CALLS calls. A rank that sees an error does not
- * finalize: what MPI can still do then is not the matter here.
+ * then waits to be ended. Rank 0 prints "under way" after its first WARM_CALLS calls. A rank that sees an error does
+ * not finalize: what MPI can still do then is not the matter here.
  */
 #include <mpi.h>
 #include <stdio.h>

@@ -1,13 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ucx_exchange BYTES WINDOW SECONDS one|two: two ranks send messages of BYTES, WINDOW of them at a time, for SECONDS; from
- * rank 0 to rank 1 only or both ways at once. Of more ranks it is rank 0 and the one in the middle, which is the first of
- * the second of two nodes; the others wait inside of MPI, where they may relay. Every word of every message is checked.
- * Prints
+ * ucx_exchange BYTES WINDOW SECONDS one|two: two ranks send messages of BYTES, WINDOW of them at a time, for SECONDS;
+ * from rank 0 to rank 1 only or both ways at once. Of more ranks it is rank 0 and the one in the middle, which is the
+ * first of the second of two nodes; the others wait inside of MPI, where they may relay. Every word of every message is
+ * checked. Prints
  *     exchange bytes_per_second=B messages=N wrong=W
  * and, where the hook component is there, what the transport counted in rank 0 and the bytes of its messages:
  *     counted sent_bytes=S of B
- * with the bytes per second that rank 1 (one) or each rank (two, the slower of both) received; status 1 on a wrong word.
+ * with the bytes per second that rank 1 (one) or each rank (two, the slower of both) received; status 1 on a wrong
+ * word.
  */
 #include <mpi.h>
 

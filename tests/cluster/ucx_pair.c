@@ -1,12 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ucx_pair PORT HOST|- OPERATION BYTES WINDOW SECONDS one|two: two processes over UCP, without MPI. "-" listens, the other side
- * connects to HOST. OPERATION is tag, stream, am, put or get: messages or accesses of BYTES, WINDOW of them at a time, for SECONDS,
- * from the one that connects to the other (one; a get the other way round) or both ways at once (two). Every word is
- * checked. SIGTERM to either side ends it earlier. Both sides print
+ * ucx_pair PORT HOST|- OPERATION BYTES WINDOW SECONDS one|two: two processes over UCP, without MPI. "-" listens, the
+ * other side connects to HOST. OPERATION is tag, stream, am, put or get: messages or accesses of BYTES, WINDOW of them
+ * at a time, for SECONDS, from the one that connects to the other (one; a get the other way round) or both ways at once
+ * (two). Every word is checked. SIGTERM to either side ends it earlier. Both sides print
  *     pair OPERATION bytes_per_second=B messages=N wrong=W
- * with the bytes per second of one direction. Status 1: wrong words; 3: the other side failed, and every request has ended
- * ("pair OPERATION peer failed: STATUS, R requests ended").
+ * with the bytes per second of one direction. Status 1: wrong words; 3: the other side failed, and every request has
+ * ended ("pair OPERATION peer failed: STATUS, R requests ended").
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -147,7 +147,9 @@ static int swap(pair_t *pair, const void *mine, void *theirs, size_t bytes)
     return 1;
 }
 
-/* --- UCP ----------------------------------------------------------------------------------------------------------- */
+/*
+ * --- UCP -----------------------------------------------------------------------------------------------------------
+ */
 
 static void note_failure(pair_t *pair, ucs_status_t status)
 {
@@ -255,7 +257,9 @@ static void connect_ucp(pair_t *pair)
     pair->peer_in  = theirs.in;
 }
 
-/* --- one window of messages ---------------------------------------------------------------------------------------- */
+/*
+ * --- one window of messages ----------------------------------------------------------------------------------------
+ */
 
 static uint64_t word(uint64_t message, int sender, size_t index)
 {

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ucx_relay: a process that opens UCX and progresses it until it is killed. With UCX_TLS=mpath and UCX_MPATH_RELAYS it relays for the
- * others of its UCX_MPATH_RELAY_GROUP. Prints "ready" when they can see it.
+ * ucx_relay: a process that opens UCX and progresses it until it is killed. With UCX_TLS=mpath and UCX_MPATH_RELAYS it
+ * relays for the others of its UCX_MPATH_RELAY_GROUP. Prints "ready" when they can see it.
  */
 #include <sched.h>
 #include <stdio.h>

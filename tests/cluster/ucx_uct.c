@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ucx_uct [CASE...]: the transport mpath by UCT's own interface, two interfaces in this process: what addresses, active messages,
- * the pending queue, flush, fence, gets, cancelling and the end of a peer have to do by UCT's rules. Prints PASS or FAIL for
- * each case. The rails are those of UCX_MPATH_RAILS.
+ * ucx_uct [CASE...]: the transport mpath by UCT's own interface, two interfaces in this process: what addresses, active
+ * messages, the pending queue, flush, fence, gets, cancelling and the end of a peer have to do by UCT's rules. Prints
+ * PASS or FAIL for each case. The rails are those of UCX_MPATH_RAILS.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -76,7 +76,9 @@ static void progress(void)
         }                                                                                                              \
     } while (0)
 
-/* --- two sides ----------------------------------------------------------------------------------------------------- */
+/*
+ * --- two sides -----------------------------------------------------------------------------------------------------
+ */
 
 static ucs_status_t message_arrived(void *arg, void *data, size_t length, unsigned flags)
 {
@@ -208,7 +210,9 @@ static void open_both(void)
     REQUIRE(connect_to(&here, &there) == UCS_OK);
 }
 
-/* --- operations ---------------------------------------------------------------------------------------------------- */
+/*
+ * --- operations ----------------------------------------------------------------------------------------------------
+ */
 
 typedef struct counted {
     uct_completion_t completion;
@@ -293,7 +297,9 @@ static void deregister_memory(registered_t *registered)
     uct_md_mem_dereg(md, registered->memory);
 }
 
-/* --- cases --------------------------------------------------------------------------------------------------------- */
+/*
+ * --- cases ---------------------------------------------------------------------------------------------------------
+ */
 
 /* UCP has no room for more, however many rails there are; and other memory than the host's is not offered. */
 static void case_limits(void)

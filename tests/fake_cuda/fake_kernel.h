@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For kernels of the fake driver: what kernels_common.cuh is for the real ones. Add a kernel to the table of kernels.c. */
+/*
+ * For kernels of the fake driver: what kernels_common.cuh is for the real ones. Add a kernel to the table of kernels.c.
+ */
 #ifndef FAKE_CUDA_FAKE_KERNEL_H
 #define FAKE_CUDA_FAKE_KERNEL_H
 

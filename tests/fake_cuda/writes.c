@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What mpath's kernels that reduce by writes do, in C, from the same arguments: CTA after CTA, which wait for the same of others. */
+/*
+ * What mpath's kernels that reduce by writes do, in C, from the same arguments: CTA after CTA, which wait for the same
+ * of others.
+ */
 #define _GNU_SOURCE
 #include "fake_kernel.h"
 #include "gpu/reduce_writes_args.h"

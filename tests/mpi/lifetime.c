@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What an application may do around the calls: communicators that come and go by the hundred, a fork, a datatype without
- * bytes, negative displacements, processes that are spawned, counts that do not fit, communicators that nobody frees.
- * Arguments: names of cases. "spawned" alone is what the case "spawn" starts.
+ * What an application may do around the calls: communicators that come and go by the hundred, a fork, a datatype
+ * without bytes, negative displacements, processes that are spawned, counts that do not fit, communicators that nobody
+ * frees. Arguments: names of cases. "spawned" alone is what the case "spawn" starts.
  */
 #include "mpi/cases.h"
 
@@ -96,7 +96,9 @@ static long exchange_equal(MPI_Comm comm, int bytes, uint32_t round)
     return errors;
 }
 
-/* Descriptors, mappings, memory and names in /dev/shm stay as they are, however many communicators were used and freed. */
+/*
+ * Descriptors, mappings, memory and names in /dev/shm stay as they are, however many communicators were used and freed.
+ */
 static long case_leaks(void)
 {
     int files = 0, mappings = 0, segments = 0, i;
@@ -242,7 +244,10 @@ static long case_deletion(void)
     return errors + delete_errors;
 }
 
-/* MPI_ERRORS_RETURN: who receives less than is sent hears of it, or all do; later calls of other communicators are right. */
+/*
+ * MPI_ERRORS_RETURN: who receives less than is sent hears of it, or all do; later calls of other communicators are
+ * right.
+ */
 static long case_truncated(void)
 {
     int *counts = calloc((size_t)world_size * 3, sizeof(int)), *less = counts + world_size, i, class = MPI_SUCCESS, rc;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Buffers of the MPI tests in any kind of memory. MPATH_TEST_MEMORY lists kinds, separated by commas: host registered
- * device pool vmm managed; every buffer gets one of them, by rank, round and side. Without it all memory is the host's and
- * CUDA is not touched. The device is the rank modulo the number of devices, unless MPATH_TEST_DEVICE names one.
+ * device pool vmm managed; every buffer gets one of them, by rank, round and side. Without it all memory is the host's
+ * and CUDA is not touched. The device is the rank modulo the number of devices, unless MPATH_TEST_DEVICE names one.
  */
 #ifndef MPATH_TESTS_MPI_MEMORY_H
 #define MPATH_TESTS_MPI_MEMORY_H
@@ -19,8 +19,8 @@ void memory_get(void *host, const void *memory, size_t bytes);
 void memory_fill(void *memory, unsigned char value, size_t bytes);
 
 /*
- * Device memory: enqueues `fills` fills with something else and then the copy on a stream of this program, and waits for none of them.
- * `host` stays as it is until they are done, which memory_get() does not wait for.
+ * Device memory: enqueues `fills` fills with something else and then the copy on a stream of this program, and waits
+ * for none of them. `host` stays as it is until they are done, which memory_get() does not wait for.
  */
 void memory_put_late(void *memory, const void *host, size_t bytes, int fills);
 

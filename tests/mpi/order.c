@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Parameter sync with the value "device": MPI_Alltoallv and MPI_Allreduce are called while the copies that bring the data are still
- * far back on a stream of the application, behind fills with something else, and have to take the right data.
+ * Parameter sync with the value "device": MPI_Alltoallv and MPI_Allreduce are called while the copies that bring the
+ * data are still far back on a stream of the application, behind fills with something else, and have to take the right
+ * data.
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"

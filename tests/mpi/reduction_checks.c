@@ -111,7 +111,10 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
     }
 }
 
-/* Nonzero: elements differ. The padding of pairs and of long double says nothing, so values are compared by the type's fields. */
+/*
+ * Nonzero: elements differ. The padding of pairs and of long double says nothing, so values are compared by the type's
+ * fields.
+ */
 static long compare(const type_t *type, const void *got, const void *expected, size_t count)
 {
     size_t extent = (size_t)extent_of(type->handle), value = extent, place = 0;

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* For the MPI tests of reductions and gathers: types, data that combine exactly, and one checked call of each collective. */
+/*
+ * For the MPI tests of reductions and gathers: types, data that combine exactly, and one checked call of each
+ * collective.
+ */
 #ifndef MPATH_TESTS_MPI_REDUCTION_CHECKS_H
 #define MPATH_TESTS_MPI_REDUCTION_CHECKS_H
 
@@ -38,8 +41,8 @@ void reductions_fill(const type_t *type, void *data, size_t count, int source, u
 void reductions_reference(const type_t *type, MPI_Op op, size_t count, int size, uint32_t round, void *result);
 
 /*
- * One call on `comm`, on buffers of its own; each returns the number of wrong elements, bytes and guards, plus 1 for an MPI
- * error. MPI_Allreduce: the buffers begin `shift` bytes behind an aligned address.
+ * One call on `comm`, on buffers of its own; each returns the number of wrong elements, bytes and guards, plus 1 for an
+ * MPI error. MPI_Allreduce: the buffers begin `shift` bytes behind an aligned address.
  */
 long check_allreduce(MPI_Comm comm, const type_t *type, MPI_Op op, size_t count, int in_place, size_t shift,
                      uint32_t round);

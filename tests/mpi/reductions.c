@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Allreduce, MPI_Reduce_scatter, MPI_Reduce_scatter_block, MPI_Allgather and MPI_Allgatherv by the standard: all predefined
- * types and operations, in place, unaligned, odd counts, communicators. Each rank makes everybody's data itself and combines it
- * with MPI_Reduce_local. Arguments: names of cases.
+ * MPI_Allreduce, MPI_Reduce_scatter, MPI_Reduce_scatter_block, MPI_Allgather and MPI_Allgatherv by the standard: all
+ * predefined types and operations, in place, unaligned, odd counts, communicators. Each rank makes everybody's data
+ * itself and combines it with MPI_Reduce_local. Arguments: names of cases.
  */
 #include "mpi/cases.h"
 #include "mpi/device_calls.h"

@@ -69,7 +69,10 @@ static void test_noise(void **state)
     assert_memory_equal(rates.current_bps, bps, sizeof(bps));
 }
 
-/* The same where a rail is slow by right, for many seeds, and when the noise lasts for whole windows: each rail keeps its error. */
+/*
+ * The same where a rail is slow by right, for many seeds, and when the noise lasts for whole windows: each rail keeps
+ * its error.
+ */
 static void test_steady_noise(void **state)
 {
     const uint64_t bps[RAILS] = {25 * MB, 6 * MB, 25 * MB, 50 * MB};
@@ -333,7 +336,10 @@ static void test_store_damaged(void **state)
     assert_non_null(strstr(capture_text(), "/nonexistent/folder/rates cannot be written"));
 }
 
-/* Runs calls of two ranks that take the given times; the second rank's are `slower` longer. Returns how many took the plan. */
+/*
+ * Runs calls of two ranks that take the given times; the second rank's are `slower` longer. Returns how many took the
+ * plan.
+ */
 static int run_choices(mpath_choice_t *choice, int calls, uint64_t static_ns, uint64_t plan_ns, uint64_t slower_ns)
 {
     uint64_t all[2][MPATH_CHOICE_TIMES];

@@ -198,7 +198,10 @@ static void test_forecast_of_short_flows(void **state)
         mpath_gate_forecast_release(&forecast);
         mpath_plan_destroy(plan);
     }
-    /* 42 us on one rail and 21 us on both do not decide it while a hop takes 20 us: three of them are on the relay's way */
+    /*
+     * 42 us on one rail and 21 us on both do not decide it while a hop takes 20 us: three of them are on the relay's
+     * way
+     */
     demand[2]          = 2 << 20;
     time_params.hop_ns = 20000;
     assert_int_equal(mpath_plan_create(topo, demand, &params, &plan), MPATH_OK);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rates of GPUs in the component, on the driver without a GPU: the ranks of the first job measure them together and leave a
- * file, later ones read it; every rank has the same. They decide which way a call takes, and are the capacities of the
- * topology that plans are made for.
+ * Rates of GPUs in the component, on the driver without a GPU: the ranks of the first job measure them together and
+ * leave a file, later ones read it; every rank has the same. They decide which way a call takes, and are the capacities
+ * of the topology that plans are made for.
  */
 #include "a2a.h"
 #include "coll/alltoallv.h"

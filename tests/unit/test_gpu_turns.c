@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copy engines that take turns, on the driver without a GPU, which counts the copies into and out of each device over all
- * processes: never two at a time, in equal exchanges and with skews of real routings, however late the ranks and their streams
- * are. Data is checked in every call. Where somebody may not wait, nobody does; a rank that dies while others wait for their turn
- * does not hold them.
+ * Copy engines that take turns, on the driver without a GPU, which counts the copies into and out of each device over
+ * all processes: never two at a time, in equal exchanges and with skews of real routings, however late the ranks and
+ * their streams are. Data is checked in every call. Where somebody may not wait, nobody does; a rank that dies while
+ * others wait for their turn does not hold them.
  */
 #include "a2a.h"
 #include "coll/alltoallv.h"
@@ -151,7 +151,9 @@ static int most_at_a_time(const job_t *job)
     return most;
 }
 
-/* A first call without turns, which opens memory and shows that the count sees what there is to see; then the others. */
+/*
+ * A first call without turns, which opens memory and shows that the count sees what there is to see; then the others.
+ */
 static int rounds_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The host's share of a hot receiver in closed form: it is what the planner finds for the same capacities, and it leaves the host
- * alone where that is of no use.
+ * The host's share of a hot receiver in closed form: it is what the planner finds for the same capacities, and it
+ * leaves the host alone where that is of no use.
  */
 #include "coll/host_share.h"
 #include "plan/demand.h"

@@ -19,7 +19,9 @@ static mpath_plan_cache_t *make(const mpath_topo_t *topo)
     return cache;
 }
 
-/* Demand number `id`: rank 0 sends 1 MiB + id to rank 3. Whether it was in the cache; checks that the plan is its own. */
+/*
+ * Demand number `id`: rank 0 sends 1 MiB + id to rank 3. Whether it was in the cache; checks that the plan is its own.
+ */
 static int get(mpath_plan_cache_t *cache, uint64_t signature, uint64_t id)
 {
     uint64_t demand[CELLS] = {0}, bytes = 0;

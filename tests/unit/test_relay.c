@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Device memory over relays, on the driver without a GPU: direct links of a node, and two nodes whose rails are copies or UCX
- * over the loopback device. Random demands, every byte checked, send buffers overwritten as soon as a call returns; few and
- * small slots; GPUs that pass nothing on; demands and buffers that take turns; trials of routings; a rank that dies. One NVSwitch takes no relay.
+ * Device memory over relays, on the driver without a GPU: direct links of a node, and two nodes whose rails are copies
+ * or UCX over the loopback device. Random demands, every byte checked, send buffers overwritten as soon as a call
+ * returns; few and small slots; GPUs that pass nothing on; demands and buffers that take turns; trials of routings; a
+ * rank that dies. One NVSwitch takes no relay.
  */
 #include "a2a.h"
 #include "adapt/choice.h"
@@ -297,7 +298,10 @@ static void test_one_pair(void **state)
     assert_int_equal(ranks_run(&job.setup, pair_body, &job), 0);
 }
 
-/* Layers take turns with their demands and buffers; one buffer is freed and comes back at the same place, or at another. */
+/*
+ * Layers take turns with their demands and buffers; one buffer is freed and comes back at the same place, or at
+ * another.
+ */
 static int turns_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
@@ -428,8 +432,8 @@ static void test_rail_gpu(void **state)
 }
 
 /*
- * Two ranks on each GPU, whose NIC they share: any of them may be asked to pass on, and none sends to a GPU that it has. With
- * every demand.
+ * Two ranks on each GPU, whose NIC they share: any of them may be asked to pass on, and none sends to a GPU that it
+ * has. With every demand.
  */
 static void test_shared_gpus(void **state)
 {
@@ -475,7 +479,9 @@ static void test_host_among_gpus(void **state)
     assert_int_equal(ranks_run(&job.setup, host_body, &job), 0);
 }
 
-/* A rank that has no GPU yet when slots and rails are made: what has device memory of it later does not go over them. */
+/*
+ * A rank that has no GPU yet when slots and rails are made: what has device memory of it later does not go over them.
+ */
 static int late_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reductions of which a rail fails in the middle: they complete over the others, and the bits are those of a call without a
- * failure. The rail falls silent: the rank that drives it does not send any more, from a moment inside its combination of elements.
+ * Reductions of which a rail fails in the middle: they complete over the others, and the bits are those of a call
+ * without a failure. The rail falls silent: the rank that drives it does not send any more, from a moment inside its
+ * combination of elements.
  */
 #include "coll/share_private.h"
 #include "coll/symmetric_private.h"
@@ -35,7 +36,10 @@ typedef struct trap {
     int phase;
 } trap_t;
 
-/* As far as the driver knows it has sent everything of a phase, and all that follow. Without the last one its own node goes ahead. */
+/*
+ * As far as the driver knows it has sent everything of a phase, and all that follow. Without the last one its own node
+ * goes ahead.
+ */
 static void fall_silent(mpath_share_t *share, int phase)
 {
     for (int i = 0; i < share->num_links; i++) {

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Allreduce, Reduce_scatter and Allgather from agreement to result, on virtual nodes: sizes on both sides of every threshold,
- * uneven nodes and blocks, in place, shares of rails that differ by orders, the order of combination bit by bit; ranks that
- * die or stall in the middle of a call, and calls that are declined by all.
+ * Allreduce, Reduce_scatter and Allgather from agreement to result, on virtual nodes: sizes on both sides of every
+ * threshold, uneven nodes and blocks, in place, shares of rails that differ by orders, the order of combination bit by
+ * bit; ranks that die or stall in the middle of a call, and calls that are declined by all.
  */
 #include "a2a.h"
 #include "coll/symmetric_private.h"

@@ -1,5 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* How the UCX transport spreads packets: shares by rate, rates by measurement, small messages together. Simulated time. */
+/*
+ * How the UCX transport spreads packets: shares by rate, rates by measurement, small messages together. Simulated time.
+ */
 #include "ucx_tl_mpath/spread.h"
 
 #include <stdarg.h>
@@ -267,7 +269,9 @@ static void test_full_and_unusable(void **state)
     assert_int_equal(rails[0].inflight_bytes, 0);
 }
 
-/* A rail behind relays takes longer whatever its rate: small messages leave it alone, a backlog on the others does not. */
+/*
+ * A rail behind relays takes longer whatever its rate: small messages leave it alone, a backlog on the others does not.
+ */
 static void test_detour(void **state)
 {
     mpath_spread_rail_t rails[2];

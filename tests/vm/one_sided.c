@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * one_sided BYTES ROUNDS: two ranks put into and get from each other's windows, both ways at once, every byte checked. A round
- * puts three pieces (nearly all of BYTES from an odd place on, eight bytes, one byte), flushes, reads them back from the
- * target and gets the target's own part. A flush that returns too early, a get that overtakes a put and bytes at the wrong
- * place all show as wrong bytes. Prints
+ * one_sided BYTES ROUNDS: two ranks put into and get from each other's windows, both ways at once, every byte checked.
+ * A round puts three pieces (nearly all of BYTES from an odd place on, eight bytes, one byte), flushes, reads them back
+ * from the target and gets the target's own part. A flush that returns too early, a get that overtakes a put and bytes
+ * at the wrong place all show as wrong bytes. Prints
  *     one_sided rounds=N bytes=B seconds=S wrong=W
  * with the bytes that both ranks together moved; status 1 on a wrong byte.
  */
