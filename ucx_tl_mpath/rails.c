@@ -83,7 +83,9 @@ static void this_machine(const char *rail_rates, mpath_machine_t *machine_p)
     }
     *machine_p = found;
     pthread_mutex_unlock(&lock);
+    mpath_log_set_level(MPATH_LOG_WARN); /* a wrong value is the user's to know */
     mpath_machine_apply_rates(rail_rates, machine_p);
+    mpath_log_set_level(MPATH_LOG_ERROR);
 }
 
 /* By which launchers number the processes of a node. */

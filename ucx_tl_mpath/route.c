@@ -60,7 +60,8 @@ ucs_status_t uct_mpath_route_open(uct_mpath_peer_t *peer, unsigned number)
     } else if (peer->iface->lanes[number].child != NULL) {
         rail->hop = uct_mpath_hop_trunk(relay, number, rail->gateway, rail->device_addr, rail->iface_addr);
     } else if (relay->gateways[number].slot >= 0) {
-        if (peer->loads[number].nominal_bps < peer->iface->lanes[number].rate_bps) { /* not known until now */
+        if (peer->loads[number].num_samples == 0 &&
+            peer->loads[number].nominal_bps < peer->iface->lanes[number].rate_bps) { /* not known until now */
             uct_mpath_route_learn(peer, number, rail->gateway);
         }
         rail->hop       = uct_mpath_hop_neighbour(relay, relay->gateways[number].slot);

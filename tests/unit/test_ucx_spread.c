@@ -230,6 +230,31 @@ static void test_room(void **state)
     assert_false(mpath_spread_has_room(&fast, PACKET_BYTES));
 }
 
+/* A system may report forty times what a rail carries: once that is measured, the queue is as short as for a rail known to be slow. */
+static void test_room_of_measured(void **state)
+{
+    const uint64_t packet_ns = PACKET_BYTES * 1000000000ull / 25000000;
+    mpath_spread_rail_t rail;
+    uint64_t now_ns = 1000;
+    int i;
+
+    (void)state;
+    mpath_spread_rail_init(&rail, 1250000000);
+    mpath_spread_sent(&rail, 100 * PACKET_BYTES, now_ns);
+    assert_true(mpath_spread_has_room(&rail, PACKET_BYTES));
+    for (i = 0; i < 60; ++i) {
+        now_ns += packet_ns;
+        mpath_spread_delivered(&rail, PACKET_BYTES, now_ns);
+    }
+    assert_in_range(rail.rate_bps, 24000000, 26000000);
+    assert_false(mpath_spread_has_room(&rail, PACKET_BYTES));
+    for (; i < 97; ++i) {
+        now_ns += packet_ns;
+        mpath_spread_delivered(&rail, PACKET_BYTES, now_ns);
+    }
+    assert_true(mpath_spread_has_room(&rail, PACKET_BYTES));
+}
+
 static void test_small_stay_together(void **state)
 {
     mpath_spread_rail_t rails[RAILS];
@@ -296,6 +321,7 @@ int main(void)
         cmocka_unit_test(test_finishes_together),
         cmocka_unit_test(test_short_queues),
         cmocka_unit_test(test_room),
+        cmocka_unit_test(test_room_of_measured),
         cmocka_unit_test(test_small_stay_together),
         cmocka_unit_test(test_full_and_unusable),
         cmocka_unit_test(test_detour),
