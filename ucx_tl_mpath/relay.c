@@ -187,7 +187,8 @@ void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uc
         return;
     }
     if (group == NULL) {
-        ucs_diag("mpath: no relays: no launcher names the job in the environment, and UCX_MPATH_RELAY_GROUP is empty");
+        ucs_log(config->relays == UCS_YES ? UCS_LOG_LEVEL_WARN : UCS_LOG_LEVEL_DIAG,
+                "mpath: no relays: no launcher names the job in the environment, and UCX_MPATH_RELAY_GROUP is empty");
         return;
     }
     relay = calloc(1, sizeof(*relay));
@@ -198,7 +199,7 @@ void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uc
     ucs_list_head_init(&relay->hops);
     if (uct_mpath_shm_open(iface, &relay->shm, worker, params, &config->relay_tls, &relay->shm_md, shm_addr) !=
         UCS_OK) {
-        ucs_diag("mpath: no relays: none of UCX_MPATH_RELAY_TLS can be used between processes of this node");
+        ucs_warn("mpath: no relays: none of UCX_MPATH_RELAY_TLS can be used between processes of this node");
         goto err_free;
     }
     write_card(iface, relay, shm_addr, &card);
