@@ -1,0 +1,378 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The reduction kernels whose GPUs write to each other: ranks of one process, all right bytes, and ranks that are late. */
+#include "config.h"
+#include "capture.h"
+#include "gpu_kinds.h"
+#include "reduce_reference.h"
+#include "gpu/pinned.h"
+#include "gpu/reduce_eager.h"
+#include "gpu/reduce_writes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define DEADLINE_NS (UINT64_C(60) * 1000000000)
+
+static mpath_gpu_t *gpu;
+
+/* -- writes: two ranks, on a GPU each -- */
+
+#define WRITES_TILE 4096u
+#define WRITES_PART                                                                                                    \
+    (UINT64_C(6) * MPATH_WRITES_CTAS * WRITES_TILE + 20) /* more turns than there is room for, and a rest */
+
+typedef struct writer {
+    mpath_gpu_t *gpu;
+    mpath_stream_t *stream;
+    mpath_cu_function_t function;
+    gpu_memory_t vector, result, room;
+    mpath_mark_t mark;
+} writer_t;
+
+static writer_t writers[2];
+
+static float writes_value(int rank, uint64_t index)
+{
+    return (float)((index * 3 + (uint64_t)rank * 7 + index / 8191) % 251);
+}
+
+static mpath_cu_ptr_t writes_target(int rank)
+{
+    return (rank == 1) ? writers[rank].vector.address : writers[rank].result.address; /* rank 1: in place */
+}
+
+static void writes_open(int rank, unsigned char *bytes)
+{
+    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    uint64_t room_bytes          = MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE);
+    writer_t *writer             = &writers[rank];
+    float *values                = (float *)(void *)bytes;
+
+    assert_true(mpath_writes_fits(&how));
+    assert_int_equal(mpath_gpu_get(rank, NULL, &writer->gpu), MPATH_OK);
+    assert_int_equal(mpath_stream_get(writer->gpu, 1, &writer->stream), MPATH_OK);
+    assert_int_equal(mpath_writes_find(writer->gpu, &how, &writer->function), MPATH_OK);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->vector);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->result);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, room_bytes, 0, &writer->room);
+    for (uint64_t i = 0; i < 2 * WRITES_PART / sizeof(float); i++) {
+        values[i] = writes_value(rank, i);
+    }
+    gpu_memory_write(writer->vector.address, bytes, 2 * WRITES_PART);
+    memset(bytes, 0, room_bytes);
+    gpu_memory_write(writer->room.address, bytes, room_bytes);
+}
+
+static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words)
+{
+    writer_t *writer                = &writers[rank];
+    mpath_kernel_writes_t arguments = {.number     = number,
+                                       .stop       = mpath_pinned_device(words, words->base),
+                                       .tile_bytes = WRITES_TILE,
+                                       .ranks      = 2,
+                                       .me         = (uint32_t)rank,
+                                       .send       = writer->vector.address};
+    mpath_kernel_word_t flag;
+
+    for (int i = 0; i < 2; i++) {
+        arguments.part_offsets[i] = (uint64_t)i * (WRITES_PART - 4); /* a multiple of 16 */
+        arguments.part_bytes[i]   = (i == 0) ? WRITES_PART - 4 : WRITES_PART;
+        arguments.targets[i]      = writes_target(i);
+        arguments.memory[i]       = writers[i].room.address;
+    }
+    assert_int_equal(mpath_launch_mark(writer->stream, &flag, &writer->mark), MPATH_OK);
+    assert_int_equal(mpath_launch_writes(writer->stream, writer->function, flag, DEADLINE_NS, &arguments), MPATH_OK);
+}
+
+static void test_writes(void **state)
+{
+    mpath_stream_t *first;
+    unsigned char *bytes;
+    mpath_pinned_t words[2];
+
+    (void)state;
+    assert_int_equal(mpath_stream_get(gpu, 0, &first), MPATH_OK);
+    if ((mpath_gpu_count() < 2) || !mpath_stream_has_values(first)) {
+        skip();
+    }
+    bytes = malloc(2 * WRITES_PART + MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE));
+    assert_non_null(bytes);
+    for (int rank = 0; rank < 2; rank++) {
+        writes_open(rank, bytes);
+        assert_int_equal(mpath_pinned_alloc(writers[rank].gpu, 64, &words[rank]), MPATH_OK);
+        memset(words[rank].base, 0, 64);
+    }
+    if (!mpath_gpu_reaches(writers[0].gpu, 1) || !mpath_gpu_reaches(writers[1].gpu, 0)) {
+        skip();
+    }
+    writes_start(0, 5, &words[0]);
+    writes_start(1, 5, &words[1]);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(mpath_stream_finish(writers[rank].stream, writers[rank].mark, DEADLINE_NS, "the test"),
+                         MPATH_OK);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        gpu_memory_read(writes_target(rank), bytes, 2 * WRITES_PART - 4);
+        for (uint64_t i = 0; i < (2 * WRITES_PART - 4) / sizeof(float); i++) {
+            assert_true(((float *)(void *)bytes)[i] == writes_value(0, i) + writes_value(1, i));
+        }
+    }
+    /* A rank that never comes: the other one gives up when the host says so, and later work on its stream runs. */
+    writes_start(0, 6, &words[0]);
+    *(volatile uint64_t *)words[0].base = 6;
+    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"),
+                     MPATH_ERR_TIMED_OUT);
+    assert_int_equal(mpath_stream_mark(writers[0].stream, &writers[0].mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"), MPATH_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        gpu_memory_free(&writers[rank].vector);
+        gpu_memory_free(&writers[rank].result);
+        gpu_memory_free(&writers[rank].room);
+        mpath_pinned_release(&words[rank]);
+    }
+    free(bytes);
+}
+
+/* -- eager: three ranks on one GPU, whose vectors are short enough to be there at once -- */
+
+#define ROOM_BYTES 32768u /* for each source and each result */
+#define GUARD_BYTES 32u
+#define EAGER_RANKS 3u
+#define EAGER_SLOT MPATH_EAGER_SLOT_BYTES(32768u)
+#define EAGER_PATIENCE_NS (UINT64_C(20) * 1000000000)
+
+static gpu_memory_t memory;
+static unsigned char *host, *expected;
+
+typedef struct eager_test {
+    const mpath_reduce_how_t *how;
+    uint64_t number, elements;
+    unsigned shift; /* of vectors, in elements; rank 1 works in place, rank 2 is not shifted */
+    gpu_memory_t rooms[EAGER_RANKS];
+    mpath_pinned_t words[EAGER_RANKS];
+} eager_test_t;
+
+static uint64_t eager_at(const eager_test_t *test, unsigned rank, int result)
+{
+    uint64_t shift = (rank == 2) ? 0 : test->shift * mpath_reduce_bytes(test->how->type);
+
+    return ((result && (rank != 1)) ? rank + EAGER_RANKS : rank) * ROOM_BYTES + GUARD_BYTES + shift;
+}
+
+static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patience_ns, int again,
+                        mpath_repeat_t **repeat)
+{
+    mpath_kernel_eager_t arguments = {.number      = test->number,
+                                      .elements    = test->elements,
+                                      .send        = memory.address + eager_at(test, rank, 0),
+                                      .recv        = memory.address + eager_at(test, rank, 1),
+                                      .words       = mpath_pinned_device(&test->words[rank], test->words[rank].base),
+                                      .patience_ns = patience_ns,
+                                      .slot_bytes  = EAGER_SLOT,
+                                      .ranks       = EAGER_RANKS,
+                                      .me          = rank,
+                                      .again       = (uint32_t)again};
+    mpath_cu_function_t function;
+    mpath_stream_t *own;
+
+    for (unsigned i = 0; i < EAGER_RANKS; i++) {
+        arguments.memory[i] = test->rooms[i].address;
+    }
+    assert_int_equal(mpath_stream_get(gpu, 1 + rank, &own), MPATH_OK);
+    assert_int_equal(mpath_eager_find(gpu, test->how, &function), MPATH_OK);
+    if (repeat == NULL) {
+        assert_int_equal(mpath_launch_eager(own, function, test->how->type, &arguments), MPATH_OK);
+        return;
+    }
+    if (*repeat == NULL) {
+        arguments.number = 0;
+        assert_int_equal(mpath_repeat_eager(own, function, test->how->type, &arguments, repeat), MPATH_OK);
+    }
+    assert_int_equal(mpath_repeat_start(*repeat), MPATH_OK);
+}
+
+/* Until all CTAs have said the same; nonzero: that they have given up. */
+static int eager_end(const eager_test_t *test, unsigned rank)
+{
+    volatile uint64_t *words = test->words[rank].base;
+    unsigned ctas            = mpath_eager_ctas(test->elements * mpath_reduce_bytes(test->how->type));
+    uint64_t left = DEADLINE_NS / 1000000, gave_up = words[0] & MPATH_EAGER_GAVE_UP;
+
+    for (unsigned cta = 0; cta < ctas; cta++) {
+        while (((words[cta] & ~MPATH_EAGER_GAVE_UP) != test->number) && (left-- > 0)) {
+            usleep(1000);
+        }
+        assert_int_equal(words[cta] & ~MPATH_EAGER_GAVE_UP, test->number);
+        gave_up |= words[cta] & MPATH_EAGER_GAVE_UP;
+    }
+    return gave_up != 0;
+}
+
+static void eager_fill(const eager_test_t *test)
+{
+    unsigned bytes = mpath_reduce_bytes(test->how->type);
+    unsigned char sum[16];
+
+    memset(host, 0x5a, memory.bytes);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        for (uint64_t index = 0; index < test->elements; index++) {
+            reference_fill(test->how->type, host + eager_at(test, rank, 0) + index * bytes, index + test->number, rank);
+        }
+    }
+    gpu_memory_write(memory.address, host, memory.bytes);
+    memcpy(expected, host, memory.bytes);
+    for (uint64_t index = 0; index < test->elements; index++) {
+        memcpy(sum, host + eager_at(test, 0, 0) + index * bytes, bytes);
+        for (unsigned rank = 1; rank < EAGER_RANKS; rank++) {
+            reference_combine(test->how, sum, host + eager_at(test, rank, 0) + index * bytes);
+        }
+        for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+            memcpy(expected + eager_at(test, rank, 1) + index * bytes, sum, bytes);
+        }
+    }
+}
+
+static void eager_compare(const eager_test_t *test)
+{
+    gpu_memory_read(memory.address, host, memory.bytes);
+    for (uint64_t i = 0; i < memory.bytes; i++) {
+        if (host[i] != expected[i]) {
+            fail_msg("operation %d, type %d, %llu elements, shift %u: byte %llu is %02x, not %02x", test->how->op,
+                     test->how->type, (unsigned long long)test->elements, test->shift, (unsigned long long)i, host[i],
+                     expected[i]);
+        }
+    }
+}
+
+/* One rank is late: the others give up, have written nothing, and find everything when they look again. */
+static void eager_late(eager_test_t *test)
+{
+    eager_fill(test);
+    eager_start(test, 0, 1000000, 0, NULL);
+    eager_start(test, 1, 1000000, 0, NULL);
+    assert_true(eager_end(test, 0));
+    assert_true(eager_end(test, 1));
+    gpu_memory_read(memory.address, host, memory.bytes);
+    for (uint64_t i = 0; i < test->elements * mpath_reduce_bytes(test->how->type); i++) {
+        assert_int_equal(host[eager_at(test, 0, 1) + i], 0x5a);
+    }
+    memset(test->words[0].base, 0, MPATH_EAGER_CTAS * 8);
+    memset(test->words[1].base, 0, MPATH_EAGER_CTAS * 8);
+    eager_start(test, 2, EAGER_PATIENCE_NS, 0, NULL);
+    eager_start(test, 0, EAGER_PATIENCE_NS, 1, NULL);
+    eager_start(test, 1, EAGER_PATIENCE_NS, 1, NULL);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        assert_false(eager_end(test, rank));
+    }
+    eager_compare(test);
+}
+
+static void eager_run(eager_test_t *test, mpath_repeat_t **repeats)
+{
+    eager_fill(test);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        eager_start(test, rank, EAGER_PATIENCE_NS, 0, (repeats != NULL) ? &repeats[rank] : NULL);
+    }
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        assert_false(eager_end(test, rank));
+    }
+    eager_compare(test);
+    test->number++;
+}
+
+static void eager_open(eager_test_t *test)
+{
+    size_t bytes         = MPATH_EAGER_MEMORY_BYTES(EAGER_RANKS, EAGER_SLOT);
+    unsigned char *zeros = calloc(1, bytes);
+
+    assert_non_null(zeros);
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &test->rooms[rank]);
+        gpu_memory_write(test->rooms[rank].address, zeros, bytes);
+        assert_int_equal(mpath_pinned_alloc(gpu, MPATH_EAGER_CTAS * 8, &test->words[rank]), MPATH_OK);
+    }
+    free(zeros);
+}
+
+static void test_eager(void **state)
+{
+    static const uint64_t counts[]       = {1, 2, 3, 5, 513, 2048, 4000};
+    static const mpath_reduce_how_t sum  = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    mpath_repeat_t *repeats[EAGER_RANKS] = {NULL};
+    eager_test_t test                    = {.number = 1};
+    unsigned kernels                     = 0;
+
+    (void)state;
+    eager_open(&test);
+    for (int op = 0; op < REFERENCE_OPS; op++) {
+        for (int type = 0; type < REFERENCE_TYPES; type++) {
+            mpath_reduce_how_t how = {.op = (mpath_reduce_op_t)op, .type = (mpath_reduce_type_t)type};
+
+            if (mpath_reduce_fits(&how) && mpath_eager_fits(&how) && reference_is_tested(how.type)) {
+                test.how      = &how;
+                test.elements = 333 + (unsigned)type;
+                test.shift    = (unsigned)type % 3;
+                eager_run(&test, NULL);
+                kernels++;
+            }
+        }
+    }
+    assert_true(kernels >= 24);
+    test.how = &sum;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        test.elements = counts[i];
+        test.shift    = (unsigned)i % 3;
+        eager_run(&test, NULL);
+        eager_run(&test, NULL);
+    }
+    eager_late(&test);
+    test.number++;
+    for (int i = 0; i < 5; i++) { /* numbers that the GPU counts itself */
+        eager_run(&test, repeats);
+    }
+    for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
+        mpath_repeat_destroy(repeats[rank]);
+        gpu_memory_free(&test.rooms[rank]);
+        mpath_pinned_release(&test.words[rank]);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    gpu_application_starts();
+    if (mpath_gpu_get(0, NULL, &gpu) != MPATH_OK) {
+        return -1;
+    }
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 2 * EAGER_RANKS * ROOM_BYTES, 0, &memory);
+    host     = malloc(memory.bytes);
+    expected = malloc(memory.bytes);
+    return ((host != NULL) && (expected != NULL)) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    free(host);
+    free(expected);
+    gpu_memory_free(&memory);
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_writes),
+        cmocka_unit_test(test_eager),
+    };
+
+    gpu_application_starts();
+    if ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && !mpath_kernels_usable(gpu)) {
+        printf("1..0 # SKIP no kernels\n");
+        return 77;
+    }
+    return cmocka_run_group_tests_name("gpu_reduce_ranks", tests, setup, teardown);
+}
