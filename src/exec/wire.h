@@ -48,19 +48,22 @@ int mpath_wire_progress(mpath_wire_t *wire);
 /* MPATH_OK, or why the peer can no longer be reached. Costs system calls. */
 mpath_status_t mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
 
-/* The team is broken: drops what comes and, unless `close_only`, waits (a second at most) until no lane touches memory
- * of the caller any more. */
-void mpath_wire_abandon(mpath_wire_t *wire, int close_only);
-/* For the movement: another rail of the fabric takes the place of one that has failed. Nothing is under way. */
-mpath_status_t mpath_wire_join_rail(mpath_wire_t *wire, int rail);
-void mpath_wire_leave_rail(mpath_wire_t *wire, int rail);
-/* For the team's end. */
 /* NICs, a bit each by the topology's numbers, on which a transfer of the present call has failed. */
 uint32_t mpath_wire_lost(const mpath_wire_t *wire);
 /* The caller has found that a NIC has failed under the call. */
 void mpath_wire_lose(mpath_wire_t *wire, int nic);
+
+/*
+ * The call is given up: drops what comes and, unless `close_only`, waits (a second at most, then the rails that do not
+ * end are aborted) until no lane touches memory of the caller any more.
+ */
+void mpath_wire_abandon(mpath_wire_t *wire, int close_only);
 /* After a call that was given up on all ranks: ready for its repetition. What still comes of it is dropped. */
 mpath_status_t mpath_wire_restart(mpath_wire_t *wire);
+/* For the movement: another rail of the fabric takes the place of one that has failed. Nothing is under way. */
+mpath_status_t mpath_wire_join_rail(mpath_wire_t *wire, int rail);
+void mpath_wire_leave_rail(mpath_wire_t *wire, int rail);
+/* For the team's end. */
 void mpath_wire_destroy(mpath_wire_t *wire);
 
 #endif

@@ -1,0 +1,57 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Wire, for its own files only: what is under way, and what nobody has looked at yet. */
+#ifndef MPATH_EXEC_WIRE_PRIVATE_H
+#define MPATH_EXEC_WIRE_PRIVATE_H
+
+#include "exec/fabric.h"
+#include "exec/wire.h"
+
+#include <pthread.h>
+
+/* A transfer under way. The lane knows the address of `op`: never freed before the wire. */
+typedef struct mpath_wire_transfer {
+    struct mpath_wire_transfer *next;
+    mpath_lane_op_t op;
+    int nic; /* the fabric's */
+    int is_take;
+    mpath_chunk_t chunk;
+} mpath_wire_transfer_t;
+
+/* An arrival that nobody has looked at yet. */
+typedef struct mpath_wire_waiting {
+    struct mpath_wire_waiting *next;
+    int nic;
+    mpath_arrival_t arrival;
+} mpath_wire_waiting_t;
+
+struct mpath_wire {
+    mpath_team_t *team;
+    mpath_fabric_t *fabric;
+    mpath_status_t status; /* MPATH_OK or MPATH_DECLINED, alike on all ranks */
+    uint64_t id;
+
+    pthread_mutex_t lock; /* of the queue: other threads append */
+    mpath_wire_waiting_t *first, **last_p;
+    unsigned queued;       /* written under the lock, looked at without */
+    int closed;            /* arrivals are ended at once */
+    mpath_status_t failed; /* an arrival was lost */
+
+    mpath_wire_transfer_t *spare, *active;
+
+    /* The call under way */
+    const mpath_wire_ops_t *ops;
+    void *argument;
+    uint32_t nics; /* of the topology */
+    uint32_t lost; /* of them: a transfer has failed */
+};
+
+/* A transfer that is over, for the next one. */
+void mpath_wire_transfer_put(mpath_wire_t *wire, mpath_wire_transfer_t *transfer);
+
+/* The oldest arrival of the queue, the caller's to free; NULL: none. */
+mpath_wire_waiting_t *mpath_wire_dequeue(mpath_wire_t *wire);
+
+/* The fabric's callback; `argument` is the wire. */
+void mpath_wire_arrive(void *argument, int nic, const mpath_arrival_t *arrival);
+
+#endif
