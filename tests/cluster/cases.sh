@@ -55,12 +55,35 @@ require_cluster() {
 }
 
 require_component() { # BUILDDIR
-    if ! command -v mpirun >/dev/null || ! command -v mpicc >/dev/null; then
+    local root=${MPATH_CLUSTER_ROOT:-}
+    if [ ! -e "$root$(command -v mpirun)" ] || [ ! -e "$root$(command -v mpicc)" ]; then
         echo "SKIP: mpi: Open MPI's mpirun and mpicc are not installed"
         exit 0
     fi
-    if [ ! -e "$1/ompi_coll_mpath/.libs/mca_coll_mpath.so" ]; then
+    if [ ! -e "$root$1/ompi_coll_mpath/.libs/mca_coll_mpath.so" ]; then
         echo "FAIL: component: $1/ompi_coll_mpath/.libs/mca_coll_mpath.so is not built; nothing was tested"
         exit 1
     fi
+}
+
+# build_folder BUILDDIR: where it lies, as programs see it: MPATH_CLUSTER_ROOT names the root folder of another release.
+build_folder() {
+    local folder
+    folder=$(realpath "${MPATH_CLUSTER_ROOT:-}$1")
+    echo "${folder#"${MPATH_CLUSTER_ROOT:-}"}"
+}
+
+# compile_mpi SOURCE TARGET: an MPI program, by the compiler of the release on which it will run.
+compile_mpi() {
+    local folder status=0
+    if [ -z "${MPATH_CLUSTER_ROOT:-}" ]; then
+        mpicc -std=gnu11 -O2 -o "$2" "$1"
+        return
+    fi
+    folder=$(mktemp -d "$MPATH_CLUSTER_ROOT/root/compile.XXXXXX")
+    cp "$1" "$folder/program.c" &&
+        chroot "$MPATH_CLUSTER_ROOT" mpicc -std=gnu11 -O2 -o "/root/${folder##*/}/program" "/root/${folder##*/}/program.c" &&
+        mv "$folder/program" "$2" || status=1
+    rm -rf "$folder"
+    return $status
 }
