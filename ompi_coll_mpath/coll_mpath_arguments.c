@@ -31,7 +31,11 @@ void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments,
     case COLL_MPATH_ALLTOALLV:
         request->send_parts = request->recv_parts = size;
         request->send                             = (mca_coll_mpath_args_t){
-                                        .buffer = sbuf, .datatype = arguments->sdtype, .counts = arguments->scounts, .displs = arguments->sdisps};
+                                        .buffer   = sbuf,
+                                        .datatype = arguments->sdtype,
+                                        .counts   = arguments->scounts,
+                                        .displs   = arguments->sdisps,
+        };
         request->recv = (mca_coll_mpath_args_t){.buffer   = arguments->rbuf,
                                                 .datatype = arguments->rdtype,
                                                 .counts   = arguments->rcounts,

@@ -81,9 +81,13 @@ static int param_register_int(const mpath_param_t *param, const char *help)
     char problem[PARAM_HELP_MAX], used[PARAM_TEXT_MAX];
     int *field  = param_field(param);
     int initial = *field;
-    int rc      = param->writable ? param_register_writable(param, help, MCA_BASE_VAR_TYPE_INT, field)
-                                  : param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
+    int rc;
 
+    if (param->writable) {
+        rc = param_register_writable(param, help, MCA_BASE_VAR_TYPE_INT, field);
+    } else {
+        rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
+    }
     if ((0 <= rc) && ((*field < param->min) || (*field > param->max))) {
         snprintf(problem, sizeof(problem), "%d is not a whole number from %lld to %lld", *field, (long long)param->min,
                  (long long)param->max);
@@ -175,8 +179,8 @@ static int param_register_own(void)
     component->enable = 1;
     rc                = mca_base_component_var_register(
                        &component->super.collm_version, "enable",
-                       "0: communicators made from now on do without mpath. May be written through MPI_T while the program runs, by "
-                                      "all processes of the communicator alike",
+                       "0: communicators made from now on do without mpath. May be written through MPI_T while the "
+                                      "program runs, by all processes of the communicator alike",
                        MCA_BASE_VAR_TYPE_INT, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_4, MCA_BASE_VAR_SCOPE_LOCAL,
                        &component->enable);
     if (0 > rc) {
@@ -184,7 +188,8 @@ static int param_register_own(void)
     }
     component->nonblocking = 1;
     rc                     = param_register_one("nonblocking",
-                                                "0: non-blocking and persistent collectives do without mpath. The same on all ranks",
+                                                "0: non-blocking and persistent collectives do without mpath. The same "
+                                                                    "on all ranks",
                                                 MCA_BASE_VAR_TYPE_INT, NULL, 5, &component->nonblocking);
     if (0 > rc) {
         return rc;
@@ -192,8 +197,8 @@ static int param_register_own(void)
     component->fallback = "basic,libnbc,inter,self,tuned";
     rc                  = param_register_one(
                          "fallback",
-                         "Components added to a selection such as \"--mca coll mpath\", which names mpath but neither basic nor libnbc: "
-                                          "they serve what mpath does not",
+                         "Components added to a selection such as \"--mca coll mpath\", which names mpath but neither "
+                                          "basic nor libnbc: they serve what mpath does not",
                          MCA_BASE_VAR_TYPE_STRING, NULL, 6, &component->fallback);
     if (0 > rc) {
         return rc;

@@ -121,8 +121,8 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
 {
     mca_coll_mpath_module_t *module    = (mca_coll_mpath_module_t *)base;
     const mca_coll_mpath_args_t blocks = {.datatype = datatype, .equal = true, .count = (size_t)rcount};
-    mca_coll_mpath_stage_t stage       = reduce_scatter_sides(sbuf, rbuf, datatype,
-                                                              (size_t)rcount * (size_t)ompi_comm_size(comm), (size_t)rcount);
+    size_t all                         = (size_t)rcount * (size_t)ompi_comm_size(comm);
+    mca_coll_mpath_stage_t stage       = reduce_scatter_sides(sbuf, rbuf, datatype, all, (size_t)rcount);
     int rc;
 
     mca_coll_mpath_queue_before_blocking(module);

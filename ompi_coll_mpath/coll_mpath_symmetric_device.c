@@ -160,7 +160,7 @@ static bool device_how(struct ompi_op_t *op, struct ompi_datatype_t *datatype, m
         return false;
     }
     if (((MPI_MAX == op) || (MPI_MIN == op)) && ((MPI_UNSIGNED_LONG == datatype) || (MPI_OFFSET == datatype))) {
-        return false; /* Open MPI's own functions compare these with the other sign; results must not depend on the memory */
+        return false; /* Open MPI's own functions compare these with the other sign; the memory must not matter */
     }
     *how = (mpath_reduce_how_t){.op = device_ops[k].op, .type = device_types[i].type};
     ompi_datatype_type_extent(datatype, &extent);

@@ -44,7 +44,8 @@ ucs_config_field_t uct_mpath_iface_config_table[] = {
      ucs_offsetof(uct_mpath_iface_config_t, plan), UCS_CONFIG_TYPE_BOOL},
 
     {"RATES_FILE", "",
-     "Text file in which measured rates are kept for later jobs; it may be the one of coll_mpath_adapt_file. Empty: none.",
+     "Text file in which measured rates are kept for later jobs; it may be the one of coll_mpath_adapt_file. Empty: "
+     "none.",
      ucs_offsetof(uct_mpath_iface_config_t, rates_file), UCS_CONFIG_TYPE_STRING},
 
     {"RELAYS", "try",
@@ -53,7 +54,8 @@ ucs_config_field_t uct_mpath_iface_config_table[] = {
      ucs_offsetof(uct_mpath_iface_config_t, relays), UCS_CONFIG_TYPE_TERNARY},
 
     {"RELAY_GROUP", "",
-     "Processes of a node relay for each other when they have the same name here. Empty: what the launcher calls the job.",
+     "Processes of a node relay for each other when they have the same name here. Empty: what the launcher calls the "
+     "job.",
      ucs_offsetof(uct_mpath_iface_config_t, relay_group), UCS_CONFIG_TYPE_STRING},
 
     {"RELAY_TLS", "posix,sysv",

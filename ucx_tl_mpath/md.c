@@ -26,8 +26,8 @@ ucs_config_field_t uct_mpath_md_config_table[] = {
      ucs_offsetof(uct_mpath_md_config_t, rail_rates), UCS_CONFIG_TYPE_STRING},
 
     {"ACCESS", "all",
-     "\"all\": a process drives all rails; \"affine\": only the one beside it, as parameter coll_mpath_access, and the\n"
-     "others through processes of its node (UCX_MPATH_RELAYS).",
+     "\"all\": a process drives all rails; \"affine\": only the one beside it, as parameter coll_mpath_access, and\n"
+     "the others through processes of its node (UCX_MPATH_RELAYS).",
      ucs_offsetof(uct_mpath_md_config_t, access), UCS_CONFIG_TYPE_ENUM(access_names)},
 
     {"RAIL_TLS", "ud_mlx5,ud_verbs,tcp,posix",

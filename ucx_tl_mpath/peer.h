@@ -24,7 +24,7 @@ typedef enum uct_mpath_rail_state {
     UCT_MPATH_RAIL_CLOSED,
     UCT_MPATH_RAIL_OPENING, /* the child's endpoint is there; it has not proven that it carries anything */
     UCT_MPATH_RAIL_UP,
-    UCT_MPATH_RAIL_SUSPENDED, /* it stalls: carries nothing new until what it has is acknowledged, or the child gives up */
+    UCT_MPATH_RAIL_SUSPENDED, /* it stalls: nothing new until what it has is acknowledged, or the child gives up */
     UCT_MPATH_RAIL_BROKEN     /* failed; its endpoint has to be destroyed */
 } uct_mpath_rail_state_t;
 

@@ -84,6 +84,7 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, unsigned r
     uct_rkey_t child_rkey        = UCT_INVALID_RKEY;
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
     ucs_status_t status;
+    uct_ep_h ep;
     unsigned i;
 
     if (rkey != NULL && (rkey->rails & UCS_BIT(rail))) {
@@ -98,10 +99,9 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, unsigned r
     op->child.func   = child_done;
     op->child.count  = 1;
     op->child.status = UCS_OK;
-    status           = op->is_get
-                           ? uct_ep_get_zcopy(peer->rails[rail].rma.ep, iov, op->num_iov, op->remote_addr, child_rkey, &op->child)
-                           : uct_ep_put_zcopy(peer->rails[rail].rma.ep, iov, op->num_iov, op->remote_addr, child_rkey,
-                                              &op->child);
+    ep               = peer->rails[rail].rma.ep;
+    status           = op->is_get ? uct_ep_get_zcopy(ep, iov, op->num_iov, op->remote_addr, child_rkey, &op->child)
+                                  : uct_ep_put_zcopy(ep, iov, op->num_iov, op->remote_addr, child_rkey, &op->child);
     if (status != UCS_OK && status != UCS_INPROGRESS) {
         return status;
     }

@@ -18,7 +18,8 @@
 static const char usage[] =
     "usage: mpirun ... moe_layer [options]\n"
     "  --tokens LIST    of all ranks together, with suffix k (default 16k)\n"
-    "  --skew LIST      share of the tokens whose first expert is expert 0, 0 to 1 (default 0.9); the router chooses the rest\n"
+    "  --skew LIST      share of the tokens whose first expert is expert 0, 0 to 1 (default 0.9); the router chooses\n"
+    "                   the rest\n"
     "  --experts N      (default 8); expert e lives on rank e * ranks / experts\n"
     "  --topk N         experts of a token (default 2)\n"
     "  --hidden N       values of a token, a multiple of 8 (default 4096)\n"

@@ -275,7 +275,7 @@ static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *ca
     }
     if ((mpath_topo_num_nodes(topo) == 1) && (mpath_topo_params(topo)->emulated == MPATH_EMULATED_NO) &&
         is_static(plan)) {
-        return MPATH_DECLINED; /* the ways of GPUs in one node know more than this: kernels, orders, shares of the host */
+        return MPATH_DECLINED; /* the ways of GPUs in one node know more: kernels, orders, shares of the host */
     }
     return mpath_relay_move(coll->relay, plan);
 }

@@ -128,10 +128,14 @@ static void copy_part(mpath_share_t *share, const share_cut_t *cut, int node)
 {
     const mpath_share_job_t *job = share->job;
     uint64_t element             = job->element_bytes;
-    const char *part             = (node == share->node) ? share_own_result(share, cut->segment)
-                                                         : share_input(share, cut->segment, 0) + cut->at[node] * element;
-    run_t run                    = {0};
+    const char *part;
+    run_t run = {0};
 
+    if (node == share->node) {
+        part = share_own_result(share, cut->segment);
+    } else {
+        part = share_input(share, cut->segment, 0) + cut->at[node] * element;
+    }
     while (run_next(share, cut, node, &run)) {
         int mine = run.rank == share->me;
 

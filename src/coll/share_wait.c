@@ -156,8 +156,8 @@ static mpath_status_t check_rails(mpath_share_t *share, uint64_t waited_ns)
         if (link_edge(share, &share->links[i], &edge)) {
             over_text(share, &edge, over, sizeof(over));
             mpath_warn(
-                "call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, the "
-                "call is repeated over other rails",
+                "call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, "
+                "the call is repeated over other rails",
                 share->job->call, share->me, host_of(share, share->me), edge.rank, host_of(share, edge.rank), edge.what,
                 (unsigned long long)edge.segment, (unsigned long long)share->num_segments, over, patience_s);
             share->given_up = 1;

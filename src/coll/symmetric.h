@@ -3,7 +3,7 @@
  * Symmetric collectives: those whose sizes every rank knows. Allreduce, Reduce_scatter and Allgather (and their
  * variants with equal or unequal blocks) on contiguous host memory.
  *
- *   gate       from the sizes, which MPI makes equal on all ranks, and from what the team has agreed on: is there a gain?
+ *   gate       from the sizes, which MPI makes equal on all ranks, and from what the team has agreed on: a gain?
  *   agree      everybody's eligibility; small data travels inside, and then the call is done
  *   share      the engine of coll/share.h
  *

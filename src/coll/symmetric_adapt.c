@@ -4,7 +4,8 @@
  * small calls see more latency than rate. All ranks change them between the same two calls and to the same values: what
  * they decide on has been exchanged.
  *
- *   first run   rates of the file (parameter adapt_file, read by rank 0); with adapt=start a measurement where there are none
+ *   first run   rates of the file (parameter adapt_file, read by rank 0); with adapt=start a measurement where there
+ *               are none
  *   each run    what the driver of each rail has seen
  *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, and to
  *   the file

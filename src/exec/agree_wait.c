@@ -28,10 +28,9 @@ void mpath_agree_wait_start(mpath_agree_wait_t *wait, const mpath_team_t *team)
 static uint64_t wait_limit_ns(const mpath_team_t *team)
 {
     const mpath_settings_t *settings = &team->context->settings;
-    int limit_s                      = (team->agree->all_here && !mpath_idle_others_may_rest()) ? settings->timeout_s
-                                                                                                : settings->agree_timeout_s;
+    int nobody_rests                 = team->agree->all_here && !mpath_idle_others_may_rest();
 
-    return (uint64_t)limit_s * MPATH_NS_PER_S;
+    return (uint64_t)(nobody_rests ? settings->timeout_s : settings->agree_timeout_s) * MPATH_NS_PER_S;
 }
 
 /* A process of this node is gone: everybody has to know. */

@@ -6,8 +6,8 @@
  * and notices. Every other rank has one to its taker on every other node, the rank of the same number there, modulo
  * that node's ranks: for its own small data, when that is too much for the leaders' message. The deputy (the second
  * rank of a node) sends and gets notices besides: when a leader has died its deputy tells the other nodes. Rank i (0 or
- * 1) of a node sends its notices to rank min(i, ranks of that node - 1) of every other node. A node of one rank has no deputy; when
- * that process dies, only an error of the control plane tells.
+ * 1) of a node sends its notices to rank min(i, ranks of that node - 1) of every other node. A node of one rank has no
+ * deputy; when that process dies, only an error of the control plane tells.
  *
  * A receive is posted on every channel at all times, so that no message waits for a place. One message per call and
  * direction: a channel that holds the message of the next call is not read again before that call has used it.

@@ -55,10 +55,10 @@ mpath_status_t mpath_move_settle(mpath_team_t *team, mpath_status_t status, uint
  */
 typedef struct mpath_move_loss {
     uint32_t lost; /* as above */
-    uint32_t
-        silent; /* NICs over which something is missing: of those that this rank drives the ones that are furthest behind */
-    uint32_t
-        progress; /* how far these are: where no NIC has failed outright, those that are furthest behind of all are left out */
+    /* NICs over which something is missing: of those that this rank drives the ones that are furthest behind */
+    uint32_t silent;
+    /* How far these are: where no NIC has failed outright, those that are furthest behind of all are left out */
+    uint32_t progress;
 } mpath_move_loss_t;
 int mpath_move_settles_ns(const mpath_team_t *team, uint64_t predicted_ns);
 mpath_status_t mpath_move_settle_loss(mpath_team_t *team, mpath_status_t status, const mpath_move_loss_t *loss);

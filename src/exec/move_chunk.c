@@ -302,14 +302,15 @@ static int push_own_to_rail(mpath_mover_t *mover, const mpath_outlet_t *outlet, 
                             mpath_duty_t *duty)
 {
     parcel_t *parcel = new_parcel(mover, PARCEL_SENDS_OWN, duty);
+    const void *data;
     int result;
 
     if (parcel == NULL) {
         return (int)MPATH_ERR_NO_MEMORY;
     }
     parcel->arrival.chunk = own_chunk(mover, duty);
-    result                = pushed(mover, queue, parcel,
-                                   send_on(mover, outlet, queue, parcel, source_of(mover, duty, &parcel->arrival.chunk)));
+    data                  = source_of(mover, duty, &parcel->arrival.chunk);
+    result                = pushed(mover, queue, parcel, send_on(mover, outlet, queue, parcel, data));
     if (result <= 0) {
         mpath_mover_drop_parcel(mover, parcel);
     }

@@ -55,8 +55,8 @@ typedef struct mpath_chunk_limits {
     uint64_t rail_bytes;             /* of one that crosses a rail */
     const uint32_t *last_slot_bytes; /* of a shared memory hop, by node */
     const uint32_t *relay_slot_bytes;
-    uint64_t
-        device_ns; /* not 0: chunks of device memory, which take their slowest resource for about so long; no slots by node */
+    /* Not 0: chunks of device memory, which take their slowest resource for about so long; no slots by node */
+    uint64_t device_ns;
 } mpath_chunk_limits_t;
 
 typedef struct mpath_schedule {

@@ -222,8 +222,8 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
         return MPATH_ERR_NO_MEMORY;
     }
     transfer->chunk.team = wire->id;
-    status               = transfer_started(
-                      wire, transfer, mpath_fabric_send(wire->fabric, transfer->nic, peer, &transfer->chunk, data, &transfer->op));
+    status               = mpath_fabric_send(wire->fabric, transfer->nic, peer, &transfer->chunk, data, &transfer->op);
+    status               = transfer_started(wire, transfer, status);
     if (mpath_status_is_error(status)) {
         wire->lost |= 1u << nic;
     }

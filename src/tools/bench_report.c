@@ -85,8 +85,8 @@ static void print_mpath_counters(const bench_t *bench)
         return;
     }
     printf(
-        "mpath carried %.0f and declined %.0f of %d calls; agree %.1f us, plan %.1f us, move %.1f us per call; relayed %.0f "
-        "bytes per call\n",
+        "mpath carried %.0f and declined %.0f of %d calls; agree %.1f us, plan %.1f us, move %.1f us per call; relayed "
+        "%.0f bytes per call\n",
         (double)mpath->counters[BENCH_PVAR_CALLS] / bench->size,
         (double)mpath->counters[BENCH_PVAR_DECLINED] / bench->size, bench->options.iterations,
         bench_per_call(bench, bench->size, mpath->counters[BENCH_PVAR_AGREE_NS]) / 1e3,
@@ -204,10 +204,9 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
         printf("port: bytes between ranks through the busiest one; gain: time divided by that of %s\n",
                bench->contestants[0].name);
         if (bench_uses_gpu(&bench->options)) {
-            printf(
-                "%s; MiB: device memory that the contestant takes for itself, on one GPU; CTAs: of all kernels of a call on "
-                "a GPU\n",
-                bench->gpu_text);
+            printf("%s; MiB: device memory that the contestant takes for itself, on one GPU; CTAs: of all kernels of a "
+                   "call on a GPU\n",
+                   bench->gpu_text);
         }
         printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %6s %7s%s\n", "", "per rank", "", "min us", "median",
                "p99", "max", "algbw", "busbw", "port", "gain", bench_uses_gpu(&bench->options) ? "MiB" : "x bound",

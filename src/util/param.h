@@ -135,10 +135,10 @@ typedef struct mpath_settings {
     int allreduce_algorithm;    /* mpath_algorithm_t */
     int reduce_scatter_algorithm;
     int allgather_algorithm;
-    uint64_t
-        symmetric_min_bytes; /* whole vector of an Allreduce, Reduce_scatter or Allgather; below: the previous function */
-    int deterministic;       /* reductions keep their order of combination whatever fails */
-    int adapt;               /* mpath_adapt_t */
+    /* Whole vector of an Allreduce, Reduce_scatter or Allgather; below: the previous function */
+    uint64_t symmetric_min_bytes;
+    int deterministic;      /* reductions keep their order of combination whatever fails */
+    int adapt;              /* mpath_adapt_t */
     const char *adapt_file; /* where learned rates are kept; "": nowhere */
     int check_plan;         /* all ranks compare a checksum of their plans */
 } mpath_settings_t;

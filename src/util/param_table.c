@@ -64,16 +64,18 @@ const mpath_param_t mpath_params[] = {
               "A call in which no pair sends more than this is done inside the exchange of the sizes, without a plan"),
     ROW_BYTES(
         leader_bytes, "16k", 0, 16 * MIB, 5,
-        "Small pairs between two nodes travel in one message of their leaders, as long as it stays below this; larger ones, with "
-        "access \"affine\", in one message of each rank that stays below this; still larger ones take the rails"),
+        "Small pairs between two nodes travel in one message of their leaders, as long as it stays below this; larger "
+        "ones, with access \"affine\", in one message of each rank that stays below this; still larger ones take the "
+        "rails"),
     ROW_BYTES(min_fragment_bytes, "32k", 1, GIB, 5, "A pair's message is not split into pieces smaller than this"),
     {"max_paths", MPATH_PARAM_INT, offsetof(mpath_settings_t, max_paths), "0", 0, 64, NULL, "", 6,
-     "Paths of a pair that are used, its first ones, the static route before all others: 1 is the routing without mpath; "
-     "0: all. To measure what each path adds; communicators keep the value of their first collective",
+     "Paths of a pair that are used, its first ones, the static route before all others: 1 is the routing without "
+     "mpath; 0: all. To measure what each path adds; communicators keep the value of their first collective",
      1},
     ROW_INT(
         keep_routes_ppm, "20000", 0, 1000000, "millionths", 5,
-        "When sizes or rates change, the routes of an earlier call stay while the busiest resource takes at most this much longer than with new ones; 0 plans every change anew"),
+        "When sizes or rates change, the routes of an earlier call stay while the busiest resource takes at most this "
+        "much longer than with new ones; 0 plans every change anew"),
     ROW_BYTES(chunk_bytes, "128k", 4 * KIB, 64 * MIB, 5,
               "Largest piece that is handed from one hop to the next; smaller pieces shorten the pipeline, larger ones "
               "cost less processor time"),
@@ -83,70 +85,72 @@ const mpath_param_t mpath_params[] = {
               "When all ranks share one node: from this size of the largest pair on, the previous function runs"),
     ROW_INT(
         timeout_s, "120", 1, 86400, "s", 3,
-        "A call whose data does not move for this long returns an error that names who waits for whom; also how often a "
-        "wait for late ranks says so"),
+        "A call whose data does not move for this long returns an error that names who waits for whom; also how often "
+        "a wait for late ranks says so"),
     ROW_INT(
         agree_timeout_s, "0", 0, 31536000, "s", 3,
-        "A call for which some ranks have not come after this long returns an error that names them, on the ranks that wait. "
-        "With 0 they are waited for without end, as in any collective: ranks may be late by right"),
+        "A call for which some ranks have not come after this long returns an error that names them, on the ranks that "
+        "wait. With 0 they are waited for without end, as in any collective: ranks may be late by right"),
     ROW_INT(
         resend_after_s, "30", 0, 86400, "s", 3,
         "A rail over which awaited data does not come for this long counts as failed, as does one whose connection "
-        "breaks: the call is repeated over the others, and the rail is left out until it is up again. With 0 a failed rail "
-        "ends the call in an error"),
+        "breaks: the call is repeated over the others, and the rail is left out until it is up again. With 0 a failed "
+        "rail ends the call in an error"),
     ROW_INT(
         resend_min_ms, "25", 0, 86400000, "ms", 5,
-        "Calls that are predicted to take this long can be repeated; their ranks end together, which costs an exchange of "
-        "a few bytes. In shorter ones a failed rail ends the call in an error"),
+        "Calls that are predicted to take this long can be repeated; their ranks end together, which costs an exchange "
+        "of a few bytes. In shorter ones a failed rail ends the call in an error"),
     ROW_ENUM(
         gpu, "yes", switch_values, 3,
         "Device buffers within a node are moved from GPU to GPU; with \"no\" they are copied to the host and back"),
-    ROW_ENUM(
-        gpu_way, "auto", gpu_way_values, 6,
-        "How data goes from GPU to GPU: as predicted to be fastest (\"auto\"), written by a kernel of the sender (\"kernel\"), written "
-        "by copy engines of the sender (\"push\") or read by copy engines of the receiver (\"pull\")"),
+    ROW_ENUM(gpu_way, "auto", gpu_way_values, 6,
+             "How data goes from GPU to GPU: as predicted to be fastest (\"auto\"), written by a kernel of the sender "
+             "(\"kernel\"), written by copy engines of the sender (\"push\") or read by copy engines of the receiver "
+             "(\"pull\")"),
     ROW_ENUM(
         gpu_turns, "no", gpu_turns_values, 6,
-        "Copy engines that push take turns, so that no GPU has two copies in or out at a time: where that is predicted to be faster "
-        "(\"auto\"), never (\"no\") or whenever they push (\"yes\"). Not the default: between many buffers engines are slow when GPUs "
-        "send and receive at once, with turns or without"),
+        "Copy engines that push take turns, so that no GPU has two copies in or out at a time: where that is predicted "
+        "to be faster (\"auto\"), never (\"no\") or whenever they push (\"yes\"). Not the default: between many "
+        "buffers engines are slow when GPUs send and receive at once, with turns or without"),
     ROW_ENUM(
         gpu_probe, "auto", gpu_probe_values, 5,
-        "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device memory measures "
-        "them, within a tenth of a second or so, and keeps them (\"auto\"); those of an earlier probe only (\"file\"); or those of an H200 "
-        "(\"off\")"),
+        "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device "
+        "memory measures them, within a tenth of a second or so, and keeps them (\"auto\"); those of an earlier probe "
+        "only (\"file\"); or those of an H200 (\"off\")"),
     ROW_STRING(
         gpu_probe_file, "path", 5,
-        "Text file with the rates of the GPUs. Empty: a file named after the GPUs and their driver in the folder of the cache"),
+        "Text file with the rates of the GPUs. Empty: a file named after the GPUs and their driver in the folder of "
+        "the cache"),
     ROW_INT(
         gpu_host_percent, "8", 0, 30, "%", 6,
-        "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when these "
-        "are large and pushed; less where another GPU would be the slowest then. 0: neither these nor large reductions use the host"),
+        "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when "
+        "these are large and pushed; less where another GPU would be the slowest then. 0: neither these nor large "
+        "reductions use the host"),
     ROW_ENUM(
         gpu_reduce, "auto", gpu_reduce_values, 6,
-        "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part and write the "
-        "result to all (\"direct\"); or in tiles that kernels write to who combines them and wait for (\"writes\"), where that "
-        "can be"),
+        "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part "
+        "and write the result to all (\"direct\"); or in tiles that kernels write to who combines them and wait for "
+        "(\"writes\"), where that can be"),
     ROW_BYTES(
         gpu_port_bps, "0", 0, UINT64_C(1) << 50, 9,
-        "Emulation, for experiments: large MPI_Allreduces on device memory of one node move so many bytes per second through a GPU's "
-        "port, each way, and no more; 0: as many as there can be"),
+        "Emulation, for experiments: large MPI_Allreduces on device memory of one node move so many bytes per second "
+        "through a GPU's port, each way, and no more; 0: as many as there can be"),
     ROW_ENUM(
         sync, "none", sync_values, 3,
         "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "
         "called (\"none\"), or all work under way on the devices of its buffers (\"device\")"),
     ROW_BYTES(
         gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
-        "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and of the memory "
-        "that it sets aside on its GPU for large reductions"),
-    ROW_BYTES(
-        gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
-        "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all communicators; each "
-        "takes half of what is left"),
+        "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and "
+        "of the memory that it sets aside on its GPU for large reductions"),
+    ROW_BYTES(gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
+              "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all "
+              "communicators; each takes half of what is left"),
     ROW_ENUM(
         alltoallv_algorithm, "auto", routes_values, 5,
-        "MPI_Alltoallv and MPI_Alltoall on host memory: by predicted time (\"auto\"), the function that mpath replaces (\"previous\"), the "
-        "static route of each pair (\"direct\"), or the planned routes over all rails and relays (\"lanes\")"),
+        "MPI_Alltoallv and MPI_Alltoall on host memory: by predicted time (\"auto\"), the function that mpath replaces "
+        "(\"previous\"), the static route of each pair (\"direct\"), or the planned routes over all rails and relays "
+        "(\"lanes\")"),
     ROW_ENUM(
         allreduce_algorithm, "auto", algorithm_values, 5,
         "MPI_Allreduce: by size and topology (\"auto\"), the function that mpath replaces (\"previous\"), inside the "
@@ -159,8 +163,9 @@ const mpath_param_t mpath_params[] = {
         "Whole vector of an MPI_Allreduce, MPI_Reduce_scatter or MPI_Allgather below which the previous function runs"),
     ROW_ENUM(
         deterministic, "no", switch_values, 4,
-        "The same bits of reductions in every run. What mpath carries has them anyway, whatever the shares of the rails; with \"yes\" "
-        "it also keeps carrying what the previous function, with an order of its own, would take over when rails have failed"),
+        "The same bits of reductions in every run. What mpath carries has them anyway, whatever the shares of the "
+        "rails; with \"yes\" it also keeps carrying what the previous function, with an order of its own, would take "
+        "over when rails have failed"),
     ROW_ENUM(
         adapt, "run", adapt_values, 3,
         "Shares of the rails follow the rates that MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather see (\"run\"), "

@@ -2,8 +2,8 @@
 /*
  * A libcuda.so.1 without a GPU, for tests: the functions of gpu/cuda_abi.h on host memory.
  *
- *   device memory   a number inside an address range without access (a processor that reads it dies, as on a real machine);
- *                   the bytes lie in a memfd, mapped at the same distance for every address, so that other processes
+ *   device memory   a number inside an address range without access (a processor that reads it dies, as on a real
+ *                   machine); the bytes lie in a memfd, mapped at the same distance for every address, so that other processes
  *                   open them as CUDA IPC would. A freed allocation marks its memfd dead: who still copies into an
  *                   import of it is told. The first hole is given out again, so that addresses return at once.
  *   streams         a thread each, which executes in order and a little late, so that missing synchronisation shows
@@ -14,7 +14,7 @@
  * FAKE_CUDA_MULTIPROCESSORS  of each device (8)
  * FAKE_CUDA_FULL      number of a device, below 10, that has no free memory
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
- * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines into and out of each device, of all processes
+ * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines into and out of devices, of all processes
  * FAKE_CUDA_COPY_US   what a copy between two devices takes at least, with FAKE_CUDA_PORTS (0)
  * CUDA_VISIBLE_DEVICES  as CUDA's: a list of numbers
  */

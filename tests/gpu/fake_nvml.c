@@ -3,8 +3,8 @@
  * A libnvidia-ml.so.1 for tests, beside the fake CUDA driver (tests/fake_cuda): the same GPUs, as FAKE_CUDA_DEVICES
  * says.
  *
- * FAKE_NVML_LINKS   switch: 18 NVLinks of each GPU to a switch (default); mesh: 6 to each other GPU; chain: 12 to the GPUs
- *                   before and behind; none; silent: the library tells only PCIe
+ * FAKE_NVML_LINKS   switch: 18 NVLinks of each GPU to a switch (default); mesh: 6 to each other GPU; chain: 12 to the
+ *                   GPUs before and behind; none; silent: the library tells only PCIe
  */
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The reduction kernels whose GPUs write to each other: ranks of one process, all right bytes, and ranks that are late. */
+/* The reduction kernels that write to other GPUs: ranks of one process, all right bytes, and ranks that are late. */
 #include "config.h"
 #include "capture.h"
 #include "gpu_kinds.h"

@@ -230,7 +230,10 @@ static void test_room(void **state)
     assert_false(mpath_spread_has_room(&fast, PACKET_BYTES));
 }
 
-/* A system may report forty times what a rail carries: once that is measured, the queue is as short as for a rail known to be slow. */
+/*
+ * A system may report forty times what a rail carries: once that is measured, the queue is as short as for a rail known
+ * to be slow.
+ */
 static void test_room_of_measured(void **state)
 {
     const uint64_t packet_ns = PACKET_BYTES * 1000000000ull / 25000000;
