@@ -6,6 +6,7 @@
 #include "exec/relay_rail.h"
 #include "exec/team_private.h"
 #include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -13,9 +14,6 @@
 static pthread_mutex_t stream_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 #define SHORT_CHECK_CALLS 64 /* the question takes the driver some time */
-
-/* Calls of this process, on any communicator, whose own bytes go over the NIC beside its GPU at present. */
-static atomic_uint owners;
 
 void mpath_relay_lock(void)
 {
@@ -302,7 +300,6 @@ static mpath_status_t start_self(mpath_relay_t *relay)
 static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
     const mpath_schedule_t *schedule = relay->bound.schedule;
-    int owns                         = 0;
 
     for (size_t i = 0; i < schedule->num_outlets; i++) {
         relay_outlet_t *outlet      = &relay->bound.outlets[i];
@@ -312,7 +309,6 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
         for (uint32_t k = 0; k < given->num_own; k++) {
             outlet->own_left += schedule->duties[schedule->own[given->own + k]].num_chunks;
         }
-        owns = owns || ((given->kind == MPATH_OUTLET_RAIL) && (outlet->own_left > 0));
     }
     relay->send_left    = schedule->send_bytes;
     relay->forward_left = schedule->forward_bytes;
@@ -320,8 +316,6 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
     relay->first_outlet = 0;
     relay->settles      = relay->bound.has_rails && mpath_move_settles(relay->team, plan);
     relay->lost         = 0;
-    relay->owns         = (unsigned)owns;
-    atomic_fetch_add(&owners, relay->owns);
     for (int member = 0; member < relay->room.num_members; member++) {
         relay->expected[member] += relay->bound.expect[relay->room.members[member]];
     }
@@ -331,21 +325,26 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
 
 static void end(mpath_relay_t *relay)
 {
-    atomic_fetch_sub(&owners, relay->owns);
-    relay->owns = 0;
+    mpath_owners_announce(&relay->owners, 0, 0);
     mpath_relay_rails_end(relay);
     mpath_relay_close_buffers(relay);
     relay->call = NULL;
 }
 
-/* Lends the NIC less while another communicator sends this rank's own bytes over it. */
-static void set_gate(mpath_relay_t *relay)
+/* Tells other communicators of NICs that carry bytes of this rank's own: they make way for these. */
+static void announce(mpath_relay_t *relay)
 {
-    mpath_relay_gate_t *gate = &relay->room.gates[relay->room.my_member];
-    unsigned busy            = atomic_load_explicit(&owners, memory_order_relaxed) > relay->owns;
+    const mpath_schedule_t *schedule = relay->bound.schedule;
+    uint32_t nics                    = 0;
 
-    if (atomic_load_explicit(&gate->owner_busy, memory_order_relaxed) != busy) {
-        atomic_store_explicit(&gate->owner_busy, busy, memory_order_relaxed);
+    for (size_t i = 0; i < schedule->num_outlets; i++) {
+        const mpath_outlet_t *given = &schedule->outlets[i];
+        int owns                    = (given->kind == MPATH_OUTLET_RAIL) && (relay->bound.outlets[i].own_left > 0);
+
+        nics |= owns ? 1u << given->nic : 0;
+    }
+    if (schedule->rails != 0) {
+        mpath_owners_announce(&relay->owners, nics, mpath_time_ns());
     }
 }
 
@@ -356,7 +355,7 @@ static int progress(mpath_relay_t *relay)
                                              mpath_relay_rails_progress, mpath_relay_feed};
     int events                            = 0;
 
-    set_gate(relay);
+    announce(relay);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         int result = steps[i](relay);
 

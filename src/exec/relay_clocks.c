@@ -128,3 +128,15 @@ mpath_status_t mpath_relay_clocks_get(mpath_team_t *team, void **clocks_p)
     }
     return status;
 }
+
+uint64_t mpath_relay_clocks_id(const void *clocks)
+{
+    uint64_t id = 0;
+
+    pthread_mutex_lock(&mutex);
+    for (int i = 0; i < MAX_CLOCKS; i++) {
+        id = (mapped[i] == clocks) ? known[i].id : id;
+    }
+    pthread_mutex_unlock(&mutex);
+    return id;
+}

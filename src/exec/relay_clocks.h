@@ -14,5 +14,7 @@
  * error, logged.
  */
 mpath_status_t mpath_relay_clocks_get(mpath_team_t *team, void **clocks_p);
+/* What tells these clocks from others of the host. */
+uint64_t mpath_relay_clocks_id(const void *clocks);
 
 #endif

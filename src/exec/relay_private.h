@@ -5,6 +5,7 @@
 
 #include "exec/idle.h"
 #include "exec/relay.h"
+#include "exec/relay_owners.h"
 #include "exec/relay_room.h"
 #include "exec/schedule.h"
 #include "exec/wire.h"
@@ -124,6 +125,7 @@ struct mpath_relay {
     int is_short;             /* some rank's GPU is short of memory */
     const mpath_topo_t *topo; /* that plans are made for */
     mpath_relay_room_t room;
+    mpath_owners_t owners; /* of the NICs of this rank's node */
     mpath_pace_t *pace;
     uint64_t number; /* of the call */
     int half;
@@ -152,7 +154,6 @@ struct mpath_relay {
     uint64_t missing_seen;
     int settles;   /* the ranks end it together, so that it can be repeated */
     uint32_t lost; /* NICs of this node that have failed in it */
-    unsigned owns; /* 1: its own bytes go over the NIC beside its GPU */
     uint64_t send_left, forward_left, fetch_left;
     size_t first_outlet;
     relay_op_t *under_way, **under_way_last_p, *spare_ops;

@@ -6,7 +6,7 @@
  *   pools     [members]             export of each rank's slots; written once, before the others look
  *   cells     [2][members]          what a rank tells of its receive buffer in a call
  *   offsets   [2][members][ranks]   where in that buffer the message of each source belongs
- *   gates     [members]             which slots of a rank are free, and whether it lends its NIC
+ *   gates     [members]             which slots of a rank are free
  *   rings     [consumer][producer]  chunks that the producer has put into slots of the consumer, or into its receive buffer
  *
  * Cells are double buffered as those of the agreement: call k uses half k % 2, written before the agreement of call k
@@ -48,8 +48,7 @@ typedef struct mpath_relay_cell {
 /* A line each. */
 typedef struct mpath_relay_gate {
     _Atomic uint64_t free[MPATH_RELAY_CLASSES]; /* bit per slot */
-    atomic_uint owner_busy; /* its NIC carries bytes of its own in another communicator: lends no more slots to it */
-    uint8_t padding[36];
+    uint8_t padding[40];
 } mpath_relay_gate_t;
 
 typedef struct mpath_relay_ring {

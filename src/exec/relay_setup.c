@@ -286,6 +286,12 @@ static mpath_status_t find_gpu(mpath_relay_t *relay, const mpath_call_t *call)
     return MPATH_OK;
 }
 
+/* NICs of an emulated cluster are others than those of the same names in another job. */
+static void open_owners(mpath_relay_t *relay, const mpath_topo_t *topo, uint64_t scope)
+{
+    mpath_owners_open(mpath_topo_machine(topo, relay->team->node), relay->team->id, scope, &relay->owners);
+}
+
 /* Collective: clocks for emulated rates, those of all communicators of the job. */
 static mpath_status_t open_pace(mpath_relay_t *relay, const mpath_topo_t *topo)
 {
@@ -293,10 +299,15 @@ static mpath_status_t open_pace(mpath_relay_t *relay, const mpath_topo_t *topo)
     void *clocks;
 
     if (mpath_topo_params(topo)->emulated == MPATH_EMULATED_NO) {
+        open_owners(relay, topo, 0);
         return MPATH_OK;
     }
     status = mpath_relay_clocks_get(relay->team, &clocks);
-    return (status == MPATH_OK) ? mpath_relay_all(relay->team, mpath_pace_open(topo, clocks, &relay->pace)) : status;
+    if (status == MPATH_OK) {
+        open_owners(relay, topo, mpath_relay_clocks_id(clocks));
+        status = mpath_relay_all(relay->team, mpath_pace_open(topo, clocks, &relay->pace));
+    }
+    return status;
 }
 
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
@@ -393,6 +404,7 @@ void mpath_relay_cleanup(mpath_relay_t *relay)
     mpath_relay_forget_plans(relay);
     mpath_relay_pool_free(relay);
     mpath_relay_rails_cleanup(relay);
+    mpath_owners_close(&relay->owners);
     if (relay->pace != NULL) {
         mpath_pace_close(relay->pace);
     }

@@ -1,0 +1,46 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay owners: which NICs of this host carry bytes of the GPUs beside them at present, for all communicators of all
+ * processes of the user. A rank that would send over another GPU's NIC looks here whether bytes of that GPU go over it
+ * in another communicator: two ranks on one GPU, or processes that share no communicator, know of each other in no
+ * other way.
+ *
+ * The table is a file in /dev/shm, removed by the last process that uses it; what is killed may leave it to the next
+ * one. An entry says until when it counts, and its owner renews it while it sends, so that a process that dies is no
+ * owner for longer than MPATH_OWNER_NS. Where the file cannot be had the table is the process's own, which the log says
+ * once.
+ *
+ * Entries are hints, read and written without locks: a wrong one costs a little time.
+ */
+#ifndef MPATH_EXEC_RELAY_OWNERS_H
+#define MPATH_EXEC_RELAY_OWNERS_H
+
+#include "topo/topo.h"
+
+#define MPATH_OWNER_NS 20000000u
+#define MPATH_OWNER_NONE (-1)
+
+/* The view of one communicator, on a node with these NICs. */
+typedef struct mpath_owners {
+    int opened, num_nics;
+    uint64_t team; /* all ranks of the communicator have the same */
+    uint64_t keys[MPATH_MAX_NICS];
+    int entries[MPATH_MAX_NICS]; /* of this rank; MPATH_OWNER_NONE: it is no owner at present */
+    uint64_t until_ns;           /* of these */
+    uint64_t looked_ns;
+    uint32_t busy; /* what was seen then */
+} mpath_owners_t;
+
+/*
+ * `scope` tells apart NICs of the same name that are not the same: those of emulated clusters. Always succeeds.
+ */
+void mpath_owners_open(const mpath_machine_t *machine, uint64_t team, uint64_t scope, mpath_owners_t *owners);
+/* A zeroed struct is left alone. */
+void mpath_owners_close(mpath_owners_t *owners);
+
+/* `nics`: those, a bit each, that carry bytes of this rank's own now. Often called: costs little. */
+void mpath_owners_announce(mpath_owners_t *owners, uint32_t nics, uint64_t now_ns);
+/* NICs, a bit each, that carry bytes of their owners in other communicators; as of some microseconds ago. */
+uint32_t mpath_owners_busy(mpath_owners_t *owners, uint64_t now_ns);
+
+#endif
