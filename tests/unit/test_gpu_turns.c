@@ -5,11 +5,8 @@
  * their streams are. Data is checked in every call. Where somebody may not wait, nobody does; a rank that dies while
  * others wait for their turn does not hold them.
  */
-#include "a2a.h"
-#include "coll/alltoallv.h"
 #include "fake_cuda/fake.h"
-#include "gpu_kinds.h"
-#include "ranks.h"
+#include "gpu_member.h"
 #include "unit/capture.h"
 
 #include <math.h>
@@ -34,15 +31,6 @@ typedef struct job {
     int killed; /* this rank dies in its last call; -1: none */
     int meets;  /* what the ports have to have seen: 1 at a time, or more */
 } job_t;
-
-typedef struct member {
-    mpath_context_t *context;
-    mpath_team_t *team;
-    mpath_coll_t *coll;
-    a2a_t a2a;
-    uint64_t *demand;
-    gpu_memory_t send, recv;
-} member_t;
 
 static char ports_path[] = "/tmp/mpath-ports.XXXXXX";
 static fake_ports_t *ports;
@@ -72,7 +60,6 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
     mpath_settings_t settings;
     char text[16];
-    uint64_t room;
 
     snprintf(text, sizeof(text), "%d", job->devices);
     setenv("FAKE_CUDA_DEVICES", text, 1);
@@ -90,52 +77,18 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.gpu_probe = MPATH_GPU_PROBE_OFF;
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
-    member->team    = ranks_team(self, member->context);
-    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
-    a2a_init(&member->a2a, self->rank, self->size);
-    member->demand = calloc((size_t)self->size * (size_t)self->size, sizeof(uint64_t));
-    room           = (uint64_t)self->size * (job->row_bytes + 65536) + 4096;
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank % job->devices, room, 1, &member->send);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank % job->devices, room, 1, &member->recv);
-}
-
-static void member_end(member_t *member)
-{
-    a2a_end(&member->a2a);
-    free(member->demand);
-    mpath_coll_destroy(member->coll);
-    mpath_team_destroy(member->team);
-    mpath_context_destroy(member->context);
-    gpu_memory_free(&member->send);
-    gpu_memory_free(&member->recv);
-    mpath_gpu_cleanup();
+    member_join(member, &self->oob, self->rank % job->devices, MPATH_MEMORY_DEVICE,
+                (uint64_t)self->size * (job->row_bytes + 65536) + 4096);
 }
 
 static mpath_status_t call_round(member_t *member, const job_t *job, int round)
 {
-    a2a_t *a2a = &member->a2a;
-    mpath_memory_t send, recv;
-    mpath_status_t status;
-    mpath_call_t call;
+    int size = member->a2a.size;
 
-    for (int i = 0; i < a2a->size * a2a->size; i++) {
-        member->demand[i] = bytes_of(job, a2a->size, i / a2a->size, i % a2a->size, round / 2);
+    for (int i = 0; i < size * size; i++) {
+        member->demand[i] = bytes_of(job, size, i / size, i % size, round / 2);
     }
-    a2a_fill(a2a, member->demand, (uint64_t)round);
-    gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
-    gpu_memory_write(member->recv.address, a2a->recv, a2a->recv_room);
-    ranks_check(mpath_memory_classify((void *)(uintptr_t)member->send.address, a2a->send_room, &send) == MPATH_OK);
-    ranks_check(mpath_memory_classify((void *)(uintptr_t)member->recv.address, a2a->recv_room, &recv) == MPATH_OK);
-    call             = a2a->call;
-    call.send_buffer = (void *)(uintptr_t)member->send.address;
-    call.recv_buffer = (void *)(uintptr_t)member->recv.address;
-    call.send_memory = &send;
-    call.recv_memory = &recv;
-    status           = mpath_alltoallv(member->coll, &call);
-    a2a_spoil(a2a);
-    gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
-    gpu_memory_read(member->recv.address, a2a->recv, a2a->recv_room);
-    return status;
+    return member_call(member, A2A_GIVEN, 0, (uint64_t)round);
 }
 
 /* The most copies that a device has had in or out at a time; and none are left. */

@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What the tests of relays share: ranks on GPUs of a described machine, and rounds of random demands. */
+#include "relay_support.h"
+
+#include "exec/team_private.h"
+#include "unit/capture.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LINK_BPS 1000000000ull
+
+/* Ranks that share a GPU, and the NIC beside it. */
+static int on_gpu(const relay_job_t *job)
+{
+    return (job->on_gpu > 0) ? job->on_gpu : 1;
+}
+
+/* The GPUs of a node with one for each of its ranks, and the NIC of its number beside it. */
+static void describe_gpus(const ranks_self_t *self, const relay_job_t *job, mpath_node_gpus_t *gpus)
+{
+    *gpus          = (mpath_node_gpus_t){.link = job->link, .domain = -1};
+    gpus->num_gpus = self->size / ((job->setup.nodes > 0) ? job->setup.nodes : 1) / on_gpu(job);
+    for (int g = 0; g < gpus->num_gpus; g++) {
+        gpus->gpus[g] = (mpath_gpu_t){
+            .pcie_up_bps = job->pcie_bps, .pcie_down_bps = job->pcie_bps, .nics = (job->setup.nics > 0) ? 1u << g : 0};
+        if (job->link == MPATH_GPU_LINK_SWITCH) {
+            gpus->gpus[g].egress_bps = gpus->gpus[g].ingress_bps = LINK_BPS;
+        }
+        for (int peer = 0; (job->link == MPATH_GPU_LINK_MESH) && (peer < gpus->num_gpus); peer++) {
+            gpus->nvlink_bps[g][peer] = (peer != g) ? LINK_BPS : 0;
+        }
+    }
+}
+
+void relay_member_join(member_t *member, const ranks_self_t *self, const mpath_oob_t *oob, const relay_job_t *job)
+{
+    int device    = (self->rank / on_gpu(job)) % 4; /* else rank 5 shares that of rank 1 */
+    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64);
+
+    member_join(member, oob, device, (self->rank % 2 == 0) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, room);
+}
+
+void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *job)
+{
+    mpath_settings_t settings;
+
+    setenv("FAKE_CUDA_DEVICES", "4", 1);
+    setenv("FAKE_CUDA_WITHOUT", (job->without != NULL) ? job->without : "", 1);
+    setenv("FAKE_CUDA_FULL", (job->full != NULL) ? job->full : "", 1);
+    gpu_application_starts();
+    mpath_settings_init(&settings);
+    settings.gate       = job->by_gate ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
+    settings.check_plan = 1;
+    settings.timeout_s  = 100;
+    settings.gpu_probe  = MPATH_GPU_PROBE_OFF;
+    if (job->resend_after_s > 0) {
+        settings.resend_after_s = job->resend_after_s;
+    }
+    if (job->pool_bytes > 0) {
+        settings.gpu_relay_bytes = job->pool_bytes;
+    }
+    memset(member, 0, sizeof(*member));
+    member->context = ranks_context(self, &settings);
+    if (!job->discovers) {
+        describe_gpus(self, job, &member->context->gpus);
+        member->context->gpu                = self->local_rank / on_gpu(job);
+        member->context->emulated           = job->emulated;
+        member->context->topo_params.fabric = job->spine ? MPATH_FABRIC_SPINE : 0;
+    }
+    member->context->nic       = (job->setup.nics > 0) ? self->local_rank / on_gpu(job) : -1;
+    member->context->nic_known = 1;
+    relay_member_join(member, self, &self->oob, job);
+}
+
+static int rounds_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    uint64_t passed[RANKS_MAX], sum = 0;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    for (int round = 0; round < job->rounds; round++) {
+        member_round(&member, (a2a_kind_t)(round % 7), (round % 3 == 2) ? 3000 : job->max_bytes, (uint64_t)round);
+    }
+    for (int round = 0; round < 3; round++) {
+        member_round(&member, A2A_HOT, job->max_bytes, 77);
+    }
+    member_forwarded(&member, passed, &counters);
+    for (int rank = 0; rank < self->size; rank++) {
+        sum += passed[rank];
+    }
+    ranks_check(counters.declined == 0);
+    ranks_check(sum > 0);
+    ranks_check((job->setup.nodes < 2) || (counters.relay.moved.calls >= (uint64_t)job->rounds));
+    ranks_check(counters.relay.moved.slot_bytes <= 32 << 20);
+    member_end(&member);
+    return 0;
+}
+
+void relay_run_rounds(const relay_job_t *given)
+{
+    relay_job_t job = *given;
+
+    job.link          = (job.link == MPATH_GPU_LINK_NONE) ? MPATH_GPU_LINK_MESH : job.link;
+    job.pcie_bps      = (job.pcie_bps == 0) ? 50000000000ull : job.pcie_bps;
+    job.setup.nic_bps = RELAY_RAIL_BPS;
+    job.killed        = -1;
+    assert_int_equal(ranks_run(&job.setup, rounds_body, &job), 0);
+}

@@ -1,0 +1,227 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What goes wrong while device memory moves over relays, on the driver without a GPU: GPUs without memory for slots, or
+ * short of it after a while; rails that fail during a call; a relay that dies.
+ */
+#include "exec/fabric_private.h"
+#include "exec/team_private.h"
+#include "relay_support.h"
+#include "unit/capture.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* A GPU without memory for slots passes nothing on; the others do. */
+static int full_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    uint64_t passed[RANKS_MAX];
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    for (int round = 0; round < job->rounds; round++) {
+        member_round(&member, (a2a_kind_t)(round % 7), job->max_bytes, (uint64_t)round);
+    }
+    member_forwarded(&member, passed, &counters);
+    ranks_check((passed[1] == 0) && (passed[2] > 0));
+    ranks_check(counters.declined == 0);
+    ranks_check((counters.relay.moved.slot_bytes == 0) == (self->rank % 4 == 1));
+    member_end(&member);
+    return 0;
+}
+
+static void test_full_gpu(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 4},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .pcie_bps  = 1000,
+                       .max_bytes = 2000000,
+                       .rounds    = 7,
+                       .full      = "1",
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, full_body, &job), 0);
+    job.setup     = (ranks_setup_t){.size = 6, .nodes = 2, .nics = 3, .nic_bps = RELAY_RAIL_BPS};
+    job.pcie_bps  = 50000000000ull;
+    job.emulated  = MPATH_EMULATED_COPIES;
+    job.spine     = 1;
+    job.max_bytes = 500000;
+    assert_int_equal(ranks_run(&job.setup, full_body, &job), 0);
+}
+
+/* A GPU that gets short of memory gives its slots back; its bytes find other ways. */
+static int short_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    uint64_t before[RANKS_MAX], after[RANKS_MAX];
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    member_forwarded(&member, before, &counters);
+    setenv("FAKE_CUDA_FULL", (self->rank == 1) ? "1" : "", 1);
+    for (int round = 0; round < 70; round++) {
+        member_round(&member, A2A_EVEN, 2000, (uint64_t)round);
+    }
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 2);
+    member_forwarded(&member, after, &counters);
+    ranks_check((before[1] > 0) && (after[1] == before[1]));
+    ranks_check(after[2] >= before[2] + job->max_bytes / 3);
+    ranks_check((counters.relay.moved.slot_bytes == 0) == (self->rank == 1));
+    member_end(&member);
+    return 0;
+}
+
+static void test_short_of_memory(void **state)
+{
+    relay_job_t job = {
+        .setup = {.size = 4}, .link = MPATH_GPU_LINK_MESH, .pcie_bps = 1000, .max_bytes = 2000000, .killed = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
+}
+
+/* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
+static const mpath_lane_ops_t *sound_ops;
+static mpath_status_t broken_send_status;
+static int sends_left;
+
+static mpath_status_t broken_send(mpath_lane_t *lane, int peer, const mpath_chunk_t *chunk, const void *data,
+                                  mpath_lane_op_t *op)
+{
+    if (sends_left > 0) {
+        sends_left--;
+        return sound_ops->send(lane, peer, chunk, data, op);
+    }
+    return broken_send_status;
+}
+
+static void break_rail(const member_t *member, int nic, mpath_status_t status, int sends)
+{
+    static mpath_lane_ops_t broken_ops;
+    rail_t *rail = rail_lock(member->context->fabric, mpath_fabric_rail(member->context->fabric, nic));
+
+    ranks_check(rail->lane != NULL);
+    sound_ops          = rail->lane->ops;
+    broken_ops         = *sound_ops;
+    broken_ops.send    = broken_send;
+    broken_send_status = status;
+    sends_left         = sends;
+    rail->lane->ops    = &broken_ops;
+    rail_unlock(rail);
+}
+
+/* All ranks repeat the call over the other rails, and go on without this one. */
+static int rail_fails_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    uint32_t lost;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_HOT, job->max_bytes, 1);
+    if (self->rank == 1) {
+        break_rail(&member, 1, job->broken, 3);
+    }
+    member_round(&member, A2A_HOT, job->max_bytes, 2);
+    mpath_coll_counters(member.coll, &counters);
+    lost = member.team->lost[0] | member.team->lost[1];
+    if (job->broken == MPATH_OK) { /* on a busy machine another rail may be silent for as long */
+        ranks_check((counters.relay.repeats > 0) && ((lost & (1u << 1)) != 0));
+        member_end(&member);
+        return 0;
+    }
+    ranks_check((counters.relay.repeats == 1) && (lost == 1u << 1));
+    for (int round = 0; round < job->rounds; round++) {
+        member_round(&member, (a2a_kind_t)(round % 7), job->max_bytes / 10, (uint64_t)round);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
+    ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
+    member_end(&member);
+    return 0;
+}
+
+static void test_rail_fails(void **state)
+{
+    relay_job_t job = {.setup          = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = 20000000},
+                       .link           = MPATH_GPU_LINK_MESH,
+                       .pcie_bps       = 50000000000ull,
+                       .max_bytes      = 1500000,
+                       .rounds         = 7,
+                       .broken         = MPATH_ERR_UNREACHABLE,
+                       .resend_after_s = 90,
+                       .killed         = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
+    job.broken         = MPATH_OK; /* silence */
+    job.resend_after_s = 2;
+    job.emulated       = MPATH_EMULATED_RAILS;
+    assert_int_equal(ranks_run(&job.setup, rail_fails_body, &job), 0);
+}
+
+/* A relay dies: those who need it get an error, soon and not at the deadline. */
+static void *die_soon(void *unused)
+{
+    (void)unused;
+    usleep(200000);
+    kill(getpid(), SIGKILL);
+    return NULL;
+}
+
+static int killed_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_status_t status  = MPATH_OK;
+    pthread_t thread;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_HOT, 1000, 1);
+    if (self->rank == job->killed) {
+        ranks_check(pthread_create(&thread, NULL, die_soon, NULL) == 0);
+    }
+    while (status == MPATH_OK) {
+        status = member_call(&member, A2A_HOT, job->max_bytes, 1); /* which takes more than half a second */
+    }
+    ranks_check(mpath_status_is_error(status));
+    member_end(&member);
+    return 0;
+}
+
+static void test_killed(void **state)
+{
+    relay_job_t job = {
+        .setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = 4000000, .may_die = 1u << 2, .limit_s = 90},
+        .link      = MPATH_GPU_LINK_MESH,
+        .emulated  = MPATH_EMULATED_COPIES,
+        .pcie_bps  = 50000000000ull,
+        .max_bytes = 2000000,
+        .killed    = 2};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
+    job.emulated = MPATH_EMULATED_RAILS;
+    assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_full_gpu),
+        cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_rail_fails),
+        cmocka_unit_test(test_killed),
+    };
+
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
+    return cmocka_run_group_tests_name("relay_faults", tests, NULL, NULL);
+}

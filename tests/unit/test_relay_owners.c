@@ -1,0 +1,263 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Communicators that move device memory over the same NICs at a time, on the driver without a GPU: borrowed NICs make
+ * way for their owners' bytes, also where the communicators share no process; emulated ports are no faster than
+ * declared.
+ */
+#include "exec/relay_clocks.h"
+#include "exec/relay_owners.h"
+#include "exec/relay_room.h"
+#include "relay_support.h"
+#include "unit/capture.h"
+#include "util/time.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+/* The second communicator of two threads that run at a time. */
+typedef struct other {
+    member_t member;
+    const relay_job_t *job;
+    mpath_cu_context_t context;
+    pthread_barrier_t start; /* of a round, for both threads */
+    int rounds;
+} other_t;
+
+static void *other_thread(void *argument)
+{
+    other_t *other = argument;
+
+    ranks_check(mpath_gpu_driver()->CtxSetCurrent(other->context) == MPATH_CU_SUCCESS);
+    for (int round = 0; round < other->rounds; round++) {
+        pthread_barrier_wait(&other->start);
+        member_round(&other->member, A2A_GIVEN, 0, (uint64_t)round);
+    }
+    return NULL;
+}
+
+/* Both communicators make their calls at a time. Nanoseconds that it took this rank. */
+static uint64_t run_both(member_t *member, other_t *other)
+{
+    uint64_t start_ns = mpath_time_ns();
+    pthread_t thread;
+
+    ranks_check(mpath_gpu_driver()->CtxGetCurrent(&other->context) == MPATH_CU_SUCCESS);
+    pthread_barrier_init(&other->start, NULL, 2);
+    ranks_check(pthread_create(&thread, NULL, other_thread, other) == 0);
+    for (int round = 0; round < other->rounds; round++) {
+        pthread_barrier_wait(&other->start);
+        member_round(member, A2A_GIVEN, 0, (uint64_t)round);
+    }
+    pthread_join(thread, NULL);
+    pthread_barrier_destroy(&other->start);
+    return mpath_time_ns() - start_ns;
+}
+
+static void other_join(other_t *other, const member_t *member, ranks_self_t *self)
+{
+    mpath_oob_t oob;
+
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    other->member.context = member->context;
+    relay_member_join(&other->member, self, &oob, other->job);
+}
+
+/* Rank 1 sends over its NIC in one communicator, and rank 0 would borrow it in another: rank 0's chunks wait. */
+static int owner_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    other_t other          = {.job = job, .rounds = job->rounds};
+    uint64_t yields[2], all[4][2] = {{0}};
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    other_join(&other, &member, self);
+    member.demand[0 * 4 + 2]       = job->max_bytes;
+    other.member.demand[1 * 4 + 3] = job->max_bytes;
+    for (int i = 0; (i < 20) && ((all[0][0] == 0) || (all[1][1] == 0));
+         i++) { /* calls may miss each other on a busy machine */
+        run_both(&member, &other);
+        mpath_coll_counters(member.coll, &counters);
+        yields[0] = counters.relay.moved.yields;
+        mpath_coll_counters(other.member.coll, &counters);
+        yields[1] = counters.relay.moved.yields;
+        ranks_check(mpath_team_allgather(member.team, yields, sizeof(yields), all) == MPATH_OK);
+    }
+    ranks_check((yields[0] > 0) == (self->rank == 0));
+    ranks_check((yields[1] > 0) == (self->rank == 1)); /* and the other way round */
+    member_leave(&other.member);
+    member_end(&member);
+    return 0;
+}
+
+/* Two communicators over the same emulated ports: together no faster than these. */
+static int shared_ports_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    other_t other          = {.job = job, .rounds = job->rounds};
+    uint64_t rails_bps = 2 * job->setup.nic_bps, bytes = 2 * job->max_bytes * (uint64_t)job->rounds, took_ns;
+    void *mine, *theirs;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    other_join(&other, &member, self);
+    member.demand[0 * 4 + 2]       = job->max_bytes;
+    other.member.demand[0 * 4 + 2] = job->max_bytes;
+    took_ns                        = run_both(&member, &other);
+    ranks_check((self->rank != 0) || (took_ns >= bytes * (MPATH_NS_PER_S / 100) / rails_bps * 97));
+    ranks_check(mpath_relay_clocks_get(member.team, &mine) == MPATH_OK);
+    ranks_check(mpath_relay_clocks_get(other.member.team, &theirs) == MPATH_OK);
+    if (self->rank == 0) {
+        ((uint64_t *)mine)[1] += 1ull << 62; /* a clock; nothing moves any more */
+    }
+    ranks_check(mpath_relay_all(member.team, MPATH_OK) == MPATH_OK);
+    ranks_check((mine == theirs) && (((uint64_t *)theirs)[1] >= 1ull << 62));
+    member_leave(&other.member);
+    member_end(&member);
+    return 0;
+}
+
+/*
+ * Two ranks on each GPU and its NIC, in a communicator each: what either borrows is the other's own. The communicators
+ * have no process in common.
+ */
+static int neighbours_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    int half = self->size / 2, parity = self->rank % 2, members[RANKS_MAX], borrower = parity ? 1 : 2;
+    uint64_t yields = 0, all[RANKS_MAX] = {0};
+    member_t member, mine;
+    mpath_coll_counters_t counters;
+    mpath_oob_t oob;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_EVEN, 1000, 1);
+    for (int i = 0; i < half; i++) {
+        members[i] = 2 * i + parity;
+    }
+    ranks_oob(self, 1 + parity, members, half, &oob);
+    memset(&mine, 0, sizeof(mine));
+    mine.context = member.context;
+    relay_member_join(&mine, self, &oob, job);
+    mine.demand[(borrower / 2) * half + (parity ? 3 : 2)] = job->max_bytes; /* 2 to 4, and 1 to 7 */
+    for (int i = 0; (i < 20) && ((all[1] == 0) || (all[2] == 0)); i++) {
+        ranks_barrier(self);
+        for (int round = 0; round < job->rounds; round++) {
+            member_round(&mine, A2A_GIVEN, 0, (uint64_t)round);
+        }
+        mpath_coll_counters(mine.coll, &counters);
+        yields = counters.relay.moved.yields;
+        ranks_check(mpath_team_allgather(member.team, &yields, sizeof(yields), all) == MPATH_OK);
+    }
+    ranks_check((yields > 0) == (self->rank == borrower));
+    member_leave(&mine);
+    member_end(&member);
+    return 0;
+}
+
+static void test_neighbours_on_a_nic(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 8, .nodes = 2, .nics = 2, .nic_bps = 20000000},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .emulated  = MPATH_EMULATED_COPIES,
+                       .on_gpu    = 2,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 2000000,
+                       .rounds    = 2,
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, neighbours_body, &job), 0);
+}
+
+#define NOW_NS 1000000000000ull
+
+/* What a process tells the others: who sees it, until when, and that a dead one is forgotten. */
+static void test_table(void **state)
+{
+    mpath_machine_t machine = {.host = "some", .num_nics = 3};
+    uint64_t scope          = ((uint64_t)getpid() << 20) ^ mpath_time_ns();
+    mpath_owners_t mine, mate, other, elsewhere;
+    int status;
+    pid_t child;
+
+    (void)state;
+    for (int nic = 0; nic < machine.num_nics; nic++) {
+        snprintf(machine.nics[nic].name, sizeof(machine.nics[nic].name), "nic%d", nic);
+    }
+    mpath_owners_open(&machine, 1, scope, &mine);
+    mpath_owners_open(&machine, 1, scope, &mate);
+    mpath_owners_open(&machine, 2, scope, &other);
+    mpath_owners_open(&machine, 2, scope + 1, &elsewhere);
+    mpath_owners_announce(&mine, 1u << 1 | 1u << 2, NOW_NS);
+    assert_int_equal(mpath_owners_busy(&mine, NOW_NS), 0);
+    assert_int_equal(mpath_owners_busy(&mate, NOW_NS), 0); /* one plan for both */
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS), 1u << 1 | 1u << 2);
+    assert_int_equal(mpath_owners_busy(&elsewhere, NOW_NS), 0);
+    mpath_owners_announce(&mine, 1u << 2, NOW_NS + MPATH_OWNER_NS / 2 + 1); /* renewed */
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + MPATH_OWNER_NS + 1), 1u << 2);
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 2 * MPATH_OWNER_NS), 0); /* it is silent */
+    mpath_owners_announce(&mine, 1u << 0, NOW_NS + 3 * MPATH_OWNER_NS);
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_OWNER_NS), 1u << 0);
+    mpath_owners_announce(&mine, 0, NOW_NS + 3 * MPATH_OWNER_NS);
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_OWNER_NS + MPATH_NS_PER_MS), 0);
+
+    child = fork();
+    if (child == 0) {
+        mpath_owners_t theirs;
+
+        mpath_owners_open(&machine, 3, scope, &theirs);
+        mpath_owners_announce(&theirs, 1u << 0, NOW_NS + 4 * MPATH_OWNER_NS);
+        kill(getpid(), SIGKILL);
+    }
+    assert_true(child > 0);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 4 * MPATH_OWNER_NS), 1u << 0);
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 5 * MPATH_OWNER_NS), 0);
+    for (int i = 0; i < 1000; i++) { /* more than the table has room for: places are used again */
+        mpath_owners_announce(&mate, 1u << 0, NOW_NS + 2 * MPATH_NS_PER_S);
+        mpath_owners_announce(&mate, 0, NOW_NS + 2 * MPATH_NS_PER_S);
+    }
+    mpath_owners_announce(&mate, 1u << 0, NOW_NS + 3 * MPATH_NS_PER_S);
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_NS_PER_S), 1u << 0);
+    mpath_owners_close(&mine);
+    mpath_owners_close(&mate);
+    mpath_owners_close(&mate); /* once is enough */
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_NS_PER_S + MPATH_NS_PER_MS), 0);
+    mpath_owners_close(&other);
+    mpath_owners_close(&elsewhere);
+}
+
+static void test_owner(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = 20000000},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .emulated  = MPATH_EMULATED_COPIES,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 2000000,
+                       .rounds    = 2,
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, owner_body, &job), 0);
+    job.rounds = 1;
+    assert_int_equal(ranks_run(&job.setup, shared_ports_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_neighbours_on_a_nic),
+    };
+
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
+    return cmocka_run_group_tests_name("relay_owners", tests, NULL, NULL);
+}
