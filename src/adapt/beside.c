@@ -5,9 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define FIRST_STEP (MPATH_TUNE_WHOLE / 50) /* of a share */
-#define NEXT_STEP (MPATH_TUNE_WHOLE / 100)
-#define STRAY_PPM 130000u /* of the slower one's time: further apart they do not end together */
+#define LEAST_SHARE 1000u    /* to be measured by */
+#define EARLY_PPM 10000u     /* of the first path's time: the second one had better end by that earlier */
+#define CLOSE_PPM 12000u     /* of the call's time: they end together */
+#define LATE_PPM 30000u      /* the second one ends later: the call takes as much longer */
+#define STRAY_PPM 130000u    /* it ends earlier: a tenth or so of that is lost */
+#define MOVES_PART_OF_REST 4 /* share that the second path may gain at once, of what it lacks */
 
 static int compare(const void *a, const void *b)
 {
@@ -25,6 +28,11 @@ static uint64_t median(const uint64_t *times_ns, unsigned count)
     return sorted[count / 2];
 }
 
+static uint64_t part_of(uint64_t ns, uint32_t ppm)
+{
+    return ns * ppm / MPATH_TUNE_WHOLE;
+}
+
 static void enter(mpath_beside_t *beside, mpath_beside_state_t state)
 {
     beside->state   = state;
@@ -33,25 +41,25 @@ static void enter(mpath_beside_t *beside, mpath_beside_state_t state)
     beside->longer  = 0;
 }
 
-static void begin_moves(mpath_beside_t *beside, uint32_t step)
+static void begin_moves(mpath_beside_t *beside)
 {
-    beside->tune.step   = step;
-    beside->tune.rounds = 0;
-    beside->tune.from = beside->tune.to = -1;
+    beside->rounds  = 0;
+    beside->best_ns = UINT64_MAX;
     enter(beside, MPATH_BESIDE_MOVES);
 }
 
 void mpath_beside_init(mpath_beside_t *beside, uint64_t first_bps, uint64_t second_bps)
 {
-    const uint64_t bps[2] = {first_bps, second_bps};
+    uint64_t sum = first_bps + second_bps;
 
     memset(beside, 0, sizeof(*beside));
-    mpath_tune_init(&beside->tune, 2, bps);
+    beside->share = (sum > 0) ? (uint32_t)((double)second_bps / (double)sum * MPATH_TUNE_WHOLE) : 0;
+    beside->share = (beside->share > LEAST_SHARE) ? beside->share : LEAST_SHARE;
 }
 
 uint32_t mpath_beside_share(const mpath_beside_t *beside)
 {
-    return ((beside->state == MPATH_BESIDE_MOVES) || (beside->state == MPATH_BESIDE_KEPT)) ? beside->tune.shares[1] : 0;
+    return ((beside->state == MPATH_BESIDE_MOVES) || (beside->state == MPATH_BESIDE_KEPT)) ? beside->share : 0;
 }
 
 /* Medians of both, which the call takes the longer of. */
@@ -67,15 +75,58 @@ static int gains(const mpath_beside_t *beside, uint64_t call_ns)
     return call_ns < beside->alone_ns - beside->alone_ns * MPATH_BESIDE_GAIN_PPM / MPATH_TUNE_WHOLE;
 }
 
+/*
+ * Moves the share to where both would end together if their times were in proportion to their shares. What the second
+ * one takes whatever its share makes that move too short, never too long.
+ */
+static void move_share(mpath_beside_t *beside, const uint64_t *times_ns)
+{
+    int64_t whole = MPATH_TUNE_WHOLE, share = beside->share;
+    int64_t first_ns = (int64_t)times_ns[0], second_ns = (int64_t)times_ns[1];
+    int64_t late_ns = second_ns - first_ns + (int64_t)part_of(times_ns[0], EARLY_PPM);
+    int64_t per_ns  = (int64_t)beside->alone_ns / 1000 + second_ns * 1000 / share + 1; /* a thousandth */
+
+    share -= late_ns * 1000 / per_ns;
+    if (share > beside->share + (whole - beside->share) / MOVES_PART_OF_REST) {
+        share = beside->share + (whole - beside->share) / MOVES_PART_OF_REST;
+    }
+    beside->share = (share > (int64_t)LEAST_SHARE) ? (uint32_t)share : LEAST_SHARE;
+}
+
+/* A window of calls while the share moves. */
+static void note_move(mpath_beside_t *beside)
+{
+    uint64_t times_ns[2], call_ns = both(beside, times_ns), close_ns = part_of(call_ns, CLOSE_PPM);
+    uint64_t wanted_ns = times_ns[0] - part_of(times_ns[0], EARLY_PPM);
+    int close          = (times_ns[1] < wanted_ns + close_ns) && (times_ns[1] + close_ns > wanted_ns);
+
+    beside->calls  = 0;
+    beside->longer = (call_ns > beside->alone_ns) ? beside->longer + 1 : 0;
+    if (call_ns < beside->best_ns) {
+        beside->best_ns    = call_ns;
+        beside->best_share = beside->share;
+    }
+    if (!beside->useful && (beside->longer == MPATH_BESIDE_PATIENCE)) {
+        enter(beside, MPATH_BESIDE_OFF);
+    } else if (close || (++beside->rounds == MPATH_BESIDE_ROUNDS)) {
+        beside->share  = beside->best_share;
+        beside->useful = gains(beside, beside->best_ns);
+        enter(beside, beside->useful ? MPATH_BESIDE_KEPT : MPATH_BESIDE_OFF);
+    } else {
+        move_share(beside, times_ns);
+    }
+}
+
 static void watch(mpath_beside_t *beside)
 {
-    uint64_t times_ns[2], call_ns = both(beside, times_ns), apart_ns;
+    uint64_t times_ns[2], call_ns = both(beside, times_ns);
+    int strays = (times_ns[1] > times_ns[0] + part_of(call_ns, LATE_PPM)) ||
+                 (times_ns[0] > times_ns[1] + part_of(call_ns, STRAY_PPM));
 
-    apart_ns        = (times_ns[0] > times_ns[1]) ? times_ns[0] - times_ns[1] : times_ns[1] - times_ns[0];
-    beside->strayed = (apart_ns > call_ns * STRAY_PPM / MPATH_TUNE_WHOLE) ? beside->strayed + 1 : 0;
+    beside->strayed = strays ? beside->strayed + 1 : 0;
     beside->calls   = 0;
     if ((beside->strayed > 0) && ((beside->strayed == 2) || !gains(beside, call_ns))) {
-        begin_moves(beside, NEXT_STEP);
+        begin_moves(beside);
     } else if (!gains(beside, call_ns)) {
         enter(beside, MPATH_BESIDE_OFF);
     }
@@ -84,7 +135,6 @@ static void watch(mpath_beside_t *beside)
 void mpath_beside_note(mpath_beside_t *beside, uint64_t first_ns, uint64_t second_ns)
 {
     unsigned wanted = (beside->state == MPATH_BESIDE_KEPT) ? MPATH_BESIDE_WATCH : MPATH_BESIDE_WINDOW;
-    uint64_t times_ns[2], call_ns;
 
     if (beside->state == MPATH_BESIDE_OFF) {
         if (++beside->calls >= MPATH_BESIDE_REST) {
@@ -101,18 +151,10 @@ void mpath_beside_note(mpath_beside_t *beside, uint64_t first_ns, uint64_t secon
     case MPATH_BESIDE_ALONE:
         beside->alone_ns = median(beside->first_ns, beside->calls);
         beside->useful   = 0;
-        begin_moves(beside, FIRST_STEP);
+        begin_moves(beside);
         break;
     case MPATH_BESIDE_MOVES:
-        call_ns        = both(beside, times_ns);
-        beside->calls  = 0;
-        beside->longer = (call_ns > beside->alone_ns) ? beside->longer + 1 : 0;
-        if (!beside->useful && (beside->longer == MPATH_BESIDE_PATIENCE)) {
-            enter(beside, MPATH_BESIDE_OFF);
-        } else if (!mpath_tune_step(&beside->tune, times_ns)) {
-            beside->useful = gains(beside, call_ns);
-            enter(beside, beside->useful ? MPATH_BESIDE_KEPT : MPATH_BESIDE_OFF);
-        }
+        note_move(beside);
         break;
     default:
         watch(beside);

@@ -2,8 +2,10 @@
 /*
  * Beside: how much of a call's data goes over a second, slower path while the first one carries the rest, from nothing
  * but how long each took. Calls begin without the second path, which gives the time to beat; then share moves between
- * the two until they end together (adapt/tune.h); then both are watched. A path that does not shorten the call is left
- * alone, and tried again seldom. Pure arithmetic, the same on all ranks.
+ * the two until they end together, and the best one is kept; then both are watched. The second path had better end a
+ * little earlier: the first one carries most, so that what the second one is late for is lost whole, and what it is
+ * early for in small part only. A path that does not shorten the call is left alone, and tried again seldom. Pure
+ * arithmetic, the same on all ranks.
  */
 #ifndef MPATH_ADAPT_BESIDE_H
 #define MPATH_ADAPT_BESIDE_H
@@ -11,6 +13,7 @@
 #include "adapt/tune.h"
 
 #define MPATH_BESIDE_WINDOW 3u       /* calls of a median while shares move */
+#define MPATH_BESIDE_ROUNDS 10u      /* such windows at most */
 #define MPATH_BESIDE_WATCH 9u        /* and afterwards */
 #define MPATH_BESIDE_REST 512u       /* calls without the second path before it is tried again */
 #define MPATH_BESIDE_PATIENCE 3u     /* windows that take longer before it is left alone */
@@ -25,8 +28,10 @@ typedef enum mpath_beside_state {
 
 typedef struct mpath_beside {
     mpath_beside_state_t state;
-    mpath_tune_t tune; /* rail 0: the first path */
-    uint64_t alone_ns; /* median without the second path */
+    uint32_t share;             /* of the second path, in parts of MPATH_TUNE_WHOLE */
+    uint32_t best_share;        /* of those tried since moves began */
+    uint64_t alone_ns, best_ns; /* medians without the second path, and with the best share */
+    unsigned rounds;            /* windows since moves began */
     uint64_t first_ns[MPATH_BESIDE_WATCH], second_ns[MPATH_BESIDE_WATCH];
     unsigned calls;   /* since the state or the share changed */
     unsigned strayed; /* watches in a row in which the paths did not end together */

@@ -70,10 +70,31 @@ static void test_found(void **state)
 
         mpath_beside_init(&beside, 355000000000, 30000000000);
         assert_int_equal(mpath_beside_share(&beside), 0);
-        ns = calls(&beside, &paths[i], 120);
+        ns = calls(&beside, &paths[i], MPATH_BESIDE_WINDOW * (MPATH_BESIDE_ROUNDS + 1) + 1);
         assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
-        assert_true(ns < best_ns(&paths[i]) * 104 / 100);
+        assert_true(ns < best_ns(&paths[i]) * 102 / 100);
         assert_true(ns < alone_ns(&paths[i]) * 99 / 100);
+    }
+}
+
+/* It is the second path that ends earlier, if one does: what it is late for is lost whole. */
+static void test_early(void **state)
+{
+    static const uint64_t starts_ns[] = {0, 20000, 50000, 100000, 150000};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(starts_ns) / sizeof(starts_ns[0]); i++) {
+        const paths_t paths = {360000000000, 37000000000, starts_ns[i]};
+        mpath_beside_t beside;
+        uint64_t second;
+
+        mpath_beside_init(&beside, 355000000000, 30000000000);
+        calls(&beside, &paths, 100);
+        assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
+        second = BYTES / MPATH_TUNE_WHOLE * mpath_beside_share(&beside);
+        assert_true(paths.start_ns + time_ns(second, paths.second_bps) <
+                    time_ns(BYTES - second, paths.first_bps) * 1005 / 1000);
+        assert_true(call(&beside, &paths) < best_ns(&paths) * 1005 / 1000);
     }
 }
 
@@ -142,10 +163,8 @@ static void test_outliers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_found),
-        cmocka_unit_test(test_followed),
-        cmocka_unit_test(test_left_alone),
-        cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_found),      cmocka_unit_test(test_early),    cmocka_unit_test(test_followed),
+        cmocka_unit_test(test_left_alone), cmocka_unit_test(test_outliers),
     };
 
     return cmocka_run_group_tests_name("beside", tests, NULL, NULL);
