@@ -165,6 +165,47 @@ static void test_ranks(void **state)
     assert_int_equal(rates.current_bps[1], 50 * MB);
 }
 
+/* What one rank sees in a window. */
+static int update(mpath_rates_t *rates, uint64_t first_mb, uint64_t second_mb, uint64_t third_mb)
+{
+    const uint64_t seen[MPATH_MAX_NICS] = {first_mb * MB, second_mb * MB, third_mb * MB};
+
+    return mpath_rates_update(rates, seen, 1);
+}
+
+/* A small difference counts when the next window shows it, too; a large one at once. */
+static void test_drift(void **state)
+{
+    const uint64_t start[3] = {100 * MB, 100 * MB, 100 * MB};
+    mpath_rates_t rates;
+
+    (void)state;
+    mpath_rates_init(&rates, 3, start);
+    assert_int_equal(update(&rates, 100, 100, 78), 0);
+    assert_int_equal(update(&rates, 100, 100, 98), 0);
+    assert_int_equal(update(&rates, 100, 100, 78), 0);
+    assert_int_equal(rates.current_bps[2], 100 * MB);
+    assert_int_equal(update(&rates, 100, 100, 77), 1);
+    assert_int_equal(rates.current_bps[2], 77 * MB);
+    assert_int_equal(update(&rates, 100, 100, 96), 0); /* counted anew */
+    assert_int_equal(update(&rates, 100, 100, 40), 1);
+    assert_int_equal(rates.current_bps[2], 40 * MB);
+}
+
+/* A window doubles a rate at most, and takes seven eighths of it away. */
+static void test_limited_change(void **state)
+{
+    const uint64_t start[3] = {100 * MB, 100 * MB, 160 * MB};
+    mpath_rates_t rates;
+
+    (void)state;
+    mpath_rates_init(&rates, 3, start);
+    assert_int_equal(update(&rates, 100, 500, 1), 1);
+    assert_int_equal(rates.current_bps[0], 100 * MB);
+    assert_int_equal(rates.current_bps[1], 200 * MB);
+    assert_int_equal(rates.current_bps[2], 20 * MB);
+}
+
 /* Too little to say anything, no time, and rates beyond all bounds. */
 static void test_odd_observations(void **state)
 {
@@ -233,6 +274,23 @@ static void test_tune(void **state)
             assert_true((double)slowest < 1.16 * (double)fastest);
         }
     }
+}
+
+/* A step takes half of what the slowest has at most, and leaves it enough to be measured by. */
+static void test_tune_least(void **state)
+{
+    const uint64_t small[2] = {1, 9}, tiny[2] = {1, 999}, times_ns[2] = {1000, 10};
+    mpath_tune_t tune;
+
+    (void)state;
+    mpath_tune_init(&tune, 2, small);
+    assert_int_equal(tune.shares[0], MPATH_TUNE_WHOLE / 10);
+    assert_int_equal(mpath_tune_step(&tune, times_ns), 1);
+    assert_int_equal(tune.shares[0], MPATH_TUNE_WHOLE / 20);
+    assert_int_equal(tune.shares[0] + tune.shares[1], MPATH_TUNE_WHOLE);
+    mpath_tune_init(&tune, 2, tiny);
+    assert_int_equal(mpath_tune_step(&tune, times_ns), 0);
+    assert_int_equal(tune.shares[0], MPATH_TUNE_WHOLE / 1000);
 }
 
 /* The planner sees the rates, on every node, and nothing else changes. */
@@ -418,21 +476,12 @@ static void test_choice_kinds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_noise),
-        cmocka_unit_test(test_steady_noise),
-        cmocka_unit_test(test_fastest),
-        cmocka_unit_test(test_follows),
-        cmocka_unit_test(test_common_change),
-        cmocka_unit_test(test_ranks),
-        cmocka_unit_test(test_odd_observations),
-        cmocka_unit_test(test_window),
-        cmocka_unit_test(test_tune),
-        cmocka_unit_test(test_topo),
-        cmocka_unit_test(test_store),
-        cmocka_unit_test(test_store_damaged),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_choice_ranks),
-        cmocka_unit_test(test_choice_kinds),
+        cmocka_unit_test(test_noise),   cmocka_unit_test(test_steady_noise),   cmocka_unit_test(test_fastest),
+        cmocka_unit_test(test_follows), cmocka_unit_test(test_common_change),  cmocka_unit_test(test_ranks),
+        cmocka_unit_test(test_drift),   cmocka_unit_test(test_limited_change), cmocka_unit_test(test_odd_observations),
+        cmocka_unit_test(test_window),  cmocka_unit_test(test_tune),           cmocka_unit_test(test_tune_least),
+        cmocka_unit_test(test_topo),    cmocka_unit_test(test_store),          cmocka_unit_test(test_store_damaged),
+        cmocka_unit_test(test_choice),  cmocka_unit_test(test_choice_ranks),   cmocka_unit_test(test_choice_kinds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

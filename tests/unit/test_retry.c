@@ -1,0 +1,223 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the ranks make of NICs that some of them have lost: which are left out, for how long, and when they are used
+ * again. Nothing moves here; the ranks only tell each other what a call would have shown them.
+ */
+#include "exec/move_private.h"
+#include "unit/ranks.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+
+#include <cmocka.h>
+
+#define RANKS 4
+#define NODES 2
+#define NICS 3
+#define FIRST_S 10 /* that a NIC is left out at least */
+#define MOST_S 640
+#define HOUR_NS (3600 * MPATH_NS_PER_S)
+
+typedef struct scene {
+    ranks_self_t *self;
+    mpath_context_t *context;
+    mpath_team_t *team;
+} scene_t;
+
+static void discard(mpath_log_level_t level, const char *line)
+{
+    (void)level;
+    (void)line;
+}
+
+static void open_scene(scene_t *scene, ranks_self_t *self)
+{
+    mpath_settings_t settings;
+
+    mpath_log_set_sink(discard);
+    mpath_settings_init(&settings);
+    settings.memory_bytes = 4 << 20;
+    scene->self           = self;
+    scene->context        = ranks_context(self, &settings);
+    scene->team           = ranks_team(self, scene->context);
+    ranks_check(mpath_mover_create(scene->team) == MPATH_OK);
+    ranks_check(scene->team->mover->status == MPATH_OK);
+}
+
+static int close_scene(scene_t *scene)
+{
+    ranks_barrier(scene->self);
+    mpath_team_destroy(scene->team);
+    mpath_context_destroy(scene->context);
+    return 0;
+}
+
+/* The end of a call that this rank gives up unless `loss` is NULL. */
+static mpath_status_t end_call(const scene_t *scene, const mpath_move_loss_t *loss)
+{
+    const mpath_move_loss_t none = {0};
+
+    return mpath_move_settle_loss(scene->team, (loss != NULL) ? MPATH_ERR_UNREACHABLE : MPATH_OK,
+                                  (loss != NULL) ? loss : &none);
+}
+
+/* Rank `rank` has lost these NICs; all ranks are to repeat the call. */
+static void lose(const scene_t *scene, int rank, uint32_t nics)
+{
+    const mpath_move_loss_t loss = {.lost = nics};
+    unsigned version             = mpath_team_topo_version(scene->team);
+
+    ranks_check(end_call(scene, (scene->self->rank == rank) ? &loss : NULL) == MPATH_AGAIN);
+    ranks_check(mpath_team_topo_version(scene->team) == version + 1);
+}
+
+/* Nothing but these NICs is left out, in the table and in the topology. */
+static void check_out(const scene_t *scene, uint32_t on_first, uint32_t on_second)
+{
+    const uint32_t out[NODES] = {on_first, on_second};
+
+    for (int node = 0; node < NODES; node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(scene->team->topo, node);
+
+        ranks_check(scene->team->lost[node] == out[node]);
+        for (int nic = 0; nic < NICS; nic++) {
+            ranks_check((machine->nics[nic].up != 0) == !((out[node] >> nic) & 1));
+        }
+    }
+}
+
+/* The end of a good call; the leaders of these nodes find that NICs which are out may be asked again. */
+static void end_good_call(const scene_t *scene, uint32_t due_nodes)
+{
+    int is_due = (due_nodes >> scene->team->node) & 1;
+
+    scene->team->next_probe_ns = is_due ? 0 : mpath_time_ns() + HOUR_NS;
+    ranks_check(mpath_move_recover(scene->team) == MPATH_OK);
+}
+
+/* A NIC that fails again and again is left out for twice as long each time, up to a limit. */
+static int again_body(ranks_self_t *self, void *argument)
+{
+    uint64_t out_s = FIRST_S;
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    for (int failure = 0; failure < 8; failure++) {
+        int rail_before  = scene.team->mover->fabric_nic[2];
+        uint64_t lost_ns = mpath_time_ns();
+
+        lose(&scene, 1, 1u << 2);
+        check_out(&scene, 1u << 2, 0);
+        ranks_check(scene.team->next_probe_ns >= lost_ns + out_s * MPATH_NS_PER_S);
+        ranks_check(scene.team->next_probe_ns <= mpath_time_ns() + out_s * MPATH_NS_PER_S);
+        ranks_check(mpath_move_recover(scene.team) == MPATH_OK); /* much too early */
+        check_out(&scene, 1u << 2, 0);
+        end_good_call(&scene, 3);
+        check_out(&scene, 0, 0);
+        ranks_check(scene.team->mover->fabric_nic[2] != rail_before); /* new connections */
+        out_s = (2 * out_s < MOST_S) ? 2 * out_s : MOST_S;
+    }
+    return close_scene(&scene);
+}
+
+/* A NIC that is out on two nodes comes back when both find it up; before, the one end would send to nobody. */
+static int both_ends_body(ranks_self_t *self, void *argument)
+{
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    lose(&scene, 0, 1u << 1);
+    lose(&scene, 3, 1u << 1);
+    check_out(&scene, 1u << 1, 1u << 1);
+    end_good_call(&scene, 1);
+    check_out(&scene, 1u << 1, 1u << 1);
+    end_good_call(&scene, 2);
+    check_out(&scene, 1u << 1, 1u << 1);
+    end_good_call(&scene, 3);
+    check_out(&scene, 0, 0);
+    return close_scene(&scene);
+}
+
+/*
+ * Where rails are only silent, those that are furthest behind of all are to blame; where one has failed outright, the
+ * silence of the others is its work.
+ */
+static int silent_body(ranks_self_t *self, void *argument)
+{
+    const mpath_move_loss_t told[RANKS] = {{.silent = 1u << 0, .progress = 9},
+                                           {.silent = 0, .progress = 0},
+                                           {.silent = 1u << 2, .progress = 7},
+                                           {.silent = 1u << 1, .progress = 5}};
+    mpath_move_loss_t mine              = told[self->rank];
+    scene_t scene;
+
+    open_scene(&scene, self);
+    (void)argument;
+    ranks_check(end_call(&scene, &mine) == MPATH_AGAIN);
+    check_out(&scene, 0, 1u << 1);
+    mine.lost = (self->rank == 2) ? 1u << 0 : 0;
+    ranks_check(end_call(&scene, &mine) == MPATH_AGAIN);
+    check_out(&scene, 0, 1u << 1 | 1u << 0);
+    return close_scene(&scene);
+}
+
+/* Repeating such a call would not help. */
+static int nothing_lost_body(ranks_self_t *self, void *argument)
+{
+    const mpath_move_loss_t nothing = {0};
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    ranks_check(end_call(&scene, (self->rank == 2) ? &nothing : NULL) == MPATH_ERR_UNREACHABLE);
+    check_out(&scene, 0, 0);
+    return close_scene(&scene);
+}
+
+static void run(ranks_body_t body)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = NODES, .nics = NICS, .limit_s = 120};
+
+    assert_int_equal(ranks_run(&setup, body, NULL), 0);
+}
+
+static void test_again(void **state)
+{
+    (void)state;
+    run(again_body);
+}
+
+static void test_both_ends(void **state)
+{
+    (void)state;
+    run(both_ends_body);
+}
+
+static void test_silent(void **state)
+{
+    (void)state;
+    run(silent_body);
+}
+
+static void test_nothing_lost(void **state)
+{
+    (void)state;
+    run(nothing_lost_body);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_again),
+        cmocka_unit_test(test_both_ends),
+        cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_nothing_lost),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
