@@ -83,6 +83,9 @@ enum {
     MPATH_CU_DEV_VMM               = 102,
     MPATH_CU_DEV_FD_HANDLES        = 103,
     MPATH_CU_DEV_POOLS             = 115,
+    MPATH_CU_DEV_RDMA              = 116,
+    MPATH_CU_DEV_RDMA_FLUSH        = 117,
+    MPATH_CU_DEV_RDMA_ORDER        = 118,
     MPATH_CU_DEV_64_BIT_STREAM_OPS = 122,
     MPATH_CU_DEV_HOST_NUMA         = 134
 };
@@ -104,7 +107,12 @@ enum {
     MPATH_CU_HANDLE_NONE             = 0,
     MPATH_CU_HANDLE_FD               = 1,
     MPATH_CU_HANDLE_FABRIC           = 8,
-    MPATH_CU_GRANULARITY_MINIMUM     = 0
+    MPATH_CU_GRANULARITY_MINIMUM     = 0,
+    MPATH_CU_RDMA_ORDER_NONE         = 0,
+    MPATH_CU_RDMA_ORDER_OWNER        = 100,
+    MPATH_CU_RDMA_FLUSH_BY_HOST      = 1,
+    MPATH_CU_RDMA_FLUSH_CURRENT      = 0,
+    MPATH_CU_RDMA_FLUSH_TO_OWNER     = 100
 };
 
 typedef struct mpath_cu_uuid {
@@ -234,6 +242,7 @@ typedef struct mpath_cu_pool_ptr {
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
     X(StreamWaitValue64, cuStreamWaitValue64_v2,                                                                       \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
+    X(FlushGPUDirectRDMAWrites, cuFlushGPUDirectRDMAWrites, (int target, int scope))                                   \
     X(GraphCreate, cuGraphCreate, (mpath_cu_graph_t * graph, unsigned flags))                                          \
     X(GraphAddKernelNode, cuGraphAddKernelNode,                                                                        \
       (mpath_cu_graph_node_t * node, mpath_cu_graph_t graph, const mpath_cu_graph_node_t *after, size_t after_count,   \
