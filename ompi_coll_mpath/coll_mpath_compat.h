@@ -68,11 +68,12 @@ typedef const int *mca_coll_mpath_displs_t;
 
 /*
  * What a process tells all others, or those on its machine, in MPI_Init. Open MPI 4.1 has its own layer; later ones use
- * PMIx itself, whose header belongs to another package.
+ * PMIx itself, whose header belongs to another package, and which may come without the words of other machines.
  */
 #if OMPI_MAJOR_VERSION < 5
 #include "opal/mca/pmix/pmix.h"
 #define COLL_MPATH_HAVE_MODEX 1
+#define COLL_MPATH_MODEX_REACHES_ALL 1
 #define COLL_MPATH_MODEX_SUCCESS OPAL_SUCCESS
 #define COLL_MPATH_MODEX_SEND(_rc, _key, _word_p)                                                                      \
     OPAL_MODEX_SEND_VALUE(_rc, OPAL_PMIX_GLOBAL, _key, _word_p, OPAL_UINT64)
@@ -83,12 +84,15 @@ typedef const int *mca_coll_mpath_displs_t;
 #elif defined(MPATH_HAVE_PMIX)
 #include "opal/mca/pmix/pmix-internal.h"
 #define COLL_MPATH_HAVE_MODEX 1
+#define COLL_MPATH_MODEX_REACHES_ALL 0
 #define COLL_MPATH_MODEX_SUCCESS PMIX_SUCCESS
 #define COLL_MPATH_MODEX_SEND(_rc, _key, _word_p) OPAL_MODEX_SEND_VALUE(_rc, PMIX_GLOBAL, _key, _word_p, PMIX_UINT64)
 #define COLL_MPATH_MODEX_SEND_LOCAL(_rc, _key, _word_p)                                                                \
     OPAL_MODEX_SEND_VALUE(_rc, PMIX_LOCAL, _key, _word_p, PMIX_UINT64)
 #define COLL_MPATH_MODEX_RECV(_rc, _key, _name_p, _word_pp)                                                            \
     OPAL_MODEX_RECV_VALUE_IMMEDIATE(_rc, _key, _name_p, _word_pp, PMIX_UINT64)
+#else
+#define COLL_MPATH_MODEX_REACHES_ALL 0
 #endif
 
 /* The framework's list of components inside libmpi; 6.0 has one more level of pointers. */

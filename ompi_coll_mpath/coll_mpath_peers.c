@@ -4,7 +4,9 @@
  * that were started without it have none. Processes of other jobs (MPI_Comm_spawn) may not have been exchanged with:
  * they are taken for alike. Where Open MPI defers the exchange between nodes until somebody asks
  * (opal_pmix_base_async_modex, the default of 6.0; its fence then collects nothing), words are known inside a node
- * only: nobody asks for those of other nodes, which could take as long as the slowest of them.
+ * only: nobody asks for those of other nodes, which could take as long as the slowest of them. Some PMIx (5.0.7 under
+ * PRRTE 3.0.8) collect in the fence and keep nothing of it: where no word at all has come from other nodes, that is
+ * taken for the same.
  */
 #include "coll_mpath_peers.h"
 #include "coll_mpath.h"
@@ -32,6 +34,7 @@
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
 static uint64_t *peers; /* by number in the job; 0: not read yet */
 static bool published, told;
+static bool far_told; /* a word of a process on another machine has come */
 
 #ifdef COLL_MPATH_HAVE_MODEX
 static uint64_t peers_mine(void)
@@ -92,6 +95,14 @@ int mca_coll_mpath_peers_local_rank(void)
     return number;
 }
 
+/* Is this rank's process on my machine? One that Open MPI has not met yet is on another. */
+static bool peers_near(struct ompi_communicator_t *comm, int rank)
+{
+    ompi_proc_t *proc = ompi_group_get_proc_ptr(comm->c_local_group, rank, false);
+
+    return (NULL != proc) && OPAL_PROC_ON_LOCAL_NODE(proc->super.proc_flags);
+}
+
 /* The word of a process of this job, under the lock. */
 static uint64_t peers_read(opal_process_name_t name)
 {
@@ -135,6 +146,7 @@ typedef struct peers_view {
     uint64_t first, odd; /* rank 0's, and one that means something else */
     int odd_rank;        /* -1: they all mean the same */
     int speaker;         /* the first rank with mpath; -1: none */
+    bool silent;         /* there is no word of some process on another machine */
 } peers_view_t;
 
 static void peers_look(struct ompi_communicator_t *comm, peers_view_t *view)
@@ -151,6 +163,10 @@ static void peers_look(struct ompi_communicator_t *comm, peers_view_t *view)
             continue;
         }
         word = peers_read(name);
+        if (!peers_near(comm, rank)) {
+            far_told     = far_told || (0 != word);
+            view->silent = view->silent || (0 == word);
+        }
         if (0 > first_rank) {
             first_rank  = rank;
             view->first = word;
@@ -191,6 +207,11 @@ bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm)
     if (NULL != peers) {
         peers_look(comm, &view);
     }
+    if (view.silent && !far_told && !COLL_MPATH_MODEX_REACHES_ALL) {
+        mpath_info("%s: MPI_Init has brought no word from other nodes: ranks without mpath there go unnoticed",
+                   comm->c_name);
+        view.odd_rank = -1;
+    }
     if (0 <= view.odd_rank) {
         tell = !told && (ompi_comm_rank(comm) == view.speaker);
         told = told || tell;
@@ -211,5 +232,6 @@ void mca_coll_mpath_peers_end(void)
     peers     = NULL;
     published = false;
     told      = false;
+    far_told  = false;
     pthread_mutex_unlock(&peers_lock);
 }
