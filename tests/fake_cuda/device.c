@@ -285,28 +285,6 @@ FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath
     return MPATH_CU_SUCCESS;
 }
 
-static atomic_uint flushes;
-
-FAKE_API mpath_cu_result_t cuFlushGPUDirectRDMAWrites(int target, int scope)
-{
-    mpath_cu_context_t context;
-
-    if ((cuCtxGetCurrent(&context) != MPATH_CU_SUCCESS) || (context == NULL)) {
-        return MPATH_CU_INVALID_CONTEXT;
-    }
-    if ((target != MPATH_CU_RDMA_FLUSH_CURRENT) || (scope != MPATH_CU_RDMA_FLUSH_TO_OWNER)) {
-        return MPATH_CU_INVALID_VALUE;
-    }
-    atomic_fetch_add(&flushes, 1);
-    return MPATH_CU_SUCCESS;
-}
-
-/* For tests: how often writes of NICs were flushed. */
-FAKE_API unsigned fake_cuda_flushes(void)
-{
-    return atomic_load(&flushes);
-}
-
 FAKE_API mpath_cu_result_t cuDeviceCanAccessPeer(int *can, mpath_cu_device_t device, mpath_cu_device_t peer)
 {
     *can = (device != peer) && !fake_without("peers");
@@ -391,6 +369,28 @@ FAKE_API mpath_cu_result_t cuCtxDestroy_v2(mpath_cu_context_t context)
     }
     context->retained = 0;
     return MPATH_CU_SUCCESS;
+}
+
+static atomic_uint flushes;
+
+FAKE_API mpath_cu_result_t cuFlushGPUDirectRDMAWrites(int target, int scope)
+{
+    mpath_cu_context_t context;
+
+    if ((cuCtxGetCurrent(&context) != MPATH_CU_SUCCESS) || (context == NULL)) {
+        return MPATH_CU_INVALID_CONTEXT;
+    }
+    if ((target != MPATH_CU_RDMA_FLUSH_CURRENT) || (scope != MPATH_CU_RDMA_FLUSH_TO_OWNER)) {
+        return MPATH_CU_INVALID_VALUE;
+    }
+    atomic_fetch_add(&flushes, 1);
+    return MPATH_CU_SUCCESS;
+}
+
+/* For tests: how often writes of NICs were flushed. */
+FAKE_API unsigned fake_cuda_flushes(void)
+{
+    return atomic_load(&flushes);
 }
 
 FAKE_API mpath_cu_result_t cuCtxSetCurrent(mpath_cu_context_t context)
