@@ -7,6 +7,7 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
+#include <limits.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -24,12 +25,15 @@ typedef mpath_store_line_t line_t;
 /* 0, or -1: no line of this kind. */
 static int parse(const char *text, line_t *line)
 {
+    long size_class;
     int at = 0;
 
     memset(line, 0, sizeof(*line));
-    if (sscanf(text, "%" SCNx64 " %23s %d%n", &line->machine, line->operation, &line->size_class, &at) != 3) {
+    if ((sscanf(text, "%" SCNx64 " %23s %ld%n", &line->machine, line->operation, &size_class, &at) != 3) ||
+        (size_class < 0) || (size_class > INT_MAX)) {
         return -1;
     }
+    line->size_class = (int)size_class;
     for (text += at; line->num_rails < MPATH_MAX_NICS; text += at) {
         if (sscanf(text, "%" SCNu64 "%n", &line->bps[line->num_rails], &at) != 1) {
             break;
@@ -51,18 +55,37 @@ static void write_line(FILE *out, const line_t *line)
     fputc('\n', out);
 }
 
+/* Whatever the file holds, a line is what ends in a newline. 1; 0 at the end; -1: it is too long, or no text. */
+static int read_line(FILE *in, char *text, size_t size)
+{
+    size_t length = 0;
+    int next, some = 0, bad = 0;
+
+    while (((next = fgetc(in)) != EOF) && (next != '\n')) {
+        some = 1;
+        bad  = bad || (next == '\0') || (length + 1 == size);
+        if (!bad) {
+            text[length++] = (char)next;
+        }
+    }
+    text[length] = '\0';
+    return bad ? -1 : (some || (next == '\n'));
+}
+
 /* The next line that can be read; 0 at the end. `number` counts the file's lines. */
 static int next_line(FILE *in, const char *path, int *number, line_t *line)
 {
     char text[LINE_MAX_BYTES];
+    int found;
 
-    while (fgets(text, sizeof(text), in) != NULL) {
+    while ((found = read_line(in, text, sizeof(text))) != 0) {
         (*number)++;
-        text[strcspn(text, "\r\n")] = '\0';
-        if ((text[strspn(text, " \t")] == '\0') || ((*number == 1) && (strcmp(text, STORE_TITLE) == 0))) {
+        text[strcspn(text, "\r")] = '\0';
+        if (((found > 0) && (text[strspn(text, " \t")] == '\0')) ||
+            ((*number == 1) && (strcmp(text, STORE_TITLE) == 0))) {
             continue;
         }
-        if (parse(text, line) == 0) {
+        if ((found > 0) && (parse(text, line) == 0)) {
             return 1;
         }
         mpath_warn("%s:%d: no line of learned rates; it is left out", path, *number);

@@ -52,7 +52,11 @@ static int write_all(int fd, const char *text, size_t length)
 
     while (length > 0) {
         written = write(fd, text, length);
+        if ((written < 0) && (errno == EINTR)) {
+            continue;
+        }
         if (written <= 0) {
+            errno = (written == 0) ? EIO : errno;
             return -1;
         }
         text += written;

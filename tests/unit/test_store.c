@@ -100,6 +100,41 @@ static void check_line(void *argument, const mpath_store_line_t *line)
     }
 }
 
+/* A line is what ends in a newline, however long it is, and a number what fits. */
+static void test_store_odd_lines(void **state)
+{
+    const char *lines[] = {"mpath-rates 1", "0000000000000001 allgather 4294967298 5 6", "nonsense",
+                           "0000000000000001 allreduce 2 7 8"};
+    uint64_t bps[2]     = {0, 0};
+    char path[64], junk[1100];
+    FILE *out;
+
+    (void)state;
+    memset(junk, 'x', sizeof(junk));
+    store_path(path, sizeof(path));
+    out = fopen(path, "w");
+    assert_non_null(out);
+    fprintf(out, "%s\n", lines[0]);
+    for (int length = 980; length < 1030; length++) { /* the end of one of them is where a buffer begins anew */
+        fprintf(out, "%.*s%s\n", length, junk, "0000000000000001 allgather 0 5 6");
+    }
+    fprintf(out, "%s\n%s%c\n%s\n", lines[1], lines[2], 0, lines[3]);
+    fclose(out);
+    capture_start();
+    assert_int_equal(mpath_store_load(path, 1, "allgather", 0, 2, bps), MPATH_DECLINED);
+    capture_stop();
+    assert_non_null(strstr(capture_text(), ":2: no line of learned rates"));
+    assert_non_null(strstr(capture_text(), ":52: no line of learned rates"));
+    assert_non_null(strstr(capture_text(), ":53: no line of learned rates"));
+    assert_null(strstr(capture_text(), ":54:"));
+    capture_start();
+    assert_int_equal(mpath_store_load(path, 1, "allgather", 2, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 2, 2, bps), MPATH_OK);
+    capture_stop();
+    assert_int_equal(bps[1], 8);
+    unlink(path);
+}
+
 /* Bytes changed, lost and doubled at random: lines come out usable or not at all. */
 static void test_store_mutated(void **state)
 {
@@ -143,6 +178,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_store_foreign),
         cmocka_unit_test(test_store_writers),
+        cmocka_unit_test(test_store_odd_lines),
         cmocka_unit_test(test_store_mutated),
     };
 
