@@ -95,6 +95,7 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
         gpu->refused[i].device = -1;
     }
     gpu->staged_receive = gpu->staged_send + size;
+    gpu->again          = mpath_peer_again_create();
     *gpu_p              = gpu;
     return MPATH_OK;
 
@@ -113,6 +114,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
         mpath_gpu_coll_forget_ways(gpu);
         mpath_room_close(&gpu->room);
     }
+    mpath_peer_again_destroy(gpu->again);
     mpath_order_destroy(gpu->order);
     free(gpu->demand);
     free(gpu->known);

@@ -55,6 +55,20 @@ static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least
     }
 }
 
+/* Whether engines would work on memory of another rank that is mapped in small pages, for pairs of that size. */
+static int meets_small_pages(const mpath_gpu_coll_t *gpu, int side, uint64_t least_bytes)
+{
+    int meets = 0;
+
+    for (int i = 0; i < gpu->size * gpu->size; i++) {
+        int owner = (side == MPATH_ROOM_RECV) ? i % gpu->size : i / gpu->size;
+
+        meets = meets || ((gpu->decided.ways[i] == WAY_PUSH) && (gpu->demand[i] >= least_bytes) &&
+                          mpath_export_has_small_pages(&gpu_cell(gpu, owner)->sides[side].memory));
+    }
+    return meets;
+}
+
 uint64_t mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu)
 {
     return (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) ? ENGINE_MIN_BYTES : 0;
@@ -94,9 +108,12 @@ mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
     find_load(gpu, WAY_PUSH, 0, &all);
     find_load(gpu, WAY_PUSH, mpath_gpu_coll_engine_least(gpu), &large);
     kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
-    push_ns   = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large);
-    pull_ns   = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &large);
-    steps_ns  = predict_steps(gpu, large);
+
+    large.small_pages = meets_small_pages(gpu, MPATH_ROOM_SEND, mpath_gpu_coll_engine_least(gpu));
+    pull_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &large);
+    large.small_pages = meets_small_pages(gpu, MPATH_ROOM_RECV, mpath_gpu_coll_engine_least(gpu));
+    push_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large);
+    steps_ns          = predict_steps(gpu, large);
 
     gpu->decided.in_turns = (turns == MPATH_GPU_TURNS_YES) || ((turns == MPATH_GPU_TURNS_AUTO) && (steps_ns < push_ns));
     push_ns               = gpu->decided.in_turns ? steps_ns : push_ns;

@@ -8,6 +8,7 @@
 #include "coll/alltoallv_room.h"
 #include "gpu/import.h"
 #include "lane/peer.h"
+#include "lane/peer_again.h"
 
 /* How the message of a pair travels. */
 typedef enum gpu_way {
@@ -96,6 +97,7 @@ struct mpath_gpu_coll {
     gpu_refused_t *refused;  /* [opener][owner] */
     mpath_order_t *order;
     mpath_peer_piece_t *engine_pieces;                    /* room for all pieces of an order */
+    mpath_peer_again_t *again;                            /* NULL: no memory for it */
     mpath_kernel_piece_t *pieces;                         /* [n] */
     mpath_staged_message_t *staged_send, *staged_receive; /* [n] */
 

@@ -117,11 +117,29 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     return status;
 }
 
+/* One kernel for some pieces; writes this rank's word at its end. */
+static mpath_status_t start_pieces(mpath_gpu_coll_t *gpu, mpath_stream_t *stream, unsigned count, unsigned ctas)
+{
+    mpath_room_words_t *words        = &gpu->room.words[gpu->me];
+    const mpath_kernel_word_t done   = {.address = mpath_room_device(&gpu->room, &words->kernel_done),
+                                        .value   = gpu->number};
+    const mpath_peer_number_t number = {.word    = &words->number,
+                                        .address = mpath_room_device(&gpu->room, &words->number)};
+    const mpath_launch_copy_t launch = {
+        .pieces = gpu->pieces, .pieces_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
+    mpath_status_t status;
+
+    gpu->kernel_started = 1;
+    mpath_gpu_coll_lock();
+    status = mpath_peer_again_launch(gpu->again, stream, &launch, &number);
+    mpath_gpu_coll_unlock();
+    return status;
+}
+
 /* Small pairs: one kernel, and with it what the rank sends to itself if no engine is at work. */
 static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     unsigned count = 0;
-    mpath_peer_word_t done;
     mpath_stream_t *stream;
     mpath_status_t status;
 
@@ -146,14 +164,29 @@ static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         gpu->self_started    = -1; /* done with the kernel */
     }
     status = mpath_stream_get(gpu->send.gpu, gpu->first_stream + 1, &stream);
-    if (status != MPATH_OK) {
-        return status;
+    return (status == MPATH_OK) ? start_pieces(gpu, stream, count, 0) : status;
+}
+
+/* What a rank sends to itself within a GPU: a kernel on few multiprocessors, beside engines at work between GPUs. */
+static mpath_status_t start_local(mpath_gpu_coll_t *gpu, const mpath_kernel_piece_t *piece)
+{
+    const mpath_launch_copy_t launch = {
+        .pieces = piece, .pieces_count = 1, .ctas = MPATH_PEER_LOCAL_CTAS, .mark_p = &gpu->self_mark};
+    mpath_status_t status;
+
+    if (!gpu->kernel_started && mpath_kernels_usable(gpu->send.gpu)) {
+        gpu->pieces[0]    = *piece;
+        gpu->self_started = -1; /* done with the kernel */
+        return start_pieces(gpu, gpu->self_stream, 1, MPATH_PEER_LOCAL_CTAS);
     }
-    done = (mpath_peer_word_t){.address = mpath_room_device(&gpu->room, &gpu->room.words[gpu->me].kernel_done),
-                               .value   = gpu->number};
-    gpu->kernel_started = 1;
     mpath_gpu_coll_lock();
-    status = mpath_peer_kernel(stream, gpu->pieces, count, done);
+    status = mpath_launch_copy(gpu->self_stream, &launch);
+    if (status == MPATH_ERR_UNSUPPORTED) {
+        status = mpath_stream_copy(gpu->self_stream, piece->target, piece->source, (size_t)piece->bytes);
+        if (status == MPATH_OK) {
+            status = mpath_stream_mark(gpu->self_stream, &gpu->self_mark);
+        }
+    }
     mpath_gpu_coll_unlock();
     return status;
 }
@@ -182,12 +215,12 @@ static mpath_status_t start_self(mpath_gpu_coll_t *gpu, const mpath_call_t *call
         return status;
     }
     gpu->self_started = 1;
-    mpath_gpu_coll_lock();
     if (gpu->send.gpu == gpu->receive.gpu) {
-        status = mpath_peer_local(gpu->self_stream, mine(target, 0), mine(source, 0), bytes);
-    } else {
-        status = mpath_stream_copy(gpu->self_stream, mine(target, 0), mine(source, 0), (size_t)bytes);
+        return start_local(
+            gpu, &(mpath_kernel_piece_t){.target = mine(target, 0), .source = mine(source, 0), .bytes = bytes});
     }
+    mpath_gpu_coll_lock();
+    status = mpath_stream_copy(gpu->self_stream, mine(target, 0), mine(source, 0), (size_t)bytes);
     if (status == MPATH_OK) {
         status = mpath_stream_mark(gpu->self_stream, &gpu->self_mark);
     }

@@ -69,4 +69,14 @@ static inline int mpath_export_covers(const mpath_export_t *export, const void *
            (at - export->base <= export->bytes - bytes);
 }
 
+/*
+ * Whether other processes have the memory mapped in small pages: an allocation of cudaMalloc that is no multiple of
+ * 64 KiB. On H200 copy engines that write to such a mapping, while data comes in, reach 230 to 305 GB/s from some
+ * 32 MiB on, instead of 382 to 391; kernels and reads do not mind.
+ */
+static inline int mpath_export_has_small_pages(const mpath_export_t *export)
+{
+    return (export->how == MPATH_EXPORT_IPC) && (export->bytes % (UINT64_C(64) << 10) != 0);
+}
+
 #endif

@@ -69,4 +69,16 @@ typedef struct mpath_kernel_copy_few {
     mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_FEW];
 } mpath_kernel_copy_few_t;
 
+/* The same for a launch that repeats (gpu/repeat.h): it waits for nothing, and its flag gets what `number` holds. */
+#define MPATH_KERNEL_COPY_AGAIN "mpath_kernel_copy_again"
+
+typedef struct mpath_kernel_copy_again {
+    mpath_kernel_control_t control; /* counters, flags_count and ctas; the rest is 0 */
+    uint64_t bytes;
+    uint64_t number; /* address of a word of host memory */
+    uint32_t pieces_count, reserved;
+    mpath_kernel_word_t flags[1]; /* the value is 0 */
+    mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_FEW];
+} mpath_kernel_copy_again_t;
+
 #endif

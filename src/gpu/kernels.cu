@@ -128,17 +128,14 @@ static __device__ void copy_range(char *target, const char *source, uint64_t byt
     copy_bytes(target + body, source + body, bytes - body);
 }
 
-template <typename arguments_t> static __device__ __forceinline__ void copy_pieces(const arguments_t &arguments)
+/* This CTA's share of all bytes. */
+template <typename arguments_t> static __device__ __forceinline__ void copy_share(const arguments_t &arguments)
 {
     const uint64_t grains = (arguments.bytes + COPY_GRAIN - 1) / COPY_GRAIN;
-    uint64_t begin, end, at = 0;
+    const uint64_t begin  = grains * blockIdx.x / gridDim.x * COPY_GRAIN;
+    const uint64_t end    = grains * (blockIdx.x + 1) / gridDim.x * COPY_GRAIN;
+    uint64_t at           = 0;
 
-    if (!kernel_begin(arguments.control, arguments.waits)) {
-        kernel_skip(arguments.control);
-        return;
-    }
-    begin = grains * blockIdx.x / gridDim.x * COPY_GRAIN;
-    end   = grains * (blockIdx.x + 1) / gridDim.x * COPY_GRAIN;
     for (uint32_t index = 0; (index < arguments.pieces_count) && (at < end); index++) {
         const mpath_kernel_piece_t &piece = arguments.pieces[index];
         const uint64_t next               = at + piece.bytes;
@@ -152,6 +149,15 @@ template <typename arguments_t> static __device__ __forceinline__ void copy_piec
         }
         at = next;
     }
+}
+
+template <typename arguments_t> static __device__ __forceinline__ void copy_pieces(const arguments_t &arguments)
+{
+    if (!kernel_begin(arguments.control, arguments.waits)) {
+        kernel_skip(arguments.control);
+        return;
+    }
+    copy_share(arguments);
     kernel_end(arguments.control, arguments.flags);
 }
 
@@ -165,6 +171,18 @@ extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
     mpath_kernel_copy_few(const __grid_constant__ mpath_kernel_copy_few_t arguments)
 {
     copy_pieces(arguments);
+}
+
+extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
+    mpath_kernel_copy_again(const __grid_constant__ mpath_kernel_copy_again_t arguments)
+{
+    uint64_t number = 0;
+
+    if ((threadIdx.x == 0) && (blockIdx.x == 0)) {
+        number = kernel_load_relaxed(arguments.number); /* under way with the data */
+    }
+    copy_share(arguments);
+    kernel_end_repeated(arguments.control.counters, arguments.control, arguments.flags, number);
 }
 
 #include "gpu/reduce.cuh"

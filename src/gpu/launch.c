@@ -35,6 +35,9 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     if (result == MPATH_CU_SUCCESS) {
         result = cu->ModuleGetFunction(&gpu->copy_few_kernel, gpu->module, MPATH_KERNEL_COPY_FEW);
     }
+    if (result == MPATH_CU_SUCCESS) {
+        result = cu->ModuleGetFunction(&gpu->copy_again_kernel, gpu->module, MPATH_KERNEL_COPY_AGAIN);
+    }
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
@@ -167,6 +170,27 @@ typedef union launch_copy_arguments {
     mpath_kernel_copy_few_t few;
 } launch_copy_arguments_t;
 
+static uint64_t launch_bytes(const mpath_kernel_piece_t *pieces, unsigned count)
+{
+    uint64_t bytes = 0;
+
+    for (unsigned index = 0; index < count; index++) {
+        bytes += pieces[index].bytes;
+    }
+    return bytes;
+}
+
+/* CTAs for so many bytes in `count` pieces; at most `most`, if that is not 0. */
+static unsigned launch_ctas(const mpath_gpu_t *gpu, uint64_t bytes, unsigned count, unsigned most)
+{
+    unsigned ctas = mpath_launch_copy_ctas(gpu, bytes);
+
+    if (ctas < count) {
+        ctas = (count < LAUNCH_CTAS_FOR_PIECES) ? count : LAUNCH_CTAS_FOR_PIECES;
+    }
+    return ((most > 0) && (most < ctas)) ? most : ctas;
+}
+
 /* One launch of up to MPATH_KERNEL_PIECES_MAX pieces, in the context. */
 static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launch_copy_t *launch, unsigned first,
                                        unsigned count, uint64_t *chain)
@@ -176,19 +200,9 @@ static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launc
     launch_copy_arguments_t arguments;
     mpath_kernel_control_t control;
     mpath_kernel_word_t *flags = few ? arguments.few.flags : arguments.many.flags;
-    uint64_t bytes             = 0;
-    unsigned ctas, index;
+    const uint64_t bytes       = launch_bytes(launch->pieces + first, count);
+    const unsigned ctas        = launch_ctas(stream->gpu, bytes, count, launch->ctas);
 
-    for (index = 0; index < count; index++) {
-        bytes += launch->pieces[first + index].bytes;
-    }
-    ctas = mpath_launch_copy_ctas(stream->gpu, bytes);
-    if (ctas < count) {
-        ctas = (count < LAUNCH_CTAS_FOR_PIECES) ? count : LAUNCH_CTAS_FOR_PIECES;
-    }
-    if ((launch->ctas > 0) && (launch->ctas < ctas)) {
-        ctas = launch->ctas;
-    }
     mpath_launch_control(stream, ctas, launch->timeout_ns, &control);
     if (first == 0) {
         *chain              = control.chain;
@@ -258,6 +272,29 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
     }
     mpath_gpu_leave(stream->gpu);
     return status;
+}
+
+mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch, mpath_cu_ptr_t number,
+                                 mpath_repeat_t **repeat_p)
+{
+    const uint64_t bytes = launch_bytes(launch->pieces, launch->pieces_count);
+    const unsigned ctas  = launch_ctas(stream->gpu, bytes, launch->pieces_count, launch->ctas);
+    mpath_kernel_copy_again_t arguments;
+
+    if (!mpath_kernels_usable(stream->gpu) || (launch->pieces_count > MPATH_KERNEL_PIECES_FEW) ||
+        (launch->flags_count != 1) || (launch->waits_count > 0) || (launch->mark_p != NULL)) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    memset(&arguments, 0, sizeof(arguments));
+    arguments.control = (mpath_kernel_control_t){
+        .counters = mpath_launch_counters(stream), .flags_count = 1, .ctas = ctas};
+    arguments.bytes            = bytes;
+    arguments.number           = number;
+    arguments.pieces_count     = launch->pieces_count;
+    arguments.flags[0].address = launch->flags[0].address;
+    memcpy(arguments.pieces, launch->pieces, launch->pieces_count * sizeof(*launch->pieces));
+    return mpath_repeat_create(stream, stream->gpu->copy_again_kernel, &arguments, ctas, MPATH_KERNEL_THREADS,
+                               repeat_p);
 }
 
 mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p)

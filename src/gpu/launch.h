@@ -16,6 +16,7 @@
 #define MPATH_GPU_LAUNCH_H
 
 #include "gpu/kernel_args.h"
+#include "gpu/repeat.h"
 #include "gpu/stream.h"
 
 /* 1 when the build has kernels and they load on this device (which the first call does: some 10 ms). */
@@ -35,6 +36,14 @@ typedef struct mpath_launch_copy {
 
 /* Enqueues; the arrays may be reused at once. MPATH_ERR_UNSUPPORTED, silent, when the kernels are not usable. */
 mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch);
+
+/*
+ * The same launch, to be started often: no waits, no mark, one flag, which gets what the word of host memory at
+ * `number` holds instead of the flag's value; at most MPATH_KERNEL_PIECES_FEW pieces. MPATH_ERR_UNSUPPORTED, silent:
+ * not this one, or as mpath_repeat_create().
+ */
+mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch, mpath_cu_ptr_t number,
+                                 mpath_repeat_t **repeat_p);
 
 /* CTAs that mpath_launch_copy() takes for so many bytes by itself; more for several small pieces. */
 unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes);

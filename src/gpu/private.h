@@ -52,7 +52,7 @@ struct mpath_gpu {
     mpath_stream_t *streams[MPATH_GPU_STREAMS_ALL];
     mpath_gpu_kernels_t kernels;
     mpath_cu_module_t module;
-    mpath_cu_function_t copy_kernel, copy_few_kernel;
+    mpath_cu_function_t copy_kernel, copy_few_kernel, copy_again_kernel;
     mpath_cu_ptr_t counters; /* mpath_kernel_counters_t[MPATH_GPU_STREAMS_ALL] in device memory */
 };
 

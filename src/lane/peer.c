@@ -2,8 +2,6 @@
 /* Lane "peer": pieces onto a stream, for copy engines or as one kernel, and what each way takes. */
 #include "lane/peer.h"
 
-#define LOCAL_CTAS 16 /* of a copy inside a GPU beside engine copies */
-
 mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
                                  mpath_peer_word_t done)
 {
@@ -28,25 +26,6 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
     }
     mpath_stream_leave(stream);
     return status;
-}
-
-mpath_status_t mpath_peer_kernel(mpath_stream_t *stream, const mpath_kernel_piece_t *pieces, unsigned count,
-                                 mpath_peer_word_t done)
-{
-    const mpath_kernel_word_t flag = {.address = done.address, .value = done.value};
-    const mpath_launch_copy_t copy = {
-        .pieces = pieces, .pieces_count = count, .flags = &flag, .flags_count = (done.address != 0) ? 1 : 0};
-
-    return mpath_launch_copy(stream, &copy);
-}
-
-mpath_status_t mpath_peer_local(mpath_stream_t *stream, mpath_cu_ptr_t target, mpath_cu_ptr_t source, uint64_t bytes)
-{
-    const mpath_kernel_piece_t piece = {.target = target, .source = source, .bytes = bytes};
-    const mpath_launch_copy_t copy   = {.pieces = &piece, .pieces_count = 1, .ctas = LOCAL_CTAS};
-    mpath_status_t status            = mpath_launch_copy(stream, &copy);
-
-    return (status == MPATH_ERR_UNSUPPORTED) ? mpath_stream_copy(stream, target, source, (size_t)bytes) : status;
 }
 
 /* --- rates ------------------------------------------------------------------------------------------------------- */
@@ -104,36 +83,45 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
 /* --- prediction -------------------------------------------------------------------------------------------------- */
 
 /*
- * Measured between 4 processes on 4 H200 behind an NVSwitch. What a byte takes at the busiest port grows with what its
- * GPU carries the other way at the same time, `alone` + `alike` x share, and is never less than `least`; femtoseconds.
- * Besides that: from start to end when bytes do not matter, and for each piece. Where every GPU sends as much as it
- * receives, engines that do not take turns vary: a pull was seen at 2870 and at 3700 between 4 GPUs; the kernel does
- * not. On other machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4 for its own
- * start, 5.2 until the next sender has seen the word of the one before.
+ * Measured between processes on 2 and 4 H200 behind an NVSwitch. What a byte takes at the busiest port grows with what
+ * its GPU carries the other way at the same time, `alone` + `alike` x share, and is never less than `least`;
+ * femtoseconds. Besides that: from start to end when bytes do not matter, and for each piece, since an engine begins
+ * the next one when the last byte of the one before has arrived. Where memory is mapped in small pages, engines take
+ * longer both ways, and vary: a push was seen at 3200 and at 4070, a pull between 4 GPUs at 2870 and at 3700. On other
+ * machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4 for its own start, 5.2 until
+ * the next sender has seen the word of the one before.
  */
 typedef struct peer_model {
     uint64_t start_ns, piece_ns, least_fs, alone_fs, alike_fs;
 } peer_model_t;
 
-static const peer_model_t kernel_model     = {15000, 0, 2700, 2330, 960};
-static const peer_model_t push_model       = {14000, 1000, 2550, 2050, 1600};
-static const peer_model_t pull_model       = {16000, 1000, 2650, 2000, 2500};
-static const peer_model_t pull_alike_model = {16000, 1000, 3700, 3700, 0}; /* every GPU sends as much as it receives */
-static const peer_model_t steps_model      = {5400, 8600, 2604, 2604, 0};  /* one way or both: the ring's rate */
+static const peer_model_t kernel_model = {15000, 0, 2700, 2330, 960};
+static const peer_model_t push_model   = {10000, 4000, 2525, 2525, 35};
+static const peer_model_t pull_model   = {11000, 4000, 2525, 2525, 155};
+static const peer_model_t steps_model  = {5400, 8600, 2604, 2604, 0}; /* one way or both: the ring's rate */
+
+/* The same for small pages. */
+static const peer_model_t small_push_model       = {10000, 4000, 2550, 2050, 1600};
+static const peer_model_t small_pull_model       = {12000, 4000, 2650, 2000, 2500};
+static const peer_model_t small_pull_alike_model = {12000, 4000, 3700, 3700, 0}; /* every GPU sends what it receives */
+static const peer_model_t small_steps_model      = {5400, 8600, 2604, 2050, 1600};
 
 #define PULL_ALIKE_PERCENT 90u
 
-static const peer_model_t *find_model(mpath_peer_way_t way, uint64_t percent)
+static const peer_model_t *find_model(mpath_peer_way_t way, uint64_t percent, int small_pages)
 {
     switch (way) {
     case MPATH_PEER_KERNEL:
         return &kernel_model;
     case MPATH_PEER_PUSH:
-        return &push_model;
+        return small_pages ? &small_push_model : &push_model;
     case MPATH_PEER_STEPS:
-        return &steps_model;
+        return small_pages ? &small_steps_model : &steps_model;
     default:
-        return (percent >= PULL_ALIKE_PERCENT) ? &pull_alike_model : &pull_model;
+        if (!small_pages) {
+            return &pull_model;
+        }
+        return (percent >= PULL_ALIKE_PERCENT) ? &small_pull_alike_model : &small_pull_model;
     }
 }
 
@@ -169,7 +157,7 @@ uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t
     other_bytes = (load->both_bytes > load->port_bytes) ? load->both_bytes - load->port_bytes : 0;
     other_bytes = (other_bytes < load->port_bytes) ? other_bytes : load->port_bytes;
     percent     = other_bytes * 100 / load->port_bytes;
-    model       = find_model(way, percent);
+    model       = find_model(way, percent, load->small_pages);
     byte_fs     = model->alone_fs + model->alike_fs * percent / 100;
     byte_fs     = stretch((byte_fs > model->least_fs) ? byte_fs : model->least_fs, way, rates);
     return start_of(model, way, rates) + load->pieces * model->piece_ns + load->port_bytes / 1000 * byte_fs / 1000;

@@ -17,7 +17,6 @@
 #ifndef MPATH_LANE_PEER_H
 #define MPATH_LANE_PEER_H
 
-#include "gpu/launch.h"
 #include "gpu/stream.h"
 #include "topo/gpu_probe.h"
 
@@ -42,15 +41,8 @@ typedef struct mpath_peer_piece {
 mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
                                  mpath_peer_word_t done);
 
-/* Enqueues one launch (several when the pieces are very many) that writes `done` at its end. Errors are logged. */
-mpath_status_t mpath_peer_kernel(mpath_stream_t *stream, const mpath_kernel_piece_t *pieces, unsigned count,
-                                 mpath_peer_word_t done);
-
-/*
- * A local copy beside engines that are at work between GPUs: by a kernel that takes few multiprocessors, since another
- * engine copy would slow those down. Falls back to an engine where kernels are not usable.
- */
-mpath_status_t mpath_peer_local(mpath_stream_t *stream, mpath_cu_ptr_t target, mpath_cu_ptr_t source, uint64_t bytes);
+/* CTAs of a copy inside a GPU beside engine copies to others. */
+#define MPATH_PEER_LOCAL_CTAS 16
 
 typedef enum mpath_peer_way {
     MPATH_PEER_KERNEL,
@@ -78,6 +70,7 @@ typedef struct mpath_peer_load {
     uint64_t port_bytes; /* through the busiest port: what one GPU sends, or what it receives */
     uint64_t both_bytes; /* the most that one GPU sends and receives together */
     unsigned pieces;     /* the most pieces of one GPU */
+    int small_pages;     /* engines work on memory that is mapped so: mpath_export_has_small_pages() */
 } mpath_peer_load_t;
 
 /* Nanoseconds until a load has been carried, from measurements on GPUs behind an NVSwitch: doc/gpu.md. */

@@ -13,9 +13,9 @@
 #define WINDOW_BYTES (4u << 20)
 
 const char *const bench_memory_names[BENCH_MEMORY_KINDS + 1] = {
-    [BENCH_MEMORY_HOST] = "host",       [BENCH_MEMORY_PINNED] = "pinned", [BENCH_MEMORY_REGISTERED] = "registered",
-    [BENCH_MEMORY_CUDA] = "cuda",       [BENCH_MEMORY_POOL] = "pool",     [BENCH_MEMORY_VMM] = "vmm",
-    [BENCH_MEMORY_MANAGED] = "managed", [BENCH_MEMORY_KINDS] = NULL};
+    [BENCH_MEMORY_HOST] = "host", [BENCH_MEMORY_PINNED] = "pinned",   [BENCH_MEMORY_REGISTERED] = "registered",
+    [BENCH_MEMORY_CUDA] = "cuda", [BENCH_MEMORY_EXACT] = "exact",     [BENCH_MEMORY_POOL] = "pool",
+    [BENCH_MEMORY_VMM] = "vmm",   [BENCH_MEMORY_MANAGED] = "managed", [BENCH_MEMORY_KINDS] = NULL};
 
 bench_gpu_t bench_gpu;
 
@@ -106,6 +106,17 @@ static mpath_cu_ptr_t pool_create(uint64_t bytes)
     return address;
 }
 
+/*
+ * Caching allocators take large blocks from the driver in multiples of 2 MiB, and programs without one mostly ask for
+ * round numbers; here guards between the pieces make sizes odd, which other processes map in small pages.
+ */
+static uint64_t rounded(uint64_t bytes)
+{
+    const uint64_t least = UINT64_C(1) << 20, block = UINT64_C(2) << 20;
+
+    return (bytes < least) ? bytes : (bytes + block - 1) / block * block;
+}
+
 /* One physical allocation that may be shared by file descriptor, mapped at one address. */
 static mpath_cu_ptr_t vmm_create(bench_buffer_t *buffer)
 {
@@ -152,6 +163,9 @@ int bench_buffer_create(bench_memory_t kind, uint64_t bytes, bench_buffer_t *buf
         CHECK(MemHostRegister, memory, bytes, MPATH_CU_HOST_REGISTER_PORTABLE);
         break;
     case BENCH_MEMORY_CUDA:
+        CHECK(MemAlloc, &address, rounded(bytes));
+        break;
+    case BENCH_MEMORY_EXACT:
         CHECK(MemAlloc, &address, bytes);
         break;
     case BENCH_MEMORY_POOL:

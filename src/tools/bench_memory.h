@@ -16,7 +16,8 @@ typedef enum bench_memory {
     BENCH_MEMORY_HOST,       /* malloc */
     BENCH_MEMORY_PINNED,     /* cuMemHostAlloc */
     BENCH_MEMORY_REGISTERED, /* malloc and cuMemHostRegister */
-    BENCH_MEMORY_CUDA,       /* cuMemAlloc, what cudaMalloc does */
+    BENCH_MEMORY_CUDA,       /* cuMemAlloc, what cudaMalloc does; from a MiB on rounded up, as caching allocators do */
+    BENCH_MEMORY_EXACT,      /* the same, not rounded */
     BENCH_MEMORY_POOL,       /* from the device's default pool, what cudaMallocAsync does */
     BENCH_MEMORY_VMM,        /* cuMemCreate and cuMemMap, what expandable segments do */
     BENCH_MEMORY_MANAGED,    /* cuMemAllocManaged */

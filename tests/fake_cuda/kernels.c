@@ -130,9 +130,27 @@ static void run_copy_few(const struct CUctx_st *context, const void *arguments, 
     }
 }
 
+/* Only what a repeated launch leaves behind: its CTAs count for themselves. */
+static void run_copy_again(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads)
+{
+    const mpath_kernel_copy_again_t *copy = arguments;
+    uint64_t number;
+
+    check_shape(copy->pieces_count, MPATH_KERNEL_PIECES_FEW, threads);
+    if ((copy->control.ctas != ctas) || (copy->control.waits_count != 0) || (copy->control.flags_count != 1)) {
+        fake_die("a repeated copy of %u CTAs was told of %u, %u waits and %u flags", ctas, copy->control.ctas,
+                 copy->control.waits_count, copy->control.flags_count);
+    }
+    (void)counters_at(context, &copy->control);
+    number = __atomic_load_n(word_at(context, copy->number, "number of a repeated copy"), __ATOMIC_ACQUIRE);
+    copy_pieces(context, copy->pieces, copy->pieces_count, copy->bytes);
+    __atomic_store_n(word_at(context, copy->flags[0].address, "flag of a repeated copy"), number, __ATOMIC_RELEASE);
+}
+
 static const struct CUfunc_st kernels[] = {
     {MPATH_KERNEL_COPY, sizeof(mpath_kernel_copy_t), run_copy},
     {MPATH_KERNEL_COPY_FEW, sizeof(mpath_kernel_copy_few_t), run_copy_few},
+    {MPATH_KERNEL_COPY_AGAIN, sizeof(mpath_kernel_copy_again_t), run_copy_again},
 };
 
 const struct CUfunc_st *fake_kernel(const char *name)
