@@ -46,9 +46,12 @@ static void request_let_go(mca_coll_mpath_request_t *request)
 
 void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
 {
+    bool has_previous = (NULL != request->previous) && (&ompi_request_empty != request->previous) &&
+                        (MPI_REQUEST_NULL != request->previous);
+
     /* One that has not ended in time is left to its owner, with the memory that it may still use. */
-    if ((NULL != request->previous) && REQUEST_COMPLETE(request->previous)) {
-        if ((&ompi_request_empty != request->previous) && (MPI_REQUEST_NULL != request->previous)) {
+    if (!has_previous || REQUEST_COMPLETE(request->previous)) {
+        if (has_previous) {
             (void)ompi_request_free(&request->previous);
         }
         mca_coll_mpath_device_close(&request->send_device);
