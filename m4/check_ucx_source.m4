@@ -78,7 +78,7 @@ AC_DEFUN([MPATH_UCX_SOURCE_FEATURES], [
     uct_iface_internal_ops_t.ep_get_device_ep, uct_iface_internal_ops_t.iface_mem_element_pack,
     uct_iface_internal_ops_t.ep_put_sgl_zcopy, uct_iface_internal_ops_t.ep_get_sgl_zcopy,
     uct_iface_internal_ops_t.ep_outstanding_purge], [], [], [mpath_uct_includes])
-  AC_CHECK_DECLS([uct_md_base_md_query], [], [], [mpath_uct_includes])
+  AC_CHECK_DECLS([uct_md_base_md_query, UCT_MD_FLAG_INVALIDATE_RMA], [], [], [mpath_uct_includes])
   MPATH_UCX_COMPILES([HAVE_UCT_MD_QUERY_V2], [a memory domain is queried by uct_md_attr_v2_t],
     [static ucs_status_t f(uct_md_h md, uct_md_attr_v2_t *attr);], [uct_md_query_func_t p = f; (void)p;])
   MPATH_UCX_COMPILES([HAVE_UCT_MEM_REG_PARAMS], [memory is registered with uct_md_mem_reg_params_t],

@@ -14,10 +14,10 @@ ucs_status_t uct_mpath_ep_send(uct_mpath_ep_t *ep, uct_mpath_packet_t *packet, s
 /*
  * Puts and gets as messages. UCS_INPROGRESS: `comp` (may be NULL) will be told. At least one byte, at most a segment.
  */
-ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
-                                      uct_completion_t *comp);
-ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
-                                      uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt,
+                                      const uct_mpath_place_t *place, uct_completion_t *comp);
+ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt,
+                                      const uct_mpath_place_t *place, uct_completion_t *comp);
 /* Takes over the parts of an iov that are not empty. */
 void uct_mpath_ep_set_iov(uct_mpath_packet_t *packet, const uct_iov_t *iov, size_t iovcnt);
 

@@ -9,14 +9,21 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define PUT_HEAD_BYTES (sizeof(uct_mpath_packet_header_t) + sizeof(uint64_t))
+static uct_mpath_place_t place_of(uint64_t remote_addr, uct_rkey_t rkey)
+{
+    const uct_mpath_rkey_t *keys = (const uct_mpath_rkey_t *)rkey;
 
-static uct_mpath_packet_t *put_packet(uct_mpath_ep_t *ep, uint64_t remote_addr, size_t data_bytes)
+    /* Without a key the peer will refuse the access. */
+    return (uct_mpath_place_t){.region  = keys != NULL && rkey != UCT_INVALID_RKEY ? keys->region : 0,
+                               .address = remote_addr};
+}
+
+static uct_mpath_packet_t *put_packet(uct_mpath_ep_t *ep, const uct_mpath_place_t *place, size_t data_bytes)
 {
     uct_mpath_packet_t *packet = uct_mpath_ep_packet(ep, UCT_MPATH_PUT, 0, data_bytes);
 
     if (packet != NULL) {
-        memcpy(packet->data + sizeof(uct_mpath_packet_header_t), &remote_addr, sizeof(remote_addr));
+        memcpy(packet->data + sizeof(uct_mpath_packet_header_t), place, sizeof(*place));
     }
     return packet;
 }
@@ -24,47 +31,47 @@ static uct_mpath_packet_t *put_packet(uct_mpath_ep_t *ep, uint64_t remote_addr, 
 ucs_status_t uct_mpath_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length, uint64_t remote_addr,
                                     uct_rkey_t rkey)
 {
-    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
-    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
     uct_mpath_packet_t *packet;
 
-    (void)rkey;
     if (status != UCS_OK || length == 0) {
         return status;
     }
-    packet = put_packet(ep, remote_addr, PUT_HEAD_BYTES + length);
+    packet = put_packet(ep, &place, UCT_MPATH_PUT_HEAD + length);
     if (packet == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    memcpy(packet->data + PUT_HEAD_BYTES, buffer, length);
-    return uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES + length);
+    memcpy(packet->data + UCT_MPATH_PUT_HEAD, buffer, length);
+    return uct_mpath_ep_send(ep, packet, UCT_MPATH_PUT_HEAD + length);
 }
 
 ssize_t uct_mpath_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack, void *arg, uint64_t remote_addr,
                                uct_rkey_t rkey)
 {
-    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
-    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
     uct_mpath_packet_t *packet;
     size_t length;
 
-    (void)rkey;
     if (status != UCS_OK) {
         return status;
     }
-    packet = put_packet(ep, remote_addr, ep->peer->iface->segment_bytes);
+    packet = put_packet(ep, &place, ep->peer->iface->segment_bytes);
     if (packet == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    length = pack(packet->data + PUT_HEAD_BYTES, arg);
-    status = uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES + length);
+    length = pack(packet->data + UCT_MPATH_PUT_HEAD, arg);
+    status = uct_mpath_ep_send(ep, packet, UCT_MPATH_PUT_HEAD + length);
     return status == UCS_OK ? (ssize_t)length : (ssize_t)status;
 }
 
-ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
-                                      uct_completion_t *comp)
+ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt,
+                                      const uct_mpath_place_t *place, uct_completion_t *comp)
 {
-    uct_mpath_packet_t *packet = put_packet(ep, remote_addr, 0);
+    uct_mpath_packet_t *packet = put_packet(ep, place, 0);
     ucs_status_t status;
 
     if (packet == NULL) {
@@ -72,7 +79,7 @@ ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, 
     }
     uct_mpath_ep_set_iov(packet, iov, iovcnt);
     packet->user = comp;
-    status       = uct_mpath_ep_send(ep, packet, PUT_HEAD_BYTES);
+    status       = uct_mpath_ep_send(ep, packet, UCT_MPATH_PUT_HEAD);
     return status == UCS_OK ? UCS_INPROGRESS : status;
 }
 
@@ -89,21 +96,22 @@ static size_t iov_bytes(const uct_iov_t *iov, size_t iovcnt)
 ucs_status_t uct_mpath_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                                     uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
-    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
 
     UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_put_zcopy");
     if (status != UCS_OK || iov_bytes(iov, iovcnt) == 0) {
         return status;
     }
-    status = uct_mpath_rma_start(ep, 0, iov, iovcnt, remote_addr, rkey, comp);
-    return status == UCS_ERR_UNSUPPORTED ? uct_mpath_ep_put_message(ep, iov, iovcnt, remote_addr, comp) : status;
+    status = uct_mpath_rma_start(ep, 0, iov, iovcnt, &place, rkey, comp);
+    return status == UCS_ERR_UNSUPPORTED ? uct_mpath_ep_put_message(ep, iov, iovcnt, &place, comp) : status;
 }
 
-static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, uint64_t remote_addr, size_t length,
+static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, const uct_mpath_place_t *place, size_t length,
                              uct_completion_t *comp)
 {
-    uct_mpath_get_t request    = {.address = remote_addr, .id = ep->peer->next_get, .length_bytes = (uint32_t)length};
+    uct_mpath_get_t request    = {.place = *place, .id = ep->peer->next_get, .length_bytes = (uint32_t)length};
     size_t bytes               = sizeof(uct_mpath_packet_header_t) + sizeof(request);
     uct_mpath_packet_t *packet = uct_mpath_ep_packet(ep, UCT_MPATH_GET, 0, bytes);
     ucs_status_t status;
@@ -134,11 +142,11 @@ static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, uint64
 ucs_status_t uct_mpath_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack, void *arg, size_t length,
                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
-    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
     uct_mpath_get_op_t *get;
 
-    (void)rkey;
     if (status != UCS_OK || length == 0) {
         return status;
     }
@@ -149,15 +157,15 @@ ucs_status_t uct_mpath_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack
     get->unpack     = unpack;
     get->unpack_arg = arg;
     get->num_iov    = 0;
-    status          = send_get(ep, get, remote_addr, length, comp);
+    status          = send_get(ep, get, &place, length, comp);
     if (status != UCS_INPROGRESS) {
         free(get);
     }
     return status;
 }
 
-ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
-                                      uct_completion_t *comp)
+ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt,
+                                      const uct_mpath_place_t *place, uct_completion_t *comp)
 {
     uct_mpath_get_op_t *get = malloc(sizeof(*get));
     ucs_status_t status;
@@ -168,7 +176,7 @@ ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, 
     get->unpack  = NULL;
     get->num_iov = iovcnt;
     memcpy(get->iov, iov, iovcnt * sizeof(*iov));
-    status = send_get(ep, get, remote_addr, iov_bytes(iov, iovcnt), comp);
+    status = send_get(ep, get, place, iov_bytes(iov, iovcnt), comp);
     if (status != UCS_INPROGRESS) {
         free(get);
     }
@@ -178,13 +186,14 @@ ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, 
 ucs_status_t uct_mpath_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                                     uct_rkey_t rkey, uct_completion_t *comp)
 {
-    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
-    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
 
     UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_get_zcopy");
     if (status != UCS_OK || iov_bytes(iov, iovcnt) == 0) {
         return status;
     }
-    status = uct_mpath_rma_start(ep, 1, iov, iovcnt, remote_addr, rkey, comp);
-    return status == UCS_ERR_UNSUPPORTED ? uct_mpath_ep_get_message(ep, iov, iovcnt, remote_addr, comp) : status;
+    status = uct_mpath_rma_start(ep, 1, iov, iovcnt, &place, rkey, comp);
+    return status == UCS_ERR_UNSUPPORTED ? uct_mpath_ep_get_message(ep, iov, iovcnt, &place, comp) : status;
 }

@@ -17,7 +17,7 @@
 /* What one put or get without a copy may hold: a message, more where rails do it by themselves. */
 static size_t max_access_bytes(const uct_mpath_iface_t *iface)
 {
-    size_t message_bytes = iface->segment_bytes - sizeof(uct_mpath_packet_header_t) - sizeof(uint64_t);
+    size_t message_bytes = iface->segment_bytes - UCT_MPATH_PUT_HEAD;
 
     return iface->rma_lanes != 0 && message_bytes < UCT_MPATH_RMA_MAX_BYTES ? UCT_MPATH_RMA_MAX_BYTES : message_bytes;
 }
@@ -25,7 +25,7 @@ static size_t max_access_bytes(const uct_mpath_iface_t *iface)
 static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
 {
     uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
-    const size_t head = sizeof(uct_mpath_packet_header_t), put_head = head + sizeof(uint64_t);
+    const size_t head        = sizeof(uct_mpath_packet_header_t);
     const uct_mpath_lane_t *lane;
     uint64_t rest, common = UINT64_MAX, events = UINT64_MAX;
 
@@ -69,15 +69,15 @@ static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
     attr->cap.am.max_iov          = iface->max_iov;
     attr->cap.am.opt_zcopy_align  = 1;
     attr->cap.am.align_mtu        = 1;
-    attr->cap.put.max_short       = iface->short_bytes - put_head;
-    attr->cap.put.max_bcopy       = iface->segment_bytes - put_head;
+    attr->cap.put.max_short       = iface->short_bytes - UCT_MPATH_PUT_HEAD;
+    attr->cap.put.max_bcopy       = iface->segment_bytes - UCT_MPATH_PUT_HEAD;
     attr->cap.put.min_zcopy       = 0;
     attr->cap.put.max_zcopy       = max_access_bytes(iface);
     attr->cap.put.max_iov         = iface->max_iov;
     attr->cap.put.opt_zcopy_align = 1;
     attr->cap.put.align_mtu       = 1;
     attr->cap.get.max_short       = 0;
-    attr->cap.get.max_bcopy       = iface->segment_bytes - put_head;
+    attr->cap.get.max_bcopy       = iface->segment_bytes - UCT_MPATH_PUT_HEAD;
     attr->cap.get.min_zcopy       = 0;
     attr->cap.get.max_zcopy       = max_access_bytes(iface);
     attr->cap.get.max_iov         = UCT_MPATH_MAX_IOV;

@@ -133,7 +133,8 @@ static ucs_status_t take_handlers(uct_mpath_lane_t *lane)
         [UCT_MPATH_ID_PACKET] = uct_mpath_packet_received, [UCT_MPATH_ID_ACK] = uct_mpath_ack_message,
         [UCT_MPATH_ID_PROBE] = uct_mpath_probe_message,    [UCT_MPATH_ID_HELLO] = uct_mpath_hello_message,
         [UCT_MPATH_ID_RMA] = uct_mpath_rma_message,        [UCT_MPATH_ID_RELAY] = uct_mpath_relay_message,
-        [UCT_MPATH_ID_TRUNK] = uct_mpath_trunk_message,    [UCT_MPATH_ID_CREDIT] = uct_mpath_credit_message};
+        [UCT_MPATH_ID_TRUNK] = uct_mpath_trunk_message,    [UCT_MPATH_ID_CREDIT] = uct_mpath_credit_message,
+        [UCT_MPATH_ID_REFUSED] = uct_mpath_refused_message};
     ucs_status_t status;
     uint8_t id;
 

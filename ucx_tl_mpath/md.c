@@ -1,7 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Memory registration, with the memory domains of those rails that do remote access by themselves. Elsewhere puts and
- * gets are messages that the peer's process serves, and need neither registration nor keys.
+ * Memory registration, with the memory domains of those rails that do remote access by themselves, and in the table of
+ * regions for puts and gets that are messages and that the peer's process serves.
+ *
+ * With messages only, memory can be invalidated: it is taken out of the table. UCP needs that to read memory remotely
+ * where an endpoint may fail, and sends the data as active messages otherwise.
  */
 #include "ucx_tl_mpath/md.h"
 
@@ -41,6 +44,17 @@ ucs_config_field_t uct_mpath_md_config_table[] = {
 
     {NULL}};
 
+#if HAVE_DECL_UCT_MD_FLAG_INVALIDATE_RMA
+#define FLAG_INVALIDATE UCT_MD_FLAG_INVALIDATE_RMA
+#else
+#define FLAG_INVALIDATE UCT_MD_FLAG_INVALIDATE
+#endif
+
+static uint64_t md_flags(const uct_mpath_md_t *md)
+{
+    return UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->registers ? UCT_MD_FLAG_NEED_MEMH : FLAG_INVALIDATE);
+}
+
 #if HAVE_UCT_MD_QUERY_V2
 static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_v2_t *attr)
 {
@@ -56,7 +70,7 @@ static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_v2_t *attr)
     attr->dmabuf_mem_types = 0;
     memset(&attr->local_cpus, 0xff, sizeof(attr->local_cpus));
 #endif
-    attr->flags |= UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->registers ? UCT_MD_FLAG_NEED_MEMH : 0);
+    attr->flags |= md_flags(md);
     attr->max_reg                = ULONG_MAX;
     attr->reg_mem_types          = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->reg_nonblock_mem_types = 0;
@@ -72,7 +86,7 @@ static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_t *attr)
     const uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
 
     memset(&attr->cap, 0, sizeof(attr->cap));
-    attr->cap.flags            = UCT_MD_FLAG_REG | UCT_MD_FLAG_NEED_RKEY | (md->registers ? UCT_MD_FLAG_NEED_MEMH : 0);
+    attr->cap.flags            = md_flags(md);
     attr->cap.max_reg          = ULONG_MAX;
     attr->cap.reg_mem_types    = UCS_BIT(UCS_MEMORY_TYPE_HOST);
     attr->cap.access_mem_types = UCS_BIT(UCS_MEMORY_TYPE_HOST);
@@ -82,9 +96,6 @@ static ucs_status_t md_query(uct_md_h tl_md, uct_md_attr_t *attr)
     return UCS_OK;
 }
 #endif
-
-/* What a handle is where no child looks at it. */
-static char no_memh;
 
 static void deregister_first(uct_mpath_md_t *md, uct_mpath_memh_t *memh, unsigned count)
 {
@@ -102,10 +113,6 @@ static ucs_status_t md_register(uct_mpath_md_t *md, void *address, size_t length
     ucs_status_t status;
     unsigned child;
 
-    if (!md->registers) {
-        *memh_p = &no_memh;
-        return UCS_OK;
-    }
     memh = calloc(1, sizeof(*memh));
     if (memh == NULL) {
         return UCS_ERR_NO_MEMORY;
@@ -118,6 +125,10 @@ static ucs_status_t md_register(uct_mpath_md_t *md, void *address, size_t length
         if (status != UCS_OK) {
             goto err_deregister;
         }
+    }
+    if (mpath_regions_add(&md->regions, address, length, &memh->region) != MPATH_OK) {
+        status = UCS_ERR_NO_MEMORY;
+        goto err_deregister;
     }
     *memh_p = memh;
     return UCS_OK;
@@ -145,10 +156,14 @@ static ucs_status_t md_mem_reg(uct_md_h tl_md, void *address, size_t length, uns
 static ucs_status_t md_mem_dereg(uct_md_h tl_md, const uct_md_mem_dereg_params_t *params)
 {
     uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
+    uct_mpath_memh_t *memh;
 
-    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, 0);
-    if (md->registers) {
-        deregister_first(md, params->memh, md->num_children);
+    UCT_MD_MEM_DEREG_CHECK_PARAMS(params, !md->registers);
+    memh = params->memh;
+    mpath_regions_remove(&md->regions, memh->region);
+    deregister_first(md, memh, md->num_children);
+    if (UCT_MD_MEM_DEREG_FIELD_VALUE(params, flags, FIELD_FLAGS, 0) & UCT_MD_MEM_DEREG_FLAG_INVALIDATE) {
+        uct_invoke_completion(params->comp, UCS_OK);
     }
     return UCS_OK;
 }
@@ -172,6 +187,7 @@ static void md_close(uct_md_h tl_md)
     uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
 
     uct_mpath_md_close_children(md);
+    mpath_regions_release(&md->regions);
     free(md);
 }
 
@@ -213,9 +229,13 @@ ucs_status_t uct_mpath_md_open(uct_component_t *component, const char *md_name, 
     }
     md->super.ops       = &md_ops;
     md->super.component = component;
-    status              = uct_mpath_md_find_rails(md, ucs_derived_of(config, uct_mpath_md_config_t));
-    if (status != UCS_OK) {
+    if (mpath_regions_init(&md->regions) != MPATH_OK) {
+        status = UCS_ERR_NO_MEMORY;
         goto err_free;
+    }
+    status = uct_mpath_md_find_rails(md, ucs_derived_of(config, uct_mpath_md_config_t));
+    if (status != UCS_OK) {
+        goto err_release;
     }
     for (child = 0; child < md->num_children; ++child) {
         md->registers |= md->children[child].registers;
@@ -224,6 +244,8 @@ ucs_status_t uct_mpath_md_open(uct_component_t *component, const char *md_name, 
     *md_p = &md->super;
     return UCS_OK;
 
+err_release:
+    mpath_regions_release(&md->regions);
 err_free:
     free(md);
     return status;

@@ -7,6 +7,7 @@
 #define UCX_TL_MPATH_MD_H
 
 #include "ucx_tl_mpath/compat.h"
+#include "ucx_tl_mpath/regions.h"
 #include "ucx_tl_mpath/wire.h"
 
 typedef struct uct_mpath_rail {
@@ -43,7 +44,8 @@ typedef struct uct_mpath_md_config {
 
 typedef struct uct_mpath_md {
     uct_md_t super;
-    int registers; /* with any child: memory handles are arrays, else a constant */
+    int registers;           /* with any child */
+    mpath_regions_t regions; /* what peers reach by messages */
     size_t rkey_bytes;
     unsigned num_children;
     unsigned num_rails;
@@ -53,6 +55,7 @@ typedef struct uct_mpath_md {
 } uct_mpath_md_t;
 
 typedef struct uct_mpath_memh {
+    uint64_t region;
     uct_mem_h child[UCT_MPATH_MAX_RAILS];
 } uct_mpath_memh_t;
 
@@ -67,7 +70,8 @@ void uct_mpath_md_close_children(uct_mpath_md_t *md);
 
 /* rkey.c: one key for all rails. */
 typedef struct uct_mpath_rkey {
-    uint64_t rails; /* that have a key */
+    uint64_t region; /* for accesses by messages */
+    uint64_t rails;  /* that have a key */
     uct_rkey_bundle_t child[UCT_MPATH_MAX_RAILS];
     uct_component_h component[UCT_MPATH_MAX_RAILS];
 } uct_mpath_rkey_t;
@@ -75,15 +79,13 @@ typedef struct uct_mpath_rkey {
 void uct_mpath_rkey_init(uct_mpath_md_t *md);
 /* buffer: md->rkey_bytes */
 ucs_status_t uct_mpath_rkey_pack(const uct_mpath_md_t *md, uct_mem_h memh, void *buffer);
-/* A key of no rail is 0 and has no handle. */
 ucs_status_t uct_mpath_rkey_unpack(const void *buffer, uct_rkey_t *rkey_p, void **handle_p);
 void uct_mpath_rkey_release(void *handle);
 
 /* The handle that child `child` wants to see. */
-static inline uct_mem_h uct_mpath_child_memh(const uct_mpath_md_t *md, uct_mem_h memh, unsigned child)
+static inline uct_mem_h uct_mpath_child_memh(uct_mem_h memh, unsigned child)
 {
-    return (md->registers && memh != UCT_MEM_HANDLE_NULL) ? ((uct_mpath_memh_t *)memh)->child[child]
-                                                          : UCT_MEM_HANDLE_NULL;
+    return memh != UCT_MEM_HANDLE_NULL ? ((uct_mpath_memh_t *)memh)->child[child] : UCT_MEM_HANDLE_NULL;
 }
 
 #endif

@@ -311,7 +311,7 @@ static void ask_for_ack(uct_mpath_peer_t *peer, uint64_t now_ns)
 
 static int has_work(uct_mpath_peer_t *peer)
 {
-    return peer->hello_due || peer->last_try_ns != 0 || peer->state == UCT_MPATH_PEER_GREETING ||
+    return peer->hello_due || peer->refusing == 1 || peer->last_try_ns != 0 || peer->state == UCT_MPATH_PEER_GREETING ||
            peer->unacked_packets > 0 || peer->ack_due || mpath_tx_window_outstanding(&peer->tx) > 0 ||
            !ucs_list_is_empty(&peer->rma) || !ucs_list_is_empty(&peer->gets) || !ucs_list_is_empty(&peer->replies) ||
            !ucs_queue_is_empty(&peer->pending) || (peer->open_mask & ~peer->up_mask) != 0;
@@ -327,6 +327,9 @@ int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
     }
     if (peer->state == UCT_MPATH_PEER_READY) {
         acknowledge(peer, now_ns);
+        if (peer->refusing == 1) {
+            uct_mpath_refusal_send(peer);
+        }
         links_left = peer->iface->rma_lanes != 0 && uct_mpath_rma_links_progress(peer, now_ns);
         if (resend_lost(peer)) {
             uct_mpath_rma_retry(peer);

@@ -76,6 +76,7 @@ struct uct_mpath_peer {
     uct_mpath_link_t link;  /* by which I name the peer */
     ucs_list_link_t busy;   /* member of the interface's list */
     uint8_t is_busy, hello_due, opened, dispatching, replies_first;
+    uint8_t refusing;  /* 1: it has to be told that it accessed memory that is not registered; 2: it was told */
     uint8_t last_rail; /* over which something came */
     uint8_t cleaned;   /* FAILED, and all operations have ended */
     ucs_status_t failure;
@@ -235,8 +236,14 @@ ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, uns
 ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_hello_message(void *arg, void *data, size_t length, unsigned flags);
+ucs_status_t uct_mpath_refused_message(void *arg, void *data, size_t length, unsigned flags);
 void uct_mpath_drop_early(void *entry, void *arg);
-/* Serves some of the peer's gets. */
+
+/* serve.c: data begin with what follows the packet's header. */
+void uct_mpath_put_serve(uct_mpath_peer_t *peer, const char *data, size_t length);
+void uct_mpath_get_serve(uct_mpath_peer_t *peer, const void *data, size_t length);
+/* Answers some of the peer's gets. */
 void uct_mpath_replies_send(uct_mpath_peer_t *peer);
+void uct_mpath_refusal_send(uct_mpath_peer_t *peer);
 
 #endif

@@ -9,9 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* In one round of progress: what the other side wants is asked for, too, before the rails are full. */
-#define REPLIES_AT_ONCE 8
-
 /* A packet that came early: all of it when it has to wait for its turn. */
 typedef struct early {
     size_t length;
@@ -34,63 +31,6 @@ uct_mpath_peer_t *uct_mpath_peer_of_link(const uct_mpath_iface_t *iface, const u
     uct_mpath_peer_t *peer = link->handle < iface->num_peers ? iface->peers[link->handle] : NULL;
 
     return (peer != NULL && peer->nonce == link->nonce && peer->state != UCT_MPATH_PEER_FAILED) ? peer : NULL;
-}
-
-static void serve_get(uct_mpath_peer_t *peer, const void *data, size_t length)
-{
-    uct_mpath_reply_t *reply;
-
-    if (length < sizeof(reply->get)) {
-        return;
-    }
-    reply = malloc(sizeof(*reply));
-    if (reply == NULL) {
-        uct_mpath_peer_fail(peer, UCS_ERR_NO_MEMORY, "no memory for a remote read");
-        return;
-    }
-    memcpy(&reply->get, data, sizeof(reply->get));
-    ucs_list_add_tail(&peer->replies, &reply->list);
-    uct_mpath_peer_set_busy(peer);
-}
-
-/* Gets of one segment at most, so that a reply is one packet. */
-static ucs_status_t send_reply(uct_mpath_peer_t *peer, const uct_mpath_get_t *get)
-{
-    size_t head_bytes          = sizeof(uct_mpath_packet_header_t) + sizeof(uint64_t);
-    size_t bytes               = head_bytes + get->length_bytes;
-    uct_mpath_packet_t *packet = uct_mpath_packet_get(peer->iface, bytes > UCT_MPATH_MAX_HEADER);
-    uint64_t id                = get->id;
-    ucs_status_t status;
-
-    if (packet == NULL) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-    packet->peer                             = peer;
-    uct_mpath_packet_header(packet)->kind_am = UCT_MPATH_GET_REPLY << 5;
-    uct_mpath_packet_header(packet)->flags   = bytes > UCT_MPATH_MAX_HEADER ? UCT_MPATH_ACK_SOON : 0;
-    memcpy(packet->data + sizeof(uct_mpath_packet_header_t), &id, sizeof(id));
-    memcpy(packet->data + head_bytes, (const void *)(uintptr_t)get->address, get->length_bytes);
-    packet->data_bytes = (uint32_t)bytes;
-    status             = uct_mpath_packet_send(peer, packet);
-    if (status != UCS_OK) {
-        uct_mpath_packet_put(packet);
-    }
-    return status;
-}
-
-void uct_mpath_replies_send(uct_mpath_peer_t *peer)
-{
-    uct_mpath_reply_t *reply;
-    int left;
-
-    for (left = REPLIES_AT_ONCE; left > 0 && !ucs_list_is_empty(&peer->replies); --left) {
-        reply = ucs_list_head(&peer->replies, uct_mpath_reply_t, list);
-        if (send_reply(peer, &reply->get) != UCS_OK) {
-            return;
-        }
-        ucs_list_del(&reply->list);
-        free(reply);
-    }
 }
 
 static void scatter(const uct_mpath_get_op_t *get, const char *data, size_t length)
@@ -143,7 +83,6 @@ static void take_reply(uct_mpath_peer_t *peer, const char *data, size_t length)
 static void deliver(uct_mpath_peer_t *peer, char *data, size_t length)
 {
     const uct_mpath_packet_header_t *header = (const uct_mpath_packet_header_t *)data;
-    uint64_t address;
 
     data += sizeof(*header);
     length -= sizeof(*header);
@@ -152,13 +91,10 @@ static void deliver(uct_mpath_peer_t *peer, char *data, size_t length)
         uct_iface_invoke_am(&peer->iface->super, header->kind_am & 31, data, (unsigned)length, 0);
         break;
     case UCT_MPATH_PUT:
-        if (length >= sizeof(address)) {
-            memcpy(&address, data, sizeof(address));
-            memcpy((void *)(uintptr_t)address, data + sizeof(address), length - sizeof(address));
-        }
+        uct_mpath_put_serve(peer, data, length);
         break;
     case UCT_MPATH_GET:
-        serve_get(peer, data, length);
+        uct_mpath_get_serve(peer, data, length);
         break;
     case UCT_MPATH_GET_REPLY:
         take_reply(peer, data, length);
@@ -260,6 +196,18 @@ ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsig
     (void)flags;
     if (length >= sizeof(uct_mpath_link_t) && (peer = uct_mpath_peer_of_link(lane->iface, data)) != NULL) {
         uct_mpath_probe_received(peer, lane->number, data, length);
+    }
+    return UCS_OK;
+}
+
+ucs_status_t uct_mpath_refused_message(void *arg, void *data, size_t length, unsigned flags)
+{
+    const uct_mpath_lane_t *lane = arg;
+    uct_mpath_peer_t *peer;
+
+    (void)flags;
+    if (length >= sizeof(uct_mpath_link_t) && (peer = uct_mpath_peer_of_link(lane->iface, data)) != NULL) {
+        uct_mpath_peer_fail(peer, UCS_ERR_IO_ERROR, "it refused an access to memory that is not registered there");
     }
     return UCS_OK;
 }

@@ -25,6 +25,9 @@ static void take(uct_mpath_iface_t *iface, const uct_mpath_relay_head_t *head, v
     case UCT_MPATH_ID_RMA:
         uct_mpath_rma_message(lane, data, length, 0);
         break;
+    case UCT_MPATH_ID_REFUSED:
+        uct_mpath_refused_message(lane, data, length, 0);
+        break;
     case UCT_MPATH_ID_DOWN:
         uct_mpath_route_down(iface->relay, head);
         break;

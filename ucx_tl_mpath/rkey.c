@@ -2,7 +2,7 @@
 /*
  * Keys of registered memory: those of the memory domains behind all rails in one,
  *
- *     rails that follow (16 bits), then for each in order: length (8 bits), key
+ *     region (64 bits, for accesses by messages), rails that follow (16 bits), for each in order: length (8 bits), key
  *
  * as many as fit into what UCP can carry. A rail without a key does its puts and gets by messages.
  */
@@ -11,6 +11,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define HEAD_BYTES (sizeof(uint64_t) + sizeof(uint16_t))
 #define MAX_PACKED_BYTES 240 /* UCP keeps the length in a byte */
 
 /* Keys are unpacked without a memory domain, so the process remembers what its rails are made of. */
@@ -18,7 +19,7 @@ static uct_component_h rail_components[UCT_MPATH_MAX_RAILS];
 
 void uct_mpath_rkey_init(uct_mpath_md_t *md)
 {
-    size_t bytes = sizeof(uint16_t);
+    size_t bytes = HEAD_BYTES;
     const uct_mpath_child_md_t *child;
     uct_mpath_rail_t *rail;
     unsigned i;
@@ -37,13 +38,14 @@ void uct_mpath_rkey_init(uct_mpath_md_t *md)
         rail->has_rkey = 1;
         bytes += 1 + child->rkey_bytes;
     }
-    md->rkey_bytes = bytes; /* two at least: a peer that has keys reads this one too */
+    md->rkey_bytes = bytes;
 }
 
 ucs_status_t uct_mpath_rkey_pack(const uct_mpath_md_t *md, uct_mem_h memh, void *buffer)
 {
-    uint8_t *to    = (uint8_t *)buffer + sizeof(uint16_t);
-    uint16_t rails = 0;
+    const uct_mpath_memh_t *own = memh;
+    uint8_t *to                 = (uint8_t *)buffer + HEAD_BYTES;
+    uint16_t rails              = 0;
     const uct_mpath_rail_t *rail;
     ucs_status_t status;
     unsigned i;
@@ -53,7 +55,7 @@ ucs_status_t uct_mpath_rkey_pack(const uct_mpath_md_t *md, uct_mem_h memh, void 
         if (!rail->has_rkey) {
             continue;
         }
-        status = uct_md_mkey_pack(md->children[rail->rma_child].md, uct_mpath_child_memh(md, memh, rail->rma_child),
+        status = uct_md_mkey_pack(md->children[rail->rma_child].md, uct_mpath_child_memh(memh, rail->rma_child),
                                   to + 1);
         if (status != UCS_OK) {
             return status;
@@ -62,7 +64,8 @@ ucs_status_t uct_mpath_rkey_pack(const uct_mpath_md_t *md, uct_mem_h memh, void 
         *to = (uint8_t)md->children[rail->rma_child].rkey_bytes;
         to += 1 + *to;
     }
-    memcpy(buffer, &rails, sizeof(rails));
+    memcpy(buffer, &own->region, sizeof(own->region));
+    memcpy((uint8_t *)buffer + sizeof(own->region), &rails, sizeof(rails));
     return UCS_OK;
 }
 
@@ -80,7 +83,7 @@ static void release(uct_mpath_rkey_t *rkey)
 
 ucs_status_t uct_mpath_rkey_unpack(const void *buffer, uct_rkey_t *rkey_p, void **handle_p)
 {
-    const uint8_t *from = (const uint8_t *)buffer + sizeof(uint16_t);
+    const uint8_t *from = (const uint8_t *)buffer + HEAD_BYTES;
     uct_mpath_rkey_t *rkey;
     ucs_status_t status;
     uint16_t rails;
@@ -88,14 +91,12 @@ ucs_status_t uct_mpath_rkey_unpack(const void *buffer, uct_rkey_t *rkey_p, void 
 
     *rkey_p   = 0;
     *handle_p = NULL;
-    memcpy(&rails, buffer, sizeof(rails));
-    if (rails == 0) {
-        return UCS_OK;
-    }
-    rkey = calloc(1, sizeof(*rkey));
+    rkey      = calloc(1, sizeof(*rkey));
     if (rkey == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
+    memcpy(&rkey->region, buffer, sizeof(rkey->region));
+    memcpy(&rails, (const uint8_t *)buffer + sizeof(rkey->region), sizeof(rails));
     for (; rails != 0; rails &= (uint16_t)(rails - 1), from += 1 + *from) {
         number = __builtin_ctz(rails);
         if (rail_components[number] == NULL) {

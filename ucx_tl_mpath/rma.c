@@ -79,7 +79,6 @@ static uint64_t usable_rails(const uct_mpath_peer_t *peer, int is_get, size_t by
 
 static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, unsigned rail, const uct_mpath_rkey_t *rkey)
 {
-    const uct_mpath_md_t *md     = ucs_derived_of(peer->iface->super.md, uct_mpath_md_t);
     const uct_mpath_lane_t *lane = &peer->iface->lanes[rail];
     uct_rkey_t child_rkey        = UCT_INVALID_RKEY;
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
@@ -92,7 +91,7 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, unsigned r
     }
     for (i = 0; i < op->num_iov; ++i) {
         iov[i]      = op->iov[i];
-        iov[i].memh = uct_mpath_child_memh(md, iov[i].memh, lane->rma_md_child);
+        iov[i].memh = uct_mpath_child_memh(iov[i].memh, lane->rma_md_child);
     }
     op->rail         = (uint8_t)rail;
     op->generation   = peer->rails[rail].rma.generation;
@@ -100,8 +99,8 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, unsigned r
     op->child.count  = 1;
     op->child.status = UCS_OK;
     ep               = peer->rails[rail].rma.ep;
-    status           = op->is_get ? uct_ep_get_zcopy(ep, iov, op->num_iov, op->remote_addr, child_rkey, &op->child)
-                                  : uct_ep_put_zcopy(ep, iov, op->num_iov, op->remote_addr, child_rkey, &op->child);
+    status           = op->is_get ? uct_ep_get_zcopy(ep, iov, op->num_iov, op->place.address, child_rkey, &op->child)
+                                  : uct_ep_put_zcopy(ep, iov, op->num_iov, op->place.address, child_rkey, &op->child);
     if (status != UCS_OK && status != UCS_INPROGRESS) {
         return status;
     }
@@ -169,7 +168,7 @@ static ucs_status_t pick_and_post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, u
 
 static size_t message_bytes(const uct_mpath_iface_t *iface)
 {
-    return iface->segment_bytes - sizeof(uct_mpath_packet_header_t) - sizeof(uint64_t);
+    return iface->segment_bytes - UCT_MPATH_PUT_HEAD;
 }
 
 /* The next progress sends them: the order of what waits is kept there. */
@@ -182,7 +181,7 @@ static void begin_messages(uct_mpath_peer_t *peer, uct_mpath_rma_t *op)
 }
 
 ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
-                                 uint64_t remote_addr, uct_rkey_t rkey_value, uct_completion_t *user)
+                                 const uct_mpath_place_t *place, uct_rkey_t rkey_value, uct_completion_t *user)
 {
     const uct_mpath_rkey_t *rkey = (const uct_mpath_rkey_t *)rkey_value;
     uct_mpath_peer_t *peer       = ep->peer;
@@ -210,12 +209,12 @@ ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t
     if (op == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    op->peer        = peer;
-    op->ep          = ep;
-    op->user        = user;
-    op->remote_addr = remote_addr;
-    op->bytes       = (uint32_t)bytes;
-    op->is_get      = (uint8_t)is_get;
+    op->peer   = peer;
+    op->ep     = ep;
+    op->user   = user;
+    op->place  = *place;
+    op->bytes  = (uint32_t)bytes;
+    op->is_get = (uint8_t)is_get;
     for (i = 0; i < iovcnt; ++i) {
         if (uct_mpath_iov_bytes(&iov[i]) > 0) {
             op->iov[op->num_iov++] = iov[i];
@@ -266,7 +265,8 @@ static size_t slice(const uct_mpath_rma_t *op, size_t first, size_t bytes, uct_i
 /* UCS_ERR_NO_RESOURCE: not all of it yet. */
 static ucs_status_t send_messages(uct_mpath_rma_t *op)
 {
-    size_t most_bytes = message_bytes(op->peer->iface), bytes, count;
+    size_t most_bytes       = message_bytes(op->peer->iface), bytes, count;
+    uct_mpath_place_t place = op->place;
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
     ucs_status_t status;
 
@@ -276,11 +276,11 @@ static ucs_status_t send_messages(uct_mpath_rma_t *op)
         op->child.status = UCS_OK;
     }
     while (op->sent_bytes < op->bytes) {
-        bytes  = op->bytes - op->sent_bytes < most_bytes ? op->bytes - op->sent_bytes : most_bytes;
-        count  = slice(op, op->sent_bytes, bytes, iov);
-        status = op->is_get
-                     ? uct_mpath_ep_get_message(op->ep, iov, count, op->remote_addr + op->sent_bytes, &op->child)
-                     : uct_mpath_ep_put_message(op->ep, iov, count, op->remote_addr + op->sent_bytes, &op->child);
+        bytes         = op->bytes - op->sent_bytes < most_bytes ? op->bytes - op->sent_bytes : most_bytes;
+        count         = slice(op, op->sent_bytes, bytes, iov);
+        place.address = op->place.address + op->sent_bytes;
+        status        = op->is_get ? uct_mpath_ep_get_message(op->ep, iov, count, &place, &op->child)
+                                   : uct_mpath_ep_put_message(op->ep, iov, count, &place, &op->child);
         if (status == UCS_ERR_NO_RESOURCE || status == UCS_ERR_NO_MEMORY) {
             return UCS_ERR_NO_RESOURCE;
         }

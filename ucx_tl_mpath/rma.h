@@ -20,7 +20,7 @@ typedef struct uct_mpath_rma {
     uct_mpath_ep_t *ep; /* NULL: it is gone */
     uct_completion_t *user;
     uct_completion_t child;
-    uint64_t remote_addr;
+    uct_mpath_place_t place;
     uint32_t seq, bytes;
     uint32_t sent_bytes; /* by messages */
     uint8_t rail, generation, is_get;
@@ -34,7 +34,7 @@ typedef struct uct_mpath_rma {
 #define UCT_MPATH_RMA_MAX_BYTES (256 * 1024)
 
 ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
-                                 uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *user);
+                                 const uct_mpath_place_t *place, uct_rkey_t rkey, uct_completion_t *user);
 /* Sends the messages of accesses that take this way. */
 void uct_mpath_rma_retry(uct_mpath_peer_t *peer);
 void uct_mpath_rma_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);

@@ -139,14 +139,13 @@ static size_t pack_packet(void *destination, void *arg)
 
 static ucs_status_t post_zcopy(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, unsigned rail)
 {
-    const uct_mpath_md_t *md = ucs_derived_of(peer->iface->super.md, uct_mpath_md_t);
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
     unsigned header_bytes = packet->data_bytes, num_iov = packet->num_iov, i;
     ucs_status_t status;
 
     for (i = 0; i < num_iov; ++i) {
         iov[i]      = packet->iov[i];
-        iov[i].memh = uct_mpath_child_memh(md, iov[i].memh, peer->iface->lanes[rail].md_child);
+        iov[i].memh = uct_mpath_child_memh(iov[i].memh, peer->iface->lanes[rail].md_child);
     }
     if (num_iov == 0) {
         header_bytes  = sizeof(uct_mpath_packet_header_t);

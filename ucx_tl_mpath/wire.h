@@ -3,9 +3,10 @@
  * What travels between two interfaces, as active messages of the rails' own transports. Each message starts with a
  * link: which connection of the receiver it belongs to, and a number that tells this connection from an earlier one.
  *
- *   UCT_MPATH_ID_PACKET   link, packet header, [remote address | get header], data
+ *   UCT_MPATH_ID_PACKET   link, packet header, [place | get], data
  *   UCT_MPATH_ID_ACK      link, count, count times ack entry: packets that came over each rail since it was opened
  *   UCT_MPATH_ID_PROBE    link, probe: asks for an ack, and tells that a rail starts to count at zero
+ *   UCT_MPATH_ID_REFUSED  link: a put or get was not done, since no memory is registered there
  *   UCT_MPATH_ID_RMA      link, address of an endpoint for remote access (rma_link.c)
  *   UCT_MPATH_ID_HELLO    hello: who I am, where my rails are, and by which link I am reached
  *   UCT_MPATH_ID_RELAY    relay head, one of the messages above: for another interface, or through one (relay.h)
@@ -21,7 +22,7 @@
 
 #include <stdint.h>
 
-#define UCT_MPATH_WIRE_VERSION 3
+#define UCT_MPATH_WIRE_VERSION 4
 #define UCT_MPATH_MAX_RAILS 16
 #define UCT_MPATH_RMA_ADDRESS_MAX 32 /* bytes of a device or endpoint address for remote access */
 #define UCT_MPATH_ADDRESS_MAX 32     /* bytes of a rail's device or interface address */
@@ -37,6 +38,7 @@ enum {
     UCT_MPATH_ID_ROUTE,
     UCT_MPATH_ID_CREDIT,
     UCT_MPATH_ID_DOWN,
+    UCT_MPATH_ID_REFUSED,
     UCT_MPATH_ID_LAST
 };
 
@@ -47,7 +49,7 @@ typedef struct uct_mpath_link {
 
 typedef enum uct_mpath_kind {
     UCT_MPATH_AM,
-    UCT_MPATH_PUT,      /* followed by the remote address */
+    UCT_MPATH_PUT,      /* followed by uct_mpath_place_t */
     UCT_MPATH_GET,      /* followed by uct_mpath_get_t, no data */
     UCT_MPATH_GET_REPLY /* followed by the id of the get as 64 bits */
 } uct_mpath_kind_t;
@@ -67,11 +69,21 @@ typedef struct uct_mpath_packet_header {
     uint8_t flags;
 } __attribute__((packed)) uct_mpath_packet_header_t;
 
-typedef struct uct_mpath_get {
+/* In the memory of the receiver. */
+typedef struct uct_mpath_place {
+    uint64_t region; /* that it has registered (regions.h), as its key says */
     uint64_t address;
+} __attribute__((packed)) uct_mpath_place_t;
+
+typedef struct uct_mpath_get {
+    uct_mpath_place_t place;
     uint32_t id;
     uint32_t length_bytes;
 } __attribute__((packed)) uct_mpath_get_t;
+
+/* What a message holds beside the data of a put, of a reply to a get. */
+#define UCT_MPATH_PUT_HEAD (sizeof(uct_mpath_packet_header_t) + sizeof(uct_mpath_place_t))
+#define UCT_MPATH_REPLY_HEAD (sizeof(uct_mpath_packet_header_t) + sizeof(uint64_t))
 
 typedef struct uct_mpath_ack_entry {
     uint8_t rail;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * ucx_uct [CASE...]: the transport mpath by UCT's own interface, two interfaces in this process: what addresses, active
- * messages, the pending queue, flush, fence, gets, cancelling and the end of a peer have to do by UCT's rules. Prints
- * PASS or FAIL for each case. The rails are those of UCX_MPATH_RAILS.
+ * messages, the pending queue, flush, fence, gets, cancelling, memory that was taken back and the end of a peer have to
+ * do by UCT's rules. Prints PASS or FAIL for each case. The rails are those of UCX_MPATH_RAILS.
  */
 #include <inttypes.h>
 #include <stdint.h>
@@ -539,12 +539,67 @@ static void case_peer_ends(void)
     deregister_memory(&registered);
 }
 
+/* Memory that was taken back: the access is refused, the connection ends at both sides, nothing is touched. */
+static void refused(int reads)
+{
+    registered_t registered = register_memory();
+    uct_iov_t iov           = {.buffer = source, .length = 8, .memh = registered.source, .count = 1};
+    counted_t done          = counted();
+    ucs_status_t status;
+    uct_md_attr_t attr;
+
+    REQUIRE(!registered.failed && uct_md_query(md, &attr) == UCS_OK);
+    if (!(attr.cap.flags & UCT_MD_FLAG_INVALIDATE)) { /* rails that reach memory by themselves */
+        deregister_memory(&registered);
+        return;
+    }
+    memory[0] = 1;
+    WAIT_FOR((status = put_number(2, registered.key.rkey)) != UCS_ERR_NO_RESOURCE);
+    REQUIRE(status == UCS_OK);
+    WAIT_FOR(uct_iface_flush(here.iface, 0, NULL) == UCS_OK);
+    REQUIRE(memory[0] == 2);
+    REQUIRE(uct_md_mem_dereg(md, registered.memory) == UCS_OK);
+    if (reads) {
+        source[0] = 7;
+        WAIT_FOR((status = uct_ep_get_zcopy(here.ep, &iov, 1, (uint64_t)(uintptr_t)memory, registered.key.rkey,
+                                            &done.completion)) != UCS_ERR_NO_RESOURCE);
+        REQUIRE(status == UCS_INPROGRESS);
+        WAIT_FOR(done.calls == 1);
+        REQUIRE(source[0] == 7);
+    } else {
+        WAIT_FOR((status = put_number(3, registered.key.rkey)) != UCS_ERR_NO_RESOURCE);
+        REQUIRE(status == UCS_OK);
+    }
+    WAIT_FOR(here.failed);
+    REQUIRE(memory[0] == 2);
+    uct_rkey_release(component, &registered.key);
+    uct_md_mem_dereg(md, registered.source);
+}
+
+static void case_refused_put(void)
+{
+    refused(0);
+}
+
+static void case_refused_get(void)
+{
+    refused(1);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
-} cases[] = {{"limits", case_limits}, {"order", case_order},   {"pending", case_pending},
-             {"flush", case_flush},   {"fence", case_fence},   {"get", case_get},
-             {"check", case_check},   {"cancel", case_cancel}, {"peer_ends", case_peer_ends}};
+} cases[] = {{"limits", case_limits},
+             {"order", case_order},
+             {"pending", case_pending},
+             {"flush", case_flush},
+             {"fence", case_fence},
+             {"get", case_get},
+             {"check", case_check},
+             {"cancel", case_cancel},
+             {"refused_put", case_refused_put},
+             {"refused_get", case_refused_get},
+             {"peer_ends", case_peer_ends}};
 
 static int wanted(const char *name, int argc, char **argv)
 {

@@ -104,7 +104,10 @@ unit_test_resume_SOURCES = unit/test_resume.c $(ranks_sources)
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 # The parts of the UCX transport that know nothing of UCX.
-unit_programs += unit/test_ucx_window unit/test_ucx_spread unit/test_ucx_shares unit/test_ucx_neighbours
+unit_programs += unit/test_ucx_window unit/test_ucx_spread unit/test_ucx_shares unit/test_ucx_neighbours unit/test_ucx_regions
+unit_test_ucx_regions_SOURCES = unit/test_ucx_regions.c
+unit_test_ucx_regions_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
+unit_test_ucx_regions_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
 unit_test_ucx_neighbours_SOURCES = unit/test_ucx_neighbours.c
 unit_test_ucx_neighbours_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 unit_test_ucx_neighbours_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
