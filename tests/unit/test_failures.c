@@ -294,6 +294,36 @@ static void test_late(void **state)
     munmap(saw_warning, sizeof(*saw_warning));
 }
 
+/* Rank 2 does not come. */
+static int absent_body(ranks_self_t *self, void *argument)
+{
+    int gathers = *(const int *)argument;
+    mpath_status_t status;
+    party_t p;
+
+    party_join(&p, self, 100);
+    ranks_check(party_call(&p) == MPATH_OK);
+    p.context->settings.timeout_s       = gathers ? 1 : 100;
+    p.context->settings.agree_timeout_s = gathers ? 0 : 1;
+    if (self->rank != 2) {
+        status = gathers ? mpath_team_allgather(p.team, p.out, 8, p.in) : party_call(&p);
+        ranks_check(status == MPATH_ERR_TIMED_OUT);
+    }
+    ranks_barrier(self);
+    return party_broken(&p);
+}
+
+/* It ends a call where the user has set a deadline, and a gather inside of a call, in which all are known to be. */
+static void test_absent(void **state)
+{
+    ranks_setup_t setup = {.size = 6, .nodes = 2};
+
+    (void)state;
+    for (int gathers = 0; gathers < 2; gathers++) {
+        assert_int_equal(ranks_run(&setup, absent_body, &gathers), 0);
+    }
+}
+
 /* A rank that has finished its last call may end at once: that is no failure for those who still wait for others. */
 static int leave_body(ranks_self_t *self, void *argument)
 {
@@ -335,6 +365,7 @@ int main(void)
         cmocka_unit_test(test_ineligible),
         cmocka_unit_test(test_operation),
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_absent),
         cmocka_unit_test(test_leave),
     };
 

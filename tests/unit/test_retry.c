@@ -33,18 +33,28 @@ static void discard(mpath_log_level_t level, const char *line)
     (void)line;
 }
 
-static void open_scene(scene_t *scene, ranks_self_t *self)
+static mpath_context_t *open_context(ranks_self_t *self)
 {
     mpath_settings_t settings;
 
     mpath_log_set_sink(discard);
     mpath_settings_init(&settings);
     settings.memory_bytes = 4 << 20;
-    scene->self           = self;
-    scene->context        = ranks_context(self, &settings);
-    scene->team           = ranks_team(self, scene->context);
+    return ranks_context(self, &settings);
+}
+
+static void open_team(scene_t *scene, ranks_self_t *self, mpath_context_t *context, const mpath_oob_t *oob)
+{
+    scene->self    = self;
+    scene->context = context;
+    ranks_check(mpath_team_create(context, oob, &scene->team) == MPATH_OK);
     ranks_check(mpath_mover_create(scene->team) == MPATH_OK);
     ranks_check(scene->team->mover->status == MPATH_OK);
+}
+
+static void open_scene(scene_t *scene, ranks_self_t *self)
+{
+    open_team(scene, self, open_context(self), &self->oob);
 }
 
 static int close_scene(scene_t *scene)
@@ -179,6 +189,34 @@ static int nothing_lost_body(ranks_self_t *self, void *argument)
     return close_scene(&scene);
 }
 
+/* A team that comes later to a NIC which has failed twice does not take the rail that the other team has lost. */
+static int other_team_body(ranks_self_t *self, void *argument)
+{
+    mpath_context_t *context = open_context(self);
+    scene_t early, late;
+    mpath_oob_t oob;
+    int first, second;
+
+    (void)argument;
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    open_team(&early, self, context, &self->oob);
+    open_team(&late, self, context, &oob);
+    first = early.team->mover->fabric_nic[2];
+    ranks_check(late.team->mover->fabric_nic[2] == first);
+    lose(&early, 1, 1u << 2);
+    end_good_call(&early, 3);
+    second = early.team->mover->fabric_nic[2];
+    lose(&early, 1, 1u << 2);
+    lose(&late, 0, 1u << 2);
+    end_good_call(&late, 3);
+    ranks_check((late.team->mover->fabric_nic[2] != first) && (late.team->mover->fabric_nic[2] != second));
+    end_good_call(&early, 3);
+    ranks_check(early.team->mover->fabric_nic[2] == late.team->mover->fabric_nic[2]); /* found there */
+    ranks_barrier(self);
+    mpath_team_destroy(late.team);
+    return close_scene(&early);
+}
+
 static void run(ranks_body_t body)
 {
     const ranks_setup_t setup = {.size = RANKS, .nodes = NODES, .nics = NICS, .limit_s = 120};
@@ -210,13 +248,17 @@ static void test_nothing_lost(void **state)
     run(nothing_lost_body);
 }
 
+static void test_other_team(void **state)
+{
+    (void)state;
+    run(other_team_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),
-        cmocka_unit_test(test_both_ends),
-        cmocka_unit_test(test_silent),
-        cmocka_unit_test(test_nothing_lost),
+        cmocka_unit_test(test_again),        cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
