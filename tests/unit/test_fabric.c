@@ -239,6 +239,40 @@ static void test_peers(void **state)
     assert_non_null(strstr(capture_text(), "2 NICs"));
 }
 
+/* A process that is gone keeps its number while somebody uses it; then it is tried again, for it may be back. */
+static void test_lost_peer(void **state)
+{
+    fixture_t *f    = *state;
+    uint64_t end_ns = mpath_time_ns() + LIMIT_NS;
+    mpath_fabric_t *other;
+    const void *address;
+    char copy[512];
+    size_t bytes;
+    int peer;
+
+    assert_int_equal(mpath_fabric_create(&f->settings, &f->machine, &other), MPATH_OK);
+    assert_int_equal(mpath_fabric_address(other, 0, &address, &bytes), MPATH_OK);
+    assert_true(bytes <= sizeof(copy));
+    memcpy(copy, address, bytes);
+    peer = mpath_fabric_peer(f->fabric, 0, copy, bytes, "a rail that goes");
+    assert_true(peer >= 0);
+    mpath_fabric_destroy(other);
+    capture_start();
+    while (mpath_fabric_peer_status(f->fabric, 0, peer) == MPATH_OK) {
+        progress(f);
+        assert_true(mpath_time_ns() < end_ns);
+    }
+    capture_stop();
+    assert_int_equal(mpath_fabric_peer(f->fabric, 0, copy, bytes, "a rail that has gone"), peer);
+    assert_int_equal(mpath_fabric_peer_status(f->fabric, 0, peer), MPATH_ERR_UNREACHABLE);
+    mpath_fabric_forget_peer(f->fabric, 0, peer);
+    mpath_fabric_forget_peer(f->fabric, 0, peer);
+    peer = mpath_fabric_peer(f->fabric, 0, copy, bytes, "perhaps it has come back");
+    assert_true(peer >= 0);
+    assert_int_equal(mpath_fabric_peer_status(f->fabric, 0, peer), MPATH_OK); /* nobody has refused yet */
+    mpath_fabric_forget_peer(f->fabric, 0, peer);
+}
+
 static void *run_team(void *argument)
 {
     receiver_t *receiver         = argument;
@@ -336,6 +370,20 @@ static void test_renew(void **state)
     free(b);
 }
 
+/* Where no team is left, the old rail is closed at once, or numbers would run out. */
+static void test_renew_unused(void **state)
+{
+    fixture_t *f = *state;
+    int first = -1, second = -1;
+
+    mpath_fabric_suspect(f->fabric, 0);
+    assert_int_equal(mpath_fabric_renew(f->fabric, 0, &first), MPATH_OK);
+    assert_int_not_equal(first, 0);
+    mpath_fabric_suspect(f->fabric, first);
+    assert_int_equal(mpath_fabric_renew(f->fabric, first, &second), MPATH_OK);
+    assert_int_equal(second, 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -343,8 +391,10 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_leave_releases, setup, teardown),
         cmocka_unit_test_setup_teardown(test_left_behind, setup, teardown),
         cmocka_unit_test_setup_teardown(test_peers, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_lost_peer, setup, teardown),
         cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_renew, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_renew_unused, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
