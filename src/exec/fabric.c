@@ -41,6 +41,7 @@ mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath
     fabric->settings = settings;
     fabric->machine  = machine;
     pthread_mutex_init(&fabric->lock, NULL);
+    pthread_mutex_init(&fabric->memory_lock, NULL);
     for (int number = 0; number < MPATH_FABRIC_RAILS; number++) {
         rail_init(&fabric->rails[number], number, (number < machine->num_nics) ? number : -1);
     }
@@ -100,12 +101,19 @@ static void rail_destroy(rail_t *rail)
 
 void mpath_fabric_destroy(mpath_fabric_t *fabric)
 {
+    fabric_memory_t *memory;
+
     if (fabric == NULL) {
         return;
     }
     for (int number = 0; number < MPATH_FABRIC_RAILS; number++) {
         rail_destroy(&fabric->rails[number]);
     }
+    while ((memory = fabric->memory) != NULL) {
+        fabric->memory = memory->next;
+        free(memory);
+    }
+    pthread_mutex_destroy(&fabric->memory_lock);
     pthread_mutex_destroy(&fabric->lock);
     free(fabric);
 }
@@ -179,7 +187,7 @@ uint64_t mpath_fabric_open_limit_bytes(const mpath_fabric_t *fabric)
     return (bytes < limit_bytes) ? bytes : limit_bytes;
 }
 
-mpath_status_t mpath_fabric_rail_open(const mpath_fabric_t *fabric, rail_t *rail)
+mpath_status_t mpath_fabric_rail_open(mpath_fabric_t *fabric, rail_t *rail)
 {
     mpath_rail_params_t params = {
         .nic                    = fabric->machine->nics[rail->nic].name,
@@ -189,6 +197,7 @@ mpath_status_t mpath_fabric_rail_open(const mpath_fabric_t *fabric, rail_t *rail
         .max_chunk_bytes        = fabric->settings->chunk_bytes,
         .max_open_arrival_bytes = mpath_fabric_open_limit_bytes(fabric),
         .rate_bps               = fabric->machine->nics[rail->nic].rate_bps,
+        .gpu_memory             = mpath_fabric_wants_memory(fabric),
     };
 
     if ((rail->lane != NULL) || (rail->status != MPATH_OK)) {
@@ -203,6 +212,12 @@ mpath_status_t mpath_fabric_rail_open(const mpath_fabric_t *fabric, rail_t *rail
         return rail->status;
     }
     mpath_lane_set_arrive(rail->lane, rail_arrive, rail);
+    rail->status = mpath_fabric_rail_register(fabric, rail);
+    if (rail->status != MPATH_OK) {
+        rail->lane->ops->destroy(rail->lane);
+        rail->lane = NULL;
+        return rail->status;
+    }
     mpath_debug("opened %s", mpath_rail_description(rail->lane));
     return MPATH_OK;
 }

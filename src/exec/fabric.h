@@ -10,6 +10,7 @@
 #ifndef MPATH_EXEC_FABRIC_H
 #define MPATH_EXEC_FABRIC_H
 
+#include "gpu/stream.h"
 #include "lane/lane.h"
 #include "topo/topo.h"
 #include "util/param.h"
@@ -41,6 +42,15 @@ mpath_status_t mpath_fabric_address(mpath_fabric_t *fabric, int rail, const void
  */
 int mpath_fabric_peer(mpath_fabric_t *fabric, int rail, const void *address, size_t bytes, const char *name);
 void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int rail, int peer);
+
+/*
+ * GPU memory that chunks are sent from and taken to directly: known to all open rails, and to those that open later,
+ * until it is removed. Errors as of lane/rail_memory.h: no rail knows it then.
+ */
+mpath_status_t mpath_fabric_add_memory(mpath_fabric_t *fabric, mpath_cu_ptr_t address, size_t bytes);
+void mpath_fabric_remove_memory(mpath_fabric_t *fabric, mpath_cu_ptr_t address);
+/* MPATH_OK: every open rail has moved some bytes from GPU memory to GPU memory; `stream` is for the copies. */
+mpath_status_t mpath_fabric_try_memory(mpath_fabric_t *fabric, mpath_stream_t *stream);
 
 /* Most bytes of chunks that have come by one rail and are not ended. */
 uint64_t mpath_fabric_open_limit_bytes(const mpath_fabric_t *fabric);

@@ -51,21 +51,35 @@ typedef struct rail {
     size_t num_peers;
 } rail_t;
 
+/* GPU memory that rails use. */
+typedef struct fabric_memory {
+    struct fabric_memory *next;
+    mpath_cu_ptr_t address;
+    size_t bytes;
+} fabric_memory_t;
+
 struct mpath_fabric {
     const mpath_settings_t *settings;
     const mpath_machine_t *machine;
     pthread_mutex_t lock;       /* of the choice of rails, before that of any rail */
     int newest[MPATH_MAX_NICS]; /* by NIC: the rail that new teams use */
     rail_t rails[MPATH_FABRIC_RAILS];
+    pthread_mutex_t memory_lock; /* of the list; after that of any rail */
+    fabric_memory_t *memory;
 };
 
 /* Ends the lane and what belongs to it; under the rail's lock. */
 void mpath_fabric_rail_close(rail_t *rail);
 /* Opens the lane unless it is open; under the rail's lock. */
-mpath_status_t mpath_fabric_rail_open(const mpath_fabric_t *fabric, rail_t *rail);
+mpath_status_t mpath_fabric_rail_open(mpath_fabric_t *fabric, rail_t *rail);
 /* Unless it is there already; under the rail's lock. */
 mpath_status_t mpath_fabric_rail_join(rail_t *rail, const rail_team_t *team);
 void mpath_fabric_rail_leave(rail_t *rail, uint64_t id);
+
+/* fabric_memory.c: whether rails are to be opened for GPU memory; */
+int mpath_fabric_wants_memory(const mpath_fabric_t *fabric);
+/* and makes all of it known to a rail that has just been opened; under the rail's lock. */
+mpath_status_t mpath_fabric_rail_register(mpath_fabric_t *fabric, rail_t *rail);
 
 static inline rail_t *rail_lock(mpath_fabric_t *fabric, int number)
 {

@@ -9,8 +9,9 @@
  * for the next one, so that bounded slots cannot deadlock.
  *
  *   peer     copy to a slot or a receive buffer of a GPU of the node
- *   rail     emulated (MPATH_EMULATED_COPIES): the same copy, to a GPU of another virtual node of this host. Else pinned
- *            slots: GPU -> host, NIC to NIC (exec/wire.h), host -> GPU, all three at a time
+ *   rail     emulated (MPATH_EMULATED_COPIES): the same copy, to a GPU of another virtual node of this host. Else by
+ *            slots of rails, in pinned host memory or on the GPUs (relay_slots.c): a copy to a slot, NIC to NIC
+ *            (exec/wire.h), a copy from a slot, all three at a time
  *   staged   GPU -> host by the source, host -> GPU by the destination
  *
  * Where the topology is emulated, hops hold its rates (lane/pace.h).

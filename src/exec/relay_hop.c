@@ -77,6 +77,21 @@ mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_c
     return MPATH_OK;
 }
 
+mpath_status_t mpath_relay_note(mpath_relay_t *relay, const relay_op_t *op)
+{
+    relay_op_t *noted = op_get(relay);
+
+    if (noted == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    *noted                   = *op;
+    noted->next              = NULL;
+    noted->stream            = NULL;
+    *relay->under_way_last_p = noted;
+    relay->under_way_last_p  = &noted->next;
+    return MPATH_OK;
+}
+
 mpath_status_t mpath_relay_queue(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk,
                                  mpath_relay_class_t slot_class, int slot, int owner)
 {
@@ -229,7 +244,7 @@ static mpath_status_t take_slot(mpath_relay_t *relay, relay_op_t *op)
     int yields               = yields_to_owner(relay, op);
 
     if (op->step == RELAY_TO_WIRE) {
-        op->to_slot = mpath_relay_rails_slot(relay, op->duty);
+        op->to_slot = mpath_relay_rails_slot(relay, op);
     } else {
         op->to_slot = mpath_relay_slot_take(gate, op->to_class, yields ? 1 : slots);
     }
@@ -305,7 +320,10 @@ static mpath_status_t hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t ch
         return status;
     }
     outlet->blocked = NULL;
-    target          = target_of(relay, &op, offset, &stream);
+    if ((op.step == RELAY_TO_WIRE) && mpath_relay_rails_in_place(&op)) {
+        return mpath_relay_note(relay, &op);
+    }
+    target = target_of(relay, &op, offset, &stream);
     return mpath_relay_launch(relay, stream, target, source_of(relay, duty, item, offset), &op);
 }
 
@@ -412,7 +430,7 @@ static mpath_status_t op_end(mpath_relay_t *relay, const relay_op_t *op)
         return mpath_relay_rails_taken(relay, op);
     case RELAY_TO_WIRE:
         relay->bound.outlets[op->outlet].in_flight--;
-        if (op->from_slot != RELAY_NO_SLOT) {
+        if ((op->from_slot != RELAY_NO_SLOT) && !mpath_relay_rails_in_place(op)) {
             mpath_relay_slot_give(mine, op->from_class, op->from_slot);
         }
         return mpath_relay_rails_send(relay, op);

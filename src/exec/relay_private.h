@@ -15,7 +15,8 @@
 #include "lane/pace.h"
 
 #define RELAY_NO_SLOT (-1)
-#define RELAY_WINDOW 4 /* pinned slots at a receiver for each sender */
+#define RELAY_WINDOW 4 /* slots of rails at a receiver for each sender */
+#define RELAY_SENDS 16u
 
 /* A chunk in a slot of this rank, or in a host slot of a mate, that has to go on. */
 typedef struct relay_item {
@@ -32,8 +33,8 @@ typedef enum relay_step {
     RELAY_TO_SLOT,  /* in a slot of a mate's GPU */
     RELAY_TO_HOST,  /* in a host slot of this rank, for the destination */
     RELAY_FETCH,    /* from a host slot into this rank's receive buffer */
-    RELAY_TO_WIRE,  /* in a pinned slot of this rank: a rail comes next */
-    RELAY_FROM_WIRE /* out of a pinned slot that a rail has filled, into a slot or the receive buffer of this rank */
+    RELAY_TO_WIRE,  /* in a slot of this rank that rails send from */
+    RELAY_FROM_WIRE /* out of a slot that a rail has filled, into a slot of the pool or the receive buffer of this rank */
 } relay_step_t;
 
 /* A copy under way. */
@@ -62,7 +63,16 @@ typedef struct relay_outlet {
     const char *blocked; /* what the next chunk waits for; for messages */
 } relay_outlet_t;
 
-/* A chunk in a pinned slot. */
+/* Slots of this rank that rails send from or receive into, in host memory or on its GPU; relay_slots.c. */
+typedef struct relay_slots {
+    char *base;                 /* as chunks name it to the lane; NULL: there are none */
+    mpath_cu_ptr_t device_base; /* as copies do */
+    mpath_pinned_t pinned;      /* on the host */
+    uint64_t gpu_bytes;         /* on the GPU; 0: on the host */
+    int is_known;               /* to the rails, as memory of a GPU */
+} relay_slots_t;
+
+/* A chunk in a slot of a rail. */
 typedef struct relay_pinned_chunk {
     mpath_duty_t *duty;
     uint32_t chunk, bytes;
@@ -83,7 +93,10 @@ typedef struct relay_rails {
 
     mpath_wire_t *wire; /* NULL: no plan has needed it yet, or rails are copies */
     uint64_t slot_bytes;
-    mpath_pinned_t sends, receives;          /* [slots]; [ranks][RELAY_WINDOW] */
+    relay_slots_t sends, receives;           /* [RELAY_SENDS]; [ranks][RELAY_WINDOW] */
+    int direct;                              /* they are on GPUs; the same on all ranks */
+    int needs_flush;                         /* the GPU does not order what a NIC writes */
+    int knows_pool;                          /* rails send out of this rank's pool */
     uint64_t send_free;                      /* bit per slot of `sends` */
     uint8_t credits[MPATH_RELAY_MAX_RANKS];  /* bit per slot that is free for this rank at each other one */
     relay_pinned_list_t ready, landed, owed; /* for the rail; from it, for the GPU; credits to give back */
@@ -211,6 +224,8 @@ int mpath_relay_finish_ops(mpath_relay_t *relay);
 /* Puts a chunk that is in a slot of this rank into the queue of its outlet. */
 mpath_status_t mpath_relay_queue(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk,
                                  mpath_relay_class_t slot_class, int slot, int owner);
+/* An op without a copy: the bytes are where they have to be. */
+mpath_status_t mpath_relay_note(mpath_relay_t *relay, const relay_op_t *op);
 /* A copy onto a stream of the rank's GPU, as an op under way; the op's other fields are the caller's. */
 mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_cu_ptr_t to, mpath_cu_ptr_t from,
                                   const relay_op_t *op);

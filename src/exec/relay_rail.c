@@ -1,22 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, the host's part. A chunk for a rail is copied to a pinned slot, sent from NIC to NIC into the slot of the
- * receiver that the sender has a credit for, and copied from there to the GPU, into one of its slots or to its place;
- * copies out, rails and copies in work on different chunks at a time. The credit goes back when the slot is empty. All
- * credits are back at the end of a call: the rails serve other collectives next.
+ * Relay, rails and the host's part. A chunk for a rail is copied to a slot that rails send from (relay_slots.c: pinned
+ * host memory, or the GPU's own), sent from NIC to NIC into the slot of the receiver that the sender has a credit for,
+ * and copied from there into a slot of the receiver's pool or to its place; copies out, rails and copies in work on
+ * different chunks at a time. The credit goes back when the slot is empty. All credits are back at the end of a call:
+ * the rails serve other collectives next.
  */
 #include "exec/relay_rail.h"
 
-#include "lane/rail_gpu.h"
+#include "gpu/direct.h"
 #include "util/log.h"
 
 #include <stdlib.h>
 #include <string.h>
 
-#define SEND_SLOTS 16u
+#define IN_PLACE RELAY_SENDS /* numbers of sending slots from here on: slots of the pool */
 #define ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
-#define SLOT_LEAST_BYTES 65536u
-#define STREAM_FROM_HOST (MPATH_GPU_STREAMS - 1)
+#define STREAM_FROM_RAIL (MPATH_GPU_STREAMS - 1)
 #define CREDIT_HOP                                                                                                     \
     0x80000000u /* in mpath_chunk_t.hop; else bits 0 to 7 the hop, 8 to 15 the receiver's slot, 16 to 23 the sender's */
 
@@ -73,45 +73,19 @@ int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *pla
     return rails;
 }
 
-/* Pinned slots of this rank for rails. */
-static mpath_status_t make_rail_slots(mpath_relay_t *relay)
+static mpath_status_t make_lists(mpath_relay_t *relay)
 {
-    relay_rails_t *rails  = &relay->rails;
-    uint32_t receives     = (uint32_t)relay->size * RELAY_WINDOW;
-    mpath_status_t status = MPATH_OK;
+    relay_rails_t *rails = &relay->rails;
+    uint32_t receives    = (uint32_t)relay->size * RELAY_WINDOW;
 
-    if (relay->gpu != NULL) {
-        status = mpath_pinned_alloc(relay->gpu, SEND_SLOTS * rails->slot_bytes, &rails->sends);
-        if (status == MPATH_OK) {
-            status = mpath_pinned_alloc(relay->gpu, receives * rails->slot_bytes, &rails->receives);
-        }
+    if ((list_make(&rails->ready, RELAY_SENDS + MPATH_RELAY_MAX_SLOTS) != MPATH_OK) ||
+        (list_make(&rails->landed, receives) != MPATH_OK) || (list_make(&rails->owed, receives) != MPATH_OK)) {
+        mpath_error("no memory for %u slots of rails", receives);
+        return MPATH_ERR_NO_MEMORY;
     }
-    if ((status == MPATH_OK) &&
-        ((list_make(&rails->ready, SEND_SLOTS) != MPATH_OK) || (list_make(&rails->landed, receives) != MPATH_OK) ||
-         (list_make(&rails->owed, receives) != MPATH_OK))) {
-        mpath_error("no memory for the chunks on rails of %d ranks", relay->size);
-        status = MPATH_ERR_NO_MEMORY;
-    }
-    rails->send_free = (1u << SEND_SLOTS) - 1;
+    rails->send_free = (1u << RELAY_SENDS) - 1;
     memset(rails->credits, (int)ALL_CREDITS, sizeof(rails->credits));
-    return status;
-}
-
-/* The same size on all ranks: what every rail takes and every rank has memory for. */
-static mpath_status_t agree_on_slots(mpath_relay_t *relay, mpath_wire_t *wire)
-{
-    uint64_t slots = (uint64_t)relay->size * RELAY_WINDOW + SEND_SLOTS, all[MPATH_RELAY_MAX_RANKS];
-    uint64_t mine  = relay->settings->gpu_memory_bytes / slots;
-    mpath_status_t status;
-
-    mine   = (mine < SLOT_LEAST_BYTES) ? SLOT_LEAST_BYTES : mine;
-    mine   = (mine > mpath_wire_max_chunk(wire)) ? mpath_wire_max_chunk(wire) : mine;
-    status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
-    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        mine = (all[rank] < mine) ? all[rank] : mine;
-    }
-    relay->rails.slot_bytes = mine;
-    return status;
+    return MPATH_OK;
 }
 
 static mpath_status_t open_rails(mpath_relay_t *relay)
@@ -120,35 +94,15 @@ static mpath_status_t open_rails(mpath_relay_t *relay)
     mpath_status_t status = mpath_wire_get(relay->team, &wire);
 
     if (status == MPATH_OK) {
-        status = agree_on_slots(relay, wire);
+        status = mpath_relay_slots_open(relay, wire);
     }
     if (status == MPATH_OK) {
-        status = mpath_relay_all(relay->team, make_rail_slots(relay));
+        status = mpath_relay_all(relay->team, make_lists(relay));
     }
     if (status == MPATH_OK) {
         relay->rails.wire = wire;
-        if (relay->me == 0) {
-            mpath_info("device memory goes over rails through %s", mpath_rail_gpu_text(mpath_rail_gpu_find("/sys")));
-        }
     }
     return status;
-}
-
-static mpath_status_t open_host(mpath_relay_t *relay)
-{
-    relay_rails_t *rails = &relay->rails;
-    uint64_t bytes       = relay->settings->gpu_memory_bytes / 4096 * 4096;
-    mpath_status_t status;
-
-    status = mpath_relay_room_share(&relay->room, bytes * (uint64_t)relay->room.num_members, &rails->host);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    if (relay->gpu != NULL) {
-        status = mpath_pinned_register(relay->gpu, rails->host.base, rails->host.bytes, &rails->host_pinned);
-    }
-    rails->host_bytes = bytes;
-    return mpath_relay_all(relay->team, status);
 }
 
 mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan)
@@ -161,7 +115,7 @@ mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_
         status = open_rails(relay);
     }
     if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
-        status = open_host(relay);
+        status = mpath_relay_host_open(relay);
     }
     return status;
 }
@@ -175,34 +129,18 @@ void mpath_relay_rails_cleanup(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
 
-    mpath_pinned_release(&rails->host_pinned);
-    mpath_segment_detach(&rails->host);
-    mpath_pinned_release(&rails->sends);
-    mpath_pinned_release(&rails->receives);
+    mpath_relay_slots_free(relay);
     free(rails->ready.items);
     free(rails->landed.items);
     free(rails->owed.items);
     memset(rails, 0, sizeof(*rails));
 }
 
-int mpath_relay_host_slots(const mpath_relay_t *relay)
-{
-    uint64_t slots = relay->rails.host_bytes / relay->bound.slot_bytes;
-
-    return (int)((slots < MPATH_RELAY_MAX_SLOTS) ? slots : MPATH_RELAY_MAX_SLOTS);
-}
-
-mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int slot)
-{
-    return relay->rails.host_pinned.device_base + (uint64_t)member * relay->rails.host_bytes +
-           (uint64_t)slot * relay->bound.slot_bytes;
-}
-
 /* -- callbacks of the wire -- */
 
 static char *receive_slot(const mpath_relay_t *relay, int rank, int slot)
 {
-    return (char *)relay->rails.receives.base + (uint64_t)(rank * RELAY_WINDOW + slot) * relay->rails.slot_bytes;
+    return relay->rails.receives.base + (uint64_t)(rank * RELAY_WINDOW + slot) * relay->rails.slot_bytes;
 }
 
 static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, void **to_p)
@@ -255,6 +193,16 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
                                      .slot  = (int)((chunk->hop >> 8) & 0xff)});
 }
 
+/* A slot that rails send from has been read. */
+static void free_send(mpath_relay_t *relay, uint32_t send)
+{
+    if (send >= IN_PLACE) {
+        mpath_relay_slot_give(&relay->room.gates[relay->room.my_member], MPATH_RELAY_TO_RAIL, (int)(send - IN_PLACE));
+    } else {
+        relay->rails.send_free |= 1ull << send;
+    }
+}
+
 static void wire_sent(void *argument, const mpath_chunk_t *chunk)
 {
     mpath_relay_t *relay = argument;
@@ -264,7 +212,7 @@ static void wire_sent(void *argument, const mpath_chunk_t *chunk)
         rails->credits_sent--;
         return;
     }
-    rails->send_free |= 1ull << ((chunk->hop >> 16) & 0xff);
+    free_send(relay, (chunk->hop >> 16) & 0xff);
     mpath_relay_left(relay, mpath_schedule_find(relay->bound.schedule, chunk->flow), chunk->bytes);
 }
 
@@ -289,25 +237,35 @@ void mpath_relay_rails_end(mpath_relay_t *relay)
     }
 }
 
-int mpath_relay_rails_slot(mpath_relay_t *relay, const mpath_duty_t *duty)
+int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op)
 {
     relay_rails_t *rails = &relay->rails;
-    uint8_t credits      = rails->credits[duty->out.to];
+    uint8_t credits      = rails->credits[op->duty->out.to];
+    int in_place = rails->knows_pool && (op->from_slot != RELAY_NO_SLOT) && (op->from_class == MPATH_RELAY_TO_RAIL);
     int send, receive;
 
-    if ((rails->send_free == 0) || (credits == 0)) {
+    if ((!in_place && (rails->send_free == 0)) || (credits == 0)) {
         return RELAY_NO_SLOT;
     }
-    send    = __builtin_ctzll(rails->send_free);
     receive = __builtin_ctz(credits);
-    rails->send_free &= ~(1ull << send);
-    rails->credits[duty->out.to] = (uint8_t)(credits & ~(1u << receive));
+    if (in_place) {
+        send = (int)IN_PLACE + op->from_slot;
+    } else {
+        send = __builtin_ctzll(rails->send_free);
+        rails->send_free &= ~(1ull << send);
+    }
+    rails->credits[op->duty->out.to] = (uint8_t)(credits & ~(1u << receive));
     return (send << 8) | receive;
+}
+
+int mpath_relay_rails_in_place(const relay_op_t *op)
+{
+    return (op->to_slot >> 8) >= (int)IN_PLACE;
 }
 
 void mpath_relay_rails_give(mpath_relay_t *relay, const mpath_duty_t *duty, int slot)
 {
-    relay->rails.send_free |= 1ull << (slot >> 8);
+    relay->rails.send_free |= ((slot >> 8) < (int)IN_PLACE) ? 1ull << (slot >> 8) : 0;
     relay->rails.credits[duty->out.to] |= (uint8_t)(1u << (slot & 0xff));
 }
 
@@ -324,7 +282,16 @@ mpath_status_t mpath_relay_rails_send(mpath_relay_t *relay, const relay_op_t *op
     return MPATH_OK;
 }
 
-/* Chunks that are in pinned slots, to the NICs. */
+static const void *send_address(const mpath_relay_t *relay, uint32_t send)
+{
+    if (send >= IN_PLACE) {
+        return (const void *)(uintptr_t)mpath_relay_slot_at(relay->pool, relay, MPATH_RELAY_TO_RAIL,
+                                                            (int)(send - IN_PLACE));
+    }
+    return relay->rails.sends.base + send * relay->rails.slot_bytes;
+}
+
+/* Chunks that are in their slots, to the NICs. */
 static mpath_status_t send_ready(mpath_relay_t *relay, int *events_p)
 {
     relay_rails_t *rails  = &relay->rails;
@@ -343,7 +310,7 @@ static mpath_status_t send_ready(mpath_relay_t *relay, int *events_p)
         chunk.hop    = (uint32_t)duty->hop_out | (receive << 8) | (send << 16);
         list_drop(&rails->ready);
         status = mpath_wire_send(rails->wire, duty->out.nic_from, duty->out.to, duty->out.nic_to, &chunk,
-                                 (char *)rails->sends.base + send * rails->slot_bytes);
+                                 send_address(relay, send));
         if (status == MPATH_NO_RESOURCE) { /* back to the front */
             rails->ready.first = (rails->ready.first + rails->ready.room - 1) % rails->ready.room;
             rails->ready.count++;
@@ -380,13 +347,24 @@ static mpath_status_t send_credits(mpath_relay_t *relay, int *events_p)
     return MPATH_OK;
 }
 
-/* Chunks that rails have brought, to the GPU: to their place, or into a slot when there is one. */
+/* What NICs have written into this rank's GPU, before copies read it. */
+static mpath_status_t flush(const mpath_relay_t *relay)
+{
+    return (relay->rails.needs_flush && (relay->rails.landed.count > 0)) ? mpath_gpu_flush_writes(relay->gpu)
+                                                                         : MPATH_OK;
+}
+
+/* Chunks that rails have brought: to their place, or into a slot of the pool when there is one. */
 static mpath_status_t take_landed(mpath_relay_t *relay, int *events_p)
 {
     relay_rails_t *rails     = &relay->rails;
     mpath_relay_gate_t *gate = &relay->room.gates[relay->room.my_member];
     relay_pinned_chunk_t *landed;
+    mpath_status_t flushed = flush(relay);
 
+    if (flushed != MPATH_OK) {
+        return flushed;
+    }
     while ((landed = list_first(&rails->landed)) != NULL) {
         mpath_duty_t *duty = landed->duty;
         relay_op_t op      = {.step      = RELAY_FROM_WIRE,
@@ -396,7 +374,7 @@ static mpath_status_t take_landed(mpath_relay_t *relay, int *events_p)
                               .from_slot = landed->slot,
                               .to_class  = MPATH_RELAY_TO_LAST,
                               .to_slot   = RELAY_NO_SLOT};
-        const char *from   = receive_slot(relay, duty->in.from, landed->slot);
+        size_t from        = (size_t)(receive_slot(relay, duty->in.from, landed->slot) - rails->receives.base);
         mpath_cu_ptr_t to;
         mpath_status_t status;
         uint64_t offset;
@@ -413,7 +391,7 @@ static mpath_status_t take_landed(mpath_relay_t *relay, int *events_p)
             to = mpath_relay_slot_at(relay->pool, relay, op.to_class, op.to_slot);
         }
         list_drop(&rails->landed);
-        status = mpath_relay_launch(relay, STREAM_FROM_HOST, to, mpath_pinned_device(&rails->receives, from), &op);
+        status = mpath_relay_launch(relay, STREAM_FROM_RAIL, to, rails->receives.device_base + from, &op);
         if (status != MPATH_OK) {
             return status;
         }
@@ -494,7 +472,7 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
 
-    rails->send_free = (1u << SEND_SLOTS) - 1;
+    rails->send_free = (1u << RELAY_SENDS) - 1;
     memset(rails->credits, (int)ALL_CREDITS, sizeof(rails->credits));
     list_clear(&rails->ready);
     list_clear(&rails->landed);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, the host's part: pinned slots that a rail sends from and receives into, and slots on the host that a
+ * Relay, rails and the host's part: slots that a rail sends from and receives into, and slots on the host that a
  * destination fetches from. For the files relay*.c only.
  *
- * A rank that receives by rails has a window of pinned slots for each that sends to it; the sender chooses the slot, so
- * a chunk that arrives always has one, and gets it back as a credit when the chunk has gone on to the GPU.
+ * A rank that receives by rails has a window of slots for each that sends to it; the sender chooses the slot, so a chunk
+ * that arrives always has one, and gets it back as a credit when the chunk has gone on from it.
  */
 #ifndef MPATH_EXEC_RELAY_RAIL_H
 #define MPATH_EXEC_RELAY_RAIL_H
@@ -39,18 +39,31 @@ uint32_t mpath_relay_rails_lost(const mpath_relay_t *relay);
 /* Whether the NICs still reach the ends of rails; costs system calls. */
 mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay);
 
-/* A pinned slot to send from, with room at the other end for it; RELAY_NO_SLOT: none now. */
-int mpath_relay_rails_slot(mpath_relay_t *relay, const mpath_duty_t *duty);
+/*
+ * A slot to send the op's chunk from, with room at the other end for it; RELAY_NO_SLOT: none now. Where rails know the
+ * pool, a chunk that waits there is sent from its place.
+ */
+int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op);
+/* Whether that slot is the chunk's place in the pool. */
+int mpath_relay_rails_in_place(const relay_op_t *op);
 void mpath_relay_rails_give(mpath_relay_t *relay, const mpath_duty_t *duty, int slot);
 mpath_cu_ptr_t mpath_relay_rails_address(const mpath_relay_t *relay, const mpath_duty_t *duty, int slot);
-/* The chunk of a RELAY_TO_WIRE op is in its pinned slot: to the rail with it. */
+/* The chunk of a RELAY_TO_WIRE op is in its slot: to the rail with it. */
 mpath_status_t mpath_relay_rails_send(mpath_relay_t *relay, const relay_op_t *op);
 /* That of a RELAY_FROM_WIRE op is on the GPU. */
 mpath_status_t mpath_relay_rails_taken(mpath_relay_t *relay, const relay_op_t *op);
+/* relay_slots.c. Collective: slots of the same size and kind for all ranks. An error of one is told to all. */
+mpath_status_t mpath_relay_slots_open(mpath_relay_t *relay, mpath_wire_t *wire);
+/* All of them, those on the host too. */
+void mpath_relay_slots_free(mpath_relay_t *relay);
+/* Before the pool goes. */
+void mpath_relay_slots_forget_pool(mpath_relay_t *relay);
+
 /* relay_hop.c: the chunk has left this rank. */
 void mpath_relay_left(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t bytes);
 
-/* Slots on the host: how many each member has, and where one is for this rank's GPU. */
+/* Slots on the host, of all members; collective. How many each has, and where one is for this rank's GPU. */
+mpath_status_t mpath_relay_host_open(mpath_relay_t *relay);
 int mpath_relay_host_slots(const mpath_relay_t *relay);
 mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int slot);
 

@@ -238,7 +238,7 @@ mpath_status_t mpath_rail_open(const mpath_rail_params_t *params, mpath_lane_t *
         status = MPATH_ERR_IO;
         goto err_free;
     }
-    status = rail_ucx_open(rail, params->tls);
+    status = rail_ucx_open(rail, params->tls, params->gpu_memory);
     if (status != MPATH_OK) {
         goto err_free;
     }

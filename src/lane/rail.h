@@ -20,6 +20,7 @@ typedef struct mpath_rail_params {
     size_t max_chunk_bytes;        /* largest chunk */
     size_t max_open_arrival_bytes; /* back-pressure: the rail stops reading above it */
     uint64_t rate_bps;             /* of the NIC; 0: unknown */
+    int gpu_memory;                /* chunks may lie in GPU memory, where UCX knows such: rail_memory.h */
 } mpath_rail_params_t;
 
 /* The logged error names the NIC and what UCX offers instead. */

@@ -6,32 +6,40 @@
 
 #include <dirent.h>
 #include <limits.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <ucp/api/ucp.h>
 #include <unistd.h>
 
-static int ucx_has_cuda(void)
+static pthread_once_t asked = PTHREAD_ONCE_INIT;
+static int has_cuda;
+
+static void ask_ucx(void)
 {
     ucp_params_t params     = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
     ucp_context_attr_t attr = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
     ucp_context_h context;
     ucp_config_t *config;
     ucs_status_t status;
-    int has = 0;
 
     if (ucp_config_read(NULL, NULL, &config) != UCS_OK) {
-        return 0;
+        return;
     }
     status = ucp_init(&params, config, &context);
     ucp_config_release(config);
     if (status != UCS_OK) {
-        return 0;
+        return;
     }
     if (ucp_context_query(context, &attr) == UCS_OK) {
-        has = (attr.memory_types & (UINT64_C(1) << UCS_MEMORY_TYPE_CUDA)) != 0;
+        has_cuda = (attr.memory_types & (UINT64_C(1) << UCS_MEMORY_TYPE_CUDA)) != 0;
     }
     ucp_cleanup(context);
-    return has;
+}
+
+int mpath_rail_gpu_ucx(void)
+{
+    pthread_once(&asked, ask_ucx);
+    return has_cuda;
 }
 
 static int has_entries(const char *sys, const char *folder)
@@ -73,7 +81,7 @@ mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has, int has_rdma, int has_module)
 
 mpath_rail_gpu_t mpath_rail_gpu_find(const char *sys)
 {
-    return mpath_rail_gpu_judge(ucx_has_cuda(), has_entries(sys, "class/infiniband"),
+    return mpath_rail_gpu_judge(mpath_rail_gpu_ucx(), has_entries(sys, "class/infiniband"),
                                 exists(sys, "module/nvidia_peermem") || exists(sys, "kernel/mm/memory_peers/nv_mem"));
 }
 
@@ -87,6 +95,6 @@ const char *mpath_rail_gpu_text(mpath_rail_gpu_t what)
     case MPATH_RAIL_GPU_NO_MODULE:
         return "pinned host slots; UCX knows CUDA memory, but the kernel registers none with NICs (nvidia_peermem)";
     default:
-        return "pinned host slots; UCX, NICs and kernel could do GPUDirect RDMA, which this version does not use";
+        return "GPUDirect RDMA";
     }
 }

@@ -2,8 +2,8 @@
 /*
  * Whether a NIC could read and write GPU memory itself (GPUDirect RDMA) with the UCX at hand. Three things must come
  * together: a UCX that knows CUDA memory, an InfiniBand or RoCE device, and the kernel's leave to register GPU memory
- * with it (nvidia_peermem, or the older nv_peer_mem). Rails of this version send device memory from pinned host slots
- * in any case (exec/relay_rail.c); this says what a machine would offer.
+ * with it (nvidia_peermem, or the older nv_peer_mem). Where all are there rails try it (rail_memory.h); else device
+ * memory goes through pinned host slots (exec/relay_rail.c).
  */
 #ifndef MPATH_LANE_RAIL_GPU_H
 #define MPATH_LANE_RAIL_GPU_H
@@ -15,16 +15,16 @@ typedef enum mpath_rail_gpu {
     MPATH_RAIL_GPU_DIRECT
 } mpath_rail_gpu_t;
 
+/* Whether the UCX at hand knows CUDA memory. Opens a context with all transports, once for the process. */
+int mpath_rail_gpu_ucx(void);
+
 /* What follows from the three. */
 mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has_cuda, int has_rdma, int has_module);
 
-/*
- * Asks UCX and the system, below the folder `sys` ("/sys"). Opens a UCX context with all transports: takes some
- * milliseconds.
- */
+/* Asks UCX, see above, and the system, below the folder `sys` ("/sys"). */
 mpath_rail_gpu_t mpath_rail_gpu_find(const char *sys);
 
-/* "pinned host slots; the UCX at hand does not know CUDA memory"; a static text. */
+/* "pinned host slots; the UCX at hand does not know CUDA memory", "GPUDirect RDMA"; a static text. */
 const char *mpath_rail_gpu_text(mpath_rail_gpu_t what);
 
 #endif

@@ -6,6 +6,8 @@
  *   rail_ucx.c       UCX configuration, context and worker of one NIC
  *   rail_peer.c      peers, their endpoints and what becomes of them
  *   rail_transfer.c  chunks out and in
+ *   rail_memory.c    memory of GPUs that chunks lie in
+ *   rail_trial.c     whether UCX can move such
  */
 #ifndef MPATH_LANE_RAIL_PRIVATE_H
 #define MPATH_LANE_RAIL_PRIVATE_H
@@ -16,10 +18,19 @@
 
 #define RAIL_NAME_MAX 64
 #define RAIL_AM_ID 0
+#define RAIL_TRIAL_AM_ID 1
 #define RAIL_ADDRESS_MAGIC 0x6d705241u
 
 typedef struct rail rail_t;
 typedef struct rail_peer rail_peer_t;
+typedef struct rail_trial rail_trial_t;
+
+/* GPU memory that UCX knows. */
+typedef struct rail_region {
+    struct rail_region *next;
+    uint64_t address, bytes;
+    ucp_mem_h memh;
+} rail_region_t;
 
 /* Header of the active message: names the sender, who may be known here under any number. */
 typedef struct rail_wire {
@@ -102,10 +113,16 @@ struct rail {
     int giving_up;
     mpath_status_t error; /* of an arrival; fails progress() */
     int events;           /* since progress() began */
+
+    int has_cuda;           /* the context knows CUDA memory */
+    int eager;              /* then: host memory has to be told to go eagerly (TCP) */
+    rail_region_t *regions; /* few */
+    rail_trial_t *trial;    /* under way */
+    int tried;              /* 1: it succeeded; -1: it did not */
 };
 
 /* rail_ucx.c; logs. */
-mpath_status_t rail_ucx_open(rail_t *rail, const char *tls);
+mpath_status_t rail_ucx_open(rail_t *rail, const char *tls, int gpu_memory);
 void rail_ucx_close(rail_t *rail);
 
 /* rail_peer.c */
@@ -137,5 +154,15 @@ void rail_op_unlink(rail_op_t *op);
 /* Gives UCX's memory back, for all open arrivals. */
 void rail_drop_open(rail_t *rail);
 void rail_transfer_destroy(rail_t *rail);
+
+/* rail_memory.c */
+int rail_memory_is_gpu(const rail_t *rail, const void *address);
+/* Puts the kind of the memory into the parameters of a request; nonzero: it is a GPU's. */
+int rail_memory_describe(const rail_t *rail, const void *address, ucp_request_param_t *params);
+/* Before the context ends. */
+void rail_memory_drop(rail_t *rail);
+/* rail_trial.c; callback of its active message, `argument` is the rail. */
+ucs_status_t rail_trial_arrived(void *argument, const void *header, size_t header_bytes, void *data, size_t bytes,
+                                const ucp_am_recv_param_t *param);
 
 #endif

@@ -99,6 +99,18 @@ static void send_done(void *request, ucs_status_t status, void *user_data)
     send_end(user_data, status);
 }
 
+/* What UCX is told of the data beside its address: which memory, and how it goes. */
+static void send_describe(const rail_t *rail, const void *data, ucp_request_param_t *params)
+{
+    if (rail_memory_describe(rail, data, params)) {
+        params->op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+        params->flags = UCP_AM_SEND_FLAG_RNDV;
+    } else if (rail->eager) {
+        params->op_attr_mask |= UCP_OP_ATTR_FIELD_FLAGS;
+        params->flags = UCP_AM_SEND_FLAG_EAGER;
+    }
+}
+
 static mpath_status_t send_check(rail_t *rail, int number, const mpath_chunk_t *chunk, rail_peer_t **peer_p)
 {
     mpath_status_t status;
@@ -144,6 +156,7 @@ mpath_status_t rail_send(mpath_lane_t *base, int number, const mpath_chunk_t *ch
     op->wire.chunk   = *chunk;
     params.cb.send   = send_done;
     params.user_data = op;
+    send_describe(rail, data, &params);
     peer->window_bytes += charge_bytes;
     peer->sends++;
     peer->references++;
@@ -340,7 +353,8 @@ static mpath_status_t take_rendezvous(rail_t *rail, rail_arrival_t *arrival, voi
     }
     params.cb.recv_am = take_done;
     params.user_data  = op;
-    arrival->data     = NULL; /* UCX owns the descriptor again, whatever comes */
+    rail_memory_describe(rail, to, &params);
+    arrival->data = NULL; /* UCX owns the descriptor again, whatever comes */
     arrival_end(rail, arrival);
     request = ucp_am_recv_data_nbx(rail->worker, descriptor, to, bytes, &params);
     if (!UCS_PTR_IS_PTR(request)) {
@@ -360,6 +374,14 @@ mpath_status_t rail_take(mpath_lane_t *base, const mpath_arrival_t *arrival, voi
     if ((mine->bytes > 0) && (mine->data == NULL)) {
         arrival_end(rail, mine);
         return MPATH_ERR_UNREACHABLE; /* given up in between */
+    }
+    if (rail_memory_is_gpu(rail, to)) {
+        mpath_error(
+            "rail %s: a chunk for GPU memory came with its bytes, instead of leaving them at its sender; the call "
+            "fails",
+            rail->nic);
+        arrival_end(rail, mine);
+        return MPATH_ERR_INTERNAL;
     }
     if (mine->bytes > 0) {
         memcpy(to, mine->data, mine->bytes);

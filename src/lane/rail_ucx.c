@@ -4,6 +4,7 @@
  * the context's configuration, which goes before the environment: UCX_TLS, UCX_NET_DEVICES and the like are meant for
  * the MPI library's own use of UCX.
  */
+#include "lane/rail_gpu.h"
 #include "lane/rail_private.h"
 #include "util/log.h"
 
@@ -13,6 +14,7 @@
 #include <string.h>
 
 #define RAIL_LIST_MAX 512
+#define RAIL_GPU_TLS ",cuda_copy" /* with it a context knows CUDA memory; cuda_ipc would go past the NIC */
 
 /* From this minor version of UCX 1 on, settings of a transport are known with the transport's prefix. */
 #define RAIL_UCX_MINOR_PREFIXED 17
@@ -59,9 +61,10 @@ static mpath_status_t ucx_set_transport(const rail_t *rail, ucp_config_t *config
  * TCP: eager only, since rendezvous halves two-way traffic; never from UCX's own buffers, which need progress to get
  * out (see rail_transfer.c); and connecting may not block the process.
  */
-static mpath_status_t ucx_configure_tcp(const rail_t *rail, ucp_config_t *config)
+static mpath_status_t ucx_configure_tcp(const rail_t *rail, int gpu_memory, ucp_config_t *config)
 {
-    mpath_status_t status = ucx_set(rail, config, "RNDV_THRESH", "inf");
+    /* GPU memory has to go by rendezvous: there each send says what it wants (rail_transfer.c) */
+    mpath_status_t status = gpu_memory ? MPATH_OK : ucx_set(rail, config, "RNDV_THRESH", "inf");
 
     if (status == MPATH_OK) {
         status = ucx_set(rail, config, "ZCOPY_THRESH", "0");
@@ -99,12 +102,16 @@ static int is_interface(const rail_t *rail)
     return if_nametoindex(rail->nic) != 0;
 }
 
-static mpath_status_t ucx_init(const rail_t *rail, const char *device, const char *tls, ucp_context_h *context_p)
+static mpath_status_t ucx_init(const rail_t *rail, const char *device, const char *tls, int gpu_memory,
+                               ucp_context_h *context_p)
 {
     ucp_params_t params = {.field_mask = UCP_PARAM_FIELD_FEATURES, .features = UCP_FEATURE_AM};
+    char with_memory[RAIL_LIST_MAX];
     mpath_status_t status;
     ucp_config_t *config;
     ucs_status_t ucx;
+
+    snprintf(with_memory, sizeof(with_memory), "%s%s", tls, gpu_memory ? RAIL_GPU_TLS : "");
 
     ucx = ucp_config_read(NULL, NULL, &config);
     if (ucx != UCS_OK) {
@@ -113,13 +120,13 @@ static mpath_status_t ucx_init(const rail_t *rail, const char *device, const cha
     }
     status = ucx_set(rail, config, "NET_DEVICES", device);
     if (status == MPATH_OK) {
-        status = ucx_set(rail, config, "TLS", tls);
+        status = ucx_set(rail, config, "TLS", with_memory);
     }
     if (status == MPATH_OK) {
         status = ucx_set(rail, config, "SOCKADDR_TLS_PRIORITY", "");
     }
     if ((status == MPATH_OK) && (strcmp(tls, "tcp") == 0)) {
-        status = ucx_configure_tcp(rail, config);
+        status = ucx_configure_tcp(rail, gpu_memory, config);
     }
     if ((status == MPATH_OK) && !is_interface(rail)) {
         status = ucx_configure_ib(rail, config);
@@ -173,7 +180,7 @@ static void ucx_report_no_device(const rail_t *rail, const char *tls)
     char list[RAIL_LIST_MAX] = "";
     ucp_context_h context;
 
-    if (ucx_init(rail, "all", "all", &context) == MPATH_OK) {
+    if (ucx_init(rail, "all", "all", 0, &context) == MPATH_OK) {
         ucx_list(context, NULL, list, sizeof(list));
         ucp_cleanup(context);
     }
@@ -193,6 +200,11 @@ static mpath_status_t ucx_create_worker(rail_t *rail)
                                       .arg   = rail};
     ucp_worker_attr_t attributes   = {.field_mask = UCP_WORKER_ATTR_FIELD_THREAD_MODE |
                                                     UCP_WORKER_ATTR_FIELD_MAX_AM_HEADER};
+    ucp_am_handler_param_t trial   = {.field_mask = UCP_AM_HANDLER_PARAM_FIELD_ID | UCP_AM_HANDLER_PARAM_FIELD_CB |
+                                                    UCP_AM_HANDLER_PARAM_FIELD_ARG,
+                                      .id  = RAIL_TRIAL_AM_ID,
+                                      .cb  = rail_trial_arrived,
+                                      .arg = rail};
     ucs_status_t status;
 
     status = ucp_worker_create(rail->context, &params, &rail->worker);
@@ -210,6 +222,9 @@ static mpath_status_t ucx_create_worker(rail_t *rail)
     if (status == UCS_OK) {
         status = ucp_worker_set_am_recv_handler(rail->worker, &handler);
     }
+    if ((status == UCS_OK) && rail->has_cuda) {
+        status = ucp_worker_set_am_recv_handler(rail->worker, &trial);
+    }
     if (status != UCS_OK) {
         mpath_error("rail %s: UCX has no usable active messages here: %s; the rail is not used", rail->nic,
                     ucs_status_string(status));
@@ -218,15 +233,37 @@ static mpath_status_t ucx_create_worker(rail_t *rail)
     return MPATH_OK;
 }
 
-mpath_status_t rail_ucx_open(rail_t *rail, const char *tls)
+/* A context that knows CUDA memory and has the NIC; else the caller makes one without. */
+static int ucx_open_for_gpus(rail_t *rail, const char *tls)
+{
+    ucp_context_attr_t attributes = {.field_mask = UCP_ATTR_FIELD_MEMORY_TYPES};
+    char list[RAIL_NAME_MAX];
+
+    if (!mpath_rail_gpu_ucx() || (ucx_init(rail, rail->nic, tls, 1, &rail->context) != MPATH_OK)) {
+        return 0;
+    }
+    ucx_list(rail->context, rail->nic, list, sizeof(list));
+    if ((list[0] == '\0') || (ucp_context_query(rail->context, &attributes) != UCS_OK) ||
+        !(attributes.memory_types & UCS_BIT(UCS_MEMORY_TYPE_CUDA))) {
+        ucp_cleanup(rail->context);
+        return 0;
+    }
+    rail->has_cuda = 1;
+    rail->eager    = strcmp(tls, "tcp") == 0;
+    return 1;
+}
+
+mpath_status_t rail_ucx_open(rail_t *rail, const char *tls, int gpu_memory)
 {
     char list[RAIL_NAME_MAX];
-    mpath_status_t status;
+    mpath_status_t status = MPATH_OK;
 
     if (tls == NULL) {
         tls = is_interface(rail) ? "tcp" : "ib";
     }
-    status = ucx_init(rail, rail->nic, tls, &rail->context);
+    if (!gpu_memory || !ucx_open_for_gpus(rail, tls)) {
+        status = ucx_init(rail, rail->nic, tls, 0, &rail->context);
+    }
     if (status != MPATH_OK) {
         rail->context = NULL;
         if (status == MPATH_ERR_UNSUPPORTED) {
@@ -250,6 +287,7 @@ void rail_ucx_close(rail_t *rail)
         rail->worker = NULL;
     }
     if (rail->context != NULL) {
+        rail_memory_drop(rail);
         ucp_cleanup(rail->context);
         rail->context = NULL;
     }

@@ -98,6 +98,12 @@ typedef enum mpath_gpu_reduce {
     MPATH_GPU_REDUCE_WRITES  /* kernels only write to other GPUs, and wait for each other */
 } mpath_gpu_reduce_t;
 
+typedef enum mpath_gpu_rail {
+    MPATH_GPU_RAIL_AUTO,   /* by themselves where UCX, NICs and kernel can do GPUDirect RDMA and a trial shows it */
+    MPATH_GPU_RAIL_DIRECT, /* wherever UCX knows CUDA memory and a trial shows it */
+    MPATH_GPU_RAIL_HOST    /* through pinned host slots */
+} mpath_gpu_rail_t;
+
 /* The values of all parameters of a process. */
 typedef struct mpath_settings {
     int priority;
@@ -127,6 +133,7 @@ typedef struct mpath_settings {
     const char *gpu_probe_file; /* "": in the cache, named after the GPUs */
     int gpu_host_percent;       /* of a hot receiver's bytes, through host memory */
     int gpu_reduce;             /* mpath_gpu_reduce_t */
+    int gpu_rail;               /* mpath_gpu_rail_t: how rails get at device memory */
     uint64_t gpu_port_bps;      /* of a GPU's port, emulated in reductions by writes; 0: as it is */
     int sync;                   /* mpath_sync_t */
     uint64_t gpu_memory_bytes;  /* upper limit of pinned host memory for staged copies, per rank */

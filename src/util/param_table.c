@@ -13,6 +13,7 @@ static const char *const gpu_way_values[]    = {"auto", "kernel", "push", "pull"
 static const char *const gpu_turns_values[]  = {"auto", "no", "yes", NULL};
 static const char *const gpu_probe_values[]  = {"auto", "file", "off", NULL};
 static const char *const gpu_reduce_values[] = {"auto", "direct", "writes", NULL};
+static const char *const gpu_rail_values[]   = {"auto", "direct", "host", NULL};
 static const char *const sync_values[]       = {"none", "device", NULL};
 static const char *const algorithm_values[]  = {"auto", "previous", "small", "lanes", NULL};
 static const char *const routes_values[]     = {"auto", "previous", "direct", "lanes", NULL};
@@ -131,6 +132,11 @@ const mpath_param_t mpath_params[] = {
         "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part "
         "and write the result to all (\"direct\"); or in tiles that kernels write to who combines them and wait for "
         "(\"writes\"), where that can be"),
+    ROW_ENUM(
+        gpu_rail, "auto", gpu_rail_values, 6,
+        "How rails get at device memory: by themselves where UCX, NICs and kernel can do GPUDirect RDMA and a trial transfer comes "
+        "through (\"auto\"), wherever UCX knows CUDA memory and the trial comes through (\"direct\"), or through pinned host memory "
+        "(\"host\"). All ranks of a communicator alike: what one cannot do none does"),
     ROW_BYTES(
         gpu_port_bps, "0", 0, UINT64_C(1) << 50, 9,
         "Emulation, for experiments: large MPI_Allreduces on device memory of one node move so many bytes per second "
@@ -142,7 +148,7 @@ const mpath_param_t mpath_params[] = {
     ROW_BYTES(
         gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
         "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and "
-        "of the memory that it sets aside on its GPU for large reductions"),
+        "of the memory that it sets aside on its GPU for large reductions, and for slots of rails that read and write it themselves"),
     ROW_BYTES(gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
               "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all "
               "communicators; each takes half of what is left"),

@@ -258,6 +258,21 @@ char *fake_bytes(uint64_t address, uint64_t bytes, const struct CUctx_st *contex
     return found;
 }
 
+/* For tests: the bytes of device memory, as a NIC would get at them; NULL: it is no device memory. */
+FAKE_API char *fake_cuda_bytes(uint64_t address, uint64_t bytes)
+{
+    fake_region_t *region;
+    char *found = NULL;
+
+    pthread_mutex_lock(&fake_lock);
+    region = fake_find(address);
+    if ((region != NULL) && (region->kind == FAKE_DEVICE) && (address + bytes <= region->base + region->bytes)) {
+        found = region->bytes_at + (address - region->base);
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return found;
+}
+
 /* Under the lock. */
 mpath_cu_result_t fake_allocate(uint64_t bytes, int device, fake_region_t **region_p)
 {

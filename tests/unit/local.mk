@@ -135,3 +135,7 @@ unit_programs += unit/test_gpu_rates
 unit_test_gpu_rates_SOURCES = unit/test_gpu_rates.c unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_host_share
 unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
+# Rails that read and write memory of GPUs, with functions of UCX in front of the library's
+unit_programs += unit/test_rail_gpu
+unit_test_rail_gpu_SOURCES = unit/test_rail_gpu.c unit/fake_ucx.c unit/fake_ucx.h $(relay_sources)
+unit_test_rail_gpu_LDADD = $(LDADD) $(UCX_LIBS) -ldl

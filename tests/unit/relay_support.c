@@ -54,6 +54,7 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     settings.check_plan = 1;
     settings.timeout_s  = 100;
     settings.gpu_probe  = MPATH_GPU_PROBE_OFF;
+    settings.gpu_rail   = job->gpu_rail;
     if (job->resend_after_s > 0) {
         settings.resend_after_s = job->resend_after_s;
     }

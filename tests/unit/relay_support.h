@@ -23,6 +23,7 @@ typedef struct relay_job {
     int on_gpu;            /* ranks that share one; 0: 1 */
     int resend_after_s;    /* 0: the default */
     mpath_status_t broken; /* what a rail answers when it has failed */
+    int gpu_rail;          /* mpath_gpu_rail_t */
     int by_gate;           /* the gate chooses between plan and static routes; else always the plan */
 } relay_job_t;
 

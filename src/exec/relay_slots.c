@@ -1,0 +1,234 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay, the slots that rails send from and receive into: on the GPUs, where the rails of all ranks read and write
+ * their memory themselves (lane/rail_memory.h), else in pinned host memory. All ranks have the same kind: a chunk for
+ * GPU memory has to leave its sender in another way than one for host memory. Also the slots in host memory that
+ * destinations fetch from.
+ */
+#include "exec/relay_rail.h"
+
+#include "exec/team_private.h"
+#include "gpu/direct.h"
+#include "gpu/usage.h"
+#include "lane/rail_gpu.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define SLOT_LEAST_BYTES 65536u
+
+/* The same size on all ranks: what every rail takes and every rank has memory for. */
+static mpath_status_t agree_on_size(mpath_relay_t *relay, mpath_wire_t *wire)
+{
+    uint64_t slots = (uint64_t)relay->size * RELAY_WINDOW + RELAY_SENDS, all[MPATH_RELAY_MAX_RANKS];
+    uint64_t mine  = relay->settings->gpu_memory_bytes / slots;
+    mpath_status_t status;
+
+    mine   = (mine < SLOT_LEAST_BYTES) ? SLOT_LEAST_BYTES : mine;
+    mine   = (mine > mpath_wire_max_chunk(wire)) ? mpath_wire_max_chunk(wire) : mine;
+    status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        mine = (all[rank] < mine) ? all[rank] : mine;
+    }
+    relay->rails.slot_bytes = mine;
+    return status;
+}
+
+/* -- slots of either kind -- */
+
+static mpath_status_t make_on_host(const mpath_relay_t *relay, uint64_t bytes, relay_slots_t *slots)
+{
+    mpath_status_t status = mpath_pinned_alloc(relay->gpu, bytes, &slots->pinned);
+
+    if (status == MPATH_OK) {
+        slots->base        = slots->pinned.base;
+        slots->device_base = slots->pinned.device_base;
+    }
+    return status;
+}
+
+/* Chunks name it to the lane by its address, which no processor reads. */
+static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, relay_slots_t *slots)
+{
+    mpath_status_t status = mpath_gpu_enter(relay->gpu);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (mpath_gpu_memory_take(&slots->device_base, bytes) != MPATH_CU_SUCCESS) {
+        slots->device_base = 0;
+    }
+    mpath_gpu_leave(relay->gpu);
+    if (slots->device_base == 0) {
+        mpath_info("rank %d: GPU %d has no %llu bytes for slots of rails", relay->me,
+                   mpath_gpu_info_of(relay->gpu)->ordinal, (unsigned long long)bytes);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    slots->gpu_bytes = bytes;
+    slots->base      = (char *)(uintptr_t)slots->device_base;
+    status           = mpath_fabric_add_memory(relay->team->context->fabric, slots->device_base, bytes);
+    slots->is_known  = status == MPATH_OK;
+    return status;
+}
+
+static void free_slots(const mpath_relay_t *relay, relay_slots_t *slots)
+{
+    mpath_pinned_release(&slots->pinned);
+    if (slots->is_known) {
+        mpath_fabric_remove_memory(relay->team->context->fabric, slots->device_base);
+    }
+    if ((slots->gpu_bytes > 0) && (mpath_gpu_driver() != NULL) && (mpath_gpu_enter(relay->gpu) == MPATH_OK)) {
+        mpath_gpu_memory_give(slots->device_base, slots->gpu_bytes);
+        mpath_gpu_leave(relay->gpu);
+    }
+    *slots = (relay_slots_t){.base = NULL};
+}
+
+/* A rank without a GPU sends and receives nothing. */
+static mpath_status_t make(mpath_relay_t *relay,
+                           mpath_status_t (*make_one)(const mpath_relay_t *, uint64_t, relay_slots_t *))
+{
+    relay_rails_t *rails  = &relay->rails;
+    mpath_status_t status = MPATH_OK;
+
+    if (relay->gpu != NULL) {
+        status = make_one(relay, RELAY_SENDS * rails->slot_bytes, &rails->sends);
+        if (status == MPATH_OK) {
+            status = make_one(relay, (uint64_t)relay->size * RELAY_WINDOW * rails->slot_bytes, &rails->receives);
+        }
+    }
+    return status;
+}
+
+/* -- on GPUs -- */
+
+static mpath_status_t try_rails(const mpath_relay_t *relay)
+{
+    mpath_stream_t *stream;
+    mpath_status_t status = mpath_stream_get(relay->gpu, MPATH_GPU_STREAMS_DIRECT, &stream);
+
+    if (status == MPATH_OK) {
+        mpath_relay_lock();
+        status = mpath_fabric_try_memory(relay->team->context->fabric, stream);
+        mpath_relay_unlock();
+    }
+    return status;
+}
+
+/* Slots on this rank's GPU, and those of its pool as well: chunks go on from there as they are. */
+static mpath_status_t make_direct(mpath_relay_t *relay)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (relay->settings->gpu_rail == MPATH_GPU_RAIL_HOST) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    if (relay->gpu != NULL) {
+        status = try_rails(relay);
+        if (status == MPATH_OK) {
+            status = mpath_gpu_needs_flush(relay->gpu, &relay->rails.needs_flush);
+        }
+        if (status == MPATH_OK) {
+            status = make(relay, make_on_gpu);
+        }
+        if ((status == MPATH_OK) && (relay->pool != 0)) {
+            status = mpath_fabric_add_memory(relay->team->context->fabric, relay->pool, relay->my_pool_bytes);
+            relay->rails.knows_pool = status == MPATH_OK;
+        }
+    }
+    return status;
+}
+
+void mpath_relay_slots_forget_pool(mpath_relay_t *relay)
+{
+    if (relay->rails.knows_pool) {
+        mpath_fabric_remove_memory(relay->team->context->fabric, relay->pool);
+        relay->rails.knows_pool = 0;
+    }
+}
+
+static void free_rail_slots(mpath_relay_t *relay)
+{
+    mpath_relay_slots_forget_pool(relay);
+    free_slots(relay, &relay->rails.sends);
+    free_slots(relay, &relay->rails.receives);
+    relay->rails.direct      = 0;
+    relay->rails.needs_flush = 0;
+}
+
+void mpath_relay_slots_free(mpath_relay_t *relay)
+{
+    free_rail_slots(relay);
+    mpath_pinned_release(&relay->rails.host_pinned);
+    mpath_segment_detach(&relay->rails.host);
+}
+
+/* -- all ranks -- */
+
+static void say_how(const mpath_relay_t *relay)
+{
+    mpath_rail_gpu_t what = mpath_rail_gpu_find("/sys");
+
+    if (relay->rails.direct) {
+        mpath_info("device memory goes over rails from slots on GPU to slots on GPU, by UCX itself (gpu_rail)");
+    } else if (what == MPATH_RAIL_GPU_DIRECT) {
+        mpath_info("device memory goes over rails through pinned host slots; not all ranks can do without (gpu_rail)");
+    } else {
+        mpath_info("device memory goes over rails through %s", mpath_rail_gpu_text(what));
+    }
+}
+
+mpath_status_t mpath_relay_slots_open(mpath_relay_t *relay, mpath_wire_t *wire)
+{
+    mpath_status_t status = agree_on_size(relay, wire);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status              = mpath_relay_all(relay->team, make_direct(relay));
+    relay->rails.direct = status == MPATH_OK;
+    if (status != MPATH_OK) {
+        free_rail_slots(relay);
+        status = mpath_team_status(relay->team);
+        if (status == MPATH_OK) {
+            status = mpath_relay_all(relay->team, make(relay, make_on_host));
+        }
+    }
+    if ((status == MPATH_OK) && (relay->me == 0)) {
+        say_how(relay);
+    }
+    return status;
+}
+
+/* -- slots on the host -- */
+
+mpath_status_t mpath_relay_host_open(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+    uint64_t bytes       = relay->settings->gpu_memory_bytes / 4096 * 4096;
+    mpath_status_t status;
+
+    status = mpath_relay_room_share(&relay->room, bytes * (uint64_t)relay->room.num_members, &rails->host);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (relay->gpu != NULL) {
+        status = mpath_pinned_register(relay->gpu, rails->host.base, rails->host.bytes, &rails->host_pinned);
+    }
+    rails->host_bytes = bytes;
+    return mpath_relay_all(relay->team, status);
+}
+
+int mpath_relay_host_slots(const mpath_relay_t *relay)
+{
+    uint64_t slots = relay->rails.host_bytes / relay->bound.slot_bytes;
+
+    return (int)((slots < MPATH_RELAY_MAX_SLOTS) ? slots : MPATH_RELAY_MAX_SLOTS);
+}
+
+mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int slot)
+{
+    return relay->rails.host_pinned.device_base + (uint64_t)member * relay->rails.host_bytes +
+           (uint64_t)slot * relay->bound.slot_bytes;
+}

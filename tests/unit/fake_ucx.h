@@ -1,0 +1,32 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * For tests: a UCX that knows CUDA memory. Functions of UCP in front of the real ones say so, and give the real ones the
+ * host memory behind the device memory of the fake driver. What a UCX with CUDA would not forgive ends the process with
+ * a line "fake UCX: ...": memory of a GPU that is not registered, not told to be CUDA memory, sent eagerly, or freed
+ * while registered.
+ */
+#ifndef MPATH_TESTS_UNIT_FAKE_UCX_H
+#define MPATH_TESTS_UNIT_FAKE_UCX_H
+
+#include <stdint.h>
+
+/* What goes wrong. */
+typedef enum fake_ucx_fault {
+    FAKE_UCX_SOUND,
+    FAKE_UCX_NO_CUDA,  /* it is the UCX at hand */
+    FAKE_UCX_REFUSES,  /* memory of a GPU is not registered */
+    FAKE_UCX_FAILS,    /* messages from memory of a GPU end in an error */
+    FAKE_UCX_CONFUSES, /* they bring other bytes */
+    FAKE_UCX_LOSES     /* they never arrive */
+} fake_ucx_fault_t;
+
+typedef struct fake_ucx {
+    fake_ucx_fault_t fault;
+    unsigned contexts;               /* asked to know CUDA memory */
+    uint64_t sent_bytes, took_bytes; /* from and to memory of GPUs */
+    unsigned regions;                /* registered now */
+} fake_ucx_t;
+
+extern fake_ucx_t fake_ucx;
+
+#endif

@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rails that read and write memory of GPUs themselves, on the driver without a GPU and a UCX that is made to know CUDA
+ * memory (fake_ucx.h): the trial and what it finds wrong, and relays whose slots of rails are on GPUs. Where one rank
+ * cannot, all use pinned host slots. Every byte is checked.
+ */
+#include "exec/fabric_private.h"
+#include "exec/team_private.h"
+#include "fake_ucx.h"
+#include "lane/rail.h"
+#include "lane/rail_gpu.h"
+#include "lane/rail_memory.h"
+#include "relay_support.h"
+#include "unit/capture.h"
+
+#include <dlfcn.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Which rails could do without pinned slots; with folders in place of the system's. */
+static void test_judge(void **state)
+{
+    (void)state;
+    assert_int_equal(mpath_rail_gpu_judge(0, 1, 1), MPATH_RAIL_GPU_NO_CUDA);
+    assert_int_equal(mpath_rail_gpu_judge(1, 0, 1), MPATH_RAIL_GPU_NO_RDMA);
+    assert_int_equal(mpath_rail_gpu_judge(1, 1, 0), MPATH_RAIL_GPU_NO_MODULE);
+    assert_int_equal(mpath_rail_gpu_judge(1, 1, 1), MPATH_RAIL_GPU_DIRECT);
+    for (int what = MPATH_RAIL_GPU_NO_CUDA; what <= MPATH_RAIL_GPU_DIRECT; what++) {
+        assert_int_equal(strstr(mpath_rail_gpu_text((mpath_rail_gpu_t)what), "pinned") != NULL,
+                         what != MPATH_RAIL_GPU_DIRECT);
+    }
+}
+
+static unsigned flushes(void)
+{
+    unsigned (*function)(void);
+
+    *(void **)&function = dlsym(dlopen(gpu_library(), RTLD_NOW | RTLD_NOLOAD), "fake_cuda_flushes");
+    return function();
+}
+
+/* -- the trial -- */
+
+static int trial_body(ranks_self_t *self, void *argument)
+{
+    mpath_rail_params_t params = {
+        .nic = "lo", .max_chunk_bytes = 1 << 20, .max_open_arrival_bytes = 1 << 24, .gpu_memory = 1};
+    fake_ucx_fault_t fault = *(const fake_ucx_fault_t *)argument;
+    int succeeds           = fault == FAKE_UCX_SOUND;
+    mpath_stream_t *stream;
+    gpu_memory_t memory;
+    mpath_lane_t *lane;
+    mpath_gpu_t *gpu;
+
+    (void)self;
+    setenv("FAKE_CUDA_DEVICES", "1", 1);
+    gpu_application_starts();
+    fake_ucx.fault = fault;
+    ranks_check((mpath_gpu_current(&gpu) == MPATH_OK) && (mpath_stream_get(gpu, 0, &stream) == MPATH_OK));
+    ranks_check(mpath_rail_open(&params, &lane) == MPATH_OK);
+    ranks_check(mpath_rail_memory_usable(lane) == (fault != FAKE_UCX_NO_CUDA));
+    for (int i = 0; i < 2; i++) { /* the second time it is known */
+        ranks_check(mpath_rail_memory_try(lane, stream) == (succeeds ? MPATH_OK : MPATH_ERR_UNSUPPORTED));
+    }
+    ranks_check((flushes() > 0) == (succeeds || (fault == FAKE_UCX_CONFUSES)));
+    ranks_check(fake_ucx.regions == 0);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 1 << 20, 1, &memory);
+    if (succeeds) {
+        ranks_check(mpath_rail_memory_add(lane, memory.address, 1 << 20) == MPATH_OK);
+        ranks_check(mpath_rail_memory_add(lane, memory.address, 1 << 20) == MPATH_OK); /* it is known */
+        ranks_check(fake_ucx.regions == 1);
+        mpath_rail_memory_remove(lane, memory.address);
+        mpath_rail_memory_remove(lane, memory.address);
+        ranks_check(fake_ucx.regions == 0);
+        ranks_check(mpath_rail_memory_add(lane, memory.address, 1 << 20) == MPATH_OK); /* and goes with the rail */
+    }
+    lane->ops->destroy(lane);
+    ranks_check(fake_ucx.regions == 0);
+    gpu_memory_free(&memory);
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+static void test_trial(void **state)
+{
+    static const fake_ucx_fault_t faults[] = {FAKE_UCX_SOUND, FAKE_UCX_NO_CUDA,  FAKE_UCX_REFUSES,
+                                              FAKE_UCX_FAILS, FAKE_UCX_CONFUSES, FAKE_UCX_LOSES};
+    ranks_setup_t setup                    = {.size = 1};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+        fake_ucx_fault_t fault = faults[i];
+
+        assert_int_equal(ranks_run(&setup, trial_body, &fault), 0);
+    }
+}
+
+/* -- calls -- */
+
+typedef struct direct_job {
+    relay_job_t relay;
+    fake_ucx_fault_t fault; /* of the UCX of rank 2 */
+    int direct;             /* GPUs' memory goes over rails */
+} direct_job_t;
+
+/* Two communicators at a time know their slots; the bytes of both go the same way. */
+static int calls_body(ranks_self_t *self, void *argument)
+{
+    const direct_job_t *job = argument;
+    uint64_t passed[RANKS_MAX], sum = 0;
+    mpath_coll_counters_t counters;
+    mpath_oob_t oob;
+    member_t member, second;
+
+    fake_ucx.fault = (self->rank == 2) ? job->fault : FAKE_UCX_SOUND;
+    relay_member_init(&member, self, &job->relay);
+    for (int round = 0; round < job->relay.rounds; round++) {
+        member_round(&member, (a2a_kind_t)(round % 7), (round % 3 == 2) ? 3000 : job->relay.max_bytes, (uint64_t)round);
+    }
+    memset(&second, 0, sizeof(second));
+    second.context = member.context;
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    relay_member_join(&second, self, &oob, &job->relay);
+    member_round(&second, A2A_HOT, job->relay.max_bytes, 77);
+    member_round(&member, A2A_HOT, job->relay.max_bytes, 78);
+    member_leave(&second);
+    member_round(&member, A2A_ONE_PAIR, job->relay.max_bytes, 79);
+    member_forwarded(&member, passed, &counters);
+    for (int rank = 0; rank < self->size; rank++) {
+        sum += passed[rank];
+    }
+    ranks_check((counters.declined == 0) && (sum > 0) && (counters.relay.moved.calls >= (uint64_t)job->relay.rounds));
+    ranks_check((counters.relay.moved.rail_bytes == 0) ||
+                (job->direct == (fake_ucx.sent_bytes >= counters.relay.moved.rail_bytes)));
+    ranks_check(!job->direct || (flushes() > 1));
+    member_end(&member);
+    ranks_check(fake_ucx.regions == 0);
+    return 0;
+}
+
+static void run_calls(const direct_job_t *given)
+{
+    direct_job_t job = *given;
+
+    job.relay.link          = MPATH_GPU_LINK_MESH;
+    job.relay.pcie_bps      = 50000000000ull;
+    job.relay.setup.nic_bps = RELAY_RAIL_BPS;
+    job.relay.killed        = -1;
+    assert_int_equal(ranks_run(&job.relay.setup, calls_body, &job), 0);
+}
+
+static void test_direct(void **state)
+{
+    (void)state;
+    run_calls(&(direct_job_t){.relay  = {.setup     = {.size = 8, .nodes = 2, .nics = 4},
+                                         .gpu_rail  = MPATH_GPU_RAIL_DIRECT,
+                                         .max_bytes = 400000,
+                                         .rounds    = 7},
+                              .direct = 1});
+    run_calls(&(direct_job_t){.relay  = {.setup      = {.size = 4, .nodes = 2, .nics = 2},
+                                         .gpu_rail   = MPATH_GPU_RAIL_DIRECT,
+                                         .pool_bytes = 6 << 20, /* few slots */
+                                         .max_bytes  = 1000000,
+                                         .rounds     = 7},
+                              .direct = 1});
+}
+
+static void test_through_the_host(void **state)
+{
+    direct_job_t job = {
+        .relay = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .gpu_rail = MPATH_GPU_RAIL_DIRECT, .max_bytes = 200000}};
+
+    (void)state;
+    job.fault = FAKE_UCX_NO_CUDA;
+    run_calls(&job);
+    job.fault = FAKE_UCX_CONFUSES;
+    run_calls(&job);
+    job.fault          = FAKE_UCX_SOUND;
+    job.relay.gpu_rail = MPATH_GPU_RAIL_HOST;
+    run_calls(&job);
+}
+
+/* -- a rail that fails -- */
+
+static const mpath_lane_ops_t *sound_ops;
+static int sends_left;
+
+static mpath_status_t broken_send(mpath_lane_t *lane, int peer, const mpath_chunk_t *chunk, const void *data,
+                                  mpath_lane_op_t *op)
+{
+    return (sends_left-- > 0) ? sound_ops->send(lane, peer, chunk, data, op) : MPATH_ERR_UNREACHABLE;
+}
+
+/* The slots of the call that is given up are in order again, those in the pool too. */
+static int fails_body(ranks_self_t *self, void *argument)
+{
+    static mpath_lane_ops_t broken_ops;
+    const direct_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, &job->relay);
+    member_round(&member, A2A_HOT, job->relay.max_bytes, 1);
+    if (self->rank == 1) {
+        rail_t *rail = rail_lock(member.context->fabric, mpath_fabric_rail(member.context->fabric, 1));
+
+        sound_ops       = rail->lane->ops;
+        broken_ops      = *sound_ops;
+        broken_ops.send = broken_send;
+        sends_left      = 3;
+        rail->lane->ops = &broken_ops;
+        rail_unlock(rail);
+    }
+    for (int round = 0; round < job->relay.rounds; round++) {
+        member_round(&member, A2A_HOT, job->relay.max_bytes, (uint64_t)round + 2);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
+    ranks_check(fake_ucx.sent_bytes >= counters.relay.moved.rail_bytes);
+    member_end(&member);
+    return 0;
+}
+
+static void test_rail_fails(void **state)
+{
+    direct_job_t job = {.relay = {.setup          = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = 20000000},
+                                  .link           = MPATH_GPU_LINK_MESH,
+                                  .pcie_bps       = 50000000000ull,
+                                  .gpu_rail       = MPATH_GPU_RAIL_DIRECT,
+                                  .max_bytes      = 1500000,
+                                  .rounds         = 4,
+                                  .resend_after_s = 90,
+                                  .killed         = -1}};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.relay.setup, fails_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_judge),      cmocka_unit_test(test_trial),
+        cmocka_unit_test(test_direct),     cmocka_unit_test(test_through_the_host),
+        cmocka_unit_test(test_rail_fails),
+    };
+
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
+    return cmocka_run_group_tests_name("rail_gpu", tests, NULL, NULL);
+}
