@@ -70,7 +70,11 @@ bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorit
     return NULL != module->symmetric;
 }
 
-int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status)
+/*
+ * What this rank's call returns when only this rank has failed: the others would wait, so they hear of it in the
+ * agreement.
+ */
+static int symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status)
 {
     if (NULL != module->team) {
         mpath_team_break(module->team, status);
@@ -91,7 +95,7 @@ bool mca_coll_mpath_symmetric_begin(mca_coll_mpath_module_t *module, mca_coll_mp
     if ((MPATH_OK == status) || (MPATH_DECLINED == status)) {
         return true;
     }
-    *rc_p = mca_coll_mpath_symmetric_broken(module, status);
+    *rc_p = symmetric_broken(module, status);
     return false;
 }
 

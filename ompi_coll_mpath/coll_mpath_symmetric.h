@@ -22,12 +22,6 @@ bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module);
 bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes);
 
 /*
- * What this rank's call returns when only this rank has failed: the others would wait, so they hear of it in the
- * agreement.
- */
-int mca_coll_mpath_symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status);
-
-/*
  * How each of these calls goes on after the GPUs have been asked, whose answer is `on_device`. True: on the buffers of
  * `stage`, with a function for host memory and mca_coll_mpath_stage_close(); false: it returns *rc_p.
  */

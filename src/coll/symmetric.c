@@ -91,7 +91,8 @@ const char *mpath_symmetric_declined_because(const mpath_symmetric_t *symmetric)
     return symmetric->declined_because;
 }
 
-mpath_status_t mpath_symmetric_decline(mpath_symmetric_t *symmetric, const char *because)
+/* Notes why. MPATH_DECLINED. */
+static mpath_status_t decline(mpath_symmetric_t *symmetric, const char *because)
 {
     symmetric->declined_because = because;
     symmetric->counters.declined++;
@@ -176,7 +177,7 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
     } else if ((algorithm == MPATH_ALGORITHM_AUTO) && (settings->gate == MPATH_GATE_AUTO)) {
         because = no_gain(symmetric, flags, bytes);
     }
-    return (because != NULL) ? mpath_symmetric_decline(symmetric, because) : MPATH_OK;
+    return (because != NULL) ? decline(symmetric, because) : MPATH_OK;
 }
 
 mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,
@@ -200,14 +201,14 @@ mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operati
         return status;
     }
     if (agreed->flags & MPATH_CALL_INELIGIBLE) {
-        return mpath_symmetric_decline(symmetric, "some rank has data that mpath does not carry");
+        return decline(symmetric, "some rank has data that mpath does not carry");
     }
     *finished_p = agreed->finished && (algorithm != MPATH_ALGORITHM_LANES);
     if (!*finished_p && (algorithm == MPATH_ALGORITHM_SMALL)) {
-        return mpath_symmetric_decline(symmetric, "more than travels in the agreement");
+        return decline(symmetric, "more than travels in the agreement");
     }
     if (!*finished_p && (mpath_share_obstacle(symmetric->share) != NULL)) {
-        return mpath_symmetric_decline(symmetric, mpath_share_obstacle(symmetric->share));
+        return decline(symmetric, mpath_share_obstacle(symmetric->share));
     }
     return MPATH_OK;
 }
@@ -276,7 +277,7 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
     }
     symmetric->counters.move_ns += mpath_time_ns() - start_ns;
     if (status == MPATH_DECLINED) {
-        return mpath_symmetric_decline(symmetric, "some rank could not set up its rails or its memory");
+        return decline(symmetric, "some rank could not set up its rails or its memory");
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(symmetric->team, status);

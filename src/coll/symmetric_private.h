@@ -38,9 +38,6 @@ struct mpath_symmetric {
     const char *declined_because;
 };
 
-/* Notes why. MPATH_DECLINED. */
-mpath_status_t mpath_symmetric_decline(mpath_symmetric_t *symmetric, const char *because);
-
 /*
  * Before the agreement, from what is the same on all ranks: MPATH_OK to go on; an error of this rank breaks the team.
  * `algorithm` is the operation's parameter, `flags` what the engine would do (MPATH_SHARE_*), `bytes` the size of the

@@ -24,7 +24,8 @@ static const uint64_t *row_of(const mpath_team_t *team, int source)
     return state->demand[state->call & 1] + (size_t)source * (size_t)team->size;
 }
 
-int mpath_agree_sends_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source, int node)
+/* Whether `source` sends its small pairs with `node` by itself; its row is there. */
+static int sends_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source, int node)
 {
     const int *destinations = team->agree->by_node + team->agree->first_on[node];
     const uint64_t *row     = row_of(team, source);
@@ -45,7 +46,7 @@ uint64_t mpath_agree_by_leader(const mpath_team_t *team, const mpath_agree_limit
     if (team->local_of[source] == 0) {
         return limits->remote_bytes;
     }
-    return mpath_agree_sends_own(team, limits, source, node) ? 0 : limits->leader_bytes;
+    return sends_own(team, limits, source, node) ? 0 : limits->leader_bytes;
 }
 
 size_t mpath_agree_own_room(const mpath_team_t *team, int destinations)
@@ -99,7 +100,7 @@ mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call
         mpath_channel_t *channel = &channels->list[i];
         mpath_status_t status;
 
-        if (!channel->takes_own || !mpath_agree_sends_own(team, limits, team->rank, channel->node)) {
+        if (!channel->takes_own || !sends_own(team, limits, team->rank, channel->node)) {
             continue;
         }
         wait->uses_own = 1; /* the call before has waited until its messages were out of `out` */
@@ -162,7 +163,8 @@ static mpath_status_t own_unpack(mpath_team_t *team, const mpath_agree_limits_t 
     return MPATH_OK;
 }
 
-int mpath_agree_own_receive(mpath_team_t *team, const mpath_agree_limits_t *limits)
+/* Takes what has come in; number of messages, or a status. */
+static int own_receive(mpath_team_t *team, const mpath_agree_limits_t *limits)
 {
     int received = mpath_channels_test(team);
 
@@ -206,7 +208,7 @@ static int own_concerns_me(const mpath_team_t *team, const mpath_agree_limits_t 
     const mpath_agree_cell_t *cell = &team->agree->cells[team->agree->call & 1][source];
     uint64_t bytes                 = row_of(team, source)[team->rank];
 
-    return !(cell->flags & MPATH_CALL_DEVICE) && mpath_agree_sends_own(team, limits, source, team->node) &&
+    return !(cell->flags & MPATH_CALL_DEVICE) && sends_own(team, limits, source, team->node) &&
            ((bytes > 0 && bytes <= limits->remote_bytes) ||
             team->local_of[source] % team->num_local == team->local_rank);
 }
@@ -233,7 +235,7 @@ static mpath_status_t own_await_source(mpath_team_t *team, const mpath_agree_lim
                                        mpath_agree_wait_t *wait)
 {
     while (mpath_agree_own_is_missing(team, source)) {
-        int received = mpath_agree_own_receive(team, limits);
+        int received = own_receive(team, limits);
         mpath_status_t status;
 
         if (received < 0) {

@@ -94,14 +94,11 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
  * leader_bytes leaves them to the leaders; else all of them go in one message from it to its taker there. The leader's
  * own go with the rows, whatever their size.
  */
-int mpath_agree_sends_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source, int node);
 /* Largest pair from source to `node` that the leaders carry; the row is there. */
 uint64_t mpath_agree_by_leader(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source, int node);
 size_t mpath_agree_own_room(const mpath_team_t *team, int destinations);
 mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                     mpath_agree_wait_t *wait);
-/* Takes what has come in; number of messages, or a status. */
-int mpath_agree_own_receive(mpath_team_t *team, const mpath_agree_limits_t *limits);
 int mpath_agree_own_is_missing(const mpath_team_t *team, int source);
 /* All cells are published: waits for the messages that this rank takes, and for those with data for it. */
 mpath_status_t mpath_agree_own_await(mpath_team_t *team, const mpath_agree_limits_t *limits, mpath_agree_wait_t *wait);
