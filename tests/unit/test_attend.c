@@ -16,49 +16,75 @@
 
 #define DEADLINE_S 1
 #define AWAY_NS (1300 * MPATH_NS_PER_MS) /* more than a deadline */
+/* All look for so long, a beat less than a deadline, before it means something. */
+#define LEAST_NS (800 * MPATH_NS_PER_MS)
 #define RANKS 5
 
 /* Of all ranks. */
 typedef struct common {
     atomic_int convinced;   /* ranks that have found that all look */
     atomic_int before_late; /* of these, before the late rank began to look */
+    atomic_ullong late_ns;  /* when it did */
 } common_t;
 
 static common_t *common;
 
+typedef struct scene {
+    int late;    /* begins to look later than the others; -1: none */
+    int through; /* a rank that has come to the end of the operation; -1: none */
+} scene_t;
+
 typedef struct look {
     mpath_team_t *team;
+    const scene_t *scene;
     int all;
 } look_t;
+
+/* The end of the operation, at which the ranks wait for each other. */
+static void settle(const look_t *look)
+{
+    uint64_t mine = 0, all[RANKS];
+    int marked;
+
+    ranks_check(mpath_team_settle(look->team, 0, &mine, sizeof(mine), all, &marked) == MPATH_OK);
+}
 
 /* An operation for which nothing ever comes. */
 static void look_body(void *argument)
 {
     look_t *look = argument;
+    int lookers  = (look->scene->through >= 0) ? RANKS - 1 : RANKS;
     mpath_idle_t idle;
 
+    if (mpath_team_rank(look->team) == look->scene->through) {
+        settle(look);
+        return;
+    }
     mpath_idle_start(&idle);
-    while (atomic_load(&common->convinced) < RANKS) {
+    while (atomic_load(&common->convinced) < lookers) {
         uint64_t waited_ns = mpath_idle_wait(&idle);
 
         mpath_attend_look(look->team, &idle, waited_ns);
-        if (mpath_team_status(look->team) != MPATH_OK) {
-            return;
-        }
+        ranks_check(mpath_team_status(look->team) == MPATH_OK);
         if (!look->all && mpath_attend_all(look->team, DEADLINE_S)) {
             look->all = 1;
+            ranks_check(mpath_time_ns() >= atomic_load(&common->late_ns) + LEAST_NS);
             atomic_fetch_add(&common->convinced, 1);
         }
+    }
+    ranks_check(look->all);
+    if (look->scene->through >= 0) {
+        settle(look);
     }
 }
 
 static int team_body(ranks_self_t *self, void *argument)
 {
-    int late = *(const int *)argument;
+    const scene_t *scene = argument;
     mpath_settings_t settings;
     mpath_context_t *context;
     mpath_fiber_t *fiber;
-    look_t look = {0};
+    look_t look = {.scene = scene};
 
     mpath_settings_init(&settings);
     settings.timeout_s = settings.resend_after_s = DEADLINE_S;
@@ -66,15 +92,15 @@ static int team_body(ranks_self_t *self, void *argument)
     look.team                                    = ranks_team(self, context);
     ranks_check(mpath_attend_all(look.team, DEADLINE_S)); /* blocking: all look by right */
     ranks_check(mpath_fiber_create(1 << 18, &fiber) == MPATH_OK);
-    if (self->rank == late) {
+    if (self->rank == scene->late) {
         usleep((useconds_t)(AWAY_NS / 1000));
         atomic_store(&common->before_late, atomic_load(&common->convinced));
+        atomic_store(&common->late_ns, mpath_time_ns());
     }
     mpath_fiber_start(fiber, look_body, &look);
     while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
         usleep(1000);
     }
-    ranks_check(look.all);
     ranks_barrier(self);
     mpath_fiber_destroy(fiber);
     mpath_team_destroy(look.team);
@@ -82,22 +108,36 @@ static int team_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
+static void run(scene_t scene)
+{
+    const int node_of[RANKS] = {0, 0, 1, 1, 2};
+    ranks_setup_t setup      = {.size = RANKS, .node_of = node_of, .nics = 2, .limit_s = 120};
+
+    atomic_store(&common->convinced, 0);
+    atomic_store(&common->before_late, 0);
+    atomic_store(&common->late_ns, 0);
+    assert_int_equal(ranks_run(&setup, team_body, &scene), 0);
+    assert_int_equal(atomic_load(&common->before_late), 0);
+    assert_int_equal(atomic_load(&common->convinced), (scene.through >= 0) ? RANKS - 1 : RANKS);
+}
+
 /* The late rank leads its node: nobody speaks for the other one there. */
 static void test_late(void **state)
 {
-    const int node_of[RANKS] = {0, 0, 1, 1, 2};
-    int late                 = 2;
-    ranks_setup_t setup      = {.size = RANKS, .node_of = node_of, .nics = 2, .limit_s = 120};
-
     (void)state;
-    assert_int_equal(ranks_run(&setup, team_body, &late), 0);
-    assert_int_equal(atomic_load(&common->before_late), 0);
-    assert_int_equal(atomic_load(&common->convinced), RANKS);
+    run((scene_t){.late = 2, .through = -1});
+}
+
+/* Nobody waits for a node that has come to the end. */
+static void test_through(void **state)
+{
+    (void)state;
+    run((scene_t){.late = -1, .through = 4});
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_through)};
 
     common = mmap(NULL, sizeof(*common), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     return (common == MAP_FAILED) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
