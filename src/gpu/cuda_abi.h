@@ -45,6 +45,7 @@ enum {
     MPATH_CU_CONTEXT_IS_DESTROYED    = 709,
     MPATH_CU_HOST_ALREADY_REGISTERED = 712,
     MPATH_CU_HOST_NOT_REGISTERED     = 713,
+    MPATH_CU_NOT_PERMITTED           = 800,
     MPATH_CU_NOT_SUPPORTED           = 801
 };
 
@@ -123,6 +124,11 @@ typedef struct mpath_cu_uuid {
 typedef struct mpath_cu_ipc {
     unsigned char bytes[64];
 } mpath_cu_ipc_t;
+
+/* CUmemFabricHandle: names a physical allocation to every process of its IMEX domain. */
+typedef struct mpath_cu_fabric {
+    unsigned char bytes[64];
+} mpath_cu_fabric_t;
 
 typedef struct mpath_cu_location {
     int type;

@@ -13,7 +13,7 @@
 
 #define EXPORT_POOLS_MAX 16
 
-_Static_assert(sizeof(mpath_export_t) == 256, "the layout that processes of one node share");
+_Static_assert(sizeof(mpath_export_t) == 640, "the layout that processes of one node share");
 
 typedef struct export_pool {
     mpath_cu_pool_t pool;
@@ -123,6 +123,40 @@ err_close:
     return MPATH_DECLINED;
 }
 
+/*
+ * Needs an IMEX channel in this process's device nodes, even within a node; without one the driver refuses, and mostly
+ * has refused to make such memory before.
+ */
+static mpath_status_t export_fabric(mpath_export_t *made, const uint64_t *starts)
+{
+    static int warned;
+    const mpath_cu_t *cu     = mpath_gpu_driver();
+    mpath_cu_result_t result = MPATH_CU_SUCCESS;
+    mpath_cu_mem_t handle;
+
+    if (made->pieces > MPATH_EXPORT_FABRIC_MAX) {
+        return MPATH_DECLINED;
+    }
+    for (uint32_t piece = 0; (result == MPATH_CU_SUCCESS) && (piece < made->pieces); piece++) {
+        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)starts[piece]);
+        if (result == MPATH_CU_SUCCESS) {
+            result = cu->MemExportToShareableHandle(&made->handle.fabric[piece], handle, MPATH_CU_HANDLE_FABRIC, 0);
+            cu->MemRelease(handle);
+        }
+    }
+    if (result == MPATH_CU_SUCCESS) {
+        made->how = MPATH_EXPORT_FABRIC;
+        return MPATH_OK;
+    }
+    if (!warned) {
+        warned = 1;
+        mpath_warn("GPU memory that was made with fabric handles cannot be exported: %s; is there an IMEX channel? Its "
+                   "data goes through host memory, all of its kind",
+                   mpath_cu_error_string(result));
+    }
+    return MPATH_DECLINED;
+}
+
 /* The number of the pool, exported on first use; -1 when the pool does not allow it. */
 static int export_pool_number(mpath_cu_pool_t pool)
 {
@@ -204,7 +238,7 @@ static int export_lookup(const mpath_export_t *made)
             return (int)index;
         }
         /* Another extent over the same pieces is as good as this one and stays; anything else is gone. */
-        if (entry->how != MPATH_EXPORT_FDS) {
+        if (!mpath_export_is_mapped(entry)) {
             export_close(index);
         }
     }
@@ -219,7 +253,7 @@ static unsigned export_make_room(void)
     uint64_t starts[MPATH_EXPORT_PIECES_MAX];
 
     for (index = 0; index < MPATH_EXPORTS_MAX; index++) {
-        if ((exports.used[index] != 0) && (exports.entries[index].how == MPATH_EXPORT_FDS)) {
+        if ((exports.used[index] != 0) && mpath_export_is_mapped(&exports.entries[index])) {
             now = exports.entries[index];
             if ((export_walk(now.base + now.bytes, &now, starts) != MPATH_OK) ||
                 (now.buffer_id != exports.entries[index].buffer_id)) {
@@ -262,7 +296,7 @@ static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export
         status = export_ipc(made);
         break;
     case MPATH_MEMORY_VMM:
-        status = export_fds(made, starts);
+        status = memory->fabric ? export_fabric(made, starts) : export_fds(made, starts);
         break;
     default:
         status = export_pool(made);

@@ -5,11 +5,14 @@
  *
  *   kind     how                                           freed by the owner while others have it open
  *   device   CUDA IPC handle                               memory stays until they close it (import.h notices reuse)
- *   vmm      file descriptors, fetched with pidfd_getfd    the same
+ *   vmm      file descriptors, fetched with pidfd_getfd;   the same
+ *            fabric handles, if it was made with these
+ *            only
  *   pool     pool's file descriptor + pointer, if the      the pool must not reuse it: the owner's matter, as for
  *            pool was made with such handles               every reader of a freed buffer
- *   others   cannot: MPATH_DECLINED; data goes through host memory. So does VMM memory without file descriptors (with
- *            fabric handles only), and a buffer over more than MPATH_EXPORT_PIECES_MAX mappings
+ *   others   cannot: MPATH_DECLINED; data goes through host memory. So does VMM memory with
+ *            neither kind of handle, and a buffer over more than MPATH_EXPORT_PIECES_MAX mappings, or over more than
+ *            MPATH_EXPORT_FABRIC_MAX with fabric handles
  *
  * Descriptors of VMM and pool memory stay open in the owner, for at most MPATH_EXPORTS_MAX allocations; older ones, and
  * those whose memory is gone, are closed when new ones are made.
@@ -22,27 +25,30 @@
 
 #define MPATH_EXPORTS_MAX 64
 #define MPATH_EXPORT_PIECES_MAX 32
+#define MPATH_EXPORT_FABRIC_MAX 8
 
 typedef enum mpath_export_how {
     MPATH_EXPORT_NONE, /* host memory, or an empty buffer */
     MPATH_EXPORT_IPC,
     MPATH_EXPORT_FDS,
-    MPATH_EXPORT_POOL
+    MPATH_EXPORT_POOL,
+    MPATH_EXPORT_FABRIC
 } mpath_export_how_t;
 
-/* 256 bytes, no pointer that its reader follows. */
+/* 640 bytes, no pointer that its reader follows. */
 typedef struct mpath_export {
     uint32_t how;          /* mpath_export_how_t */
-    uint32_t pieces;       /* of FDS: physical allocations behind one another */
+    uint32_t pieces;       /* of FDS and FABRIC: physical allocations behind one another */
     mpath_process_t owner; /* 24 bytes */
     mpath_cu_uuid_t uuid;  /* of the device */
     uint64_t base;         /* in the owner: where the exported range begins */
     uint64_t bytes;        /* of the exported range */
     uint64_t buffer_id;    /* in the owner */
-    uint64_t piece_bytes;  /* of FDS: each piece but the last */
+    uint64_t piece_bytes;  /* of FDS and FABRIC: each piece but the last */
     union {
         mpath_cu_ipc_t ipc;
         int32_t fds[MPATH_EXPORT_PIECES_MAX]; /* numbers in the owner */
+        mpath_cu_fabric_t fabric[MPATH_EXPORT_FABRIC_MAX];
         struct {
             int32_t fd;
             uint32_t pool; /* number of the pool in the owner: its fd is imported once */
@@ -51,6 +57,12 @@ typedef struct mpath_export {
     } handle;
     uint8_t reserved[48];
 } mpath_export_t;
+
+/* Physical allocations mapped behind one another, of which several extents may be exported. */
+static inline int mpath_export_is_mapped(const mpath_export_t *export)
+{
+    return (export->how == MPATH_EXPORT_FDS) || (export->how == MPATH_EXPORT_FABRIC);
+}
 
 /*
  * Names the allocations under a classified buffer: the whole of them, from memory->base on, so that one export serves

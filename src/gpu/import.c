@@ -71,7 +71,7 @@ static mpath_import_t *import_lookup(const mpath_export_t *export, const mpath_g
             (export->base < entry->export.base + entry->export.bytes)) {
             if (memcmp(&entry->export, export, sizeof(*export)) == 0) {
                 found = (entry->gpu == gpu) ? entry : found;
-            } else if ((entry->export.how != MPATH_EXPORT_FDS) || (export->how != MPATH_EXPORT_FDS)) {
+            } else if (!mpath_export_is_mapped(&entry->export) || !mpath_export_is_mapped(export)) {
                 /* Extents of VMM memory may overlap and be good both; everything else lives at one place only. */
                 imports.counts.stale++;
                 if (import_retire(at)) {
@@ -140,7 +140,7 @@ mpath_status_t mpath_import_get(const mpath_export_t *export, mpath_gpu_t *gpu, 
     mpath_import_t *entry;
     mpath_process_t self;
 
-    if ((export->how < MPATH_EXPORT_IPC) || (export->how > MPATH_EXPORT_POOL) || (export->bytes == 0)) {
+    if ((export->how < MPATH_EXPORT_IPC) || (export->how > MPATH_EXPORT_FABRIC) || (export->bytes == 0)) {
         mpath_error("an export of kind %" PRIu32 " names no GPU memory", export->how);
         return MPATH_ERR_PARAM;
     }

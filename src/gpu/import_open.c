@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Opening exports: CUDA IPC, physical memory behind descriptors, pointers of shared pools. */
+/* Opening exports: CUDA IPC, physical memory behind descriptors or fabric handles, pointers of shared pools. */
 #include "gpu/import_open.h"
 #include "gpu/private.h"
 
@@ -68,31 +68,48 @@ static mpath_status_t import_map_ipc(mpath_gpu_t *gpu, const mpath_export_t *exp
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, "cuIpcOpenMemHandle", result);
 }
 
+/* The physical allocation behind a piece; to be released. Errors are logged. */
+static mpath_status_t import_piece(mpath_gpu_t *gpu, const mpath_export_t *export, uint32_t piece,
+                                   mpath_cu_mem_t *handle_p)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_fabric_t fabric;
+    mpath_cu_result_t result;
+    int fd;
+
+    if (export->how == MPATH_EXPORT_FABRIC) {
+        fabric = export->handle.fabric[piece];
+        result = cu->MemImportFromShareableHandle(handle_p, &fabric, MPATH_CU_HANDLE_FABRIC);
+    } else {
+        fd = import_fetch_fd(&export->owner, export->handle.fds[piece]);
+        if (fd < 0) {
+            return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
+        }
+        result = cu->MemImportFromShareableHandle(handle_p, (void *)(intptr_t)fd, MPATH_CU_HANDLE_FD);
+        close(fd);
+    }
+    return (result == MPATH_CU_SUCCESS) ? MPATH_OK
+                                        : import_refused(gpu, export, "cuMemImportFromShareableHandle", result);
+}
+
 /* Maps one piece at `address`. */
 static mpath_status_t import_map_piece(mpath_gpu_t *gpu, const mpath_export_t *export, uint32_t piece,
                                        mpath_cu_ptr_t address, size_t bytes)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
-    const char *call     = "cuMemImportFromShareableHandle";
     mpath_cu_result_t result;
     mpath_cu_mem_t handle;
-    int fd;
+    mpath_status_t status = import_piece(gpu, export, piece, &handle);
 
-    fd = import_fetch_fd(&export->owner, export->handle.fds[piece]);
-    if (fd < 0) {
-        return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
+    if (status != MPATH_OK) {
+        return status;
     }
-    result = cu->MemImportFromShareableHandle(&handle, (void *)(intptr_t)fd, MPATH_CU_HANDLE_FD);
-    close(fd);
-    if (result == MPATH_CU_SUCCESS) {
-        call   = "cuMemMap";
-        result = cu->MemMap(address, bytes, 0, handle, 0);
-        cu->MemRelease(handle); /* the mapping holds it */
-    }
-    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, call, result);
+    result = cu->MemMap(address, bytes, 0, handle, 0);
+    cu->MemRelease(handle); /* the mapping holds it */
+    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, "cuMemMap", result);
 }
 
-static mpath_status_t import_map_fds(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
+static mpath_status_t import_map_pieces(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
 {
     const mpath_cu_t *cu     = mpath_gpu_driver();
     mpath_cu_access_t access = {.location = {.type = MPATH_CU_LOCATION_DEVICE, .id = gpu->info.ordinal},
@@ -102,8 +119,10 @@ static mpath_status_t import_map_fds(mpath_gpu_t *gpu, const mpath_export_t *exp
     mpath_cu_result_t result;
     uint32_t piece;
 
-    if ((export->pieces == 0) || (export->pieces > MPATH_EXPORT_PIECES_MAX) || (cu->MemAddressReserve == NULL)) {
-        return import_refused(gpu, export, "memory behind descriptors", MPATH_CU_NOT_SUPPORTED);
+    if ((export->pieces == 0) ||
+        (export->pieces > ((export->how == MPATH_EXPORT_FDS) ? MPATH_EXPORT_PIECES_MAX : MPATH_EXPORT_FABRIC_MAX)) ||
+        (cu->MemAddressReserve == NULL)) {
+        return import_refused(gpu, export, "memory that is mapped by hand", MPATH_CU_NOT_SUPPORTED);
     }
     result = cu->MemAddressReserve(&mapping->address, export->bytes, 0, 0, 0);
     if (result != MPATH_CU_SUCCESS) {
@@ -247,7 +266,8 @@ mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, 
         status = import_map_ipc(gpu, export, mapping);
         break;
     case MPATH_EXPORT_FDS:
-        status = import_map_fds(gpu, export, mapping);
+    case MPATH_EXPORT_FABRIC:
+        status = import_map_pieces(gpu, export, mapping);
         break;
     default:
         status = import_map_pool(gpu, export, mapping);
@@ -270,6 +290,7 @@ void mpath_import_unmap(mpath_gpu_t *gpu, const mpath_export_t *export, const mp
         cu->IpcCloseMemHandle(mapping->address);
         break;
     case MPATH_EXPORT_FDS:
+    case MPATH_EXPORT_FABRIC:
         cu->MemUnmap(mapping->address, mapping->bytes);
         cu->MemAddressFree(mapping->address, mapping->bytes);
         break;

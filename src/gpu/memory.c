@@ -109,7 +109,8 @@ static void memory_set_kind(const mpath_cu_t *cu, uint64_t address, const memory
         memory->exportable = (found->handles & MPATH_CU_HANDLE_FD) != 0;
     } else if (memory_is_vmm(cu, address)) {
         memory->kind       = MPATH_MEMORY_VMM;
-        memory->exportable = (found->handles & MPATH_CU_HANDLE_FD) != 0;
+        memory->exportable = (found->handles & (MPATH_CU_HANDLE_FD | MPATH_CU_HANDLE_FABRIC)) != 0;
+        memory->fabric     = (found->handles & MPATH_CU_HANDLE_FD) == 0;
         memory_mapping(cu, address, found, &piece);
         memory->base      = piece.base;
         memory->bytes     = piece.bytes;

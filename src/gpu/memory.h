@@ -30,6 +30,7 @@ typedef struct mpath_memory {
     uint64_t buffer_id;         /* of that allocation: never given twice in a process */
     int pieces;                 /* 1: the buffer lies inside that allocation; more: it spans several (VMM only) */
     int exportable;             /* mpath_export_make() can name it to other processes */
+    int fabric;                 /* VMM: only by fabric handles */
 } mpath_memory_t;
 
 static inline int mpath_memory_on_host(mpath_memory_kind_t kind)

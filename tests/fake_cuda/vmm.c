@@ -5,6 +5,7 @@
 
 #include <fcntl.h>
 #include <inttypes.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
@@ -25,6 +26,9 @@ FAKE_API mpath_cu_result_t cuMemCreate(mpath_cu_mem_t *handle, size_t bytes, con
 
     if (fake_without("fds")) {
         return MPATH_CU_NOT_SUPPORTED;
+    }
+    if ((prop->handle_types & MPATH_CU_HANDLE_FABRIC) && fake_without("fabric")) {
+        return MPATH_CU_NOT_PERMITTED;
     }
     if ((bytes == 0) || (bytes % FAKE_GRANULE != 0) || (flags != 0) || (prop->location.id >= fake_devices())) {
         return MPATH_CU_INVALID_VALUE;
@@ -204,6 +208,39 @@ FAKE_API mpath_cu_result_t cuMemGetAllocationPropertiesFromHandle(mpath_cu_mem_p
     return MPATH_CU_SUCCESS;
 }
 
+/* What the 64 bytes of a fabric handle hold: the allocation stays its maker's. */
+typedef struct fake_fabric {
+    int64_t pid;
+    uint64_t id;
+    int fd;
+} fake_fabric_t;
+
+_Static_assert(sizeof(fake_fabric_t) <= sizeof(mpath_cu_fabric_t), "the driver's handle");
+
+/* A descriptor of the allocation; -1: it is gone. */
+static int fabric_open(const void *shareable)
+{
+    fake_trailer_t *trailer;
+    fake_fabric_t fabric;
+    char path[64];
+    int fd, same;
+
+    memcpy(&fabric, shareable, sizeof(fabric));
+    snprintf(path, sizeof(path), "/proc/%" PRId64 "/fd/%d", fabric.pid, fabric.fd);
+    fd = open(path, O_RDWR | O_CLOEXEC);
+    if ((fd >= 0) && (fake_memfd_open(fd, &trailer) == 0)) {
+        same = trailer->id == fabric.id;
+        munmap(trailer, FAKE_PAGE);
+        if (same) {
+            return fd;
+        }
+    }
+    if (fd >= 0) {
+        close(fd);
+    }
+    return -1;
+}
+
 FAKE_API mpath_cu_result_t cuMemExportToShareableHandle(void *shareable, mpath_cu_mem_t handle, int type,
                                                         unsigned long long flags)
 {
@@ -211,8 +248,18 @@ FAKE_API mpath_cu_result_t cuMemExportToShareableHandle(void *shareable, mpath_c
     int fd;
 
     (void)flags;
-    if ((type != MPATH_CU_HANDLE_FD) || !(physical->handle_types & type)) {
+    if (!(physical->handle_types & type)) {
         return MPATH_CU_INVALID_VALUE;
+    }
+    if (type == MPATH_CU_HANDLE_FABRIC) {
+        const fake_fabric_t fabric = {.pid = getpid(), .id = physical->id, .fd = physical->fd};
+
+        if (fake_without("imex")) {
+            return MPATH_CU_NOT_PERMITTED;
+        }
+        memset(shareable, 0, sizeof(mpath_cu_fabric_t));
+        memcpy(shareable, &fabric, sizeof(fabric));
+        return MPATH_CU_SUCCESS;
     }
     fd = fcntl(physical->fd, F_DUPFD_CLOEXEC, 0);
     if (fd < 0) {
@@ -224,19 +271,20 @@ FAKE_API mpath_cu_result_t cuMemExportToShareableHandle(void *shareable, mpath_c
 
 FAKE_API mpath_cu_result_t cuMemImportFromShareableHandle(mpath_cu_mem_t *handle, void *shareable, int type)
 {
-    int fd = (int)(intptr_t)shareable;
+    int fabric = type == MPATH_CU_HANDLE_FABRIC;
+    int fd     = fabric ? fabric_open(shareable) : (int)(intptr_t)shareable;
     fake_physical_t *physical;
     fake_trailer_t *trailer;
 
-    if ((type != MPATH_CU_HANDLE_FD) || (fake_memfd_open(fd, &trailer) != 0)) {
+    if ((fd < 0) || (!fabric && (type != MPATH_CU_HANDLE_FD)) || (fake_memfd_open(fd, &trailer) != 0)) {
         return MPATH_CU_INVALID_VALUE;
     }
     physical               = calloc(1, sizeof(*physical));
-    physical->fd           = fcntl(fd, F_DUPFD_CLOEXEC, 0);
+    physical->fd           = fabric ? fd : fcntl(fd, F_DUPFD_CLOEXEC, 0);
     physical->bytes        = trailer->bytes;
     physical->id           = trailer->id;
     physical->device       = fake_ordinal_of(trailer->device);
-    physical->handle_types = MPATH_CU_HANDLE_FD;
+    physical->handle_types = type;
     physical->references   = 1;
     physical->imported     = 1;
     physical->trailer      = trailer;

@@ -61,13 +61,15 @@ static mpath_gpu_t *gpu_enter(int device)
 static void alloc_vmm(const mpath_cu_t *cu, int pieces, gpu_memory_t *memory)
 {
     mpath_cu_location_t location = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device};
-    mpath_cu_mem_prop_t prop     = {
-            .type = MPATH_CU_ALLOCATION_PINNED, .handle_types = MPATH_CU_HANDLE_FD, .location = location};
-    mpath_cu_access_t access = {.location = location, .flags = MPATH_CU_ACCESS_READ_WRITE};
+    mpath_cu_mem_prop_t prop     = {.type         = MPATH_CU_ALLOCATION_PINNED,
+                                    .handle_types = (pieces > 0) ? MPATH_CU_HANDLE_FD : MPATH_CU_HANDLE_FABRIC,
+                                    .location     = location};
+    mpath_cu_access_t access     = {.location = location, .flags = MPATH_CU_ACCESS_READ_WRITE};
     mpath_cu_mem_t handle;
     size_t granule;
     int piece;
 
+    pieces = abs(pieces);
     REQUIRE(cu->MemGetAllocationGranularity(&granule, &prop, MPATH_CU_GRANULARITY_MINIMUM));
     memory->piece_bytes = (memory->bytes / (uint64_t)pieces + granule - 1) / granule * granule;
     memory->bytes       = memory->piece_bytes * (uint64_t)pieces;
@@ -100,6 +102,26 @@ static void alloc_pool(const mpath_cu_t *cu, mpath_gpu_t *gpu, int exportable, g
     REQUIRE(cu->MemAllocFromPoolAsync((mpath_cu_ptr_t *)&memory->address, memory->bytes, pool,
                                       mpath_stream_native(stream)));
     REQUIRE(cu->StreamSynchronize(mpath_stream_native(stream)));
+}
+
+int gpu_makes_fabric_handles(int device)
+{
+    const mpath_cu_t *cu           = mpath_gpu_driver();
+    const mpath_cu_mem_prop_t prop = {.type         = MPATH_CU_ALLOCATION_PINNED,
+                                      .handle_types = MPATH_CU_HANDLE_FABRIC,
+                                      .location     = {.type = MPATH_CU_LOCATION_DEVICE, .id = device}};
+    mpath_gpu_t *gpu               = gpu_enter(device);
+    mpath_cu_mem_t handle;
+    size_t granule;
+    int makes;
+
+    REQUIRE(cu->MemGetAllocationGranularity(&granule, &prop, MPATH_CU_GRANULARITY_MINIMUM));
+    makes = cu->MemCreate(&handle, granule, &prop, 0) == MPATH_CU_SUCCESS;
+    if (makes) {
+        REQUIRE(cu->MemRelease(handle));
+    }
+    mpath_gpu_leave(gpu);
+    return makes;
 }
 
 void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory)

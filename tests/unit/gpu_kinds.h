@@ -20,11 +20,13 @@ const char *gpu_library(void);
 void gpu_application_starts(void);
 
 /*
- * Allocates, or ends the program. VMM: `pieces` mappings behind one another. POOL: exportable when `pieces` is 1, from
+ * Allocates, or ends the program. VMM: `pieces` mappings behind one another, -`pieces` with fabric handles. POOL: exportable when `pieces` is 1, from
  * the default pool when it is 0.
  */
 void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory);
 void gpu_memory_free(gpu_memory_t *memory);
+/* Whether the driver lets this process make VMM memory with fabric handles, which takes an IMEX channel. */
+int gpu_makes_fabric_handles(int device);
 
 /* Copies between host memory and memory of any kind, at once. */
 void gpu_memory_write(uint64_t address, const void *from, size_t bytes);

@@ -234,6 +234,10 @@ static void test_kinds_on_same_and_other_device(void **state)
         check_kind(&owner, MPATH_MEMORY_VMM, 1, 0, to);
         check_kind(&owner, MPATH_MEMORY_VMM, 3, 0, to);
         check_kind(&owner, MPATH_MEMORY_POOL, 1, 0, to);
+        if (gpu_makes_fabric_handles(0)) {
+            check_kind(&owner, MPATH_MEMORY_VMM, -1, 0, to);
+            check_kind(&owner, MPATH_MEMORY_VMM, -MPATH_EXPORT_FABRIC_MAX, 0, to);
+        }
     }
     assert_int_equal(counts().entries, 0);
     owner_stop(&owner);

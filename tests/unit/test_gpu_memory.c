@@ -141,6 +141,48 @@ static void test_buffers_over_several_mappings(void **state)
     gpu_memory_free(&made);
 }
 
+/* One kind of handle is enough, and descriptors come first; what the driver refuses to export is told of once. */
+static void test_fabric_handles(void **state)
+{
+    gpu_memory_t made;
+    mpath_memory_t memory;
+    mpath_export_t export;
+
+    (void)state;
+    if (!gpu_makes_fabric_handles(0)) {
+        skip();
+    }
+    gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 12 * MIB, -3, &made);
+    memory = classify(made.address, made.bytes);
+    assert_int_equal(memory.kind, MPATH_MEMORY_VMM);
+    assert_true(memory.exportable && memory.fabric);
+    if (is_fake()) {
+        setenv("FAKE_CUDA_WITHOUT", "imex", 1);
+        capture_start();
+        for (int round = 0; round < 3; round++) {
+            assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export),
+                             MPATH_DECLINED);
+        }
+        capture_stop();
+        unsetenv("FAKE_CUDA_WITHOUT");
+        assert_int_equal(capture_lines, 1);
+        assert_non_null(strstr(capture_buffer, "IMEX"));
+    }
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export), MPATH_OK);
+    assert_int_equal(export.how, MPATH_EXPORT_FABRIC);
+    assert_int_equal(export.pieces, 3);
+    assert_int_equal(export.bytes, made.bytes);
+    gpu_memory_free(&made);
+    gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 2 * MIB * (MPATH_EXPORT_FABRIC_MAX + 1), -(MPATH_EXPORT_FABRIC_MAX + 1),
+                     &made);
+    memory = classify(made.address, made.bytes);
+    assert_int_equal(mpath_export_make((void *)(uintptr_t)made.address, made.bytes, &memory, &export), MPATH_DECLINED);
+    gpu_memory_free(&made);
+    gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 2 * MIB, 1, &made);
+    assert_false(classify(made.address, made.bytes).fabric);
+    gpu_memory_free(&made);
+}
+
 static void test_buffers_beyond_their_allocation(void **state)
 {
     gpu_memory_t made;
@@ -274,6 +316,7 @@ int main(void)
         cmocka_unit_test(test_devices_are_described),
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_buffers_over_several_mappings),
+        cmocka_unit_test(test_fabric_handles),
         cmocka_unit_test(test_buffers_beyond_their_allocation),
         cmocka_unit_test(test_exports_follow_the_allocation),
         cmocka_unit_test(test_the_current_context_stays),
