@@ -28,7 +28,7 @@
 /*
  * A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second.
  */
-#define HOST_SHARE_MIN_BYTES (240u << 20)
+#define HOST_SHARE_MIN_BYTES (200u << 20)
 #define HOST_SHARE_GRAIN (64u << 10)
 
 /* What the GPUs carry of the pairs on `way` with at least `least_bytes`. */
@@ -148,24 +148,48 @@ static uint64_t pushed(const mpath_gpu_coll_t *gpu, int rank, int receives)
     return bytes;
 }
 
+/*
+ * What a sender's port would limit the share to, as if it were bytes that the host does not relieve: of what it sends,
+ * the part to the hot receiver leaves by the host as well.
+ */
+static uint64_t unrelieved(uint64_t hot_bytes, uint64_t out, uint64_t to_hot)
+{
+    uint64_t relieved, others = hot_bytes - ((to_hot < hot_bytes) ? to_hot : hot_bytes);
+
+    if (others == 0) {
+        return 0; /* the only sender: its port gets free as the receiver's does */
+    }
+    if (out >= hot_bytes) {
+        return out;
+    }
+    relieved = (hot_bytes - out) / 1024 * (hot_bytes / 1024) / (others / 1024 + 1) * 1024;
+    return (relieved < hot_bytes) ? hot_bytes - relieved : 0;
+}
+
 /* The receiver with most; the most of any other port, or of its own other way. */
 static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share)
 {
-    uint64_t of_hot = 0;
-    int hot         = -1;
+    uint64_t of_hot;
+    int hot = 0;
 
-    *share = (mpath_host_share_t){.hot_bytes = 0};
-    for (int rank = 0; rank < gpu->size; rank++) {
-        uint64_t in = pushed(gpu, rank, 1), out = pushed(gpu, rank, 0), other = in;
+    *share = (mpath_host_share_t){.hot_bytes = pushed(gpu, 0, 1)};
+    for (int rank = 1; rank < gpu->size; rank++) {
+        uint64_t in = pushed(gpu, rank, 1);
 
         if (in > share->hot_bytes) {
-            other            = share->hot_bytes;
             share->hot_bytes = in;
-            of_hot           = out;
             hot              = rank;
         }
+    }
+    of_hot            = pushed(gpu, hot, 0);
+    share->next_bytes = of_hot;
+    for (int rank = 0; rank < gpu->size; rank++) {
+        uint64_t to_hot = (gpu_way(gpu, rank, hot) == WAY_PUSH) ? gpu_bytes(gpu, rank, hot) : 0;
+        uint64_t out    = (rank == hot) ? 0 : unrelieved(share->hot_bytes, pushed(gpu, rank, 0), to_hot);
+        uint64_t in     = (rank == hot) ? 0 : pushed(gpu, rank, 1);
+
         share->next_bytes = (out > share->next_bytes) ? out : share->next_bytes;
-        share->next_bytes = (other > share->next_bytes) ? other : share->next_bytes;
+        share->next_bytes = (in > share->next_bytes) ? in : share->next_bytes;
     }
     share->port_ns = mpath_peer_predict_ns(
         &gpu->rates, MPATH_PEER_PUSH,

@@ -177,29 +177,13 @@ static uint64_t time_copies(const rates_copy_t *copies, int count, int times)
     return (status == MPATH_OK) ? mpath_time_ns() - start_ns + 1 : 0;
 }
 
-/* What as many copies of next to nothing take: their starts, and the host's seeing the end. */
-static uint64_t measure_starts(measurer_t *measurer, const rates_copy_t *copies, int count)
-{
-    rates_copy_t small[2] = {copies[0], copies[count - 1]};
-    uint64_t best_ns      = UINT64_MAX;
-
-    small[0].bytes = small[1].bytes = SMALL_BYTES;
-    for (int i = 0; i < TRIES; i++) {
-        uint64_t elapsed_ns = time_copies(small, count, COPIES);
-
-        measurer->spent_ns += elapsed_ns;
-        best_ns = ((elapsed_ns > 0) && (elapsed_ns < best_ns)) ? elapsed_ns : best_ns;
-    }
-    return best_ns;
-}
-
 /*
- * Bytes per second of each of them; 0 when something went wrong. Alone the best of a few tries counts, since whatever
+ * What copies behind each other take, 0 when something went wrong. Alone the best of a few tries counts, since whatever
  * disturbs makes it slower; together with others their mean: the best one may be that for which the others were late.
  */
-static uint64_t measure_rate(measurer_t *measurer, const rates_copy_t *copies, int count, int together)
+static uint64_t measure_time(measurer_t *measurer, const rates_copy_t *copies, int count, int together)
 {
-    uint64_t best_ns = UINT64_MAX, sum_ns = 0, tries = 0, starts_ns = measure_starts(measurer, copies, count), bps;
+    uint64_t best_ns = UINT64_MAX, sum_ns = 0, tries = 0;
 
     for (int i = 0; (i < TRIES) && ((i < 2) || (measurer->spent_ns < BUDGET_NS)); i++) {
         uint64_t elapsed_ns = time_copies(copies, count, COPIES);
@@ -212,9 +196,30 @@ static uint64_t measure_rate(measurer_t *measurer, const rates_copy_t *copies, i
         sum_ns += (i > 0) ? elapsed_ns : 0;
         tries += (i > 0) ? 1 : 0;
     }
-    best_ns = together ? sum_ns / tries : best_ns;
-    best_ns -= (starts_ns < best_ns / 2) ? starts_ns : 0;
-    bps = (uint64_t)((double)(copies[0].bytes * COPIES) * 1e9 / (double)best_ns);
+    return together ? sum_ns / tries : best_ns;
+}
+
+/*
+ * Bytes per second of each of them; 0 when something went wrong. What half of the bytes take less is the time of the
+ * other half: starts, gaps between copies, and the host's seeing the end are in both. Where halves take nearly as long,
+ * something has disturbed, and the whole time counts.
+ */
+static uint64_t measure_rate(measurer_t *measurer, const rates_copy_t *copies, int count, int together)
+{
+    rates_copy_t half[2] = {copies[0], copies[count - 1]};
+    uint64_t bytes       = copies[0].bytes * COPIES, half_ns, ns, bps;
+
+    half[0].bytes = half[1].bytes = copies[0].bytes / 2;
+    half_ns                       = measure_time(measurer, half, count, together);
+    ns                            = measure_time(measurer, copies, count, together);
+    if ((half_ns == 0) || (ns == 0)) {
+        return 0;
+    }
+    if (half_ns <= ns / 4 * 3) {
+        bytes -= bytes / 2;
+        ns -= half_ns;
+    }
+    bps = (uint64_t)((double)bytes * 1e9 / (double)ns);
     return (bps < MPATH_MAX_RATE_BPS) ? bps : MPATH_MAX_RATE_BPS;
 }
 

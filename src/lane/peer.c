@@ -83,20 +83,21 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
 /* --- prediction -------------------------------------------------------------------------------------------------- */
 
 /*
- * Measured between processes on 2 and 4 H200 behind an NVSwitch. What a byte takes at the busiest port grows with what
- * its GPU carries the other way at the same time, `alone` + `alike` x share, and is never less than `least`;
- * femtoseconds. Besides that: from start to end when bytes do not matter, and for each piece, since an engine begins
- * the next one when the last byte of the one before has arrived. Where memory is mapped in small pages, engines take
- * longer both ways, and vary: a push was seen at 3200 and at 4070, a pull between 4 GPUs at 2870 and at 3700. On other
- * machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4 for its own start, 5.2 until
- * the next sender has seen the word of the one before.
+ * Measured between processes on 2 and 4 H200 behind an NVSwitch; the kernel's start is that of a repeat. What a byte
+ * takes at the busiest port grows with what its GPU carries the other way at the same time, `alone` + `alike` x share,
+ * and is never less than `least`; femtoseconds. Besides that: from start to end when bytes do not matter, and for each
+ * piece, since an engine begins the next one when the last byte of the one before has arrived. Where memory is mapped
+ * in small pages, engines take longer both ways, and vary: a push was seen at 3200 and at 4070, a pull between 4 GPUs
+ * at 2870 and at 3700. On other machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4
+ * for its own start, 5.2 until the next sender has seen the word of the one before.
  */
 typedef struct peer_model {
     uint64_t start_ns, piece_ns, least_fs, alone_fs, alike_fs;
 } peer_model_t;
 
-static const peer_model_t kernel_model = {15000, 0, 2700, 2330, 960};
-static const peer_model_t push_model   = {10000, 4000, 2525, 2525, 35};
+static const peer_model_t kernel_model = {12400, 0, 2700, 2330, 960};
+static const peer_model_t pair_model   = {12400, 0, 2700, 2330, 520}; /* the same to one other GPU only */
+static const peer_model_t push_model   = {10500, 4000, 2525, 2525, 60};
 static const peer_model_t pull_model   = {11000, 4000, 2525, 2525, 155};
 static const peer_model_t steps_model  = {5400, 8600, 2604, 2604, 0}; /* one way or both: the ring's rate */
 
@@ -108,11 +109,13 @@ static const peer_model_t small_steps_model      = {5400, 8600, 2604, 2050, 1600
 
 #define PULL_ALIKE_PERCENT 90u
 
-static const peer_model_t *find_model(mpath_peer_way_t way, uint64_t percent, int small_pages)
+static const peer_model_t *find_model(mpath_peer_way_t way, uint64_t percent, const mpath_peer_load_t *load)
 {
+    int small_pages = load->small_pages;
+
     switch (way) {
     case MPATH_PEER_KERNEL:
-        return &kernel_model;
+        return (load->pieces <= 1) ? &pair_model : &kernel_model;
     case MPATH_PEER_PUSH:
         return small_pages ? &small_push_model : &push_model;
     case MPATH_PEER_STEPS:
@@ -157,7 +160,7 @@ uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t
     other_bytes = (load->both_bytes > load->port_bytes) ? load->both_bytes - load->port_bytes : 0;
     other_bytes = (other_bytes < load->port_bytes) ? other_bytes : load->port_bytes;
     percent     = other_bytes * 100 / load->port_bytes;
-    model       = find_model(way, percent, load->small_pages);
+    model       = find_model(way, percent, load);
     byte_fs     = model->alone_fs + model->alike_fs * percent / 100;
     byte_fs     = stretch((byte_fs > model->least_fs) ? byte_fs : model->least_fs, way, rates);
     return start_of(model, way, rates) + load->pieces * model->piece_ns + load->port_bytes / 1000 * byte_fs / 1000;
