@@ -39,20 +39,35 @@ static void *real(const char *name)
     return function;
 }
 
+static void *of_driver(const char *name)
+{
+    void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_NOLOAD);
+
+    return (library != NULL) ? dlsym(library, name) : NULL;
+}
+
+int fake_ucx_has_fake_gpus(void)
+{
+    return of_driver("fake_cuda_bytes") != NULL;
+}
+
+unsigned fake_ucx_flushes(void)
+{
+    unsigned (*function)(void);
+
+    *(void **)&function = of_driver("fake_cuda_flushes");
+    return (function != NULL) ? function() : 0;
+}
+
 /* The host memory behind device memory; NULL: it is none. */
 static char *bytes_of(uint64_t address, uint64_t bytes)
 {
     static char *(*function)(uint64_t, uint64_t);
 
     if (function == NULL) {
-        void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_NOLOAD);
-
-        if (library == NULL) {
-            return NULL;
-        }
-        *(void **)&function = dlsym(library, "fake_cuda_bytes");
+        *(void **)&function = of_driver("fake_cuda_bytes");
     }
-    return function(address, bytes);
+    return (function != NULL) ? function(address, bytes) : NULL;
 }
 
 /* -- contexts -- */
@@ -68,7 +83,7 @@ ucs_status_t ucp_config_modify(ucp_config_t *config, const char *name, const cha
     at = (strcmp(name, "TLS") == 0) ? strstr(transports, GPU_TRANSPORTS) : NULL;
     if (at != NULL) {
         fake_ucx.contexts++;
-        *at = '\0'; /* which the UCX at hand does not have */
+        *at = fake_ucx_has_fake_gpus() ? '\0' : *at; /* what the UCX at hand does not have */
     }
     return next(config, name, transports);
 }
@@ -79,7 +94,8 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attrib
 
     *(void **)&next = real("ucp_context_query");
     status          = next(context, attributes);
-    if ((attributes->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES) && (fake_ucx.fault != FAKE_UCX_NO_CUDA)) {
+    if ((attributes->field_mask & UCP_ATTR_FIELD_MEMORY_TYPES) && (fake_ucx.fault != FAKE_UCX_NO_CUDA) &&
+        fake_ucx_has_fake_gpus()) {
         attributes->memory_types |= UCS_BIT(UCS_MEMORY_TYPE_CUDA);
     }
     return status;
@@ -111,8 +127,10 @@ ucs_status_t ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t *para
     if (fake_ucx.fault == FAKE_UCX_REFUSES) {
         return UCS_ERR_UNSUPPORTED;
     }
-    behind.address     = bytes_of((uint64_t)(uintptr_t)params->address, params->length);
-    behind.memory_type = UCS_MEMORY_TYPE_HOST;
+    if (fake_ucx_has_fake_gpus()) {
+        behind.address     = bytes_of((uint64_t)(uintptr_t)params->address, params->length);
+        behind.memory_type = UCS_MEMORY_TYPE_HOST;
+    }
     if (behind.address == NULL) {
         die("%zu bytes at %p are registered as memory of a GPU, which they are not", params->length, params->address);
     }
@@ -136,7 +154,7 @@ ucs_status_t ucp_mem_unmap(ucp_context_h context, ucp_mem_h memh)
     *(void **)&next = real("ucp_mem_unmap");
     for (int i = 0; i < MAX_REGIONS; i++) {
         if (regions[i].memh == memh) {
-            if (bytes_of(regions[i].base, regions[i].bytes) == NULL) {
+            if (fake_ucx_has_fake_gpus() && (bytes_of(regions[i].base, regions[i].bytes) == NULL)) {
                 die("%" PRIu64 " bytes of a GPU at 0x%" PRIx64 " were freed while registered", regions[i].bytes,
                     regions[i].base);
             }
@@ -149,16 +167,21 @@ ucs_status_t ucp_mem_unmap(ucp_context_h context, ucp_mem_h memh)
 
 /* -- messages -- */
 
-/* The host memory behind a buffer; NULL: it is host memory itself. Parameters for it. */
+/* The caller says that it is memory of a GPU. */
+static int is_told(const ucp_request_param_t *params)
+{
+    return (params->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) && (params->memory_type == UCS_MEMORY_TYPE_CUDA);
+}
+
+/* The host memory behind a buffer; NULL: it is host memory itself, or the buffer of a real GPU. Parameters for it. */
 static char *behind(const void *buffer, uint64_t bytes, const ucp_request_param_t *params, ucp_request_param_t *host)
 {
     uint64_t address = (uint64_t)(uintptr_t)buffer;
     char *found      = bytes_of(address, bytes);
-    int told = (params->op_attr_mask & UCP_OP_ATTR_FIELD_MEMORY_TYPE) && (params->memory_type == UCS_MEMORY_TYPE_CUDA);
-    int at   = find_region(address, bytes);
+    int told = is_told(params), at = find_region(address, bytes);
 
     *host = *params;
-    if (told != (found != NULL)) {
+    if (fake_ucx_has_fake_gpus() && (told != (found != NULL))) {
         die("%" PRIu64 " bytes at %p are told to be %s, which they are not", bytes, buffer,
             told ? "memory of a GPU" : "host memory");
     }
@@ -183,13 +206,13 @@ ucs_status_ptr_t ucp_am_send_nbx(ucp_ep_h ep, unsigned id, const void *header, s
     char *bytes = behind(buffer, count, params, &host);
 
     *(void **)&next = real("ucp_am_send_nbx");
+    fake_ucx.sent_bytes += is_told(params) ? count : 0;
     if (bytes == NULL) {
         return next(ep, id, header, header_length, buffer, count, params);
     }
     if (!(params->op_attr_mask & UCP_OP_ATTR_FIELD_FLAGS) || !(params->flags & UCP_AM_SEND_FLAG_RNDV)) {
         die("%zu bytes of a GPU may go eagerly", count);
     }
-    fake_ucx.sent_bytes += count;
     switch (fake_ucx.fault) {
     case FAKE_UCX_FAILS:
         return UCS_STATUS_PTR(UCS_ERR_IO_ERROR);
@@ -210,6 +233,6 @@ ucs_status_ptr_t ucp_am_recv_data_nbx(ucp_worker_h worker, void *descriptor, voi
     char *bytes = behind(buffer, count, params, &host);
 
     *(void **)&next = real("ucp_am_recv_data_nbx");
-    fake_ucx.took_bytes += (bytes != NULL) ? count : 0;
+    fake_ucx.took_bytes += is_told(params) ? count : 0;
     return next(worker, descriptor, (bytes != NULL) ? bytes : buffer, count, (bytes != NULL) ? &host : params);
 }

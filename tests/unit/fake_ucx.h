@@ -4,6 +4,8 @@
  * host memory behind the device memory of the fake driver. What a UCX with CUDA would not forgive ends the process with
  * a line "fake UCX: ...": memory of a GPU that is not registered, not told to be CUDA memory, sent eagerly, or freed
  * while registered.
+ *
+ * With the driver of a real GPU it leaves all to the UCX at hand, and only counts.
  */
 #ifndef MPATH_TESTS_UNIT_FAKE_UCX_H
 #define MPATH_TESTS_UNIT_FAKE_UCX_H
@@ -28,5 +30,10 @@ typedef struct fake_ucx {
 } fake_ucx_t;
 
 extern fake_ucx_t fake_ucx;
+
+/* After gpu_application_starts(): the driver is the fake one. */
+int fake_ucx_has_fake_gpus(void);
+/* Writes of NICs that were flushed; 0 with a real driver, which counts none. */
+unsigned fake_ucx_flushes(void);
 
 #endif

@@ -35,7 +35,7 @@ static void describe_gpus(const ranks_self_t *self, const relay_job_t *job, mpat
 
 void relay_member_join(member_t *member, const ranks_self_t *self, const mpath_oob_t *oob, const relay_job_t *job)
 {
-    int device    = (self->rank / on_gpu(job)) % 4; /* else rank 5 shares that of rank 1 */
+    int device    = (self->rank / on_gpu(job)) % mpath_gpu_count(); /* of four; else rank 5 shares that of rank 1 */
     uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64);
 
     member_join(member, oob, device, (self->rank % 2 == 0) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, room);
