@@ -89,6 +89,9 @@ void mpath_mover_abandon(mpath_mover_t *mover)
     uint64_t stuck = 0;
 
     mpath_inbox_close(mover);
+    if (mover->schedule == NULL) {
+        return; /* the call has ended, and rails were taken back since: nothing is under way */
+    }
     drop_queues(mover);
     drain_rails(mover);
     for (const parcel_t *parcel = mover->under_way; parcel != NULL; parcel = parcel->next) {

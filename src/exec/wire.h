@@ -26,7 +26,8 @@ typedef struct mpath_wire_ops {
 
 /*
  * The team's wire. The first time it is collective, and sets up what is missing: MPATH_DECLINED, on all ranks alike and
- * for ever, when one of them could not. After an error the caller breaks the team.
+ * for ever, when one of them could not, or could not open a rail again that had failed. After an error the caller
+ * breaks the team.
  */
 mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p);
 

@@ -216,5 +216,6 @@ mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p)
         team->wire   = wire;
     }
     *wire_p = team->wire;
-    return team->wire->status;
+    /* Rails that could not be opened again have left the movement without addresses. */
+    return (team->mover->status != MPATH_OK) ? team->mover->status : team->wire->status;
 }

@@ -11,6 +11,7 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <string.h>
 
 #include <cmocka.h>
 
@@ -217,6 +218,30 @@ static int other_team_body(ranks_self_t *self, void *argument)
     return close_scene(&early);
 }
 
+/*
+ * A NIC that has a carrier again and that one rank cannot open all the same: nothing is carried any more, over the wire
+ * neither, and giving up a call finds nothing to give up.
+ */
+static int not_opened_body(ranks_self_t *self, void *argument)
+{
+    mpath_wire_t *wire;
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_OK);
+    lose(&scene, 1, 1u << 2);
+    if (self->rank == 1) {
+        strcpy(scene.context->machine.nics[2].name, "no-such-nic");
+    }
+    end_good_call(&scene, 3);
+    ranks_check(scene.team->mover->status == MPATH_DECLINED);
+    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
+    mpath_mover_abandon(scene.team->mover);
+    return close_scene(&scene);
+}
+
 static void run(ranks_body_t body)
 {
     const ranks_setup_t setup = {.size = RANKS, .nodes = NODES, .nics = NICS, .limit_s = 120};
@@ -254,11 +279,17 @@ static void test_other_team(void **state)
     run(other_team_body);
 }
 
+static void test_not_opened(void **state)
+{
+    (void)state;
+    run(not_opened_body);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_again),        cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_silent),
-        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team),
+        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
