@@ -386,18 +386,20 @@ int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to)
 {
     const mpath_team_t *team   = mover->team;
     const mover_hello_t *hello = &mover->hellos[rank];
-    const uint8_t *address     = mover->addresses + (size_t)rank * mover->address_stride;
     int *known = &mover->peers[((size_t)nic * (size_t)team->size + (size_t)rank) * MPATH_MAX_NICS + (size_t)nic_to];
+    const uint8_t *address;
     char name[96];
     int peer;
 
     if (*known > 0) {
         return *known - 1;
     }
-    if ((mover->hellos[team->rank].address_bytes[nic] == 0) || (hello->address_bytes[nic_to] == 0)) {
+    if ((mover->hellos[team->rank].address_bytes[nic] == 0) || (hello->address_bytes[nic_to] == 0) ||
+        (mover->addresses == NULL)) {
         mpath_error("the plan sends over NIC %d to NIC %d of rank %d, which are not both open", nic, nic_to, rank);
         return MPATH_ERR_INTERNAL;
     }
+    address = mover->addresses + (size_t)rank * mover->address_stride;
     for (int before = 0; before < nic_to; before++) {
         address += hello->address_bytes[before];
     }

@@ -109,10 +109,12 @@ mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_
 {
     mpath_status_t status = MPATH_OK;
     int has_rails, has_staged;
+    mpath_wire_t *wire;
 
     look_at_plan(relay, plan, &has_rails, &has_staged);
-    if (has_rails && (relay->rails.wire == NULL)) {
-        status = open_rails(relay);
+    if (has_rails) {
+        /* Also later: rails that had failed may not have opened again. */
+        status = (relay->rails.wire == NULL) ? open_rails(relay) : mpath_wire_get(relay->team, &wire);
     }
     if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
         status = mpath_relay_host_open(relay);

@@ -237,6 +237,7 @@ static int not_opened_body(ranks_self_t *self, void *argument)
     end_good_call(&scene, 3);
     ranks_check(scene.team->mover->status == MPATH_DECLINED);
     ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    ranks_check(mpath_mover_peer(scene.team->mover, 2, (self->rank + 2) % RANKS, 2) < 0);
     ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
     mpath_mover_abandon(scene.team->mover);
     return close_scene(&scene);
