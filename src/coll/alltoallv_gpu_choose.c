@@ -19,11 +19,13 @@
 #define KERNEL_HANDICAP 50
 
 /*
- * Measured from three GPUs to one: until the first bytes that go through the host are there; what of the share that
- * follows is taken, since the host's copies vary more than those between GPUs.
+ * Measured from three GPUs to one, and from one to another: until the first bytes that go through the host are there;
+ * what of the share that follows is taken, since the host's copies vary more than those between GPUs.
  */
 #define HOST_START_NS 245000u
 #define HOST_PERCENT 88u
+#define HOST_ONE_START_NS 60000u
+#define HOST_ONE_PERCENT 95u
 
 /*
  * A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second.
@@ -166,11 +168,11 @@ static uint64_t unrelieved(uint64_t hot_bytes, uint64_t out, uint64_t to_hot)
     return (relieved < hot_bytes) ? hot_bytes - relieved : 0;
 }
 
-/* The receiver with most; the most of any other port, or of its own other way. */
-static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share)
+/* The receiver with most; its senders; the most of any other port, or of its own other way. */
+static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share, int *senders_p)
 {
     uint64_t of_hot;
-    int hot = 0;
+    int hot = 0, senders = 0;
 
     *share = (mpath_host_share_t){.hot_bytes = pushed(gpu, 0, 1)};
     for (int rank = 1; rank < gpu->size; rank++) {
@@ -188,12 +190,14 @@ static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share)
         uint64_t out    = (rank == hot) ? 0 : unrelieved(share->hot_bytes, pushed(gpu, rank, 0), to_hot);
         uint64_t in     = (rank == hot) ? 0 : pushed(gpu, rank, 1);
 
+        senders += (to_hot > 0) ? 1 : 0;
         share->next_bytes = (out > share->next_bytes) ? out : share->next_bytes;
         share->next_bytes = (in > share->next_bytes) ? in : share->next_bytes;
     }
     share->port_ns = mpath_peer_predict_ns(
         &gpu->rates, MPATH_PEER_PUSH,
         &(mpath_peer_load_t){.port_bytes = share->hot_bytes, .both_bytes = share->hot_bytes + of_hot, .pieces = 1});
+    *senders_p = senders;
     return hot;
 }
 
@@ -204,17 +208,19 @@ static int find_hot(const mpath_gpu_coll_t *gpu, mpath_host_share_t *share)
 static void share_with_host(mpath_gpu_coll_t *gpu)
 {
     mpath_host_share_t share;
-    int hot = find_hot(gpu, &share);
+    int senders, hot = find_hot(gpu, &share, &senders);
     uint64_t bytes;
 
     if ((gpu->decided.engine != WAY_PUSH) || (share.hot_bytes < HOST_SHARE_MIN_BYTES)) {
         return;
     }
     share.host_bps     = gpu->rates.staged_bps;
-    share.start_ns     = HOST_START_NS;
-    share.take_percent = HOST_PERCENT;
+    share.start_ns     = (senders == 1) ? HOST_ONE_START_NS : HOST_START_NS;
+    share.take_percent = (senders == 1) ? HOST_ONE_PERCENT : HOST_PERCENT;
     share.most_percent = (unsigned)gpu->settings->gpu_host_percent;
     bytes              = mpath_host_share_bytes(&share);
+    mpath_debug("call %llu on device memory: of %llu bytes to rank %d, %llu may go through the host",
+                (unsigned long long)gpu->number, (unsigned long long)share.hot_bytes, hot, (unsigned long long)bytes);
     for (int source = 0; source < gpu->size; source++) {
         size_t pair   = (size_t)source * (size_t)gpu->size + (size_t)hot;
         uint64_t part = gpu->demand[pair] / 1000 * (bytes / (share.hot_bytes / 1000)) &

@@ -228,24 +228,26 @@ static mpath_status_t start_self(mpath_gpu_coll_t *gpu, const mpath_call_t *call
     return status;
 }
 
-/* Streams of the lane "staged": two of the last four of a GPU, shared by all communicators. */
-static mpath_status_t staged_side(mpath_gpu_coll_t *gpu, mpath_gpu_t *device, unsigned stream,
-                                  const mpath_staged_message_t *messages, mpath_staged_side_t *side)
+/* Streams of the lane "staged": some of the last four of a GPU, shared by all communicators. */
+static mpath_status_t staged_side(mpath_gpu_t *device, unsigned stream, int two, const mpath_staged_message_t *messages,
+                                  const mpath_pinned_t *pinned, mpath_staged_side_t *side)
 {
     mpath_status_t status;
 
-    *side = (mpath_staged_side_t){.messages = messages, .pinned = &gpu->room.slots_pinned};
+    *side = (mpath_staged_side_t){.messages = messages, .pinned = pinned};
     if (device == NULL) {
         return MPATH_OK;
     }
     status = mpath_stream_get(device, stream, &side->stream);
-    return ((status == MPATH_OK) && gpu->timed) ? mpath_stream_get(device, stream - 2, &side->second) : status;
+    return ((status == MPATH_OK) && two) ? mpath_stream_get(device, stream - 2, &side->second) : status;
 }
 
 static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
+    const mpath_pinned_t *pinned = &gpu->room.slots_pinned;
     mpath_staged_side_t send, receive;
     uint64_t bytes = 0;
+    int two        = gpu->timed; /* streams for each direction: what goes beside other copies has to be fast */
     mpath_status_t status;
 
     for (int rank = 0; rank < gpu->size; rank++) {
@@ -256,13 +258,16 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         gpu->staged_receive[rank] = (mpath_staged_message_t){
             .address = gpu->receive.buffer + call->recv_offsets[rank] + call->recv_bytes[rank] - in, .bytes = in};
         bytes += gpu->staged_send[rank].bytes + gpu->staged_receive[rank].bytes;
+        two = two || (gpu->decided.beside[gpu->me * gpu->size + rank] > 0) ||
+              (gpu->decided.beside[rank * gpu->size + gpu->me] > 0);
     }
     if (bytes == 0) {
         return MPATH_OK;
     }
-    status = staged_side(gpu, gpu->send.gpu, MPATH_GPU_STREAMS_DIRECT - 2, gpu->staged_send, &send);
+    status = staged_side(gpu->send.gpu, MPATH_GPU_STREAMS_DIRECT - 2, two, gpu->staged_send, pinned, &send);
     if (status == MPATH_OK) {
-        status = staged_side(gpu, gpu->receive.gpu, MPATH_GPU_STREAMS_DIRECT - 1, gpu->staged_receive, &receive);
+        status = staged_side(gpu->receive.gpu, MPATH_GPU_STREAMS_DIRECT - 1, two, gpu->staged_receive, pinned,
+                             &receive);
     }
     if (status == MPATH_OK) {
         gpu->staged_before  = mpath_staged_sent_bytes(gpu->room.staged);
