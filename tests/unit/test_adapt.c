@@ -303,6 +303,7 @@ static void test_topo(void **state)
     const mpath_topo_params_t params = {.access = MPATH_REACH_AFFINE};
     const int rails[2]               = {0, 1};
     const uint64_t nominal[2] = {100 * MB, 100 * MB}, rates[2] = {50 * MB, 125 * MB};
+    const uint64_t much[2] = {1000 * MB, 1}, odd[2] = {1, (uint64_t)MPATH_MAX_RATE_BPS};
     mpath_machine_t machines[2];
     mpath_topo_t *topo, *rated;
 
@@ -331,6 +332,11 @@ static void test_topo(void **state)
             assert_int_equal(mpath_topo_num_paths(topo, source, to), mpath_topo_num_paths(rated, source, to));
         }
     }
+    mpath_topo_destroy(rated);
+    /* A rail that carries next to nothing is slow, not missing; and there is a fastest rate. */
+    assert_int_equal(mpath_topo_with_rates(topo, 2, rails, much, odd, &rated), MPATH_OK);
+    assert_int_equal(mpath_topo_machine(rated, 0)->nics[0].rate_bps, 1);
+    assert_int_equal(mpath_topo_machine(rated, 0)->nics[1].rate_bps, (uint64_t)MPATH_MAX_RATE_BPS);
     mpath_topo_destroy(rated);
     mpath_topo_destroy(topo);
 }
