@@ -12,11 +12,10 @@ static void scale(mpath_machine_t *machine, int rail, uint64_t nominal_bps, uint
         mpath_nic_t *entry = &machine->nics[nic];
 
         if (entry->rail == rail) {
-            double bps      = (double)entry->rate_bps * (double)rate_bps / (double)nominal_bps;
+            double bps = (double)entry->rate_bps * (double)rate_bps / (double)nominal_bps;
+
+            bps             = (bps < (double)MPATH_MAX_RATE_BPS) ? bps : (double)MPATH_MAX_RATE_BPS;
             entry->rate_bps = (bps < 1) ? 1 : (uint64_t)bps;
-            if (entry->rate_bps > (uint64_t)MPATH_MAX_RATE_BPS) {
-                entry->rate_bps = (uint64_t)MPATH_MAX_RATE_BPS;
-            }
         }
     }
 }
