@@ -3,7 +3,7 @@
 ranks_sources = unit/ranks.c unit/ranks.h unit/ranks_mesh.h unit/ranks_oob.c
 unit_programs += unit/test_topo
 unit_test_topo_SOURCES = unit/test_topo.c unit/topo_support.c unit/topo_support.h unit/capture.h
-unit_programs += unit/test_fiber unit/test_log unit/test_param
+unit_programs += unit/test_fiber unit/test_log unit/test_param unit/test_process
 unit_test_log_SOURCES = unit/test_log.c unit/capture.h
 unit_test_param_SOURCES = unit/test_param.c unit/capture.h
 unit_programs += unit/test_segment unit/test_shm

@@ -106,11 +106,23 @@ static void leave_segment(const char *suffix, int pid, int age_s, char *name, si
     close(fd);
 }
 
-/* Only old names of processes that are gone are removed. */
+/* Nonzero when the segment is another user's now, which takes rights. */
+static int give_away(const char *name)
+{
+    int fd = shm_open(name, O_RDWR, 0), given;
+
+    assert_true(fd >= 0);
+    given = fchown(fd, geteuid() + 1, (gid_t)-1) == 0;
+    close(fd);
+    return given;
+}
+
+/* Only old names of this user's processes that are gone are removed. */
 static void test_sweep(void **state)
 {
     char old[MPATH_SEGMENT_NAME_MAX], young[MPATH_SEGMENT_NAME_MAX], own[MPATH_SEGMENT_NAME_MAX],
-        foreign[MPATH_SEGMENT_NAME_MAX];
+        foreign[MPATH_SEGMENT_NAME_MAX], others[MPATH_SEGMENT_NAME_MAX];
+    int is_others;
     pid_t gone = fork();
     int status;
 
@@ -124,7 +136,10 @@ static void test_sweep(void **state)
     leave_segment("0123456789abcde0", (int)gone, 60, young, sizeof(young));
     leave_segment("0123456789abcdef", (int)getpid(), 7200, own, sizeof(own));
     leave_segment("0123456789abcdef.x", (int)gone, 7200, foreign, sizeof(foreign));
+    leave_segment("0123456789abcde1", (int)gone, 7200, others, sizeof(others));
+    is_others = give_away(others);
     mpath_segment_sweep();
+    assert_int_equal(name_exists(others), is_others);
     assert_false(name_exists(old));
     assert_true(name_exists(young));
     assert_true(name_exists(own));
@@ -132,6 +147,7 @@ static void test_sweep(void **state)
     shm_unlink(young);
     shm_unlink(own);
     shm_unlink(foreign);
+    shm_unlink(others);
 }
 
 static void test_errors(void **state)

@@ -245,6 +245,43 @@ static void test_back_pressure(void **state)
     mpath_segment_detach(&node.segment);
 }
 
+/* Rings that are full again and again do not keep the others waiting. */
+static void test_everybody_has_a_turn(void **state)
+{
+    mpath_lane_t *lanes[MAX_RANKS];
+    int from_last = 0, last;
+    node_t node;
+
+    (void)state;
+    node_open(&node, MAX_RANKS, 8, 4096);
+    last = MAX_RANKS - 1;
+    for (int rank = 0; rank < MAX_RANKS; rank++) {
+        lanes[rank] = lane_open(&node, rank, inbox_arrive, NULL);
+    }
+    for (int round = 0; (round < MAX_RANKS) && (from_last == 0); round++) {
+        inbox_t inbox = {.count = 0};
+
+        mpath_lane_set_arrive(lanes[0], inbox_arrive, &inbox);
+        for (int rank = 1; rank < MAX_RANKS; rank++) {
+            uint64_t number     = 0;
+            mpath_chunk_t chunk = {.bytes = sizeof(number)};
+
+            while (lanes[rank]->ops->send(lanes[rank], 0, &chunk, &number, NULL) == MPATH_OK) {
+            }
+        }
+        assert_true(lanes[0]->ops->progress(lanes[0]) > 0);
+        for (int i = 0; i < inbox.count; i++) {
+            from_last += inbox.arrivals[i].peer == last;
+            lanes[0]->ops->release(lanes[0], &inbox.arrivals[i]);
+        }
+    }
+    assert_true(from_last > 0);
+    for (int rank = 0; rank < MAX_RANKS; rank++) {
+        lanes[rank]->ops->destroy(lanes[rank]);
+    }
+    mpath_segment_detach(&node.segment);
+}
+
 static void test_commit_in_any_order(void **state)
 {
     mpath_chunk_t chunk = {.bytes = 8};
@@ -482,10 +519,15 @@ static void test_shapes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_back_pressure), cmocka_unit_test(test_commit_in_any_order),
-        cmocka_unit_test(test_errors),        cmocka_unit_test(test_shapes),
-        cmocka_unit_test(test_flood_2),       cmocka_unit_test(test_flood_5),
-        cmocka_unit_test(test_relay),         cmocka_unit_test(test_dead_peer),
+        cmocka_unit_test(test_back_pressure),
+        cmocka_unit_test(test_everybody_has_a_turn),
+        cmocka_unit_test(test_commit_in_any_order),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_shapes),
+        cmocka_unit_test(test_flood_2),
+        cmocka_unit_test(test_flood_5),
+        cmocka_unit_test(test_relay),
+        cmocka_unit_test(test_dead_peer),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Whether a process lives: this one, children in every state, numbers that have been given out again. */
+#include "util/process.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+/* A child that has told who it is and waits for the end of `to`. */
+static pid_t start_child(mpath_process_t *process, int *to)
+{
+    int up[2], down[2];
+    pid_t child;
+    char end;
+
+    assert_int_equal(pipe(up), 0);
+    assert_int_equal(pipe(down), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(down[1]);
+        mpath_process_self(process);
+        if (write(up[1], process, sizeof(*process)) != (ssize_t)sizeof(*process)) {
+            _exit(1);
+        }
+        _exit(read(down[0], &end, 1) != 0);
+    }
+    assert_int_equal(read(up[0], process, sizeof(*process)), sizeof(*process));
+    close(up[0]);
+    close(up[1]);
+    close(down[0]);
+    *to = down[1];
+    return child;
+}
+
+static void test_child(void **state)
+{
+    mpath_process_t process;
+    siginfo_t ended;
+    int to, status;
+    pid_t child = start_child(&process, &to);
+
+    (void)state;
+    assert_int_equal(process.pid, child);
+    assert_true(mpath_process_alive(&process));
+    close(to);
+    assert_int_equal(waitid(P_PID, (id_t)child, &ended, WEXITED | WNOWAIT), 0);
+    assert_false(mpath_process_alive(&process)); /* a zombie */
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_false(mpath_process_alive(&process));
+}
+
+static void test_number_again(void **state)
+{
+    mpath_process_t self, other;
+
+    (void)state;
+    mpath_process_self(&self);
+    assert_true(mpath_process_alive(&self));
+    other = self;
+    other.start_ticks--; /* one that had this number before */
+    assert_int_equal(mpath_process_alive(&other), self.start_ticks == 0);
+    other.start_ticks = 0; /* nobody has told */
+    assert_true(mpath_process_alive(&other));
+}
+
+/* Where nobody can tell, it lives. */
+static void test_unknown(void **state)
+{
+    mpath_process_t process;
+    int to, status;
+    pid_t child = start_child(&process, &to);
+
+    (void)state;
+    close(to);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(mpath_process_alive(&process));
+    process.pid_space++;
+    assert_true(mpath_process_alive(&process));
+    process.pid_space--;
+    process.pid = 0;
+    assert_true(mpath_process_alive(&process));
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_child),
+        cmocka_unit_test(test_number_again),
+        cmocka_unit_test(test_unknown),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
