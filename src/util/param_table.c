@@ -111,8 +111,8 @@ const mpath_param_t mpath_params[] = {
     ROW_ENUM(
         gpu_turns, "no", gpu_turns_values, 6,
         "Copy engines that push take turns, so that no GPU has two copies in or out at a time: where that is predicted "
-        "to be faster (\"auto\"), never (\"no\") or whenever they push (\"yes\"). Not the default: between many "
-        "buffers engines are slow when GPUs send and receive at once, with turns or without"),
+        "to be faster (\"auto\"), never (\"no\") or whenever they push (\"yes\"). Not the default: a turn costs "
+        "8.6 us, and engines have not been seen to need it"),
     ROW_ENUM(
         gpu_probe, "auto", gpu_probe_values, 5,
         "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device "
