@@ -17,6 +17,7 @@
 #define RELAY_NO_SLOT (-1)
 #define RELAY_WINDOW 4 /* slots of rails at a receiver for each sender */
 #define RELAY_SENDS 16u
+#define RELAY_ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
 
 /* A chunk in a slot of this rank, or in a host slot of a mate, that has to go on. */
 typedef struct relay_item {

@@ -15,19 +15,11 @@
 #include <string.h>
 
 #define IN_PLACE RELAY_SENDS /* numbers of sending slots from here on: slots of the pool */
-#define ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
 #define STREAM_FROM_RAIL (MPATH_GPU_STREAMS - 1)
 #define CREDIT_HOP                                                                                                     \
     0x80000000u /* in mpath_chunk_t.hop; else bits 0 to 7 the hop, 8 to 15 the receiver's slot, 16 to 23 the sender's */
 
 /* -- lists -- */
-
-static mpath_status_t list_make(relay_pinned_list_t *list, uint32_t room)
-{
-    list->items = calloc(room, sizeof(*list->items));
-    list->room  = room;
-    return (list->items != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
-}
 
 static void list_put(relay_pinned_list_t *list, const relay_pinned_chunk_t *chunk)
 {
@@ -43,99 +35,6 @@ static void list_drop(relay_pinned_list_t *list)
 {
     list->first = (list->first + 1) % list->room;
     list->count--;
-}
-
-/* -- set-up -- */
-
-/* What the plan's hops need. The same on all ranks. */
-static void look_at_plan(const mpath_relay_t *relay, const mpath_plan_t *plan, int *rails_p, int *staged_p)
-{
-    size_t num_flows;
-    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
-
-    *rails_p = *staged_p = 0;
-    for (size_t i = 0; (i < num_flows) && !(*rails_p && *staged_p); i++) {
-        mpath_path_t path;
-
-        mpath_topo_path(relay->topo, flows[i].source, flows[i].destination, flows[i].path, &path);
-        for (int hop = 0; hop < path.num_hops; hop++) {
-            *rails_p  = *rails_p || ((path.hops[hop].lane == MPATH_LANE_RAIL) && !relay->by_copies);
-            *staged_p = *staged_p || (path.hops[hop].lane == MPATH_LANE_STAGED);
-        }
-    }
-}
-
-int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *plan)
-{
-    int rails, staged;
-
-    look_at_plan(relay, plan, &rails, &staged);
-    return rails;
-}
-
-static mpath_status_t make_lists(mpath_relay_t *relay)
-{
-    relay_rails_t *rails = &relay->rails;
-    uint32_t receives    = (uint32_t)relay->size * RELAY_WINDOW;
-
-    if ((list_make(&rails->ready, RELAY_SENDS + MPATH_RELAY_MAX_SLOTS) != MPATH_OK) ||
-        (list_make(&rails->landed, receives) != MPATH_OK) || (list_make(&rails->owed, receives) != MPATH_OK)) {
-        mpath_error("no memory for %u slots of rails", receives);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    rails->send_free = (1u << RELAY_SENDS) - 1;
-    memset(rails->credits, (int)ALL_CREDITS, sizeof(rails->credits));
-    return MPATH_OK;
-}
-
-static mpath_status_t open_rails(mpath_relay_t *relay)
-{
-    mpath_wire_t *wire;
-    mpath_status_t status = mpath_wire_get(relay->team, &wire);
-
-    if (status == MPATH_OK) {
-        status = mpath_relay_slots_open(relay, wire);
-    }
-    if (status == MPATH_OK) {
-        status = mpath_relay_all(relay->team, make_lists(relay));
-    }
-    if (status == MPATH_OK) {
-        relay->rails.wire = wire;
-    }
-    return status;
-}
-
-mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan)
-{
-    mpath_status_t status = MPATH_OK;
-    int has_rails, has_staged;
-    mpath_wire_t *wire;
-
-    look_at_plan(relay, plan, &has_rails, &has_staged);
-    if (has_rails) {
-        /* Also later: rails that had failed may not have opened again. */
-        status = (relay->rails.wire == NULL) ? open_rails(relay) : mpath_wire_get(relay->team, &wire);
-    }
-    if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
-        status = mpath_relay_host_open(relay);
-    }
-    return status;
-}
-
-uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay)
-{
-    return (relay->by_copies || (relay->rails.slot_bytes == 0)) ? UINT32_MAX : relay->rails.slot_bytes;
-}
-
-void mpath_relay_rails_cleanup(mpath_relay_t *relay)
-{
-    relay_rails_t *rails = &relay->rails;
-
-    mpath_relay_slots_free(relay);
-    free(rails->ready.items);
-    free(rails->landed.items);
-    free(rails->owed.items);
-    memset(rails, 0, sizeof(*rails));
 }
 
 /* -- callbacks of the wire -- */
@@ -414,6 +313,19 @@ mpath_status_t mpath_relay_rails_taken(mpath_relay_t *relay, const relay_op_t *o
     return MPATH_OK;
 }
 
+/* UCX copies memory of the GPU whose context it finds with the thread, which may be none. */
+static mpath_status_t enter(const mpath_relay_t *relay)
+{
+    return (relay->rails.direct && (relay->gpu != NULL)) ? mpath_gpu_enter(relay->gpu) : MPATH_OK;
+}
+
+static void leave(const mpath_relay_t *relay)
+{
+    if (relay->rails.direct && (relay->gpu != NULL)) {
+        mpath_gpu_leave(relay->gpu);
+    }
+}
+
 int mpath_relay_rails_progress(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
@@ -422,6 +334,10 @@ int mpath_relay_rails_progress(mpath_relay_t *relay)
 
     if (!rails->active) {
         return 0;
+    }
+    status = enter(relay);
+    if (status != MPATH_OK) {
+        return (int)status;
     }
     result = mpath_wire_progress(rails->wire);
     status = (result < 0) ? (mpath_status_t)result : rails->failed;
@@ -435,6 +351,7 @@ int mpath_relay_rails_progress(mpath_relay_t *relay)
     if (status == MPATH_OK) {
         status = send_credits(relay, &events);
     }
+    leave(relay);
     return (status == MPATH_OK) ? events : (int)status;
 }
 
@@ -447,7 +364,7 @@ int mpath_relay_rails_idle(const mpath_relay_t *relay)
         return 1;
     }
     for (int rank = 0; rank < relay->size; rank++) {
-        idle = idle && (rails->credits[rank] == ALL_CREDITS);
+        idle = idle && (rails->credits[rank] == RELAY_ALL_CREDITS);
     }
     return idle && (rails->ready.count == 0) && (rails->landed.count == 0) && (rails->owed.count == 0) &&
            (rails->credits_sent == 0);
@@ -475,7 +392,7 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
     relay_rails_t *rails = &relay->rails;
 
     rails->send_free = (1u << RELAY_SENDS) - 1;
-    memset(rails->credits, (int)ALL_CREDITS, sizeof(rails->credits));
+    memset(rails->credits, (int)RELAY_ALL_CREDITS, sizeof(rails->credits));
     list_clear(&rails->ready);
     list_clear(&rails->landed);
     list_clear(&rails->owed);

@@ -51,16 +51,10 @@ static mpath_status_t make_on_host(const mpath_relay_t *relay, uint64_t bytes, r
 /* Chunks name it to the lane by its address, which no processor reads. */
 static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, relay_slots_t *slots)
 {
-    mpath_status_t status = mpath_gpu_enter(relay->gpu);
+    mpath_status_t status;
 
-    if (status != MPATH_OK) {
-        return status;
-    }
     if (mpath_gpu_memory_take(&slots->device_base, bytes) != MPATH_CU_SUCCESS) {
         slots->device_base = 0;
-    }
-    mpath_gpu_leave(relay->gpu);
-    if (slots->device_base == 0) {
         mpath_info("rank %d: GPU %d has no %llu bytes for slots of rails", relay->me,
                    mpath_gpu_info_of(relay->gpu)->ordinal, (unsigned long long)bytes);
         return MPATH_ERR_NO_MEMORY;
@@ -130,11 +124,15 @@ static mpath_status_t make_direct(mpath_relay_t *relay)
             status = mpath_gpu_needs_flush(relay->gpu, &relay->rails.needs_flush);
         }
         if (status == MPATH_OK) {
-            status = make(relay, make_on_gpu);
+            status = mpath_gpu_enter(relay->gpu);
         }
-        if ((status == MPATH_OK) && (relay->pool != 0)) {
-            status = mpath_fabric_add_memory(relay->team->context->fabric, relay->pool, relay->my_pool_bytes);
-            relay->rails.knows_pool = status == MPATH_OK;
+        if (status == MPATH_OK) {
+            status = make(relay, make_on_gpu);
+            if ((status == MPATH_OK) && (relay->pool != 0)) {
+                status = mpath_fabric_add_memory(relay->team->context->fabric, relay->pool, relay->my_pool_bytes);
+                relay->rails.knows_pool = status == MPATH_OK;
+            }
+            mpath_gpu_leave(relay->gpu);
         }
     }
     return status;
@@ -231,4 +229,104 @@ mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int
 {
     return relay->rails.host_pinned.device_base + (uint64_t)member * relay->rails.host_bytes +
            (uint64_t)slot * relay->bound.slot_bytes;
+}
+
+/* -- what a plan needs -- */
+
+static mpath_status_t list_make(relay_pinned_list_t *list, uint32_t room)
+{
+    list->items = calloc(room, sizeof(*list->items));
+    list->room  = room;
+    return (list->items != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+}
+
+/* What the plan's hops need. The same on all ranks. */
+static void look_at_plan(const mpath_relay_t *relay, const mpath_plan_t *plan, int *rails_p, int *staged_p)
+{
+    size_t num_flows;
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &num_flows);
+
+    *rails_p = *staged_p = 0;
+    for (size_t i = 0; (i < num_flows) && !(*rails_p && *staged_p); i++) {
+        mpath_path_t path;
+
+        mpath_topo_path(relay->topo, flows[i].source, flows[i].destination, flows[i].path, &path);
+        for (int hop = 0; hop < path.num_hops; hop++) {
+            *rails_p  = *rails_p || ((path.hops[hop].lane == MPATH_LANE_RAIL) && !relay->by_copies);
+            *staged_p = *staged_p || (path.hops[hop].lane == MPATH_LANE_STAGED);
+        }
+    }
+}
+
+int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    int rails, staged;
+
+    look_at_plan(relay, plan, &rails, &staged);
+    return rails;
+}
+
+static mpath_status_t make_lists(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+    uint32_t receives    = (uint32_t)relay->size * RELAY_WINDOW;
+
+    if ((list_make(&rails->ready, RELAY_SENDS + MPATH_RELAY_MAX_SLOTS) != MPATH_OK) ||
+        (list_make(&rails->landed, receives) != MPATH_OK) || (list_make(&rails->owed, receives) != MPATH_OK)) {
+        mpath_error("no memory for %u slots of rails", receives);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    rails->send_free = (1u << RELAY_SENDS) - 1;
+    memset(rails->credits, (int)RELAY_ALL_CREDITS, sizeof(rails->credits));
+    return MPATH_OK;
+}
+
+static mpath_status_t open_rails(mpath_relay_t *relay)
+{
+    mpath_wire_t *wire;
+    mpath_status_t status = mpath_wire_get(relay->team, &wire);
+
+    if (status == MPATH_OK) {
+        status = mpath_relay_slots_open(relay, wire);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_relay_all(relay->team, make_lists(relay));
+    }
+    if (status == MPATH_OK) {
+        relay->rails.wire = wire;
+    }
+    return status;
+}
+
+mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    mpath_status_t status = MPATH_OK;
+    int has_rails, has_staged;
+    mpath_wire_t *wire;
+
+    look_at_plan(relay, plan, &has_rails, &has_staged);
+    if (has_rails) {
+        /* Also later: rails that had failed may not have opened again. */
+        status = (relay->rails.wire == NULL) ? open_rails(relay) : mpath_wire_get(relay->team, &wire);
+    }
+    if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
+        status = mpath_relay_host_open(relay);
+    }
+    return status;
+}
+
+uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay)
+{
+    return (relay->by_copies || (relay->rails.slot_bytes == 0)) ? UINT32_MAX : relay->rails.slot_bytes;
+}
+
+void mpath_relay_rails_cleanup(mpath_relay_t *relay)
+{
+    relay_rails_t *rails = &relay->rails;
+
+    mpath_relay_slots_free(relay);
+    free(rails->ready.items);
+    free(rails->landed.items);
+    free(rails->owed.items);
+    memset(rails, 0, sizeof(*rails));
 }

@@ -259,16 +259,24 @@ static void compare(rail_trial_t *trial)
 /* `trial` is freed unless UCX may still use it. */
 static void run(rail_trial_t *trial)
 {
-    rail_t *rail = trial->rail;
-    int ended    = 1;
+    mpath_gpu_t *gpu = mpath_stream_gpu(trial->stream);
+    rail_t *rail     = trial->rail;
+    int ended        = 1, entered;
 
     trial->reason = (memory_make(trial) == MPATH_OK) ? NULL : "no memory for it on the GPU";
+    if ((trial->reason == NULL) && (mpath_gpu_enter(gpu) != MPATH_OK)) {
+        trial->reason = "the GPU's context is gone";
+    }
+    entered = trial->reason == NULL;
     if ((trial->reason == NULL) && (mpath_rail_memory_add(&rail->base, trial->memory, 2 * TRIAL_BYTES) != MPATH_OK)) {
         trial->reason = "UCX does not register GPU memory";
     }
     if (trial->reason == NULL) {
         transfer(trial);
         ended = end_transfer(trial);
+    }
+    if (entered) {
+        mpath_gpu_leave(gpu);
     }
     if (trial->reason == NULL) {
         compare(trial);

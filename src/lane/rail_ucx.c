@@ -131,6 +131,10 @@ static mpath_status_t ucx_init(const rail_t *rail, const char *device, const cha
     if ((status == MPATH_OK) && !is_interface(rail)) {
         status = ucx_configure_ib(rail, config);
     }
+    if ((status == MPATH_OK) && gpu_memory) {
+        /* It would look for the whole allocation in a cache that sees only the calls of programs linked with CUDA. */
+        status = ucx_set(rail, config, "MEMTYPE_REG_WHOLE_ALLOC_TYPES", "");
+    }
     if (status == MPATH_OK) {
         ucx    = ucp_init(&params, config, context_p);
         status = (ucx == UCS_OK) ? MPATH_OK : MPATH_ERR_UNSUPPORTED;

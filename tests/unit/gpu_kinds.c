@@ -189,10 +189,20 @@ void gpu_memory_free(gpu_memory_t *memory)
     mpath_gpu_leave(gpu);
 }
 
+/* That of the memory: others may have no access to it. */
+static int device_of(uint64_t address)
+{
+    mpath_memory_t memory;
+
+    return ((mpath_memory_classify((const void *)(uintptr_t)address, 1, &memory) == MPATH_OK) && (memory.device >= 0))
+               ? memory.device
+               : 0;
+}
+
 void gpu_memory_write(uint64_t address, const void *from, size_t bytes)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
-    mpath_gpu_t *gpu     = gpu_enter(0);
+    mpath_gpu_t *gpu     = gpu_enter(device_of(address));
 
     REQUIRE(cu->Memcpy(address, (mpath_cu_ptr_t)(uintptr_t)from, bytes));
     REQUIRE(cu->CtxSynchronize());
@@ -202,7 +212,7 @@ void gpu_memory_write(uint64_t address, const void *from, size_t bytes)
 void gpu_memory_read(uint64_t address, void *to, size_t bytes)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
-    mpath_gpu_t *gpu     = gpu_enter(0);
+    mpath_gpu_t *gpu     = gpu_enter(device_of(address));
 
     REQUIRE(cu->Memcpy((mpath_cu_ptr_t)(uintptr_t)to, address, bytes));
     REQUIRE(cu->CtxSynchronize());
