@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define ACK_BYTES (128 * 1024)
-#define ACK_PACKETS 16
+#define ACK_PACKETS 64 /* each acknowledgement is a message: a quarter microsecond per packet at 16 */
 
 typedef struct ack_message {
     uct_mpath_link_t link;
@@ -50,7 +50,8 @@ void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_p
     peer->unacked_bytes += bytes;
     note_arrival(peer, rail);
     peer->ack_soon |= (header->flags & UCT_MPATH_ACK_SOON) != 0;
-    if (peer->unacked_bytes >= ACK_BYTES || peer->unacked_packets >= ACK_PACKETS) {
+    if (peer->unacked_bytes >= ACK_BYTES || peer->unacked_packets >= ACK_PACKETS ||
+        peer->unacked_packets >= peer->iface->window / 4) {
         peer->ack_due = 1;
     }
     uct_mpath_peer_set_busy(peer);

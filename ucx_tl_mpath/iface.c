@@ -11,8 +11,8 @@
 #define MIN_SEGMENT_BYTES 1024
 #define MIN_SHORT_BYTES 256 /* short messages of ours; where a rail's are shorter they go as others */
 #define LAST_ACKS_NS (20 * MPATH_NS_PER_MS)
-#define IDLE_POLLS 200 /* a rail on which nothing came for so many polls is polled less often */
-#define IDLE_EVERY 8
+#define IDLE_POLLS 200   /* a rail on which nothing came for so many polls is polled less often: */
+#define IDLE_NS 10000ull /* as often as this, or at every poll where those are rarer */
 
 ucs_config_field_t uct_mpath_iface_config_table[] = {
     {"", "", NULL, ucs_offsetof(uct_mpath_iface_config_t, super), UCS_CONFIG_TYPE_TABLE(uct_iface_config_table)},
@@ -181,11 +181,14 @@ void uct_mpath_iface_close(uct_iface_h tl_iface)
 /* The latency of small messages is that of the rail they use, so idle ones may not cost a system call each time. */
 static unsigned progress_lanes(uct_mpath_iface_t *iface)
 {
-    int all      = iface->polls++ % IDLE_EVERY == 0;
-    unsigned sum = 0, count;
+    uint64_t now_ns = mpath_time_ns(), rest;
+    int all         = now_ns - iface->polled_all_ns >= IDLE_NS;
+    unsigned sum    = 0, count;
     uct_mpath_lane_t *lane;
-    uint64_t rest;
 
+    if (all) {
+        iface->polled_all_ns = now_ns;
+    }
     for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
         lane = &iface->lanes[__builtin_ctzll(rest)];
         if (lane->idle_polls == IDLE_POLLS && !all) {

@@ -80,7 +80,7 @@ struct uct_mpath_iface {
     uint64_t planned_ns;
     char rates_file[PATH_MAX]; /* empty: none */
     int event_fd;
-    unsigned polls;
+    uint64_t polled_all_ns;
 };
 
 typedef struct uct_mpath_ep {
