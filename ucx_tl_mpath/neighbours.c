@@ -107,13 +107,24 @@ static mpath_status_t open_locked(const char *path, int *fd_p)
     }
 }
 
+/* With its pages: where there are none left, a hole would end the process that touches it. */
+static int reserve(int fd, size_t bytes)
+{
+    int error;
+
+    do {
+        error = posix_fallocate(fd, 0, (off_t)bytes);
+    } while (error == EINTR);
+    return error;
+}
+
 static mpath_status_t map_table(int fd, table_t **table_p)
 {
     struct stat info;
     table_t *table;
 
     if (fstat(fd, &info) != 0 || (info.st_size != 0 && info.st_size != (off_t)sizeof(*table)) ||
-        (info.st_size == 0 && ftruncate(fd, sizeof(*table)) != 0)) {
+        (info.st_size == 0 && reserve(fd, sizeof(*table)) != 0)) {
         return MPATH_ERR_IO;
     }
     table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
