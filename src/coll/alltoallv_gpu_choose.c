@@ -78,6 +78,21 @@ uint64_t mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu)
     return (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) ? ENGINE_MIN_BYTES : 0;
 }
 
+/* Once per process: engines could carry what this rank receives, were it not for its mapping. */
+static void tell_of_small_pages(const mpath_gpu_coll_t *gpu)
+{
+    static atomic_flag told      = ATOMIC_FLAG_INIT;
+    const mpath_export_t *memory = &gpu_cell(gpu, gpu->me)->sides[MPATH_ROOM_RECV].memory;
+
+    if (mpath_export_has_small_pages(memory) && !atomic_flag_test_and_set(&told)) {
+        mpath_info(
+            "rank %d: the receive buffer's allocation of %llu bytes is no multiple of 64 KiB; others have it mapped "
+            "in small pages, into which copy engines are slow, and kernels carry large exchanges. Allocations "
+            "that are a multiple leave the multiprocessors to the application",
+            gpu->me, (unsigned long long)memory->bytes);
+    }
+}
+
 /* The order of what engines would push or do carry: rows are the ranks whose engines work. */
 static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
 {
@@ -134,6 +149,10 @@ mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
         gpu->decided.in_turns ? " in turns" : "", (unsigned long long)push_ns, (unsigned long long)pull_ns);
     kernel_ns += kernel_ns / KERNEL_HANDICAP;
     if ((kernel_ns <= push_ns) && (kernel_ns <= pull_ns)) {
+        large.small_pages = 0;
+        if (mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large) < kernel_ns) {
+            tell_of_small_pages(gpu);
+        }
         return MPATH_GPU_WAY_KERNEL;
     }
     return (pull_ns < push_ns) ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;

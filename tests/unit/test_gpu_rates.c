@@ -24,14 +24,15 @@
 
 typedef struct job {
     ranks_setup_t setup;
-    int probe;         /* mpath_gpu_probe_use_t */
-    const char *file;  /* gpu_probe_file */
-    const char *full;  /* FAKE_CUDA_FULL */
-    const char *links; /* FAKE_NVML_LINKS; NULL: no NVML */
-    int alone;         /* every process sees its own GPU only */
-    int known;         /* what is to come out: whether figures are known, */
-    uint64_t ring_bps; /* and this one; 0: any but 0 */
-    int by_engine;     /* of a call: what has to carry it; -1: no call */
+    int probe;          /* mpath_gpu_probe_use_t */
+    const char *file;   /* gpu_probe_file */
+    const char *full;   /* FAKE_CUDA_FULL */
+    const char *links;  /* FAKE_NVML_LINKS; NULL: no NVML */
+    int alone;          /* every process sees its own GPU only */
+    int known;          /* what is to come out: whether figures are known, */
+    uint64_t ring_bps;  /* and this one; 0: any but 0 */
+    int by_engine;      /* of a call: what has to carry it; -1: no call */
+    uint64_t odd_bytes; /* of each allocation beyond a multiple of 64 KiB */
 } job_t;
 
 static char folder[] = "/tmp/mpath-rates.XXXXXX";
@@ -237,7 +238,8 @@ static void test_the_unbelievable_is_not_kept(void **state)
 
 /* --- use --------------------------------------------------------------------------------------------------------- */
 
-static void call_once(ranks_self_t *self, mpath_coll_t *coll, uint64_t pair_bytes)
+/* Allocations are multiples of 64 KiB and `odd_bytes` more. */
+static void call_once(ranks_self_t *self, mpath_coll_t *coll, uint64_t pair_bytes, uint64_t odd_bytes)
 {
     uint64_t demand[RANKS * RANKS];
     gpu_memory_t send_memory, recv_memory;
@@ -250,8 +252,10 @@ static void call_once(ranks_self_t *self, mpath_coll_t *coll, uint64_t pair_byte
     }
     a2a_init(&a2a, self->rank, self->size);
     a2a_fill(&a2a, demand, 1);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, a2a.send_room, 1, &send_memory);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, a2a.recv_room, 1, &recv_memory);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, (a2a.send_room + 65535) / 65536 * 65536 + odd_bytes, 1,
+                     &send_memory);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, (a2a.recv_room + 65535) / 65536 * 65536 + odd_bytes, 1,
+                     &recv_memory);
     gpu_memory_write(send_memory.address, a2a.send, a2a.send_room);
     gpu_memory_write(recv_memory.address, a2a.recv, a2a.recv_room);
     ranks_check(mpath_memory_classify((void *)(uintptr_t)send_memory.address, a2a.send_room, &send) == MPATH_OK);
@@ -279,7 +283,7 @@ static int way_body(ranks_self_t *self, void *argument)
 
     ranks_check(mpath_gpu_driver()->CtxSetCurrent(NULL) == MPATH_CU_SUCCESS);
     ranks_check(mpath_coll_create(team, &coll) == MPATH_OK);
-    call_once(self, coll, 8 << 20);
+    call_once(self, coll, 8 << 20, job->odd_bytes);
     mpath_coll_counters(coll, &counters);
     ranks_check((counters.gpu.engine_bytes > 0) == job->by_engine);
     ranks_check((counters.gpu.kernel_bytes > 0) == !job->by_engine);
@@ -307,6 +311,18 @@ static void test_rates_choose_the_way(void **state)
     assert_int_equal(ranks_run(&job.setup, way_body, &job), 0);
 }
 
+/* The same call once more, on H200s: into allocations that others have mapped in large pages, and in small ones. */
+static void test_pages_choose_the_way(void **state)
+{
+    job_t job = {.setup = {.size = RANKS}, .probe = MPATH_GPU_PROBE_OFF, .by_engine = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, way_body, &job), 0);
+    job.odd_bytes = 4096;
+    job.by_engine = 0;
+    assert_int_equal(ranks_run(&job.setup, way_body, &job), 0);
+}
+
 static int capacity_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
@@ -316,7 +332,7 @@ static int capacity_body(ranks_self_t *self, void *argument)
     mpath_coll_t *coll;
 
     ranks_check(mpath_coll_create(team, &coll) == MPATH_OK);
-    call_once(self, coll, 300000);
+    call_once(self, coll, 300000, 0);
     ranks_check(mpath_team_gpu_topo(team) != NULL);
     gpus = mpath_topo_gpus(mpath_team_gpu_topo(team), 0);
     ranks_check(gpus->gpus[0].pcie_up_bps == 7 * GBPS);
@@ -372,6 +388,7 @@ int main(void)
         cmocka_unit_test(test_what_goes_wrong_is_left_out),
         cmocka_unit_test(test_the_unbelievable_is_not_kept),
         cmocka_unit_test(test_rates_choose_the_way),
+        cmocka_unit_test(test_pages_choose_the_way),
         cmocka_unit_test(test_rates_are_capacities),
     };
 
