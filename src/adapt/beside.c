@@ -9,7 +9,7 @@
 #define EARLY_PPM 10000u     /* of the first path's time: the second one had better end by that earlier */
 #define CLOSE_PPM 12000u     /* of the call's time: they end together */
 #define LATE_PPM 30000u      /* the second one ends later: the call takes as much longer */
-#define STRAY_PPM 130000u    /* it ends earlier: a tenth or so of that is lost */
+#define STRAY_PPM 60000u     /* it ends earlier: a tenth or so of that is lost */
 #define MOVES_PART_OF_REST 4 /* share that the second path may gain at once, of what it lacks */
 
 static int compare(const void *a, const void *b)

@@ -235,12 +235,11 @@ static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 }
 
 /* A reduction by writes, and beside it the end of the vector through the host. */
-static mpath_status_t start_writes(mpath_symmetric_gpu_t *gpu, uint64_t begin, int in_place,
-                                   const mpath_reduce_how_t *how)
+static mpath_status_t start_writes(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how)
 {
     mpath_status_t status = mpath_gpu_writes_start(gpu, how);
 
-    return (status == MPATH_OK) ? mpath_gpu_host_start(gpu, begin, in_place, how) : status;
+    return (status == MPATH_OK) ? mpath_gpu_host_start(gpu, begin, how) : status;
 }
 
 /* Between the agreement and the end of everybody's kernels. */
@@ -248,7 +247,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
                                    const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
-    int by_writes = 0, in_place = (agreed->flags & MPATH_CALL_IN_PLACE) != 0;
+    int by_writes          = 0;
     uint64_t start_ns = mpath_time_ns(), bytes = 0, end_bytes = 0;
     mpath_status_t status = mpath_gpu_coll_prepare(coll, call, agreed);
 
@@ -272,7 +271,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
         for (int i = 0; i < gpu->size * gpu->size; i++) { /* a rank with a part works on everybody's memory */
             coll->decided.ways[i] = (gpu->part_bytes[i / gpu->size] > 0) ? WAY_KERNEL : WAY_NONE;
         }
-        status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, in_place, how)
+        status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, how)
                                                        : start_part(gpu, how, target));
     }
     if ((status == MPATH_OK) && by_writes) {

@@ -1,8 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The end of a large Allreduce's vector that travels through pinned host memory (lane "staged") beside a reduction by
- * writes, over PCIe, which is idle otherwise. Each rank receives from all others what it combines, and combines it when
- * it has come: between two ranks the whole end, for itself; between more a part, which it writes to all.
+ * writes, over PCIe, which is idle otherwise. Each rank receives from all others what it combines. Between two ranks that
+ * is the whole end, for itself, combined in batches that get shorter while the rest is on its way, or at once where the
+ * result takes the place of data. Between more it is a part, which the rank combines when all of it has come, and
+ * writes to all.
  *
  * How much that is follows from the times of earlier calls (adapt/beside.h), of which ranks tell in their cells: the
  * same on all.
@@ -14,22 +16,22 @@
 
 #include <string.h>
 
-/* Through a GPU's port: below, what passes until the first bytes have come through the host takes all that they would
- * gain (at 64 MiB some 200 us of calls on two H200). */
-#define HOST_MIN_BYTES (UINT64_C(128) << 20)
-
 #define HOST_GRAIN_BYTES (UINT64_C(64) << 10)
 #define ALIGN_BYTES UINT64_C(256)
+
+/* A batch is such a part of what is left of the end, but no less than that: the last one takes some 15 us. */
+#define BATCH_OF_REST 3
+#define BATCH_MIN_BYTES (UINT64_C(3) << 20)
 
 /* Of two H200: what calls begin with. */
 #define HOST_FIRST_BPS UINT64_C(355000000000)
 #define HOST_SECOND_BPS UINT64_C(30000000000)
 
-static mpath_beside_t *beside_of(gpu_host_t *host, uint64_t bytes)
+static mpath_beside_t *beside_of(gpu_host_t *host, uint64_t least_bytes, uint64_t bytes)
 {
     unsigned class = 0;
 
-    while ((class + 1 < GPU_HOST_CLASSES) && (bytes >= HOST_MIN_BYTES << (class + 1))) {
+    while ((class + 1 < GPU_HOST_CLASSES) && (bytes >> (class + 1) >= least_bytes)) {
         class ++;
     }
     if (!host->known[class]) {
@@ -47,13 +49,13 @@ static int is_two(const mpath_symmetric_gpu_t *gpu)
 /* Of a vector of all ranks: every part goes to the rank that combines it, and back to all. */
 static int is_long(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= HOST_MIN_BYTES;
+    return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= gpu->reduce->settings->gpu_host_min_bytes;
 }
 
 /* Of what a rank gets from all. */
 static int is_long_gather(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >= HOST_MIN_BYTES;
+    return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >= gpu->reduce->settings->gpu_host_min_bytes;
 }
 
 /* Bytes of one rank's end that a rank combines. */
@@ -120,7 +122,7 @@ static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
     return room;
 }
 
-/* Slots of the lane: where one rank cannot have them, none can. */
+/* Slots of the lane, from the first call on that may need them: where one rank cannot have them, none can. */
 static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
@@ -129,7 +131,7 @@ static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
     if (coll->room.staged != NULL) {
         return MPATH_OK;
     }
-    status = mpath_room_open_slots(&coll->room, coll->settings->gpu_memory_bytes, coll->send.gpu);
+    status = mpath_room_open_slots(&coll->room, mpath_gpu_beside_slots_bytes(coll), coll->send.gpu);
     if ((status != MPATH_OK) && (mpath_team_status(gpu->team) == MPATH_OK)) {
         mpath_info("a rank cannot have slots in host memory (%s); reductions on device memory do without",
                    mpath_status_string(status));
@@ -151,10 +153,13 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
         return MPATH_OK;
     }
     room = hear(gpu->reduce, host);
-    if ((room == 0) || host->refused) {
-        return MPATH_OK;
+    if ((room > 0) && !host->refused) {
+        status = open_slots(gpu);
     }
-    host->last      = beside_of(host, bytes);
+    if ((room == 0) || host->refused || (status != MPATH_OK)) {
+        return status;
+    }
+    host->last      = beside_of(host, gpu->reduce->settings->gpu_host_min_bytes, bytes);
     host->last_call = gpu->reduce->number;
     share           = mpath_beside_share(host->last);
     end             = bytes / MPATH_TUNE_WHOLE * share;
@@ -167,14 +172,8 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
     if (end > 0) { /* it begins where vectors of elements do */
         end = bytes - ((bytes - end) & ~(ALIGN_BYTES - 1));
     }
-    if (end > 0) {
-        status = open_slots(gpu);
-        end    = host->refused ? 0 : end;
-    }
-    if (status == MPATH_OK) {
-        host->end_bytes = *end_bytes_p = end;
-    }
-    return status;
+    host->end_bytes = *end_bytes_p = end;
+    return MPATH_OK;
 }
 
 /* -- a call -- */
@@ -191,6 +190,71 @@ static mpath_cu_ptr_t landing(const mpath_symmetric_gpu_t *gpu, int from)
     return (mpath_cu_ptr_t)(uintptr_t)gpu->reduce->receive.buffer + host->begin;
 }
 
+/* Between two ranks. The last batch is short: nothing else is under way when it is combined. */
+static void cut_batches(gpu_host_t *host)
+{
+    uint64_t from = 0, bytes;
+
+    for (host->batches = 0; from < host->end_bytes; host->batches++) {
+        bytes = ((host->end_bytes - from) / BATCH_OF_REST) & ~(HOST_GRAIN_BYTES - 1);
+        bytes = (bytes > BATCH_MIN_BYTES) ? bytes : BATCH_MIN_BYTES;
+        if ((host->batches == GPU_HOST_BATCHES - 1) || (bytes > host->end_bytes - from)) {
+            bytes = host->end_bytes - from;
+        }
+        from += bytes;
+        host->batch_ends[host->batches] = from;
+        host->batch_left[host->batches] = bytes;
+    }
+    host->launched = 0;
+}
+
+/* All of a batch has come. The last one to do so tells that the others are done, too: the stream keeps their order. */
+static mpath_status_t combine_batch(mpath_symmetric_gpu_t *gpu, unsigned batch)
+{
+    gpu_host_t *host       = &gpu->host;
+    mpath_gpu_coll_t *coll = gpu->reduce;
+    uint64_t offset = (batch > 0) ? host->batch_ends[batch - 1] : 0, bytes = host->batch_ends[batch] - offset;
+    uint64_t at                     = host->begin + offset;
+    mpath_kernel_word_t done        = {0};
+    mpath_kernel_reduce_t arguments = {
+        .elements = bytes / mpath_reduce_bytes(host->how.type), .sources_count = 2, .targets_count = 1};
+    mpath_status_t status;
+
+    arguments.sources[gpu->me]     = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer + at;
+    arguments.sources[1 - gpu->me] = landing(gpu, 1 - gpu->me) + offset;
+    arguments.targets[0]           = (mpath_cu_ptr_t)(uintptr_t)coll->receive.buffer + at;
+    if (++host->launched == host->batches) {
+        done = (mpath_kernel_word_t){.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].engine_done),
+                                     .value   = coll->number};
+    }
+    mpath_gpu_coll_lock();
+    status = mpath_launch_reduce(coll->engine_stream, host->function, host->how.type, done, &arguments);
+    mpath_gpu_coll_unlock();
+    return status;
+}
+
+static mpath_status_t arrived(void *owner, int from, uint64_t offset, uint64_t bytes)
+{
+    mpath_symmetric_gpu_t *gpu = owner;
+    gpu_host_t *host           = &gpu->host;
+    mpath_status_t status      = MPATH_OK;
+    uint64_t begin             = 0;
+
+    (void)from; /* there is one other rank */
+    for (unsigned batch = 0; (batch < host->batches) && (status == MPATH_OK); batch++) {
+        uint64_t end  = host->batch_ends[batch];
+        uint64_t low  = (offset > begin) ? offset : begin;
+        uint64_t high = (offset + bytes < end) ? offset + bytes : end;
+
+        if (low < high) {
+            host->batch_left[batch] -= high - low;
+            status = (host->batch_left[batch] == 0) ? combine_batch(gpu, batch) : MPATH_OK;
+        }
+        begin = end;
+    }
+    return status;
+}
+
 /* Everything for this rank has come: its kernel. */
 static mpath_status_t combine(mpath_gpu_coll_t *coll)
 {
@@ -201,8 +265,6 @@ static mpath_status_t combine(mpath_gpu_coll_t *coll)
                                        .sources_count = (uint32_t)gpu->size};
     mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].engine_done),
                                 .value   = coll->number};
-    mpath_cu_function_t function;
-    mpath_stream_t *stream;
     mpath_status_t status;
 
     if (bytes == 0) {
@@ -217,21 +279,25 @@ static mpath_status_t combine(mpath_gpu_coll_t *coll)
         arguments.targets[arguments.targets_count++] = mpath_reduce_gpu_address(coll, (gpu->me + i) % gpu->size,
                                                                                 MPATH_ROOM_RECV, at);
     }
-    status = mpath_stream_get(coll->send.gpu, coll->first_stream, &stream);
-    if (status == MPATH_OK) {
-        coll->engine_stream = stream;
-        status              = mpath_reduce_find(coll->send.gpu, &host->how, &function);
-    }
-    if (status == MPATH_OK) {
-        mpath_gpu_coll_lock();
-        status = mpath_launch_reduce(stream, function, host->how.type, done, &arguments);
-        mpath_gpu_coll_unlock();
+    mpath_gpu_coll_lock();
+    status = mpath_launch_reduce(coll->engine_stream, host->function, host->how.type, done, &arguments);
+    mpath_gpu_coll_unlock();
+    return status;
+}
+
+/* Two streams for each direction. */
+static mpath_status_t get_streams(mpath_gpu_t *device, mpath_staged_side_t *send, mpath_staged_side_t *receive)
+{
+    mpath_stream_t **streams[] = {&send->second, &receive->second, &send->stream, &receive->stream};
+    mpath_status_t status      = MPATH_OK;
+
+    for (unsigned i = 0; (i < 4) && (status == MPATH_OK); i++) {
+        status = mpath_stream_get(device, MPATH_GPU_STREAMS_DIRECT - 4 + i, streams[i]);
     }
     return status;
 }
 
-mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, int in_place,
-                                    const mpath_reduce_how_t *how)
+mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
     gpu_host_t *host       = &gpu->host;
@@ -244,19 +310,16 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         return MPATH_OK;
     }
     host->begin    = begin;
-    host->in_place = in_place;
+    host->in_place = coll->send.buffer == coll->receive.buffer;
     host->how      = *how;
     send           = (mpath_staged_side_t){.messages = coll->staged_send, .pinned = &coll->room.slots_pinned};
     receive        = (mpath_staged_side_t){.messages = coll->staged_receive, .pinned = &coll->room.slots_pinned};
-    status         = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 2, &send.stream);
+    status         = get_streams(coll->send.gpu, &send, &receive);
     if (status == MPATH_OK) {
-        status = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 1, &receive.stream);
+        status = mpath_stream_get(coll->send.gpu, coll->first_stream, &coll->engine_stream);
     }
     if (status == MPATH_OK) {
-        status = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 4, &send.second);
-    }
-    if (status == MPATH_OK) {
-        status = mpath_stream_get(coll->send.gpu, MPATH_GPU_STREAMS_DIRECT - 3, &receive.second);
+        status = mpath_reduce_find(coll->send.gpu, how, &host->function);
     }
     if (status != MPATH_OK) {
         return status;
@@ -269,8 +332,15 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         coll->staged_receive[rank] = (mpath_staged_message_t){
             .address = (bytes > 0) ? (char *)(uintptr_t)landing(gpu, rank) : NULL, .bytes = bytes};
     }
-    coll->beside.then    = combine;
-    coll->beside.to_all  = !is_two(gpu);
+    if (is_two(gpu) && !host->in_place) {
+        cut_batches(host);
+        receive.arrived    = arrived;
+        receive.owner      = gpu;
+        coll->beside.waits = 1;
+    } else { /* in place only when this rank's own data has left */
+        coll->beside.then   = combine;
+        coll->beside.to_all = !is_two(gpu);
+    }
     coll->staged_before  = mpath_staged_sent_bytes(coll->room.staged);
     coll->staged_started = 1;
     mpath_staged_begin(coll->room.staged, coll->number, &send, &receive, mpath_gpu_coll_mutex());
@@ -317,7 +387,7 @@ void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     if (!is_long_gather(gpu, bytes) || !coll->opened || (hear(coll, host) == 0)) {
         return;
     }
-    host->last      = beside_of(host, bytes);
+    host->last      = beside_of(host, coll->settings->gpu_host_min_bytes, bytes);
     host->last_call = coll->number;
     coll->timed     = 1;
     coll->share_ppm = mpath_beside_share(host->last);

@@ -16,6 +16,7 @@ typedef struct gpu_launches gpu_launches_t;
 typedef struct gpu_eager gpu_eager_t;
 
 #define GPU_HOST_CLASSES 4 /* of sizes: twice as much each */
+#define GPU_HOST_BATCHES 24
 
 /* What calls have shown of the way through the host. */
 typedef struct gpu_host {
@@ -30,6 +31,9 @@ typedef struct gpu_host {
     uint64_t begin, end_bytes;
     int in_place;
     mpath_reduce_how_t how;
+    mpath_cu_function_t function; /* of `how` */
+    unsigned batches, launched;   /* that are combined together, between two ranks */
+    uint64_t batch_ends[GPU_HOST_BATCHES], batch_left[GPU_HOST_BATCHES]; /* bytes that have yet to come */
 } gpu_host_t;
 
 struct mpath_symmetric_gpu {
@@ -94,8 +98,7 @@ int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memo
 void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
                          int eligible);
 mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t *end_bytes_p);
-mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, int in_place,
-                                    const mpath_reduce_how_t *how);
+mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how);
 void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu);
 /* The same for Allgathers of `bytes` bytes, all blocks together: before and after the agreement, and at the end. */
 void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible);

@@ -80,6 +80,14 @@ mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
     return status;
 }
 
+/* Emulation: tiles of a paced port, which is idle for up to two of them at the end. */
+#define WRITES_PACED_TILE (UINT64_C(16) << 10)
+
+static uint64_t used_tile(const mpath_gpu_coll_t *coll, uint64_t tile)
+{
+    return ((coll->settings->gpu_port_bps > 0) && (tile > WRITES_PACED_TILE)) ? WRITES_PACED_TILE : tile;
+}
+
 /* Emulation: what a CTA takes for a tile where all together have a port of that rate. */
 static uint64_t pace_ns(const mpath_gpu_coll_t *coll, uint64_t tile)
 {
@@ -93,11 +101,12 @@ mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_re
     mpath_gpu_coll_t *coll          = gpu->reduce;
     const gpu_lent_t *writes        = gpu->writes;
     mpath_room_words_t *words       = &coll->room.words[gpu->me];
+    uint64_t tile                   = used_tile(coll, writes->unit_bytes);
     mpath_kernel_writes_t arguments = {
         .number     = coll->number,
         .stop       = mpath_room_device(&coll->room, &words->stop),
-        .tile_bytes = writes->unit_bytes,
-        .pace_ns    = pace_ns(coll, writes->unit_bytes),
+        .tile_bytes = tile,
+        .pace_ns    = pace_ns(coll, tile),
         .ranks      = (uint32_t)gpu->size,
         .me         = (uint32_t)gpu->me,
         .send       = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,

@@ -253,6 +253,11 @@ static void share_with_host(mpath_gpu_coll_t *gpu)
     }
 }
 
+void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu)
+{
+    compute_order(gpu, 0);
+}
+
 void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu)
 {
     share_with_host(gpu);

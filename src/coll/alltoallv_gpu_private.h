@@ -51,7 +51,7 @@ typedef struct gpu_decided {
     uint64_t *demand;                  /* [n][n] */
     uint8_t *ways;                     /* [n][n] gpu_way_t */
     uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks in `imports`; they are open during calls only */
-    uint32_t share_ppm;                /* that `beside` has where kernels write */
+    uint32_t share_ppm;                /* that `beside` has, where the caller wants one */
     uint64_t *beside; /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
     int all;                                    /* of mpath_gpu_coll_open_all(): everything is open */
@@ -86,7 +86,7 @@ struct mpath_gpu_coll {
     mpath_gpu_t *told_gpu;    /* with which it works on its send buffer */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
-    uint32_t share_ppm; /* of what kernels would write, through the host */
+    uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
     int eager;          /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
     int claimed;        /* this process may wait for other ranks on the device in this call */
@@ -153,6 +153,8 @@ mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
 uint64_t
 mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu); /* from how many bytes on a pair is worth an engine */
 void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu);
+/* The order alone, after the host's share has changed. */
+void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_start.c: everything that this rank starts. */
 mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
@@ -160,6 +162,17 @@ mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_wait.c: until this rank's part is done. On an error nothing of this rank is under way any more. */
 mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu);
+
+/*
+ * Of a rank, where a part of a call goes through the host beside the rest: for chunks of 2 MiB. Those of 1 MiB were
+ * slower on two H200, and to make more memory known to the driver takes milliseconds.
+ */
+static inline uint64_t mpath_gpu_beside_slots_bytes(const mpath_gpu_coll_t *gpu)
+{
+    const uint64_t most = UINT64_C(16) << 20;
+
+    return (gpu->settings->gpu_memory_bytes < most) ? gpu->settings->gpu_memory_bytes : most;
+}
 
 static inline gpu_way_t gpu_way(const mpath_gpu_coll_t *gpu, int source, int destination)
 {

@@ -284,13 +284,12 @@ static mpath_status_t open_wanted(mpath_gpu_coll_t *gpu)
 }
 
 /* Where one rank cannot have them, none can: no call has device memory carried from then on. */
-static mpath_status_t open_slots(mpath_gpu_coll_t *gpu)
+static mpath_status_t open_slots(mpath_gpu_coll_t *gpu, uint64_t bytes)
 {
     mpath_status_t status = MPATH_OK;
 
     if (gpu->room.staged == NULL) {
-        status = mpath_room_open_slots(&gpu->room, gpu->settings->gpu_memory_bytes,
-                                       (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
+        status = mpath_room_open_slots(&gpu->room, bytes, (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
     }
     if (!mpath_status_is_error(status) || (mpath_team_status(gpu->team) != MPATH_OK)) {
         return status;
@@ -319,23 +318,29 @@ static mpath_status_t find_rates(mpath_gpu_coll_t *gpu)
     return status;
 }
 
-/* What a kernel would write goes through the host in part, as the caller wants it: the same on all ranks. */
-static mpath_status_t share_kernels(mpath_gpu_coll_t *gpu)
+/*
+ * What goes from GPU to GPU goes through the host in part, as the caller wants it: the same on all ranks. The slots are
+ * there from the first call on that may need them, which takes longer anyway.
+ */
+static mpath_status_t share_direct(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
-    int staged             = 0;
+    int direct             = 0;
 
-    if (decided->share_ppm == gpu->share_ppm) {
+    if ((decided->share_ppm == gpu->share_ppm) && (!gpu->timed || (gpu->room.staged != NULL))) {
         return MPATH_OK;
     }
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        if (decided->ways[i] == WAY_KERNEL) {
+        if ((decided->ways[i] != WAY_NONE) && (decided->ways[i] != WAY_STAGED)) {
             decided->beside[i] = gpu->demand[i] / 1000000 * gpu->share_ppm & ~(SHARE_GRAIN_BYTES - 1);
-            staged             = staged || (decided->beside[i] > 0);
+            direct             = 1;
         }
     }
+    if (decided->engine != WAY_NONE) {
+        mpath_gpu_coll_order_rest(gpu);
+    }
     decided->share_ppm = gpu->share_ppm;
-    return staged ? open_slots(gpu) : MPATH_OK;
+    return (direct && gpu->timed) ? open_slots(gpu, mpath_gpu_beside_slots_bytes(gpu)) : MPATH_OK;
 }
 
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
@@ -345,7 +350,7 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     mpath_status_t status;
 
     if (is_decided(gpu)) {
-        status = share_kernels(gpu);
+        status = share_direct(gpu);
         return (status == MPATH_OK) ? open_wanted(gpu) : status;
     }
     mpath_gpu_coll_forget_ways(gpu);
@@ -376,9 +381,9 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         decided->valid = 1;
     }
     if ((status == MPATH_OK) && staged) {
-        status = open_slots(gpu);
+        status = open_slots(gpu, gpu->settings->gpu_memory_bytes);
     }
-    return (status == MPATH_OK) ? share_kernels(gpu) : status;
+    return (status == MPATH_OK) ? share_direct(gpu) : status;
 }
 
 mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)

@@ -106,7 +106,7 @@ mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t f
     unsigned ctas = reduce_ctas(stream, type, arguments->elements);
 
     mpath_launch_control(stream, ctas, 0, &arguments->control);
-    arguments->control.flags_count = 1;
+    arguments->control.flags_count = (flag.address != 0) ? 1 : 0;
     arguments->flags[0]            = flag;
     return mpath_launch_kernel(stream, function, arguments, ctas, MPATH_KERNEL_THREADS);
 }

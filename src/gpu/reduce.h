@@ -66,7 +66,7 @@ mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how
 
 /*
  * Enqueues. The caller has set elements, sources and targets of the arguments, and zeroed the rest; `flag` is written
- * when the results are visible everywhere.
+ * when the results are visible everywhere; address 0: there is none.
  */
 mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments);

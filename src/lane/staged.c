@@ -10,8 +10,8 @@
 #define STAGED_MAX_SLOTS 8u
 #define STAGED_MAX_SLOT_BYTES (4u << 20)
 #define STAGED_MIN_SLOT_BYTES (64u << 10)
-#define STAGED_PIPELINE 8u      /* chunks that a message is cut into when slots are larger */
-#define STAGED_PIPELINE_TWO 24u /* with two streams, to which shorter ones cost little */
+#define STAGED_PIPELINE 8u            /* chunks that a message is cut into when slots are larger */
+#define STAGED_END_BYTES (256u << 10) /* of the first and the last ones with two streams */
 
 enum { SLOT_FREE = 0, SLOT_FULL = 1 };
 
@@ -144,25 +144,39 @@ static char *slot_data(const mpath_staged_t *lane, size_t index)
     return lane->data + index * lane->shape.slot_bytes;
 }
 
-/* Copies between a slot and memory of a side; with a stream the copy goes on when this returns. */
-static mpath_status_t copy_start(mpath_staged_t *lane, const mpath_staged_side_t *side, char *slot, char *memory,
-                                 uint64_t bytes, int to_slot, staged_copy_t *copy)
+/* Under the lock. */
+static mpath_status_t enqueue(mpath_cu_ptr_t target, mpath_cu_ptr_t source, uint64_t bytes, staged_copy_t *copy)
 {
-    mpath_cu_ptr_t slot_device, device = (mpath_cu_ptr_t)(uintptr_t)memory;
-    mpath_status_t status;
+    mpath_status_t status = mpath_stream_enter(copy->stream);
 
-    if (side->stream == NULL) {
-        memcpy(to_slot ? slot : memory, to_slot ? memory : slot, (size_t)bytes);
-        return MPATH_OK;
+    if (status != MPATH_OK) {
+        return status;
     }
-    slot_device  = mpath_pinned_device(side->pinned, slot);
-    copy->stream = ((side->second != NULL) && (++lane->turns[to_slot] % 2 == 0)) ? side->second : side->stream;
-    pthread_mutex_lock(lane->lock);
-    status = mpath_stream_copy(copy->stream, to_slot ? slot_device : device, to_slot ? device : slot_device,
-                               (size_t)bytes);
+    status = mpath_stream_copy(copy->stream, target, source, (size_t)bytes);
     if (status == MPATH_OK) {
         status = mpath_stream_mark(copy->stream, &copy->mark);
     }
+    mpath_stream_leave(copy->stream);
+    return status;
+}
+
+/* Copies from memory of a side to a slot, or back; with a stream the copy goes on when this returns. */
+static mpath_status_t copy_start(mpath_staged_t *lane, const mpath_staged_side_t *side, size_t index, char *memory,
+                                 int to_slot, staged_copy_t *copy)
+{
+    mpath_cu_ptr_t slot_device, device = (mpath_cu_ptr_t)(uintptr_t)memory;
+    const staged_slot_t *slot = &lane->slots[index];
+    char *data                = slot_data(lane, index);
+    mpath_status_t status;
+
+    if (side->stream == NULL) {
+        memcpy(to_slot ? data : memory, to_slot ? memory : data, (size_t)slot->bytes);
+        return MPATH_OK;
+    }
+    slot_device  = mpath_pinned_device(side->pinned, data);
+    copy->stream = ((side->second != NULL) && (++lane->turns[to_slot] % 2 == 0)) ? side->second : side->stream;
+    pthread_mutex_lock(lane->lock);
+    status = enqueue(to_slot ? slot_device : device, to_slot ? device : slot_device, slot->bytes, copy);
     pthread_mutex_unlock(lane->lock);
     if (status == MPATH_OK) {
         copy->active = 1;
@@ -209,12 +223,21 @@ static int next_receiver(mpath_staged_t *lane)
     return -1;
 }
 
+/*
+ * With two streams chunks begin and end short: until the first one is in its slot nothing leaves the host, and while
+ * the last one leaves nothing else is under way. Those between are as long as slots.
+ */
 static uint64_t chunk_bytes(const mpath_staged_t *lane, int to)
 {
-    uint64_t all = lane->send.messages[to].bytes, left = all - lane->sent[to];
-    uint64_t chunk = all / ((lane->send.second != NULL) ? STAGED_PIPELINE_TWO : STAGED_PIPELINE);
+    uint64_t all = lane->send.messages[to].bytes, sent = lane->sent[to], left = all - sent, chunk;
 
-    chunk = (chunk < STAGED_MIN_SLOT_BYTES) ? STAGED_MIN_SLOT_BYTES : chunk;
+    if (lane->send.second != NULL) {
+        chunk = (sent < left / 2) ? sent : left / 2;
+        chunk = (chunk < STAGED_END_BYTES) ? STAGED_END_BYTES : chunk;
+    } else {
+        chunk = all / STAGED_PIPELINE;
+        chunk = (chunk < STAGED_MIN_SLOT_BYTES) ? STAGED_MIN_SLOT_BYTES : chunk;
+    }
     chunk = (chunk > lane->shape.slot_bytes) ? lane->shape.slot_bytes : chunk & ~63ull;
     return (chunk < left) ? chunk : left;
 }
@@ -230,8 +253,8 @@ static int fill(mpath_staged_t *lane, uint32_t number, int to)
     slot->offset = lane->sent[to];
     slot->bytes  = chunk_bytes(lane, to);
     lane->sent[to] += slot->bytes;
-    status = copy_start(lane, &lane->send, slot_data(lane, index), lane->send.messages[to].address + slot->offset,
-                        slot->bytes, 1, &lane->filling[number]);
+    status = copy_start(lane, &lane->send, index, lane->send.messages[to].address + slot->offset, 1,
+                        &lane->filling[number]);
     if (status != MPATH_OK) {
         return (int)status;
     }
@@ -241,9 +264,10 @@ static int fill(mpath_staged_t *lane, uint32_t number, int to)
     return 1;
 }
 
+/* Starts one copy at most: what has come is looked at between two of them. */
 static int progress_send(mpath_staged_t *lane)
 {
-    int events = 0;
+    int events = 0, started = 0;
 
     if (lane->send_left == 0) {
         return 0;
@@ -262,23 +286,29 @@ static int progress_send(mpath_staged_t *lane)
                 publish(lane, slot);
                 events++;
             }
-        } else if ((atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FREE) &&
+        } else if (!started && (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FREE) &&
                    ((to = next_receiver(lane)) >= 0)) {
             result = fill(lane, number, to);
             if (result < 0) {
                 return result;
             }
+            started = 1;
             events += result;
         }
     }
     return events;
 }
 
-static void set_free(mpath_staged_t *lane, int from, staged_slot_t *slot)
+/* A chunk is in its place. */
+static mpath_status_t set_free(mpath_staged_t *lane, int from, staged_slot_t *slot)
 {
-    lane->received[from] += slot->bytes;
-    lane->receive_left -= slot->bytes;
+    const mpath_staged_side_t *side = &lane->receive;
+    uint64_t offset = slot->offset, bytes = slot->bytes;
+
+    lane->received[from] += bytes;
+    lane->receive_left -= bytes;
     atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
+    return (side->arrived != NULL) ? side->arrived(side->owner, from, offset, bytes) : MPATH_OK;
 }
 
 /* Starts to empty a full slot, or looks whether it is empty. */
@@ -292,7 +322,7 @@ static int empty(mpath_staged_t *lane, int from, uint32_t number)
     if (copy->active) {
         status = copy_test(lane, copy);
         if (status == MPATH_OK) {
-            set_free(lane, from, slot);
+            status = set_free(lane, from, slot);
         }
         return (status == MPATH_OK) ? 1 : (status == MPATH_INPROGRESS) ? 0 : (int)status;
     }
@@ -306,15 +336,14 @@ static int empty(mpath_staged_t *lane, int from, uint32_t number)
                     (unsigned long long)(slot->offset + slot->bytes), lane->me);
         return (int)MPATH_ERR_INTERNAL;
     }
-    status = copy_start(lane, &lane->receive, slot_data(lane, index),
-                        lane->receive.messages[from].address + slot->offset, slot->bytes, 0, copy);
+    status = copy_start(lane, &lane->receive, index, lane->receive.messages[from].address + slot->offset, 0, copy);
     if (status != MPATH_OK) {
         return (int)status;
     }
     if (!copy->active) {
-        set_free(lane, from, slot);
+        status = set_free(lane, from, slot);
     }
-    return 1;
+    return (status == MPATH_OK) ? 1 : (int)status;
 }
 
 static int progress_receive(mpath_staged_t *lane)

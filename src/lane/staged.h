@@ -45,12 +45,20 @@ typedef struct mpath_staged_message {
     uint64_t bytes;
 } mpath_staged_message_t;
 
+/*
+ * Told of each chunk that has come to its place: `bytes` bytes at `offset` of the message of rank `from`. Chunks of a
+ * message may overtake each other. An error status ends the call.
+ */
+typedef mpath_status_t (*mpath_staged_arrived_t)(void *owner, int from, uint64_t offset, uint64_t bytes);
+
 /* One side of a call. */
 typedef struct mpath_staged_side {
     const mpath_staged_message_t *messages; /* of every rank; stays the caller's and unchanged until the end */
     mpath_stream_t *stream;                 /* NULL: memory that the host reads and writes by itself */
-    mpath_stream_t *second;       /* takes every other copy, so that none waits for a mark; NULL: there is none */
-    const mpath_pinned_t *pinned; /* the region, registered; only with a stream */
+    mpath_stream_t *second;         /* takes every other copy, so that none waits for a mark; NULL: there is none */
+    const mpath_pinned_t *pinned;   /* the region, registered; only with a stream */
+    mpath_staged_arrived_t arrived; /* of a receiving side; NULL: nobody wants to know */
+    void *owner;                    /* its first argument */
 } mpath_staged_side_t;
 
 /* `call` differs from call to call and is the same on all ranks. */

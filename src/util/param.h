@@ -132,14 +132,15 @@ typedef struct mpath_settings {
     int gpu_probe;              /* mpath_gpu_probe_use_t */
     const char *gpu_probe_file; /* "": in the cache, named after the GPUs */
     int gpu_host_percent;       /* of a hot receiver's bytes, through host memory */
-    int gpu_reduce;             /* mpath_gpu_reduce_t */
-    int gpu_rail;               /* mpath_gpu_rail_t: how rails get at device memory */
-    uint64_t gpu_port_bps;      /* of a GPU's port, emulated in reductions by writes; 0: as it is */
-    int sync;                   /* mpath_sync_t */
-    uint64_t gpu_memory_bytes;  /* upper limit of pinned host memory for staged copies, per rank */
-    uint64_t gpu_relay_bytes;   /* upper limit of GPU memory for chunks that pass through, per process */
-    int alltoallv_algorithm;    /* mpath_routes_t */
-    int allreduce_algorithm;    /* mpath_algorithm_t */
+    uint64_t gpu_host_min_bytes; /* through a GPU's port, from where on a part of reductions and gathers does, too */
+    int gpu_reduce;              /* mpath_gpu_reduce_t */
+    int gpu_rail;                /* mpath_gpu_rail_t: how rails get at device memory */
+    uint64_t gpu_port_bps;       /* of a GPU's port, emulated in reductions by writes; 0: as it is */
+    int sync;                    /* mpath_sync_t */
+    uint64_t gpu_memory_bytes;   /* upper limit of pinned host memory for staged copies, per rank */
+    uint64_t gpu_relay_bytes;    /* upper limit of GPU memory for chunks that pass through, per process */
+    int alltoallv_algorithm;     /* mpath_routes_t */
+    int allreduce_algorithm;     /* mpath_algorithm_t */
     int reduce_scatter_algorithm;
     int allgather_algorithm;
     /* Whole vector of an Allreduce, Reduce_scatter or Allgather; below: the previous function */

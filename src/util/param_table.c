@@ -127,6 +127,10 @@ const mpath_param_t mpath_params[] = {
         "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when "
         "these are large and pushed; less where another GPU would be the slowest then. 0: neither these nor large "
         "reductions use the host"),
+    ROW_BYTES(
+        gpu_host_min_bytes, "128m", 1u << 20, UINT64_C(1) << 50, 6,
+        "MPI_Allreduce and MPI_Allgather on device memory of one node: from so many bytes through a GPU's port on, a "
+        "part goes through host memory beside the others, as much as makes the call shorter"),
     ROW_ENUM(
         gpu_reduce, "auto", gpu_reduce_values, 6,
         "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part "

@@ -303,6 +303,35 @@ static long case_repeat(void)
     return errors;
 }
 
+/* Long enough for a way through the host where parameters say so, and often enough for it to be tried. */
+enum { HOST_COUNT = 300011, HOST_CALLS = 7 };
+
+static long case_host_reduce(void)
+{
+    long errors = 0;
+
+    for (int call = 0; call < HOST_CALLS; call++) {
+        errors += check_allreduce(MPI_COMM_WORLD, &int_type, MPI_SUM, HOST_COUNT + (size_t)call, 0, 0, (uint32_t)call);
+        errors += check_allreduce(MPI_COMM_WORLD, &int_type, MPI_SUM, HOST_COUNT, 1, 0, (uint32_t)call);
+    }
+    return errors;
+}
+
+static long case_host_gather(void)
+{
+    int *counts = reductions_get((size_t)world_size * sizeof(*counts));
+    long errors = 0;
+
+    for (int call = 0; call < HOST_CALLS; call++) {
+        for (int rank = 0; rank < world_size; rank++) {
+            counts[rank] = HOST_COUNT + call;
+        }
+        errors += check_allgather(MPI_COMM_WORLD, counts, 1, call % 2, MPI_INT, (uint32_t)call);
+    }
+    free(counts);
+    return errors;
+}
+
 /* More than 2^31 bytes, in place. Only when named: it takes that much memory in each rank. */
 static long case_large(void)
 {
@@ -359,6 +388,8 @@ static const struct {
     {"left_alone", case_left_alone, 0},
     {"repeat", case_repeat, 0},
     {"complex_and_half", complex_and_half, 1},
+    {"host_reduce", case_host_reduce, 1},
+    {"host_gather", case_host_gather, 1},
     {"large", case_large, 1},
 };
 
