@@ -177,29 +177,30 @@ static int param_register_own(void)
     int rc;
 
     component->enable = 1;
-    rc                = mca_base_component_var_register(
-                       &component->super.collm_version, "enable",
-                       "0: communicators made from now on do without mpath. May be written through MPI_T while the "
-                                      "program runs, by all processes of the communicator alike",
-                       MCA_BASE_VAR_TYPE_INT, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_4, MCA_BASE_VAR_SCOPE_LOCAL,
-                       &component->enable);
+
+    rc = mca_base_component_var_register(
+        &component->super.collm_version, "enable",
+        "0: communicators made from now on do without mpath. May be written through MPI_T while the program runs, by "
+        "all processes of the communicator alike",
+        MCA_BASE_VAR_TYPE_INT, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_4, MCA_BASE_VAR_SCOPE_LOCAL,
+        &component->enable);
     if (0 > rc) {
         return rc;
     }
     component->nonblocking = 1;
-    rc                     = param_register_one("nonblocking",
-                                                "0: non-blocking and persistent collectives do without mpath. The same "
-                                                                    "on all ranks",
-                                                MCA_BASE_VAR_TYPE_INT, NULL, 5, &component->nonblocking);
+
+    rc = param_register_one("nonblocking",
+                            "0: non-blocking and persistent collectives do without mpath. The same on all ranks",
+                            MCA_BASE_VAR_TYPE_INT, NULL, 5, &component->nonblocking);
     if (0 > rc) {
         return rc;
     }
     component->fallback = "basic,libnbc,inter,self,tuned";
-    rc                  = param_register_one(
-                         "fallback",
-                         "Components added to a selection such as \"--mca coll mpath\", which names mpath but neither "
-                                          "basic nor libnbc: they serve what mpath does not",
-                         MCA_BASE_VAR_TYPE_STRING, NULL, 6, &component->fallback);
+
+    rc = param_register_one("fallback",
+                            "Components added to a selection such as \"--mca coll mpath\", which names mpath but "
+                            "neither basic nor libnbc: they serve what mpath does not",
+                            MCA_BASE_VAR_TYPE_STRING, NULL, 6, &component->fallback);
     if (0 > rc) {
         return rc;
     }

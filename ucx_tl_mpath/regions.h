@@ -35,7 +35,7 @@ mpath_status_t mpath_regions_add(mpath_regions_t *regions, const void *start, si
 /* When it returns, nobody accesses the region any more, and nobody will. */
 void mpath_regions_remove(mpath_regions_t *regions, uint64_t id);
 
-/* Nonzero: `bytes` at `address` lie in the region, and it stays until mpath_regions_leave; else nothing is to be left. */
+/* Nonzero: `bytes` at `address` lie in the region, which stays until mpath_regions_leave; else there is no leaving. */
 int mpath_regions_enter(mpath_regions_t *regions, uint64_t id, uint64_t address, uint64_t bytes);
 void mpath_regions_leave(mpath_regions_t *regions);
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The end of a large Allreduce's vector that travels through pinned host memory (lane "staged") beside a reduction by
- * writes, over PCIe, which is idle otherwise. Each rank receives from all others what it combines. Between two ranks that
- * is the whole end, for itself, combined in batches that get shorter while the rest is on its way, or at once where the
- * result takes the place of data. Between more it is a part, which the rank combines when all of it has come, and
- * writes to all.
+ * writes, over PCIe, which is idle otherwise. Each rank receives from all others what it combines. Between two ranks
+ * that is the whole end, for itself, combined in batches that get shorter while the rest is on its way, or at once
+ * where the result takes the place of data. Between more it is a part, which the rank combines when all of it has come,
+ * and writes to all.
  *
  * How much that is follows from the times of earlier calls (adapt/beside.h), of which ranks tell in their cells: the
  * same on all.

@@ -3,7 +3,8 @@
  * Room: the memory that the ranks of a node share to move device buffers, besides the team's own. One per communicator
  * of a single node, made collectively by its first call with device memory.
  *
- *   words     [ranks]             a line each: numbers that a rank's GPU writes when its copies are done, and others await
+ *   words     [ranks]             a line each: numbers that a rank's GPU writes when its copies are done, and others
+ *                                 await
  *   cells     [2][ranks]          what a rank tells of its buffers in a call
  *   offsets   [2][ranks][2][ranks]  where in rank r's receive buffer the message of each source belongs, and where in
  *                                   its send buffer that for each destination lies

@@ -20,7 +20,7 @@ int mpath_fabric_wants_memory(const mpath_fabric_t *fabric)
     case MPATH_GPU_RAIL_DIRECT:
         return mpath_gpu_available();
     default:
-        return mpath_gpu_available() && (mpath_rail_gpu_find("/sys") == MPATH_RAIL_GPU_DIRECT);
+        return mpath_gpu_available() && mpath_rail_gpu_can("/sys");
     }
 }
 

@@ -35,7 +35,7 @@ typedef enum relay_step {
     RELAY_TO_HOST,  /* in a host slot of this rank, for the destination */
     RELAY_FETCH,    /* from a host slot into this rank's receive buffer */
     RELAY_TO_WIRE,  /* in a slot of this rank that rails send from */
-    RELAY_FROM_WIRE /* out of a slot that a rail has filled, into a slot of the pool or the receive buffer of this rank */
+    RELAY_FROM_WIRE /* out of a slot that a rail has filled, into a slot of the pool or this rank's receive buffer */
 } relay_step_t;
 
 /* A copy under way. */

@@ -3,8 +3,8 @@
  * Relay, rails and the host's part: slots that a rail sends from and receives into, and slots on the host that a
  * destination fetches from. For the files relay*.c only.
  *
- * A rank that receives by rails has a window of slots for each that sends to it; the sender chooses the slot, so a chunk
- * that arrives always has one, and gets it back as a credit when the chunk has gone on from it.
+ * A rank that receives by rails has a window of slots for each that sends to it; the sender chooses the slot, so a
+ * chunk that arrives always has one, and gets it back as a credit when the chunk has gone on from it.
  */
 #ifndef MPATH_EXEC_RELAY_RAIL_H
 #define MPATH_EXEC_RELAY_RAIL_H

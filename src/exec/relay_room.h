@@ -7,7 +7,8 @@
  *   cells     [2][members]          what a rank tells of its receive buffer in a call
  *   offsets   [2][members][ranks]   where in that buffer the message of each source belongs
  *   gates     [members]             which slots of a rank are free
- *   rings     [consumer][producer]  chunks that the producer has put into slots of the consumer, or into its receive buffer
+ *   rings     [consumer][producer]  chunks that the producer has put into slots of the consumer, or into its receive
+ *                                   buffer
  *
  * Cells are double buffered as those of the agreement: call k uses half k % 2, written before the agreement of call k
  * and read after it. Slots are free and rings empty between calls: nobody begins a call before all have ended the one

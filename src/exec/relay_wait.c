@@ -94,8 +94,8 @@ static void name_the_edge(const mpath_relay_t *relay)
             timeout_s);
     } else if (member >= 0) {
         mpath_error(
-            "rank %d waits for rank %d: %llu bytes by copies into its receive buffer in call %llu on device memory; nothing "
-            "has moved for %d s; the call fails",
+            "rank %d waits for rank %d: %llu bytes by copies into its receive buffer in call %llu on device memory; "
+            "nothing has moved for %d s; the call fails",
             relay->me, relay->room.members[member], (unsigned long long)missing_from(relay, member), number, timeout_s);
     } else if (relay->fetch_left > 0) {
         mpath_error(
@@ -230,7 +230,8 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
         if (mpath_idle_others_may_rest()) { /* a non-blocking operation: no deadline, but a word from time to time */
             if (mpath_idle_patience(&relay->idle, waited_ns, relay->settings->timeout_s) == MPATH_INPROGRESS) {
                 mpath_warn(
-                    "rank %d waits in call %llu on device memory; nothing has moved for %llu s; the call goes on waiting",
+                    "rank %d waits in call %llu on device memory; nothing has moved for %llu s; the call goes on "
+                    "waiting",
                     relay->me, (unsigned long long)relay->number, (unsigned long long)(waited_ns / MPATH_NS_PER_S));
             }
             return MPATH_OK;

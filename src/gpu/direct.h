@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPUDirect RDMA: memory of a GPU that a NIC reads and writes itself. A NIC's writes may still be on their way when its
- * completion is seen by the processor (CUDA driver API, cuFlushGPUDirectRDMAWrites); on GPUs that do not keep that order
- * themselves a flush has to come before the first work that reads them.
+ * completion is seen by the processor (CUDA driver API, cuFlushGPUDirectRDMAWrites); on GPUs that do not keep that
+ * order themselves a flush has to come before the first work that reads them.
  */
 #ifndef MPATH_GPU_DIRECT_H
 #define MPATH_GPU_DIRECT_H

@@ -68,21 +68,35 @@ static int exists(const char *sys, const char *file)
     return access(path, F_OK) == 0;
 }
 
-mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has, int has_rdma, int has_module)
+mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has, int rdma, int module)
 {
     if (!ucx_has) {
         return MPATH_RAIL_GPU_NO_CUDA;
     }
-    if (!has_rdma) {
+    if (!rdma) {
         return MPATH_RAIL_GPU_NO_RDMA;
     }
-    return has_module ? MPATH_RAIL_GPU_DIRECT : MPATH_RAIL_GPU_NO_MODULE;
+    return module ? MPATH_RAIL_GPU_DIRECT : MPATH_RAIL_GPU_NO_MODULE;
+}
+
+static int has_rdma(const char *sys)
+{
+    return has_entries(sys, "class/infiniband");
+}
+
+static int has_module(const char *sys)
+{
+    return exists(sys, "module/nvidia_peermem") || exists(sys, "kernel/mm/memory_peers/nv_mem");
 }
 
 mpath_rail_gpu_t mpath_rail_gpu_find(const char *sys)
 {
-    return mpath_rail_gpu_judge(mpath_rail_gpu_ucx(), has_entries(sys, "class/infiniband"),
-                                exists(sys, "module/nvidia_peermem") || exists(sys, "kernel/mm/memory_peers/nv_mem"));
+    return mpath_rail_gpu_judge(mpath_rail_gpu_ucx(), has_rdma(sys), has_module(sys));
+}
+
+int mpath_rail_gpu_can(const char *sys)
+{
+    return has_rdma(sys) && has_module(sys) && mpath_rail_gpu_ucx();
 }
 
 const char *mpath_rail_gpu_text(mpath_rail_gpu_t what)

@@ -19,10 +19,13 @@ typedef enum mpath_rail_gpu {
 int mpath_rail_gpu_ucx(void);
 
 /* What follows from the three. */
-mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has_cuda, int has_rdma, int has_module);
+mpath_rail_gpu_t mpath_rail_gpu_judge(int ucx_has, int rdma, int module);
 
 /* Asks UCX, see above, and the system, below the folder `sys` ("/sys"). */
 mpath_rail_gpu_t mpath_rail_gpu_find(const char *sys);
+
+/* Whether all three are there; UCX is only asked where the others are. */
+int mpath_rail_gpu_can(const char *sys);
 
 /* "pinned host slots; the UCX at hand does not know CUDA memory", "GPUDirect RDMA"; a static text. */
 const char *mpath_rail_gpu_text(mpath_rail_gpu_t what);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Memory of GPUs that a rail's chunks are sent from and taken to without a copy through the host. A rail can do that
- * when it was opened for it (mpath_rail_params_t.gpu_memory) and UCX knows CUDA memory on its context; the memory has to
- * be registered with it first. send() and take() of a rail then find out by the address. Such chunks go by rendezvous,
- * so that none arrives in a buffer of UCX's.
+ * when it was opened for it (mpath_rail_params_t.gpu_memory) and UCX knows CUDA memory on its context; the memory has
+ * to be registered with it first. send() and take() of a rail then find out by the address. Such chunks go by
+ * rendezvous, so that none arrives in a buffer of UCX's.
  *
  * Whether what UCX says it can do works on this machine, a trial tells: the rail sends a few KiB from GPU memory to GPU
  * memory of this process.

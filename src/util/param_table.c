@@ -138,9 +138,9 @@ const mpath_param_t mpath_params[] = {
         "(\"writes\"), where that can be"),
     ROW_ENUM(
         gpu_rail, "auto", gpu_rail_values, 6,
-        "How rails get at device memory: by themselves where UCX, NICs and kernel can do GPUDirect RDMA and a trial transfer comes "
-        "through (\"auto\"), wherever UCX knows CUDA memory and the trial comes through (\"direct\"), or through pinned host memory "
-        "(\"host\"). All ranks of a communicator alike: what one cannot do none does"),
+        "How rails get at device memory: by themselves where UCX, NICs and kernel can do GPUDirect RDMA and a trial "
+        "transfer comes through (\"auto\"), wherever UCX knows CUDA memory and the trial comes through (\"direct\"), "
+        "or through pinned host memory (\"host\"). All ranks of a communicator alike: what one cannot do none does"),
     ROW_BYTES(
         gpu_port_bps, "0", 0, UINT64_C(1) << 50, 9,
         "Emulation, for experiments: large MPI_Allreduces on device memory of one node move so many bytes per second "
@@ -152,7 +152,8 @@ const mpath_param_t mpath_params[] = {
     ROW_BYTES(
         gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
         "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and "
-        "of the memory that it sets aside on its GPU for large reductions, and for slots of rails that read and write it themselves"),
+        "of the memory that it sets aside on its GPU for large reductions, and for slots of rails that read and write "
+        "it themselves"),
     ROW_BYTES(gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
               "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all "
               "communicators; each takes half of what is left"),

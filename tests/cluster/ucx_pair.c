@@ -176,7 +176,8 @@ static void add(pair_t *pair, ucs_status_ptr_t request)
 
 /*
  * Data of messages that come by rendezvous are asked for at once, as ucx_perftest does. Asked for after the progress in
- * which they came, the question stands behind what the other side asked for meanwhile: active messages keep their order.
+ * which they came, the question stands behind what the other side asked for meanwhile: active messages keep their
+ * order.
  */
 static ucs_status_t message_arrived(void *arg, const void *header, size_t header_bytes, void *data, size_t bytes,
                                     const ucp_am_recv_param_t *param)

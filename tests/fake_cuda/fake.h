@@ -3,9 +3,9 @@
  * A libcuda.so.1 without a GPU, for tests: the functions of gpu/cuda_abi.h on host memory.
  *
  *   device memory   a number inside an address range without access (a processor that reads it dies, as on a real
- *                   machine); the bytes lie in a memfd, mapped at the same distance for every address, so that other processes
- *                   open them as CUDA IPC would. A freed allocation marks its memfd dead: who still copies into an
- *                   import of it is told. The first hole is given out again, so that addresses return at once.
+ *                   machine); the bytes lie in a memfd, mapped at the same distance for every address, so that other
+ *                   processes open them as CUDA IPC would. A freed allocation marks its memfd dead: who still copies
+ *                   into an import of it is told. The first hole is given out again, so that addresses return at once.
  *   streams         a thread each, which executes in order and a little late, so that missing synchronisation shows
  *   misuse          whatever CUDA leaves undefined ends the process with a line "fake CUDA: ..."
  *

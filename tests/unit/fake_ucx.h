@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * For tests: a UCX that knows CUDA memory. Functions of UCP in front of the real ones say so, and give the real ones the
- * host memory behind the device memory of the fake driver. What a UCX with CUDA would not forgive ends the process with
- * a line "fake UCX: ...": memory of a GPU that is not registered, not told to be CUDA memory, sent eagerly, or freed
- * while registered.
+ * For tests: a UCX that knows CUDA memory. Functions of UCP in front of the real ones say so, and give the real ones
+ * the host memory behind the device memory of the fake driver. What a UCX with CUDA would not forgive ends the process
+ * with a line "fake UCX: ...": memory of a GPU that is not registered, not told to be CUDA memory, sent eagerly, or
+ * freed while registered.
  *
  * With the driver of a real GPU it leaves all to the UCX at hand, and only counts.
  */

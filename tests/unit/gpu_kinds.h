@@ -20,8 +20,8 @@ const char *gpu_library(void);
 void gpu_application_starts(void);
 
 /*
- * Allocates, or ends the program. VMM: `pieces` mappings behind one another, -`pieces` with fabric handles. POOL: exportable when `pieces` is 1, from
- * the default pool when it is 0.
+ * Allocates, or ends the program. VMM: `pieces` mappings behind one another, -`pieces` with fabric handles. POOL:
+ * exportable when `pieces` is 1, from the default pool when it is 0.
  */
 void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory);
 void gpu_memory_free(gpu_memory_t *memory);

@@ -13,8 +13,8 @@ int reference_is_tested(mpath_reduce_type_t type);
 
 /*
  * Writes element `index` of a rank's vector. Small numbers, so that reals are exact and values meet again; places
- * differ by rank. Half precision and complex numbers are rounded in every step; some complex ones are infinite, and multiplied
- * such that no part of a product is a number until C's rules say so.
+ * differ by rank. Half precision and complex numbers are rounded in every step; some complex ones are infinite, and
+ * multiplied such that no part of a product is a number until C's rules say so.
  */
 void reference_fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index, unsigned rank);
 

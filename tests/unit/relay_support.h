@@ -33,8 +33,8 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
 void relay_member_join(member_t *member, const ranks_self_t *self, const mpath_oob_t *oob, const relay_job_t *job);
 
 /*
- * job->rounds calls of all kinds of demands and some with a hot rank, none of which mpath may decline, and some of which
- * have to use relays. Where the job does not say otherwise: direct links, fast PCIe, rails of RELAY_RAIL_BPS.
+ * job->rounds calls of all kinds of demands and some with a hot rank, none of which mpath may decline, and some of
+ * which have to use relays. Where the job does not say otherwise: direct links, fast PCIe, rails of RELAY_RAIL_BPS.
  */
 void relay_run_rounds(const relay_job_t *job);
 
