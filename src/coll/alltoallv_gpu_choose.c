@@ -12,8 +12,8 @@
 /* Smaller pairs go with the kernel even when engines carry the others. */
 #define ENGINE_MIN_BYTES (1u << 20)
 
-/* An engine's piece is not cut smaller for the sake of the order. */
-#define ORDER_LEAST_BYTES (2u << 20)
+/* An engine's piece is not cut smaller for the sake of the order: each costs as much as 1.5 MiB. */
+#define ORDER_LEAST_BYTES (4u << 20)
 
 /* The kernel has to be faster by a fiftieth: it takes multiprocessors from the application. */
 #define KERNEL_HANDICAP 50
@@ -109,13 +109,6 @@ static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
     mpath_order_compute(gpu->order, decided->by_engine, ORDER_LEAST_BYTES);
 }
 
-/* The same load in the pieces of the order. */
-static uint64_t predict_steps(const mpath_gpu_coll_t *gpu, mpath_peer_load_t load)
-{
-    load.pieces = mpath_order_max_pieces(gpu->order);
-    return mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_STEPS, &load);
-}
-
 mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
 {
     int turns = gpu->settings->gpu_turns;
@@ -126,13 +119,13 @@ mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
     compute_order(gpu, mpath_gpu_coll_engine_least(gpu));
     find_load(gpu, WAY_PUSH, 0, &all);
     find_load(gpu, WAY_PUSH, mpath_gpu_coll_engine_least(gpu), &large);
-    kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
-
+    kernel_ns         = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
+    large.pieces      = mpath_order_max_pieces(gpu->order);
     large.small_pages = meets_small_pages(gpu, MPATH_ROOM_SEND, mpath_gpu_coll_engine_least(gpu));
     pull_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &large);
     large.small_pages = meets_small_pages(gpu, MPATH_ROOM_RECV, mpath_gpu_coll_engine_least(gpu));
     push_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large);
-    steps_ns          = predict_steps(gpu, large);
+    steps_ns          = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_STEPS, &large);
 
     gpu->decided.in_turns = (turns == MPATH_GPU_TURNS_YES) || ((turns == MPATH_GPU_TURNS_AUTO) && (steps_ns < push_ns));
     push_ns               = gpu->decided.in_turns ? steps_ns : push_ns;
