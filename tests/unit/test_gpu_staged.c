@@ -1,0 +1,231 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The lane "staged" between ranks of one process: every byte comes to its place once and is told of, however messages
+ * are cut, and an error of who is told ends the call.
+ */
+#include "config.h"
+#include "capture.h"
+#include "gpu_kinds.h"
+#include "lane/staged.h"
+
+#include <stdlib.h>
+#include <sys/mman.h>
+
+#define KIB UINT64_C(1024)
+#define MIB (UINT64_C(1) << 20)
+#define RANKS_MAX 3
+#define ROUNDS_MAX 100000000u /* of all ranks, before the test gives up */
+
+typedef struct rank {
+    mpath_staged_t *lane;
+    mpath_staged_message_t send[RANKS_MAX], receive[RANKS_MAX];
+    uint64_t told_bytes[RANKS_MAX];
+    uint64_t first, last, longest; /* chunks of any message */
+    unsigned count, errors_after;  /* 0: none */
+} rank_t;
+
+static rank_t ranks[RANKS_MAX];
+static int num_ranks;
+static mpath_staged_shape_t shape;
+static void *region;
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+
+static void region_open(int count, uint64_t bytes)
+{
+    num_ranks = count;
+    mpath_staged_shape_choose(count, bytes, &shape);
+    region = mmap(NULL, mpath_staged_region_bytes(&shape), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(region, MAP_FAILED);
+    for (int rank = 0; rank < count; rank++) {
+        ranks[rank] = (rank_t){0};
+        assert_int_equal(mpath_staged_open(region, &shape, rank, &ranks[rank].lane), MPATH_OK);
+    }
+}
+
+static void region_close(void)
+{
+    for (int rank = 0; rank < num_ranks; rank++) {
+        mpath_staged_close(ranks[rank].lane);
+    }
+    munmap(region, mpath_staged_region_bytes(&shape));
+}
+
+static mpath_status_t arrived(void *owner, int from, uint64_t offset, uint64_t bytes)
+{
+    rank_t *rank = owner;
+
+    assert_in_range(from, 0, num_ranks - 1);
+    assert_true(offset + bytes <= rank->receive[from].bytes);
+    rank->told_bytes[from] += bytes;
+    rank->first   = (offset == 0) ? bytes : rank->first;
+    rank->last    = (offset + bytes == rank->receive[from].bytes) ? bytes : rank->last;
+    rank->longest = (bytes > rank->longest) ? bytes : rank->longest;
+    return (++rank->count == rank->errors_after) ? MPATH_ERR_IO : MPATH_OK;
+}
+
+static void begin(uint64_t call, mpath_staged_side_t send, mpath_staged_side_t receive)
+{
+    for (int rank = 0; rank < num_ranks; rank++) {
+        send.messages    = ranks[rank].send;
+        receive.messages = ranks[rank].receive;
+        receive.arrived  = arrived;
+        receive.owner    = &ranks[rank];
+        mpath_staged_begin(ranks[rank].lane, call, &send, &receive, &lock);
+    }
+}
+
+static void run(void)
+{
+    int left = num_ranks;
+
+    for (unsigned round = 0; left > 0; round++) {
+        left = 0;
+        assert_true(round < ROUNDS_MAX);
+        for (int rank = 0; rank < num_ranks; rank++) {
+            assert_true(mpath_staged_progress(ranks[rank].lane) >= 0);
+            left += !mpath_staged_is_finished(ranks[rank].lane);
+        }
+    }
+}
+
+static uint64_t seed_of(int from, int to)
+{
+    return (uint64_t)(from * RANKS_MAX + to + 1);
+}
+
+static char *filled(uint64_t bytes, uint64_t seed)
+{
+    char *data = malloc(bytes + 1);
+
+    assert_non_null(data);
+    for (uint64_t i = 0; i < bytes; i++) {
+        data[i] = (char)gpu_pattern(seed, i);
+    }
+    return data;
+}
+
+/* Memory of the host, messages of all lengths, two calls on the same slots. */
+static void test_host(void **state)
+{
+    static const uint64_t lengths[RANKS_MAX * RANKS_MAX] = {0, 1, 3 * MIB + 5, 100 * KIB, 0, 64 * KIB, 7, 0, 0};
+
+    (void)state;
+    region_open(3, 512 * KIB);
+    for (uint64_t call = 1; call <= 2; call++) {
+        for (int pair = 0; pair < 9; pair++) {
+            int from = pair / 3, to = pair % 3;
+            uint64_t bytes = lengths[(pair + (int)call - 1) % 9] * (from != to);
+
+            ranks[from].send[to]       = (mpath_staged_message_t){.address = filled(bytes, seed_of(from, to)),
+                                                                  .bytes   = bytes};
+            ranks[to].receive[from]    = (mpath_staged_message_t){.address = calloc(1, bytes + 1), .bytes = bytes};
+            ranks[to].told_bytes[from] = 0;
+        }
+        begin(call, (mpath_staged_side_t){0}, (mpath_staged_side_t){0});
+        run();
+        for (int pair = 0; pair < 9; pair++) {
+            mpath_staged_message_t *sent = &ranks[pair / 3].send[pair % 3], *got = &ranks[pair % 3].receive[pair / 3];
+
+            assert_memory_equal(got->address, sent->address, sent->bytes);
+            assert_int_equal(ranks[pair % 3].told_bytes[pair / 3], sent->bytes);
+            free(sent->address);
+            free(got->address);
+        }
+    }
+    region_close();
+}
+
+/* Two streams for each direction: chunks begin and end short, and are as long as slots between. */
+static void exchange_on_device(uint64_t bytes, uint64_t slots_bytes, uint64_t longest)
+{
+    mpath_staged_side_t send = {0}, receive = {0};
+    gpu_memory_t memory[2][2];
+    mpath_pinned_t pinned;
+    mpath_gpu_t *gpu;
+
+    assert_int_equal(mpath_gpu_get(0, NULL, &gpu), MPATH_OK);
+    region_open(2, slots_bytes);
+    assert_int_equal(mpath_pinned_register(gpu, region, mpath_staged_region_bytes(&shape), &pinned), MPATH_OK);
+    assert_int_equal(mpath_stream_get(gpu, 0, &send.stream), MPATH_OK);
+    assert_int_equal(mpath_stream_get(gpu, 1, &send.second), MPATH_OK);
+    assert_int_equal(mpath_stream_get(gpu, 2, &receive.stream), MPATH_OK);
+    assert_int_equal(mpath_stream_get(gpu, 3, &receive.second), MPATH_OK);
+    send.pinned = receive.pinned = &pinned;
+    for (int rank = 0; rank < 2; rank++) {
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &memory[rank][0]);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &memory[rank][1]);
+        gpu_pattern_write(memory[rank][0].address, bytes, (uint64_t)rank + 1);
+        gpu_pattern_write(memory[rank][1].address, bytes, 77);
+        ranks[rank].send[1 - rank]    = (mpath_staged_message_t){(char *)(uintptr_t)memory[rank][0].address, bytes};
+        ranks[rank].receive[1 - rank] = (mpath_staged_message_t){(char *)(uintptr_t)memory[rank][1].address, bytes};
+    }
+    begin(1, send, receive);
+    run();
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(gpu_pattern_check(memory[rank][1].address, bytes, (uint64_t)(1 - rank) + 1), 0);
+        assert_int_equal(ranks[rank].told_bytes[1 - rank], bytes);
+        assert_int_equal(ranks[rank].first, 256 * KIB);
+        assert_true(ranks[rank].last <= 256 * KIB);
+        assert_int_equal(ranks[rank].longest, longest);
+        gpu_memory_free(&memory[rank][0]);
+        gpu_memory_free(&memory[rank][1]);
+    }
+    mpath_pinned_release(&pinned);
+    region_close();
+}
+
+static void test_device(void **state)
+{
+    (void)state;
+    exchange_on_device(13 * MIB + 12, 8 * MIB, MIB);
+    exchange_on_device(13 * MIB + 12, 16 * MIB, 2 * MIB);
+    exchange_on_device(700 * KIB + 4, 8 * MIB, 256 * KIB);
+}
+
+static void test_error(void **state)
+{
+    int result = 0;
+
+    (void)state;
+    region_open(2, 512 * KIB);
+    ranks[0].send[1]      = (mpath_staged_message_t){.address = filled(MIB, 1), .bytes = MIB};
+    ranks[1].receive[0]   = (mpath_staged_message_t){.address = calloc(1, MIB), .bytes = MIB};
+    ranks[1].errors_after = 2;
+    begin(1, (mpath_staged_side_t){0}, (mpath_staged_side_t){0});
+    for (int round = 0; (result >= 0) && (round < 100); round++) {
+        assert_true(mpath_staged_progress(ranks[0].lane) >= 0);
+        result = mpath_staged_progress(ranks[1].lane);
+    }
+    assert_int_equal(result, MPATH_ERR_IO);
+    assert_int_equal(ranks[1].count, 2);
+    mpath_staged_abandon(ranks[1].lane, 1000);
+    assert_true(mpath_staged_is_finished(ranks[1].lane));
+    free(ranks[0].send[1].address);
+    free(ranks[1].receive[0].address);
+    region_close();
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    gpu_application_starts();
+    return 0;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_host),
+        cmocka_unit_test(test_device),
+        cmocka_unit_test(test_error),
+    };
+
+    return cmocka_run_group_tests_name("gpu_staged", tests, setup, teardown);
+}
