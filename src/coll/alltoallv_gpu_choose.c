@@ -15,8 +15,11 @@
 /* An engine's piece is not cut smaller for the sake of the order: each costs as much as 1.5 MiB. */
 #define ORDER_LEAST_BYTES (4u << 20)
 
-/* The kernel has to be faster by a fiftieth: it takes multiprocessors from the application. */
-#define KERNEL_HANDICAP 50
+/*
+ * The kernel has to be faster by a tenth: it takes multiprocessors from the application, and exchanges of 16 to 64 MiB
+ * reach up to 8 % less than the rate that is measured for it.
+ */
+#define KERNEL_HANDICAP 10
 
 /*
  * Measured from three GPUs to one, and from one to another: until the first bytes that go through the host are there;
