@@ -304,10 +304,17 @@ run_vm() {
 # Over real verbs: a part in a minute, or with MPATH_VM=all everything.
 stage_vm() {
     local source cases=(discovery rails conformance_affine) tree=("$check_dir/gcc" CC=gcc --enable-werror)
-    if [[ ${MPATH_VM:-} == no ]]; then
+    case ${MPATH_VM:-} in
+    '' | all) ;;
+    no)
         skip "vm: MPATH_VM is no"
         return
-    fi
+        ;;
+    *)
+        fail "vm: MPATH_VM is '$MPATH_VM'; it can be all or no"
+        return
+        ;;
+    esac
     if [[ ${MPATH_VM:-} == all ]] && source=$(scripts/fetch-ucx-source "$check_dir/ucx-source" 2>/dev/null); then
         tree=("$check_dir/ucx" CC=gcc --enable-werror --with-ucx-source="$source")
     fi

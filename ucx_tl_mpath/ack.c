@@ -10,7 +10,7 @@
 #include <string.h>
 
 #define ACK_BYTES (128 * 1024)
-#define ACK_PACKETS 64 /* each acknowledgement is a message: a quarter microsecond per packet at 16 */
+#define ACK_PACKETS 64 /* each acknowledgement is a message of its own */
 
 typedef struct ack_message {
     uct_mpath_link_t link;
