@@ -5,8 +5,12 @@
 
 #include <stdio.h>
 
-/* Two vectors of 16 bytes per thread and source. */
-#define REDUCE_BYTES_PER_CTA (UINT64_C(32) * MPATH_KERNEL_THREADS)
+/* What a CTA reads and writes: sources and targets together, since it has that to wait for. */
+#define REDUCE_BYTES_PER_CTA (UINT64_C(16) << 10)
+
+/* Threads of a CTA: one for each vector of 16 bytes, so that a short part keeps many multiprocessors at work. */
+#define REDUCE_VECTOR_BYTES 16u
+#define REDUCE_THREADS_MIN 64u
 
 #define REDUCE_NAME_MAX 64
 
@@ -92,34 +96,46 @@ mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how
     return mpath_kernel_find(gpu, full, function_p);
 }
 
-static unsigned reduce_ctas(const mpath_stream_t *stream, mpath_reduce_type_t type, uint64_t elements)
-{
-    uint64_t ctas = (elements * types[type].bytes + REDUCE_BYTES_PER_CTA - 1) / REDUCE_BYTES_PER_CTA;
-    uint64_t most = (uint64_t)stream->gpu->info.multiprocessors;
+typedef struct reduce_grid {
+    unsigned ctas, threads;
+} reduce_grid_t;
 
-    return (unsigned)((ctas < 1) ? 1 : (ctas > most) ? most : ctas);
+static reduce_grid_t reduce_grid(const mpath_stream_t *stream, mpath_reduce_type_t type,
+                                 const mpath_kernel_reduce_t *arguments)
+{
+    uint64_t bytes   = arguments->elements * types[type].bytes;
+    uint64_t moved   = bytes * (arguments->sources_count + arguments->targets_count);
+    uint64_t ctas    = (moved + REDUCE_BYTES_PER_CTA - 1) / REDUCE_BYTES_PER_CTA;
+    uint64_t most    = (uint64_t)stream->gpu->info.multiprocessors;
+    uint64_t threads = REDUCE_THREADS_MIN;
+
+    ctas = (ctas < 1) ? 1 : (ctas > most) ? most : ctas;
+    while ((threads < MPATH_KERNEL_THREADS) && (threads * ctas * REDUCE_VECTOR_BYTES < bytes)) {
+        threads *= 2;
+    }
+    return (reduce_grid_t){.ctas = (unsigned)ctas, .threads = (unsigned)threads};
 }
 
 mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments)
 {
-    unsigned ctas = reduce_ctas(stream, type, arguments->elements);
+    reduce_grid_t grid = reduce_grid(stream, type, arguments);
 
-    mpath_launch_control(stream, ctas, 0, &arguments->control);
+    mpath_launch_control(stream, grid.ctas, 0, &arguments->control);
     arguments->control.flags_count = (flag.address != 0) ? 1 : 0;
     arguments->flags[0]            = flag;
-    return mpath_launch_kernel(stream, function, arguments, ctas, MPATH_KERNEL_THREADS);
+    return mpath_launch_kernel(stream, function, arguments, grid.ctas, grid.threads);
 }
 
 mpath_status_t mpath_repeat_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_cu_ptr_t flag, mpath_cu_ptr_t number, mpath_kernel_reduce_t *arguments,
                                    mpath_repeat_t **repeat_p)
 {
-    unsigned ctas = reduce_ctas(stream, type, arguments->elements);
+    reduce_grid_t grid = reduce_grid(stream, type, arguments);
 
-    arguments->control  = (mpath_kernel_control_t){.flags_count = 1, .ctas = ctas};
+    arguments->control  = (mpath_kernel_control_t){.flags_count = 1, .ctas = grid.ctas};
     arguments->flags[0] = (mpath_kernel_word_t){.address = flag};
     arguments->number   = number;
     arguments->counters = mpath_launch_counters(stream);
-    return mpath_repeat_create(stream, function, arguments, ctas, MPATH_KERNEL_THREADS, repeat_p);
+    return mpath_repeat_create(stream, function, arguments, grid.ctas, grid.threads, repeat_p);
 }

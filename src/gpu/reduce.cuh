@@ -8,7 +8,10 @@
 
 #include "gpu/reduce_args.h"
 
-/* Loads of a thread that are in flight together: vectors of so many sources each. */
+/*
+ * Loads of a thread that are in flight together: vectors of so many sources each. A group of sources costs a trip over
+ * the link, so that of more than REDUCE_SLOTS twice as many are loaded at once.
+ */
 #define REDUCE_SLOTS 4
 #define REDUCE_DEEP 2
 
@@ -253,10 +256,10 @@ static __device__ __forceinline__ void reduce_pair(reduce_pack<vector_t, type_t>
 }
 
 /*
- * The vectors from `from` elements on: REDUCE_DEEP vectors of REDUCE_SLOTS sources are loaded before the first is used;
+ * The vectors from `from` elements on: `deep_count` vectors of `slots_count` sources are loaded before the first is used;
  * more sources follow in further groups.
  */
-template <typename type_t, typename op_t>
+template <typename type_t, typename op_t, int slots_count, int deep_count>
 static __device__ __forceinline__ void reduce_vectors(const mpath_kernel_reduce_t &arguments, uint64_t from,
                                                       uint64_t count)
 {
@@ -264,14 +267,14 @@ static __device__ __forceinline__ void reduce_vectors(const mpath_kernel_reduce_
     const uint64_t skip   = from * sizeof(type_t);
     const int sources     = static_cast<int>(arguments.sources_count);
     uint64_t base         = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
-    reduce_pack<int4, type_t> held[REDUCE_DEEP][REDUCE_SLOTS], sum[REDUCE_DEEP];
+    reduce_pack<int4, type_t> held[deep_count][slots_count], sum[deep_count];
 
-    for (; base < count; base += REDUCE_DEEP * stride) {
-        for (int group = 0; group < sources; group += REDUCE_SLOTS) {
+    for (; base < count; base += deep_count * stride) {
+        for (int group = 0; group < sources; group += slots_count) {
 #pragma unroll
-            for (int deep = 0; deep < REDUCE_DEEP; deep++) {
+            for (int deep = 0; deep < deep_count; deep++) {
 #pragma unroll
-                for (int slot = 0; slot < REDUCE_SLOTS; slot++) {
+                for (int slot = 0; slot < slots_count; slot++) {
                     if ((group + slot < sources) && (base + deep * stride < count)) {
                         held[deep][slot].vector = reinterpret_cast<const int4 *>(arguments.sources[group + slot] +
                                                                                  skip)[base + deep * stride];
@@ -279,9 +282,9 @@ static __device__ __forceinline__ void reduce_vectors(const mpath_kernel_reduce_
                 }
             }
 #pragma unroll
-            for (int deep = 0; deep < REDUCE_DEEP; deep++) {
+            for (int deep = 0; deep < deep_count; deep++) {
 #pragma unroll
-                for (int slot = 0; slot < REDUCE_SLOTS; slot++) {
+                for (int slot = 0; slot < slots_count; slot++) {
                     if ((slot == 0) && (group == 0)) {
                         sum[deep] = held[deep][slot];
                     } else if (group + slot < sources) {
@@ -292,7 +295,7 @@ static __device__ __forceinline__ void reduce_vectors(const mpath_kernel_reduce_
         }
         for (unsigned target = 0; target < arguments.targets_count; target++) {
 #pragma unroll
-            for (int deep = 0; deep < REDUCE_DEEP; deep++) {
+            for (int deep = 0; deep < deep_count; deep++) {
                 if (base + deep * stride < count) {
                     reinterpret_cast<int4 *>(arguments.targets[target] + skip)[base + deep * stride] = sum[deep].vector;
                 }
@@ -370,7 +373,11 @@ static __device__ __forceinline__ void reduce_all(const mpath_kernel_reduce_t &a
         head    = ((16 - offset) & 15) / sizeof(type_t);
         head    = (head < arguments.elements) ? head : arguments.elements;
         vectors = (arguments.elements - head) / per_vector;
-        reduce_vectors<type_t, op_t>(arguments, head, vectors);
+        if (arguments.sources_count > REDUCE_SLOTS) {
+            reduce_vectors<type_t, op_t, REDUCE_SLOTS * REDUCE_DEEP, 1>(arguments, head, vectors);
+        } else {
+            reduce_vectors<type_t, op_t, REDUCE_SLOTS, REDUCE_DEEP>(arguments, head, vectors);
+        }
     }
     reduce_elements<type_t, op_t>(arguments, head, vectors * per_vector);
     if (arguments.number != 0) {

@@ -27,8 +27,9 @@ static int reduce_begin(const struct CUctx_st *context, const mpath_kernel_reduc
     uint64_t bytes = reduce->elements * element_bytes;
     uint32_t index;
 
-    if ((threads != MPATH_KERNEL_THREADS) || (reduce->sources_count < 1) || (reduce->elements < 1) ||
-        (reduce->sources_count > MPATH_KERNEL_REDUCE_RANKS) || (reduce->targets_count > MPATH_KERNEL_REDUCE_RANKS)) {
+    if ((threads % 32 != 0) || (threads < 32) || (threads > MPATH_KERNEL_THREADS) || (reduce->sources_count < 1) ||
+        (reduce->elements < 1) || (reduce->sources_count > MPATH_KERNEL_REDUCE_RANKS) ||
+        (reduce->targets_count > MPATH_KERNEL_REDUCE_RANKS)) {
         fake_die("a reduction kernel has %u threads, %u sources, %u targets and %llu elements", threads,
                  reduce->sources_count, reduce->targets_count, (unsigned long long)reduce->elements);
     }

@@ -190,10 +190,14 @@ static void test_usage(void **state)
     assert_int_equal(now.launches, before.launches + 1);
     assert_int_equal(now.ctas, before.ctas + 1);
     before = now;
-    check(&how, 2, 5000, same, 0); /* 20000 bytes, 16384 of which a CTA takes */
+    check(&how, 2, 5000, same, 0); /* 20000 bytes, from two sources to two targets: 16384 of that for each CTA */
     mpath_gpu_usage(&now);
     assert_int_equal(now.launches, before.launches + 1);
-    assert_int_equal(now.ctas, before.ctas + 2);
+    assert_int_equal(now.ctas, before.ctas + 5);
+    before = now;
+    check(&how, 8, 2000, same, 0); /* less, but from eight */
+    mpath_gpu_usage(&now);
+    assert_int_equal(now.ctas, before.ctas + 5);
     assert_int_equal(now.memory_bytes, before.memory_bytes);
     assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
     assert_int_equal(mpath_gpu_memory_take(&address, 12345), MPATH_CU_SUCCESS);
