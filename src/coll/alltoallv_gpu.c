@@ -10,8 +10,8 @@
 
 /*
  * Streams of a GPU: two for each communicator, which take turns, and the last four for staged copies. Sharing costs
- * nothing but parallelism: no work on them waits for another rank, but for engines that take turns and reductions by
- * writes, of which a process has one at a time (mpath_gpu_coll_claim()).
+ * nothing but parallelism: no work on them waits for another rank, but for reductions by writes, of which a process
+ * has one at a time (mpath_gpu_coll_claim()).
  */
 #define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS_DIRECT - 4) / 2)
 
@@ -224,17 +224,6 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
     }
 }
 
-/* Claims the device's waits for a call whose engines will probably take turns, as those of the call before. */
-static void claim_turns(mpath_gpu_coll_t *gpu, mpath_gpu_t *device)
-{
-    mpath_stream_t *stream;
-
-    if (gpu->decided.in_turns && (mpath_stream_get(device, gpu->first_stream, &stream) == MPATH_OK) &&
-        mpath_stream_has_values(stream)) {
-        mpath_gpu_coll_claim(gpu);
-    }
-}
-
 void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     mpath_room_cell_t *now = &gpu->told;
@@ -253,10 +242,7 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     }
     fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, &recv);
     fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, &send);
-    if ((send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK)) {
-        claim_turns(gpu, device);
-    }
-    kernels = (device != NULL) && mpath_kernels_usable(device);
+    kernels = (send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
     if (kernels && (device != gpu->told_gpu)) {
         gpu->told_gpu = device;
         now->generation++;

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What is fastest for pairs that can go from GPU to GPU: predicted from the bytes through the busiest port and the
- * rates of this machine, all of which every rank has alike. Then the order of the engines' pieces, whether they take
- * turns, and the host's share of a hot receiver.
+ * rates of this machine, all of which every rank has alike. Then the order of the engines' pieces, and the host's share
+ * of a hot receiver.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -11,9 +11,6 @@
 
 /* Smaller pairs go with the kernel even when engines carry the others. */
 #define ENGINE_MIN_BYTES (1u << 20)
-
-/* An engine's piece is not cut smaller for the sake of the order: each costs as much as 1.5 MiB. */
-#define ORDER_LEAST_BYTES (4u << 20)
 
 /*
  * The kernel has to be faster by a tenth: it takes multiprocessors from the application, and exchanges of 16 to 64 MiB
@@ -100,7 +97,9 @@ static void tell_of_small_pages(const mpath_gpu_coll_t *gpu)
 static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
 {
     gpu_decided_t *decided = &gpu->decided;
+    mpath_order_rates_t rates;
 
+    decided->engine_ranks = 0;
     for (int i = 0; i < gpu->size * gpu->size; i++) {
         int source = i / gpu->size, destination = i % gpu->size;
         int by_engine = (decided->ways[i] == WAY_PUSH) || (decided->ways[i] == WAY_PULL);
@@ -109,40 +108,42 @@ static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
         decided->by_engine[cell] = (by_engine && (gpu->demand[i] >= least_bytes)) ? gpu->demand[i] - decided->beside[i]
                                                                                   : 0;
     }
-    mpath_order_compute(gpu->order, decided->by_engine, ORDER_LEAST_BYTES);
+    for (int cell = 0; cell < gpu->size * gpu->size; cell++) {
+        decided->engine_ranks |= (decided->by_engine[cell] > 0) ? 1ull << (cell / gpu->size) : 0;
+    }
+    mpath_peer_order_rates(&gpu->rates, &rates.port_bps, &rates.piece_ns);
+    mpath_order_compute(gpu->order, decided->by_engine, &rates);
 }
 
 mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
 {
-    int turns = gpu->settings->gpu_turns;
-    uint64_t kernel_ns, push_ns, pull_ns, steps_ns;
+    uint64_t kernel_ns, push_ns, pull_ns;
     mpath_peer_load_t all, large;
 
-    gpu->decided.engine = WAY_NONE; /* the order is one of pushes so far */
-    compute_order(gpu, mpath_gpu_coll_engine_least(gpu));
+    if (gpu->settings->gpu_way != MPATH_GPU_WAY_AUTO) {
+        return (mpath_gpu_way_t)gpu->settings->gpu_way;
+    }
     find_load(gpu, WAY_PUSH, 0, &all);
     find_load(gpu, WAY_PUSH, mpath_gpu_coll_engine_least(gpu), &large);
-    kernel_ns         = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
-    large.pieces      = mpath_order_max_pieces(gpu->order);
+    if (large.port_bytes == 0) {
+        return MPATH_GPU_WAY_KERNEL;
+    }
+    kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
+    if (kernel_ns + kernel_ns / KERNEL_HANDICAP <= mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large)) {
+        return MPATH_GPU_WAY_KERNEL; /* whatever the order: that of many ranks takes its time */
+    }
+    gpu->decided.engine = WAY_NONE; /* the order is one of pushes so far */
+    compute_order(gpu, mpath_gpu_coll_engine_least(gpu));
+    large.order_ns    = mpath_order_time_ns(gpu->order);
     large.small_pages = meets_small_pages(gpu, MPATH_ROOM_SEND, mpath_gpu_coll_engine_least(gpu));
     pull_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &large);
     large.small_pages = meets_small_pages(gpu, MPATH_ROOM_RECV, mpath_gpu_coll_engine_least(gpu));
     push_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large);
-    steps_ns          = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_STEPS, &large);
-
-    gpu->decided.in_turns = (turns == MPATH_GPU_TURNS_YES) || ((turns == MPATH_GPU_TURNS_AUTO) && (steps_ns < push_ns));
-    push_ns               = gpu->decided.in_turns ? steps_ns : push_ns;
-    if (gpu->settings->gpu_way != MPATH_GPU_WAY_AUTO) {
-        return (mpath_gpu_way_t)gpu->settings->gpu_way;
-    }
-    if (large.port_bytes == 0) {
-        return MPATH_GPU_WAY_KERNEL;
-    }
     mpath_debug(
-        "call %llu on device memory: %llu bytes through the busiest port; predicted: kernel %llu ns, push%s %llu ns, "
+        "call %llu on device memory: %llu bytes through the busiest port; predicted: kernel %llu ns, push %llu ns, "
         "pull %llu ns",
         (unsigned long long)gpu->number, (unsigned long long)all.port_bytes, (unsigned long long)kernel_ns,
-        gpu->decided.in_turns ? " in turns" : "", (unsigned long long)push_ns, (unsigned long long)pull_ns);
+        (unsigned long long)push_ns, (unsigned long long)pull_ns);
     kernel_ns += kernel_ns / KERNEL_HANDICAP;
     if ((kernel_ns <= push_ns) && (kernel_ns <= pull_ns)) {
         large.small_pages = 0;
@@ -257,6 +258,7 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu)
 void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu)
 {
     share_with_host(gpu);
-    compute_order(gpu, 0);
-    gpu->decided.in_turns = gpu->decided.in_turns && (gpu->decided.engine == WAY_PUSH);
+    if (gpu->decided.engine != WAY_NONE) {
+        compute_order(gpu, 0);
+    }
 }

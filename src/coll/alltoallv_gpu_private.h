@@ -56,7 +56,7 @@ typedef struct gpu_decided {
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
     int all;                                    /* of mpath_gpu_coll_open_all(): everything is open */
     int engine;                                 /* WAY_PUSH or WAY_PULL: engines are at work */
-    int in_turns;                               /* pushes had better wait for each other, where all ranks may */
+    uint64_t engine_ranks;                      /* mask of those whose engines work */
     uint64_t *by_engine;                        /* [opener][owner] bytes that engines carry; the order is made for it */
 } gpu_decided_t;
 
@@ -104,7 +104,6 @@ struct mpath_gpu_coll {
     gpu_side_t send, receive;
     int kernel_started, engine_started, self_started, staged_started;
     mpath_stream_t *engine_stream, *self_stream;
-    int takes_turns; /* engines wait for each other in this call */
     int posts;       /* the host writes the engine's word, since the stream cannot */
     mpath_mark_t engine_mark, self_mark;
     uint64_t staged_before;
@@ -146,8 +145,8 @@ void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
 
 /*
- * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far; notes whether pushes had better take
- * turns. And, once all ways are known, the host's share and the order of the engines' pieces.
+ * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far. And, once all ways are known, the
+ * host's share and the order of the engines' pieces.
  */
 mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
 uint64_t

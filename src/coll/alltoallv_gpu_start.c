@@ -10,11 +10,15 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORDER_MAX_PIECES 4096u
+/*
+ * Engines that start within 5 us of each other keep step; who is later meets the copies of others at every piece. A rank
+ * that has not come by then is not waited for.
+ */
+#define MEET_NS 30000u
 
 mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu)
 {
-    gpu->engine_pieces = calloc(ORDER_MAX_PIECES, sizeof(*gpu->engine_pieces));
+    gpu->engine_pieces = calloc((size_t)gpu->size, sizeof(*gpu->engine_pieces));
     if (gpu->engine_pieces == NULL) {
         mpath_error("no memory for the pieces of device buffers; they go through the host");
         return MPATH_ERR_NO_MEMORY;
@@ -36,32 +40,6 @@ static mpath_cu_ptr_t mine(const char *buffer, uint64_t offset)
     return (mpath_cu_ptr_t)(uintptr_t)(buffer + offset);
 }
 
-/* Whether engines wait for each other in this call: all that are at work may. The same on all ranks. */
-static int may_take_turns(const mpath_gpu_coll_t *gpu)
-{
-    int may = gpu->decided.in_turns;
-
-    for (int pair = 0; pair < gpu->size * gpu->size; pair++) {
-        may = may && ((gpu->decided.by_engine[pair] == 0) || gpu_cell(gpu, pair / gpu->size)->claimed);
-    }
-    return may;
-}
-
-/* A piece starts when the one that its receiver gets before is done, and says when it is done itself. */
-static void set_turn(const mpath_gpu_coll_t *gpu, const mpath_order_piece_t *piece, uint32_t index,
-                     mpath_peer_piece_t *engine_piece)
-{
-    const mpath_room_words_t *words = gpu->room.words;
-
-    if ((piece->after_rank >= 0) && (piece->after_rank != gpu->me)) {
-        engine_piece->before = (mpath_peer_word_t){
-            .address = mpath_room_device(&gpu->room, &words[piece->after_rank].turn),
-            .value   = MPATH_ROOM_TURN(gpu->number, piece->after_pieces)};
-    }
-    engine_piece->after = (mpath_peer_word_t){.address = mpath_room_device(&gpu->room, &words[gpu->me].turn),
-                                              .value   = MPATH_ROOM_TURN(gpu->number, index + 1)};
-}
-
 /* The pieces of this rank's engine, in the order that all GPUs follow together. */
 static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, int pull)
 {
@@ -75,11 +53,7 @@ static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, int
 
         target = pull ? mine(gpu->receive.buffer, call->recv_offsets[peer]) : theirs(gpu, peer, MPATH_ROOM_RECV);
         source = pull ? theirs(gpu, peer, MPATH_ROOM_SEND) : mine(gpu->send.buffer, call->send_offsets[peer]);
-        gpu->engine_pieces[i] = (mpath_peer_piece_t){
-            .target = target + pieces[i].offset, .source = source + pieces[i].offset, .bytes = pieces[i].bytes};
-        if (gpu->takes_turns) {
-            set_turn(gpu, &pieces[i], i, &gpu->engine_pieces[i]);
-        }
+        gpu->engine_pieces[i] = (mpath_peer_piece_t){.target = target, .source = source, .bytes = pieces[i].bytes};
         gpu->counters.engine_bytes += pieces[i].bytes;
     }
     return count;
@@ -93,8 +67,7 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     mpath_status_t status;
     uint32_t count;
 
-    gpu->takes_turns = may_take_turns(gpu);
-    count            = (gpu->decided.engine == WAY_NONE) ? 0 : make_pieces(gpu, call, pull);
+    count = (gpu->decided.engine == WAY_NONE) ? 0 : make_pieces(gpu, call, pull);
     if (count == 0) {
         return MPATH_OK;
     }
@@ -108,6 +81,7 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
                                    .value   = gpu->number};
     }
     gpu->engine_started = 1;
+    (void)mpath_room_meet(&gpu->room, gpu->number, gpu->decided.engine_ranks, MEET_NS);
     mpath_gpu_coll_lock();
     status = mpath_peer_engine(gpu->engine_stream, gpu->engine_pieces, count, done);
     if ((status == MPATH_OK) && gpu->posts) {

@@ -176,40 +176,11 @@ static void name_the_edge(const mpath_gpu_coll_t *gpu, mpath_status_t verdict)
               gpu->me, number, timeout_s, next);
 }
 
-/*
- * Lets the engines of this node go that wait for their turn: whom they wait for may be gone. The words are only about
- * who is next, so that others whose call goes on lose nothing but order; those that still write theirs may take it
- * back, therefore until this rank's own stream is through.
- */
-static void give_turns(mpath_gpu_coll_t *gpu)
-{
-    uint64_t start_ns = mpath_time_ns();
-    mpath_status_t status;
-    mpath_mark_t mark;
-
-    mpath_gpu_coll_lock();
-    status = mpath_stream_mark(gpu->engine_stream, &mark);
-    mpath_gpu_coll_unlock();
-    status = (status == MPATH_OK) ? MPATH_INPROGRESS : status;
-    while ((status == MPATH_INPROGRESS) && (mpath_time_ns() - start_ns < WAIT_GIVE_UP_NS)) {
-        for (int rank = 0; rank < gpu->size; rank++) {
-            atomic_store_explicit(&gpu->room.words[rank].turn, MPATH_ROOM_TURN(gpu->number + 1, 0),
-                                  memory_order_release);
-        }
-        mpath_gpu_coll_lock();
-        status = mpath_stream_done(gpu->engine_stream, mark);
-        mpath_gpu_coll_unlock();
-    }
-}
-
 /* After a failure: nothing of this rank may be under way when its caller gets its buffers back. */
 static void abandon(mpath_gpu_coll_t *gpu)
 {
     mpath_stream_t *streams[3];
 
-    if (gpu->engine_started && gpu->takes_turns) {
-        give_turns(gpu);
-    }
     atomic_store_explicit(&gpu->room.words[gpu->me].stop, gpu->number, memory_order_release);
     own_streams(gpu, streams);
     for (int i = 0; i < 3; i++) {

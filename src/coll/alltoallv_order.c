@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Order of the copies between GPUs: the demand in units, padded, as a sequence of permutations. */
+/* Order of the copies between GPUs: list schedules on a fluid model, of which the shortest is kept. */
 #include "coll/alltoallv_order.h"
 
 #include "util/log.h"
@@ -7,22 +7,60 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ORDER_UNITS 256u /* of the busiest port, about: rounding up costs little, and a piece is not too small */
+/* Pieces that end within so much of each other end together: what follows them is chosen at one time. */
+#define TOGETHER_NS 1000u
+
+/* A receiver is hot if it has so many percent of what the hottest one has to come. */
+#define HOT_PERCENT 90u
+
+/* From so many ranks on only the first rule is tried. */
+#define FEW_RANKS 16
+
+/* How many may be at a receiver before others are preferred. */
+typedef struct order_rule {
+    int senders;
+    int hot_only; /* at the hot ones; at all others one */
+} order_rule_t;
+
+/* The first one is kept unless another is shorter by a 128th: a port with several senders is never idle between two. */
+static const order_rule_t rules[] = {{3, 1}, {2, 0}, {1, 0}};
+
+typedef struct order_list {
+    mpath_order_piece_t *pieces; /* [n][n] */
+    uint32_t *counts;            /* [n] */
+    uint64_t time_ns;
+} order_list_t;
+
+typedef struct order_sender {
+    uint64_t todo;     /* mask of destinations */
+    uint64_t rest_ns;  /* of what it has not begun, alone on a port */
+    uint64_t left_ns;  /* of the piece that it is at */
+    uint64_t begin_ns; /* when that moves its first bytes */
+    int destination;   /* of that piece; -1: it is free */
+} order_sender_t;
+
+typedef struct order_receiver {
+    uint64_t rest_ns; /* to come */
+    int senders;      /* at it */
+    int active;       /* of them, that move bytes */
+} order_receiver_t;
 
 struct mpath_order {
     int num_ranks;
-    uint32_t max_pieces; /* of a rank */
-    uint32_t *real;      /* [n][n] units of data that are left */
-    uint32_t *padding;   /* [n][n] units of nothing, that make all rows and columns equal */
-    uint64_t *sent;      /* [n][n] bytes that have their place in a piece */
-    uint64_t *rows;      /* [n] masks of the columns in which a permutation may use the row */
-    mpath_order_piece_t *pieces;
-    uint32_t *counts;
-    int32_t *last_senders; /* [n] whose piece a receiver gets last */
-    uint32_t *last_pieces; /* [n] that sender's number of pieces up to it */
-    uint64_t bound_bytes;
-    uint32_t num_steps;
+    uint64_t *alone_ns; /* [n][n] */
+    order_sender_t *senders;
+    order_receiver_t *receivers;
+    uint64_t piece_ns, bound_ns;
+    order_list_t lists[2];
+    int best; /* of the lists */
 };
+
+static int list_create(order_list_t *list, size_t size)
+{
+    list->pieces = calloc(size * size, sizeof(*list->pieces));
+    list->counts = calloc(size, sizeof(*list->counts));
+    return (list->pieces != NULL) && (list->counts != NULL);
+}
 
 mpath_status_t mpath_order_create(int num_ranks, mpath_order_t **order_p)
 {
@@ -32,19 +70,12 @@ mpath_status_t mpath_order_create(int num_ranks, mpath_order_t **order_p)
     if (order == NULL) {
         goto err_no_memory;
     }
-    order->num_ranks    = num_ranks;
-    order->max_pieces   = ORDER_UNITS + 2 * (uint32_t)num_ranks + 2;
-    order->real         = calloc(size * size, sizeof(*order->real));
-    order->padding      = calloc(size * size, sizeof(*order->padding));
-    order->sent         = calloc(size * size, sizeof(*order->sent));
-    order->rows         = calloc(size, sizeof(*order->rows));
-    order->pieces       = calloc(size * order->max_pieces, sizeof(*order->pieces));
-    order->counts       = calloc(size, sizeof(*order->counts));
-    order->last_senders = calloc(size, sizeof(*order->last_senders));
-    order->last_pieces  = calloc(size, sizeof(*order->last_pieces));
-    if ((order->real == NULL) || (order->padding == NULL) || (order->sent == NULL) || (order->rows == NULL) ||
-        (order->pieces == NULL) || (order->counts == NULL) || (order->last_senders == NULL) ||
-        (order->last_pieces == NULL)) {
+    order->num_ranks = num_ranks;
+    order->alone_ns  = calloc(size * size, sizeof(*order->alone_ns));
+    order->senders   = calloc(size, sizeof(*order->senders));
+    order->receivers = calloc(size, sizeof(*order->receivers));
+    if ((order->alone_ns == NULL) || (order->senders == NULL) || (order->receivers == NULL) ||
+        !list_create(&order->lists[0], size) || !list_create(&order->lists[1], size)) {
         mpath_order_destroy(order);
         goto err_no_memory;
     }
@@ -59,241 +90,231 @@ err_no_memory:
 void mpath_order_destroy(mpath_order_t *order)
 {
     if (order != NULL) {
-        free(order->real);
-        free(order->padding);
-        free(order->sent);
-        free(order->rows);
-        free(order->pieces);
-        free(order->counts);
-        free(order->last_senders);
-        free(order->last_pieces);
+        for (int i = 0; i < 2; i++) {
+            free(order->lists[i].pieces);
+            free(order->lists[i].counts);
+        }
+        free(order->alone_ns);
+        free(order->senders);
+        free(order->receivers);
         free(order);
     }
 }
 
 const mpath_order_piece_t *mpath_order_pieces(const mpath_order_t *order, int source, uint32_t *count_p)
 {
-    *count_p = order->counts[source];
-    return order->pieces + (size_t)source * order->max_pieces;
+    const order_list_t *list = &order->lists[order->best];
+
+    *count_p = list->counts[source];
+    return list->pieces + (size_t)source * (size_t)order->num_ranks;
 }
 
-uint64_t mpath_order_bound_bytes(const mpath_order_t *order)
+uint64_t mpath_order_time_ns(const mpath_order_t *order)
 {
-    return order->bound_bytes;
+    return order->lists[order->best].time_ns;
 }
 
-uint32_t mpath_order_num_steps(const mpath_order_t *order)
+uint64_t mpath_order_bound_ns(const mpath_order_t *order)
 {
-    return order->num_steps;
+    return order->bound_ns;
 }
 
-uint32_t mpath_order_max_pieces(const mpath_order_t *order)
-{
-    uint32_t most = 0;
-
-    for (int i = 0; i < order->num_ranks; i++) {
-        most = (order->counts[i] > most) ? order->counts[i] : most;
-    }
-    return most;
-}
-
-/* The largest row or column sum; the diagonal does not count. */
-static uint64_t find_bound(const uint64_t *demand, int n)
-{
-    uint64_t bound = 0;
-
-    for (int i = 0; i < n; i++) {
-        uint64_t row = 0, column = 0;
-
-        for (int j = 0; j < n; j++) {
-            row += (i == j) ? 0 : demand[(size_t)i * (size_t)n + (size_t)j];
-            column += (i == j) ? 0 : demand[(size_t)j * (size_t)n + (size_t)i];
-        }
-        bound = (row > bound) ? row : bound;
-        bound = (column > bound) ? column : bound;
-    }
-    return bound;
-}
-
-/* Units of all pairs, rounded up; returns the largest sum of a row or column. */
-static uint32_t make_units(mpath_order_t *order, const uint64_t *demand, uint64_t unit_bytes)
-{
-    int n         = order->num_ranks;
-    uint32_t most = 0;
-
-    for (int i = 0; i < n * n; i++) {
-        order->real[i]    = (i / n == i % n) ? 0 : (uint32_t)((demand[i] + unit_bytes - 1) / unit_bytes);
-        order->padding[i] = 0;
-        order->sent[i]    = 0;
-    }
-    for (int i = 0; i < n; i++) {
-        uint32_t row = 0, column = 0;
-
-        for (int j = 0; j < n; j++) {
-            row += order->real[i * n + j];
-            column += order->real[j * n + i];
-        }
-        most = (row > most) ? row : most;
-        most = (column > most) ? column : most;
-    }
-    return most;
-}
-
-/* Fills up rows and columns to `total` units, corner by corner. */
-static void make_padding(mpath_order_t *order, uint32_t total)
-{
-    uint32_t row_room[MPATH_ORDER_MAX_RANKS], column_room[MPATH_ORDER_MAX_RANKS];
-    int n = order->num_ranks, i = 0, j = 0;
-
-    for (int k = 0; k < n; k++) {
-        row_room[k] = column_room[k] = total;
-        for (int l = 0; l < n; l++) {
-            row_room[k] -= order->real[k * n + l];
-            column_room[k] -= order->real[l * n + k];
-        }
-    }
-    while ((i < n) && (j < n)) {
-        uint32_t room = (row_room[i] < column_room[j]) ? row_room[i] : column_room[j];
-
-        order->padding[i * n + j] += room;
-        row_room[i] -= room;
-        column_room[j] -= room;
-        if (row_room[i] == 0) {
-            i++;
-        } else {
-            j++;
-        }
-    }
-}
-
-/* One augmenting path of Kuhn's algorithm. */
-static int augment(const mpath_order_t *order, int row, uint64_t *seen, int *row_of)
-{
-    uint64_t columns;
-
-    while ((columns = order->rows[row] & ~*seen) != 0) {
-        int column = __builtin_ctzll(columns);
-
-        *seen |= 1ull << column;
-        if ((row_of[column] < 0) || augment(order, row_of[column], seen, row_of)) {
-            row_of[column] = row;
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/* A permutation that only uses cells of `least` units or more: columns' rows in row_of. Nonzero when there is one. */
-static int find_permutation(mpath_order_t *order, uint32_t least, int *row_of)
+/* Everybody at the start: nothing is under way. */
+static void reset(mpath_order_t *order, const uint64_t *demand, order_list_t *list)
 {
     int n = order->num_ranks;
 
+    memset(order->senders, 0, (size_t)n * sizeof(*order->senders));
+    memset(order->receivers, 0, (size_t)n * sizeof(*order->receivers));
+    memset(list->counts, 0, (size_t)n * sizeof(*list->counts));
     for (int i = 0; i < n; i++) {
-        order->rows[i] = 0;
-        row_of[i]      = -1;
+        order->senders[i].destination = -1;
         for (int j = 0; j < n; j++) {
-            if (order->real[i * n + j] + order->padding[i * n + j] >= least) {
-                order->rows[i] |= 1ull << j;
+            if ((i != j) && (demand[i * n + j] > 0)) {
+                order->senders[i].todo |= 1ull << j;
+                order->senders[i].rest_ns += order->alone_ns[i * n + j];
+                order->receivers[j].rest_ns += order->alone_ns[i * n + j];
             }
         }
     }
-    for (int i = 0; i < n; i++) {
-        uint64_t seen = 0;
+}
 
-        if (!augment(order, i, &seen, row_of)) {
-            return 0;
+/* How many may be at the receiver before others are preferred. */
+static int room_at(const order_receiver_t *receiver, const order_rule_t *rule, uint64_t hottest_ns)
+{
+    return (rule->hot_only && (receiver->rest_ns < hottest_ns / 100 * HOT_PERCENT)) ? 1 : rule->senders;
+}
+
+/* Whether a sender that is free had better take `a` than `b`. */
+static int is_better(const order_receiver_t *a, const order_receiver_t *b, const order_rule_t *rule,
+                     uint64_t hottest_ns)
+{
+    int room_a = a->senders < room_at(a, rule, hottest_ns), room_b = b->senders < room_at(b, rule, hottest_ns);
+
+    if (room_a != room_b) {
+        return room_a;
+    }
+    if (!room_a && (a->senders != b->senders)) {
+        return a->senders < b->senders;
+    }
+    return (a->rest_ns != b->rest_ns) ? (a->rest_ns > b->rest_ns) : (a->senders < b->senders);
+}
+
+/* The next piece of a free sender; of equals the next rank after it. */
+static void begin_piece(mpath_order_t *order, const uint64_t *demand, int i, const order_rule_t *rule,
+                        uint64_t hottest_ns, order_list_t *list)
+{
+    order_sender_t *sender = &order->senders[i];
+    int n = order->num_ranks, best = -1;
+
+    for (int k = 1; k < n; k++) {
+        int j = (i + k) % n;
+
+        if (((sender->todo >> j) & 1) &&
+            ((best < 0) || is_better(&order->receivers[j], &order->receivers[best], rule, hottest_ns))) {
+            best = j;
         }
     }
-    return 1;
+    list->pieces[i * n + (int)list->counts[i]++] = (mpath_order_piece_t){.destination = best,
+                                                                         .bytes       = demand[i * n + best]};
+    sender->destination                          = best;
+    sender->todo &= ~(1ull << best);
+    sender->left_ns = order->alone_ns[i * n + best];
+    sender->rest_ns -= sender->left_ns;
+    sender->begin_ns = list->time_ns + order->piece_ns;
+    order->receivers[best].senders++;
 }
 
-/* The next piece of a pair, or more of the piece that the sender is at. */
-static void add_piece(mpath_order_t *order, int source, int destination, uint64_t bytes)
+/* All that are free begin: who has most to send first. */
+static void begin_pieces(mpath_order_t *order, const uint64_t *demand, const order_rule_t *rule, order_list_t *list)
 {
-    mpath_order_piece_t *pieces = order->pieces + (size_t)source * order->max_pieces;
-    uint32_t count              = order->counts[source];
-    uint64_t *sent              = &order->sent[source * order->num_ranks + destination];
-    mpath_order_piece_t *piece;
+    uint64_t hottest_ns = 0;
+    int n               = order->num_ranks, next;
 
-    if ((count > 0) && (pieces[count - 1].destination == destination) && (order->last_senders[destination] == source)) {
-        pieces[count - 1].bytes += bytes;
-    } else {
-        piece                            = &pieces[count];
-        piece->destination               = destination;
-        piece->step                      = order->num_steps;
-        piece->offset                    = *sent;
-        piece->bytes                     = bytes;
-        piece->after_rank                = order->last_senders[destination];
-        piece->after_pieces              = order->last_pieces[destination];
-        order->last_senders[destination] = source;
-        order->last_pieces[destination]  = ++order->counts[source];
+    for (int j = 0; j < n; j++) {
+        hottest_ns = (order->receivers[j].rest_ns > hottest_ns) ? order->receivers[j].rest_ns : hottest_ns;
     }
-    *sent += bytes;
+    do {
+        next = -1;
+        for (int i = 0; i < n; i++) {
+            const order_sender_t *sender = &order->senders[i];
+
+            if ((sender->destination < 0) && (sender->todo != 0) &&
+                ((next < 0) || (sender->rest_ns > order->senders[next].rest_ns))) {
+                next = i;
+            }
+        }
+        if (next >= 0) {
+            begin_piece(order, demand, next, rule, hottest_ns, list);
+        }
+    } while (next >= 0);
 }
 
-/* Takes `units` off every cell of the permutation, data before padding. */
-static void take_step(mpath_order_t *order, const uint64_t *demand, const int *row_of, uint32_t units,
-                      uint64_t unit_bytes)
+/* Until the next piece moves its first bytes or its last one; 0 and no sender at work: all is done. */
+static uint64_t find_step(mpath_order_t *order, uint64_t now_ns, int *working_p)
 {
-    int n = order->num_ranks;
+    uint64_t step_ns = UINT64_MAX;
 
-    for (int column = 0; column < n; column++) {
-        int cell      = row_of[column] * n + column;
-        uint32_t real = (order->real[cell] < units) ? order->real[cell] : units;
-        uint64_t left = demand[cell] - order->sent[cell], bytes = real * unit_bytes;
+    *working_p = 0;
+    for (int j = 0; j < order->num_ranks; j++) {
+        order->receivers[j].active = 0;
+    }
+    for (int i = 0; i < order->num_ranks; i++) {
+        const order_sender_t *sender = &order->senders[i];
 
-        order->real[cell] -= real;
-        order->padding[cell] -= units - real;
-        if (real > 0) {
-            add_piece(order, row_of[column], column, (bytes < left) ? bytes : left);
+        if ((sender->destination >= 0) && (sender->begin_ns <= now_ns)) {
+            order->receivers[sender->destination].active++;
         }
     }
-    order->num_steps++;
+    for (int i = 0; i < order->num_ranks; i++) {
+        const order_sender_t *sender = &order->senders[i];
+
+        if (sender->destination >= 0) {
+            uint64_t until_ns = (sender->begin_ns > now_ns)
+                                    ? sender->begin_ns - now_ns
+                                    : sender->left_ns * (uint64_t)order->receivers[sender->destination].active;
+
+            step_ns    = (until_ns < step_ns) ? until_ns : step_ns;
+            *working_p = 1;
+        }
+    }
+    return *working_p ? step_ns : 0;
 }
 
-/* The largest power of two for which there is a permutation, then as many units as all of its cells have. */
-static uint32_t find_step(mpath_order_t *order, uint32_t total, uint32_t *least_p, int *row_of)
+/* Time goes on: who moves bytes has its part of the receiver's port, and is free once all are there. */
+static void go_on(mpath_order_t *order, uint64_t now_ns, uint64_t step_ns)
 {
-    int n          = order->num_ranks;
-    uint32_t units = total;
+    for (int i = 0; i < order->num_ranks; i++) {
+        order_sender_t *sender = &order->senders[i];
+        order_receiver_t *receiver;
+        uint64_t moved_ns;
 
-    while (!find_permutation(order, *least_p, row_of)) {
-        *least_p /= 2; /* with 1 there always is one: rows and columns are equal */
+        if ((sender->destination < 0) || (sender->begin_ns > now_ns)) {
+            continue;
+        }
+        receiver = &order->receivers[sender->destination];
+        moved_ns = step_ns / (uint64_t)receiver->active;
+        if (sender->left_ns <= moved_ns + TOGETHER_NS) {
+            moved_ns            = sender->left_ns;
+            sender->destination = -1;
+            receiver->senders--;
+        }
+        sender->left_ns -= moved_ns;
+        receiver->rest_ns -= moved_ns;
     }
-    for (int column = 0; column < n; column++) {
-        int cell      = row_of[column] * n + column;
-        uint32_t have = order->real[cell] + order->padding[cell];
-
-        units = (have < units) ? have : units;
-    }
-    return units;
 }
 
-void mpath_order_compute(mpath_order_t *order, const uint64_t *demand, uint64_t least_bytes)
+static void run_list(mpath_order_t *order, const uint64_t *demand, const order_rule_t *rule, order_list_t *list)
 {
-    int n = order->num_ranks, row_of[MPATH_ORDER_MAX_RANKS];
-    uint64_t unit_bytes;
-    uint32_t total, least = 1;
+    int working = 1;
 
-    order->bound_bytes = find_bound(demand, n);
-    order->num_steps   = 0;
-    memset(order->counts, 0, (size_t)n * sizeof(*order->counts));
+    list->time_ns = 0;
+    reset(order, demand, list);
+    while (working) {
+        uint64_t step_ns;
+
+        begin_pieces(order, demand, rule, list);
+        step_ns = find_step(order, list->time_ns, &working);
+        go_on(order, list->time_ns, step_ns);
+        list->time_ns += step_ns;
+    }
+}
+
+/* Alone on a port; the diagonal is nothing. */
+static void set_times(mpath_order_t *order, const uint64_t *demand, const mpath_order_rates_t *rates)
+{
+    uint64_t bytes_per_us = rates->port_bps / 1000000 + 1;
+    int n                 = order->num_ranks;
+
+    order->piece_ns = rates->piece_ns;
+    order->bound_ns = 0;
     for (int i = 0; i < n; i++) {
-        order->last_senders[i] = -1;
-        order->last_pieces[i]  = 0;
-    }
-    unit_bytes = (order->bound_bytes + ORDER_UNITS - 1) / ORDER_UNITS;
-    unit_bytes = (unit_bytes > least_bytes) ? unit_bytes : least_bytes;
-    unit_bytes = (unit_bytes > 0) ? (unit_bytes + 255) & ~255ull : 256; /* pieces begin where engines like it */
-    total      = make_units(order, demand, unit_bytes);
-    make_padding(order, total);
-    while (2 * least <= total) {
-        least *= 2;
-    }
-    while (total > 0) {
-        uint32_t units = find_step(order, total, &least, row_of);
+        uint64_t row_ns = 0, column_ns = 0;
 
-        take_step(order, demand, row_of, units, unit_bytes);
-        total -= units;
+        for (int j = 0; j < n; j++) {
+            uint64_t out = (i == j) ? 0 : demand[i * n + j], in = (i == j) ? 0 : demand[j * n + i];
+
+            order->alone_ns[i * n + j] = out / bytes_per_us * 1000 + out % bytes_per_us * 1000 / bytes_per_us;
+            row_ns += order->alone_ns[i * n + j];
+            column_ns += in / bytes_per_us * 1000 + in % bytes_per_us * 1000 / bytes_per_us;
+        }
+        order->bound_ns = (row_ns > order->bound_ns) ? row_ns : order->bound_ns;
+        order->bound_ns = (column_ns > order->bound_ns) ? column_ns : order->bound_ns;
+    }
+}
+
+void mpath_order_compute(mpath_order_t *order, const uint64_t *demand, const mpath_order_rates_t *rates)
+{
+    int num_rules = (order->num_ranks <= FEW_RANKS) ? (int)(sizeof(rules) / sizeof(rules[0])) : 1;
+
+    set_times(order, demand, rates);
+    order->best = 0;
+    for (int i = 0; i < num_rules; i++) {
+        int other = (i == 0) ? 0 : 1 - order->best;
+
+        run_list(order, demand, &rules[i], &order->lists[other]);
+        if (order->lists[other].time_ns + order->lists[other].time_ns / 128 < mpath_order_time_ns(order)) {
+            order->best = other;
+        }
     }
 }

@@ -4,6 +4,7 @@
 
 #include "exec/node_key.h"
 #include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -150,6 +151,23 @@ mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, 
         status = mpath_room_register(room, gpu);
     }
     return room_all(room->team, status);
+}
+
+int mpath_room_meet(mpath_room_t *room, uint64_t number, uint64_t ranks, uint64_t limit_ns)
+{
+    uint64_t start_ns = mpath_time_ns();
+    int rank          = 0;
+
+    atomic_store_explicit(&room->words[room->me].ready, number, memory_order_release);
+    while (rank < room->size) {
+        if (!((ranks >> rank) & 1) ||
+            (atomic_load_explicit(&room->words[rank].ready, memory_order_acquire) >= number)) {
+            rank++;
+        } else if (mpath_time_ns() - start_ns > limit_ns) {
+            return 0;
+        }
+    }
+    return 1;
 }
 
 int mpath_room_is_alive(const mpath_room_t *room, int half, int rank)

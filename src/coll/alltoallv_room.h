@@ -37,12 +37,9 @@ typedef struct mpath_room_words {
     _Atomic uint64_t engine_done;
     _Atomic uint64_t number; /* of the call, for kernels of the owner whose arguments do not tell it */
     _Atomic uint64_t stop;   /* the host gives the call up: kernels of the owner wait no longer */
-    _Atomic uint64_t turn;   /* of engines that take turns: MPATH_ROOM_TURN() of the owner's last piece that is done */
+    _Atomic uint64_t ready;  /* the owner's engine would start now: mpath_room_meet() */
     uint8_t padding[24];
 } mpath_room_words_t;
-
-/* Grows from piece to piece and from call to call; fewer than 8192 pieces. */
-#define MPATH_ROOM_TURN(_number, _pieces) (((_number) << 13) | (_pieces))
 
 typedef struct mpath_room_side {
     uint32_t kind;         /* mpath_memory_kind_t */
@@ -92,6 +89,12 @@ mpath_status_t mpath_room_register(mpath_room_t *room, mpath_gpu_t *gpu);
  * all get an error.
  */
 mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, mpath_gpu_t *gpu);
+
+/*
+ * The ranks of `ranks`, a mask with this one in it, wait for each other, this one for no longer than limit_ns; whether
+ * all have come. They start together then; that they have is nothing to rely on.
+ */
+int mpath_room_meet(mpath_room_t *room, uint64_t number, uint64_t ranks, uint64_t limit_ns);
 
 /* Whether a rank's process still lives, as far as its last cell tells. */
 int mpath_room_is_alive(const mpath_room_t *room, int half, int rank);

@@ -11,15 +11,7 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
         return status;
     }
     for (unsigned i = 0; (status == MPATH_OK) && (i < count); i++) {
-        if (pieces[i].before.address != 0) {
-            status = mpath_stream_wait(stream, pieces[i].before.address, pieces[i].before.value);
-        }
-        if (status == MPATH_OK) {
-            status = mpath_stream_copy(stream, pieces[i].target, pieces[i].source, (size_t)pieces[i].bytes);
-        }
-        if ((status == MPATH_OK) && (pieces[i].after.address != 0)) {
-            status = mpath_stream_write(stream, pieces[i].after.address, pieces[i].after.value);
-        }
+        status = mpath_stream_copy(stream, pieces[i].target, pieces[i].source, (size_t)pieces[i].bytes);
     }
     if ((status == MPATH_OK) && (done.address != 0)) {
         status = mpath_stream_write(stream, done.address, done.value);
@@ -31,7 +23,6 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
 /* --- rates ------------------------------------------------------------------------------------------------------- */
 
 static const mpath_peer_rates_t h200_rates = {.pair_bps   = 391000000000,
-                                              .ring_bps   = 384000000000,
                                               .kernel_bps = 362000000000,
                                               .staged_bps = 45450000000,
                                               .engine_ns  = 8300,
@@ -73,7 +64,6 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
     staged = least_of(probe->down_bps, probe->num_gpus) / 1000 * STAGED_PER_MILLE;
     staged = ((probe->host_bps > 0) && (probe->host_bps < staged)) ? probe->host_bps : staged;
     set_rate(&rates->pair_bps, pair);
-    set_rate(&rates->ring_bps, probe->ring_bps);
     set_rate(&rates->kernel_bps, least_of(probe->kernel_bps, probe->num_gpus));
     set_rate(&rates->staged_bps, staged);
     rates->engine_ns = (probe->copy_latency_ns > 0) ? probe->copy_latency_ns : rates->engine_ns;
@@ -88,8 +78,8 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
  * and is never less than `least`; femtoseconds. Besides that: from start to end when bytes do not matter, and for each
  * piece, since an engine begins the next one when the last byte of the one before has arrived. Where memory is mapped
  * in small pages, engines take longer both ways, and vary: a push was seen at 3200 and at 4070, a pull between 4 GPUs
- * at 2870 and at 3700. On other machines all this is stretched as the rates are. Taking turns costs 8.6 us a piece: 3.4
- * for its own start, 5.2 until the next sender has seen the word of the one before.
+ * at 2870 and at 3700. On other machines all this is stretched as the rates are. An order of many pieces knows
+ * better than the busiest port when its last one is through.
  */
 typedef struct peer_model {
     uint64_t start_ns, piece_ns, least_fs, alone_fs, alike_fs;
@@ -99,13 +89,11 @@ static const peer_model_t kernel_model = {12400, 0, 2700, 2330, 960};
 static const peer_model_t pair_model   = {12400, 0, 2700, 2330, 520}; /* the same to one other GPU only */
 static const peer_model_t push_model   = {10500, 4000, 2525, 2525, 60};
 static const peer_model_t pull_model   = {11000, 4000, 2525, 2525, 155};
-static const peer_model_t steps_model  = {5400, 8600, 2604, 2604, 0}; /* one way or both: the ring's rate */
 
 /* The same for small pages. */
 static const peer_model_t small_push_model       = {10000, 4000, 2550, 2050, 1600};
 static const peer_model_t small_pull_model       = {12000, 4000, 2650, 2000, 2500};
 static const peer_model_t small_pull_alike_model = {12000, 4000, 3700, 3700, 0}; /* every GPU sends what it receives */
-static const peer_model_t small_steps_model      = {5400, 8600, 2604, 2050, 1600};
 
 #define PULL_ALIKE_PERCENT 90u
 
@@ -118,8 +106,6 @@ static const peer_model_t *find_model(mpath_peer_way_t way, uint64_t percent, co
         return (load->pieces <= 1) ? &pair_model : &kernel_model;
     case MPATH_PEER_PUSH:
         return small_pages ? &small_push_model : &push_model;
-    case MPATH_PEER_STEPS:
-        return small_pages ? &small_steps_model : &steps_model;
     default:
         if (!small_pages) {
             return &pull_model;
@@ -134,8 +120,6 @@ static uint64_t stretch(uint64_t byte_fs, mpath_peer_way_t way, const mpath_peer
     switch (way) {
     case MPATH_PEER_KERNEL:
         return byte_fs * (h200_rates.kernel_bps / 1000000) / (rates->kernel_bps / 1000000 + 1);
-    case MPATH_PEER_STEPS:
-        return byte_fs * (h200_rates.ring_bps / 1000000) / (rates->ring_bps / 1000000 + 1);
     default:
         return byte_fs * (h200_rates.pair_bps / 1000000) / (rates->pair_bps / 1000000 + 1);
     }
@@ -149,9 +133,15 @@ static uint64_t start_of(const peer_model_t *model, mpath_peer_way_t way, const 
     return (model->start_ns + seen_ns > assumed_ns) ? model->start_ns + seen_ns - assumed_ns : 0;
 }
 
+void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_p, uint64_t *piece_ns_p)
+{
+    *port_bps_p = 1000000000000000ull / stretch(push_model.alone_fs, MPATH_PEER_PUSH, rates);
+    *piece_ns_p = push_model.piece_ns;
+}
+
 uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load)
 {
-    uint64_t other_bytes, percent, byte_fs;
+    uint64_t other_bytes, percent, byte_fs, port_ns;
     const peer_model_t *model;
 
     if (load->port_bytes == 0) {
@@ -163,5 +153,9 @@ uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t
     model       = find_model(way, percent, load);
     byte_fs     = model->alone_fs + model->alike_fs * percent / 100;
     byte_fs     = stretch((byte_fs > model->least_fs) ? byte_fs : model->least_fs, way, rates);
-    return start_of(model, way, rates) + load->pieces * model->piece_ns + load->port_bytes / 1000 * byte_fs / 1000;
+    port_ns     = load->pieces * model->piece_ns + load->port_bytes / 1000 * byte_fs / 1000;
+    if ((way != MPATH_PEER_KERNEL) && (load->order_ns > port_ns)) {
+        port_ns = load->order_ns;
+    }
+    return start_of(model, way, rates) + port_ns;
 }

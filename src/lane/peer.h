@@ -30,8 +30,6 @@ typedef struct mpath_peer_word {
 typedef struct mpath_peer_piece {
     mpath_cu_ptr_t target, source;
     uint64_t bytes;
-    mpath_peer_word_t before; /* the piece starts once this word has the value or a greater one */
-    mpath_peer_word_t after;  /* written when the piece is done */
 } mpath_peer_piece_t;
 
 /*
@@ -44,17 +42,11 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
 /* CTAs of a copy inside a GPU beside engine copies to others. */
 #define MPATH_PEER_LOCAL_CTAS 16
 
-typedef enum mpath_peer_way {
-    MPATH_PEER_KERNEL,
-    MPATH_PEER_PUSH,
-    MPATH_PEER_PULL,
-    MPATH_PEER_STEPS /* pushes that take turns */
-} mpath_peer_way_t;
+typedef enum mpath_peer_way { MPATH_PEER_KERNEL, MPATH_PEER_PUSH, MPATH_PEER_PULL } mpath_peer_way_t;
 
 /* What copies of a machine reach, bytes per second in one direction; plain data, the same on all ranks of a team. */
 typedef struct mpath_peer_rates {
     uint64_t pair_bps;             /* an engine's copy between two GPUs, alone */
-    uint64_t ring_bps;             /* all at once, each to the next */
     uint64_t kernel_bps;           /* a kernel's writes */
     uint64_t staged_bps;           /* through host memory into one GPU, within what the host can do for all of them */
     uint32_t engine_ns, kernel_ns; /* from the call to the host's seeing the end of a small one */
@@ -70,8 +62,12 @@ typedef struct mpath_peer_load {
     uint64_t port_bytes; /* through the busiest port: what one GPU sends, or what it receives */
     uint64_t both_bytes; /* the most that one GPU sends and receives together */
     unsigned pieces;     /* the most pieces of one GPU */
+    uint64_t order_ns;   /* of engines, what their order takes by its own model; 0: there is none yet */
     int small_pages;     /* engines work on memory that is mapped so: mpath_export_has_small_pages() */
 } mpath_peer_load_t;
+
+/* What an order of engine copies counts with: the rate of a GPU's port, and what passes between two pieces. */
+void mpath_peer_order_rates(const mpath_peer_rates_t *rates, uint64_t *port_bps_p, uint64_t *piece_ns_p);
 
 /* Nanoseconds until a load has been carried, from measurements on GPUs behind an NVSwitch: doc/gpu.md. */
 uint64_t mpath_peer_predict_ns(const mpath_peer_rates_t *rates, mpath_peer_way_t way, const mpath_peer_load_t *load);

@@ -80,12 +80,6 @@ typedef enum mpath_gpu_way {
     MPATH_GPU_WAY_PULL    /* the receiver's copy engines read */
 } mpath_gpu_way_t;
 
-typedef enum mpath_gpu_turns {
-    MPATH_GPU_TURNS_AUTO, /* where that is predicted to be faster */
-    MPATH_GPU_TURNS_NO,
-    MPATH_GPU_TURNS_YES
-} mpath_gpu_turns_t;
-
 typedef enum mpath_gpu_probe_use {
     MPATH_GPU_PROBE_AUTO, /* rates of an earlier probe; else measured by the first call, and kept */
     MPATH_GPU_PROBE_FILE, /* of an earlier probe only */
@@ -128,7 +122,6 @@ typedef struct mpath_settings {
     int resend_min_ms;          /* calls that take less are not repeated */
     int gpu;                    /* device buffers are moved between GPUs, not through the host */
     int gpu_way;                /* mpath_gpu_way_t */
-    int gpu_turns;              /* mpath_gpu_turns_t: copy engines that push wait for each other */
     int gpu_probe;              /* mpath_gpu_probe_use_t */
     const char *gpu_probe_file; /* "": in the cache, named after the GPUs */
     int gpu_host_percent;       /* of a hot receiver's bytes, through host memory */

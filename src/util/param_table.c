@@ -10,7 +10,6 @@ static const char *const level_values[]      = {"error", "warn", "info", "debug"
 static const char *const access_values[]     = {"all", "affine", NULL};
 static const char *const gate_values[]       = {"auto", "always", "never", NULL};
 static const char *const gpu_way_values[]    = {"auto", "kernel", "push", "pull", NULL};
-static const char *const gpu_turns_values[]  = {"auto", "no", "yes", NULL};
 static const char *const gpu_probe_values[]  = {"auto", "file", "off", NULL};
 static const char *const gpu_reduce_values[] = {"auto", "direct", "writes", NULL};
 static const char *const gpu_rail_values[]   = {"auto", "direct", "host", NULL};
@@ -108,11 +107,6 @@ const mpath_param_t mpath_params[] = {
              "How data goes from GPU to GPU: as predicted to be fastest (\"auto\"), written by a kernel of the sender "
              "(\"kernel\"), written by copy engines of the sender (\"push\") or read by copy engines of the receiver "
              "(\"pull\")"),
-    ROW_ENUM(
-        gpu_turns, "no", gpu_turns_values, 6,
-        "Copy engines that push take turns, so that no GPU has two copies in or out at a time: where that is predicted "
-        "to be faster (\"auto\"), never (\"no\") or whenever they push (\"yes\"). Not the default: a turn costs "
-        "8.6 us, and engines have not been seen to need it"),
     ROW_ENUM(
         gpu_probe, "auto", gpu_probe_values, 5,
         "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device "

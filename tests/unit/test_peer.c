@@ -13,22 +13,16 @@
 
 static mpath_peer_rates_t rates;
 
-static mpath_peer_way_t fastest_of(mpath_peer_way_t last, uint64_t port_bytes, uint64_t both_bytes, int small_pages)
+static mpath_peer_way_t fastest(uint64_t port_bytes, uint64_t both_bytes, int small_pages)
 {
     const mpath_peer_load_t load = {
         .port_bytes = port_bytes, .both_bytes = both_bytes, .pieces = 3, .small_pages = small_pages};
     mpath_peer_way_t best = MPATH_PEER_KERNEL;
 
-    for (mpath_peer_way_t way = MPATH_PEER_PUSH; way <= last; way++) {
+    for (mpath_peer_way_t way = MPATH_PEER_PUSH; way <= MPATH_PEER_PULL; way++) {
         best = (mpath_peer_predict_ns(&rates, way, &load) < mpath_peer_predict_ns(&rates, best, &load)) ? way : best;
     }
     return best;
-}
-
-/* Without turns. */
-static mpath_peer_way_t fastest(uint64_t port_bytes, uint64_t both_bytes, int small_pages)
-{
-    return fastest_of(MPATH_PEER_PULL, port_bytes, both_bytes, small_pages);
 }
 
 static void small_goes_by_kernel(void **state)
@@ -63,18 +57,24 @@ static void equal_goes_as_pages_allow(void **state)
     }
 }
 
-/* Turns are no cure for small pages, and without them nothing has to be cured. */
-static void turns_gain_nothing(void **state)
+/* What the pieces' order takes counts where it is longer than what the busiest port does; never for a kernel. */
+static void order_counts(void **state)
 {
+    mpath_peer_load_t load = {.port_bytes = 256 * MIB, .both_bytes = 256 * MIB, .pieces = 1};
+    uint64_t port_ns       = mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load);
+    uint64_t kernel_ns     = mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load);
+    uint64_t port_bps, piece_ns;
+
     (void)state;
-    for (uint64_t bytes = 1; bytes <= 8 * MIB; bytes *= 2) {
-        assert_int_equal(fastest_of(MPATH_PEER_STEPS, bytes, 2 * bytes, 0), fastest(bytes, 2 * bytes, 0));
-    }
-    for (uint64_t bytes = 64 * MIB; bytes <= 4096 * MIB; bytes *= 2) {
-        assert_int_equal(fastest_of(MPATH_PEER_STEPS, bytes, 2 * bytes, 0), MPATH_PEER_PUSH);
-        assert_int_equal(fastest_of(MPATH_PEER_STEPS, bytes, bytes, 0), MPATH_PEER_PUSH);
-        assert_int_equal(fastest_of(MPATH_PEER_STEPS, bytes, 2 * bytes, 1), MPATH_PEER_KERNEL);
-    }
+    load.order_ns = port_ns / 2;
+    assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load), port_ns);
+    load.order_ns = 2 * port_ns;
+    assert_true(mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load) >= 2 * port_ns);
+    assert_true(mpath_peer_predict_ns(&rates, MPATH_PEER_PULL, &load) >= 2 * port_ns);
+    assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load), kernel_ns);
+    mpath_peer_order_rates(&rates, &port_bps, &piece_ns);
+    assert_in_range(port_bps, 390000000000, 400000000000);
+    assert_in_range(piece_ns, 1000, 10000);
 }
 
 /* What a machine's own rates change. */
@@ -85,15 +85,13 @@ static void measured_rates_decide(void **state)
                                     .down_bps   = {20000000000, 24000000000},
                                     .host_bps   = 30000000000,
                                     .copy_bps   = {{0, 100000000000}, {90000000000, 0}},
-                                    .ring_bps   = 96000000000,
                                     .kernel_bps = {181000000000, 0}};
     mpath_peer_rates_t measured  = rates;
-    uint64_t h200_ns, steps_ns;
+    uint64_t h200_ns, push_ns;
 
     (void)state;
     mpath_peer_rates_set(&measured, &probe);
     assert_int_equal(measured.pair_bps, 90000000000);
-    assert_int_equal(measured.ring_bps, 96000000000);
     assert_int_equal(measured.kernel_bps, 181000000000);
     assert_int_equal(measured.staged_bps, 20000000000ull / 1000 * 826);
     assert_int_equal(measured.engine_ns, rates.engine_ns); /* not measured */
@@ -101,22 +99,22 @@ static void measured_rates_decide(void **state)
     mpath_peer_rates_set(&measured, &probe);
     assert_int_equal(measured.staged_bps, 9000000000); /* the host's ceiling */
 
-    h200_ns  = mpath_peer_predict_ns(&rates, MPATH_PEER_STEPS, &load);
-    steps_ns = mpath_peer_predict_ns(&measured, MPATH_PEER_STEPS, &load);
-    assert_true((steps_ns > 7 * h200_ns / 2) && (steps_ns < 9 * h200_ns / 2)); /* a quarter of the rate */
+    h200_ns = mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load);
+    push_ns = mpath_peer_predict_ns(&measured, MPATH_PEER_PUSH, &load);
+    assert_true((push_ns > 7 * h200_ns / 2) && (push_ns < 9 * h200_ns / 2)); /* a quarter of the rate */
     /* Engines at a quarter and the kernel at half of the H200's: the kernel's turn. */
     assert_true(mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load) > h200_ns);
-    assert_true(mpath_peer_predict_ns(&measured, MPATH_PEER_KERNEL, &load) < steps_ns);
+    assert_true(mpath_peer_predict_ns(&measured, MPATH_PEER_KERNEL, &load) < push_ns);
     probe = (mpath_gpu_probe_t){.num_gpus = 2, .copy_latency_ns = 108300, .kernel_latency_ns = 14300};
     mpath_peer_rates_set(&measured, &probe);
-    assert_int_equal(mpath_peer_predict_ns(&measured, MPATH_PEER_STEPS, &load), steps_ns + 100000);
+    assert_int_equal(mpath_peer_predict_ns(&measured, MPATH_PEER_PUSH, &load), push_ns + 100000);
 }
 
 /* More bytes, or more traffic the other way, never take less time; and no neighbouring size takes twice as long. */
 static void times_grow_smoothly(void **state)
 {
     (void)state;
-    for (mpath_peer_way_t way = MPATH_PEER_KERNEL; way <= MPATH_PEER_STEPS; way++) {
+    for (mpath_peer_way_t way = MPATH_PEER_KERNEL; way <= MPATH_PEER_PULL; way++) {
         for (unsigned percent = 0; percent <= 80; percent += 20) {
             uint64_t before = 0;
 
@@ -145,9 +143,12 @@ static void nothing_takes_no_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_goes_by_kernel),      cmocka_unit_test(hot_is_pushed),
-        cmocka_unit_test(equal_goes_as_pages_allow), cmocka_unit_test(times_grow_smoothly),
-        cmocka_unit_test(nothing_takes_no_time),     cmocka_unit_test(turns_gain_nothing),
+        cmocka_unit_test(small_goes_by_kernel),
+        cmocka_unit_test(hot_is_pushed),
+        cmocka_unit_test(equal_goes_as_pages_allow),
+        cmocka_unit_test(times_grow_smoothly),
+        cmocka_unit_test(nothing_takes_no_time),
+        cmocka_unit_test(order_counts),
         cmocka_unit_test(measured_rates_decide),
     };
 

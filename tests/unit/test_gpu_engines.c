@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Copy engines that take turns, on the driver without a GPU, which counts the copies into and out of each device over
- * all processes: never two at a time, in equal exchanges and with skews of real routings, however late the ranks and
- * their streams are. Data is checked in every call. Where somebody may not wait, nobody does; a rank that dies while
- * others wait for their turn does not hold them.
+ * Copies by the engines of all ranks, on the driver without a GPU, which counts the copies into and out of each device
+ * over all processes: one at a time out of a GPU, in equal exchanges and with skews of real routings, however late the
+ * ranks and their streams are. Data is checked in every call. Ranks whose engines are about to start meet, but do not
+ * wait for one that does not come.
  */
+#include "coll/alltoallv_room.h"
 #include "fake_cuda/fake.h"
 #include "gpu_member.h"
 #include "unit/capture.h"
@@ -16,7 +17,7 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define LEAST_BYTES (2u << 20) /* a piece is not cut smaller */
+#define ROW_BYTES (2u << 20)
 
 typedef enum shape { SHAPE_EVEN, SHAPE_ZIPF, SHAPE_HOT } shape_t;
 
@@ -25,11 +26,10 @@ typedef struct job {
     int devices;
     shape_t shape;
     uint64_t row_bytes; /* of a rank */
-    int turns;          /* mpath_gpu_turns_t */
     int rounds;
     const char *without;
     int killed; /* this rank dies in its last call; -1: none */
-    int meets;  /* what the ports have to have seen: 1 at a time, or more */
+    int shared; /* GPUs have several ranks: more than one copy at a time leaves them */
 } job_t;
 
 static char ports_path[] = "/tmp/mpath-ports.XXXXXX";
@@ -65,15 +65,13 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     setenv("FAKE_CUDA_DEVICES", text, 1);
     setenv("FAKE_CUDA_WITHOUT", (job->without != NULL) ? job->without : "", 1);
     setenv("FAKE_CUDA_PORTS", ports_path, 1);
-    setenv("FAKE_CUDA_COPY_US", (job->meets > 1) ? "20000" : "300",
-           1); /* long enough to meet, however busy this machine */
+    setenv("FAKE_CUDA_COPY_US", job->shared ? "20000" : "300", 1); /* long enough to meet, however busy this machine */
     setenv("FAKE_CUDA_DELAY_US", "300", 1);
     gpu_application_starts();
     mpath_settings_init(&settings);
     settings.gate      = MPATH_GATE_ALWAYS;
     settings.timeout_s = 100;
     settings.gpu_way   = MPATH_GPU_WAY_PUSH;
-    settings.gpu_turns = job->turns;
     settings.gpu_probe = MPATH_GPU_PROBE_OFF;
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
@@ -91,22 +89,18 @@ static mpath_status_t call_round(member_t *member, const job_t *job, int round)
     return member_call(member, A2A_GIVEN, 0, (uint64_t)round);
 }
 
-/* The most copies that a device has had in or out at a time; and none are left. */
+/* The most copies out of a device at a time; and none are left. */
 static int most_at_a_time(const job_t *job)
 {
     int most = 0;
 
     for (int device = 0; device < job->devices; device++) {
         ranks_check((ports->in[device] == 0) && (ports->out[device] == 0));
-        most = (ports->most_in[device] > most) ? ports->most_in[device] : most;
         most = (ports->most_out[device] > most) ? ports->most_out[device] : most;
     }
     return most;
 }
 
-/*
- * A first call without turns, which opens memory and shows that the count sees what there is to see; then the others.
- */
 static int rounds_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
@@ -118,19 +112,15 @@ static int rounds_body(ranks_self_t *self, void *argument)
         ranks_check(call_round(&member, job, round) == MPATH_OK);
         ranks_check(a2a_check(&member.a2a) == 0);
         ranks_barrier(self);
-        if ((round == 0) && (self->rank == 0)) {
-            memset(ports, 0, sizeof(*ports));
-        }
-        ranks_barrier(self);
     }
     if (self->rank == 0) {
         int most = most_at_a_time(job);
 
-        if ((most == 1) != (job->meets == 1)) {
-            fprintf(stderr, "up to %d copies at a time into or out of a device, of %d\n", most, (int)ports->copies);
+        if ((most > 1) != job->shared) {
+            fprintf(stderr, "up to %d copies at a time out of a device, of %d\n", most, (int)ports->copies);
         }
-        ranks_check((most == 1) == (job->meets == 1));
-        ranks_check(ports->copies >= (job->rounds - 1) * self->size);
+        ranks_check((most > 1) == job->shared);
+        ranks_check(ports->copies >= job->rounds * self->size);
     }
     ranks_barrier(self);
     member_end(&member);
@@ -146,83 +136,41 @@ static void run(const job_t *given)
     assert_int_equal(ranks_run(&job.setup, rounds_body, &job), 0);
 }
 
-static void test_equal_exchanges_go_one_to_one(void **state)
+static void test_equal_exchanges(void **state)
 {
     (void)state;
-    run(&(job_t){.setup     = {.size = 4},
-                 .devices   = 4,
-                 .turns     = MPATH_GPU_TURNS_YES,
-                 .row_bytes = LEAST_BYTES,
-                 .rounds    = 4,
-                 .meets     = 1});
-    run(&(job_t){.setup     = {.size = 8},
-                 .devices   = 8,
-                 .turns     = MPATH_GPU_TURNS_YES,
-                 .row_bytes = 2 * LEAST_BYTES,
-                 .rounds    = 3,
-                 .meets     = 1});
+    run(&(job_t){.setup = {.size = 4}, .devices = 4, .row_bytes = ROW_BYTES, .rounds = 4});
+    run(&(job_t){.setup = {.size = 8}, .devices = 8, .row_bytes = 2 * ROW_BYTES, .rounds = 3});
 }
 
-static void test_skewed_exchanges_do_too(void **state)
+static void test_skewed_exchanges(void **state)
 {
     (void)state;
-    run(&(job_t){.setup     = {.size = 4},
-                 .devices   = 4,
-                 .shape     = SHAPE_ZIPF,
-                 .turns     = MPATH_GPU_TURNS_YES,
-                 .row_bytes = 4 * LEAST_BYTES,
-                 .rounds    = 4,
-                 .meets     = 1});
-    run(&(job_t){.setup     = {.size = 8},
-                 .devices   = 8,
-                 .shape     = SHAPE_ZIPF,
-                 .turns     = MPATH_GPU_TURNS_YES,
-                 .row_bytes = 5 * LEAST_BYTES,
-                 .rounds    = 4,
-                 .meets     = 1});
-    run(&(job_t){.setup     = {.size = 4},
-                 .devices   = 4,
-                 .shape     = SHAPE_HOT,
-                 .turns     = MPATH_GPU_TURNS_YES,
-                 .row_bytes = 4 * LEAST_BYTES,
-                 .rounds    = 3,
-                 .meets     = 1});
+    run(&(job_t){.setup = {.size = 4}, .devices = 4, .shape = SHAPE_ZIPF, .row_bytes = 4 * ROW_BYTES, .rounds = 4});
+    run(&(job_t){.setup = {.size = 8}, .devices = 8, .shape = SHAPE_ZIPF, .row_bytes = 5 * ROW_BYTES, .rounds = 4});
+    run(&(job_t){.setup = {.size = 4}, .devices = 4, .shape = SHAPE_HOT, .row_bytes = 4 * ROW_BYTES, .rounds = 3});
 }
 
-/* What the test would say of engines that do not wait; also where the driver has no words to wait for. */
-static void test_without_turns_copies_meet(void **state)
+/* Where the driver has no words for streams, the host says that an engine is done. */
+static void test_without_words_of_streams(void **state)
 {
     (void)state;
     run(&(job_t){.setup     = {.size = 4},
                  .devices   = 4,
                  .shape     = SHAPE_HOT,
-                 .turns     = MPATH_GPU_TURNS_NO,
-                 .row_bytes = LEAST_BYTES,
-                 .rounds    = 3,
-                 .meets     = 2});
-    run(&(job_t){.setup     = {.size = 4},
-                 .devices   = 4,
-                 .shape     = SHAPE_HOT,
-                 .turns     = MPATH_GPU_TURNS_YES,
                  .without   = "values",
-                 .row_bytes = LEAST_BYTES,
-                 .rounds    = 3,
-                 .meets     = 2});
+                 .row_bytes = ROW_BYTES,
+                 .rounds    = 3});
 }
 
-/* Several ranks on a GPU: their copies may meet there, but all end. */
+/* Several ranks on a GPU: their copies meet there, which shows that the count sees what there is to see. */
 static void test_ranks_share_gpus(void **state)
 {
     (void)state;
-    run(&(job_t){.setup     = {.size = 4},
-                 .devices   = 2,
-                 .turns     = MPATH_GPU_TURNS_YES,
-                 .row_bytes = LEAST_BYTES,
-                 .rounds    = 3,
-                 .meets     = 2});
+    run(&(job_t){.setup = {.size = 4}, .devices = 2, .row_bytes = ROW_BYTES, .rounds = 3, .shared = 1});
 }
 
-/* The rank dies once its call has begun; those who wait for its turn get an error, and their streams are free. */
+/* The rank dies once its call has begun; the others get an error, and their streams are free. */
 static int killed_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
@@ -248,15 +196,52 @@ static int killed_body(ranks_self_t *self, void *argument)
 
 static void test_the_dead_hold_nobody(void **state)
 {
-    job_t job = {.setup     = {.size = 4, .may_die = 1u << 1, .limit_s = 60},
-                 .devices   = 4,
-                 .turns     = MPATH_GPU_TURNS_YES,
-                 .row_bytes = LEAST_BYTES,
-                 .killed    = 1};
+    job_t job = {
+        .setup = {.size = 4, .may_die = 1u << 1, .limit_s = 60}, .devices = 4, .row_bytes = ROW_BYTES, .killed = 1};
 
     (void)state;
     memset(ports, 0, sizeof(*ports));
     assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
+}
+
+/* Who meets has seen what the others did before; who waits for somebody that does not come goes on. */
+static int meet_body(ranks_self_t *self, void *argument)
+{
+    atomic_int *late_came = argument;
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_room_t room;
+    mpath_team_t *team;
+    uint64_t everybody = (1ull << self->size) - 1;
+
+    mpath_settings_init(&settings);
+    context = ranks_context(self, &settings);
+    ranks_check(mpath_team_create(context, &self->oob, &team) == MPATH_OK);
+    ranks_check(mpath_room_open(team, &room) == MPATH_OK);
+    if (self->rank == 1) {
+        usleep(50000);
+        atomic_store(late_came, 1);
+    }
+    ranks_check(mpath_room_meet(&room, 1, everybody, UINT64_C(60000000000)));
+    ranks_check(atomic_load(late_came) == 1);
+    if (self->rank != 1) {
+        ranks_check(!mpath_room_meet(&room, 2, everybody, 1000)); /* rank 1 stays away */
+        ranks_check(mpath_room_meet(&room, 2, everybody & ~2ull, UINT64_C(60000000000)));
+    }
+    ranks_barrier(self);
+    mpath_room_close(&room);
+    mpath_team_destroy(team);
+    return 0;
+}
+
+static void test_engines_meet(void **state)
+{
+    const ranks_setup_t setup = {.size = 4};
+
+    (void)state;
+    memset(ports, 0, sizeof(*ports)); /* memory that all processes share */
+    assert_int_equal(ranks_run(&setup, meet_body, ports), 0);
+    memset(ports, 0, sizeof(*ports));
 }
 
 static int make_ports(void **state)
@@ -282,9 +267,9 @@ static int remove_ports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_exchanges_go_one_to_one), cmocka_unit_test(test_skewed_exchanges_do_too),
-        cmocka_unit_test(test_without_turns_copies_meet),     cmocka_unit_test(test_ranks_share_gpus),
-        cmocka_unit_test(test_the_dead_hold_nobody),
+        cmocka_unit_test(test_equal_exchanges),          cmocka_unit_test(test_skewed_exchanges),
+        cmocka_unit_test(test_without_words_of_streams), cmocka_unit_test(test_ranks_share_gpus),
+        cmocka_unit_test(test_the_dead_hold_nobody),     cmocka_unit_test(test_engines_meet),
     };
 
     return cmocka_run_group_tests(tests, make_ports, remove_ports);
