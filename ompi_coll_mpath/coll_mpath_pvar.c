@@ -24,6 +24,7 @@ enum {
     PVAR_KERNEL_BYTES,
     PVAR_ENGINE_BYTES,
     PVAR_STAGED_BYTES,
+    PVAR_EAGER_CALLS,
     PVAR_STARTED,
     PVAR_SLICES,
     PVAR_KERNEL_LAUNCHES,
@@ -46,6 +47,7 @@ static const struct {
     [PVAR_KERNEL_BYTES]    = {"kernel_bytes", "Bytes that multiprocessors of this process's GPUs wrote to other GPUs"},
     [PVAR_ENGINE_BYTES]    = {"engine_bytes", "Bytes that copy engines of this process's GPUs wrote to other GPUs"},
     [PVAR_STAGED_BYTES]    = {"staged_bytes", "Bytes that this process sent through host memory, from or for a GPU"},
+    [PVAR_EAGER_CALLS]     = {"eager_calls", "Collective calls whose kernels were started before the ranks had agreed"},
     [PVAR_STARTED]         = {"started", "Starts of non-blocking and persistent collectives"},
     [PVAR_SLICES]          = {"slices", "Times that the progress engine has let a non-blocking collective go on"},
     [PVAR_KERNEL_LAUNCHES] = {"kernel_launches", "Kernels that mpath has started on GPUs in this process"},
@@ -101,6 +103,7 @@ static void pvars_add(const mpath_coll_counters_t *now, mpath_coll_counters_t *o
                                                         now->relay.moved.sent_bytes - old->relay.moved.sent_bytes);
     atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now->gpu.staged_bytes - old->gpu.staged_bytes +
                                                         now->relay.moved.staged_bytes - old->relay.moved.staged_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_EAGER_CALLS], now->gpu.eager - old->gpu.eager);
     *old = *now;
 }
 
@@ -135,5 +138,6 @@ void mca_coll_mpath_pvars_add_device(mca_coll_mpath_module_t *module)
     atomic_fetch_add(&pvar_sums[PVAR_KERNEL_BYTES], now.gpu.kernel_bytes - old->gpu.kernel_bytes);
     atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now.gpu.engine_bytes - old->gpu.engine_bytes);
     atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now.gpu.staged_bytes - old->gpu.staged_bytes);
+    atomic_fetch_add(&pvar_sums[PVAR_EAGER_CALLS], now.gpu.eager - old->gpu.eager);
     *old = now;
 }

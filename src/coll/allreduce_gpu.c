@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Reductions on device memory: the parts, the agreement, one kernel on each rank. */
 #include "coll/allreduce_gpu_private.h"
+#include "coll/gpu_eager.h"
 
 #include "gpu/usage.h"
 #include "util/log.h"
@@ -48,6 +49,9 @@ mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gp
     if (status == MPATH_OK) {
         status = mpath_gpu_coll_create(team, &gpu->gather);
     }
+    if (status == MPATH_OK) {
+        status = mpath_gpu_exchange_create(gpu->gather);
+    }
     if ((status == MPATH_OK) && (!mpath_gpu_coll_usable(gpu->reduce) || (size > MPATH_KERNEL_REDUCE_RANKS))) {
         status = MPATH_DECLINED;
     }
@@ -77,6 +81,7 @@ void mpath_symmetric_gpu_counters(const mpath_symmetric_gpu_t *gpu, mpath_coll_c
     counters->gpu.engine_bytes += gather.engine_bytes;
     counters->gpu.staged_bytes += gather.staged_bytes;
     counters->gpu.imports += gather.imports;
+    counters->gpu.eager += gather.eager;
 }
 
 static void scratch_free(mpath_symmetric_gpu_t *gpu)
@@ -355,7 +360,7 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         status = reduce_vector(gpu, &call, &agreed, bytes, how);
     }
     mpath_gpu_writes_release(gpu);
-    gpu->reduce->eager = 0;
+    gpu->reduce->eager = GPU_EAGER_NOT;
     return status;
 }
 
@@ -428,7 +433,7 @@ mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_
 mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                    const uint64_t *bytes, const uint64_t *offsets)
 {
-    int me = gpu->me, in_place = buffers->send == NULL;
+    int me = gpu->me, in_place = buffers->send == NULL, done;
     uint64_t start_ns, total   = 0;
     mpath_symmetric_buffers_t sides = *buffers;
     mpath_agreed_t agreed;
@@ -449,15 +454,19 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_bytes[me] = gpu->recv_bytes[me] = 0;
     }
     mpath_gpu_host_tell_gather(gpu, total, !buffers->ineligible);
-    call   = call_of(MPATH_OPERATION_ALLGATHER, &sides, buffers->ineligible);
-    status = agree(gpu, gpu->gather, &call, &agreed);
-    if (status != MPATH_OK) {
+    call     = call_of(MPATH_OPERATION_ALLGATHER, &sides, buffers->ineligible);
+    status   = agree(gpu, gpu->gather, &call, &agreed);
+    start_ns = mpath_time_ns();
+    status   = mpath_gpu_coll_exchanged(gpu->gather, &call, status, (status == MPATH_OK) ? agreed.flags : 0, &done);
+    if (done) {
+        count_call(gpu, start_ns, status);
+    }
+    if (done || (status != MPATH_OK)) {
         return status;
     }
     if (!(agreed.flags & MPATH_CALL_DEVICE)) {
         return MPATH_DECLINED;
     }
-    start_ns = mpath_time_ns();
     mpath_gpu_host_share_gather(gpu, total);
     status = mpath_gpu_coll_move(gpu->gather, &call, &agreed);
     if (status == MPATH_OK) {

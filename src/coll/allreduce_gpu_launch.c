@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Launches of reduction kernels. An application mostly reduces the same buffers again: a launch with the arguments of
- * an earlier one becomes a repeat (gpu/repeat.h), which is cheaper to start.
+ * Launches of kernels that reduce, and of those that are started before the agreement. An application mostly works on
+ * the same buffers again: a launch with the arguments of an earlier one becomes a repeat (gpu/repeat.h), which is
+ * cheaper to start.
  */
 #include "coll/allreduce_gpu_private.h"
+#include "gpu/exchange.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -15,6 +17,7 @@
 typedef union kept_arguments {
     mpath_kernel_reduce_t reduce;
     mpath_kernel_eager_t eager;
+    mpath_kernel_exchange_t exchange;
 } kept_arguments_t;
 
 typedef struct kept_launch {
@@ -124,22 +127,25 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll
 }
 
 mpath_status_t mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
-                                              mpath_cu_function_t function, mpath_reduce_type_t type,
-                                              mpath_kernel_eager_t *arguments, uint64_t number, int follows)
+                                              const gpu_eager_launch_t *launch)
 {
-    kept_launch_t *kept = find_launch(launches, stream, function, arguments, sizeof(*arguments));
+    kept_launch_t *kept;
     mpath_status_t status;
 
-    if (wants_repeat(launches, kept)) {
-        status            = mpath_repeat_eager(stream, function, type, arguments, &kept->repeat);
-        launches->refused = status == MPATH_ERR_UNSUPPORTED;
-        if ((status != MPATH_OK) && !launches->refused) {
-            return status;
+    if (!launch->once) {
+        kept = find_launch(launches, stream, launch->function, launch->arguments, launch->bytes);
+        if (wants_repeat(launches, kept)) {
+            status            = mpath_repeat_create(stream, launch->function, launch->arguments, launch->ctas,
+                                                    MPATH_KERNEL_THREADS, &kept->repeat);
+            launches->refused = status == MPATH_ERR_UNSUPPORTED;
+            if ((status != MPATH_OK) && !launches->refused) {
+                return status;
+            }
+        }
+        if ((kept->repeat != NULL) && launch->follows) {
+            return mpath_repeat_start(kept->repeat);
         }
     }
-    if ((kept->repeat != NULL) && follows) {
-        return mpath_repeat_start(kept->repeat);
-    }
-    arguments->number = number;
-    return mpath_launch_eager(stream, function, type, arguments);
+    memcpy(launch->arguments, &launch->number, sizeof(launch->number));
+    return mpath_launch_uncounted(stream, launch->function, launch->arguments, launch->ctas, MPATH_KERNEL_THREADS);
 }

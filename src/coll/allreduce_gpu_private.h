@@ -6,11 +6,9 @@
 #include "adapt/beside.h"
 #include "coll/allreduce_gpu.h"
 #include "coll/allreduce_gpu_lent.h"
+#include "coll/gpu_launches.h"
 #include "gpu/reduce_eager.h"
 #include "gpu/reduce_writes.h"
-
-/* Kernels that have been launched lately, and those that are launched again and again. */
-typedef struct gpu_launches gpu_launches_t;
 
 /* Short vectors that all send to all. */
 typedef struct gpu_eager gpu_eager_t;
@@ -56,23 +54,12 @@ struct mpath_symmetric_gpu {
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
 mpath_cu_ptr_t mpath_reduce_gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset);
 
-/* allreduce_gpu_launch.c */
-gpu_launches_t *mpath_gpu_launches_create(void); /* NULL: no memory */
-void mpath_gpu_launches_destroy(gpu_launches_t *launches);
 /*
- * Launches; the rank's word kernel_done gets the number of the call at the end. Elements, sources and targets of the
+ * allreduce_gpu_launch.c: launches; the rank's word kernel_done gets the number of the call at the end. Elements, sources and targets of the
  * arguments are set and the rest is zero.
  */
 mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
-
-/*
- * The same with an eager kernel, for a call with this number; `arguments->number` is 0. `follows`: the GPU's counters
- * have the last one.
- */
-mpath_status_t mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
-                                              mpath_cu_function_t function, mpath_reduce_type_t type,
-                                              mpath_kernel_eager_t *arguments, uint64_t number, int follows);
 
 /*
  * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel, if it may expect that all

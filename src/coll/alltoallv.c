@@ -101,6 +101,9 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
     }
     status = mpath_gpu_coll_create(team, &coll->gpu);
     if (status == MPATH_OK) {
+        status = mpath_gpu_exchange_create(coll->gpu);
+    }
+    if (status == MPATH_OK) {
         status = mpath_relay_coll_create(team, &coll->relay);
     }
     if (status != MPATH_OK) {
@@ -384,26 +387,36 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
 
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
 {
-    uint64_t start_ns = mpath_time_ns();
+    uint64_t start_ns = mpath_time_ns(), agreed_ns;
+    int takes_device = mpath_coll_takes_device(coll), done = 0;
     mpath_agreed_t agreed;
     mpath_status_t status;
 
     coll->declined_because = "";
     coll->wants_host       = 0;
     call->operation        = OPERATION_ALLTOALLV;
-    if (mpath_coll_takes_device(coll)) {
+    if (takes_device) {
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
             call->flags |= MPATH_CALL_DEVICE;
         }
         mpath_gpu_coll_publish(coll->gpu, call);
         mpath_relay_coll_publish(coll->relay, call);
     }
-    status = mpath_agree(coll->team, call, &agreed);
-    coll->counters.agree_ns += mpath_time_ns() - start_ns;
+    status    = mpath_agree(coll->team, call, &agreed);
+    agreed_ns = mpath_time_ns();
+    coll->counters.agree_ns += agreed_ns - start_ns;
+    if (takes_device) {
+        status = mpath_gpu_coll_exchanged(coll->gpu, call, status, (status == MPATH_OK) ? agreed.flags : 0, &done);
+    }
     if (status != MPATH_OK) {
         return status;
     }
     mpath_relay_coll_hear(coll->relay, agreed.flags);
+    if (done) {
+        coll->counters.move_ns += mpath_time_ns() - agreed_ns;
+        coll->counters.calls++;
+        return MPATH_OK;
+    }
     if (agreed.flags & MPATH_CALL_INELIGIBLE) {
         return decline(coll, "some rank has data that mpath does not carry");
     }

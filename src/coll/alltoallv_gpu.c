@@ -114,6 +114,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
         mpath_gpu_coll_forget_ways(gpu);
         mpath_room_close(&gpu->room);
     }
+    mpath_gpu_exchange_destroy(gpu);
     mpath_peer_again_destroy(gpu->again);
     mpath_order_destroy(gpu->order);
     free(gpu->demand);
@@ -237,6 +238,7 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     }
     gpu->number++;
     gpu->half = (int)(gpu->number & 1);
+    mpath_gpu_exchange_start(gpu, call); /* the rest passes while the GPU gets to work */
     if (call->flags & MPATH_CALL_INELIGIBLE) {
         return;
     }
@@ -344,6 +346,9 @@ mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
 {
     mpath_status_t status = mpath_gpu_coll_prepare(gpu, call, agreed);
 
+    if (status == MPATH_OK) {
+        status = mpath_gpu_exchange_prepare(gpu);
+    }
     if (status == MPATH_OK) {
         status = run(gpu, call);
         mpath_gpu_coll_close_imports(gpu);

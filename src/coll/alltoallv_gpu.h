@@ -21,6 +21,7 @@ typedef struct mpath_gpu_counters {
     uint64_t engine_bytes; /* with its copy engines */
     uint64_t staged_bytes; /* that this rank sent through host memory */
     uint64_t imports;      /* rounds in which ranks opened each other's memory */
+    uint64_t eager;        /* calls for which the ranks' kernels were started before the agreement */
 } mpath_gpu_counters_t;
 
 /* Local and cheap: shared memory is made by the first call with device memory. */
@@ -30,8 +31,18 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu);
 /* Whether calls with device memory are served here. The same on all ranks. */
 int mpath_gpu_coll_usable(const mpath_gpu_coll_t *gpu);
 
+/* Short messages may be sent before the agreement: once, after mpath_gpu_coll_create(). */
+mpath_status_t mpath_gpu_exchange_create(mpath_gpu_coll_t *gpu);
+
 /* Before every agreement of an alltoallv, with and without device memory: tells the others of this rank's buffers. */
 void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
+
+/*
+ * After every agreement, with its status and flags: *done_p: short messages have been exchanged meanwhile, and the call
+ * is done on all ranks. Returns `agreed`, or an error that breaks the team.
+ */
+mpath_status_t mpath_gpu_coll_exchanged(mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_status_t agreed,
+                                        uint32_t flags, int *done_p);
 
 /*
  * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: moves everything. On MPATH_OK all data

@@ -60,6 +60,9 @@ typedef struct gpu_decided {
     uint64_t *by_engine;                        /* [opener][owner] bytes that engines carry; the order is made for it */
 } gpu_decided_t;
 
+/* Short messages, sent before the agreement: alltoallv_gpu_exchange.c. */
+typedef struct gpu_exchange gpu_exchange_t;
+
 /* What goes on beside the kernels of a reduction: data through the host, and what is to be done with it. */
 typedef struct gpu_beside {
     void *owner;
@@ -88,8 +91,9 @@ struct mpath_gpu_coll {
     gpu_beside_t beside;
     uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
-    int eager;          /* what this rank tells of reductions of short vectors: mpath_room_cell_t */
-    int claimed;        /* this process may wait for other ranks on the device in this call */
+    int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
+    gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
+    int claimed;              /* this process may wait for other ranks on the device in this call */
 
     uint64_t *demand; /* [n][n] of the call */
     gpu_decided_t decided;
@@ -104,7 +108,7 @@ struct mpath_gpu_coll {
     gpu_side_t send, receive;
     int kernel_started, engine_started, self_started, staged_started;
     mpath_stream_t *engine_stream, *self_stream;
-    int posts;       /* the host writes the engine's word, since the stream cannot */
+    int posts; /* the host writes the engine's word, since the stream cannot */
     mpath_mark_t engine_mark, self_mark;
     uint64_t staged_before;
     mpath_gpu_counters_t counters;
@@ -158,6 +162,15 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
 /* alltoallv_gpu_start.c: everything that this rank starts. */
 mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
 mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu);
+
+/*
+ * alltoallv_gpu_exchange.c: short messages, sent before the agreement, by a kernel that mpath_gpu_coll_publish() starts
+ * if this rank may expect that all others do the same. And, in a call that goes another way, what those that follow
+ * need; collective.
+ */
+void mpath_gpu_exchange_destroy(mpath_gpu_coll_t *gpu);
+void mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
+mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_wait.c: until this rank's part is done. On an error nothing of this rank is under way any more. */
 mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu);

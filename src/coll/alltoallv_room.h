@@ -56,11 +56,11 @@ typedef struct mpath_room_host {
 } mpath_room_host_t;
 
 typedef struct mpath_room_cell {
-    uint64_t generation; /* as long as it stays the same, so do both sides but for the addresses within the memory */
-    int32_t kernels;     /* the sending GPU runs mpath's kernels */
-    uint32_t place;      /* changes with the GPU or the context of the send buffer */
-    int32_t claimed;     /* in this call its GPU may wait for those of others; not part of the generation */
-    int32_t eager; /* 1: it takes part in reductions of short vectors; 2: its kernel is on its way. Neither is this */
+    uint64_t generation;    /* as long as it stays the same, so do both sides but for the addresses within the memory */
+    int32_t kernels;        /* the sending GPU runs mpath's kernels */
+    uint32_t place;         /* changes with the GPU or the context of the send buffer */
+    int32_t claimed;        /* in this call its GPU may wait for those of others; not part of the generation */
+    int32_t eager;          /* GPU_EAGER_NOT...: of kernels that are started before the agreement. Neither is this */
     mpath_room_host_t host; /* not part of the generation */
     mpath_process_t process;
     mpath_room_side_t sides[MPATH_ROOM_SIDES];

@@ -188,3 +188,4 @@ extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
 #include "gpu/reduce.cuh"
 #include "gpu/reduce_writes.cuh"
 #include "gpu/reduce_eager.cuh"
+#include "gpu/exchange.cuh"

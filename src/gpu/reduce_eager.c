@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Which kernel reduces short vectors that all GPUs send to all, and its launch. */
+/* Which kernel reduces short vectors that all GPUs send to all, and with how many CTAs. */
 #include "gpu/reduce_eager.h"
 #include "gpu/private.h"
 
@@ -44,20 +44,4 @@ unsigned mpath_eager_ctas(uint64_t bytes)
     uint64_t ctas = (bytes + EAGER_BYTES_PER_CTA - 1) / EAGER_BYTES_PER_CTA;
 
     return (unsigned)((ctas < 1) ? 1 : (ctas > MPATH_EAGER_CTAS) ? MPATH_EAGER_CTAS : ctas);
-}
-
-mpath_status_t mpath_launch_eager(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
-                                  const mpath_kernel_eager_t *arguments)
-{
-    return mpath_launch_uncounted(stream, function, arguments,
-                                  mpath_eager_ctas(arguments->elements * mpath_reduce_bytes(type)),
-                                  MPATH_KERNEL_THREADS);
-}
-
-mpath_status_t mpath_repeat_eager(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
-                                  const mpath_kernel_eager_t *arguments, mpath_repeat_t **repeat_p)
-{
-    return mpath_repeat_create(stream, function, arguments,
-                               mpath_eager_ctas(arguments->elements * mpath_reduce_bytes(type)), MPATH_KERNEL_THREADS,
-                               repeat_p);
 }

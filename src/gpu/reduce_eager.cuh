@@ -2,46 +2,13 @@
 /*
  * Reductions of short vectors that every GPU sends to all at once, with numbers among the bytes: see
  * reduce_eager_args.h. Included by kernels.cu.
- *
- * Nothing here releases or acquires anything at the other end of a link: a unit and its number are one access of 128
- * bits. What is left to order at the end is the result, in this GPU's own memory, before the host's word.
  */
+#include "gpu/eager.cuh"
 #include "gpu/reduce_eager_args.h"
 
 /* Units of a thread, and ranks' units, that are under way together. */
 #define EAGER_DEEP 2
 #define EAGER_SLOTS 4
-
-/* Looks between two at the clock. */
-#define EAGER_POLLS 16
-
-#if (__CUDACC_VER_MAJOR__ > 12) || ((__CUDACC_VER_MAJOR__ == 12) && (__CUDACC_VER_MINOR__ >= 4))
-static __device__ __forceinline__ void eager_store(uint64_t address, uint64_t bytes, uint64_t number)
-{
-    asm volatile("{\n\t.reg .b128 unit;\n\tmov.b128 unit, {%1, %2};\n\tst.relaxed.sys.global.b128 [%0], unit;\n\t}"
-                 :
-                 : "l"(address), "l"(bytes), "l"(number)
-                 : "memory");
-}
-
-static __device__ __forceinline__ void eager_load(uint64_t address, uint64_t *bytes_p, uint64_t *number_p)
-{
-    asm volatile("{\n\t.reg .b128 unit;\n\tld.relaxed.sys.global.b128 unit, [%2];\n\tmov.b128 {%0, %1}, unit;\n\t}"
-                 : "=l"(*bytes_p), "=l"(*number_p)
-                 : "l"(address)
-                 : "memory");
-}
-#else /* compilers that do not know them make the same accesses of pairs */
-static __device__ __forceinline__ void eager_store(uint64_t address, uint64_t bytes, uint64_t number)
-{
-    asm volatile("st.volatile.global.v2.u64 [%0], {%1, %2};" : : "l"(address), "l"(bytes), "l"(number) : "memory");
-}
-
-static __device__ __forceinline__ void eager_load(uint64_t address, uint64_t *bytes_p, uint64_t *number_p)
-{
-    asm volatile("ld.volatile.global.v2.u64 {%0, %1}, [%2];" : "=l"(*bytes_p), "=l"(*number_p) : "l"(address) : "memory");
-}
-#endif
 
 template <typename type_t> union eager_unit {
     uint64_t bytes;
@@ -181,8 +148,7 @@ static __device__ __forceinline__ void eager_all(const mpath_kernel_eager_t &arg
     const uint64_t per    = MPATH_EAGER_UNIT_BYTES / sizeof(type_t);
     const uint64_t units  = (arguments.elements + per - 1) / per;
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
-    const auto counters   = reinterpret_cast<volatile uint64_t *>(arguments.memory[arguments.me]);
-    const uint64_t number = (arguments.number != 0) ? arguments.number : counters[blockIdx.x] + 1;
+    const uint64_t number = eager_number(arguments.number, arguments.memory[arguments.me]);
     const uint64_t slots  = MPATH_EAGER_COUNTERS_BYTES + (number & 1) * arguments.ranks * arguments.slot_bytes;
     bool good             = true;
 
@@ -196,21 +162,7 @@ static __device__ __forceinline__ void eager_all(const mpath_kernel_eager_t &arg
                    eager_combine<type_t, op_t>(arguments, arguments.memory[arguments.me] + slots, number, index);
         }
     }
-    good = __syncthreads_and(good);
-    /*
-     * Each counter belongs to one CTA of this launch, and to one that may be another of the next, which has other CTAs.
-     */
-    if ((threadIdx.x < MPATH_EAGER_CTAS) && (threadIdx.x % gridDim.x == blockIdx.x)) {
-        counters[threadIdx.x] = number;
-    }
-    if (threadIdx.x == 0) {
-        /*
-         * The result is in this GPU's memory, and whoever reads it does so through the same second-level cache. So it
-         * has to be there before the word, and need not wait for what was written to other GPUs.
-         */
-        __threadfence();
-        kernel_store_relaxed(arguments.words + blockIdx.x * 8u, good ? number : (number | MPATH_EAGER_GAVE_UP));
-    }
+    eager_end(arguments.memory[arguments.me], arguments.words, number, good);
 }
 
 #define EAGER_KERNEL(_op, _type)                                                                                       \

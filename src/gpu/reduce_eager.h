@@ -16,18 +16,10 @@ int mpath_eager_fits(const mpath_reduce_how_t *how);
 /* As mpath_reduce_find(). `how` fits. */
 mpath_status_t mpath_eager_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
 
-/* CTAs for a vector, each of which writes a word: the same on all ranks. */
-unsigned mpath_eager_ctas(uint64_t bytes);
-
 /*
- * Enqueues; the arguments are complete. The host knows the end from the words alone: such a launch has no mark and
- * takes no part in the stream's counters (mpath_kernel_counters_t).
+ * CTAs for a vector, each of which writes a word: the same on all ranks. The host knows the end from the words alone:
+ * such launches have no mark (mpath_launch_uncounted(), mpath_repeat_create()).
  */
-mpath_status_t mpath_launch_eager(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
-                                  const mpath_kernel_eager_t *arguments);
-
-/* The same, to be started often, with `number` 0. As mpath_repeat_create(). */
-mpath_status_t mpath_repeat_eager(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
-                                  const mpath_kernel_eager_t *arguments, mpath_repeat_t **repeat_p);
+unsigned mpath_eager_ctas(uint64_t bytes);
 
 #endif

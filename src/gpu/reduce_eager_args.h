@@ -7,22 +7,10 @@
 #ifndef MPATH_GPU_REDUCE_EAGER_ARGS_H
 #define MPATH_GPU_REDUCE_EAGER_ARGS_H
 
+#include "gpu/eager_args.h"
 #include "gpu/reduce_args.h"
 
 #define MPATH_KERNEL_EAGER "mpath_kernel_eager_"
-
-/* CTAs of a launch, at most. */
-#define MPATH_EAGER_CTAS 64u
-
-/* Of a vector, that travel with a number of the same length behind them. */
-#define MPATH_EAGER_UNIT_BYTES 8u
-#define MPATH_EAGER_SLOT_BYTES(_bytes) (((_bytes) + MPATH_EAGER_UNIT_BYTES - 1) / MPATH_EAGER_UNIT_BYTES * 16u)
-
-/*
- * In the word of a CTA, beside the number of the call: it has waited for long enough, and not all of its results are
- * there.
- */
-#define MPATH_EAGER_GAVE_UP (UINT64_C(1) << 63)
 
 /*
  * A rank's vector is written to the memory of every rank, the own one included, 8 bytes and the number of the call at a
@@ -48,7 +36,6 @@ typedef struct mpath_kernel_eager {
     uint64_t memory[MPATH_KERNEL_REDUCE_RANKS]; /* by rank; multiples of 16 */
 } mpath_kernel_eager_t;
 
-#define MPATH_EAGER_COUNTERS_BYTES (MPATH_EAGER_CTAS * UINT64_C(8))
 #define MPATH_EAGER_MEMORY_BYTES(_ranks, _slot_bytes)                                                                  \
     (MPATH_EAGER_COUNTERS_BYTES + UINT64_C(2) * (_ranks) * (_slot_bytes))
 

@@ -21,9 +21,10 @@ void fake_kernel_fail(const struct CUctx_st *context, const mpath_kernel_control
 float fake_half_load(const char *from);
 void fake_half_store(char *to, float value);
 
-/* reduce.c, writes.c, eager.c: NULL when there is none of that name. */
+/* reduce.c, writes.c, eager.c, exchange.c: NULL when there is none of that name. */
 const struct CUfunc_st *fake_reduce_kernel(const char *name);
 const struct CUfunc_st *fake_writes_kernel(const char *name);
 const struct CUfunc_st *fake_eager_kernel(const char *name);
+const struct CUfunc_st *fake_exchange_kernel(const char *name);
 
 #endif

@@ -155,6 +155,9 @@ static const struct CUfunc_st kernels[] = {
 
 const struct CUfunc_st *fake_kernel(const char *name)
 {
+    const struct CUfunc_st *(*const others[])(const char *name) = {fake_reduce_kernel, fake_writes_kernel,
+                                                                   fake_eager_kernel, fake_exchange_kernel};
+    const struct CUfunc_st *found                               = NULL;
     size_t index;
 
     for (index = 0; index < sizeof(kernels) / sizeof(kernels[0]); index++) {
@@ -162,8 +165,8 @@ const struct CUfunc_st *fake_kernel(const char *name)
             return &kernels[index];
         }
     }
-    if (fake_reduce_kernel(name) != NULL) {
-        return fake_reduce_kernel(name);
+    for (index = 0; (found == NULL) && (index < sizeof(others) / sizeof(others[0])); index++) {
+        found = others[index](name);
     }
-    return (fake_writes_kernel(name) != NULL) ? fake_writes_kernel(name) : fake_eager_kernel(name);
+    return found;
 }

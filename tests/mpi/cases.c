@@ -95,21 +95,21 @@ unsigned long long cases_counter(const char *name)
 
 void cases_print_calls(void)
 {
-    static const char *const names[] = {"coll_mpath_calls", "coll_mpath_declined", "coll_mpath_kernel_bytes",
-                                        "coll_mpath_engine_bytes", "coll_mpath_staged_bytes"};
-    unsigned long long mine[5], sum[5];
+    static const char *const names[] = {"coll_mpath_calls",        "coll_mpath_declined",     "coll_mpath_kernel_bytes",
+                                        "coll_mpath_engine_bytes", "coll_mpath_staged_bytes", "coll_mpath_eager_calls"};
+    unsigned long long mine[6], sum[6];
     int provided, rank, i;
 
     MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
-    for (i = 0; i < 5; i++) {
+    for (i = 0; i < 6; i++) {
         mine[i] = read_counter(names[i]);
     }
-    MPI_Reduce(mine, sum, 5, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    MPI_Reduce(mine, sum, 6, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     if (rank == 0) {
         printf("calls mpath=%llu previous=%llu\n", sum[0], sum[1]);
         if (memory_is_special()) {
-            printf("device kernel=%llu engine=%llu staged=%llu\n", sum[2], sum[3], sum[4]);
+            printf("device eager=%llu kernel=%llu engine=%llu staged=%llu\n", sum[5], sum[2], sum[3], sum[4]);
         }
         fflush(stdout);
     }

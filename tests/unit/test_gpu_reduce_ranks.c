@@ -174,6 +174,7 @@ static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patien
                                       .ranks       = EAGER_RANKS,
                                       .me          = rank,
                                       .again       = (uint32_t)again};
+    unsigned ctas                  = mpath_eager_ctas(test->elements * mpath_reduce_bytes(test->how->type));
     mpath_cu_function_t function;
     mpath_stream_t *own;
 
@@ -183,12 +184,12 @@ static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patien
     assert_int_equal(mpath_stream_get(gpu, 1 + rank, &own), MPATH_OK);
     assert_int_equal(mpath_eager_find(gpu, test->how, &function), MPATH_OK);
     if (repeat == NULL) {
-        assert_int_equal(mpath_launch_eager(own, function, test->how->type, &arguments), MPATH_OK);
+        assert_int_equal(mpath_launch_uncounted(own, function, &arguments, ctas, MPATH_KERNEL_THREADS), MPATH_OK);
         return;
     }
     if (*repeat == NULL) {
         arguments.number = 0;
-        assert_int_equal(mpath_repeat_eager(own, function, test->how->type, &arguments, repeat), MPATH_OK);
+        assert_int_equal(mpath_repeat_create(own, function, &arguments, ctas, MPATH_KERNEL_THREADS, repeat), MPATH_OK);
     }
     assert_int_equal(mpath_repeat_start(*repeat), MPATH_OK);
 }
