@@ -197,7 +197,9 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
     }
     memset(&arguments, 0, sizeof(arguments)); /* they are compared as bytes */
     arguments.elements = bytes / mpath_reduce_bytes(how->type);
-    for (int rank = 0; rank < gpu->size; rank++) {
+    for (int i = 0; i < gpu->size; i++) {
+        int rank = gpu->in_ring ? (gpu->me + 1 + i) % gpu->size : i;
+
         arguments.sources[arguments.sources_count++] = mpath_reduce_gpu_address(coll, rank, MPATH_ROOM_SEND, offset);
     }
     for (int i = 0; (target == 0) && (i < gpu->size); i++) { /* GPUs begin with different targets */
@@ -239,12 +241,16 @@ static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     }
 }
 
-/* A reduction by writes, and beside it the end of the vector through the host. */
-static mpath_status_t start_writes(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how)
+/*
+ * A reduction by writes, and beside it the end of the vector through the host, which has no part in a ring: the order
+ * in which elements are combined there must not depend on a share that follows measured times.
+ */
+static mpath_status_t start_writes(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how,
+                                   int with_host)
 {
     mpath_status_t status = mpath_gpu_writes_start(gpu, how);
 
-    return (status == MPATH_OK) ? mpath_gpu_host_start(gpu, begin, how) : status;
+    return ((status == MPATH_OK) && with_host) ? mpath_gpu_host_start(gpu, begin, how) : status;
 }
 
 /* Between the agreement and the end of everybody's kernels. */
@@ -252,7 +258,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
                                    const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
-    int by_writes          = 0;
+    int by_writes          = 0, with_host;
     uint64_t start_ns = mpath_time_ns(), bytes = 0, end_bytes = 0;
     mpath_status_t status = mpath_gpu_coll_prepare(coll, call, agreed);
 
@@ -268,7 +274,8 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     for (int rank = 0; rank < gpu->size; rank++) {
         bytes += gpu->part_bytes[rank];
     }
-    if ((status == MPATH_OK) && by_writes) {
+    with_host = by_writes && (gpu->way == MPATH_GPU_REDUCE_WRITES);
+    if ((status == MPATH_OK) && with_host) {
         status = mpath_gpu_host_share(gpu, bytes, &end_bytes);
         cut_parts(gpu, bytes - end_bytes);
     }
@@ -276,10 +283,10 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
         for (int i = 0; i < gpu->size * gpu->size; i++) { /* a rank with a part works on everybody's memory */
             coll->decided.ways[i] = (gpu->part_bytes[i / gpu->size] > 0) ? WAY_KERNEL : WAY_NONE;
         }
-        status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, how)
+        status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, how, with_host)
                                                        : start_part(gpu, how, target));
     }
-    if ((status == MPATH_OK) && by_writes) {
+    if ((status == MPATH_OK) && with_host) {
         mpath_gpu_host_end(gpu);
     }
     if (mpath_status_is_error(status)) {
@@ -321,7 +328,7 @@ static int is_one_shot(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_
 static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                     uint64_t bytes, const mpath_reduce_how_t *how)
 {
-    if (is_one_shot(gpu, bytes, agreed->flags)) {
+    if (!gpu->in_ring && is_one_shot(gpu, bytes, agreed->flags)) {
         for (int rank = 0; rank < gpu->size; rank++) {
             gpu->part_offsets[rank] = 0;
             gpu->part_bytes[rank]   = bytes;
@@ -353,13 +360,15 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_bytes[rank] = gpu->recv_bytes[rank] = bytes;
         gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
     }
-    mpath_gpu_writes_claim(gpu, bytes, how);
-    mpath_gpu_host_tell(gpu, buffers, bytes, eligible);
+    mpath_gpu_writes_choose(gpu, bytes, how);
+    mpath_gpu_writes_claim(gpu);
+    mpath_gpu_host_tell(gpu, buffers, bytes, eligible && (gpu->way == MPATH_GPU_REDUCE_WRITES));
     status = mpath_gpu_eager_finish(gpu, agree(gpu, gpu->reduce, &call, &agreed), &done);
     if ((status == MPATH_OK) && !done) {
         status = reduce_vector(gpu, &call, &agreed, bytes, how);
     }
     mpath_gpu_writes_release(gpu);
+    gpu->in_ring       = 0;
     gpu->reduce->eager = GPU_EAGER_NOT;
     return status;
 }

@@ -87,13 +87,14 @@ static void lent_make(gpu_lent_t *lent, mpath_gpu_t *device, uint64_t unit_bytes
     if (unit_bytes == 0) {
         return;
     }
-    bytes              = (bytes + LENT_GRAIN_BYTES - 1) / LENT_GRAIN_BYTES * LENT_GRAIN_BYTES;
-    lent->memory       = lent_alloc(device, bytes);
-    lent->memory_bytes = bytes;
-    address            = (void *)(uintptr_t)lent->memory;
-    offer->address     = lent->memory;
-    offer->unit_bytes  = unit_bytes;
-    offer->good        = (lent->memory != 0) && (mpath_memory_classify(address, bytes, &memory) == MPATH_OK) &&
+    bytes                  = (bytes + LENT_GRAIN_BYTES - 1) / LENT_GRAIN_BYTES * LENT_GRAIN_BYTES;
+    lent->memory           = lent_alloc(device, bytes);
+    lent->memory_bytes     = bytes;
+    address                = (void *)(uintptr_t)lent->memory;
+    offer->address         = lent->memory;
+    offer->unit_bytes      = unit_bytes;
+    offer->multiprocessors = (uint64_t)mpath_gpu_info_of(device)->multiprocessors;
+    offer->good            = (lent->memory != 0) && (mpath_memory_classify(address, bytes, &memory) == MPATH_OK) &&
                   (mpath_export_make(address, bytes, &memory, &offer->memory) == MPATH_OK);
 }
 
@@ -101,12 +102,14 @@ static int lent_open(gpu_lent_t *lent)
 {
     int good = 1;
 
-    lent->unit_bytes = lent->offers[0].unit_bytes;
+    lent->unit_bytes      = lent->offers[0].unit_bytes;
+    lent->multiprocessors = (unsigned)lent->offers[0].multiprocessors;
     for (int rank = 0; rank < lent->size; rank++) {
-        uint64_t unit = lent->offers[rank].unit_bytes;
+        uint64_t unit = lent->offers[rank].unit_bytes, count = lent->offers[rank].multiprocessors;
 
-        good             = good && lent->offers[rank].good;
-        lent->unit_bytes = (unit < lent->unit_bytes) ? unit : lent->unit_bytes;
+        good                  = good && lent->offers[rank].good;
+        lent->unit_bytes      = (unit < lent->unit_bytes) ? unit : lent->unit_bytes;
+        lent->multiprocessors = (count < lent->multiprocessors) ? (unsigned)count : lent->multiprocessors;
     }
     for (int rank = 0; good && (rank < lent->size); rank++) {
         int peer = mpath_gpu_find(&lent->offers[rank].memory.uuid);

@@ -14,14 +14,16 @@ typedef struct gpu_lent_offer {
     uint64_t good;
     uint64_t address;
     uint64_t unit_bytes;
+    uint64_t multiprocessors; /* of its GPU */
     mpath_export_t memory;
 } gpu_lent_offer_t;
 
 typedef struct gpu_lent {
     int size, me;
-    int usable;          /* the same on all ranks, as the next one */
-    uint64_t unit_bytes; /* of what the memory is divided into: the least for which all have room */
-    mpath_gpu_t *device; /* of this rank */
+    int usable;               /* the same on all ranks, as the next one */
+    uint64_t unit_bytes;      /* of what the memory is divided into: the least for which all have room */
+    unsigned multiprocessors; /* of the GPU that has the fewest */
+    mpath_gpu_t *device;      /* of this rank */
     mpath_cu_ptr_t memory;
     uint64_t memory_bytes;
     gpu_lent_offer_t *offers; /* [size] */

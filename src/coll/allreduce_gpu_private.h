@@ -49,6 +49,8 @@ struct mpath_symmetric_gpu {
     gpu_eager_t *eager;
     gpu_host_t host, host_gather;
     gpu_lent_t *writes; /* for reductions by writes; NULL until a call was large enough */
+    int way;            /* mpath_gpu_reduce_t of the call under way, but for "auto": where all ranks can */
+    int in_ring;        /* its elements are combined in the order of a ring, whatever the way */
 };
 
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
@@ -93,11 +95,17 @@ void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
 void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 
 /*
- * allreduce_gpu_writes.c: before the agreement, whether this rank could take part in a reduction by writes, of which
- * its cell tells; given back after the call. Then, with everything open, whether all do: collective, the same on all
- * ranks.
+ * allreduce_gpu_writes.c: the way of an Allreduce, and with it the order in which elements are combined: the same for
+ * the same size, ranks and parameters. mpath_gpu_reduce_fastest() is the prediction, an mpath_gpu_reduce_t.
  */
-void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
+void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
+int mpath_gpu_reduce_fastest(unsigned ranks, uint64_t bytes);
+
+/*
+ * Before the agreement, claims what kernels that wait for each other need, of which this rank's cell tells; given back
+ * after the call. Then, with everything open, whether all can go this way: collective, the same on all ranks.
+ */
+void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu);
 void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu);
 mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p);
 mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how);

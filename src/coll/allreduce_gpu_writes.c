@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Large Allreduces with nothing but writes between GPUs (gpu/reduce_writes.h): the memory that ranks lend each other
- * for it, and who may. Their kernels wait for each other, so all have to run at once: every rank has a GPU of its own,
- * and of a process one such call is under way at a time. A process that is in one already says so in its cell, and then
- * all ranks take the other kernel, which waits for nobody.
+ * Large Allreduces with nothing but writes between GPUs (gpu/reduce_writes.h): when they are faster, the memory that
+ * ranks lend each other for it, and who may. Their kernels wait for each other, so all have to run at once: every rank
+ * has a GPU of its own, and of a process one such call is under way at a time. A process that is in one already says so
+ * in its cell, and then all ranks take the other kernel, which waits for nobody.
  */
 #include "coll/allreduce_gpu_private.h"
 
@@ -17,8 +17,48 @@
 #define WRITES_TILE_MAX (UINT64_C(64) << 10)
 #define WRITES_TILE_GRAIN UINT64_C(4096)
 
-/* From here on they are faster than the kernel that reads as well: doc/benchmarks. */
-#define WRITES_MIN_BYTES (UINT64_C(48) << 20)
+/*
+ * Nanoseconds, of two to eight H200 (doc/benchmarks): what a call takes besides, and the time of bytes through a port,
+ * in femtoseconds each; both grow with the ranks where all write to all. Constants, so that a call always goes the same
+ * way: with it goes the order in which elements are combined.
+ */
+#define DIRECT_NS(_ranks) UINT64_C(15000)
+#define DIRECT_FS(_ranks) (UINT64_C(3000) + UINT64_C(30) * (_ranks))
+#define WRITES_NS(_ranks) (UINT64_C(18000) + UINT64_C(5250) * (_ranks))
+#define WRITES_FS(_ranks) (UINT64_C(2700) + UINT64_C(45) * (_ranks))
+#define RING_NS UINT64_C(18000)
+#define RING_FS UINT64_C(2780)
+#define RING_STEP_NS UINT64_C(6000) /* a tile's time from one GPU to the next, at least */
+
+static uint64_t port_ns(uint64_t bytes, uint64_t femtoseconds)
+{
+    return bytes / 1000 * femtoseconds / 1000;
+}
+
+int mpath_gpu_reduce_fastest(unsigned ranks, uint64_t bytes)
+{
+    uint64_t port = bytes / ranks * 2 * (ranks - 1), step_ns = port_ns(bytes / ranks, RING_FS);
+    uint64_t direct_ns = DIRECT_NS(ranks) + port_ns(port, DIRECT_FS(ranks));
+    uint64_t writes_ns = WRITES_NS(ranks) + port_ns(port, WRITES_FS(ranks));
+    uint64_t ring_ns   = RING_NS + 2 * (ranks - 1) * ((step_ns > RING_STEP_NS) ? step_ns : RING_STEP_NS);
+
+    if ((ranks > 2) && (ring_ns < direct_ns) && (ring_ns < writes_ns)) { /* two write to each other only */
+        return MPATH_GPU_REDUCE_RING;
+    }
+    return (writes_ns < direct_ns) ? MPATH_GPU_REDUCE_WRITES : MPATH_GPU_REDUCE_DIRECT;
+}
+
+void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how)
+{
+    int forced = gpu->reduce->settings->gpu_reduce, fastest = MPATH_GPU_REDUCE_DIRECT;
+
+    if (mpath_writes_fits(how)) {
+        fastest = mpath_gpu_reduce_fastest((unsigned)gpu->size, bytes);
+        fastest = (forced == MPATH_GPU_REDUCE_RING) ? forced : fastest;
+    }
+    gpu->in_ring = fastest == MPATH_GPU_REDUCE_RING;
+    gpu->way     = ((forced == MPATH_GPU_REDUCE_AUTO) || !mpath_writes_fits(how)) ? fastest : forced;
+}
 
 /* Bytes of a tile for which there is memory; 0: none. */
 static uint64_t tile_bytes(const mpath_gpu_coll_t *coll)
@@ -30,14 +70,10 @@ static uint64_t tile_bytes(const mpath_gpu_coll_t *coll)
     return mpath_writes_usable(coll->send.gpu) ? tile & ~(WRITES_TILE_GRAIN - 1) : 0;
 }
 
-void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how)
+void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu)
 {
-    mpath_gpu_coll_t *coll = gpu->reduce;
-    int way                = coll->settings->gpu_reduce;
-
-    if (mpath_writes_fits(how) && (way != MPATH_GPU_REDUCE_DIRECT) &&
-        ((way == MPATH_GPU_REDUCE_WRITES) || (bytes >= WRITES_MIN_BYTES))) {
-        mpath_gpu_coll_claim(coll);
+    if (gpu->way != MPATH_GPU_REDUCE_DIRECT) {
+        mpath_gpu_coll_claim(gpu->reduce);
     }
 }
 
@@ -72,8 +108,10 @@ mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
         tile   = tile_bytes(coll);
         status = mpath_gpu_lent_share(gpu->writes, coll, tile, MPATH_WRITES_MEMORY_BYTES((uint64_t)gpu->size, tile));
         if ((status == MPATH_OK) && gpu->writes->usable) {
-            mpath_debug("device memory of %d ranks can be reduced by writes only, in tiles of %u bytes", gpu->size,
-                        (unsigned)gpu->writes->unit_bytes);
+            mpath_debug(
+                "device memory of %d ranks can be reduced by writes only, in tiles of %u bytes, and round a ring "
+                "with %u CTAs",
+                gpu->size, (unsigned)gpu->writes->unit_bytes, mpath_ring_ctas(gpu->writes->multiprocessors));
         }
     }
     *use_p = gpu->writes->usable;
@@ -89,51 +127,66 @@ static uint64_t used_tile(const mpath_gpu_coll_t *coll, uint64_t tile)
 }
 
 /* Emulation: what a CTA takes for a tile where all together have a port of that rate. */
-static uint64_t pace_ns(const mpath_gpu_coll_t *coll, uint64_t tile)
+static uint64_t pace_ns(const mpath_gpu_coll_t *coll, uint64_t tile, unsigned ctas)
 {
     uint64_t bps = coll->settings->gpu_port_bps;
 
-    return (bps == 0) ? 0 : tile * MPATH_WRITES_CTAS * 1000 / (bps / 1000000 + 1);
+    return (bps == 0) ? 0 : tile * ctas * 1000 / (bps / 1000000 + 1);
+}
+
+static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how, unsigned ctas,
+                             mpath_kernel_writes_t *arguments)
+{
+    mpath_gpu_coll_t *coll   = gpu->reduce;
+    mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].kernel_done),
+                                .value   = coll->number};
+    uint64_t timeout_ns      = 2 * (uint64_t)coll->settings->timeout_s * MPATH_NS_PER_S;
+    int ring                 = gpu->way == MPATH_GPU_REDUCE_RING;
+    mpath_cu_function_t function;
+    mpath_stream_t *stream;
+    mpath_status_t status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
+
+    if (status == MPATH_OK) {
+        status = ring ? mpath_ring_find(coll->send.gpu, how, &function)
+                      : mpath_writes_find(coll->send.gpu, how, &function);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    coll->kernel_started = 1;
+    coll->counters.kernel_bytes += gpu->part_bytes[gpu->me];
+    mpath_gpu_coll_lock();
+    status = ring ? mpath_launch_ring(stream, function, ctas, done, timeout_ns, arguments)
+                  : mpath_launch_writes(stream, function, done, timeout_ns, arguments);
+    mpath_gpu_coll_unlock();
+    return status;
 }
 
 mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
 {
     mpath_gpu_coll_t *coll          = gpu->reduce;
     const gpu_lent_t *writes        = gpu->writes;
-    mpath_room_words_t *words       = &coll->room.words[gpu->me];
+    unsigned ctas                   = MPATH_WRITES_CTAS;
     uint64_t tile                   = used_tile(coll, writes->unit_bytes);
     mpath_kernel_writes_t arguments = {
-        .number     = coll->number,
-        .stop       = mpath_room_device(&coll->room, &words->stop),
-        .tile_bytes = tile,
-        .pace_ns    = pace_ns(coll, tile),
-        .ranks      = (uint32_t)gpu->size,
-        .me         = (uint32_t)gpu->me,
-        .send       = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,
+        .number = coll->number,
+        .stop   = mpath_room_device(&coll->room, &coll->room.words[gpu->me].stop),
+        .ranks  = (uint32_t)gpu->size,
+        .me     = (uint32_t)gpu->me,
+        .send   = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,
     };
-    mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &words->kernel_done), .value = coll->number};
-    mpath_cu_function_t function;
-    mpath_stream_t *stream;
-    mpath_status_t status;
 
-    status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
-    if (status == MPATH_OK) {
-        status = mpath_writes_find(coll->send.gpu, how, &function);
+    if (gpu->way == MPATH_GPU_REDUCE_RING) { /* the first part is the longest */
+        ctas = mpath_ring_ctas(writes->multiprocessors);
+        tile = mpath_ring_tile(gpu->part_bytes[0], ctas, MPATH_RING_TILE_BYTES(ctas, writes->unit_bytes));
     }
-    if (status != MPATH_OK) {
-        return status;
-    }
+    arguments.tile_bytes = tile;
+    arguments.pace_ns    = pace_ns(coll, tile, ctas);
     for (int rank = 0; rank < gpu->size; rank++) {
         arguments.part_offsets[rank] = gpu->part_offsets[rank];
         arguments.part_bytes[rank]   = gpu->part_bytes[rank];
         arguments.targets[rank]      = mpath_reduce_gpu_address(coll, rank, MPATH_ROOM_RECV, 0);
         arguments.memory[rank]       = mpath_gpu_lent_address(writes, rank);
     }
-    coll->kernel_started = 1;
-    coll->counters.kernel_bytes += gpu->part_bytes[gpu->me];
-    mpath_gpu_coll_lock();
-    status = mpath_launch_writes(stream, function, done, 2 * (uint64_t)coll->settings->timeout_s * MPATH_NS_PER_S,
-                                 &arguments);
-    mpath_gpu_coll_unlock();
-    return status;
+    return launch(gpu, how, ctas, &arguments);
 }

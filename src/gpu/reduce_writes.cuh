@@ -5,6 +5,8 @@
  *
  * A turn of a CTA waits once, works on two tiles (one to send, one to combine) and ends with one fence, so that the
  * time of a trip to another GPU passes while other CTAs work. Tiles that have come are read past the first-level cache.
+ *
+ * In a ring a tile is one access of each thread, or two: a step waits, combines, writes and ends with a fence.
  */
 #include "gpu/reduce_writes_args.h"
 
@@ -27,7 +29,7 @@ static __device__ __forceinline__ uint64_t writes_slot(const mpath_kernel_writes
     const uint64_t row  = blockIdx.x * MPATH_WRITES_DEPTH + turn % MPATH_WRITES_DEPTH;
     const uint64_t slot = row * (arguments.ranks - 1) + from - (from > of ? 1 : 0);
 
-    return arguments.memory[of] + MPATH_WRITES_STEPS_BYTES(arguments.ranks) + slot * arguments.tile_bytes;
+    return arguments.memory[of] + MPATH_WRITES_TILES_AT(arguments.ranks) + slot * arguments.tile_bytes;
 }
 
 /* One thread: until the step has been reached, or it is time to give up. */
@@ -237,3 +239,186 @@ static __device__ __forceinline__ void writes_all(const mpath_kernel_writes_t &a
     }
 
 MPATH_WRITES_KERNELS(WRITES_KERNEL)
+
+/* -- a ring -- */
+
+/* The thread that waits, of another warp than the one that is held up by the fence of the step before. */
+#define RING_LOOKS 32u
+
+/* What others have written, or this thread itself: past the first-level cache, and not before the wait. */
+static __device__ __forceinline__ int4 ring_load(uint64_t address)
+{
+    int4 value;
+
+    asm volatile("ld.global.cg.v4.s32 {%0, %1, %2, %3}, [%4];"
+                 : "=r"(value.x), "=r"(value.y), "=r"(value.z), "=r"(value.w)
+                 : "l"(address)
+                 : "memory");
+    return value;
+}
+
+static __device__ __forceinline__ uint64_t ring_word(const mpath_kernel_writes_t &arguments, unsigned of)
+{
+    return arguments.memory[of] + MPATH_WRITES_STEPS_BYTES(arguments.ranks) + blockIdx.x * MPATH_RING_WORD_BYTES;
+}
+
+static __device__ __forceinline__ uint64_t ring_slot(const mpath_kernel_writes_t &arguments, unsigned of, unsigned step)
+{
+    const uint64_t slot = blockIdx.x * (arguments.ranks - 1) + step;
+
+    return arguments.memory[of] + MPATH_WRITES_TILES_AT(arguments.ranks) + slot * arguments.tile_bytes;
+}
+
+/* Where a tile comes from, if not from this rank's vector alone, and where it goes. */
+typedef struct ring_tile {
+    uint64_t own;        /* of this rank's vector */
+    uint64_t come;       /* what the rank before has written; 0: nothing, the way begins here */
+    uint64_t to, result; /* at the next rank; and here, where it ends; else 0 */
+    bool combines;
+} ring_tile_t;
+
+static __device__ __forceinline__ ring_tile_t ring_look(const mpath_kernel_writes_t &arguments, unsigned step,
+                                                        uint64_t from)
+{
+    const unsigned last = arguments.ranks - 1, next = (arguments.me == last) ? 0 : arguments.me + 1;
+    ring_tile_t tile;
+
+    tile.own      = arguments.send + from;
+    tile.come     = (step == 0)     ? 0
+                    : (step > last) ? arguments.targets[arguments.me] + from
+                                    : ring_slot(arguments, arguments.me, step - 1);
+    tile.to       = (step < last) ? ring_slot(arguments, next, step) : arguments.targets[next] + from;
+    tile.result   = (step == last) ? arguments.targets[arguments.me] + from : 0;
+    tile.combines = (step > 0) && (step <= last);
+    return tile;
+}
+
+/* The vectors of the tile; `own`: this rank's, which are there already where they are needed. */
+template <typename type_t, typename op_t>
+static __device__ __forceinline__ void ring_vectors(const ring_tile_t &tile, uint64_t vectors,
+                                                    reduce_pack<int4, type_t> *own)
+{
+    reduce_pack<int4, type_t> held[MPATH_RING_DEEP];
+
+#pragma unroll
+    for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) {
+        const unsigned at = threadIdx.x + deep * blockDim.x;
+
+        if ((at < vectors) && (tile.come != 0)) {
+            held[deep].vector = ring_load(tile.come + at * sizeof(int4));
+        }
+    }
+#pragma unroll
+    for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) {
+        const unsigned at = threadIdx.x + deep * blockDim.x;
+
+        if (tile.combines) {
+            reduce_pair<int4, type_t, op_t>(held[deep], own[deep]);
+        } else if (tile.come == 0) {
+            held[deep] = own[deep];
+        }
+        if (at < vectors) {
+            reinterpret_cast<int4 *>(tile.to)[at] = held[deep].vector;
+            if (tile.result != 0) {
+                reinterpret_cast<int4 *>(tile.result)[at] = held[deep].vector;
+            }
+        }
+    }
+}
+
+/* An element behind the last vector. */
+template <typename type_t, typename op_t>
+static __device__ __forceinline__ void ring_element(const ring_tile_t &tile, uint64_t at)
+{
+    type_t sum;
+
+    if (tile.come == 0) {
+        sum = reinterpret_cast<const type_t *>(tile.own)[at];
+    } else {
+        sum = reinterpret_cast<const volatile type_t *>(tile.come)[at];
+    }
+    if (tile.combines) {
+        sum = op_t::apply(reinterpret_cast<const type_t *>(tile.own)[at], sum);
+    }
+    reinterpret_cast<type_t *>(tile.to)[at] = sum;
+    if (tile.result != 0) {
+        reinterpret_cast<type_t *>(tile.result)[at] = sum;
+    }
+}
+
+/* Until the rank before has written what `step` needs; false: given up. */
+static __device__ __forceinline__ bool ring_await(const mpath_kernel_writes_t &arguments, unsigned step, uint64_t value,
+                                                  uint64_t deadline_ns)
+{
+    bool good = true;
+
+    if ((step > 0) && (threadIdx.x == RING_LOOKS)) {
+        good = writes_await(arguments, ring_word(arguments, arguments.me), value, deadline_ns);
+    }
+    if (__syncthreads_and(good)) {
+        return true;
+    }
+    if (threadIdx.x == 0) {
+        writes_give_up(arguments.control);
+    }
+    kernel_skip(arguments.control);
+    return false;
+}
+
+template <typename type_t, typename op_t>
+static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arguments)
+{
+    const unsigned ranks = arguments.ranks, steps = 2 * ranks - 2;
+    const uint64_t turns = writes_turns(arguments), deadline_ns = kernel_now_ns() + arguments.control.timeout_ns;
+    const uint64_t next_word = ring_word(arguments, (arguments.me + 1) % ranks);
+    uint64_t done            = arguments.number << MPATH_WRITES_TURN_BITS; /* of this rank's steps, in all turns */
+    uint64_t due_ns          = kernel_now_ns();
+
+    for (uint64_t turn = 0; turn < turns; turn++) {
+        for (unsigned step = 0; step <= steps; step++) {
+            uint64_t from, bytes = writes_tile(arguments, (arguments.me + 2 * ranks - 1 - step) % ranks, turn, &from);
+            const uint64_t vectors = bytes / sizeof(int4);
+            const ring_tile_t tile = ring_look(arguments, step, from);
+            reduce_pack<int4, type_t> own[MPATH_RING_DEEP];
+
+#pragma unroll
+            for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) { /* on their way while the CTA waits */
+                const unsigned at = threadIdx.x + deep * blockDim.x;
+
+                if ((at < vectors) && (step < ranks)) {
+                    own[deep].vector = ring_load(tile.own + at * sizeof(int4));
+                }
+            }
+            if (!ring_await(arguments, step, done, deadline_ns)) {
+                return;
+            }
+            if (step == steps) {
+                break; /* it has come, to stay */
+            }
+            ring_vectors<type_t, op_t>(tile, vectors, own);
+            if (threadIdx.x < (bytes % sizeof(int4)) / sizeof(type_t)) {
+                ring_element<type_t, op_t>(tile, vectors * (sizeof(int4) / sizeof(type_t)) + threadIdx.x);
+            }
+            __syncthreads();
+            if (arguments.pace_ns > 0) {
+                due_ns += arguments.pace_ns;
+                writes_pace(due_ns);
+            }
+            done++;
+            if (threadIdx.x == 0) {
+                __threadfence_system();
+                kernel_store_relaxed(next_word, done);
+            }
+        }
+    }
+    kernel_end(arguments.control, arguments.flags);
+}
+
+#define RING_KERNEL(_op, _type)                                                                                        \
+    extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS, 2)                                              \
+        mpath_kernel_ring_##_op##_##_type(const __grid_constant__ mpath_kernel_writes_t arguments)                     \
+    {                                                                                                                  \
+        ring_all<mpath_reduce_##_type##_t, reduce_##_op<mpath_reduce_##_type##_t>>(arguments);                         \
+    }
+
+MPATH_WRITES_KERNELS(RING_KERNEL)

@@ -16,8 +16,15 @@ int mpath_writes_fits(const mpath_reduce_how_t *how);
 /* Whether all CTAs run at once on this GPU. */
 int mpath_writes_usable(const mpath_gpu_t *gpu);
 
+/* How many CTAs of a ring do on a GPU of so many multiprocessors. */
+unsigned mpath_ring_ctas(unsigned multiprocessors);
+
+/* Bytes of the tiles of a ring, of which the longest part has `part_bytes`: equal turns. `most`: as there is memory. */
+uint64_t mpath_ring_tile(uint64_t part_bytes, unsigned ctas, uint64_t most);
+
 /* As mpath_reduce_find(). `how` fits. */
 mpath_status_t mpath_writes_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
+mpath_status_t mpath_ring_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
 
 /*
  * Enqueues. The caller has set all but control and flags; `flag` is written when this rank's part is everywhere. A
@@ -25,5 +32,9 @@ mpath_status_t mpath_writes_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how
  */
 mpath_status_t mpath_launch_writes(mpath_stream_t *stream, mpath_cu_function_t function, mpath_kernel_word_t flag,
                                    uint64_t timeout_ns, mpath_kernel_writes_t *arguments);
+
+/* The same round a ring, with as many CTAs on all ranks. */
+mpath_status_t mpath_launch_ring(mpath_stream_t *stream, mpath_cu_function_t function, unsigned ctas,
+                                 mpath_kernel_word_t flag, uint64_t timeout_ns, mpath_kernel_writes_t *arguments);
 
 #endif

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Arguments and names of the kernels that reduce with nothing but writes between GPUs: shared by the host code,
- * reduce_writes.cuh and the fake driver of the tests. One for each operation and type,
- * "mpath_kernel_writes_<operation>_<type>".
+ * reduce_writes.cuh and the fake driver of the tests. Two for each operation and type,
+ * "mpath_kernel_writes_<operation>_<type>", which send all to all, and "mpath_kernel_ring_<operation>_<type>".
  */
 #ifndef MPATH_GPU_REDUCE_WRITES_ARGS_H
 #define MPATH_GPU_REDUCE_WRITES_ARGS_H
@@ -10,6 +10,7 @@
 #include "gpu/reduce_args.h"
 
 #define MPATH_KERNEL_WRITES "mpath_kernel_writes_"
+#define MPATH_KERNEL_RING "mpath_kernel_ring_"
 
 /* CTAs of every rank; all of them have to run at once. */
 #define MPATH_WRITES_CTAS 128u
@@ -18,7 +19,12 @@
 #define MPATH_WRITES_DEPTH 4u
 #define MPATH_WRITES_AHEAD 2u
 
-/* Steps of a call: its number, then turns. */
+/* CTAs of every rank in a ring at most, vectors of 16 bytes of a thread in a tile, and the longest tile. */
+#define MPATH_RING_CTAS 256u
+#define MPATH_RING_DEEP 2u
+#define MPATH_RING_TILE_MAX (MPATH_RING_DEEP * 16u * MPATH_KERNEL_THREADS)
+
+/* Steps of a call: its number, then turns, or tiles in a ring. */
 #define MPATH_WRITES_TURN_BITS 24
 
 /*
@@ -27,7 +33,17 @@
  * combines what has come for this rank's part, in the order of the ranks, and writes the result to all targets.
  *
  * Memory of a rank, `memory`: steps that others write, [CTA][2][rank] (a tile has come; a tile of mine has been used),
- * then tiles, [CTA][turn % DEPTH][other rank][tile_bytes]. Steps only grow, from zeroed memory on.
+ * those of the ring, then tiles, [CTA][turn % DEPTH][other rank][tile_bytes]. Steps only grow, from zeroed memory on.
+ *
+ * In a ring each rank writes to the next one only, so that no port serves two at once. The parts are the same, and so
+ * are the tiles of a CTA. The tile of rank r's part begins its way at rank r + 1, whose elements travel to r + 2, are
+ * combined there with what r + 2 has, travel on, and are the result at rank r; from there the result goes once round.
+ * A tile of each part is on its way at a time, one step of a CTA apart: 2 (n - 1) steps, each of which waits for the
+ * tile before it and ends with the word of the CTA at the next rank. When all have come that belong to a turn, the
+ * next rank has used all tiles that it was sent in it: nothing else tells that they may be written again.
+ *
+ * Of the ring in `memory`: the words of the CTAs, MPATH_RING_WORD_BYTES each; tiles, in the place of the other ones,
+ * [CTA][step][tile_bytes], n - 1 steps. In the first n - 1 steps tiles are written there, then to the next target.
  */
 typedef struct mpath_kernel_writes {
     mpath_kernel_control_t control;
@@ -45,9 +61,13 @@ typedef struct mpath_kernel_writes {
 } mpath_kernel_writes_t;
 
 #define MPATH_WRITES_STEPS_BYTES(_ranks) (MPATH_WRITES_CTAS * 2u * (_ranks)*8u)
+#define MPATH_RING_WORD_BYTES 64u /* a line of its own */
+#define MPATH_WRITES_TILES_AT(_ranks) (MPATH_WRITES_STEPS_BYTES(_ranks) + MPATH_RING_CTAS * MPATH_RING_WORD_BYTES)
 #define MPATH_WRITES_MEMORY_BYTES(_ranks, _tile_bytes)                                                                 \
-    (MPATH_WRITES_STEPS_BYTES(_ranks) +                                                                                \
-     (uint64_t)MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * ((_ranks)-1u) * (_tile_bytes))
+    (MPATH_WRITES_TILES_AT(_ranks) + (uint64_t)MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * ((_ranks)-1u) * (_tile_bytes))
+
+/* The longest tile of a ring of so many CTAs in that memory. */
+#define MPATH_RING_TILE_BYTES(_ctas, _tile_bytes) (MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * (_tile_bytes) / (_ctas))
 
 /* X(operation, type) for every kernel. */
 #define MPATH_WRITES_KERNELS(X)                                                                                        \

@@ -89,7 +89,8 @@ typedef enum mpath_gpu_probe_use {
 typedef enum mpath_gpu_reduce {
     MPATH_GPU_REDUCE_AUTO,   /* by size */
     MPATH_GPU_REDUCE_DIRECT, /* each kernel reads from and writes to all GPUs */
-    MPATH_GPU_REDUCE_WRITES  /* kernels only write to other GPUs, and wait for each other */
+    MPATH_GPU_REDUCE_WRITES, /* kernels only write to other GPUs, and wait for each other */
+    MPATH_GPU_REDUCE_RING    /* the same, each to the next GPU only */
 } mpath_gpu_reduce_t;
 
 typedef enum mpath_gpu_rail {

@@ -15,7 +15,7 @@
 typedef struct kernel {
     const struct CUctx_st *context;
     const mpath_kernel_writes_t *arguments;
-    unsigned cta;
+    unsigned cta, ctas;
     struct timespec deadline;
 } kernel_t;
 
@@ -37,7 +37,7 @@ static uint64_t *step(const kernel_t *kernel, unsigned of, unsigned from, unsign
 static char *slot(const kernel_t *kernel, unsigned of, unsigned from, uint64_t turn)
 {
     const mpath_kernel_writes_t *arguments = kernel->arguments;
-    uint64_t steps = MPATH_WRITES_STEPS_BYTES(arguments->ranks), bytes = arguments->tile_bytes;
+    uint64_t steps = MPATH_WRITES_TILES_AT(arguments->ranks), bytes = arguments->tile_bytes;
     uint64_t row   = kernel->cta * MPATH_WRITES_DEPTH + turn % MPATH_WRITES_DEPTH;
     uint64_t index = row * (arguments->ranks - 1) + from - (from > of ? 1 : 0);
 
@@ -63,7 +63,7 @@ static int await(const kernel_t *kernel, const uint64_t *word, uint64_t value)
 static uint64_t tile(const kernel_t *kernel, unsigned of, uint64_t turn, uint64_t *from)
 {
     const mpath_kernel_writes_t *arguments = kernel->arguments;
-    uint64_t at = (kernel->cta + turn * MPATH_WRITES_CTAS) * arguments->tile_bytes, bytes = arguments->part_bytes[of];
+    uint64_t at = (kernel->cta + turn * kernel->ctas) * arguments->tile_bytes, bytes = arguments->part_bytes[of];
 
     *from = arguments->part_offsets[of] + at;
     return (at >= bytes) ? 0 : (bytes - at < arguments->tile_bytes) ? bytes - at : arguments->tile_bytes;
@@ -109,7 +109,7 @@ static void combine(const kernel_t *kernel, uint64_t turn, apply_t apply)
 /* The tiles of a turn, all CTAs together, on an emulated port. */
 static void pace(const kernel_t *kernel, unsigned tiles)
 {
-    uint64_t ns = kernel->arguments->pace_ns * (kernel->arguments->ranks - 1) * tiles;
+    uint64_t ns = kernel->arguments->pace_ns * tiles;
 
     nanosleep(&(struct timespec){.tv_sec = (time_t)(ns / 1000000000), .tv_nsec = (long)(ns % 1000000000)}, NULL);
 }
@@ -154,26 +154,45 @@ static int run_turn(const kernel_t *kernel, uint64_t turn, uint64_t turns, apply
     return 1;
 }
 
-static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arguments, unsigned ctas, unsigned threads,
-                apply_t apply)
+/* 0: there is nothing to do. */
+static int begin(const struct CUctx_st *context, const mpath_kernel_writes_t *arguments, unsigned ctas,
+                 unsigned threads, kernel_t *kernel)
 {
-    uint64_t most = 0, turns, per_turn = MPATH_WRITES_CTAS * arguments->tile_bytes;
-    kernel_t kernel = {.context = context, .arguments = arguments};
-
-    if ((threads != MPATH_KERNEL_THREADS) || (ctas != MPATH_WRITES_CTAS) || (arguments->tile_bytes % 16 != 0) ||
-        (arguments->tile_bytes > TILE_MAX) || (arguments->send % 16 != 0)) {
+    if ((threads != MPATH_KERNEL_THREADS) || (arguments->tile_bytes % 16 != 0) || (arguments->tile_bytes > TILE_MAX) ||
+        (arguments->send % 16 != 0)) {
         fake_die("a reduction by writes has %u threads, %u CTAs and tiles of %llu bytes", threads, ctas,
                  (unsigned long long)arguments->tile_bytes);
     }
-    if (!fake_kernel_begin(context, &arguments->control, NULL, ctas)) {
-        return;
-    }
-    clock_gettime(CLOCK_MONOTONIC, &kernel.deadline);
-    kernel.deadline.tv_sec += (time_t)(arguments->control.timeout_ns / 1000000000) + 1;
+    *kernel = (kernel_t){.context = context, .arguments = arguments, .ctas = ctas};
+    clock_gettime(CLOCK_MONOTONIC, &kernel->deadline);
+    kernel->deadline.tv_sec += (time_t)(arguments->control.timeout_ns / 1000000000) + 1;
+    return fake_kernel_begin(context, &arguments->control, NULL, ctas);
+}
+
+static uint64_t turns_of(const kernel_t *kernel)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    uint64_t most = 0, per_turn = kernel->ctas * arguments->tile_bytes;
+
     for (unsigned rank = 0; rank < arguments->ranks; rank++) {
         most = (arguments->part_bytes[rank] > most) ? arguments->part_bytes[rank] : most;
     }
-    turns = (most + per_turn - 1) / per_turn;
+    return (most + per_turn - 1) / per_turn;
+}
+
+static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arguments, unsigned ctas, unsigned threads,
+                apply_t apply)
+{
+    uint64_t turns;
+    kernel_t kernel;
+
+    if (ctas != MPATH_WRITES_CTAS) {
+        fake_die("a reduction by writes has %u CTAs", ctas);
+    }
+    if (!begin(context, arguments, ctas, threads, &kernel)) {
+        return;
+    }
+    turns = turns_of(&kernel);
     for (uint64_t turn = 0; turn < turns + MPATH_WRITES_AHEAD; turn++) {
         for (kernel.cta = 0; kernel.cta < MPATH_WRITES_CTAS; kernel.cta++) {
             if (!run_turn(&kernel, turn, turns, apply)) {
@@ -182,7 +201,98 @@ static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arg
             }
         }
         if (arguments->pace_ns > 0) {
-            pace(&kernel, (turn < turns) + (turn >= MPATH_WRITES_AHEAD));
+            pace(&kernel, ((turn < turns) + (turn >= MPATH_WRITES_AHEAD)) * (arguments->ranks - 1));
+        }
+    }
+    fake_kernel_end(context, &arguments->control, arguments->flags);
+}
+
+/* -- a ring -- */
+
+static uint64_t *ring_word(const kernel_t *kernel, unsigned of)
+{
+    uint64_t at = MPATH_WRITES_STEPS_BYTES(kernel->arguments->ranks) + kernel->cta * MPATH_RING_WORD_BYTES;
+
+    return (uint64_t *)(void *)bytes_at(kernel, kernel->arguments->memory[of] + at, 8);
+}
+
+static char *ring_slot(const kernel_t *kernel, unsigned of, unsigned step)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    uint64_t slot = kernel->cta * (arguments->ranks - 1) + step, bytes = arguments->tile_bytes;
+
+    return bytes_at(kernel, arguments->memory[of] + MPATH_WRITES_TILES_AT(arguments->ranks) + slot * bytes, bytes);
+}
+
+/* One tile: what has come, combined with the own one on its first round, to the next rank. */
+static void ring_move(const kernel_t *kernel, unsigned step, uint64_t from, uint64_t bytes, apply_t apply)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    unsigned me = arguments->me, last = arguments->ranks - 1, next = (me + 1) % arguments->ranks;
+    const char *own = bytes_at(kernel, arguments->send + from, bytes);
+    char sum[TILE_MAX];
+
+    if (step == 0) {
+        memcpy(sum, own, bytes);
+    } else if (step <= last) {
+        memcpy(sum, ring_slot(kernel, me, step - 1), bytes);
+        apply(sum, own, bytes);
+    } else {
+        memcpy(sum, bytes_at(kernel, arguments->targets[me] + from, bytes), bytes);
+    }
+    if (step < last) {
+        memcpy(ring_slot(kernel, next, step), sum, bytes);
+        return;
+    }
+    memcpy(bytes_at(kernel, arguments->targets[next] + from, bytes), sum, bytes);
+    if (step == last) {
+        memcpy(bytes_at(kernel, arguments->targets[me] + from, bytes), sum, bytes);
+    }
+}
+
+/* 0: given up. */
+static int ring_step(const kernel_t *kernel, uint64_t turn, unsigned step, apply_t apply)
+{
+    const mpath_kernel_writes_t *arguments = kernel->arguments;
+    unsigned ranks = arguments->ranks, steps = 2 * ranks - 2;
+    uint64_t done = (arguments->number << MPATH_WRITES_TURN_BITS) + turn * steps + step, from, bytes;
+
+    if ((step > 0) && !await(kernel, ring_word(kernel, arguments->me), done)) {
+        return 0;
+    }
+    bytes = tile(kernel, (arguments->me + 2 * ranks - 1 - step) % ranks, turn, &from);
+    if ((step < steps) && (bytes > 0)) {
+        ring_move(kernel, step, from, bytes, apply);
+    }
+    if (step < steps) {
+        __atomic_store_n(ring_word(kernel, (arguments->me + 1) % ranks), done + 1, __ATOMIC_RELEASE);
+    }
+    return 1;
+}
+
+static void run_ring(const struct CUctx_st *context, const mpath_kernel_writes_t *arguments, unsigned ctas,
+                     unsigned threads, apply_t apply)
+{
+    kernel_t kernel;
+
+    if ((ctas > MPATH_RING_CTAS) || (arguments->tile_bytes > MPATH_RING_TILE_MAX)) {
+        fake_die("a reduction round a ring has %u CTAs and tiles of %llu bytes", ctas,
+                 (unsigned long long)arguments->tile_bytes);
+    }
+    if (!begin(context, arguments, ctas, threads, &kernel)) {
+        return;
+    }
+    for (uint64_t turn = 0; turn < turns_of(&kernel); turn++) {
+        for (unsigned step = 0; step <= 2 * arguments->ranks - 2; step++) {
+            for (kernel.cta = 0; kernel.cta < ctas; kernel.cta++) {
+                if (!ring_step(&kernel, turn, step, apply)) {
+                    fake_kernel_fail(context, &arguments->control);
+                    return;
+                }
+            }
+            if (arguments->pace_ns > 0) {
+                pace(&kernel, 1);
+            }
         }
     }
     fake_kernel_end(context, &arguments->control, arguments->flags);
@@ -209,13 +319,21 @@ static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arg
                                     unsigned threads)                                                                  \
     {                                                                                                                  \
         run(context, arguments, ctas, threads, apply_##_op##_##_type);                                                 \
+    }                                                                                                                  \
+                                                                                                                       \
+    static void ring_##_op##_##_type(const struct CUctx_st *context, const void *arguments, unsigned ctas,             \
+                                     unsigned threads)                                                                 \
+    {                                                                                                                  \
+        run_ring(context, arguments, ctas, threads, apply_##_op##_##_type);                                            \
     }
 
 MPATH_WRITES_KERNELS(FAKE_WRITES)
 
 #define FAKE_ROW(_op, _type) {MPATH_KERNEL_WRITES #_op "_" #_type, sizeof(mpath_kernel_writes_t), run_##_op##_##_type},
 
-static const struct CUfunc_st kernels[] = {MPATH_WRITES_KERNELS(FAKE_ROW)};
+#define RING_ROW(_op, _type) {MPATH_KERNEL_RING #_op "_" #_type, sizeof(mpath_kernel_writes_t), ring_##_op##_##_type},
+
+static const struct CUfunc_st kernels[] = {MPATH_WRITES_KERNELS(FAKE_ROW) MPATH_WRITES_KERNELS(RING_ROW)};
 
 const struct CUfunc_st *fake_writes_kernel(const char *name)
 {

@@ -236,6 +236,41 @@ static long case_same_bits(void)
     return errors;
 }
 
+/*
+ * Vectors for which the GPUs of more than two ranks form a ring, or would: each part of the vector, in units of 256
+ * bytes, is combined from the rank after its own on, whatever the way, in place or not.
+ */
+static long case_ring_order(void)
+{
+    const size_t count = 3000003, unit = 256 / sizeof(double), units = (count + unit - 1) / unit;
+    const size_t bytes = count * sizeof(double), size = (size_t)world_size;
+    double *data = reductions_get(bytes * size), *expected = reductions_get(bytes), *result = reductions_get(bytes);
+    long errors = 0;
+
+    for (size_t rank = 0; rank < size; rank++) {
+        fill_rough(data + rank * count, count, (int)rank);
+    }
+    for (size_t part = 0, at = 0; part < size; part++) {
+        size_t end = at + (units / size + (part < units % size)) * unit;
+
+        for (; at < ((end < count) ? end : count); at++) {
+            expected[at] = data[(part + 1) % size * count + at];
+            for (size_t k = 2; k <= size; k++) {
+                expected[at] = data[(part + k) % size * count + at] + expected[at];
+            }
+        }
+    }
+    device_allreduce(data + (size_t)world_rank * count, result, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    errors += memcmp(result, expected, bytes) != 0;
+    memcpy(result, data + (size_t)world_rank * count, bytes);
+    device_allreduce(MPI_IN_PLACE, result, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD);
+    errors += memcmp(result, expected, bytes) != 0;
+    free(data);
+    free(expected);
+    free(result);
+    return errors;
+}
+
 static void user_sum(void *in, void *inout, int *count, MPI_Datatype *type)
 {
     (void)type;
@@ -388,6 +423,7 @@ static const struct {
     {"left_alone", case_left_alone, 0},
     {"repeat", case_repeat, 0},
     {"complex_and_half", complex_and_half, 1},
+    {"ring_order", case_ring_order, 1},
     {"host_reduce", case_host_reduce, 1},
     {"host_gather", case_host_gather, 1},
     {"large", case_large, 1},

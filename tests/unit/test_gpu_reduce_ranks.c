@@ -1,12 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The reduction kernels that write to other GPUs: ranks of one process, all right bytes, and ranks that are late. */
+/* The reduction kernels for short vectors: ranks of one process, all right bytes, and ranks that are late. */
 #include "config.h"
 #include "capture.h"
 #include "gpu_kinds.h"
 #include "reduce_reference.h"
 #include "gpu/pinned.h"
 #include "gpu/reduce_eager.h"
-#include "gpu/reduce_writes.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -16,124 +15,6 @@
 #define DEADLINE_NS (UINT64_C(60) * 1000000000)
 
 static mpath_gpu_t *gpu;
-
-/* -- writes: two ranks, on a GPU each -- */
-
-#define WRITES_TILE 4096u
-#define WRITES_PART                                                                                                    \
-    (UINT64_C(6) * MPATH_WRITES_CTAS * WRITES_TILE + 20) /* more turns than there is room for, and a rest */
-
-typedef struct writer {
-    mpath_gpu_t *gpu;
-    mpath_stream_t *stream;
-    mpath_cu_function_t function;
-    gpu_memory_t vector, result, room;
-    mpath_mark_t mark;
-} writer_t;
-
-static writer_t writers[2];
-
-static float writes_value(int rank, uint64_t index)
-{
-    return (float)((index * 3 + (uint64_t)rank * 7 + index / 8191) % 251);
-}
-
-static mpath_cu_ptr_t writes_target(int rank)
-{
-    return (rank == 1) ? writers[rank].vector.address : writers[rank].result.address; /* rank 1: in place */
-}
-
-static void writes_open(int rank, unsigned char *bytes)
-{
-    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
-    uint64_t room_bytes          = MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE);
-    writer_t *writer             = &writers[rank];
-    float *values                = (float *)(void *)bytes;
-
-    assert_true(mpath_writes_fits(&how));
-    assert_int_equal(mpath_gpu_get(rank, NULL, &writer->gpu), MPATH_OK);
-    assert_int_equal(mpath_stream_get(writer->gpu, 1, &writer->stream), MPATH_OK);
-    assert_int_equal(mpath_writes_find(writer->gpu, &how, &writer->function), MPATH_OK);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->vector);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->result);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, room_bytes, 0, &writer->room);
-    for (uint64_t i = 0; i < 2 * WRITES_PART / sizeof(float); i++) {
-        values[i] = writes_value(rank, i);
-    }
-    gpu_memory_write(writer->vector.address, bytes, 2 * WRITES_PART);
-    memset(bytes, 0, room_bytes);
-    gpu_memory_write(writer->room.address, bytes, room_bytes);
-}
-
-static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words)
-{
-    writer_t *writer                = &writers[rank];
-    mpath_kernel_writes_t arguments = {.number     = number,
-                                       .stop       = mpath_pinned_device(words, words->base),
-                                       .tile_bytes = WRITES_TILE,
-                                       .ranks      = 2,
-                                       .me         = (uint32_t)rank,
-                                       .send       = writer->vector.address};
-    mpath_kernel_word_t flag;
-
-    for (int i = 0; i < 2; i++) {
-        arguments.part_offsets[i] = (uint64_t)i * (WRITES_PART - 4); /* a multiple of 16 */
-        arguments.part_bytes[i]   = (i == 0) ? WRITES_PART - 4 : WRITES_PART;
-        arguments.targets[i]      = writes_target(i);
-        arguments.memory[i]       = writers[i].room.address;
-    }
-    assert_int_equal(mpath_launch_mark(writer->stream, &flag, &writer->mark), MPATH_OK);
-    assert_int_equal(mpath_launch_writes(writer->stream, writer->function, flag, DEADLINE_NS, &arguments), MPATH_OK);
-}
-
-static void test_writes(void **state)
-{
-    mpath_stream_t *first;
-    unsigned char *bytes;
-    mpath_pinned_t words[2];
-
-    (void)state;
-    assert_int_equal(mpath_stream_get(gpu, 0, &first), MPATH_OK);
-    if ((mpath_gpu_count() < 2) || !mpath_stream_has_values(first)) {
-        skip();
-    }
-    bytes = malloc(2 * WRITES_PART + MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE));
-    assert_non_null(bytes);
-    for (int rank = 0; rank < 2; rank++) {
-        writes_open(rank, bytes);
-        assert_int_equal(mpath_pinned_alloc(writers[rank].gpu, 64, &words[rank]), MPATH_OK);
-        memset(words[rank].base, 0, 64);
-    }
-    if (!mpath_gpu_reaches(writers[0].gpu, 1) || !mpath_gpu_reaches(writers[1].gpu, 0)) {
-        skip();
-    }
-    writes_start(0, 5, &words[0]);
-    writes_start(1, 5, &words[1]);
-    for (int rank = 0; rank < 2; rank++) {
-        assert_int_equal(mpath_stream_finish(writers[rank].stream, writers[rank].mark, DEADLINE_NS, "the test"),
-                         MPATH_OK);
-    }
-    for (int rank = 0; rank < 2; rank++) {
-        gpu_memory_read(writes_target(rank), bytes, 2 * WRITES_PART - 4);
-        for (uint64_t i = 0; i < (2 * WRITES_PART - 4) / sizeof(float); i++) {
-            assert_true(((float *)(void *)bytes)[i] == writes_value(0, i) + writes_value(1, i));
-        }
-    }
-    /* A rank that never comes: the other one gives up when the host says so, and later work on its stream runs. */
-    writes_start(0, 6, &words[0]);
-    *(volatile uint64_t *)words[0].base = 6;
-    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"),
-                     MPATH_ERR_TIMED_OUT);
-    assert_int_equal(mpath_stream_mark(writers[0].stream, &writers[0].mark), MPATH_OK);
-    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"), MPATH_OK);
-    for (int rank = 0; rank < 2; rank++) {
-        gpu_memory_free(&writers[rank].vector);
-        gpu_memory_free(&writers[rank].result);
-        gpu_memory_free(&writers[rank].room);
-        mpath_pinned_release(&words[rank]);
-    }
-    free(bytes);
-}
 
 /* -- eager: three ranks on one GPU, whose vectors are short enough to be there at once -- */
 
@@ -366,7 +247,6 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_writes),
         cmocka_unit_test(test_eager),
     };
 

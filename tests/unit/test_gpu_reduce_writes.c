@@ -1,0 +1,324 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The reduction kernels that wait for each other: ranks of one process, all right bytes, and ranks that never come. */
+#include "config.h"
+#include "capture.h"
+#include "gpu_kinds.h"
+#include "coll/allreduce_gpu_private.h"
+#include "gpu/pinned.h"
+#include "gpu/reduce_writes.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define DEADLINE_NS (UINT64_C(60) * 1000000000)
+
+static mpath_gpu_t *gpu;
+
+/* -- writes: two ranks, on a GPU each -- */
+
+#define WRITES_TILE 4096u
+#define WRITES_PART                                                                                                    \
+    (UINT64_C(6) * MPATH_WRITES_CTAS * WRITES_TILE + 20) /* more turns than there is room for, and a rest */
+
+typedef struct writer {
+    mpath_gpu_t *gpu;
+    mpath_stream_t *stream;
+    mpath_cu_function_t function;
+    gpu_memory_t vector, result, room;
+    mpath_mark_t mark;
+} writer_t;
+
+static writer_t writers[4];
+
+static float writes_value(int rank, uint64_t index)
+{
+    return (float)((index * 3 + (uint64_t)rank * 7 + index / 8191) % 251);
+}
+
+static mpath_cu_ptr_t writes_target(int rank)
+{
+    return (rank == 1) ? writers[rank].vector.address : writers[rank].result.address; /* rank 1: in place */
+}
+
+static void writes_open(int rank, unsigned char *bytes)
+{
+    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    uint64_t room_bytes          = MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE);
+    writer_t *writer             = &writers[rank];
+    float *values                = (float *)(void *)bytes;
+
+    assert_true(mpath_writes_fits(&how));
+    assert_int_equal(mpath_gpu_get(rank, NULL, &writer->gpu), MPATH_OK);
+    assert_int_equal(mpath_stream_get(writer->gpu, 1, &writer->stream), MPATH_OK);
+    assert_int_equal(mpath_writes_find(writer->gpu, &how, &writer->function), MPATH_OK);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->vector);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->result);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, room_bytes, 0, &writer->room);
+    for (uint64_t i = 0; i < 2 * WRITES_PART / sizeof(float); i++) {
+        values[i] = writes_value(rank, i);
+    }
+    gpu_memory_write(writer->vector.address, bytes, 2 * WRITES_PART);
+    memset(bytes, 0, room_bytes);
+    gpu_memory_write(writer->room.address, bytes, room_bytes);
+}
+
+static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words)
+{
+    writer_t *writer                = &writers[rank];
+    mpath_kernel_writes_t arguments = {.number     = number,
+                                       .stop       = mpath_pinned_device(words, words->base),
+                                       .tile_bytes = WRITES_TILE,
+                                       .ranks      = 2,
+                                       .me         = (uint32_t)rank,
+                                       .send       = writer->vector.address};
+    mpath_kernel_word_t flag;
+
+    for (int i = 0; i < 2; i++) {
+        arguments.part_offsets[i] = (uint64_t)i * (WRITES_PART - 4); /* a multiple of 16 */
+        arguments.part_bytes[i]   = (i == 0) ? WRITES_PART - 4 : WRITES_PART;
+        arguments.targets[i]      = writes_target(i);
+        arguments.memory[i]       = writers[i].room.address;
+    }
+    assert_int_equal(mpath_launch_mark(writer->stream, &flag, &writer->mark), MPATH_OK);
+    assert_int_equal(mpath_launch_writes(writer->stream, writer->function, flag, DEADLINE_NS, &arguments), MPATH_OK);
+}
+
+static void test_writes(void **state)
+{
+    mpath_stream_t *first;
+    unsigned char *bytes;
+    mpath_pinned_t words[2];
+
+    (void)state;
+    assert_int_equal(mpath_stream_get(gpu, 0, &first), MPATH_OK);
+    if ((mpath_gpu_count() < 2) || !mpath_stream_has_values(first)) {
+        skip();
+    }
+    bytes = malloc(2 * WRITES_PART + MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE));
+    assert_non_null(bytes);
+    for (int rank = 0; rank < 2; rank++) {
+        writes_open(rank, bytes);
+        assert_int_equal(mpath_pinned_alloc(writers[rank].gpu, 64, &words[rank]), MPATH_OK);
+        memset(words[rank].base, 0, 64);
+    }
+    if (!mpath_gpu_reaches(writers[0].gpu, 1) || !mpath_gpu_reaches(writers[1].gpu, 0)) {
+        skip();
+    }
+    writes_start(0, 5, &words[0]);
+    writes_start(1, 5, &words[1]);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(mpath_stream_finish(writers[rank].stream, writers[rank].mark, DEADLINE_NS, "the test"),
+                         MPATH_OK);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        gpu_memory_read(writes_target(rank), bytes, 2 * WRITES_PART - 4);
+        for (uint64_t i = 0; i < (2 * WRITES_PART - 4) / sizeof(float); i++) {
+            assert_true(((float *)(void *)bytes)[i] == writes_value(0, i) + writes_value(1, i));
+        }
+    }
+    /* A rank that never comes: the other one gives up when the host says so, and later work on its stream runs. */
+    writes_start(0, 6, &words[0]);
+    *(volatile uint64_t *)words[0].base = 6;
+    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"),
+                     MPATH_ERR_TIMED_OUT);
+    assert_int_equal(mpath_stream_mark(writers[0].stream, &writers[0].mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"), MPATH_OK);
+    for (int rank = 0; rank < 2; rank++) {
+        gpu_memory_free(&writers[rank].vector);
+        gpu_memory_free(&writers[rank].result);
+        gpu_memory_free(&writers[rank].room);
+        mpath_pinned_release(&words[rank]);
+    }
+    free(bytes);
+}
+
+/* -- a ring: as many ranks as GPUs, up to four -- */
+
+#define RING_CTAS 24u
+#define RING_SHORT_TILE 1024u
+#define RING_PART (53u * RING_SHORT_TILE) /* three turns of short tiles, the last one of few CTAs */
+#define RING_REST 1012u                   /* that the last part lacks: its end is no vector */
+
+typedef struct ring_test {
+    unsigned ranks;
+    uint64_t number, tile_bytes;
+    unsigned char *bytes;
+    mpath_pinned_t words;
+} ring_test_t;
+
+static uint64_t ring_bytes(const ring_test_t *test, unsigned part)
+{
+    return RING_PART - ((part + 1 == test->ranks) ? RING_REST : 0);
+}
+
+/* Sums of them depend on their order. */
+static float ring_value(const ring_test_t *test, unsigned rank, uint64_t index)
+{
+    return (float)((index * 7919 + rank * 104729 + test->number) % 100003) * ((rank % 2 == 0) ? 1.0f : 1.001e-3f);
+}
+
+static void ring_open(ring_test_t *test)
+{
+    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    uint64_t room_bytes = MPATH_WRITES_TILES_AT(test->ranks) + RING_CTAS * (test->ranks - 1) * MPATH_RING_TILE_MAX;
+
+    for (unsigned rank = 0; rank < test->ranks; rank++) {
+        writer_t *writer = &writers[rank];
+
+        assert_int_equal(mpath_gpu_get((int)rank, NULL, &writer->gpu), MPATH_OK);
+        assert_int_equal(mpath_stream_get(writer->gpu, 1, &writer->stream), MPATH_OK);
+        assert_int_equal(mpath_ring_find(writer->gpu, &how, &writer->function), MPATH_OK);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, test->ranks * RING_PART, 0, &writer->vector);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, test->ranks * RING_PART, 0, &writer->result);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, room_bytes, 0, &writer->room);
+        memset(test->bytes, 0, room_bytes);
+        gpu_memory_write(writer->room.address, test->bytes, room_bytes);
+    }
+    assert_int_equal(mpath_pinned_alloc(writers[0].gpu, 64, &test->words), MPATH_OK);
+    memset(test->words.base, 0, 64);
+}
+
+static void ring_start(const ring_test_t *test, unsigned rank)
+{
+    writer_t *writer                = &writers[rank];
+    mpath_kernel_writes_t arguments = {.number     = test->number,
+                                       .stop       = mpath_pinned_device(&test->words, test->words.base),
+                                       .tile_bytes = test->tile_bytes,
+                                       .ranks      = test->ranks,
+                                       .me         = rank,
+                                       .send       = writer->vector.address};
+    mpath_kernel_word_t flag;
+
+    for (unsigned i = 0; i < test->ranks; i++) {
+        arguments.part_offsets[i] = i * RING_PART;
+        arguments.part_bytes[i]   = ring_bytes(test, i);
+        arguments.targets[i]      = writes_target((int)i);
+        arguments.memory[i]       = writers[i].room.address;
+    }
+    assert_int_equal(mpath_launch_mark(writer->stream, &flag, &writer->mark), MPATH_OK);
+    assert_int_equal(mpath_launch_ring(writer->stream, writer->function, RING_CTAS, flag, DEADLINE_NS, &arguments),
+                     MPATH_OK);
+}
+
+/* All ranks have the sums, each part in its order: from the next rank on, that of the part last. */
+static void ring_run(ring_test_t *test)
+{
+    float *values = (float *)(void *)test->bytes;
+
+    for (unsigned rank = 0; rank < test->ranks; rank++) {
+        for (uint64_t i = 0; i < test->ranks * RING_PART / sizeof(float); i++) {
+            values[i] = ring_value(test, rank, i);
+        }
+        gpu_memory_write(writers[rank].vector.address, test->bytes, test->ranks * RING_PART);
+    }
+    for (unsigned rank = 0; rank < test->ranks; rank++) {
+        ring_start(test, rank);
+    }
+    for (unsigned rank = 0; rank < test->ranks; rank++) {
+        assert_int_equal(mpath_stream_finish(writers[rank].stream, writers[rank].mark, DEADLINE_NS, "the test"),
+                         MPATH_OK);
+    }
+    for (unsigned rank = 0; rank < test->ranks; rank++) {
+        gpu_memory_read(writes_target((int)rank), test->bytes, test->ranks * RING_PART - RING_REST);
+        for (uint64_t i = 0; i < (test->ranks * RING_PART - RING_REST) / sizeof(float); i++) {
+            unsigned part = (unsigned)(i * sizeof(float) / RING_PART);
+            float sum     = ring_value(test, (part + 1) % test->ranks, i);
+
+            for (unsigned k = 2; k <= test->ranks; k++) {
+                sum = ring_value(test, (part + k) % test->ranks, i) + sum;
+            }
+            assert_true(values[i] == sum);
+        }
+    }
+    test->number++;
+}
+
+static void test_ring(void **state)
+{
+    ring_test_t test = {.number = 5};
+    mpath_stream_t *first;
+
+    (void)state;
+    test.ranks = (mpath_gpu_count() < 4) ? (unsigned)mpath_gpu_count() : 4;
+    assert_int_equal(mpath_stream_get(gpu, 0, &first), MPATH_OK);
+    if ((test.ranks < 2) || !mpath_stream_has_values(first)) {
+        skip();
+    }
+    test.bytes = malloc(test.ranks * RING_PART + 2 * RING_CTAS * test.ranks * MPATH_RING_TILE_MAX);
+    assert_non_null(test.bytes);
+    ring_open(&test);
+    for (unsigned rank = 0; rank < test.ranks; rank++) {
+        if (!mpath_gpu_reaches(writers[rank].gpu, (int)((rank + 1) % test.ranks))) {
+            skip();
+        }
+    }
+    for (int round = 0; round < 2; round++) {
+        test.tile_bytes = RING_SHORT_TILE;
+        ring_run(&test);
+        test.tile_bytes = MPATH_RING_TILE_MAX; /* two vectors for each thread, and a tile that is not full */
+        ring_run(&test);
+    }
+    ring_start(&test, 1); /* a rank before it that never comes */
+    *(volatile uint64_t *)test.words.base = test.number;
+    assert_int_equal(mpath_stream_finish(writers[1].stream, writers[1].mark, DEADLINE_NS, "the test"),
+                     MPATH_ERR_TIMED_OUT);
+    for (unsigned rank = 0; rank < test.ranks; rank++) {
+        gpu_memory_free(&writers[rank].vector);
+        gpu_memory_free(&writers[rank].result);
+        gpu_memory_free(&writers[rank].room);
+    }
+    mpath_pinned_release(&test.words);
+    free(test.bytes);
+}
+
+/* Tiles fill equal turns; which way is the fastest follows from ranks and sizes. */
+static void test_choices(void **state)
+{
+    const uint64_t mib = UINT64_C(1) << 20;
+
+    (void)state;
+    assert_int_equal(mpath_ring_tile(8, 256, 65536), 512);
+    assert_int_equal(mpath_ring_tile(2 * mib, 256, 65536), 8192);
+    assert_int_equal(mpath_ring_tile(8 * mib, 256, 65536), 16384);
+    assert_int_equal(mpath_ring_tile(6 * mib, 256, 65536), 12288);
+    assert_int_equal(mpath_ring_tile(6 * mib, 256, 4100), 4096);
+    assert_int_equal(mpath_ring_ctas(132), 256);
+    assert_int_equal(mpath_ring_ctas(108), 216);
+    assert_int_equal(mpath_gpu_reduce_fastest(2, 16 * mib), MPATH_GPU_REDUCE_DIRECT);
+    assert_int_equal(mpath_gpu_reduce_fastest(2, 48 * mib), MPATH_GPU_REDUCE_WRITES);
+    assert_int_equal(mpath_gpu_reduce_fastest(2, 1024 * mib), MPATH_GPU_REDUCE_WRITES);
+    assert_int_equal(mpath_gpu_reduce_fastest(8, 4 * mib), MPATH_GPU_REDUCE_DIRECT);
+    assert_int_equal(mpath_gpu_reduce_fastest(8, 16 * mib), MPATH_GPU_REDUCE_RING);
+    assert_int_equal(mpath_gpu_reduce_fastest(8, 1024 * mib), MPATH_GPU_REDUCE_RING);
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    gpu_application_starts();
+    return (mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_writes),
+        cmocka_unit_test(test_ring),
+        cmocka_unit_test(test_choices),
+    };
+
+    gpu_application_starts();
+    if ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && !mpath_kernels_usable(gpu)) {
+        printf("1..0 # SKIP no kernels\n");
+        return 77;
+    }
+    return cmocka_run_group_tests_name("gpu_reduce_writes", tests, setup, teardown);
+}
