@@ -279,7 +279,6 @@ static mpath_status_t start_self(mpath_relay_t *relay)
     uint64_t bytes           = call->send_bytes[relay->me];
     mpath_status_t status;
 
-    relay->self_stream = NULL;
     if (bytes == 0) {
         return MPATH_OK;
     }
@@ -314,6 +313,7 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
     relay->forward_left = schedule->forward_bytes;
     relay->fetch_left   = relay->bound.fetch_bytes;
     relay->first_outlet = 0;
+    relay->self_stream  = NULL;
     relay->settles      = relay->bound.has_rails && mpath_move_settles(relay->team, plan);
     relay->lost         = 0;
     for (int member = 0; member < relay->room.num_members; member++) {
@@ -369,7 +369,8 @@ static int progress(mpath_relay_t *relay)
 
 static mpath_status_t run(mpath_relay_t *relay)
 {
-    mpath_status_t status = start_self(relay);
+    int begun             = progress(relay); /* what others wait for comes first */
+    mpath_status_t status = (begun < 0) ? (mpath_status_t)begun : start_self(relay);
     uint64_t checked_ns   = 0;
 
     while ((status == MPATH_OK) && !mpath_relay_is_finished(relay)) {

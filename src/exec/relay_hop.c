@@ -54,18 +54,18 @@ mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_c
     }
     *copy      = *op;
     copy->next = NULL;
-    status     = mpath_stream_get(relay->gpu, stream, &copy->stream);
+    status     = mpath_gpu_enter(relay->gpu); /* once for all that follows */
     if (status == MPATH_OK) {
-        mpath_relay_lock();
-        status = mpath_stream_enter(copy->stream);
+        status = mpath_stream_get(relay->gpu, stream, &copy->stream);
         if (status == MPATH_OK) {
+            mpath_relay_lock();
             status = mpath_stream_copy(copy->stream, to, from, copy->bytes);
             if (status == MPATH_OK) {
                 status = mpath_stream_mark(copy->stream, &copy->mark);
             }
-            mpath_stream_leave(copy->stream);
+            mpath_relay_unlock();
         }
-        mpath_relay_unlock();
+        mpath_gpu_leave(relay->gpu);
     }
     if (status != MPATH_OK) {
         copy->next       = relay->spare_ops;
@@ -361,28 +361,36 @@ static mpath_status_t feed_one(mpath_relay_t *relay, size_t index)
     return status;
 }
 
+/* 1: a chunk is on its way; 0: there is none, or it has to wait; or an error. */
+static int feed_outlet(mpath_relay_t *relay, size_t index)
+{
+    mpath_status_t status = feed_one(relay, index);
+
+    relay->bound.outlets[index].in_flight += (status == MPATH_OK) ? 1 : 0;
+    return (status == MPATH_OK) ? 1 : mpath_status_is_error(status) ? (int)status : 0;
+}
+
+/*
+ * A chunk for every outlet that has none under way; if there is no such, one for an outlet with the fewest. To start a
+ * copy takes the host microseconds in which no end of another is noticed, so one more has to do until the next round.
+ */
 int mpath_relay_feed(mpath_relay_t *relay)
 {
-    size_t num = relay->bound.schedule->num_outlets;
+    size_t num = relay->bound.schedule->num_outlets, first = relay->first_outlet;
     int events = 0;
 
-    for (size_t i = 0; i < num; i++) {
-        size_t index           = (relay->first_outlet + i) % num;
-        relay_outlet_t *outlet = &relay->bound.outlets[index];
-        mpath_status_t status  = MPATH_OK;
+    for (unsigned under_way = 0; (under_way < DEPTH) && (events == 0); under_way++) {
+        for (size_t i = 0; (i < num) && ((events == 0) || (under_way == 0)); i++) {
+            size_t index = (first + i) % num;
+            int result   = (relay->bound.outlets[index].in_flight == under_way) ? feed_outlet(relay, index) : 0;
 
-        while ((outlet->in_flight < DEPTH) && (status == MPATH_OK)) {
-            status = feed_one(relay, index);
-            if (status == MPATH_OK) {
-                outlet->in_flight++;
-                events++;
+            if (result < 0) {
+                return result;
             }
-        }
-        if (mpath_status_is_error(status)) {
-            return (int)status;
+            relay->first_outlet = (result > 0) ? (index + 1) % num : relay->first_outlet;
+            events += result;
         }
     }
-    relay->first_outlet = (num > 0) ? (relay->first_outlet + 1) % num : 0;
     return events;
 }
 

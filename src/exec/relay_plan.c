@@ -13,7 +13,7 @@
 #include <stdlib.h>
 
 #define CHUNK_COST_NS 8000u /* of the host's time, for a chunk at a hop */
-#define CROWD 8u
+#define CROWD 12u
 #define CROWD_LEAST 2u
 #define CHUNK_LEAST_NS 20000u
 #define CHUNK_MOST_NS 250000u
@@ -38,8 +38,8 @@ static uint64_t root(uint64_t value)
 }
 
 /*
- * How many pieces of messages a rank has to do with, in eighths: with eight and more, chunks cost as much as they gain.
- * A plan without relays has no pipeline to fill.
+ * How many pieces of messages a rank has to do with, in eighths: with twelve and more, chunks cost as much as they
+ * gain. A plan without relays has no pipeline to fill.
  */
 static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
 {
@@ -47,7 +47,7 @@ static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
     size_t num_flows;
 
     mpath_plan_flows(plan, &num_flows);
-    eighths = CROWD * num_flows / (uint64_t)relay->size;
+    eighths = 8 * num_flows / (uint64_t)relay->size;
     eighths = (eighths < CROWD_LEAST) ? CROWD_LEAST : eighths;
     return ((eighths > CROWD) || (mpath_plan_relayed_bytes(plan) == 0)) ? CROWD : eighths;
 }

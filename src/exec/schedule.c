@@ -250,6 +250,9 @@ static mpath_status_t add_flow(mpath_schedule_t *schedule, const mpath_topo_t *t
         }
     }
     if (duty != NULL) {
+        if ((limits->device_ns > 0) && (duty->hop_out != MPATH_DUTY_NO_HOP)) {
+            duty->ahead = (int8_t)(path.num_hops - 1 - duty->hop_out);
+        }
         count_duty(schedule, duty);
     }
     return MPATH_OK;
@@ -274,7 +277,7 @@ mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const m
     }
     status         = MPATH_ERR_NO_MEMORY;
     schedule->seen = calloc(schedule->seen_words + 1, sizeof(*schedule->seen));
-    if ((schedule->seen == NULL) || (mpath_schedule_sort(schedule, topo, rank) != MPATH_OK)) {
+    if ((schedule->seen == NULL) || (mpath_schedule_sort(schedule, topo, rank, limits->device_ns > 0) != MPATH_OK)) {
         goto err_destroy;
     }
     *schedule_p = schedule;
@@ -359,6 +362,9 @@ mpath_status_t mpath_schedule_accept(mpath_schedule_t *schedule, mpath_duty_t *d
  * middle of the chunk decides, so that flows of different sizes do not start in step. */
 static int is_behind(const mpath_duty_t *a, const mpath_duty_t *b)
 {
+    if (a->ahead != b->ahead) {
+        return a->ahead > b->ahead;
+    }
     return (2ull * a->handed_chunks + 1) * b->num_chunks < (2ull * b->handed_chunks + 1) * a->num_chunks;
 }
 

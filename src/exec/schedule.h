@@ -15,10 +15,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* Slots belong to classes, so that a chunk that waits for a rail never blocks one that has crossed it. */
+/*
+ * Slots belong to classes, so that a chunk that waits for a rail never blocks one that has crossed it. GPUs serve their
+ * outlets in this order: what has the longest way ahead begins first.
+ */
 typedef enum mpath_outlet_kind {
+    MPATH_OUTLET_RELAY, /* towards a rank that passes it on; on GPUs: to a rail */
     MPATH_OUTLET_RAIL,
-    MPATH_OUTLET_RELAY,  /* towards a rank that passes it on; on GPUs: to a rail */
     MPATH_OUTLET_PASS,   /* on GPUs only: towards a rank that passes it on to the destination */
     MPATH_OUTLET_STAGED, /* on GPUs only: through host memory to the destination */
     MPATH_OUTLET_LAST    /* towards the destination: these chunks are always taken at once */
@@ -31,6 +34,7 @@ typedef struct mpath_duty {
     uint32_t flow; /* index in the plan */
     int32_t source, destination;
     int8_t hop_in, hop_out;
+    int8_t ahead; /* hops after hop_out, of device memory; else 0 */
     mpath_hop_t in, out;
     uint64_t offset, bytes; /* of the pair's message */
     uint32_t chunk_bytes, num_chunks;
@@ -62,7 +66,7 @@ typedef struct mpath_chunk_limits {
 typedef struct mpath_schedule {
     mpath_duty_t *duties; /* ascending by flow */
     size_t num_duties;
-    mpath_outlet_t *outlets; /* in the order of turns: the next node first, see schedule_sort.c */
+    mpath_outlet_t *outlets; /* in the order of turns, see schedule_sort.c; on GPUs by kind before that */
     size_t num_outlets;
     uint32_t *own;  /* duty indices, grouped by outlet, each group in the order of the destinations' turns */
     uint64_t *seen; /* a bit per chunk that comes in */
@@ -74,8 +78,8 @@ typedef struct mpath_schedule {
 mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const mpath_plan_t *plan,
                                      const mpath_chunk_limits_t *limits, mpath_schedule_t **schedule_p);
 void mpath_schedule_destroy(mpath_schedule_t *schedule);
-/* Part of mpath_schedule_create(): orders outlets and own duties. */
-mpath_status_t mpath_schedule_sort(mpath_schedule_t *schedule, const mpath_topo_t *topo, int rank);
+/* Part of mpath_schedule_create(): orders outlets, before turns by kind where told to, and own duties. */
+mpath_status_t mpath_schedule_sort(mpath_schedule_t *schedule, const mpath_topo_t *topo, int rank, int by_kind);
 /* Back to the state after creation. */
 void mpath_schedule_reset(mpath_schedule_t *schedule);
 
@@ -88,7 +92,10 @@ void mpath_duty_chunk(const mpath_duty_t *duty, uint32_t index, uint64_t *offset
 /* Notes a chunk that came in; MPATH_ERR_PARAM unless it is one that is still missing, as both ends cut it. */
 mpath_status_t mpath_schedule_accept(mpath_schedule_t *schedule, mpath_duty_t *duty, const mpath_chunk_t *chunk);
 
-/* The own duty of the outlet that is furthest behind; NULL when all chunks are handed over. */
+/*
+ * The own duty of the outlet that is furthest behind, of those with the most hops ahead: then the pipelines behind this
+ * hop empty while chunks that end with it still move. NULL when all chunks are handed over.
+ */
 mpath_duty_t *mpath_schedule_next_own(mpath_schedule_t *schedule, const mpath_outlet_t *outlet);
 
 #endif

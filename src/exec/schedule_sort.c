@@ -35,6 +35,7 @@ static uint64_t *make_turns(const mpath_topo_t *topo, int rank)
 
 typedef struct outlet_turn {
     mpath_outlet_t outlet;
+    int kind; /* 0: it does not matter */
     uint64_t turn;
     uint32_t was; /* its index */
 } outlet_turn_t;
@@ -43,13 +44,16 @@ static int compare_outlets(const void *a, const void *b)
 {
     const outlet_turn_t *x = a, *y = b;
 
+    if (x->kind != y->kind) {
+        return (x->kind < y->kind) ? -1 : 1;
+    }
     if (x->turn != y->turn) {
         return (x->turn < y->turn) ? -1 : 1;
     }
     return (x->was < y->was) ? -1 : 1;
 }
 
-static mpath_status_t sort_outlets(mpath_schedule_t *schedule, const uint64_t *turns)
+static mpath_status_t sort_outlets(mpath_schedule_t *schedule, const uint64_t *turns, int by_kind)
 {
     outlet_turn_t *sorted = malloc((schedule->num_outlets + 1) * sizeof(*sorted));
     uint32_t *now         = malloc((schedule->num_outlets + 1) * sizeof(*now));
@@ -60,8 +64,12 @@ static mpath_status_t sort_outlets(mpath_schedule_t *schedule, const uint64_t *t
         return MPATH_ERR_NO_MEMORY;
     }
     for (size_t i = 0; i < schedule->num_outlets; i++) {
-        sorted[i] = (outlet_turn_t){
-            .outlet = schedule->outlets[i], .turn = turns[schedule->outlets[i].rank], .was = (uint32_t)i};
+        const mpath_outlet_t *outlet = &schedule->outlets[i];
+
+        sorted[i] = (outlet_turn_t){.outlet = *outlet,
+                                    .kind   = by_kind ? (int)outlet->kind : 0,
+                                    .turn   = turns[outlet->rank],
+                                    .was    = (uint32_t)i};
     }
     qsort(sorted, schedule->num_outlets, sizeof(*sorted), compare_outlets);
     for (size_t i = 0; i < schedule->num_outlets; i++) {
@@ -127,10 +135,10 @@ static mpath_status_t sort_own(mpath_schedule_t *schedule, const uint64_t *turns
     return MPATH_OK;
 }
 
-mpath_status_t mpath_schedule_sort(mpath_schedule_t *schedule, const mpath_topo_t *topo, int rank)
+mpath_status_t mpath_schedule_sort(mpath_schedule_t *schedule, const mpath_topo_t *topo, int rank, int by_kind)
 {
     uint64_t *turns       = make_turns(topo, rank);
-    mpath_status_t status = (turns == NULL) ? MPATH_ERR_NO_MEMORY : sort_outlets(schedule, turns);
+    mpath_status_t status = (turns == NULL) ? MPATH_ERR_NO_MEMORY : sort_outlets(schedule, turns, by_kind);
 
     if (status == MPATH_OK) {
         status = sort_own(schedule, turns);

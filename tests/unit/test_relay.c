@@ -94,6 +94,56 @@ static void test_one_pair(void **state)
     assert_int_equal(ranks_run(&job.setup, pair_body, &job), 0);
 }
 
+/* The first copies of a call, by the allocation that they write to. */
+#define WATCHED 4
+static __typeof__(((mpath_cu_t *)NULL)->MemcpyAsync) copy_async;
+static mpath_cu_ptr_t watched[WATCHED];
+static int num_watched;
+
+static mpath_cu_result_t watch_copy(mpath_cu_ptr_t to, mpath_cu_ptr_t from, size_t bytes, mpath_cu_stream_t stream)
+{
+    size_t size;
+
+    if (num_watched < WATCHED) {
+        ranks_check(mpath_gpu_driver()->MemGetAddressRange(&watched[num_watched++], &size, to) == MPATH_CU_SUCCESS);
+    }
+    return copy_async(to, from, bytes, stream);
+}
+
+/* All ways out of a rank get their first chunk before any of them gets another. */
+static int first_copies_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    copy_async                                                 = mpath_gpu_driver()->MemcpyAsync;
+    ((mpath_cu_t *)(uintptr_t)mpath_gpu_driver())->MemcpyAsync = watch_copy;
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 2);
+    ranks_check((self->rank != 0) || (num_watched == WATCHED));
+    for (int i = 0; (i < WATCHED) && (self->rank == 0); i++) {
+        for (int k = 0; k < i; k++) {
+            ranks_check(watched[i] != watched[k]);
+        }
+    }
+    member_end(&member);
+    return 0;
+}
+
+static void test_first_copies(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = RELAY_RAIL_BPS},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .emulated  = MPATH_EMULATED_COPIES,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 4000000,
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, first_copies_body, &job), 0);
+}
+
 /*
  * Layers take turns with their demands and buffers; one buffer is freed and comes back at the same place, or at
  * another.
@@ -309,6 +359,7 @@ int main(void)
         cmocka_unit_test(test_mesh),
         cmocka_unit_test(test_rails_by_copies),
         cmocka_unit_test(test_one_pair),
+        cmocka_unit_test(test_first_copies),
         cmocka_unit_test(test_rails_by_ucx),
         cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),

@@ -5,6 +5,7 @@
 #include "exec/schedule.h"
 #include "unit/capture.h"
 #include "unit/grid.h"
+#include "unit/topo_gpu_support.h"
 
 #include <stdlib.h>
 
@@ -261,11 +262,51 @@ static void test_turns(void **state)
     mpath_topo_destroy(topo);
 }
 
+/* On GPUs: what has relays ahead begins before what has not, among outlets and in each of them. */
+static void test_far_first(void **state)
+{
+    const mpath_chunk_limits_t device = {.chunk_bytes = 1 << 20, .rail_bytes = UINT32_MAX, .device_ns = 50000};
+    uint64_t demand[RANKS * RANKS];
+    mpath_topo_t *topo;
+    mpath_plan_t *plan;
+    cluster_t cluster;
+    int mixed = 0;
+
+    (void)state;
+    for (int i = 0; i < RANKS * RANKS; i++) {
+        demand[i] = (i % (RANKS + 1) == 0) ? 0 : (i % RANKS == 0) ? 32000000 : 5000000;
+    }
+    cluster_init_gpus(&cluster, 2, RANKS / 2, MPATH_GPU_LINK_MESH, 0);
+    topo = cluster_build(&cluster);
+    assert_int_equal(mpath_plan_create(topo, demand, NULL, &plan), MPATH_OK);
+    for (int rank = 0; rank < RANKS; rank++) {
+        mpath_schedule_t *schedule;
+
+        assert_int_equal(mpath_schedule_create(topo, rank, plan, &device, &schedule), MPATH_OK);
+        for (size_t i = 0; i < schedule->num_outlets; i++) {
+            mpath_duty_t *duty;
+            int ahead = -1;
+
+            assert_true((i == 0) || (schedule->outlets[i - 1].kind <= schedule->outlets[i].kind));
+            while ((duty = mpath_schedule_next_own(schedule, &schedule->outlets[i])) != NULL) {
+                duty->handed_chunks++;
+                assert_true((ahead < 0) || (duty->ahead <= ahead));
+                mixed += (ahead > duty->ahead) ? 1 : 0;
+                ahead = duty->ahead;
+            }
+        }
+        mpath_schedule_destroy(schedule);
+    }
+    assert_true(mixed > 0);
+    mpath_plan_destroy(plan);
+    mpath_topo_destroy(topo);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_carries_all), cmocka_unit_test(test_carries_affine), cmocka_unit_test(test_refuses),
-        cmocka_unit_test(test_fair),        cmocka_unit_test(test_turns),
+        cmocka_unit_test(test_fair),        cmocka_unit_test(test_turns),          cmocka_unit_test(test_far_first),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
