@@ -23,20 +23,45 @@
 #define BATCH_OF_REST 3
 #define BATCH_MIN_BYTES (UINT64_C(3) << 20)
 
-/* Of two H200: what calls begin with. */
-#define HOST_FIRST_BPS UINT64_C(355000000000)
-#define HOST_SECOND_BPS UINT64_C(30000000000)
+/* Of two H200: what one GPU reaches both ways through the host, and what of it a call does. */
+#define HOST_ONE_BPS UINT64_C(40000000000)
+#define HOST_REACHED_PERCENT 75
 
-static mpath_beside_t *beside_of(gpu_host_t *host, uint64_t least_bytes, uint64_t bytes)
+/* The least part of a port's rate that is worth while: with 3 %, as 8 H200 have, calls took longer. */
+#define HOST_LEAST_PERCENT 4
+
+/* What the host carries for each rank, while all of them send and receive. */
+static uint64_t each_host_bps(const mpath_gpu_coll_t *coll)
 {
-    unsigned class = 0;
+    uint64_t each_bps = coll->rates.host_bps / (uint64_t)coll->size;
+
+    return (each_bps < HOST_ONE_BPS) ? each_bps : HOST_ONE_BPS;
+}
+
+/* What a port carries beside it; an emulated one as it says. */
+static uint64_t port_bps(const mpath_gpu_coll_t *coll, uint64_t real_bps)
+{
+    uint64_t emulated_bps = coll->settings->gpu_port_bps;
+
+    return ((emulated_bps > 0) && (emulated_bps < real_bps)) ? emulated_bps : real_bps;
+}
+
+static int is_worth(const mpath_gpu_coll_t *coll, uint64_t first_bps)
+{
+    return each_host_bps(coll) >= first_bps / 100 * HOST_LEAST_PERCENT;
+}
+
+static mpath_beside_t *beside_of(gpu_host_t *host, const mpath_gpu_coll_t *coll, uint64_t first_bps, uint64_t bytes)
+{
+    uint64_t least_bytes = coll->settings->gpu_host_min_bytes;
+    unsigned class       = 0;
 
     while ((class + 1 < GPU_HOST_CLASSES) && (bytes >> (class + 1) >= least_bytes)) {
         class ++;
     }
     if (!host->known[class]) {
         host->known[class] = 1;
-        mpath_beside_init(&host->beside[class], HOST_FIRST_BPS, HOST_SECOND_BPS);
+        mpath_beside_init(&host->beside[class], first_bps, each_host_bps(coll) / 100 * HOST_REACHED_PERCENT);
     }
     return &host->beside[class];
 }
@@ -145,12 +170,17 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
 {
     gpu_host_t *host      = &gpu->host;
     mpath_status_t status = MPATH_OK;
-    uint64_t room, share, end;
+    uint64_t room, share, end, first_bps;
 
     *end_bytes_p    = 0;
     host->end_bytes = 0;
     if (!is_long(gpu, bytes)) {
         return MPATH_OK;
+    }
+    status    = mpath_gpu_coll_find_rates(gpu->reduce);
+    first_bps = port_bps(gpu->reduce, gpu->reduce->rates.kernel_bps);
+    if ((status != MPATH_OK) || !is_worth(gpu->reduce, first_bps)) {
+        return status;
     }
     room = hear(gpu->reduce, host);
     if ((room > 0) && !host->refused) {
@@ -159,7 +189,7 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
     if ((room == 0) || host->refused || (status != MPATH_OK)) {
         return status;
     }
-    host->last      = beside_of(host, gpu->reduce->settings->gpu_host_min_bytes, bytes);
+    host->last      = beside_of(host, gpu->reduce, first_bps, bytes);
     host->last_call = gpu->reduce->number;
     share           = mpath_beside_share(host->last);
     end             = bytes / MPATH_TUNE_WHOLE * share;
@@ -384,10 +414,11 @@ void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     gpu_host_t *host       = &gpu->host_gather;
 
     coll->share_ppm = 0;
-    if (!is_long_gather(gpu, bytes) || !coll->opened || (hear(coll, host) == 0)) {
+    if (!is_long_gather(gpu, bytes) || !coll->opened || !coll->rated || !is_worth(coll, coll->rates.pair_bps) ||
+        (hear(coll, host) == 0)) {
         return;
     }
-    host->last      = beside_of(host, coll->settings->gpu_host_min_bytes, bytes);
+    host->last      = beside_of(host, coll, coll->rates.pair_bps, bytes);
     host->last_call = coll->number;
     coll->timed     = 1;
     coll->share_ppm = mpath_beside_share(host->last);

@@ -143,6 +143,8 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_ways.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
+/* Once: what the copies of this machine reach. Collective. */
+mpath_status_t mpath_gpu_coll_find_rates(mpath_gpu_coll_t *gpu);
 /* Gives back what is open: an allocation that its owner frees must not stay open here. The decision stays. */
 void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 /* The same, and the decision goes. */

@@ -301,8 +301,7 @@ static mpath_status_t open_slots(mpath_gpu_coll_t *gpu, uint64_t bytes)
     return MPATH_DECLINED;
 }
 
-/* Once: what the copies of this machine reach. */
-static mpath_status_t find_rates(mpath_gpu_coll_t *gpu)
+mpath_status_t mpath_gpu_coll_find_rates(mpath_gpu_coll_t *gpu)
 {
     mpath_node_rates_t node;
     mpath_status_t status;
@@ -367,7 +366,7 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         }
     }
     if (status == MPATH_OK) {
-        status = find_rates(gpu);
+        status = mpath_gpu_coll_find_rates(gpu);
     }
     if (status == MPATH_OK) {
         status = choose(gpu);

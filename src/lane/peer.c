@@ -25,6 +25,7 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
 static const mpath_peer_rates_t h200_rates = {.pair_bps   = 391000000000,
                                               .kernel_bps = 362000000000,
                                               .staged_bps = 45450000000,
+                                              .host_bps   = 80000000000,
                                               .engine_ns  = 8300,
                                               .kernel_ns  = 14300};
 
@@ -66,6 +67,7 @@ void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *pr
     set_rate(&rates->pair_bps, pair);
     set_rate(&rates->kernel_bps, least_of(probe->kernel_bps, probe->num_gpus));
     set_rate(&rates->staged_bps, staged);
+    set_rate(&rates->host_bps, probe->host_bps);
     rates->engine_ns = (probe->copy_latency_ns > 0) ? probe->copy_latency_ns : rates->engine_ns;
     rates->kernel_ns = (probe->kernel_latency_ns > 0) ? probe->kernel_latency_ns : rates->kernel_ns;
 }

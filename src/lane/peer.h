@@ -49,6 +49,7 @@ typedef struct mpath_peer_rates {
     uint64_t pair_bps;             /* an engine's copy between two GPUs, alone */
     uint64_t kernel_bps;           /* a kernel's writes */
     uint64_t staged_bps;           /* through host memory into one GPU, within what the host can do for all of them */
+    uint64_t host_bps;             /* into all GPUs of the machine together, while as much comes out of them */
     uint32_t engine_ns, kernel_ns; /* from the call to the host's seeing the end of a small one */
 } mpath_peer_rates_t;
 

@@ -98,6 +98,7 @@ static void measured_rates_decide(void **state)
     probe.host_bps = 9000000000;
     mpath_peer_rates_set(&measured, &probe);
     assert_int_equal(measured.staged_bps, 9000000000); /* the host's ceiling */
+    assert_int_equal(measured.host_bps, 9000000000);
 
     h200_ns = mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load);
     push_ns = mpath_peer_predict_ns(&measured, MPATH_PEER_PUSH, &load);
