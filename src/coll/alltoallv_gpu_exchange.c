@@ -31,7 +31,8 @@
 #define EXCHANGE_RANK_NS 750u
 #define EXCHANGE_COPY_FS 2000u
 
-#define EXCHANGE_MAX_PAUSE 256u
+/* An even number of calls: where calls of two kinds take turns, it is the other one that is tried next. */
+#define EXCHANGE_MAX_PAUSE 254u
 
 struct gpu_exchange {
     gpu_lent_t *lent; /* NULL until calls were short enough */
@@ -128,26 +129,33 @@ static uint64_t slot_bytes(const mpath_gpu_coll_t *gpu)
     return (most > sizeof(mpath_exchange_head_t)) ? (most - sizeof(mpath_exchange_head_t)) / slots & ~UINT64_C(15) : 0;
 }
 
+/* Whether this rank's GPU can work on a side; *device_p: that of both, NULL so far. */
+static int can_work_on(const mpath_memory_t *memory, uint64_t bytes, mpath_gpu_t **device_p)
+{
+    mpath_gpu_t *device;
+
+    if (memory == NULL) {
+        return bytes == 0;
+    }
+    if (mpath_memory_on_host(memory->kind) || (memory->kind == MPATH_MEMORY_MANAGED) ||
+        (mpath_gpu_get(memory->device, memory->context, &device) != MPATH_OK) ||
+        ((*device_p != NULL) && (device != *device_p))) {
+        return 0;
+    }
+    *device_p = device;
+    return 1;
+}
+
 /* The GPU that could do this rank's part; NULL: none. */
 static mpath_gpu_t *gpu_of(const mpath_call_t *call, const load_t *load)
 {
-    const mpath_memory_t *send = call->send_memory, *recv = call->recv_memory, *any = (send != NULL) ? send : recv;
-    mpath_gpu_t *device;
+    mpath_gpu_t *device = NULL;
 
-    if ((any == NULL) || ((load->sent + load->own > 0) && (send == NULL)) ||
-        ((load->received + load->own > 0) && (recv == NULL))) {
-        return NULL;
-    }
-    for (int side = 0; side < 2; side++) {
-        const mpath_memory_t *memory = (side == 0) ? send : recv;
-
-        if ((memory != NULL) && (mpath_memory_on_host(memory->kind) || (memory->kind == MPATH_MEMORY_MANAGED) ||
-                                 (memory->device != any->device) || (memory->context != any->context))) {
-            return NULL;
-        }
-    }
-    return (mpath_gpu_get(any->device, any->context, &device) == MPATH_OK) && mpath_kernels_usable(device) ? device
-                                                                                                           : NULL;
+    return can_work_on(call->send_memory, load->sent + load->own, &device) &&
+                   can_work_on(call->recv_memory, load->received + load->own, &device) && (device != NULL) &&
+                   mpath_kernels_usable(device)
+               ? device
+               : NULL;
 }
 
 /* -- the kernel -- */
@@ -319,7 +327,7 @@ static void note_result(mpath_gpu_coll_t *gpu, int done)
     } else if (exchange->pause > 0) {
         exchange->pause--;
     } else if (mpath_gpu_eager_any(gpu)) {
-        exchange->pauses = (exchange->pauses < EXCHANGE_MAX_PAUSE) ? 2 * exchange->pauses + 1 : exchange->pauses;
+        exchange->pauses = (exchange->pauses < EXCHANGE_MAX_PAUSE) ? 2 * exchange->pauses + 2 : exchange->pauses;
         exchange->pause  = exchange->pauses;
     }
 }

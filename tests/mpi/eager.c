@@ -1,0 +1,312 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Short calls on device memory, whose kernels start before the ranks agree: that they are taken where all ranks can, by
+ * the counter; and that data is right where one is late, has other memory, more data, or nothing. For ranks that have a
+ * GPU each. Arguments: the cases to run.
+ */
+#include "mpi/cases.h"
+#include "mpi/memory.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define ROOM (3u << 20) /* of a buffer; each message has its share */
+#define RANKS_MAX 16
+
+static int rank, size;
+static unsigned char *image, *expected;
+
+/* Both sides of a rank. */
+typedef struct sides {
+    unsigned char *send, *receive;
+    int on_host;
+} sides_t;
+
+static sides_t device;
+
+static int share(void)
+{
+    return (int)(ROOM / (unsigned)size);
+}
+
+static unsigned char value_of(int source, int destination, int round, int position)
+{
+    return (unsigned char)(source * 31 + destination * 7 + round * 13 + position + position / 251);
+}
+
+static sides_t on_host(void)
+{
+    sides_t sides = {.send = malloc(ROOM), .receive = malloc(ROOM), .on_host = 1};
+
+    if (sides.send == NULL || sides.receive == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    return sides;
+}
+
+static void put(const sides_t *sides, unsigned char *to)
+{
+    if (sides->on_host) {
+        memcpy(to, image, ROOM);
+    } else {
+        memory_put(to, image, ROOM);
+    }
+}
+
+/* The number of wrong bytes of this rank's receive buffer. */
+static long compare(const sides_t *sides)
+{
+    long errors = 0;
+
+    if (sides->on_host) {
+        memcpy(image, sides->receive, ROOM);
+    } else {
+        memory_get(image, sides->receive, ROOM);
+    }
+    for (size_t i = 0; i < ROOM; i++) {
+        errors += image[i] != expected[i];
+    }
+    return errors;
+}
+
+/* bytes[source * size + destination]; messages begin at odd places. */
+static long alltoallv(MPI_Comm comm, const sides_t *sides, const int *bytes, int round)
+{
+    int counts[2][RANKS_MAX], offsets[2][RANKS_MAX], me, error;
+
+    MPI_Comm_rank(comm, &me);
+    memset(expected, 0x5a, ROOM);
+    for (int peer = 0; peer < size; peer++) {
+        counts[0][peer]  = bytes[me * size + peer];
+        counts[1][peer]  = bytes[peer * size + me];
+        offsets[0][peer] = offsets[1][peer] = peer * share() + (round + peer) % 5;
+        for (int i = 0; i < counts[0][peer]; i++) {
+            image[offsets[0][peer] + i] = value_of(me, peer, round, i);
+        }
+        for (int i = 0; i < counts[1][peer]; i++) {
+            expected[offsets[1][peer] + i] = value_of(peer, me, round, i);
+        }
+    }
+    put(sides, sides->send);
+    memset(image, 0x5a, ROOM);
+    put(sides, sides->receive);
+    error = MPI_Alltoallv(sides->send, counts[0], offsets[0], MPI_BYTE, sides->receive, counts[1], offsets[1], MPI_BYTE,
+                          comm);
+    return (error != MPI_SUCCESS) + compare(sides);
+}
+
+static void set_all(int *bytes, int each)
+{
+    for (int i = 0; i < size * size; i++) {
+        bytes[i] = each;
+    }
+}
+
+/* Calls that were eager since the last time, on this rank. */
+static unsigned long long eager_calls(void)
+{
+    static unsigned long long before;
+    unsigned long long now = cases_counter("coll_mpath_eager_calls"), calls = now - before;
+
+    before = now;
+    return calls;
+}
+
+static void run_taken(int *bytes)
+{
+    static const int sizes[] = {1, 8, 100, 1000, 5000, 20000};
+    long errors              = 0;
+
+    (void)eager_calls();
+    for (int round = 0; round < 30; round++) {
+        set_all(bytes, sizes[round / 5]);
+        errors += alltoallv(MPI_COMM_WORLD, &device, bytes, round / 5 + 1); /* the same offsets: graphs */
+    }
+    errors += eager_calls() < 28; /* the first one prepares */
+    case_end("taken", errors);
+}
+
+static void run_late(int *bytes)
+{
+    long errors = 0;
+
+    set_all(bytes, 700);
+    for (int round = 0; round < 8; round++) {
+        if (rank == round % size) {
+            usleep(8000);
+        }
+        errors += alltoallv(MPI_COMM_WORLD, &device, bytes, round);
+    }
+    errors += eager_calls() < 7;
+    case_end("late", errors);
+}
+
+/* Every other call has more for rank 0 than goes this way, which only rank 0 knows. */
+static void run_hot(int *bytes)
+{
+    long errors = 0;
+    unsigned long long calls;
+
+    for (int round = 0; round < 24; round++) {
+        set_all(bytes, 900);
+        for (int source = 1; (round % 2 == 1) && source < size; source++) {
+            bytes[source * size] = share() - 8;
+        }
+        errors += alltoallv(MPI_COMM_WORLD, &device, bytes, round);
+    }
+    calls = eager_calls();
+    errors += calls < 4 || calls > 12;
+    set_all(bytes, 900); /* whatever has gone wrong before */
+    for (int round = 0; round < 8; round++) {
+        errors += alltoallv(MPI_COMM_WORLD, &device, bytes, round);
+    }
+    errors += eager_calls() < 4;
+    case_end("hot", errors);
+}
+
+/* Ranks that send nothing, receive nothing, or neither. */
+static void run_idle(int *bytes)
+{
+    long errors = 0;
+
+    for (int round = 0; round < 6; round++) {
+        set_all(bytes, 300 + round);
+        for (int peer = 0; peer < size; peer++) {
+            bytes[round % size * size + peer]               = 0;
+            bytes[peer * size + (round + round % 2) % size] = 0;
+        }
+        errors += alltoallv(MPI_COMM_WORLD, &device, bytes, round);
+    }
+    errors += eager_calls() < 6;
+    case_end("idle", errors);
+}
+
+/* One rank's data is in host memory. */
+static void run_host(int *bytes)
+{
+    sides_t host = on_host();
+    long errors  = 0;
+
+    set_all(bytes, 1200);
+    for (int round = 0; round < 20; round++) {
+        int is_host = round < 10 && rank == round % size;
+
+        errors += alltoallv(MPI_COMM_WORLD, is_host ? &host : &device, bytes, round);
+    }
+    errors += eager_calls() < 2;
+    free(host.send);
+    free(host.receive);
+    case_end("host", errors);
+}
+
+static void run_communicators(int *bytes)
+{
+    MPI_Comm comms[3];
+    long errors = 0;
+
+    comms[0] = MPI_COMM_WORLD;
+    MPI_Comm_dup(MPI_COMM_WORLD, &comms[1]);
+    MPI_Comm_split(MPI_COMM_WORLD, 0, -rank, &comms[2]);
+    set_all(bytes, 400);
+    for (int round = 0; round < 18; round++) {
+        errors += alltoallv(comms[round % 3], &device, bytes, round);
+    }
+    errors += eager_calls() < 14;
+    MPI_Comm_free(&comms[1]);
+    MPI_Comm_free(&comms[2]);
+    case_end("communicators", errors);
+}
+
+static long allgather(int each, int in_place, int round)
+{
+    int error;
+
+    memset(expected, 0x5a, ROOM);
+    memset(image, 0x5a, ROOM);
+    for (int peer = 0; peer < size; peer++) {
+        for (int i = 0; i < each; i++) {
+            expected[peer * each + i] = value_of(peer, 0, round, i);
+        }
+    }
+    if (in_place) {
+        memcpy(image + rank * each, expected + rank * each, (size_t)each);
+        put(&device, device.receive);
+    } else {
+        put(&device, device.receive);
+        memcpy(image, expected + rank * each, (size_t)each);
+        put(&device, device.send);
+    }
+    error = MPI_Allgather(in_place ? MPI_IN_PLACE : device.send, each, MPI_BYTE, device.receive, each, MPI_BYTE,
+                          MPI_COMM_WORLD);
+    return (error != MPI_SUCCESS) + compare(&device);
+}
+
+static void run_gather(int *bytes)
+{
+    long errors = 0;
+
+    (void)bytes;
+    for (int round = 0; round < 20; round++) {
+        errors += allgather(1 + round / 5 * 1999, round % 2, round);
+    }
+    errors += eager_calls() < 16;
+    case_end("gather", errors);
+}
+
+/* Rank 0 sends less than rank 1 expects, who is told; nobody hangs, in this call or the next. */
+static void run_mismatch(int *bytes)
+{
+    MPI_Comm comm;
+    long errors = 0;
+
+    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+    MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+    set_all(bytes, 400);
+    for (int round = 0; round < 4; round++) {
+        errors += alltoallv(comm, &device, bytes, round);
+    }
+    errors += eager_calls() < 3;
+    bytes[1] = (rank == 0) ? 200 : 400;
+    if (rank == 1) {
+        errors += alltoallv(comm, &device, bytes, 9) == 0;
+    } else {
+        (void)alltoallv(comm, &device, bytes, 9);
+    }
+    errors += alltoallv(comm, &device, bytes, 10) == 0; /* the communicator is broken */
+    MPI_Comm_free(&comm);
+    case_end("mismatch", errors);
+}
+
+int main(int argc, char **argv)
+{
+    static const struct {
+        const char *name;
+        void (*run)(int *bytes);
+    } cases[] = {{"taken", run_taken},   {"late", run_late},        {"hot", run_hot},
+                 {"idle", run_idle},     {"host", run_host},        {"communicators", run_communicators},
+                 {"gather", run_gather}, {"mismatch", run_mismatch}};
+    int bytes[RANKS_MAX * RANKS_MAX];
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    image    = malloc(ROOM);
+    expected = malloc(ROOM);
+    if (size > RANKS_MAX || image == NULL || expected == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    device = (sides_t){.send = memory_new(ROOM, 1), .receive = memory_new(ROOM, 2)};
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        if (case_wanted(argc, argv, cases[i].name)) {
+            cases[i].run(bytes);
+        }
+    }
+    cases_print_calls();
+    memory_free(device.send);
+    memory_free(device.receive);
+    free(image);
+    free(expected);
+    MPI_Finalize();
+    return cases_failed() != 0;
+}
