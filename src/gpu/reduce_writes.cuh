@@ -365,6 +365,29 @@ static __device__ __forceinline__ bool ring_await(const mpath_kernel_writes_t &a
     return false;
 }
 
+/* The tile of a step; this rank's vectors of it, if it has a use for them, set out on their way. */
+template <typename type_t>
+static __device__ __forceinline__ uint64_t ring_fetch(const mpath_kernel_writes_t &arguments, uint64_t turn,
+                                                      unsigned step, reduce_pack<int4, type_t> *own, uint64_t *from)
+{
+    const unsigned ranks = arguments.ranks;
+    const uint64_t bytes = writes_tile(arguments, (arguments.me + 2 * ranks - 1 - step) % ranks, turn, from);
+
+#pragma unroll
+    for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) {
+        const unsigned at = threadIdx.x + deep * blockDim.x;
+
+        if ((step < ranks) && (at < bytes / sizeof(int4))) {
+            own[deep].vector = ring_load(arguments.send + *from + at * sizeof(int4));
+        }
+    }
+    return bytes;
+}
+
+/*
+ * A step's own vectors are fetched before the fence of the step before it; in the last one of a turn, in which only
+ * what has come counts, those of the next turn.
+ */
 template <typename type_t, typename op_t>
 static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arguments)
 {
@@ -372,23 +395,14 @@ static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arg
     const uint64_t turns = writes_turns(arguments), deadline_ns = kernel_now_ns() + arguments.control.timeout_ns;
     const uint64_t next_word = ring_word(arguments, (arguments.me + 1) % ranks);
     uint64_t done            = arguments.number << MPATH_WRITES_TURN_BITS; /* of this rank's steps, in all turns */
-    uint64_t due_ns          = kernel_now_ns();
+    reduce_pack<int4, type_t> own[MPATH_RING_DEEP];
+    uint64_t from, bytes = ring_fetch<type_t>(arguments, 0, 0, own, &from), due_ns = kernel_now_ns();
 
     for (uint64_t turn = 0; turn < turns; turn++) {
         for (unsigned step = 0; step <= steps; step++) {
-            uint64_t from, bytes = writes_tile(arguments, (arguments.me + 2 * ranks - 1 - step) % ranks, turn, &from);
             const uint64_t vectors = bytes / sizeof(int4);
             const ring_tile_t tile = ring_look(arguments, step, from);
-            reduce_pack<int4, type_t> own[MPATH_RING_DEEP];
 
-#pragma unroll
-            for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) { /* on their way while the CTA waits */
-                const unsigned at = threadIdx.x + deep * blockDim.x;
-
-                if ((at < vectors) && (step < ranks)) {
-                    own[deep].vector = ring_load(tile.own + at * sizeof(int4));
-                }
-            }
             if (!ring_await(arguments, step, done, deadline_ns)) {
                 return;
             }
@@ -404,6 +418,7 @@ static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arg
                 due_ns += arguments.pace_ns;
                 writes_pace(due_ns);
             }
+            bytes = ring_fetch<type_t>(arguments, (step + 1 < steps) ? turn : turn + 1, (step + 1) % steps, own, &from);
             done++;
             if (threadIdx.x == 0) {
                 __threadfence_system();
