@@ -144,12 +144,9 @@ static void nothing_takes_no_time(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(small_goes_by_kernel),
-        cmocka_unit_test(hot_is_pushed),
-        cmocka_unit_test(equal_goes_as_pages_allow),
-        cmocka_unit_test(times_grow_smoothly),
-        cmocka_unit_test(nothing_takes_no_time),
-        cmocka_unit_test(order_counts),
+        cmocka_unit_test(small_goes_by_kernel),      cmocka_unit_test(hot_is_pushed),
+        cmocka_unit_test(equal_goes_as_pages_allow), cmocka_unit_test(times_grow_smoothly),
+        cmocka_unit_test(nothing_takes_no_time),     cmocka_unit_test(order_counts),
         cmocka_unit_test(measured_rates_decide),
     };
 
