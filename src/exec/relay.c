@@ -325,27 +325,10 @@ static void begin(mpath_relay_t *relay, const mpath_plan_t *plan)
 
 static void end(mpath_relay_t *relay)
 {
-    mpath_owners_announce(&relay->owners, 0, 0);
+    mpath_relay_announce_end(relay);
     mpath_relay_rails_end(relay);
     mpath_relay_close_buffers(relay);
     relay->call = NULL;
-}
-
-/* Tells other communicators of NICs that carry bytes of this rank's own: they make way for these. */
-static void announce(mpath_relay_t *relay)
-{
-    const mpath_schedule_t *schedule = relay->bound.schedule;
-    uint32_t nics                    = 0;
-
-    for (size_t i = 0; i < schedule->num_outlets; i++) {
-        const mpath_outlet_t *given = &schedule->outlets[i];
-        int owns                    = (given->kind == MPATH_OUTLET_RAIL) && (relay->bound.outlets[i].own_left > 0);
-
-        nics |= owns ? 1u << given->nic : 0;
-    }
-    if (schedule->rails != 0) {
-        mpath_owners_announce(&relay->owners, nics, mpath_time_ns());
-    }
 }
 
 /* One round of everything. Number of events, or an error. */
@@ -355,7 +338,7 @@ static int progress(mpath_relay_t *relay)
                                              mpath_relay_rails_progress, mpath_relay_feed};
     int events                            = 0;
 
-    announce(relay);
+    mpath_relay_announce(relay);
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
         int result = steps[i](relay);
 

@@ -32,8 +32,9 @@ typedef struct mpath_relay_stats {
     uint64_t sent_bytes;               /* that left this rank's send buffers */
     uint64_t forwarded_bytes;          /* of others, through this rank's GPU */
     uint64_t rail_bytes, staged_bytes; /* of both, over rails and through the host */
-    uint64_t yields;     /* times that a chunk waited since the NIC ahead was busy with its owner's bytes */
-    uint64_t slot_bytes; /* of GPU memory, now */
+    uint64_t yields;         /* times that a chunk waited since the NIC ahead was busy with its owner's bytes */
+    uint64_t receive_yields; /* the same for the NIC at the other end of a rail */
+    uint64_t slot_bytes;     /* of GPU memory, now */
 } mpath_relay_stats_t;
 
 /*

@@ -227,28 +227,21 @@ static mpath_relay_gate_t *gate_of(const mpath_relay_t *relay, const relay_op_t 
     return &relay->room.gates[relay->room.member_of[rank]];
 }
 
-/* Whether the NIC that the op's chunk would borrow is busy with its owner's bytes in another communicator. */
-static int yields_to_owner(mpath_relay_t *relay, const relay_op_t *op)
-{
-    const mpath_path_t *path = &relay->bound.paths[op->duty - relay->bound.schedule->duties];
-
-    return (op->step == RELAY_TO_SLOT) && (op->to_class == MPATH_RELAY_TO_RAIL) &&
-           ((mpath_owners_busy(&relay->owners, mpath_time_ns()) >> path->hops[op->duty->hop_out + 1].nic_from) & 1);
-}
-
 /* Gets the slot that the op needs. A NIC that is busy with its owner's bytes is lent by one slot at a time. */
 static mpath_status_t take_slot(mpath_relay_t *relay, relay_op_t *op)
 {
     mpath_relay_gate_t *gate = gate_of(relay, op);
     int slots                = (op->step == RELAY_TO_HOST) ? mpath_relay_host_slots(relay) : relay->bound.slots;
-    int yields               = yields_to_owner(relay, op);
+    int yields               = mpath_relay_yields(relay, op);
 
     if (op->step == RELAY_TO_WIRE) {
-        op->to_slot = mpath_relay_rails_slot(relay, op);
+        op->to_slot = mpath_relay_rails_slot(relay, op, yields);
     } else {
         op->to_slot = mpath_relay_slot_take(gate, op->to_class, yields ? 1 : slots);
     }
-    relay->stats.yields += (yields && (op->to_slot == RELAY_NO_SLOT)) ? 1 : 0;
+    if (yields && (op->to_slot == RELAY_NO_SLOT)) {
+        *((op->duty->out.lane == MPATH_LANE_RAIL) ? &relay->stats.receive_yields : &relay->stats.yields) += 1;
+    }
     return (op->to_slot == RELAY_NO_SLOT) ? MPATH_NO_RESOURCE : MPATH_OK;
 }
 

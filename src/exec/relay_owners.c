@@ -162,51 +162,54 @@ static uint64_t holder_of(const mpath_owners_t *owners)
     return ((uint64_t)getpid() << 32) | (uint32_t)owners->opened;
 }
 
-static void entry_begin(mpath_owners_t *owners, int nic, uint64_t until_ns, uint64_t now_ns)
+static void entry_begin(mpath_owners_t *owners, int port, uint64_t until_ns, uint64_t now_ns)
 {
     owner_entry_t *entry;
 
-    owners->entries[nic] = entry_take(holder_of(owners), now_ns);
-    if (owners->entries[nic] != MPATH_OWNER_NONE) {
-        entry = &table->entries[owners->entries[nic]];
-        atomic_store_explicit(&entry->key, owners->keys[nic], memory_order_relaxed);
+    owners->entries[port] = entry_take(holder_of(owners), now_ns);
+    if (owners->entries[port] != MPATH_OWNER_NONE) {
+        owners->held |= 1u << port;
+        entry = &table->entries[owners->entries[port]];
+        atomic_store_explicit(&entry->key, owners->keys[port], memory_order_relaxed);
         atomic_store_explicit(&entry->team, owners->team, memory_order_relaxed);
         atomic_store_explicit(&entry->until_ns, until_ns, memory_order_release);
     }
 }
 
 /* Nonzero while the entry is this rank's: one that was stopped for long may have lost it. */
-static int entry_is_mine(const mpath_owners_t *owners, int nic)
+static int entry_is_mine(const mpath_owners_t *owners, int port)
 {
-    return (owners->entries[nic] != MPATH_OWNER_NONE) &&
-           (atomic_load_explicit(&table->entries[owners->entries[nic]].holder, memory_order_relaxed) ==
+    return (owners->entries[port] != MPATH_OWNER_NONE) &&
+           (atomic_load_explicit(&table->entries[owners->entries[port]].holder, memory_order_relaxed) ==
             holder_of(owners));
 }
 
-static void entry_end(mpath_owners_t *owners, int nic)
+static void entry_end(mpath_owners_t *owners, int port)
 {
-    if (entry_is_mine(owners, nic)) {
-        owner_entry_t *entry = &table->entries[owners->entries[nic]];
+    if (entry_is_mine(owners, port)) {
+        owner_entry_t *entry = &table->entries[owners->entries[port]];
 
         atomic_store_explicit(&entry->until_ns, 0, memory_order_relaxed);
         atomic_store_explicit(&entry->holder, 0, memory_order_release);
     }
-    owners->entries[nic] = MPATH_OWNER_NONE;
+    owners->entries[port] = MPATH_OWNER_NONE;
+    owners->held &= ~(1u << port);
 }
 
 /* -- views -- */
 
 void mpath_owners_open(const mpath_machine_t *machine, uint64_t team, uint64_t scope, mpath_owners_t *owners)
 {
-    *owners = (mpath_owners_t){.opened   = (int)(atomic_fetch_add(&next_holder, 1) % INT32_MAX) + 1,
-                               .num_nics = machine->num_nics,
-                               .team     = team};
-    for (int nic = 0; nic < machine->num_nics; nic++) {
-        uint64_t key = mpath_key_mix(scope, machine->host, strlen(machine->host));
+    *owners = (mpath_owners_t){.opened = (int)(atomic_fetch_add(&next_holder, 1) % INT32_MAX) + 1, .team = team};
+    for (int port = 0; port < MPATH_OWNER_PORTS; port++) {
+        const mpath_nic_t *nic = &machine->nics[port % MPATH_MAX_NICS];
+        uint64_t key           = mpath_key_mix(scope, machine->host, strlen(machine->host));
 
-        key                  = mpath_key_mix(key, machine->nics[nic].name, strlen(machine->nics[nic].name));
-        owners->keys[nic]    = mpath_key_mix(key, &nic, sizeof(nic));
-        owners->entries[nic] = MPATH_OWNER_NONE;
+        owners->entries[port] = MPATH_OWNER_NONE;
+        if (port % MPATH_MAX_NICS < machine->num_nics) {
+            key                = mpath_key_mix(key, nic->name, strlen(nic->name));
+            owners->keys[port] = mpath_key_mix(key, &port, sizeof(port)) | 1;
+        }
     }
     pthread_mutex_lock(&mutex);
     table_get();
@@ -225,29 +228,31 @@ void mpath_owners_close(mpath_owners_t *owners)
     memset(owners, 0, sizeof(*owners));
 }
 
-void mpath_owners_announce(mpath_owners_t *owners, uint32_t nics, uint64_t now_ns)
+void mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns)
 {
     int renews = owners->until_ns < now_ns + RENEW_NS;
 
     owners->until_ns = renews ? now_ns + MPATH_OWNER_NS : owners->until_ns;
-    for (int nic = 0; nic < owners->num_nics; nic++) {
-        if (!((nics >> nic) & 1)) {
-            entry_end(owners, nic);
-        } else if (!entry_is_mine(owners, nic)) {
-            entry_begin(owners, nic, owners->until_ns, now_ns);
+    for (uint32_t left = ports | owners->held; left != 0; left &= left - 1) {
+        int port = __builtin_ctz(left);
+
+        if (!((ports >> port) & 1)) {
+            entry_end(owners, port);
+        } else if (!entry_is_mine(owners, port)) {
+            entry_begin(owners, port, owners->until_ns, now_ns);
         } else if (renews) {
-            atomic_store_explicit(&table->entries[owners->entries[nic]].until_ns, owners->until_ns,
+            atomic_store_explicit(&table->entries[owners->entries[port]].until_ns, owners->until_ns,
                                   memory_order_relaxed);
         }
     }
 }
 
-/* The NIC of a key; -1: not one of this node. */
-static int nic_of(const mpath_owners_t *owners, uint64_t key)
+/* The port of a key; -1: not one of this node. */
+static int port_of(const mpath_owners_t *owners, uint64_t key)
 {
-    for (int nic = 0; nic < owners->num_nics; nic++) {
-        if (owners->keys[nic] == key) {
-            return nic;
+    for (int port = 0; port < MPATH_OWNER_PORTS; port++) {
+        if (owners->keys[port] == key) {
+            return port;
         }
     }
     return -1;
@@ -267,9 +272,9 @@ uint32_t mpath_owners_busy(mpath_owners_t *owners, uint64_t now_ns)
 
         if ((atomic_load_explicit(&entry->until_ns, memory_order_acquire) > now_ns) &&
             (atomic_load_explicit(&entry->team, memory_order_relaxed) != owners->team)) {
-            int nic = nic_of(owners, atomic_load_explicit(&entry->key, memory_order_relaxed));
+            int port = port_of(owners, atomic_load_explicit(&entry->key, memory_order_relaxed));
 
-            owners->busy |= (nic >= 0) ? 1u << nic : 0;
+            owners->busy |= (port >= 0) ? 1u << port : 0;
         }
     }
     return owners->busy;

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay owners: which NICs of this host carry bytes of the GPUs beside them at present, for all communicators of all
- * processes of the user. A rank that would send over another GPU's NIC looks here whether bytes of that GPU go over it
- * in another communicator: two ranks on one GPU, or processes that share no communicator, know of each other in no
- * other way.
+ * Relay owners: which NICs of this host send, and which receive, bytes of the GPUs beside them at present, for all
+ * communicators of all processes of the user. A rank that would send over another GPU's NIC, or passes on what comes by
+ * its own, looks here whether bytes of that GPU go over it in another communicator: two ranks on one GPU, or processes
+ * that share no communicator, know of each other in no other way.
  *
  * The table is a file in /dev/shm, removed by the last process that uses it; what is killed may leave it to the next
  * one. An entry says until when it counts, and its owner renews it while it sends, so that a process that dies is no
@@ -19,14 +19,21 @@
 
 #define MPATH_OWNER_NS 20000000u
 #define MPATH_OWNER_NONE (-1)
+#define MPATH_OWNER_PORTS (2 * MPATH_MAX_NICS) /* a NIC has two: it sends and receives at a time */
+
+/* Masks of ports out of masks of NICs, and back. */
+#define MPATH_OWNER_SENDS(nics) ((uint32_t)(nics))
+#define MPATH_OWNER_RECEIVES(nics) ((uint32_t)(nics) << MPATH_MAX_NICS)
+#define MPATH_OWNER_RECEIVING(ports) ((uint32_t)(ports) >> MPATH_MAX_NICS)
 
 /* The view of one communicator, on a node with these NICs. */
 typedef struct mpath_owners {
-    int opened, num_nics;
-    uint64_t team; /* all ranks of the communicator have the same */
-    uint64_t keys[MPATH_MAX_NICS];
-    int entries[MPATH_MAX_NICS]; /* of this rank; MPATH_OWNER_NONE: it is no owner at present */
-    uint64_t until_ns;           /* of these */
+    int opened;
+    uint64_t team;                    /* all ranks of the communicator have the same */
+    uint64_t keys[MPATH_OWNER_PORTS]; /* 0: no such NIC */
+    int entries[MPATH_OWNER_PORTS];   /* of this rank; MPATH_OWNER_NONE: it is no owner at present */
+    uint32_t held;                    /* ports with an entry */
+    uint64_t until_ns;                /* of these */
     uint64_t looked_ns;
     uint32_t busy; /* what was seen then */
 } mpath_owners_t;
@@ -38,9 +45,9 @@ void mpath_owners_open(const mpath_machine_t *machine, uint64_t team, uint64_t s
 /* A zeroed struct is left alone. */
 void mpath_owners_close(mpath_owners_t *owners);
 
-/* `nics`: those, a bit each, that carry bytes of this rank's own now. Often called: costs little. */
-void mpath_owners_announce(mpath_owners_t *owners, uint32_t nics, uint64_t now_ns);
-/* NICs, a bit each, that carry bytes of their owners in other communicators; as of some microseconds ago. */
+/* `ports`: those that carry bytes of this rank's own now. Often called: costs little. */
+void mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns);
+/* Ports that carry bytes of their owners in other communicators; as of some microseconds ago. */
 uint32_t mpath_owners_busy(mpath_owners_t *owners, uint64_t now_ns);
 
 #endif

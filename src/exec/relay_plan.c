@@ -150,6 +150,20 @@ static int writes_final(const mpath_relay_t *relay, const mpath_duty_t *duty)
            ((duty->out.lane == MPATH_LANE_PEER) || ((duty->out.lane == MPATH_LANE_RAIL) && relay->by_copies));
 }
 
+/* NICs that bring this rank something. */
+static void look_at_rail(relay_bound_t *bound, const mpath_duty_t *duty)
+{
+    if ((duty->hop_in == MPATH_DUTY_NO_HOP) || (duty->in.lane != MPATH_LANE_RAIL)) {
+        return;
+    }
+    if (duty->hop_out == MPATH_DUTY_NO_HOP) {
+        bound->own_rails |= 1u << duty->in.nic_to;
+        bound->rail_sources |= 1ull << duty->in.from;
+    } else {
+        bound->lent_rails |= 1u << duty->in.nic_to;
+    }
+}
+
 /* Whom this rank writes to, and who writes how much to it. */
 static mpath_status_t look_at_duties(mpath_relay_t *relay)
 {
@@ -170,6 +184,7 @@ static mpath_status_t look_at_duties(mpath_relay_t *relay)
         if (writes_final(relay, duty)) {
             relay->bound.wanted |= 1ull << duty->destination;
         }
+        look_at_rail(&relay->bound, duty);
         if (duty->hop_out != MPATH_DUTY_NO_HOP) {
             continue;
         }

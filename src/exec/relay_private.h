@@ -94,16 +94,17 @@ typedef struct relay_rails {
 
     mpath_wire_t *wire; /* NULL: no plan has needed it yet, or rails are copies */
     uint64_t slot_bytes;
-    relay_slots_t sends, receives;           /* [RELAY_SENDS]; [ranks][RELAY_WINDOW] */
-    int direct;                              /* they are on GPUs; the same on all ranks */
-    int needs_flush;                         /* the GPU does not order what a NIC writes */
-    int knows_pool;                          /* rails send out of this rank's pool */
-    uint64_t send_free;                      /* bit per slot of `sends` */
-    uint8_t credits[MPATH_RELAY_MAX_RANKS];  /* bit per slot that is free for this rank at each other one */
-    relay_pinned_list_t ready, landed, owed; /* for the rail; from it, for the GPU; credits to give back */
-    unsigned credits_sent;                   /* that are not finished */
-    uint64_t credit;                         /* what a credit sends */
-    uint64_t sink;                           /* where one arrives */
+    relay_slots_t sends, receives;             /* [RELAY_SENDS]; [ranks][RELAY_WINDOW] */
+    int direct;                                /* they are on GPUs; the same on all ranks */
+    int needs_flush;                           /* the GPU does not order what a NIC writes */
+    int knows_pool;                            /* rails send out of this rank's pool */
+    uint64_t send_free;                        /* bit per slot of `sends` */
+    uint8_t credits[MPATH_RELAY_MAX_RANKS];    /* bit per slot that is free for this rank at each other one */
+    uint32_t nics_busy[MPATH_RELAY_MAX_RANKS]; /* their gates' word, as of their last credits */
+    relay_pinned_list_t ready, landed, owed;   /* for the rail; from it, for the GPU; credits to give back */
+    unsigned credits_sent;                     /* that are not finished */
+    uint64_t credit;                           /* what a credit sends */
+    uint64_t sink;                             /* where one arrives */
     mpath_status_t failed;
     int active; /* the call has rails */
 } relay_rails_t;
@@ -121,6 +122,9 @@ typedef struct relay_bound {
     uint64_t wanted; /* mask of the ranks whose receive buffers this one writes to */
     uint32_t slot_bytes;
     int has_rails;                          /* some rank's hops go over NICs; the same on all */
+    uint32_t own_rails;                     /* bit per NIC of this node that brings this rank bytes of its own */
+    uint64_t rail_sources;                  /* mask of the ranks that send those */
+    uint32_t lent_rails;                    /* the same for bytes that it passes on */
     int slots;                              /* of each class on a GPU */
     uint64_t fetch_bytes;                   /* that this rank brings into its receive buffer itself */
     uint64_t expect[MPATH_RELAY_MAX_RANKS]; /* bytes of a call that each rank puts into this one's receive buffer */
@@ -231,7 +235,18 @@ mpath_status_t mpath_relay_note(mpath_relay_t *relay, const relay_op_t *op);
 mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_cu_ptr_t to, mpath_cu_ptr_t from,
                                   const relay_op_t *op);
 
+/*
+ * relay_yield.c. Every round, and at the end of a call: tells other communicators of NICs that carry bytes of this
+ * rank's own, and the ranks that send over NICs which this one lends whether others of theirs do.
+ */
+void mpath_relay_announce(mpath_relay_t *relay);
+void mpath_relay_announce_end(mpath_relay_t *relay);
+/* Whether the NIC that the op's chunk would borrow is busy with its owner's bytes in another communicator. */
+int mpath_relay_yields(mpath_relay_t *relay, const relay_op_t *op);
+
 /* relay_wait.c */
+/* Bytes that a member has yet to write into this rank's receive buffer. */
+uint64_t mpath_relay_missing_from(const mpath_relay_t *relay, int member);
 int mpath_relay_is_finished(const mpath_relay_t *relay);
 /* Nothing happened: waits a moment, looks at the clock, the processes, the streams and the team. MPATH_OK to go on. */
 mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns);

@@ -18,6 +18,7 @@
 #define STREAM_FROM_RAIL (MPATH_GPU_STREAMS - 1)
 #define CREDIT_HOP                                                                                                     \
     0x80000000u /* in mpath_chunk_t.hop; else bits 0 to 7 the hop, 8 to 15 the receiver's slot, 16 to 23 the sender's */
+#define CREDIT_BUSY 0x40000000u /* of a credit: the NIC that bits 0 to 7 name is busy with its owner's bytes */
 
 /* -- lists -- */
 
@@ -51,7 +52,8 @@ static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, voi
     uint32_t slot            = (chunk->hop >> 8) & 0xff;
 
     if ((chunk->hop & CREDIT_HOP) && (chunk->bytes == sizeof(relay->rails.sink)) &&
-        (chunk->flow < (uint32_t)relay->size) && (chunk->offset < RELAY_WINDOW)) {
+        (chunk->flow < (uint32_t)relay->size) && (chunk->offset < RELAY_WINDOW) &&
+        ((chunk->hop & 0xff) < MPATH_MAX_NICS)) {
         *to_p = &relay->rails.sink;
         return MPATH_OK;
     }
@@ -77,6 +79,8 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
 
     if (chunk->hop & CREDIT_HOP) {
         rails->credits[chunk->flow] |= (uint8_t)(1u << chunk->offset);
+        rails->nics_busy[chunk->flow] &= ~(1u << (chunk->hop & 0xff));
+        rails->nics_busy[chunk->flow] |= (chunk->hop & CREDIT_BUSY) ? 1u << (chunk->hop & 0xff) : 0;
         return;
     }
     duty       = mpath_schedule_find(relay->bound.schedule, chunk->flow);
@@ -138,10 +142,10 @@ void mpath_relay_rails_end(mpath_relay_t *relay)
     }
 }
 
-int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op)
+int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op, int yields)
 {
     relay_rails_t *rails = &relay->rails;
-    uint8_t credits      = rails->credits[op->duty->out.to];
+    unsigned credits     = rails->credits[op->duty->out.to] & (yields ? 1u : RELAY_ALL_CREDITS);
     int in_place = rails->knows_pool && (op->from_slot != RELAY_NO_SLOT) && (op->from_class == MPATH_RELAY_TO_RAIL);
     int send, receive;
 
@@ -155,7 +159,7 @@ int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op)
         send = __builtin_ctzll(rails->send_free);
         rails->send_free &= ~(1ull << send);
     }
-    rails->credits[op->duty->out.to] = (uint8_t)(credits & ~(1u << receive));
+    rails->credits[op->duty->out.to] &= (uint8_t) ~(1u << receive);
     return (send << 8) | receive;
 }
 
@@ -229,11 +233,13 @@ static mpath_status_t send_credits(mpath_relay_t *relay, int *events_p)
 
     while ((owed = list_first(&rails->owed)) != NULL) {
         const mpath_hop_t *in = &owed->duty->in;
-        mpath_chunk_t chunk   = {.call   = (uint32_t)relay->number,
-                                 .flow   = (uint32_t)relay->me,
-                                 .offset = (uint64_t)owed->slot,
-                                 .bytes  = sizeof(rails->credit),
-                                 .hop    = CREDIT_HOP};
+        uint32_t busy = atomic_load_explicit(&relay->room.gates[relay->room.my_member].nics_busy, memory_order_relaxed);
+        mpath_chunk_t chunk = {.call   = (uint32_t)relay->number,
+                               .flow   = (uint32_t)relay->me,
+                               .offset = (uint64_t)owed->slot,
+                               .bytes  = sizeof(rails->credit),
+                               .hop    = CREDIT_HOP | (uint32_t)in->nic_to |
+                                      (((busy >> in->nic_to) & 1) ? CREDIT_BUSY : 0)};
         mpath_status_t status;
 
         rails->credits_sent++; /* `sent` may be called inside */
@@ -393,6 +399,7 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
 
     rails->send_free = (1u << RELAY_SENDS) - 1;
     memset(rails->credits, (int)RELAY_ALL_CREDITS, sizeof(rails->credits));
+    memset(rails->nics_busy, 0, sizeof(rails->nics_busy));
     list_clear(&rails->ready);
     list_clear(&rails->landed);
     list_clear(&rails->owed);

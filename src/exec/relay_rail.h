@@ -41,9 +41,9 @@ mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay);
 
 /*
  * A slot to send the op's chunk from, with room at the other end for it; RELAY_NO_SLOT: none now. Where rails know the
- * pool, a chunk that waits there is sent from its place.
+ * pool, a chunk that waits there is sent from its place. One that yields takes no other room than the first slot there.
  */
-int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op);
+int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op, int yields);
 /* Whether that slot is the chunk's place in the pool. */
 int mpath_relay_rails_in_place(const relay_op_t *op);
 void mpath_relay_rails_give(mpath_relay_t *relay, const mpath_duty_t *duty, int slot);

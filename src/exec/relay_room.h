@@ -49,7 +49,8 @@ typedef struct mpath_relay_cell {
 /* A line each. */
 typedef struct mpath_relay_gate {
     _Atomic uint64_t free[MPATH_RELAY_CLASSES]; /* bit per slot */
-    uint8_t padding[40];
+    _Atomic uint32_t nics_busy; /* bit per NIC that chunks for the rank come by, busy with its owner's bytes */
+    uint8_t padding[36];
 } mpath_relay_gate_t;
 
 typedef struct mpath_relay_ring {

@@ -10,8 +10,7 @@
 #define CHECK_NS (50 * MPATH_NS_PER_MS)
 #define GIVE_UP_NS (5 * MPATH_NS_PER_S) /* for copies under way when a call has failed */
 
-/* Bytes that a member has yet to write into this rank's receive buffer. */
-static uint64_t missing_from(const mpath_relay_t *relay, int member)
+uint64_t mpath_relay_missing_from(const mpath_relay_t *relay, int member)
 {
     const mpath_relay_ring_t *ring = mpath_relay_ring(&relay->room, relay->room.my_member, member);
 
@@ -37,7 +36,7 @@ int mpath_relay_is_finished(const mpath_relay_t *relay)
         return 0;
     }
     for (int member = 0; member < relay->room.num_members; member++) {
-        if (missing_from(relay, member) != 0) {
+        if (mpath_relay_missing_from(relay, member) != 0) {
             return 0;
         }
     }
@@ -63,7 +62,7 @@ static const mpath_duty_t *first_awaited(const mpath_relay_t *relay)
 static int first_missing(const mpath_relay_t *relay)
 {
     for (int member = 0; member < relay->room.num_members; member++) {
-        if (missing_from(relay, member) != 0) {
+        if (mpath_relay_missing_from(relay, member) != 0) {
             return member;
         }
     }
@@ -96,7 +95,8 @@ static void name_the_edge(const mpath_relay_t *relay)
         mpath_error(
             "rank %d waits for rank %d: %llu bytes by copies into its receive buffer in call %llu on device memory; "
             "nothing has moved for %d s; the call fails",
-            relay->me, relay->room.members[member], (unsigned long long)missing_from(relay, member), number, timeout_s);
+            relay->me, relay->room.members[member], (unsigned long long)mpath_relay_missing_from(relay, member), number,
+            timeout_s);
     } else if (relay->fetch_left > 0) {
         mpath_error(
             "rank %d waits for %llu bytes that come through the host in call %llu on device memory; nothing has moved "
@@ -127,7 +127,7 @@ static uint64_t needed_ranks(const mpath_relay_t *relay)
         }
     }
     for (int member = 0; member < relay->room.num_members; member++) {
-        needed |= (missing_from(relay, member) != 0) ? 1ull << relay->room.members[member] : 0;
+        needed |= (mpath_relay_missing_from(relay, member) != 0) ? 1ull << relay->room.members[member] : 0;
     }
     return needed & ~(1ull << relay->me);
 }
@@ -219,7 +219,7 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
         uint64_t landed = 0;
 
         for (int member = 0; member < relay->room.num_members; member++) {
-            landed += missing_from(relay, member);
+            landed += mpath_relay_missing_from(relay, member);
         }
         if (landed != relay->missing_seen) {
             relay->missing_seen = landed;
