@@ -55,7 +55,7 @@ static int decided_create(mpath_gpu_coll_t *gpu)
     decided->generations              = calloc(size, sizeof(*decided->generations));
     decided->demand                   = calloc(3 * cells, sizeof(*decided->demand));
     decided->ways                     = calloc(cells, sizeof(*decided->ways));
-    decided->imports[MPATH_ROOM_RECV] = calloc(2 * size, sizeof(mpath_import_t *));
+    decided->imports[MPATH_ROOM_RECV] = calloc(4 * size, sizeof(mpath_import_t *));
     if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->ways == NULL) ||
         (decided->imports[MPATH_ROOM_RECV] == NULL)) {
         return 0;
@@ -63,6 +63,7 @@ static int decided_create(mpath_gpu_coll_t *gpu)
     decided->by_engine                = decided->demand + cells;
     decided->beside                   = decided->by_engine + cells;
     decided->imports[MPATH_ROOM_SEND] = decided->imports[MPATH_ROOM_RECV] + size;
+    decided->closed                   = decided->imports[MPATH_ROOM_SEND] + size;
     return 1;
 }
 

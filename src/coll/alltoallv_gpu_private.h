@@ -54,10 +54,12 @@ typedef struct gpu_decided {
     uint32_t share_ppm;                /* that `beside` has, where the caller wants one */
     uint64_t *beside; /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
-    int all;                                    /* of mpath_gpu_coll_open_all(): everything is open */
-    int engine;                                 /* WAY_PUSH or WAY_PULL: engines are at work */
-    uint64_t engine_ranks;                      /* mask of those whose engines work */
-    uint64_t *by_engine;                        /* [opener][owner] bytes that engines carry; the order is made for it */
+    mpath_import_t **closed;                    /* [2 n] these, since the end of a call: to be taken again */
+    uint64_t closed_stamp;
+    int all;               /* of mpath_gpu_coll_open_all(): everything is open */
+    int engine;            /* WAY_PUSH or WAY_PULL: engines are at work */
+    uint64_t engine_ranks; /* mask of those whose engines work */
+    uint64_t *by_engine;   /* [opener][owner] bytes that engines carry; the order is made for it */
 } gpu_decided_t;
 
 /* Short messages, sent before the agreement: alltoallv_gpu_exchange.c. */

@@ -227,14 +227,13 @@ void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu)
 
 void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu)
 {
-    for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
-        for (int rank = 0; rank < gpu->size; rank++) {
-            if (gpu->decided.imports[side][rank] != NULL) {
-                mpath_import_put(gpu->decided.imports[side][rank]);
-                gpu->decided.imports[side][rank] = NULL;
-            }
-        }
-    }
+    gpu_decided_t *decided   = &gpu->decided;
+    mpath_import_t **imports = decided->imports[MPATH_ROOM_RECV]; /* of both sides */
+    unsigned count           = 2 * (unsigned)gpu->size;
+
+    decided->closed_stamp = mpath_import_put_all(imports, count);
+    memcpy(decided->closed, imports, count * sizeof(mpath_import_t *));
+    memset(imports, 0, count * sizeof(mpath_import_t *));
 }
 
 /* Whether all is as in the call before. All ranks find the same. */
@@ -269,6 +268,12 @@ static void note_wanted(mpath_gpu_coll_t *gpu)
 /* Opens the same again, which the cache of imports has. */
 static mpath_status_t open_wanted(mpath_gpu_coll_t *gpu)
 {
+    unsigned count = 2 * (unsigned)gpu->size;
+
+    if (mpath_import_take_again(gpu->decided.closed, count, gpu->decided.closed_stamp)) {
+        memcpy(gpu->decided.imports[MPATH_ROOM_RECV], gpu->decided.closed, count * sizeof(mpath_import_t *));
+        return MPATH_OK;
+    }
     for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
         for (int rank = 0; rank < gpu->size; rank++) {
             access_t access = {gpu->me, rank, side};

@@ -27,9 +27,10 @@ static struct {
     mpath_import_t *first;
     mpath_import_t self; /* only its address counts: stands for memory of this process */
     uint64_t clock;
+    uint64_t stamp; /* grows when an entry is closed or not to be found any more */
     unsigned limit;
     mpath_import_counts_t counts;
-} imports = {.lock = PTHREAD_MUTEX_INITIALIZER, .limit = IMPORT_LIMIT_START};
+} imports = {.lock = PTHREAD_MUTEX_INITIALIZER, .stamp = 1, .limit = IMPORT_LIMIT_START};
 
 static int import_same_owner(const mpath_process_t *left, const mpath_process_t *right)
 {
@@ -43,6 +44,7 @@ static void import_close(mpath_import_t **at)
     mpath_import_t *entry = *at;
 
     *at = entry->next;
+    imports.stamp++;
     imports.counts.entries--;
     mpath_import_unmap(entry->gpu, &entry->export, &entry->mapping);
     free(entry);
@@ -56,6 +58,7 @@ static int import_retire(mpath_import_t **at)
         return 1;
     }
     (*at)->stale = 1;
+    imports.stamp++;
     return 0;
 }
 
@@ -109,6 +112,12 @@ static void import_trim(void)
     }
 }
 
+static void import_use(mpath_import_t *entry)
+{
+    entry->used = ++imports.clock;
+    imports.counts.in_use += (entry->users++ == 0);
+}
+
 /* Under the lock. */
 static mpath_status_t import_open(const mpath_export_t *export, mpath_gpu_t *gpu, mpath_import_t **import_p)
 {
@@ -159,8 +168,7 @@ mpath_status_t mpath_import_get(const mpath_export_t *export, mpath_gpu_t *gpu, 
         status = import_open(export, gpu, &entry);
     }
     if (status == MPATH_OK) {
-        entry->used = ++imports.clock;
-        imports.counts.in_use += (entry->users++ == 0);
+        import_use(entry);
         import_trim();
         *import_p = entry;
     }
@@ -173,25 +181,59 @@ mpath_cu_ptr_t mpath_import_address(const mpath_import_t *import, uint64_t addre
     return (import == &imports.self) ? address : import->mapping.address + (address - import->export.base);
 }
 
-void mpath_import_put(mpath_import_t *import)
+/* Under the lock. */
+static void import_put(mpath_import_t *import)
 {
     mpath_import_t **at;
 
-    if (import == &imports.self) {
+    if (--import->users > 0) {
         return;
     }
+    imports.counts.in_use--;
+    if (import->stale) {
+        for (at = &imports.first; *at != import; at = &(*at)->next) {
+        }
+        import_close(at);
+    } else {
+        import_trim();
+    }
+}
+
+void mpath_import_put(mpath_import_t *import)
+{
+    (void)mpath_import_put_all(&import, 1);
+}
+
+uint64_t mpath_import_put_all(mpath_import_t *const *list, unsigned count)
+{
+    uint64_t stamp;
+
     pthread_mutex_lock(&imports.lock);
-    if (--import->users == 0) {
-        imports.counts.in_use--;
-        if (import->stale) {
-            for (at = &imports.first; *at != import; at = &(*at)->next) {
-            }
-            import_close(at);
-        } else {
-            import_trim();
+    stamp = imports.stamp; /* what is closed from here on may be one of these */
+    for (unsigned i = 0; i < count; i++) {
+        if ((list[i] != NULL) && (list[i] != &imports.self)) {
+            stamp = list[i]->stale ? 0 : stamp;
+            import_put(list[i]);
         }
     }
     pthread_mutex_unlock(&imports.lock);
+    return stamp;
+}
+
+int mpath_import_take_again(mpath_import_t *const *list, unsigned count, uint64_t stamp)
+{
+    int same;
+
+    pthread_mutex_lock(&imports.lock);
+    same = stamp == imports.stamp;
+    for (unsigned i = 0; same && (i < count); i++) {
+        if ((list[i] != NULL) && (list[i] != &imports.self)) {
+            import_use(list[i]);
+            imports.counts.reused++;
+        }
+    }
+    pthread_mutex_unlock(&imports.lock);
+    return same;
 }
 
 void mpath_import_forget(const mpath_process_t *owner)

@@ -32,6 +32,13 @@ mpath_cu_ptr_t mpath_import_address(const mpath_import_t *import, uint64_t addre
 /* Ends a use; the mapping stays in the cache. All work on it must have finished. */
 void mpath_import_put(mpath_import_t *import);
 
+/*
+ * The same for several, NULL where there is none. The stamp serves to take all of them again without looking: 1, unless
+ * some entry of the cache has been closed or given up since this use began to end; then 0, and nothing is taken.
+ */
+uint64_t mpath_import_put_all(mpath_import_t *const *list, unsigned count);
+int mpath_import_take_again(mpath_import_t *const *list, unsigned count, uint64_t stamp);
+
 /* Closes every entry of that owner that is not in use, and the others when their use ends. */
 void mpath_import_forget(const mpath_process_t *owner);
 

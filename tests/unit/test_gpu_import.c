@@ -524,6 +524,61 @@ static void test_owners_that_died(void **state)
     check_dead(MPATH_MEMORY_POOL, 1);
 }
 
+/* Imports that are put and taken again together, as long as nothing has been closed meanwhile. */
+static void test_taken_again(void **state)
+{
+    mpath_gpu_t *gpu        = gpu_of(0);
+    mpath_import_t *list[4] = {NULL}, *fresh;
+    owner_t owner[2];
+    answer_t answer[2], later;
+    uint64_t stamp;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        owner[i]  = owner_start();
+        answer[i] = owner_tell(&owner[i], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
+        assert_int_equal(mpath_import_get(&answer[i].export, gpu, &list[1 + i]), MPATH_OK);
+    }
+    stamp = mpath_import_put_all(list, 4);
+    assert_int_equal(counts().in_use, 0);
+    assert_true(mpath_import_take_again(list, 4, stamp));
+    assert_int_equal(counts().in_use, 2);
+    assert_true(mpath_import_take_again(list, 4, stamp));
+    (void)mpath_import_put_all(list, 4);
+    assert_int_equal(counts().in_use, 2);
+
+    /* Given up while it is in use, by others too. */
+    owner_tell(&owner[1], (order_t){.what = 'f'});
+    later = owner_tell(&owner[1], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 0});
+    assert_int_equal(mpath_import_get(&later.export, gpu, &fresh), MPATH_OK);
+    assert_true(mpath_import_take_again(list, 2, mpath_import_put_all(list, 2)));
+    if (later.address == answer[1].address) {
+        assert_false(mpath_import_take_again(list, 4, stamp));
+        assert_true(mpath_import_take_again(&list[1], 1, mpath_import_put_all(&list[1], 1)));
+        stamp = mpath_import_put_all(list, 4);
+        assert_false(mpath_import_take_again(list, 4, stamp));
+        list[2] = NULL;
+    } else {
+        stamp = mpath_import_put_all(list, 4);
+        assert_true(mpath_import_take_again(list, 4, stamp));
+        stamp = mpath_import_put_all(list, 4);
+    }
+    mpath_import_put(fresh);
+    assert_int_equal(counts().in_use, 0);
+
+    /* Closed, and evicted by the very put. */
+    assert_int_equal(mpath_import_get(&answer[0].export, gpu, &list[1]), MPATH_OK);
+    mpath_import_set_limit(0);
+    list[2] = NULL;
+    stamp   = mpath_import_put_all(list, 4);
+    assert_int_equal(counts().entries, 0);
+    assert_false(mpath_import_take_again(list, 4, stamp));
+    mpath_import_set_limit(128);
+    for (int i = 0; i < 2; i++) {
+        owner_stop(&owner[i]);
+    }
+}
+
 static void test_own_exports(void **state)
 {
     mpath_memory_t memory;
@@ -570,6 +625,7 @@ int main(int count, char **words)
         cmocka_unit_test(test_freed_and_allocated_again),
         cmocka_unit_test(test_a_stale_import_in_use_goes_with_its_last_use),
         cmocka_unit_test(test_the_cache_is_bounded),
+        cmocka_unit_test(test_taken_again),
         cmocka_unit_test(test_threads),
         cmocka_unit_test(test_owners_that_died),
     };
