@@ -178,7 +178,8 @@ mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_re
 
     if (gpu->way == MPATH_GPU_REDUCE_RING) { /* the first part is the longest */
         ctas = mpath_ring_ctas(writes->multiprocessors);
-        tile = mpath_ring_tile(gpu->part_bytes[0], ctas, MPATH_RING_TILE_BYTES(ctas, writes->unit_bytes));
+        tile = mpath_ring_tile(gpu->part_bytes[0], ctas,
+                               MPATH_RING_TILE_BYTES((uint64_t)gpu->size, ctas, writes->unit_bytes));
     }
     arguments.tile_bytes = tile;
     arguments.pace_ns    = pace_ns(coll, tile, ctas);

@@ -6,7 +6,7 @@
  * A turn of a CTA waits once, works on two tiles (one to send, one to combine) and ends with one fence, so that the
  * time of a trip to another GPU passes while other CTAs work. Tiles that have come are read past the first-level cache.
  *
- * In a ring a tile is one access of each thread, or two: a step waits, combines, writes and ends with a fence.
+ * In a ring a step waits, combines, writes and ends with a fence. A tile is a few accesses of each thread.
  */
 #include "gpu/reduce_writes_args.h"
 
@@ -242,8 +242,9 @@ MPATH_WRITES_KERNELS(WRITES_KERNEL)
 
 /* -- a ring -- */
 
-/* The thread that waits, of another warp than the one that is held up by the fence of the step before. */
-#define RING_LOOKS 32u
+/* The threads that wait, of other warps than the one that is held up by the fence of the step before. */
+#define RING_LOOKS_BEFORE 32u
+#define RING_LOOKS_BEHIND 64u
 
 /* What others have written, or this thread itself: past the first-level cache, and not before the wait. */
 static __device__ __forceinline__ int4 ring_load(uint64_t address)
@@ -257,52 +258,77 @@ static __device__ __forceinline__ int4 ring_load(uint64_t address)
     return value;
 }
 
-static __device__ __forceinline__ uint64_t ring_word(const mpath_kernel_writes_t &arguments, unsigned of)
+/* Words of rank `of`: what the rank before it writes, and the one behind it. */
+static __device__ __forceinline__ uint64_t ring_word(const mpath_kernel_writes_t &arguments, unsigned of,
+                                                     unsigned behind)
 {
-    return arguments.memory[of] + MPATH_WRITES_STEPS_BYTES(arguments.ranks) + blockIdx.x * MPATH_RING_WORD_BYTES;
+    return arguments.memory[of] + MPATH_WRITES_STEPS_BYTES(arguments.ranks) +
+           (blockIdx.x * 2u + behind) * MPATH_RING_WORD_BYTES;
 }
 
-static __device__ __forceinline__ uint64_t ring_slot(const mpath_kernel_writes_t &arguments, unsigned of, unsigned step)
+static __device__ __forceinline__ uint64_t ring_slot(const mpath_kernel_writes_t &arguments, unsigned of, uint64_t tile)
 {
-    const uint64_t slot = blockIdx.x * (arguments.ranks - 1) + step;
+    const uint64_t slot = blockIdx.x * MPATH_RING_DEPTH + tile % MPATH_RING_DEPTH;
 
     return arguments.memory[of] + MPATH_WRITES_TILES_AT(arguments.ranks) + slot * arguments.tile_bytes;
 }
 
+/* A step of a CTA. */
+typedef struct ring_step {
+    unsigned step;  /* of the turn */
+    uint64_t sent;  /* tiles to the next rank's memory before it, in all turns; as many have come before the next step */
+    uint64_t bytes; /* of the tile */
+    uint64_t own;   /* this rank's vector */
+} ring_step_t;
+
 /* Where a tile comes from, if not from this rank's vector alone, and where it goes. */
 typedef struct ring_tile {
-    uint64_t own;        /* of this rank's vector */
     uint64_t come;       /* what the rank before has written; 0: nothing, the way begins here */
     uint64_t to, result; /* at the next rank; and here, where it ends; else 0 */
     bool combines;
 } ring_tile_t;
 
-static __device__ __forceinline__ ring_tile_t ring_look(const mpath_kernel_writes_t &arguments, unsigned step,
-                                                        uint64_t from)
+static __device__ __forceinline__ ring_tile_t ring_look(const mpath_kernel_writes_t &arguments, const ring_step_t &step)
 {
     const unsigned last = arguments.ranks - 1, next = (arguments.me == last) ? 0 : arguments.me + 1;
+    const uint64_t here = arguments.targets[arguments.me] + (step.own - arguments.send);
     ring_tile_t tile;
 
-    tile.own      = arguments.send + from;
-    tile.come     = (step == 0)     ? 0
-                    : (step > last) ? arguments.targets[arguments.me] + from
-                                    : ring_slot(arguments, arguments.me, step - 1);
-    tile.to       = (step < last) ? ring_slot(arguments, next, step) : arguments.targets[next] + from;
-    tile.result   = (step == last) ? arguments.targets[arguments.me] + from : 0;
-    tile.combines = (step > 0) && (step <= last);
+    tile.come     = (step.step == 0)     ? 0
+                    : (step.step > last) ? here
+                                         : ring_slot(arguments, arguments.me, step.sent - 1);
+    tile.to       = (step.step < last) ? ring_slot(arguments, next, step.sent)
+                                       : arguments.targets[next] + (step.own - arguments.send);
+    tile.result   = (step.step == last) ? here : 0;
+    tile.combines = (step.step > 0) && (step.step <= last);
     return tile;
 }
 
-/* The vectors of the tile; `own`: this rank's, which are there already where they are needed. */
+/* This rank's vectors of a pass. */
+template <typename type_t>
+static __device__ __forceinline__ void ring_fetch(uint64_t own, unsigned base, uint64_t vectors,
+                                                  reduce_pack<int4, type_t> *held)
+{
+#pragma unroll
+    for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) {
+        const unsigned at = base + threadIdx.x + deep * blockDim.x;
+
+        if (at < vectors) {
+            held[deep].vector = ring_load(own + at * sizeof(int4));
+        }
+    }
+}
+
+/* The vectors of a pass; `own`: this rank's, where they are needed. */
 template <typename type_t, typename op_t>
-static __device__ __forceinline__ void ring_vectors(const ring_tile_t &tile, uint64_t vectors,
-                                                    reduce_pack<int4, type_t> *own)
+static __device__ __forceinline__ void ring_pass(const ring_tile_t &tile, unsigned base, uint64_t vectors,
+                                                 reduce_pack<int4, type_t> *own)
 {
     reduce_pack<int4, type_t> held[MPATH_RING_DEEP];
 
 #pragma unroll
     for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) {
-        const unsigned at = threadIdx.x + deep * blockDim.x;
+        const unsigned at = base + threadIdx.x + deep * blockDim.x;
 
         if ((at < vectors) && (tile.come != 0)) {
             held[deep].vector = ring_load(tile.come + at * sizeof(int4));
@@ -310,7 +336,7 @@ static __device__ __forceinline__ void ring_vectors(const ring_tile_t &tile, uin
     }
 #pragma unroll
     for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) {
-        const unsigned at = threadIdx.x + deep * blockDim.x;
+        const unsigned at = base + threadIdx.x + deep * blockDim.x;
 
         if (tile.combines) {
             reduce_pair<int4, type_t, op_t>(held[deep], own[deep]);
@@ -328,17 +354,17 @@ static __device__ __forceinline__ void ring_vectors(const ring_tile_t &tile, uin
 
 /* An element behind the last vector. */
 template <typename type_t, typename op_t>
-static __device__ __forceinline__ void ring_element(const ring_tile_t &tile, uint64_t at)
+static __device__ __forceinline__ void ring_element(const ring_tile_t &tile, uint64_t own, uint64_t at)
 {
     type_t sum;
 
     if (tile.come == 0) {
-        sum = reinterpret_cast<const type_t *>(tile.own)[at];
+        sum = reinterpret_cast<const type_t *>(own)[at];
     } else {
         sum = reinterpret_cast<const volatile type_t *>(tile.come)[at];
     }
     if (tile.combines) {
-        sum = op_t::apply(reinterpret_cast<const type_t *>(tile.own)[at], sum);
+        sum = op_t::apply(reinterpret_cast<const type_t *>(own)[at], sum);
     }
     reinterpret_cast<type_t *>(tile.to)[at] = sum;
     if (tile.result != 0) {
@@ -346,14 +372,37 @@ static __device__ __forceinline__ void ring_element(const ring_tile_t &tile, uin
     }
 }
 
-/* Until the rank before has written what `step` needs; false: given up. */
-static __device__ __forceinline__ bool ring_await(const mpath_kernel_writes_t &arguments, unsigned step, uint64_t value,
-                                                  uint64_t deadline_ns)
+/* The tile of a step; `own`: this rank's vectors of the first pass, already fetched. */
+template <typename type_t, typename op_t>
+static __device__ __forceinline__ void ring_move(const mpath_kernel_writes_t &arguments, const ring_step_t &step,
+                                                 reduce_pack<int4, type_t> *own)
+{
+    const ring_tile_t tile = ring_look(arguments, step);
+    const uint64_t vectors = step.bytes / sizeof(int4);
+
+    for (unsigned base = 0; base < vectors; base += MPATH_RING_DEEP * blockDim.x) {
+        if ((base > 0) && (step.step < arguments.ranks)) {
+            ring_fetch<type_t>(step.own, base, vectors, own);
+        }
+        ring_pass<type_t, op_t>(tile, base, vectors, own);
+    }
+    if (threadIdx.x < (step.bytes % sizeof(int4)) / sizeof(type_t)) {
+        ring_element<type_t, op_t>(tile, step.own, vectors * (sizeof(int4) / sizeof(type_t)) + threadIdx.x);
+    }
+}
+
+/* Until the rank before has done so many steps, and the next one has used what was in the slot; false: given up. */
+static __device__ __forceinline__ bool ring_await(const mpath_kernel_writes_t &arguments, const ring_step_t &step,
+                                                  uint64_t done, uint64_t deadline_ns)
 {
     bool good = true;
 
-    if ((step > 0) && (threadIdx.x == RING_LOOKS)) {
-        good = writes_await(arguments, ring_word(arguments, arguments.me), value, deadline_ns);
+    if ((step.step > 0) && (threadIdx.x == RING_LOOKS_BEFORE)) {
+        good = writes_await(arguments, ring_word(arguments, arguments.me, 0), done, deadline_ns);
+    }
+    if ((step.step + 1 < arguments.ranks) && (step.sent >= MPATH_RING_DEPTH) && (threadIdx.x == RING_LOOKS_BEHIND)) {
+        good = writes_await(arguments, ring_word(arguments, arguments.me, 1),
+                            (arguments.number << MPATH_WRITES_TURN_BITS) + step.sent - MPATH_RING_DEPTH + 1, deadline_ns);
     }
     if (__syncthreads_and(good)) {
         return true;
@@ -365,68 +414,74 @@ static __device__ __forceinline__ bool ring_await(const mpath_kernel_writes_t &a
     return false;
 }
 
-/* The tile of a step; this rank's vectors of it, if it has a use for them, set out on their way. */
+/* What a step works on; its own vectors, if it has a use for them, set out on their way. */
 template <typename type_t>
-static __device__ __forceinline__ uint64_t ring_fetch(const mpath_kernel_writes_t &arguments, uint64_t turn,
-                                                      unsigned step, reduce_pack<int4, type_t> *own, uint64_t *from)
+static __device__ __forceinline__ ring_step_t ring_begin(const mpath_kernel_writes_t &arguments, uint64_t turn,
+                                                         unsigned step, reduce_pack<int4, type_t> *own)
 {
     const unsigned ranks = arguments.ranks;
-    const uint64_t bytes = writes_tile(arguments, (arguments.me + 2 * ranks - 1 - step) % ranks, turn, from);
+    uint64_t from;
+    ring_step_t next;
 
-#pragma unroll
-    for (unsigned deep = 0; deep < MPATH_RING_DEEP; deep++) {
-        const unsigned at = threadIdx.x + deep * blockDim.x;
-
-        if ((step < ranks) && (at < bytes / sizeof(int4))) {
-            own[deep].vector = ring_load(arguments.send + *from + at * sizeof(int4));
-        }
+    next.step  = step;
+    next.sent  = turn * (ranks - 1) + step;
+    next.bytes = writes_tile(arguments, (arguments.me + 2 * ranks - 1 - step) % ranks, turn, &from);
+    next.own   = arguments.send + from;
+    if (step < ranks) {
+        ring_fetch<type_t>(next.own, 0, next.bytes / sizeof(int4), own);
     }
-    return bytes;
+    return next;
 }
 
-/*
- * A step's own vectors are fetched before the fence of the step before it; in the last one of a turn, in which only
- * what has come counts, those of the next turn.
- */
+/* The ranks on both sides hear of a step; one thread. */
+static __device__ __forceinline__ void ring_tell(const mpath_kernel_writes_t &arguments, const ring_step_t &step,
+                                                 uint64_t done)
+{
+    const unsigned last = arguments.ranks - 1, me = arguments.me;
+
+    __threadfence_system();
+    kernel_store_relaxed(ring_word(arguments, (me == last) ? 0 : me + 1, 0), done);
+    if ((step.step > 0) && (step.step <= last)) {
+        kernel_store_relaxed(ring_word(arguments, (me == 0) ? last : me - 1, 1),
+                             (arguments.number << MPATH_WRITES_TURN_BITS) + step.sent);
+    }
+}
+
+/* A step's own vectors are fetched before the fence of the step before it. */
 template <typename type_t, typename op_t>
 static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arguments)
 {
-    const unsigned ranks = arguments.ranks, steps = 2 * ranks - 2;
+    const unsigned steps = 2 * arguments.ranks - 2;
     const uint64_t turns = writes_turns(arguments), deadline_ns = kernel_now_ns() + arguments.control.timeout_ns;
-    const uint64_t next_word = ring_word(arguments, (arguments.me + 1) % ranks);
-    uint64_t done            = arguments.number << MPATH_WRITES_TURN_BITS; /* of this rank's steps, in all turns */
+    uint64_t done        = arguments.number << MPATH_WRITES_TURN_BITS; /* of this rank's steps, in all turns */
+    uint64_t due_ns      = kernel_now_ns();
     reduce_pack<int4, type_t> own[MPATH_RING_DEEP];
-    uint64_t from, bytes = ring_fetch<type_t>(arguments, 0, 0, own, &from), due_ns = kernel_now_ns();
+    ring_step_t step = ring_begin<type_t>(arguments, 0, 0, own);
 
-    for (uint64_t turn = 0; turn < turns; turn++) {
-        for (unsigned step = 0; step <= steps; step++) {
-            const uint64_t vectors = bytes / sizeof(int4);
-            const ring_tile_t tile = ring_look(arguments, step, from);
+    for (uint64_t turn = 0; turn < turns;) {
+        ring_step_t before;
 
-            if (!ring_await(arguments, step, done, deadline_ns)) {
-                return;
-            }
-            if (step == steps) {
-                break; /* it has come, to stay */
-            }
-            ring_vectors<type_t, op_t>(tile, vectors, own);
-            if (threadIdx.x < (bytes % sizeof(int4)) / sizeof(type_t)) {
-                ring_element<type_t, op_t>(tile, vectors * (sizeof(int4) / sizeof(type_t)) + threadIdx.x);
-            }
-            __syncthreads();
-            if (arguments.pace_ns > 0) {
-                due_ns += arguments.pace_ns;
-                writes_pace(due_ns);
-            }
-            bytes = ring_fetch<type_t>(arguments, (step + 1 < steps) ? turn : turn + 1, (step + 1) % steps, own, &from);
-            done++;
-            if (threadIdx.x == 0) {
-                __threadfence_system();
-                kernel_store_relaxed(next_word, done);
-            }
+        if (!ring_await(arguments, step, done, deadline_ns)) {
+            return;
+        }
+        ring_move<type_t, op_t>(arguments, step, own);
+        __syncthreads();
+        if (arguments.pace_ns > 0) {
+            due_ns += arguments.pace_ns;
+            writes_pace(due_ns);
+        }
+        before = step;
+        turn += (step.step + 1 == steps) ? 1 : 0;
+        step = ring_begin<type_t>(arguments, turn, (step.step + 1) % steps, own);
+        done++;
+        if (threadIdx.x == 0) {
+            ring_tell(arguments, before, done);
         }
     }
-    kernel_end(arguments.control, arguments.flags);
+    step.step = steps; /* what comes last, to stay */
+    if (ring_await(arguments, step, done, deadline_ns)) {
+        kernel_end(arguments.control, arguments.flags);
+    }
 }
 
 #define RING_KERNEL(_op, _type)                                                                                        \

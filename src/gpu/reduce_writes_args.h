@@ -19,10 +19,11 @@
 #define MPATH_WRITES_DEPTH 4u
 #define MPATH_WRITES_AHEAD 2u
 
-/* CTAs of every rank in a ring at most, vectors of 16 bytes of a thread in a tile, and the longest tile. */
+/* CTAs of every rank in a ring at most, tiles that one has memory for, and the longest: passes of its threads. */
 #define MPATH_RING_CTAS 256u
-#define MPATH_RING_DEEP 2u
-#define MPATH_RING_TILE_MAX (MPATH_RING_DEEP * 16u * MPATH_KERNEL_THREADS)
+#define MPATH_RING_DEPTH 3u
+#define MPATH_RING_DEEP 2u /* vectors of 16 bytes of a thread in a pass */
+#define MPATH_RING_TILE_MAX (2u * MPATH_RING_DEEP * 16u * MPATH_KERNEL_THREADS)
 
 /* Steps of a call: its number, then turns, or tiles in a ring. */
 #define MPATH_WRITES_TURN_BITS 24
@@ -39,11 +40,12 @@
  * are the tiles of a CTA. The tile of rank r's part begins its way at rank r + 1, whose elements travel to r + 2, are
  * combined there with what r + 2 has, travel on, and are the result at rank r; from there the result goes once round.
  * A tile of each part is on its way at a time, one step of a CTA apart: 2 (n - 1) steps, each of which waits for the
- * tile before it and ends with the word of the CTA at the next rank. When all have come that belong to a turn, the
- * next rank has used all tiles that it was sent in it: nothing else tells that they may be written again.
+ * tile before it and ends with a word of the CTA at the next rank. In the first n - 1 steps of a turn tiles are written
+ * to `memory`, once the next rank has told that it has used what was there, then to the next target.
  *
- * Of the ring in `memory`: the words of the CTAs, MPATH_RING_WORD_BYTES each; tiles, in the place of the other ones,
- * [CTA][step][tile_bytes], n - 1 steps. In the first n - 1 steps tiles are written there, then to the next target.
+ * Of the ring in `memory`: two words of each CTA (how many steps the rank before has done; how many tiles in memory the
+ * next rank has used), MPATH_RING_WORD_BYTES each; tiles, in the place of the other ones, [CTA][tile %
+ * RING_DEPTH][tile_bytes]. In a call both count from its number, shifted by MPATH_WRITES_TURN_BITS, on.
  */
 typedef struct mpath_kernel_writes {
     mpath_kernel_control_t control;
@@ -62,12 +64,13 @@ typedef struct mpath_kernel_writes {
 
 #define MPATH_WRITES_STEPS_BYTES(_ranks) (MPATH_WRITES_CTAS * 2u * (_ranks)*8u)
 #define MPATH_RING_WORD_BYTES 64u /* a line of its own */
-#define MPATH_WRITES_TILES_AT(_ranks) (MPATH_WRITES_STEPS_BYTES(_ranks) + MPATH_RING_CTAS * MPATH_RING_WORD_BYTES)
+#define MPATH_WRITES_TILES_AT(_ranks) (MPATH_WRITES_STEPS_BYTES(_ranks) + MPATH_RING_CTAS * 2u * MPATH_RING_WORD_BYTES)
 #define MPATH_WRITES_MEMORY_BYTES(_ranks, _tile_bytes)                                                                 \
     (MPATH_WRITES_TILES_AT(_ranks) + (uint64_t)MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * ((_ranks)-1u) * (_tile_bytes))
 
 /* The longest tile of a ring of so many CTAs in that memory. */
-#define MPATH_RING_TILE_BYTES(_ctas, _tile_bytes) (MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * (_tile_bytes) / (_ctas))
+#define MPATH_RING_TILE_BYTES(_ranks, _ctas, _tile_bytes)                                                              \
+    (MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * ((_ranks)-1u) * (_tile_bytes) / (MPATH_RING_DEPTH * (_ctas)))
 
 /* X(operation, type) for every kernel. */
 #define MPATH_WRITES_KERNELS(X)                                                                                        \

@@ -209,23 +209,25 @@ static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arg
 
 /* -- a ring -- */
 
-static uint64_t *ring_word(const kernel_t *kernel, unsigned of)
+static uint64_t *ring_word(const kernel_t *kernel, unsigned of, unsigned behind)
 {
-    uint64_t at = MPATH_WRITES_STEPS_BYTES(kernel->arguments->ranks) + kernel->cta * MPATH_RING_WORD_BYTES;
+    uint64_t word = kernel->cta * 2u + behind;
+    uint64_t at   = MPATH_WRITES_STEPS_BYTES(kernel->arguments->ranks) + word * MPATH_RING_WORD_BYTES;
 
     return (uint64_t *)(void *)bytes_at(kernel, kernel->arguments->memory[of] + at, 8);
 }
 
-static char *ring_slot(const kernel_t *kernel, unsigned of, unsigned step)
+static char *ring_slot(const kernel_t *kernel, unsigned of, uint64_t sent)
 {
     const mpath_kernel_writes_t *arguments = kernel->arguments;
-    uint64_t slot = kernel->cta * (arguments->ranks - 1) + step, bytes = arguments->tile_bytes;
+    uint64_t slot = kernel->cta * MPATH_RING_DEPTH + sent % MPATH_RING_DEPTH, bytes = arguments->tile_bytes;
 
     return bytes_at(kernel, arguments->memory[of] + MPATH_WRITES_TILES_AT(arguments->ranks) + slot * bytes, bytes);
 }
 
-/* One tile: what has come, combined with the own one on its first round, to the next rank. */
-static void ring_move(const kernel_t *kernel, unsigned step, uint64_t from, uint64_t bytes, apply_t apply)
+/* One tile: what has come, combined with the own one on its first round, to the next rank. `sent`: in all turns. */
+static void ring_move(const kernel_t *kernel, unsigned step, uint64_t sent, uint64_t from, uint64_t bytes,
+                      apply_t apply)
 {
     const mpath_kernel_writes_t *arguments = kernel->arguments;
     unsigned me = arguments->me, last = arguments->ranks - 1, next = (me + 1) % arguments->ranks;
@@ -235,13 +237,13 @@ static void ring_move(const kernel_t *kernel, unsigned step, uint64_t from, uint
     if (step == 0) {
         memcpy(sum, own, bytes);
     } else if (step <= last) {
-        memcpy(sum, ring_slot(kernel, me, step - 1), bytes);
+        memcpy(sum, ring_slot(kernel, me, sent - 1), bytes);
         apply(sum, own, bytes);
     } else {
         memcpy(sum, bytes_at(kernel, arguments->targets[me] + from, bytes), bytes);
     }
     if (step < last) {
-        memcpy(ring_slot(kernel, next, step), sum, bytes);
+        memcpy(ring_slot(kernel, next, sent), sum, bytes);
         return;
     }
     memcpy(bytes_at(kernel, arguments->targets[next] + from, bytes), sum, bytes);
@@ -254,18 +256,25 @@ static void ring_move(const kernel_t *kernel, unsigned step, uint64_t from, uint
 static int ring_step(const kernel_t *kernel, uint64_t turn, unsigned step, apply_t apply)
 {
     const mpath_kernel_writes_t *arguments = kernel->arguments;
-    unsigned ranks = arguments->ranks, steps = 2 * ranks - 2;
-    uint64_t done = (arguments->number << MPATH_WRITES_TURN_BITS) + turn * steps + step, from, bytes;
+    unsigned ranks = arguments->ranks, last = ranks - 1, me = arguments->me;
+    uint64_t base = arguments->number << MPATH_WRITES_TURN_BITS, done = base + turn * 2 * last + step;
+    uint64_t sent = turn * last + step, from, bytes;
 
-    if ((step > 0) && !await(kernel, ring_word(kernel, arguments->me), done)) {
+    if (((step > 0) && !await(kernel, ring_word(kernel, me, 0), done)) ||
+        ((step < last) && (sent >= MPATH_RING_DEPTH) &&
+         !await(kernel, ring_word(kernel, me, 1), base + sent - MPATH_RING_DEPTH + 1))) {
         return 0;
     }
-    bytes = tile(kernel, (arguments->me + 2 * ranks - 1 - step) % ranks, turn, &from);
-    if ((step < steps) && (bytes > 0)) {
-        ring_move(kernel, step, from, bytes, apply);
+    if (step == 2 * last) {
+        return 1;
     }
-    if (step < steps) {
-        __atomic_store_n(ring_word(kernel, (arguments->me + 1) % ranks), done + 1, __ATOMIC_RELEASE);
+    bytes = tile(kernel, (me + 2 * ranks - 1 - step) % ranks, turn, &from);
+    if (bytes > 0) {
+        ring_move(kernel, step, sent, from, bytes, apply);
+    }
+    __atomic_store_n(ring_word(kernel, (me + 1) % ranks, 0), done + 1, __ATOMIC_RELEASE);
+    if ((step > 0) && (step <= last)) {
+        __atomic_store_n(ring_word(kernel, (me + last) % ranks, 1), base + sent, __ATOMIC_RELEASE);
     }
     return 1;
 }

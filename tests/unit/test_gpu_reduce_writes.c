@@ -161,7 +161,7 @@ static float ring_value(const ring_test_t *test, unsigned rank, uint64_t index)
 static void ring_open(ring_test_t *test)
 {
     const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
-    uint64_t room_bytes = MPATH_WRITES_TILES_AT(test->ranks) + RING_CTAS * (test->ranks - 1) * MPATH_RING_TILE_MAX;
+    uint64_t room_bytes = MPATH_WRITES_TILES_AT(test->ranks) + RING_CTAS * MPATH_RING_DEPTH * MPATH_RING_TILE_MAX;
 
     for (unsigned rank = 0; rank < test->ranks; rank++) {
         writer_t *writer = &writers[rank];
@@ -245,18 +245,19 @@ static void test_ring(void **state)
     if ((test.ranks < 2) || !mpath_stream_has_values(first)) {
         skip();
     }
-    test.bytes = malloc(test.ranks * RING_PART + 2 * RING_CTAS * test.ranks * MPATH_RING_TILE_MAX);
+    test.bytes = malloc(test.ranks * RING_PART + 2 * RING_CTAS * MPATH_RING_DEPTH * MPATH_RING_TILE_MAX);
     assert_non_null(test.bytes);
     ring_open(&test);
     for (unsigned rank = 0; rank < test.ranks; rank++) {
-        if (!mpath_gpu_reaches(writers[rank].gpu, (int)((rank + 1) % test.ranks))) {
+        if (!mpath_gpu_reaches(writers[rank].gpu, (int)((rank + 1) % test.ranks)) ||
+            !mpath_gpu_reaches(writers[rank].gpu, (int)((rank + test.ranks - 1) % test.ranks))) {
             skip();
         }
     }
     for (int round = 0; round < 2; round++) {
         test.tile_bytes = RING_SHORT_TILE;
         ring_run(&test);
-        test.tile_bytes = MPATH_RING_TILE_MAX; /* two vectors for each thread, and a tile that is not full */
+        test.tile_bytes = MPATH_RING_TILE_MAX; /* all passes, and a tile that is not full */
         ring_run(&test);
     }
     ring_start(&test, 1); /* a rank before it that never comes */
@@ -280,8 +281,8 @@ static void test_choices(void **state)
     (void)state;
     assert_int_equal(mpath_ring_tile(8, 256, 65536), 512);
     assert_int_equal(mpath_ring_tile(2 * mib, 256, 65536), 8192);
-    assert_int_equal(mpath_ring_tile(8 * mib, 256, 65536), 16384);
-    assert_int_equal(mpath_ring_tile(6 * mib, 256, 65536), 12288);
+    assert_int_equal(mpath_ring_tile(8 * mib, 256, 65536), 32768);
+    assert_int_equal(mpath_ring_tile(12 * mib, 256, 65536), 24576);
     assert_int_equal(mpath_ring_tile(6 * mib, 256, 4100), 4096);
     assert_int_equal(mpath_ring_ctas(132), 256);
     assert_int_equal(mpath_ring_ctas(108), 216);
