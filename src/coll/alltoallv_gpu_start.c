@@ -18,12 +18,17 @@
 
 mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu)
 {
-    gpu->engine_pieces = calloc((size_t)gpu->size, sizeof(*gpu->engine_pieces));
+    mpath_status_t status = mpath_order_create(gpu->size, &gpu->order);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    gpu->engine_pieces = calloc(mpath_order_max_pieces(gpu->order), sizeof(*gpu->engine_pieces));
     if (gpu->engine_pieces == NULL) {
         mpath_error("no memory for the pieces of device buffers; they go through the host");
         return MPATH_ERR_NO_MEMORY;
     }
-    return mpath_order_create(gpu->size, &gpu->order);
+    return MPATH_OK;
 }
 
 /* Where the message between this rank and `peer` lies in a buffer of the peer, as this process addresses it. */
@@ -53,7 +58,8 @@ static uint32_t make_pieces(mpath_gpu_coll_t *gpu, const mpath_call_t *call, int
 
         target = pull ? mine(gpu->receive.buffer, call->recv_offsets[peer]) : theirs(gpu, peer, MPATH_ROOM_RECV);
         source = pull ? theirs(gpu, peer, MPATH_ROOM_SEND) : mine(gpu->send.buffer, call->send_offsets[peer]);
-        gpu->engine_pieces[i] = (mpath_peer_piece_t){.target = target, .source = source, .bytes = pieces[i].bytes};
+        gpu->engine_pieces[i] = (mpath_peer_piece_t){
+            .target = target + pieces[i].offset, .source = source + pieces[i].offset, .bytes = pieces[i].bytes};
         gpu->counters.engine_bytes += pieces[i].bytes;
     }
     return count;
