@@ -91,11 +91,10 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
         rails->failed = MPATH_ERR_INTERNAL;
         return;
     }
-    list_put(&rails->landed,
-             &(relay_pinned_chunk_t){.duty  = duty,
-                                     .chunk = (uint32_t)((chunk->offset - duty->offset) / duty->chunk_bytes),
-                                     .bytes = chunk->bytes,
-                                     .slot  = (int)((chunk->hop >> 8) & 0xff)});
+    list_put(&rails->landed, &(relay_pinned_chunk_t){.duty  = duty,
+                                                     .chunk = mpath_duty_index(duty, chunk->offset),
+                                                     .bytes = chunk->bytes,
+                                                     .slot  = (int)((chunk->hop >> 8) & 0xff)});
 }
 
 /* A slot that rails send from has been read. */

@@ -94,6 +94,30 @@ static uint64_t flow_chunk_bytes(const mpath_topo_t *topo, const mpath_path_t *p
     return min_u64(limit, bytes);
 }
 
+static int crosses_rail(const mpath_path_t *path)
+{
+    int crosses = 0;
+
+    for (int hop = 0; hop < path->num_hops; hop++) {
+        crosses = crosses || (path->hops[hop].lane == MPATH_LANE_RAIL);
+    }
+    return crosses;
+}
+
+/*
+ * Between GPUs a rail is slower than the hops before and behind it: it stands still while these carry the first and the
+ * last chunk, which therefore are equal and about half as long as the others.
+ */
+static void cut_flow(const mpath_path_t *path, uint64_t chunk_bytes, int on_gpus, mpath_duty_t *duty)
+{
+    duty->chunk_bytes = (uint32_t)chunk_bytes;
+    duty->num_chunks  = (uint32_t)((duty->bytes + chunk_bytes - 1) / chunk_bytes);
+    if (on_gpus && (path->num_hops > 1) && crosses_rail(path) && (duty->num_chunks >= PIPELINE_CHUNKS)) {
+        duty->num_chunks = (uint32_t)((duty->bytes + chunk_bytes / 2) / chunk_bytes) + 1;
+        duty->cut        = (uint32_t)((duty->num_chunks * chunk_bytes - duty->bytes) / 2 / CHUNK_ALIGN * CHUNK_ALIGN);
+    }
+}
+
 /* Whether the ranks have the lane of a hop. Device memory reaches a GPU that passes it on by lane peer or rail only. */
 static int has_lane(const mpath_path_t *path, int hop, int on_gpus)
 {
@@ -213,7 +237,6 @@ static mpath_status_t add_flow(mpath_schedule_t *schedule, const mpath_topo_t *t
 {
     mpath_duty_t *duty = NULL;
     mpath_path_t path;
-    uint64_t chunk_bytes;
     mpath_status_t status;
 
     mpath_topo_path(topo, flow->source, flow->destination, flow->path, &path);
@@ -232,16 +255,14 @@ static mpath_status_t add_flow(mpath_schedule_t *schedule, const mpath_topo_t *t
             if (duty == NULL) {
                 return MPATH_ERR_NO_MEMORY;
             }
-            chunk_bytes = flow_chunk_bytes(topo, &path, flow->bytes, limits);
-            *duty       = (mpath_duty_t){.flow        = index,
-                                         .source      = flow->source,
-                                         .destination = flow->destination,
-                                         .hop_in      = MPATH_DUTY_NO_HOP,
-                                         .hop_out     = MPATH_DUTY_NO_HOP,
-                                         .offset      = flow->offset,
-                                         .bytes       = flow->bytes,
-                                         .chunk_bytes = (uint32_t)chunk_bytes,
-                                         .num_chunks  = (uint32_t)((flow->bytes + chunk_bytes - 1) / chunk_bytes)};
+            *duty = (mpath_duty_t){.flow        = index,
+                                   .source      = flow->source,
+                                   .destination = flow->destination,
+                                   .hop_in      = MPATH_DUTY_NO_HOP,
+                                   .hop_out     = MPATH_DUTY_NO_HOP,
+                                   .offset      = flow->offset,
+                                   .bytes       = flow->bytes};
+            cut_flow(&path, flow_chunk_bytes(topo, &path, flow->bytes, limits), limits->device_ns > 0, duty);
         }
         if (receives) {
             duty_set_in(schedule, &path, hop, duty);
@@ -331,26 +352,27 @@ mpath_duty_t *mpath_schedule_find(mpath_schedule_t *schedule, uint32_t flow)
 
 void mpath_duty_chunk(const mpath_duty_t *duty, uint32_t index, uint64_t *offset_p, uint32_t *bytes_p)
 {
-    uint64_t start = (uint64_t)index * duty->chunk_bytes;
+    uint64_t start = (index == 0) ? 0 : (uint64_t)index * duty->chunk_bytes - duty->cut;
+    uint64_t end   = min_u64(((uint64_t)index + 1) * duty->chunk_bytes - duty->cut, duty->bytes);
 
     *offset_p = duty->offset + start;
-    *bytes_p  = (uint32_t)min_u64(duty->chunk_bytes, duty->bytes - start);
+    *bytes_p  = (uint32_t)(end - start);
 }
 
 mpath_status_t mpath_schedule_accept(mpath_schedule_t *schedule, mpath_duty_t *duty, const mpath_chunk_t *chunk)
 {
-    uint64_t start = chunk->offset - duty->offset;
     uint64_t offset, bit, mask;
-    uint32_t bytes;
+    uint32_t index, bytes;
 
     if ((duty->hop_in == MPATH_DUTY_NO_HOP) || (chunk->hop != (uint32_t)duty->hop_in) ||
-        (chunk->offset < duty->offset) || (start >= duty->bytes) || (start % duty->chunk_bytes != 0)) {
+        (chunk->offset < duty->offset) || (chunk->offset - duty->offset >= duty->bytes)) {
         return MPATH_ERR_PARAM;
     }
-    mpath_duty_chunk(duty, (uint32_t)(start / duty->chunk_bytes), &offset, &bytes);
-    bit  = duty->seen_at + start / duty->chunk_bytes;
+    index = mpath_duty_index(duty, chunk->offset);
+    mpath_duty_chunk(duty, index, &offset, &bytes);
+    bit  = duty->seen_at + index;
     mask = 1ull << (bit % WORD_BITS);
-    if ((chunk->bytes != bytes) || ((schedule->seen[bit / WORD_BITS] & mask) != 0)) {
+    if ((chunk->offset != offset) || (chunk->bytes != bytes) || ((schedule->seen[bit / WORD_BITS] & mask) != 0)) {
         return MPATH_ERR_PARAM;
     }
     schedule->seen[bit / WORD_BITS] |= mask;

@@ -38,6 +38,7 @@ typedef struct mpath_duty {
     mpath_hop_t in, out;
     uint64_t offset, bytes; /* of the pair's message */
     uint32_t chunk_bytes, num_chunks;
+    uint32_t cut;     /* bytes by which the first chunk is shorter */
     uint32_t outlet;  /* index, of hop_out */
     uint64_t seen_at; /* first bit in schedule->seen, of hop_in */
     /* Progress, zeroed by mpath_schedule_reset(). */
@@ -88,6 +89,11 @@ mpath_duty_t *mpath_schedule_find(mpath_schedule_t *schedule, uint32_t flow);
 
 /* Chunk `index` of the duty's flow: offset and bytes in the pair's message. */
 void mpath_duty_chunk(const mpath_duty_t *duty, uint32_t index, uint64_t *offset_p, uint32_t *bytes_p);
+/* The chunk with the byte at that offset. */
+static inline uint32_t mpath_duty_index(const mpath_duty_t *duty, uint64_t offset)
+{
+    return (uint32_t)((offset - duty->offset + duty->cut) / duty->chunk_bytes);
+}
 
 /* Notes a chunk that came in; MPATH_ERR_PARAM unless it is one that is still missing, as both ends cut it. */
 mpath_status_t mpath_schedule_accept(mpath_schedule_t *schedule, mpath_duty_t *duty, const mpath_chunk_t *chunk);

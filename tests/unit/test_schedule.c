@@ -262,7 +262,37 @@ static void test_turns(void **state)
     mpath_topo_destroy(topo);
 }
 
-/* On GPUs: what has relays ahead begins before what has not, among outlets and in each of them. */
+/* Where a rail is between GPUs, the first and the last chunk are short; chunks that are cut otherwise are refused. */
+static int check_cut(mpath_schedule_t *schedule, mpath_duty_t *duty)
+{
+    uint64_t covered = 0, offset;
+    uint32_t bytes, last = 0;
+
+    for (uint32_t k = 0; k < duty->num_chunks; k++) {
+        mpath_chunk_t chunk = {.flow = duty->flow, .hop = (uint32_t)duty->hop_in};
+
+        mpath_duty_chunk(duty, k, &offset, &bytes);
+        assert_true((offset == duty->offset + covered) && (bytes > 0) && (bytes <= duty->chunk_bytes));
+        assert_int_equal(mpath_duty_index(duty, offset), k);
+        assert_int_equal(mpath_duty_index(duty, offset + bytes - 1), k);
+        covered += bytes;
+        last = bytes;
+        if (duty->hop_in != MPATH_DUTY_NO_HOP) {
+            chunk.offset = offset + 64;
+            chunk.bytes  = bytes;
+            assert_int_equal(mpath_schedule_accept(schedule, duty, &chunk), MPATH_ERR_PARAM);
+            chunk.offset = offset;
+            assert_int_equal(mpath_schedule_accept(schedule, duty, &chunk), MPATH_OK);
+        }
+    }
+    assert_true(covered == duty->bytes);
+    mpath_duty_chunk(duty, 0, &offset, &bytes);
+    assert_true((duty->cut == 0) || ((bytes <= duty->chunk_bytes * 3ull / 4) && (bytes >= duty->chunk_bytes / 4) &&
+                                     (bytes >= last) && (bytes - last <= 128)));
+    return duty->cut > 0;
+}
+
+/* On GPUs: what has relays ahead begins before what has not, among outlets and in each of them; and the chunks. */
 static void test_far_first(void **state)
 {
     const mpath_chunk_limits_t device = {.chunk_bytes = 1 << 20, .rail_bytes = UINT32_MAX, .device_ns = 50000};
@@ -270,7 +300,7 @@ static void test_far_first(void **state)
     mpath_topo_t *topo;
     mpath_plan_t *plan;
     cluster_t cluster;
-    int mixed = 0;
+    int mixed = 0, cut = 0;
 
     (void)state;
     for (int i = 0; i < RANKS * RANKS; i++) {
@@ -295,9 +325,12 @@ static void test_far_first(void **state)
                 ahead = duty->ahead;
             }
         }
+        for (size_t i = 0; i < schedule->num_duties; i++) {
+            cut += check_cut(schedule, &schedule->duties[i]);
+        }
         mpath_schedule_destroy(schedule);
     }
-    assert_true(mixed > 0);
+    assert_true((mixed > 0) && (cut > 0));
     mpath_plan_destroy(plan);
     mpath_topo_destroy(topo);
 }
