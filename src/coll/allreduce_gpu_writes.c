@@ -177,9 +177,10 @@ mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_re
     };
 
     if (gpu->way == MPATH_GPU_REDUCE_RING) { /* the first part is the longest */
-        ctas = mpath_ring_ctas(writes->multiprocessors);
-        tile = mpath_ring_tile(gpu->part_bytes[0], ctas,
-                               MPATH_RING_TILE_BYTES((uint64_t)gpu->size, ctas, writes->unit_bytes));
+        ctas                 = mpath_ring_ctas(writes->multiprocessors);
+        tile                 = mpath_ring_tile(gpu->part_bytes[0], ctas,
+                                               MPATH_RING_TILE_BYTES((uint64_t)gpu->size, ctas, writes->unit_bytes));
+        arguments.stagger_ns = port_ns(tile * ctas / MPATH_RING_GROUPS, RING_FS);
     }
     arguments.tile_bytes = tile;
     arguments.pace_ns    = pace_ns(coll, tile, ctas);

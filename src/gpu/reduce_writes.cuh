@@ -447,7 +447,10 @@ static __device__ __forceinline__ void ring_tell(const mpath_kernel_writes_t &ar
     }
 }
 
-/* A step's own vectors are fetched before the fence of the step before it. */
+/*
+ * A step's own vectors are fetched before the fence of the step before it. CTAs that all began at once would write, and
+ * then wait, at the same time: the port would be idle meanwhile.
+ */
 template <typename type_t, typename op_t>
 static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arguments)
 {
@@ -458,6 +461,7 @@ static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arg
     reduce_pack<int4, type_t> own[MPATH_RING_DEEP];
     ring_step_t step = ring_begin<type_t>(arguments, 0, 0, own);
 
+    writes_pace(due_ns + (blockIdx.x % MPATH_RING_GROUPS) * arguments.stagger_ns);
     for (uint64_t turn = 0; turn < turns;) {
         ring_step_t before;
 

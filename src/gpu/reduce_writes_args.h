@@ -19,9 +19,13 @@
 #define MPATH_WRITES_DEPTH 4u
 #define MPATH_WRITES_AHEAD 2u
 
-/* CTAs of every rank in a ring at most, tiles that one has memory for, and the longest: passes of its threads. */
+/*
+ * CTAs of every rank in a ring at most, tiles that one has memory for, groups that begin one after the other, and the
+ * longest tile: passes of a CTA's threads.
+ */
 #define MPATH_RING_CTAS 256u
 #define MPATH_RING_DEPTH 3u
+#define MPATH_RING_GROUPS 4u
 #define MPATH_RING_DEEP 2u /* vectors of 16 bytes of a thread in a pass */
 #define MPATH_RING_TILE_MAX (2u * MPATH_RING_DEEP * 16u * MPATH_KERNEL_THREADS)
 
@@ -52,8 +56,8 @@ typedef struct mpath_kernel_writes {
     uint64_t number;     /* of the call */
     uint64_t stop;       /* address of a word of host memory: the kernel gives up when it is `number` or greater */
     uint64_t tile_bytes; /* a multiple of 16 and of the element */
-    uint64_t
-        pace_ns; /* for each tile that a CTA writes to another GPU, at least; 0 but where a slower port is emulated */
+    uint64_t pace_ns;    /* each tile to another GPU takes a CTA so long, at least; 0 but where ports are emulated */
+    uint64_t stagger_ns; /* of a ring: groups of CTAs begin so long after each other */
     uint32_t ranks, me;
     mpath_kernel_word_t flags[2];
     uint64_t send; /* this rank's vector */
