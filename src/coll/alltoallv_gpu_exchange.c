@@ -315,11 +315,11 @@ static void call_back(const mpath_gpu_coll_t *gpu)
 }
 
 /* What has been seen of all ranks' cells: whether to try it the next time, and that a rank has turned to another GPU. */
-static void note_result(mpath_gpu_coll_t *gpu, int done)
+static void note_result(mpath_gpu_coll_t *gpu, int eligible, int done)
 {
     gpu_exchange_t *exchange = gpu->exchange;
 
-    if (!done && (exchange->lent != NULL) && !mpath_gpu_lent_is_current(exchange->lent, gpu)) {
+    if (eligible && !done && (exchange->lent != NULL) && !mpath_gpu_lent_is_current(exchange->lent, gpu)) {
         exchange->lent->usable = 0;
     }
     if (done) {
@@ -336,6 +336,7 @@ mpath_status_t mpath_gpu_coll_exchanged(mpath_gpu_coll_t *gpu, const mpath_call_
                                         uint32_t flags, int *done_p)
 {
     gpu_exchange_t *exchange = gpu->exchange;
+    int eligible             = (agreed == MPATH_OK) && !(flags & MPATH_CALL_INELIGIBLE);
     mpath_status_t status    = agreed;
     load_t load;
 
@@ -343,9 +344,9 @@ mpath_status_t mpath_gpu_coll_exchanged(mpath_gpu_coll_t *gpu, const mpath_call_
     if ((exchange == NULL) || !gpu->opened || !gpu->usable) {
         return agreed;
     }
-    if ((agreed == MPATH_OK) && !(flags & MPATH_CALL_INELIGIBLE)) {
-        *done_p = mpath_gpu_eager_all(gpu);
-        note_result(gpu, *done_p);
+    if (!mpath_status_is_error(agreed)) { /* whoever is not eligible has left its cell as it was, and all see that */
+        *done_p = eligible && mpath_gpu_eager_all(gpu);
+        note_result(gpu, eligible, *done_p);
     }
     if (exchange->started) {
         if (!*done_p) {

@@ -127,6 +127,24 @@ static void run_taken(int *bytes)
     case_end("taken", errors);
 }
 
+/* What takes longer this way goes another. */
+static void run_bounds(int *bytes)
+{
+    long errors = 0;
+
+    set_all(bytes, 600000 / (size - 1));
+    for (int round = 0; round < 4; round++) {
+        errors += alltoallv(MPI_COMM_WORLD, &device, bytes, round);
+    }
+    errors += eager_calls() < 3;
+    set_all(bytes, share() - 8);
+    for (int round = 0; round < 4; round++) {
+        errors += alltoallv(MPI_COMM_WORLD, &device, bytes, round);
+    }
+    errors += eager_calls() > 0;
+    case_end("bounds", errors);
+}
+
 static void run_late(int *bytes)
 {
     long errors = 0;
@@ -283,9 +301,15 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         void (*run)(int *bytes);
-    } cases[] = {{"taken", run_taken},   {"late", run_late},        {"hot", run_hot},
-                 {"idle", run_idle},     {"host", run_host},        {"communicators", run_communicators},
-                 {"gather", run_gather}, {"mismatch", run_mismatch}};
+    } cases[] = {{"taken", run_taken},
+                 {"bounds", run_bounds},
+                 {"late", run_late},
+                 {"hot", run_hot},
+                 {"idle", run_idle},
+                 {"host", run_host},
+                 {"communicators", run_communicators},
+                 {"gather", run_gather},
+                 {"mismatch", run_mismatch}};
     int bytes[RANKS_MAX * RANKS_MAX];
 
     MPI_Init(&argc, &argv);
