@@ -36,9 +36,7 @@ int mpath_writes_usable(const mpath_gpu_t *gpu)
 
 unsigned mpath_ring_ctas(unsigned multiprocessors)
 {
-    unsigned ctas = multiprocessors * WRITES_CTAS_PER_MULTIPROCESSOR;
-
-    return (ctas < MPATH_RING_CTAS) ? ctas : MPATH_RING_CTAS;
+    return (multiprocessors < MPATH_RING_CTAS) ? multiprocessors : MPATH_RING_CTAS;
 }
 
 uint64_t mpath_ring_tile(uint64_t part_bytes, unsigned ctas, uint64_t most)

@@ -21,12 +21,12 @@
 
 /*
  * CTAs of every rank in a ring at most, tiles that one has memory for, groups that begin one after the other, and the
- * longest tile: passes of a CTA's threads.
+ * longest tile: passes of a CTA's threads. No multiprocessor has two of them, so that other kernels can run beside them.
  */
-#define MPATH_RING_CTAS 256u
+#define MPATH_RING_CTAS 128u
 #define MPATH_RING_DEPTH 3u
 #define MPATH_RING_GROUPS 4u
-#define MPATH_RING_DEEP 2u /* vectors of 16 bytes of a thread in a pass */
+#define MPATH_RING_DEEP 4u /* vectors of 16 bytes of a thread in a pass */
 #define MPATH_RING_TILE_MAX (2u * MPATH_RING_DEEP * 16u * MPATH_KERNEL_THREADS)
 
 /* Steps of a call: its number, then turns, or tiles in a ring. */

@@ -279,13 +279,13 @@ static void test_choices(void **state)
     const uint64_t mib = UINT64_C(1) << 20;
 
     (void)state;
-    assert_int_equal(mpath_ring_tile(8, 256, 65536), 512);
-    assert_int_equal(mpath_ring_tile(2 * mib, 256, 65536), 8192);
-    assert_int_equal(mpath_ring_tile(8 * mib, 256, 65536), 32768);
-    assert_int_equal(mpath_ring_tile(12 * mib, 256, 65536), 24576);
-    assert_int_equal(mpath_ring_tile(6 * mib, 256, 4100), 4096);
-    assert_int_equal(mpath_ring_ctas(132), 256);
-    assert_int_equal(mpath_ring_ctas(108), 216);
+    assert_int_equal(mpath_ring_tile(8, 128, 100000), 512);
+    assert_int_equal(mpath_ring_tile(2 * mib, 128, 100000), 16384);
+    assert_int_equal(mpath_ring_tile(8 * mib, 128, 100000), 65536);
+    assert_int_equal(mpath_ring_tile(12 * mib, 128, 100000), 49152);
+    assert_int_equal(mpath_ring_tile(6 * mib, 128, 4100), 4096);
+    assert_int_equal(mpath_ring_ctas(132), 128);
+    assert_int_equal(mpath_ring_ctas(108), 108);
     assert_int_equal(mpath_gpu_reduce_fastest(2, 16 * mib), MPATH_GPU_REDUCE_DIRECT);
     assert_int_equal(mpath_gpu_reduce_fastest(2, 48 * mib), MPATH_GPU_REDUCE_WRITES);
     assert_int_equal(mpath_gpu_reduce_fastest(2, 1024 * mib), MPATH_GPU_REDUCE_WRITES);
