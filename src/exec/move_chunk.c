@@ -352,7 +352,7 @@ static int push_one(mpath_mover_t *mover, size_t index)
     if ((outlet->kind == MPATH_OUTLET_LAST) && !mover->rails_full) {
         return 0; /* the rails first: a node mate on this core may not have begun with its own */
     }
-    duty = (queue->own_left > 0) ? mpath_schedule_next_own(mover->schedule, outlet) : NULL;
+    duty = (queue->own_left > 0) ? mpath_schedule_next_own(mover->schedule, outlet, 0) : NULL;
     if (duty == NULL) {
         return 0;
     }

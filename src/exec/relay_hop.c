@@ -11,7 +11,6 @@
 
 #include <stdlib.h>
 
-#define DEPTH 4u              /* copies of an outlet under way: one runs, one is ready, the others hide the host */
 #define PACE_AHEAD_NS 400000u /* an emulated port takes chunks for so long in advance */
 #define STREAM_FETCH (MPATH_GPU_STREAMS - 1)
 #define STREAM_TO_HOST (MPATH_GPU_STREAMS - 2)
@@ -279,8 +278,7 @@ static mpath_cu_ptr_t target_of(const mpath_relay_t *relay, const relay_op_t *op
     }
 }
 
-/* Sends one chunk on. MPATH_NO_RESOURCE: it has to wait. */
-static mpath_status_t hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk, const relay_item_t *item)
+mpath_status_t mpath_relay_hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk, const relay_item_t *item)
 {
     relay_op_t op            = {.duty       = duty,
                                 .chunk      = chunk,
@@ -318,73 +316,6 @@ static mpath_status_t hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t ch
     }
     target = target_of(relay, &op, offset, &stream);
     return mpath_relay_launch(relay, stream, target, source_of(relay, duty, item, offset), &op);
-}
-
-/* The next chunk of an outlet. MPATH_NO_RESOURCE: there is none, or it has to wait. */
-static mpath_status_t feed_one(mpath_relay_t *relay, size_t index)
-{
-    relay_outlet_t *outlet = &relay->bound.outlets[index];
-    relay_item_t *item     = (outlet->own_turn && (outlet->own_left > 0)) ? NULL : outlet->first;
-    mpath_duty_t *duty     = NULL;
-    mpath_status_t status;
-
-    if (item != NULL) {
-        status = hand(relay, item->duty, item->chunk, item);
-        if (status == MPATH_OK) {
-            outlet->first      = item->next;
-            outlet->last_p     = (outlet->first == NULL) ? &outlet->first : outlet->last_p;
-            item->next         = relay->spare_items;
-            relay->spare_items = item;
-            outlet->own_turn   = 1;
-        }
-        return status;
-    }
-    if (outlet->own_left > 0) {
-        duty = mpath_schedule_next_own(relay->bound.schedule, &relay->bound.schedule->outlets[index]);
-    }
-    if (duty == NULL) {
-        return MPATH_NO_RESOURCE;
-    }
-    status = hand(relay, duty, duty->handed_chunks, NULL);
-    if (status == MPATH_OK) {
-        duty->handed_chunks++;
-        outlet->own_left--;
-        outlet->own_turn = 0;
-    }
-    return status;
-}
-
-/* 1: a chunk is on its way; 0: there is none, or it has to wait; or an error. */
-static int feed_outlet(mpath_relay_t *relay, size_t index)
-{
-    mpath_status_t status = feed_one(relay, index);
-
-    relay->bound.outlets[index].in_flight += (status == MPATH_OK) ? 1 : 0;
-    return (status == MPATH_OK) ? 1 : mpath_status_is_error(status) ? (int)status : 0;
-}
-
-/*
- * A chunk for every outlet that has none under way; if there is no such, one for an outlet with the fewest. To start a
- * copy takes the host microseconds in which no end of another is noticed, so one more has to do until the next round.
- */
-int mpath_relay_feed(mpath_relay_t *relay)
-{
-    size_t num = relay->bound.schedule->num_outlets, first = relay->first_outlet;
-    int events = 0;
-
-    for (unsigned under_way = 0; (under_way < DEPTH) && (events == 0); under_way++) {
-        for (size_t i = 0; (i < num) && ((events == 0) || (under_way == 0)); i++) {
-            size_t index = (first + i) % num;
-            int result   = (relay->bound.outlets[index].in_flight == under_way) ? feed_outlet(relay, index) : 0;
-
-            if (result < 0) {
-                return result;
-            }
-            relay->first_outlet = (result > 0) ? (index + 1) % num : relay->first_outlet;
-            events += result;
-        }
-    }
-    return events;
 }
 
 /* -- ends -- */

@@ -224,8 +224,9 @@ void mpath_relay_close_buffers(mpath_relay_t *relay);
 
 /* relay_hop.c: each returns the number of events, or an error that is logged. */
 int mpath_relay_take_arrivals(mpath_relay_t *relay);
-int mpath_relay_feed(mpath_relay_t *relay);
 int mpath_relay_finish_ops(mpath_relay_t *relay);
+/* Sends one chunk on, of this rank's own or out of a slot. MPATH_NO_RESOURCE: it has to wait. */
+mpath_status_t mpath_relay_hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk, const relay_item_t *item);
 /* Puts a chunk that is in a slot of this rank into the queue of its outlet. */
 mpath_status_t mpath_relay_queue(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk,
                                  mpath_relay_class_t slot_class, int slot, int owner);
@@ -243,6 +244,9 @@ void mpath_relay_announce(mpath_relay_t *relay);
 void mpath_relay_announce_end(mpath_relay_t *relay);
 /* Whether the NIC that the op's chunk would borrow is busy with its owner's bytes in another communicator. */
 int mpath_relay_yields(mpath_relay_t *relay, const relay_op_t *op);
+
+/* relay_feed.c: sends on what can go. Number of events, or an error that is logged. */
+int mpath_relay_feed(mpath_relay_t *relay);
 
 /* relay_wait.c */
 /* Bytes that a member has yet to write into this rank's receive buffer. */

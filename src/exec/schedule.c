@@ -390,14 +390,15 @@ static int is_behind(const mpath_duty_t *a, const mpath_duty_t *b)
     return (2ull * a->handed_chunks + 1) * b->num_chunks < (2ull * b->handed_chunks + 1) * a->num_chunks;
 }
 
-mpath_duty_t *mpath_schedule_next_own(mpath_schedule_t *schedule, const mpath_outlet_t *outlet)
+mpath_duty_t *mpath_schedule_next_own(mpath_schedule_t *schedule, const mpath_outlet_t *outlet, int most_ahead)
 {
     mpath_duty_t *next = NULL;
 
     for (uint32_t i = 0; i < outlet->num_own; i++) {
         mpath_duty_t *duty = &schedule->duties[schedule->own[outlet->own + i]];
 
-        if ((duty->handed_chunks < duty->num_chunks) && ((next == NULL) || is_behind(duty, next))) {
+        if ((duty->handed_chunks < duty->num_chunks) && (duty->ahead <= most_ahead) &&
+            ((next == NULL) || is_behind(duty, next))) {
             next = duty;
         }
     }

@@ -99,9 +99,10 @@ static inline uint32_t mpath_duty_index(const mpath_duty_t *duty, uint64_t offse
 mpath_status_t mpath_schedule_accept(mpath_schedule_t *schedule, mpath_duty_t *duty, const mpath_chunk_t *chunk);
 
 /*
- * The own duty of the outlet that is furthest behind, of those with the most hops ahead: then the pipelines behind this
- * hop empty while chunks that end with it still move. NULL when all chunks are handed over.
+ * The own duty of the outlet that is furthest behind, of those with the most hops ahead, but no more than `most_ahead`:
+ * then the pipelines behind this hop empty while chunks that end with it still move. NULL when all chunks of such duties
+ * are handed over.
  */
-mpath_duty_t *mpath_schedule_next_own(mpath_schedule_t *schedule, const mpath_outlet_t *outlet);
+mpath_duty_t *mpath_schedule_next_own(mpath_schedule_t *schedule, const mpath_outlet_t *outlet, int most_ahead);
 
 #endif

@@ -144,6 +144,75 @@ static void test_first_copies(void **state)
     assert_int_equal(ranks_run(&job.setup, first_copies_body, &job), 0);
 }
 
+/* Bytes of copies, in the order in which they were given to the driver, by allocation. */
+#define LOGGED 512
+static mpath_cu_ptr_t logged_base[LOGGED];
+static size_t logged_bytes[LOGGED];
+static int num_logged;
+
+static mpath_cu_result_t log_copy(mpath_cu_ptr_t to, mpath_cu_ptr_t from, size_t bytes, mpath_cu_stream_t stream)
+{
+    size_t size;
+
+    ranks_check(num_logged < LOGGED);
+    ranks_check(mpath_gpu_driver()->MemGetAddressRange(&logged_base[num_logged], &size, to) == MPATH_CU_SUCCESS);
+    logged_bytes[num_logged++] = bytes;
+    return copy_async(to, from, bytes, stream);
+}
+
+/* The last copy to the allocation that has got so many bytes in all; -1: there is none. */
+static int last_copy(size_t bytes)
+{
+    int last = -1;
+
+    for (int i = 0; i < num_logged; i++) {
+        size_t sum = 0;
+
+        for (int k = 0; k < num_logged; k++) {
+            sum += (logged_base[k] == logged_base[i]) ? logged_bytes[k] : 0;
+        }
+        last = (sum == bytes) ? i : last;
+    }
+    return last;
+}
+
+/*
+ * Rank 1 sends to rank 2 through rank 3, which is slow to pass on, and to rank 3 over the same NIC: what is for rank 3
+ * does not wait for slots there.
+ */
+static int no_slot_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    uint64_t near          = job->max_bytes / 4;
+    member_t member;
+
+    setenv("FAKE_CUDA_DELAY_US", (self->rank == 3) ? "10000" : "30", 1);
+    relay_member_init(&member, self, job);
+    member.demand[1 * 4 + 2] = job->max_bytes;
+    member.demand[1 * 4 + 3] = near;
+    member_round(&member, A2A_GIVEN, 0, 1);
+    copy_async                                                 = mpath_gpu_driver()->MemcpyAsync;
+    ((mpath_cu_t *)(uintptr_t)mpath_gpu_driver())->MemcpyAsync = log_copy;
+    member_round(&member, A2A_GIVEN, 0, 2);
+    ranks_check((self->rank != 1) || ((last_copy(near) >= 0) && (last_copy(near) < num_logged - 8)));
+    member_end(&member);
+    return 0;
+}
+
+static void test_no_slot(void **state)
+{
+    relay_job_t job = {.setup      = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
+                       .link       = MPATH_GPU_LINK_MESH,
+                       .emulated   = MPATH_EMULATED_COPIES,
+                       .pcie_bps   = 50000000000ull,
+                       .pool_bytes = 2 << 20,
+                       .max_bytes  = 4000000,
+                       .killed     = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, no_slot_body, &job), 0);
+}
+
 /*
  * Layers take turns with their demands and buffers; one buffer is freed and comes back at the same place, or at
  * another.
@@ -360,6 +429,7 @@ int main(void)
         cmocka_unit_test(test_rails_by_copies),
         cmocka_unit_test(test_one_pair),
         cmocka_unit_test(test_first_copies),
+        cmocka_unit_test(test_no_slot),
         cmocka_unit_test(test_rails_by_ucx),
         cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),

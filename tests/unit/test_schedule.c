@@ -203,7 +203,7 @@ static void test_fair(void **state)
             for (uint32_t k = 0; k < outlet->num_own; k++) {
                 all += schedule->duties[schedule->own[outlet->own + k]].num_chunks;
             }
-            while ((duty = mpath_schedule_next_own(schedule, outlet)) != NULL) {
+            while ((duty = mpath_schedule_next_own(schedule, outlet, 0)) != NULL) {
                 duty->handed_chunks++;
                 handed++;
                 assert_true(duty->handed_chunks <= duty->num_chunks * handed / all + 1);
@@ -318,7 +318,7 @@ static void test_far_first(void **state)
             int ahead = -1;
 
             assert_true((i == 0) || (schedule->outlets[i - 1].kind <= schedule->outlets[i].kind));
-            while ((duty = mpath_schedule_next_own(schedule, &schedule->outlets[i])) != NULL) {
+            while ((duty = mpath_schedule_next_own(schedule, &schedule->outlets[i], INT8_MAX)) != NULL) {
                 duty->handed_chunks++;
                 assert_true((ahead < 0) || (duty->ahead <= ahead));
                 mixed += (ahead > duty->ahead) ? 1 : 0;
