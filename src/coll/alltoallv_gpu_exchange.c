@@ -32,7 +32,7 @@
 #define EXCHANGE_COPY_FS 2000u
 
 /* An even number of calls: where calls of two kinds take turns, it is the other one that is tried next. */
-#define EXCHANGE_MAX_PAUSE 254u
+#define EXCHANGE_MAX_PAUSE 30u
 
 struct gpu_exchange {
     gpu_lent_t *lent; /* NULL until calls were short enough */
