@@ -198,9 +198,8 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
     memset(&arguments, 0, sizeof(arguments)); /* they are compared as bytes */
     arguments.elements = bytes / mpath_reduce_bytes(how->type);
     for (int i = 0; i < gpu->size; i++) {
-        int rank = gpu->in_ring ? (gpu->me + 1 + i) % gpu->size : i;
-
-        arguments.sources[arguments.sources_count++] = mpath_reduce_gpu_address(coll, rank, MPATH_ROOM_SEND, offset);
+        arguments.sources[arguments.sources_count++] = mpath_reduce_gpu_address(coll, mpath_reduce_gpu_source(gpu, i),
+                                                                                MPATH_ROOM_SEND, offset);
     }
     for (int i = 0; (target == 0) && (i < gpu->size); i++) { /* GPUs begin with different targets */
         arguments.targets[arguments.targets_count++] = mpath_reduce_gpu_address(coll, (gpu->me + i) % gpu->size,
@@ -241,16 +240,21 @@ static void cut_parts(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     }
 }
 
-/*
- * A reduction by writes, and beside it the end of the vector through the host, which has no part in a ring: the order
- * in which elements are combined there must not depend on a share that follows measured times.
- */
-static mpath_status_t start_writes(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how,
-                                   int with_host)
+/* Leaves the end of the vector to the way through the host: between more than two ranks, the end of every part. */
+static void leave_end(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t end_bytes)
+{
+    cut_parts(gpu, (gpu->size == 2) ? bytes - end_bytes : bytes);
+    for (int rank = 0; (gpu->size > 2) && (rank < gpu->size); rank++) {
+        gpu->part_bytes[rank] -= end_bytes / (uint64_t)gpu->size;
+    }
+}
+
+/* A reduction by writes, and beside it the end of the vector through the host. */
+static mpath_status_t start_writes(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how)
 {
     mpath_status_t status = mpath_gpu_writes_start(gpu, how);
 
-    return ((status == MPATH_OK) && with_host) ? mpath_gpu_host_start(gpu, begin, how) : status;
+    return (status == MPATH_OK) ? mpath_gpu_host_start(gpu, begin, how) : status;
 }
 
 /* Between the agreement and the end of everybody's kernels. */
@@ -258,7 +262,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
                                    const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
-    int by_writes          = 0, with_host;
+    int by_writes          = 0;
     uint64_t start_ns = mpath_time_ns(), bytes = 0, end_bytes = 0;
     mpath_status_t status = mpath_gpu_coll_prepare(coll, call, agreed);
 
@@ -274,19 +278,18 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     for (int rank = 0; rank < gpu->size; rank++) {
         bytes += gpu->part_bytes[rank];
     }
-    with_host = by_writes && (gpu->way == MPATH_GPU_REDUCE_WRITES);
-    if ((status == MPATH_OK) && with_host) {
+    if ((status == MPATH_OK) && by_writes) {
         status = mpath_gpu_host_share(gpu, bytes, &end_bytes);
-        cut_parts(gpu, bytes - end_bytes);
+        leave_end(gpu, bytes, end_bytes);
     }
     if (status == MPATH_OK) {
         for (int i = 0; i < gpu->size * gpu->size; i++) { /* a rank with a part works on everybody's memory */
             coll->decided.ways[i] = (gpu->part_bytes[i / gpu->size] > 0) ? WAY_KERNEL : WAY_NONE;
         }
-        status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, how, with_host)
+        status = mpath_gpu_coll_finish(coll, by_writes ? start_writes(gpu, bytes - end_bytes, how)
                                                        : start_part(gpu, how, target));
     }
-    if ((status == MPATH_OK) && with_host) {
+    if ((status == MPATH_OK) && by_writes) {
         mpath_gpu_host_end(gpu);
     }
     if (mpath_status_is_error(status)) {
@@ -362,7 +365,7 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     }
     mpath_gpu_writes_choose(gpu, bytes, how);
     mpath_gpu_writes_claim(gpu);
-    mpath_gpu_host_tell(gpu, buffers, bytes, eligible && (gpu->way == MPATH_GPU_REDUCE_WRITES));
+    mpath_gpu_host_tell(gpu, buffers, bytes, eligible);
     status = mpath_gpu_eager_finish(gpu, agree(gpu, gpu->reduce, &call, &agreed), &done);
     if ((status == MPATH_OK) && !done) {
         status = reduce_vector(gpu, &call, &agreed, bytes, how);

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The end of a large Allreduce's vector that travels through pinned host memory (lane "staged") beside a reduction by
- * writes, over PCIe, which is idle otherwise. Each rank receives from all others what it combines. Between two ranks
- * that is the whole end, for itself, combined in batches that get shorter while the rest is on its way, or at once
- * where the result takes the place of data. Between more it is a part, which the rank combines when all of it has come,
- * and writes to all.
+ * What of a large Allreduce's vector travels through pinned host memory (lane "staged") beside a reduction by writes,
+ * over PCIe, which is idle otherwise. Each rank receives from all others what it combines. Between two ranks that is
+ * the whole end of the vector, for itself, combined in batches that get shorter while the rest is on its way, or at once
+ * where the result takes the place of data. Between more it is the end of the rank's part, which the rank combines when
+ * all of it has come, and writes to all: who combines an element, and in which order, does not depend on how much
+ * goes this way.
  *
  * How much that is follows from the times of earlier calls (adapt/beside.h), of which ranks tell in their cells: the
  * same on all.
@@ -83,19 +84,13 @@ static int is_long_gather(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >= gpu->reduce->settings->gpu_host_min_bytes;
 }
 
-/* Bytes of one rank's end that a rank combines. */
-static uint64_t part_of(const mpath_symmetric_gpu_t *gpu, uint64_t end_bytes, int rank, uint64_t *offset_p)
+/* What a rank combines, and where in the vector. */
+static uint64_t piece_of(const mpath_symmetric_gpu_t *gpu, int rank, uint64_t *at_p)
 {
-    uint64_t size = (uint64_t)gpu->size, part = (end_bytes / size + HOST_GRAIN_BYTES - 1) & ~(HOST_GRAIN_BYTES - 1);
-    uint64_t from = part * (uint64_t)rank;
+    const gpu_host_t *host = &gpu->host;
 
-    if (is_two(gpu)) {
-        *offset_p = 0;
-        return end_bytes;
-    }
-    from      = (from < end_bytes) ? from : end_bytes;
-    *offset_p = from;
-    return (end_bytes - from < part) ? end_bytes - from : part;
+    *at_p = is_two(gpu) ? host->begin : gpu->part_offsets[rank] + gpu->part_bytes[rank];
+    return is_two(gpu) ? host->end_bytes : host->end_bytes / (uint64_t)gpu->size;
 }
 
 /* -- what ranks tell each other -- */
@@ -193,14 +188,14 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
     host->last_call = gpu->reduce->number;
     share           = mpath_beside_share(host->last);
     end             = bytes / MPATH_TUNE_WHOLE * share;
-    if (!is_two(gpu)) { /* what others send for this rank's part */
-        room = room / ((uint64_t)gpu->size - 1) * (uint64_t)gpu->size;
-        room = (room > HOST_GRAIN_BYTES * (uint64_t)gpu->size) ? room - HOST_GRAIN_BYTES * (uint64_t)gpu->size : 0;
-    }
-    room -= (room >= ALIGN_BYTES) ? ALIGN_BYTES : room;
-    end = ((end < room) ? end : room) & ~(HOST_GRAIN_BYTES - 1);
-    if (end > 0) { /* it begins where vectors of elements do */
-        end = bytes - ((bytes - end) & ~(ALIGN_BYTES - 1));
+    if (is_two(gpu)) { /* it begins where vectors of elements do */
+        room -= (room >= ALIGN_BYTES) ? ALIGN_BYTES : room;
+        end = ((end < room) ? end : room) & ~(HOST_GRAIN_BYTES - 1);
+        end = (end > 0) ? bytes - ((bytes - end) & ~(ALIGN_BYTES - 1)) : 0;
+    } else { /* there is room for what all others send for this rank's part */
+        room /= (uint64_t)gpu->size - 1;
+        end /= (uint64_t)gpu->size;
+        end = (((end < room) ? end : room) & ~(HOST_GRAIN_BYTES - 1)) * (uint64_t)gpu->size;
     }
     host->end_bytes = *end_bytes_p = end;
     return MPATH_OK;
@@ -212,12 +207,12 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
 static mpath_cu_ptr_t landing(const mpath_symmetric_gpu_t *gpu, int from)
 {
     const gpu_host_t *host = &gpu->host;
-    uint64_t offset, bytes = part_of(gpu, host->end_bytes, gpu->me, &offset);
+    uint64_t at, bytes = piece_of(gpu, gpu->me, &at);
 
     if (host->in_place || !is_two(gpu)) {
         return gpu->scratch + (uint64_t)(from - (from > gpu->me)) * bytes;
     }
-    return (mpath_cu_ptr_t)(uintptr_t)gpu->reduce->receive.buffer + host->begin;
+    return (mpath_cu_ptr_t)(uintptr_t)gpu->reduce->receive.buffer + at;
 }
 
 /* Between two ranks. The last batch is short: nothing else is under way when it is combined. */
@@ -290,20 +285,18 @@ static mpath_status_t combine(mpath_gpu_coll_t *coll)
 {
     mpath_symmetric_gpu_t *gpu = coll->beside.owner;
     gpu_host_t *host           = &gpu->host;
-    uint64_t offset, bytes = part_of(gpu, host->end_bytes, gpu->me, &offset), at = host->begin + offset;
+    uint64_t at, bytes = piece_of(gpu, gpu->me, &at);
     mpath_kernel_reduce_t arguments = {.elements      = bytes / mpath_reduce_bytes(host->how.type),
                                        .sources_count = (uint32_t)gpu->size};
     mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].engine_done),
                                 .value   = coll->number};
     mpath_status_t status;
 
-    if (bytes == 0) {
-        atomic_store_explicit(&coll->room.words[gpu->me].engine_done, coll->number, memory_order_release);
-        return MPATH_OK;
-    }
-    for (int rank = 0; rank < gpu->size; rank++) {
-        arguments.sources[rank] = (rank == gpu->me) ? (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer + at
-                                                    : landing(gpu, rank);
+    for (int i = 0; i < gpu->size; i++) {
+        int rank = mpath_reduce_gpu_source(gpu, i);
+
+        arguments.sources[i] = (rank == gpu->me) ? (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer + at
+                                                 : landing(gpu, rank);
     }
     for (int i = 0; i < (is_two(gpu) ? 1 : gpu->size); i++) {
         arguments.targets[arguments.targets_count++] = mpath_reduce_gpu_address(coll, (gpu->me + i) % gpu->size,
@@ -333,7 +326,7 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
     gpu_host_t *host       = &gpu->host;
     mpath_staged_side_t send, receive;
     mpath_status_t status;
-    uint64_t offset, bytes;
+    uint64_t at, bytes;
 
     coll->beside = (gpu_beside_t){.owner = gpu, .start_ns = mpath_time_ns()};
     if (host->end_bytes == 0) {
@@ -355,10 +348,10 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         return status;
     }
     for (int rank = 0; rank < gpu->size; rank++) {
-        bytes                   = (rank == gpu->me) ? 0 : part_of(gpu, host->end_bytes, rank, &offset);
-        coll->staged_send[rank] = (mpath_staged_message_t){
-            .address = (bytes > 0) ? coll->send.buffer + begin + offset : NULL, .bytes = bytes};
-        bytes                      = (rank == gpu->me) ? 0 : part_of(gpu, host->end_bytes, gpu->me, &offset);
+        bytes                      = (rank == gpu->me) ? 0 : piece_of(gpu, rank, &at);
+        coll->staged_send[rank]    = (mpath_staged_message_t){.address = (bytes > 0) ? coll->send.buffer + at : NULL,
+                                                              .bytes   = bytes};
+        bytes                      = (rank == gpu->me) ? 0 : piece_of(gpu, gpu->me, &at);
         coll->staged_receive[rank] = (mpath_staged_message_t){
             .address = (bytes > 0) ? (char *)(uintptr_t)landing(gpu, rank) : NULL, .bytes = bytes};
     }

@@ -56,6 +56,12 @@ struct mpath_symmetric_gpu {
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
 mpath_cu_ptr_t mpath_reduce_gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset);
 
+/* The rank whose elements are combined as number `index`, in this rank's part. */
+static inline int mpath_reduce_gpu_source(const mpath_symmetric_gpu_t *gpu, int index)
+{
+    return gpu->in_ring ? (gpu->me + 1 + index) % gpu->size : index;
+}
+
 /*
  * allreduce_gpu_launch.c: launches; the rank's word kernel_done gets the number of the call at the end. Elements, sources and targets of the
  * arguments are set and the rest is zero.
