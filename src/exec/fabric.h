@@ -65,12 +65,10 @@ int mpath_fabric_can_renew(mpath_fabric_t *fabric, int rail);
 mpath_status_t mpath_fabric_renew(mpath_fabric_t *fabric, int rail, int *rail_p);
 
 /*
- * Chunks of team `id` that come by the rails which new teams use go to `arrive` from now on: called by any thread,
- * under the lock of the rail, which is recursive, so that `arrive` may end the arrival at once. Chunks that came before
- * are handed over here.
+ * Chunks of team `id` that come by this rail go to `arrive` from now on: called by any thread, under the lock of the
+ * rail, which is recursive, so that `arrive` may end the arrival at once. Chunks that came before are handed over here.
+ * Nothing happens when the team is there.
  */
-mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument);
-/* The same on one rail; nothing happens when the team is there. */
 mpath_status_t mpath_fabric_join_rail(mpath_fabric_t *fabric, int rail, uint64_t id, mpath_fabric_arrive_t arrive,
                                       void *argument);
 /* No call of `arrive` after this returns; open chunks of the team are released, and so are those that still come. */

@@ -131,21 +131,6 @@ mpath_status_t mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64
     return status;
 }
 
-mpath_status_t mpath_fabric_join(mpath_fabric_t *fabric, uint64_t id, mpath_fabric_arrive_t arrive, void *argument)
-{
-    mpath_status_t status = MPATH_OK;
-
-    pthread_mutex_lock(&fabric->lock);
-    for (int nic = 0; (nic < fabric->machine->num_nics) && (status == MPATH_OK); nic++) {
-        status = mpath_fabric_join_rail(fabric, fabric->newest[nic], id, arrive, argument);
-    }
-    pthread_mutex_unlock(&fabric->lock);
-    if (status != MPATH_OK) {
-        mpath_fabric_leave(fabric, id);
-    }
-    return status;
-}
-
 /* Under the fabric's lock. */
 static void leave(mpath_fabric_t *fabric, int number, uint64_t id)
 {

@@ -98,8 +98,6 @@ enum {
     MPATH_CU_HOST_REGISTER_PORTABLE  = 1,
     MPATH_CU_HOST_REGISTER_DEVICEMAP = 2,
     MPATH_CU_IPC_LAZY_PEER_ACCESS    = 1,
-    MPATH_CU_WAIT_GEQ                = 0,
-    MPATH_CU_WAIT_EQ                 = 1,
     MPATH_CU_WRITE_DEFAULT           = 0,
     MPATH_CU_ATTACH_GLOBAL           = 1, /* cuMemAllocManaged */
     MPATH_CU_LOCATION_DEVICE         = 1,
@@ -228,12 +226,10 @@ typedef struct mpath_cu_pool_ptr {
     X(StreamDestroy, cuStreamDestroy_v2, (mpath_cu_stream_t stream))                                                   \
     X(StreamQuery, cuStreamQuery, (mpath_cu_stream_t stream))                                                          \
     X(StreamSynchronize, cuStreamSynchronize, (mpath_cu_stream_t stream))                                              \
-    X(StreamWaitEvent, cuStreamWaitEvent, (mpath_cu_stream_t stream, mpath_cu_event_t event, unsigned flags))          \
     X(EventCreate, cuEventCreate, (mpath_cu_event_t * event, unsigned flags))                                          \
     X(EventDestroy, cuEventDestroy_v2, (mpath_cu_event_t event))                                                       \
     X(EventRecord, cuEventRecord, (mpath_cu_event_t event, mpath_cu_stream_t stream))                                  \
     X(EventQuery, cuEventQuery, (mpath_cu_event_t event))                                                              \
-    X(EventSynchronize, cuEventSynchronize, (mpath_cu_event_t event))                                                  \
     X(ModuleLoadData, cuModuleLoadData, (mpath_cu_module_t * module, const void *image))                               \
     X(ModuleUnload, cuModuleUnload, (mpath_cu_module_t module))                                                        \
     X(ModuleGetFunction, cuModuleGetFunction,                                                                          \
@@ -245,8 +241,6 @@ typedef struct mpath_cu_pool_ptr {
 
 #define MPATH_CU_OPTIONAL_FUNCTIONS(X)                                                                                 \
     X(StreamWriteValue64, cuStreamWriteValue64_v2,                                                                     \
-      (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
-    X(StreamWaitValue64, cuStreamWaitValue64_v2,                                                                       \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
     X(FlushGPUDirectRDMAWrites, cuFlushGPUDirectRDMAWrites, (int target, int scope))                                   \
     X(GraphCreate, cuGraphCreate, (mpath_cu_graph_t * graph, unsigned flags))                                          \
@@ -272,8 +266,6 @@ typedef struct mpath_cu_pool_ptr {
     X(MemSetAccess, cuMemSetAccess,                                                                                    \
       (mpath_cu_ptr_t pointer, size_t bytes, const mpath_cu_access_t *access, size_t count))                           \
     X(MemRetainAllocationHandle, cuMemRetainAllocationHandle, (mpath_cu_mem_t * handle, void *pointer))                \
-    X(MemGetAllocationPropertiesFromHandle, cuMemGetAllocationPropertiesFromHandle,                                    \
-      (mpath_cu_mem_prop_t * prop, mpath_cu_mem_t handle))                                                             \
     X(MemExportToShareableHandle, cuMemExportToShareableHandle,                                                        \
       (void *shareable, mpath_cu_mem_t handle, int type, unsigned long long flags))                                    \
     X(MemImportFromShareableHandle, cuMemImportFromShareableHandle,                                                    \

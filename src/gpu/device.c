@@ -160,7 +160,7 @@ static mpath_status_t gpu_make(int ordinal, mpath_cu_context_t context, mpath_gp
     if (result != MPATH_CU_SUCCESS) {
         goto err_driver;
     }
-    gpu->has_values = (cu->StreamWriteValue64 != NULL) && (cu->StreamWaitValue64 != NULL) &&
+    gpu->has_values = (cu->StreamWriteValue64 != NULL) &&
                       gpu_attribute(cu, gpu->device, MPATH_CU_DEV_64_BIT_STREAM_OPS, 0);
     gpu->peers[ordinal] = MPATH_GPU_PEER_REACHED;
     gpu->next           = gpus.first;

@@ -72,15 +72,6 @@ static inline int mpath_export_is_mapped(const mpath_export_t *export)
 mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_memory_t *memory,
                                  mpath_export_t *export_p);
 
-/* Whether the export covers the buffer, as its owner sees the addresses. */
-static inline int mpath_export_covers(const mpath_export_t *export, const void *address, size_t bytes)
-{
-    uint64_t at = (uint64_t)(uintptr_t)address;
-
-    return (export->how != MPATH_EXPORT_NONE) && (at >= export->base) && (bytes <= export->bytes) &&
-           (at - export->base <= export->bytes - bytes);
-}
-
 /*
  * Whether other processes have the memory mapped in small pages: an allocation of cudaMalloc that is no multiple of
  * 64 KiB. On H200 copy engines that write to such a mapping, while data comes in, reach 230 to 305 GB/s from some

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Streams, copies, words written and awaited by the device, and marks. */
+/* Streams, copies, words written by the device, and marks. */
 #include "gpu/private.h"
 #include "util/time.h"
 
@@ -117,11 +117,6 @@ mpath_gpu_t *mpath_stream_gpu(const mpath_stream_t *stream)
     return stream->gpu;
 }
 
-mpath_cu_stream_t mpath_stream_native(const mpath_stream_t *stream)
-{
-    return stream->native;
-}
-
 mpath_status_t mpath_stream_enter(mpath_stream_t *stream)
 {
     return mpath_gpu_enter(stream->gpu);
@@ -149,23 +144,6 @@ mpath_status_t mpath_stream_copy(mpath_stream_t *stream, mpath_cu_ptr_t target, 
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuMemcpyAsync", result);
 }
 
-mpath_status_t mpath_stream_fill(mpath_stream_t *stream, mpath_cu_ptr_t target, unsigned char value, size_t bytes)
-{
-    mpath_status_t status;
-    mpath_cu_result_t result;
-
-    if (bytes == 0) {
-        return MPATH_OK;
-    }
-    status = mpath_gpu_enter(stream->gpu);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    result = mpath_gpu_driver()->MemsetD8Async(target, value, bytes, stream->native);
-    mpath_gpu_leave(stream->gpu);
-    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuMemsetD8Async", result);
-}
-
 int mpath_stream_has_values(const mpath_stream_t *stream)
 {
     return stream->gpu->has_values;
@@ -188,23 +166,6 @@ mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuStreamWriteValue64", result);
 }
 
-mpath_status_t mpath_stream_wait(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value)
-{
-    mpath_status_t status;
-    mpath_cu_result_t result;
-
-    if (!stream->gpu->has_values) {
-        return MPATH_ERR_UNSUPPORTED;
-    }
-    status = mpath_gpu_enter(stream->gpu);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    result = mpath_gpu_driver()->StreamWaitValue64(stream->native, address, value, MPATH_CU_WAIT_GEQ);
-    mpath_gpu_leave(stream->gpu);
-    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuStreamWaitValue64", result);
-}
-
 static mpath_status_t stream_record(mpath_stream_t *stream)
 {
     mpath_status_t status = mpath_gpu_enter(stream->gpu);
@@ -216,24 +177,6 @@ static mpath_status_t stream_record(mpath_stream_t *stream)
     result = mpath_gpu_driver()->EventRecord(stream->event, stream->native);
     mpath_gpu_leave(stream->gpu);
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuEventRecord", result);
-}
-
-mpath_status_t mpath_stream_follow(mpath_stream_t *stream, mpath_stream_t *other)
-{
-    mpath_cu_result_t result;
-    mpath_status_t status = stream_record(other);
-
-    if (status != MPATH_OK) {
-        return status;
-    }
-    other->recorded = other->marked; /* which a later record would not make wrong: it comes later in the stream */
-    status          = mpath_gpu_enter(stream->gpu);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    result = mpath_gpu_driver()->StreamWaitEvent(stream->native, other->event, 0);
-    mpath_gpu_leave(stream->gpu);
-    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuStreamWaitEvent", result);
 }
 
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p)
@@ -254,7 +197,8 @@ mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p)
     return MPATH_OK;
 }
 
-int mpath_stream_passed(const mpath_stream_t *stream, mpath_mark_t mark)
+/* Whether the mark has been passed, without looking for failures. */
+static int stream_passed(const mpath_stream_t *stream, mpath_mark_t mark)
 {
     int passed = stream->words->done >= mark;
 
@@ -296,7 +240,7 @@ mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
         stream->words->failure = 0;
         return MPATH_ERR_TIMED_OUT;
     }
-    if (mpath_stream_passed(stream, mark)) {
+    if (stream_passed(stream, mark)) {
         return MPATH_OK;
     }
     if (!stream->gpu->has_values || (++stream->polls % STREAM_POLLS_PER_QUERY == 0)) {
@@ -305,7 +249,7 @@ mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
             return status;
         }
     }
-    return mpath_stream_passed(stream, mark) ? MPATH_OK : MPATH_INPROGRESS;
+    return stream_passed(stream, mark) ? MPATH_OK : MPATH_INPROGRESS;
 }
 
 mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, uint64_t timeout_ns, const char *what)

@@ -33,8 +33,6 @@ typedef uint64_t mpath_mark_t;
 mpath_status_t mpath_stream_get(mpath_gpu_t *gpu, unsigned index, mpath_stream_t **stream_p);
 
 mpath_gpu_t *mpath_stream_gpu(const mpath_stream_t *stream);
-/* For direct calls of the driver, inside mpath_gpu_enter(). */
-mpath_cu_stream_t mpath_stream_native(const mpath_stream_t *stream);
 
 /*
  * Many calls on one stream are cheaper between enter and leave: the functions below then skip their own. A bracket is
@@ -45,20 +43,11 @@ void mpath_stream_leave(mpath_stream_t *stream);
 
 /* Copy engine; 0 bytes: nothing. */
 mpath_status_t mpath_stream_copy(mpath_stream_t *stream, mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes);
-mpath_status_t mpath_stream_fill(mpath_stream_t *stream, mpath_cu_ptr_t target, unsigned char value, size_t bytes);
 
-/* Whether the device writes and awaits values by itself; else the next two return MPATH_ERR_UNSUPPORTED, silent. */
+/* Whether the device writes values by itself; else the next one returns MPATH_ERR_UNSUPPORTED, silent. */
 int mpath_stream_has_values(const mpath_stream_t *stream);
 /* Writes a 64-bit word, aligned to 8, after all work before it is visible everywhere. */
 mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
-/*
- * Holds the stream until the word is `value` or greater. Has no deadline on the device: on giving up, the host writes
- * the value itself.
- */
-mpath_status_t mpath_stream_wait(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
-
-/* Holds `stream` until everything enqueued on `other` by now is done; both in this process, on any devices. */
-mpath_status_t mpath_stream_follow(mpath_stream_t *stream, mpath_stream_t *other);
 
 /* Numbers the present end of the stream. */
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
@@ -68,9 +57,6 @@ mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
  * when a kernel's wait has. Cheap enough to poll.
  */
 mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
-
-/* Whether the mark has been passed; for many marks at once, without looking for failures. */
-int mpath_stream_passed(const mpath_stream_t *stream, mpath_mark_t mark);
 
 /* Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. */
 mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, uint64_t timeout_ns, const char *what);

@@ -83,11 +83,6 @@ int fake_ordinal_of(int64_t physical)
     return -1;
 }
 
-struct CUctx_st *fake_primary(int ordinal)
-{
-    return &fake.contexts[ordinal];
-}
-
 mpath_cu_context_t fake_current(void)
 {
     return (stack.depth > 0) ? stack.at[stack.depth - 1] : NULL;
@@ -491,43 +486,33 @@ static int device_of(uint64_t address)
     return device;
 }
 
-static void enter_port(atomic_int *now, atomic_int *most)
-{
-    int copies = atomic_fetch_add(now, 1) + 1, seen = atomic_load(most);
-
-    while ((copies > seen) && !atomic_compare_exchange_weak(most, &seen, copies)) {
-    }
-}
-
-void fake_ports_begin(uint64_t target, uint64_t source, int ports[2])
+int fake_port_begin(uint64_t target, uint64_t source)
 {
     fake_ports_t *watched = watched_ports();
     const char *least_us  = getenv("FAKE_CUDA_COPY_US");
+    int port, copies, seen;
 
-    ports[0] = ports[1] = -1;
     if (watched == NULL) {
-        return;
+        return -1;
     }
-    ports[0] = device_of(target);
-    ports[1] = device_of(source);
-    if ((ports[0] < 0) || (ports[1] < 0) || (ports[0] == ports[1])) {
-        ports[0] = -1;
-        return;
+    port = device_of(source);
+    if ((port < 0) || (device_of(target) < 0) || (port == device_of(target))) {
+        return -1;
     }
-    enter_port(&watched->in[ports[0]], &watched->most_in[ports[0]]);
-    enter_port(&watched->out[ports[1]], &watched->most_out[ports[1]]);
     atomic_fetch_add(&watched->copies, 1);
+    copies = atomic_fetch_add(&watched->out[port], 1) + 1;
+    seen   = atomic_load(&watched->most_out[port]);
+    while ((copies > seen) && !atomic_compare_exchange_weak(&watched->most_out[port], &seen, copies)) {
+    }
     if (least_us != NULL) {
         usleep((useconds_t)atoi(least_us));
     }
+    return port;
 }
 
-void fake_ports_end(const int ports[2])
+void fake_port_end(int port)
 {
-    fake_ports_t *watched = watched_ports();
-
-    if ((watched != NULL) && (ports[0] >= 0)) {
-        atomic_fetch_sub(&watched->in[ports[0]], 1);
-        atomic_fetch_sub(&watched->out[ports[1]], 1);
+    if (port >= 0) {
+        atomic_fetch_sub(&watched_ports()->out[port], 1);
     }
 }

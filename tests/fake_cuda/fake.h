@@ -10,11 +10,11 @@
  *   misuse          whatever CUDA leaves undefined ends the process with a line "fake CUDA: ..."
  *
  * FAKE_CUDA_DEVICES   number of devices (4)
- * FAKE_CUDA_WITHOUT   comma-separated: values peers fds pools kernels graphs: what the driver then does not have
+ * FAKE_CUDA_WITHOUT   comma-separated: values peers fds fabric imex pools kernels graphs: what there then is not
  * FAKE_CUDA_MULTIPROCESSORS  of each device (8)
  * FAKE_CUDA_FULL      number of a device, below 10, that has no free memory
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
- * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines into and out of devices, of all processes
+ * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines out of devices, of all processes
  * FAKE_CUDA_COPY_US   what a copy between two devices takes at least, with FAKE_CUDA_PORTS (0)
  * CUDA_VISIBLE_DEVICES  as CUDA's: a list of numbers
  */
@@ -82,9 +82,7 @@ typedef enum fake_op_kind {
     FAKE_OP_COPY,
     FAKE_OP_FILL,
     FAKE_OP_WRITE,
-    FAKE_OP_WAIT,
     FAKE_OP_RECORD,
-    FAKE_OP_FOLLOW,
     FAKE_OP_KERNEL,
     FAKE_OP_FREE
 } fake_op_kind_t;
@@ -95,11 +93,10 @@ struct CUfunc_st {
     void (*run)(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads);
 };
 
-/* By physical number: copies between two devices that are under way, and the most there were at a time. */
+/* By physical number: copies to other devices that are under way, and the most there were at a time. */
 typedef struct fake_ports {
-    atomic_int in[FAKE_DEVICES_MAX], out[FAKE_DEVICES_MAX];
-    atomic_int most_in[FAKE_DEVICES_MAX], most_out[FAKE_DEVICES_MAX];
-    atomic_int copies;
+    atomic_int out[FAKE_DEVICES_MAX], most_out[FAKE_DEVICES_MAX];
+    atomic_int copies; /* of all devices */
 } fake_ports_t;
 
 extern pthread_mutex_t fake_lock;
@@ -114,11 +111,10 @@ int fake_physical_device(int ordinal);
 int fake_ordinal_of(int64_t physical); /* -1 */
 mpath_cu_context_t fake_current(void); /* NULL when there is none */
 mpath_cu_context_t fake_need_context(const char *call);
-struct CUctx_st *fake_primary(int ordinal);
 
-/* Around a copy of an engine. */
-void fake_ports_begin(uint64_t target, uint64_t source, int ports[2]);
-void fake_ports_end(const int ports[2]);
+/* Around a copy of an engine; -1: not counted. */
+int fake_port_begin(uint64_t target, uint64_t source);
+void fake_port_end(int port);
 
 /* Memory; the lock is taken inside. */
 typedef enum fake_user { FAKE_BY_COPY, FAKE_BY_KERNEL } fake_user_t;

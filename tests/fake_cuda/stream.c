@@ -16,10 +16,10 @@
 typedef struct fake_op {
     struct fake_op *next;
     fake_op_kind_t kind;
-    uint64_t target, source, bytes, value; /* of WRITE and WAIT: the word is the target */
-    unsigned flags, ctas, threads;
+    uint64_t target, source, bytes, value; /* of WRITE: the word is the target */
+    unsigned ctas, threads;
     mpath_cu_event_t event;
-    uint64_t ticket; /* of RECORD and FOLLOW */
+    uint64_t ticket; /* of RECORD */
     const struct CUfunc_st *function;
     void *arguments;
 } fake_op_t;
@@ -62,32 +62,18 @@ static unsigned delay_us(void)
     return (unsigned)atomic_load(&limit);
 }
 
-static void op_wait(const struct CUctx_st *context, const fake_op_t *op)
-{
-    for (;;) {
-        const volatile uint64_t *word = (const uint64_t *)fake_bytes(op->target, 8, context, FAKE_BY_KERNEL,
-                                                                     "cuStreamWaitValue64");
-        uint64_t value                = __atomic_load_n(word, __ATOMIC_ACQUIRE);
-
-        if ((op->flags == MPATH_CU_WAIT_EQ) ? (value == op->value) : ((int64_t)(value - op->value) >= 0)) {
-            return;
-        }
-        nap_us(20);
-    }
-}
-
 static void op_run(struct CUctx_st *context, const fake_op_t *op)
 {
     char *target, *source;
-    int ports[2];
+    int port;
 
     switch (op->kind) {
     case FAKE_OP_COPY:
         target = fake_bytes(op->target, op->bytes, context, FAKE_BY_COPY, "cuMemcpyAsync, target");
         source = fake_bytes(op->source, op->bytes, context, FAKE_BY_COPY, "cuMemcpyAsync, source");
-        fake_ports_begin(op->target, op->source, ports);
+        port   = fake_port_begin(op->target, op->source);
         memmove(target, source, op->bytes);
-        fake_ports_end(ports);
+        fake_port_end(port);
         break;
     case FAKE_OP_FILL:
         target = fake_bytes(op->target, op->bytes, context, FAKE_BY_COPY, "cuMemsetD8Async");
@@ -96,9 +82,6 @@ static void op_run(struct CUctx_st *context, const fake_op_t *op)
     case FAKE_OP_WRITE:
         target = fake_bytes(op->target, 8, context, FAKE_BY_KERNEL, "cuStreamWriteValue64");
         __atomic_store_n((uint64_t *)target, op->value, __ATOMIC_RELEASE);
-        break;
-    case FAKE_OP_WAIT:
-        op_wait(context, op);
         break;
     case FAKE_OP_KERNEL:
         op->function->run(context, op->arguments, op->ctas, op->threads);
@@ -110,13 +93,6 @@ static void op_run(struct CUctx_st *context, const fake_op_t *op)
         pthread_mutex_lock(&lock);
         op->event->passed = (op->event->passed < op->ticket) ? op->ticket : op->event->passed;
         pthread_cond_broadcast(&change);
-        pthread_mutex_unlock(&lock);
-        break;
-    case FAKE_OP_FOLLOW:
-        pthread_mutex_lock(&lock);
-        while (op->event->passed < op->ticket) {
-            pthread_cond_wait(&change, &lock);
-        }
         pthread_mutex_unlock(&lock);
         break;
     }
@@ -185,8 +161,6 @@ static mpath_cu_result_t enqueue(mpath_cu_stream_t stream, fake_op_t *op, const 
     pthread_mutex_lock(&lock);
     if (op->kind == FAKE_OP_RECORD) {
         op->ticket = ++op->event->recorded;
-    } else if (op->kind == FAKE_OP_FOLLOW) {
-        op->ticket = op->event->recorded;
     }
     op->next      = NULL;
     *stream->last = op;
@@ -335,25 +309,6 @@ FAKE_API mpath_cu_result_t cuEventQuery(mpath_cu_event_t event)
     return result;
 }
 
-FAKE_API mpath_cu_result_t cuEventSynchronize(mpath_cu_event_t event)
-{
-    pthread_mutex_lock(&lock);
-    while (event->passed != event->recorded) {
-        pthread_cond_wait(&change, &lock);
-    }
-    pthread_mutex_unlock(&lock);
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuStreamWaitEvent(mpath_cu_stream_t stream, mpath_cu_event_t event, unsigned flags)
-{
-    fake_op_t *op = op_make(FAKE_OP_FOLLOW);
-
-    (void)flags;
-    op->event = event;
-    return enqueue(stream, op, "cuStreamWaitEvent");
-}
-
 FAKE_API mpath_cu_result_t cuMemcpyAsync(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes,
                                          mpath_cu_stream_t stream)
 {
@@ -381,29 +336,14 @@ FAKE_API mpath_cu_result_t cuStreamWriteValue64_v2(mpath_cu_stream_t stream, mpa
 {
     fake_op_t *op;
 
+    (void)flags;
     if (fake_without("values")) {
         return MPATH_CU_NOT_SUPPORTED;
     }
     op         = op_make(FAKE_OP_WRITE);
     op->target = address;
     op->value  = value;
-    op->flags  = flags;
     return enqueue(stream, op, "cuStreamWriteValue64");
-}
-
-FAKE_API mpath_cu_result_t cuStreamWaitValue64_v2(mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value,
-                                                  unsigned flags)
-{
-    fake_op_t *op;
-
-    if (fake_without("values")) {
-        return MPATH_CU_NOT_SUPPORTED;
-    }
-    op         = op_make(FAKE_OP_WAIT);
-    op->target = address;
-    op->value  = value;
-    op->flags  = flags;
-    return enqueue(stream, op, "cuStreamWaitValue64");
 }
 
 mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address)

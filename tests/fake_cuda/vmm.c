@@ -198,16 +198,6 @@ FAKE_API mpath_cu_result_t cuMemRetainAllocationHandle(mpath_cu_mem_t *handle, v
     return result;
 }
 
-FAKE_API mpath_cu_result_t cuMemGetAllocationPropertiesFromHandle(mpath_cu_mem_prop_t *prop, mpath_cu_mem_t handle)
-{
-    const fake_physical_t *physical = (const fake_physical_t *)(uintptr_t)handle;
-
-    *prop = (mpath_cu_mem_prop_t){.type         = MPATH_CU_ALLOCATION_PINNED,
-                                  .handle_types = physical->handle_types,
-                                  .location     = {.type = MPATH_CU_LOCATION_DEVICE, .id = physical->device}};
-    return MPATH_CU_SUCCESS;
-}
-
 /* What the 64 bytes of a fabric handle hold: the allocation stays its maker's. */
 typedef struct fake_fabric {
     int64_t pid;

@@ -179,7 +179,8 @@ static void figures_latency(void)
     mpath_kernel_piece_t pieces[8];
     mpath_kernel_word_t wait;
     mpath_pinned_t pinned;
-    mpath_stream_t *stream, *other;
+    mpath_stream_t *stream;
+    mpath_cu_stream_t own;
     mpath_cu_event_t event;
     gpu_memory_t from, to;
     mpath_mark_t mark;
@@ -189,7 +190,6 @@ static void figures_latency(void)
 
     require(mpath_gpu_get(0, NULL, &gpu), "gpu");
     require(mpath_stream_get(gpu, 0, &stream), "stream");
-    require(mpath_stream_get(gpu, 1, &other), "stream");
     MEASURE("enter and leave", require(mpath_gpu_enter(gpu), "enter"); mpath_gpu_leave(gpu));
     start = mpath_time_ns();
     index = mpath_kernels_usable(gpu);
@@ -210,14 +210,17 @@ static void figures_latency(void)
             require(mpath_stream_mark(stream, &mark), "mark"); finish(stream, mark));
     require(mpath_gpu_enter(gpu), "enter");
     cu->EventCreate(&event, MPATH_CU_EVENT_DISABLE_TIMING);
-    MEASURE("copy of 8 bytes + event, until queried",
-            require(mpath_stream_copy(stream, to.address, from.address, 8), "copy");
-            cu->EventRecord(event, mpath_stream_native(stream)); while (cu->EventQuery(event) == MPATH_CU_NOT_READY){});
-    MEASURE("copy enqueued (host's part)", require(mpath_stream_copy(stream, to.address, from.address, 8), "copy"));
-    cu->StreamSynchronize(mpath_stream_native(stream));
-    MEASURE("mark enqueued (host's part)", require(mpath_stream_mark(stream, &mark), "mark"));
-    cu->StreamSynchronize(mpath_stream_native(stream));
+    cu->StreamCreateWithPriority(&own, MPATH_CU_STREAM_NON_BLOCKING, 0);
+    MEASURE("copy of 8 bytes + event, until queried", cu->MemcpyAsync(to.address, from.address, 8, own);
+            cu->EventRecord(event, own); while (cu->EventQuery(event) == MPATH_CU_NOT_READY){});
+    cu->StreamDestroy(own);
+    cu->EventDestroy(event);
     mpath_gpu_leave(gpu);
+    MEASURE("copy enqueued (host's part)", require(mpath_stream_copy(stream, to.address, from.address, 8), "copy"));
+    require(mpath_stream_mark(stream, &mark), "mark");
+    finish(stream, mark);
+    MEASURE("mark enqueued (host's part)", require(mpath_stream_mark(stream, &mark), "mark"));
+    finish(stream, mark);
     if (!index) {
         return;
     }
@@ -246,12 +249,6 @@ static void figures_latency(void)
             require(mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}), "launch"));
     require(mpath_stream_mark(stream, &mark), "mark");
     finish(stream, mark);
-    if (mpath_stream_has_values(stream)) {
-        MEASURE("stream waits for a word of the host, until seen",
-                require(mpath_stream_wait(other, pinned.device_base, *(uint64_t *)pinned.base + 1), "wait");
-                require(mpath_stream_mark(other, &mark), "mark"); ++*(volatile uint64_t *)pinned.base;
-                finish(other, mark));
-    }
     mpath_pinned_release(&pinned);
     gpu_memory_free(&from);
     gpu_memory_free(&to);

@@ -82,26 +82,24 @@ static void alloc_vmm(const mpath_cu_t *cu, int pieces, gpu_memory_t *memory)
     REQUIRE(cu->MemSetAccess(memory->address, memory->bytes, &access, 1));
 }
 
-static void alloc_pool(const mpath_cu_t *cu, mpath_gpu_t *gpu, int exportable, gpu_memory_t *memory)
+static void alloc_pool(const mpath_cu_t *cu, int exportable, gpu_memory_t *memory)
 {
     mpath_cu_pool_prop_t prop = {.type         = MPATH_CU_ALLOCATION_PINNED,
                                  .handle_types = MPATH_CU_HANDLE_FD,
                                  .location     = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device}};
+    mpath_cu_stream_t stream;
     mpath_cu_pool_t pool;
-    mpath_stream_t *stream;
 
-    if (mpath_stream_get(gpu, 0, &stream) != MPATH_OK) {
-        abort();
-    }
     if (exportable) {
         REQUIRE(cu->MemPoolCreate(&pool, &prop));
         memory->pool = pool;
     } else {
         REQUIRE(cu->DeviceGetDefaultMemPool(&pool, memory->device));
     }
-    REQUIRE(cu->MemAllocFromPoolAsync((mpath_cu_ptr_t *)&memory->address, memory->bytes, pool,
-                                      mpath_stream_native(stream)));
-    REQUIRE(cu->StreamSynchronize(mpath_stream_native(stream)));
+    REQUIRE(cu->StreamCreateWithPriority(&stream, MPATH_CU_STREAM_NON_BLOCKING, 0));
+    REQUIRE(cu->MemAllocFromPoolAsync((mpath_cu_ptr_t *)&memory->address, memory->bytes, pool, stream));
+    REQUIRE(cu->StreamSynchronize(stream));
+    REQUIRE(cu->StreamDestroy(stream));
 }
 
 int gpu_makes_fabric_handles(int device)
@@ -145,7 +143,7 @@ void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int 
         REQUIRE(cu->MemAlloc((mpath_cu_ptr_t *)&memory->address, bytes));
         break;
     case MPATH_MEMORY_POOL:
-        alloc_pool(cu, gpu, pieces, memory);
+        alloc_pool(cu, pieces, memory);
         break;
     case MPATH_MEMORY_VMM:
         alloc_vmm(cu, pieces, memory);
@@ -215,6 +213,16 @@ void gpu_memory_read(uint64_t address, void *to, size_t bytes)
     mpath_gpu_t *gpu     = gpu_enter(device_of(address));
 
     REQUIRE(cu->Memcpy((mpath_cu_ptr_t)(uintptr_t)to, address, bytes));
+    REQUIRE(cu->CtxSynchronize());
+    mpath_gpu_leave(gpu);
+}
+
+void gpu_memory_fill(uint64_t address, unsigned char value, size_t bytes)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_gpu_t *gpu     = gpu_enter(device_of(address));
+
+    REQUIRE(cu->MemsetD8(address, value, bytes));
     REQUIRE(cu->CtxSynchronize());
     mpath_gpu_leave(gpu);
 }

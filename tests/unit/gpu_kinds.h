@@ -31,6 +31,8 @@ int gpu_makes_fabric_handles(int device);
 /* Copies between host memory and memory of any kind, at once. */
 void gpu_memory_write(uint64_t address, const void *from, size_t bytes);
 void gpu_memory_read(uint64_t address, void *to, size_t bytes);
+/* Device memory, at once. */
+void gpu_memory_fill(uint64_t address, unsigned char value, size_t bytes);
 
 /* Byte i of pattern `seed`. */
 static inline unsigned char gpu_pattern(uint64_t seed, uint64_t i)

@@ -54,6 +54,17 @@ static void receiver_init(receiver_t *receiver, fixture_t *f, uint64_t id)
     pthread_mutex_init(&receiver->lock, NULL);
 }
 
+/* The rails that new teams use. */
+static void join_rails(receiver_t *receiver)
+{
+    mpath_fabric_t *fabric = receiver->f->fabric;
+
+    for (int nic = 0; nic < receiver->f->machine.num_nics; nic++) {
+        assert_int_equal(mpath_fabric_join_rail(fabric, mpath_fabric_rail(fabric, nic), receiver->id, arrive, receiver),
+                         MPATH_OK);
+    }
+}
+
 static int setup(void **state)
 {
     fixture_t *f = calloc(1, sizeof(*f));
@@ -154,7 +165,7 @@ static void test_sorts(void **state)
 
     receiver_init(a, f, 100);
     receiver_init(b, f, 200);
-    assert_int_equal(mpath_fabric_join(f->fabric, a->id, arrive, a), MPATH_OK);
+    join_rails(a);
     for (uint32_t i = 0; i < 5; i++) {
         send_chunk(f, 100, i);
         send_chunk(f, 200, i); /* b has not joined: kept */
@@ -164,7 +175,7 @@ static void test_sorts(void **state)
         progress(f);
     }
     assert_int_equal(b->count, 0);
-    assert_int_equal(mpath_fabric_join(f->fabric, b->id, arrive, b), MPATH_OK);
+    join_rails(b);
     wait_for(b, 5);
     for (size_t i = 0; i < 5; i++) {
         take_one(a, i);
@@ -184,7 +195,7 @@ static void test_leave_releases(void **state)
 
     for (int round = 0; round < 50; round++) {
         receiver_init(a, f, 300 + (uint64_t)round);
-        assert_int_equal(mpath_fabric_join(f->fabric, a->id, arrive, a), MPATH_OK);
+        join_rails(a);
         for (uint32_t i = 0; i < 20; i++) {
             send_chunk(f, a->id, i);
         }
@@ -202,8 +213,8 @@ static void test_left_behind(void **state)
 
     receiver_init(a, f, 500);
     receiver_init(b, f, 600);
-    assert_int_equal(mpath_fabric_join(f->fabric, a->id, arrive, a), MPATH_OK);
-    assert_int_equal(mpath_fabric_join(f->fabric, b->id, arrive, b), MPATH_OK);
+    join_rails(a);
+    join_rails(b);
     mpath_fabric_leave(f->fabric, a->id);
     for (size_t sent = 0; sent <= 2 * OPEN_BYTES; sent += CHUNK_BYTES) {
         send_chunk(f, a->id, 0);
@@ -306,7 +317,7 @@ static void test_threads(void **state)
 
     for (int i = 0; i < 2; i++) {
         receiver_init(teams[i], f, 500 + (uint64_t)i);
-        assert_int_equal(mpath_fabric_join(f->fabric, teams[i]->id, arrive, teams[i]), MPATH_OK);
+        join_rails(teams[i]);
     }
     for (int i = 0; i < 2; i++) {
         assert_int_equal(pthread_create(&threads[i], NULL, run_team, teams[i]), 0);
@@ -335,8 +346,8 @@ static void test_renew(void **state)
 
     receiver_init(a, f, ids[0]);
     receiver_init(b, f, ids[1]);
-    assert_int_equal(mpath_fabric_join(f->fabric, a->id, arrive, a), MPATH_OK);
-    assert_int_equal(mpath_fabric_join(f->fabric, b->id, arrive, b), MPATH_OK);
+    join_rails(a);
+    join_rails(b);
     assert_int_equal(mpath_fabric_rail(f->fabric, 0), 0);
     assert_int_equal(mpath_fabric_address(f->fabric, 0, &address, &before_bytes), MPATH_OK);
     assert_true(before_bytes <= sizeof(before));

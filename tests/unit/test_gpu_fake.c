@@ -21,8 +21,10 @@ static gpu_memory_t memory;
 
 static void synchronize(void)
 {
-    mpath_gpu_enter(gpu);
-    cu->StreamSynchronize(mpath_stream_native(stream));
+    mpath_mark_t mark;
+
+    mpath_stream_mark(stream, &mark);
+    mpath_stream_finish(stream, mark, UINT64_C(20) * 1000000000, "the case");
 }
 
 static void host_reads_device_memory(void)
@@ -79,11 +81,14 @@ static void kernel_without_peer_access(void)
 
 static void stream_in_another_context(void)
 {
+    mpath_cu_stream_t own;
     mpath_gpu_t *other;
 
+    mpath_gpu_enter(gpu);
+    cu->StreamCreateWithPriority(&own, MPATH_CU_STREAM_NON_BLOCKING, 0);
     mpath_gpu_get(1, NULL, &other);
     mpath_gpu_enter(other);
-    cu->MemcpyAsync(memory.address, memory.address + 100, 10, mpath_stream_native(stream));
+    cu->MemcpyAsync(memory.address, memory.address + 100, 10, own);
 }
 
 static void close_what_is_not_open(void)
