@@ -11,6 +11,9 @@
 #define LAUNCH_BYTES_PER_CTA (UINT64_C(16) * MPATH_KERNEL_THREADS)
 #define LAUNCH_CTAS_MAX 64
 
+/* Of device memory, on each GPU. */
+#define COUNTERS_BYTES (MPATH_GPU_STREAMS_ALL * sizeof(mpath_kernel_counters_t))
+
 /* Small pieces in one CTA follow each other, each for the time of a trip over the link. */
 #define LAUNCH_CTAS_FOR_PIECES 16
 
@@ -41,11 +44,11 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
-    result = mpath_gpu_memory_take(&gpu->counters, mpath_launch_memory_bytes());
+    result = mpath_gpu_memory_take(&gpu->counters, COUNTERS_BYTES);
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
-    result = cu->MemsetD8(gpu->counters, 0, mpath_launch_memory_bytes());
+    result = cu->MemsetD8(gpu->counters, 0, COUNTERS_BYTES);
     if (result == MPATH_CU_SUCCESS) {
         result = cu->CtxSynchronize(); /* the streams do not wait for the default stream */
     }
@@ -55,7 +58,7 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     return MPATH_GPU_KERNELS_LOADED;
 
 err_free:
-    mpath_gpu_memory_give(gpu->counters, mpath_launch_memory_bytes());
+    mpath_gpu_memory_give(gpu->counters, COUNTERS_BYTES);
 err_unload:
     cu->ModuleUnload(gpu->module);
     gpu->module = NULL;
@@ -87,19 +90,15 @@ void mpath_launch_cleanup(mpath_gpu_t *gpu)
     const mpath_cu_t *cu = mpath_gpu_driver();
 
     if ((gpu->kernels == MPATH_GPU_KERNELS_LOADED) && (mpath_gpu_enter(gpu) == MPATH_OK)) {
-        mpath_gpu_memory_give(gpu->counters, mpath_launch_memory_bytes());
+        mpath_gpu_memory_give(gpu->counters, COUNTERS_BYTES);
         cu->ModuleUnload(gpu->module);
         mpath_gpu_leave(gpu);
     }
     gpu->kernels = MPATH_GPU_KERNELS_UNKNOWN;
 }
 
-uint64_t mpath_launch_memory_bytes(void)
-{
-    return MPATH_GPU_STREAMS_ALL * sizeof(mpath_kernel_counters_t);
-}
-
-unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes)
+/* As many CTAs as so many bytes are worth. */
+static unsigned copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes)
 {
     uint64_t ctas = (bytes + LAUNCH_BYTES_PER_CTA - 1) / LAUNCH_BYTES_PER_CTA;
     unsigned most = LAUNCH_CTAS_MAX;
@@ -183,7 +182,7 @@ static uint64_t launch_bytes(const mpath_kernel_piece_t *pieces, unsigned count)
 /* CTAs for so many bytes in `count` pieces; at most `most`, if that is not 0. */
 static unsigned launch_ctas(const mpath_gpu_t *gpu, uint64_t bytes, unsigned count, unsigned most)
 {
-    unsigned ctas = mpath_launch_copy_ctas(gpu, bytes);
+    unsigned ctas = copy_ctas(gpu, bytes);
 
     if (ctas < count) {
         ctas = (count < LAUNCH_CTAS_FOR_PIECES) ? count : LAUNCH_CTAS_FOR_PIECES;

@@ -45,9 +45,6 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
 mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch, mpath_cu_ptr_t number,
                                  mpath_repeat_t **repeat_p);
 
-/* CTAs that mpath_launch_copy() takes for so many bytes by itself; more for several small pieces. */
-unsigned mpath_launch_copy_ctas(const mpath_gpu_t *gpu, uint64_t bytes);
-
 /*
  * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (waits_count and
  * flags_count are 0 and the caller's to set, `chain` the caller's to copy when several launches stand for one) and
@@ -72,8 +69,5 @@ mpath_status_t mpath_launch_mark(mpath_stream_t *stream, mpath_kernel_word_t *fl
 
 /* Address of the stream's mpath_kernel_counters_t. */
 mpath_cu_ptr_t mpath_launch_counters(const mpath_stream_t *stream);
-
-/* Bytes of device memory that the kernels take on each gpu. */
-uint64_t mpath_launch_memory_bytes(void);
 
 #endif

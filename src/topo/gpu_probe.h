@@ -64,10 +64,4 @@ void mpath_gpu_probe_pick(const mpath_gpu_probe_t *from, const int *to_of, mpath
  */
 void mpath_gpu_probe_apply(const mpath_gpu_probe_t *probe, mpath_machine_t *machine, mpath_node_gpus_t *gpus);
 
-/*
- * All in one, for a process that wants the GPUs of its node: survey, model, and what a probe has measured before.
- * num_gpus is 0 where the driver does not run.
- */
-mpath_status_t mpath_machine_discover_gpus(mpath_machine_t *machine, mpath_node_gpus_t *gpus_p);
-
 #endif

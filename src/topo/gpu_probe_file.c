@@ -372,19 +372,3 @@ void mpath_gpu_probe_apply(const mpath_gpu_probe_t *probe, mpath_machine_t *mach
         }
     }
 }
-
-mpath_status_t mpath_machine_discover_gpus(mpath_machine_t *machine, mpath_node_gpus_t *gpus_p)
-{
-    mpath_gpu_survey_t survey;
-    mpath_gpu_probe_t probe;
-    mpath_status_t status = mpath_gpu_survey(&survey);
-
-    if (status != MPATH_OK) {
-        return status;
-    }
-    mpath_gpu_survey_model(&survey, machine, gpus_p);
-    if ((survey.num_gpus > 0) && (mpath_gpu_probe_load(&survey, &probe) == MPATH_OK)) {
-        mpath_gpu_probe_apply(&probe, machine, gpus_p);
-    }
-    return MPATH_OK;
-}

@@ -16,18 +16,6 @@ void mpath_gpu_uuid_text(const mpath_cu_uuid_t *uuid, char *text)
              b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7], b[8], b[9], b[10], b[11], b[12], b[13], b[14], b[15]);
 }
 
-int mpath_gpu_survey_find(const mpath_gpu_survey_t *survey, int ordinal)
-{
-    int g;
-
-    for (g = 0; g < survey->num_gpus; g++) {
-        if (survey->gpus[g].info.ordinal == ordinal) {
-            return g;
-        }
-    }
-    return -1;
-}
-
 /* Addresses have fixed width, so their order is that of the text. */
 static int compare_pci(const void *left, const void *right)
 {

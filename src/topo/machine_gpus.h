@@ -37,9 +37,6 @@ typedef struct mpath_gpu_survey {
  */
 mpath_status_t mpath_gpu_survey(mpath_gpu_survey_t *survey_p);
 
-/* Number in the survey of the driver's device; -1: none. */
-int mpath_gpu_survey_find(const mpath_gpu_survey_t *survey, int ordinal);
-
 /* "GPU-12345678-...", as nvidia-smi writes it. `text` has MPATH_GPU_UUID_TEXT bytes. */
 #define MPATH_GPU_UUID_TEXT 48
 void mpath_gpu_uuid_text(const mpath_cu_uuid_t *uuid, char *text);

@@ -19,18 +19,6 @@ static const void *param_field_const(const mpath_settings_t *settings, const mpa
     return (const char *)settings + param->offset;
 }
 
-const mpath_param_t *mpath_param_find(const char *name)
-{
-    size_t i;
-
-    for (i = 0; i < mpath_params_count; i++) {
-        if (strcmp(mpath_params[i].name, name) == 0) {
-            return &mpath_params[i];
-        }
-    }
-    return NULL;
-}
-
 void mpath_param_env_name(const mpath_param_t *param, char *name, size_t size)
 {
     size_t i;

@@ -149,9 +149,6 @@ typedef struct mpath_settings {
 extern const mpath_param_t mpath_params[];
 extern const size_t mpath_params_count;
 
-/* The row of a name; NULL when there is none. */
-const mpath_param_t *mpath_param_find(const char *name);
-
 /* The environment variable of a parameter: "MPATH_<NAME>". */
 void mpath_param_env_name(const mpath_param_t *param, char *name, size_t size);
 
