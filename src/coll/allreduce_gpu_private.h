@@ -34,6 +34,14 @@ typedef struct gpu_host {
     uint64_t batch_ends[GPU_HOST_BATCHES], batch_left[GPU_HOST_BATCHES]; /* bytes that have yet to come */
 } gpu_host_t;
 
+/* A kernel that was looked for by its name, which takes longer than its launch. */
+typedef struct gpu_found {
+    mpath_gpu_t *device; /* NULL: none */
+    mpath_reduce_how_t how;
+    int way; /* mpath_gpu_reduce_t */
+    mpath_cu_function_t function;
+} gpu_found_t;
+
 struct mpath_symmetric_gpu {
     mpath_team_t *team;
     int size, me;
@@ -49,6 +57,7 @@ struct mpath_symmetric_gpu {
     gpu_eager_t *eager;
     gpu_host_t host, host_gather;
     gpu_lent_t *writes; /* for reductions by writes; NULL until a call was large enough */
+    gpu_found_t found;  /* of the last one */
     int way;            /* mpath_gpu_reduce_t of the call under way, but for "auto": where all ranks can */
     int in_ring;        /* its elements are combined in the order of a ring, whatever the way */
 };

@@ -134,6 +134,23 @@ static uint64_t pace_ns(const mpath_gpu_coll_t *coll, uint64_t tile, unsigned ct
     return (bps == 0) ? 0 : tile * ctas * 1000 / (bps / 1000000 + 1);
 }
 
+static mpath_status_t find_function(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
+{
+    gpu_found_t *found    = &gpu->found;
+    mpath_gpu_t *device   = gpu->reduce->send.gpu;
+    mpath_status_t status = MPATH_OK;
+
+    if ((found->device != device) || (found->way != gpu->way) || (found->how.op != how->op) ||
+        (found->how.type != how->type)) {
+        status        = (gpu->way == MPATH_GPU_REDUCE_RING) ? mpath_ring_find(device, how, &found->function)
+                                                            : mpath_writes_find(device, how, &found->function);
+        found->device = (status == MPATH_OK) ? device : NULL;
+        found->way    = gpu->way;
+        found->how    = *how;
+    }
+    return status;
+}
+
 static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how, unsigned ctas,
                              mpath_kernel_writes_t *arguments)
 {
@@ -141,14 +158,11 @@ static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_
     mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].kernel_done),
                                 .value   = coll->number};
     uint64_t timeout_ns      = 2 * (uint64_t)coll->settings->timeout_s * MPATH_NS_PER_S;
-    int ring                 = gpu->way == MPATH_GPU_REDUCE_RING;
-    mpath_cu_function_t function;
     mpath_stream_t *stream;
     mpath_status_t status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
 
     if (status == MPATH_OK) {
-        status = ring ? mpath_ring_find(coll->send.gpu, how, &function)
-                      : mpath_writes_find(coll->send.gpu, how, &function);
+        status = find_function(gpu, how);
     }
     if (status != MPATH_OK) {
         return status;
@@ -156,8 +170,9 @@ static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_
     coll->kernel_started = 1;
     coll->counters.kernel_bytes += gpu->part_bytes[gpu->me];
     mpath_gpu_coll_lock();
-    status = ring ? mpath_launch_ring(stream, function, ctas, done, timeout_ns, arguments)
-                  : mpath_launch_writes(stream, function, done, timeout_ns, arguments);
+    status = (gpu->way == MPATH_GPU_REDUCE_RING)
+                 ? mpath_launch_ring(stream, gpu->found.function, ctas, done, timeout_ns, arguments)
+                 : mpath_launch_writes(stream, gpu->found.function, done, timeout_ns, arguments);
     mpath_gpu_coll_unlock();
     return status;
 }
