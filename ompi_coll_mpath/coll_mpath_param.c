@@ -98,12 +98,23 @@ static int param_register_int(const mpath_param_t *param, const char *help)
     return rc;
 }
 
+/* What was given for the parameter that is being registered: Open MPI does not tell when it is none of the words. */
+static char param_word[PARAM_TEXT_MAX];
+static mca_base_var_enum_vfs_fn_t param_look_up;
+
+static int param_look_up_kept(mca_base_var_enum_t *enumerator, const char *word, int *value)
+{
+    snprintf(param_word, sizeof(param_word), "%s", word);
+    return param_look_up(enumerator, word, value);
+}
+
 static int param_register_enum(const mpath_param_t *param, const char *help)
 {
     mca_base_var_enum_value_t values[PARAM_VALUES_MAX + 1];
     mca_base_var_enum_t *enumerator = NULL;
-    int *field                      = param_field(param);
-    int initial                     = *field;
+    char problem[PARAM_HELP_MAX];
+    int *field  = param_field(param);
+    int initial = *field;
     int i, rc;
 
     memset(values, 0, sizeof(values));
@@ -115,15 +126,20 @@ static int param_register_enum(const mpath_param_t *param, const char *help)
     if (OPAL_SUCCESS != rc) {
         return rc;
     }
+    param_look_up                 = enumerator->value_from_string;
+    enumerator->value_from_string = param_look_up_kept;
     rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, enumerator, param->level, field);
+    enumerator->value_from_string = param_look_up;
     OBJ_RELEASE(enumerator);
-    if (OPAL_ERR_VALUE_OUT_OF_BOUNDS == rc) {
-        /* Open MPI has said so, with the values that there are. */
-        param_warn(param->name, "it has no usable value", param->values[initial]);
-        *field = initial;
-        return OPAL_SUCCESS;
+    if (OPAL_ERR_VALUE_OUT_OF_BOUNDS != rc) {
+        return rc;
     }
-    return rc;
+    *field = initial;
+    if (MPATH_OK !=
+        mpath_settings_set(&mca_coll_mpath_component.settings, param, param_word, problem, sizeof(problem))) {
+        param_warn(param->name, problem, param->values[initial]);
+    }
+    return OPAL_SUCCESS;
 }
 
 static int param_register_bytes(const mpath_param_t *param, const char *help, int row, uint64_t *field)
