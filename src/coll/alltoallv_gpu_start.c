@@ -89,7 +89,7 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     gpu->engine_started = 1;
     (void)mpath_room_meet(&gpu->room, gpu->number, gpu->decided.engine_ranks, MEET_NS);
     mpath_gpu_coll_lock();
-    status = mpath_peer_engine(gpu->engine_stream, gpu->engine_pieces, count, done);
+    status = mpath_peer_engine(gpu->engine_stream, gpu->engine_pieces, count, gpu->settings->gpu_batch, done);
     if ((status == MPATH_OK) && gpu->posts) {
         status = mpath_stream_mark(gpu->engine_stream, &gpu->engine_mark);
     }

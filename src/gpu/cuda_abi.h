@@ -239,9 +239,21 @@ typedef struct mpath_cu_pool_ptr {
        unsigned block_y, unsigned block_z, unsigned shared_bytes, mpath_cu_stream_t stream, void **arguments,          \
        void **extra))
 
+/* Of the copies of a batch. */
+typedef struct mpath_cu_copy_attributes {
+    int source_order; /* MPATH_CU_COPY_STREAM_ORDER: sources are read in the order of the stream */
+    int source_hint[2], target_hint[2];
+    unsigned flags;
+} mpath_cu_copy_attributes_t;
+
+#define MPATH_CU_COPY_STREAM_ORDER 1
+
 #define MPATH_CU_OPTIONAL_FUNCTIONS(X)                                                                                 \
     X(StreamWriteValue64, cuStreamWriteValue64_v2,                                                                     \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
+    X(MemcpyBatchAsync, cuMemcpyBatchAsync_v2,                                                                         \
+      (mpath_cu_ptr_t * targets, mpath_cu_ptr_t * sources, size_t * bytes, size_t count,                               \
+       mpath_cu_copy_attributes_t * attributes, size_t * indices, size_t attributes_count, mpath_cu_stream_t stream))  \
     X(FlushGPUDirectRDMAWrites, cuFlushGPUDirectRDMAWrites, (int target, int scope))                                   \
     X(GraphCreate, cuGraphCreate, (mpath_cu_graph_t * graph, unsigned flags))                                          \
     X(GraphAddKernelNode, cuGraphAddKernelNode,                                                                        \

@@ -144,6 +144,32 @@ mpath_status_t mpath_stream_copy(mpath_stream_t *stream, mpath_cu_ptr_t target, 
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuMemcpyAsync", result);
 }
 
+mpath_status_t mpath_stream_copy_all(mpath_stream_t *stream, mpath_cu_ptr_t *targets, mpath_cu_ptr_t *sources,
+                                     size_t *bytes, size_t count)
+{
+    mpath_cu_copy_attributes_t attributes = {.source_order = MPATH_CU_COPY_STREAM_ORDER};
+    mpath_status_t status                 = mpath_gpu_enter(stream->gpu);
+    size_t index                          = 0;
+    mpath_cu_result_t result;
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if ((count > 1) && (mpath_gpu_driver()->MemcpyBatchAsync != NULL)) {
+        result = mpath_gpu_driver()->MemcpyBatchAsync(targets, sources, bytes, count, &attributes, &index, 1,
+                                                      stream->native);
+        if (result != MPATH_CU_SUCCESS) {
+            status = stream_refused(stream, "cuMemcpyBatchAsync", result);
+        }
+    } else {
+        for (size_t i = 0; (status == MPATH_OK) && (i < count); i++) {
+            status = mpath_stream_copy(stream, targets[i], sources[i], bytes[i]);
+        }
+    }
+    mpath_gpu_leave(stream->gpu);
+    return status;
+}
+
 int mpath_stream_has_values(const mpath_stream_t *stream)
 {
     return stream->gpu->has_values;

@@ -44,6 +44,13 @@ void mpath_stream_leave(mpath_stream_t *stream);
 /* Copy engine; 0 bytes: nothing. */
 mpath_status_t mpath_stream_copy(mpath_stream_t *stream, mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes);
 
+/*
+ * Copies, none of 0 bytes, that need no order among each other: in one call, after which an engine passes sooner from
+ * one to the next, where the driver has such a call, else one after the other. The driver may write to the lists.
+ */
+mpath_status_t mpath_stream_copy_all(mpath_stream_t *stream, mpath_cu_ptr_t *targets, mpath_cu_ptr_t *sources,
+                                     size_t *bytes, size_t count);
+
 /* Whether the device writes values by itself; else the next one returns MPATH_ERR_UNSUPPORTED, silent. */
 int mpath_stream_has_values(const mpath_stream_t *stream);
 /* Writes a 64-bit word, aligned to 8, after all work before it is visible everywhere. */

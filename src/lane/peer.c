@@ -2,7 +2,29 @@
 /* Lane "peer": pieces onto a stream, for copy engines or as one kernel, and what each way takes. */
 #include "lane/peer.h"
 
-mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
+/* Pieces that go to the driver in one call. */
+#define TOGETHER_MOST 64u
+
+static mpath_status_t copy_together(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count)
+{
+    mpath_cu_ptr_t targets[TOGETHER_MOST], sources[TOGETHER_MOST];
+    size_t bytes[TOGETHER_MOST];
+    mpath_status_t status = MPATH_OK;
+
+    for (unsigned first = 0; (status == MPATH_OK) && (first < count); first += TOGETHER_MOST) {
+        unsigned part = (count - first < TOGETHER_MOST) ? count - first : TOGETHER_MOST;
+
+        for (unsigned i = 0; i < part; i++) {
+            targets[i] = pieces[first + i].target;
+            sources[i] = pieces[first + i].source;
+            bytes[i]   = (size_t)pieces[first + i].bytes;
+        }
+        status = mpath_stream_copy_all(stream, targets, sources, bytes, part);
+    }
+    return status;
+}
+
+mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count, int together,
                                  mpath_peer_word_t done)
 {
     mpath_status_t status = mpath_stream_enter(stream);
@@ -10,7 +32,10 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
     if (status != MPATH_OK) {
         return status;
     }
-    for (unsigned i = 0; (status == MPATH_OK) && (i < count); i++) {
+    if (together) {
+        status = copy_together(stream, pieces, count);
+    }
+    for (unsigned i = 0; !together && (status == MPATH_OK) && (i < count); i++) {
         status = mpath_stream_copy(stream, pieces[i].target, pieces[i].source, (size_t)pieces[i].bytes);
     }
     if ((status == MPATH_OK) && (done.address != 0)) {

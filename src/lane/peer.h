@@ -33,10 +33,10 @@ typedef struct mpath_peer_piece {
 } mpath_peer_piece_t;
 
 /*
- * Enqueues the pieces in order and then writes `done`. A stream without words (mpath_stream_has_values()) may not be
- * asked for any. Errors are logged.
+ * Enqueues the pieces in order, or `together`, and then writes `done`. A stream without words
+ * (mpath_stream_has_values()) may not be asked for any. Errors are logged.
  */
-mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count,
+mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_t *pieces, unsigned count, int together,
                                  mpath_peer_word_t done);
 
 /* CTAs of a copy inside a GPU beside engine copies to others. */

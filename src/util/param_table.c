@@ -108,6 +108,10 @@ const mpath_param_t mpath_params[] = {
              "(\"kernel\"), written by copy engines of the sender (\"push\") or read by copy engines of the receiver "
              "(\"pull\")"),
     ROW_ENUM(
+        gpu_batch, "no", switch_values, 9,
+        "All copies of a copy engine in a call are given to the CUDA driver at once (cuMemcpyBatchAsync), where it can "
+        "take them; with \"no\" one after the other"),
+    ROW_ENUM(
         gpu_probe, "auto", gpu_probe_values, 5,
         "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device "
         "memory measures them, within a tenth of a second or so, and keeps them (\"auto\"); those of an earlier probe "

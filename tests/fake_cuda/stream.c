@@ -320,6 +320,25 @@ FAKE_API mpath_cu_result_t cuMemcpyAsync(mpath_cu_ptr_t target, mpath_cu_ptr_t s
     return enqueue(stream, op, "cuMemcpyAsync");
 }
 
+FAKE_API mpath_cu_result_t cuMemcpyBatchAsync_v2(mpath_cu_ptr_t *targets, mpath_cu_ptr_t *sources, size_t *bytes,
+                                                 size_t count, mpath_cu_copy_attributes_t *attributes, size_t *indices,
+                                                 size_t attributes_count, mpath_cu_stream_t stream)
+{
+    if ((stream == NULL) || (count == 0) || (attributes_count != 1) || (indices[0] != 0) ||
+        (attributes[0].source_order != MPATH_CU_COPY_STREAM_ORDER)) {
+        return MPATH_CU_INVALID_VALUE;
+    }
+    for (size_t i = 0; i < count; i++) { /* in any order: the last one first */
+        mpath_cu_result_t result = cuMemcpyAsync(targets[count - 1 - i], sources[count - 1 - i], bytes[count - 1 - i],
+                                                 stream);
+
+        if (result != MPATH_CU_SUCCESS) {
+            return result;
+        }
+    }
+    return MPATH_CU_SUCCESS;
+}
+
 FAKE_API mpath_cu_result_t cuMemsetD8Async(mpath_cu_ptr_t pointer, unsigned char value, size_t bytes,
                                            mpath_cu_stream_t stream)
 {

@@ -29,6 +29,7 @@ typedef struct job {
     int rounds;
     const char *without;
     int killed; /* this rank dies in its last call; -1: none */
+    int batch;
     int shared; /* GPUs have several ranks: more than one copy at a time leaves them */
 } job_t;
 
@@ -72,6 +73,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.gate      = MPATH_GATE_ALWAYS;
     settings.timeout_s = 100;
     settings.gpu_way   = MPATH_GPU_WAY_PUSH;
+    settings.gpu_batch = job->batch;
     settings.gpu_probe = MPATH_GPU_PROBE_OFF;
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
@@ -149,6 +151,14 @@ static void test_skewed_exchanges(void **state)
     run(&(job_t){.setup = {.size = 4}, .devices = 4, .shape = SHAPE_ZIPF, .row_bytes = 4 * ROW_BYTES, .rounds = 4});
     run(&(job_t){.setup = {.size = 8}, .devices = 8, .shape = SHAPE_ZIPF, .row_bytes = 5 * ROW_BYTES, .rounds = 4});
     run(&(job_t){.setup = {.size = 4}, .devices = 4, .shape = SHAPE_HOT, .row_bytes = 4 * ROW_BYTES, .rounds = 3});
+}
+
+/* The driver gets the copies of a call at once, and does them in its own order. */
+static void test_copies_given_at_once(void **state)
+{
+    (void)state;
+    run(&(job_t){
+        .setup = {.size = 8}, .devices = 8, .shape = SHAPE_ZIPF, .batch = 1, .row_bytes = 5 * ROW_BYTES, .rounds = 3});
 }
 
 /* Where the driver has no words for streams, the host says that an engine is done. */
@@ -267,9 +277,10 @@ static int remove_ports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_exchanges),          cmocka_unit_test(test_skewed_exchanges),
-        cmocka_unit_test(test_without_words_of_streams), cmocka_unit_test(test_ranks_share_gpus),
-        cmocka_unit_test(test_the_dead_hold_nobody),     cmocka_unit_test(test_engines_meet),
+        cmocka_unit_test(test_equal_exchanges),      cmocka_unit_test(test_skewed_exchanges),
+        cmocka_unit_test(test_copies_given_at_once), cmocka_unit_test(test_without_words_of_streams),
+        cmocka_unit_test(test_ranks_share_gpus),     cmocka_unit_test(test_the_dead_hold_nobody),
+        cmocka_unit_test(test_engines_meet),
     };
 
     return cmocka_run_group_tests(tests, make_ports, remove_ports);

@@ -90,6 +90,35 @@ static void test_copies_in_order(void **state)
     gpu_memory_free(&to);
 }
 
+/* In one call of the driver, or one after the other: the same. */
+static void test_copies_at_once(void **state)
+{
+    enum { COPIES = 9 };
+    mpath_cu_ptr_t targets[COPIES], sources[COPIES];
+    mpath_stream_t *stream = stream_of(0, 1);
+    size_t bytes[COPIES];
+    gpu_memory_t from, to;
+    mpath_mark_t mark;
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, COPIES * MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, COPIES * MIB, 0, &to);
+    for (size_t count = 1; count <= COPIES; count += COPIES - 1) {
+        gpu_pattern_write(from.address, from.bytes, count);
+        for (size_t i = 0; i < count; i++) {
+            targets[i] = to.address + i * MIB;
+            sources[i] = from.address + i * MIB;
+            bytes[i]   = MIB;
+        }
+        assert_int_equal(mpath_stream_copy_all(stream, targets, sources, bytes, count), MPATH_OK);
+        assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+        assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "copies at once"), MPATH_OK);
+        assert_int_equal(gpu_pattern_check(to.address, count * MIB, count), 0);
+    }
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+}
+
 static void test_values(void **state)
 {
     mpath_stream_t *stream = stream_of(0, 0);
@@ -407,6 +436,7 @@ int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_in_order),
+        cmocka_unit_test(test_copies_at_once),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_staging_through_registered_memory),
         cmocka_unit_test(test_kernel_alignments_and_lengths),
