@@ -1,0 +1,249 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* What is kept open of other processes' allocations: noticed to be stale, bounded, taken again, asked for by threads. */
+#include "config.h"
+#include "capture.h"
+#include "gpu_owner.h"
+
+#include <pthread.h>
+#include <signal.h>
+#include <stdlib.h>
+
+static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int pieces)
+{
+    mpath_gpu_t *gpu = gpu_of(0);
+    uint64_t stale = import_counts().stale, seed, before = 0;
+    mpath_import_t *import;
+    gpu_memory_t mine;
+    answer_t answer;
+    int same = 0;
+
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 16 * MIB, 0, &mine);
+    for (seed = 1; seed <= 4; seed++) {
+        answer = owner_tell(owner, (order_t){'a', kind, 0, pieces, 4 * MIB, seed, 0});
+        same += answer.address == before;
+        before = answer.address;
+        assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
+        gpu_copy(gpu, mine.address, mpath_import_address(import, answer.address), answer.bytes);
+        assert_int_equal(gpu_pattern_check(mine.address, answer.bytes, seed), 0);
+        mpath_import_put(import);
+        owner_tell(owner, (order_t){.what = 'f'});
+    }
+    assert_int_equal(import_counts().stale - stale, same); /* each time the address came back, the old mapping went */
+    assert_true((same == 3) || (getenv("MPATH_TEST_CUDA") != NULL));
+    mpath_import_forget(&answer.export.owner);
+    gpu_memory_free(&mine);
+}
+
+static void test_freed_and_allocated_again(void **state)
+{
+    owner_t owner = owner_start();
+
+    (void)state;
+    check_reuse(&owner, MPATH_MEMORY_DEVICE, 0);
+    check_reuse(&owner, MPATH_MEMORY_VMM, 2);
+    owner_stop(&owner);
+}
+
+static void test_a_stale_import_in_use_goes_with_its_last_use(void **state)
+{
+    owner_t owner    = owner_start();
+    mpath_gpu_t *gpu = gpu_of(0);
+    mpath_import_t *old, *fresh;
+    answer_t first, second;
+
+    (void)state;
+    first = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
+    assert_int_equal(mpath_import_get(&first.export, gpu, &old), MPATH_OK);
+    owner_tell(&owner, (order_t){.what = 'f'});
+    second = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 0});
+    assert_int_equal(mpath_import_get(&second.export, gpu, &fresh), MPATH_OK);
+    assert_ptr_not_equal(old, fresh);
+    assert_int_equal(import_counts().in_use, 2);
+    mpath_import_put(old);
+    mpath_import_put(fresh);
+    assert_true(import_counts().entries <= 2);
+    assert_int_equal(import_counts().in_use, 0);
+    owner_stop(&owner);
+    mpath_import_forget(&first.export.owner);
+    assert_int_equal(import_counts().entries, 0);
+}
+
+#define OWNERS 4
+
+static void test_the_cache_is_bounded(void **state)
+{
+    mpath_gpu_t *gpu = gpu_of(0);
+    uint64_t evicted = import_counts().evicted;
+    mpath_import_t *import[OWNERS], *again;
+    answer_t answer[OWNERS];
+    owner_t owner[OWNERS];
+    int index;
+
+    (void)state;
+    mpath_import_set_limit(2);
+    for (index = 0; index < OWNERS; index++) {
+        owner[index]  = owner_start();
+        answer[index] = owner_tell(&owner[index], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
+        assert_int_equal(mpath_import_get(&answer[index].export, gpu, &import[index]), MPATH_OK);
+    }
+    assert_int_equal(import_counts().entries, OWNERS); /* in use: not counted against the limit */
+    assert_int_equal(import_counts().in_use, OWNERS);
+    for (index = 0; index < OWNERS; index++) {
+        mpath_import_put(import[index]);
+    }
+    assert_int_equal(import_counts().entries, 2);
+    assert_int_equal(import_counts().evicted - evicted, OWNERS - 2);
+    assert_int_equal(mpath_import_get(&answer[OWNERS - 1].export, gpu, &again),
+                     MPATH_OK); /* the latest is still there */
+    assert_ptr_equal(again, import[OWNERS - 1]);
+    mpath_import_put(again);
+    mpath_import_set_limit(128);
+    for (index = 0; index < OWNERS; index++) {
+        mpath_import_forget(&answer[index].export.owner);
+        owner_stop(&owner[index]);
+    }
+    assert_int_equal(import_counts().entries, 0);
+}
+
+/* Imports that are put and taken again together, as long as nothing has been closed meanwhile. */
+static void test_taken_again(void **state)
+{
+    mpath_gpu_t *gpu        = gpu_of(0);
+    mpath_import_t *list[4] = {NULL}, *fresh;
+    owner_t owner[2];
+    answer_t answer[2], later;
+    uint64_t stamp;
+
+    (void)state;
+    for (int i = 0; i < 2; i++) {
+        owner[i]  = owner_start();
+        answer[i] = owner_tell(&owner[i], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
+        assert_int_equal(mpath_import_get(&answer[i].export, gpu, &list[1 + i]), MPATH_OK);
+    }
+    stamp = mpath_import_put_all(list, 4);
+    assert_int_equal(import_counts().in_use, 0);
+    assert_true(mpath_import_take_again(list, 4, stamp));
+    assert_int_equal(import_counts().in_use, 2);
+    assert_true(mpath_import_take_again(list, 4, stamp));
+    (void)mpath_import_put_all(list, 4);
+    assert_int_equal(import_counts().in_use, 2);
+
+    /* Given up while it is in use, by others too. */
+    owner_tell(&owner[1], (order_t){.what = 'f'});
+    later = owner_tell(&owner[1], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 0});
+    assert_int_equal(mpath_import_get(&later.export, gpu, &fresh), MPATH_OK);
+    assert_true(mpath_import_take_again(list, 2, mpath_import_put_all(list, 2)));
+    if (later.address == answer[1].address) {
+        assert_false(mpath_import_take_again(list, 4, stamp));
+        assert_true(mpath_import_take_again(&list[1], 1, mpath_import_put_all(&list[1], 1)));
+        stamp = mpath_import_put_all(list, 4);
+        assert_false(mpath_import_take_again(list, 4, stamp));
+        list[2] = NULL;
+    } else {
+        stamp = mpath_import_put_all(list, 4);
+        assert_true(mpath_import_take_again(list, 4, stamp));
+        stamp = mpath_import_put_all(list, 4);
+    }
+    mpath_import_put(fresh);
+    assert_int_equal(import_counts().in_use, 0);
+
+    /* Closed, and evicted by the very put. */
+    assert_int_equal(mpath_import_get(&answer[0].export, gpu, &list[1]), MPATH_OK);
+    mpath_import_set_limit(0);
+    list[2] = NULL;
+    stamp   = mpath_import_put_all(list, 4);
+    assert_int_equal(import_counts().entries, 0);
+    assert_false(mpath_import_take_again(list, 4, stamp));
+    mpath_import_set_limit(128);
+    for (int i = 0; i < 2; i++) {
+        owner_stop(&owner[i]);
+    }
+}
+
+#define THREADS 4
+
+typedef struct worker {
+    pthread_t thread;
+    unsigned number;
+    const answer_t *answers;
+    uint64_t mine, wrong;
+} worker_t;
+
+/* No assertion of cmocka's in a thread. */
+static void *worker_main(void *argument)
+{
+    worker_t *worker = argument;
+    mpath_stream_t *stream;
+    mpath_import_t *import;
+    mpath_memory_t memory;
+    mpath_mark_t mark;
+    mpath_gpu_t *gpu;
+    unsigned round;
+
+    for (round = 0; round < 30; round++) {
+        const answer_t *answer = &worker->answers[(round + worker->number) % SLOTS];
+
+        if ((mpath_memory_classify((void *)(uintptr_t)worker->mine, 100, &memory) != MPATH_OK) ||
+            (mpath_gpu_get(memory.device, memory.context, &gpu) != MPATH_OK) ||
+            (mpath_stream_get(gpu, worker->number, &stream) != MPATH_OK) ||
+            (mpath_import_get(&answer->export, gpu, &import) != MPATH_OK) ||
+            (mpath_stream_copy(stream, worker->mine, mpath_import_address(import, answer->address), answer->bytes) !=
+             MPATH_OK) ||
+            (mpath_stream_mark(stream, &mark) != MPATH_OK) ||
+            (mpath_stream_finish(stream, mark, DEADLINE_NS, "a thread's copy") != MPATH_OK)) {
+            worker->wrong = 1;
+            return NULL;
+        }
+        mpath_import_put(import);
+        worker->wrong += gpu_pattern_check(worker->mine, answer->bytes, (round + worker->number) % SLOTS) != 0;
+    }
+    return NULL;
+}
+
+/* Several threads, the same exports, and a cache that keeps nothing: every put may close what another just asks for. */
+static void test_threads(void **state)
+{
+    owner_t owner = owner_start();
+    worker_t workers[THREADS];
+    gpu_memory_t mine[THREADS];
+    answer_t answers[SLOTS];
+    unsigned number;
+
+    (void)state;
+    for (number = 0; number < SLOTS; number++) {
+        answers[number] = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 10000 + number, number, number});
+    }
+    mpath_import_set_limit(0);
+    for (number = 0; number < THREADS; number++) {
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 20000, 0, &mine[number]);
+        workers[number] = (worker_t){.number = number, .answers = answers, .mine = mine[number].address};
+        assert_int_equal(pthread_create(&workers[number].thread, NULL, worker_main, &workers[number]), 0);
+    }
+    for (number = 0; number < THREADS; number++) {
+        pthread_join(workers[number].thread, NULL);
+        assert_int_equal(workers[number].wrong, 0);
+    }
+    assert_int_equal(import_counts().entries, 0);
+    mpath_import_set_limit(128);
+    for (number = 0; number < THREADS; number++) {
+        gpu_memory_free(&mine[number]);
+    }
+    owner_stop(&owner);
+}
+
+int main(int count, char **words)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_freed_and_allocated_again),
+        cmocka_unit_test(test_a_stale_import_in_use_goes_with_its_last_use),
+        cmocka_unit_test(test_the_cache_is_bounded),
+        cmocka_unit_test(test_taken_again),
+        cmocka_unit_test(test_threads),
+    };
+
+    signal(SIGPIPE, SIG_IGN);
+    if ((count > 1) && (strcmp(words[1], "owner") == 0)) {
+        return owner_main();
+    }
+    return cmocka_run_group_tests_name("gpu_import_cache", tests, owner_setup, owner_teardown);
+}
