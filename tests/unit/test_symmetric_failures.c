@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Allreduce and Allgather that do not go as they should: declined by all, of ranks that disagree, on rails that are
+ * lost, and with ranks that die or stall in the middle of a call.
+ */
+#include "symmetric_support.h"
+#include "unit/capture.h"
+
+#include <signal.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+/* One rank cannot take part: all decline, and the next call works. */
+static int decline_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+    double *data = zeroed(50000 * sizeof(double));
+    uint64_t bytes[RANKS_MAX], offsets[RANKS_MAX];
+
+    member_init(&member, self, argument);
+    for (int rank = 0; rank < self->size; rank++) {
+        bytes[rank]   = 9000;
+        offsets[rank] = (uint64_t)rank * 9000;
+    }
+    for (int round = 0; round < 3; round++) {
+        int bad = self->rank == round;
+
+        ranks_check(mpath_allreduce(member.symmetric, bad ? NULL : data, bad ? NULL : data, 50000, &doubles, bad) ==
+                    MPATH_DECLINED);
+        ranks_check(strcmp(mpath_symmetric_declined_because(member.symmetric), "") != 0);
+        ranks_check(mpath_allgather(member.symmetric, bad ? NULL : data, bad ? NULL : data, bytes, offsets, bad) ==
+                    MPATH_DECLINED);
+        check_allreduce(&member, self, 5000, (uint64_t)round);
+    }
+    free(data);
+    member_end(&member);
+    return 0;
+}
+
+static void test_decline(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_ALL};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, decline_body, &job), 0);
+}
+
+/* A rail that Alltoallv has lost is left out here as well, and used again when it is back. */
+static int lost_rail_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+
+    member_init(&member, self, argument);
+    check_allreduce(&member, self, 50000, 0);
+    ranks_check(mpath_share_num_rails(member.symmetric->share) == 2);
+    for (int up = 0; up < 2; up++) {
+        /* As the end of a call does it, on all ranks. */
+        ranks_check(mpath_topo_set_nic(member.team->topo, 1, 1, up) == MPATH_OK);
+        member.team->topo_version++;
+        for (uint64_t round = 0; round < 6; round++) {
+            check_allreduce(&member, self, 50000 + round, round);
+            ranks_check(mpath_share_num_rails(member.symmetric->share) == 1 + up);
+        }
+    }
+    member_end(&member);
+    return 0;
+}
+
+static void test_lost_rail(void **state)
+{
+    (void)state;
+    for (int access = MPATH_ACCESS_ALL; access <= MPATH_ACCESS_AFFINE; access++) {
+        job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = access, .algorithm = MPATH_ALGORITHM_LANES};
+
+        assert_int_equal(ranks_run(&job.setup, lost_rail_body, &job), 0);
+    }
+}
+
+/* With one rail left the previous function would be as fast; with `deterministic` the order of combination stays. */
+static int one_rail_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job     = argument;
+    const uint64_t count = 1 << 20;
+    double *data         = zeroed(count * sizeof(double));
+    member_t member;
+
+    member_init(&member, self, argument);
+    check_allreduce(&member, self, count, 0);
+    ranks_check(mpath_topo_set_nic(member.team->topo, 1, 1, 0) == MPATH_OK);
+    member.team->topo_version++;
+    if (job->deterministic) {
+        check_allreduce(&member, self, count, 2);
+        ranks_check(mpath_share_num_rails(member.symmetric->share) == 1);
+    } else {
+        ranks_check(mpath_allreduce(member.symmetric, data, data, count, &doubles, 0) == MPATH_DECLINED);
+        ranks_check(strcmp(mpath_symmetric_declined_because(member.symmetric), "there is one rail") == 0);
+    }
+    free(data);
+    member_end(&member);
+    return 0;
+}
+
+static void test_deterministic(void **state)
+{
+    (void)state;
+    for (int deterministic = 0; deterministic < 2; deterministic++) {
+        job_t job = {.setup         = {.size = 4, .nodes = 2, .nics = 2},
+                     .access        = MPATH_ACCESS_AFFINE,
+                     .gate_auto     = 1,
+                     .deterministic = deterministic};
+
+        assert_int_equal(ranks_run(&job.setup, one_rail_body, &job), 0);
+    }
+}
+
+/* Ranks that disagree about the size of the vector hear of it. */
+static int mismatch_body(ranks_self_t *self, void *argument)
+{
+    double *data = zeroed(60000 * sizeof(double));
+    member_t member;
+
+    member_init(&member, self, argument);
+    ranks_check(mpath_status_is_error(
+        mpath_allreduce(member.symmetric, data, data, 50000 + (uint64_t)(self->rank == 1), &doubles, 0)));
+    free(data);
+    member_end(&member);
+    return 0;
+}
+
+static void test_mismatch(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_ALL};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, mismatch_body, &job), 0);
+}
+
+typedef struct trap {
+    int calls_left, kill;
+} trap_t;
+
+/* In the middle of the pipeline a rank dies, or does nothing any more for longer than the others wait. */
+static void trapped_add(void *argument, const void *in, void *inout, uint64_t elements)
+{
+    trap_t *trap = argument;
+
+    if (trap->calls_left-- == 0) {
+        if (trap->kill) {
+            raise(SIGKILL);
+        }
+        sleep(6);
+    }
+    add_doubles(NULL, in, inout, elements);
+}
+
+static int trapped_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job                = argument;
+    uint64_t elements               = 200000;
+    double *data                    = zeroed(elements * sizeof(double));
+    trap_t trap                     = {.calls_left = 5, .kill = !job->stall};
+    mpath_combination_t combination = doubles;
+    mpath_status_t status;
+    member_t member;
+
+    member_init(&member, self, job);
+    check_allreduce(&member, self, 30000, 0);
+    ranks_barrier(self);
+    if (self->rank == job->victim) {
+        combination.reduce   = trapped_add;
+        combination.argument = &trap;
+    }
+    status = mpath_allreduce(member.symmetric, data, data, elements, &combination, 0);
+    ranks_check(mpath_status_is_error(status));
+    ranks_check(mpath_status_is_error(mpath_allreduce(member.symmetric, data, data, elements, &doubles, 0)));
+    free(data);
+    member_end(&member);
+    return 0;
+}
+
+static void test_killed(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 4; victim++) {
+        job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .may_die = 1u << victim, .deaf = 1},
+                     .access    = MPATH_ACCESS_AFFINE,
+                     .algorithm = MPATH_ALGORITHM_LANES,
+                     .victim    = victim};
+
+        assert_int_equal(ranks_run(&job.setup, trapped_body, &job), 0);
+    }
+}
+
+static void test_stalled(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .deaf = 1},
+                 .access    = MPATH_ACCESS_AFFINE,
+                 .algorithm = MPATH_ALGORITHM_LANES,
+                 .victim    = 2,
+                 .stall     = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, trapped_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_decline),  cmocka_unit_test(test_lost_rail), cmocka_unit_test(test_deterministic),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_killed),    cmocka_unit_test(test_stalled),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
