@@ -17,9 +17,10 @@ unit_test_plan_lp_LDADD = $(LDADD) $(GLPK_LIBS) -lm
 plan-lp: unit/test_plan_lp
 	unit/test_plan_lp --all
 endif
-unit_programs += unit/test_machine unit/test_topo_xml
+unit_programs += unit/test_machine unit/test_topo_xml unit/test_topo_xml_refused
 unit_test_machine_SOURCES = unit/test_machine.c unit/capture.h
-unit_test_topo_xml_SOURCES = unit/test_topo_xml.c unit/capture.h
+unit_test_topo_xml_SOURCES = unit/test_topo_xml.c unit/topo_xml_support.h unit/capture.h
+unit_test_topo_xml_refused_SOURCES = unit/test_topo_xml_refused.c unit/topo_xml_support.h unit/capture.h
 EXTRA_DIST += unit/topo/hwloc.xml unit/topo/nccl.xml unit/topo/nccl-hgx.xml unit/topo/nccl-mesh.xml
 unit_programs += unit/test_schedule unit/test_gate unit/test_plan_cache
 unit_test_schedule_SOURCES = unit/test_schedule.c unit/grid.h $(topo_gpu_sources)
