@@ -1,8 +1,10 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # Several processes as ranks of a job: unit_NAME_SOURCES = unit/NAME.c $(ranks_sources)
 ranks_sources = unit/ranks.c unit/ranks.h unit/ranks_mesh.h unit/ranks_oob.c
-unit_programs += unit/test_topo
-unit_test_topo_SOURCES = unit/test_topo.c unit/topo_support.c unit/topo_support.h unit/capture.h
+unit_programs += unit/test_topo unit/test_topo_paths
+topo_sources = unit/topo_support.c unit/topo_support.h unit/capture.h
+unit_test_topo_SOURCES = unit/test_topo.c $(topo_sources)
+unit_test_topo_paths_SOURCES = unit/test_topo_paths.c $(topo_sources)
 unit_programs += unit/test_fiber unit/test_log unit/test_param unit/test_process
 unit_test_log_SOURCES = unit/test_log.c unit/capture.h
 unit_test_param_SOURCES = unit/test_param.c unit/capture.h
@@ -62,7 +64,7 @@ unit_test_move_SOURCES = unit/test_move.c unit/a2a.c unit/a2a.h unit/capture.h $
 unit_programs += unit/test_alltoallv
 unit_test_alltoallv_SOURCES = unit/test_alltoallv.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 unit_programs += unit/test_topo_gpu unit/test_topo_gpu_ranks
-topo_gpu_sources = unit/topo_gpu_support.c unit/topo_gpu_support.h unit/topo_support.c unit/topo_support.h unit/capture.h
+topo_gpu_sources = unit/topo_gpu_support.c unit/topo_gpu_support.h $(topo_sources)
 unit_test_topo_gpu_SOURCES = unit/test_topo_gpu.c $(topo_gpu_sources)
 unit_test_topo_gpu_ranks_SOURCES = unit/test_topo_gpu_ranks.c $(topo_gpu_sources)
 unit_programs += unit/test_topo_plan

@@ -3,6 +3,7 @@
 #include "unit/topo_support.h"
 #include "unit/capture.h"
 
+#include <stdio.h>
 #include <string.h>
 
 static mpath_status_t cluster_create(const cluster_t *c, mpath_topo_t **topo_p)
@@ -12,6 +13,31 @@ static mpath_status_t cluster_create(const cluster_t *c, mpath_topo_t **topo_p)
                                            topo_p);
     }
     return mpath_topo_create(c->machines, c->num_nodes, c->places, c->num_ranks, &c->params, topo_p);
+}
+
+void cluster_of_nics(cluster_t *c, int nodes, int nics, mpath_access_mode_t access, uint32_t fabric)
+{
+    int n, k;
+
+    memset(c, 0, sizeof(*c));
+    c->num_nodes     = nodes;
+    c->num_ranks     = nodes * nics;
+    c->params.access = access;
+    c->params.fabric = fabric;
+    for (n = 0; n < nodes; n++) {
+        snprintf(c->machines[n].host, sizeof(c->machines[n].host), "host%d", n);
+        c->machines[n].num_nics        = nics;
+        c->machines[n].num_numa        = 1;
+        c->machines[n].host_memory_bps = 8000000000ull;
+        for (k = 0; k < nics; k++) {
+            snprintf(c->machines[n].nics[k].name, MPATH_NIC_NAME_MAX, "rail%d", k);
+            c->machines[n].nics[k].rate_bps = NIC_BPS;
+            c->machines[n].nics[k].rail     = (int16_t)k;
+            c->machines[n].nics[k].numa     = -1;
+            c->machines[n].nics[k].up       = 1;
+            c->places[n * nics + k]         = (mpath_place_t){.node = n, .nic = k, .gpu = -1};
+        }
+    }
 }
 
 mpath_topo_t *cluster_build(const cluster_t *c)

@@ -18,6 +18,9 @@ typedef struct cluster {
     int with_gpus; /* the GPUs are told; else the topology is made without them */
 } cluster_t;
 
+/* `nodes` nodes without GPUs, a NIC of NIC_BPS per rank, rank r of a node beside NIC r. */
+#define NIC_BPS 25000000ull
+void cluster_of_nics(cluster_t *c, int nodes, int nics, mpath_access_mode_t access, uint32_t fabric);
 /* The cluster's topology; it must have one. */
 mpath_topo_t *cluster_build(const cluster_t *c);
 /* The cluster has no topology, and the one line of the log has `expected` in it. */
