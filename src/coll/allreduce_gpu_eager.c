@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Allreduces of short vectors (gpu/reduce_eager.h). A rank starts its kernel before the agreement (coll/gpu_eager.h),
- * which passes while the GPU gets to work; each kernel sends its vector to all and waits for theirs. Unless all have
- * started theirs, no vector is complete anywhere and no kernel has written a result.
+ * which passes while the GPU gets to work; each kernel sends its vector to all and waits for theirs. Of longer ones it
+ * sends each rank's part, combines its own and sends that to all. Unless all have started theirs, nothing is complete
+ * anywhere and no kernel has written a result. Each form has memory and numbers of its own.
  */
 #include "coll/allreduce_gpu_private.h"
 #include "coll/gpu_eager.h"
@@ -13,21 +14,37 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Where it was the faster way: up to so many bytes of a vector, and of what a rank sends. */
-#define EAGER_MAX_BYTES (UINT64_C(256) << 10)
-#define EAGER_MAX_SENT_BYTES (UINT64_C(768) << 10)
+/*
+ * Of eight H200 (doc/benchmarks). Femtoseconds of a byte through a port: of units with numbers, and of the kernel that
+ * follows the agreement. Nanoseconds of the agreement that a call of whole vectors saves; and, estimated, that one in
+ * parts takes longer than that, since results are sent after vectors.
+ */
+#define EAGER_FS UINT64_C(3500)
+#define DIRECT_FS UINT64_C(4000)
+#define PARTS_MORE_NS UINT64_C(3000)
+#define WHOLE_SAVES_NS UINT64_C(7500)
+
+#define WHOLE_MAX_BYTES (UINT64_C(256) << 10)
+#define PARTS_MEMORY_MAX (UINT64_C(16) << 20)
+
+/* What one form of the kernels needs. */
+typedef struct eager_form {
+    gpu_lent_t *lent;             /* NULL until there was a call for it */
+    uint64_t number;              /* of calls that could have gone this way, the same on all ranks */
+    uint64_t counted;             /* the number that the kernels' counters have */
+    mpath_cu_function_t function; /* of the last operation and type; NULL: not looked for */
+    gpu_eager_kernel_t kernel;
+} eager_form_t;
 
 struct gpu_eager {
-    gpu_lent_t *lent; /* NULL until a call was short enough */
-    uint64_t number;  /* of calls that could have gone this way, the same on all ranks */
-    uint64_t counted; /* the number that the kernels' counters have */
+    eager_form_t forms[MPATH_EAGER_FORMS];
     /* the call under way */
     mpath_reduce_how_t how;
-    int known, fits;              /* of `how` */
-    mpath_cu_function_t function; /* the same; NULL: not looked for */
-    gpu_eager_kernel_t kernel;
+    int known, fits;         /* of `how` */
+    mpath_eager_form_t form; /* MPATH_EAGER_FORMS: none */
+    uint64_t bytes;
     mpath_kernel_eager_t arguments;
-    int wanted; /* its vector is short enough */
+    int wanted; /* there is memory for its vector, or may be */
     int started;
 };
 
@@ -38,30 +55,82 @@ gpu_eager_t *mpath_gpu_eager_create(void)
 
 void mpath_gpu_eager_destroy(gpu_eager_t *eager)
 {
-    if (eager != NULL) {
-        mpath_gpu_lent_destroy(eager->lent);
-        mpath_pinned_release(&eager->kernel.words);
-        free(eager);
+    for (int form = 0; (eager != NULL) && (form < MPATH_EAGER_FORMS); form++) {
+        mpath_gpu_lent_destroy(eager->forms[form].lent);
+        mpath_pinned_release(&eager->forms[form].kernel.words);
     }
+    free(eager);
 }
 
-/* The longest vector, as far as this rank has memory. */
-static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu)
-{
-    uint64_t size = (uint64_t)gpu->size, most = EAGER_MAX_SENT_BYTES / (size - 1);
-    uint64_t room = (gpu->reduce->settings->gpu_memory_bytes - MPATH_EAGER_COUNTERS_BYTES) / (4 * size);
+/* -- which form -- */
 
-    most = (most < EAGER_MAX_BYTES) ? most : EAGER_MAX_BYTES;
+/*
+ * The longest vector that is faster whole than in parts. A port carries 2 (n - 1) bytes for one of it, numbers included,
+ * and in parts 8 / 3 (n - 1) / n.
+ */
+static uint64_t whole_max(uint64_t ranks)
+{
+    uint64_t most = PARTS_MORE_NS * 1000000 / EAGER_FS * 3 * ranks / ((ranks - 1) * (6 * ranks - 8));
+
+    return ((most < WHOLE_MAX_BYTES) ? most : WHOLE_MAX_BYTES) & ~UINT64_C(15);
+}
+
+/* The longest that is faster in parts than by the kernel after the agreement, of which a port carries 2 (n - 1) / n. */
+static uint64_t parts_max(uint64_t ranks)
+{
+    return (WHOLE_SAVES_NS - PARTS_MORE_NS) * 3000000 / (8 * EAGER_FS - 6 * DIRECT_FS) * ranks / (ranks - 1);
+}
+
+mpath_eager_form_t mpath_gpu_eager_form(unsigned ranks, uint64_t bytes)
+{
+    if (bytes <= whole_max(ranks)) {
+        return MPATH_EAGER_WHOLE;
+    }
+    return ((bytes <= parts_max(ranks)) && (mpath_gpu_reduce_fastest(ranks, bytes) == MPATH_GPU_REDUCE_DIRECT))
+               ? MPATH_EAGER_PARTS
+               : MPATH_EAGER_FORMS;
+}
+
+/* The longest vector for a form, as far as this rank has memory. */
+static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form)
+{
+    uint64_t size = (uint64_t)gpu->size, memory = gpu->reduce->settings->gpu_memory_bytes / 2, most, room;
+
+    if (form == MPATH_EAGER_WHOLE) {
+        most = whole_max(size);
+        room = (2 * memory - MPATH_EAGER_COUNTERS_BYTES) / (4 * size);
+    } else {
+        memory = (memory < PARTS_MEMORY_MAX) ? memory : PARTS_MEMORY_MAX;
+        most   = parts_max(size);
+        room   = (memory - MPATH_EAGER_COUNTERS_BYTES) / (4 * size * MPATH_EAGER_GROUP_SLOT_BYTES) * size *
+               MPATH_EAGER_GROUP_BYTES;
+    }
     return ((most < room) ? most : room) & ~UINT64_C(15);
+}
+
+/* Whether its memory is there, with numbers left. The same on all ranks. */
+static int is_usable(const eager_form_t *form)
+{
+    return (form->lent != NULL) && form->lent->usable && (form->number < MPATH_EAGER_PARTS_CALLS);
+}
+
+static int has_room(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form, uint64_t bytes)
+{
+    const eager_form_t *of = &gpu->eager->forms[form];
+
+    return is_usable(of) ? (mpath_eager_slot_bytes(form, (unsigned)gpu->size, bytes) <= of->lent->unit_bytes)
+                         : (bytes <= max_bytes(gpu, form));
 }
 
 static void look_at_how(gpu_eager_t *eager, const mpath_reduce_how_t *how)
 {
     if (!eager->known || (eager->how.op != how->op) || (eager->how.type != how->type)) {
-        eager->known    = 1;
-        eager->how      = *how;
-        eager->fits     = mpath_eager_fits(how);
-        eager->function = NULL;
+        eager->known = 1;
+        eager->how   = *how;
+        eager->fits  = mpath_eager_fits(how);
+        for (int form = 0; form < MPATH_EAGER_FORMS; form++) {
+            eager->forms[form].function = NULL;
+        }
     }
 }
 
@@ -70,19 +139,20 @@ static void look_at_how(gpu_eager_t *eager, const mpath_reduce_how_t *how)
 static mpath_status_t launch(mpath_symmetric_gpu_t *gpu)
 {
     gpu_eager_t *eager        = gpu->eager;
-    gpu_eager_launch_t launch = {.function  = eager->function,
+    eager_form_t *form        = &eager->forms[eager->form];
+    gpu_eager_launch_t launch = {.function  = form->function,
                                  .arguments = &eager->arguments,
                                  .bytes     = sizeof(eager->arguments),
-                                 .ctas      = eager->kernel.ctas,
-                                 .number    = eager->number,
-                                 .follows   = eager->counted + 1 == eager->number,
+                                 .ctas      = form->kernel.ctas,
+                                 .number    = form->number,
+                                 .follows   = form->counted + 1 == form->number,
                                  .once      = (int)eager->arguments.again};
     mpath_status_t status;
 
     mpath_gpu_coll_lock();
-    status = mpath_gpu_launches_start_eager(gpu->launches, eager->kernel.stream, &launch);
+    status = mpath_gpu_launches_start_eager(gpu->launches, form->kernel.stream, &launch);
     mpath_gpu_coll_unlock();
-    eager->counted = eager->number;
+    form->counted = form->number;
     return status;
 }
 
@@ -94,41 +164,60 @@ static mpath_status_t launch_again(void *of)
     return launch(gpu);
 }
 
+static mpath_status_t find(mpath_symmetric_gpu_t *gpu, eager_form_t *form)
+{
+    gpu_eager_t *eager    = gpu->eager;
+    mpath_status_t status = MPATH_OK;
+
+    if (form->function == NULL) {
+        status = mpath_eager_find(form->lent->device, &eager->how, eager->form, &form->function);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(form->lent->device, gpu->reduce->first_stream + 1, &form->kernel.stream);
+    }
+    return status;
+}
+
 /* This rank's kernel, on the GPU of the memory that it lends. */
 static mpath_status_t start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t elements)
 {
-    gpu_eager_t *eager    = gpu->eager;
-    mpath_gpu_t *device   = eager->lent->device;
-    mpath_status_t status = MPATH_OK;
+    gpu_eager_t *eager              = gpu->eager;
+    eager_form_t *form              = &eager->forms[eager->form];
+    mpath_kernel_eager_t *arguments = &eager->arguments;
+    mpath_status_t status           = find(gpu, form);
 
-    if (eager->function == NULL) {
-        status = mpath_eager_find(device, &eager->how, &eager->function);
-    }
-    if (status == MPATH_OK) {
-        status = mpath_stream_get(device, gpu->reduce->first_stream + 1, &eager->kernel.stream);
-    }
     if (status != MPATH_OK) {
         return status;
     }
-    memset(&eager->arguments, 0, sizeof(eager->arguments)); /* they are compared as bytes */
-    eager->arguments.elements    = elements;
-    eager->arguments.send        = (mpath_cu_ptr_t)(uintptr_t)buffers->send;
-    eager->arguments.recv        = (mpath_cu_ptr_t)(uintptr_t)buffers->recv;
-    eager->arguments.words       = mpath_pinned_device(&eager->kernel.words, eager->kernel.words.base);
-    eager->arguments.patience_ns = GPU_EAGER_PATIENCE_NS;
-    eager->arguments.slot_bytes  = eager->lent->unit_bytes;
-    eager->arguments.ranks       = (uint32_t)gpu->size;
-    eager->arguments.me          = (uint32_t)gpu->me;
+    memset(arguments, 0, sizeof(*arguments)); /* they are compared as bytes */
+    arguments->elements    = elements;
+    arguments->send        = (mpath_cu_ptr_t)(uintptr_t)buffers->send;
+    arguments->recv        = (mpath_cu_ptr_t)(uintptr_t)buffers->recv;
+    arguments->words       = mpath_pinned_device(&form->kernel.words, form->kernel.words.base);
+    arguments->patience_ns = GPU_EAGER_PATIENCE_NS;
+    arguments->slot_bytes  = form->lent->unit_bytes;
+    arguments->ranks       = (uint32_t)gpu->size;
+    arguments->me          = (uint32_t)gpu->me;
     for (int rank = 0; rank < gpu->size; rank++) {
-        eager->arguments.memory[rank] = mpath_gpu_lent_address(eager->lent, rank);
+        arguments->memory[rank] = mpath_gpu_lent_address(form->lent, rank);
     }
-    eager->kernel.number       = eager->number;
-    eager->kernel.ctas         = mpath_eager_ctas(elements * mpath_reduce_bytes(eager->how.type));
-    eager->kernel.what         = "vector";
-    eager->kernel.launch_again = launch_again;
-    eager->kernel.of           = gpu;
-    eager->started             = 1;
+    form->kernel.number       = form->number;
+    form->kernel.ctas         = mpath_eager_ctas(eager->form, (unsigned)gpu->size, eager->bytes);
+    form->kernel.what         = "vector";
+    form->kernel.launch_again = launch_again;
+    form->kernel.of           = gpu;
+    eager->started            = 1;
     return launch(gpu);
+}
+
+/* Whether this rank could do it: its form is there, or may be once it is. */
+static int is_wanted(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
+{
+    gpu_eager_t *eager = gpu->eager;
+
+    look_at_how(eager, how);
+    eager->form = eager->fits ? mpath_gpu_eager_form((unsigned)gpu->size, eager->bytes) : MPATH_EAGER_FORMS;
+    return (eager->form != MPATH_EAGER_FORMS) && has_room(gpu, eager->form, eager->bytes);
 }
 
 mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
@@ -136,24 +225,29 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
 {
     int way               = gpu->reduce->settings->gpu_reduce;
     gpu_eager_t *eager    = gpu->eager;
-    uint64_t bytes        = elements * mpath_reduce_bytes(how->type);
     mpath_status_t status = MPATH_OK;
+    eager_form_t *form;
     mpath_gpu_t *device;
-    int usable;
 
-    look_at_how(eager, how);
-    usable        = (eager->lent != NULL) && eager->lent->usable;
-    eager->wanted = eager->fits &&
-                    (usable ? (MPATH_EAGER_SLOT_BYTES(bytes) <= eager->lent->unit_bytes) : (bytes <= max_bytes(gpu)));
-    eager->started = 0;
-    eager->number += (usable && eager->wanted) ? 1 : 0;
-    gpu->reduce->eager = (eligible && eager->wanted && (way == MPATH_GPU_REDUCE_AUTO)) ? GPU_EAGER_WANTED
-                                                                                       : GPU_EAGER_NOT;
-    if (gpu->reduce->eager && usable &&
-        (mpath_gpu_get(buffers->send_memory->device, buffers->send_memory->context, &device) == MPATH_OK) &&
-        (device == eager->lent->device)) {
-        gpu->reduce->eager = GPU_EAGER_STARTED;
-        status             = start(gpu, buffers, elements);
+    eager->bytes       = elements * mpath_reduce_bytes(how->type);
+    eager->started     = 0;
+    eager->wanted      = is_wanted(gpu, how);
+    gpu->reduce->eager = GPU_EAGER_NOT;
+    if (!eager->wanted) {
+        return MPATH_OK;
+    }
+    form = &eager->forms[eager->form];
+    if (eligible && (way == MPATH_GPU_REDUCE_AUTO)) {
+        gpu->reduce->eager = GPU_EAGER_WANTED;
+    }
+    if (is_usable(form)) {
+        form->number++;
+        if (gpu->reduce->eager &&
+            (mpath_gpu_get(buffers->send_memory->device, buffers->send_memory->context, &device) == MPATH_OK) &&
+            (device == form->lent->device)) {
+            gpu->reduce->eager = GPU_EAGER_STARTED;
+            status             = start(gpu, buffers, elements);
+        }
     }
     if (status != MPATH_OK) {
         mpath_team_break(gpu->team, status);
@@ -167,24 +261,26 @@ mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t
     gpu_eager_t *eager     = gpu->eager;
     uint64_t start_ns      = mpath_time_ns();
     mpath_status_t status  = agreed;
+    gpu_eager_kernel_t *kernel;
 
     *done_p = (agreed == MPATH_OK) && eager->started && mpath_gpu_eager_all(coll);
     if (!eager->started) {
         return agreed;
     }
+    kernel = &eager->forms[eager->form].kernel;
     if (!mpath_status_is_error(agreed)) {
-        status = mpath_gpu_eager_await(coll, &eager->kernel, *done_p);
+        status = mpath_gpu_eager_await(coll, kernel, *done_p);
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
-        mpath_gpu_eager_abandon(&eager->kernel);
+        mpath_gpu_eager_abandon(kernel);
         return status;
     }
     if (*done_p) {
         atomic_store_explicit(&coll->room.words[gpu->me].kernel_done, coll->number, memory_order_release);
         coll->counters.calls++;
         coll->counters.eager++;
-        coll->counters.kernel_bytes += eager->arguments.elements * mpath_reduce_bytes(eager->how.type);
+        coll->counters.kernel_bytes += eager->bytes;
         gpu->counters.calls++;
         gpu->counters.move_ns += mpath_time_ns() - start_ns;
     }
@@ -193,39 +289,52 @@ mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t
 
 /* -- what it needs -- */
 
+/* Anew, since some rank's GPU has changed, or there are no numbers left. */
+static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t what, eager_form_t *form)
+{
+    const mpath_gpu_coll_t *coll = gpu->reduce;
+    unsigned size                = (unsigned)gpu->size;
+    uint64_t most                = max_bytes(gpu, what), unit;
+    mpath_status_t status;
+
+    form->number = form->counted = 0;
+    form->function               = NULL;
+    unit                         = mpath_eager_slot_bytes(what, size, most);
+    if ((form->kernel.words.base == NULL) &&
+        (mpath_pinned_alloc(coll->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &form->kernel.words) != MPATH_OK)) {
+        unit = 0;
+    }
+    if (form->kernel.words.base != NULL) {
+        memset(form->kernel.words.base, 0, MPATH_EAGER_CTAS * sizeof(uint64_t)); /* they may have the new numbers */
+    }
+    status = mpath_gpu_lent_share(form->lent, coll, unit, mpath_eager_memory_bytes(what, size, unit));
+    if ((status == MPATH_OK) && form->lent->usable) {
+        mpath_debug("device memory of %u ranks can be reduced eagerly, %s of up to %llu bytes", size,
+                    (what == MPATH_EAGER_PARTS) ? "parts" : "vectors", (unsigned long long)most);
+    }
+    return status;
+}
+
 mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu)
 {
     const mpath_gpu_coll_t *coll = gpu->reduce;
-    gpu_eager_t *eager           = gpu->eager;
-    mpath_status_t status;
-    uint64_t unit;
+    eager_form_t *form;
 
     for (int rank = 0; rank < gpu->size; rank++) {
         if (gpu_cell(coll, rank)->eager == GPU_EAGER_NOT) {
             return MPATH_OK;
         }
     }
-    if (eager->lent == NULL) {
-        eager->lent = mpath_gpu_lent_create(gpu->size, gpu->me);
-        if (eager->lent == NULL) {
+    form = &gpu->eager->forms[gpu->eager->form];
+    if (form->lent == NULL) {
+        form->lent = mpath_gpu_lent_create(gpu->size, gpu->me);
+        if (form->lent == NULL) {
             mpath_error("no memory for reductions of %d ranks on device memory; the call fails", gpu->size);
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (mpath_gpu_lent_is_current(eager->lent, coll)) {
+    if (mpath_gpu_lent_is_current(form->lent, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
         return MPATH_OK;
     }
-    eager->number = eager->counted = 0;
-    eager->function                = NULL;
-    unit                           = MPATH_EAGER_SLOT_BYTES(max_bytes(gpu));
-    if ((eager->kernel.words.base == NULL) &&
-        (mpath_pinned_alloc(coll->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &eager->kernel.words) != MPATH_OK)) {
-        unit = 0;
-    }
-    status = mpath_gpu_lent_share(eager->lent, coll, unit, MPATH_EAGER_MEMORY_BYTES((uint64_t)gpu->size, unit));
-    if ((status == MPATH_OK) && eager->lent->usable) {
-        mpath_debug("device memory of %d ranks can be reduced eagerly, up to %llu bytes", gpu->size,
-                    (unsigned long long)eager->lent->unit_bytes / 2);
-    }
-    return status;
+    return share(gpu, gpu->eager->form, form);
 }

@@ -88,6 +88,8 @@ void mpath_gpu_eager_destroy(gpu_eager_t *eager);
 mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                      uint64_t elements, const mpath_reduce_how_t *how, int eligible);
 mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t agreed, int *done_p);
+/* The prediction for so many bytes; MPATH_EAGER_FORMS: another way is faster. */
+mpath_eager_form_t mpath_gpu_eager_form(unsigned ranks, uint64_t bytes);
 /* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
 mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
 

@@ -188,4 +188,5 @@ extern "C" __global__ void __launch_bounds__(MPATH_KERNEL_THREADS)
 #include "gpu/reduce.cuh"
 #include "gpu/reduce_writes.cuh"
 #include "gpu/reduce_eager.cuh"
+#include "gpu/reduce_eager_parts.cuh"
 #include "gpu/exchange.cuh"

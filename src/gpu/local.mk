@@ -6,7 +6,7 @@ libmpath_la_SOURCES += gpu/cuda_abi.h gpu/device.c gpu/device.h gpu/direct.c gpu
 	gpu/reduce.c gpu/reduce.h gpu/reduce_args.h gpu/reduce_eager.c gpu/reduce_eager.h gpu/reduce_eager_args.h gpu/reduce_writes.c \
 	gpu/reduce_writes.h gpu/reduce_writes_args.h gpu/repeat.c gpu/repeat.h gpu/stream.c gpu/stream.h \
 	gpu/usage.c gpu/usage.h
-gpu_kernel_sources = gpu/kernels.cu gpu/kernels_common.cuh gpu/eager.cuh gpu/exchange.cuh gpu/reduce.cuh gpu/reduce_eager.cuh gpu/reduce_writes.cuh
+gpu_kernel_sources = gpu/kernels.cu gpu/kernels_common.cuh gpu/eager.cuh gpu/exchange.cuh gpu/reduce.cuh gpu/reduce_eager.cuh gpu/reduce_eager_parts.cuh gpu/reduce_writes.cuh
 EXTRA_DIST += $(gpu_kernel_sources)
 if HAVE_NVCC
 nodist_libmpath_la_SOURCES += gpu/image.c

@@ -13,13 +13,21 @@
 /* Whether there is such a kernel; the same in all processes. */
 int mpath_eager_fits(const mpath_reduce_how_t *how);
 
+/* What a kernel sends to every rank: its vector, or the rank's part of it and later the own part of the result. */
+typedef enum mpath_eager_form { MPATH_EAGER_WHOLE, MPATH_EAGER_PARTS, MPATH_EAGER_FORMS } mpath_eager_form_t;
+
 /* As mpath_reduce_find(). `how` fits. */
-mpath_status_t mpath_eager_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
+mpath_status_t mpath_eager_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_eager_form_t form,
+                                mpath_cu_function_t *function_p);
 
 /*
  * CTAs for a vector, each of which writes a word: the same on all ranks. The host knows the end from the words alone:
  * such launches have no mark (mpath_launch_uncounted(), mpath_repeat_create()).
  */
-unsigned mpath_eager_ctas(uint64_t bytes);
+unsigned mpath_eager_ctas(mpath_eager_form_t form, unsigned ranks, uint64_t bytes);
+
+/* Of the slots for a vector, and of the memory that a rank lends for such slots. */
+uint64_t mpath_eager_slot_bytes(mpath_eager_form_t form, unsigned ranks, uint64_t bytes);
+uint64_t mpath_eager_memory_bytes(mpath_eager_form_t form, unsigned ranks, uint64_t slot_bytes);
 
 #endif

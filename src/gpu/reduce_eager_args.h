@@ -39,6 +39,30 @@ typedef struct mpath_kernel_eager {
 #define MPATH_EAGER_MEMORY_BYTES(_ranks, _slot_bytes)                                                                  \
     (MPATH_EAGER_COUNTERS_BYTES + UINT64_C(2) * (_ranks) * (_slot_bytes))
 
+/*
+ * The same for longer vectors, "mpath_kernel_eager_parts_<operation>_<type>": of each, every rank gets the part that it
+ * combines, and sends the result to all. Who has a unit of the result knows that all ranks have sent theirs, so `recv`
+ * may be `send` here, too, and nothing is written to it unless all ranks have started.
+ *
+ * Numbers have 32 bits here, and three units travel in two pairs of 64 bits: the third one's halves and a number each
+ * are the second of a pair. A group is what a warp sends: unit `lane` of each third of its units, as all first pairs and
+ * behind them all second ones. Numbers end at MPATH_EAGER_PARTS_CALLS; memory is zeroed before they begin again.
+ *
+ * Memory of a rank: as above; slots [number % 2][vectors, results][rank][slot_bytes], of groups.
+ */
+#define MPATH_KERNEL_EAGER_PARTS "mpath_kernel_eager_parts_"
+#define MPATH_EAGER_PARTS_CALLS UINT64_C(0xffffffff)
+#define MPATH_EAGER_LANES 32u
+#define MPATH_EAGER_GROUP_BYTES (3u * MPATH_EAGER_LANES * MPATH_EAGER_UNIT_BYTES)
+#define MPATH_EAGER_GROUP_SLOT_BYTES (2u * MPATH_EAGER_LANES * 16u)
+#define MPATH_EAGER_GROUPS(_bytes) (((_bytes) + MPATH_EAGER_GROUP_BYTES - 1) / MPATH_EAGER_GROUP_BYTES)
+/* Of each rank's part but for the last ones, which have fewer or none. */
+#define MPATH_EAGER_PART_GROUPS(_ranks, _bytes) ((MPATH_EAGER_GROUPS(_bytes) + (_ranks)-1) / (_ranks))
+#define MPATH_EAGER_PARTS_SLOT_BYTES(_ranks, _bytes)                                                                   \
+    (MPATH_EAGER_PART_GROUPS(_ranks, _bytes) * MPATH_EAGER_GROUP_SLOT_BYTES)
+#define MPATH_EAGER_PARTS_MEMORY_BYTES(_ranks, _slot_bytes)                                                            \
+    (MPATH_EAGER_COUNTERS_BYTES + UINT64_C(4) * (_ranks) * (_slot_bytes))
+
 /* X(operation, type) for every kernel: what is common and fits a unit. */
 #define MPATH_EAGER_KERNELS_HALF(X) X(sum, f16) X(prod, f16) X(max, f16) X(min, f16)
 #define MPATH_EAGER_KERNELS_WHOLE(X)                                                                                   \

@@ -7,6 +7,7 @@
 #include "mpi/cases.h"
 #include "mpi/memory.h"
 
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -23,7 +24,7 @@ typedef struct sides {
     int on_host;
 } sides_t;
 
-static sides_t device;
+static sides_t device, ints; /* the same, but for the alignment */
 
 static int share(void)
 {
@@ -43,6 +44,11 @@ static sides_t on_host(void)
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
     return sides;
+}
+
+static unsigned char *align(unsigned char *address)
+{
+    return address + (sizeof(int) - (uintptr_t)address % sizeof(int)) % sizeof(int);
 }
 
 static void put(const sides_t *sides, unsigned char *to)
@@ -272,6 +278,61 @@ static void run_gather(int *bytes)
     case_end("gather", errors);
 }
 
+/* Sums of integers, which the ranks take at different times if one is late by so much. */
+static long allreduce(size_t bytes, int in_place, int round, int late_us)
+{
+    size_t count = bytes / sizeof(int);
+    int error;
+
+    memset(expected, 0x5a, ROOM);
+    memset(image, 0x5a, ROOM);
+    put(&ints, ints.receive);
+    for (size_t i = 0; i < count; i++) {
+        int base = (int)(i % 100003) * 7 + round, sum = size * base + 1000003 * (size * (size - 1) / 2);
+        int own = base + 1000003 * rank;
+
+        memcpy(image + i * sizeof(int), &own, sizeof(own));
+        memcpy(expected + i * sizeof(int), &sum, sizeof(sum));
+    }
+    put(&ints, in_place ? ints.receive : ints.send);
+    if (rank == round % size) {
+        usleep((useconds_t)late_us);
+    }
+    error = MPI_Allreduce(in_place ? MPI_IN_PLACE : ints.send, ints.receive, (int)count, MPI_INT, MPI_SUM,
+                          MPI_COMM_WORLD);
+    return (error != MPI_SUCCESS) + compare(&ints);
+}
+
+/* Whole vectors, and parts of longer ones: each form is prepared by its first call. */
+static void run_reduce(int *bytes)
+{
+    static const size_t sizes[] = {4, 4000, 60000, 270000, 270004, 1 << 20, (2 << 20) + 12};
+    long errors                 = 0;
+
+    (void)bytes;
+    for (int round = 0; round < 42; round++) {
+        errors += allreduce(sizes[round / 6], round / 3 % 2, round, 0); /* the same buffers: graphs */
+    }
+    errors += eager_calls() < 40;
+    for (int round = 0; round < 4; round++) {
+        errors += allreduce(ROOM, round % 2, round, 0);
+    }
+    errors += eager_calls() > 0; /* more than ranks lend for it */
+    case_end("reduce", errors);
+}
+
+static void run_reduce_late(int *bytes)
+{
+    long errors = 0;
+
+    (void)bytes;
+    for (int round = 0; round < 12; round++) {
+        errors += allreduce(300000 + (size_t)round * 100004, round % 2, round, 8000);
+    }
+    errors += eager_calls() < 11;
+    case_end("reduce_late", errors);
+}
+
 /* Rank 0 sends less than rank 1 expects, who is told; nobody hangs, in this call or the next. */
 static void run_mismatch(int *bytes)
 {
@@ -309,6 +370,8 @@ int main(int argc, char **argv)
                  {"host", run_host},
                  {"communicators", run_communicators},
                  {"gather", run_gather},
+                 {"reduce", run_reduce},
+                 {"reduce_late", run_reduce_late},
                  {"mismatch", run_mismatch}};
     int bytes[RANKS_MAX * RANKS_MAX];
 
@@ -320,7 +383,8 @@ int main(int argc, char **argv)
     if (size > RANKS_MAX || image == NULL || expected == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
-    device = (sides_t){.send = memory_new(ROOM, 1), .receive = memory_new(ROOM, 2)};
+    device = (sides_t){.send = memory_new(ROOM + sizeof(int), 1), .receive = memory_new(ROOM + sizeof(int), 2)};
+    ints   = (sides_t){.send = align(device.send), .receive = align(device.receive)};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (case_wanted(argc, argv, cases[i].name)) {
             cases[i].run(bytes);

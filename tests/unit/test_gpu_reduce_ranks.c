@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The reduction kernels for short vectors: ranks of one process, all right bytes, and ranks that are late. */
+/* The reduction kernels for short vectors, whole and in parts: ranks of one process, all right bytes, late ranks. */
 #include "config.h"
 #include "capture.h"
 #include "gpu_kinds.h"
@@ -21,19 +21,29 @@ static mpath_gpu_t *gpu;
 #define ROOM_BYTES 32768u /* for each source and each result */
 #define GUARD_BYTES 32u
 #define EAGER_RANKS 3u
-#define EAGER_SLOT MPATH_EAGER_SLOT_BYTES(32768u)
 #define EAGER_PATIENCE_NS (UINT64_C(20) * 1000000000)
 
 static gpu_memory_t memory;
 static unsigned char *host, *expected;
 
 typedef struct eager_test {
+    mpath_eager_form_t form;
     const mpath_reduce_how_t *how;
     uint64_t number, elements;
     unsigned shift; /* of vectors, in elements; rank 1 works in place, rank 2 is not shifted */
     gpu_memory_t rooms[EAGER_RANKS];
     mpath_pinned_t words[EAGER_RANKS];
 } eager_test_t;
+
+static uint64_t eager_slot(const eager_test_t *test)
+{
+    return mpath_eager_slot_bytes(test->form, EAGER_RANKS, ROOM_BYTES);
+}
+
+static unsigned eager_ctas(const eager_test_t *test)
+{
+    return mpath_eager_ctas(test->form, EAGER_RANKS, test->elements * mpath_reduce_bytes(test->how->type));
+}
 
 static uint64_t eager_at(const eager_test_t *test, unsigned rank, int result)
 {
@@ -51,11 +61,11 @@ static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patien
                                       .recv        = memory.address + eager_at(test, rank, 1),
                                       .words       = mpath_pinned_device(&test->words[rank], test->words[rank].base),
                                       .patience_ns = patience_ns,
-                                      .slot_bytes  = EAGER_SLOT,
+                                      .slot_bytes  = eager_slot(test),
                                       .ranks       = EAGER_RANKS,
                                       .me          = rank,
                                       .again       = (uint32_t)again};
-    unsigned ctas                  = mpath_eager_ctas(test->elements * mpath_reduce_bytes(test->how->type));
+    unsigned ctas                  = eager_ctas(test);
     mpath_cu_function_t function;
     mpath_stream_t *own;
 
@@ -63,7 +73,7 @@ static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patien
         arguments.memory[i] = test->rooms[i].address;
     }
     assert_int_equal(mpath_stream_get(gpu, 1 + rank, &own), MPATH_OK);
-    assert_int_equal(mpath_eager_find(gpu, test->how, &function), MPATH_OK);
+    assert_int_equal(mpath_eager_find(gpu, test->how, test->form, &function), MPATH_OK);
     if (repeat == NULL) {
         assert_int_equal(mpath_launch_uncounted(own, function, &arguments, ctas, MPATH_KERNEL_THREADS), MPATH_OK);
         return;
@@ -79,7 +89,7 @@ static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patien
 static int eager_end(const eager_test_t *test, unsigned rank)
 {
     volatile uint64_t *words = test->words[rank].base;
-    unsigned ctas            = mpath_eager_ctas(test->elements * mpath_reduce_bytes(test->how->type));
+    unsigned ctas            = eager_ctas(test);
     uint64_t left = DEADLINE_NS / 1000000, gave_up = words[0] & MPATH_EAGER_GAVE_UP;
 
     for (unsigned cta = 0; cta < ctas; cta++) {
@@ -121,9 +131,9 @@ static void eager_compare(const eager_test_t *test)
     gpu_memory_read(memory.address, host, memory.bytes);
     for (uint64_t i = 0; i < memory.bytes; i++) {
         if (host[i] != expected[i]) {
-            fail_msg("operation %d, type %d, %llu elements, shift %u: byte %llu is %02x, not %02x", test->how->op,
-                     test->how->type, (unsigned long long)test->elements, test->shift, (unsigned long long)i, host[i],
-                     expected[i]);
+            fail_msg("form %d, operation %d, type %d, %llu elements, shift %u: byte %llu is %02x, not %02x", test->form,
+                     test->how->op, test->how->type, (unsigned long long)test->elements, test->shift,
+                     (unsigned long long)i, host[i], expected[i]);
         }
     }
 }
@@ -166,7 +176,7 @@ static void eager_run(eager_test_t *test, mpath_repeat_t **repeats)
 
 static void eager_open(eager_test_t *test)
 {
-    size_t bytes         = MPATH_EAGER_MEMORY_BYTES(EAGER_RANKS, EAGER_SLOT);
+    size_t bytes         = mpath_eager_memory_bytes(test->form, EAGER_RANKS, eager_slot(test));
     unsigned char *zeros = calloc(1, bytes);
 
     assert_non_null(zeros);
@@ -178,15 +188,14 @@ static void eager_open(eager_test_t *test)
     free(zeros);
 }
 
-static void test_eager(void **state)
+static void run_form(mpath_eager_form_t form)
 {
-    static const uint64_t counts[]       = {1, 2, 3, 5, 513, 2048, 4000};
+    static const uint64_t counts[]       = {1, 2, 3, 5, 191, 192, 193, 513, 577, 2048, 4000};
     static const mpath_reduce_how_t sum  = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
     mpath_repeat_t *repeats[EAGER_RANKS] = {NULL};
-    eager_test_t test                    = {.number = 1};
+    eager_test_t test                    = {.form = form, .number = 1};
     unsigned kernels                     = 0;
 
-    (void)state;
     eager_open(&test);
     for (int op = 0; op < REFERENCE_OPS; op++) {
         for (int type = 0; type < REFERENCE_TYPES; type++) {
@@ -221,6 +230,18 @@ static void test_eager(void **state)
     }
 }
 
+static void test_eager(void **state)
+{
+    (void)state;
+    run_form(MPATH_EAGER_WHOLE);
+}
+
+static void test_eager_parts(void **state)
+{
+    (void)state;
+    run_form(MPATH_EAGER_PARTS);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -248,6 +269,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_eager),
+        cmocka_unit_test(test_eager_parts),
     };
 
     gpu_application_starts();

@@ -292,6 +292,13 @@ static void test_choices(void **state)
     assert_int_equal(mpath_gpu_reduce_fastest(8, 4 * mib), MPATH_GPU_REDUCE_DIRECT);
     assert_int_equal(mpath_gpu_reduce_fastest(8, 16 * mib), MPATH_GPU_REDUCE_RING);
     assert_int_equal(mpath_gpu_reduce_fastest(8, 1024 * mib), MPATH_GPU_REDUCE_RING);
+    for (unsigned ranks = 2; ranks <= 16; ranks++) {
+        assert_int_equal(mpath_gpu_eager_form(ranks, 16384), MPATH_EAGER_WHOLE);
+        assert_int_equal(mpath_gpu_eager_form(ranks, mib), MPATH_EAGER_PARTS);
+        assert_int_equal(mpath_gpu_eager_form(ranks, 8 * mib), MPATH_EAGER_FORMS);
+    }
+    assert_int_equal(mpath_gpu_eager_form(2, mib / 4), MPATH_EAGER_WHOLE);
+    assert_int_equal(mpath_gpu_eager_form(8, mib / 4), MPATH_EAGER_PARTS);
 }
 
 static int setup(void **state)
