@@ -24,7 +24,7 @@ typedef struct sides {
     int on_host;
 } sides_t;
 
-static sides_t device, ints; /* the same, but for the alignment */
+static sides_t device, ints; /* aligned, and of one kind, which GPUs ask for to combine anything */
 
 static int share(void)
 {
@@ -383,8 +383,8 @@ int main(int argc, char **argv)
     if (size > RANKS_MAX || image == NULL || expected == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
-    device = (sides_t){.send = memory_new(ROOM + sizeof(int), 1), .receive = memory_new(ROOM + sizeof(int), 2)};
-    ints   = (sides_t){.send = align(device.send), .receive = align(device.receive)};
+    device = (sides_t){.send = memory_new(ROOM, 1), .receive = memory_new(2 * ROOM + sizeof(int), 2)};
+    ints   = (sides_t){.receive = align(device.receive), .send = align(device.receive) + ROOM};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (case_wanted(argc, argv, cases[i].name)) {
             cases[i].run(bytes);
