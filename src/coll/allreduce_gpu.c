@@ -197,6 +197,7 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
     }
     memset(&arguments, 0, sizeof(arguments)); /* they are compared as bytes */
     arguments.elements = bytes / mpath_reduce_bytes(how->type);
+    arguments.first    = gpu->in_ring ? 0 : (uint32_t)((gpu->me + 1) % gpu->size);
     for (int i = 0; i < gpu->size; i++) {
         arguments.sources[arguments.sources_count++] = mpath_reduce_gpu_address(coll, mpath_reduce_gpu_source(gpu, i),
                                                                                 MPATH_ROOM_SEND, offset);

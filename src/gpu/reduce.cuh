@@ -266,6 +266,7 @@ static __device__ __forceinline__ void reduce_vectors(const mpath_kernel_reduce_
     const uint64_t stride = static_cast<uint64_t>(gridDim.x) * blockDim.x;
     const uint64_t skip   = from * sizeof(type_t);
     const int sources     = static_cast<int>(arguments.sources_count);
+    const int first       = static_cast<int>(arguments.first);
     uint64_t base         = static_cast<uint64_t>(blockIdx.x) * blockDim.x + threadIdx.x;
     reduce_pack<int4, type_t> held[deep_count][slots_count], sum[deep_count];
 
@@ -274,8 +275,11 @@ static __device__ __forceinline__ void reduce_vectors(const mpath_kernel_reduce_
 #pragma unroll
             for (int deep = 0; deep < deep_count; deep++) {
 #pragma unroll
-                for (int slot = 0; slot < slots_count; slot++) {
-                    if ((group + slot < sources) && (base + deep * stride < count)) {
+                for (int turn = 0; turn < 2 * slots_count; turn++) { /* from the first one on, then those before it */
+                    const int slot = turn % slots_count;
+
+                    if ((group + slot < sources) && ((group + slot >= first) == (turn < slots_count)) &&
+                        (base + deep * stride < count)) {
                         held[deep][slot].vector = reinterpret_cast<const int4 *>(arguments.sources[group + slot] +
                                                                                  skip)[base + deep * stride];
                     }

@@ -25,6 +25,7 @@ typedef struct mpath_kernel_reduce {
     uint64_t counters; /* of a launch that repeats: address of the stream's mpath_kernel_counters_t */
     uint64_t elements;
     uint32_t sources_count, targets_count;
+    uint32_t first, reserved; /* the source that is read first, so that GPUs do not all read from the same one */
     mpath_kernel_word_t flags[2];
     uint64_t sources[MPATH_KERNEL_REDUCE_RANKS];
     uint64_t targets[MPATH_KERNEL_REDUCE_RANKS];

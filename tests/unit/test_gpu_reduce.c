@@ -29,7 +29,8 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
 {
     unsigned bytes                  = mpath_reduce_bytes(how->type);
     unsigned step                   = mpath_reduce_alignment(how->type);
-    mpath_kernel_reduce_t arguments = {.elements = elements, .sources_count = ranks, .targets_count = 2};
+    mpath_kernel_reduce_t arguments = {
+        .elements = elements, .sources_count = ranks, .targets_count = 2, .first = (uint32_t)(elements % ranks)};
     mpath_kernel_word_t flag;
     mpath_cu_function_t function;
     unsigned char *result;
