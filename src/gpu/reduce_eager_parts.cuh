@@ -9,11 +9,12 @@
 #define PARTS_SLOTS 8
 #define PARTS_PACK 3
 
+/* Vectors that memory is lent for have far less than 2^32 groups, and divisions of 64 bits take long. */
 typedef struct parts_call {
     uint64_t number;
-    uint64_t groups, total;    /* of a part, of the vector */
     uint64_t vectors, results; /* where their slots begin in a rank's memory */
-    uint64_t warp, warps;      /* of the grid; the first ones are of different CTAs */
+    unsigned groups, total;    /* of a part, of the vector */
+    unsigned warp, warps;      /* of the grid; the first ones are of different CTAs */
     unsigned lane;
 } parts_call_t;
 
@@ -62,36 +63,37 @@ static __device__ __forceinline__ bool parts_await(const uint64_t (&from)[count]
 }
 
 /* A lane's unit of a group, in the vector. */
-static __device__ __forceinline__ uint64_t parts_unit(const parts_call_t &call, uint64_t part, uint64_t group, unsigned k)
+static __device__ __forceinline__ uint64_t parts_unit(const parts_call_t &call, unsigned part, unsigned group,
+                                                      unsigned k)
 {
-    return ((part * call.groups + group) * PARTS_PACK + k) * MPATH_EAGER_LANES + call.lane;
+    return (static_cast<uint64_t>(part * call.groups + group) * PARTS_PACK + k) * MPATH_EAGER_LANES + call.lane;
 }
 
-static __device__ __forceinline__ bool parts_has(const parts_call_t &call, uint64_t part, uint64_t group)
+static __device__ __forceinline__ bool parts_has(const parts_call_t &call, unsigned part, unsigned group)
 {
     return (group < call.groups) && (part * call.groups + group < call.total);
 }
 
 /* A lane's place in the slot of a rank. */
 static __device__ __forceinline__ uint64_t parts_place(const mpath_kernel_eager_t &arguments, const parts_call_t &call,
-                                                       unsigned rank, uint64_t group)
+                                                       unsigned rank, unsigned group)
 {
-    return rank * arguments.slot_bytes + group * MPATH_EAGER_GROUP_SLOT_BYTES + call.lane * 16u;
+    return rank * arguments.slot_bytes + static_cast<uint64_t>(group) * MPATH_EAGER_GROUP_SLOT_BYTES + call.lane * 16u;
 }
 
 /* To every rank its part of the own vector. */
 template <typename type_t>
 static __device__ __forceinline__ void parts_send(const mpath_kernel_eager_t &arguments, const parts_call_t &call)
 {
-    const uint64_t jobs = call.groups * arguments.ranks;
+    const unsigned jobs = call.groups * arguments.ranks;
 
-    for (uint64_t first = call.warp; first < jobs; first += PARTS_DEEP * call.warps) {
+    for (unsigned first = call.warp; first < jobs; first += PARTS_DEEP * call.warps) {
         uint64_t held[PARTS_DEEP][PARTS_PACK], to[PARTS_DEEP];
 
 #pragma unroll
         for (unsigned deep = 0; deep < PARTS_DEEP; deep++) {
-            const uint64_t job = first + deep * call.warps, group = job / arguments.ranks;
-            const unsigned part = static_cast<unsigned>(arguments.me + 1 + job % arguments.ranks) % arguments.ranks;
+            const unsigned job = first + deep * call.warps, group = job / arguments.ranks;
+            const unsigned part = (arguments.me + 1 + job % arguments.ranks) % arguments.ranks;
 
             to[deep] = 0;
             if (parts_has(call, part, group)) {
@@ -113,7 +115,7 @@ static __device__ __forceinline__ void parts_send(const mpath_kernel_eager_t &ar
 
 template <typename type_t>
 static __device__ __forceinline__ void parts_keep(const mpath_kernel_eager_t &arguments, const parts_call_t &call,
-                                                  uint64_t part, uint64_t group, const uint64_t *units)
+                                                  unsigned part, unsigned group, const uint64_t *units)
 {
 #pragma unroll
     for (unsigned k = 0; k < PARTS_PACK; k++) {
@@ -145,7 +147,7 @@ static __device__ __forceinline__ void parts_add(uint64_t *sum, const uint64_t *
 /* A group of the own part, in the order of the ranks; to all, and to its place. */
 template <typename type_t, typename op_t>
 static __device__ __forceinline__ bool parts_combine(const mpath_kernel_eager_t &arguments, const parts_call_t &call,
-                                                     uint64_t group)
+                                                     unsigned group)
 {
     const uint64_t own = arguments.memory[arguments.me] + call.vectors;
     uint64_t held[PARTS_SLOTS][PARTS_PACK], from[PARTS_SLOTS], sum[PARTS_PACK];
@@ -187,16 +189,16 @@ static __device__ __forceinline__ bool parts_receive(const mpath_kernel_eager_t 
     const uint64_t own    = arguments.memory[arguments.me] + call.results;
     const unsigned others = arguments.ranks - 1;
 
-    for (uint64_t first = call.warp; first < call.groups * others; first += PARTS_DEEP * call.warps) {
-        uint64_t held[PARTS_DEEP][PARTS_PACK], from[PARTS_DEEP], group[PARTS_DEEP];
-        unsigned part[PARTS_DEEP];
+    for (unsigned first = call.warp; first < call.groups * others; first += PARTS_DEEP * call.warps) {
+        uint64_t held[PARTS_DEEP][PARTS_PACK], from[PARTS_DEEP];
+        unsigned part[PARTS_DEEP], group[PARTS_DEEP];
 
 #pragma unroll
         for (unsigned deep = 0; deep < PARTS_DEEP; deep++) {
-            const uint64_t job = first + deep * call.warps;
+            const unsigned job = first + deep * call.warps;
 
             group[deep] = job / others;
-            part[deep]  = static_cast<unsigned>(arguments.me + 1 + job % others) % arguments.ranks;
+            part[deep]  = (arguments.me + 1 + job % others) % arguments.ranks;
             from[deep]  = parts_has(call, part[deep], group[deep])
                               ? own + parts_place(arguments, call, part[deep], group[deep])
                               : 0;
@@ -222,17 +224,17 @@ static __device__ __forceinline__ void parts_all(const mpath_kernel_eager_t &arg
     parts_call_t call;
 
     call.number  = eager_number(arguments.number, arguments.memory[arguments.me]);
-    call.groups  = MPATH_EAGER_PART_GROUPS(arguments.ranks, bytes);
-    call.total   = MPATH_EAGER_GROUPS(bytes);
+    call.groups  = static_cast<unsigned>(MPATH_EAGER_PART_GROUPS(arguments.ranks, bytes));
+    call.total   = static_cast<unsigned>(MPATH_EAGER_GROUPS(bytes));
     call.vectors = MPATH_EAGER_COUNTERS_BYTES + (call.number & 1) * 2 * arguments.ranks * arguments.slot_bytes;
     call.results = call.vectors + arguments.ranks * arguments.slot_bytes;
     call.lane    = threadIdx.x % MPATH_EAGER_LANES;
     call.warp    = threadIdx.x / MPATH_EAGER_LANES * gridDim.x + blockIdx.x;
-    call.warps   = static_cast<uint64_t>(gridDim.x) * blockDim.x / MPATH_EAGER_LANES;
+    call.warps   = gridDim.x * blockDim.x / MPATH_EAGER_LANES;
     if (!arguments.again) {
         parts_send<type_t>(arguments, call);
     }
-    for (uint64_t group = call.warp; good && parts_has(call, arguments.me, group); group += call.warps) {
+    for (unsigned group = call.warp; good && parts_has(call, arguments.me, group); group += call.warps) {
         good = parts_combine<type_t, op_t>(arguments, call, group);
     }
     good = good && parts_receive<type_t>(arguments, call);
