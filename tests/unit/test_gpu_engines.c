@@ -241,6 +241,7 @@ static int meet_body(ranks_self_t *self, void *argument)
     ranks_barrier(self);
     mpath_room_close(&room);
     mpath_team_destroy(team);
+    mpath_context_destroy(context);
     return 0;
 }
 
