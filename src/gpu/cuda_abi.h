@@ -55,6 +55,7 @@ enum {
     MPATH_CU_PTR_MEMORY_TYPE     = 2,  /* unsigned */
     MPATH_CU_PTR_DEVICE_POINTER  = 3,  /* mpath_cu_ptr_t */
     MPATH_CU_PTR_HOST_POINTER    = 4,  /* void * */
+    MPATH_CU_PTR_SYNC_MEMOPS     = 6,  /* unsigned: copies that do not say async have ended when they return */
     MPATH_CU_PTR_BUFFER_ID       = 7,  /* unsigned long long, unique in the process */
     MPATH_CU_PTR_IS_MANAGED      = 8,  /* unsigned */
     MPATH_CU_PTR_DEVICE_ORDINAL  = 9,  /* int */
@@ -251,6 +252,7 @@ typedef struct mpath_cu_copy_attributes {
 #define MPATH_CU_OPTIONAL_FUNCTIONS(X)                                                                                 \
     X(StreamWriteValue64, cuStreamWriteValue64_v2,                                                                     \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
+    X(PointerSetAttribute, cuPointerSetAttribute, (const void *value, int attribute, mpath_cu_ptr_t pointer))          \
     X(MemcpyBatchAsync, cuMemcpyBatchAsync_v2,                                                                         \
       (mpath_cu_ptr_t * targets, mpath_cu_ptr_t * sources, size_t * bytes, size_t count,                               \
        mpath_cu_copy_attributes_t * attributes, size_t * indices, size_t attributes_count, mpath_cu_stream_t stream))  \

@@ -208,6 +208,20 @@ static mpath_status_t export_pool(mpath_export_t *made)
     return MPATH_OK;
 }
 
+/*
+ * The application's copies from pageable memory may return before the data is there, which other streams and GPUs would
+ * notice. Not so with this attribute, which stays for the life of the allocation; a driver that refuses it does no harm.
+ */
+static void export_settle_copies(const mpath_export_t *made)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    unsigned yes         = 1;
+
+    if (cu->PointerSetAttribute != NULL) {
+        (void)cu->PointerSetAttribute(&yes, MPATH_CU_PTR_SYNC_MEMOPS, made->base);
+    }
+}
+
 static mpath_status_t export_ipc(mpath_export_t *made)
 {
     mpath_cu_result_t result = mpath_gpu_driver()->IpcGetMemHandle(&made->handle.ipc, made->base);
@@ -218,6 +232,7 @@ static mpath_status_t export_ipc(mpath_export_t *made)
                    made->base, mpath_cu_error_string(result));
         return MPATH_DECLINED;
     }
+    export_settle_copies(made);
     made->how = MPATH_EXPORT_IPC;
     return MPATH_OK;
 }

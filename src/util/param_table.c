@@ -108,7 +108,7 @@ const mpath_param_t mpath_params[] = {
              "(\"kernel\"), written by copy engines of the sender (\"push\") or read by copy engines of the receiver "
              "(\"pull\")"),
     ROW_ENUM(
-        gpu_batch, "no", switch_values, 9,
+        gpu_batch, "yes", switch_values, 9,
         "All copies of a copy engine in a call are given to the CUDA driver at once (cuMemcpyBatchAsync), where it can "
         "take them; with \"no\" one after the other"),
     ROW_ENUM(

@@ -72,7 +72,8 @@ typedef struct fake_region {
     mpath_cu_context_t context;
     uint64_t id;
     int fd, imported, handle_types;
-    uint32_t access; /* bit per ordinal that may use it from a kernel */
+    unsigned settled; /* MPATH_CU_PTR_SYNC_MEMOPS */
+    uint32_t access;  /* bit per ordinal that may use it from a kernel */
     mpath_cu_pool_t pool;
     fake_physical_t *physical;
     fake_trailer_t *trailer; /* of device memory, imports too */

@@ -488,6 +488,9 @@ static mpath_cu_result_t attribute_of(const fake_region_t *region, int attribute
     case MPATH_CU_PTR_DEVICE_POINTER:
         *(mpath_cu_ptr_t *)value = address;
         break;
+    case MPATH_CU_PTR_SYNC_MEMOPS:
+        *(unsigned *)value = region->settled;
+        break;
     case MPATH_CU_PTR_BUFFER_ID:
         *(unsigned long long *)value = region->id;
         break;
@@ -541,6 +544,19 @@ FAKE_API mpath_cu_result_t cuPointerGetAttribute(void *value, int attribute, mpa
     }
     pthread_mutex_unlock(&fake_lock);
     return result;
+}
+
+FAKE_API mpath_cu_result_t cuPointerSetAttribute(const void *value, int attribute, mpath_cu_ptr_t pointer)
+{
+    fake_region_t *region;
+
+    pthread_mutex_lock(&fake_lock);
+    region = (attribute == MPATH_CU_PTR_SYNC_MEMOPS) ? fake_find(pointer) : NULL;
+    if (region != NULL) {
+        region->settled = *(const unsigned *)value;
+    }
+    pthread_mutex_unlock(&fake_lock);
+    return (region != NULL) ? MPATH_CU_SUCCESS : MPATH_CU_INVALID_VALUE;
 }
 
 FAKE_API mpath_cu_result_t cuPointerGetAttributes(unsigned count, int *attributes, void **values,

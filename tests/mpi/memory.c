@@ -268,6 +268,7 @@ void memory_put(void *memory, const void *host, size_t bytes)
         memcpy(memory, host, bytes);
     } else {
         CHECK(cu.MemcpyHtoD((mpath_cu_ptr_t)(uintptr_t)memory, host, bytes));
+        CHECK(cu.CtxSynchronize()); /* one from pageable memory may return before it is done */
     }
 }
 

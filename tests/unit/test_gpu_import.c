@@ -197,6 +197,7 @@ static void test_owners_that_died(void **state)
 
 static void test_own_exports(void **state)
 {
+    unsigned settled = 0;
     mpath_memory_t memory;
     mpath_export_t export = {.how = MPATH_EXPORT_NONE};
     mpath_import_t *import;
@@ -206,6 +207,8 @@ static void test_own_exports(void **state)
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &mine);
     assert_int_equal(mpath_memory_classify((void *)(uintptr_t)mine.address, MIB, &memory), MPATH_OK);
     assert_int_equal(mpath_export_make((void *)(uintptr_t)mine.address, MIB, &memory, &export), MPATH_OK);
+    assert_int_equal(mpath_gpu_driver()->PointerGetAttribute(&settled, MPATH_CU_PTR_SYNC_MEMOPS, mine.address), 0);
+    assert_int_equal(settled, 1); /* copies of the application into it end before they return */
     assert_int_equal(mpath_import_get(&export, gpu_of(0), &import), MPATH_OK);
     assert_int_equal(mpath_import_address(import, mine.address + 77), mine.address + 77);
     mpath_import_put(import);
