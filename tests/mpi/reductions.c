@@ -342,7 +342,7 @@ static long case_repeat(void)
 }
 
 /* Long enough for a way through the host where parameters say so, and often enough for it to be tried. */
-enum { HOST_COUNT = 600011, HOST_CALLS = 7 };
+enum { HOST_COUNT = 1200011, HOST_CALLS = 7 };
 
 static long case_host_reduce(void)
 {
