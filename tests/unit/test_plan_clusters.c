@@ -3,22 +3,15 @@
  * More GPUs than the general search takes, in no order: NICs shared, doubled, unequal or down, links missing, NVLink
  * domains, host memory only. The plans are valid, near their bounds, and no policy without a search is better.
  */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
 #include "plan/demand.h"
 #include "tools/plan_clusters.h"
-#include "unit/plan_cases.h"
+#include "unit/plan_support.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define NUM_RANKS 136
 #define MOST_PPM 10000
-#define MIB (1024 * 1024)
 
 static void set_demand(plan_case_t *c, int kind, int num_ranks)
 {
@@ -40,18 +33,6 @@ static void set_demand(plan_case_t *c, int kind, int num_ranks)
     }
 }
 
-static mpath_plan_t *plan_with(const plan_case_t *c, mpath_policy_t policy)
-{
-    mpath_plan_params_t params;
-    mpath_plan_t *plan;
-
-    mpath_plan_params_init(&params);
-    params.policy = policy;
-    assert_int_equal(mpath_plan_create(c->topo, c->demand, &params, &plan), MPATH_OK);
-    plan_case_check(c, plan);
-    return plan;
-}
-
 static void compare_with_policies(const plan_case_t *c, const mpath_plan_t *plan, const char *what)
 {
     static const mpath_policy_t policies[] = {MPATH_POLICY_DIRECT, MPATH_POLICY_STRIPE, MPATH_POLICY_PXN};
@@ -59,7 +40,7 @@ static void compare_with_policies(const plan_case_t *c, const mpath_plan_t *plan
     size_t i;
 
     for (i = 0; i < sizeof(policies) / sizeof(policies[0]); i++) {
-        other = plan_with(c, policies[i]);
+        other = make_plan(c, policies[i]);
         if (mpath_plan_z_ns(plan) > mpath_plan_z_ns(other)) {
             fail_msg("%s: Z is %llu ns, that of policy %d %llu ns", what, (unsigned long long)mpath_plan_z_ns(plan),
                      (int)policies[i], (unsigned long long)mpath_plan_z_ns(other));
@@ -70,7 +51,7 @@ static void compare_with_policies(const plan_case_t *c, const mpath_plan_t *plan
 
 static void examine(plan_case_t *c, int kind, int demand)
 {
-    mpath_plan_t *plan = plan_with(c, MPATH_POLICY_MPATH), *kept;
+    mpath_plan_t *plan = make_plan(c, MPATH_POLICY_MPATH), *kept;
     double gap         = (double)mpath_plan_z_ns(plan) / (double)mpath_plan_bound_ns(plan) - 1;
 
     if (gap > MOST_PPM / 1e6) {
