@@ -7,10 +7,11 @@
  * other: list schedules (Graham, SIAM J. Appl. Math. 17(2), 1969) decide who sends what when. A sender that is free takes
  * the receiver that has most to come, unless as many as may be are at it; then one that nobody is at. The machine is a
  * fluid model: senders to one receiver share its port, and a piece begins some microseconds after the one before. Several
- * rules are tried, the last ones for irregular matrices, with messages cut into parts, and the shortest is kept: 1.00 to
- * 1.03 times the bound for hot receivers and Zipf's matrices of 64 MiB and more on 8 GPUs, 1.06 to 1.18 where every pair draws its
- * bytes. On 8 H200 the model's times are within 2 % of those of the copies, at 97 to 99 % of the port's rate for skewed
- * matrices; cuts into permutations, of which every GPU has one copy in and one out at a time, reach 80 to 93 % there.
+ * rules are tried, the last ones for irregular matrices, with messages cut into parts, and the shortest is kept. By the
+ * model that is the bound for hot receivers and Zipf's matrices of 64 MiB and more on 8 GPUs, and 1.05 times it, 1.16 at
+ * most, where every pair draws its bytes. On 8 H200 the model's times of skewed matrices are within 2 % of those of the
+ * copies, at 97 to 100 % of the port's rate; cut messages were not measured. Cuts into permutations, of which every GPU
+ * has one copy in and one out at a time, reach 73 to 99 % there (doc/benchmarks/2026-11-22-h200-8.md).
  *
  * Deterministic, in integers: every rank computes the same pieces of all ranks from the same demand. Thread-safety: none.
  */
