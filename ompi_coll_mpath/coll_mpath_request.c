@@ -114,10 +114,45 @@ static int request_make_previous(mca_coll_mpath_request_t *request)
                                          request->recv.buffer, &request->previous);
 }
 
+/* With the call. */
+static int request_prepare_previous(mca_coll_mpath_request_t *request, bool persistent)
+{
+    mca_coll_mpath_module_t *module = request->module;
+    int32_t before                  = mca_coll_mpath_tag_look(module);
+    int rc;
+
+    if (!persistent && mca_coll_mpath_tag_take(module, &request->arguments, &request->tag)) {
+        return OMPI_SUCCESS;
+    }
+    rc = request_make_previous(request);
+    mca_coll_mpath_tag_learn(module, &request->arguments, before);
+    return rc;
+}
+
+/* After all. */
+static int request_make_late(mca_coll_mpath_request_t *request)
+{
+    int32_t next = mca_coll_mpath_tag_lend(request->module, request->tag);
+    int rc       = request_make_previous(request);
+
+    mca_coll_mpath_tag_return(request->module, next);
+    if (OMPI_SUCCESS != rc) {
+        mpath_error("%s: the previous component cannot take over a non-blocking collective (Open MPI error %d); the "
+                    "call fails",
+                    request->module->comm->c_name, rc);
+    }
+    return rc;
+}
+
 int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request)
 {
-    mpath_status_t status = request_load_sides(request);
+    int rc = (NULL == request->previous) ? request_make_late(request) : OMPI_SUCCESS;
+    mpath_status_t status;
 
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    status = request_load_sides(request);
     if (MPATH_OK != status) {
         return mca_coll_mpath_error(status);
     }
@@ -254,7 +289,7 @@ int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_
         return rc;
     }
     request->at_once = at_once;
-    rc               = passes ? request_pass(request, request_p) : request_make_previous(request);
+    rc               = passes ? request_pass(request, request_p) : request_prepare_previous(request, persistent);
     if (OMPI_SUCCESS != rc) {
         mpath_error("%s: a non-blocking collective cannot be prepared (Open MPI error %d); the call fails",
                     module->comm->c_name, rc);

@@ -9,6 +9,6 @@ mca_coll_mpath_la_SOURCES += coll_mpath_symmetric.h coll_mpath_allgather.c coll_
 	coll_mpath_reduce_scatter.c coll_mpath_stage.c coll_mpath_stage.h coll_mpath_symmetric.c \
 	coll_mpath_symmetric_device.c coll_mpath_symmetric_device.h
 mca_coll_mpath_la_SOURCES += coll_mpath_arguments.c coll_mpath_gather.c coll_mpath_nonblocking.c coll_mpath_queue.c \
-	coll_mpath_request.c coll_mpath_request.h
+	coll_mpath_request.c coll_mpath_request.h coll_mpath_tag.c
 # Beside the component where its folder was chosen, else where Open MPI 4.1 and 5.0 look for texts.
 dist_mpathhelp_DATA = help-coll-mpath.txt

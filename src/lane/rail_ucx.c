@@ -14,7 +14,8 @@
 #include <string.h>
 
 #define RAIL_LIST_MAX 512
-#define RAIL_GPU_TLS ",cuda_copy" /* with it a context knows CUDA memory; cuda_ipc would go past the NIC */
+#define RAIL_GPU_TLS ",cuda_copy"   /* with it a context knows CUDA memory; cuda_ipc would go past the NIC */
+#define RAIL_SHARED_MEMORY "memory" /* UCX's name of the device that transports inside a host have */
 
 /* From this minor version of UCX 1 on, settings of a transport are known with the transport's prefix. */
 #define RAIL_UCX_MINOR_PREFIXED 17
@@ -96,10 +97,44 @@ static mpath_status_t ucx_configure_ib(const rail_t *rail, ucp_config_t *config)
     return MPATH_OK;
 }
 
-/* A network interface; else it is a port of an InfiniBand or RoCE device. */
-static int is_interface(const rail_t *rail)
+/* Transports in shared memory notice that a process has ended if they are told to. */
+static mpath_status_t ucx_configure_shared_memory(const rail_t *rail, ucp_config_t *config)
 {
-    return if_nametoindex(rail->nic) != 0;
+    unsigned major, minor, release;
+    mpath_status_t status;
+
+    ucp_get_version(&major, &minor, &release);
+    if ((major == 1) && (minor < RAIL_UCX_MINOR_PREFIXED)) {
+        return ucx_set(rail, config, "MM_ERROR_HANDLING", "y"); /* by the prefix of the table that both share */
+    }
+    status = ucx_set(rail, config, "POSIX_ERROR_HANDLING", "y");
+    return (status == MPATH_OK) ? ucx_set(rail, config, "SYSV_ERROR_HANDLING", "y") : status;
+}
+
+typedef enum device_kind {
+    DEVICE_INTERFACE,     /* of the network */
+    DEVICE_SHARED_MEMORY, /* between virtual nodes on one host */
+    DEVICE_PORT           /* of an InfiniBand or RoCE device */
+} device_kind_t;
+
+static device_kind_t kind_of(const rail_t *rail)
+{
+    if (if_nametoindex(rail->nic) != 0) {
+        return DEVICE_INTERFACE;
+    }
+    return (strcmp(rail->nic, RAIL_SHARED_MEMORY) == 0) ? DEVICE_SHARED_MEMORY : DEVICE_PORT;
+}
+
+static mpath_status_t ucx_configure(const rail_t *rail, const char *tls, int gpu_memory, ucp_config_t *config)
+{
+    switch (kind_of(rail)) {
+    case DEVICE_INTERFACE:
+        return (strcmp(tls, "tcp") == 0) ? ucx_configure_tcp(rail, gpu_memory, config) : MPATH_OK;
+    case DEVICE_SHARED_MEMORY:
+        return ucx_configure_shared_memory(rail, config);
+    default:
+        return ucx_configure_ib(rail, config);
+    }
 }
 
 static mpath_status_t ucx_init(const rail_t *rail, const char *device, const char *tls, int gpu_memory,
@@ -118,18 +153,16 @@ static mpath_status_t ucx_init(const rail_t *rail, const char *device, const cha
         mpath_error("rail %s: ucp_config_read failed: %s; the rail is not used", rail->nic, ucs_status_string(ucx));
         return MPATH_ERR_IO;
     }
-    status = ucx_set(rail, config, "NET_DEVICES", device);
+    status = (kind_of(rail) == DEVICE_SHARED_MEMORY) ? ucx_set(rail, config, "SHM_DEVICES", device)
+                                                     : ucx_set(rail, config, "NET_DEVICES", device);
     if (status == MPATH_OK) {
         status = ucx_set(rail, config, "TLS", with_memory);
     }
     if (status == MPATH_OK) {
         status = ucx_set(rail, config, "SOCKADDR_TLS_PRIORITY", "");
     }
-    if ((status == MPATH_OK) && (strcmp(tls, "tcp") == 0)) {
-        status = ucx_configure_tcp(rail, gpu_memory, config);
-    }
-    if ((status == MPATH_OK) && !is_interface(rail)) {
-        status = ucx_configure_ib(rail, config);
+    if (status == MPATH_OK) {
+        status = ucx_configure(rail, tls, gpu_memory, config);
     }
     if ((status == MPATH_OK) && gpu_memory) {
         /* It would look for the whole allocation in a cache that sees only the calls of programs linked with CUDA. */
@@ -259,11 +292,13 @@ static int ucx_open_for_gpus(rail_t *rail, const char *tls)
 
 mpath_status_t rail_ucx_open(rail_t *rail, const char *tls, int gpu_memory)
 {
+    static const char *const default_tls[] = {
+        [DEVICE_INTERFACE] = "tcp", [DEVICE_SHARED_MEMORY] = "shm", [DEVICE_PORT] = "ib"};
     char list[RAIL_NAME_MAX];
     mpath_status_t status = MPATH_OK;
 
     if (tls == NULL) {
-        tls = is_interface(rail) ? "tcp" : "ib";
+        tls = default_tls[kind_of(rail)];
     }
     if (!gpu_memory || !ucx_open_for_gpus(rail, tls)) {
         status = ucx_init(rail, rail->nic, tls, 0, &rail->context);

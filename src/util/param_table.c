@@ -59,7 +59,7 @@ const mpath_param_t mpath_params[] = {
         rail_tls, "UCX_TLS", 5,
         "UCX transports that drive the NICs, as UCX_TLS lists them (\"rc_v\", \"dc_x\", \"ud\"). Empty: \"tcp\" on a "
         "network interface; on an InfiniBand or RoCE port \"ib\", of which UCX takes rc or dc for data, accelerated "
-        "where the NIC can be, and ud to connect"),
+        "where the NIC can be, and ud to connect; \"shm\" between virtual nodes on one host (device \"memory\")"),
     ROW_BYTES(small_bytes, "4k", 0, 64 * KIB, 5,
               "A call in which no pair sends more than this is done inside the exchange of the sizes, without a plan"),
     ROW_BYTES(

@@ -117,27 +117,29 @@ def rails_through_the_host(run):
               "emulated")
 
 
-def rails_without_clocks(run):
-    """The same rails at whatever they reach, which is far below what is declared. Four pairs at a time, each over a rail of its
-    own and no relay, show what the processors allow. Measured, never judged: nothing here is a network."""
+def rails_without_clocks(run, device, what):
+    """Rails of UCX over what the host has, at whatever they reach, which is far below what is declared. Four pairs at a time, each
+    over a rail of its own and no relay, show what the processors allow. Measured: nothing here is a network."""
     size, short = ("64k", ["--iters", "2", "--warmup", "1"]) if run.fake else ("64m", ["--iters", "10"])
-    path = topology(run, "unpaced", 1, ["--emulated", "rails", "--device", "lo"])
-    one = bench(run, "unpaced", path, 1, ["--pair", "0-4", "--bytes", size, "--paths", "1,2,4", *short, "--check"], 60)
+    name = f"unpaced-{device}"
+    path = topology(run, name, 1, ["--emulated", "rails", "--device", device])
+    one = bench(run, name, path, 1, ["--pair", "0-4", "--bytes", size, "--paths", "1,2,4", *short, "--check"], 60)
     matrix = f"{run.scratch}/pairs.txt"
     with open(matrix, "w", encoding="utf-8") as file:
         for source in range(RANKS):
             row = [one[0]["bytes"] if one and destination == source + RANKS // 2 else 0 for destination in range(RANKS)]
             print(*row, file=file)
-    four = bench(run, "unpaced-pairs", path, 1, ["--matrix", matrix, "--paths", "1", *short, "--check"], 60) if one else []
+    four = bench(run, f"{name}-pairs", path, 1, ["--matrix", matrix, "--paths", "1", *short, "--check"], 60) if one else []
     for case in one:
         times = medians(case)
         alone = times["1 path"]
         text = "".join(f", {name} {alone / time:.2f} x ({case['bytes'] / time / 1e9:.2f} GB/s)" for name, time in times.items()
                        if name != "1 path")
-        print(f"{case['matrix']} over UCX rails without clocks: one rail {case['bytes'] / alone / 1e9:.2f} GB/s{text}  measured")
+        print(f"{case['matrix']} over UCX rails of {what} without clocks: one rail {case['bytes'] / alone / 1e9:.2f} GB/s{text}  "
+              f"goal 3.50: {verdict(run, alone / times['mpath'], 3.5)}  measured")
         for pairs in four:
             time = medians(pairs)["1 path"]
-            print(f"four pairs at a time, a rail each and no relay: {4 * case['bytes'] / time / 1e9:.2f} GB/s, "
+            print(f"four pairs at a time, a rail of {what} each and no relay: {4 * case['bytes'] / time / 1e9:.2f} GB/s, "
                   f"{4 * alone / time:.2f} x one rail  measured")
 
 
@@ -154,7 +156,8 @@ def part(run):
     small = bench(run, "sizes", path, factor, ["--hot", "0,0.7" if run.fake else "0,0.4,0.7,1", "--sweep", sweep, "--paths", "1",
                                                *many], 60)
     rails_through_the_host(run)
-    rails_without_clocks(run)
+    rails_without_clocks(run, "lo", "TCP over the loopback device")
+    rails_without_clocks(run, "memory", "shared memory")
     no_relay_behind_a_switch(run)
     print(f"\nemulated cluster: 2 nodes of 4 GPUs, NVLinks of {120 * factor:g} GB/s a pair, NICs of {45.1 * factor:g} GB/s "
           f"(120 and 45.1 x {factor:g}), {RANKS} ranks on {run.gpus} GPUs; clocks hold these rates")

@@ -16,12 +16,12 @@
 
 #define EXIT_SKIP 77
 
-const char *rail_tls;
+const char *rail_nic = "lo", *rail_tls;
 
 mpath_lane_t *rail_open(size_t max_open)
 {
     mpath_rail_params_t params = {
-        .nic = "lo", .tls = rail_tls, .max_chunk_bytes = RAIL_MAX_CHUNK, .max_open_arrival_bytes = max_open};
+        .nic = rail_nic, .tls = rail_tls, .max_chunk_bytes = RAIL_MAX_CHUNK, .max_open_arrival_bytes = max_open};
     mpath_lane_t *rail;
 
     return (mpath_rail_open(&params, &rail) == MPATH_OK) ? rail : NULL;

@@ -38,8 +38,8 @@ typedef struct rail_inbox {
     int count, ended, expected;
 } rail_inbox_t;
 
-/* Transports of the rails to come; with other than the default (NULL), large chunks go by rendezvous. */
-extern const char *rail_tls;
+/* Device and transports (NULL: the default ones) of the rails to come. */
+extern const char *rail_nic, *rail_tls;
 
 /* NULL: it did not open. */
 mpath_lane_t *rail_open(size_t max_open);
