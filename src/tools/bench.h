@@ -171,6 +171,7 @@ typedef struct bench_contestant {
     uint64_t *times_ns;     /* per iteration, on rank 0 */
     uint64_t *rail_bytes;   /* on leaders: [2 * MPATH_MAX_NICS], tx then rx, sums over the timed iterations */
     uint64_t overlap_ns[3]; /* --overlap: medians of the call, the computation, both; 0: not measured */
+    uint64_t start_ns;      /* and of the function that starts the call, on the rank where it takes longest */
     int64_t gpu_bytes;      /* device memory that this rank has taken; NCCL: by what the driver says is free */
     int64_t most_gpu_bytes; /* in the report: of any rank */
     uint64_t wrong_bytes;   /* sum over iterations; in the report over ranks too */

@@ -75,6 +75,7 @@ static json_t *contestant_json(const bench_t *bench, const bench_case_t *a_case,
     set_real(object, "move_us", bench_per_call(bench, bench->size, counters[BENCH_PVAR_MOVE_NS]) / 1e3);
     set_real(object, "relayed_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_RELAYED_BYTES]));
     if (contestant->overlap_ns[2] > 0) {
+        set_real(object, "overlap_start_s", (double)contestant->start_ns / 1e9);
         set_real(object, "overlap_call_s", (double)contestant->overlap_ns[0] / 1e9);
         set_real(object, "overlap_computation_s", (double)contestant->overlap_ns[1] / 1e9);
         set_real(object, "overlap_both_s", (double)contestant->overlap_ns[2] / 1e9);

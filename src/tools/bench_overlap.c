@@ -120,26 +120,31 @@ static void compute(const computation_t *computation, MPI_Request *request)
 
 typedef enum part { PART_CALL, PART_COMPUTATION, PART_BOTH, PARTS } part_t;
 
-/* Nanoseconds of the slowest rank. */
-static uint64_t time_part(const bench_data_t *data, const bench_contestant_t *contestant,
+/* Nanoseconds of the slowest rank, of the whole part and of the start alone. */
+typedef struct timing {
+    uint64_t all_ns, start_ns;
+} timing_t;
+
+static timing_t time_part(const bench_data_t *data, const bench_contestant_t *contestant,
                           const computation_t *computation, part_t part)
 {
     MPI_Request request = MPI_REQUEST_NULL;
-    uint64_t ns, slowest_ns = 0;
+    uint64_t ns[2]      = {0}, slowest_ns[2], begin_ns;
 
     MPI_Barrier(MPI_COMM_WORLD);
-    ns = mpath_time_ns();
+    begin_ns = mpath_time_ns();
     if (part != PART_COMPUTATION) {
         data->op->start(data, data->send.address, data->receive.address, contestant->comm, &request);
+        ns[1] = mpath_time_ns() - begin_ns;
     }
     if (part != PART_CALL) {
         compute(computation, &request);
     }
     MPI_Wait(&request, MPI_STATUS_IGNORE);
-    ns = mpath_time_ns() - ns;
-    MPI_Reduce(&ns, &slowest_ns, 1, MPI_UINT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
-    MPI_Bcast(&slowest_ns, 1, MPI_UINT64_T, 0, MPI_COMM_WORLD);
-    return slowest_ns;
+    ns[0] = mpath_time_ns() - begin_ns;
+    MPI_Reduce(ns, slowest_ns, 2, MPI_UINT64_T, MPI_MAX, 0, MPI_COMM_WORLD);
+    MPI_Bcast(slowest_ns, 2, MPI_UINT64_T, 0, MPI_COMM_WORLD);
+    return (timing_t){.all_ns = slowest_ns[0], .start_ns = slowest_ns[1]};
 }
 
 static int compare(const void *a, const void *b)
@@ -163,10 +168,11 @@ static int can_overlap(const bench_data_t *data, const bench_contestant_t *conte
 /* The call alone first: the computation is to take as long. */
 static void measure(bench_t *bench, bench_data_t *data, bench_contestant_t *contestant, computation_t *computation)
 {
-    int iterations  = bench->options.iterations;
-    uint64_t *times = malloc((size_t)iterations * sizeof(*times));
+    int iterations   = bench->options.iterations;
+    uint64_t *times  = malloc((size_t)iterations * sizeof(*times)),
+             *starts = malloc((size_t)iterations * sizeof(*starts));
 
-    if (times == NULL) {
+    if (times == NULL || starts == NULL) {
         fprintf(stderr, "mpath_bench: rank %d: out of memory\n", bench->rank);
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
@@ -175,15 +181,20 @@ static void measure(bench_t *bench, bench_data_t *data, bench_contestant_t *cont
     for (part_t part = PART_CALL; part < PARTS; part++) {
         (void)time_part(data, contestant, computation, part);
         for (int i = 0; i < iterations; i++) {
-            times[i] = time_part(data, contestant, computation, part);
+            timing_t timing = time_part(data, contestant, computation, part);
+
+            times[i]  = timing.all_ns;
+            starts[i] = timing.start_ns;
         }
         contestant->overlap_ns[part] = median(times, iterations);
         if (part == PART_CALL) {
+            contestant->start_ns = median(starts, iterations);
             computation_set(computation, contestant->overlap_ns[PART_CALL]);
         }
     }
     contestant->wrong_bytes += data->op->check(data, bench->round);
     free(times);
+    free(starts);
 }
 
 void bench_overlap_run(bench_t *bench, bench_data_t *data)
@@ -210,15 +221,15 @@ double bench_overlap_share(const bench_contestant_t *contestant)
 
 void bench_overlap_report(const bench_t *bench)
 {
-    printf("overlap, medians in ms   call  computation         both   of the ideal\n");
+    printf("overlap, medians in ms  start       call  computation         both   of the ideal\n");
     for (int i = 0; i < bench->num_contestants; i++) {
         const bench_contestant_t *contestant = &bench->contestants[i];
         const uint64_t *ns                   = contestant->overlap_ns;
 
         if (ns[PART_BOTH] > 0) {
-            printf("  %-18s %9.3f %12.3f %12.3f %12.0f %%\n", contestant->name, (double)ns[PART_CALL] / 1e6,
-                   (double)ns[PART_COMPUTATION] / 1e6, (double)ns[PART_BOTH] / 1e6,
-                   100 * bench_overlap_share(contestant));
+            printf("  %-18s %9.4f %10.3f %12.3f %12.3f %12.0f %%\n", contestant->name,
+                   (double)contestant->start_ns / 1e6, (double)ns[PART_CALL] / 1e6, (double)ns[PART_COMPUTATION] / 1e6,
+                   (double)ns[PART_BOTH] / 1e6, 100 * bench_overlap_share(contestant));
         }
     }
     fflush(stdout);
