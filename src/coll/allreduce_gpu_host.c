@@ -253,7 +253,7 @@ static mpath_status_t combine_batch(mpath_symmetric_gpu_t *gpu, unsigned batch)
                                      .value   = coll->number};
     }
     mpath_gpu_coll_lock();
-    status = mpath_launch_reduce(coll->engine_stream, host->function, host->how.type, done, &arguments);
+    status = mpath_launch_reduce_beside(coll->engine_stream, host->function, host->how.type, done, &arguments);
     mpath_gpu_coll_unlock();
     return status;
 }
@@ -303,7 +303,7 @@ static mpath_status_t combine(mpath_gpu_coll_t *coll)
                                                                                 MPATH_ROOM_RECV, at);
     }
     mpath_gpu_coll_lock();
-    status = mpath_launch_reduce(coll->engine_stream, host->function, host->how.type, done, &arguments);
+    status = mpath_launch_reduce_beside(coll->engine_stream, host->function, host->how.type, done, &arguments);
     mpath_gpu_coll_unlock();
     return status;
 }

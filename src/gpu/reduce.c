@@ -11,6 +11,7 @@
 /* Threads of a CTA: one for each vector of 16 bytes, so that a short part keeps many multiprocessors at work. */
 #define REDUCE_VECTOR_BYTES 16u
 #define REDUCE_THREADS_MIN 64u
+#define REDUCE_THREADS_BESIDE (MPATH_KERNEL_THREADS / 2u) /* of up to 128 registers each */
 
 #define REDUCE_NAME_MAX 64
 
@@ -101,7 +102,7 @@ typedef struct reduce_grid {
 } reduce_grid_t;
 
 static reduce_grid_t reduce_grid(const mpath_stream_t *stream, mpath_reduce_type_t type,
-                                 const mpath_kernel_reduce_t *arguments)
+                                 const mpath_kernel_reduce_t *arguments, uint64_t most_threads)
 {
     uint64_t bytes   = arguments->elements * types[type].bytes;
     uint64_t moved   = bytes * (arguments->sources_count + arguments->targets_count);
@@ -110,28 +111,40 @@ static reduce_grid_t reduce_grid(const mpath_stream_t *stream, mpath_reduce_type
     uint64_t threads = REDUCE_THREADS_MIN;
 
     ctas = (ctas < 1) ? 1 : (ctas > most) ? most : ctas;
-    while ((threads < MPATH_KERNEL_THREADS) && (threads * ctas * REDUCE_VECTOR_BYTES < bytes)) {
+    while ((threads < most_threads) && (threads * ctas * REDUCE_VECTOR_BYTES < bytes)) {
         threads *= 2;
     }
     return (reduce_grid_t){.ctas = (unsigned)ctas, .threads = (unsigned)threads};
 }
 
-mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
-                                   mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments)
+static mpath_status_t reduce_launch(mpath_stream_t *stream, mpath_cu_function_t function, reduce_grid_t grid,
+                                    mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments)
 {
-    reduce_grid_t grid = reduce_grid(stream, type, arguments);
-
     mpath_launch_control(stream, grid.ctas, 0, &arguments->control);
     arguments->control.flags_count = (flag.address != 0) ? 1 : 0;
     arguments->flags[0]            = flag;
     return mpath_launch_kernel(stream, function, arguments, grid.ctas, grid.threads);
 }
 
+mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
+                                   mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments)
+{
+    return reduce_launch(stream, function, reduce_grid(stream, type, arguments, MPATH_KERNEL_THREADS), flag, arguments);
+}
+
+mpath_status_t mpath_launch_reduce_beside(mpath_stream_t *stream, mpath_cu_function_t function,
+                                          mpath_reduce_type_t type, mpath_kernel_word_t flag,
+                                          mpath_kernel_reduce_t *arguments)
+{
+    return reduce_launch(stream, function, reduce_grid(stream, type, arguments, REDUCE_THREADS_BESIDE), flag,
+                         arguments);
+}
+
 mpath_status_t mpath_repeat_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_cu_ptr_t flag, mpath_cu_ptr_t number, mpath_kernel_reduce_t *arguments,
                                    mpath_repeat_t **repeat_p)
 {
-    reduce_grid_t grid = reduce_grid(stream, type, arguments);
+    reduce_grid_t grid = reduce_grid(stream, type, arguments, MPATH_KERNEL_THREADS);
 
     arguments->control  = (mpath_kernel_control_t){.flags_count = 1, .ctas = grid.ctas};
     arguments->flags[0] = (mpath_kernel_word_t){.address = flag};

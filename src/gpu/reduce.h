@@ -70,6 +70,13 @@ mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how
  */
 mpath_status_t mpath_launch_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,
                                    mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments);
+/*
+ * The same while a reduction by writes or round a ring (gpu/reduce_writes.h) runs, which has half of the registers of
+ * nearly every multiprocessor: the CTAs are so small that the other half is enough for one.
+ */
+mpath_status_t mpath_launch_reduce_beside(mpath_stream_t *stream, mpath_cu_function_t function,
+                                          mpath_reduce_type_t type, mpath_kernel_word_t flag,
+                                          mpath_kernel_reduce_t *arguments);
 
 /*
  * The same, to be started often: `flag` gets the value that the word at `number`, an address of pinned host memory, has

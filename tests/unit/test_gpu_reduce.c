@@ -19,6 +19,8 @@ static mpath_gpu_t *gpu;
 static mpath_stream_t *stream;
 static gpu_memory_t memory; /* ROOM_BYTES for each source, and as many for two targets */
 static unsigned char *host, *expected;
+static mpath_status_t (*launch)(mpath_stream_t *, mpath_cu_function_t, mpath_reduce_type_t, mpath_kernel_word_t,
+                                mpath_kernel_reduce_t *) = mpath_launch_reduce;
 
 /*
  * Runs a kernel over buffers that begin `shifts` alignments behind a multiple of 16, and compares all bytes of the
@@ -69,7 +71,7 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
     if (mpath_launch_mark(stream, &flag, &mark) != MPATH_OK) {
         skip();
     }
-    assert_int_equal(mpath_launch_reduce(stream, function, how->type, flag, &arguments), MPATH_OK);
+    assert_int_equal(launch(stream, function, how->type, flag, &arguments), MPATH_OK);
     assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the test"), MPATH_OK);
     gpu_memory_read(memory.address, host, memory.bytes);
     for (uint64_t i = 0; i < memory.bytes; i++) {
@@ -119,6 +121,22 @@ static void test_counts_and_ranks(void **state)
                   (int)(k % 2));
         }
     }
+}
+
+/* With half of the threads, which the last count takes all of otherwise. */
+static void test_beside(void **state)
+{
+    static const uint64_t counts[] = {1, 5, 777, 7000};
+    const mpath_reduce_how_t how   = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+
+    (void)state;
+    launch = mpath_launch_reduce_beside;
+    for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+        for (unsigned ranks = 1; ranks <= 3; ranks++) {
+            check(&how, ranks, counts[i], (i % 2 != 0) ? mixed : same, ranks == 2);
+        }
+    }
+    launch = mpath_launch_reduce;
 }
 
 /* The same launch again and again, on one CTA and on several: new numbers, new data, a result each time. */
@@ -259,6 +277,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_operations_and_types),
         cmocka_unit_test(test_counts_and_ranks),
+        cmocka_unit_test(test_beside),
         cmocka_unit_test(test_usage),
         cmocka_unit_test(test_repeat),
         cmocka_unit_test(test_what_does_not_fit),
