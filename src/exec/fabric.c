@@ -7,6 +7,7 @@
  */
 #include "exec/fabric_private.h"
 
+#include "gpu/driver.h"
 #include "lane/rail.h"
 #include "util/log.h"
 
@@ -187,6 +188,14 @@ uint64_t mpath_fabric_open_limit_bytes(const mpath_fabric_t *fabric)
     return (bytes < limit_bytes) ? bytes : limit_bytes;
 }
 
+/* Chunks of device memory are longer: a chunk costs two copies of engines beside the rail's work. */
+static uint64_t max_chunk_bytes(const mpath_settings_t *settings)
+{
+    int longer = mpath_gpu_available() && (settings->gpu_chunk_bytes > settings->chunk_bytes);
+
+    return longer ? settings->gpu_chunk_bytes : settings->chunk_bytes;
+}
+
 mpath_status_t mpath_fabric_rail_open(mpath_fabric_t *fabric, rail_t *rail)
 {
     mpath_rail_params_t params = {
@@ -194,7 +203,7 @@ mpath_status_t mpath_fabric_rail_open(mpath_fabric_t *fabric, rail_t *rail)
         .tls                    = (fabric->settings->rail_tls != NULL && fabric->settings->rail_tls[0] != '\0')
                                       ? fabric->settings->rail_tls
                                       : NULL,
-        .max_chunk_bytes        = fabric->settings->chunk_bytes,
+        .max_chunk_bytes        = max_chunk_bytes(fabric->settings),
         .max_open_arrival_bytes = mpath_fabric_open_limit_bytes(fabric),
         .rate_bps               = fabric->machine->nics[rail->nic].rate_bps,
         .gpu_memory             = mpath_fabric_wants_memory(fabric),

@@ -26,7 +26,8 @@ static mpath_status_t agree_on_size(mpath_relay_t *relay, mpath_wire_t *wire)
     mpath_status_t status;
 
     mine   = (mine < SLOT_LEAST_BYTES) ? SLOT_LEAST_BYTES : mine;
-    mine   = (mine > mpath_wire_max_chunk(wire)) ? mpath_wire_max_chunk(wire) : mine;
+    mine   = (mine > mpath_wire_rail_chunk(wire)) ? mpath_wire_rail_chunk(wire) : mine;
+    mine   = (mine > relay->settings->gpu_chunk_bytes) ? relay->settings->gpu_chunk_bytes : mine;
     status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
     for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
         mine = (all[rank] < mine) ? all[rank] : mine;

@@ -283,6 +283,11 @@ uint64_t mpath_wire_max_chunk(const mpath_wire_t *wire)
     return (limits->chunk_bytes < limits->rail_bytes) ? limits->chunk_bytes : limits->rail_bytes;
 }
 
+uint64_t mpath_wire_rail_chunk(const mpath_wire_t *wire)
+{
+    return wire->team->mover->limits.rail_bytes;
+}
+
 mpath_status_t mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to)
 {
     mpath_mover_t *mover = wire->team->mover;

@@ -31,8 +31,9 @@ typedef struct mpath_wire_ops {
  */
 mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p);
 
-/* Largest chunk that every rail of the team takes. */
+/* Largest chunk of host memory, and largest that every rail of the team takes. */
 uint64_t mpath_wire_max_chunk(const mpath_wire_t *wire);
+uint64_t mpath_wire_rail_chunk(const mpath_wire_t *wire);
 
 /* `nics`: a bit per NIC of the topology's machine that this rank sends or receives on. */
 void mpath_wire_begin(mpath_wire_t *wire, const mpath_wire_ops_t *ops, void *argument, uint32_t nics);

@@ -133,6 +133,7 @@ typedef struct mpath_settings {
     uint64_t gpu_port_bps;       /* of a GPU's port, emulated in reductions by writes; 0: as it is */
     int sync;                    /* mpath_sync_t */
     uint64_t gpu_memory_bytes;   /* upper limit of pinned host memory for staged copies, per rank */
+    uint64_t gpu_chunk_bytes;    /* largest chunk of device memory over a rail */
     uint64_t gpu_relay_bytes;    /* upper limit of GPU memory for chunks that pass through, per process */
     int alltoallv_algorithm;     /* mpath_routes_t */
     int allreduce_algorithm;     /* mpath_algorithm_t */

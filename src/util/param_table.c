@@ -152,6 +152,9 @@ const mpath_param_t mpath_params[] = {
         "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and "
         "of the memory that it sets aside on its GPU for large reductions, and for slots of rails that read and write "
         "it themselves"),
+    ROW_BYTES(gpu_chunk_bytes, "512k", 64 * KIB, 64 * MIB, 5,
+              "Largest chunk of device memory that goes over a rail, where there is memory for the slots: copies of "
+              "larger ones cost less processor time, smaller ones shorten the pipeline"),
     ROW_BYTES(gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
               "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all "
               "communicators; each takes half of what is left"),
