@@ -8,6 +8,7 @@
 #include "mpi/memory.h"
 
 #include <stdint.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -279,14 +280,14 @@ static void run_gather(int *bytes)
 }
 
 /* Sums of integers, which the ranks take at different times if one is late by so much. */
-static long allreduce(size_t bytes, int in_place, int round, int late_us)
+static long allreduce_of(const sides_t *sides, size_t bytes, int in_place, int round, int late_us)
 {
     size_t count = bytes / sizeof(int);
     int error;
 
     memset(expected, 0x5a, ROOM);
     memset(image, 0x5a, ROOM);
-    put(&ints, ints.receive);
+    put(sides, sides->receive);
     for (size_t i = 0; i < count; i++) {
         int base = (int)(i % 100003) * 7 + round, sum = size * base + 1000003 * (size * (size - 1) / 2);
         int own = base + 1000003 * rank;
@@ -294,13 +295,18 @@ static long allreduce(size_t bytes, int in_place, int round, int late_us)
         memcpy(image + i * sizeof(int), &own, sizeof(own));
         memcpy(expected + i * sizeof(int), &sum, sizeof(sum));
     }
-    put(&ints, in_place ? ints.receive : ints.send);
+    put(sides, in_place ? sides->receive : sides->send);
     if (rank == round % size) {
         usleep((useconds_t)late_us);
     }
-    error = MPI_Allreduce(in_place ? MPI_IN_PLACE : ints.send, ints.receive, (int)count, MPI_INT, MPI_SUM,
+    error = MPI_Allreduce(in_place ? MPI_IN_PLACE : sides->send, sides->receive, (int)count, MPI_INT, MPI_SUM,
                           MPI_COMM_WORLD);
-    return (error != MPI_SUCCESS) + compare(&ints);
+    return (error != MPI_SUCCESS) + compare(sides);
+}
+
+static long allreduce(size_t bytes, int in_place, int round, int late_us)
+{
+    return allreduce_of(&ints, bytes, in_place, round, late_us);
 }
 
 /* Whole vectors, and parts of longer ones: each form is prepared by its first call. */
@@ -331,6 +337,45 @@ static void run_reduce_late(int *bytes)
     }
     errors += eager_calls() < 11;
     case_end("reduce_late", errors);
+}
+
+/*
+ * The last rank's buffers are on another GPU for a while: all lend each other memory anew, which nobody may give back
+ * while a kernel writes to it.
+ */
+static void run_elsewhere(int *bytes)
+{
+    sides_t others = {0};
+    long errors    = 0;
+    int moves      = rank == size - 1 && memory_turn(size), any;
+
+    MPI_Allreduce(&moves, &any, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);
+    if (!any) {
+        if (rank == 0) {
+            printf("case skip elsewhere: every GPU is the first one of some rank\n");
+        }
+        return;
+    }
+    if (moves) {
+        others.receive = align(memory_new(ROOM + sizeof(int), 3));
+        others.send    = align(memory_new(ROOM + sizeof(int), 4));
+        (void)memory_turn(0);
+    }
+    set_all(bytes, 700);
+    for (int phase = 0; phase < 4; phase++) {
+        const sides_t *sides = (moves && phase % 2 == 1) ? &others : &ints;
+
+        (void)eager_calls();
+        for (int round = 0; round < 10; round++) { /* one that fails, those that do not try it, one that prepares */
+            errors += alltoallv(MPI_COMM_WORLD, sides, bytes, round);
+        }
+        errors += phase > 0 && eager_calls() < 5;
+        for (int round = 0; round < 12; round++) {
+            errors += allreduce_of(sides, (round % 2 == 0) ? 4000 : 300000, round / 2 % 2, round, 0);
+        }
+        errors += phase > 0 && eager_calls() < 10;
+    }
+    case_end("elsewhere", errors);
 }
 
 /* Rank 0 sends less than rank 1 expects, who is told; nobody hangs, in this call or the next. */
@@ -372,6 +417,7 @@ int main(int argc, char **argv)
                  {"gather", run_gather},
                  {"reduce", run_reduce},
                  {"reduce_late", run_reduce_late},
+                 {"elsewhere", run_elsewhere},
                  {"mismatch", run_mismatch}};
     int bytes[RANKS_MAX * RANKS_MAX];
 
