@@ -19,7 +19,9 @@ static void lent_release(gpu_lent_t *lent)
             lent->imports[rank] = NULL;
         }
     }
-    if ((lent->memory != 0) && mpath_gpu_available() && (mpath_gpu_enter(lent->device) == MPATH_OK)) {
+    /* In a team that is broken nobody hears of the end of the others' kernels, which may write to it still. */
+    if ((lent->memory != 0) && (mpath_team_status(lent->team) == MPATH_OK) && mpath_gpu_available() &&
+        (mpath_gpu_enter(lent->device) == MPATH_OK)) {
         mpath_gpu_memory_give(lent->memory, lent->memory_bytes);
         mpath_gpu_leave(lent->device);
     }
@@ -152,11 +154,16 @@ int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *co
 mpath_status_t mpath_gpu_lent_share(gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t unit_bytes,
                                     uint64_t memory_bytes)
 {
-    uint8_t good, all[MPATH_KERNEL_REDUCE_RANKS];
+    uint8_t good = 0, all[MPATH_KERNEL_REDUCE_RANKS];
     mpath_status_t status;
     gpu_lent_offer_t mine;
 
     lent->usable = 0;
+    lent->team   = coll->team;
+    status       = mpath_team_allgather(coll->team, &good, sizeof(good), all); /* all kernels have ended */
+    if (status != MPATH_OK) {
+        return status;
+    }
     lent_release(lent);
     lent_make(lent, coll->send.gpu, unit_bytes, memory_bytes, &mine);
     status = mpath_team_allgather(coll->team, &mine, sizeof(mine), lent->offers);

@@ -19,6 +19,7 @@ typedef struct gpu_lent_offer {
 } gpu_lent_offer_t;
 
 typedef struct gpu_lent {
+    mpath_team_t *team; /* NULL until it was shared */
     int size, me;
     int usable;               /* the same on all ranks, as the next one */
     uint64_t unit_bytes;      /* of what the memory is divided into: the least for which all have room */
@@ -33,13 +34,14 @@ typedef struct gpu_lent {
 
 /* NULL: no memory. */
 gpu_lent_t *mpath_gpu_lent_create(int size, int me);
+/* Before its team. Where the team is broken, this rank's memory stays lent for good. */
 void mpath_gpu_lent_destroy(gpu_lent_t *lent);
 
 /* Whether it was shared, with the GPUs that the ranks use in this call. The same on all ranks. */
 int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll);
 
 /*
- * Collective, in a call that all ranks can take part in; since the memory was used last a call has ended on all ranks.
+ * Collective, in a call that all ranks can take part in; no kernel of this rank that writes to the memory is under way.
  * This rank lends `memory_bytes`, which have room for units of `unit_bytes` (0: it lends none), zeroed.
  */
 mpath_status_t mpath_gpu_lent_share(gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t unit_bytes,

@@ -106,6 +106,20 @@ static void check_ends(const mpath_kernel_message_t *messages, uint32_t count)
     }
 }
 
+/* Slots of even calls end before those of odd ones begin. */
+static void check_slots(const mpath_kernel_exchange_t *arguments)
+{
+    uint64_t end = arguments->memory + sizeof(mpath_exchange_head_t) + arguments->generation_bytes;
+
+    for (uint32_t i = 0; i + 1 < arguments->receive_count; i++) {
+        if (arguments->receive[i].source + MPATH_EAGER_SLOT_BYTES(arguments->receive[i].bytes) > end) {
+            fake_die("slot %u of an eager exchange ends %llu bytes after those of the call", i,
+                     (unsigned long long)(arguments->receive[i].source +
+                                          MPATH_EAGER_SLOT_BYTES(arguments->receive[i].bytes) - end));
+        }
+    }
+}
+
 static void check(const mpath_kernel_exchange_t *arguments, unsigned ctas, unsigned threads)
 {
     if ((threads != MPATH_KERNEL_THREADS) || (ctas < 1) || (ctas > MPATH_EAGER_CTAS) ||
@@ -116,6 +130,7 @@ static void check(const mpath_kernel_exchange_t *arguments, unsigned ctas, unsig
     }
     check_ends(arguments->send, arguments->send_count);
     check_ends(arguments->receive, arguments->receive_count);
+    check_slots(arguments);
 }
 
 static void set_deadline(kernel_t *kernel)

@@ -413,20 +413,42 @@ FAKE_API mpath_cu_result_t cuMemsetD8_v2(mpath_cu_ptr_t pointer, unsigned char v
     return MPATH_CU_SUCCESS;
 }
 
+/* A function of a module: it runs in the context in which that was loaded. */
+typedef struct fake_function {
+    struct CUfunc_st function; /* first */
+    const struct CUctx_st *context;
+    struct fake_function *next;
+} fake_function_t;
+
+struct CUmod_st {
+    const struct CUctx_st *context;
+    fake_function_t *functions;
+};
+
 FAKE_API mpath_cu_result_t cuModuleLoadData(mpath_cu_module_t *module, const void *image)
 {
+    struct CUmod_st *loaded;
+
     (void)image;
     fake_need_context("cuModuleLoadData");
     if (fake_without("kernels")) {
         return MPATH_CU_NO_BINARY_FOR_GPU;
     }
-    *module = (mpath_cu_module_t)malloc(1);
+    loaded          = calloc(1, sizeof(*loaded));
+    loaded->context = fake_need_context("cuModuleLoadData");
+    *module         = loaded;
     return MPATH_CU_SUCCESS;
 }
 
 FAKE_API mpath_cu_result_t cuModuleUnload(mpath_cu_module_t module)
 {
+    fake_function_t *next;
+
     fake_drain(NULL);
+    for (fake_function_t *function = module->functions; function != NULL; function = next) {
+        next = function->next;
+        free(function);
+    }
     free(module);
     return MPATH_CU_SUCCESS;
 }
@@ -435,12 +457,19 @@ FAKE_API mpath_cu_result_t cuModuleGetFunction(mpath_cu_function_t *function, mp
                                                const char *name)
 {
     const struct CUfunc_st *found = fake_kernel(name);
+    fake_function_t *got;
 
-    (void)module;
     if (found == NULL) {
         return MPATH_CU_NOT_FOUND;
     }
-    *function = (mpath_cu_function_t)(uintptr_t)found;
+    got           = calloc(1, sizeof(*got));
+    got->function = *found;
+    got->context  = module->context;
+    *function     = &got->function;
+    pthread_mutex_lock(&lock);
+    got->next         = module->functions;
+    module->functions = got;
+    pthread_mutex_unlock(&lock);
     return MPATH_CU_SUCCESS;
 }
 
@@ -454,6 +483,9 @@ FAKE_API mpath_cu_result_t cuLaunchKernel(mpath_cu_function_t function, unsigned
     if ((grid_x == 0) || (grid_y != 1) || (grid_z != 1) || (block_x == 0) || (block_x > 1024) || (block_y != 1) ||
         (block_z != 1) || (extra != NULL) || (shared_bytes > 48 << 10)) {
         fake_die("%s is launched in a shape that is out of bounds or not faked", function->name);
+    }
+    if (((const fake_function_t *)function)->context != stream->context) {
+        fake_die("%s is launched on a stream of another context than its own", function->name);
     }
     op->function  = function;
     op->ctas      = grid_x;

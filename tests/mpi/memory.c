@@ -25,7 +25,7 @@ typedef struct buffer {
 } buffer_t;
 
 static mpath_cu_t cu;
-static int ready, num_kinds, device, rank;
+static int ready, num_kinds, device, first_device, num_devices, rank;
 static kind_t kinds[16];
 static buffer_t *buffers;
 static mpath_cu_context_t context;                       /* NULL without a device */
@@ -46,12 +46,21 @@ static void fail(const char *what, int error)
         }                                                                                                              \
     } while (0)
 
+static void use_device(int index)
+{
+    mpath_cu_device_t handle;
+
+    device = index;
+    CHECK(cu.DeviceGet(&handle, device));
+    CHECK(cu.DevicePrimaryCtxRetain(&context, handle));
+    CHECK(cu.CtxSetCurrent(context));
+}
+
 static void load_driver(void)
 {
     void *library      = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
     const char *chosen = getenv("MPATH_TEST_DEVICE");
-    mpath_cu_device_t handle;
-    int count = 0;
+    int count          = 0;
 
     if (library == NULL) {
         fail(dlerror(), 0);
@@ -64,10 +73,9 @@ static void load_driver(void)
     if (count == 0) {
         fail("looking for a device", 0);
     }
-    device = (chosen != NULL) ? atoi(chosen) % count : rank % count;
-    CHECK(cu.DeviceGet(&handle, device));
-    CHECK(cu.DevicePrimaryCtxRetain(&context, handle));
-    CHECK(cu.CtxSetCurrent(context));
+    num_devices  = count;
+    first_device = (chosen != NULL) ? atoi(chosen) % count : rank % count;
+    use_device(first_device);
     CHECK(cu.StreamCreateWithPriority(&stream, MPATH_CU_STREAM_NON_BLOCKING, 0));
 }
 
@@ -108,6 +116,16 @@ static void setup(void)
     if (context != NULL) {
         CHECK(cu.CtxSetCurrent(context));
     }
+}
+
+int memory_turn(int ranks)
+{
+    setup();
+    if (ranks >= num_devices || getenv("MPATH_TEST_DEVICE") != NULL || getenv("CUDA_VISIBLE_DEVICES") != NULL) {
+        return 0;
+    }
+    use_device((ranks == 0) ? first_device : num_devices - 1);
+    return 1;
 }
 
 int memory_is_special(void)

@@ -13,6 +13,12 @@
 void *memory_new(size_t bytes, unsigned seed);
 void memory_free(void *memory);
 
+/*
+ * Nonzero: what this rank asks for from now on is of another device, which no rank of so many begins with; with 0 ranks
+ * of its first one again. 0: there is none.
+ */
+int memory_turn(int ranks);
+
 /* Between a buffer and host memory, at any place within the buffer. */
 void memory_put(void *memory, const void *host, size_t bytes);
 void memory_get(void *host, const void *memory, size_t bytes);

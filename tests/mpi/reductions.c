@@ -355,6 +355,31 @@ static long case_host_reduce(void)
     return errors;
 }
 
+/* So long that two ranks combine what goes through the host in batches; in place it may be more than there is room for. */
+static long case_host_long(void)
+{
+    enum { COUNT = 12000011 };
+    int *send = reductions_get(COUNT * sizeof(*send)), *recv = reductions_get(COUNT * sizeof(*recv));
+    long errors = 0;
+
+    for (int call = 0; call < HOST_CALLS; call++) {
+        int in_place = call % 2, *mine = in_place ? recv : send;
+
+        memset(recv, 0x33, COUNT * sizeof(*recv));
+        for (int i = 0; i < COUNT; i++) {
+            mine[i] = i % 1000003 * (world_rank + 1) + call;
+        }
+        errors += device_allreduce(in_place ? MPI_IN_PLACE : send, recv, COUNT, MPI_INT, MPI_SUM, MPI_COMM_WORLD) !=
+                  MPI_SUCCESS;
+        for (int i = 0; i < COUNT; i++) {
+            errors += recv[i] != i % 1000003 * (world_size * (world_size + 1) / 2) + call * world_size;
+        }
+    }
+    free(send);
+    free(recv);
+    return errors;
+}
+
 static long case_host_gather(void)
 {
     int *counts = reductions_get((size_t)world_size * sizeof(*counts));
@@ -428,6 +453,7 @@ static const struct {
     {"complex_and_half", complex_and_half, 1},
     {"ring_order", case_ring_order, 1},
     {"host_reduce", case_host_reduce, 1},
+    {"host_long", case_host_long, 1},
     {"host_gather", case_host_gather, 1},
     {"large", case_large, 1},
 };

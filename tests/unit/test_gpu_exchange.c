@@ -246,6 +246,30 @@ static void test_called_back(void **state)
     exchange(&layout, NULL);
 }
 
+/* CTAs for the side that has more to do, a unit for each thread, and no more than there are counters. */
+static void test_count(void **state)
+{
+    const uint64_t cta_bytes = MPATH_KERNEL_THREADS * UINT64_C(8);
+    mpath_kernel_exchange_t arguments;
+
+    (void)state;
+    for (int receives = 0; receives < 2; receives++) {
+        mpath_kernel_message_t *messages = receives ? arguments.receive : arguments.send;
+
+        for (uint64_t ctas = 1; ctas <= MPATH_EAGER_CTAS; ctas++) {
+            memset(&arguments, 0, sizeof(arguments));
+            arguments.send_count = arguments.receive_count = 2;
+            messages[0].bytes                              = 3; /* a unit of its own */
+            messages[1].bytes                              = ctas * cta_bytes - 8;
+            assert_int_equal(mpath_exchange_count(&arguments), ctas);
+            messages[1].bytes++;
+            assert_int_equal(mpath_exchange_count(&arguments), (ctas < MPATH_EAGER_CTAS) ? ctas + 1 : ctas);
+        }
+    }
+    memset(&arguments, 0, sizeof(arguments));
+    assert_int_equal(mpath_exchange_count(&arguments), 1);
+}
+
 static int setup(void **state)
 {
     size_t bytes         = MPATH_EXCHANGE_MEMORY_BYTES(RANKS, SLOT);
@@ -287,10 +311,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_messages),
-        cmocka_unit_test(test_repeats),
-        cmocka_unit_test(test_late),
-        cmocka_unit_test(test_called_back),
+        cmocka_unit_test(test_count), cmocka_unit_test(test_messages),    cmocka_unit_test(test_repeats),
+        cmocka_unit_test(test_late),  cmocka_unit_test(test_called_back),
     };
 
     gpu_application_starts();
