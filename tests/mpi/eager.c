@@ -179,7 +179,7 @@ static void run_late(int *bytes)
 static void run_hot(int *bytes)
 {
     long errors = 0;
-    int room    = (2 << 20) / size - 8; /* of a slot */
+    int room    = (2 << 20) / size - 4096; /* of a slot, nearly */
     int each    = (size == 2) ? 1300000 : (room < 500000) ? room : 500000;
     unsigned long long calls;
 
