@@ -69,7 +69,7 @@ int mpath_relay_yields(mpath_relay_t *relay, const relay_op_t *op)
                    : relay->rails.nics_busy[duty->out.to];
         return (int)(busy >> duty->out.nic_to) & 1;
     }
-    if ((op->step == RELAY_TO_SLOT) && (op->to_class == MPATH_RELAY_TO_RAIL)) {
+    if (op->to_class == MPATH_RELAY_TO_RAIL) {
         const mpath_path_t *path = &relay->bound.paths[duty - relay->bound.schedule->duties];
 
         busy = mpath_owners_busy(&relay->owners, mpath_time_ns());

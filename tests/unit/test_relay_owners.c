@@ -6,6 +6,7 @@
  */
 #include "exec/relay_clocks.h"
 #include "exec/relay_owners.h"
+#include "exec/relay_private.h"
 #include "exec/relay_room.h"
 #include "relay_support.h"
 #include "unit/capture.h"
@@ -257,6 +258,163 @@ static void test_table(void **state)
     mpath_owners_close(&elsewhere);
 }
 
+/* A rank of three: rank 1 is on its node, and another communicator on its NICs. */
+typedef struct lender {
+    mpath_relay_t relay;
+    mpath_schedule_t schedule;
+    mpath_outlet_t given[3];
+    relay_outlet_t outlets[3];
+    mpath_duty_t duty;
+    mpath_path_t path;
+    mpath_relay_gate_t gates[2];
+    mpath_relay_ring_t rings[4];
+    mpath_owners_t other;
+    uint64_t start_ns;
+} lender_t;
+
+static void lender_init(lender_t *lender)
+{
+    mpath_machine_t machine = {.host = "some", .num_nics = 3};
+    mpath_relay_t *relay    = &lender->relay;
+    uint64_t scope          = ((uint64_t)getpid() << 20) ^ mpath_time_ns();
+
+    memset(lender, 0, sizeof(*lender));
+    for (int nic = 0; nic < machine.num_nics; nic++) {
+        snprintf(machine.nics[nic].name, sizeof(machine.nics[nic].name), "nic%d", nic);
+    }
+    mpath_owners_open(&machine, 1, scope, &relay->owners);
+    mpath_owners_open(&machine, 2, scope, &lender->other);
+    lender->start_ns = mpath_time_ns();
+    lender->schedule = (mpath_schedule_t){
+        .duties = &lender->duty, .num_duties = 1, .outlets = lender->given, .num_outlets = 3, .rails = 7};
+    lender->given[0]       = (mpath_outlet_t){.kind = MPATH_OUTLET_RAIL, .nic = 0};
+    lender->given[1]       = (mpath_outlet_t){.kind = MPATH_OUTLET_RAIL, .nic = 1};
+    lender->given[2]       = (mpath_outlet_t){.kind = MPATH_OUTLET_LAST, .nic = -1};
+    relay->size            = 3;
+    relay->by_copies       = 1;
+    relay->bound.schedule  = &lender->schedule;
+    relay->bound.outlets   = lender->outlets;
+    relay->bound.paths     = &lender->path;
+    relay->room.gates      = lender->gates;
+    relay->room.rings      = lender->rings;
+    relay->room.members[1] = relay->room.member_of[1] = 1;
+    relay->room.num_members                           = 2;
+    relay->room.member_of[2]                          = -1;
+}
+
+static void lender_end(lender_t *lender)
+{
+    mpath_owners_close(&lender->relay.owners);
+    mpath_owners_close(&lender->other);
+}
+
+/* What the other communicator sees of this one: at a time when nothing said since can have expired. */
+static uint32_t seen_by_other(lender_t *lender)
+{
+    lender->other.looked_ns = 0;
+    return mpath_owners_busy(&lender->other, lender->start_ns);
+}
+
+/* What it says, for longer than this takes. */
+static void other_says(lender_t *lender, uint32_t ports)
+{
+    mpath_owners_announce(&lender->other, ports, mpath_time_ns() + 100 * MPATH_NS_PER_S);
+    lender->relay.owners.looked_ns = 0;
+}
+
+static uint32_t busy_in_gate(const lender_t *lender, int member)
+{
+    return atomic_load(&lender->gates[member].nics_busy);
+}
+
+/* What a rank says of NICs in a call: as long as bytes of its own are left for them, and nothing after it. */
+static void test_announced(void **state)
+{
+    static lender_t lender;
+    mpath_relay_t *relay = &lender.relay;
+
+    (void)state;
+    lender_init(&lender);
+    lender.outlets[1].own_left = 2;
+    lender.outlets[2].own_left = 2; /* over no NIC */
+    mpath_relay_announce(relay);
+    assert_int_equal(seen_by_other(&lender), MPATH_OWNER_SENDS(1u << 1));
+    lender.outlets[1].own_left = 0;
+    mpath_relay_announce(relay);
+    assert_int_equal(seen_by_other(&lender), 0);
+
+    relay->bound.own_rails    = 1u << 2;
+    relay->bound.rail_sources = 1ull << 1;
+    relay->expected[1]        = 10;
+    mpath_relay_announce(relay);
+    assert_int_equal(seen_by_other(&lender), MPATH_OWNER_RECEIVES(1u << 2));
+    atomic_store(&mpath_relay_ring(&relay->room, 0, 1)->landed_bytes, 10);
+    mpath_relay_announce(relay);
+    assert_int_equal(seen_by_other(&lender), 0);
+    relay->by_copies  = 0;
+    relay->fetch_left = 1;
+    mpath_relay_announce(relay);
+    assert_int_equal(seen_by_other(&lender), MPATH_OWNER_RECEIVES(1u << 2));
+
+    relay->bound.lent_rails = 1u << 0 | 1u << 2;
+    other_says(&lender, MPATH_OWNER_RECEIVES(1u << 0 | 1u << 1) | MPATH_OWNER_SENDS(1u << 2));
+    mpath_relay_announce(relay);
+    assert_int_equal(busy_in_gate(&lender, 0), 1u << 0);
+    mpath_relay_announce_end(relay);
+    assert_int_equal(busy_in_gate(&lender, 0), 0);
+    assert_int_equal(seen_by_other(&lender), 0);
+    lender_end(&lender);
+}
+
+/* Which chunks make way: those for a NIC that is busy, at either end, unless it brings them to where they end. */
+static void test_makes_way(void **state)
+{
+    static lender_t lender;
+    mpath_relay_t *relay = &lender.relay;
+    mpath_duty_t *duty   = &lender.duty;
+    relay_op_t op        = {.duty = duty, .step = RELAY_TO_SLOT, .to_class = MPATH_RELAY_TO_LAST};
+
+    (void)state;
+    lender_init(&lender);
+    duty->out   = (mpath_hop_t){.lane = MPATH_LANE_RAIL, .nic_from = 0, .nic_to = 2, .to = 1};
+    duty->ahead = 1;
+    assert_false(mpath_relay_yields(relay, &op));
+    atomic_store(&lender.gates[0].nics_busy, 7);
+    atomic_store(&lender.gates[1].nics_busy, 1u << 0 | 1u << 1);
+    relay->rails.nics_busy[1] = 1u << 2;
+    assert_false(mpath_relay_yields(relay, &op));
+    atomic_store(&lender.gates[1].nics_busy, 1u << 2);
+    relay->rails.nics_busy[1] = 1u << 0 | 1u << 1;
+    assert_true(mpath_relay_yields(relay, &op));
+    duty->ahead = 0; /* it ends there: the NIC is its own */
+    assert_false(mpath_relay_yields(relay, &op));
+    duty->ahead      = 1;
+    relay->by_copies = 0;
+    op.step          = RELAY_TO_WIRE;
+    assert_false(mpath_relay_yields(relay, &op));
+    relay->rails.nics_busy[1] = 1u << 2;
+    assert_true(mpath_relay_yields(relay, &op));
+    duty->ahead = 0;
+    assert_false(mpath_relay_yields(relay, &op));
+
+    duty->out               = (mpath_hop_t){.lane = MPATH_LANE_PEER, .nic_from = -1, .nic_to = -1, .to = 1};
+    duty->ahead             = 1;
+    lender.path.hops[0]     = duty->out;
+    lender.path.hops[1]     = (mpath_hop_t){.lane = MPATH_LANE_RAIL, .nic_from = 1, .nic_to = 2, .from = 1, .to = 2};
+    lender.path.num_hops    = 2;
+    op.step                 = RELAY_TO_SLOT;
+    op.to_class             = MPATH_RELAY_TO_RAIL;
+    relay->owners.looked_ns = 0;
+    assert_false(mpath_relay_yields(relay, &op));
+    other_says(&lender, MPATH_OWNER_SENDS(1u << 0 | 1u << 2) | MPATH_OWNER_RECEIVES(7));
+    assert_false(mpath_relay_yields(relay, &op));
+    other_says(&lender, MPATH_OWNER_SENDS(1u << 1));
+    assert_true(mpath_relay_yields(relay, &op));
+    op.to_class = MPATH_RELAY_TO_LAST; /* no NIC comes next */
+    assert_false(mpath_relay_yields(relay, &op));
+    lender_end(&lender);
+}
+
 static void test_owner(void **state)
 {
     relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = 20000000},
@@ -276,9 +434,8 @@ static void test_owner(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),
-        cmocka_unit_test(test_owner),
-        cmocka_unit_test(test_neighbours_on_a_nic),
+        cmocka_unit_test(test_table), cmocka_unit_test(test_announced),           cmocka_unit_test(test_makes_way),
+        cmocka_unit_test(test_owner), cmocka_unit_test(test_neighbours_on_a_nic),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
