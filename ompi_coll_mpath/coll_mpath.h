@@ -73,11 +73,11 @@ typedef struct mca_coll_mpath_module_t {
 
     /* coll_mpath_queue.c: non-blocking operations in the order of their start; the first one runs on the fiber */
     struct mpath_fiber *fiber; /* made by the first of them */
-    uint32_t takes_one_tag;    /* coll_mpath_tag.c: previous functions, two bits for each kind */
     struct mca_coll_mpath_request_t *queue_first, *queue_last;
     bool queue_running;   /* the first one has begun */
     bool queue_ends_team; /* the communicator is freed: the team ends after the last one */
     struct mca_coll_mpath_module_t *queue_next;
+    uint32_t takes_one_tag; /* coll_mpath_tag.c: previous functions, two bits for each kind */
 } mca_coll_mpath_module_t;
 OBJ_CLASS_DECLARATION(mca_coll_mpath_module_t);
 

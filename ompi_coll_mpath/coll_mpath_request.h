@@ -7,7 +7,7 @@
  * What mpath declines is left to the previous component. Its non-blocking functions take their tags in the order in
  * which they are called, which has to be the same on all ranks, while mpath declines at a different moment on every
  * rank. So the call takes a tag, and the persistent request of the previous component is made with it and started when
- * mpath declines; where that cannot be (coll_mpath_tag.c), it is made with the call, which takes 2 to 30 us.
+ * mpath declines; where that cannot be (coll_mpath_tag.c), it is made with the call, which takes that longer.
  */
 #ifndef COLL_MPATH_REQUEST_H
 #define COLL_MPATH_REQUEST_H

@@ -15,8 +15,8 @@
 #define MPATH_RAIL_ADDRESS_MAX 1024
 
 typedef struct mpath_rail_params {
-    const char *nic;               /* UCX device name; "memory": processes of one host */
-    const char *tls;               /* UCX transports, as UCX_TLS; NULL: "tcp" on a network interface, else "ib" */
+    const char *nic; /* UCX device name; "memory": processes of one host */
+    const char *tls; /* UCX transports, as UCX_TLS; NULL: "tcp" on a network interface, "shm" on "memory", else "ib" */
     size_t max_chunk_bytes;        /* largest chunk */
     size_t max_open_arrival_bytes; /* back-pressure: the rail stops reading above it */
     uint64_t rate_bps;             /* of the NIC; 0: unknown */

@@ -14,7 +14,8 @@
 #include <string.h>
 
 #define RAIL_LIST_MAX 512
-#define RAIL_GPU_TLS ",cuda_copy"   /* with it a context knows CUDA memory; cuda_ipc would go past the NIC */
+#define RAIL_GPU_TLS ",cuda_copy" /* with it a context knows CUDA memory; cuda_ipc would go past the NIC */
+#define RAIL_ALL_DEVICES "all"
 #define RAIL_SHARED_MEMORY "memory" /* UCX's name of the device that transports inside a host have */
 
 /* From this minor version of UCX 1 on, settings of a transport are known with the transport's prefix. */
@@ -137,6 +138,15 @@ static mpath_status_t ucx_configure(const rail_t *rail, const char *tls, int gpu
     }
 }
 
+/* A device of one class, and none of the other, whatever the transports. */
+static mpath_status_t ucx_set_device(const rail_t *rail, ucp_config_t *config, const char *device)
+{
+    int is_all = strcmp(device, RAIL_ALL_DEVICES) == 0, in_memory = kind_of(rail) == DEVICE_SHARED_MEMORY;
+    mpath_status_t status = ucx_set(rail, config, "NET_DEVICES", (is_all || !in_memory) ? device : "");
+
+    return (status == MPATH_OK) ? ucx_set(rail, config, "SHM_DEVICES", (is_all || in_memory) ? device : "") : status;
+}
+
 static mpath_status_t ucx_init(const rail_t *rail, const char *device, const char *tls, int gpu_memory,
                                ucp_context_h *context_p)
 {
@@ -153,8 +163,7 @@ static mpath_status_t ucx_init(const rail_t *rail, const char *device, const cha
         mpath_error("rail %s: ucp_config_read failed: %s; the rail is not used", rail->nic, ucs_status_string(ucx));
         return MPATH_ERR_IO;
     }
-    status = (kind_of(rail) == DEVICE_SHARED_MEMORY) ? ucx_set(rail, config, "SHM_DEVICES", device)
-                                                     : ucx_set(rail, config, "NET_DEVICES", device);
+    status = ucx_set_device(rail, config, device);
     if (status == MPATH_OK) {
         status = ucx_set(rail, config, "TLS", with_memory);
     }
@@ -217,7 +226,7 @@ static void ucx_report_no_device(const rail_t *rail, const char *tls)
     char list[RAIL_LIST_MAX] = "";
     ucp_context_h context;
 
-    if (ucx_init(rail, "all", "all", 0, &context) == MPATH_OK) {
+    if (ucx_init(rail, RAIL_ALL_DEVICES, "all", 0, &context) == MPATH_OK) {
         ucx_list(context, NULL, list, sizeof(list));
         ucp_cleanup(context);
     }

@@ -79,6 +79,7 @@ static int rounds_body(ranks_self_t *self, void *argument)
     const relay_job_t *job = argument;
     uint64_t passed[RANKS_MAX], sum = 0;
     mpath_coll_counters_t counters;
+    mpath_wire_t *wire;
     member_t member;
 
     relay_member_init(&member, self, job);
@@ -96,6 +97,13 @@ static int rounds_body(ranks_self_t *self, void *argument)
     ranks_check(sum > 0);
     ranks_check((job->setup.nodes < 2) || (counters.relay.moved.calls >= (uint64_t)job->rounds));
     ranks_check(counters.relay.moved.slot_bytes <= 32 << 20);
+    if ((job->setup.nodes > 1) && (job->emulated != MPATH_EMULATED_COPIES)) { /* it is there; a limit of its own */
+        const mpath_settings_t *settings = &member.context->settings;
+
+        ranks_check(mpath_wire_get(member.team, &wire) == MPATH_OK);
+        ranks_check(mpath_wire_rail_chunk(wire) == settings->gpu_chunk_bytes);
+        ranks_check(mpath_wire_max_chunk(wire) == settings->chunk_bytes);
+    }
     member_end(&member);
     return 0;
 }

@@ -86,6 +86,23 @@ static void test_no_device(void **state)
     rail_run_child(no_device_main);
 }
 
+/* Transports of the other class open no device of theirs instead of the one that is named. */
+static void other_class_main(void)
+{
+    mpath_log_set_sink(lane_ignore_log);
+    rail_tls = "shm";
+    CHECK(rail_open(RAIL_MAX_OPEN) == NULL);
+    rail_nic = "memory";
+    rail_tls = "tcp";
+    CHECK(rail_open(RAIL_MAX_OPEN) == NULL);
+}
+
+static void test_other_class(void **state)
+{
+    (void)state;
+    rail_run_child(other_class_main);
+}
+
 static void test_environment(void **state)
 {
     (void)state;
@@ -100,9 +117,8 @@ static void test_errors(void **state)
 
 /* -- all to all at once, random sizes, arrivals ended in random order -- */
 
-/* Chunks that each rank sends to each other one. */
-static int flood_by_rendezvous; /* large chunks may come so, and some do */
-static uint64_t flood_chunks = 17000;
+static int flood_by_rendezvous;       /* large chunks may come so, and some do */
+static uint64_t flood_chunks = 17000; /* that each rank sends to each other one */
 
 #define FLOOD_KEPT 4
 #define FLOOD_OPS 8
@@ -323,9 +339,13 @@ static void test_flood_shared_memory(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_environment),      cmocka_unit_test(test_no_device),
-        cmocka_unit_test(test_errors),           cmocka_unit_test(test_flood),
-        cmocka_unit_test(test_flood_rendezvous), cmocka_unit_test(test_flood_shared_memory),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_no_device),
+        cmocka_unit_test(test_other_class),
+        cmocka_unit_test(test_errors),
+        cmocka_unit_test(test_flood),
+        cmocka_unit_test(test_flood_rendezvous),
+        cmocka_unit_test(test_flood_shared_memory),
     };
     int missing = rail_check_missing();
 
