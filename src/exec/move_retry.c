@@ -6,8 +6,9 @@
  * and bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
  *
  * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles with
- * each failure: what tells a dead cable is the carrier, what tells the rest is trying. It is opened anew, beside the
- * old one that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
+ * each failure: what tells a dead cable is the carrier, what tells the rest is trying. That the while is over says
+ * rank 0 alone: with a clock at each end, the ends could find it over in two calls in turn, for ever. The rail is opened
+ * anew, beside the old one that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
  */
 #include "exec/move_private.h"
 
@@ -23,9 +24,10 @@
 /* What a rank tells the others at the end of a call: NICs of its node, a bit each. */
 struct mover_settle {
     uint32_t lost;             /* failed in this call */
-    uint32_t back;             /* left out, and may be used again; from the first rank of a node */
+    uint32_t back;             /* left out, and with a carrier; from the first rank of a node */
     uint32_t busy;             /* left out, and have to stay so for this rank; by number, of whatever node */
     uint32_t silent, progress; /* see mpath_move_loss_t */
+    uint32_t is_due;           /* what is left out may be tried again; from rank 0 */
 };
 
 mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover)
@@ -70,14 +72,39 @@ static int has_carrier(const char *name)
     return carrier == '1';
 }
 
-/* NICs of this node that may be tried again; asked of its first rank. */
-static uint32_t nics_back(mpath_team_t *team)
+/* NICs of this node that are left out and have a carrier; asked of its first rank. */
+static uint32_t nics_back(const mpath_team_t *team)
 {
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
     uint32_t back                  = 0;
+
+    if (team->local_rank != 0) {
+        return 0;
+    }
+    for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
+        int nic = __builtin_ctz(nics);
+
+        back |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
+    }
+    return back;
+}
+
+static uint32_t lost_anywhere(const mpath_team_t *team)
+{
+    uint32_t lost = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        lost |= team->lost[node];
+    }
+    return lost;
+}
+
+/* May the NICs that are left out be tried again? Asked of rank 0. */
+static uint32_t is_due(mpath_team_t *team)
+{
     uint64_t now_ns;
 
-    if ((team->local_rank != 0) || (team->lost[team->node] == 0)) {
+    if ((team->rank != 0) || (lost_anywhere(team) == 0)) {
         return 0;
     }
     now_ns = mpath_time_ns();
@@ -85,12 +112,7 @@ static uint32_t nics_back(mpath_team_t *team)
         return 0;
     }
     team->next_probe_ns = now_ns + PROBE_FIRST_NS;
-    for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
-        int nic = __builtin_ctz(nics);
-
-        back |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
-    }
-    return back;
+    return 1;
 }
 
 /* Takes NICs of a node out of the topology or in again; their number. The same on all ranks. */
@@ -146,16 +168,6 @@ static uint32_t nics_busy(const mpath_mover_t *mover, uint32_t nics)
         }
     }
     return busy;
-}
-
-static uint32_t lost_anywhere(const mpath_team_t *team)
-{
-    uint32_t lost = 0;
-
-    for (int node = 0; node < team->num_nodes; node++) {
-        lost |= team->lost[node];
-    }
-    return lost;
 }
 
 /* This rank's rails on lost NICs, and those of the same number, which are connected to them. */
@@ -233,7 +245,7 @@ static mpath_status_t take_back(mpath_mover_t *mover)
         busy |= team->lost[node] & ~mover->settles[team->leaders[node]].back; /* both ends, or none */
     }
     back &= ~busy;
-    if (back == 0) {
+    if ((back == 0) || !mover->settles[0].is_due) {
         return MPATH_OK;
     }
     for (int rank = 0; rank < team->size; rank++) {
@@ -254,8 +266,9 @@ static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, const 
     int marked;
 
     if (status == MPATH_OK) {
-        mine.back = nics_back(team);
-        mine.busy = nics_busy(mover, lost_anywhere(team));
+        mine.is_due = is_due(team);
+        mine.back   = nics_back(team);
+        mine.busy   = nics_busy(mover, lost_anywhere(team));
     }
     status = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
     if (status != MPATH_OK) {
