@@ -15,7 +15,8 @@
 #include "lane/pace.h"
 
 #define RELAY_NO_SLOT (-1)
-#define RELAY_WINDOW 4 /* slots of rails at a receiver for each sender */
+#define RELAY_WINDOW                                                                                                   \
+    8 /* slots of rails at a receiver for each sender: a chunk holds one from its copy off the GPU on */
 #define RELAY_SENDS 16u
 #define RELAY_ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
 
@@ -94,12 +95,14 @@ typedef struct relay_rails {
 
     mpath_wire_t *wire; /* NULL: no plan has needed it yet, or rails are copies */
     uint64_t slot_bytes;
-    relay_slots_t sends, receives;             /* [RELAY_SENDS]; [ranks][RELAY_WINDOW] */
+    relay_slots_t sends, receives;             /* [RELAY_SENDS]; [senders][RELAY_WINDOW] */
+    int senders;                               /* ranks of other nodes: they may send to this one by rails */
+    int sender_of[MPATH_RELAY_MAX_RANKS];      /* their numbers among these; -1: of this node */
     int direct;                                /* they are on GPUs; the same on all ranks */
     int needs_flush;                           /* the GPU does not order what a NIC writes */
     int knows_pool;                            /* rails send out of this rank's pool */
     uint64_t send_free;                        /* bit per slot of `sends` */
-    uint8_t credits[MPATH_RELAY_MAX_RANKS];    /* bit per slot that is free for this rank at each other one */
+    uint32_t credits[MPATH_RELAY_MAX_RANKS];   /* bit per slot that is free for this rank at each other one */
     uint32_t nics_busy[MPATH_RELAY_MAX_RANKS]; /* their gates' word, as of their last credits */
     relay_pinned_list_t ready, landed, owed;   /* for the rail; from it, for the GPU; credits to give back */
     unsigned credits_sent;                     /* that are not finished */

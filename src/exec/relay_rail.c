@@ -42,7 +42,8 @@ static void list_drop(relay_pinned_list_t *list)
 
 static char *receive_slot(const mpath_relay_t *relay, int rank, int slot)
 {
-    return relay->rails.receives.base + (uint64_t)(rank * RELAY_WINDOW + slot) * relay->rails.slot_bytes;
+    return relay->rails.receives.base +
+           (uint64_t)(relay->rails.sender_of[rank] * RELAY_WINDOW + slot) * relay->rails.slot_bytes;
 }
 
 static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, void **to_p)
@@ -78,7 +79,7 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
     mpath_duty_t *duty;
 
     if (chunk->hop & CREDIT_HOP) {
-        rails->credits[chunk->flow] |= (uint8_t)(1u << chunk->offset);
+        rails->credits[chunk->flow] |= 1u << chunk->offset;
         rails->nics_busy[chunk->flow] &= ~(1u << (chunk->hop & 0xff));
         rails->nics_busy[chunk->flow] |= (chunk->hop & CREDIT_BUSY) ? 1u << (chunk->hop & 0xff) : 0;
         return;
@@ -158,7 +159,7 @@ int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op, int yield
         send = __builtin_ctzll(rails->send_free);
         rails->send_free &= ~(1ull << send);
     }
-    rails->credits[op->duty->out.to] &= (uint8_t) ~(1u << receive);
+    rails->credits[op->duty->out.to] &= ~(1u << receive);
     return (send << 8) | receive;
 }
 
@@ -170,7 +171,7 @@ int mpath_relay_rails_in_place(const relay_op_t *op)
 void mpath_relay_rails_give(mpath_relay_t *relay, const mpath_duty_t *duty, int slot)
 {
     relay->rails.send_free |= ((slot >> 8) < (int)IN_PLACE) ? 1ull << (slot >> 8) : 0;
-    relay->rails.credits[duty->out.to] |= (uint8_t)(1u << (slot & 0xff));
+    relay->rails.credits[duty->out.to] |= 1u << (slot & 0xff);
 }
 
 mpath_cu_ptr_t mpath_relay_rails_address(const mpath_relay_t *relay, const mpath_duty_t *duty, int slot)
@@ -397,7 +398,9 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
     relay_rails_t *rails = &relay->rails;
 
     rails->send_free = (1u << RELAY_SENDS) - 1;
-    memset(rails->credits, (int)RELAY_ALL_CREDITS, sizeof(rails->credits));
+    for (int rank = 0; rank < relay->size; rank++) {
+        rails->credits[rank] = RELAY_ALL_CREDITS;
+    }
     memset(rails->nics_busy, 0, sizeof(rails->nics_busy));
     list_clear(&rails->ready);
     list_clear(&rails->landed);

@@ -18,11 +18,27 @@
 
 #define SLOT_LEAST_BYTES 65536u
 
+static void number_senders(mpath_relay_t *relay)
+{
+    int node = mpath_topo_place(relay->topo, relay->me)->node;
+
+    relay->rails.senders = 0;
+    for (int rank = 0; rank < relay->size; rank++) {
+        relay->rails.sender_of[rank] = (mpath_topo_place(relay->topo, rank)->node == node) ? -1
+                                                                                           : relay->rails.senders++;
+    }
+}
+
+static uint64_t num_receives(const mpath_relay_t *relay)
+{
+    return (uint64_t)relay->rails.senders * RELAY_WINDOW;
+}
+
 /* The same size on all ranks: what every rail takes and every rank has memory for. */
 static mpath_status_t agree_on_size(mpath_relay_t *relay, mpath_wire_t *wire)
 {
-    uint64_t slots = (uint64_t)relay->size * RELAY_WINDOW + RELAY_SENDS, all[MPATH_RELAY_MAX_RANKS];
-    uint64_t mine  = relay->settings->gpu_memory_bytes / slots;
+    uint64_t slots = num_receives(relay) + RELAY_SENDS, all[MPATH_RELAY_MAX_RANKS];
+    uint64_t mine  = relay->settings->gpu_memory_bytes / slots / SLOT_LEAST_BYTES * SLOT_LEAST_BYTES;
     mpath_status_t status;
 
     mine   = (mine < SLOT_LEAST_BYTES) ? SLOT_LEAST_BYTES : mine;
@@ -90,7 +106,7 @@ static mpath_status_t make(mpath_relay_t *relay,
     if (relay->gpu != NULL) {
         status = make_one(relay, RELAY_SENDS * rails->slot_bytes, &rails->sends);
         if (status == MPATH_OK) {
-            status = make_one(relay, (uint64_t)relay->size * RELAY_WINDOW * rails->slot_bytes, &rails->receives);
+            status = make_one(relay, num_receives(relay) * rails->slot_bytes, &rails->receives);
         }
     }
     return status;
@@ -180,8 +196,10 @@ static void say_how(const mpath_relay_t *relay)
 
 mpath_status_t mpath_relay_slots_open(mpath_relay_t *relay, mpath_wire_t *wire)
 {
-    mpath_status_t status = agree_on_size(relay, wire);
+    mpath_status_t status;
 
+    number_senders(relay);
+    status = agree_on_size(relay, wire);
     if (status != MPATH_OK) {
         return status;
     }
@@ -270,7 +288,7 @@ int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *pla
 static mpath_status_t make_lists(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
-    uint32_t receives    = (uint32_t)relay->size * RELAY_WINDOW;
+    uint32_t receives    = (uint32_t)num_receives(relay);
 
     if ((list_make(&rails->ready, RELAY_SENDS + MPATH_RELAY_MAX_SLOTS) != MPATH_OK) ||
         (list_make(&rails->landed, receives) != MPATH_OK) || (list_make(&rails->owed, receives) != MPATH_OK)) {
@@ -278,7 +296,9 @@ static mpath_status_t make_lists(mpath_relay_t *relay)
         return MPATH_ERR_NO_MEMORY;
     }
     rails->send_free = (1u << RELAY_SENDS) - 1;
-    memset(rails->credits, (int)RELAY_ALL_CREDITS, sizeof(rails->credits));
+    for (int rank = 0; rank < relay->size; rank++) {
+        rails->credits[rank] = RELAY_ALL_CREDITS;
+    }
     return MPATH_OK;
 }
 

@@ -143,6 +143,11 @@ def rails_without_clocks(run, device, what):
                   f"{4 * alone / time:.2f} x one rail  measured")
 
 
+def host_pairs(run):
+    """What the host allows rails through it, with nothing but the copies: beside that the rails without clocks stand."""
+    print(run.judge("relays/host-pairs", [run.binary("gpu_host_pairs"), "2000000" if run.fake else "67108864"], 100, wanted="^both +4 pairs"))
+
+
 def part(run):
     factor = scale(run)
     path = topology(run, "cluster", factor, ["--emulated", "copies"])
@@ -158,6 +163,7 @@ def part(run):
     rails_through_the_host(run)
     rails_without_clocks(run, "lo", "TCP over the loopback device")
     rails_without_clocks(run, "memory", "shared memory")
+    host_pairs(run)
     no_relay_behind_a_switch(run)
     print(f"\nemulated cluster: 2 nodes of 4 GPUs, NVLinks of {120 * factor:g} GB/s a pair, NICs of {45.1 * factor:g} GB/s "
           f"(120 and 45.1 x {factor:g}), {RANKS} ranks on {run.gpus} GPUs; clocks hold these rates")

@@ -104,9 +104,10 @@ owner_sources = unit/gpu_owner.c unit/gpu_owner.h unit/capture.h $(gpu_sources)
 unit_test_gpu_import_SOURCES = unit/test_gpu_import.c $(owner_sources)
 unit_test_gpu_import_cache_SOURCES = unit/test_gpu_import_cache.c $(owner_sources)
 unit_test_gpu_stream_SOURCES = unit/test_gpu_stream.c unit/capture.h $(gpu_sources)
-# Figures of the GPU room on the machine's driver; made on demand: make unit/gpu_figures
-figure_programs += unit/gpu_figures
+# Figures of the machine's GPUs and of the way through its host; made on demand: make unit/gpu_figures
+figure_programs += unit/gpu_figures unit/gpu_host_pairs
 unit_gpu_figures_SOURCES = unit/gpu_figures.c $(gpu_sources)
+unit_gpu_host_pairs_SOURCES = unit/gpu_host_pairs.c $(gpu_sources)
 unit_programs += unit/test_machine_gpus
 unit_test_machine_gpus_SOURCES = unit/test_machine_gpus.c unit/capture.h $(gpu_sources)
 unit_programs += unit/test_adapt unit/test_beside unit/test_symmetric unit/test_symmetric_failures unit/test_symmetric_gate

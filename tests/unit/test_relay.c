@@ -34,6 +34,13 @@ static void test_rails_by_ucx(void **state)
     relay_run_rounds(&(relay_job_t){.setup = {.size = 8, .nodes = 2, .nics = 4}, .max_bytes = 500000, .rounds = 7});
 }
 
+/* Rails bring chunks to a rank from two others, each of which has slots of its own there. */
+static void test_three_nodes(void **state)
+{
+    (void)state;
+    relay_run_rounds(&(relay_job_t){.setup = {.size = 6, .nodes = 3, .nics = 2}, .max_bytes = 2000000, .rounds = 7});
+}
+
 static void test_discovered(void **state)
 {
     (void)state;
@@ -431,6 +438,7 @@ int main(void)
         cmocka_unit_test(test_first_copies),
         cmocka_unit_test(test_no_slot),
         cmocka_unit_test(test_rails_by_ucx),
+        cmocka_unit_test(test_three_nodes),
         cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_streams_without_values),
