@@ -145,7 +145,8 @@ def rails_without_clocks(run, device, what):
 
 def host_pairs(run):
     """What the host allows rails through it, with nothing but the copies: beside that the rails without clocks stand."""
-    print(run.judge("relays/host-pairs", [run.binary("gpu_host_pairs"), "2000000" if run.fake else "67108864"], 100, wanted="^both +4 pairs"))
+    command = [run.binary("gpu_host_pairs"), "2000000" if run.fake else f"{64 * MIB}"]
+    print(run.judge("relays/host-pairs", command, 100, wanted="^both +4 at a time"))
 
 
 def part(run):

@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a machine allows a rail through the host, without mpath's executor and without UCX: a process copies a GPU's
- * memory to pinned memory, another one copies from there with its processor, and on to its GPU, in chunks, four of them
- * under way. One, two and four such pairs at a time; the copies of the GPUs alone, those of the processors alone, and
- * both. No test: prints GB/s of all pairs together, median and extremes, the cases in turn. Argument: bytes of a pair.
+ * memory to pinned memory, another one copies from there with its processor, and on to its GPU, in chunks for which each
+ * end has some slots. One, two and four such pairs at a time; the copies of the GPUs alone, those of the processors
+ * alone, and both. No test: prints GB/s of all pairs together, median and extremes, the cases in turn. Arguments: bytes
+ * of a pair, slots.
  * Processes 0 to 3 send, 4 to 7 receive; process p works on GPU p, modulo the number of GPUs, as the ranks of an
  * emulated cluster do. Runs on the driver of the machine unless MPATH_TEST_CUDA says else.
  */
@@ -22,7 +23,7 @@
 
 #define PAIRS 4
 #define CHUNK (UINT64_C(512) << 10)
-#define DEPTH 4
+#define SLOTS_MOST 64
 #define ROUNDS 11 /* the first one is not counted */
 #define LIMIT_S 60
 
@@ -60,6 +61,7 @@ typedef struct board {
 static board_t *board;
 static char *slots[PAIRS]; /* of the senders */
 static uint64_t chunks;    /* of a pair and trial */
+static uint64_t num_slots = 8;
 
 static void require(int good, const char *what)
 {
@@ -84,21 +86,21 @@ typedef struct hand {
     char *slots, *from;
     mpath_pinned_t pinned;
     gpu_memory_t memory;
-    mpath_mark_t marks[DEPTH];
+    mpath_mark_t marks[SLOTS_MOST];
 } hand_t;
 
 static void copy(hand_t *hand, uint64_t chunk, int to_host)
 {
-    mpath_cu_ptr_t slot  = mpath_pinned_device(&hand->pinned, hand->slots + chunk % DEPTH * CHUNK);
+    mpath_cu_ptr_t slot  = mpath_pinned_device(&hand->pinned, hand->slots + chunk % num_slots * CHUNK);
     mpath_cu_ptr_t place = hand->memory.address + chunk % chunks * CHUNK;
 
     require(mpath_stream_copy(hand->stream, to_host ? slot : place, to_host ? place : slot, CHUNK) == MPATH_OK, "copy");
-    require(mpath_stream_mark(hand->stream, &hand->marks[chunk % DEPTH]) == MPATH_OK, "mark");
+    require(mpath_stream_mark(hand->stream, &hand->marks[chunk % num_slots]) == MPATH_OK, "mark");
 }
 
 static int is_copied(hand_t *hand, uint64_t chunk)
 {
-    mpath_status_t status = mpath_stream_done(hand->stream, hand->marks[chunk % DEPTH]);
+    mpath_status_t status = mpath_stream_done(hand->stream, hand->marks[chunk % num_slots]);
 
     require((status == MPATH_OK) || (status == MPATH_INPROGRESS), "a copy failed");
     return status == MPATH_OK;
@@ -109,7 +111,7 @@ static void send_all(hand_t *hand, int stages)
     uint64_t filled = atomic_load(&hand->pair->filled), end = filled + chunks, next = filled;
 
     while (filled < end) {
-        if ((next < end) && (next - atomic_load(&hand->pair->taken) < DEPTH)) {
+        if ((next < end) && (next - atomic_load(&hand->pair->taken) < num_slots)) {
             if (stages & BY_GPUS) {
                 copy(hand, next, 1);
             }
@@ -126,9 +128,9 @@ static void receive_all(hand_t *hand, int stages)
     uint64_t taken = atomic_load(&hand->pair->taken), end = taken + chunks, placed = taken;
 
     while (placed < end) {
-        if ((taken < end) && (taken < atomic_load(&hand->pair->filled)) && (taken - placed < DEPTH)) {
+        if ((taken < end) && (taken < atomic_load(&hand->pair->filled)) && (taken - placed < num_slots)) {
             if (stages & BY_PROCESSORS) {
-                memcpy(hand->slots + taken % DEPTH * CHUNK, hand->from + taken % DEPTH * CHUNK, CHUNK);
+                memcpy(hand->slots + taken % num_slots * CHUNK, hand->from + taken % num_slots * CHUNK, CHUNK);
             }
             if (stages & BY_GPUS) {
                 copy(hand, taken, 0);
@@ -153,9 +155,9 @@ static void open_hand(hand_t *hand, int process)
     require((mpath_gpu_get(device, NULL, &gpu) == MPATH_OK) && (mpath_stream_get(gpu, 0, &hand->stream) == MPATH_OK),
             "no GPU");
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, chunks * CHUNK, 0, &hand->memory);
-    hand->slots = (process < PAIRS) ? slots[process] : shared(DEPTH * CHUNK);
-    memset(hand->slots, process, DEPTH * CHUNK);
-    require(mpath_pinned_register(gpu, hand->slots, DEPTH * CHUNK, &hand->pinned) == MPATH_OK, "pinned memory");
+    hand->slots = (process < PAIRS) ? slots[process] : shared(num_slots * CHUNK);
+    memset(hand->slots, process, num_slots * CHUNK);
+    require(mpath_pinned_register(gpu, hand->slots, num_slots * CHUNK, &hand->pinned) == MPATH_OK, "pinned memory");
 }
 
 /* Ends with the process; trials start when the parent says so. */
@@ -210,11 +212,13 @@ int main(int count, char **words)
     int good = 1, status;
 
     setenv("MPATH_TEST_CUDA", "libcuda.so.1", 0);
-    chunks = ((count > 1) ? strtoull(words[1], NULL, 0) : UINT64_C(64) << 20) / CHUNK;
-    require(chunks > 0, "at least 512 KiB for each pair");
+    chunks    = ((count > 1) ? strtoull(words[1], NULL, 0) : UINT64_C(64) << 20) / CHUNK;
+    num_slots = (count > 2) ? strtoull(words[2], NULL, 0) : num_slots;
+    require((chunks > 0) && (num_slots > 0) && (num_slots <= SLOTS_MOST),
+            "gpu_host_pairs [BYTES, from 524288 on [SLOTS, 1 to 64]]");
     board = shared(sizeof(*board));
     for (int pair = 0; pair < PAIRS; pair++) {
-        slots[pair] = shared(DEPTH * CHUNK);
+        slots[pair] = shared(num_slots * CHUNK);
     }
     for (int process = 0; process < 2 * PAIRS; process++) {
         processes[process] = fork();
@@ -240,6 +244,8 @@ int main(int count, char **words)
         rates[round % TRIALS][round / TRIALS] = (double)((uint64_t)trial->pairs * chunks * CHUNK) /
                                                 (double)(mpath_time_ns() - start_ns);
     }
+    printf("through the host, %llu MiB a pair, %llu slots of 512 KiB at each end\n",
+           (unsigned long long)(chunks * CHUNK >> 20), (unsigned long long)num_slots);
     for (int t = 0; t < TRIALS; t++) {
         double *sorted = &rates[t][1], median;
 
@@ -248,7 +254,7 @@ int main(int count, char **words)
         if (trials[t].pairs == 1) {
             one[trials[t].stages] = median;
         }
-        printf("%-16s  %d pairs  %7.2f GB/s  [%.2f, %.2f]  %.2f x one pair\n", trials[t].name, trials[t].pairs, median,
+        printf("%-16s  %d at a time  %7.2f GB/s  [%.2f, %.2f]  %.2f x one\n", trials[t].name, trials[t].pairs, median,
                sorted[0], sorted[ROUNDS - 2], median / one[trials[t].stages]);
     }
     for (int process = 0; process < 2 * PAIRS; process++) {
