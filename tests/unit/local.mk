@@ -154,6 +154,8 @@ unit_programs += unit/test_gpu_rates
 unit_test_gpu_rates_SOURCES = unit/test_gpu_rates.c unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_staged
 unit_test_gpu_staged_SOURCES = unit/test_gpu_staged.c unit/capture.h $(gpu_sources)
+unit_programs += unit/test_shadow
+unit_test_shadow_SOURCES = unit/test_shadow.c $(gpu_sources)
 unit_programs += unit/test_host_share
 unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
 # Rails that read and write memory of GPUs, with functions of UCX in front of the library's
