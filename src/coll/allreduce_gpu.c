@@ -293,6 +293,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     if ((status == MPATH_OK) && by_writes) {
         mpath_gpu_host_end(gpu);
     }
+    mpath_gpu_coll_close_imports(coll);
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
     }

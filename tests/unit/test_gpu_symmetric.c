@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Reductions on device memory between ranks, on the driver without a GPU: blocks of which some are empty; and operations
- * that others progress, whose kernels wait for each other: beside blocking ones on the same streams, and for long.
+ * Reductions on device memory between ranks, on the driver without a GPU: blocks of which some are empty, and memory that
+ * is freed between calls; and operations that others progress, whose kernels wait for each other: beside blocking ones on
+ * the same streams, and for long.
  */
 #include "capture.h"
 #include "coll/allreduce_gpu.h"
+#include "gpu/import.h"
 #include "gpu_kinds.h"
 #include "ranks.h"
 #include "util/fiber.h"
@@ -37,6 +39,20 @@ static void classify(const gpu_memory_t *of, mpath_memory_t *memory)
     ranks_check(mpath_memory_classify((void *)(uintptr_t)of->address, of->bytes, memory) == MPATH_OK);
 }
 
+static void own_alloc(own_t *own)
+{
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, own->self->rank, MOST * sizeof(float), 0, &own->send);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, own->self->rank, MOST * sizeof(float), 0, &own->recv);
+    classify(&own->send, &own->send_memory);
+    classify(&own->recv, &own->recv_memory);
+}
+
+static void own_free(own_t *own)
+{
+    gpu_memory_free(&own->send);
+    gpu_memory_free(&own->recv);
+}
+
 static mpath_context_t *start(ranks_self_t *self, int timeout_s)
 {
     mpath_settings_t settings;
@@ -57,18 +73,14 @@ static void own_init(own_t *own, ranks_self_t *self, mpath_context_t *context, c
     own->context = context;
     ranks_check(mpath_team_create(context, oob, &own->team) == MPATH_OK);
     ranks_check(mpath_symmetric_gpu_create(own->team, &own->gpu) == MPATH_OK);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &own->send);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &own->recv);
-    classify(&own->send, &own->send_memory);
-    classify(&own->recv, &own->recv_memory);
+    own_alloc(own);
 }
 
 static void own_end(own_t *own)
 {
     mpath_symmetric_gpu_destroy(own->gpu);
     mpath_team_destroy(own->team);
-    gpu_memory_free(&own->send);
-    gpu_memory_free(&own->recv);
+    own_free(own);
 }
 
 static float value(int rank, uint64_t i)
@@ -123,6 +135,15 @@ static void reduce_scatter(own_t *own, const uint64_t *elements, int in_place)
     }
 }
 
+/* What its owner frees must not be in use here. */
+static void check_closed(void)
+{
+    mpath_import_counts_t counts;
+
+    mpath_import_counts(&counts);
+    ranks_check((counts.opened > 0) && (counts.in_use == 0));
+}
+
 static int empty_blocks_body(ranks_self_t *self, void *argument)
 {
     mpath_context_t *context = start(self, 100);
@@ -134,7 +155,11 @@ static int empty_blocks_body(ranks_self_t *self, void *argument)
         for (size_t i = 0; i < sizeof(blocks) / sizeof(blocks[0]); i++) {
             reduce_scatter(&own, blocks[i], 0);
             reduce_scatter(&own, blocks[i], 1);
+            check_closed();
         }
+        ranks_barrier(self);
+        own_free(&own); /* other memory at the same addresses */
+        own_alloc(&own);
     }
     own_end(&own);
     mpath_context_destroy(context);
