@@ -293,6 +293,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     if ((status == MPATH_OK) && by_writes) {
         mpath_gpu_host_end(gpu);
     }
+    mpath_gpu_coll_close_imports(coll);
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
     }
@@ -402,12 +403,25 @@ static mpath_status_t scratch_store(mpath_symmetric_gpu_t *gpu, void *recv, uint
     return status;
 }
 
+/* Who gets nothing needs no memory to get it in, and may give none: that of the data takes its place. */
+static mpath_symmetric_buffers_t with_both_sides(const mpath_symmetric_buffers_t *buffers, uint64_t recv_bytes)
+{
+    mpath_symmetric_buffers_t sides = *buffers;
+
+    if (recv_bytes == 0) {
+        sides.recv        = (void *)(uintptr_t)buffers->send;
+        sides.recv_memory = buffers->send_memory;
+    }
+    return sides;
+}
+
 mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                         const uint64_t *elements, const mpath_reduce_how_t *how)
 {
     unsigned element_bytes = mpath_reduce_bytes(how->type);
     uint64_t mine = elements[gpu->me] * element_bytes, total = 0;
-    int in_place = buffers->send == buffers->recv, eligible = is_eligible(buffers, how);
+    mpath_symmetric_buffers_t sides = with_both_sides(buffers, mine);
+    int in_place = buffers->send == buffers->recv, eligible = is_eligible(&sides, how);
     mpath_cu_ptr_t target = (mpath_cu_ptr_t)(uintptr_t)buffers->recv;
     mpath_agreed_t agreed;
     mpath_status_t status;
@@ -429,7 +443,7 @@ mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_
         eligible = mpath_gpu_scratch_get(gpu, buffers->recv_memory, mine);
         target   = gpu->scratch;
     }
-    call   = call_of(MPATH_OPERATION_REDUCE_SCATTER, buffers, !eligible);
+    call   = call_of(MPATH_OPERATION_REDUCE_SCATTER, &sides, !eligible);
     status = agree(gpu, gpu->reduce, &call, &agreed);
     if (status == MPATH_OK) {
         status = reduce_parts(gpu, &call, &agreed, how, target);

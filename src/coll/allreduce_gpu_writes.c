@@ -7,6 +7,7 @@
  */
 #include "coll/allreduce_gpu_private.h"
 
+#include "exec/idle.h"
 #include "gpu/usage.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -151,13 +152,20 @@ static mpath_status_t find_function(mpath_symmetric_gpu_t *gpu, const mpath_redu
     return status;
 }
 
+/* The kernel's own deadline is later than the host's, which has none where other ranks may rest. */
+#define WRITES_REST_S 86400u
+
+static uint64_t timeout_ns(const mpath_gpu_coll_t *coll)
+{
+    return (mpath_idle_others_may_rest() ? WRITES_REST_S : 2 * (uint64_t)coll->settings->timeout_s) * MPATH_NS_PER_S;
+}
+
 static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how, unsigned ctas,
                              mpath_kernel_writes_t *arguments)
 {
     mpath_gpu_coll_t *coll   = gpu->reduce;
     mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].kernel_done),
                                 .value   = coll->number};
-    uint64_t timeout_ns      = 2 * (uint64_t)coll->settings->timeout_s * MPATH_NS_PER_S;
     mpath_stream_t *stream;
     mpath_status_t status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
 
@@ -171,8 +179,8 @@ static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_
     coll->counters.kernel_bytes += gpu->part_bytes[gpu->me];
     mpath_gpu_coll_lock();
     status = (gpu->way == MPATH_GPU_REDUCE_RING)
-                 ? mpath_launch_ring(stream, gpu->found.function, ctas, done, timeout_ns, arguments)
-                 : mpath_launch_writes(stream, gpu->found.function, done, timeout_ns, arguments);
+                 ? mpath_launch_ring(stream, gpu->found.function, ctas, done, timeout_ns(coll), arguments)
+                 : mpath_launch_writes(stream, gpu->found.function, done, timeout_ns(coll), arguments);
     mpath_gpu_coll_unlock();
     return status;
 }

@@ -201,13 +201,10 @@ static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t 
     }
 }
 
+/* Also by what others open it with: of the same memory, named anew, the descriptors have other numbers. */
 static int is_same_side(const mpath_room_side_t *a, const mpath_room_side_t *b)
 {
-    return (a->kind == b->kind) && (a->device == b->device) && (a->memory.how == b->memory.how) &&
-           ((a->memory.how == MPATH_EXPORT_NONE) ||
-            ((a->memory.base == b->memory.base) && (a->memory.bytes == b->memory.bytes) &&
-             (a->memory.buffer_id == b->memory.buffer_id) &&
-             (memcmp(&a->memory.uuid, &b->memory.uuid, sizeof(a->memory.uuid)) == 0)));
+    return (a->kind == b->kind) && (a->device == b->device) && (memcmp(&a->memory, &b->memory, sizeof(a->memory)) == 0);
 }
 
 /* The cell of this half may hold most of it already: exports are large, and buffers mostly stay. */

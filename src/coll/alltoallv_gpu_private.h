@@ -139,7 +139,8 @@ mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t start
 
 /*
  * alltoallv_gpu_ways.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce: opens both sides of all ranks with
- * demand between them. MPATH_DECLINED, on all ranks alike: somebody cannot open something, or has no kernels.
+ * demand between them, until mpath_gpu_coll_close_imports(). MPATH_DECLINED, on all ranks alike: somebody cannot open
+ * something, or has no kernels.
  */
 mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu);
 

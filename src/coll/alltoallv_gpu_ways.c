@@ -395,7 +395,9 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)
     gpu_decided_t *decided = &gpu->decided;
     mpath_status_t status  = MPATH_OK;
 
-    if (!is_decided(gpu)) {
+    if (is_decided(gpu)) {
+        status = decided->all ? open_wanted(gpu) : MPATH_OK;
+    } else {
         mpath_gpu_coll_forget_ways(gpu);
         for (int side = 0; (status == MPATH_OK) && (side < MPATH_ROOM_SIDES); side++) {
             status = open_side(gpu, side);
@@ -411,6 +413,7 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)
             decided->all = decided->all && gpu_cell(gpu, write.opener)->kernels &&
                            (!other || (is_open(gpu, &write) && is_open(gpu, &read)));
         }
+        note_wanted(gpu);
     }
     return ((status == MPATH_OK) && !decided->all) ? MPATH_DECLINED : status;
 }

@@ -53,6 +53,10 @@ static mpath_status_t shadow_copy(const mpath_shadow_t *shadow, size_t offset, s
         return status;
     }
     result = to_device ? driver->MemcpyHtoD(device, host, bytes) : driver->MemcpyDtoH(host, device, bytes);
+    if ((result == MPATH_CU_SUCCESS) && to_device) {
+        /* From pageable memory it may have returned before the last bytes are there, and other streams do not wait. */
+        result = driver->StreamSynchronize(NULL);
+    }
     mpath_gpu_leave(shadow->gpu);
     if (result != MPATH_CU_SUCCESS) {
         mpath_error("copying %zu bytes %s device memory failed: %s; the call fails", bytes, to_device ? "to" : "from",

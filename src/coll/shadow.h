@@ -23,7 +23,10 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
 /* A shadow that is not open is left alone. */
 void mpath_shadow_close(mpath_shadow_t *shadow);
 
-/* From the device to the host and back: `bytes` bytes at `offset`. Errors are logged. */
+/*
+ * From the device to the host and back: `bytes` bytes at `offset`. What has been stored is there for every stream.
+ * Errors are logged.
+ */
 mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
 mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
 

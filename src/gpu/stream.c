@@ -283,11 +283,19 @@ mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, ui
     uint64_t deadline_ns = mpath_time_ns() + timeout_ns;
     mpath_status_t status;
     unsigned polls = 0;
+    int gave_up    = 0;
 
     for (;;) {
         status = mpath_stream_done(stream, mark);
+        if (status == MPATH_ERR_TIMED_OUT) { /* told by the kernel's first CTA: others may be at work, and marks missing */
+            gave_up = 1;
+            status  = mpath_stream_mark(stream, &mark);
+            if (status == MPATH_OK) {
+                continue;
+            }
+        }
         if (status != MPATH_INPROGRESS) {
-            return status;
+            return ((status == MPATH_OK) && gave_up) ? MPATH_ERR_TIMED_OUT : status;
         }
         if (mpath_time_ns() > deadline_ns) {
             mpath_error("GPU %d (%s), stream %u: %s has not ended within %" PRIu64 " ms", stream->gpu->info.ordinal,

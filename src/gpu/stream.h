@@ -65,7 +65,10 @@ mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
  */
 mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
 
-/* Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. */
+/*
+ * Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. When a kernel's wait has timed out,
+ * MPATH_ERR_TIMED_OUT as well, silent, once everything that has been enqueued has ended.
+ */
 mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, uint64_t timeout_ns, const char *what);
 
 #endif

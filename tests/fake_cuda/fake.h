@@ -16,6 +16,7 @@
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
  * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines out of devices, of all processes
  * FAKE_CUDA_COPY_US   what a copy between two devices takes at least, with FAKE_CUDA_PORTS (0)
+ * FAKE_CUDA_LATE      set: of a copy from pageable memory the last page comes when somebody waits for the default stream
  * CUDA_VISIBLE_DEVICES  as CUDA's: a list of numbers
  */
 #ifndef FAKE_CUDA_FAKE_H

@@ -63,6 +63,7 @@ void fake_kernel_fail(const struct CUctx_st *context, const mpath_kernel_control
 {
     counters_at(context, control)->arrivals += control->ctas;
     __atomic_store_n(word_at(context, control->failure, "failure word of a kernel"), 1, __ATOMIC_RELEASE);
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* the first CTA tells, and others are at work still */
 }
 
 void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_t *control,

@@ -194,10 +194,48 @@ static void stream_finish(mpath_cu_stream_t stream, uint64_t until)
     }
 }
 
+/* The end of a copy from pageable memory, which is on its way still although the call has returned. */
+static struct {
+    uint64_t target;
+    size_t bytes;
+    char data[FAKE_PAGE];
+} late;
+
+/* Whoever waits for the default stream, or uses it. */
+static void late_arrive(void)
+{
+    fake_region_t *region;
+
+    pthread_mutex_lock(&fake_lock);
+    region = (late.bytes > 0) ? fake_find(late.target) : NULL;
+    if (region != NULL) {
+        memcpy(region->bytes_at + (late.target - region->base), late.data, late.bytes);
+    }
+    late.bytes = 0;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+/* How many bytes of such a copy are late. */
+static size_t late_bytes(mpath_cu_ptr_t target, const void *source, size_t bytes)
+{
+    fake_region_t *region;
+    size_t most = (bytes < FAKE_PAGE) ? bytes : FAKE_PAGE;
+
+    if (getenv("FAKE_CUDA_LATE") == NULL) {
+        return 0;
+    }
+    pthread_mutex_lock(&fake_lock);
+    region = fake_find(target);
+    most   = ((region == NULL) || region->settled || (fake_find((uint64_t)(uintptr_t)source) != NULL)) ? 0 : most;
+    pthread_mutex_unlock(&fake_lock);
+    return most;
+}
+
 void fake_drain(const struct CUctx_st *context)
 {
     mpath_cu_stream_t stream;
 
+    late_arrive();
     pthread_mutex_lock(&lock);
     for (stream = streams; stream != NULL; stream = stream->next) {
         if ((context == NULL) || (stream->context == context)) {
@@ -269,6 +307,11 @@ FAKE_API mpath_cu_result_t cuStreamQuery(mpath_cu_stream_t stream)
 
 FAKE_API mpath_cu_result_t cuStreamSynchronize(mpath_cu_stream_t stream)
 {
+    if (stream == NULL) {
+        fake_need_context("cuStreamSynchronize");
+        late_arrive();
+        return MPATH_CU_SUCCESS;
+    }
     stream_check(stream, "cuStreamSynchronize");
     pthread_mutex_lock(&lock);
     stream_finish(stream, stream->enqueued);
@@ -378,6 +421,7 @@ static void copy_now(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes,
     mpath_cu_context_t context = fake_need_context(call);
     char *to                   = fake_bytes(target, bytes, context, FAKE_BY_COPY, call);
 
+    late_arrive();
     memmove(to, fake_bytes(source, bytes, context, FAKE_BY_COPY, call), bytes);
 }
 
@@ -391,8 +435,19 @@ FAKE_API mpath_cu_result_t cuMemcpy(mpath_cu_ptr_t target, mpath_cu_ptr_t source
 
 FAKE_API mpath_cu_result_t cuMemcpyHtoD_v2(mpath_cu_ptr_t target, const void *source, size_t bytes)
 {
-    if (bytes > 0) {
-        copy_now(target, (uint64_t)(uintptr_t)source, bytes, "cuMemcpyHtoD");
+    size_t behind = late_bytes(target, source, bytes);
+
+    if (bytes > behind) {
+        copy_now(target, (uint64_t)(uintptr_t)source, bytes - behind, "cuMemcpyHtoD");
+    }
+    if (behind > 0) {
+        late_arrive();
+        (void)fake_bytes(target, bytes, fake_need_context("cuMemcpyHtoD"), FAKE_BY_COPY, "cuMemcpyHtoD");
+        pthread_mutex_lock(&fake_lock);
+        memcpy(late.data, (const char *)source + bytes - behind, behind);
+        late.target = target + bytes - behind;
+        late.bytes  = behind;
+        pthread_mutex_unlock(&fake_lock);
     }
     return MPATH_CU_SUCCESS;
 }

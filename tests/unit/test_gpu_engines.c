@@ -3,10 +3,11 @@
  * Copies by the engines of all ranks, on the driver without a GPU, which counts the copies into and out of each device
  * over all processes: one at a time out of a GPU, in equal exchanges and with skews of real routings, however late the
  * ranks and their streams are. Data is checked in every call. Ranks whose engines are about to start meet, but do not
- * wait for one that does not come.
+ * wait for one that does not come. Memory that is named anew is opened anew.
  */
 #include "coll/alltoallv_room.h"
 #include "fake_cuda/fake.h"
+#include "gpu/import.h"
 #include "gpu_member.h"
 #include "unit/capture.h"
 
@@ -31,6 +32,7 @@ typedef struct job {
     int killed; /* this rank dies in its last call; -1: none */
     int batch;
     int shared; /* GPUs have several ranks: more than one copy at a time leaves them */
+    int mapped; /* receive buffers are of cuMemCreate */
 } job_t;
 
 static char ports_path[] = "/tmp/mpath-ports.XXXXXX";
@@ -77,7 +79,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.gpu_probe = MPATH_GPU_PROBE_OFF;
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
-    member_join(member, &self->oob, self->rank % job->devices, MPATH_MEMORY_DEVICE,
+    member_join(member, &self->oob, self->rank % job->devices, job->mapped ? MPATH_MEMORY_VMM : MPATH_MEMORY_DEVICE,
                 (uint64_t)self->size * (job->row_bytes + 65536) + 4096);
 }
 
@@ -214,6 +216,52 @@ static void test_the_dead_hold_nobody(void **state)
     assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
 }
 
+/*
+ * Other communicators have taken the places of all exports and imports meanwhile: the same buffers have descriptors of
+ * other numbers, and the old numbers are those of other memory.
+ */
+static int exports_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    gpu_memory_t others[MPATH_EXPORTS_MAX + 2];
+    mpath_memory_t memory;
+    mpath_export_t export;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < 2; round++) {
+        ranks_check(call_round(&member, job, round) == MPATH_OK);
+        ranks_check(a2a_check(&member.a2a) == 0);
+    }
+    for (int i = 0; i < MPATH_EXPORTS_MAX + 2; i++) {
+        gpu_memory_alloc(MPATH_MEMORY_VMM, self->rank % job->devices, member.recv.piece_bytes, 1, &others[i]);
+        ranks_check(mpath_memory_classify((void *)(uintptr_t)others[i].address, others[i].bytes, &memory) == MPATH_OK);
+        ranks_check(mpath_export_make((void *)(uintptr_t)others[i].address, others[i].bytes, &memory, &export) ==
+                    MPATH_OK);
+    }
+    mpath_import_set_limit(0);
+    ranks_barrier(self);
+    for (int round = 2; round < 6; round++) {
+        ranks_check(call_round(&member, job, round) == MPATH_OK);
+        ranks_check(a2a_check(&member.a2a) == 0);
+    }
+    ranks_barrier(self);
+    for (int i = 0; i < MPATH_EXPORTS_MAX + 2; i++) {
+        gpu_memory_free(&others[i]);
+    }
+    member_end(&member);
+    return 0;
+}
+
+static void test_exports_with_other_numbers(void **state)
+{
+    job_t job = {.setup = {.size = 2, .limit_s = 60}, .devices = 2, .row_bytes = ROW_BYTES, .mapped = 1};
+
+    (void)state;
+    memset(ports, 0, sizeof(*ports));
+    assert_int_equal(ranks_run(&job.setup, exports_body, &job), 0);
+}
+
 /* Who meets has seen what the others did before; who waits for somebody that does not come goes on. */
 static int meet_body(ranks_self_t *self, void *argument)
 {
@@ -281,7 +329,7 @@ int main(void)
         cmocka_unit_test(test_equal_exchanges),      cmocka_unit_test(test_skewed_exchanges),
         cmocka_unit_test(test_copies_given_at_once), cmocka_unit_test(test_without_words_of_streams),
         cmocka_unit_test(test_ranks_share_gpus),     cmocka_unit_test(test_the_dead_hold_nobody),
-        cmocka_unit_test(test_engines_meet),
+        cmocka_unit_test(test_engines_meet),         cmocka_unit_test(test_exports_with_other_numbers),
     };
 
     return cmocka_run_group_tests(tests, make_ports, remove_ports);

@@ -89,6 +89,7 @@ static void test_writes(void **state)
     mpath_stream_t *first;
     unsigned char *bytes;
     mpath_pinned_t words[2];
+    mpath_mark_t end;
 
     (void)state;
     assert_int_equal(mpath_stream_get(gpu, 0, &first), MPATH_OK);
@@ -117,11 +118,16 @@ static void test_writes(void **state)
             assert_true(((float *)(void *)bytes)[i] == writes_value(0, i) + writes_value(1, i));
         }
     }
-    /* A rank that never comes: the other one gives up when the host says so, and later work on its stream runs. */
+    /*
+     * A rank that never comes: the other one gives up when the host says so. None of its CTAs is at work any more when
+     * that has been told, and later work on its stream runs.
+     */
     writes_start(0, 6, &words[0]);
+    assert_int_equal(mpath_stream_mark(writers[0].stream, &end), MPATH_OK);
     *(volatile uint64_t *)words[0].base = 6;
     assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"),
                      MPATH_ERR_TIMED_OUT);
+    assert_int_equal(mpath_stream_done(writers[0].stream, end), MPATH_OK);
     assert_int_equal(mpath_stream_mark(writers[0].stream, &writers[0].mark), MPATH_OK);
     assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"), MPATH_OK);
     for (int rank = 0; rank < 2; rank++) {

@@ -1,0 +1,121 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shadows: ranges to the host and back; what has been stored is there for every stream, not only for the default one. */
+#include "config.h"
+#include "coll/shadow.h"
+#include "gpu_kinds.h"
+#include "gpu/pinned.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BYTES (UINT64_C(3) << 20)
+#define DEADLINE_NS (UINT64_C(60) * 1000000000)
+
+static const mpath_memory_kind_t kinds[] = {MPATH_MEMORY_DEVICE, MPATH_MEMORY_POOL, MPATH_MEMORY_VMM};
+
+static mpath_gpu_t *gpu;
+static mpath_pinned_t pinned;
+
+static void open_shadow(mpath_memory_kind_t kind, gpu_memory_t *memory, mpath_shadow_t *shadow)
+{
+    mpath_memory_t classified;
+    void *address;
+
+    gpu_memory_alloc(kind, 0, BYTES, 1, memory);
+    address = (void *)(uintptr_t)memory->address;
+    assert_int_equal(mpath_memory_classify(address, BYTES, &classified), MPATH_OK);
+    assert_int_equal(mpath_shadow_open(address, BYTES, &classified, shadow), MPATH_OK);
+}
+
+static void close_shadow(gpu_memory_t *memory, mpath_shadow_t *shadow)
+{
+    mpath_shadow_close(shadow);
+    assert_null(shadow->host);
+    mpath_shadow_close(shadow);
+    gpu_memory_free(memory);
+}
+
+/* As a kernel of another stream would see it: nothing here waits for the default stream. */
+static const unsigned char *seen_by_a_stream(uint64_t address)
+{
+    mpath_stream_t *stream;
+    mpath_mark_t mark;
+
+    assert_int_equal(mpath_stream_get(gpu, 0, &stream), MPATH_OK);
+    assert_int_equal(mpath_stream_copy(stream, pinned.device_base, address, BYTES), MPATH_OK);
+    assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the test"), MPATH_OK);
+    return pinned.base;
+}
+
+static void test_stored(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        mpath_shadow_t shadow;
+        gpu_memory_t memory;
+        unsigned char *host;
+
+        open_shadow(kinds[k], &memory, &shadow);
+        host = shadow.host;
+        for (uint64_t i = 0; i < BYTES; i++) {
+            host[i] = gpu_pattern(k, i);
+        }
+        assert_int_equal(mpath_shadow_store(&shadow, 0, BYTES), MPATH_OK);
+        assert_memory_equal(seen_by_a_stream(memory.address), host, BYTES);
+        memset(host + 1000, 0x5a, 7);
+        host[5000]++; /* outside of what is stored */
+        assert_int_equal(mpath_shadow_store(&shadow, 1000, 7), MPATH_OK);
+        assert_int_equal(mpath_shadow_store(&shadow, 5000, 0), MPATH_OK);
+        host[5000]--;
+        assert_memory_equal(seen_by_a_stream(memory.address), host, BYTES);
+        close_shadow(&memory, &shadow);
+    }
+}
+
+static void test_loaded(void **state)
+{
+    (void)state;
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        mpath_shadow_t shadow;
+        gpu_memory_t memory;
+        unsigned char *host;
+
+        open_shadow(kinds[k], &memory, &shadow);
+        host = shadow.host;
+        gpu_pattern_write(memory.address, BYTES, 10 + k);
+        memset(host, 0, BYTES);
+        assert_int_equal(mpath_shadow_load(&shadow, 100, BYTES - 300), MPATH_OK);
+        for (uint64_t i = 0; i < BYTES; i++) {
+            assert_int_equal(host[i], ((i >= 100) && (i < BYTES - 200)) ? gpu_pattern(10 + k, i) : 0);
+        }
+        close_shadow(&memory, &shadow);
+    }
+}
+
+static int setup(void **state)
+{
+    (void)state;
+    setenv("FAKE_CUDA_LATE", "1", 1);
+    gpu_application_starts();
+    return ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && (mpath_pinned_alloc(gpu, BYTES, &pinned) == MPATH_OK)) ? 0 : -1;
+}
+
+static int teardown(void **state)
+{
+    (void)state;
+    mpath_pinned_release(&pinned);
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored), cmocka_unit_test(test_loaded)};
+
+    return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
+}
