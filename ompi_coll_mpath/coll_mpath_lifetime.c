@@ -9,7 +9,9 @@
 #include <pthread.h>
 
 static pthread_mutex_t lifetime_lock = PTHREAD_MUTEX_INITIALIZER;
-static int lifetime_keyval           = MPI_KEYVAL_INVALID; /* of both attributes */
+/* Two: a module of MPI_COMM_SELF has its attribute there, too, and setting one calls the delete function of the former. */
+static int lifetime_keyval          = MPI_KEYVAL_INVALID; /* on communicators: the module */
+static int lifetime_finalize_keyval = MPI_KEYVAL_INVALID; /* on MPI_COMM_SELF */
 static mca_coll_mpath_module_t *lifetime_list;
 
 static void lifetime_unlink(mca_coll_mpath_module_t *module)
@@ -27,15 +29,20 @@ static void lifetime_unlink(mca_coll_mpath_module_t *module)
 }
 
 /* MPI_Finalize begins: no communicator will be used any more. */
-static void lifetime_end_all(void)
+static int lifetime_finalized(MPI_Comm comm, int keyval, void *value, void *extra)
 {
     mca_coll_mpath_module_t *module;
 
+    (void)comm;
+    (void)keyval;
+    (void)value;
+    (void)extra;
     mca_coll_mpath_queue_finish();
     while (NULL != (module = lifetime_list)) {
         lifetime_unlink(module);
         mca_coll_mpath_team_end(module);
     }
+    return MPI_SUCCESS;
 }
 
 void mca_coll_mpath_lifetime_end_team(mca_coll_mpath_module_t *module)
@@ -57,10 +64,6 @@ static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)comm;
     (void)keyval;
     (void)extra;
-    if (NULL == module) {
-        lifetime_end_all();
-        return MPI_SUCCESS;
-    }
     lifetime_unlink(module);
     if (!mca_coll_mpath_queue_ends_team(module)) {
         mca_coll_mpath_lifetime_end_team(module);
@@ -81,7 +84,11 @@ static int lifetime_prepare(void)
         return rc;
     }
     PMPI_Initialized(&world);
-    return world ? PMPI_Comm_set_attr(MPI_COMM_SELF, lifetime_keyval, NULL) : MPI_SUCCESS;
+    if (!world) {
+        return MPI_SUCCESS;
+    }
+    rc = PMPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, lifetime_finalized, &lifetime_finalize_keyval, NULL);
+    return (MPI_SUCCESS == rc) ? PMPI_Comm_set_attr(MPI_COMM_SELF, lifetime_finalize_keyval, NULL) : rc;
 }
 
 mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module)
@@ -118,6 +125,7 @@ void mca_coll_mpath_lifetime_forget(mca_coll_mpath_module_t *module)
 
 void mca_coll_mpath_lifetime_end(void)
 {
-    /* MPI has freed the attributes and, with them, the keyval. */
-    lifetime_keyval = MPI_KEYVAL_INVALID;
+    /* MPI has freed the attributes and, with them, the keyvals. */
+    lifetime_keyval          = MPI_KEYVAL_INVALID;
+    lifetime_finalize_keyval = MPI_KEYVAL_INVALID;
 }

@@ -273,18 +273,22 @@ static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arg
     return OMPI_SUCCESS;
 }
 
-int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
+int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *given,
                                 bool persistent, ompi_request_t **request_p)
 {
-    bool at_once = REQUEST_AT_ONCE_BYTES >= mca_coll_mpath_arguments_bytes(arguments, module->comm), passes;
+    mca_coll_mpath_arguments_t arguments = *given;
+    bool at_once = REQUEST_AT_ONCE_BYTES >= mca_coll_mpath_arguments_bytes(given, module->comm), passes;
     mca_coll_mpath_request_t *request;
     int rc;
 
+    if (MPI_IN_PLACE == arguments.sbuf) {
+        arguments.sdtype = arguments.rdtype; /* what was given is to be ignored: it need not be a datatype */
+    }
     passes = at_once && !persistent;
     if (passes && !mpath_gpu_available()) {
-        return mca_coll_mpath_arguments_pass(arguments, module, request_p);
+        return mca_coll_mpath_arguments_pass(&arguments, module, request_p);
     }
-    rc = request_new(module, arguments, persistent, &request);
+    rc = request_new(module, &arguments, persistent, &request);
     if (OMPI_SUCCESS != rc) {
         return rc;
     }

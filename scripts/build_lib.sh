@@ -15,7 +15,8 @@ configure_tree() {
     if [[ -f $dir/config.status && $(cat "$dir/.mpath_args" 2>/dev/null) == "$*" ]]; then
         return 0
     fi
-    (cd "$dir" && "$top/configure" -q "$@" && echo "$*" >.mpath_args)
+    # By a path from there: configure takes no source folder with a blank in its name.
+    (cd "$dir" && "$(realpath --relative-to=. "$top")/configure" -q "$@" && echo "$*" >.mpath_args)
 }
 
 # take_kernels FROM DIR: the GPU kernels, half a minute of nvcc, as the tree FROM has compiled them, if it has. With their time,

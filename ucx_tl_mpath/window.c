@@ -37,9 +37,6 @@ static mpath_status_t tx_grow(mpath_tx_window_t *window)
     uint32_t size = window->size * 2, psn;
     uint8_t *done;
 
-    if (size > window->max) {
-        return MPATH_NO_RESOURCE;
-    }
     done = calloc(size, sizeof(*done));
     if (done == NULL) {
         return MPATH_ERR_NO_MEMORY;
@@ -57,7 +54,10 @@ mpath_status_t mpath_tx_window_take(mpath_tx_window_t *window, uint32_t *psn_p)
 {
     mpath_status_t status;
 
-    if (window->next - window->base == window->size) {
+    if (mpath_tx_window_outstanding(window) >= window->max) {
+        return MPATH_NO_RESOURCE;
+    }
+    if (mpath_tx_window_outstanding(window) == window->size) {
         status = tx_grow(window);
         if (status != MPATH_OK) {
             return status;

@@ -5,6 +5,7 @@
 #include "tools/plan_report.h"
 #include "tools/plan_svg.h"
 #include "topo/xml.h"
+#include "util/log.h"
 #include "util/time.h"
 
 #include <getopt.h>
@@ -414,7 +415,11 @@ static int run(const options_t *options)
     }
     free(demand);
     mpath_topo_destroy(topo);
-    return (status != MPATH_OK) | (fflush(stdout) != 0);
+    if ((fflush(stdout) != 0) || ferror(stdout)) {
+        mpath_error("writing to standard output failed; it is not complete");
+        status = MPATH_ERR_IO;
+    }
+    return status != MPATH_OK;
 }
 
 int main(int argc, char **argv)

@@ -127,6 +127,7 @@ mpath_status_t mpath_interfaces_list(mpath_interface_t **interfaces_p, int *coun
 {
     struct ifaddrs *addresses, *entry;
     mpath_interface_t *interfaces, *i;
+    char name[MPATH_NIC_NAME_MAX];
     size_t entries = 0;
     int count      = 0;
 
@@ -143,12 +144,13 @@ mpath_status_t mpath_interfaces_list(mpath_interface_t **interfaces_p, int *coun
         mpath_error("listing the network interfaces: no memory; no NIC is found");
         return MPATH_ERR_NO_MEMORY;
     }
-    /* An interface has one entry per address. */
+    /* An interface has one entry per address; an address may have a label, which stands for the name: "eth0:1". */
     for (entry = addresses; entry != NULL; entry = entry->ifa_next) {
-        for (i = interfaces; (i < interfaces + count) && (strcmp(i->name, entry->ifa_name) != 0); i++) {
+        snprintf(name, sizeof(name), "%.*s", (int)strcspn(entry->ifa_name, ":"), entry->ifa_name);
+        for (i = interfaces; (i < interfaces + count) && (strcmp(i->name, name) != 0); i++) {
         }
         if (i == interfaces + count) {
-            snprintf(i->name, sizeof(i->name), "%s", entry->ifa_name);
+            memcpy(i->name, name, sizeof(i->name));
             count++;
         }
         i->up = ((entry->ifa_flags & (IFF_UP | IFF_RUNNING)) == (IFF_UP | IFF_RUNNING));

@@ -266,6 +266,51 @@ static long case_freed(void)
     return errors;
 }
 
+/* In place, MPI ignores the datatype of the send side, whatever it is. */
+static long case_no_send_type(void)
+{
+    static const int elements[] = {1, 40, 30011};
+    MPI_Datatype no_type        = (MPI_Datatype)(uintptr_t)16; /* NOLINT: no address of anything */
+    long errors                 = 0;
+
+    for (size_t i = 0; i < sizeof(elements) / sizeof(elements[0]); i++) {
+        operation_t operation;
+
+        operation_make(&operation, KIND_ALLTOALL, MPI_COMM_WORLD, elements[i], 1, 3);
+        operation_fill(&operation, 3);
+        errors += MPI_Ialltoall(MPI_IN_PLACE, 0, no_type, operation.recv, elements[i], MPI_INT64_T, MPI_COMM_WORLD,
+                                &operation.request) != MPI_SUCCESS;
+        errors += MPI_Wait(&operation.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += operation_check(&operation);
+        operation_free(&operation);
+    }
+    return errors;
+}
+
+/* A communicator of one process, on some processes only: the others' calls must not notice. */
+static long case_self(void)
+{
+    long errors = 0;
+
+    for (int round = 0; round < 3; round++) {
+        operation_t world, self;
+
+        operation_make(&world, KIND_ALLTOALLV, MPI_COMM_WORLD, 20000, 0, (uint32_t)round);
+        errors += operation_start(&world) != MPI_SUCCESS;
+        if (world_rank % 2 == 0) {
+            operation_make(&self, KIND_ALLTOALL, MPI_COMM_SELF, 500, 0, (uint32_t)round);
+            errors += operation_start(&self) != MPI_SUCCESS;
+            errors += MPI_Wait(&self.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+            errors += operation_check(&self);
+            operation_free(&self);
+        }
+        errors += MPI_Wait(&world.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += operation_check(&world);
+        operation_free(&world);
+    }
+    return errors;
+}
+
 /* Communicators that come and go while operations are under way on others. */
 static long case_communicators(void)
 {
@@ -488,6 +533,8 @@ int main(int argc, char **argv)
         {"outstanding", case_outstanding, 1},
         {"between", case_between, 1},
         {"freed", case_freed, 1},
+        {"no_send_type", case_no_send_type, 1},
+        {"self", case_self, 1},
         {"communicators", case_communicators, 1},
         {"overlap", case_overlap, 1},
         {"persistent", case_persistent, 1},

@@ -1,12 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Discovery, shown machines made of files: which NICs are taken, their rates and states; and this machine itself. */
-#define _GNU_SOURCE /* nftw */
+#define _GNU_SOURCE /* nftw, RTLD_NEXT */
 #include "topo/machine.h"
 #include "topo/machine_internal.h"
 #include "unit/capture.h"
 
+#include <dlfcn.h>
 #include <ftw.h>
+#include <ifaddrs.h>
 #include <limits.h>
+#include <net/if.h>
+#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -280,6 +284,59 @@ static void test_nearest(void **state)
     assert_int_equal(mpath_machine_nearest_nic(&machine, 0), -1);
 }
 
+/* What getifaddrs() shows in place of this machine's addresses. */
+static struct ifaddrs *shown;
+
+int getifaddrs(struct ifaddrs **addresses)
+{
+    int (*real)(struct ifaddrs **);
+
+    if (shown != NULL) {
+        *addresses = shown;
+        return 0;
+    }
+    *(void **)&real = dlsym(RTLD_NEXT, "getifaddrs");
+    return real(addresses);
+}
+
+void freeifaddrs(struct ifaddrs *addresses)
+{
+    void (*real)(struct ifaddrs *);
+
+    if (addresses != shown) {
+        *(void **)&real = dlsym(RTLD_NEXT, "freeifaddrs");
+        real(addresses);
+    }
+}
+
+/* An interface with several addresses is one, also where they have labels. */
+static void test_labels(void **state)
+{
+    struct sockaddr_in four = {.sin_family = AF_INET};
+    struct ifaddrs list[4]  = {
+         {.ifa_next = &list[1], .ifa_name = (char *)"rail1"},
+         {.ifa_next = &list[2], .ifa_name = (char *)"rail0", .ifa_flags = IFF_UP | IFF_RUNNING},
+         {.ifa_next = &list[3], .ifa_name = (char *)"rail0:vip", .ifa_flags = IFF_UP | IFF_RUNNING},
+         {.ifa_next = NULL, .ifa_name = (char *)"rail0:1", .ifa_flags = IFF_UP | IFF_RUNNING},
+    };
+    mpath_interface_t *found = NULL;
+    mpath_status_t status;
+    int count = 0;
+
+    (void)state;
+    list[2].ifa_addr = (struct sockaddr *)&four;
+    shown            = list;
+    status           = mpath_interfaces_list(&found, &count);
+    shown            = NULL;
+    assert_int_equal(status, MPATH_OK);
+    assert_int_equal(count, 2);
+    assert_string_equal(found[0].name, "rail1");
+    assert_false(found[0].addressed);
+    assert_string_equal(found[1].name, "rail0");
+    assert_true(found[1].addressed && found[1].up);
+    free(found);
+}
+
 /* Whatever this machine is: a topology can be built of it. */
 static void test_this_machine(void **state)
 {
@@ -312,6 +369,7 @@ int main(void)
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_labels),
         cmocka_unit_test(test_this_machine),
     };
 

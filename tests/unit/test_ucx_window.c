@@ -68,6 +68,26 @@ static void test_tx_untake(void **state)
     mpath_tx_window_release(&window);
 }
 
+/* The other side's window may turn out to be smaller than what this one starts with. */
+static void test_tx_smaller_peer(void **state)
+{
+    mpath_tx_window_t window;
+    uint32_t psn, i;
+
+    (void)state;
+    assert_int_equal(mpath_tx_window_init(&window, MAX), MPATH_OK);
+    window.max = 16;
+    for (i = 0; i < 16; ++i) {
+        assert_int_equal(mpath_tx_window_take(&window, &psn), MPATH_OK);
+    }
+    assert_int_equal(mpath_tx_window_take(&window, &psn), MPATH_NO_RESOURCE);
+    assert_int_equal(mpath_tx_window_done(&window, 0), 1);
+    assert_int_equal(mpath_tx_window_take(&window, &psn), MPATH_OK);
+    assert_int_equal(psn, 16);
+    assert_int_equal(mpath_tx_window_take(&window, &psn), MPATH_NO_RESOURCE);
+    mpath_tx_window_release(&window);
+}
+
 static void test_tx_wraps(void **state)
 {
     mpath_tx_window_t window;
@@ -167,7 +187,8 @@ static void test_rx_bounds(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_tx_done_in_any_order), cmocka_unit_test(test_tx_untake), cmocka_unit_test(test_tx_wraps),
+        cmocka_unit_test(test_tx_done_in_any_order), cmocka_unit_test(test_tx_untake),
+        cmocka_unit_test(test_tx_smaller_peer),      cmocka_unit_test(test_tx_wraps),
         cmocka_unit_test(test_rx_any_order),         cmocka_unit_test(test_rx_bounds),
     };
 
