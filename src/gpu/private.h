@@ -33,7 +33,7 @@ struct mpath_stream {
     mpath_cu_stream_t native;
     mpath_stream_words_t *words;
     mpath_cu_ptr_t done_address, failure_address; /* of the words, as the device sees them */
-    mpath_cu_event_t event;                       /* for follow(), and for marks where values are missing */
+    mpath_cu_event_t event;                       /* for marks where values are missing */
     mpath_mark_t marked;                          /* last one given out */
     mpath_mark_t recorded;                        /* without values: the mark that `event` stands for */
     uint64_t arrivals;                            /* of all CTAs launched on this stream so far */

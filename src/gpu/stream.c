@@ -287,7 +287,7 @@ mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, ui
 
     for (;;) {
         status = mpath_stream_done(stream, mark);
-        if (status == MPATH_ERR_TIMED_OUT) { /* told by the kernel's first CTA: others may be at work, and marks missing */
+        if (status == MPATH_ERR_TIMED_OUT) { /* a kernel's first CTA says so: others may be at work, marks missing */
             gave_up = 1;
             status  = mpath_stream_mark(stream, &mark);
             if (status == MPATH_OK) {

@@ -7,9 +7,6 @@
  *   push    copy engines of the sender write, one piece after the other
  *   pull    copy engines of the receiver read, one piece after the other
  *
- * Engines may take turns: a piece can wait for a word before it and write one after it, so that no GPU has two copies
- * in or out at a time.
- *
  * Which is fastest depends on the sizes, on how much the same GPU sends and receives at a time, and on what the
  * machine's copies reach; mpath_peer_predict_ns() tells. Completion is a word of host memory that all processes of the
  * node see, written after the bytes: a number that only grows, so nothing is ever reset.

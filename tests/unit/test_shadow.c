@@ -102,7 +102,8 @@ static int setup(void **state)
     (void)state;
     setenv("FAKE_CUDA_LATE", "1", 1);
     gpu_application_starts();
-    return ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && (mpath_pinned_alloc(gpu, BYTES, &pinned) == MPATH_OK)) ? 0 : -1;
+    return ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && (mpath_pinned_alloc(gpu, BYTES, &pinned) == MPATH_OK)) ? 0
+                                                                                                                 : -1;
 }
 
 static int teardown(void **state)
