@@ -75,7 +75,8 @@ typedef struct mca_coll_mpath_module_t {
     struct mpath_fiber *fiber; /* made by the first of them */
     struct mca_coll_mpath_request_t *queue_first, *queue_last;
     bool queue_running;   /* the first one has begun */
-    bool queue_ends_team; /* the communicator is freed: the team ends after the last one */
+    unsigned requests;    /* that there are, under way or not */
+    bool queue_ends_team; /* the communicator is freed: the team ends with the last request */
     struct mca_coll_mpath_module_t *queue_next;
     uint32_t takes_one_tag; /* coll_mpath_tag.c: previous functions, two bits for each kind */
 } mca_coll_mpath_module_t;

@@ -54,6 +54,7 @@ void mca_coll_mpath_lifetime_end_team(mca_coll_mpath_module_t *module)
          */
         OBJ_RETAIN(module->comm);
     }
+    lifetime_unlink(module);
     mca_coll_mpath_team_end(module);
 }
 
@@ -64,7 +65,6 @@ static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)comm;
     (void)keyval;
     (void)extra;
-    lifetime_unlink(module);
     if (!mca_coll_mpath_queue_ends_team(module)) {
         mca_coll_mpath_lifetime_end_team(module);
     }

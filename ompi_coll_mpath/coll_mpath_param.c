@@ -88,6 +88,14 @@ static int param_register_int(const mpath_param_t *param, const char *help)
     } else {
         rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
     }
+    if (OPAL_ERR_VALUE_OUT_OF_BOUNDS == rc) { /* more than an int holds; Open MPI has shown it */
+        snprintf(problem, sizeof(problem), "it is not a whole number from %lld to %lld", (long long)param->min,
+                 (long long)param->max);
+        snprintf(used, sizeof(used), "%d", initial);
+        param_warn(param->name, problem, used);
+        *field = initial;
+        return OPAL_SUCCESS;
+    }
     if ((0 <= rc) && ((*field < param->min) || (*field > param->max))) {
         snprintf(problem, sizeof(problem), "%d is not a whole number from %lld to %lld", *field, (long long)param->min,
                  (long long)param->max);

@@ -97,22 +97,19 @@ static void queue_unlink_module(mca_coll_mpath_module_t *module)
     *link = module->queue_next;
 }
 
-/* Takes the first request of a queue out. Nonzero: it was the last, and the team is to end. */
-static bool queue_pop(mca_coll_mpath_module_t *module)
+/* Takes the first request of a queue out. */
+static void queue_pop(mca_coll_mpath_module_t *module)
 {
     mca_coll_mpath_request_t *next;
-    bool ends = false;
 
     pthread_mutex_lock(&queue_lock);
     next = module->queue_first->next;
     if (NULL == next) {
         module->queue_last = NULL;
         queue_unlink_module(module);
-        ends = module->queue_ends_team;
     }
     __atomic_store_n(&module->queue_first, next, __ATOMIC_RELEASE);
     pthread_mutex_unlock(&queue_lock);
-    return ends;
 }
 
 /* Goes on with the first operation of a communicator. Nonzero when something happened. */
@@ -131,9 +128,7 @@ static int queue_step(mca_coll_mpath_module_t *module)
         return MPATH_FIBER_BUSY == state;
     }
     module->queue_running = false;
-    if (queue_pop(module)) {
-        mca_coll_mpath_lifetime_end_team(module);
-    }
+    queue_pop(module);
     if (COLL_MPATH_LEAVE == request->rc) {
         queue_leave(request);
     } else {
@@ -292,12 +287,35 @@ void mca_coll_mpath_queue_wait(mca_coll_mpath_module_t *module)
 
 /* -- the end -- */
 
-int mca_coll_mpath_queue_ends_team(mca_coll_mpath_module_t *module)
+void mca_coll_mpath_queue_hold(mca_coll_mpath_module_t *module)
 {
     pthread_mutex_lock(&queue_lock);
-    module->queue_ends_team = NULL != module->queue_first;
+    module->requests++;
     pthread_mutex_unlock(&queue_lock);
-    return module->queue_ends_team;
+}
+
+void mca_coll_mpath_queue_let_go(mca_coll_mpath_module_t *module)
+{
+    bool ends;
+
+    pthread_mutex_lock(&queue_lock);
+    module->requests--;
+    ends = module->queue_ends_team && (0 == module->requests);
+    pthread_mutex_unlock(&queue_lock);
+    if (ends) {
+        mca_coll_mpath_lifetime_end_team(module);
+    }
+}
+
+int mca_coll_mpath_queue_ends_team(mca_coll_mpath_module_t *module)
+{
+    int ends;
+
+    pthread_mutex_lock(&queue_lock);
+    ends                    = 0 < module->requests;
+    module->queue_ends_team = 0 < module->requests;
+    pthread_mutex_unlock(&queue_lock);
+    return ends;
 }
 
 /* Their waits end now: that of a team because it is broken, those of its set-up because the fiber is to end. */

@@ -58,6 +58,7 @@ void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
         mca_coll_mpath_device_close(&request->recv_device);
     }
     OMPI_REQUEST_FINI(&request->super);
+    mca_coll_mpath_queue_let_go(request->module);
     request_let_go(request);
     OBJ_RELEASE(request);
 }
@@ -269,6 +270,7 @@ static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arg
     request->module                    = module;
     request->arguments                 = *arguments;
     request_keep(request);
+    mca_coll_mpath_queue_hold(module);
     *new_p = request;
     return OMPI_SUCCESS;
 }

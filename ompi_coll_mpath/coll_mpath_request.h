@@ -142,7 +142,13 @@ void mca_coll_mpath_queue_watch(mca_coll_mpath_request_t *request);
 void mca_coll_mpath_queue_free(mca_coll_mpath_request_t *request);
 /* Waits until the operations that were started before have ended, or are left to the previous component. */
 void mca_coll_mpath_queue_wait(mca_coll_mpath_module_t *module);
-/* The communicator is freed. Nonzero: operations are under way, and end the team after the last of them. */
+/* A request of the module is made; it goes. */
+void mca_coll_mpath_queue_hold(mca_coll_mpath_module_t *module);
+void mca_coll_mpath_queue_let_go(mca_coll_mpath_module_t *module);
+/*
+ * The communicator is freed. Nonzero: it has requests, of which the last one to go ends the team. Not the last operation:
+ * a persistent request may be started again, and the ranks would not agree on whether there still is a team.
+ */
 int mca_coll_mpath_queue_ends_team(mca_coll_mpath_module_t *module);
 /* MPI_Finalize begins: ends all operations, for better or worse. */
 void mca_coll_mpath_queue_finish(void);

@@ -49,7 +49,7 @@ static int load(void)
     return 0;
 }
 
-/* NCCL gives each rank a GPU of its own or none at all, so this is asked before it is. */
+/* NCCL gives each rank a GPU of its own or none at all, so this is asked before it is. Collective. */
 static int shared_gpus(void)
 {
     MPI_Comm node;
@@ -63,13 +63,13 @@ static int shared_gpus(void)
 
 int bench_nccl_open(void)
 {
-    int rank, size, bad;
+    int rank, size, bad, shared = shared_gpus();
     bench_nccl_id_t id;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     bad = load() != 0;
-    if (!bad && shared_gpus()) {
+    if (!bad && shared) {
         fprintf(stderr, "mpath_bench: --against nccl: rank %d shares its GPU, which NCCL refuses\n", rank);
         bad = 1;
     }

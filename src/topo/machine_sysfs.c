@@ -182,6 +182,22 @@ static int interface_is_rail(const char *sysfs, const mpath_interface_t *interfa
     return 1;
 }
 
+/* A VLAN or the like on a NIC that is a rail itself: it would count the same port twice. */
+static int interface_rides_on_rail(const mpath_machine_source_t *source, const mpath_interface_t *interface)
+{
+    char relative[RELATIVE_MAX];
+    int i;
+
+    for (i = 0; i < source->num_interfaces; i++) {
+        snprintf(relative, sizeof(relative), "class/net/%s/lower_%s", interface->name, source->interfaces[i].name);
+        if ((&source->interfaces[i] != interface) && sysfs_exists(source->sysfs, relative) &&
+            interface_is_rail(source->sysfs, &source->interfaces[i])) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 static void interface_read(const char *sysfs, const mpath_interface_t *interface, mpath_nic_t *nic)
 {
     char relative[RELATIVE_MAX], line[32];
@@ -211,7 +227,8 @@ mpath_status_t mpath_sysfs_list_interfaces(const mpath_machine_source_t *source,
         return MPATH_ERR_NO_MEMORY;
     }
     for (i = 0; i < source->num_interfaces; i++) {
-        if (all || interface_is_rail(source->sysfs, &source->interfaces[i])) {
+        if (all || (interface_is_rail(source->sysfs, &source->interfaces[i]) &&
+                    !interface_rides_on_rail(source, &source->interfaces[i]))) {
             interface_read(source->sysfs, &source->interfaces[i], &list.nics[list.count++]);
         }
     }

@@ -500,6 +500,42 @@ static void *work(void *argument)
     return NULL;
 }
 
+/* Persistent requests of a communicator that is freed: one before it was ever used, others at different moments. */
+static long case_persistent_freed(void)
+{
+    operation_t operations[2];
+    MPI_Request *requests[2] = {&operations[0].request, &operations[1].request};
+    long errors              = 0;
+
+    for (int used = 0; used < 3; used++) {
+        MPI_Comm comm;
+
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        for (int i = 0; i < 2; i++) {
+            operation_make(&operations[i], i ? KIND_ALLREDUCE : KIND_ALLTOALLV, comm, 40000, 0, (uint32_t)i);
+            errors += operation_init(&operations[i]) != MPI_SUCCESS;
+        }
+        if (used > 0) {
+            errors += MPI_Start(requests[0]) != MPI_SUCCESS;
+        }
+        MPI_Comm_free(&comm);
+        if (used == 0) {
+            errors += MPI_Start(requests[0]) != MPI_SUCCESS;
+        }
+        if ((world_rank == 0) || (used == 2)) {
+            errors += MPI_Wait(requests[0], MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        }
+        errors += MPI_Start(requests[1]) != MPI_SUCCESS; /* on the other ranks the first one may still be under way */
+        for (int i = 0; i < 2; i++) {
+            errors += MPI_Wait(requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS;
+            errors += operation_check(&operations[i]);
+            MPI_Request_free(requests[i]);
+            operation_free(&operations[i]);
+        }
+    }
+    return errors;
+}
+
 static long case_threads(void)
 {
     worker_t workers[NUM_THREADS];
@@ -538,6 +574,7 @@ int main(int argc, char **argv)
         {"communicators", case_communicators, 1},
         {"overlap", case_overlap, 1},
         {"persistent", case_persistent, 1},
+        {"persistent_freed", case_persistent_freed, 1},
         {"late", case_late, 0},
         {"threads", case_threads, 0},
     };
@@ -547,10 +584,12 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &world_rank);
     MPI_Comm_size(MPI_COMM_WORLD, &world_size);
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        int persistent = (cases[i].run == case_persistent) || (cases[i].run == case_persistent_freed);
+
         if (!case_wanted(argc, argv, cases[i].name) || ((argc == 1) && !cases[i].by_default)) {
             continue;
         }
-        if ((threads && (provided < MPI_THREAD_MULTIPLE)) || ((cases[i].run == case_persistent) && !OPS_PERSISTENT)) {
+        if ((threads && (provided < MPI_THREAD_MULTIPLE)) || (persistent && !OPS_PERSISTENT)) {
             if (world_rank == 0) {
                 printf("case skip %s: this MPI library does not offer it\n", cases[i].name);
             }

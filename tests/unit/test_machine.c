@@ -118,6 +118,29 @@ static void test_interfaces(void **state)
     check_nic(&machine.nics[2], "rail10", 2, MPATH_DEFAULT_RATE_BPS, -1, 1);
 }
 
+/* A VLAN or the like counts where the NIC below it does not. */
+static void test_riders(void **state)
+{
+    static const mpath_interface_t list[] = {{"rail0", 1, 1, 0},   {"rail0.5", 1, 1, 0}, {"rail1", 1, 0, 0},
+                                             {"rail1.5", 1, 1, 0}, {"bond0", 1, 1, 0},   {"rail2", 1, 1, 0}};
+    mpath_machine_source_t source         = {.sysfs = root, .interfaces = list, .num_interfaces = 6};
+    mpath_machine_t machine;
+
+    (void)state;
+    put("class/net/rail0.5/lower_rail0/x", "x");
+    put("class/net/rail1.5/lower_rail1/x", "x");
+    put("class/net/bond0/lower_rail2/x", "x");
+    put("class/net/rail2/master/x", "x");
+    choose(&source, NULL, 0, &machine);
+    assert_int_equal(machine.num_nics, 3);
+    assert_string_equal(machine.nics[0].name, "bond0");
+    assert_string_equal(machine.nics[1].name, "rail0");
+    assert_string_equal(machine.nics[2].name, "rail1.5");
+    choose(&source, "rail0.5", 0, &machine);
+    assert_int_equal(machine.num_nics, 1);
+    assert_string_equal(machine.nics[0].name, "rail0.5");
+}
+
 static void test_named(void **state)
 {
     mpath_machine_source_t source = source_init();
@@ -363,6 +386,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test_setup_teardown(test_interfaces, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_riders, setup, teardown),
         cmocka_unit_test_setup_teardown(test_named, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ports, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many, setup, teardown),
