@@ -19,6 +19,7 @@
 
 #define PROBE_FIRST_NS (10 * MPATH_NS_PER_S)
 #define PROBE_MOST_NS (640 * MPATH_NS_PER_S)
+#define CARRIER_NS MPATH_NS_PER_S /* how long what the system has said about carriers holds */
 
 /* What a rank tells the others at the end of a call: NICs of its node, a bit each. */
 struct mover_settle {
@@ -70,11 +71,13 @@ static int has_carrier(const char *name)
     return carrier == '1';
 }
 
-/* NICs of this node that may be tried again; asked of its first rank. */
+/*
+ * NICs of this node that may be tried again; asked of its first rank. It goes on saying so from call to call: that of
+ * another node may come to it a call later, and they have to say it in the same one.
+ */
 static uint32_t nics_back(mpath_team_t *team)
 {
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
-    uint32_t back                  = 0;
     uint64_t now_ns;
 
     if ((team->local_rank != 0) || (team->lost[team->node] == 0)) {
@@ -84,13 +87,16 @@ static uint32_t nics_back(mpath_team_t *team)
     if (now_ns < team->next_probe_ns) {
         return 0;
     }
-    team->next_probe_ns = now_ns + PROBE_FIRST_NS;
-    for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
-        int nic = __builtin_ctz(nics);
+    if (now_ns >= team->next_carrier_ns) {
+        team->next_carrier_ns = now_ns + CARRIER_NS;
+        team->carriers        = 0;
+        for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
+            int nic = __builtin_ctz(nics);
 
-        back |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
+            team->carriers |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
+        }
     }
-    return back;
+    return team->carriers & team->lost[team->node];
 }
 
 /* Takes NICs of a node out of the topology or in again; their number. The same on all ranks. */
@@ -207,9 +213,10 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
         return MPATH_ERR_UNREACHABLE;
     }
     team->topo_version++;
-    team->probe_ns      = (team->probe_ns == 0) ? PROBE_FIRST_NS : 2 * team->probe_ns;
-    team->probe_ns      = (team->probe_ns > PROBE_MOST_NS) ? PROBE_MOST_NS : team->probe_ns;
-    team->next_probe_ns = mpath_time_ns() + team->probe_ns;
+    team->probe_ns        = (team->probe_ns == 0) ? PROBE_FIRST_NS : 2 * team->probe_ns;
+    team->probe_ns        = (team->probe_ns > PROBE_MOST_NS) ? PROBE_MOST_NS : team->probe_ns;
+    team->next_probe_ns   = mpath_time_ns() + team->probe_ns;
+    team->next_carrier_ns = 0;
     mover->repeats++;
     mpath_schedule_destroy(mover->schedule);
     mover->schedule = NULL;

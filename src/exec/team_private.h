@@ -71,6 +71,8 @@ struct mpath_team {
     uint32_t *lost;         /* node -> bit per NIC that has failed and is left out; by move_retry.c */
     uint64_t probe_ns;      /* how long they are left out at least; doubles with each failure */
     uint64_t next_probe_ns; /* when they are looked at again */
+    uint32_t carriers;      /* of those of this node: had one when last looked at */
+    uint64_t next_carrier_ns;
 
     mpath_segment_t segment; /* of the node: header, agreement cells, shm region; private memory when alone */
     mpath_team_header_t *header;

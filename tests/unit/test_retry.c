@@ -154,6 +154,25 @@ static int both_ends_body(ranks_self_t *self, void *argument)
     return close_scene(&scene);
 }
 
+/* The second leader comes to it a call later than the first, and need not wait for the first to look again. */
+static int later_end_body(ranks_self_t *self, void *argument)
+{
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    lose(&scene, 0, 1u << 1);
+    lose(&scene, 3, 1u << 1);
+    end_good_call(&scene, 1);
+    check_out(&scene, 1u << 1, 1u << 1);
+    if (scene.team->node == 1) {
+        scene.team->next_probe_ns = 0;
+    }
+    ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
+    check_out(&scene, 0, 0);
+    return close_scene(&scene);
+}
+
 /*
  * Where rails are only silent, those that are furthest behind of all are to blame; where one has failed outright, the
  * silence of the others is its work.
@@ -262,6 +281,12 @@ static void test_both_ends(void **state)
     run(both_ends_body);
 }
 
+static void test_later_end(void **state)
+{
+    (void)state;
+    run(later_end_body);
+}
+
 static void test_silent(void **state)
 {
     (void)state;
@@ -289,8 +314,9 @@ static void test_not_opened(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),        cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_silent),
-        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_both_ends),    cmocka_unit_test(test_later_end),
+        cmocka_unit_test(test_silent),     cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team),
+        cmocka_unit_test(test_not_opened),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
