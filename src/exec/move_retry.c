@@ -6,7 +6,8 @@
  * and bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
  *
  * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles with
- * each failure: what tells a dead cable is the carrier, what tells the rest is trying. It is opened anew, beside the
+ * each failure: what tells a dead cable is the carrier, what tells the rest is trying. Of more ends than two, which the
+ * silence of one makes suspicious, those come back that have a carrier. It is opened anew, beside the
  * old one that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
  */
 #include "exec/move_private.h"
@@ -223,6 +224,26 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
     return MPATH_AGAIN;
 }
 
+/* NICs that nodes have lost and that would have nobody at the other end: on one node at most there would be one. */
+static uint32_t without_other_end(const mpath_mover_t *mover)
+{
+    const mpath_team_t *team = mover->team;
+    uint32_t once = 0, twice = 0, out = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
+        uint32_t back = mover->settles[team->leaders[node]].back, there = back;
+
+        for (int nic = 0; nic < machine->num_nics; nic++) {
+            there |= machine->nics[nic].up ? 1u << nic : 0;
+        }
+        twice |= once & there;
+        once |= there;
+        out |= team->lost[node] & ~back;
+    }
+    return out & ~twice;
+}
+
 /*
  * Uses NICs again that their nodes want back. The ranks of all nodes go over to new rails and tell each other the
  * addresses: on connections of before UCX cannot be relied upon.
@@ -236,10 +257,7 @@ static mpath_status_t take_back(mpath_mover_t *mover)
         back |= mover->settles[rank].back;
         busy |= mover->settles[rank].busy;
     }
-    for (int node = 0; node < team->num_nodes; node++) {
-        busy |= team->lost[node] & ~mover->settles[team->leaders[node]].back; /* both ends, or none */
-    }
-    back &= ~busy;
+    back &= ~(busy | without_other_end(mover));
     if (back == 0) {
         return MPATH_OK;
     }

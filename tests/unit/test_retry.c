@@ -173,6 +173,27 @@ static int later_end_body(ranks_self_t *self, void *argument)
     return close_scene(&scene);
 }
 
+/* Of three nodes one has a dead cable, for which the others have blamed their own: these come back without it. */
+static int third_end_body(ranks_self_t *self, void *argument)
+{
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    for (int rank = 0; rank < self->size; rank++) {
+        lose(&scene, rank, 1u << 1);
+    }
+    end_good_call(&scene, 1);
+    ranks_check(scene.team->lost[0] == 1u << 1); /* to whom should it send? */
+    end_good_call(&scene, 1 | 4);
+    ranks_check(scene.team->lost[0] == 0);
+    ranks_check(scene.team->lost[1] == 1u << 1);
+    ranks_check(scene.team->lost[2] == 0);
+    end_good_call(&scene, 2);
+    ranks_check(scene.team->lost[1] == 0);
+    return close_scene(&scene);
+}
+
 /*
  * Where rails are only silent, those that are furthest behind of all are to blame; where one has failed outright, the
  * silence of the others is its work.
@@ -287,6 +308,14 @@ static void test_later_end(void **state)
     run(later_end_body);
 }
 
+static void test_third_end(void **state)
+{
+    const ranks_setup_t setup = {.size = 3, .nodes = 3, .nics = NICS, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, third_end_body, NULL), 0);
+}
+
 static void test_silent(void **state)
 {
     (void)state;
@@ -314,9 +343,9 @@ static void test_not_opened(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_both_ends),    cmocka_unit_test(test_later_end),
-        cmocka_unit_test(test_silent),     cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team),
-        cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_later_end),
+        cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),     cmocka_unit_test(test_nothing_lost),
+        cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
