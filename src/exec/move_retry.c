@@ -5,10 +5,11 @@
  * follow. Then all leave the rail out of the topology and repeat the call: the send buffers are still what they were,
  * and bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
  *
- * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles with
- * each failure: what tells a dead cable is the carrier, what tells the rest is trying. Of more ends than two, which the
- * silence of one makes suspicious, those come back that have a carrier. It is opened anew, beside the
- * old one that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
+ * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles when
+ * rails fail soon after they were used again: what tells a dead cable is the carrier, what tells the rest is trying. Of
+ * more ends than two, which the silence of one makes suspicious, those come back that have a carrier. The rail is
+ * opened anew, beside the old one that other communicators may still hold (fabric_renew.c): each of them comes to it by
+ * itself.
  */
 #include "exec/move_private.h"
 
@@ -197,6 +198,21 @@ static void blame_silent(mpath_mover_t *mover)
     }
 }
 
+/* One more end that turns out to be dead, before any of them was used again, and a failure after long are as the first. */
+static void wait_longer(mpath_team_t *team)
+{
+    uint64_t now_ns = mpath_time_ns();
+
+    if ((team->probe_ns == 0) || ((team->back_ns != 0) && (now_ns - team->back_ns > PROBE_MOST_NS))) {
+        team->probe_ns = PROBE_FIRST_NS;
+    } else if (team->back_ns != 0) {
+        team->probe_ns = (2 * team->probe_ns < PROBE_MOST_NS) ? 2 * team->probe_ns : PROBE_MOST_NS;
+    }
+    team->back_ns         = 0;
+    team->next_probe_ns   = now_ns + team->probe_ns;
+    team->next_carrier_ns = 0;
+}
+
 /* All ranks know what each has lost: leaves it out. */
 static mpath_status_t leave_out(mpath_mover_t *mover)
 {
@@ -214,10 +230,7 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
         return MPATH_ERR_UNREACHABLE;
     }
     team->topo_version++;
-    team->probe_ns        = (team->probe_ns == 0) ? PROBE_FIRST_NS : 2 * team->probe_ns;
-    team->probe_ns        = (team->probe_ns > PROBE_MOST_NS) ? PROBE_MOST_NS : team->probe_ns;
-    team->next_probe_ns   = mpath_time_ns() + team->probe_ns;
-    team->next_carrier_ns = 0;
+    wait_longer(team);
     mover->repeats++;
     mpath_schedule_destroy(mover->schedule);
     mover->schedule = NULL;
@@ -264,6 +277,7 @@ static mpath_status_t take_back(mpath_mover_t *mover)
     for (int rank = 0; rank < team->size; rank++) {
         (void)set_nics(team, team->node_of[rank], mover->settles[rank].back & back, 1);
     }
+    team->back_ns = mpath_time_ns();
     team->topo_version++;
     forget_peers(mover, back);
     mpath_schedule_destroy(mover->schedule);

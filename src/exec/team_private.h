@@ -69,7 +69,8 @@ struct mpath_team {
         *gpu_topo; /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
     unsigned topo_version;
     uint32_t *lost;         /* node -> bit per NIC that has failed and is left out; by move_retry.c */
-    uint64_t probe_ns;      /* how long they are left out at least; doubles with each failure */
+    uint64_t probe_ns;      /* how long they are left out at least */
+    uint64_t back_ns;       /* when some were used again last; 0: none since others failed */
     uint64_t next_probe_ns; /* when they are looked at again */
     uint32_t carriers;      /* of those of this node: had one when last looked at */
     uint64_t next_carrier_ns;

@@ -109,6 +109,12 @@ static void end_good_call(const scene_t *scene, uint32_t due_nodes)
     ranks_check(mpath_move_recover(scene->team) == MPATH_OK);
 }
 
+static void check_wait(const scene_t *scene, uint64_t since_ns, uint64_t wait_s)
+{
+    ranks_check(scene->team->next_probe_ns >= since_ns + wait_s * MPATH_NS_PER_S);
+    ranks_check(scene->team->next_probe_ns <= mpath_time_ns() + wait_s * MPATH_NS_PER_S);
+}
+
 /* A NIC that fails again and again is left out for twice as long each time, up to a limit. */
 static int again_body(ranks_self_t *self, void *argument)
 {
@@ -123,8 +129,7 @@ static int again_body(ranks_self_t *self, void *argument)
 
         lose(&scene, 1, 1u << 2);
         check_out(&scene, 1u << 2, 0);
-        ranks_check(scene.team->next_probe_ns >= lost_ns + out_s * MPATH_NS_PER_S);
-        ranks_check(scene.team->next_probe_ns <= mpath_time_ns() + out_s * MPATH_NS_PER_S);
+        check_wait(&scene, lost_ns, out_s);
         ranks_check(mpath_move_recover(scene.team) == MPATH_OK); /* much too early */
         check_out(&scene, 1u << 2, 0);
         end_good_call(&scene, 3);
@@ -132,6 +137,30 @@ static int again_body(ranks_self_t *self, void *argument)
         ranks_check(scene.team->mover->fabric_nic[2] != rail_before); /* new connections */
         out_s = (2 * out_s < MOST_S) ? 2 * out_s : MOST_S;
     }
+    return close_scene(&scene);
+}
+
+/* More ends that turn out to be dead are no failure of a rail that was used again, and one after a long time is new. */
+static int other_ends_body(ranks_self_t *self, void *argument)
+{
+    uint64_t lost_ns;
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    for (int failure = 0; failure < 3; failure++) {
+        for (int nic = 0; nic < NICS; nic++) {
+            lost_ns = mpath_time_ns();
+            lose(&scene, 1, 1u << nic);
+            check_wait(&scene, lost_ns, FIRST_S << failure);
+        }
+        end_good_call(&scene, 3);
+        check_out(&scene, 0, 0);
+    }
+    scene.team->back_ns -= (MOST_S + 1) * MPATH_NS_PER_S;
+    lost_ns = mpath_time_ns();
+    lose(&scene, 3, 1u << 0);
+    check_wait(&scene, lost_ns, FIRST_S);
     return close_scene(&scene);
 }
 
@@ -296,6 +325,12 @@ static void test_again(void **state)
     run(again_body);
 }
 
+static void test_other_ends(void **state)
+{
+    (void)state;
+    run(other_ends_body);
+}
+
 static void test_both_ends(void **state)
 {
     (void)state;
@@ -343,9 +378,9 @@ static void test_not_opened(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_later_end),
-        cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),     cmocka_unit_test(test_nothing_lost),
-        cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_again),        cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_other_ends),
+        cmocka_unit_test(test_later_end),    cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
