@@ -21,7 +21,7 @@ typedef enum mpath_message_type {
     MPATH_MESSAGE_ROWS   = 1,
     MPATH_MESSAGE_NOTICE = 2,
     MPATH_MESSAGE_OWN    = 3,
-    MPATH_MESSAGE_PULSE  = 4 /* between leaders: the beats of the ranks of a node, see attend.h */
+    MPATH_MESSAGE_PULSE  = 4 /* between leaders: which ranks of a node look, see attend.h */
 } mpath_message_type_t;
 
 #define MPATH_MESSAGE_MAGIC 0x6d706368u
@@ -89,7 +89,7 @@ int mpath_channels_test(mpath_team_t *team);
 int mpath_channel_taker(const mpath_team_t *team, int node, int local_rank);
 
 /* attend.c: a pulse has come. */
-void mpath_attend_pulse(mpath_team_t *team, int node, const char *counts, size_t bytes);
+void mpath_attend_pulse(mpath_team_t *team, int node, const char *looked, size_t bytes);
 
 /* The message in the channel has been used. */
 mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel);
