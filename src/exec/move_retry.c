@@ -198,7 +198,7 @@ static void blame_silent(mpath_mover_t *mover)
     }
 }
 
-/* One more end that turns out to be dead, before any of them was used again, and a failure after long are as the first. */
+/* Another end that shows to be dead before any was used again is the same failure, and one after long is a new one. */
 static void wait_longer(mpath_team_t *team)
 {
     uint64_t now_ns = mpath_time_ns();
