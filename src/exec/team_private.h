@@ -84,6 +84,7 @@ struct mpath_team {
     mpath_agree_state_t *agree;
     mpath_mover_t *mover; /* made by the first call that moves chunks */
     mpath_wire_t *wire;   /* made by the first call that needs it; after the mover */
+    int wire_declined;    /* some rank could not make it; alike on all */
 
     mpath_status_t broken; /* first reason; MPATH_OK while whole */
     uint64_t next_look_ns; /* mpath_team_status() looks at the control plane from then on */

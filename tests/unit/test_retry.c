@@ -287,6 +287,40 @@ static int other_team_body(ranks_self_t *self, void *argument)
     return close_scene(&early);
 }
 
+static int cannot_join;
+
+/* Instead of mpath_fabric_join_rail(), by the linker. */
+mpath_status_t __real_mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id,
+                                             mpath_fabric_arrive_t arrive, void *argument);
+mpath_status_t __wrap_mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id,
+                                             mpath_fabric_arrive_t arrive, void *argument);
+mpath_status_t __wrap_mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id,
+                                             mpath_fabric_arrive_t arrive, void *argument)
+{
+    return cannot_join ? MPATH_ERR_NO_MEMORY : __real_mpath_fabric_join_rail(fabric, number, id, arrive, argument);
+}
+
+/* A rank that cannot have the wire is as the others in later calls. */
+static int no_wire_body(ranks_self_t *self, void *argument)
+{
+    mpath_wire_t *wire;
+    scene_t scene;
+    int mine, all[RANKS];
+
+    (void)argument;
+    open_scene(&scene, self);
+    cannot_join = self->rank == 2;
+    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    cannot_join = 0;
+    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    mine = self->rank;
+    ranks_check(mpath_team_allgather(scene.team, &mine, sizeof(mine), all) == MPATH_OK);
+    for (int rank = 0; rank < RANKS; rank++) {
+        ranks_check(all[rank] == rank);
+    }
+    return close_scene(&scene);
+}
+
 /*
  * A NIC that has a carrier again and that one rank cannot open all the same: nothing is carried any more, over the wire
  * neither, and giving up a call finds nothing to give up.
@@ -369,6 +403,12 @@ static void test_other_team(void **state)
     run(other_team_body);
 }
 
+static void test_no_wire(void **state)
+{
+    (void)state;
+    run(no_wire_body);
+}
+
 static void test_not_opened(void **state)
 {
     (void)state;
@@ -381,6 +421,7 @@ int main(void)
         cmocka_unit_test(test_again),        cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_other_ends),
         cmocka_unit_test(test_later_end),    cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),
         cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_no_wire),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
