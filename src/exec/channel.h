@@ -74,8 +74,11 @@ typedef struct mpath_channel_rooms {
 
 /* Makes this rank's channels, without posting anything. Leaves team->channels NULL where the rank has none. */
 mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_rooms_t *rooms);
-/* Posts the receives: after the last other use of the control plane between the ranks of the team. */
-mpath_status_t mpath_channels_start(mpath_team_t *team);
+/*
+ * Posts the receives: after the last other use of the control plane between the ranks of the team. Errors are left in
+ * the channels: the others have the team already, and learn of it in the first call.
+ */
+void mpath_channels_start(mpath_team_t *team);
 void mpath_channels_destroy(mpath_team_t *team);
 uint64_t mpath_channels_memory_bytes(const mpath_team_t *team);
 
