@@ -97,8 +97,10 @@ mpath_status_t mpath_fabric_renew(mpath_fabric_t *fabric, int number, int *numbe
         next = find_free(fabric);
         if (next < 0) {
             pthread_mutex_unlock(&fabric->lock);
-            mpath_error("NIC %s: the communicators of this process use too many rails of before its failures",
-                        fabric->machine->nics[nic].name);
+            mpath_error(
+                "NIC %s: the communicators of this process still hold too many rails of before its failures; the "
+                "previous functions serve the one that was to use it again",
+                fabric->machine->nics[nic].name);
             return MPATH_ERR_NO_MEMORY;
         }
         rail      = rail_lock(fabric, next);
