@@ -348,6 +348,17 @@ static mpath_status_t carry_once(mpath_coll_t *coll, const mpath_call_t *call, c
     return status;
 }
 
+/* A call was declined, maybe for rails that have failed: the next one shall find those that are back. */
+static mpath_status_t recover_declined(mpath_coll_t *coll)
+{
+    mpath_status_t status = mpath_move_recover(coll->team);
+
+    if (status != MPATH_OK) {
+        mpath_team_break(coll->team, status);
+    }
+    return (status == MPATH_OK) ? MPATH_DECLINED : status;
+}
+
 /* What the agreement has not delivered. Each repetition leaves at least one rail out more, so they end. */
 static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
@@ -360,7 +371,7 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
         again.call = mpath_team_call(coll->team);
         status     = carry_once(coll, call, &again);
     }
-    return status;
+    return (status == MPATH_DECLINED) ? recover_declined(coll) : status;
 }
 
 /* The call has device memory on some rank. */

@@ -152,6 +152,18 @@ static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, u
                : NULL;
 }
 
+/* The same for a large call, maybe for rails that have failed: the next one shall find those that are back. */
+static mpath_status_t decline_for_rails(mpath_symmetric_t *symmetric, const char *because)
+{
+    mpath_status_t status = mpath_move_recover(symmetric->team);
+
+    if (status != MPATH_OK) {
+        mpath_team_break(symmetric->team, status);
+        return status;
+    }
+    return decline(symmetric, because);
+}
+
 mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes,
                                     uint64_t largest)
 {
@@ -169,15 +181,20 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
     }
     obstacle = mpath_share_obstacle(symmetric->share);
     if ((settings->gate == MPATH_GATE_NEVER) || (algorithm == MPATH_ALGORITHM_PREVIOUS)) {
-        because = "a parameter says never";
-    } else if ((obstacle != NULL) && ((algorithm == MPATH_ALGORITHM_LANES) || !small)) {
+        return decline(symmetric, "a parameter says never");
+    }
+    if ((obstacle != NULL) && ((algorithm == MPATH_ALGORITHM_LANES) || !small)) {
         because = obstacle;
     } else if ((algorithm == MPATH_ALGORITHM_SMALL) && !small) {
-        because = "more than travels in the agreement";
+        return decline(symmetric, "more than travels in the agreement");
     } else if ((algorithm == MPATH_ALGORITHM_AUTO) && (settings->gate == MPATH_GATE_AUTO)) {
         because = no_gain(symmetric, flags, bytes);
     }
-    return (because != NULL) ? decline(symmetric, because) : MPATH_OK;
+    if (because == NULL) {
+        return MPATH_OK;
+    }
+    return (bytes < settings->symmetric_min_bytes) ? decline(symmetric, because)
+                                                   : decline_for_rails(symmetric, because);
 }
 
 mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,

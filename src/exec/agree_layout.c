@@ -126,9 +126,11 @@ mpath_status_t mpath_agree_create(mpath_team_t *team, const mpath_agree_layout_t
     state->first_on = calloc((size_t)team->num_nodes, sizeof(int));
     state->scratch  = calloc(3 * size, sizeof(uint64_t));
 
-    state->attend.seen = calloc(size, sizeof(unsigned));
+    state->attend.seen     = calloc(size, sizeof(unsigned));
+    state->attend.told     = calloc(size, sizeof(unsigned));
+    state->attend.heard_ns = calloc((size_t)team->num_nodes, sizeof(uint64_t));
     if (state->by_node == NULL || state->index_of == NULL || state->first_on == NULL || state->scratch == NULL ||
-        state->attend.seen == NULL) {
+        state->attend.seen == NULL || state->attend.told == NULL || state->attend.heard_ns == NULL) {
         goto err_destroy;
     }
     for (int half = 0; half < 2; half++) {
@@ -163,6 +165,8 @@ void mpath_agree_destroy(mpath_team_t *team)
         free(state->first_on);
         free(state->scratch);
         free(state->attend.seen);
+        free(state->attend.told);
+        free(state->attend.heard_ns);
         free(state);
         team->agree = NULL;
     }

@@ -38,12 +38,14 @@ static int node_is_through(const mpath_team_t *team, const mpath_channel_t *chan
            (state->settling && (atomic_load_explicit(&cell->call, memory_order_relaxed) == state->call));
 }
 
-/* The counts of this node's ranks. What the control plane refuses now it may take at the next beat. */
-static void send_pulse(mpath_team_t *team, mpath_channel_t *channel)
+/*
+ * Which ranks of this node have looked since the last beat: their counts would bring what was before the wait of who
+ * hears of them. What the control plane refuses now is lost, and the others wait a beat longer.
+ */
+static void send_pulse(mpath_team_t *team, mpath_channel_t *channel, const unsigned *looked, int count)
 {
     char text[sizeof(mpath_message_t) + sizeof(unsigned) * MPATH_PULSE_RANKS];
-    int count               = (team->num_local < MPATH_PULSE_RANKS) ? team->num_local : MPATH_PULSE_RANKS;
-    size_t bytes            = sizeof(mpath_message_t) + sizeof(unsigned) * (size_t)count;
+    size_t bytes            = sizeof(mpath_message_t) + sizeof(*looked) * (size_t)count;
     mpath_message_t message = {.magic = MPATH_MESSAGE_MAGIC, .type = MPATH_MESSAGE_PULSE, .bytes = bytes};
 
     if ((channel->pulse.handle != NULL) &&
@@ -51,32 +53,57 @@ static void send_pulse(mpath_team_t *team, mpath_channel_t *channel)
         return;
     }
     memcpy(text, &message, sizeof(message));
-    for (int i = 0; i < count; i++) {
-        unsigned beats = atomic_load_explicit(beats_of(team, team->local[i]), memory_order_relaxed);
-
-        memcpy(text + sizeof(message) + sizeof(beats) * (size_t)i, &beats, sizeof(beats));
-    }
+    memcpy(text + sizeof(message), looked, sizeof(*looked) * (size_t)count);
     (void)team->oob.isend(team->oob.context, channel->peer, text, bytes, &channel->pulse);
 }
 
-void mpath_attend_pulse(mpath_team_t *team, int node, const char *counts, size_t bytes)
+/* Pulses that have waited here until this rank looked come one after the other, and tell of one beat. */
+static int is_heard(mpath_team_t *team, int node)
 {
+    uint64_t *heard_ns = &team->agree->attend.heard_ns[node], now_ns = mpath_time_ns();
+
+    if (now_ns - *heard_ns < interval_ns(team) / 2) {
+        return 0;
+    }
+    *heard_ns = now_ns;
+    return 1;
+}
+
+void mpath_attend_pulse(mpath_team_t *team, int node, const char *looked, size_t bytes)
+{
+    if (!is_heard(team, node)) {
+        return;
+    }
     for (int i = 0; (i < team->num_on[node]) && (bytes >= sizeof(unsigned)); i++) {
         int rank = team->agree->by_node[team->agree->first_on[node] + i];
-        unsigned beats;
+        unsigned has_looked;
 
-        memcpy(&beats, counts, sizeof(beats));
-        atomic_store_explicit(beats_of(team, rank), beats, memory_order_relaxed);
-        counts += sizeof(beats);
-        bytes -= sizeof(beats);
+        memcpy(&has_looked, looked, sizeof(has_looked));
+        atomic_fetch_add_explicit(beats_of(team, rank), has_looked != 0, memory_order_relaxed);
+        looked += sizeof(has_looked);
+        bytes -= sizeof(has_looked);
     }
 }
 
-/* The leader tells the others of its node, and counts for nodes that are through. */
-static void lead(mpath_team_t *team)
+/*
+ * The leader tells the others of its node, and counts for nodes that are through. Where it has not looked itself
+ * for long, it does not know when its mates have.
+ */
+static void lead(mpath_team_t *team, uint64_t now_ns)
 {
-    const mpath_agree_state_t *state = team->agree;
+    mpath_agree_state_t *state = team->agree;
+    int knows                  = now_ns - state->attend.led_ns < BEATS_PER_DEADLINE * interval_ns(team);
+    unsigned looked[MPATH_PULSE_RANKS];
+    int count = (team->num_local < MPATH_PULSE_RANKS) ? team->num_local : MPATH_PULSE_RANKS;
 
+    for (int i = 0; i < count; i++) {
+        int rank       = team->local[i];
+        unsigned beats = atomic_load_explicit(beats_of(team, rank), memory_order_relaxed);
+
+        looked[i]                = knows && (beats != state->attend.told[rank]);
+        state->attend.told[rank] = beats;
+    }
+    state->attend.led_ns = now_ns;
     for (int i = 0; i < team->channels->count; i++) {
         mpath_channel_t *channel = &team->channels->list[i];
         int node                 = channel->node;
@@ -90,7 +117,7 @@ static void lead(mpath_team_t *team)
                                           memory_order_relaxed);
             }
         } else {
-            send_pulse(team, channel);
+            send_pulse(team, channel, looked, count);
         }
     }
 }
@@ -124,7 +151,7 @@ void mpath_attend_look(mpath_team_t *team, const mpath_idle_t *idle, uint64_t wa
     attend->next_beat_ns = now_ns + interval_ns(team);
     atomic_fetch_add_explicit(beats_of(team, team->rank), 1, memory_order_relaxed);
     if ((team->local_rank == 0) && (team->channels != NULL)) {
-        lead(team);
+        lead(team, now_ns);
     }
 }
 

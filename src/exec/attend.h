@@ -2,9 +2,9 @@
 /*
  * Attention: who looks at a non-blocking operation. Its ranks may compute for as long as they like, so that nothing
  * moves proves nothing by itself. While a rank does look, it counts: a beat for each interval, at most, in which it has
- * looked. The counts of a node lie in its segment, and the leaders send each other theirs while they wait
- * (MPATH_MESSAGE_PULSE), which costs a message of a few bytes per second and pair of nodes. When all ranks have looked
- * for as long as a deadline while nothing came, it means what it means in a blocking call.
+ * looked. The counts of a node lie in its segment, and the leaders tell each other of their node's beats while they
+ * wait (MPATH_MESSAGE_PULSE), which costs a message of a few bytes per second and pair of nodes. When all ranks have
+ * looked for as long as a deadline while nothing came, it means what it means in a blocking call.
  *
  * Only in calls that the ranks end together (mpath_team_settle()): a message that came later than the end of a call
  * would lie in the way.
@@ -20,6 +20,10 @@ typedef struct mpath_attend {
     uint64_t next_beat_ns;
     int begun;      /* the present wait has lasted a while */
     unsigned *seen; /* by rank: its beats then */
+    /* A leader's: beats of its node's ranks that it has told of, by rank, and when; by node, when its pulse came */
+    unsigned *told;
+    uint64_t led_ns;
+    uint64_t *heard_ns;
 } mpath_attend_t;
 
 /* For every round of a wait in such a call, which has lasted `waited_ns`; does nothing but on a fiber. */

@@ -144,16 +144,13 @@ mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel)
     return channel->status;
 }
 
-mpath_status_t mpath_channels_start(mpath_team_t *team)
+void mpath_channels_start(mpath_team_t *team)
 {
-    mpath_status_t status = MPATH_OK;
-
-    for (int i = 0; team->channels != NULL && i < team->channels->count && status == MPATH_OK; i++) {
+    for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
         if (team->channels->list[i].in_room > 0) {
-            status = mpath_channel_post(team, &team->channels->list[i]);
+            (void)mpath_channel_post(team, &team->channels->list[i]);
         }
     }
-    return status;
 }
 
 static void cancel(mpath_team_t *team, mpath_oob_request_t *request)

@@ -21,7 +21,7 @@ typedef enum mpath_message_type {
     MPATH_MESSAGE_ROWS   = 1,
     MPATH_MESSAGE_NOTICE = 2,
     MPATH_MESSAGE_OWN    = 3,
-    MPATH_MESSAGE_PULSE  = 4 /* between leaders: the beats of the ranks of a node, see attend.h */
+    MPATH_MESSAGE_PULSE  = 4 /* between leaders: which ranks of a node look, see attend.h */
 } mpath_message_type_t;
 
 #define MPATH_MESSAGE_MAGIC 0x6d706368u
@@ -74,8 +74,11 @@ typedef struct mpath_channel_rooms {
 
 /* Makes this rank's channels, without posting anything. Leaves team->channels NULL where the rank has none. */
 mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_rooms_t *rooms);
-/* Posts the receives: after the last other use of the control plane between the ranks of the team. */
-mpath_status_t mpath_channels_start(mpath_team_t *team);
+/*
+ * Posts the receives: after the last other use of the control plane between the ranks of the team. Errors are left in
+ * the channels: the others have the team already, and learn of it in the first call.
+ */
+void mpath_channels_start(mpath_team_t *team);
 void mpath_channels_destroy(mpath_team_t *team);
 uint64_t mpath_channels_memory_bytes(const mpath_team_t *team);
 
@@ -89,7 +92,7 @@ int mpath_channels_test(mpath_team_t *team);
 int mpath_channel_taker(const mpath_team_t *team, int node, int local_rank);
 
 /* attend.c: a pulse has come. */
-void mpath_attend_pulse(mpath_team_t *team, int node, const char *counts, size_t bytes);
+void mpath_attend_pulse(mpath_team_t *team, int node, const char *looked, size_t bytes);
 
 /* The message in the channel has been used. */
 mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel);

@@ -14,8 +14,10 @@ static int is_nic(const mpath_fabric_t *fabric, int nic)
     return (nic >= 0) && (nic < fabric->machine->num_nics);
 }
 
-int mpath_fabric_rail(mpath_fabric_t *fabric, int nic)
+/* Under one hold of the lock: a rail that nobody uses may be replaced and closed by another team at any time. */
+int mpath_fabric_join(mpath_fabric_t *fabric, int nic, uint64_t id, mpath_fabric_arrive_t arrive, void *argument)
 {
+    mpath_status_t status;
     int number;
 
     if (!is_nic(fabric, nic)) {
@@ -24,8 +26,9 @@ int mpath_fabric_rail(mpath_fabric_t *fabric, int nic)
     }
     pthread_mutex_lock(&fabric->lock);
     number = fabric->newest[nic];
+    status = mpath_fabric_join_rail(fabric, number, id, arrive, argument);
     pthread_mutex_unlock(&fabric->lock);
-    return number;
+    return (status == MPATH_OK) ? number : (int)status;
 }
 
 const char *mpath_fabric_rail_name(const mpath_fabric_t *fabric, int number)
@@ -94,8 +97,10 @@ mpath_status_t mpath_fabric_renew(mpath_fabric_t *fabric, int number, int *numbe
         next = find_free(fabric);
         if (next < 0) {
             pthread_mutex_unlock(&fabric->lock);
-            mpath_error("NIC %s: the communicators of this process use too many rails of before its failures",
-                        fabric->machine->nics[nic].name);
+            mpath_error(
+                "NIC %s: the communicators of this process still hold too many rails of before its failures; the "
+                "previous functions serve the one that was to use it again",
+                fabric->machine->nics[nic].name);
             return MPATH_ERR_NO_MEMORY;
         }
         rail      = rail_lock(fabric, next);

@@ -233,6 +233,8 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
         if (team->mover->settles_call && ((status == MPATH_OK) || (status == MPATH_AGAIN) ||
                                           ((status == MPATH_ERR_UNREACHABLE) && (team->mover->lost != 0)))) {
             status = mpath_mover_settle(team->mover, status);
+        } else if (status == MPATH_OK) {
+            status = mpath_move_recover(team);
         }
         if (status == MPATH_AGAIN) {
             return status;

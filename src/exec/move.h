@@ -31,8 +31,9 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
                           const mpath_plan_t *plan, mpath_move_stats_t *stats);
 
 /*
- * Collective, at the end of a successful call that does not go through mpath_move(): uses failed rails again that are
- * back, see mpath_team_topo_version(). Costs nothing while no rail is left out, an agreement otherwise.
+ * Collective, at the end of a successful call that does not go through mpath_move(), or that is declined for what rails
+ * there are: uses failed rails again that are back, see mpath_team_topo_version(). Costs nothing while no rail is left
+ * out, an agreement for each eighth call otherwise.
  */
 mpath_status_t mpath_move_recover(mpath_team_t *team);
 

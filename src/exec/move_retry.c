@@ -5,10 +5,11 @@
  * follow. Then all leave the rail out of the topology and repeat the call: the send buffers are still what they were,
  * and bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
  *
- * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles with
- * each failure: what tells a dead cable is the carrier, what tells the rest is trying. That the while is over says
- * rank 0 alone: with a clock at each end, the ends could find it over in two calls in turn, for ever. The rail is opened
- * anew, beside the old one that other communicators may still hold (fabric_renew.c): each of them comes to it by itself.
+ * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles when
+ * rails fail soon after they were used again: what tells a dead cable is the carrier, what tells the rest is trying. Of
+ * more ends than two, which the silence of one makes suspicious, those come back that have a carrier. The rail is
+ * opened anew, beside the old one that other communicators may still hold (fabric_renew.c): each of them comes to it by
+ * itself.
  */
 #include "exec/move_private.h"
 
@@ -20,14 +21,15 @@
 
 #define PROBE_FIRST_NS (10 * MPATH_NS_PER_S)
 #define PROBE_MOST_NS (640 * MPATH_NS_PER_S)
+#define RECOVER_EVERY 8 /* calls that do not settle by themselves: an agreement more would double the short ones */
+#define CARRIER_NS MPATH_NS_PER_S /* how long what the system has said about carriers holds */
 
 /* What a rank tells the others at the end of a call: NICs of its node, a bit each. */
 struct mover_settle {
     uint32_t lost;             /* failed in this call */
-    uint32_t back;             /* left out, and with a carrier; from the first rank of a node */
+    uint32_t back;             /* left out, and may be used again; from the first rank of a node */
     uint32_t busy;             /* left out, and have to stay so for this rank; by number, of whatever node */
     uint32_t silent, progress; /* see mpath_move_loss_t */
-    uint32_t is_due;           /* what is left out may be tried again; from rank 0 */
 };
 
 mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover)
@@ -72,47 +74,32 @@ static int has_carrier(const char *name)
     return carrier == '1';
 }
 
-/* NICs of this node that are left out and have a carrier; asked of its first rank. */
-static uint32_t nics_back(const mpath_team_t *team)
+/*
+ * NICs of this node that may be tried again; asked of its first rank. It goes on saying so from call to call: that of
+ * another node may come to it a call later, and they have to say it in the same one.
+ */
+static uint32_t nics_back(mpath_team_t *team)
 {
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
-    uint32_t back                  = 0;
-
-    if (team->local_rank != 0) {
-        return 0;
-    }
-    for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
-        int nic = __builtin_ctz(nics);
-
-        back |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
-    }
-    return back;
-}
-
-static uint32_t lost_anywhere(const mpath_team_t *team)
-{
-    uint32_t lost = 0;
-
-    for (int node = 0; node < team->num_nodes; node++) {
-        lost |= team->lost[node];
-    }
-    return lost;
-}
-
-/* May the NICs that are left out be tried again? Asked of rank 0. */
-static uint32_t is_due(mpath_team_t *team)
-{
     uint64_t now_ns;
 
-    if ((team->rank != 0) || (lost_anywhere(team) == 0)) {
+    if ((team->local_rank != 0) || (team->lost[team->node] == 0)) {
         return 0;
     }
     now_ns = mpath_time_ns();
     if (now_ns < team->next_probe_ns) {
         return 0;
     }
-    team->next_probe_ns = now_ns + PROBE_FIRST_NS;
-    return 1;
+    if (now_ns >= team->next_carrier_ns) {
+        team->next_carrier_ns = now_ns + CARRIER_NS;
+        team->carriers        = 0;
+        for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
+            int nic = __builtin_ctz(nics);
+
+            team->carriers |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
+        }
+    }
+    return team->carriers & team->lost[team->node];
 }
 
 /* Takes NICs of a node out of the topology or in again; their number. The same on all ranks. */
@@ -170,6 +157,16 @@ static uint32_t nics_busy(const mpath_mover_t *mover, uint32_t nics)
     return busy;
 }
 
+static uint32_t lost_anywhere(const mpath_team_t *team)
+{
+    uint32_t lost = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        lost |= team->lost[node];
+    }
+    return lost;
+}
+
 /* This rank's rails on lost NICs, and those of the same number, which are connected to them. */
 static void suspect_rails(mpath_mover_t *mover, uint32_t nics)
 {
@@ -202,6 +199,21 @@ static void blame_silent(mpath_mover_t *mover)
     }
 }
 
+/* Another end that shows to be dead before any was used again is the same failure, and one after long is a new one. */
+static void wait_longer(mpath_team_t *team)
+{
+    uint64_t now_ns = mpath_time_ns();
+
+    if ((team->probe_ns == 0) || ((team->back_ns != 0) && (now_ns - team->back_ns > PROBE_MOST_NS))) {
+        team->probe_ns = PROBE_FIRST_NS;
+    } else if (team->back_ns != 0) {
+        team->probe_ns = (2 * team->probe_ns < PROBE_MOST_NS) ? 2 * team->probe_ns : PROBE_MOST_NS;
+    }
+    team->back_ns         = 0;
+    team->next_probe_ns   = now_ns + team->probe_ns;
+    team->next_carrier_ns = 0;
+}
+
 /* All ranks know what each has lost: leaves it out. */
 static mpath_status_t leave_out(mpath_mover_t *mover)
 {
@@ -219,13 +231,31 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
         return MPATH_ERR_UNREACHABLE;
     }
     team->topo_version++;
-    team->probe_ns      = (team->probe_ns == 0) ? PROBE_FIRST_NS : 2 * team->probe_ns;
-    team->probe_ns      = (team->probe_ns > PROBE_MOST_NS) ? PROBE_MOST_NS : team->probe_ns;
-    team->next_probe_ns = mpath_time_ns() + team->probe_ns;
+    wait_longer(team);
     mover->repeats++;
     mpath_schedule_destroy(mover->schedule);
     mover->schedule = NULL;
     return MPATH_AGAIN;
+}
+
+/* NICs that nodes have lost and that would have nobody at the other end: on one node at most there would be one. */
+static uint32_t without_other_end(const mpath_mover_t *mover)
+{
+    const mpath_team_t *team = mover->team;
+    uint32_t once = 0, twice = 0, out = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
+        uint32_t back = mover->settles[team->leaders[node]].back, there = back;
+
+        for (int nic = 0; nic < machine->num_nics; nic++) {
+            there |= machine->nics[nic].up ? 1u << nic : 0;
+        }
+        twice |= once & there;
+        once |= there;
+        out |= team->lost[node] & ~back;
+    }
+    return out & ~twice;
 }
 
 /*
@@ -241,16 +271,14 @@ static mpath_status_t take_back(mpath_mover_t *mover)
         back |= mover->settles[rank].back;
         busy |= mover->settles[rank].busy;
     }
-    for (int node = 0; node < team->num_nodes; node++) {
-        busy |= team->lost[node] & ~mover->settles[team->leaders[node]].back; /* both ends, or none */
-    }
-    back &= ~busy;
-    if ((back == 0) || !mover->settles[0].is_due) {
+    back &= ~(busy | without_other_end(mover));
+    if (back == 0) {
         return MPATH_OK;
     }
     for (int rank = 0; rank < team->size; rank++) {
         (void)set_nics(team, team->node_of[rank], mover->settles[rank].back & back, 1);
     }
+    team->back_ns = mpath_time_ns();
     team->topo_version++;
     forget_peers(mover, back);
     mpath_schedule_destroy(mover->schedule);
@@ -266,9 +294,8 @@ static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, const 
     int marked;
 
     if (status == MPATH_OK) {
-        mine.is_due = is_due(team);
-        mine.back   = nics_back(team);
-        mine.busy   = nics_busy(mover, lost_anywhere(team));
+        mine.back = nics_back(team);
+        mine.busy = nics_busy(mover, lost_anywhere(team));
     }
     status = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
     if (status != MPATH_OK) {
@@ -315,6 +342,11 @@ mpath_status_t mpath_move_recover(mpath_team_t *team)
     if ((team->mover == NULL) || (team->mover->status != MPATH_OK) || (lost_anywhere(team) == 0)) {
         return MPATH_OK;
     }
+    if (team->recover_in > 0) {
+        team->recover_in--;
+        return MPATH_OK;
+    }
+    team->recover_in = RECOVER_EVERY - 1;
     return mpath_mover_settle(team->mover, MPATH_OK);
 }
 

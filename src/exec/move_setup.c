@@ -75,15 +75,12 @@ static mpath_status_t open_rails(mpath_mover_t *mover, mover_hello_t *hello)
             continue;
         }
         number = find_fabric_nic(&team->context->machine, machine->nics[nic].name, nic);
-        number = (number < 0) ? number : mpath_fabric_rail(mover->fabric, number);
+        /* Joined before anybody else can know the address, so that no chunk has to wait. */
+        number = (number < 0) ? number : mpath_fabric_join(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
         if (number < 0) {
             return (mpath_status_t)number;
         }
-        /* Joined before anybody else can know the address, so that no chunk has to wait. */
-        status = mpath_fabric_join_rail(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
-        if (status == MPATH_OK) {
-            status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
-        }
+        status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
         if (status != MPATH_OK) {
             return status;
         }

@@ -20,6 +20,7 @@ typedef struct mpath_oob {
     void *context;
     int rank, size;
     const char *name; /* of the communicator, for messages */
+    /* The bytes may be overwritten as soon as it returns. */
     mpath_status_t (*isend)(void *context, int to, const void *data, size_t bytes, mpath_oob_request_t *request);
     /* `bytes` is the room; a longer message is MPATH_ERR_TRUNCATED at test(). */
     mpath_status_t (*irecv)(void *context, int from, void *data, size_t bytes, mpath_oob_request_t *request);

@@ -206,7 +206,7 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
     }
     status = agree(team, status); /* round 5 */
     if (status == MPATH_OK) {
-        status = mpath_channels_start(team);
+        mpath_channels_start(team);
     }
 out:
     free(machines);

@@ -69,8 +69,12 @@ struct mpath_team {
         *gpu_topo; /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
     unsigned topo_version;
     uint32_t *lost;         /* node -> bit per NIC that has failed and is left out; by move_retry.c */
-    uint64_t probe_ns;      /* how long they are left out at least; doubles with each failure */
-    uint64_t next_probe_ns; /* when they are tried again, by the clock of rank 0 */
+    uint64_t probe_ns;      /* how long they are left out at least */
+    uint64_t back_ns;       /* when some were used again last; 0: none since others failed */
+    uint64_t next_probe_ns; /* when they are looked at again */
+    uint32_t carriers;      /* of those of this node: had one when last looked at */
+    uint64_t next_carrier_ns;
+    unsigned recover_in; /* calls until mpath_move_recover() asks the others again; alike on all ranks */
 
     mpath_segment_t segment; /* of the node: header, agreement cells, shm region; private memory when alone */
     mpath_team_header_t *header;
@@ -81,6 +85,7 @@ struct mpath_team {
     mpath_agree_state_t *agree;
     mpath_mover_t *mover; /* made by the first call that moves chunks */
     mpath_wire_t *wire;   /* made by the first call that needs it; after the mover */
+    int wire_declined;    /* some rank could not make it; alike on all */
 
     mpath_status_t broken; /* first reason; MPATH_OK while whole */
     uint64_t next_look_ns; /* mpath_team_status() looks at the control plane from then on */

@@ -13,38 +13,43 @@
 #include <unistd.h>
 
 /* Raised whenever the messages or the shared memory of a team change. */
-#define TEAM_PROTOCOL 2
+#define TEAM_PROTOCOL 3
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"
 #endif
 
-static const char *const value_names[TEAM_RECORD_VALUES] = {"access",
-                                                            "gate",
-                                                            "check_plan",
-                                                            "small_bytes",
-                                                            "leader_bytes",
-                                                            "min_fragment_bytes",
-                                                            "keep_routes_ppm",
-                                                            "chunk_bytes",
-                                                            "memory_bytes",
-                                                            "node_min_bytes",
-                                                            "topo_file fabric",
-                                                            "alltoallv_algorithm",
-                                                            "allreduce_algorithm",
-                                                            "reduce_scatter_algorithm",
-                                                            "allgather_algorithm",
-                                                            "symmetric_min_bytes",
-                                                            "resend_after_s",
-                                                            "resend_min_ms",
-                                                            "deterministic",
-                                                            "adapt",
-                                                            "gpu",
-                                                            "gpu_way",
-                                                            "gpu_probe",
-                                                            "gpu_host_percent",
-                                                            "gpu_reduce",
-                                                            "max_paths"};
+static const char *const value_names[] = {"access",
+                                          "gate",
+                                          "check_plan",
+                                          "small_bytes",
+                                          "leader_bytes",
+                                          "min_fragment_bytes",
+                                          "keep_routes_ppm",
+                                          "chunk_bytes",
+                                          "memory_bytes",
+                                          "node_min_bytes",
+                                          "topo_file fabric",
+                                          "alltoallv_algorithm",
+                                          "allreduce_algorithm",
+                                          "reduce_scatter_algorithm",
+                                          "allgather_algorithm",
+                                          "symmetric_min_bytes",
+                                          "resend_after_s",
+                                          "resend_min_ms",
+                                          "deterministic",
+                                          "adapt",
+                                          "gpu",
+                                          "gpu_way",
+                                          "gpu_probe",
+                                          "gpu_host_percent",
+                                          "gpu_reduce",
+                                          "gpu_memory_bytes",
+                                          "gpu_host_min_bytes",
+                                          "gpu_port_bps",
+                                          "max_paths"};
+
+_Static_assert(sizeof(value_names) / sizeof(value_names[0]) == TEAM_RECORD_VALUES, "a name for each");
 
 uint64_t team_record_build(void)
 {
@@ -65,34 +70,38 @@ static uint64_t new_team_id(const mpath_context_t *context)
 
 void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, team_record_t *record)
 {
-    const mpath_settings_t *settings          = &context->settings;
-    const uint64_t values[TEAM_RECORD_VALUES] = {(uint64_t)context->topo_params.access,
-                                                 (uint64_t)settings->gate,
-                                                 (uint64_t)settings->check_plan,
-                                                 settings->small_bytes,
-                                                 settings->leader_bytes,
-                                                 settings->min_fragment_bytes,
-                                                 (uint64_t)settings->keep_routes_ppm,
-                                                 settings->chunk_bytes,
-                                                 settings->memory_bytes,
-                                                 settings->node_min_bytes,
-                                                 context->topo_params.fabric,
-                                                 (uint64_t)settings->alltoallv_algorithm,
-                                                 (uint64_t)settings->allreduce_algorithm,
-                                                 (uint64_t)settings->reduce_scatter_algorithm,
-                                                 (uint64_t)settings->allgather_algorithm,
-                                                 settings->symmetric_min_bytes,
-                                                 (uint64_t)settings->resend_after_s,
-                                                 (uint64_t)settings->resend_min_ms,
-                                                 (uint64_t)settings->deterministic,
-                                                 (uint64_t)settings->adapt,
-                                                 (uint64_t)settings->gpu,
-                                                 (uint64_t)settings->gpu_way,
-                                                 (uint64_t)settings->gpu_probe,
-                                                 (uint64_t)settings->gpu_host_percent,
-                                                 (uint64_t)settings->gpu_reduce,
-                                                 (uint64_t)context->topo_params.max_paths};
+    const mpath_settings_t *settings = &context->settings;
+    const uint64_t values[]          = {(uint64_t)context->topo_params.access,
+                                        (uint64_t)settings->gate,
+                                        (uint64_t)settings->check_plan,
+                                        settings->small_bytes,
+                                        settings->leader_bytes,
+                                        settings->min_fragment_bytes,
+                                        (uint64_t)settings->keep_routes_ppm,
+                                        settings->chunk_bytes,
+                                        settings->memory_bytes,
+                                        settings->node_min_bytes,
+                                        context->topo_params.fabric,
+                                        (uint64_t)settings->alltoallv_algorithm,
+                                        (uint64_t)settings->allreduce_algorithm,
+                                        (uint64_t)settings->reduce_scatter_algorithm,
+                                        (uint64_t)settings->allgather_algorithm,
+                                        settings->symmetric_min_bytes,
+                                        (uint64_t)settings->resend_after_s,
+                                        (uint64_t)settings->resend_min_ms,
+                                        (uint64_t)settings->deterministic,
+                                        (uint64_t)settings->adapt,
+                                        (uint64_t)settings->gpu,
+                                        (uint64_t)settings->gpu_way,
+                                        (uint64_t)settings->gpu_probe,
+                                        (uint64_t)settings->gpu_host_percent,
+                                        (uint64_t)settings->gpu_reduce,
+                                        settings->gpu_memory_bytes,
+                                        settings->gpu_host_min_bytes,
+                                        settings->gpu_port_bps,
+                                        (uint64_t)context->topo_params.max_paths};
 
+    _Static_assert(sizeof(values) == sizeof(record->values), "a value for each");
     memset(record, 0, sizeof(*record));
     record->node_key            = context->node_key;
     record->topo_key            = context->topo_key;

@@ -27,7 +27,6 @@ typedef struct mpath_wire_waiting {
 struct mpath_wire {
     mpath_team_t *team;
     mpath_fabric_t *fabric;
-    mpath_status_t status; /* MPATH_OK or MPATH_DECLINED, alike on all ranks */
     uint64_t id;
 
     pthread_mutex_t lock; /* of the queue: other threads append */

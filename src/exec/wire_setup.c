@@ -197,6 +197,9 @@ mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p)
     mpath_wire_t *wire    = NULL;
     mpath_status_t status = MPATH_OK;
 
+    if (team->wire_declined) {
+        return MPATH_DECLINED;
+    }
     if (team->wire == NULL) {
         if (team->mover == NULL) {
             status = mpath_mover_create(team);
@@ -208,14 +211,14 @@ mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p)
             return status;
         }
         status = wire_confirm(team, wire_open(team, &wire));
-        if (mpath_status_is_error(status) || (wire == NULL)) {
+        if (status != MPATH_OK) {
             mpath_wire_destroy(wire);
+            team->wire_declined = status == MPATH_DECLINED;
             return status;
         }
-        wire->status = status;
-        team->wire   = wire;
+        team->wire = wire;
     }
     *wire_p = team->wire;
     /* Rails that could not be opened again have left the movement without addresses. */
-    return (team->mover->status != MPATH_OK) ? team->mover->status : team->wire->status;
+    return team->mover->status;
 }

@@ -133,8 +133,8 @@ static void rail_abort(mpath_lane_t *base)
         }
     }
     if (!rail_drain(rail)) {
-        mpath_error("rail %s: UCX does not end the transfers under way within a second; the rail is closed, this "
-                    "process cannot use it any more",
+        mpath_error("rail %s: UCX does not end the transfers under way within a second; the rail is closed, calls that "
+                    "use it fail or do without it until it is opened anew",
                     rail->nic);
         rail_close(rail);
     }

@@ -116,6 +116,7 @@ unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_programs += unit/test_resume unit/test_retry unit/test_store
 unit_test_retry_SOURCES = unit/test_retry.c $(ranks_sources)
+unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
 unit_test_resume_SOURCES = unit/test_resume.c $(ranks_sources)
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 symmetric_sources = unit/symmetric_support.c unit/symmetric_support.h unit/capture.h $(ranks_sources)

@@ -5,6 +5,7 @@
  */
 #include "a2a.h"
 #include "coll/alltoallv.h"
+#include "exec/move_private.h"
 #include "ranks.h"
 #include "unit/capture.h"
 
@@ -260,6 +261,52 @@ static void test_no_mates(void **state)
     assert_int_equal(ranks_run(&job.setup, no_mates_body, &job), 0);
 }
 
+/* All ranks have lost these NICs in a call. */
+static void lose_rails(const member_t *member, uint32_t nics)
+{
+    const mpath_move_loss_t loss = {.lost = nics};
+
+    ranks_check(mpath_move_settle_loss(member->team, MPATH_ERR_UNREACHABLE, &loss) == MPATH_AGAIN);
+    ranks_check((member->team->lost[0] == nics) && (member->team->lost[1] == nics));
+}
+
+/* Calls that are too short to be repeated take rails back, too, and so do those that the rest of the rails is not worth
+ * or too few for: else a communicator that makes no others would do without them for good. */
+static int lost_rail_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    int carries              = job->gate == MPATH_GATE_ALWAYS;
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    call_round(&member, A2A_EVEN, job->max_bytes, 0);
+    for (uint32_t nics = 1; nics < 4; nics++) { /* one, the other, both */
+        lose_rails(&member, nics);
+        member.team->next_probe_ns = 0;
+        member.team->recover_in    = 0;
+        a2a_fill(&member.a2a, member.demand, nics);
+        ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) ==
+                    ((carries && nics < 3) ? MPATH_OK : MPATH_DECLINED));
+        ranks_check((member.team->lost[0] == 0) && (member.team->lost[1] == 0));
+        call_round(&member, A2A_EVEN, job->max_bytes, nics);
+    }
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_lost_rail(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_ALL, .max_bytes = 200000};
+
+    (void)state;
+    job.gate = MPATH_GATE_ALWAYS;
+    assert_int_equal(ranks_run(&job.setup, lost_rail_body, &job), 0);
+    job.gate = MPATH_GATE_AUTO;
+    assert_int_equal(ranks_run(&job.setup, lost_rail_body, &job), 0);
+}
+
 /* Communicators made from the same processes, used in turn, made and freed in between. */
 static int teams_body(ranks_self_t *self, void *argument)
 {
@@ -367,9 +414,9 @@ static void test_threads(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_repeat),           cmocka_unit_test(test_decline), cmocka_unit_test(test_no_rail),
-        cmocka_unit_test(test_no_mates),         cmocka_unit_test(test_teams),   cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_decline_in_place),
+        cmocka_unit_test(test_repeat),           cmocka_unit_test(test_decline),   cmocka_unit_test(test_no_rail),
+        cmocka_unit_test(test_no_mates),         cmocka_unit_test(test_teams),     cmocka_unit_test(test_threads),
+        cmocka_unit_test(test_decline_in_place), cmocka_unit_test(test_lost_rail),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

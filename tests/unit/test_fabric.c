@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Fabric: two rails of one process over the loopback device talk to each other. Sorting by team, chunks that are early,
- * counted peers, and teams in two threads on the same rails.
+ * counted peers, teams in two threads on the same rails, and rails that take the place of others.
  */
 #include "exec/fabric.h"
 #include "unit/capture.h"
@@ -14,6 +14,7 @@
 #define LIMIT_NS (120 * MPATH_NS_PER_S)
 #define TEAM_CHUNKS 2000
 #define CHUNK_BYTES 3000
+#define RENEWALS 300
 #define OPEN_BYTES (16u * 64u * 1024u) /* that a rail holds before it stops reading */
 
 typedef struct fixture {
@@ -60,8 +61,7 @@ static void join_rails(receiver_t *receiver)
     mpath_fabric_t *fabric = receiver->f->fabric;
 
     for (int nic = 0; nic < receiver->f->machine.num_nics; nic++) {
-        assert_int_equal(mpath_fabric_join_rail(fabric, mpath_fabric_rail(fabric, nic), receiver->id, arrive, receiver),
-                         MPATH_OK);
+        assert_true(mpath_fabric_join(fabric, nic, receiver->id, arrive, receiver) >= 0);
     }
 }
 
@@ -245,7 +245,7 @@ static void test_peers(void **state)
     mpath_fabric_forget_peer(f->fabric, 0, self);
     send_chunk(f, 1, 0); /* still known */
     capture_start();
-    assert_int_equal(mpath_fabric_rail(f->fabric, 2), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_fabric_join(f->fabric, 2, 1, arrive, NULL), MPATH_ERR_PARAM);
     capture_stop();
     assert_non_null(strstr(capture_text(), "2 NICs"));
 }
@@ -348,7 +348,7 @@ static void test_renew(void **state)
     receiver_init(b, f, ids[1]);
     join_rails(a);
     join_rails(b);
-    assert_int_equal(mpath_fabric_rail(f->fabric, 0), 0);
+    assert_int_equal(mpath_fabric_join(f->fabric, 0, a->id, arrive, a), 0);
     assert_int_equal(mpath_fabric_address(f->fabric, 0, &address, &before_bytes), MPATH_OK);
     assert_true(before_bytes <= sizeof(before));
     memcpy(before, address, before_bytes);
@@ -357,11 +357,10 @@ static void test_renew(void **state)
     assert_true(mpath_fabric_can_renew(f->fabric, 0));
     assert_int_equal(mpath_fabric_renew(f->fabric, 0, &first), MPATH_OK);
     assert_int_not_equal(first, 0);
-    assert_int_equal(mpath_fabric_rail(f->fabric, 0), first);
     assert_string_equal(mpath_fabric_rail_name(f->fabric, first), mpath_fabric_rail_name(f->fabric, 0));
     assert_int_equal(mpath_fabric_address(f->fabric, first, &address, &bytes), MPATH_OK);
     assert_true((bytes != before_bytes) || (memcmp(address, before, bytes) != 0));
-    assert_int_equal(mpath_fabric_join_rail(f->fabric, first, a->id, arrive, a), MPATH_OK);
+    assert_int_equal(mpath_fabric_join(f->fabric, 0, a->id, arrive, a), first);
     mpath_fabric_leave_rail(f->fabric, 0, a->id);
     send_chunk(f, b->id, 0); /* the old rail still carries */
 
@@ -395,6 +394,48 @@ static void test_renew_unused(void **state)
     assert_int_equal(second, 0);
 }
 
+/* A team that goes over to new rails again and again, the only one but for a third that comes and goes. */
+static void *run_renewals(void *argument)
+{
+    receiver_t *team = argument;
+    int number       = mpath_fabric_join(team->f->fabric, 0, team->id, arrive, team), next;
+
+    for (int i = 0; i < RENEWALS; i++) {
+        mpath_fabric_suspect(team->f->fabric, number);
+        assert_int_equal(mpath_fabric_renew(team->f->fabric, number, &next), MPATH_OK);
+        assert_int_equal(mpath_fabric_join_rail(team->f->fabric, next, team->id, arrive, team), MPATH_OK);
+        mpath_fabric_leave_rail(team->f->fabric, number, team->id);
+        number = next;
+    }
+    __atomic_store_n(&team->wrong, 1, __ATOMIC_RELEASE); /* it is through */
+    return NULL;
+}
+
+/* A new team finds an open rail, whatever others do to it meanwhile. */
+static void test_join_renewed(void **state)
+{
+    fixture_t *f      = *state;
+    receiver_t *other = malloc(sizeof(*other)), *team = malloc(sizeof(*team));
+    const void *address;
+    pthread_t thread;
+    size_t bytes;
+
+    receiver_init(other, f, 900);
+    receiver_init(team, f, 901);
+    assert_int_equal(pthread_create(&thread, NULL, run_renewals, other), 0);
+    while (!__atomic_load_n(&other->wrong, __ATOMIC_ACQUIRE)) {
+        int number = mpath_fabric_join(f->fabric, 0, team->id, arrive, team);
+
+        assert_true(number >= 0);
+        assert_int_equal(mpath_fabric_address(f->fabric, number, &address, &bytes), MPATH_OK);
+        mpath_fabric_leave(f->fabric, team->id);
+    }
+    assert_int_equal(pthread_join(thread, NULL), 0);
+    mpath_fabric_leave(f->fabric, other->id);
+    free(other);
+    free(team);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -406,6 +447,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_threads, setup, teardown),
         cmocka_unit_test_setup_teardown(test_renew, setup, teardown),
         cmocka_unit_test_setup_teardown(test_renew_unused, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_join_renewed, setup, teardown),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -252,6 +252,49 @@ static void test_operation(void **state)
     }
 }
 
+/* A control plane of which one receive cannot be posted. */
+static mpath_status_t (*real_irecv)(void *context, int from, void *data, size_t bytes, mpath_oob_request_t *request);
+static int receives, bad_receive;
+
+static mpath_status_t counting_irecv(void *context, int from, void *data, size_t bytes, mpath_oob_request_t *request)
+{
+    return (++receives == bad_receive) ? MPATH_ERR_NO_MEMORY : real_irecv(context, from, data, bytes, request);
+}
+
+/* The last receive of a leader's set-up is that for messages of the other one: by then the others have the team. */
+static int no_receive_body(ranks_self_t *self, void *argument)
+{
+    const scene_t *scene = argument;
+    mpath_team_t *team;
+    mpath_oob_t oob;
+    party_t p;
+
+    party_join(&p, self, 100);
+    real_irecv = self->oob.irecv;
+    for (int round = 0; round < 2; round++) {
+        ranks_oob(self, 1 + round, NULL, self->size, &oob);
+        oob.irecv   = counting_irecv;
+        bad_receive = (self->rank == scene->victim) ? receives : 0; /* that of the first round */
+        receives    = 0;
+        ranks_check(mpath_team_create(p.context, &oob, &team) == MPATH_OK);
+        if (round == 0) {
+            mpath_team_destroy(team);
+        }
+    }
+    mpath_team_destroy(p.team);
+    p.team = team;
+    return party_broken(&p);
+}
+
+static void test_no_receive(void **state)
+{
+    scene_t scene       = {.victim = 2};
+    ranks_setup_t setup = {.size = 4, .nodes = 2, .deaf = 1, .limit_s = 60};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, no_receive_body, &scene), 0);
+}
+
 /* Shared by the ranks: rank 0 has said who is late. */
 static atomic_int *saw_warning;
 
@@ -365,6 +408,7 @@ int main(void)
         cmocka_unit_test(test_ineligible),
         cmocka_unit_test(test_operation),
         cmocka_unit_test(test_late),
+        cmocka_unit_test(test_no_receive),
         cmocka_unit_test(test_absent),
         cmocka_unit_test(test_leave),
     };

@@ -198,7 +198,7 @@ static int fails_body(ranks_self_t *self, void *argument)
     relay_member_init(&member, self, &job->relay);
     member_round(&member, A2A_HOT, job->relay.max_bytes, 1);
     if (self->rank == 1) {
-        rail_t *rail = rail_lock(member.context->fabric, mpath_fabric_rail(member.context->fabric, 1));
+        rail_t *rail = rail_lock(member.context->fabric, member.context->fabric->newest[1]);
 
         sound_ops       = rail->lane->ops;
         broken_ops      = *sound_ops;

@@ -107,7 +107,7 @@ static mpath_status_t broken_send(mpath_lane_t *lane, int peer, const mpath_chun
 static void break_rail(const member_t *member, int nic, mpath_status_t status, int sends)
 {
     static mpath_lane_ops_t broken_ops;
-    rail_t *rail = rail_lock(member->context->fabric, mpath_fabric_rail(member->context->fabric, nic));
+    rail_t *rail = rail_lock(member->context->fabric, member->context->fabric->newest[nic]);
 
     ranks_check(rail->lane != NULL);
     sound_ops          = rail->lane->ops;

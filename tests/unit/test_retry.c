@@ -21,7 +21,6 @@
 #define RANKS 4
 #define NODES 2
 #define NICS 3
-#define EVERY_RANK ((1u << RANKS) - 1)
 #define FIRST_S 10 /* that a NIC is left out at least */
 #define MOST_S 640
 #define HOUR_NS (3600 * MPATH_NS_PER_S)
@@ -104,13 +103,20 @@ static void check_out(const scene_t *scene, uint32_t on_first, uint32_t on_secon
     }
 }
 
-/* The end of a good call; by the clocks of these ranks, NICs that are out may be tried again. */
-static void end_good_call(const scene_t *scene, uint32_t due_ranks)
+/* The end of a good call; the leaders of these nodes find that NICs which are out may be asked again. */
+static void end_good_call(const scene_t *scene, uint32_t due_nodes)
 {
-    int is_due = (due_ranks >> scene->self->rank) & 1;
+    int is_due = (due_nodes >> scene->team->node) & 1;
 
     scene->team->next_probe_ns = is_due ? 0 : mpath_time_ns() + HOUR_NS;
+    scene->team->recover_in    = 0;
     ranks_check(mpath_move_recover(scene->team) == MPATH_OK);
+}
+
+static void check_wait(const scene_t *scene, uint64_t since_ns, uint64_t wait_s)
+{
+    ranks_check(scene->team->next_probe_ns >= since_ns + wait_s * MPATH_NS_PER_S);
+    ranks_check(scene->team->next_probe_ns <= mpath_time_ns() + wait_s * MPATH_NS_PER_S);
 }
 
 /* A NIC that fails again and again is left out for twice as long each time, up to a limit. */
@@ -127,15 +133,57 @@ static int again_body(ranks_self_t *self, void *argument)
 
         lose(&scene, 1, 1u << 2);
         check_out(&scene, 1u << 2, 0);
-        ranks_check(scene.team->next_probe_ns >= lost_ns + out_s * MPATH_NS_PER_S);
-        ranks_check(scene.team->next_probe_ns <= mpath_time_ns() + out_s * MPATH_NS_PER_S);
+        check_wait(&scene, lost_ns, out_s);
         ranks_check(mpath_move_recover(scene.team) == MPATH_OK); /* much too early */
         check_out(&scene, 1u << 2, 0);
-        end_good_call(&scene, EVERY_RANK);
+        end_good_call(&scene, 3);
         check_out(&scene, 0, 0);
         ranks_check(scene.team->mover->fabric_nic[2] != rail_before); /* new connections */
         out_s = (2 * out_s < MOST_S) ? 2 * out_s : MOST_S;
     }
+    return close_scene(&scene);
+}
+
+/* More ends that turn out to be dead are no failure of a rail that was used again, and one after a long time is new. */
+static int other_ends_body(ranks_self_t *self, void *argument)
+{
+    uint64_t lost_ns;
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    for (int failure = 0; failure < 3; failure++) {
+        for (int nic = 0; nic < NICS; nic++) {
+            lost_ns = mpath_time_ns();
+            lose(&scene, 1, 1u << nic);
+            check_wait(&scene, lost_ns, FIRST_S << failure);
+        }
+        end_good_call(&scene, 3);
+        check_out(&scene, 0, 0);
+    }
+    scene.team->back_ns -= (MOST_S + 1) * MPATH_NS_PER_S;
+    lost_ns = mpath_time_ns();
+    lose(&scene, 3, 1u << 0);
+    check_wait(&scene, lost_ns, FIRST_S);
+    return close_scene(&scene);
+}
+
+/* A NIC that is out on two nodes comes back when both find it up; before, the one end would send to nobody. */
+static int both_ends_body(ranks_self_t *self, void *argument)
+{
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    lose(&scene, 0, 1u << 1);
+    lose(&scene, 3, 1u << 1);
+    check_out(&scene, 1u << 1, 1u << 1);
+    end_good_call(&scene, 1);
+    check_out(&scene, 1u << 1, 1u << 1);
+    end_good_call(&scene, 2);
+    check_out(&scene, 1u << 1, 1u << 1);
+    end_good_call(&scene, 3);
+    check_out(&scene, 0, 0);
     return close_scene(&scene);
 }
 
@@ -145,14 +193,6 @@ typedef struct link {
     char file[MPATH_NIC_NAME_MAX + 16];
     char *name, before[MPATH_NIC_NAME_MAX];
 } link_t;
-
-static void set_carrier(const link_t *link, int carrier)
-{
-    FILE *file = fopen(link->file, "w");
-
-    ranks_check((file != NULL) && (fprintf(file, "%d\n", carrier) > 0));
-    ranks_check(fclose(file) == 0);
-}
 
 static void plug(link_t *link, const scene_t *scene, int nic)
 {
@@ -164,14 +204,23 @@ static void plug(link_t *link, const scene_t *scene, int nic)
     snprintf(link->name, MPATH_NIC_NAME_MAX, "../../..%s", link->folder); /* from /sys/class/net */
 }
 
+static void set_carrier(const link_t *link, const scene_t *scene, int carrier)
+{
+    FILE *file = fopen(link->file, "w");
+
+    ranks_check((file != NULL) && (fprintf(file, "%d\n", carrier) > 0));
+    ranks_check(fclose(file) == 0);
+    scene->team->next_carrier_ns = 0;
+}
+
 static void unplug(link_t *link)
 {
     strcpy(link->name, link->before);
     ranks_check((unlink(link->file) == 0) && (rmdir(link->folder) == 0));
 }
 
-/* A NIC that is out on two nodes comes back when both find it up; before, the one end would send to nobody. */
-static int both_ends_body(ranks_self_t *self, void *argument)
+/* Both are due, and stay out for as long as one of them has no carrier. */
+static int no_carrier_body(ranks_self_t *self, void *argument)
 {
     scene_t scene;
     link_t link;
@@ -180,22 +229,21 @@ static int both_ends_body(ranks_self_t *self, void *argument)
     open_scene(&scene, self);
     lose(&scene, 0, 1u << 1);
     lose(&scene, 3, 1u << 1);
-    check_out(&scene, 1u << 1, 1u << 1);
     plug(&link, &scene, 1);
     for (int up_nodes = 0; up_nodes < 3; up_nodes++) {
-        set_carrier(&link, (up_nodes >> scene.team->node) & 1);
-        end_good_call(&scene, EVERY_RANK);
+        set_carrier(&link, &scene, (up_nodes >> scene.team->node) & 1);
+        end_good_call(&scene, 3);
         check_out(&scene, 1u << 1, 1u << 1);
     }
-    set_carrier(&link, 1);
-    end_good_call(&scene, EVERY_RANK);
+    set_carrier(&link, &scene, 1);
+    end_good_call(&scene, 3);
     check_out(&scene, 0, 0);
     unplug(&link);
     return close_scene(&scene);
 }
 
-/* Clocks and calls may lie such that the ends would come to it in turn: one clock decides for both. */
-static int one_clock_body(ranks_self_t *self, void *argument)
+/* The second leader comes to it a call later than the first, and need not wait for the first to look again. */
+static int later_end_body(ranks_self_t *self, void *argument)
 {
     scene_t scene;
 
@@ -203,10 +251,54 @@ static int one_clock_body(ranks_self_t *self, void *argument)
     open_scene(&scene, self);
     lose(&scene, 0, 1u << 1);
     lose(&scene, 3, 1u << 1);
-    end_good_call(&scene, EVERY_RANK & ~1u);
+    end_good_call(&scene, 1);
     check_out(&scene, 1u << 1, 1u << 1);
-    end_good_call(&scene, 1u);
+    if (scene.team->node == 1) {
+        scene.team->next_probe_ns = 0;
+    }
+    scene.team->recover_in = 0;
+    ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
     check_out(&scene, 0, 0);
+    return close_scene(&scene);
+}
+
+/* Of calls that do not settle by themselves each eighth one asks: it costs an agreement. */
+static int seldom_body(ranks_self_t *self, void *argument)
+{
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    lose(&scene, 0, 1u << 1);
+    end_good_call(&scene, 0);
+    scene.team->next_probe_ns = 0;
+    for (int call = 0; call < 7; call++) {
+        ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
+        check_out(&scene, 1u << 1, 0);
+    }
+    ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
+    check_out(&scene, 0, 0);
+    return close_scene(&scene);
+}
+
+/* Of three nodes one has a dead cable, for which the others have blamed their own: these come back without it. */
+static int third_end_body(ranks_self_t *self, void *argument)
+{
+    scene_t scene;
+
+    (void)argument;
+    open_scene(&scene, self);
+    for (int rank = 0; rank < self->size; rank++) {
+        lose(&scene, rank, 1u << 1);
+    }
+    end_good_call(&scene, 1);
+    ranks_check(scene.team->lost[0] == 1u << 1); /* to whom should it send? */
+    end_good_call(&scene, 1 | 4);
+    ranks_check(scene.team->lost[0] == 0);
+    ranks_check(scene.team->lost[1] == 1u << 1);
+    ranks_check(scene.team->lost[2] == 0);
+    end_good_call(&scene, 2);
+    ranks_check(scene.team->lost[1] == 0);
     return close_scene(&scene);
 }
 
@@ -261,17 +353,51 @@ static int other_team_body(ranks_self_t *self, void *argument)
     first = early.team->mover->fabric_nic[2];
     ranks_check(late.team->mover->fabric_nic[2] == first);
     lose(&early, 1, 1u << 2);
-    end_good_call(&early, EVERY_RANK);
+    end_good_call(&early, 3);
     second = early.team->mover->fabric_nic[2];
     lose(&early, 1, 1u << 2);
     lose(&late, 0, 1u << 2);
-    end_good_call(&late, EVERY_RANK);
+    end_good_call(&late, 3);
     ranks_check((late.team->mover->fabric_nic[2] != first) && (late.team->mover->fabric_nic[2] != second));
-    end_good_call(&early, EVERY_RANK);
+    end_good_call(&early, 3);
     ranks_check(early.team->mover->fabric_nic[2] == late.team->mover->fabric_nic[2]); /* found there */
     ranks_barrier(self);
     mpath_team_destroy(late.team);
     return close_scene(&early);
+}
+
+static int cannot_join;
+
+/* Instead of mpath_fabric_join_rail(), by the linker. */
+mpath_status_t __real_mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id,
+                                             mpath_fabric_arrive_t arrive, void *argument);
+mpath_status_t __wrap_mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id,
+                                             mpath_fabric_arrive_t arrive, void *argument);
+mpath_status_t __wrap_mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id,
+                                             mpath_fabric_arrive_t arrive, void *argument)
+{
+    return cannot_join ? MPATH_ERR_NO_MEMORY : __real_mpath_fabric_join_rail(fabric, number, id, arrive, argument);
+}
+
+/* A rank that cannot have the wire is as the others in later calls. */
+static int no_wire_body(ranks_self_t *self, void *argument)
+{
+    mpath_wire_t *wire;
+    scene_t scene;
+    int mine, all[RANKS];
+
+    (void)argument;
+    open_scene(&scene, self);
+    cannot_join = self->rank == 2;
+    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    cannot_join = 0;
+    ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
+    mine = self->rank;
+    ranks_check(mpath_team_allgather(scene.team, &mine, sizeof(mine), all) == MPATH_OK);
+    for (int rank = 0; rank < RANKS; rank++) {
+        ranks_check(all[rank] == rank);
+    }
+    return close_scene(&scene);
 }
 
 /*
@@ -290,7 +416,7 @@ static int not_opened_body(ranks_self_t *self, void *argument)
     if (self->rank == 1) {
         strcpy(scene.context->machine.nics[2].name, "no-such-nic");
     }
-    end_good_call(&scene, EVERY_RANK);
+    end_good_call(&scene, 3);
     ranks_check(scene.team->mover->status == MPATH_DECLINED);
     ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
     ranks_check(mpath_mover_peer(scene.team->mover, 2, (self->rank + 2) % RANKS, 2) < 0);
@@ -312,16 +438,42 @@ static void test_again(void **state)
     run(again_body);
 }
 
+static void test_other_ends(void **state)
+{
+    (void)state;
+    run(other_ends_body);
+}
+
 static void test_both_ends(void **state)
 {
     (void)state;
     run(both_ends_body);
 }
 
-static void test_one_clock(void **state)
+static void test_no_carrier(void **state)
 {
     (void)state;
-    run(one_clock_body);
+    run(no_carrier_body);
+}
+
+static void test_seldom(void **state)
+{
+    (void)state;
+    run(seldom_body);
+}
+
+static void test_later_end(void **state)
+{
+    (void)state;
+    run(later_end_body);
+}
+
+static void test_third_end(void **state)
+{
+    const ranks_setup_t setup = {.size = 3, .nodes = 3, .nics = NICS, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, third_end_body, NULL), 0);
 }
 
 static void test_silent(void **state)
@@ -342,6 +494,12 @@ static void test_other_team(void **state)
     run(other_team_body);
 }
 
+static void test_no_wire(void **state)
+{
+    (void)state;
+    run(no_wire_body);
+}
+
 static void test_not_opened(void **state)
 {
     (void)state;
@@ -351,9 +509,10 @@ static void test_not_opened(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_both_ends),    cmocka_unit_test(test_one_clock),
-        cmocka_unit_test(test_silent),     cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team),
-        cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_again),      cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_other_ends),
+        cmocka_unit_test(test_no_carrier), cmocka_unit_test(test_seldom),     cmocka_unit_test(test_later_end),
+        cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),     cmocka_unit_test(test_nothing_lost),
+        cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened), cmocka_unit_test(test_no_wire),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

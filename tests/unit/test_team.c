@@ -172,6 +172,9 @@ typedef enum difference {
     ACCESS,
     MEMORY,
     CHUNK,
+    GPU_MEMORY,
+    GPU_HOST_MIN,
+    GPU_PORT,
     CONTEXT_UNUSABLE,
     TOPOLOGY,
     TIMEOUT /* each may have its own */
@@ -190,6 +193,9 @@ static int settings_body(ranks_self_t *self, void *argument)
     settings.access = difference == ACCESS ? MPATH_ACCESS_AFFINE : MPATH_ACCESS_ALL;
     settings.memory_bytes *= difference == MEMORY ? 2 : 1;
     settings.chunk_bytes *= difference == CHUNK ? 2 : 1;
+    settings.gpu_memory_bytes *= difference == GPU_MEMORY ? 2 : 1;
+    settings.gpu_host_min_bytes += difference == GPU_HOST_MIN;
+    settings.gpu_port_bps += difference == GPU_PORT;
     settings.timeout_s += difference == TIMEOUT;
     context = ranks_context(self, &settings);
     if (difference == CONTEXT_UNUSABLE) {
