@@ -283,6 +283,8 @@ static int no_receive_body(ranks_self_t *self, void *argument)
     }
     mpath_team_destroy(p.team);
     p.team = team;
+    /* The others may still come through a call for which that rank has sent all that they want of it. */
+    ranks_check((party_call(&p) != MPATH_OK) || (self->rank != scene->victim));
     return party_broken(&p);
 }
 

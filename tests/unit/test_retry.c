@@ -188,15 +188,16 @@ static int both_ends_body(ranks_self_t *self, void *argument)
 }
 
 /* The folder in which the carrier of a NIC is looked for, given to a NIC of one rank's table as its name. */
+#define LINK_FOLDER "/tmp/mpath.XXXXXX"
 typedef struct link {
-    char folder[MPATH_NIC_NAME_MAX];
+    char folder[sizeof(LINK_FOLDER)];
     char file[MPATH_NIC_NAME_MAX + 16];
     char *name, before[MPATH_NIC_NAME_MAX];
 } link_t;
 
 static void plug(link_t *link, const scene_t *scene, int nic)
 {
-    strcpy(link->folder, "/tmp/mpath.XXXXXX");
+    strcpy(link->folder, LINK_FOLDER);
     ranks_check(mkdtemp(link->folder) != NULL);
     snprintf(link->file, sizeof(link->file), "%s/carrier", link->folder);
     link->name = (char *)mpath_topo_machine(scene->team->topo, scene->team->node)->nics[nic].name;
