@@ -15,8 +15,8 @@
 #include "lane/pace.h"
 
 #define RELAY_NO_SLOT (-1)
-#define RELAY_WINDOW                                                                                                   \
-    8 /* slots of rails at a receiver for each sender: a chunk holds one from its copy off the GPU on */
+/* Slots of rails at a receiver for each sender: a chunk holds one from its copy off the GPU on. */
+#define RELAY_WINDOW 8
 #define RELAY_SENDS 16u
 #define RELAY_ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
 
