@@ -313,7 +313,7 @@ int mca_coll_mpath_queue_ends_team(mca_coll_mpath_module_t *module)
 
     pthread_mutex_lock(&queue_lock);
     ends                    = 0 < module->requests;
-    module->queue_ends_team = 0 < module->requests;
+    module->queue_ends_team = ends;
     pthread_mutex_unlock(&queue_lock);
     return ends;
 }

@@ -18,6 +18,9 @@
 #define WRITES_TILE_MAX (UINT64_C(64) << 10)
 #define WRITES_TILE_GRAIN UINT64_C(4096)
 
+/* How long a kernel waits where other ranks may rest, and the host, which stops it, has no deadline. */
+#define WRITES_REST_S 86400u
+
 /*
  * Nanoseconds, of two to eight H200 (doc/benchmarks): what a call takes besides, and the time of bytes through a port,
  * in femtoseconds each; both grow with the ranks where all write to all. Constants, so that a call always goes the same
@@ -152,9 +155,7 @@ static mpath_status_t find_function(mpath_symmetric_gpu_t *gpu, const mpath_redu
     return status;
 }
 
-/* The kernel's own deadline is later than the host's, which has none where other ranks may rest. */
-#define WRITES_REST_S 86400u
-
+/* The kernel's own deadline is later than the host's. */
 static uint64_t timeout_ns(const mpath_gpu_coll_t *coll)
 {
     return (mpath_idle_others_may_rest() ? WRITES_REST_S : 2 * (uint64_t)coll->settings->timeout_s) * MPATH_NS_PER_S;

@@ -215,7 +215,7 @@ int main(int count, char **words)
     chunks    = ((count > 1) ? strtoull(words[1], NULL, 0) : UINT64_C(64) << 20) / CHUNK;
     num_slots = (count > 2) ? strtoull(words[2], NULL, 0) : num_slots;
     require((chunks > 0) && (num_slots > 0) && (num_slots <= SLOTS_MOST),
-            "gpu_host_pairs [BYTES, from 524288 on [SLOTS, 1 to 64]]");
+            "the bytes have to be 524288 at least, the slots 1 to 64; nothing was measured");
     board = shared(sizeof(*board));
     for (int pair = 0; pair < PAIRS; pair++) {
         slots[pair] = shared(num_slots * CHUNK);
