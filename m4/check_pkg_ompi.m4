@@ -7,6 +7,8 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
     [], [with_ompi=check])
   AC_ARG_WITH([ompi-component-dir], [AS_HELP_STRING([--with-ompi-component-dir=DIR],
     [where make install puts mca_coll_mpath.so @<:@the folder Open MPI names@:>@])], [], [with_ompi_component_dir=])
+  AS_CASE([$with_ompi_component_dir], ['' | /* | '$'*], [],
+    [AC_MSG_ERROR([--with-ompi-component-dir=$with_ompi_component_dir: the path must be absolute])])
 
   mpath_have_mpi=no
   mpath_have_ompi=no
