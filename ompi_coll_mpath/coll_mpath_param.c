@@ -154,7 +154,7 @@ static int number_to_string(mca_base_var_enum_t *self, const int value, char **t
     return ((NULL != text) && (0 > asprintf(text, "%d", value))) ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_SUCCESS;
 }
 
-static int number_dump(mca_base_var_enum_t *self, char **text)
+static int number_dump(mca_base_var_enum_t *self, char **text COLL_MPATH_DUMP_FORM)
 {
     const mpath_param_t *param = ((param_number_t *)self)->param;
 
