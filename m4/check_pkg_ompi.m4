@@ -7,6 +7,8 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
     [], [with_ompi=check])
   AC_ARG_WITH([ompi-component-dir], [AS_HELP_STRING([--with-ompi-component-dir=DIR],
     [where make install puts mca_coll_mpath.so @<:@the folder Open MPI names@:>@])], [], [with_ompi_component_dir=])
+  AS_CASE([$with_ompi_component_dir], ['' | /* | '$'*], [],
+    [AC_MSG_ERROR([--with-ompi-component-dir=$with_ompi_component_dir: the path must be absolute])])
 
   mpath_have_mpi=no
   mpath_have_ompi=no
@@ -64,11 +66,14 @@ AC_DEFUN([MPATH_OMPI_PROBE], [
      mpathhelpdir=`$OMPI_INFO --path pkgdatadir --parsable | sed -n 's/^path:pkgdatadir://p'`],
     [mpathhelpdir=$mcacomponentdir])
 
-  # Open MPI 5 and 6 do not install three headers that their opal_config.h names; ours stand in, for pthreads only.
+  # Open MPI 5 and 6 do not install three headers that their opal_config.h names; ours stand in, for pthreads only. They are named
+  # by a path from the build folder: an absolute one may have a blank in it.
   # Their headers include PMIx's, which may have a folder of its own.
+  mpath_ompi_shim= mpath_ompi_shim_of_make=
   MPATH_OMPI_COMPILES([the coll framework header],
     [mpath_have_ompi=yes], [
-      OMPI_DEV_CPPFLAGS="$OMPI_DEV_CPPFLAGS -isystem $(cd "$srcdir" && pwd)/ompi_coll_mpath/shim"
+      mpath_ompi_shim="-isystem $srcdir/ompi_coll_mpath/shim"
+      mpath_ompi_shim_of_make='-isystem $(top_srcdir)/ompi_coll_mpath/shim'
       AS_IF([test -n "$PKG_CONFIG" && mpath_pmix=`$PKG_CONFIG --cflags-only-I pmix 2>/dev/null`],
         [OMPI_DEV_CPPFLAGS="$OMPI_DEV_CPPFLAGS `echo "$mpath_pmix" | sed 's/-I/-isystem /g'`"])
       MPATH_OMPI_COMPILES([the coll framework header with the pthreads shim], [mpath_have_ompi=yes])
@@ -76,13 +81,14 @@ AC_DEFUN([MPATH_OMPI_PROBE], [
   AS_IF([test $mpath_have_ompi = no],
     [mpath_ompi_summary="no (Open MPI $mpath_ompi_version has no usable ompi/mca/coll/coll.h: config.log says why)"],
     [MPATH_OMPI_COLL_VERSION])
+  OMPI_DEV_CPPFLAGS="$OMPI_DEV_CPPFLAGS $mpath_ompi_shim_of_make"
 ])
 
 # MPATH_OMPI_COMPILES(WHAT, IF-YES, IF-NO, EXTRA-CODE)
 AC_DEFUN([MPATH_OMPI_COMPILES], [
   AC_MSG_CHECKING([for $1])
   mpath_save_CPPFLAGS=$CPPFLAGS
-  CPPFLAGS="$CPPFLAGS $OMPI_DEV_CPPFLAGS"
+  CPPFLAGS="$CPPFLAGS $OMPI_DEV_CPPFLAGS $mpath_ompi_shim"
   AC_COMPILE_IFELSE([AC_LANG_SOURCE([[
 #include "ompi_config.h"
 #include "ompi/mca/coll/coll.h"
@@ -131,7 +137,7 @@ AC_DEFUN([MPATH_OMPI_PMIX], [
   mpath_have_pmix=no
   mpath_save_CPPFLAGS=$CPPFLAGS
   mpath_save_LIBS=$LIBS
-  CPPFLAGS="$CPPFLAGS $OMPI_DEV_CPPFLAGS"
+  CPPFLAGS="$CPPFLAGS $OMPI_DEV_CPPFLAGS $mpath_ompi_shim"
   mpath_pmix=
   AS_IF([test -n "$PKG_CONFIG"], [mpath_pmix=`$PKG_CONFIG --libs pmix 2>/dev/null`])
   for mpath_pmix_libs in -lpmix "$mpath_pmix"; do

@@ -11,16 +11,28 @@ AC_DEFUN([MPATH_CHECK_UCX_SOURCE], [
     AS_IF([test ! -e "$with_ucx_source/src/uct/base/uct_iface.h"],
       [AC_MSG_ERROR([--with-ucx-source=$with_ucx_source has no src/uct/base/uct_iface.h; scripts/fetch-ucx-source gets the source])])
     mpath_ucx_source=`cd "$with_ucx_source" && pwd`
+    MPATH_UCX_SOURCE_PATH
     MPATH_UCX_SOURCE_VERSION
     MPATH_UCX_SOURCE_BUILD
     UCX_SOURCE_CPPFLAGS="-isystem $mpath_ucx_source/src $UCX_CPPFLAGS"
     UCX_TL_LIBS=`echo "$UCX_LIBS" | sed 's/-lucp/-luct/'`
     MPATH_UCX_SOURCE_FEATURES
+    UCX_SOURCE_CPPFLAGS="-isystem $mpath_ucx_source_of_make/src $UCX_CPPFLAGS"
     mpath_ucx_tl_summary="yes (UCX $mpath_ucx_version)"
   ])
   AC_SUBST([UCX_SOURCE_CPPFLAGS])
   AC_SUBST([UCX_TL_LIBS])
   AM_CONDITIONAL([UCX_TL], [test "x$with_ucx_source" != xno])
+])
+
+# A path with a blank would be two options to the compiler: then one from the build folder, which may have none.
+AC_DEFUN([MPATH_UCX_SOURCE_PATH], [
+  mpath_ucx_source_of_make=$mpath_ucx_source
+  AS_CASE(["$mpath_ucx_source"], [*[[\ \	]]*],
+    [mpath_ucx_source=`realpath --relative-to=. "$mpath_ucx_source"`
+     mpath_ucx_source_of_make='$(top_builddir)'/$mpath_ucx_source])
+  AS_CASE(["$mpath_ucx_source"], ['' | *[[\ \	]]*],
+    [AC_MSG_ERROR([--with-ucx-source=$with_ucx_source: the compiler takes no blank in the name of a folder; move the source])])
 ])
 
 # The source has to be that of the installed UCX: its minor release decides about every layout.

@@ -62,6 +62,9 @@ AC_DEFUN([MPATH_CHECK_LIB_AT], [
   $1_CPPFLAGS="$6"
   $1_LIBS="$7"
   AS_CASE([$2], [yes|no|check|''], [], [
+    # The compiler would go on to the system's own.
+    AS_IF([test -e "$2/include/$3" || ls "$2"/include/*/"$3" >/dev/null 2>&1], [],
+      [AC_MSG_ERROR([there is no $3 below $2/include; name the folder into which it was installed])])
     $1_CPPFLAGS="-I$2/include $$1_CPPFLAGS"
     AS_IF([test -d "$2/lib64"], [mpath_libdir="$2/lib64"], [mpath_libdir="$2/lib"])
     $1_LIBS="-L$mpath_libdir -Wl,-rpath,$mpath_libdir $$1_LIBS"

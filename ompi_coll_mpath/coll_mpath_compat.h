@@ -48,6 +48,13 @@ typedef const int *mca_coll_mpath_displs_t;
 #define COLL_MPATH_DISPL(_displs, _i) ((ptrdiff_t)(_displs)[_i])
 #endif
 
+/* Since 5.0 whoever asks an enumerator for all its values names a form. */
+#if OMPI_MAJOR_VERSION >= 5
+#define COLL_MPATH_DUMP_FORM , __attribute__((unused)) mca_base_var_enum_dump_type_t form
+#else
+#define COLL_MPATH_DUMP_FORM
+#endif
+
 /*
  * Up to 5.0 the framework copies the function pointers out of the module after enable; since 6.0 enable writes them
  * into the communicator, and disable puts the previous ones back.

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MCA variables coll_mpath_*: the rows of mpath_params[], and three that only the component has. */
+/* MCA variables coll_mpath_*: the rows of mpath_params[], and four that only the component has. */
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
 
@@ -25,6 +25,24 @@ static const mpath_param_t pack_param = {
     .level   = 5,
     .help    = "Most memory that a rank takes for the packed copies of one call (datatypes with gaps, MPI_IN_PLACE); a "
                "call that needs more is left to the function that mpath replaces"};
+
+static const mpath_param_t enable_param = {
+    .name  = "enable",
+    .type  = MPATH_PARAM_INT,
+    .min   = 0,
+    .max   = 1,
+    .level = 4,
+    .help  = "0: communicators made from now on do without mpath. May be written through MPI_T while the program runs, "
+             "by all processes of the communicator alike",
+    .writable = 1};
+
+static const mpath_param_t nonblocking_param = {
+    .name  = "nonblocking",
+    .type  = MPATH_PARAM_INT,
+    .min   = 0,
+    .max   = 1,
+    .level = 5,
+    .help  = "0: non-blocking and persistent collectives do without mpath. The same on all ranks"};
 
 /* BYTES are text to MCA, so that suffixes and errors are the same everywhere; MCA owns what the pointers lead to. */
 static char *param_texts[PARAM_ROWS_MAX];
@@ -69,39 +87,119 @@ static int param_register_one(const char *name, const char *help, mca_base_var_t
 
 /* The same, for one that may be written through MPI_T. */
 static int param_register_writable(const mpath_param_t *param, const char *help, mca_base_var_type_t type,
-                                   void *storage)
+                                   mca_base_var_enum_t *values, void *storage)
 {
     return mca_base_component_var_register(
-        &mca_coll_mpath_component.super.collm_version, param->name, help, type, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE,
+        &mca_coll_mpath_component.super.collm_version, param->name, help, type, values, 0, MCA_BASE_VAR_FLAG_SETTABLE,
         (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + param->level - 1), MCA_BASE_VAR_SCOPE_LOCAL, storage);
 }
 
-static int param_register_int(const mpath_param_t *param, const char *help)
+/*
+ * Numbers are read here: Open MPI takes "ten" for 0, "10x" for 10 and "079" for 7, and fails at what no int holds. The
+ * enumerator also keeps what is written through MPI_T in range, and tells ompi_info the range.
+ */
+typedef struct param_number_t {
+    mca_base_var_enum_t super;
+    const mpath_param_t *param;
+    int initial;
+    bool read; /* a text was given */
+} param_number_t;
+
+static param_number_t param_numbers[PARAM_ROWS_MAX];
+static int param_numbers_count;
+
+static int number_get_count(mca_base_var_enum_t *self, int *count)
 {
+    (void)self;
+    *count = 0; /* no value has a name */
+    return OPAL_SUCCESS;
+}
+
+static int number_get_value(mca_base_var_enum_t *self, int index, int *value, const char **string_value)
+{
+    (void)self;
+    (void)index;
+    (void)value;
+    (void)string_value;
+    return OPAL_ERR_VALUE_OUT_OF_BOUNDS;
+}
+
+/* A text that is no such number is told here, and is no error to Open MPI. */
+static int number_from_string(mca_base_var_enum_t *self, const char *text, int *value)
+{
+    param_number_t *number = (param_number_t *)self;
     char problem[PARAM_HELP_MAX], used[PARAM_TEXT_MAX];
-    int *field  = param_field(param);
-    int initial = *field;
+    mpath_param_t whole = *number->param;
+    mpath_settings_t parsed;
+
+    whole.offset = offsetof(mpath_settings_t, priority);
+    number->read = true;
+    if (MPATH_OK == mpath_settings_set(&parsed, &whole, text, problem, sizeof(problem))) {
+        *value = parsed.priority;
+        return OPAL_SUCCESS;
+    }
+    snprintf(used, sizeof(used), "%d", number->initial);
+    param_warn(whole.name, problem, used);
+    *value = number->initial;
+    return OPAL_SUCCESS;
+}
+
+static int number_to_string(mca_base_var_enum_t *self, const int value, char **text)
+{
+    const mpath_param_t *param = ((param_number_t *)self)->param;
+
+    if ((value < param->min) || (value > param->max)) {
+        return OPAL_ERR_VALUE_OUT_OF_BOUNDS;
+    }
+    return ((NULL != text) && (0 > asprintf(text, "%d", value))) ? OPAL_ERR_OUT_OF_RESOURCE : OPAL_SUCCESS;
+}
+
+static int number_dump(mca_base_var_enum_t *self, char **text COLL_MPATH_DUMP_FORM)
+{
+    const mpath_param_t *param = ((param_number_t *)self)->param;
+
+    return (0 > asprintf(text, "%lld to %lld", (long long)param->min, (long long)param->max)) ? OPAL_ERR_OUT_OF_RESOURCE
+                                                                                              : OPAL_SUCCESS;
+}
+
+static param_number_t *param_number_new(const mpath_param_t *param, int initial)
+{
+    param_number_t *number = &param_numbers[param_numbers_count++];
+
+    OBJ_CONSTRUCT(&number->super, mca_base_var_enum_t);
+    number->super.enum_is_static    = true;
+    number->super.enum_name         = (char *)param->name;
+    number->super.get_count         = number_get_count;
+    number->super.get_value         = number_get_value;
+    number->super.value_from_string = number_from_string;
+    number->super.string_from_value = number_to_string;
+    number->super.dump              = number_dump;
+    number->param                   = param;
+    number->initial                 = initial;
+    return number;
+}
+
+/* Open MPI takes an empty text for 0, and asks no enumerator about it. */
+static bool param_is_empty(int index)
+{
+    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+
+    return (OPAL_SUCCESS == mca_base_var_get_value(index, NULL, &source, NULL)) &&
+           (MCA_BASE_VAR_SOURCE_DEFAULT != source);
+}
+
+static int param_register_int(const mpath_param_t *param, const char *help, int *field)
+{
+    param_number_t *number = param_number_new(param, *field);
     int rc;
 
     if (param->writable) {
-        rc = param_register_writable(param, help, MCA_BASE_VAR_TYPE_INT, field);
+        rc = param_register_writable(param, help, MCA_BASE_VAR_TYPE_INT, &number->super, field);
     } else {
-        rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, NULL, param->level, field);
+        rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, &number->super, param->level, field);
     }
-    if (OPAL_ERR_VALUE_OUT_OF_BOUNDS == rc) { /* more than an int holds; Open MPI has shown it */
-        snprintf(problem, sizeof(problem), "it is not a whole number from %lld to %lld", (long long)param->min,
-                 (long long)param->max);
-        snprintf(used, sizeof(used), "%d", initial);
-        param_warn(param->name, problem, used);
-        *field = initial;
-        return OPAL_SUCCESS;
-    }
-    if ((0 <= rc) && ((*field < param->min) || (*field > param->max))) {
-        snprintf(problem, sizeof(problem), "%d is not a whole number from %lld to %lld", *field, (long long)param->min,
-                 (long long)param->max);
-        snprintf(used, sizeof(used), "%d", initial);
-        param_warn(param->name, problem, used);
-        *field = initial;
+    if ((0 <= rc) && !number->read && param_is_empty(rc)) {
+        (void)number_from_string(&number->super, "", field);
     }
     return rc;
 }
@@ -134,12 +232,13 @@ static int param_register_enum(const mpath_param_t *param, const char *help)
     if (OPAL_SUCCESS != rc) {
         return rc;
     }
+    param_word[0]                 = '\0';
     param_look_up                 = enumerator->value_from_string;
     enumerator->value_from_string = param_look_up_kept;
     rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, enumerator, param->level, field);
     enumerator->value_from_string = param_look_up;
     OBJ_RELEASE(enumerator);
-    if (OPAL_ERR_VALUE_OUT_OF_BOUNDS != rc) {
+    if ((OPAL_ERR_VALUE_OUT_OF_BOUNDS != rc) && !((0 <= rc) && ('\0' == param_word[0]) && param_is_empty(rc))) {
         return rc;
     }
     *field = initial;
@@ -183,7 +282,7 @@ static int param_register(const mpath_param_t *param, int row)
     param_help(param, help, sizeof(help));
     switch (param->type) {
     case MPATH_PARAM_INT:
-        return param_register_int(param, help);
+        return param_register_int(param, help, param_field(param));
     case MPATH_PARAM_ENUM:
         return param_register_enum(param, help);
     case MPATH_PARAM_BYTES:
@@ -200,22 +299,13 @@ static int param_register_own(void)
     char help[PARAM_HELP_MAX];
     int rc;
 
-    component->enable = 1;
-
-    rc = mca_base_component_var_register(
-        &component->super.collm_version, "enable",
-        "0: communicators made from now on do without mpath. May be written through MPI_T while the program runs, by "
-        "all processes of the communicator alike",
-        MCA_BASE_VAR_TYPE_INT, NULL, 0, MCA_BASE_VAR_FLAG_SETTABLE, OPAL_INFO_LVL_4, MCA_BASE_VAR_SCOPE_LOCAL,
-        &component->enable);
-    if (0 > rc) {
-        return rc;
-    }
+    component->enable      = 1;
     component->nonblocking = 1;
 
-    rc = param_register_one("nonblocking",
-                            "0: non-blocking and persistent collectives do without mpath. The same on all ranks",
-                            MCA_BASE_VAR_TYPE_INT, NULL, 5, &component->nonblocking);
+    rc = param_register_int(&enable_param, enable_param.help, &component->enable);
+    if (0 <= rc) {
+        rc = param_register_int(&nonblocking_param, nonblocking_param.help, &component->nonblocking);
+    }
     if (0 > rc) {
         return rc;
     }
@@ -239,6 +329,7 @@ int mca_coll_mpath_params_register(void)
     int rc;
 
     mpath_settings_init(settings);
+    param_numbers_count = 0;
     for (i = 0; (i < mpath_params_count) && (i < PARAM_ROWS_MAX - 1); i++) {
         rc = param_register(&mpath_params[i], (int)i);
         if (0 > rc) {

@@ -6,7 +6,8 @@
  *
  * That works where the previous function takes exactly one tag, which its first call shows, and where nobody else can
  * take one while the counter is lent: not with MPI_THREAD_MULTIPLE. Either way one tag is taken in each call, so that
- * ranks need not do alike.
+ * ranks need not do alike: libnbc takes none on a rank that has nothing to send or receive in place, and then the next
+ * non-blocking collectives of the ranks would not find each other.
  */
 #include "coll_mpath_request.h"
 
@@ -52,6 +53,8 @@ void mca_coll_mpath_tag_learn(mca_coll_mpath_module_t *module, const mca_coll_mp
 {
     if (module->comm->c_nbc_tag == before - 1) {
         module->takes_one_tag |= tag_bit(arguments);
+    } else if ((module->comm->c_nbc_tag == before) && tag_is_regular(before)) {
+        module->comm->c_nbc_tag = before - 1;
     }
 }
 

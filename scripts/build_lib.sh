@@ -3,6 +3,12 @@
 # Shell functions that configure and build a tree below build/; sourced by ./demo and scripts/stages.sh, which run in the
 # top folder of the project.
 
+# configured_here: true where configure was run in this folder itself, and says so: automake takes no other build beside that one.
+configured_here() {
+    [[ -e config.status ]] || return 1
+    echo "configure was run in this folder itself, and no other build can be made beside that one: run 'make distclean' here first"
+}
+
 # configure_tree DIR ARGS...: configures DIR with ARGS unless it is already configured with just these.
 configure_tree() {
     local dir=$1 top=$PWD

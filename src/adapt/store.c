@@ -153,6 +153,18 @@ static void look(void *argument, const line_t *line)
     }
 }
 
+/* Neither is a device moved away by a file in its place, nor does a pipe make a job wait. A folder is an error of its own. */
+static int is_special(const char *path)
+{
+    struct stat there;
+
+    if ((stat(path, &there) != 0) || S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) {
+        return 0;
+    }
+    mpath_warn("%s is no regular file; learned rates are neither read from it nor kept", path);
+    return 1;
+}
+
 mpath_status_t mpath_store_load(const char *path, uint64_t machine, const char *operation, int size_class,
                                 int num_rails, uint64_t *bps)
 {
@@ -160,6 +172,9 @@ mpath_status_t mpath_store_load(const char *path, uint64_t machine, const char *
     search_t search = {.key = &key, .bps = bps};
     mpath_status_t status;
 
+    if (is_special(path)) {
+        return MPATH_DECLINED;
+    }
     snprintf(key.operation, sizeof(key.operation), "%s", operation);
     status = mpath_store_read(path, look, &search);
     if (status == MPATH_ERR_IO) {
@@ -215,7 +230,7 @@ static int lock(const char *path)
 }
 
 /* Writes the new file beside the old one and moves it there. */
-static mpath_status_t replace(const char *path, const char *other, const line_t *line)
+static mpath_status_t replace_by(const char *path, const char *other, const line_t *line)
 {
     FILE *out   = fopen(other, "we");
     copy_t copy = {.out = out, .mine = line};
@@ -242,29 +257,47 @@ static mpath_status_t replace(const char *path, const char *other, const line_t 
     return status;
 }
 
+/* The file exists. Where a link leads to it, the link stays. */
+static mpath_status_t replace(const char *path, const line_t *line)
+{
+    char *file = realpath(path, NULL), *other;
+    mpath_status_t status;
+
+    if (file == NULL) {
+        return MPATH_ERR_IO;
+    }
+    other = malloc(strlen(file) + 32);
+    if (other == NULL) {
+        mpath_error("no memory to write %s; learned rates are not kept", path);
+        free(file);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    sprintf(other, "%s.%ld", file, (long)getpid());
+    status = replace_by(file, other, line);
+    free(other);
+    free(file);
+    return status;
+}
+
 mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *operation, int size_class,
                                 int num_rails, const uint64_t *bps)
 {
     line_t line = {.machine = machine, .size_class = size_class, .num_rails = num_rails};
-    char *other = malloc(strlen(path) + 32);
     mpath_status_t status;
     int fd;
 
-    if (other == NULL) {
-        mpath_error("no memory to write %s; learned rates are not kept", path);
-        return MPATH_ERR_NO_MEMORY;
+    if (is_special(path)) {
+        return MPATH_ERR_PARAM;
     }
     snprintf(line.operation, sizeof(line.operation), "%s", operation);
     memcpy(line.bps, bps, (size_t)num_rails * sizeof(*bps));
-    sprintf(other, "%s.%ld", path, (long)getpid());
     fd     = lock(path);
-    status = (fd < 0) ? MPATH_ERR_IO : replace(path, other, &line);
+    status = (fd < 0) ? MPATH_ERR_IO : replace(path, &line);
     if (status == MPATH_ERR_IO) {
         mpath_warn("%s cannot be written (%s); learned rates are not kept", path, strerror(errno));
     }
     if (fd >= 0) {
         close(fd);
     }
-    free(other);
     return status;
 }

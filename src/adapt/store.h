@@ -7,7 +7,7 @@
  *     5f0c2c9d01a3b77e allreduce 2 25000000 25000000 6250000 25000000      bytes per second, by rail
  *
  * Lines that cannot be read are named in a warning and left out; a file that does not exist is an empty one. One that
- * does not begin with the title is somebody else's and stays as it is.
+ * does not begin with the title is somebody else's and stays as it is, and so does what is no regular file.
  */
 #ifndef MPATH_ADAPT_STORE_H
 #define MPATH_ADAPT_STORE_H

@@ -352,6 +352,10 @@ static int complete(int rank, bench_options_t *options)
         }
         return 2;
     }
+    if ((options->num_matrices > 0) && (options->op != &bench_op_alltoallv)) {
+        return complain(rank, "op", options->op->name,
+                        "it has no matrix, which --hot, --zipf, --pair and --matrix describe");
+    }
     if (options->num_matrices == 0) {
         options->matrices[options->num_matrices++] = (bench_matrix_t){.kind = BENCH_HOT};
     }

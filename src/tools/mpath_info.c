@@ -24,7 +24,7 @@ static const char usage[] =
     "  --dump FILE     write this machine as a topology file; - for standard output\n"
     "  --probe         measure what copies between this machine's GPUs and the host reach, and keep it for later runs\n"
     "  --rates FILE    show a file of learned rates (parameter adapt_file), and the shares that follow from them\n"
-    "  --params-doc     write doc/parameters.md to standard output\n"
+    "  --params-doc    write doc/parameters.md to standard output\n"
     "  --help          this text\n"
     "Parameters are read from MPATH_<NAME> and, as the Open MPI component does, from OMPI_MCA_coll_mpath_<name>.\n";
 
@@ -320,7 +320,10 @@ int main(int argc, char **argv)
     mpath_settings_t settings;
     mpath_status_t status;
 
-    if ((option == '?') || (optind < argc)) { /* one option at most */
+    if ((option == '?') || (optind < argc)) {
+        if (option != '?') {
+            fprintf(stderr, "mpath_info: '%s' is too much: it takes one option at most\n", argv[optind]);
+        }
         fputs(usage, stderr);
         return 2;
     }

@@ -238,6 +238,42 @@ static int set_plain(options_t *options, int option, const char *text)
     }
 }
 
+/* An option, and those that it would leave without effect. */
+static const struct {
+    char option;
+    const char *others;
+} exclusive[] = {{'t', "knilRaHp"}, {'k', "ilRaHp"}, {'m', "bhrzMsB"}, {'h', "zM"}, {'z', "rM"}, {'M', "br"}};
+
+static const char *option_name(const struct option *names, int option)
+{
+    while (names->val != option) {
+        names++;
+    }
+    return names->name;
+}
+
+/* What does not go together; `given` has a nonzero entry for each option that is there. 0 when something is wrong. */
+static int fit_together(const options_t *options, const struct option *names, const char *given)
+{
+    const char *other;
+    size_t i;
+
+    for (i = 0; i < sizeof(exclusive) / sizeof(exclusive[0]); i++) {
+        for (other = exclusive[i].others; given[(int)exclusive[i].option] && (*other != '\0'); other++) {
+            if (given[(int)*other]) {
+                fprintf(stderr, "mpath_plan: --%s and --%s do not go together; see mpath_plan --help\n",
+                        option_name(names, exclusive[i].option), option_name(names, *other));
+                return 0;
+            }
+        }
+    }
+    if (given['V'] && (options->input.emulate.mode != MPATH_EMULATED_RAILS)) {
+        fprintf(stderr, "mpath_plan: --device is that of --emulated rails; see mpath_plan --help\n");
+        return 0;
+    }
+    return 1;
+}
+
 /* 1: go on; 0: done (help); -1: wrong. */
 static int parse_options(int argc, char **argv, options_t *options)
 {
@@ -255,9 +291,11 @@ static int parse_options(int argc, char **argv, options_t *options)
         {"emulated", 1, NULL, 'e'}, {"device", 1, NULL, 'V'},         {"dump-topo", 1, NULL, 'D'},
         {NULL, 0, NULL, 0},
     };
+    char given[128] = "";
     int option, index = 0, good;
 
     while ((option = getopt_long(argc, argv, "", names, &index)) != -1) {
+        given[option & 127] = 1;
         if (option == '?') {
             fprintf(stderr, "mpath_plan: see mpath_plan --help\n");
             return -1;
@@ -280,7 +318,7 @@ static int parse_options(int argc, char **argv, options_t *options)
         fprintf(stderr, "mpath_plan: '%s' is not an option; see mpath_plan --help\n", argv[optind]);
         return -1;
     }
-    return 1;
+    return fit_together(options, names, given) ? 1 : -1;
 }
 
 /* The picture has the static routes beside the plan. */

@@ -63,9 +63,10 @@ static int fits(const plan_emulate_t *emulate, const mpath_topo_t *topo)
 {
     int rank;
 
-    if ((emulate->device != NULL) && (strlen(emulate->device) >= MPATH_NIC_NAME_MAX)) {
-        mpath_error("plan: device '%.40s' for emulated rails must have less than %d bytes", emulate->device,
-                    MPATH_NIC_NAME_MAX);
+    if ((emulate->device != NULL) &&
+        ((emulate->device[0] == '\0') || (strlen(emulate->device) >= MPATH_NIC_NAME_MAX))) {
+        mpath_error("plan: device '%.40s' for emulated rails must have 1 byte or more and less than %d",
+                    emulate->device, MPATH_NIC_NAME_MAX);
         return 0;
     }
     for (rank = 0; (emulate->mode == MPATH_EMULATED_COPIES) && (rank < mpath_topo_num_ranks(topo)); rank++) {

@@ -136,6 +136,9 @@ static void fill_machine(const plan_input_t *input, int node, mpath_machine_t *m
     machine->host_memory_bps = input->host_memory_bps;
     if (machine->host_memory_bps == 0) {
         machine->host_memory_bps = 4 * input->rate_bps * (uint64_t)input->num_nics;
+        if (machine->host_memory_bps > (uint64_t)MPATH_MAX_RATE_BPS) {
+            machine->host_memory_bps = (uint64_t)MPATH_MAX_RATE_BPS;
+        }
     }
     for (nic = 0; nic < input->num_nics; nic++) {
         snprintf(machine->nics[nic].name, sizeof(machine->nics[nic].name), "rail%d", nic);
@@ -228,6 +231,11 @@ static mpath_status_t make_real_topo(const plan_input_t *input, mpath_topo_t **t
         mpath_error(
             "plan: %d nodes of %d ranks and %d NICs: nodes must be 1 to %d, all ranks together 1 to %d, NICs 1 to %d",
             input->num_nodes, input->ranks_per_node, input->num_nics, MAX_NODES, MAX_RANKS, MPATH_MAX_NICS);
+        return MPATH_ERR_PARAM;
+    }
+    if (input->rate_bps < 1 || input->rate_bps > (uint64_t)MPATH_MAX_RATE_BPS) {
+        mpath_error("plan: the rate of a NIC, %llu, must be 1 to %lld bytes/s", (unsigned long long)input->rate_bps,
+                    MPATH_MAX_RATE_BPS);
         return MPATH_ERR_PARAM;
     }
     return uniform_topo(input, topo_p);

@@ -18,7 +18,7 @@ typedef enum stage_state {
     STAGE_DONE
 } stage_state_t;
 
-/* One hop of one flow. The stages of a flow follow each other. */
+/* One hop of one flow that takes resources. The stages of a flow follow each other. */
 typedef struct stage {
     size_t first_resource;
     uint32_t num_resources;
@@ -61,30 +61,56 @@ void simulate_params_init(simulate_params_t *params)
 
 /* --- the stages --------------------------------------------------------------------------------------------------- */
 
-static void add_stage(simulation_t *s, const mpath_topo_t *topo, const mpath_flow_t *flow, const mpath_path_t *path,
-                      int hop)
+static int hop_end(const mpath_path_t *path, int hop)
+{
+    return (hop + 1 < path->num_hops) ? path->hops[hop + 1].first_resource : path->num_resources;
+}
+
+static double add_stage(simulation_t *s, const mpath_topo_t *topo, const mpath_flow_t *flow, const mpath_path_t *path,
+                        int hop)
 {
     stage_t *stage = &s->stages[s->num_stages++];
-    int end        = (hop + 1 < path->num_hops) ? path->hops[hop + 1].first_resource : path->num_resources;
     uint64_t rate, latency_ns;
 
     memset(stage, 0, sizeof(*stage));
     mpath_time_hop(topo, path, hop, &s->params->time, &rate, &latency_ns);
     stage->first_resource = s->num_uses;
-    stage->is_first       = hop == 0;
-    stage->is_last        = hop == path->num_hops - 1;
-    stage->released       = hop == 0;
-    stage->state          = (hop == 0) ? STAGE_ACTIVE : STAGE_WAITS;
     stage->bytes          = (double)flow->bytes;
     stage->chunk          = (double)mpath_time_chunk_bytes(topo, path, flow->bytes, &s->params->time);
     stage->weight         = (s->params->share == SIMULATE_SHARE_BYTES) ? stage->bytes : 1;
     stage->latency        = (double)latency_ns / NS_PER_S;
     stage->wakes_at = stage->released_at = INFINITY;
-    for (int i = path->hops[hop].first_resource; i < end; i++) {
+    for (int i = path->hops[hop].first_resource; i < hop_end(path, hop); i++) {
         s->resources[s->num_uses++] = path->resources[i];
         s->usage[path->resources[i]].count++;
         stage->num_resources++;
     }
+    return stage->latency;
+}
+
+/*
+ * A hop between ranks on one GPU takes no resource, and no time but its latency: it is no stage of its own, unless the
+ * flow has no other.
+ */
+static void add_flow(simulation_t *s, const mpath_topo_t *topo, const mpath_flow_t *flow, const mpath_path_t *path)
+{
+    stage_t *first = &s->stages[s->num_stages];
+    double latency = 0;
+
+    for (int hop = 0; hop < path->num_hops; hop++) {
+        double added = add_stage(s, topo, flow, path, hop);
+
+        if ((s->stages[s->num_stages - 1].num_resources == 0) &&
+            ((hop + 1 < path->num_hops) || (first != &s->stages[s->num_stages - 1]))) {
+            latency += added;
+            s->num_stages--;
+        }
+    }
+    first->is_first                      = 1;
+    first->released                      = 1;
+    first->state                         = STAGE_ACTIVE;
+    s->stages[s->num_stages - 1].is_last = 1;
+    s->stages[s->num_stages - 1].latency += latency;
 }
 
 /* Lists the stages of each resource, once all are counted. */
@@ -146,9 +172,7 @@ static mpath_status_t simulation_init(simulation_t *s, const mpath_topo_t *topo,
     }
     for (size_t i = 0; i < num_flows; i++) {
         mpath_topo_path(topo, flows[i].source, flows[i].destination, flows[i].path, &path);
-        for (int hop = 0; hop < path.num_hops; hop++) {
-            add_stage(s, topo, &flows[i], &path, hop);
-        }
+        add_flow(s, topo, &flows[i], &path);
     }
     index_resources(s);
     for (size_t i = 0; i < s->num_stages; i++) {

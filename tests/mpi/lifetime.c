@@ -178,6 +178,56 @@ static long case_no_bytes(void)
     return errors;
 }
 
+/* 0 when the request has ended within 20 s. */
+static long wait_a_while(MPI_Request *request)
+{
+    double end = MPI_Wtime() + 20.0;
+    int ended  = 0;
+
+    while (!ended && (MPI_Wtime() < end)) {
+        MPI_Test(request, &ended, MPI_STATUS_IGNORE);
+    }
+    return !ended;
+}
+
+/* In place, and one rank has nothing: the collectives after it still find each other. */
+static long case_one_without(void)
+{
+    int *counts = calloc((size_t)world_size * 3, sizeof(int)), rank, round;
+    int *displs = counts + world_size, *ranks = counts + 2 * world_size;
+    int *elements = calloc((size_t)world_size * 1000, sizeof(int));
+    MPI_Request request;
+    long errors = 0;
+
+    if ((counts == NULL) || (elements == NULL)) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    for (rank = 0; rank < world_size; rank++) {
+        counts[rank] = ((rank == world_size - 1) || (world_rank == world_size - 1)) ? 0 : 1000;
+        displs[rank] = rank * 1000;
+    }
+    for (round = 0; (round < 3) && (errors == 0); round++) {
+        MPI_Ialltoallv(MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, elements, counts, displs, MPI_INT, MPI_COMM_WORLD,
+                       &request);
+        errors = wait_a_while(&request);
+        if (errors == 0) {
+            MPI_Iallgather(&world_rank, 1, MPI_INT, ranks, 1, MPI_INT, MPI_COMM_WORLD, &request);
+            errors = wait_a_while(&request);
+        }
+        for (rank = 0; (errors == 0) && (rank < world_size); rank++) {
+            errors += ranks[rank] != rank;
+        }
+    }
+    if (errors != 0) {
+        printf("case bad one_without: round %d has not ended, or not well\n", round);
+        fflush(stdout);
+        MPI_Abort(MPI_COMM_WORLD, 3);
+    }
+    free(elements);
+    free(counts);
+    return 0;
+}
+
 /* Both buffers are given by their end. */
 static long case_negative(void)
 {
@@ -356,9 +406,9 @@ int main(int argc, char **argv)
     static const struct {
         const char *name;
         long (*run)(void);
-    } cases[] = {{"leaks", case_leaks},       {"fork", case_fork},          {"no_bytes", case_no_bytes},
-                 {"negative", case_negative}, {"deletion", case_deletion},  {"truncated", case_truncated},
-                 {"spawn", case_spawn},       {"not_freed", case_not_freed}};
+    } cases[] = {{"leaks", case_leaks},       {"fork", case_fork},           {"no_bytes", case_no_bytes},
+                 {"negative", case_negative}, {"deletion", case_deletion},   {"truncated", case_truncated},
+                 {"spawn", case_spawn},       {"not_freed", case_not_freed}, {"one_without", case_one_without}};
     size_t i;
 
     program = argv[0];

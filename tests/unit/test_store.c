@@ -5,6 +5,7 @@
 
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -47,6 +48,40 @@ static void test_store_foreign(void **state)
     assert_int_equal(fread(got, 1, sizeof(got) - 1, file), strlen(text));
     fclose(file);
     assert_string_equal(got, text);
+    unlink(path);
+}
+
+/* A pipe stands for a device, such as /dev/null: nothing takes its place. A link leads to the same file afterwards. */
+static void test_store_special(void **state)
+{
+    const uint64_t some[2] = {5, 6};
+    char path[64], other[80];
+    struct stat there;
+    uint64_t bps[2];
+
+    (void)state;
+    store_path(path, sizeof(path));
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20); /* an open pipe gives no end of file */
+    capture_start();
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
+    capture_stop();
+    alarm(0);
+    assert_non_null(strstr(capture_text(), "is no regular file; learned rates are neither read from it nor kept"));
+    assert_int_equal(lstat(path, &there), 0);
+    assert_true(S_ISFIFO(there.st_mode));
+    unlink(path);
+
+    snprintf(other, sizeof(other), "%s.other", path);
+    unlink(other);
+    assert_int_equal(symlink(other, path), 0);
+    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_OK);
+    assert_int_equal(lstat(path, &there), 0);
+    assert_true(S_ISLNK(there.st_mode));
+    assert_int_equal(mpath_store_load(other, 1, "allreduce", 0, 2, bps), MPATH_OK);
+    assert_int_equal(bps[1], 6);
+    unlink(other);
     unlink(path);
 }
 
@@ -176,9 +211,8 @@ static void test_store_mutated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_foreign),
-        cmocka_unit_test(test_store_writers),
-        cmocka_unit_test(test_store_odd_lines),
+        cmocka_unit_test(test_store_foreign), cmocka_unit_test(test_store_special),
+        cmocka_unit_test(test_store_writers), cmocka_unit_test(test_store_odd_lines),
         cmocka_unit_test(test_store_mutated),
     };
 
