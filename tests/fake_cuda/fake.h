@@ -58,6 +58,9 @@ typedef struct fake_physical {
 } fake_physical_t;
 
 struct CUmemPoolHandle_st {
+    struct CUmemPoolHandle_st *next; /* of those that have been destroyed: the last one's handle is given out again */
+    uint64_t id;
+    int fd; /* once exported, of which exports are copies; 0: not yet */
     int device, handle_types, imported;
     uint32_t access; /* bit per ordinal */
 };

@@ -41,6 +41,7 @@ static void test_freed_and_allocated_again(void **state)
     (void)state;
     check_reuse(&owner, MPATH_MEMORY_DEVICE, 0);
     check_reuse(&owner, MPATH_MEMORY_VMM, 2);
+    check_reuse(&owner, MPATH_MEMORY_POOL, 1); /* and with it the pool, whose handle comes back as well */
     owner_stop(&owner);
 }
 
