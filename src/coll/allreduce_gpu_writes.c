@@ -179,9 +179,8 @@ static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_
     coll->kernel_started = 1;
     coll->counters.kernel_bytes += gpu->part_bytes[gpu->me];
     mpath_gpu_coll_lock();
-    status = (gpu->way == MPATH_GPU_REDUCE_RING)
-                 ? mpath_launch_ring(stream, gpu->found.function, ctas, done, timeout_ns(coll), arguments)
-                 : mpath_launch_writes(stream, gpu->found.function, done, timeout_ns(coll), arguments);
+    status = (gpu->way == MPATH_GPU_REDUCE_RING) ? mpath_launch_ring(stream, gpu->found.function, ctas, done, arguments)
+                                                 : mpath_launch_writes(stream, gpu->found.function, done, arguments);
     mpath_gpu_coll_unlock();
     return status;
 }
@@ -193,11 +192,12 @@ mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_re
     unsigned ctas                   = MPATH_WRITES_CTAS;
     uint64_t tile                   = used_tile(coll, writes->unit_bytes);
     mpath_kernel_writes_t arguments = {
-        .number = coll->number,
-        .stop   = mpath_room_device(&coll->room, &coll->room.words[gpu->me].stop),
-        .ranks  = (uint32_t)gpu->size,
-        .me     = (uint32_t)gpu->me,
-        .send   = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,
+        .number     = coll->number,
+        .stop       = mpath_room_device(&coll->room, &coll->room.words[gpu->me].stop),
+        .timeout_ns = timeout_ns(coll),
+        .ranks      = (uint32_t)gpu->size,
+        .me         = (uint32_t)gpu->me,
+        .send       = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,
     };
 
     if (gpu->way == MPATH_GPU_REDUCE_RING) { /* the first part is the longest */
