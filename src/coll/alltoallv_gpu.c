@@ -86,15 +86,19 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->demand      = calloc(size * size, sizeof(*gpu->demand));
     gpu->known       = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->known));
     gpu->refused     = calloc(size * size, sizeof(*gpu->refused));
+    gpu->devices     = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->devices));
     gpu->pieces      = calloc(size, sizeof(*gpu->pieces));
     gpu->staged_send = calloc(2 * size, sizeof(*gpu->staged_send));
-    if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->pieces == NULL) ||
-        (gpu->staged_send == NULL) || !decided_create(gpu)) {
+    if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->devices == NULL) ||
+        (gpu->pieces == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
         mpath_gpu_coll_destroy(gpu);
         goto err_no_memory;
     }
     for (size_t i = 0; i < size * size; i++) {
         gpu->refused[i].device = -1;
+    }
+    for (size_t i = 0; i < MPATH_ROOM_SIDES * size; i++) {
+        gpu->devices[i] = -1;
     }
     gpu->staged_receive = gpu->staged_send + size;
     gpu->again          = mpath_peer_again_create();
@@ -135,6 +139,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     free(gpu->demand);
     free(gpu->known);
     free(gpu->refused);
+    free(gpu->devices);
     free(gpu->pieces);
     free(gpu->staged_send);
     free(gpu->engine_pieces);

@@ -24,7 +24,7 @@ typedef enum gpu_way {
 /* An allocation of some rank, and who has opened it. The same on all ranks: it follows from what all have seen. */
 typedef struct gpu_known {
     uint64_t base, bytes, buffer_id; /* all 0: empty */
-    uint64_t opened, failed;         /* masks of ranks */
+    uint64_t opened, failed;         /* masks of ranks, with the devices that they work with now */
 } gpu_known_t;
 
 typedef struct gpu_known_list {
@@ -101,6 +101,7 @@ struct mpath_gpu_coll {
     gpu_decided_t decided;
     gpu_known_list_t *known; /* [sides][n] */
     gpu_refused_t *refused;  /* [opener][owner] */
+    int32_t *devices;        /* [sides][n] that each rank has had its memory on last, as it numbers them; -1: none */
     mpath_order_t *order;
     mpath_peer_piece_t *engine_pieces;                    /* room for all pieces of an order */
     mpath_peer_again_t *again;                            /* NULL: no memory for it */

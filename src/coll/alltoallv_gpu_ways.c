@@ -36,6 +36,26 @@ static int32_t device_of(const mpath_gpu_coll_t *gpu, const access_t *access)
     return gpu_cell(gpu, access->opener)->sides[MPATH_ROOM_SIDES - 1 - access->side].device;
 }
 
+/* What a rank has opened says nothing of its other devices: of one that has turned to another nothing is known. */
+static void forget_moved(mpath_gpu_coll_t *gpu)
+{
+    for (int i = 0; i < MPATH_ROOM_SIDES * gpu->size; i++) {
+        int side = i / gpu->size, rank = i % gpu->size, opens = MPATH_ROOM_SIDES - 1 - side;
+        int32_t device = gpu_cell(gpu, rank)->sides[side].device;
+
+        if ((device < 0) || (device == gpu->devices[i])) {
+            continue;
+        }
+        gpu->devices[i] = device;
+        for (int k = 0; k < gpu->size * GPU_KNOWN_EXPORTS; k++) {
+            gpu_known_t *known = &gpu->known[opens * gpu->size + k / GPU_KNOWN_EXPORTS].exports[k % GPU_KNOWN_EXPORTS];
+
+            known->opened &= ~(1ull << rank);
+            known->failed &= ~(1ull << rank);
+        }
+    }
+}
+
 static gpu_known_t *find_known(mpath_gpu_coll_t *gpu, const access_t *access)
 {
     const mpath_export_t *memory = memory_of(gpu, access);
@@ -358,6 +378,7 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         return (status == MPATH_OK) ? open_wanted(gpu) : status;
     }
     mpath_gpu_coll_forget_ways(gpu);
+    forget_moved(gpu);
     decided->share_ppm = 0;
     status             = open_side(gpu, MPATH_ROOM_RECV);
     for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
@@ -399,6 +420,7 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)
         status = decided->all ? open_wanted(gpu) : MPATH_OK;
     } else {
         mpath_gpu_coll_forget_ways(gpu);
+        forget_moved(gpu);
         for (int side = 0; (status == MPATH_OK) && (side < MPATH_ROOM_SIDES); side++) {
             status = open_side(gpu, side);
         }

@@ -619,7 +619,7 @@ typedef struct fake_ipc {
     uint64_t magic;
     int64_t pid;
     uint64_t id;
-    int fd;
+    int fd, device; /* physical number */
 } fake_ipc_t;
 
 FAKE_API mpath_cu_result_t cuIpcGetMemHandle(mpath_cu_ipc_t *handle, mpath_cu_ptr_t pointer)
@@ -631,8 +631,9 @@ FAKE_API mpath_cu_result_t cuIpcGetMemHandle(mpath_cu_ipc_t *handle, mpath_cu_pt
     pthread_mutex_lock(&fake_lock);
     region = fake_find(pointer);
     if ((region != NULL) && (region->kind == FAKE_DEVICE) && !region->imported) {
-        made.id = region->id;
-        made.fd = region->fd;
+        made.id     = region->id;
+        made.fd     = region->fd;
+        made.device = fake_physical_device(region->device);
     }
     pthread_mutex_unlock(&fake_lock);
     if (made.id == 0) {
@@ -658,7 +659,7 @@ FAKE_API mpath_cu_result_t cuIpcOpenMemHandle_v2(mpath_cu_ptr_t *pointer, mpath_
     if (ipc.pid == getpid()) {
         return MPATH_CU_INVALID_CONTEXT;
     }
-    if (fake_without("peers")) {
+    if (fake_without("peers") && (ipc.device != fake_physical_device(context->device))) {
         return MPATH_CU_PEER_UNSUPPORTED;
     }
     pthread_mutex_lock(&fake_lock);
