@@ -99,6 +99,21 @@ static void export_permit_fetching(void)
     }
 }
 
+/* The driver refuses: told of once for each way of exporting, since calls mostly bring the same kind of memory again. */
+static mpath_status_t export_refused(mpath_export_how_t how, uint64_t address, const char *call,
+                                     mpath_cu_result_t result)
+{
+    static unsigned told; /* bit per mpath_export_how_t */
+    mpath_log_level_t level = ((told >> how) & 1) ? MPATH_LOG_DEBUG : MPATH_LOG_WARN;
+
+    told |= 1u << how;
+    mpath_log(level,
+              "the allocation at 0x%" PRIx64 " of GPU memory cannot be exported: %s: %s; its data goes through host "
+              "memory, as that of all others like it",
+              address, call, mpath_cu_error_string(result));
+    return MPATH_DECLINED;
+}
+
 static mpath_status_t export_fds(mpath_export_t *made, const uint64_t *starts)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
@@ -114,9 +129,7 @@ static mpath_status_t export_fds(mpath_export_t *made, const uint64_t *starts)
             cu->MemRelease(handle);
         }
         if (result != MPATH_CU_SUCCESS) {
-            mpath_warn("the mapped allocation at 0x%" PRIx64 " of GPU memory cannot be exported: %s; its data goes "
-                       "through host memory",
-                       starts[piece], mpath_cu_error_string(result));
+            (void)export_refused(MPATH_EXPORT_FDS, starts[piece], "cuMemExportToShareableHandle", result);
             goto err_close;
         }
     }
@@ -235,10 +248,7 @@ static mpath_status_t export_pool(mpath_export_t *made)
     }
     result = cu->MemPoolExportPointer(&made->handle.pool.pointer, made->base);
     if (result != MPATH_CU_SUCCESS) {
-        mpath_warn("the allocation at 0x%" PRIx64 " of a GPU memory pool cannot be exported: %s; its data goes through "
-                   "host memory",
-                   made->base, mpath_cu_error_string(result));
-        return MPATH_DECLINED;
+        return export_refused(MPATH_EXPORT_POOL, made->base, "cuMemPoolExportPointer", result);
     }
     export_permit_fetching();
     made->handle.pool.fd   = entry->fd;
@@ -266,10 +276,7 @@ static mpath_status_t export_ipc(mpath_export_t *made)
     mpath_cu_result_t result = mpath_gpu_driver()->IpcGetMemHandle(&made->handle.ipc, made->base);
 
     if (result != MPATH_CU_SUCCESS) {
-        mpath_warn("the allocation at 0x%" PRIx64 " of GPU memory cannot be exported: cuIpcGetMemHandle: %s; its data "
-                   "goes through host memory",
-                   made->base, mpath_cu_error_string(result));
-        return MPATH_DECLINED;
+        return export_refused(MPATH_EXPORT_IPC, made->base, "cuIpcGetMemHandle", result);
     }
     export_settle_copies(made);
     made->how = MPATH_EXPORT_IPC;

@@ -628,6 +628,9 @@ FAKE_API mpath_cu_result_t cuIpcGetMemHandle(mpath_cu_ipc_t *handle, mpath_cu_pt
     fake_region_t *region;
 
     fake_need_context("cuIpcGetMemHandle");
+    if (fake_without("ipc")) {
+        return MPATH_CU_NOT_SUPPORTED;
+    }
     pthread_mutex_lock(&fake_lock);
     region = fake_find(pointer);
     if ((region != NULL) && (region->kind == FAKE_DEVICE) && !region->imported) {
