@@ -16,7 +16,7 @@
 #define KCMP_FILE 0 /* of linux/kcmp.h */
 #endif
 
-#define EXPORT_POOLS_MAX 16
+#define EXPORT_POOLS_MAX MPATH_EXPORTS_MAX
 
 _Static_assert(sizeof(mpath_export_t) == 640, "the layout that processes of one node share");
 

@@ -258,7 +258,7 @@ static void test_refused_exports(void **state)
     gpu_memory_free(&made[1]);
 }
 
-#define POOLS 20
+#define POOLS (MPATH_EXPORTS_MAX + 4)
 
 /* More than are kept: each of them can be exported, the first one again after the others. */
 static void test_many_pools(void **state)
