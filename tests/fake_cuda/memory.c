@@ -624,19 +624,14 @@ typedef struct fake_ipc {
 
 FAKE_API mpath_cu_result_t cuIpcGetMemHandle(mpath_cu_ipc_t *handle, mpath_cu_ptr_t pointer)
 {
-    fake_ipc_t made = {.magic = TRAILER_MAGIC, .pid = getpid()};
+    fake_ipc_t made = {.id = 0};
     fake_region_t *region;
 
     fake_need_context("cuIpcGetMemHandle");
-    if (fake_without("ipc")) {
-        return MPATH_CU_NOT_SUPPORTED;
-    }
     pthread_mutex_lock(&fake_lock);
     region = fake_find(pointer);
-    if ((region != NULL) && (region->kind == FAKE_DEVICE) && !region->imported) {
-        made.id     = region->id;
-        made.fd     = region->fd;
-        made.device = fake_physical_device(region->device);
+    if ((region != NULL) && (region->kind == FAKE_DEVICE) && !region->imported && !fake_without("ipc")) {
+        made = (fake_ipc_t){TRAILER_MAGIC, getpid(), region->id, region->fd, fake_physical_device(region->device)};
     }
     pthread_mutex_unlock(&fake_lock);
     if (made.id == 0) {
