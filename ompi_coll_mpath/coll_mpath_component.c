@@ -5,6 +5,8 @@
 #include "coll_mpath_request.h"
 #include "coll_mpath_peers.h"
 
+#include "gpu/device.h"
+
 #include "ompi/runtime/mpiruntime.h"
 
 #include <stdio.h>
@@ -85,5 +87,6 @@ static int component_close(void)
     mca_coll_mpath_lifetime_end();
     mca_coll_mpath_context_end();
     mca_coll_mpath_peers_end();
+    mpath_gpu_cleanup(); /* the application may go on with its GPUs for long */
     return OMPI_SUCCESS;
 }

@@ -263,7 +263,7 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
                                    const mpath_reduce_how_t *how, mpath_cu_ptr_t target)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
-    int by_writes          = 0;
+    int by_writes = 0, may_write = (call->operation == MPATH_OPERATION_ALLREDUCE) && (target == 0);
     uint64_t start_ns = mpath_time_ns(), bytes = 0, end_bytes = 0;
     mpath_status_t status = mpath_gpu_coll_prepare(coll, call, agreed);
 
@@ -271,9 +271,9 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
         status = mpath_gpu_eager_prepare(gpu);
     }
     if (status == MPATH_OK) {
-        status = mpath_gpu_coll_open_all(coll);
+        status = mpath_gpu_coll_open_all(coll, mpath_gpu_writes_works(gpu, may_write));
     }
-    if ((status == MPATH_OK) && (call->operation == MPATH_OPERATION_ALLREDUCE) && (target == 0)) {
+    if ((status == MPATH_OK) && may_write) {
         status = mpath_gpu_writes_prepare(gpu, &by_writes);
     }
     for (int rank = 0; rank < gpu->size; rank++) {

@@ -124,6 +124,8 @@ int mpath_gpu_reduce_fastest(unsigned ranks, uint64_t bytes);
  */
 void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu);
 void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu);
+/* Whether this rank works on the memory of others: it has a part, or all may go this way, if that may be. */
+int mpath_gpu_writes_works(const mpath_symmetric_gpu_t *gpu, int may_write);
 mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p);
 mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how);
 

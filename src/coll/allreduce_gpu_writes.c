@@ -86,6 +86,27 @@ void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu)
     mpath_gpu_coll_release(gpu->reduce);
 }
 
+/* Whether all ranks have claimed what they need, for buffers that such a kernel takes. */
+static int is_claimed(const mpath_symmetric_gpu_t *gpu)
+{
+    int all = 1;
+
+    for (int rank = 0; rank < gpu->size; rank++) {
+        const mpath_room_cell_t *cell = gpu_cell(gpu->reduce, rank);
+
+        all = all && cell->claimed &&
+              ((cell->sides[MPATH_ROOM_SEND].address | cell->sides[MPATH_ROOM_RECV].address) % 16 == 0);
+    }
+    return all;
+}
+
+int mpath_gpu_writes_works(const mpath_symmetric_gpu_t *gpu, int may_write)
+{
+    return (gpu->part_bytes[gpu->me] > 0) ||
+           (may_write && is_claimed(gpu) &&
+            ((gpu->writes == NULL) || gpu->writes->usable || !mpath_gpu_lent_is_current(gpu->writes, gpu->reduce)));
+}
+
 mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
@@ -93,13 +114,8 @@ mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
     uint64_t tile;
 
     *use_p = 0;
-    for (int rank = 0; rank < gpu->size; rank++) {
-        const mpath_room_cell_t *cell = gpu_cell(coll, rank);
-
-        if (!cell->claimed ||
-            ((cell->sides[MPATH_ROOM_SEND].address | cell->sides[MPATH_ROOM_RECV].address) % 16) != 0) {
-            return MPATH_OK;
-        }
+    if (!is_claimed(gpu)) {
+        return MPATH_OK;
     }
     if (gpu->writes == NULL) {
         gpu->writes = mpath_gpu_lent_create(gpu->size, gpu->me);
@@ -179,9 +195,8 @@ static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_
     coll->kernel_started = 1;
     coll->counters.kernel_bytes += gpu->part_bytes[gpu->me];
     mpath_gpu_coll_lock();
-    status = (gpu->way == MPATH_GPU_REDUCE_RING)
-                 ? mpath_launch_ring(stream, gpu->found.function, ctas, done, timeout_ns(coll), arguments)
-                 : mpath_launch_writes(stream, gpu->found.function, done, timeout_ns(coll), arguments);
+    status = (gpu->way == MPATH_GPU_REDUCE_RING) ? mpath_launch_ring(stream, gpu->found.function, ctas, done, arguments)
+                                                 : mpath_launch_writes(stream, gpu->found.function, done, arguments);
     mpath_gpu_coll_unlock();
     return status;
 }
@@ -193,11 +208,12 @@ mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_re
     unsigned ctas                   = MPATH_WRITES_CTAS;
     uint64_t tile                   = used_tile(coll, writes->unit_bytes);
     mpath_kernel_writes_t arguments = {
-        .number = coll->number,
-        .stop   = mpath_room_device(&coll->room, &coll->room.words[gpu->me].stop),
-        .ranks  = (uint32_t)gpu->size,
-        .me     = (uint32_t)gpu->me,
-        .send   = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,
+        .number     = coll->number,
+        .stop       = mpath_room_device(&coll->room, &coll->room.words[gpu->me].stop),
+        .timeout_ns = timeout_ns(coll),
+        .ranks      = (uint32_t)gpu->size,
+        .me         = (uint32_t)gpu->me,
+        .send       = (mpath_cu_ptr_t)(uintptr_t)coll->send.buffer,
     };
 
     if (gpu->way == MPATH_GPU_REDUCE_RING) { /* the first part is the longest */

@@ -80,20 +80,25 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->settings = mpath_team_settings(team);
     gpu->size     = (int)size;
     gpu->me       = mpath_team_rank(team);
+    mpath_import_set_limit((unsigned)gpu->settings->gpu_imports);
     mpath_peer_rates_init(&gpu->rates);
     gpu->usable      = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
     gpu->demand      = calloc(size * size, sizeof(*gpu->demand));
     gpu->known       = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->known));
     gpu->refused     = calloc(size * size, sizeof(*gpu->refused));
+    gpu->devices     = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->devices));
     gpu->pieces      = calloc(size, sizeof(*gpu->pieces));
     gpu->staged_send = calloc(2 * size, sizeof(*gpu->staged_send));
-    if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->pieces == NULL) ||
-        (gpu->staged_send == NULL) || !decided_create(gpu)) {
+    if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->devices == NULL) ||
+        (gpu->pieces == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
         mpath_gpu_coll_destroy(gpu);
         goto err_no_memory;
     }
     for (size_t i = 0; i < size * size; i++) {
         gpu->refused[i].device = -1;
+    }
+    for (size_t i = 0; i < MPATH_ROOM_SIDES * size; i++) {
+        gpu->devices[i] = -1;
     }
     gpu->staged_receive = gpu->staged_send + size;
     gpu->again          = mpath_peer_again_create();
@@ -105,6 +110,18 @@ err_no_memory:
     return MPATH_ERR_NO_MEMORY;
 }
 
+/* Of the whole process so far: many that are opened or evicted say that buffers change, or that more should stay. */
+static void tell_of_imports(const mpath_gpu_coll_t *gpu)
+{
+    mpath_import_counts_t counts;
+
+    mpath_import_counts(&counts);
+    mpath_debug("rank %d: allocations of other processes so far: %llu times opened, %llu times used again, %llu were "
+                "freed by their owners, %llu closed to make room; %u are open",
+                gpu->me, (unsigned long long)counts.opened, (unsigned long long)counts.reused,
+                (unsigned long long)counts.stale, (unsigned long long)counts.evicted, counts.entries);
+}
+
 void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
 {
     if (gpu == NULL) {
@@ -112,6 +129,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     }
     mpath_gpu_coll_release(gpu);
     if (gpu->opened) {
+        tell_of_imports(gpu);
         mpath_gpu_coll_forget_ways(gpu);
         mpath_room_close(&gpu->room);
     }
@@ -121,6 +139,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     free(gpu->demand);
     free(gpu->known);
     free(gpu->refused);
+    free(gpu->devices);
     free(gpu->pieces);
     free(gpu->staged_send);
     free(gpu->engine_pieces);

@@ -260,5 +260,8 @@ void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu)
     share_with_host(gpu);
     if (gpu->decided.engine != WAY_NONE) {
         compute_order(gpu, 0);
+        mpath_debug("call %llu on device memory: the engines take %llu ns in their order, the busiest one %llu ns",
+                    (unsigned long long)gpu->number, (unsigned long long)mpath_order_time_ns(gpu->order),
+                    (unsigned long long)mpath_order_bound_ns(gpu->order));
     }
 }

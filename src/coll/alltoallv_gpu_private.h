@@ -24,7 +24,7 @@ typedef enum gpu_way {
 /* An allocation of some rank, and who has opened it. The same on all ranks: it follows from what all have seen. */
 typedef struct gpu_known {
     uint64_t base, bytes, buffer_id; /* all 0: empty */
-    uint64_t opened, failed;         /* masks of ranks */
+    uint64_t opened, failed;         /* masks of ranks, with the devices that they work with now */
 } gpu_known_t;
 
 typedef struct gpu_known_list {
@@ -50,10 +50,10 @@ typedef struct gpu_decided {
     uint64_t *generations;             /* [n] */
     uint64_t *demand;                  /* [n][n] */
     uint8_t *ways;                     /* [n][n] gpu_way_t */
-    uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks in `imports`; they are open during calls only */
+    uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks on whose memory this one works */
     uint32_t share_ppm;                /* that `beside` has, where the caller wants one */
     uint64_t *beside; /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
-    mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from */
+    mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from, in calls */
     mpath_import_t **closed;                    /* [2 n] these, since the end of a call: to be taken again */
     uint64_t closed_stamp;
     int all;               /* of mpath_gpu_coll_open_all(): everything is open */
@@ -101,6 +101,7 @@ struct mpath_gpu_coll {
     gpu_decided_t decided;
     gpu_known_list_t *known; /* [sides][n] */
     gpu_refused_t *refused;  /* [opener][owner] */
+    int32_t *devices;        /* [sides][n] that each rank has had its memory on last, as it numbers them; -1: none */
     mpath_order_t *order;
     mpath_peer_piece_t *engine_pieces;                    /* room for all pieces of an order */
     mpath_peer_again_t *again;                            /* NULL: no memory for it */
@@ -138,11 +139,11 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
 mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started);
 
 /*
- * alltoallv_gpu_ways.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce: opens both sides of all ranks with
- * demand between them, until mpath_gpu_coll_close_imports(). MPATH_DECLINED, on all ranks alike: somebody cannot open
- * something, or has no kernels.
+ * alltoallv_gpu_ways.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce, with demand between all: opens both
+ * sides of all ranks if this one works on them (`works`), until mpath_gpu_coll_close_imports(). MPATH_DECLINED, on all
+ * ranks alike: somebody cannot open something, or has no kernels.
  */
-mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu);
+mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works);
 
 /* alltoallv_gpu_ways.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);

@@ -36,6 +36,26 @@ static int32_t device_of(const mpath_gpu_coll_t *gpu, const access_t *access)
     return gpu_cell(gpu, access->opener)->sides[MPATH_ROOM_SIDES - 1 - access->side].device;
 }
 
+/* What a rank has opened says nothing of its other devices: of one that has turned to another nothing is known. */
+static void forget_moved(mpath_gpu_coll_t *gpu)
+{
+    for (int i = 0; i < MPATH_ROOM_SIDES * gpu->size; i++) {
+        int side = i / gpu->size, rank = i % gpu->size, opens = MPATH_ROOM_SIDES - 1 - side;
+        int32_t device = gpu_cell(gpu, rank)->sides[side].device;
+
+        if ((device < 0) || (device == gpu->devices[i])) {
+            continue;
+        }
+        gpu->devices[i] = device;
+        for (int k = 0; k < gpu->size * GPU_KNOWN_EXPORTS; k++) {
+            gpu_known_t *known = &gpu->known[opens * gpu->size + k / GPU_KNOWN_EXPORTS].exports[k % GPU_KNOWN_EXPORTS];
+
+            known->opened &= ~(1ull << rank);
+            known->failed &= ~(1ull << rank);
+        }
+    }
+}
+
 static gpu_known_t *find_known(mpath_gpu_coll_t *gpu, const access_t *access)
 {
     const mpath_export_t *memory = memory_of(gpu, access);
@@ -94,8 +114,8 @@ static int open_import(mpath_gpu_coll_t *gpu, const access_t *access)
            (mpath_import_get(memory, device, &gpu->decided.imports[access->side][access->owner]) == MPATH_OK);
 }
 
-/* Opens what this rank works on. Returns a mask of the owners with whom it failed. */
-static uint64_t open_imports(mpath_gpu_coll_t *gpu, int side)
+/* Opens what this rank may work on and has not met before. Returns a mask of the owners with whom it failed. */
+static uint64_t open_unknown(mpath_gpu_coll_t *gpu, int side)
 {
     uint64_t failed = 0;
 
@@ -103,8 +123,7 @@ static uint64_t open_imports(mpath_gpu_coll_t *gpu, int side)
         access_t access = {gpu->me, peer, side};
         uint64_t bytes  = (side == MPATH_ROOM_RECV) ? gpu_bytes(gpu, gpu->me, peer) : gpu_bytes(gpu, peer, gpu->me);
 
-        if ((bytes > 0) && is_candidate(gpu, &access) && !((find_known(gpu, &access)->failed >> gpu->me) & 1) &&
-            !open_import(gpu, &access)) {
+        if ((bytes > 0) && is_unknown(gpu, &access) && !open_import(gpu, &access)) {
             gpu->decided.imports[side][peer] = NULL;
             failed |= 1ull << peer;
         }
@@ -144,31 +163,19 @@ static mpath_status_t exchange_opened(mpath_gpu_coll_t *gpu, int side, uint64_t 
 }
 
 /*
- * Opens one side of everybody's memory, for those pairs that have data. Afterwards is_open() holds where it went well.
+ * Of one side of everybody's memory, those pairs that have data: where all is known nothing is opened. Afterwards
+ * is_open() holds where opening works.
  */
-static mpath_status_t open_side(mpath_gpu_coll_t *gpu, int side)
+static mpath_status_t look_at_side(mpath_gpu_coll_t *gpu, int side)
 {
-    mpath_status_t status = MPATH_OK;
-    int unknown           = 0;
-    uint64_t failed;
+    int unknown = 0;
 
     for (int i = 0; i < gpu->size * gpu->size; i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, side);
 
         unknown = ((gpu->demand[i] > 0) && is_unknown(gpu, &access)) || unknown;
     }
-    failed = open_imports(gpu, side);
-    if (unknown) {
-        status = exchange_opened(gpu, side, failed);
-    }
-    for (int peer = 0; (status == MPATH_OK) && (peer < gpu->size); peer++) {
-        access_t access = {gpu->me, peer, side};
-
-        if (((failed >> peer) & 1) && is_open(gpu, &access)) {
-            status = MPATH_ERR_UNREACHABLE; /* it was open in an earlier call, and the others count on it */
-        }
-    }
-    return status;
+    return unknown ? exchange_opened(gpu, side, open_unknown(gpu, side)) : MPATH_OK;
 }
 
 /* Pairs that are WAY_PUSH become pulls, unless somebody cannot. */
@@ -183,7 +190,7 @@ static mpath_status_t try_pull(mpath_gpu_coll_t *gpu)
         all = all && ((gpu->decided.ways[i] != WAY_PUSH) || is_candidate(gpu, &access));
     }
     if (all) {
-        status = open_side(gpu, MPATH_ROOM_SEND);
+        status = look_at_side(gpu, MPATH_ROOM_SEND);
     }
     for (int i = 0; (status == MPATH_OK) && all && (i < num_pairs); i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_SEND);
@@ -254,26 +261,34 @@ static int is_decided(mpath_gpu_coll_t *gpu)
     return same;
 }
 
-/* Notes what is open, for the calls that follow. */
+/*
+ * Notes what this rank works on. Nothing else may be opened now: its owner waits for nobody who has no work on it, and
+ * may have ended the call and freed the memory.
+ */
 static void note_wanted(mpath_gpu_coll_t *gpu)
 {
-    for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
-        gpu->decided.wanted[side] = 0;
-        for (int rank = 0; rank < gpu->size; rank++) {
-            gpu->decided.wanted[side] |= (gpu->decided.imports[side][rank] != NULL) ? 1ull << rank : 0;
-        }
+    memset(gpu->decided.wanted, 0, sizeof(gpu->decided.wanted));
+    for (int rank = 0; rank < gpu->size; rank++) {
+        gpu_way_t to = gpu_way(gpu, gpu->me, rank), from = gpu_way(gpu, rank, gpu->me);
+        uint64_t bit = 1ull << rank;
+
+        gpu->decided.wanted[MPATH_ROOM_RECV] |= ((to == WAY_KERNEL) || (to == WAY_PUSH)) ? bit : 0;
+        gpu->decided.wanted[MPATH_ROOM_SEND] |= (from == WAY_PULL) ? bit : 0;
     }
 }
 
-/* Opens the same again, which the cache of imports has. */
-static mpath_status_t open_wanted(mpath_gpu_coll_t *gpu)
+/* In a call like the one before, what was open in that: the cache of imports has it. */
+static void open_again(mpath_gpu_coll_t *gpu)
 {
     unsigned count = 2 * (unsigned)gpu->size;
 
     if (mpath_import_take_again(gpu->decided.closed, count, gpu->decided.closed_stamp)) {
         memcpy(gpu->decided.imports[MPATH_ROOM_RECV], gpu->decided.closed, count * sizeof(mpath_import_t *));
-        return MPATH_OK;
     }
+}
+
+static mpath_status_t open_wanted(mpath_gpu_coll_t *gpu)
+{
     for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
         for (int rank = 0; rank < gpu->size; rank++) {
             access_t access = {gpu->me, rank, side};
@@ -354,12 +369,14 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     mpath_status_t status;
 
     if (is_decided(gpu)) {
+        open_again(gpu);
         status = share_direct(gpu);
         return (status == MPATH_OK) ? open_wanted(gpu) : status;
     }
     mpath_gpu_coll_forget_ways(gpu);
+    forget_moved(gpu);
     decided->share_ppm = 0;
-    status             = open_side(gpu, MPATH_ROOM_RECV);
+    status             = look_at_side(gpu, MPATH_ROOM_RECV);
     for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
 
@@ -387,20 +404,24 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     if ((status == MPATH_OK) && staged) {
         status = open_slots(gpu, gpu->settings->gpu_memory_bytes);
     }
-    return (status == MPATH_OK) ? share_direct(gpu) : status;
+    if (status == MPATH_OK) {
+        status = share_direct(gpu);
+    }
+    return (status == MPATH_OK) ? open_wanted(gpu) : status;
 }
 
-mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)
+mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works)
 {
     gpu_decided_t *decided = &gpu->decided;
     mpath_status_t status  = MPATH_OK;
 
     if (is_decided(gpu)) {
-        status = decided->all ? open_wanted(gpu) : MPATH_OK;
+        open_again(gpu);
     } else {
         mpath_gpu_coll_forget_ways(gpu);
+        forget_moved(gpu);
         for (int side = 0; (status == MPATH_OK) && (side < MPATH_ROOM_SIDES); side++) {
-            status = open_side(gpu, side);
+            status = look_at_side(gpu, side);
         }
         decided->valid  = status == MPATH_OK;
         decided->all    = 1;
@@ -413,7 +434,16 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu)
             decided->all = decided->all && gpu_cell(gpu, write.opener)->kernels &&
                            (!other || (is_open(gpu, &write) && is_open(gpu, &read)));
         }
-        note_wanted(gpu);
     }
-    return ((status == MPATH_OK) && !decided->all) ? MPATH_DECLINED : status;
+    if (status != MPATH_OK) {
+        return status;
+    }
+    memset(decided->wanted, 0, sizeof(decided->wanted));
+    for (int rank = 0; works && (rank < gpu->size); rank++) {
+        uint64_t bit = (rank != gpu->me) ? 1ull << rank : 0;
+
+        decided->wanted[MPATH_ROOM_RECV] |= (gpu_bytes(gpu, gpu->me, rank) > 0) ? bit : 0;
+        decided->wanted[MPATH_ROOM_SEND] |= (gpu_bytes(gpu, rank, gpu->me) > 0) ? bit : 0;
+    }
+    return decided->all ? open_wanted(gpu) : MPATH_DECLINED;
 }

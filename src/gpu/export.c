@@ -9,15 +9,22 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
-#define EXPORT_POOLS_MAX 16
+#ifndef KCMP_FILE
+#define KCMP_FILE 0 /* of linux/kcmp.h */
+#endif
+
+#define EXPORT_POOLS_MAX MPATH_EXPORTS_MAX
 
 _Static_assert(sizeof(mpath_export_t) == 640, "the layout that processes of one node share");
 
 typedef struct export_pool {
-    mpath_cu_pool_t pool;
-    int fd; /* -1: refused */
+    mpath_cu_pool_t pool; /* NULL: entry is free */
+    int fd;
+    uint32_t number; /* never given twice: importers know the pool by it */
+    uint64_t used;   /* clock of the last use */
 } export_pool_t;
 
 static struct {
@@ -27,7 +34,7 @@ static struct {
     uint64_t used[MPATH_EXPORTS_MAX]; /* clock of the last use; 0: entry is free */
     mpath_export_t entries[MPATH_EXPORTS_MAX];
     export_pool_t pools[EXPORT_POOLS_MAX];
-    unsigned pools_count;
+    uint32_t pools_number; /* last one given out */
 } exports = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void export_close(unsigned index)
@@ -92,6 +99,21 @@ static void export_permit_fetching(void)
     }
 }
 
+/* The driver refuses: told of once for each way of exporting, since calls mostly bring the same kind of memory again. */
+static mpath_status_t export_refused(mpath_export_how_t how, uint64_t address, const char *call,
+                                     mpath_cu_result_t result)
+{
+    static unsigned told; /* bit per mpath_export_how_t */
+    mpath_log_level_t level = ((told >> how) & 1) ? MPATH_LOG_DEBUG : MPATH_LOG_WARN;
+
+    told |= 1u << how;
+    mpath_log(level,
+              "the allocation at 0x%" PRIx64 " of GPU memory cannot be exported: %s: %s; its data goes through host "
+              "memory, as that of all others like it",
+              address, call, mpath_cu_error_string(result));
+    return MPATH_DECLINED;
+}
+
 static mpath_status_t export_fds(mpath_export_t *made, const uint64_t *starts)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
@@ -107,9 +129,7 @@ static mpath_status_t export_fds(mpath_export_t *made, const uint64_t *starts)
             cu->MemRelease(handle);
         }
         if (result != MPATH_CU_SUCCESS) {
-            mpath_warn("the mapped allocation at 0x%" PRIx64 " of GPU memory cannot be exported: %s; its data goes "
-                       "through host memory",
-                       starts[piece], mpath_cu_error_string(result));
+            (void)export_refused(MPATH_EXPORT_FDS, starts[piece], "cuMemExportToShareableHandle", result);
             goto err_close;
         }
     }
@@ -157,27 +177,59 @@ static mpath_status_t export_fabric(mpath_export_t *made, const uint64_t *starts
     return MPATH_DECLINED;
 }
 
-/* The number of the pool, exported on first use; -1 when the pool does not allow it. */
-static int export_pool_number(mpath_cu_pool_t pool)
+/* Also what is named by its descriptor. */
+static void export_pool_close(export_pool_t *entry)
 {
-    const mpath_cu_t *cu = mpath_gpu_driver();
-    unsigned number;
-    int fd = -1;
+    for (unsigned index = 0; (entry->pool != NULL) && (index < MPATH_EXPORTS_MAX); index++) {
+        const mpath_export_t *export = &exports.entries[index];
 
-    for (number = 0; number < exports.pools_count; number++) {
-        if (exports.pools[number].pool == pool) {
-            return (exports.pools[number].fd >= 0) ? (int)number : -1;
+        if ((exports.used[index] != 0) && (export->how == MPATH_EXPORT_POOL) &&
+            (export->handle.pool.pool == entry->number)) {
+            export_close(index);
         }
     }
-    if (number == EXPORT_POOLS_MAX) {
-        return -1;
+    if (entry->pool != NULL) {
+        close(entry->fd);
+        entry->pool = NULL;
+        entry->used = 0;
     }
-    if (cu->MemPoolExportToShareableHandle(&fd, pool, MPATH_CU_HANDLE_FD, 0) != MPATH_CU_SUCCESS) {
-        fd = -1;
+}
+
+/* The entry with that handle, else the least recently used one. */
+static export_pool_t *export_pool_entry(mpath_cu_pool_t pool)
+{
+    export_pool_t *entry = &exports.pools[0];
+
+    for (unsigned index = 0; index < EXPORT_POOLS_MAX; index++) {
+        if (exports.pools[index].pool == pool) {
+            return &exports.pools[index];
+        }
+        entry = (exports.pools[index].used < entry->used) ? &exports.pools[index] : entry;
     }
-    exports.pools[number] = (export_pool_t){.pool = pool, .fd = fd};
-    exports.pools_count   = number + 1;
-    return (fd >= 0) ? (int)number : -1;
+    return entry;
+}
+
+/*
+ * The entry of the pool; NULL when the pool does not allow it. A pool may have the handle of one that has been
+ * destroyed. Then its descriptor is another: of a pool that is still there the driver gives copies of the first one.
+ */
+static export_pool_t *export_pool_get(mpath_cu_pool_t pool)
+{
+    export_pool_t *entry = export_pool_entry(pool);
+    pid_t me             = getpid();
+    int fd;
+
+    if (mpath_gpu_driver()->MemPoolExportToShareableHandle(&fd, pool, MPATH_CU_HANDLE_FD, 0) != MPATH_CU_SUCCESS) {
+        return NULL;
+    }
+    if ((entry->pool == pool) && (syscall(SYS_kcmp, me, me, KCMP_FILE, entry->fd, fd) == 0)) {
+        close(fd);
+    } else {
+        export_pool_close(entry);
+        *entry = (export_pool_t){.pool = pool, .fd = fd, .number = ++exports.pools_number};
+    }
+    entry->used = ++exports.clock;
+    return entry;
 }
 
 static mpath_status_t export_pool(mpath_export_t *made)
@@ -185,25 +237,22 @@ static mpath_status_t export_pool(mpath_export_t *made)
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_cu_pool_t pool = NULL;
     mpath_cu_result_t result;
-    int number;
+    export_pool_t *entry;
 
     if ((cu->PointerGetAttribute(&pool, MPATH_CU_PTR_POOL, made->base) != MPATH_CU_SUCCESS) || (pool == NULL)) {
         return MPATH_DECLINED;
     }
-    number = export_pool_number(pool);
-    if (number < 0) {
+    entry = export_pool_get(pool);
+    if (entry == NULL) {
         return MPATH_DECLINED;
     }
     result = cu->MemPoolExportPointer(&made->handle.pool.pointer, made->base);
     if (result != MPATH_CU_SUCCESS) {
-        mpath_warn("the allocation at 0x%" PRIx64 " of a GPU memory pool cannot be exported: %s; its data goes through "
-                   "host memory",
-                   made->base, mpath_cu_error_string(result));
-        return MPATH_DECLINED;
+        return export_refused(MPATH_EXPORT_POOL, made->base, "cuMemPoolExportPointer", result);
     }
     export_permit_fetching();
-    made->handle.pool.fd   = exports.pools[number].fd;
-    made->handle.pool.pool = (uint32_t)number;
+    made->handle.pool.fd   = entry->fd;
+    made->handle.pool.pool = entry->number;
     made->how              = MPATH_EXPORT_POOL;
     return MPATH_OK;
 }
@@ -227,10 +276,7 @@ static mpath_status_t export_ipc(mpath_export_t *made)
     mpath_cu_result_t result = mpath_gpu_driver()->IpcGetMemHandle(&made->handle.ipc, made->base);
 
     if (result != MPATH_CU_SUCCESS) {
-        mpath_warn("the allocation at 0x%" PRIx64 " of GPU memory cannot be exported: cuIpcGetMemHandle: %s; its data "
-                   "goes through host memory",
-                   made->base, mpath_cu_error_string(result));
-        return MPATH_DECLINED;
+        return export_refused(MPATH_EXPORT_IPC, made->base, "cuIpcGetMemHandle", result);
     }
     export_settle_copies(made);
     made->how = MPATH_EXPORT_IPC;
@@ -321,6 +367,16 @@ static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export
     return status;
 }
 
+/* Of a pool whose allocations are still asked for, the descriptor stays. */
+static void export_use_pool(const mpath_export_t *made)
+{
+    for (unsigned index = 0; (made->how == MPATH_EXPORT_POOL) && (index < EXPORT_POOLS_MAX); index++) {
+        if (exports.pools[index].number == made->handle.pool.pool) {
+            exports.pools[index].used = exports.clock;
+        }
+    }
+}
+
 mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_memory_t *memory,
                                  mpath_export_t *export_p)
 {
@@ -356,6 +412,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
     if (status == MPATH_OK) {
         exports.used[found] = ++exports.clock;
         *export_p           = exports.entries[found];
+        export_use_pool(export_p);
     }
     pthread_mutex_unlock(&exports.lock);
     return status;
@@ -371,12 +428,9 @@ void mpath_export_cleanup(void)
             export_close(index);
         }
     }
-    for (index = 0; index < exports.pools_count; index++) {
-        if (exports.pools[index].fd >= 0) {
-            close(exports.pools[index].fd);
-        }
+    for (index = 0; index < EXPORT_POOLS_MAX; index++) {
+        export_pool_close(&exports.pools[index]);
     }
-    exports.pools_count = 0;
-    exports.self.pid    = 0;
+    exports.self.pid = 0;
     pthread_mutex_unlock(&exports.lock);
 }

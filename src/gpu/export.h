@@ -51,7 +51,7 @@ typedef struct mpath_export {
         mpath_cu_fabric_t fabric[MPATH_EXPORT_FABRIC_MAX];
         struct {
             int32_t fd;
-            uint32_t pool; /* number of the pool in the owner: its fd is imported once */
+            uint32_t pool; /* number of the pool in the owner, never given twice: its fd is imported once */
             mpath_cu_pool_ptr_t pointer;
         } pool;
     } handle;

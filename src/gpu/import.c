@@ -10,7 +10,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define IMPORT_LIMIT_START 128
+#define IMPORT_LIMIT_START 128 /* until the first communicator says what its parameter is */
 
 struct mpath_import {
     mpath_import_t *next;

@@ -42,7 +42,7 @@ int mpath_import_take_again(mpath_import_t *const *list, unsigned count, uint64_
 /* Closes every entry of that owner that is not in use, and the others when their use ends. */
 void mpath_import_forget(const mpath_process_t *owner);
 
-/* Upper limit of open mappings that are not in use; the start value is 128. */
+/* Upper limit of open mappings that are not in use, for the whole process. */
 void mpath_import_set_limit(unsigned entries);
 
 typedef struct mpath_import_counts {

@@ -11,14 +11,14 @@
 
 #define MPATH_KERNEL_THREADS 512
 #define MPATH_KERNEL_PIECES_MAX 96
-#define MPATH_KERNEL_WORDS_MAX 32
+#define MPATH_KERNEL_FLAGS_MAX 32
 
 /* Bytes to copy. */
 typedef struct mpath_kernel_piece {
     uint64_t target, source, bytes;
 } mpath_kernel_piece_t;
 
-/* A 64-bit word, aligned to 8: to be written, or to be awaited until it is at least `value`. */
+/* A 64-bit word to be written, aligned to 8. */
 typedef struct mpath_kernel_word {
     uint64_t address, value;
 } mpath_kernel_word_t;
@@ -26,22 +26,16 @@ typedef struct mpath_kernel_word {
 /* In device memory, one per stream; only ever grow, so nothing is reset between launches. */
 typedef struct mpath_kernel_counters {
     uint64_t arrivals; /* CTAs that have finished, over all launches on the stream */
-    uint64_t gate;     /* control.arrivals of the last launch whose waits are over */
-    uint64_t failed;   /* control.chain of the last launch whose waits have timed out */
     uint64_t turn;     /* 32 bits: CTAs of a launch that repeats which have finished; 0 again after the last one */
     uint64_t number;   /* of the call, from CTA 0 of such a launch to its last one */
-    uint64_t reserved[3];
+    uint64_t reserved[5];
 } mpath_kernel_counters_t;
 
 /* What every kernel of mpath shares. */
 typedef struct mpath_kernel_control {
     uint64_t counters; /* address of the stream's mpath_kernel_counters_t */
     uint64_t arrivals; /* value of counters->arrivals when the last CTA of this launch has finished */
-    uint64_t chain;    /* the same in all launches that stand for one: after a timeout none of them does anything */
-    uint64_t failure;  /* address of a word of host memory: set to 1 when a wait has timed out */
-    uint64_t timeout_ns;
-    uint32_t waits_count, flags_count;
-    uint32_t ctas, reserved;
+    uint32_t flags_count, ctas;
 } mpath_kernel_control_t;
 
 #define MPATH_KERNEL_COPY "mpath_kernel_copy"
@@ -50,26 +44,24 @@ typedef struct mpath_kernel_copy {
     mpath_kernel_control_t control;
     uint64_t bytes; /* of all pieces */
     uint32_t pieces_count, reserved;
-    mpath_kernel_word_t waits[MPATH_KERNEL_WORDS_MAX];
-    mpath_kernel_word_t flags[MPATH_KERNEL_WORDS_MAX]; /* the last one is written after the others */
+    mpath_kernel_word_t flags[MPATH_KERNEL_FLAGS_MAX]; /* the last one is written after the others */
     mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_MAX];
 } mpath_kernel_copy_t;
 
 /* The same for few pieces: arguments are copied on each launch. */
 #define MPATH_KERNEL_COPY_FEW "mpath_kernel_copy_few"
 #define MPATH_KERNEL_PIECES_FEW 12
-#define MPATH_KERNEL_WORDS_FEW 8
+#define MPATH_KERNEL_FLAGS_FEW 8
 
 typedef struct mpath_kernel_copy_few {
     mpath_kernel_control_t control;
     uint64_t bytes;
     uint32_t pieces_count, reserved;
-    mpath_kernel_word_t waits[MPATH_KERNEL_WORDS_FEW];
-    mpath_kernel_word_t flags[MPATH_KERNEL_WORDS_FEW];
+    mpath_kernel_word_t flags[MPATH_KERNEL_FLAGS_FEW];
     mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_FEW];
 } mpath_kernel_copy_few_t;
 
-/* The same for a launch that repeats (gpu/repeat.h): it waits for nothing, and its flag gets what `number` holds. */
+/* The same for a launch that repeats (gpu/repeat.h): its flag gets what `number` holds. */
 #define MPATH_KERNEL_COPY_AGAIN "mpath_kernel_copy_again"
 
 typedef struct mpath_kernel_copy_again {

@@ -153,10 +153,6 @@ template <typename arguments_t> static __device__ __forceinline__ void copy_shar
 
 template <typename arguments_t> static __device__ __forceinline__ void copy_pieces(const arguments_t &arguments)
 {
-    if (!kernel_begin(arguments.control, arguments.waits)) {
-        kernel_skip(arguments.control);
-        return;
-    }
     copy_share(arguments);
     kernel_end(arguments.control, arguments.flags);
 }

@@ -1,16 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What every kernel begins and ends with: waiting for words, and telling the world that the launch is complete.
- *
- *   __global__ void mpath_kernel_x(const __grid_constant__ mpath_kernel_x_t arguments)
- *   {
- *       if (!kernel_begin(arguments.control, arguments.waits)) {
- *           kernel_skip(arguments.control);
- *           return;
- *       }
- *       ...
- *       kernel_end(arguments.control, arguments.flags);
- *   }
+ * What every kernel ends with: telling the world that the launch is complete. And reads and writes of words that
+ * others see.
  */
 #include "gpu/kernel_args.h"
 
@@ -46,56 +37,6 @@ static __device__ __forceinline__ void kernel_store_release(uint64_t address, ui
 static __device__ __forceinline__ void kernel_store_relaxed(uint64_t address, uint64_t value)
 {
     asm volatile("st.relaxed.sys.global.u64 [%0], %1;" : : "l"(address), "l"(value) : "memory");
-}
-
-/* One thread: until the word is at least `value`, or the time is over. */
-static __device__ bool kernel_await(uint64_t address, uint64_t value, uint64_t deadline_ns)
-{
-    while (kernel_load_acquire(address) < value) {
-        if (kernel_now_ns() > deadline_ns) {
-            return false;
-        }
-        __nanosleep(50);
-    }
-    return true;
-}
-
-/*
- * CTA 0 waits for the words, one thread each, and opens the gate in device memory to the others, so that only few
- * threads read host memory over PCIe. The others give up later than CTA 0, which decides.
- */
-static __device__ bool kernel_begin(const mpath_kernel_control_t &control, const mpath_kernel_word_t *waits)
-{
-    const uint64_t gate   = control.counters + offsetof(mpath_kernel_counters_t, gate);
-    const uint64_t failed = control.counters + offsetof(mpath_kernel_counters_t, failed);
-    bool good             = true;
-
-    if (control.waits_count > 0) {
-        if (blockIdx.x == 0) {
-            if (threadIdx.x < control.waits_count) {
-                good = kernel_await(waits[threadIdx.x].address, waits[threadIdx.x].value,
-                                    kernel_now_ns() + control.timeout_ns);
-            }
-            good = __syncthreads_and(good);
-            if (threadIdx.x == 0) {
-                if (!good) {
-                    kernel_store_release(failed, control.chain);
-                    kernel_store_release(control.failure, 1);
-                }
-                kernel_store_release(gate, control.arrivals);
-            }
-        } else if (threadIdx.x == 0) {
-            good = kernel_await(gate, control.arrivals, kernel_now_ns() + 2 * control.timeout_ns + 1000000000);
-        }
-    }
-    /* Only who waited, or stands for a launch that did, can have failed: the others save the read. */
-    if ((control.waits_count == 0) && (control.chain == control.arrivals - control.ctas + 1)) {
-        return true;
-    }
-    if (threadIdx.x == 0) {
-        good = good && (kernel_load_acquire(failed) != control.chain);
-    }
-    return __syncthreads_and(good);
 }
 
 /*
@@ -164,7 +105,7 @@ static __device__ void kernel_end_repeated(uint64_t counters, const mpath_kernel
     }
 }
 
-/* Ends a launch that does nothing: its CTAs count as well. */
+/* Ends a launch that has given up: its CTAs count as well. */
 static __device__ void kernel_skip(const mpath_kernel_control_t &control)
 {
     if (threadIdx.x == 0) {

@@ -136,15 +136,12 @@ static mpath_status_t launch_counted(mpath_stream_t *stream, mpath_cu_function_t
     return status;
 }
 
-void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeout_ns, mpath_kernel_control_t *control)
+void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, mpath_kernel_control_t *control)
 {
     memset(control, 0, sizeof(*control));
-    control->counters   = mpath_launch_counters(stream);
-    control->arrivals   = stream->arrivals + ctas;
-    control->chain      = stream->arrivals + 1;
-    control->failure    = stream->failure_address;
-    control->timeout_ns = timeout_ns;
-    control->ctas       = ctas;
+    control->counters = mpath_launch_counters(stream);
+    control->arrivals = stream->arrivals + ctas;
+    control->ctas     = ctas;
 }
 
 mpath_cu_ptr_t mpath_launch_counters(const mpath_stream_t *stream)
@@ -192,26 +189,16 @@ static unsigned launch_ctas(const mpath_gpu_t *gpu, uint64_t bytes, unsigned cou
 
 /* One launch of up to MPATH_KERNEL_PIECES_MAX pieces, in the context. */
 static mpath_status_t launch_copy_some(mpath_stream_t *stream, const mpath_launch_copy_t *launch, unsigned first,
-                                       unsigned count, uint64_t *chain)
+                                       unsigned count)
 {
-    const int few = (count <= MPATH_KERNEL_PIECES_FEW) && (launch->waits_count <= MPATH_KERNEL_WORDS_FEW) &&
-                    (launch->flags_count < MPATH_KERNEL_WORDS_FEW);
+    const int few = (count <= MPATH_KERNEL_PIECES_FEW) && (launch->flags_count < MPATH_KERNEL_FLAGS_FEW);
     launch_copy_arguments_t arguments;
     mpath_kernel_control_t control;
     mpath_kernel_word_t *flags = few ? arguments.few.flags : arguments.many.flags;
     const uint64_t bytes       = launch_bytes(launch->pieces + first, count);
     const unsigned ctas        = launch_ctas(stream->gpu, bytes, count, launch->ctas);
 
-    mpath_launch_control(stream, ctas, launch->timeout_ns, &control);
-    if (first == 0) {
-        *chain              = control.chain;
-        control.waits_count = launch->waits_count;
-        if (launch->waits_count > 0) {
-            memcpy(few ? arguments.few.waits : arguments.many.waits, launch->waits,
-                   launch->waits_count * sizeof(*launch->waits));
-        }
-    }
-    control.chain = *chain;
+    mpath_launch_control(stream, ctas, &control);
     if (first + count == launch->pieces_count) {
         control.flags_count = launch->flags_count;
         if (launch->flags_count > 0) {
@@ -243,15 +230,12 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
 {
     mpath_status_t status;
     unsigned first = 0, count;
-    uint64_t chain = 0;
 
     if (!mpath_kernels_usable(stream->gpu)) {
         return MPATH_ERR_UNSUPPORTED;
     }
-    if ((launch->waits_count > MPATH_KERNEL_WORDS_MAX) || (launch->flags_count >= MPATH_KERNEL_WORDS_MAX) ||
-        ((launch->waits_count > 0) && (launch->timeout_ns == 0))) {
-        mpath_error("a copy kernel with %u waits, %u flags and a deadline of %llu ns is out of bounds",
-                    launch->waits_count, launch->flags_count, (unsigned long long)launch->timeout_ns);
+    if (launch->flags_count >= MPATH_KERNEL_FLAGS_MAX) {
+        mpath_error("a copy kernel has no room for %u flags", launch->flags_count);
         return MPATH_ERR_PARAM;
     }
     status = mpath_gpu_enter(stream->gpu);
@@ -263,7 +247,7 @@ mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy
         if (count > MPATH_KERNEL_PIECES_MAX) {
             count = MPATH_KERNEL_PIECES_MAX;
         }
-        status = launch_copy_some(stream, launch, first, count, &chain);
+        status = launch_copy_some(stream, launch, first, count);
         first += count;
     } while ((status == MPATH_OK) && (first < launch->pieces_count));
     if ((status == MPATH_OK) && (launch->mark_p != NULL) && !stream->gpu->has_values) {
@@ -281,7 +265,7 @@ mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy
     mpath_kernel_copy_again_t arguments;
 
     if (!mpath_kernels_usable(stream->gpu) || (launch->pieces_count > MPATH_KERNEL_PIECES_FEW) ||
-        (launch->flags_count != 1) || (launch->waits_count > 0) || (launch->mark_p != NULL)) {
+        (launch->flags_count != 1) || (launch->mark_p != NULL)) {
         return MPATH_ERR_UNSUPPORTED;
     }
     memset(&arguments, 0, sizeof(arguments));

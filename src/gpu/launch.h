@@ -4,9 +4,7 @@
  *
  * mpath_launch_copy() is one launch for many pieces of any size and alignment. The work is divided over the CTAs by
  * bytes, not by piece, so one long piece among short ones keeps all of them busy. When all bytes are visible to the
- * whole system, the last CTA writes the flags. A launch may first await words (a peer that says its buffer is ready),
- * bounded by the device's clock: after the deadline it copies nothing, writes no flag, and the next mpath_stream_done()
- * of its stream, of any mark, returns MPATH_ERR_TIMED_OUT once; the stream itself goes on.
+ * whole system, the last CTA writes the flags.
  *
  * Seen on an H200, enqueue to mark seen by the host: 10 us without pieces, 11 us for 8 x 64 KiB to a peer; a copy
  * engine takes 8 us for one copy, 2 us of which the host spends enqueuing. Misaligned pieces run at 260 to 310 instead
@@ -25,11 +23,8 @@ int mpath_kernels_usable(mpath_gpu_t *gpu);
 typedef struct mpath_launch_copy {
     const mpath_kernel_piece_t *pieces;
     unsigned pieces_count; /* any number; more than MPATH_KERNEL_PIECES_MAX take several launches */
-    const mpath_kernel_word_t *waits;
-    unsigned waits_count; /* at most MPATH_KERNEL_WORDS_MAX */
     const mpath_kernel_word_t *flags;
-    unsigned flags_count; /* at most MPATH_KERNEL_WORDS_MAX - 1 */
-    uint64_t timeout_ns;  /* of the waits; 0 only without waits */
+    unsigned flags_count; /* at most MPATH_KERNEL_FLAGS_MAX - 1 */
     unsigned ctas;        /* upper limit; 0: as many as the bytes are worth */
     mpath_mark_t *mark_p; /* not NULL: marks the end of the launch, cheaper than mpath_stream_mark() after it */
 } mpath_launch_copy_t;
@@ -38,7 +33,7 @@ typedef struct mpath_launch_copy {
 mpath_status_t mpath_launch_copy(mpath_stream_t *stream, const mpath_launch_copy_t *launch);
 
 /*
- * The same launch, to be started often: no waits, no mark, one flag, which gets what the word of host memory at
+ * The same launch, to be started often: no mark, one flag, which gets what the word of host memory at
  * `number` holds instead of the flag's value; at most MPATH_KERNEL_PIECES_FEW pieces. MPATH_ERR_UNSUPPORTED, silent:
  * not this one, or as mpath_repeat_create().
  */
@@ -46,14 +41,13 @@ mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy
                                  mpath_repeat_t **repeat_p);
 
 /*
- * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (waits_count and
- * flags_count are 0 and the caller's to set, `chain` the caller's to copy when several launches stand for one) and
- * launch with the same number of CTAs. `arguments` is the one struct that the kernel takes, beginning with the control;
+ * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (flags_count is 0
+ * and the caller's to set) and launch with the same number of CTAs. `arguments` is the one struct that the kernel takes, beginning with the control;
  * it may be reused at once. MPATH_ERR_UNSUPPORTED, silent, without kernels; MPATH_ERR_PARAM, logged, for a name that is
  * not there.
  */
 mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p);
-void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, uint64_t timeout_ns, mpath_kernel_control_t *control);
+void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, mpath_kernel_control_t *control);
 mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
                                    unsigned ctas, unsigned threads);
 

@@ -23,20 +23,19 @@ typedef enum mpath_gpu_kernels {
 
 /* Words of host memory that the device writes, one line per stream. */
 typedef struct mpath_stream_words {
-    volatile uint64_t done;    /* the last mark that has been passed */
-    volatile uint64_t failure; /* 1: a kernel has given up waiting */
-    uint64_t reserved[6];
+    volatile uint64_t done; /* the last mark that has been passed */
+    uint64_t reserved[7];
 } mpath_stream_words_t;
 
 struct mpath_stream {
     mpath_gpu_t *gpu;
     mpath_cu_stream_t native;
     mpath_stream_words_t *words;
-    mpath_cu_ptr_t done_address, failure_address; /* of the words, as the device sees them */
-    mpath_cu_event_t event;                       /* for marks where values are missing */
-    mpath_mark_t marked;                          /* last one given out */
-    mpath_mark_t recorded;                        /* without values: the mark that `event` stands for */
-    uint64_t arrivals;                            /* of all CTAs launched on this stream so far */
+    mpath_cu_ptr_t done_address; /* of words->done, as the device sees it */
+    mpath_cu_event_t event;      /* for marks where values are missing */
+    mpath_mark_t marked;         /* last one given out */
+    mpath_mark_t recorded;       /* without values: the mark that `event` stands for */
+    uint64_t arrivals;           /* of all CTAs launched on this stream so far */
     unsigned index, polls;
 };
 

@@ -120,7 +120,7 @@ static reduce_grid_t reduce_grid(const mpath_stream_t *stream, mpath_reduce_type
 static mpath_status_t reduce_launch(mpath_stream_t *stream, mpath_cu_function_t function, reduce_grid_t grid,
                                     mpath_kernel_word_t flag, mpath_kernel_reduce_t *arguments)
 {
-    mpath_launch_control(stream, grid.ctas, 0, &arguments->control);
+    mpath_launch_control(stream, grid.ctas, &arguments->control);
     arguments->control.flags_count = (flag.address != 0) ? 1 : 0;
     arguments->flags[0]            = flag;
     return mpath_launch_kernel(stream, function, arguments, grid.ctas, grid.threads);

@@ -364,13 +364,8 @@ static __device__ __forceinline__ void reduce_all(const mpath_kernel_reduce_t &a
     const unsigned offset = reduce_offset(arguments), per_vector = 16 / sizeof(type_t);
     uint64_t head = 0, vectors = 0, number = 0;
 
-    if (arguments.number != 0) {
-        if ((threadIdx.x == 0) && (blockIdx.x == 0)) {
-            number = kernel_load_relaxed(arguments.number); /* under way with the data */
-        }
-    } else if (!kernel_begin(arguments.control, nullptr)) {
-        kernel_skip(arguments.control);
-        return;
+    if ((arguments.number != 0) && (threadIdx.x == 0) && (blockIdx.x == 0)) {
+        number = kernel_load_relaxed(arguments.number); /* under way with the data */
     }
     /* Where the type is aligned to less than its size, elements may lie across vectors everywhere. */
     if ((offset < 16) && reduce_packs<type_t>::some && (((16 - offset) & 15) % sizeof(type_t) == 0)) {

@@ -69,22 +69,22 @@ mpath_status_t mpath_ring_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, 
 }
 
 static mpath_status_t launch(mpath_stream_t *stream, mpath_cu_function_t function, unsigned ctas,
-                             mpath_kernel_word_t flag, uint64_t timeout_ns, mpath_kernel_writes_t *arguments)
+                             mpath_kernel_word_t flag, mpath_kernel_writes_t *arguments)
 {
-    mpath_launch_control(stream, ctas, timeout_ns, &arguments->control);
+    mpath_launch_control(stream, ctas, &arguments->control);
     arguments->control.flags_count = 1;
     arguments->flags[0]            = flag;
     return mpath_launch_kernel(stream, function, arguments, ctas, MPATH_KERNEL_THREADS);
 }
 
 mpath_status_t mpath_launch_writes(mpath_stream_t *stream, mpath_cu_function_t function, mpath_kernel_word_t flag,
-                                   uint64_t timeout_ns, mpath_kernel_writes_t *arguments)
+                                   mpath_kernel_writes_t *arguments)
 {
-    return launch(stream, function, MPATH_WRITES_CTAS, flag, timeout_ns, arguments);
+    return launch(stream, function, MPATH_WRITES_CTAS, flag, arguments);
 }
 
 mpath_status_t mpath_launch_ring(mpath_stream_t *stream, mpath_cu_function_t function, unsigned ctas,
-                                 mpath_kernel_word_t flag, uint64_t timeout_ns, mpath_kernel_writes_t *arguments)
+                                 mpath_kernel_word_t flag, mpath_kernel_writes_t *arguments)
 {
-    return launch(stream, function, ctas, flag, timeout_ns, arguments);
+    return launch(stream, function, ctas, flag, arguments);
 }

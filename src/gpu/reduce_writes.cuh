@@ -47,16 +47,6 @@ static __device__ bool writes_await(const mpath_kernel_writes_t &arguments, uint
     return true;
 }
 
-/* The host hears of it once, from the first CTA. */
-static __device__ __forceinline__ void writes_give_up(const mpath_kernel_control_t &control)
-{
-    const uint64_t failed = control.counters + offsetof(mpath_kernel_counters_t, failed);
-
-    if (atomicExch(reinterpret_cast<unsigned long long *>(failed), control.chain) != control.chain) {
-        kernel_store_release(control.failure, 1);
-    }
-}
-
 /* Bytes of the CTA's tile of rank `of`'s part in a turn, which begins at *from. */
 static __device__ __forceinline__ uint64_t writes_tile(const mpath_kernel_writes_t &arguments, unsigned of,
                                                        uint64_t turn, uint64_t *from)
@@ -181,7 +171,7 @@ template <typename type_t, typename op_t>
 static __device__ __forceinline__ void writes_all(const mpath_kernel_writes_t &arguments)
 {
     const uint64_t turns = writes_turns(arguments), base = arguments.number << MPATH_WRITES_TURN_BITS;
-    const uint64_t deadline_ns = kernel_now_ns() + arguments.control.timeout_ns;
+    const uint64_t deadline_ns = kernel_now_ns() + arguments.timeout_ns;
     const uint64_t pace_ns     = arguments.pace_ns * (arguments.ranks - 1);
     const unsigned rank        = threadIdx.x; /* the first threads look after a rank each */
     const bool looks           = (rank < arguments.ranks) && (rank != arguments.me);
@@ -200,9 +190,6 @@ static __device__ __forceinline__ void writes_all(const mpath_kernel_writes_t &a
                                         base + turn - MPATH_WRITES_AHEAD + 1, deadline_ns);
         }
         if (!__syncthreads_and(good)) {
-            if (threadIdx.x == 0) {
-                writes_give_up(arguments.control);
-            }
             kernel_skip(arguments.control);
             return;
         }
@@ -407,9 +394,6 @@ static __device__ __forceinline__ bool ring_await(const mpath_kernel_writes_t &a
     if (__syncthreads_and(good)) {
         return true;
     }
-    if (threadIdx.x == 0) {
-        writes_give_up(arguments.control);
-    }
     kernel_skip(arguments.control);
     return false;
 }
@@ -455,7 +439,7 @@ template <typename type_t, typename op_t>
 static __device__ __forceinline__ void ring_all(const mpath_kernel_writes_t &arguments)
 {
     const unsigned steps = 2 * arguments.ranks - 2;
-    const uint64_t turns = writes_turns(arguments), deadline_ns = kernel_now_ns() + arguments.control.timeout_ns;
+    const uint64_t turns = writes_turns(arguments), deadline_ns = kernel_now_ns() + arguments.timeout_ns;
     uint64_t done        = arguments.number << MPATH_WRITES_TURN_BITS; /* of this rank's steps, in all turns */
     uint64_t due_ns      = kernel_now_ns();
     reduce_pack<int4, type_t> own[MPATH_RING_DEEP];

@@ -28,13 +28,13 @@ mpath_status_t mpath_ring_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, 
 
 /*
  * Enqueues. The caller has set all but control and flags; `flag` is written when this rank's part is everywhere. A
- * kernel that has given up writes no flag: see mpath_stream_done().
+ * kernel that has given up writes no flag, and its stream goes on: others may have work on it.
  */
 mpath_status_t mpath_launch_writes(mpath_stream_t *stream, mpath_cu_function_t function, mpath_kernel_word_t flag,
-                                   uint64_t timeout_ns, mpath_kernel_writes_t *arguments);
+                                   mpath_kernel_writes_t *arguments);
 
 /* The same round a ring, with as many CTAs on all ranks. */
 mpath_status_t mpath_launch_ring(mpath_stream_t *stream, mpath_cu_function_t function, unsigned ctas,
-                                 mpath_kernel_word_t flag, uint64_t timeout_ns, mpath_kernel_writes_t *arguments);
+                                 mpath_kernel_word_t flag, mpath_kernel_writes_t *arguments);
 
 #endif

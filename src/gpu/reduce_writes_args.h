@@ -55,6 +55,7 @@ typedef struct mpath_kernel_writes {
     mpath_kernel_control_t control;
     uint64_t number;     /* of the call */
     uint64_t stop;       /* address of a word of host memory: the kernel gives up when it is `number` or greater */
+    uint64_t timeout_ns; /* and after such a time; it then writes no flag */
     uint64_t tile_bytes; /* a multiple of 16 and of the element */
     uint64_t pace_ns;    /* each tile to another GPU takes a CTA so long, at least; 0 but where ports are emulated */
     uint64_t stagger_ns; /* of a ring: groups of CTAs begin so long after each other */

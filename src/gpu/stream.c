@@ -42,11 +42,9 @@ static mpath_status_t stream_make(mpath_gpu_t *gpu, unsigned index, mpath_stream
             goto err_free;
         }
     }
-    stream->words           = (mpath_stream_words_t *)gpu->words.base + index;
-    stream->done_address    = mpath_pinned_device(&gpu->words, &stream->words->done);
-    stream->failure_address = mpath_pinned_device(&gpu->words, &stream->words->failure);
-    stream->words->done     = 0;
-    stream->words->failure  = 0;
+    stream->words        = (mpath_stream_words_t *)gpu->words.base + index;
+    stream->done_address = mpath_pinned_device(&gpu->words, &stream->words->done);
+    stream->words->done  = 0;
     cu->CtxGetStreamPriorityRange(&least, &greatest);
     result = cu->StreamCreateWithPriority(&stream->native, MPATH_CU_STREAM_NON_BLOCKING, greatest);
     if (result != MPATH_CU_SUCCESS) {
@@ -262,10 +260,6 @@ mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
 {
     mpath_status_t status;
 
-    if (stream->words->failure != 0) {
-        stream->words->failure = 0;
-        return MPATH_ERR_TIMED_OUT;
-    }
     if (stream_passed(stream, mark)) {
         return MPATH_OK;
     }
@@ -283,20 +277,8 @@ mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, ui
     uint64_t deadline_ns = mpath_time_ns() + timeout_ns;
     mpath_status_t status;
     unsigned polls = 0;
-    int gave_up    = 0;
 
-    for (;;) {
-        status = mpath_stream_done(stream, mark);
-        if (status == MPATH_ERR_TIMED_OUT) { /* a kernel's first CTA says so: others may be at work, marks missing */
-            gave_up = 1;
-            status  = mpath_stream_mark(stream, &mark);
-            if (status == MPATH_OK) {
-                continue;
-            }
-        }
-        if (status != MPATH_INPROGRESS) {
-            return ((status == MPATH_OK) && gave_up) ? MPATH_ERR_TIMED_OUT : status;
-        }
+    while ((status = mpath_stream_done(stream, mark)) == MPATH_INPROGRESS) {
         if (mpath_time_ns() > deadline_ns) {
             mpath_error("GPU %d (%s), stream %u: %s has not ended within %" PRIu64 " ms", stream->gpu->info.ordinal,
                         stream->gpu->info.pci, stream->index, what, (uint64_t)(timeout_ns / MPATH_NS_PER_MS));
@@ -306,4 +288,5 @@ mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, ui
             sched_yield();
         }
     }
+    return status;
 }

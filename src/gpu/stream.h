@@ -59,16 +59,10 @@ mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address
 /* Numbers the present end of the stream. */
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
 
-/*
- * MPATH_OK, MPATH_INPROGRESS, MPATH_ERR_IO (logged) when work on the stream has failed, MPATH_ERR_TIMED_OUT (silent)
- * when a kernel's wait has. Cheap enough to poll.
- */
+/* MPATH_OK, MPATH_INPROGRESS, or MPATH_ERR_IO (logged) when work on the stream has failed. Cheap enough to poll. */
 mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
 
-/*
- * Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. When a kernel's wait has timed out,
- * MPATH_ERR_TIMED_OUT as well, silent, once everything that has been enqueued has ended.
- */
+/* Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. */
 mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, uint64_t timeout_ns, const char *what);
 
 #endif

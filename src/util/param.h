@@ -135,6 +135,7 @@ typedef struct mpath_settings {
     uint64_t gpu_memory_bytes;   /* upper limit of pinned host memory for staged copies, per rank */
     uint64_t gpu_chunk_bytes;    /* largest chunk of device memory over a rail */
     uint64_t gpu_relay_bytes;    /* upper limit of GPU memory for chunks that pass through, per process */
+    int gpu_imports;             /* allocations of other processes that stay open between calls */
     int alltoallv_algorithm;     /* mpath_routes_t */
     int allreduce_algorithm;     /* mpath_algorithm_t */
     int reduce_scatter_algorithm;

@@ -158,6 +158,11 @@ const mpath_param_t mpath_params[] = {
     ROW_BYTES(gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
               "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all "
               "communicators; each takes half of what is left"),
+    ROW_INT(
+        gpu_imports, "128", 0, 65536, "", 5,
+        "Allocations of other processes' GPU memory that a process keeps open between calls. What their owners free "
+        "stays taken on the GPU until it is closed here; with 0 that is at the end of each call, and opening it again "
+        "takes milliseconds"),
     ROW_ENUM(
         alltoallv_algorithm, "auto", routes_values, 5,
         "MPI_Alltoallv and MPI_Alltoall on host memory: by predicted time (\"auto\"), the function that mpath replaces "

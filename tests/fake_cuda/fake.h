@@ -10,7 +10,7 @@
  *   misuse          whatever CUDA leaves undefined ends the process with a line "fake CUDA: ..."
  *
  * FAKE_CUDA_DEVICES   number of devices (4)
- * FAKE_CUDA_WITHOUT   comma-separated: values peers fds fabric imex pools kernels graphs: what there then is not
+ * FAKE_CUDA_WITHOUT   comma-separated: values peers ipc fds fabric imex pools kernels graphs: what there then is not
  * FAKE_CUDA_MULTIPROCESSORS  of each device (8)
  * FAKE_CUDA_FULL      number of a device, below 10, that has no free memory
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
@@ -58,6 +58,9 @@ typedef struct fake_physical {
 } fake_physical_t;
 
 struct CUmemPoolHandle_st {
+    struct CUmemPoolHandle_st *next; /* of those that have been destroyed: the last one's handle is given out again */
+    uint64_t id;
+    int fd; /* once exported, of which exports are copies; 0: not yet */
     int device, handle_types, imported;
     uint32_t access; /* bit per ordinal */
 };

@@ -8,9 +8,7 @@
 #include "fake.h"
 #include "gpu/kernel_args.h"
 
-/* 0: a wait has timed out; the kernel does nothing more. */
-int fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control_t *control,
-                      const mpath_kernel_word_t *waits, unsigned ctas);
+void fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control_t *control, unsigned ctas);
 void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_t *control,
                      const mpath_kernel_word_t *flags);
 

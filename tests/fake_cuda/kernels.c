@@ -7,14 +7,6 @@
 #include <string.h>
 #include <time.h>
 
-static uint64_t now_ns(void)
-{
-    struct timespec now;
-
-    clock_gettime(CLOCK_MONOTONIC, &now);
-    return (uint64_t)now.tv_sec * 1000000000 + (uint64_t)now.tv_nsec;
-}
-
 static uint64_t *word_at(const struct CUctx_st *context, uint64_t address, const char *what)
 {
     if (address % 8 != 0) {
@@ -29,41 +21,20 @@ static mpath_kernel_counters_t *counters_at(const struct CUctx_st *context, cons
                                                  FAKE_BY_KERNEL, "counters of a kernel");
 }
 
-int fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control_t *control,
-                      const mpath_kernel_word_t *waits, unsigned ctas)
+void fake_kernel_begin(const struct CUctx_st *context, const mpath_kernel_control_t *control, unsigned ctas)
 {
     mpath_kernel_counters_t *counters = counters_at(context, control);
-    uint64_t deadline                 = now_ns() + control->timeout_ns;
-    uint32_t index;
 
     if ((control->ctas != ctas) || (control->arrivals != counters->arrivals + ctas)) {
         fake_die("a kernel of %u CTAs was told of %u and to expect %llu arrivals after %llu", ctas, control->ctas,
                  (unsigned long long)control->arrivals, (unsigned long long)counters->arrivals);
     }
-    for (index = 0; index < control->waits_count; index++) {
-        while (__atomic_load_n(word_at(context, waits[index].address, "wait of a kernel"), __ATOMIC_ACQUIRE) <
-               waits[index].value) {
-            if (now_ns() > deadline) {
-                counters->failed = control->chain;
-                __atomic_store_n(word_at(context, control->failure, "failure word of a kernel"), 1, __ATOMIC_RELEASE);
-                counters->arrivals += ctas;
-                return 0;
-            }
-            nanosleep(&(struct timespec){.tv_nsec = 20000}, NULL);
-        }
-    }
-    if (counters->failed == control->chain) {
-        counters->arrivals += ctas;
-        return 0;
-    }
-    return 1;
 }
 
 void fake_kernel_fail(const struct CUctx_st *context, const mpath_kernel_control_t *control)
 {
     counters_at(context, control)->arrivals += control->ctas;
-    __atomic_store_n(word_at(context, control->failure, "failure word of a kernel"), 1, __ATOMIC_RELEASE);
-    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* the first CTA tells, and others are at work still */
+    nanosleep(&(struct timespec){.tv_nsec = 20000000}, NULL); /* some CTAs are at work still */
 }
 
 void fake_kernel_end(const struct CUctx_st *context, const mpath_kernel_control_t *control,
@@ -114,10 +85,9 @@ static void run_copy(const struct CUctx_st *context, const void *arguments, unsi
     const mpath_kernel_copy_t *copy = arguments;
 
     check_shape(copy->pieces_count, MPATH_KERNEL_PIECES_MAX, threads);
-    if (fake_kernel_begin(context, &copy->control, copy->waits, ctas)) {
-        copy_pieces(context, copy->pieces, copy->pieces_count, copy->bytes);
-        fake_kernel_end(context, &copy->control, copy->flags);
-    }
+    fake_kernel_begin(context, &copy->control, ctas);
+    copy_pieces(context, copy->pieces, copy->pieces_count, copy->bytes);
+    fake_kernel_end(context, &copy->control, copy->flags);
 }
 
 static void run_copy_few(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads)
@@ -125,10 +95,9 @@ static void run_copy_few(const struct CUctx_st *context, const void *arguments, 
     const mpath_kernel_copy_few_t *copy = arguments;
 
     check_shape(copy->pieces_count, MPATH_KERNEL_PIECES_FEW, threads);
-    if (fake_kernel_begin(context, &copy->control, copy->waits, ctas)) {
-        copy_pieces(context, copy->pieces, copy->pieces_count, copy->bytes);
-        fake_kernel_end(context, &copy->control, copy->flags);
-    }
+    fake_kernel_begin(context, &copy->control, ctas);
+    copy_pieces(context, copy->pieces, copy->pieces_count, copy->bytes);
+    fake_kernel_end(context, &copy->control, copy->flags);
 }
 
 /* Only what a repeated launch leaves behind: its CTAs count for themselves. */
@@ -138,9 +107,9 @@ static void run_copy_again(const struct CUctx_st *context, const void *arguments
     uint64_t number;
 
     check_shape(copy->pieces_count, MPATH_KERNEL_PIECES_FEW, threads);
-    if ((copy->control.ctas != ctas) || (copy->control.waits_count != 0) || (copy->control.flags_count != 1)) {
-        fake_die("a repeated copy of %u CTAs was told of %u, %u waits and %u flags", ctas, copy->control.ctas,
-                 copy->control.waits_count, copy->control.flags_count);
+    if ((copy->control.ctas != ctas) || (copy->control.flags_count != 1)) {
+        fake_die("a repeated copy of %u CTAs was told of %u, and %u flags", ctas, copy->control.ctas,
+                 copy->control.flags_count);
     }
     (void)counters_at(context, &copy->control);
     number = __atomic_load_n(word_at(context, copy->number, "number of a repeated copy"), __ATOMIC_ACQUIRE);

@@ -619,20 +619,19 @@ typedef struct fake_ipc {
     uint64_t magic;
     int64_t pid;
     uint64_t id;
-    int fd;
+    int fd, device; /* physical number */
 } fake_ipc_t;
 
 FAKE_API mpath_cu_result_t cuIpcGetMemHandle(mpath_cu_ipc_t *handle, mpath_cu_ptr_t pointer)
 {
-    fake_ipc_t made = {.magic = TRAILER_MAGIC, .pid = getpid()};
+    fake_ipc_t made = {.id = 0};
     fake_region_t *region;
 
     fake_need_context("cuIpcGetMemHandle");
     pthread_mutex_lock(&fake_lock);
     region = fake_find(pointer);
-    if ((region != NULL) && (region->kind == FAKE_DEVICE) && !region->imported) {
-        made.id = region->id;
-        made.fd = region->fd;
+    if ((region != NULL) && (region->kind == FAKE_DEVICE) && !region->imported && !fake_without("ipc")) {
+        made = (fake_ipc_t){TRAILER_MAGIC, getpid(), region->id, region->fd, fake_physical_device(region->device)};
     }
     pthread_mutex_unlock(&fake_lock);
     if (made.id == 0) {
@@ -658,7 +657,7 @@ FAKE_API mpath_cu_result_t cuIpcOpenMemHandle_v2(mpath_cu_ptr_t *pointer, mpath_
     if (ipc.pid == getpid()) {
         return MPATH_CU_INVALID_CONTEXT;
     }
-    if (fake_without("peers")) {
+    if (fake_without("peers") && (ipc.device != fake_physical_device(context->device))) {
         return MPATH_CU_PEER_UNSUPPORTED;
     }
     pthread_mutex_lock(&fake_lock);

@@ -282,6 +282,24 @@ FAKE_API mpath_cu_result_t cuMemImportFromShareableHandle(mpath_cu_mem_t *handle
     return MPATH_CU_SUCCESS;
 }
 
+static mpath_cu_pool_t pools_gone;
+
+static mpath_cu_pool_t pool_make(int device, uint64_t id)
+{
+    mpath_cu_pool_t made;
+
+    pthread_mutex_lock(&fake_lock);
+    made = pools_gone;
+    if (made != NULL) {
+        pools_gone = made->next;
+    } else {
+        made = malloc(sizeof(*made));
+    }
+    *made = (struct CUmemPoolHandle_st){.id = (id != 0) ? id : fake_next_id(), .device = device};
+    pthread_mutex_unlock(&fake_lock);
+    return made;
+}
+
 FAKE_API mpath_cu_result_t cuMemPoolCreate(mpath_cu_pool_t *pool, const mpath_cu_pool_prop_t *prop)
 {
     mpath_cu_pool_t made;
@@ -289,8 +307,7 @@ FAKE_API mpath_cu_result_t cuMemPoolCreate(mpath_cu_pool_t *pool, const mpath_cu
     if (fake_without("pools")) {
         return MPATH_CU_NOT_SUPPORTED;
     }
-    made               = calloc(1, sizeof(*made));
-    made->device       = prop->location.id;
+    made               = pool_make(prop->location.id, 0);
     made->handle_types = prop->handle_types;
     made->access       = UINT32_C(1) << prop->location.id;
     *pool              = made;
@@ -299,7 +316,13 @@ FAKE_API mpath_cu_result_t cuMemPoolCreate(mpath_cu_pool_t *pool, const mpath_cu
 
 FAKE_API mpath_cu_result_t cuMemPoolDestroy(mpath_cu_pool_t pool)
 {
-    free(pool);
+    pthread_mutex_lock(&fake_lock);
+    if (pool->fd > 0) {
+        close(pool->fd);
+    }
+    pool->next = pools_gone;
+    pools_gone = pool;
+    pthread_mutex_unlock(&fake_lock);
     return MPATH_CU_SUCCESS;
 }
 
@@ -357,23 +380,21 @@ FAKE_API mpath_cu_result_t cuMemPoolSetAccess(mpath_cu_pool_t pool, const mpath_
     return MPATH_CU_SUCCESS;
 }
 
-/* The descriptor only says which device the pool is of. */
+/* The descriptor says which pool it is, and on which device. */
 FAKE_API mpath_cu_result_t cuMemPoolExportToShareableHandle(void *shareable, mpath_cu_pool_t pool, int type,
                                                             unsigned long long flags)
 {
     fake_trailer_t *trailer;
-    int fd;
 
     (void)flags;
     if ((type != MPATH_CU_HANDLE_FD) || !(pool->handle_types & type)) {
         return MPATH_CU_INVALID_VALUE;
     }
-    fd = fake_memfd(1, 0, pool->device, &trailer);
-    if (fd < 0) {
-        return MPATH_CU_OUT_OF_MEMORY;
+    if (pool->fd == 0) {
+        pool->fd = fake_memfd(1, pool->id, pool->device, &trailer);
+        munmap(trailer, FAKE_PAGE);
     }
-    munmap(trailer, FAKE_PAGE);
-    *(int *)shareable = fd;
+    *(int *)shareable = fcntl(pool->fd, F_DUPFD_CLOEXEC, 0);
     return MPATH_CU_SUCCESS;
 }
 
@@ -387,8 +408,7 @@ FAKE_API mpath_cu_result_t cuMemPoolImportFromShareableHandle(mpath_cu_pool_t *p
     if ((type != MPATH_CU_HANDLE_FD) || (fake_memfd_open((int)(intptr_t)shareable, &trailer) != 0)) {
         return MPATH_CU_INVALID_VALUE;
     }
-    made           = calloc(1, sizeof(*made));
-    made->device   = fake_ordinal_of(trailer->device);
+    made           = pool_make(fake_ordinal_of(trailer->device), trailer->id);
     made->imported = 1;
     munmap(trailer, FAKE_PAGE);
     *pool = made;
@@ -397,7 +417,7 @@ FAKE_API mpath_cu_result_t cuMemPoolImportFromShareableHandle(mpath_cu_pool_t *p
 
 typedef struct fake_pool_ptr {
     int64_t pid;
-    uint64_t id;
+    uint64_t id, pool;
     int fd;
 } fake_pool_ptr_t;
 
@@ -410,8 +430,9 @@ FAKE_API mpath_cu_result_t cuMemPoolExportPointer(mpath_cu_pool_ptr_t *data, mpa
     region = fake_find(pointer);
     if ((region != NULL) && (region->kind == FAKE_POOL) && (region->base == pointer) && !region->imported &&
         (region->handle_types & MPATH_CU_HANDLE_FD)) {
-        made.id = region->id;
-        made.fd = region->fd;
+        made.id   = region->id;
+        made.pool = region->pool->id;
+        made.fd   = region->fd;
     }
     pthread_mutex_unlock(&fake_lock);
     if (made.id == 0) {
@@ -431,7 +452,7 @@ FAKE_API mpath_cu_result_t cuMemPoolImportPointer(mpath_cu_ptr_t *pointer, mpath
     fake_pool_ptr_t from;
 
     memcpy(&from, data, sizeof(from));
-    if (!pool->imported) {
+    if (!pool->imported || (pool->id != from.pool)) {
         return MPATH_CU_INVALID_VALUE;
     }
     pthread_mutex_lock(&fake_lock);

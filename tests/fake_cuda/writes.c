@@ -154,9 +154,8 @@ static int run_turn(const kernel_t *kernel, uint64_t turn, uint64_t turns, apply
     return 1;
 }
 
-/* 0: there is nothing to do. */
-static int begin(const struct CUctx_st *context, const mpath_kernel_writes_t *arguments, unsigned ctas,
-                 unsigned threads, kernel_t *kernel)
+static void begin(const struct CUctx_st *context, const mpath_kernel_writes_t *arguments, unsigned ctas,
+                  unsigned threads, kernel_t *kernel)
 {
     if ((threads != MPATH_KERNEL_THREADS) || (arguments->tile_bytes % 16 != 0) || (arguments->tile_bytes > TILE_MAX) ||
         (arguments->send % 16 != 0)) {
@@ -165,8 +164,8 @@ static int begin(const struct CUctx_st *context, const mpath_kernel_writes_t *ar
     }
     *kernel = (kernel_t){.context = context, .arguments = arguments, .ctas = ctas};
     clock_gettime(CLOCK_MONOTONIC, &kernel->deadline);
-    kernel->deadline.tv_sec += (time_t)(arguments->control.timeout_ns / 1000000000) + 1;
-    return fake_kernel_begin(context, &arguments->control, NULL, ctas);
+    kernel->deadline.tv_sec += (time_t)(arguments->timeout_ns / 1000000000) + 1;
+    fake_kernel_begin(context, &arguments->control, ctas);
 }
 
 static uint64_t turns_of(const kernel_t *kernel)
@@ -189,9 +188,7 @@ static void run(const struct CUctx_st *context, const mpath_kernel_writes_t *arg
     if (ctas != MPATH_WRITES_CTAS) {
         fake_die("a reduction by writes has %u CTAs", ctas);
     }
-    if (!begin(context, arguments, ctas, threads, &kernel)) {
-        return;
-    }
+    begin(context, arguments, ctas, threads, &kernel);
     turns = turns_of(&kernel);
     for (uint64_t turn = 0; turn < turns + MPATH_WRITES_AHEAD; turn++) {
         for (kernel.cta = 0; kernel.cta < MPATH_WRITES_CTAS; kernel.cta++) {
@@ -288,9 +285,7 @@ static void run_ring(const struct CUctx_st *context, const mpath_kernel_writes_t
         fake_die("a reduction round a ring has %u CTAs and tiles of %llu bytes", ctas,
                  (unsigned long long)arguments->tile_bytes);
     }
-    if (!begin(context, arguments, ctas, threads, &kernel)) {
-        return;
-    }
+    begin(context, arguments, ctas, threads, &kernel);
     for (uint64_t turn = 0; turn < turns_of(&kernel); turn++) {
         for (unsigned step = 0; step <= 2 * arguments->ranks - 2; step++) {
             for (kernel.cta = 0; kernel.cta < ctas; kernel.cta++) {

@@ -9,7 +9,6 @@
 #include "gpu/export.h"
 #include "gpu/import.h"
 #include "gpu/launch.h"
-#include "gpu/pinned.h"
 #include "util/time.h"
 
 #include <stdio.h>
@@ -177,8 +176,6 @@ static void figures_latency(void)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_kernel_piece_t pieces[8];
-    mpath_kernel_word_t wait;
-    mpath_pinned_t pinned;
     mpath_stream_t *stream;
     mpath_cu_stream_t own;
     mpath_cu_event_t event;
@@ -200,7 +197,6 @@ static void figures_latency(void)
     if (!mpath_gpu_reaches(gpu, mpath_gpu_count() - 1)) {
         printf("no peer access\n");
     }
-    require(mpath_pinned_alloc(gpu, 4096, &pinned), "pinned");
     MEASURE("mark, until seen", require(mpath_stream_mark(stream, &mark), "mark"); finish(stream, mark));
     MEASURE("copy of 8 bytes + mark, until seen",
             require(mpath_stream_copy(stream, to.address, from.address, 8), "copy");
@@ -229,16 +225,10 @@ static void figures_latency(void)
                                                .source = from.address + (uint64_t)index * MIB,
                                                .bytes  = 4096};
     }
-    *(uint64_t *)pinned.base = 1;
-    wait                     = (mpath_kernel_word_t){.address = pinned.device_base, .value = 1};
     MEASURE("kernel without pieces, until its mark is seen", launch(stream, (mpath_launch_copy_t){.ctas = 1}));
     MEASURE("kernel, 8 x 4 KiB, 1 CTA",
             launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = 1}));
     MEASURE("kernel, 8 x 4 KiB", launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}));
-    MEASURE("kernel, 8 x 4 KiB, a wait that is over",
-            launch(stream,
-                   (mpath_launch_copy_t){
-                       .pieces = pieces, .pieces_count = 8, .waits = &wait, .waits_count = 1, .timeout_ns = 1000000}));
     for (index = 0; index < 8; index++) {
         pieces[index].bytes = 65536;
     }
@@ -249,7 +239,6 @@ static void figures_latency(void)
             require(mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}), "launch"));
     require(mpath_stream_mark(stream, &mark), "mark");
     finish(stream, mark);
-    mpath_pinned_release(&pinned);
     gpu_memory_free(&from);
     gpu_memory_free(&to);
 }

@@ -142,14 +142,17 @@ void gpu_copy(mpath_gpu_t *gpu, uint64_t to, uint64_t from, size_t bytes)
 
 int owner_setup(void **state)
 {
-    (void)state;
+    static owner_t shared;
+
     gpu_application_starts();
+    shared = owner_start();
+    *state = &shared;
     return 0;
 }
 
 int owner_teardown(void **state)
 {
-    (void)state;
+    owner_stop(*state);
     mpath_gpu_cleanup();
     return 0;
 }

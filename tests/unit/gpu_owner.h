@@ -49,7 +49,10 @@ mpath_gpu_t *gpu_of(int device);
 /* Copies through a stream of `gpu`, as collectives do. */
 void gpu_copy(mpath_gpu_t *gpu, uint64_t to, uint64_t from, size_t bytes);
 
-/* Of the group of tests. */
+/*
+ * Of the group of tests, whose state is an owner for all of them: a process more takes seconds where a tool looks at
+ * it. A test frees what it has had allocated, and forgets its imports.
+ */
 int owner_setup(void **state);
 int owner_teardown(void **state);
 

@@ -33,6 +33,7 @@ typedef struct job {
     int batch;
     int shared; /* GPUs have several ranks: more than one copy at a time leaves them */
     int mapped; /* receive buffers are of cuMemCreate */
+    int pull;
 } job_t;
 
 static char ports_path[] = "/tmp/mpath-ports.XXXXXX";
@@ -74,7 +75,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     mpath_settings_init(&settings);
     settings.gate      = MPATH_GATE_ALWAYS;
     settings.timeout_s = 100;
-    settings.gpu_way   = MPATH_GPU_WAY_PUSH;
+    settings.gpu_way   = job->pull ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
     settings.gpu_batch = job->batch;
     settings.gpu_probe = MPATH_GPU_PROBE_OFF;
     memset(member, 0, sizeof(*member));
@@ -262,6 +263,91 @@ static void test_exports_with_other_numbers(void **state)
     assert_int_equal(ranks_run(&job.setup, exports_body, &job), 0);
 }
 
+/* The application turns to another GPU, from where it cannot reach what it could reach before; and back. */
+static void move_to(member_t *member, int device)
+{
+    uint64_t room = member->send.bytes;
+
+    gpu_memory_free(&member->send);
+    gpu_memory_free(&member->recv);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &member->send);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &member->recv);
+}
+
+static int changes_body(ranks_self_t *self, void *argument)
+{
+    static const int devices[] = {0, 1, 0, 1, 0};
+    const job_t *job           = argument;
+    mpath_coll_counters_t before, now;
+    member_t member;
+
+    member_init(&member, self, job);
+    move_to(&member, 0);
+    for (int round = 0; round < 5; round++) {
+        mpath_coll_counters(member.coll, &before);
+        if ((self->rank == 0) && (round > 0)) {
+            move_to(&member, devices[round]);
+        }
+        ranks_check(call_round(&member, job, round) == MPATH_OK);
+        ranks_check(a2a_check(&member.a2a) == 0);
+        mpath_coll_counters(member.coll, &now);
+        ranks_check((now.gpu.staged_bytes > before.gpu.staged_bytes) == (devices[round] == 1));
+    }
+    member_end(&member);
+    return 0;
+}
+
+static void test_a_rank_turns_to_another_gpu(void **state)
+{
+    job_t job = {.setup = {.size = 2, .limit_s = 60}, .devices = 2, .row_bytes = ROW_BYTES, .without = "peers"};
+
+    (void)state;
+    memset(ports, 0, sizeof(*ports));
+    assert_int_equal(ranks_run(&job.setup, changes_body, &job), 0);
+}
+
+/*
+ * A sender whose message is pulled has nothing to do with the memory that it goes to, which the receiver frees as soon
+ * as it has the message, while the sender is late.
+ */
+static mpath_cu_result_t (*open_at_once)(mpath_cu_ptr_t *, mpath_cu_ipc_t, unsigned);
+
+static mpath_cu_result_t open_late(mpath_cu_ptr_t *pointer, mpath_cu_ipc_t handle, unsigned flags)
+{
+    usleep(200000);
+    return open_at_once(pointer, handle, flags);
+}
+
+static int pulled_body(ranks_self_t *self, void *argument)
+{
+    mpath_cu_t *driver;
+    member_t member;
+
+    member_init(&member, self, argument);
+    mpath_import_set_limit(0);
+    driver       = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver(); /* no constant */
+    open_at_once = driver->IpcOpenMemHandle;
+    for (int round = 0; round < 3; round++) {
+        driver->IpcOpenMemHandle          = ((round == 2) && (self->rank == 1)) ? open_late : open_at_once;
+        member.demand[1 * self->size + 0] = ROW_BYTES;
+        ranks_check(member_call(&member, A2A_GIVEN, 0, (uint64_t)round) == MPATH_OK);
+        ranks_check(a2a_check(&member.a2a) == 0);
+    }
+    gpu_memory_free(&member.recv);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, ROW_BYTES, 1, &member.recv);
+    member_end(&member);
+    return 0;
+}
+
+static void test_pulled_from_the_late(void **state)
+{
+    job_t job = {.setup = {.size = 2, .limit_s = 60}, .devices = 2, .row_bytes = ROW_BYTES, .pull = 1};
+
+    (void)state;
+    memset(ports, 0, sizeof(*ports));
+    assert_int_equal(ranks_run(&job.setup, pulled_body, &job), 0);
+}
+
 /* Who meets has seen what the others did before; who waits for somebody that does not come goes on. */
 static int meet_body(ranks_self_t *self, void *argument)
 {
@@ -326,10 +412,16 @@ static int remove_ports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_exchanges),      cmocka_unit_test(test_skewed_exchanges),
-        cmocka_unit_test(test_copies_given_at_once), cmocka_unit_test(test_without_words_of_streams),
-        cmocka_unit_test(test_ranks_share_gpus),     cmocka_unit_test(test_the_dead_hold_nobody),
-        cmocka_unit_test(test_engines_meet),         cmocka_unit_test(test_exports_with_other_numbers),
+        cmocka_unit_test(test_equal_exchanges),
+        cmocka_unit_test(test_skewed_exchanges),
+        cmocka_unit_test(test_copies_given_at_once),
+        cmocka_unit_test(test_without_words_of_streams),
+        cmocka_unit_test(test_ranks_share_gpus),
+        cmocka_unit_test(test_the_dead_hold_nobody),
+        cmocka_unit_test(test_engines_meet),
+        cmocka_unit_test(test_exports_with_other_numbers),
+        cmocka_unit_test(test_a_rank_turns_to_another_gpu),
+        cmocka_unit_test(test_pulled_from_the_late),
     };
 
     return cmocka_run_group_tests(tests, make_ports, remove_ports);

@@ -62,36 +62,33 @@ static void check_kind(const owner_t *owner, mpath_memory_kind_t kind, int piece
 
 static void test_kinds_on_same_and_other_device(void **state)
 {
-    owner_t owner = owner_start();
-    int last      = mpath_gpu_count() - 1, to;
+    const owner_t *owner = *state;
+    int last             = mpath_gpu_count() - 1, to;
 
-    (void)state;
     for (to = 0; to <= last; to += (last > 0) ? last : 1) {
-        check_kind(&owner, MPATH_MEMORY_DEVICE, 0, 0, to);
-        check_kind(&owner, MPATH_MEMORY_VMM, 1, 0, to);
-        check_kind(&owner, MPATH_MEMORY_VMM, 3, 0, to);
-        check_kind(&owner, MPATH_MEMORY_POOL, 1, 0, to);
+        check_kind(owner, MPATH_MEMORY_DEVICE, 0, 0, to);
+        check_kind(owner, MPATH_MEMORY_VMM, 1, 0, to);
+        check_kind(owner, MPATH_MEMORY_VMM, 3, 0, to);
+        check_kind(owner, MPATH_MEMORY_POOL, 1, 0, to);
         if (gpu_makes_fabric_handles(0)) {
-            check_kind(&owner, MPATH_MEMORY_VMM, -1, 0, to);
-            check_kind(&owner, MPATH_MEMORY_VMM, -MPATH_EXPORT_FABRIC_MAX, 0, to);
+            check_kind(owner, MPATH_MEMORY_VMM, -1, 0, to);
+            check_kind(owner, MPATH_MEMORY_VMM, -MPATH_EXPORT_FABRIC_MAX, 0, to);
         }
     }
     assert_int_equal(import_counts().entries, 0);
-    owner_stop(&owner);
 }
 
 /* Small allocations lie side by side in one block of the driver's; all of them are open at once, on two devices. */
 static void test_small_neighbours(void **state)
 {
-    owner_t owner = owner_start();
+    const owner_t *owner = *state;
     mpath_import_t *import[2][SLOTS];
     answer_t answer[SLOTS];
     gpu_memory_t mine;
     unsigned slot, side;
 
-    (void)state;
     for (slot = 0; slot < SLOTS; slot++) {
-        answer[slot] = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 1000 + 777 * slot, slot, slot});
+        answer[slot] = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 1000 + 777 * slot, slot, slot});
     }
     for (side = 0; side < 2; side++) {
         mpath_gpu_t *gpu = gpu_of(side ? mpath_gpu_count() - 1 : 0);
@@ -118,8 +115,8 @@ static void test_small_neighbours(void **state)
         mpath_import_put(import[1][slot]);
     }
     /* One of them is freed and allocated again: the others stay as they are. */
-    owner_tell(&owner, (order_t){.what = 'f', .slot = 2});
-    answer[2] = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 1000 + 777 * 2, 50, 2});
+    owner_tell(owner, (order_t){.what = 'f', .slot = 2});
+    answer[2] = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 1000 + 777 * 2, 50, 2});
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 65536, 0, &mine);
     for (slot = 0; slot < SLOTS; slot++) {
         assert_int_equal(mpath_import_get(&answer[slot].export, gpu_of(0), &import[0][slot]), MPATH_OK);
@@ -131,7 +128,9 @@ static void test_small_neighbours(void **state)
     gpu_memory_free(&mine);
     mpath_import_forget(&answer[0].export.owner);
     assert_int_equal(import_counts().entries, 0);
-    owner_stop(&owner);
+    for (slot = 0; slot < SLOTS; slot++) {
+        owner_tell(owner, (order_t){.what = 'f', .slot = slot});
+    }
 }
 
 /* The same GPU has another number in the other process. */
@@ -168,31 +167,35 @@ static void test_devices_in_another_order(void **state)
     owner_stop(&owner);
 }
 
-static void check_dead(mpath_memory_kind_t kind, int pieces)
-{
-    owner_t owner    = owner_start();
-    mpath_gpu_t *gpu = gpu_of(0);
-    mpath_import_t *import, *other;
-    answer_t answer;
-
-    answer = owner_tell(&owner, (order_t){'a', kind, 0, pieces, MIB, 1, 0});
-    assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
-    owner_kill(&owner);
-    mpath_import_put(import);
-    mpath_import_forget(&answer.export.owner); /* closes what the dead process owned */
-    assert_int_equal(import_counts().entries, 0);
-    capture_start();
-    assert_int_equal(mpath_import_get(&answer.export, gpu, &other), MPATH_ERR_UNREACHABLE);
-    capture_stop();
-    assert_int_equal(capture_lines, 1);
-}
-
 static void test_owners_that_died(void **state)
 {
+    static const struct {
+        mpath_memory_kind_t kind;
+        int pieces;
+    } memory[]       = {{MPATH_MEMORY_DEVICE, 0}, {MPATH_MEMORY_VMM, 2}, {MPATH_MEMORY_POOL, 1}};
+    owner_t owner    = owner_start();
+    mpath_gpu_t *gpu = gpu_of(0);
+    mpath_import_t *import[3], *other;
+    answer_t answer[3];
+    unsigned i;
+
     (void)state;
-    check_dead(MPATH_MEMORY_DEVICE, 0);
-    check_dead(MPATH_MEMORY_VMM, 2);
-    check_dead(MPATH_MEMORY_POOL, 1);
+    for (i = 0; i < 3; i++) {
+        answer[i] = owner_tell(&owner, (order_t){'a', memory[i].kind, 0, memory[i].pieces, MIB, 1, i});
+        assert_int_equal(mpath_import_get(&answer[i].export, gpu, &import[i]), MPATH_OK);
+    }
+    owner_kill(&owner);
+    for (i = 0; i < 3; i++) {
+        mpath_import_put(import[i]);
+    }
+    mpath_import_forget(&answer[0].export.owner); /* closes what the dead process owned */
+    assert_int_equal(import_counts().entries, 0);
+    for (i = 0; i < 3; i++) {
+        capture_start();
+        assert_int_equal(mpath_import_get(&answer[i].export, gpu, &other), MPATH_ERR_UNREACHABLE);
+        capture_stop();
+        assert_int_equal(capture_lines, 1);
+    }
 }
 
 static void test_own_exports(void **state)

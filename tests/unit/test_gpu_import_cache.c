@@ -36,26 +36,22 @@ static void check_reuse(const owner_t *owner, mpath_memory_kind_t kind, int piec
 
 static void test_freed_and_allocated_again(void **state)
 {
-    owner_t owner = owner_start();
-
-    (void)state;
-    check_reuse(&owner, MPATH_MEMORY_DEVICE, 0);
-    check_reuse(&owner, MPATH_MEMORY_VMM, 2);
-    owner_stop(&owner);
+    check_reuse(*state, MPATH_MEMORY_DEVICE, 0);
+    check_reuse(*state, MPATH_MEMORY_VMM, 2);
+    check_reuse(*state, MPATH_MEMORY_POOL, 1); /* and with it the pool, whose handle comes back as well */
 }
 
 static void test_a_stale_import_in_use_goes_with_its_last_use(void **state)
 {
-    owner_t owner    = owner_start();
-    mpath_gpu_t *gpu = gpu_of(0);
+    const owner_t *owner = *state;
+    mpath_gpu_t *gpu     = gpu_of(0);
     mpath_import_t *old, *fresh;
     answer_t first, second;
 
-    (void)state;
-    first = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
+    first = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
     assert_int_equal(mpath_import_get(&first.export, gpu, &old), MPATH_OK);
-    owner_tell(&owner, (order_t){.what = 'f'});
-    second = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 0});
+    owner_tell(owner, (order_t){.what = 'f'});
+    second = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 0});
     assert_int_equal(mpath_import_get(&second.export, gpu, &fresh), MPATH_OK);
     assert_ptr_not_equal(old, fresh);
     assert_int_equal(import_counts().in_use, 2);
@@ -63,61 +59,57 @@ static void test_a_stale_import_in_use_goes_with_its_last_use(void **state)
     mpath_import_put(fresh);
     assert_true(import_counts().entries <= 2);
     assert_int_equal(import_counts().in_use, 0);
-    owner_stop(&owner);
+    owner_tell(owner, (order_t){.what = 'f'});
     mpath_import_forget(&first.export.owner);
     assert_int_equal(import_counts().entries, 0);
 }
 
-#define OWNERS 4
+#define ENTRIES 4
 
 static void test_the_cache_is_bounded(void **state)
 {
-    mpath_gpu_t *gpu = gpu_of(0);
-    uint64_t evicted = import_counts().evicted;
-    mpath_import_t *import[OWNERS], *again;
-    answer_t answer[OWNERS];
-    owner_t owner[OWNERS];
-    int index;
+    const owner_t *owner = *state;
+    mpath_gpu_t *gpu     = gpu_of(0);
+    uint64_t evicted     = import_counts().evicted;
+    mpath_import_t *import[ENTRIES], *again;
+    answer_t answer[ENTRIES];
+    unsigned index;
 
-    (void)state;
     mpath_import_set_limit(2);
-    for (index = 0; index < OWNERS; index++) {
-        owner[index]  = owner_start();
-        answer[index] = owner_tell(&owner[index], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
+    for (index = 0; index < ENTRIES; index++) {
+        answer[index] = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, index});
         assert_int_equal(mpath_import_get(&answer[index].export, gpu, &import[index]), MPATH_OK);
     }
-    assert_int_equal(import_counts().entries, OWNERS); /* in use: not counted against the limit */
-    assert_int_equal(import_counts().in_use, OWNERS);
-    for (index = 0; index < OWNERS; index++) {
+    assert_int_equal(import_counts().entries, ENTRIES); /* in use: not counted against the limit */
+    assert_int_equal(import_counts().in_use, ENTRIES);
+    for (index = 0; index < ENTRIES; index++) {
         mpath_import_put(import[index]);
     }
     assert_int_equal(import_counts().entries, 2);
-    assert_int_equal(import_counts().evicted - evicted, OWNERS - 2);
-    assert_int_equal(mpath_import_get(&answer[OWNERS - 1].export, gpu, &again),
+    assert_int_equal(import_counts().evicted - evicted, ENTRIES - 2);
+    assert_int_equal(mpath_import_get(&answer[ENTRIES - 1].export, gpu, &again),
                      MPATH_OK); /* the latest is still there */
-    assert_ptr_equal(again, import[OWNERS - 1]);
+    assert_ptr_equal(again, import[ENTRIES - 1]);
     mpath_import_put(again);
     mpath_import_set_limit(128);
-    for (index = 0; index < OWNERS; index++) {
-        mpath_import_forget(&answer[index].export.owner);
-        owner_stop(&owner[index]);
+    for (index = 0; index < ENTRIES; index++) {
+        owner_tell(owner, (order_t){.what = 'f', .slot = index});
     }
+    mpath_import_forget(&answer[0].export.owner);
     assert_int_equal(import_counts().entries, 0);
 }
 
 /* Imports that are put and taken again together, as long as nothing has been closed meanwhile. */
 static void test_taken_again(void **state)
 {
+    const owner_t *owner    = *state;
     mpath_gpu_t *gpu        = gpu_of(0);
     mpath_import_t *list[4] = {NULL}, *fresh;
-    owner_t owner[2];
     answer_t answer[2], later;
     uint64_t stamp;
 
-    (void)state;
-    for (int i = 0; i < 2; i++) {
-        owner[i]  = owner_start();
-        answer[i] = owner_tell(&owner[i], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, 0});
+    for (unsigned i = 0; i < 2; i++) {
+        answer[i] = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 1, i});
         assert_int_equal(mpath_import_get(&answer[i].export, gpu, &list[1 + i]), MPATH_OK);
     }
     stamp = mpath_import_put_all(list, 4);
@@ -129,8 +121,8 @@ static void test_taken_again(void **state)
     assert_int_equal(import_counts().in_use, 2);
 
     /* Given up while it is in use, by others too. */
-    owner_tell(&owner[1], (order_t){.what = 'f'});
-    later = owner_tell(&owner[1], (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 0});
+    owner_tell(owner, (order_t){.what = 'f', .slot = 1});
+    later = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, MIB, 2, 1});
     assert_int_equal(mpath_import_get(&later.export, gpu, &fresh), MPATH_OK);
     assert_true(mpath_import_take_again(list, 2, mpath_import_put_all(list, 2)));
     if (later.address == answer[1].address) {
@@ -155,8 +147,8 @@ static void test_taken_again(void **state)
     assert_int_equal(import_counts().entries, 0);
     assert_false(mpath_import_take_again(list, 4, stamp));
     mpath_import_set_limit(128);
-    for (int i = 0; i < 2; i++) {
-        owner_stop(&owner[i]);
+    for (unsigned i = 0; i < 2; i++) {
+        owner_tell(owner, (order_t){.what = 'f', .slot = i});
     }
 }
 
@@ -203,15 +195,14 @@ static void *worker_main(void *argument)
 /* Several threads, the same exports, and a cache that keeps nothing: every put may close what another just asks for. */
 static void test_threads(void **state)
 {
-    owner_t owner = owner_start();
+    const owner_t *owner = *state;
     worker_t workers[THREADS];
     gpu_memory_t mine[THREADS];
     answer_t answers[SLOTS];
     unsigned number;
 
-    (void)state;
     for (number = 0; number < SLOTS; number++) {
-        answers[number] = owner_tell(&owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 10000 + number, number, number});
+        answers[number] = owner_tell(owner, (order_t){'a', MPATH_MEMORY_DEVICE, 0, 0, 10000 + number, number, number});
     }
     mpath_import_set_limit(0);
     for (number = 0; number < THREADS; number++) {
@@ -228,7 +219,9 @@ static void test_threads(void **state)
     for (number = 0; number < THREADS; number++) {
         gpu_memory_free(&mine[number]);
     }
-    owner_stop(&owner);
+    for (number = 0; number < SLOTS; number++) {
+        owner_tell(owner, (order_t){.what = 'f', .slot = number});
+    }
 }
 
 int main(int count, char **words)

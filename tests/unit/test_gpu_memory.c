@@ -5,6 +5,7 @@
 #include "gpu/export.h"
 
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -228,6 +229,67 @@ static void test_exports_follow_the_allocation(void **state)
     gpu_memory_free(&made);
 }
 
+/* What the driver refuses is told of once, not in each call. */
+static void test_refused_exports(void **state)
+{
+    mpath_memory_t memory;
+    mpath_export_t export;
+    gpu_memory_t made[2];
+
+    (void)state;
+    if (!is_fake()) {
+        skip();
+    }
+    setenv("FAKE_CUDA_WITHOUT", "ipc", 1);
+    capture_start();
+    for (int i = 0; i < 4; i++) {
+        if (i < 2) {
+            gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &made[i]);
+        }
+        memory = classify(made[i % 2].address, MIB);
+        assert_int_equal(mpath_export_make((void *)(uintptr_t)made[i % 2].address, MIB, &memory, &export),
+                         MPATH_DECLINED);
+    }
+    capture_stop();
+    unsetenv("FAKE_CUDA_WITHOUT");
+    assert_int_equal(capture_lines, 1);
+    assert_non_null(strstr(capture_buffer, "cuIpcGetMemHandle"));
+    gpu_memory_free(&made[0]);
+    gpu_memory_free(&made[1]);
+}
+
+#define POOLS (MPATH_EXPORTS_MAX + 4)
+
+/* More than are kept: each of them can be exported, the first one again after the others. */
+static void test_many_pools(void **state)
+{
+    gpu_memory_t made[POOLS];
+    mpath_export_t export, first = {.how = MPATH_EXPORT_NONE};
+    mpath_memory_t memory;
+
+    (void)state;
+    for (int i = 0; i <= POOLS; i++) {
+        int number = i % POOLS;
+
+        if (i < POOLS) {
+            gpu_memory_alloc(MPATH_MEMORY_POOL, 0, 100000, 1, &made[number]);
+        }
+        memory = classify(made[number].address, 100000);
+        assert_int_equal(mpath_export_make((void *)(uintptr_t)made[number].address, 100000, &memory, &export),
+                         MPATH_OK);
+        assert_int_equal(export.how, MPATH_EXPORT_POOL);
+        assert_true(fcntl(export.handle.pool.fd, F_GETFD) >= 0);
+        if (i == 0) {
+            first = export;
+        } else {
+            assert_int_not_equal(export.handle.pool.pool, first.handle.pool.pool);
+        }
+    }
+    for (int i = 0; i < POOLS; i++) {
+        gpu_memory_free(&made[i]);
+    }
+}
+
 static void test_the_current_context_stays(void **state)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
@@ -318,6 +380,8 @@ int main(void)
         cmocka_unit_test(test_fabric_handles),
         cmocka_unit_test(test_buffers_beyond_their_allocation),
         cmocka_unit_test(test_exports_follow_the_allocation),
+        cmocka_unit_test(test_refused_exports),
+        cmocka_unit_test(test_many_pools),
         cmocka_unit_test(test_the_current_context_stays),
         cmocka_unit_test(test_contexts_of_the_application),
         cmocka_unit_test(test_cleanup_and_again),

@@ -63,16 +63,16 @@ static void writes_open(int rank, unsigned char *bytes)
     gpu_memory_write(writer->room.address, bytes, room_bytes);
 }
 
-static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words)
+static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words, const mpath_kernel_word_t *flag)
 {
     writer_t *writer                = &writers[rank];
     mpath_kernel_writes_t arguments = {.number     = number,
                                        .stop       = mpath_pinned_device(words, words->base),
+                                       .timeout_ns = DEADLINE_NS,
                                        .tile_bytes = WRITES_TILE,
                                        .ranks      = 2,
                                        .me         = (uint32_t)rank,
                                        .send       = writer->vector.address};
-    mpath_kernel_word_t flag;
 
     for (int i = 0; i < 2; i++) {
         arguments.part_offsets[i] = (uint64_t)i * (WRITES_PART - 4); /* a multiple of 16 */
@@ -80,8 +80,7 @@ static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words)
         arguments.targets[i]      = writes_target(i);
         arguments.memory[i]       = writers[i].room.address;
     }
-    assert_int_equal(mpath_launch_mark(writer->stream, &flag, &writer->mark), MPATH_OK);
-    assert_int_equal(mpath_launch_writes(writer->stream, writer->function, flag, DEADLINE_NS, &arguments), MPATH_OK);
+    assert_int_equal(mpath_launch_writes(writer->stream, writer->function, *flag, &arguments), MPATH_OK);
 }
 
 static void test_writes(void **state)
@@ -89,6 +88,7 @@ static void test_writes(void **state)
     mpath_stream_t *first;
     unsigned char *bytes;
     mpath_pinned_t words[2];
+    mpath_kernel_word_t flag;
     mpath_mark_t end;
 
     (void)state;
@@ -106,8 +106,10 @@ static void test_writes(void **state)
     if (!mpath_gpu_reaches(writers[0].gpu, 1) || !mpath_gpu_reaches(writers[1].gpu, 0)) {
         skip();
     }
-    writes_start(0, 5, &words[0]);
-    writes_start(1, 5, &words[1]);
+    for (int rank = 0; rank < 2; rank++) {
+        assert_int_equal(mpath_launch_mark(writers[rank].stream, &flag, &writers[rank].mark), MPATH_OK);
+        writes_start(rank, 5, &words[rank], &flag);
+    }
     for (int rank = 0; rank < 2; rank++) {
         assert_int_equal(mpath_stream_finish(writers[rank].stream, writers[rank].mark, DEADLINE_NS, "the test"),
                          MPATH_OK);
@@ -119,17 +121,19 @@ static void test_writes(void **state)
         }
     }
     /*
-     * A rank that never comes: the other one gives up when the host says so. None of its CTAs is at work any more when
-     * that has been told, and later work on its stream runs.
+     * A rank that never comes: the other one gives up when the host says so, and writes no flag. Who has other work on
+     * its stream waits for it, and hears nothing of that.
      */
-    writes_start(0, 6, &words[0]);
+    flag = (mpath_kernel_word_t){.address = mpath_pinned_device(&words[0], (uint64_t *)words[0].base + 1), .value = 6};
+    writes_start(0, 6, &words[0], &flag);
     assert_int_equal(mpath_stream_mark(writers[0].stream, &end), MPATH_OK);
+    capture_start();
+    assert_int_equal(mpath_stream_finish(writers[0].stream, end, 5000000, "the kernel"), MPATH_ERR_TIMED_OUT);
+    capture_stop();
+    assert_non_null(strstr(capture_buffer, "the kernel has not ended within 5 ms"));
     *(volatile uint64_t *)words[0].base = 6;
-    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"),
-                     MPATH_ERR_TIMED_OUT);
-    assert_int_equal(mpath_stream_done(writers[0].stream, end), MPATH_OK);
-    assert_int_equal(mpath_stream_mark(writers[0].stream, &writers[0].mark), MPATH_OK);
-    assert_int_equal(mpath_stream_finish(writers[0].stream, writers[0].mark, DEADLINE_NS, "the test"), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(writers[0].stream, end, DEADLINE_NS, "the test"), MPATH_OK);
+    assert_int_equal(((volatile uint64_t *)words[0].base)[1], 0);
     for (int rank = 0; rank < 2; rank++) {
         gpu_memory_free(&writers[rank].vector);
         gpu_memory_free(&writers[rank].result);
@@ -185,11 +189,12 @@ static void ring_open(ring_test_t *test)
     memset(test->words.base, 0, 64);
 }
 
-static void ring_start(const ring_test_t *test, unsigned rank)
+static void ring_start(const ring_test_t *test, unsigned rank, uint64_t timeout_ns)
 {
     writer_t *writer                = &writers[rank];
     mpath_kernel_writes_t arguments = {.number     = test->number,
                                        .stop       = mpath_pinned_device(&test->words, test->words.base),
+                                       .timeout_ns = timeout_ns,
                                        .tile_bytes = test->tile_bytes,
                                        .ranks      = test->ranks,
                                        .me         = rank,
@@ -203,8 +208,7 @@ static void ring_start(const ring_test_t *test, unsigned rank)
         arguments.memory[i]       = writers[i].room.address;
     }
     assert_int_equal(mpath_launch_mark(writer->stream, &flag, &writer->mark), MPATH_OK);
-    assert_int_equal(mpath_launch_ring(writer->stream, writer->function, RING_CTAS, flag, DEADLINE_NS, &arguments),
-                     MPATH_OK);
+    assert_int_equal(mpath_launch_ring(writer->stream, writer->function, RING_CTAS, flag, &arguments), MPATH_OK);
 }
 
 /* All ranks have the sums, each part in its order: from the next rank on, that of the part last. */
@@ -219,7 +223,7 @@ static void ring_run(ring_test_t *test)
         gpu_memory_write(writers[rank].vector.address, test->bytes, test->ranks * RING_PART);
     }
     for (unsigned rank = 0; rank < test->ranks; rank++) {
-        ring_start(test, rank);
+        ring_start(test, rank, DEADLINE_NS);
     }
     for (unsigned rank = 0; rank < test->ranks; rank++) {
         assert_int_equal(mpath_stream_finish(writers[rank].stream, writers[rank].mark, DEADLINE_NS, "the test"),
@@ -244,6 +248,7 @@ static void test_ring(void **state)
 {
     ring_test_t test = {.number = 5};
     mpath_stream_t *first;
+    mpath_mark_t end;
 
     (void)state;
     test.ranks = (mpath_gpu_count() < 4) ? (unsigned)mpath_gpu_count() : 4;
@@ -266,10 +271,13 @@ static void test_ring(void **state)
         test.tile_bytes = MPATH_RING_TILE_MAX; /* all passes, and a tile that is not full */
         ring_run(&test);
     }
-    ring_start(&test, 1); /* a rank before it that never comes */
+    ring_start(&test, 1, 1); /* a rank before it that never comes: it gives up by itself */
+    assert_int_equal(mpath_stream_mark(writers[1].stream, &end), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(writers[1].stream, end, DEADLINE_NS, "the test"), MPATH_OK);
+    ring_start(&test, 1, DEADLINE_NS); /* the same, stopped by the host */
+    assert_int_equal(mpath_stream_mark(writers[1].stream, &end), MPATH_OK);
     *(volatile uint64_t *)test.words.base = test.number;
-    assert_int_equal(mpath_stream_finish(writers[1].stream, writers[1].mark, DEADLINE_NS, "the test"),
-                     MPATH_ERR_TIMED_OUT);
+    assert_int_equal(mpath_stream_finish(writers[1].stream, end, DEADLINE_NS, "the test"), MPATH_OK);
     for (unsigned rank = 0; rank < test.ranks; rank++) {
         gpu_memory_free(&writers[rank].vector);
         gpu_memory_free(&writers[rank].result);

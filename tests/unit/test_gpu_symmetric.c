@@ -21,7 +21,9 @@
 #include <cmocka.h>
 
 #define RANKS 3
-#define MOST 400000 /* elements: more than GPUs reduce each for itself */
+#define IMPORTS_KEPT 1
+#define PARTS_OF_TWO 100 /* elements: parts for two ranks */
+#define MOST 400000      /* elements: more than GPUs reduce each for itself */
 
 static const uint64_t blocks[][RANKS] = {{5, 0, 7}, {0, 0, 9}, {4000, 0, 1}, {0, 700, 0}};
 
@@ -53,7 +55,7 @@ static void own_free(own_t *own)
     gpu_memory_free(&own->recv);
 }
 
-static mpath_context_t *start(ranks_self_t *self, int timeout_s)
+static mpath_context_t *start(ranks_self_t *self, int timeout_s, int way)
 {
     mpath_settings_t settings;
 
@@ -61,9 +63,10 @@ static mpath_context_t *start(ranks_self_t *self, int timeout_s)
     setenv("FAKE_CUDA_MULTIPROCESSORS", "64", 1);
     gpu_application_starts();
     mpath_settings_init(&settings);
-    settings.timeout_s  = timeout_s;
-    settings.gpu_probe  = MPATH_GPU_PROBE_OFF;
-    settings.gpu_reduce = MPATH_GPU_REDUCE_WRITES;
+    settings.timeout_s   = timeout_s;
+    settings.gpu_probe   = MPATH_GPU_PROBE_OFF;
+    settings.gpu_reduce  = way;
+    settings.gpu_imports = (way == MPATH_GPU_REDUCE_DIRECT) ? 0 : IMPORTS_KEPT;
     return ranks_context(self, &settings);
 }
 
@@ -135,18 +138,18 @@ static void reduce_scatter(own_t *own, const uint64_t *elements, int in_place)
     }
 }
 
-/* What its owner frees must not be in use here. */
+/* What its owner frees must not be in use here, nor much of it open. */
 static void check_closed(void)
 {
     mpath_import_counts_t counts;
 
     mpath_import_counts(&counts);
-    ranks_check((counts.opened > 0) && (counts.in_use == 0));
+    ranks_check((counts.opened > 0) && (counts.in_use == 0) && (counts.entries <= IMPORTS_KEPT));
 }
 
 static int empty_blocks_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = start(self, 100);
+    mpath_context_t *context = start(self, 100, MPATH_GPU_REDUCE_WRITES);
     own_t own;
 
     (void)argument;
@@ -173,6 +176,63 @@ static void test_empty_blocks(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&setup, empty_blocks_body, NULL), 0);
+}
+
+/*
+ * The vector has parts for two ranks: the third has nothing to do with the memory of the others, who free it as soon as
+ * the call has ended for them, while it is late.
+ */
+static mpath_cu_result_t (*open_at_once)(mpath_cu_ptr_t *, mpath_cu_ipc_t, unsigned);
+
+static mpath_cu_result_t open_late(mpath_cu_ptr_t *pointer, mpath_cu_ipc_t handle, unsigned flags)
+{
+    usleep(200000);
+    return open_at_once(pointer, handle, flags);
+}
+
+static int without_a_part_body(ranks_self_t *self, void *argument)
+{
+    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    mpath_context_t *context     = start(self, 100, MPATH_GPU_REDUCE_DIRECT);
+    mpath_cu_t *driver           = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver(); /* no constant */
+    float host[PARTS_OF_TWO];
+    own_t own;
+
+    (void)argument;
+    own_init(&own, self, context, &self->oob);
+    for (int round = 0; round < 3; round++) {
+        const mpath_symmetric_buffers_t buffers = {.send        = (void *)(uintptr_t)own.send.address,
+                                                   .recv        = (void *)(uintptr_t)own.send.address,
+                                                   .send_memory = &own.send_memory,
+                                                   .recv_memory = &own.send_memory};
+
+        if ((round == 2) && (self->rank == 2)) {
+            open_at_once             = driver->IpcOpenMemHandle;
+            driver->IpcOpenMemHandle = open_late;
+        }
+        for (unsigned i = 0; i < PARTS_OF_TWO; i++) {
+            host[i] = value(self->rank, i);
+        }
+        gpu_memory_write(own.send.address, host, sizeof(host));
+        ranks_barrier(self);
+        ranks_check(mpath_allreduce_gpu(own.gpu, &buffers, PARTS_OF_TWO, &how) == MPATH_OK);
+        gpu_memory_read(own.send.address, host, sizeof(host));
+        for (unsigned i = 0; i < PARTS_OF_TWO; i++) {
+            ranks_check(host[i] == sum(self->size, i));
+        }
+    }
+    own_end(&own); /* frees the memory */
+    mpath_context_destroy(context);
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+static void test_without_a_part(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, without_a_part_body, NULL), 0);
 }
 
 /* -- an operation that others progress -- */
@@ -274,7 +334,7 @@ static void progress_all(void *context)
 static int beside_blocking_body(ranks_self_t *self, void *argument)
 {
     static const uint64_t halves[] = {MOST / 2, MOST / 2};
-    mpath_context_t *context       = start(self, 10);
+    mpath_context_t *context       = start(self, 10, MPATH_GPU_REDUCE_WRITES);
     own_t owns[PAIRS + 1];
 
     (void)argument;
@@ -321,7 +381,7 @@ static void test_beside_blocking(void **state)
 /* Rank 1 computes for longer than any deadline. */
 static int long_away_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = start(self, 1);
+    mpath_context_t *context = start(self, 1, MPATH_GPU_REDUCE_WRITES);
     own_t own;
 
     (void)argument;
@@ -350,8 +410,8 @@ static void test_long_away(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_empty_blocks), cmocka_unit_test(test_beside_blocking),
-                                       cmocka_unit_test(test_long_away)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_empty_blocks), cmocka_unit_test(test_without_a_part),
+                                       cmocka_unit_test(test_beside_blocking), cmocka_unit_test(test_long_away)};
 
     return cmocka_run_group_tests_name("gpu_symmetric", tests, NULL, NULL);
 }
