@@ -2,6 +2,47 @@
 /* The arguments of a collective as data: what a non-blocking operation hands to the functions that carry it. */
 #include "coll_mpath_request.h"
 
+#include <stdlib.h>
+#include <string.h>
+
+/* Copies an array of the user to where there is room for it, which moves on. */
+static void *take_array(const void *data, size_t bytes, char **room)
+{
+    void *copy = memcpy(*room, data, bytes);
+
+    *room += (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
+    return copy;
+}
+
+int mca_coll_mpath_arguments_take_arrays(mca_coll_mpath_arguments_t *a, size_t size, void **arrays_p)
+{
+    bool sends    = (COLL_MPATH_ALLTOALLV == a->kind) && (MPI_IN_PLACE != a->sbuf);
+    bool receives = (COLL_MPATH_ALLTOALLV == a->kind) || (COLL_MPATH_ALLGATHERV == a->kind);
+    char *room;
+
+    *arrays_p = NULL;
+    if (!receives && (COLL_MPATH_REDUCE_SCATTER != a->kind)) {
+        return OMPI_SUCCESS;
+    }
+    room = *arrays_p = malloc(4 * size * sizeof(uint64_t));
+    if (NULL == room) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    a->rcounts = COLL_MPATH_COUNTS_AT(
+        a->rcounts, take_array(COLL_MPATH_COUNTS_DATA(a->rcounts), size * COLL_MPATH_COUNTS_WIDTH(a->rcounts), &room));
+    if (receives) {
+        a->rdisps = COLL_MPATH_DISPLS_AT(
+            a->rdisps, take_array(COLL_MPATH_DISPLS_DATA(a->rdisps), size * COLL_MPATH_DISPLS_WIDTH(a->rdisps), &room));
+    }
+    if (sends) {
+        a->scounts = COLL_MPATH_COUNTS_AT(a->scounts, take_array(COLL_MPATH_COUNTS_DATA(a->scounts),
+                                                                 size * COLL_MPATH_COUNTS_WIDTH(a->scounts), &room));
+        a->sdisps  = COLL_MPATH_DISPLS_AT(
+             a->sdisps, take_array(COLL_MPATH_DISPLS_DATA(a->sdisps), size * COLL_MPATH_DISPLS_WIDTH(a->sdisps), &room));
+    }
+    return OMPI_SUCCESS;
+}
+
 static uint64_t arguments_elements(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm)
 {
     uint64_t sum = 0;

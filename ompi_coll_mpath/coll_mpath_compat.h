@@ -40,12 +40,27 @@ typedef ompi_count_array_t mca_coll_mpath_counts_t;
 typedef ompi_disp_array_t mca_coll_mpath_displs_t;
 #define COLL_MPATH_COUNT(_counts, _i) ((size_t)ompi_count_array_get((_counts), (_i)))
 #define COLL_MPATH_DISPL(_displs, _i) ((ptrdiff_t)ompi_disp_array_get((_displs), (_i)))
+/* Bytes of an element; the elements; an array of the same kind whose elements are elsewhere. */
+#define COLL_MPATH_COUNTS_WIDTH(_counts) (ompi_count_array_is_64bit(_counts) ? sizeof(size_t) : sizeof(int))
+#define COLL_MPATH_DISPLS_WIDTH(_displs) (ompi_disp_array_is_64bit(_displs) ? sizeof(ptrdiff_t) : sizeof(int))
+#define COLL_MPATH_COUNTS_DATA(_counts) ompi_count_array_ptr(_counts)
+#define COLL_MPATH_DISPLS_DATA(_displs) ompi_disp_array_ptr(_displs)
+#define COLL_MPATH_COUNTS_AT(_counts, _data)                                                                           \
+    (ompi_count_array_is_64bit(_counts) ? ompi_count_array_create_c(_data) : ompi_count_array_create(_data))
+#define COLL_MPATH_DISPLS_AT(_displs, _data)                                                                           \
+    (ompi_disp_array_is_64bit(_displs) ? ompi_disp_array_create_c(_data) : ompi_disp_array_create(_data))
 #else
 typedef int mca_coll_mpath_count_t;
 typedef const int *mca_coll_mpath_counts_t;
 typedef const int *mca_coll_mpath_displs_t;
 #define COLL_MPATH_COUNT(_counts, _i) ((size_t)(_counts)[_i])
 #define COLL_MPATH_DISPL(_displs, _i) ((ptrdiff_t)(_displs)[_i])
+#define COLL_MPATH_COUNTS_WIDTH(_counts) sizeof(*(_counts))
+#define COLL_MPATH_DISPLS_WIDTH(_displs) sizeof(*(_displs))
+#define COLL_MPATH_COUNTS_DATA(_counts) ((const void *)(_counts))
+#define COLL_MPATH_DISPLS_DATA(_displs) ((const void *)(_displs))
+#define COLL_MPATH_COUNTS_AT(_counts, _data) (_data)
+#define COLL_MPATH_DISPLS_AT(_displs, _data) (_data)
 #endif
 
 /* Since 5.0 whoever asks an enumerator for all its values names a form. */

@@ -2,6 +2,7 @@
 /* The life of a request: what it keeps, its start, and the previous component's request inside it. */
 #include "coll_mpath_request.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* Symmetric operations up to this go to the previous component without a question: Open MPI itself numbers new
@@ -56,6 +57,7 @@ void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
         }
         mca_coll_mpath_device_close(&request->send_device);
         mca_coll_mpath_device_close(&request->recv_device);
+        free(request->arrays);
     }
     OMPI_REQUEST_FINI(&request->super);
     mca_coll_mpath_queue_let_go(request->module);
@@ -271,6 +273,12 @@ static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arg
     request->arguments                 = *arguments;
     request_keep(request);
     mca_coll_mpath_queue_hold(module);
+    rc = mca_coll_mpath_arguments_take_arrays(&request->arguments, (size_t)ompi_comm_size(module->comm),
+                                              &request->arrays);
+    if (OMPI_SUCCESS != rc) {
+        mca_coll_mpath_request_release(request);
+        return rc;
+    }
     *new_p = request;
     return OMPI_SUCCESS;
 }

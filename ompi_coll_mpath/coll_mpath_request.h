@@ -31,7 +31,7 @@ typedef enum mca_coll_mpath_kind_t {
     COLL_MPATH_ALLGATHERV
 } mca_coll_mpath_kind_t;
 
-/* The arguments of a collective; those that it does not have are zero. What they lead to belongs to the user. */
+/* The arguments of a collective; those that it does not have are zero. Buffers belong to the user. */
 typedef struct mca_coll_mpath_arguments_t {
     mca_coll_mpath_kind_t kind;
     const void *sbuf;
@@ -59,12 +59,13 @@ typedef enum mca_coll_mpath_request_state_t {
 
 typedef struct mca_coll_mpath_request_t {
     ompi_request_t super;
-    void *room[COLL_MPATH_REQUEST_ROOM]; /* the MPI functions' own */
-    mca_coll_mpath_module_t *module;     /* the request keeps its communicator */
-    mca_coll_mpath_arguments_t arguments;
-    bool at_once;             /* so small that mpath is not asked, for a start of a persistent request */
-    ompi_request_t *previous; /* NULL: to be made when mpath declines */
-    int32_t tag;              /* then: for it */
+    void *room[COLL_MPATH_REQUEST_ROOM];  /* the MPI functions' own */
+    mca_coll_mpath_module_t *module;      /* the request keeps its communicator */
+    mca_coll_mpath_arguments_t arguments; /* whose arrays are in the next one */
+    void *arrays;                         /* NULL: it has none */
+    bool at_once;                         /* so small that mpath is not asked, for a start of a persistent request */
+    ompi_request_t *previous;             /* NULL: to be made when mpath declines */
+    int32_t tag;                          /* then: for it */
     int send_parts, recv_parts;
     mca_coll_mpath_args_t send, recv; /* what the previous request works on: the user's buffers or copies on the host */
     mca_coll_mpath_device_t send_device, recv_device;
@@ -105,6 +106,11 @@ int mca_coll_mpath_request_take(mca_coll_mpath_request_t *request);
 void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request);
 
 /* coll_mpath_arguments.c */
+/*
+ * Takes copies of the counts and displacements into memory that is the caller's then: MPI lets nobody change them before the
+ * end, but libnbc reads them in the call only, and bindings such as mpi4py's free them then.
+ */
+int mca_coll_mpath_arguments_take_arrays(mca_coll_mpath_arguments_t *arguments, size_t size, void **arrays_p);
 /* Both sides as mpath sees them; in place the receive side stands for both. */
 void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm,
                                     mca_coll_mpath_request_t *request);

@@ -147,7 +147,7 @@ void operation_fill(operation_t *operation, uint32_t round)
 
 #define SEND(_operation) ((_operation)->in_place ? MPI_IN_PLACE : (_operation)->send)
 
-int operation_start(operation_t *o)
+static int start(operation_t *o)
 {
     switch (o->kind) {
     case KIND_ALLTOALLV:
@@ -169,7 +169,7 @@ int operation_start(operation_t *o)
     }
 }
 
-int operation_init(operation_t *o)
+static int init(operation_t *o)
 {
 #if OPS_PERSISTENT
     const MPI_Info info = MPI_INFO_NULL;
@@ -199,6 +199,38 @@ int operation_init(operation_t *o)
     (void)o;
     return MPI_ERR_OTHER;
 #endif
+}
+
+/* With arrays that are overwritten and freed when the call has returned, as those of a binding such as mpi4py's are. */
+static int with_short_lived_arrays(operation_t *operation, int (*call)(operation_t *))
+{
+    size_t bytes     = 4 * (size_t)operation->size * sizeof(int);
+    operation_t lent = *operation;
+    int status;
+
+    lent.send_counts = malloc(bytes);
+    if (lent.send_counts == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    memcpy(lent.send_counts, operation->send_counts, bytes);
+    lent.send_offsets = lent.send_counts + operation->size;
+    lent.recv_counts  = lent.send_offsets + operation->size;
+    lent.recv_offsets = lent.recv_counts + operation->size;
+    status            = call(&lent);
+    memset(lent.send_counts, 0x5a, bytes);
+    free(lent.send_counts);
+    operation->request = lent.request;
+    return status;
+}
+
+int operation_start(operation_t *operation)
+{
+    return with_short_lived_arrays(operation, start);
+}
+
+int operation_init(operation_t *operation)
+{
+    return with_short_lived_arrays(operation, init);
 }
 
 int operation_block(operation_t *o)

@@ -50,9 +50,9 @@ typedef struct operation {
 void operation_make(operation_t *operation, kind_t kind, MPI_Comm comm, int elements, int in_place, uint32_t seed);
 /* Fills the buffers with the contents of a round. */
 void operation_fill(operation_t *operation, uint32_t round);
-/* Starts it; an MPI error code. */
+/* Starts it; an MPI error code. Of its counts and offsets the call gets copies that go when it returns. */
 int operation_start(operation_t *operation);
-/* Makes a persistent request; nonzero: this MPI has none. */
+/* Makes a persistent request, likewise; nonzero: this MPI has none. */
 int operation_init(operation_t *operation);
 /* The blocking function. */
 int operation_block(operation_t *operation);
