@@ -13,10 +13,10 @@
  */
 #include "exec/move_private.h"
 
+#include "topo/machine.h"
 #include "util/log.h"
 #include "util/time.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
 #define PROBE_MOST_NS (640 * MPATH_NS_PER_S)
@@ -57,22 +57,6 @@ void mpath_mover_lose(mpath_mover_t *mover, int nic)
     }
 }
 
-/* Does the system say that the NIC has no link? Devices without such a file say nothing. */
-static int has_carrier(const char *name)
-{
-    char path[MPATH_NIC_NAME_MAX + 32];
-    int carrier = '1';
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/sys/class/net/%s/carrier", name);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        carrier = fgetc(file); /* an interface that is down gives an error */
-        fclose(file);
-    }
-    return carrier == '1';
-}
-
 /*
  * NICs of this node that may be tried again; asked of its first rank. It goes on saying so from call to call: that of
  * another node may come to it a call later, and they have to say it in the same one.
@@ -95,7 +79,7 @@ static uint32_t nics_back(mpath_team_t *team)
         for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
             int nic = __builtin_ctz(nics);
 
-            team->carriers |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
+            team->carriers |= mpath_machine_has_carrier("/sys", machine->nics[nic].name) ? 1u << nic : 0;
         }
     }
     return team->carriers & team->lost[team->node];
