@@ -69,7 +69,6 @@ struct uct_mpath_iface {
     uct_mpath_peer_t **peers;                    /* by handle; NULL: free */
     uint32_t num_peers;
     ucs_list_link_t busy; /* peers with something to do */
-    uint64_t outstanding; /* peers with packets that are not done */
     uct_mpath_packet_t *free_small, *free_large;
     uint64_t rma_lanes;       /* those with remote access */
     uct_mpath_relay_t *relay; /* NULL: none */

@@ -43,6 +43,7 @@ static void init_lists(uct_mpath_peer_t *peer)
 
     ucs_list_head_init(&peer->eps);
     ucs_list_head_init(&peer->lost);
+    ucs_list_head_init(&peer->held);
     ucs_list_head_init(&peer->gets);
     ucs_list_head_init(&peer->rma);
     ucs_list_head_init(&peer->replies);
@@ -368,6 +369,7 @@ void uct_mpath_peer_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
         forget_packets(&peer->rails[rail].inflight, ep);
     }
     forget_packets(&peer->lost, ep);
+    forget_packets(&peer->held, ep);
     uct_mpath_rma_forget(peer, ep);
     ucs_list_for_each(get, &peer->gets, list)
     {
@@ -393,7 +395,7 @@ static int cancel_one(ucs_list_link_t *list, const uct_mpath_ep_t *ep, int *held
 
     ucs_list_for_each(packet, list, list)
     {
-        if (packet->ep != ep || packet->num_iov == 0 || packet->abandoned) {
+        if (packet->ep != ep || packet->num_iov == 0 || packet->abandoned || packet->done == UCT_MPATH_REPLACED) {
             continue;
         }
         if (packet->child.count > 0) {
@@ -424,6 +426,7 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
     }
     while (cancel_one(&peer->lost, ep, &held)) {
     }
+    (void)cancel_one(&peer->held, ep, &held);
     held |= uct_mpath_rma_cancel(peer, ep);
 again:
     ucs_list_for_each(get, &peer->gets, list)
@@ -441,6 +444,18 @@ again:
     return held;
 }
 
+/* The child lets go of them later, or never. */
+static void leave_held(uct_mpath_peer_t *peer)
+{
+    uct_mpath_packet_t *packet;
+
+    while (!ucs_list_is_empty(&peer->held)) {
+        packet       = ucs_list_extract_head(&peer->held, uct_mpath_packet_t, list);
+        packet->peer = NULL;
+        ucs_list_head_init(&packet->list);
+    }
+}
+
 void uct_mpath_peer_destroy(uct_mpath_peer_t *peer)
 {
     uct_mpath_ep_t *ep, *next;
@@ -452,6 +467,7 @@ void uct_mpath_peer_destroy(uct_mpath_peer_t *peer)
     peer->state = UCT_MPATH_PEER_FAILED;
     uct_mpath_peer_rails_progress(peer, mpath_time_ns());
     end_operations(peer, UCS_ERR_CANCELED);
+    leave_held(peer);
     ucs_list_for_each_safe(ep, next, &peer->eps, list)
     {
         ep->peer = NULL;
