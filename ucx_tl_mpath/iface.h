@@ -56,7 +56,8 @@ struct uct_mpath_iface {
     uint64_t uid;
     uint32_t next_nonce;
     uint32_t window;
-    uint64_t spread_bytes; /* a message from this size on opens the other rails */
+    uint64_t spread_bytes;        /* a message from this size on opens the other rails, */
+    uint64_t spread_packet_bytes; /* or a packet: that of a longer message is nearly full */
     uint64_t stall_ns;
     int stats;
     int am_copy;          /* active messages are sent out of a copy */

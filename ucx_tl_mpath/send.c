@@ -285,7 +285,7 @@ ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *p
         mpath_tx_window_untake(&peer->tx);
         return status;
     }
-    if (!peer->opened && packet->data_bytes + packet->iov_bytes >= peer->iface->spread_bytes) {
+    if (!peer->opened && packet->data_bytes + packet->iov_bytes >= peer->iface->spread_packet_bytes) {
         uct_mpath_peer_open_all(peer);
     }
     uct_mpath_peer_set_busy(peer);
