@@ -13,6 +13,8 @@
 
 #define ACK_DELAY_NS MPATH_NS_PER_MS
 #define PROBE_NS (100 * MPATH_NS_PER_MS)
+#define GREETING_FIRST_NS MPATH_NS_PER_S
+#define GREETING_LAST_NS (64 * MPATH_NS_PER_S)
 
 static ucs_status_t new_handle(uct_mpath_iface_t *iface, uint32_t *handle_p)
 {
@@ -64,10 +66,11 @@ ucs_status_t uct_mpath_peer_create(uct_mpath_iface_t *iface, uint64_t uid, uct_m
     if (peer == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    peer->iface = iface;
-    peer->uid   = uid;
-    peer->state = UCT_MPATH_PEER_GREETING;
-    peer->nonce = iface->next_nonce++;
+    peer->iface       = iface;
+    peer->uid         = uid;
+    peer->state       = UCT_MPATH_PEER_GREETING;
+    peer->nonce       = iface->next_nonce++;
+    peer->patience_ns = GREETING_FIRST_NS;
     init_lists(peer);
     if (mpath_tx_window_init(&peer->tx, iface->window) != MPATH_OK) {
         goto err_free;
@@ -318,11 +321,22 @@ static int has_work(uct_mpath_peer_t *peer)
            !ucs_queue_is_empty(&peer->pending) || (peer->open_mask & ~peer->up_mask) != 0;
 }
 
+/* A relay may have lost the greeting, or the answer. Or the peer does something else: so ever more seldom. */
+static void greet_again(uct_mpath_peer_t *peer, uint64_t now_ns)
+{
+    if (peer->state == UCT_MPATH_PEER_GREETING && !peer->hello_due && (peer->open_mask & peer->relayed_mask) != 0 &&
+        now_ns - peer->greeted_ns >= peer->patience_ns) {
+        peer->hello_due   = 1;
+        peer->patience_ns = peer->patience_ns < GREETING_LAST_NS ? 2 * peer->patience_ns : GREETING_LAST_NS;
+    }
+}
+
 int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
     int links_left = 0;
 
     uct_mpath_peer_rails_progress(peer, now_ns);
+    greet_again(peer, now_ns);
     if (peer->hello_due && peer->open_mask != 0) {
         uct_mpath_hello_send(peer, now_ns);
     }

@@ -106,7 +106,8 @@ struct uct_mpath_peer {
     uint64_t unacked_bytes; /* received */
     uint32_t unacked_packets, unacked_seen;
     uint8_t ack_soon, ack_due;
-    uint64_t unacked_since_ns, progress_ns, greeted_ns;
+    uint64_t unacked_since_ns, progress_ns;
+    uint64_t greeted_ns, patience_ns; /* GREETING: when last, and how long an answer is waited for */
 };
 
 typedef enum uct_mpath_done {

@@ -88,13 +88,13 @@ compile_mpi() {
     return $status
 }
 
-# program uct|late|pair|relay: makes it, once, where it will run, for ucx_test. Skips the case where UCX's headers are not installed.
+# program uct|late|lossy|pair|relay: makes it, once, where it will run, for ucx_test. Skips the case where UCX's headers are not installed.
 program() {
     local source=$here/ucx_$1.c libraries=(-lucp -lucs)
     if [ "$1" = uct ]; then
         [ -e "$uct_program" ] || "${CC:-cc}" -std=gnu11 -O2 -o "$uct_program" "$source" -luct -lucs 2>"$scratch/compiler"
-    elif [ "$1" = late ]; then
-        [ -e "$late_library" ] || "${CC:-cc}" -std=gnu11 -O2 -shared -fPIC -o "$late_library" "$source" 2>"$scratch/compiler"
+    elif [ "$1" = late ] || [ "$1" = lossy ]; then
+        [ -e "$scratch/$1.so" ] || "${CC:-cc}" -std=gnu11 -O2 -shared -fPIC -o "$scratch/$1.so" "$source" 2>"$scratch/compiler"
     elif [ -e "$place/made_$1" ]; then
         :
     elif [ -n "$root" ]; then
