@@ -6,6 +6,7 @@
  * the team is made.
  */
 #include "exec/team_private.h"
+#include "topo/machine.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -39,12 +40,26 @@ static uint32_t translate(const mpath_machine_t *from, uint32_t nics, const mpat
     return translated;
 }
 
+/* Nobody may have asked for them since: those whose time is over and that have a link are tried from the start. */
+static void forget_old(mpath_context_t *context)
+{
+    if (mpath_time_ns() < context->lost_until_ns) {
+        return;
+    }
+    for (uint32_t nics = context->lost; nics != 0; nics &= nics - 1) {
+        if (mpath_machine_has_carrier("/sys", context->machine.nics[__builtin_ctz(nics)].name)) {
+            context->lost &= ~(nics & -nics);
+        }
+    }
+}
+
 uint32_t mpath_team_lost_known(const mpath_team_t *team, const mpath_machine_t *machine)
 {
     mpath_context_t *context = team->context;
     uint32_t lost;
 
     pthread_mutex_lock(&context->lock);
+    forget_old(context);
     lost = context->lost;
     pthread_mutex_unlock(&context->lock);
     return translate(&context->machine, lost, machine);

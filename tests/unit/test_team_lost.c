@@ -178,6 +178,27 @@ static int some_know_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
+/* Where nobody has asked for the NIC until its time was over, the next team just tries it. */
+static int long_ago_body(ranks_self_t *self, void *argument)
+{
+    mpath_context_t *context = open_context(self);
+    mpath_team_t *team       = open_team(self, context, 1, NULL, RANKS);
+
+    (void)argument;
+    open_mover(team);
+    lose(team, 0, 1u << LOST);
+    mpath_team_destroy(team);
+    ranks_barrier(self);
+    context->lost_until_ns = 0;
+    team                   = open_team(self, context, 2, NULL, RANKS);
+    check_out(team, 0, 0);
+    ranks_check(carry(team) == 7);
+    ranks_barrier(self);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
 /* What is left of the rails has to connect the ranks: where none is left, the last one is tried again. */
 static int last_rail_body(ranks_self_t *self, void *argument)
 {
@@ -272,6 +293,12 @@ static void test_some_know(void **state)
     run(some_know_body, RANKS, NODES);
 }
 
+static void test_long_ago(void **state)
+{
+    (void)state;
+    run(long_ago_body, RANKS, NODES);
+}
+
 static void test_last_rail(void **state)
 {
     (void)state;
@@ -293,8 +320,8 @@ static void test_dead_end(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_begins_without), cmocka_unit_test(test_some_know), cmocka_unit_test(test_last_rail),
-        cmocka_unit_test(test_moved_nothing),  cmocka_unit_test(test_dead_end),
+        cmocka_unit_test(test_begins_without), cmocka_unit_test(test_some_know),     cmocka_unit_test(test_long_ago),
+        cmocka_unit_test(test_last_rail),      cmocka_unit_test(test_moved_nothing), cmocka_unit_test(test_dead_end),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
