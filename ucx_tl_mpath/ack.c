@@ -150,7 +150,7 @@ static void take_acknowledged(uct_mpath_peer_t *peer, unsigned rail, uint32_t co
         packet = ucs_list_extract_head(&peer_rail->inflight, uct_mpath_packet_t, list);
         ++peer_rail->acked_packets;
         uct_mpath_load_delivered(peer, rail, packet->data_bytes + packet->iov_bytes, now_ns);
-        moved |= mpath_tx_window_done(&peer->tx, packet->psn);
+        moved |= !uct_mpath_packet_waits(packet) && mpath_tx_window_done(&peer->tx, packet->psn);
         uct_mpath_packet_done(packet, UCS_OK);
     }
     if (moved) {

@@ -2,7 +2,8 @@
 /*
  * The greeting. Each side says who it is, by which link it is reached and where all its rails are; whoever is greeted
  * by somebody that does not know its link yet greets back. A known peer that greets with another nonce has lost its
- * side of the connection: the old one ends here too.
+ * side of the connection: the old one ends here too. Where the rails are more than one message has room for, the
+ * greeting is several messages, each of which says all but the other rails.
  */
 #include "ucx_tl_mpath/relay.h"
 
@@ -11,7 +12,8 @@
 
 typedef struct hello_pack {
     const uct_mpath_peer_t *peer;
-    unsigned rail;
+    unsigned rail;  /* that it travels on */
+    uint64_t rails; /* that it tells */
 } hello_pack_t;
 
 /* A rail that a neighbour drives for this interface. */
@@ -25,15 +27,24 @@ static void pack_gateway(const uct_mpath_gateway_t *gateway, uct_mpath_hello_rai
     memcpy(to->iface, gateway->rail.iface, sizeof(to->iface));
 }
 
+static void pack_lane(const uct_mpath_lane_t *lane, uct_mpath_hello_rail_t *to)
+{
+    to->gateway       = 0;
+    to->rail          = lane->number;
+    to->device_length = (uint8_t)lane->attr.device_addr_len;
+    to->iface_length  = (uint8_t)lane->attr.iface_addr_len;
+    memcpy(to->device, lane->device_addr, sizeof(to->device));
+    memcpy(to->iface, lane->iface_addr, sizeof(to->iface));
+}
+
 static size_t pack_hello(void *destination, void *arg)
 {
     const hello_pack_t *pack       = arg;
     const uct_mpath_iface_t *iface = pack->peer->iface;
     uct_mpath_hello_t *hello       = destination;
-    const uct_mpath_lane_t *lane;
     uct_mpath_hello_rail_t *to;
-    uint64_t lanes  = iface->lanes_mask;
-    uint64_t relays = iface->relay != NULL ? iface->relay->rails : 0;
+    unsigned number;
+    uint64_t rest;
 
     hello->link          = pack->peer->link;
     hello->uid           = iface->uid;
@@ -44,41 +55,77 @@ static size_t pack_hello(void *destination, void *arg)
     hello->version       = UCT_MPATH_WIRE_VERSION;
     hello->rail          = (uint8_t)pack->rail;
     hello->num_rails     = 0;
-    for (; lanes != 0; lanes &= lanes - 1) {
-        lane              = &iface->lanes[__builtin_ctzll(lanes)];
-        to                = &hello->rails[hello->num_rails++];
-        to->gateway       = 0;
-        to->rail          = lane->number;
-        to->device_length = (uint8_t)lane->attr.device_addr_len;
-        to->iface_length  = (uint8_t)lane->attr.iface_addr_len;
-        memcpy(to->device, lane->device_addr, sizeof(to->device));
-        memcpy(to->iface, lane->iface_addr, sizeof(to->iface));
-    }
-    for (; relays != 0; relays &= relays - 1) {
-        pack_gateway(&iface->relay->gateways[__builtin_ctzll(relays)], &hello->rails[hello->num_rails++]);
+    for (rest = pack->rails; rest != 0; rest &= rest - 1) {
+        number = (unsigned)__builtin_ctzll(rest);
+        to     = &hello->rails[hello->num_rails++];
+        if (iface->lanes_mask & UCS_BIT(number)) {
+            pack_lane(&iface->lanes[number], to);
+        } else {
+            pack_gateway(&iface->relay->gateways[number], to);
+        }
     }
     return sizeof(*hello) + hello->num_rails * sizeof(hello->rails[0]);
+}
+
+/* How many rails a message has room for on a rail; UD's is as long as the MTU. */
+static unsigned room_for_rails(const uct_mpath_peer_t *peer, unsigned rail)
+{
+    const uct_mpath_lane_t *lane = &peer->iface->lanes[rail];
+    size_t bytes                 = peer->iface->segment_bytes;
+
+    if (!peer->rails[rail].relayed && lane->attr.cap.am.max_bcopy < bytes) {
+        bytes = lane->attr.cap.am.max_bcopy;
+    }
+    return (unsigned)((bytes - sizeof(uct_mpath_hello_t)) / sizeof(uct_mpath_hello_rail_t));
+}
+
+/* The lowest `count` bits that are set. */
+static uint64_t lowest(uint64_t mask, unsigned count)
+{
+    uint64_t rest = mask;
+
+    for (; count > 0; --count) {
+        rest &= rest - 1;
+    }
+    return mask & ~rest;
+}
+
+static ucs_status_t send_over(uct_mpath_peer_t *peer, unsigned rail)
+{
+    const uct_mpath_iface_t *iface = peer->iface;
+    uint64_t left                  = iface->lanes_mask | (iface->relay != NULL ? iface->relay->rails : 0);
+    hello_pack_t pack              = {.peer = peer, .rail = rail};
+    ssize_t packed;
+
+    for (; left != 0; left &= ~pack.rails) {
+        pack.rails = lowest(left, room_for_rails(peer, rail));
+        packed     = peer->rails[rail].relayed
+                         ? (ssize_t)uct_mpath_route_send(peer, rail, UCT_MPATH_ID_HELLO, pack_hello, &pack)
+                         : uct_ep_am_bcopy(peer->rails[rail].ep, UCT_MPATH_ID_HELLO, pack_hello, &pack, 0);
+        if (packed < 0) {
+            return (ucs_status_t)packed;
+        }
+    }
+    return UCS_OK;
 }
 
 /* Over the first rail that takes it; all that are open have been chosen because they reach. */
 void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
-    uint64_t usable   = peer->up_mask != 0 ? peer->up_mask : peer->open_mask;
-    hello_pack_t pack = {.peer = peer};
-    ssize_t packed;
+    uint64_t usable = peer->up_mask != 0 ? peer->up_mask : peer->open_mask;
+    ucs_status_t status;
+    unsigned rail;
 
     for (; usable != 0; usable &= usable - 1) {
-        pack.rail = (unsigned)__builtin_ctzll(usable);
-        packed    = peer->rails[pack.rail].relayed
-                        ? (ssize_t)uct_mpath_route_send(peer, pack.rail, UCT_MPATH_ID_HELLO, pack_hello, &pack)
-                        : uct_ep_am_bcopy(peer->rails[pack.rail].ep, UCT_MPATH_ID_HELLO, pack_hello, &pack, 0);
-        if (packed >= 0) {
+        rail   = (unsigned)__builtin_ctzll(usable);
+        status = send_over(peer, rail);
+        if (status == UCS_OK) {
             peer->hello_due  = 0;
             peer->greeted_ns = now_ns;
             return;
         }
-        if (packed != UCS_ERR_NO_RESOURCE) {
-            uct_mpath_peer_rail_broken(peer, pack.rail);
+        if (status != UCS_ERR_NO_RESOURCE) {
+            uct_mpath_peer_rail_broken(peer, rail);
         }
     }
 }

@@ -8,8 +8,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#define MIN_SEGMENT_BYTES 1024
-#define MIN_SHORT_BYTES 256 /* short messages of ours; where a rail's are shorter they go as others */
+#define MIN_SEGMENT_BYTES 1000 /* `ud` has 1016 where a port's MTU is 1024, as on Ethernet without jumbo frames */
+#define MIN_SHORT_BYTES 256    /* short messages of ours; where a rail's are shorter they go as others */
 #define LAST_ACKS_NS (20 * MPATH_NS_PER_MS)
 #define IDLE_POLLS 200   /* a rail on which nothing came for so many polls is polled less often: */
 #define IDLE_NS 10000ull /* as often as this, or at every poll where those are rarer */
@@ -90,6 +90,17 @@ static ucs_status_t take_settings(uct_mpath_iface_t *iface, const uct_mpath_ifac
     return UCS_OK;
 }
 
+/* A longer message than a packet shows only by packets that are nearly full: UD's hold 4 KiB at most. */
+static void set_spread(uct_mpath_iface_t *iface)
+{
+    uint64_t nearly = iface->segment_bytes - iface->segment_bytes / 4;
+
+    iface->spread_packet_bytes = iface->spread_bytes;
+    if (iface->spread_bytes != UCS_MEMUNITS_INF && iface->spread_bytes > nearly) {
+        iface->spread_packet_bytes = nearly;
+    }
+}
+
 UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, const uct_iface_params_t *params,
                     const uct_iface_config_t *tl_config)
 {
@@ -111,13 +122,15 @@ UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, cons
     if (status != UCS_OK) {
         return status;
     }
-    self->segment_bytes -= UCT_MPATH_RELAY_ROOM; /* also where nothing is relayed: both sides have to agree */
-    self->short_bytes = self->short_bytes > MIN_SHORT_BYTES ? self->short_bytes : MIN_SHORT_BYTES;
     if (self->segment_bytes < MIN_SEGMENT_BYTES) {
-        ucs_error("mpath: a rail's transport takes packets of %zu bytes only; not opened", self->segment_bytes);
+        ucs_error("mpath: a rail's transport takes packets of %zu bytes only, less than %u; not opened",
+                  self->segment_bytes, MIN_SEGMENT_BYTES);
         uct_mpath_lanes_close(self);
         return UCS_ERR_UNSUPPORTED;
     }
+    self->segment_bytes -= UCT_MPATH_RELAY_ROOM; /* also where nothing is relayed: both sides have to agree */
+    set_spread(self);
+    self->short_bytes = self->short_bytes > MIN_SHORT_BYTES ? self->short_bytes : MIN_SHORT_BYTES;
     uct_mpath_rates_load(self);
     uct_mpath_address_init(self);
     uct_mpath_relay_open(self, md, worker, params, ucs_derived_of(tl_config, uct_mpath_iface_config_t));

@@ -56,7 +56,8 @@ struct uct_mpath_iface {
     uint64_t uid;
     uint32_t next_nonce;
     uint32_t window;
-    uint64_t spread_bytes; /* a message from this size on opens the other rails */
+    uint64_t spread_bytes;        /* a message from this size on opens the other rails, */
+    uint64_t spread_packet_bytes; /* or a packet: that of a longer message is nearly full */
     uint64_t stall_ns;
     int stats;
     int am_copy;          /* active messages are sent out of a copy */
@@ -69,7 +70,6 @@ struct uct_mpath_iface {
     uct_mpath_peer_t **peers;                    /* by handle; NULL: free */
     uint32_t num_peers;
     ucs_list_link_t busy; /* peers with something to do */
-    uint64_t outstanding; /* peers with packets that are not done */
     uct_mpath_packet_t *free_small, *free_large;
     uint64_t rma_lanes;       /* those with remote access */
     uct_mpath_relay_t *relay; /* NULL: none */

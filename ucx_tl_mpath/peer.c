@@ -13,6 +13,8 @@
 
 #define ACK_DELAY_NS MPATH_NS_PER_MS
 #define PROBE_NS (100 * MPATH_NS_PER_MS)
+#define GREETING_FIRST_NS MPATH_NS_PER_S
+#define GREETING_LAST_NS (64 * MPATH_NS_PER_S)
 
 static ucs_status_t new_handle(uct_mpath_iface_t *iface, uint32_t *handle_p)
 {
@@ -43,6 +45,7 @@ static void init_lists(uct_mpath_peer_t *peer)
 
     ucs_list_head_init(&peer->eps);
     ucs_list_head_init(&peer->lost);
+    ucs_list_head_init(&peer->held);
     ucs_list_head_init(&peer->gets);
     ucs_list_head_init(&peer->rma);
     ucs_list_head_init(&peer->replies);
@@ -63,10 +66,11 @@ ucs_status_t uct_mpath_peer_create(uct_mpath_iface_t *iface, uint64_t uid, uct_m
     if (peer == NULL) {
         return UCS_ERR_NO_MEMORY;
     }
-    peer->iface = iface;
-    peer->uid   = uid;
-    peer->state = UCT_MPATH_PEER_GREETING;
-    peer->nonce = iface->next_nonce++;
+    peer->iface       = iface;
+    peer->uid         = uid;
+    peer->state       = UCT_MPATH_PEER_GREETING;
+    peer->nonce       = iface->next_nonce++;
+    peer->patience_ns = GREETING_FIRST_NS;
     init_lists(peer);
     if (mpath_tx_window_init(&peer->tx, iface->window) != MPATH_OK) {
         goto err_free;
@@ -317,11 +321,22 @@ static int has_work(uct_mpath_peer_t *peer)
            !ucs_queue_is_empty(&peer->pending) || (peer->open_mask & ~peer->up_mask) != 0;
 }
 
+/* A relay may have lost the greeting, or the answer. Or the peer does something else: so ever more seldom. */
+static void greet_again(uct_mpath_peer_t *peer, uint64_t now_ns)
+{
+    if (peer->state == UCT_MPATH_PEER_GREETING && !peer->hello_due && (peer->open_mask & peer->relayed_mask) != 0 &&
+        now_ns - peer->greeted_ns >= peer->patience_ns) {
+        peer->hello_due   = 1;
+        peer->patience_ns = peer->patience_ns < GREETING_LAST_NS ? 2 * peer->patience_ns : GREETING_LAST_NS;
+    }
+}
+
 int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
     int links_left = 0;
 
     uct_mpath_peer_rails_progress(peer, now_ns);
+    greet_again(peer, now_ns);
     if (peer->hello_due && peer->open_mask != 0) {
         uct_mpath_hello_send(peer, now_ns);
     }
@@ -368,6 +383,7 @@ void uct_mpath_peer_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
         forget_packets(&peer->rails[rail].inflight, ep);
     }
     forget_packets(&peer->lost, ep);
+    forget_packets(&peer->held, ep);
     uct_mpath_rma_forget(peer, ep);
     ucs_list_for_each(get, &peer->gets, list)
     {
@@ -393,7 +409,7 @@ static int cancel_one(ucs_list_link_t *list, const uct_mpath_ep_t *ep, int *held
 
     ucs_list_for_each(packet, list, list)
     {
-        if (packet->ep != ep || packet->num_iov == 0 || packet->abandoned) {
+        if (packet->ep != ep || packet->num_iov == 0 || packet->abandoned || packet->done == UCT_MPATH_REPLACED) {
             continue;
         }
         if (packet->child.count > 0) {
@@ -424,6 +440,7 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
     }
     while (cancel_one(&peer->lost, ep, &held)) {
     }
+    (void)cancel_one(&peer->held, ep, &held);
     held |= uct_mpath_rma_cancel(peer, ep);
 again:
     ucs_list_for_each(get, &peer->gets, list)
@@ -441,6 +458,18 @@ again:
     return held;
 }
 
+/* The child lets go of them later, or never. */
+static void leave_held(uct_mpath_peer_t *peer)
+{
+    uct_mpath_packet_t *packet;
+
+    while (!ucs_list_is_empty(&peer->held)) {
+        packet       = ucs_list_extract_head(&peer->held, uct_mpath_packet_t, list);
+        packet->peer = NULL;
+        ucs_list_head_init(&packet->list);
+    }
+}
+
 void uct_mpath_peer_destroy(uct_mpath_peer_t *peer)
 {
     uct_mpath_ep_t *ep, *next;
@@ -452,6 +481,7 @@ void uct_mpath_peer_destroy(uct_mpath_peer_t *peer)
     peer->state = UCT_MPATH_PEER_FAILED;
     uct_mpath_peer_rails_progress(peer, mpath_time_ns());
     end_operations(peer, UCS_ERR_CANCELED);
+    leave_held(peer);
     ucs_list_for_each_safe(ep, next, &peer->eps, list)
     {
         ep->peer = NULL;

@@ -89,6 +89,7 @@ struct uct_mpath_peer {
     mpath_rx_window_t rx;
     ucs_list_link_t eps;
     ucs_list_link_t lost;    /* packets to be sent again, in order of their numbers */
+    ucs_list_link_t held;    /* packets that are over, but a child still reads from their memory */
     ucs_list_link_t gets;    /* that wait for their data */
     ucs_list_link_t rma;     /* accesses by the rails themselves, see rma.h */
     uint32_t rma_next;       /* number of the next one */
@@ -105,8 +106,16 @@ struct uct_mpath_peer {
     uint64_t unacked_bytes; /* received */
     uint32_t unacked_packets, unacked_seen;
     uint8_t ack_soon, ack_due;
-    uint64_t unacked_since_ns, progress_ns, greeted_ns;
+    uint64_t unacked_since_ns, progress_ns;
+    uint64_t greeted_ns, patience_ns; /* GREETING: when last, and how long an answer is waited for */
 };
+
+typedef enum uct_mpath_done {
+    UCT_MPATH_UNDER_WAY,
+    UCT_MPATH_ACKNOWLEDGED,
+    UCT_MPATH_GIVEN_UP,
+    UCT_MPATH_REPLACED /* by a twin */
+} uct_mpath_done_t;
 
 /* A packet. `data` holds its headers and what was copied; `iov` what was not. */
 struct uct_mpath_packet {
@@ -119,7 +128,7 @@ struct uct_mpath_packet {
     uint32_t psn;
     uint32_t data_bytes, iov_bytes;
     uint8_t rail, large;
-    uint8_t done;      /* acknowledged, or given up */
+    uint8_t done;      /* uct_mpath_done_t */
     uint8_t abandoned; /* its user has been told; its memory may be gone */
     uint8_t num_iov;
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
@@ -201,6 +210,12 @@ uct_mpath_packet_t *uct_mpath_packet_replace(uct_mpath_packet_t *packet);
 ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet);
 /* Sends a numbered packet (again). UCS_ERR_NO_RESOURCE: no rail takes it now. */
 ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet);
+/* Nonzero: the packet is acknowledged, but its number has to wait until the child does not read from the user's memory
+ * any more, for which a flush waits. */
+static inline int uct_mpath_packet_waits(const uct_mpath_packet_t *packet)
+{
+    return packet->num_iov > 0 && packet->child.count > 0;
+}
 /* The packet was acknowledged (UCS_OK) or will never be: completes its operation. Not in any list any more. */
 void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status);
 /* The books of a rail: bytes that it has been given, that were acknowledged, that it will not deliver. */

@@ -123,6 +123,7 @@ void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number)
         }
         ucs_list_insert_before(&packet->list, &twin->list);
         ucs_list_del(&packet->list);
+        ucs_list_add_tail(&peer->held, &packet->list);
     }
     move_to_lost(peer, &rail->inflight);
     uct_mpath_peer_set_busy(peer);

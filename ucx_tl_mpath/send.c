@@ -31,7 +31,7 @@ uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large)
     packet->data_bytes   = 0;
     packet->iov_bytes    = 0;
     packet->num_iov      = 0;
-    packet->done         = 0;
+    packet->done         = UCT_MPATH_UNDER_WAY;
     packet->abandoned    = 0;
     packet->child.func   = child_done;
     packet->child.count  = 0;
@@ -72,7 +72,11 @@ static void finish(uct_mpath_packet_t *packet)
     uct_completion_t *user = packet->user;
     ucs_status_t status    = packet->child.status;
 
-    uct_mpath_packet_put(packet);
+    if (packet->peer != NULL) {
+        uct_mpath_packet_put(packet);
+    } else {
+        free(packet);
+    }
     if (user != NULL) {
         uct_invoke_completion(user, status);
     }
@@ -82,21 +86,31 @@ static void finish(uct_mpath_packet_t *packet)
 static void child_done(uct_completion_t *child)
 {
     uct_mpath_packet_t *packet = ucs_container_of(child, uct_mpath_packet_t, child);
+    uct_mpath_peer_t *peer     = packet->peer;
+    int moved;
 
-    if (packet->done) {
-        packet->child.status = packet->done == 1 ? UCS_OK : UCS_ERR_CANCELED;
-        finish(packet);
-    } else {
-        packet->child.status = UCS_OK;
+    packet->child.status = packet->done == UCT_MPATH_GIVEN_UP ? UCS_ERR_CANCELED : UCS_OK;
+    if (packet->done == UCT_MPATH_UNDER_WAY) {
+        return;
+    }
+    moved = packet->done == UCT_MPATH_ACKNOWLEDGED && packet->num_iov > 0 && peer != NULL &&
+            mpath_tx_window_done(&peer->tx, packet->psn);
+    ucs_list_del(&packet->list);
+    finish(packet);
+    if (moved) {
+        uct_mpath_peer_check_flushes(peer);
+        uct_mpath_peer_set_busy(peer);
     }
 }
 
 void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status)
 {
-    packet->done = status == UCS_OK ? 1 : 2;
+    packet->done = status == UCS_OK ? UCT_MPATH_ACKNOWLEDGED : UCT_MPATH_GIVEN_UP;
     if (packet->child.count == 0) {
         packet->child.status = status;
         finish(packet);
+    } else {
+        ucs_list_add_tail(&packet->peer->held, &packet->list);
     }
 }
 
@@ -118,7 +132,7 @@ uct_mpath_packet_t *uct_mpath_packet_replace(uct_mpath_packet_t *packet)
     memcpy(twin->iov, packet->iov, sizeof(twin->iov));
     memcpy(twin->data, packet->data, packet->data_bytes);
     packet->user = NULL;
-    packet->done = 1;
+    packet->done = UCT_MPATH_REPLACED;
     return twin;
 }
 
@@ -271,7 +285,7 @@ ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *p
         mpath_tx_window_untake(&peer->tx);
         return status;
     }
-    if (!peer->opened && packet->data_bytes + packet->iov_bytes >= peer->iface->spread_bytes) {
+    if (!peer->opened && packet->data_bytes + packet->iov_bytes >= peer->iface->spread_packet_bytes) {
         uct_mpath_peer_open_all(peer);
     }
     uct_mpath_peer_set_busy(peer);

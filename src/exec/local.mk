@@ -3,7 +3,7 @@ libmpath_la_SOURCES += exec/agree.c exec/agree.h exec/agree_layout.c exec/agree_
 	exec/agree_remote.c exec/agree_wait.c exec/attend.c exec/attend.h exec/channel.c exec/channel.h exec/context.c exec/exchange.c exec/exchange.h \
 	exec/fabric.c exec/fabric.h exec/fabric_memory.c exec/fabric_private.h exec/fabric_renew.c \
 	exec/idle.c exec/idle.h exec/move.h exec/node_key.c exec/node_key.h exec/oob.h \
-	exec/team.c exec/team.h exec/team_break.c exec/team_nodes.c exec/team_nodes.h exec/team_private.h \
+	exec/team.c exec/team.h exec/team_break.c exec/team_lost.c exec/team_nodes.c exec/team_nodes.h exec/team_private.h \
 	exec/team_record.c exec/team_record.h
 libmpath_la_SOURCES += exec/move.c exec/move_abandon.c exec/move_chunk.c exec/move_inbox.c exec/move_private.h exec/move_retry.c \
 	exec/move_setup.c exec/move_wait.c exec/schedule.c exec/schedule.h exec/schedule_sort.c

@@ -64,7 +64,7 @@ typedef struct mover_hello {
     uint32_t rail_chunk_bytes;                  /* smallest of the rails it has opened; 0: none */
     uint64_t relay_region_bytes;
     char relay_segment[MPATH_SEGMENT_NAME_MAX];
-    uint16_t address_bytes[MPATH_MAX_NICS]; /* by NIC of the topology; 0: not driven by this rank */
+    uint16_t address_bytes[MPATH_MAX_NICS]; /* by NIC of the topology; 0: not driven by this rank, or left out */
 } mover_hello_t;
 
 typedef struct mover_settle mover_settle_t;
@@ -75,7 +75,8 @@ struct mpath_mover {
     mpath_status_t status; /* MPATH_OK, or MPATH_DECLINED: some rank could not open what it needs */
 
     /* Set-up, move_setup.c */
-    int8_t fabric_nic[MPATH_MAX_NICS]; /* the topology's NIC number on this node -> the fabric's rail */
+    uint32_t driven;                   /* NICs of the topology that this rank drives, those left out too */
+    int8_t fabric_nic[MPATH_MAX_NICS]; /* of those: the topology's NIC number on this node -> the fabric's rail */
     mpath_segment_t relay_segment;
     mpath_shm_shape_t relay_shape;
     mpath_lane_t *relay;   /* shared memory towards relays; NULL: no path has one */

@@ -13,13 +13,12 @@
  */
 #include "exec/move_private.h"
 
+#include "topo/machine.h"
 #include "util/log.h"
 #include "util/time.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 
-#define PROBE_FIRST_NS (10 * MPATH_NS_PER_S)
 #define PROBE_MOST_NS (640 * MPATH_NS_PER_S)
 #define RECOVER_EVERY 8 /* calls that do not settle by themselves: an agreement more would double the short ones */
 #define CARRIER_NS MPATH_NS_PER_S /* how long what the system has said about carriers holds */
@@ -58,22 +57,6 @@ void mpath_mover_lose(mpath_mover_t *mover, int nic)
     }
 }
 
-/* Does the system say that the NIC has no link? Devices without such a file say nothing. */
-static int has_carrier(const char *name)
-{
-    char path[MPATH_NIC_NAME_MAX + 32];
-    int carrier = '1';
-    FILE *file;
-
-    snprintf(path, sizeof(path), "/sys/class/net/%s/carrier", name);
-    file = fopen(path, "re");
-    if (file != NULL) {
-        carrier = fgetc(file); /* an interface that is down gives an error */
-        fclose(file);
-    }
-    return carrier == '1';
-}
-
 /*
  * NICs of this node that may be tried again; asked of its first rank. It goes on saying so from call to call: that of
  * another node may come to it a call later, and they have to say it in the same one.
@@ -96,7 +79,7 @@ static uint32_t nics_back(mpath_team_t *team)
         for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
             int nic = __builtin_ctz(nics);
 
-            team->carriers |= has_carrier(machine->nics[nic].name) ? 1u << nic : 0;
+            team->carriers |= mpath_machine_has_carrier("/sys", machine->nics[nic].name) ? 1u << nic : 0;
         }
     }
     return team->carriers & team->lost[team->node];
@@ -149,8 +132,7 @@ static uint32_t nics_busy(const mpath_mover_t *mover, uint32_t nics)
     for (; nics != 0; nics &= nics - 1) {
         int nic = __builtin_ctz(nics);
 
-        if ((mover->hellos[mover->team->rank].address_bytes[nic] > 0) &&
-            !mpath_fabric_can_renew(mover->fabric, mover->fabric_nic[nic])) {
+        if (((mover->driven >> nic) & 1) && !mpath_fabric_can_renew(mover->fabric, mover->fabric_nic[nic])) {
             busy |= 1u << nic;
         }
     }
@@ -173,7 +155,7 @@ static void suspect_rails(mpath_mover_t *mover, uint32_t nics)
     for (; nics != 0; nics &= nics - 1) {
         int nic = __builtin_ctz(nics);
 
-        if (mover->hellos[mover->team->rank].address_bytes[nic] > 0) {
+        if ((mover->driven >> nic) & 1) {
             mpath_fabric_suspect(mover->fabric, mover->fabric_nic[nic]);
         }
     }
@@ -205,7 +187,7 @@ static void wait_longer(mpath_team_t *team)
     uint64_t now_ns = mpath_time_ns();
 
     if ((team->probe_ns == 0) || ((team->back_ns != 0) && (now_ns - team->back_ns > PROBE_MOST_NS))) {
-        team->probe_ns = PROBE_FIRST_NS;
+        team->probe_ns = MPATH_PROBE_FIRST_NS;
     } else if (team->back_ns != 0) {
         team->probe_ns = (2 * team->probe_ns < PROBE_MOST_NS) ? 2 * team->probe_ns : PROBE_MOST_NS;
     }
@@ -218,12 +200,14 @@ static void wait_longer(mpath_team_t *team)
 static mpath_status_t leave_out(mpath_mover_t *mover)
 {
     mpath_team_t *team = mover->team;
+    uint32_t mine      = 0;
     int count          = 0;
 
     blame_silent(mover);
     for (int rank = 0; rank < team->size; rank++) {
         count += set_nics(team, team->node_of[rank], mover->settles[rank].lost, 0);
         suspect_rails(mover, mover->settles[rank].lost);
+        mine |= (team->node_of[rank] == team->node) ? mover->settles[rank].lost : 0;
     }
     if (count == 0) {
         mpath_error("%s: a call cannot be completed, and no rail that it uses is to blame; the call fails",
@@ -232,6 +216,7 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
     }
     team->topo_version++;
     wait_longer(team);
+    mpath_team_lost_note(team, mine, 1);
     mover->repeats++;
     mpath_schedule_destroy(mover->schedule);
     mover->schedule = NULL;
@@ -278,6 +263,7 @@ static mpath_status_t take_back(mpath_mover_t *mover)
     for (int rank = 0; rank < team->size; rank++) {
         (void)set_nics(team, team->node_of[rank], mover->settles[rank].back & back, 1);
     }
+    mpath_team_lost_note(team, mover->settles[team->leaders[team->node]].back & back, 0);
     team->back_ns = mpath_time_ns();
     team->topo_version++;
     forget_peers(mover, back);
@@ -339,7 +325,9 @@ mpath_status_t mpath_move_settle_loss(mpath_team_t *team, mpath_status_t status,
 
 mpath_status_t mpath_move_recover(mpath_team_t *team)
 {
-    if ((team->mover == NULL) || (team->mover->status != MPATH_OK) || (lost_anywhere(team) == 0)) {
+    mpath_status_t status = MPATH_OK;
+
+    if (lost_anywhere(team) == 0) {
         return MPATH_OK;
     }
     if (team->recover_in > 0) {
@@ -347,6 +335,12 @@ mpath_status_t mpath_move_recover(mpath_team_t *team)
         return MPATH_OK;
     }
     team->recover_in = RECOVER_EVERY - 1;
+    if (team->mover == NULL) { /* the team has begun with so few rails that it had nothing to move yet */
+        status = mpath_mover_create(team);
+    }
+    if ((status != MPATH_OK) || (team->mover->status != MPATH_OK)) {
+        return status;
+    }
     return mpath_mover_settle(team->mover, MPATH_OK);
 }
 

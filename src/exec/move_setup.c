@@ -21,15 +21,21 @@ typedef struct ready {
     uint32_t reserved;
 } ready_t;
 
-/* NICs that a rank drives, as a bit mask. */
-static uint32_t driven_nics(const mpath_topo_t *topo, int rank)
+static uint32_t is_left_out(const mpath_team_t *team, int nic)
 {
-    const mpath_place_t *place     = mpath_topo_place(topo, rank);
-    const mpath_machine_t *machine = mpath_topo_machine(topo, place->node);
+    return (team->lost[team->node] >> nic) & 1;
+}
+
+/* NICs that this rank drives, as a bit mask, with those that are left out since they have failed. */
+static uint32_t driven_nics(const mpath_team_t *team)
+{
+    const mpath_place_t *place     = mpath_topo_place(team->topo, team->rank);
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, place->node);
+    int all                        = mpath_topo_params(team->topo)->access == MPATH_REACH_ALL;
     uint32_t nics                  = 0;
 
-    for (int nic = 0; nic < machine->num_nics; nic++) {
-        if (machine->nics[nic].up && ((mpath_topo_params(topo)->access == MPATH_REACH_ALL) || (place->nic == nic))) {
+    for (int nic = 0; (nic < machine->num_nics) && (team->num_nodes > 1); nic++) {
+        if ((machine->nics[nic].up || is_left_out(team, nic)) && (all || (place->nic == nic))) {
             nics |= 1u << nic;
         }
     }
@@ -63,15 +69,15 @@ static mpath_status_t open_rails(mpath_mover_t *mover, mover_hello_t *hello)
 {
     const mpath_team_t *team       = mover->team;
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
-    uint32_t nics                  = (team->num_nodes > 1) ? driven_nics(team->topo, team->rank) : 0;
 
+    mover->driven = driven_nics(team);
     for (int nic = 0; nic < machine->num_nics; nic++) {
         const void *address;
         size_t bytes, chunk;
         mpath_status_t status;
         int number;
 
-        if (((nics >> nic) & 1) == 0) {
+        if (((mover->driven >> nic) & 1) == 0) {
             continue;
         }
         number = find_fabric_nic(&team->context->machine, machine->nics[nic].name, nic);
@@ -79,6 +85,10 @@ static mpath_status_t open_rails(mpath_mover_t *mover, mover_hello_t *hello)
         number = (number < 0) ? number : mpath_fabric_join(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
         if (number < 0) {
             return (mpath_status_t)number;
+        }
+        mover->fabric_nic[nic] = (int8_t)number;
+        if (is_left_out(team, nic)) {
+            continue; /* it may not even open; another one takes its place when the NIC is back */
         }
         status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
         if (status != MPATH_OK) {
@@ -90,7 +100,6 @@ static mpath_status_t open_rails(mpath_mover_t *mover, mover_hello_t *hello)
             return MPATH_ERR_INTERNAL;
         }
         chunk                     = mpath_fabric_max_chunk(mover->fabric, number);
-        mover->fabric_nic[nic]    = (int8_t)number;
         hello->address_bytes[nic] = (uint16_t)bytes;
         if ((hello->rail_chunk_bytes == 0) || (chunk < hello->rail_chunk_bytes)) {
             hello->rail_chunk_bytes = (uint32_t)((chunk < UINT32_MAX) ? chunk : UINT32_MAX);
@@ -322,7 +331,7 @@ mpath_status_t mpath_mover_create(mpath_team_t *team)
     return MPATH_OK;
 }
 
-/* Goes over to another rail on a NIC that has failed and is back. */
+/* Goes over to another rail on a NIC that has failed and is back, here or at the other end. */
 static mpath_status_t renew_rail(mpath_mover_t *mover, int nic, mover_hello_t *hello)
 {
     mpath_team_t *team = mover->team;
@@ -361,7 +370,10 @@ mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics)
     for (; nics != 0; nics &= nics - 1) {
         int nic = __builtin_ctz(nics);
 
-        if ((mine.address_bytes[nic] > 0) && (mine.status == MPATH_OK)) {
+        if (is_left_out(mover->team, nic)) {
+            mine.address_bytes[nic] =
+                0; /* it is back on other nodes only: nothing is sent to it, and it may not open */
+        } else if (((mover->driven >> nic) & 1) && (mine.status == MPATH_OK)) {
             mine.status = (int32_t)renew_rail(mover, nic, &mine);
         }
     }

@@ -9,7 +9,8 @@
  *   1. which build          allgather of a checksum
  *   2. who I am             allgather of records: settings and node keys; nodes follow from them
  *   3. my node              leaders: machine and name of the new segment, then from each leader to its node mates
- *   4. attached, my NIC     allgather; the name of the segment is removed
+ *   4. attached, my NIC,    allgather; the name of the segment is removed
+ *      lost NICs
  *   5. everything is there  allgather; from here on the control plane belongs to the channels
  */
 #include "exec/agree_private.h"
@@ -78,17 +79,23 @@ static mpath_status_t team_meet(mpath_team_t *team, uint64_t *shared_memory_byte
 typedef struct team_attached {
     int32_t status;
     int32_t nic;
-    int32_t gpu; /* in its node's GPUs, as a topology file tells; -1: none */
+    int32_t gpu;   /* in its node's GPUs, as a topology file tells; -1: none */
+    uint32_t lost; /* NICs of its node that it knows to have failed, by the leader's numbers */
 } team_attached_t;
 
-/* Round 4: `status` says whether my node's memory is there. Places of all ranks on success. */
-static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t status, mpath_place_t *places)
+/*
+ * Round 4: `status` says whether my node's memory is there, and its machine is known. Places of all ranks on success,
+ * and the NICs that some rank has lost.
+ */
+static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t status, const mpath_machine_t *machine,
+                                         mpath_place_t *places)
 {
     team_attached_t mine = {
         .status = status, .nic = mpath_context_nic(team->context, team->local_rank), .gpu = team->context->gpu};
     team_attached_t *all = malloc((size_t)team->size * sizeof(*all));
 
-    status = gather(team, &mine, sizeof(mine), all);
+    mine.lost = (status == MPATH_OK) ? mpath_team_lost_known(team, machine) : 0;
+    status    = gather(team, &mine, sizeof(mine), all);
     for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
         if (all[rank].status != MPATH_OK) {
             mpath_info(
@@ -97,6 +104,7 @@ static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t stat
             status = MPATH_DECLINED;
         }
         places[rank] = (mpath_place_t){.node = team->node_of[rank], .nic = all[rank].nic, .gpu = all[rank].gpu};
+        team->lost[team->node_of[rank]] |= all[rank].lost;
     }
     free(all);
     return status;
@@ -187,7 +195,7 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
         goto out;
     }
     status = team_node_memory(team, layout, shared_memory_bytes, machines, &shm_region);
-    status = team_gather_places(team, status, places);
+    status = team_gather_places(team, status, &machines[team->node], places);
     team_node_memory_attached(team);
     if (status != MPATH_OK) {
         goto out;
@@ -197,6 +205,9 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
     if (status == MPATH_OK) {
         status = mpath_topo_create(machines, team->num_nodes, places, team->size, &team->context->topo_params,
                                    &team->topo);
+    }
+    if (status == MPATH_OK) {
+        mpath_team_lost_begin(team);
     }
     if (status == MPATH_OK && team->num_local > 1) {
         status = mpath_shm_open(shm_region, &team->shm_shape, team->local_rank, &team->shm);

@@ -24,8 +24,10 @@ struct mpath_context {
     mpath_emulation_t emulated; /* of that file */
     int gpu;                    /* this process's in them; -1: none */
     mpath_status_t usable;      /* not MPATH_OK: why teams with this process are declined */
-    pthread_mutex_t lock;       /* of nic: the same in all teams, whichever thread asks first */
-    int nic, nic_known;
+    pthread_mutex_t lock;       /* of what follows */
+    int nic, nic_known;         /* the same in all teams, whichever thread asks first */
+    uint32_t lost;              /* NICs of the machine that teams have left out and not taken back, a bit each */
+    uint64_t lost_until_ns;     /* when they may be asked for */
 };
 
 /*
@@ -90,6 +92,15 @@ struct mpath_team {
     mpath_status_t broken; /* first reason; MPATH_OK while whole */
     uint64_t next_look_ns; /* mpath_team_status() looks at the control plane from then on */
 };
+
+#define MPATH_PROBE_FIRST_NS (10 * MPATH_NS_PER_S) /* a NIC that has failed is left out for so long at least */
+
+/* team_lost.c: NICs of this node that other teams of this process have left out, by the numbers of `machine`; */
+uint32_t mpath_team_lost_known(const mpath_team_t *team, const mpath_machine_t *machine);
+/* NICs of this node have been left out, or are used again: for the teams that are made from now on; */
+void mpath_team_lost_note(const mpath_team_t *team, uint32_t nics, int lost);
+/* and the new team leaves out what its ranks have told, team->lost. The same on all ranks. */
+void mpath_team_lost_begin(mpath_team_t *team);
 
 /* The name of the host that a rank runs on, for messages. */
 const char *mpath_team_host(const mpath_team_t *team, int rank);

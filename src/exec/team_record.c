@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Raised whenever the messages or the shared memory of a team change. */
-#define TEAM_PROTOCOL 3
+#define TEAM_PROTOCOL 4
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"

@@ -26,6 +26,12 @@
  */
 mpath_status_t mpath_machine_discover(const char *rails, const char *rail_rates, mpath_machine_t *machine);
 
+/*
+ * Whether a NIC has a link now, by its name: an interface a carrier, a port of InfiniBand or RoCE the state ACTIVE. One
+ * of which the system says nothing has one. `sysfs`: "/sys".
+ */
+int mpath_machine_has_carrier(const char *sysfs, const char *nic);
+
 /* The name that discovery gives this machine, in MPATH_HOST_NAME_MAX bytes. */
 void mpath_machine_host(char *host);
 

@@ -18,6 +18,7 @@
 #define BPS_PER_MBIT 125000ull /* 10^6 bits */
 #define RELATIVE_MAX 512       /* below sysfs: a folder entry and some fixed text */
 #define MAX_PORTS 256          /* of all devices: a bound for broken trees */
+#define PORT_ACTIVE 4          /* IBV_PORT_ACTIVE */
 
 static int is_digit(char c)
 {
@@ -246,10 +247,20 @@ mpath_status_t mpath_port_name(const char *device, int port, char *name)
     return ((length > 0) && (length < MPATH_NIC_NAME_MAX)) ? MPATH_OK : MPATH_ERR_PARAM;
 }
 
+/* The number counts: "5: ACTIVE_DEFER" is a port that has lost its link a moment ago. */
+static int port_is_active(const char *sysfs, const char *device, const char *port)
+{
+    char relative[RELATIVE_MAX], line[64];
+
+    snprintf(relative, sizeof(relative), "class/infiniband/%s/ports/%s/state", device, port);
+    sysfs_read(sysfs, relative, line, sizeof(line));
+    return strtol(line, NULL, 10) == PORT_ACTIVE;
+}
+
 /* Zero when this process cannot use the port. */
 static int port_read(const mpath_machine_source_t *source, const char *device, int port, mpath_nic_t *nic)
 {
-    char relative[RELATIVE_MAX], line[64];
+    char relative[RELATIVE_MAX], line[64], number[16];
     int64_t mbit;
     int state;
 
@@ -257,9 +268,8 @@ static int port_read(const mpath_machine_source_t *source, const char *device, i
     if (mpath_port_name(device, port, nic->name) != MPATH_OK) {
         return 0;
     }
-    snprintf(relative, sizeof(relative), "class/infiniband/%s/ports/%d/state", device, port);
-    sysfs_read(source->sysfs, relative, line, sizeof(line));
-    state = (strstr(line, "ACTIVE") != NULL);
+    snprintf(number, sizeof(number), "%d", port);
+    state = port_is_active(source->sysfs, device, number);
     if (source->port_state != NULL) {
         state = source->port_state(device, port);
     }
@@ -318,4 +328,25 @@ mpath_status_t mpath_sysfs_list_ports(const mpath_machine_source_t *source, mpat
     qsort(list.nics, (size_t)list.count, sizeof(*list.nics), nic_compare);
     *list_p = list;
     return MPATH_OK;
+}
+
+/* --- later ------------------------------------------------------------------------------------------------------- */
+
+int mpath_machine_has_carrier(const char *sysfs, const char *nic)
+{
+    char relative[RELATIVE_MAX], device[MPATH_NIC_NAME_MAX], line[8];
+    size_t stem      = strcspn(nic, ":");
+    const char *port = (nic[stem] == ':') ? nic + stem + 1 : "1";
+
+    snprintf(device, sizeof(device), "%.*s", (int)stem, nic);
+    snprintf(relative, sizeof(relative), "class/infiniband/%s/ports/%s", device, port);
+    if (sysfs_exists(sysfs, relative)) {
+        return port_is_active(sysfs, device, port);
+    }
+    snprintf(relative, sizeof(relative), "class/net/%s/carrier", nic);
+    if (!sysfs_exists(sysfs, relative)) {
+        return 1;
+    }
+    sysfs_read(sysfs, relative, line, sizeof(line)); /* of an interface that is down an error */
+    return line[0] == '1';
 }

@@ -12,11 +12,13 @@
 #include <unistd.h>
 
 /* Fields of /proc/<pid>/stat after the name, counted from the state. */
+#define STAT_FIELD_NUM_THREADS 17
 #define STAT_FIELD_START_TIME 19
 
-/* Returns 0 when the file tells nothing. */
-static int process_read_stat(int64_t pid, char *state_p, uint64_t *start_ticks_p)
+/* Returns 0 when the file tells nothing. *has_ended_p: nothing of it runs any more. */
+static int process_read_stat(int64_t pid, int *has_ended_p, uint64_t *start_ticks_p)
 {
+    long num_threads = 1;
     char path[64], text[1024];
     const char *at;
     ssize_t length;
@@ -38,14 +40,17 @@ static int process_read_stat(int64_t pid, char *state_p, uint64_t *start_ticks_p
         return 0;
     }
     at += 2;
-    *state_p = *at;
+    *has_ended_p = (*at == 'Z') || (*at == 'X');
     for (field = 0; field < STAT_FIELD_START_TIME; field++) {
         at = strchr(at, ' ');
         if (at == NULL) {
             return 0;
         }
         at++;
+        num_threads = (field + 1 == STAT_FIELD_NUM_THREADS) ? strtol(at, NULL, 10) : num_threads;
     }
+    /* The first thread may end before the others. */
+    *has_ended_p   = *has_ended_p && (num_threads <= 1);
     *start_ticks_p = strtoull(at, NULL, 10);
     return 1;
 }
@@ -59,10 +64,10 @@ static uint64_t process_pid_space(void)
 
 void mpath_process_self(mpath_process_t *process)
 {
-    char state;
+    int has_ended;
 
     process->pid = getpid();
-    if (!process_read_stat(process->pid, &state, &process->start_ticks)) {
+    if (!process_read_stat(process->pid, &has_ended, &process->start_ticks)) {
         process->start_ticks = 0;
     }
     process->pid_space = process_pid_space();
@@ -71,7 +76,7 @@ void mpath_process_self(mpath_process_t *process)
 int mpath_process_alive(const mpath_process_t *process)
 {
     uint64_t start_ticks;
-    char state;
+    int has_ended;
 
     if ((process->pid <= 0) || (process->pid_space != process_pid_space())) {
         return 1;
@@ -79,10 +84,10 @@ int mpath_process_alive(const mpath_process_t *process)
     if ((kill((pid_t)process->pid, 0) != 0) && (errno == ESRCH)) {
         return 0;
     }
-    if (!process_read_stat(process->pid, &state, &start_ticks)) {
+    if (!process_read_stat(process->pid, &has_ended, &start_ticks)) {
         return 1;
     }
-    if ((state == 'Z') || (state == 'X')) {
+    if (has_ended) {
         return 0;
     }
     return (process->start_ticks == 0) || (process->start_ticks == start_ticks);

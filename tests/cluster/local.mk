@@ -21,6 +21,8 @@ EXTRA_DIST += \
 	cluster/survivor.c \
 	cluster/ucx_exchange.c \
 	cluster/ucx_figures \
+	cluster/ucx_late.c \
+	cluster/ucx_lossy.c \
 	cluster/ucx_pair.c \
 	cluster/ucx_relay.c \
 	cluster/ucx_release \

@@ -401,7 +401,7 @@ static void case_flush(void)
         status = uct_ep_flush(here.ep, 0, &flushed.completion);
         REQUIRE(status == UCS_OK || status == UCS_INPROGRESS);
         WAIT_FOR(status == UCS_OK || flushed.calls == 1);
-        REQUIRE(memory[0] == round && memory[BIG_BYTES / 8 - 1] == round);
+        REQUIRE(memory[0] == round && memory[BIG_BYTES / 8 - 1] == round && done.calls == 1);
         WAIT_FOR((status = uct_iface_flush(here.iface, 0, NULL)) != UCS_INPROGRESS);
         REQUIRE(status == UCS_OK);
     }

@@ -115,6 +115,8 @@ unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(ranks_sources)
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_programs += unit/test_resume unit/test_retry unit/test_store
+unit_programs += unit/test_team_lost
+unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(ranks_sources)
 unit_test_retry_SOURCES = unit/test_retry.c $(ranks_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
 unit_test_resume_SOURCES = unit/test_resume.c $(ranks_sources)

@@ -382,6 +382,29 @@ static void test_this_machine(void **state)
     mpath_topo_destroy(topo);
 }
 
+/* A NIC that is to be used again, asked for its link. */
+static void test_carrier(void **state)
+{
+    (void)state;
+    put("class/net/rail0/carrier", "1\n");
+    put("class/net/rail1/carrier", "0\n");
+    put("class/net/rail2/carrier", ""); /* an interface that is down */
+    put("class/infiniband/mlx5_0/ports/1/state", "4: ACTIVE\n");
+    put("class/infiniband/mlx5_0/ports/2/state", "1: DOWN\n");
+    put("class/infiniband/mlx5_1/ports/1/state", "2: INIT\n");
+    put("class/infiniband/mlx5_2/ports/1/state", "5: ACTIVE_DEFER\n");
+    assert_true(mpath_machine_has_carrier(root, "rail0"));
+    assert_false(mpath_machine_has_carrier(root, "rail1"));
+    assert_false(mpath_machine_has_carrier(root, "rail2"));
+    assert_true(mpath_machine_has_carrier(root, "rail3"));
+    assert_true(mpath_machine_has_carrier(root, "mlx5_0:1"));
+    assert_true(mpath_machine_has_carrier(root, "mlx5_0"));
+    assert_false(mpath_machine_has_carrier(root, "mlx5_0:2"));
+    assert_false(mpath_machine_has_carrier(root, "mlx5_1:1"));
+    assert_false(mpath_machine_has_carrier(root, "mlx5_2:1"));
+    assert_true(mpath_machine_has_carrier(root, "mlx5_3:1"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -394,6 +417,7 @@ int main(void)
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_nearest),
         cmocka_unit_test(test_labels),
+        cmocka_unit_test_setup_teardown(test_carrier, setup, teardown),
         cmocka_unit_test(test_this_machine),
     };
 

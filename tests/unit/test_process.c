@@ -2,10 +2,13 @@
 /* Whether a process lives: this one, children in every state, numbers that have been given out again. */
 #include "util/process.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -56,6 +59,63 @@ static void test_child(void **state)
     assert_false(mpath_process_alive(&process));
 }
 
+static void *wait_for_end(void *argument)
+{
+    char end;
+
+    _exit(read(*(const int *)argument, &end, 1) != 0);
+}
+
+/* The state of this process's first thread in the system's table. */
+static char state_of(pid_t pid)
+{
+    char path[64], text[512] = "";
+    const char *at;
+    FILE *file;
+
+    snprintf(path, sizeof(path), "/proc/%d/stat", (int)pid);
+    file = fopen(path, "r");
+    assert_non_null(file);
+    assert_non_null(fgets(text, sizeof(text), file));
+    fclose(file);
+    at = strrchr(text, ')');
+    assert_non_null(at);
+    return at[2];
+}
+
+/* A process of which the first thread has ended and others go on: to the system it is a zombie. */
+static void test_first_thread(void **state)
+{
+    mpath_process_t process = {0};
+    int down[2], status;
+    pthread_t thread;
+    pid_t child;
+
+    (void)state;
+    assert_int_equal(pipe(down), 0);
+    child = fork();
+    assert_true(child >= 0);
+    if (child == 0) {
+        close(down[1]);
+        if (pthread_create(&thread, NULL, wait_for_end, &down[0]) != 0) {
+            _exit(1);
+        }
+        pthread_exit(NULL);
+    }
+    close(down[0]);
+    while (state_of(child) != 'Z') {
+        usleep(1000);
+    }
+    mpath_process_self(&process);
+    process.pid         = child;
+    process.start_ticks = 0;
+    assert_true(mpath_process_alive(&process));
+    close(down[1]);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_int_equal(status, 0);
+    assert_false(mpath_process_alive(&process));
+}
+
 static void test_number_again(void **state)
 {
     mpath_process_t self, other;
@@ -92,6 +152,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_child),
+        cmocka_unit_test(test_first_thread),
         cmocka_unit_test(test_number_again),
         cmocka_unit_test(test_unknown),
     };

@@ -119,6 +119,28 @@ static void break_rail(const member_t *member, int nic, mpath_status_t status, i
     rail_unlock(rail);
 }
 
+/* A communicator that is made now begins without the rail, and uses it when it is back. */
+static void run_late(ranks_self_t *self, const member_t *member, const relay_job_t *job)
+{
+    member_t late = {.context = member->context};
+    mpath_coll_counters_t counters;
+    mpath_oob_t oob;
+
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    relay_member_join(&late, self, &oob, job);
+    ranks_check((late.team->lost[0] | late.team->lost[1]) == 1u << 1);
+    member_round(&late, A2A_HOT, job->max_bytes, 3);
+    ranks_check((late.team->lost[0] | late.team->lost[1]) == 1u << 1);
+    late.team->next_probe_ns = 0;
+    late.team->recover_in    = 0;
+    member_round(&late, A2A_HOT, job->max_bytes, 4);
+    member_round(&late, A2A_HOT, job->max_bytes, 5);
+    ranks_check((late.team->lost[0] | late.team->lost[1]) == 0);
+    mpath_coll_counters(late.coll, &counters);
+    ranks_check((counters.relay.repeats == 0) && (counters.declined == 0));
+    member_leave(&late);
+}
+
 /* All ranks repeat the call over the other rails, and go on without this one. */
 static int rail_fails_body(ranks_self_t *self, void *argument)
 {
@@ -147,6 +169,7 @@ static int rail_fails_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
+    run_late(self, &member, job);
     member_end(&member);
     return 0;
 }
