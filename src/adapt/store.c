@@ -2,6 +2,7 @@
 /* Store: reading and writing the file of learned rates. */
 #include "adapt/store.h"
 
+#include "util/cache.h"
 #include "util/log.h"
 
 #include <errno.h>
@@ -156,9 +157,7 @@ static void look(void *argument, const line_t *line)
 /* Neither is a device moved away by a file in its place, nor does a pipe make a job wait. A folder is an error of its own. */
 static int is_special(const char *path)
 {
-    struct stat there;
-
-    if ((stat(path, &there) != 0) || S_ISREG(there.st_mode) || S_ISDIR(there.st_mode)) {
+    if (!mpath_cache_is_special(path)) {
         return 0;
     }
     mpath_warn("%s is no regular file; learned rates are neither read from it nor kept", path);

@@ -32,6 +32,13 @@ mpath_status_t mpath_cache_path(const char *name, char *path, size_t size)
     return ((length > 0) && ((size_t)length < size)) ? MPATH_OK : MPATH_ERR_UNSUPPORTED;
 }
 
+int mpath_cache_is_special(const char *path)
+{
+    struct stat there;
+
+    return (stat(path, &there) == 0) && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
+}
+
 /* Every folder above a file that is not there yet. */
 static void make_folders(const char *path)
 {
@@ -75,6 +82,10 @@ mpath_status_t mpath_cache_write(const char *name, const char *text, size_t leng
                     name);
         return MPATH_ERR_IO;
     }
+    if (mpath_cache_is_special(path)) {
+        mpath_error("cache file %s is no regular file; it is not kept", path);
+        return MPATH_ERR_IO;
+    }
     make_folders(path);
     snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path);
     fd = mkstemp(temporary);
@@ -112,7 +123,7 @@ mpath_status_t mpath_cache_read(const char *name, char **text_p)
     if (mpath_cache_path(name, path, sizeof(path)) != MPATH_OK) {
         return MPATH_ERR_UNSUPPORTED;
     }
-    file = fopen(path, "re");
+    file = mpath_cache_is_special(path) ? NULL : fopen(path, "re");
     if (file == NULL) {
         return MPATH_ERR_UNSUPPORTED;
     }

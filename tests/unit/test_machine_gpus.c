@@ -328,6 +328,27 @@ static void test_cache_paths(void **state)
     setenv("MPATH_CACHE_DIR", folder, 1);
 }
 
+/* Such as /dev/null, which a file in its place would take from everybody. */
+static void test_no_file_takes_the_place_of_a_pipe(void **state)
+{
+    char path[128], *text;
+    struct stat there;
+
+    (void)state;
+    snprintf(path, sizeof(path), "/tmp/mpath-cache-pipe.%ld", (long)getpid());
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(20); /* an open pipe gives no end of file */
+    capture_start();
+    assert_int_equal(mpath_cache_write(path, "x", 1), MPATH_ERR_IO);
+    assert_int_equal(mpath_cache_read(path, &text), MPATH_ERR_UNSUPPORTED);
+    capture_stop();
+    alarm(0);
+    assert_non_null(strstr(capture_text(), "is no regular file; it is not kept"));
+    assert_int_equal(lstat(path, &there), 0);
+    assert_true(S_ISFIFO(there.st_mode));
+    unlink(path);
+}
+
 static int remove_folder(void **state)
 {
     mpath_gpu_survey_t survey = survey_take();
@@ -358,6 +379,7 @@ int main(void)
         cmocka_unit_test(test_a_damaged_file_is_refused),
         cmocka_unit_test(test_a_folder_that_cannot_be_is_an_error),
         cmocka_unit_test(test_cache_paths),
+        cmocka_unit_test(test_no_file_takes_the_place_of_a_pipe),
     };
     char temporary[] = "/tmp/mpath-gpus.XXXXXX";
 
