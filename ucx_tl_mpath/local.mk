@@ -7,7 +7,7 @@ libuct_mpath_la_SOURCES = ack.c address.c compat.h component.c counters.c counte
 	../src/topo/machine.c ../src/topo/machine_rates.c ../src/topo/machine_sysfs.c ../src/topo/names.c \
 	iface_shares.c \
 	../src/adapt/store.c ../src/topo/gpus.c ../src/topo/paths.c ../src/topo/paths_gpu.c ../src/topo/topo.c ../src/topo/topo_check.c \
-	../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/status.c
+	../src/util/cache.c ../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/status.c
 if HAVE_VERBS
 libuct_mpath_la_SOURCES += ../src/topo/machine_verbs.c
 else
