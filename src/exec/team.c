@@ -94,7 +94,8 @@ static mpath_status_t team_gather_places(mpath_team_t *team, mpath_status_t stat
         .status = status, .nic = mpath_context_nic(team->context, team->local_rank), .gpu = team->context->gpu};
     team_attached_t *all = malloc((size_t)team->size * sizeof(*all));
 
-    mine.lost = (status == MPATH_OK) ? mpath_team_lost_known(team, machine) : 0;
+    /* Ranks of one node need no NIC, so that they would never ask for one that is back, either. */
+    mine.lost = ((status == MPATH_OK) && (team->num_nodes > 1)) ? mpath_team_lost_known(team, machine) : 0;
     status    = gather(team, &mine, sizeof(mine), all);
     for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
         if (all[rank].status != MPATH_OK) {

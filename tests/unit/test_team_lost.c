@@ -274,6 +274,28 @@ static int dead_end_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
+/* The ranks of one node need none of its NICs: they neither leave one out nor look after it. */
+static int one_node_body(ranks_self_t *self, void *argument)
+{
+    static const int members[NODES][2] = {{0, 1}, {2, 3}};
+    mpath_context_t *context           = open_context(self);
+    mpath_team_t *early                = open_team(self, context, 1, NULL, RANKS), *late;
+
+    (void)argument;
+    open_mover(early);
+    lose(early, 0, 1u << LOST);
+    ranks_check(context->lost == ((self->node == 0) ? 1u << LOST : 0));
+    late = open_team(self, context, 2 + self->node, members[self->node], 2);
+    check_out(late, 0, 0);
+    end_good_call(late);
+    ranks_check(late->mover == NULL);
+    ranks_barrier(self);
+    mpath_team_destroy(late);
+    mpath_team_destroy(early);
+    mpath_context_destroy(context);
+    return 0;
+}
+
 static void run(ranks_body_t body, int size, int nodes)
 {
     const ranks_setup_t setup = {.size = size, .nodes = nodes, .nics = NICS, .limit_s = 120};
@@ -311,6 +333,12 @@ static void test_moved_nothing(void **state)
     run(moved_nothing_body, RANKS, NODES);
 }
 
+static void test_one_node(void **state)
+{
+    (void)state;
+    run(one_node_body, RANKS, NODES);
+}
+
 static void test_dead_end(void **state)
 {
     (void)state;
@@ -322,6 +350,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_begins_without), cmocka_unit_test(test_some_know),     cmocka_unit_test(test_long_ago),
         cmocka_unit_test(test_last_rail),      cmocka_unit_test(test_moved_nothing), cmocka_unit_test(test_dead_end),
+        cmocka_unit_test(test_one_node),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
