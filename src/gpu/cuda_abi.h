@@ -89,6 +89,7 @@ enum {
     MPATH_CU_DEV_RDMA_FLUSH        = 117,
     MPATH_CU_DEV_RDMA_ORDER        = 118,
     MPATH_CU_DEV_64_BIT_STREAM_OPS = 122,
+    MPATH_CU_DEV_MPS               = 133,
     MPATH_CU_DEV_HOST_NUMA         = 134
 };
 

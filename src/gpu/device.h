@@ -33,6 +33,7 @@ typedef struct mpath_gpu_info {
     int numa;      /* node of host memory beside it; -1: unknown */
     int fd_memory; /* physical allocations can be exported as file descriptors */
     int pools;
+    int mps; /* processes work on it at the same time, by CUDA MPS; 0: they take turns; -1: the driver does not tell */
 } mpath_gpu_info_t;
 
 typedef struct mpath_gpu mpath_gpu_t;

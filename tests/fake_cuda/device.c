@@ -258,6 +258,9 @@ FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath
     case MPATH_CU_DEV_64_BIT_STREAM_OPS:
         *value = !fake_without("values");
         break;
+    case MPATH_CU_DEV_MPS:
+        *value = !fake_without("mps");
+        break;
     case MPATH_CU_DEV_HOST_REGISTER:
     case MPATH_CU_DEV_RDMA:
         *value = 1;
