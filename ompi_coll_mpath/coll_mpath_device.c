@@ -4,6 +4,9 @@
 
 #include <string.h>
 
+/* To copy so many bytes more takes less time than to start a copy. */
+#define DEVICE_GAP_BYTES 65536
+
 /* Widens [low, high) by a range. */
 static void span_add(ptrdiff_t from, ptrdiff_t to, ptrdiff_t *low_p, ptrdiff_t *high_p)
 {
@@ -66,28 +69,44 @@ mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int
     return mpath_memory_classify((char *)args->buffer + device->lowest, device->span_bytes, &device->memory);
 }
 
-/* Without gaps only the elements are copied, so that nothing between two ranks' pieces is touched. */
-static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *device, bool store)
+static mpath_status_t device_start_copy(const mca_coll_mpath_device_t *device, ptrdiff_t from, ptrdiff_t to, bool store)
 {
+    size_t offset = (size_t)(from - device->lowest), bytes = (size_t)(to - from);
+
+    return store ? mpath_shadow_store(&device->shadow, offset, bytes)
+                 : mpath_shadow_load(&device->shadow, offset, bytes);
+}
+
+/* Of elements without gaps, where those of a rank end and those of the next one begin, or begin soon, as one copy. */
+static mpath_status_t device_start_pieces(int size, const mca_coll_mpath_device_t *device, bool store)
+{
+    ptrdiff_t gap   = store ? 0 : DEVICE_GAP_BYTES; /* nothing between two ranks' pieces may be written */
+    ptrdiff_t begin = 0, end = 0, from, to;
     mpath_status_t status = MPATH_OK;
     int rank;
 
-    if (!device->contiguous) {
-        return store ? mpath_shadow_store(&device->shadow, 0, device->span_bytes)
-                     : mpath_shadow_load(&device->shadow, 0, device->span_bytes);
-    }
     for (rank = 0; (rank < size) && (MPATH_OK == status); rank++) {
-        ptrdiff_t from, to;
-
         piece_range(&device->user, rank, &from, &to);
-        if (from < to) {
-            size_t offset = (size_t)(from - device->lowest), bytes = (size_t)(to - from);
-
-            status = store ? mpath_shadow_store(&device->shadow, offset, bytes)
-                           : mpath_shadow_load(&device->shadow, offset, bytes);
+        if ((from < to) && (begin < end) && (from >= end) && (from - end <= gap)) {
+            end = to;
+        } else if (from < to) {
+            status = device_start_copy(device, begin, end, store);
+            begin  = from;
+            end    = to;
         }
     }
-    return status;
+    return (MPATH_OK == status) ? device_start_copy(device, begin, end, store) : status;
+}
+
+static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *device, bool store)
+{
+    mpath_status_t status, waited;
+
+    status = device->contiguous
+                 ? device_start_pieces(size, device, store)
+                 : device_start_copy(device, device->lowest, device->lowest + (ptrdiff_t)device->span_bytes, store);
+    waited = mpath_shadow_wait(&device->shadow); /* also for what has been started before an error */
+    return (MPATH_OK == status) ? waited : status;
 }
 
 mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, mca_coll_mpath_device_t *device)

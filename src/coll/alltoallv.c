@@ -393,7 +393,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     mpath_relay_coll_took(coll->relay, mpath_time_ns() - start_ns);
     coll->counters.move_ns += mpath_time_ns() - start_ns;
     coll->wants_host = (status == MPATH_DECLINED) && (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);
-    return (status == MPATH_DECLINED) ? decline(coll, "device memory cannot be shared on these nodes") : status;
+    return (status == MPATH_DECLINED) ? decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
 }
 
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)

@@ -82,15 +82,16 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->me       = mpath_team_rank(team);
     mpath_import_set_limit((unsigned)gpu->settings->gpu_imports);
     mpath_peer_rates_init(&gpu->rates);
-    gpu->usable      = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
-    gpu->demand      = calloc(size * size, sizeof(*gpu->demand));
-    gpu->known       = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->known));
-    gpu->refused     = calloc(size * size, sizeof(*gpu->refused));
-    gpu->devices     = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->devices));
-    gpu->pieces      = calloc(size, sizeof(*gpu->pieces));
-    gpu->staged_send = calloc(2 * size, sizeof(*gpu->staged_send));
+    gpu->usable       = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
+    gpu->demand       = calloc(size * size, sizeof(*gpu->demand));
+    gpu->known        = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->known));
+    gpu->refused      = calloc(size * size, sizeof(*gpu->refused));
+    gpu->devices      = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->devices));
+    gpu->pieces       = calloc(size, sizeof(*gpu->pieces));
+    gpu->turns.places = calloc(size, sizeof(*gpu->turns.places));
+    gpu->staged_send  = calloc(2 * size, sizeof(*gpu->staged_send));
     if ((gpu->demand == NULL) || (gpu->known == NULL) || (gpu->refused == NULL) || (gpu->devices == NULL) ||
-        (gpu->pieces == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
+        (gpu->pieces == NULL) || (gpu->turns.places == NULL) || (gpu->staged_send == NULL) || !decided_create(gpu)) {
         mpath_gpu_coll_destroy(gpu);
         goto err_no_memory;
     }
@@ -141,6 +142,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     free(gpu->refused);
     free(gpu->devices);
     free(gpu->pieces);
+    free(gpu->turns.places);
     free(gpu->staged_send);
     free(gpu->engine_pieces);
     free(gpu->decided.generations);
@@ -211,13 +213,23 @@ static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t 
     if (is_device(memory) && (find_gpu(memory, &device) == MPATH_OK)) {
         side->device = memory->device;
         if (mpath_export_make(buffer, span_bytes(bytes, offsets, gpu->size), memory, &side->memory) != MPATH_OK) {
-            side->memory.how = MPATH_EXPORT_NONE;
+            side->memory.how  = MPATH_EXPORT_NONE;
+            side->memory.uuid = mpath_gpu_info_of(device)->uuid;
         }
     }
     if ((side->kind == MPATH_MEMORY_MANAGED) ||
         ((number == MPATH_ROOM_RECV) && (side->device >= 0) && (side->memory.how == MPATH_EXPORT_NONE))) {
         warn_slow(gpu, memory, (number == MPATH_ROOM_RECV) ? "receive" : "send");
     }
+}
+
+/* Whether the GPU that the call's data is on does the work of one process at a time, as far as the driver tells. */
+static int32_t takes_turns(const mpath_call_t *call)
+{
+    const mpath_memory_t *memory = is_device(call->send_memory) ? call->send_memory : call->recv_memory;
+    mpath_gpu_t *device;
+
+    return (find_gpu(memory, &device) == MPATH_OK) && (device != NULL) && (mpath_gpu_info_of(device)->mps == 0);
 }
 
 /* Also by what others open it with: of the same memory, named anew, the descriptors have other numbers. */
@@ -248,7 +260,7 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     size_t row_bytes       = (size_t)gpu->size * sizeof(uint64_t);
     mpath_room_side_t recv = {0}, send = {0};
     mpath_gpu_t *device = NULL;
-    int32_t kernels;
+    int32_t kernels, turns;
 
     if (!gpu->opened || !gpu->usable) {
         return;
@@ -262,16 +274,18 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, &recv);
     fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, &send);
     kernels = (send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
+    turns   = takes_turns(call);
     if (kernels && (device != gpu->told_gpu)) {
         gpu->told_gpu = device;
         now->generation++;
         now->place++;
     }
     if (!is_same_side(&recv, &now->sides[MPATH_ROOM_RECV]) || !is_same_side(&send, &now->sides[MPATH_ROOM_SEND]) ||
-        (kernels != now->kernels) || (now->generation == 0)) {
+        (kernels != now->kernels) || (turns != now->turns) || (now->generation == 0)) {
         now->generation++;
     }
     now->kernels                = kernels;
+    now->turns                  = turns;
     now->claimed                = gpu->claimed;
     now->eager                  = gpu->eager;
     now->host                   = gpu->told_host;
@@ -338,7 +352,8 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     }
     gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
     gpu->beside                                                                         = (gpu_beside_t){0};
-    return bind_sides(gpu, call);
+    status                                                                              = bind_sides(gpu, call);
+    return ((status == MPATH_OK) && mpath_gpu_coll_leaves_to_host(gpu, call->operation)) ? MPATH_DECLINED : status;
 }
 
 static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)

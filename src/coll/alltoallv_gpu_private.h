@@ -65,6 +65,14 @@ typedef struct gpu_decided {
 /* Short messages, sent before the agreement: alltoallv_gpu_exchange.c. */
 typedef struct gpu_exchange gpu_exchange_t;
 
+/* Ranks that take turns on a GPU: alltoallv_gpu_turns.c. */
+typedef struct gpu_turns {
+    uint64_t generations; /* of all cells together, for which the rest holds */
+    int most;             /* ranks on a GPU that takes turns; 0: there is none that several use */
+    int left;             /* the present call is left to the host */
+    int *places;          /* [n] the first rank on the same GPU; that rank itself without a GPU */
+} gpu_turns_t;
+
 /* What goes on beside the kernels of a reduction: data through the host, and what is to be done with it. */
 typedef struct gpu_beside {
     void *owner;
@@ -91,6 +99,7 @@ struct mpath_gpu_coll {
     mpath_gpu_t *told_gpu;    /* with which it works on its send buffer */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
+    gpu_turns_t turns;
     uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
     int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
@@ -164,6 +173,12 @@ mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu); /* from how many bytes
 void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu);
 /* The order alone, after the host's share has changed. */
 void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
+
+/*
+ * alltoallv_gpu_turns.c: whether the call is predicted to be faster with copies on the host than with GPUs on which
+ * ranks take turns; `operation` is a mpath_operation_t. The same on all ranks. Needs the room and gpu->demand.
+ */
+int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
 
 /* alltoallv_gpu_start.c: everything that this rank starts. */
 mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);

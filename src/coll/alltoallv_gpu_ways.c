@@ -362,37 +362,6 @@ static mpath_status_t share_direct(mpath_gpu_coll_t *gpu)
     return (direct && gpu->timed) ? open_slots(gpu, mpath_gpu_beside_slots_bytes(gpu)) : MPATH_OK;
 }
 
-/* Another rank that sends from the same GPU; -1: none. */
-static int find_sharer(const mpath_gpu_coll_t *gpu)
-{
-    const mpath_room_side_t *mine = &gpu_cell(gpu, gpu->me)->sides[MPATH_ROOM_SEND];
-
-    for (int rank = 0; (mine->memory.how != MPATH_EXPORT_NONE) && (rank < gpu->size); rank++) {
-        const mpath_room_side_t *other = &gpu_cell(gpu, rank)->sides[MPATH_ROOM_SEND];
-
-        if ((rank != gpu->me) && (other->memory.how != MPATH_EXPORT_NONE) &&
-            (memcmp(&mine->memory.uuid, &other->memory.uuid, sizeof(mine->memory.uuid)) == 0)) {
-            return rank;
-        }
-    }
-    return -1;
-}
-
-/* Once per process, by the first rank on the GPU: what makes every call slow, and the cure. */
-static void tell_of_turns(const mpath_gpu_coll_t *gpu)
-{
-    static atomic_flag told = ATOMIC_FLAG_INIT;
-    int sharer              = find_sharer(gpu);
-
-    if ((sharer > gpu->me) && (gpu->send.gpu != NULL) && (mpath_gpu_info_of(gpu->send.gpu)->mps == 0) &&
-        !atomic_flag_test_and_set(&told)) {
-        mpath_warn("ranks %d and %d share the GPU %s, and without CUDA MPS their work on it takes turns: a call on "
-                   "device memory takes 0.15 to 0.6 ms at least where it could take 0.01. nvidia-cuda-mps-control -d "
-                   "starts MPS",
-                   gpu->me, sharer, mpath_gpu_info_of(gpu->send.gpu)->pci);
-    }
-}
-
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
@@ -404,7 +373,6 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
         status = share_direct(gpu);
         return (status == MPATH_OK) ? open_wanted(gpu) : status;
     }
-    tell_of_turns(gpu);
     mpath_gpu_coll_forget_ways(gpu);
     forget_moved(gpu);
     decided->share_ppm = 0;
@@ -450,7 +418,6 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works)
     if (is_decided(gpu)) {
         open_again(gpu);
     } else {
-        tell_of_turns(gpu);
         mpath_gpu_coll_forget_ways(gpu);
         forget_moved(gpu);
         for (int side = 0; (status == MPATH_OK) && (side < MPATH_ROOM_SIDES); side++) {

@@ -45,7 +45,7 @@ typedef struct mpath_room_side {
     uint32_t kind;         /* mpath_memory_kind_t */
     int32_t device;        /* in its process; -1: memory that no GPU of this side works on */
     uint64_t address;      /* of the buffer, in its owner */
-    mpath_export_t memory; /* how NONE: others cannot open it */
+    mpath_export_t memory; /* how NONE: others cannot open it; the uuid is that of the device in any case */
 } mpath_room_side_t;
 
 /* Of large reductions, a part of which may go through the host: see allreduce_gpu_host.c. */
@@ -59,6 +59,7 @@ typedef struct mpath_room_cell {
     uint64_t generation;    /* as long as it stays the same, so do both sides but for the addresses within the memory */
     int32_t kernels;        /* the sending GPU runs mpath's kernels */
     uint32_t place;         /* changes with the GPU or the context of the send buffer */
+    int32_t turns;          /* processes take turns on the sending GPU, or else the receiving one */
     int32_t claimed;        /* in this call its GPU may wait for those of others; not part of the generation */
     int32_t eager;          /* GPU_EAGER_NOT...: of kernels that are started before the agreement. Neither is this */
     mpath_room_host_t host; /* not part of the generation */

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shadow: host memory as large as the range, filled and emptied by the driver's synchronous copies. */
 #include "coll/shadow.h"
+#include "gpu/turns.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -18,7 +19,11 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
     if (status != MPATH_OK) {
         return status;
     }
-    made.host = malloc(bytes + SHADOW_SLACK_BYTES);
+    if (mpath_pinned_take(made.gpu, bytes + SHADOW_SLACK_BYTES, &made.pinned) == MPATH_OK) {
+        made.host = made.pinned.base;
+    } else {
+        made.host = malloc(bytes + SHADOW_SLACK_BYTES);
+    }
     if (made.host == NULL) {
         mpath_error("no host memory for a copy of %zu bytes of device memory; the call fails", bytes);
         return MPATH_ERR_NO_MEMORY;
@@ -29,41 +34,76 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
 
 void mpath_shadow_close(mpath_shadow_t *shadow)
 {
-    free(shadow->host);
+    if (shadow->pinned.base != NULL) {
+        mpath_pinned_give(&shadow->pinned);
+    } else {
+        free(shadow->host);
+    }
     shadow->host = NULL;
+}
+
+static mpath_cu_result_t start_copy(const mpath_cu_t *driver, const mpath_shadow_t *shadow, mpath_cu_ptr_t device,
+                                    char *host, size_t bytes, int to_device)
+{
+    mpath_cu_ptr_t host_address = (mpath_cu_ptr_t)(uintptr_t)host;
+
+    if (shadow->pinned.base == NULL) {
+        return to_device ? driver->MemcpyHtoD(device, host, bytes) : driver->MemcpyDtoH(host, device, bytes);
+    }
+    if (to_device && mpath_gpu_takes_turns(shadow->gpu)) {
+        return mpath_gpu_copy_without_turn(device, host, bytes, NULL);
+    }
+    return driver->MemcpyAsync(to_device ? device : host_address, to_device ? host_address : device, bytes, NULL);
+}
+
+/* The driver with the GPU entered; NULL: logged. */
+static const mpath_cu_t *enter(const mpath_shadow_t *shadow, mpath_status_t *status_p)
+{
+    const mpath_cu_t *driver = mpath_gpu_driver();
+
+    *status_p = MPATH_ERR_IO;
+    if (driver == NULL) {
+        mpath_error("the CUDA driver has been shut down; %zu bytes cannot be copied and the call fails", shadow->bytes);
+        return NULL;
+    }
+    *status_p = mpath_gpu_enter(shadow->gpu);
+    return (*status_p == MPATH_OK) ? driver : NULL;
+}
+
+static mpath_status_t leave(const mpath_shadow_t *shadow, size_t bytes, const char *what, mpath_cu_result_t result)
+{
+    mpath_gpu_leave(shadow->gpu);
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_error("copying %zu bytes %s device memory failed: %s; the call fails", bytes, what,
+                    mpath_cu_error_string(result));
+        return mpath_cu_status(result);
+    }
+    return MPATH_OK;
 }
 
 static mpath_status_t shadow_copy(const mpath_shadow_t *shadow, size_t offset, size_t bytes, int to_device)
 {
-    const mpath_cu_t *driver = mpath_gpu_driver();
-    mpath_cu_ptr_t device    = (mpath_cu_ptr_t)(uintptr_t)shadow->device + offset;
-    char *host               = (char *)shadow->host + offset;
-    mpath_cu_result_t result;
+    mpath_cu_ptr_t device = (mpath_cu_ptr_t)(uintptr_t)shadow->device + offset;
+    char *host            = (char *)shadow->host + offset;
+    const mpath_cu_t *driver;
     mpath_status_t status;
 
     if (bytes == 0) {
         return MPATH_OK;
     }
-    if (driver == NULL) {
-        mpath_error("the CUDA driver has been shut down; %zu bytes cannot be copied and the call fails", bytes);
-        return MPATH_ERR_IO;
-    }
-    status = mpath_gpu_enter(shadow->gpu);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    result = to_device ? driver->MemcpyHtoD(device, host, bytes) : driver->MemcpyDtoH(host, device, bytes);
-    if ((result == MPATH_CU_SUCCESS) && to_device) {
-        /* From pageable memory it may have returned before the last bytes are there, and other streams do not wait. */
-        result = driver->StreamSynchronize(NULL);
-    }
-    mpath_gpu_leave(shadow->gpu);
-    if (result != MPATH_CU_SUCCESS) {
-        mpath_error("copying %zu bytes %s device memory failed: %s; the call fails", bytes, to_device ? "to" : "from",
-                    mpath_cu_error_string(result));
-        return mpath_cu_status(result);
-    }
-    return MPATH_OK;
+    driver = enter(shadow, &status);
+    return (driver == NULL) ? status
+                            : leave(shadow, bytes, to_device ? "to" : "from",
+                                    start_copy(driver, shadow, device, host, bytes, to_device));
+}
+
+/* Copies from pageable memory may have returned before the last bytes are there, and other streams do not wait. */
+mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow)
+{
+    mpath_status_t status;
+    const mpath_cu_t *driver = enter(shadow, &status);
+
+    return (driver == NULL) ? status : leave(shadow, shadow->bytes, "to or from", driver->StreamSynchronize(NULL));
 }
 
 mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes)

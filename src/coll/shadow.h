@@ -1,12 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes
- * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are synchronous.
+ * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are on the
+ * default stream: after what the application has under way there.
  */
 #ifndef MPATH_COLL_SHADOW_H
 #define MPATH_COLL_SHADOW_H
 
 #include "gpu/memory.h"
+#include "gpu/pinned.h"
 
 #include <stddef.h>
 
@@ -15,6 +17,7 @@ typedef struct mpath_shadow {
     const void *device;
     size_t bytes;
     mpath_gpu_t *gpu;
+    mpath_pinned_t pinned; /* short ones lie in it; base NULL: in pageable memory */
 } mpath_shadow_t;
 
 /* `memory` classifies the `bytes` bytes at `device`. Contents are undefined until loaded. Errors are logged. */
@@ -24,10 +27,11 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
 void mpath_shadow_close(mpath_shadow_t *shadow);
 
 /*
- * From the device to the host and back: `bytes` bytes at `offset`. What has been stored is there for every stream.
- * Errors are logged.
+ * Start copies from the device to the host, and back: `bytes` bytes at `offset`. They are done, and what has been
+ * stored is there for every stream, after mpath_shadow_wait(), without which nothing may be closed. Errors are logged.
  */
 mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
 mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
+mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow);
 
 #endif

@@ -171,6 +171,23 @@ typedef struct mpath_cu_pool_ptr {
     unsigned char bytes[64];
 } mpath_cu_pool_ptr_t;
 
+/* CUDA_MEMCPY2D_v2 */
+typedef struct mpath_cu_copy_2d {
+    size_t source_x, source_y;
+    int source_type;
+    const void *source_host;
+    mpath_cu_ptr_t source;
+    void *source_array;
+    size_t source_pitch;
+    size_t target_x, target_y;
+    int target_type;
+    void *target_host;
+    mpath_cu_ptr_t target;
+    void *target_array;
+    size_t target_pitch;
+    size_t row_bytes, rows;
+} mpath_cu_copy_2d_t;
+
 /*
  * X(member, symbol, (parameters)): every function returns mpath_cu_result_t. Those of the second list may be missing in
  * older drivers, their member is NULL then.
@@ -217,6 +234,7 @@ typedef struct mpath_cu_pool_ptr {
     X(Memcpy, cuMemcpy, (mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes))                                  \
     X(MemcpyHtoD, cuMemcpyHtoD_v2, (mpath_cu_ptr_t target, const void *source, size_t bytes))                          \
     X(MemcpyDtoH, cuMemcpyDtoH_v2, (void *target, mpath_cu_ptr_t source, size_t bytes))                                \
+    X(Memcpy2DAsync, cuMemcpy2DAsync_v2, (const mpath_cu_copy_2d_t *copy, mpath_cu_stream_t stream))                   \
     X(MemcpyAsync, cuMemcpyAsync,                                                                                      \
       (mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes, mpath_cu_stream_t stream))                          \
     X(MemsetD8, cuMemsetD8_v2, (mpath_cu_ptr_t pointer, unsigned char value, size_t bytes))                            \

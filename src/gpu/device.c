@@ -316,6 +316,7 @@ void mpath_gpu_cleanup(void)
 
     mpath_import_cleanup();
     mpath_export_cleanup();
+    mpath_pinned_cleanup();
     mpath_gpu_lock();
     while (gpus.first != NULL) {
         gpu        = gpus.first;

@@ -23,6 +23,15 @@ mpath_status_t mpath_pinned_alloc(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t
 /* Ends either; no copy may use it any more. A zeroed struct is left alone. */
 void mpath_pinned_release(mpath_pinned_t *pinned);
 
+/*
+ * Memory of at least `bytes` bytes for short use, mostly of an earlier one; the contents are undefined. What is given
+ * back is kept, up to a few megabytes, until mpath_gpu_cleanup(). Once registering has failed, which is logged, there
+ * is none any more. By any thread.
+ */
+#define MPATH_PINNED_TAKE_MAX (UINT64_C(4) << 20) /* and a few bytes more */
+mpath_status_t mpath_pinned_take(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t *pinned);
+void mpath_pinned_give(mpath_pinned_t *pinned);
+
 /* Device address of a host address inside. */
 static inline mpath_cu_ptr_t mpath_pinned_device(const mpath_pinned_t *pinned, const volatile void *address)
 {

@@ -7,6 +7,8 @@
 #include "gpu/pinned.h"
 #include "gpu/stream.h"
 
+#include <stdatomic.h>
+
 #define MPATH_GPU_DEVICES_MAX 64
 
 typedef enum mpath_gpu_peer {
@@ -47,6 +49,7 @@ struct mpath_gpu {
     int retained;                               /* the primary context: given back at the end */
     unsigned char peers[MPATH_GPU_DEVICES_MAX]; /* mpath_gpu_peer_t, per ordinal */
     int has_values;
+    atomic_int turns;     /* other processes work on it as well, one at a time */
     mpath_pinned_t words; /* mpath_stream_words_t[MPATH_GPU_STREAMS_ALL] */
     mpath_stream_t *streams[MPATH_GPU_STREAMS_ALL];
     mpath_gpu_kernels_t kernels;
@@ -62,6 +65,7 @@ void mpath_gpu_unlock(void);
 /* All of them under the lock, when nothing uses them any more. */
 void mpath_import_cleanup(void);
 void mpath_export_cleanup(void);
+void mpath_pinned_cleanup(void);
 void mpath_launch_cleanup(mpath_gpu_t *gpu);
 void mpath_stream_cleanup(mpath_gpu_t *gpu);
 

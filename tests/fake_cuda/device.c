@@ -519,3 +519,12 @@ void fake_port_end(int port)
         atomic_fetch_sub(&watched_ports()->out[port], 1);
     }
 }
+
+void fake_port_count_commands(uint64_t target, uint64_t source, uint64_t bytes)
+{
+    fake_ports_t *watched = watched_ports();
+
+    if ((watched != NULL) && (bytes > 0) && (bytes < 32768) && (device_of(target) >= 0) && (device_of(source) < 0)) {
+        atomic_fetch_add(&watched->commands, 1);
+    }
+}

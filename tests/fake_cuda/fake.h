@@ -101,7 +101,8 @@ struct CUfunc_st {
 /* By physical number: copies to other devices that are under way, and the most there were at a time. */
 typedef struct fake_ports {
     atomic_int out[FAKE_DEVICES_MAX], most_out[FAKE_DEVICES_MAX];
-    atomic_int copies; /* of all devices */
+    atomic_int copies;   /* of all devices */
+    atomic_int commands; /* short copies to devices that a driver sends with its commands */
 } fake_ports_t;
 
 extern pthread_mutex_t fake_lock;
@@ -120,6 +121,9 @@ mpath_cu_context_t fake_need_context(const char *call);
 /* Around a copy of an engine; -1: not counted. */
 int fake_port_begin(uint64_t target, uint64_t source);
 void fake_port_end(int port);
+
+/* A plain copy from the host to a device. */
+void fake_port_count_commands(uint64_t target, uint64_t source, uint64_t bytes);
 
 /* Memory; the lock is taken inside. */
 typedef enum fake_user { FAKE_BY_COPY, FAKE_BY_KERNEL } fake_user_t;

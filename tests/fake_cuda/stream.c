@@ -35,7 +35,7 @@ struct CUstream_st {
     fake_op_t *first, **last;
     uint64_t enqueued, finished;
     unsigned random;
-    int ends;
+    int ends, is_default;
 };
 
 /* Everything below is under this lock, but for the work itself. */
@@ -147,7 +147,7 @@ static void stream_check(mpath_cu_stream_t stream, const char *call)
     known = stream_known(stream);
     pthread_mutex_unlock(&lock);
     if (!known) {
-        fake_die("%s on a stream that does not exist (the default stream is not faked)", call);
+        fake_die("%s on a stream that does not exist", call);
     }
     if (stream->context != current) {
         fake_die("%s on a stream of device %d while the context of device %d is current", call, stream->context->device,
@@ -155,8 +155,44 @@ static void stream_check(mpath_cu_stream_t stream, const char *call)
     }
 }
 
+static mpath_cu_stream_t stream_make(mpath_cu_context_t context, int is_default)
+{
+    mpath_cu_stream_t made = calloc(1, sizeof(*made));
+
+    made->context    = context;
+    made->is_default = is_default;
+    made->last       = &made->first;
+    pthread_mutex_lock(&lock);
+    made->next   = streams;
+    streams      = made;
+    made->random = (unsigned)getpid() * 31 + (unsigned)(uintptr_t)made;
+    pthread_mutex_unlock(&lock);
+    if (pthread_create(&made->thread, NULL, stream_main, made) != 0) {
+        fake_die("no thread for a stream");
+    }
+    return made;
+}
+
+/* Of the current context; NULL: nothing has been enqueued there yet. */
+static mpath_cu_stream_t default_stream(const char *call)
+{
+    mpath_cu_context_t current = fake_need_context(call);
+    mpath_cu_stream_t stream;
+
+    pthread_mutex_lock(&lock);
+    for (stream = streams; (stream != NULL) && (!stream->is_default || (stream->context != current));
+         stream = stream->next) {
+    }
+    pthread_mutex_unlock(&lock);
+    return stream;
+}
+
 static mpath_cu_result_t enqueue(mpath_cu_stream_t stream, fake_op_t *op, const char *call)
 {
+    if (stream == NULL) {
+        stream = default_stream(call);
+        stream = (stream == NULL) ? stream_make(fake_need_context(call), 1) : stream;
+    }
     stream_check(stream, call);
     pthread_mutex_lock(&lock);
     if (op->kind == FAKE_OP_RECORD) {
@@ -231,6 +267,18 @@ static size_t late_bytes(mpath_cu_ptr_t target, const void *source, size_t bytes
     return most;
 }
 
+static void finish_default(const char *call)
+{
+    mpath_cu_stream_t stream = default_stream(call);
+
+    late_arrive();
+    if (stream != NULL) {
+        pthread_mutex_lock(&lock);
+        stream_finish(stream, stream->enqueued);
+        pthread_mutex_unlock(&lock);
+    }
+}
+
 void fake_drain(const struct CUctx_st *context)
 {
     mpath_cu_stream_t stream;
@@ -247,24 +295,11 @@ void fake_drain(const struct CUctx_st *context)
 
 FAKE_API mpath_cu_result_t cuStreamCreateWithPriority(mpath_cu_stream_t *stream, unsigned flags, int priority)
 {
-    mpath_cu_context_t context = fake_need_context("cuStreamCreateWithPriority");
-    mpath_cu_stream_t made     = calloc(1, sizeof(*made));
-
     (void)priority;
     if (flags != MPATH_CU_STREAM_NON_BLOCKING) {
         fake_die("a stream that waits for the default stream");
     }
-    made->context = context;
-    made->last    = &made->first;
-    pthread_mutex_lock(&lock);
-    made->next   = streams;
-    streams      = made;
-    made->random = (unsigned)getpid() * 31 + (unsigned)(uintptr_t)made;
-    pthread_mutex_unlock(&lock);
-    if (pthread_create(&made->thread, NULL, stream_main, made) != 0) {
-        fake_die("no thread for a stream");
-    }
-    *stream = made;
+    *stream = stream_make(fake_need_context("cuStreamCreateWithPriority"), 0);
     return MPATH_CU_SUCCESS;
 }
 
@@ -308,8 +343,7 @@ FAKE_API mpath_cu_result_t cuStreamQuery(mpath_cu_stream_t stream)
 FAKE_API mpath_cu_result_t cuStreamSynchronize(mpath_cu_stream_t stream)
 {
     if (stream == NULL) {
-        fake_need_context("cuStreamSynchronize");
-        late_arrive();
+        finish_default("cuStreamSynchronize");
         return MPATH_CU_SUCCESS;
     }
     stream_check(stream, "cuStreamSynchronize");
@@ -357,6 +391,7 @@ FAKE_API mpath_cu_result_t cuMemcpyAsync(mpath_cu_ptr_t target, mpath_cu_ptr_t s
 {
     fake_op_t *op = op_make(FAKE_OP_COPY);
 
+    fake_port_count_commands(target, source, bytes);
     op->target = target;
     op->source = source;
     op->bytes  = bytes;
@@ -421,7 +456,7 @@ static void copy_now(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes,
     mpath_cu_context_t context = fake_need_context(call);
     char *to                   = fake_bytes(target, bytes, context, FAKE_BY_COPY, call);
 
-    late_arrive();
+    finish_default(call);
     memmove(to, fake_bytes(source, bytes, context, FAKE_BY_COPY, call), bytes);
 }
 
@@ -437,6 +472,7 @@ FAKE_API mpath_cu_result_t cuMemcpyHtoD_v2(mpath_cu_ptr_t target, const void *so
 {
     size_t behind = late_bytes(target, source, bytes);
 
+    fake_port_count_commands(target, (uint64_t)(uintptr_t)source, bytes);
     if (bytes > behind) {
         copy_now(target, (uint64_t)(uintptr_t)source, bytes - behind, "cuMemcpyHtoD");
     }
@@ -448,6 +484,28 @@ FAKE_API mpath_cu_result_t cuMemcpyHtoD_v2(mpath_cu_ptr_t target, const void *so
         late.target = target + bytes - behind;
         late.bytes  = behind;
         pthread_mutex_unlock(&fake_lock);
+    }
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuMemcpy2DAsync_v2(const mpath_cu_copy_2d_t *copy, mpath_cu_stream_t stream)
+{
+    uint64_t source = (copy->source_type == MPATH_CU_MEMORY_HOST) ? (uint64_t)(uintptr_t)copy->source_host
+                                                                  : copy->source;
+    uint64_t target = (copy->target_type == MPATH_CU_MEMORY_HOST) ? (uint64_t)(uintptr_t)copy->target_host
+                                                                  : copy->target;
+
+    if ((copy->source_pitch < copy->row_bytes) || (copy->target_pitch < copy->row_bytes) ||
+        (copy->source_array != NULL) || (copy->target_array != NULL)) {
+        return MPATH_CU_INVALID_VALUE;
+    }
+    for (size_t row = 0; (row < copy->rows) && (copy->row_bytes > 0); row++) {
+        fake_op_t *op = op_make(FAKE_OP_COPY);
+
+        op->target = target + (copy->target_y + row) * copy->target_pitch + copy->target_x;
+        op->source = source + (copy->source_y + row) * copy->source_pitch + copy->source_x;
+        op->bytes  = copy->row_bytes;
+        enqueue(stream, op, "cuMemcpy2DAsync");
     }
     return MPATH_CU_SUCCESS;
 }

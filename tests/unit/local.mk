@@ -154,6 +154,8 @@ unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
 unit_programs += unit/test_gpu_engines
 unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm
+unit_programs += unit/test_gpu_turns
+unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
 unit_programs += unit/test_gpu_symmetric
 unit_test_gpu_symmetric_SOURCES = unit/test_gpu_symmetric.c unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_eager

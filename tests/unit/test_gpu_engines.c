@@ -9,14 +9,18 @@
 #include "fake_cuda/fake.h"
 #include "gpu/import.h"
 #include "gpu_member.h"
-#include "unit/capture.h"
 
 #include <math.h>
+#include <setjmp.h>
 #include <signal.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/mman.h>
 #include <unistd.h>
+
+#include <cmocka.h>
 
 #define ROW_BYTES (2u << 20)
 
@@ -132,25 +136,6 @@ static int rounds_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
-/* Said once, by the first rank of those on a GPU, where their processes take turns. */
-static int turns_body(ranks_self_t *self, void *argument)
-{
-    const job_t *job = argument;
-    int turns        = (job->without != NULL) && (self->rank == 0);
-    member_t member;
-
-    member_init(&member, self, job);
-    capture_start();
-    for (int round = 0; round < 4; round++) { /* with two demands */
-        ranks_check(call_round(&member, job, round) == MPATH_OK);
-    }
-    capture_stop();
-    ranks_check((strstr(capture_text(), "without CUDA MPS their work on it takes turns") != NULL) == turns);
-    ranks_check(capture_count() == turns);
-    member_end(&member);
-    return 0;
-}
-
 static void run(const job_t *given)
 {
     job_t job = *given;
@@ -200,23 +185,6 @@ static void test_ranks_share_gpus(void **state)
 {
     (void)state;
     run(&(job_t){.setup = {.size = 4}, .devices = 2, .row_bytes = ROW_BYTES, .rounds = 3, .shared = 1});
-}
-
-/* Ranks 0 and 2 are on one GPU, rank 1 is alone on the other. */
-static void test_turns_are_told(void **state)
-{
-    job_t job = {.setup     = {.size = 3},
-                 .devices   = 2,
-                 .shape     = SHAPE_ZIPF,
-                 .row_bytes = ROW_BYTES,
-                 .killed    = -1,
-                 .without   = "mps"};
-
-    (void)state;
-    memset(ports, 0, sizeof(*ports));
-    assert_int_equal(ranks_run(&job.setup, turns_body, &job), 0);
-    job.without = NULL;
-    assert_int_equal(ranks_run(&job.setup, turns_body, &job), 0);
 }
 
 /* The rank dies once its call has begun; the others get an error, and their streams are free. */
@@ -448,11 +416,15 @@ static int remove_ports(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_equal_exchanges),      cmocka_unit_test(test_skewed_exchanges),
-        cmocka_unit_test(test_copies_given_at_once), cmocka_unit_test(test_without_words_of_streams),
-        cmocka_unit_test(test_ranks_share_gpus),     cmocka_unit_test(test_the_dead_hold_nobody),
-        cmocka_unit_test(test_engines_meet),         cmocka_unit_test(test_exports_with_other_numbers),
-        cmocka_unit_test(test_turns_are_told),       cmocka_unit_test(test_a_rank_turns_to_another_gpu),
+        cmocka_unit_test(test_equal_exchanges),
+        cmocka_unit_test(test_skewed_exchanges),
+        cmocka_unit_test(test_copies_given_at_once),
+        cmocka_unit_test(test_without_words_of_streams),
+        cmocka_unit_test(test_ranks_share_gpus),
+        cmocka_unit_test(test_the_dead_hold_nobody),
+        cmocka_unit_test(test_engines_meet),
+        cmocka_unit_test(test_exports_with_other_numbers),
+        cmocka_unit_test(test_a_rank_turns_to_another_gpu),
         cmocka_unit_test(test_pulled_from_the_late),
     };
 

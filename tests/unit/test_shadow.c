@@ -3,12 +3,16 @@
 #include "config.h"
 #include "coll/shadow.h"
 #include "gpu_kinds.h"
+#include "fake_cuda/fake.h"
 #include "gpu/pinned.h"
+#include "gpu/turns.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -17,18 +21,25 @@
 
 static const mpath_memory_kind_t kinds[] = {MPATH_MEMORY_DEVICE, MPATH_MEMORY_POOL, MPATH_MEMORY_VMM};
 
+static char ports_path[] = "/tmp/mpath-ports.XXXXXX";
+static fake_ports_t *ports; /* the driver without a GPU counts there */
 static mpath_gpu_t *gpu;
 static mpath_pinned_t pinned;
 
-static void open_shadow(mpath_memory_kind_t kind, gpu_memory_t *memory, mpath_shadow_t *shadow)
+static void open_shadow_of(mpath_memory_kind_t kind, uint64_t bytes, gpu_memory_t *memory, mpath_shadow_t *shadow)
 {
     mpath_memory_t classified;
     void *address;
 
-    gpu_memory_alloc(kind, 0, BYTES, 1, memory);
+    gpu_memory_alloc(kind, 0, bytes, 1, memory);
     address = (void *)(uintptr_t)memory->address;
-    assert_int_equal(mpath_memory_classify(address, BYTES, &classified), MPATH_OK);
-    assert_int_equal(mpath_shadow_open(address, BYTES, &classified, shadow), MPATH_OK);
+    assert_int_equal(mpath_memory_classify(address, bytes, &classified), MPATH_OK);
+    assert_int_equal(mpath_shadow_open(address, bytes, &classified, shadow), MPATH_OK);
+}
+
+static void open_shadow(mpath_memory_kind_t kind, gpu_memory_t *memory, mpath_shadow_t *shadow)
+{
+    open_shadow_of(kind, BYTES, memory, shadow);
 }
 
 static void close_shadow(gpu_memory_t *memory, mpath_shadow_t *shadow)
@@ -40,13 +51,13 @@ static void close_shadow(gpu_memory_t *memory, mpath_shadow_t *shadow)
 }
 
 /* As a kernel of another stream would see it: nothing here waits for the default stream. */
-static const unsigned char *seen_by_a_stream(uint64_t address)
+static const unsigned char *seen_by_a_stream(uint64_t address, uint64_t bytes)
 {
     mpath_stream_t *stream;
     mpath_mark_t mark;
 
     assert_int_equal(mpath_stream_get(gpu, 0, &stream), MPATH_OK);
-    assert_int_equal(mpath_stream_copy(stream, pinned.device_base, address, BYTES), MPATH_OK);
+    assert_int_equal(mpath_stream_copy(stream, pinned.device_base, address, bytes), MPATH_OK);
     assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
     assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "the test"), MPATH_OK);
     return pinned.base;
@@ -66,13 +77,15 @@ static void test_stored(void **state)
             host[i] = gpu_pattern(k, i);
         }
         assert_int_equal(mpath_shadow_store(&shadow, 0, BYTES), MPATH_OK);
-        assert_memory_equal(seen_by_a_stream(memory.address), host, BYTES);
+        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        assert_memory_equal(seen_by_a_stream(memory.address, BYTES), host, BYTES);
         memset(host + 1000, 0x5a, 7);
         host[5000]++; /* outside of what is stored */
         assert_int_equal(mpath_shadow_store(&shadow, 1000, 7), MPATH_OK);
         assert_int_equal(mpath_shadow_store(&shadow, 5000, 0), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
         host[5000]--;
-        assert_memory_equal(seen_by_a_stream(memory.address), host, BYTES);
+        assert_memory_equal(seen_by_a_stream(memory.address, BYTES), host, BYTES);
         close_shadow(&memory, &shadow);
     }
 }
@@ -90,6 +103,7 @@ static void test_loaded(void **state)
         gpu_pattern_write(memory.address, BYTES, 10 + k);
         memset(host, 0, BYTES);
         assert_int_equal(mpath_shadow_load(&shadow, 100, BYTES - 300), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
         for (uint64_t i = 0; i < BYTES; i++) {
             assert_int_equal(host[i], ((i >= 100) && (i < BYTES - 200)) ? gpu_pattern(10 + k, i) : 0);
         }
@@ -97,9 +111,54 @@ static void test_loaded(void **state)
     }
 }
 
+/* Every length has its way to the device; with a driver that counts them, none is sent with commands. */
+static void test_stored_without_turns(void **state)
+{
+    uint64_t lengths[] = {2, 3, 4, 5, 7, 64, 255, 4095, 4096, 4097, 32767, 32768, 65535, 65536, 65537, 1000003};
+
+    (void)state;
+    mpath_gpu_set_turns(gpu);
+    for (size_t k = 0; k < sizeof(lengths) / sizeof(lengths[0]); k++) {
+        unsigned char before, *host;
+        mpath_shadow_t shadow;
+        gpu_memory_t memory;
+        uint64_t at;
+
+        open_shadow_of(MPATH_MEMORY_DEVICE, MPATH_PINNED_TAKE_MAX / 2, &memory, &shadow);
+        host = shadow.host;
+        at   = k * 1021 + 1;
+        gpu_pattern_write(memory.address, shadow.bytes, 20 + k);
+        assert_int_equal(mpath_shadow_load(&shadow, 0, shadow.bytes), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        before = host[at + lengths[k]];
+        for (uint64_t i = 0; i < lengths[k]; i++) {
+            host[at + i] ^= 0xff;
+        }
+        host[at + lengths[k]]++; /* outside of what is stored */
+        atomic_store(&ports->commands, 0);
+        assert_int_equal(mpath_shadow_store(&shadow, at, lengths[k]), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        assert_int_equal(atomic_load(&ports->commands), 0);
+        host[at + lengths[k]] = before;
+        assert_memory_equal(seen_by_a_stream(memory.address, shadow.bytes), host, shadow.bytes);
+        close_shadow(&memory, &shadow);
+    }
+}
+
 static int setup(void **state)
 {
+    int file = mkstemp(ports_path);
+
     (void)state;
+    if ((file < 0) || (ftruncate(file, sizeof(*ports)) != 0)) {
+        return -1;
+    }
+    ports = mmap(NULL, sizeof(*ports), PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
+    close(file);
+    if (ports == MAP_FAILED) {
+        return -1;
+    }
+    setenv("FAKE_CUDA_PORTS", ports_path, 1);
     setenv("FAKE_CUDA_LATE", "1", 1);
     gpu_application_starts();
     return ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && (mpath_pinned_alloc(gpu, BYTES, &pinned) == MPATH_OK)) ? 0
@@ -111,12 +170,14 @@ static int teardown(void **state)
     (void)state;
     mpath_pinned_release(&pinned);
     mpath_gpu_cleanup();
-    return 0;
+    munmap(ports, sizeof(*ports));
+    return unlink(ports_path);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored), cmocka_unit_test(test_loaded)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored), cmocka_unit_test(test_loaded),
+                                       cmocka_unit_test(test_stored_without_turns)};
 
     return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
 }

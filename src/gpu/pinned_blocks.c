@@ -1,0 +1,102 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Registered blocks that are used again and again: to register one takes longer than most copies. */
+#include "gpu/private.h"
+
+#include <pthread.h>
+#include <string.h>
+
+#define BLOCKS_KEPT 8u
+#define BLOCK_MIN_BYTES (UINT64_C(64) << 10)
+#define BLOCK_PAGE UINT64_C(4096)
+
+static struct {
+    pthread_mutex_t lock;
+    mpath_pinned_t kept[BLOCKS_KEPT]; /* base NULL: no block */
+    int refused;
+} blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
+
+/* Few sizes serve all uses: powers of two, and a page for what may come behind. */
+static size_t block_bytes(size_t bytes)
+{
+    size_t block = BLOCK_MIN_BYTES;
+
+    while (block + BLOCK_PAGE < bytes) {
+        block *= 2;
+    }
+    return block + BLOCK_PAGE;
+}
+
+/* Under the lock: the shortest one that is long enough; NULL: none. */
+static mpath_pinned_t *find_kept(const mpath_gpu_t *gpu, size_t bytes)
+{
+    mpath_pinned_t *best = NULL;
+
+    for (unsigned i = 0; i < BLOCKS_KEPT; i++) {
+        mpath_pinned_t *block = &blocks.kept[i];
+
+        if ((block->base != NULL) && (block->gpu == gpu) && (block->bytes >= bytes) &&
+            ((best == NULL) || (block->bytes < best->bytes))) {
+            best = block;
+        }
+    }
+    return best;
+}
+
+mpath_status_t mpath_pinned_take(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t *pinned)
+{
+    mpath_status_t status = MPATH_ERR_UNSUPPORTED;
+    mpath_pinned_t *kept;
+
+    if (bytes > MPATH_PINNED_TAKE_MAX + BLOCK_PAGE) {
+        return status;
+    }
+    pthread_mutex_lock(&blocks.lock);
+    kept = find_kept(gpu, bytes);
+    if (kept != NULL) {
+        *pinned    = *kept;
+        kept->base = NULL;
+        status     = MPATH_OK;
+    } else if (!blocks.refused) {
+        status         = mpath_pinned_alloc(gpu, block_bytes(bytes), pinned);
+        blocks.refused = status != MPATH_OK;
+    }
+    pthread_mutex_unlock(&blocks.lock);
+    return status;
+}
+
+/* Under the lock: a free place, or that of the shortest block. */
+static mpath_pinned_t *find_place(void)
+{
+    mpath_pinned_t *place = &blocks.kept[0];
+
+    for (unsigned i = 1; (place->base != NULL) && (i < BLOCKS_KEPT); i++) {
+        mpath_pinned_t *block = &blocks.kept[i];
+
+        place = ((block->base == NULL) || (block->bytes < place->bytes)) ? block : place;
+    }
+    return place;
+}
+
+void mpath_pinned_give(mpath_pinned_t *pinned)
+{
+    mpath_pinned_t *place, given = *pinned;
+
+    pthread_mutex_lock(&blocks.lock);
+    place = find_place();
+    if ((place->base == NULL) || (place->bytes < given.bytes)) { /* long ones serve for short uses as well */
+        *pinned = *place;
+        *place  = given;
+    }
+    pthread_mutex_unlock(&blocks.lock);
+    mpath_pinned_release(pinned);
+}
+
+void mpath_pinned_cleanup(void)
+{
+    pthread_mutex_lock(&blocks.lock);
+    for (unsigned i = 0; i < BLOCKS_KEPT; i++) {
+        mpath_pinned_release(&blocks.kept[i]);
+    }
+    blocks.refused = 0;
+    pthread_mutex_unlock(&blocks.lock);
+}
