@@ -105,7 +105,7 @@ static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *devic
     status = device->contiguous
                  ? device_start_pieces(size, device, store)
                  : device_start_copy(device, device->lowest, device->lowest + (ptrdiff_t)device->span_bytes, store);
-    waited = mpath_shadow_wait(&device->shadow); /* also for what has been started before an error */
+    waited = mpath_shadow_wait(&device->shadow, store); /* also for what has been started before an error */
     return (MPATH_OK == status) ? waited : status;
 }
 

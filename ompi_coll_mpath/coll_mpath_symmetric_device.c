@@ -90,6 +90,7 @@ static const device_type_t device_types[] = {
     {MPI_FLOAT, MPATH_REDUCE_F32},
     {MPI_DOUBLE, MPATH_REDUCE_F64},
     DEVICE_SIGNED(MPI_SIGNED_CHAR, signed char),
+    DEVICE_SIGNED(MPI_CHAR, signed char), /* which MPI does not combine, but Open MPI does, as signed numbers */
     DEVICE_SIGNED(MPI_SHORT, short),
     DEVICE_SIGNED(MPI_INT, int),
     DEVICE_SIGNED(MPI_LONG, long),

@@ -2,6 +2,7 @@
 /* Shadow: host memory as large as the range, filled and emptied by the driver's synchronous copies. */
 #include "coll/shadow.h"
 #include "gpu/turns.h"
+#include "util/time.h"
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -98,12 +99,21 @@ static mpath_status_t shadow_copy(const mpath_shadow_t *shadow, size_t offset, s
 }
 
 /* Copies from pageable memory may have returned before the last bytes are there, and other streams do not wait. */
-mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow)
+mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored)
 {
+    uint64_t start_ns = mpath_time_ns();
+    mpath_cu_result_t result;
     mpath_status_t status;
     const mpath_cu_t *driver = enter(shadow, &status);
 
-    return (driver == NULL) ? status : leave(shadow, shadow->bytes, "to or from", driver->StreamSynchronize(NULL));
+    if (driver == NULL) {
+        return status;
+    }
+    result = driver->StreamSynchronize(NULL);
+    if (stored && (shadow->pinned.base != NULL) && (shadow->bytes < MPATH_GPU_COMMAND_BYTES)) {
+        mpath_gpu_note_copy(shadow->gpu, mpath_time_ns() - start_ns);
+    }
+    return leave(shadow, shadow->bytes, "to or from", result);
 }
 
 mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes)

@@ -28,10 +28,10 @@ void mpath_shadow_close(mpath_shadow_t *shadow);
 
 /*
  * Start copies from the device to the host, and back: `bytes` bytes at `offset`. They are done, and what has been
- * stored is there for every stream, after mpath_shadow_wait(), without which nothing may be closed. Errors are logged.
+ * stored is there for every stream, after mpath_shadow_wait(), without which nothing may be closed; `stored`: some of them go to the device. Errors are logged.
  */
 mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
 mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
-mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow);
+mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored);
 
 #endif

@@ -3,8 +3,12 @@
 #include "gpu/turns.h"
 #include "gpu/private.h"
 
-/* From so many bytes on the driver gives every copy to an engine; it does so from half of them, on an H100. */
-#define TURNS_PLAIN_BYTES (UINT64_C(64) << 10)
+/* Of other GPUs the limit is not known: rows cost nothing up to here. */
+#define TURNS_PLAIN_BYTES (2 * MPATH_GPU_COMMAND_BYTES)
+
+/* Without others a short copy takes some 10 us. */
+#define TURNS_SLOW_NS (MPATH_GPU_TURN_NS / 3 * 2)
+#define TURNS_SLOW_COPIES 4
 
 void mpath_gpu_set_turns(mpath_gpu_t *gpu)
 {
@@ -14,6 +18,18 @@ void mpath_gpu_set_turns(mpath_gpu_t *gpu)
 int mpath_gpu_takes_turns(const mpath_gpu_t *gpu)
 {
     return atomic_load_explicit(&gpu->turns, memory_order_relaxed);
+}
+
+void mpath_gpu_note_copy(mpath_gpu_t *gpu, uint64_t took_ns)
+{
+    if ((gpu->info.mps != 0) || (took_ns < TURNS_SLOW_NS)) {
+        atomic_store_explicit(&gpu->slow_copies, 0, memory_order_relaxed);
+    } else if (atomic_fetch_add_explicit(&gpu->slow_copies, 1, memory_order_relaxed) + 1 == TURNS_SLOW_COPIES) {
+        mpath_debug("short copies to GPU %d take as long as if it did the work of one process at a time; they avoid "
+                    "that from now on",
+                    gpu->info.ordinal);
+        mpath_gpu_set_turns(gpu);
+    }
 }
 
 /* Two rows one behind the other. */

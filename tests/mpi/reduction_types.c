@@ -292,7 +292,7 @@ long case_rounded(int rank, int size)
 
 long case_complex_and_half(int rank)
 {
-    static const char *const names[] = {"MPI_C_FLOAT_COMPLEX", "MPI_C_DOUBLE_COMPLEX", "MPIX_C_FLOAT16"};
+    static const char *const names[] = {"MPI_C_FLOAT_COMPLEX", "MPI_C_DOUBLE_COMPLEX", "MPIX_C_FLOAT16", "MPI_CHAR"};
     long errors                      = 0;
     int calls                        = 0;
 

@@ -77,13 +77,13 @@ static void test_stored(void **state)
             host[i] = gpu_pattern(k, i);
         }
         assert_int_equal(mpath_shadow_store(&shadow, 0, BYTES), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
         assert_memory_equal(seen_by_a_stream(memory.address, BYTES), host, BYTES);
         memset(host + 1000, 0x5a, 7);
         host[5000]++; /* outside of what is stored */
         assert_int_equal(mpath_shadow_store(&shadow, 1000, 7), MPATH_OK);
         assert_int_equal(mpath_shadow_store(&shadow, 5000, 0), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
         host[5000]--;
         assert_memory_equal(seen_by_a_stream(memory.address, BYTES), host, BYTES);
         close_shadow(&memory, &shadow);
@@ -103,7 +103,7 @@ static void test_loaded(void **state)
         gpu_pattern_write(memory.address, BYTES, 10 + k);
         memset(host, 0, BYTES);
         assert_int_equal(mpath_shadow_load(&shadow, 100, BYTES - 300), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
         for (uint64_t i = 0; i < BYTES; i++) {
             assert_int_equal(host[i], ((i >= 100) && (i < BYTES - 200)) ? gpu_pattern(10 + k, i) : 0);
         }
@@ -129,7 +129,7 @@ static void test_stored_without_turns(void **state)
         at   = k * 1021 + 1;
         gpu_pattern_write(memory.address, shadow.bytes, 20 + k);
         assert_int_equal(mpath_shadow_load(&shadow, 0, shadow.bytes), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
         before = host[at + lengths[k]];
         for (uint64_t i = 0; i < lengths[k]; i++) {
             host[at + i] ^= 0xff;
@@ -137,12 +137,31 @@ static void test_stored_without_turns(void **state)
         host[at + lengths[k]]++; /* outside of what is stored */
         atomic_store(&ports->commands, 0);
         assert_int_equal(mpath_shadow_store(&shadow, at, lengths[k]), MPATH_OK);
-        assert_int_equal(mpath_shadow_wait(&shadow), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
         assert_int_equal(atomic_load(&ports->commands), 0);
         host[at + lengths[k]] = before;
         assert_memory_equal(seen_by_a_stream(memory.address, shadow.bytes), host, shadow.bytes);
         close_shadow(&memory, &shadow);
     }
+}
+
+/* Who finds short copies slow goes without turns from then on, whatever is known of others. */
+static void test_slow_copies(void **state)
+{
+    mpath_gpu_t *other;
+
+    (void)state;
+    assert_int_equal(mpath_gpu_get(1, NULL, &other), MPATH_OK);
+    for (int i = 0; i < 3; i++) {
+        mpath_gpu_note_copy(other, 10 * MPATH_GPU_TURN_NS);
+    }
+    mpath_gpu_note_copy(other, MPATH_GPU_TURN_NS / 10);
+    for (int i = 0; i < 3; i++) {
+        mpath_gpu_note_copy(other, MPATH_GPU_TURN_NS);
+        assert_false(mpath_gpu_takes_turns(other));
+    }
+    mpath_gpu_note_copy(other, MPATH_GPU_TURN_NS);
+    assert_true(mpath_gpu_takes_turns(other));
 }
 
 static int setup(void **state)
@@ -160,6 +179,7 @@ static int setup(void **state)
     }
     setenv("FAKE_CUDA_PORTS", ports_path, 1);
     setenv("FAKE_CUDA_LATE", "1", 1);
+    setenv("FAKE_CUDA_WITHOUT", "mps", 1);
     gpu_application_starts();
     return ((mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) && (mpath_pinned_alloc(gpu, BYTES, &pinned) == MPATH_OK)) ? 0
                                                                                                                  : -1;
@@ -177,7 +197,7 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored), cmocka_unit_test(test_loaded),
-                                       cmocka_unit_test(test_stored_without_turns)};
+                                       cmocka_unit_test(test_stored_without_turns), cmocka_unit_test(test_slow_copies)};
 
     return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
 }
