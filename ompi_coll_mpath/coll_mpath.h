@@ -82,6 +82,12 @@ typedef struct mca_coll_mpath_module_t {
 } mca_coll_mpath_module_t;
 OBJ_CLASS_DECLARATION(mca_coll_mpath_module_t);
 
+/* The processes with which this one exchanges data: those of the other group of an intercommunicator. */
+static inline int mca_coll_mpath_parts(struct ompi_communicator_t *comm)
+{
+    return OMPI_COMM_IS_INTER(comm) ? ompi_comm_remote_size(comm) : ompi_comm_size(comm);
+}
+
 /* coll_mpath_module.c */
 int mca_coll_mpath_init_query(bool enable_progress_threads, bool enable_mpi_threads);
 mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *comm, int *priority);

@@ -126,7 +126,7 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
            .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
            .recv       = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount},
            .send_parts = 1,
-           .recv_parts = ompi_comm_size(comm),
+           .recv_parts = mca_coll_mpath_parts(comm),
            .in_place   = MPI_IN_PLACE == sbuf};
     int rc;
 
@@ -148,7 +148,7 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
            .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
            .recv       = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps},
            .send_parts = 1,
-           .recv_parts = ompi_comm_size(comm),
+           .recv_parts = mca_coll_mpath_parts(comm),
            .in_place   = MPI_IN_PLACE == sbuf};
     int rc;
 

@@ -55,7 +55,7 @@ static bool device_may_stay(const mca_coll_mpath_module_t *module, const alltoal
 /* Gives a buffer that only devices can read a copy on the host, unless mpath takes it as it is. */
 static mpath_status_t work_shadow(mca_coll_mpath_module_t *module, alltoallv_work_t *work, bool all)
 {
-    int size              = ompi_comm_size(module->comm);
+    int size              = mca_coll_mpath_parts(module->comm);
     mpath_status_t status = MPATH_OK;
 
     if (!work->in_place && (all || !device_may_stay(module, work, &work->send_device))) {
@@ -73,7 +73,7 @@ static mpath_status_t work_shadow(mca_coll_mpath_module_t *module, alltoallv_wor
 /* Finds out where the buffers lie. In place the receive side stands for both. */
 static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
 {
-    int size              = ompi_comm_size(module->comm);
+    int size              = mca_coll_mpath_parts(module->comm);
     mpath_status_t status = mca_coll_mpath_device_look(&work->recv_args, size, &work->recv_device);
 
     if ((MPATH_OK == status) && !work->in_place) {
@@ -96,7 +96,7 @@ static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_
  */
 static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
 {
-    int size         = ompi_comm_size(module->comm);
+    int size         = mca_coll_mpath_parts(module->comm);
     uint64_t *arrays = module->arrays;
     uint64_t budget  = mca_coll_mpath_component.pack_bytes;
     mpath_status_t status;
@@ -138,7 +138,7 @@ static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, alltoallv_wo
 /* MPATH_DECLINED on all ranks alike. */
 static mpath_status_t work_run(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
 {
-    int size = ompi_comm_size(module->comm);
+    int size = mca_coll_mpath_parts(module->comm);
     mpath_status_t status;
 
     status = work_prepare(module, work);
@@ -213,7 +213,7 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
 /* `previous`: what the previous function has returned. */
 static int work_end(mca_coll_mpath_module_t *module, alltoallv_work_t *work, mpath_status_t status, int previous)
 {
-    int size = ompi_comm_size(module->comm);
+    int size = mca_coll_mpath_parts(module->comm);
 
     if ((MPATH_OK == status) || ((MPATH_DECLINED == status) && (MPI_SUCCESS == previous))) {
         mpath_status_t stored = mca_coll_mpath_device_store(size, &work->recv_device);

@@ -43,12 +43,20 @@ int mca_coll_mpath_arguments_take_arrays(mca_coll_mpath_arguments_t *a, size_t s
     return OMPI_SUCCESS;
 }
 
+int mca_coll_mpath_arguments_parts(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm)
+{
+    bool scatters = (COLL_MPATH_REDUCE_SCATTER == arguments->kind) ||
+                    (COLL_MPATH_REDUCE_SCATTER_BLOCK == arguments->kind);
+
+    return scatters ? ompi_comm_size(comm) : mca_coll_mpath_parts(comm);
+}
+
 static uint64_t arguments_elements(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm)
 {
     uint64_t sum = 0;
     int rank;
 
-    for (rank = 0; rank < ompi_comm_size(comm); rank++) {
+    for (rank = 0; rank < mca_coll_mpath_arguments_parts(arguments, comm); rank++) {
         sum += COLL_MPATH_COUNT(arguments->rcounts, rank);
     }
     return sum;
@@ -63,7 +71,7 @@ void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments,
                                     mca_coll_mpath_request_t *request)
 {
     bool in_place = MPI_IN_PLACE == arguments->sbuf;
-    int size = ompi_comm_size(comm), rank = ompi_comm_rank(comm);
+    int size = mca_coll_mpath_arguments_parts(arguments, comm), rank = ompi_comm_rank(comm);
     void *sbuf = (void *)arguments->sbuf;
     uint64_t total, mine;
 
@@ -133,7 +141,7 @@ uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *argume
         break;
     case COLL_MPATH_REDUCE_SCATTER_BLOCK:
     case COLL_MPATH_ALLGATHER:
-        elements = (uint64_t)arguments->rcount * (uint64_t)ompi_comm_size(comm);
+        elements = (uint64_t)arguments->rcount * (uint64_t)mca_coll_mpath_arguments_parts(arguments, comm);
         break;
     case COLL_MPATH_REDUCE_SCATTER:
     case COLL_MPATH_ALLGATHERV:

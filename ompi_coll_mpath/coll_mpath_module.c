@@ -77,6 +77,10 @@ static int module_enable(mca_coll_base_module_t *base, struct ompi_communicator_
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
 
     module->comm = comm;
+    if (OMPI_COMM_IS_INTER(comm)) { /* there are only copies of device buffers to be made */
+        module->tried           = true;
+        module->symmetric_tried = true;
+    }
     MODULE_TAKE_OVER_OF(module, comm, alltoallv);
     MODULE_TAKE_OVER_OF(module, comm, alltoall);
     MODULE_TAKE_OVER_OF(module, comm, allreduce);
@@ -119,14 +123,14 @@ mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *co
     mca_coll_mpath_module_t *module;
 
     *priority = -1;
-    /* A process alone is served as well: the functions below copy its device buffers with the processor. */
-    if (OMPI_COMM_IS_INTER(comm)) {
-        return NULL;
-    }
     if ((0 == settings->priority) || (0 == mca_coll_mpath_component.enable)) {
         return NULL;
     }
-    if (!mca_coll_mpath_peers_alike(comm)) {
+    /*
+     * A process alone and the groups of an intercommunicator are served as well: device buffers get copies for the
+     * previous functions, about which the ranks need not agree.
+     */
+    if (!OMPI_COMM_IS_INTER(comm) && !mca_coll_mpath_peers_alike(comm)) {
         return NULL;
     }
     module = OBJ_NEW(mca_coll_mpath_module_t);

@@ -273,8 +273,8 @@ static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arg
     request->arguments                 = *arguments;
     request_keep(request);
     mca_coll_mpath_queue_hold(module);
-    rc = mca_coll_mpath_arguments_take_arrays(&request->arguments, (size_t)ompi_comm_size(module->comm),
-                                              &request->arrays);
+    rc = mca_coll_mpath_arguments_take_arrays(
+        &request->arguments, (size_t)mca_coll_mpath_arguments_parts(arguments, module->comm), &request->arrays);
     if (OMPI_SUCCESS != rc) {
         mca_coll_mpath_request_release(request);
         return rc;
@@ -287,12 +287,17 @@ int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_
                                 bool persistent, ompi_request_t **request_p)
 {
     mca_coll_mpath_arguments_t arguments = *given;
-    bool at_once = REQUEST_AT_ONCE_BYTES >= mca_coll_mpath_arguments_bytes(given, module->comm), passes;
+    bool at_once                         = OMPI_COMM_IS_INTER(module->comm) ||
+                   (REQUEST_AT_ONCE_BYTES >= mca_coll_mpath_arguments_bytes(given, module->comm));
+    bool passes;
     mca_coll_mpath_request_t *request;
     int rc;
 
     if (MPI_IN_PLACE == arguments.sbuf) {
         arguments.sdtype = arguments.rdtype; /* what was given is to be ignored: it need not be a datatype */
+    }
+    if (persistent && OMPI_COMM_IS_INTER(module->comm) && !mpath_gpu_available()) {
+        return mca_coll_mpath_arguments_init(&arguments, module, arguments.sbuf, arguments.rbuf, request_p);
     }
     passes = at_once && !persistent;
     if (passes && !mpath_gpu_available()) {

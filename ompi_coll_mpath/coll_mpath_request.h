@@ -106,6 +106,8 @@ int mca_coll_mpath_request_take(mca_coll_mpath_request_t *request);
 void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request);
 
 /* coll_mpath_arguments.c */
+/* Into how many parts both sides, or counts, are divided. */
+int mca_coll_mpath_arguments_parts(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
 /*
  * Takes copies of the counts and displacements into memory that is the caller's then: MPI lets nobody change them before the
  * end, but libnbc reads them in the call only, and bindings such as mpi4py's free them then.
