@@ -129,6 +129,9 @@ int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, str
                             mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
                             struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
 
+/* True: this MPI_Alltoallv or MPI_Alltoall is the previous function's; asked once for each, in their order. */
+bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module);
+
 /* coll_mpath_allreduce.c, coll_mpath_reduce_scatter.c, coll_mpath_allgather.c */
 int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
                              struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,

@@ -173,6 +173,16 @@ static mpath_status_t work_broken(mca_coll_mpath_module_t *module, mpath_status_
     return status;
 }
 
+bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module)
+{
+    if ((NULL == module->coll) || (0 == mpath_coll_passes(module->coll))) {
+        return false;
+    }
+    mca_coll_mpath_pvars_add(module);
+    mpath_debug("%s: the previous function runs: %s", module->comm->c_name, mpath_coll_declined_because(module->coll));
+    return true;
+}
+
 /*
  * Everything but the previous function, which runs on work->send_args and recv_args when the result is MPATH_DECLINED:
  * buffers that the host can read, unless this Open MPI knows how to handle them.
@@ -180,19 +190,21 @@ static mpath_status_t work_broken(mca_coll_mpath_module_t *module, mpath_status_
 static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
 {
     mpath_status_t status;
+    bool asks;
 
     if (!module->tried) {
         mca_coll_mpath_team_make(module); /* together with the other ranks */
     }
+    asks   = (NULL != module->coll) && !mca_coll_mpath_alltoallv_passes(module);
     status = work_look(module, work);
-    if ((MPATH_OK == status) && (NULL != module->coll)) {
+    if ((MPATH_OK == status) && asks) {
         status = work_shadow(module, work, false);
     }
     if (MPATH_OK != status) {
         return work_broken(module, status);
     }
-    status = (NULL != module->coll) ? work_run(module, work) : MPATH_DECLINED;
-    if ((MPATH_DECLINED == status) && (NULL != module->coll) && mpath_coll_wants_host(module->coll)) {
+    status = asks ? work_run(module, work) : MPATH_DECLINED;
+    if ((MPATH_DECLINED == status) && asks && mpath_coll_wants_host(module->coll)) {
         status = work_shadow(module, work, true); /* on all ranks alike: once more, with copies on the host */
         if (MPATH_OK != status) {
             return work_broken(module, status);

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The arguments of a collective as data: what a non-blocking operation hands to the functions that carry it. */
 #include "coll_mpath_request.h"
+#include "coll_mpath_symmetric.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -239,4 +240,64 @@ int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *a, mca_coll_
                                        request_p, m->previous_iallgatherv_module);
     }
     return OMPI_ERR_NOT_SUPPORTED;
+}
+
+/* A rank that queues the call makes a persistent request later: it has to be of the component that the others call. */
+static bool arguments_one_component(const mca_coll_mpath_arguments_t *a, const mca_coll_mpath_module_t *m)
+{
+    switch (a->kind) {
+    case COLL_MPATH_ALLTOALLV:
+        return m->previous_ialltoallv_module == m->previous_alltoallv_init_module;
+    case COLL_MPATH_ALLTOALL:
+        return m->previous_ialltoall_module == m->previous_alltoall_init_module;
+    case COLL_MPATH_ALLREDUCE:
+        return m->previous_iallreduce_module == m->previous_allreduce_init_module;
+    case COLL_MPATH_REDUCE_SCATTER:
+        return m->previous_ireduce_scatter_module == m->previous_reduce_scatter_init_module;
+    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
+        return m->previous_ireduce_scatter_block_module == m->previous_reduce_scatter_block_init_module;
+    case COLL_MPATH_ALLGATHER:
+        return m->previous_iallgather_module == m->previous_allgather_init_module;
+    case COLL_MPATH_ALLGATHERV:
+        return m->previous_iallgatherv_module == m->previous_allgatherv_init_module;
+    }
+    return false;
+}
+
+/* Reductions count the gaps in the type, too: where there are any, `bytes` is not what they go by. */
+static bool arguments_have_gaps(const mca_coll_mpath_arguments_t *arguments)
+{
+    ptrdiff_t lb, extent;
+    size_t bytes;
+
+    (void)ompi_datatype_type_size(arguments->rdtype, &bytes);
+    (void)ompi_datatype_get_extent(arguments->rdtype, &lb, &extent);
+    return (ptrdiff_t)bytes != extent;
+}
+
+bool mca_coll_mpath_arguments_pass_now(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module)
+{
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+    int algorithm                    = settings->reduce_scatter_algorithm;
+
+    if (!arguments_one_component(arguments, module)) {
+        return false;
+    }
+    switch (arguments->kind) {
+    case COLL_MPATH_ALLTOALLV:
+    case COLL_MPATH_ALLTOALL:
+        return mca_coll_mpath_alltoallv_passes(module);
+    case COLL_MPATH_ALLREDUCE:
+        algorithm = settings->allreduce_algorithm;
+        break;
+    case COLL_MPATH_ALLGATHER:
+    case COLL_MPATH_ALLGATHERV:
+        algorithm = settings->allgather_algorithm;
+        break;
+    default:
+        break;
+    }
+    return ((NULL == arguments->op) || !arguments_have_gaps(arguments)) &&
+           mca_coll_mpath_symmetric_passes(module, algorithm, mca_coll_mpath_arguments_bytes(arguments, module->comm),
+                                           arguments->op, arguments->rdtype);
 }

@@ -283,6 +283,24 @@ static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arg
     return OMPI_SUCCESS;
 }
 
+/*
+ * The same without a request of mpath's, which costs a small call as much again. Takes one tag, as on ranks that queue the
+ * call: see coll_mpath_tag.c.
+ */
+static bool request_pass_now(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
+                             ompi_request_t **request_p, int *rc_p)
+{
+    int32_t before = mca_coll_mpath_tag_look(module);
+
+    if (mpath_gpu_available() || (NULL != __atomic_load_n(&module->queue_first, __ATOMIC_ACQUIRE)) ||
+        !mca_coll_mpath_arguments_pass_now(arguments, module)) {
+        return false;
+    }
+    *rc_p = mca_coll_mpath_arguments_pass(arguments, module, request_p);
+    mca_coll_mpath_tag_learn(module, arguments, before);
+    return true;
+}
+
 int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *given,
                                 bool persistent, ompi_request_t **request_p)
 {
@@ -302,6 +320,9 @@ int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_
     passes = at_once && !persistent;
     if (passes && !mpath_gpu_available()) {
         return mca_coll_mpath_arguments_pass(&arguments, module, request_p);
+    }
+    if (!at_once && !persistent && request_pass_now(module, &arguments, request_p, &rc)) {
+        return rc;
     }
     rc = request_new(module, &arguments, persistent, &request);
     if (OMPI_SUCCESS != rc) {

@@ -127,6 +127,12 @@ int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *arguments, m
 int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module,
                                   ompi_request_t **request_p);
 
+/*
+ * True: this non-blocking call can be handed to the previous function at once; no operation of the communicator waits or
+ * runs, and no buffer is in device memory. Other ranks may queue it, and leave it to the same function later.
+ */
+bool mca_coll_mpath_arguments_pass_now(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module);
+
 /* coll_mpath_tag.c */
 /* True: this call has its tag, and its previous request need not be made now. */
 bool mca_coll_mpath_tag_take(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,

@@ -2,6 +2,7 @@
 /* See coll_mpath_symmetric.h. */
 #include "coll_mpath_symmetric.h"
 #include "coll_mpath_pack.h"
+#include "coll_mpath_symmetric_device.h"
 
 #include "gpu/memory.h"
 
@@ -68,6 +69,23 @@ bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorit
         mca_coll_mpath_team_make(module);
     }
     return NULL != module->symmetric;
+}
+
+bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes,
+                                     struct ompi_op_t *op, struct ompi_datatype_t *datatype)
+{
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+
+    if ((NULL == module->previous_allreduce) || !module->symmetric_tried || (MPATH_OK != module->parted) ||
+        (MPATH_GATE_AUTO != settings->gate) || (MPATH_ALGORITHM_AUTO != algorithm)) {
+        return false;
+    }
+    if (module->symmetric_usable && (bytes >= settings->symmetric_min_bytes) &&
+        !(module->tried &&
+          ((NULL == module->symmetric) || mpath_symmetric_never_gains(module->symmetric, algorithm)))) {
+        return false;
+    }
+    return mca_coll_mpath_symmetric_device_passes(module, op, datatype);
 }
 
 /*

@@ -22,6 +22,13 @@ bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module);
 bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes);
 
 /*
+ * True: a non-blocking call is the previous function's, without a word to anybody, and need not be queued. To be asked
+ * when no operation of the communicator is under way. Ranks need not do alike: in the queue it is left to the same.
+ */
+bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes,
+                                     struct ompi_op_t *op, struct ompi_datatype_t *datatype);
+
+/*
  * How each of these calls goes on after the GPUs have been asked, whose answer is `on_device`. True: on the buffers of
  * `stage`, with a function for host memory and mca_coll_mpath_stage_close(); false: it returns *rc_p.
  */

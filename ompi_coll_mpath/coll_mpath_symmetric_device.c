@@ -209,6 +209,23 @@ static mpath_status_t device_done(mca_coll_mpath_module_t *module, const char *n
 
 /* -- the calls -- */
 
+bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module, struct ompi_op_t *op,
+                                            struct ompi_datatype_t *datatype)
+{
+    uint64_t next = module->device_calls + 1;
+    mpath_reduce_how_t how;
+
+    if (module->device_never || (module->tried && (NULL == module->symmetric)) ||
+        ((NULL != op) && !device_how(op, datatype, &how))) {
+        return true;
+    }
+    if ((NULL != module->symmetric_gpu) || (0 == module->device_calls) || (0 == (next & (next - 1)))) {
+        return false;
+    }
+    module->device_calls = next;
+    return true;
+}
+
 mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
                                                struct ompi_op_t *op)
 {

@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define OPERATION_ALLTOALLV 1u
+#define PASS_DOUBLINGS 6u /* at most 63 calls pass between two that the ranks agree on */
 
 struct mpath_coll {
     mpath_team_t *team;
@@ -24,6 +25,8 @@ struct mpath_coll {
     uint64_t *signatures;      /* of all ranks' plans; for check_plan */
     mpath_coll_counters_t counters;
     const char *declined_because;
+    unsigned idle_calls;   /* declined in a row, for good reason; PASS_DOUBLINGS at most */
+    unsigned passes;       /* calls that the ranks need not agree on */
     int wants_host;        /* the last call was declined for its device memory, on several nodes */
     int connected;         /* every pair of ranks has a path */
     unsigned topo_version; /* that cache and connected belong to */
@@ -396,7 +399,37 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     return (status == MPATH_DECLINED) ? decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
 }
 
-mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
+/*
+ * On one node only small calls gain, and agreeing costs the others as much as the call itself at 8 KiB. So after calls
+ * that were declined more and more pass, which all ranks count alike. Not where processes use GPUs: the others have to
+ * hear of device memory.
+ */
+static void count_idle(mpath_coll_t *coll, mpath_status_t status, uint32_t flags)
+{
+    int idle = (status == MPATH_DECLINED) && !(flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE)) &&
+               (mpath_gate_of(coll->settings) == MPATH_GATE_AUTO) &&
+               (mpath_topo_num_nodes(mpath_team_topo(coll->team)) == 1);
+
+    if (!idle) {
+        coll->idle_calls = 0;
+        coll->passes     = 0;
+        return;
+    }
+    coll->idle_calls += (coll->idle_calls < PASS_DOUBLINGS) ? 1 : 0;
+    coll->passes = (1u << coll->idle_calls) - 1;
+}
+
+int mpath_coll_passes(mpath_coll_t *coll)
+{
+    if ((coll->passes == 0) || (mpath_team_status(coll->team) != MPATH_OK)) {
+        return 0; /* the latter: the call fails like all others */
+    }
+    coll->passes--;
+    (void)decline(coll, "the calls before it stayed inside a node and could not gain");
+    return 1;
+}
+
+static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, uint32_t *flags_p)
 {
     uint64_t start_ns = mpath_time_ns(), agreed_ns;
     int takes_device = mpath_coll_takes_device(coll), done = 0;
@@ -406,6 +439,7 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     coll->declined_because = "";
     coll->wants_host       = 0;
     call->operation        = OPERATION_ALLTOALLV;
+    call->flags |= mpath_gpu_available() ? MPATH_CALL_GPUS : 0;
     if (takes_device) {
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
             call->flags |= MPATH_CALL_DEVICE;
@@ -422,6 +456,7 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     if (status != MPATH_OK) {
         return status;
     }
+    *flags_p = agreed.flags;
     mpath_relay_coll_hear(coll->relay, agreed.flags);
     if (done) {
         coll->counters.move_ns += mpath_time_ns() - agreed_ns;
@@ -445,5 +480,14 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     } else if ((status == MPATH_DECLINED) && (call->flags & MPATH_CALL_IN_PLACE)) {
         put_back(coll, call, &agreed);
     }
+    return status;
+}
+
+mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
+{
+    uint32_t flags        = 0;
+    mpath_status_t status = agree_and_carry(coll, call, &flags);
+
+    count_idle(coll, status, flags);
     return status;
 }

@@ -46,6 +46,12 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 
 /*
+ * Nonzero: this call is left to the previous function without asking the others, on all ranks alike: calls before it
+ * were declined, on one node. To be asked once for each call, before mpath_alltoallv(), in the order of the calls.
+ */
+int mpath_coll_passes(mpath_coll_t *coll);
+
+/*
  * Whether a rank may pass buffers in device memory (call->send_memory, call->recv_memory) to mpath_alltoallv() here.
  * The same on all ranks. Where not, only memory that the host can read may be passed, managed memory included.
  */

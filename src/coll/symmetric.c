@@ -152,6 +152,13 @@ static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, u
                : NULL;
 }
 
+int mpath_symmetric_never_gains(const mpath_symmetric_t *symmetric, int algorithm)
+{
+    return (algorithm == MPATH_ALGORITHM_AUTO) && (symmetric->settings->gate == MPATH_GATE_AUTO) &&
+           (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) == 1) &&
+           (mpath_team_status(symmetric->team) == MPATH_OK);
+}
+
 /* The same for a large call, maybe for rails that have failed: the next one shall find those that are back. */
 static mpath_status_t decline_for_rails(mpath_symmetric_t *symmetric, const char *because)
 {

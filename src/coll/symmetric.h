@@ -38,6 +38,12 @@ void mpath_symmetric_counters(const mpath_symmetric_t *symmetric, mpath_coll_cou
 /* Why the last call was declined; static text. */
 const char *mpath_symmetric_declined_because(const mpath_symmetric_t *symmetric);
 
+/*
+ * Nonzero: every call with this algorithm (a MPATH_ALGORITHM_) is declined, without an exchange, since all ranks share
+ * a node. The same on all ranks.
+ */
+int mpath_symmetric_never_gains(const mpath_symmetric_t *symmetric, int algorithm);
+
 /* How elements are combined. Commutative and associative as far as the caller cares. */
 typedef struct mpath_combination {
     uint64_t element_bytes; /* from one element to the next */

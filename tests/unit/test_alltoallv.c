@@ -411,12 +411,80 @@ static void test_threads(void **state)
     assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);
 }
 
+/* How many of `calls` calls the ranks agreed on; none of the others is carried. */
+static int asked_of(member_t *member, a2a_kind_t kind, uint64_t max_bytes, mpath_status_t expected, int calls)
+{
+    int asked = 0;
+
+    for (int call = 0; call < calls; call++) {
+        if (mpath_coll_passes(member->coll)) {
+            continue;
+        }
+        a2a_demand(kind, member->a2a.size, max_bytes, (uint64_t)call, member->demand);
+        a2a_fill(&member->a2a, member->demand, (uint64_t)call);
+        ranks_check(mpath_alltoallv(member->coll, &member->a2a.call) == expected);
+        asked++;
+    }
+    return asked;
+}
+
+/* On one node, calls that cannot gain are asked about less and less; small ones among them are found again. */
+static int passes_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    ranks_check(asked_of(&member, A2A_EVEN, 2000, MPATH_OK, 100) == 100);
+    ranks_check(asked_of(&member, A2A_EVEN, 100000, MPATH_DECLINED, 1 + 1 + 3 + 7 + 15 + 31 + 5 + 5 * 64) == 6 + 5);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.declined == 63 + 5 * 64);
+    ranks_check(asked_of(&member, A2A_EVEN, 2000, MPATH_OK, 63 + 100) == 100);
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+/* Between nodes every call is asked about. */
+static int no_passes_body(ranks_self_t *self, void *argument)
+{
+    mpath_context_t *context = context_of(self, argument);
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    for (int call = 0; call < 10; call++) {
+        a2a_demand(A2A_EVEN, self->size, 100000, (uint64_t)call, member.demand);
+        a2a_fill(&member.a2a, member.demand, (uint64_t)call);
+        member.a2a.call.flags |= MPATH_CALL_INELIGIBLE;
+        ranks_check(!mpath_coll_passes(member.coll));
+        ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_DECLINED);
+    }
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_passes(void **state)
+{
+    job_t job = {.setup = {.size = 3, .nodes = 1}, .access = MPATH_ACCESS_ALL, .gate = MPATH_GATE_AUTO};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, passes_body, &job), 0);
+    job.gate = MPATH_GATE_ALWAYS;
+    assert_int_equal(ranks_run(&job.setup, no_passes_body, &job), 0);
+    job.gate  = MPATH_GATE_AUTO;
+    job.setup = (ranks_setup_t){.size = 4, .nodes = 2, .nics = 2};
+    assert_int_equal(ranks_run(&job.setup, no_passes_body, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_repeat),           cmocka_unit_test(test_decline),   cmocka_unit_test(test_no_rail),
         cmocka_unit_test(test_no_mates),         cmocka_unit_test(test_teams),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_decline_in_place), cmocka_unit_test(test_lost_rail),
+        cmocka_unit_test(test_decline_in_place), cmocka_unit_test(test_lost_rail), cmocka_unit_test(test_passes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
