@@ -49,6 +49,7 @@ static void put_message(uct_mpath_relayed_t *message)
 
 static void child_done(uct_completion_t *child)
 {
+    child->count = UCT_MPATH_TOLD;
     put_message(ucs_container_of(child, uct_mpath_relayed_t, child));
 }
 

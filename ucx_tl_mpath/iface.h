@@ -11,6 +11,10 @@
 
 #include <limits.h>
 
+/* Count of a completion that a child has called. UCX's tcp calls it again when a send fails of which a part had gone, and
+ * asserts that the count was above 0; it does not come to 0 a second time. */
+#define UCT_MPATH_TOLD (1 << 20)
+
 typedef struct uct_mpath_peer uct_mpath_peer_t;
 typedef struct uct_mpath_packet uct_mpath_packet_t;
 typedef struct uct_mpath_iface uct_mpath_iface_t;

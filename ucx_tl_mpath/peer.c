@@ -249,7 +249,7 @@ static int resend_lost(uct_mpath_peer_t *peer)
             uct_mpath_peer_fail(peer, UCS_ERR_ENDPOINT_TIMEOUT, "a rail failed with bytes that nobody has any more");
             return 0;
         }
-        if (packet->child.count > 0) {
+        if (packet->reading) {
             return 0;
         }
         ucs_list_del(&packet->list);
@@ -412,7 +412,7 @@ static int cancel_one(ucs_list_link_t *list, const uct_mpath_ep_t *ep, int *held
         if (packet->ep != ep || packet->num_iov == 0 || packet->abandoned || packet->done == UCT_MPATH_REPLACED) {
             continue;
         }
-        if (packet->child.count > 0) {
+        if (packet->reading) {
             *held = 1;
             continue;
         }
@@ -440,7 +440,8 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep)
     }
     while (cancel_one(&peer->lost, ep, &held)) {
     }
-    (void)cancel_one(&peer->held, ep, &held);
+    while (cancel_one(&peer->held, ep, &held)) {
+    }
     held |= uct_mpath_rma_cancel(peer, ep);
 again:
     ucs_list_for_each(get, &peer->gets, list)

@@ -124,10 +124,11 @@ struct uct_mpath_packet {
     uct_mpath_peer_t *peer;
     uct_mpath_ep_t *ep; /* that posted it; NULL: none, or it is gone */
     uct_completion_t *user;
-    uct_completion_t child; /* count 1 while the child reads from the packet's memory */
+    uct_completion_t child;
     uint32_t psn;
     uint32_t data_bytes, iov_bytes;
     uint8_t rail, large;
+    uint8_t reading;   /* the child reads from the packet's memory */
     uint8_t done;      /* uct_mpath_done_t */
     uint8_t abandoned; /* its user has been told; its memory may be gone */
     uint8_t num_iov;
@@ -214,10 +215,12 @@ ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t 
  * any more, for which a flush waits. */
 static inline int uct_mpath_packet_waits(const uct_mpath_packet_t *packet)
 {
-    return packet->num_iov > 0 && packet->child.count > 0;
+    return packet->num_iov > 0 && packet->reading;
 }
 /* The packet was acknowledged (UCS_OK) or will never be: completes its operation. Not in any list any more. */
 void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status);
+/* Ends packets that a child which has failed let go of: by now it has told so as often as it does. */
+void uct_mpath_packets_let_go(uct_mpath_peer_t *peer);
 /* The books of a rail: bytes that it has been given, that were acknowledged, that it will not deliver. */
 void uct_mpath_load_sent(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);
 void uct_mpath_load_delivered(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);

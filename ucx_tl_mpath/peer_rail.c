@@ -113,7 +113,7 @@ void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number)
     {
         uct_mpath_load_lost(peer, number, packet->data_bytes + packet->iov_bytes);
         ++rail->ghosts;
-        if (packet->child.count == 0) {
+        if (!packet->reading) {
             continue;
         }
         twin = uct_mpath_packet_replace(packet);
@@ -211,6 +211,7 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
             broken = 1;
         }
     }
+    uct_mpath_packets_let_go(peer);
     if (peer->state == UCT_MPATH_PEER_FAILED) {
         return;
     }

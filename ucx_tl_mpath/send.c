@@ -31,6 +31,7 @@ uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large)
     packet->data_bytes   = 0;
     packet->iov_bytes    = 0;
     packet->num_iov      = 0;
+    packet->reading      = 0;
     packet->done         = UCT_MPATH_UNDER_WAY;
     packet->abandoned    = 0;
     packet->child.func   = child_done;
@@ -82,18 +83,13 @@ static void finish(uct_mpath_packet_t *packet)
     }
 }
 
-/* The child does not read from the packet's memory any more; what became of the bytes only an acknowledgement tells. */
-static void child_done(uct_completion_t *child)
+static void let_go(uct_mpath_packet_t *packet)
 {
-    uct_mpath_packet_t *packet = ucs_container_of(child, uct_mpath_packet_t, child);
-    uct_mpath_peer_t *peer     = packet->peer;
+    uct_mpath_peer_t *peer = packet->peer;
     int moved;
 
     packet->child.status = packet->done == UCT_MPATH_GIVEN_UP ? UCS_ERR_CANCELED : UCS_OK;
-    if (packet->done == UCT_MPATH_UNDER_WAY) {
-        return;
-    }
-    moved = packet->done == UCT_MPATH_ACKNOWLEDGED && packet->num_iov > 0 && peer != NULL &&
+    moved                = packet->done == UCT_MPATH_ACKNOWLEDGED && packet->num_iov > 0 && peer != NULL &&
             mpath_tx_window_done(&peer->tx, packet->psn);
     ucs_list_del(&packet->list);
     finish(packet);
@@ -103,10 +99,42 @@ static void child_done(uct_completion_t *child)
     }
 }
 
+/* The child does not read from the packet's memory any more; what became of the bytes only an acknowledgement tells.
+ * When it has failed, the packet must not be used for anything else before the next progress: it may tell again. */
+static void child_done(uct_completion_t *child)
+{
+    uct_mpath_packet_t *packet = ucs_container_of(child, uct_mpath_packet_t, child);
+
+    packet->reading = 0;
+    child->count    = UCT_MPATH_TOLD;
+    if (packet->done == UCT_MPATH_UNDER_WAY) {
+        return;
+    }
+    if (child->status == UCS_OK || packet->peer == NULL) {
+        let_go(packet);
+    } else {
+        uct_mpath_peer_set_busy(packet->peer);
+    }
+}
+
+void uct_mpath_packets_let_go(uct_mpath_peer_t *peer)
+{
+    uct_mpath_packet_t *packet;
+
+again:
+    ucs_list_for_each(packet, &peer->held, list)
+    {
+        if (!packet->reading) {
+            let_go(packet);
+            goto again; /* its user may have changed the list */
+        }
+    }
+}
+
 void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status)
 {
     packet->done = status == UCS_OK ? UCT_MPATH_ACKNOWLEDGED : UCT_MPATH_GIVEN_UP;
-    if (packet->child.count == 0) {
+    if (!packet->reading) {
         packet->child.status = status;
         finish(packet);
     } else {
@@ -170,13 +198,15 @@ static ucs_status_t post_zcopy(uct_mpath_peer_t *peer, uct_mpath_packet_t *packe
         iov[0].count  = 1;
         num_iov       = 1;
     }
-    packet->child.count = 1;
+    packet->reading      = 1;
+    packet->child.count  = 1;
+    packet->child.status = UCS_OK;
     status = uct_ep_am_zcopy(peer->rails[rail].ep, UCT_MPATH_ID_PACKET, packet->data, header_bytes, iov, num_iov, 0,
                              &packet->child);
     if (status == UCS_INPROGRESS) {
         return UCS_OK;
     }
-    packet->child.count = 0;
+    packet->reading = 0;
     return status;
 }
 

@@ -102,7 +102,8 @@ ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_pa
     __typeof__(uct_iface_open) *next = (__typeof__(uct_iface_open) *)dlsym(RTLD_NEXT, "uct_iface_open");
     ucs_status_t status              = next(md, worker, params, config, iface_p);
 
-    if (status == UCS_OK && strcmp(params->mode.device.tl_name, "tcp") == 0) {
+    if (status == UCS_OK && params->open_mode == UCT_IFACE_OPEN_MODE_DEVICE &&
+        strcmp(params->mode.device.tl_name, "tcp") == 0) {
         real                           = (*iface_p)->ops;
         (*iface_p)->ops.ep_am_zcopy    = send_late;
         (*iface_p)->ops.ep_destroy     = destroy;

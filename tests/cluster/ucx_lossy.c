@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * To be preloaded: loses the first greeting that the transport mpath sends through shared memory, as a relay may do
- * with any message that it holds.
+ * with any message that it holds; with LOSSY_SENDS=N in the environment, which is not 0, also the connection over which
+ * the Nth large piece is sent, in its middle.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
 #include <dlfcn.h>
+#include <errno.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <uct/api/uct.h>
 
 #define MESSAGE_BYTES (1 << 17)
@@ -16,6 +20,8 @@
 #define ID_RELAY 5
 #define ID_HELLO 3
 #define INNER_ID (4 * 8 + 1)
+#define LARGE_BYTES 32768
+#define FIRST_BYTES 20000 /* of the piece that does not go whole */
 
 static __typeof__(((uct_iface_ops_t *)0)->ep_am_bcopy) real;
 static char message[MESSAGE_BYTES];
@@ -40,6 +46,55 @@ static ssize_t send_or_lose(uct_ep_h ep, uint8_t id, uct_pack_callback_t pack, v
     return real(ep, id, pack_message, NULL, flags);
 }
 
+static size_t bytes_of(const struct msghdr *piece)
+{
+    size_t bytes = 0, i;
+
+    for (i = 0; i < piece->msg_iovlen; ++i) {
+        bytes += piece->msg_iov[i].iov_len;
+    }
+    return bytes;
+}
+
+/* The first part of a piece; the next attempt meets the reset connection. */
+static ssize_t send_first(__typeof__(sendmsg) *next, int fd, const struct msghdr *piece, int flags)
+{
+    struct iovec iov[16];
+    struct msghdr part = {.msg_iov = iov};
+    size_t bytes       = 0, i;
+
+    for (i = 0; i < piece->msg_iovlen && i < 16 && bytes < FIRST_BYTES; ++i) {
+        iov[i] = piece->msg_iov[i];
+        if (iov[i].iov_len > FIRST_BYTES - bytes) {
+            iov[i].iov_len = FIRST_BYTES - bytes;
+        }
+        bytes += iov[i].iov_len;
+        part.msg_iovlen = i + 1;
+    }
+    return next(fd, &part, flags);
+}
+
+/* Instead of libc's, which UCX's tcp uses for what it does not copy. */
+ssize_t sendmsg(int fd, const struct msghdr *piece, int flags)
+{
+    __typeof__(sendmsg) *next = (__typeof__(sendmsg) *)dlsym(RTLD_NEXT, "sendmsg");
+    static int number, lost_fd = -1;
+    const char *which = getenv("LOSSY_SENDS");
+
+    if (which != NULL && fd == lost_fd) {
+        lost_fd = -1;
+        fprintf(stderr, "lost a connection\n");
+        shutdown(fd, SHUT_RDWR);
+        errno = ECONNRESET;
+        return -1;
+    }
+    if (which != NULL && bytes_of(piece) >= LARGE_BYTES && ++number == atoi(which)) {
+        lost_fd = fd;
+        return send_first(next, fd, piece, flags);
+    }
+    return next(fd, piece, flags);
+}
+
 /* Instead of UCX's. */
 ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                             const uct_iface_config_t *config, uct_iface_h *iface_p)
@@ -47,7 +102,8 @@ ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_pa
     __typeof__(uct_iface_open) *next = (__typeof__(uct_iface_open) *)dlsym(RTLD_NEXT, "uct_iface_open");
     ucs_status_t status              = next(md, worker, params, config, iface_p);
 
-    if (status == UCS_OK && strcmp(params->mode.device.tl_name, "posix") == 0) {
+    if (status == UCS_OK && params->open_mode == UCT_IFACE_OPEN_MODE_DEVICE &&
+        strcmp(params->mode.device.tl_name, "posix") == 0) {
         real                        = (*iface_p)->ops.ep_am_bcopy;
         (*iface_p)->ops.ep_am_bcopy = send_or_lose;
     }
