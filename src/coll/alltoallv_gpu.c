@@ -340,6 +340,7 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     size_t cells          = (size_t)gpu->size * (size_t)gpu->size;
     mpath_status_t status = MPATH_OK;
 
+    gpu->turns.left = 0;
     if (!gpu->usable) {
         return MPATH_DECLINED;
     }

@@ -80,12 +80,9 @@ static void tell_of_turns(const mpath_gpu_coll_t *gpu)
     }
 }
 
-/* Copies of this rank on the GPUs of this call need no turns from now on. */
+/* This rank's copies on the GPUs of this call need no turns from now on. */
 static void avoid_turns(const mpath_gpu_coll_t *gpu)
 {
-    if (count_on(&gpu->turns, gpu->size, gpu->turns.places[gpu->me]) < 2) {
-        return;
-    }
     if (gpu->send.gpu != NULL) {
         mpath_gpu_set_turns(gpu->send.gpu);
     }
@@ -116,7 +113,7 @@ static void look(mpath_gpu_coll_t *gpu)
 
         turns->most = ((count > 1) && (count > turns->most)) ? count : turns->most;
     }
-    if (turns->most > 0) {
+    if (gpu_cell(gpu, gpu->me)->turns && (count_on(turns, gpu->size, turns->places[gpu->me]) > 1)) {
         avoid_turns(gpu);
         tell_of_turns(gpu);
     }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shadow: host memory as large as the range, filled and emptied by the driver's synchronous copies. */
+/* Shadow: host memory as large as the range, registered where it is short; copies on the default stream. */
 #include "coll/shadow.h"
 #include "gpu/turns.h"
 #include "util/time.h"

@@ -24,9 +24,9 @@ mpath_status_t mpath_pinned_alloc(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t
 void mpath_pinned_release(mpath_pinned_t *pinned);
 
 /*
- * Memory of at least `bytes` bytes for short use, mostly of an earlier one; the contents are undefined. What is given
- * back is kept, up to a few megabytes, until mpath_gpu_cleanup(). Once registering has failed, which is logged, there
- * is none any more. By any thread.
+ * Memory of at least `bytes` bytes for short use, mostly of an earlier one; the contents are undefined. Of what
+ * is given back the 8 longest are kept until mpath_gpu_cleanup(), 32 MiB at most. MPATH_ERR_UNSUPPORTED, silent, for
+ * more than can be had; once registering has failed, which is logged, for all. By any thread.
  */
 #define MPATH_PINNED_TAKE_MAX (UINT64_C(4) << 20) /* and a few bytes more */
 mpath_status_t mpath_pinned_take(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t *pinned);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * GPUs on which several processes work without CUDA MPS. The driver gives the engine for kernels to one process at a
- * time: two that launch a kernel each wait 145 us for every change (H100, 2 and 4 processes, whatever the kernels do).
+ * time: two that launch a kernel each wait 145 us for every change (H100 and H200, whatever the kernels do).
  * That engine also does copies within the GPU, and copies of less than 32 KiB to it, whose bytes the driver sends with
  * its commands. Copies to the host, longer ones from pinned memory of it, and short ones in rows go by engines of their
- * own, which need no turn: 11 to 16 us with two processes, 14 to 23 with four.
+ * own, which need no turn: 11 to 16 us with two processes, 14 to 23 with four (H100).
  */
 #ifndef MPATH_GPU_TURNS_H
 #define MPATH_GPU_TURNS_H

@@ -145,6 +145,48 @@ static void test_stored_without_turns(void **state)
     }
 }
 
+#define KEPT 8 /* blocks */
+#define MARK 0x5a
+
+static void take_all(mpath_pinned_t *blocks, size_t bytes)
+{
+    for (size_t i = 0; i < KEPT; i++) {
+        assert_int_equal(mpath_pinned_take(gpu, bytes, &blocks[i]), MPATH_OK);
+        assert_true(blocks[i].bytes >= bytes);
+        for (size_t k = 0; k < i; k++) {
+            assert_ptr_not_equal(blocks[k].base, blocks[i].base);
+        }
+    }
+}
+
+static void give_all(mpath_pinned_t *blocks)
+{
+    for (size_t i = 0; i < KEPT; i++) {
+        mpath_pinned_give(&blocks[i]);
+    }
+}
+
+/* Long blocks take the places of short ones, so that they need not be registered again; new ones are zeroed. */
+static void test_blocks_are_kept(void **state)
+{
+    mpath_pinned_t longs[KEPT], shorts[KEPT];
+
+    (void)state;
+    take_all(longs, MPATH_PINNED_TAKE_MAX + 32);
+    take_all(shorts, 1000);
+    give_all(shorts);
+    for (size_t i = 0; i < KEPT; i++) {
+        *(unsigned char *)longs[i].base = MARK;
+    }
+    give_all(longs);
+    take_all(longs, MPATH_PINNED_TAKE_MAX + 32);
+    for (size_t i = 0; i < KEPT; i++) {
+        assert_int_equal(*(unsigned char *)longs[i].base, MARK);
+    }
+    give_all(longs);
+    assert_int_equal(mpath_pinned_take(gpu, 2 * MPATH_PINNED_TAKE_MAX, &longs[0]), MPATH_ERR_UNSUPPORTED);
+}
+
 /* Who finds short copies slow goes without turns from then on, whatever is known of others. */
 static void test_slow_copies(void **state)
 {
@@ -197,7 +239,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored), cmocka_unit_test(test_loaded),
-                                       cmocka_unit_test(test_stored_without_turns), cmocka_unit_test(test_slow_copies)};
+                                       cmocka_unit_test(test_stored_without_turns), cmocka_unit_test(test_slow_copies),
+                                       cmocka_unit_test(test_blocks_are_kept)};
 
     return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
 }
