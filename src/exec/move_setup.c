@@ -6,6 +6,7 @@
  */
 #include "exec/move_private.h"
 
+#include "topo/machine.h"
 #include "util/log.h"
 
 #include <limits.h>
@@ -52,13 +53,10 @@ static int has_relays(const mpath_team_t *team)
 /* A topology file may number the NICs otherwise than this process's machine does: the name counts. */
 static int find_fabric_nic(const mpath_machine_t *mine, const char *name, int number)
 {
-    if ((number < mine->num_nics) && (strcmp(mine->nics[number].name, name) == 0)) {
-        return number;
-    }
-    for (int nic = 0; nic < mine->num_nics; nic++) {
-        if (strcmp(mine->nics[nic].name, name) == 0) {
-            return nic;
-        }
+    int nic = mpath_machine_find_nic(mine, name, number);
+
+    if (nic >= 0) {
+        return nic;
     }
     mpath_error(
         "the topology names NIC %s, which this node does not have; mpath leaves this communicator's calls alone", name);

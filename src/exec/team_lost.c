@@ -10,22 +10,6 @@
 #include "util/log.h"
 #include "util/time.h"
 
-#include <string.h>
-
-/* The number that a machine gives to the NIC of this name, `number` if it may; -1: it has none. */
-static int number_of(const mpath_machine_t *machine, const char *name, int number)
-{
-    if ((number < machine->num_nics) && (strcmp(machine->nics[number].name, name) == 0)) {
-        return number;
-    }
-    for (int nic = 0; nic < machine->num_nics; nic++) {
-        if (strcmp(machine->nics[nic].name, name) == 0) {
-            return nic;
-        }
-    }
-    return -1;
-}
-
 /* NICs, a bit each, by the numbers of another machine: a topology file may number them otherwise. */
 static uint32_t translate(const mpath_machine_t *from, uint32_t nics, const mpath_machine_t *to)
 {
@@ -33,7 +17,7 @@ static uint32_t translate(const mpath_machine_t *from, uint32_t nics, const mpat
 
     for (; nics != 0; nics &= nics - 1) {
         int nic    = __builtin_ctz(nics);
-        int number = number_of(to, from->nics[nic].name, nic);
+        int number = mpath_machine_find_nic(to, from->nics[nic].name, nic);
 
         translated |= (number >= 0) ? 1u << number : 0;
     }

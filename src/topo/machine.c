@@ -239,6 +239,19 @@ mpath_status_t mpath_machine_discover(const char *rails, const char *rail_rates,
     return MPATH_OK;
 }
 
+int mpath_machine_find_nic(const mpath_machine_t *machine, const char *name, int number)
+{
+    if ((number < machine->num_nics) && (strcmp(machine->nics[number].name, name) == 0)) {
+        return number;
+    }
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        if (strcmp(machine->nics[nic].name, name) == 0) {
+            return nic;
+        }
+    }
+    return -1;
+}
+
 int mpath_machine_nearest_nic(const mpath_machine_t *machine, int local_rank)
 {
     int up[MPATH_MAX_NICS], near[MPATH_MAX_NICS];

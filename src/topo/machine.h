@@ -39,6 +39,12 @@ void mpath_machine_host(char *host);
 void mpath_machine_apply_rates(const char *rail_rates, mpath_machine_t *machine);
 
 /*
+ * The number of the NIC of this name, -1 without one. Another description of the machine, as a topology file, may number
+ * NICs otherwise, but mostly does not: `number`, not negative, is looked at first.
+ */
+int mpath_machine_find_nic(const mpath_machine_t *machine, const char *name, int number);
+
+/*
  * The NIC nearest to where this process is bound: of those that are up, those on its NUMA node, else all; spread
  * round-robin over equals by `local_rank`. -1 without a NIC that is up.
  */
