@@ -86,10 +86,7 @@ void mpath_symmetric_gpu_counters(const mpath_symmetric_gpu_t *gpu, mpath_coll_c
 
 static void scratch_free(mpath_symmetric_gpu_t *gpu)
 {
-    if ((gpu->scratch != 0) && mpath_gpu_available() && (mpath_gpu_enter(gpu->scratch_gpu) == MPATH_OK)) {
-        mpath_gpu_memory_give(gpu->scratch, (size_t)gpu->scratch_bytes);
-        mpath_gpu_leave(gpu->scratch_gpu);
-    }
+    mpath_gpu_memory_give(gpu->scratch_gpu, gpu->scratch, (size_t)gpu->scratch_bytes);
     gpu->scratch       = 0;
     gpu->scratch_bytes = 0;
 }
@@ -97,6 +94,7 @@ static void scratch_free(mpath_symmetric_gpu_t *gpu)
 void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
 {
     if (gpu != NULL) {
+        mpath_gpu_notice_lost();
         scratch_free(gpu);
         mpath_gpu_launches_destroy(gpu->launches);
         mpath_gpu_eager_destroy(gpu->eager);
@@ -356,6 +354,7 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     if (elements == 0) {
         return MPATH_DECLINED; /* all ranks know */
     }
+    mpath_gpu_notice_lost();
     status = mpath_gpu_eager_start(gpu, buffers, elements, how, eligible);
     if (status != MPATH_OK) {
         return status;
@@ -439,6 +438,7 @@ mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_
     if (total == 0) {
         return MPATH_DECLINED; /* all ranks know */
     }
+    mpath_gpu_notice_lost();
     if (in_place && eligible && (mine > 0)) {
         eligible = mpath_gpu_scratch_get(gpu, buffers->recv_memory, mine);
         target   = gpu->scratch;
@@ -480,6 +480,7 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     if (in_place) {
         gpu->send_bytes[me] = gpu->recv_bytes[me] = 0;
     }
+    mpath_gpu_notice_lost();
     mpath_gpu_host_tell_gather(gpu, total, !buffers->ineligible);
     call     = call_of(MPATH_OPERATION_ALLGATHER, &sides, buffers->ineligible);
     status   = agree(gpu, gpu->gather, &call, &agreed);

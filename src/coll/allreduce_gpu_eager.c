@@ -300,6 +300,7 @@ static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t
     form->number = form->counted = 0;
     form->function               = NULL;
     unit                         = mpath_eager_slot_bytes(what, size, most);
+    mpath_pinned_release_lost(&form->kernel.words);
     if ((form->kernel.words.base == NULL) &&
         (mpath_pinned_alloc(coll->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &form->kernel.words) != MPATH_OK)) {
         unit = 0;

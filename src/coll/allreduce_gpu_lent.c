@@ -20,10 +20,8 @@ static void lent_release(gpu_lent_t *lent)
         }
     }
     /* In a team that is broken nobody hears of the end of the others' kernels, which may write to it still. */
-    if ((lent->memory != 0) && (mpath_team_status(lent->team) == MPATH_OK) && mpath_gpu_available() &&
-        (mpath_gpu_enter(lent->device) == MPATH_OK)) {
-        mpath_gpu_memory_give(lent->memory, lent->memory_bytes);
-        mpath_gpu_leave(lent->device);
+    if ((lent->memory != 0) && (mpath_team_status(lent->team) == MPATH_OK)) {
+        mpath_gpu_memory_give(lent->device, lent->memory, lent->memory_bytes);
     }
     lent->memory = 0;
 }
@@ -70,7 +68,7 @@ static mpath_cu_ptr_t lent_alloc(mpath_gpu_t *device, uint64_t bytes)
     if (mpath_gpu_memory_take(&memory, bytes) != MPATH_CU_SUCCESS) {
         memory = 0;
     } else if ((cu->MemsetD8(memory, 0, bytes) != MPATH_CU_SUCCESS) || (cu->CtxSynchronize() != MPATH_CU_SUCCESS)) {
-        mpath_gpu_memory_give(memory, bytes);
+        mpath_gpu_memory_give(device, memory, bytes);
         memory = 0;
     }
     mpath_gpu_leave(device);

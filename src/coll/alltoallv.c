@@ -130,6 +130,7 @@ err_no_memory:
 void mpath_coll_destroy(mpath_coll_t *coll)
 {
     if (coll != NULL) {
+        mpath_gpu_notice_lost();
         mpath_gpu_coll_destroy(coll->gpu);
         mpath_relay_coll_destroy(coll->relay);
         mpath_plan_cache_destroy(coll->cache);
@@ -441,6 +442,7 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, ui
     call->operation        = OPERATION_ALLTOALLV;
     call->flags |= mpath_gpu_available() ? MPATH_CALL_GPUS : 0;
     if (takes_device) {
+        mpath_gpu_notice_lost();
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
             call->flags |= MPATH_CALL_DEVICE;
         }

@@ -118,7 +118,7 @@ static void tell_of_imports(const mpath_gpu_coll_t *gpu)
 
     mpath_import_counts(&counts);
     mpath_debug("rank %d: allocations of other processes so far: %llu times opened, %llu times used again, %llu were "
-                "freed by their owners, %llu closed to make room; %u are open",
+                "gone since, %llu closed to make room; %u are open",
                 gpu->me, (unsigned long long)counts.opened, (unsigned long long)counts.reused,
                 (unsigned long long)counts.stale, (unsigned long long)counts.evicted, counts.entries);
 }
@@ -211,7 +211,7 @@ static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t 
     side->address    = (uint64_t)(uintptr_t)buffer;
     side->memory.how = MPATH_EXPORT_NONE;
     if (is_device(memory) && (find_gpu(memory, &device) == MPATH_OK)) {
-        side->device = memory->device;
+        side->device = mpath_gpu_number(device);
         if (mpath_export_make(buffer, span_bytes(bytes, offsets, gpu->size), memory, &side->memory) != MPATH_OK) {
             side->memory.how  = MPATH_EXPORT_NONE;
             side->memory.uuid = mpath_gpu_info_of(device)->uuid;

@@ -397,6 +397,7 @@ mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu)
     exchange->counted  = 0;
     exchange->function = NULL;
     slot               = slot_bytes(gpu);
+    mpath_pinned_release_lost(&exchange->kernel.words);
     if ((exchange->kernel.words.base == NULL) &&
         (mpath_pinned_alloc(gpu->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &exchange->kernel.words) != MPATH_OK)) {
         slot = 0;

@@ -114,6 +114,8 @@ mpath_status_t mpath_room_register(mpath_room_t *room, mpath_gpu_t *gpu)
 {
     mpath_status_t status = MPATH_OK;
 
+    mpath_pinned_release_lost(&room->pinned);
+    mpath_pinned_release_lost(&room->slots_pinned);
     if (room->pinned.base == NULL) {
         status = mpath_pinned_register(gpu, room->segment.base, room->segment.bytes, &room->pinned);
     }

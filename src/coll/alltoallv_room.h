@@ -43,7 +43,7 @@ typedef struct mpath_room_words {
 
 typedef struct mpath_room_side {
     uint32_t kind;         /* mpath_memory_kind_t */
-    int32_t device;        /* in its process; -1: memory that no GPU of this side works on */
+    int32_t device;        /* mpath_gpu_number() in its process; -1: memory that no GPU of this side works on */
     uint64_t address;      /* of the buffer, in its owner */
     mpath_export_t memory; /* how NONE: others cannot open it; the uuid is that of the device in any case */
 } mpath_room_side_t;
@@ -82,7 +82,7 @@ typedef struct mpath_room {
 mpath_status_t mpath_room_open(mpath_team_t *team, mpath_room_t *room);
 void mpath_room_close(mpath_room_t *room);
 
-/* Makes the shared memory known to the GPUs of this process; once. Errors are logged. */
+/* Makes the shared memory known to the GPUs of this process; once, and when that GPU is lost. Errors are logged. */
 mpath_status_t mpath_room_register(mpath_room_t *room, mpath_gpu_t *gpu);
 
 /*

@@ -16,6 +16,7 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
     mpath_shadow_t made = {.device = device, .bytes = bytes};
     mpath_status_t status;
 
+    mpath_gpu_notice_lost();
     status = mpath_gpu_get((memory->device < 0) ? 0 : memory->device, memory->context, &made.gpu);
     if (status != MPATH_OK) {
         return status;

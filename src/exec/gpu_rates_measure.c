@@ -141,10 +141,7 @@ static void release(measurer_t *measurer)
         mpath_import_put(measurer->import);
     }
     mpath_pinned_release(&measurer->pinned);
-    if ((measurer->memory != 0) && (mpath_gpu_enter(measurer->gpu) == MPATH_OK)) {
-        mpath_gpu_memory_give(measurer->memory, 2 * measurer->peer_bytes);
-        mpath_gpu_leave(measurer->gpu);
-    }
+    mpath_gpu_memory_give(measurer->gpu, measurer->memory, 2 * measurer->peer_bytes);
 }
 
 /* --- copies ------------------------------------------------------------------------------------------------------ */

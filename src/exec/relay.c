@@ -136,9 +136,27 @@ static int is_reachable(const mpath_relay_t *relay, const mpath_memory_t *memory
            ((relay->gpu != NULL) ? (relay->gpu == gpu) : !relay->opened);
 }
 
+/* Slots, streams and rails of this rank were made in a context that the application has ended since. */
+static int has_lost_gpu(const mpath_relay_t *relay)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    int lost                  = (relay->gpu != NULL) && mpath_gpu_is_lost(relay->gpu);
+
+    if (lost && !atomic_flag_test_and_set(&warned)) {
+        mpath_warn(
+            "rank %d: the application has ended the context of GPU %d (cudaDeviceReset) that device memory was moved "
+            "in; the communicators that used it leave such calls to the host, new ones use the new context",
+            relay->me, mpath_gpu_info_of(relay->gpu)->ordinal);
+    }
+    return lost;
+}
+
 /* Sides without bytes may be any memory. */
 static int is_apart(const mpath_relay_t *relay, const mpath_call_t *call, uint64_t send_bytes, uint64_t recv_bytes)
 {
+    if (has_lost_gpu(relay)) {
+        return 1;
+    }
     if (((send_bytes > 0) && !is_reachable(relay, call->send_memory)) ||
         ((recv_bytes > 0) && !is_reachable(relay, call->recv_memory))) {
         return 1;

@@ -83,13 +83,8 @@ void mpath_relay_pool_make(mpath_relay_t *relay)
 
 void mpath_relay_pool_free(mpath_relay_t *relay)
 {
-    const mpath_cu_t *cu = mpath_gpu_driver();
-
     mpath_relay_slots_forget_pool(relay);
-    if ((relay->pool != 0) && (cu != NULL) && (mpath_gpu_enter(relay->gpu) == MPATH_OK)) {
-        mpath_gpu_memory_give(relay->pool, relay->my_pool_bytes);
-        mpath_gpu_leave(relay->gpu);
-    }
+    mpath_gpu_memory_give(relay->gpu, relay->pool, relay->my_pool_bytes);
     atomic_fetch_sub(&pool_total_bytes, relay->my_pool_bytes);
     relay->pool          = 0;
     relay->my_pool_bytes = 0;

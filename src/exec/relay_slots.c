@@ -89,9 +89,8 @@ static void free_slots(const mpath_relay_t *relay, relay_slots_t *slots)
     if (slots->is_known) {
         mpath_fabric_remove_memory(relay->team->context->fabric, slots->device_base);
     }
-    if ((slots->gpu_bytes > 0) && (mpath_gpu_driver() != NULL) && (mpath_gpu_enter(relay->gpu) == MPATH_OK)) {
-        mpath_gpu_memory_give(slots->device_base, slots->gpu_bytes);
-        mpath_gpu_leave(relay->gpu);
+    if (slots->gpu_bytes > 0) {
+        mpath_gpu_memory_give(relay->gpu, slots->device_base, slots->gpu_bytes);
     }
     *slots = (relay_slots_t){.base = NULL};
 }

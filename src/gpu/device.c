@@ -13,6 +13,7 @@
 static struct {
     pthread_mutex_t lock;
     mpath_gpu_t *first;
+    int made; /* objects so far */
 } gpus = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Entering what is entered already costs no driver call. */
@@ -163,7 +164,9 @@ static mpath_status_t gpu_make(int ordinal, mpath_cu_context_t context, mpath_gp
     }
     gpu->has_values = (cu->StreamWriteValue64 != NULL) &&
                       gpu_attribute(cu, gpu->device, MPATH_CU_DEV_64_BIT_STREAM_OPS, 0);
+    (void)mpath_pinned_alloc(gpu, MPATH_GPU_STREAMS_ALL * sizeof(mpath_stream_words_t), &gpu->words);
     gpu->peers[ordinal] = MPATH_GPU_PEER_REACHED;
+    gpu->number         = gpus.made++;
     gpu->next           = gpus.first;
     gpus.first          = gpu;
     *gpu_p              = gpu;
@@ -185,7 +188,8 @@ mpath_status_t mpath_gpu_get(int ordinal, mpath_cu_context_t context, mpath_gpu_
     mpath_gpu_lock();
     for (gpu = gpus.first; gpu != NULL; gpu = gpu->next) {
         /* The primary context is asked for by NULL or by its name. */
-        if ((gpu->info.ordinal == ordinal) && ((context == NULL) ? gpu->retained : (gpu->context == context))) {
+        if ((gpu->info.ordinal == ordinal) && !mpath_gpu_is_lost(gpu) &&
+            ((context == NULL) ? gpu->retained : (gpu->context == context))) {
             break;
         }
     }
@@ -224,11 +228,65 @@ const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu)
     return &gpu->info;
 }
 
+int mpath_gpu_number(const mpath_gpu_t *gpu)
+{
+    return gpu->number;
+}
+
+/* The words were registered in the context: what the driver knows of them ends with it, on every way it may end. */
+static int gpu_has_context(const mpath_cu_t *cu, const mpath_gpu_t *gpu)
+{
+    mpath_cu_result_t result;
+    unsigned type;
+
+    if (gpu->words.base == NULL) {
+        return 1; /* they could not be registered: nothing tells */
+    }
+    result = cu->PointerGetAttribute(&type, MPATH_CU_PTR_MEMORY_TYPE, (mpath_cu_ptr_t)(uintptr_t)gpu->words.base);
+    return (result != MPATH_CU_INVALID_VALUE) && (result != MPATH_CU_CONTEXT_IS_DESTROYED);
+}
+
+/* Under the lock. */
+static void gpu_lose(mpath_gpu_t *gpu)
+{
+    mpath_debug("GPU %d (%s): the application has ended the context that mpath used; another is used from now on",
+                gpu->info.ordinal, gpu->info.pci);
+    atomic_store_explicit(&gpu->lost, 1, memory_order_relaxed);
+    for (mpath_gpu_t *other = gpus.first; other != NULL; other = other->next) {
+        other->peers[gpu->info.ordinal] = (other->info.ordinal == gpu->info.ordinal) ? MPATH_GPU_PEER_REACHED
+                                                                                     : MPATH_GPU_PEER_UNKNOWN;
+    }
+}
+
+void mpath_gpu_notice_lost(void)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+
+    if (cu == NULL) {
+        return;
+    }
+    mpath_gpu_lock();
+    for (mpath_gpu_t *gpu = gpus.first; gpu != NULL; gpu = gpu->next) {
+        if (!mpath_gpu_is_lost(gpu) && !gpu_has_context(cu, gpu)) {
+            gpu_lose(gpu);
+        }
+    }
+    mpath_gpu_unlock();
+}
+
+int mpath_gpu_is_lost(const mpath_gpu_t *gpu)
+{
+    return atomic_load_explicit(&gpu->lost, memory_order_relaxed);
+}
+
 mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu)
 {
     unsigned top = gpu_entered.depth;
     mpath_cu_result_t result;
 
+    if (mpath_gpu_is_lost(gpu)) {
+        return MPATH_ERR_UNREACHABLE;
+    }
     if ((top > 0) && (gpu_entered.gpu[top - 1] == gpu)) {
         gpu_entered.times[top - 1]++;
         return MPATH_OK;
@@ -314,6 +372,7 @@ void mpath_gpu_cleanup(void)
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_gpu_t *gpu;
 
+    mpath_gpu_notice_lost();
     mpath_import_cleanup();
     mpath_export_cleanup();
     mpath_pinned_cleanup();
@@ -323,7 +382,7 @@ void mpath_gpu_cleanup(void)
         gpus.first = gpu->next;
         mpath_launch_cleanup(gpu);
         mpath_stream_cleanup(gpu);
-        if (gpu->retained) {
+        if (gpu->retained && !mpath_gpu_is_lost(gpu)) {
             cu->DevicePrimaryCtxRelease(gpu->device);
         }
         free(gpu);

@@ -57,9 +57,22 @@ mpath_status_t mpath_gpu_current(mpath_gpu_t **gpu_p);
 
 const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu);
 
+/* Of the object, from 0 on, never given twice in a process. */
+int mpath_gpu_number(const mpath_gpu_t *gpu);
+
+/*
+ * Notices contexts that the application has ended (cudaDeviceReset, cuCtxDestroy) since the last time; everything that
+ * was made in one has gone with it, and the driver must not see its handles any more. Objects of such contexts are lost:
+ * mpath_gpu_enter() refuses them, releasing what they had only forgets it, and mpath_gpu_get() makes new ones. To be
+ * called before other functions when the application has had the control; takes some 60 ns for each object.
+ */
+void mpath_gpu_notice_lost(void);
+int mpath_gpu_is_lost(const mpath_gpu_t *gpu);
+
 /*
  * Makes the context current for the driver calls up to mpath_gpu_leave(), which brings back what the caller had. Every
  * function of this room that takes a gpu or a stream does that itself; it is only for direct calls of the driver.
+ * MPATH_ERR_UNREACHABLE, not logged: it is lost.
  */
 mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu);
 void mpath_gpu_leave(mpath_gpu_t *gpu);

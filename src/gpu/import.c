@@ -62,30 +62,42 @@ static int import_retire(mpath_import_t **at)
     return 0;
 }
 
-/* The entry of this export; entries that the export shows to be stale are retired on the way. */
+static int import_is_same(const mpath_export_t *left, const mpath_export_t *right)
+{
+    return memcmp(left, right, sizeof(*left)) == 0;
+}
+
+/* Whether the entry's mapping has gone with its context, or the export shows that what it maps is gone. */
+static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *export)
+{
+    const mpath_export_t *mapped = &entry->export;
+
+    if (mpath_gpu_is_lost(entry->gpu)) {
+        return 1;
+    }
+    if (!import_same_owner(&mapped->owner, &export->owner) || (mapped->base >= export->base + export->bytes) ||
+        (export->base >= mapped->base + mapped->bytes) || import_is_same(mapped, export)) {
+        return 0;
+    }
+    /* Extents of VMM memory may overlap and be good both; everything else lives at one place only. */
+    return !mpath_export_is_mapped(mapped) || !mpath_export_is_mapped(export) ||
+           ((mapped->base == export->base) && (mapped->bytes == export->bytes));
+}
+
+/* The entry of this export; stale ones are retired on the way. */
 static mpath_import_t *import_lookup(const mpath_export_t *export, const mpath_gpu_t *gpu)
 {
     mpath_import_t **at, *entry, *found = NULL;
 
     for (at = &imports.first; *at != NULL;) {
         entry = *at;
-        if (!entry->stale && import_same_owner(&entry->export.owner, &export->owner) &&
-            (entry->export.base < export->base + export->bytes) &&
-            (export->base < entry->export.base + entry->export.bytes)) {
-            if (memcmp(&entry->export, export, sizeof(*export)) == 0) {
-                found = (entry->gpu == gpu) ? entry : found;
-            } else if (!mpath_export_is_mapped(&entry->export) || !mpath_export_is_mapped(export)) {
-                /* Extents of VMM memory may overlap and be good both; everything else lives at one place only. */
-                imports.counts.stale++;
-                if (import_retire(at)) {
-                    continue;
-                }
-            } else if ((entry->export.base == export->base) && (entry->export.bytes == export->bytes)) {
-                imports.counts.stale++;
-                if (import_retire(at)) {
-                    continue;
-                }
+        if (!entry->stale && import_is_stale(entry, export)) {
+            imports.counts.stale++;
+            if (import_retire(at)) {
+                continue;
             }
+        } else if (!entry->stale && (entry->gpu == gpu) && import_is_same(&entry->export, export)) {
+            found = entry;
         }
         at = &entry->next;
     }

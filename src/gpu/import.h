@@ -46,7 +46,7 @@ void mpath_import_forget(const mpath_process_t *owner);
 void mpath_import_set_limit(unsigned entries);
 
 typedef struct mpath_import_counts {
-    uint64_t opened, reused, stale, evicted; /* stale: closed because the address belongs to another allocation now */
+    uint64_t opened, reused, stale, evicted; /* stale: gone, or the address belongs to another allocation now */
     unsigned entries, in_use;
 } mpath_import_counts_t;
 

@@ -277,12 +277,16 @@ mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, 
     return status;
 }
 
-/* Errors are of no use here: the driver may have shut down, the owner may be gone. */
+/*
+ * Errors are of no use here: the driver may have shut down, the owner may be gone. Of a GPU that is lost CUDA IPC's
+ * mappings have gone with the context; the others belong to the process, and the driver needs no context to end them.
+ */
 void mpath_import_unmap(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_import_mapping_t *mapping)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
+    int entered          = (cu != NULL) && (mpath_gpu_enter(gpu) == MPATH_OK);
 
-    if ((cu == NULL) || (mpath_gpu_enter(gpu) != MPATH_OK)) {
+    if ((cu == NULL) || (!entered && (export->how == MPATH_EXPORT_IPC))) {
         return;
     }
     switch (export->how) {
@@ -298,5 +302,7 @@ void mpath_import_unmap(mpath_gpu_t *gpu, const mpath_export_t *export, const mp
         import_unmap_pool(export, mapping);
         break;
     }
-    mpath_gpu_leave(gpu);
+    if (entered) {
+        mpath_gpu_leave(gpu);
+    }
 }

@@ -58,7 +58,7 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     return MPATH_GPU_KERNELS_LOADED;
 
 err_free:
-    mpath_gpu_memory_give(gpu->counters, COUNTERS_BYTES);
+    mpath_gpu_memory_give(gpu, gpu->counters, COUNTERS_BYTES);
 err_unload:
     cu->ModuleUnload(gpu->module);
     gpu->module = NULL;
@@ -89,8 +89,10 @@ void mpath_launch_cleanup(mpath_gpu_t *gpu)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
 
+    if (gpu->kernels == MPATH_GPU_KERNELS_LOADED) {
+        mpath_gpu_memory_give(gpu, gpu->counters, COUNTERS_BYTES);
+    }
     if ((gpu->kernels == MPATH_GPU_KERNELS_LOADED) && (mpath_gpu_enter(gpu) == MPATH_OK)) {
-        mpath_gpu_memory_give(gpu->counters, COUNTERS_BYTES);
         cu->ModuleUnload(gpu->module);
         mpath_gpu_leave(gpu);
     }

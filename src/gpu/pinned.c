@@ -75,3 +75,10 @@ void mpath_pinned_release(mpath_pinned_t *pinned)
     }
     memset(pinned, 0, sizeof(*pinned));
 }
+
+void mpath_pinned_release_lost(mpath_pinned_t *pinned)
+{
+    if ((pinned->base != NULL) && mpath_gpu_is_lost(pinned->gpu)) {
+        mpath_pinned_release(pinned);
+    }
+}

@@ -22,6 +22,8 @@ mpath_status_t mpath_pinned_register(mpath_gpu_t *gpu, void *base, size_t bytes,
 mpath_status_t mpath_pinned_alloc(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t *pinned);
 /* Ends either; no copy may use it any more. A zeroed struct is left alone. */
 void mpath_pinned_release(mpath_pinned_t *pinned);
+/* The same where the GPU that registered it is lost (gpu/device.h): to be registered anew then. */
+void mpath_pinned_release_lost(mpath_pinned_t *pinned);
 
 /*
  * Memory of at least `bytes` bytes for short use, mostly of an earlier one; the contents are undefined. Of what

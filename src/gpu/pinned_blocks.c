@@ -34,6 +34,7 @@ static mpath_pinned_t *find_kept(const mpath_gpu_t *gpu, size_t bytes)
     for (unsigned i = 0; i < BLOCKS_KEPT; i++) {
         mpath_pinned_t *block = &blocks.kept[i];
 
+        mpath_pinned_release_lost(block);
         if ((block->base != NULL) && (block->gpu == gpu) && (block->bytes >= bytes) &&
             ((best == NULL) || (block->bytes < best->bytes))) {
             best = block;

@@ -43,6 +43,8 @@ struct mpath_stream {
 
 struct mpath_gpu {
     mpath_gpu_t *next;
+    int number;
+    atomic_int lost; /* the context is gone, and with it all that was made in it */
     mpath_gpu_info_t info;
     mpath_cu_device_t device;
     mpath_cu_context_t context;
@@ -51,7 +53,7 @@ struct mpath_gpu {
     int has_values;
     atomic_int turns;       /* other processes work on it as well, one at a time */
     atomic_int slow_copies; /* one after the other */
-    mpath_pinned_t words;   /* mpath_stream_words_t[MPATH_GPU_STREAMS_ALL] */
+    mpath_pinned_t words;   /* mpath_stream_words_t[MPATH_GPU_STREAMS_ALL]; the driver forgets them with the context */
     mpath_stream_t *streams[MPATH_GPU_STREAMS_ALL];
     mpath_gpu_kernels_t kernels;
     mpath_cu_module_t module;

@@ -93,20 +93,20 @@ mpath_status_t mpath_stream_get(mpath_gpu_t *gpu, unsigned index, mpath_stream_t
 void mpath_stream_cleanup(mpath_gpu_t *gpu)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
+    int entered          = mpath_gpu_enter(gpu) == MPATH_OK;
     unsigned index;
 
-    if (mpath_gpu_enter(gpu) != MPATH_OK) {
-        return;
-    }
     for (index = 0; index < MPATH_GPU_STREAMS_ALL; index++) {
-        if (gpu->streams[index] != NULL) {
+        if (entered && (gpu->streams[index] != NULL)) {
             cu->EventDestroy(gpu->streams[index]->event);
             cu->StreamDestroy(gpu->streams[index]->native);
-            free(gpu->streams[index]);
-            gpu->streams[index] = NULL;
         }
+        free(gpu->streams[index]);
+        gpu->streams[index] = NULL;
     }
-    mpath_gpu_leave(gpu);
+    if (entered) {
+        mpath_gpu_leave(gpu);
+    }
     mpath_pinned_release(&gpu->words);
 }
 

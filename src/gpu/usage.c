@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Sums over the process of what mpath launches and allocates on GPUs. */
 #include "gpu/usage.h"
-#include "gpu/driver.h"
 
 #include <stdatomic.h>
 
@@ -30,8 +29,14 @@ mpath_cu_result_t mpath_gpu_memory_take(mpath_cu_ptr_t *address_p, size_t bytes)
     return result;
 }
 
-void mpath_gpu_memory_give(mpath_cu_ptr_t address, size_t bytes)
+void mpath_gpu_memory_give(mpath_gpu_t *gpu, mpath_cu_ptr_t address, size_t bytes)
 {
-    mpath_gpu_driver()->MemFree(address);
+    if (address == 0) {
+        return;
+    }
+    if (mpath_gpu_available() && (mpath_gpu_enter(gpu) == MPATH_OK)) {
+        mpath_gpu_driver()->MemFree(address);
+        mpath_gpu_leave(gpu);
+    }
     atomic_fetch_sub_explicit(&memory_bytes, bytes, memory_order_relaxed);
 }

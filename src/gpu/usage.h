@@ -7,7 +7,7 @@
 #ifndef MPATH_GPU_USAGE_H
 #define MPATH_GPU_USAGE_H
 
-#include "gpu/cuda_abi.h"
+#include "gpu/device.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -23,8 +23,9 @@ void mpath_gpu_usage(mpath_gpu_usage_t *usage);
 /* A kernel has been enqueued. */
 void mpath_gpu_usage_launch(unsigned ctas);
 
-/* As cuMemAlloc() and cuMemFree() in the context that the caller has entered. */
+/* As cuMemAlloc() in the context that the caller has entered. */
 mpath_cu_result_t mpath_gpu_memory_take(mpath_cu_ptr_t *address_p, size_t bytes);
-void mpath_gpu_memory_give(mpath_cu_ptr_t address, size_t bytes);
+/* Frees what was taken in this GPU's context; that of a lost one has gone with it. Address 0: there is nothing. */
+void mpath_gpu_memory_give(mpath_gpu_t *gpu, mpath_cu_ptr_t address, size_t bytes);
 
 #endif

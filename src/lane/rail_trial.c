@@ -77,12 +77,7 @@ static mpath_status_t memory_make(rail_trial_t *trial)
 
 static void memory_free(rail_trial_t *trial)
 {
-    mpath_gpu_t *gpu = mpath_stream_gpu(trial->stream);
-
-    if ((trial->memory != 0) && (mpath_gpu_enter(gpu) == MPATH_OK)) {
-        mpath_gpu_memory_give(trial->memory, 2 * TRIAL_BYTES);
-        mpath_gpu_leave(gpu);
-    }
+    mpath_gpu_memory_give(mpath_stream_gpu(trial->stream), trial->memory, 2 * TRIAL_BYTES);
     mpath_pinned_release(&trial->host);
 }
 

@@ -82,12 +82,7 @@ static mpath_status_t gpu_prepare(const prober_t *prober, const mpath_gpu_info_t
 
 static void gpu_release(probe_gpu_t *gpu)
 {
-    if (gpu->memory != 0) {
-        if (mpath_gpu_enter(gpu->gpu) == MPATH_OK) {
-            mpath_gpu_memory_give(gpu->memory, gpu->memory_bytes);
-            mpath_gpu_leave(gpu->gpu);
-        }
-    }
+    mpath_gpu_memory_give(gpu->gpu, gpu->memory, gpu->memory_bytes);
     mpath_pinned_release(&gpu->pinned);
 }
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Initialisation, devices, contexts, errors. */
+/* Initialisation, devices, errors, ports. */
 #define _GNU_SOURCE
 #include "fake.h"
 
@@ -11,22 +11,12 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-#define STACK_MAX 32
-#define CREATED_MAX 8
-
 static struct {
     atomic_int ready;
     int count;
     int physical[FAKE_DEVICES_MAX];
-    struct CUctx_st contexts[FAKE_DEVICES_MAX]; /* primary */
-    struct CUctx_st created[CREATED_MAX];       /* retained while they exist */
     pid_t pid;
 } fake;
-
-static _Thread_local struct {
-    mpath_cu_context_t at[STACK_MAX];
-    int depth;
-} stack;
 
 pthread_mutex_t fake_lock = PTHREAD_MUTEX_INITIALIZER;
 
@@ -83,21 +73,6 @@ int fake_ordinal_of(int64_t physical)
     return -1;
 }
 
-mpath_cu_context_t fake_current(void)
-{
-    return (stack.depth > 0) ? stack.at[stack.depth - 1] : NULL;
-}
-
-mpath_cu_context_t fake_need_context(const char *call)
-{
-    mpath_cu_context_t context = fake_current();
-
-    if (context == NULL) {
-        fake_die("%s without a current context", call);
-    }
-    return context;
-}
-
 FAKE_API mpath_cu_result_t cuInit(unsigned flags)
 {
     const char *visible = getenv("CUDA_VISIBLE_DEVICES"), *number = getenv("FAKE_CUDA_DEVICES");
@@ -125,9 +100,6 @@ FAKE_API mpath_cu_result_t cuInit(unsigned flags)
         }
         fake.physical[fake.count++] = index;
         visible                     = (*end == ',') ? end + 1 : end;
-    }
-    for (index = 0; index < fake.count; index++) {
-        fake.contexts[index] = (struct CUctx_st){.device = index};
     }
     if (fake.count == 0) {
         return MPATH_CU_NO_DEVICE;
@@ -286,170 +258,6 @@ FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath
 FAKE_API mpath_cu_result_t cuDeviceCanAccessPeer(int *can, mpath_cu_device_t device, mpath_cu_device_t peer)
 {
     *can = (device != peer) && !fake_without("peers");
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuDevicePrimaryCtxRetain(mpath_cu_context_t *context, mpath_cu_device_t device)
-{
-    if (!fake_ready()) {
-        return MPATH_CU_NOT_INITIALIZED;
-    }
-    if ((device < 0) || (device >= fake.count)) {
-        return MPATH_CU_INVALID_DEVICE;
-    }
-    pthread_mutex_lock(&fake_lock);
-    fake.contexts[device].retained++;
-    pthread_mutex_unlock(&fake_lock);
-    *context = &fake.contexts[device];
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuDevicePrimaryCtxRelease_v2(mpath_cu_device_t device)
-{
-    pthread_mutex_lock(&fake_lock);
-    if (fake.contexts[device].retained-- <= 0) {
-        fake_die("the primary context of device %d is released more often than retained", device);
-    }
-    pthread_mutex_unlock(&fake_lock);
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuDevicePrimaryCtxGetState(mpath_cu_device_t device, unsigned *flags, int *active)
-{
-    *flags  = 0;
-    *active = fake.contexts[device].retained > 0;
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuCtxGetCurrent(mpath_cu_context_t *context)
-{
-    if (!fake_ready()) {
-        return MPATH_CU_NOT_INITIALIZED;
-    }
-    *context = fake_current();
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuCtxPushCurrent_v2(mpath_cu_context_t context);
-
-static void check_context(mpath_cu_context_t context, const char *call)
-{
-    int primary = (context >= fake.contexts) && (context < fake.contexts + fake.count);
-    int created = (context >= fake.created) && (context < fake.created + CREATED_MAX);
-
-    if ((!primary && !created) || (context->retained == 0)) {
-        fake_die("%s of a context that does not exist (any more)", call);
-    }
-}
-
-/* mpath makes no contexts; applications do. */
-FAKE_API mpath_cu_result_t cuCtxCreate_v2(mpath_cu_context_t *context, unsigned flags, mpath_cu_device_t device)
-{
-    int index;
-
-    (void)flags;
-    for (index = 0; index < CREATED_MAX; index++) {
-        if (fake.created[index].retained == 0) {
-            fake.created[index] = (struct CUctx_st){.device = device, .retained = 1};
-            *context            = &fake.created[index];
-            return cuCtxPushCurrent_v2(*context);
-        }
-    }
-    return MPATH_CU_OUT_OF_MEMORY;
-}
-
-FAKE_API mpath_cu_result_t cuCtxDestroy_v2(mpath_cu_context_t context)
-{
-    check_context(context, "cuCtxDestroy");
-    fake_drain(context);
-    if (fake_current() == context) {
-        stack.depth--;
-    }
-    context->retained = 0;
-    return MPATH_CU_SUCCESS;
-}
-
-static atomic_uint flushes;
-
-FAKE_API mpath_cu_result_t cuFlushGPUDirectRDMAWrites(int target, int scope)
-{
-    mpath_cu_context_t context;
-
-    if ((cuCtxGetCurrent(&context) != MPATH_CU_SUCCESS) || (context == NULL)) {
-        return MPATH_CU_INVALID_CONTEXT;
-    }
-    if ((target != MPATH_CU_RDMA_FLUSH_CURRENT) || (scope != MPATH_CU_RDMA_FLUSH_TO_OWNER)) {
-        return MPATH_CU_INVALID_VALUE;
-    }
-    atomic_fetch_add(&flushes, 1);
-    return MPATH_CU_SUCCESS;
-}
-
-/* For tests: how often writes of NICs were flushed. */
-FAKE_API unsigned fake_cuda_flushes(void)
-{
-    return atomic_load(&flushes);
-}
-
-FAKE_API mpath_cu_result_t cuCtxSetCurrent(mpath_cu_context_t context)
-{
-    if (context == NULL) {
-        stack.depth -= (stack.depth > 0);
-        return MPATH_CU_SUCCESS;
-    }
-    check_context(context, "cuCtxSetCurrent");
-    stack.depth += (stack.depth == 0);
-    stack.at[stack.depth - 1] = context;
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuCtxPushCurrent_v2(mpath_cu_context_t context)
-{
-    check_context(context, "cuCtxPushCurrent");
-    if (stack.depth == STACK_MAX) {
-        fake_die("cuCtxPushCurrent without end");
-    }
-    stack.at[stack.depth++] = context;
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuCtxPopCurrent_v2(mpath_cu_context_t *context)
-{
-    if (stack.depth == 0) {
-        fake_die("cuCtxPopCurrent without a current context");
-    }
-    *context = stack.at[--stack.depth];
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuCtxGetDevice(mpath_cu_device_t *device)
-{
-    if (fake_current() == NULL) {
-        return MPATH_CU_INVALID_CONTEXT;
-    }
-    *device = fake_current()->device;
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuCtxSynchronize(void)
-{
-    fake_drain(fake_need_context("cuCtxSynchronize"));
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuCtxEnablePeerAccess(mpath_cu_context_t peer, unsigned flags)
-{
-    mpath_cu_context_t context = fake_need_context("cuCtxEnablePeerAccess");
-
-    (void)flags;
-    check_context(peer, "cuCtxEnablePeerAccess");
-    if (fake_without("peers")) {
-        return MPATH_CU_PEER_UNSUPPORTED;
-    }
-    if (context->peers & (UINT32_C(1) << peer->device)) {
-        return MPATH_CU_PEER_ALREADY_ENABLED;
-    }
-    context->peers |= UINT32_C(1) << peer->device;
     return MPATH_CU_SUCCESS;
 }
 

@@ -37,6 +37,7 @@ struct CUctx_st {
     int device;     /* ordinal */
     uint32_t peers; /* bit per ordinal */
     int retained;
+    unsigned life; /* grows when all that was made in it has gone */
 };
 
 /* At the end of every memfd: read by the processes that open it. */
@@ -141,6 +142,7 @@ char *fake_map(uint64_t address, uint64_t bytes, int fd);
 void fake_unmap(uint64_t address, uint64_t bytes);
 fake_region_t *fake_region_add(fake_kind_t kind, uint64_t base, uint64_t bytes);
 void fake_region_drop(fake_region_t *region);
+void fake_forget_memory(const struct CUctx_st *context); /* of its own; the lock is taken inside */
 mpath_cu_result_t fake_import(int64_t pid, int fd, uint64_t id, mpath_cu_context_t context, fake_region_t **region_p);
 mpath_cu_result_t fake_allocate(uint64_t bytes, int device, fake_region_t **region_p);
 

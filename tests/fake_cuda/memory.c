@@ -322,11 +322,8 @@ FAKE_API mpath_cu_result_t cuMemAlloc_v2(mpath_cu_ptr_t *pointer, size_t bytes)
 }
 
 /* Under the lock. */
-static void release(fake_region_t *region)
+static void forget(fake_region_t *region)
 {
-    if (!region->imported) {
-        atomic_store(&region->trailer->alive, 0);
-    }
     munmap(region->trailer, FAKE_PAGE);
     fake_unmap(region->base, region->bytes);
     if (region->fd >= 0) {
@@ -334,6 +331,37 @@ static void release(fake_region_t *region)
     }
     fake_range_give(region->base);
     fake_region_drop(region);
+}
+
+/* Under the lock. */
+static void release(fake_region_t *region)
+{
+    if (!region->imported) {
+        atomic_store(&region->trailer->alive, 0);
+    }
+    forget(region);
+}
+
+void fake_forget_memory(const struct CUctx_st *context)
+{
+    fake_region_t *region, *next;
+
+    pthread_mutex_lock(&fake_lock);
+    for (region = arena.regions; region != NULL; region = next) {
+        next = region->next;
+        if (region->context != context) {
+            continue;
+        }
+        if (region->kind == FAKE_DEVICE) {
+            forget(region);
+        } else if (region->kind == FAKE_MANAGED) {
+            munmap(region->bytes_at, region->mapped);
+            fake_region_drop(region);
+        } else if (region->kind == FAKE_HOST) {
+            fake_region_drop(region);
+        }
+    }
+    pthread_mutex_unlock(&fake_lock);
 }
 
 mpath_cu_result_t fake_free(uint64_t address, int from_stream)

@@ -24,8 +24,15 @@ typedef struct fake_op {
     void *arguments;
 } fake_op_t;
 
+/* Where something was made, and whether that is still what it was. */
+typedef struct fake_origin {
+    const struct CUctx_st *context;
+    unsigned life;
+} fake_origin_t;
+
 struct CUevent_st {
     uint64_t recorded, passed; /* tickets */
+    fake_origin_t origin;
 };
 
 struct CUstream_st {
@@ -34,7 +41,7 @@ struct CUstream_st {
     pthread_t thread;
     fake_op_t *first, **last;
     uint64_t enqueued, finished;
-    unsigned random;
+    unsigned random, life; /* the latter of the context */
     int ends, is_default;
 };
 
@@ -42,6 +49,20 @@ struct CUstream_st {
 static pthread_mutex_t lock  = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static mpath_cu_stream_t streams;
+
+static fake_origin_t origin_here(const char *call)
+{
+    const struct CUctx_st *context = fake_need_context(call);
+
+    return (fake_origin_t){context, context->life};
+}
+
+static void origin_check(const fake_origin_t *origin, const char *call)
+{
+    if (origin->life != origin->context->life) {
+        fake_die("%s with a handle of a context that has ended since", call);
+    }
+}
 
 static void nap_us(unsigned us)
 {
@@ -149,6 +170,9 @@ static void stream_check(mpath_cu_stream_t stream, const char *call)
     if (!known) {
         fake_die("%s on a stream that does not exist", call);
     }
+    if (!stream->is_default && (stream->life != stream->context->life)) {
+        fake_die("%s on a stream of a context that has ended since", call);
+    }
     if (stream->context != current) {
         fake_die("%s on a stream of device %d while the context of device %d is current", call, stream->context->device,
                  current->device);
@@ -161,6 +185,7 @@ static mpath_cu_stream_t stream_make(mpath_cu_context_t context, int is_default)
 
     made->context    = context;
     made->is_default = is_default;
+    made->life       = context->life;
     made->last       = &made->first;
     pthread_mutex_lock(&lock);
     made->next   = streams;
@@ -356,13 +381,14 @@ FAKE_API mpath_cu_result_t cuStreamSynchronize(mpath_cu_stream_t stream)
 FAKE_API mpath_cu_result_t cuEventCreate(mpath_cu_event_t *event, unsigned flags)
 {
     (void)flags;
-    fake_need_context("cuEventCreate");
-    *event = calloc(1, sizeof(**event));
+    *event           = calloc(1, sizeof(**event));
+    (*event)->origin = origin_here("cuEventCreate");
     return MPATH_CU_SUCCESS;
 }
 
 FAKE_API mpath_cu_result_t cuEventDestroy_v2(mpath_cu_event_t event)
 {
+    origin_check(&event->origin, "cuEventDestroy");
     fake_drain(NULL);
     free(event);
     return MPATH_CU_SUCCESS;
@@ -372,6 +398,7 @@ FAKE_API mpath_cu_result_t cuEventRecord(mpath_cu_event_t event, mpath_cu_stream
 {
     fake_op_t *op = op_make(FAKE_OP_RECORD);
 
+    origin_check(&event->origin, "cuEventRecord");
     op->event = event;
     return enqueue(stream, op, "cuEventRecord");
 }
@@ -380,6 +407,7 @@ FAKE_API mpath_cu_result_t cuEventQuery(mpath_cu_event_t event)
 {
     mpath_cu_result_t result;
 
+    origin_check(&event->origin, "cuEventQuery");
     pthread_mutex_lock(&lock);
     result = (event->passed == event->recorded) ? MPATH_CU_SUCCESS : MPATH_CU_NOT_READY;
     pthread_mutex_unlock(&lock);
@@ -529,12 +557,12 @@ FAKE_API mpath_cu_result_t cuMemsetD8_v2(mpath_cu_ptr_t pointer, unsigned char v
 /* A function of a module: it runs in the context in which that was loaded. */
 typedef struct fake_function {
     struct CUfunc_st function; /* first */
-    const struct CUctx_st *context;
+    fake_origin_t origin;
     struct fake_function *next;
 } fake_function_t;
 
 struct CUmod_st {
-    const struct CUctx_st *context;
+    fake_origin_t origin;
     fake_function_t *functions;
 };
 
@@ -547,9 +575,9 @@ FAKE_API mpath_cu_result_t cuModuleLoadData(mpath_cu_module_t *module, const voi
     if (fake_without("kernels")) {
         return MPATH_CU_NO_BINARY_FOR_GPU;
     }
-    loaded          = calloc(1, sizeof(*loaded));
-    loaded->context = fake_need_context("cuModuleLoadData");
-    *module         = loaded;
+    loaded         = calloc(1, sizeof(*loaded));
+    loaded->origin = origin_here("cuModuleLoadData");
+    *module        = loaded;
     return MPATH_CU_SUCCESS;
 }
 
@@ -557,6 +585,7 @@ FAKE_API mpath_cu_result_t cuModuleUnload(mpath_cu_module_t module)
 {
     fake_function_t *next;
 
+    origin_check(&module->origin, "cuModuleUnload");
     fake_drain(NULL);
     for (fake_function_t *function = module->functions; function != NULL; function = next) {
         next = function->next;
@@ -572,12 +601,13 @@ FAKE_API mpath_cu_result_t cuModuleGetFunction(mpath_cu_function_t *function, mp
     const struct CUfunc_st *found = fake_kernel(name);
     fake_function_t *got;
 
+    origin_check(&module->origin, "cuModuleGetFunction");
     if (found == NULL) {
         return MPATH_CU_NOT_FOUND;
     }
     got           = calloc(1, sizeof(*got));
     got->function = *found;
-    got->context  = module->context;
+    got->origin   = module->origin;
     *function     = &got->function;
     pthread_mutex_lock(&lock);
     got->next         = module->functions;
@@ -591,13 +621,15 @@ FAKE_API mpath_cu_result_t cuLaunchKernel(mpath_cu_function_t function, unsigned
                                           unsigned shared_bytes, mpath_cu_stream_t stream, void **arguments,
                                           void **extra)
 {
-    fake_op_t *op = op_make(FAKE_OP_KERNEL);
+    const fake_origin_t *origin = &((const fake_function_t *)function)->origin;
+    fake_op_t *op               = op_make(FAKE_OP_KERNEL);
 
+    origin_check(origin, "cuLaunchKernel");
     if ((grid_x == 0) || (grid_y != 1) || (grid_z != 1) || (block_x == 0) || (block_x > 1024) || (block_y != 1) ||
         (block_z != 1) || (extra != NULL) || (shared_bytes > 48 << 10)) {
         fake_die("%s is launched in a shape that is out of bounds or not faked", function->name);
     }
-    if (((const fake_function_t *)function)->context != stream->context) {
+    if (origin->context != stream->context) {
         fake_die("%s is launched on a stream of another context than its own", function->name);
     }
     op->function  = function;
@@ -616,6 +648,7 @@ struct CUgraph_st {
 
 struct CUgraphExec_st {
     struct CUgraph_st graph;
+    fake_origin_t origin;
 };
 
 static void graph_copy(struct CUgraph_st *to, const mpath_cu_kernel_node_t *kernel, const void *arguments)
@@ -658,7 +691,8 @@ FAKE_API mpath_cu_result_t cuGraphInstantiateWithFlags(mpath_cu_graph_exec_t *ex
     if ((flags != 0) || (graph->arguments == NULL)) {
         return MPATH_CU_INVALID_VALUE;
     }
-    *exec = calloc(1, sizeof(**exec));
+    *exec           = calloc(1, sizeof(**exec));
+    (*exec)->origin = origin_here("cuGraphInstantiateWithFlags");
     graph_copy(&(*exec)->graph, &graph->kernel, graph->arguments);
     return MPATH_CU_SUCCESS;
 }
@@ -667,12 +701,14 @@ FAKE_API mpath_cu_result_t cuGraphLaunch(mpath_cu_graph_exec_t exec, mpath_cu_st
 {
     const mpath_cu_kernel_node_t *kernel = &exec->graph.kernel;
 
+    origin_check(&exec->origin, "cuGraphLaunch");
     return cuLaunchKernel(kernel->function, kernel->grid_x, kernel->grid_y, kernel->grid_z, kernel->block_x,
                           kernel->block_y, kernel->block_z, kernel->shared_bytes, stream, &exec->graph.arguments, NULL);
 }
 
 FAKE_API mpath_cu_result_t cuGraphExecDestroy(mpath_cu_graph_exec_t exec)
 {
+    origin_check(&exec->origin, "cuGraphExecDestroy");
     free(exec->graph.arguments);
     free(exec);
     return MPATH_CU_SUCCESS;

@@ -25,6 +25,7 @@ typedef struct buffer {
 } buffer_t;
 
 static mpath_cu_t cu;
+static mpath_cu_result_t (*reset_context)(mpath_cu_device_t device); /* mpath has no use for it */
 static int ready, num_kinds, device, first_device, num_devices, rank;
 static kind_t kinds[16];
 static buffer_t *buffers;
@@ -56,6 +57,11 @@ static void use_device(int index)
     CHECK(cu.CtxSetCurrent(context));
 }
 
+static void make_stream(void)
+{
+    CHECK(cu.StreamCreateWithPriority(&stream, MPATH_CU_STREAM_NON_BLOCKING, 0));
+}
+
 static void load_driver(void)
 {
     void *library      = dlopen("libcuda.so.1", RTLD_NOW | RTLD_GLOBAL);
@@ -76,7 +82,8 @@ static void load_driver(void)
     num_devices  = count;
     first_device = (chosen != NULL) ? atoi(chosen) % count : rank % count;
     use_device(first_device);
-    CHECK(cu.StreamCreateWithPriority(&stream, MPATH_CU_STREAM_NON_BLOCKING, 0));
+    make_stream();
+    *(void **)&reset_context = dlsym(library, "cuDevicePrimaryCtxReset_v2");
 }
 
 static void setup_locked(void)
@@ -257,6 +264,28 @@ void memory_free(void *memory)
     }
     release(buffer);
     free(buffer);
+}
+
+void memory_reset(void)
+{
+    mpath_cu_device_t handle;
+    buffer_t *buffer;
+
+    setup();
+    pthread_mutex_lock(&lock);
+    while (buffers != NULL) {
+        buffer  = buffers;
+        buffers = buffer->next;
+        release(buffer);
+        free(buffer);
+    }
+    if (context != NULL) {
+        CHECK(cu.DeviceGet(&handle, device));
+        CHECK(reset_context(handle));
+        use_device(device);
+        make_stream();
+    }
+    pthread_mutex_unlock(&lock);
 }
 
 /* Whether the processor may touch the address; buffers are few. */

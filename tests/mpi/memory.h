@@ -19,6 +19,12 @@ void memory_free(void *memory);
  */
 int memory_turn(int ranks);
 
+/*
+ * The application ends the context of its device, as cudaDeviceReset() does, and goes on in a new one. All buffers of
+ * this rank are gone.
+ */
+void memory_reset(void);
+
 /* Between a buffer and host memory, at any place within the buffer. */
 void memory_put(void *memory, const void *host, size_t bytes);
 void memory_get(void *host, const void *memory, size_t bytes);

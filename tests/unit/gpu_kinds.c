@@ -48,6 +48,18 @@ void gpu_application_starts(void)
     REQUIRE(mpath_gpu_driver()->CtxSetCurrent(context));
 }
 
+void gpu_application_resets(int device)
+{
+    void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_GLOBAL);
+    mpath_cu_result_t (*reset)(mpath_cu_device_t);
+    mpath_cu_device_t handle;
+
+    *(void **)&reset = dlsym(library, "cuDevicePrimaryCtxReset_v2");
+    REQUIRE(mpath_gpu_driver()->DeviceGet(&handle, device));
+    REQUIRE(reset(handle));
+    dlclose(library);
+}
+
 static mpath_gpu_t *gpu_enter(int device)
 {
     mpath_gpu_t *gpu;

@@ -102,6 +102,8 @@ unit_test_gpu_reduce_writes_SOURCES = unit/test_gpu_reduce_writes.c unit/capture
 unit_test_gpu_fake_SOURCES = unit/test_gpu_fake.c unit/capture.h $(gpu_sources)
 owner_sources = unit/gpu_owner.c unit/gpu_owner.h unit/capture.h $(gpu_sources)
 unit_test_gpu_import_SOURCES = unit/test_gpu_import.c $(owner_sources)
+unit_programs += unit/test_gpu_lost
+unit_test_gpu_lost_SOURCES = unit/test_gpu_lost.c $(owner_sources)
 unit_test_gpu_import_cache_SOURCES = unit/test_gpu_import_cache.c $(owner_sources)
 unit_test_gpu_stream_SOURCES = unit/test_gpu_stream.c unit/capture.h $(gpu_sources)
 # Figures of the machine's GPUs and of the way through its host; made on demand: make unit/gpu_figures

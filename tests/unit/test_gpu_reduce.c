@@ -222,7 +222,7 @@ static void test_usage(void **state)
     assert_int_equal(mpath_gpu_memory_take(&address, 12345), MPATH_CU_SUCCESS);
     mpath_gpu_usage(&now);
     assert_int_equal(now.memory_bytes, before.memory_bytes + 12345);
-    mpath_gpu_memory_give(address, 12345);
+    mpath_gpu_memory_give(gpu, address, 12345);
     mpath_gpu_leave(gpu);
     mpath_gpu_usage(&now);
     assert_int_equal(now.memory_bytes, before.memory_bytes);
