@@ -59,16 +59,12 @@ gpu_lent_t *mpath_gpu_lent_create(int size, int me)
 /* Zeroed memory of the device; 0: none. */
 static mpath_cu_ptr_t lent_alloc(mpath_gpu_t *device, uint64_t bytes)
 {
-    const mpath_cu_t *cu  = mpath_gpu_driver();
     mpath_cu_ptr_t memory = 0;
 
     if (mpath_gpu_enter(device) != MPATH_OK) {
         return 0;
     }
-    if (mpath_gpu_memory_take(&memory, bytes) != MPATH_CU_SUCCESS) {
-        memory = 0;
-    } else if ((cu->MemsetD8(memory, 0, bytes) != MPATH_CU_SUCCESS) || (cu->CtxSynchronize() != MPATH_CU_SUCCESS)) {
-        mpath_gpu_memory_give(device, memory, bytes);
+    if (mpath_gpu_memory_take_zeroed(&memory, bytes) != MPATH_CU_SUCCESS) {
         memory = 0;
     }
     mpath_gpu_leave(device);

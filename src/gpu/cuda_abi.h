@@ -96,6 +96,7 @@ enum {
 /* Flags of the functions below. */
 enum {
     MPATH_CU_STREAM_NON_BLOCKING     = 1,
+    MPATH_CU_CAPTURE_RELAXED         = 2, /* of the thread: captures of streams forbid it nothing */
     MPATH_CU_EVENT_DISABLE_TIMING    = 2,
     MPATH_CU_HOST_REGISTER_PORTABLE  = 1,
     MPATH_CU_HOST_REGISTER_DEVICEMAP = 2,
@@ -271,6 +272,7 @@ typedef struct mpath_cu_copy_attributes {
 #define MPATH_CU_OPTIONAL_FUNCTIONS(X)                                                                                 \
     X(StreamWriteValue64, cuStreamWriteValue64_v2,                                                                     \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
+    X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *mode))                                 \
     X(PointerSetAttribute, cuPointerSetAttribute, (const void *value, int attribute, mpath_cu_ptr_t pointer))          \
     X(MemcpyBatchAsync, cuMemcpyBatchAsync_v2,                                                                         \
       (mpath_cu_ptr_t * targets, mpath_cu_ptr_t * sources, size_t * bytes, size_t count,                               \

@@ -20,6 +20,7 @@ static struct {
 static _Thread_local struct {
     mpath_gpu_t *gpu[GPU_NESTING_MAX];
     unsigned times[GPU_NESTING_MAX];
+    int capture_modes[GPU_NESTING_MAX]; /* of the thread before */
     unsigned depth;
 } gpu_entered;
 
@@ -279,6 +280,17 @@ int mpath_gpu_is_lost(const mpath_gpu_t *gpu)
     return atomic_load_explicit(&gpu->lost, memory_order_relaxed);
 }
 
+/*
+ * While some stream is captured into a graph, by the application in this or another thread, the driver refuses calls
+ * that might have to be part of it, such as allocations, and the capture fails. Ours never are.
+ */
+static void gpu_exchange_capture_mode(int *mode)
+{
+    if (mpath_gpu_driver()->ThreadExchangeStreamCaptureMode != NULL) {
+        (void)mpath_gpu_driver()->ThreadExchangeStreamCaptureMode(mode);
+    }
+}
+
 mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu)
 {
     unsigned top = gpu_entered.depth;
@@ -301,9 +313,11 @@ mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu)
                     mpath_cu_error_string(result));
         return mpath_cu_status(result);
     }
-    gpu_entered.gpu[top]   = gpu;
-    gpu_entered.times[top] = 1;
-    gpu_entered.depth      = top + 1;
+    gpu_entered.gpu[top]           = gpu;
+    gpu_entered.times[top]         = 1;
+    gpu_entered.capture_modes[top] = MPATH_CU_CAPTURE_RELAXED;
+    gpu_entered.depth              = top + 1;
+    gpu_exchange_capture_mode(&gpu_entered.capture_modes[top]);
     return MPATH_OK;
 }
 
@@ -318,6 +332,7 @@ void mpath_gpu_leave(mpath_gpu_t *gpu)
     }
     if (--gpu_entered.times[top - 1] == 0) {
         gpu_entered.depth = top - 1;
+        gpu_exchange_capture_mode(&gpu_entered.capture_modes[top - 1]);
         mpath_gpu_driver()->CtxPopCurrent(&context);
     }
 }

@@ -44,21 +44,12 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
-    result = mpath_gpu_memory_take(&gpu->counters, COUNTERS_BYTES);
+    result = mpath_gpu_memory_take_zeroed(&gpu->counters, COUNTERS_BYTES);
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
-    result = cu->MemsetD8(gpu->counters, 0, COUNTERS_BYTES);
-    if (result == MPATH_CU_SUCCESS) {
-        result = cu->CtxSynchronize(); /* the streams do not wait for the default stream */
-    }
-    if (result != MPATH_CU_SUCCESS) {
-        goto err_free;
-    }
     return MPATH_GPU_KERNELS_LOADED;
 
-err_free:
-    mpath_gpu_memory_give(gpu, gpu->counters, COUNTERS_BYTES);
 err_unload:
     cu->ModuleUnload(gpu->module);
     gpu->module = NULL;

@@ -29,6 +29,39 @@ mpath_cu_result_t mpath_gpu_memory_take(mpath_cu_ptr_t *address_p, size_t bytes)
     return result;
 }
 
+/* In the context. A stream of its own: the others may be in use, and do not wait for the default one. */
+static mpath_cu_result_t fill_with_zeros(mpath_cu_ptr_t address, size_t bytes)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_stream_t stream;
+    mpath_cu_result_t result = cu->StreamCreateWithPriority(&stream, MPATH_CU_STREAM_NON_BLOCKING, 0);
+
+    if (result != MPATH_CU_SUCCESS) {
+        return result;
+    }
+    result = cu->MemsetD8Async(address, 0, bytes, stream);
+    if (result == MPATH_CU_SUCCESS) {
+        result = cu->StreamSynchronize(stream);
+    }
+    cu->StreamDestroy(stream);
+    return result;
+}
+
+mpath_cu_result_t mpath_gpu_memory_take_zeroed(mpath_cu_ptr_t *address_p, size_t bytes)
+{
+    mpath_cu_result_t result = mpath_gpu_memory_take(address_p, bytes);
+
+    if (result != MPATH_CU_SUCCESS) {
+        return result;
+    }
+    result = fill_with_zeros(*address_p, bytes);
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_gpu_driver()->MemFree(*address_p);
+        atomic_fetch_sub_explicit(&memory_bytes, bytes, memory_order_relaxed);
+    }
+    return result;
+}
+
 void mpath_gpu_memory_give(mpath_gpu_t *gpu, mpath_cu_ptr_t address, size_t bytes)
 {
     if (address == 0) {

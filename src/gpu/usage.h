@@ -25,6 +25,8 @@ void mpath_gpu_usage_launch(unsigned ctas);
 
 /* As cuMemAlloc() in the context that the caller has entered. */
 mpath_cu_result_t mpath_gpu_memory_take(mpath_cu_ptr_t *address_p, size_t bytes);
+/* The same, filled with zeros. Also while the application captures a stream, unlike cuCtxSynchronize(). */
+mpath_cu_result_t mpath_gpu_memory_take_zeroed(mpath_cu_ptr_t *address_p, size_t bytes);
 /* Frees what was taken in this GPU's context; that of a lost one has gone with it. Address 0: there is nothing. */
 void mpath_gpu_memory_give(mpath_gpu_t *gpu, mpath_cu_ptr_t address, size_t bytes);
 

@@ -13,6 +13,10 @@ static _Thread_local struct {
     int depth;
 } stack;
 
+/* Streams that applications capture; no work is recorded. */
+static atomic_int captures;
+static _Thread_local int capture_mode; /* 0: what could belong to any capture is forbidden in this thread */
+
 mpath_cu_context_t fake_current(void)
 {
     return (stack.depth > 0) ? stack.at[stack.depth - 1] : NULL;
@@ -25,7 +29,34 @@ mpath_cu_context_t fake_need_context(const char *call)
     if (context == NULL) {
         fake_die("%s without a current context", call);
     }
+    if ((atomic_load(&captures) > 0) && (capture_mode != MPATH_CU_CAPTURE_RELAXED)) {
+        fake_die("%s while a stream is captured, which fails with that", call);
+    }
     return context;
+}
+
+FAKE_API mpath_cu_result_t cuThreadExchangeStreamCaptureMode(int *mode)
+{
+    int before = capture_mode;
+
+    capture_mode = *mode;
+    *mode        = before;
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuStreamBeginCapture_v2(mpath_cu_stream_t stream, int mode)
+{
+    (void)stream;
+    atomic_fetch_add(&captures, mode == 0);
+    return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuStreamEndCapture(mpath_cu_stream_t stream, mpath_cu_graph_t *graph)
+{
+    (void)stream;
+    atomic_fetch_sub(&captures, 1);
+    *graph = NULL;
+    return MPATH_CU_SUCCESS;
 }
 
 FAKE_API mpath_cu_result_t cuDevicePrimaryCtxRetain(mpath_cu_context_t *context, mpath_cu_device_t device)
@@ -192,6 +223,9 @@ FAKE_API mpath_cu_result_t cuCtxGetDevice(mpath_cu_device_t *device)
 
 FAKE_API mpath_cu_result_t cuCtxSynchronize(void)
 {
+    if (atomic_load(&captures) > 0) {
+        fake_die("cuCtxSynchronize while a stream is captured, which fails with that");
+    }
     fake_drain(fake_need_context("cuCtxSynchronize"));
     return MPATH_CU_SUCCESS;
 }

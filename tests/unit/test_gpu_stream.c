@@ -10,6 +10,7 @@
 #include "gpu/pinned.h"
 #include "util/time.h"
 
+#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -116,6 +117,45 @@ static void test_copies_at_once(void **state)
     }
     gpu_memory_free(&from);
     gpu_memory_free(&to);
+}
+
+/* The application records a graph meanwhile: what mpath asks of the driver neither fails nor spoils it. */
+static void test_while_a_stream_is_captured(void **state)
+{
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    mpath_cu_result_t (*begin)(mpath_cu_stream_t, int);
+    mpath_cu_result_t (*end)(mpath_cu_stream_t, mpath_cu_graph_t *);
+    void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_NOLOAD);
+    mpath_cu_stream_t captured;
+    mpath_stream_t *stream;
+    mpath_pinned_t pinned;
+    mpath_cu_graph_t graph;
+    gpu_memory_t from, to;
+    mpath_mark_t mark;
+
+    (void)state;
+    *(void **)&begin = dlsym(library, "cuStreamBeginCapture_v2");
+    *(void **)&end   = dlsym(library, "cuStreamEndCapture");
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &from);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &to);
+    gpu_pattern_write(from.address, MIB, 3);
+    mpath_gpu_cleanup(); /* everything is made anew */
+    assert_int_equal(cu->StreamCreateWithPriority(&captured, MPATH_CU_STREAM_NON_BLOCKING, 0), MPATH_CU_SUCCESS);
+    assert_int_equal(begin(captured, 0), MPATH_CU_SUCCESS);
+    stream = stream_of(0, 5);
+    (void)mpath_kernels_usable(gpu_of(0));
+    assert_int_equal(mpath_pinned_alloc(gpu_of(0), MIB, &pinned), MPATH_OK);
+    assert_int_equal(mpath_stream_copy(stream, mpath_pinned_device(&pinned, pinned.base), from.address, MIB), MPATH_OK);
+    assert_int_equal(mpath_stream_copy(stream, to.address, mpath_pinned_device(&pinned, pinned.base), MIB), MPATH_OK);
+    assert_int_equal(mpath_stream_mark(stream, &mark), MPATH_OK);
+    assert_int_equal(mpath_stream_finish(stream, mark, DEADLINE_NS, "two copies"), MPATH_OK);
+    mpath_pinned_release(&pinned);
+    assert_int_equal(end(captured, &graph), MPATH_CU_SUCCESS);
+    assert_int_equal(cu->StreamDestroy(captured), MPATH_CU_SUCCESS);
+    assert_int_equal(gpu_pattern_check(to.address, MIB, 3), 0);
+    gpu_memory_free(&from);
+    gpu_memory_free(&to);
+    assert_int_equal(dlclose(library), 0);
 }
 
 static void test_values(void **state)
@@ -370,6 +410,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_copies_in_order),
         cmocka_unit_test(test_copies_at_once),
+        cmocka_unit_test(test_while_a_stream_is_captured),
         cmocka_unit_test(test_values),
         cmocka_unit_test(test_staging_through_registered_memory),
         cmocka_unit_test(test_kernel_alignments_and_lengths),
