@@ -400,16 +400,24 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     return (status == MPATH_DECLINED) ? decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
 }
 
+/* On one node, and between nodes of one rail each as they are meant to be: others may come back. */
+static int gains_small_only(const mpath_coll_t *coll)
+{
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+
+    return (mpath_topo_num_nodes(topo) == 1) ||
+           ((mpath_team_topo_version(coll->team) == 0) && mpath_gate_has_one_rail(topo));
+}
+
 /*
- * On one node only small calls gain, and agreeing costs the others as much as the call itself at 8 KiB. So after calls
+ * Where only small calls gain, agreeing costs the others as much as the call itself at 8 KiB on a node. So after calls
  * that were declined more and more pass, which all ranks count alike. Not where processes use GPUs: the others have to
  * hear of device memory.
  */
 static void count_idle(mpath_coll_t *coll, mpath_status_t status, uint32_t flags)
 {
     int idle = (status == MPATH_DECLINED) && !(flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE)) &&
-               (mpath_gate_of(coll->settings) == MPATH_GATE_AUTO) &&
-               (mpath_topo_num_nodes(mpath_team_topo(coll->team)) == 1);
+               (mpath_gate_of(coll->settings) == MPATH_GATE_AUTO) && gains_small_only(coll);
 
     if (!idle) {
         coll->idle_calls = 0;
@@ -426,7 +434,7 @@ int mpath_coll_passes(mpath_coll_t *coll)
         return 0; /* the latter: the call fails like all others */
     }
     coll->passes--;
-    (void)decline(coll, "the calls before it stayed inside a node and could not gain");
+    (void)decline(coll, "the calls before it could not gain: they stayed inside a node, or there is one rail");
     return 1;
 }
 

@@ -56,8 +56,7 @@ const char *mpath_gate_before_plan(const mpath_settings_t *settings, const mpath
     return NULL;
 }
 
-/* Nodes have one rail that every rank drives: nothing but the static routes. */
-static int has_one_rail(const mpath_topo_t *topo)
+int mpath_gate_has_one_rail(const mpath_topo_t *topo)
 {
     if (mpath_topo_params(topo)->access != MPATH_REACH_ALL) {
         return 0;
@@ -145,7 +144,7 @@ int mpath_gate_compares(const mpath_settings_t *settings)
 mpath_gate_choice_t mpath_gate_after_plan(const mpath_topo_t *topo, const mpath_gate_forecast_t *forecast,
                                           const char **because_p)
 {
-    if (has_one_rail(topo) && (forecast->plan_ns >= forecast->direct_ns)) {
+    if (mpath_gate_has_one_rail(topo) && (forecast->plan_ns >= forecast->direct_ns)) {
         *because_p = "there is one rail, and no better route than the static one";
         return MPATH_GATE_ASIDE;
     }

@@ -50,6 +50,9 @@ mpath_status_t mpath_gate_forecast(const mpath_topo_t *topo, const uint64_t *dem
                                    const mpath_plan_t *plan, mpath_gate_forecast_t *forecast);
 void mpath_gate_forecast_release(mpath_gate_forecast_t *forecast);
 
+/* Nodes have one rail that every rank drives: there is nothing but the static routes. */
+int mpath_gate_has_one_rail(const mpath_topo_t *topo);
+
 /* Whether the forecast, or the static routes in it, are asked for. */
 int mpath_gate_compares(const mpath_settings_t *settings);
 

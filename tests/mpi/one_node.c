@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls on one node that mpath cannot speed up: after a while the previous function serves them without the ranks' asking
+ * Calls that mpath cannot speed up, on one node or between nodes of one rail: after a while the previous function serves them without the ranks' asking
  * each other, whether blocking or not. Sizes change, ranks are late in turn, small calls come between: right bytes in all.
  */
 #include "mpi/cases.h"
