@@ -9,6 +9,34 @@
 #include "mpi/cases.h"
 #include "mpi/device_calls.h"
 
+/* A library without Fortran has its types in name only, and those whose names tell a size not even so. */
+#ifndef MPI_INTEGER1
+#define MPI_INTEGER1 MPI_INTEGER
+#endif
+#ifndef MPI_INTEGER2
+#define MPI_INTEGER2 MPI_INTEGER
+#endif
+#ifndef MPI_INTEGER4
+#define MPI_INTEGER4 MPI_INTEGER
+#endif
+#ifndef MPI_INTEGER8
+#define MPI_INTEGER8 MPI_INTEGER
+#endif
+#ifndef MPI_REAL4
+#define MPI_REAL4 MPI_REAL
+#define MPI_COMPLEX8 MPI_COMPLEX
+#endif
+#ifndef MPI_REAL8
+#define MPI_REAL8 MPI_REAL
+#define MPI_COMPLEX16 MPI_COMPLEX
+#endif
+#ifndef MPI_LOGICAL1
+#define MPI_LOGICAL1 MPI_LOGICAL
+#endif
+#ifndef MPI_LOGICAL4
+#define MPI_LOGICAL4 MPI_LOGICAL
+#endif
+
 #define GUARD DEVICE_GUARD /* bytes behind every result */
 
 typedef enum kind {

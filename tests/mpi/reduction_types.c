@@ -107,13 +107,13 @@ static operation_t operations[] = {
     OPERATION(MPI_MINLOC, K(KIND_PAIR)),
 };
 
-/* A library without Fortran has its types in name only. */
+/* A library without Fortran has its types in name only; of pairs it tells a size, but combines none. */
 static int is_type(const type_t *type)
 {
-    int size = 0;
+    int is_pair = type->handle == MPI_2REAL || type->handle == MPI_2DOUBLE_PRECISION, size = 0;
 
     if (type->handle != MPI_DATATYPE_NULL) {
-        MPI_Type_size(type->handle, &size);
+        MPI_Type_size(is_pair ? MPI_REAL : type->handle, &size);
     }
     return size > 0;
 }
