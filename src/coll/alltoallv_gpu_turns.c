@@ -67,16 +67,18 @@ static void tell_of_turns(const mpath_gpu_coll_t *gpu)
 {
     static atomic_flag told = ATOMIC_FLAG_INIT;
     int other               = gpu->me + 1;
+    const char *calls       = (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO)
+                                  ? "short calls on device memory go through the host, longer ones wait"
+                                  : "calls on device memory wait";
 
     while ((other < gpu->size) && (gpu->turns.places[other] != gpu->me)) {
         other++;
     }
     if ((other < gpu->size) && (gpu->send.gpu != NULL) && !atomic_flag_test_and_set(&told)) {
         mpath_warn(
-            "ranks %d and %d share the GPU %s, and without CUDA MPS their work on it takes turns: short calls on "
-            "device memory go through the host, longer ones wait 0.15 ms for each of these ranks. "
-            "nvidia-cuda-mps-control -d starts MPS, under which both take a fraction of it",
-            gpu->me, other, mpath_gpu_info_of(gpu->send.gpu)->pci);
+            "ranks %d and %d share the GPU %s, and without CUDA MPS their work on it takes turns: %s 0.15 ms for each of "
+            "these ranks. nvidia-cuda-mps-control -d starts MPS, under which both take a fraction of it",
+            gpu->me, other, mpath_gpu_info_of(gpu->send.gpu)->pci, calls);
     }
 }
 

@@ -69,6 +69,8 @@ static int rounds_body(ranks_self_t *self, void *argument)
     }
     capture_stop();
     ranks_check((strstr(capture_text(), "without CUDA MPS their work on it takes turns") != NULL) == says);
+    ranks_check((strstr(capture_text(), "short calls on device memory go through the host") != NULL) ==
+                (says && leaves));
     ranks_check(capture_count() == says);
     mpath_coll_counters(member.coll, &counters);
     ranks_check(counters.gpu.calls == (leaves ? 2 : 6));
