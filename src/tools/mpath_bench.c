@@ -7,6 +7,7 @@
 
 #include "plan/demand.h"
 
+#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -308,6 +309,26 @@ static int run_job(bench_t *bench)
 }
 
 /* What the options can only be held against in the job; 0 or 2. */
+/* Better now than after minutes. */
+static int check_json(const bench_t *bench)
+{
+    const char *path = bench->options.json;
+    int status       = 0;
+    FILE *file;
+
+    if ((bench->rank == 0) && (path != NULL) && (strcmp(path, "-") != 0)) {
+        file = fopen(path, "a");
+        if (file == NULL) {
+            fprintf(stderr, "mpath_bench: --json %s cannot be written: %s; nothing was run\n", path, strerror(errno));
+            status = 2;
+        } else {
+            fclose(file);
+        }
+    }
+    MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return status;
+}
+
 static int check_options(const bench_t *bench)
 {
     const bench_options_t *options = &bench->options;
@@ -329,7 +350,7 @@ static int check_options(const bench_t *bench)
             return 2;
         }
     }
-    return 0;
+    return check_json(bench);
 }
 
 int main(int argc, char **argv)
