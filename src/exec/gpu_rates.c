@@ -163,30 +163,31 @@ static void look_up(const rates_node_t *place, const char *file, mpath_node_rate
 
 /* --- what is kept ------------------------------------------------------------------------------------------------ */
 
-/* Whether somebody else was using the links meanwhile, as far as this process can tell what they promise. */
-static int is_believable(const mpath_team_t *team, const mpath_node_rates_t *node)
+/* Why the figures are not believed, as far as this process can tell what the links promise; NULL: they are. */
+static const char *find_doubt(const mpath_team_t *team, const mpath_node_rates_t *node)
 {
     mpath_gpu_survey_t *survey = malloc(sizeof(*survey));
+    const char *doubt          = NULL;
     mpath_node_gpus_t gpus;
-    int good = 1;
 
     if ((survey != NULL) && (mpath_gpu_survey(survey) == MPATH_OK) && survey->has_nvml) {
         mpath_gpu_survey_model(survey, &team->context->machine, &gpus);
-        for (int g = 0; (g < gpus.num_gpus) && (gpus.link == MPATH_GPU_LINK_SWITCH); g++) {
-            good = good && ((node->probe.ring_bps == 0) || (node->probe.ring_bps >= gpus.gpus[g].egress_bps / 2));
-        }
+        doubt = mpath_gpu_probe_doubt(&node->probe, &gpus);
     }
     free(survey);
-    return good;
+    return doubt;
 }
 
 /* By the rank that has looked for the file. */
 static void keep(const mpath_team_t *team, const rates_node_t *place, mpath_node_rates_t *node)
 {
-    if (!is_believable(team, node)) {
-        mpath_info("the GPUs of this node copy %.1f GB/s at once, less than half of what their links promise: somebody "
-                   "else seems to use them; the figures are not used and not kept",
-                   (double)node->probe.ring_bps / 1e9);
+    const char *doubt = find_doubt(team, node);
+
+    if (doubt != NULL) {
+        mpath_info(
+            "the GPUs of this node copy %.1f GB/s to each other at once and their kernels %.1f, %s; the figures are "
+            "neither used nor kept",
+            (double)node->probe.ring_bps / 1e9, (double)node->probe.kernel_bps[0] / 1e9, doubt);
         node->known = 0;
         node->probe = (mpath_gpu_probe_t){.num_gpus = 0};
         return;

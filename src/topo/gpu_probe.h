@@ -59,6 +59,12 @@ mpath_status_t mpath_gpu_probe_parse(const char *name, const char *text, const m
 void mpath_gpu_probe_pick(const mpath_gpu_probe_t *from, const int *to_of, mpath_gpu_probe_t *to);
 
 /*
+ * Why GPUs behind a switch cannot be as slow as that, a static text; NULL: they may be. `gpus`: what their links
+ * promise.
+ */
+const char *mpath_gpu_probe_doubt(const mpath_gpu_probe_t *probe, const mpath_node_gpus_t *gpus);
+
+/*
  * Puts measured rates into what the survey gave: PCIe, ports or links, and the host's ceiling for staged bytes into the
  * machine. Links that NVML does not tell, but copies show, become ports of a switch.
  */

@@ -345,6 +345,28 @@ static uint64_t unreached(uint64_t promised_bps, uint64_t per_mille)
     return (per_mille < 1000) ? promised_bps / 1000 * (1000 - per_mille) : 0;
 }
 
+/*
+ * Half of a rate is lost where somebody else uses the same links. compute-sanitizer's memcheck leaves the kernels of an
+ * H200 a quarter of what its copy engines reach, racecheck less than a hundredth.
+ */
+const char *mpath_gpu_probe_doubt(const mpath_gpu_probe_t *probe, const mpath_node_gpus_t *gpus)
+{
+    if ((gpus->link != MPATH_GPU_LINK_SWITCH) || (probe->ring_bps == 0)) {
+        return NULL;
+    }
+    for (int g = 0; g < gpus->num_gpus; g++) {
+        if (probe->ring_bps < gpus->gpus[g].egress_bps / 2) {
+            return "the former less than half of what the links promise: somebody else seems to use them";
+        }
+    }
+    for (int g = 0; g < probe->num_gpus; g++) {
+        if ((probe->kernel_bps[g] > 0) && (probe->kernel_bps[g] < probe->ring_bps / 2)) {
+            return "the latter less than half of the former: a debugger or profiler seems to hold them up";
+        }
+    }
+    return NULL;
+}
+
 void mpath_gpu_probe_apply(const mpath_gpu_probe_t *probe, mpath_machine_t *machine, mpath_node_gpus_t *gpus)
 {
     uint64_t per_mille = reached_per_mille(probe, gpus);

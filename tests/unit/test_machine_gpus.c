@@ -214,6 +214,35 @@ static void test_the_probe_measures_and_is_kept(void **state)
     assert_int_equal(mpath_gpu_probe_load(&survey, &again), MPATH_ERR_UNSUPPORTED);
 }
 
+/* As two H200 were seen, in GB/s: alone, under memcheck, under racecheck, and beside another job. */
+static void test_what_a_probe_is_doubted_for(void **state)
+{
+    static const struct {
+        uint64_t ring, kernel;
+        const char *doubt; /* part of it; NULL: none */
+    } cases[] = {{369, 370, NULL}, {378, 98, "debugger"}, {371, 2, "debugger"}, {150, 300, "somebody else"},
+                 {0, 300, NULL}, /* not measured */
+                 {369, 0, NULL}};
+    mpath_node_gpus_t gpus = {.num_gpus = 2, .link = MPATH_GPU_LINK_SWITCH};
+
+    (void)state;
+    for (int g = 0; g < 2; g++) {
+        gpus.gpus[g].egress_bps = gpus.gpus[g].ingress_bps = UINT64_C(450000000000);
+    }
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        mpath_gpu_probe_t probe = {.num_gpus = 2, .ring_bps = cases[i].ring * 1000000000};
+        const char *doubt;
+
+        probe.kernel_bps[0] = UINT64_C(370000000000);
+        probe.kernel_bps[1] = cases[i].kernel * 1000000000;
+        doubt               = mpath_gpu_probe_doubt(&probe, &gpus);
+        assert_true((cases[i].doubt == NULL) ? (doubt == NULL)
+                                             : ((doubt != NULL) && (strstr(doubt, cases[i].doubt) != NULL)));
+    }
+    gpus.link = MPATH_GPU_LINK_NONE;
+    assert_null(mpath_gpu_probe_doubt(&(mpath_gpu_probe_t){.num_gpus = 2, .ring_bps = 1}, &gpus));
+}
+
 static void test_the_probe_without_peers_measures_the_host(void **state)
 {
     mpath_gpu_survey_t survey;
@@ -374,6 +403,7 @@ int main(void)
         cmocka_unit_test(test_links_between_gpus_are_a_mesh),
         cmocka_unit_test(test_without_links_pcie_or_the_host_remains),
         cmocka_unit_test(test_the_probe_measures_and_is_kept),
+        cmocka_unit_test(test_what_a_probe_is_doubted_for),
         cmocka_unit_test(test_the_probe_without_peers_measures_the_host),
         cmocka_unit_test(test_measured_rates_show_links_that_nobody_told_of),
         cmocka_unit_test(test_a_damaged_file_is_refused),
