@@ -11,6 +11,10 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* Room of a ring on a single node: this many pairs, each of this many bytes at least. */
+#define ONE_NODE_PAIRS 4u
+#define ONE_NODE_PAIR_BYTES 4096u
+
 static size_t align_line(size_t bytes)
 {
     return (bytes + 63) & ~(size_t)63;
@@ -52,9 +56,20 @@ size_t team_node_agree_offset(const mpath_team_t *team)
 }
 
 /*
- * Rings get half of memory_bytes, less when shared memory is short: a quarter of what is free is taken at most. On a
- * single node they are seldom used (other functions are faster there), and so get little unless mpath has to run.
- * Slots are the same on all nodes, as chunks pass through several of them.
+ * On a single node rings are seldom used (other functions are faster there), and so get little unless mpath has to run:
+ * the pages of each communicator are reserved before its first call. No pair of node_min_bytes or more comes to them.
+ */
+static uint64_t one_node_share(const mpath_settings_t *settings, uint64_t share, int num_local)
+{
+    uint64_t pair = (settings->node_min_bytes > ONE_NODE_PAIR_BYTES) ? settings->node_min_bytes : ONE_NODE_PAIR_BYTES;
+    uint64_t most = share / 16, pairs = ONE_NODE_PAIRS * (uint64_t)num_local;
+
+    return (pair < most / pairs) ? pair * pairs : most;
+}
+
+/*
+ * Rings get half of memory_bytes, less when shared memory is short: a quarter of what is free is taken at most. Slots
+ * are the same on all nodes, as chunks pass through several of them.
  */
 static void choose_shape(mpath_team_t *team, uint64_t shared_memory_bytes)
 {
@@ -64,7 +79,7 @@ static void choose_shape(mpath_team_t *team, uint64_t shared_memory_bytes)
 
     if (team->num_nodes == 1 && settings->gate != MPATH_GATE_ALWAYS &&
         settings->alltoallv_algorithm == MPATH_ROUTES_AUTO) {
-        share /= 16;
+        share = one_node_share(settings, share, team->num_local);
     }
     for (int node = 0; node < team->num_nodes; node++) {
         largest = team->num_on[node] > largest ? team->num_on[node] : largest;

@@ -6,6 +6,7 @@
 #include "util/number.h"
 
 #include <errno.h>
+#include <fenv.h>
 #include <inttypes.h>
 #include <libxml/parser.h>
 #include <stdarg.h>
@@ -164,17 +165,22 @@ mpath_status_t mpath_topo_file_parse(const char *name, const char *text, size_t 
     mpath_status_t status;
     xmlParserCtxt *parser;
     xmlDoc *document;
+    fenv_t fenv;
 
     if (length > MAX_FILE_BYTES) {
         mpath_error("topology file %s: it has more than %u MiB; the file is not used", name, MAX_FILE_BYTES >> 20);
         return MPATH_ERR_PARAM;
     }
+    /* libxml2 divides zero by zero when it is first used, which ends programs that trap invalid operations. */
+    feholdexcept(&fenv);
     parser = xmlNewParserCtxt();
     if (parser == NULL) {
+        fesetenv(&fenv);
         mpath_error("topology file %s: no memory for a parser; the file is not used", name);
         return MPATH_ERR_NO_MEMORY;
     }
     document = xmlCtxtReadMemory(parser, text, (int)length, NULL, "UTF-8", options);
+    fesetenv(&fenv);
     if ((document == NULL) || (xmlDocGetRootElement(document) == NULL)) {
         document_report(name, (const xmlError *)xmlCtxtGetLastError(parser));
         status = MPATH_ERR_PARAM;

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Topology files: what is written reads back identically, and the three formats. */
+#define _GNU_SOURCE /* feenableexcept() */
 #include "unit/topo_xml_support.h"
 
+#include <fenv.h>
+#include <signal.h>
 #include <stdlib.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 static const char *const sample = "<mpath version=\"1\" access=\"affine\" fabric=\"spine\">\n"
@@ -18,6 +22,39 @@ static const char *const sample = "<mpath version=\"1\" access=\"affine\" fabric
                                   "  <!-- the other rank -->\n"
                                   "  <rank node=\"0\"/>\n"
                                   "</mpath>\n";
+
+/* Status of a process that traps invalid operations and reads a file. */
+static int trapping_process(void)
+{
+    mpath_topo_file_t file;
+
+    signal(SIGFPE, SIG_DFL);
+    feclearexcept(FE_ALL_EXCEPT);
+    if (feenableexcept(FE_INVALID | FE_DIVBYZERO) == -1) {
+        return 0; /* a processor without traps */
+    }
+    if (parse(sample, &file) != MPATH_OK) {
+        return 1;
+    }
+    mpath_topo_file_release(&file);
+    return (fetestexcept(FE_INVALID | FE_DIVBYZERO) != 0) || (fedisableexcept(0) != (FE_INVALID | FE_DIVBYZERO));
+}
+
+/* Before any other test, since libxml2 prepares itself once in a process. */
+static void test_traps(void **state)
+{
+    int status;
+    pid_t pid;
+
+    (void)state;
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        _exit(trapping_process());
+    }
+    assert_int_equal(waitpid(pid, &status, 0), pid);
+    assert_int_equal(status, 0);
+}
 
 static void test_own_format(void **state)
 {
@@ -339,9 +376,10 @@ static void test_emulated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_own_format), cmocka_unit_test(test_reload),  cmocka_unit_test(test_nccl),
-        cmocka_unit_test(test_own_gpus),   cmocka_unit_test(test_presets), cmocka_unit_test(test_nccl_gpus),
-        cmocka_unit_test(test_hwloc),      cmocka_unit_test(test_no_file), cmocka_unit_test(test_emulated),
+        cmocka_unit_test(test_traps),     cmocka_unit_test(test_own_format), cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_nccl),      cmocka_unit_test(test_own_gpus),   cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_nccl_gpus), cmocka_unit_test(test_hwloc),      cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_emulated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
