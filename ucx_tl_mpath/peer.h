@@ -221,6 +221,8 @@ static inline int uct_mpath_packet_waits(const uct_mpath_packet_t *packet)
 void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status);
 /* Ends packets that a child which has failed let go of: by now it has told so as often as it does. */
 void uct_mpath_packets_let_go(uct_mpath_peer_t *peer);
+/* The rail of `usable` for the next packet, see mpath_spread_pick; or one that has to be tried, also of `resting`. */
+int uct_mpath_rail_pick(uct_mpath_peer_t *peer, uint64_t usable, uint64_t resting, uint64_t bytes, int reference);
 /* The books of a rail: bytes that it has been given, that were acknowledged, that it will not deliver. */
 void uct_mpath_load_sent(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);
 void uct_mpath_load_delivered(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);
