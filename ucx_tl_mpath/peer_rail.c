@@ -40,6 +40,7 @@ ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
     rail->ghosts           = 0;
     rail->stalled_since_ns = 0;
     rail->probe_due        = 1;
+    rail->patience_ns      = BACKOFF_FIRST_NS;
     rail->state            = UCT_MPATH_RAIL_OPENING;
     peer->open_mask |= UCS_BIT(number);
     uct_mpath_peer_set_busy(peer);
@@ -200,6 +201,21 @@ static void open_due(uct_mpath_peer_t *peer)
     }
 }
 
+/* A relay may have lost the probe, or the answer. Or it does something else: so ever more seldom. */
+static void probe(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
+{
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+
+    if (rail->relayed && !rail->probe_due && now_ns - rail->probed_ns >= rail->patience_ns) {
+        rail->probe_due   = 1;
+        rail->patience_ns = rail->patience_ns * 2 < BACKOFF_LAST_NS ? rail->patience_ns * 2 : BACKOFF_LAST_NS;
+    }
+    if (rail->probe_due) {
+        rail->probed_ns = now_ns;
+        uct_mpath_probe_send(peer, number);
+    }
+}
+
 void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
     unsigned number;
@@ -230,8 +246,8 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
         }
     }
     for (number = 0; peer->state == UCT_MPATH_PEER_READY && number < UCT_MPATH_MAX_RAILS; ++number) {
-        if (peer->rails[number].state == UCT_MPATH_RAIL_OPENING && peer->rails[number].probe_due) {
-            uct_mpath_probe_send(peer, number);
+        if (peer->rails[number].state == UCT_MPATH_RAIL_OPENING) {
+            probe(peer, number, now_ns);
         } else if (peer->opened && peer->rails[number].known && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
                    now_ns >= peer->rails[number].retry_ns) {
             if (uct_mpath_peer_rail_open(peer, number) != UCS_OK) {

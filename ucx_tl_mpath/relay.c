@@ -140,6 +140,17 @@ void uct_mpath_relay_refresh(uct_mpath_relay_t *relay)
     }
 }
 
+int uct_mpath_relay_slot_now(uct_mpath_relay_t *relay, uint64_t uid)
+{
+    int slot = uct_mpath_relay_slot_of(relay, uid);
+
+    if (slot < 0) {
+        uct_mpath_relay_refresh(relay);
+        slot = uct_mpath_relay_slot_of(relay, uid);
+    }
+    return slot;
+}
+
 static void watch_neighbours(uct_mpath_relay_t *relay)
 {
     uct_mpath_hop_t *hop;

@@ -77,6 +77,8 @@ void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uc
                           const uct_iface_params_t *params, const uct_mpath_iface_config_t *config);
 /* Looks at the neighbours again when their table has changed. */
 void uct_mpath_relay_refresh(uct_mpath_relay_t *relay);
+/* The slot of an interface, also of one that has joined since the last look; -1: it is no neighbour. */
+int uct_mpath_relay_slot_now(uct_mpath_relay_t *relay, uint64_t uid);
 void uct_mpath_relay_close(uct_mpath_iface_t *iface);
 /* Takes what came through shared memory, passes on what can be, looks after hops and neighbours. */
 unsigned uct_mpath_relay_progress(uct_mpath_iface_t *iface, uint64_t now_ns);

@@ -1,0 +1,77 @@
+# SPDX-License-Identifier: BSD-3-Clause
+# shellcheck shell=bash
+# shellcheck disable=SC2034,SC2154,SC2317 # what ucx_test sets, and calls
+# Sourced by ucx_test: its cases of relays between nodes.
+
+# Ranks that drive one rail each: a pair uses all of them through its neighbours, which wait in MPI meanwhile.
+test_relays() {
+    local rail access=relays ranks=8 map=slot
+    cluster_up && exchange UCX_MPATH_STATS=y -- 1048576 8 2 two || return
+    for rail in 0 1 2 3; do
+        share_between "$rail" 8 60 || return
+    done
+    awk '/^mpath relay: / && $(NF - 1) > 1000000 { ++ok } END { exit ok < 6 }' "$scratch/out" ||
+        fail "not all neighbours relayed: $(grep 'mpath relay' "$scratch/out" | tr '\n' '|')"
+}
+
+# The same where the rail of each process could take all puts by itself.
+test_relays_remote_access() {
+    local rail access=relays ranks=8 map=slot
+    cluster_up && exchange UCX_RNDV_SCHEME=put_zcopy UCX_MPATH_RMA_TLS=tcp UCX_TCP_PUT_ENABLE=y -- 1048576 8 3 two || return
+    for rail in 0 1 2 3; do
+        share_between "$rail" 8 60 || return
+    done
+}
+
+# Two processes with a rail each, and relays beside them: killed ones cost their rails only, and new ones bring them back.
+start_relay() { # NODE RAIL
+    "$here/in_root" "$1" "$root" env LD_PRELOAD="$loader" UCX_TLS=mpath UCX_MPATH_RAILS="$rails" UCX_MPATH_ACCESS=affine \
+        UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK="$2" "${relay_program#"$root"}" >"$scratch/$1.$2" 2>&1 &
+    disown # it ends by a signal, which is nothing to report
+}
+
+stop_relay() { # NODE RAIL
+    local pid
+    for pid in $("$cluster" exec "$1" pidof ucx_relay); do
+        if "$cluster" exec "$1" grep -q -z "^OMPI_COMM_WORLD_LOCAL_RANK=$2\$" "/proc/$pid/environ"; then
+            "$cluster" exec "$1" kill -KILL "$pid"
+        fi
+    done
+}
+
+relays_ready() {
+    local node rail tries=300
+    for node in node0 node1; do
+        for rail in 1 2 3; do
+            until [ "$(cat "$scratch/$node.$rail" 2>/dev/null)" = ready ]; do
+                ((tries-- > 0)) || fail "no relay on $node for rail $rail: $(last_lines "$scratch/$node.$rail")" || return
+                sleep 0.1
+            done
+        done
+    done
+}
+
+test_relay_killed() {
+    local rail node rc=0 pid LIMIT_S=250
+    program relay && cluster_up || return
+    for rail in 1 2 3; do
+        for node in node0 node1; do
+            start_relay "$node" "$rail"
+        done
+    done
+    relays_ready || return
+    rm -f "$scratch/not_seen"
+    (until_sent 3 60 1 2 3 && stop_relay node0 1 && sleep 2 && stop_relay node1 2 && until_sent 0 2 1 2 &&
+        start_relay node0 1 && start_relay node1 2 && until_sent 3 60 1 2
+        end_pair) &
+    pid=$!
+    pair "UCX_MPATH_ACCESS=affine UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK=0" tag 1048576 8 240 two || rc=1
+    wait "$pid"
+    for node in node0 node1; do
+        for rail in 1 2 3; do
+            stop_relay "$node" "$rail"
+        done
+    done
+    ((rc == 0)) || return
+    [ ! -e "$scratch/not_seen" ] || fail "$(cat "$scratch/not_seen")"
+}
