@@ -24,9 +24,9 @@ test_relays_remote_access() {
 }
 
 # Two processes with a rail each, and relays beside them: killed ones cost their rails only, and new ones bring them back.
-start_relay() { # NODE RAIL
+start_relay() { # NODE RAIL [MESSAGES]: until it is killed, or so many large messages
     "$here/in_root" "$1" "$root" env LD_PRELOAD="$loader" UCX_TLS=mpath UCX_MPATH_RAILS="$rails" UCX_MPATH_ACCESS=affine \
-        UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK="$2" "${relay_program#"$root"}" >"$scratch/$1.$2" 2>&1 &
+        UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK="$2" "${relay_program#"$root"}" "${@:3}" >"$scratch/$1.$2" 2>&1 &
     disown # it ends by a signal, which is nothing to report
 }
 
@@ -51,18 +51,18 @@ relays_ready() {
     done
 }
 
-test_relay_killed() {
+# relays_change MESSAGES COMMAND: a pair and its relays, of which that of node0 for rail 1 ends after so many; meanwhile COMMAND.
+relays_change() {
     local rail node rc=0 pid LIMIT_S=250
     program relay && cluster_up || return
     for rail in 1 2 3; do
         for node in node0 node1; do
-            start_relay "$node" "$rail"
+            start_relay "$node" "$rail" "$([ "$node$rail" != node01 ] || echo "$1")"
         done
     done
     relays_ready || return
     rm -f "$scratch/not_seen"
-    (until_sent 3 60 1 2 3 && stop_relay node0 1 && sleep 2 && stop_relay node1 2 && until_sent 0 2 1 2 &&
-        start_relay node0 1 && start_relay node1 2 && until_sent 3 60 1 2
+    ("$2"
         end_pair) &
     pid=$!
     pair "UCX_MPATH_ACCESS=affine UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK=0" tag 1048576 8 240 two || rc=1
@@ -75,3 +75,20 @@ test_relay_killed() {
     ((rc == 0)) || return
     [ ! -e "$scratch/not_seen" ] || fail "$(cat "$scratch/not_seen")"
 }
+
+kill_and_start_relays() {
+    until_sent 3 60 1 2 3 && stop_relay node0 1 && sleep 2 && stop_relay node1 2 && until_sent 0 2 1 2 &&
+        start_relay node0 1 && start_relay node1 2 && until_sent 3 60 1 2
+}
+test_relay_killed() { relays_change 0 kill_and_start_relays; }
+
+# One that is killed while it writes a message leaves it unfinished in the queue of its neighbour.
+start_after_end() {
+    local tries=600
+    while "$cluster" exec node0 pidof ucx_relay | awk '{ exit NF < 3 }'; do
+        ((tries-- > 0)) || { echo "the relay did not end" >"$scratch/not_seen"; return 1; }
+        sleep 0.1
+    done
+    start_relay node0 1 && until_sent 3 60 1 2 3
+}
+test_relay_killed_writing() { relays_change 500 start_after_end; }
