@@ -77,6 +77,7 @@ struct uct_mpath_peer {
     uct_mpath_link_t link;  /* by which I name the peer */
     ucs_list_link_t busy;   /* member of the interface's list */
     uint8_t is_busy, hello_due, opened, dispatching, replies_first;
+    uint8_t asks;      /* it shall greet again: relays that it has now may be others than those that are known */
     uint8_t refusing;  /* 1: it has to be told that it accessed memory that is not registered; 2: it was told */
     uint8_t last_rail; /* over which something came */
     uint8_t cleaned;   /* FAILED, and all operations have ended */

@@ -164,6 +164,11 @@ static void bury(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
         uct_mpath_load_lost(peer, number, packet->data_bytes + packet->iov_bytes);
     }
     move_to_lost(peer, &rail->inflight);
+    /* Another relay may be in the gateway's place by now, and the news of it lost. */
+    if (rail->relayed && rail->gateway != peer->uid && peer->state == UCT_MPATH_PEER_READY) {
+        peer->asks      = 1;
+        peer->hello_due = 1;
+    }
     if (rail->backoff_ns == 0) {
         rail->backoff_ns = BACKOFF_FIRST_NS;
     }

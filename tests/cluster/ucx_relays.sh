@@ -30,19 +30,28 @@ start_relay() { # NODE RAIL [MESSAGES]: until it is killed, or so many large mes
     disown # it ends by a signal, which is nothing to report
 }
 
-stop_relay() { # NODE RAIL
+signal_relay() { # NODE RAIL SIGNAL
     local pid
     for pid in $("$cluster" exec "$1" pidof ucx_relay); do
         if "$cluster" exec "$1" grep -q -z "^OMPI_COMM_WORLD_LOCAL_RANK=$2\$" "/proc/$pid/environ"; then
-            "$cluster" exec "$1" kill -KILL "$pid"
+            "$cluster" exec "$1" kill -"$3" "$pid"
         fi
     done
+}
+
+stop_relay() { signal_relay "$1" "$2" KILL; }
+
+relays_of() { # NODE: the rails that its relays drive
+    case $1:${own_rail:-0} in
+    node0:1) echo 0 2 3 ;;
+    *) echo 1 2 3 ;;
+    esac
 }
 
 relays_ready() {
     local node rail tries=300
     for node in node0 node1; do
-        for rail in 1 2 3; do
+        for rail in $(relays_of "$node"); do
             until [ "$(cat "$scratch/$node.$rail" 2>/dev/null)" = ready ]; do
                 ((tries-- > 0)) || fail "no relay on $node for rail $rail: $(last_lines "$scratch/$node.$rail")" || return
                 sleep 0.1
@@ -55,8 +64,8 @@ relays_ready() {
 relays_change() {
     local rail node rc=0 pid LIMIT_S=250
     program relay && cluster_up || return
-    for rail in 1 2 3; do
-        for node in node0 node1; do
+    for node in node0 node1; do
+        for rail in $(relays_of "$node"); do
             start_relay "$node" "$rail" "$([ "$node$rail" != node01 ] || echo "$1")"
         done
     done
@@ -68,7 +77,7 @@ relays_change() {
     pair "UCX_MPATH_ACCESS=affine UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK=0" tag 1048576 8 240 two || rc=1
     wait "$pid"
     for node in node0 node1; do
-        for rail in 1 2 3; do
+        for rail in $(relays_of "$node"); do
             stop_relay "$node" "$rail"
         done
     done
@@ -92,3 +101,14 @@ start_after_end() {
     start_relay node0 1 && until_sent 3 60 1 2 3
 }
 test_relay_killed_writing() { relays_change 500 start_after_end; }
+
+# Processes that have no rail in common: what they tell each other about relays goes through relays, which may lose it.
+replace_unheard() {
+    local rail
+    until_sent 3 60 0 1 2 3 && stop_relay node1 1 && until_sent 0 2 1 || return
+    for rail in $(relays_of node0); do
+        signal_relay node0 "$rail" USR1
+    done
+    start_relay node1 1 && sleep 15 && until_sent 3 60 1
+}
+test_relay_replaced() { own_rail=1 relays_change 0 replace_unheard; }
