@@ -57,7 +57,7 @@ typedef struct uct_mpath_peer_rail {
     ucs_list_link_t inflight;  /* packets, oldest first */
     uint64_t stalled_since_ns; /* first acknowledgement that did not move this rail; 0: it moves */
     uint64_t retry_ns;         /* CLOSED: not before */
-    uint64_t backoff_ns;
+    uint64_t backoff_ns, closed_ns;
     uint64_t probed_ns, patience_ns; /* OPENING: when last, and how long an answer is waited for */
     uint8_t device_addr[UCT_MPATH_ADDRESS_MAX];
     uint8_t iface_addr[UCT_MPATH_ADDRESS_MAX];

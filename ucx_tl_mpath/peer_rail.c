@@ -172,6 +172,7 @@ static void bury(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
     if (rail->backoff_ns == 0) {
         rail->backoff_ns = BACKOFF_FIRST_NS;
     }
+    rail->closed_ns  = now_ns;
     rail->retry_ns   = now_ns + rail->backoff_ns;
     rail->backoff_ns = rail->backoff_ns * 2 < BACKOFF_LAST_NS ? rail->backoff_ns * 2 : BACKOFF_LAST_NS;
 }
@@ -190,7 +191,8 @@ static void try_another(uct_mpath_peer_t *peer)
     }
 }
 
-static void open_due(uct_mpath_peer_t *peer)
+/* Not sooner than it would be tried again for the first time: what carries one way may fail the other at once. */
+static void open_due(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
     unsigned number;
 
@@ -200,6 +202,7 @@ static void open_due(uct_mpath_peer_t *peer)
         }
         peer->rails[number].open_due = 0;
         if (peer->state == UCT_MPATH_PEER_READY && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
+            now_ns - peer->rails[number].closed_ns >= BACKOFF_FIRST_NS &&
             uct_mpath_peer_rail_open(peer, number) == UCS_OK) {
             uct_mpath_peer_rail_up(peer, number);
         }
@@ -211,7 +214,8 @@ static void probe(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
 {
     uct_mpath_peer_rail_t *rail = &peer->rails[number];
 
-    if (rail->relayed && !rail->probe_due && now_ns - rail->probed_ns >= rail->patience_ns) {
+    if (rail->state == UCT_MPATH_RAIL_OPENING && rail->relayed && !rail->probe_due &&
+        now_ns - rail->probed_ns >= rail->patience_ns) {
         rail->probe_due   = 1;
         rail->patience_ns = rail->patience_ns * 2 < BACKOFF_LAST_NS ? rail->patience_ns * 2 : BACKOFF_LAST_NS;
     }
@@ -236,7 +240,7 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
     if (peer->state == UCT_MPATH_PEER_FAILED) {
         return;
     }
-    open_due(peer);
+    open_due(peer, now_ns);
     if (broken && peer->open_mask == 0 && peer->last_try_ns == 0) {
         peer->last_try_ns = now_ns + LAST_TRY_NS;
     }
@@ -251,7 +255,7 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
         }
     }
     for (number = 0; peer->state == UCT_MPATH_PEER_READY && number < UCT_MPATH_MAX_RAILS; ++number) {
-        if (peer->rails[number].state == UCT_MPATH_RAIL_OPENING) {
+        if (peer->open_mask & UCS_BIT(number)) {
             probe(peer, number, now_ns);
         } else if (peer->opened && peer->rails[number].known && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
                    now_ns >= peer->rails[number].retry_ns) {
