@@ -220,7 +220,7 @@ typedef struct probe_message {
     uct_mpath_probe_t probe;
 } __attribute__((packed)) probe_message_t;
 
-/* Over the rail itself while that is being opened; else over any. */
+/* Over the rail itself when that has been opened; else over any. */
 void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail)
 {
     uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
@@ -228,7 +228,7 @@ void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail)
                                         .probe = {.rail = (uint8_t)rail, .generation = peer_rail->generation}};
     ucs_status_t status;
 
-    if (peer_rail->state != UCT_MPATH_RAIL_OPENING) {
+    if (!peer_rail->probe_due) {
         uct_mpath_control_send(peer, UCT_MPATH_ID_PROBE, &message, sizeof(message));
         return;
     }
@@ -248,8 +248,8 @@ void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const void 
     if (length < sizeof(*message)) {
         return;
     }
-    if (message->probe.rail == rail && message->probe.generation != peer_rail->peer_generation &&
-        newer_generation(message->probe.generation, peer_rail->peer_generation)) {
+    /* It may have been opened any number of times without success since the last one that came. */
+    if (message->probe.rail == rail && message->probe.generation != peer_rail->peer_generation) {
         peer_rail->peer_generation  = message->probe.generation;
         peer_rail->received_packets = 0;
     }

@@ -2,7 +2,8 @@
 /*
  * The greeting. Each side says who it is, by which link it is reached and where all its rails are; whoever is greeted
  * by somebody that does not know its link yet greets back. A known peer that greets with another nonce has lost its
- * side of the connection: the old one ends here too. Where the rails are more than one message has room for, the
+ * side of the connection: the old one ends here too. Who has lost a relayed rail greets as if the link were not known:
+ * the answer tells which relays there are now. Where the rails are more than one message has room for, the
  * greeting is several messages, each of which says all but the other rails.
  */
 #include "ucx_tl_mpath/relay.h"
@@ -46,7 +47,7 @@ static size_t pack_hello(void *destination, void *arg)
     unsigned number;
     uint64_t rest;
 
-    hello->link          = pack->peer->link;
+    hello->link          = pack->peer->asks ? (uct_mpath_link_t){0} : pack->peer->link;
     hello->uid           = iface->uid;
     hello->me.handle     = pack->peer->handle;
     hello->me.nonce      = pack->peer->nonce;
@@ -121,6 +122,7 @@ void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns)
         status = send_over(peer, rail);
         if (status == UCS_OK) {
             peer->hello_due  = 0;
+            peer->asks       = 0;
             peer->greeted_ns = now_ns;
             return;
         }

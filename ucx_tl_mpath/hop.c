@@ -372,7 +372,7 @@ unsigned uct_mpath_hop_progress(uct_mpath_hop_t *hop)
 /* The hop by which a message's source is reached from here. */
 static uct_mpath_hop_t *way_back(uct_mpath_relay_t *relay, uint64_t source, uint64_t previous, unsigned previous_rail)
 {
-    int slot = uct_mpath_relay_slot_of(relay, source);
+    int slot = uct_mpath_relay_slot_now(relay, source);
 
     return slot >= 0 ? uct_mpath_hop_neighbour(relay, slot) : uct_mpath_hop_find(relay, previous, previous_rail);
 }
@@ -425,7 +425,7 @@ static void note_user(uct_mpath_hop_t *hop, const uct_mpath_hop_user_t *user)
 
 static uct_mpath_hop_t *next_hop(uct_mpath_relay_t *relay, const uct_mpath_relay_head_t *head, unsigned previous_rail)
 {
-    int slot = uct_mpath_relay_slot_of(relay, head->destination);
+    int slot = uct_mpath_relay_slot_now(relay, head->destination);
 
     if (slot >= 0) {
         return uct_mpath_hop_neighbour(relay, slot);

@@ -3,7 +3,7 @@
 # headers are not held to warnings about parts of structures that are left zero, nor its empty functions to those about their casts.
 pkglib_LTLIBRARIES += libuct_mpath.la libmpath_ucx.la
 libuct_mpath_la_SOURCES = ack.c address.c compat.h component.c counters.c counters.h ep.c ep.h ep_rma.c hello.c hop.c iface.c iface.h iface_ops.c \
-	lanes.c md.c md.h peer.c peer.h peer_rail.c rails.c receive.c relay.c relay.h relay_receive.c rkey.c rma.c rma.h rma_link.c route.c send.c serve.c shm.c wire.h \
+	lanes.c md.c md.h peer.c peer.h peer_rail.c rails.c receive.c rejoin.c relay.c relay.h relay_receive.c rkey.c rma.c rma.h rma_link.c route.c send.c serve.c shm.c wire.h \
 	../src/topo/machine.c ../src/topo/machine_rates.c ../src/topo/machine_sysfs.c ../src/topo/names.c \
 	iface_shares.c \
 	../src/adapt/store.c ../src/topo/gpus.c ../src/topo/paths.c ../src/topo/paths_gpu.c ../src/topo/topo.c ../src/topo/topo_check.c \

@@ -217,6 +217,11 @@ err_free:
     return status;
 }
 
+void mpath_neighbours_update(mpath_neighbours_t *neighbours, const mpath_neighbour_card_t *card)
+{
+    write_card(neighbours->table, neighbours->self, card);
+}
+
 void mpath_neighbours_leave(mpath_neighbours_t *neighbours)
 {
     table_t *table = neighbours->table;

@@ -43,10 +43,12 @@ typedef struct mpath_neighbours mpath_neighbours_t;
  */
 mpath_status_t mpath_neighbours_join(const char *folder, const char *group, const mpath_neighbour_card_t *card,
                                      mpath_neighbours_t **neighbours_p);
+/* Another card in the own slot. */
+void mpath_neighbours_update(mpath_neighbours_t *neighbours, const mpath_neighbour_card_t *card);
 /* The last one to leave removes the file. */
 void mpath_neighbours_leave(mpath_neighbours_t *neighbours);
 
-/* Changes whenever somebody joins or leaves; not when a process ends without leaving. */
+/* Changes whenever somebody joins, leaves or has another card; not when a process ends without leaving. */
 uint32_t mpath_neighbours_version(const mpath_neighbours_t *neighbours);
 /* One more than the highest slot that was ever taken; the own slot. */
 int mpath_neighbours_count(const mpath_neighbours_t *neighbours);

@@ -57,7 +57,8 @@ typedef struct uct_mpath_peer_rail {
     ucs_list_link_t inflight;  /* packets, oldest first */
     uint64_t stalled_since_ns; /* first acknowledgement that did not move this rail; 0: it moves */
     uint64_t retry_ns;         /* CLOSED: not before */
-    uint64_t backoff_ns;
+    uint64_t backoff_ns, closed_ns;
+    uint64_t probed_ns, patience_ns; /* OPENING: when last, and how long an answer is waited for */
     uint8_t device_addr[UCT_MPATH_ADDRESS_MAX];
     uint8_t iface_addr[UCT_MPATH_ADDRESS_MAX];
 } uct_mpath_peer_rail_t;
@@ -76,6 +77,7 @@ struct uct_mpath_peer {
     uct_mpath_link_t link;  /* by which I name the peer */
     ucs_list_link_t busy;   /* member of the interface's list */
     uint8_t is_busy, hello_due, opened, dispatching, replies_first;
+    uint8_t asks;      /* it shall greet again: relays that it has now may be others than those that are known */
     uint8_t refusing;  /* 1: it has to be told that it accessed memory that is not registered; 2: it was told */
     uint8_t last_rail; /* over which something came */
     uint8_t cleaned;   /* FAILED, and all operations have ended */
@@ -221,6 +223,8 @@ static inline int uct_mpath_packet_waits(const uct_mpath_packet_t *packet)
 void uct_mpath_packet_done(uct_mpath_packet_t *packet, ucs_status_t status);
 /* Ends packets that a child which has failed let go of: by now it has told so as often as it does. */
 void uct_mpath_packets_let_go(uct_mpath_peer_t *peer);
+/* The rail of `usable` for the next packet, see mpath_spread_pick; or one that has to be tried, also of `resting`. */
+int uct_mpath_rail_pick(uct_mpath_peer_t *peer, uint64_t usable, uint64_t resting, uint64_t bytes, int reference);
 /* The books of a rail: bytes that it has been given, that were acknowledged, that it will not deliver. */
 void uct_mpath_load_sent(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);
 void uct_mpath_load_delivered(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes, uint64_t now_ns);

@@ -40,6 +40,7 @@ ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
     rail->ghosts           = 0;
     rail->stalled_since_ns = 0;
     rail->probe_due        = 1;
+    rail->patience_ns      = BACKOFF_FIRST_NS;
     rail->state            = UCT_MPATH_RAIL_OPENING;
     peer->open_mask |= UCS_BIT(number);
     uct_mpath_peer_set_busy(peer);
@@ -163,9 +164,15 @@ static void bury(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
         uct_mpath_load_lost(peer, number, packet->data_bytes + packet->iov_bytes);
     }
     move_to_lost(peer, &rail->inflight);
+    /* Another relay may be in the gateway's place by now, and the news of it lost. */
+    if (rail->relayed && rail->gateway != peer->uid && peer->state == UCT_MPATH_PEER_READY) {
+        peer->asks      = 1;
+        peer->hello_due = 1;
+    }
     if (rail->backoff_ns == 0) {
         rail->backoff_ns = BACKOFF_FIRST_NS;
     }
+    rail->closed_ns  = now_ns;
     rail->retry_ns   = now_ns + rail->backoff_ns;
     rail->backoff_ns = rail->backoff_ns * 2 < BACKOFF_LAST_NS ? rail->backoff_ns * 2 : BACKOFF_LAST_NS;
 }
@@ -184,7 +191,8 @@ static void try_another(uct_mpath_peer_t *peer)
     }
 }
 
-static void open_due(uct_mpath_peer_t *peer)
+/* Not sooner than it would be tried again for the first time: what carries one way may fail the other at once. */
+static void open_due(uct_mpath_peer_t *peer, uint64_t now_ns)
 {
     unsigned number;
 
@@ -194,9 +202,26 @@ static void open_due(uct_mpath_peer_t *peer)
         }
         peer->rails[number].open_due = 0;
         if (peer->state == UCT_MPATH_PEER_READY && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
+            now_ns - peer->rails[number].closed_ns >= BACKOFF_FIRST_NS &&
             uct_mpath_peer_rail_open(peer, number) == UCS_OK) {
             uct_mpath_peer_rail_up(peer, number);
         }
+    }
+}
+
+/* A relay may have lost the probe, or the answer. Or it does something else: so ever more seldom. */
+static void probe(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
+{
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+
+    if (rail->state == UCT_MPATH_RAIL_OPENING && rail->relayed && !rail->probe_due &&
+        now_ns - rail->probed_ns >= rail->patience_ns) {
+        rail->probe_due   = 1;
+        rail->patience_ns = rail->patience_ns * 2 < BACKOFF_LAST_NS ? rail->patience_ns * 2 : BACKOFF_LAST_NS;
+    }
+    if (rail->probe_due) {
+        rail->probed_ns = now_ns;
+        uct_mpath_probe_send(peer, number);
     }
 }
 
@@ -215,7 +240,7 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
     if (peer->state == UCT_MPATH_PEER_FAILED) {
         return;
     }
-    open_due(peer);
+    open_due(peer, now_ns);
     if (broken && peer->open_mask == 0 && peer->last_try_ns == 0) {
         peer->last_try_ns = now_ns + LAST_TRY_NS;
     }
@@ -230,8 +255,8 @@ void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns)
         }
     }
     for (number = 0; peer->state == UCT_MPATH_PEER_READY && number < UCT_MPATH_MAX_RAILS; ++number) {
-        if (peer->rails[number].state == UCT_MPATH_RAIL_OPENING && peer->rails[number].probe_due) {
-            uct_mpath_probe_send(peer, number);
+        if (peer->open_mask & UCS_BIT(number)) {
+            probe(peer, number, now_ns);
         } else if (peer->opened && peer->rails[number].known && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
                    now_ns >= peer->rails[number].retry_ns) {
             if (uct_mpath_peer_rail_open(peer, number) != UCS_OK) {

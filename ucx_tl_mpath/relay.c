@@ -60,6 +60,14 @@ static void write_card(const uct_mpath_iface_t *iface, const uct_mpath_relay_t *
     }
 }
 
+void uct_mpath_relay_tell_address(uct_mpath_relay_t *relay, const uint8_t *shm_addr)
+{
+    mpath_neighbour_card_t card;
+
+    write_card(relay->iface, relay, shm_addr, &card);
+    mpath_neighbours_update(relay->neighbours, &card);
+}
+
 /* The rails of one neighbour. Where several drive a rail, the slots of all decide who relays for whom. */
 static void note_card(uct_mpath_relay_t *relay, int slot, const mpath_neighbour_card_t *card, unsigned *candidates)
 {
@@ -140,6 +148,26 @@ void uct_mpath_relay_refresh(uct_mpath_relay_t *relay)
     }
 }
 
+int uct_mpath_relay_slot_now(uct_mpath_relay_t *relay, uint64_t uid)
+{
+    int slot = uct_mpath_relay_slot_of(relay, uid);
+
+    if (slot < 0) {
+        uct_mpath_relay_refresh(relay);
+        slot = uct_mpath_relay_slot_of(relay, uid);
+    }
+    return slot;
+}
+
+/* Its shared memory is another now. */
+static int has_moved(const uct_mpath_relay_t *relay, const uct_mpath_hop_t *hop)
+{
+    mpath_neighbour_card_t card;
+
+    return !mpath_neighbours_card(relay->neighbours, hop->slot, &card) ||
+           memcmp(card.iface, hop->iface_addr, card.iface_length) != 0;
+}
+
 static void watch_neighbours(uct_mpath_relay_t *relay)
 {
     uct_mpath_hop_t *hop;
@@ -147,7 +175,8 @@ static void watch_neighbours(uct_mpath_relay_t *relay)
 
     ucs_list_for_each(hop, &relay->hops, list)
     {
-        if (hop->rail == UCT_MPATH_RAIL_SHM && !mpath_neighbours_alive(relay->neighbours, hop->slot, hop->uid)) {
+        if (hop->rail == UCT_MPATH_RAIL_SHM &&
+            (!mpath_neighbours_alive(relay->neighbours, hop->slot, hop->uid) || has_moved(relay, hop))) {
             hop->broken = 1;
             changed     = 1;
         }
@@ -195,7 +224,9 @@ void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uc
     if (relay == NULL) {
         return;
     }
-    relay->iface = iface;
+    relay->iface             = iface;
+    relay->params.field_mask = params->field_mask & UCT_IFACE_PARAM_FIELD_CPU_MASK;
+    relay->params.cpu_mask   = params->cpu_mask;
     ucs_list_head_init(&relay->hops);
     if (uct_mpath_shm_open(iface, &relay->shm, worker, params, &config->relay_tls, &relay->shm_md, shm_addr) !=
         UCS_OK) {
@@ -211,6 +242,7 @@ void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uc
     }
     relay->shm.number = UCT_MPATH_RAIL_SHM;
     iface->relay      = relay;
+    uct_mpath_echo_open(relay, shm_addr);
     look_at_neighbours(relay);
     return;
 
@@ -258,6 +290,7 @@ void uct_mpath_relay_close(uct_mpath_iface_t *iface)
     while (!ucs_list_is_empty(&relay->hops)) {
         uct_mpath_hop_close(ucs_list_head(&relay->hops, uct_mpath_hop_t, list));
     }
+    uct_mpath_echo_close(relay);
     uct_iface_close(relay->shm.child);
     uct_md_close(relay->shm_md);
     uct_mpath_relayed_free(relay);
@@ -291,6 +324,10 @@ unsigned uct_mpath_relay_progress(uct_mpath_iface_t *iface, uint64_t now_ns)
     if (now_ns - relay->looked_ns >= LOOK_NS) {
         tell_demand(relay, now_ns);
         watch_neighbours(relay);
+        uct_mpath_echo_look(relay, now_ns);
+    }
+    if (relay->echo_due) {
+        uct_mpath_echo_send(relay);
     }
     ucs_list_for_each_safe(hop, next, &relay->hops, list)
     {

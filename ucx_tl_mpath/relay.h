@@ -61,6 +61,10 @@ typedef struct uct_mpath_relay {
     mpath_neighbours_t *neighbours;
     uct_md_h shm_md;
     uct_mpath_lane_t shm;
+    uct_iface_params_t params; /* by which it is opened */
+    uct_ep_h echo;             /* to this interface itself (rejoin.c); NULL: none */
+    uint64_t echo_ns;
+    uint8_t echo_due, echo_under_way, silent_looks;
     ucs_list_link_t hops;
     uint32_t version; /* of the neighbours, when they were looked at last */
     int num_slots;
@@ -77,7 +81,11 @@ void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uc
                           const uct_iface_params_t *params, const uct_mpath_iface_config_t *config);
 /* Looks at the neighbours again when their table has changed. */
 void uct_mpath_relay_refresh(uct_mpath_relay_t *relay);
+/* The slot of an interface, also of one that has joined since the last look; -1: it is no neighbour. */
+int uct_mpath_relay_slot_now(uct_mpath_relay_t *relay, uint64_t uid);
 void uct_mpath_relay_close(uct_mpath_iface_t *iface);
+/* Writes into the table where this interface is in shared memory. */
+void uct_mpath_relay_tell_address(uct_mpath_relay_t *relay, const uint8_t *shm_addr);
 /* Takes what came through shared memory, passes on what can be, looks after hops and neighbours. */
 unsigned uct_mpath_relay_progress(uct_mpath_iface_t *iface, uint64_t now_ns);
 /* A child's endpoint failed; nonzero when it was one of a hop. */
@@ -105,6 +113,13 @@ ucs_status_t uct_mpath_hop_control(uct_mpath_hop_t *hop, uint8_t id, const void 
 void uct_mpath_hop_pass_on(uct_mpath_relay_t *relay, const uct_mpath_relay_head_t *head, const void *data, size_t bytes,
                            unsigned previous_rail);
 void uct_mpath_relayed_free(uct_mpath_relay_t *relay);
+
+/* rejoin.c: messages to this interface itself, by which it finds out that its queue in shared memory is stuck. */
+void uct_mpath_echo_open(uct_mpath_relay_t *relay, const uint8_t *shm_addr);
+void uct_mpath_echo_close(uct_mpath_relay_t *relay);
+void uct_mpath_echo_send(uct_mpath_relay_t *relay);
+/* Called from time to time. */
+void uct_mpath_echo_look(uct_mpath_relay_t *relay, uint64_t now_ns);
 
 /* relay_receive.c: what the lanes call. */
 ucs_status_t uct_mpath_relay_message(void *arg, void *data, size_t length, unsigned flags);

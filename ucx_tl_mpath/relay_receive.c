@@ -106,6 +106,10 @@ ucs_status_t uct_mpath_credit_message(void *arg, void *data, size_t length, unsi
     if (lane->iface->relay == NULL || length < sizeof(*credit)) {
         return UCS_OK;
     }
+    if (credit->uid == lane->iface->uid) {
+        lane->iface->relay->echo_under_way = 0;
+        return UCS_OK;
+    }
     hop = uct_mpath_hop_find(lane->iface->relay, credit->uid, lane->number);
     if (hop != NULL) {
         hop->credits += credit->count;

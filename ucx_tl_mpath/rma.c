@@ -144,7 +144,7 @@ static ucs_status_t pick_and_post(uct_mpath_peer_t *peer, uct_mpath_rma_t *op, u
     int reference    = -1, rail;
 
     usable |= relayed;
-    while ((rail = mpath_spread_pick(peer->loads, usable, op->bytes, reference)) >= 0) {
+    while ((rail = uct_mpath_rail_pick(peer, usable, 0, op->bytes, reference)) >= 0) {
         status = UCS_ERR_NO_RESOURCE;
         if (mpath_spread_has_room(&peer->loads[rail], peer->iface->segment_bytes)) {
             if (relayed & UCS_BIT(rail)) {

@@ -232,8 +232,10 @@ void uct_mpath_load_delivered(uct_mpath_peer_t *peer, unsigned rail, uint64_t by
 
 void uct_mpath_load_lost(uct_mpath_peer_t *peer, unsigned rail, uint64_t bytes)
 {
-    mpath_spread_lost(&peer->loads[rail], bytes);
-    mpath_spread_lost(&peer->iface->lanes[rail].load, bytes);
+    uint64_t now_ns = mpath_time_ns();
+
+    mpath_spread_lost(&peer->loads[rail], bytes, now_ns);
+    mpath_spread_lost(&peer->iface->lanes[rail].load, bytes, now_ns);
 }
 
 /* Hands a packet to a rail. */
@@ -272,16 +274,42 @@ static ucs_status_t post(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet, uns
     return UCS_OK;
 }
 
+int uct_mpath_rail_pick(uct_mpath_peer_t *peer, uint64_t usable, uint64_t resting, uint64_t bytes, int reference)
+{
+    int rail = mpath_spread_pick(peer->loads, usable, bytes, reference), trial = -1;
+
+    if (reference < 0 && bytes > SMALL_BYTES) {
+        trial = mpath_spread_pick_trial(peer->loads, rail, usable | resting, bytes, mpath_time_ns());
+    }
+    return trial >= 0 ? trial : rail;
+}
+
+/* Relayed rails that rest since they seem much slower than their devices are: that may be wrong. */
+static uint64_t doubtful_rails(const uct_mpath_peer_t *peer)
+{
+    uint64_t rest = peer->up_mask & peer->relayed_mask, doubtful = 0;
+    int rail;
+
+    for (; rest != 0; rest &= rest - 1) {
+        rail = __builtin_ctzll(rest);
+        if (peer->loads[rail].rate_bps < peer->iface->lanes[rail].rate_bps / 2) {
+            doubtful |= UCS_BIT(rail);
+        }
+    }
+    return doubtful;
+}
+
 ucs_status_t uct_mpath_packet_resend(uct_mpath_peer_t *peer, uct_mpath_packet_t *packet)
 {
-    uint64_t bytes = packet->data_bytes + packet->iov_bytes, usable = peer->up_mask;
+    uint64_t bytes = packet->data_bytes + packet->iov_bytes, usable = peer->up_mask, resting = 0;
     int reference = -1, rail;
     ucs_status_t status;
 
     if (peer->iface->relays_idle && (usable & ~peer->relayed_mask) != 0) {
         usable &= ~peer->relayed_mask;
+        resting = bytes > SMALL_BYTES ? doubtful_rails(peer) : 0;
     }
-    while ((rail = mpath_spread_pick(peer->loads, usable, bytes, reference)) >= 0) {
+    while ((rail = uct_mpath_rail_pick(peer, usable, resting, bytes, reference)) >= 0) {
         status = UCS_ERR_NO_RESOURCE;
         if (bytes <= SMALL_BYTES || mpath_spread_has_room(&peer->loads[rail], peer->iface->segment_bytes)) {
             status = post(peer, packet, (unsigned)rail);

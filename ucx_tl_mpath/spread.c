@@ -12,6 +12,8 @@
 #define SETTLED_SAMPLES 4
 #define QUEUE_PACKETS 4
 #define QUEUE_NS (10 * MPATH_NS_PER_MS)
+#define IDLE_NS MPATH_NS_PER_S
+#define TRIAL_REST 50 /* times as long as the trial took */
 
 void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
 {
@@ -25,6 +27,9 @@ void mpath_spread_rail_init(mpath_spread_rail_t *rail, uint64_t rate_bps)
     rail->sample_packets  = 0;
     rail->num_samples     = 0;
     rail->gap             = 0;
+    rail->large_ns        = 0;
+    rail->trial_ns        = 0;
+    rail->rested_ns       = 0;
 }
 
 static void restart_sample(mpath_spread_rail_t *rail, uint64_t now_ns)
@@ -42,6 +47,15 @@ void mpath_spread_sent(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_n
         rail->gap = 0;
     }
     rail->inflight_bytes += bytes;
+    if (bytes < SMALL_BACKLOG_BYTES) {
+        return;
+    }
+    if (now_ns - rail->large_ns >= IDLE_NS && rail->inflight_bytes < bytes + SMALL_BACKLOG_BYTES) {
+        rail->trial_ns         = now_ns;
+        rail->trial_bytes      = bytes;
+        rail->trial_left_bytes = rail->inflight_bytes;
+    }
+    rail->large_ns = now_ns;
 }
 
 static void take_sample(mpath_spread_rail_t *rail, uint64_t elapsed_ns)
@@ -64,6 +78,17 @@ static void take_sample(mpath_spread_rail_t *rail, uint64_t elapsed_ns)
     }
 }
 
+static void end_trial(mpath_spread_rail_t *rail, uint64_t delivered_bytes, uint64_t now_ns)
+{
+    uint64_t took_ns = now_ns > rail->trial_ns ? now_ns - rail->trial_ns : 1;
+    uint64_t low_bps = (uint64_t)((double)delivered_bytes * (double)MPATH_NS_PER_S / (double)took_ns);
+
+    rail->trial_ns    = 0;
+    rail->rested_ns   = now_ns + TRIAL_REST * took_ns;
+    rail->rate_bps    = low_bps > rail->rate_bps ? low_bps : rail->rate_bps;
+    rail->nominal_bps = rail->rate_bps > rail->nominal_bps ? rail->rate_bps : rail->nominal_bps;
+}
+
 void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_ns)
 {
     uint64_t elapsed_ns = now_ns - rail->sample_start_ns;
@@ -79,12 +104,21 @@ void mpath_spread_delivered(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t 
         take_sample(rail, elapsed_ns);
         restart_sample(rail, now_ns);
     }
+    if (rail->trial_ns != 0) {
+        rail->trial_left_bytes -= bytes < rail->trial_left_bytes ? bytes : rail->trial_left_bytes;
+        if (rail->trial_left_bytes == 0) {
+            end_trial(rail, rail->trial_bytes, now_ns);
+        }
+    }
 }
 
-void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes)
+void mpath_spread_lost(mpath_spread_rail_t *rail, uint64_t bytes, uint64_t now_ns)
 {
     rail->inflight_bytes -= bytes < rail->inflight_bytes ? bytes : rail->inflight_bytes;
     rail->gap = 1;
+    if (rail->trial_ns != 0) {
+        end_trial(rail, 0, now_ns);
+    }
 }
 
 /* Seconds until a packet of `bytes` would have arrived. */
@@ -119,4 +153,22 @@ int mpath_spread_pick(const mpath_spread_rail_t *rails, uint64_t usable, uint64_
         return -1;
     }
     return best;
+}
+
+int mpath_spread_pick_trial(const mpath_spread_rail_t *rails, int picked, uint64_t idle, uint64_t bytes,
+                            uint64_t now_ns)
+{
+    const mpath_spread_rail_t *rail;
+
+    if (picked < 0 || bytes < SMALL_BACKLOG_BYTES || rails[picked].inflight_bytes < SMALL_BACKLOG_BYTES) {
+        return -1;
+    }
+    for (; idle != 0; idle &= idle - 1) {
+        rail = &rails[__builtin_ctzll(idle)];
+        if (rail->inflight_bytes < SMALL_BACKLOG_BYTES && now_ns - rail->large_ns >= IDLE_NS &&
+            now_ns >= rail->rested_ns) {
+            return __builtin_ctzll(idle);
+        }
+    }
+    return -1;
 }

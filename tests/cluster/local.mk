@@ -25,6 +25,7 @@ EXTRA_DIST += \
 	cluster/ucx_lossy.c \
 	cluster/ucx_pair.c \
 	cluster/ucx_relay.c \
+	cluster/ucx_relays.sh \
 	cluster/ucx_release \
 	cluster/ucx_test \
 	cluster/ucx_uct.c

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * To be preloaded: loses the first greeting that the transport mpath sends through shared memory, as a relay may do
- * with any message that it holds; with LOSSY_SENDS=N in the environment, which is not 0, also the connection over which
- * the Nth large piece is sent, in its middle.
+ * To be preloaded: loses the first greeting and each rail's first probe that the transport mpath sends through shared
+ * memory, as a relay may do with any message that it holds; with LOSSY_SENDS=N in the environment, which is not 0, also
+ * the connection over which the Nth large piece is sent, in its middle.
  */
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
@@ -18,15 +18,18 @@
 #define MESSAGE_BYTES (1 << 17)
 /* ucx_tl_mpath/wire.h: a message for a relay begins with four numbers of 64 bits, the rail, and the id inside. */
 #define ID_RELAY 5
+#define ID_PROBE 2
 #define ID_HELLO 3
-#define INNER_ID (4 * 8 + 1)
+#define RAIL (4 * 8)
+#define INNER_ID (RAIL + 1)
+#define PROBED_RAIL (5 * 8 + 8) /* behind the link; another one's where an acknowledgement is asked for */
 #define LARGE_BYTES 32768
 #define FIRST_BYTES 20000 /* of the piece that does not go whole */
 
 static __typeof__(((uct_iface_ops_t *)0)->ep_am_bcopy) real;
 static char message[MESSAGE_BYTES];
 static size_t message_bytes;
-static int lost;
+static int lost_greeting, probes_lost, tried_again; /* bit n: rail n */
 
 static size_t pack_message(void *destination, void *arg)
 {
@@ -35,12 +38,29 @@ static size_t pack_message(void *destination, void *arg)
     return message_bytes;
 }
 
+static int loses(char id, int rail, int probed_rail)
+{
+    if (id == ID_HELLO && !lost_greeting) {
+        lost_greeting = 1;
+        fprintf(stderr, "lost a greeting\n");
+        return 1;
+    }
+    if (id == ID_PROBE && probed_rail == rail && !(probes_lost & 1 << rail)) {
+        probes_lost |= 1 << rail;
+        fprintf(stderr, "lost a probe of rail %d\n", rail);
+        return 1;
+    }
+    if ((probes_lost & ~tried_again) & 1 << rail) {
+        tried_again |= 1 << rail;
+        fprintf(stderr, "tried again rail %d\n", rail);
+    }
+    return 0;
+}
+
 static ssize_t send_or_lose(uct_ep_h ep, uint8_t id, uct_pack_callback_t pack, void *arg, unsigned flags)
 {
     message_bytes = pack(message, arg);
-    if (id == ID_RELAY && message[INNER_ID] == ID_HELLO && !lost) {
-        lost = 1;
-        fprintf(stderr, "lost a greeting\n");
+    if (id == ID_RELAY && loses(message[INNER_ID], message[RAIL], message[PROBED_RAIL])) {
         return (ssize_t)message_bytes;
     }
     return real(ep, id, pack_message, NULL, flags);

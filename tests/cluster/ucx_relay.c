@@ -1,17 +1,89 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * ucx_relay: a process that opens UCX and progresses it until it is killed. With UCX_TLS=mpath and UCX_MPATH_RELAYS it
- * relays for the others of its UCX_MPATH_RELAY_GROUP. Prints "ready" when they can see it.
+ * ucx_relay [N]: a process that opens UCX and progresses it until it is killed. With UCX_TLS=mpath and UCX_MPATH_RELAYS
+ * it relays for the others of its UCX_MPATH_RELAY_GROUP. Prints "ready" when they can see it. With N it is killed in the
+ * middle of the Nth large message that it passes on through shared memory. After SIGUSR1 it loses all greetings that it
+ * should pass on there, for 15 seconds.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* RTLD_NEXT */
+#endif
+#include <dlfcn.h>
 #include <sched.h>
+#include <signal.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <time.h>
 #include <ucp/api/ucp.h>
+#include <uct/api/uct.h>
+#include <unistd.h>
 
 #define IDLE_ROUNDS 200 /* that only yield; then it sleeps a little between rounds */
 
-int main(void)
+#define LARGE_BYTES 32768
+/* ucx_tl_mpath/wire.h: a message for a relay begins with four numbers of 64 bits, the rail, and the id inside. */
+#define ID_RELAY 5
+#define ID_HELLO 3
+#define ID_NONE 127 /* that nobody knows */
+#define INNER_ID (4 * 8 + 1)
+#define LOSES_S 15
+
+static __typeof__(((uct_iface_ops_t *)0)->ep_am_bcopy) send_bcopy;
+static int last_message; /* 0: none is */
+static volatile sig_atomic_t loses_greetings;
+
+typedef struct packing {
+    uint8_t id;
+    uct_pack_callback_t pack;
+    void *arg;
+} packing_t;
+
+static size_t pack_or_die(void *destination, void *arg)
+{
+    static int number;
+    const packing_t *packing = arg;
+    size_t bytes             = packing->pack(destination, packing->arg);
+    char *inner_id           = (char *)destination + INNER_ID;
+
+    if (loses_greetings && packing->id == ID_RELAY && *inner_id == ID_HELLO) {
+        *inner_id = ID_NONE;
+    }
+    if (bytes >= LARGE_BYTES && ++number == last_message) {
+        raise(SIGKILL);
+    }
+    return bytes;
+}
+
+static ssize_t send_or_die(uct_ep_h ep, uint8_t id, uct_pack_callback_t pack, void *arg, unsigned flags)
+{
+    packing_t packing = {.id = id, .pack = pack, .arg = arg};
+
+    return send_bcopy(ep, id, pack_or_die, &packing, flags);
+}
+
+/* Instead of UCX's. */
+ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
+                            const uct_iface_config_t *config, uct_iface_h *iface_p)
+{
+    __typeof__(uct_iface_open) *next = (__typeof__(uct_iface_open) *)dlsym(RTLD_NEXT, "uct_iface_open");
+    ucs_status_t status              = next(md, worker, params, config, iface_p);
+
+    if (status == UCS_OK && params->open_mode == UCT_IFACE_OPEN_MODE_DEVICE &&
+        strcmp(params->mode.device.tl_name, "posix") == 0) {
+        send_bcopy                  = (*iface_p)->ops.ep_am_bcopy;
+        (*iface_p)->ops.ep_am_bcopy = send_or_die;
+    }
+    return status;
+}
+
+static void lose_greetings(int signal_number)
+{
+    loses_greetings = signal_number == SIGUSR1;
+    alarm(loses_greetings ? LOSES_S : 0);
+}
+
+int main(int argc, char **argv)
 {
     const struct timespec pause = {.tv_nsec = 50000};
     ucp_worker_params_t worker_params;
@@ -20,6 +92,9 @@ int main(void)
     ucp_worker_h worker;
     unsigned idle = 0;
 
+    signal(SIGUSR1, lose_greetings);
+    signal(SIGALRM, lose_greetings);
+    last_message = argc > 1 ? atoi(argv[1]) : 0;
     memset(&params, 0, sizeof(params));
     memset(&worker_params, 0, sizeof(worker_params));
     params.field_mask         = UCP_PARAM_FIELD_FEATURES;

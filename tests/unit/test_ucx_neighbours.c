@@ -58,6 +58,14 @@ static void test_cards(void **state)
     assert_int_equal(mpath_neighbours_demand(first, 1), 0);
     assert_true(mpath_neighbours_alive(first, 1, 4));
     assert_false(mpath_neighbours_alive(first, 1, 2));
+    version        = mpath_neighbours_version(first);
+    card.uid       = 4;
+    card.pid       = 5;
+    card.num_rails = 0;
+    mpath_neighbours_update(second, &card);
+    assert_int_not_equal(mpath_neighbours_version(first), version);
+    assert_true(mpath_neighbours_card(first, 1, &card));
+    assert_int_equal(card.pid, 5);
     mpath_neighbours_leave(first);
     mpath_neighbours_leave(second);
     mpath_neighbours_leave(stranger);

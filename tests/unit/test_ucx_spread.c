@@ -56,9 +56,11 @@ static void deliver(network_t *network)
 static int send_one(network_t *network)
 {
     uint64_t usable = ALL, start_ns;
-    int rail, reference = -1;
+    int rail, trial, reference = -1;
 
     while ((rail = mpath_spread_pick(network->rails, usable, PACKET_BYTES, reference)) >= 0) {
+        trial = mpath_spread_pick_trial(network->rails, rail, ALL, PACKET_BYTES, network->now_ns);
+        rail  = reference < 0 && trial >= 0 ? trial : rail;
         if (network->rails[rail].inflight_bytes + PACKET_BYTES > QUEUE_BYTES ||
             (network->late_binding && !mpath_spread_has_room(&network->rails[rail], PACKET_BYTES))) {
             usable &= ~(1ull << rail);
@@ -164,6 +166,59 @@ static void test_follows(void **state)
     saturate(&network, 3000000000ull);
     saturate(&network, 2000000000ull);
     assert_shares(&network);
+}
+
+/*
+ * A rail so slow at first that the others' queues are always shorter carries nothing more, but for a trial now and then:
+ * by that its recovery is noticed.
+ */
+static void test_tries_again(void **state)
+{
+    const uint64_t believed[RAILS] = {25000000, 25000000, 25000000, 25000000};
+    const uint64_t slow[RAILS]     = {25000000, 25000000, 25000000, 600000};
+    network_t network;
+
+    (void)state;
+    init(&network, believed, slow);
+    network.late_binding = 1;
+    saturate(&network, 3000000000ull);
+    saturate(&network, 20000000000ull);
+    assert_in_range(network.rails[3].rate_bps, 500000, 700000);
+    assert_in_range(network.sent_bytes[3], 3 * PACKET_BYTES, 5 * PACKET_BYTES); /* of 0.1 s each */
+    network.true_bps[3] = 25000000;
+    saturate(&network, 8000000000ull);
+    saturate(&network, 2000000000ull);
+    assert_shares(&network);
+}
+
+/* What the system told of a rail may be too little by far; and a trial that is lost is one that took as long. */
+static void test_tries_unknown(void **state)
+{
+    const uint64_t believed[RAILS] = {25000000, 25000000, 25000000, 1000000};
+    const uint64_t truly[RAILS]    = {25000000, 25000000, 25000000, 25000000};
+    mpath_spread_rail_t *rail;
+    network_t network;
+
+    (void)state;
+    init(&network, believed, truly);
+    network.late_binding = 1;
+    network.now_ns       = 10000000000ull;
+    saturate(&network, 2000000000ull);
+    saturate(&network, 1000000000ull);
+    assert_shares(&network);
+
+    init(&network, truly, truly);
+    rail = &network.rails[3];
+    mpath_spread_sent(&network.rails[0], PACKET_BYTES, 10000000000ull);
+    assert_int_equal(mpath_spread_pick_trial(network.rails, 0, 8, PACKET_BYTES, 10000000000ull), 3);
+    assert_int_equal(mpath_spread_pick_trial(network.rails, 0, 8, 64, 10000000000ull), -1);
+    assert_int_equal(mpath_spread_pick_trial(network.rails, 1, 8, PACKET_BYTES, 10000000000ull),
+                     -1); /* has no backlog */
+    mpath_spread_sent(rail, PACKET_BYTES, 10000000000ull);
+    mpath_spread_lost(rail, PACKET_BYTES, 12000000000ull);
+    assert_int_equal(rail->rate_bps, 25000000);
+    assert_int_equal(mpath_spread_pick_trial(network.rails, 0, 8, PACKET_BYTES, 111000000000ull), -1);
+    assert_int_equal(mpath_spread_pick_trial(network.rails, 0, 8, PACKET_BYTES, 113000000000ull), 3);
 }
 
 /* One message: the slow rail may not be what it waits for. */
@@ -293,7 +348,7 @@ static void test_full_and_unusable(void **state)
     assert_int_equal(mpath_spread_pick(rails, 8, PACKET_BYTES, 0), -1); /* waiting for rail 0 is sooner */
     mpath_spread_sent(&rails[0], 100 * PACKET_BYTES, 1000);
     assert_int_equal(mpath_spread_pick(rails, 8, PACKET_BYTES, 0), 3);
-    mpath_spread_lost(&rails[0], 100 * PACKET_BYTES);
+    mpath_spread_lost(&rails[0], 100 * PACKET_BYTES, 1000);
     assert_int_equal(rails[0].inflight_bytes, 0);
 }
 
@@ -321,6 +376,8 @@ int main(void)
         cmocka_unit_test(test_measures),
         cmocka_unit_test(test_wrong_by_far),
         cmocka_unit_test(test_follows),
+        cmocka_unit_test(test_tries_again),
+        cmocka_unit_test(test_tries_unknown),
         cmocka_unit_test(test_finishes_together),
         cmocka_unit_test(test_short_queues),
         cmocka_unit_test(test_room),
