@@ -26,6 +26,7 @@ typedef struct fake_op {
 
 /* Where something was made, and whether that is still what it was. */
 typedef struct fake_origin {
+    struct fake_origin *next; /* of all things: those whose context has ended are never destroyed */
     const struct CUctx_st *context;
     unsigned life;
 } fake_origin_t;
@@ -43,18 +44,34 @@ struct CUstream_st {
     uint64_t enqueued, finished;
     unsigned random, life; /* the latter of the context */
     int ends, is_default;
+    int awaited; /* by so many threads: it stays until they have seen its end */
 };
 
 /* Everything below is under this lock, but for the work itself. */
 static pthread_mutex_t lock  = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static mpath_cu_stream_t streams;
+static fake_origin_t *origins;
 
-static fake_origin_t origin_here(const char *call)
+static void origin_make(fake_origin_t *origin, const char *call)
 {
     const struct CUctx_st *context = fake_need_context(call);
 
-    return (fake_origin_t){context, context->life};
+    pthread_mutex_lock(&lock);
+    *origin = (fake_origin_t){.next = origins, .context = context, .life = context->life};
+    origins = origin;
+    pthread_mutex_unlock(&lock);
+}
+
+static void origin_drop(fake_origin_t *origin)
+{
+    fake_origin_t **at;
+
+    pthread_mutex_lock(&lock);
+    for (at = &origins; *at != origin; at = &(*at)->next) {
+    }
+    *at = origin->next;
+    pthread_mutex_unlock(&lock);
 }
 
 static void origin_check(const fake_origin_t *origin, const char *call)
@@ -247,12 +264,15 @@ static void stream_finish(mpath_cu_stream_t stream, uint64_t until)
 
     clock_gettime(CLOCK_REALTIME, &deadline);
     deadline.tv_sec += DRAIN_S;
+    stream->awaited++;
     while (stream->finished < until) {
         if (pthread_cond_timedwait(&change, &lock, &deadline) == ETIMEDOUT) {
             fake_die("a stream of device %d still has %" PRIu64 " pieces of work after %d s", stream->context->device,
                      until - stream->finished, DRAIN_S);
         }
     }
+    stream->awaited--;
+    pthread_cond_broadcast(&change);
 }
 
 /* The end of a copy from pageable memory, which is on its way still although the call has returned. */
@@ -346,6 +366,9 @@ FAKE_API mpath_cu_result_t cuStreamDestroy_v2(mpath_cu_stream_t stream)
     pthread_mutex_unlock(&lock);
     pthread_join(stream->thread, NULL);
     pthread_mutex_lock(&lock);
+    while (stream->awaited > 0) {
+        pthread_cond_wait(&change, &lock);
+    }
     for (at = &streams; *at != stream; at = &(*at)->next) {
     }
     *at = stream->next;
@@ -381,8 +404,8 @@ FAKE_API mpath_cu_result_t cuStreamSynchronize(mpath_cu_stream_t stream)
 FAKE_API mpath_cu_result_t cuEventCreate(mpath_cu_event_t *event, unsigned flags)
 {
     (void)flags;
-    *event           = calloc(1, sizeof(**event));
-    (*event)->origin = origin_here("cuEventCreate");
+    *event = calloc(1, sizeof(**event));
+    origin_make(&(*event)->origin, "cuEventCreate");
     return MPATH_CU_SUCCESS;
 }
 
@@ -390,6 +413,7 @@ FAKE_API mpath_cu_result_t cuEventDestroy_v2(mpath_cu_event_t event)
 {
     origin_check(&event->origin, "cuEventDestroy");
     fake_drain(NULL);
+    origin_drop(&event->origin);
     free(event);
     return MPATH_CU_SUCCESS;
 }
@@ -575,9 +599,9 @@ FAKE_API mpath_cu_result_t cuModuleLoadData(mpath_cu_module_t *module, const voi
     if (fake_without("kernels")) {
         return MPATH_CU_NO_BINARY_FOR_GPU;
     }
-    loaded         = calloc(1, sizeof(*loaded));
-    loaded->origin = origin_here("cuModuleLoadData");
-    *module        = loaded;
+    loaded = calloc(1, sizeof(*loaded));
+    origin_make(&loaded->origin, "cuModuleLoadData");
+    *module = loaded;
     return MPATH_CU_SUCCESS;
 }
 
@@ -591,6 +615,7 @@ FAKE_API mpath_cu_result_t cuModuleUnload(mpath_cu_module_t module)
         next = function->next;
         free(function);
     }
+    origin_drop(&module->origin);
     free(module);
     return MPATH_CU_SUCCESS;
 }
@@ -691,8 +716,8 @@ FAKE_API mpath_cu_result_t cuGraphInstantiateWithFlags(mpath_cu_graph_exec_t *ex
     if ((flags != 0) || (graph->arguments == NULL)) {
         return MPATH_CU_INVALID_VALUE;
     }
-    *exec           = calloc(1, sizeof(**exec));
-    (*exec)->origin = origin_here("cuGraphInstantiateWithFlags");
+    *exec = calloc(1, sizeof(**exec));
+    origin_make(&(*exec)->origin, "cuGraphInstantiateWithFlags");
     graph_copy(&(*exec)->graph, &graph->kernel, graph->arguments);
     return MPATH_CU_SUCCESS;
 }
@@ -709,6 +734,7 @@ FAKE_API mpath_cu_result_t cuGraphLaunch(mpath_cu_graph_exec_t exec, mpath_cu_st
 FAKE_API mpath_cu_result_t cuGraphExecDestroy(mpath_cu_graph_exec_t exec)
 {
     origin_check(&exec->origin, "cuGraphExecDestroy");
+    origin_drop(&exec->origin);
     free(exec->graph.arguments);
     free(exec);
     return MPATH_CU_SUCCESS;
