@@ -400,7 +400,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     return (status == MPATH_DECLINED) ? decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
 }
 
-/* On one node, and between nodes of one rail each as they are meant to be: others may come back. */
+/* On one node, and between nodes of one rail each. Not where other rails have failed, which may come back. */
 static int gains_small_only(const mpath_coll_t *coll)
 {
     const mpath_topo_t *topo = mpath_team_topo(coll->team);

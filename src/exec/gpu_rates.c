@@ -185,8 +185,8 @@ static void keep(const mpath_team_t *team, const rates_node_t *place, mpath_node
 
     if (doubt != NULL) {
         mpath_info(
-            "the GPUs of this node copy %.1f GB/s to each other at once and their kernels %.1f, %s; the figures are "
-            "neither used nor kept",
+            "the GPUs of this node copy %.1f GB/s to each other at once, kernels %.1f: these figures are neither used nor "
+            "kept, since %s",
             (double)node->probe.ring_bps / 1e9, (double)node->probe.kernel_bps[0] / 1e9, doubt);
         node->known = 0;
         node->probe = (mpath_gpu_probe_t){.num_gpus = 0};

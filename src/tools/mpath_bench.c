@@ -308,8 +308,7 @@ static int run_job(bench_t *bench)
     return status;
 }
 
-/* What the options can only be held against in the job; 0 or 2. */
-/* Better now than after minutes. */
+/* Whether the result can be written, as told before anything is run; 0 or 2. */
 static int check_json(const bench_t *bench)
 {
     const char *path = bench->options.json;
@@ -329,6 +328,7 @@ static int check_json(const bench_t *bench)
     return status;
 }
 
+/* What the options can only be held against in the job; 0 or 2. */
 static int check_options(const bench_t *bench)
 {
     const bench_options_t *options = &bench->options;

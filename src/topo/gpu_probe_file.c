@@ -356,12 +356,12 @@ const char *mpath_gpu_probe_doubt(const mpath_gpu_probe_t *probe, const mpath_no
     }
     for (int g = 0; g < gpus->num_gpus; g++) {
         if (probe->ring_bps < gpus->gpus[g].egress_bps / 2) {
-            return "the former less than half of what the links promise: somebody else seems to use them";
+            return "copies reach less than half of what the links promise: somebody else seems to use them";
         }
     }
     for (int g = 0; g < probe->num_gpus; g++) {
         if ((probe->kernel_bps[g] > 0) && (probe->kernel_bps[g] < probe->ring_bps / 2)) {
-            return "the latter less than half of the former: a debugger or profiler seems to hold them up";
+            return "kernels reach less than half of what copy engines do: a debugger or profiler seems to hold them up";
         }
     }
     return NULL;
