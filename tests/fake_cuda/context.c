@@ -35,6 +35,36 @@ mpath_cu_context_t fake_need_context(const char *call)
     return context;
 }
 
+static fake_origin_t *origins;
+
+void fake_origin_make(fake_origin_t *origin, const char *call)
+{
+    const struct CUctx_st *context = fake_need_context(call);
+
+    pthread_mutex_lock(&fake_lock);
+    *origin = (fake_origin_t){.next = origins, .context = context, .life = context->life};
+    origins = origin;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_origin_drop(fake_origin_t *origin)
+{
+    fake_origin_t **at;
+
+    pthread_mutex_lock(&fake_lock);
+    for (at = &origins; *at != origin; at = &(*at)->next) {
+    }
+    *at = origin->next;
+    pthread_mutex_unlock(&fake_lock);
+}
+
+void fake_origin_check(const fake_origin_t *origin, const char *call)
+{
+    if (origin->life != origin->context->life) {
+        fake_die("%s with a handle of a context that has ended since", call);
+    }
+}
+
 FAKE_API mpath_cu_result_t cuThreadExchangeStreamCaptureMode(int *mode)
 {
     int before = capture_mode;

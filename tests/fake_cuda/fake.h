@@ -40,6 +40,13 @@ struct CUctx_st {
     unsigned life; /* grows when all that was made in it has gone */
 };
 
+/* Where something was made, and whether that is still what it was. */
+typedef struct fake_origin {
+    struct fake_origin *next; /* of all things: those whose context has ended are never destroyed */
+    const struct CUctx_st *context;
+    unsigned life;
+} fake_origin_t;
+
 /* At the end of every memfd: read by the processes that open it. */
 typedef struct fake_trailer {
     uint64_t magic;
@@ -118,6 +125,10 @@ int fake_physical_device(int ordinal);
 int fake_ordinal_of(int64_t physical); /* -1 */
 mpath_cu_context_t fake_current(void); /* NULL when there is none */
 mpath_cu_context_t fake_need_context(const char *call);
+/* Part of everything that is made in the current context; dies when that has ended since. */
+void fake_origin_make(fake_origin_t *origin, const char *call);
+void fake_origin_drop(fake_origin_t *origin);
+void fake_origin_check(const fake_origin_t *origin, const char *call);
 
 /* Around a copy of an engine; -1: not counted. */
 int fake_port_begin(uint64_t target, uint64_t source);
@@ -150,6 +161,10 @@ mpath_cu_result_t fake_allocate(uint64_t bytes, int device, fake_region_t **regi
 void fake_drain(const struct CUctx_st *context); /* waits for all work; not under the lock */
 mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address);
 mpath_cu_result_t fake_free(uint64_t address, int from_stream);
+/* `context`: the function's, which has to be the stream's. Copies the arguments. */
+mpath_cu_result_t fake_enqueue_kernel(mpath_cu_stream_t stream, const struct CUctx_st *context,
+                                      mpath_cu_function_t function, const void *arguments, unsigned ctas,
+                                      unsigned threads);
 
 /* Kernels. */
 const struct CUfunc_st *fake_kernel(const char *name);

@@ -24,13 +24,6 @@ typedef struct fake_op {
     void *arguments;
 } fake_op_t;
 
-/* Where something was made, and whether that is still what it was. */
-typedef struct fake_origin {
-    struct fake_origin *next; /* of all things: those whose context has ended are never destroyed */
-    const struct CUctx_st *context;
-    unsigned life;
-} fake_origin_t;
-
 struct CUevent_st {
     uint64_t recorded, passed; /* tickets */
     fake_origin_t origin;
@@ -51,35 +44,6 @@ struct CUstream_st {
 static pthread_mutex_t lock  = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
 static mpath_cu_stream_t streams;
-static fake_origin_t *origins;
-
-static void origin_make(fake_origin_t *origin, const char *call)
-{
-    const struct CUctx_st *context = fake_need_context(call);
-
-    pthread_mutex_lock(&lock);
-    *origin = (fake_origin_t){.next = origins, .context = context, .life = context->life};
-    origins = origin;
-    pthread_mutex_unlock(&lock);
-}
-
-static void origin_drop(fake_origin_t *origin)
-{
-    fake_origin_t **at;
-
-    pthread_mutex_lock(&lock);
-    for (at = &origins; *at != origin; at = &(*at)->next) {
-    }
-    *at = origin->next;
-    pthread_mutex_unlock(&lock);
-}
-
-static void origin_check(const fake_origin_t *origin, const char *call)
-{
-    if (origin->life != origin->context->life) {
-        fake_die("%s with a handle of a context that has ended since", call);
-    }
-}
 
 static void nap_us(unsigned us)
 {
@@ -405,15 +369,15 @@ FAKE_API mpath_cu_result_t cuEventCreate(mpath_cu_event_t *event, unsigned flags
 {
     (void)flags;
     *event = calloc(1, sizeof(**event));
-    origin_make(&(*event)->origin, "cuEventCreate");
+    fake_origin_make(&(*event)->origin, "cuEventCreate");
     return MPATH_CU_SUCCESS;
 }
 
 FAKE_API mpath_cu_result_t cuEventDestroy_v2(mpath_cu_event_t event)
 {
-    origin_check(&event->origin, "cuEventDestroy");
+    fake_origin_check(&event->origin, "cuEventDestroy");
     fake_drain(NULL);
-    origin_drop(&event->origin);
+    fake_origin_drop(&event->origin);
     free(event);
     return MPATH_CU_SUCCESS;
 }
@@ -422,7 +386,7 @@ FAKE_API mpath_cu_result_t cuEventRecord(mpath_cu_event_t event, mpath_cu_stream
 {
     fake_op_t *op = op_make(FAKE_OP_RECORD);
 
-    origin_check(&event->origin, "cuEventRecord");
+    fake_origin_check(&event->origin, "cuEventRecord");
     op->event = event;
     return enqueue(stream, op, "cuEventRecord");
 }
@@ -431,7 +395,7 @@ FAKE_API mpath_cu_result_t cuEventQuery(mpath_cu_event_t event)
 {
     mpath_cu_result_t result;
 
-    origin_check(&event->origin, "cuEventQuery");
+    fake_origin_check(&event->origin, "cuEventQuery");
     pthread_mutex_lock(&lock);
     result = (event->passed == event->recorded) ? MPATH_CU_SUCCESS : MPATH_CU_NOT_READY;
     pthread_mutex_unlock(&lock);
@@ -501,6 +465,23 @@ mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address)
 
     op->target = address;
     return enqueue(stream, op, "cuMemFreeAsync");
+}
+
+mpath_cu_result_t fake_enqueue_kernel(mpath_cu_stream_t stream, const struct CUctx_st *context,
+                                      mpath_cu_function_t function, const void *arguments, unsigned ctas,
+                                      unsigned threads)
+{
+    fake_op_t *op = op_make(FAKE_OP_KERNEL);
+
+    if (context != stream->context) {
+        fake_die("%s is launched on a stream of another context than its own", function->name);
+    }
+    op->function  = function;
+    op->ctas      = ctas;
+    op->threads   = threads;
+    op->arguments = malloc(function->arguments_bytes);
+    memcpy(op->arguments, arguments, function->arguments_bytes);
+    return enqueue(stream, op, function->name);
 }
 
 static void copy_now(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes, const char *call)
@@ -575,174 +556,5 @@ FAKE_API mpath_cu_result_t cuMemsetD8_v2(mpath_cu_ptr_t pointer, unsigned char v
     if (bytes > 0) {
         memset(fake_bytes(pointer, bytes, fake_need_context("cuMemsetD8"), FAKE_BY_COPY, "cuMemsetD8"), value, bytes);
     }
-    return MPATH_CU_SUCCESS;
-}
-
-/* A function of a module: it runs in the context in which that was loaded. */
-typedef struct fake_function {
-    struct CUfunc_st function; /* first */
-    fake_origin_t origin;
-    struct fake_function *next;
-} fake_function_t;
-
-struct CUmod_st {
-    fake_origin_t origin;
-    fake_function_t *functions;
-};
-
-FAKE_API mpath_cu_result_t cuModuleLoadData(mpath_cu_module_t *module, const void *image)
-{
-    struct CUmod_st *loaded;
-
-    (void)image;
-    fake_need_context("cuModuleLoadData");
-    if (fake_without("kernels")) {
-        return MPATH_CU_NO_BINARY_FOR_GPU;
-    }
-    loaded = calloc(1, sizeof(*loaded));
-    origin_make(&loaded->origin, "cuModuleLoadData");
-    *module = loaded;
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuModuleUnload(mpath_cu_module_t module)
-{
-    fake_function_t *next;
-
-    origin_check(&module->origin, "cuModuleUnload");
-    fake_drain(NULL);
-    for (fake_function_t *function = module->functions; function != NULL; function = next) {
-        next = function->next;
-        free(function);
-    }
-    origin_drop(&module->origin);
-    free(module);
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuModuleGetFunction(mpath_cu_function_t *function, mpath_cu_module_t module,
-                                               const char *name)
-{
-    const struct CUfunc_st *found = fake_kernel(name);
-    fake_function_t *got;
-
-    origin_check(&module->origin, "cuModuleGetFunction");
-    if (found == NULL) {
-        return MPATH_CU_NOT_FOUND;
-    }
-    got           = calloc(1, sizeof(*got));
-    got->function = *found;
-    got->origin   = module->origin;
-    *function     = &got->function;
-    pthread_mutex_lock(&lock);
-    got->next         = module->functions;
-    module->functions = got;
-    pthread_mutex_unlock(&lock);
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuLaunchKernel(mpath_cu_function_t function, unsigned grid_x, unsigned grid_y,
-                                          unsigned grid_z, unsigned block_x, unsigned block_y, unsigned block_z,
-                                          unsigned shared_bytes, mpath_cu_stream_t stream, void **arguments,
-                                          void **extra)
-{
-    const fake_origin_t *origin = &((const fake_function_t *)function)->origin;
-    fake_op_t *op               = op_make(FAKE_OP_KERNEL);
-
-    origin_check(origin, "cuLaunchKernel");
-    if ((grid_x == 0) || (grid_y != 1) || (grid_z != 1) || (block_x == 0) || (block_x > 1024) || (block_y != 1) ||
-        (block_z != 1) || (extra != NULL) || (shared_bytes > 48 << 10)) {
-        fake_die("%s is launched in a shape that is out of bounds or not faked", function->name);
-    }
-    if (origin->context != stream->context) {
-        fake_die("%s is launched on a stream of another context than its own", function->name);
-    }
-    op->function  = function;
-    op->ctas      = grid_x;
-    op->threads   = block_x;
-    op->arguments = malloc(function->arguments_bytes);
-    memcpy(op->arguments, arguments[0], function->arguments_bytes);
-    return enqueue(stream, op, function->name);
-}
-
-/* A graph is one kernel here. */
-struct CUgraph_st {
-    mpath_cu_kernel_node_t kernel;
-    void *arguments; /* a copy; NULL: there is no node yet */
-};
-
-struct CUgraphExec_st {
-    struct CUgraph_st graph;
-    fake_origin_t origin;
-};
-
-static void graph_copy(struct CUgraph_st *to, const mpath_cu_kernel_node_t *kernel, const void *arguments)
-{
-    to->kernel    = *kernel;
-    to->arguments = malloc(kernel->function->arguments_bytes);
-    memcpy(to->arguments, arguments, kernel->function->arguments_bytes);
-}
-
-FAKE_API mpath_cu_result_t cuGraphCreate(mpath_cu_graph_t *graph, unsigned flags)
-{
-    fake_need_context("cuGraphCreate");
-    if (fake_without("graphs")) {
-        return MPATH_CU_NOT_SUPPORTED;
-    }
-    if (flags != 0) {
-        return MPATH_CU_INVALID_VALUE;
-    }
-    *graph = calloc(1, sizeof(**graph));
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuGraphAddKernelNode(mpath_cu_graph_node_t *node, mpath_cu_graph_t graph,
-                                                const mpath_cu_graph_node_t *after, size_t after_count,
-                                                const mpath_cu_kernel_node_t *kernel)
-{
-    (void)after;
-    if ((after_count != 0) || (graph->arguments != NULL)) {
-        fake_die("graphs of one kernel are faked, this one has more");
-    }
-    graph_copy(graph, kernel, kernel->arguments[0]);
-    *node = NULL;
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuGraphInstantiateWithFlags(mpath_cu_graph_exec_t *exec, mpath_cu_graph_t graph,
-                                                       unsigned long long flags)
-{
-    fake_need_context("cuGraphInstantiateWithFlags");
-    if ((flags != 0) || (graph->arguments == NULL)) {
-        return MPATH_CU_INVALID_VALUE;
-    }
-    *exec = calloc(1, sizeof(**exec));
-    origin_make(&(*exec)->origin, "cuGraphInstantiateWithFlags");
-    graph_copy(&(*exec)->graph, &graph->kernel, graph->arguments);
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuGraphLaunch(mpath_cu_graph_exec_t exec, mpath_cu_stream_t stream)
-{
-    const mpath_cu_kernel_node_t *kernel = &exec->graph.kernel;
-
-    origin_check(&exec->origin, "cuGraphLaunch");
-    return cuLaunchKernel(kernel->function, kernel->grid_x, kernel->grid_y, kernel->grid_z, kernel->block_x,
-                          kernel->block_y, kernel->block_z, kernel->shared_bytes, stream, &exec->graph.arguments, NULL);
-}
-
-FAKE_API mpath_cu_result_t cuGraphExecDestroy(mpath_cu_graph_exec_t exec)
-{
-    origin_check(&exec->origin, "cuGraphExecDestroy");
-    origin_drop(&exec->origin);
-    free(exec->graph.arguments);
-    free(exec);
-    return MPATH_CU_SUCCESS;
-}
-
-FAKE_API mpath_cu_result_t cuGraphDestroy(mpath_cu_graph_t graph)
-{
-    free(graph->arguments);
-    free(graph);
     return MPATH_CU_SUCCESS;
 }
