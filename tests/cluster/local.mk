@@ -23,6 +23,7 @@ EXTRA_DIST += \
 	cluster/ucx_figures \
 	cluster/ucx_late.c \
 	cluster/ucx_lossy.c \
+	cluster/ucx_open_next.h \
 	cluster/ucx_pair.c \
 	cluster/ucx_relay.c \
 	cluster/ucx_relays.sh \

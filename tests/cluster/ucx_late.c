@@ -7,11 +7,11 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
-#include <dlfcn.h>
+#include "ucx_open_next.h"
+
 #include <stdlib.h>
 #include <string.h>
 #include <time.h>
-#include <uct/api/uct.h>
 
 #define LATE_NS 5000000
 
@@ -99,15 +99,14 @@ static void destroy(uct_ep_h ep)
 ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                             const uct_iface_config_t *config, uct_iface_h *iface_p)
 {
-    __typeof__(uct_iface_open) *next = (__typeof__(uct_iface_open) *)dlsym(RTLD_NEXT, "uct_iface_open");
-    ucs_status_t status              = next(md, worker, params, config, iface_p);
+    uct_iface_ops_t *ops;
+    ucs_status_t status = open_next(md, worker, params, config, iface_p, "tcp", &ops);
 
-    if (status == UCS_OK && params->open_mode == UCT_IFACE_OPEN_MODE_DEVICE &&
-        strcmp(params->mode.device.tl_name, "tcp") == 0) {
-        real                           = (*iface_p)->ops;
-        (*iface_p)->ops.ep_am_zcopy    = send_late;
-        (*iface_p)->ops.ep_destroy     = destroy;
-        (*iface_p)->ops.iface_progress = progress;
+    if (ops != NULL) {
+        real                = *ops;
+        ops->ep_am_zcopy    = send_late;
+        ops->ep_destroy     = destroy;
+        ops->iface_progress = progress;
     }
     return status;
 }

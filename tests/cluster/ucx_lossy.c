@@ -7,13 +7,14 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
+#include "ucx_open_next.h"
+
 #include <dlfcn.h>
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <uct/api/uct.h>
 
 #define MESSAGE_BYTES (1 << 17)
 /* ucx_tl_mpath/wire.h: a message for a relay begins with four numbers of 64 bits, the rail, and the id inside. */
@@ -119,13 +120,12 @@ ssize_t sendmsg(int fd, const struct msghdr *piece, int flags)
 ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                             const uct_iface_config_t *config, uct_iface_h *iface_p)
 {
-    __typeof__(uct_iface_open) *next = (__typeof__(uct_iface_open) *)dlsym(RTLD_NEXT, "uct_iface_open");
-    ucs_status_t status              = next(md, worker, params, config, iface_p);
+    uct_iface_ops_t *ops;
+    ucs_status_t status = open_next(md, worker, params, config, iface_p, "posix", &ops);
 
-    if (status == UCS_OK && params->open_mode == UCT_IFACE_OPEN_MODE_DEVICE &&
-        strcmp(params->mode.device.tl_name, "posix") == 0) {
-        real                        = (*iface_p)->ops.ep_am_bcopy;
-        (*iface_p)->ops.ep_am_bcopy = send_or_lose;
+    if (ops != NULL) {
+        real             = ops->ep_am_bcopy;
+        ops->ep_am_bcopy = send_or_lose;
     }
     return status;
 }

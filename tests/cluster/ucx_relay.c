@@ -8,7 +8,8 @@
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE /* RTLD_NEXT */
 #endif
-#include <dlfcn.h>
+#include "ucx_open_next.h"
+
 #include <sched.h>
 #include <signal.h>
 #include <stdio.h>
@@ -16,7 +17,6 @@
 #include <string.h>
 #include <time.h>
 #include <ucp/api/ucp.h>
-#include <uct/api/uct.h>
 #include <unistd.h>
 
 #define IDLE_ROUNDS 200 /* that only yield; then it sleeps a little between rounds */
@@ -66,13 +66,12 @@ static ssize_t send_or_die(uct_ep_h ep, uint8_t id, uct_pack_callback_t pack, vo
 ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                             const uct_iface_config_t *config, uct_iface_h *iface_p)
 {
-    __typeof__(uct_iface_open) *next = (__typeof__(uct_iface_open) *)dlsym(RTLD_NEXT, "uct_iface_open");
-    ucs_status_t status              = next(md, worker, params, config, iface_p);
+    uct_iface_ops_t *ops;
+    ucs_status_t status = open_next(md, worker, params, config, iface_p, "posix", &ops);
 
-    if (status == UCS_OK && params->open_mode == UCT_IFACE_OPEN_MODE_DEVICE &&
-        strcmp(params->mode.device.tl_name, "posix") == 0) {
-        send_bcopy                  = (*iface_p)->ops.ep_am_bcopy;
-        (*iface_p)->ops.ep_am_bcopy = send_or_die;
+    if (ops != NULL) {
+        send_bcopy       = ops->ep_am_bcopy;
+        ops->ep_am_bcopy = send_or_die;
     }
     return status;
 }
