@@ -218,9 +218,13 @@ void mca_coll_mpath_fallback_add(void);
 
 /* coll_mpath_pvar.c */
 int mca_coll_mpath_pvars_register(void);
-/* Adds what a module has counted since the last time. */
+/*
+ * Adds what a module has counted since the last time: in an MPI_Alltoallv; in one that passed (mpath_coll_passes()); in a
+ * reduction or a gather; in one of device memory.
+ */
 void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module);
-/* The same for reductions and gathers on device memory, which are short. */
+void mca_coll_mpath_pvars_add_passed(mca_coll_mpath_module_t *module);
+void mca_coll_mpath_pvars_add_symmetric(mca_coll_mpath_module_t *module);
 void mca_coll_mpath_pvars_add_device(mca_coll_mpath_module_t *module);
 /* A non-blocking operation is started, or goes on. */
 void mca_coll_mpath_pvars_started(void);

@@ -81,21 +81,45 @@ static mpath_status_t allgather_run(mca_coll_mpath_module_t *module, const mca_c
     return mca_coll_mpath_symmetric_done(module, "MPI_Allgather", status);
 }
 
+/* Of all ranks together. */
+static uint64_t allgather_bytes(const mca_coll_mpath_args_t *recv, int parts)
+{
+    size_t elements = recv->equal ? recv->count * (size_t)parts : 0, type_size = 0;
+    int rank;
+
+    (void)ompi_datatype_type_size(recv->datatype, &type_size);
+    for (rank = 0; (rank < parts) && !recv->equal; rank++) {
+        elements += mca_coll_mpath_args_count(recv, rank);
+    }
+    return (uint64_t)elements * type_size;
+}
+
 /* Host memory, or copies there. */
 static mpath_status_t allgather_on_host(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *stage)
 {
-    int algorithm  = mca_coll_mpath_component.settings.allgather_algorithm, rank;
-    uint64_t bytes = 0;
-    size_t type_size;
-
-    (void)ompi_datatype_type_size(stage->recv.datatype, &type_size);
-    for (rank = 0; rank < stage->recv_parts; rank++) {
-        bytes += mca_coll_mpath_args_count(&stage->recv, rank) * type_size;
-    }
-    if (!mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
+    if (!mca_coll_mpath_symmetric_ready(module, mca_coll_mpath_component.settings.allgather_algorithm,
+                                        allgather_bytes(&stage->recv, stage->recv_parts))) {
         return MPATH_DECLINED;
     }
     return allgather_run(module, &stage->send, &stage->recv, stage->in_place);
+}
+
+/* True: the call is the previous function's, on the user's arguments. */
+static bool allgather_passes(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *recv)
+{
+    mca_coll_mpath_queue_before_blocking(module);
+    return mca_coll_mpath_symmetric_passes(module, mca_coll_mpath_component.settings.allgather_algorithm,
+                                           allgather_bytes(recv, mca_coll_mpath_parts(module->comm)));
+}
+
+static mca_coll_mpath_stage_t allgather_sides(const mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *send,
+                                              const mca_coll_mpath_args_t *recv)
+{
+    return (mca_coll_mpath_stage_t){.send       = *send,
+                                    .recv       = *recv,
+                                    .send_parts = 1,
+                                    .recv_parts = mca_coll_mpath_parts(module->comm),
+                                    .in_place   = MPI_IN_PLACE == send->buffer};
 }
 
 /*
@@ -105,7 +129,6 @@ static bool allgather_is_previous(mca_coll_mpath_module_t *module, mca_coll_mpat
 {
     mpath_status_t status;
 
-    mca_coll_mpath_queue_before_blocking(module);
     if (!mca_coll_mpath_symmetric_begin(module, stage, mca_coll_mpath_allgather_device(module, stage), rc_p)) {
         return false;
     }
@@ -122,14 +145,15 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
                              struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
 {
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    mca_coll_mpath_stage_t stage    = {
-           .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
-           .recv       = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount},
-           .send_parts = 1,
-           .recv_parts = mca_coll_mpath_parts(comm),
-           .in_place   = MPI_IN_PLACE == sbuf};
+    mca_coll_mpath_args_t send = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
+    mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
+    mca_coll_mpath_stage_t stage;
     int rc;
 
+    if (allgather_passes(module, &recv)) {
+        return COLL_MPATH_PREVIOUS(module, allgather, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm);
+    }
+    stage = allgather_sides(module, &send, &recv);
     if (allgather_is_previous(module, &stage, &rc)) {
         rc = COLL_MPATH_PREVIOUS(module, allgather, mca_coll_mpath_stage_sbuf(&stage), scount, sdtype,
                                  stage.recv.buffer, rcount, rdtype, comm);
@@ -144,14 +168,15 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
                               mca_coll_base_module_t *base)
 {
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    mca_coll_mpath_stage_t stage    = {
-           .send       = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount},
-           .recv       = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps},
-           .send_parts = 1,
-           .recv_parts = mca_coll_mpath_parts(comm),
-           .in_place   = MPI_IN_PLACE == sbuf};
+    mca_coll_mpath_args_t send = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
+    mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps};
+    mca_coll_mpath_stage_t stage;
     int rc;
 
+    if (allgather_passes(module, &recv)) {
+        return COLL_MPATH_PREVIOUS(module, allgatherv, sbuf, scount, sdtype, rbuf, rcounts, rdisps, rdtype, comm);
+    }
+    stage = allgather_sides(module, &send, &recv);
     if (allgather_is_previous(module, &stage, &rc)) {
         rc = COLL_MPATH_PREVIOUS(module, allgatherv, mca_coll_mpath_stage_sbuf(&stage), scount, sdtype,
                                  stage.recv.buffer, rcounts, rdisps, rdtype, comm);

@@ -19,7 +19,7 @@ static int allreduce_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_
 
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
-        bytes = (uint64_t)count * work.combination.element_bytes;
+        bytes = mca_coll_mpath_reduced_bytes((uint64_t)count, datatype);
         if (mca_coll_mpath_symmetric_ready(module, algorithm, bytes)) {
             bool foreign = mca_coll_mpath_not_on_host(send, bytes) || mca_coll_mpath_not_on_host(rbuf, bytes);
 
@@ -34,9 +34,10 @@ static int allreduce_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_
     return mca_coll_mpath_error(status);
 }
 
-int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
-                             struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
-                             mca_coll_base_module_t *base)
+/* On the GPUs or on the host, by mpath or by the previous function. */
+static int allreduce_anywhere(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
+                              struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
+                              mca_coll_base_module_t *base)
 {
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
     mca_coll_mpath_args_t vector    = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)count};
@@ -44,11 +45,24 @@ int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_
            .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
     int rc;
 
-    mca_coll_mpath_queue_before_blocking(module);
     stage.send.buffer = (void *)sbuf;
     if (!mca_coll_mpath_symmetric_begin(module, &stage, mca_coll_mpath_allreduce_device(module, &stage, op), &rc)) {
         return rc;
     }
     return mca_coll_mpath_stage_close(&stage, allreduce_on_host(mca_coll_mpath_stage_sbuf(&stage), stage.recv.buffer,
                                                                 count, datatype, op, comm, base));
+}
+
+int mca_coll_mpath_allreduce(const void *sbuf, void *rbuf, mca_coll_mpath_count_t count,
+                             struct ompi_datatype_t *datatype, struct ompi_op_t *op, struct ompi_communicator_t *comm,
+                             mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+
+    mca_coll_mpath_queue_before_blocking(module);
+    if (mca_coll_mpath_symmetric_passes(module, mca_coll_mpath_component.settings.allreduce_algorithm,
+                                        mca_coll_mpath_reduced_bytes((uint64_t)count, datatype))) {
+        return COLL_MPATH_PREVIOUS(module, allreduce, sbuf, rbuf, count, datatype, op, comm);
+    }
+    return allreduce_anywhere(sbuf, rbuf, count, datatype, op, comm, base);
 }

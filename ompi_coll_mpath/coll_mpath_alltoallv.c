@@ -42,9 +42,17 @@ typedef struct alltoallv_work {
     mca_coll_mpath_args_t send_args, recv_args; /* in place, both are the receive arguments */
     bool in_place;
     mca_coll_mpath_device_t send_device, recv_device;
+    bool uses_gpus; /* this process does: buffers may be in device memory */
     mca_coll_mpath_side_t send, recv;
     mpath_call_t call;
 } alltoallv_work_t;
+
+static alltoallv_work_t work_of(const mca_coll_mpath_args_t *send, const mca_coll_mpath_args_t *recv)
+{
+    bool in_place = MPI_IN_PLACE == send->buffer;
+
+    return (alltoallv_work_t){.in_place = in_place, .send_args = in_place ? *recv : *send, .recv_args = *recv};
+}
 
 static bool device_may_stay(const mca_coll_mpath_module_t *module, const alltoallv_work_t *work,
                             const mca_coll_mpath_device_t *device)
@@ -70,12 +78,17 @@ static mpath_status_t work_shadow(mca_coll_mpath_module_t *module, alltoallv_wor
     return status;
 }
 
-/* Finds out where the buffers lie. In place the receive side stands for both. */
+/* Finds out where the buffers lie: on the host, unless it says otherwise. In place the receive side stands for both. */
 static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
 {
-    int size              = mca_coll_mpath_parts(module->comm);
-    mpath_status_t status = mca_coll_mpath_device_look(&work->recv_args, size, &work->recv_device);
+    int size = mca_coll_mpath_parts(module->comm);
+    mpath_status_t status;
 
+    work->uses_gpus = mpath_gpu_available();
+    if (!work->uses_gpus) {
+        return MPATH_OK;
+    }
+    status = mca_coll_mpath_device_look(&work->recv_args, size, &work->recv_device);
     if ((MPATH_OK == status) && !work->in_place) {
         status = mca_coll_mpath_device_look(&work->send_args, size, &work->send_device);
     } else {
@@ -101,7 +114,8 @@ static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, alltoallv_wo
     uint64_t budget  = mca_coll_mpath_component.pack_bytes;
     mpath_status_t status;
 
-    work->call = (mpath_call_t){.flags        = work->in_place ? MPATH_CALL_IN_PLACE : 0,
+    work->call = (mpath_call_t){.flags = (work->in_place ? MPATH_CALL_IN_PLACE : 0) |
+                                         (work->uses_gpus ? MPATH_CALL_GPUS : 0),
                                 .send_bytes   = arrays,
                                 .send_offsets = arrays + size,
                                 .recv_bytes   = arrays + 2 * size,
@@ -178,7 +192,7 @@ bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module)
     if ((NULL == module->coll) || (0 == mpath_coll_passes(module->coll))) {
         return false;
     }
-    mca_coll_mpath_pvars_add(module);
+    mca_coll_mpath_pvars_add_passed(module);
     mpath_debug("%s: the previous function runs: %s", module->comm->c_name, mpath_coll_declined_because(module->coll));
     return true;
 }
@@ -222,11 +236,26 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
     return status;
 }
 
+/* The same where no buffer can be in device memory: the previous function runs on the user's arguments. */
+static bool passes_at_once(mca_coll_mpath_module_t *module)
+{
+    return !mpath_gpu_available() && mca_coll_mpath_alltoallv_passes(module);
+}
+
+/* A blocking call is over, for the trials of short ones. */
+static void ended(mca_coll_mpath_module_t *module)
+{
+    if ((NULL != module->coll) && !mpath_fiber_is_on()) {
+        mpath_coll_ended(module->coll);
+    }
+}
+
 /* `previous`: what the previous function has returned. */
 static int work_end(mca_coll_mpath_module_t *module, alltoallv_work_t *work, mpath_status_t status, int previous)
 {
     int size = mca_coll_mpath_parts(module->comm);
 
+    ended(module);
     if ((MPATH_OK == status) || ((MPATH_DECLINED == status) && (MPI_SUCCESS == previous))) {
         mpath_status_t stored = mca_coll_mpath_device_store(size, &work->recv_device);
 
@@ -247,13 +276,19 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
     mca_coll_mpath_args_t send      = {.buffer = (void *)sbuf, .datatype = sdtype, .counts = scounts, .displs = sdisps};
     mca_coll_mpath_args_t recv      = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps};
-    alltoallv_work_t work           = {.in_place = (MPI_IN_PLACE == sbuf), .recv_args = recv};
     int previous                    = MPI_SUCCESS;
+    alltoallv_work_t work;
     mpath_status_t status;
 
     mca_coll_mpath_queue_before_blocking(module);
-    work.send_args = work.in_place ? recv : send;
-    status         = work_begin(module, &work);
+    if (passes_at_once(module)) {
+        previous = COLL_MPATH_PREVIOUS(module, alltoallv, sbuf, scounts, sdisps, sdtype, rbuf, rcounts, rdisps, rdtype,
+                                       comm);
+        ended(module);
+        return previous;
+    }
+    work   = work_of(&send, &recv);
+    status = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
         previous = COLL_MPATH_PREVIOUS(module, alltoallv, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scounts,
                                        sdisps, sdtype, work.recv_args.buffer, rcounts, rdisps, rdtype, comm);
@@ -268,13 +303,18 @@ int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, str
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
     mca_coll_mpath_args_t send = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
     mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
-    alltoallv_work_t work      = {.in_place = (MPI_IN_PLACE == sbuf), .recv_args = recv};
     int previous               = MPI_SUCCESS;
+    alltoallv_work_t work;
     mpath_status_t status;
 
     mca_coll_mpath_queue_before_blocking(module);
-    work.send_args = work.in_place ? recv : send;
-    status         = work_begin(module, &work);
+    if (passes_at_once(module)) {
+        previous = COLL_MPATH_PREVIOUS(module, alltoall, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm);
+        ended(module);
+        return previous;
+    }
+    work   = work_of(&send, &recv);
+    status = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
         previous = COLL_MPATH_PREVIOUS(module, alltoall, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scount,
                                        sdtype, work.recv_args.buffer, rcount, rdtype, comm);

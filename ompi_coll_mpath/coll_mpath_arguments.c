@@ -298,6 +298,5 @@ bool mca_coll_mpath_arguments_pass_now(const mca_coll_mpath_arguments_t *argumen
         break;
     }
     return ((NULL == arguments->op) || !arguments_have_gaps(arguments)) &&
-           mca_coll_mpath_symmetric_passes(module, algorithm, mca_coll_mpath_arguments_bytes(arguments, module->comm),
-                                           arguments->op, arguments->rdtype);
+           mca_coll_mpath_symmetric_passes(module, algorithm, mca_coll_mpath_arguments_bytes(arguments, module->comm));
 }

@@ -86,24 +86,31 @@ int mca_coll_mpath_pvars_register(void)
     return OMPI_SUCCESS;
 }
 
+/* Most of them stay as they are in a call, and an addition that other threads may see takes as long as a small call does. */
+static inline void pvar_add(int pvar, uint64_t more)
+{
+    if (0 != more) {
+        atomic_fetch_add_explicit(&pvar_sums[pvar], more, memory_order_relaxed);
+    }
+}
+
 static void pvars_add(const mpath_coll_counters_t *now, mpath_coll_counters_t *old)
 {
-    atomic_fetch_add(&pvar_sums[PVAR_CALLS], now->calls - old->calls);
-    atomic_fetch_add(&pvar_sums[PVAR_DECLINED], now->declined - old->declined);
-    atomic_fetch_add(&pvar_sums[PVAR_PLANS], now->plans - old->plans);
-    atomic_fetch_add(&pvar_sums[PVAR_PLAN_HITS], now->plan_hits - old->plan_hits);
-    atomic_fetch_add(&pvar_sums[PVAR_AGREE_NS], now->agree_ns - old->agree_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_PLAN_NS], now->plan_ns - old->plan_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now->move_ns - old->move_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_RELAYED_BYTES], now->moved.forwarded_bytes - old->moved.forwarded_bytes +
-                                                         now->relay.moved.forwarded_bytes -
-                                                         old->relay.moved.forwarded_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_KERNEL_BYTES], now->gpu.kernel_bytes - old->gpu.kernel_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now->gpu.engine_bytes - old->gpu.engine_bytes +
-                                                        now->relay.moved.sent_bytes - old->relay.moved.sent_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now->gpu.staged_bytes - old->gpu.staged_bytes +
-                                                        now->relay.moved.staged_bytes - old->relay.moved.staged_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_EAGER_CALLS], now->gpu.eager - old->gpu.eager);
+    pvar_add(PVAR_CALLS, now->calls - old->calls);
+    pvar_add(PVAR_DECLINED, now->declined - old->declined);
+    pvar_add(PVAR_PLANS, now->plans - old->plans);
+    pvar_add(PVAR_PLAN_HITS, now->plan_hits - old->plan_hits);
+    pvar_add(PVAR_AGREE_NS, now->agree_ns - old->agree_ns);
+    pvar_add(PVAR_PLAN_NS, now->plan_ns - old->plan_ns);
+    pvar_add(PVAR_MOVE_NS, now->move_ns - old->move_ns);
+    pvar_add(PVAR_RELAYED_BYTES, now->moved.forwarded_bytes - old->moved.forwarded_bytes +
+                                     now->relay.moved.forwarded_bytes - old->relay.moved.forwarded_bytes);
+    pvar_add(PVAR_KERNEL_BYTES, now->gpu.kernel_bytes - old->gpu.kernel_bytes);
+    pvar_add(PVAR_ENGINE_BYTES,
+             now->gpu.engine_bytes - old->gpu.engine_bytes + now->relay.moved.sent_bytes - old->relay.moved.sent_bytes);
+    pvar_add(PVAR_STAGED_BYTES, now->gpu.staged_bytes - old->gpu.staged_bytes + now->relay.moved.staged_bytes -
+                                    old->relay.moved.staged_bytes);
+    pvar_add(PVAR_EAGER_CALLS, now->gpu.eager - old->gpu.eager);
     *old = *now;
 }
 
@@ -123,21 +130,27 @@ void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module)
 
     mpath_coll_counters(module->coll, &now);
     pvars_add(&now, &module->counted);
+}
+
+void mca_coll_mpath_pvars_add_passed(mca_coll_mpath_module_t *module)
+{
+    pvar_add(PVAR_DECLINED, 1);
+    module->counted.declined++;
+}
+
+void mca_coll_mpath_pvars_add_symmetric(mca_coll_mpath_module_t *module)
+{
+    mpath_coll_counters_t now;
+
+    mca_coll_mpath_pvars_add(module);
     mpath_symmetric_counters(module->symmetric, &now);
     pvars_add(&now, &module->symmetric_counted);
 }
 
 void mca_coll_mpath_pvars_add_device(mca_coll_mpath_module_t *module)
 {
-    mpath_coll_counters_t now, *old = &module->device_counted;
+    mpath_coll_counters_t now;
 
     mpath_symmetric_gpu_counters(module->symmetric_gpu, &now);
-    atomic_fetch_add(&pvar_sums[PVAR_CALLS], now.calls - old->calls);
-    atomic_fetch_add(&pvar_sums[PVAR_AGREE_NS], now.agree_ns - old->agree_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_MOVE_NS], now.move_ns - old->move_ns);
-    atomic_fetch_add(&pvar_sums[PVAR_KERNEL_BYTES], now.gpu.kernel_bytes - old->gpu.kernel_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_ENGINE_BYTES], now.gpu.engine_bytes - old->gpu.engine_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_STAGED_BYTES], now.gpu.staged_bytes - old->gpu.staged_bytes);
-    atomic_fetch_add(&pvar_sums[PVAR_EAGER_CALLS], now.gpu.eager - old->gpu.eager);
-    *old = now;
+    pvars_add(&now, &module->device_counted);
 }

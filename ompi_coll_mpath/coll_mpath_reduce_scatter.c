@@ -37,7 +37,7 @@ static int reduce_scatter_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_c
         for (rank = 0; rank < size; rank++) {
             total += COLL_MPATH_COUNT(rcounts, rank);
         }
-        if (mca_coll_mpath_symmetric_ready(module, algorithm, total * work.combination.element_bytes)) {
+        if (mca_coll_mpath_symmetric_ready(module, algorithm, mca_coll_mpath_reduced_bytes(total, datatype))) {
             for (rank = 0; rank < size; rank++) {
                 module->arrays[rank] = COLL_MPATH_COUNT(rcounts, rank);
             }
@@ -48,6 +48,12 @@ static int reduce_scatter_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_c
         return COLL_MPATH_PREVIOUS(module, reduce_scatter, sbuf, rbuf, rcounts, datatype, op, comm);
     }
     return mca_coll_mpath_error(status);
+}
+
+static bool reduce_scatter_passes(mca_coll_mpath_module_t *module, size_t total, struct ompi_datatype_t *datatype)
+{
+    return mca_coll_mpath_symmetric_passes(module, mca_coll_mpath_component.settings.reduce_scatter_algorithm,
+                                           mca_coll_mpath_reduced_bytes(total, datatype));
 }
 
 /* Both sides, as far as they are the same for equal and unequal blocks. */
@@ -78,6 +84,9 @@ int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_c
     for (rank = 0; rank < ompi_comm_size(comm); rank++) {
         total += COLL_MPATH_COUNT(rcounts, rank);
     }
+    if (reduce_scatter_passes(module, total, datatype)) {
+        return COLL_MPATH_PREVIOUS(module, reduce_scatter, sbuf, rbuf, rcounts, datatype, op, comm);
+    }
     stage = reduce_scatter_sides(sbuf, rbuf, datatype, total, COLL_MPATH_COUNT(rcounts, ompi_comm_rank(comm)));
     if (!mca_coll_mpath_symmetric_begin(module, &stage,
                                         mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op), &rc)) {
@@ -102,7 +111,7 @@ static int reduce_scatter_block_on_host(const void *sbuf, void *rbuf, mca_coll_m
 
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
-        if (mca_coll_mpath_symmetric_ready(module, algorithm, total * work.combination.element_bytes)) {
+        if (mca_coll_mpath_symmetric_ready(module, algorithm, mca_coll_mpath_reduced_bytes(total, datatype))) {
             for (rank = 0; rank < size; rank++) {
                 module->arrays[rank] = (uint64_t)rcount;
             }
@@ -121,11 +130,15 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
 {
     mca_coll_mpath_module_t *module    = (mca_coll_mpath_module_t *)base;
     const mca_coll_mpath_args_t blocks = {.datatype = datatype, .equal = true, .count = (size_t)rcount};
-    size_t all                         = (size_t)rcount * (size_t)ompi_comm_size(comm);
-    mca_coll_mpath_stage_t stage       = reduce_scatter_sides(sbuf, rbuf, datatype, all, (size_t)rcount);
+    size_t total                       = (size_t)rcount * (size_t)ompi_comm_size(comm);
+    mca_coll_mpath_stage_t stage;
     int rc;
 
     mca_coll_mpath_queue_before_blocking(module);
+    if (reduce_scatter_passes(module, total, datatype)) {
+        return COLL_MPATH_PREVIOUS(module, reduce_scatter_block, sbuf, rbuf, rcount, datatype, op, comm);
+    }
+    stage = reduce_scatter_sides(sbuf, rbuf, datatype, total, (size_t)rcount);
     if (!mca_coll_mpath_symmetric_begin(module, &stage,
                                         mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op), &rc)) {
         return rc;

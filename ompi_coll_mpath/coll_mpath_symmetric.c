@@ -71,13 +71,12 @@ bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorit
     return NULL != module->symmetric;
 }
 
-bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes,
-                                     struct ompi_op_t *op, struct ompi_datatype_t *datatype)
+bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes)
 {
     const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
 
     if ((NULL == module->previous_allreduce) || !module->symmetric_tried || (MPATH_OK != module->parted) ||
-        (MPATH_GATE_AUTO != settings->gate) || (MPATH_ALGORITHM_AUTO != algorithm)) {
+        (MPATH_GATE_AUTO != settings->gate) || (MPATH_ALGORITHM_AUTO != algorithm) || mpath_gpu_available()) {
         return false;
     }
     if (module->symmetric_usable && (bytes >= settings->symmetric_min_bytes) &&
@@ -85,7 +84,7 @@ bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algori
           ((NULL == module->symmetric) || mpath_symmetric_never_gains(module->symmetric, algorithm)))) {
         return false;
     }
-    return mca_coll_mpath_symmetric_device_passes(module, op, datatype);
+    return mca_coll_mpath_symmetric_device_passes(module);
 }
 
 /*
@@ -154,14 +153,20 @@ static void op_reduce(void *argument, const void *in, void *inout, uint64_t elem
     }
 }
 
-void mca_coll_mpath_op_init(struct ompi_op_t *op, struct ompi_datatype_t *datatype, mca_coll_mpath_op_t *work)
+uint64_t mca_coll_mpath_reduced_bytes(uint64_t elements, struct ompi_datatype_t *datatype)
 {
     ptrdiff_t lb, extent;
 
     (void)ompi_datatype_get_extent(datatype, &lb, &extent);
+    return elements * (uint64_t)extent;
+}
+
+void mca_coll_mpath_op_init(struct ompi_op_t *op, struct ompi_datatype_t *datatype, mca_coll_mpath_op_t *work)
+{
     work->op          = op;
     work->datatype    = datatype;
-    work->combination = (mpath_combination_t){.element_bytes = (uint64_t)extent, .reduce = op_reduce, .argument = work};
+    work->combination = (mpath_combination_t){
+        .element_bytes = mca_coll_mpath_reduced_bytes(1, datatype), .reduce = op_reduce, .argument = work};
 }
 
 bool mca_coll_mpath_not_on_host(const void *buffer, size_t bytes)
@@ -177,7 +182,7 @@ bool mca_coll_mpath_not_on_host(const void *buffer, size_t bytes)
 
 mpath_status_t mca_coll_mpath_symmetric_done(mca_coll_mpath_module_t *module, const char *name, mpath_status_t status)
 {
-    mca_coll_mpath_pvars_add(module);
+    mca_coll_mpath_pvars_add_symmetric(module);
     if (MPATH_DECLINED == status) {
         mpath_debug("%s: the previous function runs for %s: %s", module->comm->c_name, name,
                     mpath_symmetric_declined_because(module->symmetric));

@@ -22,11 +22,12 @@ bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module);
 bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes);
 
 /*
- * True: a non-blocking call is the previous function's, without a word to anybody, and need not be queued. To be asked
- * when no operation of the communicator is under way. Ranks need not do alike: in the queue it is left to the same.
+ * True: the call is the previous function's, on the buffers as they are and without a word to anybody. For processes
+ * that use no GPU, when no operation of the communicator is under way; asked once for each call. Ranks need not do
+ * alike: the long way, which begins in mca_coll_mpath_symmetric_begin(), leads there as well. `bytes` as for
+ * mca_coll_mpath_symmetric_ready().
  */
-bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes,
-                                     struct ompi_op_t *op, struct ompi_datatype_t *datatype);
+bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes);
 
 /*
  * How each of these calls goes on after the GPUs have been asked, whose answer is `on_device`. True: on the buffers of
@@ -39,6 +40,9 @@ bool mca_coll_mpath_symmetric_begin(mca_coll_mpath_module_t *module, mca_coll_mp
  * Nonzero: libmpath may be asked to combine such elements; the same on all ranks. Everything predefined that commutes.
  */
 bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype);
+
+/* Of so many elements, gaps included: what reductions go by. */
+uint64_t mca_coll_mpath_reduced_bytes(uint64_t elements, struct ompi_datatype_t *datatype);
 
 /* How libmpath combines; lives as long as the call. */
 typedef struct mca_coll_mpath_op_t {

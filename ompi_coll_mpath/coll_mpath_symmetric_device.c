@@ -213,14 +213,11 @@ static mpath_status_t device_done(mca_coll_mpath_module_t *module, const char *n
 
 /* -- the calls -- */
 
-bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module, struct ompi_op_t *op,
-                                            struct ompi_datatype_t *datatype)
+bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module)
 {
     uint64_t next = module->device_calls + 1;
-    mpath_reduce_how_t how;
 
-    if (module->device_never || (module->tried && (NULL == module->symmetric)) ||
-        ((NULL != op) && !device_how(op, datatype, &how))) {
+    if (module->device_never || (module->tried && (NULL == module->symmetric))) {
         return true;
     }
     if ((NULL != module->symmetric_gpu) || (0 == module->device_calls) || (0 == (next & (next - 1)))) {
@@ -237,8 +234,8 @@ mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, 
     mpath_symmetric_buffers_t buffers;
     mpath_reduce_how_t how;
 
-    if (!device_how(op, sides->recv.datatype, &how) ||
-        !device_ready(module, mca_coll_mpath_component.settings.allreduce_algorithm)) {
+    if (!device_ready(module, mca_coll_mpath_component.settings.allreduce_algorithm) ||
+        !device_how(op, sides->recv.datatype, &how)) {
         return MPATH_DECLINED;
     }
     device_look(module, &mine, &buffers);
@@ -255,8 +252,8 @@ mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *mod
     mpath_reduce_how_t how;
     int rank;
 
-    if (!device_how(op, sides->recv.datatype, &how) ||
-        !device_ready(module, mca_coll_mpath_component.settings.reduce_scatter_algorithm)) {
+    if (!device_ready(module, mca_coll_mpath_component.settings.reduce_scatter_algorithm) ||
+        !device_how(op, sides->recv.datatype, &how)) {
         return MPATH_DECLINED;
     }
     for (rank = 0; rank < ompi_comm_size(module->comm); rank++) {

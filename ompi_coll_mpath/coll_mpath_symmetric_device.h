@@ -12,10 +12,9 @@
 
 /*
  * True: the ranks do not ask each other about devices in this call, which is counted; see
- * mca_coll_mpath_symmetric_passes(). `op` NULL: a gather.
+ * mca_coll_mpath_symmetric_passes().
  */
-bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module, struct ompi_op_t *op,
-                                            struct ompi_datatype_t *datatype);
+bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module);
 
 /* `sides` as for mca_coll_mpath_stage_open(), which has not been called yet. */
 mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,

@@ -2,6 +2,7 @@
 /* Alltoallv: the steps of a collective in order, agree, plan, gate, move, and what is counted about them. */
 #include "coll/alltoallv.h"
 
+#include "adapt/passing.h"
 #include "coll/gate.h"
 #include "coll/plan_cache.h"
 #include "coll/topo_rates.h"
@@ -12,7 +13,6 @@
 #include <string.h>
 
 #define OPERATION_ALLTOALLV 1u
-#define PASS_DOUBLINGS 6u /* at most 63 calls pass between two that the ranks agree on */
 
 struct mpath_coll {
     mpath_team_t *team;
@@ -25,8 +25,9 @@ struct mpath_coll {
     uint64_t *signatures;      /* of all ranks' plans; for check_plan */
     mpath_coll_counters_t counters;
     const char *declined_because;
-    unsigned idle_calls;   /* declined in a row, for good reason; PASS_DOUBLINGS at most */
-    unsigned passes;       /* calls that the ranks need not agree on */
+    mpath_passing_t passing;
+    uint64_t asked_ns;     /* when a timed call was asked about */
+    uint32_t *times_ns;    /* of all ranks' trials; NULL: there were none yet */
     int wants_host;        /* the last call was declined for its device memory, on several nodes */
     int connected;         /* every pair of ranks has a path */
     unsigned topo_version; /* that cache and connected belong to */
@@ -137,6 +138,7 @@ void mpath_coll_destroy(mpath_coll_t *coll)
         if (coll->rated != NULL) {
             mpath_topo_destroy(coll->rated);
         }
+        free(coll->times_ns);
         free(coll->signatures);
         free(coll->demand);
         free(coll);
@@ -410,35 +412,90 @@ static int gains_small_only(const mpath_coll_t *coll)
 }
 
 /*
- * Where only small calls gain, agreeing costs the others as much as the call itself at 8 KiB on a node. So after calls
- * that were declined more and more pass, which all ranks count alike. Not where processes use GPUs: the others have to
- * hear of device memory.
+ * What the ranks may do without next time. Not where processes use GPUs: the others have to hear of device memory. The
+ * same on all ranks.
  */
-static void count_idle(mpath_coll_t *coll, mpath_status_t status, uint32_t flags)
+static mpath_passing_call_t what_it_was(const mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed)
 {
-    int idle = (status == MPATH_DECLINED) && !(flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE)) &&
-               (mpath_gate_of(coll->settings) == MPATH_GATE_AUTO) && gains_small_only(coll);
-
-    if (!idle) {
-        coll->idle_calls = 0;
-        coll->passes     = 0;
-        return;
+    if ((agreed->flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE)) || (mpath_gate_of(coll->settings) != MPATH_GATE_AUTO) ||
+        !gains_small_only(coll)) {
+        return MPATH_PASSING_OTHER;
     }
-    coll->idle_calls += (coll->idle_calls < PASS_DOUBLINGS) ? 1 : 0;
-    coll->passes = (1u << coll->idle_calls) - 1;
+    if (status == MPATH_DECLINED) {
+        return MPATH_PASSING_DECLINED;
+    }
+    return ((status == MPATH_OK) && agreed->finished) ? MPATH_PASSING_SHORT : MPATH_PASSING_OTHER;
+}
+
+static uint64_t largest_pair(const mpath_coll_t *coll, const uint64_t *demand)
+{
+    size_t size      = (size_t)mpath_team_size(coll->team);
+    uint64_t largest = 0;
+
+    for (size_t i = 0; i < size * size; i++) {
+        largest = ((i / size != i % size) && (demand[i] > largest)) ? demand[i] : largest;
+    }
+    return largest;
+}
+
+/* The trials of short calls are over. */
+static mpath_status_t compare_times(mpath_coll_t *coll)
+{
+    int size = mpath_team_size(coll->team);
+    mpath_status_t status;
+
+    if (coll->times_ns == NULL) {
+        coll->times_ns = malloc((size_t)size * sizeof(coll->passing.times_ns));
+    }
+    if (coll->times_ns == NULL) {
+        mpath_team_break(coll->team, MPATH_ERR_NO_MEMORY);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = mpath_team_allgather(coll->team, coll->passing.times_ns, sizeof(coll->passing.times_ns), coll->times_ns);
+    if (status == MPATH_OK) {
+        mpath_passing_decide(&coll->passing, coll->times_ns, size);
+    }
+    return status;
+}
+
+static mpath_status_t note_agreed(mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed)
+{
+    mpath_passing_call_t call = what_it_was(coll, status, agreed);
+
+    if ((call == MPATH_PASSING_SHORT) && mpath_passing_is_due(&coll->passing)) {
+        return compare_times(coll);
+    }
+    if (mpath_passing_agreed(&coll->passing, call)) {
+        mpath_passing_short(&coll->passing, largest_pair(coll, agreed->demand));
+    }
+    return status;
 }
 
 int mpath_coll_passes(mpath_coll_t *coll)
 {
-    if ((coll->passes == 0) || (mpath_team_status(coll->team) != MPATH_OK)) {
+    int passes;
+
+    if (!mpath_passing_has_plans(&coll->passing) || (mpath_team_status(coll->team) != MPATH_OK)) {
         return 0; /* the latter: the call fails like all others */
     }
-    coll->passes--;
-    (void)decline(coll, "the calls before it could not gain: they stayed inside a node, or there is one rail");
-    return 1;
+    passes = mpath_passing_next(&coll->passing);
+    if (mpath_passing_is_timed(&coll->passing)) {
+        coll->asked_ns = mpath_time_ns();
+    }
+    if (passes) {
+        (void)decline(coll, "the calls before it could not gain: short, inside a node, or there is one rail");
+    }
+    return passes;
 }
 
-static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, uint32_t *flags_p)
+void mpath_coll_ended(mpath_coll_t *coll)
+{
+    if (mpath_passing_is_timed(&coll->passing)) {
+        mpath_passing_took(&coll->passing, mpath_time_ns() - coll->asked_ns);
+    }
+}
+
+static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mpath_agreed_t *agreed_p)
 {
     uint64_t start_ns = mpath_time_ns(), agreed_ns;
     int takes_device = mpath_coll_takes_device(coll), done = 0;
@@ -448,7 +505,6 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, ui
     coll->declined_because = "";
     coll->wants_host       = 0;
     call->operation        = OPERATION_ALLTOALLV;
-    call->flags |= mpath_gpu_available() ? MPATH_CALL_GPUS : 0;
     if (takes_device) {
         mpath_gpu_notice_lost();
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
@@ -466,7 +522,7 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, ui
     if (status != MPATH_OK) {
         return status;
     }
-    *flags_p = agreed.flags;
+    *agreed_p = agreed;
     mpath_relay_coll_hear(coll->relay, agreed.flags);
     if (done) {
         coll->counters.move_ns += mpath_time_ns() - agreed_ns;
@@ -495,9 +551,8 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, ui
 
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
 {
-    uint32_t flags        = 0;
-    mpath_status_t status = agree_and_carry(coll, call, &flags);
+    mpath_agreed_t agreed = {.flags = 0};
+    mpath_status_t status = agree_and_carry(coll, call, &agreed);
 
-    count_idle(coll, status, flags);
-    return status;
+    return note_agreed(coll, status, &agreed);
 }

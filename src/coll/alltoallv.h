@@ -46,10 +46,13 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 
 /*
- * Nonzero: this call is left to the previous function without asking the others, on all ranks alike: calls before it
- * were declined, on one node. To be asked once for each call, before mpath_alltoallv(), in the order of the calls.
+ * Nonzero: this call is left to the previous function without asking the others, on all ranks alike, for what calls
+ * before it have shown (adapt/passing.h). To be asked before each call, in their order; once where it is nonzero.
+ * mpath_coll_ended() says that a call has ended that was carried or passed right after the question; not to be called
+ * where the application has done other things meanwhile.
  */
 int mpath_coll_passes(mpath_coll_t *coll);
+void mpath_coll_ended(mpath_coll_t *coll);
 
 /*
  * Whether a rank may pass buffers in device memory (call->send_memory, call->recv_memory) to mpath_alltoallv() here.

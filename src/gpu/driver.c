@@ -38,7 +38,11 @@ static int driver_worth_looking(void)
     unsigned long long objects = 0;
 
     dl_iterate_phdr(driver_count_objects, &objects);
-    return atomic_exchange_explicit(&driver.objects_seen, objects + 1, memory_order_relaxed) != objects + 1;
+    if (atomic_load_explicit(&driver.objects_seen, memory_order_relaxed) == objects + 1) {
+        return 0; /* every call comes here, so nothing is written */
+    }
+    atomic_store_explicit(&driver.objects_seen, objects + 1, memory_order_relaxed);
+    return 1;
 }
 
 #define DRIVER_RESOLVE(_member, _symbol, _parameters)                                                                  \

@@ -411,37 +411,55 @@ static void test_threads(void **state)
     assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);
 }
 
+/* Of calls: what is sent, how they end where the ranks agree on them, and how much longer than nothing either way takes. */
+typedef struct asked {
+    a2a_kind_t kind;
+    uint64_t max_bytes;
+    mpath_status_t expected;
+    useconds_t agreed_us, passed_us;
+} asked_t;
+
 /* How many of `calls` calls the ranks agreed on; none of the others is carried. */
-static int asked_of(member_t *member, a2a_kind_t kind, uint64_t max_bytes, mpath_status_t expected, int calls)
+static int asked_of(member_t *member, const asked_t *asked, int calls)
 {
-    int asked = 0;
+    int count = 0;
 
     for (int call = 0; call < calls; call++) {
-        if (mpath_coll_passes(member->coll)) {
-            continue;
-        }
-        a2a_demand(kind, member->a2a.size, max_bytes, (uint64_t)call, member->demand);
+        a2a_demand(asked->kind, member->a2a.size, asked->max_bytes, (uint64_t)call, member->demand);
         a2a_fill(&member->a2a, member->demand, (uint64_t)call);
-        ranks_check(mpath_alltoallv(member->coll, &member->a2a.call) == expected);
-        asked++;
+        if (mpath_coll_passes(member->coll)) {
+            usleep(asked->passed_us);
+        } else {
+            usleep(asked->agreed_us);
+            ranks_check(mpath_alltoallv(member->coll, &member->a2a.call) == asked->expected);
+            count++;
+        }
+        mpath_coll_ended(member->coll);
     }
-    return asked;
+    return count;
 }
 
-/* On one node, calls that cannot gain are asked about less and less; small ones among them are found again. */
+/*
+ * On one node, calls that cannot gain are asked about less and less; short ones among them are found again, and pass as
+ * well where a trial shows that they had better.
+ */
 static int passes_body(ranks_self_t *self, void *argument)
 {
+    const asked_t slower = {A2A_EVEN, 2000, MPATH_OK, 0, 2000}, faster = {A2A_EVEN, 100, MPATH_OK, 2000, 0};
+    const asked_t large      = {A2A_EVEN, 100000, MPATH_DECLINED, 0, 0};
     const job_t *job         = argument;
     mpath_context_t *context = context_of(self, job);
     mpath_coll_counters_t counters;
     member_t member;
 
     member_init(&member, context, &self->oob);
-    ranks_check(asked_of(&member, A2A_EVEN, 2000, MPATH_OK, 100) == 100);
-    ranks_check(asked_of(&member, A2A_EVEN, 100000, MPATH_DECLINED, 1 + 1 + 3 + 7 + 15 + 31 + 5 + 5 * 64) == 6 + 5);
+    ranks_check(asked_of(&member, &slower, 100) == 100 - 8);
+    ranks_check(asked_of(&member, &large, 1 + 1 + 3 + 7 + 15 + 31 + 5 + 5 * 64) == 6 + 5);
     mpath_coll_counters(member.coll, &counters);
-    ranks_check(counters.declined == 63 + 5 * 64);
-    ranks_check(asked_of(&member, A2A_EVEN, 2000, MPATH_OK, 63 + 100) == 100);
+    ranks_check(counters.declined == 8 + 63 + 5 * 64);
+    ranks_check(asked_of(&member, &slower, 63 + 1 + 6 * 16) == 1 + 6 * 16);
+    ranks_check(asked_of(&member, &faster, 16 + 16 + 1) == 16 + 8 + 1);
+    ranks_check(asked_of(&member, &faster, 1 + 1 + 3 + 1 + 7 + 1 + 15) == 3);
     member_end(&member);
     mpath_context_destroy(context);
     return 0;
