@@ -139,6 +139,56 @@ static void test_left_alone(void **state)
     assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
 }
 
+/* It gets faster: calls are shorter than without it all the while, and still it takes more. */
+static void test_followed_up(void **state)
+{
+    const paths_t before = {360000000000, 40000000000, 60000}, after = {360000000000, 80000000000, 60000};
+    mpath_beside_t beside;
+    uint32_t share;
+
+    (void)state;
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    calls(&beside, &before, 100);
+    share = mpath_beside_share(&beside);
+    assert_true(calls(&beside, &after, 100) < best_ns(&after) * 102 / 100);
+    assert_true(mpath_beside_share(&beside) > share * 3 / 2);
+}
+
+/* One that was useful for a time and is not any more is tried as seldom, and as shortly, as one that never was. */
+static void test_useless_later(void **state)
+{
+    const paths_t useful = {360000000000, 40000000000, 60000}, useless = {360000000000, 2000000000, 700000};
+    const paths_t busy = {300000000000, 33000000000, 60000}; /* both are slower, and end together */
+    mpath_beside_t beside;
+    int used = 0;
+
+    (void)state;
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    calls(&beside, &useful, 100);
+    assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
+    calls(&beside, &busy, 2 * MPATH_BESIDE_WATCH);
+    assert_int_equal(beside.state, MPATH_BESIDE_OFF);
+    for (unsigned i = 0; i < MPATH_BESIDE_REST + 50; i++) {
+        used += mpath_beside_share(&beside) != 0;
+        call(&beside, &useless);
+    }
+    assert_int_equal(beside.state, MPATH_BESIDE_OFF);
+    assert_in_range(used, 1, MPATH_BESIDE_PATIENCE * MPATH_BESIDE_WINDOW);
+}
+
+/* Whatever the times are, a share is a part of the whole: here the second path seems to take none. */
+static void test_no_more_than_all(void **state)
+{
+    mpath_beside_t beside;
+
+    (void)state;
+    mpath_beside_init(&beside, 100000000000, 100000000000);
+    for (int i = 0; i < 100; i++) {
+        mpath_beside_note(&beside, 1000000, (mpath_beside_share(&beside) > 0) ? 1 : 0);
+        assert_true(mpath_beside_share(&beside) < MPATH_TUNE_WHOLE);
+    }
+}
+
 /* Single slow calls change nothing. */
 static void test_outliers(void **state)
 {
@@ -163,8 +213,10 @@ static void test_outliers(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_found),      cmocka_unit_test(test_early),    cmocka_unit_test(test_followed),
-        cmocka_unit_test(test_left_alone), cmocka_unit_test(test_outliers),
+        cmocka_unit_test(test_found),      cmocka_unit_test(test_early),
+        cmocka_unit_test(test_followed),   cmocka_unit_test(test_followed_up),
+        cmocka_unit_test(test_left_alone), cmocka_unit_test(test_useless_later),
+        cmocka_unit_test(test_outliers),   cmocka_unit_test(test_no_more_than_all),
     };
 
     return cmocka_run_group_tests_name("beside", tests, NULL, NULL);

@@ -17,6 +17,24 @@ static const char *before(const mpath_settings_t *settings, const mpath_topo_t *
     return mpath_gate_before_plan(settings, &view);
 }
 
+static void test_view(void **state)
+{
+    mpath_topo_t *topo     = grid_topo(2, 2, 2, MPATH_REACH_ALL);
+    uint64_t demand[4 * 4] = {0};
+    mpath_gate_view_t view;
+
+    (void)state;
+    demand[0 * 4 + 0] = 9000; /* to itself */
+    demand[0 * 4 + 1] = 7000; /* inside a node */
+    demand[0 * 4 + 2] = 300;
+    demand[3 * 4 + 0] = 5000;
+    demand[3 * 4 + 2] = 20;
+    mpath_gate_look(topo, demand, &view);
+    assert_int_equal(view.largest_bytes, 7000);
+    assert_int_equal(view.between_bytes, 5300);
+    mpath_topo_destroy(topo);
+}
+
 static void test_one_node(void **state)
 {
     mpath_topo_t *topo = grid_topo(1, 4, 2, MPATH_REACH_ALL);
@@ -215,13 +233,10 @@ static void test_forecast_of_short_flows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_node),
-        cmocka_unit_test(test_nodes),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_asked),
-        cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_forecast),
-        cmocka_unit_test(test_forecast_of_short_flows),
+        cmocka_unit_test(test_view),     cmocka_unit_test(test_one_node),
+        cmocka_unit_test(test_nodes),    cmocka_unit_test(test_choice),
+        cmocka_unit_test(test_asked),    cmocka_unit_test(test_forced),
+        cmocka_unit_test(test_forecast), cmocka_unit_test(test_forecast_of_short_flows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -37,19 +37,59 @@ static void test_threshold(void **state)
 
 static void test_shape(void **state)
 {
-    char host[64] = "", expected[256];
+    char host[64] = "", expected[384];
 
     (void)state;
     gethostname(host, sizeof(host) - 1);
     capture_start();
     mpath_log_set_rank(7);
     mpath_error("rail %s is gone", "r1");
+    mpath_log_set_rank(0);
+    mpath_error("rank 0 too");
     mpath_log_set_rank(-1);
     mpath_error("no rank");
     capture_stop();
-    snprintf(expected, sizeof(expected), "mpath: [%s:%d rank 7] ERROR rail r1 is gone\nmpath: [%s:%d] ERROR no rank\n",
-             host, (int)getpid(), host, (int)getpid());
+    snprintf(expected, sizeof(expected),
+             "mpath: [%s:%d rank 7] ERROR rail r1 is gone\nmpath: [%s:%d rank 0] ERROR rank 0 too\n"
+             "mpath: [%s:%d] ERROR no rank\n",
+             host, (int)getpid(), host, (int)getpid(), host, (int)getpid());
     assert_string_equal(capture_text(), expected);
+}
+
+static char told[256];
+static int tells;
+
+static int teller(const char *topic, const char *line)
+{
+    snprintf(told, sizeof(told), "%s: %s", topic, line);
+    return tells;
+}
+
+/* What users can act on is shown once: by whoever shows it better, else as a line, and not at all to who wants no
+ * warnings. */
+static void test_tell(void **state)
+{
+    (void)state;
+    capture_start();
+    mpath_tell("rails", "%d is slow", 1);
+    assert_non_null(strstr(capture_text(), "WARN 1 is slow\n"));
+    mpath_log_set_teller(teller);
+    mpath_tell("rails", "%d is slow", 2);
+    assert_string_equal(told, "rails: 2 is slow");
+    assert_non_null(strstr(capture_text(), "WARN 2 is slow\n"));
+    tells = 1;
+    mpath_tell("rails", "%d is slow", 3);
+    assert_string_equal(told, "rails: 3 is slow");
+    assert_int_equal(capture_count(), 2);
+    mpath_log_set_level(MPATH_LOG_ERROR);
+    mpath_tell("rails", "%d is slow", 4);
+    assert_string_equal(told, "rails: 3 is slow");
+    mpath_log_set_level(MPATH_LOG_WARN);
+    mpath_log_set_teller(NULL);
+    mpath_tell("rails", "%d is slow", 5);
+    capture_stop();
+    assert_string_equal(told, "rails: 3 is slow");
+    assert_int_equal(capture_count(), 3);
 }
 
 static void test_long_line(void **state)
@@ -125,8 +165,8 @@ static void test_status(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_threshold), cmocka_unit_test(test_shape),  cmocka_unit_test(test_long_line),
-        cmocka_unit_test(test_threads),   cmocka_unit_test(test_status),
+        cmocka_unit_test(test_threshold), cmocka_unit_test(test_shape),   cmocka_unit_test(test_tell),
+        cmocka_unit_test(test_long_line), cmocka_unit_test(test_threads), cmocka_unit_test(test_status),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

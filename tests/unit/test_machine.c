@@ -307,6 +307,27 @@ static void test_nearest(void **state)
     assert_int_equal(mpath_machine_nearest_nic(&machine, 0), -1);
 }
 
+/* By name; the number is where it is looked for first. */
+static void test_find_nic(void **state)
+{
+    mpath_machine_t machine = {.num_nics = 3};
+
+    (void)state;
+    for (int i = 0; i < 3; i++) {
+        snprintf(machine.nics[i].name, sizeof(machine.nics[i].name), "eth%d", i);
+    }
+    snprintf(machine.nics[3].name, sizeof(machine.nics[3].name), "eth3"); /* beyond those that count */
+    for (int number = 0; number < 5; number++) {
+        assert_int_equal(mpath_machine_find_nic(&machine, "eth0", number), 0);
+        assert_int_equal(mpath_machine_find_nic(&machine, "eth2", number), 2);
+        assert_int_equal(mpath_machine_find_nic(&machine, "eth3", number), -1);
+        assert_int_equal(mpath_machine_find_nic(&machine, "eth", number), -1);
+    }
+    snprintf(machine.nics[1].name, sizeof(machine.nics[1].name), "eth2"); /* rails that share a device */
+    assert_int_equal(mpath_machine_find_nic(&machine, "eth2", 2), 2);
+    assert_int_equal(mpath_machine_find_nic(&machine, "eth2", 0), 1);
+}
+
 /* What getifaddrs() shows in place of this machine's addresses. */
 static struct ifaddrs *shown;
 
@@ -416,6 +437,7 @@ int main(void)
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_nearest),
+        cmocka_unit_test(test_find_nic),
         cmocka_unit_test(test_labels),
         cmocka_unit_test_setup_teardown(test_carrier, setup, teardown),
         cmocka_unit_test(test_this_machine),

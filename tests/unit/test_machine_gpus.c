@@ -109,6 +109,7 @@ static void test_gpus_are_in_the_order_of_their_addresses(void **state)
 {
     static const int ordinals[GPUS] = {1, 3, 0, 2}; /* of CUDA_VISIBLE_DEVICES=2,0,3,1 */
     mpath_gpu_survey_t survey       = survey_take();
+    mpath_cu_uuid_t counting;
     char uuid[MPATH_GPU_UUID_TEXT];
     int g;
 
@@ -123,6 +124,11 @@ static void test_gpus_are_in_the_order_of_their_addresses(void **state)
     }
     mpath_gpu_uuid_text(&survey.gpus[3].info.uuid, uuid);
     assert_string_equal(uuid, "GPU-66616b65-2067-7075-0000-000000000003");
+    for (g = 0; g < (int)sizeof(counting.bytes); g++) {
+        counting.bytes[g] = (unsigned char)(g * 16 + g);
+    }
+    mpath_gpu_uuid_text(&counting, uuid);
+    assert_string_equal(uuid, "GPU-00112233-4455-6677-8899-aabbccddeeff");
 }
 
 static void test_links_to_a_switch_are_a_port(void **state)

@@ -41,6 +41,9 @@ static void test_every_token_goes_to_topk(void **state)
         assert_int_equal(mpath_demand_moe(RANKS, &moe, demand), MPATH_OK);
         expect_rows(demand, &moe);
     }
+    moe.token_bytes = 1;
+    assert_int_equal(mpath_demand_moe(RANKS, &moe, demand), MPATH_OK);
+    expect_rows(demand, &moe);
 }
 
 /* Alike experts get alike; the most popular of 64 with exponent 1 gets 1 / H(64) = 21 % of single choices. */
@@ -122,7 +125,10 @@ static void test_refused(void **state)
     moe.experts = 0;
     refuse(moe, "experts must be");
     moe      = layer;
-    moe.topk = 65;
+    moe.topk = 0;
+    refuse(moe, "1 to 64 experts");
+    moe.topk    = 65;
+    moe.experts = 128;
     refuse(moe, "1 to 64 experts");
     moe.experts = 3;
     moe.topk    = 4;
@@ -132,8 +138,12 @@ static void test_refused(void **state)
     refuse(moe, "must be 1 to 1000000000");
     moe.tokens = UINT64_MAX;
     refuse(moe, "must be 1 to 1000000000");
+    moe.tokens = 1000000000 / RANKS / layer.topk + 1;
+    refuse(moe, "must be 1 to 1000000000");
     moe             = layer;
     moe.token_bytes = 0;
+    refuse(moe, "1 byte to 1 GiB");
+    moe.token_bytes = (1ull << 30) + 1;
     refuse(moe, "1 byte to 1 GiB");
 }
 

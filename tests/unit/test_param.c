@@ -90,6 +90,8 @@ static void test_good_values(void **state)
     assert_int_equal(settings.chunk_bytes, 65536);
     set(&settings, "memory_bytes", "2G");
     assert_true(settings.memory_bytes == 2ull << 30);
+    set(&settings, "memory_bytes", "9g");
+    assert_true(settings.memory_bytes == 9ull << 30);
     set(&settings, "timeout_s", "10");
     assert_int_equal(settings.timeout_s, 10);
     set(&settings, "access", "affine");

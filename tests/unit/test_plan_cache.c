@@ -75,25 +75,36 @@ static void test_eviction(void **state)
     mpath_topo_destroy(topo);
 }
 
+/* Two nodes of two rails; half of the ranks on each. */
+static mpath_topo_t *large_topo(int num_ranks)
+{
+    mpath_topo_t *small        = grid_topo(2, 2, 2, MPATH_REACH_ALL), *topo;
+    mpath_machine_t machines[] = {*mpath_topo_machine(small, 0), *mpath_topo_machine(small, 1)};
+    mpath_place_t *places      = calloc((size_t)num_ranks, sizeof(*places));
+
+    assert_non_null(places);
+    for (int rank = 0; rank < num_ranks; rank++) {
+        places[rank] = (mpath_place_t){.node = rank / (num_ranks / 2), .nic = rank % 2, .gpu = -1};
+    }
+    assert_int_equal(mpath_topo_create(machines, 2, places, num_ranks, mpath_topo_params(small), &topo), MPATH_OK);
+    mpath_topo_destroy(small);
+    free(places);
+    return topo;
+}
+
 /* Entries of a large communicator: there is memory for a few of them only. */
 static void test_eviction_by_bytes(void **state)
 {
     enum { LARGE = 1536, FIT = MPATH_PLAN_CACHE_BYTES / (LARGE * LARGE * sizeof(uint64_t)) };
-    mpath_topo_t *small        = grid_topo(2, 2, 2, MPATH_REACH_ALL), *topo;
-    mpath_machine_t machines[] = {*mpath_topo_machine(small, 0), *mpath_topo_machine(small, 1)};
-    mpath_place_t *places      = calloc(LARGE, sizeof(*places));
-    uint64_t *demand           = calloc((size_t)LARGE * LARGE, sizeof(*demand));
+    mpath_topo_t *topo = large_topo(LARGE);
+    uint64_t *demand   = calloc((size_t)LARGE * LARGE, sizeof(*demand));
     mpath_plan_cache_t *cache;
     const mpath_plan_t *plan;
     int hit;
 
     (void)state;
     assert_true(FIT > 1 && FIT + 2 < MPATH_PLAN_CACHE_ENTRIES);
-    assert_true(places != NULL && demand != NULL);
-    for (int rank = 0; rank < LARGE; rank++) {
-        places[rank] = (mpath_place_t){.node = rank / (LARGE / 2), .nic = rank % 2, .gpu = -1};
-    }
-    assert_int_equal(mpath_topo_create(machines, 2, places, LARGE, mpath_topo_params(small), &topo), MPATH_OK);
+    assert_non_null(demand);
     cache = make(topo);
     for (uint64_t id = 0; id < FIT + 2; id++) {
         demand[LARGE - 1] = (1 << 20) + id;
@@ -107,9 +118,52 @@ static void test_eviction_by_bytes(void **state)
     assert_int_equal(hit, 0);
     mpath_plan_cache_destroy(cache);
     mpath_topo_destroy(topo);
-    mpath_topo_destroy(small);
-    free(places);
     free(demand);
+}
+
+/* How many of so many dense demands of 512 ranks are still there afterwards, with the forecasts of all or without. */
+static int dense_kept(int entries, int forecasts)
+{
+    enum { DENSE = 512 };
+    mpath_topo_t *topo = large_topo(DENSE);
+    uint64_t *demand   = malloc((size_t)DENSE * DENSE * sizeof(*demand));
+    const mpath_gate_forecast_t *forecast;
+    mpath_plan_cache_t *cache;
+    const mpath_plan_t *plan;
+    mpath_time_params_t params;
+    int hit = 1, kept = 0;
+
+    assert_non_null(demand);
+    cache = make(topo);
+    mpath_time_params_init(&params);
+    for (size_t i = 0; i < (size_t)DENSE * DENSE; i++) {
+        demand[i] = 1000;
+    }
+    for (int id = 0; id < entries; id++) {
+        demand[DENSE - 1] = (64 << 20) + (uint64_t)id;
+        assert_int_equal(mpath_plan_cache_get(cache, (uint64_t)id, demand, &plan, &hit), MPATH_OK);
+        if (forecasts) {
+            assert_int_equal(mpath_plan_cache_forecast(cache, &params, &forecast), MPATH_OK);
+            assert_non_null(forecast->direct);
+        }
+    }
+    for (int id = entries - 1; hit || (id == entries - 1); id--) {
+        demand[DENSE - 1] = (64 << 20) + (uint64_t)id;
+        assert_int_equal(mpath_plan_cache_get(cache, (uint64_t)id, demand, &plan, &hit), MPATH_OK);
+        kept += hit;
+    }
+    mpath_plan_cache_destroy(cache);
+    mpath_topo_destroy(topo);
+    free(demand);
+    return kept;
+}
+
+/* Plans count too, 10 MiB for 2 MiB of demand, and so do the static routes of a forecast, 8 MiB more. */
+static void test_eviction_by_flows(void **state)
+{
+    (void)state;
+    assert_int_equal(dense_kept(MPATH_PLAN_CACHE_ENTRIES, 0), 7);
+    assert_int_equal(dense_kept(MPATH_PLAN_CACHE_ENTRIES, 1), 4);
 }
 
 static void test_forecast(void **state)
@@ -206,8 +260,13 @@ static void test_new_topology(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_hits),         cmocka_unit_test(test_eviction), cmocka_unit_test(test_eviction_by_bytes),
-        cmocka_unit_test(test_forecast),     cmocka_unit_test(test_no_path),  cmocka_unit_test(test_keeps_routes),
+        cmocka_unit_test(test_hits),
+        cmocka_unit_test(test_eviction),
+        cmocka_unit_test(test_eviction_by_bytes),
+        cmocka_unit_test(test_eviction_by_flows),
+        cmocka_unit_test(test_forecast),
+        cmocka_unit_test(test_no_path),
+        cmocka_unit_test(test_keeps_routes),
         cmocka_unit_test(test_new_topology),
     };
 

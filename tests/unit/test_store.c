@@ -21,6 +21,18 @@ static void store_path(char *path, size_t size)
     unlink(path);
 }
 
+/* Nonzero counts what must not come out of any file. */
+static void check_line(void *argument, const mpath_store_line_t *line)
+{
+    int *bad = argument;
+
+    *bad += (line->num_rails < 1) || (line->num_rails > MPATH_MAX_NICS) ||
+            (memchr(line->operation, 0, sizeof(line->operation)) == NULL);
+    for (int rail = 0; rail < line->num_rails; rail++) {
+        *bad += (line->bps[rail] == 0) || (line->bps[rail] > (uint64_t)MPATH_MAX_RATE_BPS);
+    }
+}
+
 /* Files of something else, and folders, are left alone. */
 static void test_store_foreign(void **state)
 {
@@ -48,6 +60,34 @@ static void test_store_foreign(void **state)
     assert_int_equal(fread(got, 1, sizeof(got) - 1, file), strlen(text));
     fclose(file);
     assert_string_equal(got, text);
+    unlink(path);
+}
+
+/* A file that does not exist is an empty one, and no reason for a warning; one that cannot be read is. */
+static void test_store_missing(void **state)
+{
+    char path[64], below[80];
+    uint64_t bps[2];
+    int lines = 0;
+    FILE *file;
+
+    (void)state;
+    store_path(path, sizeof(path));
+    snprintf(below, sizeof(below), "%s/file", path);
+    capture_start();
+    assert_int_equal(mpath_store_read(path, check_line, &lines), MPATH_DECLINED);
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    capture_stop();
+    assert_int_equal(capture_count(), 0);
+    file = fopen(path, "w");
+    assert_non_null(file);
+    fclose(file);
+    capture_start();
+    assert_int_equal(mpath_store_read(below, check_line, &lines), MPATH_ERR_IO);
+    assert_int_equal(mpath_store_load(below, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    capture_stop();
+    assert_int_equal(capture_count(), 1);
+    assert_non_null(strstr(capture_text(), "cannot be read"));
     unlink(path);
 }
 
@@ -121,18 +161,6 @@ static void test_store_writers(void **state)
         }
     }
     unlink(path);
-}
-
-/* Nonzero counts what must not come out of any file. */
-static void check_line(void *argument, const mpath_store_line_t *line)
-{
-    int *bad = argument;
-
-    *bad += (line->num_rails < 1) || (line->num_rails > MPATH_MAX_NICS) ||
-            (memchr(line->operation, 0, sizeof(line->operation)) == NULL);
-    for (int rail = 0; rail < line->num_rails; rail++) {
-        *bad += (line->bps[rail] == 0) || (line->bps[rail] > (uint64_t)MPATH_MAX_RATE_BPS);
-    }
 }
 
 /* A line is what ends in a newline, however long it is, and a number what fits. */
@@ -211,9 +239,9 @@ static void test_store_mutated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_foreign), cmocka_unit_test(test_store_special),
-        cmocka_unit_test(test_store_writers), cmocka_unit_test(test_store_odd_lines),
-        cmocka_unit_test(test_store_mutated),
+        cmocka_unit_test(test_store_foreign),   cmocka_unit_test(test_store_missing),
+        cmocka_unit_test(test_store_special),   cmocka_unit_test(test_store_writers),
+        cmocka_unit_test(test_store_odd_lines), cmocka_unit_test(test_store_mutated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

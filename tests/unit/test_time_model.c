@@ -81,6 +81,10 @@ static void test_one_hop(void **state)
     plan                = plan_for(c.topo, c.demand, MPATH_POLICY_DIRECT);
     expect(&c, plan, &time, 1.5 + 2700e-9);
     mpath_plan_destroy(plan);
+    c.demand[0 * 4 + 3] = 39900ull * MB; /* nanoseconds of so many bytes take more than 64 bits on the way */
+    plan                = plan_for(c.topo, c.demand, MPATH_POLICY_DIRECT);
+    expect(&c, plan, &time, 400 + 2700e-9);
+    mpath_plan_destroy(plan);
     plan_case_release(&c);
 }
 
@@ -223,6 +227,63 @@ static void test_chunks_are_the_executors(void **state)
     assert_true(compared > 1000);
 }
 
+static uint64_t chunk_of(const plan_case_t *c, int source, int destination, uint64_t flow_bytes, uint64_t chunk_bytes)
+{
+    mpath_time_params_t time = {.chunk_bytes = chunk_bytes};
+    mpath_path_t path;
+
+    mpath_topo_path(c->topo, source, destination, 0, &path);
+    return mpath_time_chunk_bytes(c->topo, &path, flow_bytes, &time);
+}
+
+/* The rule that the header states: rank 0 reaches rank 2 over one hop and rank 3 over two. */
+static void test_chunk_sizes(void **state)
+{
+    plan_case_t c;
+
+    (void)state;
+    two_nodes(&c, 20 * MB, 1000 * MB, MPATH_REACH_AFFINE);
+    assert_int_equal(chunk_of(&c, 0, 2, MIB, 16384), 16384);
+    assert_int_equal(chunk_of(&c, 0, 2, MIB, MIB), 40000); /* what 20 MB/s carry in 2 ms */
+    assert_int_equal(chunk_of(&c, 0, 2, 5000, MIB), 5000);
+    assert_int_equal(chunk_of(&c, 0, 2, 5000, 4096), 4096);
+    assert_int_equal(chunk_of(&c, 0, 3, 65536, MIB), 16384); /* four of them */
+    assert_int_equal(chunk_of(&c, 0, 3, 65536 + 4, MIB), 16384 + 64);
+    assert_int_equal(chunk_of(&c, 0, 3, 16384, MIB), 8192);
+    assert_int_equal(chunk_of(&c, 0, 3, 16384, 4096), 4096);
+    plan_case_release(&c);
+    two_nodes(&c, MB, 1000 * MB, MPATH_REACH_AFFINE);
+    assert_int_equal(chunk_of(&c, 0, 2, MIB, MIB), 8192); /* 2000 bytes in 2 ms */
+    plan_case_release(&c);
+}
+
+/*
+ * More flows over several hops than the prediction keeps in memory: from every rank of node 0 to those of node 1 that
+ * are beside the other rail. The last two flows, of 50 MB each over one rail, decide; one of them has a second hop.
+ */
+static void test_many_flows(void **state)
+{
+    enum { EACH = 364, ALL = 2 * EACH };
+    mpath_time_params_t time = {.chunk_bytes = 100032, .hop_ns = 0};
+    mpath_plan_t *plan;
+    plan_case_t c;
+
+    (void)state;
+    plan_case_machines(&c, 2, 2, 100 * MB, 1000 * MB);
+    plan_case_build(&c, EACH, MPATH_REACH_AFFINE, 0);
+    for (int source = 0; source < EACH; source++) {
+        for (int destination = EACH + 1 - source % 2; destination < ALL; destination += 2) {
+            c.demand[source * ALL + destination] = 100;
+        }
+    }
+    c.demand[(ALL - 1) * ALL + 0] = 50 * MB;
+    c.demand[(ALL - 1) * ALL + 1] = 50 * MB;
+    plan                          = plan_for(c.topo, c.demand, MPATH_POLICY_DIRECT);
+    assert_true(fabs((double)predict(c.topo, plan, &time) - (1e9 + 2000 + 100032 + 500)) < 10);
+    mpath_plan_destroy(plan);
+    plan_case_release(&c);
+}
+
 /* How far prediction and simulation are apart. */
 typedef struct spread {
     double least, most, sum;
@@ -347,6 +408,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_chunks_are_the_executors),
+        cmocka_unit_test(test_chunk_sizes),
+        cmocka_unit_test(test_many_flows),
         cmocka_unit_test(test_nothing),
         cmocka_unit_test(test_one_hop),
         cmocka_unit_test(test_two_hops),

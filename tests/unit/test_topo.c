@@ -8,6 +8,9 @@
 
 static void test_resources(void **state)
 {
+    static const mpath_resource_kind_t of_gpus[] = {
+        MPATH_RESOURCE_NVLINK,    MPATH_RESOURCE_GPU_EGRESS, MPATH_RESOURCE_GPU_INGRESS, MPATH_RESOURCE_PCIE_UP,
+        MPATH_RESOURCE_PCIE_DOWN, MPATH_RESOURCE_UPLINK_TX,  MPATH_RESOURCE_UPLINK_RX};
     static const char *const names[] = {"node0/host-memory", "node0/nic0/tx",     "node0/nic0/rx", "node0/nic1/tx",
                                         "node0/nic1/rx",     "node1/host-memory", "node1/nic0/tx", "node1/nic0/rx",
                                         "node1/nic1/tx",     "node1/nic1/rx"};
@@ -37,7 +40,9 @@ static void test_resources(void **state)
     assert_int_equal(mpath_topo_resource(topo, 9)->capacity_bps, 7);
     assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, 2, 0), -1);
     assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, 1, 2), -1);
-    assert_int_equal(mpath_topo_resource_find(topo, MPATH_RESOURCE_NVLINK, 0, 0), -1);
+    for (size_t k = 0; k < sizeof(of_gpus) / sizeof(of_gpus[0]); k++) {
+        assert_int_equal(mpath_topo_resource_find(topo, of_gpus[k], 0, 0), -1);
+    }
     assert_string_equal(mpath_topo_machine(topo, 1)->host, "host1");
     mpath_topo_destroy(topo);
 }

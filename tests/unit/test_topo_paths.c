@@ -93,6 +93,30 @@ static void test_same_node(void **state)
     mpath_topo_destroy(topo);
 }
 
+/* A path that does not fit is cut where the room ends. */
+static void test_cut_text(void **state)
+{
+    char whole[128], text[128];
+    mpath_topo_t *topo;
+    mpath_path_t path;
+    cluster_t c;
+
+    (void)state;
+    cluster_of_nics(&c, 2, 4, MPATH_REACH_AFFINE, 0);
+    topo = cluster_build(&c);
+    mpath_topo_path(topo, 0, 5, 1, &path);
+    assert_true(path.num_hops > 1);
+    mpath_topo_path_format(topo, &path, whole, sizeof(whole));
+    for (size_t size = 1; size < strlen(whole) + 4; size++) {
+        memset(text, '#', sizeof(text));
+        mpath_topo_path_format(topo, &path, text, size);
+        assert_int_equal(text[size], '#');
+        assert_int_equal(strlen(text), (size <= strlen(whole)) ? size - 1 : strlen(whole));
+        assert_int_equal(strncmp(text, whole, strlen(text)), 0);
+    }
+    mpath_topo_destroy(topo);
+}
+
 static void test_all(void **state)
 {
     mpath_topo_t *topo;
@@ -367,10 +391,10 @@ static void test_random(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_same_node),    cmocka_unit_test(test_all),           cmocka_unit_test(test_affine),
-        cmocka_unit_test(test_affine_spine), cmocka_unit_test(test_no_rail_mates), cmocka_unit_test(test_unequal_nics),
-        cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_set_nic),       cmocka_unit_test(test_shared_nic),
-        cmocka_unit_test(test_random),
+        cmocka_unit_test(test_same_node),    cmocka_unit_test(test_cut_text),     cmocka_unit_test(test_all),
+        cmocka_unit_test(test_affine),       cmocka_unit_test(test_affine_spine), cmocka_unit_test(test_no_rail_mates),
+        cmocka_unit_test(test_unequal_nics), cmocka_unit_test(test_nic_down),     cmocka_unit_test(test_set_nic),
+        cmocka_unit_test(test_shared_nic),   cmocka_unit_test(test_random),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -289,6 +289,19 @@ static void test_nccl_gpus(void **state)
     check_reload(&file);
     mpath_topo_file_release(&file);
 
+    /* NICs are in the order of their numbers, and GPUs beside the same ones all the same. */
+    assert_int_equal(parse("<system><cpu numaid='0'><pci><gpu dev='0'/></pci><net name='b' dev='1' speed='1'/></cpu>"
+                           "<cpu numaid='1'><pci><gpu dev='1'/></pci><net name='c' dev='2' speed='1'/></cpu>"
+                           "<cpu numaid='2'><pci><gpu dev='2'/></pci><net name='a' dev='0' speed='1'/></cpu></system>",
+                           &file),
+                     MPATH_OK);
+    assert_int_equal(file.machines[0].num_nics, 3);
+    for (k = 0; k < 3; k++) {
+        check_nic(&file.machines[0].nics[k], (const char *[]){"a", "b", "c"}[k], k, 125000, (k + 2) % 3, 1);
+        assert_int_equal(file.gpus->gpus[k].nics, 1u << ((k + 1) % 3));
+    }
+    mpath_topo_file_release(&file);
+
     /* Without NVLinks, without attributes. */
     assert_int_equal(parse("<system><pci><gpu/></pci><net name='x' speed='1'/></system>", &file), MPATH_OK);
     assert_int_equal(file.gpus->link, MPATH_GPU_LINK_PCIE);
@@ -334,6 +347,7 @@ static void test_hwloc(void **state)
                            &file),
                      MPATH_OK);
     assert_int_equal(file.machines[0].num_nics, 1);
+    assert_string_equal(file.machines[0].nics[0].name, "eth1");
     mpath_topo_file_release(&file);
 }
 
@@ -351,8 +365,9 @@ static void test_no_file(void **state)
     topo = build(&file);
     assert_int_equal(mpath_topo_file_save(topo, "/nowhere/rack.xml"), MPATH_ERR_IO);
     assert_non_null(strstr(capture_text(), "it is not written"));
+    assert_int_equal(mpath_topo_file_save(topo, "/dev/full"), MPATH_ERR_IO);
     capture_stop();
-    assert_int_equal(capture_count(), 3);
+    assert_int_equal(capture_count(), 4);
     mpath_topo_destroy(topo);
     mpath_topo_file_release(&file);
 }

@@ -2,6 +2,8 @@
 /* Topology files that are refused, in the three formats, with errors that name the line. */
 #include "unit/topo_xml_support.h"
 
+#include <stdlib.h>
+
 /* Refused with one message that contains `expected`. */
 static void refuse(const char *text, const char *expected)
 {
@@ -123,6 +125,64 @@ static void test_too_many_nics(void **state)
     refuse(text, "sample.xml:19: more than 16 nics on a node");
 }
 
+/* `head`, `count` times `element`, `tail`. */
+static char *many(const char *head, const char *element, size_t count, const char *tail)
+{
+    char *text = malloc(strlen(head) + strlen(element) * count + strlen(tail) + 1), *at;
+
+    assert_non_null(text);
+    at = stpcpy(text, head);
+    for (size_t i = 0; i < count; i++) {
+        at = stpcpy(at, element);
+    }
+    strcpy(at, tail);
+    return text;
+}
+
+/* A machine of so many network interfaces, as hwloc describes it. */
+static void refuse_interfaces(int count, const char *message)
+{
+    char *text = malloc(64 + (size_t)count * 64), *at;
+
+    assert_non_null(text);
+    at = stpcpy(text, "<topology>");
+    for (int i = 0; i < count; i++) {
+        at += sprintf(at, "<object type='OSDev' osdev_type='2' name='eth%d'/>\n", i);
+    }
+    strcpy(at, "</topology>");
+    refuse(text, message);
+    free(text);
+}
+
+static void test_too_large(void **state)
+{
+    const size_t limit = 64u << 20;
+    mpath_topo_file_t file;
+    char *text = many(HEAD, "<node/>", 65536, "</mpath>");
+
+    (void)state;
+    refuse(text, "node without attribute 'host-memory-bps'");
+    free(text);
+    text = many(HEAD, "<node/>", 65537, "</mpath>");
+    refuse(text, "more than 65536 nodes or 1048576 ranks");
+    free(text);
+    text = many(HEAD NODE "</node>", "<rank/>", (1 << 20) + 1, "</mpath>");
+    refuse(text, "more than 65536 nodes or 1048576 ranks");
+    free(text);
+    refuse_interfaces(17, "17 NICs are more than 16");
+    refuse_interfaces(256, "256 NICs are more than 16");
+    refuse_interfaces(257, "sample.xml:257: more than 256 NICs");
+    text = calloc(1, limit + 1);
+    assert_non_null(text);
+    capture_start();
+    assert_int_equal(mpath_topo_file_parse("sample.xml", text, limit, &file), MPATH_ERR_PARAM);
+    assert_non_null(strstr(capture_text(), "no well-formed XML"));
+    assert_int_equal(mpath_topo_file_parse("sample.xml", text, limit + 1, &file), MPATH_ERR_PARAM);
+    assert_non_null(strstr(capture_text(), "sample.xml: it has more than 64 MiB"));
+    capture_stop();
+    free(text);
+}
+
 static void test_bad_others(void **state)
 {
     (void)state;
@@ -186,8 +246,9 @@ static void test_bad_emulated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_bad_own),    cmocka_unit_test(test_bad_gpus), cmocka_unit_test(test_too_many_nics),
-        cmocka_unit_test(test_bad_others), cmocka_unit_test(test_entities), cmocka_unit_test(test_bad_emulated),
+        cmocka_unit_test(test_bad_own),      cmocka_unit_test(test_bad_gpus),   cmocka_unit_test(test_too_many_nics),
+        cmocka_unit_test(test_too_large),    cmocka_unit_test(test_bad_others), cmocka_unit_test(test_entities),
+        cmocka_unit_test(test_bad_emulated),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
