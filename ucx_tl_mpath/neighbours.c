@@ -220,6 +220,27 @@ static void write_card(table_t *table, int slot, const mpath_neighbour_card_t *c
     atomic_fetch_add(&table->version, 1);
 }
 
+/* What launchers call a job; SLURM's steps have a number within their job, which other jobs have as well. */
+mpath_status_t mpath_neighbours_group(const char *wanted, char *group, size_t size)
+{
+    static const char *const names[] = {
+        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_STEP_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"};
+    const char *job = "", *slurm_job = getenv("SLURM_JOB_ID");
+    int length;
+    size_t i;
+
+    for (i = 0; wanted[0] == '\0' && i < sizeof(names) / sizeof(names[0]); ++i) {
+        wanted = getenv(names[i]);
+        wanted = wanted == NULL ? "" : wanted;
+        job    = strcmp(names[i], "SLURM_STEP_ID") == 0 && slurm_job != NULL ? slurm_job : "";
+    }
+    if (wanted[0] == '\0') {
+        return MPATH_DECLINED;
+    }
+    length = snprintf(group, size, "%s%s%s", job, job[0] == '\0' ? "" : ".", wanted);
+    return length >= 0 && (size_t)length < size ? MPATH_OK : MPATH_ERR_PARAM;
+}
+
 /* Any name becomes one of a file. */
 static uint64_t hash(const char *group)
 {

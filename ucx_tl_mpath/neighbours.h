@@ -11,6 +11,7 @@
 
 #include "util/status.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define MPATH_NEIGHBOURS_MAX 256 /* interfaces on a node */
@@ -35,6 +36,12 @@ typedef struct mpath_neighbour_card {
 } mpath_neighbour_card_t;
 
 typedef struct mpath_neighbours mpath_neighbours_t;
+
+/*
+ * The name of the group: `wanted`, or where that is empty what the launcher calls the job in the environment of its
+ * processes. MPATH_DECLINED: it says nothing; MPATH_ERR_PARAM: the name is too long.
+ */
+mpath_status_t mpath_neighbours_group(const char *wanted, char *group, size_t size);
 
 /*
  * Joins the interfaces of `group`, a name that only processes of one job know, in `folder` (NULL: /dev/shm). Files of

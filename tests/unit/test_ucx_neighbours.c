@@ -229,6 +229,41 @@ static void test_bad_file(void **state)
     assert_true(is_empty());
 }
 
+/* Steps of two jobs of SLURM have the same number. */
+static void test_group(void **state)
+{
+    static const char *const names[] = {
+        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_STEP_ID", "SLURM_JOB_ID", "PMI_JOBID", "PBS_JOBID",
+        "LSB_JOBID"};
+    char group[16] = "none", other[16];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        unsetenv(names[i]);
+    }
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_DECLINED);
+    assert_string_equal(group, "none");
+    assert_int_equal(mpath_neighbours_group("wanted", group, sizeof(group)), MPATH_OK);
+    assert_string_equal(group, "wanted");
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_JOB_ID", "17", 1);
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_OK);
+    setenv("SLURM_JOB_ID", "18", 1);
+    assert_int_equal(mpath_neighbours_group("", other, sizeof(other)), MPATH_OK);
+    assert_string_not_equal(group, other);
+    assert_int_equal(mpath_neighbours_group("wanted", group, sizeof(group)), MPATH_OK);
+    assert_string_equal(group, "wanted");
+    setenv("PMIX_NAMESPACE", "prterun", 1);
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_OK);
+    assert_string_equal(group, "prterun");
+    setenv("PMIX_NAMESPACE", "more than the room for it", 1);
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_ERR_PARAM);
+    unsetenv("PMIX_NAMESPACE");
+    unsetenv("SLURM_STEP_ID");
+    unsetenv("SLURM_JOB_ID");
+}
+
 static int make_folder(void **state)
 {
     (void)state;
@@ -306,9 +341,9 @@ static void test_no_space(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cards),     cmocka_unit_test(test_death), cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_same_name), cmocka_unit_test(test_full),  cmocka_unit_test(test_bad_file),
-        cmocka_unit_test(test_no_space),
+        cmocka_unit_test(test_cards),     cmocka_unit_test(test_death),    cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_same_name), cmocka_unit_test(test_group),    cmocka_unit_test(test_full),
+        cmocka_unit_test(test_bad_file),  cmocka_unit_test(test_no_space),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
