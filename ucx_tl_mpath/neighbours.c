@@ -5,6 +5,7 @@
 
 #include "util/time.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <limits.h>
@@ -20,6 +21,8 @@
 #define TABLE_LOCK MPATH_NEIGHBOURS_MAX /* the byte behind those of the slots */
 #define LOCK_NS (2 * MPATH_NS_PER_S)
 #define LOCK_POLL_NS 200000
+#define NAME_PREFIX "mpath-ucx-%u-" /* the user */
+#define NAME_DIGITS 16
 
 typedef struct slot {
     atomic_uint sequence; /* even and not 0: the card is whole */
@@ -49,9 +52,10 @@ static int try_lock(int fd, short type, int byte)
     return fcntl(fd, F_OFD_SETLK, &lock);
 }
 
-static int is_locked(int fd, int byte)
+/* By somebody else. */
+static int is_locked(int fd, int byte, int num_bytes)
 {
-    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
+    struct flock lock = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte, .l_len = num_bytes};
 
     return fcntl(fd, F_OFD_GETLK, &lock) != 0 || lock.l_type != F_UNLCK;
 }
@@ -78,6 +82,58 @@ static void unlock_table(int fd)
     (void)try_lock(fd, F_UNLCK, TABLE_LOCK);
 }
 
+/* A file of this user's; -1: there is none, or it is something else. */
+static int open_own(int folder, const char *name, int flags)
+{
+    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, S_IRUSR | S_IWUSR);
+    struct stat info;
+
+    if (fd >= 0 && (fstat(fd, &info) != 0 || info.st_uid != geteuid() || !S_ISREG(info.st_mode))) {
+        close(fd);
+        return -1;
+    }
+    return fd;
+}
+
+static int is_name(const char *name)
+{
+    char prefix[32];
+    int length = snprintf(prefix, sizeof(prefix), NAME_PREFIX, (unsigned)geteuid());
+
+    return strncmp(name, prefix, (size_t)length) == 0 && strlen(name) == (size_t)length + NAME_DIGITS &&
+           strspn(name + length, "0123456789abcdef") == NAME_DIGITS;
+}
+
+/* Who joins meanwhile waits for the table's lock, and finds that the file has lost its name. */
+static void remove_dead(int folder, const char *name)
+{
+    int fd = open_own(folder, name, 0);
+
+    if (fd < 0) {
+        return;
+    }
+    if (try_lock(fd, F_WRLCK, TABLE_LOCK) == 0 && !is_locked(fd, 0, MPATH_NEIGHBOURS_MAX)) {
+        (void)unlinkat(folder, name, 0);
+    }
+    close(fd);
+}
+
+/* Removes the files of jobs whose last process was killed: nobody else does. */
+static void sweep(const char *path)
+{
+    DIR *folder = opendir(path);
+    struct dirent *entry;
+
+    while (folder != NULL && (entry = readdir(folder)) != NULL) {
+        if (is_name(entry->d_name)) {
+            remove_dead(dirfd(folder), entry->d_name);
+        }
+    }
+    if (folder != NULL) {
+        closedir(folder);
+    }
+}
+
 /* Opened, ours, locked, and still the file of that name: the last one that leaves removes it. */
 static mpath_status_t open_locked(const char *path, int *fd_p)
 {
@@ -86,12 +142,8 @@ static mpath_status_t open_locked(const char *path, int *fd_p)
     int fd;
 
     for (;;) {
-        fd = open(path, O_RDWR | O_CREAT | O_NOFOLLOW | O_CLOEXEC, S_IRUSR | S_IWUSR);
+        fd = open_own(AT_FDCWD, path, O_CREAT);
         if (fd < 0) {
-            return MPATH_ERR_IO;
-        }
-        if (fstat(fd, &info) != 0 || info.st_uid != geteuid() || !S_ISREG(info.st_mode)) {
-            close(fd);
             return MPATH_ERR_IO;
         }
         status = lock_table(fd);
@@ -168,6 +220,27 @@ static void write_card(table_t *table, int slot, const mpath_neighbour_card_t *c
     atomic_fetch_add(&table->version, 1);
 }
 
+/* What launchers call a job; SLURM's steps have a number within their job, which other jobs have as well. */
+mpath_status_t mpath_neighbours_group(const char *wanted, char *group, size_t size)
+{
+    static const char *const names[] = {
+        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_STEP_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"};
+    const char *job = "", *slurm_job = getenv("SLURM_JOB_ID");
+    int length;
+    size_t i;
+
+    for (i = 0; wanted[0] == '\0' && i < sizeof(names) / sizeof(names[0]); ++i) {
+        wanted = getenv(names[i]);
+        wanted = wanted == NULL ? "" : wanted;
+        job    = strcmp(names[i], "SLURM_STEP_ID") == 0 && slurm_job != NULL ? slurm_job : "";
+    }
+    if (wanted[0] == '\0') {
+        return MPATH_DECLINED;
+    }
+    length = snprintf(group, size, "%s%s%s", job, job[0] == '\0' ? "" : ".", wanted);
+    return length >= 0 && (size_t)length < size ? MPATH_OK : MPATH_ERR_PARAM;
+}
+
 /* Any name becomes one of a file. */
 static uint64_t hash(const char *group)
 {
@@ -188,8 +261,10 @@ mpath_status_t mpath_neighbours_join(const char *folder, const char *group, cons
     if (neighbours == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    snprintf(neighbours->path, sizeof(neighbours->path), "%s/mpath-ucx-%u-%016lx", folder == NULL ? "/dev/shm" : folder,
-             (unsigned)geteuid(), (unsigned long)hash(group));
+    folder = folder == NULL ? "/dev/shm" : folder;
+    snprintf(neighbours->path, sizeof(neighbours->path), "%s/" NAME_PREFIX "%0*lx", folder, (unsigned)geteuid(),
+             NAME_DIGITS, (unsigned long)hash(group));
+    sweep(folder);
     status = open_locked(neighbours->path, &neighbours->fd);
     if (status != MPATH_OK) {
         goto err_free;
@@ -225,16 +300,10 @@ void mpath_neighbours_update(mpath_neighbours_t *neighbours, const mpath_neighbo
 void mpath_neighbours_leave(mpath_neighbours_t *neighbours)
 {
     table_t *table = neighbours->table;
-    int slot, locked = lock_table(neighbours->fd) == MPATH_OK;
 
     atomic_fetch_or(&table->slots[neighbours->self].sequence, 1u);
     atomic_fetch_add(&table->version, 1);
-    for (slot = 0; locked && slot < (int)atomic_load(&table->count); ++slot) {
-        if (slot != neighbours->self && is_locked(neighbours->fd, slot)) {
-            break;
-        }
-    }
-    if (locked && slot == (int)atomic_load(&table->count)) {
+    if (lock_table(neighbours->fd) == MPATH_OK && !is_locked(neighbours->fd, 0, MPATH_NEIGHBOURS_MAX)) {
         (void)unlink(neighbours->path);
     }
     munmap(table, sizeof(*table));
@@ -277,7 +346,7 @@ int mpath_neighbours_card(const mpath_neighbours_t *neighbours, int slot, mpath_
         *card_p = from->card;
         atomic_thread_fence(memory_order_seq_cst);
     } while (atomic_load(&from->sequence) != sequence);
-    return slot == neighbours->self || is_locked(neighbours->fd, slot);
+    return slot == neighbours->self || is_locked(neighbours->fd, slot, 1);
 }
 
 int mpath_neighbours_alive(const mpath_neighbours_t *neighbours, int slot, uint64_t uid)
@@ -285,7 +354,7 @@ int mpath_neighbours_alive(const mpath_neighbours_t *neighbours, int slot, uint6
     const slot_t *at = &neighbours->table->slots[slot];
 
     return is_whole(atomic_load(&at->sequence)) && at->card.uid == uid &&
-           (slot == neighbours->self || is_locked(neighbours->fd, slot));
+           (slot == neighbours->self || is_locked(neighbours->fd, slot, 1));
 }
 
 void mpath_neighbours_set_demand(mpath_neighbours_t *neighbours, uint64_t bps)

@@ -11,6 +11,7 @@
 
 #include "util/status.h"
 
+#include <stddef.h>
 #include <stdint.h>
 
 #define MPATH_NEIGHBOURS_MAX 256 /* interfaces on a node */
@@ -37,15 +38,22 @@ typedef struct mpath_neighbour_card {
 typedef struct mpath_neighbours mpath_neighbours_t;
 
 /*
- * Joins the interfaces of `group`, a name that only processes of one job know, in `folder` (NULL: /dev/shm).
- * MPATH_ERR_IO: the file cannot be made, belongs to someone else or has another layout; MPATH_ERR_TIMED_OUT: somebody
- * keeps it locked; MPATH_NO_RESOURCE: it is full. None is logged.
+ * The name of the group: `wanted`, or where that is empty what the launcher calls the job in the environment of its
+ * processes. MPATH_DECLINED: it says nothing; MPATH_ERR_PARAM: the name is too long.
+ */
+mpath_status_t mpath_neighbours_group(const char *wanted, char *group, size_t size);
+
+/*
+ * Joins the interfaces of `group`, a name that only processes of one job know, in `folder` (NULL: /dev/shm). Files of
+ * this user's jobs of which no process lives any more are removed first. MPATH_ERR_IO: the file cannot be made, belongs
+ * to someone else or has another layout; MPATH_ERR_TIMED_OUT: somebody keeps it locked; MPATH_NO_RESOURCE: it is full.
+ * None is logged.
  */
 mpath_status_t mpath_neighbours_join(const char *folder, const char *group, const mpath_neighbour_card_t *card,
                                      mpath_neighbours_t **neighbours_p);
 /* Another card in the own slot. */
 void mpath_neighbours_update(mpath_neighbours_t *neighbours, const mpath_neighbour_card_t *card);
-/* The last one to leave removes the file. */
+/* The last one to leave removes the file; who is killed leaves that to the next job. */
 void mpath_neighbours_leave(mpath_neighbours_t *neighbours);
 
 /* Changes whenever somebody joins, leaves or has another card; not when a process ends without leaving. */

@@ -14,26 +14,6 @@
 #define LOOK_NS (50 * MPATH_NS_PER_MS)
 #define LAST_MESSAGES_NS (20 * MPATH_NS_PER_MS)
 
-/* What launchers call a job, in the environment of its processes. */
-static const char *job_name(const char *wanted)
-{
-    static const char *const names[] = {
-        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_STEP_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"};
-    const char *value;
-    size_t i;
-
-    if (wanted[0] != '\0') {
-        return wanted;
-    }
-    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
-        value = getenv(names[i]);
-        if (value != NULL && value[0] != '\0') {
-            return value;
-        }
-    }
-    return NULL;
-}
-
 static void write_card(const uct_mpath_iface_t *iface, const uct_mpath_relay_t *relay, const uint8_t *shm_addr,
                        mpath_neighbour_card_t *card)
 {
@@ -206,7 +186,7 @@ static int wanted(const uct_mpath_md_t *md, const uct_mpath_iface_config_t *conf
 void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uct_worker_h worker,
                           const uct_iface_params_t *params, const uct_mpath_iface_config_t *config)
 {
-    const char *group = job_name(config->relay_group);
+    char group[256];
     uint8_t shm_addr[2 * MPATH_NEIGHBOUR_SHM_MAX];
     mpath_neighbour_card_t card;
     uct_mpath_relay_t *relay;
@@ -215,9 +195,12 @@ void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uc
     if (!wanted(md, config)) {
         return;
     }
-    if (group == NULL) {
-        ucs_log(config->relays == UCS_YES ? UCS_LOG_LEVEL_WARN : UCS_LOG_LEVEL_DIAG,
-                "mpath: no relays: no launcher names the job in the environment, and UCX_MPATH_RELAY_GROUP is empty");
+    status = mpath_neighbours_group(config->relay_group, group, sizeof(group));
+    if (status != MPATH_OK) {
+        ucs_log(config->relays == UCS_YES ? UCS_LOG_LEVEL_WARN : UCS_LOG_LEVEL_DIAG, "mpath: no relays: %s",
+                status == MPATH_DECLINED
+                    ? "no launcher names the job in the environment, and UCX_MPATH_RELAY_GROUP is empty"
+                    : "the job's name in the environment or in UCX_MPATH_RELAY_GROUP is too long");
         return;
     }
     relay = calloc(1, sizeof(*relay));

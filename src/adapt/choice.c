@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Choice: trials in turns, and the median of what the slowest rank saw. */
+/* Choice: trials in turns, the median of what the slowest rank saw, and how long that holds. */
 #include "adapt/choice.h"
 
 #define MILLION 1000000u
@@ -15,11 +15,15 @@ int mpath_choice_is_due(const mpath_choice_t *choice)
     return choice->trials == MPATH_CHOICE_TIMES;
 }
 
-/* Trials 0, 2, 4 are of the static routes, 1, 3, 5 of the plan. */
-static uint64_t median_ns(const uint64_t *times_ns, int way)
+/* Better by enough to count. */
+static int is_better(uint64_t time_ns, uint64_t other_ns)
 {
-    uint64_t sorted[MPATH_CHOICE_TRIALS];
+    return time_ns + time_ns / (MILLION / MPATH_CHOICE_MARGIN_PPM) < other_ns;
+}
 
+/* Trials 0, 2, 4 are of the static routes, 1, 3, 5 of the plan. */
+static void sort_trials(const uint64_t *times_ns, int way, uint64_t *sorted)
+{
     for (int i = 0; i < MPATH_CHOICE_TRIALS; i++) {
         uint64_t time = times_ns[2 * i + way];
         int at        = i;
@@ -29,22 +33,40 @@ static uint64_t median_ns(const uint64_t *times_ns, int way)
         }
         sorted[at] = time;
     }
-    return sorted[MPATH_CHOICE_TRIALS / 2];
+}
+
+/* One that noise may have made is tried again soon, and holds twice as long each time that it is confirmed. */
+static uint32_t holds_for(const mpath_choice_t *choice, int way, int is_clear)
+{
+    if (is_clear) {
+        return MPATH_CHOICE_CALLS;
+    }
+    if (!choice->is_known || (choice->way != way)) {
+        return MPATH_CHOICE_CALLS_UNSURE;
+    }
+    return (2 * choice->holds < MPATH_CHOICE_CALLS) ? 2 * choice->holds : MPATH_CHOICE_CALLS;
 }
 
 void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ranks)
 {
-    uint64_t slowest_ns[MPATH_CHOICE_TIMES] = {0}, static_ns, plan_ns;
+    uint64_t slowest_ns[MPATH_CHOICE_TIMES] = {0}, sorted[2][MPATH_CHOICE_TRIALS], median_ns[2];
+    uint8_t way;
 
     for (int rank = 0; rank < num_ranks; rank++) {
         for (int i = 0; i < MPATH_CHOICE_TIMES; i++) {
             slowest_ns[i] = max_u64(slowest_ns[i], all[rank * MPATH_CHOICE_TIMES + i]);
         }
     }
-    static_ns        = median_ns(slowest_ns, MPATH_CHOICE_STATIC);
-    plan_ns          = median_ns(slowest_ns, MPATH_CHOICE_PLAN);
-    choice->way      = (plan_ns + plan_ns / (MILLION / MPATH_CHOICE_MARGIN_PPM) < static_ns) ? MPATH_CHOICE_PLAN
-                                                                                             : MPATH_CHOICE_STATIC;
+    sort_trials(slowest_ns, MPATH_CHOICE_STATIC, sorted[MPATH_CHOICE_STATIC]);
+    sort_trials(slowest_ns, MPATH_CHOICE_PLAN, sorted[MPATH_CHOICE_PLAN]);
+    for (int i = 0; i < 2; i++) {
+        median_ns[i] = sorted[i][MPATH_CHOICE_TRIALS / 2];
+    }
+    way = is_better(median_ns[MPATH_CHOICE_PLAN], median_ns[MPATH_CHOICE_STATIC]) ? MPATH_CHOICE_PLAN
+                                                                                  : MPATH_CHOICE_STATIC;
+
+    choice->holds    = holds_for(choice, way, !is_better(sorted[!way][0], median_ns[way]));
+    choice->way      = way;
     choice->is_known = 1;
     choice->trials   = 0;
     choice->calls    = 0;
@@ -52,7 +74,7 @@ void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ra
 
 mpath_choice_way_t mpath_choice_next(mpath_choice_t *choice, int *trial_p)
 {
-    if (choice->is_known && (choice->calls < MPATH_CHOICE_CALLS)) {
+    if (choice->is_known && (choice->calls < choice->holds)) {
         choice->calls++;
         *trial_p = -1;
         return (mpath_choice_way_t)choice->way;

@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is learned about rails: noise, drifts and jumps; the file of learned rates. */
-#include "adapt/choice.h"
 #include "adapt/rates.h"
 #include "adapt/store.h"
 #include "coll/topo_rates.h"
@@ -356,85 +355,6 @@ static void test_store_damaged(void **state)
     assert_non_null(strstr(capture_text(), "/nonexistent/folder/rates cannot be written"));
 }
 
-/*
- * Runs calls of two ranks that take the given times; the second rank's are `slower` longer. Returns how many took the
- * plan.
- */
-static int run_choices(mpath_choice_t *choice, int calls, uint64_t static_ns, uint64_t plan_ns, uint64_t slower_ns)
-{
-    uint64_t all[2][MPATH_CHOICE_TIMES];
-    int planned = 0, trial;
-
-    for (int call = 0; call < calls; call++) {
-        mpath_choice_way_t way;
-
-        if (mpath_choice_is_due(choice)) {
-            for (int i = 0; i < MPATH_CHOICE_TIMES; i++) {
-                all[0][i] = choice->times_ns[i];
-                all[1][i] = choice->times_ns[i] + slower_ns;
-            }
-            mpath_choice_decide(choice, all[0], 2);
-        }
-        way = mpath_choice_next(choice, &trial);
-        planned += (way == MPATH_CHOICE_PLAN) ? 1 : 0;
-        mpath_choice_note(choice, trial,
-                          (call < 2)                   ? 1000 * plan_ns /* set-up */
-                          : (way == MPATH_CHOICE_PLAN) ? plan_ns
-                                                       : static_ns);
-    }
-    return planned;
-}
-
-static void test_choice(void **state)
-{
-    mpath_choice_t choice = {0};
-
-    (void)state;
-    assert_int_equal(run_choices(&choice, 1000, 700000, 650000, 5), MPATH_CHOICE_TRIALS + 1000 - MPATH_CHOICE_TIMES);
-    memset(&choice, 0, sizeof(choice));
-    assert_int_equal(run_choices(&choice, 1000, 637000, 756000, 5), MPATH_CHOICE_TRIALS);
-    memset(&choice, 0, sizeof(choice));
-    assert_int_equal(run_choices(&choice, 1000, 700000, 699000, 0), MPATH_CHOICE_TRIALS); /* too little to count */
-
-    /* tried again after a while, when the machine may be another */
-    assert_int_equal(choice.way, MPATH_CHOICE_STATIC);
-    run_choices(&choice, MPATH_CHOICE_CALLS + MPATH_CHOICE_TIMES, 700000, 300000, 0);
-    assert_int_equal(choice.way, MPATH_CHOICE_PLAN);
-}
-
-/* The slowest rank's time of a trial counts, not the mean of all. */
-static void test_choice_ranks(void **state)
-{
-    const uint64_t all[2][MPATH_CHOICE_TIMES] = {{500, 100, 500, 100, 500, 100}, {500, 900, 500, 900, 500, 900}};
-    mpath_choice_t choice                     = {.trials = MPATH_CHOICE_TIMES};
-
-    (void)state;
-    mpath_choice_decide(&choice, all[0], 2);
-    assert_int_equal(choice.way, MPATH_CHOICE_STATIC);
-    mpath_choice_decide(&choice, all[0], 1);
-    assert_int_equal(choice.way, MPATH_CHOICE_PLAN);
-}
-
-static void test_choice_kinds(void **state)
-{
-    (void)state;
-    assert_int_equal(mpath_choice_kind(0, 0), mpath_choice_kind(8000, 8000));
-    assert_int_equal(mpath_choice_kind(1000000, 900000), mpath_choice_kind(1001000, 901000));
-    assert_int_not_equal(mpath_choice_kind(1000000, 300000), mpath_choice_kind(1000000, 900000));
-    assert_int_not_equal(mpath_choice_kind(1000000, 900000), mpath_choice_kind(1500000, 1350000));
-    for (uint64_t a = 1; a != 0; a <<= 1) {
-        for (uint64_t b = 1; b != 0; b <<= 1) {
-            int kind = mpath_choice_kind(a + a / 3, b + b / 3);
-
-            assert_true((kind >= 0) && (kind < MPATH_CHOICE_KINDS));
-        }
-    }
-    assert_true(mpath_choice_is_open(637000, 300000));
-    assert_true(mpath_choice_is_open(300000, 350000));
-    assert_false(mpath_choice_is_open(300000, 700000));
-    assert_false(mpath_choice_is_open(11009000, 3236000));
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -451,9 +371,6 @@ int main(void)
         cmocka_unit_test(test_topo),
         cmocka_unit_test(test_store),
         cmocka_unit_test(test_store_damaged),
-        cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_choice_ranks),
-        cmocka_unit_test(test_choice_kinds),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

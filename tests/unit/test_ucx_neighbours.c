@@ -6,6 +6,7 @@
 #include <stdarg.h>
 #include <stddef.h>
 #include <setjmp.h>
+#include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -72,27 +73,38 @@ static void test_cards(void **state)
     assert_true(is_empty());
 }
 
-/* A process that ends without leaving; not reaped yet, it is no neighbour any more all the same. */
-static void test_death(void **state)
+/* A process that joins and stays until it is killed. */
+static pid_t start_member(const char *group, uint64_t uid)
 {
-    mpath_neighbours_t *self = join("job", 1);
-    mpath_neighbour_card_t card;
-    int ready[2], status;
+    int ready[2];
     char byte;
     pid_t pid;
 
-    (void)state;
     assert_int_equal(pipe(ready), 0);
     pid = fork();
     assert_true(pid >= 0);
     if (pid == 0) {
-        (void)join("job", 2);
+        (void)join(group, uid);
         if (write(ready[1], "x", 1) == 1) {
             pause();
         }
         _exit(1);
     }
     assert_int_equal(read(ready[0], &byte, 1), 1);
+    close(ready[0]);
+    close(ready[1]);
+    return pid;
+}
+
+/* A process that ends without leaving; not reaped yet, it is no neighbour any more all the same. */
+static void test_death(void **state)
+{
+    mpath_neighbours_t *self = join("job", 1);
+    pid_t pid                = start_member("job", 2);
+    mpath_neighbour_card_t card;
+    int status;
+
+    (void)state;
     assert_true(mpath_neighbours_alive(self, 1, 2));
     kill(pid, SIGKILL);
     assert_int_equal(waitid(P_PID, (id_t)pid, &(siginfo_t){0}, WEXITED | WNOWAIT), 0);
@@ -101,8 +113,71 @@ static void test_death(void **state)
     waitpid(pid, &status, 0);
     mpath_neighbours_leave(self); /* the last one alive removes the file */
     assert_true(is_empty());
-    close(ready[0]);
-    close(ready[1]);
+}
+
+static int num_files(void)
+{
+    DIR *files = opendir(folder);
+    struct dirent *entry;
+    int count = 0;
+
+    assert_non_null(files);
+    while ((entry = readdir(files)) != NULL) {
+        count += entry->d_name[0] != '.';
+    }
+    closedir(files);
+    return count;
+}
+
+/* What a job leaves whose last process is killed the next job removes, and nothing that lives or is not ours. */
+static void test_sweep(void **state)
+{
+    mpath_neighbours_t *living = join("living job", 1), *next;
+    pid_t killed[2]            = {start_member("dead job", 2), start_member("dead job", 3)};
+    char other_user[256], other_name[256], link[256];
+    int i, status;
+
+    (void)state;
+    snprintf(other_user, sizeof(other_user), "%s/mpath-ucx-%u-0123456789abcdef", folder, (unsigned)geteuid() + 1);
+    snprintf(other_name, sizeof(other_name), "%s/mpath-ucx-%u-0123456789abcdef.x", folder, (unsigned)geteuid());
+    snprintf(link, sizeof(link), "%s/mpath-ucx-%u-0123456789abcdef", folder, (unsigned)geteuid());
+    close(open(other_user, O_CREAT | O_WRONLY, 0600));
+    close(open(other_name, O_CREAT | O_WRONLY, 0600));
+    assert_int_equal(symlink("/dev/null", link), 0);
+    for (i = 0; i < 2; ++i) {
+        next = join("next job", 4);
+        assert_int_equal(num_files(), 6); /* one of the dead job still lives */
+        mpath_neighbours_leave(next);
+        kill(killed[i], SIGKILL);
+        assert_int_equal(waitpid(killed[i], &status, 0), killed[i]);
+    }
+    next = join("next job", 4);
+    assert_int_equal(num_files(), 5);
+    mpath_neighbours_leave(next);
+    next = join("living job", 5);
+    assert_true(mpath_neighbours_alive(living, mpath_neighbours_self(next), 5));
+    mpath_neighbours_leave(living);
+    mpath_neighbours_leave(next);
+    assert_int_equal(unlink(other_user) | unlink(other_name) | unlink(link), 0);
+    assert_true(is_empty());
+}
+
+/* A job of the same name as one that was killed begins with an empty table. */
+static void test_same_name(void **state)
+{
+    pid_t killed[2] = {start_member("job", 2), start_member("job", 3)};
+    mpath_neighbours_t *next;
+    int i, status;
+
+    (void)state;
+    for (i = 0; i < 2; ++i) {
+        kill(killed[i], SIGKILL);
+        assert_int_equal(waitpid(killed[i], &status, 0), killed[i]);
+    }
+    next = join("job", 4);
+    assert_int_equal(mpath_neighbours_count(next), 1);
+    mpath_neighbours_leave(next);
+    assert_true(is_empty());
 }
 
 static void test_full(void **state)
@@ -122,13 +197,15 @@ static void test_full(void **state)
     assert_true(is_empty());
 }
 
-/* A file that somebody else has put there, or one of another layout, is not used. */
+/* A file that somebody else has put there, or a table of another layout whose owners live, is not used. */
 static void test_bad_file(void **state)
 {
+    struct flock lock           = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     mpath_neighbour_card_t card = {.uid = 1};
     mpath_neighbours_t *neighbours;
     char path[256], found[128];
     FILE *names;
+    int fd;
 
     (void)state;
     neighbours = join("job", 1);
@@ -142,12 +219,49 @@ static void test_bad_file(void **state)
     assert_int_equal(symlink("/dev/null", path), 0);
     assert_int_equal(mpath_neighbours_join(folder, "job", &card, &neighbours), MPATH_ERR_IO);
     unlink(path);
-    close(open(path, O_CREAT | O_WRONLY, 0600));
-    assert_int_equal(truncate(path, 10), 0);
+    fd = open(path, O_CREAT | O_RDWR, 0600);
+    assert_int_equal(ftruncate(fd, 10), 0);
+    assert_int_equal(fcntl(fd, F_OFD_SETLK, &lock), 0);
     assert_int_equal(mpath_neighbours_join(folder, "job", &card, &neighbours), MPATH_ERR_IO);
-    unlink(path);
+    close(fd);
+    mpath_neighbours_leave(join("job", 1)); /* they have ended */
     assert_int_equal(mpath_neighbours_join("/nowhere", "job", &card, &neighbours), MPATH_ERR_IO);
     assert_true(is_empty());
+}
+
+/* Steps of two jobs of SLURM have the same number. */
+static void test_group(void **state)
+{
+    static const char *const names[] = {
+        "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_STEP_ID", "SLURM_JOB_ID", "PMI_JOBID", "PBS_JOBID",
+        "LSB_JOBID"};
+    char group[16] = "none", other[16];
+    size_t i;
+
+    (void)state;
+    for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
+        unsetenv(names[i]);
+    }
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_DECLINED);
+    assert_string_equal(group, "none");
+    assert_int_equal(mpath_neighbours_group("wanted", group, sizeof(group)), MPATH_OK);
+    assert_string_equal(group, "wanted");
+    setenv("SLURM_STEP_ID", "0", 1);
+    setenv("SLURM_JOB_ID", "17", 1);
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_OK);
+    setenv("SLURM_JOB_ID", "18", 1);
+    assert_int_equal(mpath_neighbours_group("", other, sizeof(other)), MPATH_OK);
+    assert_string_not_equal(group, other);
+    assert_int_equal(mpath_neighbours_group("wanted", group, sizeof(group)), MPATH_OK);
+    assert_string_equal(group, "wanted");
+    setenv("PMIX_NAMESPACE", "prterun", 1);
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_OK);
+    assert_string_equal(group, "prterun");
+    setenv("PMIX_NAMESPACE", "more than the room for it", 1);
+    assert_int_equal(mpath_neighbours_group("", group, sizeof(group)), MPATH_ERR_PARAM);
+    unsetenv("PMIX_NAMESPACE");
+    unsetenv("SLURM_STEP_ID");
+    unsetenv("SLURM_JOB_ID");
 }
 
 static int make_folder(void **state)
@@ -227,8 +341,9 @@ static void test_no_space(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cards),    cmocka_unit_test(test_death),    cmocka_unit_test(test_full),
-        cmocka_unit_test(test_bad_file), cmocka_unit_test(test_no_space),
+        cmocka_unit_test(test_cards),     cmocka_unit_test(test_death),    cmocka_unit_test(test_sweep),
+        cmocka_unit_test(test_same_name), cmocka_unit_test(test_group),    cmocka_unit_test(test_full),
+        cmocka_unit_test(test_bad_file),  cmocka_unit_test(test_no_space),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);
