@@ -89,6 +89,27 @@ static void test_short_of_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
 }
 
+/* Ends this rank's context when nobody reads its memory any more. Its buffers go before it, and are allocated anew. */
+static void lose_context(const ranks_self_t *self, const relay_job_t *job, int mine, member_t *members, int num)
+{
+    int device    = self->rank % mpath_gpu_count();
+    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64), all[RANKS_MAX], none = 0;
+
+    ranks_check(mpath_team_allgather(members[0].team, &none, sizeof(none), all) == MPATH_OK);
+    for (int i = 0; mine && (i < num); i++) {
+        gpu_memory_free(&members[i].send);
+        gpu_memory_free(&members[i].recv);
+    }
+    if (mine) {
+        gpu_application_resets(device);
+    }
+    for (int i = 0; mine && (i < num); i++) {
+        mpath_gpu_notice_lost();
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].send);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].recv);
+    }
+}
+
 /* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
 static const mpath_lane_ops_t *sound_ops;
 static mpath_status_t broken_send_status;
@@ -169,6 +190,10 @@ static int rail_fails_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
+    lose_context(self, job, self->rank % 3 != 0, &member, 1); /* relays without that rail are set up anew */
+    member_round(&member, A2A_HOT, job->max_bytes, 3);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     run_late(self, &member, job);
     member_end(&member);
     return 0;
@@ -252,27 +277,6 @@ static void test_killed(void **state)
     job.emulated = MPATH_EMULATED_RAILS;
     assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
     munmap(gave_up, sizeof(*gave_up));
-}
-
-/* Ends this rank's context when nobody reads its memory any more. Its buffers go before it, and are allocated anew. */
-static void lose_context(const ranks_self_t *self, const relay_job_t *job, int mine, member_t *members, int num)
-{
-    int device    = self->rank % mpath_gpu_count();
-    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64), all[RANKS_MAX], none = 0;
-
-    ranks_check(mpath_team_allgather(members[0].team, &none, sizeof(none), all) == MPATH_OK);
-    for (int i = 0; mine && (i < num); i++) {
-        gpu_memory_free(&members[i].send);
-        gpu_memory_free(&members[i].recv);
-    }
-    if (mine) {
-        gpu_application_resets(device);
-    }
-    for (int i = 0; mine && (i < num); i++) {
-        mpath_gpu_notice_lost();
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].send);
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].recv);
-    }
 }
 
 /* All calls up to now went over relays, and some of their bytes through GPUs on the way. */
