@@ -2,7 +2,9 @@
 /*
  * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes
  * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are on the
- * default stream: after what the application has under way there.
+ * default stream: after what the application has under way there, such as the last bytes of copies from pageable memory
+ * that have returned. A stream of mpath's own would not wait for these; only an ordinary stream that is captured forbids
+ * the default one.
  */
 #ifndef MPATH_COLL_SHADOW_H
 #define MPATH_COLL_SHADOW_H

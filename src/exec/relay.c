@@ -124,6 +124,12 @@ static uint64_t span_bytes(const uint64_t *bytes, const uint64_t *offsets, int s
     return end;
 }
 
+/* Slots, streams and rails of this rank were made in a context that the application has ended since. */
+static int has_lost_gpu(const mpath_relay_t *relay)
+{
+    return (relay->gpu != NULL) && mpath_gpu_is_lost(relay->gpu);
+}
+
 /*
  * Memory that copy engines of this rank's GPU reach; without one at the set-up, slots and rails were made without it.
  */
@@ -133,28 +139,13 @@ static int is_reachable(const mpath_relay_t *relay, const mpath_memory_t *memory
 
     return (memory != NULL) && !mpath_memory_on_host(memory->kind) && (memory->kind != MPATH_MEMORY_MANAGED) &&
            (mpath_gpu_get(memory->device, memory->context, &gpu) == MPATH_OK) &&
-           ((relay->gpu != NULL) ? (relay->gpu == gpu) : !relay->opened);
+           (!relay->opened || has_lost_gpu(relay) || (relay->gpu == gpu));
 }
 
-/* Slots, streams and rails of this rank were made in a context that the application has ended since. */
-static int has_lost_gpu(const mpath_relay_t *relay)
-{
-    static atomic_flag warned = ATOMIC_FLAG_INIT;
-    int lost                  = (relay->gpu != NULL) && mpath_gpu_is_lost(relay->gpu);
-
-    if (lost && !atomic_flag_test_and_set(&warned)) {
-        mpath_warn(
-            "rank %d: the application has ended the context of GPU %d (cudaDeviceReset) that device memory was moved "
-            "in; the communicators that used it leave such calls to the host, new ones use the new context",
-            relay->me, mpath_gpu_info_of(relay->gpu)->ordinal);
-    }
-    return lost;
-}
-
-/* Sides without bytes may be any memory. */
+/* Sides without bytes may be any memory. But a rank without a context waits for the next buffers to tell of one. */
 static int is_apart(const mpath_relay_t *relay, const mpath_call_t *call, uint64_t send_bytes, uint64_t recv_bytes)
 {
-    if (has_lost_gpu(relay)) {
+    if (has_lost_gpu(relay) && (mpath_relay_memory(call) == NULL)) {
         return 1;
     }
     if (((send_bytes > 0) && !is_reachable(relay, call->send_memory)) ||
@@ -216,6 +207,7 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
         call->flags |= MPATH_CALL_APART;
         return;
     }
+    call->flags |= has_lost_gpu(relay) ? MPATH_CALL_LOST : 0;
     if ((recv_bytes > 0) &&
         (mpath_export_make(call->recv_buffer, recv_bytes, call->recv_memory, &memory) != MPATH_OK)) {
         call->flags |= MPATH_CALL_APART;
@@ -238,6 +230,7 @@ void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
 {
     relay->moved    = relay->moved || (flags & MPATH_CALL_MOVED);
     relay->is_short = relay->is_short || (flags & MPATH_CALL_SHORT);
+    relay->is_lost  = relay->is_lost || (flags & MPATH_CALL_LOST);
 }
 
 /* What is left of the topology may have no way for all. */
@@ -267,10 +260,13 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
     if ((status == MPATH_OK) && !relay->opened) {
         status = mpath_relay_setup(relay, call);
         if (status == MPATH_OK) {
-            relay->moved = 1;
             write_cell(relay, call);
             status = mpath_relay_all(relay->team, MPATH_OK); /* all cells are there */
         }
+    }
+    if ((status == MPATH_OK) && relay->is_lost) {
+        relay->is_lost = 0;
+        status         = mpath_relay_renew(relay, call);
     }
     if ((status == MPATH_OK) && (relay->rails.wire != NULL)) {
         status = mpath_move_recover(relay->team);

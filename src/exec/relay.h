@@ -57,7 +57,8 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call);
 void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags);
 
 /*
- * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE; the first time slots are made. *topo_p
+ * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE; slots are made the first time, and anew
+ * when the application of some rank has ended the context of its GPU and has buffers in another one. *topo_p
  * is what the call is to be planned for; it lives as long as the relay, but another may follow, when a GPU short of
  * memory gives its slots back and passes nothing on from then on. MPATH_DECLINED, on all ranks alike: not this call, or
  * none from now on (mpath_relay_usable()). Errors break the team.

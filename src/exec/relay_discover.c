@@ -41,7 +41,7 @@ static const mpath_gpu_survey_t *survey_once(void)
 
 static void look(const mpath_relay_t *relay, const mpath_call_t *call, seen_gpus_t *seen, mpath_gpu_t **gpu_p)
 {
-    const mpath_memory_t *memory = (call->send_memory != NULL) ? call->send_memory : call->recv_memory;
+    const mpath_memory_t *memory = mpath_relay_memory(call);
     const mpath_gpu_survey_t *survey;
     mpath_gpu_t *gpu = NULL;
 
@@ -55,9 +55,8 @@ static void look(const mpath_relay_t *relay, const mpath_call_t *call, seen_gpus
         seen->uuids[g] = survey->gpus[g].info.uuid;
     }
     mpath_gpu_survey_model(survey, &relay->team->context->machine, &seen->gpus);
-    if ((((memory != NULL) && !mpath_memory_on_host(memory->kind))
-             ? mpath_gpu_get(memory->device, memory->context, &gpu)
-             : mpath_gpu_current(&gpu)) == MPATH_OK) {
+    if (((memory != NULL) ? mpath_gpu_get(memory->device, memory->context, &gpu) : mpath_gpu_current(&gpu)) ==
+        MPATH_OK) {
         seen->has_gpu = 1;
         seen->mine    = mpath_gpu_info_of(gpu)->uuid;
         *gpu_p        = gpu;

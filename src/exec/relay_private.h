@@ -144,6 +144,7 @@ struct mpath_relay {
     int num_reduced;
     uint64_t without;         /* ranks that cannot, as a mask */
     int is_short;             /* some rank's GPU is short of memory */
+    int is_lost;              /* some rank's GPU has lost its context */
     const mpath_topo_t *topo; /* that plans are made for */
     mpath_relay_room_t room;
     mpath_owners_t owners; /* of the NICs of this rank's node */
@@ -190,6 +191,14 @@ struct mpath_relay {
 void mpath_relay_lock(void);
 void mpath_relay_unlock(void);
 
+/* Memory of this rank's buffers that is on a GPU; NULL: none is. */
+static inline const mpath_memory_t *mpath_relay_memory(const mpath_call_t *call)
+{
+    const mpath_memory_t *memory = (call->send_memory != NULL) ? call->send_memory : call->recv_memory;
+
+    return ((memory != NULL) && !mpath_memory_on_host(memory->kind)) ? memory : NULL;
+}
+
 /* relay_discover.c. Collective: the team's topology with GPUs. MPATH_DECLINED, on all ranks alike: there is none. */
 mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *call);
 
@@ -197,6 +206,11 @@ mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *ca
  * relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on.
  */
 mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call);
+/*
+ * Collective, when a rank's application has ended the context of its GPU and goes on in another: everything that was
+ * made with GPUs is made anew on all ranks. MPATH_DECLINED as above.
+ */
+mpath_status_t mpath_relay_renew(mpath_relay_t *relay, const mpath_call_t *call);
 /* Collective, when a rank has said that its GPU is short of memory: such ranks give their slots back. */
 mpath_status_t mpath_relay_give_back(mpath_relay_t *relay);
 /*

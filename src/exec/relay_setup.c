@@ -63,6 +63,7 @@ void mpath_relay_pool_make(mpath_relay_t *relay)
     uint64_t taken, bytes;
     mpath_memory_t memory;
 
+    export->how = MPATH_EXPORT_NONE;
     if (relay->gpu == NULL) {
         return;
     }
@@ -211,14 +212,14 @@ typedef struct pool_hello {
 /* All learn who has slots that everybody can open who has to. */
 static mpath_status_t agree_on_pools(mpath_relay_t *relay, uint64_t *without_p)
 {
-    const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
-    pool_hello_t mine        = {.bytes = relay->my_pool_bytes}, all[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t status    = mpath_team_allgather(relay->team, &mine, sizeof(mine), all); /* exports are there */
+    const mpath_topo_t *whole = mpath_team_gpu_topo(relay->team);
+    pool_hello_t mine         = {.bytes = relay->my_pool_bytes}, all[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status     = mpath_team_allgather(relay->team, &mine, sizeof(mine), all); /* exports are there */
 
     if (status != MPATH_OK) {
         return status;
     }
-    mine.failed = open_pools(relay, mates_ahead(relay, topo));
+    mine.failed = open_pools(relay, mates_ahead(relay, whole) | mates_ahead(relay, relay->topo));
     status      = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
     *without_p  = 0;
     for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
@@ -266,9 +267,9 @@ static mpath_status_t open_room(mpath_relay_t *relay)
 
 static mpath_status_t find_gpu(mpath_relay_t *relay, const mpath_call_t *call)
 {
-    const mpath_memory_t *memory = (call->send_memory != NULL) ? call->send_memory : call->recv_memory;
+    const mpath_memory_t *memory = mpath_relay_memory(call);
 
-    if ((memory != NULL) && !mpath_memory_on_host(memory->kind)) {
+    if (memory != NULL) {
         return mpath_gpu_get(memory->device, memory->context, &relay->gpu);
     }
     /* A rank without data of its own can pass on that of others all the same. */
@@ -306,44 +307,94 @@ static mpath_status_t open_pace(mpath_relay_t *relay, const mpath_topo_t *topo)
     return status;
 }
 
-mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
+/* Of the set-up, what has to do with GPUs. Collective; an error of one is told to all. */
+static mpath_status_t set_up_gpus(mpath_relay_t *relay, const mpath_call_t *call)
 {
-    const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
-    uint64_t without         = 0;
-    mpath_status_t status    = open_room(relay);
+    uint64_t without      = 0;
+    mpath_status_t status = (relay->gpu == NULL) ? find_gpu(relay, call) : MPATH_OK;
 
-    if (status != MPATH_OK) {
-        relay->usable = 0;
-        return (mpath_team_status(relay->team) == MPATH_OK) ? MPATH_DECLINED : status;
-    }
-    relay->opened = 1;
-    mpath_process_self(&relay->told.process);
-    status = open_pace(relay, topo);
     if (status == MPATH_OK) {
-        status = find_gpu(relay, call);
-        if (status == MPATH_OK) {
-            mpath_relay_pool_make(relay);
-        }
-        status = mpath_relay_all(relay->team, status);
+        mpath_relay_pool_make(relay);
     }
+    status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
         status = agree_on_pools(relay, &without);
     }
-    relay->topo    = topo;
-    relay->without = without;
-    if ((status == MPATH_OK) && (without != 0)) {
-        if (relay->me == 0) {
+    if ((status == MPATH_OK) && (without != relay->without)) {
+        if ((relay->me == 0) && (without != 0)) {
             say_who(relay, without, "no slots on, or no way to them from all for, the GPUs");
         }
-        status = reduce_topo(relay);
+        relay->without = without;
+        status         = reduce_topo(relay);
     }
+    if (status == MPATH_OK) {
+        relay->moved = 1; /* nobody has opened anything yet */
+        mpath_info("rank %d: %llu bytes of GPU memory for chunks that pass through", relay->me,
+                   (unsigned long long)relay->my_pool_bytes);
+    }
+    return status;
+}
+
+/* A set-up has failed for all. */
+static mpath_status_t give_up(mpath_relay_t *relay, mpath_status_t status)
+{
+    relay->usable = 0;
+    return (mpath_team_status(relay->team) == MPATH_OK) ? MPATH_DECLINED : status;
+}
+
+mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
+{
+    const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
+    mpath_status_t status    = open_room(relay);
+
     if (status != MPATH_OK) {
-        relay->usable = 0;
-        return (mpath_team_status(relay->team) == MPATH_OK) ? MPATH_DECLINED : status;
+        return give_up(relay, status);
     }
-    mpath_info("rank %d: %llu bytes of GPU memory for chunks that pass through", relay->me,
-               (unsigned long long)relay->my_pool_bytes);
-    return MPATH_OK;
+    relay->opened = 1;
+    relay->topo   = topo;
+    mpath_process_self(&relay->told.process);
+    status = open_pace(relay, topo);
+    if (status == MPATH_OK) {
+        status = set_up_gpus(relay, call);
+    }
+    return (status == MPATH_OK) ? MPATH_OK : give_up(relay, status);
+}
+
+/* What was made with GPUs, of this rank and of others. No call is under way. */
+static void close_gpus(mpath_relay_t *relay)
+{
+    for (int rank = 0; rank < relay->size; rank++) {
+        if (relay->pools[rank] != NULL) {
+            mpath_import_put(relay->pools[rank]);
+            mpath_import_forget(&relay->room.pools[relay->room.member_of[rank]].owner);
+            relay->pools[rank] = NULL;
+        }
+    }
+    mpath_relay_close_buffers(relay);
+    mpath_relay_forget_plans(relay);
+    mpath_relay_pool_free(relay);
+    mpath_relay_rails_cleanup(relay);
+}
+
+/* The room stays: its slots are free and its rings are empty between calls. */
+mpath_status_t mpath_relay_renew(mpath_relay_t *relay, const mpath_call_t *call)
+{
+    mpath_status_t status;
+
+    mpath_info("rank %d: the application of some rank has ended the context of its GPU: relays are set up anew",
+               relay->me);
+    close_gpus(relay);
+    if ((relay->gpu != NULL) && mpath_gpu_is_lost(relay->gpu)) {
+        relay->gpu = NULL;
+    }
+    relay->pool_bytes = 0;
+    relay->num_known  = 0;
+    relay->partial    = 0;
+    status            = mpath_relay_all(relay->team, MPATH_OK); /* all have read what the others had told of slots */
+    if (status == MPATH_OK) {
+        status = set_up_gpus(relay, call);
+    }
+    return (status == MPATH_OK) ? MPATH_OK : give_up(relay, status);
 }
 
 /* Afterwards no rank writes to the slots of those in `givers`. */
@@ -390,16 +441,7 @@ mpath_status_t mpath_relay_give_back(mpath_relay_t *relay)
 
 void mpath_relay_cleanup(mpath_relay_t *relay)
 {
-    for (int rank = 0; rank < relay->size; rank++) {
-        if (relay->pools[rank] != NULL) {
-            mpath_import_put(relay->pools[rank]);
-            mpath_import_forget(&relay->room.pools[relay->room.member_of[rank]].owner);
-        }
-    }
-    mpath_relay_close_buffers(relay);
-    mpath_relay_forget_plans(relay);
-    mpath_relay_pool_free(relay);
-    mpath_relay_rails_cleanup(relay);
+    close_gpus(relay);
     mpath_owners_close(&relay->owners);
     if (relay->pace != NULL) {
         mpath_pace_close(relay->pace);

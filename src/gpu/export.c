@@ -37,6 +37,12 @@ static struct {
     uint32_t pools_number; /* last one given out */
 } exports = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
+/* A physical allocation, where it is mapped. */
+typedef struct export_piece {
+    uint64_t start;
+    uint32_t id;
+} export_piece_t;
+
 static void export_close(unsigned index)
 {
     mpath_export_t *entry = &exports.entries[index];
@@ -44,14 +50,14 @@ static void export_close(unsigned index)
 
     if (entry->how == MPATH_EXPORT_FDS) {
         for (piece = 0; piece < entry->pieces; piece++) {
-            close(entry->handle.fds[piece]);
+            close(entry->handle.mapped.fds[piece]);
         }
     }
     exports.used[index] = 0;
 }
 
 /* Without the pieces' numbers in the identity, a range that was remapped in part would look the same. */
-static mpath_status_t export_walk(uint64_t end, mpath_export_t *made, uint64_t *starts)
+static mpath_status_t export_walk(uint64_t end, mpath_export_t *made, export_piece_t *pieces)
 {
     mpath_memory_piece_t piece;
     uint64_t at = made->base;
@@ -68,7 +74,7 @@ static mpath_status_t export_walk(uint64_t end, mpath_export_t *made, uint64_t *
         } else if ((made->bytes != made->pieces * made->piece_bytes) || (piece.bytes > made->piece_bytes)) {
             return MPATH_DECLINED; /* only the last piece may be shorter */
         }
-        starts[made->pieces] = at;
+        pieces[made->pieces] = (export_piece_t){.start = at, .id = (uint32_t)piece.block_id};
         made->buffer_id      = made->buffer_id * 1000003 + piece.block_id;
         made->bytes += piece.bytes;
         at += piece.bytes;
@@ -114,7 +120,7 @@ static mpath_status_t export_refused(mpath_export_how_t how, uint64_t address, c
     return MPATH_DECLINED;
 }
 
-static mpath_status_t export_fds(mpath_export_t *made, const uint64_t *starts)
+static mpath_status_t export_fds(mpath_export_t *made, const export_piece_t *pieces)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_cu_result_t result;
@@ -123,22 +129,23 @@ static mpath_status_t export_fds(mpath_export_t *made, const uint64_t *starts)
 
     export_permit_fetching();
     for (piece = 0; piece < made->pieces; piece++) {
-        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)starts[piece]);
+        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)pieces[piece].start);
         if (result == MPATH_CU_SUCCESS) {
-            result = cu->MemExportToShareableHandle(&made->handle.fds[piece], handle, MPATH_CU_HANDLE_FD, 0);
+            result = cu->MemExportToShareableHandle(&made->handle.mapped.fds[piece], handle, MPATH_CU_HANDLE_FD, 0);
             cu->MemRelease(handle);
         }
         if (result != MPATH_CU_SUCCESS) {
-            (void)export_refused(MPATH_EXPORT_FDS, starts[piece], "cuMemExportToShareableHandle", result);
+            (void)export_refused(MPATH_EXPORT_FDS, pieces[piece].start, "cuMemExportToShareableHandle", result);
             goto err_close;
         }
+        made->handle.mapped.ids[piece] = pieces[piece].id;
     }
     made->how = MPATH_EXPORT_FDS;
     return MPATH_OK;
 
 err_close:
     while (piece-- > 0) {
-        close(made->handle.fds[piece]);
+        close(made->handle.mapped.fds[piece]);
     }
     return MPATH_DECLINED;
 }
@@ -147,7 +154,7 @@ err_close:
  * Needs an IMEX channel in this process's device nodes, even within a node; without one the driver refuses, and mostly
  * has refused to make such memory before.
  */
-static mpath_status_t export_fabric(mpath_export_t *made, const uint64_t *starts)
+static mpath_status_t export_fabric(mpath_export_t *made, const export_piece_t *pieces)
 {
     static int warned;
     const mpath_cu_t *cu     = mpath_gpu_driver();
@@ -158,11 +165,12 @@ static mpath_status_t export_fabric(mpath_export_t *made, const uint64_t *starts
         return MPATH_DECLINED;
     }
     for (uint32_t piece = 0; (result == MPATH_CU_SUCCESS) && (piece < made->pieces); piece++) {
-        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)starts[piece]);
+        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)pieces[piece].start);
         if (result == MPATH_CU_SUCCESS) {
             result = cu->MemExportToShareableHandle(&made->handle.fabric[piece], handle, MPATH_CU_HANDLE_FABRIC, 0);
             cu->MemRelease(handle);
         }
+        made->fabric_ids[piece] = pieces[piece].id;
     }
     if (result == MPATH_CU_SUCCESS) {
         made->how = MPATH_EXPORT_FABRIC;
@@ -311,12 +319,12 @@ static unsigned export_make_room(void)
 {
     unsigned index, oldest = 0, free_index = MPATH_EXPORTS_MAX;
     mpath_export_t now;
-    uint64_t starts[MPATH_EXPORT_PIECES_MAX];
+    export_piece_t pieces[MPATH_EXPORT_PIECES_MAX];
 
     for (index = 0; index < MPATH_EXPORTS_MAX; index++) {
         if ((exports.used[index] != 0) && mpath_export_is_mapped(&exports.entries[index])) {
             now = exports.entries[index];
-            if ((export_walk(now.base + now.bytes, &now, starts) != MPATH_OK) ||
+            if ((export_walk(now.base + now.bytes, &now, pieces) != MPATH_OK) ||
                 (now.buffer_id != exports.entries[index].buffer_id)) {
                 export_close(index);
             }
@@ -334,7 +342,7 @@ static unsigned export_make_room(void)
     return free_index;
 }
 
-static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export_t *made, const uint64_t *starts)
+static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export_t *made, const export_piece_t *pieces)
 {
     mpath_status_t status;
     mpath_gpu_t *gpu;
@@ -357,7 +365,7 @@ static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export
         status = export_ipc(made);
         break;
     case MPATH_MEMORY_VMM:
-        status = memory->fabric ? export_fabric(made, starts) : export_fds(made, starts);
+        status = memory->fabric ? export_fabric(made, pieces) : export_fds(made, pieces);
         break;
     default:
         status = export_pool(made);
@@ -381,7 +389,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
                                  mpath_export_t *export_p)
 {
     uint64_t end = (uint64_t)(uintptr_t)address + bytes;
-    uint64_t starts[MPATH_EXPORT_PIECES_MAX];
+    export_piece_t pieces[MPATH_EXPORT_PIECES_MAX];
     mpath_status_t status = MPATH_OK;
     mpath_export_t made;
     int found;
@@ -395,7 +403,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
     made.bytes     = memory->bytes;
     made.buffer_id = memory->buffer_id;
     if (memory->kind == MPATH_MEMORY_VMM) {
-        status = export_walk(end, &made, starts);
+        status = export_walk(end, &made, pieces);
         if (status != MPATH_OK) {
             return status;
         }
@@ -403,7 +411,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
     pthread_mutex_lock(&exports.lock);
     found = export_lookup(&made);
     if (found < 0) {
-        status = export_make_new(memory, &made, starts);
+        status = export_make_new(memory, &made, pieces);
         if (status == MPATH_OK) {
             found                  = (int)export_make_room();
             exports.entries[found] = made;

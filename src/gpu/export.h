@@ -47,7 +47,10 @@ typedef struct mpath_export {
     uint64_t piece_bytes;  /* of FDS and FABRIC: each piece but the last */
     union {
         mpath_cu_ipc_t ipc;
-        int32_t fds[MPATH_EXPORT_PIECES_MAX]; /* numbers in the owner */
+        struct {
+            int32_t fds[MPATH_EXPORT_PIECES_MAX]; /* numbers in the owner */
+            uint32_t ids[MPATH_EXPORT_PIECES_MAX];
+        } mapped;
         mpath_cu_fabric_t fabric[MPATH_EXPORT_FABRIC_MAX];
         struct {
             int32_t fd;
@@ -55,13 +58,20 @@ typedef struct mpath_export {
             mpath_cu_pool_ptr_t pointer;
         } pool;
     } handle;
-    uint8_t reserved[48];
+    uint32_t fabric_ids[MPATH_EXPORT_FABRIC_MAX];
+    uint8_t reserved[16];
 } mpath_export_t;
 
 /* Physical allocations mapped behind one another, of which several extents may be exported. */
 static inline int mpath_export_is_mapped(const mpath_export_t *export)
 {
     return (export->how == MPATH_EXPORT_FDS) || (export->how == MPATH_EXPORT_FABRIC);
+}
+
+/* Of a mapped piece: another one for another physical allocation. */
+static inline uint32_t mpath_export_piece_id(const mpath_export_t *export, uint64_t piece)
+{
+    return (export->how == MPATH_EXPORT_FDS) ? export->handle.mapped.ids[piece] : export->fabric_ids[piece];
 }
 
 /*

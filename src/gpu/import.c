@@ -67,6 +67,21 @@ static int import_is_same(const mpath_export_t *left, const mpath_export_t *righ
     return memcmp(left, right, sizeof(*left)) == 0;
 }
 
+/* Whether a piece of `left` begins where `right` has another one. */
+static int import_differs(const mpath_export_t *left, const mpath_export_t *right)
+{
+    for (uint32_t i = 0; i < left->pieces; i++) {
+        uint64_t offset = left->base + i * left->piece_bytes - right->base;
+
+        if ((offset < right->bytes) &&
+            ((offset % right->piece_bytes != 0) ||
+             (mpath_export_piece_id(left, i) != mpath_export_piece_id(right, offset / right->piece_bytes)))) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
 /* Whether the entry's mapping has gone with its context, or the export shows that what it maps is gone. */
 static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *export)
 {
@@ -79,9 +94,9 @@ static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *ex
         (export->base >= mapped->base + mapped->bytes) || import_is_same(mapped, export)) {
         return 0;
     }
-    /* Extents of VMM memory may overlap and be good both; everything else lives at one place only. */
-    return !mpath_export_is_mapped(mapped) || !mpath_export_is_mapped(export) ||
-           ((mapped->base == export->base) && (mapped->bytes == export->bytes));
+    /* Extents over the same pieces of VMM memory are good both; everything else lives at one place only. */
+    return !mpath_export_is_mapped(mapped) || !mpath_export_is_mapped(export) || import_differs(mapped, export) ||
+           import_differs(export, mapped) || ((mapped->base == export->base) && (mapped->bytes == export->bytes));
 }
 
 /* The entry of this export; stale ones are retired on the way. */

@@ -81,7 +81,7 @@ static mpath_status_t import_piece(mpath_gpu_t *gpu, const mpath_export_t *expor
         fabric = export->handle.fabric[piece];
         result = cu->MemImportFromShareableHandle(handle_p, &fabric, MPATH_CU_HANDLE_FABRIC);
     } else {
-        fd = import_fetch_fd(&export->owner, export->handle.fds[piece]);
+        fd = import_fetch_fd(&export->owner, export->handle.mapped.fds[piece]);
         if (fd < 0) {
             return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
         }

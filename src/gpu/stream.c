@@ -14,6 +14,9 @@
 /* Polls between two questions to the driver whether the stream has failed; a question costs about a microsecond. */
 #define STREAM_POLLS_PER_QUERY 4096
 
+/* For work whose mark the driver has refused. */
+#define STREAM_DRAIN_NS (5 * MPATH_NS_PER_S)
+
 static mpath_status_t stream_refused(const mpath_stream_t *stream, const char *call, mpath_cu_result_t result)
 {
     mpath_error("GPU %d (%s), stream %u: %s: %s", stream->gpu->info.ordinal, stream->gpu->info.pci, stream->index, call,
@@ -203,6 +206,26 @@ static mpath_status_t stream_record(mpath_stream_t *stream)
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuEventRecord", result);
 }
 
+/* Without a mark nobody can wait for what has been enqueued. */
+static void stream_drain(mpath_stream_t *stream)
+{
+    uint64_t deadline_ns = mpath_time_ns() + STREAM_DRAIN_NS;
+
+    if (mpath_gpu_enter(stream->gpu) != MPATH_OK) {
+        return; /* the work has gone with the context */
+    }
+    while (mpath_gpu_driver()->StreamQuery(stream->native) == MPATH_CU_NOT_READY) {
+        if (mpath_time_ns() > deadline_ns) {
+            mpath_error("GPU %d (%s), stream %u: work without a mark has not ended within %" PRIu64 " ms",
+                        stream->gpu->info.ordinal, stream->gpu->info.pci, stream->index,
+                        (uint64_t)(STREAM_DRAIN_NS / MPATH_NS_PER_MS));
+            break;
+        }
+        sched_yield();
+    }
+    mpath_gpu_leave(stream->gpu);
+}
+
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p)
 {
     mpath_status_t status;
@@ -213,6 +236,7 @@ mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p)
         status = stream_record(stream);
     }
     if (status != MPATH_OK) {
+        stream_drain(stream);
         return status;
     }
     stream->marked++;

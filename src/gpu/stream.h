@@ -56,7 +56,7 @@ int mpath_stream_has_values(const mpath_stream_t *stream);
 /* Writes a 64-bit word, aligned to 8, after all work before it is visible everywhere. */
 mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
 
-/* Numbers the present end of the stream. */
+/* Numbers the present end of the stream. After an error the work before it has been waited for, 5 s at most. */
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
 
 /* MPATH_OK, MPATH_INPROGRESS, or MPATH_ERR_IO (logged) when work on the stream has failed. Cheap enough to poll. */

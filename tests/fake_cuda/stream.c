@@ -179,12 +179,34 @@ static mpath_cu_stream_t stream_make(mpath_cu_context_t context, int is_default)
     return made;
 }
 
+/* The end of a copy from pageable memory, which is on its way still although the call has returned. */
+static struct {
+    uint64_t target;
+    size_t bytes;
+    char data[FAKE_PAGE];
+} late;
+
+/* Whoever waits for the default stream, or uses it. */
+static void late_arrive(void)
+{
+    fake_region_t *region;
+
+    pthread_mutex_lock(&fake_lock);
+    region = (late.bytes > 0) ? fake_find(late.target) : NULL;
+    if (region != NULL) {
+        memcpy(region->bytes_at + (late.target - region->base), late.data, late.bytes);
+    }
+    late.bytes = 0;
+    pthread_mutex_unlock(&fake_lock);
+}
+
 /* Of the current context; NULL: nothing has been enqueued there yet. */
 static mpath_cu_stream_t default_stream(const char *call)
 {
     mpath_cu_context_t current = fake_need_context(call);
     mpath_cu_stream_t stream;
 
+    late_arrive();
     pthread_mutex_lock(&lock);
     for (stream = streams; (stream != NULL) && (!stream->is_default || (stream->context != current));
          stream = stream->next) {
@@ -239,27 +261,6 @@ static void stream_finish(mpath_cu_stream_t stream, uint64_t until)
     pthread_cond_broadcast(&change);
 }
 
-/* The end of a copy from pageable memory, which is on its way still although the call has returned. */
-static struct {
-    uint64_t target;
-    size_t bytes;
-    char data[FAKE_PAGE];
-} late;
-
-/* Whoever waits for the default stream, or uses it. */
-static void late_arrive(void)
-{
-    fake_region_t *region;
-
-    pthread_mutex_lock(&fake_lock);
-    region = (late.bytes > 0) ? fake_find(late.target) : NULL;
-    if (region != NULL) {
-        memcpy(region->bytes_at + (late.target - region->base), late.data, late.bytes);
-    }
-    late.bytes = 0;
-    pthread_mutex_unlock(&fake_lock);
-}
-
 /* How many bytes of such a copy are late. */
 static size_t late_bytes(mpath_cu_ptr_t target, const void *source, size_t bytes)
 {
@@ -280,7 +281,6 @@ static void finish_default(const char *call)
 {
     mpath_cu_stream_t stream = default_stream(call);
 
-    late_arrive();
     if (stream != NULL) {
         pthread_mutex_lock(&lock);
         stream_finish(stream, stream->enqueued);

@@ -165,9 +165,16 @@ static void run_one(void)
     case_end("one", errors);
 }
 
-/* A communicator ends after the context in which it worked, another one begins. */
+/* What mpath has moved from GPU to GPU so far. */
+static unsigned long long moved_bytes(void)
+{
+    return cases_counter("coll_mpath_kernel_bytes") + cases_counter("coll_mpath_engine_bytes");
+}
+
+/* A communicator outlives the context in which it worked, and works in the next one; another one begins and outlives it. */
 static void run_communicators(void)
 {
+    unsigned long long before;
     long errors = 0;
     MPI_Comm old, new;
 
@@ -176,6 +183,9 @@ static void run_communicators(void)
     reset(old, rank % 2 == 0);
     MPI_Comm_dup(MPI_COMM_WORLD, &new);
     errors += calls(new, 100);
+    before = moved_bytes();
+    errors += calls(old, 150);
+    errors += moved_bytes() == before;
     MPI_Comm_free(&old);
     errors += calls(new, 200);
     reset(new, 1);

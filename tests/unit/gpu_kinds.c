@@ -94,6 +94,25 @@ static void alloc_vmm(const mpath_cu_t *cu, int pieces, gpu_memory_t *memory)
     REQUIRE(cu->MemSetAccess(memory->address, memory->bytes, &access, 1));
 }
 
+void gpu_memory_remap(gpu_memory_t *memory, int piece)
+{
+    mpath_cu_location_t location = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device};
+    mpath_cu_mem_prop_t prop     = {
+            .type = MPATH_CU_ALLOCATION_PINNED, .handle_types = MPATH_CU_HANDLE_FD, .location = location};
+    mpath_cu_access_t access = {.location = location, .flags = MPATH_CU_ACCESS_READ_WRITE};
+    const mpath_cu_t *cu     = mpath_gpu_driver();
+    mpath_gpu_t *gpu         = gpu_enter(memory->device);
+    uint64_t at              = memory->address + (uint64_t)piece * memory->piece_bytes;
+    mpath_cu_mem_t handle;
+
+    REQUIRE(cu->MemUnmap(at, memory->piece_bytes));
+    REQUIRE(cu->MemCreate(&handle, memory->piece_bytes, &prop, 0));
+    REQUIRE(cu->MemMap(at, memory->piece_bytes, 0, handle, 0));
+    REQUIRE(cu->MemRelease(handle));
+    REQUIRE(cu->MemSetAccess(at, memory->piece_bytes, &access, 1));
+    mpath_gpu_leave(gpu);
+}
+
 static void alloc_pool(const mpath_cu_t *cu, int exportable, gpu_memory_t *memory)
 {
     mpath_cu_pool_prop_t prop = {.type         = MPATH_CU_ALLOCATION_PINNED,

@@ -10,25 +10,43 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+static int export_range(uint64_t address, uint64_t bytes, mpath_export_t *export)
+{
+    mpath_memory_t memory;
+
+    return (mpath_memory_classify((void *)(uintptr_t)address, bytes, &memory) == MPATH_OK) &&
+           (mpath_export_make((void *)(uintptr_t)address, bytes, &memory, export) == MPATH_OK);
+}
+
 int owner_main(void)
 {
     static gpu_memory_t slots[SLOTS];
-    mpath_memory_t memory;
     order_t order;
 
     gpu_application_starts();
     while (read(STDIN_FILENO, &order, sizeof(order)) == (ssize_t)sizeof(order)) {
         answer_t answer    = {.address = 0};
         gpu_memory_t *made = &slots[order.slot];
+        uint64_t piece     = made->address + (uint64_t)order.pieces * made->piece_bytes;
 
         switch (order.what) {
         case 'a':
             gpu_memory_alloc(order.kind, order.device, order.bytes, order.pieces, made);
             gpu_pattern_write(made->address, made->bytes, order.seed);
-            if ((mpath_memory_classify((void *)(uintptr_t)made->address, made->bytes, &memory) != MPATH_OK) ||
-                (mpath_export_make((void *)(uintptr_t)made->address, made->bytes, &memory, &answer.export) !=
-                 MPATH_OK)) {
+            if (!export_range(made->address, made->bytes, &answer.export)) {
                 return 3;
+            }
+            break;
+        case 'r':
+            gpu_memory_remap(made, order.pieces);
+            gpu_pattern_write(piece, made->piece_bytes, order.seed);
+            if (!export_range(piece, made->piece_bytes, &answer.export)) {
+                return 5;
+            }
+            break;
+        case 'p':
+            if (!export_range(piece, made->piece_bytes, &answer.export)) {
+                return 6;
             }
             break;
         case 'f':

@@ -64,6 +64,41 @@ static void test_a_stale_import_in_use_goes_with_its_last_use(void **state)
     assert_int_equal(import_counts().entries, 0);
 }
 
+/* Extents that overlap stay open as long as they have the same pieces; those of a piece that is no more are closed. */
+static void test_a_piece_is_mapped_anew(void **state)
+{
+    const owner_t *owner = *state;
+    mpath_gpu_t *gpu     = gpu_of(0);
+    uint64_t stale       = import_counts().stale;
+    mpath_import_t *import;
+    answer_t whole, piece;
+    gpu_memory_t mine;
+
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 16 * MIB, 0, &mine);
+    whole = owner_tell(owner, (order_t){'a', MPATH_MEMORY_VMM, 0, 3, 6 * MIB, 1, 0});
+    assert_int_equal(mpath_import_get(&whole.export, gpu, &import), MPATH_OK);
+    mpath_import_put(import);
+    for (int number = 0; number < 3; number++) {
+        piece = owner_tell(owner, (order_t){.what = 'p', .pieces = number});
+        assert_int_equal(mpath_import_get(&piece.export, gpu, &import), MPATH_OK);
+        mpath_import_put(import);
+        assert_int_equal(mpath_import_get(&whole.export, gpu, &import), MPATH_OK);
+        mpath_import_put(import);
+    }
+    assert_int_equal(import_counts().stale, stale);
+    assert_int_equal(import_counts().entries, 4);
+    piece = owner_tell(owner, (order_t){.what = 'r', .pieces = 1, .seed = 2});
+    assert_int_equal(mpath_import_get(&piece.export, gpu, &import), MPATH_OK);
+    gpu_copy(gpu, mine.address, mpath_import_address(import, piece.export.base), piece.export.bytes);
+    assert_int_equal(gpu_pattern_check(mine.address, piece.export.bytes, 2), 0);
+    mpath_import_put(import);
+    assert_int_equal(import_counts().stale, stale + 2);
+    assert_int_equal(import_counts().entries, 3); /* the other pieces, and this one */
+    owner_tell(owner, (order_t){.what = 'f'});
+    mpath_import_forget(&piece.export.owner);
+    gpu_memory_free(&mine);
+}
+
 #define ENTRIES 4
 
 static void test_the_cache_is_bounded(void **state)
@@ -229,6 +264,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_freed_and_allocated_again),
         cmocka_unit_test(test_a_stale_import_in_use_goes_with_its_last_use),
+        cmocka_unit_test(test_a_piece_is_mapped_anew),
         cmocka_unit_test(test_the_cache_is_bounded),
         cmocka_unit_test(test_taken_again),
         cmocka_unit_test(test_threads),

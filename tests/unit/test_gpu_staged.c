@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * The lane "staged" between ranks of one process: every byte comes to its place once and is told of, however messages
- * are cut, and an error of who is told ends the call.
+ * are cut, and an error of who is told ends the call. No copy is under way after a call that is given up.
  */
 #include "config.h"
 #include "capture.h"
 #include "gpu_kinds.h"
 #include "lane/staged.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <sys/mman.h>
@@ -205,6 +206,90 @@ static void test_error(void **state)
     region_close();
 }
 
+/* Marks that the driver refuses, after copies into that direction; copies that take long. */
+#define FILLERS 3000
+static __typeof__(((mpath_cu_t *)NULL)->MemcpyAsync) copy_async;
+static __typeof__(((mpath_cu_t *)NULL)->StreamWriteValue64) write_value;
+static mpath_cu_ptr_t filler;
+static mpath_cu_stream_t used;
+static int refuses_to_device, goes_to_device, refused;
+
+static mpath_cu_result_t copy_slowly(mpath_cu_ptr_t to, mpath_cu_ptr_t from, size_t bytes, mpath_cu_stream_t stream)
+{
+    used           = stream;
+    goes_to_device = to < filler || to >= filler + mpath_staged_region_bytes(&shape);
+    for (int i = 0; (goes_to_device == refuses_to_device) && (i < FILLERS); i++) {
+        (void)copy_async(filler, filler, 1, stream);
+    }
+    return copy_async(to, from, bytes, stream);
+}
+
+static mpath_cu_result_t refuse_to_write(mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value,
+                                         unsigned flags)
+{
+    if (goes_to_device == refuses_to_device) {
+        refused++;
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
+    return write_value(stream, address, value, flags);
+}
+
+/* A copy is enqueued, but its mark is not: it has ended all the same when the call has been given up. */
+static void give_up_after_a_mark(int to_device)
+{
+    mpath_cu_t *driver       = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver();
+    mpath_staged_side_t side = {0};
+    gpu_memory_t send, receive;
+    mpath_pinned_t pinned;
+    mpath_gpu_t *gpu;
+    int result = 0;
+
+    assert_int_equal(mpath_gpu_get(0, NULL, &gpu), MPATH_OK);
+    region_open(2, 512 * KIB);
+    assert_int_equal(mpath_pinned_register(gpu, region, mpath_staged_region_bytes(&shape), &pinned), MPATH_OK);
+    assert_int_equal(mpath_stream_get(gpu, 0, &side.stream), MPATH_OK);
+    side.pinned = &pinned;
+    filler      = pinned.device_base;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &send);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &receive);
+    ranks[0].send[1]           = (mpath_staged_message_t){(char *)(uintptr_t)send.address, MIB};
+    ranks[1].receive[0]        = (mpath_staged_message_t){(char *)(uintptr_t)receive.address, MIB};
+    ranks[1].send[0]           = (mpath_staged_message_t){0};
+    ranks[0].receive[1]        = (mpath_staged_message_t){0};
+    copy_async                 = driver->MemcpyAsync;
+    write_value                = driver->StreamWriteValue64;
+    refuses_to_device          = to_device;
+    refused                    = 0;
+    driver->MemcpyAsync        = copy_slowly;
+    driver->StreamWriteValue64 = refuse_to_write;
+    begin(1, side, side);
+    capture_start();
+    for (int round = 0; result >= 0; round++) {
+        result = mpath_staged_progress(ranks[round % 2].lane);
+    }
+    for (int rank = 0; rank < 2; rank++) {
+        mpath_staged_abandon(ranks[rank].lane, 5 * MPATH_NS_PER_S);
+    }
+    capture_stop();
+    driver->MemcpyAsync        = copy_async;
+    driver->StreamWriteValue64 = write_value;
+    assert_int_equal(refused, 1);
+    assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
+    assert_int_equal(driver->StreamQuery(used), MPATH_CU_SUCCESS); /* the memory may be used for something else */
+    mpath_gpu_leave(gpu);
+    gpu_memory_free(&send);
+    gpu_memory_free(&receive);
+    mpath_pinned_release(&pinned);
+    region_close();
+}
+
+static void test_mark_fails(void **state)
+{
+    (void)state;
+    give_up_after_a_mark(0);
+    give_up_after_a_mark(1);
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -225,6 +310,7 @@ int main(void)
         cmocka_unit_test(test_host),
         cmocka_unit_test(test_device),
         cmocka_unit_test(test_error),
+        cmocka_unit_test(test_mark_fails),
     };
 
     return cmocka_run_group_tests_name("gpu_staged", tests, setup, teardown);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What goes wrong while device memory moves over relays, on the driver without a GPU: GPUs without memory for slots, or
- * short of it after a while; rails that fail during a call; a relay that dies.
+ * short of it after a while; rails that fail during a call; a relay that dies; contexts that applications end.
  */
 #include "exec/fabric_private.h"
 #include "exec/team_private.h"
@@ -89,6 +89,27 @@ static void test_short_of_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
 }
 
+/* Ends this rank's context when nobody reads its memory any more. Its buffers go before it, and are allocated anew. */
+static void lose_context(const ranks_self_t *self, const relay_job_t *job, int mine, member_t *members, int num)
+{
+    int device    = self->rank % mpath_gpu_count();
+    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64), all[RANKS_MAX], none = 0;
+
+    ranks_check(mpath_team_allgather(members[0].team, &none, sizeof(none), all) == MPATH_OK);
+    for (int i = 0; mine && (i < num); i++) {
+        gpu_memory_free(&members[i].send);
+        gpu_memory_free(&members[i].recv);
+    }
+    if (mine) {
+        gpu_application_resets(device);
+    }
+    for (int i = 0; mine && (i < num); i++) {
+        mpath_gpu_notice_lost();
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].send);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].recv);
+    }
+}
+
 /* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
 static const mpath_lane_ops_t *sound_ops;
 static mpath_status_t broken_send_status;
@@ -169,6 +190,10 @@ static int rail_fails_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
+    lose_context(self, job, self->rank % 3 != 0, &member, 1); /* relays without that rail are set up anew */
+    member_round(&member, A2A_HOT, job->max_bytes, 3);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     run_late(self, &member, job);
     member_end(&member);
     return 0;
@@ -254,13 +279,118 @@ static void test_killed(void **state)
     munmap(gave_up, sizeof(*gave_up));
 }
 
+/* All calls up to now went over relays, and some of their bytes through GPUs on the way. */
+static void check_relayed(const member_t *member, uint64_t calls, uint64_t *passed_p)
+{
+    uint64_t passed[RANKS_MAX], sum = 0;
+    mpath_coll_counters_t counters;
+
+    member_forwarded(member, passed, &counters);
+    for (int rank = 0; rank < mpath_team_size(member->team); rank++) {
+        sum += passed[rank];
+    }
+    ranks_check((counters.declined == 0) && (counters.relay.moved.calls == calls));
+    ranks_check(sum > *passed_p);
+    ranks_check(counters.relay.moved.slot_bytes > 0);
+    *passed_p = sum;
+}
+
+/* Relays are set up anew in the new context, of all ranks or of one; also of a communicator that was idle meanwhile. */
+static int lost_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    member_t members[2];
+    uint64_t calls = 0, passed[2] = {0, 0};
+    mpath_oob_t oob;
+
+    relay_member_init(&members[0], self, job);
+    members[1] = (member_t){.context = members[0].context};
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    relay_member_join(&members[1], self, &oob, job);
+    for (int round = 0; round < job->rounds; round++) {
+        if (round > 0) {
+            lose_context(self, job, (round % 2 == 1) || (self->rank == round % self->size), members, 2);
+        }
+        for (int i = 0; i < 2; i++) {
+            member_t *member = &members[(round + i) % 2];
+
+            for (int call = 0; call < 3; call++) {
+                member_round(member, A2A_HOT, job->max_bytes, (uint64_t)(calls + call));
+            }
+            check_relayed(member, calls + 3, &passed[(round + i) % 2]);
+        }
+        calls += 3;
+    }
+    lose_context(self, job, 1, members, 2);
+    member_leave(&members[1]);
+    member_end(&members[0]);
+    return 0;
+}
+
+static void test_lost_contexts(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = RELAY_RAIL_BPS},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .pcie_bps  = 50000000000ull,
+                       .emulated  = MPATH_EMULATED_COPIES,
+                       .max_bytes = 500000,
+                       .rounds    = 4,
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, lost_body, &job), 0);
+    job.setup    = (ranks_setup_t){.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS};
+    job.emulated = MPATH_EMULATED_NO;
+    assert_int_equal(ranks_run(&job.setup, lost_body, &job), 0);
+    job.setup     = (ranks_setup_t){.size = 4};
+    job.max_bytes = 2000000; /* through the host as well */
+    assert_int_equal(ranks_run(&job.setup, lost_body, &job), 0);
+}
+
+/* A rank has no memory on a GPU in the calls after it: they are declined, until it has. GPUs that were full are not. */
+static int lost_late_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_HOT, job->max_bytes, 1);
+    lose_context(self, job, self->rank != 2, &member, 1);
+    member.memory = (self->rank == 1) ? MEMBER_HOST : MEMBER_DEVICE;
+    ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 2) == MPATH_DECLINED);
+    ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 3) == MPATH_DECLINED);
+    member.memory = MEMBER_DEVICE;
+    setenv("FAKE_CUDA_FULL", "", 1);
+    for (int round = 0; round < 7; round++) {
+        member_round(&member, (a2a_kind_t)round, job->max_bytes, (uint64_t)round);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.declined == 2) && (counters.relay.moved.calls == 8));
+    ranks_check(counters.relay.moved.slot_bytes > 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_lost_before_others_have_memory(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 300000,
+                       .full      = "3",
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, lost_late_body, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_gpu),
-        cmocka_unit_test(test_short_of_memory),
-        cmocka_unit_test(test_rail_fails),
-        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_full_gpu),      cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_rail_fails),    cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_lost_contexts), cmocka_unit_test(test_lost_before_others_have_memory),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */

@@ -111,6 +111,32 @@ static void test_loaded(void **state)
     }
 }
 
+/* The application's copy from pageable memory has returned before its last bytes are there, of any kind of memory. */
+static void test_loaded_after_copies(void **state)
+{
+    unsigned char *data = malloc(BYTES);
+
+    (void)state;
+    assert_non_null(data);
+    for (size_t k = 0; k < sizeof(kinds) / sizeof(kinds[0]); k++) {
+        mpath_shadow_t shadow;
+        gpu_memory_t memory;
+
+        open_shadow(kinds[k], &memory, &shadow);
+        for (uint64_t i = 0; i < BYTES; i++) {
+            data[i] = gpu_pattern(30 + k, i);
+        }
+        assert_int_equal(mpath_gpu_enter(gpu), MPATH_OK);
+        assert_int_equal(mpath_gpu_driver()->MemcpyHtoD(memory.address, data, BYTES), MPATH_CU_SUCCESS);
+        mpath_gpu_leave(gpu);
+        assert_int_equal(mpath_shadow_load(&shadow, 0, BYTES), MPATH_OK);
+        assert_int_equal(mpath_shadow_wait(&shadow, 0), MPATH_OK);
+        assert_memory_equal(shadow.host, data, BYTES);
+        close_shadow(&memory, &shadow);
+    }
+    free(data);
+}
+
 /* Every length has its way to the device; with a driver that counts them, none is sent with commands. */
 static void test_stored_without_turns(void **state)
 {
@@ -238,8 +264,11 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored), cmocka_unit_test(test_loaded),
-                                       cmocka_unit_test(test_stored_without_turns), cmocka_unit_test(test_slow_copies),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored),
+                                       cmocka_unit_test(test_loaded),
+                                       cmocka_unit_test(test_loaded_after_copies),
+                                       cmocka_unit_test(test_stored_without_turns),
+                                       cmocka_unit_test(test_slow_copies),
                                        cmocka_unit_test(test_blocks_are_kept)};
 
     return cmocka_run_group_tests_name("shadow", tests, setup, teardown);
