@@ -63,7 +63,8 @@ typedef struct mca_coll_mpath_module_t {
     mpath_symmetric_t *symmetric;
     bool symmetric_tried, symmetric_usable; /* the ranks' parameters have been compared, and are the same */
     mpath_symmetric_gpu_t
-        *symmetric_gpu; /* device memory of the symmetric collectives; NULL: they go through the host */
+        *symmetric_gpu;     /* device memory of the symmetric collectives on one node; NULL: they go another way */
+    bool device_over_nodes; /* on several: `symmetric` takes it */
     bool device_never;
     uint64_t device_calls; /* in which the GPUs might have been asked; the same on all ranks */
     uint64_t *arrays;      /* of the calls: bytes and offsets of both sides, 4 * size */

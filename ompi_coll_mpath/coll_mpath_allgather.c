@@ -129,7 +129,8 @@ static bool allgather_is_previous(mca_coll_mpath_module_t *module, mca_coll_mpat
 {
     mpath_status_t status;
 
-    if (!mca_coll_mpath_symmetric_begin(module, stage, mca_coll_mpath_allgather_device(module, stage), rc_p)) {
+    status = mca_coll_mpath_allgather_device(module, stage, allgather_bytes(&stage->recv, stage->recv_parts));
+    if (!mca_coll_mpath_symmetric_begin(module, stage, status, rc_p)) {
         return false;
     }
     status = allgather_on_host(module, stage);

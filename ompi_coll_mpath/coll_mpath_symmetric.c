@@ -84,7 +84,7 @@ bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algori
           ((NULL == module->symmetric) || mpath_symmetric_never_gains(module->symmetric, algorithm)))) {
         return false;
     }
-    return mca_coll_mpath_symmetric_device_passes(module);
+    return mca_coll_mpath_symmetric_device_passes(module, bytes);
 }
 
 /*

@@ -22,9 +22,15 @@ static void device_make(mca_coll_mpath_module_t *module)
     if (!module->tried) {
         mca_coll_mpath_team_make(module);
     }
-    if (NULL != module->symmetric) { /* the same on all ranks */
-        status = mpath_symmetric_gpu_create(module->team, &module->symmetric_gpu);
+    if (NULL == module->symmetric) { /* the same on all ranks */
+        module->device_never = true;
+        return;
     }
+    if (1 < mpath_topo_num_nodes(mpath_team_topo(module->team))) {
+        module->device_over_nodes = true;
+        return;
+    }
+    status = mpath_symmetric_gpu_create(module->team, &module->symmetric_gpu);
     if (!mca_coll_mpath_all_here(module, MPATH_OK == status)) {
         mpath_symmetric_gpu_destroy(module->symmetric_gpu);
         module->symmetric_gpu = NULL;
@@ -32,32 +38,40 @@ static void device_make(mca_coll_mpath_module_t *module)
     }
 }
 
-/*
- * Whether libmpath is to be asked. An application may start CUDA at any time, on one rank earlier than on another; so
- * the ranks compare in their 1st, 2nd, 4th, 8th ... call of these functions.
- */
-static bool device_ready(mca_coll_mpath_module_t *module, int algorithm)
+/* Between nodes calls so short go to the previous function anyway: they are not worth a question. */
+static bool device_too_short(const mca_coll_mpath_module_t *module, uint64_t bytes)
 {
     const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
 
-    if (module->device_never || (NULL == module->previous_allreduce) ||
+    return (bytes < settings->symmetric_min_bytes) && (MPATH_GATE_ALWAYS != settings->gate) &&
+           ompi_group_have_remote_peers(module->comm->c_local_group);
+}
+
+/*
+ * Whether libmpath is to be asked. An application may start CUDA at any time, on one rank earlier than on another; so
+ * the ranks compare in their 1st, 2nd, 4th, 8th ... call of these functions that is long enough.
+ */
+static bool device_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes)
+{
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+
+    if (module->device_never || (NULL == module->previous_allreduce) || device_too_short(module, bytes) ||
         (module->tried && (NULL == module->symmetric))) {
         return false; /* the last: there is no team, or it is just being made, with these very functions */
     }
     if (0 == module->device_calls) {
-        module->device_never = (2 > ompi_comm_size(module->comm)) ||
-                               ompi_group_have_remote_peers(module->comm->c_local_group) ||
-                               !mca_coll_mpath_symmetric_agreed(module);
+        module->device_never = (2 > ompi_comm_size(module->comm)) || !mca_coll_mpath_symmetric_agreed(module);
     }
     module->device_calls++;
     if (module->device_never || (MPATH_GATE_NEVER == settings->gate) || (MPATH_ALGORITHM_PREVIOUS == algorithm)) {
         return false;
     }
-    if ((NULL == module->symmetric_gpu) && (0 == (module->device_calls & (module->device_calls - 1))) &&
+    if ((NULL == module->symmetric_gpu) && !module->device_over_nodes &&
+        (0 == (module->device_calls & (module->device_calls - 1))) &&
         mca_coll_mpath_all(module, mpath_gpu_available() && settings->gpu)) {
         device_make(module);
     }
-    return NULL != module->symmetric_gpu;
+    return (NULL != module->symmetric_gpu) || module->device_over_nodes;
 }
 
 /* -- what is to be done -- */
@@ -174,6 +188,12 @@ static bool device_how(struct ompi_op_t *op, struct ompi_datatype_t *datatype, m
 
 /* -- where the data lies -- */
 
+/* Device memory that mpath knows nothing of, though Open MPI does. */
+static bool device_is_foreign(const mca_coll_mpath_device_t *device, const void *buffer)
+{
+    return mpath_memory_on_host(device->memory.kind) && mca_coll_mpath_is_device(buffer);
+}
+
 /* Of an error here the others hear in the agreement. */
 static void device_look(const mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *sides,
                         mpath_symmetric_buffers_t *buffers)
@@ -190,7 +210,8 @@ static void device_look(const mca_coll_mpath_module_t *module, mca_coll_mpath_st
     if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
         status = mca_coll_mpath_device_sync(&sides->send_device);
     }
-    buffers->ineligible = MPATH_OK != status;
+    buffers->ineligible = (MPATH_OK != status) || device_is_foreign(&sides->recv_device, buffers->recv) ||
+                          device_is_foreign(&sides->send_device, buffers->send);
     if (MPATH_OK != status) {
         mpath_team_break(module->team, status);
     }
@@ -204,23 +225,32 @@ static void device_look(const mca_coll_mpath_module_t *module, mca_coll_mpath_st
 
 static mpath_status_t device_done(mca_coll_mpath_module_t *module, const char *name, mpath_status_t status)
 {
-    mca_coll_mpath_pvars_add_device(module);
+    if (module->device_over_nodes) {
+        mca_coll_mpath_pvars_add_symmetric(module);
+    } else {
+        mca_coll_mpath_pvars_add_device(module);
+    }
     if (MPATH_OK == status) {
-        mpath_debug("%s: the GPUs carried %s", module->comm->c_name, name);
+        mpath_debug("%s: %s %s", module->comm->c_name, module->device_over_nodes ? "mpath carried" : "the GPUs carried",
+                    name);
+    } else if (module->device_over_nodes && (MPATH_DECLINED == status)) {
+        mpath_debug("%s: %s goes on with data on the host: %s", module->comm->c_name, name,
+                    mpath_symmetric_declined_because(module->symmetric));
     }
     return status;
 }
 
 /* -- the calls -- */
 
-bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module)
+bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module, uint64_t bytes)
 {
     uint64_t next = module->device_calls + 1;
 
-    if (module->device_never || (module->tried && (NULL == module->symmetric))) {
+    if (module->device_never || device_too_short(module, bytes) || (module->tried && (NULL == module->symmetric))) {
         return true;
     }
-    if ((NULL != module->symmetric_gpu) || (0 == module->device_calls) || (0 == (next & (next - 1)))) {
+    if ((NULL != module->symmetric_gpu) || module->device_over_nodes || (0 == module->device_calls) ||
+        (0 == (next & (next - 1)))) {
         return false;
     }
     module->device_calls = next;
@@ -231,16 +261,25 @@ mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, 
                                                struct ompi_op_t *op)
 {
     mca_coll_mpath_stage_t mine = *sides;
+    uint64_t elements           = sides->recv.count;
     mpath_symmetric_buffers_t buffers;
+    mca_coll_mpath_op_t work;
     mpath_reduce_how_t how;
+    mpath_status_t status;
 
-    if (!device_ready(module, mca_coll_mpath_component.settings.allreduce_algorithm) ||
+    if (!device_ready(module, mca_coll_mpath_component.settings.allreduce_algorithm,
+                      mca_coll_mpath_reduced_bytes(elements, sides->recv.datatype)) ||
         !device_how(op, sides->recv.datatype, &how)) {
         return MPATH_DECLINED;
     }
     device_look(module, &mine, &buffers);
-    return device_done(module, "MPI_Allreduce",
-                       mpath_allreduce_gpu(module->symmetric_gpu, &buffers, sides->recv.count, &how));
+    if (module->device_over_nodes) {
+        mca_coll_mpath_op_init(op, sides->recv.datatype, &work);
+        status = mpath_allreduce_anywhere(module->symmetric, &buffers, elements, &work.combination, &how);
+    } else {
+        status = mpath_allreduce_gpu(module->symmetric_gpu, &buffers, elements, &how);
+    }
+    return device_done(module, "MPI_Allreduce", status);
 }
 
 mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *module,
@@ -249,10 +288,17 @@ mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *mod
 {
     mca_coll_mpath_stage_t mine = *sides;
     mpath_symmetric_buffers_t buffers;
+    mca_coll_mpath_op_t work;
     mpath_reduce_how_t how;
+    mpath_status_t status;
+    uint64_t elements = 0;
     int rank;
 
-    if (!device_ready(module, mca_coll_mpath_component.settings.reduce_scatter_algorithm) ||
+    for (rank = 0; rank < ompi_comm_size(module->comm); rank++) {
+        elements += mca_coll_mpath_args_count(blocks, rank);
+    }
+    if (!device_ready(module, mca_coll_mpath_component.settings.reduce_scatter_algorithm,
+                      mca_coll_mpath_reduced_bytes(elements, sides->recv.datatype)) ||
         !device_how(op, sides->recv.datatype, &how)) {
         return MPATH_DECLINED;
     }
@@ -260,8 +306,13 @@ mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *mod
         module->arrays[rank] = mca_coll_mpath_args_count(blocks, rank);
     }
     device_look(module, &mine, &buffers);
-    return device_done(module, "MPI_Reduce_scatter",
-                       mpath_reduce_scatter_gpu(module->symmetric_gpu, &buffers, module->arrays, &how));
+    if (module->device_over_nodes) {
+        mca_coll_mpath_op_init(op, sides->recv.datatype, &work);
+        status = mpath_reduce_scatter_anywhere(module->symmetric, &buffers, module->arrays, &work.combination, &how);
+    } else {
+        status = mpath_reduce_scatter_gpu(module->symmetric_gpu, &buffers, module->arrays, &how);
+    }
+    return device_done(module, "MPI_Reduce_scatter", status);
 }
 
 /* What is not contiguous goes through the host, which also complains of a block that is not what the others expect. */
@@ -281,15 +332,17 @@ static bool allgather_fits(const mca_coll_mpath_module_t *module, const mca_coll
     return fits;
 }
 
-mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides)
+mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
+                                               uint64_t bytes)
 {
     mca_coll_mpath_stage_t mine = *sides;
     mca_coll_mpath_side_t send = {0}, recv = {0};
     mpath_symmetric_buffers_t buffers;
     static const char nothing;
     int size = ompi_comm_size(module->comm);
+    mpath_status_t status;
 
-    if (!device_ready(module, mca_coll_mpath_component.settings.allgather_algorithm)) {
+    if (!device_ready(module, mca_coll_mpath_component.settings.allgather_algorithm, bytes)) {
         return MPATH_DECLINED;
     }
     device_look(module, &mine, &buffers);
@@ -309,6 +362,10 @@ mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, 
                                                                 &mine.send_device.memory));
         buffers.send_memory = (arrays[rank] > 0) ? &mine.send_device.memory : NULL;
     }
-    return device_done(module, "MPI_Allgather",
-                       mpath_allgather_gpu(module->symmetric_gpu, &buffers, module->arrays, module->arrays + size));
+    if (module->device_over_nodes) {
+        status = mpath_allgather_anywhere(module->symmetric, &buffers, module->arrays, module->arrays + size);
+    } else {
+        status = mpath_allgather_gpu(module->symmetric_gpu, &buffers, module->arrays, module->arrays + size);
+    }
+    return device_done(module, "MPI_Allgather", status);
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with buffers in device memory, inside a node: what libmpath lets
- * the GPUs do themselves. Asked before anything else; MPATH_DECLINED, on all ranks alike: the function for host memory
- * serves the call, on copies.
+ * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with buffers in device memory: what libmpath lets the GPUs do
+ * themselves. Asked before anything else, on communicators of several nodes also for what turns out to be host memory on
+ * all ranks. MPATH_DECLINED, on all ranks alike: the function for host memory serves the call, on copies.
  */
 #ifndef COLL_MPATH_SYMMETRIC_DEVICE_H
 #define COLL_MPATH_SYMMETRIC_DEVICE_H
@@ -12,9 +12,9 @@
 
 /*
  * True: the ranks do not ask each other about devices in this call, which is counted; see
- * mca_coll_mpath_symmetric_passes().
+ * mca_coll_mpath_symmetric_passes(), also for `bytes`.
  */
-bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module);
+bool mca_coll_mpath_symmetric_device_passes(mca_coll_mpath_module_t *module, uint64_t bytes);
 
 /* `sides` as for mca_coll_mpath_stage_open(), which has not been called yet. */
 mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
@@ -23,6 +23,8 @@ mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, 
 mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *module,
                                                     const mca_coll_mpath_stage_t *sides,
                                                     const mca_coll_mpath_args_t *blocks, struct ompi_op_t *op);
-mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides);
+/* `bytes`: of all blocks together. */
+mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
+                                               uint64_t bytes);
 
 #endif

@@ -15,8 +15,6 @@
 #define MPATH_COLL_ALLREDUCE_GPU_H
 
 #include "coll/symmetric.h"
-#include "gpu/memory.h"
-#include "gpu/reduce.h"
 
 /* What a communicator keeps between calls. */
 typedef struct mpath_symmetric_gpu mpath_symmetric_gpu_t;
@@ -30,14 +28,6 @@ void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu);
 
 /* In the same terms as Alltoallv's; nothing is planned, and what is declined is not counted. */
 void mpath_symmetric_gpu_counters(const mpath_symmetric_gpu_t *gpu, mpath_coll_counters_t *counters);
-
-/* This rank's buffers. send == recv: in place. */
-typedef struct mpath_symmetric_buffers {
-    const void *send;
-    void *recv;
-    const mpath_memory_t *send_memory, *recv_memory; /* NULL: host memory */
-    int ineligible;                                  /* this rank cannot take part; nothing else is looked at then */
-} mpath_symmetric_buffers_t;
 
 /*
  * Collective. MPATH_OK: the result is in place, for any stream, and nobody reads this rank's send buffer any more.

@@ -8,31 +8,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Streams of a GPU: two for each communicator, which take turns, and the last four for staged copies. Sharing costs
- * nothing but parallelism: no work on them waits for another rank, but for reductions by writes, of which a process
- * has one at a time (mpath_gpu_coll_claim()).
- */
-#define GPU_STREAM_PAIRS ((MPATH_GPU_STREAMS_DIRECT - 4) / 2)
-
-static pthread_mutex_t gpu_mutex = PTHREAD_MUTEX_INITIALIZER;
-static atomic_uint gpu_communicators;
 static atomic_flag gpu_claimed = ATOMIC_FLAG_INIT;
-
-pthread_mutex_t *mpath_gpu_coll_mutex(void)
-{
-    return &gpu_mutex;
-}
-
-void mpath_gpu_coll_lock(void)
-{
-    pthread_mutex_lock(&gpu_mutex);
-}
-
-void mpath_gpu_coll_unlock(void)
-{
-    pthread_mutex_unlock(&gpu_mutex);
-}
 
 void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu)
 {
@@ -308,7 +284,7 @@ static mpath_status_t open_room(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
         return (mpath_team_status(gpu->team) == MPATH_OK) ? MPATH_DECLINED : status;
     }
     gpu->opened       = 1;
-    gpu->first_stream = 2 * (atomic_fetch_add(&gpu_communicators, 1) % GPU_STREAM_PAIRS);
+    gpu->first_stream = mpath_gpu_coll_streams();
     mpath_process_self(&gpu->told.process);
     mpath_gpu_coll_publish(gpu, call);
     mine   = mpath_gpu_coll_order_create(gpu) == MPATH_OK;

@@ -6,6 +6,7 @@
 #include "coll/alltoallv_gpu.h"
 #include "coll/alltoallv_order.h"
 #include "coll/alltoallv_room.h"
+#include "coll/gpu_streams.h"
 #include "gpu/import.h"
 #include "lane/peer.h"
 #include "lane/peer_again.h"
@@ -125,14 +126,6 @@ struct mpath_gpu_coll {
     uint64_t staged_before;
     mpath_gpu_counters_t counters;
 };
-
-/*
- * One at a time uses streams that communicators share. Nothing waits for other ranks under the lock, nor on
- * the streams but for allreduce_gpu_writes.c.
- */
-void mpath_gpu_coll_lock(void);
-void mpath_gpu_coll_unlock(void);
-pthread_mutex_t *mpath_gpu_coll_mutex(void);
 
 /*
  * alltoallv_gpu.c: one call of the process at a time may wait for other ranks on the device: on streams that

@@ -66,56 +66,90 @@ static void finish_small(mpath_symmetric_t *symmetric, const void *send, void *r
     }
 }
 
-static mpath_status_t carry(mpath_symmetric_t *symmetric, const void *send, void *recv, const uint64_t *elements,
-                            const sizes_t *sizes, const mpath_combination_t *combination, uint32_t call)
+/* On GPUs nothing is in place. */
+static mpath_status_t carry(mpath_symmetric_t *symmetric, mpath_share_job_t *job, const sizes_t *sizes)
 {
-    int in_place          = send == recv;
-    mpath_share_job_t job = {.flags           = MPATH_SHARE_REDUCE,
-                             .call            = call,
-                             .element_bytes   = combination->element_bytes,
-                             .block_elements  = elements,
-                             .send_buffer     = send,
-                             .send_offsets    = symmetric->send_offsets,
-                             .recv_buffer     = in_place ? symmetric->scratch : recv,
-                             .recv_offsets    = symmetric->recv_offsets,
-                             .reduce          = combination->reduce,
-                             .reduce_argument = combination->argument};
+    int in_place = job->send_buffer == job->recv_buffer;
+    void *recv   = job->recv_buffer;
     mpath_status_t status;
 
+    job->recv_buffer                         = in_place ? symmetric->scratch : recv;
     symmetric->recv_offsets[symmetric->rank] = 0;
-    status = mpath_symmetric_share(symmetric, MPATH_OPERATION_REDUCE_SCATTER, sizes->total, &job);
+    status = mpath_symmetric_share(symmetric, MPATH_OPERATION_REDUCE_SCATTER, sizes->total, job);
     if ((status == MPATH_OK) && in_place && (sizes->mine > 0)) {
         memcpy(recv, symmetric->scratch, sizes->mine);
     }
     return status;
 }
 
-mpath_status_t mpath_reduce_scatter(mpath_symmetric_t *symmetric, const void *send, void *recv,
-                                    const uint64_t *elements, const mpath_combination_t *combination, int ineligible)
+static mpath_share_job_t job_of(const mpath_symmetric_t *symmetric, const mpath_symmetric_buffers_t *buffers,
+                                const uint64_t *elements, const mpath_combination_t *combination)
 {
-    int algorithm = symmetric->settings->reduce_scatter_algorithm, finished;
+    return (mpath_share_job_t){.flags           = MPATH_SHARE_REDUCE,
+                               .element_bytes   = combination->element_bytes,
+                               .block_elements  = elements,
+                               .send_buffer     = buffers->send,
+                               .send_offsets    = symmetric->send_offsets,
+                               .recv_buffer     = buffers->recv,
+                               .recv_offsets    = symmetric->recv_offsets,
+                               .reduce          = combination->reduce,
+                               .reduce_argument = combination->argument};
+}
+
+/* `gpus` NULL: host memory on all ranks. */
+static mpath_status_t reduce_scatter(mpath_symmetric_t *symmetric, const mpath_symmetric_buffers_t *buffers,
+                                     const uint64_t *elements, const mpath_combination_t *combination,
+                                     mpath_share_gpus_t *gpus)
+{
+    int algorithm         = symmetric->settings->reduce_scatter_algorithm, finished;
+    mpath_share_job_t job = job_of(symmetric, buffers, elements, combination);
     mpath_agreed_t agreed;
     sizes_t sizes;
     mpath_status_t status;
     char *scratch;
 
     measure(symmetric, elements, combination->element_bytes, &sizes);
-    status = mpath_symmetric_gate(symmetric, algorithm, MPATH_SHARE_REDUCE, sizes.total, sizes.largest);
+    status = mpath_symmetric_gate(symmetric, algorithm, job.flags, sizes.total, sizes.largest, gpus != NULL);
     if (status != MPATH_OK) {
         return status;
+    }
+    if (gpus != NULL) {
+        gpus->send_bytes = sizes.total;
+        gpus->recv_bytes = sizes.mine;
+        job.gpus         = gpus;
     }
     describe(symmetric, elements, combination->element_bytes, &sizes);
-    scratch = make_room(symmetric, &sizes, send == recv);
-    status  = mpath_symmetric_agree(symmetric, MPATH_OPERATION_REDUCE_SCATTER, algorithm, send, scratch,
-                                    ineligible || (scratch == NULL), &agreed, &finished);
+    scratch = make_room(symmetric, &sizes, buffers->send == buffers->recv);
+    status  = mpath_symmetric_agree(symmetric, MPATH_OPERATION_REDUCE_SCATTER, algorithm, buffers->send, scratch,
+                                    buffers->ineligible || (scratch == NULL), &job, &agreed, &finished);
     if (status != MPATH_OK) {
         return status;
     }
+    job.call = agreed.call;
     if (finished || (sizes.total == 0)) {
-        finish_small(symmetric, send, recv, &sizes, combination);
+        finish_small(symmetric, buffers->send, buffers->recv, &sizes, combination);
     } else {
-        status = carry(symmetric, send, recv, elements, &sizes, combination, agreed.call);
+        status = carry(symmetric, &job, &sizes);
     }
     symmetric->counters.calls += (status == MPATH_OK) ? 1 : 0;
     return status;
+}
+
+mpath_status_t mpath_reduce_scatter(mpath_symmetric_t *symmetric, const void *send, void *recv,
+                                    const uint64_t *elements, const mpath_combination_t *combination, int ineligible)
+{
+    const mpath_symmetric_buffers_t buffers = {.send = send, .recv = recv, .ineligible = ineligible};
+
+    return reduce_scatter(symmetric, &buffers, elements, combination, NULL);
+}
+
+mpath_status_t mpath_reduce_scatter_anywhere(mpath_symmetric_t *symmetric, const mpath_symmetric_buffers_t *buffers,
+                                             const uint64_t *elements, const mpath_combination_t *combination,
+                                             const mpath_reduce_how_t *how)
+{
+    uint64_t declined       = symmetric->counters.declined;
+    mpath_share_gpus_t gpus = {.send_memory = buffers->send_memory, .recv_memory = buffers->recv_memory, .how = *how};
+
+    return mpath_symmetric_uncounted(symmetric, declined,
+                                     reduce_scatter(symmetric, buffers, elements, combination, &gpus));
 }

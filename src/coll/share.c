@@ -2,8 +2,9 @@
 /* The share engine's run: all steps in turn until this rank's duties are done. */
 #include "coll/share.h"
 
-#include "coll/share_private.h"
+#include "coll/share_gpu.h"
 #include "util/log.h"
+#include "util/time.h"
 
 const char *mpath_share_obstacle(const mpath_share_t *share)
 {
@@ -37,7 +38,7 @@ int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_
     return 0;
 }
 
-static void begin(mpath_share_t *share)
+static mpath_status_t begin(mpath_share_t *share)
 {
     share->my_published = share->my_reduced = share->my_copied = share->my_consumed = 0;
     for (int i = 0; i < share->num_links; i++) {
@@ -50,6 +51,7 @@ static void begin(mpath_share_t *share)
     mpath_idle_start(&share->idle);
     share->checked_ns = 0;
     share->given_up   = 0;
+    return (share->job->gpus != NULL) ? mpath_share_gpu_begin(share) : MPATH_OK;
 }
 
 /* Brings the counters that this call has not used to where the others are. */
@@ -63,6 +65,26 @@ static void end(mpath_share_t *share)
     if (share->wire != NULL) {
         mpath_wire_end(share->wire);
     }
+}
+
+/* The steps inside the node. */
+static int node_pass(mpath_share_t *share)
+{
+    int (*const host[])(mpath_share_t *) = {mpath_share_copy_out, mpath_share_consume, mpath_share_reduce,
+                                            mpath_share_publish};
+    int (*const gpu[])(mpath_share_t *)  = {mpath_share_gpu_copy_out, mpath_share_consume, mpath_share_gpu_reduce,
+                                            mpath_share_gpu_publish};
+    int events                           = 0;
+
+    for (size_t i = 0; i < sizeof(host) / sizeof(host[0]); i++) {
+        int result = (share->job->gpus != NULL) ? gpu[i](share) : host[i](share);
+
+        if (result < 0) {
+            return result;
+        }
+        events += result;
+    }
+    return events;
 }
 
 /* One look at everything, what moves the rails first. Number of events, or an error. */
@@ -83,16 +105,21 @@ static int pass(mpath_share_t *share)
             events += result;
         }
     }
-    events += mpath_share_copy_out(share);
-    events += mpath_share_consume(share);
-    events += mpath_share_reduce(share);
-    events += mpath_share_publish(share);
-    return events;
+    result = node_pass(share);
+    return (result < 0) ? result : events + result;
+}
+
+/* GPUs of the node read and write each other's buffers: a rank has all only when all others are done. */
+static int is_done(const mpath_share_t *share)
+{
+    return (share->my_consumed == share->num_segments) &&
+           ((share->job->gpus == NULL) ||
+            (mpath_share_least(share, share->consumed, share->num_local, NULL) >= share->num_segments));
 }
 
 static mpath_status_t run(mpath_share_t *share)
 {
-    while (share->my_consumed < share->num_segments) {
+    while (!is_done(share)) {
         int events = pass(share);
 
         if (events < 0) {
@@ -143,9 +170,38 @@ static void note_loss(mpath_share_t *share)
     find_silent(share, &share->loss);
 }
 
-uint64_t mpath_share_copied(const mpath_share_t *share)
+/* What is complete on the node is brought to its ranks, so that no buffer has a part of a segment. */
+static mpath_status_t copy_rest(mpath_share_t *share)
 {
-    return share->my_copied;
+    uint64_t start_ns = mpath_time_ns(), limit_ns = (uint64_t)share->settings->timeout_s * MPATH_NS_PER_S;
+    int result = 0;
+
+    while ((result >= 0) && (share->my_copied < share->num_segments) &&
+           ((share->my_copied < share->gpu->copy_out.started) || mpath_share_is_delivered(share, share->my_copied))) {
+        result = mpath_share_gpu_copy_out(share);
+        if ((result == 0) && (mpath_time_ns() - start_ns > limit_ns)) {
+            mpath_error("call %u: the GPU of rank %d has not brought segment %llu to its place within %d s; the call "
+                        "fails",
+                        share->job->call, share->me, (unsigned long long)share->my_copied, share->settings->timeout_s);
+            return MPATH_ERR_TIMED_OUT;
+        }
+    }
+    return (result < 0) ? (mpath_status_t)result : MPATH_OK;
+}
+
+mpath_status_t mpath_share_copied(mpath_share_t *share, const mpath_share_job_t *job, uint64_t *segments_p)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (job->gpus != NULL) {
+        share->job = job;
+        status     = copy_rest(share);
+        mpath_share_gpu_drain(share);
+        mpath_share_gpu_close(share);
+        share->job = NULL;
+    }
+    *segments_p = share->my_copied;
+    return status;
 }
 
 void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss)
@@ -163,8 +219,13 @@ mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *jo
         status       = mpath_share_cut_job(share);
     }
     if (status == MPATH_OK) {
-        begin(share);
-        status = run(share);
+        status = begin(share);
+        if (status == MPATH_OK) {
+            status = run(share);
+        }
+        if (job->gpus != NULL) {
+            mpath_share_gpu_drain(share);
+        }
         note_loss(share);
         if (is_given_up(share, status)) {
             mpath_wire_abandon(share->wire, 0);
@@ -178,9 +239,14 @@ mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *jo
             stats->calls++;
             stats->segments += share->num_segments;
             stats->rail_bytes += share->stats.rail_bytes;
+            stats->kernel_bytes += share->stats.kernel_bytes;
+            stats->engine_bytes += share->stats.engine_bytes;
         }
     } else if (mpath_status_is_error(status)) {
         mpath_team_break(share->team, status);
+    }
+    if ((job->gpus != NULL) && (status == MPATH_OK)) {
+        mpath_share_gpu_close(share); /* after a job that is given up, what is complete is still to be copied */
     }
     share->job = NULL;
     return status;

@@ -25,6 +25,8 @@
 
 #include "exec/move.h"
 #include "exec/team.h"
+#include "gpu/memory.h"
+#include "gpu/reduce.h"
 
 #include <stdint.h>
 
@@ -32,6 +34,16 @@
 typedef void (*mpath_reduce_t)(void *argument, const void *in, void *inout, uint64_t elements);
 
 enum { MPATH_SHARE_REDUCE = 1u << 0, MPATH_SHARE_GATHER = 1u << 1 };
+
+/* In device memory parts of blocks are cut at multiples of this, so that vectors are aligned alike everywhere. */
+#define MPATH_SHARE_GRAIN_BYTES 256u
+
+/* Of a job in device memory: what this rank's buffers are, and how GPUs combine. Each rank has both on one GPU. */
+typedef struct mpath_share_gpus {
+    const mpath_memory_t *send_memory, *recv_memory; /* NULL: an empty side, or host memory */
+    uint64_t send_bytes, recv_bytes;                 /* from the buffers' begin to the end of the data */
+    mpath_reduce_how_t how;                          /* with REDUCE; the same as the job's `reduce` */
+} mpath_share_gpus_t;
 
 /* One call; equal on all ranks but for the buffers and their offsets. Arrays have team size entries. */
 typedef struct mpath_share_job {
@@ -50,11 +62,13 @@ typedef struct mpath_share_job {
     int settles;      /* the ranks end the call together by mpath_move_settle_loss() */
     mpath_reduce_t reduce;
     void *reduce_argument;
+    const mpath_share_gpus_t *gpus; /* NULL: host memory on all ranks */
 } mpath_share_job_t;
 
 typedef struct mpath_share_stats {
     uint64_t calls, segments;
-    uint64_t rail_bytes; /* that this rank sent over rails */
+    uint64_t rail_bytes;                 /* that this rank sent over rails */
+    uint64_t kernel_bytes, engine_bytes; /* of device memory that its GPU read and wrote, in kernels and by engines */
 } mpath_share_stats_t;
 
 typedef struct mpath_share mpath_share_t;
@@ -87,11 +101,22 @@ uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint
 uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 
 /*
- * Segments of the last call of which this rank has the results, and the elements of a node's part in its first
- * segments.
+ * After a job that was given up, once all ranks have: segments of which this rank has the results, and the elements of a
+ * node's part in its first segments. On device memory they are those of all its node, after an exchange in which every
+ * rank has come through here.
  */
-uint64_t mpath_share_copied(const mpath_share_t *share);
+mpath_status_t mpath_share_copied(mpath_share_t *share, const mpath_share_job_t *job, uint64_t *segments_p);
 uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t segments);
+
+/*
+ * Device memory. Before the agreement: flags of this rank's call. MPATH_CALL_DEVICE: it has some; MPATH_CALL_APART: its
+ * GPU cannot do its part of the job, whose buffers and flags alone are looked at, and without REDUCE its recv_offsets;
+ * MPATH_CALL_MOVED: the buffers are in memory that the mates may not have opened yet. Afterwards, where all have device
+ * memory and none is apart, `flags` being what was agreed on: opens everything. Collective; MPATH_DECLINED, on all ranks
+ * alike: some rank cannot.
+ */
+uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *job);
+mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags);
 
 /* What the last call has lost on this rank, for mpath_move_settle_loss(). */
 void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss);
@@ -99,7 +124,8 @@ void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss);
 /*
  * Collective, after an agreement that all ranks have taken part in. The first call sets up arena and rails:
  * MPATH_DECLINED, on all ranks alike, when one of them could not, or when an element does not fit. After any error the
- * team is broken; the caller's buffers are touched by this rank only, and not after the return. In a job that settles
+ * team is broken; the caller's buffers are touched by this rank only (in device memory, by those of its node), and not
+ * after the return. In a job that settles
  * the team stays whole when the call is given up: MPATH_ERR_UNREACHABLE when this rank has lost a rail, MPATH_AGAIN
  * when another one has.
  */

@@ -15,10 +15,13 @@ static uint64_t align_line(uint64_t bytes)
     return (bytes + SHARE_LINE - 1) / SHARE_LINE * SHARE_LINE;
 }
 
-/* total * k / segments without overflow */
-static uint64_t fraction(uint64_t total, uint64_t k, uint64_t segments)
+/* About total * k / segments, in grains, without overflow. */
+static uint64_t fraction(const mpath_share_t *share, uint64_t total, uint64_t k, uint64_t segments)
 {
-    return total / segments * k + total % segments * k / segments;
+    uint64_t grains = total / share->grain + (total % share->grain != 0);
+    uint64_t at     = (grains / segments * k + grains % segments * k / segments) * share->grain;
+
+    return (at < total) ? at : total;
 }
 
 static uint64_t ceiling(uint64_t total, uint64_t segments)
@@ -28,7 +31,21 @@ static uint64_t ceiling(uint64_t total, uint64_t segments)
 
 uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t segments)
 {
-    return fraction(share->part_elements[node], segments, share->num_segments);
+    return fraction(share, share->part_elements[node], segments, share->num_segments);
+}
+
+/* The most elements of a node's part in a segment. */
+static uint64_t part_most(const mpath_share_t *share, int node, uint64_t segments)
+{
+    return ceiling(ceiling(share->part_elements[node], share->grain), segments) * share->grain;
+}
+
+/* Vectors in a slot before those from other nodes. */
+static uint64_t inputs_on(const mpath_share_t *share, int node)
+{
+    int one = !share_has(share, MPATH_SHARE_REDUCE) || (share->job->gpus != NULL);
+
+    return one ? 1 : (uint64_t)share->num_on[node];
 }
 
 /* Bytes of a slot that `segments` segments need on a node. */
@@ -37,13 +54,13 @@ static uint64_t slot_need(const mpath_share_t *share, uint64_t segments, int nod
     uint64_t element = share->job->element_bytes, all = 0;
 
     for (int m = 0; m < share->num_nodes; m++) {
-        all += ceiling(share->part_elements[m], segments);
+        all += part_most(share, m, segments);
     }
     if (!share_has(share, MPATH_SHARE_REDUCE)) {
         return align_line(all * element);
     }
-    return (uint64_t)share->num_on[node] * align_line(all * element) +
-           (uint64_t)(share->num_nodes - 1) * align_line(ceiling(share->part_elements[node], segments) * element);
+    return inputs_on(share, node) * align_line(all * element) +
+           (uint64_t)(share->num_nodes - 1) * align_line(part_most(share, node, segments) * element);
 }
 
 static int fits(const mpath_share_t *share, uint64_t segments)
@@ -77,10 +94,20 @@ static uint64_t target_bytes(const mpath_share_t *share, uint64_t total_bytes)
     return (bytes > least) ? bytes : least;
 }
 
+/* Elements in a grain, where a number of them is one. */
+static uint64_t grain_of(const mpath_share_job_t *job)
+{
+    int in_grains = (job->gpus != NULL) && (MPATH_SHARE_GRAIN_BYTES % job->element_bytes == 0);
+
+    return in_grains ? MPATH_SHARE_GRAIN_BYTES / job->element_bytes : 1;
+}
+
 mpath_status_t mpath_share_cut_job(mpath_share_t *share)
 {
     const mpath_share_job_t *job = share->job;
     uint64_t total = 0, most = 0, segments, element = job->element_bytes;
+
+    share->grain = grain_of(job);
 
     for (int node = 0; node < share->num_nodes; node++) {
         share->part_elements[node] = 0;
@@ -99,12 +126,13 @@ mpath_status_t mpath_share_cut_job(mpath_share_t *share)
         segments += segments / 4 + 1;
     }
     share->num_segments = segments;
+    share->num_inputs   = inputs_on(share, share->node);
     share->input_bytes  = 0;
     for (int node = 0; node < share->num_nodes; node++) {
-        share->input_bytes += ceiling(share->part_elements[node], segments);
+        share->input_bytes += part_most(share, node, segments);
     }
     share->input_bytes = align_line(share->input_bytes * element);
-    share->other_bytes = align_line(ceiling(share->part_elements[share->node], segments) * element);
+    share->other_bytes = align_line(part_most(share, share->node, segments) * element);
     for (int slot = 0; slot < SHARE_SLOTS; slot++) {
         share->cuts[slot].segment = UINT64_MAX;
     }
@@ -121,8 +149,9 @@ const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment)
         for (int node = 0; node < share->num_nodes; node++) {
             uint64_t total = share->part_elements[node];
 
-            cut->first[node]  = fraction(total, segment, share->num_segments);
-            cut->at[node + 1] = cut->at[node] + fraction(total, segment + 1, share->num_segments) - cut->first[node];
+            cut->first[node]  = fraction(share, total, segment, share->num_segments);
+            cut->at[node + 1] = cut->at[node] + fraction(share, total, segment + 1, share->num_segments) -
+                                cut->first[node];
         }
     }
     return cut;

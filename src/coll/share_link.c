@@ -5,7 +5,7 @@
  *
  * A chunk's flow is the segment, its offset counts from the piece's begin; its hop says the rest.
  */
-#include "coll/share_private.h"
+#include "coll/share_gpu.h"
 
 #include "util/log.h"
 #include "util/time.h"
@@ -164,14 +164,19 @@ static uint64_t arrived_from_all(const mpath_share_t *share, const share_link_t 
 
 /* -- combining -- */
 
+int mpath_share_may_combine(const mpath_share_t *share, const share_link_t *link, uint64_t k)
+{
+    return (k < share->num_segments) && (arrived_from_all(share, link, SHARE_SCATTER) > k) &&
+           (mpath_share_least(share, share->reduced, share->num_local, NULL) > k);
+}
+
 static int combine(mpath_share_t *share, share_link_t *link)
 {
     const mpath_share_job_t *job = share->job;
     uint64_t k                   = link->combined, first, count, at;
     char *result;
 
-    if ((k == share->num_segments) || (arrived_from_all(share, link, SHARE_SCATTER) <= k) ||
-        (mpath_share_least(share, share->reduced, share->num_local, NULL) <= k)) {
+    if (!mpath_share_may_combine(share, link, k)) {
         return 0;
     }
     mpath_share_piece(share, mpath_share_cut(share, k), share->node, link->rail, &first, &count);
@@ -332,7 +337,11 @@ int mpath_share_link_step(mpath_share_t *share, share_link_t *link)
     }
     count_time(share, link);
     if (share_has(share, MPATH_SHARE_REDUCE)) {
-        events += combine(share, link);
+        result = share_gpu_combines(share) ? mpath_share_gpu_combine(share, link) : combine(share, link);
+        if (result < 0) {
+            return result;
+        }
+        events += result;
     }
     for (int phase = SHARE_PHASES - 1; phase >= 0; phase--) {
         if (share_has(share, (phase == SHARE_SCATTER) ? MPATH_SHARE_REDUCE : MPATH_SHARE_GATHER)) {

@@ -4,16 +4,7 @@
 
 #include <string.h>
 
-/* A run of elements of one rank's block in a segment. */
-typedef struct run {
-    int rank;
-    uint64_t in_block, in_segment, count; /* elements */
-    int next;                             /* index on the node of the rank to look at next */
-    uint64_t start;                       /* of that rank's block in the node's part */
-} run_t;
-
-/* The next run of a node's part; 0: there is none. Begin with a zeroed run. */
-static int run_next(const mpath_share_t *share, const share_cut_t *cut, int node, run_t *run)
+int mpath_share_run_next(const mpath_share_t *share, const share_cut_t *cut, int node, share_run_t *run)
 {
     uint64_t first = cut->first[node], end = first + cut->at[node + 1] - cut->at[node];
 
@@ -52,7 +43,7 @@ uint64_t mpath_share_least(const mpath_share_t *share, const share_line_t *lines
     return least;
 }
 
-static void step(const mpath_share_t *share, share_line_t *lines, uint64_t value)
+void mpath_share_step(const mpath_share_t *share, share_line_t *lines, uint64_t value)
 {
     atomic_store_explicit(&lines[share->local_rank].value, share->base + value, memory_order_release);
 }
@@ -61,9 +52,9 @@ static void publish_part(mpath_share_t *share, const share_cut_t *cut, int node,
 {
     const mpath_share_job_t *job = share->job;
     int only_mine                = !share_has(share, MPATH_SHARE_REDUCE);
-    run_t run                    = {0};
+    share_run_t run              = {0};
 
-    while (run_next(share, cut, node, &run)) {
+    while (mpath_share_run_next(share, cut, node, &run)) {
         if (!only_mine || (run.rank == share->me)) {
             memcpy(to + run.in_segment * job->element_bytes,
                    (const char *)job->send_buffer + job->send_offsets[run.rank] + run.in_block * job->element_bytes,
@@ -72,14 +63,18 @@ static void publish_part(mpath_share_t *share, const share_cut_t *cut, int node,
     }
 }
 
+int mpath_share_may_publish(const mpath_share_t *share, uint64_t k)
+{
+    return (k < share->num_segments) &&
+           ((k < SHARE_AHEAD) || (mpath_share_least(share, share->consumed, share->num_local, NULL) > k - SHARE_AHEAD));
+}
+
 int mpath_share_publish(mpath_share_t *share)
 {
     uint64_t k = share->my_published;
     const share_cut_t *cut;
 
-    if ((k == share->num_segments) ||
-        ((k >= SHARE_AHEAD) &&
-         (mpath_share_least(share, share->consumed, share->num_local, NULL) <= k - SHARE_AHEAD))) {
+    if (!mpath_share_may_publish(share, k)) {
         return 0;
     }
     cut = mpath_share_cut(share, k);
@@ -90,7 +85,7 @@ int mpath_share_publish(mpath_share_t *share)
     } else {
         publish_part(share, cut, share->node, share_input(share, k, 0));
     }
-    step(share, share->published, ++share->my_published);
+    mpath_share_step(share, share->published, ++share->my_published);
     return 1;
 }
 
@@ -110,12 +105,11 @@ int mpath_share_reduce(mpath_share_t *share)
         job->reduce(job->reduce_argument, share_input(share, k, i) + from * job->element_bytes,
                     share_input(share, k, 0) + from * job->element_bytes, to - from);
     }
-    step(share, share->reduced, ++share->my_reduced);
+    mpath_share_step(share, share->reduced, ++share->my_reduced);
     return 1;
 }
 
-/* Nonzero: the result of the segment is complete on this node. */
-static int is_delivered(const mpath_share_t *share, uint64_t k)
+int mpath_share_is_delivered(const mpath_share_t *share, uint64_t k)
 {
     if (share->num_nodes > 1) {
         return mpath_share_least(share, share->delivered, share->num_rails, NULL) > k;
@@ -129,14 +123,14 @@ static void copy_part(mpath_share_t *share, const share_cut_t *cut, int node)
     const mpath_share_job_t *job = share->job;
     uint64_t element             = job->element_bytes;
     const char *part;
-    run_t run = {0};
+    share_run_t run = {0};
 
     if (node == share->node) {
         part = share_own_result(share, cut->segment);
     } else {
         part = share_input(share, cut->segment, 0) + cut->at[node] * element;
     }
-    while (run_next(share, cut, node, &run)) {
+    while (mpath_share_run_next(share, cut, node, &run)) {
         int mine = run.rank == share->me;
 
         if (mine ? !job->own_in_place : share_has(share, MPATH_SHARE_GATHER)) {
@@ -151,7 +145,7 @@ int mpath_share_copy_out(mpath_share_t *share)
     uint64_t k = share->my_copied;
     const share_cut_t *cut;
 
-    if ((k == share->num_segments) || !is_delivered(share, k)) {
+    if ((k == share->num_segments) || !mpath_share_is_delivered(share, k)) {
         return 0;
     }
     cut = mpath_share_cut(share, k);
@@ -177,6 +171,6 @@ int mpath_share_consume(mpath_share_t *share)
         return 0;
     }
     share->my_consumed = until;
-    step(share, share->consumed, until);
+    mpath_share_step(share, share->consumed, until);
     return 1;
 }

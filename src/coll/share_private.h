@@ -3,8 +3,10 @@
  * The inside of the share engine. A node's arena in shared memory is
  *
  *   lines   a counter each on a line of its own: published, reduced, consumed by local rank; delivered by rail
+ *   cells   of jobs in device memory, see share_gpu.h
  *   slots   [SHARE_SLOTS]; segment k uses slot k % SHARE_SLOTS:
- *             REDUCE  inputs [local ranks][segment], then [nodes - 1][own part]: what came from the other nodes
+ *             REDUCE  inputs [local ranks][segment], then [nodes - 1][own part]: what came from the other nodes.
+ *                     In device memory one input, the sum
  *             else    one segment
  *
  * Counters count segments and never go back: a call adds to what the calls before it have left, which is the same for
@@ -70,6 +72,8 @@ typedef struct share_cut {
     uint64_t *at;     /* [nodes + 1] in the segment */
 } share_cut_t;
 
+typedef struct share_gpu share_gpu_t;
+
 struct mpath_share {
     mpath_team_t *team;
     const mpath_topo_t *topo;
@@ -92,7 +96,7 @@ struct mpath_share {
     uint64_t rank_bytes; /* of arena per rank; equal on all ranks */
     uint64_t slot_bytes; /* of this node */
     share_line_t *published, *reduced, *consumed, *delivered;
-    char *slots;
+    char *cells, *slots;
     mpath_wire_t *wire;
     int num_links;
     share_link_t *links;
@@ -106,7 +110,9 @@ struct mpath_share {
     const mpath_share_job_t *job;
     uint64_t base; /* of the counters */
     uint64_t num_segments;
+    uint64_t num_inputs;               /* of a slot */
     uint64_t input_bytes, other_bytes; /* strides of the slot's areas */
+    uint64_t grain;                    /* elements: parts of segments begin at multiples of it */
     uint64_t max_chunk;
     uint64_t my_published, my_reduced, my_copied, my_consumed;
     mpath_share_stats_t stats;
@@ -114,10 +120,13 @@ struct mpath_share {
     mpath_idle_t idle;
     uint64_t checked_ns;
     int given_up; /* for silence */
+
+    share_gpu_t *gpu; /* NULL: a parameter says that there are none */
 };
 
 /* share_setup.c */
 mpath_status_t mpath_share_prepare(mpath_share_t *share);
+size_t mpath_share_arena_bytes(const mpath_share_t *share); /* in whole pages */
 
 /* share_cut.c */
 /* Chooses segments for the job; MPATH_DECLINED when none fits. */
@@ -126,6 +135,22 @@ const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment);
 /* The elements of a part that a rail carries: first, in the segment, and number. */
 void mpath_share_piece(const mpath_share_t *share, const share_cut_t *cut, int node, int rail, uint64_t *first_p,
                        uint64_t *count_p);
+
+/* A run of elements of one rank's block in a segment. */
+typedef struct share_run {
+    int rank;
+    uint64_t in_block, in_segment, count; /* elements */
+    int next;                             /* index on the node of the rank to look at next */
+    uint64_t start;                       /* of that rank's block in the node's part */
+} share_run_t;
+
+/* share_node.c: the next run of a node's part; 0: there is none. Begin with a zeroed one. */
+int mpath_share_run_next(const mpath_share_t *share, const share_cut_t *cut, int node, share_run_t *run);
+/* Sets this rank's counter. */
+void mpath_share_step(const mpath_share_t *share, share_line_t *lines, uint64_t value);
+/* Whether segment k may be published: its slot is free. Whether the result of segment k is complete on this node. */
+int mpath_share_may_publish(const mpath_share_t *share, uint64_t k);
+int mpath_share_is_delivered(const mpath_share_t *share, uint64_t k);
 
 /* share_node.c: steps inside the node. Number of events. */
 int mpath_share_publish(mpath_share_t *share);
@@ -139,6 +164,8 @@ uint64_t mpath_share_least(const mpath_share_t *share, const share_line_t *lines
 extern const mpath_wire_ops_t mpath_share_wire_ops;
 void mpath_share_link_reset(mpath_share_t *share, share_link_t *link);
 int mpath_share_link_step(mpath_share_t *share, share_link_t *link);
+/* Whether all that is to be combined on this rail in segment k is here. */
+int mpath_share_may_combine(const mpath_share_t *share, const share_link_t *link, uint64_t k);
 
 /* share_wait.c: nothing happened. MPATH_OK to go on. */
 mpath_status_t mpath_share_wait(mpath_share_t *share);
@@ -170,8 +197,7 @@ static inline char *share_from_node(const mpath_share_t *share, uint64_t segment
 {
     int index = (node < share->node) ? node : node - 1;
 
-    return share_slot(share, segment) + (uint64_t)share->num_local * share->input_bytes +
-           (uint64_t)index * share->other_bytes;
+    return share_slot(share, segment) + share->num_inputs * share->input_bytes + (uint64_t)index * share->other_bytes;
 }
 
 /* Where the own part of the result lies: combination begins with node 0, and the result is in place of its data. */

@@ -3,7 +3,7 @@
  * Set-up of the share engine. Who is where and which rails there are follows from the topology; arena and rails are
  * made by the first call, in exchanges in which every rank takes part whatever has failed in it.
  */
-#include "coll/share_private.h"
+#include "coll/share_gpu.h"
 
 #include "exec/node_key.h"
 #include "util/log.h"
@@ -13,6 +13,7 @@
 
 #define ARENA_MEMORY_SHARE 8 /* of memory_bytes */
 #define ARENA_FREE_SHARE 4   /* of the free shared memory */
+#define ARENA_PAGE 4096u
 
 /* What the ranks tell each other. Plain data. */
 typedef struct arena_hello {
@@ -158,8 +159,9 @@ mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p)
     share->rails         = calloc(MPATH_MAX_NICS + 1, sizeof(*share->rails));
     share->rail_memory   = calloc(2 * (MPATH_MAX_NICS + 1) * nodes, sizeof(int));
     share->part_elements = calloc(nodes, sizeof(uint64_t));
+    share->gpu           = share->settings->gpu ? calloc(1, sizeof(*share->gpu)) : NULL;
     if ((share->by_node == NULL) || (share->rails == NULL) || (share->rail_memory == NULL) ||
-        (share->part_elements == NULL)) {
+        (share->part_elements == NULL) || (share->settings->gpu && (share->gpu == NULL))) {
         goto err_destroy;
     }
     share->first_on = share->by_node + size;
@@ -189,6 +191,7 @@ void mpath_share_destroy(mpath_share_t *share)
     if (share == NULL) {
         return;
     }
+    mpath_share_gpu_destroy(share);
     if (share->num_local == 1) {
         free(share->segment.base);
     } else if (share->segment.base != NULL) {
@@ -279,24 +282,26 @@ static void size_arena(mpath_share_t *share, const arena_hello_t *all)
     share->slot_bytes = bytes * (uint64_t)share->num_local / SHARE_SLOTS / SHARE_LINE * SHARE_LINE;
 }
 
-static size_t arena_bytes(const mpath_share_t *share)
+size_t mpath_share_arena_bytes(const mpath_share_t *share)
 {
-    return lines_bytes(share) + (size_t)(SHARE_SLOTS * share->slot_bytes);
+    size_t bytes = lines_bytes(share) + mpath_share_gpu_cells_bytes(share) + (size_t)(SHARE_SLOTS * share->slot_bytes);
+
+    return (bytes + ARENA_PAGE - 1) / ARENA_PAGE * ARENA_PAGE;
 }
 
 static mpath_status_t arena_create(mpath_share_t *share)
 {
-    size_t bytes = (arena_bytes(share) + SHARE_LINE - 1) / SHARE_LINE * SHARE_LINE;
+    size_t bytes = mpath_share_arena_bytes(share);
 
     if (share->num_local > 1) {
         return (share->local_rank == 0) ? mpath_segment_create(bytes, &share->segment) : MPATH_OK;
     }
-    share->segment.base = aligned_alloc(SHARE_LINE, bytes);
+    share->segment.base = aligned_alloc(ARENA_PAGE, bytes);
     if (share->segment.base == NULL) {
         mpath_error("no memory for %zu bytes to exchange data in", bytes);
         return MPATH_ERR_NO_MEMORY;
     }
-    memset(share->segment.base, 0, lines_bytes(share));
+    memset(share->segment.base, 0, bytes - (size_t)(SHARE_SLOTS * share->slot_bytes));
     return MPATH_OK;
 }
 
@@ -309,7 +314,7 @@ static mpath_status_t arena_attach(mpath_share_t *share, const arena_hello_t *al
     }
     memcpy(name, all[share->local[0]].name, sizeof(name));
     name[sizeof(name) - 1] = 0;
-    return mpath_segment_attach(name, arena_bytes(share), &share->segment);
+    return mpath_segment_attach(name, mpath_share_arena_bytes(share), &share->segment);
 }
 
 static void arena_lay_out(mpath_share_t *share)
@@ -318,7 +323,8 @@ static void arena_lay_out(mpath_share_t *share)
     share->reduced   = share->published + share->num_local;
     share->consumed  = share->reduced + share->num_local;
     share->delivered = share->consumed + share->num_local;
-    share->slots     = (char *)share->segment.base + lines_bytes(share);
+    share->cells     = (char *)share->segment.base + lines_bytes(share);
+    share->slots     = share->cells + mpath_share_gpu_cells_bytes(share);
 }
 
 static mpath_status_t make_arena(mpath_share_t *share, arena_hello_t *all)

@@ -171,8 +171,22 @@ static mpath_status_t decline_for_rails(mpath_symmetric_t *symmetric, const char
     return decline(symmetric, because);
 }
 
+/*
+ * On GPUs of several nodes even one rail is a gain: what is left to the previous function goes through the host, whole
+ * on every rank.
+ */
+static int gains_on_gpus(const mpath_symmetric_t *symmetric, int algorithm, uint64_t bytes)
+{
+    const mpath_settings_t *settings = symmetric->settings;
+    int forced                       = (settings->gate == MPATH_GATE_ALWAYS) || (algorithm == MPATH_ALGORITHM_LANES);
+
+    return (mpath_share_obstacle(symmetric->share) == NULL) && (algorithm != MPATH_ALGORITHM_SMALL) &&
+           (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) > 1) &&
+           (forced || (bytes >= settings->symmetric_min_bytes));
+}
+
 mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes,
-                                    uint64_t largest)
+                                    uint64_t largest, int gpus)
 {
     const mpath_settings_t *settings = symmetric->settings;
     const char *obstacle, *because = NULL;
@@ -180,6 +194,7 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
     mpath_status_t status;
 
     symmetric->declined_because = "";
+    symmetric->host_because     = NULL;
     if (symmetric->topo_version != mpath_team_topo_version(symmetric->team)) {
         status = mpath_symmetric_read_topo(symmetric);
         if (status != MPATH_OK) {
@@ -197,16 +212,27 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
     } else if ((algorithm == MPATH_ALGORITHM_AUTO) && (settings->gate == MPATH_GATE_AUTO)) {
         because = no_gain(symmetric, flags, bytes);
     }
-    if (because == NULL) {
+    if ((because == NULL) || (gpus && gains_on_gpus(symmetric, algorithm, bytes))) {
+        symmetric->host_because = because;
         return MPATH_OK;
     }
     return (bytes < settings->symmetric_min_bytes) ? decline(symmetric, because)
                                                    : decline_for_rails(symmetric, because);
 }
 
+/* Where the data of all ranks is: `flags` is what they have agreed on. NULL: the call goes on. */
+static const char *settle_memory(mpath_symmetric_t *symmetric, mpath_share_job_t *job, uint32_t flags)
+{
+    if ((job->gpus != NULL) && (flags & MPATH_CALL_DEVICE)) {
+        return (flags & MPATH_CALL_APART) ? "not all ranks have data that their GPUs can share" : NULL;
+    }
+    job->gpus = NULL;
+    return symmetric->host_because;
+}
+
 mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,
-                                     const void *send, void *recv, int ineligible, mpath_agreed_t *agreed,
-                                     int *finished_p)
+                                     const void *send, void *recv, int ineligible, mpath_share_job_t *job,
+                                     mpath_agreed_t *agreed, int *finished_p)
 {
     mpath_call_t call = {.operation    = (uint32_t)operation,
                          .flags        = ineligible ? MPATH_CALL_INELIGIBLE : 0,
@@ -217,15 +243,24 @@ mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operati
                          .recv_offsets = symmetric->recv_offsets,
                          .recv_buffer  = recv};
     uint64_t start_ns = mpath_time_ns();
+    const char *because;
     mpath_status_t status;
 
+    if (job->gpus != NULL) {
+        call.flags |= mpath_share_gpus_tell(symmetric->share, job);
+    }
     status = mpath_agree(symmetric->team, &call, agreed);
     symmetric->counters.agree_ns += mpath_time_ns() - start_ns;
     if (status != MPATH_OK) {
         return status;
     }
+    symmetric->agreed_flags = agreed->flags;
     if (agreed->flags & MPATH_CALL_INELIGIBLE) {
         return decline(symmetric, "some rank has data that mpath does not carry");
+    }
+    because = settle_memory(symmetric, job, agreed->flags);
+    if (because != NULL) {
+        return decline(symmetric, because);
     }
     *finished_p = agreed->finished && (algorithm != MPATH_ALGORITHM_LANES);
     if (!*finished_p && (algorithm == MPATH_ALGORITHM_SMALL)) {
@@ -273,6 +308,12 @@ static mpath_status_t share_once(mpath_symmetric_t *symmetric, mpath_operation_t
     if (status != MPATH_OK) {
         return status;
     }
+    if (job->gpus != NULL) {
+        status = mpath_share_gpus_open(share, job, symmetric->agreed_flags);
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
     job->settles = mpath_move_settles_ns(symmetric->team, mpath_share_predict_ns(share, job->flags, bytes));
     status       = mpath_share_run(share, job, stats);
     if (job->settles && ((status == MPATH_OK) || (status == MPATH_AGAIN) ||
@@ -297,6 +338,7 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
         status = mpath_symmetric_resume(symmetric, job, &bytes);
         if ((status == MPATH_OK) && (bytes > 0)) {
             status = share_once(symmetric, operation, bytes, job, &stats);
+            status = (status == MPATH_DECLINED) ? MPATH_ERR_NO_MEMORY : status; /* a part of the call is done */
         }
     }
     symmetric->counters.move_ns += mpath_time_ns() - start_ns;
@@ -307,5 +349,8 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
         mpath_team_break(symmetric->team, status);
     }
     symmetric->counters.moved.sent_bytes += stats.rail_bytes;
+    symmetric->counters.gpu.calls += (job->gpus != NULL) && (status == MPATH_OK);
+    symmetric->counters.gpu.kernel_bytes += stats.kernel_bytes;
+    symmetric->counters.gpu.engine_bytes += stats.engine_bytes;
     return status;
 }

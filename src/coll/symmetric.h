@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Symmetric collectives: those whose sizes every rank knows. Allreduce, Reduce_scatter and Allgather (and their
- * variants with equal or unequal blocks) on contiguous host memory.
+ * variants with equal or unequal blocks) on contiguous memory: of the host, or between several nodes of GPUs on all
+ * ranks (in one node: coll/allreduce_gpu.h).
  *
  *   gate       from the sizes, which MPI makes equal on all ranks, and from what the team has agreed on: a gain?
  *   agree      everybody's eligibility; small data travels inside, and then the call is done
@@ -19,6 +20,8 @@
 #include "coll/alltoallv.h"
 #include "coll/share.h"
 #include "exec/team.h"
+#include "gpu/memory.h"
+#include "gpu/reduce.h"
 
 typedef enum mpath_operation {
     MPATH_OPERATION_ALLTOALLV = 1, /* coll/alltoallv.c */
@@ -66,5 +69,28 @@ mpath_status_t mpath_reduce_scatter(mpath_symmetric_t *symmetric, const void *se
 /* `bytes` and `offsets` (in `recv`) by rank. `send` NULL: this rank's block is in its place in `recv`. */
 mpath_status_t mpath_allgather(mpath_symmetric_t *symmetric, const void *send, void *recv, const uint64_t *bytes,
                                const uint64_t *offsets, int ineligible);
+
+/* This rank's buffers. send == recv: in place. */
+typedef struct mpath_symmetric_buffers {
+    const void *send;
+    void *recv;
+    const mpath_memory_t *send_memory, *recv_memory; /* NULL: host memory */
+    int ineligible;                                  /* this rank cannot take part; nothing else is looked at then */
+} mpath_symmetric_buffers_t;
+
+/*
+ * The same for buffers in whatever memory, on communicators on which every rank may have some of GPUs; all ranks call
+ * these then. MPATH_DECLINED also where some ranks have device memory and not all can use it from there: the call may
+ * be made again, by all ranks with data on the host, by the functions above. `how` combines as `combination` does. In an
+ * Allgather the memory of an empty block is NULL; with send NULL, send_memory is that of the block in its place.
+ */
+mpath_status_t mpath_allreduce_anywhere(mpath_symmetric_t *symmetric, const mpath_symmetric_buffers_t *buffers,
+                                        uint64_t elements, const mpath_combination_t *combination,
+                                        const mpath_reduce_how_t *how);
+mpath_status_t mpath_reduce_scatter_anywhere(mpath_symmetric_t *symmetric, const mpath_symmetric_buffers_t *buffers,
+                                             const uint64_t *elements, const mpath_combination_t *combination,
+                                             const mpath_reduce_how_t *how);
+mpath_status_t mpath_allgather_anywhere(mpath_symmetric_t *symmetric, const mpath_symmetric_buffers_t *buffers,
+                                        const uint64_t *bytes, const uint64_t *offsets);
 
 #endif

@@ -36,26 +36,38 @@ struct mpath_symmetric {
     uint64_t scratch_bytes;
     mpath_coll_counters_t counters;
     const char *declined_because;
+    const char *host_because; /* why the call under way is to be declined on host memory; NULL: it is not */
+    uint32_t agreed_flags;    /* of the call under way */
 };
 
 /*
  * Before the agreement, from what is the same on all ranks: MPATH_OK to go on; an error of this rank breaks the team.
  * `algorithm` is the operation's parameter, `flags` what the engine would do (MPATH_SHARE_*), `bytes` the size of the
- * whole vector, `largest` that of the largest message between two ranks if it travelled in the agreement.
+ * whole vector, `largest` that of the largest message between two ranks if it travelled in the agreement. With `gpus`
+ * also where it gains in device memory alone.
  */
 mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes,
-                                    uint64_t largest);
+                                    uint64_t largest, int gpus);
 
 /* Room for `bytes` bytes, 64-byte aligned; kept for the next call. NULL when there is no memory. */
 char *mpath_symmetric_scratch(mpath_symmetric_t *symmetric, uint64_t bytes);
 
 /*
- * The agreement over what the arrays of `symmetric` say. MPATH_OK: all ranks go on; *finished_p says whether all data
- * has travelled inside and the algorithm may take it from there.
+ * The agreement over what the arrays of `symmetric` say, and about device memory if the job has `gpus`: set to NULL
+ * when all have their data on the host. MPATH_OK: all ranks go on; *finished_p says whether all data has travelled
+ * inside and the algorithm may take it from there.
  */
 mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,
-                                     const void *send, void *recv, int ineligible, mpath_agreed_t *agreed,
-                                     int *finished_p);
+                                     const void *send, void *recv, int ineligible, mpath_share_job_t *job,
+                                     mpath_agreed_t *agreed, int *finished_p);
+
+/* Of a call that may be made again on the host, which counts it then if it is declined: `declined` is from before it. */
+static inline mpath_status_t mpath_symmetric_uncounted(mpath_symmetric_t *symmetric, uint64_t declined,
+                                                       mpath_status_t status)
+{
+    symmetric->counters.declined = declined;
+    return status;
+}
 
 /* Combines the vectors of all ranks, which lie at multiples of `stride` from `data`; returns where the result is. */
 char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, uint64_t stride, uint64_t elements,

@@ -24,11 +24,17 @@ typedef struct range {
     uint64_t from, to;
 } range_t;
 
-static mpath_status_t find_stand(mpath_symmetric_t *symmetric, uint64_t *all, stand_t *stand)
+static mpath_status_t find_stand(mpath_symmetric_t *symmetric, const mpath_share_job_t *job, uint64_t *all,
+                                 stand_t *stand)
 {
-    uint64_t mine         = mpath_share_copied(symmetric->share);
-    mpath_status_t status = mpath_team_allgather(symmetric->team, &mine, sizeof(mine), all);
+    uint64_t mine;
+    mpath_status_t status = mpath_share_copied(symmetric->share, job, &mine);
 
+    if (status != MPATH_OK) {
+        mpath_team_break(symmetric->team, status); /* the others would wait */
+        return status;
+    }
+    status = mpath_team_allgather(symmetric->team, &mine, sizeof(mine), all);
     *stand = (stand_t){.least = UINT64_MAX};
     for (int rank = 0; (status == MPATH_OK) && (rank < symmetric->size); rank++) {
         stand->least = (all[rank] < stand->least) ? all[rank] : stand->least;
@@ -56,6 +62,7 @@ static mpath_status_t hand_out(mpath_symmetric_t *symmetric, const mpath_share_j
 {
     size_t size               = (size_t)symmetric->size;
     mpath_share_stats_t stats = {0};
+    mpath_share_gpus_t gpus   = {0};
     mpath_share_job_t handing = {.flags          = MPATH_SHARE_GATHER,
                                  .element_bytes  = 1,
                                  .block_elements = arrays,
@@ -71,6 +78,13 @@ static mpath_status_t hand_out(mpath_symmetric_t *symmetric, const mpath_share_j
         arrays[size + rank] = offset;
     }
     arrays[holder] = bytes;
+    if ((status == MPATH_OK) && (job->gpus != NULL)) {
+        gpus             = *job->gpus;
+        handing.gpus     = &gpus;
+        gpus.send_memory = gpus.recv_memory;
+        gpus.send_bytes  = gpus.recv_bytes;
+        status           = mpath_share_gpus_open(symmetric->share, &handing, MPATH_CALL_MOVED);
+    }
     return (status == MPATH_OK) ? mpath_share_run(symmetric->share, &handing, &stats) : status;
 }
 
@@ -139,7 +153,7 @@ static mpath_status_t go_on(mpath_symmetric_t *symmetric, mpath_share_job_t *job
     mpath_status_t status;
     stand_t stand;
 
-    status = find_stand(symmetric, arrays, &stand);
+    status = find_stand(symmetric, job, arrays, &stand);
     for (int node = 0; (node < num_nodes) && (status == MPATH_OK); node++) {
         ranges[node].from = mpath_share_part_done(symmetric->share, node, stand.least);
         ranges[node].to   = mpath_share_part_done(symmetric->share, node, stand.most);

@@ -12,6 +12,7 @@
 #define REDUCE_VECTOR_BYTES 16u
 #define REDUCE_THREADS_MIN 64u
 #define REDUCE_THREADS_BESIDE (MPATH_KERNEL_THREADS / 2u) /* of up to 128 registers each */
+#define REDUCE_CTAS_BY_HOST 32u
 
 #define REDUCE_NAME_MAX 64
 
@@ -138,6 +139,18 @@ mpath_status_t mpath_launch_reduce_beside(mpath_stream_t *stream, mpath_cu_funct
 {
     return reduce_launch(stream, function, reduce_grid(stream, type, arguments, REDUCE_THREADS_BESIDE), flag,
                          arguments);
+}
+
+mpath_status_t mpath_launch_reduce_by_host(mpath_stream_t *stream, mpath_cu_function_t function,
+                                           mpath_reduce_type_t type, mpath_kernel_word_t flag,
+                                           mpath_kernel_reduce_t *arguments)
+{
+    reduce_grid_t grid = reduce_grid(stream, type, arguments, MPATH_KERNEL_THREADS);
+
+    if (grid.ctas > REDUCE_CTAS_BY_HOST) {
+        grid = (reduce_grid_t){.ctas = REDUCE_CTAS_BY_HOST, .threads = MPATH_KERNEL_THREADS};
+    }
+    return reduce_launch(stream, function, grid, flag, arguments);
 }
 
 mpath_status_t mpath_repeat_reduce(mpath_stream_t *stream, mpath_cu_function_t function, mpath_reduce_type_t type,

@@ -78,6 +78,11 @@ mpath_status_t mpath_launch_reduce_beside(mpath_stream_t *stream, mpath_cu_funct
                                           mpath_reduce_type_t type, mpath_kernel_word_t flag,
                                           mpath_kernel_reduce_t *arguments);
 
+/* The same where sources or targets are in host memory, whose link few CTAs keep busy. */
+mpath_status_t mpath_launch_reduce_by_host(mpath_stream_t *stream, mpath_cu_function_t function,
+                                           mpath_reduce_type_t type, mpath_kernel_word_t flag,
+                                           mpath_kernel_reduce_t *arguments);
+
 /*
  * The same, to be started often: `flag` gets the value that the word at `number`, an address of pinned host memory, has
  * at the time. As mpath_repeat_create(). The arguments are completed, and may be compared afterwards.

@@ -49,7 +49,7 @@ static int close_scene(scene_t *scene)
 /* `because` NULL: mpath goes on. */
 static void check_gate(scene_t *scene, int algorithm, unsigned flags, uint64_t bytes, const char *because)
 {
-    mpath_status_t status = mpath_symmetric_gate(scene->symmetric, algorithm, flags, bytes, bytes);
+    mpath_status_t status = mpath_symmetric_gate(scene->symmetric, algorithm, flags, bytes, bytes, 0);
 
     ranks_check(status == ((because == NULL) ? MPATH_OK : MPATH_DECLINED));
     ranks_check(strcmp(mpath_symmetric_declined_because(scene->symmetric), (because == NULL) ? "" : because) == 0);

@@ -1,0 +1,458 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Share engine on device memory: the steps that a rank's GPU does. */
+#include "coll/share_gpu.h"
+
+#include "coll/gpu_streams.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define DRAIN_NS (5 * UINT64_C(1000000000))
+
+/*
+ * Launches that belong together: what follows the one before, in all buffers alike, goes with it. The stream's lock is
+ * held from begin to end.
+ */
+typedef struct batch {
+    mpath_share_t *share;
+    mpath_stream_t *stream;
+    int copies; /* one source, of whatever type: bytes are copied */
+    uint64_t bytes;
+    mpath_kernel_reduce_t next;
+    int launched;
+    mpath_status_t status;
+} batch_t;
+
+static void batch_begin(mpath_share_t *share, mpath_stream_t *stream, int copies, batch_t *batch)
+{
+    memset(batch, 0, sizeof(*batch));
+    batch->share  = share;
+    batch->stream = stream;
+    batch->copies = copies;
+    mpath_gpu_coll_lock();
+}
+
+/* The largest type that addresses and length are multiples of: to copy one needs not know what it is. */
+static mpath_reduce_type_t copy_type(const mpath_kernel_reduce_t *copy, uint64_t bytes)
+{
+    uint64_t all = copy->sources[0] | bytes;
+
+    for (uint32_t i = 0; i < copy->targets_count; i++) {
+        all |= copy->targets[i];
+    }
+    return (all % 8 == 0) ? MPATH_REDUCE_U64 : (all % 4 == 0) ? MPATH_REDUCE_U32 : MPATH_REDUCE_U8;
+}
+
+static mpath_status_t batch_launch(batch_t *batch, mpath_kernel_word_t flag)
+{
+    mpath_reduce_how_t how       = batch->share->job->gpus->how;
+    mpath_cu_function_t function = batch->share->gpu->function;
+    mpath_status_t status        = MPATH_OK;
+
+    if (batch->copies) {
+        how    = (mpath_reduce_how_t){.op = MPATH_REDUCE_SUM, .type = copy_type(&batch->next, batch->bytes)};
+        status = mpath_reduce_find(batch->share->gpu->device, &how, &function);
+    }
+    batch->next.elements = batch->bytes / mpath_reduce_bytes(how.type);
+    if (status == MPATH_OK) {
+        status = mpath_launch_reduce_by_host(batch->stream, function, how.type, flag, &batch->next);
+    }
+    batch->bytes = 0;
+    batch->launched++;
+    return status;
+}
+
+/* Whether it begins where the one before ends. */
+static int batch_follows(const batch_t *batch, const mpath_kernel_reduce_t *piece)
+{
+    int follows = batch->bytes > 0;
+
+    for (uint32_t i = 0; i < piece->sources_count; i++) {
+        follows = follows && (piece->sources[i] == batch->next.sources[i] + batch->bytes);
+    }
+    for (uint32_t i = 0; i < piece->targets_count; i++) {
+        follows = follows && (piece->targets[i] == batch->next.targets[i] + batch->bytes);
+    }
+    return follows;
+}
+
+/* `piece` has sources and targets, as many as all pieces of the batch. */
+static void batch_add(batch_t *batch, const mpath_kernel_reduce_t *piece, uint64_t bytes)
+{
+    batch->share->stats.kernel_bytes += bytes;
+    if (batch_follows(batch, piece)) {
+        batch->bytes += bytes;
+        return;
+    }
+    if ((batch->bytes > 0) && (batch->status == MPATH_OK)) {
+        batch->status = batch_launch(batch, (mpath_kernel_word_t){0});
+    }
+    batch->next  = *piece;
+    batch->bytes = bytes;
+}
+
+/* The mark of the end; 0, which is always done, when there was nothing to do. */
+static mpath_status_t batch_end(batch_t *batch, mpath_mark_t *mark_p)
+{
+    mpath_kernel_word_t flag = {0};
+    int marked               = 0;
+
+    *mark_p = 0;
+    if ((batch->bytes > 0) && (batch->status == MPATH_OK)) {
+        marked        = mpath_launch_mark(batch->stream, &flag, mark_p) == MPATH_OK;
+        batch->status = batch_launch(batch, flag);
+    }
+    if ((batch->launched > 0) && !marked && (batch->status == MPATH_OK)) {
+        batch->status = mpath_stream_mark(batch->stream, mark_p);
+    }
+    mpath_gpu_coll_unlock();
+    return batch->status;
+}
+
+/* -- what lies where -- */
+
+static mpath_cu_ptr_t in_arena(const mpath_share_t *share, const void *address)
+{
+    return mpath_pinned_device(&share->gpu->pinned, address);
+}
+
+static int is_reduction(const mpath_share_t *share)
+{
+    return share_has(share, MPATH_SHARE_REDUCE);
+}
+
+/* A range of elements of a segment, and the runs of a node's part in it. */
+typedef struct range {
+    uint64_t from, to;
+} range_t;
+
+/* This rank's share of what a node has to do with all of a segment. */
+static range_t my_slice(const mpath_share_t *share, const share_cut_t *cut)
+{
+    uint64_t all = cut->at[share->num_nodes], grains = (all + share->grain - 1) / share->grain;
+    uint64_t ranks = (uint64_t)share->num_local, me = (uint64_t)share->local_rank;
+    range_t slice = {grains * me / ranks * share->grain, grains * (me + 1) / ranks * share->grain};
+
+    slice.to = (slice.to < all) ? slice.to : all;
+    return slice;
+}
+
+/* The part of a run that lies in the range; 0: none does. */
+static int clip(share_run_t *run, range_t range)
+{
+    uint64_t from = (run->in_segment > range.from) ? run->in_segment : range.from;
+    uint64_t end = run->in_segment + run->count, to = (end < range.to) ? end : range.to;
+
+    if (from >= to) {
+        return 0;
+    }
+    run->in_block += from - run->in_segment;
+    run->in_segment = from;
+    run->count      = to - from;
+    return 1;
+}
+
+/* Where the result of a node's part begins, in the arena. */
+static mpath_cu_ptr_t result_of(mpath_share_t *share, const share_cut_t *cut, int node)
+{
+    const char *part = (node == share->node)
+                           ? share_own_result(share, cut->segment)
+                           : share_input(share, cut->segment, 0) + cut->at[node] * share->job->element_bytes;
+
+    return in_arena(share, part);
+}
+
+/* -- segments that the GPU works on -- */
+
+/* Counts the segments that have been done, and returns how many; or an error. */
+static int landed(share_gpu_flight_t *flight, mpath_stream_t *stream, uint64_t *done_p)
+{
+    int events = 0;
+
+    while (*done_p < flight->started) {
+        mpath_status_t status;
+
+        mpath_gpu_coll_lock();
+        status = mpath_stream_done(stream, flight->marks[*done_p % SHARE_SLOTS]);
+        mpath_gpu_coll_unlock();
+        if (status == MPATH_INPROGRESS) {
+            break;
+        }
+        if (status != MPATH_OK) {
+            return (int)status;
+        }
+        (*done_p)++;
+        events++;
+    }
+    return events;
+}
+
+mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
+{
+    share_gpu_t *gpu      = share->gpu;
+    mpath_status_t status = MPATH_OK;
+
+    if (!gpu->has_streams) {
+        gpu->first_stream = mpath_gpu_coll_streams();
+        gpu->has_streams  = 1;
+    }
+    if (gpu->combine_links < share->num_links) {
+        free(gpu->combine);
+        gpu->combine       = calloc((size_t)share->num_links, sizeof(*gpu->combine));
+        gpu->combine_links = (gpu->combine != NULL) ? share->num_links : 0;
+        status             = (gpu->combine != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+    }
+    gpu->publish.started = gpu->reduce.started = gpu->copy_out.started = 0;
+    for (int i = 0; i < gpu->combine_links; i++) {
+        gpu->combine[i].started = 0;
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(gpu->device, gpu->first_stream, &gpu->to_host);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(gpu->device, gpu->first_stream + 1, &gpu->from_host);
+    }
+    return ((status == MPATH_OK) && is_reduction(share))
+               ? mpath_reduce_find(gpu->device, &share->job->gpus->how, &gpu->function)
+               : status;
+}
+
+/* The end of a stream, whatever is on it. */
+static void drain(mpath_stream_t *stream)
+{
+    mpath_mark_t mark;
+
+    if ((stream != NULL) && (mpath_stream_mark(stream, &mark) == MPATH_OK)) {
+        (void)mpath_stream_finish(stream, mark, DRAIN_NS, "the end of a call of several nodes");
+    }
+}
+
+static int in_flight(const mpath_share_t *share)
+{
+    const share_gpu_t *gpu = share->gpu;
+    int some = (gpu->publish.started > share->my_published) || (gpu->reduce.started > share->my_reduced) ||
+               (gpu->copy_out.started > share->my_copied);
+
+    for (int i = 0; i < share->num_links; i++) {
+        some = some || (gpu->combine[i].started > share->links[i].combined);
+    }
+    return some;
+}
+
+void mpath_share_gpu_drain(mpath_share_t *share)
+{
+    if (in_flight(share)) {
+        mpath_gpu_coll_lock();
+        drain(share->gpu->to_host);
+        drain(share->gpu->from_host);
+        mpath_gpu_coll_unlock();
+    }
+}
+
+/* -- the steps -- */
+
+/* This rank's data of a segment, to the arena: by a copy engine. */
+static mpath_status_t publish_start(mpath_share_t *share, uint64_t k, mpath_mark_t *mark_p)
+{
+    const mpath_share_job_t *job = share->job;
+    const share_cut_t *cut       = mpath_share_cut(share, k);
+    mpath_cu_ptr_t input         = in_arena(share, share_input(share, k, 0));
+    mpath_cu_ptr_t mine          = share->gpu->buffers[SHARE_GPU_SEND][share->local_rank];
+    mpath_status_t status        = MPATH_OK;
+    share_run_t run              = {0};
+    int copies                   = 0;
+
+    *mark_p = 0;
+    mpath_gpu_coll_lock();
+    while ((status == MPATH_OK) && mpath_share_run_next(share, cut, share->node, &run)) {
+        if (run.rank == share->me) {
+            status = mpath_stream_copy(share->gpu->to_host, input + run.in_segment * job->element_bytes,
+                                       mine + job->send_offsets[run.rank] + run.in_block * job->element_bytes,
+                                       run.count * job->element_bytes);
+            share->stats.engine_bytes += run.count * job->element_bytes;
+            copies++;
+        }
+    }
+    if ((status == MPATH_OK) && (copies > 0)) {
+        status = mpath_stream_mark(share->gpu->to_host, mark_p);
+    }
+    mpath_gpu_coll_unlock();
+    return status;
+}
+
+int mpath_share_gpu_publish(mpath_share_t *share)
+{
+    share_gpu_flight_t *flight = &share->gpu->publish;
+    int events                 = 0;
+
+    while (mpath_share_may_publish(share, flight->started)) {
+        mpath_mark_t mark     = 0;
+        mpath_status_t status = is_reduction(share) ? MPATH_OK : publish_start(share, flight->started, &mark);
+
+        if (status != MPATH_OK) {
+            return (int)status;
+        }
+        flight->marks[flight->started++ % SHARE_SLOTS] = mark;
+    }
+    events = landed(flight, share->gpu->to_host, &share->my_published);
+    if (events > 0) {
+        mpath_share_step(share, share->published, share->my_published);
+    }
+    return events;
+}
+
+/* The sum of this rank's slice over the node. */
+static mpath_status_t reduce_start(mpath_share_t *share, uint64_t k, mpath_mark_t *mark_p)
+{
+    const mpath_share_job_t *job = share->job;
+    const share_cut_t *cut       = mpath_share_cut(share, k);
+    mpath_cu_ptr_t sum           = in_arena(share, share_input(share, k, 0));
+    range_t slice                = my_slice(share, cut);
+    batch_t batch;
+
+    batch_begin(share, share->gpu->to_host, 0, &batch);
+    for (int node = 0; node < share->num_nodes; node++) {
+        share_run_t run = {0};
+
+        while (mpath_share_run_next(share, cut, node, &run)) {
+            mpath_kernel_reduce_t piece = {.first = (uint32_t)share->local_rank};
+            share_run_t here            = run;
+            uint64_t offset;
+
+            if (!clip(&here, slice)) {
+                continue;
+            }
+            offset = job->send_offsets[here.rank] + here.in_block * job->element_bytes;
+            for (int i = 0; i < share->num_local; i++) {
+                piece.sources[piece.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
+            }
+            piece.targets[piece.targets_count++] = sum + here.in_segment * job->element_bytes;
+            batch_add(&batch, &piece, here.count * job->element_bytes);
+        }
+    }
+    return batch_end(&batch, mark_p);
+}
+
+int mpath_share_gpu_reduce(mpath_share_t *share)
+{
+    share_gpu_flight_t *flight = &share->gpu->reduce;
+    int events;
+
+    if (!is_reduction(share)) {
+        return 0;
+    }
+    while ((flight->started < share->num_segments) &&
+           (mpath_share_least(share, share->published, share->num_local, NULL) > flight->started)) {
+        mpath_mark_t mark;
+        mpath_status_t status = reduce_start(share, flight->started, &mark);
+
+        if (status != MPATH_OK) {
+            return (int)status;
+        }
+        flight->marks[flight->started++ % SHARE_SLOTS] = mark;
+    }
+    events = landed(flight, share->gpu->to_host, &share->my_reduced);
+    if (events > 0) {
+        mpath_share_step(share, share->reduced, share->my_reduced);
+    }
+    return events;
+}
+
+/* What has come over a rail for the own part, with the own sum, in the order of the nodes. */
+static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *link, uint64_t k, mpath_mark_t *mark_p)
+{
+    const share_cut_t *cut      = mpath_share_cut(share, k);
+    uint64_t element            = share->job->element_bytes, first, count, at;
+    mpath_kernel_reduce_t piece = {0};
+    batch_t batch;
+
+    mpath_share_piece(share, cut, share->node, link->rail, &first, &count);
+    at = (first - cut->at[share->node]) * element;
+    batch_begin(share, share->gpu->from_host, 0, &batch);
+    if (count > 0) {
+        for (int node = 0; node < share->num_nodes; node++) {
+            const char *data = (node == share->node) ? share_input(share, k, 0) + first * element
+                                                     : share_from_node(share, k, node) + at;
+
+            piece.sources[piece.sources_count++] = in_arena(share, data);
+        }
+        piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
+        batch_add(&batch, &piece, count * element);
+    }
+    return batch_end(&batch, mark_p);
+}
+
+int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link)
+{
+    share_gpu_flight_t *flight = &share->gpu->combine[link - share->links];
+
+    while (mpath_share_may_combine(share, link, flight->started)) {
+        mpath_mark_t mark;
+        mpath_status_t status = combine_start(share, link, flight->started, &mark);
+
+        if (status != MPATH_OK) {
+            return (int)status;
+        }
+        flight->marks[flight->started++ % SHARE_SLOTS] = mark;
+    }
+    return landed(flight, share->gpu->from_host, &link->combined);
+}
+
+/* A piece of the result in all receive buffers that get it: `here` lies in the part of a node that begins at `part`. */
+static void copy_add(batch_t *batch, const share_cut_t *cut, int node, mpath_cu_ptr_t part, const share_run_t *here)
+{
+    const mpath_share_t *share  = batch->share;
+    uint64_t element            = share->job->element_bytes;
+    int to_all                  = share_has(share, MPATH_SHARE_GATHER);
+    mpath_kernel_reduce_t piece = {0};
+
+    piece.sources[piece.sources_count++] = part + (here->in_segment - cut->at[node]) * element;
+    for (int turn = 0; turn < share->num_local; turn++) { /* GPUs begin with different targets */
+        int i = (share->local_rank + turn) % share->num_local;
+
+        if (to_all || (i == share->local_rank)) {
+            piece.targets[piece.targets_count++] = share->gpu->buffers[SHARE_GPU_RECV][i] +
+                                                   share->gpu->recv_offsets[i][here->rank] + here->in_block * element;
+        }
+    }
+    batch_add(batch, &piece, here->count * element);
+}
+
+/* This rank's slice of the result to all; what only this rank is to have it copies alone. */
+static mpath_status_t copy_out_start(mpath_share_t *share, uint64_t k, mpath_mark_t *mark_p)
+{
+    const share_cut_t *cut = mpath_share_cut(share, k);
+    int to_all             = share_has(share, MPATH_SHARE_GATHER);
+    range_t slice          = to_all ? my_slice(share, cut) : (range_t){0, UINT64_MAX};
+    batch_t batch;
+
+    batch_begin(share, share->gpu->from_host, 1, &batch);
+    for (int node = 0; node < share->num_nodes; node++) {
+        share_run_t run = {0};
+
+        while ((to_all || (node == share->node)) && mpath_share_run_next(share, cut, node, &run)) {
+            share_run_t here = run;
+
+            if ((to_all || (run.rank == share->me)) && clip(&here, slice)) {
+                copy_add(&batch, cut, node, result_of(share, cut, node), &here);
+            }
+        }
+    }
+    return batch_end(&batch, mark_p);
+}
+
+int mpath_share_gpu_copy_out(mpath_share_t *share)
+{
+    share_gpu_flight_t *flight = &share->gpu->copy_out;
+
+    while ((flight->started < share->num_segments) && mpath_share_is_delivered(share, flight->started)) {
+        mpath_mark_t mark;
+        mpath_status_t status = copy_out_start(share, flight->started, &mark);
+
+        if (status != MPATH_OK) {
+            return (int)status;
+        }
+        flight->marks[flight->started++ % SHARE_SLOTS] = mark;
+    }
+    return landed(flight, share->gpu->from_host, &share->my_copied);
+}

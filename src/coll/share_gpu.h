@@ -1,0 +1,104 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The share engine on device memory, for the files share*.c only. The arena is host memory that all GPUs of the node
+ * reach, so that rails send from it and receive into it as ever; what a rank does inside its node its GPU does:
+ *
+ *   publish   without REDUCE: copies the rank's data into the arena; else nothing
+ *   reduce    reads its slice of every local rank's send buffer, combines it and writes the sum into the arena
+ *   combine   of what has come for the own part, in the arena
+ *   deliver   reads its slice of the result and writes it to every local rank's receive buffer
+ *
+ * so that a byte of a vector crosses PCIe once in each direction, whatever the number of ranks on the node. Steps are
+ * started when their data is there, and counted when the GPU has done them.
+ *
+ * After the arena's lines there are cells, in which the ranks of the node tell each other where their buffers lie. They
+ * are double buffered as those of the agreement: call k uses half k % 2, written before the agreement of call k and
+ * read after it.
+ */
+#ifndef MPATH_COLL_SHARE_GPU_H
+#define MPATH_COLL_SHARE_GPU_H
+
+#include "coll/share_private.h"
+#include "gpu/export.h"
+#include "gpu/import.h"
+#include "gpu/pinned.h"
+
+#define SHARE_GPU_RANKS MPATH_KERNEL_REDUCE_RANKS /* of a node, at most; and nodes that a GPU combines */
+#define SHARE_GPU_KNOWN 8
+
+/* Sides of a rank. */
+enum { SHARE_GPU_SEND, SHARE_GPU_RECV, SHARE_GPU_SIDES };
+
+typedef struct share_gpu_side {
+    uint64_t address;      /* of the buffer, in its owner */
+    mpath_export_t memory; /* how NONE: an empty side */
+} share_gpu_side_t;
+
+/* The rank's recv_offsets, of team size, follow it. */
+typedef struct share_gpu_cell {
+    mpath_cu_uuid_t uuid; /* of the rank's GPU */
+    int32_t turns;        /* on which processes take turns, as far as the driver tells */
+    int32_t reserved;
+    share_gpu_side_t sides[SHARE_GPU_SIDES];
+} share_gpu_cell_t;
+
+/* Buffers of this rank that all mates have opened. */
+typedef struct share_gpu_known {
+    int gpu; /* mpath_gpu_number() */
+    uint64_t base[SHARE_GPU_SIDES], bytes[SHARE_GPU_SIDES], buffer_id[SHARE_GPU_SIDES];
+} share_gpu_known_t;
+
+/* Segments that the GPU works on. */
+typedef struct share_gpu_flight {
+    uint64_t started;
+    mpath_mark_t marks[SHARE_SLOTS];
+} share_gpu_flight_t;
+
+struct share_gpu {
+    /* share_gpu_memory.c */
+    mpath_gpu_t *device; /* of the buffers of this rank */
+    mpath_pinned_t pinned;
+    share_gpu_cell_t mine;
+    uint64_t number; /* of the call; its half of the cells is number % 2 */
+    int told;        /* the cell of this call is written */
+    int refusals;    /* calls in which some rank could not open what it had to; the same on all ranks */
+    share_gpu_known_t known[SHARE_GPU_KNOWN];
+    unsigned next_known;
+    mpath_import_t *imports[SHARE_GPU_SIDES][SHARE_GPU_RANKS];
+    mpath_cu_ptr_t buffers[SHARE_GPU_SIDES][SHARE_GPU_RANKS]; /* by local rank */
+    const uint64_t *recv_offsets[SHARE_GPU_RANKS];
+
+    /* share_gpu.c: the call under way */
+    int has_streams;
+    unsigned first_stream;
+    mpath_stream_t *to_host, *from_host;
+    mpath_cu_function_t function;
+    share_gpu_flight_t publish, reduce, copy_out;
+    share_gpu_flight_t *combine; /* by link; NULL: none */
+    int combine_links;
+};
+
+/* More nodes than a kernel has sources are combined by the host, where the arena is. */
+static inline int share_gpu_combines(const mpath_share_t *share)
+{
+    return (share->job->gpus != NULL) && (share->num_nodes <= SHARE_GPU_RANKS);
+}
+
+/* Bytes of the cells in the arena. */
+size_t mpath_share_gpu_cells_bytes(const mpath_share_t *share);
+
+/* Ends the use of the mates' memory; and of the whole. */
+void mpath_share_gpu_close(mpath_share_t *share);
+void mpath_share_gpu_destroy(mpath_share_t *share);
+
+/* Before the first step of a call, and after the last: waits for what has been started, 5 s at most. */
+mpath_status_t mpath_share_gpu_begin(mpath_share_t *share);
+void mpath_share_gpu_drain(mpath_share_t *share);
+
+/* The steps of share_private.h; number of events, or an error. */
+int mpath_share_gpu_publish(mpath_share_t *share);
+int mpath_share_gpu_reduce(mpath_share_t *share);
+int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link);
+int mpath_share_gpu_copy_out(mpath_share_t *share);
+
+#endif
