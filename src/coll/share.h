@@ -99,6 +99,9 @@ int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_
  */
 uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
+/* The same with device memory on all ranks, which the previous function needs copied to the host and back. */
+uint64_t mpath_share_predict_gpus_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
+uint64_t mpath_share_previous_gpus_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 
 /*
  * After a job that was given up, once all ranks have: segments of which this rank has the results, and the elements of a

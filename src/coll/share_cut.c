@@ -7,7 +7,8 @@
 #define PIECE_MS 2              /* a rail is busy for so long with its piece of one part */
 #define SEGMENTS_AT_LEAST 8     /* unless pieces get smaller than the minimum: a pipeline has to fill before it flows */
 #define PIECE_MIN_BYTES 8192ull /* of one rail, for one node */
-#define SLICE_MIN_BYTES 16384ull /* of one rank, where no byte leaves the node */
+#define SLICE_MIN_BYTES 16384ull           /* of one rank, where no byte leaves the node */
+#define SLICE_MIN_GPU_BYTES (128ull << 10) /* of one GPU, for which a start takes as long as so many bytes */
 #define SEGMENT_MAX_BYTES (1ull << 30)
 
 static uint64_t align_line(uint64_t bytes)
@@ -75,6 +76,16 @@ static int fits(const mpath_share_t *share, uint64_t segments)
     return 1;
 }
 
+uint64_t mpath_share_least_local(const mpath_share_t *share)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int node = 0; node < share->num_nodes; node++) {
+        least = ((uint64_t)share->num_on[node] < least) ? (uint64_t)share->num_on[node] : least;
+    }
+    return least;
+}
+
 /* The size that fills the pipeline soon and still keeps everybody busy with each segment. */
 static uint64_t target_bytes(const mpath_share_t *share, uint64_t total_bytes)
 {
@@ -85,6 +96,11 @@ static uint64_t target_bytes(const mpath_share_t *share, uint64_t total_bytes)
         most  = SEGMENT_MAX_BYTES;
     } else {
         least = nodes * (uint64_t)share->num_rails * PIECE_MIN_BYTES;
+        if (share->job->gpus != NULL) {
+            uint64_t slices = mpath_share_least_local(share) * SLICE_MIN_GPU_BYTES;
+
+            least = (slices > least) ? slices : least;
+        }
         for (int rail = 0; rail < share->num_rails; rail++) {
             most += share->rails[rail].rate_bps / 1000 * PIECE_MS;
         }

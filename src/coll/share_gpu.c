@@ -32,34 +32,48 @@ static void batch_begin(mpath_share_t *share, mpath_stream_t *stream, int copies
     mpath_gpu_coll_lock();
 }
 
-/* The largest type that addresses and length are multiples of: to copy one needs not know what it is. */
-static mpath_reduce_type_t copy_type(const mpath_kernel_reduce_t *copy, uint64_t bytes)
+/* To copy one needs not know what it is: the kernels that combine one source. */
+static const mpath_reduce_type_t copy_types[SHARE_GPU_COPIES] = {MPATH_REDUCE_U64, MPATH_REDUCE_U32, MPATH_REDUCE_U8};
+
+/* Looking for a name costs more than a launch. */
+static mpath_status_t find_copies(share_gpu_t *gpu)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (gpu->copies_on == gpu->device) {
+        return MPATH_OK;
+    }
+    for (int i = 0; (status == MPATH_OK) && (i < SHARE_GPU_COPIES); i++) {
+        const mpath_reduce_how_t how = {.op = MPATH_REDUCE_SUM, .type = copy_types[i]};
+
+        status = mpath_reduce_find(gpu->device, &how, &gpu->copies[i]);
+    }
+    gpu->copies_on = (status == MPATH_OK) ? gpu->device : NULL;
+    return status;
+}
+
+/* The largest one of copy_types[] that addresses and length are multiples of. */
+static int copy_index(const mpath_kernel_reduce_t *copy, uint64_t bytes)
 {
     uint64_t all = copy->sources[0] | bytes;
 
     for (uint32_t i = 0; i < copy->targets_count; i++) {
         all |= copy->targets[i];
     }
-    return (all % 8 == 0) ? MPATH_REDUCE_U64 : (all % 4 == 0) ? MPATH_REDUCE_U32 : MPATH_REDUCE_U8;
+    return (all % 8 == 0) ? 0 : (all % 4 == 0) ? 1 : 2;
 }
 
 static mpath_status_t batch_launch(batch_t *batch, mpath_kernel_word_t flag)
 {
-    mpath_reduce_how_t how       = batch->share->job->gpus->how;
-    mpath_cu_function_t function = batch->share->gpu->function;
-    mpath_status_t status        = MPATH_OK;
+    const share_gpu_t *gpu       = batch->share->gpu;
+    int copy                     = copy_index(&batch->next, batch->bytes);
+    mpath_reduce_type_t type     = batch->copies ? copy_types[copy] : batch->share->job->gpus->how.type;
+    mpath_cu_function_t function = batch->copies ? gpu->copies[copy] : gpu->function;
 
-    if (batch->copies) {
-        how    = (mpath_reduce_how_t){.op = MPATH_REDUCE_SUM, .type = copy_type(&batch->next, batch->bytes)};
-        status = mpath_reduce_find(batch->share->gpu->device, &how, &function);
-    }
-    batch->next.elements = batch->bytes / mpath_reduce_bytes(how.type);
-    if (status == MPATH_OK) {
-        status = mpath_launch_reduce_by_host(batch->stream, function, how.type, flag, &batch->next);
-    }
-    batch->bytes = 0;
+    batch->next.elements = batch->bytes / mpath_reduce_bytes(type);
+    batch->bytes         = 0;
     batch->launched++;
-    return status;
+    return mpath_launch_reduce_by_host(batch->stream, function, type, flag, &batch->next);
 }
 
 /* Whether it begins where the one before ends. */
@@ -211,6 +225,9 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
     }
     if (status == MPATH_OK) {
         status = mpath_stream_get(gpu->device, gpu->first_stream + 1, &gpu->from_host);
+    }
+    if (status == MPATH_OK) {
+        status = find_copies(gpu);
     }
     return ((status == MPATH_OK) && is_reduction(share))
                ? mpath_reduce_find(gpu->device, &share->job->gpus->how, &gpu->function)

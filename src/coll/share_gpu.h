@@ -25,6 +25,7 @@
 
 #define SHARE_GPU_RANKS MPATH_KERNEL_REDUCE_RANKS /* of a node, at most; and nodes that a GPU combines */
 #define SHARE_GPU_KNOWN 8
+#define SHARE_GPU_COPIES 3 /* types that differ in what addresses are a multiple of */
 
 /* Sides of a rank. */
 enum { SHARE_GPU_SEND, SHARE_GPU_RECV, SHARE_GPU_SIDES };
@@ -72,7 +73,9 @@ struct share_gpu {
     int has_streams;
     unsigned first_stream;
     mpath_stream_t *to_host, *from_host;
-    mpath_cu_function_t function;
+    mpath_cu_function_t function; /* of the job's operation and type */
+    mpath_gpu_t *copies_on;       /* the device whose functions the next are; NULL: none */
+    mpath_cu_function_t copies[SHARE_GPU_COPIES];
     share_gpu_flight_t publish, reduce, copy_out;
     share_gpu_flight_t *combine; /* by link; NULL: none */
     int combine_links;

@@ -8,10 +8,14 @@
 
 #include "util/time.h"
 
-#define MESSAGE_NS 10000    /* a message between nodes, software included, beyond the latency of the NICs */
-#define CALL_NS 20000       /* set-up and end of a call */
-#define SEGMENT_NS 10000    /* a segment on its way through the steps, once */
-#define SEGMENTS_TYPICAL 8u /* of a call that is just worth it */
+#define MESSAGE_NS 10000            /* a message between nodes, software included, beyond the latency of the NICs */
+#define CALL_NS 20000               /* set-up and end of a call */
+#define SEGMENT_NS 10000            /* a segment on its way through the steps, once */
+#define SEGMENTS_TYPICAL 8u         /* of a call that is just worth it */
+#define GPU_STEP_NS 12000           /* what a GPU does with a segment, from its start until the host knows of its end */
+#define GPU_LINK_BPS 25000000000ull /* of a GPU's way to the host's memory, in both directions at a time */
+#define COPY_NS 10000               /* a copy to the host or from it, for a function that works there */
+#define COPY_BPS 20000000000ull
 
 /* bytes / bps in nanoseconds, for times below some days */
 static uint64_t time_of(uint64_t bytes, uint64_t bps)
@@ -101,4 +105,22 @@ uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uin
         plain = steps * MESSAGE_NS + memory + time_of(bytes * log2_ceiling((uint64_t)share->num_nodes), fastest_bps);
         return (rails < plain) ? rails : plain;
     }
+}
+
+/* On every node the ranks share the vector's way to the host and back, and what GPUs do of it is faster than that. */
+uint64_t mpath_share_predict_gpus_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t reduces = (flags & MPATH_SHARE_REDUCE) != 0, gathers = (flags & MPATH_SHARE_GATHER) != 0;
+    uint64_t fastest_bps, rails = time_of(crossing_bytes(share, flags, bytes), rails_bps(share, &fastest_bps));
+    uint64_t link = time_of(bytes / mpath_share_least_local(share), GPU_LINK_BPS);
+
+    return 2 * MESSAGE_NS + CALL_NS + (2 + reduces) * GPU_STEP_NS + (reduces + gathers) * MESSAGE_NS +
+           ((rails > link) ? rails : link) + 2 * ((rails > link) ? link : rails) / SEGMENTS_TYPICAL;
+}
+
+uint64_t mpath_share_previous_gpus_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t sides = ((flags & MPATH_SHARE_REDUCE) != 0) + ((flags & MPATH_SHARE_GATHER) != 0);
+
+    return mpath_share_previous_ns(share, flags, bytes) + 2 * COPY_NS + time_of(sides * bytes, COPY_BPS);
 }

@@ -129,6 +129,8 @@ mpath_status_t mpath_share_prepare(mpath_share_t *share);
 size_t mpath_share_arena_bytes(const mpath_share_t *share); /* in whole pages */
 
 /* share_cut.c */
+/* Ranks on the node that has the fewest. */
+uint64_t mpath_share_least_local(const mpath_share_t *share);
 /* Chooses segments for the job; MPATH_DECLINED when none fits. */
 mpath_status_t mpath_share_cut_job(mpath_share_t *share);
 const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment);

@@ -172,17 +172,20 @@ static mpath_status_t decline_for_rails(mpath_symmetric_t *symmetric, const char
 }
 
 /*
- * On GPUs of several nodes even one rail is a gain: what is left to the previous function goes through the host, whole
- * on every rank.
+ * On GPUs of several nodes even one rail may be a gain: what is left to the previous function goes through the host,
+ * whole on every rank.
  */
-static int gains_on_gpus(const mpath_symmetric_t *symmetric, int algorithm, uint64_t bytes)
+static int gains_on_gpus(const mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes)
 {
     const mpath_settings_t *settings = symmetric->settings;
+    const mpath_share_t *share       = symmetric->share;
     int forced                       = (settings->gate == MPATH_GATE_ALWAYS) || (algorithm == MPATH_ALGORITHM_LANES);
 
-    return (mpath_share_obstacle(symmetric->share) == NULL) && (algorithm != MPATH_ALGORITHM_SMALL) &&
+    return (mpath_share_obstacle(share) == NULL) && (algorithm != MPATH_ALGORITHM_SMALL) &&
            (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) > 1) &&
-           (forced || (bytes >= settings->symmetric_min_bytes));
+           (forced ||
+            ((bytes >= settings->symmetric_min_bytes) &&
+             (mpath_share_predict_gpus_ns(share, flags, bytes) <= mpath_share_previous_gpus_ns(share, flags, bytes))));
 }
 
 mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes,
@@ -212,7 +215,7 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
     } else if ((algorithm == MPATH_ALGORITHM_AUTO) && (settings->gate == MPATH_GATE_AUTO)) {
         because = no_gain(symmetric, flags, bytes);
     }
-    if ((because == NULL) || (gpus && gains_on_gpus(symmetric, algorithm, bytes))) {
+    if ((because == NULL) || (gpus && gains_on_gpus(symmetric, algorithm, flags, bytes))) {
         symmetric->host_because = because;
         return MPATH_OK;
     }

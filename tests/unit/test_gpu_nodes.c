@@ -16,7 +16,7 @@
 
 #include <cmocka.h>
 
-#define MOST 60000ull /* elements of a buffer, at least */
+#define MOST 200000ull /* elements of a buffer, at least */
 
 /* Buffers of a rank, and what the host has put there. */
 typedef struct side {
@@ -35,7 +35,7 @@ static const mpath_reduce_how_t sums = {MPATH_REDUCE_SUM, MPATH_REDUCE_F64};
 
 static void side_alloc(side_t *side, int device, mpath_memory_kind_t kind)
 {
-    uint64_t bytes = (MOST * RANKS_MAX / 4 + 64) * sizeof(double);
+    uint64_t bytes = (4 * MOST + 64) * sizeof(double);
 
     gpu_memory_alloc(kind, device, bytes, 1, &side->gpu);
     ranks_check(mpath_memory_classify((void *)(uintptr_t)side->gpu.address, bytes, &side->memory) == MPATH_OK);
