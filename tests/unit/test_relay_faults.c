@@ -89,27 +89,6 @@ static void test_short_of_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
 }
 
-/* Ends this rank's context when nobody reads its memory any more. Its buffers go before it, and are allocated anew. */
-static void lose_context(const ranks_self_t *self, const relay_job_t *job, int mine, member_t *members, int num)
-{
-    int device    = self->rank % mpath_gpu_count();
-    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64), all[RANKS_MAX], none = 0;
-
-    ranks_check(mpath_team_allgather(members[0].team, &none, sizeof(none), all) == MPATH_OK);
-    for (int i = 0; mine && (i < num); i++) {
-        gpu_memory_free(&members[i].send);
-        gpu_memory_free(&members[i].recv);
-    }
-    if (mine) {
-        gpu_application_resets(device);
-    }
-    for (int i = 0; mine && (i < num); i++) {
-        mpath_gpu_notice_lost();
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].send);
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].recv);
-    }
-}
-
 /* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
 static const mpath_lane_ops_t *sound_ops;
 static mpath_status_t broken_send_status;
@@ -190,7 +169,7 @@ static int rail_fails_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
-    lose_context(self, job, self->rank % 3 != 0, &member, 1); /* relays without that rail are set up anew */
+    relay_lose_context(self, job, self->rank % 3 != 0, &member, 1); /* relays without that rail are set up anew */
     member_round(&member, A2A_HOT, job->max_bytes, 3);
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
@@ -309,7 +288,7 @@ static int lost_body(ranks_self_t *self, void *argument)
     relay_member_join(&members[1], self, &oob, job);
     for (int round = 0; round < job->rounds; round++) {
         if (round > 0) {
-            lose_context(self, job, (round % 2 == 1) || (self->rank == round % self->size), members, 2);
+            relay_lose_context(self, job, (round % 2 == 1) || (self->rank == round % self->size), members, 2);
         }
         for (int i = 0; i < 2; i++) {
             member_t *member = &members[(round + i) % 2];
@@ -321,7 +300,7 @@ static int lost_body(ranks_self_t *self, void *argument)
         }
         calls += 3;
     }
-    lose_context(self, job, 1, members, 2);
+    relay_lose_context(self, job, 1, members, 2);
     member_leave(&members[1]);
     member_end(&members[0]);
     return 0;
@@ -356,7 +335,7 @@ static int lost_late_body(ranks_self_t *self, void *argument)
 
     relay_member_init(&member, self, job);
     member_round(&member, A2A_HOT, job->max_bytes, 1);
-    lose_context(self, job, self->rank != 2, &member, 1);
+    relay_lose_context(self, job, self->rank != 2, &member, 1);
     member.memory = (self->rank == 1) ? MEMBER_HOST : MEMBER_DEVICE;
     ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 2) == MPATH_DECLINED);
     ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 3) == MPATH_DECLINED);
