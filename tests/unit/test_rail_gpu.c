@@ -383,13 +383,64 @@ static void test_lost_contexts(void **state)
     assert_int_equal(ranks_run(&job.relay.setup, lost_body, &job), 0);
 }
 
+/* Communicators of all and of pairs: which is set up anew first is another one on every rank. */
+static int pairs_body(ranks_self_t *self, void *argument)
+{
+    static const int pairs[4][2] = {{0, 2}, {1, 3}, {0, 3}, {1, 2}};
+    const direct_job_t *job      = argument;
+    member_t members[3];
+    mpath_oob_t oobs[4];
+    int num = 1;
+
+    relay_member_init(&members[0], self, &job->relay);
+    for (int pair = 0; pair < 4; pair++) {
+        if ((pairs[pair][0] == self->rank) || (pairs[pair][1] == self->rank)) {
+            members[num] = (member_t){.context = members[0].context};
+            ranks_oob(self, pair + 1, pairs[pair], 2, &oobs[pair]);
+            relay_member_join(&members[num++], self, &oobs[pair], &job->relay);
+        }
+    }
+    ranks_check(num == 3);
+    for (int round = 0; round < job->relay.rounds; round++) {
+        if (round > 0) {
+            lose(self, job, (round % 2 == 1) || (self->rank == round % self->size), members, 3);
+        }
+        for (int i = 0; i < 6; i++) {
+            member_round(&members[(round + i) % 3], A2A_EVEN, job->relay.max_bytes, (uint64_t)i);
+        }
+    }
+    lose(self, job, 1, members, 3);
+    member_round(&members[1], A2A_EVEN, job->relay.max_bytes, 90);
+    member_leave(&members[2]);
+    member_leave(&members[1]);
+    member_round(&members[0], A2A_EVEN, job->relay.max_bytes, 91);
+    member_end(&members[0]);
+    ranks_check(fake_ucx.regions == 0);
+    return 0;
+}
+
+static void test_lost_pairs(void **state)
+{
+    direct_job_t job = {.relay = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
+                                  .link      = MPATH_GPU_LINK_MESH,
+                                  .pcie_bps  = 50000000000ull,
+                                  .gpu_rail  = MPATH_GPU_RAIL_DIRECT,
+                                  .max_bytes = 300000,
+                                  .rounds    = 4,
+                                  .spine     = 1, /* {0, 3} and {1, 2} have other NICs beside them */
+                                  .killed    = -1}};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.relay.setup, pairs_body, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_judge),         cmocka_unit_test(test_trial),
         cmocka_unit_test(test_direct),        cmocka_unit_test(test_through_the_host),
         cmocka_unit_test(test_rail_fails),    cmocka_unit_test(test_ended_context),
-        cmocka_unit_test(test_lost_contexts),
+        cmocka_unit_test(test_lost_contexts), cmocka_unit_test(test_lost_pairs),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
