@@ -44,11 +44,13 @@ int mpath_fabric_peer(mpath_fabric_t *fabric, int rail, const void *address, siz
 void mpath_fabric_forget_peer(mpath_fabric_t *fabric, int rail, int peer);
 
 /*
- * GPU memory that chunks are sent from and taken to directly: known to all open rails, and to those that open later,
- * until it is removed. Errors as of lane/rail_memory.h: no rail knows it then.
+ * Memory of the context of `gpu` that chunks are sent from and taken to directly: known to all open rails, and to those
+ * that open later, until it is removed or the context has ended. Errors as of lane/rail_memory.h: no rail knows it
+ * then. What was added is removed also after the context's end, when the same address may be that of other memory.
  */
-mpath_status_t mpath_fabric_add_memory(mpath_fabric_t *fabric, mpath_cu_ptr_t address, size_t bytes);
-void mpath_fabric_remove_memory(mpath_fabric_t *fabric, mpath_cu_ptr_t address);
+mpath_status_t mpath_fabric_add_memory(mpath_fabric_t *fabric, const mpath_gpu_t *gpu, mpath_cu_ptr_t address,
+                                       size_t bytes);
+void mpath_fabric_remove_memory(mpath_fabric_t *fabric, const mpath_gpu_t *gpu, mpath_cu_ptr_t address);
 /* MPATH_OK: every open rail has moved some bytes from GPU memory to GPU memory; `stream` is for the copies. */
 mpath_status_t mpath_fabric_try_memory(mpath_fabric_t *fabric, mpath_stream_t *stream);
 

@@ -32,13 +32,15 @@ mpath_status_t mpath_fabric_rail_register(mpath_fabric_t *fabric, rail_t *rail)
     pthread_mutex_lock(&fabric->memory_lock);
     for (const fabric_memory_t *memory = fabric->memory; (memory != NULL) && (status == MPATH_OK);
          memory                        = memory->next) {
-        status = mpath_rail_memory_add(rail->lane, memory->address, memory->bytes);
+        if (!mpath_gpu_is_lost(memory->gpu)) {
+            status = mpath_rail_memory_add(rail->lane, memory->gpu, memory->address, memory->bytes);
+        }
     }
     pthread_mutex_unlock(&fabric->memory_lock);
     return status;
 }
 
-static mpath_status_t list_add(mpath_fabric_t *fabric, mpath_cu_ptr_t address, size_t bytes)
+static mpath_status_t list_add(mpath_fabric_t *fabric, const mpath_gpu_t *gpu, mpath_cu_ptr_t address, size_t bytes)
 {
     fabric_memory_t *memory = malloc(sizeof(*memory));
 
@@ -47,18 +49,18 @@ static mpath_status_t list_add(mpath_fabric_t *fabric, mpath_cu_ptr_t address, s
         return MPATH_ERR_NO_MEMORY;
     }
     pthread_mutex_lock(&fabric->memory_lock);
-    *memory        = (fabric_memory_t){.next = fabric->memory, .address = address, .bytes = bytes};
+    *memory        = (fabric_memory_t){.next = fabric->memory, .gpu = gpu, .address = address, .bytes = bytes};
     fabric->memory = memory;
     pthread_mutex_unlock(&fabric->memory_lock);
     return MPATH_OK;
 }
 
-static void list_remove(mpath_fabric_t *fabric, mpath_cu_ptr_t address)
+static void list_remove(mpath_fabric_t *fabric, const mpath_gpu_t *gpu, mpath_cu_ptr_t address)
 {
     fabric_memory_t **link = &fabric->memory, *memory;
 
     pthread_mutex_lock(&fabric->memory_lock);
-    while ((*link != NULL) && ((*link)->address != address)) {
+    while ((*link != NULL) && (((*link)->gpu != gpu) || ((*link)->address != address))) {
         link = &(*link)->next;
     }
     memory = *link;
@@ -69,32 +71,33 @@ static void list_remove(mpath_fabric_t *fabric, mpath_cu_ptr_t address)
     pthread_mutex_unlock(&fabric->memory_lock);
 }
 
-mpath_status_t mpath_fabric_add_memory(mpath_fabric_t *fabric, mpath_cu_ptr_t address, size_t bytes)
+mpath_status_t mpath_fabric_add_memory(mpath_fabric_t *fabric, const mpath_gpu_t *gpu, mpath_cu_ptr_t address,
+                                       size_t bytes)
 {
-    mpath_status_t status = list_add(fabric, address, bytes);
+    mpath_status_t status = list_add(fabric, gpu, address, bytes);
 
     for (int number = 0; (number < MPATH_FABRIC_RAILS) && (status == MPATH_OK); number++) {
         rail_t *rail = rail_lock(fabric, number);
 
         if (rail->lane != NULL) {
-            status = mpath_rail_memory_add(rail->lane, address, bytes);
+            status = mpath_rail_memory_add(rail->lane, gpu, address, bytes);
         }
         rail_unlock(rail);
     }
     if (status != MPATH_OK) {
-        mpath_fabric_remove_memory(fabric, address);
+        mpath_fabric_remove_memory(fabric, gpu, address);
     }
     return status;
 }
 
-void mpath_fabric_remove_memory(mpath_fabric_t *fabric, mpath_cu_ptr_t address)
+void mpath_fabric_remove_memory(mpath_fabric_t *fabric, const mpath_gpu_t *gpu, mpath_cu_ptr_t address)
 {
-    list_remove(fabric, address);
+    list_remove(fabric, gpu, address);
     for (int number = 0; number < MPATH_FABRIC_RAILS; number++) {
         rail_t *rail = rail_lock(fabric, number);
 
         if (rail->lane != NULL) {
-            mpath_rail_memory_remove(rail->lane, address);
+            mpath_rail_memory_remove(rail->lane, gpu, address);
         }
         rail_unlock(rail);
     }

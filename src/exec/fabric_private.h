@@ -51,9 +51,10 @@ typedef struct rail {
     size_t num_peers;
 } rail_t;
 
-/* GPU memory that rails use. */
+/* GPU memory that rails use; that of a lost GPU is there until its owner takes it away, and counts no more. */
 typedef struct fabric_memory {
     struct fabric_memory *next;
+    const mpath_gpu_t *gpu;
     mpath_cu_ptr_t address;
     size_t bytes;
 } fabric_memory_t;

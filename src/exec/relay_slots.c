@@ -78,7 +78,7 @@ static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, re
     }
     slots->gpu_bytes = bytes;
     slots->base      = (char *)(uintptr_t)slots->device_base;
-    status           = mpath_fabric_add_memory(relay->team->context->fabric, slots->device_base, bytes);
+    status           = mpath_fabric_add_memory(relay->team->context->fabric, relay->gpu, slots->device_base, bytes);
     slots->is_known  = status == MPATH_OK;
     return status;
 }
@@ -87,7 +87,7 @@ static void free_slots(const mpath_relay_t *relay, relay_slots_t *slots)
 {
     mpath_pinned_release(&slots->pinned);
     if (slots->is_known) {
-        mpath_fabric_remove_memory(relay->team->context->fabric, slots->device_base);
+        mpath_fabric_remove_memory(relay->team->context->fabric, relay->gpu, slots->device_base);
     }
     if (slots->gpu_bytes > 0) {
         mpath_gpu_memory_give(relay->gpu, slots->device_base, slots->gpu_bytes);
@@ -145,7 +145,8 @@ static mpath_status_t make_direct(mpath_relay_t *relay)
         if (status == MPATH_OK) {
             status = make(relay, make_on_gpu);
             if ((status == MPATH_OK) && (relay->pool != 0)) {
-                status = mpath_fabric_add_memory(relay->team->context->fabric, relay->pool, relay->my_pool_bytes);
+                status                  = mpath_fabric_add_memory(relay->team->context->fabric, relay->gpu, relay->pool,
+                                                                  relay->my_pool_bytes);
                 relay->rails.knows_pool = status == MPATH_OK;
             }
             mpath_gpu_leave(relay->gpu);
@@ -157,7 +158,7 @@ static mpath_status_t make_direct(mpath_relay_t *relay)
 void mpath_relay_slots_forget_pool(mpath_relay_t *relay)
 {
     if (relay->rails.knows_pool) {
-        mpath_fabric_remove_memory(relay->team->context->fabric, relay->pool);
+        mpath_fabric_remove_memory(relay->team->context->fabric, relay->gpu, relay->pool);
         relay->rails.knows_pool = 0;
     }
 }

@@ -203,6 +203,30 @@ mpath_status_t mpath_gpu_get(int ordinal, mpath_cu_context_t context, mpath_gpu_
     return status;
 }
 
+/*
+ * While some stream is captured into a graph, by the application in this or another thread, the driver refuses calls
+ * that might have to be part of it, such as allocations, and the capture fails. Ours never are.
+ */
+static void gpu_exchange_capture_mode(int *mode)
+{
+    if (mpath_gpu_driver()->ThreadExchangeStreamCaptureMode != NULL) {
+        (void)mpath_gpu_driver()->ThreadExchangeStreamCaptureMode(mode);
+    }
+}
+
+/* A thread keeps the handle of a context that has been reset, in which no call works until somebody retains it. */
+static int gpu_current_has_ended(const mpath_cu_t *cu)
+{
+    int mode = MPATH_CU_CAPTURE_RELAXED;
+    size_t free_bytes, total_bytes;
+    mpath_cu_result_t result;
+
+    gpu_exchange_capture_mode(&mode);
+    result = cu->MemGetInfo(&free_bytes, &total_bytes);
+    gpu_exchange_capture_mode(&mode);
+    return result != MPATH_CU_SUCCESS;
+}
+
 mpath_status_t mpath_gpu_current(mpath_gpu_t **gpu_p)
 {
     const mpath_cu_t *cu       = mpath_gpu_driver();
@@ -211,7 +235,7 @@ mpath_status_t mpath_gpu_current(mpath_gpu_t **gpu_p)
     int ordinal, count;
 
     if ((cu == NULL) || (cu->CtxGetCurrent(&context) != MPATH_CU_SUCCESS) || (context == NULL) ||
-        (cu->CtxGetDevice(&device) != MPATH_CU_SUCCESS)) {
+        (cu->CtxGetDevice(&device) != MPATH_CU_SUCCESS) || gpu_current_has_ended(cu)) {
         return MPATH_ERR_UNSUPPORTED;
     }
     for (ordinal = 0, count = mpath_gpu_count(); ordinal < count; ordinal++) {
@@ -278,17 +302,6 @@ void mpath_gpu_notice_lost(void)
 int mpath_gpu_is_lost(const mpath_gpu_t *gpu)
 {
     return atomic_load_explicit(&gpu->lost, memory_order_relaxed);
-}
-
-/*
- * While some stream is captured into a graph, by the application in this or another thread, the driver refuses calls
- * that might have to be part of it, such as allocations, and the capture fails. Ours never are.
- */
-static void gpu_exchange_capture_mode(int *mode)
-{
-    if (mpath_gpu_driver()->ThreadExchangeStreamCaptureMode != NULL) {
-        (void)mpath_gpu_driver()->ThreadExchangeStreamCaptureMode(mode);
-    }
 }
 
 mpath_status_t mpath_gpu_enter(mpath_gpu_t *gpu)

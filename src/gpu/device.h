@@ -51,7 +51,8 @@ int mpath_gpu_find(const mpath_cu_uuid_t *uuid);
 mpath_status_t mpath_gpu_get(int ordinal, mpath_cu_context_t context, mpath_gpu_t **gpu_p);
 
 /*
- * The GPU that the calling thread's driver calls go to at the moment; MPATH_ERR_UNSUPPORTED, not logged, without one.
+ * The GPU that the calling thread's driver calls go to at the moment; MPATH_ERR_UNSUPPORTED, not logged, without one,
+ * and when the application has ended its context and not begun another. Takes the driver some time.
  */
 mpath_status_t mpath_gpu_current(mpath_gpu_t **gpu_p);
 

@@ -18,13 +18,37 @@ static rail_region_t *region_at(const rail_t *rail, uint64_t address)
 {
     rail_region_t *region = rail->regions;
 
-    while ((region != NULL) && ((address < region->address) || (address >= region->address + region->bytes))) {
+    while ((region != NULL) && ((address < region->address) || (address >= region->address + region->bytes) ||
+                                mpath_gpu_is_lost(region->gpu))) {
         region = region->next;
     }
     return region;
 }
 
-mpath_status_t mpath_rail_memory_add(mpath_lane_t *lane, mpath_cu_ptr_t address, size_t bytes)
+static void region_free(rail_t *rail, rail_region_t **link)
+{
+    rail_region_t *region = *link;
+
+    *link = region->next;
+    (void)ucp_mem_unmap(rail->context, region->memh);
+    free(region);
+}
+
+/* What is allocated next may have their addresses. */
+static void drop_lost(rail_t *rail)
+{
+    rail_region_t **link = &rail->regions;
+
+    while (*link != NULL) {
+        if (mpath_gpu_is_lost((*link)->gpu)) {
+            region_free(rail, link);
+        } else {
+            link = &(*link)->next;
+        }
+    }
+}
+
+mpath_status_t mpath_rail_memory_add(mpath_lane_t *lane, const mpath_gpu_t *gpu, mpath_cu_ptr_t address, size_t bytes)
 {
     ucp_mem_map_params_t params = {.field_mask = UCP_MEM_MAP_PARAM_FIELD_ADDRESS | UCP_MEM_MAP_PARAM_FIELD_LENGTH |
                                                  UCP_MEM_MAP_PARAM_FIELD_MEMORY_TYPE,
@@ -38,6 +62,7 @@ mpath_status_t mpath_rail_memory_add(mpath_lane_t *lane, mpath_cu_ptr_t address,
     if (!mpath_rail_memory_usable(lane)) {
         return MPATH_ERR_UNSUPPORTED;
     }
+    drop_lost(rail);
     if (region_at(rail, address) != NULL) {
         return MPATH_OK;
     }
@@ -46,7 +71,7 @@ mpath_status_t mpath_rail_memory_add(mpath_lane_t *lane, mpath_cu_ptr_t address,
         mpath_error("rail %s: no memory to note that it knows memory of a GPU", rail->nic);
         return MPATH_ERR_NO_MEMORY;
     }
-    *region = (rail_region_t){.next = rail->regions, .address = address, .bytes = bytes};
+    *region = (rail_region_t){.next = rail->regions, .gpu = gpu, .address = address, .bytes = bytes};
     status  = ucp_mem_map(rail->context, &params, &region->memh);
     if (status != UCS_OK) {
         mpath_info("rail %s: UCX does not register %zu bytes of GPU memory: %s; its device memory goes through pinned "
@@ -59,21 +84,12 @@ mpath_status_t mpath_rail_memory_add(mpath_lane_t *lane, mpath_cu_ptr_t address,
     return MPATH_OK;
 }
 
-static void region_free(rail_t *rail, rail_region_t **link)
-{
-    rail_region_t *region = *link;
-
-    *link = region->next;
-    (void)ucp_mem_unmap(rail->context, region->memh);
-    free(region);
-}
-
-void mpath_rail_memory_remove(mpath_lane_t *lane, mpath_cu_ptr_t address)
+void mpath_rail_memory_remove(mpath_lane_t *lane, const mpath_gpu_t *gpu, mpath_cu_ptr_t address)
 {
     rail_t *rail         = (rail_t *)lane;
     rail_region_t **link = &rail->regions;
 
-    while ((*link != NULL) && ((*link)->address != address)) {
+    while ((*link != NULL) && (((*link)->gpu != gpu) || ((*link)->address != address))) {
         link = &(*link)->next;
     }
     if (*link != NULL) {

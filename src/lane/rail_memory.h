@@ -18,12 +18,12 @@
 int mpath_rail_memory_usable(const mpath_lane_t *lane);
 
 /*
- * Registers GPU memory, which stays until mpath_rail_memory_remove() or the rail's end; nothing happens where it is
- * registered. MPATH_ERR_UNSUPPORTED, logged as information: UCX cannot.
+ * Registers memory that was allocated in the context of `gpu`, until mpath_rail_memory_remove(), the rail's end or the
+ * context's; nothing happens where it is registered. MPATH_ERR_UNSUPPORTED, logged as information: UCX cannot.
  */
-mpath_status_t mpath_rail_memory_add(mpath_lane_t *lane, mpath_cu_ptr_t address, size_t bytes);
+mpath_status_t mpath_rail_memory_add(mpath_lane_t *lane, const mpath_gpu_t *gpu, mpath_cu_ptr_t address, size_t bytes);
 /* No chunk from or to it is under way. */
-void mpath_rail_memory_remove(mpath_lane_t *lane, mpath_cu_ptr_t address);
+void mpath_rail_memory_remove(mpath_lane_t *lane, const mpath_gpu_t *gpu, mpath_cu_ptr_t address);
 
 /*
  * The trial, once for a rail; later calls give the same answer. `stream` is for its copies, on the GPU whose memory is

@@ -12,6 +12,7 @@
 #ifndef MPATH_LANE_RAIL_PRIVATE_H
 #define MPATH_LANE_RAIL_PRIVATE_H
 
+#include "gpu/device.h"
 #include "lane/rail.h"
 
 #include <ucp/api/ucp.h>
@@ -25,9 +26,10 @@ typedef struct rail rail_t;
 typedef struct rail_peer rail_peer_t;
 typedef struct rail_trial rail_trial_t;
 
-/* GPU memory that UCX knows. */
+/* GPU memory that UCX knows. Of a lost GPU it counts no more: its addresses may be those of other memory. */
 typedef struct rail_region {
     struct rail_region *next;
+    const mpath_gpu_t *gpu;
     uint64_t address, bytes;
     ucp_mem_h memh;
 } rail_region_t;

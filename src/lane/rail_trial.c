@@ -263,7 +263,8 @@ static void run(rail_trial_t *trial)
         trial->reason = "the GPU's context is gone";
     }
     entered = trial->reason == NULL;
-    if ((trial->reason == NULL) && (mpath_rail_memory_add(&rail->base, trial->memory, 2 * TRIAL_BYTES) != MPATH_OK)) {
+    if ((trial->reason == NULL) &&
+        (mpath_rail_memory_add(&rail->base, gpu, trial->memory, 2 * TRIAL_BYTES) != MPATH_OK)) {
         trial->reason = "UCX does not register GPU memory";
     }
     if (trial->reason == NULL) {
@@ -284,7 +285,7 @@ static void run(rail_trial_t *trial)
     }
     rail->trial = NULL;
     if (ended) {
-        mpath_rail_memory_remove(&rail->base, trial->memory);
+        mpath_rail_memory_remove(&rail->base, gpu, trial->memory);
         memory_free(trial);
         free(trial);
     } else {

@@ -29,6 +29,9 @@ mpath_cu_context_t fake_need_context(const char *call)
     if (context == NULL) {
         fake_die("%s without a current context", call);
     }
+    if (context->ended) {
+        fake_die("%s in a context that has ended", call);
+    }
     if ((atomic_load(&captures) > 0) && (capture_mode != MPATH_CU_CAPTURE_RELAXED)) {
         fake_die("%s while a stream is captured, which fails with that", call);
     }
@@ -100,6 +103,7 @@ FAKE_API mpath_cu_result_t cuDevicePrimaryCtxRetain(mpath_cu_context_t *context,
     pthread_mutex_lock(&fake_lock);
     primaries[device].device = device;
     primaries[device].retained++;
+    primaries[device].ended = 0;
     pthread_mutex_unlock(&fake_lock);
     *context = &primaries[device];
     return MPATH_CU_SUCCESS;
@@ -118,7 +122,7 @@ FAKE_API mpath_cu_result_t cuDevicePrimaryCtxRelease_v2(mpath_cu_device_t device
 FAKE_API mpath_cu_result_t cuDevicePrimaryCtxGetState(mpath_cu_device_t device, unsigned *flags, int *active)
 {
     *flags  = 0;
-    *active = primaries[device].retained > 0;
+    *active = (primaries[device].retained > 0) && !primaries[device].ended;
     return MPATH_CU_SUCCESS;
 }
 
@@ -168,13 +172,17 @@ static void end(mpath_cu_context_t context)
     fake_forget_memory(context);
 }
 
-/* What cudaDeviceReset does. Its handle is good again for what is made next. */
+/*
+ * What cudaDeviceReset does. Threads keep the handle, as current as it was, and it is good again once somebody retains
+ * the context, as the CUDA runtime does in the application's next call.
+ */
 FAKE_API mpath_cu_result_t cuDevicePrimaryCtxReset_v2(mpath_cu_device_t device)
 {
     if ((device < 0) || (device >= fake_devices())) {
         return MPATH_CU_INVALID_DEVICE;
     }
     end(&primaries[device]);
+    primaries[device].ended = 1;
     return MPATH_CU_SUCCESS;
 }
 

@@ -38,6 +38,7 @@ struct CUctx_st {
     uint32_t peers; /* bit per ordinal */
     int retained;
     unsigned life; /* grows when all that was made in it has gone */
+    int ended;     /* a primary one that was reset, until it is retained again: nothing works in it */
 };
 
 /* Where something was made, and whether that is still what it was. */

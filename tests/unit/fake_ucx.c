@@ -27,6 +27,7 @@ fake_ucx_t fake_ucx;
 static struct {
     uint64_t base, bytes;
     ucp_mem_h memh; /* NULL: free */
+    int ended;      /* its memory has gone with its context */
 } regions[MAX_REGIONS];
 
 static void *real(const char *name)
@@ -57,6 +58,13 @@ unsigned fake_ucx_flushes(void)
 
     *(void **)&function = of_driver("fake_cuda_flushes");
     return (function != NULL) ? function() : 0;
+}
+
+void fake_ucx_context_ends(void)
+{
+    for (int i = 0; fake_ucx_has_fake_gpus() && (i < MAX_REGIONS); i++) {
+        regions[i].ended = 1;
+    }
 }
 
 /* The host memory behind device memory; NULL: it is none. */
@@ -103,15 +111,21 @@ ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attrib
 
 /* -- memory -- */
 
-static int find_region(uint64_t address, uint64_t bytes)
+/* Whether the bytes are registered; with this handle unless it is NULL. */
+static int is_registered(uint64_t address, uint64_t bytes, ucp_mem_h memh)
 {
     for (int i = 0; i < MAX_REGIONS; i++) {
-        if ((regions[i].memh != NULL) && (address >= regions[i].base) &&
-            (address + bytes <= regions[i].base + regions[i].bytes)) {
-            return i;
+        if ((regions[i].memh != NULL) && ((memh == NULL) || (regions[i].memh == memh)) && !regions[i].ended &&
+            (address >= regions[i].base) && (address + bytes <= regions[i].base + regions[i].bytes)) {
+            return 1;
         }
     }
-    return -1;
+    return 0;
+}
+
+int fake_ucx_knows(uint64_t address, uint64_t bytes)
+{
+    return !fake_ucx_has_fake_gpus() || is_registered(address, bytes, NULL);
 }
 
 ucs_status_t ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t *params, ucp_mem_h *memh_p)
@@ -142,6 +156,7 @@ ucs_status_t ucp_mem_map(ucp_context_h context, const ucp_mem_map_params_t *para
         regions[at].base  = (uint64_t)(uintptr_t)params->address;
         regions[at].bytes = params->length;
         regions[at].memh  = *memh_p;
+        regions[at].ended = 0;
         fake_ucx.regions++;
     }
     return status;
@@ -154,7 +169,8 @@ ucs_status_t ucp_mem_unmap(ucp_context_h context, ucp_mem_h memh)
     *(void **)&next = real("ucp_mem_unmap");
     for (int i = 0; i < MAX_REGIONS; i++) {
         if (regions[i].memh == memh) {
-            if (fake_ucx_has_fake_gpus() && (bytes_of(regions[i].base, regions[i].bytes) == NULL)) {
+            if (fake_ucx_has_fake_gpus() && !regions[i].ended &&
+                (bytes_of(regions[i].base, regions[i].bytes) == NULL)) {
                 die("%" PRIu64 " bytes of a GPU at 0x%" PRIx64 " were freed while registered", regions[i].bytes,
                     regions[i].base);
             }
@@ -178,7 +194,7 @@ static char *behind(const void *buffer, uint64_t bytes, const ucp_request_param_
 {
     uint64_t address = (uint64_t)(uintptr_t)buffer;
     char *found      = bytes_of(address, bytes);
-    int told = is_told(params), at = find_region(address, bytes);
+    int told         = is_told(params);
 
     *host = *params;
     if (fake_ucx_has_fake_gpus() && (told != (found != NULL))) {
@@ -188,8 +204,9 @@ static char *behind(const void *buffer, uint64_t bytes, const ucp_request_param_
     if (!told) {
         return NULL;
     }
-    if ((at < 0) || !(params->op_attr_mask & UCP_OP_ATTR_FIELD_MEMH)) {
-        die("%" PRIu64 " bytes of a GPU at %p are not registered, or their handle is missing", bytes, buffer);
+    if (!(params->op_attr_mask & UCP_OP_ATTR_FIELD_MEMH) || !is_registered(address, bytes, params->memh)) {
+        die("%" PRIu64 " bytes of a GPU at %p are not registered, or their handle is missing or another's", bytes,
+            buffer);
     }
     host->op_attr_mask &= ~(uint32_t)UCP_OP_ATTR_FIELD_MEMH;
     host->memory_type = UCS_MEMORY_TYPE_HOST;

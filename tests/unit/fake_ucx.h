@@ -2,8 +2,8 @@
 /*
  * For tests: a UCX that knows CUDA memory. Functions of UCP in front of the real ones say so, and give the real ones
  * the host memory behind the device memory of the fake driver. What a UCX with CUDA would not forgive ends the process
- * with a line "fake UCX: ...": memory of a GPU that is not registered, not told to be CUDA memory, sent eagerly, or
- * freed while registered.
+ * with a line "fake UCX: ...": memory of a GPU that is not registered, or not since its context has ended, not told
+ * to be CUDA memory, sent eagerly, or freed while registered.
  *
  * With the driver of a real GPU it leaves all to the UCX at hand, and only counts.
  */
@@ -35,5 +35,10 @@ extern fake_ucx_t fake_ucx;
 int fake_ucx_has_fake_gpus(void);
 /* Writes of NICs that were flushed; 0 with a real driver, which counts none. */
 unsigned fake_ucx_flushes(void);
+
+/* The application has ended the context in which everything that is registered was allocated. */
+void fake_ucx_context_ends(void);
+/* Whether these bytes are registered. A real UCX does not tell: 1. */
+int fake_ucx_knows(uint64_t address, uint64_t bytes);
 
 #endif

@@ -74,6 +74,26 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     relay_member_join(member, self, &self->oob, job);
 }
 
+void relay_lose_context(const ranks_self_t *self, const relay_job_t *job, int mine, member_t *members, int num)
+{
+    int device    = self->rank % mpath_gpu_count();
+    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64), all[RANKS_MAX], none = 0;
+
+    ranks_check(mpath_team_allgather(members[0].team, &none, sizeof(none), all) == MPATH_OK);
+    for (int i = 0; mine && (i < num); i++) {
+        gpu_memory_free(&members[i].send);
+        gpu_memory_free(&members[i].recv);
+    }
+    if (mine) {
+        gpu_application_resets(device);
+    }
+    for (int i = 0; mine && (i < num); i++) {
+        mpath_gpu_notice_lost();
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].send);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].recv);
+    }
+}
+
 static int rounds_body(ranks_self_t *self, void *argument)
 {
     const relay_job_t *job = argument;

@@ -33,6 +33,12 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
 void relay_member_join(member_t *member, const ranks_self_t *self, const mpath_oob_t *oob, const relay_job_t *job);
 
 /*
+ * Collective. Ends the context of this rank, if `mine`, when nobody reads its memory any more. The buffers of all its
+ * members go before it, and are allocated anew.
+ */
+void relay_lose_context(const ranks_self_t *self, const relay_job_t *job, int mine, member_t *members, int num);
+
+/*
  * job->rounds calls of all kinds of demands and some with a hot rank, none of which mpath may decline, and some of
  * which have to use relays. Where the job does not say otherwise: direct links, fast PCIe, rails of RELAY_RAIL_BPS.
  */

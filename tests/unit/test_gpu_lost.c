@@ -68,6 +68,25 @@ static void test_a_new_object_for_the_new_context(void **state)
     assert_ptr_equal(gpu_of(0), new);
 }
 
+/* The thread's context is still that which has ended, until the application makes a call that takes a new one. */
+static void test_no_current_context(void **state)
+{
+    mpath_gpu_t *gpu = gpu_of(0), *current;
+
+    (void)state;
+    assert_int_equal(mpath_gpu_current(&current), MPATH_OK);
+    assert_ptr_equal(current, gpu);
+    gpu_application_resets(0);
+    mpath_gpu_notice_lost();
+    current = NULL;
+    assert_int_equal(mpath_gpu_current(&current), MPATH_ERR_UNSUPPORTED);
+    assert_null(current);
+    gpu = gpu_of(0);
+    assert_int_equal(mpath_gpu_current(&current), MPATH_OK);
+    assert_ptr_equal(current, gpu);
+    check_works(gpu, 10);
+}
+
 /* What was taken is given back to nobody, and no longer counted. */
 static void test_memory_and_registered_memory(void **state)
 {
@@ -179,11 +198,9 @@ static void test_cleanup_afterwards(void **state)
 int main(int count, char **words)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_a_new_object_for_the_new_context),
-        cmocka_unit_test(test_memory_and_registered_memory),
-        cmocka_unit_test(test_imports),
-        cmocka_unit_test(test_contexts_of_the_application),
-        cmocka_unit_test(test_cleanup_afterwards),
+        cmocka_unit_test(test_a_new_object_for_the_new_context), cmocka_unit_test(test_no_current_context),
+        cmocka_unit_test(test_memory_and_registered_memory),     cmocka_unit_test(test_imports),
+        cmocka_unit_test(test_contexts_of_the_application),      cmocka_unit_test(test_cleanup_afterwards),
     };
 
     signal(SIGPIPE, SIG_IGN);

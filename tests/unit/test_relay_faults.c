@@ -89,27 +89,6 @@ static void test_short_of_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
 }
 
-/* Ends this rank's context when nobody reads its memory any more. Its buffers go before it, and are allocated anew. */
-static void lose_context(const ranks_self_t *self, const relay_job_t *job, int mine, member_t *members, int num)
-{
-    int device    = self->rank % mpath_gpu_count();
-    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64), all[RANKS_MAX], none = 0;
-
-    ranks_check(mpath_team_allgather(members[0].team, &none, sizeof(none), all) == MPATH_OK);
-    for (int i = 0; mine && (i < num); i++) {
-        gpu_memory_free(&members[i].send);
-        gpu_memory_free(&members[i].recv);
-    }
-    if (mine) {
-        gpu_application_resets(device);
-    }
-    for (int i = 0; mine && (i < num); i++) {
-        mpath_gpu_notice_lost();
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].send);
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &members[i].recv);
-    }
-}
-
 /* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
 static const mpath_lane_ops_t *sound_ops;
 static mpath_status_t broken_send_status;
@@ -190,7 +169,7 @@ static int rail_fails_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     ranks_check(counters.relay.moved.calls == (uint64_t)job->rounds + 2);
-    lose_context(self, job, self->rank % 3 != 0, &member, 1); /* relays without that rail are set up anew */
+    relay_lose_context(self, job, self->rank % 3 != 0, &member, 1); /* relays without that rail are set up anew */
     member_round(&member, A2A_HOT, job->max_bytes, 3);
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
@@ -309,7 +288,7 @@ static int lost_body(ranks_self_t *self, void *argument)
     relay_member_join(&members[1], self, &oob, job);
     for (int round = 0; round < job->rounds; round++) {
         if (round > 0) {
-            lose_context(self, job, (round % 2 == 1) || (self->rank == round % self->size), members, 2);
+            relay_lose_context(self, job, (round % 2 == 1) || (self->rank == round % self->size), members, 2);
         }
         for (int i = 0; i < 2; i++) {
             member_t *member = &members[(round + i) % 2];
@@ -321,7 +300,7 @@ static int lost_body(ranks_self_t *self, void *argument)
         }
         calls += 3;
     }
-    lose_context(self, job, 1, members, 2);
+    relay_lose_context(self, job, 1, members, 2);
     member_leave(&members[1]);
     member_end(&members[0]);
     return 0;
@@ -356,7 +335,7 @@ static int lost_late_body(ranks_self_t *self, void *argument)
 
     relay_member_init(&member, self, job);
     member_round(&member, A2A_HOT, job->max_bytes, 1);
-    lose_context(self, job, self->rank != 2, &member, 1);
+    relay_lose_context(self, job, self->rank != 2, &member, 1);
     member.memory = (self->rank == 1) ? MEMBER_HOST : MEMBER_DEVICE;
     ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 2) == MPATH_DECLINED);
     ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 3) == MPATH_DECLINED);
@@ -385,12 +364,83 @@ static void test_lost_before_others_have_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, lost_late_body, &job), 0);
 }
 
+/* The thread's context is that of the rank's GPU, as with the CUDA runtime, and ends, with the buffers of its members. */
+static void end_current_context(int device, member_t *members, int num)
+{
+    mpath_cu_context_t context;
+
+    for (int i = 0; i < num; i++) {
+        gpu_memory_free(&members[i].send);
+        gpu_memory_free(&members[i].recv);
+    }
+    ranks_check(mpath_gpu_driver()->DevicePrimaryCtxRetain(&context, device) == MPATH_CU_SUCCESS);
+    ranks_check(mpath_gpu_driver()->CtxSetCurrent(context) == MPATH_CU_SUCCESS);
+    gpu_application_resets(device);
+}
+
+/* A rank without buffers and context in a communicator's first call passes nothing on there; the others do. */
+static int lost_first_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    uint64_t room = ((uint64_t)self->size + 1) * (job->max_bytes + 64), none = 0, all[RANKS_MAX];
+    int loses = self->rank == 1;
+    mpath_coll_counters_t counters;
+    member_t members[2];
+    a2a_t *a2a = &members[1].a2a;
+    mpath_oob_t oob;
+
+    relay_member_init(&members[0], self, job);
+    members[1] = (member_t){.context = members[0].context};
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    relay_member_join(&members[1], self, &oob, job);
+    member_round(&members[0], A2A_HOT, job->max_bytes, 1);
+    ranks_check(mpath_team_allgather(members[0].team, &none, sizeof(none), all) == MPATH_OK);
+    if (loses) {
+        end_current_context(1, members, 2);
+        a2a_demand(A2A_ONE_PAIR, self->size, job->max_bytes, 2, members[1].demand);
+        a2a_fill(a2a, members[1].demand, 2);
+        ranks_check(mpath_alltoallv(members[1].coll, &a2a->call) == MPATH_OK);
+        ranks_check(a2a_check(a2a) == 0);
+    } else {
+        member_round(&members[1], A2A_ONE_PAIR, job->max_bytes, 2);
+    }
+    mpath_coll_counters(members[1].coll, &counters);
+    ranks_check((counters.declined == 0) && (counters.relay.moved.calls == 1));
+    ranks_check((counters.relay.moved.slot_bytes == 0) == loses);
+    for (int i = 0; loses && (i < 2); i++) {
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 1, room, 1, &members[i].send);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 1, room, 1, &members[i].recv);
+    }
+    member_round(&members[0], A2A_HOT, job->max_bytes, 3);
+    mpath_coll_counters(members[0].coll, &counters);
+    ranks_check((counters.declined == 0) && (counters.relay.moved.calls == 2));
+    member_leave(&members[1]);
+    member_end(&members[0]);
+    return 0;
+}
+
+static void test_lost_before_the_first_call(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 300000,
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, lost_first_body, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_full_gpu),      cmocka_unit_test(test_short_of_memory),
-        cmocka_unit_test(test_rail_fails),    cmocka_unit_test(test_killed),
-        cmocka_unit_test(test_lost_contexts), cmocka_unit_test(test_lost_before_others_have_memory),
+        cmocka_unit_test(test_full_gpu),
+        cmocka_unit_test(test_short_of_memory),
+        cmocka_unit_test(test_rail_fails),
+        cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_lost_contexts),
+        cmocka_unit_test(test_lost_before_others_have_memory),
+        cmocka_unit_test(test_lost_before_the_first_call),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
