@@ -255,7 +255,6 @@ static int work_end(mca_coll_mpath_module_t *module, alltoallv_work_t *work, mpa
 {
     int size = mca_coll_mpath_parts(module->comm);
 
-    ended(module);
     if ((MPATH_OK == status) || ((MPATH_DECLINED == status) && (MPI_SUCCESS == previous))) {
         mpath_status_t stored = mca_coll_mpath_device_store(size, &work->recv_device);
 
@@ -265,6 +264,7 @@ static int work_end(mca_coll_mpath_module_t *module, alltoallv_work_t *work, mpa
     }
     mca_coll_mpath_device_close(&work->send_device);
     mca_coll_mpath_device_close(&work->recv_device);
+    ended(module);
     return (MPATH_DECLINED == status) ? previous : mca_coll_mpath_error(status);
 }
 

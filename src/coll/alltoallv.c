@@ -1,10 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Alltoallv: the steps of a collective in order, agree, plan, gate, move, and what is counted about them. */
-#include "coll/alltoallv.h"
+#include "coll/alltoallv_private.h"
 
-#include "adapt/passing.h"
 #include "coll/gate.h"
-#include "coll/plan_cache.h"
 #include "coll/topo_rates.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -13,25 +11,6 @@
 #include <string.h>
 
 #define OPERATION_ALLTOALLV 1u
-
-struct mpath_coll {
-    mpath_team_t *team;
-    const mpath_settings_t *settings; /* the context's */
-    mpath_topo_t *rated;              /* the team's topology with rates that calls have shown; NULL: none yet */
-    mpath_plan_cache_t *cache;
-    mpath_gpu_coll_t *gpu;     /* calls with device memory inside a node */
-    mpath_relay_coll_t *relay; /* those that a plan can help */
-    uint64_t *demand;          /* what the plan has to carry, of the call under way */
-    uint64_t *signatures;      /* of all ranks' plans; for check_plan */
-    mpath_coll_counters_t counters;
-    const char *declined_because;
-    mpath_passing_t passing;
-    uint64_t asked_ns;     /* when a timed call was asked about */
-    uint32_t *times_ns;    /* of all ranks' trials; NULL: there were none yet */
-    int wants_host;        /* the last call was declined for its device memory, on several nodes */
-    int connected;         /* every pair of ranks has a path */
-    unsigned topo_version; /* that cache and connected belong to */
-};
 
 /* In a communicator of ranks beside different rails, affine ranks do not reach each other. */
 static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
@@ -191,13 +170,6 @@ const char *mpath_coll_declined_because(const mpath_coll_t *coll)
     return coll->declined_because;
 }
 
-static mpath_status_t decline(mpath_coll_t *coll, const char *because)
-{
-    coll->declined_because = because;
-    coll->counters.declined++;
-    return MPATH_DECLINED;
-}
-
 static void copy_self(const mpath_coll_t *coll, const mpath_call_t *call)
 {
     int me = mpath_team_rank(coll->team);
@@ -280,7 +252,7 @@ static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **pla
     }
     switch (mpath_gate_after_plan(topo_of(coll), forecast, &because)) {
     case MPATH_GATE_ASIDE:
-        return decline(coll, because);
+        return mpath_coll_decline(coll, because);
     case MPATH_GATE_DIRECT:
         mpath_debug("the static routes are predicted to take %llu ns, the plan's %llu ns; the call takes the former",
                     (unsigned long long)forecast->direct_ns, (unsigned long long)forecast->plan_ns);
@@ -310,14 +282,14 @@ static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed
     mpath_gate_look(topo, coll->demand, &view);
     because = mpath_gate_before_plan(coll->settings, &view);
     if (because != NULL) {
-        return decline(coll, because);
+        return mpath_coll_decline(coll, because);
     }
     if (!coll->connected && !is_connected(topo, coll->demand)) {
-        return decline(coll, "some pair of ranks with data has no path");
+        return mpath_coll_decline(coll, "some pair of ranks with data has no path");
     }
     status = mpath_plan_cache_get(coll->cache, agreed->signature, coll->demand, plan_p, &hit);
     if (status != MPATH_OK) {
-        return is_common(status) ? decline(coll, "the topology cannot carry the data") : status;
+        return is_common(status) ? mpath_coll_decline(coll, "the topology cannot carry the data") : status;
     }
     coll->counters.plans += hit ? 0 : 1;
     coll->counters.plan_hits += hit ? 1 : 0;
@@ -349,7 +321,7 @@ static mpath_status_t carry_once(mpath_coll_t *coll, const mpath_call_t *call, c
     status = mpath_move(coll->team, call, agreed, plan, &coll->counters.moved);
     coll->counters.move_ns += mpath_time_ns() - planned_ns;
     if (status == MPATH_DECLINED) {
-        return decline(coll, "some rank could not open its rails");
+        return mpath_coll_decline(coll, "some rank could not open its rails");
     }
     return status;
 }
@@ -391,6 +363,11 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     memcpy(coll->demand, agreed->demand, size * size * sizeof(*coll->demand));
     kept.demand = coll->demand;
     if (mpath_relay_coll_usable(coll->relay)) {
+        status = mpath_coll_choose_host(coll, &kept, &coll->wants_host);
+        if ((status != MPATH_OK) || coll->wants_host) {
+            coll->declined_because = "calls like this one are faster by way of the host, or that is tried";
+            return (status == MPATH_OK) ? MPATH_DECLINED : status;
+        }
         status = mpath_relay_coll_move(coll->relay, call, &kept);
     }
     if ((status == MPATH_DECLINED) && mpath_gpu_coll_usable(coll->gpu)) {
@@ -399,100 +376,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     mpath_relay_coll_took(coll->relay, mpath_time_ns() - start_ns);
     coll->counters.move_ns += mpath_time_ns() - start_ns;
     coll->wants_host = (status == MPATH_DECLINED) && (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);
-    return (status == MPATH_DECLINED) ? decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
-}
-
-/* On one node, and between nodes of one rail each. Not where other rails have failed, which may come back. */
-static int gains_small_only(const mpath_coll_t *coll)
-{
-    const mpath_topo_t *topo = mpath_team_topo(coll->team);
-
-    return (mpath_topo_num_nodes(topo) == 1) ||
-           ((mpath_team_topo_version(coll->team) == 0) && mpath_gate_has_one_rail(topo));
-}
-
-/*
- * What the ranks may do without next time. Not where processes use GPUs: the others have to hear of device memory. The
- * same on all ranks.
- */
-static mpath_passing_call_t what_it_was(const mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed)
-{
-    if ((agreed->flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE)) || (mpath_gate_of(coll->settings) != MPATH_GATE_AUTO) ||
-        !gains_small_only(coll)) {
-        return MPATH_PASSING_OTHER;
-    }
-    if (status == MPATH_DECLINED) {
-        return MPATH_PASSING_DECLINED;
-    }
-    return ((status == MPATH_OK) && agreed->finished) ? MPATH_PASSING_SHORT : MPATH_PASSING_OTHER;
-}
-
-static uint64_t largest_pair(const mpath_coll_t *coll, const uint64_t *demand)
-{
-    size_t size      = (size_t)mpath_team_size(coll->team);
-    uint64_t largest = 0;
-
-    for (size_t i = 0; i < size * size; i++) {
-        largest = ((i / size != i % size) && (demand[i] > largest)) ? demand[i] : largest;
-    }
-    return largest;
-}
-
-/* The trials of short calls are over. */
-static mpath_status_t compare_times(mpath_coll_t *coll)
-{
-    int size = mpath_team_size(coll->team);
-    mpath_status_t status;
-
-    if (coll->times_ns == NULL) {
-        coll->times_ns = malloc((size_t)size * sizeof(coll->passing.times_ns));
-    }
-    if (coll->times_ns == NULL) {
-        mpath_team_break(coll->team, MPATH_ERR_NO_MEMORY);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    status = mpath_team_allgather(coll->team, coll->passing.times_ns, sizeof(coll->passing.times_ns), coll->times_ns);
-    if (status == MPATH_OK) {
-        mpath_passing_decide(&coll->passing, coll->times_ns, size);
-    }
-    return status;
-}
-
-static mpath_status_t note_agreed(mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed)
-{
-    mpath_passing_call_t call = what_it_was(coll, status, agreed);
-
-    if ((call == MPATH_PASSING_SHORT) && mpath_passing_is_due(&coll->passing)) {
-        return compare_times(coll);
-    }
-    if (mpath_passing_agreed(&coll->passing, call)) {
-        mpath_passing_short(&coll->passing, largest_pair(coll, agreed->demand));
-    }
-    return status;
-}
-
-int mpath_coll_passes(mpath_coll_t *coll)
-{
-    int passes;
-
-    if (!mpath_passing_has_plans(&coll->passing) || (mpath_team_status(coll->team) != MPATH_OK)) {
-        return 0; /* the latter: the call fails like all others */
-    }
-    passes = mpath_passing_next(&coll->passing);
-    if (mpath_passing_is_timed(&coll->passing)) {
-        coll->asked_ns = mpath_time_ns();
-    }
-    if (passes) {
-        (void)decline(coll, "the calls before it could not gain: short, inside a node, or there is one rail");
-    }
-    return passes;
-}
-
-void mpath_coll_ended(mpath_coll_t *coll)
-{
-    if (mpath_passing_is_timed(&coll->passing)) {
-        mpath_passing_took(&coll->passing, mpath_time_ns() - coll->asked_ns);
-    }
+    return (status == MPATH_DECLINED) ? mpath_coll_decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
 }
 
 static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mpath_agreed_t *agreed_p)
@@ -506,6 +390,7 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
     coll->wants_host       = 0;
     call->operation        = OPERATION_ALLTOALLV;
     if (takes_device) {
+        coll->began_ns = start_ns;
         mpath_gpu_notice_lost();
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
             call->flags |= MPATH_CALL_DEVICE;
@@ -530,10 +415,10 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
         return MPATH_OK;
     }
     if (agreed.flags & MPATH_CALL_INELIGIBLE) {
-        return decline(coll, "some rank has data that mpath does not carry");
+        return mpath_coll_decline(coll, "some rank has data that mpath does not carry");
     }
     if (mpath_gate_of(coll->settings) == MPATH_GATE_NEVER) {
-        status = decline(coll, "a parameter says never");
+        status = mpath_coll_decline(coll, "a parameter says never");
     } else if (agreed.flags & MPATH_CALL_DEVICE) {
         status = carry_device(coll, call, &agreed);
     } else if (agreed.finished) {
@@ -554,5 +439,5 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
     mpath_agreed_t agreed = {.flags = 0};
     mpath_status_t status = agree_and_carry(coll, call, &agreed);
 
-    return note_agreed(coll, status, &agreed);
+    return mpath_coll_note_agreed(coll, status, &agreed);
 }

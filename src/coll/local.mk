@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES += coll/alltoallv.c coll/alltoallv.h coll/gate.c coll/gate.h coll/plan_cache.c coll/plan_cache.h
+libmpath_la_SOURCES += coll/alltoallv.c coll/alltoallv.h coll/alltoallv_choice.c coll/alltoallv_private.h coll/gate.c coll/gate.h coll/plan_cache.c coll/plan_cache.h
 libmpath_la_SOURCES += coll/alltoallv_order.c coll/alltoallv_order.h
 libmpath_la_SOURCES += coll/allgather.c coll/allreduce.c coll/reduce_scatter.c coll/symmetric.c coll/symmetric.h \
 	coll/symmetric_adapt.c coll/symmetric_private.h coll/symmetric_resume.c coll/topo_rates.c coll/topo_rates.h
@@ -12,5 +12,5 @@ libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_
 	coll/allreduce_gpu_private.h \
 	coll/alltoallv_gpu_turns.c coll/alltoallv_gpu_wait.c coll/alltoallv_gpu_ways.c coll/alltoallv_room.c coll/alltoallv_room.h coll/shadow.c coll/shadow.h
 libmpath_la_SOURCES += coll/alltoallv_relay.c coll/alltoallv_relay.h
-libmpath_la_SOURCES += coll/alltoallv_gpu_choose.c coll/host_share.c coll/host_share.h
+libmpath_la_SOURCES += coll/alltoallv_gpu_choose.c coll/host_choice.c coll/host_choice.h coll/host_share.c coll/host_share.h
 libmpath_la_SOURCES += coll/alltoallv_gpu_exchange.c coll/gpu_eager.c coll/gpu_eager.h coll/gpu_launches.h coll/gpu_streams.c coll/gpu_streams.h

@@ -1,0 +1,48 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of Alltoallv, for alltoallv.c and alltoallv_choice.c. */
+#ifndef MPATH_COLL_ALLTOALLV_PRIVATE_H
+#define MPATH_COLL_ALLTOALLV_PRIVATE_H
+
+#include "adapt/passing.h"
+#include "coll/alltoallv.h"
+#include "coll/host_choice.h"
+#include "coll/plan_cache.h"
+
+struct mpath_coll {
+    mpath_team_t *team;
+    const mpath_settings_t *settings; /* the context's */
+    mpath_topo_t *rated;              /* the team's topology with rates that calls have shown; NULL: none yet */
+    mpath_plan_cache_t *cache;
+    mpath_gpu_coll_t *gpu;     /* calls with device memory inside a node */
+    mpath_relay_coll_t *relay; /* those that a plan can help */
+    uint64_t *demand;          /* what the plan has to carry, of the call under way */
+    uint64_t *signatures;      /* of all ranks' plans; for check_plan */
+    mpath_coll_counters_t counters;
+    const char *declined_because;
+    mpath_passing_t passing;
+    uint64_t asked_ns;  /* when a timed call was asked about */
+    uint32_t *times_ns; /* of all ranks' trials; NULL: there were none yet */
+    mpath_host_choice_t by_host;
+    uint64_t began_ns;     /* the last call that may have device memory */
+    int wants_host;        /* the last call was declined for its device memory, on several nodes */
+    int connected;         /* every pair of ranks has a path */
+    unsigned topo_version; /* that cache and connected belong to */
+};
+
+/* Counts it. MPATH_DECLINED. */
+static inline mpath_status_t mpath_coll_decline(mpath_coll_t *coll, const char *because)
+{
+    coll->declined_because = because;
+    coll->counters.declined++;
+    return MPATH_DECLINED;
+}
+
+/*
+ * alltoallv_choice.c: what calls before have shown. Short calls on device memory of several nodes may be faster with
+ * copies on the host: the same on all ranks; may be collective.
+ */
+mpath_status_t mpath_coll_choose_host(mpath_coll_t *coll, const mpath_agreed_t *agreed, int *by_host_p);
+/* How a call has ended, for those that may do without an agreement: its status, or an error. */
+mpath_status_t mpath_coll_note_agreed(mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed);
+
+#endif
