@@ -2,6 +2,7 @@
 /* Device buffers at the border to MPI: where they lie, and their copies in host memory. */
 #include "coll_mpath_device.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* To copy so many bytes more takes less time than to start a copy. */
@@ -69,12 +70,31 @@ mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int
     return mpath_memory_classify((char *)args->buffer + device->lowest, device->span_bytes, &device->memory);
 }
 
-static mpath_status_t device_start_copy(const mca_coll_mpath_device_t *device, ptrdiff_t from, ptrdiff_t to, bool store)
-{
-    size_t offset = (size_t)(from - device->lowest), bytes = (size_t)(to - from);
+/* Copies that are to be started: ranges of the shadow. */
+typedef struct device_copies_t {
+    const mca_coll_mpath_device_t *device;
+    mpath_shadow_range_t *ranges; /* NULL: each is started at once */
+    unsigned count;
+    bool store;
+    mpath_status_t status;
+} device_copies_t;
 
-    return store ? mpath_shadow_store(&device->shadow, offset, bytes)
-                 : mpath_shadow_load(&device->shadow, offset, bytes);
+static void device_add_copy(device_copies_t *copies, ptrdiff_t from, ptrdiff_t to)
+{
+    const mpath_shadow_t *shadow     = &copies->device->shadow;
+    const mpath_shadow_range_t range = {.offset = (size_t)(from - copies->device->lowest),
+                                        .bytes  = (size_t)(to - from)};
+
+    if ((0 == range.bytes) || (MPATH_OK != copies->status)) {
+        return;
+    }
+    if (NULL != copies->ranges) {
+        copies->ranges[copies->count++] = range;
+    } else if (copies->store) {
+        copies->status = mpath_shadow_store(shadow, range.offset, range.bytes);
+    } else {
+        copies->status = mpath_shadow_load(shadow, range.offset, range.bytes);
+    }
 }
 
 /* Of elements without gaps, where those of a rank end and those of the next one begin, or begin soon, as one copy. */
@@ -82,29 +102,43 @@ static mpath_status_t device_start_pieces(int size, const mca_coll_mpath_device_
 {
     ptrdiff_t gap   = store ? 0 : DEVICE_GAP_BYTES; /* nothing between two ranks' pieces may be written */
     ptrdiff_t begin = 0, end = 0, from, to;
-    mpath_status_t status = MPATH_OK;
+    device_copies_t copies = {.device = device, .store = store};
     int rank;
 
-    for (rank = 0; (rank < size) && (MPATH_OK == status); rank++) {
+    if (store && (1 < size)) { /* without memory for them, one after the other */
+        copies.ranges = malloc((size_t)size * sizeof(*copies.ranges));
+    }
+    for (rank = 0; rank < size; rank++) {
         piece_range(&device->user, rank, &from, &to);
         if ((from < to) && (begin < end) && (from >= end) && (from - end <= gap)) {
             end = to;
         } else if (from < to) {
-            status = device_start_copy(device, begin, end, store);
-            begin  = from;
-            end    = to;
+            device_add_copy(&copies, begin, end);
+            begin = from;
+            end   = to;
         }
     }
-    return (MPATH_OK == status) ? device_start_copy(device, begin, end, store) : status;
+    device_add_copy(&copies, begin, end);
+    if (NULL != copies.ranges) {
+        copies.status = mpath_shadow_store_all(&device->shadow, copies.ranges, copies.count);
+        free(copies.ranges);
+    }
+    return copies.status;
+}
+
+static mpath_status_t device_start_whole(const mca_coll_mpath_device_t *device, bool store)
+{
+    device_copies_t copies = {.device = device, .store = store};
+
+    device_add_copy(&copies, device->lowest, device->lowest + (ptrdiff_t)device->span_bytes);
+    return copies.status;
 }
 
 static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *device, bool store)
 {
     mpath_status_t status, waited;
 
-    status = device->contiguous
-                 ? device_start_pieces(size, device, store)
-                 : device_start_copy(device, device->lowest, device->lowest + (ptrdiff_t)device->span_bytes, store);
+    status = device->contiguous ? device_start_pieces(size, device, store) : device_start_whole(device, store);
     waited = mpath_shadow_wait(&device->shadow, store); /* also for what has been started before an error */
     return (MPATH_OK == status) ? waited : status;
 }

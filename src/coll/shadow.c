@@ -1,8 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shadow: host memory as large as the range, registered where it is short; copies on the default stream. */
 #include "coll/shadow.h"
+#include "gpu/launch.h"
 #include "gpu/turns.h"
 #include "util/time.h"
+
+#include <pthread.h>
 
 #include <stdint.h>
 #include <stdlib.h>
@@ -10,6 +13,10 @@
 
 /* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
 #define SHADOW_SLACK_BYTES 32u
+
+/* From so many ranges on a kernel takes less time than copies one after the other. */
+#define SHADOW_KERNEL_RANGES 3u
+#define SHADOW_TIMEOUT_NS (100 * MPATH_NS_PER_S)
 
 mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_memory_t *memory, mpath_shadow_t *shadow)
 {
@@ -125,4 +132,56 @@ mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, si
 mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes)
 {
     return shadow_copy(shadow, offset, bytes, 1);
+}
+
+static int may_store_by_kernel(const mpath_shadow_t *shadow, unsigned count)
+{
+    return (count >= SHADOW_KERNEL_RANGES) && (shadow->pinned.base != NULL) && !mpath_gpu_takes_turns(shadow->gpu) &&
+           mpath_kernels_usable(shadow->gpu);
+}
+
+/* To the end. What the default stream has under way comes before, as it does before copies on that stream. */
+static mpath_status_t store_by_kernel(const mpath_shadow_t *shadow, const mpath_kernel_piece_t *pieces, unsigned count)
+{
+    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+    mpath_mark_t mark           = 0;
+    mpath_launch_copy_t launch  = {.pieces = pieces, .pieces_count = count, .mark_p = &mark};
+    mpath_status_t status       = mpath_shadow_wait(shadow, 0);
+    mpath_stream_t *stream;
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&lock);
+    status = mpath_stream_get(shadow->gpu, MPATH_GPU_STREAM_SHADOW, &stream);
+    if (status == MPATH_OK) {
+        status = mpath_launch_copy(stream, &launch);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_finish(stream, mark, SHADOW_TIMEOUT_NS, "storing a copy in device memory");
+    }
+    pthread_mutex_unlock(&lock);
+    return status;
+}
+
+mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_shadow_range_t *ranges, unsigned count)
+{
+    mpath_kernel_piece_t *pieces = may_store_by_kernel(shadow, count) ? malloc(count * sizeof(*pieces)) : NULL;
+    mpath_status_t status        = MPATH_OK;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (pieces != NULL) {
+            pieces[i] = (mpath_kernel_piece_t){
+                .target = (mpath_cu_ptr_t)(uintptr_t)shadow->device + ranges[i].offset,
+                .source = mpath_pinned_device(&shadow->pinned, (const char *)shadow->host + ranges[i].offset),
+                .bytes  = ranges[i].bytes};
+        } else if (status == MPATH_OK) {
+            status = mpath_shadow_store(shadow, ranges[i].offset, ranges[i].bytes);
+        }
+    }
+    if (pieces != NULL) {
+        status = store_by_kernel(shadow, pieces, count);
+        free(pieces);
+    }
+    return status;
 }

@@ -36,4 +36,10 @@ mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, si
 mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
 mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored);
 
+/* Starts storing many ranges that do not overlap, none empty: one kernel does all of them where there may be one. */
+typedef struct mpath_shadow_range {
+    size_t offset, bytes;
+} mpath_shadow_range_t;
+mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_shadow_range_t *ranges, unsigned count);
+
 #endif

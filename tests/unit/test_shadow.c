@@ -2,6 +2,8 @@
 /* Shadows: ranges to the host and back; what has been stored is there for every stream, not only for the default one. */
 #include "config.h"
 #include "coll/shadow.h"
+#include "gpu/launch.h"
+#include "gpu/usage.h"
 #include "gpu_kinds.h"
 #include "fake_cuda/fake.h"
 #include "gpu/pinned.h"
@@ -17,6 +19,8 @@
 #include <cmocka.h>
 
 #define BYTES (UINT64_C(3) << 20)
+#define RANGES_BYTES (UINT64_C(64) << 10)
+#define RANGES_MOST 40u
 #define DEADLINE_NS (UINT64_C(60) * 1000000000)
 
 static const mpath_memory_kind_t kinds[] = {MPATH_MEMORY_DEVICE, MPATH_MEMORY_POOL, MPATH_MEMORY_VMM};
@@ -87,6 +91,50 @@ static void test_stored(void **state)
         host[5000]--;
         assert_memory_equal(seen_by_a_stream(memory.address, BYTES), host, BYTES);
         close_shadow(&memory, &shadow);
+    }
+}
+
+/* Many ranges at once, by a kernel where the host's memory is known to the GPU; and what is between them stays. */
+static void store_ranges(size_t kind, unsigned count)
+{
+    static unsigned char wanted[RANGES_BYTES];
+    mpath_shadow_range_t ranges[RANGES_MOST];
+    mpath_gpu_usage_t before, after;
+    mpath_shadow_t shadow;
+    gpu_memory_t memory;
+    unsigned char *host;
+    size_t at = 3;
+
+    open_shadow_of(kinds[kind], RANGES_BYTES, &memory, &shadow);
+    host = shadow.host;
+    gpu_pattern_write(memory.address, RANGES_BYTES, kind);
+    for (uint64_t i = 0; i < RANGES_BYTES; i++) {
+        wanted[i] = gpu_pattern(kind, i);
+        host[i]   = gpu_pattern(kind + 50, i);
+    }
+    for (unsigned i = 0; i < count; i++) {
+        ranges[i] = (mpath_shadow_range_t){.offset = at, .bytes = 1 + i * 17};
+        memcpy(wanted + at, host + at, ranges[i].bytes);
+        at += ranges[i].bytes + 1 + i % 5;
+    }
+    assert_true(at < RANGES_BYTES);
+    mpath_gpu_usage(&before);
+    assert_int_equal(mpath_shadow_store_all(&shadow, ranges, count), MPATH_OK);
+    assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
+    mpath_gpu_usage(&after);
+    assert_memory_equal(seen_by_a_stream(memory.address, RANGES_BYTES), wanted, RANGES_BYTES);
+    assert_int_equal(after.launches - before.launches, ((count > 2) && mpath_kernels_usable(gpu)) ? 1 : 0);
+    close_shadow(&memory, &shadow);
+}
+
+static void test_stored_all(void **state)
+{
+    (void)state;
+    for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
+        store_ranges(kind, 1);
+        store_ranges(kind, 2);
+        store_ranges(kind, 3);
+        store_ranges(kind, RANGES_MOST);
     }
 }
 
@@ -265,6 +313,7 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored),
+                                       cmocka_unit_test(test_stored_all),
                                        cmocka_unit_test(test_loaded),
                                        cmocka_unit_test(test_loaded_after_copies),
                                        cmocka_unit_test(test_stored_without_turns),
