@@ -72,17 +72,34 @@ static int is_aligned(const mpath_share_job_t *job, const void *buffer)
     return !(job->flags & MPATH_SHARE_REDUCE) || ((uintptr_t)buffer % alignment == 0);
 }
 
+/*
+ * The memory whose GPU and context do the job; NULL: the sides have none in common. Memory of no context, as mapped and
+ * pool memory is, goes with any of its GPU.
+ */
+static const mpath_memory_t *place_of(const mpath_memory_t *send, const mpath_memory_t *recv)
+{
+    const mpath_memory_t *some = (recv != NULL) ? recv : send;
+
+    if ((send == NULL) || (recv == NULL)) {
+        return some;
+    }
+    if ((send->device != recv->device) ||
+        ((send->context != recv->context) && (send->context != NULL) && (recv->context != NULL))) {
+        return NULL;
+    }
+    return (recv->context != NULL) ? recv : send;
+}
+
 /* Whether this rank's GPU can do its part; share->gpu->mine says what with. */
 static int look(mpath_share_t *share, const mpath_share_job_t *job)
 {
     const mpath_memory_t *send = job->gpus->send_memory, *recv = job->gpus->recv_memory;
-    const mpath_memory_t *some = (recv != NULL) ? recv : send;
-    share_gpu_cell_t *mine     = &share->gpu->mine;
+    const mpath_memory_t *place = place_of(send, recv);
+    share_gpu_cell_t *mine      = &share->gpu->mine;
 
-    if (!on_device(some) || (share->num_local > SHARE_GPU_RANKS) || (share->gpu->refusals >= REFUSALS_MOST) ||
-        ((send != NULL) && ((send->device != some->device) || (send->context != some->context))) || overwrites(job) ||
-        !is_aligned(job, job->send_buffer) || !is_aligned(job, job->recv_buffer) ||
-        (mpath_gpu_get(some->device, some->context, &share->gpu->device) != MPATH_OK) ||
+    if (!on_device(place) || (share->num_local > SHARE_GPU_RANKS) || (share->gpu->refusals >= REFUSALS_MOST) ||
+        overwrites(job) || !is_aligned(job, job->send_buffer) || !is_aligned(job, job->recv_buffer) ||
+        (mpath_gpu_get(place->device, place->context, &share->gpu->device) != MPATH_OK) ||
         !mpath_kernels_usable(share->gpu->device)) {
         return 0;
     }

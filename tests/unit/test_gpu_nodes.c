@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Allreduce, Reduce_scatter and Allgather between nodes of GPUs, on the driver without a GPU: the bits are those of host
- * memory, guard bytes stay, memory comes and goes, ranks that differ decline together, and a rail that falls silent in
- * the middle is left out.
+ * memory, guard bytes stay, memory and contexts come and go, and ranks that differ decline together.
  */
 #include "coll/share_private.h"
 #include "gpu_nodes.h"
@@ -119,97 +118,121 @@ static void test_mixed(void **state)
     assert_int_equal(ranks_run(&job.setup, mixed_body, &job), 0);
 }
 
-/*
- * A rail that falls silent: as far as its driver knows it has sent all, from the moment on when it has combined so many
- * segments. The rank notices that while it waits.
- */
-#define VICTIM 1
+/* More buffers than the ranks remember of each other, of every kind; each rank takes another one. */
+#define PAIRS 11
 
-static struct {
-    mpath_share_t *share; /* NULL: the trap is not set */
-    uint64_t after;
-    void (*progress)(void *context);
-} trap;
-
-static void fall_silent(void *context)
+static void pair_alloc(own_t *own, int pair, side_t *send, side_t *recv)
 {
-    mpath_share_t *share = trap.share;
+    static const struct {
+        mpath_memory_kind_t kind;
+        int pieces;
+    } kinds[] = {{MPATH_MEMORY_DEVICE, 1}, {MPATH_MEMORY_VMM, 3}, {MPATH_MEMORY_POOL, 1}, {MPATH_MEMORY_VMM, 1}};
+    int from = (pair + own->self->rank) % 4, to = (pair / 2) % 4;
 
-    trap.progress(context);
-    if ((share == NULL) || (share->job == NULL) || (share->links[0].combined < trap.after)) {
-        return;
-    }
-    for (int k = 0; k < SHARE_PHASES * share->num_nodes; k++) {
-        share->links[0].next_send[k % SHARE_PHASES][k / SHARE_PHASES]  = share->num_segments;
-        share->links[0].sent_bytes[k % SHARE_PHASES][k / SHARE_PHASES] = 0;
-    }
-    trap.share = NULL; /* the engine is made anew */
+    side_alloc(send, own->self->rank, kinds[from].kind, kinds[from].pieces);
+    side_alloc(recv, own->self->rank, kinds[to].kind, kinds[to].pieces);
 }
 
-static void cut_init(own_t *own, ranks_self_t *self)
+static void run_round(own_t *own, uint64_t round)
 {
-    member_t *member = &own->member;
-    mpath_oob_t oob  = self->oob;
-    int next         = 0;
+    uint64_t elements = 900 + 3001 * (round % 5), calls = gpu_calls(own);
 
-    memset(own, 0, sizeof(*own));
-    own->self = self;
-    mpath_settings_init(&member->settings);
-    member->settings.access         = MPATH_ACCESS_AFFINE;
-    member->settings.gate           = MPATH_GATE_ALWAYS;
-    member->settings.memory_bytes   = 4 << 20;
-    member->settings.resend_min_ms  = 0;
-    member->settings.resend_after_s = 1;
-    trap.progress                   = oob.progress;
-    oob.progress                    = fall_silent;
-    member->context                 = ranks_context(self, &member->settings);
-    ranks_check(mpath_team_create(member->context, &oob, &member->team) == MPATH_OK);
-    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
-    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
-    for (int rank = 0; rank < self->size; rank++) { /* nodes have ranks in a row */
-        member->order[next++] = rank;
-        member->node_of[rank] = mpath_topo_place(mpath_team_topo(member->team), rank)->node;
+    if (round % 3 != 0) {
+        ranks_check(reduce_scatter(own, elements, round) == MPATH_OK);
+        check_blocks(own, elements, round);
     }
-    own_alloc(own, MPATH_MEMORY_DEVICE);
+    if (round % 3 != 1) {
+        ranks_check(allgather(own, elements, round) == MPATH_OK);
+        check_gathered(own, elements, round);
+    }
+    ranks_check(allreduce(own, elements, round, 0) == MPATH_OK);
+    check_sums(own, elements, round, 0);
+    ranks_check(gpu_calls(own) - calls == ((round % 3 == 2) ? 3 : 2));
 }
 
-static int cut_body(ranks_self_t *self, void *argument)
+static int memory_body(ranks_self_t *self, void *argument)
 {
-    const uint64_t *after = argument;
+    side_t send[PAIRS], recv[PAIRS];
     own_t own;
 
-    setenv("FAKE_CUDA_DEVICES", "8", 1);
-    setenv("FAKE_CUDA_DELAY_US", "2000", 1); /* so that ranks wait, and the trap is looked at */
-    gpu_application_starts();
-    cut_init(&own, self);
-    for (uint64_t round = 0; round < 4; round++) {
-        trap.after = *after;
-        trap.share = ((self->rank == VICTIM) && (round == 1)) ? own.member.symmetric->share : NULL;
-        ranks_check(allreduce(&own, MOST, 1, 0) == MPATH_OK); /* in place */
-        check_sums(&own, MOST, 1, 0);
-        ranks_check(mpath_share_num_rails(own.member.symmetric->share) == ((round == 0) ? 3 : 2));
-        ranks_check(trap.share == NULL);
+    own_init(&own, self, argument);
+    own_free(&own);
+    for (int pair = 0; pair < PAIRS; pair++) {
+        pair_alloc(&own, pair, &send[pair], &recv[pair]);
     }
-    ranks_check(gpu_calls(&own) == 4);
+    for (uint64_t round = 0; round < 24; round++) {
+        size_t pair = (round < 12) ? round * ((uint64_t)self->rank + 1) % PAIRS : round % 3;
+
+        if ((round > 12) && (round % (uint64_t)self->size == (uint64_t)self->rank)) { /* one alone, and in the middle */
+            side_t *side = (round % 2) ? &send[pair] : &recv[pair];
+
+            if (side->memory.kind == MPATH_MEMORY_VMM) {
+                gpu_memory_remap(&side->gpu, (side->gpu.piece_bytes < side->gpu.bytes) ? 1 : 0);
+            } else {
+                side_free(side);
+                side_alloc(side, self->rank, MPATH_MEMORY_DEVICE, 1);
+            }
+        }
+        own.send = send[pair];
+        own.recv = recv[pair];
+        run_round(&own, round);
+    }
+    for (int pair = 1; pair < PAIRS; pair++) {
+        side_free(&send[pair]);
+        side_free(&recv[pair]);
+    }
+    own.send = send[0];
+    own.recv = recv[0];
     own_end(&own);
     return 0;
 }
 
-static void test_cut(void **state)
+static void test_memory(void **state)
 {
-    static uint64_t after[] = {0, 2, 5};
-    ranks_setup_t setup     = {.size = 6, .nodes = 2, .nics = 3, .limit_s = 120};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
-    for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
-        assert_int_equal(ranks_run(&setup, cut_body, &after[i]), 0);
+    assert_int_equal(ranks_run(&job.setup, memory_body, &job), 0);
+}
+
+/* Contexts that the application ends between calls, of all ranks, of one, of those of a node; of two GPUs in turns. */
+static int contexts_body(ranks_self_t *self, void *argument)
+{
+    own_t own;
+
+    own_init(&own, self, argument);
+    for (uint64_t round = 0; round < 14; round++) {
+        int device = self->rank + ((round >= 8) && ((round + (uint64_t)self->rank) % 3 == 0) ? 4 : 0);
+        int resets = (round == 1) || ((round < 8) && ((int)round % self->size == self->rank)) ||
+                     ((round == 6) && (self->node == 1)) || (round == 11);
+
+        ranks_barrier(self);
+        own_free(&own);
+        if (resets) {
+            gpu_application_resets(self->rank);
+            mpath_gpu_notice_lost();
+        }
+        side_alloc(&own.send, device, MPATH_MEMORY_DEVICE, 1);
+        side_alloc(&own.recv, device, (round % 2) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, 2);
+        run_round(&own, round);
+        run_round(&own, round + 1);
     }
+    own_end(&own);
+    return 0;
+}
+
+static void test_contexts(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, contexts_body, &job), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_mixed),
-                                       cmocka_unit_test(test_cut)};
+                                       cmocka_unit_test(test_memory), cmocka_unit_test(test_contexts)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

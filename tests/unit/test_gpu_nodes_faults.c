@@ -142,8 +142,7 @@ static int narrow_body(ranks_self_t *self, void *argument)
 
 static void test_narrow(void **state)
 {
-    job_t job = {
-        .setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE, .memory_bytes = 16384};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE, .memory_bytes = 16384};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, narrow_body, &job), 0);
@@ -155,8 +154,8 @@ typedef struct launches {
     job_t job;
     int operation; /* 0: Allreduce, 1: Reduce_scatter, 2: Allgather */
     uint64_t about;
-    int good;      /* that start */
-    int slow;      /* the rank whose GPU takes its time */
+    int good; /* that start */
+    int slow; /* the rank whose GPU takes its time */
     const char *delay_us;
 } launches_t;
 
@@ -212,9 +211,12 @@ static void test_launch(void **state)
         uint64_t about;
         int good, slow;
         const char *delay_us;
-    } cases[] = {{4, 0, MOST, 0, 0, "80000"},          {4, 0, MOST, 6, 0, "80000"},
-                 {4, 1, MOST / 6, 3, 0, "80000"},      {4, 1, MOST / 6, 6, 0, "80000"},
-                 {4, 2, 2 * MOST, 1, 0, "80000"},      {4, 2, 2 * MOST, 3, 0, "80000"},
+    } cases[] = {{4, 0, MOST, 0, 0, "80000"},
+                 {4, 0, MOST, 6, 0, "80000"},
+                 {4, 1, MOST / 6, 3, 0, "80000"},
+                 {4, 1, MOST / 6, 6, 0, "80000"},
+                 {4, 2, 2 * MOST, 1, 0, "80000"},
+                 {4, 2, 2 * MOST, 3, 0, "80000"},
                  {6, 2, MOST / 10, 1, REFUSING, "990000"}};
 
     (void)state;
