@@ -6,6 +6,7 @@
 #include "coll/share_private.h"
 #include "gpu_nodes.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -13,6 +14,28 @@
 #include <unistd.h>
 
 #include <cmocka.h>
+
+static uint64_t kernel_bytes(own_t *own)
+{
+    uint64_t all[RANKS_MAX], sum = 0;
+    mpath_coll_counters_t counters;
+
+    mpath_symmetric_counters(own->member.symmetric, &counters);
+    ranks_check(mpath_team_allgather(own->member.team, &counters.gpu.kernel_bytes, sizeof(all[0]), all) == MPATH_OK);
+    for (int rank = 0; rank < own->self->size; rank++) {
+        sum += all[rank];
+    }
+    return sum;
+}
+
+/* Every node combines the vector once and hands it out once; each part is combined over the nodes on one of them. */
+static void check_work(own_t *own, uint64_t elements)
+{
+    uint64_t before = kernel_bytes(own), nodes = (uint64_t)mpath_topo_num_nodes(mpath_team_topo(own->member.team));
+
+    ranks_check(allreduce(own, elements, 0, 0) == MPATH_OK);
+    ranks_check(kernel_bytes(own) - before == (2 * nodes + 1) * elements * sizeof(double));
+}
 
 static int all_body(ranks_self_t *self, void *argument)
 {
@@ -40,6 +63,7 @@ static int all_body(ranks_self_t *self, void *argument)
     }
     ranks_check(allreduce(&own, 0, 0, 0) == MPATH_OK);
     check_sums(&own, 0, 0, 0);
+    check_work(&own, 30011);
     own_end(&own);
     return 0;
 }
@@ -63,6 +87,9 @@ static void test_layouts(void **state)
     run_all(3, 3, NULL, 1, MPATH_ACCESS_ALL, 0);
     run_all(5, 0, uneven, 2, MPATH_ACCESS_ALL, 0);
     run_all(4, 0, dealt, 2, MPATH_ACCESS_AFFINE, 2 << 20);
+    setenv("FAKE_CUDA_WITHOUT", "values", 1); /* marks are events */
+    run_all(3, 2, NULL, 1, MPATH_ACCESS_AFFINE, 0);
+    unsetenv("FAKE_CUDA_WITHOUT");
 }
 
 /* Who has the data where it cannot be shared makes all decline; afterwards all is as before. */
@@ -145,6 +172,7 @@ static void run_round(own_t *own, uint64_t round)
         ranks_check(allgather(own, elements, round) == MPATH_OK);
         check_gathered(own, elements, round);
     }
+    check_allreduce(&own->member, own->self, elements, round); /* host memory */
     ranks_check(allreduce(own, elements, round, 0) == MPATH_OK);
     check_sums(own, elements, round, 0);
     ranks_check(gpu_calls(own) - calls == ((round % 3 == 2) ? 3 : 2));
@@ -195,14 +223,18 @@ static void test_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, memory_body, &job), 0);
 }
 
-/* Contexts that the application ends between calls, of all ranks, of one, of those of a node; of two GPUs in turns. */
+/*
+ * Contexts that the application ends between calls, of all ranks, of one, of those of a node; of two GPUs in turns; and
+ * one GPU for all ranks of a node.
+ */
 static int contexts_body(ranks_self_t *self, void *argument)
 {
     own_t own;
 
     own_init(&own, self, argument);
-    for (uint64_t round = 0; round < 14; round++) {
-        int device = self->rank + ((round >= 8) && ((round + (uint64_t)self->rank) % 3 == 0) ? 4 : 0);
+    for (uint64_t round = 0; round < 16; round++) {
+        int other  = (round >= 8) && ((round + (uint64_t)self->rank) % 3 == 0);
+        int device = (round >= 14) ? self->node : self->rank + (other ? 4 : 0);
         int resets = (round == 1) || ((round < 8) && ((int)round % self->size == self->rank)) ||
                      ((round == 6) && (self->node == 1)) || (round == 11);
 
@@ -229,10 +261,54 @@ static void test_contexts(void **state)
     assert_int_equal(ranks_run(&job.setup, contexts_body, &job), 0);
 }
 
+/* Two communicators, a thread each, share streams, imports and rails. */
+static void *thread_main(void *argument)
+{
+    own_t *own = argument;
+
+    for (uint64_t round = 0; round < 12; round++) {
+        run_round(own, round);
+    }
+    return NULL;
+}
+
+static int threads_body(ranks_self_t *self, void *argument)
+{
+    pthread_t thread;
+    mpath_oob_t oob;
+    own_t own[2];
+
+    own_init(&own[0], self, argument);
+    own[1] = own[0];
+    own_alloc(&own[1], MPATH_MEMORY_VMM);
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    ranks_check(mpath_team_create(own[1].member.context, &oob, &own[1].member.team) == MPATH_OK);
+    ranks_check(mpath_coll_create(own[1].member.team, &own[1].member.coll) == MPATH_OK);
+    ranks_check(mpath_symmetric_create(own[1].member.team, own[1].member.coll, &own[1].member.symmetric) == MPATH_OK);
+    ranks_check(pthread_create(&thread, NULL, thread_main, &own[1]) == 0);
+    thread_main(&own[0]);
+    ranks_check(pthread_join(thread, NULL) == 0);
+    mpath_symmetric_destroy(own[1].member.symmetric);
+    mpath_coll_destroy(own[1].member.coll);
+    mpath_team_destroy(own[1].member.team);
+    own_free(&own[1]);
+    own_end(&own[0]);
+    return 0;
+}
+
+static void test_threads(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_mixed),
-                                       cmocka_unit_test(test_memory), cmocka_unit_test(test_contexts)};
+                                       cmocka_unit_test(test_memory), cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_threads)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -15,13 +15,12 @@
 
 #include <cmocka.h>
 
-#define ROUNDS 4
-
 enum { ALLREDUCE_IN_PLACE, REDUCE_SCATTER, ALLGATHER };
 
 typedef struct cut {
     int operation, failures;
-    uint64_t after; /* chunks */
+    uint64_t after;       /* chunks */
+    mpath_status_t fails; /* MPATH_OK: the rail falls silent; else it says so, while GPUs are at work */
 } cut_t;
 
 /*
@@ -37,6 +36,7 @@ static struct {
     const mpath_symmetric_t *symmetric;
     int rails; /* of the engine in which it happens; 0: in none */
     uint64_t after;
+    mpath_status_t fails;
     int sprung;
 } trap;
 
@@ -48,14 +48,14 @@ static mpath_status_t send_some(mpath_lane_t *lane, int peer, const mpath_chunk_
     if ((trap.rails == share->num_rails) && (share->job != NULL) && share->job->settles) {
         if (trap.after == 0) {
             trap.sprung = 1;
-            return MPATH_OK;
+            return trap.fails;
         }
         trap.after--;
     }
     return trap.sound->send(lane, peer, chunk, data, op);
 }
 
-static void set_trap(const own_t *own, int rails, uint64_t after)
+static void set_trap(const own_t *own, int rails, const cut_t *cut)
 {
     mpath_fabric_t *fabric = own->member.context->fabric;
     rail_t *rail           = rail_lock(fabric, fabric->newest[own->self->local_rank]);
@@ -67,7 +67,8 @@ static void set_trap(const own_t *own, int rails, uint64_t after)
     rail_unlock(rail);
     trap.symmetric = own->member.symmetric;
     trap.rails     = rails;
-    trap.after     = after;
+    trap.after     = cut->after;
+    trap.fails     = cut->fails;
 }
 
 static void cut_init(own_t *own, ranks_self_t *self)
@@ -115,29 +116,36 @@ static int cut_body(ranks_self_t *self, void *argument)
 {
     const cut_t *cut = argument;
     int order        = self->rank - FIRST_VICTIM; /* which failure is this rank's */
+    uint64_t rounds  = ((cut->operation == ALLREDUCE_IN_PLACE) && (cut->fails == MPATH_OK)) ? 4 : 2;
     own_t own;
 
     setenv("FAKE_CUDA_DEVICES", "8", 1);
-    setenv("FAKE_CUDA_DELAY_US", "2000", 1); /* so that copies are under way */
+    setenv("FAKE_CUDA_DELAY_US", (cut->fails == MPATH_OK) ? "2000" : (self->rank == 0) ? "20000" : "30", 1);
     gpu_application_starts();
     cut_init(&own, self);
-    for (uint64_t round = 0; round < ROUNDS; round++) {
+    for (uint64_t round = 0; round < rounds; round++) {
         if ((round == 1) && (order >= 0) && (order < cut->failures)) {
-            set_trap(&own, RAILS - order, cut->after);
+            set_trap(&own, RAILS - order, cut);
         }
         run(&own, cut->operation);
         ranks_check(mpath_share_num_rails(own.member.symmetric->share) == RAILS - ((round == 0) ? 0 : cut->failures));
         ranks_check(trap.sprung == (trap.sound != NULL));
     }
-    ranks_check(gpu_calls(&own) == ROUNDS);
+    ranks_check(gpu_calls(&own) == rounds);
     own_end(&own);
     return 0;
 }
 
 static void test_cut(void **state)
 {
-    cut_t cuts[]        = {{ALLREDUCE_IN_PLACE, 1, 0}, {ALLREDUCE_IN_PLACE, 1, 5}, {ALLREDUCE_IN_PLACE, 1, 12},
-                           {ALLREDUCE_IN_PLACE, 2, 7}, {REDUCE_SCATTER, 1, 4},     {ALLGATHER, 1, 4}};
+    cut_t cuts[]        = {{ALLREDUCE_IN_PLACE, 1, 0, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 1, 5, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 1, 12, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 2, 7, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 1, 8, MPATH_ERR_UNREACHABLE},
+                           {ALLREDUCE_IN_PLACE, 1, 13, MPATH_ERR_UNREACHABLE},
+                           {REDUCE_SCATTER, 1, 4, MPATH_OK},
+                           {ALLGATHER, 1, 4, MPATH_OK}};
     ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .limit_s = 120};
 
     (void)state;

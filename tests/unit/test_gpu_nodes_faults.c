@@ -126,6 +126,36 @@ static void test_refused(void **state)
     assert_int_equal(ranks_run(&job.setup, refused_body, &job), 0);
 }
 
+/* GPUs that do not reach each other, or on which the node's processes take turns. */
+static int apart_body(ranks_self_t *self, void *argument)
+{
+    int shared = strcmp(getenv("FAKE_CUDA_WITHOUT"), "mps") == 0;
+    own_t own;
+
+    own_init(&own, self, argument);
+    own_free(&own);
+    side_alloc(&own.send, shared ? self->node : self->rank, MPATH_MEMORY_DEVICE, 1);
+    side_alloc(&own.recv, shared ? self->node : self->rank, MPATH_MEMORY_DEVICE, 1);
+    for (int call = 0; call < 4; call++) {
+        ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_DECLINED);
+        ranks_check(imports_in_use() == 0);
+    }
+    own_end(&own);
+    return 0;
+}
+
+static void test_apart(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    setenv("FAKE_CUDA_WITHOUT", "mps", 1);
+    assert_int_equal(ranks_run(&job.setup, apart_body, &job), 0);
+    setenv("FAKE_CUDA_WITHOUT", "peers", 1);
+    assert_int_equal(ranks_run(&job.setup, apart_body, &job), 0);
+    unsetenv("FAKE_CUDA_WITHOUT");
+}
+
 /* There is no room for a segment in the arena. */
 static int narrow_body(ranks_self_t *self, void *argument)
 {
@@ -287,8 +317,8 @@ static void test_killed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_other_side), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_narrow), cmocka_unit_test(test_launch),
-                                       cmocka_unit_test(test_killed)};
+                                       cmocka_unit_test(test_apart),      cmocka_unit_test(test_narrow),
+                                       cmocka_unit_test(test_launch),     cmocka_unit_test(test_killed)};
 
     return cmocka_run_group_tests_name("gpu_nodes_faults", tests, NULL, NULL);
 }
