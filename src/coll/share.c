@@ -209,6 +209,23 @@ void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss)
     *loss = share->loss;
 }
 
+static mpath_status_t run_steps(mpath_share_t *share)
+{
+    mpath_status_t status = begin(share);
+
+    if (status == MPATH_OK) {
+        status = run(share);
+    }
+    if (share->job->gpus != NULL) {
+        share->gpu->in_use = status != MPATH_OK;
+        if (share->gpu->in_use) {
+            mpath_share_gpu_drain(share);
+        }
+    }
+    note_loss(share);
+    return status;
+}
+
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats)
 {
     mpath_status_t status = mpath_share_prepare(share);
@@ -219,14 +236,7 @@ mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *jo
         status       = mpath_share_cut_job(share);
     }
     if (status == MPATH_OK) {
-        status = begin(share);
-        if (status == MPATH_OK) {
-            status = run(share);
-        }
-        if (job->gpus != NULL) {
-            mpath_share_gpu_drain(share);
-        }
-        note_loss(share);
+        status = run_steps(share);
         if (is_given_up(share, status)) {
             mpath_wire_abandon(share->wire, 0);
         } else if (status != MPATH_OK) {
@@ -245,7 +255,7 @@ mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *jo
     } else if (mpath_status_is_error(status)) {
         mpath_team_break(share->team, status);
     }
-    if ((job->gpus != NULL) && (status == MPATH_OK)) {
+    if ((job->gpus != NULL) && ((status == MPATH_OK) || (status == MPATH_DECLINED))) {
         mpath_share_gpu_close(share); /* after a job that is given up, what is complete is still to be copied */
     }
     share->job = NULL;

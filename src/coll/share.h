@@ -120,6 +120,11 @@ uint64_t mpath_share_part_done(const mpath_share_t *share, int node, uint64_t se
  */
 uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *job);
 mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags);
+/*
+ * After an error, when the team is broken: this rank uses its mates' buffers no more. Waits for them to say the same, as
+ * far as they can: 10 s at most.
+ */
+void mpath_share_gpus_leave(mpath_share_t *share);
 
 /* What the last call has lost on this rank, for mpath_move_settle_loss(). */
 void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss);

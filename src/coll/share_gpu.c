@@ -206,6 +206,7 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
     share_gpu_t *gpu      = share->gpu;
     mpath_status_t status = MPATH_OK;
 
+    gpu->to_host = gpu->from_host = NULL;
     if (!gpu->has_streams) {
         gpu->first_stream = mpath_gpu_coll_streams();
         gpu->has_streams  = 1;
@@ -234,7 +235,7 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
                : status;
 }
 
-/* The end of a stream, whatever is on it. */
+/* The end of a stream, whatever is on it: 5 s at most. */
 static void drain(mpath_stream_t *stream)
 {
     mpath_mark_t mark;
@@ -244,26 +245,12 @@ static void drain(mpath_stream_t *stream)
     }
 }
 
-static int in_flight(const mpath_share_t *share)
-{
-    const share_gpu_t *gpu = share->gpu;
-    int some = (gpu->publish.started > share->my_published) || (gpu->reduce.started > share->my_reduced) ||
-               (gpu->copy_out.started > share->my_copied);
-
-    for (int i = 0; i < share->num_links; i++) {
-        some = some || (gpu->combine[i].started > share->links[i].combined);
-    }
-    return some;
-}
-
 void mpath_share_gpu_drain(mpath_share_t *share)
 {
-    if (in_flight(share)) {
-        mpath_gpu_coll_lock();
-        drain(share->gpu->to_host);
-        drain(share->gpu->from_host);
-        mpath_gpu_coll_unlock();
-    }
+    mpath_gpu_coll_lock();
+    drain(share->gpu->to_host);
+    drain(share->gpu->from_host);
+    mpath_gpu_coll_unlock();
 }
 
 /* -- the steps -- */

@@ -43,9 +43,10 @@ typedef struct share_gpu_cell {
     share_gpu_side_t sides[SHARE_GPU_SIDES];
 } share_gpu_cell_t;
 
-/* Buffers of this rank that all mates have opened. */
+/* Buffers of this rank that all mates have opened: in jobs with these flags, which say what sides. */
 typedef struct share_gpu_known {
-    int gpu; /* mpath_gpu_number() */
+    unsigned flags; /* MPATH_SHARE_* */
+    int gpu;        /* mpath_gpu_number() */
     uint64_t base[SHARE_GPU_SIDES], bytes[SHARE_GPU_SIDES], buffer_id[SHARE_GPU_SIDES];
 } share_gpu_known_t;
 
@@ -63,6 +64,7 @@ struct share_gpu {
     uint64_t number; /* of the call; its half of the cells is number % 2 */
     int told;        /* the cell of this call is written */
     int refusals;    /* calls in which some rank could not open what it had to; the same on all ranks */
+    int in_use;      /* mates may still read and write this rank's buffers */
     share_gpu_known_t known[SHARE_GPU_KNOWN];
     unsigned next_known;
     mpath_import_t *imports[SHARE_GPU_SIDES][SHARE_GPU_RANKS];
@@ -94,7 +96,7 @@ size_t mpath_share_gpu_cells_bytes(const mpath_share_t *share);
 void mpath_share_gpu_close(mpath_share_t *share);
 void mpath_share_gpu_destroy(mpath_share_t *share);
 
-/* Before the first step of a call, and after the last: waits for what has been started, 5 s at most. */
+/* Before the first step of a call, and after one that does not end well: waits for what this rank's GPU has to do. */
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share);
 void mpath_share_gpu_drain(mpath_share_t *share);
 

@@ -4,11 +4,14 @@
 
 #include "exec/agree.h"
 #include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
 
 #define REFUSALS_MOST 3 /* after so many no call is tried this way */
+#define LEAVE_NS (10 * MPATH_NS_PER_S)
+#define LIFE_ROUNDS 16 /* looks at a counter between two at a process */
 
 static size_t align_line(size_t bytes)
 {
@@ -69,17 +72,34 @@ static int is_aligned(const mpath_share_job_t *job, const void *buffer)
     return !(job->flags & MPATH_SHARE_REDUCE) || ((uintptr_t)buffer % alignment == 0);
 }
 
+/*
+ * The memory whose GPU and context do the job; NULL: the sides have none in common. Memory of no context, as mapped and
+ * pool memory is, goes with any of its GPU.
+ */
+static const mpath_memory_t *place_of(const mpath_memory_t *send, const mpath_memory_t *recv)
+{
+    const mpath_memory_t *some = (recv != NULL) ? recv : send;
+
+    if ((send == NULL) || (recv == NULL)) {
+        return some;
+    }
+    if ((send->device != recv->device) ||
+        ((send->context != recv->context) && (send->context != NULL) && (recv->context != NULL))) {
+        return NULL;
+    }
+    return (recv->context != NULL) ? recv : send;
+}
+
 /* Whether this rank's GPU can do its part; share->gpu->mine says what with. */
 static int look(mpath_share_t *share, const mpath_share_job_t *job)
 {
     const mpath_memory_t *send = job->gpus->send_memory, *recv = job->gpus->recv_memory;
-    const mpath_memory_t *some = (recv != NULL) ? recv : send;
-    share_gpu_cell_t *mine     = &share->gpu->mine;
+    const mpath_memory_t *place = place_of(send, recv);
+    share_gpu_cell_t *mine      = &share->gpu->mine;
 
-    if (!on_device(some) || (share->num_local > SHARE_GPU_RANKS) || (share->gpu->refusals >= REFUSALS_MOST) ||
-        ((send != NULL) && ((send->device != some->device) || (send->context != some->context))) || overwrites(job) ||
-        !is_aligned(job, job->send_buffer) || !is_aligned(job, job->recv_buffer) ||
-        (mpath_gpu_get(some->device, some->context, &share->gpu->device) != MPATH_OK) ||
+    if (!on_device(place) || (share->num_local > SHARE_GPU_RANKS) || (share->gpu->refusals >= REFUSALS_MOST) ||
+        overwrites(job) || !is_aligned(job, job->send_buffer) || !is_aligned(job, job->recv_buffer) ||
+        (mpath_gpu_get(place->device, place->context, &share->gpu->device) != MPATH_OK) ||
         !mpath_kernels_usable(share->gpu->device)) {
         return 0;
     }
@@ -103,23 +123,36 @@ static share_gpu_known_t memory_of(const share_gpu_t *gpu)
     return memory;
 }
 
-static int is_known(const share_gpu_t *gpu)
+/* NULL: mates have not met this memory. */
+static share_gpu_known_t *find_known(share_gpu_t *gpu)
 {
     share_gpu_known_t memory = memory_of(gpu);
 
     for (int i = 0; i < SHARE_GPU_KNOWN; i++) {
-        if (memcmp(&memory, &gpu->known[i], sizeof(memory)) == 0) {
-            return 1;
+        memory.flags = gpu->known[i].flags;
+        if ((memory.flags != 0) && (memcmp(&memory, &gpu->known[i], sizeof(memory)) == 0)) {
+            return &gpu->known[i];
         }
     }
-    return 0;
+    return NULL;
 }
 
-static void remember(share_gpu_t *gpu)
+static int is_known(share_gpu_t *gpu, unsigned flags)
 {
-    if (!is_known(gpu)) {
-        gpu->known[gpu->next_known++ % SHARE_GPU_KNOWN] = memory_of(gpu);
+    const share_gpu_known_t *known = find_known(gpu);
+
+    return (known != NULL) && ((flags & ~known->flags) == 0);
+}
+
+static void remember(share_gpu_t *gpu, unsigned flags)
+{
+    share_gpu_known_t *known = find_known(gpu);
+
+    if (known == NULL) {
+        known  = &gpu->known[gpu->next_known++ % SHARE_GPU_KNOWN];
+        *known = memory_of(gpu);
     }
+    known->flags |= flags;
 }
 
 static void write_cell(mpath_share_t *share, const mpath_share_job_t *job)
@@ -153,7 +186,7 @@ uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *jo
     if (!usable) {
         return flags | MPATH_CALL_APART;
     }
-    return flags | (is_known(gpu) ? 0 : MPATH_CALL_MOVED);
+    return flags | (is_known(gpu, job->flags) ? 0 : MPATH_CALL_MOVED);
 }
 
 /* -- what this rank opens -- */
@@ -259,7 +292,7 @@ static mpath_status_t open_together(mpath_share_t *share, const mpath_share_job_
 
     status = exchange(share, status);
     if (status == MPATH_OK) {
-        remember(share->gpu);
+        remember(share->gpu, job->flags);
     } else {
         mpath_share_gpu_close(share);
         share->gpu->refusals++;
@@ -284,6 +317,35 @@ mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job
         status = exchange(share, MPATH_OK);
     }
     return (status == MPATH_OK) ? open_together(share, job) : status;
+}
+
+/* Its GPU has done all of the call, or it has left. */
+static int is_through(const mpath_share_t *share, int local_rank)
+{
+    return (atomic_load_explicit(&share->left[local_rank].value, memory_order_acquire) != 0) ||
+           (mpath_share_least(share, share->consumed + local_rank, 1, NULL) >= share->num_segments);
+}
+
+void mpath_share_gpus_leave(mpath_share_t *share)
+{
+    uint64_t deadline_ns = mpath_time_ns() + LEAVE_NS;
+
+    if (share->left == NULL) {
+        return; /* there is no arena */
+    }
+    atomic_store_explicit(&share->left[share->local_rank].value, 1, memory_order_release);
+    mpath_idle_start(&share->idle);
+    for (int i = 0; share->gpu->in_use && (i < share->num_local); i++) {
+        for (unsigned looks = 0; !is_through(share, i); looks++) {
+            int dead = (looks % LIFE_ROUNDS == LIFE_ROUNDS - 1) &&
+                       (mpath_team_peer_status(share->team, share->local[i]) != MPATH_OK);
+
+            if (dead || (mpath_time_ns() > deadline_ns)) {
+                break;
+            }
+            (void)mpath_idle_wait(&share->idle);
+        }
+    }
 }
 
 void mpath_share_gpu_close(mpath_share_t *share)

@@ -2,7 +2,8 @@
 /*
  * The inside of the share engine. A node's arena in shared memory is
  *
- *   lines   a counter each on a line of its own: published, reduced, consumed by local rank; delivered by rail
+ *   lines   a counter each on a line of its own: published, reduced, consumed by local rank; delivered by rail; and by
+ *           local rank whether it has left a call with an error and uses no memory of the others any more
  *   cells   of jobs in device memory, see share_gpu.h
  *   slots   [SHARE_SLOTS]; segment k uses slot k % SHARE_SLOTS:
  *             REDUCE  inputs [local ranks][segment], then [nodes - 1][own part]: what came from the other nodes.
@@ -95,7 +96,7 @@ struct mpath_share {
     mpath_segment_t segment;
     uint64_t rank_bytes; /* of arena per rank; equal on all ranks */
     uint64_t slot_bytes; /* of this node */
-    share_line_t *published, *reduced, *consumed, *delivered;
+    share_line_t *published, *reduced, *consumed, *delivered, *left;
     char *cells, *slots;
     mpath_wire_t *wire;
     int num_links;

@@ -262,7 +262,7 @@ static mpath_status_t exchange(mpath_share_t *share, const arena_hello_t *mine, 
 
 static size_t lines_bytes(const mpath_share_t *share)
 {
-    return (size_t)(3 * share->num_local + share->num_rails) * SHARE_LINE;
+    return (size_t)(4 * share->num_local + share->num_rails) * SHARE_LINE;
 }
 
 /* Sizes that follow from what all ranks have said. */
@@ -323,6 +323,7 @@ static void arena_lay_out(mpath_share_t *share)
     share->reduced   = share->published + share->num_local;
     share->consumed  = share->reduced + share->num_local;
     share->delivered = share->consumed + share->num_local;
+    share->left      = share->delivered + share->num_rails;
     share->cells     = (char *)share->segment.base + lines_bytes(share);
     share->slots     = share->cells + mpath_share_gpu_cells_bytes(share);
 }

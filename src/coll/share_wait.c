@@ -74,11 +74,18 @@ static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_
     return 0;
 }
 
+/* All is done here but what mates still write to this rank's buffers, or read there. */
+static int is_ahead(const mpath_share_t *share)
+{
+    return (share->job->gpus != NULL) && (share->my_consumed == share->num_segments);
+}
+
 static void find_edge(const mpath_share_t *share, edge_t *edge)
 {
     int rail = 0;
 
-    if (((share->my_published < share->num_segments) && (share->my_published >= SHARE_AHEAD) &&
+    if ((is_ahead(share) && behind(share, share->consumed, share->num_segments - 1, "to finish", edge)) ||
+        ((share->my_published < share->num_segments) && (share->my_published >= SHARE_AHEAD) &&
          behind(share, share->consumed, share->my_published - SHARE_AHEAD, "to finish", edge)) ||
         ((share->my_published > share->my_copied) &&
          behind(share, share->published, share->my_copied, "to publish", edge)) ||

@@ -350,6 +350,9 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(symmetric->team, status);
+        if (job->gpus != NULL) {
+            mpath_share_gpus_leave(symmetric->share);
+        }
     }
     symmetric->counters.moved.sent_bytes += stats.rail_bytes;
     symmetric->counters.gpu.calls += (job->gpus != NULL) && (status == MPATH_OK);

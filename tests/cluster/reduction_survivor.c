@@ -7,9 +7,12 @@
  *
  * KIND: blocking: MPI_Allreduce, MPI_Reduce_scatter_block, the latter in place, and MPI_Allgather in turn; nonblocking:
  * their non-blocking forms; in_place: MPI_Allreduce in place. BYTES: of the vector. Lines and their meaning as in
- * survivor.c.
+ * survivor.c. With SURVIVOR_CUDA, path of a CUDA driver, all buffers are in device memory and nothing is in place but the
+ * kind of that name.
  */
+#include <dlfcn.h>
 #include <mpi.h>
+#include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -23,7 +26,87 @@ typedef struct work {
     int rank, size, nonblocking, in_place;
     int block; /* ints of each rank; the vector has size of them */
     int *send, *recv;
+    unsigned long long send_there, recv_there; /* device memory; 0: none */
 } work_t;
+
+/* -- device memory -- */
+
+static struct {
+    int (*init)(unsigned);
+    int (*retain)(void **context, int device);
+    int (*use)(void *context);
+    int (*alloc)(unsigned long long *address, size_t bytes);
+    int (*write)(unsigned long long to, const void *from, size_t bytes);
+    int (*read)(void *to, unsigned long long from, size_t bytes);
+} cuda;
+
+static void must(int result, const char *what)
+{
+    if (result != 0) {
+        fprintf(stderr, "%s: %d\n", what, result);
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+}
+
+static void *symbol(void *library, const char *name)
+{
+    void *address = library != NULL ? dlsym(library, name) : NULL;
+
+    must(address == NULL, name);
+    return address;
+}
+
+static void start_cuda(const char *path)
+{
+    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
+    void *library     = dlopen(path, RTLD_NOW | RTLD_GLOBAL), *context;
+
+    *(void **)&cuda.init   = symbol(library, "cuInit");
+    *(void **)&cuda.retain = symbol(library, "cuDevicePrimaryCtxRetain");
+    *(void **)&cuda.use    = symbol(library, "cuCtxSetCurrent");
+    *(void **)&cuda.alloc  = symbol(library, "cuMemAlloc_v2");
+    *(void **)&cuda.write  = symbol(library, "cuMemcpyHtoD_v2");
+    *(void **)&cuda.read   = symbol(library, "cuMemcpyDtoH_v2");
+    must(cuda.init(0), "cuInit");
+    must(cuda.retain(&context, local != NULL ? atoi(local) : 0), "cuDevicePrimaryCtxRetain");
+    must(cuda.use(context), "cuCtxSetCurrent");
+}
+
+static void make_buffers(work_t *work)
+{
+    size_t bytes     = (size_t)work->block * (size_t)work->size * sizeof(int);
+    const char *path = getenv("SURVIVOR_CUDA");
+
+    work->send = malloc(bytes);
+    work->recv = malloc(bytes);
+    if (work->send == NULL || work->recv == NULL)
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    if (path != NULL && *path != 0) {
+        start_cuda(path);
+        must(cuda.alloc(&work->send_there, bytes), "cuMemAlloc");
+        must(cuda.alloc(&work->recv_there, bytes), "cuMemAlloc");
+    }
+}
+
+/* What the host's buffers hold to the device's. */
+static void put(const work_t *work)
+{
+    size_t bytes = (size_t)work->block * (size_t)work->size * sizeof(int);
+
+    if (work->send_there != 0) {
+        must(cuda.write(work->send_there, work->send, bytes), "cuMemcpyHtoD");
+        must(cuda.write(work->recv_there, work->recv, bytes), "cuMemcpyHtoD");
+    }
+}
+
+static void get(const work_t *work)
+{
+    if (work->recv_there != 0)
+        must(cuda.read(work->recv, work->recv_there, (size_t)work->block * (size_t)work->size * sizeof(int)),
+             "cuMemcpyDtoH");
+}
+
+/* -- the calls -- */
 
 static void report(const work_t *work, const char *outcome, int call, const char *text)
 {
@@ -37,7 +120,9 @@ static void report(const work_t *work, const char *outcome, int call, const char
 
 static int op_of(const work_t *work, int call)
 {
-    return work->in_place ? ALLREDUCE : call % OPS;
+    if (work->in_place)
+        return ALLREDUCE;
+    return work->send_there != 0 && call % OPS == REDUCE_SCATTER_IN_PLACE ? ALLREDUCE : call % OPS;
 }
 
 static int value_of(int rank, int i, int call)
@@ -58,28 +143,32 @@ static void fill(const work_t *work, int call)
     memset(work->recv, 0xFF, (size_t)whole * sizeof(int));
     for (int i = 0; i < whole; i++)
         data[i] = value_of(work->rank, i, call);
+    put(work);
 }
 
 /* The blocking call, or the start of the other. */
 static int start(const work_t *work, int op, MPI_Request *request)
 {
     int whole  = work->block * work->size;
-    void *send = work->in_place || op == REDUCE_SCATTER_IN_PLACE ? MPI_IN_PLACE : work->send;
+    void *recv = work->recv_there != 0 ? (void *)(uintptr_t)work->recv_there : work->recv;
+    void *send = work->send_there != 0 ? (void *)(uintptr_t)work->send_there : work->send;
+
+    if (work->in_place || op == REDUCE_SCATTER_IN_PLACE)
+        send = MPI_IN_PLACE;
 
     switch (op) {
     case ALLREDUCE:
-        return work->nonblocking ? MPI_Iallreduce(send, work->recv, whole, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request)
-                                 : MPI_Allreduce(send, work->recv, whole, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+        return work->nonblocking ? MPI_Iallreduce(send, recv, whole, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request)
+                                 : MPI_Allreduce(send, recv, whole, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     case REDUCE_SCATTER:
     case REDUCE_SCATTER_IN_PLACE:
         return work->nonblocking
-                   ? MPI_Ireduce_scatter_block(send, work->recv, work->block, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request)
-                   : MPI_Reduce_scatter_block(send, work->recv, work->block, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+                   ? MPI_Ireduce_scatter_block(send, recv, work->block, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request)
+                   : MPI_Reduce_scatter_block(send, recv, work->block, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
     default:
         return work->nonblocking
-                   ? MPI_Iallgather(send, work->block, MPI_INT, work->recv, work->block, MPI_INT, MPI_COMM_WORLD,
-                                    request)
-                   : MPI_Allgather(send, work->block, MPI_INT, work->recv, work->block, MPI_INT, MPI_COMM_WORLD);
+                   ? MPI_Iallgather(send, work->block, MPI_INT, recv, work->block, MPI_INT, MPI_COMM_WORLD, request)
+                   : MPI_Allgather(send, work->block, MPI_INT, recv, work->block, MPI_INT, MPI_COMM_WORLD);
     }
 }
 
@@ -96,6 +185,7 @@ static int is_right(const work_t *work, int call)
     int op = op_of(work, call), scattered = op == REDUCE_SCATTER || op == REDUCE_SCATTER_IN_PLACE;
     int first = scattered ? work->rank * work->block : 0, count = work->block * (scattered ? 1 : work->size);
 
+    get(work);
     for (int i = 0; i < count; i++) {
         int expected = op == ALLGATHER ? value_of(i / work->block, i % work->block, call)
                                        : sum_of(work, first + i, call);
@@ -124,10 +214,7 @@ int main(int argc, char **argv)
     work.nonblocking = strcmp(argv[3], "nonblocking") == 0;
     work.in_place    = strcmp(argv[3], "in_place") == 0;
     work.block       = atoi(argv[2]) / (int)sizeof(int) / work.size;
-    work.send        = malloc((size_t)work.block * (size_t)work.size * sizeof(int));
-    work.recv        = malloc((size_t)work.block * (size_t)work.size * sizeof(int));
-    if (work.send == NULL || work.recv == NULL)
-        MPI_Abort(MPI_COMM_WORLD, 2);
+    make_buffers(&work);
     for (int call = 0; call < calls; call++) {
         int status;
 

@@ -1,13 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Allreduce, Reduce_scatter and Allgather between nodes of GPUs, on the driver without a GPU: the bits are those of host
- * memory, guard bytes stay, memory comes and goes, ranks that differ decline together, and a rail that falls silent in
- * the middle is left out.
+ * memory, guard bytes stay, memory and contexts come and go, and ranks that differ decline together.
  */
 #include "coll/share_private.h"
-#include "gpu_kinds.h"
-#include "symmetric_support.h"
+#include "gpu_nodes.h"
 
+#include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdlib.h>
@@ -16,201 +15,26 @@
 
 #include <cmocka.h>
 
-#define MOST 200000ull /* elements of a buffer, at least */
-
-/* Buffers of a rank, and what the host has put there. */
-typedef struct side {
-    gpu_memory_t gpu;
-    mpath_memory_t memory;
-    double *host;
-} side_t;
-
-typedef struct own {
-    ranks_self_t *self;
-    member_t member;
-    side_t send, recv;
-} own_t;
-
-static const mpath_reduce_how_t sums = {MPATH_REDUCE_SUM, MPATH_REDUCE_F64};
-
-static void side_alloc(side_t *side, int device, mpath_memory_kind_t kind)
+static uint64_t kernel_bytes(own_t *own)
 {
-    uint64_t bytes = (4 * MOST + 64) * sizeof(double);
-
-    gpu_memory_alloc(kind, device, bytes, 1, &side->gpu);
-    ranks_check(mpath_memory_classify((void *)(uintptr_t)side->gpu.address, bytes, &side->memory) == MPATH_OK);
-    side->host = zeroed(bytes);
-}
-
-static void side_free(side_t *side)
-{
-    gpu_memory_free(&side->gpu);
-    free(side->host);
-}
-
-static void own_alloc(own_t *own, mpath_memory_kind_t kind)
-{
-    side_alloc(&own->send, own->self->rank, kind);
-    side_alloc(&own->recv, own->self->rank, kind);
-}
-
-static void own_free(own_t *own)
-{
-    side_free(&own->send);
-    side_free(&own->recv);
-}
-
-static void own_init(own_t *own, ranks_self_t *self, const job_t *job)
-{
-    setenv("FAKE_CUDA_DEVICES", "8", 1);
-    gpu_application_starts();
-    memset(own, 0, sizeof(*own));
-    own->self = self;
-    member_init(&own->member, self, job);
-    own_alloc(own, MPATH_MEMORY_DEVICE);
-}
-
-static void own_end(own_t *own)
-{
-    ranks_barrier(own->self);
-    member_end(&own->member);
-    own_free(own);
-    mpath_gpu_cleanup();
-}
-
-static void store(const side_t *side, uint64_t bytes)
-{
-    gpu_memory_write(side->gpu.address, side->host, bytes);
-}
-
-static void load(const side_t *side, uint64_t bytes)
-{
-    gpu_memory_read(side->gpu.address, side->host, bytes);
-}
-
-/* `skip` bytes into both buffers. */
-static mpath_symmetric_buffers_t buffers_of(const own_t *own, int in_place, uint64_t skip)
-{
-    const side_t *send = in_place ? &own->recv : &own->send;
-
-    return (mpath_symmetric_buffers_t){.send        = (void *)(uintptr_t)(send->gpu.address + skip),
-                                       .recv        = (void *)(uintptr_t)(own->recv.gpu.address + skip),
-                                       .send_memory = &send->memory,
-                                       .recv_memory = &own->recv.memory};
-}
-
-static uint64_t gpu_calls(const own_t *own)
-{
+    uint64_t all[RANKS_MAX], sum = 0;
     mpath_coll_counters_t counters;
 
     mpath_symmetric_counters(own->member.symmetric, &counters);
-    return counters.gpu.calls;
-}
-
-static mpath_status_t allreduce(own_t *own, uint64_t elements, uint64_t round, uint64_t skip)
-{
-    mpath_symmetric_buffers_t buffers = buffers_of(own, (int)(round % 2), skip * sizeof(double));
-    double *from                      = ((round % 2) ? &own->recv : &own->send)->host + skip;
-
-    own->recv.host[skip + elements] = 4711;
-    for (uint64_t i = 0; i < elements; i++) {
-        from[i] = value_of(own->self->rank, i, round);
-    }
-    store(&own->send, (skip + elements) * sizeof(double));
-    store(&own->recv, (skip + elements + 1) * sizeof(double));
-    return mpath_allreduce_anywhere(own->member.symmetric, &buffers, elements, &doubles, &sums);
-}
-
-static void check_sums(own_t *own, uint64_t elements, uint64_t round, uint64_t skip)
-{
-    const double *data = own->recv.host + skip;
-
-    load(&own->recv, (skip + elements + 1) * sizeof(double));
-    for (uint64_t i = 0; i < elements; i++) {
-        double expected = sum_of(&own->member, own->self->size, i, round);
-
-        ranks_check(memcmp(&data[i], &expected, sizeof(expected)) == 0);
-    }
-    ranks_check(data[elements] == 4711);
-}
-
-static uint64_t block_of(int rank, uint64_t about, uint64_t round)
-{
-    return ((uint64_t)rank + round) % 3 == 0 ? 0 : about + (uint64_t)rank * (about / 5 + 1);
-}
-
-static void check_reduce_scatter_on(own_t *own, uint64_t about, uint64_t round)
-{
-    mpath_symmetric_buffers_t buffers = buffers_of(own, 0, 0);
-    uint64_t blocks[RANKS_MAX], total = 0, first = 0, mine;
-
+    ranks_check(mpath_team_allgather(own->member.team, &counters.gpu.kernel_bytes, sizeof(all[0]), all) == MPATH_OK);
     for (int rank = 0; rank < own->self->size; rank++) {
-        blocks[rank] = block_of(rank, about, round);
-        first += (rank < own->self->rank) ? blocks[rank] : 0;
-        total += blocks[rank];
+        sum += all[rank];
     }
-    mine = blocks[own->self->rank];
-    for (uint64_t i = 0; i < total; i++) {
-        own->send.host[i] = value_of(own->self->rank, i, round);
-    }
-    own->recv.host[mine] = 4711;
-    store(&own->send, total * sizeof(double));
-    store(&own->recv, (mine + 1) * sizeof(double));
-    if (mine == 0) { /* as glue tells of empty sides */
-        buffers.recv        = NULL;
-        buffers.recv_memory = NULL;
-    }
-    ranks_check(mpath_reduce_scatter_anywhere(own->member.symmetric, &buffers, blocks, &doubles, &sums) == MPATH_OK);
-    load(&own->recv, (mine + 1) * sizeof(double));
-    for (uint64_t i = 0; i < mine; i++) {
-        double expected = sum_of(&own->member, own->self->size, first + i, round);
-
-        ranks_check(memcmp(&own->recv.host[i], &expected, sizeof(expected)) == 0);
-    }
-    ranks_check(own->recv.host[mine] == 4711);
+    return sum;
 }
 
-static unsigned char byte_of(int rank, uint64_t position, uint64_t round)
+/* Every node combines the vector once and hands it out once; each part is combined over the nodes on one of them. */
+static void check_work(own_t *own, uint64_t elements)
 {
-    return (unsigned char)((uint64_t)rank * 29 + position * 3 + (position >> 8) + round * 7 + 1);
-}
+    uint64_t before = kernel_bytes(own), nodes = (uint64_t)mpath_topo_num_nodes(mpath_team_topo(own->member.team));
 
-/* Blocks in an order that differs between ranks, with guard bytes between them; of odd sizes, or multiples of 16. */
-static void check_allgather_on(own_t *own, uint64_t about, uint64_t round)
-{
-    int in_place = (int)(round % 2), size = own->self->size, me = own->self->rank;
-    mpath_symmetric_buffers_t buffers = buffers_of(own, in_place, 0);
-    uint64_t bytes[RANKS_MAX], offsets[RANKS_MAX], gap = (round < 6) ? 1 : 16, total = gap;
-    unsigned char *send = (unsigned char *)own->send.host, *recv = (unsigned char *)own->recv.host;
-
-    for (int i = 0; i < size; i++) {
-        int rank      = (i + me) % size;
-        bytes[rank]   = (round < 6) ? block_of(rank, about, round) : block_of(rank, about / 16, round) * 16;
-        offsets[rank] = total;
-        total += bytes[rank] + gap;
-    }
-    memset(recv, 0xA5, total);
-    for (uint64_t i = 0; i < bytes[me]; i++) {
-        send[i] = byte_of(me, i, round);
-        if (in_place) {
-            recv[offsets[me] + i] = send[i];
-        }
-    }
-    store(&own->send, bytes[me]);
-    store(&own->recv, total);
-    buffers.send_memory = (bytes[me] > 0) ? buffers.send_memory : NULL;
-    if (in_place) {
-        buffers.send = NULL;
-    }
-    ranks_check(mpath_allgather_anywhere(own->member.symmetric, &buffers, bytes, offsets) == MPATH_OK);
-    load(&own->recv, total);
-    for (int rank = 0; rank < size; rank++) {
-        ranks_check(recv[offsets[rank] - 1] == 0xA5);
-        for (uint64_t i = 0; i < bytes[rank]; i++) {
-            ranks_check(recv[offsets[rank] + i] == byte_of(rank, i, round));
-        }
-    }
-    ranks_check(recv[total - 1] == 0xA5);
+    ranks_check(allreduce(own, elements, 0, 0) == MPATH_OK);
+    ranks_check(kernel_bytes(own) - before == (2 * nodes + 1) * elements * sizeof(double));
 }
 
 static int all_body(ranks_self_t *self, void *argument)
@@ -225,8 +49,10 @@ static int all_body(ranks_self_t *self, void *argument)
 
         ranks_check(allreduce(&own, elements, round, skip) == MPATH_OK);
         check_sums(&own, elements, round, skip);
-        check_reduce_scatter_on(&own, elements / 3 + 1, round);
-        check_allgather_on(&own, elements * 2, round);
+        ranks_check(reduce_scatter(&own, elements / 3 + 1, round) == MPATH_OK);
+        check_blocks(&own, elements / 3 + 1, round);
+        ranks_check(allgather(&own, elements * 2, round) == MPATH_OK);
+        check_gathered(&own, elements * 2, round);
         calls += 3;
         ranks_check(gpu_calls(&own) == calls);
         if (round % 4 == 3) { /* other memory, maybe at the same addresses */
@@ -237,6 +63,7 @@ static int all_body(ranks_self_t *self, void *argument)
     }
     ranks_check(allreduce(&own, 0, 0, 0) == MPATH_OK);
     check_sums(&own, 0, 0, 0);
+    check_work(&own, 30011);
     own_end(&own);
     return 0;
 }
@@ -260,6 +87,9 @@ static void test_layouts(void **state)
     run_all(3, 3, NULL, 1, MPATH_ACCESS_ALL, 0);
     run_all(5, 0, uneven, 2, MPATH_ACCESS_ALL, 0);
     run_all(4, 0, dealt, 2, MPATH_ACCESS_AFFINE, 2 << 20);
+    setenv("FAKE_CUDA_WITHOUT", "values", 1); /* marks are events */
+    run_all(3, 2, NULL, 1, MPATH_ACCESS_AFFINE, 0);
+    unsetenv("FAKE_CUDA_WITHOUT");
 }
 
 /* Who has the data where it cannot be shared makes all decline; afterwards all is as before. */
@@ -315,97 +145,170 @@ static void test_mixed(void **state)
     assert_int_equal(ranks_run(&job.setup, mixed_body, &job), 0);
 }
 
-/*
- * A rail that falls silent: as far as its driver knows it has sent all, from the moment on when it has combined so many
- * segments. The rank notices that while it waits.
- */
-#define VICTIM 1
+/* More buffers than the ranks remember of each other, of every kind; each rank takes another one. */
+#define PAIRS 11
 
-static struct {
-    mpath_share_t *share; /* NULL: the trap is not set */
-    uint64_t after;
-    void (*progress)(void *context);
-} trap;
-
-static void fall_silent(void *context)
+static void pair_alloc(own_t *own, int pair, side_t *send, side_t *recv)
 {
-    mpath_share_t *share = trap.share;
+    static const struct {
+        mpath_memory_kind_t kind;
+        int pieces;
+    } kinds[] = {{MPATH_MEMORY_DEVICE, 1}, {MPATH_MEMORY_VMM, 3}, {MPATH_MEMORY_POOL, 1}, {MPATH_MEMORY_VMM, 1}};
+    int from = (pair + own->self->rank) % 4, to = (pair / 2) % 4;
 
-    trap.progress(context);
-    if ((share == NULL) || (share->job == NULL) || (share->links[0].combined < trap.after)) {
-        return;
-    }
-    for (int k = 0; k < SHARE_PHASES * share->num_nodes; k++) {
-        share->links[0].next_send[k % SHARE_PHASES][k / SHARE_PHASES]  = share->num_segments;
-        share->links[0].sent_bytes[k % SHARE_PHASES][k / SHARE_PHASES] = 0;
-    }
-    trap.share = NULL; /* the engine is made anew */
+    side_alloc(send, own->self->rank, kinds[from].kind, kinds[from].pieces);
+    side_alloc(recv, own->self->rank, kinds[to].kind, kinds[to].pieces);
 }
 
-static void cut_init(own_t *own, ranks_self_t *self)
+static void run_round(own_t *own, uint64_t round)
 {
-    member_t *member = &own->member;
-    mpath_oob_t oob  = self->oob;
-    int next         = 0;
+    uint64_t elements = 900 + 3001 * (round % 5), calls = gpu_calls(own);
 
-    memset(own, 0, sizeof(*own));
-    own->self = self;
-    mpath_settings_init(&member->settings);
-    member->settings.access         = MPATH_ACCESS_AFFINE;
-    member->settings.gate           = MPATH_GATE_ALWAYS;
-    member->settings.memory_bytes   = 4 << 20;
-    member->settings.resend_min_ms  = 0;
-    member->settings.resend_after_s = 1;
-    trap.progress                   = oob.progress;
-    oob.progress                    = fall_silent;
-    member->context                 = ranks_context(self, &member->settings);
-    ranks_check(mpath_team_create(member->context, &oob, &member->team) == MPATH_OK);
-    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
-    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
-    for (int rank = 0; rank < self->size; rank++) { /* nodes have ranks in a row */
-        member->order[next++] = rank;
-        member->node_of[rank] = mpath_topo_place(mpath_team_topo(member->team), rank)->node;
+    if (round % 3 != 0) {
+        ranks_check(reduce_scatter(own, elements, round) == MPATH_OK);
+        check_blocks(own, elements, round);
     }
-    own_alloc(own, MPATH_MEMORY_DEVICE);
+    if (round % 3 != 1) {
+        ranks_check(allgather(own, elements, round) == MPATH_OK);
+        check_gathered(own, elements, round);
+    }
+    check_allreduce(&own->member, own->self, elements, round); /* host memory */
+    ranks_check(allreduce(own, elements, round, 0) == MPATH_OK);
+    check_sums(own, elements, round, 0);
+    ranks_check(gpu_calls(own) - calls == ((round % 3 == 2) ? 3 : 2));
 }
 
-static int cut_body(ranks_self_t *self, void *argument)
+static int memory_body(ranks_self_t *self, void *argument)
 {
-    const uint64_t *after = argument;
+    side_t send[PAIRS], recv[PAIRS];
     own_t own;
 
-    setenv("FAKE_CUDA_DEVICES", "8", 1);
-    setenv("FAKE_CUDA_DELAY_US", "2000", 1); /* so that ranks wait, and the trap is looked at */
-    gpu_application_starts();
-    cut_init(&own, self);
-    for (uint64_t round = 0; round < 4; round++) {
-        trap.after = *after;
-        trap.share = ((self->rank == VICTIM) && (round == 1)) ? own.member.symmetric->share : NULL;
-        ranks_check(allreduce(&own, MOST, 1, 0) == MPATH_OK); /* in place */
-        check_sums(&own, MOST, 1, 0);
-        ranks_check(mpath_share_num_rails(own.member.symmetric->share) == ((round == 0) ? 3 : 2));
-        ranks_check(trap.share == NULL);
+    own_init(&own, self, argument);
+    own_free(&own);
+    for (int pair = 0; pair < PAIRS; pair++) {
+        pair_alloc(&own, pair, &send[pair], &recv[pair]);
     }
-    ranks_check(gpu_calls(&own) == 4);
+    for (uint64_t round = 0; round < 24; round++) {
+        size_t pair = (round < 12) ? round * ((uint64_t)self->rank + 1) % PAIRS : round % 3;
+
+        if ((round > 12) && (round % (uint64_t)self->size == (uint64_t)self->rank)) { /* one alone, and in the middle */
+            side_t *side = (round % 2) ? &send[pair] : &recv[pair];
+
+            if (side->memory.kind == MPATH_MEMORY_VMM) {
+                gpu_memory_remap(&side->gpu, (side->gpu.piece_bytes < side->gpu.bytes) ? 1 : 0);
+            } else {
+                side_free(side);
+                side_alloc(side, self->rank, MPATH_MEMORY_DEVICE, 1);
+            }
+        }
+        own.send = send[pair];
+        own.recv = recv[pair];
+        run_round(&own, round);
+    }
+    for (int pair = 1; pair < PAIRS; pair++) {
+        side_free(&send[pair]);
+        side_free(&recv[pair]);
+    }
+    own.send = send[0];
+    own.recv = recv[0];
     own_end(&own);
     return 0;
 }
 
-static void test_cut(void **state)
+static void test_memory(void **state)
 {
-    static uint64_t after[] = {0, 2, 5};
-    ranks_setup_t setup     = {.size = 6, .nodes = 2, .nics = 3, .limit_s = 120};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
-    for (size_t i = 0; i < sizeof(after) / sizeof(after[0]); i++) {
-        assert_int_equal(ranks_run(&setup, cut_body, &after[i]), 0);
+    assert_int_equal(ranks_run(&job.setup, memory_body, &job), 0);
+}
+
+/*
+ * Contexts that the application ends between calls, of all ranks, of one, of those of a node; of two GPUs in turns; and
+ * one GPU for all ranks of a node.
+ */
+static int contexts_body(ranks_self_t *self, void *argument)
+{
+    own_t own;
+
+    own_init(&own, self, argument);
+    for (uint64_t round = 0; round < 16; round++) {
+        int other  = (round >= 8) && ((round + (uint64_t)self->rank) % 3 == 0);
+        int device = (round >= 14) ? self->node : self->rank + (other ? 4 : 0);
+        int resets = (round == 1) || ((round < 8) && ((int)round % self->size == self->rank)) ||
+                     ((round == 6) && (self->node == 1)) || (round == 11);
+
+        ranks_barrier(self);
+        own_free(&own);
+        if (resets) {
+            gpu_application_resets(self->rank);
+            mpath_gpu_notice_lost();
+        }
+        side_alloc(&own.send, device, MPATH_MEMORY_DEVICE, 1);
+        side_alloc(&own.recv, device, (round % 2) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, 2);
+        run_round(&own, round);
+        run_round(&own, round + 1);
     }
+    own_end(&own);
+    return 0;
+}
+
+static void test_contexts(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, contexts_body, &job), 0);
+}
+
+/* Two communicators, a thread each, share streams, imports and rails. */
+static void *thread_main(void *argument)
+{
+    own_t *own = argument;
+
+    for (uint64_t round = 0; round < 12; round++) {
+        run_round(own, round);
+    }
+    return NULL;
+}
+
+static int threads_body(ranks_self_t *self, void *argument)
+{
+    pthread_t thread;
+    mpath_oob_t oob;
+    own_t own[2];
+
+    own_init(&own[0], self, argument);
+    own[1] = own[0];
+    own_alloc(&own[1], MPATH_MEMORY_VMM);
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    ranks_check(mpath_team_create(own[1].member.context, &oob, &own[1].member.team) == MPATH_OK);
+    ranks_check(mpath_coll_create(own[1].member.team, &own[1].member.coll) == MPATH_OK);
+    ranks_check(mpath_symmetric_create(own[1].member.team, own[1].member.coll, &own[1].member.symmetric) == MPATH_OK);
+    ranks_check(pthread_create(&thread, NULL, thread_main, &own[1]) == 0);
+    thread_main(&own[0]);
+    ranks_check(pthread_join(thread, NULL) == 0);
+    mpath_symmetric_destroy(own[1].member.symmetric);
+    mpath_coll_destroy(own[1].member.coll);
+    mpath_team_destroy(own[1].member.team);
+    own_free(&own[1]);
+    own_end(&own[0]);
+    return 0;
+}
+
+static void test_threads(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_layouts), cmocka_unit_test(test_mixed),
-                                       cmocka_unit_test(test_cut)};
+                                       cmocka_unit_test(test_memory), cmocka_unit_test(test_contexts),
+                                       cmocka_unit_test(test_threads)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

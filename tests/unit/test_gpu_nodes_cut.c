@@ -1,0 +1,162 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rails that fall silent in the middle of reductions and gathers between nodes of GPUs, on the driver without a GPU: the
+ * calls go on over those that are left, with the same bits.
+ */
+#include "coll/share_private.h"
+#include "exec/fabric_private.h"
+#include "gpu_nodes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+enum { ALLREDUCE_IN_PLACE, REDUCE_SCATTER, ALLGATHER };
+
+typedef struct cut {
+    int operation, failures;
+    uint64_t after;       /* chunks */
+    mpath_status_t fails; /* MPATH_OK: the rail falls silent; else it says so, while GPUs are at work */
+} cut_t;
+
+/*
+ * The rail of rank 1 falls silent, and where there are two failures that of rank 2 in the attempt after: what its driver
+ * sends after so many chunks never arrives.
+ */
+#define FIRST_VICTIM 1
+#define RAILS 3
+
+static struct {
+    const mpath_lane_ops_t *sound;
+    mpath_lane_ops_t ops;
+    const mpath_symmetric_t *symmetric;
+    int rails; /* of the engine in which it happens; 0: in none */
+    uint64_t after;
+    mpath_status_t fails;
+    int sprung;
+} trap;
+
+static mpath_status_t send_some(mpath_lane_t *lane, int peer, const mpath_chunk_t *chunk, const void *data,
+                                mpath_lane_op_t *op)
+{
+    const mpath_share_t *share = trap.symmetric->share;
+
+    if ((trap.rails == share->num_rails) && (share->job != NULL) && share->job->settles) {
+        if (trap.after == 0) {
+            trap.sprung = 1;
+            return trap.fails;
+        }
+        trap.after--;
+    }
+    return trap.sound->send(lane, peer, chunk, data, op);
+}
+
+static void set_trap(const own_t *own, int rails, const cut_t *cut)
+{
+    mpath_fabric_t *fabric = own->member.context->fabric;
+    rail_t *rail           = rail_lock(fabric, fabric->newest[own->self->local_rank]);
+
+    trap.sound      = rail->lane->ops;
+    trap.ops        = *trap.sound;
+    trap.ops.send   = send_some;
+    rail->lane->ops = &trap.ops;
+    rail_unlock(rail);
+    trap.symmetric = own->member.symmetric;
+    trap.rails     = rails;
+    trap.after     = cut->after;
+    trap.fails     = cut->fails;
+}
+
+static void cut_init(own_t *own, ranks_self_t *self)
+{
+    member_t *member = &own->member;
+    int next         = 0;
+
+    memset(own, 0, sizeof(*own));
+    own->self = self;
+    mpath_settings_init(&member->settings);
+    member->settings.access         = MPATH_ACCESS_AFFINE;
+    member->settings.gate           = MPATH_GATE_ALWAYS;
+    member->settings.memory_bytes   = 4 << 20;
+    member->settings.resend_min_ms  = 0;
+    member->settings.resend_after_s = 1;
+    member->context                 = ranks_context(self, &member->settings);
+    ranks_check(mpath_team_create(member->context, &self->oob, &member->team) == MPATH_OK);
+    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
+    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
+    for (int rank = 0; rank < self->size; rank++) { /* nodes have ranks in a row */
+        member->order[next++] = rank;
+        member->node_of[rank] = mpath_topo_place(mpath_team_topo(member->team), rank)->node;
+    }
+    own_alloc(own, MPATH_MEMORY_DEVICE);
+}
+
+static void run(own_t *own, int operation)
+{
+    switch (operation) {
+    case REDUCE_SCATTER:
+        ranks_check(reduce_scatter(own, MOST / 8, 1) == MPATH_OK);
+        check_blocks(own, MOST / 8, 1);
+        break;
+    case ALLGATHER:
+        ranks_check(allgather(own, 4 * MOST, 1) == MPATH_OK);
+        check_gathered(own, 4 * MOST, 1);
+        break;
+    default:
+        ranks_check(allreduce(own, MOST, 1, 0) == MPATH_OK);
+        check_sums(own, MOST, 1, 0);
+    }
+}
+
+static int cut_body(ranks_self_t *self, void *argument)
+{
+    const cut_t *cut = argument;
+    int order        = self->rank - FIRST_VICTIM; /* which failure is this rank's */
+    uint64_t rounds  = ((cut->operation == ALLREDUCE_IN_PLACE) && (cut->fails == MPATH_OK)) ? 4 : 2;
+    own_t own;
+
+    setenv("FAKE_CUDA_DEVICES", "8", 1);
+    setenv("FAKE_CUDA_DELAY_US", (cut->fails == MPATH_OK) ? "2000" : (self->rank == 0) ? "20000" : "30", 1);
+    gpu_application_starts();
+    cut_init(&own, self);
+    for (uint64_t round = 0; round < rounds; round++) {
+        if ((round == 1) && (order >= 0) && (order < cut->failures)) {
+            set_trap(&own, RAILS - order, cut);
+        }
+        run(&own, cut->operation);
+        ranks_check(mpath_share_num_rails(own.member.symmetric->share) == RAILS - ((round == 0) ? 0 : cut->failures));
+        ranks_check(trap.sprung == (trap.sound != NULL));
+    }
+    ranks_check(gpu_calls(&own) == rounds);
+    own_end(&own);
+    return 0;
+}
+
+static void test_cut(void **state)
+{
+    cut_t cuts[]        = {{ALLREDUCE_IN_PLACE, 1, 0, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 1, 5, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 1, 12, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 2, 7, MPATH_OK},
+                           {ALLREDUCE_IN_PLACE, 1, 8, MPATH_ERR_UNREACHABLE},
+                           {ALLREDUCE_IN_PLACE, 1, 13, MPATH_ERR_UNREACHABLE},
+                           {REDUCE_SCATTER, 1, 4, MPATH_OK},
+                           {ALLGATHER, 1, 4, MPATH_OK}};
+    ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .limit_s = 120};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        assert_int_equal(ranks_run(&setup, cut_body, &cuts[i]), 0);
+    }
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut)};
+
+    return cmocka_run_group_tests_name("gpu_nodes_cut", tests, NULL, NULL);
+}
