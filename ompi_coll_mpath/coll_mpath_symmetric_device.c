@@ -6,6 +6,8 @@
 
 #include "ompi/group/group.h"
 
+#include <string.h>
+
 #if defined(__has_include)
 #if __has_include(<mpi-ext.h>)
 #include <mpi-ext.h> /* MPIX_C_FLOAT16, where Open MPI was built with it: from 5.0 on */
@@ -48,6 +50,23 @@ static bool device_too_short(const mca_coll_mpath_module_t *module, uint64_t byt
 }
 
 /*
+ * Whether all ranks say so. Where there is a team, by an agreement without data: MPI's own messages may take a rail that
+ * has failed since.
+ */
+static bool device_everywhere(mca_coll_mpath_module_t *module, bool mine)
+{
+    mpath_call_t call = {.operation = MPATH_OPERATION_ALLREDUCE, .flags = mine ? 0 : MPATH_CALL_APART};
+    mpath_agreed_t agreed;
+
+    if (NULL == module->symmetric) {
+        return mca_coll_mpath_all(module, mine);
+    }
+    memset(module->arrays, 0, 4 * (size_t)ompi_comm_size(module->comm) * sizeof(*module->arrays));
+    call.send_bytes = call.send_offsets = call.recv_bytes = call.recv_offsets = module->arrays;
+    return (MPATH_OK == mpath_agree(module->team, &call, &agreed)) && (0 == (agreed.flags & MPATH_CALL_APART));
+}
+
+/*
  * Whether libmpath is to be asked. An application may start CUDA at any time, on one rank earlier than on another; so
  * the ranks compare in their 1st, 2nd, 4th, 8th ... call of these functions that is long enough.
  */
@@ -68,7 +87,7 @@ static bool device_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_
     }
     if ((NULL == module->symmetric_gpu) && !module->device_over_nodes &&
         (0 == (module->device_calls & (module->device_calls - 1))) &&
-        mca_coll_mpath_all(module, mpath_gpu_available() && settings->gpu)) {
+        device_everywhere(module, mpath_gpu_available() && settings->gpu)) {
         device_make(module);
     }
     return (NULL != module->symmetric_gpu) || module->device_over_nodes;
