@@ -138,6 +138,12 @@ static int is_aligned(const void *address, unsigned alignment)
     return (uintptr_t)address % alignment == 0;
 }
 
+/* Memory of no context, as mapped and pool memory is, goes with any of its device. */
+static int are_together(const mpath_memory_t *a, const mpath_memory_t *b)
+{
+    return (a->device == b->device) && ((a->context == b->context) || (a->context == NULL) || (b->context == NULL));
+}
+
 /* Whether this rank's GPU can work on its buffers: one device has both, and its kernels take the addresses. */
 static int is_eligible(const mpath_symmetric_buffers_t *buffers, const mpath_reduce_how_t *how)
 {
@@ -146,8 +152,8 @@ static int is_eligible(const mpath_symmetric_buffers_t *buffers, const mpath_red
 
     return !buffers->ineligible && (send != NULL) && (recv != NULL) && !mpath_memory_on_host(send->kind) &&
            !mpath_memory_on_host(recv->kind) && (send->kind != MPATH_MEMORY_MANAGED) &&
-           (recv->kind != MPATH_MEMORY_MANAGED) && (send->device == recv->device) && (send->context == recv->context) &&
-           is_aligned(buffers->send, alignment) && is_aligned(buffers->recv, alignment);
+           (recv->kind != MPATH_MEMORY_MANAGED) && are_together(send, recv) && is_aligned(buffers->send, alignment) &&
+           is_aligned(buffers->recv, alignment);
 }
 
 /* The agreement, with what `gpu` says of sizes; then the room and, of all ranks, their opened memory. */

@@ -235,6 +235,55 @@ static void test_without_a_part(void **state)
     assert_int_equal(ranks_run(&setup, without_a_part_body, NULL), 0);
 }
 
+/* Data of one kind and its result in another: the GPUs do it all the same. */
+static int two_kinds_body(ranks_self_t *self, void *argument)
+{
+    static const mpath_memory_kind_t others[] = {MPATH_MEMORY_VMM, MPATH_MEMORY_POOL};
+    const mpath_reduce_how_t how              = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    mpath_context_t *context                  = start(self, 100, MPATH_GPU_REDUCE_DIRECT);
+    float host[PARTS_OF_TWO];
+    own_t own;
+
+    (void)argument;
+    own_init(&own, self, context, &self->oob);
+    for (int round = 0; round < 4; round++) {
+        gpu_memory_t other;
+        mpath_memory_t memory;
+        const gpu_memory_t *send = (round % 2) ? &other : &own.send, *recv = (round % 2) ? &own.recv : &other;
+        mpath_symmetric_buffers_t buffers;
+
+        gpu_memory_alloc(others[round / 2], self->rank, MOST * sizeof(float), 1, &other);
+        classify(&other, &memory);
+        buffers = (mpath_symmetric_buffers_t){.send        = (void *)(uintptr_t)send->address,
+                                              .recv        = (void *)(uintptr_t)recv->address,
+                                              .send_memory = (round % 2) ? &memory : &own.send_memory,
+                                              .recv_memory = (round % 2) ? &own.recv_memory : &memory};
+        for (unsigned i = 0; i < PARTS_OF_TWO; i++) {
+            host[i] = value(self->rank, i);
+        }
+        gpu_memory_write(send->address, host, sizeof(host));
+        ranks_check(mpath_allreduce_gpu(own.gpu, &buffers, PARTS_OF_TWO, &how) == MPATH_OK);
+        gpu_memory_read(recv->address, host, sizeof(host));
+        for (unsigned i = 0; i < PARTS_OF_TWO; i++) {
+            ranks_check(host[i] == sum(self->size, i));
+        }
+        ranks_barrier(self);
+        gpu_memory_free(&other);
+    }
+    own_end(&own);
+    mpath_context_destroy(context);
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+static void test_two_kinds(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, two_kinds_body, NULL), 0);
+}
+
 /* -- an operation that others progress -- */
 
 #define PAIRS 3 /* of streams, which communicators share */
@@ -411,7 +460,8 @@ static void test_long_away(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_empty_blocks), cmocka_unit_test(test_without_a_part),
-                                       cmocka_unit_test(test_beside_blocking), cmocka_unit_test(test_long_away)};
+                                       cmocka_unit_test(test_two_kinds), cmocka_unit_test(test_beside_blocking),
+                                       cmocka_unit_test(test_long_away)};
 
     return cmocka_run_group_tests_name("gpu_symmetric", tests, NULL, NULL);
 }
