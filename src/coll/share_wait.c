@@ -49,29 +49,55 @@ static void edge_by_rail(const mpath_share_t *share, const share_link_t *link, i
                      .segment = segment};
 }
 
-/* What a driver waits for: something to come, or else to be taken. */
+/* Segments of which this rank could have the pieces of a phase; 0: the call does not have it. */
+static uint64_t link_until(const mpath_share_t *share, int phase)
+{
+    if (phase == SHARE_SCATTER) {
+        return share_has(share, MPATH_SHARE_REDUCE) ? share->my_reduced : 0;
+    }
+    return share_has(share, MPATH_SHARE_GATHER) ? share->my_published : 0;
+}
+
+/* What a driver waits for longest: something to come, or else to be taken. */
 static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_t *edge)
 {
-    for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
-        uint64_t until = (phase == SHARE_SCATTER) ? share->my_reduced : share->my_published;
+    uint64_t *const *const counts[] = {link->arrived, link->next_send};
+    const char *const what[]        = {"to send its piece of", "to take a piece of"};
 
-        if ((phase == SHARE_GATHER) && !share_has(share, MPATH_SHARE_GATHER)) {
-            continue;
-        }
-        for (int node = 0; node < share->num_nodes; node++) {
-            if ((node != share->node) && (link->arrived[phase][node] < until)) {
-                edge_by_rail(share, link, node, "to send its piece of", link->arrived[phase][node], edge);
-                return 1;
+    for (int way = 0; way < 2; way++) {
+        uint64_t least = UINT64_MAX;
+
+        for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
+            for (int node = 0; node < share->num_nodes; node++) {
+                uint64_t segment = counts[way][phase][node];
+
+                if ((node != share->node) && (segment < link_until(share, phase)) && (segment < least)) {
+                    edge_by_rail(share, link, node, what[way], segment, edge);
+                    least = segment;
+                }
             }
         }
-        for (int node = 0; node < share->num_nodes; node++) {
-            if ((node != share->node) && (link->next_send[phase][node] < until)) {
-                edge_by_rail(share, link, node, "to take a piece of", link->next_send[phase][node], edge);
-                return 1;
-            }
+        if (least != UINT64_MAX) {
+            return 1;
         }
     }
     return 0;
+}
+
+/* The same of all rails that this rank drives: that which is furthest behind, for the others wait for it. */
+static int rail_edge(const mpath_share_t *share, edge_t *edge)
+{
+    int found = 0;
+
+    for (int i = 0; i < share->num_links; i++) {
+        edge_t other;
+
+        if (link_edge(share, &share->links[i], &other) && (!found || (other.segment < edge->segment))) {
+            *edge = other;
+            found = 1;
+        }
+    }
+    return found;
 }
 
 /* All is done here but what mates still write to this rank's buffers, or read there. */
@@ -80,29 +106,42 @@ static int is_ahead(const mpath_share_t *share)
     return (share->job->gpus != NULL) && (share->my_consumed == share->num_segments);
 }
 
-static void find_edge(const mpath_share_t *share, edge_t *edge)
+/* A rail of this node over which the segment that is copied next has not come, by its driver. */
+static int undelivered(const mpath_share_t *share, edge_t *edge)
 {
     int rail = 0;
 
+    if ((share->num_nodes == 1) ||
+        (mpath_share_least(share, share->delivered, share->num_rails, &rail) > share->my_copied)) {
+        return 0;
+    }
+    *edge = (edge_t){.rank    = share->rails[rail].driver[share->node],
+                     .nic     = -1,
+                     .nic_to  = -1,
+                     .what    = "to complete",
+                     .segment = share->my_copied};
+    return edge->rank != share->me;
+}
+
+/*
+ * Causes before their consequences: mates that are late, then what does not come over this rank's rails, which nobody
+ * else looks after, then over its mates', and last the mates whose copies hold up the next segments.
+ */
+static void find_edge(const mpath_share_t *share, edge_t *edge)
+{
     if ((is_ahead(share) && behind(share, share->consumed, share->num_segments - 1, "to finish", edge)) ||
-        ((share->my_published < share->num_segments) && (share->my_published >= SHARE_AHEAD) &&
-         behind(share, share->consumed, share->my_published - SHARE_AHEAD, "to finish", edge)) ||
         ((share->my_published > share->my_copied) &&
          behind(share, share->published, share->my_copied, "to publish", edge)) ||
         (share_has(share, MPATH_SHARE_REDUCE) && (share->my_reduced > share->my_copied) &&
          behind(share, share->reduced, share->my_copied, "to combine", edge))) {
         return;
     }
-    for (int i = 0; i < share->num_links; i++) {
-        if (link_edge(share, &share->links[i], edge)) {
-            return;
-        }
+    if (rail_edge(share, edge) || undelivered(share, edge) ||
+        ((share->my_published < share->num_segments) && (share->my_published >= SHARE_AHEAD) &&
+         behind(share, share->consumed, share->my_published - SHARE_AHEAD, "to finish", edge))) {
+        return;
     }
     *edge = (edge_t){.rank = -1, .nic = -1, .nic_to = -1, .what = "to complete", .segment = share->my_copied};
-    if (share->num_nodes > 1) {
-        (void)mpath_share_least(share, share->delivered, share->num_rails, &rail);
-        edge->rank = share->rails[rail].driver[share->node];
-    }
 }
 
 /* " over rail NAME", "" inside the node */
@@ -145,6 +184,28 @@ static mpath_status_t check_edge(mpath_share_t *share, const edge_t *edge)
     return status;
 }
 
+/* All ends that pieces are missing from: one that does not answer need not be the one that is waited for longest. */
+static mpath_status_t check_links(mpath_share_t *share)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (int i = 0; i < share->num_links; i++) {
+        const share_link_t *link = &share->links[i];
+
+        for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
+            for (int node = 0; (status == MPATH_OK) && (node < share->num_nodes); node++) {
+                edge_t edge;
+
+                if ((node != share->node) && (link->arrived[phase][node] < link_until(share, phase))) {
+                    edge_by_rail(share, link, node, "to send its piece of", link->arrived[phase][node], &edge);
+                    status = check_edge(share, &edge);
+                }
+            }
+        }
+    }
+    return status;
+}
+
 /* Is a call that can be repeated given up? By the drivers that miss something, for all look at the same silence. */
 static mpath_status_t check_rails(mpath_share_t *share, uint64_t waited_ns)
 {
@@ -157,19 +218,17 @@ static mpath_status_t check_rails(mpath_share_t *share, uint64_t waited_ns)
     if ((waited_ns <= (uint64_t)patience_s * MPATH_NS_PER_S) || !mpath_attend_all(share->team, patience_s)) {
         return MPATH_OK;
     }
-    for (int i = 0; i < share->num_links; i++) {
+    if (rail_edge(share, &edge)) {
         char over[MPATH_NIC_NAME_MAX + 16];
 
-        if (link_edge(share, &share->links[i], &edge)) {
-            over_text(share, &edge, over, sizeof(over));
-            mpath_warn(
-                "call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, "
-                "the call is repeated over other rails",
-                share->job->call, share->me, host_of(share, share->me), edge.rank, host_of(share, edge.rank), edge.what,
-                (unsigned long long)edge.segment, (unsigned long long)share->num_segments, over, patience_s);
-            share->given_up = 1;
-            return MPATH_ERR_UNREACHABLE;
-        }
+        over_text(share, &edge, over, sizeof(over));
+        mpath_warn("call %u: rank %d (%s) waits for rank %d (%s) %s segment %llu of %llu%s; nothing happened for %d s, "
+                   "the call is repeated over other rails",
+                   share->job->call, share->me, host_of(share, share->me), edge.rank, host_of(share, edge.rank),
+                   edge.what, (unsigned long long)edge.segment, (unsigned long long)share->num_segments, over,
+                   patience_s);
+        share->given_up = 1;
+        return MPATH_ERR_UNREACHABLE;
     }
     return MPATH_OK;
 }
@@ -222,7 +281,8 @@ mpath_status_t mpath_share_wait(mpath_share_t *share)
     status            = mpath_team_status(share->team);
     if (status == MPATH_OK) {
         find_edge(share, &edge);
-        status = check_edge(share, &edge);
+        status = check_links(share);
+        status = (status == MPATH_OK) ? check_edge(share, &edge) : status;
         if ((status == MPATH_OK) && share->job->settles) {
             status = check_rails(share, waited_ns);
         }

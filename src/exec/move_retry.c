@@ -18,7 +18,9 @@
 #include "util/time.h"
 
 #include <stdlib.h>
+#include <string.h>
 
+#define SETTLE_SHARE 100u /* calls that take so many times as long as the exchange at their end settle */
 #define PROBE_MOST_NS (640 * MPATH_NS_PER_S)
 #define RECOVER_EVERY 8 /* calls that do not settle by themselves: an agreement more would double the short ones */
 #define CARRIER_NS MPATH_NS_PER_S /* how long what the system has said about carriers holds */
@@ -37,12 +39,49 @@ mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover)
     return (mover->settles != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
 }
 
+/* What messages of the control plane take, which mostly are on the network of the rails: rough costs. */
+typedef struct message_cost {
+    uint64_t first_ns, each_ns, bps; /* to and from the first node, each other one, and what they hold */
+} message_cost_t;
+
+static const message_cost_t port_cost      = {.first_ns = 10000, .each_ns = 2000, .bps = 10000000000};
+static const message_cost_t interface_cost = {.first_ns = 250000, .each_ns = 25000, .bps = 1000000000};
+
+/* InfiniBand and RoCE; a network interface has no colon in its name. */
+static int all_are_ports(const mpath_topo_t *topo)
+{
+    for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(topo, node);
+
+        for (int nic = 0; nic < machine->num_nics; nic++) {
+            if (strchr(machine->nics[nic].name, ':') == NULL) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+uint64_t mpath_move_settled_from_ns(const mpath_team_t *team)
+{
+    const message_cost_t *cost = all_are_ports(team->topo) ? &port_cost : &interface_cost;
+    uint64_t others = (uint64_t)team->num_nodes - 1, most = 0, bytes;
+
+    if (team->context->settings.resend_min_ms >= 0) {
+        return (uint64_t)team->context->settings.resend_min_ms * MPATH_NS_PER_MS;
+    }
+    for (int node = 0; node < team->num_nodes; node++) {
+        most = ((uint64_t)team->num_on[node] > most) ? (uint64_t)team->num_on[node] : most;
+    }
+    bytes = others * most * (uint64_t)team->size * sizeof(uint64_t); /* rows of sizes, which every exchange has */
+    return SETTLE_SHARE *
+           (cost->first_ns + ((others > 0) ? others - 1 : 0) * cost->each_ns + bytes * MPATH_NS_PER_S / cost->bps);
+}
+
 int mpath_move_settles_ns(const mpath_team_t *team, uint64_t predicted_ns)
 {
-    const mpath_settings_t *settings = &team->context->settings;
-
-    return (settings->resend_after_s > 0) && (team->num_nodes > 1) && mpath_topo_can_change(team->topo) &&
-           (predicted_ns >= (uint64_t)settings->resend_min_ms * MPATH_NS_PER_MS);
+    return (team->context->settings.resend_after_s > 0) && (team->num_nodes > 1) && mpath_topo_can_change(team->topo) &&
+           (predicted_ns >= team->settled_from_ns);
 }
 
 int mpath_mover_settles(const mpath_mover_t *mover, const mpath_plan_t *plan)

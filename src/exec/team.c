@@ -208,6 +208,7 @@ static mpath_status_t team_build(mpath_team_t *team, const mpath_agree_layout_t 
                                    &team->topo);
     }
     if (status == MPATH_OK) {
+        team->settled_from_ns = mpath_move_settled_from_ns(team);
         mpath_team_lost_begin(team);
     }
     if (status == MPATH_OK && team->num_local > 1) {

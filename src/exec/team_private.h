@@ -70,6 +70,7 @@ struct mpath_team {
     mpath_topo_t
         *gpu_topo; /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
     unsigned topo_version;
+    uint64_t settled_from_ns; /* predicted time from which on the ranks end a call together; by move_retry.c */
     uint32_t *lost;         /* node -> bit per NIC that has failed and is left out; by move_retry.c */
     uint64_t probe_ns;      /* how long they are left out at least */
     uint64_t back_ns;       /* when some were used again last; 0: none since others failed */
@@ -101,6 +102,9 @@ uint32_t mpath_team_lost_known(const mpath_team_t *team, const mpath_machine_t *
 void mpath_team_lost_note(const mpath_team_t *team, uint32_t nics, int lost);
 /* and the new team leaves out what its ranks have told, team->lost. The same on all ranks. */
 void mpath_team_lost_begin(mpath_team_t *team);
+
+/* move_retry.c: by parameter, or such that the exchange is a hundredth of it. The team has its topology. */
+uint64_t mpath_move_settled_from_ns(const mpath_team_t *team);
 
 /* The name of the host that a rank runs on, for messages. */
 const char *mpath_team_host(const mpath_team_t *team, int rank);

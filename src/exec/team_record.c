@@ -142,10 +142,10 @@ mpath_status_t team_record_compare(const mpath_oob_t *oob, const team_record_t *
         for (int i = 0; i < TEAM_RECORD_VALUES; i++) {
             if (record->values[i] != records[0].values[i]) {
                 record_tell(oob, "settings-differ",
-                            "%s: parameter %s is %llu on rank 0 and %llu on rank %d; the previous functions serve the "
+                            "%s: parameter %s is %lld on rank 0 and %lld on rank %d; the previous functions serve the "
                             "communicator",
-                            oob->name, value_names[i], (unsigned long long)records[0].values[i],
-                            (unsigned long long)record->values[i], rank);
+                            oob->name, value_names[i], (long long)records[0].values[i],
+                            (long long)record->values[i], rank);
                 return MPATH_DECLINED;
             }
         }

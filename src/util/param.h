@@ -120,7 +120,7 @@ typedef struct mpath_settings {
     int timeout_s;               /* deadline of a call without any progress */
     int agree_timeout_s;         /* deadline for ranks that have not called; 0: none */
     int resend_after_s;         /* a rail that brings nothing for so long counts as failed; 0: calls are not repeated */
-    int resend_min_ms;          /* calls that take less are not repeated */
+    int resend_min_ms;          /* calls that take less are not repeated; -1: by what it costs */
     int gpu;                    /* device buffers are moved between GPUs, not through the host */
     int gpu_way;                /* mpath_gpu_way_t */
     int gpu_batch;              /* an engine's copies of a call go to the driver in one call */

@@ -97,9 +97,11 @@ const mpath_param_t mpath_params[] = {
         "breaks: the call is repeated over the others, and the rail is left out until it is up again. With 0 a failed "
         "rail ends the call in an error"),
     ROW_INT(
-        resend_min_ms, "25", 0, 86400000, "ms", 5,
+        resend_min_ms, "-1", -1, 86400000, "ms", 5,
         "Calls that are predicted to take this long can be repeated; their ranks end together, which costs an exchange "
-        "of a few bytes. In shorter ones a failed rail ends the call in an error"),
+        "of a few bytes. In shorter ones a failed rail ends the call in an error. -1: a hundred times what that "
+        "exchange is reckoned to take: between two nodes 1 ms where all rails are InfiniBand or RoCE, else 25 ms; more "
+        "between more nodes"),
     ROW_ENUM(
         gpu, "yes", switch_values, 3,
         "Device buffers within a node are moved from GPU to GPU; with \"no\" they are copied to the host and back"),
