@@ -42,20 +42,19 @@ static int waits_for_arrival(const mpath_duty_t *duty)
 static mpath_status_t hop_status(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop, int peer_rank)
 {
     mpath_team_t *team = mover->team;
-    int nic            = hop->nic_from;
-    int known;
+    int peer;
 
     if (hop->lane != MPATH_LANE_RAIL) {
         return team->shm->ops->peer_status(team->shm, team->local_of[peer_rank]);
     }
     if (hop == &duty->out) {
-        return mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[nic], mover->queues[duty->outlet].peer);
+        peer = mover->queues[duty->outlet].peer;
+        return mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[hop->nic_from], peer);
     }
-    /* Whoever only sends to this rank is known to the rail when this rank has sent to it too. */
-    nic = hop->nic_to;
-    known =
-        mover->peers[((size_t)nic * (size_t)team->size + (size_t)peer_rank) * MPATH_MAX_NICS + (size_t)hop->nic_from];
-    return (known > 0) ? mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[nic], known - 1) : MPATH_OK;
+    /* What TCP has taken for sent may be lost with the connection, which then only the receiver misses. */
+    peer = mpath_mover_peer(mover, hop->nic_to, peer_rank, hop->nic_from);
+    return (peer < 0) ? (mpath_status_t)peer
+                      : mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[hop->nic_to], peer);
 }
 
 static void lose_hop(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop)

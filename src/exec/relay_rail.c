@@ -410,6 +410,15 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
     return mpath_wire_restart(rails->wire);
 }
 
+/* Whether the other end of a rail answers; it is lost otherwise. */
+static mpath_status_t check_end(mpath_relay_t *relay, int nic, int rank, int nic_there)
+{
+    mpath_status_t status = mpath_wire_peer_status(relay->rails.wire, nic, rank, nic_there);
+
+    relay->lost |= (status != MPATH_OK) ? 1u << nic : 0;
+    return status;
+}
+
 mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
 {
     mpath_status_t status = MPATH_OK;
@@ -417,10 +426,13 @@ mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
     for (size_t i = 0; relay->rails.active && (i < relay->bound.schedule->num_duties) && (status == MPATH_OK); i++) {
         const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
-        if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
+        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->in.lane == MPATH_LANE_RAIL) &&
+            (duty->arrived_chunks < duty->num_chunks)) {
+            status = check_end(relay, duty->in.nic_to, duty->in.from, duty->in.nic_from);
+        }
+        if ((status == MPATH_OK) && (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
             (duty->done_bytes < duty->bytes)) {
-            status = mpath_wire_peer_status(relay->rails.wire, duty->out.nic_from, duty->out.to, duty->out.nic_to);
-            relay->lost |= (status != MPATH_OK) ? 1u << duty->out.nic_from : 0;
+            status = check_end(relay, duty->out.nic_from, duty->out.to, duty->out.nic_to);
         }
     }
     return status;

@@ -71,11 +71,11 @@ struct mpath_team {
         *gpu_topo; /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
     unsigned topo_version;
     uint64_t settled_from_ns; /* predicted time from which on the ranks end a call together; by move_retry.c */
-    uint32_t *lost;         /* node -> bit per NIC that has failed and is left out; by move_retry.c */
-    uint64_t probe_ns;      /* how long they are left out at least */
-    uint64_t back_ns;       /* when some were used again last; 0: none since others failed */
-    uint64_t next_probe_ns; /* when they are looked at again */
-    uint32_t carriers;      /* of those of this node: had one when last looked at */
+    uint32_t *lost;           /* node -> bit per NIC that has failed and is left out; by move_retry.c */
+    uint64_t probe_ns;        /* how long they are left out at least */
+    uint64_t back_ns;         /* when some were used again last; 0: none since others failed */
+    uint64_t next_probe_ns;   /* when they are looked at again */
+    uint32_t carriers;        /* of those of this node: had one when last looked at */
     uint64_t next_carrier_ns;
     unsigned recover_in; /* calls until mpath_move_recover() asks the others again; alike on all ranks */
 

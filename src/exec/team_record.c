@@ -144,8 +144,8 @@ mpath_status_t team_record_compare(const mpath_oob_t *oob, const team_record_t *
                 record_tell(oob, "settings-differ",
                             "%s: parameter %s is %lld on rank 0 and %lld on rank %d; the previous functions serve the "
                             "communicator",
-                            oob->name, value_names[i], (long long)records[0].values[i],
-                            (long long)record->values[i], rank);
+                            oob->name, value_names[i], (long long)records[0].values[i], (long long)record->values[i],
+                            rank);
                 return MPATH_DECLINED;
             }
         }

@@ -3,9 +3,10 @@
  * Skewed MPI_Alltoallv calls, every byte checked, on a communicator that returns errors: shows how each rank comes out
  * of a failure that the script "failures" makes meanwhile.
  *
- *   survivor CALLS BYTES_PER_RANK [nonblocking]
+ *   survivor CALLS BYTES_PER_RANK [nonblocking|oneway]
  *
- * nonblocking: MPI_Ialltoallv and MPI_Wait instead of MPI_Alltoallv.
+ * nonblocking: MPI_Ialltoallv and MPI_Wait instead of MPI_Alltoallv. oneway: besides, only the second half of the ranks
+ * sends.
  * Each rank prints one line "rank R: completed", "rank R: error in call K: TEXT" or "rank R: wrong bytes in call K",
  * then waits to be ended. Rank 0 prints "under way" after its first WARM_CALLS calls. A rank that sees an error does
  * not finalize: what MPI can still do then is not the matter here.
@@ -22,17 +23,19 @@
 #define UNTOUCHED 255 /* never a payload byte */
 
 typedef struct exchange {
-    int rank, size;
+    int rank, size, one_way;
     int *send_counts, *send_offsets, *recv_counts, *recv_offsets;
     unsigned char *send, *recv;
     size_t send_bytes, recv_bytes;
 } exchange_t;
 
-static int count_of(int size, int destination, size_t bytes_per_rank)
+static int count_of(const exchange_t *x, int source, int destination, size_t bytes_per_rank)
 {
     size_t hot  = bytes_per_rank * HOT_SHARE_PERCENT / 100;
-    size_t even = (bytes_per_rank - hot) / (size_t)size;
+    size_t even = (bytes_per_rank - hot) / (size_t)x->size;
 
+    if (x->one_way && source < x->size / 2)
+        return 0;
     return (int)(even + (destination == 0 ? hot : 0));
 }
 
@@ -56,8 +59,8 @@ static int exchange_init(exchange_t *x, size_t bytes_per_rank)
     x->recv_counts  = counts + 2 * x->size;
     x->recv_offsets = counts + 3 * x->size;
     for (int peer = 0; peer < x->size; peer++) {
-        x->send_counts[peer]  = count_of(x->size, peer, bytes_per_rank);
-        x->recv_counts[peer]  = count_of(x->size, x->rank, bytes_per_rank);
+        x->send_counts[peer]  = count_of(x, x->rank, peer, bytes_per_rank);
+        x->recv_counts[peer]  = count_of(x, peer, x->rank, bytes_per_rank);
         x->send_offsets[peer] = (int)x->send_bytes;
         x->recv_offsets[peer] = (int)x->recv_bytes;
         x->send_bytes += (size_t)x->send_counts[peer];
@@ -110,15 +113,16 @@ static int exchange_run(const exchange_t *x, int nonblocking)
 
 int main(int argc, char **argv)
 {
-    int nonblocking = argc == 4 && strcmp(argv[3], "nonblocking") == 0;
+    int one_way     = argc == 4 && strcmp(argv[3], "oneway") == 0;
+    int nonblocking = one_way || (argc == 4 && strcmp(argv[3], "nonblocking") == 0);
     int calls       = argc > 1 ? atoi(argv[1]) : 0, length, provided;
     char text[MPI_MAX_ERROR_STRING];
-    exchange_t x = {0};
+    exchange_t x = {.one_way = one_way};
 
     MPI_Init_thread(&argc, &argv, MPI_THREAD_SINGLE, &provided);
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     if (argc != 3 + nonblocking || calls <= WARM_CALLS || exchange_init(&x, strtoull(argv[2], NULL, 10)) != 0) {
-        fprintf(stderr, "usage: survivor CALLS BYTES_PER_RANK [nonblocking], more than %d calls\n", WARM_CALLS);
+        fprintf(stderr, "usage: survivor CALLS BYTES_PER_RANK [nonblocking|oneway], more than %d calls\n", WARM_CALLS);
         MPI_Abort(MPI_COMM_WORLD, 2);
     }
     for (int call = 0; call < calls; call++) {

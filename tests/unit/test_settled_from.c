@@ -43,8 +43,7 @@ static void make_team(const shape_t *shape, int min_ms, mpath_context_t *context
         machines[node] = (mpath_machine_t){.num_nics = NICS, .num_numa = 1, .host_memory_bps = 1u << 30};
         snprintf(machines[node].host, sizeof(machines[node].host), "node%d", node);
         for (int nic = 0; nic < NICS; nic++) {
-            machines[node].nics[nic] =
-                (mpath_nic_t){.rate_bps = 25000000000, .numa = 0, .rail = (int16_t)nic, .up = 1};
+            machines[node].nics[nic] = (mpath_nic_t){.rate_bps = 25000000000, .numa = 0, .rail = (int16_t)nic, .up = 1};
             snprintf(machines[node].nics[nic].name, sizeof(machines[node].nics[nic].name), "%s", shape->nics[nic]);
         }
         team->num_on[node] = shape->ranks;
