@@ -121,13 +121,15 @@ unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(ranks_sources)
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
-unit_programs += unit/test_resume unit/test_retry unit/test_settled_from unit/test_store
+unit_programs += unit/test_dead_end unit/test_resume unit/test_retry unit/test_settled_from unit/test_store
+unit_test_dead_end_SOURCES = unit/test_dead_end.c unit/silent_rail.h unit/a2a.c unit/a2a.h $(ranks_sources)
+unit_test_dead_end_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_fabric_peer -Wl,--wrap=mpath_fabric_peer_status
 unit_test_settled_from_SOURCES = unit/test_settled_from.c
 unit_programs += unit/test_team_lost
 unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(ranks_sources)
 unit_test_retry_SOURCES = unit/test_retry.c $(ranks_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
-unit_test_resume_SOURCES = unit/test_resume.c $(ranks_sources)
+unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h $(ranks_sources)
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 symmetric_sources = unit/symmetric_support.c unit/symmetric_support.h unit/capture.h $(ranks_sources)
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h $(symmetric_sources)

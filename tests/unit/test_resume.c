@@ -4,9 +4,9 @@
  * without a failure. The rail falls silent: the rank that drives it does not send any more, from a moment inside its
  * combination of elements.
  */
-#include "coll/share_private.h"
 #include "coll/symmetric_private.h"
 #include "unit/ranks.h"
+#include "unit/silent_rail.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -35,24 +35,6 @@ typedef struct trap {
     int calls_left; /* 0: off */
     int phase;
 } trap_t;
-
-/*
- * As far as the driver knows it has sent everything of a phase, and all that follow. Without the last one its own node
- * goes ahead.
- */
-static void fall_silent(mpath_share_t *share, int phase)
-{
-    for (int i = 0; i < share->num_links; i++) {
-        share_link_t *link = &share->links[i];
-
-        for (; phase < SHARE_PHASES; phase++) {
-            for (int node = 0; node < share->num_nodes; node++) {
-                link->next_send[phase][node]  = share->num_segments;
-                link->sent_bytes[phase][node] = 0;
-            }
-        }
-    }
-}
 
 static void add_doubles(void *argument, const void *in, void *inout, uint64_t elements)
 {

@@ -1,0 +1,214 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Calls that cannot be repeated, of which the other end of a rail does not answer any more: who waits for something from
+ * there asks, whatever else holds it up, and the call ends in an error at once. What is not asked about has a deadline
+ * only in blocking calls. The answers are not UCX's here.
+ */
+#include "coll/alltoallv.h"
+#include "coll/symmetric_private.h"
+#include "exec/fabric.h"
+#include "unit/a2a.h"
+#include "unit/ranks.h"
+#include "unit/silent_rail.h"
+#include "util/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RANKS 6
+#define NICS 3
+#define VICTIM 1 /* drives rail 1 of node 0 */
+#define OTHER_END 4
+#define ELEMENTS 150000ull
+#define TIMEOUT_S 20
+#define STALL_US 3000000
+
+static int dead_rank = -1; /* does not answer over rails */
+static int stalls;         /* this rank is late with its first connection */
+static int asked;          /* for the state of a peer */
+
+/* Instead of the functions of these names, by the linker. */
+mpath_status_t __real_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
+mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
+mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to)
+{
+    return (rank == dead_rank) ? MPATH_ERR_UNREACHABLE : __real_mpath_wire_peer_status(wire, nic, rank, nic_to);
+}
+
+int __real_mpath_fabric_peer(mpath_fabric_t *fabric, int rail, const void *address, size_t bytes, const char *name);
+int __wrap_mpath_fabric_peer(mpath_fabric_t *fabric, int rail, const void *address, size_t bytes, const char *name);
+int __wrap_mpath_fabric_peer(mpath_fabric_t *fabric, int rail, const void *address, size_t bytes, const char *name)
+{
+    if (stalls) {
+        stalls = 0;
+        usleep(STALL_US);
+    }
+    return __real_mpath_fabric_peer(fabric, rail, address, bytes, name);
+}
+
+mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail, int peer);
+mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail, int peer)
+{
+    (void)fabric;
+    (void)rail;
+    (void)peer;
+    asked++;
+    return (dead_rank >= 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
+}
+
+static void discard(mpath_log_level_t level, const char *line)
+{
+    (void)level;
+    (void)line;
+}
+
+static mpath_context_t *open_context(ranks_self_t *self)
+{
+    mpath_settings_t settings;
+
+    mpath_log_set_sink(discard);
+    mpath_settings_init(&settings);
+    settings.access                   = MPATH_ACCESS_AFFINE;
+    settings.gate                     = MPATH_GATE_ALWAYS;
+    settings.memory_bytes             = 4 << 20;
+    settings.resend_after_s           = 0;
+    settings.timeout_s                = TIMEOUT_S;
+    settings.reduce_scatter_algorithm = settings.alltoallv_algorithm = MPATH_ALGORITHM_LANES;
+    return ranks_context(self, &settings);
+}
+
+/* -- a reduction whose rail falls silent: the end of the other node, held up by its mates as well, asks -- */
+
+typedef struct trap {
+    mpath_share_t *share;
+    int calls_left; /* 0: off */
+} trap_t;
+
+static void add_doubles(void *argument, const void *in, void *inout, uint64_t elements)
+{
+    trap_t *trap = argument;
+
+    for (uint64_t i = 0; i < elements; i++) {
+        ((double *)inout)[i] += ((const double *)in)[i];
+    }
+    if ((trap->calls_left > 0) && (--trap->calls_left == 0)) {
+        fall_silent(trap->share, SHARE_SCATTER);
+    }
+}
+
+static int reduction_body(ranks_self_t *self, void *argument)
+{
+    double *send = calloc(ELEMENTS, sizeof(*send)), *recv = calloc(ELEMENTS, sizeof(*recv));
+    trap_t trap                 = {0};
+    mpath_combination_t doubles = {.element_bytes = sizeof(double), .reduce = add_doubles, .argument = &trap};
+    mpath_context_t *context    = open_context(self);
+    mpath_team_t *team          = ranks_team(self, context);
+    mpath_coll_t *coll;
+    mpath_symmetric_t *symmetric;
+    uint64_t blocks[RANKS];
+    mpath_status_t status;
+
+    (void)argument;
+    ranks_check((send != NULL) && (recv != NULL) && (mpath_coll_create(team, &coll) == MPATH_OK));
+    ranks_check(mpath_symmetric_create(team, coll, &symmetric) == MPATH_OK);
+    for (int rank = 0; rank < RANKS; rank++) {
+        blocks[rank] = ELEMENTS / RANKS;
+    }
+    ranks_check(mpath_reduce_scatter(symmetric, send, recv, blocks, &doubles, 0) == MPATH_OK);
+    ranks_check(mpath_share_num_rails(symmetric->share) == NICS);
+    trap.share      = symmetric->share;
+    trap.calls_left = (self->rank == VICTIM) ? 2 : 0;
+    dead_rank       = (self->node == 1) ? VICTIM : -1;
+    status          = mpath_reduce_scatter(symmetric, send, recv, blocks, &doubles, 0);
+    ranks_check(mpath_status_is_error(status));
+    ranks_check((self->rank != OTHER_END) || (status == MPATH_ERR_UNREACHABLE)); /* and not the deadline */
+    ranks_barrier(self);
+    mpath_symmetric_destroy(symmetric);
+    mpath_coll_destroy(coll);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    free(send);
+    free(recv);
+    return 0;
+}
+
+static void test_reduction(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, reduction_body, NULL), 0);
+}
+
+/* -- a rank that only receives -- */
+
+static mpath_status_t send_to_last(mpath_coll_t *coll, a2a_t *data, uint64_t round)
+{
+    uint64_t demand[4];
+
+    a2a_demand(A2A_ONE_PAIR, 2, 1000000, round, demand);
+    a2a_fill(data, demand, round);
+    return mpath_alltoallv(coll, &data->call);
+}
+
+/* The sender is late, which is nothing to the receiver while it answers, and then does not answer. */
+static int receiver_body(ranks_self_t *self, void *argument)
+{
+    mpath_context_t *context = open_context(self);
+    mpath_team_t *team       = ranks_team(self, context);
+    mpath_coll_t *coll;
+    mpath_status_t status;
+    a2a_t data;
+
+    ranks_check(mpath_coll_create(team, &coll) == MPATH_OK);
+    a2a_init(&data, self->rank, self->size);
+    stalls    = self->rank == 0;
+    dead_rank = ((argument != NULL) && (self->rank == 1)) ? 0 : -1;
+    status    = send_to_last(coll, &data, 1);
+    if (self->rank == 1) {
+        ranks_check(asked > 0);
+        ranks_check(status == ((argument != NULL) ? MPATH_ERR_UNREACHABLE : MPATH_OK));
+        ranks_check((status != MPATH_OK) || (a2a_check(&data) == 0));
+    }
+    ranks_barrier(self);
+    a2a_end(&data);
+    mpath_coll_destroy(coll);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void run_receiver(void *argument)
+{
+    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 1, .limit_s = 120};
+
+    assert_int_equal(ranks_run(&setup, receiver_body, argument), 0);
+}
+
+static void test_receiver(void **state)
+{
+    int dead = 1;
+
+    (void)state;
+    run_receiver(&dead);
+}
+
+static void test_late_sender(void **state)
+{
+    (void)state;
+    run_receiver(NULL);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reduction), cmocka_unit_test(test_receiver),
+                                       cmocka_unit_test(test_late_sender)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
