@@ -158,6 +158,7 @@ unit_programs += unit/test_relay
 unit_test_relay_SOURCES = unit/test_relay.c $(relay_sources)
 unit_programs += unit/test_relay_faults unit/test_relay_owners
 unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(relay_sources)
+unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand

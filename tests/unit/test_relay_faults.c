@@ -258,6 +258,53 @@ static void test_killed(void **state)
     munmap(gave_up, sizeof(*gave_up));
 }
 
+/* Instead of the function of this name, by the linker: this rank does not answer over rails any more; -1: all do. */
+static int dead_rank = -1;
+
+mpath_status_t __real_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
+mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
+mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to)
+{
+    return (rank == dead_rank) ? MPATH_ERR_UNREACHABLE : __real_mpath_wire_peer_status(wire, nic, rank, nic_to);
+}
+
+/* What a rank takes for sent is lost, in a call that is too short to be repeated: who misses it asks, and all learn it. */
+static int dead_end_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_status_t status;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_HOT, job->max_bytes, 1);
+    dead_rank = (self->node == 0) ? 5 : -1;
+    if (self->rank == 5) {
+        break_rail(&member, 1, MPATH_OK, 0);
+    }
+    status = member_call(&member, A2A_HOT, job->max_bytes, 2);
+    ranks_check(status != MPATH_ERR_TIMED_OUT);
+    ranks_check((self->rank > 1) || mpath_status_is_error(status)); /* who misses it, and who passes it on */
+    wait_for_others(self->size);
+    member_end(&member);
+    return 0;
+}
+
+static void test_dead_end(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = 50000000, .limit_s = 90},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .emulated  = MPATH_EMULATED_RAILS,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 100000,
+                       .killed    = -1};
+
+    (void)state;
+    gave_up = mmap(NULL, sizeof(*gave_up), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(gave_up, MAP_FAILED);
+    assert_int_equal(ranks_run(&job.setup, dead_end_body, &job), 0);
+    munmap(gave_up, sizeof(*gave_up));
+}
+
 /* All calls up to now went over relays, and some of their bytes through GPUs on the way. */
 static void check_relayed(const member_t *member, uint64_t calls, uint64_t *passed_p)
 {
@@ -438,6 +485,7 @@ int main(void)
         cmocka_unit_test(test_short_of_memory),
         cmocka_unit_test(test_rail_fails),
         cmocka_unit_test(test_killed),
+        cmocka_unit_test(test_dead_end),
         cmocka_unit_test(test_lost_contexts),
         cmocka_unit_test(test_lost_before_others_have_memory),
         cmocka_unit_test(test_lost_before_the_first_call),
