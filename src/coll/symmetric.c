@@ -300,13 +300,26 @@ char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, ui
     return whole;
 }
 
+mpath_status_t mpath_symmetric_run(mpath_symmetric_t *symmetric, const mpath_share_job_t *job,
+                                   mpath_share_stats_t *stats)
+{
+    mpath_status_t status = mpath_share_run(symmetric->share, job, stats);
+    mpath_move_loss_t loss;
+
+    if (job->settles && ((status == MPATH_OK) || (status == MPATH_AGAIN) ||
+                         ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(symmetric->team) == MPATH_OK)))) {
+        mpath_share_loss(symmetric->share, &loss);
+        status = mpath_move_settle_loss(symmetric->team, status, &loss);
+    }
+    return status;
+}
+
 /* One attempt. MPATH_AGAIN, on all ranks: rails have failed and are left out. */
 static mpath_status_t share_once(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
                                  mpath_share_job_t *job, mpath_share_stats_t *stats)
 {
     mpath_share_t *share  = symmetric->share;
     mpath_status_t status = mpath_symmetric_adapt_before(symmetric, operation, bytes);
-    mpath_move_loss_t loss;
 
     if (status != MPATH_OK) {
         return status;
@@ -318,12 +331,7 @@ static mpath_status_t share_once(mpath_symmetric_t *symmetric, mpath_operation_t
         }
     }
     job->settles = mpath_move_settles_ns(symmetric->team, mpath_share_predict_ns(share, job->flags, bytes));
-    status       = mpath_share_run(share, job, stats);
-    if (job->settles && ((status == MPATH_OK) || (status == MPATH_AGAIN) ||
-                         ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(symmetric->team) == MPATH_OK)))) {
-        mpath_share_loss(share, &loss);
-        status = mpath_move_settle_loss(symmetric->team, status, &loss);
-    }
+    status       = mpath_symmetric_run(symmetric, job, stats);
     if (status == MPATH_OK) {
         status = mpath_symmetric_adapt_after(symmetric, operation, job->flags, bytes);
     }

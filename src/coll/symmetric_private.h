@@ -73,6 +73,13 @@ static inline mpath_status_t mpath_symmetric_uncounted(mpath_symmetric_t *symmet
 char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, uint64_t stride, uint64_t elements,
                               const mpath_combination_t *combination);
 
+/*
+ * A run of the engine, at whose end the ranks settle if the job does. MPATH_AGAIN, on all ranks: rails have failed and are
+ * left out.
+ */
+mpath_status_t mpath_symmetric_run(mpath_symmetric_t *symmetric, const mpath_share_job_t *job,
+                                   mpath_share_stats_t *stats);
+
 /* Runs the engine on a vector of `bytes` in total, again where rails fail, counts, and learns. Changes the job. */
 mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes,
                                      mpath_share_job_t *job);

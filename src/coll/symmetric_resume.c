@@ -56,36 +56,82 @@ static mpath_status_t agree_on_run(mpath_symmetric_t *symmetric, uint64_t *all, 
     return status;
 }
 
-/* The holder's `bytes` at `offset` of the result go to all. */
+/* Rails of the topology that there is now; chunks of the attempt before are dropped. */
+static mpath_status_t renew(mpath_symmetric_t *symmetric)
+{
+    mpath_wire_t *wire;
+    mpath_status_t status = mpath_wire_get(symmetric->team, &wire);
+
+    if (status == MPATH_OK) {
+        status = mpath_wire_restart(wire);
+    }
+    return (status == MPATH_OK) ? mpath_symmetric_read_topo(symmetric) : status;
+}
+
+/* The same in the middle of a call, whose results have taken the place of data. */
+static mpath_status_t renew_for_rest(mpath_symmetric_t *symmetric, const mpath_share_job_t *job)
+{
+    mpath_status_t status = renew(symmetric);
+
+    if ((status == MPATH_OK) && (mpath_share_obstacle(symmetric->share) != NULL)) {
+        mpath_error("call %u: %s any more, and results have taken the place of data; the call fails", job->call,
+                    mpath_share_obstacle(symmetric->share));
+        return MPATH_ERR_UNREACHABLE;
+    }
+    return status;
+}
+
+static mpath_status_t hand_out_once(mpath_symmetric_t *symmetric, mpath_share_job_t *handing, uint64_t *arrays)
+{
+    mpath_share_stats_t stats = {0};
+    mpath_status_t status     = MPATH_OK;
+
+    handing->block_elements = arrays;
+    handing->send_offsets = handing->recv_offsets = arrays + symmetric->size;
+    if (handing->gpus != NULL) {
+        status = mpath_share_gpus_open(symmetric->share, handing, MPATH_CALL_MOVED);
+    }
+    return (status == MPATH_OK) ? mpath_symmetric_run(symmetric, handing, &stats) : status;
+}
+
+/* The holder's `bytes` at `offset` of the result go to all; once more where further rails fail, since they stay there. */
 static mpath_status_t hand_out(mpath_symmetric_t *symmetric, const mpath_share_job_t *job, int holder, uint64_t offset,
                                uint64_t bytes, uint64_t *arrays)
 {
     size_t size               = (size_t)symmetric->size;
-    mpath_share_stats_t stats = {0};
     mpath_share_gpus_t gpus   = {0};
-    mpath_share_job_t handing = {.flags          = MPATH_SHARE_GATHER,
-                                 .element_bytes  = 1,
-                                 .block_elements = arrays,
-                                 .send_buffer    = job->recv_buffer,
-                                 .send_offsets   = arrays + size,
-                                 .recv_buffer    = job->recv_buffer,
-                                 .recv_offsets   = arrays + size,
-                                 .own_in_place   = 1};
-    mpath_status_t status     = agree_on_run(symmetric, arrays, &handing.call);
+    mpath_share_job_t handing = {.flags         = MPATH_SHARE_GATHER,
+                                 .element_bytes = 1,
+                                 .send_buffer   = job->recv_buffer,
+                                 .recv_buffer   = job->recv_buffer,
+                                 .own_in_place  = 1,
+                                 .settles       = job->settles};
+    mpath_status_t status     = MPATH_AGAIN;
+    stand_t stand;
 
-    for (size_t rank = 0; rank < size; rank++) {
-        arrays[rank]        = 0;
-        arrays[size + rank] = offset;
-    }
-    arrays[holder] = bytes;
-    if ((status == MPATH_OK) && (job->gpus != NULL)) {
+    if (job->gpus != NULL) {
         gpus             = *job->gpus;
         handing.gpus     = &gpus;
         gpus.send_memory = gpus.recv_memory;
         gpus.send_bytes  = gpus.recv_bytes;
-        status           = mpath_share_gpus_open(symmetric->share, &handing, MPATH_CALL_MOVED);
     }
-    return (status == MPATH_OK) ? mpath_share_run(symmetric->share, &handing, &stats) : status;
+    while (status == MPATH_AGAIN) {
+        status = agree_on_run(symmetric, arrays, &handing.call);
+        for (size_t rank = 0; rank < size; rank++) {
+            arrays[rank]        = (rank == (size_t)holder) ? bytes : 0;
+            arrays[size + rank] = offset;
+        }
+        status = (status == MPATH_OK) ? hand_out_once(symmetric, &handing, arrays) : status;
+        if (status == MPATH_AGAIN) { /* how far the ranks have come is no matter, but that their copies have ended */
+            status = find_stand(symmetric, &handing, arrays, &stand);
+            status = (status == MPATH_OK) ? renew_for_rest(symmetric, job) : status;
+            status = (status == MPATH_OK) ? MPATH_AGAIN : status;
+        }
+    }
+    if ((status == MPATH_OK) && (symmetric->topo_version != mpath_team_topo_version(symmetric->team))) {
+        status = mpath_symmetric_read_topo(symmetric); /* rails are back */
+    }
+    return status;
 }
 
 /*
@@ -134,18 +180,6 @@ static uint64_t bytes_left(const mpath_symmetric_t *symmetric, const mpath_share
     return elements * job->element_bytes;
 }
 
-/* Rails of the topology that there is now; chunks of the attempt before are dropped. */
-static mpath_status_t renew(mpath_symmetric_t *symmetric)
-{
-    mpath_wire_t *wire;
-    mpath_status_t status = mpath_wire_get(symmetric->team, &wire);
-
-    if (status == MPATH_OK) {
-        status = mpath_wire_restart(wire);
-    }
-    return (status == MPATH_OK) ? mpath_symmetric_read_topo(symmetric) : status;
-}
-
 /* An Allreduce. */
 static mpath_status_t go_on(mpath_symmetric_t *symmetric, mpath_share_job_t *job, range_t *ranges, uint64_t *arrays)
 {
@@ -159,15 +193,10 @@ static mpath_status_t go_on(mpath_symmetric_t *symmetric, mpath_share_job_t *job
         ranges[node].to   = mpath_share_part_done(symmetric->share, node, stand.most);
     }
     if (status == MPATH_OK) {
-        status = renew(symmetric);
+        status = (stand.most == 0) ? renew(symmetric) : renew_for_rest(symmetric, job);
     }
     if ((status == MPATH_OK) && (mpath_share_obstacle(symmetric->share) != NULL)) {
-        if (stand.most == 0) {
-            return MPATH_DECLINED;
-        }
-        mpath_error("call %u: %s any more, and results have taken the place of data; the call fails", job->call,
-                    mpath_share_obstacle(symmetric->share));
-        return MPATH_ERR_UNREACHABLE;
+        return MPATH_DECLINED;
     }
     if (status == MPATH_OK) {
         mpath_info("call %u goes on behind its first %llu segments; rank %d hands those from %llu on to the others",
