@@ -185,18 +185,22 @@ static mpath_status_t copy_rest(mpath_share_t *share)
                         share->job->call, share->me, (unsigned long long)share->my_copied, share->settings->timeout_s);
             return MPATH_ERR_TIMED_OUT;
         }
+        if (result == 0) {
+            (void)mpath_idle_wait(&share->idle);
+        }
     }
     return (result < 0) ? (mpath_status_t)result : MPATH_OK;
 }
 
 mpath_status_t mpath_share_copied(mpath_share_t *share, const mpath_share_job_t *job, uint64_t *segments_p)
 {
-    mpath_status_t status = MPATH_OK;
+    mpath_status_t status = MPATH_OK, drained;
 
     if (job->gpus != NULL) {
         share->job = job;
         status     = copy_rest(share);
-        mpath_share_gpu_drain(share);
+        drained    = mpath_share_gpu_drain(share);
+        status     = (status == MPATH_OK) ? drained : status;
         mpath_share_gpu_close(share);
         share->job = NULL;
     }
@@ -218,8 +222,8 @@ static mpath_status_t run_steps(mpath_share_t *share)
     }
     if (share->job->gpus != NULL) {
         share->gpu->in_use = status != MPATH_OK;
-        if (share->gpu->in_use) {
-            mpath_share_gpu_drain(share);
+        if (share->gpu->in_use && (mpath_share_gpu_drain(share) != MPATH_OK) && is_given_up(share, status)) {
+            status = MPATH_ERR_TIMED_OUT; /* what the GPU does later would meet another attempt */
         }
     }
     note_loss(share);

@@ -3,11 +3,11 @@
 #include "coll/share_gpu.h"
 
 #include "coll/gpu_streams.h"
+#include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define DRAIN_NS (5 * UINT64_C(1000000000))
 
 /*
  * Launches that belong together: what follows the one before, in all buffers alike, goes with it. The stream's lock is
@@ -235,22 +235,46 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
                : status;
 }
 
-/* The end of a stream, whatever is on it: 5 s at most. */
-static void drain(mpath_stream_t *stream)
+/*
+ * The end of what is on a stream. An application's kernels may hold the GPU for as long as data of others may be late; a
+ * stream whose context is lost does nothing any more.
+ */
+static mpath_status_t drain(mpath_share_t *share, mpath_stream_t *stream)
 {
+    uint64_t end_ns       = mpath_time_ns() + (uint64_t)share->settings->timeout_s * MPATH_NS_PER_S;
+    mpath_status_t status = MPATH_ERR_UNREACHABLE;
     mpath_mark_t mark;
 
-    if ((stream != NULL) && (mpath_stream_mark(stream, &mark) == MPATH_OK)) {
-        (void)mpath_stream_finish(stream, mark, DRAIN_NS, "the end of a call of several nodes");
+    mpath_gpu_coll_lock();
+    if (stream != NULL) {
+        status = mpath_stream_mark(stream, &mark);
+    }
+    mpath_gpu_coll_unlock();
+    if (status != MPATH_OK) {
+        return MPATH_OK;
+    }
+    while (1) {
+        mpath_gpu_coll_lock();
+        status = mpath_stream_done(stream, mark);
+        mpath_gpu_coll_unlock();
+        if (status != MPATH_INPROGRESS) {
+            return MPATH_OK;
+        }
+        if (mpath_time_ns() > end_ns) {
+            mpath_error("call %u: the GPU of rank %d has not ended its part within %d s; the call fails",
+                        share->job->call, share->me, share->settings->timeout_s);
+            return MPATH_ERR_TIMED_OUT;
+        }
+        (void)mpath_idle_wait(&share->idle);
     }
 }
 
-void mpath_share_gpu_drain(mpath_share_t *share)
+mpath_status_t mpath_share_gpu_drain(mpath_share_t *share)
 {
-    mpath_gpu_coll_lock();
-    drain(share->gpu->to_host);
-    drain(share->gpu->from_host);
-    mpath_gpu_coll_unlock();
+    mpath_status_t to_host   = drain(share, share->gpu->to_host);
+    mpath_status_t from_host = (to_host == MPATH_OK) ? drain(share, share->gpu->from_host) : MPATH_OK;
+
+    return (to_host != MPATH_OK) ? to_host : from_host;
 }
 
 /* -- the steps -- */

@@ -96,9 +96,12 @@ size_t mpath_share_gpu_cells_bytes(const mpath_share_t *share);
 void mpath_share_gpu_close(mpath_share_t *share);
 void mpath_share_gpu_destroy(mpath_share_t *share);
 
-/* Before the first step of a call, and after one that does not end well: waits for what this rank's GPU has to do. */
+/*
+ * Before the first step of a call; and after one that does not end well: waits for what this rank's GPU has still to do.
+ * MPATH_ERR_TIMED_OUT, logged: it does it later, so that the call cannot be made again.
+ */
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share);
-void mpath_share_gpu_drain(mpath_share_t *share);
+mpath_status_t mpath_share_gpu_drain(mpath_share_t *share);
 
 /* The steps of share_private.h; number of events, or an error. */
 int mpath_share_gpu_publish(mpath_share_t *share);

@@ -14,6 +14,7 @@
 static pthread_mutex_t stream_mutex = PTHREAD_MUTEX_INITIALIZER;
 
 #define SHORT_CHECK_CALLS 64 /* the question takes the driver some time */
+#define GIVE_UP_S 5          /* for copies under way when a call has failed */
 
 void mpath_relay_lock(void)
 {
@@ -395,7 +396,7 @@ mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan)
         status = mpath_relay_settle(relay, run(relay));
         if (mpath_status_is_error(status)) {
             mpath_team_break(relay->team, status);
-            mpath_relay_abandon(relay);
+            (void)mpath_relay_abandon(relay, GIVE_UP_S);
         }
         relay->stats.calls += (status == MPATH_OK) ? 1 : 0;
         end(relay);

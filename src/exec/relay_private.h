@@ -271,8 +271,11 @@ uint64_t mpath_relay_missing_from(const mpath_relay_t *relay, int member);
 int mpath_relay_is_finished(const mpath_relay_t *relay);
 /* Nothing happened: waits a moment, looks at the clock, the processes, the streams and the team. MPATH_OK to go on. */
 mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns);
-/* After an error: until no copy of this rank is under way. */
-void mpath_relay_abandon(mpath_relay_t *relay);
+/*
+ * After an error, or when a call is given up: until no copy of this rank is under way. MPATH_ERR_TIMED_OUT, logged: some
+ * still is after so many seconds.
+ */
+mpath_status_t mpath_relay_abandon(mpath_relay_t *relay, int seconds);
 
 /*
  * relay_retry.c: the end of a call for this rank; MPATH_AGAIN, on all ranks alike: it is to be repeated on another

@@ -69,8 +69,8 @@ mpath_status_t mpath_relay_settle(mpath_relay_t *relay, mpath_status_t status)
                             ((status != MPATH_ERR_UNREACHABLE) || (relay->lost == 0)))) {
         return status;
     }
-    if (status != MPATH_OK) {
-        mpath_relay_abandon(relay);
+    if ((status != MPATH_OK) && (mpath_relay_abandon(relay, relay->settings->timeout_s) != MPATH_OK)) {
+        return MPATH_ERR_TIMED_OUT; /* it would write to slots of the next attempt */
     }
     status = mpath_move_settle(relay->team, status, relay->lost);
     if (status == MPATH_AGAIN) {

@@ -8,7 +8,6 @@
 #include "util/time.h"
 
 #define CHECK_NS (50 * MPATH_NS_PER_MS)
-#define GIVE_UP_NS (5 * MPATH_NS_PER_S) /* for copies under way when a call has failed */
 
 uint64_t mpath_relay_missing_from(const mpath_relay_t *relay, int member)
 {
@@ -242,22 +241,40 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
     return status;
 }
 
-void mpath_relay_abandon(mpath_relay_t *relay)
+/* Whether all that is on the streams has ended by then. */
+static int streams_end(mpath_relay_t *relay, uint64_t end_ns)
 {
-    mpath_mark_t mark;
+    int all = 1;
+
+    for (unsigned i = MPATH_GPU_STREAMS_DIRECT; i < MPATH_GPU_STREAMS; i++) {
+        mpath_stream_t *stream;
+        mpath_mark_t mark;
+        mpath_status_t status;
+
+        mpath_relay_lock();
+        status = mpath_stream_get(relay->gpu, i, &stream);
+        status = (status == MPATH_OK) ? mpath_stream_mark(stream, &mark) : status;
+        mpath_relay_unlock();
+        for (int done = status != MPATH_OK; !done; done = (status != MPATH_INPROGRESS) || (mpath_time_ns() > end_ns)) {
+            (void)mpath_idle_wait(&relay->idle);
+            mpath_relay_lock();
+            status = mpath_stream_done(stream, mark);
+            mpath_relay_unlock();
+        }
+        all = all && (status != MPATH_INPROGRESS);
+    }
+    return all;
+}
+
+mpath_status_t mpath_relay_abandon(mpath_relay_t *relay, int seconds)
+{
+    mpath_status_t status = MPATH_OK;
 
     mpath_relay_rails_abandon(relay);
-    if (relay->gpu != NULL) {
-        mpath_relay_lock();
-        for (unsigned i = MPATH_GPU_STREAMS_DIRECT; i < MPATH_GPU_STREAMS; i++) {
-            mpath_stream_t *stream;
-
-            if ((mpath_stream_get(relay->gpu, i, &stream) == MPATH_OK) &&
-                (mpath_stream_mark(stream, &mark) == MPATH_OK)) {
-                (void)mpath_stream_finish(stream, mark, GIVE_UP_NS, "copies of a call that failed");
-            }
-        }
-        mpath_relay_unlock();
+    if ((relay->gpu != NULL) && !streams_end(relay, mpath_time_ns() + (uint64_t)seconds * MPATH_NS_PER_S)) {
+        mpath_error("rank %d: copies of call %llu on device memory, which is given up, have not ended within %d s",
+                    relay->me, (unsigned long long)relay->number, seconds);
+        status = MPATH_ERR_TIMED_OUT;
     }
     while (relay->under_way != NULL) {
         relay_op_t *next = relay->under_way->next;
@@ -276,4 +293,5 @@ void mpath_relay_abandon(mpath_relay_t *relay)
             relay->bound.outlets[i].first       = next;
         }
     }
+    return status;
 }

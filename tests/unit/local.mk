@@ -159,7 +159,7 @@ unit_programs += unit/test_relay
 unit_test_relay_SOURCES = unit/test_relay.c $(relay_sources)
 unit_programs += unit/test_relay_faults unit/test_relay_owners
 unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(relay_sources)
-unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status
+unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
@@ -174,6 +174,7 @@ unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes
 gpu_nodes_sources = unit/gpu_nodes.c unit/gpu_nodes.h $(gpu_sources) $(symmetric_sources)
 unit_test_gpu_nodes_SOURCES = unit/test_gpu_nodes.c $(gpu_nodes_sources)
 unit_test_gpu_nodes_cut_SOURCES = unit/test_gpu_nodes_cut.c $(gpu_nodes_sources)
+unit_test_gpu_nodes_cut_LDFLAGS = -Wl,--wrap=mpath_stream_done
 unit_test_gpu_nodes_faults_SOURCES = unit/test_gpu_nodes_faults.c unit/capture.h $(gpu_nodes_sources)
 unit_programs += unit/test_gpu_symmetric
 unit_test_gpu_symmetric_SOURCES = unit/test_gpu_symmetric.c unit/capture.h $(gpu_sources) $(ranks_sources)

@@ -72,7 +72,7 @@ static void set_trap(const own_t *own, int rails, const cut_t *cut)
     trap.fails     = cut->fails;
 }
 
-static void cut_init(own_t *own, ranks_self_t *self)
+static void cut_init(own_t *own, ranks_self_t *self, int timeout_s)
 {
     member_t *member = &own->member;
     int next         = 0;
@@ -85,6 +85,7 @@ static void cut_init(own_t *own, ranks_self_t *self)
     member->settings.memory_bytes   = 4 << 20;
     member->settings.resend_min_ms  = 0;
     member->settings.resend_after_s = 1;
+    member->settings.timeout_s      = timeout_s;
     member->context                 = ranks_context(self, &member->settings);
     ranks_check(mpath_team_create(member->context, &self->oob, &member->team) == MPATH_OK);
     ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
@@ -123,7 +124,7 @@ static int cut_body(ranks_self_t *self, void *argument)
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     setenv("FAKE_CUDA_DELAY_US", (cut->fails == MPATH_OK) ? "2000" : (self->rank == 0) ? "20000" : "30", 1);
     gpu_application_starts();
-    cut_init(&own, self);
+    cut_init(&own, self, 120);
     for (uint64_t round = 0; round < rounds; round++) {
         if ((round == 1) && (order >= 0) && (order < cut->failures)) {
             set_trap(&own, RAILS - order, cut);
@@ -156,9 +157,44 @@ static void test_cut(void **state)
     }
 }
 
+/* Instead of the function of this name, by the linker: an application's kernel holds this rank's GPU. */
+static int held;
+
+mpath_status_t __real_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
+{
+    return held ? MPATH_INPROGRESS : __real_mpath_stream_done(stream, mark);
+}
+
+/* What a GPU does later must not meet another attempt: the call ends in an error when it has not done it by the deadline. */
+static int held_body(ranks_self_t *self, void *argument)
+{
+    own_t own;
+
+    (void)argument;
+    setenv("FAKE_CUDA_DEVICES", "8", 1);
+    gpu_application_starts();
+    cut_init(&own, self, 3);
+    run(&own, REDUCE_SCATTER);
+    held = self->rank == 2;
+    ranks_check(mpath_status_is_error(reduce_scatter(&own, MOST / 8, 1)));
+    held = 0;
+    own_end(&own);
+    return 0;
+}
+
+static void test_held(void **state)
+{
+    const ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, held_body, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut), cmocka_unit_test(test_held)};
 
     return cmocka_run_group_tests_name("gpu_nodes_cut", tests, NULL, NULL);
 }

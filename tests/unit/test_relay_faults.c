@@ -305,6 +305,57 @@ static void test_dead_end(void **state)
     munmap(gave_up, sizeof(*gave_up));
 }
 
+/* Instead of the function of this name, by the linker: copies of this rank do not end. */
+static int held;
+
+mpath_status_t __real_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
+{
+    return held ? MPATH_INPROGRESS : __real_mpath_stream_done(stream, mark);
+}
+
+/* A rail fails, and a rank has copies under way that could write to slots of another attempt: there is none. */
+static int held_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    member_round(&member, A2A_HOT, job->max_bytes, 1);
+    member.context->settings.timeout_s = 3;
+    ranks_barrier(self);
+    held = self->rank == 2;
+    if (self->rank == 1) {
+        break_rail(&member, 1, job->broken, 3);
+    }
+    ranks_check(mpath_status_is_error(member_call(&member, A2A_HOT, job->max_bytes, 2)));
+    held = 0;
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.repeats == 0);
+    wait_for_others(self->size);
+    member_end(&member);
+    return 0;
+}
+
+static void test_held(void **state)
+{
+    relay_job_t job = {.setup          = {.size = 8, .nodes = 2, .nics = 4, .nic_bps = 20000000, .limit_s = 90},
+                       .link           = MPATH_GPU_LINK_MESH,
+                       .pcie_bps       = 50000000000ull,
+                       .max_bytes      = 1500000,
+                       .broken         = MPATH_ERR_UNREACHABLE,
+                       .resend_after_s = 60,
+                       .killed         = -1};
+
+    (void)state;
+    gave_up = mmap(NULL, sizeof(*gave_up), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_ptr_not_equal(gave_up, MAP_FAILED);
+    assert_int_equal(ranks_run(&job.setup, held_body, &job), 0);
+    munmap(gave_up, sizeof(*gave_up));
+}
+
 /* All calls up to now went over relays, and some of their bytes through GPUs on the way. */
 static void check_relayed(const member_t *member, uint64_t calls, uint64_t *passed_p)
 {
@@ -486,6 +537,7 @@ int main(void)
         cmocka_unit_test(test_rail_fails),
         cmocka_unit_test(test_killed),
         cmocka_unit_test(test_dead_end),
+        cmocka_unit_test(test_held),
         cmocka_unit_test(test_lost_contexts),
         cmocka_unit_test(test_lost_before_others_have_memory),
         cmocka_unit_test(test_lost_before_the_first_call),
