@@ -330,8 +330,10 @@ static mpath_status_t share_once(mpath_symmetric_t *symmetric, mpath_operation_t
             return status;
         }
     }
-    job->settles = mpath_move_settles_ns(symmetric->team, mpath_share_predict_ns(share, job->flags, bytes));
-    status       = mpath_symmetric_run(symmetric, job, stats);
+    if (!job->settles) { /* the rest of one that does, does, however short it is */
+        job->settles = mpath_move_settles_ns(symmetric->team, mpath_share_predict_ns(share, job->flags, bytes));
+    }
+    status = mpath_symmetric_run(symmetric, job, stats);
     if (status == MPATH_OK) {
         status = mpath_symmetric_adapt_after(symmetric, operation, job->flags, bytes);
     }

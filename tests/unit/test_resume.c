@@ -25,11 +25,14 @@
 
 enum { ALLREDUCE_IN_PLACE, REDUCE_SCATTER };
 
+/* When a second rail falls silent: while results are handed out, or in the rest, too short to be repeated by itself. */
+enum { NOT_AGAIN, IN_RESULTS, IN_REST };
+
 typedef struct job {
     int what;
     int after; /* combinations of the victim */
     int phase; /* in which it falls silent */
-    int again; /* and another one later */
+    int again; /* and another one later: NOT_AGAIN, ... */
     int back;  /* it is found to be up again soon */
 } job_t;
 
@@ -52,12 +55,9 @@ static void add_doubles(void *argument, const void *in, void *inout, uint64_t el
     }
 }
 
-/*
- * A second rail falls silent while results are handed out. Instead of the functions of these names, by the linker: a
- * driver that does nothing.
- */
-static int second; /* this rank drives it */
-static int handed, mute;
+/* The second rail. Instead of the functions of these names, by the linker: a driver that does nothing. */
+static int second; /* this rank drives it: NOT_AGAIN, ... */
+static int handed, rests, mute;
 static int comes_back; /* the first rail, while results are handed out */
 
 mpath_status_t __real_mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
@@ -70,7 +70,11 @@ mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_jo
         share->team->next_probe_ns   = 0;
         share->team->next_carrier_ns = 0;
     }
-    mute   = second && (job->flags == MPATH_SHARE_GATHER) && (handed++ == 0);
+    if (job->flags == MPATH_SHARE_GATHER) {
+        mute = (handed++ == 0) && (second == IN_RESULTS);
+    } else if (second == IN_REST) {
+        mute = rests++ == 1; /* the first one is the whole */
+    }
     status = __real_mpath_share_run(share, job, stats);
     mute   = 0;
     return status;
@@ -114,6 +118,7 @@ static mpath_status_t run(mpath_symmetric_t *symmetric, int what, double *send, 
 static int cut_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
+    int left         = NICS - 1 - (job->again != NOT_AGAIN) + job->back;
     size_t bytes     = ELEMENTS * sizeof(double);
     double *send = calloc(1, bytes), *whole = calloc(1, bytes), *cut = calloc(1, bytes);
     trap_t trap                 = {0};
@@ -143,16 +148,21 @@ static int cut_body(ranks_self_t *self, void *argument)
     trap.share      = symmetric->share;
     trap.phase      = job->phase;
     trap.calls_left = (self->rank == VICTIM) ? job->after : 0;
-    second          = job->again && (self->rank == SECOND);
+    second          = (self->rank == SECOND) ? job->again : NOT_AGAIN;
     comes_back      = job->back;
+    if (job->again == IN_REST) {
+        team->settled_from_ns = mpath_share_predict_ns(symmetric->share, MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER,
+                                                       bytes);
+    }
     ranks_check(run(symmetric, job->what, send, cut, &doubles) == MPATH_OK);
     ranks_check(memcmp(whole, cut, bytes) == 0);
-    ranks_check(mpath_share_num_rails(symmetric->share) == NICS - 1 - job->again + job->back);
-    for (int rail = 0; !job->back && (rail < NICS - 1 - job->again); rail++) { /* none but the silent ones are blamed */
+    ranks_check(mpath_share_num_rails(symmetric->share) == left);
+    for (int rail = 0; !job->back && (rail < left); rail++) { /* none but the silent ones are blamed */
         ranks_check(mpath_share_rail_number(symmetric->share, rail) != 1);
-        ranks_check(!job->again || (mpath_share_rail_number(symmetric->share, rail) != 2));
+        ranks_check((job->again == NOT_AGAIN) || (mpath_share_rail_number(symmetric->share, rail) != 2));
     }
-    ranks_check(!second || (handed > 1));
+    ranks_check((second != IN_RESULTS) || (handed > 1));
+    ranks_check((second != IN_REST) || (rests > 2));
     ranks_check(run(symmetric, job->what, send, cut, &doubles) == MPATH_OK);
     ranks_check(memcmp(whole, cut, bytes) == 0);
     ranks_barrier(self);
@@ -168,12 +178,11 @@ static int cut_body(ranks_self_t *self, void *argument)
 
 static void test_cut(void **state)
 {
-    static const job_t jobs[] = {{ALLREDUCE_IN_PLACE, 2, SHARE_SCATTER, 0, 0},
-                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, 0, 0},
-                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, 1, 0},
-                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, 0, 1},
-                                 {REDUCE_SCATTER, 9, SHARE_SCATTER, 0, 0}};
-    ranks_setup_t setup       = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+    static const job_t jobs[] = {
+        {ALLREDUCE_IN_PLACE, 2, SHARE_SCATTER, NOT_AGAIN, 0},  {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 0},
+        {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, IN_RESULTS, 0}, {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 1},
+        {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, IN_REST, 0},    {REDUCE_SCATTER, 9, SHARE_SCATTER, NOT_AGAIN, 0}};
+    ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
 
     (void)state;
     for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
