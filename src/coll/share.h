@@ -133,9 +133,9 @@ void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss);
  * Collective, after an agreement that all ranks have taken part in. The first call sets up arena and rails:
  * MPATH_DECLINED, on all ranks alike, when one of them could not, or when an element does not fit. After any error the
  * team is broken; the caller's buffers are touched by this rank only (in device memory, by those of its node), and not
- * after the return. In a job that settles
- * the team stays whole when the call is given up: MPATH_ERR_UNREACHABLE when this rank has lost a rail, MPATH_AGAIN
- * when another one has.
+ * after the return. In a job that settles the team stays whole when the call is given up: MPATH_ERR_UNREACHABLE when
+ * this rank has lost a rail, MPATH_AGAIN when another one has. Not where its GPU has still to do something of it after
+ * timeout_s: MPATH_ERR_TIMED_OUT.
  */
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
 
