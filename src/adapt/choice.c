@@ -72,6 +72,11 @@ void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ra
     choice->calls    = 0;
 }
 
+void mpath_choice_again(mpath_choice_t *choice)
+{
+    choice->calls = choice->holds;
+}
+
 mpath_choice_way_t mpath_choice_next(mpath_choice_t *choice, int *trial_p)
 {
     if (choice->is_known && (choice->calls < choice->holds)) {

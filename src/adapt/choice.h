@@ -52,6 +52,9 @@ void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ra
 mpath_choice_way_t mpath_choice_next(mpath_choice_t *choice, int *trial_p);
 void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 
+/* After a decision: it does not hold, the next call is a trial. */
+void mpath_choice_again(mpath_choice_t *choice);
+
 /*
  * Kinds of calls: by the length of the static routes, and by how much less the plan is predicted to take; two to an
  * octave each. Calls of a kind share a choice: demands that differ in details only.

@@ -29,7 +29,7 @@ static int decided_create(mpath_gpu_coll_t *gpu)
     size_t size = (size_t)gpu->size, cells = size * size;
 
     decided->generations              = calloc(size, sizeof(*decided->generations));
-    decided->demand                   = calloc(3 * cells, sizeof(*decided->demand));
+    decided->demand                   = calloc(4 * cells, sizeof(*decided->demand));
     decided->ways                     = calloc(cells, sizeof(*decided->ways));
     decided->imports[MPATH_ROOM_RECV] = calloc(4 * size, sizeof(mpath_import_t *));
     if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->ways == NULL) ||
@@ -38,6 +38,7 @@ static int decided_create(mpath_gpu_coll_t *gpu)
     }
     decided->by_engine                = decided->demand + cells;
     decided->beside                   = decided->by_engine + cells;
+    decided->helped                   = decided->beside + cells;
     decided->imports[MPATH_ROOM_SEND] = decided->imports[MPATH_ROOM_RECV] + size;
     decided->closed                   = decided->imports[MPATH_ROOM_SEND] + size;
     return 1;
@@ -111,6 +112,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
         mpath_room_close(&gpu->room);
     }
     mpath_gpu_exchange_destroy(gpu);
+    mpath_gpu_help_destroy(gpu);
     mpath_peer_again_destroy(gpu->again);
     mpath_order_destroy(gpu->order);
     free(gpu->demand);
@@ -337,8 +339,17 @@ static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     mpath_status_t status = mpath_gpu_coll_find_ways(gpu);
 
+    if (status == MPATH_OK) {
+        status = mpath_gpu_help_next(gpu);
+    }
     gpu->beside.start_ns = gpu->timed ? mpath_time_ns() : 0;
-    return (status == MPATH_OK) ? mpath_gpu_coll_finish(gpu, mpath_gpu_coll_start(gpu, call)) : status;
+    if (status == MPATH_OK) {
+        status = mpath_gpu_coll_finish(gpu, mpath_gpu_coll_start(gpu, call));
+    }
+    if (status == MPATH_OK) {
+        mpath_gpu_help_ended(gpu);
+    }
+    return status;
 }
 
 mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started)

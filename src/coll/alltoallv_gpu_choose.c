@@ -105,8 +105,9 @@ static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
         int by_engine = (decided->ways[i] == WAY_PUSH) || (decided->ways[i] == WAY_PULL);
         int cell      = (decided->engine == WAY_PULL) ? destination * gpu->size + source : i;
 
-        decided->by_engine[cell] = (by_engine && (gpu->demand[i] >= least_bytes)) ? gpu->demand[i] - decided->beside[i]
-                                                                                  : 0;
+        decided->by_engine[cell] = (by_engine && (gpu->demand[i] >= least_bytes))
+                                       ? gpu->demand[i] - decided->beside[i] - decided->helped[i]
+                                       : 0;
     }
     for (int cell = 0; cell < gpu->size * gpu->size; cell++) {
         decided->engine_ranks |= (decided->by_engine[cell] > 0) ? 1ull << (cell / gpu->size) : 0;
@@ -258,10 +259,13 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu)
 void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu)
 {
     share_with_host(gpu);
+    gpu->decided.order_ns = gpu->decided.bound_ns = 0;
     if (gpu->decided.engine != WAY_NONE) {
         compute_order(gpu, 0);
+        gpu->decided.order_ns = mpath_order_time_ns(gpu->order);
+        gpu->decided.bound_ns = mpath_order_bound_ns(gpu->order);
         mpath_debug("call %llu on device memory: the engines take %llu ns in their order, the busiest one %llu ns",
-                    (unsigned long long)gpu->number, (unsigned long long)mpath_order_time_ns(gpu->order),
-                    (unsigned long long)mpath_order_bound_ns(gpu->order));
+                    (unsigned long long)gpu->number, (unsigned long long)gpu->decided.order_ns,
+                    (unsigned long long)gpu->decided.bound_ns);
     }
 }

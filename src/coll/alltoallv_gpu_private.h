@@ -53,18 +53,24 @@ typedef struct gpu_decided {
     uint8_t *ways;                     /* [n][n] gpu_way_t */
     uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks on whose memory this one works */
     uint32_t share_ppm;                /* that `beside` has, where the caller wants one */
-    uint64_t *beside; /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
+    uint64_t *beside;      /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
+    unsigned help_percent; /* that `helped` has of what is pushed */
+    uint64_t *helped;      /* [n][n] bytes of a pushed message, before those of `beside`, that the kernel writes */
     mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from, in calls */
     mpath_import_t **closed;                    /* [2 n] these, since the end of a call: to be taken again */
     uint64_t closed_stamp;
-    int all;               /* of mpath_gpu_coll_open_all(): everything is open */
-    int engine;            /* WAY_PUSH or WAY_PULL: engines are at work */
-    uint64_t engine_ranks; /* mask of those whose engines work */
-    uint64_t *by_engine;   /* [opener][owner] bytes that engines carry; the order is made for it */
+    int all;                     /* of mpath_gpu_coll_open_all(): everything is open */
+    int engine;                  /* WAY_PUSH or WAY_PULL: engines are at work */
+    uint64_t engine_ranks;       /* mask of those whose engines work */
+    uint64_t *by_engine;         /* [opener][owner] bytes that engines carry; the order is made for it */
+    uint64_t order_ns, bound_ns; /* of the order without help; 0: no engine is at work */
 } gpu_decided_t;
 
 /* Short messages, sent before the agreement: alltoallv_gpu_exchange.c. */
 typedef struct gpu_exchange gpu_exchange_t;
+
+/* What trials have shown of kernels that help engines: alltoallv_gpu_help.c. */
+typedef struct gpu_help gpu_help_t;
 
 /* Ranks that take turns on a GPU: alltoallv_gpu_turns.c. */
 typedef struct gpu_turns {
@@ -105,6 +111,7 @@ struct mpath_gpu_coll {
     int timed;          /* how long both take is wanted */
     int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
+    gpu_help_t *help;         /* NULL: not asked for so far */
     int claimed;              /* this process may wait for other ranks on the device in this call */
 
     uint64_t *demand; /* [n][n] of the call */
@@ -173,6 +180,18 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
  */
 int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
 
+/*
+ * alltoallv_gpu_help.c: a kernel on few multiprocessors that writes a part of what engines push. Brings gpu->decided up
+ * to date with what trials say of calls like this one. Collective when trials are over, on all ranks alike.
+ */
+mpath_status_t mpath_gpu_help_next(mpath_gpu_coll_t *gpu);
+/* The call has ended well. */
+void mpath_gpu_help_ended(mpath_gpu_coll_t *gpu);
+void mpath_gpu_help_destroy(mpath_gpu_coll_t *gpu);
+
+/* Of the kernel with a part of what is pushed. */
+#define GPU_HELP_CTAS 32
+
 /* alltoallv_gpu_start.c: everything that this rank starts. */
 mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
 mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu);
@@ -216,6 +235,12 @@ static inline uint64_t gpu_staged_bytes(const mpath_gpu_coll_t *gpu, int source,
 static inline uint64_t gpu_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
 {
     return gpu->demand[(size_t)source * (size_t)gpu->size + (size_t)destination];
+}
+
+/* What the sender's kernel writes of a message that its engine pushes. */
+static inline uint64_t gpu_helped_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    return gpu->decided.helped[(size_t)source * (size_t)gpu->size + (size_t)destination];
 }
 
 static inline const mpath_room_cell_t *gpu_cell(const mpath_gpu_coll_t *gpu, int rank)

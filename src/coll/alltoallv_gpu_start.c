@@ -116,35 +116,43 @@ static mpath_status_t start_pieces(mpath_gpu_coll_t *gpu, mpath_stream_t *stream
     return status;
 }
 
-/* Small pairs: one kernel, and with it what the rank sends to itself if no engine is at work. */
+/*
+ * Small pairs, and a part of what is pushed: one kernel, and with it what the rank sends to itself, unless it would hold
+ * up the small ones while engines are at work.
+ */
 static mpath_status_t start_kernel(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    unsigned count = 0;
+    int helps     = gpu->decided.help_percent > 0;
+    unsigned ctas = helps ? GPU_HELP_CTAS : 0, count = 0;
     mpath_stream_t *stream;
     mpath_status_t status;
 
     for (int i = 1; i < gpu->size; i++) {
-        int to          = (gpu->me + i) % gpu->size;
-        uint64_t beside = gpu->decided.beside[gpu->me * gpu->size + to];
+        int to         = (gpu->me + i) % gpu->size;
+        uint64_t end   = call->send_bytes[to] - gpu->decided.beside[gpu->me * gpu->size + to];
+        uint64_t bytes = (gpu_way(gpu, gpu->me, to) == WAY_KERNEL) ? end : gpu_helped_bytes(gpu, gpu->me, to);
 
-        if (gpu_way(gpu, gpu->me, to) == WAY_KERNEL) {
-            gpu->pieces[count++] = (mpath_kernel_piece_t){.target = theirs(gpu, to, MPATH_ROOM_RECV),
-                                                          .source = mine(gpu->send.buffer, call->send_offsets[to]),
-                                                          .bytes  = call->send_bytes[to] - beside};
-            gpu->counters.kernel_bytes += call->send_bytes[to] - beside;
+        if (bytes > 0) {
+            gpu->pieces[count++] = (mpath_kernel_piece_t){
+                .target = theirs(gpu, to, MPATH_ROOM_RECV) + end - bytes,
+                .source = mine(gpu->send.buffer, call->send_offsets[to] + end - bytes),
+                .bytes  = bytes};
+            gpu->counters.kernel_bytes += bytes;
         }
     }
     if (count == 0) {
         return MPATH_OK;
     }
-    if ((gpu->decided.engine == WAY_NONE) && (call->send_bytes[gpu->me] > 0) && (gpu->receive.gpu == gpu->send.gpu)) {
+    if (((gpu->decided.engine == WAY_NONE) || helps) && (call->send_bytes[gpu->me] > 0) &&
+        (gpu->receive.gpu == gpu->send.gpu)) {
         gpu->pieces[count++] = (mpath_kernel_piece_t){.target = mine(gpu->receive.buffer, call->recv_offsets[gpu->me]),
                                                       .source = mine(gpu->send.buffer, call->send_offsets[gpu->me]),
                                                       .bytes  = call->send_bytes[gpu->me]};
         gpu->self_started    = -1; /* done with the kernel */
+        ctas += helps ? MPATH_PEER_LOCAL_CTAS : 0;
     }
     status = mpath_stream_get(gpu->send.gpu, gpu->first_stream + 1, &stream);
-    return (status == MPATH_OK) ? start_pieces(gpu, stream, count, 0) : status;
+    return (status == MPATH_OK) ? start_pieces(gpu, stream, count, ctas) : status;
 }
 
 /* What a rank sends to itself within a GPU: a kernel on few multiprocessors, beside engines at work between GPUs. */

@@ -56,7 +56,8 @@ static int is_missing(const mpath_gpu_coll_t *gpu, int rank)
     const mpath_room_words_t *words = &gpu->room.words[rank];
     gpu_way_t way                   = gpu_way(gpu, rank, gpu->me);
 
-    return ((way == WAY_KERNEL) && !is_done(gpu, &words->kernel_done)) ||
+    return (((way == WAY_KERNEL) || (gpu_helped_bytes(gpu, rank, gpu->me) > 0)) &&
+            !is_done(gpu, &words->kernel_done)) ||
            ((way == WAY_PUSH) && !is_done(gpu, &words->engine_done)) ||
            ((gpu_way(gpu, gpu->me, rank) == WAY_PULL) && !is_done(gpu, &words->engine_done));
 }

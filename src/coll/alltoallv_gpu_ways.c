@@ -375,13 +375,13 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     }
     mpath_gpu_coll_forget_ways(gpu);
     forget_moved(gpu);
-    decided->share_ppm = 0;
-    status             = look_at_side(gpu, MPATH_ROOM_RECV);
+    decided->share_ppm = decided->help_percent = 0;
+    status                                     = look_at_side(gpu, MPATH_ROOM_RECV);
     for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
 
         decided->ways[i]   = WAY_NONE;
-        decided->beside[i] = 0;
+        decided->beside[i] = decided->helped[i] = 0;
         if ((gpu->demand[i] > 0) && (access.opener != access.owner)) {
             decided->ways[i] = is_open(gpu, &access) ? WAY_PUSH : WAY_STAGED;
             staged           = staged || (decided->ways[i] == WAY_STAGED);

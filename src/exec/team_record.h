@@ -5,7 +5,7 @@
 
 #include "exec/team_private.h"
 
-#define TEAM_RECORD_VALUES 29
+#define TEAM_RECORD_VALUES 30
 
 typedef struct team_record {
     uint64_t node_key;

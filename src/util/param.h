@@ -127,6 +127,7 @@ typedef struct mpath_settings {
     int gpu_probe;              /* mpath_gpu_probe_use_t */
     const char *gpu_probe_file; /* "": in the cache, named after the GPUs */
     int gpu_host_percent;       /* of a hot receiver's bytes, through host memory */
+    int gpu_help_percent;       /* of what engines push, by a kernel beside them; -1: by trial */
     uint64_t gpu_host_min_bytes; /* through a GPU's port, from where on a part of reductions and gathers does, too */
     int gpu_reduce;              /* mpath_gpu_reduce_t */
     int gpu_rail;                /* mpath_gpu_rail_t: how rails get at device memory */

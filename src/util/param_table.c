@@ -127,6 +127,11 @@ const mpath_param_t mpath_params[] = {
         "Share of the bytes of a hot receiver that goes through host memory beside the copies from GPU to GPU, when "
         "these are large and pushed; less where another GPU would be the slowest then. 0: neither these nor large "
         "reductions use the host"),
+    ROW_INT(
+        gpu_help_percent, "-1", -1, 50, "%", 9,
+        "Share of what copy engines push from GPU to GPU that a kernel of 32 blocks writes beside them: engines leave "
+        "the links idle between two messages. -1: none, or some, as is measured to be faster in calls with three such "
+        "messages or more"),
     ROW_BYTES(
         gpu_host_min_bytes, "128m", 1u << 20, UINT64_C(1) << 50, 6,
         "MPI_Allreduce and MPI_Allgather on device memory of one node: from so many bytes through a GPU's port on, a "

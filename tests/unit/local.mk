@@ -163,6 +163,9 @@ unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mp
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
+unit_programs += unit/test_gpu_help
+unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(member_sources)
+unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note
 unit_programs += unit/test_gpu_engines
 unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm

@@ -1,0 +1,260 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * A kernel that writes a part of what copy engines push, on the driver without a GPU: every byte arrives, once, whatever
+ * the share, the shape and the streams; it is found by trial, on all ranks alike, and given up where it is not faster.
+ */
+#include "adapt/choice.h"
+#include "gpu_member.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define GRAIN (64u << 10)
+#define MIB (UINT64_C(1) << 20)
+
+typedef struct job {
+    ranks_setup_t setup;
+    uint64_t pair_bytes;
+    int percent;   /* of the parameter */
+    int way;       /* mpath_gpu_way_t */
+    int adapt;     /* mpath_adapt_t */
+    int without;   /* this rank's GPU runs no kernels; -1: all do */
+    int hot;       /* rank 0 gets three times as much */
+    int good_from; /* trials of helped pushes are faster from this one on, counted from 0 */
+    int rounds;
+} job_t;
+
+/* --- what trials measure ------------------------------------------------------------------------------------------- */
+
+static int good_from, helped_trials;
+
+void __real_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
+void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
+void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns)
+{
+    int helped = trial % 2;
+
+    ranks_check(took_ns > 0);
+    __real_mpath_choice_note(choice, trial, (helped && (helped_trials >= good_from)) ? 900000 : 1000000);
+    helped_trials += helped;
+}
+
+/* --- calls --------------------------------------------------------------------------------------------------------- */
+
+static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
+{
+    mpath_settings_t settings;
+    char text[16];
+
+    snprintf(text, sizeof(text), "%d", self->size);
+    setenv("FAKE_CUDA_DEVICES", text, 1);
+    setenv("FAKE_CUDA_WITHOUT", (job->without == self->rank) ? "kernels" : "", 1);
+    gpu_application_starts();
+    mpath_settings_init(&settings);
+    settings.gate             = MPATH_GATE_ALWAYS;
+    settings.gpu_way          = job->way;
+    settings.gpu_help_percent = job->percent;
+    settings.adapt            = job->adapt;
+    settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
+    memset(member, 0, sizeof(*member));
+    member->context = ranks_context(self, &settings);
+    member_join(member, &self->oob, self->rank, MPATH_MEMORY_DEVICE,
+                2 * (uint64_t)self->size * job->pair_bytes); /* a multiple of 64 KiB: engines are slow in others */
+    good_from     = job->good_from;
+    helped_trials = 0;
+}
+
+/* The next call; what this rank's kernel has written in it, and what its engine has pushed. */
+static void next_call(member_t *member, const job_t *job, int round, uint64_t *by_kernel_p, uint64_t *by_engine_p)
+{
+    int size = member->a2a.size;
+    mpath_coll_counters_t before, now;
+
+    for (int i = 0; i < size * size; i++) {
+        uint64_t more = (uint64_t)(16 * (i % 7)); /* no multiples of the grain */
+
+        member->demand[i] = (i / size == i % size) ? 4096
+                                                   : job->pair_bytes * ((job->hot && (i % size == 0)) ? 2 : 1) + more;
+    }
+    mpath_coll_counters(member->coll, &before);
+    member_round(member, A2A_GIVEN, 0, (uint64_t)round);
+    mpath_coll_counters(member->coll, &now);
+    *by_kernel_p = now.gpu.kernel_bytes - before.gpu.kernel_bytes;
+    *by_engine_p = now.gpu.engine_bytes - before.gpu.engine_bytes;
+}
+
+/* What a kernel writes of this rank's messages at that share. */
+static uint64_t share_of(const member_t *member, unsigned percent)
+{
+    int size = member->a2a.size, rank = member->a2a.rank;
+    uint64_t bytes = 0;
+
+    for (int peer = 0; peer < size; peer++) {
+        bytes += (peer != rank) ? member->demand[rank * size + peer] / 100 * percent & ~(uint64_t)(GRAIN - 1) : 0;
+    }
+    return bytes;
+}
+
+static uint64_t sent_to_others(const member_t *member)
+{
+    int size = member->a2a.size, rank = member->a2a.rank;
+    uint64_t bytes = 0;
+
+    for (int peer = 0; peer < size; peer++) {
+        bytes += (peer != rank) ? member->demand[rank * size + peer] : 0;
+    }
+    return bytes;
+}
+
+/* --- a share that is given ----------------------------------------------------------------------------------------- */
+
+static int given_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    int helps        = (job->way == MPATH_GPU_WAY_PUSH) && (job->without < 0);
+    uint64_t by_kernel, by_engine;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < job->rounds; round++) {
+        next_call(&member, job, round, &by_kernel, &by_engine);
+        ranks_check(by_kernel == (helps ? share_of(&member, (unsigned)job->percent) : 0));
+        ranks_check((job->way == MPATH_GPU_WAY_PULL) || (by_kernel + by_engine == sent_to_others(&member)));
+    }
+    ranks_check(helped_trials == 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_given(void **state)
+{
+    static const int percents[] = {1, 30, 50};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(percents) / sizeof(percents[0]); i++) {
+        job_t job = {.setup      = {.size = 4},
+                     .pair_bytes = 3 * MIB,
+                     .percent    = percents[i],
+                     .way        = MPATH_GPU_WAY_PUSH,
+                     .without    = -1,
+                     .hot        = (int)i % 2,
+                     .rounds     = 3};
+
+        assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
+    }
+}
+
+/* Where a GPU runs no kernels, and where receivers pull, engines carry everything. */
+static void test_engines_only(void **state)
+{
+    job_t job = {.setup      = {.size = 3},
+                 .pair_bytes = 2 * MIB,
+                 .percent    = 30,
+                 .way        = MPATH_GPU_WAY_PUSH,
+                 .without    = 1,
+                 .rounds     = 2};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
+    job.without = -1;
+    job.way     = MPATH_GPU_WAY_PULL;
+    assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
+}
+
+/* --- a share that is found ----------------------------------------------------------------------------------------- */
+
+#define BOTH (2 * MPATH_CHOICE_TRIALS)
+
+/* Shares of the trials of each, in turns, and what is kept. */
+static int found_body(ranks_self_t *self, void *argument)
+{
+    static const unsigned tried[] = {30, 12};
+    const job_t *job              = argument;
+    int decided                   = (job->good_from == 0) ? BOTH : 2 * BOTH;
+    unsigned kept                 = (job->good_from == 0) ? 30 : (job->good_from == MPATH_CHOICE_TRIALS) ? 12 : 0;
+    uint64_t by_kernel, by_engine;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < decided + 4; round++) {
+        unsigned percent = (round >= decided) ? kept : (round % 2 == 1) ? tried[round / BOTH] : 0;
+
+        next_call(&member, job, round, &by_kernel, &by_engine);
+        ranks_check(by_kernel == share_of(&member, percent));
+        ranks_check(by_kernel + by_engine == sent_to_others(&member));
+    }
+    ranks_check(helped_trials == decided / 2);
+    member_end(&member);
+    return 0;
+}
+
+static void test_found(void **state)
+{
+    /* the first share is faster, the second one, none */
+    static const int good_from[] = {0, MPATH_CHOICE_TRIALS, 100};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(good_from) / sizeof(good_from[0]); i++) {
+        job_t job = {.setup      = {.size = 4, .limit_s = 60},
+                     .pair_bytes = 4 * MIB,
+                     .percent    = -1,
+                     .adapt      = MPATH_ADAPT_RUN,
+                     .without    = -1,
+                     .good_from  = good_from[i]};
+
+        assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
+    }
+}
+
+/* Nothing is tried where nothing shall be, and where an engine has fewer than three messages. */
+static int untried_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    uint64_t by_kernel, by_engine;
+    member_t member;
+
+    member_init(&member, self, job);
+    for (int round = 0; round < 2 * BOTH; round++) {
+        next_call(&member, job, round, &by_kernel, &by_engine);
+        ranks_check((by_kernel == 0) && (by_engine == sent_to_others(&member)));
+    }
+    ranks_check(helped_trials == 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_untried(void **state)
+{
+    job_t job = {.setup      = {.size = 4, .limit_s = 60},
+                 .pair_bytes = 4 * MIB,
+                 .percent    = -1,
+                 .adapt      = MPATH_ADAPT_OFF,
+                 .without    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, untried_body, &job), 0);
+    job.adapt      = MPATH_ADAPT_RUN;
+    job.setup.size = 3;
+    job.pair_bytes = 8 * MIB;
+    assert_int_equal(ranks_run(&job.setup, untried_body, &job), 0);
+    job.setup.size = 4;
+    job.percent    = 0;
+    assert_int_equal(ranks_run(&job.setup, untried_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_given),
+        cmocka_unit_test(test_engines_only),
+        cmocka_unit_test(test_found),
+        cmocka_unit_test(test_untried),
+    };
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
