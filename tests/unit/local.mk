@@ -165,7 +165,7 @@ unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
 unit_programs += unit/test_gpu_help
 unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(member_sources)
-unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note
+unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_again_launch
 unit_programs += unit/test_gpu_engines
 unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm

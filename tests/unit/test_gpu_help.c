@@ -5,12 +5,14 @@
  */
 #include "adapt/choice.h"
 #include "gpu_member.h"
+#include "lane/peer_again.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -24,6 +26,7 @@ typedef struct job {
     int way;       /* mpath_gpu_way_t */
     int adapt;     /* mpath_adapt_t */
     int without;   /* this rank's GPU runs no kernels; -1: all do */
+    int late;      /* the kernels of rank 1 start when its engine has ended */
     int hot;       /* rank 0 gets three times as much */
     int good_from; /* trials of helped pushes are faster from this one on, counted from 0 */
     int rounds;
@@ -42,6 +45,23 @@ void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_n
     ranks_check(took_ns > 0);
     __real_mpath_choice_note(choice, trial, (helped && (helped_trials >= good_from)) ? 900000 : 1000000);
     helped_trials += helped;
+}
+
+/* --- kernels that are late ----------------------------------------------------------------------------------------- */
+
+static int is_late;
+
+mpath_status_t __real_mpath_peer_again_launch(mpath_peer_again_t *again, mpath_stream_t *stream,
+                                              const mpath_launch_copy_t *launch, const mpath_peer_number_t *number);
+mpath_status_t __wrap_mpath_peer_again_launch(mpath_peer_again_t *again, mpath_stream_t *stream,
+                                              const mpath_launch_copy_t *launch, const mpath_peer_number_t *number);
+mpath_status_t __wrap_mpath_peer_again_launch(mpath_peer_again_t *again, mpath_stream_t *stream,
+                                              const mpath_launch_copy_t *launch, const mpath_peer_number_t *number)
+{
+    if (is_late) {
+        usleep(100000);
+    }
+    return __real_mpath_peer_again_launch(again, stream, launch, number);
 }
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
@@ -65,6 +85,7 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     member->context = ranks_context(self, &settings);
     member_join(member, &self->oob, self->rank, MPATH_MEMORY_DEVICE,
                 2 * (uint64_t)self->size * job->pair_bytes); /* a multiple of 64 KiB: engines are slow in others */
+    is_late       = job->late && (self->rank == 1);
     good_from     = job->good_from;
     helped_trials = 0;
 }
@@ -147,6 +168,21 @@ static void test_given(void **state)
 
         assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
     }
+}
+
+/* Whoever has what an engine pushed still waits for what the kernel writes. */
+static void test_late_kernels(void **state)
+{
+    job_t job = {.setup      = {.size = 3},
+                 .pair_bytes = 2 * MIB,
+                 .percent    = 30,
+                 .way        = MPATH_GPU_WAY_PUSH,
+                 .without    = -1,
+                 .late       = 1,
+                 .rounds     = 3};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
 }
 
 /* Where a GPU runs no kernels, and where receivers pull, engines carry everything. */
@@ -250,10 +286,8 @@ static void test_untried(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_given),
-        cmocka_unit_test(test_engines_only),
-        cmocka_unit_test(test_found),
-        cmocka_unit_test(test_untried),
+        cmocka_unit_test(test_given), cmocka_unit_test(test_late_kernels), cmocka_unit_test(test_engines_only),
+        cmocka_unit_test(test_found), cmocka_unit_test(test_untried),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
