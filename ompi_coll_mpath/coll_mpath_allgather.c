@@ -94,16 +94,6 @@ static uint64_t allgather_bytes(const mca_coll_mpath_args_t *recv, int parts)
     return (uint64_t)elements * type_size;
 }
 
-/* Host memory, or copies there. */
-static mpath_status_t allgather_on_host(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *stage)
-{
-    if (!mca_coll_mpath_symmetric_ready(module, mca_coll_mpath_component.settings.allgather_algorithm,
-                                        allgather_bytes(&stage->recv, stage->recv_parts))) {
-        return MPATH_DECLINED;
-    }
-    return allgather_run(module, &stage->send, &stage->recv, stage->in_place);
-}
-
 /* True: the call is the previous function's, on the user's arguments. */
 static bool allgather_passes(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *recv)
 {
@@ -127,14 +117,23 @@ static mca_coll_mpath_stage_t allgather_sides(const mca_coll_mpath_module_t *mod
  */
 static bool allgather_is_previous(mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *stage, int *rc_p)
 {
+    int algorithm  = mca_coll_mpath_component.settings.allgather_algorithm;
+    uint64_t bytes = allgather_bytes(&stage->recv, stage->recv_parts);
     mpath_status_t status;
+    bool previous, asks;
 
-    status = mca_coll_mpath_allgather_device(module, stage, allgather_bytes(&stage->recv, stage->recv_parts));
+    status = mca_coll_mpath_allgather_choose(module, bytes, &previous);
+    if (MPATH_OK == status) {
+        status = previous ? MPATH_DECLINED : mca_coll_mpath_allgather_device(module, stage, bytes);
+    }
+    asks = (MPATH_DECLINED == status) && !previous && mca_coll_mpath_symmetric_ready(module, algorithm, bytes);
+    stage->keep_known = !asks;
     if (!mca_coll_mpath_symmetric_begin(module, stage, status, rc_p)) {
         return false;
     }
-    status = allgather_on_host(module, stage);
+    status = asks ? allgather_run(module, &stage->send, &stage->recv, stage->in_place) : MPATH_DECLINED;
     if (MPATH_DECLINED == status) {
+        mca_coll_mpath_stage_restore(stage);
         return true;
     }
     *rc_p = mca_coll_mpath_stage_close(stage, mca_coll_mpath_error(status));
@@ -160,6 +159,7 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
                                  stage.recv.buffer, rcount, rdtype, comm);
         rc = mca_coll_mpath_stage_close(&stage, rc);
     }
+    mca_coll_mpath_allgather_ended(module);
     return rc;
 }
 
@@ -183,5 +183,6 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
                                  stage.recv.buffer, rcounts, rdisps, rdtype, comm);
         rc = mca_coll_mpath_stage_close(&stage, rc);
     }
+    mca_coll_mpath_allgather_ended(module);
     return rc;
 }

@@ -103,6 +103,20 @@ static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_
     return status;
 }
 
+/* Gives libmpath a side's device memory as it is. False: the side has none that it would take. */
+static bool work_give(const mca_coll_mpath_module_t *module, alltoallv_work_t *work, const mca_coll_mpath_side_t *side,
+                      const mca_coll_mpath_device_t *device, const mpath_memory_t **memory_p)
+{
+    if (!device_may_stay(module, work, device) || !mca_coll_mpath_device_stays(device)) {
+        return false;
+    }
+    *memory_p = &device->memory;
+    if (!mca_coll_mpath_is_device(side->buffer)) {
+        work->call.flags |= MPATH_CALL_FOREIGN;
+    }
+    return true;
+}
+
 /*
  * Sets work->call up. In place, the receive arguments describe both sides, and the copy is what makes it safe: arriving
  * data must not overwrite what has yet to leave.
@@ -130,14 +144,10 @@ static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, alltoallv_wo
     if (MPATH_OK != status) {
         return status;
     }
-    if (device_may_stay(module, work, &work->send_device) && mca_coll_mpath_device_stays(&work->send_device)) {
-        work->call.send_memory = &work->send_device.memory;
-    } else if (mca_coll_mpath_is_device(work->send.buffer)) {
-        return MPATH_ERR_UNSUPPORTED;
-    }
-    if (device_may_stay(module, work, &work->recv_device) && mca_coll_mpath_device_stays(&work->recv_device)) {
-        work->call.recv_memory = &work->recv_device.memory;
-    } else if (mca_coll_mpath_is_device(work->recv.buffer)) {
+    if ((!work_give(module, work, &work->send, &work->send_device, &work->call.send_memory) &&
+         mca_coll_mpath_is_device(work->send.buffer)) ||
+        (!work_give(module, work, &work->recv, &work->recv_device, &work->call.recv_memory) &&
+         mca_coll_mpath_is_device(work->recv.buffer))) {
         return MPATH_ERR_UNSUPPORTED;
     }
     status = mca_coll_mpath_side_pack(&work->send_args, size, &work->send);

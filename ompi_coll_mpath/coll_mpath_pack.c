@@ -8,8 +8,10 @@
 #include "ompi/proc/proc.h"
 #if defined(OPAL_CUDA_SUPPORT) && OPAL_CUDA_SUPPORT
 #include "opal/datatype/opal_datatype_cuda.h"
+#include "opal/runtime/opal_params.h"
 #elif OMPI_MAJOR_VERSION >= 5
 #include "opal/mca/accelerator/accelerator.h"
+#include "opal/mca/accelerator/base/base.h"
 #endif
 
 #include <stdlib.h>
@@ -191,6 +193,17 @@ bool mca_coll_mpath_is_device(const void *buffer)
     return (NULL != buffer) && (0 < opal_accelerator.check_addr(buffer, &device, &flags));
 #else
     (void)buffer;
+    return false;
+#endif
+}
+
+bool mca_coll_mpath_knows_devices(void)
+{
+#if defined(OPAL_CUDA_SUPPORT) && OPAL_CUDA_SUPPORT
+    return opal_cuda_support;
+#elif OMPI_MAJOR_VERSION >= 5
+    return 0 == strcmp("cuda", opal_accelerator_base_selected_component.base_version.mca_component_name);
+#else
     return false;
 #endif
 }

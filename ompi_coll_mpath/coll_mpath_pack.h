@@ -53,7 +53,9 @@ mpath_status_t mca_coll_mpath_side_pack(const mca_coll_mpath_args_t *args, int s
 mpath_status_t mca_coll_mpath_side_unpack(const mca_coll_mpath_args_t *args, int size,
                                           const mca_coll_mpath_side_t *side);
 
-/* Nonzero: the buffer is not host memory, as far as Open MPI knows. */
+/* True: the buffer is not host memory, as far as Open MPI knows. */
 bool mca_coll_mpath_is_device(const void *buffer);
+/* True: this Open MPI knows memory of CUDA devices. */
+bool mca_coll_mpath_knows_devices(void);
 
 #endif

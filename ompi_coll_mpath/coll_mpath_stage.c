@@ -22,6 +22,28 @@ static void stage_drop(mca_coll_mpath_stage_t *stage)
     }
 }
 
+/* Open MPI knows that the memory is a device's, or the host can read it. */
+static bool stage_knows(const mca_coll_mpath_device_t *device)
+{
+    return mpath_memory_on_host(device->memory.kind) || (MPATH_MEMORY_MANAGED == device->memory.kind) ||
+           mca_coll_mpath_is_device((char *)device->user.buffer + device->lowest);
+}
+
+static bool stage_knows_both(const mca_coll_mpath_stage_t *stage)
+{
+    return stage_knows(&stage->recv_device) && (stage->in_place || stage_knows(&stage->send_device));
+}
+
+void mca_coll_mpath_stage_restore(mca_coll_mpath_stage_t *stage)
+{
+    if (stage->is_open && stage_knows_both(stage)) {
+        stage_drop(stage);
+        stage->recv    = stage->recv_device.user;
+        stage->send    = stage->in_place ? stage->send : stage->send_device.user;
+        stage->is_open = false;
+    }
+}
+
 mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
 {
     mpath_status_t status;
@@ -39,6 +61,9 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
     }
     if (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync) {
         status = mca_coll_mpath_device_sync(stage->in_place ? &stage->recv_device : &stage->send_device);
+    }
+    if ((MPATH_OK == status) && stage->keep_known && stage_knows_both(stage)) {
+        return MPATH_DECLINED;
     }
     if ((MPATH_OK == status) && !stage->in_place) {
         status = mca_coll_mpath_device_shadow(&stage->send, stage->send_parts, true, &stage->send_device);

@@ -12,7 +12,8 @@ typedef struct mca_coll_mpath_stage_t {
     /* The caller fills these; `parts` as the size of mca_coll_mpath_args_t's functions. */
     mca_coll_mpath_args_t send, recv;
     int send_parts, recv_parts;
-    bool in_place; /* there is no send side, and the input is in the other one */
+    bool in_place;   /* there is no send side, and the input is in the other one */
+    bool keep_known; /* no copies of memory that this Open MPI knows itself: its own function is next, and only moves */
     bool is_open;
     mca_coll_mpath_device_t send_device, recv_device;
 } mca_coll_mpath_stage_t;
@@ -28,6 +29,9 @@ static inline const void *mca_coll_mpath_stage_sbuf(const mca_coll_mpath_stage_t
  * host can read the buffers as they are. Errors are logged.
  */
 mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage);
+
+/* After libmpath has declined the copies: gives up those that a function of Open MPI, which only moves, does without. */
+void mca_coll_mpath_stage_restore(mca_coll_mpath_stage_t *stage);
 
 /*
  * After the collective has returned `rc`: brings the result to the device if need be, and returns what the call

@@ -3,9 +3,13 @@
 #include "coll_mpath_symmetric_device.h"
 
 #include "coll/allreduce_gpu.h"
+#include "coll/device_choice.h"
+#include "exec/idle.h"
+#include "util/time.h"
 
 #include "ompi/group/group.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #if defined(__has_include)
@@ -15,6 +19,33 @@
 #endif
 
 /* -- who is asked -- */
+
+/*
+ * Whether all ranks say so. Where there is a team, by an agreement without data: MPI's own messages may take a rail that
+ * has failed since.
+ */
+static bool device_everywhere(mca_coll_mpath_module_t *module, bool mine)
+{
+    mpath_call_t call = {.operation = MPATH_OPERATION_ALLREDUCE, .flags = mine ? 0 : MPATH_CALL_APART};
+    mpath_agreed_t agreed;
+
+    if (NULL == module->symmetric) {
+        return mca_coll_mpath_all(module, mine);
+    }
+    memset(module->arrays, 0, 4 * (size_t)ompi_comm_size(module->comm) * sizeof(*module->arrays));
+    call.send_bytes = call.send_offsets = call.recv_bytes = call.recv_offsets = module->arrays;
+    return (MPATH_OK == mpath_agree(module->team, &call, &agreed)) && (0 == (agreed.flags & MPATH_CALL_APART));
+}
+
+/* Where every rank's MPI can move device memory by itself, an Allgather may be faster so. */
+static void device_make_choice(mca_coll_mpath_module_t *module)
+{
+    module->allgather_choice = mca_coll_mpath_knows_devices() ? calloc(1, sizeof(*module->allgather_choice)) : NULL;
+    if (!device_everywhere(module, NULL != module->allgather_choice)) {
+        free(module->allgather_choice);
+        module->allgather_choice = NULL;
+    }
+}
 
 /* Every rank's application has started CUDA: makes what the calls need. Collective. */
 static void device_make(mca_coll_mpath_module_t *module)
@@ -30,6 +61,7 @@ static void device_make(mca_coll_mpath_module_t *module)
     }
     if (1 < mpath_topo_num_nodes(mpath_team_topo(module->team))) {
         module->device_over_nodes = true;
+        device_make_choice(module);
         return;
     }
     status = mpath_symmetric_gpu_create(module->team, &module->symmetric_gpu);
@@ -47,23 +79,6 @@ static bool device_too_short(const mca_coll_mpath_module_t *module, uint64_t byt
 
     return (bytes < settings->symmetric_min_bytes) && (MPATH_GATE_ALWAYS != settings->gate) &&
            ompi_group_have_remote_peers(module->comm->c_local_group);
-}
-
-/*
- * Whether all ranks say so. Where there is a team, by an agreement without data: MPI's own messages may take a rail that
- * has failed since.
- */
-static bool device_everywhere(mca_coll_mpath_module_t *module, bool mine)
-{
-    mpath_call_t call = {.operation = MPATH_OPERATION_ALLREDUCE, .flags = mine ? 0 : MPATH_CALL_APART};
-    mpath_agreed_t agreed;
-
-    if (NULL == module->symmetric) {
-        return mca_coll_mpath_all(module, mine);
-    }
-    memset(module->arrays, 0, 4 * (size_t)ompi_comm_size(module->comm) * sizeof(*module->arrays));
-    call.send_bytes = call.send_offsets = call.recv_bytes = call.recv_offsets = module->arrays;
-    return (MPATH_OK == mpath_agree(module->team, &call, &agreed)) && (0 == (agreed.flags & MPATH_CALL_APART));
 }
 
 /*
@@ -332,6 +347,32 @@ mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *mod
         status = mpath_reduce_scatter_gpu(module->symmetric_gpu, &buffers, module->arrays, &how);
     }
     return device_done(module, "MPI_Reduce_scatter", status);
+}
+
+mpath_status_t mca_coll_mpath_allgather_choose(mca_coll_mpath_module_t *module, uint64_t bytes, bool *previous_p)
+{
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+    mpath_device_way_t way           = MPATH_DEVICE_BY_GPUS;
+    mpath_status_t status            = MPATH_OK;
+
+    if ((NULL != module->allgather_choice) && (MPATH_GATE_AUTO == settings->gate) &&
+        (MPATH_ALGORITHM_AUTO == settings->allgather_algorithm) && !device_too_short(module, bytes) &&
+        !mpath_idle_others_may_rest() && (0 == mpath_team_topo_version(module->team))) {
+        status = mpath_device_choice_next(module->allgather_choice, module->team, bytes, 1u << MPATH_DEVICE_PREVIOUS,
+                                          mpath_time_ns(), &way);
+    }
+    if (MPATH_OK != status) {
+        mpath_team_break(module->team, status);
+    }
+    *previous_p = MPATH_DEVICE_PREVIOUS == way;
+    return status;
+}
+
+void mca_coll_mpath_allgather_ended(mca_coll_mpath_module_t *module)
+{
+    if (NULL != module->allgather_choice) {
+        mpath_device_choice_ended(module->allgather_choice);
+    }
 }
 
 /* What is not contiguous goes through the host, which also complains of a block that is not what the others expect. */

@@ -23,6 +23,14 @@ mpath_status_t mca_coll_mpath_allreduce_device(mca_coll_mpath_module_t *module, 
 mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *module,
                                                     const mca_coll_mpath_stage_t *sides,
                                                     const mca_coll_mpath_args_t *blocks, struct ompi_op_t *op);
+/*
+ * Before it: *previous_p says whether the previous function serves the call, on device memory as it is, because it is
+ * faster in such calls, or that is tried; the same on all ranks. Not MPATH_OK: the call fails. `bytes`: of all blocks
+ * together.
+ */
+mpath_status_t mca_coll_mpath_allgather_choose(mca_coll_mpath_module_t *module, uint64_t bytes, bool *previous_p);
+/* The call has ended, whoever served it. */
+void mca_coll_mpath_allgather_ended(mca_coll_mpath_module_t *module);
 /* `bytes`: of all blocks together. */
 mpath_status_t mca_coll_mpath_allgather_device(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *sides,
                                                uint64_t bytes);

@@ -142,6 +142,8 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
 
 void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module)
 {
+    free(module->allgather_choice);
+    module->allgather_choice = NULL;
     if (NULL != module->symmetric_gpu) {
         mpath_symmetric_gpu_destroy(module->symmetric_gpu);
         module->symmetric_gpu = NULL;

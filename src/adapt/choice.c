@@ -12,7 +12,7 @@ static uint64_t max_u64(uint64_t a, uint64_t b)
 
 int mpath_choice_is_due(const mpath_choice_t *choice)
 {
-    return choice->trials == MPATH_CHOICE_TIMES;
+    return (choice->ways > 0) && (choice->trials == choice->ways * MPATH_CHOICE_TRIALS);
 }
 
 /* Better by enough to count. */
@@ -21,12 +21,11 @@ static int is_better(uint64_t time_ns, uint64_t other_ns)
     return time_ns + time_ns / (MILLION / MPATH_CHOICE_MARGIN_PPM) < other_ns;
 }
 
-/* Trials 0, 2, 4 are of the static routes, 1, 3, 5 of the plan. */
-static void sort_trials(const uint64_t *times_ns, int way, uint64_t *sorted)
+static void sort_trials(const mpath_choice_t *choice, const uint64_t *times_ns, unsigned way, uint64_t *sorted)
 {
-    for (int i = 0; i < MPATH_CHOICE_TRIALS; i++) {
-        uint64_t time = times_ns[2 * i + way];
-        int at        = i;
+    for (unsigned i = 0; i < MPATH_CHOICE_TRIALS; i++) {
+        uint64_t time = times_ns[i * choice->ways + way];
+        unsigned at   = i;
 
         for (; (at > 0) && (sorted[at - 1] > time); at--) {
             sorted[at] = sorted[at - 1];
@@ -36,7 +35,7 @@ static void sort_trials(const uint64_t *times_ns, int way, uint64_t *sorted)
 }
 
 /* One that noise may have made is tried again soon, and holds twice as long each time that it is confirmed. */
-static uint32_t holds_for(const mpath_choice_t *choice, int way, int is_clear)
+static uint32_t holds_for(const mpath_choice_t *choice, unsigned way, int is_clear)
 {
     if (is_clear) {
         return MPATH_CHOICE_CALLS;
@@ -49,43 +48,45 @@ static uint32_t holds_for(const mpath_choice_t *choice, int way, int is_clear)
 
 void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ranks)
 {
-    uint64_t slowest_ns[MPATH_CHOICE_TIMES] = {0}, sorted[2][MPATH_CHOICE_TRIALS], median_ns[2];
-    uint8_t way;
+    uint64_t slowest_ns[MPATH_CHOICE_TIMES] = {0}, sorted[MPATH_CHOICE_WAYS][MPATH_CHOICE_TRIALS];
+    uint64_t median_ns[MPATH_CHOICE_WAYS];
+    unsigned way = 0;
+    int is_clear = 1;
 
     for (int rank = 0; rank < num_ranks; rank++) {
         for (int i = 0; i < MPATH_CHOICE_TIMES; i++) {
             slowest_ns[i] = max_u64(slowest_ns[i], all[rank * MPATH_CHOICE_TIMES + i]);
         }
     }
-    sort_trials(slowest_ns, MPATH_CHOICE_STATIC, sorted[MPATH_CHOICE_STATIC]);
-    sort_trials(slowest_ns, MPATH_CHOICE_PLAN, sorted[MPATH_CHOICE_PLAN]);
-    for (int i = 0; i < 2; i++) {
+    for (unsigned i = 0; i < choice->ways; i++) {
+        sort_trials(choice, slowest_ns, i, sorted[i]);
         median_ns[i] = sorted[i][MPATH_CHOICE_TRIALS / 2];
+        if (is_better(median_ns[i], median_ns[0]) && (median_ns[i] < median_ns[way])) {
+            way = i;
+        }
     }
-    way = is_better(median_ns[MPATH_CHOICE_PLAN], median_ns[MPATH_CHOICE_STATIC]) ? MPATH_CHOICE_PLAN
-                                                                                  : MPATH_CHOICE_STATIC;
-
-    choice->holds    = holds_for(choice, way, !is_better(sorted[!way][0], median_ns[way]));
-    choice->way      = way;
+    for (unsigned i = 0; i < choice->ways; i++) {
+        is_clear = is_clear && ((i == way) || !is_better(sorted[i][0], median_ns[way]));
+    }
+    choice->holds    = holds_for(choice, way, is_clear);
+    choice->way      = (uint8_t)way;
     choice->is_known = 1;
     choice->trials   = 0;
     choice->calls    = 0;
 }
 
-void mpath_choice_again(mpath_choice_t *choice)
+unsigned mpath_choice_next(mpath_choice_t *choice, unsigned ways, int *trial_p)
 {
-    choice->calls = choice->holds;
-}
-
-mpath_choice_way_t mpath_choice_next(mpath_choice_t *choice, int *trial_p)
-{
+    if (choice->ways != ways) {
+        *choice = (mpath_choice_t){.ways = (uint8_t)ways};
+    }
     if (choice->is_known && (choice->calls < choice->holds)) {
         choice->calls++;
         *trial_p = -1;
-        return (mpath_choice_way_t)choice->way;
+        return choice->way;
     }
     *trial_p = (int)choice->trials++;
-    return (*trial_p % 2 == 0) ? MPATH_CHOICE_STATIC : MPATH_CHOICE_PLAN;
+    return (unsigned)*trial_p % ways;
 }
 
 void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns)

@@ -1,17 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Choice: which of two routings of calls of one kind is faster, found by trial where the time model cannot tell. Models
- * know links and hops; what a call costs besides (copies that start late, processes that share a GPU) differs from
- * machine to machine and decides when calls are short.
+ * Choice: which of two or three ways is the fastest for calls of one kind, found by trial where the time model cannot
+ * tell. Models know links and hops; what a call costs besides (copies that start late, processes that share a GPU)
+ * differs from machine to machine and decides when calls are short.
  *
- * Calls alternate between the two until each has run MPATH_CHOICE_TRIALS times. Then the ranks exchange what they have
+ * Calls take the ways in turns until each has run MPATH_CHOICE_TRIALS times. Then the ranks exchange what they have
  * measured and all come to the same decision by the same integers: the time of a trial is that of its slowest rank,
- * that of a routing the median of its trials, and the planned one has to be better by MPATH_CHOICE_MARGIN_PPM.
+ * that of a way the median of its trials. Way 0 is what is done without any: another one has to be better by
+ * MPATH_CHOICE_MARGIN_PPM.
  *
  * The decision holds for MPATH_CHOICE_CALLS calls, then the trials begin anew: links change. But three trials on a busy
- * machine can be wrong. Where the fastest trial of the other routing was better than the median of the chosen one, it
- * holds for MPATH_CHOICE_CALLS_UNSURE calls only, and for twice as many each time that trials confirm it. In
- * tests/unit/test_adapt_choice a quarter as many calls of eight ranks take a routing that is a fifth slower, by as many
+ * machine can be wrong. Where the fastest trial of another way was better than the median of the chosen one, it holds
+ * for MPATH_CHOICE_CALLS_UNSURE calls only, and for twice as many each time that trials confirm it. In
+ * tests/unit/test_adapt_choice a quarter as many calls of eight ranks take a way that is a fifth slower, by as many
  * trials.
  *
  * Pure arithmetic; nothing here communicates. All ranks make the same calls in the same order.
@@ -21,22 +22,22 @@
 
 #include <stdint.h>
 
-#define MPATH_CHOICE_TRIALS 3 /* odd; of each routing */
-#define MPATH_CHOICE_TIMES (2 * MPATH_CHOICE_TRIALS)
+#define MPATH_CHOICE_WAYS 3   /* at most */
+#define MPATH_CHOICE_TRIALS 3 /* odd; of each way */
+#define MPATH_CHOICE_TIMES (MPATH_CHOICE_WAYS * MPATH_CHOICE_TRIALS)
 #define MPATH_CHOICE_CALLS 1000
 #define MPATH_CHOICE_CALLS_UNSURE 32
 #define MPATH_CHOICE_MARGIN_PPM 10000u
 
-typedef enum mpath_choice_way { MPATH_CHOICE_STATIC, MPATH_CHOICE_PLAN } mpath_choice_way_t;
-
 /* All zero: nothing is known. */
 typedef struct mpath_choice {
-    uint32_t trials;                       /* begun, of both */
+    uint32_t trials;                       /* begun, of all ways */
     uint32_t calls;                        /* since the decision */
     uint32_t holds;                        /* for so many of them */
     uint8_t is_known;                      /* there is a decision */
     uint8_t way;                           /* it */
-    uint64_t times_ns[MPATH_CHOICE_TIMES]; /* of this rank, by trial */
+    uint8_t ways;                          /* to choose from */
+    uint64_t times_ns[MPATH_CHOICE_TIMES]; /* of this rank, by trial; the ways take turns */
 } mpath_choice_t;
 
 /* Nonzero: the trials are over, exchange times_ns[] and call mpath_choice_decide(). */
@@ -46,14 +47,12 @@ int mpath_choice_is_due(const mpath_choice_t *choice);
 void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ranks);
 
 /*
- * The routing for the next call, which is not due. *trial_p: what mpath_choice_note() wants with the time that the call
- * took, on this rank; negative: it is no trial.
+ * The way for the next call, which is not due, of `ways`, two or more; what is known of another number of ways is
+ * forgotten. *trial_p: what mpath_choice_note() wants with the time that the call took, on this rank; negative: it is no
+ * trial.
  */
-mpath_choice_way_t mpath_choice_next(mpath_choice_t *choice, int *trial_p);
+unsigned mpath_choice_next(mpath_choice_t *choice, unsigned ways, int *trial_p);
 void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
-
-/* After a decision: it does not hold, the next call is a trial. */
-void mpath_choice_again(mpath_choice_t *choice);
 
 /*
  * Kinds of calls: by the length of the static routes, and by how much less the plan is predicted to take; two to an

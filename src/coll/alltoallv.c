@@ -359,14 +359,22 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     uint64_t start_ns     = mpath_time_ns();
     mpath_agreed_t kept   = *agreed; /* gathers on the way would overwrite its demand */
     mpath_status_t status = MPATH_DECLINED;
+    mpath_device_way_t way;
 
     memcpy(coll->demand, agreed->demand, size * size * sizeof(*coll->demand));
     kept.demand = coll->demand;
     if (mpath_relay_coll_usable(coll->relay)) {
-        status = mpath_coll_choose_host(coll, &kept, &coll->wants_host);
-        if ((status != MPATH_OK) || coll->wants_host) {
+        status = mpath_coll_choose_device(coll, &kept, &way);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        if (way == MPATH_DEVICE_BY_HOST) {
+            coll->wants_host       = 1;
             coll->declined_because = "calls like this one are faster by way of the host, or that is tried";
-            return (status == MPATH_OK) ? MPATH_DECLINED : status;
+            return MPATH_DECLINED;
+        }
+        if (way == MPATH_DEVICE_PREVIOUS) {
+            return mpath_coll_decline(coll, "calls like this one are faster with it, or that is tried");
         }
         status = mpath_relay_coll_move(coll->relay, call, &kept);
     }

@@ -4,7 +4,7 @@
  * idle for some microseconds between two pieces, which a kernel's stores can fill; while both are at work they share
  * the port. Two H200 carry 362 GB/s by engines in pieces of 8 MiB with a kernel that writes as much, where the engines
  * alone reach 326 (doc/benchmarks/2026-11-22-h200.md). What it is worth depends on the machine, so it is tried, by
- * kind of call as in adapt/choice.h: the first of the shares below that is measured to be faster is kept.
+ * kind of call as in adapt/choice.h.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -14,8 +14,8 @@
 
 #include <stdlib.h>
 
-/* In percent of what is pushed. */
-static const unsigned shares[] = {30, 12};
+/* Ways to choose from: in percent of what is pushed. */
+static const unsigned shares[] = {0, 30, 12};
 #define NUM_SHARES (sizeof(shares) / sizeof(shares[0]))
 
 /* Parts of a message are multiples of this. */
@@ -28,13 +28,8 @@ static const unsigned shares[] = {30, 12};
 #define HELP_LEAST_PIECES 3u
 #define HELP_LEAST_GAPS_PERCENT 2u
 
-typedef struct help_kind {
-    mpath_choice_t choice;
-    unsigned share; /* its index: this one is tried, or was the last to be */
-} help_kind_t;
-
 struct gpu_help {
-    help_kind_t kinds[MPATH_CHOICE_KINDS];
+    mpath_choice_t kinds[MPATH_CHOICE_KINDS];
     mpath_choice_t *tried; /* the call under way is a trial of it; NULL: it is none */
     int trial;
     uint64_t start_ns;
@@ -99,50 +94,39 @@ static int has_gaps(const mpath_gpu_coll_t *gpu)
            (most_pieces(gpu) >= HELP_LEAST_PIECES);
 }
 
-/* The trials of a share are over: it holds, or the next one is tried. */
-static mpath_status_t decide(mpath_gpu_coll_t *gpu, help_kind_t *kind)
+/* The trials of calls of a kind are over. */
+static mpath_status_t decide(mpath_gpu_coll_t *gpu, mpath_choice_t *kind)
 {
-    mpath_choice_t *choice = &kind->choice;
-    mpath_status_t status  = mpath_team_allgather(gpu->team, choice->times_ns, sizeof(choice->times_ns),
-                                                  gpu->help->times_ns);
+    mpath_status_t status = mpath_team_allgather(gpu->team, kind->times_ns, sizeof(kind->times_ns),
+                                                 gpu->help->times_ns);
 
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        mpath_choice_decide(kind, gpu->help->times_ns, gpu->size);
+        mpath_debug("device memory: pushes like these have been measured: a kernel writes %u %% of them from now on",
+                    shares[kind->way]);
     }
-    mpath_choice_decide(choice, gpu->help->times_ns, gpu->size);
-    mpath_debug("device memory: pushes of which a kernel writes %u %% have been measured: they are %s",
-                shares[kind->share], (choice->way == MPATH_CHOICE_PLAN) ? "faster" : "not faster");
-    if (choice->way != MPATH_CHOICE_PLAN) {
-        kind->share = (kind->share + 1) % NUM_SHARES;
-        if (kind->share > 0) {
-            mpath_choice_again(choice);
-        }
-    }
-    return MPATH_OK;
+    return status;
 }
 
 /* What is found by trial for calls like this one. */
 static mpath_status_t next_share(mpath_gpu_coll_t *gpu, unsigned *percent_p)
 {
     mpath_status_t status = (gpu->help == NULL) ? create(gpu) : MPATH_OK;
-    mpath_choice_way_t way;
-    help_kind_t *kind;
+    mpath_choice_t *kind;
 
     if (status != MPATH_OK) {
         return status;
     }
     kind = &gpu->help->kinds[mpath_choice_kind(gpu->decided.order_ns, gpu->decided.bound_ns)];
-    if (mpath_choice_is_due(&kind->choice)) {
+    if (mpath_choice_is_due(kind)) {
         status = decide(gpu, kind);
     }
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        *percent_p          = shares[mpath_choice_next(kind, NUM_SHARES, &gpu->help->trial)];
+        gpu->help->tried    = (gpu->help->trial >= 0) ? kind : NULL;
+        gpu->help->start_ns = mpath_time_ns();
     }
-    way                 = mpath_choice_next(&kind->choice, &gpu->help->trial);
-    *percent_p          = (way == MPATH_CHOICE_PLAN) ? shares[kind->share] : 0;
-    gpu->help->tried    = (gpu->help->trial >= 0) ? &kind->choice : NULL;
-    gpu->help->start_ns = mpath_time_ns();
-    return MPATH_OK;
+    return status;
 }
 
 /* Brings the kernel's parts, and the order of what is left, up to date. */

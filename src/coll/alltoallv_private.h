@@ -5,7 +5,7 @@
 
 #include "adapt/passing.h"
 #include "coll/alltoallv.h"
-#include "coll/host_choice.h"
+#include "coll/device_choice.h"
 #include "coll/plan_cache.h"
 
 struct mpath_coll {
@@ -22,7 +22,7 @@ struct mpath_coll {
     mpath_passing_t passing;
     uint64_t asked_ns;  /* when a timed call was asked about */
     uint32_t *times_ns; /* of all ranks' trials; NULL: there were none yet */
-    mpath_host_choice_t by_host;
+    mpath_device_choice_t device;
     uint64_t began_ns;     /* the last call that may have device memory */
     int wants_host;        /* the last call was declined for its device memory, on several nodes */
     int connected;         /* every pair of ranks has a path */
@@ -38,10 +38,10 @@ static inline mpath_status_t mpath_coll_decline(mpath_coll_t *coll, const char *
 }
 
 /*
- * alltoallv_choice.c: what calls before have shown. Short calls on device memory of several nodes may be faster with
- * copies on the host: the same on all ranks; may be collective.
+ * alltoallv_choice.c: what calls before have shown. How a call on device memory goes that relays could carry: the same
+ * on all ranks; may be collective.
  */
-mpath_status_t mpath_coll_choose_host(mpath_coll_t *coll, const mpath_agreed_t *agreed, int *by_host_p);
+mpath_status_t mpath_coll_choose_device(mpath_coll_t *coll, const mpath_agreed_t *agreed, mpath_device_way_t *way_p);
 /* How a call has ended, for those that may do without an agreement: its status, or an error. */
 mpath_status_t mpath_coll_note_agreed(mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed);
 

@@ -18,6 +18,9 @@
 #define GATE_HOP_NS 15000u
 #define GATE_CHUNK_BYTES (1u << 20)
 
+/* What is tried. */
+enum { ROUTES_STATIC, ROUTES_PLANNED, ROUTES_WAYS };
+
 struct mpath_relay_coll {
     mpath_team_t *team;
     mpath_relay_t *relay;
@@ -167,7 +170,7 @@ static mpath_status_t decide(mpath_relay_coll_t *coll, mpath_choice_t *choice)
         mpath_choice_decide(choice, all, size);
         coll->counters.choices++;
         mpath_debug("GPUs: calls like this one have been measured: they take %s from now on",
-                    (choice->way == MPATH_CHOICE_PLAN) ? "the plan" : "the static routes");
+                    (choice->way == ROUTES_PLANNED) ? "the plan" : "the static routes");
     }
     free(all);
     return status;
@@ -191,7 +194,7 @@ static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, const mpath_gate
         status = decide(coll, choice);
     }
     if (status == MPATH_OK) {
-        *plan_wins_p = mpath_choice_next(choice, &coll->trial) == MPATH_CHOICE_PLAN;
+        *plan_wins_p = mpath_choice_next(choice, ROUTES_WAYS, &coll->trial) == ROUTES_PLANNED;
         coll->tried  = (coll->trial >= 0) ? choice : NULL;
     }
     return status;

@@ -25,6 +25,7 @@ enum {
     MPATH_CALL_GPUS       = 1u << 7, /* this rank's process uses GPUs: a later call may have device memory */
     MPATH_CALL_SHORT      = 1u << 6, /* this rank's GPU is short of memory: see mpath_relay_prepare() */
     MPATH_CALL_LOST       = 1u << 8, /* this rank's GPU has lost its context: see mpath_relay_prepare() */
+    MPATH_CALL_FOREIGN    = 1u << 9, /* to the MPI: the previous function cannot read this rank's device memory */
     MPATH_CALL_MOVED      = 1u << 5  /* a buffer of this rank is in memory that others may not have opened yet */
 };
 

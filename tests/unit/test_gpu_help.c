@@ -22,29 +22,29 @@
 typedef struct job {
     ranks_setup_t setup;
     uint64_t pair_bytes;
-    int percent;   /* of the parameter */
-    int way;       /* mpath_gpu_way_t */
-    int adapt;     /* mpath_adapt_t */
-    int without;   /* this rank's GPU runs no kernels; -1: all do */
-    int late;      /* the kernels of rank 1 start when its engine has ended */
-    int hot;       /* rank 0 gets three times as much */
-    int good_from; /* trials of helped pushes are faster from this one on, counted from 0 */
+    int percent; /* of the parameter */
+    int way;     /* mpath_gpu_way_t */
+    int adapt;   /* mpath_adapt_t */
+    int without; /* this rank's GPU runs no kernels; -1: all do */
+    int late;    /* the kernels of rank 1 start when its engine has ended */
+    int hot;     /* rank 0 gets three times as much */
+    int good;    /* the way whose trials are faster than those of the others; 0: none */
     int rounds;
 } job_t;
 
 /* --- what trials measure ------------------------------------------------------------------------------------------- */
 
-static int good_from, helped_trials;
+static int good_way, trials;
 
 void __real_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns)
 {
-    int helped = trial % 2;
+    int way = trial % choice->ways;
 
     ranks_check(took_ns > 0);
-    __real_mpath_choice_note(choice, trial, (helped && (helped_trials >= good_from)) ? 900000 : 1000000);
-    helped_trials += helped;
+    __real_mpath_choice_note(choice, trial, ((way > 0) && (way == good_way)) ? 900000 : 1000000);
+    trials++;
 }
 
 /* --- kernels that are late ----------------------------------------------------------------------------------------- */
@@ -85,9 +85,9 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     member->context = ranks_context(self, &settings);
     member_join(member, &self->oob, self->rank, MPATH_MEMORY_DEVICE,
                 2 * (uint64_t)self->size * job->pair_bytes); /* a multiple of 64 KiB: engines are slow in others */
-    is_late       = job->late && (self->rank == 1);
-    good_from     = job->good_from;
-    helped_trials = 0;
+    is_late  = job->late && (self->rank == 1);
+    good_way = job->good;
+    trials   = 0;
 }
 
 /* The next call; what this rank's kernel has written in it, and what its engine has pushed. */
@@ -147,7 +147,7 @@ static int given_body(ranks_self_t *self, void *argument)
         ranks_check(by_kernel == (helps ? share_of(&member, (unsigned)job->percent) : 0));
         ranks_check((job->way == MPATH_GPU_WAY_PULL) || (by_kernel + by_engine == sent_to_others(&member)));
     }
-    ranks_check(helped_trials == 0);
+    ranks_check(trials == 0);
     member_end(&member);
     return 0;
 }
@@ -204,44 +204,39 @@ static void test_engines_only(void **state)
 
 /* --- a share that is found ----------------------------------------------------------------------------------------- */
 
-#define BOTH (2 * MPATH_CHOICE_TRIALS)
+/* In percent, by way. */
+static const unsigned tried[] = {0, 30, 12};
 
-/* Shares of the trials of each, in turns, and what is kept. */
+/* The shares take turns, and one is kept. */
 static int found_body(ranks_self_t *self, void *argument)
 {
-    static const unsigned tried[] = {30, 12};
-    const job_t *job              = argument;
-    int decided                   = (job->good_from == 0) ? BOTH : 2 * BOTH;
-    unsigned kept                 = (job->good_from == 0) ? 30 : (job->good_from == MPATH_CHOICE_TRIALS) ? 12 : 0;
+    const job_t *job = argument;
     uint64_t by_kernel, by_engine;
     member_t member;
 
     member_init(&member, self, job);
-    for (int round = 0; round < decided + 4; round++) {
-        unsigned percent = (round >= decided) ? kept : (round % 2 == 1) ? tried[round / BOTH] : 0;
+    for (int round = 0; round < MPATH_CHOICE_TIMES + 4; round++) {
+        int way = (round < MPATH_CHOICE_TIMES) ? round % MPATH_CHOICE_WAYS : job->good;
 
         next_call(&member, job, round, &by_kernel, &by_engine);
-        ranks_check(by_kernel == share_of(&member, percent));
+        ranks_check(by_kernel == share_of(&member, tried[way]));
         ranks_check(by_kernel + by_engine == sent_to_others(&member));
     }
-    ranks_check(helped_trials == decided / 2);
+    ranks_check(trials == MPATH_CHOICE_TIMES);
     member_end(&member);
     return 0;
 }
 
 static void test_found(void **state)
 {
-    /* the first share is faster, the second one, none */
-    static const int good_from[] = {0, MPATH_CHOICE_TRIALS, 100};
-
     (void)state;
-    for (size_t i = 0; i < sizeof(good_from) / sizeof(good_from[0]); i++) {
+    for (int way = 0; way < MPATH_CHOICE_WAYS; way++) {
         job_t job = {.setup      = {.size = 4, .limit_s = 60},
                      .pair_bytes = 4 * MIB,
                      .percent    = -1,
                      .adapt      = MPATH_ADAPT_RUN,
                      .without    = -1,
-                     .good_from  = good_from[i]};
+                     .good       = way};
 
         assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
     }
@@ -255,11 +250,11 @@ static int untried_body(ranks_self_t *self, void *argument)
     member_t member;
 
     member_init(&member, self, job);
-    for (int round = 0; round < 2 * BOTH; round++) {
+    for (int round = 0; round < MPATH_CHOICE_TIMES + 1; round++) {
         next_call(&member, job, round, &by_kernel, &by_engine);
         ranks_check((by_kernel == 0) && (by_engine == sent_to_others(&member)));
     }
-    ranks_check(helped_trials == 0);
+    ranks_check(trials == 0);
     member_end(&member);
     return 0;
 }

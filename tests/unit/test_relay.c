@@ -275,7 +275,7 @@ static int trials_body(ranks_self_t *self, void *argument)
 
     relay_member_init(&member, self, job);
     member.demand[0 * self->size + 4] = job->max_bytes; /* whose static route passes nobody */
-    for (int round = 0; round < MPATH_CHOICE_TIMES; round++) {
+    for (int round = 0; round < 2 * MPATH_CHOICE_TRIALS; round++) {
         member_round(&member, A2A_GIVEN, 0, 5);
     }
     mpath_coll_counters(member.coll, &counters);
