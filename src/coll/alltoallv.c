@@ -180,15 +180,19 @@ static void copy_self(const mpath_coll_t *coll, const mpath_call_t *call)
     }
 }
 
-/* In place, the previous function reads its data where the agreement has already put the small pairs. */
-static void put_back(const mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+/*
+ * In place, the previous function reads its data where the agreement has already put the small pairs. `all`: an attempt
+ * that was given up has put others there.
+ */
+static void put_back(const mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed, int all)
 {
     int me = mpath_team_rank(coll->team);
 
     for (int rank = 0; rank < mpath_team_size(coll->team); rank++) {
         uint64_t bytes = call->recv_bytes[rank];
 
-        if ((rank != me) && (bytes > 0) && (bytes <= mpath_agreed_inline_bytes(coll->team, agreed, rank, me))) {
+        if ((rank != me) && (bytes > 0) &&
+            (all || (bytes <= mpath_agreed_inline_bytes(coll->team, agreed, rank, me)))) {
             memcpy((char *)call->recv_buffer + call->recv_offsets[rank],
                    (const char *)call->send_buffer + call->send_offsets[rank], bytes);
         }
@@ -337,8 +341,8 @@ static mpath_status_t recover_declined(mpath_coll_t *coll)
     return (status == MPATH_OK) ? MPATH_DECLINED : status;
 }
 
-/* What the agreement has not delivered. Each repetition leaves at least one rail out more, so they end. */
-static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+/* What the agreement has not delivered. Each repetition, which *repeats_p counts, leaves out one rail more at least. */
+static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed, int *repeats_p)
 {
     mpath_agreed_t again = *agreed;
     mpath_status_t status;
@@ -346,6 +350,7 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
     set_demand(coll, agreed);
     status = carry_once(coll, call, agreed);
     while (status == MPATH_AGAIN) {
+        *repeats_p += 1;
         again.call = mpath_team_call(coll->team);
         status     = carry_once(coll, call, &again);
     }
@@ -390,7 +395,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
 static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mpath_agreed_t *agreed_p)
 {
     uint64_t start_ns = mpath_time_ns(), agreed_ns;
-    int takes_device = mpath_coll_takes_device(coll), done = 0;
+    int takes_device = mpath_coll_takes_device(coll), done = 0, repeats = 0;
     mpath_agreed_t agreed;
     mpath_status_t status;
 
@@ -432,12 +437,12 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
     } else if (agreed.finished) {
         copy_self(coll, call);
     } else {
-        status = carry(coll, call, &agreed);
+        status = carry(coll, call, &agreed, &repeats);
     }
     if (status == MPATH_OK) {
         coll->counters.calls++;
     } else if ((status == MPATH_DECLINED) && (call->flags & MPATH_CALL_IN_PLACE)) {
-        put_back(coll, call, &agreed);
+        put_back(coll, call, &agreed, repeats > 0);
     }
     return status;
 }

@@ -1,0 +1,140 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rails that fail under calls over plans at moments that a cluster seldom hits: when what is left is not worth a plan.
+ * The transfers that fail are not those of UCX here.
+ */
+#include "coll/alltoallv.h"
+#include "exec/move_private.h"
+#include "unit/a2a.h"
+#include "unit/ranks.h"
+#include "util/log.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define BYTES 1000000ull
+
+typedef struct member {
+    mpath_context_t *context;
+    mpath_team_t *team;
+    mpath_coll_t *coll;
+    a2a_t a2a;
+    uint64_t *demand;
+} member_t;
+
+static void discard(mpath_log_level_t level, const char *line)
+{
+    (void)level;
+    (void)line;
+}
+
+/* `resend_after_s` 0: calls are not repeated. */
+static void member_init(member_t *member, ranks_self_t *self, int access, int resend_after_s)
+{
+    mpath_settings_t settings;
+
+    mpath_log_set_sink(discard);
+    mpath_settings_init(&settings);
+    settings.access         = access;
+    settings.gate           = MPATH_GATE_ALWAYS;
+    settings.resend_after_s = resend_after_s;
+    settings.resend_min_ms  = 0;
+    settings.timeout_s      = 30;
+    settings.memory_bytes   = 8 << 20;
+    member->context         = ranks_context(self, &settings);
+    member->team            = ranks_team(self, member->context);
+    member->demand          = calloc((size_t)self->size * (size_t)self->size, sizeof(*member->demand));
+    ranks_check((member->demand != NULL) && (mpath_coll_create(member->team, &member->coll) == MPATH_OK));
+    a2a_init(&member->a2a, self->rank, self->size);
+}
+
+static void member_end(member_t *member, ranks_self_t *self)
+{
+    ranks_barrier(self);
+    a2a_end(&member->a2a);
+    free(member->demand);
+    mpath_coll_destroy(member->coll);
+    mpath_team_destroy(member->team);
+    mpath_context_destroy(member->context);
+}
+
+static void fill(member_t *member, a2a_kind_t kind, uint64_t round)
+{
+    a2a_demand(kind, member->a2a.size, BYTES, round, member->demand);
+    a2a_fill(&member->a2a, member->demand, round);
+}
+
+/* -- what goes wrong on this rank; instead of the functions of these names, by the linker -- */
+
+static int sends_fail; /* once something has come */
+static int taken;      /* chunks */
+
+mpath_status_t __real_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
+                                        const void *data, mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
+                                        const void *data, mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
+                                        const void *data, mpath_lane_op_t *op)
+{
+    if (sends_fail) {
+        return (taken > 0) ? MPATH_ERR_UNREACHABLE : MPATH_NO_RESOURCE;
+    }
+    return __real_mpath_fabric_send(fabric, rail, peer, chunk, data, op);
+}
+
+mpath_status_t __real_mpath_fabric_take(mpath_fabric_t *fabric, int rail, const mpath_arrival_t *arrival, void *to,
+                                        mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_take(mpath_fabric_t *fabric, int rail, const mpath_arrival_t *arrival, void *to,
+                                        mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_take(mpath_fabric_t *fabric, int rail, const mpath_arrival_t *arrival, void *to,
+                                        mpath_lane_op_t *op)
+{
+    taken++;
+    return __real_mpath_fabric_take(fabric, rail, arrival, to, op);
+}
+
+/* -- one rail after the other fails, until none is left: in place, the previous function finds the data as they were -- */
+
+static int in_place_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+    a2a_t *a2a = &member.a2a;
+
+    (void)argument;
+    member_init(&member, self, MPATH_ACCESS_ALL, 60);
+    fill(&member, A2A_EVEN, 1);
+    ranks_check(mpath_alltoallv(member.coll, &a2a->call) == MPATH_OK);
+    fill(&member, A2A_EVEN, 2);
+    ranks_check(a2a->send_room == a2a->recv_room);
+    memcpy(a2a->recv, a2a->send, a2a->send_room);
+    a2a->call.flags = MPATH_CALL_IN_PLACE;
+    taken           = 0;
+    sends_fail      = self->rank == 1;
+    ranks_check(mpath_alltoallv(member.coll, &a2a->call) == MPATH_DECLINED);
+    ranks_check((member.team->lost[0] | member.team->lost[1]) == 3);
+    ranks_check((self->rank != 1) || (taken > 0));
+    ranks_check(memcmp(a2a->recv, a2a->send, a2a->send_room) == 0);
+    member_end(&member, self);
+    return 0;
+}
+
+static void test_in_place(void **state)
+{
+    const ranks_setup_t setup = {.size = 4, .nodes = 2, .nics = 2, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, in_place_body, NULL), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place)};
+
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
