@@ -10,10 +10,14 @@
 #define ABANDON_QUIET_NS (150 * MPATH_NS_PER_MS) /* nothing came for so long: the others have stopped, too */
 #define ABANDON_NS MPATH_NS_PER_S                /* the longest time to wait for that */
 
-/* A ring is read in order: a slot that is never committed would stop it. Its reader knows the chunk for a stale one. */
+/*
+ * A ring is read in order: a slot that is never committed would stop it. What is in it is no chunk, which its reader, who
+ * may still be in this attempt, sees by its length.
+ */
 static void give_slot_back(mpath_mover_t *mover, parcel_t *parcel)
 {
     if (parcel->slot != NULL) {
+        parcel->arrival.chunk.bytes = 0;
         mpath_mover_commit(mover, parcel);
         parcel->slot = NULL;
     }

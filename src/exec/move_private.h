@@ -168,7 +168,7 @@ void mpath_mover_lose(mpath_mover_t *mover, int nic);
  * repeated.
  */
 mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status);
-/* A chunk of an attempt that was given up. */
+/* A chunk of an attempt that was given up, or a slot that was given up before a chunk was in it. */
 int mpath_mover_is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk);
 
 /* move_wait.c */

@@ -385,5 +385,5 @@ mpath_status_t mpath_move_recover(mpath_team_t *team)
 
 int mpath_mover_is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk)
 {
-    return (mover->repeats > 0) && ((int32_t)(mover->call_number - chunk->call) > 0);
+    return (chunk->bytes == 0) || ((mover->repeats > 0) && ((int32_t)(mover->call_number - chunk->call) > 0));
 }

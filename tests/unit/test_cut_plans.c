@@ -1,13 +1,15 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Rails that fail under calls over plans at moments that a cluster seldom hits: when what is left is not worth a plan.
- * The transfers that fail are not those of UCX here.
+ * Rails that fail under calls over plans at moments that a cluster seldom hits: when what is left is not worth a plan,
+ * while a relay takes the last chunk, and while the bytes of a chunk that is here are still fetched. The transfers that
+ * fail, or never end, are not UCX's here.
  */
 #include "coll/alltoallv.h"
 #include "exec/move_private.h"
 #include "unit/a2a.h"
 #include "unit/ranks.h"
 #include "util/log.h"
+#include "util/time.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +20,7 @@
 #include <cmocka.h>
 
 #define BYTES 1000000ull
+#define HELD_NS (300 * MPATH_NS_PER_MS)
 
 typedef struct member {
     mpath_context_t *context;
@@ -73,6 +76,12 @@ static void fill(member_t *member, a2a_kind_t kind, uint64_t round)
 
 static int sends_fail; /* once something has come */
 static int taken;      /* chunks */
+/* Of this rank: the take of the last chunk that it gets or passes on is held. NULL: none is */
+static const mpath_mover_t *taker;
+static mpath_lane_op_t *held;
+static int held_rail;
+static uint64_t held_ns; /* when it fails; 0: with its rail */
+static mpath_arrival_t held_arrival;
 
 mpath_status_t __real_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
                                         const void *data, mpath_lane_op_t *op);
@@ -94,8 +103,43 @@ mpath_status_t __wrap_mpath_fabric_take(mpath_fabric_t *fabric, int rail, const 
 mpath_status_t __wrap_mpath_fabric_take(mpath_fabric_t *fabric, int rail, const mpath_arrival_t *arrival, void *to,
                                         mpath_lane_op_t *op)
 {
+    if ((taker != NULL) && (taker->forward_left + taker->receive_left == arrival->chunk.bytes)) {
+        taker        = NULL;
+        held         = op;
+        held_rail    = rail;
+        held_arrival = *arrival;
+        held_ns      = (held_ns != 0) ? mpath_time_ns() + HELD_NS : 0;
+        return MPATH_INPROGRESS;
+    }
     taken++;
     return __real_mpath_fabric_take(fabric, rail, arrival, to, op);
+}
+
+static void end_held(mpath_fabric_t *fabric)
+{
+    held->status = MPATH_ERR_UNREACHABLE;
+    held         = NULL;
+    mpath_fabric_release(fabric, held_rail, &held_arrival);
+}
+
+mpath_status_t __real_mpath_fabric_op_status(mpath_fabric_t *fabric, int rail, const mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_op_status(mpath_fabric_t *fabric, int rail, const mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_op_status(mpath_fabric_t *fabric, int rail, const mpath_lane_op_t *op)
+{
+    if ((op == held) && (held_ns != 0) && (mpath_time_ns() >= held_ns)) {
+        end_held(fabric);
+    }
+    return __real_mpath_fabric_op_status(fabric, rail, op);
+}
+
+void __real_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
+void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
+void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail)
+{
+    if ((held != NULL) && (rail == held_rail)) {
+        end_held(fabric);
+    }
+    __real_mpath_fabric_abort(fabric, rail);
 }
 
 /* -- one rail after the other fails, until none is left: in place, the previous function finds the data as they were -- */
@@ -131,9 +175,40 @@ static void test_in_place(void **state)
     assert_int_equal(ranks_run(&setup, in_place_body, NULL), 0);
 }
 
+/* -- a relay cannot fetch a chunk, in a call that is not repeated: its mate does not take the empty slot for the chunk -- */
+
+static int relay_body(ranks_self_t *self, void *argument)
+{
+    mpath_status_t status;
+    member_t member;
+
+    (void)argument;
+    member_init(&member, self, MPATH_ACCESS_AFFINE, 0);
+    fill(&member, A2A_ONE_PAIR, 1); /* 0 to 3, one half through rank 1, the other through rank 2 */
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    fill(&member, A2A_ONE_PAIR, 2);
+    if (self->rank == 2) {
+        taker   = member.team->mover;
+        held_ns = 1;
+    }
+    status = mpath_alltoallv(member.coll, &member.a2a.call);
+    ranks_check((self->rank != 2) || (taker == NULL));
+    ranks_check((self->rank < 2) || mpath_status_is_error(status));
+    member_end(&member, self);
+    return 0;
+}
+
+static void test_relay(void **state)
+{
+    const ranks_setup_t setup = {.size = 4, .nodes = 2, .nics = 2, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, relay_body, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place), cmocka_unit_test(test_relay)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
