@@ -64,43 +64,52 @@ static void lose_hop(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath
     }
 }
 
-/* Nothing has come for long: takes the rails that chunks are awaited on for failed. */
-static mpath_status_t give_rails_up(mpath_mover_t *mover, int seconds)
+/* A chunk that has come, while its bytes are still fetched over the rail that brought it. */
+static int is_fetched(const parcel_t *parcel)
+{
+    return (parcel->nic >= 0) && ((parcel->state == PARCEL_TAKES_TO_SLOT) || (parcel->state == PARCEL_TAKES_TO_USER));
+}
+
+static void give_up(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop, int seconds)
 {
     char text[MPATH_NIC_NAME_MAX + 16];
 
+    if (mover->lost == 0) {
+        hop_text(mover, hop, text, sizeof(text));
+        mpath_warn("%s: nothing has moved between rank %d (%s) and rank %d (%s) by %s for %d s; the call is repeated "
+                   "over other rails",
+                   mover->team->oob.name, hop->from, host_of(mover->team, hop->from), hop->to,
+                   host_of(mover->team, hop->to), text, seconds);
+    }
+    lose_hop(mover, duty, hop);
+}
+
+/* Nothing has come for long: takes the rails that chunks, or their bytes, are awaited on for failed. */
+static mpath_status_t give_rails_up(mpath_mover_t *mover, int seconds)
+{
     for (size_t i = 0; i < mover->schedule->num_duties; i++) {
         const mpath_duty_t *duty = &mover->schedule->duties[i];
         const mpath_hop_t *hop   = waits_for_arrival(duty) ? &duty->in : &duty->out;
 
-        if (is_done(duty) || (hop->lane != MPATH_LANE_RAIL) || (!waits_for_arrival(duty) && (duty->hop_out < 0))) {
-            continue;
+        if (!is_done(duty) && (hop->lane == MPATH_LANE_RAIL) && (waits_for_arrival(duty) || (duty->hop_out >= 0))) {
+            give_up(mover, duty, hop, seconds);
         }
-        if (mover->lost == 0) {
-            hop_text(mover, hop, text, sizeof(text));
-            mpath_warn(
-                "%s: nothing has moved between rank %d (%s) and rank %d (%s) by %s for %d s; the call is repeated "
-                "over other rails",
-                mover->team->oob.name, hop->from, host_of(mover->team, hop->from), hop->to,
-                host_of(mover->team, hop->to), text, seconds);
+    }
+    for (const parcel_t *parcel = mover->under_way; parcel != NULL; parcel = parcel->next) {
+        if (is_fetched(parcel)) {
+            give_up(mover, parcel->duty, &parcel->duty->in, seconds);
         }
-        lose_hop(mover, duty, hop);
     }
     return (mover->lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
 }
 
-static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
+/* Whether the other end of a hop answers. */
+static mpath_status_t check_hop(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop)
 {
-    int waits              = waits_for_arrival(duty);
-    const mpath_hop_t *hop = waits ? &duty->in : &duty->out;
-    int peer_rank          = waits ? hop->from : hop->to;
-    mpath_status_t status;
+    int peer_rank         = (hop == &duty->out) ? hop->to : hop->from;
+    mpath_status_t status = hop_status(mover, duty, hop, peer_rank);
     char text[MPATH_NIC_NAME_MAX + 16];
 
-    if (!waits && (duty->hop_out == MPATH_DUTY_NO_HOP)) {
-        return MPATH_OK; /* all is here; a take is under way */
-    }
-    status = hop_status(mover, duty, hop, peer_rank);
     if (status != MPATH_OK) {
         int rail = (hop->lane == MPATH_LANE_RAIL) && mover->settles_call;
 
@@ -116,17 +125,28 @@ static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
     return status;
 }
 
+static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
+{
+    if (is_done(duty)) {
+        return MPATH_OK;
+    }
+    if (waits_for_arrival(duty)) {
+        return check_hop(mover, duty, &duty->in);
+    }
+    return (duty->hop_out != MPATH_DUTY_NO_HOP) ? check_hop(mover, duty, &duty->out) : MPATH_OK;
+}
+
 static mpath_status_t check_peers(mpath_mover_t *mover)
 {
-    for (size_t i = 0; i < mover->schedule->num_duties; i++) {
-        const mpath_duty_t *duty = &mover->schedule->duties[i];
-        mpath_status_t status    = is_done(duty) ? MPATH_OK : check_duty(mover, duty);
+    mpath_status_t status = MPATH_OK;
 
-        if (status != MPATH_OK) {
-            return status;
-        }
+    for (size_t i = 0; (i < mover->schedule->num_duties) && (status == MPATH_OK); i++) {
+        status = check_duty(mover, &mover->schedule->duties[i]);
     }
-    return MPATH_OK;
+    for (const parcel_t *parcel = mover->under_way; (parcel != NULL) && (status == MPATH_OK); parcel = parcel->next) {
+        status = is_fetched(parcel) ? check_hop(mover, parcel->duty, &parcel->duty->in) : MPATH_OK;
+    }
+    return status;
 }
 
 /* `verdict`: of mpath_idle_patience(). */

@@ -142,6 +142,16 @@ void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail)
     __real_mpath_fabric_abort(fabric, rail);
 }
 
+/* While a take is held, the other ends do not answer where calls are not repeated. */
+static int dead;
+
+mpath_status_t __real_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail, int peer);
+mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail, int peer);
+mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail, int peer)
+{
+    return (dead && (held != NULL)) ? MPATH_ERR_UNREACHABLE : __real_mpath_fabric_peer_status(fabric, rail, peer);
+}
+
 /* -- one rail after the other fails, until none is left: in place, the previous function finds the data as they were -- */
 
 static int in_place_body(ranks_self_t *self, void *argument)
@@ -206,9 +216,77 @@ static void test_relay(void **state)
     assert_int_equal(ranks_run(&setup, relay_body, NULL), 0);
 }
 
+/* -- the last chunk is here, but not its bytes: the rail that they are fetched over is the one that is silent -- */
+
+static int fetch_body(ranks_self_t *self, void *argument)
+{
+    int access = *(const int *)argument;
+    int rank   = (access == MPATH_ACCESS_AFFINE) ? 2 : self->size - 1;
+    member_t member;
+
+    member_init(&member, self, access, 2);
+    fill(&member, A2A_ONE_PAIR, 1);
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    fill(&member, A2A_ONE_PAIR, 2);
+    taker = (self->rank == rank) ? member.team->mover : NULL;
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    ranks_check(a2a_check(&member.a2a) == 0);
+    ranks_check((taker == NULL) && (held == NULL));
+    ranks_check((member.team->lost[0] | member.team->lost[1]) != 0);
+    member_end(&member, self);
+    return 0;
+}
+
+static void run_fetch(int size, int access)
+{
+    const ranks_setup_t setup = {.size = size, .nodes = 2, .nics = 2, .limit_s = 120};
+
+    assert_int_equal(ranks_run(&setup, fetch_body, &access), 0);
+}
+
+static void test_fetch(void **state)
+{
+    (void)state;
+    run_fetch(2, MPATH_ACCESS_ALL);
+}
+
+static void test_fetch_to_pass_on(void **state)
+{
+    (void)state;
+    run_fetch(4, MPATH_ACCESS_AFFINE);
+}
+
+/* The same in a call that is not repeated: who fetches asks the other end, and does not wait for the deadline. */
+static int dead_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+
+    (void)argument;
+    member_init(&member, self, MPATH_ACCESS_ALL, 0);
+    fill(&member, A2A_ONE_PAIR, 1);
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    fill(&member, A2A_ONE_PAIR, 2);
+    dead  = 1;
+    taker = (self->rank == 1) ? member.team->mover : NULL;
+    ranks_check((mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_ERR_UNREACHABLE) || (self->rank != 1));
+    ranks_check((taker == NULL) && (held == NULL));
+    member_end(&member, self);
+    return 0;
+}
+
+static void test_fetch_from_dead(void **state)
+{
+    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 2, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, dead_body, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place), cmocka_unit_test(test_relay)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place), cmocka_unit_test(test_relay),
+                                       cmocka_unit_test(test_fetch), cmocka_unit_test(test_fetch_to_pass_on),
+                                       cmocka_unit_test(test_fetch_from_dead)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
