@@ -376,6 +376,12 @@ int mpath_relay_rails_idle(const mpath_relay_t *relay)
            (rails->credits_sent == 0);
 }
 
+int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty)
+{
+    return relay->rails.active && (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
+           (relay->rails.credits[duty->out.to] != RELAY_ALL_CREDITS);
+}
+
 void mpath_relay_rails_abandon(mpath_relay_t *relay)
 {
     if (relay->rails.active) {
@@ -431,7 +437,7 @@ mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
             status = check_end(relay, duty->in.nic_to, duty->in.from, duty->in.nic_from);
         }
         if ((status == MPATH_OK) && (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
-            (duty->done_bytes < duty->bytes)) {
+            ((duty->done_bytes < duty->bytes) || mpath_relay_rails_owe(relay, duty))) {
             status = check_end(relay, duty->out.nic_from, duty->out.to, duty->out.nic_to);
         }
     }

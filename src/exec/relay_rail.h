@@ -28,6 +28,8 @@ void mpath_relay_rails_end(mpath_relay_t *relay);
 int mpath_relay_rails_progress(mpath_relay_t *relay);
 /* Nothing of the call is left in the rails. */
 int mpath_relay_rails_idle(const mpath_relay_t *relay);
+/* Whether the other end of the rail that the duty sends by has yet to give room back, which may be all that is missing. */
+int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty);
 void mpath_relay_rails_abandon(mpath_relay_t *relay);
 /*
  * After mpath_relay_rails_abandon() on all ranks: all slots and credits are where they belong, for the call's

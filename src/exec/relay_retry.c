@@ -17,26 +17,39 @@ static int waits_for_arrival(const mpath_duty_t *duty)
     return (duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->arrived_chunks < duty->num_chunks);
 }
 
+static void give_up(mpath_relay_t *relay, const mpath_hop_t *hop, int nic, int seconds)
+{
+    if (relay->lost == 0) {
+        mpath_warn("%s: no device memory has moved from rank %d (%s) to rank %d (%s) by rail for %d s; the call is "
+                   "repeated over other rails",
+                   relay->team->oob.name, hop->from, mpath_team_host(relay->team, hop->from), hop->to,
+                   mpath_team_host(relay->team, hop->to), seconds);
+    }
+    relay->lost |= 1u << nic;
+}
+
 mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds)
 {
     const mpath_schedule_t *schedule = relay->bound.schedule;
+    int all_moved;
 
     for (size_t i = 0; i < schedule->num_duties; i++) {
         const mpath_duty_t *duty = &schedule->duties[i];
         int waits                = waits_for_arrival(duty);
         const mpath_hop_t *hop   = waits ? &duty->in : &duty->out;
 
-        if ((duty->done_bytes == duty->bytes) || (!waits && (duty->hop_out == MPATH_DUTY_NO_HOP)) ||
-            (hop->lane != MPATH_LANE_RAIL)) {
-            continue;
+        if ((duty->done_bytes < duty->bytes) && (waits || (duty->hop_out != MPATH_DUTY_NO_HOP)) &&
+            (hop->lane == MPATH_LANE_RAIL)) {
+            give_up(relay, hop, waits ? hop->nic_to : hop->nic_from, seconds);
         }
-        if (relay->lost == 0) {
-            mpath_warn("%s: no device memory has moved from rank %d (%s) to rank %d (%s) by rail for %d s; the call is "
-                       "repeated over other rails",
-                       relay->team->oob.name, hop->from, mpath_team_host(relay->team, hop->from), hop->to,
-                       mpath_team_host(relay->team, hop->to), seconds);
+    }
+    all_moved = relay->lost == 0;
+    for (size_t i = 0; all_moved && (i < schedule->num_duties); i++) {
+        const mpath_duty_t *duty = &schedule->duties[i];
+
+        if (mpath_relay_rails_owe(relay, duty)) {
+            give_up(relay, &duty->out, duty->out.nic_from, seconds);
         }
-        relay->lost |= 1u << (waits ? hop->nic_to : hop->nic_from);
     }
     return (relay->lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
 }

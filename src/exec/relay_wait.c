@@ -68,10 +68,21 @@ static int first_missing(const mpath_relay_t *relay)
     return -1;
 }
 
+/* The first rank that has yet to give room back for chunks that came by rail; -1: none. */
+static int first_debtor(const mpath_relay_t *relay)
+{
+    for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
+        if (mpath_relay_rails_owe(relay, &relay->bound.schedule->duties[i])) {
+            return relay->bound.schedule->duties[i].out.to;
+        }
+    }
+    return -1;
+}
+
 static void name_the_edge(const mpath_relay_t *relay)
 {
     const mpath_duty_t *duty = first_awaited(relay);
-    int member = first_missing(relay), timeout_s = relay->settings->timeout_s;
+    int member = first_missing(relay), debtor = first_debtor(relay), timeout_s = relay->settings->timeout_s;
     unsigned long long number = relay->number;
 
     for (size_t i = 0; i < relay->bound.schedule->num_outlets; i++) {
@@ -101,6 +112,11 @@ static void name_the_edge(const mpath_relay_t *relay)
             "rank %d waits for %llu bytes that come through the host in call %llu on device memory; nothing has moved "
             "for %d s; the call fails",
             relay->me, (unsigned long long)relay->fetch_left, number, timeout_s);
+    } else if (debtor >= 0) {
+        mpath_error(
+            "rank %d waits for rank %d to say that what it sent by rail in call %llu on device memory has been used; "
+            "nothing has moved for %d s; the call fails",
+            relay->me, debtor, number, timeout_s);
     } else {
         mpath_error(
             "rank %d waits for its own copies in call %llu on device memory; nothing has moved for %d s; the call "

@@ -1,0 +1,117 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rails that fail under relays when all data has crossed them: what is lost is the word of the other end that its room
+ * is free again, without which no call ends.
+ */
+#include "exec/team_private.h"
+#include "exec/wire_private.h"
+#include "relay_support.h"
+#include "unit/capture.h"
+
+#include <stdlib.h>
+
+#define RANKS 4
+#define NICS 2
+#define MUTE 2 /* on NIC 0 of node 1 */
+#define CREDIT_HOP 0x80000000u
+
+static int is_mute;   /* this rank's words do not leave it */
+static int mute_dead; /* the one that has them does not answer any more */
+
+/* Instead of the functions of these names, by the linker. */
+mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data)
+{
+    if (is_mute && (chunk->hop & CREDIT_HOP)) {
+        wire->ops->sent(wire->argument, chunk);
+        return MPATH_OK;
+    }
+    return __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data);
+}
+
+mpath_status_t __real_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
+mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
+mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to)
+{
+    return (mute_dead && (rank == MUTE)) ? MPATH_ERR_UNREACHABLE
+                                         : __real_mpath_wire_peer_status(wire, nic, rank, nic_to);
+}
+
+static relay_job_t job_of(int resend_after_s)
+{
+    return (relay_job_t){.setup     = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = 20000000, .limit_s = 90},
+                         .link      = MPATH_GPU_LINK_MESH,
+                         .pcie_bps  = 50000000000ull,
+                         .max_bytes = 300000, /* a few chunks: those for which there is room at once */
+                         .resend_after_s = resend_after_s,
+                         .killed         = -1};
+}
+
+static void begin(member_t *member, ranks_self_t *self, const relay_job_t *job, uint64_t settled_from_ns)
+{
+    relay_member_init(member, self, job);
+    member_round(member, A2A_ONE_PAIR, job->max_bytes, 1);
+    member->context->settings.timeout_s = 20;
+    member->team->settled_from_ns       = settled_from_ns;
+    ranks_barrier(self);
+    is_mute = self->rank == MUTE;
+}
+
+/* The call is repeated over the other rails. */
+static int repeated_body(ranks_self_t *self, void *argument)
+{
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    begin(&member, self, argument, 0);
+    member_round(&member, A2A_ONE_PAIR, 300000, 2);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
+    ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_repeated(void **state)
+{
+    relay_job_t job = job_of(2);
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, repeated_body, &job), 0);
+}
+
+/* It cannot be: who waits for the word asks whether the other end still answers, and need not wait for the deadline. */
+static int dead_body(ranks_self_t *self, void *argument)
+{
+    mpath_status_t status;
+    member_t member;
+
+    begin(&member, self, argument, UINT64_MAX);
+    mute_dead = self->node == 0;
+    status    = member_call(&member, A2A_ONE_PAIR, 300000, 2);
+    ranks_check(status != MPATH_ERR_TIMED_OUT);
+    ranks_check((self->rank != 0) || (status == MPATH_ERR_UNREACHABLE));
+    ranks_barrier(self);
+    member_end(&member);
+    return 0;
+}
+
+static void test_dead(void **state)
+{
+    relay_job_t job = job_of(0);
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, dead_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated), cmocka_unit_test(test_dead)};
+
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
+    return cmocka_run_group_tests_name("relay_cut", tests, NULL, NULL);
+}
