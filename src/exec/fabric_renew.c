@@ -84,45 +84,62 @@ static void close_unused(mpath_fabric_t *fabric, int number)
     rail_unlock(rail);
 }
 
+/* Another rail on the NIC, which new teams use from now on; under the fabric's lock. Its number, or negative status. */
+static int open_another(mpath_fabric_t *fabric, int nic)
+{
+    int next = find_free(fabric), before = fabric->newest[nic];
+    mpath_status_t status;
+    rail_t *rail;
+
+    if (next < 0) {
+        return (int)MPATH_ERR_NO_MEMORY;
+    }
+    rail      = rail_lock(fabric, next);
+    rail->nic = nic;
+    status    = mpath_fabric_rail_open(fabric, rail);
+    if (status == MPATH_OK) {
+        fabric->newest[nic] = next;
+        rail_unlock(rail);
+        close_unused(fabric, before);
+        return next;
+    }
+    mpath_fabric_rail_close(rail);
+    rail->nic = -1;
+    rail_unlock(rail);
+    return (int)status;
+}
+
+void mpath_fabric_freshen(mpath_fabric_t *fabric, int nic)
+{
+    pthread_mutex_lock(&fabric->lock);
+    if (is_nic(fabric, nic) && fabric->rails[fabric->newest[nic]].suspect) {
+        (void)open_another(fabric, nic);
+    }
+    pthread_mutex_unlock(&fabric->lock);
+}
+
 mpath_status_t mpath_fabric_renew(mpath_fabric_t *fabric, int number, int *number_p)
 {
     int nic, next;
-    mpath_status_t status = MPATH_OK;
-    rail_t *rail;
 
     pthread_mutex_lock(&fabric->lock);
     nic  = fabric->rails[number].nic;
     next = fabric->newest[nic];
     if (!is_fresh(fabric, next, number)) {
-        next = find_free(fabric);
-        if (next < 0) {
-            pthread_mutex_unlock(&fabric->lock);
+        if (find_free(fabric) < 0) {
             mpath_error(
                 "NIC %s: the communicators of this process still hold too many rails of before its failures; the "
                 "previous functions serve the one that was to use it again",
                 fabric->machine->nics[nic].name);
-            return MPATH_ERR_NO_MEMORY;
         }
-        rail      = rail_lock(fabric, next);
-        rail->nic = nic;
-        status    = mpath_fabric_rail_open(fabric, rail);
-        if (status == MPATH_OK) {
-            int before = fabric->newest[nic];
-
-            fabric->newest[nic] = next;
-            rail_unlock(rail);
-            close_unused(fabric, before);
-        } else {
-            mpath_fabric_rail_close(rail);
-            rail->nic = -1;
-            rail_unlock(rail);
-        }
+        next = open_another(fabric, nic);
     }
     pthread_mutex_unlock(&fabric->lock);
-    if (status == MPATH_OK) {
-        *number_p = next;
+    if (next < 0) {
+        return (mpath_status_t)next;
     }
-    return status;
+    *number_p = next;
+    return MPATH_OK;
 }
 
 mpath_status_t mpath_fabric_join_rail(mpath_fabric_t *fabric, int number, uint64_t id, mpath_fabric_arrive_t arrive,

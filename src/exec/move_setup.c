@@ -79,6 +79,9 @@ static mpath_status_t open_rails(mpath_mover_t *mover, mover_hello_t *hello)
             continue;
         }
         number = find_fabric_nic(&team->context->machine, machine->nics[nic].name, nic);
+        if (!is_left_out(team, nic)) {
+            mpath_fabric_freshen(mover->fabric, number);
+        }
         /* Joined before anybody else can know the address, so that no chunk has to wait. */
         number = (number < 0) ? number : mpath_fabric_join(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
         if (number < 0) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A team that is made while another one of the same processes has left a NIC out begins without it, on all ranks. */
 #include "coll/alltoallv.h"
+#include "exec/fabric_private.h"
 #include "exec/move_private.h"
 #include "unit/a2a.h"
 #include "unit/ranks.h"
@@ -199,6 +200,54 @@ static int long_ago_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
+/* Instead of the rail's, when it has failed. */
+static mpath_status_t failed_send(mpath_lane_t *lane, int peer, const mpath_chunk_t *chunk, const void *data,
+                                  mpath_lane_op_t *op)
+{
+    (void)lane;
+    (void)peer;
+    (void)chunk;
+    (void)data;
+    (void)op;
+    return MPATH_ERR_UNREACHABLE;
+}
+
+static void break_rail(mpath_context_t *context, int nic)
+{
+    static mpath_lane_ops_t failed_ops;
+    rail_t *rail = rail_lock(context->fabric, context->fabric->newest[nic]);
+
+    failed_ops      = *rail->lane->ops;
+    failed_ops.send = failed_send;
+    rail->lane->ops = &failed_ops;
+    rail_unlock(rail);
+}
+
+/* It tries it by a rail of its own while the team that has lost the old one still holds that. */
+static int still_held_body(ranks_self_t *self, void *argument)
+{
+    mpath_context_t *context = open_context(self);
+    mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late;
+
+    (void)argument;
+    open_mover(early);
+    break_rail(context, LOST);
+    lose(early, 0, 1u << LOST);
+    context->lost_until_ns = 0;
+    late                   = open_team(self, context, 2, NULL, RANKS);
+    check_out(late, 0, 0);
+    ranks_check(carry(late) == 7);
+    check_out(late, 0, 0);
+    end_good_call(early);
+    ranks_check(early->mover->fabric_nic[LOST] == late->mover->fabric_nic[LOST]);
+    ranks_check(carry(early) == 7);
+    ranks_barrier(self);
+    mpath_team_destroy(late);
+    mpath_team_destroy(early);
+    mpath_context_destroy(context);
+    return 0;
+}
+
 /* What is left of the rails has to connect the ranks: where none is left, the last one is tried again. */
 static int last_rail_body(ranks_self_t *self, void *argument)
 {
@@ -321,6 +370,12 @@ static void test_long_ago(void **state)
     run(long_ago_body, RANKS, NODES);
 }
 
+static void test_still_held(void **state)
+{
+    (void)state;
+    run(still_held_body, RANKS, NODES);
+}
+
 static void test_last_rail(void **state)
 {
     (void)state;
@@ -350,7 +405,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_begins_without), cmocka_unit_test(test_some_know),     cmocka_unit_test(test_long_ago),
         cmocka_unit_test(test_last_rail),      cmocka_unit_test(test_moved_nothing), cmocka_unit_test(test_dead_end),
-        cmocka_unit_test(test_one_node),
+        cmocka_unit_test(test_one_node),       cmocka_unit_test(test_still_held),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
