@@ -329,11 +329,10 @@ int mpath_team_marked(const mpath_team_t *team)
     const mpath_agree_state_t *state = team->agree;
     const mpath_agree_cell_t *cells  = state->cells[(state->call + 1) & 1];
 
-    for (int i = 0; i < team->num_local; i++) {
-        const mpath_agree_cell_t *cell = &cells[team->local[i]];
-
-        if (atomic_load_explicit(&cell->call, memory_order_acquire) == state->call + 1 &&
-            (cell->flags & MPATH_CALL_MARKED)) {
+    /* Those of other nodes are there when the leader, who is through with its own part, has received them. */
+    for (int rank = 0; rank < team->size; rank++) {
+        if (atomic_load_explicit(&cells[rank].call, memory_order_acquire) == state->call + 1 &&
+            (cells[rank].flags & MPATH_CALL_MARKED)) {
             return 1;
         }
     }

@@ -16,6 +16,7 @@
 #include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -282,11 +283,39 @@ static void test_fetch_from_dead(void **state)
     assert_int_equal(ranks_run(&setup, dead_body, NULL), 0);
 }
 
+/* -- a rank of the other node gives up when the first of this one is through: its mates that still wait see it -- */
+
+static int mark_body(ranks_self_t *self, void *argument)
+{
+    uint64_t start_ns = mpath_time_ns();
+    int mine = self->rank, all[4], marked = 0;
+    member_t member;
+
+    (void)argument;
+    member_init(&member, self, MPATH_ACCESS_ALL, 60);
+    while ((self->rank == 1) && !mpath_team_marked(member.team)) {
+        ranks_check(mpath_time_ns() - start_ns < 20 * MPATH_NS_PER_S);
+        usleep(1000);
+    }
+    ranks_check(mpath_team_settle(member.team, self->rank == 3, &mine, sizeof(mine), all, &marked) == MPATH_OK);
+    ranks_check(marked);
+    member_end(&member, self);
+    return 0;
+}
+
+static void test_mark(void **state)
+{
+    const ranks_setup_t setup = {.size = 4, .nodes = 2, .nics = 2, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, mark_body, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place), cmocka_unit_test(test_relay),
-                                       cmocka_unit_test(test_fetch), cmocka_unit_test(test_fetch_to_pass_on),
-                                       cmocka_unit_test(test_fetch_from_dead)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),        cmocka_unit_test(test_relay),
+                                       cmocka_unit_test(test_fetch),           cmocka_unit_test(test_fetch_to_pass_on),
+                                       cmocka_unit_test(test_fetch_from_dead), cmocka_unit_test(test_mark)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
