@@ -242,7 +242,9 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
             *checked_ns = 0;
             return MPATH_OK;
         }
-        if (mpath_idle_others_may_rest()) { /* a non-blocking operation: no deadline, but a word from time to time */
+        /* a non-blocking operation: no deadline unless all look at it, but a word from time to time */
+        if (mpath_idle_others_may_rest() &&
+            (!relay->settles || !mpath_attend_all(relay->team, relay->settings->timeout_s))) {
             if (mpath_idle_patience(&relay->idle, waited_ns, relay->settings->timeout_s) == MPATH_INPROGRESS) {
                 mpath_warn(
                     "rank %d waits in call %llu on device memory; nothing has moved for %llu s; the call goes on "

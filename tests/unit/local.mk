@@ -165,7 +165,7 @@ unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(relay_sources)
 unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_relay_cut
 unit_test_relay_cut_SOURCES = unit/test_relay_cut.c $(relay_sources)
-unit_test_relay_cut_LDFLAGS = -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status
+unit_test_relay_cut_LDFLAGS = -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand

@@ -1,14 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rails that fail under relays when all data has crossed them: what is lost is the word of the other end that its room
- * is free again, without which no call ends.
+ * is free again, without which no call ends. And what has no rail to blame.
  */
 #include "exec/team_private.h"
 #include "exec/wire_private.h"
 #include "relay_support.h"
 #include "unit/capture.h"
+#include "util/fiber.h"
 
 #include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
 
 #define RANKS 4
 #define NICS 2
@@ -39,6 +42,15 @@ mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int ra
 {
     return (mute_dead && (rank == MUTE)) ? MPATH_ERR_UNREACHABLE
                                          : __real_mpath_wire_peer_status(wire, nic, rank, nic_to);
+}
+
+static const mpath_stream_t *held; /* copies on it do not end */
+
+mpath_status_t __real_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
+{
+    return (stream == held) ? MPATH_INPROGRESS : __real_mpath_stream_done(stream, mark);
 }
 
 static relay_job_t job_of(int resend_after_s)
@@ -108,9 +120,67 @@ static void test_dead(void **state)
     assert_int_equal(ranks_run(&job.setup, dead_body, &job), 0);
 }
 
+/*
+ * No rail is to blame for a copy inside a node that does not end. All look at the non-blocking call, which could be
+ * repeated, so it has a deadline all the same.
+ */
+typedef struct operation {
+    member_t member;
+    mpath_status_t status;
+} operation_t;
+
+static void operation_body(void *argument)
+{
+    operation_t *operation = argument;
+
+    operation->status = member_call(&operation->member, A2A_GIVEN, 0, 2);
+}
+
+static int stuck_body(ranks_self_t *self, void *argument)
+{
+    operation_t operation = {.status = MPATH_OK};
+    member_t *member      = &operation.member;
+    mpath_stream_t *stream;
+    mpath_fiber_t *fiber;
+    mpath_gpu_t *gpu;
+
+    begin(member, self, argument, 0);
+    is_mute                             = 0;
+    member->context->settings.timeout_s = 4;
+    memset(member->demand, 0, RANKS * RANKS * sizeof(*member->demand));
+    member->demand[1]        = 300000; /* from rank 0 to its mate */
+    member->demand[NICS + 0] = 30000;  /* and, by one rail, to the other node */
+    if (self->rank == 0) {
+        ranks_check(mpath_gpu_current(&gpu) == MPATH_OK);
+        ranks_check(mpath_stream_get(gpu, MPATH_GPU_STREAMS_DIRECT + 1, &stream) == MPATH_OK);
+        held = stream;
+    }
+    ranks_check(mpath_fiber_create(1 << 20, &fiber) == MPATH_OK);
+    mpath_fiber_start(fiber, operation_body, &operation);
+    while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
+        usleep(100);
+    }
+    held = NULL;
+    ranks_check(mpath_status_is_error(operation.status));
+    ranks_check((self->rank != 0) || (operation.status == MPATH_ERR_TIMED_OUT));
+    ranks_barrier(self);
+    mpath_fiber_destroy(fiber);
+    member_end(member);
+    return 0;
+}
+
+static void test_stuck(void **state)
+{
+    relay_job_t job = job_of(2);
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, stuck_body, &job), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated), cmocka_unit_test(test_dead)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated), cmocka_unit_test(test_dead),
+                                       cmocka_unit_test(test_stuck)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests_name("relay_cut", tests, NULL, NULL);
