@@ -397,11 +397,20 @@ void mpath_fabric_rail_leave(rail_t *rail, uint64_t id)
     }
 }
 
+/* What came of something on a rail, for its user. */
+static mpath_status_t noted(rail_t *rail, mpath_status_t status)
+{
+    if (status == MPATH_ERR_UNREACHABLE) {
+        atomic_store(&rail->suspect, 1);
+    }
+    return status;
+}
+
 mpath_status_t mpath_fabric_send(mpath_fabric_t *fabric, int which, int peer, const mpath_chunk_t *chunk,
                                  const void *data, mpath_lane_op_t *op)
 {
     rail_t *rail          = rail_lock(fabric, which);
-    mpath_status_t status = rail->lane->ops->send(rail->lane, peer, chunk, data, op);
+    mpath_status_t status = noted(rail, rail->lane->ops->send(rail->lane, peer, chunk, data, op));
 
     rail_unlock(rail);
     return status;
@@ -412,7 +421,7 @@ mpath_status_t mpath_fabric_take(mpath_fabric_t *fabric, int which, const mpath_
 {
     rail_t *rail          = rail_lock(fabric, which);
     open_arrival_t *open  = arrival->private_data;
-    mpath_status_t status = rail->lane->ops->take(rail->lane, &open->arrival, to, op);
+    mpath_status_t status = noted(rail, rail->lane->ops->take(rail->lane, &open->arrival, to, op));
 
     /* A take that was begun, or that failed, has ended the arrival. */
     if (status != MPATH_NO_RESOURCE) {
@@ -436,7 +445,7 @@ mpath_status_t mpath_fabric_op_status(mpath_fabric_t *fabric, int which, const m
     mpath_status_t status = MPATH_INPROGRESS;
 
     if (pthread_mutex_trylock(&rail->lock) == 0) {
-        status = op->status;
+        status = noted(rail, op->status);
         rail_unlock(rail);
     }
     return status;
@@ -445,7 +454,7 @@ mpath_status_t mpath_fabric_op_status(mpath_fabric_t *fabric, int which, const m
 mpath_status_t mpath_fabric_peer_status(mpath_fabric_t *fabric, int which, int peer)
 {
     rail_t *rail          = rail_lock(fabric, which);
-    mpath_status_t status = rail->lane->ops->peer_status(rail->lane, peer);
+    mpath_status_t status = noted(rail, rail->lane->ops->peer_status(rail->lane, peer));
 
     rail_unlock(rail);
     return status;
@@ -483,6 +492,7 @@ void mpath_fabric_abort(mpath_fabric_t *fabric, int which)
 
     if (rail->lane != NULL) {
         rail->lane->ops->abort(rail->lane);
+        atomic_store(&rail->suspect, 1);
     }
     rail_unlock(rail);
 }

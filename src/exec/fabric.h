@@ -27,7 +27,10 @@ mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath
                                    mpath_fabric_t **fabric_p);
 void mpath_fabric_destroy(mpath_fabric_t *fabric);
 
-/* Where a team has lost the rail that new teams use on this NIC of the machine, they use another one, if it opens. */
+/*
+ * Where a team has lost the rail that new teams use on this NIC of the machine, or a connection of it, they use another
+ * one, if it opens.
+ */
 void mpath_fabric_freshen(mpath_fabric_t *fabric, int nic);
 /* As mpath_fabric_join_rail(), on the rail that new teams use on this NIC of the machine: its number; negative status. */
 int mpath_fabric_join(mpath_fabric_t *fabric, int nic, uint64_t id, mpath_fabric_arrive_t arrive, void *argument);

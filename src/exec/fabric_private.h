@@ -6,6 +6,7 @@
 #include "exec/fabric.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 #define LEFT_TEAMS 32 /* that a rail remembers */
 
@@ -35,9 +36,9 @@ typedef struct rail_peer {
  * fabric_renew.c.
  */
 typedef struct rail {
-    int number;  /* in the fabric */
-    int nic;     /* of the machine; -1: free. Changes under the fabric's lock, then the rail's */
-    int suspect; /* a team has lost it; under the fabric's lock */
+    int number;         /* in the fabric */
+    int nic;            /* of the machine; -1: free. Changes under the fabric's lock, then the rail's */
+    atomic_int suspect; /* a team has lost it, or a connection of it: it is for those that have it already */
     pthread_mutex_t lock;
     mpath_lane_t *lane;    /* NULL until opened */
     mpath_status_t status; /* why it could not be opened, or lost a chunk */

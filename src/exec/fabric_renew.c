@@ -66,9 +66,7 @@ int mpath_fabric_can_renew(mpath_fabric_t *fabric, int number)
 
 void mpath_fabric_suspect(mpath_fabric_t *fabric, int number)
 {
-    pthread_mutex_lock(&fabric->lock);
-    fabric->rails[number].suspect = 1;
-    pthread_mutex_unlock(&fabric->lock);
+    atomic_store(&fabric->rails[number].suspect, 1);
 }
 
 /* Closes a rail that has been replaced and that nobody uses any more; under the fabric's lock. */

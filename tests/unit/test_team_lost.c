@@ -85,31 +85,41 @@ static void end_good_call(mpath_team_t *team)
     ranks_check(mpath_move_recover(team) == MPATH_OK);
 }
 
-/* A call of which every byte is checked; the NICs over which something went. */
-static uint32_t carry(mpath_team_t *team)
+/* A call of which every byte is checked, unless it fails; *used_p: the NICs over which this rank has sent something. */
+static mpath_status_t call(mpath_team_t *team, uint32_t *used_p)
 {
     uint64_t demand[RANKS * RANKS];
     mpath_coll_counters_t counters;
+    mpath_status_t status;
     mpath_coll_t *coll;
-    uint32_t used = 0, all[RANKS];
     a2a_t data;
 
     ranks_check(mpath_coll_create(team, &coll) == MPATH_OK);
     a2a_init(&data, mpath_team_rank(team), mpath_team_size(team));
     a2a_demand(A2A_EVEN, mpath_team_size(team), 6000000, 1, demand);
     a2a_fill(&data, demand, 1);
-    ranks_check(mpath_alltoallv(coll, &data.call) == MPATH_OK);
-    ranks_check(a2a_check(&data) == 0);
+    status = mpath_alltoallv(coll, &data.call);
+    ranks_check((status != MPATH_OK) || (a2a_check(&data) == 0));
     mpath_coll_counters(coll, &counters);
+    *used_p = 0;
     for (int nic = 0; nic < NICS; nic++) {
-        used |= (counters.moved.rail_bytes[nic] > 0) ? 1u << nic : 0;
+        *used_p |= (counters.moved.rail_bytes[nic] > 0) ? 1u << nic : 0;
     }
+    a2a_end(&data);
+    mpath_coll_destroy(coll);
+    return status;
+}
+
+/* A good one; the NICs over which something went. */
+static uint32_t carry(mpath_team_t *team)
+{
+    uint32_t used, all[RANKS];
+
+    ranks_check(call(team, &used) == MPATH_OK);
     ranks_check(mpath_team_allgather(team, &used, sizeof(used), all) == MPATH_OK);
     for (int rank = 0; rank < mpath_team_size(team); rank++) {
         used |= all[rank];
     }
-    a2a_end(&data);
-    mpath_coll_destroy(coll);
     return used;
 }
 
@@ -248,6 +258,31 @@ static int still_held_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
+/* The same where the failure has ended that team, since its calls are not repeated, and it is still there. */
+static int ended_body(ranks_self_t *self, void *argument)
+{
+    mpath_context_t *context = open_context(self);
+    mpath_team_t *early, *late;
+    uint32_t used;
+
+    (void)argument;
+    context->settings.resend_after_s = 0;
+    early                            = open_team(self, context, 1, NULL, RANKS);
+    open_mover(early);
+    if (self->rank == 1) {
+        break_rail(context, LOST);
+    }
+    ranks_check(mpath_status_is_error(call(early, &used)));
+    ranks_barrier(self);
+    late = open_team(self, context, 2, NULL, RANKS);
+    ranks_check(carry(late) == 7);
+    ranks_barrier(self);
+    mpath_team_destroy(late);
+    mpath_team_destroy(early);
+    mpath_context_destroy(context);
+    return 0;
+}
+
 /* What is left of the rails has to connect the ranks: where none is left, the last one is tried again. */
 static int last_rail_body(ranks_self_t *self, void *argument)
 {
@@ -376,6 +411,12 @@ static void test_still_held(void **state)
     run(still_held_body, RANKS, NODES);
 }
 
+static void test_ended(void **state)
+{
+    (void)state;
+    run(ended_body, RANKS, NODES);
+}
+
 static void test_last_rail(void **state)
 {
     (void)state;
@@ -405,7 +446,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_begins_without), cmocka_unit_test(test_some_know),     cmocka_unit_test(test_long_ago),
         cmocka_unit_test(test_last_rail),      cmocka_unit_test(test_moved_nothing), cmocka_unit_test(test_dead_end),
-        cmocka_unit_test(test_one_node),       cmocka_unit_test(test_still_held),
+        cmocka_unit_test(test_one_node),       cmocka_unit_test(test_still_held),    cmocka_unit_test(test_ended),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
