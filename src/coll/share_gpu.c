@@ -1,127 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Share engine on device memory: the steps that a rank's GPU does. */
-#include "coll/share_gpu.h"
+#include "coll/share_gpu_batch.h"
 
 #include "coll/gpu_streams.h"
 #include "util/log.h"
 #include "util/time.h"
 
 #include <stdlib.h>
-#include <string.h>
-
-/*
- * Launches that belong together: what follows the one before, in all buffers alike, goes with it. The stream's lock is
- * held from begin to end.
- */
-typedef struct batch {
-    mpath_share_t *share;
-    mpath_stream_t *stream;
-    int copies; /* one source, of whatever type: bytes are copied */
-    uint64_t bytes;
-    mpath_kernel_reduce_t next;
-    int launched;
-    mpath_status_t status;
-} batch_t;
-
-static void batch_begin(mpath_share_t *share, mpath_stream_t *stream, int copies, batch_t *batch)
-{
-    memset(batch, 0, sizeof(*batch));
-    batch->share  = share;
-    batch->stream = stream;
-    batch->copies = copies;
-    mpath_gpu_coll_lock();
-}
-
-/* To copy one needs not know what it is: the kernels that combine one source. */
-static const mpath_reduce_type_t copy_types[SHARE_GPU_COPIES] = {MPATH_REDUCE_U64, MPATH_REDUCE_U32, MPATH_REDUCE_U8};
-
-/* Looking for a name costs more than a launch. */
-static mpath_status_t find_copies(share_gpu_t *gpu)
-{
-    mpath_status_t status = MPATH_OK;
-
-    if (gpu->copies_on == gpu->device) {
-        return MPATH_OK;
-    }
-    for (int i = 0; (status == MPATH_OK) && (i < SHARE_GPU_COPIES); i++) {
-        const mpath_reduce_how_t how = {.op = MPATH_REDUCE_SUM, .type = copy_types[i]};
-
-        status = mpath_reduce_find(gpu->device, &how, &gpu->copies[i]);
-    }
-    gpu->copies_on = (status == MPATH_OK) ? gpu->device : NULL;
-    return status;
-}
-
-/* The largest one of copy_types[] that addresses and length are multiples of. */
-static int copy_index(const mpath_kernel_reduce_t *copy, uint64_t bytes)
-{
-    uint64_t all = copy->sources[0] | bytes;
-
-    for (uint32_t i = 0; i < copy->targets_count; i++) {
-        all |= copy->targets[i];
-    }
-    return (all % 8 == 0) ? 0 : (all % 4 == 0) ? 1 : 2;
-}
-
-static mpath_status_t batch_launch(batch_t *batch, mpath_kernel_word_t flag)
-{
-    const share_gpu_t *gpu       = batch->share->gpu;
-    int copy                     = copy_index(&batch->next, batch->bytes);
-    mpath_reduce_type_t type     = batch->copies ? copy_types[copy] : batch->share->job->gpus->how.type;
-    mpath_cu_function_t function = batch->copies ? gpu->copies[copy] : gpu->function;
-
-    batch->next.elements = batch->bytes / mpath_reduce_bytes(type);
-    batch->bytes         = 0;
-    batch->launched++;
-    return mpath_launch_reduce_by_host(batch->stream, function, type, flag, &batch->next);
-}
-
-/* Whether it begins where the one before ends. */
-static int batch_follows(const batch_t *batch, const mpath_kernel_reduce_t *piece)
-{
-    int follows = batch->bytes > 0;
-
-    for (uint32_t i = 0; i < piece->sources_count; i++) {
-        follows = follows && (piece->sources[i] == batch->next.sources[i] + batch->bytes);
-    }
-    for (uint32_t i = 0; i < piece->targets_count; i++) {
-        follows = follows && (piece->targets[i] == batch->next.targets[i] + batch->bytes);
-    }
-    return follows;
-}
-
-/* `piece` has sources and targets, as many as all pieces of the batch. */
-static void batch_add(batch_t *batch, const mpath_kernel_reduce_t *piece, uint64_t bytes)
-{
-    batch->share->stats.kernel_bytes += bytes;
-    if (batch_follows(batch, piece)) {
-        batch->bytes += bytes;
-        return;
-    }
-    if ((batch->bytes > 0) && (batch->status == MPATH_OK)) {
-        batch->status = batch_launch(batch, (mpath_kernel_word_t){0});
-    }
-    batch->next  = *piece;
-    batch->bytes = bytes;
-}
-
-/* The mark of the end; 0, which is always done, when there was nothing to do. */
-static mpath_status_t batch_end(batch_t *batch, mpath_mark_t *mark_p)
-{
-    mpath_kernel_word_t flag = {0};
-    int marked               = 0;
-
-    *mark_p = 0;
-    if ((batch->bytes > 0) && (batch->status == MPATH_OK)) {
-        marked        = mpath_launch_mark(batch->stream, &flag, mark_p) == MPATH_OK;
-        batch->status = batch_launch(batch, flag);
-    }
-    if ((batch->launched > 0) && !marked && (batch->status == MPATH_OK)) {
-        batch->status = mpath_stream_mark(batch->stream, mark_p);
-    }
-    mpath_gpu_coll_unlock();
-    return batch->status;
-}
 
 /* -- what lies where -- */
 
@@ -228,7 +113,7 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
         status = mpath_stream_get(gpu->device, gpu->first_stream + 1, &gpu->from_host);
     }
     if (status == MPATH_OK) {
-        status = find_copies(gpu);
+        status = mpath_share_batch_find(gpu);
     }
     return ((status == MPATH_OK) && is_reduction(share))
                ? mpath_reduce_find(gpu->device, &share->job->gpus->how, &gpu->function)
@@ -336,9 +221,9 @@ static mpath_status_t reduce_start(mpath_share_t *share, uint64_t k, mpath_mark_
     const share_cut_t *cut       = mpath_share_cut(share, k);
     mpath_cu_ptr_t sum           = in_arena(share, share_input(share, k, 0));
     range_t slice                = my_slice(share, cut);
-    batch_t batch;
+    share_batch_t batch;
 
-    batch_begin(share, share->gpu->to_host, 0, &batch);
+    mpath_share_batch_begin(share, share->gpu->to_host, 0, &batch);
     for (int node = 0; node < share->num_nodes; node++) {
         share_run_t run = {0};
 
@@ -355,10 +240,10 @@ static mpath_status_t reduce_start(mpath_share_t *share, uint64_t k, mpath_mark_
                 piece.sources[piece.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
             }
             piece.targets[piece.targets_count++] = sum + here.in_segment * job->element_bytes;
-            batch_add(&batch, &piece, here.count * job->element_bytes);
+            mpath_share_batch_add(&batch, &piece, here.count * job->element_bytes);
         }
     }
-    return batch_end(&batch, mark_p);
+    return mpath_share_batch_end(&batch, mark_p);
 }
 
 int mpath_share_gpu_reduce(mpath_share_t *share)
@@ -392,11 +277,11 @@ static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *li
     const share_cut_t *cut      = mpath_share_cut(share, k);
     uint64_t element            = share->job->element_bytes, first, count, at;
     mpath_kernel_reduce_t piece = {0};
-    batch_t batch;
+    share_batch_t batch;
 
     mpath_share_piece(share, cut, share->node, link->rail, &first, &count);
     at = (first - cut->at[share->node]) * element;
-    batch_begin(share, share->gpu->from_host, 0, &batch);
+    mpath_share_batch_begin(share, share->gpu->from_host, 0, &batch);
     if (count > 0) {
         for (int node = 0; node < share->num_nodes; node++) {
             const char *data = (node == share->node) ? share_input(share, k, 0) + first * element
@@ -405,9 +290,9 @@ static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *li
             piece.sources[piece.sources_count++] = in_arena(share, data);
         }
         piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
-        batch_add(&batch, &piece, count * element);
+        mpath_share_batch_add(&batch, &piece, count * element);
     }
-    return batch_end(&batch, mark_p);
+    return mpath_share_batch_end(&batch, mark_p);
 }
 
 int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link)
@@ -427,7 +312,8 @@ int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link)
 }
 
 /* A piece of the result in all receive buffers that get it: `here` lies in the part of a node that begins at `part`. */
-static void copy_add(batch_t *batch, const share_cut_t *cut, int node, mpath_cu_ptr_t part, const share_run_t *here)
+static void copy_add(share_batch_t *batch, const share_cut_t *cut, int node, mpath_cu_ptr_t part,
+                     const share_run_t *here)
 {
     const mpath_share_t *share  = batch->share;
     uint64_t element            = share->job->element_bytes;
@@ -443,7 +329,7 @@ static void copy_add(batch_t *batch, const share_cut_t *cut, int node, mpath_cu_
                                                    share->gpu->recv_offsets[i][here->rank] + here->in_block * element;
         }
     }
-    batch_add(batch, &piece, here->count * element);
+    mpath_share_batch_add(batch, &piece, here->count * element);
 }
 
 /* This rank's slice of the result to all; what only this rank is to have it copies alone. */
@@ -452,9 +338,9 @@ static mpath_status_t copy_out_start(mpath_share_t *share, uint64_t k, mpath_mar
     const share_cut_t *cut = mpath_share_cut(share, k);
     int to_all             = share_has(share, MPATH_SHARE_GATHER);
     range_t slice          = to_all ? my_slice(share, cut) : (range_t){0, UINT64_MAX};
-    batch_t batch;
+    share_batch_t batch;
 
-    batch_begin(share, share->gpu->from_host, 1, &batch);
+    mpath_share_batch_begin(share, share->gpu->from_host, 1, &batch);
     for (int node = 0; node < share->num_nodes; node++) {
         share_run_t run = {0};
 
@@ -466,7 +352,7 @@ static mpath_status_t copy_out_start(mpath_share_t *share, uint64_t k, mpath_mar
             }
         }
     }
-    return batch_end(&batch, mark_p);
+    return mpath_share_batch_end(&batch, mark_p);
 }
 
 int mpath_share_gpu_copy_out(mpath_share_t *share)
