@@ -8,6 +8,8 @@
 
 #include <stdlib.h>
 
+#define CROWD_SHARES 2 /* of an even share of the own part: more on one GPU are a crowd */
+
 /* -- what lies where -- */
 
 static mpath_cu_ptr_t in_arena(const mpath_share_t *share, const void *address)
@@ -25,10 +27,10 @@ typedef struct range {
     uint64_t from, to;
 } range_t;
 
-/* This rank's share of what a node has to do with all of a segment. */
-static range_t my_slice(const mpath_share_t *share, const share_cut_t *cut)
+/* This rank's share of so many elements of a segment that its node has to do something with. */
+static range_t my_slice(const mpath_share_t *share, uint64_t all)
 {
-    uint64_t all = cut->at[share->num_nodes], grains = (all + share->grain - 1) / share->grain;
+    uint64_t grains = (all + share->grain - 1) / share->grain;
     uint64_t ranks = (uint64_t)share->num_local, me = (uint64_t)share->local_rank;
     range_t slice = {grains * me / ranks * share->grain, grains * (me + 1) / ranks * share->grain};
 
@@ -86,11 +88,43 @@ static int landed(share_gpu_flight_t *flight, mpath_stream_t *stream, uint64_t *
     return events;
 }
 
+/* Whether some rank combines so much of the own part that its GPU would be busy with the receive buffers alone. */
+static int is_crowded(const mpath_share_t *share)
+{
+    for (int i = 0; i < share->num_local; i++) {
+        uint64_t weight = 0;
+
+        for (int rail = 0; rail < share->num_rails; rail++) {
+            int drives = share->rails[rail].driver[share->node] == share->local[i];
+
+            weight += drives ? share->cumulative[rail + 1] - share->cumulative[rail] : 0;
+        }
+        if (weight * (uint64_t)share->num_local > (uint64_t)CROWD_SHARES * share->cumulative[share->num_rails]) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/*
+ * Whether results of the own part are in the receive buffers before the others: alike on all ranks of the node. Not where
+ * they would take the place of data that is to be combined once more when a rail fails.
+ */
+static int hands_out(const mpath_share_t *share)
+{
+    const mpath_share_job_t *job = share->job;
+
+    return (job->flags == (MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER)) && (share->num_nodes > 1) &&
+           share_gpu_combines(share) && (share->num_local < SHARE_GPU_RANKS) &&
+           !(share->gpu->in_place && job->settles) && !is_crowded(share);
+}
+
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
 {
     share_gpu_t *gpu      = share->gpu;
     mpath_status_t status = MPATH_OK;
 
+    gpu->hands_out = hands_out(share);
     gpu->to_host = gpu->from_host = NULL;
     if (!gpu->has_streams) {
         gpu->first_stream = mpath_gpu_coll_streams();
@@ -220,7 +254,7 @@ static mpath_status_t reduce_start(mpath_share_t *share, uint64_t k, mpath_mark_
     const mpath_share_job_t *job = share->job;
     const share_cut_t *cut       = mpath_share_cut(share, k);
     mpath_cu_ptr_t sum           = in_arena(share, share_input(share, k, 0));
-    range_t slice                = my_slice(share, cut);
+    range_t slice                = my_slice(share, cut->at[share->num_nodes]);
     share_batch_t batch;
 
     mpath_share_batch_begin(share, share->gpu->to_host, 0, &batch);
@@ -271,26 +305,59 @@ int mpath_share_gpu_reduce(mpath_share_t *share)
     return events;
 }
 
-/* What has come over a rail for the own part, with the own sum, in the order of the nodes. */
+/* Where `here` lies in all receive buffers that get it. */
+static void add_receivers(const mpath_share_t *share, const share_run_t *here, mpath_kernel_reduce_t *piece)
+{
+    int to_all = share_has(share, MPATH_SHARE_GATHER);
+
+    for (int turn = 0; turn < share->num_local; turn++) { /* GPUs begin with different targets */
+        int i = (share->local_rank + turn) % share->num_local;
+
+        if (to_all || (i == share->local_rank)) {
+            piece->targets[piece->targets_count++] = share->gpu->buffers[SHARE_GPU_RECV][i] +
+                                                     share->gpu->recv_offsets[i][here->rank] +
+                                                     here->in_block * share->job->element_bytes;
+        }
+    }
+}
+
+/* A run of the own part: what has come from the other nodes with the own sum, in the order of the nodes. */
+static void combine_add(share_batch_t *batch, const share_cut_t *cut, const share_run_t *here)
+{
+    mpath_share_t *share        = batch->share;
+    uint64_t element            = share->job->element_bytes;
+    uint64_t at                 = (here->in_segment - cut->at[share->node]) * element;
+    mpath_kernel_reduce_t piece = {0};
+
+    for (int node = 0; node < share->num_nodes; node++) {
+        const char *data = (node == share->node) ? share_input(share, cut->segment, 0) + here->in_segment * element
+                                                 : share_from_node(share, cut->segment, node) + at;
+
+        piece.sources[piece.sources_count++] = in_arena(share, data);
+    }
+    piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
+    if (share->gpu->hands_out) {
+        add_receivers(share, here, &piece);
+    }
+    mpath_share_batch_add(batch, &piece, here->count * element);
+}
+
+/* The piece of the own part that has come over a rail. */
 static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *link, uint64_t k, mpath_mark_t *mark_p)
 {
-    const share_cut_t *cut      = mpath_share_cut(share, k);
-    uint64_t element            = share->job->element_bytes, first, count, at;
-    mpath_kernel_reduce_t piece = {0};
+    const share_cut_t *cut = mpath_share_cut(share, k);
+    share_run_t run        = {0};
+    uint64_t first, count;
     share_batch_t batch;
 
     mpath_share_piece(share, cut, share->node, link->rail, &first, &count);
-    at = (first - cut->at[share->node]) * element;
     mpath_share_batch_begin(share, share->gpu->from_host, 0, &batch);
-    if (count > 0) {
-        for (int node = 0; node < share->num_nodes; node++) {
-            const char *data = (node == share->node) ? share_input(share, k, 0) + first * element
-                                                     : share_from_node(share, k, node) + at;
+    while (mpath_share_run_next(share, cut, share->node, &run)) {
+        share_run_t here = run;
 
-            piece.sources[piece.sources_count++] = in_arena(share, data);
+        if (clip(&here, (range_t){first, first + count})) {
+            combine_add(&batch, cut, &here);
         }
-        piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
-        mpath_share_batch_add(&batch, &piece, count * element);
     }
     return mpath_share_batch_end(&batch, mark_p);
 }
@@ -315,39 +382,49 @@ int mpath_share_gpu_combine(mpath_share_t *share, share_link_t *link)
 static void copy_add(share_batch_t *batch, const share_cut_t *cut, int node, mpath_cu_ptr_t part,
                      const share_run_t *here)
 {
-    const mpath_share_t *share  = batch->share;
-    uint64_t element            = share->job->element_bytes;
-    int to_all                  = share_has(share, MPATH_SHARE_GATHER);
+    uint64_t element            = batch->share->job->element_bytes;
     mpath_kernel_reduce_t piece = {0};
 
     piece.sources[piece.sources_count++] = part + (here->in_segment - cut->at[node]) * element;
-    for (int turn = 0; turn < share->num_local; turn++) { /* GPUs begin with different targets */
-        int i = (share->local_rank + turn) % share->num_local;
-
-        if (to_all || (i == share->local_rank)) {
-            piece.targets[piece.targets_count++] = share->gpu->buffers[SHARE_GPU_RECV][i] +
-                                                   share->gpu->recv_offsets[i][here->rank] + here->in_block * element;
-        }
-    }
+    add_receivers(batch->share, here, &piece);
     mpath_share_batch_add(batch, &piece, here->count * element);
 }
 
-/* This rank's slice of the result to all; what only this rank is to have it copies alone. */
+/*
+ * What this rank copies of a node's part: its slice of all that its node's ranks have to copy; where each has only its own
+ * block, all of that.
+ */
+static range_t copy_range(const mpath_share_t *share, const share_cut_t *cut, int node)
+{
+    uint64_t there = share->gpu->hands_out ? cut->at[share->node + 1] - cut->at[share->node] : 0;
+    uint64_t skip  = (node > share->node) ? there : 0;
+    range_t slice;
+
+    if (!share_has(share, MPATH_SHARE_GATHER)) {
+        return (node == share->node) ? (range_t){0, UINT64_MAX} : (range_t){0, 0};
+    }
+    if ((node == share->node) && share->gpu->hands_out) {
+        return (range_t){0, 0};
+    }
+    slice = my_slice(share, cut->at[share->num_nodes] - there);
+    return (range_t){slice.from + skip, slice.to + skip};
+}
+
 static mpath_status_t copy_out_start(mpath_share_t *share, uint64_t k, mpath_mark_t *mark_p)
 {
     const share_cut_t *cut = mpath_share_cut(share, k);
     int to_all             = share_has(share, MPATH_SHARE_GATHER);
-    range_t slice          = to_all ? my_slice(share, cut) : (range_t){0, UINT64_MAX};
     share_batch_t batch;
 
     mpath_share_batch_begin(share, share->gpu->from_host, 1, &batch);
     for (int node = 0; node < share->num_nodes; node++) {
+        range_t range   = copy_range(share, cut, node);
         share_run_t run = {0};
 
-        while ((to_all || (node == share->node)) && mpath_share_run_next(share, cut, node, &run)) {
+        while ((range.from < range.to) && mpath_share_run_next(share, cut, node, &run)) {
             share_run_t here = run;
 
-            if ((to_all || (run.rank == share->me)) && clip(&here, slice)) {
+            if ((to_all || (run.rank == share->me)) && clip(&here, range)) {
                 copy_add(&batch, cut, node, result_of(share, cut, node), &here);
             }
         }

@@ -5,11 +5,12 @@
  *
  *   publish   without REDUCE: copies the rank's data into the arena; else nothing
  *   reduce    reads its slice of every local rank's send buffer, combines it and writes the sum into the arena
- *   combine   of what has come for the own part, in the arena
- *   deliver   reads its slice of the result and writes it to every local rank's receive buffer
+ *   combine   of what has come for the own part, in the arena; in an Allreduce that hands out, into every local rank's
+ *             receive buffer as well
+ *   deliver   reads its slice of the result that is not in the receive buffers yet and writes it to every local rank's
  *
- * so that a byte of a vector crosses PCIe once in each direction, whatever the number of ranks on the node. Steps are
- * started when their data is there, and counted when the GPU has done them.
+ * so that what crosses PCIe is divided by the ranks on the node. Steps are started when their data is there, and counted
+ * when the GPU has done them.
  *
  * After the arena's lines there are cells, in which the ranks of the node tell each other where their buffers lie. They
  * are double buffered as those of the agreement: call k uses half k % 2, written before the agreement of call k and
@@ -70,8 +71,10 @@ struct share_gpu {
     mpath_import_t *imports[SHARE_GPU_SIDES][SHARE_GPU_RANKS];
     mpath_cu_ptr_t buffers[SHARE_GPU_SIDES][SHARE_GPU_RANKS]; /* by local rank */
     const uint64_t *recv_offsets[SHARE_GPU_RANKS];
+    int in_place; /* some rank of the node has its result where its data is */
 
     /* share_gpu.c: the call under way */
+    int hands_out; /* who combines a piece of the own part brings it to all receive buffers */
     int has_streams;
     unsigned first_stream;
     mpath_stream_t *to_host, *from_host;

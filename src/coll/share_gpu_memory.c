@@ -227,11 +227,22 @@ static mpath_status_t open_side(mpath_share_t *share, int local_rank, int side)
     return MPATH_OK;
 }
 
+static int is_in_place(const mpath_share_t *share, int local_rank)
+{
+    const share_gpu_side_t *sides = cell_of(share, local_rank)->sides;
+
+    return sides[SHARE_GPU_SEND].address == sides[SHARE_GPU_RECV].address;
+}
+
 /* All that this rank's GPU reads and writes in the job. */
 static mpath_status_t open_all(mpath_share_t *share, const mpath_share_job_t *job)
 {
     mpath_status_t status = register_arena(share);
 
+    share->gpu->in_place = 0;
+    for (int i = 0; i < share->num_local; i++) {
+        share->gpu->in_place |= is_in_place(share, i);
+    }
     for (int i = 0; (status == MPATH_OK) && (i < share->num_local); i++) {
         int mine = i == share->local_rank;
 

@@ -179,12 +179,13 @@ unit_programs += unit/test_gpu_turns
 unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
 unit_programs += unit/test_device_choice
 unit_test_device_choice_SOURCES = unit/test_device_choice.c $(ranks_sources)
-unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults
+unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults unit/test_gpu_nodes_ways
 gpu_nodes_sources = unit/gpu_nodes.c unit/gpu_nodes.h $(gpu_sources) $(symmetric_sources)
 unit_test_gpu_nodes_SOURCES = unit/test_gpu_nodes.c $(gpu_nodes_sources)
 unit_test_gpu_nodes_cut_SOURCES = unit/test_gpu_nodes_cut.c $(gpu_nodes_sources)
 unit_test_gpu_nodes_cut_LDFLAGS = -Wl,--wrap=mpath_stream_done
 unit_test_gpu_nodes_faults_SOURCES = unit/test_gpu_nodes_faults.c unit/capture.h $(gpu_nodes_sources)
+unit_test_gpu_nodes_ways_SOURCES = unit/test_gpu_nodes_ways.c $(gpu_nodes_sources)
 unit_programs += unit/test_gpu_symmetric
 unit_test_gpu_symmetric_SOURCES = unit/test_gpu_symmetric.c unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_eager

@@ -21,8 +21,11 @@ void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     member->settings.reduce_scatter_algorithm = job->algorithm;
     member->settings.allgather_algorithm      = job->algorithm;
     member->settings.adapt_file               = job->adapt_file ? job->adapt_file : "";
-    member->context                           = ranks_context(self, &member->settings);
-    member->team                              = ranks_team(self, member->context);
+    if (job->repeatable) {
+        member->settings.resend_min_ms = 0;
+    }
+    member->context = ranks_context(self, &member->settings);
+    member->team    = ranks_team(self, member->context);
     ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
     ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
     topo = mpath_team_topo(member->team);

@@ -13,6 +13,7 @@ typedef struct job {
     const char *adapt_file;
     uint64_t memory_bytes;
     int gate_auto, deterministic;
+    int repeatable;    /* calls settle, however short they are */
     int victim, stall; /* of the failures */
 } job_t;
 

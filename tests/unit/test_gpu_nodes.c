@@ -28,13 +28,16 @@ static uint64_t kernel_bytes(own_t *own)
     return sum;
 }
 
-/* Every node combines the vector once and hands it out once; each part is combined over the nodes on one of them. */
+/*
+ * Every node combines the vector once and hands out what is not its part; each part is combined over the nodes on one of
+ * them, and handed out in the same step.
+ */
 static void check_work(own_t *own, uint64_t elements)
 {
     uint64_t before = kernel_bytes(own), nodes = (uint64_t)mpath_topo_num_nodes(mpath_team_topo(own->member.team));
 
     ranks_check(allreduce(own, elements, 0, 0) == MPATH_OK);
-    ranks_check(kernel_bytes(own) - before == (2 * nodes + 1) * elements * sizeof(double));
+    ranks_check(kernel_bytes(own) - before == 2 * nodes * elements * sizeof(double));
 }
 
 static int all_body(ranks_self_t *self, void *argument)

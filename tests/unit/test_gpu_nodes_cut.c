@@ -15,7 +15,7 @@
 
 #include <cmocka.h>
 
-enum { ALLREDUCE_IN_PLACE, REDUCE_SCATTER, ALLGATHER };
+enum { ALLREDUCE_IN_PLACE, ALLREDUCE, REDUCE_SCATTER, ALLGATHER };
 
 typedef struct cut {
     int operation, failures;
@@ -97,9 +97,14 @@ static void cut_init(own_t *own, ranks_self_t *self, int timeout_s)
     own_alloc(own, MPATH_MEMORY_DEVICE);
 }
 
-static void run(own_t *own, int operation)
+/* `call`: its number, so that an Allreduce has another result than those before it. */
+static void run(own_t *own, int operation, uint64_t call)
 {
     switch (operation) {
+    case ALLREDUCE:
+        ranks_check(allreduce(own, MOST, 2 * call, 0) == MPATH_OK);
+        check_sums(own, MOST, 2 * call, 0);
+        break;
     case REDUCE_SCATTER:
         ranks_check(reduce_scatter(own, MOST / 8, 1) == MPATH_OK);
         check_blocks(own, MOST / 8, 1);
@@ -118,7 +123,7 @@ static int cut_body(ranks_self_t *self, void *argument)
 {
     const cut_t *cut = argument;
     int order        = self->rank - FIRST_VICTIM; /* which failure is this rank's */
-    uint64_t rounds  = ((cut->operation == ALLREDUCE_IN_PLACE) && (cut->fails == MPATH_OK)) ? 4 : 2;
+    uint64_t rounds  = ((cut->operation <= ALLREDUCE) && (cut->fails == MPATH_OK)) ? 4 : 2;
     own_t own;
 
     setenv("FAKE_CUDA_DEVICES", "8", 1);
@@ -129,7 +134,7 @@ static int cut_body(ranks_self_t *self, void *argument)
         if ((round == 1) && (order >= 0) && (order < cut->failures)) {
             set_trap(&own, RAILS - order, cut);
         }
-        run(&own, cut->operation);
+        run(&own, cut->operation, round);
         ranks_check(mpath_share_num_rails(own.member.symmetric->share) == RAILS - ((round == 0) ? 0 : cut->failures));
         ranks_check(trap.sprung == (trap.sound != NULL));
     }
@@ -147,6 +152,10 @@ static void test_cut(void **state)
                            {ALLREDUCE_IN_PLACE, 2, 12, MPATH_OK, 1},
                            {ALLREDUCE_IN_PLACE, 1, 8, MPATH_ERR_UNREACHABLE, 0},
                            {ALLREDUCE_IN_PLACE, 1, 13, MPATH_ERR_UNREACHABLE, 0},
+                           {ALLREDUCE, 1, 0, MPATH_OK, 0},
+                           {ALLREDUCE, 1, 5, MPATH_OK, 0},
+                           {ALLREDUCE, 2, 12, MPATH_OK, 1},
+                           {ALLREDUCE, 1, 13, MPATH_ERR_UNREACHABLE, 0},
                            {REDUCE_SCATTER, 1, 4, MPATH_OK, 0},
                            {ALLGATHER, 1, 4, MPATH_OK, 0}};
     ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .limit_s = 120};
@@ -176,7 +185,7 @@ static int held_body(ranks_self_t *self, void *argument)
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     gpu_application_starts();
     cut_init(&own, self, 3);
-    run(&own, REDUCE_SCATTER);
+    run(&own, REDUCE_SCATTER, 0);
     held = self->rank == 2;
     ranks_check(mpath_status_is_error(reduce_scatter(&own, MOST / 8, 1)));
     held = 0;

@@ -1,0 +1,145 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What kernels of reductions between nodes of GPUs read and write over the GPUs' ways to the host, on the driver without
+ * a GPU: counted by the addresses that they are given.
+ */
+#include "coll/share_gpu.h"
+#include "gpu_nodes.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+static mpath_cu_t *driver(void)
+{
+    return (mpath_cu_t *)(uintptr_t)mpath_gpu_driver(); /* no constant */
+}
+
+static struct {
+    __typeof__(((mpath_cu_t *)NULL)->LaunchKernel) launch;
+    const mpath_symmetric_t *symmetric;
+    uint64_t in, out; /* bytes from the host, and to it */
+} ways;
+
+static uint64_t on_host(const uint64_t *addresses, uint32_t count)
+{
+    const mpath_pinned_t *arena = &ways.symmetric->share->gpu->pinned;
+    uint64_t found              = 0;
+
+    for (uint32_t i = 0; i < count; i++) {
+        found += (addresses[i] >= arena->device_base) && (addresses[i] < arena->device_base + arena->bytes);
+    }
+    return found;
+}
+
+/* All kernels combine or copy words of 8 bytes here. */
+static mpath_cu_result_t launch_counted(mpath_cu_function_t function, unsigned grid_x, unsigned grid_y, unsigned grid_z,
+                                        unsigned block_x, unsigned block_y, unsigned block_z, unsigned shared_bytes,
+                                        mpath_cu_stream_t stream, void **arguments, void **extra)
+{
+    const mpath_kernel_reduce_t *reduce = arguments[0];
+
+    ways.in += on_host(reduce->sources, reduce->sources_count) * reduce->elements * sizeof(double);
+    ways.out += on_host(reduce->targets, reduce->targets_count) * reduce->elements * sizeof(double);
+    return ways.launch(function, grid_x, grid_y, grid_z, block_x, block_y, block_z, shared_bytes, stream, arguments,
+                       extra);
+}
+
+/* Of all ranks since the last call of this function. */
+static void check_ways(own_t *own, uint64_t in, uint64_t out)
+{
+    uint64_t mine[2] = {ways.in, ways.out}, all[RANKS_MAX][2], sum[2] = {0, 0};
+
+    ranks_check(mpath_team_allgather(own->member.team, mine, sizeof(mine), all) == MPATH_OK);
+    for (int rank = 0; rank < own->self->size; rank++) {
+        sum[0] += all[rank][0];
+        sum[1] += all[rank][1];
+    }
+    if ((sum[0] != in) || (sum[1] != out)) {
+        fprintf(stderr, "%llu and %llu bytes crossed, not %llu and %llu\n", (unsigned long long)sum[0],
+                (unsigned long long)sum[1], (unsigned long long)in, (unsigned long long)out);
+    }
+    ranks_check((sum[0] == in) && (sum[1] == out));
+    ways.in = ways.out = 0;
+}
+
+/* A layout, and whether a rank drives so many of its rails that it leaves their results to its mates. */
+typedef struct layout {
+    job_t job;
+    int crowded;
+} layout_t;
+
+#define ELEMENTS 30011ull
+
+/* Two calls each, the first of which may be the one that a rank starts to look in. */
+static int ways_body(ranks_self_t *self, void *argument)
+{
+    const layout_t *layout = argument;
+    uint64_t nodes, all = ELEMENTS * sizeof(double), again;
+    own_t own;
+
+    own_init(&own, self, &layout->job);
+    nodes                  = (uint64_t)mpath_topo_num_nodes(mpath_team_topo(own.member.team));
+    ways.launch            = driver()->LaunchKernel;
+    ways.symmetric         = own.member.symmetric;
+    driver()->LaunchKernel = launch_counted;
+    for (uint64_t round = 0; round < 4; round++) { /* odd ones in place */
+        ranks_check(allreduce(&own, ELEMENTS, round, 0) == MPATH_OK);
+        check_sums(&own, ELEMENTS, round, 0);
+        /* what results have taken the place of cannot be combined again */
+        again = layout->crowded || (layout->job.repeatable && (round % 2));
+        /* what is combined between the nodes; what the node hands out; its sum and the result of its part */
+        check_ways(&own, nodes * all + (nodes - 1 + again) * all, nodes * all + all);
+    }
+    own_end(&own);
+    return 0;
+}
+
+static void run_ways(int size, int nodes, const int *node_of, int nics, int repeatable, int crowded)
+{
+    layout_t layout = {.job     = {.setup      = {.size = size, .nodes = nodes, .node_of = node_of, .nics = nics},
+                                   .access     = MPATH_ACCESS_ALL,
+                                   .algorithm  = MPATH_ALGORITHM_AUTO,
+                                   .repeatable = repeatable},
+                       .crowded = crowded};
+
+    assert_int_equal(ranks_run(&layout.job.setup, ways_body, &layout), 0);
+}
+
+static void test_own_part(void **state)
+{
+    const int uneven[] = {0, 1, 0, 0, 1, 0}, dealt[] = {0, 1, 0, 1};
+
+    (void)state;
+    run_ways(2, 2, NULL, 1, 0, 0);
+    run_ways(4, 2, NULL, 2, 0, 0);
+    run_ways(6, 3, NULL, 2, 0, 0);
+    run_ways(6, 0, uneven, 2, 0, 0);
+    run_ways(4, 0, dealt, 3, 0, 0);
+}
+
+/* A result that goes to a receive buffer early must not be in the place of data that another attempt needs. */
+static void test_repeatable(void **state)
+{
+    (void)state;
+    run_ways(4, 2, NULL, 2, 1, 0);
+    run_ways(6, 3, NULL, 2, 1, 0);
+}
+
+/* Where one GPU combines much more than others, they write its results to the receive buffers together. */
+static void test_crowded(void **state)
+{
+    (void)state;
+    run_ways(6, 2, NULL, 1, 0, 1);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own_part), cmocka_unit_test(test_repeatable),
+                                       cmocka_unit_test(test_crowded)};
+
+    return cmocka_run_group_tests_name("gpu_nodes_ways", tests, NULL, NULL);
+}
