@@ -27,15 +27,29 @@ typedef struct range {
     uint64_t from, to;
 } range_t;
 
-/* This rank's share of so many elements of a segment that its node has to do something with. */
-static range_t my_slice(const mpath_share_t *share, uint64_t all)
+/* An even share of so many elements of a segment, by rank of this node. */
+static range_t even_share(const mpath_share_t *share, int local_rank, uint64_t first, uint64_t all)
 {
     uint64_t grains = (all + share->grain - 1) / share->grain;
-    uint64_t ranks = (uint64_t)share->num_local, me = (uint64_t)share->local_rank;
-    range_t slice = {grains * me / ranks * share->grain, grains * (me + 1) / ranks * share->grain};
+    uint64_t ranks = (uint64_t)share->num_local, me = (uint64_t)local_rank;
+    uint64_t from = grains * me / ranks * share->grain, to = grains * (me + 1) / ranks * share->grain;
 
-    slice.to = (slice.to < all) ? slice.to : all;
-    return slice;
+    return (range_t){first + from, first + ((to < all) ? to : all)};
+}
+
+/*
+ * What a rank of this node does of a node's part: its share of the segment; with `apart` that of the own part, and that of
+ * the others, which are one range then.
+ */
+static range_t slice_of(const mpath_share_t *share, const share_cut_t *cut, int local_rank, int node, int apart)
+{
+    uint64_t own = cut->at[share->node], count = cut->at[share->node + 1] - own, all = cut->at[share->num_nodes];
+
+    if (!apart) {
+        return even_share(share, local_rank, 0, all);
+    }
+    return (node == share->node) ? even_share(share, local_rank, own, count)
+                                 : even_share(share, local_rank, (node > share->node) ? count : 0, all - count);
 }
 
 /* The part of a run that lies in the range; 0: none does. */
@@ -107,16 +121,15 @@ static int is_crowded(const mpath_share_t *share)
 }
 
 /*
- * Whether results of the own part are in the receive buffers before the others: alike on all ranks of the node. Not where
- * they would take the place of data that is to be combined once more when a rail fails.
+ * Whether the own part may be in the receive buffers before the others: alike on all ranks of the node. Not where it would
+ * take the place of data that is to be combined once more when a rail fails.
  */
-static int hands_out(const mpath_share_t *share)
+static int may_be_early(const mpath_share_t *share)
 {
     const mpath_share_job_t *job = share->job;
 
     return (job->flags == (MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER)) && (share->num_nodes > 1) &&
-           share_gpu_combines(share) && (share->num_local < SHARE_GPU_RANKS) &&
-           !(share->gpu->in_place && job->settles) && !is_crowded(share);
+           share_gpu_combines(share) && !(share->gpu->in_place && job->settles);
 }
 
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
@@ -124,7 +137,8 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
     share_gpu_t *gpu      = share->gpu;
     mpath_status_t status = MPATH_OK;
 
-    gpu->hands_out = hands_out(share);
+    gpu->keeps     = may_be_early(share);
+    gpu->hands_out = gpu->keeps && (share->num_local < SHARE_GPU_RANKS) && !is_crowded(share);
     gpu->to_host = gpu->from_host = NULL;
     if (!gpu->has_streams) {
         gpu->first_stream = mpath_gpu_coll_streams();
@@ -248,33 +262,49 @@ int mpath_share_gpu_publish(mpath_share_t *share)
     return events;
 }
 
+/* Where `here` lies in the receive buffer of a rank of this node. */
+static mpath_cu_ptr_t in_receiver(const mpath_share_t *share, int local_rank, const share_run_t *here)
+{
+    const share_gpu_t *gpu = share->gpu;
+
+    return gpu->buffers[SHARE_GPU_RECV][local_rank] + gpu->recv_offsets[local_rank][here->rank] +
+           here->in_block * share->job->element_bytes;
+}
+
+/* The sum of a run over the node: what is kept of it waits where its result is to be. */
+static void reduce_add(share_batch_t *batch, const share_cut_t *cut, int node, const share_run_t *here)
+{
+    mpath_share_t *share        = batch->share;
+    uint64_t element            = share->job->element_bytes;
+    uint64_t offset             = share->job->send_offsets[here->rank] + here->in_block * element;
+    const char *sum             = share_input(share, cut->segment, 0) + here->in_segment * element;
+    int keeps                   = share->gpu->keeps && (node == share->node);
+    mpath_kernel_reduce_t piece = {.first = (uint32_t)share->local_rank};
+
+    for (int i = 0; i < share->num_local; i++) {
+        piece.sources[piece.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
+    }
+    piece.targets[piece.targets_count++] = keeps ? in_receiver(share, share->local_rank, here) : in_arena(share, sum);
+    mpath_share_batch_add(batch, &piece, here->count * element);
+}
+
 /* The sum of this rank's slice over the node. */
 static mpath_status_t reduce_start(mpath_share_t *share, uint64_t k, mpath_mark_t *mark_p)
 {
-    const mpath_share_job_t *job = share->job;
-    const share_cut_t *cut       = mpath_share_cut(share, k);
-    mpath_cu_ptr_t sum           = in_arena(share, share_input(share, k, 0));
-    range_t slice                = my_slice(share, cut->at[share->num_nodes]);
+    const share_cut_t *cut = mpath_share_cut(share, k);
     share_batch_t batch;
 
     mpath_share_batch_begin(share, share->gpu->to_host, 0, &batch);
     for (int node = 0; node < share->num_nodes; node++) {
+        range_t slice   = slice_of(share, cut, share->local_rank, node, share->gpu->keeps);
         share_run_t run = {0};
 
         while (mpath_share_run_next(share, cut, node, &run)) {
-            mpath_kernel_reduce_t piece = {.first = (uint32_t)share->local_rank};
-            share_run_t here            = run;
-            uint64_t offset;
+            share_run_t here = run;
 
-            if (!clip(&here, slice)) {
-                continue;
+            if (clip(&here, slice)) {
+                reduce_add(&batch, cut, node, &here);
             }
-            offset = job->send_offsets[here.rank] + here.in_block * job->element_bytes;
-            for (int i = 0; i < share->num_local; i++) {
-                piece.sources[piece.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
-            }
-            piece.targets[piece.targets_count++] = sum + here.in_segment * job->element_bytes;
-            mpath_share_batch_add(&batch, &piece, here.count * job->element_bytes);
         }
     }
     return mpath_share_batch_end(&batch, mark_p);
@@ -314,15 +344,16 @@ static void add_receivers(const mpath_share_t *share, const share_run_t *here, m
         int i = (share->local_rank + turn) % share->num_local;
 
         if (to_all || (i == share->local_rank)) {
-            piece->targets[piece->targets_count++] = share->gpu->buffers[SHARE_GPU_RECV][i] +
-                                                     share->gpu->recv_offsets[i][here->rank] +
-                                                     here->in_block * share->job->element_bytes;
+            piece->targets[piece->targets_count++] = in_receiver(share, i, here);
         }
     }
 }
 
-/* A run of the own part: what has come from the other nodes with the own sum, in the order of the nodes. */
-static void combine_add(share_batch_t *batch, const share_cut_t *cut, const share_run_t *here)
+/*
+ * A run of the own part: what has come from the other nodes with the own sum, which the keeper has where sums are kept, in
+ * the order of the nodes.
+ */
+static void combine_add(share_batch_t *batch, const share_cut_t *cut, int keeper, const share_run_t *here)
 {
     mpath_share_t *share        = batch->share;
     uint64_t element            = share->job->element_bytes;
@@ -332,8 +363,9 @@ static void combine_add(share_batch_t *batch, const share_cut_t *cut, const shar
     for (int node = 0; node < share->num_nodes; node++) {
         const char *data = (node == share->node) ? share_input(share, cut->segment, 0) + here->in_segment * element
                                                  : share_from_node(share, cut->segment, node) + at;
+        int kept         = share->gpu->keeps && (node == share->node);
 
-        piece.sources[piece.sources_count++] = in_arena(share, data);
+        piece.sources[piece.sources_count++] = kept ? in_receiver(share, keeper, here) : in_arena(share, data);
     }
     piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
     if (share->gpu->hands_out) {
@@ -353,10 +385,13 @@ static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *li
     mpath_share_piece(share, cut, share->node, link->rail, &first, &count);
     mpath_share_batch_begin(share, share->gpu->from_host, 0, &batch);
     while (mpath_share_run_next(share, cut, share->node, &run)) {
-        share_run_t here = run;
+        for (int i = 0; i < (share->gpu->keeps ? share->num_local : 1); i++) {
+            share_run_t here = run;
 
-        if (clip(&here, (range_t){first, first + count})) {
-            combine_add(&batch, cut, &here);
+            if (clip(&here, (range_t){first, first + count}) &&
+                (!share->gpu->keeps || clip(&here, slice_of(share, cut, i, share->node, 1)))) {
+                combine_add(&batch, cut, i, &here);
+            }
         }
     }
     return mpath_share_batch_end(&batch, mark_p);
@@ -390,24 +425,15 @@ static void copy_add(share_batch_t *batch, const share_cut_t *cut, int node, mpa
     mpath_share_batch_add(batch, &piece, here->count * element);
 }
 
-/*
- * What this rank copies of a node's part: its slice of all that its node's ranks have to copy; where each has only its own
- * block, all of that.
- */
+/* What this rank copies of a node's part; where each rank has only its own block, all of that. */
 static range_t copy_range(const mpath_share_t *share, const share_cut_t *cut, int node)
 {
-    uint64_t there = share->gpu->hands_out ? cut->at[share->node + 1] - cut->at[share->node] : 0;
-    uint64_t skip  = (node > share->node) ? there : 0;
-    range_t slice;
-
     if (!share_has(share, MPATH_SHARE_GATHER)) {
         return (node == share->node) ? (range_t){0, UINT64_MAX} : (range_t){0, 0};
     }
-    if ((node == share->node) && share->gpu->hands_out) {
-        return (range_t){0, 0};
-    }
-    slice = my_slice(share, cut->at[share->num_nodes] - there);
-    return (range_t){slice.from + skip, slice.to + skip};
+    return (share->gpu->hands_out && (node == share->node))
+               ? (range_t){0, 0}
+               : slice_of(share, cut, share->local_rank, node, share->gpu->hands_out);
 }
 
 static mpath_status_t copy_out_start(mpath_share_t *share, uint64_t k, mpath_mark_t *mark_p)

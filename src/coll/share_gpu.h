@@ -4,13 +4,14 @@
  * reach, so that rails send from it and receive into it as ever; what a rank does inside its node its GPU does:
  *
  *   publish   without REDUCE: copies the rank's data into the arena; else nothing
- *   reduce    reads its slice of every local rank's send buffer, combines it and writes the sum into the arena
- *   combine   of what has come for the own part, in the arena; in an Allreduce that hands out, into every local rank's
- *             receive buffer as well
+ *   reduce    reads its slice of every local rank's send buffer, combines it and writes the sum into the arena, from which
+ *             rails send; that of the own part, where it may, into its receive buffer, where the result is to be
+ *   combine   of what has come for the own part, from the arena into the arena; and to every local rank's receive buffer
+ *             in an Allreduce that hands out
  *   deliver   reads its slice of the result that is not in the receive buffers yet and writes it to every local rank's
  *
- * so that what crosses PCIe is divided by the ranks on the node. Steps are started when their data is there, and counted
- * when the GPU has done them.
+ * so that what crosses PCIe is divided by the ranks on the node, and the own part crosses only for rails. Steps are
+ * started when their data is there, and counted when the GPU has done them.
  *
  * After the arena's lines there are cells, in which the ranks of the node tell each other where their buffers lie. They
  * are double buffered as those of the agreement: call k uses half k % 2, written before the agreement of call k and
@@ -74,6 +75,7 @@ struct share_gpu {
     int in_place; /* some rank of the node has its result where its data is */
 
     /* share_gpu.c: the call under way */
+    int keeps;     /* sums of the own part wait in the receive buffer of the rank that has reduced them */
     int hands_out; /* who combines a piece of the own part brings it to all receive buffers */
     int has_streams;
     unsigned first_stream;

@@ -74,11 +74,11 @@ typedef struct layout {
 
 #define ELEMENTS 30011ull
 
-/* Two calls each, the first of which may be the one that a rank starts to look in. */
 static int ways_body(ranks_self_t *self, void *argument)
 {
     const layout_t *layout = argument;
-    uint64_t nodes, all = ELEMENTS * sizeof(double), again;
+    uint64_t nodes, all = ELEMENTS * sizeof(double);
+    int late;
     own_t own;
 
     own_init(&own, self, &layout->job);
@@ -89,10 +89,11 @@ static int ways_body(ranks_self_t *self, void *argument)
     for (uint64_t round = 0; round < 4; round++) { /* odd ones in place */
         ranks_check(allreduce(&own, ELEMENTS, round, 0) == MPATH_OK);
         check_sums(&own, ELEMENTS, round, 0);
-        /* what results have taken the place of cannot be combined again */
-        again = layout->crowded || (layout->job.repeatable && (round % 2));
-        /* what is combined between the nodes; what the node hands out; its sum and the result of its part */
-        check_ways(&own, nodes * all + (nodes - 1 + again) * all, nodes * all + all);
+        /* what has the place of data cannot be combined again */
+        late = layout->job.repeatable && (round % 2);
+        /* in: what is combined between the nodes, and handed out; out: sums, and what is final */
+        check_ways(&own, (nodes - !late) * all + (nodes - !(late || layout->crowded)) * all,
+                   (nodes - !late) * all + all);
     }
     own_end(&own);
     return 0;
@@ -121,7 +122,7 @@ static void test_own_part(void **state)
     run_ways(4, 0, dealt, 3, 0, 0);
 }
 
-/* A result that goes to a receive buffer early must not be in the place of data that another attempt needs. */
+/* What goes to a receive buffer early must not take the place of data that another attempt needs. */
 static void test_repeatable(void **state)
 {
     (void)state;
