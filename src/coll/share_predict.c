@@ -107,12 +107,30 @@ uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uin
     }
 }
 
-/* On every node the ranks share the vector's way to the host and back, and what GPUs do of it is faster than that. */
+/*
+ * What crosses the ways between the GPUs of a node and its host in the direction that carries more: of a reduction what
+ * rails bring, or as much as the result of the own part and what is sent of the others.
+ */
+static uint64_t ways_bytes(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t others = bytes / (uint64_t)share->num_nodes * (uint64_t)(share->num_nodes - 1);
+
+    switch (flags & (MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER)) {
+    case MPATH_SHARE_GATHER:
+        return bytes;
+    case MPATH_SHARE_REDUCE:
+        return others;
+    default:
+        return (2 * others > bytes) ? 2 * others : bytes;
+    }
+}
+
+/* On every node the ranks share the ways to the host and back, and what GPUs do between is faster than that. */
 uint64_t mpath_share_predict_gpus_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
 {
     uint64_t reduces = (flags & MPATH_SHARE_REDUCE) != 0, gathers = (flags & MPATH_SHARE_GATHER) != 0;
     uint64_t fastest_bps, rails = time_of(crossing_bytes(share, flags, bytes), rails_bps(share, &fastest_bps));
-    uint64_t link = time_of(bytes / mpath_share_least_local(share), GPU_LINK_BPS);
+    uint64_t link = time_of(ways_bytes(share, flags, bytes) / mpath_share_least_local(share), GPU_LINK_BPS);
 
     return 2 * MESSAGE_NS + CALL_NS + (2 + reduces) * GPU_STEP_NS + (reduces + gathers) * MESSAGE_NS +
            ((rails > link) ? rails : link) + 2 * ((rails > link) ? link : rails) / SEGMENTS_TYPICAL;
