@@ -73,8 +73,8 @@ static mpath_status_t carry(mpath_symmetric_t *symmetric, mpath_share_job_t *job
     void *recv   = job->recv_buffer;
     mpath_status_t status;
 
-    job->recv_buffer                         = in_place ? symmetric->scratch : recv;
-    symmetric->recv_offsets[symmetric->rank] = 0;
+    job->recv_buffer = in_place ? symmetric->scratch : recv;
+    memset(symmetric->recv_offsets, 0, (size_t)symmetric->size * sizeof(*symmetric->recv_offsets));
     status = mpath_symmetric_share(symmetric, MPATH_OPERATION_REDUCE_SCATTER, sizes->total, job);
     if ((status == MPATH_OK) && in_place && (sizes->mine > 0)) {
         memcpy(recv, symmetric->scratch, sizes->mine);

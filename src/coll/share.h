@@ -54,8 +54,8 @@ typedef struct mpath_share_job {
     /* Bytes. REDUCE: where this rank's input for each rank's block lies. Else only this rank's own entry counts. */
     const void *send_buffer;
     const uint64_t *send_offsets;
-    /* Bytes. GATHER: where each rank's block goes. Else only this rank's own entry counts. Not where data that is still
-     * to be published lies, unless it is the same place. */
+    /* Bytes. GATHER: where each rank's block goes. Else where it goes in that rank's own buffer. Not where data that is
+     * still to be published lies, unless it is the same place. */
     void *recv_buffer;
     const uint64_t *recv_offsets;
     int own_in_place; /* this rank's own block is in the receive buffer already (without REDUCE only) */

@@ -128,8 +128,8 @@ static int may_be_early(const mpath_share_t *share)
 {
     const mpath_share_job_t *job = share->job;
 
-    return (job->flags == (MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER)) && (share->num_nodes > 1) &&
-           share_gpu_combines(share) && !(share->gpu->in_place && job->settles);
+    return (job->flags & MPATH_SHARE_REDUCE) && (share->num_nodes > 1) && share_gpu_combines(share) &&
+           !(share->gpu->in_place && job->settles);
 }
 
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
@@ -138,7 +138,8 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
     mpath_status_t status = MPATH_OK;
 
     gpu->keeps     = may_be_early(share);
-    gpu->hands_out = gpu->keeps && (share->num_local < SHARE_GPU_RANKS) && !is_crowded(share);
+    gpu->hands_out = gpu->keeps && (!share_has(share, MPATH_SHARE_GATHER) ||
+                                    ((share->num_local < SHARE_GPU_RANKS) && !is_crowded(share)));
     gpu->to_host = gpu->from_host = NULL;
     if (!gpu->has_streams) {
         gpu->first_stream = mpath_gpu_coll_streams();
@@ -271,6 +272,18 @@ static mpath_cu_ptr_t in_receiver(const mpath_share_t *share, int local_rank, co
            here->in_block * share->job->element_bytes;
 }
 
+/* The same, as targets, in all receive buffers that are to have it. */
+static void add_receivers(const mpath_share_t *share, const share_run_t *here, mpath_kernel_reduce_t *piece)
+{
+    for (int turn = 0; turn < share->num_local; turn++) { /* GPUs begin with different targets */
+        int i = (share->local_rank + turn) % share->num_local;
+
+        if (share_has(share, MPATH_SHARE_GATHER) || (share->local[i] == here->rank)) {
+            piece->targets[piece->targets_count++] = in_receiver(share, i, here);
+        }
+    }
+}
+
 /* The sum of a run over the node: what is kept of it waits where its result is to be. */
 static void reduce_add(share_batch_t *batch, const share_cut_t *cut, int node, const share_run_t *here)
 {
@@ -284,7 +297,13 @@ static void reduce_add(share_batch_t *batch, const share_cut_t *cut, int node, c
     for (int i = 0; i < share->num_local; i++) {
         piece.sources[piece.sources_count++] = share->gpu->buffers[SHARE_GPU_SEND][i] + offset;
     }
-    piece.targets[piece.targets_count++] = keeps ? in_receiver(share, share->local_rank, here) : in_arena(share, sum);
+    if (!keeps) {
+        piece.targets[piece.targets_count++] = in_arena(share, sum);
+    } else if (share_has(share, MPATH_SHARE_GATHER)) {
+        piece.targets[piece.targets_count++] = in_receiver(share, share->local_rank, here);
+    } else {
+        add_receivers(share, here, &piece);
+    }
     mpath_share_batch_add(batch, &piece, here->count * element);
 }
 
@@ -335,18 +354,11 @@ int mpath_share_gpu_reduce(mpath_share_t *share)
     return events;
 }
 
-/* Where `here` lies in all receive buffers that get it. */
-static void add_receivers(const mpath_share_t *share, const share_run_t *here, mpath_kernel_reduce_t *piece)
+/* Whether a rank of this node keeps sums of the run, of the own part: with GATHER which of it, by whom has reduced them. */
+static int clip_kept(const mpath_share_t *share, const share_cut_t *cut, int local_rank, share_run_t *here)
 {
-    int to_all = share_has(share, MPATH_SHARE_GATHER);
-
-    for (int turn = 0; turn < share->num_local; turn++) { /* GPUs begin with different targets */
-        int i = (share->local_rank + turn) % share->num_local;
-
-        if (to_all || (i == share->local_rank)) {
-            piece->targets[piece->targets_count++] = in_receiver(share, i, here);
-        }
-    }
+    return share_has(share, MPATH_SHARE_GATHER) ? clip(here, slice_of(share, cut, local_rank, share->node, 1))
+                                                : share->local[local_rank] == here->rank;
 }
 
 /*
@@ -367,7 +379,9 @@ static void combine_add(share_batch_t *batch, const share_cut_t *cut, int keeper
 
         piece.sources[piece.sources_count++] = kept ? in_receiver(share, keeper, here) : in_arena(share, data);
     }
-    piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
+    if (share_has(share, MPATH_SHARE_GATHER) || !share->gpu->hands_out) {
+        piece.targets[piece.targets_count++] = result_of(share, cut, share->node) + at;
+    }
     if (share->gpu->hands_out) {
         add_receivers(share, here, &piece);
     }
@@ -389,7 +403,7 @@ static mpath_status_t combine_start(mpath_share_t *share, const share_link_t *li
             share_run_t here = run;
 
             if (clip(&here, (range_t){first, first + count}) &&
-                (!share->gpu->keeps || clip(&here, slice_of(share, cut, i, share->node, 1)))) {
+                (!share->gpu->keeps || clip_kept(share, cut, i, &here))) {
                 combine_add(&batch, cut, i, &here);
             }
         }
@@ -428,12 +442,13 @@ static void copy_add(share_batch_t *batch, const share_cut_t *cut, int node, mpa
 /* What this rank copies of a node's part; where each rank has only its own block, all of that. */
 static range_t copy_range(const mpath_share_t *share, const share_cut_t *cut, int node)
 {
+    if (share->gpu->hands_out && (node == share->node)) {
+        return (range_t){0, 0};
+    }
     if (!share_has(share, MPATH_SHARE_GATHER)) {
         return (node == share->node) ? (range_t){0, UINT64_MAX} : (range_t){0, 0};
     }
-    return (share->gpu->hands_out && (node == share->node))
-               ? (range_t){0, 0}
-               : slice_of(share, cut, share->local_rank, node, share->gpu->hands_out);
+    return slice_of(share, cut, share->local_rank, node, share->gpu->hands_out);
 }
 
 static mpath_status_t copy_out_start(mpath_share_t *share, uint64_t k, mpath_mark_t *mark_p)

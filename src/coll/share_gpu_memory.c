@@ -234,6 +234,13 @@ static int is_in_place(const mpath_share_t *share, int local_rank)
     return sides[SHARE_GPU_SEND].address == sides[SHARE_GPU_RECV].address;
 }
 
+/* Without GATHER ranks may have empty blocks. */
+static int has_receiver(const mpath_share_t *share, int local_rank, const mpath_share_job_t *job)
+{
+    return (job->flags & MPATH_SHARE_GATHER) ||
+           (cell_of(share, local_rank)->sides[SHARE_GPU_RECV].memory.how != MPATH_EXPORT_NONE);
+}
+
 /* All that this rank's GPU reads and writes in the job. */
 static mpath_status_t open_all(mpath_share_t *share, const mpath_share_job_t *job)
 {
@@ -251,7 +258,7 @@ static mpath_status_t open_all(mpath_share_t *share, const mpath_share_job_t *jo
         if ((job->flags & MPATH_SHARE_REDUCE) || mine) {
             status = open_side(share, i, SHARE_GPU_SEND);
         }
-        if ((status == MPATH_OK) && ((job->flags & MPATH_SHARE_GATHER) || mine)) {
+        if ((status == MPATH_OK) && (mine || has_receiver(share, i, job))) {
             status = open_side(share, i, SHARE_GPU_RECV);
         }
     }

@@ -47,6 +47,7 @@ mpath_status_t allreduce(own_t *own, uint64_t elements, uint64_t round, uint64_t
 void check_sums(own_t *own, uint64_t elements, uint64_t round, uint64_t skip);
 
 /* Blocks of about so many elements, some empty. */
+uint64_t block_of(int rank, uint64_t about, uint64_t round);
 mpath_status_t reduce_scatter(own_t *own, uint64_t about, uint64_t round);
 void check_blocks(own_t *own, uint64_t about, uint64_t round);
 

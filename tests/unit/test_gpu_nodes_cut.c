@@ -97,7 +97,7 @@ static void cut_init(own_t *own, ranks_self_t *self, int timeout_s)
     own_alloc(own, MPATH_MEMORY_DEVICE);
 }
 
-/* `call`: its number, so that an Allreduce has another result than those before it. */
+/* `call`: its number, so that a reduction has other results than those before it. */
 static void run(own_t *own, int operation, uint64_t call)
 {
     switch (operation) {
@@ -106,8 +106,8 @@ static void run(own_t *own, int operation, uint64_t call)
         check_sums(own, MOST, 2 * call, 0);
         break;
     case REDUCE_SCATTER:
-        ranks_check(reduce_scatter(own, MOST / 8, 1) == MPATH_OK);
-        check_blocks(own, MOST / 8, 1);
+        ranks_check(reduce_scatter(own, MOST / 8, 1 + 3 * call) == MPATH_OK);
+        check_blocks(own, MOST / 8, 1 + 3 * call);
         break;
     case ALLGATHER:
         ranks_check(allgather(own, 4 * MOST, 1) == MPATH_OK);

@@ -53,18 +53,19 @@ static mpath_cu_result_t refuse_to_register(void *pointer, size_t bytes, unsigne
 }
 
 /* Blocks of the same size on all ranks. */
-static mpath_status_t scatter_evenly(own_t *own, uint64_t elements)
+static mpath_status_t gather_evenly(own_t *own, uint64_t block)
 {
     mpath_symmetric_buffers_t buffers = buffers_of(own, 0, 0);
-    uint64_t blocks[RANKS_MAX];
+    uint64_t bytes[RANKS_MAX], offsets[RANKS_MAX];
 
     for (int rank = 0; rank < own->self->size; rank++) {
-        blocks[rank] = elements;
+        bytes[rank]   = block;
+        offsets[rank] = (uint64_t)rank * block;
     }
-    return mpath_reduce_scatter_anywhere(own->member.symmetric, &buffers, blocks, &doubles, &sums);
+    return mpath_allgather_anywhere(own->member.symmetric, &buffers, bytes, offsets);
 }
 
-/* The same buffers, but of the receive buffers the mates have known nothing yet. */
+/* The same buffers, but of the send buffers the mates have known nothing yet. */
 static int other_side_body(ranks_self_t *self, void *argument)
 {
     __typeof__(driver()->IpcOpenMemHandle) open_it;
@@ -72,13 +73,13 @@ static int other_side_body(ranks_self_t *self, void *argument)
 
     own_init(&own, self, argument);
     open_it = driver()->IpcOpenMemHandle;
-    ranks_check(scatter_evenly(&own, 1000) == MPATH_OK);
+    ranks_check(gather_evenly(&own, 8000) == MPATH_OK);
     if (self->rank == REFUSING) {
         driver()->IpcOpenMemHandle = refuse_to_open;
     }
     ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_DECLINED);
     ranks_check(imports_in_use() == 0);
-    ranks_check(scatter_evenly(&own, 1000) == MPATH_OK);
+    ranks_check(gather_evenly(&own, 8000) == MPATH_OK);
     driver()->IpcOpenMemHandle = open_it;
     ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_OK);
     check_sums(&own, 4000, 0, 0);

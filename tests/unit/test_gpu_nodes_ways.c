@@ -74,6 +74,19 @@ typedef struct layout {
 
 #define ELEMENTS 30011ull
 
+/* Each sum goes where it is combined, and each result to one rank. */
+static void check_scatter(own_t *own, uint64_t nodes, uint64_t round)
+{
+    uint64_t total = 0;
+
+    for (int rank = 0; rank < own->self->size; rank++) {
+        total += block_of(rank, ELEMENTS / 3, round) * sizeof(double);
+    }
+    ranks_check(reduce_scatter(own, ELEMENTS / 3, round) == MPATH_OK);
+    check_blocks(own, ELEMENTS / 3, round);
+    check_ways(own, (nodes - 1) * total, (nodes - 1) * total);
+}
+
 static int ways_body(ranks_self_t *self, void *argument)
 {
     const layout_t *layout = argument;
@@ -94,6 +107,7 @@ static int ways_body(ranks_self_t *self, void *argument)
         /* in: what is combined between the nodes, and handed out; out: sums, and what is final */
         check_ways(&own, (nodes - !late) * all + (nodes - !(late || layout->crowded)) * all,
                    (nodes - !late) * all + all);
+        check_scatter(&own, nodes, round);
     }
     own_end(&own);
     return 0;
