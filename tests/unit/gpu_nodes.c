@@ -5,6 +5,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define DEVICES 8
+
 const mpath_reduce_how_t sums = {MPATH_REDUCE_SUM, MPATH_REDUCE_F64};
 
 void side_alloc(side_t *side, int device, mpath_memory_kind_t kind, int pieces)
@@ -24,8 +26,8 @@ void side_free(side_t *side)
 
 void own_alloc(own_t *own, mpath_memory_kind_t kind)
 {
-    side_alloc(&own->send, own->self->rank, kind, 1);
-    side_alloc(&own->recv, own->self->rank, kind, 1);
+    side_alloc(&own->send, own->self->rank % DEVICES, kind, 1);
+    side_alloc(&own->recv, own->self->rank % DEVICES, kind, 1);
 }
 
 void own_free(own_t *own)

@@ -31,7 +31,7 @@ void side_alloc(side_t *side, int device, mpath_memory_kind_t kind, int pieces);
 void side_free(side_t *side);
 void own_alloc(own_t *own, mpath_memory_kind_t kind);
 void own_free(own_t *own);
-/* On eight devices, of which each rank has the one of its number. */
+/* On eight devices, of which each rank has the one of its number, and of more ranks some have the same. */
 void own_init(own_t *own, ranks_self_t *self, const job_t *job);
 void own_end(own_t *own);
 
