@@ -122,14 +122,15 @@ static int is_crowded(const mpath_share_t *share)
 
 /*
  * Whether the own part may be in the receive buffers before the others: alike on all ranks of the node. Not where it would
- * take the place of data that is to be combined once more when a rail fails.
+ * take the place of data that is to be combined once more when a rail fails, nor where what it spares is no bottleneck.
  */
 static int may_be_early(const mpath_share_t *share)
 {
     const mpath_share_job_t *job = share->job;
 
     return (job->flags & MPATH_SHARE_REDUCE) && (share->num_nodes > 1) && share_gpu_combines(share) &&
-           !(share->gpu->in_place && job->settles);
+           !(share->gpu->in_place && job->settles) &&
+           (!share_has(share, MPATH_SHARE_GATHER) || mpath_share_ways_decide(share));
 }
 
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)

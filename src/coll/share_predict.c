@@ -14,6 +14,7 @@
 #define SEGMENTS_TYPICAL 8u         /* of a call that is just worth it */
 #define GPU_STEP_NS 12000           /* what a GPU does with a segment, from its start until the host knows of its end */
 #define GPU_LINK_BPS 25000000000ull /* of a GPU's way to the host's memory, in both directions at a time */
+#define WAYS_MARGIN_PART 4          /* a quarter: on one H100 behind slow rails such launches cost up to 14 % */
 #define COPY_NS 10000               /* a copy to the host or from it, for a function that works there */
 #define COPY_BPS 20000000000ull
 
@@ -108,6 +109,20 @@ uint64_t mpath_share_previous_ns(const mpath_share_t *share, unsigned flags, uin
 }
 
 /*
+ * Whether the ways between the GPUs of a node and its host, and not the rails, decide how long an Allreduce takes, by so
+ * much that it is worth some more launches to let less cross them. In full what rails bring and the whole result come
+ * in.
+ */
+int mpath_share_ways_decide(const mpath_share_t *share)
+{
+    const unsigned flags = MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER;
+    const uint64_t bytes = UINT64_C(1) << 30;
+    uint64_t fastest_bps, rails = time_of(crossing_bytes(share, flags, bytes), rails_bps(share, &fastest_bps));
+
+    return time_of(2 * bytes / mpath_share_least_local(share), GPU_LINK_BPS) > rails + rails / WAYS_MARGIN_PART;
+}
+
+/*
  * What crosses the ways between the GPUs of a node and its host in the direction that carries more: of a reduction what
  * rails bring, or as much as the result of the own part and what is sent of the others.
  */
@@ -121,7 +136,7 @@ static uint64_t ways_bytes(const mpath_share_t *share, unsigned flags, uint64_t 
     case MPATH_SHARE_REDUCE:
         return others;
     default:
-        return (2 * others > bytes) ? 2 * others : bytes;
+        return !mpath_share_ways_decide(share) ? 2 * bytes : (2 * others > bytes) ? 2 * others : bytes;
     }
 }
 

@@ -213,4 +213,8 @@ static inline char *share_own_result(mpath_share_t *share, uint64_t segment)
            mpath_share_cut(share, segment)->at[share->node] * share->job->element_bytes;
 }
 
+/* share_predict.c */
+/* Whether less over the ways between the GPUs of a node and its host makes an Allreduce shorter. The same on all ranks. */
+int mpath_share_ways_decide(const mpath_share_t *share);
+
 #endif

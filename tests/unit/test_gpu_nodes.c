@@ -73,8 +73,8 @@ static int all_body(ranks_self_t *self, void *argument)
 
 static void run_all(int size, int nodes, const int *node_of, int nics, int access, uint64_t memory_bytes)
 {
-    job_t job = {.setup        = {.size = size, .nodes = nodes, .node_of = node_of, .nics = nics},
-                 .access       = access,
+    job_t job = {.setup  = {.size = size, .nodes = nodes, .node_of = node_of, .nics = nics, .nic_bps = FAST_RAIL_BPS},
+                 .access = access,
                  .algorithm    = MPATH_ALGORITHM_AUTO,
                  .memory_bytes = memory_bytes};
 
@@ -142,7 +142,7 @@ static int mixed_body(ranks_self_t *self, void *argument)
 
 static void test_mixed(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, mixed_body, &job), 0);
@@ -220,7 +220,7 @@ static int memory_body(ranks_self_t *self, void *argument)
 
 static void test_memory(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, memory_body, &job), 0);
@@ -258,7 +258,7 @@ static int contexts_body(ranks_self_t *self, void *argument)
 
 static void test_contexts(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, contexts_body, &job), 0);
@@ -301,7 +301,7 @@ static int threads_body(ranks_self_t *self, void *argument)
 
 static void test_threads(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);

@@ -158,7 +158,7 @@ static void test_cut(void **state)
                            {ALLREDUCE, 1, 13, MPATH_ERR_UNREACHABLE, 0},
                            {REDUCE_SCATTER, 1, 4, MPATH_OK, 0},
                            {ALLGATHER, 1, 4, MPATH_OK, 0}};
-    ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .limit_s = 120};
+    ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .nic_bps = FAST_RAIL_BPS, .limit_s = 120};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
@@ -195,7 +195,7 @@ static int held_body(ranks_self_t *self, void *argument)
 
 static void test_held(void **state)
 {
-    const ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .limit_s = 120};
+    const ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .nic_bps = FAST_RAIL_BPS, .limit_s = 120};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, held_body, NULL), 0);

@@ -91,7 +91,7 @@ static int other_side_body(ranks_self_t *self, void *argument)
 
 static void test_other_side(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, other_side_body, &job), 0);
@@ -121,7 +121,7 @@ static int refused_body(ranks_self_t *self, void *argument)
 
 static void test_refused(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, refused_body, &job), 0);
@@ -147,7 +147,7 @@ static int apart_body(ranks_self_t *self, void *argument)
 
 static void test_apart(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE};
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
 
     (void)state;
     setenv("FAKE_CUDA_WITHOUT", "mps", 1);
@@ -173,7 +173,9 @@ static int narrow_body(ranks_self_t *self, void *argument)
 
 static void test_narrow(void **state)
 {
-    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE, .memory_bytes = 16384};
+    job_t job = {.setup        = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS},
+                 .access       = MPATH_ACCESS_AFFINE,
+                 .memory_bytes = 16384};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, narrow_body, &job), 0);
@@ -253,13 +255,14 @@ static void test_launch(void **state)
     (void)state;
     /* the last: one segment, of which a slice is two pieces */
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-        launches_t launches = {.job       = {.setup  = {.size = cases[i].size, .nodes = 2, .nics = 2, .limit_s = 30},
-                                             .access = MPATH_ACCESS_AFFINE},
-                               .operation = cases[i].operation,
-                               .about     = cases[i].about,
-                               .good      = cases[i].good,
-                               .slow      = cases[i].slow,
-                               .delay_us  = cases[i].delay_us};
+        launches_t launches = {
+            .job = {.setup  = {.size = cases[i].size, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS, .limit_s = 30},
+                    .access = MPATH_ACCESS_AFFINE},
+            .operation = cases[i].operation,
+            .about     = cases[i].about,
+            .good      = cases[i].good,
+            .slow      = cases[i].slow,
+            .delay_us  = cases[i].delay_us};
 
         assert_int_equal(ranks_run(&launches.job.setup, launch_body, &launches), 0);
     }
@@ -308,7 +311,13 @@ static int killed_body(ranks_self_t *self, void *argument)
 
 static void test_killed(void **state)
 {
-    job_t job = {.setup  = {.size = 6, .nodes = 2, .nics = 2, .may_die = 1u << KILLED, .deaf = 1, .limit_s = 30},
+    job_t job = {.setup  = {.size    = 6,
+                            .nodes   = 2,
+                            .nics    = 2,
+                            .nic_bps = FAST_RAIL_BPS,
+                            .may_die = 1u << KILLED,
+                            .deaf    = 1,
+                            .limit_s = 30},
                  .access = MPATH_ACCESS_AFFINE};
 
     (void)state;

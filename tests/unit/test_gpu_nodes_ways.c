@@ -68,6 +68,7 @@ static void check_ways(own_t *own, uint64_t in, uint64_t out)
 
 typedef struct layout {
     job_t job;
+    int slow;        /* rails decide: there is nothing to gain */
     unsigned sliced; /* bit per node: its GPUs bring the results of its part to the receive buffers together */
 } layout_t;
 
@@ -87,16 +88,17 @@ static void check_scatter(own_t *own, uint64_t nodes, uint64_t round)
 }
 
 /* In: what is combined between the nodes, and handed out; out: sums, and what is final. */
-static void check_all(own_t *own, uint64_t nodes, unsigned sliced, uint64_t round)
+static void check_all(own_t *own, uint64_t nodes, const layout_t *layout, uint64_t round)
 {
     const mpath_share_t *share = own->member.symmetric->share;
-    int late                   = share->settings->resend_min_ms == 0 && (round % 2); /* data may be needed again */
+    int again                  = share->settings->resend_min_ms == 0 && (round % 2); /* data may be needed */
+    int late                   = layout->slow || again;
     uint64_t all = ELEMENTS * sizeof(double), sums_bytes = (nodes - !late) * all, in = sums_bytes;
 
     ranks_check(allreduce(own, ELEMENTS, round, 0) == MPATH_OK);
     check_sums(own, ELEMENTS, round, 0);
     for (uint64_t node = 0; node < nodes; node++) {
-        in += all - ((late || ((sliced >> node) & 1)) ? 0 : share->part_elements[node] * sizeof(double));
+        in += all - ((late || ((layout->sliced >> node) & 1)) ? 0 : share->part_elements[node] * sizeof(double));
     }
     check_ways(own, in, sums_bytes + all);
 }
@@ -113,22 +115,30 @@ static int ways_body(ranks_self_t *self, void *argument)
     ways.symmetric         = own.member.symmetric;
     driver()->LaunchKernel = launch_counted;
     for (uint64_t round = 0; round < 4; round++) { /* odd ones in place */
-        check_all(&own, nodes, layout->sliced, round);
+        check_all(&own, nodes, layout, round);
         check_scatter(&own, nodes, round);
     }
     own_end(&own);
     return 0;
 }
 
-static void run_ways(int size, int nodes, const int *node_of, int nics, int repeatable, unsigned sliced)
+static void run_rails(int size, int nodes, const int *node_of, int nics, uint64_t nic_bps, int repeatable,
+                      unsigned sliced)
 {
-    layout_t layout = {.job    = {.setup      = {.size = size, .nodes = nodes, .node_of = node_of, .nics = nics},
-                                  .access     = MPATH_ACCESS_ALL,
-                                  .algorithm  = MPATH_ALGORITHM_AUTO,
-                                  .repeatable = repeatable},
-                       .sliced = sliced};
+    layout_t layout = {
+        .job    = {.setup      = {.size = size, .nodes = nodes, .node_of = node_of, .nics = nics, .nic_bps = nic_bps},
+                   .access     = MPATH_ACCESS_ALL,
+                   .algorithm  = MPATH_ALGORITHM_AUTO,
+                   .repeatable = repeatable},
+        .slow   = nic_bps < FAST_RAIL_BPS,
+        .sliced = sliced};
 
     assert_int_equal(ranks_run(&layout.job.setup, ways_body, &layout), 0);
+}
+
+static void run_ways(int size, int nodes, const int *node_of, int nics, int repeatable, unsigned sliced)
+{
+    run_rails(size, nodes, node_of, nics, FAST_RAIL_BPS, repeatable, sliced);
 }
 
 static void test_own_part(void **state)
@@ -141,6 +151,14 @@ static void test_own_part(void **state)
     run_ways(6, 3, NULL, 2, 0, 0);
     run_ways(6, 0, uneven, 2, 0, 0);
     run_ways(4, 0, dealt, 3, 0, 0);
+}
+
+/* Two rails of 12.5 GB/s take as long as the ways of two GPUs with all of it. */
+static void test_slow_rails(void **state)
+{
+    (void)state;
+    run_rails(4, 2, NULL, 2, UINT64_C(12500000000), 0, 0);
+    run_rails(6, 3, NULL, 2, 1000000000, 0, 0);
 }
 
 /* What goes to a receive buffer early must not take the place of data that another attempt needs. */
@@ -163,8 +181,8 @@ static void test_sliced(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own_part), cmocka_unit_test(test_repeatable),
-                                       cmocka_unit_test(test_sliced)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own_part), cmocka_unit_test(test_slow_rails),
+                                       cmocka_unit_test(test_repeatable), cmocka_unit_test(test_sliced)};
 
     return cmocka_run_group_tests_name("gpu_nodes_ways", tests, NULL, NULL);
 }
