@@ -213,10 +213,16 @@ static int deliver(mpath_share_t *share, share_link_t *link)
 
 /* -- sending -- */
 
+/* What comes first over a rail in this call. */
+static int first_phase(const mpath_share_t *share)
+{
+    return share_has(share, MPATH_SHARE_REDUCE) ? SHARE_SCATTER : SHARE_GATHER;
+}
+
 /* Nonzero: the node has room for the segment; see share_private.h. */
 static int has_room(const mpath_share_t *share, const share_link_t *link, int phase, int node, uint64_t k)
 {
-    return (phase != share_first_phase(share)) || (k < SHARE_SLOTS) || (link->arrived[phase][node] > k - SHARE_LAG);
+    return (phase != first_phase(share)) || (k < SHARE_SLOTS) || (link->arrived[phase][node] > k - SHARE_LAG);
 }
 
 /* Sends the next chunk to a node: 1, 0 when the rail is full, or an error. */
@@ -307,7 +313,7 @@ static int is_sent(const mpath_share_t *share, const share_link_t *link, uint64_
  */
 static int is_busy(const mpath_share_t *share, const share_link_t *link)
 {
-    for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
+    for (int phase = first_phase(share); phase < SHARE_PHASES; phase++) {
         for (int node = 0; node < share->num_nodes; node++) {
             uint64_t begun = link->next_send[phase][node] + (link->sent_bytes[phase][node] > 0);
 

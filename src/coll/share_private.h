@@ -178,12 +178,6 @@ static inline int share_has(const mpath_share_t *share, unsigned flag)
     return (share->job->flags & flag) != 0;
 }
 
-/* What comes first over a rail in this call. */
-static inline int share_first_phase(const mpath_share_t *share)
-{
-    return share_has(share, MPATH_SHARE_REDUCE) ? SHARE_SCATTER : SHARE_GATHER;
-}
-
 static inline char *share_slot(const mpath_share_t *share, uint64_t segment)
 {
     return share->slots + segment % SHARE_SLOTS * share->slot_bytes;

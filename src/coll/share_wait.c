@@ -67,7 +67,7 @@ static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_
     for (int way = 0; way < 2; way++) {
         uint64_t least = UINT64_MAX;
 
-        for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
+        for (int phase = 0; phase < SHARE_PHASES; phase++) {
             for (int node = 0; node < share->num_nodes; node++) {
                 uint64_t segment = counts[way][phase][node];
 
@@ -192,7 +192,7 @@ static mpath_status_t check_links(mpath_share_t *share)
     for (int i = 0; i < share->num_links; i++) {
         const share_link_t *link = &share->links[i];
 
-        for (int phase = share_first_phase(share); phase < SHARE_PHASES; phase++) {
+        for (int phase = 0; phase < SHARE_PHASES; phase++) {
             for (int node = 0; (status == MPATH_OK) && (node < share->num_nodes); node++) {
                 edge_t edge;
 
