@@ -80,7 +80,7 @@ uint64_t mpath_move_settled_from_ns(const mpath_team_t *team)
 
 int mpath_move_settles_ns(const mpath_team_t *team, uint64_t predicted_ns)
 {
-    return (team->context->settings.resend_after_s > 0) && (team->num_nodes > 1) && mpath_topo_can_change(team->topo) &&
+    return (team->context->settings.resend_after_s > 0) && (team->num_nodes > 1) &&
            (predicted_ns >= team->settled_from_ns);
 }
 

@@ -183,14 +183,9 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
 
 /* --- change ------------------------------------------------------------------------------------------------------ */
 
-int mpath_topo_can_change(const mpath_topo_t *topo)
-{
-    return topo->gpus == NULL;
-}
-
 mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
 {
-    if (!mpath_topo_can_change(topo)) {
+    if (topo->gpus != NULL) {
         return MPATH_ERR_UNSUPPORTED;
     }
     topo->machines[node].nics[nic].up = (uint8_t)(up != 0);

@@ -195,7 +195,6 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
  * described (MPATH_ERR_UNSUPPORTED). All ranks make the same changes between the same calls; nobody uses the topology
  * meanwhile.
  */
-int mpath_topo_can_change(const mpath_topo_t *topo);
 mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up);
 void mpath_topo_destroy(mpath_topo_t *topo);
 
