@@ -117,22 +117,23 @@ unit_test_machine_gpus_SOURCES = unit/test_machine_gpus.c unit/capture.h $(gpu_s
 unit_programs += unit/test_tune
 unit_test_tune_SOURCES = unit/test_tune.c unit/capture.h
 unit_programs += unit/test_adapt unit/test_adapt_choice unit/test_beside unit/test_passing unit/test_symmetric unit/test_symmetric_failures unit/test_symmetric_gate
-unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(ranks_sources)
+unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_sources)
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
 unit_programs += unit/test_dead_end unit/test_resume unit/test_retry unit/test_settled_from unit/test_store
-unit_test_dead_end_SOURCES = unit/test_dead_end.c unit/silent_rail.h unit/a2a.c unit/a2a.h $(ranks_sources)
+unit_test_dead_end_SOURCES = unit/test_dead_end.c unit/silent_rail.h unit/a2a.c unit/a2a.h $(symmetric_sources)
 unit_test_dead_end_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_fabric_peer -Wl,--wrap=mpath_fabric_peer_status
 unit_programs += unit/test_cut_plans
 unit_test_cut_plans_SOURCES = unit/test_cut_plans.c unit/a2a.c unit/a2a.h $(ranks_sources)
 unit_test_cut_plans_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_take -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_peer_status
 unit_test_settled_from_SOURCES = unit/test_settled_from.c
 unit_programs += unit/test_team_lost
-unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(ranks_sources)
-unit_test_retry_SOURCES = unit/test_retry.c $(ranks_sources)
+lost_sources = unit/lost_nics.c unit/lost_nics.h $(ranks_sources)
+unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(lost_sources)
+unit_test_retry_SOURCES = unit/test_retry.c $(lost_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
-unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h $(ranks_sources)
+unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h $(symmetric_sources)
 unit_test_resume_LDFLAGS = -Wl,--wrap=mpath_share_run -Wl,--wrap=mpath_share_link_step
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 symmetric_sources = unit/symmetric_support.c unit/symmetric_support.h unit/capture.h $(ranks_sources)
@@ -158,10 +159,11 @@ unit_test_ucx_spread_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(L
 # Communicators on device memory: unit_NAME_SOURCES = unit/NAME.c $(member_sources), or $(relay_sources) with GPUs described to them
 member_sources = unit/gpu_member.c unit/gpu_member.h unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
 relay_sources = unit/relay_support.c unit/relay_support.h $(member_sources)
+held_sources = unit/gpu_held.c unit/gpu_held.h
 unit_programs += unit/test_relay
 unit_test_relay_SOURCES = unit/test_relay.c $(relay_sources)
 unit_programs += unit/test_relay_faults unit/test_relay_owners
-unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(relay_sources)
+unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(held_sources) $(relay_sources)
 unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_relay_cut
 unit_test_relay_cut_SOURCES = unit/test_relay_cut.c $(relay_sources)
@@ -182,7 +184,7 @@ unit_test_device_choice_SOURCES = unit/test_device_choice.c $(ranks_sources)
 unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults unit/test_gpu_nodes_ways
 gpu_nodes_sources = unit/gpu_nodes.c unit/gpu_nodes.h $(gpu_sources) $(symmetric_sources)
 unit_test_gpu_nodes_SOURCES = unit/test_gpu_nodes.c $(gpu_nodes_sources)
-unit_test_gpu_nodes_cut_SOURCES = unit/test_gpu_nodes_cut.c $(gpu_nodes_sources)
+unit_test_gpu_nodes_cut_SOURCES = unit/test_gpu_nodes_cut.c $(held_sources) $(gpu_nodes_sources)
 unit_test_gpu_nodes_cut_LDFLAGS = -Wl,--wrap=mpath_stream_done
 unit_test_gpu_nodes_faults_SOURCES = unit/test_gpu_nodes_faults.c unit/capture.h $(gpu_nodes_sources)
 unit_test_gpu_nodes_ways_SOURCES = unit/test_gpu_nodes_ways.c $(gpu_nodes_sources)

@@ -54,6 +54,9 @@ int ranks_run(const ranks_setup_t *setup, ranks_body_t body, void *argument);
  */
 void ranks_oob(ranks_self_t *self, int channel, const int *members, int size, mpath_oob_t *oob_p);
 
+/* From here on this rank's log lines, which the test provokes, are dropped. */
+void ranks_drop_log(void);
+
 /* A context on the rank's virtual node, and a team of all ranks on it; a failure ends the rank with a message. */
 mpath_context_t *ranks_context(ranks_self_t *self, const mpath_settings_t *settings);
 mpath_team_t *ranks_team(ranks_self_t *self, mpath_context_t *context);

@@ -7,9 +7,6 @@
 
 void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
-    const mpath_topo_t *topo;
-    int next = 0;
-
     memset(member, 0, sizeof(*member));
     mpath_settings_init(&member->settings);
     member->settings.access                   = job->access;
@@ -24,6 +21,14 @@ void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     if (job->repeatable) {
         member->settings.resend_min_ms = 0;
     }
+    member_open(member, self);
+}
+
+void member_open(member_t *member, ranks_self_t *self)
+{
+    const mpath_topo_t *topo;
+    int next = 0;
+
     member->context = ranks_context(self, &member->settings);
     member->team    = ranks_team(self, member->context);
     ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);

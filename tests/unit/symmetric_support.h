@@ -27,6 +27,8 @@ typedef struct member {
 } member_t;
 
 void member_init(member_t *member, ranks_self_t *self, const job_t *job);
+/* The same on member->settings, which the caller has set; a context made from them, a team of all ranks, collectives. */
+void member_open(member_t *member, ranks_self_t *self);
 void member_end(member_t *member);
 
 /* Memory of zeroes, and some more of them behind it; for free(). */

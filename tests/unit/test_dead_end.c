@@ -5,12 +5,10 @@
  * only in blocking calls. The answers are not UCX's here.
  */
 #include "coll/alltoallv.h"
-#include "coll/symmetric_private.h"
 #include "exec/fabric.h"
 #include "unit/a2a.h"
-#include "unit/ranks.h"
 #include "unit/silent_rail.h"
-#include "util/log.h"
+#include "unit/symmetric_support.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -62,25 +60,18 @@ mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail,
     return (dead_rank >= 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
 }
 
-static void discard(mpath_log_level_t level, const char *line)
+static void open_member(member_t *member, ranks_self_t *self)
 {
-    (void)level;
-    (void)line;
-}
-
-static mpath_context_t *open_context(ranks_self_t *self)
-{
-    mpath_settings_t settings;
-
-    mpath_log_set_sink(discard);
-    mpath_settings_init(&settings);
-    settings.access                   = MPATH_ACCESS_AFFINE;
-    settings.gate                     = MPATH_GATE_ALWAYS;
-    settings.memory_bytes             = 4 << 20;
-    settings.resend_after_s           = 0;
-    settings.timeout_s                = TIMEOUT_S;
-    settings.reduce_scatter_algorithm = settings.alltoallv_algorithm = MPATH_ALGORITHM_LANES;
-    return ranks_context(self, &settings);
+    ranks_drop_log();
+    mpath_settings_init(&member->settings);
+    member->settings.access                   = MPATH_ACCESS_AFFINE;
+    member->settings.gate                     = MPATH_GATE_ALWAYS;
+    member->settings.memory_bytes             = 4 << 20;
+    member->settings.resend_after_s           = 0;
+    member->settings.timeout_s                = TIMEOUT_S;
+    member->settings.reduce_scatter_algorithm = MPATH_ALGORITHM_LANES;
+    member->settings.alltoallv_algorithm      = MPATH_ALGORITHM_LANES;
+    member_open(member, self);
 }
 
 /* -- a reduction whose rail falls silent: the end of the other node, held up by its mates as well, asks -- */
@@ -90,13 +81,11 @@ typedef struct trap {
     int calls_left; /* 0: off */
 } trap_t;
 
-static void add_doubles(void *argument, const void *in, void *inout, uint64_t elements)
+static void add_until_trap(void *argument, const void *in, void *inout, uint64_t elements)
 {
     trap_t *trap = argument;
 
-    for (uint64_t i = 0; i < elements; i++) {
-        ((double *)inout)[i] += ((const double *)in)[i];
-    }
+    add_doubles(NULL, in, inout, elements);
     if ((trap->calls_left > 0) && (--trap->calls_left == 0)) {
         fall_silent(trap->share, SHARE_SCATTER);
     }
@@ -104,35 +93,28 @@ static void add_doubles(void *argument, const void *in, void *inout, uint64_t el
 
 static int reduction_body(ranks_self_t *self, void *argument)
 {
-    double *send = calloc(ELEMENTS, sizeof(*send)), *recv = calloc(ELEMENTS, sizeof(*recv));
-    trap_t trap                 = {0};
-    mpath_combination_t doubles = {.element_bytes = sizeof(double), .reduce = add_doubles, .argument = &trap};
-    mpath_context_t *context    = open_context(self);
-    mpath_team_t *team          = ranks_team(self, context);
-    mpath_coll_t *coll;
-    mpath_symmetric_t *symmetric;
+    double *send = zeroed(ELEMENTS * sizeof(*send)), *recv = zeroed(ELEMENTS * sizeof(*recv));
+    trap_t trap                   = {0};
+    mpath_combination_t with_trap = {.element_bytes = sizeof(double), .reduce = add_until_trap, .argument = &trap};
     uint64_t blocks[RANKS];
     mpath_status_t status;
+    member_t member;
 
     (void)argument;
-    ranks_check((send != NULL) && (recv != NULL) && (mpath_coll_create(team, &coll) == MPATH_OK));
-    ranks_check(mpath_symmetric_create(team, coll, &symmetric) == MPATH_OK);
+    open_member(&member, self);
     for (int rank = 0; rank < RANKS; rank++) {
         blocks[rank] = ELEMENTS / RANKS;
     }
-    ranks_check(mpath_reduce_scatter(symmetric, send, recv, blocks, &doubles, 0) == MPATH_OK);
-    ranks_check(mpath_share_num_rails(symmetric->share) == NICS);
-    trap.share      = symmetric->share;
+    ranks_check(mpath_reduce_scatter(member.symmetric, send, recv, blocks, &with_trap, 0) == MPATH_OK);
+    ranks_check(mpath_share_num_rails(member.symmetric->share) == NICS);
+    trap.share      = member.symmetric->share;
     trap.calls_left = (self->rank == VICTIM) ? 2 : 0;
     dead_rank       = (self->node == 1) ? VICTIM : -1;
-    status          = mpath_reduce_scatter(symmetric, send, recv, blocks, &doubles, 0);
+    status          = mpath_reduce_scatter(member.symmetric, send, recv, blocks, &with_trap, 0);
     ranks_check(mpath_status_is_error(status));
     ranks_check((self->rank != OTHER_END) || (status == MPATH_ERR_UNREACHABLE)); /* and not the deadline */
     ranks_barrier(self);
-    mpath_symmetric_destroy(symmetric);
-    mpath_coll_destroy(coll);
-    mpath_team_destroy(team);
-    mpath_context_destroy(context);
+    member_end(&member);
     free(send);
     free(recv);
     return 0;
@@ -160,17 +142,15 @@ static mpath_status_t send_to_last(mpath_coll_t *coll, a2a_t *data, uint64_t rou
 /* The sender is late, which is nothing to the receiver while it answers, and then does not answer. */
 static int receiver_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
-    mpath_team_t *team       = ranks_team(self, context);
-    mpath_coll_t *coll;
     mpath_status_t status;
+    member_t member;
     a2a_t data;
 
-    ranks_check(mpath_coll_create(team, &coll) == MPATH_OK);
+    open_member(&member, self);
     a2a_init(&data, self->rank, self->size);
     stalls    = self->rank == 0;
     dead_rank = ((argument != NULL) && (self->rank == 1)) ? 0 : -1;
-    status    = send_to_last(coll, &data, 1);
+    status    = send_to_last(member.coll, &data, 1);
     if (self->rank == 1) {
         ranks_check(asked > 0);
         ranks_check(status == ((argument != NULL) ? MPATH_ERR_UNREACHABLE : MPATH_OK));
@@ -178,9 +158,7 @@ static int receiver_body(ranks_self_t *self, void *argument)
     }
     ranks_barrier(self);
     a2a_end(&data);
-    mpath_coll_destroy(coll);
-    mpath_team_destroy(team);
-    mpath_context_destroy(context);
+    member_end(&member);
     return 0;
 }
 

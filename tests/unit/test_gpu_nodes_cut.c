@@ -5,6 +5,7 @@
  */
 #include "coll/share_private.h"
 #include "exec/fabric_private.h"
+#include "gpu_held.h"
 #include "gpu_nodes.h"
 
 #include <setjmp.h>
@@ -75,7 +76,6 @@ static void set_trap(const own_t *own, int rails, const cut_t *cut)
 static void cut_init(own_t *own, ranks_self_t *self, int timeout_s)
 {
     member_t *member = &own->member;
-    int next         = 0;
 
     memset(own, 0, sizeof(*own));
     own->self = self;
@@ -86,14 +86,7 @@ static void cut_init(own_t *own, ranks_self_t *self, int timeout_s)
     member->settings.resend_min_ms  = 0;
     member->settings.resend_after_s = 1;
     member->settings.timeout_s      = timeout_s;
-    member->context                 = ranks_context(self, &member->settings);
-    ranks_check(mpath_team_create(member->context, &self->oob, &member->team) == MPATH_OK);
-    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
-    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
-    for (int rank = 0; rank < self->size; rank++) { /* nodes have ranks in a row */
-        member->order[next++] = rank;
-        member->node_of[rank] = mpath_topo_place(mpath_team_topo(member->team), rank)->node;
-    }
+    member_open(member, self);
     own_alloc(own, MPATH_MEMORY_DEVICE);
 }
 
@@ -166,16 +159,6 @@ static void test_cut(void **state)
     }
 }
 
-/* Instead of the function of this name, by the linker: an application's kernel holds this rank's GPU. */
-static int held;
-
-mpath_status_t __real_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
-mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
-mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
-{
-    return held ? MPATH_INPROGRESS : __real_mpath_stream_done(stream, mark);
-}
-
 /* What a GPU does later must not meet another attempt: the call ends in an error when it has not done it by the deadline. */
 static int held_body(ranks_self_t *self, void *argument)
 {
@@ -186,9 +169,9 @@ static int held_body(ranks_self_t *self, void *argument)
     gpu_application_starts();
     cut_init(&own, self, 3);
     run(&own, REDUCE_SCATTER, 0);
-    held = self->rank == 2;
+    gpu_is_held = self->rank == 2;
     ranks_check(mpath_status_is_error(reduce_scatter(&own, MOST / 8, 1)));
-    held = 0;
+    gpu_is_held = 0;
     own_end(&own);
     return 0;
 }

@@ -5,6 +5,7 @@
  */
 #include "exec/fabric_private.h"
 #include "exec/team_private.h"
+#include "gpu_held.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 
@@ -305,16 +306,6 @@ static void test_dead_end(void **state)
     munmap(gave_up, sizeof(*gave_up));
 }
 
-/* Instead of the function of this name, by the linker: copies of this rank do not end. */
-static int held;
-
-mpath_status_t __real_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
-mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
-mpath_status_t __wrap_mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)
-{
-    return held ? MPATH_INPROGRESS : __real_mpath_stream_done(stream, mark);
-}
-
 /* A rail fails, and a rank has copies under way that could write to slots of another attempt: there is none. */
 static int held_body(ranks_self_t *self, void *argument)
 {
@@ -326,12 +317,12 @@ static int held_body(ranks_self_t *self, void *argument)
     member_round(&member, A2A_HOT, job->max_bytes, 1);
     member.context->settings.timeout_s = 3;
     ranks_barrier(self);
-    held = self->rank == 2;
+    gpu_is_held = self->rank == 2;
     if (self->rank == 1) {
         break_rail(&member, 1, job->broken, 3);
     }
     ranks_check(mpath_status_is_error(member_call(&member, A2A_HOT, job->max_bytes, 2)));
-    held = 0;
+    gpu_is_held = 0;
     mpath_coll_counters(member.coll, &counters);
     ranks_check(counters.relay.repeats == 0);
     wait_for_others(self->size);

@@ -4,10 +4,8 @@
  * without a failure. The rail falls silent: the rank that drives it does not send any more, from a moment inside its
  * combination of elements.
  */
-#include "coll/symmetric_private.h"
-#include "exec/team_private.h"
-#include "unit/ranks.h"
 #include "unit/silent_rail.h"
+#include "unit/symmetric_support.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -28,13 +26,13 @@ enum { ALLREDUCE_IN_PLACE, REDUCE_SCATTER };
 /* When a second rail falls silent: while results are handed out, or in the rest, too short to be repeated by itself. */
 enum { NOT_AGAIN, IN_RESULTS, IN_REST };
 
-typedef struct job {
+typedef struct cut {
     int what;
     int after; /* combinations of the victim */
     int phase; /* in which it falls silent */
     int again; /* and another one later: NOT_AGAIN, ... */
     int back;  /* it is found to be up again soon */
-} job_t;
+} cut_t;
 
 /* Whom the combination belongs to, and when it takes the rail away. */
 typedef struct trap {
@@ -43,13 +41,11 @@ typedef struct trap {
     int phase;
 } trap_t;
 
-static void add_doubles(void *argument, const void *in, void *inout, uint64_t elements)
+static void add_until_trap(void *argument, const void *in, void *inout, uint64_t elements)
 {
     trap_t *trap = argument;
 
-    for (uint64_t i = 0; i < elements; i++) {
-        ((double *)inout)[i] = ((const double *)in)[i] + ((double *)inout)[i];
-    }
+    add_doubles(NULL, in, inout, elements);
     if ((trap->calls_left > 0) && (--trap->calls_left == 0)) {
         fall_silent(trap->share, trap->phase);
     }
@@ -87,19 +83,7 @@ int __wrap_mpath_share_link_step(mpath_share_t *share, share_link_t *link)
     return mute ? 0 : __real_mpath_share_link_step(share, link);
 }
 
-/* Numbers whose sum depends on the order. */
-static void fill(double *data, uint64_t count, int rank)
-{
-    uint64_t x = (uint64_t)rank * 77 + 5;
-
-    for (uint64_t i = 0; i < count; i++) {
-        x       = x * 6364136223846793005ull + 1442695040888963407ull;
-        data[i] = ((double)(x >> 11) - 4e15) * (double)(1u << (x >> 60)) / 3.0;
-    }
-}
-
-static mpath_status_t run(mpath_symmetric_t *symmetric, int what, double *send, double *recv,
-                          const mpath_combination_t *doubles)
+static mpath_status_t run(const member_t *member, int what, double *send, double *recv, const mpath_combination_t *how)
 {
     uint64_t blocks[RANKS];
 
@@ -109,86 +93,79 @@ static mpath_status_t run(mpath_symmetric_t *symmetric, int what, double *send, 
     switch (what) {
     case ALLREDUCE_IN_PLACE:
         memcpy(recv, send, ELEMENTS * sizeof(double));
-        return mpath_allreduce(symmetric, recv, recv, ELEMENTS, doubles, 0);
+        return mpath_allreduce(member->symmetric, recv, recv, ELEMENTS, how, 0);
     default:
-        return mpath_reduce_scatter(symmetric, send, recv, blocks, doubles, 0);
+        return mpath_reduce_scatter(member->symmetric, send, recv, blocks, how, 0);
     }
 }
 
 static int cut_body(ranks_self_t *self, void *argument)
 {
-    const job_t *job = argument;
-    int left         = NICS - 1 - (job->again != NOT_AGAIN) + job->back;
+    const cut_t *cut = argument;
+    int left         = NICS - 1 - (cut->again != NOT_AGAIN) + cut->back;
     size_t bytes     = ELEMENTS * sizeof(double);
-    double *send = calloc(1, bytes), *whole = calloc(1, bytes), *cut = calloc(1, bytes);
-    trap_t trap                 = {0};
-    mpath_combination_t doubles = {.element_bytes = sizeof(double), .reduce = add_doubles, .argument = &trap};
-    mpath_settings_t settings;
-    mpath_context_t *context;
-    mpath_team_t *team;
-    mpath_coll_t *coll;
-    mpath_symmetric_t *symmetric;
+    double *send = calloc(1, bytes), *whole = calloc(1, bytes), *resumed = calloc(1, bytes);
+    trap_t trap                   = {0};
+    mpath_combination_t with_trap = {.element_bytes = sizeof(double), .reduce = add_until_trap, .argument = &trap};
+    member_t member;
 
-    mpath_settings_init(&settings);
-    settings.access              = MPATH_ACCESS_AFFINE;
-    settings.gate                = MPATH_GATE_ALWAYS;
-    settings.memory_bytes        = 4 << 20;
-    settings.resend_min_ms       = 0;
-    settings.resend_after_s      = 1;
-    settings.allreduce_algorithm = settings.reduce_scatter_algorithm                            = settings
-                                                                           .allgather_algorithm = MPATH_ALGORITHM_LANES;
-    context = ranks_context(self, &settings);
-    team    = ranks_team(self, context);
-    ranks_check(mpath_coll_create(team, &coll) == MPATH_OK);
-    ranks_check(mpath_symmetric_create(team, coll, &symmetric) == MPATH_OK);
-    ranks_check(send != NULL && whole != NULL && cut != NULL);
-    fill(send, ELEMENTS, self->rank);
-    ranks_check(run(symmetric, job->what, send, whole, &doubles) == MPATH_OK);
-    ranks_check(mpath_share_num_rails(symmetric->share) == NICS);
-    trap.share      = symmetric->share;
-    trap.phase      = job->phase;
-    trap.calls_left = (self->rank == VICTIM) ? job->after : 0;
-    second          = (self->rank == SECOND) ? job->again : NOT_AGAIN;
-    comes_back      = job->back;
-    if (job->again == IN_REST) {
-        team->settled_from_ns = mpath_share_predict_ns(symmetric->share, MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER,
-                                                       bytes);
+    mpath_settings_init(&member.settings);
+    member.settings.access                   = MPATH_ACCESS_AFFINE;
+    member.settings.gate                     = MPATH_GATE_ALWAYS;
+    member.settings.memory_bytes             = 4 << 20;
+    member.settings.resend_min_ms            = 0;
+    member.settings.resend_after_s           = 1;
+    member.settings.allreduce_algorithm      = MPATH_ALGORITHM_LANES;
+    member.settings.reduce_scatter_algorithm = MPATH_ALGORITHM_LANES;
+    member.settings.allgather_algorithm      = MPATH_ALGORITHM_LANES;
+    member_open(&member, self);
+    ranks_check(send != NULL && whole != NULL && resumed != NULL);
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        send[i] = value_of(self->rank, i, 0);
     }
-    ranks_check(run(symmetric, job->what, send, cut, &doubles) == MPATH_OK);
-    ranks_check(memcmp(whole, cut, bytes) == 0);
-    ranks_check(mpath_share_num_rails(symmetric->share) == left);
-    for (int rail = 0; !job->back && (rail < left); rail++) { /* none but the silent ones are blamed */
-        ranks_check(mpath_share_rail_number(symmetric->share, rail) != 1);
-        ranks_check((job->again == NOT_AGAIN) || (mpath_share_rail_number(symmetric->share, rail) != 2));
+    ranks_check(run(&member, cut->what, send, whole, &with_trap) == MPATH_OK);
+    ranks_check(mpath_share_num_rails(member.symmetric->share) == NICS);
+    trap.share      = member.symmetric->share;
+    trap.phase      = cut->phase;
+    trap.calls_left = (self->rank == VICTIM) ? cut->after : 0;
+    second          = (self->rank == SECOND) ? cut->again : NOT_AGAIN;
+    comes_back      = cut->back;
+    if (cut->again == IN_REST) {
+        member.team->settled_from_ns = mpath_share_predict_ns(member.symmetric->share,
+                                                              MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER, bytes);
+    }
+    ranks_check(run(&member, cut->what, send, resumed, &with_trap) == MPATH_OK);
+    ranks_check(memcmp(whole, resumed, bytes) == 0);
+    ranks_check(mpath_share_num_rails(member.symmetric->share) == left);
+    for (int rail = 0; !cut->back && (rail < left); rail++) { /* none but the silent ones are blamed */
+        ranks_check(mpath_share_rail_number(member.symmetric->share, rail) != 1);
+        ranks_check((cut->again == NOT_AGAIN) || (mpath_share_rail_number(member.symmetric->share, rail) != 2));
     }
     ranks_check((second != IN_RESULTS) || (handed > 1));
     ranks_check((second != IN_REST) || (rests > 2));
-    ranks_check(run(symmetric, job->what, send, cut, &doubles) == MPATH_OK);
-    ranks_check(memcmp(whole, cut, bytes) == 0);
+    ranks_check(run(&member, cut->what, send, resumed, &with_trap) == MPATH_OK);
+    ranks_check(memcmp(whole, resumed, bytes) == 0);
     ranks_barrier(self);
-    mpath_symmetric_destroy(symmetric);
-    mpath_coll_destroy(coll);
-    mpath_team_destroy(team);
-    mpath_context_destroy(context);
+    member_end(&member);
     free(send);
     free(whole);
-    free(cut);
+    free(resumed);
     return 0;
 }
 
 static void test_cut(void **state)
 {
-    static const job_t jobs[] = {
+    static const cut_t cuts[] = {
         {ALLREDUCE_IN_PLACE, 2, SHARE_SCATTER, NOT_AGAIN, 0},  {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 0},
         {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, IN_RESULTS, 0}, {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 1},
         {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, IN_REST, 0},    {REDUCE_SCATTER, 9, SHARE_SCATTER, NOT_AGAIN, 0}};
     ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
 
     (void)state;
-    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
-        job_t job = jobs[i];
+    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
+        cut_t cut = cuts[i];
 
-        assert_int_equal(ranks_run(&setup, cut_body, &job), 0);
+        assert_int_equal(ranks_run(&setup, cut_body, &cut), 0);
     }
 }
 

@@ -3,9 +3,7 @@
  * What the ranks make of NICs that some of them have lost: which are left out, for how long, and when they are used
  * again. Nothing moves here; the ranks only tell each other what a call would have shown them.
  */
-#include "exec/move_private.h"
-#include "unit/ranks.h"
-#include "util/log.h"
+#include "unit/lost_nics.h"
 #include "util/time.h"
 
 #include <setjmp.h>
@@ -31,34 +29,17 @@ typedef struct scene {
     mpath_team_t *team;
 } scene_t;
 
-static void discard(mpath_log_level_t level, const char *line)
-{
-    (void)level;
-    (void)line;
-}
-
-static mpath_context_t *open_context(ranks_self_t *self)
-{
-    mpath_settings_t settings;
-
-    mpath_log_set_sink(discard);
-    mpath_settings_init(&settings);
-    settings.memory_bytes = 4 << 20;
-    return ranks_context(self, &settings);
-}
-
 static void open_team(scene_t *scene, ranks_self_t *self, mpath_context_t *context, const mpath_oob_t *oob)
 {
     scene->self    = self;
     scene->context = context;
     ranks_check(mpath_team_create(context, oob, &scene->team) == MPATH_OK);
-    ranks_check(mpath_mover_create(scene->team) == MPATH_OK);
-    ranks_check(scene->team->mover->status == MPATH_OK);
+    lost_open_mover(scene->team);
 }
 
 static void open_scene(scene_t *scene, ranks_self_t *self)
 {
-    open_team(scene, self, open_context(self), &self->oob);
+    open_team(scene, self, lost_context(self), &self->oob);
 }
 
 static int close_scene(scene_t *scene)
@@ -67,40 +48,6 @@ static int close_scene(scene_t *scene)
     mpath_team_destroy(scene->team);
     mpath_context_destroy(scene->context);
     return 0;
-}
-
-/* The end of a call that this rank gives up unless `loss` is NULL. */
-static mpath_status_t end_call(const scene_t *scene, const mpath_move_loss_t *loss)
-{
-    const mpath_move_loss_t none = {0};
-
-    return mpath_move_settle_loss(scene->team, (loss != NULL) ? MPATH_ERR_UNREACHABLE : MPATH_OK,
-                                  (loss != NULL) ? loss : &none);
-}
-
-/* Rank `rank` has lost these NICs; all ranks are to repeat the call. */
-static void lose(const scene_t *scene, int rank, uint32_t nics)
-{
-    const mpath_move_loss_t loss = {.lost = nics};
-    unsigned version             = mpath_team_topo_version(scene->team);
-
-    ranks_check(end_call(scene, (scene->self->rank == rank) ? &loss : NULL) == MPATH_AGAIN);
-    ranks_check(mpath_team_topo_version(scene->team) == version + 1);
-}
-
-/* Nothing but these NICs is left out, in the table and in the topology. */
-static void check_out(const scene_t *scene, uint32_t on_first, uint32_t on_second)
-{
-    const uint32_t out[NODES] = {on_first, on_second};
-
-    for (int node = 0; node < NODES; node++) {
-        const mpath_machine_t *machine = mpath_topo_machine(scene->team->topo, node);
-
-        ranks_check(scene->team->lost[node] == out[node]);
-        for (int nic = 0; nic < NICS; nic++) {
-            ranks_check((machine->nics[nic].up != 0) == !((out[node] >> nic) & 1));
-        }
-    }
 }
 
 /* The end of a good call; the leaders of these nodes find that NICs which are out may be asked again. */
@@ -131,13 +78,13 @@ static int again_body(ranks_self_t *self, void *argument)
         int rail_before  = scene.team->mover->fabric_nic[2];
         uint64_t lost_ns = mpath_time_ns();
 
-        lose(&scene, 1, 1u << 2);
-        check_out(&scene, 1u << 2, 0);
+        lose(scene.team, 1, 1u << 2);
+        check_out(scene.team, 1u << 2, 0);
         check_wait(&scene, lost_ns, out_s);
         ranks_check(mpath_move_recover(scene.team) == MPATH_OK); /* much too early */
-        check_out(&scene, 1u << 2, 0);
+        check_out(scene.team, 1u << 2, 0);
         end_good_call(&scene, 3);
-        check_out(&scene, 0, 0);
+        check_out(scene.team, 0, 0);
         ranks_check(scene.team->mover->fabric_nic[2] != rail_before); /* new connections */
         out_s = (2 * out_s < MOST_S) ? 2 * out_s : MOST_S;
     }
@@ -155,15 +102,15 @@ static int other_ends_body(ranks_self_t *self, void *argument)
     for (int failure = 0; failure < 3; failure++) {
         for (int nic = 0; nic < NICS; nic++) {
             lost_ns = mpath_time_ns();
-            lose(&scene, 1, 1u << nic);
+            lose(scene.team, 1, 1u << nic);
             check_wait(&scene, lost_ns, FIRST_S << failure);
         }
         end_good_call(&scene, 3);
-        check_out(&scene, 0, 0);
+        check_out(scene.team, 0, 0);
     }
     scene.team->back_ns -= (MOST_S + 1) * MPATH_NS_PER_S;
     lost_ns = mpath_time_ns();
-    lose(&scene, 3, 1u << 0);
+    lose(scene.team, 3, 1u << 0);
     check_wait(&scene, lost_ns, FIRST_S);
     return close_scene(&scene);
 }
@@ -175,15 +122,15 @@ static int both_ends_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     open_scene(&scene, self);
-    lose(&scene, 0, 1u << 1);
-    lose(&scene, 3, 1u << 1);
-    check_out(&scene, 1u << 1, 1u << 1);
+    lose(scene.team, 0, 1u << 1);
+    lose(scene.team, 3, 1u << 1);
+    check_out(scene.team, 1u << 1, 1u << 1);
     end_good_call(&scene, 1);
-    check_out(&scene, 1u << 1, 1u << 1);
+    check_out(scene.team, 1u << 1, 1u << 1);
     end_good_call(&scene, 2);
-    check_out(&scene, 1u << 1, 1u << 1);
+    check_out(scene.team, 1u << 1, 1u << 1);
     end_good_call(&scene, 3);
-    check_out(&scene, 0, 0);
+    check_out(scene.team, 0, 0);
     return close_scene(&scene);
 }
 
@@ -228,17 +175,17 @@ static int no_carrier_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     open_scene(&scene, self);
-    lose(&scene, 0, 1u << 1);
-    lose(&scene, 3, 1u << 1);
+    lose(scene.team, 0, 1u << 1);
+    lose(scene.team, 3, 1u << 1);
     plug(&link, &scene, 1);
     for (int up_nodes = 0; up_nodes < 3; up_nodes++) {
         set_carrier(&link, &scene, (up_nodes >> scene.team->node) & 1);
         end_good_call(&scene, 3);
-        check_out(&scene, 1u << 1, 1u << 1);
+        check_out(scene.team, 1u << 1, 1u << 1);
     }
     set_carrier(&link, &scene, 1);
     end_good_call(&scene, 3);
-    check_out(&scene, 0, 0);
+    check_out(scene.team, 0, 0);
     unplug(&link);
     return close_scene(&scene);
 }
@@ -250,16 +197,16 @@ static int later_end_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     open_scene(&scene, self);
-    lose(&scene, 0, 1u << 1);
-    lose(&scene, 3, 1u << 1);
+    lose(scene.team, 0, 1u << 1);
+    lose(scene.team, 3, 1u << 1);
     end_good_call(&scene, 1);
-    check_out(&scene, 1u << 1, 1u << 1);
+    check_out(scene.team, 1u << 1, 1u << 1);
     if (scene.team->node == 1) {
         scene.team->next_probe_ns = 0;
     }
     scene.team->recover_in = 0;
     ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
-    check_out(&scene, 0, 0);
+    check_out(scene.team, 0, 0);
     return close_scene(&scene);
 }
 
@@ -270,15 +217,15 @@ static int seldom_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     open_scene(&scene, self);
-    lose(&scene, 0, 1u << 1);
+    lose(scene.team, 0, 1u << 1);
     end_good_call(&scene, 0);
     scene.team->next_probe_ns = 0;
     for (int call = 0; call < 7; call++) {
         ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
-        check_out(&scene, 1u << 1, 0);
+        check_out(scene.team, 1u << 1, 0);
     }
     ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
-    check_out(&scene, 0, 0);
+    check_out(scene.team, 0, 0);
     return close_scene(&scene);
 }
 
@@ -290,7 +237,7 @@ static int third_end_body(ranks_self_t *self, void *argument)
     (void)argument;
     open_scene(&scene, self);
     for (int rank = 0; rank < self->size; rank++) {
-        lose(&scene, rank, 1u << 1);
+        lose(scene.team, rank, 1u << 1);
     }
     end_good_call(&scene, 1);
     ranks_check(scene.team->lost[0] == 1u << 1); /* to whom should it send? */
@@ -318,11 +265,11 @@ static int silent_body(ranks_self_t *self, void *argument)
 
     open_scene(&scene, self);
     (void)argument;
-    ranks_check(end_call(&scene, &mine) == MPATH_AGAIN);
-    check_out(&scene, 0, 1u << 1);
+    ranks_check(lost_end_call(scene.team, &mine) == MPATH_AGAIN);
+    check_out(scene.team, 0, 1u << 1);
     mine.lost = (self->rank == 2) ? 1u << 0 : 0;
-    ranks_check(end_call(&scene, &mine) == MPATH_AGAIN);
-    check_out(&scene, 0, 1u << 1 | 1u << 0);
+    ranks_check(lost_end_call(scene.team, &mine) == MPATH_AGAIN);
+    check_out(scene.team, 0, 1u << 1 | 1u << 0);
     return close_scene(&scene);
 }
 
@@ -334,15 +281,15 @@ static int nothing_lost_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     open_scene(&scene, self);
-    ranks_check(end_call(&scene, (self->rank == 2) ? &nothing : NULL) == MPATH_ERR_UNREACHABLE);
-    check_out(&scene, 0, 0);
+    ranks_check(lost_end_call(scene.team, (self->rank == 2) ? &nothing : NULL) == MPATH_ERR_UNREACHABLE);
+    check_out(scene.team, 0, 0);
     return close_scene(&scene);
 }
 
 /* A team that comes later to a NIC which has failed twice does not take the rail that the other team has lost. */
 static int other_team_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     scene_t early, late;
     mpath_oob_t oob;
     int first, second;
@@ -353,11 +300,11 @@ static int other_team_body(ranks_self_t *self, void *argument)
     open_team(&late, self, context, &oob);
     first = early.team->mover->fabric_nic[2];
     ranks_check(late.team->mover->fabric_nic[2] == first);
-    lose(&early, 1, 1u << 2);
+    lose(early.team, 1, 1u << 2);
     end_good_call(&early, 3);
     second = early.team->mover->fabric_nic[2];
-    lose(&early, 1, 1u << 2);
-    lose(&late, 0, 1u << 2);
+    lose(early.team, 1, 1u << 2);
+    lose(late.team, 0, 1u << 2);
     end_good_call(&late, 3);
     ranks_check((late.team->mover->fabric_nic[2] != first) && (late.team->mover->fabric_nic[2] != second));
     end_good_call(&early, 3);
@@ -413,7 +360,7 @@ static int not_opened_body(ranks_self_t *self, void *argument)
     (void)argument;
     open_scene(&scene, self);
     ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_OK);
-    lose(&scene, 1, 1u << 2);
+    lose(scene.team, 1, 1u << 2);
     if (self->rank == 1) {
         strcpy(scene.context->machine.nics[2].name, "no-such-nic");
     }

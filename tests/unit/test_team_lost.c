@@ -4,8 +4,7 @@
 #include "exec/fabric_private.h"
 #include "exec/move_private.h"
 #include "unit/a2a.h"
-#include "unit/ranks.h"
-#include "util/log.h"
+#include "unit/lost_nics.h"
 #include "util/time.h"
 
 #include <setjmp.h>
@@ -22,23 +21,6 @@
 #define LOST 2 /* the NIC that fails, on the first node */
 #define HOUR_NS (3600 * MPATH_NS_PER_S)
 
-static void discard(mpath_log_level_t level, const char *line)
-{
-    (void)level;
-    (void)line;
-}
-
-static mpath_context_t *open_context(ranks_self_t *self)
-{
-    mpath_settings_t settings;
-
-    mpath_log_set_sink(discard);
-    mpath_settings_init(&settings);
-    settings.memory_bytes = 4 << 20;
-    settings.gate         = MPATH_GATE_ALWAYS;
-    return ranks_context(self, &settings);
-}
-
 static mpath_team_t *open_team(ranks_self_t *self, mpath_context_t *context, int channel, const int *members, int size)
 {
     mpath_team_t *team;
@@ -47,34 +29,6 @@ static mpath_team_t *open_team(ranks_self_t *self, mpath_context_t *context, int
     ranks_oob(self, channel, members, size, &oob);
     ranks_check(mpath_team_create(context, &oob, &team) == MPATH_OK);
     return team;
-}
-
-static void open_mover(mpath_team_t *team)
-{
-    ranks_check(mpath_mover_create(team) == MPATH_OK);
-    ranks_check(team->mover->status == MPATH_OK);
-}
-
-/* The end of a call in which rank `rank` of the team has lost these NICs. */
-static void lose(mpath_team_t *team, int rank, uint32_t nics)
-{
-    const mpath_move_loss_t loss = {.lost = nics}, none = {0};
-    int mine = mpath_team_rank(team) == rank;
-
-    ranks_check(mpath_move_settle_loss(team, mine ? MPATH_ERR_UNREACHABLE : MPATH_OK, mine ? &loss : &none) ==
-                MPATH_AGAIN);
-}
-
-static void check_out(const mpath_team_t *team, uint32_t on_first, uint32_t on_second)
-{
-    const uint32_t out[NODES] = {on_first, on_second};
-
-    for (int node = 0; node < team->num_nodes; node++) {
-        ranks_check(team->lost[node] == out[node]);
-        for (int nic = 0; nic < NICS; nic++) {
-            ranks_check((mpath_topo_machine(team->topo, node)->nics[nic].up != 0) == !((out[node] >> nic) & 1));
-        }
-    }
 }
 
 /* The end of a good call; the NICs that are out may be asked for. */
@@ -126,11 +80,11 @@ static uint32_t carry(mpath_team_t *team)
 /* The new team sends over the others, and takes the NIC back like the team that has lost it. */
 static int begins_without_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late, *last;
 
     (void)argument;
-    open_mover(early);
+    lost_open_mover(early);
     lose(early, 1, 1u << LOST);
     late = open_team(self, context, 2, NULL, RANKS);
     check_out(late, 1u << LOST, 0);
@@ -162,13 +116,13 @@ static int some_know_body(ranks_self_t *self, void *argument)
 {
     static const int members[] = {1, 3};
     uint64_t start_ns          = mpath_time_ns();
-    mpath_context_t *context   = open_context(self);
+    mpath_context_t *context   = lost_context(self);
     mpath_team_t *team;
 
     (void)argument;
     if ((self->rank == 1) || (self->rank == 3)) {
         team = open_team(self, context, 1, members, 2);
-        open_mover(team);
+        lost_open_mover(team);
         lose(team, 0, 1u << LOST);
         mpath_team_destroy(team);
     }
@@ -192,11 +146,11 @@ static int some_know_body(ranks_self_t *self, void *argument)
 /* Where nobody has asked for the NIC until its time was over, the next team just tries it. */
 static int long_ago_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     mpath_team_t *team       = open_team(self, context, 1, NULL, RANKS);
 
     (void)argument;
-    open_mover(team);
+    lost_open_mover(team);
     lose(team, 0, 1u << LOST);
     mpath_team_destroy(team);
     ranks_barrier(self);
@@ -286,11 +240,11 @@ static int ended_body(ranks_self_t *self, void *argument)
 /* What is left of the rails has to connect the ranks: where none is left, the last one is tried again. */
 static int last_rail_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    open_mover(early);
+    lost_open_mover(early);
     for (int nic = 0; nic < NICS; nic++) {
         lose(early, 3, 1u << nic);
     }
@@ -307,11 +261,11 @@ static int last_rail_body(ranks_self_t *self, void *argument)
 /* A team that has moved nothing yet, since its calls are declined for the rails that are left, finds them all the same. */
 static int moved_nothing_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    open_mover(early);
+    lost_open_mover(early);
     lose(early, 0, 1u << LOST);
     late = open_team(self, context, 2, NULL, RANKS);
     end_good_call(late);
@@ -330,12 +284,12 @@ static int moved_nothing_body(ranks_self_t *self, void *argument)
  */
 static int dead_end_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     mpath_team_t *team       = open_team(self, context, 1, NULL, self->size);
     char *name               = context->machine.nics[LOST].name, kept[MPATH_NIC_NAME_MAX];
 
     (void)argument;
-    open_mover(team);
+    lost_open_mover(team);
     lose(team, 0, 1u << LOST);
     lose(team, 1, 1u << LOST);
     strcpy(kept, name);
@@ -362,11 +316,11 @@ static int dead_end_body(ranks_self_t *self, void *argument)
 static int one_node_body(ranks_self_t *self, void *argument)
 {
     static const int members[NODES][2] = {{0, 1}, {2, 3}};
-    mpath_context_t *context           = open_context(self);
+    mpath_context_t *context           = lost_context(self);
     mpath_team_t *early                = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    open_mover(early);
+    lost_open_mover(early);
     lose(early, 0, 1u << LOST);
     ranks_check(context->lost == ((self->node == 0) ? 1u << LOST : 0));
     late = open_team(self, context, 2 + self->node, members[self->node], 2);
