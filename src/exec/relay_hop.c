@@ -76,7 +76,8 @@ mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_c
     return MPATH_OK;
 }
 
-mpath_status_t mpath_relay_note(mpath_relay_t *relay, const relay_op_t *op)
+/* An op without a copy: the bytes are where they have to be. */
+static mpath_status_t note(mpath_relay_t *relay, const relay_op_t *op)
 {
     relay_op_t *noted = op_get(relay);
 
@@ -312,7 +313,7 @@ mpath_status_t mpath_relay_hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32
     }
     outlet->blocked = NULL;
     if ((op.step == RELAY_TO_WIRE) && mpath_relay_rails_in_place(&op)) {
-        return mpath_relay_note(relay, &op);
+        return note(relay, &op);
     }
     target = target_of(relay, &op, offset, &stream);
     return mpath_relay_launch(relay, stream, target, source_of(relay, duty, item, offset), &op);

@@ -222,9 +222,7 @@ mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay);
 int mpath_relay_is_short(const mpath_relay_t *relay);
 void mpath_relay_cleanup(mpath_relay_t *relay);
 
-/* relay_setup.c: this rank's slots on its GPU, at most `bytes`; less, or none, when there is no memory for them. */
-void mpath_relay_pool_make(mpath_relay_t *relay);
-void mpath_relay_pool_free(mpath_relay_t *relay);
+/* Where a slot of a pool lies. */
 static inline mpath_cu_ptr_t mpath_relay_slot_at(mpath_cu_ptr_t pool, const mpath_relay_t *relay,
                                                  mpath_relay_class_t slot_class, int slot)
 {
@@ -247,8 +245,6 @@ mpath_status_t mpath_relay_hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32
 /* Puts a chunk that is in a slot of this rank into the queue of its outlet. */
 mpath_status_t mpath_relay_queue(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk,
                                  mpath_relay_class_t slot_class, int slot, int owner);
-/* An op without a copy: the bytes are where they have to be. */
-mpath_status_t mpath_relay_note(mpath_relay_t *relay, const relay_op_t *op);
 /* A copy onto a stream of the rank's GPU, as an op under way; the op's other fields are the caller's. */
 mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_cu_ptr_t to, mpath_cu_ptr_t from,
                                   const relay_op_t *op);

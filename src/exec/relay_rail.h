@@ -54,18 +54,13 @@ mpath_cu_ptr_t mpath_relay_rails_address(const mpath_relay_t *relay, const mpath
 mpath_status_t mpath_relay_rails_send(mpath_relay_t *relay, const relay_op_t *op);
 /* That of a RELAY_FROM_WIRE op is on the GPU. */
 mpath_status_t mpath_relay_rails_taken(mpath_relay_t *relay, const relay_op_t *op);
-/* relay_slots.c. Collective: slots of the same size and kind for all ranks. An error of one is told to all. */
-mpath_status_t mpath_relay_slots_open(mpath_relay_t *relay, mpath_wire_t *wire);
-/* All of them, those on the host too. */
-void mpath_relay_slots_free(mpath_relay_t *relay);
-/* Before the pool goes. */
+/* relay_slots.c: before the pool goes. */
 void mpath_relay_slots_forget_pool(mpath_relay_t *relay);
 
 /* relay_hop.c: the chunk has left this rank. */
 void mpath_relay_left(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t bytes);
 
-/* Slots on the host, of all members; collective. How many each has, and where one is for this rank's GPU. */
-mpath_status_t mpath_relay_host_open(mpath_relay_t *relay);
+/* Slots on the host, of all members: how many each has, and where one is for this rank's GPU. */
 int mpath_relay_host_slots(const mpath_relay_t *relay);
 mpath_cu_ptr_t mpath_relay_host_slot(const mpath_relay_t *relay, int member, int slot);
 

@@ -57,7 +57,17 @@ static mpath_cu_ptr_t pool_allocate(mpath_gpu_t *gpu, uint64_t *bytes_p)
     return pointer;
 }
 
-void mpath_relay_pool_make(mpath_relay_t *relay)
+static void pool_free(mpath_relay_t *relay)
+{
+    mpath_relay_slots_forget_pool(relay);
+    mpath_gpu_memory_give(relay->gpu, relay->pool, relay->my_pool_bytes);
+    atomic_fetch_sub(&pool_total_bytes, relay->my_pool_bytes);
+    relay->pool          = 0;
+    relay->my_pool_bytes = 0;
+}
+
+/* This rank's slots on its GPU; fewer than the budget allows, or none, when there is no memory for them. */
+static void pool_make(mpath_relay_t *relay)
 {
     mpath_export_t *export = &relay->room.pools[relay->room.my_member];
     uint64_t taken, bytes;
@@ -78,17 +88,8 @@ void mpath_relay_pool_make(mpath_relay_t *relay)
     atomic_fetch_sub(&pool_total_bytes, taken - bytes);
     relay->my_pool_bytes = bytes;
     if ((relay->pool != 0) && (export->how == MPATH_EXPORT_NONE)) {
-        mpath_relay_pool_free(relay);
+        pool_free(relay);
     }
-}
-
-void mpath_relay_pool_free(mpath_relay_t *relay)
-{
-    mpath_relay_slots_forget_pool(relay);
-    mpath_gpu_memory_give(relay->gpu, relay->pool, relay->my_pool_bytes);
-    atomic_fetch_sub(&pool_total_bytes, relay->my_pool_bytes);
-    relay->pool          = 0;
-    relay->my_pool_bytes = 0;
 }
 
 int mpath_relay_is_short(const mpath_relay_t *relay)
@@ -314,7 +315,7 @@ static mpath_status_t set_up_gpus(mpath_relay_t *relay, const mpath_call_t *call
     mpath_status_t status = (relay->gpu == NULL) ? find_gpu(relay, call) : MPATH_OK;
 
     if (status == MPATH_OK) {
-        mpath_relay_pool_make(relay);
+        pool_make(relay);
     }
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
@@ -372,7 +373,7 @@ static void close_gpus(mpath_relay_t *relay)
     }
     mpath_relay_close_buffers(relay);
     mpath_relay_forget_plans(relay);
-    mpath_relay_pool_free(relay);
+    pool_free(relay);
     mpath_relay_rails_cleanup(relay);
 }
 
@@ -431,7 +432,7 @@ mpath_status_t mpath_relay_give_back(mpath_relay_t *relay)
     status = leave_pools(relay, givers);
     if (status == MPATH_OK) {
         if (mine) {
-            mpath_relay_pool_free(relay);
+            pool_free(relay);
         }
         relay->moved = 1; /* plans before this do not count */
         status       = reduce_topo(relay);

@@ -172,7 +172,8 @@ static void free_rail_slots(mpath_relay_t *relay)
     relay->rails.needs_flush = 0;
 }
 
-void mpath_relay_slots_free(mpath_relay_t *relay)
+/* Those on the host too. */
+static void free_all_slots(mpath_relay_t *relay)
 {
     free_rail_slots(relay);
     mpath_pinned_release(&relay->rails.host_pinned);
@@ -194,7 +195,8 @@ static void say_how(const mpath_relay_t *relay)
     }
 }
 
-mpath_status_t mpath_relay_slots_open(mpath_relay_t *relay, mpath_wire_t *wire)
+/* Collective: slots of the same size and kind for all ranks. An error of one is told to all. */
+static mpath_status_t open_rail_slots(mpath_relay_t *relay, mpath_wire_t *wire)
 {
     mpath_status_t status;
 
@@ -220,7 +222,8 @@ mpath_status_t mpath_relay_slots_open(mpath_relay_t *relay, mpath_wire_t *wire)
 
 /* -- slots on the host -- */
 
-mpath_status_t mpath_relay_host_open(mpath_relay_t *relay)
+/* Of all members; collective. */
+static mpath_status_t open_host_slots(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
     uint64_t bytes       = relay->settings->gpu_memory_bytes / 4096 * 4096;
@@ -308,7 +311,7 @@ static mpath_status_t open_rails(mpath_relay_t *relay)
     mpath_status_t status = mpath_wire_get(relay->team, &wire);
 
     if (status == MPATH_OK) {
-        status = mpath_relay_slots_open(relay, wire);
+        status = open_rail_slots(relay, wire);
     }
     if (status == MPATH_OK) {
         status = mpath_relay_all(relay->team, make_lists(relay));
@@ -331,7 +334,7 @@ mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_
         status = (relay->rails.wire == NULL) ? open_rails(relay) : mpath_wire_get(relay->team, &wire);
     }
     if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
-        status = mpath_relay_host_open(relay);
+        status = open_host_slots(relay);
     }
     return status;
 }
@@ -345,7 +348,7 @@ void mpath_relay_rails_cleanup(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
 
-    mpath_relay_slots_free(relay);
+    free_all_slots(relay);
     free(rails->ready.items);
     free(rails->landed.items);
     free(rails->owed.items);

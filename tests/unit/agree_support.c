@@ -28,7 +28,8 @@ uint64_t hash(uint64_t a, uint64_t b, uint64_t c)
     return x ^ (x >> 31);
 }
 
-uint64_t pair_bytes(int call, int size, int source, int destination)
+/* Of the matrix of a call. */
+static uint64_t pair_bytes(int call, int size, int source, int destination)
 {
     int shape = (int)(hash((uint64_t)call, 1, 1) % SHAPES), chosen = (int)(hash((uint64_t)call, 2, 2) % (uint64_t)size);
     uint64_t draw = hash((uint64_t)call, (uint64_t)source, (uint64_t)destination + 100);
@@ -90,7 +91,8 @@ void buffers_free(buffers_t *b)
     free(b->recv);
 }
 
-void buffers_fill(buffers_t *b, int call, int rank, int size)
+/* Sends lie in reverse order, receives in order with guards between. */
+static void buffers_fill(buffers_t *b, int call, int rank, int size)
 {
     uint64_t at = 0;
 
@@ -112,7 +114,9 @@ void buffers_fill(buffers_t *b, int call, int rank, int size)
     b->recv_room = at;
 }
 
-void buffers_check(const buffers_t *b, int call, const mpath_team_t *team, const mpath_agreed_t *agreed, int delivered)
+/* What was small has arrived; everything else in the buffer is as it was. */
+static void buffers_check(const buffers_t *b, int call, const mpath_team_t *team, const mpath_agreed_t *agreed,
+                          int delivered)
 {
     int rank = mpath_team_rank(team), size = mpath_team_size(team);
     size_t next = 0;

@@ -23,15 +23,9 @@ typedef struct buffers {
 } buffers_t;
 
 uint64_t hash(uint64_t a, uint64_t b, uint64_t c);
-/* Of the matrix of a call. */
-uint64_t pair_bytes(int call, int size, int source, int destination);
 
 void buffers_init(buffers_t *b, int size);
 void buffers_free(buffers_t *b);
-/* Sends lie in reverse order, receives in order with guards between. */
-void buffers_fill(buffers_t *b, int call, int rank, int size);
-/* What was small has arrived; everything else in the buffer is as it was. */
-void buffers_check(const buffers_t *b, int call, const mpath_team_t *team, const mpath_agreed_t *agreed, int delivered);
 
 /* A member of a team that makes the calls of its job, a job_t. */
 int random_body(ranks_self_t *self, void *argument);

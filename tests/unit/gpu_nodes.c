@@ -54,12 +54,12 @@ void own_end(own_t *own)
     mpath_gpu_cleanup();
 }
 
-void store(const side_t *side, uint64_t bytes)
+static void store(const side_t *side, uint64_t bytes)
 {
     gpu_memory_write(side->gpu.address, side->host, bytes);
 }
 
-void load(const side_t *side, uint64_t bytes)
+static void load(const side_t *side, uint64_t bytes)
 {
     gpu_memory_read(side->gpu.address, side->host, bytes);
 }

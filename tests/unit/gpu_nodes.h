@@ -38,9 +38,6 @@ void own_free(own_t *own);
 void own_init(own_t *own, ranks_self_t *self, const job_t *job);
 void own_end(own_t *own);
 
-void store(const side_t *side, uint64_t bytes);
-void load(const side_t *side, uint64_t bytes);
-
 /* `skip` bytes into both buffers. */
 mpath_symmetric_buffers_t buffers_of(const own_t *own, int in_place, uint64_t skip);
 uint64_t gpu_calls(const own_t *own);
