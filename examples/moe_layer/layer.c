@@ -30,7 +30,7 @@ struct moe_layer {
     moe_counts_t there, home;
     int rows_of[MOE_MAX_EXPERTS];                 /* this rank's, by expert */
     int arrived[MOE_MAX_RANKS * MOE_MAX_EXPERTS]; /* by source, then by this rank's expert */
-    long received_rows, most_rows;
+    long received_rows;
 };
 
 static void *grow(buffer_t *buffer, size_t bytes)

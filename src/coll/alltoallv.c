@@ -3,14 +3,13 @@
 #include "coll/alltoallv_private.h"
 
 #include "coll/gate.h"
+#include "coll/symmetric.h"
 #include "coll/topo_rates.h"
 #include "util/log.h"
 #include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
-
-#define OPERATION_ALLTOALLV 1u
 
 /* In a communicator of ranks beside different rails, affine ranks do not reach each other. */
 static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
@@ -401,7 +400,7 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
 
     coll->declined_because = "";
     coll->wants_host       = 0;
-    call->operation        = OPERATION_ALLTOALLV;
+    call->operation        = MPATH_OPERATION_ALLTOALLV;
     if (takes_device) {
         coll->began_ns = start_ns;
         mpath_gpu_notice_lost();

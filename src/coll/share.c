@@ -251,7 +251,6 @@ mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *jo
         } else {
             end(share);
             stats->calls++;
-            stats->segments += share->num_segments;
             stats->rail_bytes += share->stats.rail_bytes;
             stats->kernel_bytes += share->stats.kernel_bytes;
             stats->engine_bytes += share->stats.engine_bytes;

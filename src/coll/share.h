@@ -66,7 +66,7 @@ typedef struct mpath_share_job {
 } mpath_share_job_t;
 
 typedef struct mpath_share_stats {
-    uint64_t calls, segments;
+    uint64_t calls;
     uint64_t rail_bytes;                 /* that this rank sent over rails */
     uint64_t kernel_bytes, engine_bytes; /* of device memory that its GPU read and wrote, in kernels and by engines */
 } mpath_share_stats_t;

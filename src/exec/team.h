@@ -63,11 +63,10 @@ uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
 mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
 
 /*
- * The same for at most MPATH_SETTLE_BYTES bytes, with a mark: who waits for something inside a call that will not come
- * sees in mpath_team_marked() that another rank has come here with its mark, and follows with its own. *marked_p: some
- * rank had it set.
+ * The same for a few bytes, which have to fit into one agreement, with a mark: who waits for something inside a call
+ * that will not come sees in mpath_team_marked() that another rank has come here with its mark, and follows with its
+ * own. *marked_p: some rank had it set.
  */
-#define MPATH_SETTLE_BYTES 64
 mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
                                  int *marked_p);
 int mpath_team_marked(const mpath_team_t *team);

@@ -37,14 +37,11 @@ enum {
     MPATH_CU_ALREADY_MAPPED          = 208,
     MPATH_CU_NO_BINARY_FOR_GPU       = 209,
     MPATH_CU_PEER_UNSUPPORTED        = 217,
-    MPATH_CU_INVALID_HANDLE          = 400,
     MPATH_CU_NOT_FOUND               = 500,
     MPATH_CU_NOT_READY               = 600,
-    MPATH_CU_ILLEGAL_ADDRESS         = 700,
     MPATH_CU_PEER_ALREADY_ENABLED    = 704,
     MPATH_CU_CONTEXT_IS_DESTROYED    = 709,
     MPATH_CU_HOST_ALREADY_REGISTERED = 712,
-    MPATH_CU_HOST_NOT_REGISTERED     = 713,
     MPATH_CU_NOT_PERMITTED           = 800,
     MPATH_CU_NOT_SUPPORTED           = 801
 };
@@ -54,7 +51,6 @@ enum {
     MPATH_CU_PTR_CONTEXT         = 1,  /* mpath_cu_context_t; NULL for pools and VMM */
     MPATH_CU_PTR_MEMORY_TYPE     = 2,  /* unsigned */
     MPATH_CU_PTR_DEVICE_POINTER  = 3,  /* mpath_cu_ptr_t */
-    MPATH_CU_PTR_HOST_POINTER    = 4,  /* void * */
     MPATH_CU_PTR_SYNC_MEMOPS     = 6,  /* unsigned: copies that do not say async have ended when they return */
     MPATH_CU_PTR_BUFFER_ID       = 7,  /* unsigned long long, unique in the process */
     MPATH_CU_PTR_IS_MANAGED      = 8,  /* unsigned */
@@ -70,7 +66,7 @@ enum {
     MPATH_CU_PTR_PHYSICAL_BLOCK  = 20  /* unsigned long long, unique in the process */
 };
 
-enum { MPATH_CU_MEMORY_HOST = 1, MPATH_CU_MEMORY_DEVICE = 2, MPATH_CU_MEMORY_UNIFIED = 4 };
+enum { MPATH_CU_MEMORY_HOST = 1, MPATH_CU_MEMORY_DEVICE = 2 };
 
 /* CUdevice_attribute */
 enum {
@@ -81,9 +77,6 @@ enum {
     MPATH_CU_DEV_PCI_DOMAIN        = 50,
     MPATH_CU_DEV_CAPABILITY_MAJOR  = 75,
     MPATH_CU_DEV_CAPABILITY_MINOR  = 76,
-    MPATH_CU_DEV_HOST_REGISTER     = 99,
-    MPATH_CU_DEV_VMM               = 102,
-    MPATH_CU_DEV_FD_HANDLES        = 103,
     MPATH_CU_DEV_POOLS             = 115,
     MPATH_CU_DEV_RDMA              = 116,
     MPATH_CU_DEV_RDMA_FLUSH        = 117,
@@ -106,7 +99,6 @@ enum {
     MPATH_CU_LOCATION_DEVICE         = 1,
     MPATH_CU_ALLOCATION_PINNED       = 1,
     MPATH_CU_ACCESS_READ_WRITE       = 3,
-    MPATH_CU_HANDLE_NONE             = 0,
     MPATH_CU_HANDLE_FD               = 1,
     MPATH_CU_HANDLE_FABRIC           = 8,
     MPATH_CU_GRANULARITY_MINIMUM     = 0,

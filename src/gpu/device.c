@@ -88,7 +88,6 @@ mpath_status_t mpath_gpu_info(int ordinal, mpath_gpu_info_t *info)
     made.multiprocessors = gpu_attribute(cu, device, MPATH_CU_DEV_MULTIPROCESSORS, 1);
     made.copy_engines    = gpu_attribute(cu, device, MPATH_CU_DEV_COPY_ENGINES, 1);
     made.numa            = gpu_attribute(cu, device, MPATH_CU_DEV_HOST_NUMA, -1);
-    made.fd_memory       = gpu_attribute(cu, device, MPATH_CU_DEV_FD_HANDLES, 0) && (cu->MemCreate != NULL);
     made.pools           = gpu_attribute(cu, device, MPATH_CU_DEV_POOLS, 0) && (cu->MemPoolCreate != NULL);
     made.mps             = gpu_attribute(cu, device, MPATH_CU_DEV_MPS, -1);
     *info                = made;

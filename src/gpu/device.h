@@ -30,8 +30,7 @@ typedef struct mpath_gpu_info {
     int capability; /* 90: compute capability 9.0 */
     int multiprocessors;
     int copy_engines;
-    int numa;      /* node of host memory beside it; -1: unknown */
-    int fd_memory; /* physical allocations can be exported as file descriptors */
+    int numa; /* node of host memory beside it; -1: unknown */
     int pools;
     int mps; /* processes work on it at the same time, by CUDA MPS; 0: they take turns; -1: the driver does not tell */
 } mpath_gpu_info_t;

@@ -459,7 +459,6 @@ mpath_status_t simulate_plan(const mpath_topo_t *topo, const mpath_plan_t *plan,
     }
     memset(result, 0, sizeof(*result));
     while (step(&s)) {
-        result->num_steps++;
     }
     status = (s.num_live == 0) ? MPATH_OK : MPATH_ERR_INTERNAL;
     if (status != MPATH_OK) {

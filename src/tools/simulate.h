@@ -36,9 +36,8 @@ typedef struct simulate_params {
 void simulate_params_init(simulate_params_t *params);
 
 typedef struct simulate_result {
-    double seconds;          /* until the last byte of the last flow has arrived */
-    uint64_t peak_bytes;     /* most that all relays hold at one time */
-    unsigned long num_steps; /* times the rates were computed */
+    double seconds;      /* until the last byte of the last flow has arrived */
+    uint64_t peak_bytes; /* most that all relays hold at one time */
 } simulate_result_t;
 
 #define SIMULATE_MAX_FLOWS 1000000u

@@ -56,7 +56,7 @@ typedef struct pair {
 
 typedef struct blob {
     uint64_t out, in;
-    uint32_t address_bytes, out_key_bytes, in_key_bytes;
+    uint32_t address_bytes, out_key_bytes;
     char data[MAX_BLOB];
 } blob_t;
 
@@ -262,7 +262,7 @@ static void connect_ucp(pair_t *pair)
     mine.in            = (uint64_t)(uintptr_t)pair->in;
     if (MAPS(pair->operation)) {
         mine.out_key_bytes = map(pair, &mine, &at, pair->out, &pair->out_memh);
-        mine.in_key_bytes  = map(pair, &mine, &at, pair->in, &pair->in_memh);
+        map(pair, &mine, &at, pair->in, &pair->in_memh);
     }
     ucp_worker_release_address(pair->worker, address);
     if (!swap(pair, &mine, &theirs, sizeof(mine))) {

@@ -220,10 +220,6 @@ FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath
     case MPATH_CU_DEV_CAPABILITY_MAJOR:
         *value = 9;
         break;
-    case MPATH_CU_DEV_FD_HANDLES:
-    case MPATH_CU_DEV_VMM:
-        *value = !fake_without("fds");
-        break;
     case MPATH_CU_DEV_POOLS:
         *value = !fake_without("pools");
         break;
@@ -233,7 +229,6 @@ FAKE_API mpath_cu_result_t cuDeviceGetAttribute(int *value, int attribute, mpath
     case MPATH_CU_DEV_MPS:
         *value = !fake_without("mps");
         break;
-    case MPATH_CU_DEV_HOST_REGISTER:
     case MPATH_CU_DEV_RDMA:
         *value = 1;
         break;

@@ -157,7 +157,7 @@ static void fill(unsigned char *to, size_t bytes, int source, size_t position, u
 /* A buffer of pieces of one datatype. */
 typedef struct layout {
     int *counts, *displacements; /* elements */
-    MPI_Aint lower, extent;      /* of the type, true lower bound included */
+    MPI_Aint extent;             /* of the type */
     MPI_Aint origin;             /* bytes from the start of the memory to displacement 0 */
     size_t bytes;                /* of the memory, guards included */
 } layout_t;
@@ -197,7 +197,6 @@ static void layout_make(layout_t *layout, const exchange_t *exchange, int rank, 
     MPI_Type_get_true_extent(type, &true_lower, &true_extent);
     first          = true_lower < 0 ? true_lower : 0;
     last           = (MPI_Aint)next * extent + true_lower + true_extent;
-    layout->lower  = true_lower;
     layout->extent = extent;
     layout->origin = GUARD_BYTES - first;
     layout->bytes  = (size_t)(layout->origin + last + GUARD_BYTES);

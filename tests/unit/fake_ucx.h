@@ -24,9 +24,8 @@ typedef enum fake_ucx_fault {
 
 typedef struct fake_ucx {
     fake_ucx_fault_t fault;
-    unsigned contexts;               /* asked to know CUDA memory */
-    uint64_t sent_bytes, took_bytes; /* from and to memory of GPUs */
-    unsigned regions;                /* registered now */
+    uint64_t sent_bytes; /* from memory of GPUs */
+    unsigned regions;    /* registered now */
 } fake_ucx_t;
 
 extern fake_ucx_t fake_ucx;
