@@ -115,6 +115,7 @@ ucs_status_t uct_mpath_child_open(uct_mpath_lane_t *lane, uct_md_h child_md, con
 ucs_status_t uct_mpath_shm_open(uct_mpath_iface_t *iface, uct_mpath_lane_t *lane, uct_worker_h worker,
                                 const uct_iface_params_t *params, const ucs_config_names_array_t *transports,
                                 uct_md_h *md_p, uint8_t *addresses);
+/* lanes.c: what each rail carried, and what relays did; to standard error. */
 void uct_mpath_lanes_report(const uct_mpath_iface_t *iface);
 
 /* iface_shares.c: has the planner divide the rails from time to time; the file of rates. */
@@ -139,6 +140,7 @@ uint64_t uct_mpath_address_reachable(uct_mpath_iface_t *iface, const uct_mpath_d
 /* iface_ops.c */
 extern uct_iface_ops_t uct_mpath_iface_ops;
 extern uct_iface_internal_ops_t uct_mpath_iface_internal_ops;
+/* iface.c */
 unsigned uct_mpath_iface_progress(uct_iface_h tl_iface);
 void uct_mpath_iface_close(uct_iface_h tl_iface);
 

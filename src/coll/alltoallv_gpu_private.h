@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of alltoallv on device memory, for the files alltoallv_gpu*.c only. */
+/* The inside of alltoallv on device memory, for the files alltoallv_gpu*.c and the reductions that share its room. */
 #ifndef MPATH_COLL_ALLTOALLV_GPU_PRIVATE_H
 #define MPATH_COLL_ALLTOALLV_GPU_PRIVATE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of the symmetric collectives, for allreduce.c, reduce_scatter.c, allgather.c and symmetric.c. */
+/* The inside of the symmetric collectives, for allreduce.c, reduce_scatter.c, allgather.c and symmetric*.c. */
 #ifndef MPATH_COLL_SYMMETRIC_PRIVATE_H
 #define MPATH_COLL_SYMMETRIC_PRIVATE_H
 

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of the movement, for the move*.c files only. */
+/* The inside of the movement, for the files move*.c and wire*.c only. */
 #ifndef MPATH_EXEC_MOVE_PRIVATE_H
 #define MPATH_EXEC_MOVE_PRIVATE_H
 

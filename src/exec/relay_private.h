@@ -231,9 +231,9 @@ static inline mpath_cu_ptr_t mpath_relay_slot_at(mpath_cu_ptr_t pool, const mpat
 
 /* relay_plan.c: schedule and slots for a plan; opens the receive buffers that this rank writes to. Collective. */
 mpath_status_t mpath_relay_take_plan(mpath_relay_t *relay, const mpath_plan_t *plan);
-/* Whether all who may have to write to such a receive buffer of this rank have opened it. */
+/* relay.c: whether all who may have to write to such a receive buffer of this rank have opened it. */
 int mpath_relay_knows(const mpath_relay_t *relay, const mpath_export_t *memory);
-/* Those of a topology that does not hold any more. */
+/* relay_plan.c: those of a topology that does not hold any more. */
 void mpath_relay_forget_plans(mpath_relay_t *relay);
 void mpath_relay_close_buffers(mpath_relay_t *relay);
 

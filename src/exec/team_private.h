@@ -47,7 +47,7 @@ typedef struct mpath_team_header {
 
 #define MPATH_TEAM_HEADER_BYTES 64
 
-/* State of the agreement (agree.c) and of the movement (move.c); each is made and ended by its own file. */
+/* State of the agreement (agree_layout.c) and of the movement (move_setup.c), made and ended by these files. */
 typedef struct mpath_agree_state mpath_agree_state_t;
 typedef struct mpath_mover mpath_mover_t;
 typedef struct mpath_channels mpath_channels_t; /* channel.c: messages between nodes */

@@ -38,7 +38,8 @@
  * combines what has come for this rank's part, in the order of the ranks, and writes the result to all targets.
  *
  * Memory of a rank, `memory`: steps that others write, [CTA][2][rank] (a tile has come; a tile of mine has been used),
- * those of the ring, then tiles, [CTA][turn % DEPTH][other rank][tile_bytes]. Steps only grow, from zeroed memory on.
+ * those of the ring, then tiles, [CTA][turn % MPATH_WRITES_DEPTH][other rank][tile_bytes]. Steps only grow, from zeroed
+ * memory on.
  *
  * In a ring each rank writes to the next one only, so that no port serves two at once. The parts are the same, and so
  * are the tiles of a CTA. The tile of rank r's part begins its way at rank r + 1, whose elements travel to r + 2, are
@@ -48,8 +49,9 @@
  * to `memory`, once the next rank has told that it has used what was there, then to the next target.
  *
  * Of the ring in `memory`: two words of each CTA (how many steps the rank before has done; how many tiles in memory the
- * next rank has used), MPATH_RING_WORD_BYTES each; tiles, in the place of the other ones, [CTA][tile %
- * RING_DEPTH][tile_bytes]. In a call both count from its number, shifted by MPATH_WRITES_TURN_BITS, on.
+ * next rank has used), MPATH_RING_WORD_BYTES each; tiles, in the place of the other ones,
+ * [CTA][tile % MPATH_RING_DEPTH][tile_bytes]. In a call both count from its number, shifted by MPATH_WRITES_TURN_BITS,
+ * on.
  */
 typedef struct mpath_kernel_writes {
     mpath_kernel_control_t control;

@@ -24,8 +24,7 @@
 /* What a route goes by, besides slots and GPUs. */
 #define MPATH_PORTS_STATIC (-1)
 #define MPATH_PORTS_STAGED MPATH_PORTS_MAX_SLOTS
-#define MPATH_PORTS_CROSS                                                                                              \
-    (MPATH_PORTS_MAX_SLOTS + 1) /* first of MAX_SLOTS * MAX_SLOTS: by the slots of the two lanes */
+#define MPATH_PORTS_CROSS (MPATH_PORTS_MAX_SLOTS + 1) /* the first of a square of them: by the slots of the two lanes */
 
 /* A rank, on its GPU. The numbers are resources. */
 typedef struct mpath_port {

@@ -240,7 +240,7 @@ int bench_json_add(const bench_t *bench, const bench_case_t *a_case, const bench
                    const uint64_t *rail_bytes);
 /* Writes all of them to a file; "-" is standard output, which gets them once, at the end. */
 int bench_json_write(const bench_t *bench, int at_end);
-/* Mean over ranks and iterations of a counter of all ranks. */
+/* bench_report.c: mean over ranks and iterations of a counter of all ranks. */
 double bench_per_call(const bench_t *bench, int ranks, unsigned long long value);
 
 #endif

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of a topology, shared by topo.c and gpus.c (build it), paths.c and paths_gpu.c (read it) and names.c. */
+/*
+ * The inside of a topology, shared by topo.c, topo_check.c and gpus.c (build it), paths.c and paths_gpu.c (read it) and
+ * names.c.
+ */
 #ifndef MPATH_TOPO_TOPO_INTERNAL_H
 #define MPATH_TOPO_TOPO_INTERNAL_H
 
