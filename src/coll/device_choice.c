@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Device choice: trials of ways for device memory, and what all ranks make of the times. */
 #include "coll/device_choice.h"
 
 #include "util/log.h"

@@ -1,4 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
+/* Streams of the collectives on device memory: dealt out in pairs, under one lock. */
 #include "coll/gpu_streams.h"
 
 #include "gpu/stream.h"
