@@ -172,10 +172,36 @@ static void launch(mpath_stream_t *stream, mpath_launch_copy_t copy)
     finish(stream, mark);
 }
 
+static void figures_kernels(mpath_stream_t *stream, const gpu_memory_t *from, const gpu_memory_t *to)
+{
+    mpath_kernel_piece_t pieces[8];
+    mpath_mark_t mark;
+    int index;
+
+    for (index = 0; index < 8; index++) {
+        pieces[index] = (mpath_kernel_piece_t){.target = to->address + (uint64_t)index * MIB,
+                                               .source = from->address + (uint64_t)index * MIB,
+                                               .bytes  = 4096};
+    }
+    MEASURE("kernel without pieces, until its mark is seen", launch(stream, (mpath_launch_copy_t){.ctas = 1}));
+    MEASURE("kernel, 8 x 4 KiB, 1 CTA",
+            launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = 1}));
+    MEASURE("kernel, 8 x 4 KiB", launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}));
+    for (index = 0; index < 8; index++) {
+        pieces[index].bytes = 65536;
+    }
+    MEASURE("kernel, 8 x 64 KiB", launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}));
+    MEASURE("kernel, 8 x 64 KiB, 8 CTAs",
+            launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = 8}));
+    MEASURE("kernel enqueued (host's part)",
+            require(mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}), "launch"));
+    require(mpath_stream_mark(stream, &mark), "mark");
+    finish(stream, mark);
+}
+
 static void figures_latency(void)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
-    mpath_kernel_piece_t pieces[8];
     mpath_stream_t *stream;
     mpath_cu_stream_t own;
     mpath_cu_event_t event;
@@ -183,14 +209,14 @@ static void figures_latency(void)
     mpath_mark_t mark;
     mpath_gpu_t *gpu;
     uint64_t start;
-    int index;
+    int has_kernels;
 
     require(mpath_gpu_get(0, NULL, &gpu), "gpu");
     require(mpath_stream_get(gpu, 0, &stream), "stream");
     MEASURE("enter and leave", require(mpath_gpu_enter(gpu), "enter"); mpath_gpu_leave(gpu));
-    start = mpath_time_ns();
-    index = mpath_kernels_usable(gpu);
-    printf("kernels: %s, loaded in %.1f ms; values: %s\n", index ? "usable" : "none",
+    start       = mpath_time_ns();
+    has_kernels = mpath_kernels_usable(gpu);
+    printf("kernels: %s, loaded in %.1f ms; values: %s\n", has_kernels ? "usable" : "none",
            (double)(mpath_time_ns() - start) / 1e6, mpath_stream_has_values(stream) ? "yes" : "no");
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 16 * MIB, 0, &from);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, mpath_gpu_count() - 1, 16 * MIB, 0, &to);
@@ -217,28 +243,9 @@ static void figures_latency(void)
     finish(stream, mark);
     MEASURE("mark enqueued (host's part)", require(mpath_stream_mark(stream, &mark), "mark"));
     finish(stream, mark);
-    if (!index) {
-        return;
+    if (has_kernels) {
+        figures_kernels(stream, &from, &to);
     }
-    for (index = 0; index < 8; index++) {
-        pieces[index] = (mpath_kernel_piece_t){.target = to.address + (uint64_t)index * MIB,
-                                               .source = from.address + (uint64_t)index * MIB,
-                                               .bytes  = 4096};
-    }
-    MEASURE("kernel without pieces, until its mark is seen", launch(stream, (mpath_launch_copy_t){.ctas = 1}));
-    MEASURE("kernel, 8 x 4 KiB, 1 CTA",
-            launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = 1}));
-    MEASURE("kernel, 8 x 4 KiB", launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}));
-    for (index = 0; index < 8; index++) {
-        pieces[index].bytes = 65536;
-    }
-    MEASURE("kernel, 8 x 64 KiB", launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}));
-    MEASURE("kernel, 8 x 64 KiB, 8 CTAs",
-            launch(stream, (mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8, .ctas = 8}));
-    MEASURE("kernel enqueued (host's part)",
-            require(mpath_launch_copy(stream, &(mpath_launch_copy_t){.pieces = pieces, .pieces_count = 8}), "launch"));
-    require(mpath_stream_mark(stream, &mark), "mark");
-    finish(stream, mark);
     gpu_memory_free(&from);
     gpu_memory_free(&to);
 }

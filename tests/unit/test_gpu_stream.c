@@ -237,15 +237,42 @@ static void launch(mpath_stream_t *stream, const mpath_launch_copy_t *copy)
 #define FIELD (3 * MIB)
 
 /* Every alignment of source and target against each other, lengths around what vectors and CTAs cut. */
+/* The pieces, in the order of their targets, and nothing else have come: `host` and `source` are copies of both sides. */
+static void check_field(const mpath_kernel_piece_t *pieces, unsigned count, uint64_t to, uint64_t from,
+                        const unsigned char *host, const unsigned char *source)
+{
+    uint64_t at = 0, i;
+
+    for (unsigned number = 0; number < count; number++) {
+        const uint64_t begin = pieces[number].target - to, end = begin + pieces[number].bytes;
+
+        for (; at < begin; at++) {
+            assert_int_equal(host[at], 0xee);
+        }
+        for (i = 0; at < end; at++, i++) {
+            if (host[at] != source[pieces[number].source - from + i]) {
+                fail_msg("piece of %llu bytes from alignment %llu to %llu: byte %llu is wrong",
+                         (unsigned long long)pieces[number].bytes, (unsigned long long)pieces[number].source % 16,
+                         (unsigned long long)begin % 16, (unsigned long long)i);
+            }
+        }
+    }
+    for (; at < FIELD; at++) {
+        if (host[at] != 0xee) {
+            fail_msg("byte %llu behind the last piece was written", (unsigned long long)at);
+        }
+    }
+}
+
 static void test_kernel_alignments_and_lengths(void **state)
 {
     static const uint64_t lengths[] = {0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 513, 4096, 66000, 300001};
     mpath_stream_t *stream          = stream_of(0, 0);
-    unsigned char *host = malloc(FIELD), *source = malloc(FIELD);
     mpath_kernel_piece_t pieces[MPATH_KERNEL_PIECES_MAX];
-    unsigned shift, length, count, number, checked = 0;
+    unsigned shift, length, count, checked = 0;
+    unsigned char *host, *source;
     gpu_memory_t from, to;
-    uint64_t at, i;
+    uint64_t at;
 
     (void)state;
     if (!kernels_or_skip()) {
@@ -278,27 +305,8 @@ static void test_kernel_alignments_and_lengths(void **state)
             launch(stream, &(mpath_launch_copy_t){.pieces = pieces + 8, .pieces_count = count - 8, .ctas = shift % 7});
         }
         gpu_memory_read(to.address, host, FIELD);
-        at = 0;
-        for (number = 0; number < count; number++) {
-            const uint64_t begin = pieces[number].target - to.address, end = begin + pieces[number].bytes;
-
-            for (; at < begin; at++) {
-                assert_int_equal(host[at], 0xee);
-            }
-            for (i = 0; at < end; at++, i++) {
-                if (host[at] != source[pieces[number].source - from.address + i]) {
-                    fail_msg("piece of %llu bytes from alignment %llu to %llu: byte %llu is wrong",
-                             (unsigned long long)pieces[number].bytes, (unsigned long long)source_shift,
-                             (unsigned long long)target_shift, (unsigned long long)i);
-                }
-            }
-            checked++;
-        }
-        for (; at < FIELD; at++) {
-            if (host[at] != 0xee) {
-                fail_msg("byte %llu behind the last piece was written", (unsigned long long)at);
-            }
-        }
+        check_field(pieces, count, to.address, from.address, host, source);
+        checked += count;
     }
     assert_int_equal(checked, 52 * sizeof(lengths) / sizeof(lengths[0]));
     gpu_memory_free(&from);
