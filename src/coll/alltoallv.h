@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Alltoallv (and Alltoall as its equal case) on contiguous host memory, in bytes: agree, plan (cached), gate, move.
+ * Alltoallv (and Alltoall as its equal case) on contiguous memory, in bytes: agree, plan (cached), gate, move. Device
+ * memory goes by coll/alltoallv_gpu.h inside a node of GPUs, by coll/alltoallv_relay.h where a plan can help.
  */
 #ifndef MPATH_COLL_ALLTOALLV_H
 #define MPATH_COLL_ALLTOALLV_H
