@@ -72,8 +72,8 @@ static inline int mpath_reduce_gpu_source(const mpath_symmetric_gpu_t *gpu, int 
 }
 
 /*
- * allreduce_gpu_launch.c: launches; the rank's word kernel_done gets the number of the call at the end. Elements, sources and targets of the
- * arguments are set and the rest is zero.
+ * allreduce_gpu_launch.c: launches; the rank's word kernel_done gets the number of the call at the end. Elements,
+ * sources and targets of the arguments are set and the rest is zero.
  */
 mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes
- * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are on the
- * default stream: after what the application has under way there, such as the last bytes of copies from pageable memory
- * that have returned. A stream of mpath's own would not wait for these; only an ordinary stream that is captured forbids
- * the default one.
+ * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are on the default
+ * stream: after what the application has under way there, such as the last bytes of copies from pageable memory that
+ * have returned. A stream of mpath's own would not wait for these; only an ordinary stream that is captured forbids the
+ * default one.
  */
 #ifndef MPATH_COLL_SHADOW_H
 #define MPATH_COLL_SHADOW_H
@@ -30,7 +30,8 @@ void mpath_shadow_close(mpath_shadow_t *shadow);
 
 /*
  * Start copies from the device to the host, and back: `bytes` bytes at `offset`. They are done, and what has been
- * stored is there for every stream, after mpath_shadow_wait(), without which nothing may be closed; `stored`: some of them go to the device. Errors are logged.
+ * stored is there for every stream, after mpath_shadow_wait(), without which nothing may be closed; `stored`: some of
+ * them go to the device. Errors are logged.
  */
 mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
 mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);

@@ -41,10 +41,10 @@ mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy
                                  mpath_repeat_t **repeat_p);
 
 /*
- * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (flags_count is 0
- * and the caller's to set) and launch with the same number of CTAs. `arguments` is the one struct that the kernel takes, beginning with the control;
- * it may be reused at once. MPATH_ERR_UNSUPPORTED, silent, without kernels; MPATH_ERR_PARAM, logged, for a name that is
- * not there.
+ * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (flags_count is 0 and
+ * the caller's to set) and launch with the same number of CTAs. `arguments` is the one struct that the kernel takes,
+ * beginning with the control; it may be reused at once. MPATH_ERR_UNSUPPORTED, silent, without kernels;
+ * MPATH_ERR_PARAM, logged, for a name that is not there.
  */
 mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p);
 void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, mpath_kernel_control_t *control);

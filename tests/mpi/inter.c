@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Collectives between the two groups of an intercommunicator, on the kinds of memory that MPATH_TEST_MEMORY names:
- * groups of different sizes, blocking, non-blocking and persistent, short and long. mpath has no part in them but that buffers which
- * only devices can read get copies.
+ * groups of different sizes, blocking, non-blocking and persistent, short and long. mpath has no part in them but that
+ * buffers which only devices can read get copies.
  */
 #include "mpi/memory.h"
 #include "mpi/nonblocking_ops.h"

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls that mpath cannot speed up, on one node or between nodes of one rail: after a while the previous function serves them without the ranks' asking
- * each other, whether blocking or not. Sizes change, ranks are late in turn, small calls come between: right bytes in all.
+ * Calls that mpath cannot speed up, on one node or between nodes of one rail: after a while the previous function serves
+ * them without the ranks' asking each other, whether blocking or not. Sizes change, ranks are late in turn, small calls
+ * come between: right bytes in all.
  */
 #include "mpi/cases.h"
 
