@@ -31,18 +31,12 @@ typedef struct member {
     uint64_t *demand;
 } member_t;
 
-static void discard(mpath_log_level_t level, const char *line)
-{
-    (void)level;
-    (void)line;
-}
-
 /* `resend_after_s` 0: calls are not repeated. */
 static void member_init(member_t *member, ranks_self_t *self, int access, int resend_after_s)
 {
     mpath_settings_t settings;
 
-    mpath_log_set_sink(discard);
+    ranks_drop_log();
     mpath_settings_init(&settings);
     settings.access         = access;
     settings.gate           = MPATH_GATE_ALWAYS;

@@ -190,11 +190,11 @@ static void break_rail(mpath_context_t *context, int nic)
 /* It tries it by a rail of its own while the team that has lost the old one still holds that. */
 static int still_held_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    open_mover(early);
+    lost_open_mover(early);
     break_rail(context, LOST);
     lose(early, 0, 1u << LOST);
     context->lost_until_ns = 0;
@@ -215,14 +215,14 @@ static int still_held_body(ranks_self_t *self, void *argument)
 /* The same where the failure has ended that team, since its calls are not repeated, and it is still there. */
 static int ended_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = open_context(self);
+    mpath_context_t *context = lost_context(self);
     mpath_team_t *early, *late;
     uint32_t used;
 
     (void)argument;
     context->settings.resend_after_s = 0;
     early                            = open_team(self, context, 1, NULL, RANKS);
-    open_mover(early);
+    lost_open_mover(early);
     if (self->rank == 1) {
         break_rail(context, LOST);
     }
