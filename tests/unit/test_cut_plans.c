@@ -8,7 +8,6 @@
 #include "exec/move_private.h"
 #include "unit/a2a.h"
 #include "unit/ranks.h"
-#include "util/log.h"
 #include "util/time.h"
 
 #include <setjmp.h>
