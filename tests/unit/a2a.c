@@ -110,7 +110,8 @@ void a2a_fill(a2a_t *a2a, const uint64_t *demand, uint64_t round)
             a2a->send[a2a->send_offsets[rank] + i] = (char)byte_of(key, i);
         }
     }
-    a2a->call = (mpath_call_t){.send_bytes   = a2a->send_bytes,
+    a2a->call = (mpath_call_t){.flags        = a2a->flags,
+                               .send_bytes   = a2a->send_bytes,
                                .send_offsets = a2a->send_offsets,
                                .send_buffer  = a2a->send,
                                .recv_bytes   = a2a->recv_bytes,

@@ -27,6 +27,7 @@ typedef struct a2a {
     char *send, *recv;
     uint64_t send_room, recv_room;
     uint64_t round;
+    uint32_t flags; /* of the calls to come: MPATH_CALL_... */
 } a2a_t;
 
 /* demand[size * size]; sizes up to about max_bytes; the same for the same seed. */

@@ -1,0 +1,125 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Which ways are tried for calls on device memory of two nodes: over relays, by way of the host, by the previous function
+ * where the MPI of all ranks knows the memory; of long calls the latter where no rank has much more to exchange than its
+ * mates have.
+ */
+#include "exec/agree.h"
+#include "relay_support.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+#define SHORT_BYTES 20000u
+#define LONG_BYTES (3500u << 10) /* twice as much is more than is tried on the host */
+
+enum { BY_GPUS = 1, BY_HOST = 2, BY_PREVIOUS = 4 };
+
+/* What became of a call. */
+static int way_of(const member_t *member, mpath_status_t status)
+{
+    if (status == MPATH_OK) {
+        ranks_check(a2a_check(&member->a2a) == 0);
+        return BY_GPUS;
+    }
+    ranks_check(status == MPATH_DECLINED);
+    return mpath_coll_wants_host(member->coll) ? BY_HOST : BY_PREVIOUS;
+}
+
+/* `hot` times as much to rank 0 from the other node; to its mates on each node nothing. */
+static void set_demand(member_t *member, uint64_t bytes, unsigned hot)
+{
+    int size = member->a2a.size;
+
+    memset(member->demand, 0, (size_t)size * (size_t)size * sizeof(*member->demand));
+    for (int source = 0; source < size; source++) {
+        for (int destination = 0; destination < size; destination++) {
+            if ((source < size / 2) != (destination < size / 2)) {
+                member->demand[source * size + destination] = bytes * ((destination == 0) ? hot : 1);
+            }
+        }
+    }
+}
+
+/* Calls take the ways in `expected` in turns. */
+static void check_trials(member_t *member, uint64_t bytes, unsigned hot, int foreign, int expected)
+{
+    int seen = 0, turns = 0;
+
+    for (int call = 0; call < 2 * __builtin_popcount((unsigned)expected); call++) {
+        mpath_status_t status;
+        int way;
+
+        set_demand(member, bytes, hot);
+        member->a2a.flags = foreign ? MPATH_CALL_FOREIGN : 0;
+        status            = member_call(member, A2A_GIVEN, 0, (uint64_t)call);
+        mpath_coll_ended(member->coll);
+        way = way_of(member, status);
+        turns += (way != seen);
+        seen = way;
+        ranks_check(way & expected);
+    }
+    ranks_check((turns == 1) == (__builtin_popcount((unsigned)expected) == 1));
+}
+
+typedef struct choice_job {
+    relay_job_t relay;
+    uint64_t bytes;
+    unsigned hot;
+    int foreign; /* to the MPI of rank 1 */
+    int expected;
+} choice_job_t;
+
+static int choice_body(ranks_self_t *self, void *argument)
+{
+    const choice_job_t *job = argument;
+    member_t member;
+
+    relay_member_init(&member, self, &job->relay);
+    check_trials(&member, job->bytes, job->hot, job->foreign && (self->rank == 1), job->expected);
+    member_end(&member);
+    return 0;
+}
+
+static void check_ways(uint64_t bytes, unsigned hot, int foreign, int expected)
+{
+    choice_job_t job = {.relay = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 60},
+                                  .link  = MPATH_GPU_LINK_MESH,
+                                  .pcie_bps  = 50000000000ull,
+                                  .max_bytes = 2 * LONG_BYTES,
+                                  .by_gate   = 1,
+                                  .killed    = -1},
+                        .bytes = bytes,
+                        .hot   = hot,
+                        .foreign  = foreign,
+                        .expected = expected};
+
+    assert_int_equal(ranks_run(&job.relay.setup, choice_body, &job), 0);
+}
+
+static void test_short(void **state)
+{
+    (void)state;
+    check_ways(SHORT_BYTES, 1, 0, BY_GPUS | BY_HOST | BY_PREVIOUS);
+    check_ways(SHORT_BYTES, 9, 0, BY_GPUS | BY_HOST | BY_PREVIOUS);
+    check_ways(SHORT_BYTES, 1, 1, BY_GPUS | BY_HOST);
+}
+
+static void test_long(void **state)
+{
+    (void)state;
+    check_ways(LONG_BYTES, 1, 0, BY_GPUS | BY_PREVIOUS);
+    check_ways(LONG_BYTES, 1, 1, BY_GPUS);
+    check_ways(LONG_BYTES, 2, 0, BY_GPUS);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short), cmocka_unit_test(test_long)};
+
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
