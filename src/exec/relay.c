@@ -234,12 +234,13 @@ void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
     relay->is_lost  = relay->is_lost || (flags & MPATH_CALL_LOST);
 }
 
-/* What is left of the topology may have no way for all. */
+/* What is left of the topology may have no way for all; that may change with the rails. */
 static mpath_status_t without_way(mpath_relay_t *relay, mpath_status_t status)
 {
     if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
-        relay->usable = 0;
-        status        = MPATH_DECLINED;
+        relay->has_no_way   = 1;
+        relay->topo_version = mpath_team_topo_version(relay->team);
+        status              = MPATH_OK;
     }
     return status;
 }
@@ -284,7 +285,7 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
     }
     relay->call = call;
     *topo_p     = relay->topo;
-    return status;
+    return ((status == MPATH_OK) && relay->has_no_way) ? MPATH_DECLINED : status;
 }
 
 /* What a rank sends to itself, on the GPU. */

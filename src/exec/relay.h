@@ -60,8 +60,8 @@ void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags);
  * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE; slots are made the first time, and anew
  * when the application of some rank has ended the context of its GPU and has buffers in another one. *topo_p
  * is what the call is to be planned for; it lives as long as the relay, but another may follow, when a GPU short of
- * memory gives its slots back and passes nothing on from then on. MPATH_DECLINED, on all ranks alike: not this call, or
- * none from now on (mpath_relay_usable()). Errors break the team.
+ * memory gives its slots back and passes nothing on from then on. MPATH_DECLINED, on all ranks alike: not this call, none
+ * until rails fail or come back, or none from now on (mpath_relay_usable()). Errors break the team.
  */
 mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                    const mpath_topo_t **topo_p);

@@ -140,12 +140,13 @@ struct mpath_relay {
     int usable, opened;
     int discovers; /* no topology tells of GPUs: the first call on device memory looks for them */
     int by_copies; /* rails are copies (emulation) */
-    mpath_topo_t *reduced[MPATH_RELAY_MAX_RANKS]; /* topologies without GPUs that cannot pass on, the last one counts */
+    mpath_topo_t *reduced[MPATH_RELAY_MAX_RANKS]; /* topologies without GPUs that cannot pass on, and failed NICs */
     int num_reduced;
     uint64_t without;         /* ranks that cannot, as a mask */
     int is_short;             /* some rank's GPU is short of memory */
     int is_lost;              /* some rank's GPU has lost its context */
     const mpath_topo_t *topo; /* that plans are made for */
+    int has_no_way;           /* what is left of it cannot be used; until rails fail or come back */
     mpath_relay_room_t room;
     mpath_owners_t owners; /* of the NICs of this rank's node */
     mpath_pace_t *pace;

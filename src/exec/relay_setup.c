@@ -155,6 +155,33 @@ static void leave_out(mpath_machine_t *machine, uint32_t nics)
     }
 }
 
+/* One of before that is the same; else the number of a free place, if there is one. */
+static int place_of_reduced(const mpath_relay_t *relay, const mpath_topo_t *topo)
+{
+    int place = 0;
+
+    while ((place < relay->num_reduced) &&
+           (mpath_topo_signature(relay->reduced[place]) != mpath_topo_signature(topo))) {
+        place++;
+    }
+    return place;
+}
+
+/* It stays, for plans know it, and serves again when rails that come and go are as they were. */
+static void take_reduced(mpath_relay_t *relay, mpath_topo_t *topo)
+{
+    int place = place_of_reduced(relay, topo);
+
+    if (place < relay->num_reduced) {
+        mpath_topo_destroy(topo);
+    } else {
+        relay->reduced[relay->num_reduced++] = topo;
+    }
+    relay->topo         = relay->reduced[place];
+    relay->topo_version = relay->team->topo_version;
+    relay->has_no_way   = 0;
+}
+
 /* The topology in which some ranks pass nothing on, and without NICs that have failed. Collective. */
 static mpath_status_t reduce_topo(mpath_relay_t *relay)
 {
@@ -162,14 +189,11 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay)
     int num_nodes             = mpath_topo_num_nodes(topo);
     mpath_machine_t *machines = calloc((size_t)num_nodes, sizeof(*machines));
     mpath_node_gpus_t *gpus   = calloc((size_t)num_nodes, sizeof(*gpus));
+    mpath_topo_t *reduced     = NULL;
     mpath_place_t places[MPATH_RELAY_MAX_RANKS];
     mpath_status_t status = MPATH_ERR_NO_MEMORY;
 
-    if (relay->num_reduced == MPATH_RELAY_MAX_RANKS) {
-        mpath_warn("rails and GPUs have failed and come back %d times in this communicator; no more relays in it",
-                   MPATH_RELAY_MAX_RANKS);
-        status = MPATH_ERR_UNREACHABLE;
-    } else if ((machines != NULL) && (gpus != NULL)) {
+    if ((machines != NULL) && (gpus != NULL)) {
         for (int node = 0; node < num_nodes; node++) {
             machines[node] = *mpath_topo_machine(topo, node);
             gpus[node]     = *mpath_topo_gpus(topo, node);
@@ -180,21 +204,25 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay)
             places[rank].no_relay = (int32_t)((relay->without >> rank) & 1);
         }
         status = mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, relay->size, mpath_topo_params(topo),
-                                             &relay->reduced[relay->num_reduced]);
+                                             &reduced);
     }
     free(machines);
     free(gpus);
-    if ((status == MPATH_OK) && (open_pools(relay, mates_ahead(relay, relay->reduced[relay->num_reduced])) != 0)) {
+    if ((status == MPATH_OK) && (place_of_reduced(relay, reduced) == MPATH_RELAY_MAX_RANKS)) {
+        mpath_warn("rails and GPUs have failed in %d ways in this communicator; no relays in it until it is one of "
+                   "them again",
+                   MPATH_RELAY_MAX_RANKS);
+        status = MPATH_ERR_UNREACHABLE;
+    }
+    if ((status == MPATH_OK) && (open_pools(relay, mates_ahead(relay, reduced)) != 0)) {
         status = MPATH_ERR_UNREACHABLE; /* some hops are new: NICs without a match reach others */
     }
     mpath_relay_forget_plans(relay);
     status = mpath_relay_all(relay->team, status);
     if (status == MPATH_OK) {
-        relay->topo         = relay->reduced[relay->num_reduced++];
-        relay->topo_version = relay->team->topo_version;
-    } else if ((relay->num_reduced < MPATH_RELAY_MAX_RANKS) && (relay->reduced[relay->num_reduced] != NULL)) {
-        mpath_topo_destroy(relay->reduced[relay->num_reduced]);
-        relay->reduced[relay->num_reduced] = NULL;
+        take_reduced(relay, reduced);
+    } else {
+        mpath_topo_destroy(reduced);
     }
     return status;
 }

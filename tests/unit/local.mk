@@ -167,7 +167,7 @@ unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(held_sources) $(rela
 unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_relay_cut
 unit_test_relay_cut_SOURCES = unit/test_relay_cut.c $(relay_sources)
-unit_test_relay_cut_LDFLAGS = -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
+unit_test_relay_cut_LDFLAGS = -Wl,--wrap=mpath_topo_create_with_gpus -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
 unit_programs += unit/test_relay_choice
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)

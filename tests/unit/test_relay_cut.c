@@ -4,6 +4,7 @@
  * is free again, without which no call ends. And what has no rail to blame.
  */
 #include "exec/team_private.h"
+#include "exec/relay_room.h"
 #include "exec/wire_private.h"
 #include "relay_support.h"
 #include "unit/capture.h"
@@ -17,9 +18,11 @@
 #define NICS 2
 #define MUTE 2 /* on NIC 0 of node 1 */
 #define CREDIT_HOP 0x80000000u
+#define EVEN_BYTES 50000ull
 
 static int is_mute;   /* this rank's words do not leave it */
 static int mute_dead; /* the one that has them does not answer any more */
+static uint32_t cut;  /* NICs over which nothing leaves this rank, which it notices */
 
 /* Instead of the functions of these names, by the linker. */
 mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
@@ -29,6 +32,10 @@ mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int
 mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
                                       const void *data)
 {
+    if ((cut >> nic) & 1) {
+        mpath_wire_lose(wire, nic);
+        return MPATH_ERR_UNREACHABLE;
+    }
     if (is_mute && (chunk->hop & CREDIT_HOP)) {
         wire->ops->sent(wire->argument, chunk);
         return MPATH_OK;
@@ -42,6 +49,22 @@ mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int ra
 {
     return (mute_dead && (rank == MUTE)) ? MPATH_ERR_UNREACHABLE
                                          : __real_mpath_wire_peer_status(wire, nic, rank, nic_to);
+}
+
+static int no_way; /* some rank cannot open what it needs in what is left of the topology */
+
+mpath_status_t __real_mpath_topo_create_with_gpus(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus,
+                                                  int num_nodes, const mpath_place_t *places, int num_ranks,
+                                                  const mpath_topo_params_t *params, mpath_topo_t **topo_p);
+mpath_status_t __wrap_mpath_topo_create_with_gpus(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus,
+                                                  int num_nodes, const mpath_place_t *places, int num_ranks,
+                                                  const mpath_topo_params_t *params, mpath_topo_t **topo_p);
+mpath_status_t __wrap_mpath_topo_create_with_gpus(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus,
+                                                  int num_nodes, const mpath_place_t *places, int num_ranks,
+                                                  const mpath_topo_params_t *params, mpath_topo_t **topo_p)
+{
+    return no_way ? MPATH_ERR_UNREACHABLE
+                  : __real_mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, num_ranks, params, topo_p);
 }
 
 static const mpath_stream_t *held; /* copies on it do not end */
@@ -120,6 +143,68 @@ static void test_dead(void **state)
     assert_int_equal(ranks_run(&job.setup, dead_body, &job), 0);
 }
 
+static uint32_t lost_of(const member_t *member)
+{
+    return member->team->lost[0] | member->team->lost[1];
+}
+
+static void rails_return(member_t *member, uint64_t round)
+{
+    cut                         = 0;
+    member->team->next_probe_ns = 0;
+    member->team->recover_in    = 0;
+    member_round(member, A2A_EVEN, EVEN_BYTES, round);
+    ranks_check(lost_of(member) == 0);
+}
+
+/* As all ranks do it when these have failed, and others are back. */
+static void leave_out(mpath_team_t *team, uint32_t nics)
+{
+    for (int node = 0; node < team->num_nodes; node++) {
+        team->lost[node] = nics;
+    }
+    team->next_probe_ns = UINT64_MAX;
+    team->topo_version++;
+}
+
+/* Rails fail and come back: relays do so with them, after all had failed, or too many, and however often one does. */
+static int back_body(ranks_self_t *self, void *argument)
+{
+    mpath_coll_counters_t counters;
+    uint64_t round = 2;
+    member_t member;
+
+    begin(&member, self, argument, 0);
+    is_mute = 0;
+    cut     = (1u << NICS) - 1;
+    ranks_check(member_call(&member, A2A_EVEN, EVEN_BYTES, round++) == MPATH_DECLINED);
+    ranks_check(member_call(&member, A2A_EVEN, EVEN_BYTES, round++) == MPATH_DECLINED);
+    ranks_check(lost_of(&member) == (1u << NICS) - 1);
+    rails_return(&member, round++);
+    no_way = self->rank == 1;
+    leave_out(member.team, 1);
+    ranks_check(member_call(&member, A2A_EVEN, EVEN_BYTES, round++) == MPATH_DECLINED);
+    ranks_check(member_call(&member, A2A_EVEN, EVEN_BYTES, round++) == MPATH_DECLINED);
+    no_way = 0;
+    leave_out(member.team, 0);
+    for (int i = 0; i < MPATH_RELAY_MAX_RANKS; i++) {
+        member_round(&member, A2A_EVEN, EVEN_BYTES, round++);
+        leave_out(member.team, (i % 2 == 0) ? 1 : 0);
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.declined == 4) && (counters.relay.moved.calls == 2 + MPATH_RELAY_MAX_RANKS));
+    member_end(&member);
+    return 0;
+}
+
+static void test_back(void **state)
+{
+    relay_job_t job = job_of(60);
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, back_body, &job), 0);
+}
+
 /*
  * No rail is to blame for a copy inside a node that does not end. All look at the non-blocking call, which could be
  * repeated, so it has a deadline all the same.
@@ -180,7 +265,7 @@ static void test_stuck(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated), cmocka_unit_test(test_dead),
-                                       cmocka_unit_test(test_stuck)};
+                                       cmocka_unit_test(test_back), cmocka_unit_test(test_stuck)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests_name("relay_cut", tests, NULL, NULL);
