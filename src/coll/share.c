@@ -46,7 +46,7 @@ static mpath_status_t begin(mpath_share_t *share)
     }
     if (share->wire != NULL) {
         share->max_chunk = mpath_wire_max_chunk(share->wire);
-        mpath_wire_begin(share->wire, &mpath_share_wire_ops, share, share->nics);
+        mpath_wire_begin(share->wire, &mpath_share_wire_ops, share, share->nics, share->job->settles);
     }
     mpath_idle_start(&share->idle);
     share->checked_ns = 0;

@@ -111,18 +111,6 @@ static void finish_parcel(mpath_mover_t *mover, parcel_t *parcel)
     mpath_mover_drop_parcel(mover, parcel);
 }
 
-/* The rail that a failed op was on. */
-static void lose_rail(mpath_mover_t *mover, const parcel_t *parcel, mpath_status_t status)
-{
-    const mpath_hop_t *hop = ((parcel->state == PARCEL_SENDS_OWN) || (parcel->state == PARCEL_SENDS_ON))
-                                 ? &parcel->duty->out
-                                 : &parcel->duty->in;
-
-    if ((status == MPATH_ERR_UNREACHABLE) && (parcel->op_nic >= 0)) {
-        mpath_mover_lose(mover, (hop == &parcel->duty->out) ? hop->nic_from : hop->nic_to);
-    }
-}
-
 int mpath_mover_finish_ops(mpath_mover_t *mover)
 {
     parcel_t **at = &mover->under_way;
@@ -139,7 +127,7 @@ int mpath_mover_finish_ops(mpath_mover_t *mover)
             continue;
         }
         if (mpath_status_is_error(status)) {
-            lose_rail(mover, parcel, status);
+            mpath_mover_op_failed(mover, parcel, status);
             return (int)status;
         }
         *at = parcel->next;
@@ -171,7 +159,7 @@ static mpath_status_t take_to_user(mpath_mover_t *mover, parcel_t *parcel)
         mpath_mover_drop_parcel(mover, parcel);
         return MPATH_ERR_INTERNAL;
     default:
-        lose_rail(mover, parcel, status);
+        mpath_mover_op_failed(mover, parcel, status);
         mpath_mover_drop_parcel(mover, parcel);
         return status;
     }
@@ -235,7 +223,7 @@ static int pushed(mpath_mover_t *mover, outlet_queue_t *queue, parcel_t *parcel,
         queue->blocked = 1;
         return 0;
     default:
-        lose_rail(mover, parcel, status);
+        mpath_mover_op_failed(mover, parcel, status);
         return (int)status;
     }
 }

@@ -83,8 +83,8 @@ int mpath_inbox_drive(mpath_mover_t *mover)
     driven_events = 0;
     for (uint32_t rails = mover->schedule->rails; (rails != 0) && (result >= 0); rails &= rails - 1) {
         result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
-        if (result == (int)MPATH_ERR_UNREACHABLE) {
-            mpath_mover_lose(mover, __builtin_ctz(rails));
+        if (result < 0) {
+            mpath_mover_rail_failed(mover, __builtin_ctz(rails), (mpath_status_t)result);
         }
     }
     driven = NULL;

@@ -172,6 +172,10 @@ mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status);
 int mpath_mover_is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk);
 
 /* move_wait.c */
+/* A transfer has failed: says so, and whose rail it was is lost. */
+void mpath_mover_op_failed(mpath_mover_t *mover, const parcel_t *parcel, mpath_status_t status);
+/* The same of a NIC of this node on which nothing moves any more. */
+void mpath_mover_rail_failed(mpath_mover_t *mover, int nic, mpath_status_t status);
 /* Nothing happened: waits a moment, looks at the clock, the peers and the team. MPATH_OK to go on. */
 mpath_status_t mpath_mover_wait(mpath_mover_t *mover);
 

@@ -103,23 +103,66 @@ static mpath_status_t give_rails_up(mpath_mover_t *mover, int seconds)
     return (mover->lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
 }
 
+/* What becomes of a call that has lost a rail. */
+static const char *outcome(const mpath_mover_t *mover, int rail, mpath_log_level_t *level_p)
+{
+    int repeats = rail && mover->settles_call;
+
+    *level_p = repeats ? MPATH_LOG_WARN : MPATH_LOG_ERROR;
+    return repeats ? "is repeated over the other rails" : "fails";
+}
+
+static void say_lost(const mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop,
+                     mpath_status_t status)
+{
+    int peer_rank = (hop == &duty->out) ? hop->to : hop->from;
+    char text[MPATH_NIC_NAME_MAX + 16];
+    mpath_log_level_t level;
+    const char *next = outcome(mover, (hop->lane == MPATH_LANE_RAIL) && (status == MPATH_ERR_UNREACHABLE), &level);
+
+    hop_text(mover, hop, text, sizeof(text));
+    mpath_log(
+        level,
+        "%s: rank %d (%s) can no longer be reached by %s: %s; %llu bytes from rank %d to rank %d are missing, the "
+        "call %s",
+        mover->team->oob.name, peer_rank, host_of(mover->team, peer_rank), text, mpath_status_string(status),
+        (unsigned long long)(duty->bytes - duty->done_bytes), duty->source, duty->destination, next);
+}
+
+void mpath_mover_op_failed(mpath_mover_t *mover, const parcel_t *parcel, mpath_status_t status)
+{
+    int sends              = (parcel->state == PARCEL_SENDS_OWN) || (parcel->state == PARCEL_SENDS_ON);
+    const mpath_hop_t *hop = sends ? &parcel->duty->out : &parcel->duty->in;
+
+    if (parcel->op_nic >= 0) {
+        say_lost(mover, parcel->duty, hop, status);
+    }
+    if ((parcel->op_nic >= 0) && (status == MPATH_ERR_UNREACHABLE)) {
+        lose_hop(mover, parcel->duty, hop);
+    }
+}
+
+void mpath_mover_rail_failed(mpath_mover_t *mover, int nic, mpath_status_t status)
+{
+    const mpath_team_t *team = mover->team;
+    mpath_log_level_t level;
+    const char *next = outcome(mover, status == MPATH_ERR_UNREACHABLE, &level);
+
+    mpath_log(level, "%s: rank %d (%s): rail %s has failed: %s; the call %s", team->oob.name, team->rank,
+              host_of(team, team->rank), mpath_topo_machine(team->topo, team->node)->nics[nic].name,
+              mpath_status_string(status), next);
+    if (status == MPATH_ERR_UNREACHABLE) {
+        mpath_mover_lose(mover, nic);
+    }
+}
+
 /* Whether the other end of a hop answers. */
 static mpath_status_t check_hop(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop)
 {
-    int peer_rank         = (hop == &duty->out) ? hop->to : hop->from;
-    mpath_status_t status = hop_status(mover, duty, hop, peer_rank);
-    char text[MPATH_NIC_NAME_MAX + 16];
+    mpath_status_t status = hop_status(mover, duty, hop, (hop == &duty->out) ? hop->to : hop->from);
 
     if (status != MPATH_OK) {
-        int rail = (hop->lane == MPATH_LANE_RAIL) && mover->settles_call;
-
-        hop_text(mover, hop, text, sizeof(text));
-        mpath_log(rail ? MPATH_LOG_WARN : MPATH_LOG_ERROR,
-                  "%s: rank %d (%s) can no longer be reached by %s: %s; %llu bytes from rank %d to rank %d are "
-                  "missing, the call %s",
-                  mover->team->oob.name, peer_rank, host_of(mover->team, peer_rank), text, mpath_status_string(status),
-                  (unsigned long long)(duty->bytes - duty->done_bytes), duty->source, duty->destination,
-                  rail ? "is repeated over the other rails" : "fails");
+        say_lost(mover, duty, hop, status);
         lose_hop(mover, duty, hop);
     }
     return status;

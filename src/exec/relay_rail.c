@@ -8,6 +8,7 @@
  */
 #include "exec/relay_rail.h"
 
+#include "exec/team_private.h"
 #include "gpu/direct.h"
 #include "util/log.h"
 
@@ -130,7 +131,7 @@ void mpath_relay_rails_begin(mpath_relay_t *relay)
     relay->rails.failed = MPATH_OK;
     relay->rails.active = (relay->rails.wire != NULL) && (relay->bound.schedule->rails != 0);
     if (relay->rails.active) {
-        mpath_wire_begin(relay->rails.wire, &ops, relay, relay->bound.schedule->rails);
+        mpath_wire_begin(relay->rails.wire, &ops, relay, relay->bound.schedule->rails, relay->settles);
     }
 }
 
@@ -382,6 +383,11 @@ int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty)
            (relay->rails.credits[duty->out.to] != RELAY_ALL_CREDITS);
 }
 
+const char *mpath_relay_rails_name(const mpath_relay_t *relay, int nic)
+{
+    return mpath_topo_machine(relay->team->topo, relay->team->node)->nics[nic].name;
+}
+
 void mpath_relay_rails_abandon(mpath_relay_t *relay)
 {
     if (relay->rails.active) {
@@ -421,7 +427,15 @@ static mpath_status_t check_end(mpath_relay_t *relay, int nic, int rank, int nic
 {
     mpath_status_t status = mpath_wire_peer_status(relay->rails.wire, nic, rank, nic_there);
 
-    relay->lost |= (status != MPATH_OK) ? 1u << nic : 0;
+    if (status != MPATH_OK) {
+        mpath_log(relay->settles ? MPATH_LOG_WARN : MPATH_LOG_ERROR,
+                  "%s: rank %d (%s) can no longer be reached by rail %s: %s; rank %d needs it in call %llu on device "
+                  "memory, which %s",
+                  relay->team->oob.name, rank, mpath_team_host(relay->team, rank), mpath_relay_rails_name(relay, nic),
+                  mpath_status_string(status), relay->me, (unsigned long long)relay->number,
+                  relay->settles ? "is repeated over the other rails" : "fails");
+        relay->lost |= 1u << nic;
+    }
     return status;
 }
 

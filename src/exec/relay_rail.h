@@ -30,6 +30,8 @@ int mpath_relay_rails_progress(mpath_relay_t *relay);
 int mpath_relay_rails_idle(const mpath_relay_t *relay);
 /* Whether the other end of the rail that the duty sends by has yet to give room back, which may be all that is missing. */
 int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty);
+/* Of a NIC of this node, for messages. */
+const char *mpath_relay_rails_name(const mpath_relay_t *relay, int nic);
 void mpath_relay_rails_abandon(mpath_relay_t *relay);
 /*
  * After mpath_relay_rails_abandon() on all ranks: all slots and credits are where they belong, for the call's

@@ -16,7 +16,8 @@ static _Thread_local int driven_events;
 
 /* -- transfers -- */
 
-static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int is_take, const mpath_chunk_t *chunk)
+/* `rank`: that it is sent to; -1: it is a take. */
+static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank, const mpath_chunk_t *chunk)
 {
     mpath_wire_transfer_t *transfer = wire->spare;
 
@@ -26,8 +27,7 @@ static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int is_t
         mpath_error("%s: no memory to handle a chunk; the call fails", wire->team->oob.name);
         return NULL;
     }
-    *transfer = (mpath_wire_transfer_t){
-        .nic = nic, .is_take = is_take, .chunk = *chunk, .op = {.status = MPATH_INPROGRESS}};
+    *transfer = (mpath_wire_transfer_t){.nic = nic, .rank = rank, .chunk = *chunk, .op = {.status = MPATH_INPROGRESS}};
     return transfer;
 }
 
@@ -39,7 +39,7 @@ void mpath_wire_transfer_put(mpath_wire_t *wire, mpath_wire_transfer_t *transfer
 
 static void transfer_finish(mpath_wire_t *wire, mpath_wire_transfer_t *transfer)
 {
-    if (transfer->is_take) {
+    if (transfer->rank < 0) {
         wire->ops->placed(wire->argument, &transfer->chunk);
     } else {
         wire->ops->sent(wire->argument, &transfer->chunk);
@@ -64,14 +64,34 @@ static mpath_status_t transfer_started(mpath_wire_t *wire, mpath_wire_transfer_t
     }
 }
 
-/* A transfer on a rail of the fabric has failed: which NIC is that? */
-static void lose(mpath_wire_t *wire, int rail)
+/* `rank`: of the other end; -1: of whichever. */
+static void lose(mpath_wire_t *wire, int nic, int rank, mpath_status_t status)
+{
+    const mpath_team_t *team = wire->team;
+    const char *name         = mpath_topo_machine(team->topo, team->node)->nics[nic].name;
+    int repeats              = wire->repeats && (status == MPATH_ERR_UNREACHABLE);
+    mpath_log_level_t level  = repeats ? MPATH_LOG_WARN : MPATH_LOG_ERROR;
+    const char *next         = repeats ? "is repeated over the other rails" : "fails";
+
+    if (rank >= 0) {
+        mpath_log(level, "%s: rank %d (%s) can no longer be reached over rail %s: %s; rank %d sends to it, the call %s",
+                  team->oob.name, rank, mpath_team_host(team, rank), name, mpath_status_string(status), team->rank,
+                  next);
+    } else {
+        mpath_log(level, "%s: rank %d (%s): nothing can be had over rail %s any more: %s; the call %s", team->oob.name,
+                  team->rank, mpath_team_host(team, team->rank), name, mpath_status_string(status), next);
+    }
+    wire->lost |= 1u << nic;
+}
+
+/* The same by the number of a rail of the fabric. */
+static void lose_rail(mpath_wire_t *wire, int rail, int rank, mpath_status_t status)
 {
     const mpath_mover_t *mover = wire->team->mover;
 
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
         if (((wire->nics >> nic) & 1) && (mover->fabric_nic[nic] == rail)) {
-            wire->lost |= 1u << nic;
+            lose(wire, nic, rank, status);
         }
     }
 }
@@ -91,7 +111,7 @@ static int transfers_poll(mpath_wire_t *wire)
             continue;
         }
         if (mpath_status_is_error(status)) {
-            lose(wire, transfer->nic);
+            lose_rail(wire, transfer->nic, transfer->rank, status);
             return (int)status;
         }
         *at = transfer->next;
@@ -116,14 +136,14 @@ static mpath_status_t handle(mpath_wire_t *wire, int nic, const mpath_arrival_t 
         }
         return status;
     }
-    transfer = transfer_get(wire, nic, 1, &arrival->chunk);
+    transfer = transfer_get(wire, nic, -1, &arrival->chunk);
     if (transfer == NULL) {
         mpath_fabric_release(wire->fabric, nic, arrival);
         return MPATH_ERR_NO_MEMORY;
     }
     status = transfer_started(wire, transfer, mpath_fabric_take(wire->fabric, nic, arrival, to, &transfer->op));
     if (mpath_status_is_error(status)) {
-        lose(wire, nic);
+        lose_rail(wire, nic, -1, status);
     }
     if (status == MPATH_NO_RESOURCE) {
         mpath_error("%s: a lane has no room to take a chunk to its place; the call fails", wire->team->oob.name);
@@ -191,11 +211,12 @@ void mpath_wire_arrive(void *argument, int nic, const mpath_arrival_t *arrival)
 
 /* -- the call -- */
 
-void mpath_wire_begin(mpath_wire_t *wire, const mpath_wire_ops_t *ops, void *argument, uint32_t nics)
+void mpath_wire_begin(mpath_wire_t *wire, const mpath_wire_ops_t *ops, void *argument, uint32_t nics, int repeats)
 {
     wire->ops      = ops;
     wire->argument = argument;
     wire->nics     = nics;
+    wire->repeats  = repeats;
     wire->lost     = 0;
 }
 
@@ -217,7 +238,7 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
     if (peer < 0) {
         return (mpath_status_t)peer;
     }
-    transfer = transfer_get(wire, mover->fabric_nic[nic], 0, chunk);
+    transfer = transfer_get(wire, mover->fabric_nic[nic], rank, chunk);
     if (transfer == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
@@ -225,7 +246,7 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
     status               = mpath_fabric_send(wire->fabric, transfer->nic, peer, &transfer->chunk, data, &transfer->op);
     status               = transfer_started(wire, transfer, status);
     if (mpath_status_is_error(status)) {
-        wire->lost |= 1u << nic;
+        lose(wire, nic, rank, status);
     }
     return status;
 }
@@ -261,7 +282,7 @@ int mpath_wire_progress(mpath_wire_t *wire)
     for (uint32_t nics = wire->nics; (nics != 0) && (result >= 0); nics &= nics - 1) {
         result = mpath_fabric_progress(wire->fabric, mover->fabric_nic[__builtin_ctz(nics)]);
         if (result < 0) {
-            wire->lost |= nics & -nics;
+            lose(wire, __builtin_ctz(nics), -1, (mpath_status_t)result);
         }
     }
     driven = NULL;

@@ -35,8 +35,11 @@ mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p);
 uint64_t mpath_wire_max_chunk(const mpath_wire_t *wire);
 uint64_t mpath_wire_rail_chunk(const mpath_wire_t *wire);
 
-/* `nics`: a bit per NIC of the topology's machine that this rank sends or receives on. */
-void mpath_wire_begin(mpath_wire_t *wire, const mpath_wire_ops_t *ops, void *argument, uint32_t nics);
+/*
+ * `nics`: a bit per NIC of the topology's machine that this rank sends or receives on. `repeats`: when one fails, the
+ * call is repeated.
+ */
+void mpath_wire_begin(mpath_wire_t *wire, const mpath_wire_ops_t *ops, void *argument, uint32_t nics, int repeats);
 void mpath_wire_end(mpath_wire_t *wire);
 
 /*

@@ -12,8 +12,8 @@
 typedef struct mpath_wire_transfer {
     struct mpath_wire_transfer *next;
     mpath_lane_op_t op;
-    int nic; /* the fabric's */
-    int is_take;
+    int nic;  /* the fabric's */
+    int rank; /* that it is sent to; -1: something is taken */
     mpath_chunk_t chunk;
 } mpath_wire_transfer_t;
 
@@ -41,6 +41,7 @@ struct mpath_wire {
     const mpath_wire_ops_t *ops;
     void *argument;
     uint32_t nics; /* of the topology */
+    int repeats;   /* over the others, when one fails */
     uint32_t lost; /* of them: a transfer has failed */
 };
 

@@ -122,8 +122,8 @@ unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
 unit_programs += unit/test_dead_end unit/test_resume unit/test_retry unit/test_settled_from unit/test_store
-unit_test_dead_end_SOURCES = unit/test_dead_end.c unit/silent_rail.h unit/a2a.c unit/a2a.h $(symmetric_sources)
-unit_test_dead_end_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_fabric_peer -Wl,--wrap=mpath_fabric_peer_status
+unit_test_dead_end_SOURCES = unit/test_dead_end.c unit/capture.h unit/silent_rail.h unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_test_dead_end_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_fabric_peer -Wl,--wrap=mpath_fabric_peer_status
 unit_programs += unit/test_cut_plans
 unit_test_cut_plans_SOURCES = unit/test_cut_plans.c unit/a2a.c unit/a2a.h $(ranks_sources)
 unit_test_cut_plans_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_take -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_peer_status

@@ -7,17 +7,13 @@
 #include "coll/alltoallv.h"
 #include "exec/fabric.h"
 #include "unit/a2a.h"
+#include "unit/capture.h"
 #include "unit/silent_rail.h"
 #include "unit/symmetric_support.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define RANKS 6
 #define NICS 3
@@ -30,6 +26,7 @@
 static int dead_rank = -1; /* does not answer over rails */
 static int stalls;         /* this rank is late with its first connection */
 static int asked;          /* for the state of a peer */
+static int sends_fail;     /* of this rank */
 
 /* Instead of the functions of these names, by the linker. */
 mpath_status_t __real_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
@@ -60,9 +57,27 @@ mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail,
     return (dead_rank >= 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
 }
 
+mpath_status_t __real_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
+                                        const void *data, mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
+                                        const void *data, mpath_lane_op_t *op);
+mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
+                                        const void *data, mpath_lane_op_t *op)
+{
+    return sends_fail ? MPATH_ERR_UNREACHABLE : __real_mpath_fabric_send(fabric, rail, peer, chunk, data, op);
+}
+
+/* A line says whom, by which rail, and what becomes of the call. */
+static int says_who(const char *whom)
+{
+    const char *line = strstr(capture_text(), whom), *end = (line != NULL) ? strstr(line, "the call fails") : NULL;
+
+    return (end != NULL) && (memchr(line, '\n', (size_t)(end - line)) == NULL);
+}
+
 static void open_member(member_t *member, ranks_self_t *self)
 {
-    ranks_drop_log();
+    capture_start();
     mpath_settings_init(&member->settings);
     member->settings.access                   = MPATH_ACCESS_AFFINE;
     member->settings.gate                     = MPATH_GATE_ALWAYS;
@@ -91,8 +106,10 @@ static void add_until_trap(void *argument, const void *in, void *inout, uint64_t
     }
 }
 
+/* `argument`: not NULL: that it does not answer any more is known before. */
 static int reduction_body(ranks_self_t *self, void *argument)
 {
+    int known    = argument != NULL;
     double *send = zeroed(ELEMENTS * sizeof(*send)), *recv = zeroed(ELEMENTS * sizeof(*recv));
     trap_t trap                   = {0};
     mpath_combination_t with_trap = {.element_bytes = sizeof(double), .reduce = add_until_trap, .argument = &trap};
@@ -100,7 +117,6 @@ static int reduction_body(ranks_self_t *self, void *argument)
     mpath_status_t status;
     member_t member;
 
-    (void)argument;
     open_member(&member, self);
     for (int rank = 0; rank < RANKS; rank++) {
         blocks[rank] = ELEMENTS / RANKS;
@@ -108,11 +124,13 @@ static int reduction_body(ranks_self_t *self, void *argument)
     ranks_check(mpath_reduce_scatter(member.symmetric, send, recv, blocks, &with_trap, 0) == MPATH_OK);
     ranks_check(mpath_share_num_rails(member.symmetric->share) == NICS);
     trap.share      = member.symmetric->share;
-    trap.calls_left = (self->rank == VICTIM) ? 2 : 0;
+    trap.calls_left = (!known && (self->rank == VICTIM)) ? 2 : 0;
     dead_rank       = (self->node == 1) ? VICTIM : -1;
+    sends_fail      = known && (self->rank == VICTIM);
     status          = mpath_reduce_scatter(member.symmetric, send, recv, blocks, &with_trap, 0);
     ranks_check(mpath_status_is_error(status));
     ranks_check((self->rank != OTHER_END) || (status == MPATH_ERR_UNREACHABLE)); /* and not the deadline */
+    ranks_check(!sends_fail || says_who("rank 4 (virtual1) can no longer be reached over rail lo"));
     ranks_barrier(self);
     member_end(&member);
     free(send);
@@ -126,6 +144,15 @@ static void test_reduction(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&setup, reduction_body, NULL), 0);
+}
+
+static void test_known_reduction(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+    int known                 = 1;
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, reduction_body, &known), 0);
 }
 
 /* -- a rank that only receives -- */
@@ -183,10 +210,41 @@ static void test_late_sender(void **state)
     run_receiver(NULL);
 }
 
+/* -- a rank that sends to an end that is known not to answer -- */
+
+static int sender_body(ranks_self_t *self, void *argument)
+{
+    mpath_status_t status;
+    member_t member;
+    a2a_t data;
+
+    (void)argument;
+    open_member(&member, self);
+    a2a_init(&data, self->rank, self->size);
+    ranks_check(send_to_last(member.coll, &data, 1) == MPATH_OK);
+    sends_fail = self->rank == 0;
+    status     = send_to_last(member.coll, &data, 2);
+    ranks_check(status == MPATH_ERR_UNREACHABLE);
+    ranks_check((self->rank != 0) || says_who("rank 1 (virtual1) can no longer be reached by rail lo"));
+    ranks_barrier(self);
+    a2a_end(&data);
+    member_end(&member);
+    return 0;
+}
+
+static void test_sender(void **state)
+{
+    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 1, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, sender_body, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reduction), cmocka_unit_test(test_receiver),
-                                       cmocka_unit_test(test_late_sender)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_reduction), cmocka_unit_test(test_known_reduction),
+                                       cmocka_unit_test(test_receiver), cmocka_unit_test(test_late_sender),
+                                       cmocka_unit_test(test_sender)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
