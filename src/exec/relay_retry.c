@@ -20,10 +20,10 @@ static int waits_for_arrival(const mpath_duty_t *duty)
 static void give_up(mpath_relay_t *relay, const mpath_hop_t *hop, int nic, int seconds)
 {
     if (relay->lost == 0) {
-        mpath_warn("%s: no device memory has moved from rank %d (%s) to rank %d (%s) by rail for %d s; the call is "
-                   "repeated over other rails",
+        mpath_warn("%s: no device memory has moved from rank %d (%s) to rank %d (%s) by rail %s for %d s; the call "
+                   "is repeated over other rails",
                    relay->team->oob.name, hop->from, mpath_team_host(relay->team, hop->from), hop->to,
-                   mpath_team_host(relay->team, hop->to), seconds);
+                   mpath_team_host(relay->team, hop->to), mpath_relay_rails_name(relay, nic), seconds);
     }
     relay->lost |= 1u << nic;
 }

@@ -7,6 +7,8 @@
 #include "util/log.h"
 #include "util/time.h"
 
+#include <stdio.h>
+
 #define CHECK_NS (50 * MPATH_NS_PER_MS)
 
 uint64_t mpath_relay_missing_from(const mpath_relay_t *relay, int member)
@@ -68,22 +70,32 @@ static int first_missing(const mpath_relay_t *relay)
     return -1;
 }
 
-/* The first rank that has yet to give room back for chunks that came by rail; -1: none. */
-static int first_debtor(const mpath_relay_t *relay)
+/* The first hop by rail whose end has yet to give room back for chunks; NULL: none. */
+static const mpath_hop_t *first_debt(const mpath_relay_t *relay)
 {
     for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
         if (mpath_relay_rails_owe(relay, &relay->bound.schedule->duties[i])) {
-            return relay->bound.schedule->duties[i].out.to;
+            return &relay->bound.schedule->duties[i].out;
         }
     }
-    return -1;
+    return NULL;
+}
+
+/* " NAME" of the rail that chunks come by, "" of other lanes. */
+static void rail_text(const mpath_relay_t *relay, const mpath_hop_t *in, char *text, size_t size)
+{
+    int rail = in->lane == MPATH_LANE_RAIL;
+
+    snprintf(text, size, "%s%s", rail ? " " : "", rail ? mpath_relay_rails_name(relay, in->nic_to) : "");
 }
 
 static void name_the_edge(const mpath_relay_t *relay)
 {
     const mpath_duty_t *duty = first_awaited(relay);
-    int member = first_missing(relay), debtor = first_debtor(relay), timeout_s = relay->settings->timeout_s;
+    const mpath_hop_t *debt  = first_debt(relay);
+    int member = first_missing(relay), timeout_s = relay->settings->timeout_s;
     unsigned long long number = relay->number;
+    char rail[MPATH_NIC_NAME_MAX + 2];
 
     for (size_t i = 0; i < relay->bound.schedule->num_outlets; i++) {
         if (relay->bound.outlets[i].blocked != NULL) {
@@ -95,12 +107,13 @@ static void name_the_edge(const mpath_relay_t *relay)
         }
     }
     if (duty != NULL) {
+        rail_text(relay, &duty->in, rail, sizeof(rail));
         mpath_error(
-            "rank %d waits for rank %d: chunks from rank %d for rank %d by lane %s, which it passes on in call %llu on "
-            "device memory (%u of %u are here); nothing has moved for %d s; the call fails",
+            "rank %d waits for rank %d: chunks from rank %d for rank %d by lane %s%s, which it passes on in call %llu "
+            "on device memory (%u of %u are here); nothing has moved for %d s; the call fails",
             relay->me, duty->in.from, duty->source, duty->destination,
-            mpath_lane_kind_name((mpath_lane_kind_t)duty->in.lane), number, duty->arrived_chunks, duty->num_chunks,
-            timeout_s);
+            mpath_lane_kind_name((mpath_lane_kind_t)duty->in.lane), rail, number, duty->arrived_chunks,
+            duty->num_chunks, timeout_s);
     } else if (member >= 0) {
         mpath_error(
             "rank %d waits for rank %d: %llu bytes by copies into its receive buffer in call %llu on device memory; "
@@ -112,11 +125,11 @@ static void name_the_edge(const mpath_relay_t *relay)
             "rank %d waits for %llu bytes that come through the host in call %llu on device memory; nothing has moved "
             "for %d s; the call fails",
             relay->me, (unsigned long long)relay->fetch_left, number, timeout_s);
-    } else if (debtor >= 0) {
+    } else if (debt != NULL) {
         mpath_error(
-            "rank %d waits for rank %d to say that what it sent by rail in call %llu on device memory has been used; "
-            "nothing has moved for %d s; the call fails",
-            relay->me, debtor, number, timeout_s);
+            "rank %d waits for rank %d to say that what it sent by rail %s in call %llu on device memory has been "
+            "used; nothing has moved for %d s; the call fails",
+            relay->me, debt->to, mpath_relay_rails_name(relay, debt->nic_from), number, timeout_s);
     } else {
         mpath_error(
             "rank %d waits for its own copies in call %llu on device memory; nothing has moved for %d s; the call "

@@ -103,7 +103,9 @@ static int repeated_body(ranks_self_t *self, void *argument)
     member_t member;
 
     begin(&member, self, argument, 0);
+    capture_start();
     member_round(&member, A2A_ONE_PAIR, 300000, 2);
+    ranks_check((self->rank != 0) || (strstr(capture_text(), "to rank 2 (virtual1) by rail lo for 2 s") != NULL));
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
     ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 0);
@@ -127,9 +129,12 @@ static int dead_body(ranks_self_t *self, void *argument)
 
     begin(&member, self, argument, UINT64_MAX);
     mute_dead = self->node == 0;
-    status    = member_call(&member, A2A_ONE_PAIR, 300000, 2);
+    capture_start();
+    status = member_call(&member, A2A_ONE_PAIR, 300000, 2);
     ranks_check(status != MPATH_ERR_TIMED_OUT);
     ranks_check((self->rank != 0) || (status == MPATH_ERR_UNREACHABLE));
+    ranks_check((self->rank != 0) ||
+                (strstr(capture_text(), "rank 2 (virtual1) can no longer be reached by rail lo") != NULL));
     ranks_barrier(self);
     member_end(&member);
     return 0;
