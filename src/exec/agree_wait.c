@@ -7,6 +7,7 @@
  * broken team ends the wait, and a process that has ended before it did its part.
  */
 #include "exec/agree_private.h"
+#include "exec/move.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -140,7 +141,7 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
     if (team->agree->settling) {
         mpath_attend_look(team, &wait->idle, waited_ns);
     }
-
+    mpath_move_drain(team);
     if (atomic_load_explicit(&team->header->broken, memory_order_relaxed) != 0) {
         return mpath_team_status(team);
     }

@@ -51,6 +51,12 @@ int mpath_move_settles(const mpath_team_t *team, const mpath_plan_t *plan);
 mpath_status_t mpath_move_settle(mpath_team_t *team, mpath_status_t status, uint32_t lost);
 
 /*
+ * While this rank waits there for the others: one that was late may still send what is given up here, and its rails seem
+ * dead to it if nobody reads that.
+ */
+void mpath_move_drain(mpath_team_t *team);
+
+/*
  * The same for calls without a plan, of which the time is predicted, and where silence of rails shows in how far each
  * has come.
  */

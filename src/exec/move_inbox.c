@@ -54,7 +54,7 @@ static int inbox_push(inbox_t *inbox, int nic, const mpath_arrival_t *arrival)
     int taken = 0;
 
     pthread_mutex_lock(&inbox->lock);
-    if (!inbox->closed) {
+    if (!inbox->closed && !(inbox->drops && ((int32_t)(inbox->drop_call - arrival->chunk.call) >= 0))) {
         if ((inbox->count == inbox->room) && (inbox_grow(inbox) != MPATH_OK)) {
             mpath_error("no memory to queue an arrived chunk; the call fails");
             inbox->status = MPATH_ERR_NO_MEMORY;
@@ -124,10 +124,12 @@ int mpath_inbox_pop(inbox_t *inbox, inbox_item_t *item_p)
     return found;
 }
 
-void mpath_inbox_open(mpath_mover_t *mover)
+void mpath_inbox_open(mpath_mover_t *mover, int drops)
 {
     pthread_mutex_lock(&mover->inbox.lock);
-    mover->inbox.closed = 0;
+    mover->inbox.closed    = 0;
+    mover->inbox.drops     = drops;
+    mover->inbox.drop_call = mover->call_number;
     pthread_mutex_unlock(&mover->inbox.lock);
 }
 

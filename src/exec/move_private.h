@@ -52,8 +52,10 @@ typedef struct inbox {
     pthread_mutex_t lock;
     inbox_item_t *items; /* a ring */
     size_t room, first;
-    size_t count;          /* written under the lock, looked at without */
-    int closed;            /* arrivals are ended at once: the team has failed */
+    size_t count; /* written under the lock, looked at without */
+    int closed;   /* arrivals are ended at once: the team has failed */
+    int drops;    /* those of calls up to this number are: they are given up here */
+    uint32_t drop_call;
     mpath_status_t status; /* not MPATH_OK: an arrival was lost */
 } inbox_t;
 
@@ -112,6 +114,7 @@ struct mpath_mover {
     /* Rails that fail, move_retry.c */
     int settles_call;        /* the ranks end this call together */
     uint32_t lost;           /* NICs of this node that failed in this call, bits by the topology's numbers */
+    uint32_t drained;        /* of this rank, while it waits for others that may still send what is given up */
     unsigned repeats;        /* of calls, on this team */
     mover_settle_t *settles; /* by rank */
 };
@@ -132,8 +135,8 @@ void mpath_inbox_cleanup(inbox_t *inbox);
 void mpath_inbox_arrive(void *argument, int nic, const mpath_arrival_t *arrival);
 /* Progresses the rails of the schedule; arrivals of this mover are handled inside. Their number, or an error. */
 int mpath_inbox_drive(mpath_mover_t *mover);
-/* After mpath_inbox_close(): takes chunks again. */
-void mpath_inbox_open(mpath_mover_t *mover);
+/* After mpath_inbox_close(): takes chunks again, but with `drops` only those of calls that come after this one. */
+void mpath_inbox_open(mpath_mover_t *mover, int drops);
 /* Takes the oldest item out; 0 when there is none. */
 int mpath_inbox_pop(inbox_t *inbox, inbox_item_t *item_p);
 

@@ -311,6 +311,15 @@ static mpath_status_t take_back(mpath_mover_t *mover)
     return mpath_mover_reopen(mover, back);
 }
 
+void mpath_move_drain(mpath_team_t *team)
+{
+    const mpath_mover_t *mover = team->mover;
+
+    for (uint32_t nics = (mover != NULL) ? mover->drained : 0; nics != 0; nics &= nics - 1) {
+        (void)mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(nics)]);
+    }
+}
+
 /* Nothing is under way any more. */
 static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, const mpath_move_loss_t *loss)
 {
@@ -322,7 +331,9 @@ static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, const 
         mine.back = nics_back(team);
         mine.busy = nics_busy(mover, lost_anywhere(team));
     }
-    status = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
+    mover->drained = (status != MPATH_OK) ? mover->driven & ~team->lost[team->node] : 0;
+    status         = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
+    mover->drained = 0;
     if (status != MPATH_OK) {
         return status;
     }
@@ -335,14 +346,19 @@ static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, const 
 mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
 {
     mpath_move_loss_t loss = {.lost = mover->lost};
+    int gives_up           = status != MPATH_OK;
 
-    if (status != MPATH_OK) {
+    if (gives_up) {
         mpath_mover_abandon(mover);
-        mpath_inbox_open(mover);
+        mpath_inbox_open(mover, 1);
         mover->failed = MPATH_OK;
     }
     mover->lost = 0;
-    return settle(mover, status, &loss);
+    status      = settle(mover, status, &loss);
+    if (gives_up) {
+        mpath_inbox_open(mover, 0);
+    }
+    return status;
 }
 
 int mpath_move_settles(const mpath_team_t *team, const mpath_plan_t *plan)

@@ -378,7 +378,7 @@ mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics)
             mine.status = (int32_t)renew_rail(mover, nic, &mine);
         }
     }
-    mpath_inbox_open(mover);
+    mpath_inbox_open(mover, 0);
     free(mover->addresses);
     mover->addresses = NULL;
     status           = exchange_hellos(mover, &mine);

@@ -60,16 +60,24 @@ static void member_end(member_t *member, ranks_self_t *self)
     mpath_context_destroy(member->context);
 }
 
+static void fill_bytes(member_t *member, a2a_kind_t kind, uint64_t bytes, uint64_t round)
+{
+    a2a_demand(kind, member->a2a.size, bytes, round, member->demand);
+    a2a_fill(&member->a2a, member->demand, round);
+}
+
 static void fill(member_t *member, a2a_kind_t kind, uint64_t round)
 {
-    a2a_demand(kind, member->a2a.size, BYTES, round, member->demand);
-    a2a_fill(&member->a2a, member->demand, round);
+    fill_bytes(member, kind, BYTES, round);
 }
 
 /* -- what goes wrong on this rank; instead of the functions of these names, by the linker -- */
 
-static int sends_fail; /* once something has come */
-static int taken;      /* chunks */
+static int sends_fail;     /* once something has come */
+static int late_us;        /* so late is this rank with its next chunk */
+static int aborts;         /* of connections */
+static int dead_rail = -1; /* the other end of this one does not answer */
+static int taken;          /* chunks */
 /* Of this rank: the take of the last chunk that it gets or passes on is held. NULL: none is */
 static const mpath_mover_t *taker;
 static mpath_lane_op_t *held;
@@ -84,6 +92,10 @@ mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int pe
 mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
                                         const void *data, mpath_lane_op_t *op)
 {
+    if (late_us > 0) {
+        usleep((useconds_t)late_us);
+        late_us = 0;
+    }
     if (sends_fail) {
         return (taken > 0) ? MPATH_ERR_UNREACHABLE : MPATH_NO_RESOURCE;
     }
@@ -130,6 +142,7 @@ void __real_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
 void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
 void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail)
 {
+    aborts++;
     if ((held != NULL) && (rail == held_rail)) {
         end_held(fabric);
     }
@@ -143,7 +156,8 @@ mpath_status_t __real_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail,
 mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail, int peer);
 mpath_status_t __wrap_mpath_fabric_peer_status(mpath_fabric_t *fabric, int rail, int peer)
 {
-    return (dead && (held != NULL)) ? MPATH_ERR_UNREACHABLE : __real_mpath_fabric_peer_status(fabric, rail, peer);
+    return ((dead && (held != NULL)) || (rail == dead_rail)) ? MPATH_ERR_UNREACHABLE
+                                                             : __real_mpath_fabric_peer_status(fabric, rail, peer);
 }
 
 /* -- one rail after the other fails, until none is left: in place, the previous function finds the data as they were -- */
@@ -276,6 +290,35 @@ static void test_fetch_from_dead(void **state)
     assert_int_equal(ranks_run(&setup, dead_body, NULL), 0);
 }
 
+/* -- a rank is so late that the others have given up before it sends: what it sends by another rail is read all the same -- */
+
+static int late_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+
+    (void)argument;
+    member_init(&member, self, MPATH_ACCESS_ALL, 60);
+    fill(&member, A2A_ONE_PAIR, 1);
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    fill_bytes(&member, A2A_ONE_PAIR, 40 * BYTES, 2);
+    late_us   = (self->rank == 0) ? 600000 : 0;
+    dead_rail = (self->rank == 1) ? member.team->mover->fabric_nic[1] : -1;
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    ranks_check(a2a_check(&member.a2a) == 0);
+    ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 1);
+    ranks_check((member.team->mover->repeats == 1) && (aborts == 0));
+    member_end(&member, self);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 2, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, late_body, NULL), 0);
+}
+
 /* -- a rank of the other node gives up when the first of this one is through: its mates that still wait see it -- */
 
 static int mark_body(ranks_self_t *self, void *argument)
@@ -306,9 +349,13 @@ static void test_mark(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),        cmocka_unit_test(test_relay),
-                                       cmocka_unit_test(test_fetch),           cmocka_unit_test(test_fetch_to_pass_on),
-                                       cmocka_unit_test(test_fetch_from_dead), cmocka_unit_test(test_mark)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_in_place),
+                                       cmocka_unit_test(test_relay),
+                                       cmocka_unit_test(test_fetch),
+                                       cmocka_unit_test(test_fetch_to_pass_on),
+                                       cmocka_unit_test(test_fetch_from_dead),
+                                       cmocka_unit_test(test_late),
+                                       cmocka_unit_test(test_mark)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
