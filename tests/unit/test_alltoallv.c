@@ -445,7 +445,8 @@ static int asked_of(member_t *member, const asked_t *asked, int calls)
  */
 static int passes_body(ranks_self_t *self, void *argument)
 {
-    const asked_t slower = {A2A_EVEN, 2000, MPATH_OK, 0, 2000}, faster = {A2A_EVEN, 100, MPATH_OK, 2000, 0};
+    /* far more than an agreement takes on a busy machine */
+    const asked_t slower = {A2A_EVEN, 2000, MPATH_OK, 0, 20000}, faster = {A2A_EVEN, 100, MPATH_OK, 20000, 0};
     const asked_t large      = {A2A_EVEN, 100000, MPATH_DECLINED, 0, 0};
     const job_t *job         = argument;
     mpath_context_t *context = context_of(self, job);
