@@ -161,7 +161,7 @@ static void test_while_a_stream_is_captured(void **state)
 static void test_values(void **state)
 {
     mpath_stream_t *stream = stream_of(0, 0);
-    uint64_t end_ns        = mpath_time_ns() + DEADLINE_NS;
+    uint64_t end_ns        = mpath_time_ns() + DEADLINE_NS, seen;
     mpath_pinned_t pinned;
     volatile uint64_t *words;
     gpu_memory_t from, to;
@@ -181,8 +181,8 @@ static void test_values(void **state)
     gpu_pattern_write(to.address, MIB, 2);
     assert_int_equal(mpath_stream_copy(stream, to.address, from.address, MIB), MPATH_OK);
     assert_int_equal(mpath_stream_write(stream, mpath_pinned_device(&pinned, &words[9]), UINT64_C(1) << 40), MPATH_OK);
-    while (words[9] != UINT64_C(1) << 40) { /* who sees the word sees the copy */
-        assert_int_equal(words[9], 0);
+    while ((seen = words[9]) != UINT64_C(1) << 40) { /* who sees the word sees the copy */
+        assert_int_equal(seen, 0);
         assert_true(mpath_time_ns() < end_ns);
     }
     assert_int_equal(gpu_pattern_check(to.address, MIB, 1), 0);
@@ -236,7 +236,6 @@ static void launch(mpath_stream_t *stream, const mpath_launch_copy_t *copy)
 
 #define FIELD (3 * MIB)
 
-/* Every alignment of source and target against each other, lengths around what vectors and CTAs cut. */
 /* The pieces, in the order of their targets, and nothing else have come: `host` and `source` are copies of both sides. */
 static void check_field(const mpath_kernel_piece_t *pieces, unsigned count, uint64_t to, uint64_t from,
                         const unsigned char *host, const unsigned char *source)
@@ -264,6 +263,7 @@ static void check_field(const mpath_kernel_piece_t *pieces, unsigned count, uint
     }
 }
 
+/* Every alignment of source and target against each other, lengths around what vectors and CTAs cut. */
 static void test_kernel_alignments_and_lengths(void **state)
 {
     static const uint64_t lengths[] = {0, 1, 2, 3, 4, 7, 8, 15, 16, 17, 31, 33, 64, 100, 511, 513, 4096, 66000, 300001};
