@@ -496,3 +496,14 @@ void mpath_fabric_abort(mpath_fabric_t *fabric, int which)
     }
     rail_unlock(rail);
 }
+
+void mpath_fabric_abort_peer(mpath_fabric_t *fabric, int which, int peer)
+{
+    rail_t *rail = rail_lock(fabric, which);
+
+    if (rail->lane != NULL) {
+        mpath_rail_abort_peer(rail->lane, peer);
+        atomic_store(&rail->suspect, 1);
+    }
+    rail_unlock(rail);
+}

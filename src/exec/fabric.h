@@ -100,5 +100,10 @@ int mpath_fabric_progress(mpath_fabric_t *fabric, int rail);
  * caller is touched any more. It ends the ops of the other teams on that rail too, with MPATH_ERR_UNREACHABLE.
  */
 void mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
+/*
+ * The same for what is sent to one peer, which ends with the next progress; connections with other peers stay. What is
+ * fetched from it cannot be given up by itself.
+ */
+void mpath_fabric_abort_peer(mpath_fabric_t *fabric, int rail, int peer);
 
 #endif

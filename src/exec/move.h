@@ -44,9 +44,9 @@ mpath_status_t mpath_move_recover(mpath_team_t *team);
 int mpath_move_settles(const mpath_team_t *team, const mpath_plan_t *plan);
 /*
  * The end of such a call for this rank: waits for the others. `lost`: NICs of this node that have failed, a bit each;
- * with `status` not MPATH_OK the caller has given up what was under way. MPATH_OK: all have their bytes. MPATH_AGAIN,
- * on all ranks: NICs are out of the team's topology now (mpath_team_topo_version()), the call is to be repeated. Errors
- * are logged.
+ * with `status` not MPATH_OK the caller has stopped the wire. MPATH_OK: all have their bytes. MPATH_AGAIN, on all ranks:
+ * NICs are out of the team's topology now (mpath_team_topo_version()), nothing is under way any more, the call is to be
+ * repeated. Errors are logged; the caller breaks the team and abandons the wire.
  */
 mpath_status_t mpath_move_settle(mpath_team_t *team, mpath_status_t status, uint32_t lost);
 

@@ -1,14 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* After an error: makes sure that no lane touches the caller's memory any more, and empties the queues. */
+/* The movement when its call is given up: nothing more is fed, and what has ended is dropped. */
 #include "exec/move_private.h"
-
-#include "util/log.h"
-#include "util/time.h"
-
-#include <sched.h>
-
-#define ABANDON_QUIET_NS (150 * MPATH_NS_PER_MS) /* nothing came for so long: the others have stopped, too */
-#define ABANDON_NS MPATH_NS_PER_S                /* the longest time to wait for that */
 
 /*
  * A ring is read in order: a slot that is never committed would stop it. What is in it is no chunk, which its reader, who
@@ -23,18 +15,34 @@ static void give_slot_back(mpath_mover_t *mover, parcel_t *parcel)
     }
 }
 
-/* Drops what is under way and finished, whatever came of it; returns whether something is left. */
-static int sweep_under_way(mpath_mover_t *mover)
+static mpath_transfer_t transfer_of(const mpath_mover_t *mover, const parcel_t *parcel)
+{
+    int sends              = (parcel->state == PARCEL_SENDS_OWN) || (parcel->state == PARCEL_SENDS_ON);
+    const mpath_hop_t *hop = sends ? &parcel->duty->out : &parcel->duty->in;
+
+    return (mpath_transfer_t){.status = mpath_fabric_op_status(mover->fabric, parcel->op_nic, &parcel->op),
+                              .sends  = sends,
+                              .rail   = parcel->op_nic,
+                              .nic    = sends ? hop->nic_from : hop->nic_to,
+                              .rank   = sends ? hop->to : hop->from,
+                              .nic_to = sends ? hop->nic_to : hop->nic_from};
+}
+
+void mpath_mover_sweep(mpath_mover_t *mover, mpath_transfer_visit_t visit, void *argument)
 {
     parcel_t **at = &mover->under_way;
 
     while (*at != NULL) {
         parcel_t *parcel = *at;
 
-        if ((parcel->op_nic >= 0) &&
-            (mpath_fabric_op_status(mover->fabric, parcel->op_nic, &parcel->op) == MPATH_INPROGRESS)) {
-            at = &parcel->next;
-            continue;
+        if (parcel->op_nic >= 0) {
+            mpath_transfer_t transfer = transfer_of(mover, parcel);
+
+            visit(argument, &transfer);
+            if (transfer.status == MPATH_INPROGRESS) {
+                at = &parcel->next;
+                continue;
+            }
         }
         *at = parcel->next;
         if (parcel->state == PARCEL_SENDS_ON) {
@@ -43,7 +51,6 @@ static int sweep_under_way(mpath_mover_t *mover)
         give_slot_back(mover, parcel);
         mpath_mover_drop_parcel(mover, parcel);
     }
-    return mover->under_way != NULL;
 }
 
 static void drop_queues(mpath_mover_t *mover)
@@ -65,50 +72,18 @@ static void drop_queues(mpath_mover_t *mover)
     }
 }
 
-/*
- * Reads and drops what the others still send, for they cannot end their sends otherwise, until this rank's own ops have
- * ended and nothing comes any more.
- */
-static void drain_rails(mpath_mover_t *mover)
+void mpath_mover_stop(mpath_mover_t *mover)
 {
-    uint64_t start_ns = mpath_time_ns(), event_ns = start_ns, now_ns = start_ns;
-
-    while ((now_ns - start_ns < ABANDON_NS) && (sweep_under_way(mover) || (now_ns - event_ns < ABANDON_QUIET_NS))) {
-        int events = 0;
-
-        for (uint32_t rails = mover->schedule->rails; rails != 0; rails &= rails - 1) {
-            int result = mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(rails)]);
-
-            events += (result > 0) ? result : 0;
-        }
-        sched_yield();
-        now_ns   = mpath_time_ns();
-        event_ns = (events > 0) ? now_ns : event_ns;
+    mpath_inbox_close(mover);
+    if (mover->schedule != NULL) {
+        drop_queues(mover);
     }
 }
 
-/* Ops of which the other end still lives end by themselves; the others are given up together with their connections. */
 void mpath_mover_abandon(mpath_mover_t *mover)
 {
-    uint64_t stuck = 0;
-
-    mpath_inbox_close(mover);
-    if (mover->schedule == NULL) {
-        return; /* the call has ended, and rails were taken back since: nothing is under way */
-    }
-    drop_queues(mover);
-    drain_rails(mover);
-    for (const parcel_t *parcel = mover->under_way; parcel != NULL; parcel = parcel->next) {
-        stuck |= UINT64_C(1) << parcel->op_nic;
-    }
-    for (; stuck != 0; stuck &= stuck - 1) {
-        int rail = __builtin_ctzll(stuck);
-
-        mpath_warn("%s: gives up what is under way on rail %s", mover->team->oob.name,
-                   mpath_fabric_rail_name(mover->fabric, rail));
-        mpath_fabric_abort(mover->fabric, rail);
-    }
-    while (sweep_under_way(mover)) {
-        sched_yield(); /* only while another thread holds the rail's lock */
+    mpath_mover_stop(mover);
+    if (mover->schedule != NULL) { /* else the call has ended, and rails were taken back since */
+        mpath_transfers_abandon(mover, mover->schedule->rails);
     }
 }

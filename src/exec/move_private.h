@@ -114,7 +114,7 @@ struct mpath_mover {
     /* Rails that fail, move_retry.c */
     int settles_call;        /* the ranks end this call together */
     uint32_t lost;           /* NICs of this node that failed in this call, bits by the topology's numbers */
-    uint32_t drained;        /* of this rank, while it waits for others that may still send what is given up */
+    uint32_t drained;        /* of this rank, while others may still send what is given up */
     unsigned repeats;        /* of calls, on this team */
     mover_settle_t *settles; /* by rank */
 };
@@ -127,6 +127,8 @@ mpath_status_t mpath_mover_create(mpath_team_t *team);
 mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics);
 /* The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
 int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to);
+/* The topology's number of the NIC on which this rank has a rail of the fabric; -1: it has not. */
+int mpath_mover_nic_of(const mpath_mover_t *mover, int rail);
 
 /* move_inbox.c */
 mpath_status_t mpath_inbox_init(inbox_t *inbox);
@@ -154,8 +156,34 @@ void mpath_mover_commit(mpath_mover_t *mover, parcel_t *parcel);
 void mpath_mover_drop_parcel(mpath_mover_t *mover, parcel_t *parcel);
 void mpath_mover_end_arrival(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival);
 
-/* move_abandon.c: after an error, waits until no lane touches memory of the caller, and empties the queues. */
+/* A transfer on a rail, of the movement or of the wire, when its call is given up. */
+typedef struct mpath_transfer {
+    mpath_status_t status;
+    int sends;        /* from here; else what is fetched */
+    int rail;         /* the fabric's number */
+    int nic;          /* the topology's, of this node */
+    int rank, nic_to; /* the other end; rank -1: unknown */
+} mpath_transfer_t;
+typedef void (*mpath_transfer_visit_t)(void *argument, const mpath_transfer_t *transfer);
+
+/* move_abandon.c */
+/* Nothing more is fed: drops what is queued, and what comes from now on. */
+void mpath_mover_stop(mpath_mover_t *mover);
+/* Shows what was under way, and drops what of it has ended, whatever came of it. */
+void mpath_mover_sweep(mpath_mover_t *mover, mpath_transfer_visit_t visit, void *argument);
+/* After an error of the team: afterwards no lane touches memory of the caller any more. */
 void mpath_mover_abandon(mpath_mover_t *mover);
+
+/* move_end.c, for the movement and the wire, which have been stopped; `nics`: those of this rank that are driven. */
+/* Reads what the others still send, which is dropped. Number of events. */
+int mpath_transfers_drive(const mpath_mover_t *mover, uint32_t nics);
+/*
+ * All ranks are in this and know which NICs the team has lost: until nothing of this rank is under way. *lost_p: NICs of
+ * this node that have failed meanwhile. Errors, which are logged, leave something under way.
+ */
+mpath_status_t mpath_transfers_end(mpath_mover_t *mover, uint32_t nics, uint32_t *lost_p);
+/* The others may do anything: what does not end in a moment is aborted. */
+void mpath_transfers_abandon(mpath_mover_t *mover, uint32_t nics);
 
 /* move_retry.c */
 mpath_status_t mpath_mover_retry_init(mpath_mover_t *mover);

@@ -1,9 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rails that fail during a call. No rank leaves a call before all have their bytes: at its end the ranks settle, in an
- * agreement. Who has lost a rail comes there early and marked; the others see the mark, give up what is under way and
- * follow. Then all leave the rail out of the topology and repeat the call: the send buffers are still what they were,
- * and bytes that come again are the same. Chunks of the attempt before are known by its number and dropped.
+ * agreement. Who has lost a rail feeds no more and comes there early and marked; the others see the mark and follow.
+ * Only when all are there, and know of all that is lost, they end what is under way (move_end.c): so who is late finds
+ * somebody to read what it sends, and no rail seems dead for that. They settle once more, and again as long as further
+ * rails show to have failed meanwhile. Then nothing is under way anywhere, and all repeat the call on what is left of the
+ * topology: the send buffers are still what they were, and bytes that come again are the same. Chunks of the attempt
+ * before that are only in the network still are known by its number and dropped.
  *
  * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles when
  * rails fail soon after they were used again: what tells a dead cable is the carrier, what tells the rest is trying. Of
@@ -29,6 +32,7 @@
 struct mover_settle {
     uint32_t lost;             /* failed in this call */
     uint32_t back;             /* left out, and may be used again; from the first rank of a node */
+    uint32_t dark;             /* in use, without a carrier, where other nodes have lost theirs; from the same */
     uint32_t busy;             /* left out, and have to stay so for this rank; by number, of whatever node */
     uint32_t silent, progress; /* see mpath_move_loss_t */
 };
@@ -96,36 +100,61 @@ void mpath_mover_lose(mpath_mover_t *mover, int nic)
     }
 }
 
+static uint32_t lost_anywhere(const mpath_team_t *team)
+{
+    uint32_t lost = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        lost |= team->lost[node];
+    }
+    return lost;
+}
+
+/* NICs of this node that have a carrier, of the numbers that some node has lost. */
+static uint32_t carriers(mpath_team_t *team)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    uint64_t now_ns                = mpath_time_ns();
+    uint32_t lost                  = lost_anywhere(team);
+
+    if (now_ns >= team->next_carrier_ns) {
+        team->next_carrier_ns = now_ns + CARRIER_NS;
+        team->carriers        = 0;
+        for (int nic = 0; nic < machine->num_nics; nic++) {
+            int has = ((lost >> nic) & 1) && mpath_machine_has_carrier("/sys", machine->nics[nic].name);
+
+            team->carriers |= has ? 1u << nic : 0;
+        }
+    }
+    return team->carriers & lost;
+}
+
 /*
  * NICs of this node that may be tried again; asked of its first rank. It goes on saying so from call to call: that of
  * another node may come to it a call later, and they have to say it in the same one.
  */
 static uint32_t nics_back(mpath_team_t *team)
 {
-    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
-    uint64_t now_ns;
-
-    if ((team->local_rank != 0) || (team->lost[team->node] == 0)) {
+    if ((team->local_rank != 0) || (team->lost[team->node] == 0) || (mpath_time_ns() < team->next_probe_ns)) {
         return 0;
     }
-    now_ns = mpath_time_ns();
-    if (now_ns < team->next_probe_ns) {
-        return 0;
-    }
-    if (now_ns >= team->next_carrier_ns) {
-        team->next_carrier_ns = now_ns + CARRIER_NS;
-        team->carriers        = 0;
-        for (uint32_t nics = team->lost[team->node]; nics != 0; nics &= nics - 1) {
-            int nic = __builtin_ctz(nics);
-
-            team->carriers |= mpath_machine_has_carrier("/sys", machine->nics[nic].name) ? 1u << nic : 0;
-        }
-    }
-    return team->carriers & team->lost[team->node];
+    return carriers(team) & team->lost[team->node];
 }
 
-/* Takes NICs of a node out of the topology or in again; their number. The same on all ranks. */
-static int set_nics(mpath_team_t *team, int node, uint32_t nics, int up)
+/* The dead end of a rail may be on this node although only that on the other one was blamed for the silence. */
+static uint32_t nics_dark(mpath_team_t *team)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    uint32_t dark                  = 0;
+
+    for (int nic = 0; (team->local_rank == 0) && (nic < machine->num_nics); nic++) {
+        dark |= machine->nics[nic].up ? lost_anywhere(team) & (1u << nic) : 0;
+    }
+    return (dark != 0) ? dark & ~carriers(team) : 0;
+}
+
+/* Takes NICs of a node out of the topology or in again, saying why; their number. The same on all ranks. */
+static int set_nics(mpath_team_t *team, int node, uint32_t nics, int up, const char *why)
 {
     int count = 0;
 
@@ -139,8 +168,7 @@ static int set_nics(mpath_team_t *team, int node, uint32_t nics, int up)
         (void)mpath_topo_set_nic(team->topo, node, nic, up);
         mpath_log((team->rank == 0) ? MPATH_LOG_WARN : MPATH_LOG_INFO, "%s: rail %s of %s %s", team->oob.name,
                   mpath_topo_machine(team->topo, node)->nics[nic].name, mpath_topo_machine(team->topo, node)->host,
-                  up ? "is used again"
-                     : "has failed; the call is repeated without it, and it is left out until it is back");
+                  why);
         count++;
     }
     return count;
@@ -176,16 +204,6 @@ static uint32_t nics_busy(const mpath_mover_t *mover, uint32_t nics)
         }
     }
     return busy;
-}
-
-static uint32_t lost_anywhere(const mpath_team_t *team)
-{
-    uint32_t lost = 0;
-
-    for (int node = 0; node < team->num_nodes; node++) {
-        lost |= team->lost[node];
-    }
-    return lost;
 }
 
 /* This rank's rails on lost NICs, and those of the same number, which are connected to them. */
@@ -235,7 +253,7 @@ static void wait_longer(mpath_team_t *team)
     team->next_carrier_ns = 0;
 }
 
-/* All ranks know what each has lost: leaves it out. */
+/* All ranks know what each has lost: leaves it out. The same on all ranks. */
 static mpath_status_t leave_out(mpath_mover_t *mover)
 {
     mpath_team_t *team = mover->team;
@@ -244,7 +262,8 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
 
     blame_silent(mover);
     for (int rank = 0; rank < team->size; rank++) {
-        count += set_nics(team, team->node_of[rank], mover->settles[rank].lost, 0);
+        count += set_nics(team, team->node_of[rank], mover->settles[rank].lost, 0,
+                          "has failed; the call is repeated without it, and it is left out until it is back");
         suspect_rails(mover, mover->settles[rank].lost);
         mine |= (team->node_of[rank] == team->node) ? mover->settles[rank].lost : 0;
     }
@@ -256,6 +275,29 @@ static mpath_status_t leave_out(mpath_mover_t *mover)
     team->topo_version++;
     wait_longer(team);
     mpath_team_lost_note(team, mine, 1);
+    return MPATH_OK;
+}
+
+/* All ranks have come with what they have lost: until nothing is under way on any of them. */
+static mpath_status_t give_up_together(mpath_mover_t *mover)
+{
+    mpath_team_t *team    = mover->team;
+    mpath_status_t status = leave_out(mover);
+    mover_settle_t mine   = {0};
+    int marked            = 1;
+
+    while ((status == MPATH_OK) && marked) {
+        status = mpath_transfers_end(mover, mover->drained, &mine.lost);
+        if (status == MPATH_OK) {
+            status = mpath_team_settle_again(team, mine.lost != 0, &mine, sizeof(mine), mover->settles, &marked);
+        }
+        if ((status == MPATH_OK) && marked) {
+            status = leave_out(mover);
+        }
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
     mover->repeats++;
     mpath_schedule_destroy(mover->schedule);
     mover->schedule = NULL;
@@ -282,6 +324,20 @@ static uint32_t without_other_end(const mpath_mover_t *mover)
     return out & ~twice;
 }
 
+static int leave_out_dark(mpath_mover_t *mover)
+{
+    mpath_team_t *team = mover->team;
+    int count          = 0;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        count += set_nics(team, team->node_of[rank], mover->settles[rank].dark, 0,
+                          "has no carrier; it is left out until it is back");
+        suspect_rails(mover, mover->settles[rank].dark);
+    }
+    mpath_team_lost_note(team, mover->settles[team->leaders[team->node]].dark, 1);
+    return count;
+}
+
 /*
  * Uses NICs again that their nodes want back. The ranks of all nodes go over to new rails and tell each other the
  * addresses: on connections of before UCX cannot be relied upon.
@@ -290,57 +346,62 @@ static mpath_status_t take_back(mpath_mover_t *mover)
 {
     mpath_team_t *team = mover->team;
     uint32_t back = 0, busy = 0;
+    int changes = leave_out_dark(mover);
 
     for (int rank = 0; rank < team->size; rank++) {
         back |= mover->settles[rank].back;
         busy |= mover->settles[rank].busy;
     }
     back &= ~(busy | without_other_end(mover));
+    if ((back == 0) && (changes == 0)) {
+        return MPATH_OK;
+    }
+    team->topo_version++;
+    mpath_schedule_destroy(mover->schedule);
+    mover->schedule = NULL;
     if (back == 0) {
         return MPATH_OK;
     }
     for (int rank = 0; rank < team->size; rank++) {
-        (void)set_nics(team, team->node_of[rank], mover->settles[rank].back & back, 1);
+        (void)set_nics(team, team->node_of[rank], mover->settles[rank].back & back, 1, "is used again");
     }
     mpath_team_lost_note(team, mover->settles[team->leaders[team->node]].back & back, 0);
     team->back_ns = mpath_time_ns();
-    team->topo_version++;
     forget_peers(mover, back);
-    mpath_schedule_destroy(mover->schedule);
-    mover->schedule = NULL;
     return mpath_mover_reopen(mover, back);
 }
 
 void mpath_move_drain(mpath_team_t *team)
 {
-    const mpath_mover_t *mover = team->mover;
-
-    for (uint32_t nics = (mover != NULL) ? mover->drained : 0; nics != 0; nics &= nics - 1) {
-        (void)mpath_fabric_progress(mover->fabric, mover->fabric_nic[__builtin_ctz(nics)]);
+    if ((team->mover != NULL) && (team->mover->drained != 0)) {
+        (void)mpath_transfers_drive(team->mover, team->mover->drained);
     }
 }
 
-/* Nothing is under way any more. */
+/* With `status` not MPATH_OK nothing more is fed. */
 static mpath_status_t settle(mpath_mover_t *mover, mpath_status_t status, const mpath_move_loss_t *loss)
 {
     mpath_team_t *team  = mover->team;
     mover_settle_t mine = {.lost = loss->lost, .silent = loss->silent, .progress = loss->progress};
+    uint32_t nics;
     int marked;
 
     if (status == MPATH_OK) {
         mine.back = nics_back(team);
+        mine.dark = nics_dark(team);
         mine.busy = nics_busy(mover, lost_anywhere(team));
     }
-    mover->drained = (status != MPATH_OK) ? mover->driven & ~team->lost[team->node] : 0;
+    nics           = mover->driven & ~team->lost[team->node];
+    mover->drained = (status != MPATH_OK) ? nics : 0;
     status         = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), mover->settles, &marked);
+    if ((status == MPATH_OK) && marked) {
+        mover->drained = nics;
+        status         = give_up_together(mover);
+    } else if (status == MPATH_OK) {
+        status = take_back(mover);
+    }
     mover->drained = 0;
-    if (status != MPATH_OK) {
-        return status;
-    }
-    if (marked) {
-        return leave_out(mover);
-    }
-    return take_back(mover);
+    return status;
 }
 
 mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
@@ -349,7 +410,7 @@ mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status)
     int gives_up           = status != MPATH_OK;
 
     if (gives_up) {
-        mpath_mover_abandon(mover);
+        mpath_mover_stop(mover);
         mpath_inbox_open(mover, 1);
         mover->failed = MPATH_OK;
     }

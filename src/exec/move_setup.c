@@ -421,6 +421,16 @@ int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to)
     return peer;
 }
 
+int mpath_mover_nic_of(const mpath_mover_t *mover, int rail)
+{
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        if (((mover->driven >> nic) & 1) && (mover->fabric_nic[nic] == rail)) {
+            return nic;
+        }
+    }
+    return -1;
+}
+
 uint64_t mpath_mover_memory_bytes(const mpath_mover_t *mover)
 {
     const mpath_team_t *team = mover->team;

@@ -234,17 +234,6 @@ void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
     relay->is_lost  = relay->is_lost || (flags & MPATH_CALL_LOST);
 }
 
-/* What is left of the topology may have no way for all; that may change with the rails. */
-static mpath_status_t without_way(mpath_relay_t *relay, mpath_status_t status)
-{
-    if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
-        relay->has_no_way   = 1;
-        relay->topo_version = mpath_team_topo_version(relay->team);
-        status              = MPATH_OK;
-    }
-    return status;
-}
-
 mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                    const mpath_topo_t **topo_p)
 {
@@ -274,11 +263,11 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
         status = mpath_move_recover(relay->team);
     }
     if ((status == MPATH_OK) && (relay->topo_version != mpath_team_topo_version(relay->team))) {
-        status = without_way(relay, mpath_relay_follow_topo(relay));
+        status = mpath_relay_follow_topo(relay);
     }
     if ((status == MPATH_OK) && relay->is_short) {
         relay->is_short = 0;
-        status          = without_way(relay, mpath_relay_give_back(relay));
+        status          = mpath_relay_give_back(relay);
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(relay->team, status);
@@ -397,7 +386,7 @@ mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan)
         status = mpath_relay_settle(relay, run(relay));
         if (mpath_status_is_error(status)) {
             mpath_team_break(relay->team, status);
-            (void)mpath_relay_abandon(relay, GIVE_UP_S);
+            mpath_relay_abandon(relay, GIVE_UP_S);
         }
         relay->stats.calls += (status == MPATH_OK) ? 1 : 0;
         end(relay);

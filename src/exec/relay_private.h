@@ -214,10 +214,7 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
 mpath_status_t mpath_relay_renew(mpath_relay_t *relay, const mpath_call_t *call);
 /* Collective, when a rank has said that its GPU is short of memory: such ranks give their slots back. */
 mpath_status_t mpath_relay_give_back(mpath_relay_t *relay);
-/*
- * Collective, when NICs of the team's topology have failed or are back. MPATH_ERR_UNREACHABLE: not every hop that is
- * left is open.
- */
+/* Collective, when NICs of the team's topology have failed or are back. May leave no way, as the others here. */
 mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay);
 /* Whether this rank's GPU is; asks the driver. */
 int mpath_relay_is_short(const mpath_relay_t *relay);
@@ -269,10 +266,12 @@ int mpath_relay_is_finished(const mpath_relay_t *relay);
 /* Nothing happened: waits a moment, looks at the clock, the processes, the streams and the team. MPATH_OK to go on. */
 mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns);
 /*
- * After an error, or when a call is given up: until no copy of this rank is under way. MPATH_ERR_TIMED_OUT, logged: some
- * still is after so many seconds.
+ * When a call is given up: until no copy of this rank is under way; what rails have under way ends when the ranks settle.
+ * MPATH_ERR_TIMED_OUT, logged: some copy still is after so many seconds.
  */
-mpath_status_t mpath_relay_abandon(mpath_relay_t *relay, int seconds);
+mpath_status_t mpath_relay_stop(mpath_relay_t *relay, int seconds);
+/* The same after an error, rails included. */
+void mpath_relay_abandon(mpath_relay_t *relay, int seconds);
 
 /*
  * relay_retry.c: the end of a call for this rank; MPATH_AGAIN, on all ranks alike: it is to be repeated on another

@@ -122,11 +122,29 @@ static void wire_sent(void *argument, const mpath_chunk_t *chunk)
     mpath_relay_left(relay, mpath_schedule_find(relay->bound.schedule, chunk->flow), chunk->bytes);
 }
 
+/* UCX copies memory of the GPU whose context it finds with the thread, which may be none. */
+static mpath_status_t enter(void *argument)
+{
+    const mpath_relay_t *relay = argument;
+
+    return (relay->rails.direct && (relay->gpu != NULL)) ? mpath_gpu_enter(relay->gpu) : MPATH_OK;
+}
+
+static void leave(void *argument)
+{
+    const mpath_relay_t *relay = argument;
+
+    if (relay->rails.direct && (relay->gpu != NULL)) {
+        mpath_gpu_leave(relay->gpu);
+    }
+}
+
 /* -- the call -- */
 
 void mpath_relay_rails_begin(mpath_relay_t *relay)
 {
-    static const mpath_wire_ops_t ops = {.place = wire_place, .placed = wire_placed, .sent = wire_sent};
+    static const mpath_wire_ops_t ops = {
+        .place = wire_place, .placed = wire_placed, .sent = wire_sent, .enter = enter, .leave = leave};
 
     relay->rails.failed = MPATH_OK;
     relay->rails.active = (relay->rails.wire != NULL) && (relay->bound.schedule->rails != 0);
@@ -320,19 +338,6 @@ mpath_status_t mpath_relay_rails_taken(mpath_relay_t *relay, const relay_op_t *o
     return MPATH_OK;
 }
 
-/* UCX copies memory of the GPU whose context it finds with the thread, which may be none. */
-static mpath_status_t enter(const mpath_relay_t *relay)
-{
-    return (relay->rails.direct && (relay->gpu != NULL)) ? mpath_gpu_enter(relay->gpu) : MPATH_OK;
-}
-
-static void leave(const mpath_relay_t *relay)
-{
-    if (relay->rails.direct && (relay->gpu != NULL)) {
-        mpath_gpu_leave(relay->gpu);
-    }
-}
-
 int mpath_relay_rails_progress(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
@@ -388,10 +393,17 @@ const char *mpath_relay_rails_name(const mpath_relay_t *relay, int nic)
     return mpath_topo_machine(relay->team->topo, relay->team->node)->nics[nic].name;
 }
 
+void mpath_relay_rails_stop(mpath_relay_t *relay)
+{
+    if (relay->rails.active) {
+        mpath_wire_stop(relay->rails.wire);
+    }
+}
+
 void mpath_relay_rails_abandon(mpath_relay_t *relay)
 {
     if (relay->rails.active) {
-        mpath_wire_abandon(relay->rails.wire, 0);
+        mpath_wire_abandon(relay->rails.wire);
     }
 }
 

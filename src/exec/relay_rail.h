@@ -32,9 +32,12 @@ int mpath_relay_rails_idle(const mpath_relay_t *relay);
 int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty);
 /* Of a NIC of this node, for messages. */
 const char *mpath_relay_rails_name(const mpath_relay_t *relay, int nic);
+/* A call is given up: what comes is dropped; what is under way ends when the ranks settle. */
+void mpath_relay_rails_stop(mpath_relay_t *relay);
+/* It fails: nothing is under way afterwards. */
 void mpath_relay_rails_abandon(mpath_relay_t *relay);
 /*
- * After mpath_relay_rails_abandon() on all ranks: all slots and credits are where they belong, for the call's
+ * When all ranks have settled after mpath_relay_rails_stop(): all slots and credits are where they belong, for the call's
  * repetition.
  */
 mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay);

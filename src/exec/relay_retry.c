@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, rails that fail during a call: as move_retry.c does it for host memory. Who has lost a rail gives up what is
- * under way and says so at the end of the call; the others see that while they wait, and follow. When all have stopped,
- * every rank puts its own part of the room back in order (slots, rings, credits), the rails are left out, and the call
- * is planned and moved anew: its send buffers are unchanged, and bytes that come again are the same.
+ * Relay, rails that fail during a call: as move_retry.c does it for host memory. Who has lost a rail ends its copies and
+ * says so at the end of the call; the others see that while they wait, and follow. When nothing is under way on any of
+ * them, over rails neither, every rank puts its own part of the room back in order (slots, rings, credits), and the call
+ * is planned and moved anew without the rails: its send buffers are unchanged, and bytes that come again are the same.
  */
 #include "exec/relay_private.h"
 
@@ -82,7 +82,7 @@ mpath_status_t mpath_relay_settle(mpath_relay_t *relay, mpath_status_t status)
                             ((status != MPATH_ERR_UNREACHABLE) || (relay->lost == 0)))) {
         return status;
     }
-    if ((status != MPATH_OK) && (mpath_relay_abandon(relay, relay->settings->timeout_s) != MPATH_OK)) {
+    if ((status != MPATH_OK) && (mpath_relay_stop(relay, relay->settings->timeout_s) != MPATH_OK)) {
         return MPATH_ERR_TIMED_OUT; /* it would write to slots of the next attempt */
     }
     status = mpath_move_settle(relay->team, status, relay->lost);

@@ -182,8 +182,7 @@ static void take_reduced(mpath_relay_t *relay, mpath_topo_t *topo)
     relay->has_no_way   = 0;
 }
 
-/* The topology in which some ranks pass nothing on, and without NICs that have failed. Collective. */
-static mpath_status_t reduce_topo(mpath_relay_t *relay)
+static mpath_status_t try_to_reduce(mpath_relay_t *relay)
 {
     const mpath_topo_t *topo  = mpath_team_gpu_topo(relay->team);
     int num_nodes             = mpath_topo_num_nodes(topo);
@@ -223,6 +222,22 @@ static mpath_status_t reduce_topo(mpath_relay_t *relay)
         take_reduced(relay, reduced);
     } else {
         mpath_topo_destroy(reduced);
+    }
+    return status;
+}
+
+/*
+ * The topology in which some ranks pass nothing on, and without NICs that have failed. What is left may have no way for
+ * all; that may change with the rails. Collective.
+ */
+static mpath_status_t reduce_topo(mpath_relay_t *relay)
+{
+    mpath_status_t status = try_to_reduce(relay);
+
+    if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
+        relay->has_no_way   = 1;
+        relay->topo_version = relay->team->topo_version;
+        status              = MPATH_OK;
     }
     return status;
 }

@@ -297,11 +297,11 @@ static int streams_end(mpath_relay_t *relay, uint64_t end_ns)
     return all;
 }
 
-mpath_status_t mpath_relay_abandon(mpath_relay_t *relay, int seconds)
+mpath_status_t mpath_relay_stop(mpath_relay_t *relay, int seconds)
 {
     mpath_status_t status = MPATH_OK;
 
-    mpath_relay_rails_abandon(relay);
+    mpath_relay_rails_stop(relay);
     if ((relay->gpu != NULL) && !streams_end(relay, mpath_time_ns() + (uint64_t)seconds * MPATH_NS_PER_S)) {
         mpath_error("rank %d: copies of call %llu on device memory, which is given up, have not ended within %d s",
                     relay->me, (unsigned long long)relay->number, seconds);
@@ -325,4 +325,10 @@ mpath_status_t mpath_relay_abandon(mpath_relay_t *relay, int seconds)
         }
     }
     return status;
+}
+
+void mpath_relay_abandon(mpath_relay_t *relay, int seconds)
+{
+    mpath_relay_rails_abandon(relay);
+    (void)mpath_relay_stop(relay, seconds);
 }

@@ -69,6 +69,12 @@ mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t
  */
 mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
                                  int *marked_p);
+/*
+ * The same right after it, with nothing in between that waits for long: ranks that do not come within timeout_s end the
+ * call in an error that names them.
+ */
+mpath_status_t mpath_team_settle_again(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                       int *marked_p);
 int mpath_team_marked(const mpath_team_t *team);
 /* Number of the last agreement, gathers included. */
 uint32_t mpath_team_call(const mpath_team_t *team);

@@ -36,7 +36,7 @@ static void break_adopt(mpath_team_t *team)
         mpath_inbox_close(team->mover);
     }
     if (team->wire != NULL) {
-        mpath_wire_abandon(team->wire, 1);
+        mpath_wire_stop(team->wire);
     }
 }
 

@@ -16,8 +16,8 @@ static _Thread_local int driven_events;
 
 /* -- transfers -- */
 
-/* `rank`: that it is sent to; -1: it is a take. */
-static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank, const mpath_chunk_t *chunk)
+/* `rank`: that it is sent to, there to NIC `end`; -1: it is a take, from the lane's peer `end`. */
+static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank, int end, const mpath_chunk_t *chunk)
 {
     mpath_wire_transfer_t *transfer = wire->spare;
 
@@ -27,7 +27,8 @@ static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank
         mpath_error("%s: no memory to handle a chunk; the call fails", wire->team->oob.name);
         return NULL;
     }
-    *transfer = (mpath_wire_transfer_t){.nic = nic, .rank = rank, .chunk = *chunk, .op = {.status = MPATH_INPROGRESS}};
+    *transfer = (mpath_wire_transfer_t){
+        .nic = nic, .rank = rank, .end = end, .chunk = *chunk, .op = {.status = MPATH_INPROGRESS}};
     return transfer;
 }
 
@@ -136,7 +137,7 @@ static mpath_status_t handle(mpath_wire_t *wire, int nic, const mpath_arrival_t 
         }
         return status;
     }
-    transfer = transfer_get(wire, nic, -1, &arrival->chunk);
+    transfer = transfer_get(wire, nic, -1, arrival->peer, &arrival->chunk);
     if (transfer == NULL) {
         mpath_fabric_release(wire->fabric, nic, arrival);
         return MPATH_ERR_NO_MEMORY;
@@ -238,7 +239,7 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
     if (peer < 0) {
         return (mpath_status_t)peer;
     }
-    transfer = transfer_get(wire, mover->fabric_nic[nic], rank, chunk);
+    transfer = transfer_get(wire, mover->fabric_nic[nic], rank, nic_to, chunk);
     if (transfer == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }

@@ -22,6 +22,9 @@ typedef struct mpath_wire_ops {
     void (*placed)(void *argument, const mpath_chunk_t *chunk);
     /* The memory behind a chunk of mpath_wire_send() is free again. */
     void (*sent)(void *argument, const mpath_chunk_t *chunk);
+    /* Around the progress of rails while the call is given up; both NULL: nothing is needed. */
+    mpath_status_t (*enter)(void *argument);
+    void (*leave)(void *argument);
 } mpath_wire_ops_t;
 
 /*
@@ -58,11 +61,13 @@ uint32_t mpath_wire_lost(const mpath_wire_t *wire);
 /* The caller has found that a NIC has failed under the call. */
 void mpath_wire_lose(mpath_wire_t *wire, int nic);
 
+/* The call is given up: drops what comes. What is under way ends when the ranks settle, see exec/move.h. */
+void mpath_wire_stop(mpath_wire_t *wire);
 /*
- * The call is given up: drops what comes and, unless `close_only`, waits (a second at most, then the rails that do not
- * end are aborted) until no lane touches memory of the caller any more.
+ * The same of a team that has failed: waits (a moment, then what does not end is aborted) until no lane touches memory
+ * of the caller any more.
  */
-void mpath_wire_abandon(mpath_wire_t *wire, int close_only);
+void mpath_wire_abandon(mpath_wire_t *wire);
 /* After a call that was given up on all ranks: ready for its repetition. What still comes of it is dropped. */
 mpath_status_t mpath_wire_restart(mpath_wire_t *wire);
 /* For the movement: another rail of the fabric takes the place of one that has failed. Nothing is under way. */

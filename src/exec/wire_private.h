@@ -4,6 +4,7 @@
 #define MPATH_EXEC_WIRE_PRIVATE_H
 
 #include "exec/fabric.h"
+#include "exec/move_private.h"
 #include "exec/wire.h"
 
 #include <pthread.h>
@@ -14,6 +15,7 @@ typedef struct mpath_wire_transfer {
     mpath_lane_op_t op;
     int nic;  /* the fabric's */
     int rank; /* that it is sent to; -1: something is taken */
+    int end;  /* the NIC there; of what is taken the lane's number of its sender, -1: unknown */
     mpath_chunk_t chunk;
 } mpath_wire_transfer_t;
 
@@ -47,6 +49,9 @@ struct mpath_wire {
 
 /* A transfer that is over, for the next one. */
 void mpath_wire_transfer_put(mpath_wire_t *wire, mpath_wire_transfer_t *transfer);
+
+/* As mpath_mover_sweep(). */
+void mpath_wire_sweep(mpath_wire_t *wire, mpath_transfer_visit_t visit, void *argument);
 
 /* The oldest arrival of the queue, the caller's to free; NULL: none. */
 mpath_wire_waiting_t *mpath_wire_dequeue(mpath_wire_t *wire);

@@ -2,21 +2,16 @@
 /* Wire: how it begins on all ranks alike, and how what is under way ends when a call is given up. */
 #include "exec/wire_private.h"
 
-#include "exec/move_private.h"
 #include "util/log.h"
-#include "util/time.h"
 
-#include <sched.h>
 #include <stdlib.h>
 
 #define WIRE_ID_MASK 0x9e3779b97f4a7c15ull /* makes the wire's id out of the team's */
 #define WIRE_ID_STEP 0xda942042e4dd58b5ull /* makes the next id out of it */
-#define WIRE_QUIET_NS (150 * MPATH_NS_PER_MS)
-#define WIRE_ABANDON_NS MPATH_NS_PER_S
 
 /* -- the end -- */
 
-static void close_queue(mpath_wire_t *wire)
+void mpath_wire_stop(mpath_wire_t *wire)
 {
     mpath_wire_waiting_t *waiting;
 
@@ -29,66 +24,58 @@ static void close_queue(mpath_wire_t *wire)
     }
 }
 
-/* Drops the transfers that have ended, whatever came of them. Nonzero: some are left. */
-static int sweep(mpath_wire_t *wire)
+/* Whose number `peer` is on a NIC, as far as this rank has sent to it. */
+static void find_sender(const mpath_mover_t *mover, int peer, mpath_transfer_t *transfer)
+{
+    const mpath_team_t *team = mover->team;
+    const int *known         = mover->peers + (size_t)transfer->nic * (size_t)team->size * MPATH_MAX_NICS;
+
+    for (int i = 0; (peer >= 0) && (i < team->size * MPATH_MAX_NICS); i++) {
+        if (known[i] == peer + 1) {
+            transfer->rank   = i / MPATH_MAX_NICS;
+            transfer->nic_to = i % MPATH_MAX_NICS;
+            return;
+        }
+    }
+}
+
+static mpath_transfer_t describe(const mpath_wire_t *wire, const mpath_wire_transfer_t *transfer)
+{
+    mpath_transfer_t described = {.status = mpath_fabric_op_status(wire->fabric, transfer->nic, &transfer->op),
+                                  .sends  = transfer->rank >= 0,
+                                  .rail   = transfer->nic,
+                                  .nic    = mpath_mover_nic_of(wire->team->mover, transfer->nic),
+                                  .rank   = transfer->rank,
+                                  .nic_to = transfer->end};
+
+    if (!described.sends) {
+        find_sender(wire->team->mover, transfer->end, &described);
+    }
+    return described;
+}
+
+void mpath_wire_sweep(mpath_wire_t *wire, mpath_transfer_visit_t visit, void *argument)
 {
     mpath_wire_transfer_t **at = &wire->active;
 
     while (*at != NULL) {
         mpath_wire_transfer_t *transfer = *at;
+        mpath_transfer_t described      = describe(wire, transfer);
 
-        if (mpath_fabric_op_status(wire->fabric, transfer->nic, &transfer->op) == MPATH_INPROGRESS) {
+        visit(argument, &described);
+        if (described.status == MPATH_INPROGRESS) {
             at = &transfer->next;
             continue;
         }
         *at = transfer->next;
         mpath_wire_transfer_put(wire, transfer);
     }
-    return wire->active != NULL;
 }
 
-/* Reads and drops what the others still send, for they cannot end their sends otherwise. */
-static void drain(mpath_wire_t *wire)
+void mpath_wire_abandon(mpath_wire_t *wire)
 {
-    const mpath_mover_t *mover = wire->team->mover;
-    uint64_t start_ns = mpath_time_ns(), event_ns = start_ns, now_ns = start_ns;
-
-    while ((now_ns - start_ns < WIRE_ABANDON_NS) && (sweep(wire) || (now_ns - event_ns < WIRE_QUIET_NS))) {
-        int events = 0;
-
-        for (uint32_t nics = wire->nics; nics != 0; nics &= nics - 1) {
-            int result = mpath_fabric_progress(wire->fabric, mover->fabric_nic[__builtin_ctz(nics)]);
-
-            events += (result > 0) ? result : 0;
-        }
-        sched_yield();
-        now_ns   = mpath_time_ns();
-        event_ns = (events > 0) ? now_ns : event_ns;
-    }
-}
-
-void mpath_wire_abandon(mpath_wire_t *wire, int close_only)
-{
-    uint64_t stuck = 0;
-
-    close_queue(wire);
-    if (close_only) {
-        return;
-    }
-    drain(wire);
-    for (const mpath_wire_transfer_t *transfer = wire->active; transfer != NULL; transfer = transfer->next) {
-        stuck |= UINT64_C(1) << transfer->nic;
-    }
-    for (; stuck != 0; stuck &= stuck - 1) {
-        int rail = __builtin_ctzll(stuck);
-
-        mpath_warn("%s: gives up what is under way on rail %s", wire->team->oob.name,
-                   mpath_fabric_rail_name(wire->fabric, rail));
-        mpath_fabric_abort(wire->fabric, rail);
-    }
-    while (sweep(wire)) {
-        sched_yield(); /* only while another thread holds the rail's lock */
-    }
+    mpath_wire_stop(wire);
+    mpath_transfers_abandon(wire->team->mover, wire->nics);
 }
 
 void mpath_wire_destroy(mpath_wire_t *wire)
@@ -98,7 +85,7 @@ void mpath_wire_destroy(mpath_wire_t *wire)
     if (wire == NULL) {
         return;
     }
-    close_queue(wire);
+    mpath_wire_stop(wire);
     mpath_fabric_leave(wire->fabric, wire->id);
     while ((transfer = wire->spare) != NULL) {
         wire->spare = transfer->next;
@@ -137,7 +124,7 @@ static mpath_status_t wire_join(mpath_wire_t *wire)
 /* Another id: the fabric drops the chunks of the one before. */
 mpath_status_t mpath_wire_restart(mpath_wire_t *wire)
 {
-    close_queue(wire);
+    mpath_wire_stop(wire);
     mpath_fabric_leave(wire->fabric, wire->id);
     wire->id     = wire->id * WIRE_ID_STEP + 1;
     wire->failed = MPATH_OK;

@@ -114,6 +114,24 @@ static int rail_drain(rail_t *rail)
     return rail->active == NULL;
 }
 
+static void give_peer_up(rail_peer_t *peer)
+{
+    if (peer->window_bytes > 0) {
+        rail_peer_fail(peer, "given up with chunks under way");
+        rail_peer_close(peer);
+    }
+}
+
+void mpath_rail_abort_peer(mpath_lane_t *base, int number)
+{
+    rail_t *rail = (rail_t *)base;
+    rail_peer_t *peer;
+
+    if ((rail->worker != NULL) && (rail_peer_find(rail, number, &peer) == MPATH_OK)) {
+        give_peer_up(peer);
+    }
+}
+
 /*
  * Ends the connections on which something is under way; peers without stay. A rendezvous that is being fetched cannot
  * be called back: when the sender does not end it in time, the whole rail has to go.
@@ -127,9 +145,8 @@ static void rail_abort(mpath_lane_t *base)
         return;
     }
     for (number = 0; number < rail->num_peers; number++) {
-        if ((rail->peers[number] != NULL) && (rail->peers[number]->window_bytes > 0)) {
-            rail_peer_fail(rail->peers[number], "given up with chunks under way");
-            rail_peer_close(rail->peers[number]);
+        if (rail->peers[number] != NULL) {
+            give_peer_up(rail->peers[number]);
         }
     }
     if (!rail_drain(rail)) {

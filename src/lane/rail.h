@@ -35,6 +35,9 @@ int mpath_rail_add_peer(mpath_lane_t *lane, const void *address, size_t bytes, c
 /* Closes and forgets a peer, so that a later one may take its number. */
 void mpath_rail_remove_peer(mpath_lane_t *lane, int peer);
 
+/* Gives up what is being sent to a peer, which fails for good: the sends end with the next progress of the lane. */
+void mpath_rail_abort_peer(mpath_lane_t *lane, int peer);
+
 /* "tcp on rail0", "rc_verbs on mlx5_0:1": for logs and mpath_info */
 const char *mpath_rail_description(mpath_lane_t *lane);
 

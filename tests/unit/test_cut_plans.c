@@ -7,17 +7,15 @@
 #include "coll/alltoallv.h"
 #include "exec/move_private.h"
 #include "unit/a2a.h"
+#include "unit/capture.h"
 #include "unit/ranks.h"
+#include "util/fiber.h"
 #include "util/time.h"
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
-
-#include <cmocka.h>
 
 #define BYTES 1000000ull
 #define HELD_NS (300 * MPATH_NS_PER_MS)
@@ -74,9 +72,11 @@ static void fill(member_t *member, a2a_kind_t kind, uint64_t round)
 /* -- what goes wrong on this rank; instead of the functions of these names, by the linker -- */
 
 static int sends_fail;     /* once something has come */
-static int late_us;        /* so late is this rank with its next chunk */
-static int aborts;         /* of connections */
+static int late_us;        /* so late is this rank with the next chunk that it sends or takes */
+static int aborts;         /* of connections over rails whose ends answer */
 static int dead_rail = -1; /* the other end of this one does not answer */
+static int next_rail = -1; /* the connections of this one end when the rank is there to settle */
+static int hold_rail = -1; /* the take of the next chunk on this one is held until the rail is aborted */
 static int taken;          /* chunks */
 /* Of this rank: the take of the last chunk that it gets or passes on is held. NULL: none is */
 static const mpath_mover_t *taker;
@@ -85,6 +85,14 @@ static int held_rail;
 static uint64_t held_ns; /* when it fails; 0: with its rail */
 static mpath_arrival_t held_arrival;
 
+static void rest(void)
+{
+    if (late_us > 0) {
+        usleep((useconds_t)late_us);
+        late_us = 0;
+    }
+}
+
 mpath_status_t __real_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
                                         const void *data, mpath_lane_op_t *op);
 mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
@@ -92,10 +100,7 @@ mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int pe
 mpath_status_t __wrap_mpath_fabric_send(mpath_fabric_t *fabric, int rail, int peer, const mpath_chunk_t *chunk,
                                         const void *data, mpath_lane_op_t *op)
 {
-    if (late_us > 0) {
-        usleep((useconds_t)late_us);
-        late_us = 0;
-    }
+    rest();
     if (sends_fail) {
         return (taken > 0) ? MPATH_ERR_UNREACHABLE : MPATH_NO_RESOURCE;
     }
@@ -109,8 +114,11 @@ mpath_status_t __wrap_mpath_fabric_take(mpath_fabric_t *fabric, int rail, const 
 mpath_status_t __wrap_mpath_fabric_take(mpath_fabric_t *fabric, int rail, const mpath_arrival_t *arrival, void *to,
                                         mpath_lane_op_t *op)
 {
-    if ((taker != NULL) && (taker->forward_left + taker->receive_left == arrival->chunk.bytes)) {
+    rest();
+    if ((rail == hold_rail) ||
+        ((taker != NULL) && (taker->forward_left + taker->receive_left == arrival->chunk.bytes))) {
         taker        = NULL;
+        hold_rail    = -1;
         held         = op;
         held_rail    = rail;
         held_arrival = *arrival;
@@ -142,11 +150,48 @@ void __real_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
 void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
 void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail)
 {
-    aborts++;
+    aborts += (rail != dead_rail);
     if ((held != NULL) && (rail == held_rail)) {
         end_held(fabric);
     }
     __real_mpath_fabric_abort(fabric, rail);
+}
+
+void __real_mpath_fabric_abort_peer(mpath_fabric_t *fabric, int rail, int peer);
+void __wrap_mpath_fabric_abort_peer(mpath_fabric_t *fabric, int rail, int peer);
+void __wrap_mpath_fabric_abort_peer(mpath_fabric_t *fabric, int rail, int peer)
+{
+    aborts += (rail != dead_rail);
+    __real_mpath_fabric_abort_peer(fabric, rail, peer);
+}
+
+mpath_status_t __real_mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                        int *marked_p);
+mpath_status_t __wrap_mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                        int *marked_p);
+mpath_status_t __wrap_mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                        int *marked_p)
+{
+    if (mark && (next_rail >= 0)) {
+        __real_mpath_fabric_abort(team->context->fabric, next_rail);
+        next_rail = -1;
+    }
+    return __real_mpath_team_settle(team, mark, mine, bytes, all, marked_p);
+}
+
+static int dies; /* this rank, when all know what is lost */
+
+mpath_status_t __real_mpath_team_settle_again(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                              int *marked_p);
+mpath_status_t __wrap_mpath_team_settle_again(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                              int *marked_p);
+mpath_status_t __wrap_mpath_team_settle_again(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                              int *marked_p)
+{
+    if (dies) {
+        raise(SIGKILL);
+    }
+    return __real_mpath_team_settle_again(team, mark, mine, bytes, all, marked_p);
 }
 
 /* While a take is held, the other ends do not answer where calls are not repeated. */
@@ -290,33 +335,204 @@ static void test_fetch_from_dead(void **state)
     assert_int_equal(ranks_run(&setup, dead_body, NULL), 0);
 }
 
-/* -- a rank is so late that the others have given up before it sends: what it sends by another rail is read all the same -- */
+/*
+ * -- a rank is late, while the other one gives up: whatever it has to do with other rails goes on when it comes, and no
+ * connection ends that works --
+ */
+
+typedef struct late {
+    int rank;      /* 0 sends, 1 reads */
+    int us;        /* far longer than anything waits for it; less than silence that counts */
+    int next;      /* a further NIC, which fails when the sender is there to settle; -1 */
+    int hold;      /* or on which what the reader takes stays under way; -1 */
+    int apart;     /* the call is a non-blocking one, and the rank computes once it has begun to move */
+    uint32_t lost; /* NICs in the end */
+} late_t;
+
+typedef struct operation {
+    member_t *member;
+    mpath_status_t status;
+} operation_t;
+
+static void operation_body(void *argument)
+{
+    operation_t *operation = argument;
+
+    operation->status = mpath_alltoallv(operation->member->coll, &operation->member->a2a.call);
+}
+
+static mpath_status_t run_apart(member_t *member, int us)
+{
+    operation_t operation = {.member = member, .status = MPATH_OK};
+    mpath_fiber_t *fiber;
+
+    taken = 0;
+    ranks_check(mpath_fiber_create(1 << 20, &fiber) == MPATH_OK);
+    mpath_fiber_start(fiber, operation_body, &operation);
+    while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
+        if ((taken > 0) && (us > 0)) {
+            usleep((useconds_t)us);
+            us = 0;
+        }
+    }
+    mpath_fiber_destroy(fiber);
+    return operation.status;
+}
 
 static int late_body(ranks_self_t *self, void *argument)
+{
+    const late_t *late = argument;
+    int loser          = 1 - late->rank; /* it has seen NIC 1 fail */
+    mpath_status_t status;
+    const int8_t *rails;
+    member_t member;
+
+    member_init(&member, self, MPATH_ACCESS_ALL, (late->hold >= 0) ? 2 : 60);
+    fill(&member, A2A_ONE_PAIR, 1);
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    fill_bytes(&member, A2A_ONE_PAIR, 40 * BYTES, 2);
+    rails     = member.team->mover->fabric_nic;
+    late_us   = ((self->rank == late->rank) && !late->apart) ? late->us : 0;
+    dead_rail = (self->rank == loser) ? rails[1] : -1;
+    next_rail = ((self->rank == 0) && (late->next >= 0)) ? rails[late->next] : -1;
+    hold_rail = ((self->rank == 1) && (late->hold >= 0)) ? rails[late->hold] : -1;
+    aborts    = 0;
+    status    = late->apart ? run_apart(&member, (self->rank == late->rank) ? late->us : 0)
+                            : mpath_alltoallv(member.coll, &member.a2a.call);
+    ranks_check(status == MPATH_OK);
+    ranks_check(a2a_check(&member.a2a) == 0);
+    ranks_check((held == NULL) && (next_rail < 0) && (hold_rail < 0));
+    ranks_check((member.team->lost[0] | member.team->lost[1]) == late->lost);
+    ranks_check(member.team->mover->repeats == 1);
+    ranks_check(aborts == ((self->rank == 1) && (late->hold >= 0)));
+    ranks_check(__real_mpath_fabric_peer_status(member.context->fabric, rails[0],
+                                                mpath_mover_peer(member.team->mover, 0, 1 - self->rank, 0)) ==
+                MPATH_OK);
+    member_end(&member, self);
+    return 0;
+}
+
+static void run_late(int nics, const late_t *late)
+{
+    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = nics, .limit_s = 120};
+
+    assert_int_equal(ranks_run(&setup, late_body, (void *)late), 0);
+}
+
+static void test_late(void **state)
+{
+    const late_t late = {.rank = 0, .us = 600000, .next = -1, .hold = -1, .lost = 1u << 1};
+
+    (void)state;
+    run_late(2, &late);
+}
+
+static void test_late_reader(void **state)
+{
+    const late_t late = {.rank = 1, .us = 2500000, .next = -1, .hold = -1, .lost = 1u << 1};
+
+    (void)state;
+    run_late(2, &late);
+}
+
+static void test_late_apart(void **state)
+{
+    const late_t late = {.rank = 1, .us = 2500000, .next = -1, .hold = -1, .apart = 1, .lost = 1u << 1};
+
+    (void)state;
+    run_late(2, &late);
+}
+
+/* Of three nodes one has lost a NIC, and another one is late: those without that NIC keep what connects them. */
+static int three_body(ranks_self_t *self, void *argument)
+{
+    mpath_mover_t *mover;
+    member_t member;
+
+    (void)argument;
+    member_init(&member, self, MPATH_ACCESS_ALL, 60);
+    fill(&member, A2A_EVEN, 1);
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    fill_bytes(&member, A2A_EVEN, 20 * BYTES, 2);
+    mover     = member.team->mover;
+    dead_rail = (self->rank == 0) ? mover->fabric_nic[1] : -1;
+    late_us   = (self->rank == 2) ? 2500000 : 0;
+    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
+    ranks_check(a2a_check(&member.a2a) == 0);
+    ranks_check((member.team->lost[0] == 1u << 1) && ((member.team->lost[1] | member.team->lost[2]) == 0));
+    ranks_check(mover->repeats == 1);
+    for (int rank = 0; rank < self->size; rank++) {
+        for (int nic = 0; (rank != self->rank) && (nic < 2); nic++) {
+            ranks_check(((nic == 1) && ((rank == 0) || (self->rank == 0))) ||
+                        (__real_mpath_fabric_peer_status(mover->fabric, mover->fabric_nic[nic],
+                                                         mpath_mover_peer(mover, nic, rank, nic)) == MPATH_OK));
+        }
+    }
+    member_end(&member, self);
+    return 0;
+}
+
+static void test_three(void **state)
+{
+    const ranks_setup_t setup = {.size = 3, .nodes = 3, .nics = 2, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, three_body, NULL), 0);
+}
+
+/* A second rail fails while the ranks wait for each other: the call is repeated once, without both. */
+static void test_second(void **state)
+{
+    const late_t late = {.rank = 1, .us = 600000, .next = 2, .hold = -1, .lost = 1u << 1 | 1u << 2};
+
+    (void)state;
+    run_late(3, &late);
+}
+
+/* Or something stays under way on it, which is waited for as long as for anything else. */
+static void test_second_silent(void **state)
+{
+    const late_t late = {.rank = 1, .us = 600000, .next = -1, .hold = 2, .lost = 1u << 1 | 1u << 2};
+
+    (void)state;
+    run_late(3, &late);
+}
+
+/* -- a rank dies while what is under way ends: the others name it, although the control plane does not -- */
+
+static int dies_body(ranks_self_t *self, void *argument)
 {
     member_t member;
 
     (void)argument;
     member_init(&member, self, MPATH_ACCESS_ALL, 60);
-    fill(&member, A2A_ONE_PAIR, 1);
+    member.context->settings.timeout_s = 4;
+    fill(&member, A2A_EVEN, 1);
     ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
-    fill_bytes(&member, A2A_ONE_PAIR, 40 * BYTES, 2);
-    late_us   = (self->rank == 0) ? 600000 : 0;
-    dead_rail = (self->rank == 1) ? member.team->mover->fabric_nic[1] : -1;
-    ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_OK);
-    ranks_check(a2a_check(&member.a2a) == 0);
-    ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 1);
-    ranks_check((member.team->mover->repeats == 1) && (aborts == 0));
-    member_end(&member, self);
-    return 0;
+    fill(&member, A2A_EVEN, 2);
+    dies       = self->rank == self->size - 1;
+    sends_fail = self->rank == 0;
+    taken      = 0;
+    capture_start();
+    ranks_check(mpath_status_is_error(mpath_alltoallv(member.coll, &member.a2a.call)));
+    if (self->size == 2) { /* nobody is left on its node who knows better */
+        ranks_check(strstr(capture_text(), "rank 0 (virtual0) waits in call") != NULL);
+        ranks_check(strstr(capture_text(), "for rank 1 (virtual1); nothing came for 4 s") != NULL);
+    } else if (self->rank == self->size - 2) {
+        ranks_check(strstr(capture_text(), "rank 3 (virtual1) has ended while rank 2 waits for it") != NULL);
+    }
+    _exit(0); /* no rank can wait for the one that is gone */
 }
 
-static void test_late(void **state)
+static void test_dies(void **state)
 {
-    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 2, .limit_s = 120};
-
     (void)state;
-    assert_int_equal(ranks_run(&setup, late_body, NULL), 0);
+    for (int size = 2; size <= 4; size += 2) {
+        const ranks_setup_t setup = {
+            .size = size, .nodes = 2, .nics = 2, .may_die = 1u << (size - 1), .deaf = 1, .limit_s = 60};
+
+        assert_int_equal(ranks_run(&setup, dies_body, NULL), 0);
+    }
 }
 
 /* -- a rank of the other node gives up when the first of this one is through: its mates that still wait see it -- */
@@ -355,6 +571,12 @@ int main(void)
                                        cmocka_unit_test(test_fetch_to_pass_on),
                                        cmocka_unit_test(test_fetch_from_dead),
                                        cmocka_unit_test(test_late),
+                                       cmocka_unit_test(test_late_reader),
+                                       cmocka_unit_test(test_late_apart),
+                                       cmocka_unit_test(test_three),
+                                       cmocka_unit_test(test_second),
+                                       cmocka_unit_test(test_second_silent),
+                                       cmocka_unit_test(test_dies),
                                        cmocka_unit_test(test_mark)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */

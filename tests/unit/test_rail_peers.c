@@ -73,6 +73,24 @@ static void test_killed_peer(void **state)
 
 /* -- abort with chunks under way to a peer that does not read: the memory goes away, the rest goes on -- */
 
+static int by_peer; /* only the connection to that peer */
+
+/* Gives up what is sent to peer 2. */
+static void give_up(mpath_lane_t *rail, const mpath_lane_op_t *ops, int num_ops)
+{
+    if (!by_peer) {
+        rail->ops->abort(rail);
+        return;
+    }
+    mpath_rail_abort_peer(rail, 1); /* nothing is under way to it */
+    mpath_rail_abort_peer(rail, 2);
+    for (int i = 0; i < num_ops; i++) {
+        while (ops[i].status == MPATH_INPROGRESS) {
+            rail_turn(rail);
+        }
+    }
+}
+
 static void abort_rank(rail_world_t *world, int rank, mpath_lane_t *rail)
 {
     rail_inbox_t *inbox = calloc(1, sizeof(*inbox));
@@ -113,7 +131,7 @@ static void abort_rank(rail_world_t *world, int rank, mpath_lane_t *rail)
             unfinished += (ops[i].status == MPATH_INPROGRESS);
         }
         CHECK(unfinished > 0);
-        rail->ops->abort(rail);
+        give_up(rail, ops, sent);
         munmap(data, RAIL_MAX_CHUNK);
         for (i = 0; i < sent; i++) {
             CHECK(ops[i].status != MPATH_INPROGRESS);
@@ -138,6 +156,14 @@ static void abort_rank(rail_world_t *world, int rank, mpath_lane_t *rail)
 static void test_abort(void **state)
 {
     (void)state;
+    by_peer = 0;
+    rail_run_ranks(3, -1, abort_rank);
+}
+
+static void test_abort_peer(void **state)
+{
+    (void)state;
+    by_peer = 1;
     rail_run_ranks(3, -1, abort_rank);
 }
 
@@ -190,6 +216,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_killed_peer),
         cmocka_unit_test(test_abort),
+        cmocka_unit_test(test_abort_peer),
         cmocka_unit_test(test_peer_again),
     };
     int missing = rail_check_missing();

@@ -1,14 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Rails that fail under relays when all data has crossed them: what is lost is the word of the other end that its room
- * is free again, without which no call ends. And what has no rail to blame.
+ * is free again, without which no call ends. A rank that is late when the others give up. And what has no rail to blame.
  */
 #include "exec/team_private.h"
 #include "exec/relay_room.h"
 #include "exec/wire_private.h"
 #include "relay_support.h"
 #include "unit/capture.h"
+#include "unit/unread.h"
 #include "util/fiber.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 #define MUTE 2 /* on NIC 0 of node 1 */
 #define CREDIT_HOP 0x80000000u
 #define EVEN_BYTES 50000ull
+#define LATE_NS (2500 * MPATH_NS_PER_MS)
 
 static int is_mute;   /* this rank's words do not leave it */
 static int mute_dead; /* the one that has them does not answer any more */
@@ -36,6 +39,7 @@ mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int
         mpath_wire_lose(wire, nic);
         return MPATH_ERR_UNREACHABLE;
     }
+    unread_rest();
     if (is_mute && (chunk->hop & CREDIT_HOP)) {
         wire->ops->sent(wire->argument, chunk);
         return MPATH_OK;
@@ -119,6 +123,37 @@ static void test_repeated(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, repeated_body, &job), 0);
+}
+
+/*
+ * A rank is late when another one loses its rail: what its mate sends to it is not given up before it has come, and the
+ * connection stays.
+ */
+static int late_body(ranks_self_t *self, void *argument)
+{
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    begin(&member, self, argument, 0);
+    is_mute   = 0;
+    cut       = (self->rank == 1) ? 1u << 1 : 0;
+    late_ns   = (self->rank == MUTE) ? mpath_time_ns() + LATE_NS : 0;
+    unread_ns = (self->rank == 0) ? mpath_time_ns() + LATE_NS : 0;
+    member_round(&member, A2A_ONE_PAIR, 300000, 2);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.relay.repeats == 1) && (counters.declined == 0));
+    ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 1);
+    ranks_check(aborts == 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    relay_job_t job = job_of(60);
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, late_body, &job), 0);
 }
 
 /* It cannot be: who waits for the word asks whether the other end still answers, and need not wait for the deadline. */
@@ -211,6 +246,44 @@ static void test_back(void **state)
 }
 
 /*
+ * Relays are made anew, since a GPU's context has ended, while what is left of the rails has no way: they serve when the
+ * rails are back.
+ */
+static int anew_body(ranks_self_t *self, void *argument)
+{
+    mpath_coll_counters_t before, after;
+    member_t member;
+
+    begin(&member, self, argument, 0);
+    is_mute = 0;
+    member_round(&member, A2A_EVEN, EVEN_BYTES, 2);
+    no_way = self->rank == 1;
+    leave_out(member.team, 1);
+    if (self->rank == 0) {
+        member.context->settings.gpu_relay_bytes = 0; /* another topology than before: this one passes nothing on */
+    }
+    relay_lose_context(self, argument, self->rank == 0, &member, 1);
+    ranks_check(member_call(&member, A2A_EVEN, EVEN_BYTES, 3) == MPATH_DECLINED);
+    ranks_check(member_call(&member, A2A_EVEN, EVEN_BYTES, 4) == MPATH_DECLINED);
+    no_way = 0;
+    leave_out(member.team, 0);
+    mpath_coll_counters(member.coll, &before);
+    member_round(&member, A2A_EVEN, EVEN_BYTES, 5);
+    mpath_coll_counters(member.coll, &after);
+    ranks_check(after.relay.moved.calls == before.relay.moved.calls + 1);
+    member_end(&member);
+    return 0;
+}
+
+static void test_anew(void **state)
+{
+    relay_job_t job = job_of(60);
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, anew_body, &job), 0);
+}
+
+/*
  * No rail is to blame for a copy inside a node that does not end. All look at the non-blocking call, which could be
  * repeated, so it has a deadline all the same.
  */
@@ -269,8 +342,9 @@ static void test_stuck(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated), cmocka_unit_test(test_dead),
-                                       cmocka_unit_test(test_back), cmocka_unit_test(test_stuck)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_repeated), cmocka_unit_test(test_late),
+                                       cmocka_unit_test(test_dead),     cmocka_unit_test(test_back),
+                                       cmocka_unit_test(test_anew),     cmocka_unit_test(test_stuck)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests_name("relay_cut", tests, NULL, NULL);

@@ -4,8 +4,10 @@
  * without a failure. The rail falls silent: the rank that drives it does not send any more, from a moment inside its
  * combination of elements.
  */
+#include "exec/move_private.h"
 #include "unit/silent_rail.h"
 #include "unit/symmetric_support.h"
+#include "unit/unread.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,6 +21,8 @@
 #define NICS 3
 #define VICTIM 1 /* drives rail 1 of node 0 */
 #define SECOND 5 /* drives rail 2 of node 1 */
+#define LATE 3   /* drives rail 0 of node 1 */
+#define LATE_NS (2500 * MPATH_NS_PER_MS)
 #define ELEMENTS 150000ull
 
 enum { ALLREDUCE_IN_PLACE, REDUCE_SCATTER };
@@ -45,6 +49,7 @@ static void add_until_trap(void *argument, const void *in, void *inout, uint64_t
 {
     trap_t *trap = argument;
 
+    unread_rest();
     add_doubles(NULL, in, inout, elements);
     if ((trap->calls_left > 0) && (--trap->calls_left == 0)) {
         fall_silent(trap->share, trap->phase);
@@ -76,6 +81,23 @@ mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_jo
     return status;
 }
 
+static int cut_after = -1; /* sends of this rank fail after so many */
+
+mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data)
+{
+    if (cut_after == 0) {
+        mpath_wire_lose(wire, nic);
+        return MPATH_ERR_UNREACHABLE;
+    }
+    cut_after -= (cut_after > 0);
+    return __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data);
+}
+
 int __real_mpath_share_link_step(mpath_share_t *share, share_link_t *link);
 int __wrap_mpath_share_link_step(mpath_share_t *share, share_link_t *link);
 int __wrap_mpath_share_link_step(mpath_share_t *share, share_link_t *link)
@@ -99,6 +121,20 @@ static mpath_status_t run(const member_t *member, int what, double *send, double
     }
 }
 
+static void open_member(member_t *member, ranks_self_t *self, int resend_after_s)
+{
+    mpath_settings_init(&member->settings);
+    member->settings.access                   = MPATH_ACCESS_AFFINE;
+    member->settings.gate                     = MPATH_GATE_ALWAYS;
+    member->settings.memory_bytes             = 4 << 20;
+    member->settings.resend_min_ms            = 0;
+    member->settings.resend_after_s           = resend_after_s;
+    member->settings.allreduce_algorithm      = MPATH_ALGORITHM_LANES;
+    member->settings.reduce_scatter_algorithm = MPATH_ALGORITHM_LANES;
+    member->settings.allgather_algorithm      = MPATH_ALGORITHM_LANES;
+    member_open(member, self);
+}
+
 static int cut_body(ranks_self_t *self, void *argument)
 {
     const cut_t *cut = argument;
@@ -109,16 +145,7 @@ static int cut_body(ranks_self_t *self, void *argument)
     mpath_combination_t with_trap = {.element_bytes = sizeof(double), .reduce = add_until_trap, .argument = &trap};
     member_t member;
 
-    mpath_settings_init(&member.settings);
-    member.settings.access                   = MPATH_ACCESS_AFFINE;
-    member.settings.gate                     = MPATH_GATE_ALWAYS;
-    member.settings.memory_bytes             = 4 << 20;
-    member.settings.resend_min_ms            = 0;
-    member.settings.resend_after_s           = 1;
-    member.settings.allreduce_algorithm      = MPATH_ALGORITHM_LANES;
-    member.settings.reduce_scatter_algorithm = MPATH_ALGORITHM_LANES;
-    member.settings.allgather_algorithm      = MPATH_ALGORITHM_LANES;
-    member_open(&member, self);
+    open_member(&member, self, 1);
     ranks_check(send != NULL && whole != NULL && resumed != NULL);
     for (uint64_t i = 0; i < ELEMENTS; i++) {
         send[i] = value_of(self->rank, i, 0);
@@ -169,9 +196,55 @@ static void test_cut(void **state)
     }
 }
 
+/*
+ * A rank is late when another one loses its rail: what is sent to it is not given up before it has come, and the
+ * connection stays.
+ */
+static int late_body(ranks_self_t *self, void *argument)
+{
+    size_t bytes = ELEMENTS * sizeof(double);
+    double *send = calloc(1, bytes), *whole = calloc(1, bytes), *resumed = calloc(1, bytes);
+    trap_t trap                   = {0};
+    mpath_combination_t with_trap = {.element_bytes = sizeof(double), .reduce = add_until_trap, .argument = &trap};
+    member_t member;
+
+    (void)argument;
+    open_member(&member, self, 60);
+    ranks_check(send != NULL && whole != NULL && resumed != NULL);
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        send[i] = value_of(self->rank, i, 0);
+    }
+    ranks_check(run(&member, ALLREDUCE_IN_PLACE, send, whole, &with_trap) == MPATH_OK);
+    cut_after = (self->rank == VICTIM) ? 4 : -1;
+    late_ns   = (self->rank == LATE) ? mpath_time_ns() + LATE_NS : 0;
+    unread_ns = (self->rank == 0) ? mpath_time_ns() + LATE_NS : 0;
+    ranks_check(run(&member, ALLREDUCE_IN_PLACE, send, resumed, &with_trap) == MPATH_OK);
+    ranks_check(memcmp(whole, resumed, bytes) == 0);
+    ranks_check(mpath_share_num_rails(member.symmetric->share) == NICS - 1);
+    ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 1);
+    ranks_check(member.team->mover->repeats == 1);
+    ranks_check(aborts == 0);
+    ranks_barrier(self);
+    member_end(&member);
+    free(send);
+    free(whole);
+    free(resumed);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, late_body, NULL), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cut), cmocka_unit_test(test_late)};
+
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -190,6 +190,28 @@ static int no_carrier_body(ranks_self_t *self, void *argument)
     return close_scene(&scene);
 }
 
+/* The one end was blamed for the silence of a rail whose other end has no carrier: it stays out until that has one. */
+static int dark_end_body(ranks_self_t *self, void *argument)
+{
+    scene_t scene;
+    link_t link;
+
+    (void)argument;
+    open_scene(&scene, self);
+    lose(scene.team, 0, 1u << 1);
+    plug(&link, &scene, 1);
+    set_carrier(&link, &scene, scene.team->node == 0);
+    for (int call = 0; call < 2; call++) {
+        end_good_call(&scene, 3);
+        check_out(scene.team, 1u << 1, 1u << 1);
+    }
+    set_carrier(&link, &scene, 1);
+    end_good_call(&scene, 3);
+    check_out(scene.team, 0, 0);
+    unplug(&link);
+    return close_scene(&scene);
+}
+
 /* The second leader comes to it a call later than the first, and need not wait for the first to look again. */
 static int later_end_body(ranks_self_t *self, void *argument)
 {
@@ -404,6 +426,12 @@ static void test_no_carrier(void **state)
     run(no_carrier_body);
 }
 
+static void test_dark_end(void **state)
+{
+    (void)state;
+    run(dark_end_body);
+}
+
 static void test_seldom(void **state)
 {
     (void)state;
@@ -457,10 +485,11 @@ static void test_not_opened(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_again),      cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_other_ends),
-        cmocka_unit_test(test_no_carrier), cmocka_unit_test(test_seldom),     cmocka_unit_test(test_later_end),
-        cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),     cmocka_unit_test(test_nothing_lost),
-        cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened), cmocka_unit_test(test_no_wire),
+        cmocka_unit_test(test_again),        cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_other_ends),
+        cmocka_unit_test(test_no_carrier),   cmocka_unit_test(test_dark_end),   cmocka_unit_test(test_seldom),
+        cmocka_unit_test(test_later_end),    cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),
+        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_no_wire),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
