@@ -65,7 +65,7 @@ typedef struct mca_coll_mpath_module_t {
     mpath_symmetric_gpu_t
         *symmetric_gpu;     /* device memory of the symmetric collectives on one node; NULL: they go another way */
     bool device_over_nodes; /* on several: `symmetric` takes it */
-    struct mpath_device_choice *allgather_choice; /* there, where every rank's MPI knows devices; else NULL */
+    struct mpath_way_choice *allgather_choice; /* there, where every rank's MPI knows devices; else NULL */
     bool device_never;
     uint64_t device_calls; /* in which the GPUs might have been asked; the same on all ranks */
     uint64_t *arrays;      /* of the calls: bytes and offsets of both sides, 4 * size */

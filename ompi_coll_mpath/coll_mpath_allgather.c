@@ -160,6 +160,7 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
         rc = mca_coll_mpath_stage_close(&stage, rc);
     }
     mca_coll_mpath_allgather_ended(module);
+    mca_coll_mpath_symmetric_ended(module);
     return rc;
 }
 
@@ -184,5 +185,6 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
         rc = mca_coll_mpath_stage_close(&stage, rc);
     }
     mca_coll_mpath_allgather_ended(module);
+    mca_coll_mpath_symmetric_ended(module);
     return rc;
 }

@@ -16,6 +16,7 @@ static int allreduce_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_
     mpath_status_t status           = MPATH_DECLINED;
     mca_coll_mpath_op_t work;
     uint64_t bytes;
+    int rc;
 
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
@@ -28,10 +29,10 @@ static int allreduce_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_
                 mpath_allreduce(module->symmetric, send, rbuf, (uint64_t)count, &work.combination, foreign));
         }
     }
-    if (MPATH_DECLINED == status) {
-        return COLL_MPATH_PREVIOUS(module, allreduce, sbuf, rbuf, count, datatype, op, comm);
-    }
-    return mca_coll_mpath_error(status);
+    rc = (MPATH_DECLINED == status) ? COLL_MPATH_PREVIOUS(module, allreduce, sbuf, rbuf, count, datatype, op, comm)
+                                    : mca_coll_mpath_error(status);
+    mca_coll_mpath_symmetric_ended(module);
+    return rc;
 }
 
 /* On the GPUs or on the host, by mpath or by the previous function. */

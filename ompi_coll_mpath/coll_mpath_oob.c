@@ -81,8 +81,11 @@ static mpath_status_t oob_isend(void *context, int to, const void *data, size_t 
     rc = MCA_PML_CALL(isend(message->data, bytes, &ompi_mpi_byte.dt, to, oob->tag, MCA_PML_BASE_SEND_STANDARD,
                             oob->comm, &message->request));
     if (OMPI_SUCCESS != rc) {
-        mpath_error("a control message to rank %d of %s could not be sent (Open MPI error %d); the call fails", to,
-                    oob->comm->c_name, rc);
+        /* those who wait send signs of life again and again */
+        mpath_log(oob->cannot_send ? MPATH_LOG_DEBUG : MPATH_LOG_ERROR,
+                  "a control message to rank %d of %s could not be sent (Open MPI error %d); the call fails", to,
+                  oob->comm->c_name, rc);
+        oob->cannot_send = true;
         free(message);
         return MPATH_ERR_UNREACHABLE;
     }

@@ -16,6 +16,7 @@ typedef struct mca_coll_mpath_oob_t {
     struct ompi_communicator_t *comm;
     int tag;
     struct mca_coll_mpath_oob_message_t *given_up;
+    bool cannot_send; /* has been said */
 } mca_coll_mpath_oob_t;
 
 /* Open MPI's collectives, blocking and not, take tags from -7 downwards, and -1 is MPI_ANY_TAG. A small value also

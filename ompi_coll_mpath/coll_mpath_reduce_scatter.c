@@ -31,6 +31,7 @@ static int reduce_scatter_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_c
     mpath_status_t status           = MPATH_DECLINED;
     mca_coll_mpath_op_t work;
     uint64_t total = 0;
+    int rc;
 
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
@@ -44,10 +45,11 @@ static int reduce_scatter_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_c
             status = reduce_scatter_run(module, (MPI_IN_PLACE == sbuf) ? rbuf : sbuf, rbuf, total, &work);
         }
     }
-    if (MPATH_DECLINED == status) {
-        return COLL_MPATH_PREVIOUS(module, reduce_scatter, sbuf, rbuf, rcounts, datatype, op, comm);
-    }
-    return mca_coll_mpath_error(status);
+    rc = (MPATH_DECLINED == status)
+             ? COLL_MPATH_PREVIOUS(module, reduce_scatter, sbuf, rbuf, rcounts, datatype, op, comm)
+             : mca_coll_mpath_error(status);
+    mca_coll_mpath_symmetric_ended(module);
+    return rc;
 }
 
 static bool reduce_scatter_passes(mca_coll_mpath_module_t *module, size_t total, struct ompi_datatype_t *datatype)
@@ -108,6 +110,7 @@ static int reduce_scatter_block_on_host(const void *sbuf, void *rbuf, mca_coll_m
     mpath_status_t status           = MPATH_DECLINED;
     mca_coll_mpath_op_t work;
     uint64_t total = (uint64_t)rcount * (uint64_t)size;
+    int rc;
 
     if (mca_coll_mpath_op_fits(op, datatype)) {
         mca_coll_mpath_op_init(op, datatype, &work);
@@ -118,10 +121,11 @@ static int reduce_scatter_block_on_host(const void *sbuf, void *rbuf, mca_coll_m
             status = reduce_scatter_run(module, (MPI_IN_PLACE == sbuf) ? rbuf : sbuf, rbuf, total, &work);
         }
     }
-    if (MPATH_DECLINED == status) {
-        return COLL_MPATH_PREVIOUS(module, reduce_scatter_block, sbuf, rbuf, rcount, datatype, op, comm);
-    }
-    return mca_coll_mpath_error(status);
+    rc = (MPATH_DECLINED == status)
+             ? COLL_MPATH_PREVIOUS(module, reduce_scatter_block, sbuf, rbuf, rcount, datatype, op, comm)
+             : mca_coll_mpath_error(status);
+    mca_coll_mpath_symmetric_ended(module);
+    return rc;
 }
 
 int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,

@@ -191,3 +191,10 @@ mpath_status_t mca_coll_mpath_symmetric_done(mca_coll_mpath_module_t *module, co
     }
     return status;
 }
+
+void mca_coll_mpath_symmetric_ended(mca_coll_mpath_module_t *module)
+{
+    if (NULL != module->symmetric) {
+        mpath_symmetric_ended(module->symmetric);
+    }
+}

@@ -57,5 +57,7 @@ bool mca_coll_mpath_not_on_host(const void *buffer, size_t bytes);
 
 /* Counts the call and says who carried it; hands the status back. */
 mpath_status_t mca_coll_mpath_symmetric_done(mca_coll_mpath_module_t *module, const char *name, mpath_status_t status);
+/* A blocking call is over, whoever carried it, for trials. */
+void mca_coll_mpath_symmetric_ended(mca_coll_mpath_module_t *module);
 
 #endif

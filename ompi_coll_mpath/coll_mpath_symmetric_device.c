@@ -3,7 +3,7 @@
 #include "coll_mpath_symmetric_device.h"
 
 #include "coll/allreduce_gpu.h"
-#include "coll/device_choice.h"
+#include "coll/way_choice.h"
 #include "exec/idle.h"
 #include "util/time.h"
 
@@ -352,26 +352,26 @@ mpath_status_t mca_coll_mpath_reduce_scatter_device(mca_coll_mpath_module_t *mod
 mpath_status_t mca_coll_mpath_allgather_choose(mca_coll_mpath_module_t *module, uint64_t bytes, bool *previous_p)
 {
     const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
-    mpath_device_way_t way           = MPATH_DEVICE_BY_GPUS;
+    const mpath_way_call_t call      = {.bytes = bytes, .open = 1u << MPATH_WAY_PREVIOUS};
+    mpath_way_t way                  = MPATH_WAY_OWN;
     mpath_status_t status            = MPATH_OK;
 
     if ((NULL != module->allgather_choice) && (MPATH_GATE_AUTO == settings->gate) &&
         (MPATH_ALGORITHM_AUTO == settings->allgather_algorithm) && !device_too_short(module, bytes) &&
         !mpath_idle_others_may_rest() && (0 == mpath_team_topo_version(module->team))) {
-        status = mpath_device_choice_next(module->allgather_choice, module->team, bytes, 1u << MPATH_DEVICE_PREVIOUS,
-                                          mpath_time_ns(), &way);
+        status = mpath_way_choice_next(module->allgather_choice, module->team, &call, mpath_time_ns(), &way);
     }
     if (MPATH_OK != status) {
         mpath_team_break(module->team, status);
     }
-    *previous_p = MPATH_DEVICE_PREVIOUS == way;
+    *previous_p = MPATH_WAY_PREVIOUS == way;
     return status;
 }
 
 void mca_coll_mpath_allgather_ended(mca_coll_mpath_module_t *module)
 {
     if (NULL != module->allgather_choice) {
-        mpath_device_choice_ended(module->allgather_choice);
+        mpath_way_choice_ended(module->allgather_choice);
     }
 }
 

@@ -78,7 +78,8 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
     coll->declined_because = "";
     coll->demand           = malloc(size * size * sizeof(*coll->demand));
     coll->signatures       = malloc(size * sizeof(*coll->signatures));
-    if ((coll->demand == NULL) || (coll->signatures == NULL)) {
+    coll->sums             = malloc(MPATH_LOAD_SUMS * size * sizeof(*coll->sums));
+    if ((coll->demand == NULL) || (coll->signatures == NULL) || (coll->sums == NULL)) {
         goto err_no_memory;
     }
     status = mpath_gpu_coll_create(team, &coll->gpu);
@@ -117,6 +118,8 @@ void mpath_coll_destroy(mpath_coll_t *coll)
             mpath_topo_destroy(coll->rated);
         }
         free(coll->times_ns);
+        mpath_doubt_release(&coll->doubt);
+        free(coll->sums);
         free(coll->signatures);
         free(coll->demand);
         free(coll);
@@ -345,9 +348,20 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
 {
     mpath_agreed_t again = *agreed;
     mpath_status_t status;
+    uint64_t start_ns;
+    int previous;
 
     set_demand(coll, agreed);
-    status = carry_once(coll, call, agreed);
+    status = mpath_coll_choose_host(coll, agreed, &previous);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (previous) {
+        return mpath_coll_decline(coll, "calls like this one are faster with it, or that is tried");
+    }
+    start_ns = mpath_time_ns();
+    status   = carry_once(coll, call, agreed);
+    mpath_doubt_took(&coll->doubt, mpath_time_ns() - start_ns, coll->load.links_ns);
     while (status == MPATH_AGAIN) {
         *repeats_p += 1;
         again.call = mpath_team_call(coll->team);
@@ -363,7 +377,7 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     uint64_t start_ns     = mpath_time_ns();
     mpath_agreed_t kept   = *agreed; /* gathers on the way would overwrite its demand */
     mpath_status_t status = MPATH_DECLINED;
-    mpath_device_way_t way;
+    mpath_way_t way;
 
     memcpy(coll->demand, agreed->demand, size * size * sizeof(*coll->demand));
     kept.demand = coll->demand;
@@ -372,12 +386,12 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
         if (status != MPATH_OK) {
             return status;
         }
-        if (way == MPATH_DEVICE_BY_HOST) {
+        if (way == MPATH_WAY_BY_HOST) {
             coll->wants_host       = 1;
             coll->declined_because = "calls like this one are faster by way of the host, or that is tried";
             return MPATH_DECLINED;
         }
-        if (way == MPATH_DEVICE_PREVIOUS) {
+        if (way == MPATH_WAY_PREVIOUS) {
             return mpath_coll_decline(coll, "calls like this one are faster with it, or that is tried");
         }
         status = mpath_relay_coll_move(coll->relay, call, &kept);
@@ -401,8 +415,9 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
     coll->declined_because = "";
     coll->wants_host       = 0;
     call->operation        = MPATH_OPERATION_ALLTOALLV;
+    call->flags            = (call->flags & ~(uint32_t)MPATH_CALL_SLOW) | mpath_doubt_tell(&coll->doubt);
+    coll->began_ns         = start_ns;
     if (takes_device) {
-        coll->began_ns = start_ns;
         mpath_gpu_notice_lost();
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
             call->flags |= MPATH_CALL_DEVICE;

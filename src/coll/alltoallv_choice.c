@@ -11,12 +11,6 @@
 /* A rank that sends and receives more does not try copies of all its data on the host. */
 #define BY_HOST_MOST_BYTES (UINT64_C(4) << 20)
 
-/*
- * In longer calls relays gain where a rank has more to exchange with other nodes than its node's ranks have on average;
- * where it is by this part more, the previous function is not tried: such trials would cost more than they may find.
- */
-#define EVEN_PART 4u
-
 /* Emulated rates do not hold on the host. */
 static int is_emulated(const mpath_coll_t *coll)
 {
@@ -25,90 +19,68 @@ static int is_emulated(const mpath_coll_t *coll)
     return (topo != NULL) && (mpath_topo_params(topo)->emulated != MPATH_EMULATED_NO);
 }
 
-/* What a call loads the ranks with. */
-typedef struct load {
-    uint64_t busiest;       /* the most that a rank sends, or receives */
-    uint64_t busiest_cross; /* the same, to or from other nodes */
-    uint64_t node_cross;    /* the most that a node sends or receives so for each of its ranks, on average */
-} load_t;
-
-static uint64_t max_u64(uint64_t a, uint64_t b)
-{
-    return (a < b) ? b : a;
-}
-
-/* Of `rank`'s messages: sent, or received. */
-static void add_messages(const mpath_coll_t *coll, const uint64_t *demand, int rank, int received, uint64_t *all,
-                         uint64_t *cross)
-{
-    const mpath_topo_t *topo = mpath_team_topo(coll->team);
-    int size = mpath_team_size(coll->team), node = mpath_topo_place(topo, rank)->node;
-
-    for (int peer = 0; peer < size; peer++) {
-        uint64_t bytes = received ? demand[(size_t)peer * (size_t)size + (size_t)rank]
-                                  : demand[(size_t)rank * (size_t)size + (size_t)peer];
-
-        *all += bytes;
-        *cross += (mpath_topo_place(topo, peer)->node != node) ? bytes : 0;
-    }
-}
-
-static void find_load(const mpath_coll_t *coll, const uint64_t *demand, load_t *load)
-{
-    const mpath_topo_t *topo = mpath_team_topo(coll->team);
-
-    *load = (load_t){0};
-    for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
-        uint64_t of_node[2] = {0, 0}, ranks = 0;
-
-        for (int rank = 0; rank < mpath_team_size(coll->team); rank++) {
-            if (mpath_topo_place(topo, rank)->node != node) {
-                continue;
-            }
-            ranks++;
-            for (int received = 0; received < 2; received++) {
-                uint64_t all = 0, cross = 0;
-
-                add_messages(coll, demand, rank, received, &all, &cross);
-                load->busiest       = max_u64(load->busiest, all);
-                load->busiest_cross = max_u64(load->busiest_cross, cross);
-                of_node[received] += cross;
-            }
-        }
-        load->node_cross = max_u64(load->node_cross, max_u64(of_node[0], of_node[1]) / max_u64(ranks, 1));
-    }
-}
-
 /* The ways besides relays that may be as fast: the same on all ranks. */
-static unsigned open_ways(const mpath_coll_t *coll, const mpath_agreed_t *agreed, const load_t *load)
+static void open_ways(mpath_coll_t *coll, const mpath_agreed_t *agreed, mpath_way_call_t *call)
 {
-    int is_short = mpath_device_choice_kind(load->busiest) <= mpath_device_choice_kind(BY_HOST_MOST_BYTES);
-    int is_even  = load->busiest_cross <= load->node_cross + load->node_cross / EVEN_PART;
-    /* what MPI sends itself may take a rail that has failed since */
-    int previous = (load->busiest > 0) && !(agreed->flags & MPATH_CALL_FOREIGN) &&
-                   (mpath_team_topo_version(coll->team) == 0);
+    int is_short;
+    mpath_load_t load;
 
-    return ((is_short && (load->busiest > 0)) ? 1u << MPATH_DEVICE_BY_HOST : 0) |
-           ((previous && (is_short || is_even)) ? 1u << MPATH_DEVICE_PREVIOUS : 0);
+    mpath_load_find(mpath_team_topo(coll->team), agreed->demand, coll->sums, &load);
+    is_short = mpath_way_choice_kind(load.busiest) <= mpath_way_choice_kind(BY_HOST_MOST_BYTES);
+    *call    = (mpath_way_call_t){.bytes = load.busiest,
+                                  /* in short calls it is not the links that count */
+                                  .skew = is_short ? 0 : mpath_way_choice_skew(load.busiest_cross, load.node_cross)};
+    if (load.busiest == 0) {
+        return;
+    }
+    call->open = is_short ? 1u << MPATH_WAY_BY_HOST : 0;
+    /* what MPI sends itself may take a rail that has failed since */
+    if (!(agreed->flags & MPATH_CALL_FOREIGN) && (mpath_team_topo_version(coll->team) == 0)) {
+        call->open |= 1u << MPATH_WAY_PREVIOUS;
+    }
 }
 
-mpath_status_t mpath_coll_choose_device(mpath_coll_t *coll, const mpath_agreed_t *agreed, mpath_device_way_t *way_p)
+mpath_status_t mpath_coll_choose_device(mpath_coll_t *coll, const mpath_agreed_t *agreed, mpath_way_t *way_p)
 {
+    mpath_way_call_t call;
     mpath_status_t status;
-    load_t load;
 
-    *way_p = MPATH_DEVICE_BY_GPUS;
+    *way_p = MPATH_WAY_OWN;
     if ((mpath_topo_num_nodes(mpath_team_topo(coll->team)) == 1) || is_emulated(coll) ||
-        !mpath_gate_compares(coll->settings) || (agreed->flags & MPATH_CALL_APART) || mpath_idle_others_may_rest()) {
+        !mpath_gate_compares(coll->settings) || (agreed->flags & MPATH_CALL_APART)) {
         return MPATH_OK;
     }
-    find_load(coll, agreed->demand, &load);
-    status = mpath_device_choice_next(&coll->device, coll->team, load.busiest, open_ways(coll, agreed, &load),
-                                      coll->began_ns, way_p);
+    open_ways(coll, agreed, &call);
+    if (mpath_idle_others_may_rest()) { /* no measure, and copies on the host would hold up whoever progresses it */
+        *way_p = (mpath_way_choice_known(&coll->device, &call) == MPATH_WAY_PREVIOUS) ? MPATH_WAY_PREVIOUS
+                                                                                      : MPATH_WAY_OWN;
+        return MPATH_OK;
+    }
+    status = mpath_way_choice_next(&coll->device, coll->team, &call, coll->began_ns, way_p);
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
     }
     return status;
+}
+
+mpath_status_t mpath_coll_choose_host(mpath_coll_t *coll, const mpath_agreed_t *agreed, int *previous_p)
+{
+    const mpath_load_t *load = &coll->load;
+
+    *previous_p = 0;
+    if (mpath_gate_of(coll->settings) != MPATH_GATE_AUTO) {
+        return MPATH_OK;
+    }
+    if (!coll->has_load || (coll->load_signature != agreed->signature)) {
+        mpath_load_find(mpath_team_topo(coll->team), coll->demand, coll->sums, &coll->load);
+        coll->load_signature = agreed->signature;
+        coll->has_load       = 1;
+    }
+    if (load->links_ns == 0) {
+        return MPATH_OK; /* nothing crosses between nodes */
+    }
+    return mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, load->busiest_cross,
+                            mpath_way_choice_skew(load->busiest_cross, load->node_cross), coll->began_ns, previous_p);
 }
 
 /* On one node, and between nodes of one rail each. Not where other rails have failed, which may come back. */
@@ -207,5 +179,6 @@ void mpath_coll_ended(mpath_coll_t *coll)
     if (mpath_passing_is_timed(&coll->passing)) {
         mpath_passing_took(&coll->passing, mpath_time_ns() - coll->asked_ns);
     }
-    mpath_device_choice_ended(&coll->device);
+    mpath_way_choice_ended(&coll->device);
+    mpath_doubt_ended(&coll->doubt);
 }

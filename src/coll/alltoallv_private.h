@@ -5,8 +5,10 @@
 
 #include "adapt/passing.h"
 #include "coll/alltoallv.h"
-#include "coll/device_choice.h"
+#include "coll/doubt.h"
+#include "coll/load.h"
 #include "coll/plan_cache.h"
+#include "coll/way_choice.h"
 
 struct mpath_coll {
     mpath_team_t *team;
@@ -22,8 +24,13 @@ struct mpath_coll {
     mpath_passing_t passing;
     uint64_t asked_ns;  /* when a timed call was asked about */
     uint32_t *times_ns; /* of all ranks' trials; NULL: there were none yet */
-    mpath_device_choice_t device;
-    uint64_t began_ns;     /* the last call that may have device memory */
+    mpath_way_choice_t device;
+    mpath_doubt_t doubt; /* of calls on host memory */
+    mpath_load_t load;   /* of the last call on host memory */
+    uint64_t load_signature;
+    int has_load;
+    uint64_t *sums;        /* room for mpath_load_find() */
+    uint64_t began_ns;     /* the last call */
     int wants_host;        /* the last call was declined for its device memory, on several nodes */
     int connected;         /* every pair of ranks has a path */
     unsigned topo_version; /* that cache and connected belong to */
@@ -41,7 +48,12 @@ static inline mpath_status_t mpath_coll_decline(mpath_coll_t *coll, const char *
  * alltoallv_choice.c: what calls before have shown. How a call on device memory goes that relays could carry: the same
  * on all ranks; may be collective.
  */
-mpath_status_t mpath_coll_choose_device(mpath_coll_t *coll, const mpath_agreed_t *agreed, mpath_device_way_t *way_p);
+mpath_status_t mpath_coll_choose_device(mpath_coll_t *coll, const mpath_agreed_t *agreed, mpath_way_t *way_p);
+/*
+ * Whether a call on host memory, of which coll->demand is left after the agreement, is the previous function's: the same
+ * on all ranks; may be collective. An error breaks the team.
+ */
+mpath_status_t mpath_coll_choose_host(mpath_coll_t *coll, const mpath_agreed_t *agreed, int *previous_p);
 /* How a call has ended, for those that may do without an agreement: its status, or an error. */
 mpath_status_t mpath_coll_note_agreed(mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed);
 

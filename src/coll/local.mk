@@ -12,5 +12,6 @@ libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_
 	coll/allreduce_gpu_private.h \
 	coll/alltoallv_gpu_turns.c coll/alltoallv_gpu_wait.c coll/alltoallv_gpu_ways.c coll/alltoallv_room.c coll/alltoallv_room.h coll/shadow.c coll/shadow.h
 libmpath_la_SOURCES += coll/alltoallv_relay.c coll/alltoallv_relay.h
-libmpath_la_SOURCES += coll/alltoallv_gpu_choose.c coll/alltoallv_gpu_help.c coll/device_choice.c coll/device_choice.h coll/host_share.c coll/host_share.h
+libmpath_la_SOURCES += coll/doubt.c coll/doubt.h coll/load.c coll/load.h
+libmpath_la_SOURCES += coll/alltoallv_gpu_choose.c coll/alltoallv_gpu_help.c coll/way_choice.c coll/way_choice.h coll/host_share.c coll/host_share.h
 libmpath_la_SOURCES += coll/alltoallv_gpu_exchange.c coll/gpu_eager.c coll/gpu_eager.h coll/gpu_launches.h coll/gpu_streams.c coll/gpu_streams.h

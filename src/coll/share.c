@@ -230,6 +230,14 @@ static mpath_status_t run_steps(mpath_share_t *share)
     return status;
 }
 
+void mpath_share_abandon(mpath_share_t *share, mpath_status_t status)
+{
+    mpath_team_break(share->team, status);
+    if (share->wire != NULL) {
+        mpath_wire_abandon(share->wire);
+    }
+}
+
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats)
 {
     mpath_status_t status = mpath_share_prepare(share);
@@ -242,12 +250,9 @@ mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *jo
     if (status == MPATH_OK) {
         status = run_steps(share);
         if (is_given_up(share, status)) {
-            mpath_wire_abandon(share->wire, 0);
+            mpath_wire_stop(share->wire);
         } else if (status != MPATH_OK) {
-            mpath_team_break(share->team, status);
-            if (share->wire != NULL) {
-                mpath_wire_abandon(share->wire, 0);
-            }
+            mpath_share_abandon(share, status);
         } else {
             end(share);
             stats->calls++;

@@ -93,6 +93,8 @@ void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps);
  */
 int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
 
+/* What the rails take at least for what a call of `bytes` in total sends between nodes, at their declared rates. */
+uint64_t mpath_share_links_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 /*
  * Predicted time of a call of `bytes` in total (the whole vector), in nanoseconds: through the engine, and by the
  * function that it replaces, taken at its best.
@@ -134,9 +136,12 @@ void mpath_share_loss(const mpath_share_t *share, mpath_move_loss_t *loss);
  * MPATH_DECLINED, on all ranks alike, when one of them could not, or when an element does not fit. After any error the
  * team is broken; the caller's buffers are touched by this rank only (in device memory, by those of its node), and not
  * after the return. In a job that settles the team stays whole when the call is given up: MPATH_ERR_UNREACHABLE when
- * this rank has lost a rail, MPATH_AGAIN when another one has. Not where its GPU has still to do something of it after
- * timeout_s: MPATH_ERR_TIMED_OUT.
+ * this rank has lost a rail, MPATH_AGAIN when another one has; what rails have under way then ends with
+ * mpath_move_settle_loss(), or mpath_share_abandon() where that fails. Not where its GPU has still to do something of it
+ * after timeout_s: MPATH_ERR_TIMED_OUT.
  */
 mpath_status_t mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
+/* Breaks the team; nothing is under way on rails afterwards. */
+void mpath_share_abandon(mpath_share_t *share, mpath_status_t status);
 
 #endif

@@ -36,18 +36,19 @@ static uint64_t rails_bps(const mpath_share_t *share, uint64_t *fastest_p)
     return sum;
 }
 
-/* What the copies and combinations in a node take, were they done alone. */
+/* What the copies and combinations in a node take, were they done alone: in the one that takes longest. */
 static uint64_t memory_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
 {
-    uint64_t slowest_bps = UINT64_MAX, copies = (flags & MPATH_SHARE_REDUCE) ? 2 * (uint64_t)share->num_local : 1;
+    uint64_t longest = 0;
 
     for (int node = 0; node < share->num_nodes; node++) {
-        uint64_t bps = mpath_topo_machine(share->topo, node)->host_memory_bps;
+        uint64_t bps = mpath_topo_machine(share->topo, node)->host_memory_bps, ranks = (uint64_t)share->num_on[node];
+        uint64_t copies = ((flags & MPATH_SHARE_REDUCE) ? 2 * ranks : 1) + ((flags & MPATH_SHARE_GATHER) ? ranks : 0);
+        uint64_t time   = (bps > 0) ? time_of(bytes * copies, bps) : 0;
 
-        slowest_bps = ((bps > 0) && (bps < slowest_bps)) ? bps : slowest_bps;
+        longest = (time > longest) ? time : longest;
     }
-    copies += (flags & MPATH_SHARE_GATHER) ? (uint64_t)share->num_local : 0;
-    return time_of(bytes * copies, slowest_bps);
+    return longest;
 }
 
 /* What crosses between nodes in each direction, of the whole vector, over all rails of a node. */
@@ -56,6 +57,13 @@ static uint64_t crossing_bytes(const mpath_share_t *share, unsigned flags, uint6
     uint64_t phases = ((flags & MPATH_SHARE_REDUCE) != 0) + ((flags & MPATH_SHARE_GATHER) != 0);
 
     return phases * (bytes / (uint64_t)share->num_nodes * (uint64_t)(share->num_nodes - 1));
+}
+
+uint64_t mpath_share_links_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
+{
+    uint64_t fastest_bps;
+
+    return (share->num_nodes > 1) ? time_of(crossing_bytes(share, flags, bytes), rails_bps(share, &fastest_bps)) : 0;
 }
 
 static uint64_t log2_ceiling(uint64_t value)
@@ -70,8 +78,7 @@ static uint64_t log2_ceiling(uint64_t value)
 
 uint64_t mpath_share_predict_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes)
 {
-    uint64_t fastest_bps, sum_bps = rails_bps(share, &fastest_bps), memory = memory_ns(share, flags, bytes);
-    uint64_t rails = (share->num_nodes > 1) ? time_of(crossing_bytes(share, flags, bytes), sum_bps) : 0;
+    uint64_t rails = mpath_share_links_ns(share, flags, bytes), memory = memory_ns(share, flags, bytes);
     uint64_t agree = (share->num_nodes > 1) ? 2 * MESSAGE_NS : 0;
 
     /* The pipeline is filled by the first segment and emptied by the last one. */

@@ -74,6 +74,9 @@ void mpath_symmetric_destroy(mpath_symmetric_t *symmetric)
     if (symmetric != NULL) {
         mpath_share_destroy(symmetric->judge);
         mpath_share_destroy(symmetric->share);
+        for (size_t i = 0; i < sizeof(symmetric->doubts) / sizeof(symmetric->doubts[0]); i++) {
+            mpath_doubt_release(&symmetric->doubts[i]);
+        }
         free(symmetric->scratch);
         free(symmetric->order);
         free(symmetric->send_bytes);
@@ -198,6 +201,7 @@ mpath_status_t mpath_symmetric_gate(mpath_symmetric_t *symmetric, int algorithm,
 
     symmetric->declined_because = "";
     symmetric->host_because     = NULL;
+    symmetric->bytes            = bytes;
     if (symmetric->topo_version != mpath_team_topo_version(symmetric->team)) {
         status = mpath_symmetric_read_topo(symmetric);
         if (status != MPATH_OK) {
@@ -233,22 +237,52 @@ static const char *settle_memory(mpath_symmetric_t *symmetric, mpath_share_job_t
     return symmetric->host_because;
 }
 
+/*
+ * Whether a call on host memory is the previous function's, for what calls before have shown. Not with `deterministic`:
+ * that function combines in another order.
+ */
+static mpath_status_t settle_doubt(mpath_symmetric_t *symmetric, mpath_doubt_t *doubt, int algorithm, uint64_t start_ns)
+{
+    const mpath_settings_t *settings = symmetric->settings;
+    mpath_status_t status;
+    int previous;
+
+    if ((settings->gate != MPATH_GATE_AUTO) || (algorithm != MPATH_ALGORITHM_AUTO) || settings->deterministic) {
+        return MPATH_OK;
+    }
+    status = mpath_doubt_next(doubt, symmetric->team, symmetric->agreed_flags, symmetric->bytes, 0, start_ns,
+                              &previous);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    return previous ? decline(symmetric, "calls like this one are faster with it, or that is tried") : MPATH_OK;
+}
+
+void mpath_symmetric_ended(mpath_symmetric_t *symmetric)
+{
+    for (size_t i = 0; i < sizeof(symmetric->doubts) / sizeof(symmetric->doubts[0]); i++) {
+        mpath_doubt_ended(&symmetric->doubts[i]);
+    }
+}
+
 mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operation_t operation, int algorithm,
                                      const void *send, void *recv, int ineligible, mpath_share_job_t *job,
                                      mpath_agreed_t *agreed, int *finished_p)
 {
-    mpath_call_t call = {.operation    = (uint32_t)operation,
-                         .flags        = ineligible ? MPATH_CALL_INELIGIBLE : 0,
-                         .send_bytes   = symmetric->send_bytes,
-                         .send_offsets = symmetric->send_offsets,
-                         .send_buffer  = send,
-                         .recv_bytes   = symmetric->recv_bytes,
-                         .recv_offsets = symmetric->recv_offsets,
-                         .recv_buffer  = recv};
-    uint64_t start_ns = mpath_time_ns();
+    mpath_call_t call    = {.operation    = (uint32_t)operation,
+                            .flags        = ineligible ? MPATH_CALL_INELIGIBLE : 0,
+                            .send_bytes   = symmetric->send_bytes,
+                            .send_offsets = symmetric->send_offsets,
+                            .send_buffer  = send,
+                            .recv_bytes   = symmetric->recv_bytes,
+                            .recv_offsets = symmetric->recv_offsets,
+                            .recv_buffer  = recv};
+    mpath_doubt_t *doubt = &symmetric->doubts[mpath_symmetric_index(operation)];
+    uint64_t start_ns    = mpath_time_ns();
     const char *because;
     mpath_status_t status;
 
+    call.flags |= mpath_doubt_tell(doubt);
     if (job->gpus != NULL) {
         call.flags |= mpath_share_gpus_tell(symmetric->share, job);
     }
@@ -272,7 +306,7 @@ mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operati
     if (!*finished_p && (mpath_share_obstacle(symmetric->share) != NULL)) {
         return decline(symmetric, mpath_share_obstacle(symmetric->share));
     }
-    return MPATH_OK;
+    return (*finished_p || (job->gpus != NULL)) ? MPATH_OK : settle_doubt(symmetric, doubt, algorithm, start_ns);
 }
 
 char *mpath_symmetric_combine(const mpath_symmetric_t *symmetric, char *data, uint64_t stride, uint64_t elements,
@@ -311,6 +345,9 @@ mpath_status_t mpath_symmetric_run(mpath_symmetric_t *symmetric, const mpath_sha
         mpath_share_loss(symmetric->share, &loss);
         status = mpath_move_settle_loss(symmetric->team, status, &loss);
     }
+    if (mpath_status_is_error(status)) {
+        mpath_share_abandon(symmetric->share, status);
+    }
     return status;
 }
 
@@ -347,6 +384,10 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
     mpath_share_stats_t stats = {0};
     mpath_status_t status     = share_once(symmetric, operation, bytes, job, &stats);
 
+    if (job->gpus == NULL) {
+        mpath_doubt_took(&symmetric->doubts[mpath_symmetric_index(operation)], mpath_time_ns() - start_ns,
+                         mpath_share_links_ns(symmetric->share, job->flags, bytes));
+    }
     while (status == MPATH_AGAIN) { /* each time with a rail less */
         status = mpath_symmetric_resume(symmetric, job, &bytes);
         if ((status == MPATH_OK) && (bytes > 0)) {

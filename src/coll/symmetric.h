@@ -47,6 +47,9 @@ const char *mpath_symmetric_declined_because(const mpath_symmetric_t *symmetric)
  */
 int mpath_symmetric_never_gains(const mpath_symmetric_t *symmetric, int algorithm);
 
+/* A blocking call has ended, whoever carried it. */
+void mpath_symmetric_ended(mpath_symmetric_t *symmetric);
+
 /* How elements are combined. Commutative and associative as far as the caller cares. */
 typedef struct mpath_combination {
     uint64_t element_bytes; /* from one element to the next */

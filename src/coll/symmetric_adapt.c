@@ -33,11 +33,6 @@ typedef struct stored_rates {
 
 static const char *const operation_names[3] = {"allreduce", "reduce_scatter", "allgather"};
 
-static int operation_index(mpath_operation_t operation)
-{
-    return (int)operation - (int)MPATH_OPERATION_ALLREDUCE;
-}
-
 /* 0: below 4 MiB, 1: below 64 MiB, 2: the rest */
 static int size_class(uint64_t bytes)
 {
@@ -268,7 +263,7 @@ static mpath_status_t start(mpath_symmetric_t *symmetric)
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes)
 {
     mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
-    int op = operation_index(operation), k = size_class(bytes);
+    int op = mpath_symmetric_index(operation), k = size_class(bytes);
     mpath_status_t status = MPATH_OK;
 
     if (!is_on(symmetric)) {
@@ -313,7 +308,7 @@ static mpath_status_t exchange(mpath_symmetric_t *symmetric, int op, int k)
 mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
                                            uint64_t bytes)
 {
-    int op = operation_index(operation), k = size_class(bytes);
+    int op = mpath_symmetric_index(operation), k = size_class(bytes);
     mpath_rates_t *rates = &symmetric->adapt.rates[op][k];
     uint64_t taken_bytes, busy_ns;
 

@@ -4,6 +4,7 @@
 #define MPATH_COLL_SYMMETRIC_PRIVATE_H
 
 #include "adapt/rates.h"
+#include "coll/doubt.h"
 #include "coll/symmetric.h"
 #include "exec/agree.h"
 #include "util/param.h"
@@ -38,6 +39,8 @@ struct mpath_symmetric {
     const char *declined_because;
     const char *host_because; /* why the call under way is to be declined on host memory; NULL: it is not */
     uint32_t agreed_flags;    /* of the call under way */
+    mpath_doubt_t doubts[3];  /* of calls on host memory, by operation like rates */
+    uint64_t bytes;           /* of the whole vector of the call under way */
 };
 
 /*
@@ -92,6 +95,12 @@ mpath_status_t mpath_symmetric_share(mpath_symmetric_t *symmetric, mpath_operati
 mpath_status_t mpath_symmetric_resume(mpath_symmetric_t *symmetric, mpath_share_job_t *job, uint64_t *bytes_p);
 /* symmetric.c: the engine for the team's present topology. */
 mpath_status_t mpath_symmetric_read_topo(mpath_symmetric_t *symmetric);
+
+/* Numbers the operations of the engine. */
+static inline int mpath_symmetric_index(mpath_operation_t operation)
+{
+    return (int)operation - (int)MPATH_OPERATION_ALLREDUCE;
+}
 
 /* symmetric_adapt.c: before and after a run of the engine. Collective now and then; errors end the call. */
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);

@@ -175,7 +175,7 @@ static void agree_evaluate(const mpath_team_t *team, const mpath_agree_limits_t 
     agreed->call                = state->call;
     agreed->flags               = flags;
     agreed->demand              = state->demand[state->call & 1];
-    agreed->signature           = sum + mix(flags);
+    agreed->signature           = sum + mix(flags & ~(uint32_t)MPATH_CALL_SLOW); /* which says nothing of this call */
     agreed->finished            = left == 0 && !(flags & MPATH_CALL_DEVICE);
     agreed->inline_bytes        = (flags & MPATH_CALL_DEVICE) ? 0 : limits->local_bytes;
     agreed->inline_remote_bytes = (flags & MPATH_CALL_DEVICE) ? 0 : limits->remote_bytes;
@@ -321,6 +321,17 @@ mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine,
         memcpy((char *)all + (size_t)team->rank * bytes, mine, bytes);
         *marked_p = (agreed.flags & MPATH_CALL_MARKED) != 0;
     }
+    return status;
+}
+
+mpath_status_t mpath_team_settle_again(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                       int *marked_p)
+{
+    mpath_status_t status;
+
+    team->agree->all_here = 1;
+    status                = mpath_team_settle(team, mark, mine, bytes, all, marked_p);
+    team->agree->all_here = 0;
     return status;
 }
 

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Waiting inside an agreement. Ranks that have not come to a call are late by right: from time to time a line says who
- * they are, and a deadline there is only where the user sets one (agree_timeout_s). In a gather inside of a call all
- * ranks are known to be in it, and have the deadline of data that does not move (timeout_s). The end of a call
- * (mpath_team_settle) has none of its own, since the others may still be moving their data, which has. Besides, a
- * broken team ends the wait, and a process that has ended before it did its part.
+ * they are, and a deadline there is only where the user sets one (agree_timeout_s). In a gather inside of a call, or
+ * where they settle again, all ranks are known to be in it, and have the deadline of data that does not move (timeout_s).
+ * The end of a call (mpath_team_settle) has none of its own, since the others may still be moving their data, which has.
+ * Besides, a broken team ends the wait, and a process that has ended before it did its part.
  */
 #include "exec/agree_private.h"
 #include "exec/move.h"

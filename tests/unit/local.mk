@@ -121,20 +121,21 @@ unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_source
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
+unread_wraps = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_abort_peer
 unit_programs += unit/test_dead_end unit/test_resume unit/test_retry unit/test_settled_from unit/test_store
 unit_test_dead_end_SOURCES = unit/test_dead_end.c unit/capture.h unit/silent_rail.h unit/a2a.c unit/a2a.h $(symmetric_sources)
 unit_test_dead_end_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_fabric_peer -Wl,--wrap=mpath_fabric_peer_status
 unit_programs += unit/test_cut_plans
 unit_test_cut_plans_SOURCES = unit/test_cut_plans.c unit/a2a.c unit/a2a.h $(ranks_sources)
-unit_test_cut_plans_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_take -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_peer_status
+unit_test_cut_plans_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_take -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_abort_peer -Wl,--wrap=mpath_fabric_peer_status -Wl,--wrap=mpath_team_settle -Wl,--wrap=mpath_team_settle_again
 unit_test_settled_from_SOURCES = unit/test_settled_from.c
 unit_programs += unit/test_team_lost
 lost_sources = unit/lost_nics.c unit/lost_nics.h $(ranks_sources)
 unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(lost_sources)
 unit_test_retry_SOURCES = unit/test_retry.c $(lost_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
-unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h $(symmetric_sources)
-unit_test_resume_LDFLAGS = -Wl,--wrap=mpath_share_run -Wl,--wrap=mpath_share_link_step
+unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h unit/unread.h $(symmetric_sources)
+unit_test_resume_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_share_run -Wl,--wrap=mpath_share_link_step
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 symmetric_sources = unit/symmetric_support.c unit/symmetric_support.h unit/capture.h $(ranks_sources)
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h $(symmetric_sources)
@@ -166,8 +167,8 @@ unit_programs += unit/test_relay_faults unit/test_relay_owners
 unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(held_sources) $(relay_sources)
 unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_relay_cut
-unit_test_relay_cut_SOURCES = unit/test_relay_cut.c $(relay_sources)
-unit_test_relay_cut_LDFLAGS = -Wl,--wrap=mpath_topo_create_with_gpus -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
+unit_test_relay_cut_SOURCES = unit/test_relay_cut.c unit/unread.h $(relay_sources)
+unit_test_relay_cut_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_topo_create_with_gpus -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
 unit_programs += unit/test_relay_choice
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
@@ -181,8 +182,12 @@ unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm
 unit_programs += unit/test_gpu_turns
 unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
-unit_programs += unit/test_device_choice
-unit_test_device_choice_SOURCES = unit/test_device_choice.c $(ranks_sources)
+unit_programs += unit/test_way_choice
+unit_programs += unit/test_doubt unit/test_load
+unit_test_doubt_SOURCES = unit/test_doubt.c unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took
+unit_test_load_SOURCES = unit/test_load.c
+unit_test_way_choice_SOURCES = unit/test_way_choice.c $(ranks_sources)
 unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults unit/test_gpu_nodes_ways
 gpu_nodes_sources = unit/gpu_nodes.c unit/gpu_nodes.h $(gpu_sources) $(symmetric_sources)
 unit_test_gpu_nodes_SOURCES = unit/test_gpu_nodes.c $(gpu_nodes_sources)

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Which ways are tried for calls on device memory of two nodes: over relays, by way of the host, by the previous function
- * where the MPI of all ranks knows the memory; of long calls the latter where no rank has much more to exchange than its
- * mates have.
+ * where the MPI of all ranks knows the memory, however much more some rank has to exchange than its mates.
  */
 #include "exec/agree.h"
 #include "relay_support.h"
+#include "util/fiber.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -66,6 +66,35 @@ static void check_trials(member_t *member, uint64_t bytes, unsigned hot, int for
     ranks_check((turns == 1) == (__builtin_popcount((unsigned)expected) == 1));
 }
 
+/* Calls that others progress try nothing, and go as those have gone that did. */
+typedef struct rest {
+    member_t *member;
+    uint64_t bytes;
+    int expected;
+} rest_t;
+
+static void rest_fiber(void *argument)
+{
+    const rest_t *rest = argument;
+
+    for (int call = 0; call < 2; call++) {
+        set_demand(rest->member, rest->bytes, 1);
+        ranks_check(way_of(rest->member, member_call(rest->member, A2A_GIVEN, 0, (uint64_t)call)) == rest->expected);
+    }
+}
+
+static void check_rest(member_t *member, uint64_t bytes, int expected)
+{
+    rest_t rest = {.member = member, .bytes = bytes, .expected = expected};
+    mpath_fiber_t *fiber;
+
+    ranks_check(mpath_fiber_create(1 << 20, &fiber) == MPATH_OK);
+    mpath_fiber_start(fiber, rest_fiber, &rest);
+    while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
+    }
+    mpath_fiber_destroy(fiber);
+}
+
 typedef struct choice_job {
     relay_job_t relay;
     uint64_t bytes;
@@ -85,18 +114,36 @@ static int choice_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
-static void check_ways(uint64_t bytes, unsigned hot, int foreign, int expected)
+/* In these tests the previous function takes no time. */
+static int rest_body(ranks_self_t *self, void *argument)
 {
-    choice_job_t job = {.relay = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 60},
-                                  .link  = MPATH_GPU_LINK_MESH,
-                                  .pcie_bps  = 50000000000ull,
-                                  .max_bytes = 2 * LONG_BYTES,
-                                  .by_gate   = 1,
-                                  .killed    = -1},
-                        .bytes = bytes,
-                        .hot   = hot,
-                        .foreign  = foreign,
-                        .expected = expected};
+    const choice_job_t *job = argument;
+    member_t member;
+
+    relay_member_init(&member, self, &job->relay);
+    check_rest(&member, LONG_BYTES, BY_GPUS);
+    check_trials(&member, LONG_BYTES, 1, 0, BY_GPUS | BY_PREVIOUS);
+    check_rest(&member, LONG_BYTES, BY_GPUS); /* four of six trials */
+    check_trials(&member, LONG_BYTES, 1, 0, BY_GPUS | BY_PREVIOUS);
+    check_rest(&member, LONG_BYTES, BY_PREVIOUS);
+    check_rest(&member, 4 * SHORT_BYTES, BY_GPUS);
+    member_end(&member);
+    return 0;
+}
+
+static void check_ways(int size, uint64_t bytes, unsigned hot, int foreign, int expected)
+{
+    choice_job_t job = {
+        .relay    = {.setup     = {.size = size, .nodes = 2, .nics = size / 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 60},
+                     .link      = MPATH_GPU_LINK_MESH,
+                     .pcie_bps  = 50000000000ull,
+                     .max_bytes = 2 * LONG_BYTES,
+                     .by_gate   = 1,
+                     .killed    = -1},
+        .bytes    = bytes,
+        .hot      = hot,
+        .foreign  = foreign,
+        .expected = expected};
 
     assert_int_equal(ranks_run(&job.relay.setup, choice_body, &job), 0);
 }
@@ -104,22 +151,38 @@ static void check_ways(uint64_t bytes, unsigned hot, int foreign, int expected)
 static void test_short(void **state)
 {
     (void)state;
-    check_ways(SHORT_BYTES, 1, 0, BY_GPUS | BY_HOST | BY_PREVIOUS);
-    check_ways(SHORT_BYTES, 9, 0, BY_GPUS | BY_HOST | BY_PREVIOUS);
-    check_ways(SHORT_BYTES, 1, 1, BY_GPUS | BY_HOST);
+    check_ways(4, SHORT_BYTES, 1, 0, BY_GPUS | BY_HOST | BY_PREVIOUS);
+    check_ways(4, SHORT_BYTES, 9, 0, BY_GPUS | BY_HOST | BY_PREVIOUS);
+    check_ways(4, SHORT_BYTES, 1, 1, BY_GPUS | BY_HOST);
 }
 
 static void test_long(void **state)
 {
     (void)state;
-    check_ways(LONG_BYTES, 1, 0, BY_GPUS | BY_PREVIOUS);
-    check_ways(LONG_BYTES, 1, 1, BY_GPUS);
-    check_ways(LONG_BYTES, 2, 0, BY_GPUS);
+    check_ways(4, LONG_BYTES, 1, 0, BY_GPUS | BY_PREVIOUS);
+    check_ways(4, LONG_BYTES, 1, 1, BY_GPUS);
+    check_ways(4, LONG_BYTES, 2, 0, BY_GPUS | BY_PREVIOUS); /* a third more than on average */
+    check_ways(4, LONG_BYTES, 2, 1, BY_GPUS);
+    check_ways(8, LONG_BYTES / 128, 64, 0, BY_GPUS | BY_PREVIOUS); /* 3.8 times the average */
+}
+
+static void test_rest(void **state)
+{
+    choice_job_t job = {.relay = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 60},
+                                  .link  = MPATH_GPU_LINK_MESH,
+                                  .pcie_bps  = 50000000000ull,
+                                  .max_bytes = 2 * LONG_BYTES,
+                                  .by_gate   = 1,
+                                  .killed    = -1}};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.relay.setup, rest_body, &job), 0);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short), cmocka_unit_test(test_long)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_short), cmocka_unit_test(test_long),
+                                       cmocka_unit_test(test_rest)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

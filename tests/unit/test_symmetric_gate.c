@@ -84,6 +84,47 @@ static int fast_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
+/* What ranks decide by is the same for all, on nodes of however many ranks. */
+static int same_body(ranks_self_t *self, void *argument)
+{
+    const unsigned kinds[] = {REDUCES | GATHERS, REDUCES, GATHERS};
+    uint64_t mine[6], all[RANKS][6];
+    member_t member;
+
+    (void)argument;
+    open_member(&member, self);
+    for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+        for (uint64_t bytes = 1; bytes <= 64 * MIB; bytes *= 4) {
+            const mpath_share_t *share = member.symmetric->share;
+
+            mine[0] = mpath_share_predict_ns(share, kinds[i], bytes);
+            mine[1] = mpath_share_previous_ns(share, kinds[i], bytes);
+            mine[2] = mpath_share_predict_gpus_ns(share, kinds[i], bytes);
+            mine[3] = mpath_share_previous_gpus_ns(share, kinds[i], bytes);
+            mine[4] = mpath_share_links_ns(share, kinds[i], bytes);
+            mine[5] = (uint64_t)mpath_symmetric_gate(member.symmetric, MPATH_ALGORITHM_AUTO, kinds[i], bytes, bytes, 0);
+            ranks_check(mpath_team_allgather(member.team, mine, sizeof(mine), all) == MPATH_OK);
+            for (int rank = 0; rank < self->size; rank++) {
+                ranks_check(memcmp(all[rank], mine, sizeof(mine)) == 0);
+            }
+        }
+    }
+    member_end(&member);
+    return 0;
+}
+
+static void test_same(void **state)
+{
+    const int node_of[RANKS]    = {0, 1, 1, 1};
+    const ranks_setup_t setup[] = {{.size = RANKS, .nodes = 2, .node_of = node_of, .nics = 4},
+                                   {.size = RANKS, .nodes = 2, .node_of = node_of, .nics = 2, .nic_bps = 25000000}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(setup) / sizeof(setup[0]); i++) {
+        assert_int_equal(ranks_run(&setup[i], same_body, NULL), 0);
+    }
+}
+
 static void run(int nodes, int nics, uint64_t nic_bps, ranks_body_t body, const char *argument)
 {
     ranks_setup_t setup = {.size = RANKS, .nodes = nodes, .nics = nics, .nic_bps = nic_bps, .limit_s = 120};
@@ -116,6 +157,7 @@ int main(void)
         cmocka_unit_test(test_rails),
         cmocka_unit_test(test_no_gain),
         cmocka_unit_test(test_fast),
+        cmocka_unit_test(test_same),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

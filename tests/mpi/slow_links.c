@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Calls whose rails carry far less than is declared, with more bytes than hide it: the previous functions are tried for
+ * each operation, blocking calls of which others that are not blocking stand between. Right results in all.
+ */
+#include "mpi/cases.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#define CALLS 16
+#define TRIED_LEAST 3      /* by the previous function */
+#define ELEMENTS (8 << 20) /* ints; of them a rank's part is its size-th */
+
+static int *mine, *result, *counts, *displacements, rank, size, part;
+
+static int value(int of, int at, int call)
+{
+    return of * 1009 + (at % 1000003) * 3 + call * 31;
+}
+
+static void fill(int call)
+{
+    int i;
+
+    for (i = 0; i < size * part; i++) {
+        mine[i] = value(rank, i, call);
+    }
+    memset(result, 0xA5, (size_t)(size * part) * sizeof(int));
+}
+
+/* -- operations: `request` NULL for a blocking call -- */
+
+static void exchange(MPI_Request *request)
+{
+    if (request != NULL) {
+        MPI_Ialltoallv(mine, counts, displacements, MPI_INT, result, counts, displacements, MPI_INT, MPI_COMM_WORLD,
+                       request);
+    } else {
+        MPI_Alltoallv(mine, counts, displacements, MPI_INT, result, counts, displacements, MPI_INT, MPI_COMM_WORLD);
+    }
+}
+
+static long check_exchange(int call)
+{
+    long errors = 0;
+    int peer, i;
+
+    for (peer = 0; peer < size; peer++) {
+        for (i = 0; i < part; i++) {
+            errors += result[peer * part + i] != value(peer, rank * part + i, call);
+        }
+    }
+    return errors;
+}
+
+static void sum(MPI_Request *request)
+{
+    if (request != NULL) {
+        MPI_Iallreduce(mine, result, size * part, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request);
+    } else {
+        MPI_Allreduce(mine, result, size * part, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+static int sum_of(int at, int call)
+{
+    int peer, all = 0;
+
+    for (peer = 0; peer < size; peer++) {
+        all += value(peer, at, call);
+    }
+    return all;
+}
+
+static long check_sum(int call)
+{
+    long errors = 0;
+    int i;
+
+    for (i = 0; i < size * part; i++) {
+        errors += result[i] != sum_of(i, call);
+    }
+    return errors;
+}
+
+static void scatter(MPI_Request *request)
+{
+    if (request != NULL) {
+        MPI_Ireduce_scatter(mine, result, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request);
+    } else {
+        MPI_Reduce_scatter(mine, result, counts, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+static void scatter_block(MPI_Request *request)
+{
+    if (request != NULL) {
+        MPI_Ireduce_scatter_block(mine, result, part, MPI_INT, MPI_SUM, MPI_COMM_WORLD, request);
+    } else {
+        MPI_Reduce_scatter_block(mine, result, part, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    }
+}
+
+static long check_scatter(int call)
+{
+    long errors = 0;
+    int i;
+
+    for (i = 0; i < part; i++) {
+        errors += result[i] != sum_of(rank * part + i, call);
+    }
+    return errors;
+}
+
+static void gather(MPI_Request *request)
+{
+    if (request != NULL) {
+        MPI_Iallgather(mine, part, MPI_INT, result, part, MPI_INT, MPI_COMM_WORLD, request);
+    } else {
+        MPI_Allgather(mine, part, MPI_INT, result, part, MPI_INT, MPI_COMM_WORLD);
+    }
+}
+
+static void gather_blocks(MPI_Request *request)
+{
+    if (request != NULL) {
+        MPI_Iallgatherv(mine, part, MPI_INT, result, counts, displacements, MPI_INT, MPI_COMM_WORLD, request);
+    } else {
+        MPI_Allgatherv(mine, part, MPI_INT, result, counts, displacements, MPI_INT, MPI_COMM_WORLD);
+    }
+}
+
+static long check_gather(int call)
+{
+    long errors = 0;
+    int peer, i;
+
+    for (peer = 0; peer < size; peer++) {
+        for (i = 0; i < part; i++) {
+            errors += result[peer * part + i] != value(peer, i, call);
+        }
+    }
+    return errors;
+}
+
+static const struct {
+    const char *name;
+    void (*run)(MPI_Request *request);
+    long (*check)(int call);
+    int is_known; /* calls of the one before have shown which way is the faster */
+} operations[] = {
+    {"alltoallv", exchange, check_exchange, 0},    {"allreduce", sum, check_sum, 0},
+    {"reduce_scatter", scatter, check_scatter, 0}, {"reduce_scatter_block", scatter_block, check_scatter, 1},
+    {"allgather", gather, check_gather, 0},        {"allgatherv", gather_blocks, check_gather, 1}};
+
+static long run_operation(size_t operation)
+{
+    unsigned long long before = cases_counter("coll_mpath_declined"), declined;
+    MPI_Request request;
+    long errors = 0;
+    int call;
+
+    for (call = 0; call < CALLS; call++) {
+        fill(call);
+        if (call % 5 == 4) {
+            operations[operation].run(&request);
+            MPI_Wait(&request, MPI_STATUS_IGNORE);
+        } else {
+            operations[operation].run(NULL);
+        }
+        errors += operations[operation].check(call);
+    }
+    declined = cases_counter("coll_mpath_declined") - before;
+    if (rank == 0) {
+        printf("%s: %llu of %d calls by the previous function\n", operations[operation].name, declined, CALLS);
+    }
+    if ((declined < TRIED_LEAST) && !operations[operation].is_known) {
+        fprintf(stderr, "rank %d: %llu of %d calls of %s were left to the previous function, no trial was made\n", rank,
+                declined, CALLS, operations[operation].name);
+        errors++;
+    }
+    return errors;
+}
+
+int main(int argc, char **argv)
+{
+    size_t operation;
+    int peer;
+
+    MPI_Init(&argc, &argv);
+    MPI_Comm_rank(MPI_COMM_WORLD, &rank);
+    MPI_Comm_size(MPI_COMM_WORLD, &size);
+    part          = ELEMENTS / size;
+    mine          = malloc(ELEMENTS * sizeof(int));
+    result        = malloc(ELEMENTS * sizeof(int));
+    counts        = malloc((size_t)size * sizeof(int));
+    displacements = malloc((size_t)size * sizeof(int));
+    if ((mine == NULL) || (result == NULL) || (counts == NULL) || (displacements == NULL)) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    for (peer = 0; peer < size; peer++) {
+        counts[peer]        = part;
+        displacements[peer] = peer * part;
+    }
+    for (operation = 0; operation < sizeof(operations) / sizeof(operations[0]); operation++) {
+        if (case_wanted(argc, argv, operations[operation].name)) {
+            case_end(operations[operation].name, run_operation(operation));
+        }
+    }
+    cases_print_calls();
+    free(displacements);
+    free(counts);
+    free(result);
+    free(mine);
+    MPI_Finalize();
+    return cases_failed() ? 1 : 0;
+}
