@@ -127,7 +127,7 @@ unit_test_dead_end_SOURCES = unit/test_dead_end.c unit/capture.h unit/silent_rai
 unit_test_dead_end_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_fabric_peer -Wl,--wrap=mpath_fabric_peer_status
 unit_programs += unit/test_cut_plans
 unit_test_cut_plans_SOURCES = unit/test_cut_plans.c unit/a2a.c unit/a2a.h $(ranks_sources)
-unit_test_cut_plans_LDFLAGS = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_take -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_abort_peer -Wl,--wrap=mpath_fabric_peer_status -Wl,--wrap=mpath_team_settle -Wl,--wrap=mpath_team_settle_again
+unit_test_cut_plans_LDFLAGS = -Wl,--wrap=mpath_fabric_progress -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_take -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_abort_peer -Wl,--wrap=mpath_fabric_peer_status -Wl,--wrap=mpath_team_settle -Wl,--wrap=mpath_team_settle_again
 unit_test_settled_from_SOURCES = unit/test_settled_from.c
 unit_programs += unit/test_team_lost
 lost_sources = unit/lost_nics.c unit/lost_nics.h $(ranks_sources)

@@ -75,7 +75,8 @@ static int sends_fail;     /* once something has come */
 static int late_us;        /* so late is this rank with the next chunk that it sends or takes */
 static int aborts;         /* of connections over rails whose ends answer */
 static int dead_rail = -1; /* the other end of this one does not answer */
-static int next_rail = -1; /* the connections of this one end when the rank is there to settle */
+static int next_rail = -1; /* this one fails, too, and is closed when the sender is there to settle */
+static int gone_rail = -1; /* it is */
 static int hold_rail = -1; /* the take of the next chunk on this one is held until the rail is aborted */
 static int taken;          /* chunks */
 /* Of this rank: the take of the last chunk that it gets or passes on is held. NULL: none is */
@@ -150,7 +151,7 @@ void __real_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
 void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail);
 void __wrap_mpath_fabric_abort(mpath_fabric_t *fabric, int rail)
 {
-    aborts += (rail != dead_rail);
+    aborts += (rail != dead_rail) && (rail != next_rail);
     if ((held != NULL) && (rail == held_rail)) {
         end_held(fabric);
     }
@@ -161,7 +162,7 @@ void __real_mpath_fabric_abort_peer(mpath_fabric_t *fabric, int rail, int peer);
 void __wrap_mpath_fabric_abort_peer(mpath_fabric_t *fabric, int rail, int peer);
 void __wrap_mpath_fabric_abort_peer(mpath_fabric_t *fabric, int rail, int peer)
 {
-    aborts += (rail != dead_rail);
+    aborts += (rail != dead_rail) && (rail != next_rail);
     __real_mpath_fabric_abort_peer(fabric, rail, peer);
 }
 
@@ -172,11 +173,18 @@ mpath_status_t __wrap_mpath_team_settle(mpath_team_t *team, int mark, const void
 mpath_status_t __wrap_mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
                                         int *marked_p)
 {
-    if (mark && (next_rail >= 0)) {
+    if (mark && (next_rail >= 0) && (team->rank == 0)) {
         __real_mpath_fabric_abort(team->context->fabric, next_rail);
-        next_rail = -1;
+        gone_rail = next_rail;
     }
     return __real_mpath_team_settle(team, mark, mine, bytes, all, marked_p);
+}
+
+int __real_mpath_fabric_progress(mpath_fabric_t *fabric, int rail);
+int __wrap_mpath_fabric_progress(mpath_fabric_t *fabric, int rail);
+int __wrap_mpath_fabric_progress(mpath_fabric_t *fabric, int rail)
+{
+    return (rail == gone_rail) ? -1 : __real_mpath_fabric_progress(fabric, rail);
 }
 
 static int dies; /* this rank, when all know what is lost */
@@ -394,14 +402,15 @@ static int late_body(ranks_self_t *self, void *argument)
     rails     = member.team->mover->fabric_nic;
     late_us   = ((self->rank == late->rank) && !late->apart) ? late->us : 0;
     dead_rail = (self->rank == loser) ? rails[1] : -1;
-    next_rail = ((self->rank == 0) && (late->next >= 0)) ? rails[late->next] : -1;
+    next_rail = (late->next >= 0) ? rails[late->next] : -1;
     hold_rail = ((self->rank == 1) && (late->hold >= 0)) ? rails[late->hold] : -1;
     aborts    = 0;
     status    = late->apart ? run_apart(&member, (self->rank == late->rank) ? late->us : 0)
                             : mpath_alltoallv(member.coll, &member.a2a.call);
     ranks_check(status == MPATH_OK);
     ranks_check(a2a_check(&member.a2a) == 0);
-    ranks_check((held == NULL) && (next_rail < 0) && (hold_rail < 0));
+    ranks_check((held == NULL) && (hold_rail < 0));
+    ranks_check(gone_rail == ((self->rank == 0) ? next_rail : -1));
     ranks_check((member.team->lost[0] | member.team->lost[1]) == late->lost);
     ranks_check(member.team->mover->repeats == 1);
     ranks_check(aborts == ((self->rank == 1) && (late->hold >= 0)));
