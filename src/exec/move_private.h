@@ -125,6 +125,14 @@ mpath_status_t mpath_mover_create(mpath_team_t *team);
 /* Collective: goes over to other rails on the NICs of these numbers and exchanges addresses. When a rank fails, the
  * mover declines from then on. */
 mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics);
+/*
+ * Rails beyond those that host memory needs, in three steps. Whether some rank has none yet on NICs `nics`, by rank, a
+ * bit each: the same on all ranks. Opens those of this rank, and notes them in `hello`. When all have: collective, tells
+ * the others; an error breaks the team.
+ */
+int mpath_mover_is_narrow(const mpath_mover_t *mover, const uint32_t *nics);
+mpath_status_t mpath_mover_open(mpath_mover_t *mover, uint32_t nics, mover_hello_t *hello);
+mpath_status_t mpath_mover_tell(mpath_mover_t *mover, const mover_hello_t *hello);
 /* The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
 int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to);
 /* The topology's number of the NIC on which this rank has a rail of the fabric; -1: it has not. */

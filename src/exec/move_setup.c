@@ -63,50 +63,54 @@ static int find_fabric_nic(const mpath_machine_t *mine, const char *name, int nu
     return MPATH_ERR_PARAM;
 }
 
-static mpath_status_t open_rails(mpath_mover_t *mover, mover_hello_t *hello)
+static mpath_status_t open_rail(mpath_mover_t *mover, int nic, mover_hello_t *hello)
 {
     const mpath_team_t *team       = mover->team;
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    int number                     = find_fabric_nic(&team->context->machine, machine->nics[nic].name, nic);
+    const void *address;
+    size_t bytes, chunk;
+    mpath_status_t status;
 
-    mover->driven = driven_nics(team);
-    for (int nic = 0; nic < machine->num_nics; nic++) {
-        const void *address;
-        size_t bytes, chunk;
-        mpath_status_t status;
-        int number;
-
-        if (((mover->driven >> nic) & 1) == 0) {
-            continue;
-        }
-        number = find_fabric_nic(&team->context->machine, machine->nics[nic].name, nic);
-        if (!is_left_out(team, nic)) {
-            mpath_fabric_freshen(mover->fabric, number);
-        }
-        /* Joined before anybody else can know the address, so that no chunk has to wait. */
-        number = (number < 0) ? number : mpath_fabric_join(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
-        if (number < 0) {
-            return (mpath_status_t)number;
-        }
-        mover->fabric_nic[nic] = (int8_t)number;
-        if (is_left_out(team, nic)) {
-            continue; /* it may not even open; another one takes its place when the NIC is back */
-        }
-        status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
-        if (status != MPATH_OK) {
-            return status;
-        }
-        if ((bytes == 0) || (bytes > UINT16_MAX)) {
-            mpath_error("the address of rail %s has %zu bytes; mpath leaves this communicator's calls alone",
-                        machine->nics[nic].name, bytes);
-            return MPATH_ERR_INTERNAL;
-        }
-        chunk                     = mpath_fabric_max_chunk(mover->fabric, number);
-        hello->address_bytes[nic] = (uint16_t)bytes;
-        if ((hello->rail_chunk_bytes == 0) || (chunk < hello->rail_chunk_bytes)) {
-            hello->rail_chunk_bytes = (uint32_t)((chunk < UINT32_MAX) ? chunk : UINT32_MAX);
-        }
+    if (!is_left_out(team, nic)) {
+        mpath_fabric_freshen(mover->fabric, number);
+    }
+    /* Joined before anybody else can know the address, so that no chunk has to wait. */
+    number = (number < 0) ? number : mpath_fabric_join(mover->fabric, number, team->id, mpath_inbox_arrive, mover);
+    if (number < 0) {
+        return (mpath_status_t)number;
+    }
+    mover->fabric_nic[nic] = (int8_t)number;
+    mover->driven |= 1u << nic;
+    if (is_left_out(team, nic)) {
+        return MPATH_OK; /* it may not even open; another one takes its place when the NIC is back */
+    }
+    status = mpath_fabric_address(mover->fabric, number, &address, &bytes);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if ((bytes == 0) || (bytes > UINT16_MAX)) {
+        mpath_error("the address of rail %s has %zu bytes; mpath leaves this communicator's calls alone",
+                    machine->nics[nic].name, bytes);
+        return MPATH_ERR_INTERNAL;
+    }
+    chunk                     = mpath_fabric_max_chunk(mover->fabric, number);
+    hello->address_bytes[nic] = (uint16_t)bytes;
+    if ((hello->rail_chunk_bytes == 0) || (chunk < hello->rail_chunk_bytes)) {
+        hello->rail_chunk_bytes = (uint32_t)((chunk < UINT32_MAX) ? chunk : UINT32_MAX);
     }
     return MPATH_OK;
+}
+
+/* Those of `nics`, as a bit mask, that are not open yet. */
+static mpath_status_t open_rails(mpath_mover_t *mover, uint32_t nics, mover_hello_t *hello)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (nics &= ~mover->driven; (nics != 0) && (status == MPATH_OK); nics &= nics - 1) {
+        status = open_rail(mover, __builtin_ctz(nics), hello);
+    }
+    return status;
 }
 
 static mpath_status_t create_relay_segment(mpath_mover_t *mover, mover_hello_t *hello)
@@ -305,7 +309,7 @@ mpath_status_t mpath_mover_create(mpath_team_t *team)
     }
     memset(&mine, 0, sizeof(mine));
     mine.last_slot_bytes = team->shm_shape.slot_bytes;
-    status               = open_rails(mover, &mine);
+    status               = open_rails(mover, driven_nics(team), &mine);
     if (status == MPATH_OK) {
         status = create_relay_segment(mover, &mine);
     }
@@ -390,6 +394,60 @@ mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics)
     }
     mover->status = status;
     return MPATH_OK;
+}
+
+/* NICs of a node that are there, and those that have failed. */
+static uint32_t known_nics(const mpath_team_t *team, int node)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
+    uint32_t nics                  = team->lost[node];
+
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        nics |= machine->nics[nic].up ? 1u << nic : 0;
+    }
+    return nics;
+}
+
+int mpath_mover_is_narrow(const mpath_mover_t *mover, const uint32_t *nics)
+{
+    const mpath_team_t *team = mover->team;
+    int narrow               = 0;
+
+    if (mpath_topo_params(team->topo)->access == MPATH_REACH_ALL) {
+        return 0;
+    }
+    for (int rank = 0; rank < team->size; rank++) {
+        int own = mpath_topo_place(team->topo, rank)->nic;
+
+        narrow = narrow || ((nics[rank] & known_nics(team, team->node_of[rank]) & ~((own >= 0) ? 1u << own : 0)) != 0);
+    }
+    return narrow;
+}
+
+mpath_status_t mpath_mover_open(mpath_mover_t *mover, uint32_t nics, mover_hello_t *hello)
+{
+    *hello = mover->hellos[mover->team->rank];
+    return open_rails(mover, nics & known_nics(mover->team, mover->team->node), hello);
+}
+
+mpath_status_t mpath_mover_tell(mpath_mover_t *mover, const mover_hello_t *hello)
+{
+    mpath_status_t status;
+
+    free(mover->addresses);
+    mover->addresses = NULL;
+    status           = exchange_hellos(mover, hello);
+    if (status == MPATH_OK) {
+        status = exchange_addresses(mover, MPATH_OK);
+    }
+    if (mpath_status_is_error(status)) {
+        return status;
+    }
+    mover->status = status;
+    set_limits(mover);
+    mpath_schedule_destroy(mover->schedule); /* its chunks have the limits of before */
+    mover->schedule = NULL;
+    return status;
 }
 
 int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to)

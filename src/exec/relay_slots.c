@@ -305,11 +305,26 @@ static mpath_status_t make_lists(mpath_relay_t *relay)
     return MPATH_OK;
 }
 
+/* The process beside a GPU drives all NICs beside it. */
+static mpath_status_t reach_nics(const mpath_relay_t *relay, mpath_wire_t *wire)
+{
+    const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
+    uint32_t nics[MPATH_RELAY_MAX_RANKS];
+
+    for (int rank = 0; rank < relay->size; rank++) {
+        nics[rank] = mpath_topo_nics_beside(topo, rank);
+    }
+    return mpath_wire_widen(wire, nics);
+}
+
 static mpath_status_t open_rails(mpath_relay_t *relay)
 {
     mpath_wire_t *wire;
     mpath_status_t status = mpath_wire_get(relay->team, &wire);
 
+    if (status == MPATH_OK) {
+        status = reach_nics(relay, wire);
+    }
     if (status == MPATH_OK) {
         status = open_rail_slots(relay, wire);
     }

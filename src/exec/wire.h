@@ -34,6 +34,12 @@ typedef struct mpath_wire_ops {
  */
 mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p);
 
+/*
+ * For ranks that send and receive on further NICs than those that host memory needs: NICs `nics`, by rank, a bit each.
+ * Collective, between calls; declines and fails as mpath_wire_get() does.
+ */
+mpath_status_t mpath_wire_widen(mpath_wire_t *wire, const uint32_t *nics);
+
 /* Largest chunk of host memory, and largest that every rail of the team takes. */
 uint64_t mpath_wire_max_chunk(const mpath_wire_t *wire);
 uint64_t mpath_wire_rail_chunk(const mpath_wire_t *wire);

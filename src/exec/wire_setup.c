@@ -209,3 +209,27 @@ mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p)
     /* Rails that could not be opened again have left the movement without addresses. */
     return team->mover->status;
 }
+
+mpath_status_t mpath_wire_widen(mpath_wire_t *wire, const uint32_t *nics)
+{
+    mpath_team_t *team   = wire->team;
+    mpath_mover_t *mover = team->mover;
+    mover_hello_t mine;
+    mpath_status_t status;
+
+    if (!mpath_mover_is_narrow(mover, nics)) {
+        return MPATH_OK;
+    }
+    status = mpath_mover_open(mover, nics[team->rank], &mine);
+    for (int nic = 0; (nic < MPATH_MAX_NICS) && (status == MPATH_OK); nic++) {
+        if ((mine.address_bytes[nic] > 0) && (mover->hellos[team->rank].address_bytes[nic] == 0)) {
+            status = mpath_wire_join_rail(wire, mover->fabric_nic[nic]);
+        }
+    }
+    status = wire_confirm(team, status);
+    if (status == MPATH_OK) {
+        status = mpath_mover_tell(mover, &mine);
+    }
+    team->wire_declined = team->wire_declined || (status == MPATH_DECLINED);
+    return status;
+}

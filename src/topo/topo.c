@@ -355,6 +355,11 @@ const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node)
     return (topo->gpus != NULL) ? &topo->gpus[node] : NULL;
 }
 
+uint32_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank)
+{
+    return (mpath_topo_gpu(topo, rank) >= 0) ? mpath_topo_gpu_nics(topo, rank) : 0;
+}
+
 int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index)
 {
     int nics, gpus;

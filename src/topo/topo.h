@@ -205,6 +205,8 @@ const mpath_machine_t *mpath_topo_machine(const mpath_topo_t *topo, int node);
 const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo);
 /* The GPUs of a node; NULL where the topology describes none (on any node). */
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node);
+/* NICs that a rank drives for device memory, a bit each: those beside its GPU and its own; 0: it has no GPU. */
+uint32_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank);
 /* Nonzero: two ranks have a path that uses no NIC. */
 int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination);
 

@@ -16,14 +16,26 @@ static int on_gpu(const relay_job_t *job)
     return (job->on_gpu > 0) ? job->on_gpu : 1;
 }
 
-/* The GPUs of a node with one for each of its ranks, and the NIC of its number beside it. */
+static uint32_t nics_beside(const relay_job_t *job, int gpu)
+{
+    uint32_t all = (1u << job->setup.nics) - 1;
+
+    if (job->setup.nics == 0) {
+        return 0;
+    }
+    return (job->beside == RELAY_BESIDE_ALL)     ? all
+           : (job->beside == RELAY_BESIDE_OTHER) ? 1u << ((gpu + 1) % job->setup.nics)
+                                                 : 1u << gpu;
+}
+
+/* The GPUs of a node with one for each of its ranks. */
 static void describe_gpus(const ranks_self_t *self, const relay_job_t *job, mpath_node_gpus_t *gpus)
 {
     *gpus          = (mpath_node_gpus_t){.link = job->link, .domain = -1};
     gpus->num_gpus = self->size / ((job->setup.nodes > 0) ? job->setup.nodes : 1) / on_gpu(job);
     for (int g = 0; g < gpus->num_gpus; g++) {
         gpus->gpus[g] = (mpath_gpu_t){
-            .pcie_up_bps = job->pcie_bps, .pcie_down_bps = job->pcie_bps, .nics = (job->setup.nics > 0) ? 1u << g : 0};
+            .pcie_up_bps = job->pcie_bps, .pcie_down_bps = job->pcie_bps, .nics = nics_beside(job, g)};
         if (job->link == MPATH_GPU_LINK_SWITCH) {
             gpus->gpus[g].egress_bps = gpus->gpus[g].ingress_bps = LINK_BPS;
         }
@@ -68,6 +80,9 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
         member->context->gpu                = self->local_rank / on_gpu(job);
         member->context->emulated           = job->emulated;
         member->context->topo_params.fabric = job->spine ? MPATH_FABRIC_SPINE : 0;
+    }
+    if (job->affine) {
+        member->context->topo_params.access = MPATH_REACH_AFFINE;
     }
     member->context->nic       = (job->setup.nics > 0) ? self->local_rank / on_gpu(job) : -1;
     member->context->nic_known = 1;
@@ -114,7 +129,7 @@ static int rounds_body(ranks_self_t *self, void *argument)
         sum += passed[rank];
     }
     ranks_check(counters.declined == 0);
-    ranks_check(sum > 0);
+    ranks_check((sum > 0) || (job->beside == RELAY_BESIDE_ALL));
     ranks_check((job->setup.nodes < 2) || (counters.relay.moved.calls >= (uint64_t)job->rounds));
     ranks_check(counters.relay.moved.slot_bytes <= 32 << 20);
     if ((job->setup.nodes > 1) && (job->emulated != MPATH_EMULATED_COPIES)) { /* it is there; a limit of its own */

@@ -7,6 +7,13 @@
 
 #define RELAY_RAIL_BPS 400000000ull
 
+/* NICs beside a GPU. The one that a rank drives for host memory has the number of its GPU. */
+typedef enum relay_beside {
+    RELAY_BESIDE_OWN,   /* that one */
+    RELAY_BESIDE_OTHER, /* the next one */
+    RELAY_BESIDE_ALL
+} relay_beside_t;
+
 typedef struct relay_job {
     ranks_setup_t setup;
     mpath_gpu_link_t link;
@@ -24,6 +31,8 @@ typedef struct relay_job {
     int resend_after_s;    /* 0: the default */
     mpath_status_t broken; /* what a rail answers when it has failed */
     int gpu_rail;          /* mpath_gpu_rail_t */
+    relay_beside_t beside;
+    int affine;            /* ranks drive the NICs beside them only */
     int by_gate;           /* the gate chooses between plan and static routes; else always the plan */
 } relay_job_t;
 

@@ -34,6 +34,21 @@ static void test_rails_by_ucx(void **state)
     relay_run_rounds(&(relay_job_t){.setup = {.size = 8, .nodes = 2, .nics = 4}, .max_bytes = 500000, .rounds = 7});
 }
 
+/* A rank drives the NICs beside its GPU, too, which are others than that beside its processor, or several. */
+static void test_nics_of_gpus(void **state)
+{
+    const relay_beside_t beside[] = {RELAY_BESIDE_ALL, RELAY_BESIDE_OTHER};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
+        relay_run_rounds(&(relay_job_t){.setup     = {.size = 6, .nodes = 2, .nics = 3},
+                                        .beside    = beside[i],
+                                        .affine    = 1,
+                                        .max_bytes = 300000,
+                                        .rounds    = 7});
+    }
+}
+
 /* Rails bring chunks to a rank from two others, each of which has slots of its own there. */
 static void test_three_nodes(void **state)
 {
@@ -439,6 +454,7 @@ int main(void)
         cmocka_unit_test(test_no_slot),
         cmocka_unit_test(test_rails_by_ucx),
         cmocka_unit_test(test_three_nodes),
+        cmocka_unit_test(test_nics_of_gpus),
         cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_streams_without_values),
