@@ -86,6 +86,40 @@ static void rate(const mpath_node_rates_t *rates, const seen_gpus_t *leader, mpa
     }
 }
 
+static uint32_t nics_up_beside(const mpath_machine_t *machine, const mpath_gpu_t *gpu)
+{
+    uint32_t nics = gpu->nics;
+
+    for (uint32_t left = nics; left != 0; left &= left - 1) {
+        nics &= machine->nics[__builtin_ctz(left)].up ? UINT32_MAX : ~(1u << __builtin_ctz(left));
+    }
+    return nics;
+}
+
+/*
+ * The NIC beside a rank's processor is not always one beside its GPU, where its data is. Ranks whose GPUs have the same
+ * ones take them in turns.
+ */
+static int32_t nic_of(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, const mpath_place_t *places,
+                      int rank)
+{
+    const mpath_place_t *place = &places[rank];
+    uint32_t nics = nics_up_beside(&machines[place->node], &gpus[place->node].gpus[place->gpu]), left = nics;
+    int turn = 0;
+
+    if ((nics == 0) || ((place->nic >= 0) && ((nics >> place->nic) & 1))) {
+        return place->nic;
+    }
+    for (int mate = 0; mate < rank; mate++) {
+        turn += (places[mate].node == place->node) &&
+                (nics_up_beside(&machines[place->node], &gpus[place->node].gpus[places[mate].gpu]) == nics);
+    }
+    for (turn %= __builtin_popcount(nics); turn > 0; turn--) {
+        left &= left - 1;
+    }
+    return __builtin_ctz(left);
+}
+
 /* The topology, where every rank has a GPU. The same on all ranks. */
 static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all, const mpath_node_rates_t *rates)
 {
@@ -103,6 +137,7 @@ static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all, const mp
         places[rank]     = *mpath_topo_place(team->topo, rank);
         places[rank].gpu = find_gpu(&all[team->leaders[team->node_of[rank]]], &all[rank]);
         status           = (places[rank].gpu >= 0) ? MPATH_OK : MPATH_DECLINED;
+        places[rank].nic = (status == MPATH_OK) ? nic_of(machines, gpus, places, rank) : places[rank].nic;
     }
     if (status == MPATH_OK) {
         status = mpath_topo_create_with_gpus(machines, gpus, team->num_nodes, places, team->size,

@@ -81,6 +81,9 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
         member->context->emulated           = job->emulated;
         member->context->topo_params.fabric = job->spine ? MPATH_FABRIC_SPINE : 0;
     }
+    for (int nic = 0; nic < job->setup.nics; nic++) {
+        member->context->machine.nics[nic].up = !((job->down >> nic) & 1);
+    }
     if (job->affine) {
         member->context->topo_params.access = MPATH_REACH_AFFINE;
     }
