@@ -123,8 +123,9 @@ static int32_t nic_of(const mpath_machine_t *machines, const mpath_node_gpus_t *
 /* The topology, where every rank has a GPU. The same on all ranks. */
 static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all, const mpath_node_rates_t *rates)
 {
-    mpath_machine_t *machines = calloc((size_t)team->num_nodes, sizeof(*machines));
-    mpath_node_gpus_t *gpus   = calloc((size_t)team->num_nodes, sizeof(*gpus));
+    mpath_machine_t *machines  = calloc((size_t)team->num_nodes, sizeof(*machines));
+    mpath_node_gpus_t *gpus    = calloc((size_t)team->num_nodes, sizeof(*gpus));
+    mpath_topo_params_t params = *mpath_topo_params(team->topo);
     mpath_place_t places[MPATH_RELAY_MAX_RANKS];
     mpath_status_t status = ((machines != NULL) && (gpus != NULL)) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
 
@@ -140,8 +141,9 @@ static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all, const mp
         places[rank].nic = (status == MPATH_OK) ? nic_of(machines, gpus, places, rank) : places[rank].nic;
     }
     if (status == MPATH_OK) {
-        status = mpath_topo_create_with_gpus(machines, gpus, team->num_nodes, places, team->size,
-                                             mpath_topo_params(team->topo), &team->gpu_topo);
+        params.peer_legs = 1;
+        status           = mpath_topo_create_with_gpus(machines, gpus, team->num_nodes, places, team->size, &params,
+                                                       &team->gpu_topo);
     }
     free(machines);
     free(gpus);

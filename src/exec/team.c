@@ -132,7 +132,8 @@ static mpath_status_t team_describe_gpus(mpath_team_t *team, const mpath_machine
         for (int node = 0; status == MPATH_OK && node < team->num_nodes; node++) {
             gpus[node] = all[team->leaders[node]];
         }
-        params.emulated = team->context->emulated;
+        params.emulated  = team->context->emulated;
+        params.peer_legs = 1;
         if (status == MPATH_OK) {
             status = mpath_topo_create_with_gpus(machines, gpus, team->num_nodes, places, team->size, &params,
                                                  &team->gpu_topo);

@@ -37,7 +37,7 @@ static void read_nodes(mpath_ports_t *ports)
     }
 }
 
-/* Seats the ranks; 0 unless each has a GPU of its own. The masks are of NICs for now. */
+/* Seats the ranks; 0 unless each has a GPU of its own and reaches all lanes. The masks are of NICs for now. */
 static int read_seats(mpath_ports_t *ports)
 {
     const mpath_place_t *place;
@@ -46,6 +46,9 @@ static int read_seats(mpath_ports_t *ports)
     uint32_t up;
     int rank, node = -1, used = 0, next = 0, n;
 
+    if (mpath_topo_reach_is_limited(ports->topo)) {
+        return 0;
+    }
     memset(ports->on_gpu, 0xff, (size_t)ports->num_nodes * (size_t)ports->gpus_per_node * sizeof(*ports->on_gpu));
     for (rank = 0, up = 0; rank < ports->num_ranks; rank++) {
         place = mpath_topo_place(ports->topo, rank);

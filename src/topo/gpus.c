@@ -278,6 +278,65 @@ static mpath_status_t sort_ranks(mpath_topo_t *topo, bucket_mask_t mask_of, size
     return MPATH_OK;
 }
 
+/* Of the NICs that a rank's node uses, those beside it and those beside ranks that pass bytes on for it. */
+static uint32_t nics_reached(const mpath_topo_t *topo, int rank)
+{
+    const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[topo->places[rank].node];
+    uint32_t own = mpath_topo_gpu_nics(topo, rank), nics = 0;
+
+    for (int k = 0; k < tables->rails.num_used; k++) {
+        int nic = tables->rails.used[k], reaches = (own >> nic) & 1;
+
+        for (int32_t i = tables->beside[nic]; !reaches && (i < tables->beside[nic + 1]); i++) {
+            reaches = mpath_gpu_can_pass(topo, rank, topo->gpu_beside[i]);
+        }
+        nics |= reaches ? 1u << nic : 0;
+    }
+    return nics;
+}
+
+/* Nonzero: all ranks beside a NIC can pass bytes on for all other ranks on GPUs of their node. */
+static int all_pass(const mpath_topo_t *topo, int rank)
+{
+    const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[topo->places[rank].node];
+    uint32_t own                        = mpath_topo_gpu_nics(topo, rank);
+    int all                             = 1;
+
+    for (int k = 0; k < tables->rails.num_used; k++) {
+        int nic = tables->rails.used[k];
+
+        for (int32_t i = tables->beside[nic]; !((own >> nic) & 1) && all && (i < tables->beside[nic + 1]); i++) {
+            all = mpath_gpu_can_pass(topo, rank, topo->gpu_beside[i]);
+        }
+    }
+    return all;
+}
+
+/* With peer_legs some ranks may not reach all NICs of their node. */
+static mpath_status_t limit_reach(mpath_topo_t *topo)
+{
+    int limited = 0, several = 0;
+
+    for (int rank = 0; topo->params.peer_legs && (rank < topo->num_ranks); rank++) {
+        limited = limited || ((mpath_topo_gpu(topo, rank) >= 0) && !all_pass(topo, rank));
+        several = several || (topo->places[rank].node != topo->places[0].node);
+    }
+    if (!limited || !several) {
+        return MPATH_OK;
+    }
+    topo->reach = calloc((size_t)topo->num_ranks, sizeof(*topo->reach));
+    if (topo->reach == NULL) {
+        mpath_error("topology: no memory for the rails of %d ranks; no topology built", topo->num_ranks);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    for (int rank = 0; rank < topo->num_ranks; rank++) {
+        if (mpath_topo_gpu(topo, rank) >= 0) {
+            mpath_rail_set_init(&topo->reach[rank], &topo->machines[topo->places[rank].node], nics_reached(topo, rank));
+        }
+    }
+    return MPATH_OK;
+}
+
 mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo)
 {
     mpath_topo_gpu_node_t *tables;
@@ -303,7 +362,7 @@ mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo)
         }
         mpath_rail_set_init(&tables->rails, &topo->machines[node], nics);
     }
-    return MPATH_OK;
+    return limit_reach(topo);
 }
 
 /* --- signature --------------------------------------------------------------------------------------------------- */

@@ -33,7 +33,10 @@ static const mpath_rail_set_t *rails_of(const mpath_topo_t *topo, int rank)
 {
     int node = topo->places[rank].node;
 
-    return (mpath_topo_gpu(topo, rank) >= 0) ? &topo->gpu_nodes[node].rails : &topo->nodes[node].rails;
+    if (mpath_topo_gpu(topo, rank) < 0) {
+        return &topo->nodes[node].rails;
+    }
+    return (topo->reach != NULL) ? &topo->reach[rank] : &topo->gpu_nodes[node].rails;
 }
 
 /* The NIC beside a rank, when it is in use. */
@@ -183,6 +186,25 @@ static void list_at(const path_list_t *list, int index, int *from, int *to)
     *to   = list->to->nic_of_rail[rail];
 }
 
+/* Of the ranks on GPUs beside a NIC, the one that relays for a pair: one that its end reaches without host memory. */
+static int pick_mate(const mpath_topo_t *topo, int end, int nic, int source, int destination)
+{
+    const int32_t *bounds = &topo->gpu_nodes[topo->places[end].node].beside[nic];
+    uint32_t count        = 0;
+    int32_t i;
+
+    if (topo->reach == NULL) {
+        return mpath_topo_pick(topo->gpu_beside, bounds, source, destination);
+    }
+    for (i = bounds[0]; i < bounds[1]; i++) {
+        count += mpath_gpu_can_pass(topo, end, topo->gpu_beside[i]) ? 1 : 0;
+    }
+    count = ((uint32_t)source + (uint32_t)destination) % count;
+    for (i = bounds[0]; !mpath_gpu_can_pass(topo, end, topo->gpu_beside[i]) || (count-- > 0); i++) {
+    }
+    return topo->gpu_beside[i];
+}
+
 /* The rank that drives a NIC for a pair: the pair's own end when it sits there, else one beside the NIC. */
 static int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, int destination)
 {
@@ -192,7 +214,7 @@ static int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, in
         if ((mpath_topo_gpu_nics(topo, end) >> nic) & 1) {
             return end;
         }
-        return mpath_topo_pick(topo->gpu_beside, &topo->gpu_nodes[node].beside[nic], source, destination);
+        return pick_mate(topo, end, nic, source, destination);
     }
     if ((topo->params.access == MPATH_REACH_ALL) || (topo->places[end].nic == nic)) {
         return end;

@@ -25,6 +25,13 @@ static int can_peer(const mpath_topo_t *topo, int node, int from, int to)
     }
 }
 
+int mpath_gpu_can_pass(const mpath_topo_t *topo, int rank, int mate)
+{
+    int node = topo->places[rank].node, gpu = topo->places[rank].gpu, other = topo->places[mate].gpu;
+
+    return can_peer(topo, node, gpu, other) && can_peer(topo, node, other, gpu);
+}
+
 /* The same for GPUs of two nodes. */
 static int can_peer_across(const mpath_topo_t *topo, int source, int destination)
 {

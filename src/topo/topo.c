@@ -302,6 +302,7 @@ void mpath_topo_destroy(mpath_topo_t *topo)
         return;
     }
     free(topo->gpu_beside);
+    free(topo->reach);
     free(topo->on_gpu);
     free(topo->gpu_nodes);
     free(topo->gpus);
@@ -353,6 +354,11 @@ const mpath_resource_t *mpath_topo_resource(const mpath_topo_t *topo, int resour
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node)
 {
     return (topo->gpus != NULL) ? &topo->gpus[node] : NULL;
+}
+
+int mpath_topo_reach_is_limited(const mpath_topo_t *topo)
+{
+    return topo->reach != NULL;
 }
 
 uint32_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank)

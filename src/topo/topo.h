@@ -160,6 +160,8 @@ typedef struct mpath_topo_params {
     uint32_t fabric; /* MPATH_FABRIC_* */
     mpath_emulation_t emulated;
     int max_paths; /* of a pair: only its first ones exist; 0: all */
+    int peer_legs; /* nonzero: what a GPU passes on comes to it from a GPU or a NIC, and goes on so; else host memory may
+                      be between it and the pair's end, which the executor (src/exec) has no lane for */
 } mpath_topo_params_t;
 
 typedef struct mpath_hop {
@@ -207,6 +209,8 @@ const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo);
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node);
 /* NICs that a rank drives for device memory, a bit each: those beside its GPU and its own; 0: it has no GPU. */
 uint32_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank);
+/* Nonzero: some rank on a GPU does not reach all NICs that its node uses, for want of a way that peer_legs allows. */
+int mpath_topo_reach_is_limited(const mpath_topo_t *topo);
 /* Nonzero: two ranks have a path that uses no NIC. */
 int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination);
 

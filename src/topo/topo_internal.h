@@ -57,8 +57,9 @@ struct mpath_topo {
     /* NULL where no node has GPUs */
     mpath_node_gpus_t *gpus;
     mpath_topo_gpu_node_t *gpu_nodes;
-    int32_t *on_gpu;     /* ranks on a GPU, by node, GPU, rank */
-    int32_t *gpu_beside; /* the same by node, NIC, rank: once for each NIC */
+    int32_t *on_gpu;         /* ranks on a GPU, by node, GPU, rank */
+    int32_t *gpu_beside;     /* the same by node, NIC, rank: once for each NIC */
+    mpath_rail_set_t *reach; /* NICs that a rank on a GPU reaches, by rank; NULL: all of them that its node uses */
 };
 
 void mpath_topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index, uint64_t capacity_bps,
@@ -110,6 +111,8 @@ int mpath_gpu_num_paths(const mpath_topo_t *topo, int source, int destination);
 void mpath_gpu_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path);
 /* A hop within a node between such ranks, by the best lane. */
 void mpath_gpu_add_hop(const mpath_topo_t *topo, mpath_path_t *path, int from, int to);
+/* Whether ranks on GPUs of one node can pass bytes on for each other: without host memory, in both directions. */
+int mpath_gpu_can_pass(const mpath_topo_t *topo, int rank, int mate);
 /* The NIC that a rank on a GPU uses by default; -1: none is up. */
 int mpath_gpu_nic_beside(const mpath_topo_t *topo, int rank);
 

@@ -132,7 +132,7 @@ static int rounds_body(ranks_self_t *self, void *argument)
         sum += passed[rank];
     }
     ranks_check(counters.declined == 0);
-    ranks_check((sum > 0) || (job->beside == RELAY_BESIDE_ALL));
+    ranks_check((sum > 0) == !job->passes_nothing);
     ranks_check((job->setup.nodes < 2) || (counters.relay.moved.calls >= (uint64_t)job->rounds));
     ranks_check(counters.relay.moved.slot_bytes <= 32 << 20);
     if ((job->setup.nodes > 1) && (job->emulated != MPATH_EMULATED_COPIES)) { /* it is there; a limit of its own */
@@ -150,7 +150,7 @@ void relay_run_rounds(const relay_job_t *given)
 {
     relay_job_t job = *given;
 
-    job.link          = (job.link == MPATH_GPU_LINK_NONE) ? MPATH_GPU_LINK_MESH : job.link;
+    job.link          = ((job.link == MPATH_GPU_LINK_NONE) && !job.unlinked) ? MPATH_GPU_LINK_MESH : job.link;
     job.pcie_bps      = (job.pcie_bps == 0) ? 50000000000ull : job.pcie_bps;
     job.setup.nic_bps = RELAY_RAIL_BPS;
     job.killed        = -1;

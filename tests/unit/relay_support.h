@@ -17,6 +17,7 @@ typedef enum relay_beside {
 typedef struct relay_job {
     ranks_setup_t setup;
     mpath_gpu_link_t link;
+    int unlinked; /* GPUs have none; else link NONE stands for direct links */
     mpath_emulation_t emulated;
     uint64_t pcie_bps;   /* next to nothing: no path through the host is worth it */
     uint64_t pool_bytes; /* 0: the default */
@@ -32,9 +33,10 @@ typedef struct relay_job {
     mpath_status_t broken; /* what a rail answers when it has failed */
     int gpu_rail;          /* mpath_gpu_rail_t */
     relay_beside_t beside;
-    uint32_t down; /* NICs that are, a bit each */
-    int affine;    /* ranks drive the NICs beside them only */
-    int by_gate;   /* the gate chooses between plan and static routes; else always the plan */
+    uint32_t down;      /* NICs that are, a bit each */
+    int affine;         /* ranks drive the NICs beside them only */
+    int passes_nothing; /* no GPU has to pass anything on */
+    int by_gate;        /* the gate chooses between plan and static routes; else always the plan */
 } relay_job_t;
 
 /* All ranks of the job as one communicator. */

@@ -37,16 +37,33 @@ static void test_rails_by_ucx(void **state)
 /* A rank drives the NICs beside its GPU, too, which are others than that beside its processor, or several. */
 static void test_nics_of_gpus(void **state)
 {
-    const relay_beside_t beside[] = {RELAY_BESIDE_ALL, RELAY_BESIDE_OTHER};
+    relay_job_t job = {.setup     = {.size = 6, .nodes = 2, .nics = 3},
+                       .beside    = RELAY_BESIDE_OTHER,
+                       .affine    = 1,
+                       .max_bytes = 300000,
+                       .rounds    = 7};
 
     (void)state;
-    for (size_t i = 0; i < sizeof(beside) / sizeof(beside[0]); i++) {
-        relay_run_rounds(&(relay_job_t){.setup     = {.size = 6, .nodes = 2, .nics = 3},
-                                        .beside    = beside[i],
-                                        .affine    = 1,
-                                        .max_bytes = 300000,
-                                        .rounds    = 7});
-    }
+    relay_run_rounds(&job);
+    job.beside         = RELAY_BESIDE_ALL;
+    job.passes_nothing = 1;
+    relay_run_rounds(&job);
+}
+
+/* GPUs that reach each other through host memory only pass nothing on: each has its own NIC, and the switch between. */
+static void test_not_linked(void **state)
+{
+    relay_job_t job = {.setup          = {.size = 4, .nodes = 2, .nics = 2},
+                       .unlinked       = 1,
+                       .spine          = 1,
+                       .passes_nothing = 1,
+                       .max_bytes      = 300000,
+                       .rounds         = 7};
+
+    (void)state;
+    relay_run_rounds(&job);
+    job.affine = 1;
+    relay_run_rounds(&job);
 }
 
 /* Rails bring chunks to a rank from two others, each of which has slots of its own there. */
@@ -455,6 +472,7 @@ int main(void)
         cmocka_unit_test(test_rails_by_ucx),
         cmocka_unit_test(test_three_nodes),
         cmocka_unit_test(test_nics_of_gpus),
+        cmocka_unit_test(test_not_linked),
         cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),
         cmocka_unit_test(test_streams_without_values),

@@ -108,6 +108,52 @@ static void test_switch(void **state)
                     "0 -staged-> 1 -rail1-> 4\n"
                     "0 -peer-> 2 -rail2-> 5 -peer-> 4\n");
     mpath_topo_destroy(topo);
+    c.params.peer_legs = 1;
+    topo               = cluster_build(&c);
+    topo_gpu_check_all_paths(topo);
+    topo_check_text(topo, 0, 1, "0 -staged-> 1\n");
+    topo_check_text(topo, 0, 4,
+                    "0 -rail0-> 3 -peer-> 4\n"
+                    "0 -peer-> 2 -rail2-> 5 -peer-> 4\n");
+    topo_check_text(topo, 1, 4, "1 -rail1-> 4\n");
+    topo_check_text(topo, 1, 3, "1 -rail1-> 4 -peer-> 3\n");
+    mpath_topo_destroy(topo);
+}
+
+/* Bridges join pairs of GPUs, each of which has a NIC between them that both are beside, or one each. */
+static void test_bridges(void **state)
+{
+    mpath_topo_t *topo;
+    cluster_t c;
+
+    (void)state;
+    cluster_init_gpus(&c, 2, 4, MPATH_GPU_LINK_MESH, 0);
+    c.params.peer_legs = 1;
+    for (int n = 0; n < 2; n++) {
+        for (int g = 0; g < 4; g++) {
+            for (int peer = 0; peer < 4; peer++) {
+                c.gpus[n].nvlink_bps[g][peer] = ((g ^ 1) == peer) ? 100 * GBPS : 0;
+            }
+        }
+    }
+    topo = cluster_build(&c);
+    topo_gpu_check_all_paths(topo);
+    topo_check_text(topo, 0, 1, "0 -peer-> 1\n0 -staged-> 1\n");
+    topo_check_text(topo, 0, 2, "0 -staged-> 2\n");
+    topo_check_text(topo, 0, 4, "0 -rail0-> 4\n0 -peer-> 1 -rail1-> 5 -peer-> 4\n");
+    topo_check_text(topo, 0, 5, "0 -rail0-> 4 -peer-> 5\n0 -peer-> 1 -rail1-> 5\n");
+    topo_check_text(topo, 0, 6, "");
+    mpath_topo_destroy(topo);
+
+    /* A NIC beside GPUs of both pairs: of the ranks beside it, those pass on that can. */
+    c.gpus[0].gpus[2].nics = c.gpus[1].gpus[2].nics = 1u << 0 | 1u << 2;
+    topo                                            = cluster_build(&c);
+    topo_gpu_check_all_paths(topo);
+    topo_check_text(topo, 0, 6, "0 -rail0-> 6\n");
+    topo_check_text(topo, 1, 6, "1 -peer-> 0 -rail0-> 6\n");
+    topo_check_text(topo, 3, 4, "3 -peer-> 2 -rail0-> 4\n");
+    topo_check_text(topo, 3, 5, "3 -peer-> 2 -rail0-> 4 -peer-> 5\n");
+    mpath_topo_destroy(topo);
 }
 
 static void test_domain(void **state)
@@ -155,6 +201,15 @@ static void test_pcie_and_none(void **state)
     topo_gpu_check_all_paths(topo);
     topo_check_text(topo, 0, 1, "0 -staged-> 1\n");
     topo_check_text(topo, 0, 3, "0 -rail0-> 2 -staged-> 3\n0 -staged-> 1 -rail1-> 3\n");
+    mpath_topo_destroy(topo);
+    c.params.peer_legs = 1;
+    topo               = cluster_build(&c);
+    topo_check_text(topo, 0, 2, "0 -rail0-> 2\n");
+    topo_check_text(topo, 0, 3, ""); /* nothing is passed on through host memory */
+    mpath_topo_destroy(topo);
+    c.params.fabric = MPATH_FABRIC_SPINE;
+    topo            = cluster_build(&c);
+    topo_check_text(topo, 0, 3, "0 -rail0-1-> 3\n");
     mpath_topo_destroy(topo);
 }
 
@@ -298,9 +353,9 @@ static void test_max_paths(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_mesh),    cmocka_unit_test(test_partial_mesh),  cmocka_unit_test(test_switch),
-        cmocka_unit_test(test_domain),  cmocka_unit_test(test_pcie_and_none), cmocka_unit_test(test_random),
-        cmocka_unit_test(test_presets), cmocka_unit_test(test_max_paths),
+        cmocka_unit_test(test_mesh),    cmocka_unit_test(test_partial_mesh), cmocka_unit_test(test_switch),
+        cmocka_unit_test(test_bridges), cmocka_unit_test(test_domain),       cmocka_unit_test(test_pcie_and_none),
+        cmocka_unit_test(test_random),  cmocka_unit_test(test_presets),      cmocka_unit_test(test_max_paths),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

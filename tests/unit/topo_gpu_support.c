@@ -165,6 +165,7 @@ static void check_path(const mpath_topo_t *topo, const mpath_path_t *path, int s
             expect_peer(topo, &e, hop);
             break;
         case MPATH_LANE_STAGED:
+            assert_true((path->num_hops == 1) || !mpath_topo_params(topo)->peer_legs);
             expect_staged(topo, &e, hop);
             break;
         case MPATH_LANE_RAIL:
