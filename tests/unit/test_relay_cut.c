@@ -243,6 +243,9 @@ static void test_back(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, back_body, &job), 0);
+    job.affine = 1;
+    job.beside = RELAY_BESIDE_ALL; /* rails that only device memory needs */
+    assert_int_equal(ranks_run(&job.setup, back_body, &job), 0);
 }
 
 /*
