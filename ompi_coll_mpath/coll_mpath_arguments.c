@@ -153,6 +153,22 @@ uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *argume
     return elements * (uint64_t)bytes;
 }
 
+bool mca_coll_mpath_arguments_need_copy(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm)
+{
+    int rank = ompi_comm_rank(comm), size = ompi_comm_size(comm), step;
+
+    if ((COLL_MPATH_ALLTOALLV != arguments->kind) || (MPI_IN_PLACE != arguments->sbuf) || OMPI_COMM_IS_INTER(comm)) {
+        return false;
+    }
+    for (step = 1; step < (size + 1) / 2; step++) {
+        if ((0 == COLL_MPATH_COUNT(arguments->rcounts, (rank + step) % size)) !=
+            (0 == COLL_MPATH_COUNT(arguments->rcounts, (rank + size - step) % size))) {
+            return true;
+        }
+    }
+    return false;
+}
+
 int mca_coll_mpath_arguments_run(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *module)
 {
     struct ompi_communicator_t *comm = module->comm;

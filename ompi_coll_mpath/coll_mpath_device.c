@@ -38,7 +38,7 @@ static void piece_range(const mca_coll_mpath_args_t *args, int rank, ptrdiff_t *
     *to_p   = ((last > at) ? last : at) + true_lb + true_extent;
 }
 
-static void device_span(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)
+void mca_coll_mpath_device_span(const mca_coll_mpath_args_t *args, int size, ptrdiff_t *lowest_p, size_t *bytes_p)
 {
     ptrdiff_t low = 0, high = 0, from, to;
     int rank;
@@ -49,8 +49,8 @@ static void device_span(const mca_coll_mpath_args_t *args, int size, mca_coll_mp
             span_add(from, to, &low, &high);
         }
     }
-    device->lowest     = low;
-    device->span_bytes = (size_t)(high - low);
+    *lowest_p = low;
+    *bytes_p  = (size_t)(high - low);
 }
 
 mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)
@@ -62,7 +62,7 @@ mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int
     if (!mpath_gpu_available()) {
         return MPATH_OK;
     }
-    device_span(args, size, device);
+    mca_coll_mpath_device_span(args, size, &device->lowest, &device->span_bytes);
     if (0 == device->span_bytes) {
         return MPATH_OK;
     }

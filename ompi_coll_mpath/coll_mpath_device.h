@@ -29,6 +29,9 @@ typedef struct mca_coll_mpath_device_t {
  */
 mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device);
 
+/* The bytes that a side uses, or that lie between those: from `lowest` after its buffer on. */
+void mca_coll_mpath_device_span(const mca_coll_mpath_args_t *args, int size, ptrdiff_t *lowest_p, size_t *bytes_p);
+
 /* Device memory that goes to libmpath as it is. */
 static inline bool mca_coll_mpath_device_stays(const mca_coll_mpath_device_t *device)
 {

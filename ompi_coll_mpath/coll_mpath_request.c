@@ -58,6 +58,7 @@ void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
         mca_coll_mpath_device_close(&request->send_device);
         mca_coll_mpath_device_close(&request->recv_device);
         free(request->arrays);
+        free(request->in_place_copy);
     }
     OMPI_REQUEST_FINI(&request->super);
     mca_coll_mpath_queue_let_go(request->module);
@@ -102,7 +103,27 @@ static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request
     if ((MPATH_OK == status) && (request_in_place(request) || !request->recv_device.contiguous)) {
         status = mca_coll_mpath_device_load(request->recv_parts, &request->recv_device);
     }
+    if ((MPATH_OK == status) && (NULL != request->in_place_copy)) {
+        memcpy(request->in_place_copy, (const char *)request->recv.buffer + request->copy_lowest, request->copy_bytes);
+    }
     return status;
+}
+
+/* See mca_coll_mpath_arguments_need_copy(). */
+static int request_make_with_copy(mca_coll_mpath_request_t *request)
+{
+    mca_coll_mpath_arguments_t arguments = request->arguments;
+
+    mca_coll_mpath_device_span(&request->recv, request->recv_parts, &request->copy_lowest, &request->copy_bytes);
+    request->in_place_copy = malloc(request->copy_bytes + 1);
+    if (NULL == request->in_place_copy) {
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    }
+    arguments.scounts = arguments.rcounts;
+    arguments.sdisps  = arguments.rdisps;
+    return mca_coll_mpath_arguments_init(&arguments, request->module,
+                                         (char *)request->in_place_copy - request->copy_lowest, request->recv.buffer,
+                                         &request->previous);
 }
 
 static int request_make_previous(mca_coll_mpath_request_t *request)
@@ -111,6 +132,9 @@ static int request_make_previous(mca_coll_mpath_request_t *request)
 
     if (MPATH_OK != status) {
         return mca_coll_mpath_error(status);
+    }
+    if (mca_coll_mpath_arguments_need_copy(&request->arguments, request->module->comm)) {
+        return request_make_with_copy(request);
     }
     return mca_coll_mpath_arguments_init(&request->arguments, request->module,
                                          request_in_place(request) ? MPI_IN_PLACE : request->send.buffer,
@@ -293,6 +317,7 @@ static bool request_pass_now(mca_coll_mpath_module_t *module, const mca_coll_mpa
     int32_t before = mca_coll_mpath_tag_look(module);
 
     if (mpath_gpu_available() || (NULL != __atomic_load_n(&module->queue_first, __ATOMIC_ACQUIRE)) ||
+        mca_coll_mpath_arguments_need_copy(arguments, module->comm) ||
         !mca_coll_mpath_arguments_pass_now(arguments, module)) {
         return false;
     }

@@ -69,6 +69,9 @@ typedef struct mca_coll_mpath_request_t {
     int send_parts, recv_parts;
     mca_coll_mpath_args_t send, recv; /* what the previous request works on: the user's buffers or copies on the host */
     mca_coll_mpath_device_t send_device, recv_device;
+    void *in_place_copy; /* the previous request sends from it; NULL: there is none */
+    ptrdiff_t copy_lowest;
+    size_t copy_bytes; /* of the receive side, from copy_lowest on */
     int rc;
 
     /* under the queue's lock */
@@ -118,6 +121,13 @@ void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments,
                                     mca_coll_mpath_request_t *request);
 /* Bytes of all ranks together, the same on all of them; UINT64_MAX where they are not known without asking. */
 uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
+/*
+ * Whether libnbc, of all Open MPIs that there are, spoils this operation. It exchanges the blocks of an in-place
+ * MPI_Ialltoallv in steps, each with the ranks so far after and before this one. Where only one of these has data, it
+ * does not wait at one half of the step: it receives over what it still sends, or keeps the next block where the last
+ * one is still sent from. When a rank sends from a copy instead, the same messages go over the wire.
+ */
+bool mca_coll_mpath_arguments_need_copy(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
 /* Runs mpath's blocking function. */
 int mca_coll_mpath_arguments_run(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module);
 /* Makes the previous component's persistent request; on `sbuf` (which may be MPI_IN_PLACE) and `rbuf`. */
