@@ -13,15 +13,16 @@
 #define STAGED_PIPELINE 8u            /* chunks that a message is cut into when slots are larger */
 #define STAGED_END_BYTES (256u << 10) /* of the first and the last ones with two streams */
 
-enum { SLOT_FREE = 0, SLOT_FULL = 1 };
+#define SLOT_FREE 0
 
-/* Written by its owner while free, by its receiver while full. */
+/*
+ * Written by its owner while free, by its receiver while full. Full for whom and in which call is one word: between two
+ * looks a slot may be emptied by one receiver and be on its way to another.
+ */
 typedef struct staged_slot {
-    atomic_uint state;
-    int32_t to;
-    uint64_t call;
-    uint64_t offset, bytes; /* in the pair's message */
-    uint8_t padding[32];
+    _Atomic uint64_t full_for; /* see slot_tag() */
+    uint64_t offset, bytes;    /* in the pair's message */
+    uint8_t padding[40];
 } staged_slot_t;
 
 _Static_assert(sizeof(staged_slot_t) == 64, "one line");
@@ -29,6 +30,7 @@ _Static_assert(sizeof(staged_slot_t) == 64, "one line");
 /* A copy between a slot and device memory that is under way. */
 typedef struct staged_copy {
     int active;
+    int to; /* of a copy to a slot: the receiver */
     mpath_stream_t *stream;
     mpath_mark_t mark;
 } staged_copy_t;
@@ -139,6 +141,12 @@ static size_t slot_index(const mpath_staged_t *lane, int owner, uint32_t slot)
     return (size_t)owner * lane->shape.slots + slot;
 }
 
+/* Never SLOT_FREE. */
+static uint64_t slot_tag(const mpath_staged_t *lane, int to)
+{
+    return lane->call * (uint64_t)lane->shape.num_ranks + (uint64_t)to + 1;
+}
+
 static char *slot_data(const mpath_staged_t *lane, size_t index)
 {
     return lane->data + index * lane->shape.slot_bytes;
@@ -200,11 +208,13 @@ static mpath_status_t copy_test(mpath_staged_t *lane, staged_copy_t *copy)
     return status;
 }
 
-static void publish(mpath_staged_t *lane, staged_slot_t *slot)
+static void publish(mpath_staged_t *lane, uint32_t number)
 {
+    staged_slot_t *slot = &lane->slots[slot_index(lane, lane->me, number)];
+
     lane->send_left -= slot->bytes;
     lane->sent_bytes += slot->bytes;
-    atomic_store_explicit(&slot->state, SLOT_FULL, memory_order_release);
+    atomic_store_explicit(&slot->full_for, slot_tag(lane, lane->filling[number].to), memory_order_release);
 }
 
 /* The next receiver that has bytes left to be put into slots; -1: none. */
@@ -246,20 +256,19 @@ static int fill(mpath_staged_t *lane, uint32_t number, int to)
 {
     size_t index        = slot_index(lane, lane->me, number);
     staged_slot_t *slot = &lane->slots[index];
+    staged_copy_t *copy = &lane->filling[number];
     mpath_status_t status;
 
-    slot->to     = to;
-    slot->call   = lane->call;
+    copy->to     = to;
     slot->offset = lane->sent[to];
     slot->bytes  = chunk_bytes(lane, to);
     lane->sent[to] += slot->bytes;
-    status = copy_start(lane, &lane->send, index, lane->send.messages[to].address + slot->offset, 1,
-                        &lane->filling[number]);
+    status = copy_start(lane, &lane->send, index, lane->send.messages[to].address + slot->offset, 1, copy);
     if (status != MPATH_OK) {
         return (int)status;
     }
-    if (!lane->filling[number].active) {
-        publish(lane, slot);
+    if (!copy->active) {
+        publish(lane, number);
     }
     return 1;
 }
@@ -283,10 +292,10 @@ static int progress_send(mpath_staged_t *lane)
                 return (int)status;
             }
             if (status == MPATH_OK) {
-                publish(lane, slot);
+                publish(lane, number);
                 events++;
             }
-        } else if (!started && (atomic_load_explicit(&slot->state, memory_order_acquire) == SLOT_FREE) &&
+        } else if (!started && (atomic_load_explicit(&slot->full_for, memory_order_acquire) == SLOT_FREE) &&
                    ((to = next_receiver(lane)) >= 0)) {
             result = fill(lane, number, to);
             if (result < 0) {
@@ -307,7 +316,7 @@ static mpath_status_t set_free(mpath_staged_t *lane, int from, staged_slot_t *sl
 
     lane->received[from] += bytes;
     lane->receive_left -= bytes;
-    atomic_store_explicit(&slot->state, SLOT_FREE, memory_order_release);
+    atomic_store_explicit(&slot->full_for, SLOT_FREE, memory_order_release);
     return (side->arrived != NULL) ? side->arrived(side->owner, from, offset, bytes) : MPATH_OK;
 }
 
@@ -326,8 +335,7 @@ static int empty(mpath_staged_t *lane, int from, uint32_t number)
         }
         return (status == MPATH_OK) ? 1 : (status == MPATH_INPROGRESS) ? 0 : (int)status;
     }
-    if ((atomic_load_explicit(&slot->state, memory_order_acquire) != SLOT_FULL) || (slot->to != lane->me) ||
-        (slot->call != lane->call)) {
+    if (atomic_load_explicit(&slot->full_for, memory_order_acquire) != slot_tag(lane, lane->me)) {
         return 0;
     }
     if ((slot->bytes > lane->receive.messages[from].bytes) ||

@@ -206,7 +206,8 @@ unit_test_gpu_eager_SOURCES = unit/test_gpu_eager.c unit/capture.h $(gpu_sources
 unit_programs += unit/test_gpu_rates
 unit_test_gpu_rates_SOURCES = unit/test_gpu_rates.c unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_staged
-unit_test_gpu_staged_SOURCES = unit/test_gpu_staged.c unit/capture.h $(gpu_sources)
+unit_test_gpu_staged_SOURCES = unit/test_gpu_staged.c unit/capture.h unit/step_through.c unit/step_through.h $(held_sources) $(gpu_sources)
+unit_test_gpu_staged_LDFLAGS = -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_shadow
 unit_test_shadow_SOURCES = unit/test_shadow.c $(gpu_sources)
 unit_programs += unit/test_host_share

@@ -5,8 +5,10 @@
  */
 #include "config.h"
 #include "capture.h"
+#include "gpu_held.h"
 #include "gpu_kinds.h"
 #include "lane/staged.h"
+#include "step_through.h"
 #include "util/time.h"
 
 #include <stdlib.h>
@@ -14,7 +16,7 @@
 
 #define KIB UINT64_C(1024)
 #define MIB (UINT64_C(1) << 20)
-#define RANKS_MAX 3
+#define RANKS_MAX 4
 #define ROUNDS_MAX 100000000u /* of all ranks, before the test gives up */
 
 typedef struct rank {
@@ -108,7 +110,7 @@ static char *filled(uint64_t bytes, uint64_t seed)
 /* Memory of the host, messages of all lengths, two calls on the same slots. */
 static void test_host(void **state)
 {
-    static const uint64_t lengths[RANKS_MAX * RANKS_MAX] = {0, 1, 3 * MIB + 5, 100 * KIB, 0, 64 * KIB, 7, 0, 0};
+    static const uint64_t lengths[] = {0, 1, 3 * MIB + 5, 100 * KIB, 0, 64 * KIB, 7, 0, 0};
 
     (void)state;
     region_open(3, 512 * KIB);
@@ -290,6 +292,85 @@ static void test_mark_fails(void **state)
     give_up_after_a_mark(1);
 }
 
+static void last_rank_looks(void *argument)
+{
+    (void)argument;
+    (void)mpath_staged_progress(ranks[3].lane);
+}
+
+/* Rank 1 empties the first slot, which rank 0 begins to fill for the last rank. */
+static void slot_turns_over(void *argument)
+{
+    (void)argument;
+    (void)mpath_staged_progress(ranks[1].lane);
+    (void)mpath_staged_progress(ranks[0].lane);
+}
+
+/* Both slots of rank 0 are full, for ranks 1 and 2; its GPU comes to nothing more until all have looked. */
+static int look_at(uint64_t call, mpath_staged_side_t send, unsigned at)
+{
+    uint64_t before = mpath_staged_sent_bytes(ranks[0].lane);
+    int within;
+
+    begin(call, send, (mpath_staged_side_t){0});
+    while (mpath_staged_sent_bytes(ranks[0].lane) < before + 2 * ranks[0].send[1].bytes) {
+        assert_true(mpath_staged_progress(ranks[0].lane) >= 0);
+    }
+    gpu_is_held = 1;
+    within      = step_through(last_rank_looks, slot_turns_over, NULL, at);
+    gpu_is_held = 0;
+    assert_int_equal(ranks[3].told_bytes[0], 0);
+    run();
+    return within;
+}
+
+/* Whenever that happens while the last rank looks at the slot: it takes nothing that is not there yet. */
+static void test_looks(void **state)
+{
+    mpath_staged_side_t send = {0};
+    uint64_t bytes           = 64 * KIB;
+    mpath_pinned_t pinned;
+    gpu_memory_t memory;
+    mpath_gpu_t *gpu;
+    int within = 1;
+    char *sent;
+
+    (void)state;
+    if (!CAN_STEP) {
+        skip();
+    }
+    sent = filled(4 * bytes, 1);
+    assert_int_equal(mpath_gpu_get(0, NULL, &gpu), MPATH_OK);
+    region_open(4, 2 * bytes);
+    assert_int_equal(mpath_pinned_register(gpu, region, mpath_staged_region_bytes(&shape), &pinned), MPATH_OK);
+    assert_int_equal(mpath_stream_get(gpu, 0, &send.stream), MPATH_OK);
+    send.pinned = &pinned;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 4 * bytes, 0, &memory);
+    gpu_pattern_write(memory.address, 4 * bytes, 1);
+    for (uint64_t to = 1; to < 4; to++) {
+        ranks[0].send[to]    = (mpath_staged_message_t){(char *)(uintptr_t)memory.address + to * bytes, bytes};
+        ranks[to].receive[0] = (mpath_staged_message_t){malloc(bytes), bytes};
+    }
+    for (unsigned at = 0; within; at++) {
+        for (int to = 1; to < 4; to++) {
+            memset(ranks[to].receive[0].address, 0, bytes);
+            ranks[to].told_bytes[0] = 0;
+        }
+        within = look_at(at + 1, send, at);
+        for (int to = 1; to < 4; to++) {
+            assert_int_equal(ranks[to].told_bytes[0], bytes);
+            assert_memory_equal(ranks[to].receive[0].address, sent + (uint64_t)to * bytes, bytes);
+        }
+    }
+    free(sent);
+    gpu_memory_free(&memory);
+    for (int to = 1; to < 4; to++) {
+        free(ranks[to].receive[0].address);
+    }
+    mpath_pinned_release(&pinned);
+    region_close();
+}
+
 static int setup(void **state)
 {
     (void)state;
@@ -307,10 +388,8 @@ static int teardown(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_host),
-        cmocka_unit_test(test_device),
-        cmocka_unit_test(test_error),
-        cmocka_unit_test(test_mark_fails),
+        cmocka_unit_test(test_host),  cmocka_unit_test(test_looks),      cmocka_unit_test(test_device),
+        cmocka_unit_test(test_error), cmocka_unit_test(test_mark_fails),
     };
 
     return cmocka_run_group_tests_name("gpu_staged", tests, setup, teardown);
