@@ -122,7 +122,7 @@ void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments,
 /* Bytes of all ranks together, the same on all of them; UINT64_MAX where they are not known without asking. */
 uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
 /*
- * Whether libnbc, of all Open MPIs that there are, spoils this operation. It exchanges the blocks of an in-place
+ * Whether libnbc spoils this operation (doc/openmpi.md says in which versions). It exchanges the blocks of an in-place
  * MPI_Ialltoallv in steps, each with the ranks so far after and before this one. Where only one of these has data, it
  * does not wait at one half of the step: it receives over what it still sends, or keeps the next block where the last
  * one is still sent from. When a rank sends from a copy instead, the same messages go over the wire.

@@ -27,20 +27,32 @@ static uint32_t is_left_out(const mpath_team_t *team, int nic)
     return (team->lost[team->node] >> nic) & 1;
 }
 
-/* NICs that this rank drives, as a bit mask, with those that are left out since they have failed. */
-static uint32_t driven_nics(const mpath_team_t *team)
+/* NICs of a node that are there, and those that have failed. */
+static uint32_t known_nics(const mpath_team_t *team, int node)
 {
-    const mpath_place_t *place     = mpath_topo_place(team->topo, team->rank);
-    const mpath_machine_t *machine = mpath_topo_machine(team->topo, place->node);
-    int all                        = mpath_topo_params(team->topo)->access == MPATH_REACH_ALL;
-    uint32_t nics                  = 0;
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
+    uint32_t nics                  = team->lost[node];
 
-    for (int nic = 0; (nic < machine->num_nics) && (team->num_nodes > 1); nic++) {
-        if ((machine->nics[nic].up || is_left_out(team, nic)) && (all || (place->nic == nic))) {
-            nics |= 1u << nic;
-        }
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        nics |= machine->nics[nic].up ? 1u << nic : 0;
     }
     return nics;
+}
+
+/* NICs that a rank drives, of those that its node has. */
+static uint32_t reach_of(const mpath_team_t *team, int rank)
+{
+    int own = mpath_topo_place(team->topo, rank)->nic;
+
+    if (mpath_topo_params(team->topo)->access == MPATH_REACH_ALL) {
+        return UINT32_MAX;
+    }
+    return (own >= 0) ? 1u << own : 0;
+}
+
+static uint32_t driven_nics(const mpath_team_t *team)
+{
+    return (team->num_nodes > 1) ? known_nics(team, team->node) & reach_of(team, team->rank) : 0;
 }
 
 /* Relays exist where ranks drive their own NIC only. */
@@ -396,30 +408,13 @@ mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics)
     return MPATH_OK;
 }
 
-/* NICs of a node that are there, and those that have failed. */
-static uint32_t known_nics(const mpath_team_t *team, int node)
-{
-    const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
-    uint32_t nics                  = team->lost[node];
-
-    for (int nic = 0; nic < machine->num_nics; nic++) {
-        nics |= machine->nics[nic].up ? 1u << nic : 0;
-    }
-    return nics;
-}
-
 int mpath_mover_is_narrow(const mpath_mover_t *mover, const uint32_t *nics)
 {
     const mpath_team_t *team = mover->team;
     int narrow               = 0;
 
-    if (mpath_topo_params(team->topo)->access == MPATH_REACH_ALL) {
-        return 0;
-    }
     for (int rank = 0; rank < team->size; rank++) {
-        int own = mpath_topo_place(team->topo, rank)->nic;
-
-        narrow = narrow || ((nics[rank] & known_nics(team, team->node_of[rank]) & ~((own >= 0) ? 1u << own : 0)) != 0);
+        narrow = narrow || ((nics[rank] & known_nics(team, team->node_of[rank]) & ~reach_of(team, rank)) != 0);
     }
     return narrow;
 }

@@ -88,12 +88,12 @@ static void rate(const mpath_node_rates_t *rates, const seen_gpus_t *leader, mpa
 
 static uint32_t nics_up_beside(const mpath_machine_t *machine, const mpath_gpu_t *gpu)
 {
-    uint32_t nics = gpu->nics;
+    uint32_t up = 0;
 
-    for (uint32_t left = nics; left != 0; left &= left - 1) {
-        nics &= machine->nics[__builtin_ctz(left)].up ? UINT32_MAX : ~(1u << __builtin_ctz(left));
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        up |= machine->nics[nic].up ? 1u << nic : 0;
     }
-    return nics;
+    return gpu->nics & up;
 }
 
 /*
