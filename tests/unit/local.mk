@@ -9,7 +9,7 @@ unit_programs += unit/test_fiber unit/test_log unit/test_param unit/test_process
 unit_test_log_SOURCES = unit/test_log.c unit/capture.h
 unit_test_param_SOURCES = unit/test_param.c unit/capture.h
 unit_programs += unit/test_segment unit/test_shm
-unit_test_shm_SOURCES = unit/test_shm.c unit/lane_pattern.h unit/lane_child.h
+unit_test_shm_SOURCES = unit/test_shm.c unit/lane_pattern.h unit/lane_child.h unit/step_through.c unit/step_through.h
 if HAVE_GLPK
 unit_programs += unit/test_plan_lp
 unit_test_plan_lp_SOURCES = unit/test_plan_lp.c unit/plan_lp.c unit/plan_lp.h unit/plan_cases.c unit/plan_cases.h \

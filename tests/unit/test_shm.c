@@ -4,6 +4,7 @@
 #include "lane/shm.h"
 #include "unit/lane_child.h"
 #include "unit/lane_pattern.h"
+#include "unit/step_through.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -242,6 +243,85 @@ static void test_back_pressure(void **state)
     }
     from->ops->destroy(from);
     to->ops->destroy(to);
+    mpath_segment_detach(&node.segment);
+}
+
+/* Two producers and a consumer, of which one stands still between two instructions while the others go on. */
+typedef struct looks {
+    mpath_lane_t *lanes[3]; /* the last one is the consumer's */
+    uint64_t sent[2], received[2];
+    int wrong;
+} looks_t;
+
+static void looks_arrive(void *argument, const mpath_arrival_t *arrival)
+{
+    looks_t *looks = argument;
+
+    looks->wrong |= (arrival->chunk.offset != looks->received[arrival->peer]++) ||
+                    (memcmp(arrival->data, &arrival->chunk.offset, sizeof(arrival->chunk.offset)) != 0);
+    arrival->lane->ops->release(arrival->lane, arrival);
+}
+
+static void looks_send(looks_t *looks, int rank)
+{
+    mpath_lane_t *lane  = looks->lanes[rank];
+    mpath_chunk_t chunk = {.offset = looks->sent[rank], .bytes = sizeof(chunk.offset)};
+
+    looks->sent[rank] += lane->ops->send(lane, 2, &chunk, &chunk.offset, NULL) == MPATH_OK;
+}
+
+static void first_sends(void *argument)
+{
+    looks_send(argument, 0);
+}
+
+static void both_send(void *argument)
+{
+    looks_send(argument, 0);
+    looks_send(argument, 1);
+}
+
+static void last_looks(void *argument)
+{
+    looks_t *looks = argument;
+
+    looks->wrong |= looks->lanes[2]->ops->progress(looks->lanes[2]) < 0;
+}
+
+static void second_sends_and_last_looks(void *argument)
+{
+    looks_send(argument, 1);
+    last_looks(argument);
+}
+
+/* Whatever is sent meanwhile comes with the next look at the latest, in order and whole. */
+static void test_looks(void **state)
+{
+    static void (*const pairs[][2])(void *) = {{last_looks, both_send}, {first_sends, second_sends_and_last_looks}};
+    looks_t looks                           = {.wrong = 0};
+    node_t node;
+
+    (void)state;
+    if (!CAN_STEP) {
+        skip();
+    }
+    node_open(&node, 3, 2, 64);
+    for (int rank = 0; rank < 3; rank++) {
+        looks.lanes[rank] = lane_open(&node, rank, looks_arrive, &looks);
+    }
+    for (int pair = 0; pair < 2; pair++) {
+        for (unsigned at = 0, within = 1; within; at++) {
+            both_send(&looks);
+            within = (unsigned)step_through(pairs[pair][0], pairs[pair][1], &looks, at);
+            last_looks(&looks);
+            assert_int_equal(looks.wrong, 0);
+            assert_int_equal(looks.received[0], looks.sent[0]);
+            assert_int_equal(looks.received[1], looks.sent[1]);
+        }
+    }
+    for (int rank = 0; rank < 3; rank++) {
+        looks.lanes[rank]->ops->destroy(looks.lanes[rank]);
+    }
     mpath_segment_detach(&node.segment);
 }
 
@@ -520,6 +600,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_back_pressure),
+        cmocka_unit_test(test_looks),
         cmocka_unit_test(test_everybody_has_a_turn),
         cmocka_unit_test(test_commit_in_any_order),
         cmocka_unit_test(test_errors),
