@@ -67,3 +67,16 @@ mpi_killed_SOURCES = mpi/killed.c $(mpi_cases)
 mpi_killed_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_killed_LDADD = $(OMPI_LIBS)
 endif
+# The example on the host, with mpi/moe_gpu.c in the place of a GPU. Not a program of automake's: its objects would lie where
+# `make examples` looks whether it was configured in place.
+EXTRA_DIST += mpi/moe_gpu.c
+moe_folder = $(top_srcdir)/examples/moe_layer
+moe_sources = $(moe_folder)/moe_layer.c $(moe_folder)/layer.c $(moe_folder)/exchange.c
+if HAVE_MOE_LAYER
+moe_program = mpi/moe_layer
+mpi/moe_layer: $(srcdir)/mpi/moe_gpu.c $(moe_sources) $(moe_folder)/moe.h
+	@$(MKDIR_P) mpi
+	$(AM_V_CCLD)$(MPICC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -isystem $(CUDA_DIR)/include -o $@ $(srcdir)/mpi/moe_gpu.c \
+		$(moe_sources) -lm -ldl
+CLEANFILES += mpi/moe_layer
+endif
