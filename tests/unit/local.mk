@@ -202,6 +202,7 @@ unit_test_gpu_nodes_cut_SOURCES = unit/test_gpu_nodes_cut.c $(held_sources) $(gp
 unit_test_gpu_nodes_cut_LDFLAGS = -Wl,--wrap=mpath_stream_done
 unit_test_gpu_nodes_faults_SOURCES = unit/test_gpu_nodes_faults.c unit/capture.h $(gpu_nodes_sources)
 unit_test_gpu_nodes_ways_SOURCES = unit/test_gpu_nodes_ways.c $(gpu_nodes_sources)
+unit_test_gpu_nodes_ways_LDFLAGS = -Wl,--wrap=mpath_owners_announce
 unit_programs += unit/test_gpu_symmetric
 unit_test_gpu_symmetric_SOURCES = unit/test_gpu_symmetric.c unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_eager
