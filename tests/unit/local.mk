@@ -170,7 +170,7 @@ unit_programs += unit/test_relay_cut
 unit_test_relay_cut_SOURCES = unit/test_relay_cut.c unit/unread.h $(relay_sources)
 unit_test_relay_cut_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_topo_create_with_gpus -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
-unit_test_relay_owners_LDFLAGS = -Wl,--wrap=open -Wl,--wrap=unlink
+unit_test_relay_owners_LDFLAGS = -Wl,--wrap=open -Wl,--wrap=unlink -Wl,--wrap=mpath_relay_slot_take
 unit_programs += unit/test_relay_discover
 unit_test_relay_discover_SOURCES = unit/test_relay_discover.c $(relay_sources)
 unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_survey_model
