@@ -101,6 +101,12 @@ static void print_mpath_counters(const bench_t *bench)
         bench_per_call(bench, bench->size, mpath->counters[BENCH_PVAR_PLAN_NS]) / 1e3,
         bench_per_call(bench, bench->size, mpath->counters[BENCH_PVAR_MOVE_NS]) / 1e3,
         bench_per_call(bench, 1, mpath->counters[BENCH_PVAR_RELAYED_BYTES]));
+    if (mpath->counters[BENCH_PVAR_YIELDS] + mpath->counters[BENCH_PVAR_RECEIVE_YIELDS] > 0) {
+        printf("; chunks made way %.1f times per call to bytes of a NIC's own GPUs that it sent, %.1f times that the "
+               "other end received",
+               bench_per_call(bench, 1, mpath->counters[BENCH_PVAR_YIELDS]),
+               bench_per_call(bench, 1, mpath->counters[BENCH_PVAR_RECEIVE_YIELDS]));
+    }
     end_line(bench);
 }
 
