@@ -178,6 +178,7 @@ unit_programs += unit/test_relay_choice
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
+unit_programs += unit/test_gpu_sizes
 unit_programs += unit/test_gpu_times
 unit_test_gpu_times_SOURCES = unit/test_gpu_times.c $(relay_sources)
 unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_plan_cache_get -Wl,--wrap=mpath_exchange_find
