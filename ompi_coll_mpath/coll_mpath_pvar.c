@@ -25,6 +25,8 @@ enum {
     PVAR_ENGINE_BYTES,
     PVAR_STAGED_BYTES,
     PVAR_EAGER_CALLS,
+    PVAR_YIELDS,
+    PVAR_RECEIVE_YIELDS,
     PVAR_STARTED,
     PVAR_SLICES,
     PVAR_KERNEL_LAUNCHES,
@@ -36,18 +38,21 @@ enum {
 static const struct {
     const char *name, *help;
 } pvar_table[PVAR_COUNT] = {
-    [PVAR_CALLS]           = {"calls", "Collective calls that mpath carried"},
-    [PVAR_DECLINED]        = {"declined", "Collective calls that mpath left to the function that it replaces"},
-    [PVAR_PLANS]           = {"plans", "Plans computed"},
-    [PVAR_PLAN_HITS]       = {"plan_hits", "Calls that found their plan in the cache"},
-    [PVAR_AGREE_NS]        = {"agree_ns", "Nanoseconds spent on the agreement about sizes"},
-    [PVAR_PLAN_NS]         = {"plan_ns", "Nanoseconds spent on planning"},
-    [PVAR_MOVE_NS]         = {"move_ns", "Nanoseconds spent on moving data"},
-    [PVAR_RELAYED_BYTES]   = {"relayed_bytes", "Bytes that this process forwarded for others"},
-    [PVAR_KERNEL_BYTES]    = {"kernel_bytes", "Bytes that multiprocessors of this process's GPUs wrote to other GPUs"},
-    [PVAR_ENGINE_BYTES]    = {"engine_bytes", "Bytes that copy engines of this process's GPUs wrote to other GPUs"},
-    [PVAR_STAGED_BYTES]    = {"staged_bytes", "Bytes that this process sent through host memory, from or for a GPU"},
-    [PVAR_EAGER_CALLS]     = {"eager_calls", "Collective calls whose kernels were started before the ranks had agreed"},
+    [PVAR_CALLS]         = {"calls", "Collective calls that mpath carried"},
+    [PVAR_DECLINED]      = {"declined", "Collective calls that mpath left to the function that it replaces"},
+    [PVAR_PLANS]         = {"plans", "Plans computed"},
+    [PVAR_PLAN_HITS]     = {"plan_hits", "Calls that found their plan in the cache"},
+    [PVAR_AGREE_NS]      = {"agree_ns", "Nanoseconds spent on the agreement about sizes"},
+    [PVAR_PLAN_NS]       = {"plan_ns", "Nanoseconds spent on planning"},
+    [PVAR_MOVE_NS]       = {"move_ns", "Nanoseconds spent on moving data"},
+    [PVAR_RELAYED_BYTES] = {"relayed_bytes", "Bytes that this process forwarded for others"},
+    [PVAR_KERNEL_BYTES]  = {"kernel_bytes", "Bytes that multiprocessors of this process's GPUs wrote to other GPUs"},
+    [PVAR_ENGINE_BYTES]  = {"engine_bytes", "Bytes that copy engines of this process's GPUs wrote to other GPUs"},
+    [PVAR_STAGED_BYTES]  = {"staged_bytes", "Bytes that this process sent through host memory, from or for a GPU"},
+    [PVAR_EAGER_CALLS]   = {"eager_calls", "Collective calls whose kernels were started before the ranks had agreed"},
+    [PVAR_YIELDS] = {"yields", "Times that a chunk of device memory waited since the NIC ahead was busy with bytes "
+                               "of its own GPUs in another communicator"},
+    [PVAR_RECEIVE_YIELDS]  = {"receive_yields", "The same for the NIC at the other end of a rail"},
     [PVAR_STARTED]         = {"started", "Starts of non-blocking and persistent collectives"},
     [PVAR_SLICES]          = {"slices", "Times that the progress engine has let a non-blocking collective go on"},
     [PVAR_KERNEL_LAUNCHES] = {"kernel_launches", "Kernels that mpath has started on GPUs in this process"},
@@ -111,6 +116,8 @@ static void pvars_add(const mpath_coll_counters_t *now, mpath_coll_counters_t *o
     pvar_add(PVAR_STAGED_BYTES, now->gpu.staged_bytes - old->gpu.staged_bytes + now->relay.moved.staged_bytes -
                                     old->relay.moved.staged_bytes);
     pvar_add(PVAR_EAGER_CALLS, now->gpu.eager - old->gpu.eager);
+    pvar_add(PVAR_YIELDS, now->relay.moved.yields - old->relay.moved.yields);
+    pvar_add(PVAR_RECEIVE_YIELDS, now->relay.moved.receive_yields - old->relay.moved.receive_yields);
     *old = *now;
 }
 

@@ -131,6 +131,11 @@ stage_build() {
         skip "build-clang: clang is not installed"
     fi
     verdict install "see the log" check_install "$check_dir/gcc"
+    if grep -q '^MOE_LAYER_MISSING = *$' "$check_dir/gcc/Makefile"; then
+        verdict examples "warnings or errors" make -s -C "$check_dir/gcc" examples
+    else
+        skip "examples: $(sed -n 's/^MOE_LAYER_MISSING = //p' "$check_dir/gcc/Makefile")"
+    fi
 }
 
 # One line per cmocka test, and per PASS/FAIL/SKIP line of a script, out of the logs that make check left in BUILD/tests.

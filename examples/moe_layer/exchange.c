@@ -236,6 +236,17 @@ static char *stage(int side, size_t bytes)
     return staging[side].memory;
 }
 
+void moe_exchange_poison(int byte)
+{
+    int side;
+
+    for (side = 0; side < 2; side++) {
+        if (staging[side].memory != NULL) {
+            memset(staging[side].memory, byte, staging[side].bytes);
+        }
+    }
+}
+
 static void exchange_mpi(MPI_Comm comm, const moe_counts_t *counts, size_t row_bytes, const void *send, void *receive)
 {
     MPI_Datatype row; /* counts in rows stay small where bytes would not */

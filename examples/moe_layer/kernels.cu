@@ -243,7 +243,7 @@ static __global__ void compare(const moe_bf16_t *out, const float *sums, size_t 
         float here = fabsf(value_of(out[i]) - sums[i]);
 
         largest    = fmaxf(largest, fabsf(sums[i]));
-        difference = (here <= difference) ? difference : here; /* also when it is no number */
+        difference = fmaxf(difference, isfinite(here) ? here : INFINITY); /* fmaxf drops what is no number */
     }
     raise_to(&result[0], largest);
     raise_to(&result[1], difference);

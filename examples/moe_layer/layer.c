@@ -10,6 +10,7 @@
 #include <string.h>
 
 #define MOST_ROWS 16384 /* through an expert at a time: bounds what lies between its two products */
+#define POISON 0xff     /* bytes of values that are no number */
 
 /* Device memory that grows. */
 typedef struct buffer {
@@ -33,11 +34,13 @@ struct moe_layer {
     long received_rows;
 };
 
-static void *grow(buffer_t *buffer, size_t bytes)
+/* New memory may hold what an earlier layer has left there. */
+static void *grow(moe_layer_t *layer, buffer_t *buffer, size_t bytes)
 {
     if (buffer->bytes < bytes) {
         MOE_CUDA(cudaFree(buffer->memory));
         MOE_CUDA(cudaMalloc(&buffer->memory, bytes));
+        MOE_CUDA(cudaMemsetAsync(buffer->memory, POISON, bytes, layer->stream));
         buffer->bytes = bytes;
     }
     return buffer->memory;
@@ -132,6 +135,21 @@ void moe_layer_destroy(moe_layer_t *layer)
     free(layer);
 }
 
+void moe_layer_poison(moe_layer_t *layer)
+{
+    buffer_t *const buffers[] = {&layer->packed, &layer->received, &layer->results, &layer->back};
+    size_t out_bytes          = (size_t)layer->shape.tokens * (size_t)layer->shape.hidden * sizeof(*layer->out), i;
+
+    for (i = 0; i < sizeof(buffers) / sizeof(buffers[0]); i++) {
+        if (buffers[i]->memory != NULL) {
+            MOE_CUDA(cudaMemsetAsync(buffers[i]->memory, POISON, buffers[i]->bytes, layer->stream));
+        }
+    }
+    MOE_CUDA(cudaMemsetAsync(layer->out, POISON, out_bytes, layer->stream));
+    MOE_CUDA(cudaStreamSynchronize(layer->stream));
+    moe_exchange_poison(POISON);
+}
+
 /* --- experts ----------------------------------------------------------------------------------------------------- */
 
 /* out[rows][columns] = in[rows][inner] * weights[inner][columns]; cuBLAS sees the transposes of all three. */
@@ -149,7 +167,7 @@ static void multiply(moe_layer_t *layer, const moe_bf16_t *in, const moe_bf16_t 
 static void run_expert(moe_layer_t *layer, const moe_bf16_t *weights, const moe_bf16_t *in, moe_bf16_t *out, int rows)
 {
     int hidden = layer->shape.hidden, ffn = layer->shape.ffn, done, now;
-    moe_bf16_t *middle = grow(&layer->middle, (size_t)MOST_ROWS * (size_t)ffn * sizeof(*middle));
+    moe_bf16_t *middle = grow(layer, &layer->middle, (size_t)MOST_ROWS * (size_t)ffn * sizeof(*middle));
 
     for (done = 0; done < rows; done += now) {
         now = (rows - done < MOST_ROWS) ? rows - done : MOST_ROWS;
@@ -224,8 +242,8 @@ void moe_layer_run(moe_layer_t *layer, const moe_backend_t *backend, double *exc
     const moe_shape_t *shape  = &layer->shape;
     size_t row_bytes          = (size_t)shape->hidden * sizeof(moe_bf16_t);
     size_t choices            = (size_t)shape->tokens * (size_t)shape->topk;
-    moe_bf16_t *packed        = grow(&layer->packed, choices * row_bytes);
-    moe_bf16_t *back          = grow(&layer->back, choices * row_bytes), *received, *results;
+    moe_bf16_t *packed        = grow(layer, &layer->packed, choices * row_bytes);
+    moe_bf16_t *back          = grow(layer, &layer->back, choices * row_bytes), *received, *results;
     int next[MOE_MAX_EXPERTS] = {0};
     double start;
 
@@ -240,8 +258,8 @@ void moe_layer_run(moe_layer_t *layer, const moe_backend_t *backend, double *exc
     MOE_CUDA(cudaMemcpyAsync(layer->counters, next, sizeof(next), cudaMemcpyHostToDevice, layer->stream));
     moe_pack(shape, layer->rows, layer->experts, layer->counters, layer->slots, packed, layer->stream);
     agree_on_counts(layer);
-    received = grow(&layer->received, (size_t)layer->received_rows * row_bytes + 1);
-    results  = grow(&layer->results, (size_t)layer->received_rows * row_bytes + 1);
+    received = grow(layer, &layer->received, (size_t)layer->received_rows * row_bytes + 1);
+    results  = grow(layer, &layer->results, (size_t)layer->received_rows * row_bytes + 1);
     MOE_CUDA(cudaStreamSynchronize(layer->stream));
     start = MPI_Wtime();
     moe_exchange(backend, &layer->there, row_bytes, packed, received, layer->stream);
@@ -292,6 +310,7 @@ double moe_layer_error(moe_layer_t *layer)
     MOE_CUDA(cudaFree(sums));
     MOE_CUDA(cudaFree(result));
     error = (found[0] > 0) ? (double)found[1] / (double)found[0] : 1; /* nothing but zeros is no result */
+    error = (isfinite(found[0]) && isfinite(error)) ? error : INFINITY;
     MPI_Allreduce(&error, &worst, 1, MPI_DOUBLE, MPI_MAX, layer->comm);
     return worst;
 }

@@ -90,6 +90,8 @@ void moe_backends_close(moe_backend_t *backends, int count);
 /* Moves rows of `row_bytes` bytes; done when it returns. */
 void moe_exchange(const moe_backend_t *backend, const moe_counts_t *counts, size_t row_bytes, const void *send,
                   void *receive, cudaStream_t stream);
+/* Overwrites what earlier exchanges have left in memory of this file. */
+void moe_exchange_poison(int byte);
 /* The value of a control variable of the MPI library, "" when there is none. */
 void moe_variable(const char *name, char *value, size_t size);
 
@@ -103,8 +105,13 @@ void moe_layer_destroy(moe_layer_t *layer);
 /* The whole layer; done when it returns. Seconds in the two exchanges are added to *exchange_s. */
 void moe_layer_run(moe_layer_t *layer, const moe_backend_t *backend, double *exchange_s);
 /*
+ * Overwrites all that earlier runs have left with what is no number, so that rows which do not come cannot pass for those
+ * of another run. Outside of what is timed.
+ */
+void moe_layer_poison(moe_layer_t *layer);
+/*
  * Largest difference between the last output and that of this GPU alone, with all experts, as a part of the largest
- * value.
+ * value; infinite where the output is no number.
  */
 double moe_layer_error(moe_layer_t *layer);
 /* Most rows that a rank received in the last run, divided by the mean. */

@@ -167,7 +167,7 @@ static mpath_status_t agree(mpath_symmetric_gpu_t *gpu, mpath_gpu_coll_t *coll, 
     call->send_offsets = gpu->send_offsets;
     call->recv_bytes   = gpu->recv_bytes;
     call->recv_offsets = gpu->recv_offsets;
-    mpath_gpu_coll_publish(coll, call);
+    (void)mpath_gpu_coll_publish(coll, call);
     status = mpath_agree(gpu->team, call, agreed);
     gpu->counters.agree_ns += mpath_time_ns() - start_ns;
     return ((status == MPATH_OK) && (agreed->flags & MPATH_CALL_INELIGIBLE)) ? MPATH_DECLINED : status;

@@ -228,6 +228,7 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
     mpath_status_t status = MPATH_OK;
     eager_form_t *form;
     mpath_gpu_t *device;
+    uint64_t start_ns;
 
     eager->bytes       = elements * mpath_reduce_bytes(how->type);
     eager->started     = 0;
@@ -246,7 +247,9 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
             (mpath_gpu_get(buffers->send_memory->device, buffers->send_memory->context, &device) == MPATH_OK) &&
             (device == form->lent->device)) {
             gpu->reduce->eager = GPU_EAGER_STARTED;
+            start_ns           = mpath_time_ns();
             status             = start(gpu, buffers, elements);
+            gpu->counters.move_ns += mpath_time_ns() - start_ns;
         }
     }
     if (status != MPATH_OK) {

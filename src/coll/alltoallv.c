@@ -154,6 +154,8 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
     *counters = coll->counters;
     mpath_gpu_coll_counters(coll->gpu, &counters->gpu);
     mpath_relay_coll_counters(coll->relay, &counters->relay);
+    counters->plans += counters->gpu.plans + counters->relay.plans;
+    counters->plan_hits += counters->gpu.plan_hits + counters->relay.plan_hits;
 }
 
 int mpath_coll_takes_device(const mpath_coll_t *coll)
@@ -370,6 +372,15 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
     return (status == MPATH_DECLINED) ? recover_declined(coll) : status;
 }
 
+/* Spent so far on plans for device memory. */
+static uint64_t device_plan_ns(const mpath_coll_t *coll)
+{
+    mpath_coll_counters_t counters;
+
+    mpath_coll_counters(coll, &counters);
+    return counters.gpu.plan_ns + counters.relay.plan_ns;
+}
+
 /* The call has device memory on some rank. */
 static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
@@ -378,9 +389,11 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     mpath_agreed_t kept   = *agreed; /* gathers on the way would overwrite its demand */
     mpath_status_t status = MPATH_DECLINED;
     mpath_way_t way;
+    uint64_t plan_ns, took_ns;
 
     memcpy(coll->demand, agreed->demand, size * size * sizeof(*coll->demand));
     kept.demand = coll->demand;
+    plan_ns     = device_plan_ns(coll);
     if (mpath_relay_coll_usable(coll->relay)) {
         status = mpath_coll_choose_device(coll, &kept, &way);
         if (status != MPATH_OK) {
@@ -399,15 +412,18 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     if ((status == MPATH_DECLINED) && mpath_gpu_coll_usable(coll->gpu)) {
         status = mpath_gpu_coll_move(coll->gpu, call, &kept);
     }
-    mpath_relay_coll_took(coll->relay, mpath_time_ns() - start_ns);
-    coll->counters.move_ns += mpath_time_ns() - start_ns;
+    took_ns = mpath_time_ns() - start_ns;
+    plan_ns = device_plan_ns(coll) - plan_ns;
+    mpath_relay_coll_took(coll->relay, took_ns);
+    coll->counters.plan_ns += plan_ns;
+    coll->counters.move_ns += took_ns - plan_ns;
     coll->wants_host = (status == MPATH_DECLINED) && (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);
     return (status == MPATH_DECLINED) ? mpath_coll_decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
 }
 
 static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mpath_agreed_t *agreed_p)
 {
-    uint64_t start_ns = mpath_time_ns(), agreed_ns;
+    uint64_t start_ns = mpath_time_ns(), agreed_ns, launch_ns = 0;
     int takes_device = mpath_coll_takes_device(coll), done = 0, repeats = 0;
     mpath_agreed_t agreed;
     mpath_status_t status;
@@ -422,12 +438,13 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {
             call->flags |= MPATH_CALL_DEVICE;
         }
-        mpath_gpu_coll_publish(coll->gpu, call);
+        launch_ns = mpath_gpu_coll_publish(coll->gpu, call);
         mpath_relay_coll_publish(coll->relay, call);
     }
     status    = mpath_agree(coll->team, call, &agreed);
     agreed_ns = mpath_time_ns();
-    coll->counters.agree_ns += agreed_ns - start_ns;
+    coll->counters.agree_ns += agreed_ns - start_ns - launch_ns;
+    coll->counters.move_ns += launch_ns;
     if (takes_device) {
         status = mpath_gpu_coll_exchanged(coll->gpu, call, status, (status == MPATH_OK) ? agreed.flags : 0, &done);
     }

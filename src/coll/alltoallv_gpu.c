@@ -232,22 +232,23 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
     }
 }
 
-void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
+uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     mpath_room_cell_t *now = &gpu->told;
     size_t row_bytes       = (size_t)gpu->size * sizeof(uint64_t);
     mpath_room_side_t recv = {0}, send = {0};
     mpath_gpu_t *device = NULL;
     int32_t kernels, turns;
+    uint64_t launch_ns;
 
     if (!gpu->opened || !gpu->usable) {
-        return;
+        return 0;
     }
     gpu->number++;
     gpu->half = (int)(gpu->number & 1);
-    mpath_gpu_exchange_start(gpu, call); /* the rest passes while the GPU gets to work */
+    launch_ns = mpath_gpu_exchange_start(gpu, call); /* the rest passes while the GPU gets to work */
     if (call->flags & MPATH_CALL_INELIGIBLE) {
-        return;
+        return launch_ns;
     }
     fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, &recv);
     fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, &send);
@@ -272,6 +273,7 @@ void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     write_cell(gpu, now);
     memcpy(mpath_room_offsets(&gpu->room, gpu->half, gpu->me, MPATH_ROOM_RECV), call->recv_offsets, row_bytes);
     memcpy(mpath_room_offsets(&gpu->room, gpu->half, gpu->me, MPATH_ROOM_SEND), call->send_offsets, row_bytes);
+    return launch_ns;
 }
 
 /* The first call with device memory: the room, and what would have been told before the agreement. */
@@ -288,7 +290,7 @@ static mpath_status_t open_room(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     gpu->opened       = 1;
     gpu->first_stream = mpath_gpu_coll_streams();
     mpath_process_self(&gpu->told.process);
-    mpath_gpu_coll_publish(gpu, call);
+    (void)mpath_gpu_coll_publish(gpu, call);
     mine   = mpath_gpu_coll_order_create(gpu) == MPATH_OK;
     status = mpath_team_allgather(gpu->team, &mine, sizeof(mine), all);
     for (int rank = 0; (status == MPATH_OK) && (rank < gpu->size); rank++) {
@@ -335,12 +337,24 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     return ((status == MPATH_OK) && mpath_gpu_coll_leaves_to_host(gpu, call->operation)) ? MPATH_DECLINED : status;
 }
 
+void mpath_gpu_coll_plan_begins(mpath_gpu_coll_t *gpu)
+{
+    gpu->planning_since_ns = mpath_time_ns();
+}
+
+void mpath_gpu_coll_plan_ends(mpath_gpu_coll_t *gpu)
+{
+    gpu->counters.plan_ns += mpath_time_ns() - gpu->planning_since_ns;
+}
+
 static mpath_status_t run(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     mpath_status_t status = mpath_gpu_coll_find_ways(gpu);
 
     if (status == MPATH_OK) {
+        mpath_gpu_coll_plan_begins(gpu);
         status = mpath_gpu_help_next(gpu);
+        mpath_gpu_coll_plan_ends(gpu);
     }
     gpu->beside.start_ns = gpu->timed ? mpath_time_ns() : 0;
     if (status == MPATH_OK) {

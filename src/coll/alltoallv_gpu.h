@@ -22,6 +22,9 @@ typedef struct mpath_gpu_counters {
     uint64_t staged_bytes; /* that this rank sent through host memory */
     uint64_t imports;      /* rounds in which ranks opened each other's memory */
     uint64_t eager;        /* calls for which the ranks' kernels were started before the agreement */
+    uint64_t plans;        /* ways and orders found; opening memory and measuring are no part of plan_ns */
+    uint64_t plan_hits;    /* calls like the one before, which have kept them */
+    uint64_t plan_ns;
 } mpath_gpu_counters_t;
 
 /* Local and cheap: shared memory is made by the first call with device memory. */
@@ -34,8 +37,11 @@ int mpath_gpu_coll_usable(const mpath_gpu_coll_t *gpu);
 /* Short messages may be sent before the agreement: once, after mpath_gpu_coll_create(). */
 mpath_status_t mpath_gpu_exchange_create(mpath_gpu_coll_t *gpu);
 
-/* Before every agreement of an alltoallv, with and without device memory: tells the others of this rank's buffers. */
-void mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
+/*
+ * Before every agreement of an alltoallv, with and without device memory: tells the others of this rank's buffers.
+ * Returns how many nanoseconds of it went into starting a kernel for short messages.
+ */
+uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
 
 /*
  * After every agreement, with its status and flags: *done_p: short messages have been exchanged meanwhile, and the call

@@ -278,24 +278,28 @@ static int tell(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, load_t *l
     return (call->send_memory != NULL) ? GPU_EAGER_WANTED : GPU_EAGER_NOT; /* the GPU of which all know */
 }
 
-void mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
+uint64_t mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     gpu_exchange_t *exchange = gpu->exchange;
     mpath_status_t status    = MPATH_OK;
+    uint64_t start_ns, launch_ns = 0;
     mpath_gpu_t *device;
     load_t load;
 
     if (exchange == NULL) {
-        return;
+        return 0;
     }
     exchange->started = 0;
     gpu->eager        = tell(gpu, call, &load, &device);
     if ((gpu->eager == GPU_EAGER_STARTED) && (device != NULL)) {
-        status = start(gpu, call);
+        start_ns  = mpath_time_ns();
+        status    = start(gpu, call);
+        launch_ns = mpath_time_ns() - start_ns;
     }
     if (status != MPATH_OK) {
         mpath_team_break(gpu->team, status);
     }
+    return launch_ns;
 }
 
 /* Nobody waits for this rank's kernel, and it is not to wait for others. Without words in streams it ends later. */

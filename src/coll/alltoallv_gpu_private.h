@@ -131,6 +131,7 @@ struct mpath_gpu_coll {
     int posts; /* the host writes the engine's word, since the stream cannot */
     mpath_mark_t engine_mark, self_mark;
     uint64_t staged_before;
+    uint64_t planning_since_ns;
     mpath_gpu_counters_t counters;
 };
 
@@ -153,6 +154,10 @@ mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t start
  * ranks alike: somebody cannot open something, or has no kernels.
  */
 mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works);
+
+/* Around what counts as planning, in counters.plan_ns. */
+void mpath_gpu_coll_plan_begins(mpath_gpu_coll_t *gpu);
+void mpath_gpu_coll_plan_ends(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_ways.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
@@ -199,10 +204,10 @@ mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu);
 /*
  * alltoallv_gpu_exchange.c: short messages, sent before the agreement, by a kernel that mpath_gpu_coll_publish() starts
  * if this rank may expect that all others do the same. And, in a call that goes another way, what those that follow
- * need; collective.
+ * need; collective. mpath_gpu_exchange_start() returns the nanoseconds that starting the kernel took.
  */
 void mpath_gpu_exchange_destroy(mpath_gpu_coll_t *gpu);
-void mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
+uint64_t mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
 mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu_wait.c: until this rank's part is done. On an error nothing of this rank is under way any more. */

@@ -190,7 +190,9 @@ static mpath_status_t try_pull(mpath_gpu_coll_t *gpu)
         all = all && ((gpu->decided.ways[i] != WAY_PUSH) || is_candidate(gpu, &access));
     }
     if (all) {
+        mpath_gpu_coll_plan_ends(gpu);
         status = look_at_side(gpu, MPATH_ROOM_SEND);
+        mpath_gpu_coll_plan_begins(gpu);
     }
     for (int i = 0; (status == MPATH_OK) && all && (i < num_pairs); i++) {
         access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_SEND);
@@ -362,13 +364,53 @@ static mpath_status_t share_direct(mpath_gpu_coll_t *gpu)
     return (direct && gpu->timed) ? open_slots(gpu, mpath_gpu_beside_slots_bytes(gpu)) : MPATH_OK;
 }
 
+/* The way of each pair, with memory open and rates known; the order of the engines. */
+static mpath_status_t decide(mpath_gpu_coll_t *gpu, int *staged_p)
+{
+    gpu_decided_t *decided = &gpu->decided;
+    mpath_status_t status;
+
+    for (int i = 0; i < gpu->size * gpu->size; i++) {
+        access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
+
+        decided->ways[i]   = WAY_NONE;
+        decided->beside[i] = decided->helped[i] = 0;
+        if ((gpu->demand[i] > 0) && (access.opener != access.owner)) {
+            decided->ways[i] = is_open(gpu, &access) ? WAY_PUSH : WAY_STAGED;
+            *staged_p        = *staged_p || (decided->ways[i] == WAY_STAGED);
+        }
+    }
+    status = choose(gpu);
+    if (status == MPATH_OK) {
+        mpath_gpu_coll_make_order(gpu);
+        for (int i = 0; i < gpu->size * gpu->size; i++) {
+            *staged_p = *staged_p || (decided->beside[i] > 0);
+        }
+        note_wanted(gpu);
+        decided->valid = 1;
+    }
+    return status;
+}
+
+/* What is kept of the call before; it counts as a plan that was there. */
+static int keeps_ways(mpath_gpu_coll_t *gpu)
+{
+    int kept;
+
+    mpath_gpu_coll_plan_begins(gpu);
+    kept = is_decided(gpu);
+    mpath_gpu_coll_plan_ends(gpu);
+    gpu->counters.plan_hits += kept ? 1 : 0;
+    return kept;
+}
+
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided = &gpu->decided;
     int staged             = 0;
     mpath_status_t status;
 
-    if (is_decided(gpu)) {
+    if (keeps_ways(gpu)) {
         open_again(gpu);
         status = share_direct(gpu);
         return (status == MPATH_OK) ? open_wanted(gpu) : status;
@@ -377,29 +419,14 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     forget_moved(gpu);
     decided->share_ppm = decided->help_percent = 0;
     status                                     = look_at_side(gpu, MPATH_ROOM_RECV);
-    for (int i = 0; (status == MPATH_OK) && (i < gpu->size * gpu->size); i++) {
-        access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
-
-        decided->ways[i]   = WAY_NONE;
-        decided->beside[i] = decided->helped[i] = 0;
-        if ((gpu->demand[i] > 0) && (access.opener != access.owner)) {
-            decided->ways[i] = is_open(gpu, &access) ? WAY_PUSH : WAY_STAGED;
-            staged           = staged || (decided->ways[i] == WAY_STAGED);
-        }
-    }
     if (status == MPATH_OK) {
         status = mpath_gpu_coll_find_rates(gpu);
     }
     if (status == MPATH_OK) {
-        status = choose(gpu);
-    }
-    if (status == MPATH_OK) {
-        mpath_gpu_coll_make_order(gpu);
-        for (int i = 0; i < gpu->size * gpu->size; i++) {
-            staged = staged || (decided->beside[i] > 0);
-        }
-        note_wanted(gpu);
-        decided->valid = 1;
+        mpath_gpu_coll_plan_begins(gpu);
+        status = decide(gpu, &staged);
+        mpath_gpu_coll_plan_ends(gpu);
+        gpu->counters.plans++;
     }
     if ((status == MPATH_OK) && staged) {
         status = open_slots(gpu, gpu->settings->gpu_memory_bytes);

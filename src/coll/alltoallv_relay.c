@@ -7,6 +7,7 @@
 #include "coll/plan_cache.h"
 #include "exec/idle.h"
 #include "util/log.h"
+#include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -259,6 +260,7 @@ static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *ca
     const mpath_plan_t *plan;
     const mpath_topo_t *topo;
     mpath_status_t status;
+    uint64_t start_ns;
 
     coll->tried = NULL;
     status      = mpath_relay_prepare(coll->relay, call, agreed, &topo);
@@ -268,7 +270,9 @@ static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *ca
     if (!is_connected(topo, coll->demand)) {
         return MPATH_DECLINED;
     }
-    status = find_plan(coll, topo, signature, &plan);
+    start_ns = mpath_time_ns();
+    status   = find_plan(coll, topo, signature, &plan);
+    coll->counters.plan_ns += mpath_time_ns() - start_ns;
     if (is_common(status)) {
         return MPATH_DECLINED;
     }

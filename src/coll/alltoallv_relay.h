@@ -14,7 +14,7 @@ typedef struct mpath_relay_coll mpath_relay_coll_t;
 
 typedef struct mpath_relay_counters {
     mpath_relay_stats_t moved;
-    uint64_t plans, plan_hits;
+    uint64_t plans, plan_hits, plan_ns;
     uint64_t choices; /* decisions between plan and static routes by what calls took */
     uint64_t repeats; /* of calls whose rails had failed */
 } mpath_relay_counters_t;

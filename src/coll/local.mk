@@ -4,7 +4,7 @@ libmpath_la_SOURCES += coll/alltoallv_order.c coll/alltoallv_order.h
 libmpath_la_SOURCES += coll/allgather.c coll/allreduce.c coll/reduce_scatter.c coll/symmetric.c coll/symmetric.h \
 	coll/symmetric_adapt.c coll/symmetric_private.h coll/symmetric_resume.c coll/topo_rates.c coll/topo_rates.h
 libmpath_la_SOURCES += coll/share.c coll/share.h coll/share_cut.c coll/share_gpu.c coll/share_gpu.h coll/share_gpu_batch.c \
-	coll/share_gpu_batch.h coll/share_gpu_memory.c coll/share_link.c coll/share_node.c \
+	coll/share_gpu_batch.h coll/share_gpu_memory.c coll/share_gpu_owners.c coll/share_link.c coll/share_node.c \
 	coll/share_predict.c coll/share_private.h coll/share_setup.c coll/share_wait.c
 libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_gpu_private.h coll/alltoallv_gpu_start.c \
 	coll/allreduce_gpu.c coll/allreduce_gpu.h coll/allreduce_gpu_eager.c coll/allreduce_gpu_host.c coll/allreduce_gpu_launch.c \

@@ -51,7 +51,11 @@ static mpath_status_t begin(mpath_share_t *share)
     mpath_idle_start(&share->idle);
     share->checked_ns = 0;
     share->given_up   = 0;
-    return (share->job->gpus != NULL) ? mpath_share_gpu_begin(share) : MPATH_OK;
+    if (share->job->gpus == NULL) {
+        return MPATH_OK;
+    }
+    mpath_share_gpu_owners_begin(share);
+    return mpath_share_gpu_begin(share);
 }
 
 /* Brings the counters that this call has not used to where the others are. */
@@ -93,6 +97,9 @@ static int pass(mpath_share_t *share)
     int events = 0, result;
 
     if (share->num_links > 0) {
+        if (share->job->gpus != NULL) {
+            mpath_share_gpu_owners_announce(share);
+        }
         events = mpath_wire_progress(share->wire);
         if (events < 0) {
             return events;
@@ -221,6 +228,7 @@ static mpath_status_t run_steps(mpath_share_t *share)
         status = run(share);
     }
     if (share->job->gpus != NULL) {
+        mpath_share_gpu_owners_end(share);
         share->gpu->in_use = status != MPATH_OK;
         if (share->gpu->in_use && (mpath_share_gpu_drain(share) != MPATH_OK) && is_given_up(share, status)) {
             status = MPATH_ERR_TIMED_OUT; /* what the GPU does later would meet another attempt */

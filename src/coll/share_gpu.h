@@ -21,6 +21,7 @@
 #define MPATH_COLL_SHARE_GPU_H
 
 #include "coll/share_private.h"
+#include "exec/relay_owners.h"
 #include "gpu/export.h"
 #include "gpu/import.h"
 #include "gpu/pinned.h"
@@ -86,6 +87,7 @@ struct share_gpu {
     share_gpu_flight_t publish, reduce, copy_out;
     share_gpu_flight_t *combine; /* by link; NULL: none */
     int combine_links;
+    mpath_owners_t owners; /* share_gpu_owners.c */
 };
 
 /* More nodes than a kernel has sources are combined by the host, where the arena is. */
@@ -107,6 +109,14 @@ void mpath_share_gpu_destroy(mpath_share_t *share);
  */
 mpath_status_t mpath_share_gpu_begin(mpath_share_t *share);
 mpath_status_t mpath_share_gpu_drain(mpath_share_t *share);
+
+/*
+ * share_gpu_owners.c, for a call on the GPUs of several nodes: before its first step, in every round, and when it has
+ * ended in whatever way: tells other communicators of rails that this rank drives and that still have to do.
+ */
+void mpath_share_gpu_owners_begin(mpath_share_t *share);
+void mpath_share_gpu_owners_announce(mpath_share_t *share);
+void mpath_share_gpu_owners_end(mpath_share_t *share);
 
 /* The steps of share_private.h; number of events, or an error. */
 int mpath_share_gpu_publish(mpath_share_t *share);

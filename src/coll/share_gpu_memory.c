@@ -384,6 +384,7 @@ void mpath_share_gpu_destroy(mpath_share_t *share)
         mpath_gpu_notice_lost();
         mpath_share_gpu_close(share);
         mpath_pinned_release(&share->gpu->pinned);
+        mpath_owners_close(&share->gpu->owners);
         free(share->gpu->combine);
         free(share->gpu);
         share->gpu = NULL;

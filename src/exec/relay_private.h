@@ -15,7 +15,10 @@
 #include "lane/pace.h"
 
 #define RELAY_NO_SLOT (-1)
-/* Slots of rails at a receiver for each sender: a chunk holds one from its copy off the GPU on. */
+/*
+ * Slots of rails at a receiver for each sender: a chunk holds one from its copy off the GPU on, until that is known to be
+ * free again. And those of a sender, for all of its NICs. What 50 GB/s want: doc/gpu.md.
+ */
 #define RELAY_WINDOW 8
 #define RELAY_SENDS 16u
 #define RELAY_ALL_CREDITS ((1u << RELAY_WINDOW) - 1)

@@ -293,6 +293,11 @@ void mpath_team_destroy(mpath_team_t *team)
     free(team);
 }
 
+uint64_t mpath_team_id(const mpath_team_t *team)
+{
+    return team->id;
+}
+
 int mpath_team_rank(const mpath_team_t *team)
 {
     return team->rank;

@@ -42,6 +42,8 @@ mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oo
 void mpath_team_destroy(mpath_team_t *team);
 
 int mpath_team_rank(const mpath_team_t *team);
+/* The same on all ranks, unlike that of any other team that one of them is in. */
+uint64_t mpath_team_id(const mpath_team_t *team);
 int mpath_team_size(const mpath_team_t *team);
 const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
 /*

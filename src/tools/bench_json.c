@@ -74,6 +74,8 @@ static json_t *contestant_json(const bench_t *bench, const bench_case_t *a_case,
     set_real(object, "plan_us", bench_per_call(bench, bench->size, counters[BENCH_PVAR_PLAN_NS]) / 1e3);
     set_real(object, "move_us", bench_per_call(bench, bench->size, counters[BENCH_PVAR_MOVE_NS]) / 1e3);
     set_real(object, "relayed_bytes_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_RELAYED_BYTES]));
+    set_real(object, "yields_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_YIELDS]));
+    set_real(object, "receive_yields_per_call", bench_per_call(bench, 1, counters[BENCH_PVAR_RECEIVE_YIELDS]));
     if (contestant->overlap_ns[2] > 0) {
         set_real(object, "overlap_start_s", (double)contestant->start_ns / 1e9);
         set_real(object, "overlap_call_s", (double)contestant->overlap_ns[0] / 1e9);

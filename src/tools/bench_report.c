@@ -45,6 +45,12 @@ double bench_per_call(const bench_t *bench, int ranks, unsigned long long value)
     return (double)value / ranks / bench->options.iterations;
 }
 
+/* Ends a line of the report: nobody is to take an emulated rate for a measured one, whichever line is quoted. */
+static void end_line(const bench_t *bench)
+{
+    printf("%s\n", bench->emulated != NULL ? "  emulated" : "");
+}
+
 /* --- a single case ----------------------------------------------------------------------------------------------- */
 
 static void print_bars(const bench_t *bench, const bench_contestant_t *contestant, const uint64_t *rail_bytes)
@@ -63,7 +69,8 @@ static void print_bars(const bench_t *bench, const bench_contestant_t *contestan
                           : largest;
         }
     }
-    printf("\nbytes on the rails, %s (sent and received, per call)\n", contestant->name);
+    printf("\nbytes on the rails, %s (sent and received, per call)", contestant->name);
+    end_line(bench);
     for (node = 0; node < rails->num_nodes; node++) {
         for (nic = 0; nic < rails->machines[node].num_nics; nic++) {
             tx     = rail_bytes + (size_t)node * 2 * MPATH_MAX_NICS + (size_t)nic;
@@ -71,8 +78,9 @@ static void print_bars(const bench_t *bench, const bench_contestant_t *contestan
             length = (int)((*tx > *rx ? *tx : *rx) * BAR_WIDTH / largest);
             memset(bar, '#', (size_t)length);
             bar[length] = '\0';
-            printf("  node %d %-10s %8.2f MB %8.2f MB  %s\n", node, rails->machines[node].nics[nic].name,
+            printf("  node %d %-10s %8.2f MB %8.2f MB  %s", node, rails->machines[node].nics[nic].name,
                    (double)*tx / iterations / 1e6, (double)*rx / iterations / 1e6, bar);
+            end_line(bench);
         }
     }
 }
@@ -86,32 +94,42 @@ static void print_mpath_counters(const bench_t *bench)
     }
     printf(
         "mpath carried %.0f and declined %.0f of %d calls; agree %.1f us, plan %.1f us, move %.1f us per call; relayed "
-        "%.0f bytes per call\n",
+        "%.0f bytes per call",
         (double)mpath->counters[BENCH_PVAR_CALLS] / bench->size,
         (double)mpath->counters[BENCH_PVAR_DECLINED] / bench->size, bench->options.iterations,
         bench_per_call(bench, bench->size, mpath->counters[BENCH_PVAR_AGREE_NS]) / 1e3,
         bench_per_call(bench, bench->size, mpath->counters[BENCH_PVAR_PLAN_NS]) / 1e3,
         bench_per_call(bench, bench->size, mpath->counters[BENCH_PVAR_MOVE_NS]) / 1e3,
         bench_per_call(bench, 1, mpath->counters[BENCH_PVAR_RELAYED_BYTES]));
+    if (mpath->counters[BENCH_PVAR_YIELDS] + mpath->counters[BENCH_PVAR_RECEIVE_YIELDS] > 0) {
+        printf("; chunks made way %.1f times per call to bytes of a NIC's own GPUs that it sent, %.1f times that the "
+               "other end received",
+               bench_per_call(bench, 1, mpath->counters[BENCH_PVAR_YIELDS]),
+               bench_per_call(bench, 1, mpath->counters[BENCH_PVAR_RECEIVE_YIELDS]));
+    }
+    end_line(bench);
 }
 
 static void print_head(const bench_t *bench, const char *what)
 {
     const bench_rails_t *rails = &bench->rails;
 
-    printf("mpath_bench: %s, %d ranks on %d node%s, %s%s%d iterations, %s\n", bench->options.op->function, bench->size,
+    printf("mpath_bench: %s, %d ranks on %d node%s, %s%s%d iterations, %s", bench->options.op->function, bench->size,
            rails->num_nodes, rails->num_nodes == 1 ? "" : "s", what, what[0] != '\0' ? ", " : "",
            bench->options.iterations,
            rails->one_clock ? "time = last finish - first start" : "time = longest of any rank after a barrier");
+    end_line(bench);
     if (bench->emulated != NULL) {
-        printf("%s\n", bench->emulated_text);
+        printf("%s", bench->emulated_text);
+        end_line(bench);
     }
 }
 
-/* Ends a contestant's line: nobody is to take an emulated rate for a measured one. */
+/* Ends a contestant's line. */
 static void print_tail(const bench_t *bench, const bench_contestant_t *contestant)
 {
-    printf("%s%s\n", bench->emulated != NULL ? "  emulated" : "", contestant->wrong_bytes ? "  WRONG BYTES" : "");
+    printf("%s", contestant->wrong_bytes ? "  WRONG BYTES" : "");
+    end_line(bench);
 }
 
 static void print_case(const bench_t *bench, const bench_case_t *a_case, const bench_result_t *results,
@@ -121,19 +139,21 @@ static void print_case(const bench_t *bench, const bench_case_t *a_case, const b
 
     print_head(bench, a_case->name);
     if (bench_uses_gpu(&bench->options)) {
-        printf("%s\n", bench->gpu_text);
+        printf("%s", bench->gpu_text);
+        end_line(bench);
     }
     if (a_case->bound_ns != 0) {
         printf(bench->emulated != NULL ? "bound (any routing of this matrix on the emulated cluster): %.3f ms"
                                        : "bound (busiest node over all its rails): %.3f ms",
                (double)a_case->bound_ns / 1e6);
         if (a_case->static_ns != 0) {
-            printf("; static routes at least %.3f ms, emulated", (double)a_case->static_ns / 1e6);
+            printf("; static routes at least %.3f ms", (double)a_case->static_ns / 1e6);
         }
-        printf("\n");
+        end_line(bench);
     }
-    printf("%-16s %10s %10s %10s %10s %10s %8s\n", "", "min ms", "median ms", "max ms", "algbw MB/s", "busbw MB/s",
+    printf("%-16s %10s %10s %10s %10s %10s %8s", "", "min ms", "median ms", "max ms", "algbw MB/s", "busbw MB/s",
            "x bound");
+    end_line(bench);
     for (i = 0; i < bench->num_contestants; i++) {
         printf("%-16s %10.3f %10.3f %10.3f %10.1f %10.1f ", bench->contestants[i].name, (double)results[i].min_ns / 1e6,
                (double)results[i].median_ns / 1e6, (double)results[i].max_ns / 1e6, results[i].algbw_bps / 1e6,
@@ -201,17 +221,21 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
 
     if (index == 0) {
         print_head(bench, "");
-        printf("port: bytes between ranks through the busiest one; gain: time divided by that of %s\n",
+        printf("port: bytes between ranks through the busiest one; gain: time divided by that of %s",
                bench->contestants[0].name);
+        end_line(bench);
         if (bench_uses_gpu(&bench->options)) {
             printf("%s; MiB: device memory that the contestant takes for itself, on one GPU; CTAs: of all kernels of a "
-                   "call on a GPU\n",
+                   "call on a GPU",
                    bench->gpu_text);
+            end_line(bench);
         }
-        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %6s %7s%s\n", "", "per rank", "", "min us", "median",
-               "p99", "max", "algbw", "busbw", "port", "gain", bench_uses_gpu(&bench->options) ? "MiB" : "x bound",
+        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %6s %7s%s", "", "per rank", "", "min us", "median", "p99",
+               "max", "algbw", "busbw", "port", "gain", bench_uses_gpu(&bench->options) ? "MiB" : "x bound",
                bench_uses_gpu(&bench->options) ? "   CTAs" : "");
-        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s\n", "", "", "", "", "", "", "", "GB/s", "GB/s", "GB/s");
+        end_line(bench);
+        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s", "", "", "", "", "", "", "", "GB/s", "GB/s", "GB/s");
+        end_line(bench);
     }
     for (i = 0; i < bench->num_contestants; i++) {
         printf("%-10s %-9s %-16s %9.1f %9.1f %9.1f %9.1f %8.2f %8.2f %8.2f %6.2f ", i == 0 ? a_case->name : "",

@@ -31,6 +31,10 @@ mpi_programs += mpi/reset
 mpi_reset_SOURCES = mpi/reset.c $(mpi_cases)
 mpi_reset_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_reset_LDADD = $(OMPI_LIBS) $(DL_LIBS)
+mpi_programs += mpi/owners
+mpi_owners_SOURCES = mpi/owners.c $(mpi_cases)
+mpi_owners_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_owners_LDADD = $(OMPI_LIBS) $(DL_LIBS)
 mpi_programs += mpi/eager
 mpi_eager_SOURCES = mpi/eager.c $(mpi_cases)
 mpi_eager_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
@@ -66,4 +70,17 @@ mpi_large_LDADD = $(OMPI_LIBS)
 mpi_killed_SOURCES = mpi/killed.c $(mpi_cases)
 mpi_killed_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_killed_LDADD = $(OMPI_LIBS)
+endif
+# The example on the host, with mpi/moe_gpu.c in the place of a GPU. Not a program of automake's: its objects would lie where
+# `make examples` looks whether it was configured in place.
+EXTRA_DIST += mpi/moe_gpu.c
+moe_folder = $(top_srcdir)/examples/moe_layer
+moe_sources = $(moe_folder)/moe_layer.c $(moe_folder)/layer.c $(moe_folder)/exchange.c
+if HAVE_MOE_LAYER
+moe_program = mpi/moe_layer
+mpi/moe_layer: $(srcdir)/mpi/moe_gpu.c $(moe_sources) $(moe_folder)/moe.h
+	@$(MKDIR_P) mpi
+	$(AM_V_CCLD)$(MPICC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -isystem $(CUDA_DIR)/include -o $@ $(srcdir)/mpi/moe_gpu.c \
+		$(moe_sources) -lm -ldl
+CLEANFILES += mpi/moe_layer
 endif

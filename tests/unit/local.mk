@@ -170,7 +170,7 @@ unit_programs += unit/test_relay_cut
 unit_test_relay_cut_SOURCES = unit/test_relay_cut.c unit/unread.h $(relay_sources)
 unit_test_relay_cut_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_topo_create_with_gpus -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
-unit_test_relay_owners_LDFLAGS = -Wl,--wrap=open -Wl,--wrap=unlink
+unit_test_relay_owners_LDFLAGS = -Wl,--wrap=open -Wl,--wrap=unlink -Wl,--wrap=mpath_relay_slot_take
 unit_programs += unit/test_relay_discover
 unit_test_relay_discover_SOURCES = unit/test_relay_discover.c $(relay_sources)
 unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_survey_model
@@ -178,6 +178,10 @@ unit_programs += unit/test_relay_choice
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
+unit_programs += unit/test_gpu_sizes
+unit_programs += unit/test_gpu_times
+unit_test_gpu_times_SOURCES = unit/test_gpu_times.c $(relay_sources)
+unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_plan_cache_get -Wl,--wrap=mpath_exchange_find
 unit_programs += unit/test_gpu_help
 unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(member_sources)
 unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_again_launch
@@ -199,6 +203,7 @@ unit_test_gpu_nodes_cut_SOURCES = unit/test_gpu_nodes_cut.c $(held_sources) $(gp
 unit_test_gpu_nodes_cut_LDFLAGS = -Wl,--wrap=mpath_stream_done
 unit_test_gpu_nodes_faults_SOURCES = unit/test_gpu_nodes_faults.c unit/capture.h $(gpu_nodes_sources)
 unit_test_gpu_nodes_ways_SOURCES = unit/test_gpu_nodes_ways.c $(gpu_nodes_sources)
+unit_test_gpu_nodes_ways_LDFLAGS = -Wl,--wrap=mpath_owners_announce
 unit_programs += unit/test_gpu_symmetric
 unit_test_gpu_symmetric_SOURCES = unit/test_gpu_symmetric.c unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_eager

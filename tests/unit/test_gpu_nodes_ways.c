@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What kernels of reductions between nodes of GPUs read and write over the GPUs' ways to the host, on the driver without
- * a GPU: counted by the addresses that they are given.
+ * a GPU: counted by the addresses that they are given. And what others are told of the rails meanwhile.
  */
 #include "coll/share_gpu.h"
 #include "gpu_nodes.h"
@@ -179,10 +179,69 @@ static void test_sliced(void **state)
     run_ways(17, 0, full, 8, 0, 1);
 }
 
+/* --- rails are their GPUs' own ------------------------------------------------------------------------------------ */
+
+static struct {
+    mpath_owners_t others; /* what a communicator sees that passes chunks on */
+    unsigned told;
+    uint32_t seen;
+} rails;
+
+void __real_mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns);
+void __wrap_mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns);
+void __wrap_mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns)
+{
+    __real_mpath_owners_announce(owners, ports, now_ns);
+    if (ports != 0) {
+        rails.told++;
+        rails.others.looked_ns = 0;
+        rails.seen |= mpath_owners_busy(&rails.others, now_ns);
+    }
+}
+
+/* Of GPUs; data on the host makes nobody an owner. */
+static int rails_body(ranks_self_t *self, void *argument)
+{
+    uint32_t mine, ports;
+    own_t own;
+
+    own_init(&own, self, argument);
+    mpath_owners_open(mpath_topo_machine(own.member.symmetric->share->topo, own.member.symmetric->share->node),
+                      mpath_team_id(own.member.team) + 1, 0, &rails.others);
+    for (uint64_t round = 0; round < 4; round++) {
+        rails.told = rails.seen = 0;
+        if (round % 2) {
+            check_allreduce(&own.member, self, ELEMENTS, round);
+            ranks_check(rails.told == 0);
+            continue;
+        }
+        ranks_check(allreduce(&own, ELEMENTS, round, 0) == MPATH_OK);
+        check_sums(&own, ELEMENTS, round, 0);
+        mine  = own.member.symmetric->share->nics;
+        ports = MPATH_OWNER_SENDS(mine) | MPATH_OWNER_RECEIVES(mine);
+        ranks_check((rails.told > 0) == (mine != 0) && ((rails.seen & ports) == ports));
+        ranks_check(own.member.symmetric->share->gpu->owners.held == 0);
+    }
+    mpath_owners_close(&rails.others);
+    own_end(&own);
+    return 0;
+}
+
+static void test_rails_are_announced(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS},
+                 .access    = MPATH_ACCESS_AFFINE,
+                 .algorithm = MPATH_ALGORITHM_LANES};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, rails_body, &job), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_own_part), cmocka_unit_test(test_slow_rails),
-                                       cmocka_unit_test(test_repeatable), cmocka_unit_test(test_sliced)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rails_are_announced), cmocka_unit_test(test_own_part),
+                                       cmocka_unit_test(test_slow_rails), cmocka_unit_test(test_repeatable),
+                                       cmocka_unit_test(test_sliced)};
 
     return cmocka_run_group_tests_name("gpu_nodes_ways", tests, NULL, NULL);
 }

@@ -146,6 +146,59 @@ static int owner_body(ranks_self_t *self, void *argument)
     return 0;
 }
 
+/* -- what an owner gains: the room that others have on the way to its NIC -- */
+
+static struct {
+    int full, most; /* slots on that way, and in use at a time */
+} lent;
+
+int __real_mpath_relay_slot_take(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slots);
+int __wrap_mpath_relay_slot_take(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slots);
+int __wrap_mpath_relay_slot_take(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slots)
+{
+    int before = __builtin_popcountll(atomic_load(&gate->free[slot_class])), slot, in_use;
+
+    slot = __real_mpath_relay_slot_take(gate, slot_class, slots);
+    if ((slot >= 0) && (slot_class == MPATH_RELAY_TO_RAIL)) {
+        lent.full = (before > lent.full) ? before : lent.full;
+        in_use    = lent.full - before + 1;
+        lent.most = (in_use > lent.most) ? in_use : lent.most;
+    }
+    return slot;
+}
+
+/*
+ * Rank 0 borrows the NIC of rank 1 for rank 2. While bytes of that NIC's own GPU go over it, which another communicator
+ * says here, these have one chunk of rank 0's before them at most.
+ */
+static int room_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_owners_t owner;
+    yields_t before;
+    member_t member;
+    void *clocks;
+
+    relay_member_init(&member, self, job);
+    member.demand[0 * 4 + 2] = job->max_bytes;
+    member_round(&member, A2A_GIVEN, 0, 0);
+    ranks_check((self->rank == 0) ? (lent.full > 1 && lent.most > 1) : (lent.full == 0));
+    ranks_check(mpath_relay_clocks_get(member.team, &clocks) == MPATH_OK);
+    mpath_owners_open(mpath_topo_machine(mpath_team_gpu_topo(member.team), self->rank / 2),
+                      mpath_team_id(member.team) + 1, mpath_relay_clocks_id(clocks), &owner);
+    mpath_owners_announce(&owner, (self->rank == 0) ? MPATH_OWNER_SENDS(1u << 1) : 0,
+                          mpath_time_ns() + 100 * MPATH_NS_PER_S);
+    ranks_barrier(self);
+    lent.most = 0;
+    before    = yields_of(&member);
+    member_round(&member, A2A_GIVEN, 0, 1);
+    ranks_check(lent.most == ((self->rank == 0) ? 1 : 0));
+    ranks_check((yields_of(&member).sending > before.sending) == (self->rank == 0));
+    mpath_owners_close(&owner);
+    member_end(&member);
+    return 0;
+}
+
 /* Two communicators over the same emulated ports: together no faster than these. */
 static int shared_ports_body(ranks_self_t *self, void *argument)
 {
@@ -448,6 +501,19 @@ static void test_makes_way(void **state)
     lender_end(&lender);
 }
 
+static void test_room_of_others(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = 20000000},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .emulated  = MPATH_EMULATED_COPIES,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 2000000,
+                       .killed    = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, room_body, &job), 0);
+}
+
 static void test_owner(void **state)
 {
     relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = 20000000},
@@ -467,8 +533,9 @@ static void test_owner(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table), cmocka_unit_test(test_announced),           cmocka_unit_test(test_makes_way),
-        cmocka_unit_test(test_owner), cmocka_unit_test(test_neighbours_on_a_nic),
+        cmocka_unit_test(test_table),     cmocka_unit_test(test_announced),
+        cmocka_unit_test(test_makes_way), cmocka_unit_test(test_room_of_others),
+        cmocka_unit_test(test_owner),     cmocka_unit_test(test_neighbours_on_a_nic),
     };
 
     snprintf(own_table, sizeof(own_table), "/dev/shm/mpath-nics-test-%d", (int)getpid());
