@@ -25,7 +25,9 @@ typedef struct relay_job {
     int rounds;
     const char *without;   /* FAKE_CUDA_WITHOUT */
     const char *full;      /* FAKE_CUDA_FULL */
-    int discovers;         /* nobody tells of GPUs: the driver does */
+    int discovers;         /* nobody tells of GPUs: the driver does, */
+    const char *links;     /* and NVML of such NVLinks (FAKE_NVML_LINKS); NULL: there is none */
+    int alone;             /* every process sees its own GPU only; 2: so does NVML */
     int spine;             /* NICs of all rails reach each other */
     int killed;            /* this rank dies in its second call; -1: none */
     int on_gpu;            /* ranks that share one; 0: 1 */
