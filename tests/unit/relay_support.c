@@ -78,7 +78,9 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
 {
     mpath_settings_t settings;
 
-    start_application(self, job);
+    if (job->first == NULL) {
+        start_application(self, job);
+    }
     mpath_settings_init(&settings);
     settings.gate       = job->by_gate ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
     settings.check_plan = 1;
@@ -93,6 +95,10 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     }
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
+    if (job->first != NULL) {
+        job->first(member->context);
+        start_application(self, job);
+    }
     if (!job->discovers) {
         describe_gpus(self, job, &member->context->gpus);
         member->context->gpu                = self->local_rank / on_gpu(job);
