@@ -220,6 +220,7 @@ mpath_status_t mpath_fabric_rail_open(mpath_fabric_t *fabric, rail_t *rail)
         rail->lane = NULL;
         return rail->status;
     }
+    rail->for_gpus = params.gpu_memory;
     mpath_lane_set_arrive(rail->lane, rail_arrive, rail);
     rail->status = mpath_fabric_rail_register(fabric, rail);
     if (rail->status != MPATH_OK) {

@@ -103,6 +103,18 @@ void mpath_fabric_remove_memory(mpath_fabric_t *fabric, const mpath_gpu_t *gpu, 
     }
 }
 
+/* UCX learns of GPUs when a rail is opened: under the rail's lock. */
+static mpath_status_t try_rail(const mpath_fabric_t *fabric, rail_t *rail, mpath_stream_t *stream)
+{
+    if (!rail->for_gpus && mpath_fabric_wants_memory(fabric)) {
+        mpath_info("rail %s was opened before the application used CUDA: device memory goes over rails through pinned "
+                   "host slots (gpu_rail) in this job",
+                   fabric->machine->nics[rail->nic].name);
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    return mpath_rail_memory_try(rail->lane, stream);
+}
+
 mpath_status_t mpath_fabric_try_memory(mpath_fabric_t *fabric, mpath_stream_t *stream)
 {
     mpath_status_t status = MPATH_OK;
@@ -111,7 +123,7 @@ mpath_status_t mpath_fabric_try_memory(mpath_fabric_t *fabric, mpath_stream_t *s
         rail_t *rail = rail_lock(fabric, number);
 
         if (rail->lane != NULL) {
-            status = mpath_rail_memory_try(rail->lane, stream);
+            status = try_rail(fabric, rail, stream);
         }
         rail_unlock(rail);
     }

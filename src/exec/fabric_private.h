@@ -41,6 +41,7 @@ typedef struct rail {
     atomic_int suspect; /* a team has lost it, or a connection of it: it is for those that have it already */
     pthread_mutex_t lock;
     mpath_lane_t *lane;    /* NULL until opened */
+    int for_gpus;          /* it was opened to read and write their memory, too */
     mpath_status_t status; /* why it could not be opened, or lost a chunk */
     open_arrival_t open;   /* head of the ring of open arrivals, oldest first */
     open_arrival_t *spare;

@@ -46,23 +46,13 @@ static void say_hello(const mpath_gpu_t *gpu, rates_hello_t *hello)
     }
 }
 
-static int has_uuid(const mpath_gpu_survey_t *survey, const mpath_cu_uuid_t *uuid)
-{
-    int g = 0;
-
-    while ((g < survey->num_gpus) && (memcmp(&survey->gpus[g].info.uuid, uuid, sizeof(*uuid)) != 0)) {
-        g++;
-    }
-    return g < survey->num_gpus;
-}
-
 /* Puts a GPU where its PCI address belongs. */
 static void add_gpu(rates_node_t *place, int rank, const rates_hello_t *hello)
 {
     mpath_gpu_survey_t *survey = &place->survey;
     int g                      = survey->num_gpus;
 
-    if ((g == MPATH_MAX_GPUS) || has_uuid(survey, &hello->info.uuid)) {
+    if ((g == MPATH_MAX_GPUS) || (mpath_gpu_survey_find(survey, &hello->info.uuid) >= 0)) {
         return;
     }
     for (; (g > 0) && (strcmp(survey->gpus[g - 1].info.pci, hello->info.pci) > 0); g--) {

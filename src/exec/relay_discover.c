@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Relay, where no topology file tells of GPUs: what the ranks' processes see of them. The first rank of each node
- * describes its GPUs for all; a rank's own is found in them by its uuid, since processes may see them under other
- * numbers, or only some.
+ * Relay, where no topology file tells of GPUs: what the ranks' processes find out of them. Each rank tells of its own
+ * GPU, and by their PCI addresses of what that one reaches; a node's GPUs are those of its ranks. So it does not matter
+ * whether a process sees all GPUs, some, or its own only.
  */
 #include "exec/relay_private.h"
 
@@ -15,13 +15,10 @@
 #include <string.h>
 
 /* What a rank tells. Plain data. */
-typedef struct seen_gpus {
-    int32_t num_gpus;
-    int32_t has_gpu;      /* this rank has one */
-    mpath_cu_uuid_t mine; /* it */
-    mpath_cu_uuid_t uuids[MPATH_MAX_GPUS];
-    mpath_node_gpus_t gpus;
-} seen_gpus_t;
+typedef struct told_gpu {
+    int32_t has_gpu;
+    mpath_gpu_facts_t facts;
+} told_gpu_t;
 
 /* Takes NVML some time, and does not change. */
 static const mpath_gpu_survey_t *survey_once(void)
@@ -39,51 +36,98 @@ static const mpath_gpu_survey_t *survey_once(void)
     return &survey;
 }
 
-static void look(const mpath_relay_t *relay, const mpath_call_t *call, seen_gpus_t *seen, mpath_gpu_t **gpu_p)
+static void look(const mpath_relay_t *relay, const mpath_call_t *call, told_gpu_t *told, mpath_gpu_t **gpu_p)
 {
     const mpath_memory_t *memory = mpath_relay_memory(call);
     const mpath_gpu_survey_t *survey;
     mpath_gpu_t *gpu = NULL;
+    int number;
 
-    memset(seen, 0, sizeof(*seen));
-    if (!mpath_gpu_available()) {
+    memset(told, 0, sizeof(*told));
+    if (!mpath_gpu_available() || (((memory != NULL) ? mpath_gpu_get(memory->device, memory->context, &gpu)
+                                                     : mpath_gpu_current(&gpu)) != MPATH_OK)) {
         return;
     }
-    survey         = survey_once();
-    seen->num_gpus = survey->num_gpus;
-    for (int g = 0; g < survey->num_gpus; g++) {
-        seen->uuids[g] = survey->gpus[g].info.uuid;
-    }
-    mpath_gpu_survey_model(survey, &relay->team->context->machine, &seen->gpus);
-    if (((memory != NULL) ? mpath_gpu_get(memory->device, memory->context, &gpu) : mpath_gpu_current(&gpu)) ==
-        MPATH_OK) {
-        seen->has_gpu = 1;
-        seen->mine    = mpath_gpu_info_of(gpu)->uuid;
-        *gpu_p        = gpu;
+    survey = survey_once();
+    number = mpath_gpu_survey_find(survey, &mpath_gpu_info_of(gpu)->uuid);
+    if (number >= 0) {
+        told->has_gpu = 1;
+        told->facts   = survey->gpus[number];
+        mpath_gpu_find_nics(&told->facts, mpath_topo_machine(relay->team->topo, relay->team->node));
+        *gpu_p = gpu;
     }
 }
 
-/* Number of a rank's GPU in what the first rank of its node sees; -1: none. */
-static int find_gpu(const seen_gpus_t *leader, const seen_gpus_t *rank)
+/* The GPUs of a node's ranks. */
+static void survey_node(const mpath_team_t *team, const told_gpu_t *all, int node, mpath_gpu_survey_t *survey)
 {
-    for (int g = 0; rank->has_gpu && (g < leader->num_gpus); g++) {
-        if (memcmp(&leader->uuids[g], &rank->mine, sizeof(rank->mine)) == 0) {
-            return g;
+    memset(survey, 0, sizeof(*survey));
+    for (int rank = 0; rank < team->size; rank++) {
+        if ((team->node_of[rank] == node) && all[rank].has_gpu) {
+            mpath_gpu_survey_add(survey, &all[rank].facts);
         }
     }
-    return -1;
+    mpath_gpu_survey_number(survey);
+}
+
+/* The rank's number of it; -1: it has none. All ranks find the same, one of them says so. */
+static int find_gpu(const mpath_team_t *team, const mpath_gpu_survey_t *survey, const told_gpu_t *all, int rank)
+{
+    int gpu = all[rank].has_gpu ? mpath_gpu_survey_find(survey, &all[rank].facts.info.uuid) : -1;
+
+    if ((gpu < 0) && (team->rank == 0)) {
+        mpath_info(all[rank].has_gpu
+                       ? "the GPU of rank %d is one more than the %d of its node that mpath knows: no relays of device "
+                         "memory in this communicator"
+                       : "rank %d has no GPU in the first call on device memory: no relays of it in this communicator",
+                   rank, MPATH_MAX_GPUS);
+    }
+    return gpu;
+}
+
+/* Processes that do not see each other's GPUs, and no NVML that does. */
+static void say_untold(const mpath_team_t *team, const mpath_gpu_survey_t *survey, int node)
+{
+    for (int g = 0; (g < survey->num_gpus) && (team->rank == 0); g++) {
+        if (survey->gpus[g].untold != 0) {
+            mpath_info(
+                "%s: nothing tells whether GPU %s reaches GPU %s, as no process sees both and NVML does not tell: "
+                "relays do without a way between the GPUs of this node",
+                mpath_topo_machine(team->topo, node)->host, survey->gpus[g].info.pci,
+                survey->gpus[__builtin_ctz(survey->gpus[g].untold)].info.pci);
+            return;
+        }
+    }
 }
 
 /* What was measured of a node's GPUs in place of what their links promise. */
-static void rate(const mpath_node_rates_t *rates, const seen_gpus_t *leader, mpath_machine_t *machine,
-                 mpath_node_gpus_t *gpus)
+static void rate(const mpath_gpu_probe_t *probe, mpath_machine_t *machine, mpath_node_gpus_t *gpus)
 {
+    if ((probe->num_gpus > 0) && (probe->num_gpus == gpus->num_gpus)) {
+        mpath_gpu_probe_apply(probe, machine, gpus);
+    }
+}
+
+/* Each has copied to the next one: so does any, where nothing tells of a pair. */
+static void describe_node(const mpath_team_t *team, const mpath_node_rates_t *rates, int node,
+                          mpath_gpu_survey_t *survey, mpath_machine_t *machine, mpath_node_gpus_t *gpus)
+{
+    mpath_cu_uuid_t uuids[MPATH_MAX_GPUS];
     mpath_gpu_probe_t probe;
 
-    mpath_gpu_rates_of(rates, leader->uuids, leader->num_gpus, &probe);
-    if ((probe.num_gpus > 0) && (probe.num_gpus == gpus->num_gpus)) {
-        mpath_gpu_probe_apply(&probe, machine, gpus);
+    for (int g = 0; g < survey->num_gpus; g++) {
+        uuids[g] = survey->gpus[g].info.uuid;
     }
+    mpath_gpu_rates_of(rates, uuids, survey->num_gpus, &probe);
+    for (int g = 0; (g < survey->num_gpus) && (probe.ring_bps > 0); g++) {
+        survey->gpus[g].reaches |= survey->gpus[g].untold;
+    }
+    *machine = *mpath_topo_machine(team->topo, node);
+    mpath_gpu_survey_model(survey, machine, gpus);
+    if ((survey->num_gpus > 1) && (gpus->link == MPATH_GPU_LINK_NONE)) {
+        say_untold(team, survey, node);
+    }
+    rate(&probe, machine, gpus);
 }
 
 static uint32_t nics_up_beside(const mpath_machine_t *machine, const mpath_gpu_t *gpu)
@@ -120,25 +164,39 @@ static int32_t nic_of(const mpath_machine_t *machines, const mpath_node_gpus_t *
     return __builtin_ctz(left);
 }
 
+/* The ranks of a node on its GPUs; MPATH_DECLINED: one has none. */
+static mpath_status_t place_node(const mpath_team_t *team, const told_gpu_t *all, int node,
+                                 const mpath_gpu_survey_t *survey, mpath_place_t *places)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        if (team->node_of[rank] == node) {
+            places[rank]     = *mpath_topo_place(team->topo, rank);
+            places[rank].gpu = find_gpu(team, survey, all, rank);
+            status           = (places[rank].gpu < 0) ? MPATH_DECLINED : status;
+        }
+    }
+    return status;
+}
+
 /* The topology, where every rank has a GPU. The same on all ranks. */
-static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all, const mpath_node_rates_t *rates)
+static mpath_status_t build(mpath_team_t *team, const told_gpu_t *all, const mpath_node_rates_t *rates)
 {
     mpath_machine_t *machines  = calloc((size_t)team->num_nodes, sizeof(*machines));
     mpath_node_gpus_t *gpus    = calloc((size_t)team->num_nodes, sizeof(*gpus));
+    mpath_gpu_survey_t *survey = malloc(sizeof(*survey));
     mpath_topo_params_t params = *mpath_topo_params(team->topo);
     mpath_place_t places[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t status = ((machines != NULL) && (gpus != NULL)) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+    mpath_status_t status = ((machines != NULL) && (gpus != NULL) && (survey != NULL)) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
 
     for (int node = 0; (status == MPATH_OK) && (node < team->num_nodes); node++) {
-        machines[node] = *mpath_topo_machine(team->topo, node);
-        gpus[node]     = all[team->leaders[node]].gpus;
-        rate(&rates[node], &all[team->leaders[node]], &machines[node], &gpus[node]);
+        survey_node(team, all, node, survey);
+        status = place_node(team, all, node, survey, places);
+        describe_node(team, &rates[node], node, survey, &machines[node], &gpus[node]);
     }
     for (int rank = 0; (status == MPATH_OK) && (rank < team->size); rank++) {
-        places[rank]     = *mpath_topo_place(team->topo, rank);
-        places[rank].gpu = find_gpu(&all[team->leaders[team->node_of[rank]]], &all[rank]);
-        status           = (places[rank].gpu >= 0) ? MPATH_OK : MPATH_DECLINED;
-        places[rank].nic = (status == MPATH_OK) ? nic_of(machines, gpus, places, rank) : places[rank].nic;
+        places[rank].nic = nic_of(machines, gpus, places, rank);
     }
     if (status == MPATH_OK) {
         params.peer_legs = 1;
@@ -147,12 +205,13 @@ static mpath_status_t build(mpath_team_t *team, const seen_gpus_t *all, const mp
     }
     free(machines);
     free(gpus);
+    free(survey);
     return status;
 }
 
 mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *call)
 {
-    seen_gpus_t mine, *all = malloc((size_t)relay->size * sizeof(*all));
+    told_gpu_t mine, *all = malloc((size_t)relay->size * sizeof(*all));
     mpath_node_rates_t *rates = malloc((size_t)relay->team->num_nodes * sizeof(*rates));
     mpath_gpu_t *gpu          = NULL;
     mpath_status_t status;
@@ -174,7 +233,6 @@ mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *ca
     free(all);
     free(rates);
     if ((status != MPATH_OK) && (mpath_team_status(relay->team) == MPATH_OK)) {
-        mpath_debug("not every rank has a GPU that the first rank of its node sees; no relays of device memory");
         status = MPATH_DECLINED;
     }
     return status;

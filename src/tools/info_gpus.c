@@ -25,6 +25,9 @@ mpath_status_t info_find_gpus(mpath_machine_t *machine, mpath_node_gpus_t *gpus_
     if (status != MPATH_OK) {
         return status;
     }
+    for (int g = 0; g < survey.num_gpus; g++) {
+        mpath_gpu_find_nics(&survey.gpus[g], machine);
+    }
     mpath_gpu_survey_model(&survey, machine, gpus_p);
     measured = (survey.num_gpus > 0) && (mpath_gpu_probe_load(&survey, &probe) == MPATH_OK);
     if (measured) {

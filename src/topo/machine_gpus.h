@@ -2,10 +2,11 @@
 /*
  * Discovery of the GPUs that this process sees: what they are and how they are linked, from the CUDA driver and NVML,
  * and out of that what the topology says of a node's GPUs. Rates are those of the links times what copies were seen to
- * reach of them (machine_gpus.c); a probe (gpu_probe.h) puts measured ones in their place.
+ * reach of them (machine_gpus_model.c); a probe (gpu_probe.h) puts measured ones in their place.
  *
  * GPUs are numbered in the order of their PCI addresses, so that processes which see them under other numbers
- * (CUDA_VISIBLE_DEVICES) agree; `ordinal` is the driver's number in this process.
+ * (CUDA_VISIBLE_DEVICES) agree; `ordinal` is the driver's number in this process. Processes of a node may each see
+ * another GPU only: what one knows of its own makes, with what the others know of theirs, a survey of the node.
  */
 #ifndef MPATH_TOPO_MACHINE_GPUS_H
 #define MPATH_TOPO_MACHINE_GPUS_H
@@ -13,14 +14,30 @@
 #include "gpu/device.h"
 #include "topo/topo.h"
 
+/* Whether a GPU can address another one's memory. */
+typedef enum mpath_gpu_reach { MPATH_GPU_REACH_UNTOLD, MPATH_GPU_REACH_NO, MPATH_GPU_REACH_YES } mpath_gpu_reach_t;
+
+/* What a GPU knows of what is at another PCI address; this process may not see that. */
+typedef struct mpath_gpu_other {
+    char pci[MPATH_GPU_PCI_MAX]; /* "": nothing tells */
+    int32_t links;               /* NVLinks that are up */
+    int32_t reach;               /* mpath_gpu_reach_t */
+} mpath_gpu_other_t;
+
+/* Plain data: it travels between the processes of a job, up to what follows from the other GPUs of a survey. */
 typedef struct mpath_gpu_facts {
     mpath_gpu_info_t info;
     int pcie_generation, pcie_width; /* 0: unknown */
     uint64_t link_bps;               /* of one NVLink, each direction, as signalled; 0: unknown */
     int links_to_switch;             /* NVLinks that are up */
-    int links_to[MPATH_MAX_GPUS];    /* NVLinks to other GPUs here, by number */
-    int links_elsewhere;             /* NVLinks to what this process does not see */
-    uint32_t reaches;                /* GPUs whose memory it can address, bit per number */
+    uint32_t nics;                   /* beside it, a bit each; 0: nothing tells, or nobody has looked */
+    int num_others;
+    mpath_gpu_other_t others[MPATH_MAX_GPUS];
+    /* mpath_gpu_survey_number() */
+    int links_to[MPATH_MAX_GPUS]; /* NVLinks to other GPUs of the survey, by number */
+    int links_elsewhere;          /* NVLinks to what is not in it */
+    uint32_t reaches;             /* GPUs whose memory it can address, bit per number */
+    uint32_t untold;              /* those of which nothing tells whether it can */
 } mpath_gpu_facts_t;
 
 typedef struct mpath_gpu_survey {
@@ -41,9 +58,24 @@ mpath_status_t mpath_gpu_survey(mpath_gpu_survey_t *survey_p);
 #define MPATH_GPU_UUID_TEXT 48
 void mpath_gpu_uuid_text(const mpath_cu_uuid_t *uuid, char *text);
 
+/* The number of a GPU in a survey; -1: it is not there. */
+int mpath_gpu_survey_find(const mpath_gpu_survey_t *survey, const mpath_cu_uuid_t *uuid);
+
 /*
- * The GPUs of a node for a topology. NICs beside a GPU are those that share the longest way through the PCIe tree with
- * it, else those of its NUMA node, else the NIC of its number.
+ * A survey out of what several processes know of GPUs, each one once: adds them, in any order, then numbers them, which
+ * tells what each says of the others. The same for the same GPUs, whoever does it.
+ */
+void mpath_gpu_survey_add(mpath_gpu_survey_t *survey, const mpath_gpu_facts_t *facts);
+void mpath_gpu_survey_number(mpath_gpu_survey_t *survey);
+
+/*
+ * facts->nics: those that share the longest way through this machine's PCIe tree with it, else those of its NUMA node.
+ */
+void mpath_gpu_find_nics(mpath_gpu_facts_t *facts, const mpath_machine_t *machine);
+
+/*
+ * The GPUs of a node for a topology. Where nothing tells of NICs beside a GPU, it is the one of its number. What nothing
+ * tells of being reached is out of reach, and where some GPU does not reach all others by PCIe, none does.
  */
 void mpath_gpu_survey_model(const mpath_gpu_survey_t *survey, const mpath_machine_t *machine,
                             mpath_node_gpus_t *gpus_p);

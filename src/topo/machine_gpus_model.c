@@ -39,11 +39,12 @@ static uint64_t links_bps(const mpath_gpu_facts_t *facts, int links)
 
 static mpath_gpu_link_t link_kind(const mpath_gpu_survey_t *survey)
 {
-    int g, p, mesh = 0, reached = 0, on_switch = 0;
+    uint32_t all = (1u << survey->num_gpus) - 1;
+    int g, p, mesh = 0, reached = survey->num_gpus > 1, on_switch = 0;
 
     for (g = 0; g < survey->num_gpus; g++) {
         on_switch |= survey->gpus[g].links_to_switch > 0;
-        reached |= survey->gpus[g].reaches != 0;
+        reached = reached && ((survey->gpus[g].reaches | (1u << g)) == all);
         for (p = 0; p < survey->num_gpus; p++) {
             mesh |= (survey->gpus[g].links_to[p] > 0) && (((survey->gpus[g].reaches >> p) & 1) != 0);
         }
@@ -111,20 +112,32 @@ static uint32_t nics_by_tree(const mpath_gpu_facts_t *facts, const mpath_machine
     return nics;
 }
 
-static uint32_t nics_beside(const mpath_gpu_facts_t *facts, const mpath_machine_t *machine, int number)
+static uint32_t nics_by_numa(const mpath_gpu_facts_t *facts, const mpath_machine_t *machine)
 {
-    uint32_t nics = nics_by_tree(facts, machine);
-    int i;
+    uint32_t nics = 0;
 
-    for (i = 0; (nics == 0) && (i < machine->num_nics) && (facts->info.numa >= 0); i++) {
+    for (int i = 0; (i < machine->num_nics) && (facts->info.numa >= 0); i++) {
         if (machine->nics[i].up && (machine->nics[i].numa == facts->info.numa)) {
             nics |= 1u << i;
         }
     }
-    if ((nics == 0) && (machine->num_nics > 0)) {
-        nics = 1u << (number % machine->num_nics);
-    }
     return nics;
+}
+
+void mpath_gpu_find_nics(mpath_gpu_facts_t *facts, const mpath_machine_t *machine)
+{
+    facts->nics = nics_by_tree(facts, machine);
+    if (facts->nics == 0) {
+        facts->nics = nics_by_numa(facts, machine);
+    }
+}
+
+static uint32_t nics_beside(const mpath_gpu_facts_t *facts, const mpath_machine_t *machine, int number)
+{
+    if ((facts->nics == 0) && (machine->num_nics > 0)) {
+        return 1u << (number % machine->num_nics);
+    }
+    return facts->nics;
 }
 
 /* --- the whole --------------------------------------------------------------------------------------------------- */

@@ -33,6 +33,10 @@ enum {
     NVML_FIELD_LINKS_TO_SWITCH = 147, /* number of them */
     NVML_REMOTE_TYPE_GPU       = 0,
     NVML_REMOTE_TYPE_SWITCH    = 2,
+    NVML_P2P_READ              = 0, /* what may be asked of two GPUs, */
+    NVML_P2P_WRITE             = 1,
+    NVML_P2P_OK                = 0, /* and two of the answers */
+    NVML_P2P_UNKNOWN           = 6,
     NVML_MAX_LINKS_PROBED      = MPATH_NVML_MAX_LINKS
 };
 
@@ -49,7 +53,11 @@ enum {
     X(fields, nvmlDeviceGetFieldValues, (nvml_device_t device, int count, nvml_field_t *fields))
 
 #define NVML_OPTIONAL_FUNCTIONS(X)                                                                                     \
-    X(link_remote_type, nvmlDeviceGetNvLinkRemoteDeviceType, (nvml_device_t device, unsigned link, int *type))
+    X(link_remote_type, nvmlDeviceGetNvLinkRemoteDeviceType, (nvml_device_t device, unsigned link, int *type))         \
+    X(count, nvmlDeviceGetCount_v2, (unsigned *count))                                                                 \
+    X(by_index, nvmlDeviceGetHandleByIndex_v2, (unsigned index, nvml_device_t *device))                                \
+    X(pci, nvmlDeviceGetPciInfo_v3, (nvml_device_t device, nvml_pci_t * pci))                                          \
+    X(p2p, nvmlDeviceGetP2PStatus, (nvml_device_t device, nvml_device_t peer, int what, int *status))
 
 #define NVML_MEMBER(_member, _symbol, _parameters) int(*_member) _parameters;
 
@@ -166,6 +174,39 @@ static void read_links(const mpath_nvml_t *nvml, nvml_device_t device, mpath_nvm
     gpu->link_bps = (speed > 0) ? speed * UINT64_C(1000000) : version_bps(version);
 }
 
+static int p2p_status(const mpath_nvml_t *nvml, nvml_device_t device, nvml_device_t peer, int what)
+{
+    int status;
+
+    return (nvml->p2p(device, peer, what, &status) == NVML_SUCCESS) ? status : NVML_P2P_UNKNOWN;
+}
+
+static void read_peers(const mpath_nvml_t *nvml, nvml_device_t device, const char *own, mpath_nvml_gpu_t *gpu)
+{
+    unsigned count, index;
+    mpath_nvml_peer_t peer;
+    nvml_device_t other;
+    nvml_pci_t pci;
+    int reads, writes;
+
+    if ((nvml->count == NULL) || (nvml->by_index == NULL) || (nvml->pci == NULL) || (nvml->p2p == NULL) ||
+        (nvml->count(&count) != NVML_SUCCESS)) {
+        return;
+    }
+    for (index = 0; (index < count) && (gpu->num_peers < MPATH_NVML_MAX_PEERS); index++) {
+        if ((nvml->by_index(index, &other) != NVML_SUCCESS) || (nvml->pci(other, &pci) != NVML_SUCCESS)) {
+            continue;
+        }
+        pci_text(&pci, peer.pci);
+        reads  = p2p_status(nvml, device, other, NVML_P2P_READ);
+        writes = p2p_status(nvml, device, other, NVML_P2P_WRITE);
+        if ((strcmp(peer.pci, own) != 0) && (reads != NVML_P2P_UNKNOWN) && (writes != NVML_P2P_UNKNOWN)) {
+            peer.reached                 = (reads == NVML_P2P_OK) && (writes == NVML_P2P_OK);
+            gpu->peers[gpu->num_peers++] = peer;
+        }
+    }
+}
+
 mpath_status_t mpath_nvml_read(const mpath_nvml_t *nvml, const char *pci, mpath_nvml_gpu_t *gpu_p)
 {
     nvml_device_t device;
@@ -182,5 +223,6 @@ mpath_status_t mpath_nvml_read(const mpath_nvml_t *nvml, const char *pci, mpath_
         gpu_p->pcie_width = (int)value;
     }
     read_links(nvml, device, gpu_p);
+    read_peers(nvml, device, pci, gpu_p);
     return MPATH_OK;
 }

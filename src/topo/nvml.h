@@ -11,6 +11,7 @@
 #include <stdint.h>
 
 #define MPATH_NVML_MAX_LINKS 36
+#define MPATH_NVML_MAX_PEERS 16
 #define MPATH_NVML_PCI_MAX 16
 
 typedef enum mpath_nvml_remote {
@@ -25,11 +26,19 @@ typedef struct mpath_nvml_link {
     char pci[MPATH_NVML_PCI_MAX]; /* of the other end: "0000:3b:00.0"; "" where NVML does not say */
 } mpath_nvml_link_t;
 
+/* Another GPU of the machine, whether the CUDA driver shows it to this process or not. */
+typedef struct mpath_nvml_peer {
+    char pci[MPATH_NVML_PCI_MAX];
+    int reached; /* its memory can be read and written */
+} mpath_nvml_peer_t;
+
 typedef struct mpath_nvml_gpu {
     int pcie_generation, pcie_width; /* the most that GPU and slot can do; 0: unknown */
     uint64_t link_bps;               /* of one NVLink, each direction, as signalled; 0: unknown */
     int num_links;
     mpath_nvml_link_t links[MPATH_NVML_MAX_LINKS];
+    int num_peers; /* of which it tells */
+    mpath_nvml_peer_t peers[MPATH_NVML_MAX_PEERS];
 } mpath_nvml_gpu_t;
 
 typedef struct mpath_nvml mpath_nvml_t;

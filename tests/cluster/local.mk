@@ -19,6 +19,7 @@ EXTRA_DIST += \
 	cluster/reductions_figures \
 	cluster/self_test \
 	cluster/survivor.c \
+	cluster/survivor_cuda.h \
 	cluster/ucx_exchange.c \
 	cluster/ucx_figures \
 	cluster/ucx_late.c \

@@ -10,11 +10,9 @@
  * survivor.c. With SURVIVOR_CUDA, path of a CUDA driver, all buffers are in device memory and nothing is in place but the
  * kind of that name.
  */
-#include <dlfcn.h>
-#include <mpi.h>
+#include "survivor_cuda.h"
+
 #include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -29,60 +27,17 @@ typedef struct work {
     unsigned long long send_there, recv_there; /* device memory; 0: none */
 } work_t;
 
-/* -- device memory -- */
-
-static struct {
-    int (*init)(unsigned);
-    int (*retain)(void **context, int device);
-    int (*use)(void *context);
-    int (*alloc)(unsigned long long *address, size_t bytes);
-    int (*write)(unsigned long long to, const void *from, size_t bytes);
-    int (*read)(void *to, unsigned long long from, size_t bytes);
-} cuda;
-
-static void must(int result, const char *what)
-{
-    if (result != 0) {
-        fprintf(stderr, "%s: %d\n", what, result);
-        MPI_Abort(MPI_COMM_WORLD, 2);
-    }
-}
-
-static void *symbol(void *library, const char *name)
-{
-    void *address = library != NULL ? dlsym(library, name) : NULL;
-
-    must(address == NULL, name);
-    return address;
-}
-
-static void start_cuda(const char *path)
-{
-    const char *local = getenv("OMPI_COMM_WORLD_LOCAL_RANK");
-    void *library     = dlopen(path, RTLD_NOW | RTLD_GLOBAL), *context;
-
-    *(void **)&cuda.init   = symbol(library, "cuInit");
-    *(void **)&cuda.retain = symbol(library, "cuDevicePrimaryCtxRetain");
-    *(void **)&cuda.use    = symbol(library, "cuCtxSetCurrent");
-    *(void **)&cuda.alloc  = symbol(library, "cuMemAlloc_v2");
-    *(void **)&cuda.write  = symbol(library, "cuMemcpyHtoD_v2");
-    *(void **)&cuda.read   = symbol(library, "cuMemcpyDtoH_v2");
-    must(cuda.init(0), "cuInit");
-    must(cuda.retain(&context, local != NULL ? atoi(local) : 0), "cuDevicePrimaryCtxRetain");
-    must(cuda.use(context), "cuCtxSetCurrent");
-}
+/* -- buffers -- */
 
 static void make_buffers(work_t *work)
 {
-    size_t bytes     = (size_t)work->block * (size_t)work->size * sizeof(int);
-    const char *path = getenv("SURVIVOR_CUDA");
+    size_t bytes = (size_t)work->block * (size_t)work->size * sizeof(int);
 
     work->send = malloc(bytes);
     work->recv = malloc(bytes);
     if (work->send == NULL || work->recv == NULL)
         MPI_Abort(MPI_COMM_WORLD, 2);
-    if (path != NULL && *path != 0) {
-        start_cuda(path);
+    if (start_cuda()) {
         must(cuda.alloc(&work->send_there, bytes), "cuMemAlloc");
         must(cuda.alloc(&work->recv_there, bytes), "cuMemAlloc");
     }

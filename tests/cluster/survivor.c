@@ -6,14 +6,13 @@
  *   survivor CALLS BYTES_PER_RANK [nonblocking|oneway]
  *
  * nonblocking: MPI_Ialltoallv and MPI_Wait instead of MPI_Alltoallv. oneway: besides, only the second half of the ranks
- * sends.
+ * sends. With SURVIVOR_CUDA, path of a CUDA driver, the buffers are in device memory.
  * Each rank prints one line "rank R: completed", "rank R: error in call K: TEXT" or "rank R: wrong bytes in call K",
  * then waits to be ended. Rank 0 prints "under way" after its first WARM_CALLS calls. A rank that sees an error does
  * not finalize: what MPI can still do then is not the matter here.
  */
-#include <mpi.h>
-#include <stdio.h>
-#include <stdlib.h>
+#include "survivor_cuda.h"
+
 #include <string.h>
 #include <unistd.h>
 
@@ -25,8 +24,9 @@
 typedef struct exchange {
     int rank, size, one_way;
     int *send_counts, *send_offsets, *recv_counts, *recv_offsets;
-    unsigned char *send, *recv;
+    unsigned char *send, *recv; /* what the processor reads and writes */
     size_t send_bytes, recv_bytes;
+    unsigned long long send_there, recv_there; /* device memory; 0: none */
 } exchange_t;
 
 static int count_of(const exchange_t *x, int source, int destination, size_t bytes_per_rank)
@@ -68,6 +68,10 @@ static int exchange_init(exchange_t *x, size_t bytes_per_rank)
     }
     x->send = malloc(x->send_bytes);
     x->recv = malloc(x->recv_bytes);
+    if (start_cuda()) {
+        must(cuda.alloc(&x->send_there, x->send_bytes), "cuMemAlloc");
+        must(cuda.alloc(&x->recv_there, x->recv_bytes), "cuMemAlloc");
+    }
     return x->send == NULL || x->recv == NULL ? -1 : 0;
 }
 
@@ -77,6 +81,17 @@ static void exchange_fill(exchange_t *x, int call)
         for (int i = 0; i < x->send_counts[peer]; i++)
             x->send[x->send_offsets[peer] + i] = byte_of(x->rank, peer, call, i);
     memset(x->recv, UNTOUCHED, x->recv_bytes);
+    if (x->send_there != 0) {
+        must(cuda.write(x->send_there, x->send, x->send_bytes), "cuMemcpyHtoD");
+        must(cuda.write(x->recv_there, x->recv, x->recv_bytes), "cuMemcpyHtoD");
+    }
+}
+
+/* Bytes of a device to where the processor can look at them. */
+static void exchange_fetch(const exchange_t *x)
+{
+    if (x->recv_there != 0)
+        must(cuda.read(x->recv, x->recv_there, x->recv_bytes), "cuMemcpyDtoH");
 }
 
 static int exchange_is_right(const exchange_t *x, int call)
@@ -100,14 +115,16 @@ static void report(const exchange_t *x, const char *outcome, int call, const cha
 
 static int exchange_run(const exchange_t *x, int nonblocking)
 {
+    const void *send = x->send_there != 0 ? (void *)x->send_there : x->send;
+    void *recv       = x->recv_there != 0 ? (void *)x->recv_there : x->recv;
     MPI_Request request;
     int status;
 
     if (!nonblocking)
-        return MPI_Alltoallv(x->send, x->send_counts, x->send_offsets, MPI_BYTE, x->recv, x->recv_counts,
-                             x->recv_offsets, MPI_BYTE, MPI_COMM_WORLD);
-    status = MPI_Ialltoallv(x->send, x->send_counts, x->send_offsets, MPI_BYTE, x->recv, x->recv_counts,
-                            x->recv_offsets, MPI_BYTE, MPI_COMM_WORLD, &request);
+        return MPI_Alltoallv(send, x->send_counts, x->send_offsets, MPI_BYTE, recv, x->recv_counts, x->recv_offsets,
+                             MPI_BYTE, MPI_COMM_WORLD);
+    status = MPI_Ialltoallv(send, x->send_counts, x->send_offsets, MPI_BYTE, recv, x->recv_counts, x->recv_offsets,
+                            MPI_BYTE, MPI_COMM_WORLD, &request);
     return status == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : status;
 }
 
@@ -134,6 +151,7 @@ int main(int argc, char **argv)
             MPI_Error_string(status, text, &length);
             report(&x, "error", call, text);
         }
+        exchange_fetch(&x);
         if (!exchange_is_right(&x, call))
             report(&x, "wrong bytes", call, "a success was returned");
         if (x.rank == 0 && call + 1 == WARM_CALLS) {

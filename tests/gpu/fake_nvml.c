@@ -5,6 +5,8 @@
  *
  * FAKE_NVML_LINKS   switch: 18 NVLinks of each GPU to a switch (default); mesh: 6 to each other GPU; chain: 12 to the
  *                   GPUs before and behind; none; silent: the library tells only PCIe
+ * FAKE_NVML_HIDDEN  set: only the GPUs of CUDA_VISIBLE_DEVICES, as where a container or a control group hides the others
+ * FAKE_CUDA_WITHOUT  peers: GPUs do not reach each other
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -42,6 +44,20 @@ static int devices(void)
     const char *text = getenv("FAKE_CUDA_DEVICES");
 
     return text != NULL ? atoi(text) : 4;
+}
+
+static int is_shown(int gpu)
+{
+    const char *visible = getenv("CUDA_VISIBLE_DEVICES");
+    char *end;
+
+    if (getenv("FAKE_NVML_HIDDEN") == NULL || visible == NULL) {
+        return 1;
+    }
+    while (*visible != '\0' && strtol(visible, &end, 10) != gpu) {
+        visible = *end == ',' ? end + 1 : end;
+    }
+    return *visible != '\0';
 }
 
 /* A handle is the number of the device, from 1. */
@@ -85,10 +101,52 @@ FAKE_API int nvmlDeviceGetHandleByPciBusId_v2(const char *pci, void **device)
     unsigned domain, bus, slot;
 
     if (sscanf(pci, "%x:%x:%x", &domain, &bus, &slot) != 3 || bus < FIRST_BUS ||
-        bus >= FIRST_BUS + (unsigned)devices()) {
+        bus >= FIRST_BUS + (unsigned)devices() || !is_shown((int)(bus - FIRST_BUS))) {
         return NOT_FOUND;
     }
     *device = (void *)(long)(bus - FIRST_BUS + 1);
+    return OK;
+}
+
+FAKE_API int nvmlDeviceGetCount_v2(unsigned *count)
+{
+    int gpu;
+
+    for (*count = 0, gpu = 0; gpu < devices(); gpu++) {
+        *count += (unsigned)is_shown(gpu);
+    }
+    return OK;
+}
+
+FAKE_API int nvmlDeviceGetHandleByIndex_v2(unsigned index, void **device)
+{
+    int gpu;
+
+    for (gpu = 0; gpu < devices(); gpu++) {
+        if (is_shown(gpu) && index-- == 0) {
+            *device = (void *)(long)(gpu + 1);
+            return OK;
+        }
+    }
+    return INVALID;
+}
+
+FAKE_API int nvmlDeviceGetPciInfo_v3(void *device, fake_pci_t *pci)
+{
+    memset(pci, 0, sizeof(*pci));
+    pci->bus = FIRST_BUS + (unsigned)number_of(device);
+    return OK;
+}
+
+/* 0: they reach each other so, 5: they do not. */
+FAKE_API int nvmlDeviceGetP2PStatus(void *device, void *peer, int what, int *status)
+{
+    const char *without = getenv("FAKE_CUDA_WITHOUT");
+
+    if (strcmp(links(), "silent") == 0 || device == peer || what < 0 || what > 1) {
+        return NOT_SUPPORTED;
+    }
+    *status = without != NULL && strstr(without, "peers") != NULL ? 5 : 0;
     return OK;
 }
 

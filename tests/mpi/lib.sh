@@ -55,6 +55,32 @@ write_nodes() {
     } >"$file"
 }
 
+# write_gpu_nodes FILE NODES GPUS: nodes of GPUs with links between each other, a rank on each and a NIC beside it, the loopback device.
+write_gpu_nodes() {
+    local file=$1 nodes=$2 gpus=$3 node gpu peer
+    {
+        echo "<mpath version=\"1\" access=\"affine\">"
+        for ((node = 0; node < nodes; node++)); do
+            echo "  <node host=\"virtual$node\" host-memory-bps=\"8000000000\" gpu-link=\"mesh\">"
+            for ((gpu = 0; gpu < gpus; gpu++)); do
+                echo "    <nic name=\"lo\" rail=\"$gpu\" rate-bps=\"1000000000\" up=\"1\"/>"
+            done
+            for ((gpu = 0; gpu < gpus; gpu++)); do
+                echo "    <gpu pcie-up-bps=\"2000000000\" pcie-down-bps=\"2000000000\" nics=\"$gpu\"/>"
+            done
+            for ((gpu = 0; gpu < gpus * gpus; gpu++)); do
+                ((peer = gpu % gpus))
+                ((peer == gpu / gpus)) || echo "    <nvlink from=\"$((gpu / gpus))\" to=\"$peer\" bps=\"3000000000\"/>"
+            done
+            echo "  </node>"
+        done
+        for ((gpu = 0; gpu < nodes * gpus; gpu++)); do
+            echo "  <rank node=\"$((gpu / gpus))\" nic=\"$((gpu % gpus))\" gpu=\"$((gpu % gpus))\"/>"
+        done
+        echo "</mpath>"
+    } >"$file"
+}
+
 # report NAME STATUS LIMIT LOG [carried]: PASS/FAIL/SKIP lines from what a job printed. `carried`: mpath must have carried calls.
 report() {
     local name=$1 status=$2 limit_s=$3 log=$4 carried=${5:-} bad=0 line

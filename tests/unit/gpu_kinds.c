@@ -48,6 +48,19 @@ void gpu_application_starts(void)
     REQUIRE(mpath_gpu_driver()->CtxSetCurrent(context));
 }
 
+void gpu_nvml_starts(const char *links)
+{
+    char path[4096];
+
+    setenv("FAKE_NVML_LINKS", links, 1);
+    snprintf(path, sizeof(path), "%.*s/libnvidia-ml.so.1", (int)(strrchr(gpu_library(), '/') - gpu_library()),
+             gpu_library());
+    if (dlopen(path, RTLD_NOW | RTLD_GLOBAL) == NULL) {
+        fprintf(stderr, "%s\n", dlerror());
+        abort();
+    }
+}
+
 void gpu_application_resets(int device)
 {
     void *library = dlopen(gpu_library(), RTLD_NOW | RTLD_GLOBAL);

@@ -173,7 +173,7 @@ unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
 unit_test_relay_owners_LDFLAGS = -Wl,--wrap=open -Wl,--wrap=unlink -Wl,--wrap=mpath_relay_slot_take
 unit_programs += unit/test_relay_discover
 unit_test_relay_discover_SOURCES = unit/test_relay_discover.c $(relay_sources)
-unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_survey_model
+unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_find_nics
 unit_programs += unit/test_relay_choice
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
 unit_programs += unit/test_relay_feed

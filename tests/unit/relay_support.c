@@ -5,6 +5,7 @@
 #include "exec/team_private.h"
 #include "unit/capture.h"
 
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -53,14 +54,33 @@ void relay_member_join(member_t *member, const ranks_self_t *self, const mpath_o
     member_join(member, oob, device, (self->rank % 2 == 0) ? MPATH_MEMORY_DEVICE : MPATH_MEMORY_VMM, room);
 }
 
-void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *job)
+static void start_application(const ranks_self_t *self, const relay_job_t *job)
 {
-    mpath_settings_t settings;
+    char number[16];
 
     setenv("FAKE_CUDA_DEVICES", "4", 1);
     setenv("FAKE_CUDA_WITHOUT", (job->without != NULL) ? job->without : "", 1);
     setenv("FAKE_CUDA_FULL", (job->full != NULL) ? job->full : "", 1);
+    if (job->alone) {
+        snprintf(number, sizeof(number), "%d", self->rank / on_gpu(job) % 4);
+        setenv("CUDA_VISIBLE_DEVICES", number, 1);
+    }
+    if (job->alone > 1) {
+        setenv("FAKE_NVML_HIDDEN", "1", 1);
+    }
     gpu_application_starts();
+    if (job->links != NULL) {
+        gpu_nvml_starts(job->links);
+    }
+}
+
+void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *job)
+{
+    mpath_settings_t settings;
+
+    if (job->first == NULL) {
+        start_application(self, job);
+    }
     mpath_settings_init(&settings);
     settings.gate       = job->by_gate ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
     settings.check_plan = 1;
@@ -75,6 +95,10 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     }
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
+    if (job->first != NULL) {
+        job->first(member->context);
+        start_application(self, job);
+    }
     if (!job->discovers) {
         describe_gpus(self, job, &member->context->gpus);
         member->context->gpu                = self->local_rank / on_gpu(job);

@@ -23,15 +23,18 @@ typedef struct relay_job {
     uint64_t pool_bytes; /* 0: the default */
     uint64_t max_bytes;
     int rounds;
-    const char *without;   /* FAKE_CUDA_WITHOUT */
-    const char *full;      /* FAKE_CUDA_FULL */
-    int discovers;         /* nobody tells of GPUs: the driver does */
-    int spine;             /* NICs of all rails reach each other */
-    int killed;            /* this rank dies in its second call; -1: none */
-    int on_gpu;            /* ranks that share one; 0: 1 */
-    int resend_after_s;    /* 0: the default */
-    mpath_status_t broken; /* what a rail answers when it has failed */
-    int gpu_rail;          /* mpath_gpu_rail_t */
+    const char *without;                     /* FAKE_CUDA_WITHOUT */
+    const char *full;                        /* FAKE_CUDA_FULL */
+    int discovers;                           /* nobody tells of GPUs: the driver does, */
+    const char *links;                       /* and NVML of such NVLinks (FAKE_NVML_LINKS); NULL: there is none */
+    int alone;                               /* every process sees its own GPU only; 2: so does NVML */
+    void (*first)(mpath_context_t *context); /* before the application starts the driver; NULL: nothing */
+    int spine;                               /* NICs of all rails reach each other */
+    int killed;                              /* this rank dies in its second call; -1: none */
+    int on_gpu;                              /* ranks that share one; 0: 1 */
+    int resend_after_s;                      /* 0: the default */
+    mpath_status_t broken;                   /* what a rail answers when it has failed */
+    int gpu_rail;                            /* mpath_gpu_rail_t */
     relay_beside_t beside;
     uint32_t down;      /* NICs that are, a bit each */
     int affine;         /* ranks drive the NICs beside them only */

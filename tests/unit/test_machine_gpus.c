@@ -8,7 +8,6 @@
 #include "topo/gpu_probe.h"
 #include "util/cache.h"
 
-#include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
@@ -89,7 +88,6 @@ static void test_without_nvml_peers_are_known(void **state)
 {
     mpath_machine_t machine   = some_machine();
     mpath_gpu_survey_t survey = survey_take();
-    char path[4096];
     mpath_node_gpus_t gpus;
 
     (void)state;
@@ -98,10 +96,7 @@ static void test_without_nvml_peers_are_known(void **state)
     mpath_gpu_survey_model(&survey, &machine, &gpus);
     assert_int_equal(gpus.link, MPATH_GPU_LINK_PCIE);
     assert_true(gpus.gpus[0].pcie_up_bps > 0);
-    /* from here on: found by its name, since it is loaded */
-    snprintf(path, sizeof(path), "%.*s/libnvidia-ml.so.1", (int)(strrchr(gpu_library(), '/') - gpu_library()),
-             gpu_library());
-    assert_non_null(dlopen(path, RTLD_NOW | RTLD_GLOBAL));
+    gpu_nvml_starts("switch"); /* from here on */
     assert_true(survey_take().has_nvml);
 }
 
@@ -184,6 +179,41 @@ static void test_without_links_pcie_or_the_host_remains(void **state)
     unsetenv("FAKE_CUDA_WITHOUT");
     assert_int_equal(gpus.link, MPATH_GPU_LINK_NONE);
     assert_usable(&machine, &gpus);
+}
+
+/* No topology tells which pairs reach each other so. */
+static void test_pcie_is_for_all_or_none(void **state)
+{
+    mpath_machine_t machine = some_machine();
+    mpath_gpu_survey_t survey;
+    mpath_node_gpus_t gpus;
+
+    (void)state;
+    setenv("FAKE_NVML_LINKS", "none", 1);
+    survey = survey_take();
+    survey.gpus[2].reaches &= ~1u;
+    mpath_gpu_survey_model(&survey, &machine, &gpus);
+    assert_int_equal(gpus.link, MPATH_GPU_LINK_NONE);
+    assert_usable(&machine, &gpus);
+}
+
+/* What processes know of a GPU each makes the same survey in any order. */
+static void test_a_survey_of_several_processes(void **state)
+{
+    static const int order[] = {2, 0, 2, 3, 1};
+    mpath_gpu_survey_t survey, whole = {.num_gpus = 0};
+
+    (void)state;
+    setenv("FAKE_NVML_LINKS", "chain", 1);
+    survey = survey_take();
+    for (size_t i = 0; i < sizeof(order) / sizeof(order[0]); i++) {
+        mpath_gpu_survey_add(&whole, &survey.gpus[order[i]]);
+        mpath_gpu_survey_number(&whole);
+        assert_int_equal(whole.gpus[0].links_elsewhere, (i == 0) ? 24 : ((i < 4) ? 12 : 0)); /* of 2, then of 0 */
+    }
+    assert_int_equal(whole.num_gpus, GPUS);
+    assert_memory_equal(whole.gpus, survey.gpus, sizeof(survey.gpus));
+    assert_int_equal(mpath_gpu_survey_find(&whole, &survey.gpus[3].info.uuid), 3);
 }
 
 static void test_the_probe_measures_and_is_kept(void **state)
@@ -408,6 +438,8 @@ int main(void)
         cmocka_unit_test(test_links_to_a_switch_are_a_port),
         cmocka_unit_test(test_links_between_gpus_are_a_mesh),
         cmocka_unit_test(test_without_links_pcie_or_the_host_remains),
+        cmocka_unit_test(test_pcie_is_for_all_or_none),
+        cmocka_unit_test(test_a_survey_of_several_processes),
         cmocka_unit_test(test_the_probe_measures_and_is_kept),
         cmocka_unit_test(test_what_a_probe_is_doubted_for),
         cmocka_unit_test(test_the_probe_without_peers_measures_the_host),

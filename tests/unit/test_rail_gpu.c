@@ -177,6 +177,53 @@ static void test_through_the_host(void **state)
     run_calls(&job);
 }
 
+/* -- rails that are open before -- */
+
+static void open_rails(mpath_context_t *context)
+{
+    const void *address;
+    size_t bytes;
+
+    for (int nic = 0; nic < context->machine.num_nics; nic++) {
+        ranks_check(mpath_fabric_address(context->fabric, nic, &address, &bytes) == MPATH_OK);
+    }
+}
+
+static int late_body(ranks_self_t *self, void *argument)
+{
+    const direct_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, &job->relay);
+    mpath_log_set_level(MPATH_LOG_INFO);
+    capture_start();
+    member_round(&member, A2A_HOT, job->relay.max_bytes, 1);
+    capture_stop();
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check((counters.declined == 0) && (counters.relay.moved.calls == 1) && (fake_ucx.sent_bytes == 0));
+    ranks_check((strstr(capture_text(), "was opened before the application used CUDA") != NULL) ==
+                (job->relay.first != NULL));
+    member_end(&member);
+    return 0;
+}
+
+static void test_rails_are_open_before(void **state)
+{
+    direct_job_t job = {.relay = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
+                                  .link      = MPATH_GPU_LINK_MESH,
+                                  .pcie_bps  = 50000000000ull,
+                                  .gpu_rail  = MPATH_GPU_RAIL_DIRECT,
+                                  .first     = open_rails,
+                                  .max_bytes = 200000}};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.relay.setup, late_body, &job), 0);
+    job.relay.first    = NULL;
+    job.relay.gpu_rail = MPATH_GPU_RAIL_HOST;
+    assert_int_equal(ranks_run(&job.relay.setup, late_body, &job), 0);
+}
+
 /* -- a rail that fails -- */
 
 static const mpath_lane_ops_t *sound_ops;
@@ -437,10 +484,15 @@ static void test_lost_pairs(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_judge),         cmocka_unit_test(test_trial),
-        cmocka_unit_test(test_direct),        cmocka_unit_test(test_through_the_host),
-        cmocka_unit_test(test_rail_fails),    cmocka_unit_test(test_ended_context),
-        cmocka_unit_test(test_lost_contexts), cmocka_unit_test(test_lost_pairs),
+        cmocka_unit_test(test_judge),
+        cmocka_unit_test(test_trial),
+        cmocka_unit_test(test_direct),
+        cmocka_unit_test(test_through_the_host),
+        cmocka_unit_test(test_rails_are_open_before),
+        cmocka_unit_test(test_rail_fails),
+        cmocka_unit_test(test_ended_context),
+        cmocka_unit_test(test_lost_contexts),
+        cmocka_unit_test(test_lost_pairs),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */

@@ -90,10 +90,10 @@ static void test_short_of_memory(void **state)
     assert_int_equal(ranks_run(&job.setup, short_body, &job), 0);
 }
 
-/* The rail beside this rank fails after a few chunks: sends give errors, or what is sent never arrives. */
+/* The rail beside this rank fails after a few chunks: sends give errors, what is sent never arrives, or the rank dies. */
 static const mpath_lane_ops_t *sound_ops;
 static mpath_status_t broken_send_status;
-static int sends_left;
+static int sends_left, send_kills;
 
 static mpath_status_t broken_send(mpath_lane_t *lane, int peer, const mpath_chunk_t *chunk, const void *data,
                                   mpath_lane_op_t *op)
@@ -101,6 +101,9 @@ static mpath_status_t broken_send(mpath_lane_t *lane, int peer, const mpath_chun
     if (sends_left > 0) {
         sends_left--;
         return sound_ops->send(lane, peer, chunk, data, op);
+    }
+    if (send_kills) {
+        kill(getpid(), SIGKILL);
     }
     return broken_send_status;
 }
@@ -227,11 +230,14 @@ static int killed_body(ranks_self_t *self, void *argument)
 
     relay_member_init(&member, self, job);
     member_round(&member, A2A_HOT, 1000, 1);
-    if (self->rank == job->killed) {
+    if ((self->rank == job->killed) && (job->emulated == MPATH_EMULATED_NO)) {
+        send_kills = 1;
+        break_rail(&member, 0, MPATH_OK, 3);
+    } else if (self->rank == job->killed) {
         ranks_check(pthread_create(&thread, NULL, die_soon, NULL) == 0);
     }
     while (status == MPATH_OK) {
-        status = member_call(&member, A2A_HOT, job->max_bytes, 1); /* which takes more than half a second */
+        status = member_call(&member, A2A_HOT, job->max_bytes, 1); /* of emulated rates: more than half a second */
     }
     ranks_check(mpath_status_is_error(status));
     wait_for_others(self->size - 1);
@@ -255,6 +261,11 @@ static void test_killed(void **state)
     assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
     atomic_store(gave_up, 0);
     job.emulated = MPATH_EMULATED_RAILS;
+    assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
+    /* ranks of other nodes share no memory with it: rails, and ranks that do, tell them */
+    atomic_store(gave_up, 0);
+    job.emulated   = MPATH_EMULATED_NO;
+    job.setup.deaf = 1;
     assert_int_equal(ranks_run(&job.setup, killed_body, &job), 0);
     munmap(gave_up, sizeof(*gave_up));
 }
