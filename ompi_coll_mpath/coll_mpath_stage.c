@@ -25,6 +25,9 @@ static void stage_drop(mca_coll_mpath_stage_t *stage)
 /* Open MPI knows that the memory is a device's, or the host can read it. */
 static bool stage_knows(const mca_coll_mpath_device_t *device)
 {
+    if (mca_coll_mpath_device_in_parts(device)) {
+        return false;
+    }
     return mpath_memory_on_host(device->memory.kind) || (MPATH_MEMORY_MANAGED == device->memory.kind) ||
            mca_coll_mpath_is_device((char *)device->user.buffer + device->lowest);
 }
@@ -53,6 +56,7 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
     }
     status = stage_look(stage);
     if (MPATH_OK != status) {
+        stage_drop(stage);
         return status;
     }
     if (!mca_coll_mpath_device_needs_shadow(&stage->recv_device) &&
