@@ -96,10 +96,7 @@ static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_
         work->send_device.memory = (mpath_memory_t){.kind = MPATH_MEMORY_HOST, .device = -1};
     }
     if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
-        status = mca_coll_mpath_device_sync(&work->send_device);
-        if (MPATH_OK == status) {
-            status = mca_coll_mpath_device_sync(&work->recv_device);
-        }
+        status = mca_coll_mpath_device_sync(work->in_place ? NULL : &work->send_device, &work->recv_device);
     }
     return status;
 }

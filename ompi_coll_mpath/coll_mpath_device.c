@@ -2,6 +2,8 @@
 /* Device buffers at the border to MPI: where they lie, and their copies in host memory. */
 #include "coll_mpath_device.h"
 
+#include "gpu/drain.h"
+
 #include <stdlib.h>
 #include <string.h>
 
@@ -220,29 +222,32 @@ void mca_coll_mpath_device_close(mca_coll_mpath_device_t *device)
     device->copy = NULL;
 }
 
-mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *device)
+/* Any device may be at work on the memory. */
+static bool device_is_anybodys(const mca_coll_mpath_device_t *device)
 {
-    mpath_cu_result_t result;
+    return (MPATH_MEMORY_REGISTERED == device->memory.kind) || (MPATH_MEMORY_MANAGED == device->memory.kind) ||
+           mca_coll_mpath_device_in_parts(device);
+}
+
+static mpath_status_t device_sync_one(const mca_coll_mpath_device_t *device)
+{
     mpath_status_t status;
     mpath_gpu_t *gpu;
 
-    if (device->memory.device < 0) {
+    if (mpath_memory_on_host(device->memory.kind)) {
         return MPATH_OK;
     }
     status = mpath_gpu_get(device->memory.device, device->memory.context, &gpu);
-    if (MPATH_OK != status) {
-        return status;
+    return (MPATH_OK == status) ? mpath_gpu_drain(gpu) : status;
+}
+
+mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *send, const mca_coll_mpath_device_t *recv)
+{
+    mpath_status_t status;
+
+    if (device_is_anybodys(recv) || ((NULL != send) && device_is_anybodys(send))) {
+        return mpath_gpu_drain_all();
     }
-    status = mpath_gpu_enter(gpu);
-    if (MPATH_OK != status) {
-        return status;
-    }
-    result = mpath_gpu_driver()->CtxSynchronize();
-    mpath_gpu_leave(gpu);
-    if (MPATH_CU_SUCCESS != result) {
-        mpath_error("waiting for the work on device %d failed: %s; the call fails", device->memory.device,
-                    mpath_cu_error_string(result));
-        return mpath_cu_status(result);
-    }
-    return MPATH_OK;
+    status = device_sync_one(recv);
+    return ((MPATH_OK == status) && (NULL != send)) ? device_sync_one(send) : status;
 }

@@ -69,7 +69,10 @@ mpath_status_t mca_coll_mpath_device_load(int size, const mca_coll_mpath_device_
 mpath_status_t mca_coll_mpath_device_store(int size, const mca_coll_mpath_device_t *device);
 void mca_coll_mpath_device_close(mca_coll_mpath_device_t *device);
 
-/* Parameter sync=device: waits for everything the application has under way on the devices of the buffers. */
-mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *device);
+/*
+ * Parameter sync=device: waits for everything the application has under way on the devices of the buffers; of pinned,
+ * managed and scattered ones, which any device may write, on all. `send` NULL: in place. Errors are logged.
+ */
+mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *send, const mca_coll_mpath_device_t *recv);
 
 #endif

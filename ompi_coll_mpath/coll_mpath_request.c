@@ -110,12 +110,16 @@ static mca_coll_mpath_arguments_t request_arguments(const mca_coll_mpath_request
 /* Fills the copies. */
 static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request)
 {
+    bool in_place         = request_in_place(request);
     mpath_status_t status = MPATH_OK;
 
-    if (!request_in_place(request)) {
+    if (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync) {
+        status = mca_coll_mpath_device_sync(in_place ? NULL : &request->send_device, &request->recv_device);
+    }
+    if ((MPATH_OK == status) && !in_place) {
         status = mca_coll_mpath_device_load(request->send_parts, &request->send_device);
     }
-    if ((MPATH_OK == status) && (request_in_place(request) || !request->recv_device.contiguous)) {
+    if ((MPATH_OK == status) && (in_place || !request->recv_device.contiguous)) {
         status = mca_coll_mpath_device_load(request->recv_parts, &request->recv_device);
     }
     if ((MPATH_OK == status) && (NULL != request->in_place_copy)) {

@@ -55,6 +55,9 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
         return MPATH_DECLINED;
     }
     status = stage_look(stage);
+    if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
+        status = mca_coll_mpath_device_sync(stage->in_place ? NULL : &stage->send_device, &stage->recv_device);
+    }
     if (MPATH_OK != status) {
         stage_drop(stage);
         return status;
@@ -62,9 +65,6 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
     if (!mca_coll_mpath_device_needs_shadow(&stage->recv_device) &&
         !mca_coll_mpath_device_needs_shadow(&stage->send_device)) {
         return MPATH_DECLINED;
-    }
-    if (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync) {
-        status = mca_coll_mpath_device_sync(stage->in_place ? &stage->recv_device : &stage->send_device);
     }
     if ((MPATH_OK == status) && stage->keep_known && stage_knows_both(stage)) {
         return MPATH_DECLINED;

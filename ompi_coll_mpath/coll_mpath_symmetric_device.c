@@ -248,7 +248,7 @@ static mpath_status_t device_look_both(mca_coll_mpath_stage_t *sides)
         status = mca_coll_mpath_device_look(&sides->send, sides->send_parts, &sides->send_device);
     }
     if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
-        status = mca_coll_mpath_device_sync(sides->in_place ? &sides->recv_device : &sides->send_device);
+        status = mca_coll_mpath_device_sync(sides->in_place ? NULL : &sides->send_device, &sides->recv_device);
     }
     return status;
 }
