@@ -155,8 +155,8 @@ int mca_coll_mpath_allgather(const void *sbuf, mca_coll_mpath_count_t scount, st
     }
     stage = allgather_sides(module, &send, &recv);
     if (allgather_is_previous(module, &stage, &rc)) {
-        rc = COLL_MPATH_PREVIOUS(module, allgather, mca_coll_mpath_stage_sbuf(&stage), scount, sdtype,
-                                 stage.recv.buffer, rcount, rdtype, comm);
+        rc = COLL_MPATH_PREVIOUS(module, allgather, mca_coll_mpath_stage_sbuf(&stage), scount, stage.send.datatype,
+                                 stage.recv.buffer, rcount, stage.recv.datatype, comm);
         rc = mca_coll_mpath_stage_close(&stage, rc);
     }
     mca_coll_mpath_allgather_ended(module);
@@ -180,8 +180,8 @@ int mca_coll_mpath_allgatherv(const void *sbuf, mca_coll_mpath_count_t scount, s
     }
     stage = allgather_sides(module, &send, &recv);
     if (allgather_is_previous(module, &stage, &rc)) {
-        rc = COLL_MPATH_PREVIOUS(module, allgatherv, mca_coll_mpath_stage_sbuf(&stage), scount, sdtype,
-                                 stage.recv.buffer, rcounts, rdisps, rdtype, comm);
+        rc = COLL_MPATH_PREVIOUS(module, allgatherv, mca_coll_mpath_stage_sbuf(&stage), scount, stage.send.datatype,
+                                 stage.recv.buffer, rcounts, stage.recv.displs, stage.recv.datatype, comm);
         rc = mca_coll_mpath_stage_close(&stage, rc);
     }
     mca_coll_mpath_allgather_ended(module);

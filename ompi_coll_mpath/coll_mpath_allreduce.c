@@ -41,9 +41,10 @@ static int allreduce_anywhere(const void *sbuf, void *rbuf, mca_coll_mpath_count
                               mca_coll_base_module_t *base)
 {
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    mca_coll_mpath_args_t vector    = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)count};
-    mca_coll_mpath_stage_t stage    = {
-           .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
+    mca_coll_mpath_args_t vector    = {
+           .buffer = rbuf, .datatype = datatype, .equal = true, .count = (size_t)count, .combined = true};
+    mca_coll_mpath_stage_t stage = {
+        .send = vector, .recv = vector, .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf};
     int rc;
 
     stage.send.buffer = (void *)sbuf;

@@ -57,7 +57,8 @@ static alltoallv_work_t work_of(const mca_coll_mpath_args_t *send, const mca_col
 static bool device_may_stay(const mca_coll_mpath_module_t *module, const alltoallv_work_t *work,
                             const mca_coll_mpath_device_t *device)
 {
-    return (NULL != module->coll) && !work->in_place && device->contiguous && mpath_coll_takes_device(module->coll);
+    return (NULL != module->coll) && !work->in_place && device->contiguous && !mca_coll_mpath_device_in_parts(device) &&
+           mpath_coll_takes_device(module->coll);
 }
 
 /* Gives a buffer that only devices can read a copy on the host, unless mpath takes it as it is. */
@@ -95,10 +96,7 @@ static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_
         work->send_device.memory = (mpath_memory_t){.kind = MPATH_MEMORY_HOST, .device = -1};
     }
     if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
-        status = mca_coll_mpath_device_sync(&work->send_device);
-        if (MPATH_OK == status) {
-            status = mca_coll_mpath_device_sync(&work->recv_device);
-        }
+        status = mca_coll_mpath_device_sync(work->in_place ? NULL : &work->send_device, &work->recv_device);
     }
     return status;
 }
@@ -207,6 +205,13 @@ bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module)
     return true;
 }
 
+/* This Open MPI knows how to handle the buffers, as far as each is one piece of memory. */
+static bool work_is_known(const alltoallv_work_t *work)
+{
+    return !mca_coll_mpath_device_in_parts(&work->send_device) && !mca_coll_mpath_device_in_parts(&work->recv_device) &&
+           (mca_coll_mpath_is_device(work->recv_args.buffer) || mca_coll_mpath_is_device(work->send_args.buffer));
+}
+
 /*
  * Everything but the previous function, which runs on work->send_args and recv_args when the result is MPATH_DECLINED:
  * buffers that the host can read, unless this Open MPI knows how to handle them.
@@ -235,8 +240,7 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
         }
         status = work_run(module, work);
     }
-    if ((MPATH_DECLINED == status) && !mpath_fiber_is_on() && !mca_coll_mpath_is_device(work->recv_args.buffer) &&
-        !mca_coll_mpath_is_device(work->send_args.buffer)) {
+    if ((MPATH_DECLINED == status) && !mpath_fiber_is_on() && !work_is_known(work)) {
         mpath_status_t shadowed = work_shadow(module, work, true);
 
         if (MPATH_OK != shadowed) {
@@ -301,7 +305,8 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
     status = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
         previous = COLL_MPATH_PREVIOUS(module, alltoallv, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scounts,
-                                       sdisps, sdtype, work.recv_args.buffer, rcounts, rdisps, rdtype, comm);
+                                       work.send_args.displs, work.send_args.datatype, work.recv_args.buffer, rcounts,
+                                       work.recv_args.displs, work.recv_args.datatype, comm);
     }
     return work_end(module, &work, status, previous);
 }
@@ -327,7 +332,8 @@ int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, str
     status = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
         previous = COLL_MPATH_PREVIOUS(module, alltoall, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scount,
-                                       sdtype, work.recv_args.buffer, rcount, rdtype, comm);
+                                       work.send_args.datatype, work.recv_args.buffer, rcount, work.recv_args.datatype,
+                                       comm);
     }
     return work_end(module, &work, status, previous);
 }

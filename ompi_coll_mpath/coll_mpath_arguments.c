@@ -68,6 +68,14 @@ static mca_coll_mpath_args_t arguments_block(void *buffer, struct ompi_datatype_
     return (mca_coll_mpath_args_t){.buffer = buffer, .datatype = datatype, .equal = true, .count = (size_t)count};
 }
 
+static mca_coll_mpath_args_t arguments_vector(void *buffer, struct ompi_datatype_t *datatype, uint64_t count)
+{
+    mca_coll_mpath_args_t vector = arguments_block(buffer, datatype, count);
+
+    vector.combined = true;
+    return vector;
+}
+
 void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm,
                                     mca_coll_mpath_request_t *request)
 {
@@ -97,8 +105,8 @@ void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments,
         request->recv = arguments_block(arguments->rbuf, arguments->rdtype, arguments->rcount);
         return;
     case COLL_MPATH_ALLREDUCE:
-        request->send = arguments_block(sbuf, arguments->rdtype, arguments->rcount);
-        request->recv = arguments_block(arguments->rbuf, arguments->rdtype, arguments->rcount);
+        request->send = arguments_vector(sbuf, arguments->rdtype, arguments->rcount);
+        request->recv = arguments_vector(arguments->rbuf, arguments->rdtype, arguments->rcount);
         return;
     case COLL_MPATH_REDUCE_SCATTER:
     case COLL_MPATH_REDUCE_SCATTER_BLOCK:
@@ -109,8 +117,8 @@ void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments,
             total = (uint64_t)arguments->rcount * (uint64_t)size;
             mine  = (uint64_t)arguments->rcount;
         }
-        request->send = arguments_block(sbuf, arguments->rdtype, total);
-        request->recv = arguments_block(arguments->rbuf, arguments->rdtype, in_place ? total : mine);
+        request->send = arguments_vector(sbuf, arguments->rdtype, total);
+        request->recv = arguments_vector(arguments->rbuf, arguments->rdtype, in_place ? total : mine);
         return;
     case COLL_MPATH_ALLGATHER:
         request->recv_parts = size;

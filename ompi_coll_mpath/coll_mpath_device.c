@@ -2,11 +2,16 @@
 /* Device buffers at the border to MPI: where they lie, and their copies in host memory. */
 #include "coll_mpath_device.h"
 
+#include "gpu/drain.h"
+
 #include <stdlib.h>
 #include <string.h>
 
 /* To copy so many bytes more takes less time than to start a copy. */
 #define DEVICE_GAP_BYTES 65536
+
+/* Memory of the host and of devices does not share a block of so many bytes. */
+#define DEVICE_BLOCK_BYTES 65536u
 
 /* Widens [low, high) by a range. */
 static void span_add(ptrdiff_t from, ptrdiff_t to, ptrdiff_t *low_p, ptrdiff_t *high_p)
@@ -20,31 +25,13 @@ static void span_add(ptrdiff_t from, ptrdiff_t to, ptrdiff_t *low_p, ptrdiff_t *
     *high_p = (to > *high_p) ? to : *high_p;
 }
 
-/* Where the elements of a rank begin and end, from the user's buffer. */
-static void piece_range(const mca_coll_mpath_args_t *args, int rank, ptrdiff_t *from_p, ptrdiff_t *to_p)
-{
-    ptrdiff_t at = mca_coll_mpath_args_displacement(args, rank), last;
-    ptrdiff_t lb, extent, true_lb, true_extent;
-    size_t count = mca_coll_mpath_args_count(args, rank);
-
-    *from_p = *to_p = 0;
-    if (0 == count) {
-        return;
-    }
-    (void)ompi_datatype_get_extent(args->datatype, &lb, &extent);
-    (void)ompi_datatype_get_true_extent(args->datatype, &true_lb, &true_extent);
-    last    = at + (ptrdiff_t)(count - 1) * extent; /* an extent may be negative */
-    *from_p = ((last < at) ? last : at) + true_lb;
-    *to_p   = ((last > at) ? last : at) + true_lb + true_extent;
-}
-
 void mca_coll_mpath_device_span(const mca_coll_mpath_args_t *args, int size, ptrdiff_t *lowest_p, size_t *bytes_p)
 {
     ptrdiff_t low = 0, high = 0, from, to;
     int rank;
 
     for (rank = 0; rank < size; rank++) {
-        piece_range(args, rank, &from, &to);
+        mca_coll_mpath_piece_range(args, rank, &from, &to);
         if (from < to) {
             span_add(from, to, &low, &high);
         }
@@ -53,8 +40,32 @@ void mca_coll_mpath_device_span(const mca_coll_mpath_args_t *args, int size, ptr
     *bytes_p  = (size_t)(high - low);
 }
 
+/* The span begins in one kind of memory, or allocation, and may end in another: looks at every piece. */
+static mpath_status_t device_look_closely(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)
+{
+    mpath_status_t status = mca_coll_mpath_pieces_look(args, size, device->contiguous, &device->parts);
+
+    if (mca_coll_mpath_device_in_parts(device)) {
+        device->memory = (mpath_memory_t){.kind = MPATH_MEMORY_DEVICE, .device = -1};
+    }
+    return status;
+}
+
+/* Nothing of the span can be in other memory than its first byte. */
+static bool device_is_one(const mca_coll_mpath_device_t *device, const char *first)
+{
+    uintptr_t last = (uintptr_t)first + device->span_bytes - 1;
+
+    return mpath_memory_on_host(device->memory.kind)
+               ? ((uintptr_t)first / DEVICE_BLOCK_BYTES == last / DEVICE_BLOCK_BYTES)
+               : (0 < device->memory.pieces);
+}
+
 mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)
 {
+    const char *first;
+    mpath_status_t status;
+
     memset(device, 0, sizeof(*device));
     device->user          = *args;
     device->memory.kind   = MPATH_MEMORY_HOST;
@@ -66,8 +77,13 @@ mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int
     if (0 == device->span_bytes) {
         return MPATH_OK;
     }
+    first              = (const char *)args->buffer + device->lowest;
     device->contiguous = mca_coll_mpath_args_contiguous(args, size);
-    return mpath_memory_classify((char *)args->buffer + device->lowest, device->span_bytes, &device->memory);
+    status             = mpath_memory_find(first, device->span_bytes, &device->memory);
+    if ((MPATH_OK != status) || device_is_one(device, first)) {
+        return status;
+    }
+    return device_look_closely(args, size, device);
 }
 
 /* Copies that are to be started: ranges of the shadow. */
@@ -109,7 +125,7 @@ static mpath_status_t device_start_pieces(int size, const mca_coll_mpath_device_
         copies.ranges = malloc((size_t)size * sizeof(*copies.ranges));
     }
     for (rank = 0; rank < size; rank++) {
-        piece_range(&device->user, rank, &from, &to);
+        mca_coll_mpath_piece_range(&device->user, rank, &from, &to);
         if ((from < to) && (begin < end) && (from >= end) && (from - end <= gap)) {
             end = to;
         } else if (from < to) {
@@ -138,29 +154,45 @@ static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *devic
 {
     mpath_status_t status, waited;
 
+    if (mca_coll_mpath_device_in_parts(device)) {
+        return store ? mpath_pieces_store(device->parts.pieces) : mpath_pieces_load(device->parts.pieces);
+    }
     status = device->contiguous ? device_start_pieces(size, device, store) : device_start_whole(device, store);
     waited = mpath_shadow_wait(&device->shadow, store); /* also for what has been started before an error */
     return (MPATH_OK == status) ? waited : status;
 }
 
-mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, mca_coll_mpath_device_t *device)
+static mpath_status_t device_open_parts(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)
+{
+    mpath_status_t status;
+
+    status = mca_coll_mpath_pieces_open(args, size, device->contiguous, &device->parts, &device->copy);
+    device->contiguous |= !args->combined; /* the copy is */
+    return status;
+}
+
+mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device)
 {
     mpath_status_t status;
 
     if (!mca_coll_mpath_device_needs_shadow(device)) {
         return MPATH_OK;
     }
+    if (mca_coll_mpath_device_in_parts(device)) {
+        return device_open_parts(args, size, device);
+    }
     status = mpath_shadow_open((char *)args->buffer + device->lowest, device->span_bytes, &device->memory,
                                &device->shadow);
     if (MPATH_OK == status) {
-        args->buffer = (char *)device->shadow.host - device->lowest;
+        device->copy = device->shadow.host;
+        args->buffer = (char *)device->copy - device->lowest;
     }
     return status;
 }
 
 mpath_status_t mca_coll_mpath_device_load(int size, const mca_coll_mpath_device_t *device)
 {
-    return (NULL == device->shadow.host) ? MPATH_OK : device_copy(size, device, false);
+    return (NULL == device->copy) ? MPATH_OK : device_copy(size, device, false);
 }
 
 mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
@@ -171,7 +203,7 @@ mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int siz
     if (!mca_coll_mpath_device_needs_shadow(device)) {
         return MPATH_OK;
     }
-    status = mca_coll_mpath_device_open(args, device);
+    status = mca_coll_mpath_device_open(args, size, device);
     if ((MPATH_OK == status) && (load || !device->contiguous)) {
         status = device_copy(size, device, false);
     }
@@ -180,37 +212,42 @@ mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int siz
 
 mpath_status_t mca_coll_mpath_device_store(int size, const mca_coll_mpath_device_t *device)
 {
-    return (NULL == device->shadow.host) ? MPATH_OK : device_copy(size, device, true);
+    return (NULL == device->copy) ? MPATH_OK : device_copy(size, device, true);
 }
 
 void mca_coll_mpath_device_close(mca_coll_mpath_device_t *device)
 {
     mpath_shadow_close(&device->shadow);
+    mca_coll_mpath_pieces_close(&device->parts);
+    device->copy = NULL;
 }
 
-mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *device)
+/* Any device may be at work on the memory. */
+static bool device_is_anybodys(const mca_coll_mpath_device_t *device)
 {
-    mpath_cu_result_t result;
+    return (MPATH_MEMORY_REGISTERED == device->memory.kind) || (MPATH_MEMORY_MANAGED == device->memory.kind) ||
+           mca_coll_mpath_device_in_parts(device);
+}
+
+static mpath_status_t device_sync_one(const mca_coll_mpath_device_t *device)
+{
     mpath_status_t status;
     mpath_gpu_t *gpu;
 
-    if (device->memory.device < 0) {
+    if (mpath_memory_on_host(device->memory.kind)) {
         return MPATH_OK;
     }
     status = mpath_gpu_get(device->memory.device, device->memory.context, &gpu);
-    if (MPATH_OK != status) {
-        return status;
+    return (MPATH_OK == status) ? mpath_gpu_drain(gpu) : status;
+}
+
+mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *send, const mca_coll_mpath_device_t *recv)
+{
+    mpath_status_t status;
+
+    if (device_is_anybodys(recv) || ((NULL != send) && device_is_anybodys(send))) {
+        return mpath_gpu_drain_all();
     }
-    status = mpath_gpu_enter(gpu);
-    if (MPATH_OK != status) {
-        return status;
-    }
-    result = mpath_gpu_driver()->CtxSynchronize();
-    mpath_gpu_leave(gpu);
-    if (MPATH_CU_SUCCESS != result) {
-        mpath_error("waiting for the work on device %d failed: %s; the call fails", device->memory.device,
-                    mpath_cu_error_string(result));
-        return mpath_cu_status(result);
-    }
-    return MPATH_OK;
+    status = device_sync_one(recv);
+    return ((MPATH_OK == status) && (NULL != send)) ? device_sync_one(send) : status;
 }

@@ -9,56 +9,70 @@
 #define COLL_MPATH_DEVICE_H
 
 #include "coll_mpath_pack.h"
+#include "coll_mpath_pieces.h"
 
 #include "coll/shadow.h"
 #include "gpu/memory.h"
 
 /* One side of a call. */
 typedef struct mca_coll_mpath_device_t {
-    mpath_memory_t memory; /* kind HOST: there is nothing to do for this side */
+    mpath_memory_t memory; /* kind HOST: there is nothing to do for this side; with `parts` DEVICE, and no more */
     ptrdiff_t lowest;      /* from the user's buffer to the first byte in use */
     size_t span_bytes;     /* from there to the last one */
     bool contiguous;       /* no gaps within any rank's elements */
     mpath_shadow_t shadow;
+    mca_coll_mpath_pieces_t parts;
+    void *copy;                 /* of either kind; NULL: not open */
     mca_coll_mpath_args_t user; /* the arguments as they came */
 } mca_coll_mpath_device_t;
 
 /*
- * Looks where the side's data lies, and opens no copy. MPATH_ERR_PARAM, logged, for a buffer that reaches beyond its
- * allocation. Costs next to nothing while the application has not started CUDA.
+ * Looks where the side's data lies, and opens no copy; to be closed all the same. MPATH_ERR_PARAM, logged, for data that
+ * reaches beyond its allocation. Costs next to nothing while the application has not started CUDA.
  */
 mpath_status_t mca_coll_mpath_device_look(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device);
 
 /* The bytes that a side uses, or that lie between those: from `lowest` after its buffer on. */
 void mca_coll_mpath_device_span(const mca_coll_mpath_args_t *args, int size, ptrdiff_t *lowest_p, size_t *bytes_p);
 
+/* The side is no one piece of memory, and some of it a device's. */
+static inline bool mca_coll_mpath_device_in_parts(const mca_coll_mpath_device_t *device)
+{
+    return NULL != device->parts.pieces;
+}
+
 /* Device memory that goes to libmpath as it is. */
 static inline bool mca_coll_mpath_device_stays(const mca_coll_mpath_device_t *device)
 {
-    return !mpath_memory_on_host(device->memory.kind) && (NULL == device->shadow.host);
+    return !mpath_memory_on_host(device->memory.kind) && !mca_coll_mpath_device_in_parts(device) &&
+           (NULL == device->copy);
 }
 
 /* The host cannot read and write this memory by itself. */
 static inline bool mca_coll_mpath_device_needs_shadow(const mca_coll_mpath_device_t *device)
 {
     return !mpath_memory_on_host(device->memory.kind) && (MPATH_MEMORY_MANAGED != device->memory.kind) &&
-           (NULL == device->shadow.host);
+           (NULL == device->copy);
 }
 
 /*
- * Copies the side to the host: args->buffer leads to the copy afterwards. `load`: with the data; without, only what
+ * Copies the side to the host: `args` leads to the copy afterwards, for a side in parts with other displacements and
+ * another datatype. `load`: with the data; without, only what
  * lies between the elements, if anything does.
  */
 mpath_status_t mca_coll_mpath_device_shadow(mca_coll_mpath_args_t *args, int size, bool load,
                                             mca_coll_mpath_device_t *device);
 /* The same in two steps: opens the copy; fills it, any number of times. */
-mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, mca_coll_mpath_device_t *device);
+mpath_status_t mca_coll_mpath_device_open(mca_coll_mpath_args_t *args, int size, mca_coll_mpath_device_t *device);
 mpath_status_t mca_coll_mpath_device_load(int size, const mca_coll_mpath_device_t *device);
 /* Copies what has arrived back to the device; nothing to do without a copy. */
 mpath_status_t mca_coll_mpath_device_store(int size, const mca_coll_mpath_device_t *device);
 void mca_coll_mpath_device_close(mca_coll_mpath_device_t *device);
 
-/* Parameter sync=device: waits for everything the application has under way on the devices of the buffers. */
-mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *device);
+/*
+ * Parameter sync=device: waits for everything the application has under way on the devices of the buffers; of pinned,
+ * managed and scattered ones, which any device may write, on all. `send` NULL: in place. Errors are logged.
+ */
+mpath_status_t mca_coll_mpath_device_sync(const mca_coll_mpath_device_t *send, const mca_coll_mpath_device_t *recv);
 
 #endif

@@ -21,6 +21,7 @@ typedef struct mca_coll_mpath_args_t {
     size_t count;
     mca_coll_mpath_counts_t counts;
     mca_coll_mpath_displs_t displs; /* in extents of the datatype */
+    bool combined;                  /* `count` elements for an operation, which needs the datatype as it is */
 } mca_coll_mpath_args_t;
 
 /* Elements for a rank. */

@@ -65,8 +65,9 @@ static mca_coll_mpath_stage_t reduce_scatter_sides(const void *sbuf, void *rbuf,
     bool in_place = MPI_IN_PLACE == sbuf;
 
     return (mca_coll_mpath_stage_t){
-        .send       = {.buffer = (void *)sbuf, .datatype = datatype, .equal = true, .count = total},
-        .recv       = {.buffer = rbuf, .datatype = datatype, .equal = true, .count = in_place ? total : mine},
+        .send = {.buffer = (void *)sbuf, .datatype = datatype, .equal = true, .count = total, .combined = true},
+        .recv =
+            {.buffer = rbuf, .datatype = datatype, .equal = true, .count = in_place ? total : mine, .combined = true},
         .send_parts = 1,
         .recv_parts = 1,
         .in_place   = in_place};

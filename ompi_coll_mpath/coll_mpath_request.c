@@ -84,23 +84,42 @@ static mpath_status_t request_open_sides(mca_coll_mpath_request_t *request)
         status = mca_coll_mpath_device_look(&request->send, request->send_parts, &request->send_device);
     }
     if (MPATH_OK == status) {
-        status = mca_coll_mpath_device_open(&request->recv, &request->recv_device);
+        status = mca_coll_mpath_device_open(&request->recv, request->recv_parts, &request->recv_device);
     }
     if ((MPATH_OK == status) && !request_in_place(request)) {
-        status = mca_coll_mpath_device_open(&request->send, &request->send_device);
+        status = mca_coll_mpath_device_open(&request->send, request->send_parts, &request->send_device);
     }
     return status;
+}
+
+/* The arguments of the previous request: the user's, or those that lead to copies. */
+static mca_coll_mpath_arguments_t request_arguments(const mca_coll_mpath_request_t *request)
+{
+    mca_coll_mpath_arguments_t arguments = request->arguments;
+    bool in_place                        = request_in_place(request);
+
+    arguments.sbuf   = in_place ? MPI_IN_PLACE : request->send.buffer;
+    arguments.sdtype = in_place ? request->recv.datatype : request->send.datatype;
+    arguments.sdisps = request->send.displs;
+    arguments.rbuf   = request->recv.buffer;
+    arguments.rdtype = request->recv.datatype;
+    arguments.rdisps = request->recv.displs;
+    return arguments;
 }
 
 /* Fills the copies. */
 static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request)
 {
+    bool in_place         = request_in_place(request);
     mpath_status_t status = MPATH_OK;
 
-    if (!request_in_place(request)) {
+    if (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync) {
+        status = mca_coll_mpath_device_sync(in_place ? NULL : &request->send_device, &request->recv_device);
+    }
+    if ((MPATH_OK == status) && !in_place) {
         status = mca_coll_mpath_device_load(request->send_parts, &request->send_device);
     }
-    if ((MPATH_OK == status) && (request_in_place(request) || !request->recv_device.contiguous)) {
+    if ((MPATH_OK == status) && (in_place || !request->recv_device.contiguous)) {
         status = mca_coll_mpath_device_load(request->recv_parts, &request->recv_device);
     }
     if ((MPATH_OK == status) && (NULL != request->in_place_copy)) {
@@ -112,7 +131,7 @@ static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request
 /* See mca_coll_mpath_arguments_need_copy(). */
 static int request_make_with_copy(mca_coll_mpath_request_t *request)
 {
-    mca_coll_mpath_arguments_t arguments = request->arguments;
+    mca_coll_mpath_arguments_t arguments = request_arguments(request);
 
     mca_coll_mpath_device_span(&request->recv, request->recv_parts, &request->copy_lowest, &request->copy_bytes);
     request->in_place_copy = malloc(request->copy_bytes + 1);
@@ -129,6 +148,7 @@ static int request_make_with_copy(mca_coll_mpath_request_t *request)
 static int request_make_previous(mca_coll_mpath_request_t *request)
 {
     mpath_status_t status = request_open_sides(request);
+    mca_coll_mpath_arguments_t arguments;
 
     if (MPATH_OK != status) {
         return mca_coll_mpath_error(status);
@@ -136,9 +156,9 @@ static int request_make_previous(mca_coll_mpath_request_t *request)
     if (mca_coll_mpath_arguments_need_copy(&request->arguments, request->module->comm)) {
         return request_make_with_copy(request);
     }
-    return mca_coll_mpath_arguments_init(&request->arguments, request->module,
-                                         request_in_place(request) ? MPI_IN_PLACE : request->send.buffer,
-                                         request->recv.buffer, &request->previous);
+    arguments = request_arguments(request);
+    return mca_coll_mpath_arguments_init(&arguments, request->module, arguments.sbuf, arguments.rbuf,
+                                         &request->previous);
 }
 
 /* With the call. */
@@ -249,8 +269,8 @@ OBJ_CLASS_INSTANCE(mca_coll_mpath_request_t, ompi_request_t, request_construct, 
  */
 static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **request_p)
 {
-    mca_coll_mpath_arguments_t arguments = request->arguments;
-    mpath_status_t status                = request_open_sides(request);
+    mpath_status_t status = request_open_sides(request);
+    mca_coll_mpath_arguments_t arguments;
     bool copies;
     int rc;
 
@@ -260,10 +280,9 @@ static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **requ
     if (MPATH_OK != status) {
         return mca_coll_mpath_error(status);
     }
-    copies         = (NULL != request->send_device.shadow.host) || (NULL != request->recv_device.shadow.host);
-    arguments.sbuf = request_in_place(request) ? MPI_IN_PLACE : request->send.buffer;
-    arguments.rbuf = request->recv.buffer;
-    rc = mca_coll_mpath_arguments_pass(&arguments, request->module, copies ? &request->previous : request_p);
+    copies    = (NULL != request->send_device.copy) || (NULL != request->recv_device.copy);
+    arguments = request_arguments(request);
+    rc        = mca_coll_mpath_arguments_pass(&arguments, request->module, copies ? &request->previous : request_p);
     if (OMPI_SUCCESS != rc) {
         return rc;
     }

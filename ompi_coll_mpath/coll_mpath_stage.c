@@ -25,6 +25,9 @@ static void stage_drop(mca_coll_mpath_stage_t *stage)
 /* Open MPI knows that the memory is a device's, or the host can read it. */
 static bool stage_knows(const mca_coll_mpath_device_t *device)
 {
+    if (mca_coll_mpath_device_in_parts(device)) {
+        return false;
+    }
     return mpath_memory_on_host(device->memory.kind) || (MPATH_MEMORY_MANAGED == device->memory.kind) ||
            mca_coll_mpath_is_device((char *)device->user.buffer + device->lowest);
 }
@@ -52,15 +55,16 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
         return MPATH_DECLINED;
     }
     status = stage_look(stage);
+    if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
+        status = mca_coll_mpath_device_sync(stage->in_place ? NULL : &stage->send_device, &stage->recv_device);
+    }
     if (MPATH_OK != status) {
+        stage_drop(stage);
         return status;
     }
     if (!mca_coll_mpath_device_needs_shadow(&stage->recv_device) &&
         !mca_coll_mpath_device_needs_shadow(&stage->send_device)) {
         return MPATH_DECLINED;
-    }
-    if (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync) {
-        status = mca_coll_mpath_device_sync(stage->in_place ? &stage->recv_device : &stage->send_device);
     }
     if ((MPATH_OK == status) && stage->keep_known && stage_knows_both(stage)) {
         return MPATH_DECLINED;

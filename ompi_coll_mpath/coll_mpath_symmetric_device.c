@@ -228,23 +228,46 @@ static bool device_is_foreign(const mca_coll_mpath_device_t *device, const void 
     return mpath_memory_on_host(device->memory.kind) && mca_coll_mpath_is_device(buffer);
 }
 
-/* Of an error here the others hear in the agreement. */
-static void device_look(const mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *sides,
-                        mpath_symmetric_buffers_t *buffers)
+/* Memory in parts is not for the GPUs: it gets a copy later. */
+static bool device_drop_parts(mca_coll_mpath_device_t *device)
+{
+    if (!mca_coll_mpath_device_in_parts(device)) {
+        return false;
+    }
+    mca_coll_mpath_device_close(device);
+    device->memory.kind = MPATH_MEMORY_HOST;
+    return true;
+}
+
+/* Where both sides lie, and that nobody works on them any more if the user wants that. */
+static mpath_status_t device_look_both(mca_coll_mpath_stage_t *sides)
 {
     mpath_status_t status = mca_coll_mpath_device_look(&sides->recv, sides->recv_parts, &sides->recv_device);
 
     if ((MPATH_OK == status) && !sides->in_place) {
         status = mca_coll_mpath_device_look(&sides->send, sides->send_parts, &sides->send_device);
-    } else {
-        sides->send_device = sides->recv_device;
     }
-    *buffers = (mpath_symmetric_buffers_t){.send = sides->in_place ? sides->recv.buffer : sides->send.buffer,
-                                           .recv = sides->recv.buffer};
     if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
-        status = mca_coll_mpath_device_sync(&sides->send_device);
+        status = mca_coll_mpath_device_sync(sides->in_place ? NULL : &sides->send_device, &sides->recv_device);
     }
-    buffers->ineligible = (MPATH_OK != status) || device_is_foreign(&sides->recv_device, buffers->recv) ||
+    return status;
+}
+
+/* Of an error here the others hear in the agreement. */
+static void device_look(const mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *sides,
+                        mpath_symmetric_buffers_t *buffers)
+{
+    mpath_status_t status = device_look_both(sides);
+    bool in_parts         = device_drop_parts(&sides->recv_device);
+
+    if (sides->in_place) {
+        sides->send_device = sides->recv_device;
+    } else {
+        in_parts |= device_drop_parts(&sides->send_device);
+    }
+    *buffers            = (mpath_symmetric_buffers_t){.send = sides->in_place ? sides->recv.buffer : sides->send.buffer,
+                                                      .recv = sides->recv.buffer};
+    buffers->ineligible = (MPATH_OK != status) || in_parts || device_is_foreign(&sides->recv_device, buffers->recv) ||
                           device_is_foreign(&sides->send_device, buffers->send);
     if (MPATH_OK != status) {
         mpath_team_break(module->team, status);

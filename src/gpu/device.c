@@ -298,6 +298,19 @@ void mpath_gpu_notice_lost(void)
     mpath_gpu_unlock();
 }
 
+mpath_gpu_t *mpath_gpu_next(const mpath_gpu_t *gpu)
+{
+    mpath_gpu_t *next;
+
+    mpath_gpu_lock();
+    next = (gpu == NULL) ? gpus.first : gpu->next;
+    while ((next != NULL) && mpath_gpu_is_lost(next)) {
+        next = next->next;
+    }
+    mpath_gpu_unlock();
+    return next;
+}
+
 int mpath_gpu_is_lost(const mpath_gpu_t *gpu)
 {
     return atomic_load_explicit(&gpu->lost, memory_order_relaxed);

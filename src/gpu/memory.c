@@ -136,7 +136,7 @@ static int memory_count_pieces(uint64_t end, const mpath_memory_t *memory)
     return pieces;
 }
 
-mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory)
+mpath_status_t mpath_memory_find(const void *address, size_t bytes, mpath_memory_t *memory)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     uint64_t at          = (uint64_t)(uintptr_t)address;
@@ -176,12 +176,24 @@ mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_me
     memory_set_kind(cu, at, &found, &made);
     if (bytes > made.bytes - (at - made.base)) {
         made.pieces = (made.kind == MPATH_MEMORY_VMM) ? memory_count_pieces(at + bytes, &made) : 0;
-        if (made.pieces == 0) {
-            mpath_error("the buffer of %zu bytes at %p reaches beyond its allocation in %s memory of GPU %d: %" PRIu64
-                        " bytes at 0x%" PRIx64,
-                        bytes, address, mpath_memory_kind_name(made.kind), made.device, made.bytes, made.base);
-            return MPATH_ERR_PARAM;
-        }
+    }
+    *memory = made;
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory)
+{
+    mpath_memory_t made;
+    mpath_status_t status = mpath_memory_find(address, bytes, &made);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (!mpath_memory_on_host(made.kind) && (made.pieces == 0)) {
+        mpath_error("the buffer of %zu bytes at %p reaches beyond its allocation in %s memory of GPU %d: %" PRIu64
+                    " bytes at 0x%" PRIx64,
+                    bytes, address, mpath_memory_kind_name(made.kind), made.device, made.bytes, made.base);
+        return MPATH_ERR_PARAM;
     }
     *memory = made;
     return MPATH_OK;

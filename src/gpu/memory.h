@@ -47,6 +47,9 @@ const char *mpath_memory_kind_name(mpath_memory_kind_t kind);
  */
 mpath_status_t mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory);
 
+/* The same without that error: device memory that the buffer reaches beyond has 0 pieces. */
+mpath_status_t mpath_memory_find(const void *address, size_t bytes, mpath_memory_t *memory);
+
 /* One mapping of VMM memory: a physical allocation, or a part of one, at consecutive addresses. */
 typedef struct mpath_memory_piece {
     uint64_t base, bytes;

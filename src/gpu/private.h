@@ -65,6 +65,9 @@ struct mpath_gpu {
 void mpath_gpu_lock(void);
 void mpath_gpu_unlock(void);
 
+/* The objects that are not lost, one after the other; NULL: the first one, the end. */
+mpath_gpu_t *mpath_gpu_next(const mpath_gpu_t *gpu);
+
 /* All of them under the lock, when nothing uses them any more. */
 void mpath_import_cleanup(void);
 void mpath_export_cleanup(void);

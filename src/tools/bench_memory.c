@@ -117,7 +117,20 @@ static uint64_t rounded(uint64_t bytes)
     return (bytes < least) ? bytes : (bytes + block - 1) / block * block;
 }
 
-/* One physical allocation that may be shared by file descriptor, mapped at one address. */
+/* As PyTorch's expandable segments grow by. */
+#define VMM_PIECE_BYTES (UINT64_C(20) << 20)
+
+/* A physical allocation that may be shared by file descriptor; it lives as long as it is mapped. */
+static void vmm_map(mpath_cu_ptr_t address, uint64_t bytes, const mpath_cu_mem_prop_t *prop)
+{
+    mpath_cu_mem_t physical = 0;
+
+    CHECK(MemCreate, &physical, bytes, prop, 0);
+    CHECK(MemMap, address, bytes, 0, physical, 0);
+    CHECK(MemRelease, physical);
+}
+
+/* Mapped behind each other, in two pieces at least where it is long enough. */
 static mpath_cu_ptr_t vmm_create(bench_buffer_t *buffer)
 {
     const mpath_cu_mem_prop_t prop = {.type         = MPATH_CU_ALLOCATION_PINNED,
@@ -126,12 +139,20 @@ static mpath_cu_ptr_t vmm_create(bench_buffer_t *buffer)
     const mpath_cu_access_t access = {.location = prop.location, .flags = MPATH_CU_ACCESS_READ_WRITE};
     mpath_cu_ptr_t address         = 0;
     size_t granularity             = 1;
+    uint64_t piece, at;
 
     CHECK(MemGetAllocationGranularity, &granularity, &prop, MPATH_CU_GRANULARITY_MINIMUM);
-    buffer->mapped_bytes = (buffer->bytes + granularity - 1) / granularity * granularity;
-    CHECK(MemCreate, &buffer->physical, buffer->mapped_bytes, &prop, 0);
+    piece = (buffer->bytes / 2 + granularity - 1) / granularity * granularity;
+    if (piece == 0) {
+        piece = granularity;
+    } else if (piece > VMM_PIECE_BYTES) {
+        piece = (VMM_PIECE_BYTES + granularity - 1) / granularity * granularity;
+    }
+    buffer->mapped_bytes = (buffer->bytes + piece - 1) / piece * piece;
     CHECK(MemAddressReserve, &address, buffer->mapped_bytes, 0, 0, 0);
-    CHECK(MemMap, address, buffer->mapped_bytes, 0, buffer->physical, 0);
+    for (at = 0; at < buffer->mapped_bytes; at += piece) {
+        vmm_map(address + at, piece, &prop);
+    }
     CHECK(MemSetAccess, address, buffer->mapped_bytes, &access, 1);
     return address;
 }
@@ -140,7 +161,6 @@ static void vmm_destroy(const bench_buffer_t *buffer)
 {
     CHECK(MemUnmap, device_address(buffer), buffer->mapped_bytes);
     CHECK(MemAddressFree, device_address(buffer), buffer->mapped_bytes);
-    CHECK(MemRelease, buffer->physical);
 }
 
 int bench_buffer_create(bench_memory_t kind, uint64_t bytes, bench_buffer_t *buffer_p)

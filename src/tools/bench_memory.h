@@ -36,8 +36,7 @@ typedef struct bench_buffer {
     bench_memory_t kind;
     unsigned char *address; /* what MPI gets */
     uint64_t bytes;
-    mpath_cu_mem_t physical; /* VMM */
-    uint64_t mapped_bytes;   /* VMM */
+    uint64_t mapped_bytes; /* VMM */
 } bench_buffer_t;
 
 /* The GPU of this rank, as an application has it: the primary context of its device is current in this thread. */

@@ -153,7 +153,8 @@ const mpath_param_t mpath_params[] = {
     ROW_ENUM(
         sync, "none", sync_values, 3,
         "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "
-        "called (\"none\"), or all work under way on the devices of its buffers (\"device\")"),
+        "called (\"none\"), or all work under way on the devices of its buffers, and on all devices for pinned and managed "
+        "buffers (\"device\")"),
     ROW_BYTES(
         gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
         "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and "

@@ -12,16 +12,17 @@
 #include <stdlib.h>
 #include <string.h>
 
-typedef enum kind { HOST, REGISTERED, DEVICE, POOL, VMM, MANAGED, KINDS } kind_t;
+typedef enum kind { HOST, REGISTERED, DEVICE, POOL, VMM, MANAGED, STRIPED, KINDS } kind_t;
 
-static const char *const kind_names[KINDS] = {"host", "registered", "device", "pool", "vmm", "managed"};
+static const char *const kind_names[KINDS] = {"host", "registered", "device", "pool", "vmm", "managed", "striped"};
+
+#define PIECE_BYTES ((size_t)2 << 20) /* of what is mapped */
 
 typedef struct buffer {
     struct buffer *next;
     kind_t kind;
     char *start, *address; /* the buffer begins somewhat after the allocation */
     size_t bytes;          /* of the allocation */
-    mpath_cu_mem_t physical;
 } buffer_t;
 
 static mpath_cu_t cu;
@@ -141,30 +142,42 @@ int memory_is_special(void)
     return num_kinds > 1 || kinds[0] != HOST;
 }
 
-static size_t granularity(void)
-{
-    return (size_t)2 << 20;
-}
-
-/* Physical memory that can be handed to other processes, mapped in two pieces, as a growing segment is. */
-static void new_vmm(buffer_t *buffer)
+/* Physical memory that can be handed to other processes, of one GPU. */
+static void map_piece(mpath_cu_ptr_t address, int owner)
 {
     mpath_cu_mem_prop_t prop = {.type         = MPATH_CU_ALLOCATION_PINNED,
                                 .handle_types = MPATH_CU_HANDLE_FD,
-                                .location     = {.type = MPATH_CU_LOCATION_DEVICE, .id = device}};
-    mpath_cu_access_t access = {.location = {.type = MPATH_CU_LOCATION_DEVICE, .id = device},
+                                .location     = {.type = MPATH_CU_LOCATION_DEVICE, .id = owner}};
+    mpath_cu_access_t access = {.location = {.type = MPATH_CU_LOCATION_DEVICE, .id = owner},
                                 .flags    = MPATH_CU_ACCESS_READ_WRITE};
-    mpath_cu_ptr_t address;
+    mpath_cu_mem_t physical;
 
-    buffer->bytes = (buffer->bytes + granularity() - 1) / granularity() * granularity();
-    CHECK(cu.MemAddressReserve(&address, buffer->bytes, 0, 0, 0));
-    CHECK(cu.MemCreate(&buffer->physical, buffer->bytes, &prop, 0));
-    CHECK(cu.MemMap(address, buffer->bytes, 0, buffer->physical, 0));
-    CHECK(cu.MemSetAccess(address, buffer->bytes, &access, 1));
-    buffer->start = (char *)(uintptr_t)address;
+    CHECK(cu.MemCreate(&physical, PIECE_BYTES, &prop, 0));
+    CHECK(cu.MemMap(address, PIECE_BYTES, 0, physical, 0));
+    CHECK(cu.MemRelease(physical)); /* lives as long as it is mapped */
+    CHECK(cu.MemSetAccess(address, PIECE_BYTES, &access, 1));
 }
 
-static void allocate(buffer_t *buffer)
+/*
+ * Mapped in two pieces at least, as a growing segment is, with the border in the middle of the buffer; striped: every
+ * other piece is of the next GPU.
+ */
+static void new_vmm(buffer_t *buffer, size_t bytes)
+{
+    size_t pieces = (buffer->bytes + 2 * PIECE_BYTES - 1) / PIECE_BYTES, i;
+    mpath_cu_ptr_t address;
+
+    buffer->bytes = pieces * PIECE_BYTES;
+    CHECK(cu.MemAddressReserve(&address, buffer->bytes, 0, 0, 0));
+    for (i = 0; i < pieces; i++) {
+        map_piece(address + i * PIECE_BYTES, (buffer->kind == VMM) ? device : (device + (int)(i % 2)) % num_devices);
+    }
+    buffer->start   = (char *)(uintptr_t)address;
+    buffer->address = buffer->start + ((bytes < PIECE_BYTES) ? (PIECE_BYTES - bytes / 2) / 64 * 64 : 0);
+}
+
+/* `bytes` are the user's. */
+static void allocate(buffer_t *buffer, size_t bytes)
 {
     mpath_cu_ptr_t address = 0;
     mpath_cu_pool_t pool;
@@ -187,7 +200,8 @@ static void allocate(buffer_t *buffer)
         CHECK(cu.StreamSynchronize(stream));
         break;
     case VMM:
-        new_vmm(buffer);
+    case STRIPED:
+        new_vmm(buffer, bytes);
         return;
     default:
         CHECK(cu.MemAllocManaged(&address, buffer->bytes, MPATH_CU_ATTACH_GLOBAL));
@@ -209,8 +223,11 @@ void *memory_new(size_t bytes, unsigned seed)
     buffer->kind  = kinds[(seed >> 8) % (unsigned)num_kinds];
     distance      = (seed >> 16) % 3 == 0 ? 0 : (seed >> 18) % 700;
     buffer->bytes = bytes + distance + 1;
-    allocate(buffer);
-    buffer->address = buffer->start + distance;
+    allocate(buffer, bytes);
+    if (buffer->address == NULL) {
+        buffer->address = buffer->start;
+    }
+    buffer->address += distance;
     pthread_mutex_lock(&lock);
     buffer->next = buffers;
     buffers      = buffer;
@@ -234,8 +251,8 @@ static void release(buffer_t *buffer)
         CHECK(cu.StreamSynchronize(stream));
         break;
     case VMM:
+    case STRIPED:
         CHECK(cu.MemUnmap(address, buffer->bytes));
-        CHECK(cu.MemRelease(buffer->physical));
         CHECK(cu.MemAddressFree(address, buffer->bytes));
         break;
     default:
@@ -306,40 +323,56 @@ static int on_host(const void *memory)
     return result;
 }
 
+/* From an address on, at most so many bytes: what one copy may touch. */
+static size_t part_of(const char *memory, size_t bytes)
+{
+    size_t rest = PIECE_BYTES - (uintptr_t)memory % PIECE_BYTES;
+
+    return (bytes < rest) ? bytes : rest;
+}
+
 void memory_put(void *memory, const void *host, size_t bytes)
 {
-    if (bytes == 0) {
+    char *to         = memory;
+    const char *from = host;
+
+    if ((bytes > 0) && on_host(memory)) {
+        memcpy(memory, host, bytes);
         return;
     }
-    if (on_host(memory)) {
-        memcpy(memory, host, bytes);
-    } else {
-        CHECK(cu.MemcpyHtoD((mpath_cu_ptr_t)(uintptr_t)memory, host, bytes));
+    for (size_t part; bytes > 0; to += part, from += part, bytes -= part) {
+        part = part_of(to, bytes);
+        CHECK(cu.MemcpyHtoD((mpath_cu_ptr_t)(uintptr_t)to, from, part));
         CHECK(cu.CtxSynchronize()); /* one from pageable memory may return before it is done */
     }
 }
 
 void memory_get(void *host, const void *memory, size_t bytes)
 {
-    if (bytes == 0) {
+    char *to         = host;
+    const char *from = memory;
+
+    if ((bytes > 0) && on_host(memory)) {
+        memcpy(host, memory, bytes);
         return;
     }
-    if (on_host(memory)) {
-        memcpy(host, memory, bytes);
-    } else {
-        CHECK(cu.MemcpyDtoH(host, (mpath_cu_ptr_t)(uintptr_t)memory, bytes));
+    for (size_t part; bytes > 0; to += part, from += part, bytes -= part) {
+        part = part_of(from, bytes);
+        CHECK(cu.MemcpyDtoH(to, (mpath_cu_ptr_t)(uintptr_t)from, part));
     }
 }
 
 void memory_fill(void *memory, unsigned char value, size_t bytes)
 {
-    if (bytes == 0) {
+    char *to = memory;
+
+    if ((bytes > 0) && on_host(memory)) {
+        memset(memory, value, bytes);
         return;
     }
-    if (on_host(memory)) {
-        memset(memory, value, bytes);
-    } else {
-        CHECK(cu.MemsetD8((mpath_cu_ptr_t)(uintptr_t)memory, value, bytes));
+    for (size_t part; bytes > 0; to += part, bytes -= part) {
+        part = part_of(to, bytes);
+        CHECK(cu.MemsetD8((mpath_cu_ptr_t)(uintptr_t)to, value, part));
         CHECK(cu.CtxSynchronize()); /* a fill may return before it is done */
     }
 }

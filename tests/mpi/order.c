@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Parameter sync with the value "device": MPI_Alltoallv and MPI_Allreduce are called while the copies that bring the
- * data are still far back on a stream of the application, behind fills with something else, and have to take the right
- * data.
+ * Parameter sync with the value "device": MPI_Alltoallv, MPI_Allreduce and a short MPI_Iallreduce are called while the
+ * copies that bring the data, to memory of a device or of the host that it reaches, are still far back on a stream of
+ * the application, behind fills with something else, and have to take the right data.
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"
@@ -12,6 +12,7 @@
 #include <string.h>
 
 #define PIECE 5000
+#define SHORT 50
 #define FILLS 20
 #define ROUNDS 3
 
@@ -39,17 +40,23 @@ static int alltoallv_is_right(int rank, int size, int round, unsigned char *host
     return wrong == 0;
 }
 
-static int allreduce_is_right(int rank, int size, int round, int *host, void *send, void *receive)
+static int allreduce_is_right(int rank, int size, int round, int count, int *host, void *send, void *receive)
 {
     int *back = malloc(PIECE * sizeof(int)), wrong = 0;
+    MPI_Request request;
 
-    for (int i = 0; i < PIECE; i++) {
+    for (int i = 0; i < count; i++) {
         host[i] = rank + i + round;
     }
-    memory_put_late(send, host, PIECE * sizeof(int), FILLS);
-    MPI_Allreduce(send, receive, PIECE, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
-    memory_get(back, receive, PIECE * sizeof(int));
-    for (int i = 0; i < PIECE; i++) {
+    memory_put_late(send, host, (size_t)count * sizeof(int), FILLS);
+    if (count == PIECE) {
+        MPI_Allreduce(send, receive, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD);
+    } else {
+        MPI_Iallreduce(send, receive, count, MPI_INT, MPI_SUM, MPI_COMM_WORLD, &request);
+        MPI_Wait(&request, MPI_STATUS_IGNORE);
+    }
+    memory_get(back, receive, (size_t)count * sizeof(int));
+    for (int i = 0; i < count; i++) {
         wrong += back[i] != size * (size - 1) / 2 + size * (i + round);
     }
     free(back);
@@ -58,7 +65,7 @@ static int allreduce_is_right(int rank, int size, int round, int *host, void *se
 
 int main(int argc, char **argv)
 {
-    int rank, size, good[2] = {1, 1}, *counts, *offsets;
+    int rank, size, good[3] = {1, 1, 1}, *counts, *offsets;
     void *send, *receive, *host;
     size_t room;
 
@@ -77,10 +84,12 @@ int main(int argc, char **argv)
     }
     for (int round = 0; round < ROUNDS; round++) {
         good[0] = alltoallv_is_right(rank, size, round, host, send, receive, counts, offsets) && good[0];
-        good[1] = allreduce_is_right(rank, size, round, host, send, receive) && good[1];
+        good[1] = allreduce_is_right(rank, size, round, PIECE, host, send, receive) && good[1];
+        good[2] = allreduce_is_right(rank, size, round, SHORT, host, send, receive) && good[2];
     }
     case_end("alltoallv", !good[0]);
     case_end("allreduce", !good[1]);
+    case_end("iallreduce", !good[2]);
     cases_print_calls();
     memory_free(send);
     memory_free(receive);

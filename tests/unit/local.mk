@@ -215,6 +215,8 @@ unit_test_gpu_staged_SOURCES = unit/test_gpu_staged.c unit/capture.h unit/step_t
 unit_test_gpu_staged_LDFLAGS = -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_shadow
 unit_test_shadow_SOURCES = unit/test_shadow.c $(gpu_sources)
+unit_programs += unit/test_pieces
+unit_test_pieces_SOURCES = unit/test_pieces.c unit/capture.h $(gpu_sources)
 unit_programs += unit/test_host_share
 unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
 # Rails that read and write memory of GPUs, with functions of UCX in front of the library's

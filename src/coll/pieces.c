@@ -1,0 +1,320 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Copies of pieces: one copy for each, or for a window of device memory that many of them lie in. */
+#include "coll/pieces.h"
+
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
+#define PIECES_SLACK_BYTES 32u
+
+/* The driver is not asked twice about a block of host memory of this size: no device memory is in it, too. */
+#define PIECES_BLOCK_BYTES 65536u
+
+/* To copy so many bytes more takes less time than to start a copy. */
+#define PIECES_GAP_BYTES 65536u
+#define PIECES_WINDOW_BYTES (UINT64_C(4) << 20)
+
+/* An allocation of a device, or memory of the host. */
+typedef struct piece_place {
+    int on_host;
+    uint64_t base, end; /* on the host: the block that has been asked about */
+    mpath_memory_kind_t kind;
+    int device;
+    mpath_cu_context_t context;
+} piece_place_t;
+
+typedef struct piece {
+    uint64_t from, to;
+    piece_place_t place;
+} piece_t;
+
+struct mpath_pieces {
+    piece_t *list;
+    size_t count, room;
+    uint64_t bytes;
+    piece_place_t place; /* that was found last; end 0: none */
+    int has_devices, gapped;
+    char *host; /* NULL: not open */
+};
+
+mpath_status_t mpath_pieces_create(mpath_pieces_t **pieces_p)
+{
+    *pieces_p = calloc(1, sizeof(**pieces_p));
+    if (*pieces_p == NULL) {
+        mpath_error("no memory to look at the pieces of a buffer; the call fails");
+        return MPATH_ERR_NO_MEMORY;
+    }
+    return MPATH_OK;
+}
+
+void mpath_pieces_destroy(mpath_pieces_t *pieces)
+{
+    if (pieces != NULL) {
+        free(pieces->host);
+        free(pieces->list);
+        free(pieces);
+    }
+}
+
+int mpath_pieces_on_host(const mpath_pieces_t *pieces)
+{
+    return !pieces->has_devices;
+}
+
+/* -- where they lie -- */
+
+static mpath_status_t place_find(uint64_t address, piece_place_t *place)
+{
+    mpath_memory_t memory;
+    mpath_status_t status = mpath_memory_classify((const void *)(uintptr_t)address, 1, &memory);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    *place = (piece_place_t){.on_host = mpath_memory_on_host(memory.kind),
+                             .base    = memory.base,
+                             .end     = memory.base + memory.bytes,
+                             .kind    = memory.kind,
+                             .device  = memory.device,
+                             .context = memory.context};
+    if (place->on_host) {
+        place->base = address / PIECES_BLOCK_BYTES * PIECES_BLOCK_BYTES;
+        place->end  = place->base + PIECES_BLOCK_BYTES;
+    }
+    return MPATH_OK;
+}
+
+static int same_place(const piece_place_t *a, const piece_place_t *b)
+{
+    return (a->on_host && b->on_host) || (!a->on_host && !b->on_host && (a->base == b->base));
+}
+
+/* All of [from, to) lies in pieces->place. */
+static mpath_status_t pieces_put(mpath_pieces_t *pieces, uint64_t from, uint64_t to)
+{
+    piece_t *last = (pieces->count > 0) ? &pieces->list[pieces->count - 1] : NULL;
+
+    pieces->bytes += to - from;
+    if ((last != NULL) && (from == last->to) && same_place(&last->place, &pieces->place)) {
+        last->to = to;
+        return MPATH_OK;
+    }
+    if (pieces->count == pieces->room) {
+        size_t room   = (pieces->room == 0) ? 16 : 2 * pieces->room;
+        piece_t *list = realloc(pieces->list, room * sizeof(*list));
+
+        if (list == NULL) {
+            mpath_error("no memory for the %zu pieces of a buffer; the call fails", room);
+            return MPATH_ERR_NO_MEMORY;
+        }
+        pieces->list = list;
+        pieces->room = room;
+    }
+    pieces->list[pieces->count++] = (piece_t){.from = from, .to = to, .place = pieces->place};
+    return MPATH_OK;
+}
+
+static mpath_status_t beyond_its_end(const piece_place_t *place, uint64_t from, size_t bytes)
+{
+    mpath_error("a piece of %zu bytes at 0x%" PRIx64 " in a buffer reaches beyond its allocation in %s memory of GPU "
+                "%d, which ends at 0x%" PRIx64 "; the call fails",
+                bytes, from, mpath_memory_kind_name(place->kind), place->device, place->end);
+    return MPATH_ERR_PARAM;
+}
+
+mpath_status_t mpath_pieces_add(mpath_pieces_t *pieces, const void *address, size_t bytes)
+{
+    uint64_t from = (uint64_t)(uintptr_t)address, end = from + bytes, at = from, stop;
+    mpath_status_t status = MPATH_OK;
+
+    while ((at < end) && (status == MPATH_OK)) {
+        piece_place_t before = pieces->place;
+
+        if ((at < before.base) || (at >= before.end)) {
+            status = place_find(at, &pieces->place);
+            if (status != MPATH_OK) {
+                return status;
+            }
+        }
+        if ((at > from) && pieces->place.on_host) {
+            return beyond_its_end(&before, from, bytes);
+        }
+        stop = (pieces->place.on_host || (pieces->place.end > end)) ? end : pieces->place.end;
+        pieces->has_devices |= !pieces->place.on_host;
+        status = pieces_put(pieces, at, stop);
+        at     = stop;
+    }
+    return status;
+}
+
+mpath_status_t mpath_pieces_open(mpath_pieces_t *pieces, int gapped, void **host_p)
+{
+    pieces->gapped = gapped;
+    pieces->host   = malloc(pieces->bytes + PIECES_SLACK_BYTES);
+    if (pieces->host == NULL) {
+        mpath_error("no host memory for a copy of %" PRIu64 " bytes in several allocations; the call fails",
+                    pieces->bytes);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    *host_p = pieces->host;
+    return MPATH_OK;
+}
+
+/* -- copies -- */
+
+/* The GPU that copies are made in, one after the other. */
+typedef struct copier {
+    const mpath_cu_t *driver;
+    mpath_gpu_t *gpu; /* entered; NULL: none */
+    char *window;     /* made when first needed */
+} copier_t;
+
+static mpath_status_t copier_failed(const copier_t *copier, uint64_t bytes, mpath_cu_result_t result)
+{
+    mpath_error("copying %" PRIu64 " bytes to or from memory of GPU %d failed: %s; the call fails", bytes,
+                mpath_gpu_info_of(copier->gpu)->ordinal, mpath_cu_error_string(result));
+    return mpath_cu_status(result);
+}
+
+/* Waits for its copies: those to a device may have returned before the last bytes are there. */
+static mpath_status_t copier_leave(copier_t *copier)
+{
+    mpath_cu_result_t result;
+    mpath_status_t status = MPATH_OK;
+
+    if (copier->gpu == NULL) {
+        return MPATH_OK;
+    }
+    result = copier->driver->StreamSynchronize(NULL);
+    if (result != MPATH_CU_SUCCESS) {
+        status = copier_failed(copier, 0, result);
+    }
+    mpath_gpu_leave(copier->gpu);
+    copier->gpu = NULL;
+    return status;
+}
+
+static mpath_status_t copier_enter(copier_t *copier, const piece_place_t *place)
+{
+    mpath_gpu_t *gpu;
+    mpath_status_t status = mpath_gpu_get((place->device < 0) ? 0 : place->device, place->context, &gpu);
+
+    if ((status != MPATH_OK) || (gpu == copier->gpu)) {
+        return status;
+    }
+    status = copier_leave(copier);
+    if (status == MPATH_OK) {
+        status = mpath_gpu_enter(gpu);
+    }
+    if (status == MPATH_OK) {
+        copier->gpu = gpu;
+    }
+    return status;
+}
+
+/* Of the device that has been entered. */
+static mpath_status_t copier_copy(const copier_t *copier, uint64_t device, char *host, uint64_t bytes, int store)
+{
+    mpath_cu_result_t result = store ? copier->driver->MemcpyHtoD(device, host, bytes)
+                                     : copier->driver->MemcpyDtoH(host, device, bytes);
+
+    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : copier_failed(copier, bytes, result);
+}
+
+/* How many pieces from the first on, all of one allocation, are worth one copy of what they lie in. */
+static size_t window_count(const piece_t *first, const piece_t *end)
+{
+    const piece_t *next = first + 1;
+
+    while ((next < end) && same_place(&first->place, &next->place) && (next->from >= next[-1].to) &&
+           (next->from - next[-1].to <= PIECES_GAP_BYTES) && (next->to - first->from <= PIECES_WINDOW_BYTES)) {
+        next++;
+    }
+    return (size_t)(next - first);
+}
+
+static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t count, char *host, int store)
+{
+    uint64_t bytes = first[count - 1].to - first->from;
+    mpath_status_t status;
+
+    if (copier->window == NULL) {
+        copier->window = malloc(PIECES_WINDOW_BYTES);
+    }
+    if (copier->window == NULL) {
+        mpath_error("no host memory for a copy of %" PRIu64 " bytes of device memory; the call fails", bytes);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = copier_copy(copier, first->from, copier->window, bytes, 0);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (const piece_t *piece = first; piece < first + count; piece++) {
+        char *inside  = copier->window + (piece->from - first->from);
+        size_t length = piece->to - piece->from;
+
+        memcpy(store ? inside : host, store ? host : inside, length);
+        host += length;
+    }
+    return store ? copier_copy(copier, first->from, copier->window, bytes, 1) : MPATH_OK;
+}
+
+/* One piece, or several; *piece_p and *host_p go on behind them. */
+static mpath_status_t pieces_step(const mpath_pieces_t *pieces, copier_t *copier, const piece_t **piece_p,
+                                  char **host_p, int store)
+{
+    const piece_t *piece = *piece_p, *end = pieces->list + pieces->count;
+    void *user            = (void *)(uintptr_t)piece->from;
+    uint64_t bytes        = piece->to - piece->from;
+    size_t count          = 1;
+    mpath_status_t status = MPATH_OK;
+
+    if (piece->place.on_host) {
+        memcpy(store ? user : *host_p, store ? *host_p : user, bytes);
+    } else {
+        status = copier_enter(copier, &piece->place);
+        count  = pieces->gapped ? window_count(piece, end) : 1;
+        if ((status == MPATH_OK) && (count > 1)) {
+            status = window_copy(copier, piece, count, *host_p, store);
+        } else if (status == MPATH_OK) {
+            status = copier_copy(copier, piece->from, *host_p, bytes, store);
+        }
+    }
+    for (; count > 0; count--, piece++) {
+        *host_p += piece->to - piece->from;
+    }
+    *piece_p = piece;
+    return status;
+}
+
+static mpath_status_t pieces_copy(const mpath_pieces_t *pieces, int store)
+{
+    const piece_t *piece  = pieces->list;
+    copier_t copier       = {.driver = mpath_gpu_driver()};
+    mpath_status_t status = MPATH_OK, left;
+    char *host            = pieces->host;
+
+    if (copier.driver == NULL) {
+        mpath_error("the CUDA driver has been shut down; a buffer cannot be copied and the call fails");
+        return MPATH_ERR_IO;
+    }
+    mpath_gpu_notice_lost();
+    while ((piece < pieces->list + pieces->count) && (status == MPATH_OK)) {
+        status = pieces_step(pieces, &copier, &piece, &host, store);
+    }
+    left = copier_leave(&copier);
+    free(copier.window);
+    return (status == MPATH_OK) ? left : status;
+}
+
+mpath_status_t mpath_pieces_load(const mpath_pieces_t *pieces)
+{
+    return pieces_copy(pieces, 0);
+}
+
+mpath_status_t mpath_pieces_store(const mpath_pieces_t *pieces)
+{
+    return pieces_copy(pieces, 1);
+}
