@@ -130,6 +130,11 @@ stage_build() {
     else
         skip "build-clang: clang is not installed"
     fi
+    if [[ -f $check_dir/gcc/src/gpu/kernels.fatbin ]]; then
+        verdict kernel-targets "see the log" tests/gpu/kernel_targets "$check_dir/gcc/src/gpu/kernels.fatbin" sm_80 sm_90 PTX
+    else
+        skip "kernel-targets: built without nvcc"
+    fi
     verdict install "see the log" check_install "$check_dir/gcc"
 }
 
