@@ -191,6 +191,9 @@ stage_mpi() {
     suite mpi tests/mpi/run "$check_dir/gcc"
     suite gpu tests/gpu/run --build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu" \
         info smoke relays
+    # What else runs on GPUs, in a form that tries the script.
+    suite gpu-script tests/gpu/run --build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu" --gpus 2 \
+        kinds traps traps-relays calls large bench:{small,skew,nvlink,zipf,stock,allreduce,allgather,overlap,nccl}
 }
 
 stage_sanitize() {
