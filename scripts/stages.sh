@@ -130,6 +130,11 @@ stage_build() {
     else
         skip "build-clang: clang is not installed"
     fi
+    if [[ -f $check_dir/gcc/src/gpu/kernels.fatbin ]]; then
+        verdict kernel-targets "see the log" tests/gpu/kernel_targets "$check_dir/gcc/src/gpu/kernels.fatbin" sm_80 sm_90 PTX
+    else
+        skip "kernel-targets: built without nvcc"
+    fi
     verdict install "see the log" check_install "$check_dir/gcc"
     if grep -q '^MOE_LAYER_MISSING = *$' "$check_dir/gcc/Makefile"; then
         verdict examples "warnings or errors" make -s -C "$check_dir/gcc" examples
@@ -191,6 +196,9 @@ stage_mpi() {
     suite mpi tests/mpi/run "$check_dir/gcc"
     suite gpu tests/gpu/run --build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu" \
         info smoke relays
+    # What else runs on GPUs, in a form that tries the script.
+    suite gpu-script tests/gpu/run --build "$check_dir/gcc" --fake "$check_dir/gcc/tests/fake_cuda" --out "$check_dir/gpu" --gpus 2 \
+        kinds traps traps-relays calls large bench:{small,skew,nvlink,zipf,stock,allreduce,allgather,overlap,nccl}
 }
 
 stage_sanitize() {

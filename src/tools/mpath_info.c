@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_info: shows what mpath sees here - its parameters, this machine, a topology file. Not an MPI program. */
+#include "gpu/fatbin.h"
 #include "tools/info_gpus.h"
 #include "tools/info_rates.h"
 #include "topo/machine.h"
@@ -294,6 +295,8 @@ static mpath_status_t show_all(const mpath_settings_t *settings)
     mpath_status_t status;
 
     printf("mpath %s\n", MPATH_VERSION);
+    printf("kernels for GPUs: %s\n",
+           mpath_fatbin_built ? "built in" : "none, built without nvcc: copy engines do everything");
     show_settings(settings);
     printf("\nthis machine\n");
     status = mpath_machine_discover(settings->rails, settings->rail_rates, &machine);

@@ -3,6 +3,7 @@
  * MPI_Alltoallv by the standard: matrices, datatypes, placements, in place, communicators. Arguments: names of cases.
  */
 #include "mpi/cases.h"
+#include "mpi/memory.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -290,31 +291,43 @@ static long case_null_buffers(void)
     return errors;
 }
 
+/* Both buffers in the memory of the tests; `host` has what is sent, and what came afterwards. */
+static int alltoall_on_memory(int *host, int count)
+{
+    size_t bytes = (size_t)world_size * (size_t)count * sizeof(int);
+    void *send = memory_new(bytes, 2 * (unsigned)count), *receive = memory_new(bytes, 2 * (unsigned)count + 1);
+    int rc;
+
+    memory_put(send, host, bytes);
+    memory_fill(receive, 0xff, bytes);
+    rc = MPI_Alltoall(send, count, MPI_INT, receive, count, MPI_INT, MPI_COMM_WORLD);
+    memory_get(host, receive, bytes);
+    memory_free(send);
+    memory_free(receive);
+    return rc;
+}
+
 static long case_alltoall(void)
 {
     static const int counts[] = {1, 17, 5000, 40000};
-    int which, i, peer, count, *send, *receive;
-    long errors = 0;
+    long errors               = 0;
 
-    for (which = 0; which < 4; which++) {
-        count   = counts[which];
-        send    = malloc((size_t)world_size * (size_t)count * sizeof(int));
-        receive = malloc((size_t)world_size * (size_t)count * sizeof(int));
-        if (send == NULL || receive == NULL) {
+    for (int which = 0; which < 4; which++) {
+        int count = counts[which], *host = malloc((size_t)world_size * (size_t)count * sizeof(int));
+
+        if (host == NULL) {
             MPI_Abort(MPI_COMM_WORLD, 99);
         }
-        for (i = 0; i < world_size * count; i++) {
-            send[i]    = world_rank * 1000003 + i;
-            receive[i] = -1;
+        for (int i = 0; i < world_size * count; i++) {
+            host[i] = world_rank * 1000003 + i;
         }
-        errors += MPI_Alltoall(send, count, MPI_INT, receive, count, MPI_INT, MPI_COMM_WORLD) != MPI_SUCCESS;
-        for (peer = 0; peer < world_size; peer++) {
-            for (i = 0; i < count; i++) {
-                errors += receive[peer * count + i] != peer * 1000003 + world_rank * count + i;
+        errors += alltoall_on_memory(host, count) != MPI_SUCCESS;
+        for (int peer = 0; peer < world_size; peer++) {
+            for (int i = 0; i < count; i++) {
+                errors += host[peer * count + i] != peer * 1000003 + world_rank * count + i;
             }
         }
-        free(send);
-        free(receive);
+        free(host);
     }
     return errors;
 }
@@ -372,36 +385,55 @@ static long case_many_communicators(void)
     return errors;
 }
 
+/* One number from each rank of a group to each of the other. */
+static long over_intercommunicator(MPI_Comm inter, int color)
+{
+    int remote_size, *counts, *displacements, *host;
+    void *send, *receive;
+    long errors;
+    size_t bytes;
+
+    MPI_Comm_remote_size(inter, &remote_size);
+    bytes  = (size_t)remote_size * sizeof(int);
+    counts = malloc(3 * bytes);
+    if (counts == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    displacements = counts + remote_size;
+    host          = displacements + remote_size;
+    send          = memory_new(bytes, 5);
+    receive       = memory_new(bytes, 6);
+    for (int i = 0; i < remote_size; i++) {
+        counts[i]        = 1;
+        displacements[i] = i;
+        host[i]          = world_rank * 100 + i;
+    }
+    memory_put(send, host, bytes);
+    memory_fill(receive, 0, bytes);
+    errors = MPI_Alltoallv(send, counts, displacements, MPI_INT, receive, counts, displacements, MPI_INT, inter) !=
+             MPI_SUCCESS;
+    memory_get(host, receive, bytes);
+    for (int i = 0; i < remote_size; i++) {
+        errors += host[i] != (2 * i + 1 - color) * 100 + world_rank / 2;
+    }
+    memory_free(send);
+    memory_free(receive);
+    free(counts);
+    return errors;
+}
+
 static long case_intercommunicator(void)
 {
-    int color = world_rank % 2, remote_size, i, *counts, *displacements, *send, *receive;
+    int color = world_rank % 2;
     MPI_Comm local, inter;
-    long errors = 0;
+    long errors;
 
     if (world_size < 2) {
         return 0;
     }
     MPI_Comm_split(MPI_COMM_WORLD, color, world_rank, &local);
     MPI_Intercomm_create(local, 0, MPI_COMM_WORLD, 1 - color, 7, &inter);
-    MPI_Comm_remote_size(inter, &remote_size);
-    counts = calloc((size_t)remote_size * 4, sizeof(int));
-    if (counts == NULL) {
-        MPI_Abort(MPI_COMM_WORLD, 99);
-    }
-    displacements = counts + remote_size;
-    send          = displacements + remote_size;
-    receive       = send + remote_size;
-    for (i = 0; i < remote_size; i++) {
-        counts[i]        = 1;
-        displacements[i] = i;
-        send[i]          = world_rank * 100 + i;
-    }
-    errors += MPI_Alltoallv(send, counts, displacements, MPI_INT, receive, counts, displacements, MPI_INT, inter) !=
-              MPI_SUCCESS;
-    for (i = 0; i < remote_size; i++) {
-        errors += receive[i] != (2 * i + 1 - color) * 100 + world_rank / 2;
-    }
-    free(counts);
+    errors = over_intercommunicator(inter, color);
     MPI_Comm_free(&inter);
     MPI_Comm_free(&local);
     return errors;

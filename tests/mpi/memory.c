@@ -210,6 +210,14 @@ static void allocate(buffer_t *buffer, size_t bytes)
     buffer->start = (char *)(uintptr_t)address;
 }
 
+static void remember(buffer_t *buffer)
+{
+    pthread_mutex_lock(&lock);
+    buffer->next = buffers;
+    buffers      = buffer;
+    pthread_mutex_unlock(&lock);
+}
+
 void *memory_new(size_t bytes, unsigned seed)
 {
     buffer_t *buffer = calloc(1, sizeof(*buffer));
@@ -224,14 +232,24 @@ void *memory_new(size_t bytes, unsigned seed)
     distance      = (seed >> 16) % 3 == 0 ? 0 : (seed >> 18) % 700;
     buffer->bytes = bytes + distance + 1;
     allocate(buffer, bytes);
-    if (buffer->address == NULL) {
-        buffer->address = buffer->start;
+    buffer->address = ((buffer->address == NULL) ? buffer->start : buffer->address) + distance;
+    remember(buffer);
+    return buffer->address;
+}
+
+void *memory_new_pinned(size_t bytes)
+{
+    buffer_t *buffer = calloc(1, sizeof(*buffer));
+
+    setup();
+    if (buffer == NULL) {
+        fail("calloc", 0);
     }
-    buffer->address += distance;
-    pthread_mutex_lock(&lock);
-    buffer->next = buffers;
-    buffers      = buffer;
-    pthread_mutex_unlock(&lock);
+    buffer->kind  = (context != NULL) ? REGISTERED : HOST;
+    buffer->bytes = bytes;
+    allocate(buffer, bytes);
+    buffer->address = buffer->start;
+    remember(buffer);
     return buffer->address;
 }
 
@@ -377,13 +395,32 @@ void memory_fill(void *memory, unsigned char value, size_t bytes)
     }
 }
 
-void memory_put_late(void *memory, const void *host, size_t bytes, int fills)
+void memory_put_late(const memory_late_t *late)
 {
+    mpath_cu_ptr_t memory = (mpath_cu_ptr_t)(uintptr_t)late->memory;
+
     pthread_mutex_lock(&lock);
     CHECK(cu.CtxSetCurrent(context));
-    for (int i = 0; i < fills; i++) {
-        CHECK(cu.MemsetD8Async((mpath_cu_ptr_t)(uintptr_t)memory, 0xee, bytes, stream));
+    for (int i = 0; i < late->fills; i++) {
+        if (late->scratch_bytes > 0) {
+            CHECK(cu.MemsetD8Async((mpath_cu_ptr_t)(uintptr_t)late->scratch, 0xdd, late->scratch_bytes, stream));
+        }
+        CHECK(cu.MemsetD8Async(memory, 0xee, late->bytes, stream));
     }
-    CHECK(cu.MemcpyAsync((mpath_cu_ptr_t)(uintptr_t)memory, (mpath_cu_ptr_t)(uintptr_t)host, bytes, stream));
+    CHECK(cu.MemcpyAsync(memory, (mpath_cu_ptr_t)(uintptr_t)late->host, late->bytes, stream));
     pthread_mutex_unlock(&lock);
+}
+
+int memory_is_late(void)
+{
+    mpath_cu_result_t result;
+
+    pthread_mutex_lock(&lock);
+    CHECK(cu.CtxSetCurrent(context));
+    result = cu.StreamQuery(stream);
+    pthread_mutex_unlock(&lock);
+    if (result != MPATH_CU_NOT_READY) {
+        CHECK(result);
+    }
+    return result == MPATH_CU_NOT_READY;
 }

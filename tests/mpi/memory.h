@@ -31,11 +31,25 @@ void memory_put(void *memory, const void *host, size_t bytes);
 void memory_get(void *host, const void *memory, size_t bytes);
 void memory_fill(void *memory, unsigned char value, size_t bytes);
 
+/* Host memory that copies read without a stop at the processor, where there is a device; memory_free() frees it. */
+void *memory_new_pinned(size_t bytes);
+
 /*
- * Device memory: enqueues `fills` fills with something else and then the copy on a stream of this program, and waits
- * for none of them. `host` stays as it is until they are done, which memory_get() does not wait for.
+ * Device memory: enqueues `fills` fills of `scratch` (bytes of it) and of the buffer with something else, and then the
+ * copy, on a stream of this program, and waits for none of them. `host`, which is pinned, stays as it is until they are
+ * done, which memory_get() does not wait for.
  */
-void memory_put_late(void *memory, const void *host, size_t bytes, int fills);
+typedef struct memory_late {
+    void *memory;
+    const void *host;
+    size_t bytes;
+    void *scratch;
+    size_t scratch_bytes;
+    int fills;
+} memory_late_t;
+void memory_put_late(const memory_late_t *late);
+/* Nonzero: what memory_put_late() has enqueued is not all done. */
+int memory_is_late(void);
 
 /* Nonzero: MPATH_TEST_MEMORY names something besides the host's memory. */
 int memory_is_special(void);

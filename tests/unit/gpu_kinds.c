@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of every kind on a GPU, for tests. */
 #include "gpu_kinds.h"
+#include "gpu/launch.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -164,6 +165,18 @@ int gpu_makes_fabric_handles(int device)
     }
     mpath_gpu_leave(gpu);
     return makes;
+}
+
+int gpu_has_kernels(mpath_gpu_t *gpu)
+{
+    if (mpath_kernels_usable(gpu)) {
+        return 1;
+    }
+    if (getenv("MPATH_TEST_KERNELS") != NULL) {
+        fprintf(stderr, "no kernels on the GPU, but MPATH_TEST_KERNELS says that there are: built without nvcc?\n");
+        exit(1);
+    }
+    return 0;
 }
 
 void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory)

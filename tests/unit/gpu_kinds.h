@@ -24,6 +24,12 @@ void gpu_nvml_starts(const char *links);
 void gpu_application_resets(int device);
 
 /*
+ * mpath_kernels_usable(); but where MPATH_TEST_KERNELS says that there have to be kernels (tests/gpu/run sets it), none
+ * end the program: tests that skip would hide it.
+ */
+int gpu_has_kernels(mpath_gpu_t *gpu);
+
+/*
  * Allocates, or ends the program. VMM: `pieces` mappings behind one another, -`pieces` with fabric handles. POOL:
  * exportable when `pieces` is 1, from the default pool when it is 0.
  */

@@ -74,7 +74,7 @@ static void test_again(void **state)
     mpath_gpu_usage_t before, now;
 
     (void)state;
-    if (!mpath_kernels_usable(gpu)) {
+    if (!gpu_has_kernels(gpu)) {
         mpath_peer_again_destroy(again);
         skip();
     }
@@ -113,7 +113,7 @@ static void test_without(void **state)
 
     (void)state;
     assert_int_equal(mpath_repeat_copy(stream, &launch, number.address, &repeat), MPATH_ERR_UNSUPPORTED);
-    if (!mpath_kernels_usable(gpu)) {
+    if (!gpu_has_kernels(gpu)) {
         skip();
     }
     for (int round = 0; round < 4; round++) {

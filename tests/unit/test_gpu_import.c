@@ -39,7 +39,7 @@ static void check_kind(const owner_t *owner, mpath_memory_kind_t kind, int piece
     there = mpath_import_address(import, answer.address);
     gpu_copy(gpu, mine.address, there, answer.bytes);
     assert_int_equal(gpu_pattern_check(mine.address, answer.bytes, 1), 0);
-    if (mpath_kernels_usable(gpu)) {
+    if (gpu_has_kernels(gpu)) {
         gpu_pattern_write(mine.address, answer.bytes, 9);
         copy_by_kernel(gpu, mine.address, there, answer.bytes);
         assert_int_equal(gpu_pattern_check(mine.address, answer.bytes, 1), 0);
@@ -101,7 +101,7 @@ static void test_small_neighbours(void **state)
             gpu_copy(gpu, mine.address, mpath_import_address(import[side][slot], answer[slot].address),
                      answer[slot].bytes);
             assert_int_equal(gpu_pattern_check(mine.address, answer[slot].bytes, slot), 0);
-            if (mpath_kernels_usable(gpu)) {
+            if (gpu_has_kernels(gpu)) {
                 gpu_pattern_write(mine.address, 65536, 99);
                 copy_by_kernel(gpu, mine.address, mpath_import_address(import[side][slot], answer[slot].address),
                                answer[slot].bytes);

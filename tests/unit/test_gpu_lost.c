@@ -28,7 +28,7 @@ static void check_works(mpath_gpu_t *gpu, uint64_t seed)
     gpu_pattern_write(from.address, MIB, seed);
     gpu_copy(gpu, to.address, from.address, MIB);
     assert_int_equal(gpu_pattern_check(to.address, MIB, seed), 0);
-    if (mpath_kernels_usable(gpu)) {
+    if (gpu_has_kernels(gpu)) {
         piece = (mpath_kernel_piece_t){.target = to.address, .source = from.address, .bytes = MIB};
         gpu_pattern_write(from.address, MIB, seed + 1);
         assert_int_equal(mpath_stream_get(gpu, 1, &stream), MPATH_OK);
