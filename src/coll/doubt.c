@@ -75,6 +75,10 @@ mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32
 
 void mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns)
 {
+    if (mpath_idle_others_may_rest()) { /* somebody may have computed meanwhile */
+        doubt->last = NULL;
+        return;
+    }
     doubt->was_slow = took_ns > MPATH_DOUBT_TIMES * links_ns + MPATH_DOUBT_FIRST_NS;
 }
 

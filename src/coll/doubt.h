@@ -38,7 +38,10 @@ uint32_t mpath_doubt_tell(const mpath_doubt_t *doubt);
  */
 mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32_t flags, uint64_t bytes, unsigned skew,
                                 uint64_t start_ns, int *previous_p);
-/* mpath has carried the call: it took so long after the agreement, and its bytes alone `links_ns`. */
+/*
+ * mpath has carried the call: it took so long after the agreement, and its bytes alone `links_ns`. One that others
+ * progress (exec/idle.h) is no measure.
+ */
 void mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns);
 /* A blocking call has ended, whoever carried it. */
 void mpath_doubt_ended(mpath_doubt_t *doubt);

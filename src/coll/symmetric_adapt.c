@@ -9,11 +9,14 @@
  *   each run    what the driver of each rail has seen
  *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, and to
  *   the file
+ *
+ * Only blocking calls show something: in others ranks may compute in between, and what is late says nothing of a rail.
  */
 #include "coll/symmetric_private.h"
 
 #include "adapt/store.h"
 #include "adapt/tune.h"
+#include "exec/idle.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -251,11 +254,17 @@ static mpath_status_t start(mpath_symmetric_t *symmetric)
     for (int i = 0; i < mpath_share_num_rails(symmetric->share); i++) {
         adapt->latest[i] = mpath_share_rail_bps(symmetric->share, i);
     }
-    status = take_stored(symmetric, &any);
-    if ((status == MPATH_OK) && !any && (symmetric->settings->adapt == MPATH_ADAPT_START)) {
-        status = measure(symmetric);
-    }
+    status          = take_stored(symmetric, &any);
+    adapt->measures = !any && (symmetric->settings->adapt == MPATH_ADAPT_START);
     return status;
+}
+
+/* All operations and size classes begin with what it shows. */
+static mpath_status_t start_measure(mpath_symmetric_t *symmetric)
+{
+    symmetric->adapt.measures = 0;
+    memset(symmetric->adapt.known, 0, sizeof(symmetric->adapt.known));
+    return measure(symmetric);
 }
 
 /* -- calls -- */
@@ -271,9 +280,12 @@ mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_
     }
     if (!adapt->started) {
         status = start(symmetric);
-        if (status != MPATH_OK) {
-            return status;
-        }
+    }
+    if ((status == MPATH_OK) && adapt->measures && !mpath_idle_others_may_rest()) {
+        status = start_measure(symmetric);
+    }
+    if (status != MPATH_OK) {
+        return status;
     }
     if (!adapt->known[op][k]) {
         mpath_rates_init(&adapt->rates[op][k], mpath_share_num_rails(symmetric->share), adapt->latest);
@@ -312,7 +324,7 @@ mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_o
     mpath_rates_t *rates = &symmetric->adapt.rates[op][k];
     uint64_t taken_bytes, busy_ns;
 
-    if (!is_on(symmetric) || (bytes < LEARN_MIN_BYTES)) {
+    if (!is_on(symmetric) || (bytes < LEARN_MIN_BYTES) || mpath_idle_others_may_rest()) {
         return MPATH_OK;
     }
     for (int i = 0; i < rates->num_rails; i++) {

@@ -16,6 +16,7 @@
  */
 typedef struct mpath_symmetric_adapt {
     int started;                     /* the engine has run, stored rates are loaded */
+    int measures;                    /* rails are still to be measured */
     uint64_t latest[MPATH_MAX_NICS]; /* the last change, of whatever operation and class */
     mpath_rates_t rates[3][SYMMETRIC_CLASSES];
     int known[3][SYMMETRIC_CLASSES]; /* rates are in use */
