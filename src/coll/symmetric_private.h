@@ -103,7 +103,9 @@ static inline int mpath_symmetric_index(mpath_operation_t operation)
     return (int)operation - (int)MPATH_OPERATION_ALLREDUCE;
 }
 
-/* symmetric_adapt.c: before and after a run of the engine. Collective now and then; errors end the call. */
+/* symmetric_adapt.c: whether calls of so many bytes show what rails carry; the same on all ranks. */
+int mpath_symmetric_adapts(const mpath_symmetric_t *symmetric, uint64_t bytes);
+/* Before and after a run of the engine. Collective now and then; errors end the call. */
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);
 mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
                                            uint64_t bytes);

@@ -1,7 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What calls of the share engine teach: nothing where ranks may compute in between. */
+/*
+ * What calls of the share engine teach: nothing where ranks may compute in between; and shares that follow a rail that has
+ * become slow before the previous function is tried for it.
+ */
+#include "coll/share_private.h"
 #include "unit/symmetric_support.h"
 #include "util/fiber.h"
+#include "util/time.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -49,7 +54,7 @@ static void check_nothing_learned(const member_t *member)
         ranks_check((rates->current_bps[rail] == NIC_BPS) && (rates->bytes[rail] == 0));
     }
     for (int kind = 0; kind < MPATH_WAY_CHOICE_KINDS; kind++) {
-        ranks_check(member->symmetric->doubts[0].slow[0][kind] == 0);
+        ranks_check(member->symmetric->doubts[0].kinds[0][kind].slow == 0);
     }
 }
 
@@ -83,9 +88,119 @@ static void test_late(void **state)
     }
 }
 
+/* -- rails of which the test says what they carry -- */
+
+#define FAST_BPS UINT64_C(1000000000)
+#define FAST_BYTES (2 * MIB)
+#define RAISED MPATH_DOUBT_ROW
+#define EXCHANGED (RAISED + MPATH_DOUBT_WINDOW_CALLS)
+
+static const uint64_t *true_bps; /* by rail; NULL: what is seen counts */
+static const mpath_share_t *true_share;
+
+/* Of the bytes of a node that come from the other one, twice. */
+static uint64_t rail_bytes(const mpath_share_t *share, int rail)
+{
+    return FAST_BYTES * share->rails[rail].weight / share->cumulative[share->num_rails];
+}
+
+int __real_mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
+int __wrap_mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
+
+int __wrap_mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p)
+{
+    int drives = __real_mpath_share_measured(share, index, bytes_p, busy_ns_p);
+
+    if (drives && (true_bps != NULL)) {
+        *bytes_p   = rail_bytes(share, index);
+        *busy_ns_p = *bytes_p * MPATH_NS_PER_S / true_bps[index];
+    }
+    return drives;
+}
+
+void __real_mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns);
+void __wrap_mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns);
+
+void __wrap_mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns)
+{
+    for (int rail = 0; (rail < NICS) && (true_bps != NULL); rail++) {
+        uint64_t rail_ns = rail_bytes(true_share, rail) * MPATH_NS_PER_S / true_bps[rail];
+
+        took_ns = ((rail == 0) || (rail_ns > took_ns)) ? rail_ns : took_ns;
+    }
+    __real_mpath_doubt_took(doubt, took_ns, links_ns);
+}
+
+/* Calls, the first of which that is declined is `tried`. */
+static void check_tried(member_t *member, unsigned calls, unsigned tried)
+{
+    double *vector = zeroed(FAST_BYTES);
+
+    for (unsigned call = 0; call < calls; call++) {
+        mpath_status_t status = mpath_allreduce(member->symmetric, vector, vector, FAST_BYTES / sizeof(*vector),
+                                                &doubles, 0);
+
+        ranks_check(status == ((call == tried) ? MPATH_DECLINED : MPATH_OK));
+        mpath_symmetric_ended(member->symmetric);
+    }
+    free(vector);
+}
+
+/* One rail falls to a quarter. */
+static int fallen_body(ranks_self_t *self, void *argument)
+{
+    const uint64_t fallen_bps[] = {FAST_BPS, FAST_BPS / 4};
+    const mpath_rates_t *rates;
+    const mpath_doubt_kind_t *kind;
+    member_t member;
+
+    (void)argument;
+    open_affine(&member, self, MPATH_ADAPT_RUN);
+    true_share = member.symmetric->share;
+    true_bps   = fallen_bps;
+    check_tried(&member, EXCHANGED, UINT32_MAX);
+    rates = &member.symmetric->adapt.rates[0][0];
+    kind  = &member.symmetric->doubts[0].kinds[0][mpath_way_choice_kind(FAST_BYTES)];
+    for (int rail = 0; rail < NICS; rail++) {
+        ranks_check(rates->current_bps[rail] / 1000 == fallen_bps[rail] / 1000);
+    }
+    ranks_check(kind->slow == MPATH_DOUBT_ROW);
+    check_tried(&member, 2 * MPATH_DOUBT_ROW, UINT32_MAX);
+    ranks_check((kind->slow == 0) && (kind->windows == 0)); /* doubt has ended */
+    member_end(&member);
+    return 0;
+}
+
+/* All rails are slow, which other shares cannot mend; with adapt=off at once. */
+static int all_slow_body(ranks_self_t *self, void *argument)
+{
+    const uint64_t slow_bps[] = {FAST_BPS / 4, FAST_BPS / 4};
+    int adapt                 = *(const int *)argument;
+    unsigned raised           = (adapt == MPATH_ADAPT_OFF) ? RAISED : EXCHANGED;
+    member_t member;
+
+    open_affine(&member, self, adapt);
+    true_share = member.symmetric->share;
+    true_bps   = slow_bps;
+    check_tried(&member, raised + 2, raised + 1); /* own and previous in turns */
+    member_end(&member);
+    return 0;
+}
+
+static void test_slow_rails(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = FAST_BPS};
+    int run = MPATH_ADAPT_RUN, off = MPATH_ADAPT_OFF;
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, fallen_body, NULL), 0);
+    assert_int_equal(ranks_run(&setup, all_slow_body, &run), 0);
+    assert_int_equal(ranks_run(&setup, all_slow_body, &off), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_slow_rails)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
