@@ -18,6 +18,14 @@ void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
     }
 }
 
+void mpath_rates_restart(mpath_rates_t *rates)
+{
+    rates->calls       = 0;
+    rates->expected_ns = 0;
+    memset(rates->bytes, 0, sizeof(rates->bytes));
+    memset(rates->busy_ns, 0, sizeof(rates->busy_ns));
+}
+
 void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns)
 {
     rates->bytes[rail] += bytes;
@@ -106,12 +114,9 @@ int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks)
     uint64_t seen_bps[MPATH_MAX_NICS], away;
 
     combine(rates, all, num_ranks, seen_bps);
-    away               = spread_ppm(rates, seen_bps);
-    rates->calls       = 0;
-    rates->expected_ns = 0;
-    rates->drifts      = (away > MPATH_RATES_DRIFT_PPM) ? rates->drifts + 1 : 0;
-    memset(rates->bytes, 0, sizeof(rates->bytes));
-    memset(rates->busy_ns, 0, sizeof(rates->busy_ns));
+    away          = spread_ppm(rates, seen_bps);
+    rates->drifts = (away > MPATH_RATES_DRIFT_PPM) ? rates->drifts + 1 : 0;
+    mpath_rates_restart(rates);
     if ((away <= MPATH_RATES_JUMP_PPM) && (rates->drifts < 2)) {
         return 0;
     }

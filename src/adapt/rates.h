@@ -39,6 +39,9 @@ typedef struct mpath_rates {
 
 void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps);
 
+/* Forgets what has been seen in the window, on all ranks alike. */
+void mpath_rates_restart(mpath_rates_t *rates);
+
 /* This rank has seen a rail carry `bytes` in the `busy_ns` in which it had something to carry. */
 void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns);
 

@@ -66,6 +66,7 @@ mpath_status_t mpath_coll_choose_device(mpath_coll_t *coll, const mpath_agreed_t
 mpath_status_t mpath_coll_choose_host(mpath_coll_t *coll, const mpath_agreed_t *agreed, int *previous_p)
 {
     const mpath_load_t *load = &coll->load;
+    mpath_doubt_call_t call;
 
     *previous_p = 0;
     if (mpath_gate_of(coll->settings) != MPATH_GATE_AUTO) {
@@ -79,8 +80,9 @@ mpath_status_t mpath_coll_choose_host(mpath_coll_t *coll, const mpath_agreed_t *
     if (load->links_ns == 0) {
         return MPATH_OK; /* nothing crosses between nodes */
     }
-    return mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, load->busiest_cross,
-                            mpath_way_choice_skew(load->busiest_cross, load->node_cross), coll->began_ns, previous_p);
+    call = (mpath_doubt_call_t){.bytes = load->busiest_cross,
+                                .skew  = mpath_way_choice_skew(load->busiest_cross, load->node_cross)};
+    return mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, previous_p);
 }
 
 /* On one node, and between nodes of one rail each. Not where other rails have failed, which may come back. */

@@ -244,14 +244,15 @@ static const char *settle_memory(mpath_symmetric_t *symmetric, mpath_share_job_t
 static mpath_status_t settle_doubt(mpath_symmetric_t *symmetric, mpath_doubt_t *doubt, int algorithm, uint64_t start_ns)
 {
     const mpath_settings_t *settings = symmetric->settings;
+    const mpath_doubt_call_t call    = {.bytes  = symmetric->bytes,
+                                        .adapts = mpath_symmetric_adapts(symmetric, symmetric->bytes)};
     mpath_status_t status;
     int previous;
 
     if ((settings->gate != MPATH_GATE_AUTO) || (algorithm != MPATH_ALGORITHM_AUTO) || settings->deterministic) {
         return MPATH_OK;
     }
-    status = mpath_doubt_next(doubt, symmetric->team, symmetric->agreed_flags, symmetric->bytes, 0, start_ns,
-                              &previous);
+    status = mpath_doubt_next(doubt, symmetric->team, symmetric->agreed_flags, &call, start_ns, &previous);
     if (status != MPATH_OK) {
         return status;
     }

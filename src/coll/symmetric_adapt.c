@@ -9,11 +9,14 @@
  *   each run    what the driver of each rail has seen
  *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, and to
  *   the file
+ *
+ * Only blocking calls show something: in others ranks may compute in between, and what is late says nothing of a rail.
  */
 #include "coll/symmetric_private.h"
 
 #include "adapt/store.h"
 #include "adapt/tune.h"
+#include "exec/idle.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -42,6 +45,11 @@ static int size_class(uint64_t bytes)
 static int is_on(const mpath_symmetric_t *symmetric)
 {
     return (symmetric->settings->adapt != MPATH_ADAPT_OFF) && (mpath_share_num_rails(symmetric->share) > 1);
+}
+
+int mpath_symmetric_adapts(const mpath_symmetric_t *symmetric, uint64_t bytes)
+{
+    return is_on(symmetric) && (bytes >= LEARN_MIN_BYTES) && !mpath_idle_others_may_rest();
 }
 
 /* Rates in bytes per second, for the log. */
@@ -251,11 +259,17 @@ static mpath_status_t start(mpath_symmetric_t *symmetric)
     for (int i = 0; i < mpath_share_num_rails(symmetric->share); i++) {
         adapt->latest[i] = mpath_share_rail_bps(symmetric->share, i);
     }
-    status = take_stored(symmetric, &any);
-    if ((status == MPATH_OK) && !any && (symmetric->settings->adapt == MPATH_ADAPT_START)) {
-        status = measure(symmetric);
-    }
+    status          = take_stored(symmetric, &any);
+    adapt->measures = !any && (symmetric->settings->adapt == MPATH_ADAPT_START);
     return status;
+}
+
+/* All operations and size classes begin with what it shows. */
+static mpath_status_t start_measure(mpath_symmetric_t *symmetric)
+{
+    symmetric->adapt.measures = 0;
+    memset(symmetric->adapt.known, 0, sizeof(symmetric->adapt.known));
+    return measure(symmetric);
 }
 
 /* -- calls -- */
@@ -271,9 +285,12 @@ mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_
     }
     if (!adapt->started) {
         status = start(symmetric);
-        if (status != MPATH_OK) {
-            return status;
-        }
+    }
+    if ((status == MPATH_OK) && adapt->measures && !mpath_idle_others_may_rest()) {
+        status = start_measure(symmetric);
+    }
+    if (status != MPATH_OK) {
+        return status;
     }
     if (!adapt->known[op][k]) {
         mpath_rates_init(&adapt->rates[op][k], mpath_share_num_rails(symmetric->share), adapt->latest);
@@ -289,18 +306,21 @@ static mpath_status_t exchange(mpath_symmetric_t *symmetric, int op, int k)
     uint64_t mine[MPATH_MAX_NICS];
     uint64_t *all = malloc((size_t)symmetric->size * sizeof(mine));
     mpath_status_t status;
+    int changed = 0;
 
     if (all == NULL) {
         mpath_error("no memory for the observed rates of %d ranks; the call fails", symmetric->size);
         return MPATH_ERR_NO_MEMORY;
     }
     mpath_rates_observed(rates, mine);
-    status = mpath_team_allgather(symmetric->team, mine, sizeof(mine), all);
-    if ((status == MPATH_OK) && mpath_rates_update(rates, all, symmetric->size)) {
+    status  = mpath_team_allgather(symmetric->team, mine, sizeof(mine), all);
+    changed = (status == MPATH_OK) && mpath_rates_update(rates, all, symmetric->size);
+    if (changed) {
         log_rates(symmetric, operation_names[op], rates->current_bps);
         status = spread(symmetric, rates->current_bps);
         store_save(symmetric, op, k, rates->current_bps);
     }
+    mpath_doubt_adapted(&symmetric->doubts[op], changed);
     free(all);
     return status;
 }
@@ -308,19 +328,23 @@ static mpath_status_t exchange(mpath_symmetric_t *symmetric, int op, int k)
 mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
                                            uint64_t bytes)
 {
-    int op = mpath_symmetric_index(operation), k = size_class(bytes);
+    int op = mpath_symmetric_index(operation), k = size_class(bytes), ends;
     mpath_rates_t *rates = &symmetric->adapt.rates[op][k];
     uint64_t taken_bytes, busy_ns;
+    unsigned in_doubt;
 
-    if (!is_on(symmetric) || (bytes < LEARN_MIN_BYTES)) {
+    if (!mpath_symmetric_adapts(symmetric, bytes)) {
         return MPATH_OK;
+    }
+    in_doubt = mpath_doubt_window_call(&symmetric->doubts[op]);
+    if (in_doubt == 1) { /* what calls before have shown has become wrong */
+        mpath_rates_restart(rates);
     }
     for (int i = 0; i < rates->num_rails; i++) {
         if (mpath_share_measured(symmetric->share, i, &taken_bytes, &busy_ns)) {
             mpath_rates_observe(rates, i, taken_bytes, busy_ns);
         }
     }
-    return mpath_rates_end_call(rates, mpath_share_predict_ns(symmetric->share, flags, bytes))
-               ? exchange(symmetric, op, k)
-               : MPATH_OK;
+    ends = mpath_rates_end_call(rates, mpath_share_predict_ns(symmetric->share, flags, bytes));
+    return (ends || (in_doubt == MPATH_DOUBT_WINDOW_CALLS)) ? exchange(symmetric, op, k) : MPATH_OK;
 }

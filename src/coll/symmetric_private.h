@@ -16,6 +16,7 @@
  */
 typedef struct mpath_symmetric_adapt {
     int started;                     /* the engine has run, stored rates are loaded */
+    int measures;                    /* rails are still to be measured */
     uint64_t latest[MPATH_MAX_NICS]; /* the last change, of whatever operation and class */
     mpath_rates_t rates[3][SYMMETRIC_CLASSES];
     int known[3][SYMMETRIC_CLASSES]; /* rates are in use */
@@ -102,7 +103,9 @@ static inline int mpath_symmetric_index(mpath_operation_t operation)
     return (int)operation - (int)MPATH_OPERATION_ALLREDUCE;
 }
 
-/* symmetric_adapt.c: before and after a run of the engine. Collective now and then; errors end the call. */
+/* symmetric_adapt.c: whether calls of so many bytes show what rails carry; the same on all ranks. */
+int mpath_symmetric_adapts(const mpath_symmetric_t *symmetric, uint64_t bytes);
+/* Before and after a run of the engine. Collective now and then; errors end the call. */
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);
 mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
                                            uint64_t bytes);

@@ -70,7 +70,7 @@ typedef enum mpath_routes {
 typedef enum mpath_adapt {
     MPATH_ADAPT_OFF,
     MPATH_ADAPT_RUN,  /* shares of rails follow what calls show */
-    MPATH_ADAPT_START /* and rails are measured before the first one */
+    MPATH_ADAPT_START /* and rails are measured before the first blocking one */
 } mpath_adapt_t;
 
 typedef enum mpath_gpu_way {

@@ -32,9 +32,10 @@ void __real_mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t li
 /* A call of `bytes` and `skew` on all ranks; whether it is the previous function's. */
 static int next(mpath_doubt_t *doubt, mpath_team_t *team, uint32_t flags, uint64_t bytes, unsigned skew)
 {
-    int previous = 2;
+    const mpath_doubt_call_t call = {.bytes = bytes, .skew = skew};
+    int previous                  = 2;
 
-    ranks_check(mpath_doubt_next(doubt, team, flags, bytes, skew, mpath_time_ns(), &previous) == MPATH_OK);
+    ranks_check(mpath_doubt_next(doubt, team, flags, &call, mpath_time_ns(), &previous) == MPATH_OK);
     return previous;
 }
 
@@ -89,6 +90,50 @@ static void check_word(mpath_team_t *team)
     ranks_check(next(&doubt, team, 0, 2 * MIB, 0));
     ranks_check(!next(&doubt, team, 0, MIB, 0));
     mpath_doubt_release(&doubt);
+}
+
+/* Shares that change with every window hold trials up for some windows only. */
+static void check_windows(mpath_team_t *team)
+{
+    const mpath_doubt_call_t call = {.bytes = MIB, .adapts = 1};
+    mpath_doubt_t doubt           = {.last = NULL};
+    int previous;
+
+    slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
+    for (unsigned window = 0; window < MPATH_DOUBT_WINDOWS; window++) {
+        for (unsigned number = 1; number <= MPATH_DOUBT_WINDOW_CALLS; number++) {
+            ranks_check(mpath_doubt_next(&doubt, team, MPATH_CALL_SLOW, &call, 0, &previous) == MPATH_OK);
+            ranks_check(!previous && (mpath_doubt_window_call(&doubt) == number));
+        }
+        mpath_doubt_adapted(&doubt, 1);
+    }
+    for (int trial = 0; trial < 2; trial++) {
+        ranks_check(mpath_doubt_next(&doubt, team, MPATH_CALL_SLOW, &call, 0, &previous) == MPATH_OK);
+        ranks_check((previous == trial) && (mpath_doubt_window_call(&doubt) == 0));
+    }
+    mpath_doubt_release(&doubt);
+}
+
+/* Calls that are no longer slow end the doubt, and what trials have found with it, unless that is the other way. */
+static void check_end(mpath_team_t *team)
+{
+    for (int is_faster = 0; is_faster < 2; is_faster++) {
+        mpath_doubt_t doubt      = {.last = NULL};
+        mpath_doubt_kind_t *kind = &doubt.kinds[0][mpath_way_choice_kind(MIB)];
+        mpath_choice_t *choice;
+
+        slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
+        run_trials(&doubt, team, MPATH_CALL_SLOW, MIB, 0, is_faster ? 0 : 150);
+        ranks_check(next(&doubt, team, 0, MIB, 0) == is_faster);
+        choice = &doubt.choice->kinds[0][mpath_way_choice_kind(MIB)];
+        ranks_check(choice->is_known && (kind->slow == MPATH_DOUBT_ROW));
+        for (unsigned call = 0; call <= MPATH_DOUBT_ROW; call++) {
+            doubt.last = kind; /* a call of mpath's, as in the next trials */
+            ranks_check(next(&doubt, team, 0, MIB, 0) == is_faster);
+        }
+        ranks_check(((kind->slow == MPATH_DOUBT_ROW) == is_faster) && (choice->is_known == is_faster));
+        mpath_doubt_release(&doubt);
+    }
 }
 
 /* What another thread of control would do: no trials, and what is known. */
@@ -150,6 +195,8 @@ static int word_body(ranks_self_t *self, void *argument)
     context = ranks_context(self, &settings);
     team    = ranks_team(self, context);
     check_word(team);
+    check_windows(team);
+    check_end(team);
     check_rest(team);
     check_lost(team);
     ranks_barrier(self);

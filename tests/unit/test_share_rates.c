@@ -1,0 +1,207 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What calls of the share engine teach: nothing where ranks may compute in between; and shares that follow a rail that has
+ * become slow before the previous function is tried for it.
+ */
+#include "coll/share_private.h"
+#include "unit/symmetric_support.h"
+#include "util/fiber.h"
+#include "util/time.h"
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include <cmocka.h>
+
+#define RANKS 4
+#define NICS 2
+#define NIC_BPS UINT64_C(25000000)
+#define MIB (UINT64_C(1) << 20)
+#define CALLS (3 * MPATH_RATES_WINDOW_CALLS)
+#define COMPUTES_US 3000
+
+static void open_affine(member_t *member, ranks_self_t *self, int adapt)
+{
+    mpath_settings_init(&member->settings);
+    member->settings.memory_bytes = 8 * MIB;
+    member->settings.access       = MPATH_ACCESS_AFFINE;
+    member->settings.adapt        = adapt;
+    member_open(member, self);
+}
+
+/* -- non-blocking calls, one rank of which computes in between -- */
+
+static void calls_fiber(void *argument)
+{
+    member_t *member = argument;
+    double *vector   = zeroed(MIB);
+
+    for (int call = 0; call < CALLS; call++) {
+        ranks_check(mpath_allreduce(member->symmetric, vector, vector, MIB / sizeof(*vector), &doubles, 0) == MPATH_OK);
+    }
+    free(vector);
+}
+
+static void check_nothing_learned(const member_t *member)
+{
+    const mpath_rates_t *rates = &member->symmetric->adapt.rates[0][0];
+
+    ranks_check((rates->num_rails == NICS) && (rates->calls == 0) && (rates->drifts == 0));
+    for (int rail = 0; rail < NICS; rail++) {
+        ranks_check((rates->current_bps[rail] == NIC_BPS) && (rates->bytes[rail] == 0));
+    }
+    for (int kind = 0; kind < MPATH_WAY_CHOICE_KINDS; kind++) {
+        ranks_check(member->symmetric->doubts[0].kinds[0][kind].slow == 0);
+    }
+}
+
+static int late_body(ranks_self_t *self, void *argument)
+{
+    mpath_fiber_t *fiber;
+    member_t member;
+
+    open_affine(&member, self, *(const int *)argument);
+    ranks_check(mpath_fiber_create(256 << 10, &fiber) == MPATH_OK);
+    mpath_fiber_start(fiber, calls_fiber, &member);
+    while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
+        if (self->rank == 1) {
+            usleep(COMPUTES_US);
+        }
+    }
+    mpath_fiber_destroy(fiber);
+    check_nothing_learned(&member);
+    member_end(&member);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = NIC_BPS};
+    int adapts[]              = {MPATH_ADAPT_RUN, MPATH_ADAPT_START};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(adapts) / sizeof(adapts[0]); i++) {
+        assert_int_equal(ranks_run(&setup, late_body, &adapts[i]), 0);
+    }
+}
+
+/* -- rails of which the test says what they carry -- */
+
+#define FAST_BPS UINT64_C(1000000000)
+#define FAST_BYTES (2 * MIB)
+#define RAISED MPATH_DOUBT_ROW
+#define EXCHANGED (RAISED + MPATH_DOUBT_WINDOW_CALLS)
+
+static const uint64_t *true_bps; /* by rail; NULL: what is seen counts */
+static const mpath_share_t *true_share;
+
+/* Of the bytes of a node that come from the other one, twice. */
+static uint64_t rail_bytes(const mpath_share_t *share, int rail)
+{
+    return FAST_BYTES * share->rails[rail].weight / share->cumulative[share->num_rails];
+}
+
+int __real_mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
+int __wrap_mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
+
+int __wrap_mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p)
+{
+    int drives = __real_mpath_share_measured(share, index, bytes_p, busy_ns_p);
+
+    if (drives && (true_bps != NULL)) {
+        *bytes_p   = rail_bytes(share, index);
+        *busy_ns_p = *bytes_p * MPATH_NS_PER_S / true_bps[index];
+    }
+    return drives;
+}
+
+void __real_mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns);
+void __wrap_mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns);
+
+void __wrap_mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns)
+{
+    for (int rail = 0; (rail < NICS) && (true_bps != NULL); rail++) {
+        uint64_t rail_ns = rail_bytes(true_share, rail) * MPATH_NS_PER_S / true_bps[rail];
+
+        took_ns = ((rail == 0) || (rail_ns > took_ns)) ? rail_ns : took_ns;
+    }
+    __real_mpath_doubt_took(doubt, took_ns, links_ns);
+}
+
+/* Calls, the first of which that is declined is `tried`. */
+static void check_tried(member_t *member, unsigned calls, unsigned tried)
+{
+    double *vector = zeroed(FAST_BYTES);
+
+    for (unsigned call = 0; call < calls; call++) {
+        mpath_status_t status = mpath_allreduce(member->symmetric, vector, vector, FAST_BYTES / sizeof(*vector),
+                                                &doubles, 0);
+
+        ranks_check(status == ((call == tried) ? MPATH_DECLINED : MPATH_OK));
+        mpath_symmetric_ended(member->symmetric);
+    }
+    free(vector);
+}
+
+/* One rail falls to a quarter. */
+static int fallen_body(ranks_self_t *self, void *argument)
+{
+    const uint64_t fallen_bps[] = {FAST_BPS, FAST_BPS / 4};
+    const mpath_rates_t *rates;
+    const mpath_doubt_kind_t *kind;
+    member_t member;
+
+    (void)argument;
+    open_affine(&member, self, MPATH_ADAPT_RUN);
+    true_share = member.symmetric->share;
+    true_bps   = fallen_bps;
+    check_tried(&member, EXCHANGED, UINT32_MAX);
+    rates = &member.symmetric->adapt.rates[0][0];
+    kind  = &member.symmetric->doubts[0].kinds[0][mpath_way_choice_kind(FAST_BYTES)];
+    for (int rail = 0; rail < NICS; rail++) {
+        ranks_check(rates->current_bps[rail] / 1000 == fallen_bps[rail] / 1000);
+    }
+    ranks_check(kind->slow == MPATH_DOUBT_ROW);
+    check_tried(&member, 2 * MPATH_DOUBT_ROW, UINT32_MAX);
+    ranks_check((kind->slow == 0) && (kind->windows == 0)); /* doubt has ended */
+    member_end(&member);
+    return 0;
+}
+
+/* All rails are slow, which other shares cannot mend; with adapt=off at once. */
+static int all_slow_body(ranks_self_t *self, void *argument)
+{
+    const uint64_t slow_bps[] = {FAST_BPS / 4, FAST_BPS / 4};
+    int adapt                 = *(const int *)argument;
+    unsigned raised           = (adapt == MPATH_ADAPT_OFF) ? RAISED : EXCHANGED;
+    member_t member;
+
+    open_affine(&member, self, adapt);
+    true_share = member.symmetric->share;
+    true_bps   = slow_bps;
+    check_tried(&member, raised + 2, raised + 1); /* own and previous in turns */
+    member_end(&member);
+    return 0;
+}
+
+static void test_slow_rails(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = FAST_BPS};
+    int run = MPATH_ADAPT_RUN, off = MPATH_ADAPT_OFF;
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, fallen_body, NULL), 0);
+    assert_int_equal(ranks_run(&setup, all_slow_body, &run), 0);
+    assert_int_equal(ranks_run(&setup, all_slow_body, &off), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_slow_rails)};
+
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
