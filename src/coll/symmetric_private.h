@@ -15,8 +15,7 @@
  * What has been learned about rails: by operation (those of mpath_operation_t that move by the engine) and size class.
  */
 typedef struct mpath_symmetric_adapt {
-    int started;                     /* the engine has run, stored rates are loaded */
-    uint64_t latest[MPATH_MAX_NICS]; /* the last change, of whatever operation and class */
+    int started; /* the engine has run, stored rates are loaded */
     mpath_rates_t rates[3][SYMMETRIC_CLASSES];
     int known[3][SYMMETRIC_CLASSES]; /* rates are in use */
 } mpath_symmetric_adapt_t;
@@ -102,7 +101,8 @@ static inline int mpath_symmetric_index(mpath_operation_t operation)
     return (int)operation - (int)MPATH_OPERATION_ALLREDUCE;
 }
 
-/* symmetric_adapt.c: before and after a run of the engine. Collective now and then; errors end the call. */
+/* symmetric_adapt.c: flags of a call, and before and after a run of the engine. Collective now and then; errors end the call. */
+uint32_t mpath_symmetric_adapt_tell(const mpath_symmetric_t *symmetric);
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);
 mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
                                            uint64_t bytes);
