@@ -19,6 +19,7 @@ typedef struct mpath_coll_rates {
     int numbers[MPATH_MAX_NICS];
     uint64_t nominal_bps[MPATH_MAX_NICS]; /* as the system says: the least of the nodes */
     mpath_rates_t observed;               /* with what plans count on */
+    int unseen[MPATH_MAX_NICS];           /* windows in which no rank saw anything of the rail */
     int is_known;                         /* these have been learned, or are of the file */
     /* local */
     int looked, has_stored; /* rank 0: into the file, which has rates that are not told yet */

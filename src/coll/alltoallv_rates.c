@@ -14,6 +14,7 @@
 #include "adapt/store.h"
 #include "coll/topo_rates.h"
 #include "exec/idle.h"
+#include "util/cache.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -25,7 +26,8 @@
 #define LEARN_MIN_NS MPATH_NS_PER_MS /* that rails take: shorter calls show latencies */
 #define FROM_FILE_NS 1               /* learned before everything else */
 #define BUSY_PERCENT 80              /* of the busiest NIC's time: what others take may be its doing */
-#define OTHER_CLASSES 3              /* of sizes, of operations whose rates serve as well */
+#define UNSEEN_WINDOWS 8             /* in a row */
+#define CLASSES 3                    /* of sizes, of operations whose rates serve as well */
 
 /* What a rank tells when the ranks exchange what they know. Plain data. */
 typedef struct known_row {
@@ -175,21 +177,40 @@ int mpath_coll_rates_are_known(const mpath_coll_t *coll)
 
 /* -- the file, and other communicators -- */
 
-/* Rank 0, once: rates of Alltoallv, else of an operation of large vectors. Nothing is known by them that others do not know
- * better. */
+/* The line that serves best: of Alltoallv, else of another operation with large vectors. */
+typedef struct search {
+    mpath_coll_rates_t *rates;
+    uint64_t machine;
+    int worth; /* of the best one so far */
+} search_t;
+
+static void consider(void *argument, const mpath_store_line_t *line)
+{
+    static const char *const operations[] = {"start", "reduce_scatter", "allgather", "allreduce", OPERATION};
+    search_t *search                      = argument;
+    int num_rails                         = search->rates->observed.num_rails;
+
+    for (int i = 0; i < (int)(sizeof(operations) / sizeof(operations[0])); i++) {
+        int worth = i * CLASSES + line->size_class + 1;
+
+        if ((line->machine == search->machine) && (line->num_rails == num_rails) && (line->size_class < CLASSES) &&
+            (strcmp(line->operation, operations[i]) == 0) && (worth >= search->worth)) {
+            memcpy(search->rates->stored_bps, line->bps, (size_t)num_rails * sizeof(*line->bps));
+            search->worth = worth;
+        }
+    }
+}
+
+/* Rank 0, once. That it cannot be read is said when reductions read it, or rates are kept. */
 static void look_into_file(mpath_coll_t *coll)
 {
-    static const char *const others[] = {OPERATION, "allreduce", "allgather", "reduce_scatter", "start"};
-    const char *path                  = coll->settings->adapt_file;
-    mpath_coll_rates_t *rates         = &coll->rates;
-    uint64_t machine                  = mpath_topo_signature(mpath_team_topo(coll->team));
+    const char *path = coll->settings->adapt_file;
+    search_t search  = {.rates = &coll->rates, .machine = mpath_topo_signature(mpath_team_topo(coll->team))};
 
-    rates->looked = 1;
-    for (size_t i = 0; (i < sizeof(others) / sizeof(others[0])) && (path[0] != '\0') && !rates->has_stored; i++) {
-        for (int k = OTHER_CLASSES - 1; (k >= 0) && !rates->has_stored; k--) {
-            rates->has_stored = mpath_store_load(path, machine, others[i], k, rates->observed.num_rails,
-                                                 rates->stored_bps) == MPATH_OK;
-        }
+    coll->rates.looked = 1;
+    if ((path[0] != '\0') && !mpath_cache_is_special(path)) {
+        (void)mpath_store_read(path, consider, &search);
+        coll->rates.has_stored = search.worth > 0;
     }
 }
 
@@ -331,6 +352,37 @@ static void read_samples(mpath_coll_rates_t *rates, uint64_t *bps)
     }
 }
 
+static int some_has_seen(const uint64_t *all, int size, int rail)
+{
+    for (int rank = 0; rank < size; rank++) {
+        if (all[(size_t)rank * MPATH_MAX_NICS + (size_t)rail] > 0) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/*
+ * A slow rail may have so little to carry that no call shows whether it has recovered: now and then plans count on more
+ * of it. Nonzero: they do.
+ */
+static int try_unseen(mpath_coll_rates_t *rates, const uint64_t *all, int size)
+{
+    int changed = 0;
+
+    for (int i = 0; i < rates->observed.num_rails; i++) {
+        uint64_t *bps = &rates->observed.current_bps[i];
+
+        rates->unseen[i] = some_has_seen(all, size, i) ? 0 : rates->unseen[i] + 1;
+        if ((rates->unseen[i] >= UNSEEN_WINDOWS) && (*bps < rates->nominal_bps[i])) {
+            *bps             = (*bps < rates->nominal_bps[i] / 2) ? 2 * *bps : rates->nominal_bps[i];
+            rates->unseen[i] = 0;
+            changed          = 1;
+        }
+    }
+    return changed;
+}
+
 /* The end of a window. */
 static mpath_status_t exchange(mpath_coll_t *coll)
 {
@@ -338,14 +390,17 @@ static mpath_status_t exchange(mpath_coll_t *coll)
     int size                  = mpath_team_size(coll->team);
     uint64_t mine[MPATH_MAX_NICS], *all = malloc((size_t)size * sizeof(mine));
     mpath_status_t status;
+    int changed;
 
     if (all == NULL) {
         mpath_error("no memory for the observed rates of %d ranks; the call fails", size);
         return MPATH_ERR_NO_MEMORY;
     }
     read_samples(rates, mine);
-    status = mpath_team_allgather(coll->team, mine, sizeof(mine), all);
-    if ((status == MPATH_OK) && mpath_rates_update(&rates->observed, all, size)) {
+    status  = mpath_team_allgather(coll->team, mine, sizeof(mine), all);
+    changed = (status == MPATH_OK) && mpath_rates_update(&rates->observed, all, size);
+    changed |= (status == MPATH_OK) && try_unseen(rates, all, size);
+    if (changed) {
         log_rates(coll);
         status = apply(coll);
         publish(coll);

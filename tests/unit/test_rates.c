@@ -5,6 +5,7 @@
  */
 #include "a2a.h"
 #include "adapt/known.h"
+#include "coll/alltoallv_private.h"
 #include "symmetric_support.h"
 #include "unit/capture.h"
 
@@ -217,6 +218,39 @@ static void test_allreduce_first(void **state)
     assert_int_equal(ranks_run(&setup, allreduce_first_body, NULL), 0);
 }
 
+/* -- a rail of which no call shows anything -- */
+
+static int unseen_body(ranks_self_t *self, void *argument)
+{
+    const int numbers[2]      = {0, 1};
+    const uint64_t nominal[2] = {FAST_BPS / 10, FAST_BPS / 10}, bps[2] = {FAST_BPS / 10, SLOW_BPS / 1000};
+    member_t member;
+    int calls = 0;
+
+    (void)argument;
+    member_start(&member, self, MPATH_ADAPT_RUN);
+    ranks_check(mpath_coll_rates_learned(member.coll, 2, numbers, nominal, bps) == MPATH_OK);
+    while (member.coll->rates.observed.current_bps[1] == bps[1]) {
+        ranks_check(avoids_second(&member));
+        ranks_check(++calls <= 9 * MPATH_RATES_WINDOW_CALLS);
+    }
+    ranks_check(calls > 7 * MPATH_RATES_WINDOW_CALLS);
+    ranks_check(member.coll->rates.observed.current_bps[1] == 2 * bps[1]);
+    member_end(&member);
+    return 0;
+}
+
+/* It is trusted with more, slowly. */
+static void test_unseen(void **state)
+{
+    ranks_setup_t slow = setup;
+
+    (void)state;
+    slow.nic_bps = FAST_BPS / 10;
+    assert_int_equal(ranks_run(&slow, unseen_body, NULL), 0);
+    unlink(path);
+}
+
 /* -- a measurement before the first call -- */
 
 /* Nonzero: the file keeps a measurement; then *second_p is what it found of the second rail. */
@@ -313,6 +347,7 @@ int main(void)
         cmocka_unit_test(test_file),   cmocka_unit_test(test_off),
         cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
+        cmocka_unit_test(test_unseen),
     };
 
     snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
