@@ -4,7 +4,6 @@
 
 #include "coll/gate.h"
 #include "coll/symmetric.h"
-#include "coll/topo_rates.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -39,8 +38,8 @@ static mpath_status_t make_cache(const mpath_settings_t *settings, const mpath_t
     return mpath_plan_cache_create(topo, &params, cache_p);
 }
 
-/* Plans are for a topology: starts anew with the team's present one. Rates that were found are found again. */
-static mpath_status_t read_topo(mpath_coll_t *coll)
+/* Rates that were learned are heard of again. */
+mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll)
 {
     const mpath_topo_t *topo = mpath_team_topo(coll->team);
     mpath_plan_cache_t *cache;
@@ -60,6 +59,7 @@ static mpath_status_t read_topo(mpath_coll_t *coll)
     coll->cache        = cache;
     coll->connected    = is_connected(topo, NULL);
     coll->topo_version = mpath_team_topo_version(coll->team);
+    mpath_coll_rates_init(coll);
     return MPATH_OK;
 }
 
@@ -93,7 +93,7 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
         mpath_coll_destroy(coll);
         return status;
     }
-    status = read_topo(coll);
+    status = mpath_coll_read_topo(coll);
     if (status != MPATH_OK) {
         mpath_coll_destroy(coll);
         return status;
@@ -124,24 +124,6 @@ void mpath_coll_destroy(mpath_coll_t *coll)
         free(coll->demand);
         free(coll);
     }
-}
-
-mpath_status_t mpath_coll_set_rates(mpath_coll_t *coll, int num_rails, const int *rails, const uint64_t *nominal_bps,
-                                    const uint64_t *rates_bps)
-{
-    mpath_topo_t *rated;
-    mpath_status_t status;
-
-    status = mpath_topo_with_rates(mpath_team_topo(coll->team), num_rails, rails, nominal_bps, rates_bps, &rated);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    mpath_plan_cache_set_topo(coll->cache, rated);
-    if (coll->rated != NULL) {
-        mpath_topo_destroy(coll->rated);
-    }
-    coll->rated = rated;
-    return MPATH_OK;
 }
 
 static const mpath_topo_t *topo_of(const mpath_coll_t *coll)
@@ -281,7 +263,7 @@ static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed
     int hit;
 
     if (coll->topo_version != mpath_team_topo_version(coll->team)) {
-        status = read_topo(coll);
+        status = mpath_coll_read_topo(coll);
         if (status != MPATH_OK) {
             return status;
         }
@@ -331,7 +313,7 @@ static mpath_status_t carry_once(mpath_coll_t *coll, const mpath_call_t *call, c
     if (status == MPATH_DECLINED) {
         return mpath_coll_decline(coll, "some rank could not open its rails");
     }
-    return status;
+    return (status == MPATH_OK) ? mpath_coll_rates_observe(coll, plan) : status;
 }
 
 /* A call was declined, maybe for rails that have failed: the next one shall find those that are back. */
@@ -354,7 +336,10 @@ static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const 
     int previous;
 
     set_demand(coll, agreed);
-    status = mpath_coll_choose_host(coll, agreed, &previous);
+    status = mpath_coll_rates_take(coll, agreed->flags);
+    if (status == MPATH_OK) {
+        status = mpath_coll_choose_host(coll, agreed, &previous);
+    }
     if (status != MPATH_OK) {
         return status;
     }
@@ -384,16 +369,21 @@ static uint64_t device_plan_ns(const mpath_coll_t *coll)
 /* The call has device memory on some rank. */
 static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
-    size_t size           = (size_t)mpath_team_size(coll->team);
-    uint64_t start_ns     = mpath_time_ns();
-    mpath_agreed_t kept   = *agreed; /* gathers on the way would overwrite its demand */
-    mpath_status_t status = MPATH_DECLINED;
+    size_t size         = (size_t)mpath_team_size(coll->team);
+    uint64_t start_ns   = mpath_time_ns();
+    mpath_agreed_t kept = *agreed; /* gathers on the way would overwrite its demand */
+    mpath_status_t status;
     mpath_way_t way;
     uint64_t plan_ns, took_ns;
 
     memcpy(coll->demand, agreed->demand, size * size * sizeof(*coll->demand));
     kept.demand = coll->demand;
-    plan_ns     = device_plan_ns(coll);
+    status      = mpath_coll_rates_take(coll, agreed->flags);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    plan_ns = device_plan_ns(coll);
+    status  = MPATH_DECLINED;
     if (mpath_relay_coll_usable(coll->relay)) {
         status = mpath_coll_choose_device(coll, &kept, &way);
         if (status != MPATH_OK) {
@@ -431,8 +421,9 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
     coll->declined_because = "";
     coll->wants_host       = 0;
     call->operation        = MPATH_OPERATION_ALLTOALLV;
-    call->flags            = (call->flags & ~(uint32_t)MPATH_CALL_SLOW) | mpath_doubt_tell(&coll->doubt);
-    coll->began_ns         = start_ns;
+    call->flags = (call->flags & ~(uint32_t)(MPATH_CALL_SLOW | MPATH_CALL_RATES)) | mpath_doubt_tell(&coll->doubt) |
+                  mpath_coll_rates_tell(coll);
+    coll->began_ns = start_ns;
     if (takes_device) {
         mpath_gpu_notice_lost();
         if ((call->send_memory != NULL) || (call->recv_memory != NULL)) {

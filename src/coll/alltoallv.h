@@ -29,11 +29,22 @@ typedef struct mpath_coll_counters {
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p);
 void mpath_coll_destroy(mpath_coll_t *coll);
 /*
- * Later plans count on the rails `rails[i]` (their numbers) carrying rates_bps[i] instead of nominal_bps[i]. The same
- * on all ranks, between the same calls; after an error the caller breaks the team.
+ * Calls of others have shown that the rails of these numbers carry bps[i] instead of nominal_bps[i]: plans count on it,
+ * and other communicators of this process shall know. The same on all ranks, between the same calls; after an error the
+ * caller breaks the team.
  */
-mpath_status_t mpath_coll_set_rates(mpath_coll_t *coll, int num_rails, const int *rails, const uint64_t *nominal_bps,
-                                    const uint64_t *rates_bps);
+mpath_status_t mpath_coll_rates_learned(mpath_coll_t *coll, int num_rails, const int *numbers,
+                                        const uint64_t *nominal_bps, const uint64_t *bps);
+/*
+ * Flags for the agreement of any call: MPATH_CALL_RATES: this process knows rates of other communicators, or of the file.
+ * With what was agreed on, on all ranks: takes them; collective where the flag is set; an error breaks the team.
+ */
+uint32_t mpath_coll_rates_tell(mpath_coll_t *coll);
+mpath_status_t mpath_coll_rates_take(mpath_coll_t *coll, uint32_t flags);
+/* What plans count on for the rail of this number, in terms of that nominal rate. The same on all ranks. */
+uint64_t mpath_coll_rates_of(const mpath_coll_t *coll, int number, uint64_t nominal_bps);
+/* Nonzero: some communicator of the job has learned it, or it is of the file. The same on all ranks. */
+int mpath_coll_rates_are_known(const mpath_coll_t *coll);
 void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters);
 
 /*

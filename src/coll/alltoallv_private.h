@@ -3,17 +3,38 @@
 #ifndef MPATH_COLL_ALLTOALLV_PRIVATE_H
 #define MPATH_COLL_ALLTOALLV_PRIVATE_H
 
+#include "adapt/known.h"
 #include "adapt/passing.h"
+#include "adapt/rates.h"
 #include "coll/alltoallv.h"
 #include "coll/doubt.h"
 #include "coll/load.h"
 #include "coll/plan_cache.h"
 #include "coll/way_choice.h"
 
+#define MPATH_COLL_SAMPLES 16 /* the last ones */
+
+/* The rails that some node has, and what they carry, see alltoallv_rates.c. Alike on all ranks but for what is local. */
+typedef struct mpath_coll_rates {
+    int numbers[MPATH_MAX_NICS];
+    uint64_t nominal_bps[MPATH_MAX_NICS]; /* as the system says: the least of the nodes */
+    mpath_rates_t observed;               /* with what plans count on */
+    int unseen[MPATH_MAX_NICS];           /* windows in which no rank saw anything of the rail */
+    int is_known;                         /* these have been learned, or are of the file */
+    /* local */
+    int looked, has_stored; /* rank 0: into the file, which has rates that are not told yet */
+    uint64_t stored_bps[MPATH_MAX_NICS];
+    unsigned heard; /* of mpath_known_changes() */
+    /* of this window, by rail: what calls have shown to this rank */
+    unsigned num_samples[MPATH_MAX_NICS];
+    uint64_t samples_bps[MPATH_MAX_NICS][MPATH_COLL_SAMPLES];
+} mpath_coll_rates_t;
+
 struct mpath_coll {
     mpath_team_t *team;
     const mpath_settings_t *settings; /* the context's */
     mpath_topo_t *rated;              /* the team's topology with rates that calls have shown; NULL: none yet */
+    mpath_coll_rates_t rates;
     mpath_plan_cache_t *cache;
     mpath_gpu_coll_t *gpu;     /* calls with device memory inside a node */
     mpath_relay_coll_t *relay; /* those that a plan can help */
@@ -43,6 +64,17 @@ static inline mpath_status_t mpath_coll_decline(mpath_coll_t *coll, const char *
     coll->counters.declined++;
     return MPATH_DECLINED;
 }
+
+/* alltoallv.c: plans are for a topology: starts anew with the team's present one, and its rates. */
+mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll);
+
+/* alltoallv_rates.c: for a new topology. */
+void mpath_coll_rates_init(mpath_coll_t *coll);
+/*
+ * After a call whose bytes this plan has carried: counts what its rails have shown. Collective at the end of a window, on
+ * all ranks alike. An error breaks the team.
+ */
+mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *plan);
 
 /*
  * alltoallv_choice.c: what calls before have shown. How a call on device memory goes that relays could carry: the same

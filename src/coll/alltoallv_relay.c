@@ -5,6 +5,7 @@
 #include "adapt/choice.h"
 #include "coll/gate.h"
 #include "coll/plan_cache.h"
+#include "coll/topo_rates.h"
 #include "exec/idle.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -26,10 +27,14 @@ struct mpath_relay_coll {
     mpath_team_t *team;
     mpath_relay_t *relay;
     mpath_plan_cache_t *cache; /* NULL until the first call */
-    const mpath_topo_t *topo;  /* that its plans are for */
-    uint64_t *demand;          /* of the call under way, without the diagonal */
-    mpath_choice_t *choices;   /* by kind of call, of this topology; NULL until the first trial */
-    mpath_choice_t *tried;     /* the call under way is a trial of it; NULL: it is none */
+    const mpath_topo_t *topo;  /* that its plans are for, */
+    mpath_topo_t *rated;       /* with the rates below; NULL: with those of the system */
+    int num_rails, has_news;   /* 0: nobody has learned rates. The cache does not know them yet */
+    int numbers[MPATH_MAX_NICS];
+    uint64_t nominal_bps[MPATH_MAX_NICS], rates_bps[MPATH_MAX_NICS];
+    uint64_t *demand;        /* of the call under way, without the diagonal */
+    mpath_choice_t *choices; /* by kind of call, of this topology; NULL until the first trial */
+    mpath_choice_t *tried;   /* the call under way is a trial of it; NULL: it is none */
     int trial;
     mpath_relay_counters_t counters;
 };
@@ -66,6 +71,9 @@ void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
     if (coll != NULL) {
         if (coll->cache != NULL) {
             mpath_plan_cache_destroy(coll->cache);
+        }
+        if (coll->rated != NULL) {
+            mpath_topo_destroy(coll->rated);
         }
         mpath_relay_destroy(coll->relay);
         free(coll->choices);
@@ -151,8 +159,45 @@ static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *t
     free(coll->choices);
     coll->choices = NULL;
     coll->tried   = NULL;
-    coll->topo    = topo;
+    if (coll->rated != NULL) {
+        mpath_topo_destroy(coll->rated);
+        coll->rated = NULL;
+    }
+    coll->topo     = topo;
+    coll->has_news = coll->num_rails > 0;
     return mpath_plan_cache_create(topo, &params, &coll->cache);
+}
+
+void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, int num_rails, const int *numbers,
+                                const uint64_t *nominal_bps, const uint64_t *rates_bps)
+{
+    coll->num_rails = num_rails;
+    coll->has_news  = num_rails > 0;
+    memcpy(coll->numbers, numbers, (size_t)num_rails * sizeof(*numbers));
+    memcpy(coll->nominal_bps, nominal_bps, (size_t)num_rails * sizeof(*nominal_bps));
+    memcpy(coll->rates_bps, rates_bps, (size_t)num_rails * sizeof(*rates_bps));
+}
+
+/* Plans count on what was learned; what was tried with other rates is tried anew. */
+static mpath_status_t take_rates(mpath_relay_coll_t *coll)
+{
+    mpath_topo_t *rated;
+    mpath_status_t status;
+
+    status = mpath_topo_with_rates(coll->topo, coll->num_rails, coll->numbers, coll->nominal_bps, coll->rates_bps,
+                                   &rated);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_plan_cache_set_topo(coll->cache, rated);
+    if (coll->rated != NULL) {
+        mpath_topo_destroy(coll->rated);
+    }
+    coll->rated = rated;
+    free(coll->choices);
+    coll->choices  = NULL;
+    coll->has_news = 0;
+    return MPATH_OK;
 }
 
 /* The trials of this kind of calls are over: what all have measured decides. Collective. */
@@ -237,6 +282,9 @@ static mpath_status_t find_plan(mpath_relay_coll_t *coll, const mpath_topo_t *to
     mpath_status_t status = (coll->topo != topo) ? make_cache(coll, topo) : MPATH_OK;
     int hit;
 
+    if ((status == MPATH_OK) && coll->has_news) {
+        status = take_rates(coll);
+    }
     if (status == MPATH_OK) {
         status = mpath_plan_cache_get(coll->cache, signature, coll->demand, plan_p, &hit);
     }

@@ -23,6 +23,10 @@ typedef struct mpath_relay_counters {
 mpath_status_t mpath_relay_coll_create(mpath_team_t *team, mpath_relay_coll_t **coll_p);
 void mpath_relay_coll_destroy(mpath_relay_coll_t *coll);
 
+/* As mpath_coll_rates_set(): from the next call on. */
+void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, int num_rails, const int *numbers,
+                                const uint64_t *nominal_bps, const uint64_t *rates_bps);
+
 /* Whether calls with device memory may be served here. The same on all ranks. */
 int mpath_relay_coll_usable(const mpath_relay_coll_t *coll);
 

@@ -283,7 +283,7 @@ mpath_status_t mpath_symmetric_agree(mpath_symmetric_t *symmetric, mpath_operati
     const char *because;
     mpath_status_t status;
 
-    call.flags |= mpath_doubt_tell(doubt);
+    call.flags |= mpath_doubt_tell(doubt) | mpath_symmetric_adapt_tell(symmetric);
     if (job->gpus != NULL) {
         call.flags |= mpath_share_gpus_tell(symmetric->share, job);
     }

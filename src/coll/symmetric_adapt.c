@@ -4,11 +4,11 @@
  * small calls see more latency than rate. All ranks change them between the same two calls and to the same values: what
  * they decide on has been exchanged.
  *
- *   first run   rates of the file (parameter adapt_file, read by rank 0); with adapt=start a measurement where there
- *               are none
+ *   first run   rates that other communicators of the job have learned, else those of the file (parameter adapt_file,
+ *               read by rank 0); with adapt=start a measurement where there are neither
  *   each run    what the driver of each rail has seen
- *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, and to
- *   the file
+ *   now and then, when enough has been seen: exchange; a change goes to the shares, to the planner of Alltoallv, to other
+ *   communicators, and to the file
  *
  * Only blocking calls show something: in others ranks may compute in between, and what is late says nothing of a rail.
  */
@@ -25,9 +25,10 @@
 #include <string.h>
 
 #define LEARN_MIN_BYTES (512u << 10)   /* smaller calls show latency */
-#define TUNE_NS (40 * MPATH_NS_PER_MS) /* a measurement keeps the rails busy for about so long */
+#define TUNE_NS (40 * MPATH_NS_PER_MS) /* a measurement keeps the rails busy for about so long, */
 #define TUNE_MIN_BYTES (1u << 20)
-#define TUNE_MAX_BYTES (64u << 20)
+#define TUNE_MAX_BYTES (64u << 20) /* in several runs where they carry more than this in it, */
+#define TUNE_RUNS 16               /* but no more than these */
 
 /* Plain data, exchanged. */
 typedef struct stored_rates {
@@ -76,11 +77,12 @@ static mpath_status_t spread(mpath_symmetric_t *symmetric, const uint64_t *bps)
         nominal_bps[i] = mpath_share_rail_bps(symmetric->share, i);
         numbers[i]     = mpath_share_rail_number(symmetric->share, i);
     }
-    memcpy(symmetric->adapt.latest, bps, (size_t)num_rails * sizeof(*bps));
-    if (symmetric->coll == NULL) {
-        return MPATH_OK;
-    }
-    return mpath_coll_set_rates(symmetric->coll, num_rails, numbers, nominal_bps, bps);
+    return mpath_coll_rates_learned(symmetric->coll, num_rails, numbers, nominal_bps, bps);
+}
+
+uint32_t mpath_symmetric_adapt_tell(const mpath_symmetric_t *symmetric)
+{
+    return mpath_coll_rates_tell(symmetric->coll);
 }
 
 /* -- the file -- */
@@ -99,18 +101,18 @@ static void store_load(const mpath_symmetric_t *symmetric, stored_rates_t *store
     }
 }
 
-static void store_save(const mpath_symmetric_t *symmetric, int op, int k, const uint64_t *bps)
+static void store_save(const mpath_symmetric_t *symmetric, const char *operation, int k, const uint64_t *bps)
 {
     const char *path = symmetric->settings->adapt_file;
 
     if ((symmetric->rank == 0) && (path[0] != '\0')) {
-        (void)mpath_store_save(path, mpath_topo_signature(mpath_team_topo(symmetric->team)), operation_names[op], k,
+        (void)mpath_store_save(path, mpath_topo_signature(mpath_team_topo(symmetric->team)), operation, k,
                                mpath_share_num_rails(symmetric->share), bps);
     }
 }
 
-/* Rank 0 reads, all hear what. *any_p: there was something. */
-static mpath_status_t take_stored(mpath_symmetric_t *symmetric, int *any_p)
+/* Rank 0 reads, all hear what. Plans count on it already, see mpath_coll_rates_tell(). */
+static mpath_status_t take_stored(mpath_symmetric_t *symmetric)
 {
     mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
     stored_rates_t mine, *all = malloc((size_t)symmetric->size * sizeof(*all));
@@ -123,12 +125,10 @@ static mpath_status_t take_stored(mpath_symmetric_t *symmetric, int *any_p)
     store_load(symmetric, &mine);
     status = mpath_team_allgather(symmetric->team, &mine, sizeof(mine), all);
     for (int op = 0; (op < 3) && (status == MPATH_OK); op++) {
-        for (int k = 0; (k < SYMMETRIC_CLASSES) && (status == MPATH_OK); k++) {
+        for (int k = 0; k < SYMMETRIC_CLASSES; k++) {
             if (all[0].bps[op][k][0] > 0) {
                 mpath_rates_init(&adapt->rates[op][k], mpath_share_num_rails(symmetric->share), all[0].bps[op][k]);
                 adapt->known[op][k] = 1;
-                *any_p              = 1;
-                status              = spread(symmetric, adapt->rates[op][k].current_bps);
             }
         }
     }
@@ -138,34 +138,32 @@ static mpath_status_t take_stored(mpath_symmetric_t *symmetric, int *any_p)
 
 /* -- the measurement -- */
 
-static uint64_t tune_bytes(const mpath_symmetric_t *symmetric)
+/* What a run moves, and how many there are to a measurement. */
+static uint64_t tune_bytes(const mpath_symmetric_t *symmetric, int *runs_p)
 {
-    uint64_t bytes = 0;
+    uint64_t bytes = 0, runs;
 
     for (int i = 0; i < mpath_share_num_rails(symmetric->share); i++) {
         bytes += (uint64_t)((double)mpath_share_rail_bps(symmetric->share, i) * (double)TUNE_NS /
                             (double)MPATH_NS_PER_S);
     }
     bytes *= (uint64_t)mpath_topo_num_nodes(mpath_team_topo(symmetric->team));
-    bytes = (bytes < TUNE_MAX_BYTES) ? bytes : TUNE_MAX_BYTES;
+    runs    = (bytes + TUNE_MAX_BYTES - 1) / TUNE_MAX_BYTES;
+    *runs_p = (runs < 1) ? 1 : (runs > TUNE_RUNS) ? TUNE_RUNS : (int)runs;
+    bytes   = (bytes < TUNE_MAX_BYTES) ? bytes : TUNE_MAX_BYTES;
     return (bytes > TUNE_MIN_BYTES) ? bytes : TUNE_MIN_BYTES;
 }
 
-/* The longest time that a driver saw each rail busy, in the last run. */
-static mpath_status_t exchange_times(mpath_symmetric_t *symmetric, uint64_t *times_ns)
+/* The longest time that a driver saw each rail busy. */
+static mpath_status_t exchange_times(mpath_symmetric_t *symmetric, const uint64_t *mine, uint64_t *times_ns)
 {
     size_t row    = MPATH_MAX_NICS * sizeof(uint64_t);
-    uint64_t *all = malloc((size_t)symmetric->size * row), mine[MPATH_MAX_NICS] = {0}, bytes, busy_ns;
+    uint64_t *all = malloc((size_t)symmetric->size * row);
     mpath_status_t status;
 
     if (all == NULL) {
         mpath_error("no memory for the times of %d ranks; the call fails", symmetric->size);
         return MPATH_ERR_NO_MEMORY;
-    }
-    for (int i = 0; i < mpath_share_num_rails(symmetric->share); i++) {
-        if (mpath_share_measured(symmetric->share, i, &bytes, &busy_ns)) {
-            mine[i] = busy_ns;
-        }
     }
     status = mpath_team_allgather(symmetric->team, mine, row, all);
     memset(times_ns, 0, row);
@@ -206,13 +204,29 @@ static mpath_status_t tune_run(mpath_symmetric_t *symmetric, const mpath_tune_t 
     return mpath_share_run(symmetric->share, &job, &stats);
 }
 
+/* How long each rail takes with the shares under test. */
+static mpath_status_t tune_measure(mpath_symmetric_t *symmetric, const mpath_tune_t *tune, char *buffer, uint64_t block,
+                                   int runs, uint64_t *times_ns)
+{
+    uint64_t mine[MPATH_MAX_NICS] = {0}, bytes, busy_ns;
+    mpath_status_t status         = MPATH_OK;
+
+    for (int run = 0; (run < runs) && (status == MPATH_OK); run++) {
+        status = tune_run(symmetric, tune, buffer, block);
+        for (int i = 0; (i < tune->num_rails) && (status == MPATH_OK); i++) {
+            mine[i] += mpath_share_measured(symmetric->share, i, &bytes, &busy_ns) ? busy_ns : 0;
+        }
+    }
+    return (status == MPATH_OK) ? exchange_times(symmetric, mine, times_ns) : status;
+}
+
 /* Shares with which all rails end together, as rates. */
 static mpath_status_t measure(mpath_symmetric_t *symmetric)
 {
-    uint64_t block = tune_bytes(symmetric) / (uint64_t)symmetric->size, times_ns[MPATH_MAX_NICS], sum_bps = 0;
+    int num_rails  = mpath_share_num_rails(symmetric->share), runs;
+    uint64_t block = tune_bytes(symmetric, &runs) / (uint64_t)symmetric->size, times_ns[MPATH_MAX_NICS], sum_bps = 0;
     uint64_t rates_bps[MPATH_MAX_NICS], *arrays;
-    int num_rails = mpath_share_num_rails(symmetric->share);
-    char *buffer  = malloc(2 * block);
+    char *buffer = malloc(2 * block);
     mpath_status_t status;
     mpath_tune_t tune;
 
@@ -231,10 +245,7 @@ static mpath_status_t measure(mpath_symmetric_t *symmetric)
     }
     mpath_tune_init(&tune, num_rails, rates_bps);
     do {
-        status = tune_run(symmetric, &tune, buffer, block);
-        if (status == MPATH_OK) {
-            status = exchange_times(symmetric, times_ns);
-        }
+        status = tune_measure(symmetric, &tune, buffer, block, runs, times_ns);
     } while ((status == MPATH_OK) && mpath_tune_step(&tune, times_ns));
     for (int i = 0; i < num_rails; i++) {
         rates_bps[i] = (uint64_t)((double)sum_bps * tune.shares[i] / MPATH_TUNE_WHOLE) + 1;
@@ -245,45 +256,57 @@ static mpath_status_t measure(mpath_symmetric_t *symmetric)
     if (status == MPATH_OK) {
         log_rates(symmetric, "measured", rates_bps);
         status = spread(symmetric, rates_bps);
+        store_save(symmetric, "start", 0, rates_bps);
     }
     return status;
 }
 
 static mpath_status_t start(mpath_symmetric_t *symmetric)
 {
-    mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
-    mpath_status_t status;
-    int any = 0;
+    mpath_status_t status = take_stored(symmetric);
 
-    adapt->started = 1;
-    for (int i = 0; i < mpath_share_num_rails(symmetric->share); i++) {
-        adapt->latest[i] = mpath_share_rail_bps(symmetric->share, i);
-    }
-    status          = take_stored(symmetric, &any);
-    adapt->measures = !any && (symmetric->settings->adapt == MPATH_ADAPT_START);
+    symmetric->adapt.started  = 1;
+    symmetric->adapt.measures = (symmetric->settings->adapt == MPATH_ADAPT_START);
     return status;
 }
 
-/* All operations and size classes begin with what it shows. */
+/* Where nothing is known yet; all operations and size classes begin with what it shows. */
 static mpath_status_t start_measure(mpath_symmetric_t *symmetric)
 {
     symmetric->adapt.measures = 0;
+    if (mpath_coll_rates_are_known(symmetric->coll)) {
+        return MPATH_OK;
+    }
     memset(symmetric->adapt.known, 0, sizeof(symmetric->adapt.known));
     return measure(symmetric);
 }
 
 /* -- calls -- */
 
+/* Where an operation and size begins that has not run yet: with what is known of rails by now. */
+static void begin(const mpath_symmetric_t *symmetric, mpath_rates_t *rates)
+{
+    int num_rails = mpath_share_num_rails(symmetric->share);
+    uint64_t bps[MPATH_MAX_NICS];
+
+    for (int i = 0; i < num_rails; i++) {
+        bps[i] = mpath_coll_rates_of(symmetric->coll, mpath_share_rail_number(symmetric->share, i),
+                                     mpath_share_rail_bps(symmetric->share, i));
+    }
+    mpath_rates_init(rates, num_rails, bps);
+}
+
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes)
 {
     mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
     int op = mpath_symmetric_index(operation), k = size_class(bytes);
-    mpath_status_t status = MPATH_OK;
+    mpath_status_t status;
 
     if (!is_on(symmetric)) {
         return MPATH_OK;
     }
-    if (!adapt->started) {
+    status = mpath_coll_rates_take(symmetric->coll, symmetric->agreed_flags);
+    if ((status == MPATH_OK) && !adapt->started) {
         status = start(symmetric);
     }
     if ((status == MPATH_OK) && adapt->measures && !mpath_idle_others_may_rest()) {
@@ -293,7 +316,7 @@ mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_
         return status;
     }
     if (!adapt->known[op][k]) {
-        mpath_rates_init(&adapt->rates[op][k], mpath_share_num_rails(symmetric->share), adapt->latest);
+        begin(symmetric, &adapt->rates[op][k]);
         adapt->known[op][k] = 1;
     }
     mpath_share_set_rates(symmetric->share, adapt->rates[op][k].current_bps);
@@ -318,7 +341,7 @@ static mpath_status_t exchange(mpath_symmetric_t *symmetric, int op, int k)
     if (changed) {
         log_rates(symmetric, operation_names[op], rates->current_bps);
         status = spread(symmetric, rates->current_bps);
-        store_save(symmetric, op, k, rates->current_bps);
+        store_save(symmetric, operation_names[op], k, rates->current_bps);
     }
     mpath_doubt_adapted(&symmetric->doubts[op], changed);
     free(all);

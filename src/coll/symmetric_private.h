@@ -15,9 +15,8 @@
  * What has been learned about rails: by operation (those of mpath_operation_t that move by the engine) and size class.
  */
 typedef struct mpath_symmetric_adapt {
-    int started;                     /* the engine has run, stored rates are loaded */
-    int measures;                    /* rails are still to be measured */
-    uint64_t latest[MPATH_MAX_NICS]; /* the last change, of whatever operation and class */
+    int started;  /* the engine has run, stored rates are loaded */
+    int measures; /* rails are still to be measured, unless something is known of them by then */
     mpath_rates_t rates[3][SYMMETRIC_CLASSES];
     int known[3][SYMMETRIC_CLASSES]; /* rates are in use */
 } mpath_symmetric_adapt_t;
@@ -105,7 +104,8 @@ static inline int mpath_symmetric_index(mpath_operation_t operation)
 
 /* symmetric_adapt.c: whether calls of so many bytes show what rails carry; the same on all ranks. */
 int mpath_symmetric_adapts(const mpath_symmetric_t *symmetric, uint64_t bytes);
-/* Before and after a run of the engine. Collective now and then; errors end the call. */
+/* Flags of a call, and before and after a run of the engine. Collective now and then; errors end the call. */
+uint32_t mpath_symmetric_adapt_tell(const mpath_symmetric_t *symmetric);
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);
 mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_operation_t operation, unsigned flags,
                                            uint64_t bytes);

@@ -180,6 +180,7 @@ static int is_finished(const mpath_mover_t *mover)
 
 static mpath_status_t run(mpath_mover_t *mover)
 {
+    mpath_mover_time_start(mover);
     mpath_idle_start(&mover->idle);
     mover->checked_ns = mover->idle.last_event_ns;
     while (!is_finished(mover)) {

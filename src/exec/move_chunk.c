@@ -85,6 +85,9 @@ static void finish_parcel(mpath_mover_t *mover, parcel_t *parcel)
     uint64_t bytes     = parcel->arrival.chunk.bytes;
 
     duty->done_bytes += bytes;
+    if ((parcel->nic >= 0) && (parcel->arrival.data == NULL)) {
+        mpath_mover_time_came(mover, duty, parcel->arrival.chunk.bytes);
+    }
     switch (parcel->state) {
     case PARCEL_SENDS_OWN:
         mover->send_left -= bytes;
@@ -376,6 +379,9 @@ mpath_status_t mpath_mover_handle(mpath_mover_t *mover, int nic, const mpath_arr
     }
     parcel->nic     = nic;
     parcel->arrival = *arrival;
+    if ((nic >= 0) && (arrival->data != NULL)) {
+        mpath_mover_time_came(mover, duty, arrival->chunk.bytes);
+    }
     if (duty->hop_out == MPATH_DUTY_NO_HOP) {
         return take_to_user(mover, parcel);
     }

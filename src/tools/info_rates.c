@@ -13,6 +13,13 @@
 static const char *const class_names[] = {"below 4 MiB", "below 64 MiB", "64 MiB and more"};
 #define NUM_CLASSES ((int)(sizeof(class_names) / sizeof(class_names[0])))
 
+/* What others have learned is of all sizes. */
+static int has_classes(const char *operation)
+{
+    return (strcmp(operation, "allreduce") == 0) || (strcmp(operation, "reduce_scatter") == 0) ||
+           (strcmp(operation, "allgather") == 0);
+}
+
 static void show_line(void *argument, const mpath_store_line_t *line)
 {
     int *lines = argument;
@@ -21,12 +28,13 @@ static void show_line(void *argument, const mpath_store_line_t *line)
     for (int rail = 0; rail < line->num_rails; rail++) {
         sum += (double)line->bps[rail];
     }
-    printf("  machine %016" PRIx64 ", %s, ", line->machine, line->operation);
-    if ((line->size_class >= 0) && (line->size_class < NUM_CLASSES)) {
-        printf("%s\n", class_names[line->size_class]);
-    } else {
-        printf("size class %d\n", line->size_class);
+    printf("  machine %016" PRIx64 ", %s", line->machine, line->operation);
+    if ((line->size_class >= 0) && (line->size_class < NUM_CLASSES) && has_classes(line->operation)) {
+        printf(", %s", class_names[line->size_class]);
+    } else if (line->size_class != 0) {
+        printf(", size class %d", line->size_class);
     }
+    printf("\n");
     for (int rail = 0; rail < line->num_rails; rail++) {
         printf("    rail %-2d %.6g MB/s, share %.1f %%\n", rail, (double)line->bps[rail] / 1e6,
                100.0 * (double)line->bps[rail] / sum);

@@ -193,9 +193,9 @@ const mpath_param_t mpath_params[] = {
         "over when rails have failed"),
     ROW_ENUM(
         adapt, "run", adapt_values, 3,
-        "Shares of the rails follow the rates that MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather see (\"run\"), "
-        "from a measurement before the first of them on (\"start\"), or the rates that the system reports (\"off\"); "
-        "MPI_Alltoallv plans with the same rates"),
+        "Shares of the rails and plans of MPI_Alltoallv follow the rates that these and MPI_Allreduce, MPI_Reduce_scatter "
+        "and MPI_Allgather see (\"run\"), where nothing is known yet from a measurement before the first of the latter on "
+        "(\"start\"), or the rates that the system reports (\"off\")"),
     ROW_STRING(
         adapt_file, "path", 3,
         "Text file in which rank 0 keeps learned rates for later jobs; it may be edited and deleted. Empty: none"),

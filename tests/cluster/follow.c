@@ -6,7 +6,8 @@
  *   follow FIFO
  *
  * Rank 0 reads commands from FIFO, a line each, and tells the others: "allreduce BYTES CALLS" sums a vector of ints,
- * "alltoallv BYTES CALLS" sends BYTES from each rank, 70 % of them to rank 0, "end". It prints "call OP SECONDS" for
+ * "alltoallv BYTES CALLS" sends BYTES from each rank, 70 % of them to rank 0, "alltoallv_other BYTES CALLS" does so on
+ * another communicator of the same ranks, "end". It prints "call OP SECONDS" for
  * each call, by the slowest rank from a common start, then "done OP". A rank with an error or a wrong result prints
  * "rank R: ..." and ends the job.
  */
@@ -18,14 +19,15 @@
 #define HOT_PERCENT 70
 #define LINE_MAX_BYTES 128
 
-enum { OP_END, OP_ALLREDUCE, OP_ALLTOALLV };
-static const char *const op_names[] = {"end", "allreduce", "alltoallv"};
+enum { OP_END, OP_ALLREDUCE, OP_ALLTOALLV, OP_ALLTOALLV_OTHER };
+static const char *const op_names[] = {"end", "allreduce", "alltoallv", "alltoallv_other"};
 
 typedef struct work {
     int rank, size;
     int op, bytes, calls; /* what rank 0 has read */
     int *counts;          /* 4 * size: of the sends, their offsets, of the receives, their offsets */
     unsigned char *send, *receive;
+    MPI_Comm other;
 } work_t;
 
 static void fail(const work_t *work, const char *what)
@@ -121,7 +123,7 @@ static double alltoallv(work_t *work, int call, int checks)
     MPI_Barrier(MPI_COMM_WORLD); /* ranks leave the second one closer together */
     start = MPI_Wtime();
     if (MPI_Alltoallv(work->send, counts, counts + size, MPI_BYTE, work->receive, counts + 2 * size, counts + 3 * size,
-                      MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS) {
+                      MPI_BYTE, work->op == OP_ALLTOALLV ? MPI_COMM_WORLD : work->other) != MPI_SUCCESS) {
         fail(work, "error");
     }
     end = MPI_Wtime();
@@ -145,7 +147,7 @@ static void read_command(work_t *work, FILE *in)
     if (fgets(line, sizeof(line), in) == NULL || sscanf(line, "%15s %d %d", name, &work->bytes, &work->calls) < 1) {
         return;
     }
-    for (int op = OP_ALLREDUCE; op <= OP_ALLTOALLV; op++) {
+    for (int op = OP_ALLREDUCE; op <= OP_ALLTOALLV_OTHER; op++) {
         work->op = strcmp(name, op_names[op]) == 0 ? op : work->op;
     }
 }
@@ -183,6 +185,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &work.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &work.size);
+    MPI_Comm_dup(MPI_COMM_WORLD, &work.other);
     work.counts = malloc(4 * (size_t)work.size * sizeof(int));
     if (work.rank == 0 && argc == 2) {
         in = fopen(argv[1], "r");
@@ -211,6 +214,7 @@ int main(int argc, char **argv)
     free(work.send);
     free(work.receive);
     free(work.counts);
+    MPI_Comm_free(&work.other);
     MPI_Finalize();
     return 0;
 }

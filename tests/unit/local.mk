@@ -118,6 +118,8 @@ unit_programs += unit/test_tune
 unit_test_tune_SOURCES = unit/test_tune.c unit/capture.h
 unit_programs += unit/test_adapt unit/test_adapt_choice unit/test_beside unit/test_passing unit/test_symmetric unit/test_symmetric_failures unit/test_symmetric_gate
 unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_sources)
+unit_programs += unit/test_rates
+unit_test_rates_SOURCES = unit/test_rates.c unit/a2a.c unit/a2a.h $(symmetric_sources)
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
@@ -174,7 +176,9 @@ unit_test_relay_owners_LDFLAGS = -Wl,--wrap=open -Wl,--wrap=unlink -Wl,--wrap=mp
 unit_programs += unit/test_relay_discover
 unit_test_relay_discover_SOURCES = unit/test_relay_discover.c $(relay_sources)
 unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_find_nics
-unit_programs += unit/test_relay_choice
+unit_programs += unit/test_relay_choice unit/test_relay_rates
+unit_test_relay_rates_SOURCES = unit/test_relay_rates.c $(relay_sources)
+unit_test_relay_rates_LDFLAGS = -Wl,--wrap=mpath_relay_move
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand

@@ -1,0 +1,355 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Rates that plans count on: those of the file in the first Alltoallv, those that other communicators have learned, on ranks
+ * that know different things, and those of a measurement, which is kept.
+ */
+#include "a2a.h"
+#include "adapt/known.h"
+#include "coll/alltoallv_private.h"
+#include "symmetric_support.h"
+#include "unit/capture.h"
+
+#include <stdio.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#define RANKS 4
+#define FAST_BPS 1000000000ull
+#define SLOW_BPS 1000000ull
+
+static char path[64];
+
+static const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = 2};
+
+static void member_start(member_t *member, ranks_self_t *self, int adapt)
+{
+    memset(member, 0, sizeof(*member));
+    mpath_settings_init(&member->settings);
+    member->settings.gate         = MPATH_GATE_ALWAYS;
+    member->settings.check_plan   = 1;
+    member->settings.timeout_s    = 100;
+    member->settings.memory_bytes = 8 << 20;
+    member->settings.adapt        = adapt;
+    member->settings.adapt_file   = path;
+    member_open(member, self);
+}
+
+/* Another communicator, of some of the ranks. */
+static void member_join(member_t *member, const member_t *other, ranks_self_t *self, int channel, const int *ranks,
+                        int size)
+{
+    mpath_oob_t oob;
+
+    *member = *other;
+    ranks_oob(self, channel, ranks, size, &oob);
+    ranks_check(mpath_team_create(other->context, &oob, &member->team) == MPATH_OK);
+    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
+    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
+}
+
+static void member_leave(member_t *member)
+{
+    mpath_symmetric_destroy(member->symmetric);
+    mpath_coll_destroy(member->coll);
+    mpath_team_destroy(member->team);
+}
+
+/* An even call. Nonzero: next to nothing of what ranks sent went by the second rail. The same on all ranks. */
+static int avoids_second(member_t *member)
+{
+    int size = mpath_team_size(member->team);
+    mpath_coll_counters_t before, after;
+    uint64_t *demand = zeroed((size_t)size * (size_t)size * sizeof(*demand));
+    uint64_t all[RANKS][2], sent[2];
+    a2a_t a2a;
+
+    a2a_init(&a2a, mpath_team_rank(member->team), size);
+    a2a_demand(A2A_EVEN, size, 400000, 1, demand);
+    a2a_fill(&a2a, demand, 1);
+    mpath_coll_counters(member->coll, &before);
+    ranks_check(mpath_alltoallv(member->coll, &a2a.call) == MPATH_OK);
+    mpath_coll_counters(member->coll, &after);
+    ranks_check(a2a_check(&a2a) == 0);
+    a2a_end(&a2a);
+    free(demand);
+    for (int nic = 0; nic < 2; nic++) {
+        sent[nic] = after.moved.rail_bytes[nic] - before.moved.rail_bytes[nic];
+    }
+    ranks_check(mpath_team_allgather(member->team, sent, sizeof(sent), all) == MPATH_OK);
+    sent[0] = sent[1] = 0;
+    for (int rank = 0; rank < size; rank++) {
+        sent[0] += all[rank][0];
+        sent[1] += all[rank][1];
+    }
+    ranks_check(sent[0] > 0);
+    return sent[1] * 10 < sent[0];
+}
+
+/* -- the file -- */
+
+static void write_line(const member_t *member, const char *operation, int k)
+{
+    FILE *out = fopen(path, "w");
+
+    ranks_check(out != NULL);
+    fprintf(out, "mpath-rates 1\n%016llx %s %d %llu %llu\n",
+            (unsigned long long)mpath_topo_signature(mpath_team_topo(member->team)), operation, k, FAST_BPS, SLOW_BPS);
+    fclose(out);
+}
+
+static int file_body(ranks_self_t *self, void *argument)
+{
+    const char *operation = argument;
+    member_t member;
+
+    member_start(&member, self, MPATH_ADAPT_RUN);
+    if (self->rank == 0) {
+        write_line(&member, operation, (strcmp(operation, "allgather") == 0) ? 1 : 0);
+    }
+    ranks_check(avoids_second(&member));
+    member_end(&member);
+    return 0;
+}
+
+/* What is there is used by the first Alltoallv, be it of another operation; not what is of another machine. */
+static void test_file(void **state)
+{
+    static char operations[][16] = {"alltoallv", "allgather", "start"};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
+        assert_int_equal(ranks_run(&setup, file_body, operations[i]), 0);
+    }
+    unlink(path);
+}
+
+static int off_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+
+    (void)argument;
+    member_start(&member, self, MPATH_ADAPT_OFF);
+    if (self->rank == 0) {
+        write_line(&member, "alltoallv", 0);
+    }
+    ranks_check(!avoids_second(&member));
+    member_end(&member);
+    return 0;
+}
+
+static void test_off(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(&setup, off_body, NULL), 0);
+    unlink(path);
+}
+
+/* -- other communicators -- */
+
+static void learn(const member_t *member)
+{
+    const int numbers[2]      = {0, 1};
+    const uint64_t nominal[2] = {FAST_BPS, FAST_BPS}, bps[2] = {FAST_BPS, SLOW_BPS};
+
+    ranks_check(mpath_coll_rates_learned(member->coll, 2, numbers, nominal, bps) == MPATH_OK);
+}
+
+/* Two ranks, one of each node, learn in a communicator of their own; then it spreads to all that they are in. */
+static int others_body(ranks_self_t *self, void *argument)
+{
+    static const int pair[] = {0, 2}, rest[] = {1, 3};
+    int mine = self->rank % 2 == 0;
+    member_t world, part, late;
+
+    (void)argument;
+    member_start(&world, self, MPATH_ADAPT_RUN);
+    ranks_check(!avoids_second(&world));
+    member_join(&part, &world, self, 1, mine ? pair : rest, 2);
+    ranks_check(!avoids_second(&part));
+    if (mine) {
+        learn(&part);
+    }
+    ranks_check(avoids_second(&part) == mine);
+    ranks_check(avoids_second(&world)); /* ranks know different things */
+    ranks_check(avoids_second(&world));
+    ranks_check(avoids_second(&part)); /* the others have heard of it in the one before */
+    member_join(&late, &world, self, 2, NULL, RANKS);
+    ranks_check(avoids_second(&late));
+    check_allreduce(&late, self, 100000, 0);
+    ranks_check(late.symmetric->adapt.rates[0][0].current_bps[1] == SLOW_BPS);
+    ranks_check(late.symmetric->adapt.rates[0][0].current_bps[0] == FAST_BPS);
+    member_leave(&late);
+    member_leave(&part);
+    member_end(&world);
+    return 0;
+}
+
+static void test_others(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(&setup, others_body, NULL), 0);
+}
+
+/* An Allreduce hears first, and its communicator's Alltoallv plans with it; then nobody asks any more. */
+static int allreduce_first_body(ranks_self_t *self, void *argument)
+{
+    member_t world, other;
+    uint32_t call;
+
+    (void)argument;
+    member_start(&world, self, MPATH_ADAPT_RUN);
+    member_join(&other, &world, self, 1, NULL, RANKS);
+    learn(&world);
+    check_allreduce(&other, self, 100000, 0);
+    ranks_check(mpath_coll_rates_tell(other.coll) == 0);
+    ranks_check(mpath_coll_rates_tell(world.coll) == 0);
+    ranks_check(avoids_second(&other));
+    call = mpath_team_call(other.team);
+    check_allreduce(&other, self, 100000, 0);
+    ranks_check(mpath_team_call(other.team) == call + 1);
+    member_leave(&other);
+    member_end(&world);
+    return 0;
+}
+
+static void test_allreduce_first(void **state)
+{
+    (void)state;
+    assert_int_equal(ranks_run(&setup, allreduce_first_body, NULL), 0);
+}
+
+/* -- a rail of which no call shows anything -- */
+
+static int unseen_body(ranks_self_t *self, void *argument)
+{
+    const int numbers[2]      = {0, 1};
+    const uint64_t nominal[2] = {FAST_BPS / 10, FAST_BPS / 10}, bps[2] = {FAST_BPS / 10, SLOW_BPS / 1000};
+    member_t member;
+    int calls = 0;
+
+    (void)argument;
+    member_start(&member, self, MPATH_ADAPT_RUN);
+    ranks_check(mpath_coll_rates_learned(member.coll, 2, numbers, nominal, bps) == MPATH_OK);
+    while (member.coll->rates.observed.current_bps[1] == bps[1]) {
+        ranks_check(avoids_second(&member));
+        ranks_check(++calls <= 9 * MPATH_RATES_WINDOW_CALLS);
+    }
+    ranks_check(calls > 7 * MPATH_RATES_WINDOW_CALLS);
+    ranks_check(member.coll->rates.observed.current_bps[1] == 2 * bps[1]);
+    member_end(&member);
+    return 0;
+}
+
+/* It is trusted with more, slowly. */
+static void test_unseen(void **state)
+{
+    ranks_setup_t slow = setup;
+
+    (void)state;
+    slow.nic_bps = FAST_BPS / 10;
+    assert_int_equal(ranks_run(&slow, unseen_body, NULL), 0);
+    unlink(path);
+}
+
+/* -- a measurement before the first call -- */
+
+/* Nonzero: the file keeps a measurement; then *second_p is what it found of the second rail. */
+static int read_start(unsigned long long *second_p)
+{
+    char line[256];
+    FILE *in  = fopen(path, "r");
+    int found = 0;
+
+    while ((in != NULL) && (fgets(line, sizeof(line), in) != NULL)) {
+        found |= sscanf(line, "%*x start 0 %*u %llu", second_p) == 1;
+    }
+    if (in != NULL) {
+        fclose(in);
+    }
+    return found;
+}
+
+/* It is kept, and not made again in another communicator. */
+static int start_body(ranks_self_t *self, void *argument)
+{
+    unsigned long long second = 0;
+    member_t world, other;
+
+    (void)argument;
+    member_start(&world, self, MPATH_ADAPT_START);
+    check_allreduce(&world, self, 20000, 0);
+    ranks_check(mpath_coll_rates_are_known(world.coll));
+    if (self->rank == 0) {
+        ranks_check(read_start(&second) && (world.symmetric->adapt.rates[0][0].current_bps[1] == second));
+        unlink(path);
+    }
+    member_join(&other, &world, self, 1, NULL, RANKS);
+    check_allreduce(&other, self, 20000, 0);
+    ranks_check((self->rank != 0) || !read_start(&second));
+    ranks_check(other.symmetric->adapt.rates[0][0].current_bps[1] == world.symmetric->adapt.rates[0][0].current_bps[1]);
+    member_leave(&other);
+    member_end(&world);
+    return 0;
+}
+
+/* Nor in another job, which has the file. */
+static int started_body(ranks_self_t *self, void *argument)
+{
+    unsigned long long second = 0;
+    member_t member;
+
+    (void)argument;
+    member_start(&member, self, MPATH_ADAPT_START);
+    if (self->rank == 0) {
+        write_line(&member, "start", 0);
+    }
+    check_allreduce(&member, self, 20000, 0);
+    ranks_check(member.symmetric->adapt.rates[0][0].current_bps[1] == SLOW_BPS);
+    ranks_check((self->rank != 0) || (read_start(&second) && (second == SLOW_BPS)));
+    member_end(&member);
+    return 0;
+}
+
+static void test_start(void **state)
+{
+    ranks_setup_t slow = setup;
+
+    (void)state;
+    slow.nic_bps = 5000000; /* nothing to measure for long */
+    assert_int_equal(ranks_run(&slow, start_body, NULL), 0);
+    assert_int_equal(ranks_run(&setup, started_body, NULL), 0);
+    unlink(path);
+}
+
+/* -- the table -- */
+
+static void test_known(void **state)
+{
+    const mpath_known_rail_t old = {.learned_ns = 5, .bps = 7, .nominal_bps = 9}, later = {6, 8, 9}, same = {7, 8, 9};
+
+    (void)state;
+    assert_int_equal(mpath_known_changes(), 0);
+    assert_int_equal(mpath_known_of(3).learned_ns, 0);
+    assert_int_equal(mpath_known_note(3, &later), 1);
+    assert_int_equal(mpath_known_note(3, &old), 0);
+    assert_int_equal(mpath_known_of(3).bps, 8);
+    assert_int_equal(mpath_known_note(3, &same), 0);
+    assert_int_equal(mpath_known_of(3).learned_ns, 7);
+    assert_int_equal(mpath_known_changes(), 1);
+    assert_int_equal(mpath_known_of(2).learned_ns, 0);
+    assert_ptr_equal(mpath_known_later(&old, &later), &later);
+    assert_ptr_equal(mpath_known_later(&later, &old), &later);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_file),   cmocka_unit_test(test_off),
+        cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
+        cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
+        cmocka_unit_test(test_unseen),
+    };
+
+    snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
+    return cmocka_run_group_tests(tests, NULL, NULL);
+}
