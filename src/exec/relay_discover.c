@@ -91,7 +91,7 @@ static void say_untold(const mpath_team_t *team, const mpath_gpu_survey_t *surve
     for (int g = 0; (g < survey->num_gpus) && (team->rank == 0); g++) {
         if (survey->gpus[g].untold != 0) {
             mpath_info(
-                "%s: nothing tells whether GPU %s reaches GPU %s, as no process sees both and NVML does not tell: "
+                "%s: nothing tells that GPU %s reaches GPU %s, as no process sees both and NVML does not say so: "
                 "relays do without a way between the GPUs of this node",
                 mpath_topo_machine(team->topo, node)->host, survey->gpus[g].info.pci,
                 survey->gpus[__builtin_ctz(survey->gpus[g].untold)].info.pci);

@@ -138,7 +138,7 @@ static int alone_body(ranks_self_t *self, void *argument)
         ranks_check((status != MPATH_OK) || (a2a_check(&member.a2a) == 0));
     }
     capture_stop();
-    ranks_check((strstr(capture_text(), "nothing tells whether GPU 0000:10:00.0 reaches GPU 0000:11:00.0") != NULL) ==
+    ranks_check((strstr(capture_text(), "nothing tells that GPU 0000:10:00.0 reaches GPU 0000:11:00.0") != NULL) ==
                 ((expected->link == MPATH_GPU_LINK_NONE) && (self->rank == 0)));
     ranks_check(mpath_team_gpu_topo(member.team) != NULL);
     check_gpus(self, mpath_team_gpu_topo(member.team), expected);
