@@ -48,14 +48,12 @@ static void look(const mpath_relay_t *relay, const mpath_call_t *call, told_gpu_
                                                      : mpath_gpu_current(&gpu)) != MPATH_OK)) {
         return;
     }
-    survey = survey_once();
-    number = mpath_gpu_survey_find(survey, &mpath_gpu_info_of(gpu)->uuid);
-    if (number >= 0) {
-        told->has_gpu = 1;
-        told->facts   = survey->gpus[number];
-        mpath_gpu_find_nics(&told->facts, mpath_topo_machine(relay->team->topo, relay->team->node));
-        *gpu_p = gpu;
-    }
+    survey        = survey_once();
+    number        = mpath_gpu_survey_find(survey, &mpath_gpu_info_of(gpu)->uuid);
+    told->has_gpu = 1;
+    told->facts   = (number >= 0) ? survey->gpus[number] : (mpath_gpu_facts_t){.info = *mpath_gpu_info_of(gpu)};
+    mpath_gpu_find_nics(&told->facts, mpath_topo_machine(relay->team->topo, relay->team->node));
+    *gpu_p = gpu;
 }
 
 /* The GPUs of a node's ranks. */
