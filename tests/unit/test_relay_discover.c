@@ -167,7 +167,6 @@ static void test_each_its_own(void **state)
 {
     (void)state;
     expect_alone(&(found_t){.links = "mesh", .nodes = 1, .alone = 1, .link = MPATH_GPU_LINK_MESH, .passes = 1});
-    expect_alone(&(found_t){.links = "mesh", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_MESH, .passes = 1});
     expect_alone(&(found_t){.links = "switch", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_SWITCH, .passes = 1});
     expect_alone(&(found_t){.links = "none", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_PCIE, .passes = 1});
     expect_alone(&(found_t){.links = "switch", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_SWITCH, .on_gpu = 2});
@@ -181,7 +180,6 @@ static void test_nvml_too(void **state)
 {
     (void)state;
     expect_alone(&(found_t){.links = "mesh", .nodes = 2, .alone = 2, .link = MPATH_GPU_LINK_MESH, .passes = 1});
-    expect_alone(&(found_t){.links = "switch", .nodes = 2, .alone = 2, .link = MPATH_GPU_LINK_SWITCH, .passes = 1});
     expect_alone(&(found_t){.links = "none", .nodes = 2, .alone = 2, .link = MPATH_GPU_LINK_NONE});
     expect_alone(&(found_t){.links = NULL, .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_NONE});
 }
