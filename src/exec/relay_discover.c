@@ -48,14 +48,12 @@ static void look(const mpath_relay_t *relay, const mpath_call_t *call, told_gpu_
                                                      : mpath_gpu_current(&gpu)) != MPATH_OK)) {
         return;
     }
-    survey = survey_once();
-    number = mpath_gpu_survey_find(survey, &mpath_gpu_info_of(gpu)->uuid);
-    if (number >= 0) {
-        told->has_gpu = 1;
-        told->facts   = survey->gpus[number];
-        mpath_gpu_find_nics(&told->facts, mpath_topo_machine(relay->team->topo, relay->team->node));
-        *gpu_p = gpu;
-    }
+    survey        = survey_once();
+    number        = mpath_gpu_survey_find(survey, &mpath_gpu_info_of(gpu)->uuid);
+    told->has_gpu = 1;
+    told->facts   = (number >= 0) ? survey->gpus[number] : (mpath_gpu_facts_t){.info = *mpath_gpu_info_of(gpu)};
+    mpath_gpu_find_nics(&told->facts, mpath_topo_machine(relay->team->topo, relay->team->node));
+    *gpu_p = gpu;
 }
 
 /* The GPUs of a node's ranks. */
@@ -91,7 +89,7 @@ static void say_untold(const mpath_team_t *team, const mpath_gpu_survey_t *surve
     for (int g = 0; (g < survey->num_gpus) && (team->rank == 0); g++) {
         if (survey->gpus[g].untold != 0) {
             mpath_info(
-                "%s: nothing tells whether GPU %s reaches GPU %s, as no process sees both and NVML does not tell: "
+                "%s: nothing tells that GPU %s reaches GPU %s, as no process sees both and NVML does not say so: "
                 "relays do without a way between the GPUs of this node",
                 mpath_topo_machine(team->topo, node)->host, survey->gpus[g].info.pci,
                 survey->gpus[__builtin_ctz(survey->gpus[g].untold)].info.pci);

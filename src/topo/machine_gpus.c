@@ -105,7 +105,7 @@ static void add_hidden(mpath_gpu_facts_t *facts, const mpath_nvml_gpu_t *read)
     for (int i = 0; i < read->num_peers; i++) {
         other = other_at(facts, read->peers[i].pci);
         if ((other != NULL) && (other->reach == MPATH_GPU_REACH_UNTOLD)) {
-            other->reach = read->peers[i].reached ? MPATH_GPU_REACH_YES : MPATH_GPU_REACH_NO;
+            other->reach = read->peers[i].reached ? MPATH_GPU_REACH_YES : MPATH_GPU_REACH_DOUBTED;
         }
     }
 }
@@ -160,7 +160,7 @@ void mpath_gpu_survey_add(mpath_gpu_survey_t *survey, const mpath_gpu_facts_t *f
 static void number_other(mpath_gpu_survey_t *survey, int g, const mpath_gpu_other_t *other)
 {
     mpath_gpu_facts_t *facts = &survey->gpus[g];
-    int found                = 0;
+    int linked = (other->reach == MPATH_GPU_REACH_UNTOLD) && (other->links > 0), found = 0;
 
     for (int p = 0; p < survey->num_gpus; p++) {
         if ((p == g) || (strcmp(survey->gpus[p].info.pci, other->pci) != 0)) {
@@ -168,10 +168,10 @@ static void number_other(mpath_gpu_survey_t *survey, int g, const mpath_gpu_othe
         }
         found              = 1;
         facts->links_to[p] = other->links;
-        if ((other->reach == MPATH_GPU_REACH_YES) || ((other->reach == MPATH_GPU_REACH_UNTOLD) && (other->links > 0))) {
+        if ((other->reach == MPATH_GPU_REACH_YES) || linked) {
             facts->reaches |= 1u << p;
         }
-        if ((other->reach != MPATH_GPU_REACH_UNTOLD) || (other->links > 0)) {
+        if (((facts->reaches >> p) & 1) || (other->reach == MPATH_GPU_REACH_NO)) {
             facts->untold &= ~(1u << p);
         }
     }

@@ -14,8 +14,13 @@
 #include "gpu/device.h"
 #include "topo/topo.h"
 
-/* Whether a GPU can address another one's memory. */
-typedef enum mpath_gpu_reach { MPATH_GPU_REACH_UNTOLD, MPATH_GPU_REACH_NO, MPATH_GPU_REACH_YES } mpath_gpu_reach_t;
+/* Whether a GPU can address another one's memory: the driver knows, NVML's no is not taken for certain. */
+typedef enum mpath_gpu_reach {
+    MPATH_GPU_REACH_UNTOLD,
+    MPATH_GPU_REACH_DOUBTED, /* by NVML */
+    MPATH_GPU_REACH_NO,
+    MPATH_GPU_REACH_YES
+} mpath_gpu_reach_t;
 
 /* What a GPU knows of what is at another PCI address; this process may not see that. */
 typedef struct mpath_gpu_other {
@@ -37,7 +42,7 @@ typedef struct mpath_gpu_facts {
     int links_to[MPATH_MAX_GPUS]; /* NVLinks to other GPUs of the survey, by number */
     int links_elsewhere;          /* NVLinks to what is not in it */
     uint32_t reaches;             /* GPUs whose memory it can address, bit per number */
-    uint32_t untold;              /* those of which nothing tells whether it can */
+    uint32_t untold;              /* those of which nothing says for sure whether it can */
 } mpath_gpu_facts_t;
 
 typedef struct mpath_gpu_survey {

@@ -214,6 +214,13 @@ static void test_a_survey_of_several_processes(void **state)
     assert_int_equal(whole.num_gpus, GPUS);
     assert_memory_equal(whole.gpus, survey.gpus, sizeof(survey.gpus));
     assert_int_equal(mpath_gpu_survey_find(&whole, &survey.gpus[3].info.uuid), 3);
+    /* what NVML denies may be so all the same, but is not taken for granted for a link's sake */
+    assert_string_equal(whole.gpus[1].others[0].pci, survey.gpus[0].info.pci);
+    whole.gpus[1].others[0].reach = MPATH_GPU_REACH_DOUBTED;
+    whole.gpus[1].others[1].reach = MPATH_GPU_REACH_UNTOLD;
+    mpath_gpu_survey_number(&whole);
+    assert_int_equal(whole.gpus[1].reaches, 1u << 2 | 1u << 3);
+    assert_int_equal(whole.gpus[1].untold, 1u << 0);
 }
 
 static void test_the_probe_measures_and_is_kept(void **state)

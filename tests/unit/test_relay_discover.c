@@ -138,7 +138,7 @@ static int alone_body(ranks_self_t *self, void *argument)
         ranks_check((status != MPATH_OK) || (a2a_check(&member.a2a) == 0));
     }
     capture_stop();
-    ranks_check((strstr(capture_text(), "nothing tells whether GPU 0000:10:00.0 reaches GPU 0000:11:00.0") != NULL) ==
+    ranks_check((strstr(capture_text(), "nothing tells that GPU 0000:10:00.0 reaches GPU 0000:11:00.0") != NULL) ==
                 ((expected->link == MPATH_GPU_LINK_NONE) && (self->rank == 0)));
     ranks_check(mpath_team_gpu_topo(member.team) != NULL);
     check_gpus(self, mpath_team_gpu_topo(member.team), expected);
@@ -167,7 +167,6 @@ static void test_each_its_own(void **state)
 {
     (void)state;
     expect_alone(&(found_t){.links = "mesh", .nodes = 1, .alone = 1, .link = MPATH_GPU_LINK_MESH, .passes = 1});
-    expect_alone(&(found_t){.links = "mesh", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_MESH, .passes = 1});
     expect_alone(&(found_t){.links = "switch", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_SWITCH, .passes = 1});
     expect_alone(&(found_t){.links = "none", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_PCIE, .passes = 1});
     expect_alone(&(found_t){.links = "switch", .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_SWITCH, .on_gpu = 2});
@@ -181,7 +180,6 @@ static void test_nvml_too(void **state)
 {
     (void)state;
     expect_alone(&(found_t){.links = "mesh", .nodes = 2, .alone = 2, .link = MPATH_GPU_LINK_MESH, .passes = 1});
-    expect_alone(&(found_t){.links = "switch", .nodes = 2, .alone = 2, .link = MPATH_GPU_LINK_SWITCH, .passes = 1});
     expect_alone(&(found_t){.links = "none", .nodes = 2, .alone = 2, .link = MPATH_GPU_LINK_NONE});
     expect_alone(&(found_t){.links = NULL, .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_NONE});
 }
