@@ -448,7 +448,8 @@ static long case_persistent(void)
     errors += start_many(operations, KINDS);
     plans = cases_counter("coll_mpath_plans");
     errors += start_many(operations, KINDS);
-    if (cases_counter("coll_mpath_plans") != plans) {
+    /* between GPUs of a node ways are kept from the call before only */
+    if (!memory_is_special() && (cases_counter("coll_mpath_plans") != plans)) {
         printf("rank %d: %llu plans for calls whose plan was known\n", world_rank,
                cases_counter("coll_mpath_plans") - plans);
         errors++;
