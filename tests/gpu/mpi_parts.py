@@ -122,6 +122,9 @@ def part_traps(run):
     cases = CALLS if run.fake else ()
     for memory in (MIXED,) if run.fake else ("device", "vmm", "pool", "managed", MIXED):
         mpi_test(run, f"traps/conformance-{memory_name(memory)}", "conformance", cases, memory, 150)
+    for way in ("kernel", "push", "pull") if run.gpus < 2 else ():  # one after the other on a GPU
+        mpi_test(run, f"traps/conformance-{way}", "conformance", cases, "device", 150, run.forced(way),
+                 wanted="^device .*(kernel|engine)=[1-9]")
     mpi_test(run, "traps/small_calls-device", "small_calls", ["200" if run.fake else "10000"], "device", 100)
     mpi_test(run, "traps/threads-device", "threads", [], "device", 100)
     if run.gpus >= 2:  # a GPU for each rank
@@ -192,14 +195,16 @@ def visible_devices(run):
     if not run.fake:
         kinds["names"] = re.findall(r"UUID: (GPU-[0-9a-f-]+)", run.output(["nvidia-smi", "-L"]))[:run.gpus]
     for kind, names in kinds.items():
-        mpi_test(run, f"calls/visible-{kind}", "conformance", cases, "device", 150, {"MPATH_TEST_NAMES": " ".join(names)},
+        mpi_test(run, f"calls/visible-{kind}", "conformance", cases, "device", 150, {"MPATH_TEST_NAMES": " ".join(names), **run.forced("kernel")},
                  wanted="^device .*(kernel|engine)=[1-9]", wrap=["bash", "-c", script])
 
 
 def part_calls(run):
     # the application's own stream is far behind the call: 20 fills of 256 MiB are 2 ms of an H100
-    mpi_test(run, "calls/order", "order", [] if run.fake else ["256"], "device", 100,
-             {"OMPI_MCA_coll_mpath_sync": "device", "FAKE_CUDA_DELAY_US": "3000"}, wanted="^device .*kernel=[1-9]")
+    late = {"OMPI_MCA_coll_mpath_sync": "device", "FAKE_CUDA_DELAY_US": "3000"}
+    for way in ("auto", "kernel", "push"):
+        mpi_test(run, f"calls/order-{way}", "order", [] if run.fake else ["256"], "device", 100,
+                 {**late, "OMPI_MCA_coll_mpath_gpu_way": way}, wanted={"kernel": "^device .*kernel=[1-9]", "push": "^device .*engine=[1-9]"}.get(way))
     for memory in ("device,host,pool",) if run.fake else ("device", "device,host,pool"):
         mpi_test(run, f"calls/inter-{'mixed' if ',' in memory else memory}", "inter", [], memory, 100, ranks=max(run.gpus, 3))
     for memory in (MIXED,) if run.fake else ("device", MIXED):
@@ -211,6 +216,9 @@ def part_calls(run):
     declined(run)
     visible_devices(run)
     mpi_test(run, "calls/small_calls", "small_calls", ["100" if run.fake else "100000"], "device", 240)
+    if run.gpus < 2:
+        mpi_test(run, "calls/small_calls-kernel", "small_calls", ["100" if run.fake else "20000"], "device", 240,
+                 run.forced("kernel"), wanted="^device .*kernel=[1-9]")
 
 
 def part_large(run):
