@@ -153,8 +153,8 @@ def part_rails(run):
 def part_traps_relays(run):
     """The same calls where data passes through other GPUs and over all rails, 8 ranks on the GPUs that there are."""
     environment = {"OMPI_MCA_coll_mpath_topo_file": two_meshes(run, "traps-relays/two-meshes")}
-    relayed, cases = "^device .*engine=[1-9]", CALLS[:2] if run.fake else ()
-    for memory in ("device",) if run.fake else ("device", "vmm", MIXED):
+    relayed, some = "^device .*engine=[1-9]", (*CALLS, "placements", "datatypes", "communicators")
+    for memory, cases in (("device", CALLS[:2]),) if run.fake else (("device", ()), ("vmm", some), (MIXED, some)):
         mpi_test(run, f"traps-relays/conformance-{memory_name(memory)}", "conformance", cases, memory, 200, environment, 8,
                  None if memory == MIXED else relayed)
     if run.fake:
@@ -164,7 +164,7 @@ def part_traps_relays(run):
     mpi_test(run, "traps-relays/small_calls", "small_calls", ["2000"], "device", 150, environment, 8, relayed)
     mpi_test(run, "traps-relays/threads", "threads", [], "device", 150, environment, 8)
     mpi_test(run, "traps-relays/reset", "reset", ["communicators"], "device", 150, environment, 8)
-    mpi_test(run, "traps-relays/nonblocking", "nonblocking", ["each", "outstanding", "between", "persistent"], "device", 150,
+    mpi_test(run, "traps-relays/nonblocking", "nonblocking", ["outstanding", "between", "persistent"], "device", 150,
              environment, 8)
     killed(run, "traps-relays/killed", environment, 8)
 
