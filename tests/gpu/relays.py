@@ -34,7 +34,7 @@ def bench(run, name, path, factor, options, limit_s):
     options = ["--memory", "cuda", *options, "--label", label, "--json", file]
     print(label)
     print(run.judge(f"relays/{name}", run.mpirun(RANKS, [run.binary("mpath_bench"), *options], before), limit_s,
-                     wanted=r"mpath +[0-9.]+ .*emulated$"))
+                    wanted=r"mpath +[0-9.]+ .*emulated$"))
     cases = run.cases_of(file)
     if not cases:
         return []

@@ -3,6 +3,7 @@
  * Non-blocking and persistent collectives. Usage: nonblocking [CASE...]. Besides the cases that run by default there
  * are late, for jobs with coll_mpath_timeout_s 1, and threads, which needs MPI_THREAD_MULTIPLE.
  */
+#include "mpi/memory.h"
 #include "mpi/nonblocking_ops.h"
 
 #include <pthread.h>
