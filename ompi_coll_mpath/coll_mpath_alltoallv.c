@@ -205,6 +205,21 @@ bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module)
     return true;
 }
 
+/*
+ * Copies of everything that is a device's. Managed memory, too: the host could read it, but libmpath would take it for
+ * memory of a device once more.
+ */
+static mpath_status_t work_to_host(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
+{
+    if (MPATH_MEMORY_MANAGED == work->send_device.memory.kind) {
+        work->send_device.memory.kind = MPATH_MEMORY_DEVICE;
+    }
+    if (MPATH_MEMORY_MANAGED == work->recv_device.memory.kind) {
+        work->recv_device.memory.kind = MPATH_MEMORY_DEVICE;
+    }
+    return work_shadow(module, work, true);
+}
+
 /* This Open MPI knows how to handle the buffers, as far as each is one piece of memory. */
 static bool work_is_known(const alltoallv_work_t *work)
 {
@@ -234,7 +249,7 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
     }
     status = asks ? work_run(module, work) : MPATH_DECLINED;
     if ((MPATH_DECLINED == status) && asks && mpath_coll_wants_host(module->coll)) {
-        status = work_shadow(module, work, true); /* on all ranks alike: once more, with copies on the host */
+        status = work_to_host(module, work); /* on all ranks alike: once more, with copies on the host */
         if (MPATH_OK != status) {
             return work_broken(module, status);
         }

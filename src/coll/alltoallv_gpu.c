@@ -2,6 +2,7 @@
 /* Alltoallv on device memory: the room, what a rank tells of its buffers, and the order of the steps. */
 #include "coll/alltoallv_gpu_private.h"
 
+#include "gpu/slow.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -165,19 +166,6 @@ static mpath_status_t find_gpu(const mpath_memory_t *memory, mpath_gpu_t **gpu_p
     return is_device(memory) ? mpath_gpu_get(memory->device, memory->context, gpu_p) : MPATH_OK;
 }
 
-/* Once per process: what makes device buffers slow, and what helps. */
-static void warn_slow(const mpath_gpu_coll_t *gpu, const mpath_memory_t *memory, const char *side)
-{
-    static atomic_flag warned = ATOMIC_FLAG_INIT;
-
-    if (!atomic_flag_test_and_set(&warned)) {
-        mpath_warn("rank %d: the %s buffer is %s memory that other processes cannot open; it goes through host memory, "
-                   "at about a tenth of the speed. Memory of cudaMalloc, or of a pool or cuMemCreate with POSIX file "
-                   "descriptor handles, goes from GPU to GPU",
-                   gpu->me, side, mpath_memory_kind_name(memory->kind));
-    }
-}
-
 /* What a rank tells of one side. */
 static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t *bytes, const uint64_t *offsets,
                       const mpath_memory_t *memory, int number, mpath_room_side_t *side)
@@ -197,7 +185,7 @@ static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t 
     }
     if ((side->kind == MPATH_MEMORY_MANAGED) ||
         ((number == MPATH_ROOM_RECV) && (side->device >= 0) && (side->memory.how == MPATH_EXPORT_NONE))) {
-        warn_slow(gpu, memory, (number == MPATH_ROOM_RECV) ? "receive" : "send");
+        mpath_memory_is_slow(gpu->me, (number == MPATH_ROOM_RECV) ? "receive" : "send", memory);
     }
 }
 

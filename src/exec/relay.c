@@ -5,6 +5,7 @@
 #include "exec/move.h"
 #include "exec/relay_rail.h"
 #include "exec/team_private.h"
+#include "gpu/slow.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -156,6 +157,19 @@ static int is_apart(const mpath_relay_t *relay, const mpath_call_t *call, uint64
     return (send_bytes > 0) && (recv_bytes > 0) && (call->send_memory->device != call->recv_memory->device);
 }
 
+/* What keeps the call of all ranks from the GPUs is the kind of this rank's memory, which its user can change. */
+static void tell_if_slow(const mpath_relay_t *relay, const mpath_call_t *call, uint64_t send_bytes, uint64_t recv_bytes)
+{
+    const mpath_memory_t *send = call->send_memory, *recv = call->recv_memory;
+
+    if ((recv_bytes > 0) && (recv != NULL) && !mpath_memory_on_host(recv->kind)) {
+        mpath_memory_is_slow(relay->me, "receive", recv);
+    }
+    if ((send_bytes > 0) && (send != NULL) && (send->kind == MPATH_MEMORY_MANAGED)) {
+        mpath_memory_is_slow(relay->me, "send", send);
+    }
+}
+
 static int is_same_memory(const mpath_export_t *a, const mpath_export_t *b)
 {
     return (a->how == b->how) && ((a->how == MPATH_EXPORT_NONE) ||
@@ -205,12 +219,14 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
     send_bytes = span_bytes(call->send_bytes, call->send_offsets, relay->size);
     recv_bytes = span_bytes(call->recv_bytes, call->recv_offsets, relay->size);
     if (is_apart(relay, call, send_bytes, recv_bytes)) {
+        tell_if_slow(relay, call, send_bytes, recv_bytes);
         call->flags |= MPATH_CALL_APART;
         return;
     }
     call->flags |= has_lost_gpu(relay) ? MPATH_CALL_LOST : 0;
     if ((recv_bytes > 0) &&
         (mpath_export_make(call->recv_buffer, recv_bytes, call->recv_memory, &memory) != MPATH_OK)) {
+        tell_if_slow(relay, call, send_bytes, recv_bytes);
         call->flags |= MPATH_CALL_APART;
         return;
     }

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Exports of this process's allocations, kept so that the driver is asked once per allocation. */
 #include "gpu/export.h"
+#include "gpu/export_pieces.h"
 #include "gpu/private.h"
 
 #include <errno.h>
@@ -37,45 +38,50 @@ static struct {
     uint32_t pools_number; /* last one given out */
 } exports = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* A physical allocation, where it is mapped. */
-typedef struct export_piece {
-    uint64_t start;
-    uint32_t id;
-} export_piece_t;
-
 static void export_close(unsigned index)
 {
-    mpath_export_t *entry = &exports.entries[index];
-    uint32_t piece;
+    const mpath_export_t *entry = &exports.entries[index];
 
     if (entry->how == MPATH_EXPORT_FDS) {
-        for (piece = 0; piece < entry->pieces; piece++) {
-            close(entry->handle.mapped.fds[piece]);
-        }
+        mpath_export_pieces_close(entry);
     }
     exports.used[index] = 0;
 }
 
-/* Without the pieces' numbers in the identity, a range that was remapped in part would look the same. */
-static mpath_status_t export_walk(uint64_t end, mpath_export_t *made, export_piece_t *pieces)
+/* Said once for each limit: the application, or who starts it, can do something about it. */
+static mpath_status_t export_too_many(const mpath_export_t *made, atomic_flag *warned, const char *limit)
 {
+    mpath_log_level_t level = atomic_flag_test_and_set(warned) ? MPATH_LOG_DEBUG : MPATH_LOG_WARN;
+
+    mpath_log(level,
+              "a buffer in memory of cuMemCreate lies in %" PRIu32 " pieces or more (%" PRIu64
+              " bytes up to there), and other processes can open %s; its data goes through host memory, at about a "
+              "tenth of the speed, as that of all others like it",
+              made->pieces, made->bytes, limit);
+    return MPATH_DECLINED;
+}
+
+#define EXPORT_TEXT_OF(_number) #_number
+#define EXPORT_TEXT(_number) EXPORT_TEXT_OF(_number)
+
+/* Without the pieces' numbers in the identity, a range that was remapped in part would look the same. */
+static mpath_status_t export_walk(uint64_t end, mpath_export_t *made)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    uint64_t at               = made->base;
     mpath_memory_piece_t piece;
-    uint64_t at = made->base;
 
     made->bytes     = 0;
     made->buffer_id = 0;
     for (made->pieces = 0; at < end; made->pieces++) {
-        if ((made->pieces == MPATH_EXPORT_PIECES_MAX) || (mpath_memory_piece(at, &piece) != MPATH_OK) ||
-            (piece.base != at)) {
+        if (made->pieces == MPATH_EXPORT_PIECES_MAX) {
+            return export_too_many(made, &warned, EXPORT_TEXT(MPATH_EXPORT_PIECES_MAX) "; larger pieces help");
+        }
+        if ((mpath_memory_piece(at, &piece) != MPATH_OK) || (piece.base != at)) {
             return MPATH_DECLINED;
         }
-        if (made->pieces == 0) {
-            made->piece_bytes = piece.bytes;
-        } else if ((made->bytes != made->pieces * made->piece_bytes) || (piece.bytes > made->piece_bytes)) {
-            return MPATH_DECLINED; /* only the last piece may be shorter */
-        }
-        pieces[made->pieces] = (export_piece_t){.start = at, .id = (uint32_t)piece.block_id};
-        made->buffer_id      = made->buffer_id * 1000003 + piece.block_id;
+        made->piece_bytes = (made->pieces == 0) ? piece.bytes : made->piece_bytes;
+        made->buffer_id   = made->buffer_id * 1000003 + piece.block_id;
         made->bytes += piece.bytes;
         at += piece.bytes;
     }
@@ -120,62 +126,55 @@ static mpath_status_t export_refused(mpath_export_how_t how, uint64_t address, c
     return MPATH_DECLINED;
 }
 
-static mpath_status_t export_fds(mpath_export_t *made, const export_piece_t *pieces)
+/* Closes the least recently used list of descriptors; 0: there is none. */
+static int export_close_oldest(void)
 {
-    const mpath_cu_t *cu = mpath_gpu_driver();
-    mpath_cu_result_t result;
-    mpath_cu_mem_t handle;
-    uint32_t piece;
+    unsigned oldest = MPATH_EXPORTS_MAX;
+
+    for (unsigned index = 0; index < MPATH_EXPORTS_MAX; index++) {
+        if ((exports.used[index] != 0) && (exports.entries[index].how == MPATH_EXPORT_FDS) &&
+            ((oldest == MPATH_EXPORTS_MAX) || (exports.used[index] < exports.used[oldest]))) {
+            oldest = index;
+        }
+    }
+    if (oldest < MPATH_EXPORTS_MAX) {
+        export_close(oldest);
+    }
+    return oldest < MPATH_EXPORTS_MAX;
+}
+
+static mpath_status_t export_fds(mpath_export_t *made)
+{
+    static atomic_flag warned      = ATOMIC_FLAG_INIT;
+    mpath_export_refusal_t refusal = {.call = NULL};
+    mpath_status_t status;
+    char limit[128];
 
     export_permit_fetching();
-    for (piece = 0; piece < made->pieces; piece++) {
-        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)pieces[piece].start);
-        if (result == MPATH_CU_SUCCESS) {
-            result = cu->MemExportToShareableHandle(&made->handle.mapped.fds[piece], handle, MPATH_CU_HANDLE_FD, 0);
-            cu->MemRelease(handle);
-        }
-        if (result != MPATH_CU_SUCCESS) {
-            (void)export_refused(MPATH_EXPORT_FDS, pieces[piece].start, "cuMemExportToShareableHandle", result);
-            goto err_close;
-        }
-        made->handle.mapped.ids[piece] = pieces[piece].id;
+    do {
+        status = mpath_export_pieces_make(made, &refusal);
+    } while ((status == MPATH_ERR_NO_MEMORY) && export_close_oldest());
+    if (status == MPATH_OK) {
+        made->how = MPATH_EXPORT_FDS;
+        return MPATH_OK;
     }
-    made->how = MPATH_EXPORT_FDS;
-    return MPATH_OK;
-
-err_close:
-    while (piece-- > 0) {
-        close(made->handle.mapped.fds[piece]);
+    if (status == MPATH_ERR_NO_MEMORY) {
+        snprintf(limit, sizeof(limit), "%" PRIu64 ", half as many as this process may have files open (ulimit -n)",
+                 mpath_export_pieces_limit());
+        return export_too_many(made, &warned, limit);
     }
-    return MPATH_DECLINED;
+    return (refusal.call != NULL) ? export_refused(MPATH_EXPORT_FDS, made->base, refusal.call, refusal.result)
+                                  : MPATH_DECLINED;
 }
 
 /*
  * Needs an IMEX channel in this process's device nodes, even within a node; without one the driver refuses, and mostly
  * has refused to make such memory before.
  */
-static mpath_status_t export_fabric(mpath_export_t *made, const export_piece_t *pieces)
+static mpath_status_t export_fabric_refused(mpath_cu_result_t result)
 {
     static int warned;
-    const mpath_cu_t *cu     = mpath_gpu_driver();
-    mpath_cu_result_t result = MPATH_CU_SUCCESS;
-    mpath_cu_mem_t handle;
 
-    if (made->pieces > MPATH_EXPORT_FABRIC_MAX) {
-        return MPATH_DECLINED;
-    }
-    for (uint32_t piece = 0; (result == MPATH_CU_SUCCESS) && (piece < made->pieces); piece++) {
-        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)pieces[piece].start);
-        if (result == MPATH_CU_SUCCESS) {
-            result = cu->MemExportToShareableHandle(&made->handle.fabric[piece], handle, MPATH_CU_HANDLE_FABRIC, 0);
-            cu->MemRelease(handle);
-        }
-        made->fabric_ids[piece] = pieces[piece].id;
-    }
-    if (result == MPATH_CU_SUCCESS) {
-        made->how = MPATH_EXPORT_FABRIC;
-        return MPATH_OK;
-    }
     if (!warned) {
         warned = 1;
         mpath_warn("GPU memory that was made with fabric handles cannot be exported: %s; is there an IMEX channel? Its "
@@ -183,6 +182,41 @@ static mpath_status_t export_fabric(mpath_export_t *made, const export_piece_t *
                    mpath_cu_error_string(result));
     }
     return MPATH_DECLINED;
+}
+
+static mpath_status_t export_fabric(mpath_export_t *made)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    const mpath_cu_t *cu      = mpath_gpu_driver();
+    mpath_cu_result_t result  = MPATH_CU_SUCCESS;
+    mpath_memory_piece_t piece;
+    mpath_cu_mem_t handle;
+
+    if (made->pieces > MPATH_EXPORT_FABRIC_MAX) {
+        return export_too_many(
+            made, &warned,
+            EXPORT_TEXT(MPATH_EXPORT_FABRIC_MAX) " by fabric handles; memory that is made with POSIX file "
+                                                 "descriptor handles, too, or in larger pieces, helps");
+    }
+    for (uint32_t i = 0; (result == MPATH_CU_SUCCESS) && (i < made->pieces); i++) {
+        uint64_t at = made->base + i * made->piece_bytes;
+
+        if ((mpath_memory_piece(at, &piece) != MPATH_OK) || (piece.base != at) ||
+            ((piece.bytes != made->piece_bytes) && (i + 1 < made->pieces))) {
+            return export_too_many(made, &warned, "those of one size by fabric handles");
+        }
+        result = cu->MemRetainAllocationHandle(&handle, (void *)(uintptr_t)at);
+        if (result == MPATH_CU_SUCCESS) {
+            result = cu->MemExportToShareableHandle(&made->handle.fabric[i], handle, MPATH_CU_HANDLE_FABRIC, 0);
+            cu->MemRelease(handle);
+        }
+        made->fabric_ids[i] = (uint32_t)piece.block_id;
+    }
+    if (result != MPATH_CU_SUCCESS) {
+        return export_fabric_refused(result);
+    }
+    made->how = MPATH_EXPORT_FABRIC;
+    return MPATH_OK;
 }
 
 /* Also what is named by its descriptor. */
@@ -319,12 +353,11 @@ static unsigned export_make_room(void)
 {
     unsigned index, oldest = 0, free_index = MPATH_EXPORTS_MAX;
     mpath_export_t now;
-    export_piece_t pieces[MPATH_EXPORT_PIECES_MAX];
 
     for (index = 0; index < MPATH_EXPORTS_MAX; index++) {
         if ((exports.used[index] != 0) && mpath_export_is_mapped(&exports.entries[index])) {
             now = exports.entries[index];
-            if ((export_walk(now.base + now.bytes, &now, pieces) != MPATH_OK) ||
+            if ((export_walk(now.base + now.bytes, &now) != MPATH_OK) ||
                 (now.buffer_id != exports.entries[index].buffer_id)) {
                 export_close(index);
             }
@@ -342,7 +375,7 @@ static unsigned export_make_room(void)
     return free_index;
 }
 
-static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export_t *made, const export_piece_t *pieces)
+static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export_t *made)
 {
     mpath_status_t status;
     mpath_gpu_t *gpu;
@@ -365,7 +398,7 @@ static mpath_status_t export_make_new(const mpath_memory_t *memory, mpath_export
         status = export_ipc(made);
         break;
     case MPATH_MEMORY_VMM:
-        status = memory->fabric ? export_fabric(made, pieces) : export_fds(made, pieces);
+        status = memory->fabric ? export_fabric(made) : export_fds(made);
         break;
     default:
         status = export_pool(made);
@@ -388,8 +421,7 @@ static void export_use_pool(const mpath_export_t *made)
 mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_memory_t *memory,
                                  mpath_export_t *export_p)
 {
-    uint64_t end = (uint64_t)(uintptr_t)address + bytes;
-    export_piece_t pieces[MPATH_EXPORT_PIECES_MAX];
+    uint64_t end          = (uint64_t)(uintptr_t)address + bytes;
     mpath_status_t status = MPATH_OK;
     mpath_export_t made;
     int found;
@@ -403,7 +435,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
     made.bytes     = memory->bytes;
     made.buffer_id = memory->buffer_id;
     if (memory->kind == MPATH_MEMORY_VMM) {
-        status = export_walk(end, &made, pieces);
+        status = export_walk(end, &made);
         if (status != MPATH_OK) {
             return status;
         }
@@ -411,7 +443,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
     pthread_mutex_lock(&exports.lock);
     found = export_lookup(&made);
     if (found < 0) {
-        status = export_make_new(memory, &made, pieces);
+        status = export_make_new(memory, &made);
         if (status == MPATH_OK) {
             found                  = (int)export_make_room();
             exports.entries[found] = made;

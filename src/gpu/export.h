@@ -5,14 +5,15 @@
  *
  *   kind     how                                           freed by the owner while others have it open
  *   device   CUDA IPC handle                               memory stays until they close it (import.h notices reuse)
- *   vmm      file descriptors, fetched with pidfd_getfd;   the same
- *            fabric handles, if it was made with these
- *            only
+ *   vmm      file descriptors, and a list of them in       the same
+ *            one more, fetched with pidfd_getfd; fabric
+ *            handles, if it was made with these only
  *   pool     pool's file descriptor + pointer, if the      the pool must not reuse it: the owner's matter, as for
  *            pool was made with such handles               every reader of a freed buffer
  *   others   cannot: MPATH_DECLINED; data goes through host memory. So does VMM memory with
- *            neither kind of handle, and a buffer over more than MPATH_EXPORT_PIECES_MAX mappings, or over more than
- *            MPATH_EXPORT_FABRIC_MAX with fabric handles
+ *            neither kind of handle, and a buffer over more than MPATH_EXPORT_PIECES_MAX mappings, over more than half
+ *            of the descriptors that the process may have, or with fabric handles over more than
+ *            MPATH_EXPORT_FABRIC_MAX or over some of different sizes; a warning names the limit, once
  *
  * Descriptors of VMM and pool memory stay open in the owner, for at most MPATH_EXPORTS_MAX allocations; older ones, and
  * those whose memory is gone, are closed when new ones are made.
@@ -24,7 +25,7 @@
 #include "util/process.h"
 
 #define MPATH_EXPORTS_MAX 64
-#define MPATH_EXPORT_PIECES_MAX 32
+#define MPATH_EXPORT_PIECES_MAX 4096
 #define MPATH_EXPORT_FABRIC_MAX 8
 
 typedef enum mpath_export_how {
@@ -44,13 +45,10 @@ typedef struct mpath_export {
     uint64_t base;         /* in the owner: where the exported range begins */
     uint64_t bytes;        /* of the exported range */
     uint64_t buffer_id;    /* in the owner */
-    uint64_t piece_bytes;  /* of FDS and FABRIC: each piece but the last */
+    uint64_t piece_bytes;  /* of FABRIC: each piece but the last */
     union {
         mpath_cu_ipc_t ipc;
-        struct {
-            int32_t fds[MPATH_EXPORT_PIECES_MAX]; /* numbers in the owner */
-            uint32_t ids[MPATH_EXPORT_PIECES_MAX];
-        } mapped;
+        int32_t list; /* of FDS: descriptor in the owner, of a file with the pieces (gpu/export_pieces.h) */
         mpath_cu_fabric_t fabric[MPATH_EXPORT_FABRIC_MAX];
         struct {
             int32_t fd;
@@ -66,12 +64,6 @@ typedef struct mpath_export {
 static inline int mpath_export_is_mapped(const mpath_export_t *export)
 {
     return (export->how == MPATH_EXPORT_FDS) || (export->how == MPATH_EXPORT_FABRIC);
-}
-
-/* Of a mapped piece: another one for another physical allocation. */
-static inline uint32_t mpath_export_piece_id(const mpath_export_t *export, uint64_t piece)
-{
-    return (export->how == MPATH_EXPORT_FDS) ? export->handle.mapped.ids[piece] : export->fabric_ids[piece];
 }
 
 /*

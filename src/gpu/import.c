@@ -16,6 +16,7 @@ struct mpath_import {
     mpath_import_t *next;
     mpath_gpu_t *gpu;
     mpath_export_t export;
+    mpath_export_piece_t *pieces; /* of mapped ones */
     mpath_import_mapping_t mapping;
     uint64_t used; /* clock of the last use */
     unsigned users;
@@ -47,6 +48,7 @@ static void import_close(mpath_import_t **at)
     imports.stamp++;
     imports.counts.entries--;
     mpath_import_unmap(entry->gpu, &entry->export, &entry->mapping);
+    free(entry->pieces);
     free(entry);
 }
 
@@ -67,23 +69,9 @@ static int import_is_same(const mpath_export_t *left, const mpath_export_t *righ
     return memcmp(left, right, sizeof(*left)) == 0;
 }
 
-/* Whether a piece of `left` begins where `right` has another one. */
-static int import_differs(const mpath_export_t *left, const mpath_export_t *right)
-{
-    for (uint32_t i = 0; i < left->pieces; i++) {
-        uint64_t offset = left->base + i * left->piece_bytes - right->base;
-
-        if ((offset < right->bytes) &&
-            ((offset % right->piece_bytes != 0) ||
-             (mpath_export_piece_id(left, i) != mpath_export_piece_id(right, offset / right->piece_bytes)))) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 /* Whether the entry's mapping has gone with its context, or the export shows that what it maps is gone. */
-static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *export)
+static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *export,
+                           const mpath_export_piece_t *pieces)
 {
     const mpath_export_t *mapped = &entry->export;
 
@@ -95,28 +83,40 @@ static int import_is_stale(const mpath_import_t *entry, const mpath_export_t *ex
         return 0;
     }
     /* Extents over the same pieces of VMM memory are good both; everything else lives at one place only. */
-    return !mpath_export_is_mapped(mapped) || !mpath_export_is_mapped(export) || import_differs(mapped, export) ||
-           import_differs(export, mapped) || ((mapped->base == export->base) && (mapped->bytes == export->bytes));
+    return !mpath_export_is_mapped(mapped) || !mpath_export_is_mapped(export) ||
+           mpath_export_pieces_differ(mapped, entry->pieces, export, pieces) ||
+           ((mapped->base == export->base) && (mapped->bytes == export->bytes));
 }
 
-/* The entry of this export; stale ones are retired on the way. */
+/*
+ * The entry of this export. When it is there, no other one is stale: that has been found out when the later of them
+ * came.
+ */
 static mpath_import_t *import_lookup(const mpath_export_t *export, const mpath_gpu_t *gpu)
 {
-    mpath_import_t **at, *entry, *found = NULL;
+    mpath_import_t *entry = imports.first;
+
+    while ((entry != NULL) &&
+           (entry->stale || (entry->gpu != gpu) || mpath_gpu_is_lost(gpu) || !import_is_same(&entry->export, export))) {
+        entry = entry->next;
+    }
+    return entry;
+}
+
+/* Retires what a new export shows to be stale. */
+static void import_retire_stale(const mpath_export_t *export, const mpath_export_piece_t *pieces)
+{
+    mpath_import_t **at;
 
     for (at = &imports.first; *at != NULL;) {
-        entry = *at;
-        if (!entry->stale && import_is_stale(entry, export)) {
+        if (!(*at)->stale && import_is_stale(*at, export, pieces)) {
             imports.counts.stale++;
             if (import_retire(at)) {
                 continue;
             }
-        } else if (!entry->stale && (entry->gpu == gpu) && import_is_same(&entry->export, export)) {
-            found = entry;
         }
-        at = &entry->next;
+        at = &(*at)->next;
     }
-    return found;
 }
 
 /* Closes the least recently used entries above the limit. */
@@ -145,6 +145,22 @@ static void import_use(mpath_import_t *entry)
     imports.counts.in_use += (entry->users++ == 0);
 }
 
+static mpath_status_t import_make(const mpath_export_t *export, mpath_gpu_t *gpu, mpath_import_t *entry)
+{
+    mpath_status_t status = MPATH_OK;
+
+    entry->export = *export;
+    entry->gpu    = gpu;
+    if (mpath_export_is_mapped(export)) {
+        status = mpath_import_pieces(export, &entry->pieces);
+    }
+    if (status == MPATH_OK) {
+        import_retire_stale(export, entry->pieces);
+        status = mpath_import_map(gpu, export, entry->pieces, &entry->mapping);
+    }
+    return status;
+}
+
 /* Under the lock. */
 static mpath_status_t import_open(const mpath_export_t *export, mpath_gpu_t *gpu, mpath_import_t **import_p)
 {
@@ -155,10 +171,9 @@ static mpath_status_t import_open(const mpath_export_t *export, mpath_gpu_t *gpu
         mpath_error("no memory for the import of GPU memory of process %" PRId64, export->owner.pid);
         return MPATH_ERR_NO_MEMORY;
     }
-    entry->export = *export;
-    entry->gpu    = gpu;
-    status        = mpath_import_map(gpu, export, &entry->mapping);
+    status = import_make(export, gpu, entry);
     if (status != MPATH_OK) {
+        free(entry->pieces);
         free(entry);
         return status;
     }

@@ -3,19 +3,10 @@
 #include "gpu/import_open.h"
 #include "gpu/private.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/syscall.h>
 #include <unistd.h>
-
-#ifndef SYS_pidfd_open
-#define SYS_pidfd_open 434
-#endif
-#ifndef SYS_pidfd_getfd
-#define SYS_pidfd_getfd 438
-#endif
 
 /* A pool of another process, imported once per owner and number. */
 typedef struct import_pool {
@@ -28,27 +19,6 @@ typedef struct import_pool {
 } import_pool_t;
 
 static import_pool_t *import_pools;
-
-/* Copies descriptor `fd` of the owner into this process. -1: logged. */
-static int import_fetch_fd(const mpath_process_t *owner, int fd)
-{
-    int pidfd, mine;
-
-    pidfd = (int)syscall(SYS_pidfd_open, (pid_t)owner->pid, 0);
-    if (pidfd < 0) {
-        mpath_error("process %" PRId64 " cannot be asked for its GPU memory: pidfd_open: %s", owner->pid,
-                    strerror(errno));
-        return -1;
-    }
-    mine = (int)syscall(SYS_pidfd_getfd, pidfd, fd, 0);
-    if (mine < 0) {
-        mpath_error("the descriptor of GPU memory of process %" PRId64 " cannot be fetched: pidfd_getfd: %s%s",
-                    owner->pid, strerror(errno),
-                    (errno == EPERM) ? "; processes of one user need kernel.yama.ptrace_scope 0 or 1" : "");
-    }
-    close(pidfd);
-    return mine;
-}
 
 static mpath_status_t import_refused(const mpath_gpu_t *gpu, const mpath_export_t *export, const char *call,
                                      mpath_cu_result_t result)
@@ -69,8 +39,8 @@ static mpath_status_t import_map_ipc(mpath_gpu_t *gpu, const mpath_export_t *exp
 }
 
 /* The physical allocation behind a piece; to be released. Errors are logged. */
-static mpath_status_t import_piece(mpath_gpu_t *gpu, const mpath_export_t *export, uint32_t piece,
-                                   mpath_cu_mem_t *handle_p)
+static mpath_status_t import_piece(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_export_piece_t *list,
+                                   uint32_t piece, mpath_cu_mem_t *handle_p)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_cu_fabric_t fabric;
@@ -81,7 +51,7 @@ static mpath_status_t import_piece(mpath_gpu_t *gpu, const mpath_export_t *expor
         fabric = export->handle.fabric[piece];
         result = cu->MemImportFromShareableHandle(handle_p, &fabric, MPATH_CU_HANDLE_FABRIC);
     } else {
-        fd = import_fetch_fd(&export->owner, export->handle.mapped.fds[piece]);
+        fd = mpath_import_fd(&export->owner, list[piece].fd);
         if (fd < 0) {
             return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
         }
@@ -93,35 +63,34 @@ static mpath_status_t import_piece(mpath_gpu_t *gpu, const mpath_export_t *expor
 }
 
 /* Maps one piece at `address`. */
-static mpath_status_t import_map_piece(mpath_gpu_t *gpu, const mpath_export_t *export, uint32_t piece,
-                                       mpath_cu_ptr_t address, size_t bytes)
+static mpath_status_t import_map_piece(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_export_piece_t *list,
+                                       uint32_t piece, mpath_cu_ptr_t address)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_cu_result_t result;
     mpath_cu_mem_t handle;
-    mpath_status_t status = import_piece(gpu, export, piece, &handle);
+    mpath_status_t status = import_piece(gpu, export, list, piece, &handle);
 
     if (status != MPATH_OK) {
         return status;
     }
-    result = cu->MemMap(address, bytes, 0, handle, 0);
+    result = cu->MemMap(address, list[piece].bytes, 0, handle, 0);
     cu->MemRelease(handle); /* the mapping holds it */
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : import_refused(gpu, export, "cuMemMap", result);
 }
 
-static mpath_status_t import_map_pieces(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
+static mpath_status_t import_map_pieces(mpath_gpu_t *gpu, const mpath_export_t *export,
+                                        const mpath_export_piece_t *list, mpath_import_mapping_t *mapping)
 {
     const mpath_cu_t *cu     = mpath_gpu_driver();
     mpath_cu_access_t access = {.location = {.type = MPATH_CU_LOCATION_DEVICE, .id = gpu->info.ordinal},
                                 .flags    = MPATH_CU_ACCESS_READ_WRITE};
-    uint64_t mapped          = 0, bytes;
+    uint64_t mapped          = 0;
     mpath_status_t status;
     mpath_cu_result_t result;
     uint32_t piece;
 
-    if ((export->pieces == 0) ||
-        (export->pieces > ((export->how == MPATH_EXPORT_FDS) ? MPATH_EXPORT_PIECES_MAX : MPATH_EXPORT_FABRIC_MAX)) ||
-        (cu->MemAddressReserve == NULL)) {
+    if (cu->MemAddressReserve == NULL) {
         return import_refused(gpu, export, "memory that is mapped by hand", MPATH_CU_NOT_SUPPORTED);
     }
     result = cu->MemAddressReserve(&mapping->address, export->bytes, 0, 0, 0);
@@ -130,12 +99,11 @@ static mpath_status_t import_map_pieces(mpath_gpu_t *gpu, const mpath_export_t *
     }
     mapping->bytes = export->bytes;
     for (piece = 0; piece < export->pieces; piece++) {
-        bytes  = (piece + 1 < export->pieces) ? export->piece_bytes : export->bytes - mapped;
-        status = import_map_piece(gpu, export, piece, mapping->address + mapped, bytes);
+        status = import_map_piece(gpu, export, list, piece, mapping->address + mapped);
         if (status != MPATH_OK) {
             goto err_unmap;
         }
-        mapped += bytes;
+        mapped += list[piece].bytes;
     }
     result = cu->MemSetAccess(mapping->address, export->bytes, &access, 1);
     if (result != MPATH_CU_SUCCESS) {
@@ -172,7 +140,7 @@ static mpath_status_t import_pool_get(mpath_gpu_t *gpu, const mpath_export_t *ex
             return MPATH_OK;
         }
     }
-    fd = import_fetch_fd(&export->owner, export->handle.pool.fd);
+    fd = mpath_import_fd(&export->owner, export->handle.pool.fd);
     if (fd < 0) {
         return mpath_process_alive(&export->owner) ? MPATH_ERR_UNSUPPORTED : MPATH_ERR_UNREACHABLE;
     }
@@ -248,7 +216,8 @@ static void import_unmap_pool(const mpath_export_t *export, const mpath_import_m
     }
 }
 
-mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, mpath_import_mapping_t *mapping)
+mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, const mpath_export_piece_t *list,
+                                mpath_import_mapping_t *mapping)
 {
     mpath_status_t status;
 
@@ -267,7 +236,7 @@ mpath_status_t mpath_import_map(mpath_gpu_t *gpu, const mpath_export_t *export, 
         break;
     case MPATH_EXPORT_FDS:
     case MPATH_EXPORT_FABRIC:
-        status = import_map_pieces(gpu, export, mapping);
+        status = import_map_pieces(gpu, export, list, mapping);
         break;
     default:
         status = import_map_pool(gpu, export, mapping);

@@ -27,7 +27,7 @@ typedef struct buffer {
 
 static mpath_cu_t cu;
 static mpath_cu_result_t (*reset_context)(mpath_cu_device_t device); /* mpath has no use for it */
-static int ready, num_kinds, device, first_device, num_devices, rank;
+static int ready, num_kinds, device, first_device, num_devices, rank, splits;
 static kind_t kinds[16];
 static buffer_t *buffers;
 static mpath_cu_context_t context;                       /* NULL without a device */
@@ -136,6 +136,13 @@ int memory_turn(int ranks)
     return 1;
 }
 
+int memory_split(void)
+{
+    setup();
+    splits = num_devices > 1;
+    return splits;
+}
+
 int memory_is_special(void)
 {
     setup();
@@ -231,6 +238,9 @@ void *memory_new(size_t bytes, unsigned seed)
     buffer->kind  = kinds[(seed >> 8) % (unsigned)num_kinds];
     distance      = (seed >> 16) % 3 == 0 ? 0 : (seed >> 18) % 700;
     buffer->bytes = bytes + distance + 1;
+    if (splits) {
+        use_device((device + 1) % num_devices);
+    }
     allocate(buffer, bytes);
     buffer->address = ((buffer->address == NULL) ? buffer->start : buffer->address) + distance;
     remember(buffer);

@@ -21,6 +21,12 @@ void memory_free(void *memory);
 int memory_turn(int ranks);
 
 /*
+ * From now on every buffer is of the device after that of the buffer before. For one thread, and kinds device and vmm. 0:
+ * there is one device only.
+ */
+int memory_split(void);
+
+/*
  * The application ends the context of its device, as cudaDeviceReset() does, and goes on in a new one. All buffers of
  * this rank are gone.
  */

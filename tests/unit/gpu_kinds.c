@@ -108,7 +108,8 @@ static void alloc_vmm(const mpath_cu_t *cu, int pieces, gpu_memory_t *memory)
     REQUIRE(cu->MemSetAccess(memory->address, memory->bytes, &access, 1));
 }
 
-void gpu_memory_remap(gpu_memory_t *memory, int piece)
+/* Another physical allocation in the place of `count` pieces. */
+static void replace_pieces(const gpu_memory_t *memory, int piece, int count)
 {
     mpath_cu_location_t location = {.type = MPATH_CU_LOCATION_DEVICE, .id = memory->device};
     mpath_cu_mem_prop_t prop     = {
@@ -117,14 +118,25 @@ void gpu_memory_remap(gpu_memory_t *memory, int piece)
     const mpath_cu_t *cu     = mpath_gpu_driver();
     mpath_gpu_t *gpu         = gpu_enter(memory->device);
     uint64_t at              = memory->address + (uint64_t)piece * memory->piece_bytes;
+    uint64_t bytes           = (uint64_t)count * memory->piece_bytes;
     mpath_cu_mem_t handle;
 
-    REQUIRE(cu->MemUnmap(at, memory->piece_bytes));
-    REQUIRE(cu->MemCreate(&handle, memory->piece_bytes, &prop, 0));
-    REQUIRE(cu->MemMap(at, memory->piece_bytes, 0, handle, 0));
+    REQUIRE(cu->MemUnmap(at, bytes));
+    REQUIRE(cu->MemCreate(&handle, bytes, &prop, 0));
+    REQUIRE(cu->MemMap(at, bytes, 0, handle, 0));
     REQUIRE(cu->MemRelease(handle));
-    REQUIRE(cu->MemSetAccess(at, memory->piece_bytes, &access, 1));
+    REQUIRE(cu->MemSetAccess(at, bytes, &access, 1));
     mpath_gpu_leave(gpu);
+}
+
+void gpu_memory_remap(gpu_memory_t *memory, int piece)
+{
+    replace_pieces(memory, piece, 1);
+}
+
+void gpu_memory_join(gpu_memory_t *memory, int piece)
+{
+    replace_pieces(memory, piece, 2);
 }
 
 static void alloc_pool(const mpath_cu_t *cu, int exportable, gpu_memory_t *memory)
@@ -219,7 +231,6 @@ void gpu_memory_free(gpu_memory_t *memory)
 {
     const mpath_cu_t *cu = mpath_gpu_driver();
     mpath_gpu_t *gpu     = gpu_enter(memory->device);
-    uint64_t at;
 
     switch (memory->kind) {
     case MPATH_MEMORY_HOST:
@@ -229,9 +240,7 @@ void gpu_memory_free(gpu_memory_t *memory)
         REQUIRE(cu->MemFreeHost((void *)(uintptr_t)memory->address));
         break;
     case MPATH_MEMORY_VMM:
-        for (at = memory->address; at < memory->address + memory->bytes; at += memory->piece_bytes) {
-            REQUIRE(cu->MemUnmap(at, memory->piece_bytes));
-        }
+        REQUIRE(cu->MemUnmap(memory->address, memory->bytes));
         REQUIRE(cu->MemAddressFree(memory->address, memory->bytes));
         break;
     default:

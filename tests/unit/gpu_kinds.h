@@ -36,6 +36,8 @@ int gpu_has_kernels(mpath_gpu_t *gpu);
 void gpu_memory_alloc(mpath_memory_kind_t kind, int device, uint64_t bytes, int pieces, gpu_memory_t *memory);
 /* Another physical allocation in the place of one piece of VMM memory. */
 void gpu_memory_remap(gpu_memory_t *memory, int piece);
+/* One physical allocation in the place of two neighbouring pieces of VMM memory: pieces differ in size from then on. */
+void gpu_memory_join(gpu_memory_t *memory, int piece);
 void gpu_memory_free(gpu_memory_t *memory);
 /* Whether the driver lets this process make VMM memory with fabric handles, which takes an IMEX channel. */
 int gpu_makes_fabric_handles(int device);

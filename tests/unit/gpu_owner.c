@@ -44,6 +44,13 @@ int owner_main(void)
                 return 5;
             }
             break;
+        case 'j':
+            gpu_memory_join(made, order.pieces);
+            gpu_pattern_write(made->address, made->bytes, order.seed);
+            if (!export_range(made->address, made->bytes, &answer.export)) {
+                return 7;
+            }
+            break;
         case 'p':
             if (!export_range(piece, made->piece_bytes, &answer.export)) {
                 return 6;

@@ -16,7 +16,8 @@
 #define SLOTS 6
 
 typedef struct order {
-    char what; /* 'a'llocate and fill, 'f'ree, 'c'heck the pattern; export a 'p'iece, 'r'emap and fill it before */
+    char what; /* 'a'llocate and fill, 'f'ree, 'c'heck the pattern; export a 'p'iece, 'r'emap and fill it before,
+                  'j'oin it with the next one and fill all */
     mpath_memory_kind_t kind;
     int device, pieces;
     uint64_t bytes, seed;

@@ -75,6 +75,30 @@ static void test_kinds_on_same_and_other_device(void **state)
             check_kind(owner, MPATH_MEMORY_VMM, -MPATH_EXPORT_FABRIC_MAX, 0, to);
         }
     }
+    check_kind(owner, MPATH_MEMORY_VMM, 34, 0, 0);
+    assert_int_equal(import_counts().entries, 0);
+}
+
+static void test_pieces_of_different_sizes(void **state)
+{
+    const owner_t *owner = *state;
+    mpath_gpu_t *gpu     = gpu_of(0);
+    mpath_import_t *import;
+    answer_t answer;
+    gpu_memory_t mine;
+
+    owner_tell(owner, (order_t){'a', MPATH_MEMORY_VMM, 0, 5, 10 * MIB, 1, 0});
+    answer = owner_tell(owner, (order_t){.what = 'j', .pieces = 1, .seed = 3});
+    assert_int_equal(answer.export.pieces, 4);
+    assert_int_equal(answer.export.bytes, answer.bytes);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, answer.bytes, 0, &mine);
+    assert_int_equal(mpath_import_get(&answer.export, gpu, &import), MPATH_OK);
+    gpu_copy(gpu, mine.address, mpath_import_address(import, answer.address), answer.bytes);
+    assert_int_equal(gpu_pattern_check(mine.address, answer.bytes, 3), 0);
+    mpath_import_put(import);
+    mpath_import_forget(&answer.export.owner);
+    gpu_memory_free(&mine);
+    owner_tell(owner, (order_t){.what = 'f'});
     assert_int_equal(import_counts().entries, 0);
 }
 
@@ -228,6 +252,7 @@ int main(int count, char **words)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_own_exports),
         cmocka_unit_test(test_kinds_on_same_and_other_device),
+        cmocka_unit_test(test_pieces_of_different_sizes),
         cmocka_unit_test(test_devices_in_another_order),
         cmocka_unit_test(test_small_neighbours),
         cmocka_unit_test(test_owners_that_died),

@@ -3,11 +3,14 @@
 #include "capture.h"
 #include "gpu_kinds.h"
 #include "gpu/export.h"
+#include "gpu/private.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/resource.h>
+#include <unistd.h>
 
 #define MIB (UINT64_C(1) << 20)
 
@@ -180,6 +183,60 @@ static void test_fabric_handles(void **state)
     gpu_memory_free(&made);
     gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 2 * MIB, 1, &made);
     assert_false(classify(made.address, made.bytes).fabric);
+    gpu_memory_free(&made);
+}
+
+static int descriptors_open(void)
+{
+    int open = 0;
+
+    for (int fd = 0; fd < 2000; fd++) {
+        open += fcntl(fd, F_GETFD) >= 0;
+    }
+    return open;
+}
+
+static mpath_status_t export_part(const gpu_memory_t *made, int from, int pieces)
+{
+    uint64_t address = made->address + (uint64_t)from * made->piece_bytes, bytes = (uint64_t)pieces * made->piece_bytes;
+    mpath_memory_t memory = classify(address, bytes);
+    mpath_export_t export;
+
+    return mpath_export_make((void *)(uintptr_t)address, bytes, &memory, &export);
+}
+
+/* Exports share the descriptors of their pieces, and take half of what the process may have; the message names that. */
+static void test_many_pieces(void **state)
+{
+    struct rlimit limit, lower;
+    int before, low[200];
+    gpu_memory_t made;
+
+    (void)state;
+    mpath_export_cleanup();
+    for (int i = 0; i < 200; i++) {
+        low[i] = dup(STDIN_FILENO);
+    }
+    gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 120 * 2 * MIB, 120, &made); /* the driver's own descriptors are higher ones */
+    for (int i = 0; i < 200; i++) {
+        close(low[i]);
+    }
+    before = descriptors_open();
+    for (int from = 0; from < 10; from++) {
+        assert_int_equal(export_part(&made, from, 100), MPATH_OK);
+    }
+    assert_int_equal(descriptors_open() - before, 109 + 10);
+    getrlimit(RLIMIT_NOFILE, &limit);
+    lower = (struct rlimit){.rlim_cur = 100, .rlim_max = limit.rlim_max};
+    setrlimit(RLIMIT_NOFILE, &lower);
+    capture_start();
+    assert_int_equal(export_part(&made, 0, 60), MPATH_DECLINED);
+    capture_stop();
+    setrlimit(RLIMIT_NOFILE, &limit);
+    assert_non_null(
+        strstr(capture_buffer, "can open 50, half as many as this process may have files open (ulimit -n)"));
+    assert_int_equal(descriptors_open(), before); /* the older ones had to go */
+    assert_int_equal(export_part(&made, 20, 100), MPATH_OK);
     gpu_memory_free(&made);
 }
 
@@ -378,6 +435,7 @@ int main(void)
         cmocka_unit_test(test_kinds),
         cmocka_unit_test(test_buffers_over_several_mappings),
         cmocka_unit_test(test_fabric_handles),
+        cmocka_unit_test(test_many_pieces),
         cmocka_unit_test(test_buffers_beyond_their_allocation),
         cmocka_unit_test(test_exports_follow_the_allocation),
         cmocka_unit_test(test_refused_exports),
