@@ -125,6 +125,7 @@ typedef struct relay_bound {
     uint64_t wanted; /* mask of the ranks whose receive buffers this one writes to */
     uint32_t slot_bytes;
     int has_rails;                          /* some rank's hops go over NICs; the same on all */
+    int has_staged;                         /* and through host memory; likewise */
     uint32_t own_rails;                     /* bit per NIC of this node that brings this rank bytes of its own */
     uint64_t rail_sources;                  /* mask of the ranks that send those */
     uint32_t lent_rails;                    /* the same for bytes that it passes on */
@@ -143,6 +144,7 @@ struct mpath_relay {
     mpath_topo_t *reduced[MPATH_RELAY_MAX_RANKS]; /* topologies without GPUs that cannot pass on, and failed NICs */
     int num_reduced;
     uint64_t without;         /* ranks that cannot, as a mask */
+    int no_staged;            /* some rank cannot have slots on the host: plans do without; the same on all */
     int is_short;             /* some rank's GPU is short of memory */
     int is_lost;              /* some rank's GPU has lost its context */
     const mpath_topo_t *topo; /* that plans are made for */

@@ -184,11 +184,12 @@ static void take_reduced(mpath_relay_t *relay, mpath_topo_t *topo)
 
 static mpath_status_t try_to_reduce(mpath_relay_t *relay)
 {
-    const mpath_topo_t *topo  = mpath_team_gpu_topo(relay->team);
-    int num_nodes             = mpath_topo_num_nodes(topo);
-    mpath_machine_t *machines = calloc((size_t)num_nodes, sizeof(*machines));
-    mpath_node_gpus_t *gpus   = calloc((size_t)num_nodes, sizeof(*gpus));
-    mpath_topo_t *reduced     = NULL;
+    const mpath_topo_t *topo   = mpath_team_gpu_topo(relay->team);
+    int num_nodes              = mpath_topo_num_nodes(topo);
+    mpath_machine_t *machines  = calloc((size_t)num_nodes, sizeof(*machines));
+    mpath_node_gpus_t *gpus    = calloc((size_t)num_nodes, sizeof(*gpus));
+    mpath_topo_params_t params = *mpath_topo_params(topo);
+    mpath_topo_t *reduced      = NULL;
     mpath_place_t places[MPATH_RELAY_MAX_RANKS];
     mpath_status_t status = MPATH_ERR_NO_MEMORY;
 
@@ -202,8 +203,8 @@ static mpath_status_t try_to_reduce(mpath_relay_t *relay)
             places[rank]          = *mpath_topo_place(topo, rank);
             places[rank].no_relay = (int32_t)((relay->without >> rank) & 1);
         }
-        status = mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, relay->size, mpath_topo_params(topo),
-                                             &reduced);
+        params.no_staged = relay->no_staged;
+        status = mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, relay->size, &params, &reduced);
     }
     free(machines);
     free(gpus);
@@ -227,8 +228,8 @@ static mpath_status_t try_to_reduce(mpath_relay_t *relay)
 }
 
 /*
- * The topology in which some ranks pass nothing on, and without NICs that have failed. What is left may have no way for
- * all; that may change with the rails. Collective.
+ * The topology in which some ranks pass nothing on, without NICs that have failed, and without host memory where there
+ * are no slots in it. What is left may have no way for all; that may change with the rails. Collective.
  */
 static mpath_status_t reduce_topo(mpath_relay_t *relay)
 {

@@ -311,6 +311,9 @@ FAKE_API mpath_cu_result_t cuMemAlloc_v2(mpath_cu_ptr_t *pointer, size_t bytes)
     mpath_cu_result_t result;
     fake_region_t *region;
 
+    if (fake_is_too_large("FAKE_CUDA_LARGEST", bytes)) {
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
     pthread_mutex_lock(&fake_lock);
     result = fake_allocate(bytes, context->device, &region);
     if (result == MPATH_CU_SUCCESS) {
@@ -417,6 +420,9 @@ FAKE_API mpath_cu_result_t cuMemHostRegister_v2(void *pointer, size_t bytes, uns
 
     (void)flags;
     fake_need_context("cuMemHostRegister");
+    if (fake_is_too_large("FAKE_CUDA_LARGEST_PINNED", bytes)) {
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
     pthread_mutex_lock(&fake_lock);
     if ((fake_find((uint64_t)(uintptr_t)pointer) != NULL) || (bytes == 0)) {
         pthread_mutex_unlock(&fake_lock);
