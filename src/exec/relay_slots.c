@@ -59,13 +59,19 @@ static mpath_status_t agree_on_size(mpath_relay_t *relay, mpath_wire_t *wire)
 
 static mpath_status_t make_on_host(const mpath_relay_t *relay, uint64_t bytes, relay_slots_t *slots)
 {
-    mpath_status_t status = mpath_pinned_alloc(relay->gpu, bytes, &slots->pinned);
+    mpath_status_t status;
 
-    if (status == MPATH_OK) {
-        slots->base        = slots->pinned.base;
-        slots->device_base = slots->pinned.device_base;
+    if (!mpath_pins_take(relay->settings->gpu_pinned_bytes, bytes)) {
+        return MPATH_ERR_NO_MEMORY;
     }
-    return status;
+    status = mpath_pinned_alloc(relay->gpu, bytes, &slots->pinned);
+    if (status != MPATH_OK) {
+        mpath_pins_give(bytes);
+        return status;
+    }
+    slots->base        = slots->pinned.base;
+    slots->device_base = slots->pinned.device_base;
+    return MPATH_OK;
 }
 
 /* Chunks name it to the lane by its address, which no processor reads. */
@@ -73,7 +79,8 @@ static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, re
 {
     mpath_status_t status;
 
-    if (mpath_gpu_memory_take(&slots->device_base, bytes) != MPATH_CU_SUCCESS) {
+    if (mpath_gpu_memory_take_within(relay->settings->gpu_device_bytes, &slots->device_base, bytes) !=
+        MPATH_CU_SUCCESS) {
         slots->device_base = 0;
         mpath_info("rank %d: GPU %d has no %llu bytes for slots of rails", relay->me,
                    mpath_gpu_info_of(relay->gpu)->ordinal, (unsigned long long)bytes);
@@ -88,6 +95,7 @@ static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, re
 
 static void free_slots(const mpath_relay_t *relay, relay_slots_t *slots)
 {
+    mpath_pins_give(slots->pinned.bytes);
     mpath_pinned_release(&slots->pinned);
     if (slots->is_known) {
         mpath_fabric_remove_memory(relay->team->context->fabric, relay->gpu, slots->device_base);
@@ -180,6 +188,7 @@ static void free_host_slots(mpath_relay_t *relay)
 {
     mpath_pinned_release(&relay->rails.host_pinned);
     mpath_segment_detach(&relay->rails.host);
+    mpath_pins_give(relay->rails.host_bytes);
     relay->rails.host_bytes = 0;
 }
 
@@ -239,21 +248,29 @@ static mpath_status_t open_rail_slots(mpath_relay_t *relay, mpath_wire_t *wire)
 
 /* -- slots on the host -- */
 
-/* Of a member, as much as every host has room for. The same on all ranks. */
+/* What this rank can have of them, noted as taken. */
+static uint64_t claim_host_bytes(const mpath_relay_t *relay)
+{
+    uint64_t free_bytes = mpath_shared_memory_free() / SHARED_SPARE / (uint64_t)relay->room.num_members;
+    uint64_t limit = relay->settings->gpu_pinned_bytes, bytes = relay->settings->gpu_memory_bytes;
+
+    bytes = ((free_bytes > 0) && (free_bytes < bytes)) ? free_bytes : bytes;
+    bytes = mpath_pins_share(limit, bytes) / SLOT_LEAST_BYTES * SLOT_LEAST_BYTES;
+    return mpath_pins_take(limit, bytes) ? bytes : 0;
+}
+
+/* Of a member, as much as all can have. The same on all ranks. */
 static mpath_status_t agree_on_host_bytes(mpath_relay_t *relay)
 {
-    uint64_t free_bytes   = mpath_shared_memory_free() / SHARED_SPARE / (uint64_t)relay->room.num_members;
-    uint64_t mine         = relay->settings->gpu_memory_bytes, all[MPATH_RELAY_MAX_RANKS];
-    mpath_status_t status = MPATH_OK;
+    uint64_t mine = claim_host_bytes(relay), least = mine, all[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
 
-    mine   = ((free_bytes > 0) && (free_bytes < mine)) ? free_bytes : mine;
-    mine   = mine / SLOT_LEAST_BYTES * SLOT_LEAST_BYTES;
-    status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
     for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
-        mine = (all[rank] < mine) ? all[rank] : mine;
+        least = (all[rank] < least) ? all[rank] : least;
     }
-    relay->rails.host_bytes = mine;
-    return ((status == MPATH_OK) && (mine == 0)) ? MPATH_ERR_NO_MEMORY : status;
+    mpath_pins_give(mine - least);
+    relay->rails.host_bytes = least;
+    return ((status == MPATH_OK) && (least == 0)) ? MPATH_ERR_NO_MEMORY : status;
 }
 
 /* Of all members; collective. An error of one is told to all. */
@@ -279,13 +296,15 @@ static mpath_status_t make_host_slots(mpath_relay_t *relay)
 static mpath_status_t open_host_slots(mpath_relay_t *relay)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
-    mpath_status_t status     = make_host_slots(relay);
+    mpath_log_level_t level;
+    mpath_status_t status = make_host_slots(relay);
 
     if ((status == MPATH_OK) || (mpath_team_status(relay->team) != MPATH_OK)) {
         return status;
     }
     if (relay->me == 0) {
-        mpath_log(atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN,
+        level = atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN;
+        mpath_log(level,
                   "a rank cannot have slots in host memory (%s); device memory goes over GPUs and rails only in this "
                   "communicator, and where it cannot by way of the host",
                   mpath_status_string(status));
@@ -394,12 +413,14 @@ static mpath_status_t open_rails(mpath_relay_t *relay)
 static mpath_status_t do_without_rails(mpath_relay_t *relay, mpath_status_t status)
 {
     static atomic_flag warned = ATOMIC_FLAG_INIT;
+    mpath_log_level_t level;
 
     if (mpath_team_status(relay->team) != MPATH_OK) {
         return status;
     }
     if (relay->me == 0) {
-        mpath_log(atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN,
+        level = atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN;
+        mpath_log(level,
                   "a rank cannot have slots for rails (%s); device memory goes by way of the host in this communicator",
                   mpath_status_string(status));
     }

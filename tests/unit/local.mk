@@ -187,6 +187,8 @@ unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_
 unit_programs += unit/test_gpu_engines
 unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm
+unit_programs += unit/test_gpu_account
+unit_test_gpu_account_SOURCES = unit/test_gpu_account.c $(member_sources)
 unit_programs += unit/test_gpu_turns
 unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
 unit_programs += unit/test_way_choice
