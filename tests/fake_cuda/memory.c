@@ -487,13 +487,14 @@ FAKE_API mpath_cu_result_t cuMemHostGetDevicePointer_v2(mpath_cu_ptr_t *device_p
 FAKE_API mpath_cu_result_t cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     const struct CUctx_st *context = fake_current();
-    const char *full               = getenv("FAKE_CUDA_FULL");
+    const char *full = getenv("FAKE_CUDA_FULL"), *free_text = getenv("FAKE_CUDA_FREE");
 
     if ((context != NULL) && context->ended) {
         return MPATH_CU_CONTEXT_IS_DESTROYED;
     }
     context      = fake_need_context("cuMemGetInfo");
-    *free_bytes  = ((full != NULL) && (full[0] == '0' + context->device)) ? 0 : (size_t)7 << 30;
+    *free_bytes  = ((free_text != NULL) && (free_text[0] != '\0')) ? strtoull(free_text, NULL, 10) : (size_t)7 << 30;
+    *free_bytes  = ((full != NULL) && (full[0] == '0' + context->device)) ? 0 : *free_bytes;
     *total_bytes = (size_t)8 << 30;
     return MPATH_CU_SUCCESS;
 }
