@@ -14,7 +14,10 @@
 #include <stdio.h>
 
 #define POOL_LEAST_BYTES (1ull << 20)
-/* What stays free on a GPU when slots are made: so many times as much, or this part of its memory, if that is less. */
+/*
+ * What stays free on a GPU when slots are made: so many times as much as all slots of the process, or this part of its
+ * memory, if that is less.
+ */
 #define POOL_SPARE_TIMES 4
 #define POOL_SPARE_SHARE 64
 #define LOOK_CALLS 64 /* the question takes the driver some time */
@@ -59,6 +62,7 @@ static uint64_t pool_budget(const mpath_settings_t *settings)
 /* What the GPU can spare, in halves of what is asked for. */
 static mpath_cu_ptr_t pool_allocate(mpath_gpu_t *gpu, uint64_t limit_bytes, uint64_t *bytes_p)
 {
+    uint64_t others        = atomic_load(&pool_total_bytes) - *bytes_p; /* of other communicators */
     mpath_cu_ptr_t pointer = 0;
     size_t free_bytes, total_bytes;
 
@@ -69,7 +73,7 @@ static mpath_cu_ptr_t pool_allocate(mpath_gpu_t *gpu, uint64_t limit_bytes, uint
         free_bytes = total_bytes = 0;
     }
     while ((*bytes_p >= POOL_LEAST_BYTES) &&
-           ((*bytes_p + spare_beside(*bytes_p, total_bytes) > free_bytes) ||
+           ((*bytes_p + spare_beside(others + *bytes_p, total_bytes) > free_bytes) ||
             (mpath_gpu_memory_take_within(limit_bytes, &pointer, (size_t)*bytes_p) != MPATH_CU_SUCCESS))) {
         *bytes_p /= 2;
         pointer = 0;

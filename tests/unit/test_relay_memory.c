@@ -299,6 +299,48 @@ static void test_rare(void **state)
     assert_int_equal(ranks_run(&job.setup, rare_body, &job), 0);
 }
 
+/* Slots that are made one after the other where memory is scarce do not make it short: none is given back. */
+static int scarce_body(ranks_self_t *self, void *argument)
+{
+    enum { FEW = 5 };
+    const relay_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t members[FEW];
+    mpath_oob_t oob;
+
+    relay_member_init(&members[0], self, job);
+    setenv("FAKE_CUDA_FREE", (self->rank == 1) ? "62914560" : "", 1);
+    capture_start();
+    for (int i = 0; i < FEW; i++) {
+        if (i > 0) {
+            members[i] = (member_t){.context = members[0].context};
+            ranks_oob(self, i, NULL, self->size, &oob);
+            relay_member_join(&members[i], self, &oob, job);
+        }
+        member_round(&members[i], A2A_ONE_PAIR, job->max_bytes, (uint64_t)i);
+    }
+    for (int round = 0; round < 70; round++) {
+        member_round(&members[0], A2A_EVEN, 2000, (uint64_t)round);
+    }
+    member_round(&members[0], A2A_ONE_PAIR, job->max_bytes, 1);
+    mpath_coll_counters(members[0].coll, &counters);
+    ranks_check(counters.relay.moved.slot_bytes > 0);
+    for (int i = FEW - 1; i > 0; i--) {
+        member_leave(&members[i]);
+    }
+    member_end(&members[0]);
+    return 0;
+}
+
+static void test_scarce(void **state)
+{
+    relay_job_t job = slow_pcie(4, 0);
+
+    (void)state;
+    job.max_bytes = 2000000;
+    assert_int_equal(ranks_run(&job.setup, scarce_body, &job), 0);
+}
+
 /* A GPU that has no memory for streams: no rank's call fails, all go by way of the host. */
 static int streamless_body(ranks_self_t *self, void *argument)
 {
@@ -329,7 +371,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_host_slots), cmocka_unit_test(test_no_other_way), cmocka_unit_test(test_rail_slots),
         cmocka_unit_test(test_many),       cmocka_unit_test(test_no_relay),     cmocka_unit_test(test_full),
-        cmocka_unit_test(test_rare),       cmocka_unit_test(test_streamless),
+        cmocka_unit_test(test_rare),       cmocka_unit_test(test_scarce),       cmocka_unit_test(test_streamless),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
