@@ -122,7 +122,7 @@ int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memo
     if (mpath_gpu_enter(device) != MPATH_OK) {
         return 0;
     }
-    result = mpath_gpu_memory_take(&gpu->scratch, (size_t)bytes);
+    result = mpath_gpu_memory_take_within(gpu->reduce->settings->gpu_device_bytes, &gpu->scratch, (size_t)bytes);
     mpath_gpu_leave(device);
     if (result != MPATH_CU_SUCCESS) {
         gpu->scratch = 0;

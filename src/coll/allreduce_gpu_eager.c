@@ -91,20 +91,24 @@ mpath_eager_form_t mpath_gpu_eager_form(unsigned ranks, uint64_t bytes)
                : MPATH_EAGER_FORMS;
 }
 
-/* The longest vector for a form, as far as this rank has memory. */
+/* The longest vector for a form, as far as this rank has memory; 0: it has none. */
 static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form)
 {
-    uint64_t size = (uint64_t)gpu->size, memory = gpu->reduce->settings->gpu_memory_bytes / 2, most, room;
+    uint64_t size = (uint64_t)gpu->size, memory = gpu->reduce->settings->gpu_memory_bytes, room;
+    uint64_t most   = ((form == MPATH_EAGER_WHOLE) ? whole_max(size) : parts_max(size)) & ~UINT64_C(15);
+    uint64_t wanted = mpath_eager_memory_bytes(form, (unsigned)size,
+                                               mpath_eager_slot_bytes(form, (unsigned)size, most));
 
-    if (form == MPATH_EAGER_WHOLE) {
-        most = whole_max(size);
-        room = (2 * memory - MPATH_EAGER_COUNTERS_BYTES) / (4 * size);
-    } else {
-        memory = (memory < PARTS_MEMORY_MAX) ? memory : PARTS_MEMORY_MAX;
-        most   = parts_max(size);
-        room   = (memory - MPATH_EAGER_COUNTERS_BYTES) / (4 * size * MPATH_EAGER_GROUP_SLOT_BYTES) * size *
-               MPATH_EAGER_GROUP_BYTES;
+    if (form != MPATH_EAGER_WHOLE) {
+        memory = (memory / 2 < PARTS_MEMORY_MAX) ? memory / 2 : PARTS_MEMORY_MAX;
     }
+    memory = (wanted < memory) ? wanted : memory;
+    memory = mpath_gpu_lent_most(gpu->eager->forms[form].lent, gpu->reduce, memory);
+    if (memory <= MPATH_EAGER_COUNTERS_BYTES) {
+        return 0;
+    }
+    room = (memory - MPATH_EAGER_COUNTERS_BYTES) / (4 * size);
+    room = (form == MPATH_EAGER_WHOLE) ? room : room / MPATH_EAGER_GROUP_SLOT_BYTES * size * MPATH_EAGER_GROUP_BYTES;
     return ((most < room) ? most : room) & ~UINT64_C(15);
 }
 
@@ -302,7 +306,7 @@ static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t
 
     form->number = form->counted = 0;
     form->function               = NULL;
-    unit                         = mpath_eager_slot_bytes(what, size, most);
+    unit                         = (most > 0) ? mpath_eager_slot_bytes(what, size, most) : 0;
     mpath_pinned_release_lost(&form->kernel.words);
     if ((form->kernel.words.base == NULL) &&
         (mpath_pinned_alloc(coll->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &form->kernel.words) != MPATH_OK)) {

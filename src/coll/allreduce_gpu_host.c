@@ -407,8 +407,8 @@ void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
     gpu_host_t *host       = &gpu->host_gather;
 
     coll->share_ppm = 0;
-    if (!is_long_gather(gpu, bytes) || !coll->opened || !coll->rated || !is_worth(coll, coll->rates.pair_bps) ||
-        (hear(coll, host) == 0)) {
+    if (!is_long_gather(gpu, bytes) || coll->no_beside || !coll->opened || !coll->rated ||
+        !is_worth(coll, coll->rates.pair_bps) || (hear(coll, host) == 0)) {
         return;
     }
     host->last      = beside_of(host, coll, coll->rates.pair_bps, bytes);

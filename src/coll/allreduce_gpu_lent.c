@@ -57,17 +57,18 @@ gpu_lent_t *mpath_gpu_lent_create(int size, int me)
 }
 
 /* Zeroed memory of the device; 0: none. */
-static mpath_cu_ptr_t lent_alloc(mpath_gpu_t *device, uint64_t bytes)
+static mpath_cu_ptr_t lent_alloc(const gpu_lent_t *lent, uint64_t bytes)
 {
+    uint64_t limit        = mpath_team_settings(lent->team)->gpu_device_bytes;
     mpath_cu_ptr_t memory = 0;
 
-    if (mpath_gpu_enter(device) != MPATH_OK) {
+    if (mpath_gpu_enter(lent->device) != MPATH_OK) {
         return 0;
     }
-    if (mpath_gpu_memory_take_zeroed(&memory, bytes) != MPATH_CU_SUCCESS) {
+    if (mpath_gpu_memory_take_zeroed(limit, &memory, bytes) != MPATH_CU_SUCCESS) {
         memory = 0;
     }
-    mpath_gpu_leave(device);
+    mpath_gpu_leave(lent->device);
     return memory;
 }
 
@@ -84,7 +85,7 @@ static void lent_make(gpu_lent_t *lent, mpath_gpu_t *device, uint64_t unit_bytes
         return;
     }
     bytes                  = (bytes + LENT_GRAIN_BYTES - 1) / LENT_GRAIN_BYTES * LENT_GRAIN_BYTES;
-    lent->memory           = lent_alloc(device, bytes);
+    lent->memory           = lent_alloc(lent, bytes);
     lent->memory_bytes     = bytes;
     address                = (void *)(uintptr_t)lent->memory;
     offer->address         = lent->memory;
@@ -133,6 +134,13 @@ static int lent_is_alone(const gpu_lent_t *lent)
         }
     }
     return 1;
+}
+
+uint64_t mpath_gpu_lent_most(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t wanted_bytes)
+{
+    uint64_t own = ((lent != NULL) && (lent->memory != 0)) ? lent->memory_bytes : 0;
+
+    return mpath_gpu_memory_share(coll->settings->gpu_device_bytes, wanted_bytes, own);
 }
 
 int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll)

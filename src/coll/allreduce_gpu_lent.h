@@ -37,6 +37,9 @@ gpu_lent_t *mpath_gpu_lent_create(int size, int me);
 /* Before its team. Where the team is broken, this rank's memory stays lent for good. */
 void mpath_gpu_lent_destroy(gpu_lent_t *lent);
 
+/* Bytes that this rank may lend of so many, by what the process has taken already. `lent` may be NULL: it is new. */
+uint64_t mpath_gpu_lent_most(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t wanted_bytes);
+
 /* Whether it was shared, with the GPUs that the ranks use in this call. The same on all ranks. */
 int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll);
 

@@ -65,10 +65,10 @@ void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const m
 }
 
 /* Bytes of a tile for which there is memory; 0: none. */
-static uint64_t tile_bytes(const mpath_gpu_coll_t *coll)
+static uint64_t tile_bytes(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll)
 {
     uint64_t blocks = (uint64_t)MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * ((uint64_t)coll->size - 1);
-    uint64_t tile   = coll->settings->gpu_memory_bytes / blocks;
+    uint64_t tile   = mpath_gpu_lent_most(lent, coll, coll->settings->gpu_memory_bytes) / blocks;
 
     tile = (tile < WRITES_TILE_MAX) ? tile : WRITES_TILE_MAX;
     return mpath_writes_usable(coll->send.gpu) ? tile & ~(WRITES_TILE_GRAIN - 1) : 0;
@@ -125,7 +125,7 @@ mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
         }
     }
     if (!mpath_gpu_lent_is_current(gpu->writes, coll)) {
-        tile   = tile_bytes(coll);
+        tile   = tile_bytes(gpu->writes, coll);
         status = mpath_gpu_lent_share(gpu->writes, coll, tile, MPATH_WRITES_MEMORY_BYTES((uint64_t)gpu->size, tile));
         if ((status == MPATH_OK) && gpu->writes->usable) {
             mpath_debug(

@@ -230,7 +230,7 @@ static void share_with_host(mpath_gpu_coll_t *gpu)
     int senders, hot = find_hot(gpu, &share, &senders);
     uint64_t bytes;
 
-    if ((gpu->decided.engine != WAY_PUSH) || (share.hot_bytes < HOST_SHARE_MIN_BYTES)) {
+    if ((gpu->decided.engine != WAY_PUSH) || (share.hot_bytes < HOST_SHARE_MIN_BYTES) || gpu->no_beside) {
         return;
     }
     share.host_bps     = (senders == 1) ? gpu->rates.staged_bps / 1000 * HOST_ONE_PER_MILLE : gpu->rates.staged_bps;

@@ -124,6 +124,7 @@ static uint64_t slot_bytes(const mpath_gpu_coll_t *gpu)
     uint64_t most = gpu->settings->gpu_memory_bytes / 2, slots = 2 * (uint64_t)gpu->size;
 
     most = (most < EXCHANGE_MAX_LENT_BYTES) ? most : EXCHANGE_MAX_LENT_BYTES;
+    most = mpath_gpu_lent_most(gpu->exchange->lent, gpu, most);
     return (most > sizeof(mpath_exchange_head_t)) ? (most - sizeof(mpath_exchange_head_t)) / slots & ~UINT64_C(15) : 0;
 }
 

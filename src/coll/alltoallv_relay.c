@@ -302,10 +302,10 @@ static int is_common(mpath_status_t status)
     return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
 }
 
-static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
-                                uint64_t signature)
+/* A plan for what relays have now. MPATH_AGAIN: they do not have what it needs, and have left that out. */
+static mpath_status_t plan_once(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                                uint64_t signature, const mpath_plan_t **plan_p)
 {
-    const mpath_plan_t *plan;
     const mpath_topo_t *topo;
     mpath_status_t status;
     uint64_t start_ns;
@@ -319,7 +319,7 @@ static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *ca
         return MPATH_DECLINED;
     }
     start_ns = mpath_time_ns();
-    status   = find_plan(coll, topo, signature, &plan);
+    status   = find_plan(coll, topo, signature, plan_p);
     coll->counters.plan_ns += mpath_time_ns() - start_ns;
     if (is_common(status)) {
         return MPATH_DECLINED;
@@ -329,10 +329,22 @@ static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *ca
         return status;
     }
     if ((mpath_topo_num_nodes(topo) == 1) && (mpath_topo_params(topo)->emulated == MPATH_EMULATED_NO) &&
-        is_static(plan)) {
+        is_static(*plan_p)) {
         return MPATH_DECLINED; /* the ways of GPUs in one node know more: kernels, orders, shares of the host */
     }
-    return mpath_relay_move(coll->relay, plan);
+    return mpath_relay_provide(coll->relay, *plan_p);
+}
+
+static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                                uint64_t signature)
+{
+    const mpath_plan_t *plan;
+    mpath_status_t status;
+
+    do {
+        status = plan_once(coll, call, agreed, signature, &plan);
+    } while (status == MPATH_AGAIN);
+    return (status == MPATH_OK) ? mpath_relay_move(coll->relay, plan) : status;
 }
 
 /* Each repetition leaves at least one rail out more, so they end. */

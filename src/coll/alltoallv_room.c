@@ -3,6 +3,7 @@
 #include "coll/alltoallv_room.h"
 
 #include "exec/node_key.h"
+#include "gpu/usage.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -10,6 +11,7 @@
 #include <string.h>
 
 #define ROOM_PAGE 4096u
+#define ROOM_LEAST_BYTES 65536u /* of slots of a rank: less is none */
 
 static size_t align_to(size_t bytes, size_t unit)
 {
@@ -107,6 +109,7 @@ void mpath_room_close(mpath_room_t *room)
     mpath_pinned_release(&room->pinned);
     mpath_segment_detach(&room->slots);
     mpath_segment_detach(&room->segment);
+    mpath_pins_give(room->slots_bytes);
     memset(room, 0, sizeof(*room));
 }
 
@@ -125,25 +128,47 @@ mpath_status_t mpath_room_register(mpath_room_t *room, mpath_gpu_t *gpu)
     return status;
 }
 
-mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, mpath_gpu_t *gpu)
+/* What this rank can have of so many bytes, noted as taken. */
+static uint64_t claim_slots(const mpath_room_t *room, uint64_t bytes)
 {
-    uint64_t free_bytes = mpath_shared_memory_free() / 4 / (uint64_t)room->size, *all;
-    mpath_staged_shape_t shape;
+    uint64_t free_bytes = mpath_shared_memory_free() / 4 / (uint64_t)room->size;
+    uint64_t limit      = mpath_team_settings(room->team)->gpu_pinned_bytes;
+
+    bytes = ((free_bytes > 0) && (free_bytes < bytes)) ? free_bytes : bytes;
+    bytes = mpath_pins_share(limit, bytes);
+    return ((bytes >= ROOM_LEAST_BYTES) && mpath_pins_take(limit, bytes)) ? bytes : 0;
+}
+
+/* What all ranks can have: room->slots_bytes, which 0 may be. */
+static mpath_status_t agree_on_slots(mpath_room_t *room, uint64_t memory_bytes)
+{
+    uint64_t *all = calloc((size_t)room->size, sizeof(*all)), mine, least;
     mpath_status_t status;
 
-    all = calloc((size_t)room->size, sizeof(*all));
     if (all == NULL) {
         mpath_team_break(room->team, MPATH_ERR_NO_MEMORY);
         return MPATH_ERR_NO_MEMORY;
     }
-    memory_bytes = ((free_bytes > 0) && (free_bytes < memory_bytes)) ? free_bytes : memory_bytes;
-    status       = mpath_team_allgather(room->team, &memory_bytes, sizeof(memory_bytes), all);
-    memory_bytes = all[0]; /* what is free may look different to each rank */
-    free(all);
-    if (status != MPATH_OK) {
-        return status;
+    least = mine = claim_slots(room, memory_bytes);
+    status       = mpath_team_allgather(room->team, &mine, sizeof(mine), all);
+    for (int rank = 0; (status == MPATH_OK) && (rank < room->size); rank++) {
+        least = (all[rank] < least) ? all[rank] : least;
     }
-    mpath_staged_shape_choose(room->size, memory_bytes, &shape);
+    free(all);
+    mpath_pins_give(mine - least);
+    room->slots_bytes = least;
+    return status;
+}
+
+static mpath_status_t make_slots(mpath_room_t *room, mpath_gpu_t *gpu)
+{
+    mpath_staged_shape_t shape;
+    mpath_status_t status;
+
+    if (room->slots_bytes == 0) {
+        return MPATH_ERR_NO_MEMORY; /* all ranks know */
+    }
+    mpath_staged_shape_choose(room->size, room->slots_bytes, &shape);
     status = room_share(room->team, mpath_staged_region_bytes(&shape), &room->slots);
     if (status != MPATH_OK) {
         return status;
@@ -153,6 +178,24 @@ mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, 
         status = mpath_room_register(room, gpu);
     }
     return room_all(room->team, status);
+}
+
+mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, mpath_gpu_t *gpu)
+{
+    mpath_status_t status = agree_on_slots(room, memory_bytes);
+
+    if (status == MPATH_OK) {
+        status = make_slots(room, gpu);
+    }
+    if (status != MPATH_OK) {
+        mpath_staged_close(room->staged);
+        mpath_pinned_release(&room->slots_pinned);
+        mpath_segment_detach(&room->slots);
+        mpath_pins_give(room->slots_bytes);
+        room->staged      = NULL;
+        room->slots_bytes = 0;
+    }
+    return status;
 }
 
 int mpath_room_meet(mpath_room_t *room, uint64_t number, uint64_t ranks, uint64_t limit_ns)

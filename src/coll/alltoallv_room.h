@@ -75,6 +75,7 @@ typedef struct mpath_room {
     mpath_room_cell_t *cells[2];
     uint64_t *offsets[2];                /* see mpath_room_offsets() */
     mpath_pinned_t pinned, slots_pinned; /* zeroed until this rank has a GPU */
+    uint64_t slots_bytes;                /* of a rank, noted in gpu/usage.h */
     mpath_staged_t *staged;              /* NULL until a call needed it */
 } mpath_room_t;
 
@@ -86,8 +87,8 @@ void mpath_room_close(mpath_room_t *room);
 mpath_status_t mpath_room_register(mpath_room_t *room, mpath_gpu_t *gpu);
 
 /*
- * Collective: makes the slots of the lane "staged", at most `memory_bytes` for each rank. Either all ranks have them or
- * all get an error.
+ * Collective: makes the slots of the lane "staged", at most `memory_bytes` for each rank, and as much as all may pin and
+ * /dev/shm has room for. Either all ranks have them or all get an error.
  */
 mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, mpath_gpu_t *gpu);
 

@@ -9,5 +9,5 @@ libmpath_la_SOURCES += exec/move.c exec/move_abandon.c exec/move_chunk.c exec/mo
 	exec/move_setup.c exec/move_times.c exec/move_wait.c exec/schedule.c exec/schedule.h exec/schedule_sort.c
 libmpath_la_SOURCES += exec/wire.c exec/wire.h exec/wire_private.h exec/wire_setup.c
 libmpath_la_SOURCES += exec/relay.c exec/relay.h exec/relay_clocks.c exec/relay_clocks.h exec/relay_discover.c exec/relay_feed.c exec/relay_hop.c exec/relay_owners.c exec/relay_owners.h exec/relay_plan.c exec/relay_private.h exec/relay_rail.c \
-	exec/relay_rail.h exec/relay_retry.c exec/relay_room.c exec/relay_room.h exec/relay_setup.c exec/relay_slots.c exec/relay_wait.c exec/relay_yield.c
+	exec/relay_pool.c exec/relay_pool.h exec/relay_rail.h exec/relay_retry.c exec/relay_room.c exec/relay_room.h exec/relay_setup.c exec/relay_slots.c exec/relay_wait.c exec/relay_yield.c
 libmpath_la_SOURCES += exec/gpu_rates.c exec/gpu_rates.h exec/gpu_rates_measure.c exec/gpu_rates_private.h

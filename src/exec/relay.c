@@ -3,6 +3,7 @@
 #include "exec/relay_private.h"
 
 #include "exec/move.h"
+#include "exec/relay_pool.h"
 #include "exec/relay_rail.h"
 #include "exec/team_private.h"
 #include "gpu/slow.h"
@@ -14,8 +15,7 @@
 
 static pthread_mutex_t stream_mutex = PTHREAD_MUTEX_INITIALIZER;
 
-#define SHORT_CHECK_CALLS 64 /* the question takes the driver some time */
-#define GIVE_UP_S 5          /* for copies under way when a call has failed */
+#define GIVE_UP_S 5 /* for copies under way when a call has failed */
 
 void mpath_relay_lock(void)
 {
@@ -213,7 +213,7 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
     if (!mpath_relay_usable(relay) || (call->flags & MPATH_CALL_INELIGIBLE)) {
         return;
     }
-    if ((relay->pool != 0) && (relay->number % SHORT_CHECK_CALLS == 0) && mpath_relay_is_short(relay)) {
+    if (mpath_relay_pool_is_short(relay)) {
         call->flags |= MPATH_CALL_SHORT;
     }
     send_bytes = span_bytes(call->send_bytes, call->send_offsets, relay->size);
@@ -283,7 +283,7 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
     }
     if ((status == MPATH_OK) && relay->is_short) {
         relay->is_short = 0;
-        status          = mpath_relay_give_back(relay);
+        status          = mpath_relay_pool_give_back(relay);
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(relay->team, status);

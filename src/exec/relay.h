@@ -67,7 +67,15 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
                                    const mpath_topo_t **topo_p);
 
 /*
- * After mpath_relay_prepare(), with a plan for its topology: carries this rank's part of the flows, and the diagonal.
+ * After mpath_relay_prepare(), with a plan for its topology: makes the slots that the plan's hops need, where they are
+ * not there yet. All ranks alike: MPATH_AGAIN where slots in host memory cannot be had: to be repeated from
+ * mpath_relay_prepare() on, whose topology does without them. MPATH_DECLINED: not this plan, or none from now on.
+ * Errors break the team.
+ */
+mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *plan);
+
+/*
+ * After mpath_relay_provide(): carries this rank's part of the flows, and the diagonal.
  * On MPATH_OK all bytes for this rank are in place, for any stream, its duties as a relay are done and nobody reads its
  * send buffer any more. MPATH_DECLINED, on all ranks alike: some rank cannot open memory that it would have to write
  * to; nothing was moved. MPATH_AGAIN, on all ranks alike: rails have failed; to be repeated from mpath_relay_prepare()

@@ -81,12 +81,14 @@ static void size_slots(mpath_relay_t *relay, uint64_t ns)
     }
     bytes = fastest_bps / MPATH_NS_PER_MS * ns / (MPATH_NS_PER_S / MPATH_NS_PER_MS);
     bytes = (bytes > half / SLOTS_LEAST) ? half / SLOTS_LEAST : bytes;
-    bytes = bytes / SLOT_GRAIN * SLOT_GRAIN;
-    bytes = (bytes < SLOT_GRAIN) ? SLOT_GRAIN : bytes;
-
     if (half == 0) { /* nobody passes anything on: no slot is ever taken */
         bytes = CHUNK_WITHOUT_SLOTS;
     }
+    if (relay->bound.has_staged && (bytes > relay->rails.host_bytes / 2)) { /* chunks fit into slots of the host, too */
+        bytes = relay->rails.host_bytes / 2;
+    }
+    bytes                   = bytes / SLOT_GRAIN * SLOT_GRAIN;
+    bytes                   = (bytes < SLOT_GRAIN) ? SLOT_GRAIN : bytes;
     relay->bound.slot_bytes = (uint32_t)bytes;
     relay->bound.slots      = (int)((half / bytes < MPATH_RELAY_MAX_SLOTS) ? half / bytes : MPATH_RELAY_MAX_SLOTS);
 }
@@ -262,8 +264,8 @@ static mpath_status_t make_schedule(mpath_relay_t *relay, const mpath_plan_t *pl
     mpath_chunk_limits_t limits = {.device_ns = chunk_ns(relay, plan)};
     mpath_status_t status;
 
-    relay->bound = (relay_bound_t){.signature = mpath_plan_signature(plan),
-                                   .has_rails = mpath_relay_rails_needed(relay, plan)};
+    relay->bound = (relay_bound_t){.signature = mpath_plan_signature(plan)};
+    mpath_relay_rails_look(relay, plan, &relay->bound);
     size_slots(relay, limits.device_ns);
     limits.chunk_bytes = relay->bound.slot_bytes;
     limits.rail_bytes  = mpath_relay_rails_chunk(relay);
@@ -277,17 +279,27 @@ static mpath_status_t make_schedule(mpath_relay_t *relay, const mpath_plan_t *pl
     return status;
 }
 
-/* Schedule and slots, of before or new. Collective where the plan needs rails that are not there yet. */
-static mpath_status_t bind_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
+mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
-    relay_bound_t *kept   = find_kept(relay, mpath_plan_signature(plan));
     mpath_status_t status = MPATH_OK;
 
-    if (kept == NULL) {
+    if (find_kept(relay, mpath_plan_signature(plan)) == NULL) {
         status = mpath_relay_rails_prepare(relay, plan);
-        if (status == MPATH_OK) {
-            status = make_schedule(relay, plan);
-        }
+    }
+    if (mpath_status_is_error(status)) {
+        mpath_team_break(relay->team, status);
+    }
+    return status;
+}
+
+/* Schedule and slots, of before or new. */
+static mpath_status_t bind_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    relay_bound_t *kept = find_kept(relay, mpath_plan_signature(plan));
+
+    if (kept == NULL) {
+        mpath_status_t status = make_schedule(relay, plan);
+
         if (status != MPATH_OK) {
             return status;
         }

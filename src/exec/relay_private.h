@@ -94,7 +94,7 @@ typedef struct relay_pinned_list {
 typedef struct relay_rails {
     mpath_segment_t host; /* slots of all members, that destinations fetch from */
     mpath_pinned_t host_pinned;
-    uint64_t host_bytes; /* of a member */
+    uint64_t host_bytes; /* of a member; this rank's are noted in gpu/usage.h, as those of rails on the host */
 
     mpath_wire_t *wire; /* NULL: no plan has needed it yet, or rails are copies */
     uint64_t slot_bytes;
@@ -128,6 +128,7 @@ typedef struct relay_bound {
     uint64_t wanted; /* mask of the ranks whose receive buffers this one writes to */
     uint32_t slot_bytes;
     int has_rails;                          /* some rank's hops go over NICs; the same on all */
+    int has_staged;                         /* and through host memory; likewise */
     uint32_t own_rails;                     /* bit per NIC of this node that brings this rank bytes of its own */
     uint64_t rail_sources;                  /* mask of the ranks that send those */
     uint32_t lent_rails;                    /* the same for bytes that it passes on */
@@ -145,7 +146,9 @@ struct mpath_relay {
     int by_copies; /* rails are copies (emulation) */
     mpath_topo_t *reduced[MPATH_RELAY_MAX_RANKS]; /* topologies without GPUs that cannot pass on, and failed NICs */
     int num_reduced;
-    uint64_t without;         /* ranks that cannot, as a mask */
+    uint64_t passers;         /* ranks through whose GPU a path passes, as a mask */
+    uint64_t without;         /* those of them that cannot pass on */
+    int no_staged;            /* some rank cannot have slots on the host: plans do without; the same on all */
     int is_short;             /* some rank's GPU is short of memory */
     int is_lost;              /* some rank's GPU has lost its context */
     const mpath_topo_t *topo; /* that plans are made for */
@@ -160,6 +163,7 @@ struct mpath_relay {
     mpath_gpu_t *gpu;    /* that does this rank's copies; NULL: it had none at the set-up, or that is to come */
     mpath_cu_ptr_t pool; /* slots of this rank's GPU; 0: it passes nothing on */
     uint64_t my_pool_bytes;
+    unsigned shortages;                             /* of the process, that this one has looked after */
     uint64_t pool_bytes;                            /* that every rank with slots has */
     mpath_import_t *pools[MPATH_RELAY_MAX_RANKS];   /* slots of the mates, by rank */
     mpath_import_t *buffers[MPATH_RELAY_MAX_RANKS]; /* receive buffers, by rank; open during calls */
@@ -215,12 +219,8 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
  * made with GPUs is made anew on all ranks. MPATH_DECLINED as above.
  */
 mpath_status_t mpath_relay_renew(mpath_relay_t *relay, const mpath_call_t *call);
-/* Collective, when a rank has said that its GPU is short of memory: such ranks give their slots back. */
-mpath_status_t mpath_relay_give_back(mpath_relay_t *relay);
 /* Collective, when NICs of the team's topology have failed or are back. May leave no way, as the others here. */
 mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay);
-/* Whether this rank's GPU is; asks the driver. */
-int mpath_relay_is_short(const mpath_relay_t *relay);
 void mpath_relay_cleanup(mpath_relay_t *relay);
 
 /* Where a slot of a pool lies. */

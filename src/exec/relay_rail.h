@@ -11,13 +11,10 @@
 
 #include "exec/relay_private.h"
 
-/*
- * Collective, for every new plan: makes what its hops need and is not there yet. An error of one rank is told to
- * nobody; the caller does.
- */
+/* Collective, for every new plan: makes what its hops need and is not there yet. Results as of mpath_relay_provide(). */
 mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan);
-/* Whether some rank's hops go over NICs. The same on all ranks. */
-int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *plan);
+/* Notes whether some rank's hops go over NICs, or through host memory. The same on all ranks. */
+void mpath_relay_rails_look(const mpath_relay_t *relay, const mpath_plan_t *plan, relay_bound_t *bound);
 /* Most bytes of a chunk that crosses a rail. */
 uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay);
 void mpath_relay_rails_cleanup(mpath_relay_t *relay);

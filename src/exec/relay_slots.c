@@ -3,10 +3,12 @@
  * Relay, the slots that rails send from and receive into: on the GPUs, where the rails of all ranks read and write
  * their memory themselves (lane/rail_memory.h), else in pinned host memory. All ranks have the same kind: a chunk for
  * GPU memory has to leave its sender in another way than one for host memory. Also the slots in host memory that
- * destinations fetch from.
+ * destinations fetch from. What one rank cannot have none has: without the latter plans do without host memory, without
+ * the former the communicator does without relays.
  */
 #include "exec/relay_rail.h"
 
+#include "exec/node_key.h"
 #include "exec/team_private.h"
 #include "gpu/direct.h"
 #include "gpu/usage.h"
@@ -17,6 +19,7 @@
 #include <string.h>
 
 #define SLOT_LEAST_BYTES 65536u
+#define SHARED_SPARE 4 /* of what is free in /dev/shm, slots take one part in so many */
 
 static void number_senders(mpath_relay_t *relay)
 {
@@ -56,13 +59,19 @@ static mpath_status_t agree_on_size(mpath_relay_t *relay, mpath_wire_t *wire)
 
 static mpath_status_t make_on_host(const mpath_relay_t *relay, uint64_t bytes, relay_slots_t *slots)
 {
-    mpath_status_t status = mpath_pinned_alloc(relay->gpu, bytes, &slots->pinned);
+    mpath_status_t status;
 
-    if (status == MPATH_OK) {
-        slots->base        = slots->pinned.base;
-        slots->device_base = slots->pinned.device_base;
+    if (!mpath_pins_take(relay->settings->gpu_pinned_bytes, bytes)) {
+        return MPATH_ERR_NO_MEMORY;
     }
-    return status;
+    status = mpath_pinned_alloc(relay->gpu, bytes, &slots->pinned);
+    if (status != MPATH_OK) {
+        mpath_pins_give(bytes);
+        return status;
+    }
+    slots->base        = slots->pinned.base;
+    slots->device_base = slots->pinned.device_base;
+    return MPATH_OK;
 }
 
 /* Chunks name it to the lane by its address, which no processor reads. */
@@ -70,7 +79,8 @@ static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, re
 {
     mpath_status_t status;
 
-    if (mpath_gpu_memory_take(&slots->device_base, bytes) != MPATH_CU_SUCCESS) {
+    if (mpath_gpu_memory_take_within(relay->settings->gpu_device_bytes, &slots->device_base, bytes) !=
+        MPATH_CU_SUCCESS) {
         slots->device_base = 0;
         mpath_info("rank %d: GPU %d has no %llu bytes for slots of rails", relay->me,
                    mpath_gpu_info_of(relay->gpu)->ordinal, (unsigned long long)bytes);
@@ -85,6 +95,7 @@ static mpath_status_t make_on_gpu(const mpath_relay_t *relay, uint64_t bytes, re
 
 static void free_slots(const mpath_relay_t *relay, relay_slots_t *slots)
 {
+    mpath_pins_give(slots->pinned.bytes);
     mpath_pinned_release(&slots->pinned);
     if (slots->is_known) {
         mpath_fabric_remove_memory(relay->team->context->fabric, relay->gpu, slots->device_base);
@@ -172,12 +183,13 @@ static void free_rail_slots(mpath_relay_t *relay)
     relay->rails.needs_flush = 0;
 }
 
-/* Those on the host too. */
-static void free_all_slots(mpath_relay_t *relay)
+/* Those that destinations fetch from. */
+static void free_host_slots(mpath_relay_t *relay)
 {
-    free_rail_slots(relay);
     mpath_pinned_release(&relay->rails.host_pinned);
     mpath_segment_detach(&relay->rails.host);
+    mpath_pins_give(relay->rails.host_bytes);
+    relay->rails.host_bytes = 0;
 }
 
 /* -- all ranks -- */
@@ -193,6 +205,20 @@ static void say_how(const mpath_relay_t *relay)
     } else {
         mpath_info("device memory goes over rails through %s", mpath_rail_gpu_text(what));
     }
+}
+
+/* Collective: in pinned host memory, smaller ones where a rank cannot have them as large. */
+static mpath_status_t make_on_hosts(mpath_relay_t *relay)
+{
+    mpath_status_t status = mpath_relay_all(relay->team, make(relay, make_on_host));
+
+    while ((status != MPATH_OK) && (mpath_team_status(relay->team) == MPATH_OK) &&
+           (relay->rails.slot_bytes / 2 >= SLOT_LEAST_BYTES)) {
+        free_rail_slots(relay);
+        relay->rails.slot_bytes /= 2;
+        status = mpath_relay_all(relay->team, make(relay, make_on_host));
+    }
+    return status;
 }
 
 /* Collective: slots of the same size and kind for all ranks. An error of one is told to all. */
@@ -211,7 +237,7 @@ static mpath_status_t open_rail_slots(mpath_relay_t *relay, mpath_wire_t *wire)
         free_rail_slots(relay);
         status = mpath_team_status(relay->team);
         if (status == MPATH_OK) {
-            status = mpath_relay_all(relay->team, make(relay, make_on_host));
+            status = make_on_hosts(relay);
         }
     }
     if ((status == MPATH_OK) && (relay->me == 0)) {
@@ -222,22 +248,71 @@ static mpath_status_t open_rail_slots(mpath_relay_t *relay, mpath_wire_t *wire)
 
 /* -- slots on the host -- */
 
-/* Of all members; collective. */
-static mpath_status_t open_host_slots(mpath_relay_t *relay)
+/* What this rank can have of them, noted as taken. */
+static uint64_t claim_host_bytes(const mpath_relay_t *relay)
 {
-    relay_rails_t *rails = &relay->rails;
-    uint64_t bytes       = relay->settings->gpu_memory_bytes / 4096 * 4096;
-    mpath_status_t status;
+    uint64_t free_bytes = mpath_shared_memory_free() / SHARED_SPARE / (uint64_t)relay->room.num_members;
+    uint64_t limit = relay->settings->gpu_pinned_bytes, bytes = relay->settings->gpu_memory_bytes;
 
-    status = mpath_relay_room_share(&relay->room, bytes * (uint64_t)relay->room.num_members, &rails->host);
+    bytes = ((free_bytes > 0) && (free_bytes < bytes)) ? free_bytes : bytes;
+    bytes = mpath_pins_share(limit, bytes) / SLOT_LEAST_BYTES * SLOT_LEAST_BYTES;
+    return mpath_pins_take(limit, bytes) ? bytes : 0;
+}
+
+/* Of a member, as much as all can have. The same on all ranks. */
+static mpath_status_t agree_on_host_bytes(mpath_relay_t *relay)
+{
+    uint64_t mine = claim_host_bytes(relay), least = mine, all[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        least = (all[rank] < least) ? all[rank] : least;
+    }
+    mpath_pins_give(mine - least);
+    relay->rails.host_bytes = least;
+    return ((status == MPATH_OK) && (least == 0)) ? MPATH_ERR_NO_MEMORY : status;
+}
+
+/* Of all members; collective. An error of one is told to all. */
+static mpath_status_t make_host_slots(mpath_relay_t *relay)
+{
+    relay_rails_t *rails  = &relay->rails;
+    mpath_status_t status = agree_on_host_bytes(relay);
+
+    if (status == MPATH_OK) {
+        status = mpath_relay_room_share(&relay->room, rails->host_bytes * (uint64_t)relay->room.num_members,
+                                        &rails->host);
+    }
     if (status != MPATH_OK) {
         return status;
     }
     if (relay->gpu != NULL) {
         status = mpath_pinned_register(relay->gpu, rails->host.base, rails->host.bytes, &rails->host_pinned);
     }
-    rails->host_bytes = bytes;
     return mpath_relay_all(relay->team, status);
+}
+
+/* MPATH_AGAIN: there are none, and another topology is to be planned for. */
+static mpath_status_t open_host_slots(mpath_relay_t *relay)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    mpath_log_level_t level;
+    mpath_status_t status = make_host_slots(relay);
+
+    if ((status == MPATH_OK) || (mpath_team_status(relay->team) != MPATH_OK)) {
+        return status;
+    }
+    if (relay->me == 0) {
+        level = atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN;
+        mpath_log(level,
+                  "a rank cannot have slots in host memory (%s); device memory goes over GPUs and rails only in this "
+                  "communicator, and where it cannot by way of the host",
+                  mpath_status_string(status));
+    }
+    free_host_slots(relay);
+    relay->no_staged = 1;
+    status           = mpath_relay_follow_topo(relay);
+    return (status == MPATH_OK) ? MPATH_AGAIN : status;
 }
 
 int mpath_relay_host_slots(const mpath_relay_t *relay)
@@ -280,12 +355,9 @@ static void look_at_plan(const mpath_relay_t *relay, const mpath_plan_t *plan, i
     }
 }
 
-int mpath_relay_rails_needed(const mpath_relay_t *relay, const mpath_plan_t *plan)
+void mpath_relay_rails_look(const mpath_relay_t *relay, const mpath_plan_t *plan, relay_bound_t *bound)
 {
-    int rails, staged;
-
-    look_at_plan(relay, plan, &rails, &staged);
-    return rails;
+    look_at_plan(relay, plan, &bound->has_rails, &bound->has_staged);
 }
 
 static mpath_status_t make_lists(mpath_relay_t *relay)
@@ -337,6 +409,26 @@ static mpath_status_t open_rails(mpath_relay_t *relay)
     return status;
 }
 
+/* All ranks have failed alike: the communicator goes on by way of the host. */
+static mpath_status_t do_without_rails(mpath_relay_t *relay, mpath_status_t status)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    mpath_log_level_t level;
+
+    if (mpath_team_status(relay->team) != MPATH_OK) {
+        return status;
+    }
+    if (relay->me == 0) {
+        level = atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN;
+        mpath_log(level,
+                  "a rank cannot have slots for rails (%s); device memory goes by way of the host in this communicator",
+                  mpath_status_string(status));
+    }
+    free_rail_slots(relay);
+    relay->usable = 0;
+    return MPATH_DECLINED;
+}
+
 mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan)
 {
     mpath_status_t status = MPATH_OK;
@@ -344,12 +436,14 @@ mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_
     mpath_wire_t *wire;
 
     look_at_plan(relay, plan, &has_rails, &has_staged);
-    if (has_rails) {
-        /* Also later: rails that had failed may not have opened again. */
-        status = (relay->rails.wire == NULL) ? open_rails(relay) : mpath_wire_get(relay->team, &wire);
+    if (has_rails && (relay->rails.wire == NULL)) {
+        status = open_rails(relay);
+        status = mpath_status_is_error(status) ? do_without_rails(relay, status) : status;
+    } else if (has_rails) {
+        status = mpath_wire_get(relay->team, &wire); /* rails that had failed may not have opened again */
     }
     if ((status == MPATH_OK) && has_staged && (relay->rails.host.base == NULL)) {
-        status = open_host_slots(relay);
+        status = relay->no_staged ? MPATH_DECLINED : open_host_slots(relay);
     }
     return status;
 }
@@ -363,7 +457,8 @@ void mpath_relay_rails_cleanup(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
 
-    free_all_slots(relay);
+    free_rail_slots(relay);
+    free_host_slots(relay);
     free(rails->ready.items);
     free(rails->landed.items);
     free(rails->owed.items);

@@ -44,7 +44,7 @@ static mpath_gpu_kernels_t launch_load(mpath_gpu_t *gpu)
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }
-    result = mpath_gpu_memory_take_zeroed(&gpu->counters, COUNTERS_BYTES);
+    result = mpath_gpu_memory_take_zeroed(UINT64_MAX, &gpu->counters, COUNTERS_BYTES);
     if (result != MPATH_CU_SUCCESS) {
         goto err_unload;
     }

@@ -323,7 +323,7 @@ mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, 
     mpath_status_t status;
 
     memset(ports, 0, sizeof(*ports));
-    if (mpath_topo_num_nodes(topo) == 0 || mpath_topo_gpus(topo, 0) == NULL) {
+    if (mpath_topo_num_nodes(topo) == 0 || mpath_topo_gpus(topo, 0) == NULL || mpath_topo_params(topo)->no_staged) {
         return MPATH_DECLINED;
     }
     ports->topo               = topo;

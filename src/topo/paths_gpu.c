@@ -104,7 +104,7 @@ static uint32_t relays_between(const mpath_topo_t *topo, int node, int from, int
 
 int mpath_gpu_num_paths(const mpath_topo_t *topo, int source, int destination)
 {
-    int node = topo->places[source].node;
+    int node = topo->places[source].node, num_linked;
     int from = mpath_topo_gpu(topo, source), to = mpath_topo_gpu(topo, destination);
 
     if (node != topo->places[destination].node) {
@@ -116,7 +116,8 @@ int mpath_gpu_num_paths(const mpath_topo_t *topo, int source, int destination)
     if ((from < 0) || (to < 0) || (from == to)) {
         return 1;
     }
-    return can_peer(topo, node, from, to) + __builtin_popcount(relays_between(topo, node, from, to)) + 1;
+    num_linked = can_peer(topo, node, from, to) + __builtin_popcount(relays_between(topo, node, from, to));
+    return num_linked + ((num_linked == 0) || !topo->params.no_staged);
 }
 
 void mpath_gpu_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
@@ -134,11 +135,15 @@ void mpath_gpu_path(const mpath_topo_t *topo, int source, int destination, int i
         add_staged(topo, path, source, destination);
         return;
     }
+    relays = relays_between(topo, node, from, to);
+    if (topo->params.no_staged && (relays != 0) && !can_peer(topo, node, from, to)) {
+        index++; /* staged would come first */
+    }
     if (index == 0) {
         mpath_gpu_add_hop(topo, path, source, destination);
         return;
     }
-    for (relays = relays_between(topo, node, from, to); (relays != 0) && (index > 1); index--) {
+    for (; (relays != 0) && (index > 1); index--) {
         relays &= relays - 1;
     }
     if (relays == 0) {

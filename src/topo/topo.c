@@ -163,6 +163,9 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
     if (topo->params.max_paths > 0) {
         hash = mpath_topo_mix(hash, (uint64_t)topo->params.max_paths);
     }
+    if (topo->params.no_staged) {
+        hash = mpath_topo_mix(hash, 1);
+    }
     for (i = 0; i < topo->num_nodes; i++) {
         machine = &topo->machines[i];
         hash    = mpath_topo_mix(hash, (uint64_t)machine->num_nics);

@@ -29,7 +29,8 @@
  * well: a GPU without a rank relays nothing.
  *
  *   same node, mesh            [peer s->d]; [peer s->x] [peer x->d] for each GPU x linked to both, by number;
- *                              [staged s->d]. Without a link between s and d staged comes first.
+ *                              [staged s->d]. Without a link between s and d staged comes first. (With no_staged it
+ *                              is left out where there is another.)
  *   same node, NVSwitch, PCIe  [peer s->d]; [staged s->d]. A relay would use the same ports twice and never helps.
  *   same node, host and GPU    [staged s->d]
  *   same NVLink domain         [peer s->d]; then as other nodes
@@ -162,6 +163,7 @@ typedef struct mpath_topo_params {
     int max_paths; /* of a pair: only its first ones exist; 0: all */
     int peer_legs; /* nonzero: what a GPU passes on comes to it from a GPU or a NIC, and goes on so; else host memory may
                       be between it and the pair's end, which the executor (src/exec) has no lane for */
+    int no_staged; /* nonzero: in a node only those pairs go through host memory that have no other way */
 } mpath_topo_params_t;
 
 typedef struct mpath_hop {

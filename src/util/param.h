@@ -133,7 +133,9 @@ typedef struct mpath_settings {
     int gpu_rail;                /* mpath_gpu_rail_t: how rails get at device memory */
     uint64_t gpu_port_bps;       /* of a GPU's port, emulated in reductions by writes; 0: as it is */
     int sync;                    /* mpath_sync_t */
-    uint64_t gpu_memory_bytes;   /* upper limit of pinned host memory for staged copies, per rank */
+    uint64_t gpu_device_bytes;   /* upper limit of GPU memory of the process; see gpu/usage.h */
+    uint64_t gpu_pinned_bytes;   /* of pinned host memory for slots */
+    uint64_t gpu_memory_bytes;   /* of what a communicator takes of either at a time */
     uint64_t gpu_chunk_bytes;    /* largest chunk of device memory over a rail */
     uint64_t gpu_relay_bytes;    /* upper limit of GPU memory for chunks that pass through, per process */
     int gpu_imports;             /* allocations of other processes that stay open between calls */

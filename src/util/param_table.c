@@ -155,17 +155,22 @@ const mpath_param_t mpath_params[] = {
         "What a collective on device buffers waits for before it reads them: nothing, the data is ready when it is "
         "called (\"none\"), or all work under way on the devices of its buffers, and on all devices for pinned and managed "
         "buffers (\"device\")"),
+    ROW_BYTES(gpu_device_bytes, "64m", 2 * MIB, 64 * GIB, 3,
+              "Upper limit of the GPU memory of a process for slots, large reductions and what passes through, in all "
+              "communicators: later ones get less of what is left, and go other ways without"),
+    ROW_BYTES(gpu_pinned_bytes, "64m", 64 * KIB, 64 * GIB, 3,
+              "The same for its pinned host memory: slots for device data that does not go from GPU to GPU directly"),
     ROW_BYTES(
         gpu_memory_bytes, "32m", 64 * KIB, 16 * GIB, 3,
-        "Upper limit of the pinned host memory of a rank for device data that cannot go from GPU to GPU directly, and "
-        "of the memory that it sets aside on its GPU for large reductions, and for slots of rails that read and write "
-        "it themselves"),
+        "Of these, upper limits of what one communicator takes at a time: pinned host memory of a rank for device data "
+        "that cannot go from GPU to GPU directly, memory that it sets aside on its GPU for large reductions, and slots "
+        "of rails, in either"),
     ROW_BYTES(gpu_chunk_bytes, "512k", 64 * KIB, 64 * MIB, 5,
               "Largest chunk of device memory that goes over a rail, where there is memory for the slots: copies of "
               "larger ones cost less processor time, smaller ones shorten the pipeline"),
     ROW_BYTES(gpu_relay_bytes, "64m", 2 * MIB, 16 * GIB, 3,
               "Upper limit of the GPU memory of a rank for chunks of device data that pass through its GPU, in all "
-              "communicators; each takes half of what is left"),
+              "communicators, and within gpu_device_bytes: the first takes half of what is left, later ones a quarter"),
     ROW_INT(
         gpu_imports, "128", 0, 65536, "", 5,
         "Allocations of other processes' GPU memory that a process keeps open between calls. What their owners free "

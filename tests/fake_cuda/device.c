@@ -45,6 +45,13 @@ int fake_without(const char *what)
     return 0;
 }
 
+int fake_is_too_large(const char *variable, uint64_t bytes)
+{
+    const char *text = getenv(variable);
+
+    return (text != NULL) && (text[0] != '\0') && (bytes > strtoull(text, NULL, 10));
+}
+
 /* In a forked child the driver is not usable. */
 int fake_ready(void)
 {

@@ -10,9 +10,13 @@
  *   misuse          whatever CUDA leaves undefined ends the process with a line "fake CUDA: ..."
  *
  * FAKE_CUDA_DEVICES   number of devices (4)
- * FAKE_CUDA_WITHOUT   comma-separated: values peers ipc fds fabric imex pools kernels graphs: what there then is not
+ * FAKE_CUDA_WITHOUT   comma-separated: values peers ipc fds fabric imex pools kernels graphs
+ *                     streams: what there then is not
  * FAKE_CUDA_MULTIPROCESSORS  of each device (8)
  * FAKE_CUDA_FULL      number of a device, below 10, that has no free memory
+ * FAKE_CUDA_FREE      bytes of free memory that the driver tells of, of 8 GiB (7 GiB)
+ * FAKE_CUDA_LARGEST   bytes: longer cuMemAllocs fail, for want of memory
+ * FAKE_CUDA_LARGEST_PINNED  bytes: the driver takes no longer piece of host memory
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
  * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines out of devices, of all processes
  * FAKE_CUDA_COPY_US   what a copy between two devices takes at least, with FAKE_CUDA_PORTS (0)
@@ -118,6 +122,8 @@ extern pthread_mutex_t fake_lock;
 
 void fake_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 int fake_without(const char *what);
+/* Whether an environment variable holds a number of bytes, and these are more. */
+int fake_is_too_large(const char *variable, uint64_t bytes);
 
 /* Device. */
 int fake_ready(void);

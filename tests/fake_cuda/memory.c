@@ -311,6 +311,9 @@ FAKE_API mpath_cu_result_t cuMemAlloc_v2(mpath_cu_ptr_t *pointer, size_t bytes)
     mpath_cu_result_t result;
     fake_region_t *region;
 
+    if (fake_is_too_large("FAKE_CUDA_LARGEST", bytes)) {
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
     pthread_mutex_lock(&fake_lock);
     result = fake_allocate(bytes, context->device, &region);
     if (result == MPATH_CU_SUCCESS) {
@@ -417,6 +420,9 @@ FAKE_API mpath_cu_result_t cuMemHostRegister_v2(void *pointer, size_t bytes, uns
 
     (void)flags;
     fake_need_context("cuMemHostRegister");
+    if (fake_is_too_large("FAKE_CUDA_LARGEST_PINNED", bytes)) {
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
     pthread_mutex_lock(&fake_lock);
     if ((fake_find((uint64_t)(uintptr_t)pointer) != NULL) || (bytes == 0)) {
         pthread_mutex_unlock(&fake_lock);
@@ -481,13 +487,14 @@ FAKE_API mpath_cu_result_t cuMemHostGetDevicePointer_v2(mpath_cu_ptr_t *device_p
 FAKE_API mpath_cu_result_t cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
     const struct CUctx_st *context = fake_current();
-    const char *full               = getenv("FAKE_CUDA_FULL");
+    const char *full = getenv("FAKE_CUDA_FULL"), *free_text = getenv("FAKE_CUDA_FREE");
 
     if ((context != NULL) && context->ended) {
         return MPATH_CU_CONTEXT_IS_DESTROYED;
     }
     context      = fake_need_context("cuMemGetInfo");
-    *free_bytes  = ((full != NULL) && (full[0] == '0' + context->device)) ? 0 : (size_t)7 << 30;
+    *free_bytes  = ((free_text != NULL) && (free_text[0] != '\0')) ? strtoull(free_text, NULL, 10) : (size_t)7 << 30;
+    *free_bytes  = ((full != NULL) && (full[0] == '0' + context->device)) ? 0 : *free_bytes;
     *total_bytes = (size_t)8 << 30;
     return MPATH_CU_SUCCESS;
 }

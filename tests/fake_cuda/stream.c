@@ -308,6 +308,9 @@ FAKE_API mpath_cu_result_t cuStreamCreateWithPriority(mpath_cu_stream_t *stream,
     if (flags != MPATH_CU_STREAM_NON_BLOCKING) {
         fake_die("a stream that waits for the default stream");
     }
+    if (fake_without("streams")) {
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
     *stream = stream_make(fake_need_context("cuStreamCreateWithPriority"), 0);
     return MPATH_CU_SUCCESS;
 }

@@ -30,7 +30,8 @@ def bench(run, name, path, factor, options, limit_s):
     """The cases of one job of mpath_bench; [] when it failed."""
     file = run.new_file(f"relays-{name}.json")
     label = f"emulated, declared rates x {factor:g}, {RANKS} ranks on {run.gpus} GPUs"
-    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "1g"]
+    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "1g",
+              "--mca", "coll_mpath_gpu_device_bytes", "2g"]
     options = ["--memory", "cuda", *options, "--label", label, "--json", file]
     print(label)
     print(run.judge(f"relays/{name}", run.mpirun(RANKS, [run.binary("mpath_bench"), *options], before), limit_s,
@@ -209,7 +210,8 @@ def part_moe(run):
         print(run.judge("moe/as-it-is", command, 120, environment, wanted="right$"))
     factor = scale(run)
     path = topology(run, "moe", factor, ["--emulated", "copies"])
-    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "512m"]
+    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "512m",
+              "--mca", "coll_mpath_gpu_device_bytes", "1g"]
     command = run.mpirun(RANKS, [program, "--tokens", "2k,16k,64k", "--skew", "0.4,0.9", "--topk", "1", "--backends",
                                  "static,mpath"], before)
     text = run.judge("moe/emulated", command, 180, environment, wanted="right +emulated$")

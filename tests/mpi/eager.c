@@ -297,6 +297,28 @@ static void run_communicators(int *bytes)
     case_end("communicators", errors);
 }
 
+/* Each lends memory as long as there is some: 64 MiB for all of them, beside the counters of kernels. */
+static void run_many(int *bytes)
+{
+    enum { MANY = 9 };
+    MPI_Comm comms[MANY];
+    long errors = 0;
+
+    set_all(bytes, 400);
+    for (int i = 0; i < MANY; i++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comms[i]);
+        for (int round = 0; round < 3; round++) {
+            errors += alltoallv(comms[i], &device, bytes, round);
+        }
+    }
+    errors += cases_counter("coll_mpath_device_bytes") > (UINT64_C(64) << 20) + (UINT64_C(64) << 10);
+    errors += eager_calls() < 12;
+    for (int i = 0; i < MANY; i++) {
+        MPI_Comm_free(&comms[i]);
+    }
+    case_end("many", errors);
+}
+
 static long allgather(int each, int in_place, int round)
 {
     int error;
@@ -506,6 +528,7 @@ int main(int argc, char **argv)
                  {"host", run_host},
                  {"gaps", run_gaps},
                  {"communicators", run_communicators},
+                 {"many", run_many},
                  {"gather", run_gather},
                  {"reduce", run_reduce},
                  {"reduce_late", run_reduce_late},

@@ -168,6 +168,9 @@ unit_test_relay_SOURCES = unit/test_relay.c $(relay_sources)
 unit_programs += unit/test_relay_faults unit/test_relay_owners
 unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(held_sources) $(relay_sources)
 unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
+unit_programs += unit/test_relay_memory
+unit_test_relay_memory_SOURCES = unit/test_relay_memory.c $(relay_sources)
+unit_test_relay_memory_LDFLAGS = -Wl,--wrap=mpath_shared_memory_free
 unit_programs += unit/test_relay_cut
 unit_test_relay_cut_SOURCES = unit/test_relay_cut.c unit/unread.h $(relay_sources)
 unit_test_relay_cut_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_topo_create_with_gpus -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
@@ -192,6 +195,8 @@ unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_
 unit_programs += unit/test_gpu_engines
 unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm
+unit_programs += unit/test_gpu_account
+unit_test_gpu_account_SOURCES = unit/test_gpu_account.c $(member_sources)
 unit_programs += unit/test_gpu_turns
 unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
 unit_programs += unit/test_way_choice

@@ -93,6 +93,9 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     if (job->pool_bytes > 0) {
         settings.gpu_relay_bytes = job->pool_bytes;
     }
+    if (job->host_bytes > 0) {
+        settings.gpu_memory_bytes = job->host_bytes;
+    }
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
     if (job->first != NULL) {

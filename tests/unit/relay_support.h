@@ -21,6 +21,7 @@ typedef struct relay_job {
     mpath_emulation_t emulated;
     uint64_t pcie_bps;   /* next to nothing: no path through the host is worth it */
     uint64_t pool_bytes; /* 0: the default */
+    uint64_t host_bytes; /* gpu_memory_bytes; likewise */
     uint64_t max_bytes;
     int rounds;
     const char *without;                     /* FAKE_CUDA_WITHOUT */

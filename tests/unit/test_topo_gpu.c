@@ -40,6 +40,17 @@ static void test_mesh(void **state)
     assert_false(mpath_topo_is_linked(topo, 0, 5));
     mpath_topo_destroy(topo);
 
+    /* Nothing through the host. */
+    c.params.no_staged = 1;
+    topo               = cluster_build(&c);
+    topo_gpu_check_all_paths(topo);
+    topo_check_text(topo, 0, 2,
+                    "0 -peer-> 2\n"
+                    "0 -peer-> 1 -peer-> 2\n"
+                    "0 -peer-> 3 -peer-> 2\n");
+    mpath_topo_destroy(topo);
+    c.params.no_staged = 0;
+
     /* A fabric with a spine: the static route crosses it. */
     c.params.fabric = MPATH_FABRIC_SPINE;
     topo            = cluster_build(&c);
@@ -68,10 +79,21 @@ static void test_partial_mesh(void **state)
     topo_check_text(topo, 0, 2, "0 -staged-> 2\n0 -peer-> 3 -peer-> 2\n");
     topo_check_text(topo, 2, 0, "2 -peer-> 0\n2 -peer-> 1 -peer-> 0\n2 -peer-> 3 -peer-> 0\n2 -staged-> 0\n");
     mpath_topo_destroy(topo);
-    c.num_ranks = 3;
-    topo        = cluster_build(&c);
+    c.params.no_staged = 1;
+    topo               = cluster_build(&c);
+    topo_gpu_check_all_paths(topo);
+    topo_check_text(topo, 0, 2, "0 -peer-> 3 -peer-> 2\n");
+    mpath_topo_destroy(topo);
+    c.params.no_staged = 0;
+    c.num_ranks        = 3;
+    topo               = cluster_build(&c);
     topo_check_text(topo, 0, 2, "0 -staged-> 2\n");
     topo_check_text(topo, 2, 0, "2 -peer-> 0\n2 -peer-> 1 -peer-> 0\n2 -staged-> 0\n");
+    mpath_topo_destroy(topo);
+    c.params.no_staged = 1; /* no other way is left */
+    topo               = cluster_build(&c);
+    topo_check_text(topo, 0, 2, "0 -staged-> 2\n");
+    topo_check_text(topo, 2, 0, "2 -peer-> 0\n2 -peer-> 1 -peer-> 0\n");
     mpath_topo_destroy(topo);
 }
 
