@@ -218,6 +218,34 @@ static void test_allreduce_first(void **state)
     assert_int_equal(ranks_run(&setup, allreduce_first_body, NULL), 0);
 }
 
+/* What calls have shown before says nothing about what others have learned since. */
+static int window_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+
+    (void)argument;
+    member_start(&member, self, MPATH_ADAPT_RUN);
+    for (int call = 1; call < MPATH_RATES_WINDOW_CALLS; call++) {
+        ranks_check(!avoids_second(&member));
+    }
+    ranks_check(member.coll->rates.observed.calls == MPATH_RATES_WINDOW_CALLS - 1);
+    learn(&member);
+    ranks_check(avoids_second(&member));
+    ranks_check(member.coll->rates.observed.current_bps[1] == SLOW_BPS / 10);
+    ranks_check(member.coll->rates.observed.calls == 1);
+    member_end(&member);
+    return 0;
+}
+
+static void test_window(void **state)
+{
+    ranks_setup_t slow = setup;
+
+    (void)state;
+    slow.nic_bps = FAST_BPS / 10;
+    assert_int_equal(ranks_run(&slow, window_body, NULL), 0);
+}
+
 /* -- a rail of which no call shows anything -- */
 
 static int unseen_body(ranks_self_t *self, void *argument)
@@ -347,7 +375,7 @@ int main(void)
         cmocka_unit_test(test_file),   cmocka_unit_test(test_off),
         cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
-        cmocka_unit_test(test_unseen),
+        cmocka_unit_test(test_unseen), cmocka_unit_test(test_window),
     };
 
     snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
