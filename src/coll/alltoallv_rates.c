@@ -128,6 +128,18 @@ static int put(mpath_coll_rates_t *rates, int number, uint64_t nominal, uint64_t
     return 0;
 }
 
+/* Others have learned something: what this window has shown may be older. */
+static mpath_status_t apply_news(mpath_coll_t *coll)
+{
+    mpath_rates_t *observed = &coll->rates.observed;
+    uint64_t bps[MPATH_MAX_NICS];
+
+    memcpy(bps, observed->current_bps, sizeof(bps));
+    mpath_rates_init(observed, observed->num_rails, bps);
+    memset(coll->rates.num_samples, 0, sizeof(coll->rates.num_samples));
+    return apply(coll);
+}
+
 /* Other communicators of this process will ask for it. */
 static void publish(mpath_coll_t *coll)
 {
@@ -155,7 +167,7 @@ mpath_status_t mpath_coll_rates_learned(mpath_coll_t *coll, int num_rails, const
         changed |= put(&coll->rates, numbers[i], nominal[i], bps[i]);
     }
     publish(coll);
-    return changed ? apply(coll) : MPATH_OK;
+    return changed ? apply_news(coll) : MPATH_OK;
 }
 
 uint64_t mpath_coll_rates_of(const mpath_coll_t *coll, int number, uint64_t nominal)
@@ -275,7 +287,7 @@ static mpath_status_t hear(mpath_coll_t *coll)
     fill_row(&coll->rates, &mine);
     status = mpath_team_allgather(coll->team, &mine, sizeof(mine), all);
     if ((status == MPATH_OK) && take_rows(coll, all)) {
-        status = apply(coll);
+        status = apply_news(coll);
     }
     coll->rates.has_stored = 0;
     free(all);

@@ -16,6 +16,8 @@
 #define RANKS 4
 #define FAST_BPS 1000000000ull
 #define SLOW_BPS 1000000ull
+#define CALL_BYTES 100000     /* of a pair: it may be divided */
+#define WINDOW_BPS 5000000ull /* of rails: four calls are a window */
 
 static char path[64];
 
@@ -64,7 +66,7 @@ static int avoids_second(member_t *member)
     a2a_t a2a;
 
     a2a_init(&a2a, mpath_team_rank(member->team), size);
-    a2a_demand(A2A_EVEN, size, 400000, 1, demand);
+    a2a_demand(A2A_EVEN, size, CALL_BYTES, 1, demand);
     a2a_fill(&a2a, demand, 1);
     mpath_coll_counters(member->coll, &before);
     ranks_check(mpath_alltoallv(member->coll, &a2a.call) == MPATH_OK);
@@ -175,7 +177,7 @@ static int others_body(ranks_self_t *self, void *argument)
     ranks_check(avoids_second(&part)); /* the others have heard of it in the one before */
     member_join(&late, &world, self, 2, NULL, RANKS);
     ranks_check(avoids_second(&late));
-    check_allreduce(&late, self, 100000, 0);
+    check_allreduce(&late, self, 20000, 0);
     ranks_check(late.symmetric->adapt.rates[0][0].current_bps[1] == SLOW_BPS);
     ranks_check(late.symmetric->adapt.rates[0][0].current_bps[0] == FAST_BPS);
     member_leave(&late);
@@ -200,12 +202,12 @@ static int allreduce_first_body(ranks_self_t *self, void *argument)
     member_start(&world, self, MPATH_ADAPT_RUN);
     member_join(&other, &world, self, 1, NULL, RANKS);
     learn(&world);
-    check_allreduce(&other, self, 100000, 0);
+    check_allreduce(&other, self, 20000, 0);
     ranks_check(mpath_coll_rates_tell(other.coll) == 0);
     ranks_check(mpath_coll_rates_tell(world.coll) == 0);
     ranks_check(avoids_second(&other));
     call = mpath_team_call(other.team);
-    check_allreduce(&other, self, 100000, 0);
+    check_allreduce(&other, self, 20000, 0);
     ranks_check(mpath_team_call(other.team) == call + 1);
     member_leave(&other);
     member_end(&world);
@@ -218,12 +220,40 @@ static void test_allreduce_first(void **state)
     assert_int_equal(ranks_run(&setup, allreduce_first_body, NULL), 0);
 }
 
+/* What calls have shown before says nothing about what others have learned since. */
+static int window_body(ranks_self_t *self, void *argument)
+{
+    member_t member;
+
+    (void)argument;
+    member_start(&member, self, MPATH_ADAPT_RUN);
+    for (int call = 1; call < MPATH_RATES_WINDOW_CALLS; call++) {
+        ranks_check(!avoids_second(&member));
+    }
+    ranks_check(member.coll->rates.observed.calls == MPATH_RATES_WINDOW_CALLS - 1);
+    learn(&member);
+    ranks_check(avoids_second(&member));
+    ranks_check(member.coll->rates.observed.current_bps[1] == WINDOW_BPS / (FAST_BPS / SLOW_BPS));
+    ranks_check(member.coll->rates.observed.calls == 1);
+    member_end(&member);
+    return 0;
+}
+
+static void test_window(void **state)
+{
+    ranks_setup_t slow = setup;
+
+    (void)state;
+    slow.nic_bps = WINDOW_BPS;
+    assert_int_equal(ranks_run(&slow, window_body, NULL), 0);
+}
+
 /* -- a rail of which no call shows anything -- */
 
 static int unseen_body(ranks_self_t *self, void *argument)
 {
     const int numbers[2]      = {0, 1};
-    const uint64_t nominal[2] = {FAST_BPS / 10, FAST_BPS / 10}, bps[2] = {FAST_BPS / 10, SLOW_BPS / 1000};
+    const uint64_t nominal[2] = {WINDOW_BPS, WINDOW_BPS}, bps[2] = {WINDOW_BPS, WINDOW_BPS / 100000};
     member_t member;
     int calls = 0;
 
@@ -246,7 +276,7 @@ static void test_unseen(void **state)
     ranks_setup_t slow = setup;
 
     (void)state;
-    slow.nic_bps = FAST_BPS / 10;
+    slow.nic_bps = WINDOW_BPS;
     assert_int_equal(ranks_run(&slow, unseen_body, NULL), 0);
     unlink(path);
 }
@@ -315,7 +345,7 @@ static void test_start(void **state)
     ranks_setup_t slow = setup;
 
     (void)state;
-    slow.nic_bps = 5000000; /* nothing to measure for long */
+    slow.nic_bps = WINDOW_BPS; /* nothing to measure for long */
     assert_int_equal(ranks_run(&slow, start_body, NULL), 0);
     assert_int_equal(ranks_run(&setup, started_body, NULL), 0);
     unlink(path);
@@ -347,7 +377,7 @@ int main(void)
         cmocka_unit_test(test_file),   cmocka_unit_test(test_off),
         cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
-        cmocka_unit_test(test_unseen),
+        cmocka_unit_test(test_unseen), cmocka_unit_test(test_window),
     };
 
     snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
