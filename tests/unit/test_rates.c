@@ -8,6 +8,7 @@
 #include "coll/alltoallv_private.h"
 #include "symmetric_support.h"
 #include "unit/capture.h"
+#include "util/fiber.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -248,6 +249,42 @@ static void test_window(void **state)
     assert_int_equal(ranks_run(&slow, window_body, NULL), 0);
 }
 
+static void rest_fiber(void *argument)
+{
+    for (int call = 0; call < MPATH_RATES_WINDOW_CALLS - 1; call++) {
+        (void)avoids_second(argument);
+    }
+}
+
+static int rest_body(ranks_self_t *self, void *argument)
+{
+    mpath_fiber_t *fiber;
+    member_t member;
+
+    (void)argument;
+    member_start(&member, self, MPATH_ADAPT_RUN);
+    ranks_check(mpath_fiber_create(1 << 20, &fiber) == MPATH_OK);
+    mpath_fiber_start(fiber, rest_fiber, &member);
+    while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
+    }
+    mpath_fiber_destroy(fiber);
+    ranks_check(member.coll->rates.observed.calls == 0);
+    (void)avoids_second(&member);
+    ranks_check(member.coll->rates.observed.calls == 1);
+    member_end(&member);
+    return 0;
+}
+
+/* In calls that others progress ranks may compute, which is no property of rails: they do not count. */
+static void test_rest(void **state)
+{
+    ranks_setup_t slow = setup;
+
+    (void)state;
+    slow.nic_bps = WINDOW_BPS;
+    assert_int_equal(ranks_run(&slow, rest_body, NULL), 0);
+}
+
 /* -- a rail of which no call shows anything -- */
 
 static int unseen_body(ranks_self_t *self, void *argument)
@@ -378,6 +415,7 @@ int main(void)
         cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
         cmocka_unit_test(test_unseen), cmocka_unit_test(test_window),
+        cmocka_unit_test(test_rest),
     };
 
     snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
