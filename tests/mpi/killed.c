@@ -37,6 +37,8 @@ int main(int argc, char **argv)
     MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN);
     for (call = 0; call < 40 && status == MPI_SUCCESS; call++) {
         if (call == 20 && rank == victim) {
+            printf("rank %d dies\n", rank);
+            fflush(stdout);
             kill(getpid(), SIGKILL);
         }
         status = MPI_Alltoallv(send, counts, offsets, MPI_BYTE, receive, counts, offsets, MPI_BYTE, MPI_COMM_WORLD);

@@ -26,6 +26,8 @@ static int run_killed(int rank, int victim)
             (void)operation_start(&operations[i]);
         }
         if ((call == 10) && (rank == victim)) {
+            printf("rank %d dies\n", rank);
+            fflush(stdout);
             kill(getpid(), SIGKILL);
         }
         for (int i = 0; i < 3; i++) {
