@@ -75,6 +75,8 @@ typedef struct mpath_share mpath_share_t;
 
 /* Local, cheap. Whether the topology lets the engine run at all is known afterwards, alike on all ranks. */
 mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p);
+/* The same for predictions only: with the rails that the team has lost, or known to be lost when it was made. */
+mpath_status_t mpath_share_create_whole(mpath_team_t *team, mpath_share_t **share_p);
 void mpath_share_destroy(mpath_share_t *share);
 /* NULL, or why the engine cannot serve the team; a static text. */
 const char *mpath_share_obstacle(const mpath_share_t *share);

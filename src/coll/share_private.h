@@ -80,6 +80,7 @@ struct mpath_share {
     const mpath_topo_t *topo;
     const mpath_settings_t *settings;
     const char *obstacle;
+    int whole; /* rails that the team has lost count, too */
     int num_nodes, node, num_local, local_rank, me;
     int *local;    /* ranks of my node */
     int *num_on;   /* by node */

@@ -27,7 +27,7 @@ struct mpath_symmetric {
     const mpath_settings_t *settings;
     mpath_coll_t *coll;
     mpath_share_t *share;
-    mpath_share_t *judge; /* whose predictions decide with `deterministic`: that of the rails at the start; else NULL */
+    mpath_share_t *judge;  /* whose predictions decide with `deterministic`: as if no rail failed; else NULL */
     unsigned topo_version; /* of the team's topology that share and adapt belong to */
     mpath_symmetric_adapt_t adapt;
     int size, rank;
