@@ -85,11 +85,15 @@ const char *mpath_share_obstacle(const mpath_share_t *share);
 int mpath_share_num_rails(const mpath_share_t *share);
 int mpath_share_rail_number(const mpath_share_t *share, int index);
 uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index);
+/* Those that are worth using at these rates (adapt/rates.h), a bit each by index, and their number; 0: no rails. */
+uint32_t mpath_share_lanes(const mpath_share_t *share);
+int mpath_share_num_lanes(const mpath_share_t *share);
 /*
- * Rates that shares follow from now on, the same on all ranks; at least one is not 0. Predictions stay with the
- * system's.
+ * Rates that shares follow from now on, the same on all ranks, of the rails of a mask; one of them at least is not 0.
+ * The other rails carry nothing. Predictions stay with the system's rates: what is measured differs from run to run, and
+ * with it the function that carries a call, and the bits, would.
  */
-void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps);
+void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps, uint32_t lanes);
 /*
  * Nonzero: this rank drives the rail; bytes that it brought in the last call, and the time in which some were missing.
  */

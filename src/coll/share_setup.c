@@ -5,6 +5,7 @@
  */
 #include "coll/share_gpu.h"
 
+#include "adapt/rates.h"
 #include "exec/node_key.h"
 #include "util/log.h"
 
@@ -112,20 +113,20 @@ static void find_rails(mpath_share_t *share)
     }
 }
 
-/* Rails that are much slower than the fastest still get a share, to be seen when they recover. */
-void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps)
+/* A rail of the mask gets a share however slow it is. */
+void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps, uint32_t lanes)
 {
     uint64_t most = 1;
 
     for (int i = 0; i < share->num_rails; i++) {
-        most = (rates_bps[i] > most) ? rates_bps[i] : most;
+        most = (((lanes >> i) & 1) && (rates_bps[i] > most)) ? rates_bps[i] : most;
     }
     share->cumulative[0] = 0;
     for (int i = 0; i < share->num_rails; i++) {
         share_rail_t *rail = &share->rails[i];
 
         /* Rates are below 2^44. */
-        rail->weight             = (uint32_t)((rates_bps[i] * SHARE_WEIGHT + most - 1) / most);
+        rail->weight             = ((lanes >> i) & 1) ? (uint32_t)((rates_bps[i] * SHARE_WEIGHT + most - 1) / most) : 0;
         share->cumulative[i + 1] = share->cumulative[i] + rail->weight;
     }
 }
@@ -137,7 +138,8 @@ static void set_nominal_rates(mpath_share_t *share)
     for (int i = 0; i < share->num_rails; i++) {
         rates_bps[i] = share->rails[i].rate_bps;
     }
-    mpath_share_set_rates(share, rates_bps);
+    share->lanes = mpath_rates_worth(share->num_rails, rates_bps);
+    mpath_share_set_rates(share, rates_bps, share->lanes);
 }
 
 static mpath_status_t create(mpath_team_t *team, int whole, mpath_share_t **share_p)

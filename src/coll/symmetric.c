@@ -150,6 +150,9 @@ static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, u
     if (mpath_share_num_rails(share) < 2) {
         return "there is one rail";
     }
+    if (mpath_share_num_lanes(share) < 2) {
+        return "all rails but one are too slow to gain by";
+    }
     if (bytes < symmetric->settings->symmetric_min_bytes) {
         return "less than symmetric_min_bytes";
     }

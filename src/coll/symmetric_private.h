@@ -19,7 +19,8 @@ typedef struct mpath_symmetric_adapt {
     int measures;                    /* rails are still to be measured */
     uint64_t latest[MPATH_MAX_NICS]; /* the last change, of whatever operation and class */
     mpath_rates_t rates[3][SYMMETRIC_CLASSES];
-    int known[3][SYMMETRIC_CLASSES]; /* rates are in use */
+    int known[3][SYMMETRIC_CLASSES];       /* rates are in use */
+    unsigned unseen[3][SYMMETRIC_CLASSES]; /* calls without rails that have become too slow */
 } mpath_symmetric_adapt_t;
 
 struct mpath_symmetric {
