@@ -8,6 +8,7 @@
 #include "mpi/device_calls.h"
 #include "mpi/reduction_checks.h"
 #include "mpi/reduction_types.h"
+#include "mpi/reduction_user.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -449,6 +450,7 @@ static const struct {
     {"communicators", case_communicators, 0},
     {"same_bits", case_same_bits, 0},
     {"left_alone", case_left_alone, 0},
+    {"user", reductions_user, 0},
     {"repeat", case_repeat, 0},
     {"complex_and_half", complex_and_half, 1},
     {"ring_order", case_ring_order, 1},
