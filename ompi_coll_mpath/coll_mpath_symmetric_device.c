@@ -47,6 +47,24 @@ static void device_make_choice(mca_coll_mpath_module_t *module)
     }
 }
 
+/* On one node GPUs have forms of their own: of what the parameters force only "previous" is one there. */
+static void device_tell_forced(const mca_coll_mpath_module_t *module)
+{
+    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+    const int forced[]               = {settings->allreduce_algorithm, settings->reduce_scatter_algorithm,
+                                        settings->allgather_algorithm};
+
+    for (size_t i = 0; i < sizeof(forced) / sizeof(forced[0]); ++i) {
+        if ((0 == ompi_comm_rank(module->comm)) &&
+            ((MPATH_ALGORITHM_SMALL == forced[i]) || (MPATH_ALGORITHM_LANES == forced[i]))) {
+            mpath_info("%s: \"small\" and \"lanes\" of coll_mpath_*_algorithm do not act on device memory of one node; "
+                       "GPUs combine there, see coll_mpath_gpu_reduce",
+                       module->comm->c_name);
+            return;
+        }
+    }
+}
+
 /* Every rank's application has started CUDA: makes what the calls need. Collective. */
 static void device_make(mca_coll_mpath_module_t *module)
 {
@@ -69,7 +87,9 @@ static void device_make(mca_coll_mpath_module_t *module)
         mpath_symmetric_gpu_destroy(module->symmetric_gpu);
         module->symmetric_gpu = NULL;
         module->device_never  = true;
+        return;
     }
+    device_tell_forced(module);
 }
 
 /* Between nodes calls so short go to the previous function anyway: they are not worth a question. */

@@ -9,6 +9,26 @@
 #define MILLION 1000000ull
 #define TRUSTED_BYTES 65536u /* fewer say little about a rate */
 
+uint32_t mpath_rates_worth(int num_rails, const uint64_t *bps)
+{
+    uint64_t most = 0, slow_bps = 0, others_bps = 0;
+    uint32_t slow = 0, empty = 0;
+
+    for (int rail = 0; rail < num_rails; rail++) {
+        most = (bps[rail] > most) ? bps[rail] : most;
+    }
+    for (int rail = 0; rail < num_rails; rail++) {
+        if (bps[rail] < most / MPATH_RATES_SLOW) {
+            slow |= 1u << rail;
+            slow_bps += bps[rail];
+        } else {
+            others_bps += bps[rail];
+        }
+        empty |= (bps[rail] == 0) ? 1u << rail : 0;
+    }
+    return ((UINT32_C(1) << num_rails) - 1) & ~empty & ~((slow_bps < others_bps / MPATH_RATES_SLOW) ? slow : 0);
+}
+
 void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
 {
     memset(rates, 0, sizeof(*rates));
@@ -18,12 +38,21 @@ void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
     }
 }
 
-void mpath_rates_restart(mpath_rates_t *rates)
+static void restart(mpath_rates_t *rates, uint64_t forgets_bytes)
 {
     rates->calls       = 0;
     rates->expected_ns = 0;
-    memset(rates->bytes, 0, sizeof(rates->bytes));
-    memset(rates->busy_ns, 0, sizeof(rates->busy_ns));
+    for (int rail = 0; rail < rates->num_rails; rail++) {
+        if (rates->bytes[rail] >= forgets_bytes) {
+            rates->bytes[rail]   = 0;
+            rates->busy_ns[rail] = 0;
+        }
+    }
+}
+
+void mpath_rates_restart(mpath_rates_t *rates)
+{
+    restart(rates, 0);
 }
 
 void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns)
@@ -116,7 +145,7 @@ int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks)
     combine(rates, all, num_ranks, seen_bps);
     away          = spread_ppm(rates, seen_bps);
     rates->drifts = (away > MPATH_RATES_DRIFT_PPM) ? rates->drifts + 1 : 0;
-    mpath_rates_restart(rates);
+    restart(rates, TRUSTED_BYTES); /* fewer are kept until they are enough */
     if ((away <= MPATH_RATES_JUMP_PPM) && (rates->drifts < 2)) {
         return 0;
     }

@@ -26,6 +26,8 @@
 #define MPATH_RATES_DRIFT_PPM 130000
 #define MPATH_RATES_MOST_RISE 2 /* in one window: what a rail with a small share shows of its rate is mostly bursts */
 #define MPATH_RATES_MOST_FALL 8
+#define MPATH_RATES_SLOW 16       /* a part of the fastest rail's rate that is worth its messages */
+#define MPATH_RATES_SEEN_CALLS 64 /* one of so many uses rails that have become slower, to see when they are not */
 
 typedef struct mpath_rates {
     int num_rails;
@@ -36,6 +38,12 @@ typedef struct mpath_rates {
     uint64_t bytes[MPATH_MAX_NICS];       /* seen by this rank in the window, and in which time */
     uint64_t busy_ns[MPATH_MAX_NICS];
 } mpath_rates_t;
+
+/*
+ * Rails that are worth using, a bit each: a call waits for the slowest of its messages, so not those with less than a
+ * MPATH_RATES_SLOW-th of the fastest one's rate, unless all of these together would add so much to what the others carry.
+ */
+uint32_t mpath_rates_worth(int num_rails, const uint64_t *bps);
 
 void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps);
 
@@ -55,7 +63,7 @@ void mpath_rates_observed(const mpath_rates_t *rates, uint64_t *bps);
 
 /*
  * `all`: what every rank has observed, num_ranks * MPATH_MAX_NICS; the smallest that somebody saw counts. Begins the
- * next window. Nonzero: current_bps have changed.
+ * next window, with what is too little yet to say something of a rail. Nonzero: current_bps have changed.
  */
 int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks);
 

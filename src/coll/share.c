@@ -16,6 +16,16 @@ int mpath_share_num_rails(const mpath_share_t *share)
     return share->num_rails;
 }
 
+uint32_t mpath_share_lanes(const mpath_share_t *share)
+{
+    return share->lanes;
+}
+
+int mpath_share_num_lanes(const mpath_share_t *share)
+{
+    return __builtin_popcount(share->lanes);
+}
+
 uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index)
 {
     return share->rails[index].rate_bps;

@@ -75,6 +75,8 @@ typedef struct mpath_share mpath_share_t;
 
 /* Local, cheap. Whether the topology lets the engine run at all is known afterwards, alike on all ranks. */
 mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p);
+/* The same for predictions only: with the rails that the team has lost, or known to be lost when it was made. */
+mpath_status_t mpath_share_create_whole(mpath_team_t *team, mpath_share_t **share_p);
 void mpath_share_destroy(mpath_share_t *share);
 /* NULL, or why the engine cannot serve the team; a static text. */
 const char *mpath_share_obstacle(const mpath_share_t *share);
@@ -83,11 +85,15 @@ const char *mpath_share_obstacle(const mpath_share_t *share);
 int mpath_share_num_rails(const mpath_share_t *share);
 int mpath_share_rail_number(const mpath_share_t *share, int index);
 uint64_t mpath_share_rail_bps(const mpath_share_t *share, int index);
+/* Those that are worth using at these rates (adapt/rates.h), a bit each by index, and their number; 0: no rails. */
+uint32_t mpath_share_lanes(const mpath_share_t *share);
+int mpath_share_num_lanes(const mpath_share_t *share);
 /*
- * Rates that shares follow from now on, the same on all ranks; at least one is not 0. Predictions stay with the
- * system's.
+ * Rates that shares follow from now on, the same on all ranks, of the rails of a mask; one of them at least is not 0.
+ * The other rails carry nothing. Predictions stay with the system's rates: what is measured differs from run to run, and
+ * with it the function that carries a call, and the bits, would.
  */
-void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps);
+void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps, uint32_t lanes);
 /*
  * Nonzero: this rank drives the rail; bytes that it brought in the last call, and the time in which some were missing.
  */

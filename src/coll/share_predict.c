@@ -24,13 +24,14 @@ static uint64_t time_of(uint64_t bytes, uint64_t bps)
     return (uint64_t)((double)bytes * (double)MPATH_NS_PER_S / (double)((bps > 0) ? bps : 1));
 }
 
+/* Of those that are worth using. */
 static uint64_t rails_bps(const mpath_share_t *share, uint64_t *fastest_p)
 {
     uint64_t sum = 0;
 
     *fastest_p = 0;
     for (int i = 0; i < share->num_rails; i++) {
-        sum += share->rails[i].rate_bps;
+        sum += ((share->lanes >> i) & 1) ? share->rails[i].rate_bps : 0;
         *fastest_p = (share->rails[i].rate_bps > *fastest_p) ? share->rails[i].rate_bps : *fastest_p;
     }
     return sum;

@@ -47,7 +47,7 @@ typedef struct share_line {
 typedef struct share_rail {
     int number;        /* as in mpath_nic_t */
     uint64_t rate_bps; /* as the system or the user says */
-    uint32_t weight;   /* of its share */
+    uint32_t weight;   /* of its share; 0: nobody sends or waits for anything over it */
     int *nic;          /* by node: number in the topology's machine */
     int *driver;       /* by node: the rank that sends and receives */
 } share_rail_t;
@@ -80,12 +80,14 @@ struct mpath_share {
     const mpath_topo_t *topo;
     const mpath_settings_t *settings;
     const char *obstacle;
+    int whole; /* rails that the team has lost count, too */
     int num_nodes, node, num_local, local_rank, me;
     int *local;    /* ranks of my node */
     int *num_on;   /* by node */
     int *by_node;  /* ranks, sorted by node, then rank */
     int *first_on; /* by node: first index in by_node */
     int num_rails;
+    uint32_t lanes; /* rails that are worth using at the system's rates, a bit each by index */
     share_rail_t *rails;
     int *rail_memory;
     uint32_t cumulative[MPATH_MAX_RAILS + 1]; /* of the weights */

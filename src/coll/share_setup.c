@@ -5,6 +5,7 @@
  */
 #include "coll/share_gpu.h"
 
+#include "adapt/rates.h"
 #include "exec/node_key.h"
 #include "util/log.h"
 
@@ -47,12 +48,13 @@ static void index_ranks(mpath_share_t *share)
 }
 
 /* The NIC of a node on a rail; -1: none that is up. */
-static int nic_on(const mpath_topo_t *topo, int node, int rail)
+static int nic_on(const mpath_share_t *share, int node, int rail)
 {
-    const mpath_machine_t *machine = mpath_topo_machine(topo, node);
+    const mpath_machine_t *machine = mpath_topo_machine(share->topo, node);
+    uint32_t lost                  = share->whole ? mpath_team_lost(share->team, node) : 0;
 
     for (int nic = 0; nic < machine->num_nics; nic++) {
-        if ((machine->nics[nic].rail == rail) && machine->nics[nic].up) {
+        if ((machine->nics[nic].rail == rail) && (machine->nics[nic].up || ((lost >> nic) & 1))) {
             return nic;
         }
     }
@@ -78,7 +80,7 @@ static int rail_find(const mpath_share_t *share, int number, share_rail_t *rail)
     rail->number   = number;
     rail->rate_bps = UINT64_MAX;
     for (int node = 0; node < share->num_nodes; node++) {
-        int nic = nic_on(share->topo, node, number);
+        int nic = nic_on(share, node, number);
         uint64_t rate_bps;
 
         if (nic < 0) {
@@ -111,20 +113,20 @@ static void find_rails(mpath_share_t *share)
     }
 }
 
-/* Rails that are much slower than the fastest still get a share, to be seen when they recover. */
-void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps)
+/* A rail of the mask gets a share however slow it is. */
+void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps, uint32_t lanes)
 {
     uint64_t most = 1;
 
     for (int i = 0; i < share->num_rails; i++) {
-        most = (rates_bps[i] > most) ? rates_bps[i] : most;
+        most = (((lanes >> i) & 1) && (rates_bps[i] > most)) ? rates_bps[i] : most;
     }
     share->cumulative[0] = 0;
     for (int i = 0; i < share->num_rails; i++) {
         share_rail_t *rail = &share->rails[i];
 
         /* Rates are below 2^44. */
-        rail->weight             = (uint32_t)((rates_bps[i] * SHARE_WEIGHT + most - 1) / most);
+        rail->weight             = ((lanes >> i) & 1) ? (uint32_t)((rates_bps[i] * SHARE_WEIGHT + most - 1) / most) : 0;
         share->cumulative[i + 1] = share->cumulative[i] + rail->weight;
     }
 }
@@ -136,10 +138,11 @@ static void set_nominal_rates(mpath_share_t *share)
     for (int i = 0; i < share->num_rails; i++) {
         rates_bps[i] = share->rails[i].rate_bps;
     }
-    mpath_share_set_rates(share, rates_bps);
+    share->lanes = mpath_rates_worth(share->num_rails, rates_bps);
+    mpath_share_set_rates(share, rates_bps, share->lanes);
 }
 
-mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p)
+static mpath_status_t create(mpath_team_t *team, int whole, mpath_share_t **share_p)
 {
     mpath_share_t *share = calloc(1, sizeof(*share));
     size_t size          = (size_t)mpath_team_size(team), nodes;
@@ -148,6 +151,7 @@ mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p)
         goto err_no_memory;
     }
     share->team      = team;
+    share->whole     = whole;
     share->topo      = mpath_team_topo(team);
     share->settings  = mpath_team_settings(team);
     share->me        = mpath_team_rank(team);
@@ -184,6 +188,16 @@ err_destroy:
 err_no_memory:
     mpath_error("no memory for the collectives of a communicator of %zu ranks", size);
     return MPATH_ERR_NO_MEMORY;
+}
+
+mpath_status_t mpath_share_create(mpath_team_t *team, mpath_share_t **share_p)
+{
+    return create(team, 0, share_p);
+}
+
+mpath_status_t mpath_share_create_whole(mpath_team_t *team, mpath_share_t **share_p)
+{
+    return create(team, 1, share_p);
 }
 
 void mpath_share_destroy(mpath_share_t *share)

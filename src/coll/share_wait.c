@@ -49,9 +49,12 @@ static void edge_by_rail(const mpath_share_t *share, const share_link_t *link, i
                      .segment = segment};
 }
 
-/* Segments of which this rank could have the pieces of a phase; 0: the call does not have it. */
-static uint64_t link_until(const mpath_share_t *share, int phase)
+/* Segments of which this rank could have the pieces of a phase; 0: the call does not have it, or the rail no share. */
+static uint64_t link_until(const mpath_share_t *share, const share_link_t *link, int phase)
 {
+    if (share->rails[link->rail].weight == 0) {
+        return 0;
+    }
     if (phase == SHARE_SCATTER) {
         return share_has(share, MPATH_SHARE_REDUCE) ? share->my_reduced : 0;
     }
@@ -71,7 +74,7 @@ static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_
             for (int node = 0; node < share->num_nodes; node++) {
                 uint64_t segment = counts[way][phase][node];
 
-                if ((node != share->node) && (segment < link_until(share, phase)) && (segment < least)) {
+                if ((node != share->node) && (segment < link_until(share, link, phase)) && (segment < least)) {
                     edge_by_rail(share, link, node, what[way], segment, edge);
                     least = segment;
                 }
@@ -196,7 +199,7 @@ static mpath_status_t check_links(mpath_share_t *share)
             for (int node = 0; (status == MPATH_OK) && (node < share->num_nodes); node++) {
                 edge_t edge;
 
-                if ((node != share->node) && (link->arrived[phase][node] < link_until(share, phase))) {
+                if ((node != share->node) && (link->arrived[phase][node] < link_until(share, link, phase))) {
                     edge_by_rail(share, link, node, "to send its piece of", link->arrived[phase][node], &edge);
                     status = check_edge(share, &edge);
                 }

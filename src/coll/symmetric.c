@@ -53,7 +53,7 @@ mpath_status_t mpath_symmetric_create(mpath_team_t *team, mpath_coll_t *coll, mp
     order_ranks(symmetric);
     status = mpath_share_create(team, &symmetric->share);
     if ((status == MPATH_OK) && symmetric->settings->deterministic) {
-        status = mpath_share_create(team, &symmetric->judge);
+        status = mpath_share_create_whole(team, &symmetric->judge);
     }
     if (status != MPATH_OK) {
         mpath_symmetric_destroy(symmetric);
@@ -133,19 +133,25 @@ mpath_status_t mpath_symmetric_read_topo(mpath_symmetric_t *symmetric)
     return MPATH_OK;
 }
 
-/*
- * Between nodes a call gains by more rails than one; in one node there is no rail to gain. With `deterministic` it is
- * as at the start, whatever has become of the rails.
- */
+/* Whose predictions decide: with `deterministic` those of the rails at the start, whatever has become of them. */
+static const mpath_share_t *judge_of(const mpath_symmetric_t *symmetric)
+{
+    return (symmetric->judge != NULL) ? symmetric->judge : symmetric->share;
+}
+
+/* Between nodes a call gains by more rails than one; in one node there is no rail to gain. */
 static const char *no_gain(const mpath_symmetric_t *symmetric, unsigned flags, uint64_t bytes)
 {
-    const mpath_share_t *share = (symmetric->judge != NULL) ? symmetric->judge : symmetric->share;
+    const mpath_share_t *share = judge_of(symmetric);
 
     if (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) == 1) {
         return "all ranks share one node";
     }
     if (mpath_share_num_rails(share) < 2) {
         return "there is one rail";
+    }
+    if (mpath_share_num_lanes(share) < 2) {
+        return "all rails but one are too slow to gain by";
     }
     if (bytes < symmetric->settings->symmetric_min_bytes) {
         return "less than symmetric_min_bytes";
@@ -181,10 +187,10 @@ static mpath_status_t decline_for_rails(mpath_symmetric_t *symmetric, const char
 static int gains_on_gpus(const mpath_symmetric_t *symmetric, int algorithm, unsigned flags, uint64_t bytes)
 {
     const mpath_settings_t *settings = symmetric->settings;
-    const mpath_share_t *share       = symmetric->share;
+    const mpath_share_t *share       = judge_of(symmetric);
     int forced                       = (settings->gate == MPATH_GATE_ALWAYS) || (algorithm == MPATH_ALGORITHM_LANES);
 
-    return (mpath_share_obstacle(share) == NULL) && (algorithm != MPATH_ALGORITHM_SMALL) &&
+    return (mpath_share_obstacle(symmetric->share) == NULL) && (algorithm != MPATH_ALGORITHM_SMALL) &&
            (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) > 1) &&
            (forced ||
             ((bytes >= settings->symmetric_min_bytes) &&

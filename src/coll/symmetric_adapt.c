@@ -195,7 +195,7 @@ static mpath_status_t tune_run(mpath_symmetric_t *symmetric, const mpath_tune_t 
     for (int i = 0; i < tune->num_rails; i++) {
         rates_bps[i] = tune->shares[i];
     }
-    mpath_share_set_rates(symmetric->share, rates_bps);
+    mpath_share_set_rates(symmetric->share, rates_bps, (UINT32_C(1) << tune->num_rails) - 1);
     for (int rank = 0; rank < symmetric->size; rank++) {
         symmetric->elements[rank]     = block;
         symmetric->send_offsets[rank] = 0;
@@ -296,6 +296,24 @@ static void begin(const mpath_symmetric_t *symmetric, mpath_rates_t *rates)
     mpath_rates_init(rates, num_rails, bps);
 }
 
+/*
+ * Rails that the call uses. Those that the system says to be fast enough, and that calls have shown not to be, are looked
+ * at in some calls.
+ */
+static uint32_t lanes_of(mpath_symmetric_t *symmetric, int op, int k, uint64_t bytes)
+{
+    mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
+    const mpath_rates_t *rates     = &adapt->rates[op][k];
+    uint32_t lanes                 = mpath_rates_worth(rates->num_rails, rates->current_bps);
+    uint32_t slow                  = mpath_share_lanes(symmetric->share) & ~lanes;
+
+    if ((slow == 0) || !mpath_symmetric_adapts(symmetric, bytes)) {
+        return lanes;
+    }
+    adapt->unseen[op][k]++;
+    return (adapt->unseen[op][k] % MPATH_RATES_SEEN_CALLS == 0) ? lanes | slow : lanes;
+}
+
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes)
 {
     mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
@@ -319,7 +337,7 @@ mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_
         begin(symmetric, &adapt->rates[op][k]);
         adapt->known[op][k] = 1;
     }
-    mpath_share_set_rates(symmetric->share, adapt->rates[op][k].current_bps);
+    mpath_share_set_rates(symmetric->share, adapt->rates[op][k].current_bps, lanes_of(symmetric, op, k, bytes));
     return MPATH_OK;
 }
 

@@ -18,7 +18,8 @@ typedef struct mpath_symmetric_adapt {
     int started;  /* the engine has run, stored rates are loaded */
     int measures; /* rails are still to be measured, unless something is known of them by then */
     mpath_rates_t rates[3][SYMMETRIC_CLASSES];
-    int known[3][SYMMETRIC_CLASSES]; /* rates are in use */
+    int known[3][SYMMETRIC_CLASSES];       /* rates are in use */
+    unsigned unseen[3][SYMMETRIC_CLASSES]; /* calls without rails that have become too slow */
 } mpath_symmetric_adapt_t;
 
 struct mpath_symmetric {
@@ -26,7 +27,7 @@ struct mpath_symmetric {
     const mpath_settings_t *settings;
     mpath_coll_t *coll;
     mpath_share_t *share;
-    mpath_share_t *judge; /* whose predictions decide with `deterministic`: that of the rails at the start; else NULL */
+    mpath_share_t *judge;  /* whose predictions decide with `deterministic`: as if no rail failed; else NULL */
     unsigned topo_version; /* of the team's topology that share and adapt belong to */
     mpath_symmetric_adapt_t adapt;
     int size, rank;

@@ -323,6 +323,11 @@ unsigned mpath_team_topo_version(const mpath_team_t *team)
     return team->topo_version;
 }
 
+uint32_t mpath_team_lost(const mpath_team_t *team, int node)
+{
+    return team->lost[node];
+}
+
 const mpath_settings_t *mpath_team_settings(const mpath_team_t *team)
 {
     return &team->context->settings;

@@ -82,6 +82,8 @@ int mpath_team_marked(const mpath_team_t *team);
 uint32_t mpath_team_call(const mpath_team_t *team);
 /* Grows when the topology changes: a rail failed, or is used again. */
 unsigned mpath_team_topo_version(const mpath_team_t *team);
+/* NICs of a node that are out of the topology since they failed, also in another team before this one; a bit each. */
+uint32_t mpath_team_lost(const mpath_team_t *team, int node);
 
 /*
  * Marks the team as broken: every later call on it fails, and every rank that waits in a call on it learns so soon

@@ -2,6 +2,7 @@
 /* mpath_info: prints a file of learned rates. */
 #include "tools/info_rates.h"
 
+#include "adapt/rates.h"
 #include "adapt/store.h"
 #include "util/log.h"
 
@@ -22,11 +23,12 @@ static int has_classes(const char *operation)
 
 static void show_line(void *argument, const mpath_store_line_t *line)
 {
-    int *lines = argument;
-    double sum = 0;
+    int *lines     = argument;
+    uint32_t worth = mpath_rates_worth(line->num_rails, line->bps);
+    double sum     = 0;
 
     for (int rail = 0; rail < line->num_rails; rail++) {
-        sum += (double)line->bps[rail];
+        sum += ((worth >> rail) & 1) ? (double)line->bps[rail] : 0;
     }
     printf("  machine %016" PRIx64 ", %s", line->machine, line->operation);
     if ((line->size_class >= 0) && (line->size_class < NUM_CLASSES) && has_classes(line->operation)) {
@@ -37,7 +39,7 @@ static void show_line(void *argument, const mpath_store_line_t *line)
     printf("\n");
     for (int rail = 0; rail < line->num_rails; rail++) {
         printf("    rail %-2d %.6g MB/s, share %.1f %%\n", rail, (double)line->bps[rail] / 1e6,
-               100.0 * (double)line->bps[rail] / sum);
+               ((worth >> rail) & 1) ? 100.0 * (double)line->bps[rail] / sum : 0.0);
     }
     (*lines)++;
 }

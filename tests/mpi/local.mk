@@ -55,8 +55,8 @@ mpi_programs += mpi/absent
 mpi_absent_SOURCES = mpi/absent.c
 mpi_absent_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_absent_LDADD = $(OMPI_LIBS)
-mpi_reductions_SOURCES = mpi/reductions.c mpi/reduction_checks.c mpi/reduction_checks.h mpi/reduction_types.c mpi/reduction_types.h \
-	mpi/device_calls.c mpi/device_calls.h \
+mpi_reductions_SOURCES = mpi/reductions.c mpi/reduction_checks.c mpi/reduction_checks.h mpi/reduction_types.c mpi/reduction_types.h mpi/reduction_user.c mpi/reduction_user.h \
+	mpi/reduction_large.c mpi/reduction_large.h mpi/device_calls.c mpi/device_calls.h \
 	$(mpi_cases)
 mpi_reductions_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_reductions_LDADD = $(OMPI_LIBS) $(DL_LIBS) -lm

@@ -575,6 +575,7 @@ int main(int argc, char **argv)
         {"self", case_self, 1},
         {"communicators", case_communicators, 1},
         {"overlap", case_overlap, 1},
+        {"user", operations_user, 1},
         {"persistent", case_persistent, 1},
         {"persistent_freed", case_persistent_freed, 1},
         {"late", case_late, 0},

@@ -89,6 +89,7 @@ void operation_make(operation_t *operation, kind_t kind, MPI_Comm comm, int elem
     operation->elements = elements;
     operation->in_place = in_place;
     operation->type     = MPI_INT64_T;
+    operation->op       = MPI_SUM;
     operation->request  = MPI_REQUEST_NULL;
     MPI_Comm_rank(comm, &operation->rank);
     MPI_Comm_size(comm, &operation->size);
@@ -156,11 +157,11 @@ static int start(operation_t *o)
     case KIND_ALLTOALL:
         return MPI_Ialltoall(SEND(o), o->elements, o->type, o->recv, o->elements, o->type, o->comm, &o->request);
     case KIND_ALLREDUCE:
-        return MPI_Iallreduce(SEND(o), o->recv, o->elements, o->type, MPI_SUM, o->comm, &o->request);
+        return MPI_Iallreduce(SEND(o), o->recv, o->elements, o->type, o->op, o->comm, &o->request);
     case KIND_REDUCE_SCATTER:
-        return MPI_Ireduce_scatter(SEND(o), o->recv, o->recv_counts, o->type, MPI_SUM, o->comm, &o->request);
+        return MPI_Ireduce_scatter(SEND(o), o->recv, o->recv_counts, o->type, o->op, o->comm, &o->request);
     case KIND_REDUCE_SCATTER_BLOCK:
-        return MPI_Ireduce_scatter_block(SEND(o), o->recv, o->elements, o->type, MPI_SUM, o->comm, &o->request);
+        return MPI_Ireduce_scatter_block(SEND(o), o->recv, o->elements, o->type, o->op, o->comm, &o->request);
     case KIND_ALLGATHER:
         return MPI_Iallgather(SEND(o), o->elements, o->type, o->recv, o->elements, o->type, o->comm, &o->request);
     default:
@@ -182,11 +183,11 @@ static int init(operation_t *o)
         return OPS_INIT(Alltoall)(SEND(o), o->elements, o->type, o->recv, o->elements, o->type, o->comm, info,
                                   &o->request);
     case KIND_ALLREDUCE:
-        return OPS_INIT(Allreduce)(SEND(o), o->recv, o->elements, o->type, MPI_SUM, o->comm, info, &o->request);
+        return OPS_INIT(Allreduce)(SEND(o), o->recv, o->elements, o->type, o->op, o->comm, info, &o->request);
     case KIND_REDUCE_SCATTER:
-        return OPS_INIT(Reduce_scatter)(SEND(o), o->recv, o->recv_counts, o->type, MPI_SUM, o->comm, info, &o->request);
+        return OPS_INIT(Reduce_scatter)(SEND(o), o->recv, o->recv_counts, o->type, o->op, o->comm, info, &o->request);
     case KIND_REDUCE_SCATTER_BLOCK:
-        return OPS_INIT(Reduce_scatter_block)(SEND(o), o->recv, o->elements, o->type, MPI_SUM, o->comm, info,
+        return OPS_INIT(Reduce_scatter_block)(SEND(o), o->recv, o->elements, o->type, o->op, o->comm, info,
                                               &o->request);
     case KIND_ALLGATHER:
         return OPS_INIT(Allgather)(SEND(o), o->elements, o->type, o->recv, o->elements, o->type, o->comm, info,
@@ -242,11 +243,11 @@ int operation_block(operation_t *o)
     case KIND_ALLTOALL:
         return MPI_Alltoall(SEND(o), o->elements, o->type, o->recv, o->elements, o->type, o->comm);
     case KIND_ALLREDUCE:
-        return MPI_Allreduce(SEND(o), o->recv, o->elements, o->type, MPI_SUM, o->comm);
+        return MPI_Allreduce(SEND(o), o->recv, o->elements, o->type, o->op, o->comm);
     case KIND_REDUCE_SCATTER:
-        return MPI_Reduce_scatter(SEND(o), o->recv, o->recv_counts, o->type, MPI_SUM, o->comm);
+        return MPI_Reduce_scatter(SEND(o), o->recv, o->recv_counts, o->type, o->op, o->comm);
     case KIND_REDUCE_SCATTER_BLOCK:
-        return MPI_Reduce_scatter_block(SEND(o), o->recv, o->elements, o->type, MPI_SUM, o->comm);
+        return MPI_Reduce_scatter_block(SEND(o), o->recv, o->elements, o->type, o->op, o->comm);
     case KIND_ALLGATHER:
         return MPI_Allgather(SEND(o), o->elements, o->type, o->recv, o->elements, o->type, o->comm);
     default:
@@ -315,4 +316,54 @@ void operation_free(operation_t *operation)
     free(operation->recv_host);
     memory_free(operation->send);
     memory_free(operation->recv);
+}
+
+/* -- user-defined operations -- */
+
+static void user_sum(void *in, void *inout, int *count, MPI_Datatype *type)
+{
+    (void)type;
+    for (int i = 0; i < *count; i++) {
+        ((int64_t *)inout)[i] += ((int64_t *)in)[i];
+    }
+}
+
+/* Two calls by a request, which is made anew for each where it is not persistent. */
+static long check_user(operation_t *operation, int persistent)
+{
+    long errors = persistent ? operation_init(operation) != MPI_SUCCESS : 0;
+
+    for (uint32_t round = 0; round < 2; round++) {
+        operation_fill(operation, round);
+        errors += (persistent ? MPI_Start(&operation->request) : operation_start(operation)) != MPI_SUCCESS;
+        errors += MPI_Wait(&operation->request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
+        errors += operation_check(operation);
+    }
+    if (persistent) {
+        MPI_Request_free(&operation->request);
+    }
+    return errors;
+}
+
+long operations_user(void)
+{
+    static const kind_t kinds[] = {KIND_ALLREDUCE, KIND_REDUCE_SCATTER, KIND_REDUCE_SCATTER_BLOCK};
+    long errors                 = 0;
+
+    for (int commutes = 0; commutes < 2; commutes++) {
+        MPI_Op op;
+
+        MPI_Op_create(user_sum, commutes, &op);
+        for (size_t i = 0; i < 2 * sizeof(kinds) / sizeof(kinds[0]); i++) {
+            operation_t operation;
+
+            operation_make(&operation, kinds[i / 2], MPI_COMM_WORLD, (i % 2) ? 20 : 9000, (int)(i % 2), 7);
+            operation.op = op;
+            errors += check_user(&operation, 0);
+            errors += OPS_PERSISTENT ? check_user(&operation, 1) : 0;
+            operation_free(&operation);
+        }
+        MPI_Op_free(&op);
+    }
+    return errors;
 }

@@ -39,6 +39,7 @@ typedef struct operation {
     int elements; /* about as many int64_t for each rank */
     uint32_t round;
     MPI_Datatype type;
+    MPI_Op op; /* MPI_SUM, or one that does the same */
     int *send_counts, *send_offsets, *recv_counts, *recv_offsets;
     size_t send_elements, recv_elements;
     int64_t *send_host, *recv_host;
@@ -59,5 +60,8 @@ int operation_block(operation_t *operation);
 /* Number of wrong elements. */
 long operation_check(operation_t *operation);
 void operation_free(operation_t *operation);
+
+/* Reductions with user-defined operations, which the previous functions run: non-blocking and persistent. Errors. */
+long operations_user(void);
 
 #endif

@@ -7,7 +7,9 @@
 #include "mpi/cases.h"
 #include "mpi/device_calls.h"
 #include "mpi/reduction_checks.h"
+#include "mpi/reduction_large.h"
 #include "mpi/reduction_types.h"
+#include "mpi/reduction_user.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -395,29 +397,6 @@ static long case_host_gather(void)
     return errors;
 }
 
-/* More than 2^31 bytes, in place. Only when named: it takes that much memory in each rank. */
-static long case_large(void)
-{
-    size_t count = (1u << 28) + 12345;
-    double *data = reductions_get(count * sizeof(double));
-    long errors  = 0;
-
-    for (size_t i = 0; i < count; i++) {
-        data[i] = (double)((i + (size_t)world_rank) & 0xFFFF);
-    }
-    errors += MPI_Allreduce(MPI_IN_PLACE, data, (int)count, MPI_DOUBLE, MPI_SUM, MPI_COMM_WORLD) != MPI_SUCCESS;
-    for (size_t i = 0; i < count; i++) {
-        double expected = 0;
-
-        for (int rank = 0; rank < world_size; rank++) {
-            expected += (double)((i + (size_t)rank) & 0xFFFF);
-        }
-        errors += data[i] != expected;
-    }
-    free(data);
-    return errors;
-}
-
 static long types(void)
 {
     return case_types(world_rank);
@@ -449,13 +428,16 @@ static const struct {
     {"communicators", case_communicators, 0},
     {"same_bits", case_same_bits, 0},
     {"left_alone", case_left_alone, 0},
+    {"user", reductions_user, 0},
     {"repeat", case_repeat, 0},
     {"complex_and_half", complex_and_half, 1},
     {"ring_order", case_ring_order, 1},
     {"host_reduce", case_host_reduce, 1},
     {"host_long", case_host_long, 1},
     {"host_gather", case_host_gather, 1},
-    {"large", case_large, 1},
+    {"large", reductions_large, 1},
+    {"large_scatter", reductions_large_scatter, 1},
+    {"large_gather", reductions_large_gather, 1},
 };
 
 int main(int argc, char **argv)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What calls of the share engine teach: nothing where ranks may compute in between; and shares that follow a rail that has
- * become slow before the previous function is tried for it.
+ * become slow before the previous function is tried for it; and rails that are too slow to shorten calls, which carry
+ * nothing, not even empty messages.
  */
 #include "coll/share_private.h"
 #include "unit/symmetric_support.h"
@@ -198,9 +199,117 @@ static void test_slow_rails(void **state)
     assert_int_equal(ranks_run(&setup, all_slow_body, &off), 0);
 }
 
+/* -- rails that are not worth their messages -- */
+
+#define SMALL_BYTES (64 << 10)
+
+static void open_all(member_t *member, ranks_self_t *self, uint64_t slow_bps)
+{
+    self->machine.nics[1].rate_bps = slow_bps;
+    mpath_settings_init(&member->settings);
+    member->settings.memory_bytes        = 8 * MIB;
+    member->settings.allreduce_algorithm = MPATH_ALGORITHM_LANES;
+    member_open(member, self);
+}
+
+/* An Allreduce after which the second rail has carried something or nothing; it never waits for it then. */
+static void check_carries(member_t *member, ranks_self_t *self, uint64_t elements, int carries)
+{
+    const mpath_share_t *share = member->symmetric->share;
+
+    check_allreduce(member, self, elements, 0);
+    for (int i = 0; i < share->num_links; i++) {
+        const share_link_t *link = &share->links[i];
+        uint64_t messages        = 0;
+
+        for (int node = 0; node < share->num_nodes; node++) {
+            messages += link->next_send[SHARE_SCATTER][node] + link->next_send[SHARE_GATHER][node];
+        }
+        ranks_check(((messages > 0) && (link->taken_bytes > 0)) == ((link->rail == 0) || carries));
+        ranks_check((messages > 0) == ((link->rail == 0) || carries));
+    }
+}
+
+/* By what the system says of it, with and without what calls show: a sixteenth is worth it. */
+static int reported_body(ranks_self_t *self, void *argument)
+{
+    uint64_t slow_bps = *(const uint64_t *)argument;
+    int carries       = slow_bps >= FAST_BPS / MPATH_RATES_SLOW;
+    member_t member;
+
+    open_all(&member, self, slow_bps);
+    ranks_check(mpath_share_num_lanes(member.symmetric->share) == (carries ? 2 : 1));
+    for (int call = 0; call < 3; call++) {
+        check_carries(&member, self, SMALL_BYTES / sizeof(double), carries);
+    }
+    ranks_check(mpath_share_links_ns(member.symmetric->share, MPATH_SHARE_GATHER, 2 * MIB) ==
+                MIB * MPATH_NS_PER_S / (FAST_BPS + (carries ? slow_bps : 0)));
+    member_end(&member);
+    return 0;
+}
+
+/* By what calls have shown; one of some calls uses it, and it is back when it carries more. */
+static int learned_body(ranks_self_t *self, void *argument)
+{
+    const uint64_t back_bps[] = {FAST_BPS, FAST_BPS}, first = MPATH_RATES_SEEN_CALLS;
+    mpath_symmetric_adapt_t *adapt;
+    member_t member;
+    uint64_t call;
+
+    (void)argument;
+    open_all(&member, self, FAST_BPS);
+    true_share = member.symmetric->share;
+    true_bps   = back_bps;
+    adapt      = &member.symmetric->adapt;
+    check_carries(&member, self, FAST_BYTES / sizeof(double), 1);
+    adapt->rates[0][0].current_bps[1] = FAST_BPS / MPATH_RATES_SLOW - 1;
+    mpath_rates_restart(&adapt->rates[0][0]);
+    for (call = 1; call <= first; call++) {
+        check_carries(&member, self, FAST_BYTES / sizeof(double), call == first);
+    }
+    for (; adapt->rates[0][0].current_bps[1] < FAST_BPS / MPATH_RATES_SLOW; call++) {
+        ranks_check(call < 2 * first);
+        check_carries(&member, self, FAST_BYTES / sizeof(double), call == first);
+    }
+    check_carries(&member, self, FAST_BYTES / sizeof(double), 1);
+    member_end(&member);
+    return 0;
+}
+
+static void test_worth(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = FAST_BPS};
+    uint64_t enough = FAST_BPS / MPATH_RATES_SLOW, slow = enough - 1;
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, reported_body, &enough), 0);
+    assert_int_equal(ranks_run(&setup, reported_body, &slow), 0);
+    assert_int_equal(ranks_run(&setup, learned_body, NULL), 0);
+}
+
+/* Slow ones together may be worth what one alone is not. */
+static void test_worth_of_many(void **state)
+{
+    uint64_t bps[MPATH_MAX_NICS] = {1000, 50, 50, 61, 0};
+
+    (void)state;
+    assert_int_equal(mpath_rates_worth(1, bps), 1);
+    assert_int_equal(mpath_rates_worth(2, bps), 1);
+    assert_int_equal(mpath_rates_worth(3, bps), 7);
+    bps[1] = 30;
+    bps[2] = 31;
+    assert_int_equal(mpath_rates_worth(3, bps), 1);
+    bps[2] = 32;
+    assert_int_equal(mpath_rates_worth(3, bps), 7);
+    bps[1] = bps[2] = 63;
+    bps[3]          = 0;
+    assert_int_equal(mpath_rates_worth(4, bps), 7);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_slow_rails)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_slow_rails),
+                                       cmocka_unit_test(test_worth), cmocka_unit_test(test_worth_of_many)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -87,18 +87,60 @@ static void lose_rail(const member_t *member)
     ranks_check(member->team->lost[1] == 1u << 1);
 }
 
+#define SIZES 64 /* that decisions are compared for: multiples of 16 KiB */
+
+/* Which calls on GPUs, and on the host, are mpath's. */
+static void decide(member_t *member, int *taken)
+{
+    for (uint64_t i = 0; i < SIZES; i++) {
+        const unsigned flags = MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER;
+        uint64_t bytes       = (i + 1) << 14;
+        int algorithm        = MPATH_ALGORITHM_AUTO;
+        int on_gpus          = mpath_symmetric_gate(member->symmetric, algorithm, flags, bytes, bytes, 1) == MPATH_OK;
+
+        taken[i] = on_gpus +
+                   ((mpath_symmetric_gate(member->symmetric, algorithm, flags, bytes, bytes, 0) == MPATH_OK) ? 2 : 0);
+    }
+}
+
+/* A communicator that is made after the loss decides as the one before it, and so do calls on GPUs of both. */
+static void check_decisions(member_t *member, ranks_self_t *self, const int *taken)
+{
+    member_t late = *member;
+    int now[SIZES];
+    mpath_oob_t oob;
+
+    decide(member, now);
+    ranks_check(memcmp(now, taken, sizeof(now)) == 0);
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    ranks_check(mpath_team_create(member->context, &oob, &late.team) == MPATH_OK);
+    ranks_check(mpath_coll_create(late.team, &late.coll) == MPATH_OK);
+    ranks_check(mpath_symmetric_create(late.team, late.coll, &late.symmetric) == MPATH_OK);
+    ranks_check(mpath_share_num_rails(late.symmetric->share) == 1);
+    decide(&late, now);
+    ranks_check(memcmp(now, taken, sizeof(now)) == 0);
+    check_allreduce(&late, self, 1 << 20, 2);
+    mpath_symmetric_destroy(late.symmetric);
+    mpath_coll_destroy(late.coll);
+    mpath_team_destroy(late.team);
+}
+
 /* With one rail left the previous function would be as fast; with `deterministic` the order of combination stays. */
 static int one_rail_body(ranks_self_t *self, void *argument)
 {
     const job_t *job     = argument;
     const uint64_t count = 1 << 20;
     double *data         = zeroed(count * sizeof(double));
+    int taken[SIZES];
     member_t member;
 
     member_init(&member, self, argument);
     check_allreduce(&member, self, count, 0);
+    decide(&member, taken);
+    ranks_check((taken[0] == 0) && (taken[SIZES - 1] == 3));
     lose_rail(&member);
     if (job->deterministic) {
+        check_decisions(&member, self, taken);
         check_allreduce(&member, self, count, 2);
         ranks_check(mpath_share_num_rails(member.symmetric->share) == 1);
     } else {
