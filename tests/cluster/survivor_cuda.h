@@ -41,7 +41,7 @@ static int start_cuda(void)
 
     if (path == NULL || *path == 0)
         return 0;
-    library = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
+    library                = dlopen(path, RTLD_NOW | RTLD_GLOBAL);
     *(void **)&cuda.init   = symbol(library, "cuInit");
     *(void **)&cuda.retain = symbol(library, "cuDevicePrimaryCtxRetain");
     *(void **)&cuda.use    = symbol(library, "cuCtxSetCurrent");

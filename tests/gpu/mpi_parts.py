@@ -216,6 +216,8 @@ def part_calls(run):
     for memory in (MIXED,) if run.fake else ("device", MIXED):
         mpi_test(run, f"calls/mixed-{memory_name(memory)}", "mixed", ["20"] if run.fake else ["400", "7"], memory, 200,
                  ranks=max(run.gpus, 4))
+    for memory in ("host,device",) if run.fake else ("device", "host,device", MIXED):
+        mpi_test(run, f"calls/several-{memory_name(memory)}", "several", [], memory, 100)
     declined(run)
     visible_devices(run)
     mpi_test(run, "calls/small_calls", "small_calls", ["100" if run.fake else "100000"], "device", 240)
