@@ -202,7 +202,7 @@ unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
 unit_programs += unit/test_way_choice
 unit_programs += unit/test_doubt unit/test_load
 unit_test_doubt_SOURCES = unit/test_doubt.c unit/a2a.c unit/a2a.h $(symmetric_sources)
-unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took
+unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_choice_note
 unit_test_load_SOURCES = unit/test_load.c
 unit_programs += unit/test_share_rates
 unit_test_share_rates_SOURCES = unit/test_share_rates.c $(symmetric_sources)
