@@ -320,11 +320,19 @@ void operation_free(operation_t *operation)
 
 /* -- user-defined operations -- */
 
+/* Open MPI's own functions give it vectors at any address. */
 static void user_sum(void *in, void *inout, int *count, MPI_Datatype *type)
 {
+    char *to = inout, *from = in;
+
     (void)type;
-    for (int i = 0; i < *count; i++) {
-        ((int64_t *)inout)[i] += ((int64_t *)in)[i];
+    for (int i = 0; i < *count; i++, to += sizeof(int64_t), from += sizeof(int64_t)) {
+        int64_t left, right;
+
+        memcpy(&left, from, sizeof(left));
+        memcpy(&right, to, sizeof(right));
+        left += right;
+        memcpy(to, &left, sizeof(left));
     }
 }
 
