@@ -111,7 +111,7 @@ report() {
 
 # job NAME LIMIT RANKS [MPIRUN OPTIONS] -- PROGRAM [ARGUMENTS]: runs a job that mpath has to carry, and reports it.
 job() {
-    local name=$1 limit_s=$2 ranks=$3 options=() status log
+    local name=$1 limit_s=$2 ranks=$3 options=() status log start_s=$SECONDS
     shift 3
     log=$scratch/${name//\//-}.log
     while [[ $1 != -- ]]; do
@@ -122,4 +122,5 @@ job() {
     timeout --kill-after=10 "$limit_s" mpirun "${mpirun_options[@]}" -n "$ranks" "${options[@]}" "$@" >"$log" 2>&1 </dev/null
     status=$?
     report "$name" "$status" "$limit_s" "$log" carried
+    echo "TIME: $name $((SECONDS - start_s)) s"
 }

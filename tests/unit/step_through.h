@@ -12,6 +12,13 @@
 #define CAN_STEP 0
 #endif
 
+/* From one place to stop at to the next. Sanitizers add instructions, and look for something else. */
+#if defined(__SANITIZE_ADDRESS__)
+#define STEP_STRIDE 13
+#else
+#define STEP_STRIDE 1
+#endif
+
 /*
  * Calls stepped(argument), and between(argument) once, before its instruction number `at`, on the same thread. 0: it
  * ended before. The other function is called by a signal handler, from which no assertion may jump, and may not need a
