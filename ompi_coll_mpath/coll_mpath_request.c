@@ -4,6 +4,7 @@
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 
 /* Symmetric operations up to this go to the previous component without a question: Open MPI itself numbers new
  * communicators with them, from inside its progress engine and on no agreed moment. A constant, so that all ranks
@@ -58,7 +59,9 @@ void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
         mca_coll_mpath_device_close(&request->send_device);
         mca_coll_mpath_device_close(&request->recv_device);
         free(request->arrays);
-        free(request->in_place_copy);
+        if (NULL != request->in_place_copy) {
+            (void)munmap(request->in_place_copy, request->copy_bytes + 1);
+        }
     }
     OMPI_REQUEST_FINI(&request->super);
     mca_coll_mpath_queue_let_go(request->module);
@@ -107,6 +110,21 @@ static mca_coll_mpath_arguments_t request_arguments(const mca_coll_mpath_request
     return arguments;
 }
 
+/* The elements alone: what lies between them may not be there. */
+static void request_fill_copy(const mca_coll_mpath_request_t *request)
+{
+    char *from = request->recv.buffer, *to = (char *)request->in_place_copy - request->copy_lowest;
+
+    for (int peer = 0; peer < request->recv_parts; peer++) {
+        ptrdiff_t at = mca_coll_mpath_args_displacement(&request->recv, peer);
+        size_t count = mca_coll_mpath_args_count(&request->recv, peer);
+
+        if (0 < count) {
+            (void)ompi_datatype_copy_content_same_ddt(request->recv.datatype, count, to + at, from + at);
+        }
+    }
+}
+
 /* Fills the copies. */
 static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request)
 {
@@ -123,23 +141,29 @@ static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request
         status = mca_coll_mpath_device_load(request->recv_parts, &request->recv_device);
     }
     if ((MPATH_OK == status) && (NULL != request->in_place_copy)) {
-        memcpy(request->in_place_copy, (const char *)request->recv.buffer + request->copy_lowest, request->copy_bytes);
+        request_fill_copy(request);
     }
     return status;
 }
 
-/* See mca_coll_mpath_arguments_need_copy(). */
+/*
+ * See mca_coll_mpath_arguments_need_copy(). The copy lies as the buffer does, which may have holes, and wide ones: only
+ * what is written takes memory.
+ */
 static int request_make_with_copy(mca_coll_mpath_request_t *request)
 {
     mca_coll_mpath_arguments_t arguments = request_arguments(request);
+    void *copy;
 
     mca_coll_mpath_device_span(&request->recv, request->recv_parts, &request->copy_lowest, &request->copy_bytes);
-    request->in_place_copy = malloc(request->copy_bytes + 1);
-    if (NULL == request->in_place_copy) {
+    copy = mmap(NULL, request->copy_bytes + 1, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1,
+                0);
+    if (MAP_FAILED == copy) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    arguments.scounts = arguments.rcounts;
-    arguments.sdisps  = arguments.rdisps;
+    request->in_place_copy = copy;
+    arguments.scounts      = arguments.rcounts;
+    arguments.sdisps       = arguments.rdisps;
     return mca_coll_mpath_arguments_init(&arguments, request->module,
                                          (char *)request->in_place_copy - request->copy_lowest, request->recv.buffer,
                                          &request->previous);

@@ -11,6 +11,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
 #define PARTS 3                  /* allocations of a side */
 #define ROOM (3 << 20)           /* bytes of each that may be used */
@@ -309,6 +311,48 @@ static long addresses(call_t call)
     return (rc != MPI_SUCCESS) + side_close(&send) + side_close(&recv);
 }
 
+/* -- host memory with a hole: nothing between the pieces may be touched -- */
+
+#define HOLE_BYTES ((size_t)1 << 30)
+#define HOLE_PIECE 600
+
+static char *hole_piece(char *base, int peer)
+{
+    return base + ((peer % 2) ? HOLE_BYTES : 0) + (size_t)peer * HOLE_PIECE;
+}
+
+static long hole(void)
+{
+    size_t page = (size_t)sysconf(_SC_PAGESIZE), ends = ((size_t)size * HOLE_PIECE + page - 1) / page * page;
+    int counts[64], places[64], rc;
+    MPI_Request request;
+    long errors;
+    char *base;
+
+    base = mmap(NULL, HOLE_BYTES + ends, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+    if (base == MAP_FAILED || mprotect(base, ends, PROT_READ | PROT_WRITE) != 0 ||
+        mprotect(base + HOLE_BYTES, ends, PROT_READ | PROT_WRITE) != 0) {
+        return 1;
+    }
+    for (int peer = 0; peer < size; peer++) {
+        counts[peer] = exchanges(IN_PLACE_NONBLOCKING, peer) ? HOLE_PIECE : 0;
+        places[peer] = (int)(hole_piece(base, peer) - base);
+        memset(hole_piece(base, peer), byte_of(rank, peer, 0), HOLE_PIECE);
+    }
+    rc     = MPI_Ialltoallv(MPI_IN_PLACE, NULL, NULL, MPI_DATATYPE_NULL, base, counts, places, MPI_BYTE, MPI_COMM_WORLD,
+                            &request);
+    errors = finish(rc, &request) != MPI_SUCCESS;
+    for (int peer = 0; peer < size; peer++) {
+        unsigned char wanted = (counts[peer] > 0) ? byte_of(peer, rank, 0) : byte_of(rank, peer, 0);
+
+        for (int i = 0; i < HOLE_PIECE; i++) {
+            errors += (unsigned char)hole_piece(base, peer)[i] != wanted;
+        }
+    }
+    munmap(base, HOLE_BYTES + ends);
+    return errors;
+}
+
 /* -- an ordinary call -- */
 
 static long ordinary(void)
@@ -341,6 +385,7 @@ int main(int argc, char **argv)
     for (int call = ALLTOALL; call <= ALLGATHER; call++) {
         case_end(names[call], addresses((call_t)call));
     }
+    case_end("hole", hole());
     case_end("ordinary", ordinary());
     cases_print_calls();
     MPI_Finalize();
