@@ -15,7 +15,7 @@
 #define RANKS_MAX 16
 #define LENGTHS 5
 
-static const int lengths[LENGTHS] = {300, 5000, 70000, 600000, 3000000}; /* bytes of a pair, or of a vector */
+static const int lengths[LENGTHS] = {300, 5000, 70000, 600000, 1500000}; /* bytes of a pair, or of a vector */
 
 static int rank, size;
 
