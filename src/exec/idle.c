@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Waiting: a short spin, then sched_yield between looks, then short sleeps once nothing has happened for so long that a
- * few microseconds more do not matter.
+ * Waiting: a short spin, then sched_yield between looks, then sleeps once nothing has happened for so long that a
+ * few microseconds more do not matter. They grow with the wait, so that ranks that wait for seconds (for one that computes,
+ * for a deadline) leave the processors to others.
  */
 #include "exec/idle.h"
 #include "util/fiber.h"
@@ -14,7 +15,8 @@
 #define IDLE_SPIN_ROUNDS 2000 /* about 50 us */
 #define IDLE_SPIN_CROWDED 4
 #define IDLE_SLEEP_AFTER_NS (200 * MPATH_NS_PER_MS)
-#define IDLE_SLEEP_NS 50000
+#define IDLE_SLEEP_PART 4000 /* of what has been waited: 50 us in the beginning */
+#define IDLE_SLEEP_MOST_NS MPATH_NS_PER_MS
 #define IDLE_AWAY_NS (10 * MPATH_NS_PER_MS) /* what a look at a fiber counts at most */
 
 static atomic_uint idle_spin = IDLE_SPIN_ROUNDS;
@@ -74,8 +76,7 @@ static uint64_t idle_on_fiber(mpath_idle_t *idle)
 
 uint64_t mpath_idle_wait(mpath_idle_t *idle)
 {
-    const struct timespec moment = {.tv_nsec = IDLE_SLEEP_NS};
-    uint64_t now_ns;
+    uint64_t now_ns, waited_ns, sleep_ns;
 
     idle->rounds++;
     if (mpath_fiber_is_on()) {
@@ -89,12 +90,15 @@ uint64_t mpath_idle_wait(mpath_idle_t *idle)
     if (idle->last_event_ns == 0) {
         idle->last_event_ns = now_ns;
     }
-    if (now_ns - idle->last_event_ns > IDLE_SLEEP_AFTER_NS) {
-        nanosleep(&moment, NULL);
+    waited_ns = now_ns - idle->last_event_ns;
+    if (waited_ns > IDLE_SLEEP_AFTER_NS) {
+        sleep_ns = waited_ns / IDLE_SLEEP_PART;
+        sleep_ns = (sleep_ns < IDLE_SLEEP_MOST_NS) ? sleep_ns : IDLE_SLEEP_MOST_NS;
+        nanosleep(&(struct timespec){.tv_nsec = (long)sleep_ns}, NULL);
     } else {
         sched_yield();
     }
-    return now_ns - idle->last_event_ns;
+    return waited_ns;
 }
 
 mpath_status_t mpath_idle_patience(mpath_idle_t *idle, uint64_t waited_ns, int timeout_s)

@@ -37,12 +37,14 @@ struct CUstream_st {
     uint64_t enqueued, finished;
     unsigned random, life; /* the latter of the context */
     int ends, is_default;
-    int awaited; /* by so many threads: it stays until they have seen its end */
+    int awaited;         /* by so many threads: it stays until they have seen its end */
+    pthread_cond_t work; /* its thread waits for this: others wake no thread in vain, and streams are many */
 };
 
 /* Everything below is under this lock, but for the work itself. */
 static pthread_mutex_t lock  = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t change = PTHREAD_COND_INITIALIZER;
+static pthread_cond_t change = PTHREAD_COND_INITIALIZER; /* a stream has got on */
+static int watchers;                                     /* threads that wait for it */
 static mpath_cu_stream_t streams;
 
 static void nap_us(unsigned us)
@@ -94,7 +96,6 @@ static void op_run(struct CUctx_st *context, const fake_op_t *op)
     case FAKE_OP_RECORD:
         pthread_mutex_lock(&lock);
         op->event->passed = (op->event->passed < op->ticket) ? op->ticket : op->event->passed;
-        pthread_cond_broadcast(&change);
         pthread_mutex_unlock(&lock);
         break;
     }
@@ -109,7 +110,7 @@ static void *stream_main(void *argument)
     while (!stream->ends || (stream->first != NULL)) {
         op = stream->first;
         if (op == NULL) {
-            pthread_cond_wait(&change, &lock);
+            pthread_cond_wait(&stream->work, &lock);
             continue;
         }
         stream->first = op->next;
@@ -125,7 +126,9 @@ static void *stream_main(void *argument)
         free(op);
         pthread_mutex_lock(&lock);
         stream->finished++;
-        pthread_cond_broadcast(&change);
+        if (watchers > 0) {
+            pthread_cond_broadcast(&change);
+        }
     }
     pthread_mutex_unlock(&lock);
     return NULL;
@@ -168,6 +171,7 @@ static mpath_cu_stream_t stream_make(mpath_cu_context_t context, int is_default)
     made->is_default = is_default;
     made->life       = context->life;
     made->last       = &made->first;
+    (void)pthread_cond_init(&made->work, NULL);
     pthread_mutex_lock(&lock);
     made->next   = streams;
     streams      = made;
@@ -230,7 +234,7 @@ static mpath_cu_result_t enqueue(mpath_cu_stream_t stream, fake_op_t *op, const 
     *stream->last = op;
     stream->last  = &op->next;
     stream->enqueued++;
-    pthread_cond_broadcast(&change);
+    pthread_cond_signal(&stream->work);
     pthread_mutex_unlock(&lock);
     return MPATH_CU_SUCCESS;
 }
@@ -251,14 +255,18 @@ static void stream_finish(mpath_cu_stream_t stream, uint64_t until)
     clock_gettime(CLOCK_REALTIME, &deadline);
     deadline.tv_sec += DRAIN_S;
     stream->awaited++;
+    watchers++;
     while (stream->finished < until) {
         if (pthread_cond_timedwait(&change, &lock, &deadline) == ETIMEDOUT) {
             fake_die("a stream of device %d still has %" PRIu64 " pieces of work after %d s", stream->context->device,
                      until - stream->finished, DRAIN_S);
         }
     }
+    watchers--;
     stream->awaited--;
-    pthread_cond_broadcast(&change);
+    if (watchers > 0) {
+        pthread_cond_broadcast(&change);
+    }
 }
 
 /* How many bytes of such a copy are late. */
@@ -329,17 +337,20 @@ FAKE_API mpath_cu_result_t cuStreamDestroy_v2(mpath_cu_stream_t stream)
     stream_check(stream, "cuStreamDestroy");
     pthread_mutex_lock(&lock);
     stream->ends = 1;
-    pthread_cond_broadcast(&change);
+    pthread_cond_signal(&stream->work);
     pthread_mutex_unlock(&lock);
     pthread_join(stream->thread, NULL);
     pthread_mutex_lock(&lock);
+    watchers++;
     while (stream->awaited > 0) {
         pthread_cond_wait(&change, &lock);
     }
+    watchers--;
     for (at = &streams; *at != stream; at = &(*at)->next) {
     }
     *at = stream->next;
     pthread_mutex_unlock(&lock);
+    (void)pthread_cond_destroy(&stream->work);
     free(stream);
     return MPATH_CU_SUCCESS;
 }

@@ -15,7 +15,7 @@
 #define RANKS_MAX 16
 #define LENGTHS 5
 
-static const int lengths[LENGTHS] = {300, 5000, 70000, 600000, 1500000}; /* bytes of a pair, or of a vector */
+static const int lengths[LENGTHS] = {300, 5000, 70000, 600000, 1100000}; /* bytes of a pair, or of a vector */
 
 static int rank, size;
 
@@ -119,16 +119,17 @@ static long allgather(MPI_Comm comm, int length, int round)
     return errors;
 }
 
-/* Calls of all lengths, each a few times: some ways are taken from the second or third one on. */
+#define CALLS 3 /* of each length: some ways are taken from the second or third one on */
+
 static long calls(MPI_Comm comm, int round)
 {
     long errors = 0;
 
-    for (int i = 0; i < 4 * LENGTHS; i++) {
-        int length = lengths[i / 4];
+    for (int i = 0; i < CALLS * LENGTHS; i++) {
+        int length = lengths[i / CALLS];
 
         errors += alltoallv(comm, length, round + i);
-        errors += allreduce(comm, length, round + i, i % 4 != 3);
+        errors += allreduce(comm, length, round + i, i % CALLS != CALLS - 1);
         errors += allgather(comm, length, round + i);
     }
     return errors;
@@ -147,7 +148,7 @@ static void run_all(void)
 {
     long errors = calls(MPI_COMM_WORLD, 0);
 
-    for (int round = 1; round <= 3; round++) {
+    for (int round = 1; round <= 2; round++) {
         reset(MPI_COMM_WORLD, 1);
         errors += calls(MPI_COMM_WORLD, round * 100);
     }
@@ -158,8 +159,8 @@ static void run_one(void)
 {
     long errors = calls(MPI_COMM_WORLD, 0);
 
-    for (int round = 1; round <= size; round++) {
-        reset(MPI_COMM_WORLD, rank == round % size);
+    for (int round = 1; round <= 2; round++) {
+        reset(MPI_COMM_WORLD, rank == round - 1);
         errors += calls(MPI_COMM_WORLD, round * 100);
     }
     case_end("one", errors);

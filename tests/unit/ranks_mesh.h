@@ -15,8 +15,9 @@ typedef struct ranks_buffer {
 } ranks_buffer_t;
 
 typedef struct ranks_peer {
-    int fd;   /* -1: myself */
-    int gone; /* it ended; what it sent before has been delivered */
+    int fd;             /* -1: myself */
+    int gone;           /* it ended; what it sent before has been delivered */
+    uint64_t looked_ns; /* for what it has sent */
     ranks_buffer_t in, out;
     ranks_message_t *posted; /* receives, in order */
     ranks_message_t *early;  /* messages without a receive, in order */

@@ -6,6 +6,8 @@
  */
 #include "ranks_mesh.h"
 
+#include "util/time.h"
+
 #include <errno.h>
 #include <poll.h>
 #include <stdio.h>
@@ -13,6 +15,8 @@
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
+
+#define LOOK_EVERY_NS 50000
 
 typedef struct frame {
     uint32_t channel;
@@ -216,9 +220,13 @@ static mpath_status_t oob_irecv(void *context, int from, void *data, size_t byte
     return MPATH_OK;
 }
 
+/* Waiting ranks ask all the time, and share few processors: a look is a call of the system. */
 static void drive(const ranks_mesh_t *mesh, ranks_peer_t *peer)
 {
-    if (peer->fd >= 0) {
+    uint64_t now_ns = mpath_time_ns();
+
+    if ((peer->fd >= 0) && (now_ns - peer->looked_ns > LOOK_EVERY_NS)) {
+        peer->looked_ns = now_ns;
         flush(peer);
         receive(mesh, peer);
     }
