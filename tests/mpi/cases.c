@@ -7,6 +7,7 @@
 #include "mpi/cases.h"
 #include "mpi/memory.h"
 
+#include <endian.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -141,16 +142,28 @@ static void *allocate(size_t bytes)
     return memory;
 }
 
-/* Contents of the byte at `position` of the send buffer of `source`. */
+/* Contents of the send buffer of `source`, four bytes at a time, from `position` on. */
+static uint32_t word_of(uint64_t key, size_t position)
+{
+    return (uint32_t)(((key + position / 4) * 0x9e3779b97f4a7c15ull) >> 32);
+}
+
 static void fill(unsigned char *to, size_t bytes, int source, size_t position, uint32_t round)
 {
     uint64_t key = (uint64_t)(uint32_t)source * 0x632be59bd9b4e019ull + (uint64_t)round * 0xd6e8feb86659fd93ull;
-    size_t i;
+    size_t start = (4 - position % 4) % 4, i;
+    uint32_t word;
 
-    for (i = 0; i < bytes; i++) {
-        uint64_t word = (key + (position + i) / 4) * 0x9e3779b97f4a7c15ull;
-
-        to[i] = (unsigned char)(word >> (32 + 8 * ((position + i) % 4)));
+    start = (start < bytes) ? start : bytes;
+    for (i = 0; i < start; i++) {
+        to[i] = (unsigned char)(word_of(key, position + i) >> (8 * ((position + i) % 4)));
+    }
+    for (; i + 4 <= bytes; i += 4) {
+        word = htole32(word_of(key, position + i));
+        memcpy(to + i, &word, 4);
+    }
+    for (; i < bytes; i++) {
+        to[i] = (unsigned char)(word_of(key, position + i) >> (8 * ((position + i) % 4)));
     }
 }
 
