@@ -191,6 +191,7 @@ struct mpath_relay {
     mpath_stream_t *self_stream;
     mpath_mark_t self_mark;
     relay_rails_t rails;
+    mpath_rail_clock_t clock; /* of the last call whose rails were active */
     mpath_idle_t idle;
     mpath_relay_stats_t stats;
 };

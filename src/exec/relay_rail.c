@@ -93,6 +93,7 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
         rails->failed = MPATH_ERR_INTERNAL;
         return;
     }
+    mpath_rail_clock_came(&relay->clock, duty, chunk->bytes);
     list_put(&rails->landed, &(relay_pinned_chunk_t){.duty  = duty,
                                                      .chunk = mpath_duty_index(duty, chunk->offset),
                                                      .bytes = chunk->bytes,
@@ -149,6 +150,7 @@ void mpath_relay_rails_begin(mpath_relay_t *relay)
     relay->rails.failed = MPATH_OK;
     relay->rails.active = (relay->rails.wire != NULL) && (relay->bound.schedule->rails != 0);
     if (relay->rails.active) {
+        mpath_rail_clock_start(&relay->clock, relay->bound.schedule);
         mpath_wire_begin(relay->rails.wire, &ops, relay, relay->bound.schedule->rails, relay->settles);
     }
 }
