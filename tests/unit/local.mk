@@ -181,7 +181,7 @@ unit_test_relay_discover_SOURCES = unit/test_relay_discover.c $(relay_sources)
 unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_find_nics
 unit_programs += unit/test_relay_choice unit/test_relay_rates
 unit_test_relay_rates_SOURCES = unit/test_relay_rates.c $(relay_sources)
-unit_test_relay_rates_LDFLAGS = -Wl,--wrap=mpath_relay_move -Wl,--wrap=mpath_pace_take
+unit_test_relay_rates_LDFLAGS = -Wl,--wrap=mpath_relay_move -Wl,--wrap=mpath_pace_take -Wl,--wrap=mpath_wire_send
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand

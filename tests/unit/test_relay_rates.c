@@ -5,6 +5,7 @@
  */
 #include "adapt/known.h"
 #include "coll/alltoallv_private.h"
+#include "exec/wire.h"
 #include "lane/pace.h"
 #include "relay_support.h"
 #include "util/fiber.h"
@@ -20,6 +21,8 @@
 
 static const mpath_topo_t *topo;
 static uint64_t on_rail[2]; /* of the last plan: what leaves the nodes by it */
+static uint64_t own[2];     /* and this rank's node */
+static int node;
 
 mpath_status_t __real_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
 mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
@@ -29,7 +32,10 @@ mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t 
 
     memset(on_rail, 0, sizeof(on_rail));
     for (int i = 0; i < 4; i++) {
-        on_rail[i % 2] += loads[mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, i / 2, i % 2)];
+        uint64_t load = loads[mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, i / 2, i % 2)];
+
+        on_rail[i % 2] += load;
+        own[i % 2] = (i / 2 == node) ? load : own[i % 2];
     }
     return __real_mpath_relay_move(relay, plan);
 }
@@ -208,10 +214,70 @@ static void test_nothing(void **state)
     assert_int_equal(ranks_run(&job.setup, nothing_body, &job), 0);
 }
 
+/* -- a rail that takes nothing holds up no other one of the rank -- */
+
+#define HELD_BYTES 6000000 /* by each rail many more chunks than there are slots */
+
+static int holds;           /* the second rail takes chunks when the first one has had all of its own */
+static uint64_t first_sent; /* by this rank, of the call */
+
+mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data)
+{
+    int is_data = chunk->bytes > sizeof(uint64_t); /* else a credit */
+    mpath_status_t status;
+
+    if (holds && is_data && (nic == 1) && (first_sent < own[0])) {
+        return MPATH_NO_RESOURCE;
+    }
+    status = __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data);
+    first_sent += ((status == MPATH_OK) && is_data && (nic == 0)) ? chunk->bytes : 0;
+    return status;
+}
+
+static int held_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    topo  = mpath_team_gpu_topo(member.team);
+    node  = self->node;
+    holds = 1;
+    for (int call = 0; call < 2; call++) {
+        first_sent = 0;
+        member_round(&member, A2A_EVEN, job->max_bytes, 1);
+        ranks_check((own[0] > 0) && (own[1] > 0) && (first_sent == own[0]));
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.repeats == 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_held(void **state)
+{
+    relay_job_t job = {.setup          = {.size = 2, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 100},
+                       .link           = MPATH_GPU_LINK_MESH,
+                       .beside         = RELAY_BESIDE_ALL,
+                       .pcie_bps       = 4000000000ull,
+                       .max_bytes      = HELD_BYTES,
+                       .resend_after_s = 20,
+                       .killed         = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, held_body, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_rates), cmocka_unit_test(test_learn),
-                                       cmocka_unit_test(test_nothing)};
+                                       cmocka_unit_test(test_nothing), cmocka_unit_test(test_held)};
 
     snprintf(path, sizeof(path), "/tmp/mpath-test-relay-rates.%ld", (long)getpid());
     return cmocka_run_group_tests(tests, NULL, NULL);
