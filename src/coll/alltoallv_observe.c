@@ -76,25 +76,24 @@ static int try_unseen(mpath_coll_rates_t *rates, const uint64_t *all, int size)
     return changed;
 }
 
-/* The end of a window. */
-static mpath_status_t exchange(mpath_coll_t *coll)
+/* The end of a window. *changed_p: plans count on other rates from now on. */
+static mpath_status_t exchange(mpath_coll_t *coll, int *changed_p)
 {
     mpath_coll_rates_t *rates = &coll->rates;
     int size                  = mpath_team_size(coll->team);
     uint64_t mine[MPATH_MAX_NICS], *all = malloc((size_t)size * sizeof(mine));
     mpath_status_t status;
-    int changed;
 
     if (all == NULL) {
         mpath_error("no memory for the observed rates of %d ranks; the call fails", size);
         return MPATH_ERR_NO_MEMORY;
     }
     read_samples(rates, mine);
-    status  = mpath_team_allgather(coll->team, mine, sizeof(mine), all);
-    changed = (status == MPATH_OK) && mpath_rates_update(&rates->observed, all, size);
-    changed |= (status == MPATH_OK) && try_unseen(rates, all, size);
+    status     = mpath_team_allgather(coll->team, mine, sizeof(mine), all);
+    *changed_p = (status == MPATH_OK) && mpath_rates_update(&rates->observed, all, size);
+    *changed_p |= (status == MPATH_OK) && try_unseen(rates, all, size);
     free(all);
-    return changed ? mpath_coll_rates_changed(coll) : status;
+    return *changed_p ? mpath_coll_rates_changed(coll) : status;
 }
 
 /* The rail of a NIC of this rank's node, as an index; -1: none. */
@@ -159,17 +158,34 @@ static uint64_t rails_ns_of(const mpath_topo_t *rated, const mpath_plan_t *plan)
     return counts ? rails_ns : 0;
 }
 
-/* Counts the call. Collective at the end of a window. */
-static mpath_status_t count(mpath_coll_t *coll, const mpath_rail_times_t *times, uint64_t rails_ns)
+/* Counts the call. `ends`: with it the window does. Collective then, and when enough has been seen. */
+static mpath_status_t count(mpath_coll_t *coll, const mpath_rail_times_t *times, uint64_t rails_ns, int ends,
+                            int *changed_p)
 {
-    mpath_status_t status;
+    mpath_status_t status = MPATH_OK;
 
     observe_rails(coll, times, rails_ns);
-    status = mpath_rates_end_call(&coll->rates.observed, rails_ns) ? exchange(coll) : MPATH_OK;
+    ends |= mpath_rates_end_call(&coll->rates.observed, rails_ns);
+    *changed_p = 0;
+    if (ends) {
+        status = exchange(coll, changed_p);
+    }
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
     }
     return status;
+}
+
+int mpath_coll_rates_follow(const mpath_coll_t *coll, uint64_t links_ns)
+{
+    return mpath_coll_rates_are_on(coll) && (links_ns >= LEARN_MIN_NS);
+}
+
+/* Doubt about calls on host memory has begun: what calls before have shown has become wrong. */
+static void restart(mpath_coll_rates_t *rates)
+{
+    mpath_rates_restart(&rates->observed);
+    memset(rates->num_samples, 0, sizeof(rates->num_samples));
 }
 
 mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *plan)
@@ -177,12 +193,24 @@ mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *
     const mpath_topo_t *topo = (coll->rated != NULL) ? coll->rated : mpath_team_topo(coll->team);
     uint64_t rails_ns        = may_show(coll, plan) ? rails_ns_of(topo, plan) : 0;
     mpath_rail_times_t times;
+    mpath_status_t status;
+    unsigned in_doubt;
+    int changed;
 
     if (rails_ns == 0) {
+        mpath_doubt_adapted(&coll->doubt, 0); /* nothing will */
         return MPATH_OK;
     }
+    in_doubt = mpath_doubt_window_call(&coll->doubt);
+    if (in_doubt == 1) {
+        restart(&coll->rates);
+    }
     mpath_move_times(coll->team, plan, &times);
-    return count(coll, &times, rails_ns);
+    status = count(coll, &times, rails_ns, in_doubt == MPATH_DOUBT_WINDOW_CALLS, &changed);
+    if (in_doubt == MPATH_DOUBT_WINDOW_CALLS) {
+        mpath_doubt_adapted(&coll->doubt, changed);
+    }
+    return status;
 }
 
 mpath_status_t mpath_coll_rates_observe_device(mpath_coll_t *coll)
@@ -192,6 +220,7 @@ mpath_status_t mpath_coll_rates_observe_device(mpath_coll_t *coll)
     mpath_status_t status    = mpath_coll_rates_refresh(coll);
     mpath_rail_times_t times;
     uint64_t rails_ns;
+    int changed;
 
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
@@ -202,5 +231,5 @@ mpath_status_t mpath_coll_rates_observe_device(mpath_coll_t *coll)
         return MPATH_OK;
     }
     mpath_relay_coll_times(coll->relay, &times);
-    return count(coll, &times, rails_ns);
+    return count(coll, &times, rails_ns, 0, &changed);
 }

@@ -84,6 +84,8 @@ mpath_status_t mpath_coll_rates_changed(mpath_coll_t *coll);
  */
 mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *plan);
 mpath_status_t mpath_coll_rates_observe_device(mpath_coll_t *coll);
+/* Whether plans follow what calls on host memory show whose links take so long: the same on all ranks. */
+int mpath_coll_rates_follow(const mpath_coll_t *coll, uint64_t links_ns);
 
 /*
  * alltoallv_choice.c: what calls before have shown. How a call on device memory goes that relays could carry: the same
