@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * What calls of Alltoallv show of the rails, on host memory and, between nodes, on device memory: rates of both feed the
- * same windows (adapt/rates.h), for it is the same NICs that carry them. Not what takes no rail that counts, is too short,
- * or is progressed by others, whose ranks compute meanwhile. Calls that another way is chosen for (coll/doubt.h,
- * coll/way_choice.h) show nothing; those that try mpath's own way again do.
+ * What calls of Alltoallv show of the rails, on host memory and, between nodes, on device memory: both feed the same
+ * windows (adapt/rates.h), for it is the same NICs that carry them. Not those that take their time for other links, that
+ * are too short, or that others progress, whose ranks compute meanwhile. Calls that another way is chosen for
+ * (coll/doubt.h, coll/way_choice.h) show nothing; those that try mpath's own way again do.
  */
 #include "coll/alltoallv_private.h"
 

@@ -174,7 +174,7 @@ static unsigned held_by(const uint8_t *nics, uint64_t held, int nic)
     return count;
 }
 
-/* Of the slots here and there each NIC that this rank sends by has its part: a slow one would come to hold all of them. */
+/* Each NIC that this rank sends by has its part of the slots here and there: a slow one would come to hold all. */
 static int has_its_part(const mpath_relay_t *relay, const mpath_hop_t *out)
 {
     const relay_rails_t *rails = &relay->rails;

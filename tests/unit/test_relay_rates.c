@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Calls on device memory of two nodes plan with the rates of rails that others have learned, and with those that they show
- * themselves.
+ * Calls on device memory of two nodes plan with the rates of rails that others have learned, and with those that they
+ * show themselves; a slow rail holds up no other one.
  */
 #include "adapt/known.h"
 #include "coll/alltoallv_private.h"
