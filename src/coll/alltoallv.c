@@ -405,6 +405,9 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     took_ns = mpath_time_ns() - start_ns;
     plan_ns = device_plan_ns(coll) - plan_ns;
     mpath_relay_coll_took(coll->relay, took_ns);
+    if (status == MPATH_OK) {
+        status = mpath_coll_rates_observe_device(coll);
+    }
     coll->counters.plan_ns += plan_ns;
     coll->counters.move_ns += took_ns - plan_ns;
     coll->wants_host = (status == MPATH_DECLINED) && (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);

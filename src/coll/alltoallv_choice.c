@@ -80,8 +80,9 @@ mpath_status_t mpath_coll_choose_host(mpath_coll_t *coll, const mpath_agreed_t *
     if (load->links_ns == 0) {
         return MPATH_OK; /* nothing crosses between nodes */
     }
-    call = (mpath_doubt_call_t){.bytes = load->busiest_cross,
-                                .skew  = mpath_way_choice_skew(load->busiest_cross, load->node_cross)};
+    call = (mpath_doubt_call_t){.bytes  = load->busiest_cross,
+                                .skew   = mpath_way_choice_skew(load->busiest_cross, load->node_cross),
+                                .adapts = mpath_coll_rates_follow(coll, load->links_ns)};
     return mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, previous_p);
 }
 

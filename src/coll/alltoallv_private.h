@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of Alltoallv, for alltoallv.c and alltoallv_choice.c. */
+/* The inside of Alltoallv, for alltoallv.c, alltoallv_choice.c, alltoallv_observe.c and alltoallv_rates.c. */
 #ifndef MPATH_COLL_ALLTOALLV_PRIVATE_H
 #define MPATH_COLL_ALLTOALLV_PRIVATE_H
 
@@ -70,11 +70,22 @@ mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll);
 
 /* alltoallv_rates.c: for a new topology. */
 void mpath_coll_rates_init(mpath_coll_t *coll);
+/* Whether rates are learned here. The same on all ranks, as all of these. */
+int mpath_coll_rates_are_on(const mpath_coll_t *coll);
+/* Starts anew with the rates of the team's present topology where that is another one. */
+mpath_status_t mpath_coll_rates_refresh(mpath_coll_t *coll);
+/* Calls have shown the present ones: plans follow, other communicators can hear of it, the file has them. */
+mpath_status_t mpath_coll_rates_changed(mpath_coll_t *coll);
+
 /*
- * After a call whose bytes this plan has carried: counts what its rails have shown. Collective at the end of a window, on
- * all ranks alike. An error breaks the team.
+ * alltoallv_observe.c: after a call on host memory whose bytes this plan has carried, or one on device memory that relays
+ * have carried: counts what its rails have shown. Collective at the end of a window, on all ranks alike. An error breaks
+ * the team.
  */
 mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *plan);
+mpath_status_t mpath_coll_rates_observe_device(mpath_coll_t *coll);
+/* Whether plans follow what calls on host memory show whose links take so long: the same on all ranks. */
+int mpath_coll_rates_follow(const mpath_coll_t *coll, uint64_t links_ns);
 
 /*
  * alltoallv_choice.c: what calls before have shown. How a call on device memory goes that relays could carry: the same

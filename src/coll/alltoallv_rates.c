@@ -3,7 +3,7 @@
  * The rates that plans of a communicator count on. All ranks change them between the same two calls and to the same
  * values: what they decide on has been exchanged. They come from
  *
- *   calls of Alltoallv    see mpath_coll_rates_observe()
+ *   calls of Alltoallv    see alltoallv_observe.c
  *   reductions, gathers   of this communicator, see symmetric_adapt.c
  *   other communicators   by way of adapt/known.h: a rank whose process knows something new says so in the agreement of
  *                         the next call, in which all exchange what they know
@@ -22,19 +22,16 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define OPERATION "alltoallv"        /* in the file */
-#define LEARN_MIN_NS MPATH_NS_PER_MS /* that rails take: shorter calls show latencies */
-#define FROM_FILE_NS 1               /* learned before everything else */
-#define BUSY_PERCENT 80              /* of the busiest NIC's time: what others take may be its doing */
-#define UNSEEN_WINDOWS 8             /* in a row */
-#define CLASSES 3                    /* of sizes, of operations whose rates serve as well */
+#define OPERATION "alltoallv" /* in the file */
+#define FROM_FILE_NS 1        /* learned before everything else */
+#define CLASSES 3             /* of sizes, of operations whose rates serve as well */
 
 /* What a rank tells when the ranks exchange what they know. Plain data. */
 typedef struct known_row {
     mpath_known_rail_t rails[MPATH_MAX_NICS];
 } known_row_t;
 
-static int is_on(const mpath_coll_t *coll)
+int mpath_coll_rates_are_on(const mpath_coll_t *coll)
 {
     return (coll->settings->adapt != MPATH_ADAPT_OFF) && (coll->rates.observed.num_rails > 1) &&
            (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);
@@ -79,7 +76,7 @@ void mpath_coll_rates_init(mpath_coll_t *coll)
     mpath_relay_coll_set_rates(coll->relay, 0, rates->numbers, rates->nominal_bps, rates->nominal_bps);
 }
 
-static mpath_status_t refresh(mpath_coll_t *coll)
+mpath_status_t mpath_coll_rates_refresh(mpath_coll_t *coll)
 {
     return (coll->topo_version == mpath_team_topo_version(coll->team)) ? MPATH_OK : mpath_coll_read_topo(coll);
 }
@@ -88,19 +85,13 @@ static mpath_status_t refresh(mpath_coll_t *coll)
 static mpath_status_t apply(mpath_coll_t *coll)
 {
     const mpath_coll_rates_t *rates = &coll->rates;
-    mpath_topo_t *rated;
-    mpath_status_t status;
+    mpath_status_t status           = mpath_topo_rates_apply(mpath_team_topo(coll->team), rates->observed.num_rails,
+                                                             rates->numbers, rates->nominal_bps, rates->observed.current_bps,
+                                                             coll->cache, &coll->rated);
 
-    status = mpath_topo_with_rates(mpath_team_topo(coll->team), rates->observed.num_rails, rates->numbers,
-                                   rates->nominal_bps, rates->observed.current_bps, &rated);
     if (status != MPATH_OK) {
         return status;
     }
-    mpath_plan_cache_set_topo(coll->cache, rated);
-    if (coll->rated != NULL) {
-        mpath_topo_destroy(coll->rated);
-    }
-    coll->rated = rated;
     mpath_relay_coll_set_rates(coll->relay, rates->observed.num_rails, rates->numbers, rates->nominal_bps,
                                rates->observed.current_bps);
     return MPATH_OK;
@@ -157,7 +148,7 @@ static void publish(mpath_coll_t *coll)
 mpath_status_t mpath_coll_rates_learned(mpath_coll_t *coll, int num_rails, const int *numbers, const uint64_t *nominal,
                                         const uint64_t *bps)
 {
-    mpath_status_t status = refresh(coll);
+    mpath_status_t status = mpath_coll_rates_refresh(coll);
     int changed           = 0;
 
     if (status != MPATH_OK) {
@@ -228,7 +219,7 @@ static void look_into_file(mpath_coll_t *coll)
 
 uint32_t mpath_coll_rates_tell(mpath_coll_t *coll)
 {
-    if (!is_on(coll)) {
+    if (!mpath_coll_rates_are_on(coll)) {
         return 0;
     }
     if (!coll->rates.looked && (coll->topo_version == mpath_team_topo_version(coll->team)) &&
@@ -301,7 +292,7 @@ mpath_status_t mpath_coll_rates_take(mpath_coll_t *coll, uint32_t flags)
     if (!(flags & MPATH_CALL_RATES)) {
         return MPATH_OK;
     }
-    status = refresh(coll);
+    status = mpath_coll_rates_refresh(coll);
     if (status == MPATH_OK) {
         status = hear(coll);
     }
@@ -311,7 +302,7 @@ mpath_status_t mpath_coll_rates_take(mpath_coll_t *coll, uint32_t flags)
     return status;
 }
 
-/* -- what calls of Alltoallv show -- */
+/* -- what calls have shown -- */
 
 static void log_rates(const mpath_coll_t *coll)
 {
@@ -338,152 +329,13 @@ static void save(const mpath_coll_t *coll)
     }
 }
 
-static int compare(const void *a, const void *b)
+mpath_status_t mpath_coll_rates_changed(mpath_coll_t *coll)
 {
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/*
- * What most calls of the window show is less than a rail carries where ranks were kept from running, here or at the other
- * end, which is no property of the rail. What the best quarter of them shows it has carried.
- */
-static void read_samples(mpath_coll_rates_t *rates, uint64_t *bps)
-{
-    memset(bps, 0, MPATH_MAX_NICS * sizeof(*bps));
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        unsigned count = rates->num_samples[i];
-
-        count = (count < MPATH_COLL_SAMPLES) ? count : MPATH_COLL_SAMPLES;
-        if (count > 0) {
-            qsort(rates->samples_bps[i], count, sizeof(rates->samples_bps[i][0]), compare);
-            bps[i] = rates->samples_bps[i][count * 3 / 4];
-        }
-        rates->num_samples[i] = 0;
-    }
-}
-
-static int some_has_seen(const uint64_t *all, int size, int rail)
-{
-    for (int rank = 0; rank < size; rank++) {
-        if (all[(size_t)rank * MPATH_MAX_NICS + (size_t)rail] > 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/*
- * A slow rail may have so little to carry that no call shows whether it has recovered: now and then plans count on more
- * of it. Nonzero: they do.
- */
-static int try_unseen(mpath_coll_rates_t *rates, const uint64_t *all, int size)
-{
-    int changed = 0;
-
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        uint64_t *bps = &rates->observed.current_bps[i];
-
-        rates->unseen[i] = some_has_seen(all, size, i) ? 0 : rates->unseen[i] + 1;
-        if ((rates->unseen[i] >= UNSEEN_WINDOWS) && (*bps < rates->nominal_bps[i])) {
-            *bps             = (*bps < rates->nominal_bps[i] / 2) ? 2 * *bps : rates->nominal_bps[i];
-            rates->unseen[i] = 0;
-            changed          = 1;
-        }
-    }
-    return changed;
-}
-
-/* The end of a window. */
-static mpath_status_t exchange(mpath_coll_t *coll)
-{
-    mpath_coll_rates_t *rates = &coll->rates;
-    int size                  = mpath_team_size(coll->team);
-    uint64_t mine[MPATH_MAX_NICS], *all = malloc((size_t)size * sizeof(mine));
     mpath_status_t status;
-    int changed;
 
-    if (all == NULL) {
-        mpath_error("no memory for the observed rates of %d ranks; the call fails", size);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    read_samples(rates, mine);
-    status  = mpath_team_allgather(coll->team, mine, sizeof(mine), all);
-    changed = (status == MPATH_OK) && mpath_rates_update(&rates->observed, all, size);
-    changed |= (status == MPATH_OK) && try_unseen(rates, all, size);
-    if (changed) {
-        log_rates(coll);
-        status = apply(coll);
-        publish(coll);
-        save(coll);
-    }
-    free(all);
-    return status;
-}
-
-/* The rail of a NIC of this rank's node, as an index; -1: none. */
-static int rail_of(const mpath_coll_t *coll, int nic)
-{
-    const mpath_topo_t *topo       = mpath_team_topo(coll->team);
-    const mpath_machine_t *machine = mpath_topo_machine(topo,
-                                                        mpath_topo_place(topo, mpath_team_rank(coll->team))->node);
-
-    for (int i = 0; (i < coll->rates.observed.num_rails) && (nic < machine->num_nics); i++) {
-        if (coll->rates.numbers[i] == machine->nics[nic].rail) {
-            return i;
-        }
-    }
-    return -1;
-}
-
-static void add_sample(mpath_coll_rates_t *rates, int rail, double bps)
-{
-    bps = (bps < (double)MPATH_MAX_RATE_BPS) ? bps : (double)MPATH_MAX_RATE_BPS;
-    if (bps >= 1) {
-        rates->samples_bps[rail][rates->num_samples[rail]++ % MPATH_COLL_SAMPLES] = (uint64_t)bps;
-    }
-}
-
-/* Rails that were busy about as long as the busiest one. */
-static void observe_rails(mpath_coll_t *coll, const mpath_move_times_t *times, uint64_t rails_ns)
-{
-    mpath_coll_rates_t *rates = &coll->rates;
-
-    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        int rail = (times->took_ns[nic] > 0) ? rail_of(coll, nic) : -1;
-        double nominal, least_ns = (double)times->least_ns[nic];
-
-        if (rail >= 0) {
-            nominal = (double)rates->nominal_bps[rail];
-            if (least_ns * nominal / (double)rates->observed.current_bps[rail] >=
-                (double)rails_ns * BUSY_PERCENT / 100) {
-                add_sample(rates, rail, nominal * least_ns / (double)times->took_ns[nic]);
-            }
-        }
-    }
-}
-
-mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *plan)
-{
-    const mpath_topo_t *topo = (coll->rated != NULL) ? coll->rated : mpath_team_topo(coll->team);
-    mpath_move_times_t times;
-    mpath_status_t status;
-    uint64_t rails_ns;
-
-    if (!is_on(coll) || (mpath_plan_z_ns(plan) < LEARN_MIN_NS) || mpath_idle_others_may_rest() ||
-        (coll->topo_version != mpath_team_topo_version(coll->team))) {
-        return MPATH_OK;
-    }
-    rails_ns = mpath_move_rails_ns(topo, plan);
-    if ((rails_ns < LEARN_MIN_NS) || ((double)rails_ns < (double)mpath_plan_z_ns(plan) * BUSY_PERCENT / 100)) {
-        return MPATH_OK;
-    }
-    mpath_move_times(coll->team, plan, &times);
-    observe_rails(coll, &times, rails_ns);
-    status = mpath_rates_end_call(&coll->rates.observed, rails_ns) ? exchange(coll) : MPATH_OK;
-    if (status != MPATH_OK) {
-        mpath_team_break(coll->team, status);
-    }
+    log_rates(coll);
+    status = apply(coll);
+    publish(coll);
+    save(coll);
     return status;
 }

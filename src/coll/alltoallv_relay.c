@@ -36,6 +36,7 @@ struct mpath_relay_coll {
     mpath_choice_t *choices; /* by kind of call, of this topology; NULL until the first trial */
     mpath_choice_t *tried;   /* the call under way is a trial of it; NULL: it is none */
     int trial;
+    const mpath_plan_t *moved; /* that the last call was moved by; NULL: by none */
     mpath_relay_counters_t counters;
 };
 
@@ -181,19 +182,12 @@ void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, int num_rails, const i
 /* Plans count on what was learned; what was tried with other rates is tried anew. */
 static mpath_status_t take_rates(mpath_relay_coll_t *coll)
 {
-    mpath_topo_t *rated;
-    mpath_status_t status;
+    mpath_status_t status = mpath_topo_rates_apply(coll->topo, coll->num_rails, coll->numbers, coll->nominal_bps,
+                                                   coll->rates_bps, coll->cache, &coll->rated);
 
-    status = mpath_topo_with_rates(coll->topo, coll->num_rails, coll->numbers, coll->nominal_bps, coll->rates_bps,
-                                   &rated);
     if (status != MPATH_OK) {
         return status;
     }
-    mpath_plan_cache_set_topo(coll->cache, rated);
-    if (coll->rated != NULL) {
-        mpath_topo_destroy(coll->rated);
-    }
-    coll->rated = rated;
     free(coll->choices);
     coll->choices  = NULL;
     coll->has_news = 0;
@@ -344,7 +338,11 @@ static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *ca
     do {
         status = plan_once(coll, call, agreed, signature, &plan);
     } while (status == MPATH_AGAIN);
-    return (status == MPATH_OK) ? mpath_relay_move(coll->relay, plan) : status;
+    if (status == MPATH_OK) {
+        status      = mpath_relay_move(coll->relay, plan);
+        coll->moved = (status == MPATH_OK) ? plan : NULL;
+    }
+    return status;
 }
 
 /* Each repetition leaves at least one rail out more, so they end. */
@@ -353,11 +351,23 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_
     uint64_t signature = take_demand(coll, agreed->demand); /* further gathers would overwrite it */
     mpath_status_t status;
 
+    coll->moved = NULL;
     do {
         status = move_once(coll, call, agreed, signature);
         coll->counters.repeats += (status == MPATH_AGAIN) ? 1 : 0;
     } while (status == MPATH_AGAIN);
     return status;
+}
+
+const mpath_plan_t *mpath_relay_coll_moved(const mpath_relay_coll_t *coll, const mpath_topo_t **topo_p)
+{
+    *topo_p = (coll->rated != NULL) ? coll->rated : coll->topo;
+    return coll->moved;
+}
+
+void mpath_relay_coll_times(const mpath_relay_coll_t *coll, mpath_rail_times_t *times)
+{
+    mpath_relay_times(coll->relay, coll->moved, times);
 }
 
 void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns)

@@ -42,6 +42,13 @@ void mpath_relay_coll_hear(mpath_relay_coll_t *coll, uint32_t flags);
 mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed);
 
 /*
+ * What the last call of mpath_relay_coll_move() was moved by, until the next one, and the topology with the rates that
+ * the plan is for; NULL: it has moved nothing. And what that has shown of the rails, see mpath_relay_times().
+ */
+const mpath_plan_t *mpath_relay_coll_moved(const mpath_relay_coll_t *coll, const mpath_topo_t **topo_p);
+void mpath_relay_coll_times(const mpath_relay_coll_t *coll, mpath_rail_times_t *times);
+
+/*
  * How long the call under way took on this rank, whichever way served it after mpath_relay_coll_move(): plan and static
  * routes are compared by that where the time model cannot tell.
  */

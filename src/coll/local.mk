@@ -1,5 +1,5 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES += coll/alltoallv.c coll/alltoallv.h coll/alltoallv_choice.c coll/alltoallv_private.h coll/alltoallv_rates.c coll/gate.c coll/gate.h coll/plan_cache.c coll/plan_cache.h
+libmpath_la_SOURCES += coll/alltoallv.c coll/alltoallv.h coll/alltoallv_choice.c coll/alltoallv_observe.c coll/alltoallv_private.h coll/alltoallv_rates.c coll/gate.c coll/gate.h coll/plan_cache.c coll/plan_cache.h
 libmpath_la_SOURCES += coll/alltoallv_order.c coll/alltoallv_order.h
 libmpath_la_SOURCES += coll/allgather.c coll/allreduce.c coll/reduce_scatter.c coll/symmetric.c coll/symmetric.h \
 	coll/symmetric_adapt.c coll/symmetric_private.h coll/symmetric_resume.c coll/topo_rates.c coll/topo_rates.h

@@ -56,3 +56,21 @@ out:
     free(places);
     return status;
 }
+
+mpath_status_t mpath_topo_rates_apply(const mpath_topo_t *topo, int num_rails, const int *rails,
+                                      const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_plan_cache_t *cache,
+                                      mpath_topo_t **rated_p)
+{
+    mpath_topo_t *rated;
+    mpath_status_t status = mpath_topo_with_rates(topo, num_rails, rails, nominal_bps, rates_bps, &rated);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_plan_cache_set_topo(cache, rated);
+    if (*rated_p != NULL) {
+        mpath_topo_destroy(*rated_p);
+    }
+    *rated_p = rated;
+    return MPATH_OK;
+}

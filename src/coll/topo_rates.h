@@ -3,6 +3,7 @@
 #ifndef MPATH_COLL_TOPO_RATES_H
 #define MPATH_COLL_TOPO_RATES_H
 
+#include "coll/plan_cache.h"
 #include "topo/topo.h"
 
 /*
@@ -11,5 +12,13 @@
  */
 mpath_status_t mpath_topo_with_rates(const mpath_topo_t *topo, int num_rails, const int *rails,
                                      const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_topo_t **topo_p);
+
+/*
+ * From now on the cache's plans are for such a copy. *rated_p, the caller's, is the one before or NULL, which it takes
+ * the place of. After an error nothing has changed.
+ */
+mpath_status_t mpath_topo_rates_apply(const mpath_topo_t *topo, int num_rails, const int *rails,
+                                      const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_plan_cache_t *cache,
+                                      mpath_topo_t **rated_p);
 
 #endif

@@ -180,7 +180,7 @@ static int is_finished(const mpath_mover_t *mover)
 
 static mpath_status_t run(mpath_mover_t *mover)
 {
-    mpath_mover_time_start(mover);
+    mpath_rail_clock_start(&mover->clock, mover->schedule);
     mpath_idle_start(&mover->idle);
     mover->checked_ns = mover->idle.last_event_ns;
     while (!is_finished(mover)) {
@@ -253,4 +253,11 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
         add_stats(stats, &team->mover->stats);
     }
     return MPATH_OK;
+}
+
+void mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times)
+{
+    const mpath_mover_t *mover = team->mover;
+
+    mpath_rail_times_read(&mover->clock, team, team->topo, mover->schedule, plan, times);
 }

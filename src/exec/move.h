@@ -9,6 +9,7 @@
 #define MPATH_EXEC_MOVE_H
 
 #include "exec/agree.h"
+#include "exec/rail_times.h"
 #include "exec/team.h"
 #include "plan/plan.h"
 
@@ -30,18 +31,8 @@ typedef struct mpath_move_stats {
 mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mpath_agreed_t *agreed,
                           const mpath_plan_t *plan, mpath_move_stats_t *stats);
 
-/*
- * What the last call of mpath_move(), which has moved this plan, has shown of the rails to this rank, by NICs of its
- * node: how long it took until all bytes for this rank had come by it (0: there were none, or few beside what other ranks
- * got), and what the busiest NIC on their ways takes at least for what the plan sends through it, at the rates of the
- * team's topology.
- */
-typedef struct mpath_move_times {
-    uint64_t took_ns[MPATH_MAX_NICS], least_ns[MPATH_MAX_NICS];
-} mpath_move_times_t;
-void mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times);
-/* What the busiest NIC of all takes at the rates of a topology with the paths of the plan's. */
-uint64_t mpath_move_rails_ns(const mpath_topo_t *topo, const mpath_plan_t *plan);
+/* What the last call of mpath_move(), with this plan, has shown of the rails, at the rates of the team's topology. */
+void mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
 
 /*
  * Collective, at the end of a successful call that does not go through mpath_move(), or that is declined for what rails

@@ -86,7 +86,7 @@ static void finish_parcel(mpath_mover_t *mover, parcel_t *parcel)
 
     duty->done_bytes += bytes;
     if ((parcel->nic >= 0) && (parcel->arrival.data == NULL)) {
-        mpath_mover_time_came(mover, duty, parcel->arrival.chunk.bytes);
+        mpath_rail_clock_came(&mover->clock, duty, parcel->arrival.chunk.bytes);
     }
     switch (parcel->state) {
     case PARCEL_SENDS_OWN:
@@ -380,7 +380,7 @@ mpath_status_t mpath_mover_handle(mpath_mover_t *mover, int nic, const mpath_arr
     parcel->nic     = nic;
     parcel->arrival = *arrival;
     if ((nic >= 0) && (arrival->data != NULL)) {
-        mpath_mover_time_came(mover, duty, arrival->chunk.bytes);
+        mpath_rail_clock_came(&mover->clock, duty, arrival->chunk.bytes);
     }
     if (duty->hop_out == MPATH_DUTY_NO_HOP) {
         return take_to_user(mover, parcel);

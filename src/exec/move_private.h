@@ -71,13 +71,6 @@ typedef struct mover_hello {
 
 typedef struct mover_settle mover_settle_t;
 
-/* Of the call under way, move_times.c. By NIC of this node. */
-typedef struct mover_times {
-    uint64_t start_ns;
-    uint64_t missing_bytes[MPATH_MAX_NICS]; /* that are to come by it */
-    uint64_t took_ns[MPATH_MAX_NICS];       /* from the start until the last of them was here; 0: it is not */
-} mover_times_t;
-
 struct mpath_mover {
     mpath_team_t *team;
     mpath_fabric_t *fabric;
@@ -117,7 +110,7 @@ struct mpath_mover {
     mpath_idle_t idle;
     uint64_t checked_ns;   /* when peers and team were last looked at */
     mpath_status_t failed; /* first error inside a callback */
-    mover_times_t times;
+    mpath_rail_clock_t clock;
 
     /* Rails that fail, move_retry.c */
     int settles_call;        /* the ranks end this call together */
@@ -217,10 +210,6 @@ void mpath_mover_lose(mpath_mover_t *mover, int nic);
 mpath_status_t mpath_mover_settle(mpath_mover_t *mover, mpath_status_t status);
 /* A chunk of an attempt that was given up, or a slot that was given up before a chunk was in it. */
 int mpath_mover_is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk);
-
-/* move_times.c: the start of a call, and bytes of a duty that have come by rail. */
-void mpath_mover_time_start(mpath_mover_t *mover);
-void mpath_mover_time_came(mpath_mover_t *mover, const mpath_duty_t *duty, uint32_t bytes);
 
 /* move_wait.c */
 /* A transfer has failed: says so, and whose rail it was is lost. */

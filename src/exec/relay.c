@@ -411,3 +411,8 @@ mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan)
     }
     return status;
 }
+
+void mpath_relay_times(const mpath_relay_t *relay, const mpath_plan_t *plan, mpath_rail_times_t *times)
+{
+    mpath_rail_times_read(&relay->clock, relay->team, relay->topo, relay->bound.schedule, plan, times);
+}

@@ -22,6 +22,7 @@
 #define MPATH_EXEC_RELAY_H
 
 #include "exec/agree.h"
+#include "exec/rail_times.h"
 #include "exec/team.h"
 #include "plan/plan.h"
 
@@ -82,6 +83,9 @@ mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *pla
  * on, with the same call. Any other result breaks the team, and nothing of this rank is under way any more.
  */
 mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
+
+/* What the last call of mpath_relay_move(), with this plan, has shown of the rails, at the rates of its topology. */
+void mpath_relay_times(const mpath_relay_t *relay, const mpath_plan_t *plan, mpath_rail_times_t *times);
 
 void mpath_relay_get_stats(const mpath_relay_t *relay, mpath_relay_stats_t *stats);
 

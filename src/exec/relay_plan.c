@@ -152,9 +152,12 @@ static int writes_final(const mpath_relay_t *relay, const mpath_duty_t *duty)
            ((duty->out.lane == MPATH_LANE_PEER) || ((duty->out.lane == MPATH_LANE_RAIL) && relay->by_copies));
 }
 
-/* NICs that bring this rank something. */
+/* NICs that this rank sends by, and that bring it something. */
 static void look_at_rail(relay_bound_t *bound, const mpath_duty_t *duty)
 {
+    if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL)) {
+        bound->send_rails |= 1u << duty->out.nic_from;
+    }
     if ((duty->hop_in == MPATH_DUTY_NO_HOP) || (duty->in.lane != MPATH_LANE_RAIL)) {
         return;
     }

@@ -22,6 +22,7 @@
 #define RELAY_WINDOW 8
 #define RELAY_SENDS 16u
 #define RELAY_ALL_CREDITS ((1u << RELAY_WINDOW) - 1)
+#define RELAY_ALL_SENDS ((1u << RELAY_SENDS) - 1)
 
 /* A chunk in a slot of this rank, or in a host slot of a mate, that has to go on. */
 typedef struct relay_item {
@@ -98,19 +99,21 @@ typedef struct relay_rails {
 
     mpath_wire_t *wire; /* NULL: no plan has needed it yet, or rails are copies */
     uint64_t slot_bytes;
-    relay_slots_t sends, receives;             /* [RELAY_SENDS]; [senders][RELAY_WINDOW] */
-    int senders;                               /* ranks of other nodes: they may send to this one by rails */
-    int sender_of[MPATH_RELAY_MAX_RANKS];      /* their numbers among these; -1: of this node */
-    int direct;                                /* they are on GPUs; the same on all ranks */
-    int needs_flush;                           /* the GPU does not order what a NIC writes */
-    int knows_pool;                            /* rails send out of this rank's pool */
-    uint64_t send_free;                        /* bit per slot of `sends` */
-    uint32_t credits[MPATH_RELAY_MAX_RANKS];   /* bit per slot that is free for this rank at each other one */
-    uint32_t nics_busy[MPATH_RELAY_MAX_RANKS]; /* their gates' word, as of their last credits */
-    relay_pinned_list_t ready, landed, owed;   /* for the rail; from it, for the GPU; credits to give back */
-    unsigned credits_sent;                     /* that are not finished */
-    uint64_t credit;                           /* what a credit sends */
-    uint64_t sink;                             /* where one arrives */
+    relay_slots_t sends, receives;           /* [RELAY_SENDS]; [senders][RELAY_WINDOW] */
+    int senders;                             /* ranks of other nodes: they may send to this one by rails */
+    int sender_of[MPATH_RELAY_MAX_RANKS];    /* their numbers among these; -1: of this node */
+    int direct;                              /* they are on GPUs; the same on all ranks */
+    int needs_flush;                         /* the GPU does not order what a NIC writes */
+    int knows_pool;                          /* rails send out of this rank's pool */
+    uint64_t send_free;                      /* bit per slot of `sends` */
+    uint32_t credits[MPATH_RELAY_MAX_RANKS]; /* bit per slot that is free for this rank at each other one */
+    uint8_t send_nics[RELAY_SENDS];          /* of this node, for the chunks in these slots, */
+    uint8_t credit_nics[MPATH_RELAY_MAX_RANKS][RELAY_WINDOW]; /* and for those that hold such a slot there */
+    uint32_t nics_busy[MPATH_RELAY_MAX_RANKS];                /* their gates' word, as of their last credits */
+    relay_pinned_list_t ready, landed, owed; /* for the rail; from it, for the GPU; credits to give back */
+    unsigned credits_sent;                   /* that are not finished */
+    uint64_t credit;                         /* what a credit sends */
+    uint64_t sink;                           /* where one arrives */
     mpath_status_t failed;
     int active; /* the call has rails */
 } relay_rails_t;
@@ -132,6 +135,7 @@ typedef struct relay_bound {
     uint32_t own_rails;                     /* bit per NIC of this node that brings this rank bytes of its own */
     uint64_t rail_sources;                  /* mask of the ranks that send those */
     uint32_t lent_rails;                    /* the same for bytes that it passes on */
+    uint32_t send_rails;                    /* that this rank sends by */
     int slots;                              /* of each class on a GPU */
     uint64_t fetch_bytes;                   /* that this rank brings into its receive buffer itself */
     uint64_t expect[MPATH_RELAY_MAX_RANKS]; /* bytes of a call that each rank puts into this one's receive buffer */
@@ -191,6 +195,7 @@ struct mpath_relay {
     mpath_stream_t *self_stream;
     mpath_mark_t self_mark;
     relay_rails_t rails;
+    mpath_rail_clock_t clock; /* of the last call whose rails were active */
     mpath_idle_t idle;
     mpath_relay_stats_t stats;
 };

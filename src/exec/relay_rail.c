@@ -93,6 +93,7 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
         rails->failed = MPATH_ERR_INTERNAL;
         return;
     }
+    mpath_rail_clock_came(&relay->clock, duty, chunk->bytes);
     list_put(&rails->landed, &(relay_pinned_chunk_t){.duty  = duty,
                                                      .chunk = mpath_duty_index(duty, chunk->offset),
                                                      .bytes = chunk->bytes,
@@ -149,6 +150,7 @@ void mpath_relay_rails_begin(mpath_relay_t *relay)
     relay->rails.failed = MPATH_OK;
     relay->rails.active = (relay->rails.wire != NULL) && (relay->bound.schedule->rails != 0);
     if (relay->rails.active) {
+        mpath_rail_clock_start(&relay->clock, relay->bound.schedule);
         mpath_wire_begin(relay->rails.wire, &ops, relay, relay->bound.schedule->rails, relay->settles);
     }
 }
@@ -161,14 +163,38 @@ void mpath_relay_rails_end(mpath_relay_t *relay)
     }
 }
 
+/* Slots that are held for chunks of a NIC. */
+static unsigned held_by(const uint8_t *nics, uint64_t held, int nic)
+{
+    unsigned count = 0;
+
+    for (; held != 0; held &= held - 1) {
+        count += (nics[__builtin_ctzll(held)] == nic) ? 1 : 0;
+    }
+    return count;
+}
+
+/* Each NIC that this rank sends by has its part of the slots here and there: a slow one would come to hold all. */
+static int has_its_part(const mpath_relay_t *relay, const mpath_hop_t *out)
+{
+    const relay_rails_t *rails = &relay->rails;
+    unsigned nics = (unsigned)__builtin_popcount(relay->bound.send_rails), window = (RELAY_WINDOW + nics - 1) / nics;
+
+    return (nics > 1) &&
+           ((held_by(rails->credit_nics[out->to], RELAY_ALL_CREDITS & ~rails->credits[out->to], out->nic_from) >=
+             window) ||
+            (held_by(rails->send_nics, RELAY_ALL_SENDS & ~rails->send_free, out->nic_from) >= 2 * window));
+}
+
 int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op, int yields)
 {
-    relay_rails_t *rails = &relay->rails;
-    unsigned credits     = rails->credits[op->duty->out.to] & (yields ? 1u : RELAY_ALL_CREDITS);
+    relay_rails_t *rails   = &relay->rails;
+    const mpath_hop_t *out = &op->duty->out;
+    unsigned credits       = rails->credits[out->to] & (yields ? 1u : RELAY_ALL_CREDITS);
     int in_place = rails->knows_pool && (op->from_slot != RELAY_NO_SLOT) && (op->from_class == MPATH_RELAY_TO_RAIL);
     int send, receive;
 
-    if ((!in_place && (rails->send_free == 0)) || (credits == 0)) {
+    if ((!in_place && (rails->send_free == 0)) || (credits == 0) || has_its_part(relay, out)) {
         return RELAY_NO_SLOT;
     }
     receive = __builtin_ctz(credits);
@@ -177,8 +203,10 @@ int mpath_relay_rails_slot(mpath_relay_t *relay, const relay_op_t *op, int yield
     } else {
         send = __builtin_ctzll(rails->send_free);
         rails->send_free &= ~(1ull << send);
+        rails->send_nics[send] = (uint8_t)out->nic_from;
     }
-    rails->credits[op->duty->out.to] &= ~(1u << receive);
+    rails->credits[out->to] &= ~(1u << receive);
+    rails->credit_nics[out->to][receive] = (uint8_t)out->nic_from;
     return (send << 8) | receive;
 }
 
@@ -215,34 +243,42 @@ static const void *send_address(const mpath_relay_t *relay, uint32_t send)
     return relay->rails.sends.base + send * relay->rails.slot_bytes;
 }
 
-/* Chunks that are in their slots, to the NICs. */
+static mpath_status_t send_chunk(mpath_relay_t *relay, const relay_pinned_chunk_t *ready)
+{
+    const mpath_duty_t *duty = ready->duty;
+    uint32_t send = (uint32_t)ready->slot >> 8, receive = (uint32_t)ready->slot & 0xff;
+    mpath_chunk_t chunk = {.call = (uint32_t)relay->number,
+                           .flow = duty->flow,
+                           .hop  = (uint32_t)duty->hop_out | (receive << 8) | (send << 16)};
+
+    mpath_duty_chunk(duty, ready->chunk, &chunk.offset, &chunk.bytes);
+    return mpath_wire_send(relay->rails.wire, duty->out.nic_from, duty->out.to, duty->out.nic_to, &chunk,
+                           send_address(relay, send));
+}
+
+/* Chunks that are in their slots, to the NICs. Those of a NIC without room wait behind the others, in their order. */
 static mpath_status_t send_ready(mpath_relay_t *relay, int *events_p)
 {
-    relay_rails_t *rails  = &relay->rails;
-    mpath_status_t status = MPATH_OK;
-    relay_pinned_chunk_t *ready;
+    relay_pinned_list_t *ready = &relay->rails.ready;
+    uint32_t full              = 0;
 
-    while ((status == MPATH_OK) && ((ready = list_first(&rails->ready)) != NULL)) {
-        const mpath_duty_t *duty = ready->duty;
-        uint32_t send = (uint32_t)ready->slot >> 8, receive = (uint32_t)ready->slot & 0xff, bytes;
-        mpath_chunk_t chunk = {.call = (uint32_t)relay->number, .flow = duty->flow};
-        uint64_t offset;
+    for (uint32_t left = ready->count; left > 0; left--) {
+        relay_pinned_chunk_t chunk = *list_first(ready);
+        uint32_t nic               = 1u << chunk.duty->out.nic_from;
+        mpath_status_t status;
 
-        mpath_duty_chunk(duty, ready->chunk, &offset, &bytes);
-        chunk.offset = offset;
-        chunk.bytes  = bytes;
-        chunk.hop    = (uint32_t)duty->hop_out | (receive << 8) | (send << 16);
-        list_drop(&rails->ready);
-        status = mpath_wire_send(rails->wire, duty->out.nic_from, duty->out.to, duty->out.nic_to, &chunk,
-                                 send_address(relay, send));
-        if (status == MPATH_NO_RESOURCE) { /* back to the front */
-            rails->ready.first = (rails->ready.first + rails->ready.room - 1) % rails->ready.room;
-            rails->ready.count++;
-            break;
+        list_drop(ready);
+        status = (full & nic) ? MPATH_NO_RESOURCE : send_chunk(relay, &chunk);
+        if (status == MPATH_NO_RESOURCE) {
+            full |= nic;
+            list_put(ready, &chunk);
+        } else if (status != MPATH_OK) {
+            return status;
+        } else {
+            *events_p += 1;
         }
-        *events_p += 1;
     }
-    return (status == MPATH_NO_RESOURCE) ? MPATH_OK : status;
+    return MPATH_OK;
 }
 
 static mpath_status_t send_credits(mpath_relay_t *relay, int *events_p)
@@ -421,7 +457,7 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
 {
     relay_rails_t *rails = &relay->rails;
 
-    rails->send_free = (1u << RELAY_SENDS) - 1;
+    rails->send_free = RELAY_ALL_SENDS;
     for (int rank = 0; rank < relay->size; rank++) {
         rails->credits[rank] = RELAY_ALL_CREDITS;
     }
@@ -432,40 +468,4 @@ mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay)
     rails->credits_sent = 0;
     rails->failed       = MPATH_OK;
     return mpath_wire_restart(rails->wire);
-}
-
-/* Whether the other end of a rail answers; it is lost otherwise. */
-static mpath_status_t check_end(mpath_relay_t *relay, int nic, int rank, int nic_there)
-{
-    mpath_status_t status = mpath_wire_peer_status(relay->rails.wire, nic, rank, nic_there);
-
-    if (status != MPATH_OK) {
-        mpath_log(relay->settles ? MPATH_LOG_WARN : MPATH_LOG_ERROR,
-                  "%s: rank %d (%s) can no longer be reached by rail %s: %s; rank %d needs it in call %llu on device "
-                  "memory, which %s",
-                  relay->team->oob.name, rank, mpath_team_host(relay->team, rank), mpath_relay_rails_name(relay, nic),
-                  mpath_status_string(status), relay->me, (unsigned long long)relay->number,
-                  relay->settles ? "is repeated over the other rails" : "fails");
-        relay->lost |= 1u << nic;
-    }
-    return status;
-}
-
-mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay)
-{
-    mpath_status_t status = MPATH_OK;
-
-    for (size_t i = 0; relay->rails.active && (i < relay->bound.schedule->num_duties) && (status == MPATH_OK); i++) {
-        const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
-
-        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->in.lane == MPATH_LANE_RAIL) &&
-            (duty->arrived_chunks < duty->num_chunks)) {
-            status = check_end(relay, duty->in.nic_to, duty->in.from, duty->in.nic_from);
-        }
-        if ((status == MPATH_OK) && (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
-            ((duty->done_bytes < duty->bytes) || mpath_relay_rails_owe(relay, duty))) {
-            status = check_end(relay, duty->out.nic_from, duty->out.to, duty->out.nic_to);
-        }
-    }
-    return status;
 }

@@ -40,8 +40,6 @@ void mpath_relay_rails_abandon(mpath_relay_t *relay);
 mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay);
 /* NICs, a bit each, on which something of the call has failed. */
 uint32_t mpath_relay_rails_lost(const mpath_relay_t *relay);
-/* Whether the NICs still reach the ends of rails; costs system calls. */
-mpath_status_t mpath_relay_rails_check(mpath_relay_t *relay);
 
 /*
  * A slot to send the op's chunk from, with room at the other end for it; RELAY_NO_SLOT: none now. Where rails know the

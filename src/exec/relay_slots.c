@@ -370,7 +370,7 @@ static mpath_status_t make_lists(mpath_relay_t *relay)
         mpath_error("no memory for %u slots of rails", receives);
         return MPATH_ERR_NO_MEMORY;
     }
-    rails->send_free = (1u << RELAY_SENDS) - 1;
+    rails->send_free = RELAY_ALL_SENDS;
     for (int rank = 0; rank < relay->size; rank++) {
         rails->credits[rank] = RELAY_ALL_CREDITS;
     }

@@ -4,6 +4,7 @@
 
 #include "exec/attend.h"
 #include "exec/relay_rail.h"
+#include "exec/team_private.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -202,6 +203,43 @@ static mpath_status_t check_streams(const mpath_relay_t *relay)
     return mpath_status_is_error(status) ? status : MPATH_OK;
 }
 
+/* Whether the other end of a rail answers; it is lost otherwise. */
+static mpath_status_t check_end(mpath_relay_t *relay, int nic, int rank, int nic_there)
+{
+    mpath_status_t status = mpath_wire_peer_status(relay->rails.wire, nic, rank, nic_there);
+
+    if (status != MPATH_OK) {
+        mpath_log(relay->settles ? MPATH_LOG_WARN : MPATH_LOG_ERROR,
+                  "%s: rank %d (%s) can no longer be reached by rail %s: %s; rank %d needs it in call %llu on device "
+                  "memory, which %s",
+                  relay->team->oob.name, rank, mpath_team_host(relay->team, rank), mpath_relay_rails_name(relay, nic),
+                  mpath_status_string(status), relay->me, (unsigned long long)relay->number,
+                  relay->settles ? "is repeated over the other rails" : "fails");
+        relay->lost |= 1u << nic;
+    }
+    return status;
+}
+
+/* The same of all by which the call still waits for something; costs system calls. */
+static mpath_status_t check_ends(mpath_relay_t *relay)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (size_t i = 0; relay->rails.active && (i < relay->bound.schedule->num_duties) && (status == MPATH_OK); i++) {
+        const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
+
+        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->in.lane == MPATH_LANE_RAIL) &&
+            (duty->arrived_chunks < duty->num_chunks)) {
+            status = check_end(relay, duty->in.nic_to, duty->in.from, duty->in.nic_from);
+        }
+        if ((status == MPATH_OK) && (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
+            ((duty->done_bytes < duty->bytes) || mpath_relay_rails_owe(relay, duty))) {
+            status = check_end(relay, duty->out.nic_from, duty->out.to, duty->out.nic_to);
+        }
+    }
+    return status;
+}
+
 /* Is this attempt given up? */
 static mpath_status_t check_rails(mpath_relay_t *relay, uint64_t waited_ns)
 {
@@ -237,7 +275,7 @@ mpath_status_t mpath_relay_wait(mpath_relay_t *relay, uint64_t *checked_ns)
         status = check_streams(relay);
     }
     if (status == MPATH_OK) {
-        status = mpath_relay_rails_check(relay);
+        status = check_ends(relay);
     }
     if ((status == MPATH_OK) && relay->settles) {
         status = check_rails(relay, waited_ns);

@@ -9,8 +9,10 @@
  * "alltoallv BYTES CALLS" sends BYTES from each rank, 70 % of them to rank 0, "alltoallv_other BYTES CALLS" does so on
  * another communicator of the same ranks, "end". It prints "call OP SECONDS" for
  * each call, by the slowest rank from a common start, then "done OP". A rank with an error or a wrong result prints
- * "rank R: ..." and ends the job.
+ * "rank R: ..." and ends the job. With SURVIVOR_CUDA the buffers of alltoallv are in device memory.
  */
+#include "survivor_cuda.h"
+
 #include <mpi.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -27,6 +29,8 @@ typedef struct work {
     int op, bytes, calls; /* what rank 0 has read */
     int *counts;          /* 4 * size: of the sends, their offsets, of the receives, their offsets */
     unsigned char *send, *receive;
+    int on_gpu;
+    unsigned long long device_send, device_receive;
     MPI_Comm other;
 } work_t;
 
@@ -45,6 +49,10 @@ static void resize(work_t *work, size_t send_bytes, size_t receive_bytes)
     work->receive = malloc(receive_bytes + 1);
     if (work->send == NULL || work->receive == NULL) {
         fail(work, "no memory for the buffers");
+    }
+    if (work->on_gpu && work->op != OP_ALLREDUCE) { /* what was there before stays: there are a few commands */
+        must(cuda.alloc(&work->device_send, send_bytes + 1), "cuMemAlloc");
+        must(cuda.alloc(&work->device_receive, receive_bytes + 1), "cuMemAlloc");
     }
 }
 
@@ -112,6 +120,9 @@ static size_t set_counts(work_t *work)
 static double alltoallv(work_t *work, int call, int checks)
 {
     int size = work->size, *counts = work->counts;
+    void *send      = work->on_gpu ? (void *)(size_t)work->device_send : work->send;
+    void *receive   = work->on_gpu ? (void *)(size_t)work->device_receive : work->receive;
+    size_t received = (size_t)counts[4 * size - 1] + (size_t)counts[3 * size - 1];
     double start, end;
 
     for (int peer = 0; checks && peer < size; peer++) {
@@ -119,14 +130,21 @@ static double alltoallv(work_t *work, int call, int checks)
         memset(work->receive + counts[3 * size + peer], byte_of(peer, work->rank, call) ^ 0x55,
                (size_t)counts[2 * size + peer]);
     }
+    if (work->on_gpu && checks) {
+        must(cuda.write(work->device_send, work->send, (size_t)(counts[2 * size - 1] + counts[size - 1])), "write");
+        must(cuda.write(work->device_receive, work->receive, received), "write");
+    }
     MPI_Barrier(MPI_COMM_WORLD);
     MPI_Barrier(MPI_COMM_WORLD); /* ranks leave the second one closer together */
     start = MPI_Wtime();
-    if (MPI_Alltoallv(work->send, counts, counts + size, MPI_BYTE, work->receive, counts + 2 * size, counts + 3 * size,
-                      MPI_BYTE, work->op == OP_ALLTOALLV ? MPI_COMM_WORLD : work->other) != MPI_SUCCESS) {
+    if (MPI_Alltoallv(send, counts, counts + size, MPI_BYTE, receive, counts + 2 * size, counts + 3 * size, MPI_BYTE,
+                      work->op == OP_ALLTOALLV ? MPI_COMM_WORLD : work->other) != MPI_SUCCESS) {
         fail(work, "error");
     }
     end = MPI_Wtime();
+    if (work->on_gpu && checks) {
+        must(cuda.read(work->receive, work->device_receive, received), "read");
+    }
     for (int peer = 0; checks && peer < size; peer++) {
         for (int i = 0; i < counts[2 * size + peer]; i++) {
             if (work->receive[counts[3 * size + peer] + i] != byte_of(peer, work->rank, call)) {
@@ -186,6 +204,7 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &work.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &work.size);
     MPI_Comm_dup(MPI_COMM_WORLD, &work.other);
+    work.on_gpu = start_cuda();
     work.counts = malloc(4 * (size_t)work.size * sizeof(int));
     if (work.rank == 0 && argc == 2) {
         in = fopen(argv[1], "r");

@@ -181,7 +181,7 @@ unit_test_relay_discover_SOURCES = unit/test_relay_discover.c $(relay_sources)
 unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_find_nics
 unit_programs += unit/test_relay_choice unit/test_relay_rates
 unit_test_relay_rates_SOURCES = unit/test_relay_rates.c $(relay_sources)
-unit_test_relay_rates_LDFLAGS = -Wl,--wrap=mpath_relay_move
+unit_test_relay_rates_LDFLAGS = -Wl,--wrap=mpath_relay_move -Wl,--wrap=mpath_pace_take -Wl,--wrap=mpath_wire_send
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
@@ -205,7 +205,7 @@ unit_test_doubt_SOURCES = unit/test_doubt.c unit/a2a.c unit/a2a.h $(symmetric_so
 unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_choice_note
 unit_test_load_SOURCES = unit/test_load.c
 unit_programs += unit/test_share_rates
-unit_test_share_rates_SOURCES = unit/test_share_rates.c $(symmetric_sources)
+unit_test_share_rates_SOURCES = unit/test_share_rates.c unit/capture.h unit/silent_rail.h $(symmetric_sources)
 unit_test_share_rates_LDFLAGS = -Wl,--wrap=mpath_share_measured -Wl,--wrap=mpath_doubt_took
 unit_test_way_choice_SOURCES = unit/test_way_choice.c $(ranks_sources)
 unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults unit/test_gpu_nodes_ways

@@ -87,6 +87,9 @@ void relay_member_init(member_t *member, ranks_self_t *self, const relay_job_t *
     settings.timeout_s  = 100;
     settings.gpu_probe  = MPATH_GPU_PROBE_OFF;
     settings.gpu_rail   = job->gpu_rail;
+    if (job->adapt_file != NULL) {
+        settings.adapt_file = job->adapt_file;
+    }
     if (job->resend_after_s > 0) {
         settings.resend_after_s = job->resend_after_s;
     }

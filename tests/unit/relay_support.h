@@ -37,10 +37,11 @@ typedef struct relay_job {
     mpath_status_t broken;                   /* what a rail answers when it has failed */
     int gpu_rail;                            /* mpath_gpu_rail_t */
     relay_beside_t beside;
-    uint32_t down;      /* NICs that are, a bit each */
-    int affine;         /* ranks drive the NICs beside them only */
-    int passes_nothing; /* no GPU has to pass anything on */
-    int by_gate;        /* the gate chooses between plan and static routes; else always the plan */
+    uint32_t down;          /* NICs that are, a bit each */
+    int affine;             /* ranks drive the NICs beside them only */
+    int passes_nothing;     /* no GPU has to pass anything on */
+    const char *adapt_file; /* NULL: none */
+    int by_gate;            /* the gate chooses between plan and static routes; else always the plan */
 } relay_job_t;
 
 /* All ranks of the job as one communicator. */

@@ -370,9 +370,68 @@ static void test_calls(void **state)
     check_job(0, MPATH_GATE_AUTO, 0, 0, 0);
 }
 
+/*
+ * Plans of Alltoallv follow the rails first, for some windows of calls, where these show them: not if they are too short,
+ * or wait for the memory of their nodes.
+ */
+typedef struct follow_job {
+    ranks_setup_t setup;
+    uint64_t memory_bps;        /* 0: what there is */
+    unsigned least, most, step; /* calls until the first trial */
+} follow_job_t;
+
+static int follow_body(ranks_self_t *self, void *argument)
+{
+    const follow_job_t *job = argument;
+    unsigned call           = 0;
+    mpath_status_t status;
+    member_t member;
+    a2a_t a2a;
+
+    calls_are_slow = 1;
+    if (job->memory_bps > 0) {
+        self->machine.host_memory_bps = job->memory_bps;
+    }
+    mpath_settings_init(&member.settings);
+    member.settings.memory_bytes = 8 * MIB;
+    member_open(&member, self);
+    a2a_init(&a2a, self->rank, self->size);
+    do {
+        status = make_call(&member, ALLTOALLV, &a2a, call++);
+        end_call(&member, 0);
+    } while ((status == MPATH_OK) && (call < 100));
+    ranks_check(status == MPATH_DECLINED);
+    call -= 2; /* a trial of mpath's way comes before that of the other */
+    ranks_check((call >= job->least) && (call <= job->most) && ((call - job->least) % job->step == 0));
+    a2a_end(&a2a);
+    member_end(&member);
+    return 0;
+}
+
+static void test_follow(void **state)
+{
+    follow_job_t job = {.setup = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = NIC_BPS},
+                        .least = MPATH_DOUBT_ROW,
+                        .most  = MPATH_DOUBT_ROW,
+                        .step  = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, follow_body, &job), 0);
+    job.setup.nic_bps = NIC_BPS / 10;
+    job.memory_bps    = NIC_BPS / 100;
+    job.least = job.most = MPATH_DOUBT_ROW + 1;
+    assert_int_equal(ranks_run(&job.setup, follow_body, &job), 0);
+    job.memory_bps = 0;
+    job.least      = MPATH_DOUBT_ROW + MPATH_DOUBT_WINDOW_CALLS;
+    job.most       = MPATH_DOUBT_ROW + MPATH_DOUBT_WINDOWS * MPATH_DOUBT_WINDOW_CALLS;
+    job.step       = MPATH_DOUBT_WINDOW_CALLS;
+    assert_int_equal(ranks_run(&job.setup, follow_body, &job), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_word), cmocka_unit_test(test_calls)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_word), cmocka_unit_test(test_calls),
+                                       cmocka_unit_test(test_follow)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,16 +1,28 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Calls on device memory of two nodes plan with the rates of rails that others have learned. */
+/*
+ * Calls on device memory of two nodes plan with the rates of rails that others have learned, and with those that they
+ * show themselves; a slow rail holds up no other one.
+ */
+#include "adapt/known.h"
+#include "coll/alltoallv_private.h"
+#include "exec/wire.h"
+#include "lane/pace.h"
 #include "relay_support.h"
+#include "util/fiber.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
 static const mpath_topo_t *topo;
 static uint64_t on_rail[2]; /* of the last plan: what leaves the nodes by it */
+static uint64_t own[2];     /* and this rank's node */
+static int node;
 
 mpath_status_t __real_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
 mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
@@ -20,7 +32,10 @@ mpath_status_t __wrap_mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t 
 
     memset(on_rail, 0, sizeof(on_rail));
     for (int i = 0; i < 4; i++) {
-        on_rail[i % 2] += loads[mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, i / 2, i % 2)];
+        uint64_t load = loads[mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, i / 2, i % 2)];
+
+        on_rail[i % 2] += load;
+        own[i % 2] = (i / 2 == node) ? load : own[i % 2];
     }
     return __real_mpath_relay_move(relay, plan);
 }
@@ -62,9 +77,208 @@ static void test_rates(void **state)
     assert_int_equal(ranks_run(&job.setup, body, &job), 0);
 }
 
+/* -- what they show themselves: the clock of a rail goes slower than it is declared to -- */
+
+#define SLOWER 5u
+#define LEARN_BPS 10000000ull
+#define LEARN_CALLS (3 * MPATH_RATES_WINDOW_CALLS)
+
+static uint64_t times_slower = 1; /* the second rail */
+
+mpath_status_t __real_mpath_pace_take(mpath_pace_t *pace, const mpath_path_t *path, int hop, uint64_t bytes,
+                                      uint64_t now_ns, uint64_t ahead_ns, uint64_t *when_ns_p);
+mpath_status_t __wrap_mpath_pace_take(mpath_pace_t *pace, const mpath_path_t *path, int hop, uint64_t bytes,
+                                      uint64_t now_ns, uint64_t ahead_ns, uint64_t *when_ns_p);
+mpath_status_t __wrap_mpath_pace_take(mpath_pace_t *pace, const mpath_path_t *path, int hop, uint64_t bytes,
+                                      uint64_t now_ns, uint64_t ahead_ns, uint64_t *when_ns_p)
+{
+    int slow = (path->hops[hop].lane == MPATH_LANE_RAIL) && (path->hops[hop].nic_from == 1);
+
+    return __real_mpath_pace_take(pace, path, hop, slow ? times_slower * bytes : bytes, now_ns, ahead_ns, when_ns_p);
+}
+
+/* Calls, some at most, until the second rail has less than a part of what the first one has, or else more. */
+static void call_until(member_t *member, const relay_job_t *job, int less, uint64_t part)
+{
+    int calls = 0;
+
+    do {
+        ranks_check(++calls <= LEARN_CALLS);
+        member_round(member, A2A_EVEN, job->max_bytes, 1);
+    } while ((on_rail[1] * part < on_rail[0]) != less);
+}
+
+static int file_has_less(const char *path)
+{
+    unsigned long long first, second;
+    char line[256];
+    FILE *in  = fopen(path, "r");
+    int found = 0;
+
+    while ((in != NULL) && (fgets(line, sizeof(line), in) != NULL)) {
+        found |= (sscanf(line, "%*x alltoallv 0 %llu %llu", &first, &second) == 2) && (2 * second < first);
+    }
+    if (in != NULL) {
+        fclose(in);
+    }
+    return found;
+}
+
+/* Its share falls, here and in another communicator, and rises again. */
+static int learn_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    member_t member, other;
+    mpath_oob_t oob;
+
+    relay_member_init(&member, self, job);
+    topo = mpath_team_gpu_topo(member.team);
+    member_round(&member, A2A_EVEN, job->max_bytes, 1);
+    ranks_check((on_rail[1] > 0) && (on_rail[1] == on_rail[0]));
+    times_slower = SLOWER;
+    call_until(&member, job, 1, 2);
+    ranks_check(2 * mpath_known_of(1).bps < LEARN_BPS);
+    ranks_check((self->rank != 0) || file_has_less(job->adapt_file));
+    other = (member_t){.context = member.context};
+    ranks_oob(self, 1, NULL, self->size, &oob);
+    relay_member_join(&other, self, &oob, job);
+    member_round(&other, A2A_EVEN, job->max_bytes, 1);
+    ranks_check(2 * on_rail[1] < on_rail[0]);
+    member_leave(&other);
+    times_slower = 1;
+    call_until(&member, job, 0, 2);
+    member_end(&member);
+    return 0;
+}
+
+static char path[64];
+
+static const relay_job_t learn_job = {.setup      = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = LEARN_BPS},
+                                      .link       = MPATH_GPU_LINK_MESH,
+                                      .emulated   = MPATH_EMULATED_RAILS,
+                                      .pcie_bps   = 4000000000ull,
+                                      .max_bytes  = 300000,
+                                      .adapt_file = path,
+                                      .killed     = -1};
+
+static void test_learn(void **state)
+{
+    relay_job_t job = learn_job;
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, learn_body, &job), 0);
+    unlink(path);
+}
+
+/* -- calls that show nothing -- */
+
+static void round_fiber(void *argument)
+{
+    member_round(argument, A2A_EVEN, learn_job.max_bytes, 1);
+}
+
+/* Short ones, those that others progress, and those whose rails are copies. */
+static int nothing_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    int copies             = job->emulated == MPATH_EMULATED_COPIES;
+    mpath_fiber_t *fiber;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    topo = mpath_team_gpu_topo(member.team);
+    member_round(&member, A2A_EVEN, LEARN_BPS / 5000, 1); /* two pairs of each rank are 0.4 ms on its rail */
+    ranks_check(member.coll->rates.observed.calls == 0);
+    ranks_check(mpath_fiber_create(1 << 20, &fiber) == MPATH_OK);
+    mpath_fiber_start(fiber, round_fiber, &member);
+    while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
+    }
+    mpath_fiber_destroy(fiber);
+    ranks_check(member.coll->rates.observed.calls == 0);
+    member_round(&member, A2A_EVEN, job->max_bytes, 1);
+    ranks_check(member.coll->rates.observed.calls == (copies ? 0 : 1));
+    for (int rail = 0; rail < 2; rail++) {
+        ranks_check(member.coll->rates.num_samples[rail] == ((!copies && (rail == self->rank % 2)) ? 1 : 0));
+    }
+    member_end(&member);
+    return 0;
+}
+
+static void test_nothing(void **state)
+{
+    relay_job_t job = learn_job;
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, nothing_body, &job), 0);
+    job.emulated = MPATH_EMULATED_COPIES;
+    assert_int_equal(ranks_run(&job.setup, nothing_body, &job), 0);
+}
+
+/* -- a rail that takes nothing holds up no other one of the rank -- */
+
+#define HELD_BYTES 6000000 /* by each rail many more chunks than there are slots */
+
+static int holds;           /* the second rail takes chunks when the first one has had all of its own */
+static uint64_t first_sent; /* by this rank, of the call */
+
+mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data);
+mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
+                                      const void *data)
+{
+    int is_data = chunk->bytes > sizeof(uint64_t); /* else a credit */
+    mpath_status_t status;
+
+    if (holds && is_data && (nic == 1) && (first_sent < own[0])) {
+        return MPATH_NO_RESOURCE;
+    }
+    status = __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data);
+    first_sent += ((status == MPATH_OK) && is_data && (nic == 0)) ? chunk->bytes : 0;
+    return status;
+}
+
+static int held_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    topo  = mpath_team_gpu_topo(member.team);
+    node  = self->node;
+    holds = 1;
+    for (int call = 0; call < 2; call++) {
+        first_sent = 0;
+        member_round(&member, A2A_EVEN, job->max_bytes, 1);
+        ranks_check((own[0] > 0) && (own[1] > 0) && (first_sent == own[0]));
+    }
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.repeats == 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_held(void **state)
+{
+    relay_job_t job = {.setup          = {.size = 2, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 100},
+                       .link           = MPATH_GPU_LINK_MESH,
+                       .beside         = RELAY_BESIDE_ALL,
+                       .pcie_bps       = 4000000000ull,
+                       .max_bytes      = HELD_BYTES,
+                       .resend_after_s = 20,
+                       .killed         = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, held_body, &job), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rates)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_rates), cmocka_unit_test(test_learn),
+                                       cmocka_unit_test(test_nothing), cmocka_unit_test(test_held)};
 
+    snprintf(path, sizeof(path), "/tmp/mpath-test-relay-rates.%ld", (long)getpid());
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,8 @@
  * nothing, not even empty messages.
  */
 #include "coll/share_private.h"
+#include "unit/capture.h"
+#include "unit/silent_rail.h"
 #include "unit/symmetric_support.h"
 #include "util/fiber.h"
 #include "util/time.h"
@@ -287,6 +289,64 @@ static void test_worth(void **state)
     assert_int_equal(ranks_run(&setup, learned_body, NULL), 0);
 }
 
+/* Of the combinations of the rank that drives the first rail: after so many it is silent. */
+static mpath_share_t *silent_share;
+static int combinations_left;
+
+static void add_until_silent(void *argument, const void *in, void *inout, uint64_t elements)
+{
+    add_doubles(argument, in, inout, elements);
+    if ((combinations_left > 0) && (--combinations_left == 0)) {
+        fall_silent(silent_share, SHARE_SCATTER);
+    }
+}
+
+/* Those who drive a rail that carries nothing do not wait for each other, although nothing has come by it. */
+static int silent_body(ranks_self_t *self, void *argument)
+{
+    mpath_combination_t combination = doubles;
+    double *vector                  = zeroed(2 * FAST_BYTES);
+    int waits, all[RANKS];
+    member_t member;
+
+    (void)argument;
+    self->machine.nics[1].rate_bps = FAST_BPS / MPATH_RATES_SLOW - 1;
+    mpath_settings_init(&member.settings);
+    member.settings.memory_bytes        = MIB;
+    member.settings.access              = MPATH_ACCESS_AFFINE;
+    member.settings.gate                = MPATH_GATE_ALWAYS;
+    member.settings.allreduce_algorithm = MPATH_ALGORITHM_LANES;
+    member.settings.resend_min_ms       = 0;
+    member.settings.resend_after_s      = 1;
+    member_open(&member, self);
+    ranks_check(mpath_share_num_lanes(member.symmetric->share) == 1);
+    if (self->rank == 0) {
+        silent_share       = member.symmetric->share;
+        combinations_left  = 5;
+        combination.reduce = add_until_silent;
+    }
+    capture_start();
+    ranks_check(mpath_allreduce(member.symmetric, vector, vector, 2 * FAST_BYTES / sizeof(*vector), &combination, 0) ==
+                MPATH_OK);
+    capture_stop();
+    ranks_check((self->rank != 0) || (combinations_left == 0));
+    waits = strstr(capture_text(), "waits for rank") != NULL;
+    ranks_check(mpath_team_allgather(member.team, &waits, sizeof(waits), all) == MPATH_OK);
+    ranks_check((all[0] || all[2]) && !all[1] && !all[3]);
+    ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 0);
+    free(vector);
+    member_end(&member);
+    return 0;
+}
+
+static void test_unworthy_is_not_blamed(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = FAST_BPS};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, silent_body, NULL), 0);
+}
+
 /* Slow ones together may be worth what one alone is not. */
 static void test_worth_of_many(void **state)
 {
@@ -309,7 +369,8 @@ static void test_worth_of_many(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_slow_rails),
-                                       cmocka_unit_test(test_worth), cmocka_unit_test(test_worth_of_many)};
+                                       cmocka_unit_test(test_worth), cmocka_unit_test(test_worth_of_many),
+                                       cmocka_unit_test(test_unworthy_is_not_blamed)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,11 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/*
- * What a call shows of its rails: when the last byte came by each NIC, beside what the NICs at both ends of its ways take
- * at least. A receiver knows it best: what it misses its mates have begun to send, since all have agreed on the call just
- * before, while a sender is done when its bytes lie in buffers of the system.
- */
-#include "exec/move_private.h"
+/* Rail times: arrivals and loads. */
+#include "exec/rail_times.h"
 
+#include "exec/team_private.h"
 #include "util/time.h"
 
 #include <string.h>
@@ -15,29 +12,26 @@ static int comes_by_rail(const mpath_duty_t *duty)
     return (duty->hop_in >= 0) && (duty->in.lane == MPATH_LANE_RAIL);
 }
 
-void mpath_mover_time_start(mpath_mover_t *mover)
+void mpath_rail_clock_start(mpath_rail_clock_t *clock, const mpath_schedule_t *schedule)
 {
-    mover_times_t *times = &mover->times;
-
-    memset(times, 0, sizeof(*times));
-    for (size_t i = 0; i < mover->schedule->num_duties; i++) {
-        const mpath_duty_t *duty = &mover->schedule->duties[i];
+    memset(clock, 0, sizeof(*clock));
+    for (size_t i = 0; i < schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &schedule->duties[i];
 
         if (comes_by_rail(duty)) {
-            times->missing_bytes[duty->in.nic_to] += duty->bytes;
+            clock->missing_bytes[duty->in.nic_to] += duty->bytes;
         }
     }
-    times->start_ns = mpath_time_ns();
+    clock->start_ns = mpath_time_ns();
 }
 
-void mpath_mover_time_came(mpath_mover_t *mover, const mpath_duty_t *duty, uint32_t bytes)
+void mpath_rail_clock_came(mpath_rail_clock_t *clock, const mpath_duty_t *duty, uint32_t bytes)
 {
-    mover_times_t *times = &mover->times;
-    int nic              = duty->in.nic_to;
+    int nic = duty->in.nic_to;
 
-    times->missing_bytes[nic] -= bytes;
-    if (times->missing_bytes[nic] == 0) {
-        times->took_ns[nic] = mpath_time_ns() - times->start_ns;
+    clock->missing_bytes[nic] -= bytes;
+    if (clock->missing_bytes[nic] == 0) {
+        clock->took_ns[nic] = mpath_time_ns() - clock->start_ns;
     }
 }
 
@@ -51,7 +45,7 @@ static uint64_t load_ns(const mpath_topo_t *topo, const uint64_t *loads, mpath_r
                                        (double)mpath_topo_resource(topo, resource)->capacity_bps);
 }
 
-uint64_t mpath_move_rails_ns(const mpath_topo_t *topo, const mpath_plan_t *plan)
+uint64_t mpath_rail_times_busiest_ns(const mpath_topo_t *topo, const mpath_plan_t *plan)
 {
     const uint64_t *loads = mpath_plan_loads(plan);
     uint64_t most_ns      = 0;
@@ -69,27 +63,28 @@ uint64_t mpath_move_rails_ns(const mpath_topo_t *topo, const mpath_plan_t *plan)
 }
 
 /* Of ranks that share a NIC those that get little of what comes by it have it early. */
-static int takes_its_part(const mpath_team_t *team, const uint64_t *loads, int nic, uint64_t bytes)
+static int takes_its_part(const mpath_team_t *team, const mpath_topo_t *topo, const uint64_t *loads, int nic,
+                          uint64_t bytes)
 {
-    int resource = mpath_topo_resource_find(team->topo, MPATH_RESOURCE_NIC_RX, team->node, nic);
+    int resource = mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_RX, team->node, nic);
 
     return (bytes > 0) && (resource >= 0) && (bytes >= loads[resource] / (uint64_t)team->num_local);
 }
 
-void mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times)
+void mpath_rail_times_read(const mpath_rail_clock_t *clock, const mpath_team_t *team, const mpath_topo_t *topo,
+                           const mpath_schedule_t *schedule, const mpath_plan_t *plan, mpath_rail_times_t *times)
 {
-    const mpath_mover_t *mover     = team->mover;
     const uint64_t *loads          = mpath_plan_loads(plan);
     uint64_t bytes[MPATH_MAX_NICS] = {0};
 
     memset(times, 0, sizeof(*times));
-    for (size_t i = 0; i < mover->schedule->num_duties; i++) {
-        const mpath_duty_t *duty = &mover->schedule->duties[i];
+    for (size_t i = 0; i < schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &schedule->duties[i];
         int nic                  = duty->in.nic_to;
 
         if (comes_by_rail(duty)) {
-            uint64_t rx_ns = load_ns(team->topo, loads, MPATH_RESOURCE_NIC_RX, team->node, nic);
-            uint64_t tx_ns = load_ns(team->topo, loads, MPATH_RESOURCE_NIC_TX, team->node_of[duty->in.from],
+            uint64_t rx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_RX, team->node, nic);
+            uint64_t tx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_TX, team->node_of[duty->in.from],
                                      duty->in.nic_from);
 
             rx_ns                = (tx_ns > rx_ns) ? tx_ns : rx_ns;
@@ -98,6 +93,6 @@ void mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_
         }
     }
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        times->took_ns[nic] = takes_its_part(team, loads, nic, bytes[nic]) ? mover->times.took_ns[nic] : 0;
+        times->took_ns[nic] = takes_its_part(team, topo, loads, nic, bytes[nic]) ? clock->took_ns[nic] : 0;
     }
 }
