@@ -52,9 +52,17 @@ static int is_worth(const mpath_gpu_coll_t *coll, uint64_t first_bps)
     return each_host_bps(coll) >= first_bps / 100 * HOST_LEAST_PERCENT;
 }
 
+/* Through a port of that rate, from where on a part goes this way. */
+static uint64_t least_of(const mpath_gpu_coll_t *coll, uint64_t first_bps)
+{
+    uint64_t wanted = coll->settings->gpu_host_min_bytes;
+
+    return (wanted > 0) ? wanted : mpath_reduce_host_least_bytes(first_bps);
+}
+
 static mpath_beside_t *beside_of(gpu_host_t *host, const mpath_gpu_coll_t *coll, uint64_t first_bps, uint64_t bytes)
 {
-    uint64_t least_bytes = coll->settings->gpu_host_min_bytes;
+    uint64_t least_bytes = least_of(coll, first_bps);
     unsigned class       = 0;
 
     while ((class + 1 < GPU_HOST_CLASSES) && (bytes >> (class + 1) >= least_bytes)) {
@@ -75,13 +83,16 @@ static int is_two(const mpath_symmetric_gpu_t *gpu)
 /* Of a vector of all ranks: every part goes to the rank that combines it, and back to all. */
 static int is_long(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= gpu->reduce->settings->gpu_host_min_bytes;
+    uint64_t first_bps = port_bps(gpu->reduce, gpu->reduce->rates.kernel_bps);
+
+    return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= least_of(gpu->reduce, first_bps);
 }
 
 /* Of what a rank gets from all. */
 static int is_long_gather(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >= gpu->reduce->settings->gpu_host_min_bytes;
+    return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >=
+           least_of(gpu->gather, gpu->gather->rates.pair_bps);
 }
 
 /* What a rank combines, and where in the vector. */
@@ -172,10 +183,9 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
     if (!is_long(gpu, bytes)) {
         return MPATH_OK;
     }
-    status    = mpath_gpu_coll_find_rates(gpu->reduce);
     first_bps = port_bps(gpu->reduce, gpu->reduce->rates.kernel_bps);
-    if ((status != MPATH_OK) || !is_worth(gpu->reduce, first_bps)) {
-        return status;
+    if (!is_worth(gpu->reduce, first_bps)) {
+        return MPATH_OK;
     }
     room = hear(gpu->reduce, host);
     if ((room > 0) && !host->refused) {

@@ -133,9 +133,10 @@ const mpath_param_t mpath_params[] = {
         "the links idle between two messages. -1: none, or some, as is measured to be faster in calls with three such "
         "messages or more"),
     ROW_BYTES(
-        gpu_host_min_bytes, "128m", 1u << 20, UINT64_C(1) << 50, 6,
+        gpu_host_min_bytes, "0", 0, UINT64_C(1) << 50, 6,
         "MPI_Allreduce and MPI_Allgather on device memory of one node: from so many bytes through a GPU's port on, a "
-        "part goes through host memory beside the others, as much as makes the call shorter"),
+        "part goes through host memory beside the others, as much as makes the call shorter. 0: as many as the port "
+        "carries in 340 us"),
     ROW_ENUM(
         gpu_reduce, "auto", gpu_reduce_values, 6,
         "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part "
