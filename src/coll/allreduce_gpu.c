@@ -322,10 +322,17 @@ static mpath_call_t call_of(mpath_operation_t operation, const mpath_symmetric_b
  */
 static int is_one_shot(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
 {
-    return !(flags & MPATH_CALL_IN_PLACE) && !gpu->in_ring &&
-           (mpath_reduce_fastest(&gpu->reduce->rates,
-                                 MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_ONE_SHOT) | MPATH_REDUCE_WAY(gpu->way),
-                                 (unsigned)gpu->size, bytes) == MPATH_GPU_REDUCE_ONE_SHOT);
+    int forced = gpu->reduce->settings->gpu_reduce; /* or chosen */
+
+    if ((flags & MPATH_CALL_IN_PLACE) || gpu->in_ring) {
+        return 0;
+    }
+    if (forced == MPATH_GPU_REDUCE_AUTO) {
+        forced = mpath_reduce_fastest(&gpu->reduce->rates,
+                                      MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_ONE_SHOT) | MPATH_REDUCE_WAY(gpu->way),
+                                      (unsigned)gpu->size, bytes);
+    }
+    return forced == MPATH_GPU_REDUCE_ONE_SHOT;
 }
 
 static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,

@@ -57,32 +57,34 @@ void mpath_gpu_eager_destroy(gpu_eager_t *eager)
 /* For vectors of so many bytes; MPATH_EAGER_FORMS: the way that has been chosen for after the agreement is faster. */
 static mpath_eager_form_t form_of(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    unsigned ways = MPATH_REDUCE_WAY(gpu->way) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS) |
+    mpath_gpu_reduce_t way = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
+    unsigned ways          = MPATH_REDUCE_WAY(gpu->way) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS) |
                     MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WHOLE);
 
-    if (gpu->in_ring || (gpu->reduce->settings->gpu_reduce != MPATH_GPU_REDUCE_AUTO)) {
+    if (gpu->in_ring) {
         return MPATH_EAGER_FORMS; /* they combine in the order of the ranks */
     }
-    switch (mpath_reduce_fastest(&gpu->reduce->rates, ways, (unsigned)gpu->size, bytes)) {
-    case MPATH_GPU_REDUCE_WHOLE:
-        return MPATH_EAGER_WHOLE;
-    case MPATH_GPU_REDUCE_PARTS:
-        return MPATH_EAGER_PARTS;
-    default:
-        return MPATH_EAGER_FORMS;
+    if (way == MPATH_GPU_REDUCE_AUTO) {
+        way = mpath_reduce_fastest(&gpu->reduce->rates, ways, (unsigned)gpu->size, bytes);
     }
+    if (way == MPATH_GPU_REDUCE_WHOLE) {
+        return (bytes <= MPATH_REDUCE_WHOLE_MAX_BYTES) ? MPATH_EAGER_WHOLE : MPATH_EAGER_FORMS;
+    }
+    return ((way == MPATH_GPU_REDUCE_PARTS) && (bytes <= MPATH_REDUCE_PARTS_MAX_BYTES)) ? MPATH_EAGER_PARTS
+                                                                                        : MPATH_EAGER_FORMS;
 }
 
-/* The longest vector that may be predicted to be fastest in a form. */
+/* The longest vector that goes in a form: for which it may be predicted to be the fastest, or is forced. */
 static uint64_t longest(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form)
 {
-    const mpath_peer_rates_t *rates = &gpu->reduce->rates;
-    unsigned size                   = (unsigned)gpu->size;
+    mpath_gpu_reduce_t way   = (form == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_WHOLE : MPATH_GPU_REDUCE_PARTS;
+    mpath_gpu_reduce_t other = (form == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_PARTS : MPATH_GPU_REDUCE_DIRECT;
+    uint64_t limit = (form == MPATH_EAGER_WHOLE) ? MPATH_REDUCE_WHOLE_MAX_BYTES : MPATH_REDUCE_PARTS_MAX_BYTES;
 
-    return (form == MPATH_EAGER_WHOLE) ? mpath_reduce_most_bytes(rates, MPATH_GPU_REDUCE_WHOLE, MPATH_GPU_REDUCE_PARTS,
-                                                                 size, MPATH_REDUCE_WHOLE_MAX_BYTES)
-                                       : mpath_reduce_most_bytes(rates, MPATH_GPU_REDUCE_PARTS, MPATH_GPU_REDUCE_DIRECT,
-                                                                 size, MPATH_REDUCE_PARTS_MAX_BYTES);
+    if (gpu->reduce->settings->gpu_reduce == (int)way) {
+        return limit;
+    }
+    return mpath_reduce_most_bytes(&gpu->reduce->rates, way, other, (unsigned)gpu->size, limit);
 }
 
 /* The longest vector for a form, as far as this rank has memory; 0: it has none. */

@@ -2,7 +2,7 @@
 /*
  * Allreduces of short vectors, started before the agreement. Calls run out of numbers: the ranks lend each other memory
  * anew, and numbers begin again, which must not meet those that old calls have left; with 5 numbers instead of 2^32 - 1.
- * And which calls they are follows from the machine's rates.
+ * Which calls they are follows from the machine's rates; any way can be forced.
  */
 #include "capture.h"
 #include "gpu/reduce_eager_args.h"
@@ -46,7 +46,9 @@ static void round_of(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *sen
         host[i] = value(me, round, i);
     }
     gpu_memory_write(send->address, host, elements * sizeof(float));
-    gpu_memory_fill(recv->address, 0xee, recv->bytes);
+    if (recv != send) {
+        gpu_memory_fill(recv->address, 0xee, recv->bytes);
+    }
     ranks_check(mpath_allreduce_gpu(gpu, &buffers, elements, &how) == MPATH_OK);
     gpu_memory_read(recv->address, host, elements * sizeof(float));
     for (uint64_t i = 0; i < elements; i++) {
@@ -54,10 +56,19 @@ static void round_of(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *sen
     }
 }
 
+typedef struct forced {
+    mpath_gpu_reduce_t way;
+    uint64_t elements;
+    int in_place;
+    unsigned whole, parts; /* kernels of a rank that are expected */
+    int keeps_all;         /* each rank combines the whole vector */
+} forced_t;
+
 typedef struct job {
     ranks_setup_t setup;
     const char *probe_file; /* NULL: rates of an H200 */
     unsigned eager;         /* calls of 800 kB of which that is expected */
+    const forced_t *forced; /* NULL: none */
 } job_t;
 
 typedef struct member {
@@ -77,6 +88,7 @@ static void begin(ranks_self_t *self, const job_t *job, member_t *member)
     settings.timeout_s      = 100;
     settings.gpu_probe      = (job->probe_file != NULL) ? MPATH_GPU_PROBE_FILE : MPATH_GPU_PROBE_OFF;
     settings.gpu_probe_file = (job->probe_file != NULL) ? job->probe_file : "";
+    settings.gpu_reduce     = (job->forced != NULL) ? (int)job->forced->way : MPATH_GPU_REDUCE_AUTO;
     member->context         = ranks_context(self, &settings);
     member->team            = ranks_team(self, member->context);
     ranks_check(mpath_symmetric_gpu_create(member->team, &member->gpu) == MPATH_OK);
@@ -176,11 +188,62 @@ static void test_rates_choose_the_way(void **state)
     unlink(path);
 }
 
+/* -- forced ways -- */
+
+static int forced_body(ranks_self_t *self, void *argument)
+{
+    const forced_t *forced = ((const job_t *)argument)->forced;
+    uint64_t bytes         = forced->elements * sizeof(float), combined;
+    const eager_form_t *forms;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    begin(self, argument, &member);
+    for (uint64_t round = 0; round < CALLS; round++) {
+        round_of(member.gpu, self->rank, &member.send, forced->in_place ? &member.send : &member.recv, forced->elements,
+                 round);
+    }
+    mpath_symmetric_gpu_counters(member.gpu, &counters);
+    forms    = member.gpu->eager->forms;
+    combined = counters.gpu.kernel_bytes - (forced->whole + forced->parts) * bytes;
+    ranks_check((counters.calls == CALLS) && (counters.gpu.eager == forced->whole + forced->parts));
+    ranks_check((forms[MPATH_EAGER_WHOLE].counted == forced->whole) &&
+                (forms[MPATH_EAGER_PARTS].counted == forced->parts));
+    if (forced->keeps_all) {
+        ranks_check(combined == CALLS * bytes);
+    } else {
+        ranks_check(combined <= CALLS * (bytes / RANKS + 256));
+    }
+    end(self, &member);
+    return 0;
+}
+
+/* Each is the one that would not be chosen, but for those that cannot be: too long for whole vectors, and in place. */
+static void test_ways_are_forced(void **state)
+{
+    static const forced_t table[] = {
+        {.way = MPATH_GPU_REDUCE_WHOLE, .elements = 60000, .whole = CALLS - 1},
+        {.way = MPATH_GPU_REDUCE_WHOLE, .elements = MOST},
+        {.way = MPATH_GPU_REDUCE_PARTS, .elements = 3000, .parts = CALLS - 1},
+        {.way = MPATH_GPU_REDUCE_ONE_SHOT, .elements = MOST, .keeps_all = 1},
+        {.way = MPATH_GPU_REDUCE_ONE_SHOT, .elements = MOST, .in_place = 1},
+        {.way = MPATH_GPU_REDUCE_DIRECT, .elements = 3000},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        job_t job = {.setup = {.size = RANKS}, .forced = &table[i]};
+
+        assert_int_equal(ranks_run(&job.setup, forced_body, &job), 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_end),
         cmocka_unit_test(test_rates_choose_the_way),
+        cmocka_unit_test(test_ways_are_forced),
     };
 
     return cmocka_run_group_tests_name("gpu_eager", tests, NULL, NULL);
