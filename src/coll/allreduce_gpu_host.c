@@ -24,19 +24,19 @@
 #define BATCH_OF_REST 3
 #define BATCH_MIN_BYTES (UINT64_C(3) << 20)
 
-/* Of two H200: what one GPU reaches both ways through the host, and what of it a call does. */
-#define HOST_ONE_BPS UINT64_C(40000000000)
+/* What a call begins with of what a GPU reaches both ways through the host: of two H200, until calls say more. */
 #define HOST_REACHED_PERCENT 75
 
 /* The least part of a port's rate that is worth while: with 3 %, as 8 H200 have, calls took longer. */
 #define HOST_LEAST_PERCENT 4
 
-/* What the host carries for each rank, while all of them send and receive. */
+/* What the host carries for each rank, while all of them send and receive, and links bring their GPUs the rest. */
 static uint64_t each_host_bps(const mpath_gpu_coll_t *coll)
 {
     uint64_t each_bps = coll->rates.host_bps / (uint64_t)coll->size;
 
-    return (each_bps < HOST_ONE_BPS) ? each_bps : HOST_ONE_BPS;
+    each_bps = (each_bps < coll->rates.both_bps) ? each_bps : coll->rates.both_bps;
+    return (each_bps < coll->rates.beside_bps) ? each_bps : coll->rates.beside_bps;
 }
 
 /* What a port carries beside it; an emulated one as it says. */

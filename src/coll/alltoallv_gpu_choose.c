@@ -19,15 +19,11 @@
 #define KERNEL_HANDICAP 10
 
 /*
- * Measured from three GPUs to one, and from one to another: until the first bytes that go through the host are there;
- * what of the share that follows is taken, since the host's copies vary more than those between GPUs, and too large a
- * share costs more than too small a one. From one GPU 34 GB/s went through the host, of the 45 from several.
+ * What of the share at which links and host end together is taken, from several GPUs and from one: the host's copies
+ * vary more than those between GPUs, and too large a share costs more than too small a one.
  */
-#define HOST_START_NS 245000u
 #define HOST_PERCENT 88u
-#define HOST_ONE_START_NS 60000u
 #define HOST_ONE_PERCENT 85u
-#define HOST_ONE_PER_MILLE 750u
 
 /*
  * A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second.
@@ -233,8 +229,7 @@ static void share_with_host(mpath_gpu_coll_t *gpu)
     if ((gpu->decided.engine != WAY_PUSH) || (share.hot_bytes < HOST_SHARE_MIN_BYTES) || gpu->no_beside) {
         return;
     }
-    share.host_bps     = (senders == 1) ? gpu->rates.staged_bps / 1000 * HOST_ONE_PER_MILLE : gpu->rates.staged_bps;
-    share.start_ns     = (senders == 1) ? HOST_ONE_START_NS : HOST_START_NS;
+    mpath_peer_beside(&gpu->rates, senders, &share.host_bps, &share.start_ns);
     share.take_percent = (senders == 1) ? HOST_ONE_PERCENT : HOST_PERCENT;
     share.most_percent = (unsigned)gpu->settings->gpu_host_percent;
     bytes              = mpath_host_share_bytes(&share);

@@ -213,9 +213,38 @@ static void test_no_cliffs(void **state)
     }
 }
 
+static uint64_t through_the_host(uint64_t beside_bps)
+{
+    uint64_t bytes = 0;
+
+    node_begin(4);
+    node.gpu.rates.beside_bps = beside_bps;
+    set_hot(512 * MIB, 90);
+    choose_ways();
+    for (int i = 0; i < CELLS; i++) {
+        bytes += node.beside[i];
+    }
+    node_end();
+    return bytes;
+}
+
+/* A hot receiver gets through the host what that adds to its links: nothing where both share a ceiling. */
+static void test_host_adds_to_links(void **state)
+{
+    uint64_t h200;
+
+    (void)state;
+    node_begin(4);
+    h200 = node.gpu.rates.beside_bps;
+    node_end();
+    assert_true(through_the_host(h200) > 64 * MIB);
+    assert_in_range(through_the_host(h200 / 4), MIB, through_the_host(h200) / 3);
+    assert_int_equal(through_the_host(1), 0);
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_cliffs)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_no_cliffs), cmocka_unit_test(test_host_adds_to_links)};
 
     return cmocka_run_group_tests_name("gpu_sizes", tests, NULL, NULL);
 }
