@@ -315,30 +315,10 @@ static mpath_call_t call_of(mpath_operation_t operation, const mpath_symmetric_b
     return call;
 }
 
-/*
- * Whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU
- * and be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is
- * written; and it has the order of the ranks.
- */
-static int is_one_shot(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
-{
-    int forced = gpu->reduce->settings->gpu_reduce; /* or chosen */
-
-    if ((flags & MPATH_CALL_IN_PLACE) || gpu->in_ring) {
-        return 0;
-    }
-    if (forced == MPATH_GPU_REDUCE_AUTO) {
-        forced = mpath_reduce_fastest(&gpu->reduce->rates,
-                                      MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_ONE_SHOT) | MPATH_REDUCE_WAY(gpu->way),
-                                      (unsigned)gpu->size, bytes);
-    }
-    return forced == MPATH_GPU_REDUCE_ONE_SHOT;
-}
-
 static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                     uint64_t bytes, const mpath_reduce_how_t *how)
 {
-    if (is_one_shot(gpu, bytes, agreed->flags)) {
+    if (mpath_gpu_writes_does_without(gpu, bytes, agreed->flags)) {
         for (int rank = 0; rank < gpu->size; rank++) {
             gpu->part_offsets[rank] = 0;
             gpu->part_bytes[rank]   = bytes;

@@ -117,6 +117,13 @@ void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
 
 /*
+ * After the agreement, whose flags these are: whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU
+ * and be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is
+ * written; and it has the order of the ranks.
+ */
+int mpath_gpu_writes_does_without(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags);
+
+/*
  * Before the agreement, claims what kernels that wait for each other need, of which this rank's cell tells; given back
  * after the call. Then, with everything open, whether all can go this way: collective, the same on all ranks.
  */

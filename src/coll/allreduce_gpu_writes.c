@@ -56,6 +56,21 @@ void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const m
     }
 }
 
+int mpath_gpu_writes_does_without(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
+{
+    int forced = gpu->reduce->settings->gpu_reduce; /* or chosen */
+
+    if ((flags & MPATH_CALL_IN_PLACE) || gpu->in_ring) {
+        return 0;
+    }
+    if (forced == MPATH_GPU_REDUCE_AUTO) {
+        forced = mpath_reduce_fastest(&gpu->reduce->rates,
+                                      MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_ONE_SHOT) | MPATH_REDUCE_WAY(gpu->way),
+                                      (unsigned)gpu->size, bytes);
+    }
+    return forced == MPATH_GPU_REDUCE_ONE_SHOT;
+}
+
 /* Bytes of a tile for which there is memory; 0: none. */
 static uint64_t tile_bytes(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll)
 {
