@@ -13,13 +13,6 @@
 /* Parts are cut at multiples of this, so that their vectors are aligned alike, whatever the element. */
 #define PART_GRAIN_BYTES 256u
 
-/*
- * What a write to another GPU and its acknowledgement cost, in bytes read meanwhile; and up to where that was looked
- * at.
- */
-#define ONE_SHOT_MORE_BYTES (UINT64_C(384) << 10)
-#define ONE_SHOT_MAX_BYTES (UINT64_C(1) << 20)
-
 mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gpu_t **gpu_p)
 {
     mpath_symmetric_gpu_t *gpu = calloc(1, sizeof(*gpu));
@@ -272,7 +265,8 @@ static mpath_status_t reduce_parts(mpath_symmetric_gpu_t *gpu, const mpath_call_
     mpath_status_t status = mpath_gpu_coll_prepare(coll, call, agreed);
 
     if ((status == MPATH_OK) && (call->operation == MPATH_OPERATION_ALLREDUCE)) {
-        status = mpath_gpu_eager_prepare(gpu);
+        status = mpath_gpu_coll_find_rates(coll); /* for the calls that follow */
+        status = (status == MPATH_OK) ? mpath_gpu_eager_prepare(gpu) : status;
     }
     if (status == MPATH_OK) {
         status = mpath_gpu_coll_open_all(coll, mpath_gpu_writes_works(gpu, may_write));
@@ -321,23 +315,10 @@ static mpath_call_t call_of(mpath_operation_t operation, const mpath_symmetric_b
     return call;
 }
 
-/*
- * Whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU
- * and be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is
- * written.
- */
-static int is_one_shot(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
-{
-    uint64_t size = (uint64_t)gpu->size;
-
-    return !(flags & MPATH_CALL_IN_PLACE) && ((size - 1) * (size - 2) * bytes <= size * ONE_SHOT_MORE_BYTES) &&
-           (bytes <= ONE_SHOT_MAX_BYTES);
-}
-
 static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                     uint64_t bytes, const mpath_reduce_how_t *how)
 {
-    if (!gpu->in_ring && is_one_shot(gpu, bytes, agreed->flags)) {
+    if (mpath_gpu_writes_does_without(gpu, bytes, agreed->flags)) {
         for (int rank = 0; rank < gpu->size; rank++) {
             gpu->part_offsets[rank] = 0;
             gpu->part_bytes[rank]   = bytes;
@@ -361,6 +342,7 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         return MPATH_DECLINED; /* all ranks know */
     }
     mpath_gpu_notice_lost();
+    mpath_gpu_writes_choose(gpu, bytes, how);
     status = mpath_gpu_eager_start(gpu, buffers, elements, how, eligible);
     if (status != MPATH_OK) {
         return status;
@@ -370,7 +352,6 @@ mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
         gpu->send_bytes[rank] = gpu->recv_bytes[rank] = bytes;
         gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
     }
-    mpath_gpu_writes_choose(gpu, bytes, how);
     mpath_gpu_writes_claim(gpu);
     mpath_gpu_host_tell(gpu, buffers, bytes, eligible);
     status = mpath_gpu_eager_finish(gpu, agree(gpu, gpu->reduce, &call, &agreed), &done);

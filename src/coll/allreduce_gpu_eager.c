@@ -14,17 +14,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/*
- * Of eight H200 (doc/benchmarks). Femtoseconds of a byte through a port: of units with numbers, and of the kernel that
- * follows the agreement. Nanoseconds of the agreement that a call of whole vectors saves; and, estimated, that one in
- * parts takes longer than that, since results are sent after vectors.
- */
-#define EAGER_FS UINT64_C(3500)
-#define DIRECT_FS UINT64_C(4000)
-#define PARTS_MORE_NS UINT64_C(3000)
-#define WHOLE_SAVES_NS UINT64_C(7500)
-
-#define WHOLE_MAX_BYTES (UINT64_C(256) << 10)
+/* Of each GPU, for parts: room for MPATH_REDUCE_PARTS_MAX_BYTES, nearly. */
 #define PARTS_MEMORY_MAX (UINT64_C(16) << 20)
 
 /* What one form of the kernels needs. */
@@ -64,38 +54,44 @@ void mpath_gpu_eager_destroy(gpu_eager_t *eager)
 
 /* -- which form -- */
 
-/*
- * The longest vector that is faster whole than in parts. A port carries 2 (n - 1) bytes for one of it, numbers included,
- * and in parts 8 / 3 (n - 1) / n.
- */
-static uint64_t whole_max(uint64_t ranks)
+/* For vectors of so many bytes; MPATH_EAGER_FORMS: the way that has been chosen for after the agreement is faster. */
+static mpath_eager_form_t form_of(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    uint64_t most = PARTS_MORE_NS * 1000000 / EAGER_FS * 3 * ranks / ((ranks - 1) * (6 * ranks - 8));
+    mpath_gpu_reduce_t way = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
+    unsigned ways          = MPATH_REDUCE_WAY(gpu->way) | MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_PARTS) |
+                    MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WHOLE);
 
-    return ((most < WHOLE_MAX_BYTES) ? most : WHOLE_MAX_BYTES) & ~UINT64_C(15);
-}
-
-/* The longest that is faster in parts than by the kernel after the agreement, of which a port carries 2 (n - 1) / n. */
-static uint64_t parts_max(uint64_t ranks)
-{
-    return (WHOLE_SAVES_NS - PARTS_MORE_NS) * 3000000 / (8 * EAGER_FS - 6 * DIRECT_FS) * ranks / (ranks - 1);
-}
-
-mpath_eager_form_t mpath_gpu_eager_form(unsigned ranks, uint64_t bytes)
-{
-    if (bytes <= whole_max(ranks)) {
-        return MPATH_EAGER_WHOLE;
+    if (gpu->in_ring) {
+        return MPATH_EAGER_FORMS; /* they combine in the order of the ranks */
     }
-    return ((bytes <= parts_max(ranks)) && (mpath_gpu_reduce_fastest(ranks, bytes) == MPATH_GPU_REDUCE_DIRECT))
-               ? MPATH_EAGER_PARTS
-               : MPATH_EAGER_FORMS;
+    if (way == MPATH_GPU_REDUCE_AUTO) {
+        way = mpath_reduce_fastest(&gpu->reduce->rates, ways, (unsigned)gpu->size, bytes);
+    }
+    if (way == MPATH_GPU_REDUCE_WHOLE) {
+        return (bytes <= MPATH_REDUCE_WHOLE_MAX_BYTES) ? MPATH_EAGER_WHOLE : MPATH_EAGER_FORMS;
+    }
+    return ((way == MPATH_GPU_REDUCE_PARTS) && (bytes <= MPATH_REDUCE_PARTS_MAX_BYTES)) ? MPATH_EAGER_PARTS
+                                                                                        : MPATH_EAGER_FORMS;
+}
+
+/* The longest vector that goes in a form: for which it may be predicted to be the fastest, or is forced. */
+static uint64_t longest(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form)
+{
+    mpath_gpu_reduce_t way   = (form == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_WHOLE : MPATH_GPU_REDUCE_PARTS;
+    mpath_gpu_reduce_t other = (form == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_PARTS : MPATH_GPU_REDUCE_DIRECT;
+    uint64_t limit = (form == MPATH_EAGER_WHOLE) ? MPATH_REDUCE_WHOLE_MAX_BYTES : MPATH_REDUCE_PARTS_MAX_BYTES;
+
+    if (gpu->reduce->settings->gpu_reduce == (int)way) {
+        return limit;
+    }
+    return mpath_reduce_most_bytes(&gpu->reduce->rates, way, other, (unsigned)gpu->size, limit);
 }
 
 /* The longest vector for a form, as far as this rank has memory; 0: it has none. */
 static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form)
 {
     uint64_t size = (uint64_t)gpu->size, memory = gpu->reduce->settings->gpu_memory_bytes, room;
-    uint64_t most   = ((form == MPATH_EAGER_WHOLE) ? whole_max(size) : parts_max(size)) & ~UINT64_C(15);
+    uint64_t most   = longest(gpu, form);
     uint64_t wanted = mpath_eager_memory_bytes(form, (unsigned)size,
                                                mpath_eager_slot_bytes(form, (unsigned)size, most));
 
@@ -220,14 +216,13 @@ static int is_wanted(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
     gpu_eager_t *eager = gpu->eager;
 
     look_at_how(eager, how);
-    eager->form = eager->fits ? mpath_gpu_eager_form((unsigned)gpu->size, eager->bytes) : MPATH_EAGER_FORMS;
+    eager->form = eager->fits ? form_of(gpu, eager->bytes) : MPATH_EAGER_FORMS;
     return (eager->form != MPATH_EAGER_FORMS) && has_room(gpu, eager->form, eager->bytes);
 }
 
 mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                      uint64_t elements, const mpath_reduce_how_t *how, int eligible)
 {
-    int way               = gpu->reduce->settings->gpu_reduce;
     gpu_eager_t *eager    = gpu->eager;
     mpath_status_t status = MPATH_OK;
     eager_form_t *form;
@@ -242,7 +237,7 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
         return MPATH_OK;
     }
     form = &eager->forms[eager->form];
-    if (eligible && (way == MPATH_GPU_REDUCE_AUTO)) {
+    if (eligible) {
         gpu->reduce->eager = GPU_EAGER_WANTED;
     }
     if (is_usable(form)) {

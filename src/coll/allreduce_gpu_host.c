@@ -24,19 +24,19 @@
 #define BATCH_OF_REST 3
 #define BATCH_MIN_BYTES (UINT64_C(3) << 20)
 
-/* Of two H200: what one GPU reaches both ways through the host, and what of it a call does. */
-#define HOST_ONE_BPS UINT64_C(40000000000)
+/* What a call begins with of what a GPU reaches both ways through the host: of two H200, until calls say more. */
 #define HOST_REACHED_PERCENT 75
 
 /* The least part of a port's rate that is worth while: with 3 %, as 8 H200 have, calls took longer. */
 #define HOST_LEAST_PERCENT 4
 
-/* What the host carries for each rank, while all of them send and receive. */
+/* What the host carries for each rank, while all of them send and receive, and links bring their GPUs the rest. */
 static uint64_t each_host_bps(const mpath_gpu_coll_t *coll)
 {
     uint64_t each_bps = coll->rates.host_bps / (uint64_t)coll->size;
 
-    return (each_bps < HOST_ONE_BPS) ? each_bps : HOST_ONE_BPS;
+    each_bps = (each_bps < coll->rates.both_bps) ? each_bps : coll->rates.both_bps;
+    return (each_bps < coll->rates.beside_bps) ? each_bps : coll->rates.beside_bps;
 }
 
 /* What a port carries beside it; an emulated one as it says. */
@@ -52,9 +52,17 @@ static int is_worth(const mpath_gpu_coll_t *coll, uint64_t first_bps)
     return each_host_bps(coll) >= first_bps / 100 * HOST_LEAST_PERCENT;
 }
 
+/* Through a port of that rate, from where on a part goes this way. */
+static uint64_t least_of(const mpath_gpu_coll_t *coll, uint64_t first_bps)
+{
+    uint64_t wanted = coll->settings->gpu_host_min_bytes;
+
+    return (wanted > 0) ? wanted : mpath_reduce_host_least_bytes(first_bps);
+}
+
 static mpath_beside_t *beside_of(gpu_host_t *host, const mpath_gpu_coll_t *coll, uint64_t first_bps, uint64_t bytes)
 {
-    uint64_t least_bytes = coll->settings->gpu_host_min_bytes;
+    uint64_t least_bytes = least_of(coll, first_bps);
     unsigned class       = 0;
 
     while ((class + 1 < GPU_HOST_CLASSES) && (bytes >> (class + 1) >= least_bytes)) {
@@ -75,13 +83,16 @@ static int is_two(const mpath_symmetric_gpu_t *gpu)
 /* Of a vector of all ranks: every part goes to the rank that combines it, and back to all. */
 static int is_long(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= gpu->reduce->settings->gpu_host_min_bytes;
+    uint64_t first_bps = port_bps(gpu->reduce, gpu->reduce->rates.kernel_bps);
+
+    return bytes / (uint64_t)gpu->size * 2 * (uint64_t)(gpu->size - 1) >= least_of(gpu->reduce, first_bps);
 }
 
 /* Of what a rank gets from all. */
 static int is_long_gather(const mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
-    return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >= gpu->reduce->settings->gpu_host_min_bytes;
+    return bytes / (uint64_t)gpu->size * (uint64_t)(gpu->size - 1) >=
+           least_of(gpu->gather, gpu->gather->rates.pair_bps);
 }
 
 /* What a rank combines, and where in the vector. */
@@ -172,10 +183,9 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
     if (!is_long(gpu, bytes)) {
         return MPATH_OK;
     }
-    status    = mpath_gpu_coll_find_rates(gpu->reduce);
     first_bps = port_bps(gpu->reduce, gpu->reduce->rates.kernel_bps);
-    if ((status != MPATH_OK) || !is_worth(gpu->reduce, first_bps)) {
-        return status;
+    if (!is_worth(gpu->reduce, first_bps)) {
+        return MPATH_OK;
     }
     room = hear(gpu->reduce, host);
     if ((room > 0) && !host->refused) {

@@ -7,6 +7,7 @@
 #include "coll/allreduce_gpu.h"
 #include "coll/allreduce_gpu_lent.h"
 #include "coll/gpu_launches.h"
+#include "coll/reduce_predict.h"
 #include "gpu/reduce_eager.h"
 #include "gpu/reduce_writes.h"
 
@@ -58,7 +59,7 @@ struct mpath_symmetric_gpu {
     gpu_host_t host, host_gather;
     gpu_lent_t *writes; /* for reductions by writes; NULL until a call was large enough */
     gpu_found_t found;  /* of the last one */
-    int way;            /* mpath_gpu_reduce_t of the call under way, but for "auto": where all ranks can */
+    int way;            /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
     int in_ring;        /* its elements are combined in the order of a ring, whatever the way */
 };
 
@@ -79,8 +80,8 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
 
 /*
- * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel, if it may expect that all
- * others do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called
+ * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel, if that is predicted to be
+ * faster than the way that has been chosen, and it may expect that all others do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called
  * back, and the call goes on in another way. Of both, errors break the team.
  */
 gpu_eager_t *mpath_gpu_eager_create(void); /* NULL: no memory */
@@ -88,8 +89,6 @@ void mpath_gpu_eager_destroy(gpu_eager_t *eager);
 mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                      uint64_t elements, const mpath_reduce_how_t *how, int eligible);
 mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t agreed, int *done_p);
-/* The prediction for so many bytes; MPATH_EAGER_FORMS: another way is faster. */
-mpath_eager_form_t mpath_gpu_eager_form(unsigned ranks, uint64_t bytes);
 /* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
 mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
 
@@ -112,11 +111,17 @@ void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
 void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 
 /*
- * allreduce_gpu_writes.c: the way of an Allreduce, and with it the order in which elements are combined: the same for
- * the same size, ranks and parameters. mpath_gpu_reduce_fastest() is the prediction, an mpath_gpu_reduce_t.
+ * allreduce_gpu_writes.c: the order in which elements are combined, the same for the same size, ranks and parameters,
+ * and within it the way that is predicted to be the fastest of those that follow the agreement.
  */
 void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
-int mpath_gpu_reduce_fastest(unsigned ranks, uint64_t bytes);
+
+/*
+ * After the agreement, whose flags these are: whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU
+ * and be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is
+ * written; and it has the order of the ranks.
+ */
+int mpath_gpu_writes_does_without(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags);
 
 /*
  * Before the agreement, claims what kernels that wait for each other need, of which this rank's cell tells; given back

@@ -22,46 +22,53 @@
 #define WRITES_REST_S 86400u
 
 /*
- * Nanoseconds, of two to eight H200 (doc/benchmarks): what a call takes besides, and the time of bytes through a port,
- * in femtoseconds each; both grow with the ranks where all write to all. Constants, so that a call always goes the same
- * way: with it goes the order in which elements are combined.
+ * Whether elements are combined in the order of a ring: sizes decide, or the way that is forced, so that a call has the
+ * same bits on every machine, whatever is the fastest there.
  */
-#define DIRECT_NS(_ranks) UINT64_C(15000)
-#define DIRECT_FS(_ranks) (UINT64_C(3000) + UINT64_C(30) * (_ranks))
-#define WRITES_NS(_ranks) (UINT64_C(18000) + UINT64_C(5250) * (_ranks))
-#define WRITES_FS(_ranks) (UINT64_C(2700) + UINT64_C(45) * (_ranks))
-#define RING_NS UINT64_C(18000)
-#define RING_FS UINT64_C(2780)
-#define RING_STEP_NS UINT64_C(6000) /* a tile's time from one GPU to the next, at least */
-
-static uint64_t port_ns(uint64_t bytes, uint64_t femtoseconds)
+static int goes_round(mpath_gpu_reduce_t forced, unsigned ranks, uint64_t bytes)
 {
-    return bytes / 1000 * femtoseconds / 1000;
-}
-
-int mpath_gpu_reduce_fastest(unsigned ranks, uint64_t bytes)
-{
-    uint64_t port = bytes / ranks * 2 * (ranks - 1), step_ns = port_ns(bytes / ranks, RING_FS);
-    uint64_t direct_ns = DIRECT_NS(ranks) + port_ns(port, DIRECT_FS(ranks));
-    uint64_t writes_ns = WRITES_NS(ranks) + port_ns(port, WRITES_FS(ranks));
-    uint64_t ring_ns   = RING_NS + 2 * (ranks - 1) * ((step_ns > RING_STEP_NS) ? step_ns : RING_STEP_NS);
-
-    if ((ranks > 2) && (ring_ns < direct_ns) && (ring_ns < writes_ns)) { /* two write to each other only */
-        return MPATH_GPU_REDUCE_RING;
+    switch (forced) {
+    case MPATH_GPU_REDUCE_RING:
+        return 1;
+    case MPATH_GPU_REDUCE_AUTO:
+    case MPATH_GPU_REDUCE_DIRECT:
+        return mpath_reduce_in_ring(ranks, bytes);
+    default:
+        return 0;
     }
-    return (writes_ns < direct_ns) ? MPATH_GPU_REDUCE_WRITES : MPATH_GPU_REDUCE_DIRECT;
 }
 
 void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how)
 {
-    int forced = gpu->reduce->settings->gpu_reduce, fastest = MPATH_GPU_REDUCE_DIRECT;
+    mpath_gpu_reduce_t forced = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
+    unsigned ranks = (unsigned)gpu->size, ways = 0;
 
+    gpu->in_ring = gpu->way = 0;
     if (mpath_writes_fits(how)) {
-        fastest = mpath_gpu_reduce_fastest((unsigned)gpu->size, bytes);
-        fastest = (forced == MPATH_GPU_REDUCE_RING) ? forced : fastest;
+        gpu->in_ring = goes_round(forced, ranks, bytes);
+        ways         = (ranks == 2) ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WRITES) : 0;
+        ways         = gpu->in_ring ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING) : ways;
+        gpu->way     = ((forced == MPATH_GPU_REDUCE_WRITES) || (forced == MPATH_GPU_REDUCE_RING)) ? forced : 0;
     }
-    gpu->in_ring = fastest == MPATH_GPU_REDUCE_RING;
-    gpu->way     = ((forced == MPATH_GPU_REDUCE_AUTO) || !mpath_writes_fits(how)) ? fastest : forced;
+    if (gpu->way == 0) {
+        ways     = (forced == MPATH_GPU_REDUCE_AUTO) ? ways : 0;
+        gpu->way = mpath_reduce_fastest(&gpu->reduce->rates, ways, ranks, bytes);
+    }
+}
+
+int mpath_gpu_writes_does_without(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
+{
+    int forced = gpu->reduce->settings->gpu_reduce; /* or chosen */
+
+    if ((flags & MPATH_CALL_IN_PLACE) || gpu->in_ring) {
+        return 0;
+    }
+    if (forced == MPATH_GPU_REDUCE_AUTO) {
+        forced = mpath_reduce_fastest(&gpu->reduce->rates,
+                                      MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_ONE_SHOT) | MPATH_REDUCE_WAY(gpu->way),
+                                      (unsigned)gpu->size, bytes);
+    }
+    return forced == MPATH_GPU_REDUCE_ONE_SHOT;
 }
 
 /* Bytes of a tile for which there is memory; 0: none. */
@@ -220,7 +227,7 @@ mpath_status_t mpath_gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_re
         ctas                 = mpath_ring_ctas(writes->multiprocessors);
         tile                 = mpath_ring_tile(gpu->part_bytes[0], ctas,
                                                MPATH_RING_TILE_BYTES((uint64_t)gpu->size, ctas, writes->unit_bytes));
-        arguments.stagger_ns = port_ns(tile * ctas / MPATH_RING_GROUPS, RING_FS);
+        arguments.stagger_ns = mpath_reduce_ring_ns(&coll->rates, tile * ctas / MPATH_RING_GROUPS);
     }
     arguments.tile_bytes = tile;
     arguments.pace_ns    = pace_ns(coll, tile, ctas);

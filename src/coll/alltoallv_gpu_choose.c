@@ -9,8 +9,13 @@
 #include "coll/host_share.h"
 #include "util/log.h"
 
-/* Smaller pairs go with the kernel even when engines carry the others. */
-#define ENGINE_MIN_BYTES (1u << 20)
+/*
+ * Pairs of less than the first go with the kernel even when engines carry the others. So do those of less than the second
+ * or third, where it is predicted to save so many percent: an engine begins each piece some time after the one before,
+ * but the kernel takes multiprocessors from the application.
+ */
+static const uint64_t engine_least[] = {1u << 20, 2u << 20, 4u << 20};
+#define ENGINE_LEAST_GAIN 5
 
 /*
  * The kernel has to be faster by a tenth: it takes multiprocessors from the application, and exchanges of 16 to 64 MiB
@@ -19,15 +24,11 @@
 #define KERNEL_HANDICAP 10
 
 /*
- * Measured from three GPUs to one, and from one to another: until the first bytes that go through the host are there;
- * what of the share that follows is taken, since the host's copies vary more than those between GPUs, and too large a
- * share costs more than too small a one. From one GPU 34 GB/s went through the host, of the 45 from several.
+ * What of the share at which links and host end together is taken, from several GPUs and from one: the host's copies
+ * vary more than those between GPUs, and too large a share costs more than too small a one.
  */
-#define HOST_START_NS 245000u
 #define HOST_PERCENT 88u
-#define HOST_ONE_START_NS 60000u
 #define HOST_ONE_PERCENT 85u
-#define HOST_ONE_PER_MILLE 750u
 
 /*
  * A hot receiver is worth a way through the host from so many bytes on; parts of a message are multiples of the second.
@@ -35,8 +36,9 @@
 #define HOST_SHARE_MIN_BYTES (200u << 20)
 #define HOST_SHARE_GRAIN (64u << 10)
 
-/* What the GPUs carry of the pairs on `way` with at least `least_bytes`. */
-static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least_bytes, mpath_peer_load_t *load)
+/* What the GPUs carry of the pairs on `way` with at least `least_bytes` and less than `end_bytes`. */
+static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least_bytes, uint64_t end_bytes,
+                      mpath_peer_load_t *load)
 {
     *load = (mpath_peer_load_t){0};
     for (int rank = 0; rank < gpu->size; rank++) {
@@ -46,11 +48,12 @@ static void find_load(const mpath_gpu_coll_t *gpu, gpu_way_t way, uint64_t least
         for (int peer = 0; peer < gpu->size; peer++) {
             uint64_t sent = gpu_bytes(gpu, rank, peer), received = gpu_bytes(gpu, peer, rank);
 
-            if ((gpu_way(gpu, rank, peer) == way) && (sent >= least_bytes)) {
+            if ((gpu_way(gpu, rank, peer) == way) && (sent >= least_bytes) && (sent < end_bytes)) {
                 out += sent;
                 pieces++;
             }
-            in += ((gpu_way(gpu, peer, rank) == way) && (received >= least_bytes)) ? received : 0;
+            in += ((gpu_way(gpu, peer, rank) == way) && (received >= least_bytes) && (received < end_bytes)) ? received
+                                                                                                             : 0;
         }
         load->port_bytes = (out > load->port_bytes) ? out : load->port_bytes;
         load->port_bytes = (in > load->port_bytes) ? in : load->port_bytes;
@@ -75,7 +78,7 @@ static int meets_small_pages(const mpath_gpu_coll_t *gpu, int side, uint64_t lea
 
 uint64_t mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu)
 {
-    return (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) ? ENGINE_MIN_BYTES : 0;
+    return (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) ? gpu->decided.engine_least : 0;
 }
 
 /* Once per process: engines could carry what this rank receives, were it not for its mapping. */
@@ -116,44 +119,140 @@ static void compute_order(mpath_gpu_coll_t *gpu, uint64_t least_bytes)
     mpath_order_compute(gpu->order, decided->by_engine, &rates);
 }
 
+/* Of engines, with the kernel's part beside them; and of pushes, were all memory mapped in large pages. */
+typedef struct predicted {
+    uint64_t push_ns, pull_ns, large_pages_ns;
+} predicted_t;
+
+static uint64_t longer(uint64_t a, uint64_t b)
+{
+    return (a > b) ? a : b;
+}
+
+/* Nothing with engines is faster than everything in one piece. */
+static uint64_t whole_ns(const mpath_gpu_coll_t *gpu, const mpath_peer_load_t *all)
+{
+    mpath_peer_load_t whole = *all;
+
+    whole.pieces = 1;
+    return mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &whole);
+}
+
+/*
+ * At least, of engines with pairs from `least_bytes` on and the kernel with the others at the same time: what the kernel
+ * takes alone, what engines do in the best of orders, and what the ports do that they share.
+ */
+static uint64_t bound_ns(const mpath_gpu_coll_t *gpu, uint64_t least_bytes, const mpath_peer_load_t *all)
+{
+    mpath_peer_load_t large, small;
+    uint64_t kernel_ns;
+
+    find_load(gpu, WAY_PUSH, least_bytes, UINT64_MAX, &large);
+    find_load(gpu, WAY_PUSH, 0, least_bytes, &small);
+    kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &small);
+    kernel_ns = longer(kernel_ns + kernel_ns / KERNEL_HANDICAP, whole_ns(gpu, all));
+    return longer(kernel_ns, mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large));
+}
+
+/* The same in an order that is found. */
+static predicted_t predict_engines(mpath_gpu_coll_t *gpu, uint64_t least_bytes, const mpath_peer_load_t *all)
+{
+    uint64_t bound = bound_ns(gpu, least_bytes, all);
+    mpath_peer_load_t large;
+    predicted_t predicted;
+
+    find_load(gpu, WAY_PUSH, least_bytes, UINT64_MAX, &large);
+    gpu->decided.engine = WAY_NONE; /* the order is one of pushes so far */
+    compute_order(gpu, least_bytes);
+    large.order_ns           = mpath_order_time_ns(gpu->order);
+    large.small_pages        = meets_small_pages(gpu, MPATH_ROOM_SEND, least_bytes);
+    predicted.pull_ns        = longer(mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &large), bound);
+    large.small_pages        = meets_small_pages(gpu, MPATH_ROOM_RECV, least_bytes);
+    predicted.push_ns        = longer(mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large), bound);
+    large.small_pages        = 0;
+    predicted.large_pages_ns = longer(mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large), bound);
+    return predicted;
+}
+
+static uint64_t least_ns(predicted_t predicted)
+{
+    return (predicted.pull_ns < predicted.push_ns) ? predicted.pull_ns : predicted.push_ns;
+}
+
+/* Whether engines would have other pairs with the least size number `i` than with the one before it, and some. */
+static int is_another(const mpath_gpu_coll_t *gpu, unsigned i)
+{
+    mpath_peer_load_t between, large;
+
+    find_load(gpu, WAY_PUSH, (i > 0) ? engine_least[i - 1] : 0, engine_least[i], &between);
+    find_load(gpu, WAY_PUSH, engine_least[i], UINT64_MAX, &large);
+    return (large.port_bytes > 0) && ((i == 0) || (between.port_bytes > 0));
+}
+
+#define NUM_LEAST (sizeof(engine_least) / sizeof(engine_least[0]))
+
+/* Of all least sizes; UINT64_MAX: no pair is worth an engine. Orders of many ranks take their time, this does not. */
+static uint64_t engines_bound_ns(const mpath_gpu_coll_t *gpu, const mpath_peer_load_t *all)
+{
+    uint64_t least = UINT64_MAX, bound;
+
+    for (unsigned i = 0; i < NUM_LEAST; i++) {
+        bound = is_another(gpu, i) ? bound_ns(gpu, engine_least[i], all) : UINT64_MAX;
+        least = (bound < least) ? bound : least;
+    }
+    return least;
+}
+
+/* From how many bytes on pairs are worth an engine, where some are; sets gpu->decided.engine_least. */
+static predicted_t choose_least(mpath_gpu_coll_t *gpu, const mpath_peer_load_t *all)
+{
+    predicted_t best = predict_engines(gpu, engine_least[0], all), now;
+
+    gpu->decided.engine_least = engine_least[0];
+    for (unsigned i = 1; i < NUM_LEAST; i++) {
+        uint64_t wanted_ns = least_ns(best) * 100 / (100 + ENGINE_LEAST_GAIN);
+
+        if (!is_another(gpu, i) || (bound_ns(gpu, engine_least[i], all) >= wanted_ns)) {
+            continue;
+        }
+        now = predict_engines(gpu, engine_least[i], all);
+        if (least_ns(now) < wanted_ns) {
+            gpu->decided.engine_least = engine_least[i];
+            best                      = now;
+        }
+    }
+    return best;
+}
+
 mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu)
 {
-    uint64_t kernel_ns, push_ns, pull_ns;
-    mpath_peer_load_t all, large;
+    mpath_peer_load_t all;
+    predicted_t engines;
+    uint64_t kernel_ns;
 
     if (gpu->settings->gpu_way != MPATH_GPU_WAY_AUTO) {
         return (mpath_gpu_way_t)gpu->settings->gpu_way;
     }
-    find_load(gpu, WAY_PUSH, 0, &all);
-    find_load(gpu, WAY_PUSH, mpath_gpu_coll_engine_least(gpu), &large);
-    if (large.port_bytes == 0) {
+    find_load(gpu, WAY_PUSH, 0, UINT64_MAX, &all);
+    kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
+    if (kernel_ns + kernel_ns / KERNEL_HANDICAP <= engines_bound_ns(gpu, &all)) {
         return MPATH_GPU_WAY_KERNEL;
     }
-    kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &all);
-    if (kernel_ns + kernel_ns / KERNEL_HANDICAP <= mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large)) {
-        return MPATH_GPU_WAY_KERNEL; /* whatever the order: that of many ranks takes its time */
-    }
-    gpu->decided.engine = WAY_NONE; /* the order is one of pushes so far */
-    compute_order(gpu, mpath_gpu_coll_engine_least(gpu));
-    large.order_ns    = mpath_order_time_ns(gpu->order);
-    large.small_pages = meets_small_pages(gpu, MPATH_ROOM_SEND, mpath_gpu_coll_engine_least(gpu));
-    pull_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &large);
-    large.small_pages = meets_small_pages(gpu, MPATH_ROOM_RECV, mpath_gpu_coll_engine_least(gpu));
-    push_ns           = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large);
+    engines = choose_least(gpu, &all);
     mpath_debug(
         "call %llu on device memory: %llu bytes through the busiest port; predicted: kernel %llu ns, push %llu ns, "
-        "pull %llu ns",
+        "pull %llu ns, with pairs from %llu bytes on",
         (unsigned long long)gpu->number, (unsigned long long)all.port_bytes, (unsigned long long)kernel_ns,
-        (unsigned long long)push_ns, (unsigned long long)pull_ns);
+        (unsigned long long)engines.push_ns, (unsigned long long)engines.pull_ns,
+        (unsigned long long)gpu->decided.engine_least);
     kernel_ns += kernel_ns / KERNEL_HANDICAP;
-    if ((kernel_ns <= push_ns) && (kernel_ns <= pull_ns)) {
-        large.small_pages = 0;
-        if (mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &large) < kernel_ns) {
+    if ((kernel_ns <= engines.push_ns) && (kernel_ns <= engines.pull_ns)) {
+        if (engines.large_pages_ns < kernel_ns) {
             tell_of_small_pages(gpu);
         }
         return MPATH_GPU_WAY_KERNEL;
     }
-    return (pull_ns < push_ns) ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
+    return (engines.pull_ns < engines.push_ns) ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
 }
 
 /* What a rank receives, or sends, by pushes. */
@@ -233,8 +332,7 @@ static void share_with_host(mpath_gpu_coll_t *gpu)
     if ((gpu->decided.engine != WAY_PUSH) || (share.hot_bytes < HOST_SHARE_MIN_BYTES) || gpu->no_beside) {
         return;
     }
-    share.host_bps     = (senders == 1) ? gpu->rates.staged_bps / 1000 * HOST_ONE_PER_MILLE : gpu->rates.staged_bps;
-    share.start_ns     = (senders == 1) ? HOST_ONE_START_NS : HOST_START_NS;
+    mpath_peer_beside(&gpu->rates, senders, &share.host_bps, &share.start_ns);
     share.take_percent = (senders == 1) ? HOST_ONE_PERCENT : HOST_PERCENT;
     share.most_percent = (unsigned)gpu->settings->gpu_host_percent;
     bytes              = mpath_host_share_bytes(&share);

@@ -60,6 +60,7 @@ typedef struct gpu_decided {
     mpath_import_t **closed;                    /* [2 n] these, since the end of a call: to be taken again */
     uint64_t closed_stamp;
     int all;                     /* of mpath_gpu_coll_open_all(): everything is open */
+    uint64_t engine_least;       /* pairs of fewer bytes go with the kernel */
     int engine;                  /* WAY_PUSH or WAY_PULL: engines are at work */
     uint64_t engine_ranks;       /* mask of those whose engines work */
     uint64_t *by_engine;         /* [opener][owner] bytes that engines carry; the order is made for it */
@@ -174,8 +175,8 @@ void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
  * host's share and the order of the engines' pieces.
  */
 mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
-uint64_t
-mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu); /* from how many bytes on a pair is worth an engine */
+/* After it: from how many bytes on a pair is worth an engine. */
+uint64_t mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu);
 /* The order alone, after the host's share has changed. */
 void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);

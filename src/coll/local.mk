@@ -9,7 +9,7 @@ libmpath_la_SOURCES += coll/share.c coll/share.h coll/share_cut.c coll/share_gpu
 libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_gpu_private.h coll/alltoallv_gpu_start.c \
 	coll/allreduce_gpu.c coll/allreduce_gpu.h coll/allreduce_gpu_eager.c coll/allreduce_gpu_host.c coll/allreduce_gpu_launch.c \
 	coll/allreduce_gpu_lent.c coll/allreduce_gpu_lent.h coll/allreduce_gpu_writes.c \
-	coll/allreduce_gpu_private.h \
+	coll/allreduce_gpu_private.h coll/reduce_predict.c coll/reduce_predict.h \
 	coll/alltoallv_gpu_turns.c coll/alltoallv_gpu_wait.c coll/alltoallv_gpu_ways.c coll/alltoallv_room.c coll/alltoallv_room.h coll/shadow.c coll/shadow.h coll/pieces.c coll/pieces.h
 libmpath_la_SOURCES += coll/alltoallv_relay.c coll/alltoallv_relay.h
 libmpath_la_SOURCES += coll/doubt.c coll/doubt.h coll/load.c coll/load.h

@@ -38,8 +38,8 @@ typedef struct rates_offer {
 
 /* What a rank has measured; bytes per second, 0: not. */
 typedef struct rates_found {
-    uint64_t up_bps, down_bps, copy_bps, kernel_bps; /* alone */
-    uint64_t ring_bps, host_bps;                     /* together with all others */
+    uint64_t up_bps, down_bps, both_bps, copy_bps, kernel_bps, beside_bps; /* alone on the node */
+    uint64_t ring_bps, host_bps;                                           /* together with all others */
     uint32_t copy_ns, kernel_ns;
 } rates_found_t;
 
@@ -197,7 +197,7 @@ static uint64_t measure_time(measurer_t *measurer, const rates_copy_t *copies, i
 }
 
 /*
- * Bytes per second of each of them; 0 when something went wrong. What half of the bytes take less is the time of the
+ * Bytes per second of the first of them; 0 when something went wrong. What half of the bytes take less is the time of the
  * other half: starts, gaps between copies, and the host's seeing the end are in both. Where halves take nearly as long,
  * something has disturbed, and the whole time counts.
  */
@@ -206,9 +206,10 @@ static uint64_t measure_rate(measurer_t *measurer, const rates_copy_t *copies, i
     rates_copy_t half[2] = {copies[0], copies[count - 1]};
     uint64_t bytes       = copies[0].bytes * COPIES, half_ns, ns, bps;
 
-    half[0].bytes = half[1].bytes = copies[0].bytes / 2;
-    half_ns                       = measure_time(measurer, half, count, together);
-    ns                            = measure_time(measurer, copies, count, together);
+    half[0].bytes /= 2;
+    half[1].bytes /= 2;
+    half_ns = measure_time(measurer, half, count, together);
+    ns      = measure_time(measurer, copies, count, together);
     if ((half_ns == 0) || (ns == 0)) {
         return 0;
     }
@@ -262,13 +263,33 @@ static rates_copy_t copy_down(const measurer_t *measurer)
                           .bytes  = host_bytes(measurer)};
 }
 
+/* What comes from the host into this GPU while it reads from the next one, whose memory nobody works on. */
+static uint64_t measure_beside(measurer_t *measurer)
+{
+    rates_copy_t copies[2] = {copy_next(measurer), copy_down(measurer)};
+    uint64_t alone_bps, bps;
+
+    copies[0].source = measurer->theirs;
+    copies[0].target = measurer->memory + measurer->peer_bytes;
+    copies[1].target = measurer->memory;
+    if ((measurer->found.copy_bps == 0) || (measurer->found.down_bps == 0)) {
+        return 0;
+    }
+    mpath_gpu_probe_even(measurer->found.copy_bps, measurer->found.down_bps, &copies[0].bytes, &copies[1].bytes);
+    alone_bps = measure_rate(measurer, copies, 1, 0);
+    bps       = measure_rate(measurer, copies, 2, 0);
+    return ((alone_bps > 0) && (bps > 0)) ? mpath_gpu_probe_added(alone_bps, bps, copies[0].bytes, copies[1].bytes) : 0;
+}
+
 /* This GPU alone on its node. */
 static void measure_alone(measurer_t *measurer)
 {
     rates_copy_t up = copy_up(measurer), down = copy_down(measurer), next = copy_next(measurer);
+    rates_copy_t both[2] = {up, down};
 
     measurer->found.up_bps   = measure_rate(measurer, &up, 1, 0);
     measurer->found.down_bps = measure_rate(measurer, &down, 1, 0);
+    measurer->found.both_bps = measure_rate(measurer, both, 2, 0);
     if (measurer->theirs == 0) {
         return;
     }
@@ -279,6 +300,7 @@ static void measure_alone(measurer_t *measurer)
         measurer->found.kernel_bps = measure_rate(measurer, &next, 1, 0);
         measurer->found.kernel_ns  = measure_small(measurer, next);
     }
+    measurer->found.beside_bps = measure_beside(measurer);
 }
 
 static void measure_ring(measurer_t *measurer)
@@ -352,6 +374,8 @@ static void assemble(const rates_node_t *place, const rates_found_t *found, mpat
 
         probe->up_bps[g]     = one->up_bps;
         probe->down_bps[g]   = one->down_bps;
+        probe->both_bps[g]   = one->both_bps;
+        probe->beside_bps[g] = one->beside_bps;
         probe->kernel_bps[g] = one->kernel_bps;
         if (count > 1) {
             probe->copy_bps[g][(g + 1) % count] = one->copy_bps;

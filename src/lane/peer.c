@@ -50,12 +50,27 @@ mpath_status_t mpath_peer_engine(mpath_stream_t *stream, const mpath_peer_piece_
 static const mpath_peer_rates_t h200_rates = {.pair_bps   = 391000000000,
                                               .kernel_bps = 362000000000,
                                               .staged_bps = 45450000000,
+                                              .beside_bps = 45450000000,
+                                              .one_bps    = 34087500000,
+                                              .both_bps   = 40000000000,
                                               .host_bps   = 80000000000,
                                               .engine_ns  = 8300,
                                               .kernel_ns  = 14300};
 
-/* Of what the host sends into one GPU, staged copies were seen to reach this: several senders take turns. */
+/*
+ * What copies through the host were seen to reach of what plain ones do, in chunks that several processes handle (2 and
+ * 4 H200, doc/benchmarks/2026-11-22-h200.md): of those from the host into one GPU, where several senders take turns, 45
+ * of 55 GB/s; from one sender to one receiver, three quarters of that, or 34 of the 54 GB/s out of the sender's GPU; of
+ * both ways at once 40 of 44.5 GB/s.
+ */
 #define STAGED_PER_MILLE 826u
+#define ONE_PER_MILLE 750u
+#define ONE_OF_UP_PER_MILLE 630u
+#define BOTH_PER_MILLE 900u
+
+/* Until the first bytes were there that went through the host from three GPUs to one, and from another to one. */
+#define BESIDE_START_NS 245000u
+#define ONE_START_NS 60000u
 
 void mpath_peer_rates_init(mpath_peer_rates_t *rates)
 {
@@ -78,23 +93,49 @@ static void set_rate(uint64_t *rate, uint64_t measured)
     *rate = (measured > 0) ? measured : *rate;
 }
 
+static uint64_t less_of(uint64_t a, uint64_t b)
+{
+    return (a < b) ? a : b;
+}
+
+/* The ways through the host, and how much of them is left beside the links. */
+static void set_host(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *probe)
+{
+    uint64_t beside = least_of(probe->beside_bps, probe->num_gpus), up = least_of(probe->up_bps, probe->num_gpus);
+    uint64_t staged = least_of(probe->down_bps, probe->num_gpus) / 1000 * STAGED_PER_MILLE;
+
+    staged = ((probe->host_bps > 0) && (probe->host_bps < staged)) ? probe->host_bps : staged;
+    set_rate(&rates->staged_bps, staged);
+    set_rate(&rates->both_bps, least_of(probe->both_bps, probe->num_gpus) / 1000 * BOTH_PER_MILLE);
+    set_rate(&rates->host_bps, probe->host_bps);
+    rates->beside_bps = (beside > 0) ? less_of(beside, rates->staged_bps) : rates->staged_bps;
+    rates->one_bps    = rates->beside_bps / 1000 * ONE_PER_MILLE;
+    rates->one_bps    = (up > 0) ? less_of(up / 1000 * ONE_OF_UP_PER_MILLE, rates->one_bps) : rates->one_bps;
+}
+
 void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *probe)
 {
-    uint64_t pair = 0, staged;
+    uint64_t pair = 0;
 
     for (int from = 0; from < probe->num_gpus; from++) {
         const uint64_t both[] = {pair, least_of(probe->copy_bps[from], probe->num_gpus)};
 
         pair = least_of(both, 2);
     }
-    staged = least_of(probe->down_bps, probe->num_gpus) / 1000 * STAGED_PER_MILLE;
-    staged = ((probe->host_bps > 0) && (probe->host_bps < staged)) ? probe->host_bps : staged;
     set_rate(&rates->pair_bps, pair);
     set_rate(&rates->kernel_bps, least_of(probe->kernel_bps, probe->num_gpus));
-    set_rate(&rates->staged_bps, staged);
-    set_rate(&rates->host_bps, probe->host_bps);
+    set_host(rates, probe);
     rates->engine_ns = (probe->copy_latency_ns > 0) ? probe->copy_latency_ns : rates->engine_ns;
     rates->kernel_ns = (probe->kernel_latency_ns > 0) ? probe->kernel_latency_ns : rates->kernel_ns;
+}
+
+void mpath_peer_beside(const mpath_peer_rates_t *rates, int senders, uint64_t *bps_p, uint64_t *start_ns_p)
+{
+    uint64_t bps     = (senders == 1) ? rates->one_bps : rates->beside_bps;
+    uint64_t of_h200 = (senders == 1) ? h200_rates.one_bps : h200_rates.beside_bps;
+
+    *bps_p      = bps;
+    *start_ns_p = ((senders == 1) ? ONE_START_NS : BESIDE_START_NS) * (of_h200 / 1000) / (bps / 1000 + (bps < 1000));
 }
 
 /* --- prediction -------------------------------------------------------------------------------------------------- */

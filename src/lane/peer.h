@@ -46,6 +46,9 @@ typedef struct mpath_peer_rates {
     uint64_t pair_bps;             /* an engine's copy between two GPUs, alone */
     uint64_t kernel_bps;           /* a kernel's writes */
     uint64_t staged_bps;           /* through host memory into one GPU, within what the host can do for all of them */
+    uint64_t beside_bps;           /* the same beside copies that come in from other GPUs: what it adds to these */
+    uint64_t one_bps;              /* the same, out of one GPU only */
+    uint64_t both_bps;             /* through the host out of one GPU and into it at once, each way */
     uint64_t host_bps;             /* into all GPUs of the machine together, while as much comes out of them */
     uint32_t engine_ns, kernel_ns; /* from the call to the host's seeing the end of a small one */
 } mpath_peer_rates_t;
@@ -54,6 +57,12 @@ typedef struct mpath_peer_rates {
 void mpath_peer_rates_init(mpath_peer_rates_t *rates);
 /* What a probe has measured, of the slowest GPU or pair; what it has not stays as it is. */
 void mpath_peer_rates_set(mpath_peer_rates_t *rates, const mpath_gpu_probe_t *probe);
+
+/*
+ * Through host memory into a GPU beside copies between GPUs, out of so many others: the rate, and nanoseconds until the
+ * first bytes are there, which are those of whole chunks on their way there and back.
+ */
+void mpath_peer_beside(const mpath_peer_rates_t *rates, int senders, uint64_t *bps_p, uint64_t *start_ns_p);
 
 /* What a way would have to carry. */
 typedef struct mpath_peer_load {

@@ -155,9 +155,12 @@ static void show_probe(const mpath_gpu_probe_t *probe)
     int g;
 
     printf("probe of %d GPU%s\n", probe->num_gpus, (probe->num_gpus == 1) ? "" : "s");
-    printf("  GB/s   to host  from host  each way with the next  kernel to the next\n");
+    printf(
+        "  GB/s   to host  from host  each way at once  from host beside the next  each way with the next  kernel to "
+        "the next\n");
     for (g = 0; g < probe->num_gpus; g++) {
-        printf("  gpu%-3d %7.1f %10.1f %23.1f %19.1f\n", g, gbps(probe->up_bps[g]), gbps(probe->down_bps[g]),
+        printf("  gpu%-3d %7.1f %10.1f %17.1f %26.1f %23.1f %19.1f\n", g, gbps(probe->up_bps[g]),
+               gbps(probe->down_bps[g]), gbps(probe->both_bps[g]), gbps(probe->beside_bps[g]),
                gbps(probe->each_way_bps[g]), gbps(probe->kernel_bps[g]));
     }
     if (probe->num_gpus > 1) {

@@ -22,6 +22,7 @@
 #define LATENCY_TRIES 51
 #define LATENCY_BYTES 4096
 #define DEADLINE_NS UINT64_C(20000000000)
+#define PAGE_BYTES UINT64_C(4096)
 
 enum { STREAM_OUT, STREAM_BACK, NUM_STREAMS };
 
@@ -208,6 +209,30 @@ static probe_copy_t copy_peer(const prober_t *prober, int from, int to)
                           .bytes  = prober->peer_bytes};
 }
 
+void mpath_gpu_probe_even(uint64_t first_bps, uint64_t second_bps, uint64_t *first_bytes, uint64_t *second_bytes)
+{
+    double first  = (double)*second_bytes * (double)first_bps / (double)second_bps;
+    double second = (double)*first_bytes * (double)second_bps / (double)first_bps;
+
+    if (first < (double)*first_bytes) {
+        *first_bytes = (uint64_t)first & ~(PAGE_BYTES - 1);
+        *first_bytes = (*first_bytes > PAGE_BYTES) ? *first_bytes : PAGE_BYTES;
+    } else {
+        *second_bytes = (uint64_t)second & ~(PAGE_BYTES - 1);
+        *second_bytes = (*second_bytes > PAGE_BYTES) ? *second_bytes : PAGE_BYTES;
+    }
+}
+
+uint64_t mpath_gpu_probe_added(uint64_t alone_bps, uint64_t beside_bps, uint64_t bytes, uint64_t added_bytes)
+{
+    double bps = (double)beside_bps * (double)(bytes + added_bytes) / (double)bytes - (double)alone_bps;
+
+    if (bps < 1) {
+        return 1;
+    }
+    return (bps < (double)MPATH_MAX_RATE_BPS) ? (uint64_t)bps : MPATH_MAX_RATE_BPS;
+}
+
 static mpath_status_t probe_host(prober_t *prober, mpath_gpu_probe_t *probe)
 {
     probe_copy_t copies[2 * MPATH_MAX_GPUS];
@@ -219,7 +244,8 @@ static mpath_status_t probe_host(prober_t *prober, mpath_gpu_probe_t *probe)
         copies[2 * g]     = copy_up(prober, g);
         copies[2 * g + 1] = copy_down(prober, g);
         if (((status = step_rate(prober, &copies[2 * g], 1, &probe->up_bps[g])) != MPATH_OK) ||
-            ((status = step_rate(prober, &copies[2 * g + 1], 1, &probe->down_bps[g])) != MPATH_OK)) {
+            ((status = step_rate(prober, &copies[2 * g + 1], 1, &probe->down_bps[g])) != MPATH_OK) ||
+            ((status = step_rate(prober, &copies[2 * g], 2, &probe->both_bps[g])) != MPATH_OK)) {
             return status;
         }
     }
@@ -257,6 +283,24 @@ static mpath_status_t probe_pairs(prober_t *prober, mpath_gpu_probe_t *probe)
     return MPATH_OK;
 }
 
+/* From the next GPU and from the host at once. */
+static mpath_status_t probe_beside(prober_t *prober, int g, mpath_gpu_probe_t *probe)
+{
+    int next               = (g + 1) % prober->num_gpus;
+    probe_copy_t copies[2] = {copy_peer(prober, next, g), copy_down(prober, g)};
+    uint64_t alone_bps = 0, bps = 0;
+    mpath_status_t status;
+
+    copies[1].target = prober->gpus[g].memory;
+    mpath_gpu_probe_even(probe->copy_bps[next][g], probe->down_bps[g], &copies[0].bytes, &copies[1].bytes);
+    status = step_rate(prober, copies, 1, &alone_bps);
+    if (status == MPATH_OK) {
+        status = step_rate(prober, copies, 2, &bps);
+    }
+    probe->beside_bps[g] = mpath_gpu_probe_added(alone_bps, bps, copies[0].bytes, copies[1].bytes);
+    return status;
+}
+
 /* With the next GPU, where each reaches the other. */
 static mpath_status_t probe_neighbour(prober_t *prober, int g, mpath_gpu_probe_t *probe)
 {
@@ -264,6 +308,7 @@ static mpath_status_t probe_neighbour(prober_t *prober, int g, mpath_gpu_probe_t
     probe_copy_t copies[2] = {copy_peer(prober, g, next), copy_peer(prober, next, g)};
     mpath_status_t status  = step_rate(prober, copies, 2, &probe->each_way_bps[g]);
 
+    status = (status == MPATH_OK) ? probe_beside(prober, g, probe) : status;
     if ((status != MPATH_OK) || !prober->gpus[g].has_kernels) {
         return status;
     }

@@ -16,6 +16,12 @@ typedef struct mpath_gpu_probe {
     int num_gpus; /* as in the survey, in its order */
     /* copy engines */
     uint64_t up_bps[MPATH_MAX_GPUS], down_bps[MPATH_MAX_GPUS]; /* device to host, host to device, alone */
+    uint64_t both_bps[MPATH_MAX_GPUS];                         /* both at once, each; one GPU at a time */
+    /*
+     * What copies from the host bring a GPU while those from the next GPU come in: what both carry together, less what
+     * the latter carry alone; 1: nothing.
+     */
+    uint64_t beside_bps[MPATH_MAX_GPUS];
     uint64_t copy_bps[MPATH_MAX_GPUS][MPATH_MAX_GPUS]; /* from, to; one pair at a time; MPATH_GPU_LINK_NONE: 0 */
     uint64_t each_way_bps[MPATH_MAX_GPUS];             /* with the next GPU, both ways at once, each */
     uint64_t ring_bps;                                 /* each to the next, all at once, the slowest */
@@ -31,6 +37,18 @@ typedef struct mpath_gpu_probe {
  * those to the host are a quarter of it; 0: as many as make the start of a copy unimportant.
  */
 mpath_status_t mpath_gpu_probe_run(const mpath_gpu_survey_t *survey, uint64_t bytes, mpath_gpu_probe_t *probe_p);
+
+/*
+ * Of two copies that are to go on at once and to end together, the bytes of each: the faster one by as much more, and
+ * none more than it has now. In pages.
+ */
+void mpath_gpu_probe_even(uint64_t first_bps, uint64_t second_bps, uint64_t *first_bytes, uint64_t *second_bytes);
+
+/*
+ * What a copy of `added_bytes` adds to one of `bytes`, which has alone_bps alone and beside_bps with it, when both end
+ * together; 1: nothing.
+ */
+uint64_t mpath_gpu_probe_added(uint64_t alone_bps, uint64_t beside_bps, uint64_t bytes, uint64_t added_bytes);
 
 /* Name of the file of the cache. `name` has MPATH_GPU_PROBE_NAME bytes. */
 #define MPATH_GPU_PROBE_NAME 32

@@ -62,6 +62,8 @@ typedef struct figure {
 
 static const figure_t rates[]     = {PER_GPU("device-to-host", up_bps),
                                      PER_GPU("host-to-device", down_bps),
+                                     PER_GPU("host-both-ways", both_bps),
+                                     PER_GPU("host-beside", beside_bps),
                                      PER_GPU("each-way", each_way_bps),
                                      PER_GPU("kernel", kernel_bps),
                                      ONCE("ring", ring_bps),
@@ -311,6 +313,8 @@ void mpath_gpu_probe_pick(const mpath_gpu_probe_t *from, const int *to_of, mpath
             to->copy_bps[g][p]  = (k >= 0) ? from->copy_bps[i][k] : 0;
             to->up_bps[g]       = from->up_bps[i];
             to->down_bps[g]     = from->down_bps[i];
+            to->both_bps[g]     = from->both_bps[i];
+            to->beside_bps[g]   = from->beside_bps[i];
             to->each_way_bps[g] = from->each_way_bps[i];
             to->kernel_bps[g]   = from->kernel_bps[i];
         }

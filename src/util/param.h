@@ -87,10 +87,14 @@ typedef enum mpath_gpu_probe_use {
 } mpath_gpu_probe_use_t;
 
 typedef enum mpath_gpu_reduce {
-    MPATH_GPU_REDUCE_AUTO,   /* by size */
-    MPATH_GPU_REDUCE_DIRECT, /* each kernel reads from and writes to all GPUs */
-    MPATH_GPU_REDUCE_WRITES, /* kernels only write to other GPUs, and wait for each other */
-    MPATH_GPU_REDUCE_RING    /* the same, each to the next GPU only */
+    MPATH_GPU_REDUCE_AUTO,     /* by predicted time */
+    MPATH_GPU_REDUCE_DIRECT,   /* each kernel reads its part from all GPUs and writes the result to all */
+    MPATH_GPU_REDUCE_WRITES,   /* kernels only write to other GPUs, and wait for each other */
+    MPATH_GPU_REDUCE_RING,     /* the same, each to the next GPU only */
+    MPATH_GPU_REDUCE_ONE_SHOT, /* each kernel reads whole vectors from all GPUs and keeps the result */
+    MPATH_GPU_REDUCE_PARTS,    /* kernels send each other parts before the agreement, and results */
+    MPATH_GPU_REDUCE_WHOLE,    /* the same with whole vectors */
+    MPATH_GPU_REDUCE_WAYS
 } mpath_gpu_reduce_t;
 
 typedef enum mpath_gpu_rail {

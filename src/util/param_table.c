@@ -11,7 +11,7 @@ static const char *const access_values[]     = {"all", "affine", NULL};
 static const char *const gate_values[]       = {"auto", "always", "never", NULL};
 static const char *const gpu_way_values[]    = {"auto", "kernel", "push", "pull", NULL};
 static const char *const gpu_probe_values[]  = {"auto", "file", "off", NULL};
-static const char *const gpu_reduce_values[] = {"auto", "direct", "writes", "ring", NULL};
+static const char *const gpu_reduce_values[] = {"auto", "direct", "writes", "ring", "one-shot", "parts", "whole", NULL};
 static const char *const gpu_rail_values[]   = {"auto", "direct", "host", NULL};
 static const char *const sync_values[]       = {"none", "device", NULL};
 static const char *const algorithm_values[]  = {"auto", "previous", "small", "lanes", NULL};
@@ -133,14 +133,17 @@ const mpath_param_t mpath_params[] = {
         "the links idle between two messages. -1: none, or some, as is measured to be faster in calls with three such "
         "messages or more"),
     ROW_BYTES(
-        gpu_host_min_bytes, "128m", 1u << 20, UINT64_C(1) << 50, 6,
+        gpu_host_min_bytes, "0", 0, UINT64_C(1) << 50, 6,
         "MPI_Allreduce and MPI_Allgather on device memory of one node: from so many bytes through a GPU's port on, a "
-        "part goes through host memory beside the others, as much as makes the call shorter"),
+        "part goes through host memory beside the others, as much as makes the call shorter. 0: as many as the port "
+        "carries in 340 us"),
     ROW_ENUM(
         gpu_reduce, "auto", gpu_reduce_values, 6,
-        "How GPUs combine the vectors of MPI_Allreduce: by size (\"auto\"); with kernels that read everybody's part "
-        "and write the result to all (\"direct\"); or, where that can be, in tiles that kernels wait for and write to "
-        "who combines them (\"writes\") or to the next GPU, round a ring (\"ring\")"),
+        "How GPUs combine the vectors of MPI_Allreduce: as predicted to be fastest (\"auto\"); with kernels that read "
+        "everybody's part and write the result to all (\"direct\"); or, where that can be, \"direct\" elsewhere: in "
+        "tiles that kernels wait for and write to who combines them (\"writes\") or to the next GPU, round a ring "
+        "(\"ring\"); with kernels that read whole vectors and keep the result (\"one-shot\"); sent by kernels that are "
+        "started before the agreement, in parts (\"parts\") or whole (\"whole\")"),
     ROW_ENUM(
         gpu_rail, "auto", gpu_rail_values, 6,
         "How rails get at device memory: by themselves where UCX, NICs and kernel can do GPUDirect RDMA and a trial "

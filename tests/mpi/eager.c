@@ -388,7 +388,7 @@ static long allreduce(size_t bytes, int in_place, int round, int late_us)
 /* Whole vectors, and parts of longer ones: each form is prepared by its first call. */
 static void run_reduce(int *bytes)
 {
-    static const size_t sizes[] = {4, 4000, 60000, 270000, 270004, 1 << 20, (2 << 20) + 12};
+    static const size_t sizes[] = {4, 4000, 60000, 270000, 270004, 1 << 20, (3 << 19) + 12};
     long errors                 = 0;
 
     (void)bytes;

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Allreduces of short vectors whose calls run out of numbers: the ranks lend each other memory anew, and numbers begin
- * again, which must not meet those that old calls have left. With 5 numbers instead of 2^32 - 1.
+ * Allreduces of short vectors, started before the agreement. Calls run out of numbers: the ranks lend each other memory
+ * anew, and numbers begin again, which must not meet those that old calls have left; with 5 numbers instead of 2^32 - 1.
+ * Which calls they are follows from the machine's rates; any way can be forced.
  */
 #include "capture.h"
 #include "gpu/reduce_eager_args.h"
@@ -12,8 +13,10 @@
 #define MPATH_EAGER_PARTS_CALLS UINT64_C(5)
 #include "coll/allreduce_gpu_eager.c"
 
+#include <inttypes.h>
 #include <setjmp.h>
 #include <stdarg.h>
+#include <unistd.h>
 
 #include <cmocka.h>
 
@@ -43,7 +46,9 @@ static void round_of(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *sen
         host[i] = value(me, round, i);
     }
     gpu_memory_write(send->address, host, elements * sizeof(float));
-    gpu_memory_fill(recv->address, 0xee, recv->bytes);
+    if (recv != send) {
+        gpu_memory_fill(recv->address, 0xee, recv->bytes);
+    }
     ranks_check(mpath_allreduce_gpu(gpu, &buffers, elements, &how) == MPATH_OK);
     gpu_memory_read(recv->address, host, elements * sizeof(float));
     for (uint64_t i = 0; i < elements; i++) {
@@ -51,56 +56,195 @@ static void round_of(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *sen
     }
 }
 
-static int numbers_body(ranks_self_t *self, void *argument)
-{
-    mpath_symmetric_gpu_t *gpu;
-    mpath_coll_counters_t counters;
-    mpath_settings_t settings;
+typedef struct forced {
+    mpath_gpu_reduce_t way;
+    uint64_t elements;
+    int in_place;
+    unsigned whole, parts; /* kernels of a rank that are expected */
+    int keeps_all;         /* each rank combines the whole vector */
+} forced_t;
+
+typedef struct job {
+    ranks_setup_t setup;
+    const char *probe_file; /* NULL: rates of an H200 */
+    unsigned eager;         /* calls of 800 kB of which that is expected */
+    const forced_t *forced; /* NULL: none */
+} job_t;
+
+typedef struct member {
     mpath_context_t *context;
     mpath_team_t *team;
+    mpath_symmetric_gpu_t *gpu;
     gpu_memory_t send, recv;
+} member_t;
 
-    (void)argument;
+static void begin(ranks_self_t *self, const job_t *job, member_t *member)
+{
+    mpath_settings_t settings;
+
     setenv("FAKE_CUDA_DEVICES", "3", 1);
     gpu_application_starts();
     mpath_settings_init(&settings);
-    settings.timeout_s = 100;
-    settings.gpu_probe = MPATH_GPU_PROBE_OFF;
-    context            = ranks_context(self, &settings);
-    team               = ranks_team(self, context);
-    ranks_check(mpath_symmetric_gpu_create(team, &gpu) == MPATH_OK);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &send);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &recv);
+    settings.timeout_s      = 100;
+    settings.gpu_probe      = (job->probe_file != NULL) ? MPATH_GPU_PROBE_FILE : MPATH_GPU_PROBE_OFF;
+    settings.gpu_probe_file = (job->probe_file != NULL) ? job->probe_file : "";
+    settings.gpu_reduce     = (job->forced != NULL) ? (int)job->forced->way : MPATH_GPU_REDUCE_AUTO;
+    member->context         = ranks_context(self, &settings);
+    member->team            = ranks_team(self, member->context);
+    ranks_check(mpath_symmetric_gpu_create(member->team, &member->gpu) == MPATH_OK);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &member->send);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &member->recv);
+}
+
+static void end(ranks_self_t *self, member_t *member)
+{
+    ranks_barrier(self);
+    mpath_symmetric_gpu_destroy(member->gpu);
+    mpath_team_destroy(member->team);
+    gpu_memory_free(&member->send);
+    gpu_memory_free(&member->recv);
+    mpath_context_destroy(member->context);
+    mpath_gpu_cleanup();
+}
+
+static int numbers_body(ranks_self_t *self, void *argument)
+{
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    begin(self, argument, &member);
     for (uint64_t round = 0; round < ROUNDS; round++) { /* whole and in parts, shorter ones now and then */
-        round_of(gpu, self->rank, &send, &recv, (round % 3 == 2) ? 100 : 3000, round);
-        round_of(gpu, self->rank, &send, &recv, (round % 3 == 2) ? 130000 : MOST, round);
-        ranks_check(gpu->eager->forms[MPATH_EAGER_PARTS].number <= MPATH_EAGER_PARTS_CALLS);
+        round_of(member.gpu, self->rank, &member.send, &member.recv, (round % 3 == 2) ? 100 : 3000, round);
+        round_of(member.gpu, self->rank, &member.send, &member.recv, (round % 3 == 2) ? 130000 : MOST, round);
+        ranks_check(member.gpu->eager->forms[MPATH_EAGER_PARTS].number <= MPATH_EAGER_PARTS_CALLS);
     }
-    mpath_symmetric_gpu_counters(gpu, &counters);
+    mpath_symmetric_gpu_counters(member.gpu, &counters);
     ranks_check(counters.calls == 2 * ROUNDS);
     /* Of 6 calls one lends memory, and takes another way. */
     ranks_check(counters.gpu.eager == 2 * (ROUNDS - (ROUNDS + 5) / 6));
-    ranks_barrier(self);
-    mpath_symmetric_gpu_destroy(gpu);
-    mpath_team_destroy(team);
-    gpu_memory_free(&send);
-    gpu_memory_free(&recv);
-    mpath_context_destroy(context);
-    mpath_gpu_cleanup();
+    end(self, &member);
     return 0;
 }
 
 static void test_numbers_end(void **state)
 {
-    const ranks_setup_t setup = {.size = RANKS};
+    job_t job = {.setup = {.size = RANKS}};
 
     (void)state;
-    assert_int_equal(ranks_run(&setup, numbers_body, NULL), 0);
+    assert_int_equal(ranks_run(&job.setup, numbers_body, &job), 0);
+}
+
+/* -- rates -- */
+
+#define CALLS 4u
+
+static int rates_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    begin(self, job, &member);
+    for (uint64_t round = 0; round < CALLS; round++) {
+        round_of(member.gpu, self->rank, &member.send, &member.recv, MOST, round);
+    }
+    mpath_symmetric_gpu_counters(member.gpu, &counters);
+    ranks_check(counters.gpu.eager == job->eager);
+    end(self, &member);
+    return 0;
+}
+
+static void write_probe(const char *path, uint64_t kernel_bps, unsigned latency_ns)
+{
+    FILE *out = fopen(path, "w");
+
+    assert_non_null(out);
+    for (int g = 0; g < RANKS; g++) {
+        fprintf(out, "gpu %d GPU-66616b65-2067-7075-0000-00000000000%d 0000:1%d:00.0\n", g, g, g);
+    }
+    fprintf(out, "kernel %" PRIu64 " %" PRIu64 " %" PRIu64 "\nkernel-latency %u\n", kernel_bps, kernel_bps, kernel_bps,
+            latency_ns);
+    fclose(out);
+}
+
+/* 800 kB are sent before the agreement on H200, not where links have a tenth, unless latencies are as much longer. */
+static void test_rates_choose_the_way(void **state)
+{
+    char path[] = "/tmp/mpath-eager-XXXXXX";
+    job_t job   = {.setup = {.size = RANKS}, .eager = CALLS - 1};
+    int file    = mkstemp(path);
+
+    (void)state;
+    assert_true(file >= 0);
+    close(file);
+    assert_int_equal(ranks_run(&job.setup, rates_body, &job), 0);
+    job.probe_file = path;
+    job.eager      = 0;
+    write_probe(path, UINT64_C(36200000000), 14300);
+    assert_int_equal(ranks_run(&job.setup, rates_body, &job), 0);
+    job.eager = CALLS - 1;
+    write_probe(path, UINT64_C(36200000000), 143000);
+    assert_int_equal(ranks_run(&job.setup, rates_body, &job), 0);
+    unlink(path);
+}
+
+/* -- forced ways -- */
+
+static int forced_body(ranks_self_t *self, void *argument)
+{
+    const forced_t *forced = ((const job_t *)argument)->forced;
+    uint64_t bytes         = forced->elements * sizeof(float), combined;
+    const eager_form_t *forms;
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    begin(self, argument, &member);
+    for (uint64_t round = 0; round < CALLS; round++) {
+        round_of(member.gpu, self->rank, &member.send, forced->in_place ? &member.send : &member.recv, forced->elements,
+                 round);
+    }
+    mpath_symmetric_gpu_counters(member.gpu, &counters);
+    forms    = member.gpu->eager->forms;
+    combined = counters.gpu.kernel_bytes - (forced->whole + forced->parts) * bytes;
+    ranks_check((counters.calls == CALLS) && (counters.gpu.eager == forced->whole + forced->parts));
+    ranks_check((forms[MPATH_EAGER_WHOLE].counted == forced->whole) &&
+                (forms[MPATH_EAGER_PARTS].counted == forced->parts));
+    if (forced->keeps_all) {
+        ranks_check(combined == CALLS * bytes);
+    } else {
+        ranks_check(combined <= CALLS * (bytes / RANKS + 256));
+    }
+    end(self, &member);
+    return 0;
+}
+
+/* Each is the one that would not be chosen, but for those that cannot be: too long for whole vectors, and in place. */
+static void test_ways_are_forced(void **state)
+{
+    static const forced_t table[] = {
+        {.way = MPATH_GPU_REDUCE_WHOLE, .elements = 60000, .whole = CALLS - 1},
+        {.way = MPATH_GPU_REDUCE_WHOLE, .elements = MOST},
+        {.way = MPATH_GPU_REDUCE_PARTS, .elements = 3000, .parts = CALLS - 1},
+        {.way = MPATH_GPU_REDUCE_ONE_SHOT, .elements = MOST, .keeps_all = 1},
+        {.way = MPATH_GPU_REDUCE_ONE_SHOT, .elements = MOST, .in_place = 1},
+        {.way = MPATH_GPU_REDUCE_DIRECT, .elements = 3000},
+    };
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
+        job_t job = {.setup = {.size = RANKS}, .forced = &table[i]};
+
+        assert_int_equal(ranks_run(&job.setup, forced_body, &job), 0);
+    }
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_numbers_end)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_numbers_end),
+        cmocka_unit_test(test_rates_choose_the_way),
+        cmocka_unit_test(test_ways_are_forced),
+    };
 
     return cmocka_run_group_tests_name("gpu_eager", tests, NULL, NULL);
 }

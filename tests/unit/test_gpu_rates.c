@@ -154,6 +154,7 @@ static int rates_body(ranks_self_t *self, void *argument)
         ranks_check((node.num_gpus == RANKS) && (node.probe.num_gpus == RANKS));
         ranks_check((job->ring_bps > 0) ? (node.probe.ring_bps == job->ring_bps) : (node.probe.ring_bps > 0));
         ranks_check((node.probe.up_bps[0] > 0) && (node.probe.copy_bps[2][3] > 0) && (node.probe.kernel_bps[1] > 0));
+        ranks_check((job->file != NULL) || ((node.probe.both_bps[1] > 0) && (node.probe.beside_bps[2] > 0)));
         for (int g = 0; g < RANKS; g++) { /* in the order of their addresses, however processes number them */
             ranks_check(node.uuids[g].bytes[15] == g);
         }

@@ -287,8 +287,8 @@ static void test_ring(void **state)
     free(test.bytes);
 }
 
-/* Tiles fill equal turns; which way is the fastest follows from ranks and sizes. */
-static void test_choices(void **state)
+/* Tiles fill equal turns. */
+static void test_tiles(void **state)
 {
     const uint64_t mib = UINT64_C(1) << 20;
 
@@ -300,19 +300,6 @@ static void test_choices(void **state)
     assert_int_equal(mpath_ring_tile(6 * mib, 128, 4100), 4096);
     assert_int_equal(mpath_ring_ctas(132), 128);
     assert_int_equal(mpath_ring_ctas(108), 108);
-    assert_int_equal(mpath_gpu_reduce_fastest(2, 16 * mib), MPATH_GPU_REDUCE_DIRECT);
-    assert_int_equal(mpath_gpu_reduce_fastest(2, 48 * mib), MPATH_GPU_REDUCE_WRITES);
-    assert_int_equal(mpath_gpu_reduce_fastest(2, 1024 * mib), MPATH_GPU_REDUCE_WRITES);
-    assert_int_equal(mpath_gpu_reduce_fastest(8, 4 * mib), MPATH_GPU_REDUCE_DIRECT);
-    assert_int_equal(mpath_gpu_reduce_fastest(8, 16 * mib), MPATH_GPU_REDUCE_RING);
-    assert_int_equal(mpath_gpu_reduce_fastest(8, 1024 * mib), MPATH_GPU_REDUCE_RING);
-    for (unsigned ranks = 2; ranks <= 16; ranks++) {
-        assert_int_equal(mpath_gpu_eager_form(ranks, 16384), MPATH_EAGER_WHOLE);
-        assert_int_equal(mpath_gpu_eager_form(ranks, mib), MPATH_EAGER_PARTS);
-        assert_int_equal(mpath_gpu_eager_form(ranks, 8 * mib), MPATH_EAGER_FORMS);
-    }
-    assert_int_equal(mpath_gpu_eager_form(2, mib / 4), MPATH_EAGER_WHOLE);
-    assert_int_equal(mpath_gpu_eager_form(8, mib / 4), MPATH_EAGER_PARTS);
 }
 
 static int setup(void **state)
@@ -334,7 +321,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_writes),
         cmocka_unit_test(test_ring),
-        cmocka_unit_test(test_choices),
+        cmocka_unit_test(test_tiles),
     };
 
     gpu_application_starts();

@@ -239,6 +239,7 @@ static void test_the_probe_measures_and_is_kept(void **state)
     assert_int_equal(probe.num_gpus, GPUS);
     for (g = 0; g < GPUS; g++) {
         assert_true((probe.up_bps[g] > 0) && (probe.down_bps[g] > 0) && (probe.each_way_bps[g] > 0));
+        assert_true((probe.both_bps[g] > 0) && (probe.beside_bps[g] > 0));
         assert_true((probe.copy_bps[g][(g + 1) % GPUS] > 0) && (probe.copy_bps[g][(g + 2) % GPUS] > 0));
         assert_int_equal(probe.copy_bps[g][g], 0);
     }
@@ -363,6 +364,40 @@ static void test_a_damaged_file_is_refused(void **state)
     assert_refused(text, "is no line of a probe");
 }
 
+/* One of before the host was measured beside links is read; its figures are not known. */
+static void test_an_older_file_is_read(void **state)
+{
+    mpath_gpu_survey_t survey = survey_take();
+    mpath_gpu_probe_t probe;
+
+    (void)state;
+    assert_int_equal(
+        mpath_gpu_probe_parse("file.txt", "driver 13000\nhost-to-device 4 5 6 7\nring 9\n", &survey, &probe), MPATH_OK);
+    assert_int_equal(probe.down_bps[3], 7);
+    assert_int_equal(probe.beside_bps[3], 0);
+    assert_int_equal(
+        mpath_gpu_probe_parse("file.txt", "host-both-ways 4 5 6 7\nhost-beside 1 2 3 4\n", &survey, &probe), MPATH_OK);
+    assert_int_equal(probe.both_bps[1], 5);
+    assert_int_equal(probe.beside_bps[2], 3);
+}
+
+/* Two copies that end together: none gets longer. What one adds to the other, within what a file may say. */
+static void test_copies_that_end_together(void **state)
+{
+    uint64_t first = 16 << 20, second = 4 << 20;
+
+    (void)state;
+    mpath_gpu_probe_even(8000000000, 1000000000, &first, &second);
+    assert_true((first == 16 << 20) && (second == 2 << 20));
+    mpath_gpu_probe_even(1000000000, 1000000000, &first, &second);
+    assert_true((first == 2 << 20) && (second == 2 << 20));
+    mpath_gpu_probe_even(1, 1000000000, &first, &second);
+    assert_true((first == 4096) && (second == 2 << 20));
+    assert_int_equal(mpath_gpu_probe_added(400000000000, 390000000000, 8 << 20, 1 << 20), 38750000000);
+    assert_int_equal(mpath_gpu_probe_added(50000000000, 25000000000, 1 << 20, 1 << 20), 1);
+    assert_int_equal(mpath_gpu_probe_added(1, MPATH_MAX_RATE_BPS, 4096, 1 << 20), MPATH_MAX_RATE_BPS);
+}
+
 static void test_a_folder_that_cannot_be_is_an_error(void **state)
 {
     mpath_gpu_probe_t probe   = {.num_gpus = GPUS};
@@ -449,6 +484,8 @@ int main(void)
         cmocka_unit_test(test_a_survey_of_several_processes),
         cmocka_unit_test(test_the_probe_measures_and_is_kept),
         cmocka_unit_test(test_what_a_probe_is_doubted_for),
+        cmocka_unit_test(test_an_older_file_is_read),
+        cmocka_unit_test(test_copies_that_end_together),
         cmocka_unit_test(test_the_probe_without_peers_measures_the_host),
         cmocka_unit_test(test_measured_rates_show_links_that_nobody_told_of),
         cmocka_unit_test(test_a_damaged_file_is_refused),

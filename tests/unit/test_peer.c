@@ -111,6 +111,53 @@ static void measured_rates_decide(void **state)
     assert_int_equal(mpath_peer_predict_ns(&measured, MPATH_PEER_PUSH, &load), push_ns + 100000);
 }
 
+/* The host's way into a GPU: as on H200, as far as it adds to what links bring, and later where it is slower. */
+static void host_is_what_it_adds(void **state)
+{
+    mpath_gpu_probe_t probe = {.num_gpus   = 2,
+                               .up_bps     = {54000000000, 55000000000},
+                               .down_bps   = {55030000000, 56000000000},
+                               .both_bps   = {46000000000, 44500000000},
+                               .beside_bps = {52000000000, 53000000000},
+                               .host_bps   = 80000000000};
+    mpath_peer_rates_t h200 = rates, measured = rates;
+    uint64_t bps, start_ns;
+
+    (void)state;
+    mpath_peer_beside(&h200, 3, &bps, &start_ns);
+    assert_int_equal(bps, 45450000000);
+    assert_int_equal(start_ns, 245000);
+    mpath_peer_beside(&h200, 1, &bps, &start_ns);
+    assert_in_range(bps, 34000000000, 34100000000);
+    assert_int_equal(start_ns, 60000);
+    assert_int_equal(h200.both_bps, 40000000000);
+
+    mpath_peer_rates_set(&measured, &probe); /* what H200 showed: the same within a hundredth */
+    mpath_peer_beside(&measured, 3, &bps, &start_ns);
+    assert_in_range(bps, 45000000000, 46000000000);
+    assert_in_range(start_ns, 243000, 248000);
+    mpath_peer_beside(&measured, 1, &bps, &start_ns);
+    assert_in_range(bps, 33700000000, 34400000000);
+    assert_in_range(measured.both_bps, 39600000000, 40400000000);
+
+    probe.beside_bps[1] = 5000000000; /* links and host share a ceiling */
+    mpath_peer_rates_set(&measured, &probe);
+    mpath_peer_beside(&measured, 3, &bps, &start_ns);
+    assert_int_equal(bps, 5000000000);
+    assert_in_range(start_ns, 9 * 245000, 91 * 24500);
+    assert_int_equal(measured.staged_bps, 55030000000ull / 1000 * 826); /* where nothing else comes in */
+    probe.beside_bps[1] = 1;
+    mpath_peer_rates_set(&measured, &probe);
+    mpath_peer_beside(&measured, 1, &bps, &start_ns);
+    assert_true(bps < 1000);
+
+    probe.up_bps[0]     = 20000000000;             /* one sender's way to the host */
+    probe.beside_bps[0] = probe.beside_bps[1] = 0; /* as an older probe has left it */
+    mpath_peer_rates_set(&measured, &probe);
+    assert_int_equal(measured.beside_bps, measured.staged_bps);
+    assert_int_equal(measured.one_bps, 20000000000ull / 1000 * 630);
+}
+
 /* More bytes, or more traffic the other way, never take less time; and no neighbouring size takes twice as long. */
 static void times_grow_smoothly(void **state)
 {
@@ -147,7 +194,7 @@ int main(void)
         cmocka_unit_test(small_goes_by_kernel),      cmocka_unit_test(hot_is_pushed),
         cmocka_unit_test(equal_goes_as_pages_allow), cmocka_unit_test(times_grow_smoothly),
         cmocka_unit_test(nothing_takes_no_time),     cmocka_unit_test(order_counts),
-        cmocka_unit_test(measured_rates_decide),
+        cmocka_unit_test(measured_rates_decide),     cmocka_unit_test(host_is_what_it_adds),
     };
 
     mpath_peer_rates_init(&rates);
