@@ -11,6 +11,7 @@
 #define LATE_PPM 30000u      /* the second one ends later: the call takes as much longer */
 #define STRAY_PPM 60000u     /* it ends earlier: a tenth or so of that is lost */
 #define MOVES_PART_OF_REST 4 /* share that the second path may gain at once, of what it lacks */
+#define SAME_PART 20u        /* shares that differ by less of themselves are the same */
 
 static int compare(const void *a, const void *b)
 {
@@ -55,6 +56,23 @@ void mpath_beside_init(mpath_beside_t *beside, uint64_t first_bps, uint64_t seco
     memset(beside, 0, sizeof(*beside));
     beside->share = (sum > 0) ? (uint32_t)((double)second_bps / (double)sum * MPATH_TUNE_WHOLE) : 0;
     beside->share = (beside->share > LEAST_SHARE) ? beside->share : LEAST_SHARE;
+}
+
+void mpath_beside_resume(mpath_beside_t *beside, uint64_t share)
+{
+    if (share >= MPATH_TUNE_WHOLE) {
+        return;
+    }
+    beside->is_told = 1;
+    beside->told    = (uint32_t)share;
+    if (share == 0) {
+        enter(beside, MPATH_BESIDE_OFF);
+        beside->calls = MPATH_BESIDE_REST - MPATH_BESIDE_REST_KEPT;
+        return;
+    }
+    beside->share   = (share > LEAST_SHARE) ? (uint32_t)share : LEAST_SHARE;
+    beside->resumed = 1;
+    enter(beside, MPATH_BESIDE_KEPT);
 }
 
 uint32_t mpath_beside_share(const mpath_beside_t *beside)
@@ -107,10 +125,12 @@ static void note_move(mpath_beside_t *beside)
         beside->best_share = beside->share;
     }
     if (!beside->useful && (beside->longer == MPATH_BESIDE_PATIENCE)) {
+        beside->settled = 1;
         enter(beside, MPATH_BESIDE_OFF);
     } else if (close || (++beside->rounds == MPATH_BESIDE_ROUNDS)) {
-        beside->share  = beside->best_share;
-        beside->useful = gains(beside, beside->best_ns);
+        beside->share   = beside->best_share;
+        beside->useful  = gains(beside, beside->best_ns);
+        beside->settled = 1;
         enter(beside, beside->useful ? MPATH_BESIDE_KEPT : MPATH_BESIDE_OFF);
     } else {
         move_share(beside, times_ns);
@@ -125,10 +145,30 @@ static void watch(mpath_beside_t *beside)
 
     beside->strayed = strays ? beside->strayed + 1 : 0;
     beside->calls   = 0;
+    if (beside->resumed) {
+        beside->best_ns = strays ? UINT64_MAX : call_ns;
+        enter(beside, MPATH_BESIDE_ALONE);
+        return;
+    }
     if ((beside->strayed > 0) && ((beside->strayed == 2) || !gains(beside, call_ns))) {
         begin_moves(beside);
     } else if (!gains(beside, call_ns)) {
         enter(beside, MPATH_BESIDE_OFF);
+    }
+}
+
+/* A window of calls without the second path. */
+static void note_alone(mpath_beside_t *beside)
+{
+    int goes_on = beside->resumed;
+
+    beside->alone_ns = median(beside->first_ns, beside->calls);
+    beside->resumed  = 0;
+    beside->useful   = goes_on && gains(beside, beside->best_ns);
+    if (beside->useful) {
+        enter(beside, MPATH_BESIDE_KEPT);
+    } else {
+        begin_moves(beside);
     }
 }
 
@@ -149,9 +189,7 @@ void mpath_beside_note(mpath_beside_t *beside, uint64_t first_ns, uint64_t secon
     }
     switch (beside->state) {
     case MPATH_BESIDE_ALONE:
-        beside->alone_ns = median(beside->first_ns, beside->calls);
-        beside->useful   = 0;
-        begin_moves(beside);
+        note_alone(beside);
         break;
     case MPATH_BESIDE_MOVES:
         note_move(beside);
@@ -159,4 +197,24 @@ void mpath_beside_note(mpath_beside_t *beside, uint64_t first_ns, uint64_t secon
     default:
         watch(beside);
     }
+}
+
+int mpath_beside_found(mpath_beside_t *beside, uint32_t *share_p)
+{
+    uint32_t share = (beside->state == MPATH_BESIDE_KEPT) ? beside->share : 0;
+    uint32_t more  = (share > beside->told) ? share : beside->told;
+    uint32_t less  = (share > beside->told) ? beside->told : share;
+    int same       = beside->is_told && ((less > 0) == (more > 0)) && (more - less <= more / SAME_PART);
+
+    if (!beside->settled) {
+        return 0;
+    }
+    beside->settled = 0;
+    if (same) {
+        return 0;
+    }
+    beside->is_told = 1;
+    beside->told    = share;
+    *share_p        = share;
+    return 1;
 }

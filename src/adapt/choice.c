@@ -96,6 +96,17 @@ void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns)
     }
 }
 
+int mpath_choice_is_sure(const mpath_choice_t *choice)
+{
+    return choice->is_known && (choice->holds == MPATH_CHOICE_CALLS);
+}
+
+void mpath_choice_resume(mpath_choice_t *choice, unsigned ways, unsigned way)
+{
+    *choice = (mpath_choice_t){
+        .holds = MPATH_CHOICE_CALLS_KEPT, .is_known = 1, .way = (uint8_t)way, .ways = (uint8_t)ways};
+}
+
 /* Twice the logarithm to the base 2, rounded down to a half octave. */
 static uint32_t half_octaves(uint64_t value)
 {
@@ -121,6 +132,14 @@ int mpath_choice_kind(uint64_t static_ns, uint64_t plan_ns)
     gain   = (gain > cost) ? gain - cost : 0;
     gain   = (gain < MPATH_CHOICE_GAINS) ? gain : MPATH_CHOICE_GAINS - 1;
     return (int)(length * MPATH_CHOICE_GAINS + gain);
+}
+
+uint64_t mpath_choice_kind_ns(int kind)
+{
+    uint32_t length = (uint32_t)kind / MPATH_CHOICE_GAINS;
+    uint64_t power  = UINT64_C(1) << (LEAST_LENGTH_LOG2 + length / 2);
+
+    return (length % 2 == 0) ? power : power / 128 * 181;
 }
 
 int mpath_choice_is_open(uint64_t static_ns, uint64_t plan_ns)

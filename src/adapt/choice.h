@@ -15,6 +15,9 @@
  * tests/unit/test_adapt_choice a quarter as many calls of eight ranks take a way that is a fifth slower, by as many
  * trials.
  *
+ * A decision that has left no doubt may be kept for others, who begin with it and try anew after
+ * MPATH_CHOICE_CALLS_KEPT calls.
+ *
  * Pure arithmetic; nothing here communicates. All ranks make the same calls in the same order.
  */
 #ifndef MPATH_ADAPT_CHOICE_H
@@ -27,6 +30,7 @@
 #define MPATH_CHOICE_TIMES (MPATH_CHOICE_WAYS * MPATH_CHOICE_TRIALS)
 #define MPATH_CHOICE_CALLS 1000
 #define MPATH_CHOICE_CALLS_UNSURE 32
+#define MPATH_CHOICE_CALLS_KEPT 256
 #define MPATH_CHOICE_MARGIN_PPM 10000u
 
 /* All zero: nothing is known. */
@@ -54,6 +58,11 @@ void mpath_choice_decide(mpath_choice_t *choice, const uint64_t *all, int num_ra
 unsigned mpath_choice_next(mpath_choice_t *choice, unsigned ways, int *trial_p);
 void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 
+/* There is a decision, and it is worth keeping. */
+int mpath_choice_is_sure(const mpath_choice_t *choice);
+/* Begins with such a decision of others; of an all zero `choice`. */
+void mpath_choice_resume(mpath_choice_t *choice, unsigned ways, unsigned way);
+
 /*
  * Kinds of calls: by the length of the static routes, and by how much less the plan is predicted to take; two to an
  * octave each. Calls of a kind share a choice: demands that differ in details only.
@@ -62,6 +71,8 @@ void mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 #define MPATH_CHOICE_GAINS 8
 #define MPATH_CHOICE_KINDS (MPATH_CHOICE_LENGTHS * MPATH_CHOICE_GAINS)
 int mpath_choice_kind(uint64_t static_ns, uint64_t plan_ns);
+/* Static routes of this length and longer are of the kind, or, of the first ones, of any length. */
+uint64_t mpath_choice_kind_ns(int kind);
 
 /*
  * Whether to try: the plan is predicted to save, or to cost, less than what a model overlooks. All that follows from

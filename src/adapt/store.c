@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Store: reading and writing the file of learned rates. */
+/* Store: reading and writing the file of what calls have shown. */
 #include "adapt/store.h"
 
+#include "adapt/tune.h"
 #include "util/cache.h"
 #include "util/log.h"
 
@@ -16,15 +17,65 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STORE_TITLE "mpath-rates 1"
+#define STORE_TITLE "mpath-rates 2"
+#define FIRST_TITLE "mpath-rates 1"
 #define LINE_MAX_BYTES 1024
 #define LOCK_TRIES 500 /* of 2 ms: whoever holds the file writes a few lines */
 #define LOCK_PAUSE_US 2000
 
 typedef mpath_store_line_t line_t;
 
-/* 0, or -1: no line of this kind. */
-static int parse(const char *text, line_t *line)
+static const struct {
+    const char *word;
+    uint64_t most; /* of what follows */
+} kinds[MPATH_STORE_KINDS] = {[MPATH_STORE_RATES]      = {"rates", (uint64_t)MPATH_MAX_RATE_BPS},
+                              [MPATH_STORE_HOST_SHARE] = {"host-share", MPATH_TUNE_WHOLE - 1},
+                              [MPATH_STORE_HELP]       = {"help", 100}};
+
+/* The word for a kind at the start of `text`; what comes after it, or NULL. */
+static const char *parse_kind(const char *text, mpath_store_kind_t *kind_p)
+{
+    size_t length;
+
+    text += strspn(text, " \t");
+    length = strcspn(text, " \t");
+    for (int kind = 0; kind < MPATH_STORE_KINDS; kind++) {
+        if ((strlen(kinds[kind].word) == length) && (strncmp(text, kinds[kind].word, length) == 0)) {
+            *kind_p = (mpath_store_kind_t)kind;
+            return text + length;
+        }
+    }
+    return NULL;
+}
+
+/* What comes after the last rate. */
+static const char *parse_rates(const char *text, line_t *line)
+{
+    int at = 0;
+
+    for (; line->num_rails < MPATH_MAX_NICS; text += at) {
+        if (sscanf(text, "%" SCNu64 "%n", &line->bps[line->num_rails], &at) != 1) {
+            break;
+        }
+        if ((line->bps[line->num_rails] == 0) || (line->bps[line->num_rails] > kinds[MPATH_STORE_RATES].most)) {
+            return NULL;
+        }
+        line->num_rails++;
+    }
+    return (line->num_rails > 0) ? text : NULL;
+}
+
+static const char *parse_value(const char *text, line_t *line)
+{
+    int at = 0;
+
+    return ((sscanf(text, "%" SCNu64 "%n", &line->value, &at) == 1) && (line->value <= kinds[line->kind].most))
+               ? text + at
+               : NULL;
+}
+
+/* 0, or -1: no line of a file with that version. */
+static int parse(const char *text, int version, line_t *line)
 {
     long size_class;
     int at = 0;
@@ -35,23 +86,24 @@ static int parse(const char *text, line_t *line)
         return -1;
     }
     line->size_class = (int)size_class;
-    for (text += at; line->num_rails < MPATH_MAX_NICS; text += at) {
-        if (sscanf(text, "%" SCNu64 "%n", &line->bps[line->num_rails], &at) != 1) {
-            break;
-        }
-        if ((line->bps[line->num_rails] == 0) || (line->bps[line->num_rails] > (uint64_t)MPATH_MAX_RATE_BPS)) {
-            return -1;
-        }
-        line->num_rails++;
+    text += at;
+    if (version > 1) {
+        text = parse_kind(text, &line->kind);
     }
-    return ((line->num_rails > 0) && (text[strspn(text, " \t\r\n")] == '\0')) ? 0 : -1;
+    if (text != NULL) {
+        text = (line->kind == MPATH_STORE_RATES) ? parse_rates(text, line) : parse_value(text, line);
+    }
+    return ((text != NULL) && (text[strspn(text, " \t\r\n")] == '\0')) ? 0 : -1;
 }
 
 static void write_line(FILE *out, const line_t *line)
 {
-    fprintf(out, "%016" PRIx64 " %s %d", line->machine, line->operation, line->size_class);
+    fprintf(out, "%016" PRIx64 " %s %d %s", line->machine, line->operation, line->size_class, kinds[line->kind].word);
     for (int rail = 0; rail < line->num_rails; rail++) {
         fprintf(out, " %" PRIu64, line->bps[rail]);
+    }
+    if (line->kind != MPATH_STORE_RATES) {
+        fprintf(out, " %" PRIu64, line->value);
     }
     fputc('\n', out);
 }
@@ -73,8 +125,8 @@ static int read_line(FILE *in, char *text, size_t size)
     return bad ? -1 : (some || (next == '\n'));
 }
 
-/* The next line that can be read; 0 at the end. `number` counts the file's lines. */
-static int next_line(FILE *in, const char *path, int *number, line_t *line)
+/* The next line that can be read; 0 at the end. `number` counts the file's lines; the first one is the title. */
+static int next_line(FILE *in, const char *name, int version, int *number, line_t *line)
 {
     char text[LINE_MAX_BYTES];
     int found;
@@ -82,52 +134,60 @@ static int next_line(FILE *in, const char *path, int *number, line_t *line)
     while ((found = read_line(in, text, sizeof(text))) != 0) {
         (*number)++;
         text[strcspn(text, "\r")] = '\0';
-        if (((found > 0) && (text[strspn(text, " \t")] == '\0')) ||
-            ((*number == 1) && (strcmp(text, STORE_TITLE) == 0))) {
+        if ((*number == 1) || ((found > 0) && (text[strspn(text, " \t")] == '\0'))) {
             continue;
         }
-        if ((found > 0) && (parse(text, line) == 0)) {
+        if ((found > 0) && (parse(text, version, line) == 0)) {
             return 1;
         }
-        mpath_warn("%s:%d: no line of learned rates; it is left out", path, *number);
+        mpath_warn("%s:%d: this line cannot be read; it is left out", name, *number);
     }
     return 0;
 }
 
-/* A file of something else is neither read nor written over; an empty one is a new one. */
-static mpath_status_t check_title(FILE *in, const char *path)
+/* The version. 0: a file of something else, which is neither read nor written over; an empty one is a new one. */
+static int check_title(FILE *in, const char *name)
 {
     char text[LINE_MAX_BYTES] = "";
     int some                  = fgets(text, sizeof(text), in) != NULL;
 
     text[strcspn(text, "\r\n")] = '\0';
     rewind(in);
-    if (some && (strcmp(text, STORE_TITLE) != 0)) {
-        mpath_warn(
-            "%s:1: it does not begin with '%s': no file of learned rates; it is left as it is, and none are kept", path,
-            STORE_TITLE);
+    if (!some || (strcmp(text, STORE_TITLE) == 0)) {
+        return 2;
+    }
+    if (strcmp(text, FIRST_TITLE) == 0) {
+        return 1;
+    }
+    mpath_warn("%s:1: it does not begin with '%s' or '%s': a file of something else, or of a newer version; it is left "
+               "as it is, and nothing is kept",
+               name, FIRST_TITLE, STORE_TITLE);
+    return 0;
+}
+
+mpath_status_t mpath_store_parse(FILE *in, const char *name, mpath_store_visit_t visit, void *argument)
+{
+    int version = check_title(in, name), number = 0;
+    line_t line;
+
+    if (version == 0) {
         return MPATH_ERR_PARAM;
     }
-    return MPATH_OK;
+    while (next_line(in, name, version, &number, &line)) {
+        visit(argument, &line);
+    }
+    return ferror(in) ? MPATH_ERR_IO : MPATH_OK;
 }
 
 mpath_status_t mpath_store_read(const char *path, mpath_store_visit_t visit, void *argument)
 {
-    FILE *in   = fopen(path, "re");
-    int number = 0;
+    FILE *in = fopen(path, "re");
     mpath_status_t status;
-    line_t line;
 
     if (in == NULL) {
         return (errno == ENOENT) ? MPATH_DECLINED : MPATH_ERR_IO;
     }
-    status = check_title(in, path);
-    while ((status == MPATH_OK) && next_line(in, path, &number, &line)) {
-        visit(argument, &line);
-    }
-    if ((status == MPATH_OK) && ferror(in)) {
-        status = MPATH_ERR_IO;
-    }
+    status = mpath_store_parse(in, path, visit, argument);
     fclose(in);
     return status;
 }
@@ -139,16 +199,17 @@ typedef struct search {
     int found;
 } search_t;
 
-static int same_key(const line_t *a, const line_t *b)
+int mpath_store_is_same(const line_t *a, const line_t *b)
 {
-    return (a->machine == b->machine) && (strcmp(a->operation, b->operation) == 0) && (a->size_class == b->size_class);
+    return (a->machine == b->machine) && (strcmp(a->operation, b->operation) == 0) &&
+           (a->size_class == b->size_class) && (a->kind == b->kind);
 }
 
 static void look(void *argument, const line_t *line)
 {
     search_t *search = argument;
 
-    if (same_key(line, search->key) && (line->num_rails == search->key->num_rails)) {
+    if (mpath_store_is_same(line, search->key) && (line->num_rails == search->key->num_rails)) {
         memcpy(search->bps, line->bps, (size_t)line->num_rails * sizeof(*line->bps));
         search->found = 1;
     }
@@ -160,7 +221,7 @@ static int is_special(const char *path)
     if (!mpath_cache_is_special(path)) {
         return 0;
     }
-    mpath_warn("%s is no regular file; learned rates are neither read from it nor kept", path);
+    mpath_warn("%s is no regular file; nothing is read from it, and nothing kept", path);
     return 1;
 }
 
@@ -193,7 +254,7 @@ static void copy_other(void *argument, const line_t *line)
 {
     const copy_t *copy = argument;
 
-    if (!same_key(line, copy->mine)) {
+    if (!mpath_store_is_same(line, copy->mine)) {
         write_line(copy->out, line);
     }
 }
@@ -267,7 +328,7 @@ static mpath_status_t replace(const char *path, const line_t *line)
     }
     other = malloc(strlen(file) + 32);
     if (other == NULL) {
-        mpath_error("no memory to write %s; learned rates are not kept", path);
+        mpath_error("no memory to write %s; what calls have shown is not kept", path);
         free(file);
         return MPATH_ERR_NO_MEMORY;
     }
@@ -278,25 +339,31 @@ static mpath_status_t replace(const char *path, const line_t *line)
     return status;
 }
 
-mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *operation, int size_class,
-                                int num_rails, const uint64_t *bps)
+mpath_status_t mpath_store_put(const char *path, const mpath_store_line_t *line)
 {
-    line_t line = {.machine = machine, .size_class = size_class, .num_rails = num_rails};
     mpath_status_t status;
     int fd;
 
     if (is_special(path)) {
         return MPATH_ERR_PARAM;
     }
-    snprintf(line.operation, sizeof(line.operation), "%s", operation);
-    memcpy(line.bps, bps, (size_t)num_rails * sizeof(*bps));
     fd     = lock(path);
-    status = (fd < 0) ? MPATH_ERR_IO : replace(path, &line);
+    status = (fd < 0) ? MPATH_ERR_IO : replace(path, line);
     if (status == MPATH_ERR_IO) {
-        mpath_warn("%s cannot be written (%s); learned rates are not kept", path, strerror(errno));
+        mpath_warn("%s cannot be written (%s); what calls have shown is not kept", path, strerror(errno));
     }
     if (fd >= 0) {
         close(fd);
     }
     return status;
+}
+
+mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *operation, int size_class,
+                                int num_rails, const uint64_t *bps)
+{
+    line_t line = {.machine = machine, .size_class = size_class, .num_rails = num_rails};
+
+    snprintf(line.operation, sizeof(line.operation), "%s", operation);
+    memcpy(line.bps, bps, (size_t)num_rails * sizeof(*bps));
+    return mpath_store_put(path, &line);
 }

@@ -1,10 +1,16 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Store: learned rates in a text file that people can read, edit and delete. A line per machine (a checksum of the
- * topology), operation and size class:
+ * Store: what calls have shown, in a text file that people can read, edit and delete. A line per machine (a checksum),
+ * operation, size class and kind:
  *
- *     mpath-rates 1
- *     5f0c2c9d01a3b77e allreduce 2 25000000 25000000 6250000 25000000      bytes per second, by rail
+ *     mpath-rates 2
+ *     5f0c2c9d01a3b77e allreduce 2 rates 25000000 25000000 6250000 25000000      bytes per second, by rail
+ *     83d1f0b2c4a5e697 allreduce 28 host-share 85000                             through the host, in millionths
+ *     83d1f0b2c4a5e697 alltoallv 112 help 30                                     by a kernel beside engines, in percent
+ *
+ * The machine of rates is a checksum of the topology, and they have the size classes of symmetric_adapt.c; the others:
+ * see coll/gpu_kept.h. A file of version 1 has rates only, and no word for their kind; it is read, and written anew as
+ * one of version 2.
  *
  * Lines that cannot be read are named in a warning and left out; a file that does not exist is an empty one. One that
  * does not begin with the title is somebody else's and stays as it is, and so does what is no regular file.
@@ -15,16 +21,30 @@
 #include "topo/topo.h"
 
 #include <stdint.h>
+#include <stdio.h>
 
 #define MPATH_STORE_OPERATION_MAX 24
 
-/* A line of the file. */
+typedef enum mpath_store_kind {
+    MPATH_STORE_RATES,
+    MPATH_STORE_HOST_SHARE, /* 0 up to a million, which it is not */
+    MPATH_STORE_HELP,       /* up to 100 */
+    MPATH_STORE_KINDS
+} mpath_store_kind_t;
+
+/* A line of the file. The first four are its key. */
 typedef struct mpath_store_line {
     uint64_t machine;
     char operation[MPATH_STORE_OPERATION_MAX];
-    int size_class, num_rails;
+    int size_class;
+    mpath_store_kind_t kind;
+    int num_rails; /* of rates; else 0 */
     uint64_t bps[MPATH_MAX_NICS];
+    uint64_t value; /* of the other kinds */
 } mpath_store_line_t;
+
+/* Whether two lines have the same key. */
+int mpath_store_is_same(const mpath_store_line_t *a, const mpath_store_line_t *b);
 
 typedef void (*mpath_store_visit_t)(void *argument, const mpath_store_line_t *line);
 
@@ -32,12 +52,17 @@ typedef void (*mpath_store_visit_t)(void *argument, const mpath_store_line_t *li
  * logged: another kind of file. */
 mpath_status_t mpath_store_read(const char *path, mpath_store_visit_t visit, void *argument);
 
+/* The same of an open file, which has that name in messages, from its start on. */
+mpath_status_t mpath_store_parse(FILE *in, const char *name, mpath_store_visit_t visit, void *argument);
+
 /* The rates of a key: MPATH_OK and bps[num_rails], or MPATH_DECLINED when the file has none for so many rails. */
 mpath_status_t mpath_store_load(const char *path, uint64_t machine, const char *operation, int size_class,
                                 int num_rails, uint64_t *bps);
 
-/* Replaces or adds the line of a key; the file is written anew and moved into place, while other processes that save
+/* Replaces or adds a line; the file is written anew and moved into place, while other processes that save
  * wait. Errors are logged. */
+mpath_status_t mpath_store_put(const char *path, const mpath_store_line_t *line);
+/* The same for rates. */
 mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *operation, int size_class,
                                 int num_rails, const uint64_t *bps);
 

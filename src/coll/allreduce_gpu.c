@@ -38,7 +38,9 @@ mpath_status_t mpath_symmetric_gpu_create(mpath_team_t *team, mpath_symmetric_gp
     gpu->part_bytes   = gpu->recv_offsets + size;
     gpu->part_offsets = gpu->part_bytes + size;
 
-    status = mpath_gpu_coll_create(team, &gpu->reduce);
+    gpu->host.operation        = "allreduce";
+    gpu->host_gather.operation = "allgather";
+    status                     = mpath_gpu_coll_create(team, &gpu->reduce);
     if (status == MPATH_OK) {
         status = mpath_gpu_coll_create(team, &gpu->gather);
     }
@@ -482,8 +484,11 @@ mpath_status_t mpath_allgather_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symme
     if (!(agreed.flags & MPATH_CALL_DEVICE)) {
         return MPATH_DECLINED;
     }
-    mpath_gpu_host_share_gather(gpu, total);
-    status = mpath_gpu_coll_move(gpu->gather, &call, &agreed);
+    status = mpath_gpu_coll_prepare(gpu->gather, &call, &agreed);
+    if (status == MPATH_OK) {
+        status = mpath_gpu_host_share_gather(gpu, total);
+    }
+    status = mpath_gpu_coll_move_prepared(gpu->gather, &call, status);
     if (status == MPATH_OK) {
         mpath_gpu_host_end_gather(gpu);
     }

@@ -8,9 +8,10 @@
  * goes this way.
  *
  * How much that is follows from the times of earlier calls (adapt/beside.h), of which ranks tell in their cells: the
- * same on all.
+ * same on all. It begins with what others have found for such calls (coll/gpu_kept.h).
  */
 #include "coll/allreduce_gpu_private.h"
+#include "coll/gpu_kept.h"
 
 #include "util/log.h"
 #include "util/time.h"
@@ -60,19 +61,31 @@ static uint64_t least_of(const mpath_gpu_coll_t *coll, uint64_t first_bps)
     return (wanted > 0) ? wanted : mpath_reduce_host_least_bytes(first_bps);
 }
 
-static mpath_beside_t *beside_of(gpu_host_t *host, const mpath_gpu_coll_t *coll, uint64_t first_bps, uint64_t bytes)
+/* host->last: what is known of calls of that size. Collective in the first of them. */
+static mpath_status_t find_beside(gpu_host_t *host, const mpath_gpu_coll_t *coll, uint64_t first_bps, uint64_t bytes)
 {
-    uint64_t least_bytes = least_of(coll, first_bps);
-    unsigned class       = 0;
+    uint64_t least_bytes  = least_of(coll, first_bps);
+    mpath_status_t status = MPATH_OK;
+    unsigned class        = 0;
+    mpath_kept_t kept;
 
     while ((class + 1 < GPU_HOST_CLASSES) && (bytes >> (class + 1) >= least_bytes)) {
         class ++;
     }
-    if (!host->known[class]) {
-        host->known[class] = 1;
-        mpath_beside_init(&host->beside[class], first_bps, each_host_bps(coll) / 100 * HOST_REACHED_PERCENT);
+    host->last = &host->beside[class];
+    if (host->known[class]) {
+        return MPATH_OK;
     }
-    return &host->beside[class];
+    host->known[class]      = 1;
+    host->kept_class[class] = 63 - __builtin_clzll(least_bytes << class);
+    mpath_beside_init(host->last, first_bps, each_host_bps(coll) / 100 * HOST_REACHED_PERCENT);
+    status = mpath_gpu_kept_take(coll, MPATH_STORE_HOST_SHARE, host->operation, host->kept_class[class], &kept);
+    if (kept.learned_ns > 0) {
+        mpath_beside_resume(host->last, kept.value);
+        mpath_debug("calls of %llu bytes begin with %llu millionths through the host, as others have found",
+                    (unsigned long long)bytes, (unsigned long long)kept.value);
+    }
+    return status;
 }
 
 static int is_two(const mpath_symmetric_gpu_t *gpu)
@@ -132,6 +145,18 @@ void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffe
     tell(coll, host, room);
 }
 
+/* A call's times for what is known of its kind, and what follows from them for others. */
+static void note_times(const mpath_gpu_coll_t *coll, const gpu_host_t *host, const uint64_t *times_ns)
+{
+    uint32_t share;
+
+    mpath_beside_note(host->last, times_ns[0], times_ns[1]);
+    if (mpath_beside_found(host->last, &share)) {
+        mpath_gpu_kept_learned(coll, MPATH_STORE_HOST_SHARE, host->operation,
+                               host->kept_class[host->last - host->beside], share);
+    }
+}
+
 /* Notes how long the last such call took, the slowest rank counts; returns the least room. */
 static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
 {
@@ -147,7 +172,7 @@ static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
         all         = all && (told->call == host->last_call);
     }
     if (all && ((times_ns[1] > 0) == (host->last_bytes > 0))) {
-        mpath_beside_note(host->last, times_ns[0], times_ns[1]);
+        note_times(coll, host, times_ns);
     }
     host->last = NULL;
     return room;
@@ -194,7 +219,10 @@ mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, 
     if ((room == 0) || host->refused || (status != MPATH_OK)) {
         return status;
     }
-    host->last      = beside_of(host, gpu->reduce, first_bps, bytes);
+    status = find_beside(host, gpu->reduce, first_bps, bytes);
+    if (status != MPATH_OK) {
+        return status;
+    }
     host->last_call = gpu->reduce->number;
     share           = mpath_beside_share(host->last);
     end             = bytes / MPATH_TUNE_WHOLE * share;
@@ -405,27 +433,32 @@ void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int 
 {
     mpath_gpu_coll_t *coll = gpu->gather;
 
-    coll->timed = 0;
+    coll->timed     = 0;
+    coll->share_ppm = 0;
     if (is_long_gather(gpu, bytes)) {
         tell(coll, &gpu->host_gather, (eligible && (coll->settings->gpu_host_percent > 0)) ? UINT64_MAX : 0);
     }
 }
 
-void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
+mpath_status_t mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes)
 {
     mpath_gpu_coll_t *coll = gpu->gather;
     gpu_host_t *host       = &gpu->host_gather;
+    mpath_status_t status;
 
-    coll->share_ppm = 0;
-    if (!is_long_gather(gpu, bytes) || coll->no_beside || !coll->opened || !coll->rated ||
-        !is_worth(coll, coll->rates.pair_bps) || (hear(coll, host) == 0)) {
-        return;
+    if (!is_long_gather(gpu, bytes) || coll->no_beside || !coll->rated || !is_worth(coll, coll->rates.pair_bps) ||
+        (hear(coll, host) == 0)) {
+        return MPATH_OK;
     }
-    host->last      = beside_of(host, coll, coll->rates.pair_bps, bytes);
+    status = find_beside(host, coll, coll->rates.pair_bps, bytes);
+    if (status != MPATH_OK) {
+        return status;
+    }
     host->last_call = coll->number;
     coll->timed     = 1;
     coll->share_ppm = mpath_beside_share(host->last);
     host->end_bytes = bytes / MPATH_TUNE_WHOLE * coll->share_ppm;
+    return MPATH_OK;
 }
 
 void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu)

@@ -19,8 +19,10 @@ typedef struct gpu_eager gpu_eager_t;
 
 /* What calls have shown of the way through the host. */
 typedef struct gpu_host {
-    int refused; /* the same on all ranks: there are no slots */
+    const char *operation; /* in the file, see coll/gpu_kept.h */
+    int refused;           /* the same on all ranks: there are no slots */
     int known[GPU_HOST_CLASSES];
+    int kept_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
     mpath_beside_t beside[GPU_HOST_CLASSES];
     mpath_beside_t *last; /* of the last call that could have gone this way; NULL: it has been noted */
     uint64_t last_call;   /* its number */
@@ -105,9 +107,12 @@ void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffe
 mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t *end_bytes_p);
 mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how);
 void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu);
-/* The same for Allgathers of `bytes` bytes, all blocks together: before and after the agreement, and at the end. */
+/*
+ * The same for Allgathers of `bytes` bytes, all blocks together: before the agreement, after mpath_gpu_coll_prepare(),
+ * and at the end.
+ */
 void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible);
-void mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
+mpath_status_t mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
 void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 
 /*

@@ -366,8 +366,11 @@ mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t start
 
 mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
-    mpath_status_t status = mpath_gpu_coll_prepare(gpu, call, agreed);
+    return mpath_gpu_coll_move_prepared(gpu, call, mpath_gpu_coll_prepare(gpu, call, agreed));
+}
 
+mpath_status_t mpath_gpu_coll_move_prepared(mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_status_t status)
+{
     if (status == MPATH_OK) {
         status = mpath_gpu_exchange_prepare(gpu);
     }

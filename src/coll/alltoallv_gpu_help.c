@@ -4,9 +4,10 @@
  * idle for some microseconds between two pieces, which a kernel's stores can fill; while both are at work they share
  * the port. Two H200 carry 362 GB/s by engines in pieces of 8 MiB with a kernel that writes as much, where the engines
  * alone reach 326 (doc/benchmarks/2026-11-22-h200.md). What it is worth depends on the machine, so it is tried, by
- * kind of call as in adapt/choice.h.
+ * kind of call as in adapt/choice.h, beginning with what others have found (coll/gpu_kept.h).
  */
 #include "coll/alltoallv_gpu_private.h"
+#include "coll/gpu_kept.h"
 
 #include "adapt/choice.h"
 #include "util/log.h"
@@ -17,6 +18,8 @@
 /* Ways to choose from: in percent of what is pushed. */
 static const unsigned shares[] = {0, 30, 12};
 #define NUM_SHARES (sizeof(shares) / sizeof(shares[0]))
+
+#define OPERATION "alltoallv" /* in the file */
 
 /* Parts of a message are multiples of this. */
 #define HELP_GRAIN_BYTES (UINT64_C(64) << 10)
@@ -94,8 +97,22 @@ static int has_gaps(const mpath_gpu_coll_t *gpu)
            (most_pieces(gpu) >= HELP_LEAST_PIECES);
 }
 
+/* Calls of a kind begin. */
+static mpath_status_t begin(const mpath_gpu_coll_t *gpu, int number, mpath_choice_t *kind)
+{
+    mpath_kept_t kept;
+    mpath_status_t status = mpath_gpu_kept_take(gpu, MPATH_STORE_HELP, OPERATION, number, &kept);
+
+    for (unsigned way = 0; (way < NUM_SHARES) && (kept.learned_ns > 0); way++) {
+        if (shares[way] == kept.value) {
+            mpath_choice_resume(kind, NUM_SHARES, way);
+        }
+    }
+    return status;
+}
+
 /* The trials of calls of a kind are over. */
-static mpath_status_t decide(mpath_gpu_coll_t *gpu, mpath_choice_t *kind)
+static mpath_status_t decide(mpath_gpu_coll_t *gpu, int number, mpath_choice_t *kind)
 {
     mpath_status_t status = mpath_team_allgather(gpu->team, kind->times_ns, sizeof(kind->times_ns),
                                                  gpu->help->times_ns);
@@ -105,6 +122,9 @@ static mpath_status_t decide(mpath_gpu_coll_t *gpu, mpath_choice_t *kind)
         mpath_debug("device memory: pushes like these have been measured: a kernel writes %u %% of them from now on",
                     shares[kind->way]);
     }
+    if ((status == MPATH_OK) && mpath_choice_is_sure(kind)) {
+        mpath_gpu_kept_learned(gpu, MPATH_STORE_HELP, OPERATION, number, shares[kind->way]);
+    }
     return status;
 }
 
@@ -112,14 +132,17 @@ static mpath_status_t decide(mpath_gpu_coll_t *gpu, mpath_choice_t *kind)
 static mpath_status_t next_share(mpath_gpu_coll_t *gpu, unsigned *percent_p)
 {
     mpath_status_t status = (gpu->help == NULL) ? create(gpu) : MPATH_OK;
+    int number            = mpath_choice_kind(gpu->decided.order_ns, gpu->decided.bound_ns);
     mpath_choice_t *kind;
 
     if (status != MPATH_OK) {
         return status;
     }
-    kind = &gpu->help->kinds[mpath_choice_kind(gpu->decided.order_ns, gpu->decided.bound_ns)];
-    if (mpath_choice_is_due(kind)) {
-        status = decide(gpu, kind);
+    kind = &gpu->help->kinds[number];
+    if (kind->ways == 0) {
+        status = begin(gpu, number, kind);
+    } else if (mpath_choice_is_due(kind)) {
+        status = decide(gpu, number, kind);
     }
     if (status == MPATH_OK) {
         *percent_p          = shares[mpath_choice_next(kind, NUM_SHARES, &gpu->help->trial)];

@@ -147,6 +147,8 @@ void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu);
 
 /* alltoallv_gpu.c: the room, the demand and this rank's sides of a call. Collective; as mpath_gpu_coll_move(). */
 mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
+/* The rest of mpath_gpu_coll_move(), where everything until here has ended in `status`. */
+mpath_status_t mpath_gpu_coll_move_prepared(mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_status_t status);
 /* Waits for what has been started, or, when starting has failed, for what had been until then. */
 mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started);
 

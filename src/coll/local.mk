@@ -14,4 +14,4 @@ libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_
 libmpath_la_SOURCES += coll/alltoallv_relay.c coll/alltoallv_relay.h
 libmpath_la_SOURCES += coll/doubt.c coll/doubt.h coll/load.c coll/load.h
 libmpath_la_SOURCES += coll/alltoallv_gpu_choose.c coll/alltoallv_gpu_help.c coll/way_choice.c coll/way_choice.h coll/host_share.c coll/host_share.h
-libmpath_la_SOURCES += coll/alltoallv_gpu_exchange.c coll/gpu_eager.c coll/gpu_eager.h coll/gpu_launches.h coll/gpu_streams.c coll/gpu_streams.h
+libmpath_la_SOURCES += coll/alltoallv_gpu_exchange.c coll/gpu_eager.c coll/gpu_eager.h coll/gpu_kept.c coll/gpu_kept.h coll/gpu_launches.h coll/gpu_streams.c coll/gpu_streams.h

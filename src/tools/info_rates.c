@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* mpath_info: prints a file of learned rates. */
+/* mpath_info: prints a file of what calls have shown. */
 #include "tools/info_rates.h"
 
+#include "adapt/choice.h"
 #include "adapt/rates.h"
 #include "adapt/store.h"
+#include "adapt/tune.h"
 #include "util/log.h"
 
 #include <errno.h>
@@ -21,25 +23,59 @@ static int has_classes(const char *operation)
            (strcmp(operation, "allgather") == 0);
 }
 
-static void show_line(void *argument, const mpath_store_line_t *line)
+static void show_size(const mpath_store_line_t *line)
 {
-    int *lines     = argument;
+    if ((line->kind == MPATH_STORE_HOST_SHARE) && (line->size_class < 63)) {
+        uint64_t bytes = UINT64_C(1) << line->size_class, kib = bytes >> 10, mib = kib >> 10;
+
+        printf(", from %" PRIu64 " %s on",
+               (mib > 0)   ? mib
+               : (kib > 0) ? kib
+                           : bytes,
+               (mib > 0)   ? "MiB"
+               : (kib > 0) ? "KiB"
+                           : "bytes");
+    } else if ((line->kind == MPATH_STORE_HELP) && (line->size_class < MPATH_CHOICE_KINDS)) {
+        printf(", calls of about %.3g ms, of kind %d", (double)mpath_choice_kind_ns(line->size_class) / 1e6,
+               line->size_class);
+    } else if ((line->kind == MPATH_STORE_RATES) && (line->size_class < NUM_CLASSES) && has_classes(line->operation)) {
+        printf(", %s", class_names[line->size_class]);
+    } else if (line->size_class != 0) {
+        printf(", size class %d", line->size_class);
+    }
+}
+
+static void show_rails(const mpath_store_line_t *line)
+{
     uint32_t worth = mpath_rates_worth(line->num_rails, line->bps);
     double sum     = 0;
 
     for (int rail = 0; rail < line->num_rails; rail++) {
         sum += ((worth >> rail) & 1) ? (double)line->bps[rail] : 0;
     }
-    printf("  machine %016" PRIx64 ", %s", line->machine, line->operation);
-    if ((line->size_class >= 0) && (line->size_class < NUM_CLASSES) && has_classes(line->operation)) {
-        printf(", %s", class_names[line->size_class]);
-    } else if (line->size_class != 0) {
-        printf(", size class %d", line->size_class);
-    }
-    printf("\n");
     for (int rail = 0; rail < line->num_rails; rail++) {
         printf("    rail %-2d %.6g MB/s, share %.1f %%\n", rail, (double)line->bps[rail] / 1e6,
                ((worth >> rail) & 1) ? 100.0 * (double)line->bps[rail] / sum : 0.0);
+    }
+}
+
+static void show_line(void *argument, const mpath_store_line_t *line)
+{
+    int *lines = argument;
+
+    printf("  machine %016" PRIx64 ", %s", line->machine, line->operation);
+    show_size(line);
+    printf("\n");
+    switch (line->kind) {
+    case MPATH_STORE_HOST_SHARE:
+        printf("    through the host beside the links between GPUs: %.1f %%\n",
+               100.0 * (double)line->value / MPATH_TUNE_WHOLE);
+        break;
+    case MPATH_STORE_HELP:
+        printf("    by a kernel beside copy engines: %" PRIu64 " %%\n", line->value);
+        break;
+    default:
+        show_rails(line);
     }
     (*lines)++;
 }
@@ -49,7 +85,7 @@ mpath_status_t info_show_rates(const char *path)
     int lines = 0;
     mpath_status_t status;
 
-    printf("learned rates in %s\n", path);
+    printf("what calls have shown, in %s\n", path);
     status = mpath_store_read(path, show_line, &lines);
     if (status == MPATH_DECLINED) {
         mpath_error("%s: there is no such file; rails start with their nominal rates", path);
@@ -59,7 +95,7 @@ mpath_status_t info_show_rates(const char *path)
         mpath_error("%s cannot be read (%s)", path, strerror(errno));
     }
     if (status == MPATH_OK) {
-        printf("%d line%s; remove a line, or the file, and these rails start with their nominal rates again\n", lines,
+        printf("%d line%s; remove a line, or the file, and what it says is learned anew\n", lines,
                (lines == 1) ? "" : "s");
     }
     return status;

@@ -24,7 +24,7 @@ static const char usage[] =
     "  --topo FILE     check a topology file (mpath, NCCL or hwloc XML); show its resources and some paths\n"
     "  --dump FILE     write this machine as a topology file; - for standard output\n"
     "  --probe         measure what copies between this machine's GPUs and the host reach, and keep it for later runs\n"
-    "  --rates FILE    show a file of learned rates (parameter adapt_file), and the shares that follow from them\n"
+    "  --rates FILE    show a file of learned rates and shares (parameter adapt_file)\n"
     "  --params-doc    write doc/parameters.md to standard output\n"
     "  --help          this text\n"
     "Parameters are read from MPATH_<NAME> and, as the Open MPI component does, from OMPI_MCA_coll_mpath_<name>.\n";

@@ -151,7 +151,7 @@ typedef struct mpath_settings {
     uint64_t symmetric_min_bytes;
     int deterministic;      /* reductions keep their order of combination whatever fails */
     int adapt;              /* mpath_adapt_t */
-    const char *adapt_file; /* where learned rates are kept; "": nowhere */
+    const char *adapt_file; /* where what calls have shown is kept; "": nowhere */
     int check_plan;         /* all ranks compare a checksum of their plans */
 } mpath_settings_t;
 

@@ -345,9 +345,9 @@ static void test_store_damaged(void **state)
     assert_int_equal(got[1], 8);
     assert_int_equal(mpath_store_load(path, 1, "allgather", 0, 2, got), MPATH_DECLINED);
     capture_stop();
-    assert_non_null(strstr(capture_text(), ":3: no line of learned rates"));
-    assert_non_null(strstr(capture_text(), ":4: no line of learned rates"));
-    assert_non_null(strstr(capture_text(), ":5: no line of learned rates"));
+    assert_non_null(strstr(capture_text(), ":3: this line cannot be read"));
+    assert_non_null(strstr(capture_text(), ":4: this line cannot be read"));
+    assert_non_null(strstr(capture_text(), ":5: this line cannot be read"));
     unlink(path);
     capture_start();
     assert_int_equal(mpath_store_save("/nonexistent/folder/rates", 1, "allreduce", 0, 2, got), MPATH_ERR_IO);

@@ -212,12 +212,42 @@ static void test_choice_noise(void **state)
     }
 }
 
+/* What others have found is where calls begin, and is tried again. */
+static void test_choice_resumed(void **state)
+{
+    mpath_choice_t choice = {0};
+    int planned;
+
+    (void)state;
+    assert_false(mpath_choice_is_sure(&choice));
+    mpath_choice_resume(&choice, 2, PLAN);
+    planned = run_choices(&choice, MPATH_CHOICE_CALLS_KEPT, 637000, 756000, 0);
+    assert_int_equal(planned, MPATH_CHOICE_CALLS_KEPT);
+    assert_false(mpath_choice_is_sure(&choice));
+    run_choices(&choice, BOTH + 1, 637000, 756000, 0);
+    assert_true(mpath_choice_is_sure(&choice));
+    assert_int_equal(choice.way, STATIC);
+}
+
+/* Calls of a kind are as long as that says. */
+static void test_choice_kind_ns(void **state)
+{
+    (void)state;
+    for (int kind = 0; kind < MPATH_CHOICE_KINDS; kind += MPATH_CHOICE_GAINS) {
+        uint64_t ns = mpath_choice_kind_ns(kind);
+
+        assert_int_equal(mpath_choice_kind(ns + ns / 100, UINT64_MAX), kind);
+        assert_int_equal(mpath_choice_kind(ns - ns / 100, UINT64_MAX), (kind > 0) ? kind - MPATH_CHOICE_GAINS : 0);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_choice),       cmocka_unit_test(test_choice_ranks),
-        cmocka_unit_test(test_choice_kinds), cmocka_unit_test(test_choice_doubt),
-        cmocka_unit_test(test_choice_noise), cmocka_unit_test(test_choice_of_three),
+        cmocka_unit_test(test_choice),         cmocka_unit_test(test_choice_ranks),
+        cmocka_unit_test(test_choice_kinds),   cmocka_unit_test(test_choice_doubt),
+        cmocka_unit_test(test_choice_noise),   cmocka_unit_test(test_choice_of_three),
+        cmocka_unit_test(test_choice_resumed), cmocka_unit_test(test_choice_kind_ns),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

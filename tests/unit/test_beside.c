@@ -210,13 +210,115 @@ static void test_outliers(void **state)
     assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
 }
 
+/* What a communicator has found the next one begins with: nothing moves, and calls without it come once, to compare. */
+static void test_resumed(void **state)
+{
+    static const paths_t paths = {360000000000, 40000000000, 60000};
+    mpath_beside_t first, next;
+    uint32_t found = 0;
+    int alone      = 0;
+
+    (void)state;
+    mpath_beside_init(&first, 355000000000, 30000000000);
+    assert_int_equal(mpath_beside_found(&first, &found), 0);
+    calls(&first, &paths, 100);
+    assert_int_equal(mpath_beside_found(&first, &found), 1);
+    assert_int_equal(found, mpath_beside_share(&first));
+    assert_int_equal(mpath_beside_found(&first, &found), 0);
+
+    mpath_beside_init(&next, 355000000000, 30000000000);
+    mpath_beside_resume(&next, found);
+    for (unsigned i = 0; i < 100; i++) {
+        uint32_t share = mpath_beside_share(&next);
+
+        assert_int_equal(share,
+                         ((i >= MPATH_BESIDE_WATCH) && (i < MPATH_BESIDE_WATCH + MPATH_BESIDE_WINDOW)) ? 0 : found);
+        alone += share == 0;
+        call(&next, &paths);
+    }
+    assert_int_equal(alone, MPATH_BESIDE_WINDOW);
+    assert_int_equal(next.state, MPATH_BESIDE_KEPT);
+    assert_int_equal(mpath_beside_found(&next, &found), 0);
+}
+
+/* The machine is another one than it was: the share moves from where it is, and what is found then is told. */
+static void test_resumed_wrong(void **state)
+{
+    static const paths_t paths         = {360000000000, 40000000000, 60000};
+    static const uint64_t wrong_ones[] = {1, 10000, 50000, 400000};
+    static const paths_t useless       = {360000000000, 2000000000, 700000};
+    mpath_beside_t beside;
+    uint32_t found;
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(wrong_ones) / sizeof(wrong_ones[0]); i++) {
+        mpath_beside_init(&beside, 355000000000, 30000000000);
+        mpath_beside_resume(&beside, wrong_ones[i]);
+        assert_true(calls(&beside, &paths, 80) < best_ns(&paths) * 102 / 100);
+        assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
+        assert_int_equal(mpath_beside_found(&beside, &found), 1);
+        assert_int_equal(found, mpath_beside_share(&beside));
+    }
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    mpath_beside_resume(&beside, 90000);
+    assert_int_equal(calls(&beside, &useless, 80), alone_ns(&useless));
+    assert_int_equal(mpath_beside_found(&beside, &found), 1);
+    assert_int_equal(found, 0);
+}
+
+/* That it is of no use holds for a while; what cannot be a share is none. */
+static void test_resumed_off(void **state)
+{
+    static const paths_t paths = {360000000000, 40000000000, 60000};
+    mpath_beside_t beside;
+    uint32_t found;
+
+    (void)state;
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    mpath_beside_resume(&beside, 0);
+    for (unsigned i = 0; i < MPATH_BESIDE_REST_KEPT; i++) {
+        assert_int_equal(mpath_beside_share(&beside), 0);
+        call(&beside, &paths);
+    }
+    assert_int_equal(beside.state, MPATH_BESIDE_ALONE);
+    assert_int_equal(mpath_beside_found(&beside, &found), 0);
+    calls(&beside, &paths, 100);
+    assert_int_equal(beside.state, MPATH_BESIDE_KEPT);
+    assert_int_equal(mpath_beside_found(&beside, &found), 1);
+    assert_true(found > 0);
+
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    mpath_beside_resume(&beside, MPATH_TUNE_WHOLE);
+    assert_int_equal(mpath_beside_share(&beside), 0);
+    assert_int_equal(beside.state, MPATH_BESIDE_ALONE);
+}
+
+/* Calls that take longer under watch end the use of the path, but others do not hear that it is of none. */
+static void test_told_seldom(void **state)
+{
+    const paths_t useful = {360000000000, 40000000000, 60000};
+    const paths_t busy   = {300000000000, 33000000000, 60000};
+    mpath_beside_t beside;
+    uint32_t found;
+
+    (void)state;
+    mpath_beside_init(&beside, 355000000000, 30000000000);
+    calls(&beside, &useful, 100);
+    assert_int_equal(mpath_beside_found(&beside, &found), 1);
+    calls(&beside, &busy, 2 * MPATH_BESIDE_WATCH);
+    assert_int_equal(beside.state, MPATH_BESIDE_OFF);
+    assert_int_equal(mpath_beside_found(&beside, &found), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_found),      cmocka_unit_test(test_early),
-        cmocka_unit_test(test_followed),   cmocka_unit_test(test_followed_up),
-        cmocka_unit_test(test_left_alone), cmocka_unit_test(test_useless_later),
-        cmocka_unit_test(test_outliers),   cmocka_unit_test(test_no_more_than_all),
+        cmocka_unit_test(test_found),       cmocka_unit_test(test_early),
+        cmocka_unit_test(test_followed),    cmocka_unit_test(test_followed_up),
+        cmocka_unit_test(test_left_alone),  cmocka_unit_test(test_useless_later),
+        cmocka_unit_test(test_outliers),    cmocka_unit_test(test_no_more_than_all),
+        cmocka_unit_test(test_resumed),     cmocka_unit_test(test_resumed_wrong),
+        cmocka_unit_test(test_resumed_off), cmocka_unit_test(test_told_seldom),
     };
 
     return cmocka_run_group_tests_name("beside", tests, NULL, NULL);

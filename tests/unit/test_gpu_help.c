@@ -22,19 +22,22 @@
 typedef struct job {
     ranks_setup_t setup;
     uint64_t pair_bytes;
-    int percent; /* of the parameter */
-    int way;     /* mpath_gpu_way_t */
-    int adapt;   /* mpath_adapt_t */
-    int without; /* this rank's GPU runs no kernels; -1: all do */
-    int late;    /* the kernels of rank 1 start when its engine has ended */
-    int hot;     /* rank 0 gets three times as much */
-    int good;    /* the way whose trials are faster than those of the others; 0: none */
-    int rounds;
+    int percent;      /* of the parameter */
+    int way;          /* mpath_gpu_way_t */
+    int adapt;        /* mpath_adapt_t */
+    int without;      /* this rank's GPU runs no kernels; -1: all do */
+    int late;         /* the kernels of rank 1 start when its engine has ended */
+    int hot;          /* rank 0 gets three times as much */
+    int good;         /* the way whose trials are faster than those of the others; 0: none */
+    int rounds;       /* calls */
+    int kept;         /* it is known from the start */
+    int sure;         /* trials leave no doubt */
+    const char *file; /* adapt_file; NULL: none */
 } job_t;
 
 /* --- what trials measure ------------------------------------------------------------------------------------------- */
 
-static int good_way, trials;
+static int good_way, trials, are_sure;
 
 void __real_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
 void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
@@ -43,7 +46,10 @@ void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_n
     int way = trial % choice->ways;
 
     ranks_check(took_ns > 0);
-    __real_mpath_choice_note(choice, trial, ((way > 0) && (way == good_way)) ? 900000 : 1000000);
+    took_ns = ((way > 0) && (way == good_way)) ? 900000 : 1000000;
+    took_ns -= (!are_sure && (way != good_way) && (trial < MPATH_CHOICE_WAYS)) ? 500000
+                                                                               : 0; /* one that was fast, once */
+    __real_mpath_choice_note(choice, trial, took_ns);
     trials++;
 }
 
@@ -81,12 +87,14 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.gpu_help_percent = job->percent;
     settings.adapt            = job->adapt;
     settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
+    settings.adapt_file       = (job->file != NULL) ? job->file : "";
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
     member_join(member, &self->oob, self->rank, MPATH_MEMORY_DEVICE,
                 2 * (uint64_t)self->size * job->pair_bytes); /* a multiple of 64 KiB: engines are slow in others */
     is_late  = job->late && (self->rank == 1);
     good_way = job->good;
+    are_sure = job->sure;
     trials   = 0;
 }
 
@@ -207,39 +215,70 @@ static void test_engines_only(void **state)
 /* In percent, by way. */
 static const unsigned tried[] = {0, 30, 12};
 
-/* The shares take turns, and one is kept. */
+/* The shares take turns, and one stays; or it is there from the start. */
 static int found_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
+    int tries        = job->kept ? 0 : (job->rounds < MPATH_CHOICE_TIMES) ? job->rounds : MPATH_CHOICE_TIMES;
     uint64_t by_kernel, by_engine;
     member_t member;
 
     member_init(&member, self, job);
-    for (int round = 0; round < MPATH_CHOICE_TIMES + 4; round++) {
-        int way = (round < MPATH_CHOICE_TIMES) ? round % MPATH_CHOICE_WAYS : job->good;
+    for (int round = 0; round < job->rounds; round++) {
+        int way = (round < tries) ? round % MPATH_CHOICE_WAYS : job->good;
 
         next_call(&member, job, round, &by_kernel, &by_engine);
         ranks_check(by_kernel == share_of(&member, tried[way]));
         ranks_check(by_kernel + by_engine == sent_to_others(&member));
     }
-    ranks_check(trials == MPATH_CHOICE_TIMES);
+    ranks_check(trials == tries);
     member_end(&member);
     return 0;
 }
 
+static void change_share(const char *path, const char *from, char first_digit)
+{
+    char text[256] = "", *at;
+    FILE *file     = fopen(path, "r+");
+
+    assert_non_null(file);
+    assert_true(fread(text, 1, sizeof(text) - 1, file) > 0);
+    at = strstr(text, from);
+    assert_non_null(at);
+    at[strcspn(at, "0123456789")] = first_digit;
+    rewind(file);
+    fputs(text, file);
+    fclose(file);
+}
+
+/* Calls of the next job begin with it, if trials have left no doubt; and not with a share that is none of those tried. */
 static void test_found(void **state)
 {
-    (void)state;
-    for (int way = 0; way < MPATH_CHOICE_WAYS; way++) {
-        job_t job = {.setup      = {.size = 4, .limit_s = 60},
-                     .pair_bytes = 4 * MIB,
-                     .percent    = -1,
-                     .adapt      = MPATH_ADAPT_RUN,
-                     .without    = -1,
-                     .good       = way};
+    char path[64];
+    job_t job = {.setup      = {.size = 4, .limit_s = 60},
+                 .pair_bytes = 4 * MIB,
+                 .percent    = -1,
+                 .adapt      = MPATH_ADAPT_RUN,
+                 .without    = -1,
+                 .rounds     = MPATH_CHOICE_TIMES + 4,
+                 .file       = path};
 
+    (void)state;
+    snprintf(path, sizeof(path), "/tmp/mpath-test-help.%ld", (long)getpid());
+    unlink(path);
+    for (job.good = 0; job.good < MPATH_CHOICE_WAYS; job.good++) {
+        assert_int_not_equal(access(path, F_OK), 0);
+        job.sure = job.good == MPATH_CHOICE_WAYS - 1;
         assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
     }
+    job.good   = MPATH_CHOICE_WAYS - 1;
+    job.rounds = 3;
+    job.kept   = 1;
+    assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
+    change_share(path, "help 12\n", '3');
+    job.kept = 0;
+    assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
+    unlink(path);
 }
 
 /* Nothing is tried where nothing shall be, and where an engine has fewer than three messages. */

@@ -95,7 +95,7 @@ static void write_line(const member_t *member, const char *operation, int k)
     FILE *out = fopen(path, "w");
 
     ranks_check(out != NULL);
-    fprintf(out, "mpath-rates 1\n%016llx %s %d %llu %llu\n",
+    fprintf(out, "mpath-rates 2\n%016llx %s %d rates %llu %llu\n",
             (unsigned long long)mpath_topo_signature(mpath_team_topo(member->team)), operation, k, FAST_BPS, SLOW_BPS);
     fclose(out);
 }
@@ -328,7 +328,7 @@ static int read_start(unsigned long long *second_p)
     int found = 0;
 
     while ((in != NULL) && (fgets(line, sizeof(line), in) != NULL)) {
-        found |= sscanf(line, "%*x start 0 %*u %llu", second_p) == 1;
+        found |= sscanf(line, "%*x start 0 rates %*u %llu", second_p) == 1;
     }
     if (in != NULL) {
         fclose(in);

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The file of learned rates: files of something else, several writers, damage of all kinds. */
+/*
+ * The file of what calls have shown: files of something else and of version 1, several writers, damage of all kinds.
+ */
+#include "adapt/kept.h"
 #include "adapt/store.h"
 #include "unit/capture.h"
 
@@ -26,7 +29,9 @@ static void check_line(void *argument, const mpath_store_line_t *line)
 {
     int *bad = argument;
 
-    *bad += (line->num_rails < 1) || (line->num_rails > MPATH_MAX_NICS) ||
+    *bad += ((line->kind == MPATH_STORE_RATES) != (line->num_rails > 0)) || (line->num_rails > MPATH_MAX_NICS) ||
+            (line->kind < 0) || (line->kind >= MPATH_STORE_KINDS) ||
+            (line->value >= ((line->kind == MPATH_STORE_HELP) ? 101 : 1000000)) ||
             (memchr(line->operation, 0, sizeof(line->operation)) == NULL);
     for (int rail = 0; rail < line->num_rails; rail++) {
         *bad += (line->bps[rail] == 0) || (line->bps[rail] > (uint64_t)MPATH_MAX_RATE_BPS);
@@ -54,7 +59,7 @@ static void test_store_foreign(void **state)
     assert_int_equal(mpath_store_load("/tmp", 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
     assert_int_equal(mpath_store_save("/tmp", 1, "allreduce", 0, 2, some), MPATH_ERR_IO);
     capture_stop();
-    assert_non_null(strstr(capture_text(), ":1: it does not begin with 'mpath-rates 1'"));
+    assert_non_null(strstr(capture_text(), ":1: it does not begin with 'mpath-rates 1' or 'mpath-rates 2'"));
     assert_non_null(strstr(capture_text(), "/tmp cannot be written"));
     file = fopen(path, "r");
     assert_int_equal(fread(got, 1, sizeof(got) - 1, file), strlen(text));
@@ -108,7 +113,7 @@ static void test_store_special(void **state)
     assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
     capture_stop();
     alarm(0);
-    assert_non_null(strstr(capture_text(), "is no regular file; learned rates are neither read from it nor kept"));
+    assert_non_null(strstr(capture_text(), "is no regular file; nothing is read from it, and nothing kept"));
     assert_int_equal(lstat(path, &there), 0);
     assert_true(S_ISFIFO(there.st_mode));
     unlink(path);
@@ -186,9 +191,9 @@ static void test_store_odd_lines(void **state)
     capture_start();
     assert_int_equal(mpath_store_load(path, 1, "allgather", 0, 2, bps), MPATH_DECLINED);
     capture_stop();
-    assert_non_null(strstr(capture_text(), ":2: no line of learned rates"));
-    assert_non_null(strstr(capture_text(), ":52: no line of learned rates"));
-    assert_non_null(strstr(capture_text(), ":53: no line of learned rates"));
+    assert_non_null(strstr(capture_text(), ":2: this line cannot be read"));
+    assert_non_null(strstr(capture_text(), ":52: this line cannot be read"));
+    assert_non_null(strstr(capture_text(), ":53: this line cannot be read"));
     assert_null(strstr(capture_text(), ":54:"));
     capture_start();
     assert_int_equal(mpath_store_load(path, 1, "allgather", 2, 2, bps), MPATH_DECLINED);
@@ -198,12 +203,151 @@ static void test_store_odd_lines(void **state)
     unlink(path);
 }
 
+/* What a file holds, line by line. */
+static void collect(void *argument, const mpath_store_line_t *line)
+{
+    char *text = argument;
+
+    sprintf(text + strlen(text), "%llx %s %d:%d", (unsigned long long)line->machine, line->operation, line->size_class,
+            (int)line->kind);
+    for (int rail = 0; rail < line->num_rails; rail++) {
+        sprintf(text + strlen(text), " %llu", (unsigned long long)line->bps[rail]);
+    }
+    if (line->kind != MPATH_STORE_RATES) {
+        sprintf(text + strlen(text), " =%llu", (unsigned long long)line->value);
+    }
+    strcat(text, "\n");
+}
+
+static void write_text(const char *path, const char *text)
+{
+    FILE *out = fopen(path, "w");
+
+    assert_non_null(out);
+    fputs(text, out);
+    fclose(out);
+}
+
+/* A file of version 1 is read, and keeps all of its lines as one of version 2. */
+static void test_store_first_version(void **state)
+{
+    const char *first       = "mpath-rates 1\n0000000000000001 allreduce 0 5 6\n0000000000000002 allgather 2 7\n";
+    mpath_store_line_t line = {
+        .machine = 1, .operation = "allreduce", .size_class = 0, .kind = MPATH_STORE_HOST_SHARE, .value = 85000};
+    char path[64], got[512] = "";
+    FILE *in;
+
+    (void)state;
+    store_path(path, sizeof(path));
+    write_text(path, first);
+    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_string_equal(got, "1 allreduce 0:0 5 6\n2 allgather 2:0 7\n");
+    assert_int_equal(mpath_store_put(path, &line), MPATH_OK);
+    memset(got, 0, sizeof(got));
+    in = fopen(path, "r");
+    assert_non_null(in);
+    assert_true(fread(got, 1, sizeof(got) - 1, in) > 0);
+    fclose(in);
+    assert_string_equal(got, "mpath-rates 2\n0000000000000001 allreduce 0 rates 5 6\n"
+                             "0000000000000002 allgather 2 rates 7\n0000000000000001 allreduce 0 host-share 85000\n");
+    line.value = 0;
+    assert_int_equal(mpath_store_put(path, &line), MPATH_OK);
+    got[0] = '\0';
+    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_string_equal(got, "1 allreduce 0:0 5 6\n2 allgather 2:0 7\n1 allreduce 0:1 =0\n");
+
+    /* what was not there yet is no line of version 1, and what is newer stays as it is */
+    write_text(path, "mpath-rates 1\n0000000000000001 allreduce 0 host-share 85000\n");
+    capture_start();
+    got[0] = '\0';
+    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    write_text(path, "mpath-rates 3\n0000000000000001 allreduce 0 rates 5\n");
+    assert_int_equal(mpath_store_put(path, &line), MPATH_ERR_PARAM);
+    capture_stop();
+    assert_string_equal(got, "");
+    assert_non_null(strstr(capture_text(), ":2: this line cannot be read"));
+    assert_non_null(strstr(capture_text(), "or of a newer version; it is left as it is"));
+    unlink(path);
+}
+
+/* Of each kind: what it may be, and what not. */
+static void test_store_kinds(void **state)
+{
+    const char *text = "mpath-rates 2\n1 allreduce 27 host-share 999999\n1 alltoallv 255 help 100\n"
+                       "1 allreduce 0 rates 5 6\n" /* lines 5 and further cannot be read */
+                       "1 allreduce 27 host-share 1000000\n1 allreduce 27 host-share\n1 allreduce 27 host-share 5 6\n"
+                       "1 alltoallv 255 help 101\n1 alltoallv 255 help -1\n1 alltoallv 255 hel 30\n"
+                       "1 alltoallv 255 helpful 30\n1 alltoallv 255 5 6\n1 alltoallv 255 rates\n1 alltoallv 255\n"
+                       "1 alltoallv help 30\n";
+    char path[64], got[512] = "", where[16];
+
+    (void)state;
+    store_path(path, sizeof(path));
+    write_text(path, text);
+    capture_start();
+    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    capture_stop();
+    assert_string_equal(got, "1 allreduce 27:1 =999999\n1 alltoallv 255:2 =100\n1 allreduce 0:0 5 6\n");
+    assert_int_equal(capture_count(), 11);
+    for (int line = 5; line <= 15; line++) {
+        snprintf(where, sizeof(where), ":%d:", line);
+        assert_non_null(strstr(capture_text(), where));
+    }
+    unlink(path);
+}
+
+/* What a process knows of the file is older than what it has learned itself; a machine is looked for once. */
+static void test_store_known(void **state)
+{
+    mpath_store_line_t key = {.machine = 7, .operation = "allreduce", .size_class = 27, .kind = MPATH_STORE_HOST_SHARE};
+    const mpath_kept_t mine = {.learned_ns = 2, .value = 60000}, other = {.learned_ns = 2, .value = 50000};
+    const char *text = "mpath-rates 2\n0000000000000007 allreduce 27 host-share 85000\n"
+                       "0000000000000008 allreduce 27 host-share 70000\n0000000000000007 alltoallv 3 help 12\n"
+                       "0000000000000007 allreduce 27 rates 5 6\n";
+    char path[64];
+
+    (void)state;
+    store_path(path, sizeof(path));
+    write_text(path, text);
+    assert_int_equal(mpath_kept_of(&key).learned_ns, 0);
+    mpath_kept_look(path, 7);
+    assert_int_equal(mpath_kept_of(&key).value, 85000);
+    mpath_kept_note(&key, &mine);
+    assert_int_equal(mpath_kept_of(&key).value, 60000);
+    unlink(path);
+    mpath_kept_look(path, 7);
+    assert_int_equal(mpath_kept_of(&key).value, 60000);
+    key.machine = 8;
+    assert_int_equal(mpath_kept_of(&key).learned_ns, 0);
+    key = (mpath_store_line_t){.machine = 7, .operation = "alltoallv", .size_class = 3, .kind = MPATH_STORE_HELP};
+    assert_int_equal(mpath_kept_of(&key).value, 12);
+    key.kind = MPATH_STORE_HOST_SHARE;
+    assert_int_equal(mpath_kept_of(&key).learned_ns, 0);
+    assert_ptr_equal(mpath_kept_later(&mine, &other), &other);
+    assert_ptr_equal(mpath_kept_later(&other, &mine), &other);
+
+    /* more than it has room for: what was learned first makes room */
+    for (uint64_t i = 0; i < MPATH_KEPT_MAX; i++) {
+        const mpath_kept_t kept = {.learned_ns = 10 + i, .value = i};
+
+        key.machine = 1000 + i;
+        mpath_kept_note(&key, &kept);
+    }
+    for (uint64_t i = 0; i < MPATH_KEPT_MAX; i++) {
+        key.machine = 1000 + i;
+        assert_int_equal(mpath_kept_of(&key).value, i);
+    }
+}
+
 /* Bytes changed, lost and doubled at random: lines come out usable or not at all. */
 static void test_store_mutated(void **state)
 {
-    const char *good = "mpath-rates 1\n5f0c2c9d01a3b77e allreduce 2 25000000 25000000 6250000 25000000\n"
-                       "0000000000000001 reduce_scatter 0 5 6\n";
-    uint64_t random  = 11;
+    static const char *const files[] = {
+        "mpath-rates 1\n5f0c2c9d01a3b77e allreduce 2 25000000 25000000 6250000 25000000\n"
+        "0000000000000001 reduce_scatter 0 5 6\n",
+        "mpath-rates 2\n5f0c2c9d01a3b77e allreduce 2 rates 25000000 6250000 25000000\n"
+        "83d1f0b2c4a5e697 allreduce 28 host-share 85000\n83d1f0b2c4a5e697 alltoallv 112 help 30\n"};
+    uint64_t random = 11;
     char path[64];
     int bad = 0;
 
@@ -211,8 +355,9 @@ static void test_store_mutated(void **state)
     store_path(path, sizeof(path));
     capture_start();
     for (int round = 0; round < 2000; round++) {
-        size_t length = strlen(good);
-        FILE *out     = fopen(path, "w");
+        const char *good = files[round % 2];
+        size_t length    = strlen(good);
+        FILE *out        = fopen(path, "w");
 
         assert_non_null(out);
         for (size_t i = 0; i < length; i++) {
@@ -239,9 +384,11 @@ static void test_store_mutated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_foreign),   cmocka_unit_test(test_store_missing),
-        cmocka_unit_test(test_store_special),   cmocka_unit_test(test_store_writers),
-        cmocka_unit_test(test_store_odd_lines), cmocka_unit_test(test_store_mutated),
+        cmocka_unit_test(test_store_foreign),       cmocka_unit_test(test_store_missing),
+        cmocka_unit_test(test_store_special),       cmocka_unit_test(test_store_writers),
+        cmocka_unit_test(test_store_odd_lines),     cmocka_unit_test(test_store_mutated),
+        cmocka_unit_test(test_store_first_version), cmocka_unit_test(test_store_kinds),
+        cmocka_unit_test(test_store_known),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
