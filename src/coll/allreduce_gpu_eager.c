@@ -296,7 +296,7 @@ mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t
 
 /* -- what it needs -- */
 
-/* Anew, since some rank's GPU has changed, or there are no numbers left. */
+/* Anew, since some rank's GPU has changed or had no memory, or there are no numbers left. */
 static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t what, eager_form_t *form)
 {
     const mpath_gpu_coll_t *coll = gpu->reduce;
@@ -341,7 +341,8 @@ mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu)
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (mpath_gpu_lent_is_current(form->lent, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
+    if (!mpath_gpu_lent_is_due(form->lent, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
+        mpath_gpu_lent_pass(form->lent);
         return MPATH_OK;
     }
     return share(gpu, gpu->eager->form, form);

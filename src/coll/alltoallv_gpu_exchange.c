@@ -396,7 +396,8 @@ mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu)
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (mpath_gpu_lent_is_current(exchange->lent, gpu)) {
+    if (!mpath_gpu_lent_is_due(exchange->lent, gpu)) {
+        mpath_gpu_lent_pass(exchange->lent);
         return MPATH_OK;
     }
     exchange->counted  = 0;

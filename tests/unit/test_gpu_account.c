@@ -10,6 +10,7 @@
 #include "unit/capture.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RANKS 3
 #define MANY 10
@@ -27,6 +28,7 @@ typedef struct job {
     int stages;                               /* GPUs do not reach each other */
     int pushes;                               /* copies between them are those of engines */
     int gpu_reduce;                           /* mpath_gpu_reduce_t */
+    unsigned elements;                        /* of reductions; 0: exchanges */
     int with, without;                        /* of MANY communicators, at least so many have what they want, or not */
 } job_t;
 
@@ -266,7 +268,8 @@ static void test_beside(void **state)
 
 /* -- large reductions, whose tiles lie in memory that ranks lend each other -- */
 
-static void reduce(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *send, const gpu_memory_t *recv, float round)
+static void reduce(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *send, const gpu_memory_t *recv,
+                   unsigned elements, float round)
 {
     const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
     static float host[ELEMENTS];
@@ -278,14 +281,14 @@ static void reduce(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *send,
 
     ranks_check(mpath_memory_classify(buffers.send, send->bytes, &send_memory) == MPATH_OK);
     ranks_check(mpath_memory_classify(buffers.recv, recv->bytes, &recv_memory) == MPATH_OK);
-    for (unsigned i = 0; i < ELEMENTS; i++) {
+    for (unsigned i = 0; i < elements; i++) {
         host[i] = (float)(i % 101) * (float)(me + 1) + round;
     }
-    gpu_memory_write(send->address, host, sizeof(host));
+    gpu_memory_write(send->address, host, elements * sizeof(*host));
     gpu_memory_fill(recv->address, 0xee, recv->bytes);
-    ranks_check(mpath_allreduce_gpu(gpu, &buffers, ELEMENTS, &how) == MPATH_OK);
-    gpu_memory_read(recv->address, host, sizeof(host));
-    for (unsigned i = 0; i < ELEMENTS; i++) {
+    ranks_check(mpath_allreduce_gpu(gpu, &buffers, elements, &how) == MPATH_OK);
+    gpu_memory_read(recv->address, host, elements * sizeof(*host));
+    for (unsigned i = 0; i < elements; i++) {
         ranks_check(host[i] == (float)(i % 101) * 6 + 3 * round);
     }
 }
@@ -308,7 +311,7 @@ static int reductions_body(ranks_self_t *self, void *argument)
         ranks_check(mpath_team_create(context, &oob, &teams[i]) == MPATH_OK);
         ranks_check(mpath_symmetric_gpu_create(teams[i], &gpus[i]) == MPATH_OK);
         for (int round = 0; round < 2; round++) {
-            reduce(gpus[i], self->rank, &send, &recv, (float)(2 * i + round));
+            reduce(gpus[i], self->rank, &send, &recv, ELEMENTS, (float)(2 * i + round));
         }
         check_usage(teams[i]);
     }
@@ -337,13 +340,105 @@ static void test_reductions(void **state)
     assert_int_equal(ranks_run(&job.setup, reductions_body, &job), 0);
 }
 
+/* -- a GPU that has no memory to lend at first -- */
+
+#define REFUSED_CALLS 70
+#define REFUSALS 2         /* with 64 calls in between */
+#define RETRIED_CALLS 129u /* until the next try */
+
+static __typeof__(((mpath_cu_t *)NULL)->MemAlloc) allocate;
+static int is_full, refusals;
+
+static mpath_cu_result_t allocate_unless_full(mpath_cu_ptr_t *address_p, size_t bytes)
+{
+    if (is_full && (bytes >= 2 * MIB)) {
+        refusals++;
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
+    return allocate(address_p, bytes);
+}
+
+/* One call; whether it, or one before it, has used memory that ranks lend. */
+typedef struct borrower {
+    member_t member;            /* of exchanges, */
+    mpath_symmetric_gpu_t *gpu; /* or for reductions */
+    unsigned elements;
+    int by_writes;
+} borrower_t;
+
+static int borrow(borrower_t *borrower, int me, unsigned round)
+{
+    mpath_coll_counters_t counters;
+
+    if (borrower->gpu == NULL) {
+        member_round(&borrower->member, A2A_EVEN, SHORT_BYTES, round);
+        mpath_coll_counters(borrower->member.coll, &counters);
+    } else {
+        reduce(borrower->gpu, me, &borrower->member.send, &borrower->member.recv, borrower->elements,
+               (float)(round % 100));
+        mpath_symmetric_gpu_counters(borrower->gpu, &counters);
+    }
+    return borrower->by_writes ? (strstr(capture_text(), "can be reduced by writes only") != NULL)
+                               : (counters.gpu.eager > 0);
+}
+
+static int later_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job    = argument;
+    borrower_t borrower = {.elements = job->elements, .by_writes = job->gpu_reduce == MPATH_GPU_REDUCE_WRITES};
+    unsigned round      = 0;
+
+    join(&borrower.member, self, start(self, job), 0);
+    if (job->elements > 0) {
+        ranks_check(mpath_symmetric_gpu_create(borrower.member.team, &borrower.gpu) == MPATH_OK);
+    }
+    mpath_log_set_level(borrower.by_writes ? MPATH_LOG_DEBUG : MPATH_LOG_WARN);
+    capture_start();
+    allocate                                                = mpath_gpu_driver()->MemAlloc;
+    ((mpath_cu_t *)(uintptr_t)mpath_gpu_driver())->MemAlloc = allocate_unless_full;
+    is_full                                                 = self->rank == RANKS - 1;
+    for (; round < REFUSED_CALLS; round++) {
+        ranks_check(!borrow(&borrower, self->rank, round));
+    }
+    ranks_check(refusals == (is_full ? REFUSALS : 0));
+    is_full = 0;
+    while (!borrow(&borrower, self->rank, round)) {
+        ranks_check(round++ < REFUSED_CALLS + RETRIED_CALLS);
+    }
+    check_alike(borrower.member.team, (int)round);
+    check_usage(borrower.member.team);
+    capture_stop();
+    ranks_barrier(self);
+    if (borrower.gpu != NULL) {
+        mpath_symmetric_gpu_destroy(borrower.gpu);
+    }
+    member_end(&borrower.member);
+    return 0;
+}
+
+static void test_later(void **state)
+{
+    job_t job = {.setup             = {.size = RANKS},
+                 .device_bytes      = 64 * MIB,
+                 .device_last_bytes = 64 * MIB,
+                 .pinned_bytes      = MIB,
+                 .pinned_last_bytes = MIB,
+                 .memory_bytes      = 32 * MIB};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, later_body, &job), 0);
+    job.elements = 3000;
+    assert_int_equal(ranks_run(&job.setup, later_body, &job), 0);
+    job.elements   = ELEMENTS / 2;
+    job.gpu_reduce = MPATH_GPU_REDUCE_WRITES;
+    assert_int_equal(ranks_run(&job.setup, later_body, &job), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchanges),
-        cmocka_unit_test(test_staged),
-        cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_reductions),
+        cmocka_unit_test(test_exchanges),  cmocka_unit_test(test_staged), cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_reductions), cmocka_unit_test(test_later),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
