@@ -188,11 +188,7 @@ static mpath_status_t start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_bu
     gpu_eager_t *eager              = gpu->eager;
     eager_form_t *form              = &eager->forms[eager->form];
     mpath_kernel_eager_t *arguments = &eager->arguments;
-    mpath_status_t status           = find(gpu, form);
 
-    if (status != MPATH_OK) {
-        return status;
-    }
     memset(arguments, 0, sizeof(*arguments)); /* they are compared as bytes */
     arguments->elements    = elements;
     arguments->send        = (mpath_cu_ptr_t)(uintptr_t)buffers->send;
@@ -249,7 +245,7 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
         form->number++;
         if (gpu->reduce->eager &&
             (mpath_gpu_get(buffers->send_memory->device, buffers->send_memory->context, &device) == MPATH_OK) &&
-            (device == form->lent->device)) {
+            (device == form->lent->device) && (find(gpu, form) == MPATH_OK)) {
             gpu->reduce->eager = GPU_EAGER_STARTED;
             start_ns           = mpath_time_ns();
             status             = start(gpu, buffers, elements);

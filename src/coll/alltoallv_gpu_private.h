@@ -100,10 +100,12 @@ struct mpath_gpu_coll {
     unsigned first_stream; /* of the two that the communicator uses */
     uint64_t number;       /* of the call; its half of the room is number % 2 */
     int half;
-    mpath_peer_rates_t rates; /* the same on all ranks */
-    int rated;                /* they are those of this machine, as far as these are known */
-    mpath_room_cell_t told;   /* by this rank in the last call */
-    mpath_gpu_t *told_gpu;    /* with which it works on its send buffer */
+    mpath_peer_rates_t rates;             /* the same on all ranks */
+    int rated;                            /* they are those of this machine, as far as these are known */
+    mpath_room_cell_t told;               /* by this rank in the last call */
+    mpath_gpu_t *told_gpu;                /* with which it works on its send buffer */
+    mpath_gpu_t *ready[MPATH_ROOM_SIDES]; /* that the sides' calls have found ready last */
+    unsigned refused_calls;               /* in a row, since one of them could not be made so */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
     gpu_turns_t turns;

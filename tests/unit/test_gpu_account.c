@@ -4,13 +4,12 @@
  * host. They keep to the limits, later ones do with less or go other ways, with the right data and all ranks alike, also
  * where one rank alone has nothing left; and what has ended leaves room for others.
  */
-#include "coll/allreduce_gpu.h"
 #include "gpu/usage.h"
 #include "gpu_member.h"
+#include "gpu_ranks.h"
 #include "unit/capture.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define RANKS 3
 #define MANY 10
@@ -28,7 +27,6 @@ typedef struct job {
     int stages;                               /* GPUs do not reach each other */
     int pushes;                               /* copies between them are those of engines */
     int gpu_reduce;                           /* mpath_gpu_reduce_t */
-    unsigned elements;                        /* of reductions; 0: exchanges */
     int with, without;                        /* of MANY communicators, at least so many have what they want, or not */
 } job_t;
 
@@ -37,14 +35,8 @@ static mpath_context_t *start(ranks_self_t *self, const job_t *job)
     int is_last = self->rank == self->size - 1;
     mpath_settings_t settings;
 
-    setenv("FAKE_CUDA_DEVICES", "3", 1);
     setenv("FAKE_CUDA_MULTIPROCESSORS", "64", 1);
-    setenv("FAKE_CUDA_WITHOUT", job->stages ? "peers" : "", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gate             = MPATH_GATE_ALWAYS;
-    settings.timeout_s        = 100;
-    settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
+    gpu_ranks_start(RANKS, job->stages ? "peers" : "", &settings);
     settings.gpu_way          = job->pushes ? MPATH_GPU_WAY_PUSH : MPATH_GPU_WAY_AUTO;
     settings.gpu_reduce       = job->gpu_reduce;
     settings.gpu_device_bytes = is_last ? job->device_last_bytes : job->device_bytes;
@@ -268,40 +260,12 @@ static void test_beside(void **state)
 
 /* -- large reductions, whose tiles lie in memory that ranks lend each other -- */
 
-static void reduce(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *send, const gpu_memory_t *recv,
-                   unsigned elements, float round)
-{
-    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
-    static float host[ELEMENTS];
-    mpath_memory_t send_memory, recv_memory;
-    mpath_symmetric_buffers_t buffers = {.send        = (void *)(uintptr_t)send->address,
-                                         .recv        = (void *)(uintptr_t)recv->address,
-                                         .send_memory = &send_memory,
-                                         .recv_memory = &recv_memory};
-
-    ranks_check(mpath_memory_classify(buffers.send, send->bytes, &send_memory) == MPATH_OK);
-    ranks_check(mpath_memory_classify(buffers.recv, recv->bytes, &recv_memory) == MPATH_OK);
-    for (unsigned i = 0; i < elements; i++) {
-        host[i] = (float)(i % 101) * (float)(me + 1) + round;
-    }
-    gpu_memory_write(send->address, host, elements * sizeof(*host));
-    gpu_memory_fill(recv->address, 0xee, recv->bytes);
-    ranks_check(mpath_allreduce_gpu(gpu, &buffers, elements, &how) == MPATH_OK);
-    gpu_memory_read(recv->address, host, elements * sizeof(*host));
-    for (unsigned i = 0; i < elements; i++) {
-        ranks_check(host[i] == (float)(i % 101) * 6 + 3 * round);
-    }
-}
-
 static int reductions_body(ranks_self_t *self, void *argument)
 {
     mpath_context_t *context = start(self, argument);
-    mpath_symmetric_gpu_t *gpus[MANY];
+    gpu_sums_t sums[MANY];
     mpath_team_t *teams[MANY];
-    gpu_memory_t send, recv;
 
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, ELEMENTS * sizeof(float), 0, &send);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, ELEMENTS * sizeof(float), 0, &recv);
     for (int i = 0; i < MANY; i++) {
         mpath_oob_t oob = self->oob;
 
@@ -309,18 +273,16 @@ static int reductions_body(ranks_self_t *self, void *argument)
             ranks_oob(self, i, NULL, self->size, &oob);
         }
         ranks_check(mpath_team_create(context, &oob, &teams[i]) == MPATH_OK);
-        ranks_check(mpath_symmetric_gpu_create(teams[i], &gpus[i]) == MPATH_OK);
-        for (int round = 0; round < 2; round++) {
-            reduce(gpus[i], self->rank, &send, &recv, ELEMENTS, (float)(2 * i + round));
+        gpu_sums_open(&sums[i], teams[i], ELEMENTS);
+        for (uint64_t round = 0; round < 2; round++) {
+            gpu_sums_round(&sums[i], ELEMENTS, 2 * (uint64_t)i + round);
         }
         check_usage(teams[i]);
     }
     for (int i = 0; i < MANY; i++) {
-        mpath_symmetric_gpu_destroy(gpus[i]);
+        gpu_sums_close(&sums[i]);
         mpath_team_destroy(teams[i]);
     }
-    gpu_memory_free(&send);
-    gpu_memory_free(&recv);
     mpath_context_destroy(context);
     mpath_gpu_cleanup();
     return 0;
@@ -340,105 +302,13 @@ static void test_reductions(void **state)
     assert_int_equal(ranks_run(&job.setup, reductions_body, &job), 0);
 }
 
-/* -- a GPU that has no memory to lend at first -- */
-
-#define REFUSED_CALLS 70
-#define REFUSALS 2         /* with 64 calls in between */
-#define RETRIED_CALLS 129u /* until the next try */
-
-static __typeof__(((mpath_cu_t *)NULL)->MemAlloc) allocate;
-static int is_full, refusals;
-
-static mpath_cu_result_t allocate_unless_full(mpath_cu_ptr_t *address_p, size_t bytes)
-{
-    if (is_full && (bytes >= 2 * MIB)) {
-        refusals++;
-        return MPATH_CU_OUT_OF_MEMORY;
-    }
-    return allocate(address_p, bytes);
-}
-
-/* One call; whether it, or one before it, has used memory that ranks lend. */
-typedef struct borrower {
-    member_t member;            /* of exchanges, */
-    mpath_symmetric_gpu_t *gpu; /* or for reductions */
-    unsigned elements;
-    int by_writes;
-} borrower_t;
-
-static int borrow(borrower_t *borrower, int me, unsigned round)
-{
-    mpath_coll_counters_t counters;
-
-    if (borrower->gpu == NULL) {
-        member_round(&borrower->member, A2A_EVEN, SHORT_BYTES, round);
-        mpath_coll_counters(borrower->member.coll, &counters);
-    } else {
-        reduce(borrower->gpu, me, &borrower->member.send, &borrower->member.recv, borrower->elements,
-               (float)(round % 100));
-        mpath_symmetric_gpu_counters(borrower->gpu, &counters);
-    }
-    return borrower->by_writes ? (strstr(capture_text(), "can be reduced by writes only") != NULL)
-                               : (counters.gpu.eager > 0);
-}
-
-static int later_body(ranks_self_t *self, void *argument)
-{
-    const job_t *job    = argument;
-    borrower_t borrower = {.elements = job->elements, .by_writes = job->gpu_reduce == MPATH_GPU_REDUCE_WRITES};
-    unsigned round      = 0;
-
-    join(&borrower.member, self, start(self, job), 0);
-    if (job->elements > 0) {
-        ranks_check(mpath_symmetric_gpu_create(borrower.member.team, &borrower.gpu) == MPATH_OK);
-    }
-    mpath_log_set_level(borrower.by_writes ? MPATH_LOG_DEBUG : MPATH_LOG_WARN);
-    capture_start();
-    allocate                                                = mpath_gpu_driver()->MemAlloc;
-    ((mpath_cu_t *)(uintptr_t)mpath_gpu_driver())->MemAlloc = allocate_unless_full;
-    is_full                                                 = self->rank == RANKS - 1;
-    for (; round < REFUSED_CALLS; round++) {
-        ranks_check(!borrow(&borrower, self->rank, round));
-    }
-    ranks_check(refusals == (is_full ? REFUSALS : 0));
-    is_full = 0;
-    while (!borrow(&borrower, self->rank, round)) {
-        ranks_check(round++ < REFUSED_CALLS + RETRIED_CALLS);
-    }
-    check_alike(borrower.member.team, (int)round);
-    check_usage(borrower.member.team);
-    capture_stop();
-    ranks_barrier(self);
-    if (borrower.gpu != NULL) {
-        mpath_symmetric_gpu_destroy(borrower.gpu);
-    }
-    member_end(&borrower.member);
-    return 0;
-}
-
-static void test_later(void **state)
-{
-    job_t job = {.setup             = {.size = RANKS},
-                 .device_bytes      = 64 * MIB,
-                 .device_last_bytes = 64 * MIB,
-                 .pinned_bytes      = MIB,
-                 .pinned_last_bytes = MIB,
-                 .memory_bytes      = 32 * MIB};
-
-    (void)state;
-    assert_int_equal(ranks_run(&job.setup, later_body, &job), 0);
-    job.elements = 3000;
-    assert_int_equal(ranks_run(&job.setup, later_body, &job), 0);
-    job.elements   = ELEMENTS / 2;
-    job.gpu_reduce = MPATH_GPU_REDUCE_WRITES;
-    assert_int_equal(ranks_run(&job.setup, later_body, &job), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_exchanges),  cmocka_unit_test(test_staged), cmocka_unit_test(test_beside),
-        cmocka_unit_test(test_reductions), cmocka_unit_test(test_later),
+        cmocka_unit_test(test_exchanges),
+        cmocka_unit_test(test_staged),
+        cmocka_unit_test(test_beside),
+        cmocka_unit_test(test_reductions),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
