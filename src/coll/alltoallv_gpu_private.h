@@ -172,6 +172,13 @@ void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
 
 /*
+ * alltoallv_gpu_slots.c: slots for what was decided to go through the host; MPATH_DECLINED, on all ranks alike: some
+ * cannot have them. And for the part of it beside copies between GPUs, gpu->share_ppm. Collective.
+ */
+mpath_status_t mpath_gpu_coll_open_slots(mpath_gpu_coll_t *gpu);
+mpath_status_t mpath_gpu_coll_share_direct(mpath_gpu_coll_t *gpu);
+
+/*
  * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far. And, once all ways are known, the
  * host's share and the order of the engines' pieces.
  */
