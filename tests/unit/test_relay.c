@@ -424,57 +424,6 @@ static void test_host_among_gpus(void **state)
     assert_int_equal(ranks_run(&job.setup, host_body, &job), 0);
 }
 
-/*
- * A rank of which no GPU is known, or another one than that of its buffers to come, when slots and rails are made: they
- * are made anew when it has device memory for the first time, and it passes on from then on.
- */
-static int late_device; /* current on rank 1 meanwhile; -1: none */
-
-static int late_body(ranks_self_t *self, void *argument)
-{
-    const relay_job_t *job     = argument;
-    mpath_cu_context_t context = NULL;
-    uint64_t passed[2][RANKS_MAX];
-    mpath_coll_counters_t counters;
-    member_t member;
-
-    relay_member_init(&member, self, job);
-    if (self->rank == 1) {
-        if (late_device >= 0) {
-            ranks_check(mpath_gpu_driver()->DevicePrimaryCtxRetain(&context, late_device) == MPATH_CU_SUCCESS);
-        }
-        ranks_check(mpath_gpu_driver()->CtxSetCurrent(context) == MPATH_CU_SUCCESS);
-        member.memory = MEMBER_NONE;
-    }
-    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
-    member_forwarded(&member, passed[0], &counters);
-    ranks_check((passed[0][1] > 0) == (late_device >= 0));
-    member.memory = MEMBER_DEVICE;
-    member_round(&member, A2A_HOT, job->max_bytes, 2);
-    member.memory = (self->rank == 1) ? MEMBER_NONE : MEMBER_DEVICE;
-    member_forwarded(&member, passed[0], &counters);
-    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 3);
-    member_forwarded(&member, passed[1], &counters);
-    ranks_check(passed[1][1] > passed[0][1]);
-    ranks_check(counters.relay.moved.calls == 3 && counters.declined == 0);
-    member_end(&member);
-    return 0;
-}
-
-static void test_late_gpu(void **state)
-{
-    relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
-                       .link      = MPATH_GPU_LINK_MESH,
-                       .pcie_bps  = 50000000000ull,
-                       .max_bytes = 1000000,
-                       .killed    = -1};
-
-    (void)state;
-    for (late_device = -1; late_device < 3; late_device += 3) {
-        assert_int_equal(ranks_run(&job.setup, late_body, &job), 0);
-    }
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -495,7 +444,6 @@ int main(void)
         cmocka_unit_test(test_switch),
         cmocka_unit_test(test_shared_gpus),
         cmocka_unit_test(test_host_among_gpus),
-        cmocka_unit_test(test_late_gpu),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
