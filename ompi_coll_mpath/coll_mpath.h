@@ -2,7 +2,8 @@
 /*
  * The Open MPI component "mpath": hands collectives of intracommunicators to libmpath (MPI_Alltoallv and MPI_Alltoall,
  * MPI_Allreduce, MPI_Reduce_scatter and MPI_Allgather with their variants), and runs the functions that it replaced
- * when libmpath declines. It has no logic of its own beyond translation.
+ * when libmpath declines. MPI_Alltoallw gets copies of device buffers, and no more. It has no logic of its own beyond
+ * translation.
  *
  * One context per process, made when it is first needed and ended when the component closes; one team per
  * communicator, made collectively inside its first call that libmpath is asked about, and ended with the communicator.
@@ -53,6 +54,8 @@ typedef struct mca_coll_mpath_module_t {
     COLL_MPATH_PREVIOUS_OF(reduce_scatter_block);
     COLL_MPATH_PREVIOUS_OF(allgather);
     COLL_MPATH_PREVIOUS_OF(allgatherv);
+    mca_coll_base_module_alltoallw_fn_t previous_alltoallw;
+    mca_coll_base_module_t *previous_alltoallw_module;
 
     struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
     bool tried;                       /* the team has been made, or it never will be */
@@ -130,6 +133,12 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
 int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, struct ompi_datatype_t *sdtype, void *rbuf,
                             mca_coll_mpath_count_t rcount, struct ompi_datatype_t *rdtype,
                             struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+
+/* coll_mpath_alltoallw.c */
+int mca_coll_mpath_alltoallw(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
+                             struct ompi_datatype_t *const *sdtypes, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                             mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *const *rdtypes,
+                             struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
 
 /* True: this MPI_Alltoallv or MPI_Alltoall is the previous function's; asked once for each, in their order. */
 bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module);

@@ -10,9 +10,6 @@
 /* To copy so many bytes more takes less time than to start a copy. */
 #define DEVICE_GAP_BYTES 65536
 
-/* Memory of the host and of devices does not share a block of so many bytes. */
-#define DEVICE_BLOCK_BYTES 65536u
-
 /* Widens [low, high) by a range. */
 static void span_add(ptrdiff_t from, ptrdiff_t to, ptrdiff_t *low_p, ptrdiff_t *high_p)
 {
@@ -57,7 +54,7 @@ static bool device_is_one(const mca_coll_mpath_device_t *device, const char *fir
     uintptr_t last = (uintptr_t)first + device->span_bytes - 1;
 
     return mpath_memory_on_host(device->memory.kind)
-               ? ((uintptr_t)first / DEVICE_BLOCK_BYTES == last / DEVICE_BLOCK_BYTES)
+               ? ((uintptr_t)first / MPATH_MEMORY_BLOCK_BYTES == last / MPATH_MEMORY_BLOCK_BYTES)
                : (0 < device->memory.pieces);
 }
 

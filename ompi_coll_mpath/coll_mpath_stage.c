@@ -73,7 +73,8 @@ mpath_status_t mca_coll_mpath_stage_open(mca_coll_mpath_stage_t *stage)
         status = mca_coll_mpath_device_shadow(&stage->send, stage->send_parts, true, &stage->send_device);
     }
     if (MPATH_OK == status) {
-        status = mca_coll_mpath_device_shadow(&stage->recv, stage->recv_parts, stage->in_place, &stage->recv_device);
+        status = mca_coll_mpath_device_shadow(&stage->recv, stage->recv_parts, stage->in_place || stage->loads_recv,
+                                              &stage->recv_device);
     }
     if (MPATH_OK != status) {
         stage_drop(stage);

@@ -13,6 +13,7 @@ typedef struct mca_coll_mpath_stage_t {
     mca_coll_mpath_args_t send, recv;
     int send_parts, recv_parts;
     bool in_place;   /* there is no send side, and the input is in the other one */
+    bool loads_recv; /* what lies between the elements to be received is within what comes back: it is copied first */
     bool keep_known; /* no copies of memory that this Open MPI knows itself: its own function is next, and only moves */
     bool is_open;
     mca_coll_mpath_device_t send_device, recv_device;

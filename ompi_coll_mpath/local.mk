@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 mcacomponent_LTLIBRARIES += mca_coll_mpath.la
 mca_coll_mpath_la_SOURCES += coll_mpath.h coll_mpath_compat.h coll_mpath_oob.h coll_mpath_pack.h \
-	coll_mpath_alltoallv.c coll_mpath_component.c coll_mpath_device.c coll_mpath_device.h \
+	coll_mpath_alltoallv.c coll_mpath_alltoallw.c coll_mpath_component.c coll_mpath_device.c coll_mpath_device.h \
 	coll_mpath_fallback.c coll_mpath_help.c coll_mpath_help.h coll_mpath_lifetime.c coll_mpath_module.c \
 	coll_mpath_oob.c coll_mpath_pack.c coll_mpath_param.c \
 	coll_mpath_peers.c coll_mpath_peers.h coll_mpath_pieces.c coll_mpath_pieces.h coll_mpath_pvar.c coll_mpath_team.c

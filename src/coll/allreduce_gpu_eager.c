@@ -184,11 +184,7 @@ static mpath_status_t start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_bu
     gpu_eager_t *eager              = gpu->eager;
     eager_form_t *form              = &eager->forms[eager->form];
     mpath_kernel_eager_t *arguments = &eager->arguments;
-    mpath_status_t status           = find(gpu, form);
 
-    if (status != MPATH_OK) {
-        return status;
-    }
     memset(arguments, 0, sizeof(*arguments)); /* they are compared as bytes */
     arguments->elements    = elements;
     arguments->send        = (mpath_cu_ptr_t)(uintptr_t)buffers->send;
@@ -244,7 +240,7 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
         form->number++;
         if (gpu->reduce->eager &&
             (mpath_gpu_get(buffers->send_memory->device, buffers->send_memory->context, &device) == MPATH_OK) &&
-            (device == form->lent->device)) {
+            (device == form->lent->device) && (find(gpu, form) == MPATH_OK)) {
             gpu->reduce->eager = GPU_EAGER_STARTED;
             start_ns           = mpath_time_ns();
             status             = start(gpu, buffers, elements);
@@ -291,7 +287,7 @@ mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t
 
 /* -- what it needs -- */
 
-/* Anew, since some rank's GPU has changed, or there are no numbers left. */
+/* Anew, since some rank's GPU has changed or had no memory, or there are no numbers left. */
 static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t what, eager_form_t *form)
 {
     const mpath_gpu_coll_t *coll = gpu->reduce;
@@ -336,7 +332,8 @@ mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu)
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (mpath_gpu_lent_is_current(form->lent, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
+    if (!mpath_gpu_lent_is_due(form->lent, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
+        mpath_gpu_lent_pass(form->lent);
         return MPATH_OK;
     }
     return share(gpu, gpu->eager->form, form);

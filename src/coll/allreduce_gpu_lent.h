@@ -2,7 +2,7 @@
 /*
  * Memory that each rank of a communicator lends the others on its GPU, for kernels that write to each other: made and
  * opened by all together, and anew when a rank has turned to another GPU. Only where every rank works on a GPU of its
- * own, so that their kernels can run at once.
+ * own, so that their kernels can run at once. Where some rank had none to lend, it is asked for again after a while.
  */
 #ifndef MPATH_COLL_ALLREDUCE_GPU_LENT_H
 #define MPATH_COLL_ALLREDUCE_GPU_LENT_H
@@ -30,6 +30,7 @@ typedef struct gpu_lent {
     gpu_lent_offer_t *offers; /* [size] */
     mpath_import_t **imports; /* [size] */
     uint32_t *places;         /* [size] as the ranks' cells said */
+    unsigned pause, pauses;   /* calls until it is asked for again, and in all; 0: it is not. The same on all ranks */
 } gpu_lent_t;
 
 /* NULL: no memory. */
@@ -42,6 +43,13 @@ uint64_t mpath_gpu_lent_most(const gpu_lent_t *lent, const mpath_gpu_coll_t *col
 
 /* Whether it was shared, with the GPUs that the ranks use in this call. The same on all ranks. */
 int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll);
+
+/*
+ * Whether a call that wants it is to share it: with other GPUs than before, or again. If not, mpath_gpu_lent_pass()
+ * counts the call. The same on all ranks, where the same of their calls are counted.
+ */
+int mpath_gpu_lent_is_due(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll);
+void mpath_gpu_lent_pass(gpu_lent_t *lent);
 
 /*
  * Collective, in a call that all ranks can take part in; no kernel of this rank that writes to the memory is under way.

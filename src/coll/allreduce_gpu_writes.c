@@ -111,7 +111,7 @@ int mpath_gpu_writes_works(const mpath_symmetric_gpu_t *gpu, int may_write)
 {
     return (gpu->part_bytes[gpu->me] > 0) ||
            (may_write && is_claimed(gpu) &&
-            ((gpu->writes == NULL) || gpu->writes->usable || !mpath_gpu_lent_is_current(gpu->writes, gpu->reduce)));
+            ((gpu->writes == NULL) || gpu->writes->usable || mpath_gpu_lent_is_due(gpu->writes, gpu->reduce)));
 }
 
 mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
@@ -131,7 +131,9 @@ mpath_status_t mpath_gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (!mpath_gpu_lent_is_current(gpu->writes, coll)) {
+    if (!mpath_gpu_lent_is_due(gpu->writes, coll)) {
+        mpath_gpu_lent_pass(gpu->writes);
+    } else {
         tile   = tile_bytes(gpu->writes, coll);
         status = mpath_gpu_lent_share(gpu->writes, coll, tile, MPATH_WRITES_MEMORY_BYTES((uint64_t)gpu->size, tile));
         if ((status == MPATH_OK) && gpu->writes->usable) {

@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+#define REFUSED_CALLS 64 /* that do without the GPUs when the driver has refused what one needs */
+
 static atomic_flag gpu_claimed = ATOMIC_FLAG_INIT;
 
 void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu)
@@ -198,6 +200,63 @@ static int32_t takes_turns(const mpath_call_t *call)
     return (find_gpu(memory, &device) == MPATH_OK) && (device != NULL) && (mpath_gpu_info_of(device)->mps == 0);
 }
 
+/* All streams that calls may need; those of the lane "staged" are the last four, shared by all communicators. */
+static mpath_status_t make_streams(const mpath_gpu_coll_t *gpu, mpath_gpu_t *device)
+{
+    const unsigned first[]   = {gpu->first_stream, MPATH_GPU_STREAMS_DIRECT - 4};
+    const unsigned streams[] = {first[0], first[0] + 1, first[1], first[1] + 1, first[1] + 2, first[1] + 3};
+    mpath_status_t status    = MPATH_OK;
+    mpath_stream_t *stream;
+
+    for (size_t i = 0; (i < sizeof(streams) / sizeof(streams[0])) && (status == MPATH_OK); i++) {
+        status = mpath_stream_get(device, streams[i], &stream);
+    }
+    return status;
+}
+
+static mpath_status_t make_side_ready(mpath_gpu_coll_t *gpu, int side, const mpath_memory_t *memory, int32_t number)
+{
+    mpath_gpu_t *device   = gpu->ready[side];
+    mpath_status_t status = MPATH_OK;
+
+    if ((device == NULL) || (mpath_gpu_number(device) != number)) {
+        status = find_gpu(memory, &device);
+        if (status == MPATH_OK) {
+            status = make_streams(gpu, device);
+        }
+        gpu->ready[side] = (status == MPATH_OK) ? device : NULL;
+    }
+    return (status == MPATH_OK) ? mpath_room_register(&gpu->room, device) : status;
+}
+
+/*
+ * Whether this rank has what its GPUs need, which it makes before the others count on it. What the driver has refused is
+ * asked for again after some calls.
+ */
+static int is_ready(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_room_side_t *sides)
+{
+    const mpath_memory_t *memories[] = {[MPATH_ROOM_RECV] = call->recv_memory, [MPATH_ROOM_SEND] = call->send_memory};
+    mpath_status_t status            = MPATH_OK;
+
+    if ((gpu->refused_calls > 0) && (++gpu->refused_calls <= REFUSED_CALLS)) {
+        return 0;
+    }
+    for (int side = 0; (side < MPATH_ROOM_SIDES) && (status == MPATH_OK); side++) {
+        if (is_device(memories[side])) {
+            status = (sides[side].device >= 0) ? make_side_ready(gpu, side, memories[side], sides[side].device)
+                                               : MPATH_ERR_UNREACHABLE;
+        }
+    }
+    gpu->refused_calls = (status == MPATH_OK) ? 0 : 1;
+    if (status != MPATH_OK) {
+        mpath_info(
+            "rank %d cannot have what its GPU needs (%s): %d calls on device memory of this communicator are left "
+            "to the host",
+            gpu->me, mpath_status_string(status), REFUSED_CALLS);
+    }
+    return status == MPATH_OK;
+}
+
 /* Also by what others open it with: of the same memory, named anew, the descriptors have other numbers. */
 static int is_same_side(const mpath_room_side_t *a, const mpath_room_side_t *b)
 {
@@ -214,6 +273,7 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
     } else {
         cell->claimed                        = now->claimed;
         cell->eager                          = now->eager;
+        cell->ready                          = now->ready;
         cell->host                           = now->host;
         cell->sides[MPATH_ROOM_RECV].address = now->sides[MPATH_ROOM_RECV].address;
         cell->sides[MPATH_ROOM_SEND].address = now->sides[MPATH_ROOM_SEND].address;
@@ -222,9 +282,10 @@ static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
 
 uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    mpath_room_cell_t *now = &gpu->told;
-    size_t row_bytes       = (size_t)gpu->size * sizeof(uint64_t);
-    mpath_room_side_t recv = {0}, send = {0};
+    mpath_room_cell_t *now                    = &gpu->told;
+    size_t row_bytes                          = (size_t)gpu->size * sizeof(uint64_t);
+    mpath_room_side_t sides[MPATH_ROOM_SIDES] = {{0}};
+    mpath_room_side_t *recv = &sides[MPATH_ROOM_RECV], *send = &sides[MPATH_ROOM_SEND];
     mpath_gpu_t *device = NULL;
     int32_t kernels, turns;
     uint64_t launch_ns;
@@ -238,16 +299,16 @@ uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     if (call->flags & MPATH_CALL_INELIGIBLE) {
         return launch_ns;
     }
-    fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, &recv);
-    fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, &send);
-    kernels = (send.device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
+    fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, recv);
+    fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, send);
+    kernels = (send->device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
     turns   = takes_turns(call);
     if (kernels && (device != gpu->told_gpu)) {
         gpu->told_gpu = device;
         now->generation++;
         now->place++;
     }
-    if (!is_same_side(&recv, &now->sides[MPATH_ROOM_RECV]) || !is_same_side(&send, &now->sides[MPATH_ROOM_SEND]) ||
+    if (!is_same_side(recv, &now->sides[MPATH_ROOM_RECV]) || !is_same_side(send, &now->sides[MPATH_ROOM_SEND]) ||
         (kernels != now->kernels) || (turns != now->turns) || (now->generation == 0)) {
         now->generation++;
     }
@@ -255,9 +316,10 @@ uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     now->turns                  = turns;
     now->claimed                = gpu->claimed;
     now->eager                  = gpu->eager;
+    now->ready                  = is_ready(gpu, call, sides);
     now->host                   = gpu->told_host;
-    now->sides[MPATH_ROOM_RECV] = recv;
-    now->sides[MPATH_ROOM_SEND] = send;
+    now->sides[MPATH_ROOM_RECV] = *recv;
+    now->sides[MPATH_ROOM_SEND] = *send;
     write_cell(gpu, now);
     memcpy(mpath_room_offsets(&gpu->room, gpu->half, gpu->me, MPATH_ROOM_RECV), call->recv_offsets, row_bytes);
     memcpy(mpath_room_offsets(&gpu->room, gpu->half, gpu->me, MPATH_ROOM_SEND), call->send_offsets, row_bytes);
@@ -297,10 +359,18 @@ static mpath_status_t bind_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call
     if (status == MPATH_OK) {
         status = find_gpu(call->recv_memory, &gpu->receive.gpu);
     }
-    if ((status == MPATH_OK) && ((gpu->send.gpu != NULL) || (gpu->receive.gpu != NULL))) {
-        status = mpath_room_register(&gpu->room, (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
-    }
     return status;
+}
+
+/* The same on all ranks. */
+static int are_all_ready(const mpath_gpu_coll_t *gpu)
+{
+    int all = 1;
+
+    for (int rank = 0; rank < gpu->size; rank++) {
+        all = all && gpu_cell(gpu, rank)->ready;
+    }
+    return all;
 }
 
 mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed)
@@ -318,6 +388,9 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     }
     if (status != MPATH_OK) {
         return status;
+    }
+    if (!are_all_ready(gpu)) {
+        return MPATH_DECLINED;
     }
     gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
     gpu->beside                                                                         = (gpu_beside_t){0};

@@ -37,7 +37,7 @@ struct gpu_exchange {
     gpu_lent_t *lent; /* NULL until calls were short enough */
     gpu_launches_t *launches;
     gpu_eager_kernel_t kernel;
-    mpath_cu_function_t function; /* NULL: not looked for */
+    mpath_cu_function_t function; /* of the GPU whose memory is lent */
     mpath_kernel_exchange_t arguments;
     uint64_t counted;       /* the number that the kernel's counters have */
     int started;            /* a kernel, in this call */
@@ -226,14 +226,8 @@ static mpath_status_t start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     mpath_kernel_exchange_t *arguments = &exchange->arguments;
     gpu_eager_kernel_t *kernel         = &exchange->kernel;
     mpath_gpu_t *device                = exchange->lent->device;
-    mpath_status_t status              = MPATH_OK;
+    mpath_status_t status              = mpath_stream_get(device, gpu->first_stream + 1, &kernel->stream);
 
-    if (exchange->function == NULL) {
-        status = mpath_exchange_find(device, &exchange->function);
-    }
-    if (status == MPATH_OK) {
-        status = mpath_stream_get(device, gpu->first_stream + 1, &kernel->stream);
-    }
     if (status != MPATH_OK) {
         return status;
     }
@@ -396,15 +390,17 @@ mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu)
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (mpath_gpu_lent_is_current(exchange->lent, gpu)) {
+    if (!mpath_gpu_lent_is_due(exchange->lent, gpu)) {
+        mpath_gpu_lent_pass(exchange->lent);
         return MPATH_OK;
     }
-    exchange->counted  = 0;
-    exchange->function = NULL;
-    slot               = slot_bytes(gpu);
+    exchange->counted = 0;
+    slot              = slot_bytes(gpu);
     mpath_pinned_release_lost(&exchange->kernel.words);
-    if ((exchange->kernel.words.base == NULL) &&
-        (mpath_pinned_alloc(gpu->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &exchange->kernel.words) != MPATH_OK)) {
+    if ((mpath_exchange_find(gpu->send.gpu, &exchange->function) != MPATH_OK) ||
+        ((exchange->kernel.words.base == NULL) &&
+         (mpath_pinned_alloc(gpu->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &exchange->kernel.words) !=
+          MPATH_OK))) {
         slot = 0;
     }
     status = mpath_gpu_lent_share(exchange->lent, gpu, slot, MPATH_EXCHANGE_MEMORY_BYTES((uint64_t)size, slot));

@@ -101,10 +101,12 @@ struct mpath_gpu_coll {
     unsigned first_stream; /* of the two that the communicator uses */
     uint64_t number;       /* of the call; its half of the room is number % 2 */
     int half;
-    mpath_peer_rates_t rates; /* the same on all ranks */
-    int rated;                /* they are those of this machine, as far as these are known */
-    mpath_room_cell_t told;   /* by this rank in the last call */
-    mpath_gpu_t *told_gpu;    /* with which it works on its send buffer */
+    mpath_peer_rates_t rates;             /* the same on all ranks */
+    int rated;                            /* they are those of this machine, as far as these are known */
+    mpath_room_cell_t told;               /* by this rank in the last call */
+    mpath_gpu_t *told_gpu;                /* with which it works on its send buffer */
+    mpath_gpu_t *ready[MPATH_ROOM_SIDES]; /* that the sides' calls have found ready last */
+    unsigned refused_calls;               /* in a row, since one of them could not be made so */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
     gpu_turns_t turns;
@@ -171,6 +173,13 @@ mpath_status_t mpath_gpu_coll_find_rates(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 /* The same, and the decision goes. */
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
+
+/*
+ * alltoallv_gpu_slots.c: slots for what was decided to go through the host; MPATH_DECLINED, on all ranks alike: some
+ * cannot have them. And for the part of it beside copies between GPUs, gpu->share_ppm. Collective.
+ */
+mpath_status_t mpath_gpu_coll_open_slots(mpath_gpu_coll_t *gpu);
+mpath_status_t mpath_gpu_coll_share_direct(mpath_gpu_coll_t *gpu);
 
 /*
  * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far. And, once all ways are known, the

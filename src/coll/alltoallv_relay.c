@@ -27,8 +27,8 @@ struct mpath_relay_coll {
     mpath_team_t *team;
     mpath_relay_t *relay;
     mpath_plan_cache_t *cache; /* NULL until the first call */
-    const mpath_topo_t *topo;  /* that its plans are for, */
-    mpath_topo_t *rated;       /* with the rates below; NULL: with those of the system */
+    const mpath_topo_t *topo;  /* that its plans are for; the relay frees none that it has handed out */
+    mpath_topo_t *rated;       /* that with the rates below; NULL: with those of the system */
     int num_rails, has_news;   /* 0: nobody has learned rates. The cache does not know them yet */
     int numbers[MPATH_MAX_NICS];
     uint64_t nominal_bps[MPATH_MAX_NICS], rates_bps[MPATH_MAX_NICS];

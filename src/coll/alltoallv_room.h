@@ -61,7 +61,8 @@ typedef struct mpath_room_cell {
     uint32_t place;         /* changes with the GPU or the context of the send buffer */
     int32_t turns;          /* processes take turns on the sending GPU, or else the receiving one */
     int32_t claimed;        /* in this call its GPU may wait for those of others; not part of the generation */
-    int32_t eager;          /* GPU_EAGER_NOT...: of kernels that are started before the agreement. Neither is this */
+    int32_t eager;          /* GPU_EAGER_NOT...: of kernels that are started before the agreement. Neither is this, */
+    int32_t ready;          /* nor this: it has all that its GPUs need in a call */
     mpath_room_host_t host; /* not part of the generation */
     mpath_process_t process;
     mpath_room_side_t sides[MPATH_ROOM_SIDES];

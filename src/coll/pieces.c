@@ -9,9 +9,6 @@
 /* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
 #define PIECES_SLACK_BYTES 32u
 
-/* The driver is not asked twice about a block of host memory of this size: no device memory is in it, too. */
-#define PIECES_BLOCK_BYTES 65536u
-
 /* To copy so many bytes more takes less time than to start a copy. */
 #define PIECES_GAP_BYTES 65536u
 #define PIECES_WINDOW_BYTES (UINT64_C(4) << 20)
@@ -80,8 +77,8 @@ static mpath_status_t place_find(uint64_t address, piece_place_t *place)
                              .device  = memory.device,
                              .context = memory.context};
     if (place->on_host) {
-        place->base = address / PIECES_BLOCK_BYTES * PIECES_BLOCK_BYTES;
-        place->end  = place->base + PIECES_BLOCK_BYTES;
+        place->base = address / MPATH_MEMORY_BLOCK_BYTES * MPATH_MEMORY_BLOCK_BYTES;
+        place->end  = place->base + MPATH_MEMORY_BLOCK_BYTES;
     }
     return MPATH_OK;
 }

@@ -141,11 +141,6 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
     gpu->keeps     = may_be_early(share);
     gpu->hands_out = gpu->keeps && (!share_has(share, MPATH_SHARE_GATHER) ||
                                     ((share->num_local < SHARE_GPU_RANKS) && !is_crowded(share)));
-    gpu->to_host = gpu->from_host = NULL;
-    if (!gpu->has_streams) {
-        gpu->first_stream = mpath_gpu_coll_streams();
-        gpu->has_streams  = 1;
-    }
     if (gpu->combine_links < share->num_links) {
         free(gpu->combine);
         gpu->combine       = calloc((size_t)share->num_links, sizeof(*gpu->combine));
@@ -155,15 +150,6 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
     gpu->publish.started = gpu->reduce.started = gpu->copy_out.started = 0;
     for (int i = 0; i < gpu->combine_links; i++) {
         gpu->combine[i].started = 0;
-    }
-    if (status == MPATH_OK) {
-        status = mpath_stream_get(gpu->device, gpu->first_stream, &gpu->to_host);
-    }
-    if (status == MPATH_OK) {
-        status = mpath_stream_get(gpu->device, gpu->first_stream + 1, &gpu->from_host);
-    }
-    if (status == MPATH_OK) {
-        status = mpath_share_batch_find(gpu);
     }
     return ((status == MPATH_OK) && is_reduction(share))
                ? mpath_reduce_find(gpu->device, &share->job->gpus->how, &gpu->function)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Share engine on device memory: where the ranks of a node have their buffers, and the arena as GPUs reach it. */
-#include "coll/share_gpu.h"
+#include "coll/share_gpu_batch.h"
 
+#include "coll/gpu_streams.h"
 #include "exec/agree.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -241,10 +242,29 @@ static int has_receiver(const mpath_share_t *share, int local_rank, const mpath_
            (cell_of(share, local_rank)->sides[SHARE_GPU_RECV].memory.how != MPATH_EXPORT_NONE);
 }
 
+/* What every job needs. Not in the middle of one, where others count on it. */
+static mpath_status_t make_ready(mpath_share_t *share)
+{
+    share_gpu_t *gpu      = share->gpu;
+    mpath_status_t status = register_arena(share);
+
+    if (!gpu->has_streams) {
+        gpu->first_stream = mpath_gpu_coll_streams();
+        gpu->has_streams  = 1;
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(gpu->device, gpu->first_stream, &gpu->to_host);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_stream_get(gpu->device, gpu->first_stream + 1, &gpu->from_host);
+    }
+    return (status == MPATH_OK) ? mpath_share_batch_find(gpu) : status;
+}
+
 /* All that this rank's GPU reads and writes in the job. */
 static mpath_status_t open_all(mpath_share_t *share, const mpath_share_job_t *job)
 {
-    mpath_status_t status = register_arena(share);
+    mpath_status_t status = make_ready(share);
 
     share->gpu->in_place = 0;
     for (int i = 0; i < share->num_local; i++) {

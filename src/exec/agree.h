@@ -24,7 +24,7 @@ enum {
     MPATH_CALL_APART      = 1u << 4,  /* see mpath_relay_tell() and mpath_share_gpus_tell() */
     MPATH_CALL_GPUS       = 1u << 7,  /* this rank's process uses GPUs: a later call may have device memory */
     MPATH_CALL_SHORT      = 1u << 6,  /* this rank's GPU is short of memory: see mpath_relay_prepare() */
-    MPATH_CALL_LOST       = 1u << 8,  /* this rank's GPU has lost its context: see mpath_relay_prepare() */
+    MPATH_CALL_LOST       = 1u << 8,  /* this rank has another GPU or context than relays: see mpath_relay_prepare() */
     MPATH_CALL_FOREIGN    = 1u << 9,  /* to the MPI: the previous function cannot read this rank's device memory */
     MPATH_CALL_RATES      = 1u << 11, /* this rank's process knows other rates of rails: mpath_coll_rates_tell() */
     MPATH_CALL_SLOW       = 1u << 10, /* this rank's last call of this operation was: see mpath_doubt_t */

@@ -134,10 +134,12 @@ mpath_status_t mpath_mover_reopen(mpath_mover_t *mover, uint32_t nics);
 int mpath_mover_is_narrow(const mpath_mover_t *mover, const uint32_t *nics);
 mpath_status_t mpath_mover_open(mpath_mover_t *mover, uint32_t nics, mover_hello_t *hello);
 mpath_status_t mpath_mover_tell(mpath_mover_t *mover, const mover_hello_t *hello);
-/* The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
+/* move_peers.c. The lane's number of `rank` as reached from NIC `nic` at its NIC `nic_to`; negative status on error. */
 int mpath_mover_peer(mpath_mover_t *mover, int nic, int rank, int nic_to);
 /* The topology's number of the NIC on which this rank has a rail of the fabric; -1: it has not. */
 int mpath_mover_nic_of(const mpath_mover_t *mover, int rail);
+/* Before the rails. */
+void mpath_mover_forget_peers(mpath_mover_t *mover);
 
 /* move_inbox.c */
 mpath_status_t mpath_inbox_init(inbox_t *inbox);

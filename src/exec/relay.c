@@ -133,21 +133,47 @@ static int has_lost_gpu(const mpath_relay_t *relay)
 }
 
 /*
- * Memory that copy engines of this rank's GPU reach; without one at the set-up, slots and rails were made without it.
+ * The GPU that a set-up would take: that of the buffers, else that of the thread, on which the buffers to come may be.
+ * What is known stays: the driver is not asked again.
  */
+static void look_for_gpu(mpath_relay_t *relay, const mpath_call_t *call)
+{
+    const mpath_memory_t *memory = mpath_relay_memory(call);
+    mpath_gpu_t *gpu;
+
+    if ((relay->next_gpu != NULL) && mpath_gpu_is_lost(relay->next_gpu)) {
+        relay->next_gpu = NULL;
+    }
+    if (memory != NULL) {
+        if ((!relay->opened || relay->is_guess || (relay->next_gpu == NULL)) &&
+            (mpath_gpu_get(memory->device, memory->context, &gpu) == MPATH_OK)) {
+            relay->next_gpu = gpu;
+            relay->is_guess = 0;
+        }
+    } else if ((relay->next_gpu == NULL) && !has_lost_gpu(relay) && (mpath_gpu_current(&gpu) == MPATH_OK)) {
+        relay->next_gpu = gpu;
+        relay->is_guess = 1;
+    }
+}
+
+/* Memory that copy engines of this rank's GPU reach, of the one that slots and rails were or will be made with. */
 static int is_reachable(const mpath_relay_t *relay, const mpath_memory_t *memory)
 {
     mpath_gpu_t *gpu;
 
     return (memory != NULL) && !mpath_memory_on_host(memory->kind) && (memory->kind != MPATH_MEMORY_MANAGED) &&
            (mpath_gpu_get(memory->device, memory->context, &gpu) == MPATH_OK) &&
-           (!relay->opened || has_lost_gpu(relay) || (relay->gpu == gpu));
+           (!relay->opened || (relay->gpu == gpu) || (relay->next_gpu == gpu));
 }
 
-/* Sides without bytes may be any memory. But a rank without a context waits for the next buffers to tell of one. */
+/*
+ * Sides without bytes may be any memory. But a rank whose context has ended waits for the next buffers to tell of one,
+ * and all wait for the GPUs of all where nobody else tells of them.
+ */
 static int is_apart(const mpath_relay_t *relay, const mpath_call_t *call, uint64_t send_bytes, uint64_t recv_bytes)
 {
-    if (has_lost_gpu(relay) && (mpath_relay_memory(call) == NULL)) {
+    if ((has_lost_gpu(relay) && (mpath_relay_memory(call) == NULL)) ||
+        (relay->discovers && (relay->next_gpu == NULL))) {
         return 1;
     }
     if (((send_bytes > 0) && !is_reachable(relay, call->send_memory)) ||
@@ -218,12 +244,15 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
     }
     send_bytes = span_bytes(call->send_bytes, call->send_offsets, relay->size);
     recv_bytes = span_bytes(call->recv_bytes, call->recv_offsets, relay->size);
+    if ((send_bytes + recv_bytes == 0) || (mpath_relay_memory(call) != NULL)) {
+        look_for_gpu(relay, call);
+    }
     if (is_apart(relay, call, send_bytes, recv_bytes)) {
         tell_if_slow(relay, call, send_bytes, recv_bytes);
         call->flags |= MPATH_CALL_APART;
         return;
     }
-    call->flags |= has_lost_gpu(relay) ? MPATH_CALL_LOST : 0;
+    call->flags |= (relay->opened && (relay->next_gpu != relay->gpu)) ? MPATH_CALL_LOST : 0;
     if ((recv_bytes > 0) &&
         (mpath_export_make(call->recv_buffer, recv_bytes, call->recv_memory, &memory) != MPATH_OK)) {
         tell_if_slow(relay, call, send_bytes, recv_bytes);
@@ -243,6 +272,17 @@ void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call)
 
 /* -- after it -- */
 
+/* Once: this is why. */
+static void say_waits(mpath_relay_t *relay)
+{
+    if (relay->discovers && (relay->next_gpu == NULL) && !relay->has_said) {
+        relay->has_said = 1;
+        mpath_info(
+            "rank %d has no GPU so far: no relays of device memory in this communicator until every rank has one",
+            relay->me);
+    }
+}
+
 void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags)
 {
     relay->moved    = relay->moved || (flags & MPATH_CALL_MOVED);
@@ -256,16 +296,17 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
     mpath_status_t status = MPATH_OK;
 
     if (!mpath_relay_usable(relay) || (agreed->flags & MPATH_CALL_APART)) {
+        say_waits(relay);
         return MPATH_DECLINED;
     }
     if (relay->discovers) {
         relay->discovers = 0;
-        status           = mpath_relay_discover(relay, call);
+        status           = mpath_relay_discover(relay);
         relay->usable    = (status == MPATH_OK) && is_usable(relay->team, mpath_team_gpu_topo(relay->team));
         status           = ((status == MPATH_OK) && !relay->usable) ? MPATH_DECLINED : status;
     }
     if ((status == MPATH_OK) && !relay->opened) {
-        status = mpath_relay_setup(relay, call);
+        status = mpath_relay_setup(relay);
         if (status == MPATH_OK) {
             write_cell(relay, call);
             status = mpath_relay_all(relay->team, MPATH_OK); /* all cells are there */
@@ -273,7 +314,7 @@ mpath_status_t mpath_relay_prepare(mpath_relay_t *relay, const mpath_call_t *cal
     }
     if ((status == MPATH_OK) && relay->is_lost) {
         relay->is_lost = 0;
-        status         = mpath_relay_renew(relay, call);
+        status         = mpath_relay_renew(relay);
     }
     if ((status == MPATH_OK) && (relay->rails.wire != NULL)) {
         status = mpath_move_recover(relay->team);

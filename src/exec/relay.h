@@ -51,7 +51,7 @@ int mpath_relay_usable(const mpath_relay_t *relay);
 /*
  * Before every agreement while usable, with and without device memory: tells the others of this rank's buffers, and
  * sets flags of the call: MPATH_CALL_APART when this rank has bytes that it cannot give to, or take from, a copy
- * engine.
+ * engine, or has no GPU yet where the ranks' GPUs are to be found out.
  */
 void mpath_relay_tell(mpath_relay_t *relay, mpath_call_t *call);
 /* After every agreement: the flags that all have agreed on. */
@@ -59,7 +59,8 @@ void mpath_relay_hear(mpath_relay_t *relay, uint32_t flags);
 
 /*
  * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE; slots are made the first time, and anew
- * when the application of some rank has ended the context of its GPU and has buffers in another one. *topo_p
+ * when the application of some rank has ended the context of its GPU and has buffers in another one, or has its first
+ * buffers on a GPU of which nothing was known. *topo_p
  * is what the call is to be planned for; it lives as long as the relay, but another may follow, when a GPU short of
  * memory gives its slots back and passes nothing on from then on. MPATH_DECLINED, on all ranks alike: not this call, none
  * until rails fail or come back, or none from now on (mpath_relay_usable()). Errors break the team.

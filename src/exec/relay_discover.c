@@ -14,12 +14,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* What a rank tells. Plain data. */
-typedef struct told_gpu {
-    int32_t has_gpu;
-    mpath_gpu_facts_t facts;
-} told_gpu_t;
-
 /* Takes NVML some time, and does not change. */
 static const mpath_gpu_survey_t *survey_once(void)
 {
@@ -36,49 +30,40 @@ static const mpath_gpu_survey_t *survey_once(void)
     return &survey;
 }
 
-static void look(const mpath_relay_t *relay, const mpath_call_t *call, told_gpu_t *told, mpath_gpu_t **gpu_p)
+/* What a rank tells. Plain data. */
+static void look(const mpath_relay_t *relay, mpath_gpu_facts_t *told)
 {
-    const mpath_memory_t *memory = mpath_relay_memory(call);
-    const mpath_gpu_survey_t *survey;
-    mpath_gpu_t *gpu = NULL;
-    int number;
+    const mpath_gpu_info_t *info     = mpath_gpu_info_of(relay->next_gpu);
+    const mpath_gpu_survey_t *survey = survey_once();
+    int number                       = mpath_gpu_survey_find(survey, &info->uuid);
 
     memset(told, 0, sizeof(*told));
-    if (!mpath_gpu_available() || (((memory != NULL) ? mpath_gpu_get(memory->device, memory->context, &gpu)
-                                                     : mpath_gpu_current(&gpu)) != MPATH_OK)) {
-        return;
-    }
-    survey        = survey_once();
-    number        = mpath_gpu_survey_find(survey, &mpath_gpu_info_of(gpu)->uuid);
-    told->has_gpu = 1;
-    told->facts   = (number >= 0) ? survey->gpus[number] : (mpath_gpu_facts_t){.info = *mpath_gpu_info_of(gpu)};
-    mpath_gpu_find_nics(&told->facts, mpath_topo_machine(relay->team->topo, relay->team->node));
-    *gpu_p = gpu;
+    *told = (number >= 0) ? survey->gpus[number] : (mpath_gpu_facts_t){.info = *info};
+    mpath_gpu_find_nics(told, mpath_topo_machine(relay->team->topo, relay->team->node));
 }
 
 /* The GPUs of a node's ranks. */
-static void survey_node(const mpath_team_t *team, const told_gpu_t *all, int node, mpath_gpu_survey_t *survey)
+static void survey_node(const mpath_team_t *team, const mpath_gpu_facts_t *all, int node, mpath_gpu_survey_t *survey)
 {
     memset(survey, 0, sizeof(*survey));
     for (int rank = 0; rank < team->size; rank++) {
-        if ((team->node_of[rank] == node) && all[rank].has_gpu) {
-            mpath_gpu_survey_add(survey, &all[rank].facts);
+        if (team->node_of[rank] == node) {
+            mpath_gpu_survey_add(survey, &all[rank]);
         }
     }
     mpath_gpu_survey_number(survey);
 }
 
-/* The rank's number of it; -1: it has none. All ranks find the same, one of them says so. */
-static int find_gpu(const mpath_team_t *team, const mpath_gpu_survey_t *survey, const told_gpu_t *all, int rank)
+/* The rank's number of it; -1: it is not known. All ranks find the same, one of them says so. */
+static int find_gpu(const mpath_team_t *team, const mpath_gpu_survey_t *survey, const mpath_gpu_facts_t *all, int rank)
 {
-    int gpu = all[rank].has_gpu ? mpath_gpu_survey_find(survey, &all[rank].facts.info.uuid) : -1;
+    int gpu = mpath_gpu_survey_find(survey, &all[rank].info.uuid);
 
     if ((gpu < 0) && (team->rank == 0)) {
-        mpath_info(all[rank].has_gpu
-                       ? "the GPU of rank %d is one more than the %d of its node that mpath knows: no relays of device "
-                         "memory in this communicator"
-                       : "rank %d has no GPU in the first call on device memory: no relays of it in this communicator",
-                   rank, MPATH_MAX_GPUS);
+        mpath_info(
+            "the GPU of rank %d is one more than the %d of its node that mpath knows: no relays of device memory "
+            "in this communicator",
+            rank, MPATH_MAX_GPUS);
     }
     return gpu;
 }
@@ -162,8 +147,8 @@ static int32_t nic_of(const mpath_machine_t *machines, const mpath_node_gpus_t *
     return __builtin_ctz(left);
 }
 
-/* The ranks of a node on its GPUs; MPATH_DECLINED: one has none. */
-static mpath_status_t place_node(const mpath_team_t *team, const told_gpu_t *all, int node,
+/* The ranks of a node on its GPUs; MPATH_DECLINED: one is on none. */
+static mpath_status_t place_node(const mpath_team_t *team, const mpath_gpu_facts_t *all, int node,
                                  const mpath_gpu_survey_t *survey, mpath_place_t *places)
 {
     mpath_status_t status = MPATH_OK;
@@ -178,8 +163,8 @@ static mpath_status_t place_node(const mpath_team_t *team, const told_gpu_t *all
     return status;
 }
 
-/* The topology, where every rank has a GPU. The same on all ranks. */
-static mpath_status_t build(mpath_team_t *team, const told_gpu_t *all, const mpath_node_rates_t *rates)
+/* The topology. The same on all ranks. */
+static mpath_status_t build(mpath_team_t *team, const mpath_gpu_facts_t *all, const mpath_node_rates_t *rates)
 {
     mpath_machine_t *machines  = calloc((size_t)team->num_nodes, sizeof(*machines));
     mpath_node_gpus_t *gpus    = calloc((size_t)team->num_nodes, sizeof(*gpus));
@@ -207,11 +192,10 @@ static mpath_status_t build(mpath_team_t *team, const told_gpu_t *all, const mpa
     return status;
 }
 
-mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *call)
+mpath_status_t mpath_relay_discover(mpath_relay_t *relay)
 {
-    told_gpu_t mine, *all = malloc((size_t)relay->size * sizeof(*all));
+    mpath_gpu_facts_t mine, *all = malloc((size_t)relay->size * sizeof(*all));
     mpath_node_rates_t *rates = malloc((size_t)relay->team->num_nodes * sizeof(*rates));
-    mpath_gpu_t *gpu          = NULL;
     mpath_status_t status;
 
     if ((all == NULL) || (rates == NULL)) {
@@ -220,10 +204,10 @@ mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *ca
         mpath_error("no memory for the GPUs of %d ranks; the call fails", relay->size);
         return MPATH_ERR_NO_MEMORY;
     }
-    look(relay, call, &mine, &gpu);
+    look(relay, &mine);
     status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
     if (status == MPATH_OK) {
-        status = mpath_gpu_rates_agree(relay->team, gpu, rates);
+        status = mpath_gpu_rates_agree(relay->team, relay->next_gpu, rates);
     }
     if (status == MPATH_OK) {
         status = mpath_relay_all(relay->team, build(relay->team, all, rates));

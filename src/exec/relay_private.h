@@ -154,7 +154,7 @@ struct mpath_relay {
     uint64_t without;         /* those of them that cannot pass on */
     int no_staged;            /* some rank cannot have slots on the host: plans do without; the same on all */
     int is_short;             /* some rank's GPU is short of memory */
-    int is_lost;              /* some rank's GPU has lost its context */
+    int is_lost;              /* some rank's GPU has lost its context, or it has one for the first time */
     const mpath_topo_t *topo; /* that plans are made for */
     int has_no_way;           /* what is left of it cannot be used; until rails fail or come back */
     mpath_relay_room_t room;
@@ -164,8 +164,11 @@ struct mpath_relay {
     int half;
     mpath_relay_cell_t told;
 
-    mpath_gpu_t *gpu;    /* that does this rank's copies; NULL: it had none at the set-up, or that is to come */
-    mpath_cu_ptr_t pool; /* slots of this rank's GPU; 0: it passes nothing on */
+    mpath_gpu_t *gpu;      /* that does this rank's copies; NULL: it had none at the set-up, or that is to come */
+    mpath_gpu_t *next_gpu; /* that the next set-up takes; NULL: none is known yet */
+    int is_guess;          /* it is the thread's: no buffer of this rank has been on one */
+    int has_said;          /* that there is none */
+    mpath_cu_ptr_t pool;   /* slots of this rank's GPU; 0: it passes nothing on */
     uint64_t my_pool_bytes;
     unsigned shortages;                             /* of the process, that this one has looked after */
     uint64_t pool_bytes;                            /* that every rank with slots has */
@@ -207,23 +210,27 @@ void mpath_relay_unlock(void);
 /* Memory of this rank's buffers that is on a GPU; NULL: none is. */
 static inline const mpath_memory_t *mpath_relay_memory(const mpath_call_t *call)
 {
-    const mpath_memory_t *memory = (call->send_memory != NULL) ? call->send_memory : call->recv_memory;
+    const mpath_memory_t *send = call->send_memory, *recv = call->recv_memory;
 
-    return ((memory != NULL) && !mpath_memory_on_host(memory->kind)) ? memory : NULL;
+    if ((send != NULL) && !mpath_memory_on_host(send->kind)) {
+        return send;
+    }
+    return ((recv != NULL) && !mpath_memory_on_host(recv->kind)) ? recv : NULL;
 }
 
-/* relay_discover.c. Collective: the team's topology with GPUs. MPATH_DECLINED, on all ranks alike: there is none. */
-mpath_status_t mpath_relay_discover(mpath_relay_t *relay, const mpath_call_t *call);
+/* relay_discover.c. Collective: the team's topology with every rank's GPU. MPATH_DECLINED, on all ranks alike: there is none. */
+mpath_status_t mpath_relay_discover(mpath_relay_t *relay);
 
 /*
  * relay_setup.c. Collective: room, slots, who can pass on. MPATH_DECLINED, on all ranks alike: not usable from now on.
  */
-mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call);
+mpath_status_t mpath_relay_setup(mpath_relay_t *relay);
 /*
- * Collective, when a rank's application has ended the context of its GPU and goes on in another: everything that was
- * made with GPUs is made anew on all ranks. MPATH_DECLINED as above.
+ * Collective, when a rank's application has ended the context of its GPU and goes on in another, or has buffers on one
+ * that was not known at the set-up: everything that was made with GPUs is made anew on all ranks. MPATH_DECLINED as
+ * above.
  */
-mpath_status_t mpath_relay_renew(mpath_relay_t *relay, const mpath_call_t *call);
+mpath_status_t mpath_relay_renew(mpath_relay_t *relay);
 /* Collective, when NICs of the team's topology have failed or are back. May leave no way, as the others here. */
 mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay);
 void mpath_relay_cleanup(mpath_relay_t *relay);

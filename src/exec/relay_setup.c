@@ -146,24 +146,6 @@ static mpath_status_t open_room(mpath_relay_t *relay)
     return mpath_relay_room_open(relay->team, members, num, &relay->room);
 }
 
-static mpath_status_t find_gpu(mpath_relay_t *relay, const mpath_call_t *call)
-{
-    const mpath_memory_t *memory = mpath_relay_memory(call);
-
-    if (memory != NULL) {
-        return mpath_gpu_get(memory->device, memory->context, &relay->gpu);
-    }
-    /* A rank without data of its own can pass on that of others all the same. */
-    if (mpath_gpu_current(&relay->gpu) != MPATH_OK) {
-        relay->gpu = NULL;
-        mpath_info(
-            "rank %d has no GPU in the first call on device memory: it passes nothing on, and calls in which it has "
-            "device memory go through the host",
-            relay->me);
-    }
-    return MPATH_OK;
-}
-
 /* NICs of an emulated cluster are others than those of the same names in another job. */
 static void open_owners(mpath_relay_t *relay, const mpath_topo_t *topo, uint64_t scope)
 {
@@ -201,13 +183,16 @@ static mpath_status_t make_streams(const mpath_relay_t *relay)
 }
 
 /* Of the set-up, what has to do with GPUs. Collective; an error of one is told to all. */
-static mpath_status_t set_up_gpus(mpath_relay_t *relay, const mpath_call_t *call)
+static mpath_status_t set_up_gpus(mpath_relay_t *relay)
 {
     uint64_t without      = 0;
-    mpath_status_t status = (relay->gpu == NULL) ? find_gpu(relay, call) : MPATH_OK;
+    mpath_status_t status = MPATH_OK;
 
-    if ((status == MPATH_OK) && (relay->gpu != NULL)) {
+    relay->gpu = relay->next_gpu;
+    if (relay->gpu != NULL) {
         status = make_streams(relay);
+    } else {
+        mpath_info("rank %d has no GPU so far: it passes nothing on until it has device memory in a call", relay->me);
     }
     if (status == MPATH_OK) {
         mpath_relay_pool_make(relay);
@@ -250,7 +235,7 @@ static mpath_status_t give_up(mpath_relay_t *relay, mpath_status_t status)
     return MPATH_DECLINED;
 }
 
-mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
+mpath_status_t mpath_relay_setup(mpath_relay_t *relay)
 {
     const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
     mpath_status_t status    = open_room(relay);
@@ -263,7 +248,7 @@ mpath_status_t mpath_relay_setup(mpath_relay_t *relay, const mpath_call_t *call)
     mpath_process_self(&relay->told.process);
     status = open_pace(relay, topo);
     if (status == MPATH_OK) {
-        status = set_up_gpus(relay, call);
+        status = set_up_gpus(relay);
     }
     return (status == MPATH_OK) ? MPATH_OK : give_up(relay, status);
 }
@@ -279,22 +264,21 @@ static void close_gpus(mpath_relay_t *relay)
 }
 
 /* The room stays: its slots are free and its rings are empty between calls. */
-mpath_status_t mpath_relay_renew(mpath_relay_t *relay, const mpath_call_t *call)
+mpath_status_t mpath_relay_renew(mpath_relay_t *relay)
 {
     mpath_status_t status;
 
-    mpath_info("rank %d: the application of some rank has ended the context of its GPU: relays are set up anew",
-               relay->me);
+    mpath_info(
+        "rank %d: the application of some rank has ended the context of its GPU, or has begun to use one: relays "
+        "are set up anew",
+        relay->me);
     close_gpus(relay);
-    if ((relay->gpu != NULL) && mpath_gpu_is_lost(relay->gpu)) {
-        relay->gpu = NULL;
-    }
     relay->pool_bytes = 0;
     relay->num_known  = 0;
     relay->partial    = 0;
     status            = mpath_relay_all(relay->team, MPATH_OK); /* all have read what the others had told of slots */
     if (status == MPATH_OK) {
-        status = set_up_gpus(relay, call);
+        status = set_up_gpus(relay);
     }
     return (status == MPATH_OK) ? MPATH_OK : give_up(relay, status);
 }

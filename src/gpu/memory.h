@@ -33,6 +33,9 @@ typedef struct mpath_memory {
     int fabric;                 /* VMM: only by fabric handles */
 } mpath_memory_t;
 
+/* Memory of the host and of devices does not share an aligned block of so many bytes. */
+#define MPATH_MEMORY_BLOCK_BYTES 65536u
+
 static inline int mpath_memory_on_host(mpath_memory_kind_t kind)
 {
     return (kind == MPATH_MEMORY_HOST) || (kind == MPATH_MEMORY_REGISTERED);

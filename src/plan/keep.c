@@ -18,10 +18,13 @@ static mpath_status_t replay(const mpath_topo_t *topo, const uint64_t *demand, c
     if (status != MPATH_OK) {
         return status;
     }
-    status = mpath_plan_replay_rails(plan, topo, demand, pieces, count);
-    if (status == MPATH_DECLINED) {
-        mpath_plan_clear(plan);
-        status = mpath_plan_replay_ports(plan, topo, demand, pieces, count);
+    status = MPATH_DECLINED;
+    if (mpath_topo_params(topo)->max_paths == 0) { /* what is constructed takes all paths for granted */
+        status = mpath_plan_replay_rails(plan, topo, demand, pieces, count);
+        if (status == MPATH_DECLINED) {
+            mpath_plan_clear(plan);
+            status = mpath_plan_replay_ports(plan, topo, demand, pieces, count);
+        }
     }
     if (status == MPATH_DECLINED) {
         mpath_plan_clear(plan);
@@ -146,6 +149,7 @@ int mpath_plan_has_same_paths(const mpath_topo_t *topo, const mpath_topo_t *othe
 
     if (num_ranks != mpath_topo_num_ranks(other) || num_nodes != mpath_topo_num_nodes(other) ||
         mpath_topo_params(topo)->access != mpath_topo_params(other)->access ||
+        mpath_topo_params(topo)->max_paths != mpath_topo_params(other)->max_paths ||
         mpath_topo_params(topo)->fabric != mpath_topo_params(other)->fabric || !same_resources(topo, other)) {
         return 0;
     }

@@ -45,8 +45,10 @@ void mpath_tell(const char *topic, const char *format, ...) __attribute__((forma
 
 #define mpath_log(_level, ...)                                                                                         \
     do {                                                                                                               \
-        if ((int)(_level) <= atomic_load_explicit(&mpath_log_threshold, memory_order_relaxed)) {                       \
-            mpath_log_write((_level), __VA_ARGS__);                                                                    \
+        const mpath_log_level_t mpath_log_level_ = (_level);                                                           \
+                                                                                                                       \
+        if ((int)mpath_log_level_ <= atomic_load_explicit(&mpath_log_threshold, memory_order_relaxed)) {               \
+            mpath_log_write(mpath_log_level_, __VA_ARGS__);                                                            \
         }                                                                                                              \
     } while (0)
 

@@ -98,7 +98,7 @@ static void setup_locked(void)
     }
     ready = 1;
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
-    copy = strdup((list != NULL) ? list : "host");
+    copy = strdup((list != NULL) ? list : "");
     for (name = strtok_r(copy, ",", &rest); name != NULL && num_kinds < 16; name = strtok_r(NULL, ",", &rest)) {
         for (kind = 0; kind < KINDS && strcmp(name, kind_names[kind]) != 0; kind++) {
         }
@@ -110,6 +110,9 @@ static void setup_locked(void)
         special            = special || kind != HOST;
     }
     free(copy);
+    if (num_kinds == 0) {
+        kinds[num_kinds++] = HOST;
+    }
     if (special) {
         load_driver();
     }

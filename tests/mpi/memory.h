@@ -2,8 +2,8 @@
 /*
  * Buffers of the MPI tests in any kind of memory. MPATH_TEST_MEMORY lists kinds, separated by commas: host registered
  * device pool vmm managed striped; every buffer gets one of them, by rank, round and side. Of vmm and striped it lies in
- * two mappings at least, which are of one GPU and of two. Without it all memory is the host's
- * and CUDA is not touched. The device is the rank modulo the number of devices, unless MPATH_TEST_DEVICE names one.
+ * two mappings at least, which are of one GPU and of two. Without it, and where
+ * it is empty, all memory is the host's and CUDA is not touched. The device is the rank modulo the number of devices, unless MPATH_TEST_DEVICE names one.
  */
 #ifndef MPATH_TESTS_MPI_MEMORY_H
 #define MPATH_TESTS_MPI_MEMORY_H

@@ -163,6 +163,7 @@ unit_test_ucx_spread_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(L
 # Communicators on device memory: unit_NAME_SOURCES = unit/NAME.c $(member_sources), or $(relay_sources) with GPUs described to them
 member_sources = unit/gpu_member.c unit/gpu_member.h unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
 relay_sources = unit/relay_support.c unit/relay_support.h $(member_sources)
+gpu_ranks_sources = unit/gpu_ranks.c unit/gpu_ranks.h
 held_sources = unit/gpu_held.c unit/gpu_held.h
 unit_programs += unit/test_relay
 unit_test_relay_SOURCES = unit/test_relay.c $(relay_sources)
@@ -188,8 +189,8 @@ unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
 unit_programs += unit/test_gpu_sizes
 unit_programs += unit/test_gpu_times
-unit_test_gpu_times_SOURCES = unit/test_gpu_times.c $(relay_sources)
-unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_plan_cache_get -Wl,--wrap=mpath_exchange_find
+unit_test_gpu_times_SOURCES = unit/test_gpu_times.c $(gpu_ranks_sources) $(relay_sources)
+unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_plan_cache_get -Wl,--wrap=mpath_gpu_launches_start_eager
 unit_programs += unit/test_gpu_help
 unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(member_sources)
 unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_again_launch
@@ -200,7 +201,9 @@ unit_programs += unit/test_gpu_engines
 unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm
 unit_programs += unit/test_gpu_account
-unit_test_gpu_account_SOURCES = unit/test_gpu_account.c $(member_sources)
+unit_test_gpu_account_SOURCES = unit/test_gpu_account.c $(gpu_ranks_sources) $(member_sources)
+unit_programs += unit/test_gpu_refused
+unit_test_gpu_refused_SOURCES = unit/test_gpu_refused.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_turns
 unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
 unit_programs += unit/test_way_choice
@@ -223,7 +226,7 @@ unit_test_gpu_nodes_ways_LDFLAGS = -Wl,--wrap=mpath_owners_announce
 unit_programs += unit/test_gpu_symmetric
 unit_test_gpu_symmetric_SOURCES = unit/test_gpu_symmetric.c unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_eager
-unit_test_gpu_eager_SOURCES = unit/test_gpu_eager.c unit/capture.h $(gpu_sources) $(ranks_sources)
+unit_test_gpu_eager_SOURCES = unit/test_gpu_eager.c unit/capture.h $(gpu_ranks_sources) $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_rates
 unit_test_gpu_rates_SOURCES = unit/test_gpu_rates.c unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_staged

@@ -4,9 +4,9 @@
  * host. They keep to the limits, later ones do with less or go other ways, with the right data and all ranks alike, also
  * where one rank alone has nothing left; and what has ended leaves room for others.
  */
-#include "coll/allreduce_gpu.h"
 #include "gpu/usage.h"
 #include "gpu_member.h"
+#include "gpu_ranks.h"
 #include "unit/capture.h"
 
 #include <stdlib.h>
@@ -35,14 +35,8 @@ static mpath_context_t *start(ranks_self_t *self, const job_t *job)
     int is_last = self->rank == self->size - 1;
     mpath_settings_t settings;
 
-    setenv("FAKE_CUDA_DEVICES", "3", 1);
     setenv("FAKE_CUDA_MULTIPROCESSORS", "64", 1);
-    setenv("FAKE_CUDA_WITHOUT", job->stages ? "peers" : "", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gate             = MPATH_GATE_ALWAYS;
-    settings.timeout_s        = 100;
-    settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
+    gpu_ranks_start(RANKS, job->stages ? "peers" : "", &settings);
     settings.gpu_way          = job->pushes ? MPATH_GPU_WAY_PUSH : MPATH_GPU_WAY_AUTO;
     settings.gpu_reduce       = job->gpu_reduce;
     settings.gpu_device_bytes = is_last ? job->device_last_bytes : job->device_bytes;
@@ -266,39 +260,12 @@ static void test_beside(void **state)
 
 /* -- large reductions, whose tiles lie in memory that ranks lend each other -- */
 
-static void reduce(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *send, const gpu_memory_t *recv, float round)
-{
-    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
-    static float host[ELEMENTS];
-    mpath_memory_t send_memory, recv_memory;
-    mpath_symmetric_buffers_t buffers = {.send        = (void *)(uintptr_t)send->address,
-                                         .recv        = (void *)(uintptr_t)recv->address,
-                                         .send_memory = &send_memory,
-                                         .recv_memory = &recv_memory};
-
-    ranks_check(mpath_memory_classify(buffers.send, send->bytes, &send_memory) == MPATH_OK);
-    ranks_check(mpath_memory_classify(buffers.recv, recv->bytes, &recv_memory) == MPATH_OK);
-    for (unsigned i = 0; i < ELEMENTS; i++) {
-        host[i] = (float)(i % 101) * (float)(me + 1) + round;
-    }
-    gpu_memory_write(send->address, host, sizeof(host));
-    gpu_memory_fill(recv->address, 0xee, recv->bytes);
-    ranks_check(mpath_allreduce_gpu(gpu, &buffers, ELEMENTS, &how) == MPATH_OK);
-    gpu_memory_read(recv->address, host, sizeof(host));
-    for (unsigned i = 0; i < ELEMENTS; i++) {
-        ranks_check(host[i] == (float)(i % 101) * 6 + 3 * round);
-    }
-}
-
 static int reductions_body(ranks_self_t *self, void *argument)
 {
     mpath_context_t *context = start(self, argument);
-    mpath_symmetric_gpu_t *gpus[MANY];
+    gpu_sums_t sums[MANY];
     mpath_team_t *teams[MANY];
-    gpu_memory_t send, recv;
 
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, ELEMENTS * sizeof(float), 0, &send);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, ELEMENTS * sizeof(float), 0, &recv);
     for (int i = 0; i < MANY; i++) {
         mpath_oob_t oob = self->oob;
 
@@ -306,18 +273,16 @@ static int reductions_body(ranks_self_t *self, void *argument)
             ranks_oob(self, i, NULL, self->size, &oob);
         }
         ranks_check(mpath_team_create(context, &oob, &teams[i]) == MPATH_OK);
-        ranks_check(mpath_symmetric_gpu_create(teams[i], &gpus[i]) == MPATH_OK);
-        for (int round = 0; round < 2; round++) {
-            reduce(gpus[i], self->rank, &send, &recv, (float)(2 * i + round));
+        gpu_sums_open(&sums[i], teams[i], ELEMENTS);
+        for (uint64_t round = 0; round < 2; round++) {
+            gpu_sums_round(&sums[i], ELEMENTS, 2 * (uint64_t)i + round);
         }
         check_usage(teams[i]);
     }
     for (int i = 0; i < MANY; i++) {
-        mpath_symmetric_gpu_destroy(gpus[i]);
+        gpu_sums_close(&sums[i]);
         mpath_team_destroy(teams[i]);
     }
-    gpu_memory_free(&send);
-    gpu_memory_free(&recv);
     mpath_context_destroy(context);
     mpath_gpu_cleanup();
     return 0;

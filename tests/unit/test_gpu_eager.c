@@ -6,8 +6,7 @@
  */
 #include "capture.h"
 #include "gpu/reduce_eager_args.h"
-#include "gpu_kinds.h"
-#include "ranks.h"
+#include "gpu_ranks.h"
 
 #undef MPATH_EAGER_PARTS_CALLS
 #define MPATH_EAGER_PARTS_CALLS UINT64_C(5)
@@ -23,38 +22,6 @@
 #define RANKS 3
 #define ROUNDS 40
 #define MOST 200000
-
-static float value(int rank, uint64_t round, uint64_t i)
-{
-    return (float)((i * 7 + (uint64_t)rank * 13 + round * 29) % 101);
-}
-
-static void round_of(mpath_symmetric_gpu_t *gpu, int me, const gpu_memory_t *send, const gpu_memory_t *recv,
-                     uint64_t elements, uint64_t round)
-{
-    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
-    static float host[MOST];
-    mpath_memory_t send_memory, recv_memory;
-    mpath_symmetric_buffers_t buffers = {.send        = (void *)(uintptr_t)send->address,
-                                         .recv        = (void *)(uintptr_t)recv->address,
-                                         .send_memory = &send_memory,
-                                         .recv_memory = &recv_memory};
-
-    ranks_check(mpath_memory_classify(buffers.send, send->bytes, &send_memory) == MPATH_OK);
-    ranks_check(mpath_memory_classify(buffers.recv, recv->bytes, &recv_memory) == MPATH_OK);
-    for (uint64_t i = 0; i < elements; i++) {
-        host[i] = value(me, round, i);
-    }
-    gpu_memory_write(send->address, host, elements * sizeof(float));
-    if (recv != send) {
-        gpu_memory_fill(recv->address, 0xee, recv->bytes);
-    }
-    ranks_check(mpath_allreduce_gpu(gpu, &buffers, elements, &how) == MPATH_OK);
-    gpu_memory_read(recv->address, host, elements * sizeof(float));
-    for (uint64_t i = 0; i < elements; i++) {
-        ranks_check(host[i] == value(0, round, i) + value(1, round, i) + value(2, round, i));
-    }
-}
 
 typedef struct forced {
     mpath_gpu_reduce_t way;
@@ -74,35 +41,28 @@ typedef struct job {
 typedef struct member {
     mpath_context_t *context;
     mpath_team_t *team;
-    mpath_symmetric_gpu_t *gpu;
-    gpu_memory_t send, recv;
+    gpu_sums_t sums;
 } member_t;
 
 static void begin(ranks_self_t *self, const job_t *job, member_t *member)
 {
     mpath_settings_t settings;
 
-    setenv("FAKE_CUDA_DEVICES", "3", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.timeout_s      = 100;
+    gpu_ranks_start(RANKS, "", &settings);
     settings.gpu_probe      = (job->probe_file != NULL) ? MPATH_GPU_PROBE_FILE : MPATH_GPU_PROBE_OFF;
     settings.gpu_probe_file = (job->probe_file != NULL) ? job->probe_file : "";
     settings.gpu_reduce     = (job->forced != NULL) ? (int)job->forced->way : MPATH_GPU_REDUCE_AUTO;
     member->context         = ranks_context(self, &settings);
     member->team            = ranks_team(self, member->context);
-    ranks_check(mpath_symmetric_gpu_create(member->team, &member->gpu) == MPATH_OK);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &member->send);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, MOST * sizeof(float), 0, &member->recv);
+    gpu_sums_open(&member->sums, member->team, MOST);
+    member->sums.in_place = (job->forced != NULL) && job->forced->in_place;
 }
 
 static void end(ranks_self_t *self, member_t *member)
 {
     ranks_barrier(self);
-    mpath_symmetric_gpu_destroy(member->gpu);
+    gpu_sums_close(&member->sums);
     mpath_team_destroy(member->team);
-    gpu_memory_free(&member->send);
-    gpu_memory_free(&member->recv);
     mpath_context_destroy(member->context);
     mpath_gpu_cleanup();
 }
@@ -114,11 +74,11 @@ static int numbers_body(ranks_self_t *self, void *argument)
 
     begin(self, argument, &member);
     for (uint64_t round = 0; round < ROUNDS; round++) { /* whole and in parts, shorter ones now and then */
-        round_of(member.gpu, self->rank, &member.send, &member.recv, (round % 3 == 2) ? 100 : 3000, round);
-        round_of(member.gpu, self->rank, &member.send, &member.recv, (round % 3 == 2) ? 130000 : MOST, round);
-        ranks_check(member.gpu->eager->forms[MPATH_EAGER_PARTS].number <= MPATH_EAGER_PARTS_CALLS);
+        gpu_sums_round(&member.sums, (round % 3 == 2) ? 100 : 3000, round);
+        gpu_sums_round(&member.sums, (round % 3 == 2) ? 130000 : MOST, round);
+        ranks_check(member.sums.gpu->eager->forms[MPATH_EAGER_PARTS].number <= MPATH_EAGER_PARTS_CALLS);
     }
-    mpath_symmetric_gpu_counters(member.gpu, &counters);
+    mpath_symmetric_gpu_counters(member.sums.gpu, &counters);
     ranks_check(counters.calls == 2 * ROUNDS);
     /* Of 6 calls one lends memory, and takes another way. */
     ranks_check(counters.gpu.eager == 2 * (ROUNDS - (ROUNDS + 5) / 6));
@@ -146,9 +106,9 @@ static int rates_body(ranks_self_t *self, void *argument)
 
     begin(self, job, &member);
     for (uint64_t round = 0; round < CALLS; round++) {
-        round_of(member.gpu, self->rank, &member.send, &member.recv, MOST, round);
+        gpu_sums_round(&member.sums, MOST, round);
     }
-    mpath_symmetric_gpu_counters(member.gpu, &counters);
+    mpath_symmetric_gpu_counters(member.sums.gpu, &counters);
     ranks_check(counters.gpu.eager == job->eager);
     end(self, &member);
     return 0;
@@ -200,11 +160,10 @@ static int forced_body(ranks_self_t *self, void *argument)
 
     begin(self, argument, &member);
     for (uint64_t round = 0; round < CALLS; round++) {
-        round_of(member.gpu, self->rank, &member.send, forced->in_place ? &member.send : &member.recv, forced->elements,
-                 round);
+        gpu_sums_round(&member.sums, forced->elements, round);
     }
-    mpath_symmetric_gpu_counters(member.gpu, &counters);
-    forms    = member.gpu->eager->forms;
+    mpath_symmetric_gpu_counters(member.sums.gpu, &counters);
+    forms    = member.sums.gpu->eager->forms;
     combined = counters.gpu.kernel_bytes - (forced->whole + forced->parts) * bytes;
     ranks_check((counters.calls == CALLS) && (counters.gpu.eager == forced->whole + forced->parts));
     ranks_check((forms[MPATH_EAGER_WHOLE].counted == forced->whole) &&

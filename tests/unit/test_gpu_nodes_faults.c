@@ -52,6 +52,14 @@ static mpath_cu_result_t refuse_to_register(void *pointer, size_t bytes, unsigne
     return MPATH_CU_OUT_OF_MEMORY;
 }
 
+static mpath_cu_result_t refuse_streams(mpath_cu_stream_t *stream, unsigned flags, int priority)
+{
+    (void)stream;
+    (void)flags;
+    (void)priority;
+    return MPATH_CU_OUT_OF_MEMORY;
+}
+
 /* Blocks of the same size on all ranks. */
 static mpath_status_t gather_evenly(own_t *own, uint64_t block)
 {
@@ -95,6 +103,37 @@ static void test_other_side(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, other_side_body, &job), 0);
+}
+
+/* The streams of the first call. */
+static int streams_body(ranks_self_t *self, void *argument)
+{
+    __typeof__(driver()->StreamCreateWithPriority) create;
+    mpath_gpu_t *gpu;
+    own_t own;
+
+    own_init(&own, self, argument);
+    ranks_check(mpath_gpu_get(self->rank, NULL, &gpu) == MPATH_OK);
+    ranks_check(mpath_kernels_usable(gpu)); /* who cannot load them does without for good */
+    create = driver()->StreamCreateWithPriority;
+    if (self->rank == REFUSING) {
+        driver()->StreamCreateWithPriority = refuse_streams;
+    }
+    ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_DECLINED);
+    ranks_check(imports_in_use() == 0);
+    driver()->StreamCreateWithPriority = create;
+    ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_OK);
+    check_sums(&own, 4000, 0, 0);
+    own_end(&own);
+    return 0;
+}
+
+static void test_streams(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, streams_body, &job), 0);
 }
 
 /* All decline; after three such calls none is tried. */
@@ -326,9 +365,10 @@ static void test_killed(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_other_side), cmocka_unit_test(test_refused),
-                                       cmocka_unit_test(test_apart),      cmocka_unit_test(test_narrow),
-                                       cmocka_unit_test(test_launch),     cmocka_unit_test(test_killed)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_other_side), cmocka_unit_test(test_streams),
+                                       cmocka_unit_test(test_refused),    cmocka_unit_test(test_apart),
+                                       cmocka_unit_test(test_narrow),     cmocka_unit_test(test_launch),
+                                       cmocka_unit_test(test_killed)};
 
     return cmocka_run_group_tests_name("gpu_nodes_faults", tests, NULL, NULL);
 }

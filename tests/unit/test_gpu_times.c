@@ -5,7 +5,8 @@
  */
 #include "coll/alltoallv_order.h"
 #include "coll/plan_cache.h"
-#include "gpu/exchange.h"
+#include "coll/gpu_launches.h"
+#include "gpu_ranks.h"
 #include "relay_support.h"
 #include "util/time.h"
 
@@ -54,13 +55,15 @@ mpath_status_t __wrap_mpath_plan_cache_get(mpath_plan_cache_t *cache, uint64_t s
     return __real_mpath_plan_cache_get(cache, signature, demand, plan_p, hit_p);
 }
 
-/* The first thing that starting a kernel for short messages does. */
-mpath_status_t __real_mpath_exchange_find(mpath_gpu_t *gpu, mpath_cu_function_t *function_p);
-mpath_status_t __wrap_mpath_exchange_find(mpath_gpu_t *gpu, mpath_cu_function_t *function_p);
-mpath_status_t __wrap_mpath_exchange_find(mpath_gpu_t *gpu, mpath_cu_function_t *function_p)
+mpath_status_t __real_mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
+                                                     const gpu_eager_launch_t *launch);
+mpath_status_t __wrap_mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
+                                                     const gpu_eager_launch_t *launch);
+mpath_status_t __wrap_mpath_gpu_launches_start_eager(gpu_launches_t *launches, mpath_stream_t *stream,
+                                                     const gpu_eager_launch_t *launch)
 {
     be_slow();
-    return __real_mpath_exchange_find(gpu, function_p);
+    return __real_mpath_gpu_launches_start_eager(launches, stream, launch);
 }
 
 /* --- calls --------------------------------------------------------------------------------------------------------- */
@@ -111,13 +114,8 @@ static int node_body(ranks_self_t *self, void *argument)
     member_t member;
 
     (void)argument;
-    setenv("FAKE_CUDA_DEVICES", "2", 1);
-    setenv("FAKE_CUDA_WITHOUT", "", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gate      = MPATH_GATE_ALWAYS;
-    settings.gpu_way   = MPATH_GPU_WAY_PUSH;
-    settings.gpu_probe = MPATH_GPU_PROBE_OFF;
+    gpu_ranks_start(2, "", &settings);
+    settings.gpu_way = MPATH_GPU_WAY_PUSH;
     memset(&member, 0, sizeof(member));
     member.context = ranks_context(self, &settings);
     member_join(&member, &self->oob, self->rank, MPATH_MEMORY_DEVICE, 8 * MIB);
@@ -170,11 +168,7 @@ static int launch_body(ranks_self_t *self, void *argument)
     int round = 0;
 
     (void)argument;
-    setenv("FAKE_CUDA_DEVICES", "2", 1);
-    setenv("FAKE_CUDA_WITHOUT", "", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gpu_probe = MPATH_GPU_PROBE_OFF;
+    gpu_ranks_start(2, "", &settings);
     memset(&member, 0, sizeof(member));
     member.context = ranks_context(self, &settings);
     member_join(&member, &self->oob, self->rank, MPATH_MEMORY_DEVICE, MIB);

@@ -26,10 +26,15 @@ static void test_threshold(void **state)
     mpath_log_set_level(MPATH_LOG_ERROR);
     mpath_warn("hidden again");
     mpath_error("the error");
+    evaluated = 0;
+    mpath_log((mpath_log_level_t)evaluated++, "once");
+    mpath_log((mpath_log_level_t)evaluated++, "hidden, once");
     mpath_log_set_level(MPATH_LOG_WARN);
     capture_stop();
-    assert_int_equal(capture_count(), 3);
+    assert_int_equal(capture_count(), 4);
+    assert_int_equal(evaluated, 2);
     assert_non_null(strstr(capture_text(), "WARN shown 1\n"));
+    assert_non_null(strstr(capture_text(), "ERROR once\n"));
     assert_non_null(strstr(capture_text(), "TRACE shown as well\n"));
     assert_non_null(strstr(capture_text(), "ERROR the error\n"));
     assert_null(strstr(capture_text(), "hidden"));

@@ -289,6 +289,33 @@ static void other_paths_are_told_apart(void **state)
     plan_case_release(&c);
 }
 
+/* Of whichever kind the topology is, with fewer paths of a pair than the routes of before need. */
+static void paths_beyond_the_limit_are_not_kept(void **state)
+{
+    mpath_plan_t *plan;
+    mpath_topo_t *topo;
+    plan_case_t c;
+    int kind, limit;
+
+    (void)state;
+    for (kind = 0; kind < KINDS; kind++) {
+        make_case(&c, kind);
+        set_hot(&c, 1);
+        plan = plan_anew(&c);
+        for (limit = 3; limit > 0; limit--) {
+            c.params.max_paths = limit;
+            rebuild(&c, &topo);
+            assert_false(mpath_plan_has_same_paths(c.topo, topo));
+            mpath_topo_destroy(c.topo);
+            c.topo = topo;
+            follow(&c, &plan);
+            follow(&c, &plan);
+        }
+        mpath_plan_destroy(plan);
+        plan_case_release(&c);
+    }
+}
+
 static void without_a_plan_or_a_tolerance_it_plans_anew(void **state)
 {
     mpath_plan_t *plan, *next;
@@ -320,6 +347,7 @@ int main(void)
         cmocka_unit_test(losses_do_not_add_up),
         cmocka_unit_test(pieces_stay_whole_fragments),
         cmocka_unit_test(other_paths_are_told_apart),
+        cmocka_unit_test(paths_beyond_the_limit_are_not_kept),
         cmocka_unit_test(without_a_plan_or_a_tolerance_it_plans_anew),
     };
 

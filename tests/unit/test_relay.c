@@ -424,43 +424,6 @@ static void test_host_among_gpus(void **state)
     assert_int_equal(ranks_run(&job.setup, host_body, &job), 0);
 }
 
-/*
- * A rank that has no GPU yet when slots and rails are made: what has device memory of it later does not go over them.
- */
-static int late_body(ranks_self_t *self, void *argument)
-{
-    const relay_job_t *job = argument;
-    mpath_coll_counters_t counters;
-    member_t member;
-
-    relay_member_init(&member, self, job);
-    if (self->rank == 1) {
-        ranks_check(mpath_gpu_driver()->CtxSetCurrent(NULL) == MPATH_CU_SUCCESS);
-        member.memory = MEMBER_NONE;
-    }
-    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
-    member.memory = MEMBER_DEVICE;
-    ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 2) == MPATH_DECLINED);
-    member.memory = (self->rank == 1) ? MEMBER_NONE : MEMBER_DEVICE;
-    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 3);
-    mpath_coll_counters(member.coll, &counters);
-    ranks_check(counters.relay.moved.calls == 2 && counters.declined == 1);
-    member_end(&member);
-    return 0;
-}
-
-static void test_late_gpu(void **state)
-{
-    relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
-                       .link      = MPATH_GPU_LINK_MESH,
-                       .pcie_bps  = 50000000000ull,
-                       .max_bytes = 1000000,
-                       .killed    = -1};
-
-    (void)state;
-    assert_int_equal(ranks_run(&job.setup, late_body, &job), 0);
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -481,7 +444,6 @@ int main(void)
         cmocka_unit_test(test_switch),
         cmocka_unit_test(test_shared_gpus),
         cmocka_unit_test(test_host_among_gpus),
-        cmocka_unit_test(test_late_gpu),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Relays where nobody tells of the GPUs: which NIC stands for a rank, by what the driver shows of the machine. The NICs
- * beside the GPUs are given by the test.
+ * beside the GPUs are given by the test. And ranks whose GPU is not known in the first call.
  */
 #include "exec/team_private.h"
 #include "relay_support.h"
@@ -184,24 +184,42 @@ static void test_nvml_too(void **state)
     expect_alone(&(found_t){.links = NULL, .nodes = 2, .alone = 1, .link = MPATH_GPU_LINK_NONE});
 }
 
-/* The first call finds the GPUs for all that follow; a rank that has none then is named. */
+/*
+ * The first call in which every rank has a GPU finds them for all that follow; a rank that has none before is named. Its
+ * buffers or the context of its thread tell of it.
+ */
 static int without_body(ranks_self_t *self, void *argument)
 {
-    const relay_job_t *job = argument;
+    const relay_job_t *job     = argument;
+    mpath_cu_context_t context = NULL;
+    mpath_coll_counters_t counters;
     member_t member;
 
     relay_member_init(&member, self, job);
     mpath_log_set_level(MPATH_LOG_INFO);
     if (self->rank == 2) {
+        ranks_check(mpath_gpu_driver()->CtxGetCurrent(&context) == MPATH_CU_SUCCESS);
         member.memory = MEMBER_NONE;
         ranks_check(mpath_gpu_driver()->CtxSetCurrent(NULL) == MPATH_CU_SUCCESS);
     }
-    capture_start();
-    ranks_check(member_call(&member, A2A_ONE_PAIR, job->max_bytes, 1) == MPATH_DECLINED);
-    capture_stop();
-    ranks_check((strstr(capture_text(), "rank 2 has no GPU in the first call on device memory") != NULL) ==
-                (self->rank == 0));
-    ranks_check(mpath_team_gpu_topo(member.team) == NULL);
+    for (uint64_t round = 0; round < 2; round++) {
+        capture_start();
+        ranks_check(member_call(&member, A2A_ONE_PAIR, job->max_bytes, round) == MPATH_DECLINED);
+        capture_stop();
+        ranks_check((strstr(capture_text(), "rank 2 has no GPU so far") != NULL) ==
+                    ((self->rank == 2) && (round == 0)));
+        ranks_check(mpath_team_gpu_topo(member.team) == NULL);
+    }
+    if (self->rank == 2) {
+        member.memory = (job->rounds > 0) ? MEMBER_NONE : MEMBER_DEVICE;
+        ranks_check((job->rounds == 0) || (mpath_gpu_driver()->CtxSetCurrent(context) == MPATH_CU_SUCCESS));
+    }
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 2);
+    member.memory = MEMBER_DEVICE;
+    member_round(&member, A2A_HOT, job->max_bytes, 3);
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.relay.moved.calls == 2);
+    ranks_check(mpath_topo_place(mpath_team_gpu_topo(member.team), 2)->gpu == 0);
     member_end(&member);
     return 0;
 }
@@ -212,14 +230,68 @@ static void test_one_without(void **state)
         .setup = {.size = 4, .nodes = 2, .nics = 2, .limit_s = 120}, .discovers = 1, .max_bytes = 300000};
 
     (void)state;
-    assert_int_equal(ranks_run(&job.setup, without_body, &job), 0);
+    for (job.rounds = 0; job.rounds < 2; job.rounds++) {
+        assert_int_equal(ranks_run(&job.setup, without_body, &job), 0);
+    }
+}
+
+/*
+ * A rank of which no GPU is known, or another one than that of its buffers to come, when slots and rails are made: they
+ * are made anew when it has device memory for the first time, and it passes on from then on.
+ */
+static int late_device; /* current on rank 1 meanwhile; -1: none */
+
+static int late_body(ranks_self_t *self, void *argument)
+{
+    const relay_job_t *job     = argument;
+    mpath_cu_context_t context = NULL;
+    uint64_t passed[2][RANKS_MAX];
+    mpath_coll_counters_t counters;
+    member_t member;
+
+    relay_member_init(&member, self, job);
+    if (self->rank == 1) {
+        if (late_device >= 0) {
+            ranks_check(mpath_gpu_driver()->DevicePrimaryCtxRetain(&context, late_device) == MPATH_CU_SUCCESS);
+        }
+        ranks_check(mpath_gpu_driver()->CtxSetCurrent(context) == MPATH_CU_SUCCESS);
+        member.memory = MEMBER_NONE;
+    }
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 1);
+    member_forwarded(&member, passed[0], &counters);
+    ranks_check((passed[0][1] > 0) == (late_device >= 0));
+    member.memory = MEMBER_DEVICE;
+    member_round(&member, A2A_HOT, job->max_bytes, 2);
+    member.memory = (self->rank == 1) ? MEMBER_NONE : MEMBER_DEVICE;
+    member_forwarded(&member, passed[0], &counters);
+    member_round(&member, A2A_ONE_PAIR, job->max_bytes, 3);
+    member_forwarded(&member, passed[1], &counters);
+    ranks_check(passed[1][1] > passed[0][1]);
+    ranks_check(counters.relay.moved.calls == 3 && counters.declined == 0);
+    member_end(&member);
+    return 0;
+}
+
+static void test_late_gpu(void **state)
+{
+    relay_job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
+                       .link      = MPATH_GPU_LINK_MESH,
+                       .pcie_bps  = 50000000000ull,
+                       .max_bytes = 1000000,
+                       .killed    = -1};
+
+    (void)state;
+    for (late_device = -1; late_device < 3; late_device += 3) {
+        assert_int_equal(ranks_run(&job.setup, late_body, &job), 0);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_another),  cmocka_unit_test(test_several),
                                        cmocka_unit_test(test_down),     cmocka_unit_test(test_each_its_own),
-                                       cmocka_unit_test(test_nvml_too), cmocka_unit_test(test_one_without)};
+                                       cmocka_unit_test(test_nvml_too), cmocka_unit_test(test_one_without),
+                                       cmocka_unit_test(test_late_gpu)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests_name("relay_discover", tests, NULL, NULL);

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * MPI_Alltoallw, which libmpath does not have: where a rank's side is in device memory that this Open MPI does not know,
+ * the previous function gets a copy of it in host memory. It changes nothing for the others.
+ */
+#include "coll_mpath.h"
+#include "coll_mpath_stage.h"
+
+/* What a rank sends, or receives: each part has a datatype of its own, and its displacement is in bytes. */
+typedef struct alltoallw_side_t {
+    char *buffer;
+    mca_coll_mpath_counts_t counts;
+    mca_coll_mpath_displs_t displs;
+    struct ompi_datatype_t *const *datatypes;
+} alltoallw_side_t;
+
+/* The side as one block of bytes, of which parts are in use; *lowest_p: from its buffer to there. */
+static mca_coll_mpath_args_t alltoallw_block(const alltoallw_side_t *side, int parts, ptrdiff_t *lowest_p)
+{
+    ptrdiff_t low = 0, high = 0, from, to;
+    int rank;
+
+    for (rank = 0; rank < parts; rank++) {
+        const mca_coll_mpath_args_t part = {
+            .datatype = side->datatypes[rank], .equal = true, .count = COLL_MPATH_COUNT(side->counts, rank)};
+
+        if (0 == part.count) {
+            continue; /* the datatype may be none */
+        }
+        mca_coll_mpath_piece_range(&part, 0, &from, &to);
+        from += COLL_MPATH_DISPL(side->displs, rank);
+        to += COLL_MPATH_DISPL(side->displs, rank);
+        if (from < to) {
+            low  = ((low == high) || (from < low)) ? from : low;
+            high = ((low == high) || (to > high)) ? to : high;
+        }
+    }
+    *lowest_p = low;
+    return (mca_coll_mpath_args_t){
+        .buffer = side->buffer + low, .datatype = &ompi_mpi_byte.dt, .equal = true, .count = (size_t)(high - low)};
+}
+
+/* A copy can be made of it: what is not in one allocation stays as it is. */
+static bool alltoallw_is_one(const mca_coll_mpath_args_t *block)
+{
+    mpath_memory_t memory;
+
+    return (0 == block->count) || ((MPATH_OK == mpath_memory_find(block->buffer, block->count, &memory)) &&
+                                   (mpath_memory_on_host(memory.kind) || (0 < memory.pieces)));
+}
+
+int mca_coll_mpath_alltoallw(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
+                             struct ompi_datatype_t *const *sdtypes, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                             mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *const *rdtypes,
+                             struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
+{
+    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
+    const alltoallw_side_t recv     = {rbuf, rcounts, rdisps, rdtypes};
+    mca_coll_mpath_stage_t stage    = {
+           .send_parts = 1, .recv_parts = 1, .in_place = MPI_IN_PLACE == sbuf, .keep_known = true, .loads_recv = true};
+    const alltoallw_side_t send = {(char *)sbuf, scounts, sdisps, sdtypes};
+    int parts                   = mca_coll_mpath_parts(comm);
+    mpath_status_t status       = MPATH_DECLINED;
+    ptrdiff_t send_low = 0, recv_low = 0;
+    int rc;
+
+    if (mpath_gpu_available()) {
+        stage.recv = alltoallw_block(&recv, parts, &recv_low);
+        if (!stage.in_place) {
+            stage.send = alltoallw_block(&send, parts, &send_low);
+        }
+        if (alltoallw_is_one(&stage.recv) && (stage.in_place || alltoallw_is_one(&stage.send))) {
+            status = mca_coll_mpath_stage_open(&stage);
+        }
+    }
+    if (MPATH_OK == status) {
+        rbuf = (char *)stage.recv.buffer - recv_low;
+        sbuf = stage.in_place ? MPI_IN_PLACE : (char *)stage.send.buffer - send_low;
+    } else if (MPATH_DECLINED != status) {
+        return mca_coll_mpath_error(status);
+    }
+    rc = module->previous_alltoallw(sbuf, scounts, sdisps, sdtypes, rbuf, rcounts, rdisps, rdtypes, comm,
+                                    module->previous_alltoallw_module);
+    return mca_coll_mpath_stage_close(&stage, rc);
+}
