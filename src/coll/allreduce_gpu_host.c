@@ -386,9 +386,11 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         return status;
     }
     for (int rank = 0; rank < gpu->size; rank++) {
-        bytes                      = (rank == gpu->me) ? 0 : piece_of(gpu, rank, &at);
-        coll->staged_send[rank]    = (mpath_staged_message_t){.address = (bytes > 0) ? coll->send.buffer + at : NULL,
-                                                              .bytes   = bytes};
+        bytes                   = (rank == gpu->me) ? 0 : piece_of(gpu, rank, &at);
+        coll->staged_send[rank] = (mpath_staged_message_t){
+            .address    = (bytes > 0) ? coll->send.buffer + at : NULL,
+            .bytes      = bytes,
+            .by_streams = mpath_gpu_coll_by_streams(coll, gpu->me, rank)};
         bytes                      = (rank == gpu->me) ? 0 : piece_of(gpu, gpu->me, &at);
         coll->staged_receive[rank] = (mpath_staged_message_t){
             .address = (bytes > 0) ? (char *)(uintptr_t)landing(gpu, rank) : NULL, .bytes = bytes};
@@ -402,9 +404,7 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         coll->beside.then   = combine;
         coll->beside.to_all = !is_two(gpu);
     }
-    coll->staged_before  = mpath_staged_sent_bytes(coll->room.staged);
-    coll->staged_started = 1;
-    mpath_staged_begin(coll->room.staged, coll->number, &send, &receive, mpath_gpu_coll_mutex());
+    mpath_gpu_coll_begin_staged(coll, &send, &receive);
     return MPATH_OK;
 }
 

@@ -11,19 +11,44 @@
 
 #define REFUSED_CALLS 64 /* that do without the GPUs when the driver has refused what one needs */
 
-static atomic_flag gpu_claimed = ATOMIC_FLAG_INIT;
+static int gpu_claimed; /* under the lock of the streams */
 
 void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu)
 {
-    gpu->claimed = gpu->claimed || !atomic_flag_test_and_set(&gpu_claimed);
+    if (!gpu->claimed) {
+        mpath_gpu_coll_lock();
+        gpu->claimed = !gpu_claimed;
+        gpu_claimed  = 1;
+        mpath_gpu_coll_unlock();
+    }
 }
 
 void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu)
 {
     if (gpu->claimed) {
+        mpath_gpu_coll_lock();
         gpu->claimed = 0;
-        atomic_flag_clear(&gpu_claimed);
+        gpu_claimed  = 0;
+        mpath_gpu_coll_unlock();
     }
+}
+
+/* Under the lock. */
+static int may_wait(const void *owner)
+{
+    const mpath_gpu_coll_t *gpu = owner;
+
+    return gpu->claimed || !gpu_claimed;
+}
+
+void mpath_gpu_coll_begin_staged(mpath_gpu_coll_t *gpu, const mpath_staged_side_t *send,
+                                 const mpath_staged_side_t *receive)
+{
+    const mpath_staged_guard_t guard = {.lock = mpath_gpu_coll_mutex(), .may_wait = may_wait, .owner = gpu};
+
+    gpu->staged_before  = mpath_staged_sent_bytes(gpu->room.staged);
+    gpu->staged_started = 1;
+    mpath_staged_begin(gpu->room.staged, gpu->number, send, receive, &guard);
 }
 
 static int decided_create(mpath_gpu_coll_t *gpu)
@@ -168,6 +193,14 @@ static mpath_status_t find_gpu(const mpath_memory_t *memory, mpath_gpu_t **gpu_p
     return is_device(memory) ? mpath_gpu_get(memory->device, memory->context, gpu_p) : MPATH_OK;
 }
 
+static int32_t waits_on(const mpath_gpu_coll_t *gpu, const mpath_gpu_t *device)
+{
+    if (!gpu->settings->gpu_stream_waits || !mpath_gpu_has_waits(device)) {
+        return MPATH_ROOM_WAITS_NOT;
+    }
+    return (mpath_gpu_info_of(device)->mps == 1) ? MPATH_ROOM_WAITS_BESIDE : MPATH_ROOM_WAITS_ALONE;
+}
+
 /* What a rank tells of one side. */
 static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t *bytes, const uint64_t *offsets,
                       const mpath_memory_t *memory, int number, mpath_room_side_t *side)
@@ -180,6 +213,7 @@ static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t 
     side->memory.how = MPATH_EXPORT_NONE;
     if (is_device(memory) && (find_gpu(memory, &device) == MPATH_OK)) {
         side->device = mpath_gpu_number(device);
+        side->waits  = waits_on(gpu, device);
         if (mpath_export_make(buffer, span_bytes(bytes, offsets, gpu->size), memory, &side->memory) != MPATH_OK) {
             side->memory.how  = MPATH_EXPORT_NONE;
             side->memory.uuid = mpath_gpu_info_of(device)->uuid;

@@ -77,6 +77,7 @@ typedef struct gpu_help gpu_help_t;
 typedef struct gpu_turns {
     uint64_t generations; /* of all cells together, for which the rest holds */
     int most;             /* ranks on a GPU that takes turns; 0: there is none that several use */
+    int shared;           /* some GPU has memory of several ranks, in turns or not */
     int left;             /* the present call is left to the host */
     int *places;          /* [n] the first rank on the same GPU; that rank itself without a GPU */
 } gpu_turns_t;
@@ -142,10 +143,14 @@ struct mpath_gpu_coll {
 /*
  * alltoallv_gpu.c: one call of the process at a time may wait for other ranks on the device: on streams that
  * communicators share, two could wait for each other. Claims that for the coming call; whoever cannot have it tells so
- * in its cell, and nobody waits on the device then.
+ * in its cell, and nobody waits on the device then. Meanwhile staged copies of other calls do not, either.
  */
 void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu);
+
+/* alltoallv_gpu.c: begins with what goes through the host. */
+void mpath_gpu_coll_begin_staged(mpath_gpu_coll_t *gpu, const mpath_staged_side_t *send,
+                                 const mpath_staged_side_t *receive);
 
 /* alltoallv_gpu.c: the room, the demand and this rank's sides of a call. Collective; as mpath_gpu_coll_move(). */
 mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
@@ -197,6 +202,12 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
  * ranks take turns; `operation` is a mpath_operation_t. The same on all ranks. Needs the room and gpu->demand.
  */
 int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
+
+/*
+ * Whether what goes from a rank to another one through the host may go by streams that wait for each other (lane
+ * "staged"), by what both have told. From then on.
+ */
+int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to);
 
 /*
  * alltoallv_gpu_help.c: a kernel on few multiprocessors that writes a part of what engines push. Brings gpu->decided up

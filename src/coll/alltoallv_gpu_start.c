@@ -235,19 +235,23 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     const mpath_pinned_t *pinned = &gpu->room.slots_pinned;
     mpath_staged_side_t send, receive;
     uint64_t bytes = 0;
-    int two        = gpu->timed; /* streams for each direction: what goes beside other copies has to be fast */
+    int two        = gpu->timed; /* streams for each direction: what has to be fast, and what waits */
     mpath_status_t status;
 
     for (int rank = 0; rank < gpu->size; rank++) {
         uint64_t out = gpu_staged_bytes(gpu, gpu->me, rank), in = gpu_staged_bytes(gpu, rank, gpu->me);
 
-        gpu->staged_send[rank] = (mpath_staged_message_t){
-            .address = gpu->send.buffer + call->send_offsets[rank] + call->send_bytes[rank] - out, .bytes = out};
+        gpu->staged_send[rank]    = (mpath_staged_message_t){.address = gpu->send.buffer + call->send_offsets[rank] +
+                                                                        call->send_bytes[rank] - out,
+                                                             .bytes      = out,
+                                                             .by_streams = mpath_gpu_coll_by_streams(gpu, gpu->me, rank)};
         gpu->staged_receive[rank] = (mpath_staged_message_t){
             .address = gpu->receive.buffer + call->recv_offsets[rank] + call->recv_bytes[rank] - in, .bytes = in};
         bytes += gpu->staged_send[rank].bytes + gpu->staged_receive[rank].bytes;
         two = two || (gpu->decided.beside[gpu->me * gpu->size + rank] > 0) ||
-              (gpu->decided.beside[rank * gpu->size + gpu->me] > 0);
+              (gpu->decided.beside[rank * gpu->size + gpu->me] > 0) ||
+              ((out > 0) && gpu->staged_send[rank].by_streams) ||
+              ((in > 0) && mpath_gpu_coll_by_streams(gpu, rank, gpu->me));
     }
     if (bytes == 0) {
         return MPATH_OK;
@@ -258,9 +262,7 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
                              &receive);
     }
     if (status == MPATH_OK) {
-        gpu->staged_before  = mpath_staged_sent_bytes(gpu->room.staged);
-        gpu->staged_started = 1;
-        mpath_staged_begin(gpu->room.staged, gpu->number, &send, &receive, mpath_gpu_coll_mutex());
+        mpath_gpu_coll_begin_staged(gpu, &send, &receive);
     }
     return status;
 }

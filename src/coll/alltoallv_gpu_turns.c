@@ -62,6 +62,32 @@ static int count_on(const gpu_turns_t *turns, int size, int place)
     return count;
 }
 
+static int is_on_the_same(const mpath_room_cell_t *one, const mpath_room_cell_t *other)
+{
+    int same = 0;
+
+    for (int i = 0; i < MPATH_ROOM_SIDES * MPATH_ROOM_SIDES; i++) {
+        const mpath_room_side_t *a = &one->sides[i / MPATH_ROOM_SIDES], *b = &other->sides[i % MPATH_ROOM_SIDES];
+
+        same = same || ((a->device >= 0) && (b->device >= 0) &&
+                        (memcmp(&a->memory.uuid, &b->memory.uuid, sizeof(a->memory.uuid)) == 0));
+    }
+    return same;
+}
+
+/* Whether two ranks have memory on one GPU, on whichever side. */
+static int is_shared(const mpath_gpu_coll_t *gpu)
+{
+    for (int rank = 1; rank < gpu->size; rank++) {
+        for (int other = 0; other < rank; other++) {
+            if (is_on_the_same(gpu_cell(gpu, rank), gpu_cell(gpu, other))) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
 /* Once per process, by the first rank on the GPU: what makes calls slow, and the cure. */
 static void tell_of_turns(const mpath_gpu_coll_t *gpu)
 {
@@ -107,6 +133,7 @@ static void look(mpath_gpu_coll_t *gpu)
     }
     turns->generations = generations;
     turns->most        = 0;
+    turns->shared      = is_shared(gpu);
     for (int rank = 0; rank < gpu->size; rank++) {
         turns->places[rank] = first_on_the_same(gpu, rank);
     }
@@ -161,6 +188,14 @@ int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation)
     gpu->turns.left = (gpu->turns.most > 0) && (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) &&
                       (host_ns(gpu, operation) < (uint64_t)gpu->turns.most * MPATH_GPU_TURN_NS);
     return gpu->turns.left;
+}
+
+int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to)
+{
+    int32_t least = gpu->turns.shared ? MPATH_ROOM_WAITS_BESIDE : MPATH_ROOM_WAITS_ALONE;
+
+    return (gpu_cell(gpu, from)->sides[MPATH_ROOM_SEND].waits >= least) &&
+           (gpu_cell(gpu, to)->sides[MPATH_ROOM_RECV].waits >= least);
 }
 
 const char *mpath_gpu_coll_declined_because(const mpath_gpu_coll_t *gpu)

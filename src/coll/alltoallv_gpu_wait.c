@@ -171,6 +171,15 @@ static void name_the_edge(const mpath_gpu_coll_t *gpu, mpath_status_t verdict)
                   gpu->me, rank, (unsigned long long)bytes, number, timeout_s, next);
         return;
     }
+    rank = gpu->staged_started ? mpath_staged_waits_to_send(gpu->room.staged, &bytes) : -1;
+    if (rank >= 0) {
+        mpath_log(
+            level,
+            "rank %d waits for rank %d to take what came before by lane staged: %llu bytes are left to be sent in "
+            "call %llu on device memory, nothing has moved for %d s; the call %s",
+            gpu->me, rank, (unsigned long long)bytes, number, timeout_s, next);
+        return;
+    }
     mpath_log(level,
               "rank %d waits for its own copies in call %llu on device memory, nothing has moved for %d s; the call "
               "%s",

@@ -41,9 +41,17 @@ typedef struct mpath_room_words {
     uint8_t padding[24];
 } mpath_room_words_t;
 
+/* Whether streams of a side's GPU wait for words that those of other ranks write. */
+enum {
+    MPATH_ROOM_WAITS_NOT,
+    MPATH_ROOM_WAITS_ALONE,  /* where no other rank has memory on the GPU: processes may take turns on it */
+    MPATH_ROOM_WAITS_BESIDE, /* also where others do: CUDA MPS lets them work at once */
+};
+
 typedef struct mpath_room_side {
     uint32_t kind;         /* mpath_memory_kind_t */
     int32_t device;        /* mpath_gpu_number() in its process; -1: memory that no GPU of this side works on */
+    int32_t waits;         /* MPATH_ROOM_WAITS_NOT... */
     uint64_t address;      /* of the buffer, in its owner */
     mpath_export_t memory; /* how NONE: others cannot open it; the uuid is that of the device in any case */
 } mpath_room_side_t;

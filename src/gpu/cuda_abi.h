@@ -95,6 +95,7 @@ enum {
     MPATH_CU_HOST_REGISTER_DEVICEMAP = 2,
     MPATH_CU_IPC_LAZY_PEER_ACCESS    = 1,
     MPATH_CU_WRITE_DEFAULT           = 0,
+    MPATH_CU_WAIT_GEQ                = 0, /* cyclic: the difference, as a signed number, is not negative */
     MPATH_CU_ATTACH_GLOBAL           = 1, /* cuMemAllocManaged */
     MPATH_CU_LOCATION_DEVICE         = 1,
     MPATH_CU_ALLOCATION_PINNED       = 1,
@@ -263,6 +264,8 @@ typedef struct mpath_cu_copy_attributes {
 
 #define MPATH_CU_OPTIONAL_FUNCTIONS(X)                                                                                 \
     X(StreamWriteValue64, cuStreamWriteValue64_v2,                                                                     \
+      (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
+    X(StreamWaitValue64, cuStreamWaitValue64_v2,                                                                       \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
     X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *mode))                                 \
     X(PointerSetAttribute, cuPointerSetAttribute, (const void *value, int attribute, mpath_cu_ptr_t pointer))          \

@@ -164,6 +164,7 @@ static mpath_status_t gpu_make(int ordinal, mpath_cu_context_t context, mpath_gp
     }
     gpu->has_values = (cu->StreamWriteValue64 != NULL) &&
                       gpu_attribute(cu, gpu->device, MPATH_CU_DEV_64_BIT_STREAM_OPS, 0);
+    gpu->has_waits = gpu->has_values && (cu->StreamWaitValue64 != NULL);
     (void)mpath_pinned_alloc(gpu, MPATH_GPU_STREAMS_ALL * sizeof(mpath_stream_words_t), &gpu->words);
     gpu->peers[ordinal] = MPATH_GPU_PEER_REACHED;
     gpu->number         = gpus.made++;
@@ -255,6 +256,11 @@ const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu)
 int mpath_gpu_number(const mpath_gpu_t *gpu)
 {
     return gpu->number;
+}
+
+int mpath_gpu_has_waits(const mpath_gpu_t *gpu)
+{
+    return gpu->has_waits;
 }
 
 /* The words were registered in the context: what the driver knows of them ends with it, on every way it may end. */

@@ -60,6 +60,9 @@ const mpath_gpu_info_t *mpath_gpu_info_of(const mpath_gpu_t *gpu);
 /* Of the object, from 0 on, never given twice in a process. */
 int mpath_gpu_number(const mpath_gpu_t *gpu);
 
+/* Whether its streams wait for words of memory, and write some, by themselves (mpath_stream_wait()). */
+int mpath_gpu_has_waits(const mpath_gpu_t *gpu);
+
 /*
  * Notices contexts that the application has ended (cudaDeviceReset, cuCtxDestroy) since the last time; everything that
  * was made in one has gone with it, and the driver must not see its handles any more. Objects of such contexts are lost:

@@ -50,10 +50,10 @@ struct mpath_gpu {
     mpath_cu_context_t context;
     int retained;                               /* the primary context: given back at the end */
     unsigned char peers[MPATH_GPU_DEVICES_MAX]; /* mpath_gpu_peer_t, per ordinal */
-    int has_values;
-    atomic_int turns;       /* other processes work on it as well, one at a time */
-    atomic_int slow_copies; /* one after the other */
-    mpath_pinned_t words;   /* mpath_stream_words_t[MPATH_GPU_STREAMS_ALL]; the driver forgets them with the context */
+    int has_values, has_waits;                  /* of streams: they write words, and wait for some */
+    atomic_int turns;                           /* other processes work on it as well, one at a time */
+    atomic_int slow_copies;                     /* one after the other */
+    mpath_pinned_t words; /* mpath_stream_words_t[MPATH_GPU_STREAMS_ALL]; the driver forgets them with the context */
     mpath_stream_t *streams[MPATH_GPU_STREAMS_ALL];
     mpath_gpu_kernels_t kernels;
     mpath_cu_module_t module;

@@ -193,6 +193,23 @@ mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address
     return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuStreamWriteValue64", result);
 }
 
+mpath_status_t mpath_stream_wait(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value)
+{
+    mpath_status_t status;
+    mpath_cu_result_t result;
+
+    if (!stream->gpu->has_waits) {
+        return MPATH_ERR_UNSUPPORTED;
+    }
+    status = mpath_gpu_enter(stream->gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    result = mpath_gpu_driver()->StreamWaitValue64(stream->native, address, value, MPATH_CU_WAIT_GEQ);
+    mpath_gpu_leave(stream->gpu);
+    return (result == MPATH_CU_SUCCESS) ? MPATH_OK : stream_refused(stream, "cuStreamWaitValue64", result);
+}
+
 static mpath_status_t stream_record(mpath_stream_t *stream)
 {
     mpath_status_t status = mpath_gpu_enter(stream->gpu);
@@ -278,6 +295,11 @@ static mpath_status_t stream_query(mpath_stream_t *stream)
         return stream_refused(stream, "work on it has failed", result);
     }
     return MPATH_OK;
+}
+
+mpath_status_t mpath_stream_check(mpath_stream_t *stream)
+{
+    return stream_query(stream);
 }
 
 mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark)

@@ -56,12 +56,22 @@ mpath_status_t mpath_stream_copy_all(mpath_stream_t *stream, mpath_cu_ptr_t *tar
 int mpath_stream_has_values(const mpath_stream_t *stream);
 /* Writes a 64-bit word, aligned to 8, after all work before it is visible everywhere. */
 mpath_status_t mpath_stream_write(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
+/*
+ * What follows waits until the word, aligned to 8, is at least `value`; both are below 2^62, since the driver compares
+ * in a circle. MPATH_ERR_UNSUPPORTED, silent, without mpath_gpu_has_waits(). The driver may put several streams of a
+ * process, the application's among them, into one queue: they wait as well. So only what is under way already may be
+ * waited for.
+ */
+mpath_status_t mpath_stream_wait(mpath_stream_t *stream, mpath_cu_ptr_t address, uint64_t value);
 
 /* Numbers the present end of the stream. After an error the work before it has been waited for, 5 s at most. */
 mpath_status_t mpath_stream_mark(mpath_stream_t *stream, mpath_mark_t *mark_p);
 
 /* MPATH_OK, MPATH_INPROGRESS, or MPATH_ERR_IO (logged) when work on the stream has failed. Cheap enough to poll. */
 mpath_status_t mpath_stream_done(mpath_stream_t *stream, mpath_mark_t mark);
+
+/* MPATH_ERR_IO (logged) when work on the stream has failed, for those who look at words; asks the driver. */
+mpath_status_t mpath_stream_check(mpath_stream_t *stream);
 
 /* Polls until done; MPATH_ERR_TIMED_OUT, logged with `what`, after `timeout_ns`. */
 mpath_status_t mpath_stream_finish(mpath_stream_t *stream, mpath_mark_t mark, uint64_t timeout_ns, const char *what);

@@ -128,6 +128,7 @@ typedef struct mpath_settings {
     int gpu;                    /* device buffers are moved between GPUs, not through the host */
     int gpu_way;                /* mpath_gpu_way_t */
     int gpu_batch;              /* an engine's copies of a call go to the driver in one call */
+    int gpu_stream_waits;       /* streams wait for each other's copies on their way through the host */
     int gpu_probe;              /* mpath_gpu_probe_use_t */
     const char *gpu_probe_file; /* "": in the cache, named after the GPUs */
     int gpu_host_percent;       /* of a hot receiver's bytes, through host memory */

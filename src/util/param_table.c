@@ -114,6 +114,11 @@ const mpath_param_t mpath_params[] = {
         "All copies of a copy engine in a call are given to the CUDA driver at once (cuMemcpyBatchAsync), where it can "
         "take them; with \"no\" one after the other"),
     ROW_ENUM(
+        gpu_stream_waits, "yes", switch_values, 9,
+        "What goes from GPU to GPU through host memory is enqueued on both GPUs in advance, whose streams wait for each "
+        "other (cuStreamWaitValue64), where the driver can do that on both; with \"no\", on either rank of a pair, "
+        "their hosts start every copy"),
+    ROW_ENUM(
         gpu_probe, "auto", gpu_probe_values, 5,
         "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device "
         "memory measures them, within a tenth of a second or so, and keeps them (\"auto\"); those of an earlier probe "

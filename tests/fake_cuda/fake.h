@@ -20,6 +20,8 @@
  * FAKE_CUDA_DELAY_US  upper limit of the random delay before each piece of work (30)
  * FAKE_CUDA_PORTS     file of a fake_ports_t: counts the copies of engines out of devices, of all processes
  * FAKE_CUDA_COPY_US   what a copy between two devices takes at least, with FAKE_CUDA_PORTS (0)
+ * FAKE_CUDA_ONE_QUEUE  set: all streams of the process are one queue, as a driver short of queues may have it: a piece of work
+ *                     begins when what was enqueued before it, on whichever stream, has ended
  * FAKE_CUDA_LATE      set: of a copy from pageable memory the last page comes when somebody waits for the default stream
  * CUDA_VISIBLE_DEVICES  as CUDA's: a list of numbers
  */
@@ -100,6 +102,7 @@ typedef enum fake_op_kind {
     FAKE_OP_COPY,
     FAKE_OP_FILL,
     FAKE_OP_WRITE,
+    FAKE_OP_WAIT,
     FAKE_OP_RECORD,
     FAKE_OP_KERNEL,
     FAKE_OP_FREE

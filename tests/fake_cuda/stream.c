@@ -16,7 +16,9 @@
 typedef struct fake_op {
     struct fake_op *next;
     fake_op_kind_t kind;
-    uint64_t target, source, bytes, value; /* of WRITE: the word is the target */
+    uint64_t target, source, bytes, value; /* of WRITE and WAIT: the word is the target */
+    int queued;                            /* in the one queue of all streams */
+    uint64_t after;                        /* pieces of work before it there */
     unsigned ctas, threads;
     mpath_cu_event_t event;
     uint64_t ticket; /* of RECORD */
@@ -46,6 +48,7 @@ static pthread_mutex_t lock  = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t change = PTHREAD_COND_INITIALIZER; /* a stream has got on */
 static int watchers;                                     /* threads that wait for it */
 static mpath_cu_stream_t streams;
+static uint64_t all_enqueued, all_finished; /* in the one queue */
 
 static void nap_us(unsigned us)
 {
@@ -64,6 +67,18 @@ static unsigned delay_us(void)
         atomic_store(&limit, (text != NULL) ? atoi(text) : 30);
     }
     return (unsigned)atomic_load(&limit);
+}
+
+static void word_await(const char *word, uint64_t value)
+{
+    time_t start_s = time(NULL);
+
+    while ((int64_t)(__atomic_load_n((const uint64_t *)(const void *)word, __ATOMIC_ACQUIRE) - value) < 0) {
+        if (time(NULL) - start_s > DRAIN_S) {
+            fake_die("a stream still waits for a word to become %" PRIu64 " after %d s", value, DRAIN_S);
+        }
+        nap_us(20);
+    }
 }
 
 static void op_run(struct CUctx_st *context, const fake_op_t *op)
@@ -87,6 +102,9 @@ static void op_run(struct CUctx_st *context, const fake_op_t *op)
         target = fake_bytes(op->target, 8, context, FAKE_BY_KERNEL, "cuStreamWriteValue64");
         __atomic_store_n((uint64_t *)target, op->value, __ATOMIC_RELEASE);
         break;
+    case FAKE_OP_WAIT:
+        word_await(fake_bytes(op->target, 8, context, FAKE_BY_KERNEL, "cuStreamWaitValue64"), op->value);
+        break;
     case FAKE_OP_KERNEL:
         op->function->run(context, op->arguments, op->ctas, op->threads);
         break;
@@ -101,6 +119,14 @@ static void op_run(struct CUctx_st *context, const fake_op_t *op)
     }
 }
 
+/* Under `lock`. */
+static void wake_streams(void)
+{
+    for (mpath_cu_stream_t stream = streams; stream != NULL; stream = stream->next) {
+        pthread_cond_signal(&stream->work);
+    }
+}
+
 static void *stream_main(void *argument)
 {
     mpath_cu_stream_t stream = argument;
@@ -109,7 +135,7 @@ static void *stream_main(void *argument)
     pthread_mutex_lock(&lock);
     while (!stream->ends || (stream->first != NULL)) {
         op = stream->first;
-        if (op == NULL) {
+        if ((op == NULL) || (op->queued && (op->after != all_finished))) {
             pthread_cond_wait(&stream->work, &lock);
             continue;
         }
@@ -122,9 +148,13 @@ static void *stream_main(void *argument)
             nap_us((unsigned)rand_r(&stream->random) % delay_us());
         }
         op_run(stream->context, op);
+        pthread_mutex_lock(&lock);
+        if (op->queued) {
+            all_finished++;
+            wake_streams();
+        }
         free(op->arguments);
         free(op);
-        pthread_mutex_lock(&lock);
         stream->finished++;
         if (watchers > 0) {
             pthread_cond_broadcast(&change);
@@ -230,6 +260,9 @@ static mpath_cu_result_t enqueue(mpath_cu_stream_t stream, fake_op_t *op, const 
     if (op->kind == FAKE_OP_RECORD) {
         op->ticket = ++op->event->recorded;
     }
+    op->queued = getenv("FAKE_CUDA_ONE_QUEUE") != NULL;
+    op->after  = all_enqueued;
+    all_enqueued += (uint64_t)op->queued;
     op->next      = NULL;
     *stream->last = op;
     stream->last  = &op->next;
@@ -471,6 +504,23 @@ FAKE_API mpath_cu_result_t cuStreamWriteValue64_v2(mpath_cu_stream_t stream, mpa
     op->target = address;
     op->value  = value;
     return enqueue(stream, op, "cuStreamWriteValue64");
+}
+
+FAKE_API mpath_cu_result_t cuStreamWaitValue64_v2(mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value,
+                                                  unsigned flags)
+{
+    fake_op_t *op;
+
+    if (fake_without("values")) {
+        return MPATH_CU_NOT_SUPPORTED;
+    }
+    if (flags != MPATH_CU_WAIT_GEQ) {
+        return MPATH_CU_INVALID_VALUE;
+    }
+    op         = op_make(FAKE_OP_WAIT);
+    op->target = address;
+    op->value  = value;
+    return enqueue(stream, op, "cuStreamWaitValue64");
 }
 
 mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address)

@@ -8,7 +8,7 @@ import time
 import relays
 
 # These start no kernel of mpath's, and racecheck looks at nothing but kernels.
-WITHOUT_KERNELS = ("test_gpu_memory", "test_gpu_import_cache", "test_gpu_staged")
+WITHOUT_KERNELS = ("test_gpu_memory", "test_gpu_import_cache", "test_gpu_staged", "test_gpu_staged_ends", "test_gpu_staged_streams")
 
 
 def find():

@@ -206,6 +206,8 @@ unit_programs += unit/test_gpu_refused
 unit_test_gpu_refused_SOURCES = unit/test_gpu_refused.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_turns
 unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
+unit_programs += unit/test_gpu_staged_calls
+unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(member_sources)
 unit_programs += unit/test_way_choice
 unit_programs += unit/test_doubt unit/test_load
 unit_test_doubt_SOURCES = unit/test_doubt.c unit/a2a.c unit/a2a.h $(symmetric_sources)
@@ -230,8 +232,14 @@ unit_test_gpu_eager_SOURCES = unit/test_gpu_eager.c unit/capture.h $(gpu_ranks_s
 unit_programs += unit/test_gpu_rates
 unit_test_gpu_rates_SOURCES = unit/test_gpu_rates.c unit/a2a.c unit/a2a.h unit/capture.h $(gpu_sources) $(ranks_sources)
 unit_programs += unit/test_gpu_staged
-unit_test_gpu_staged_SOURCES = unit/test_gpu_staged.c unit/capture.h unit/step_through.c unit/step_through.h $(held_sources) $(gpu_sources)
+unit_test_gpu_staged_SOURCES = unit/test_gpu_staged.c unit/capture.h unit/staged_ranks.c unit/staged_ranks.h unit/step_through.c \
+	unit/step_through.h $(held_sources) $(gpu_sources)
 unit_test_gpu_staged_LDFLAGS = -Wl,--wrap=mpath_stream_done
+unit_programs += unit/test_gpu_staged_streams
+staged_streams_sources = unit/staged_ranks.c unit/staged_ranks.h unit/staged_streams.c unit/staged_streams.h unit/capture.h $(gpu_sources)
+unit_test_gpu_staged_streams_SOURCES = unit/test_gpu_staged_streams.c $(staged_streams_sources)
+unit_programs += unit/test_gpu_staged_ends
+unit_test_gpu_staged_ends_SOURCES = unit/test_gpu_staged_ends.c $(staged_streams_sources)
 unit_programs += unit/test_shadow
 unit_test_shadow_SOURCES = unit/test_shadow.c $(gpu_sources)
 unit_programs += unit/test_pieces

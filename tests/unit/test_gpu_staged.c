@@ -6,106 +6,11 @@
 #include "config.h"
 #include "capture.h"
 #include "gpu_held.h"
-#include "gpu_kinds.h"
-#include "lane/staged.h"
+#include "staged_ranks.h"
 #include "step_through.h"
 #include "util/time.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
-
-#define KIB UINT64_C(1024)
-#define MIB (UINT64_C(1) << 20)
-#define RANKS_MAX 4
-#define ROUNDS_MAX 100000000u /* of all ranks, before the test gives up */
-
-typedef struct rank {
-    mpath_staged_t *lane;
-    mpath_staged_message_t send[RANKS_MAX], receive[RANKS_MAX];
-    uint64_t told_bytes[RANKS_MAX];
-    uint64_t first, last, longest; /* chunks of any message */
-    unsigned count, errors_after;  /* 0: none */
-} rank_t;
-
-static rank_t ranks[RANKS_MAX];
-static int num_ranks;
-static mpath_staged_shape_t shape;
-static void *region;
-static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-
-static void region_open(int count, uint64_t bytes)
-{
-    num_ranks = count;
-    mpath_staged_shape_choose(count, bytes, &shape);
-    region = mmap(NULL, mpath_staged_region_bytes(&shape), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-    assert_ptr_not_equal(region, MAP_FAILED);
-    for (int rank = 0; rank < count; rank++) {
-        ranks[rank] = (rank_t){0};
-        assert_int_equal(mpath_staged_open(region, &shape, rank, &ranks[rank].lane), MPATH_OK);
-    }
-}
-
-static void region_close(void)
-{
-    for (int rank = 0; rank < num_ranks; rank++) {
-        mpath_staged_close(ranks[rank].lane);
-    }
-    munmap(region, mpath_staged_region_bytes(&shape));
-}
-
-static mpath_status_t arrived(void *owner, int from, uint64_t offset, uint64_t bytes)
-{
-    rank_t *rank = owner;
-
-    assert_in_range(from, 0, num_ranks - 1);
-    assert_true(offset + bytes <= rank->receive[from].bytes);
-    rank->told_bytes[from] += bytes;
-    rank->first   = (offset == 0) ? bytes : rank->first;
-    rank->last    = (offset + bytes == rank->receive[from].bytes) ? bytes : rank->last;
-    rank->longest = (bytes > rank->longest) ? bytes : rank->longest;
-    return (++rank->count == rank->errors_after) ? MPATH_ERR_IO : MPATH_OK;
-}
-
-static void begin(uint64_t call, mpath_staged_side_t send, mpath_staged_side_t receive)
-{
-    for (int rank = 0; rank < num_ranks; rank++) {
-        send.messages    = ranks[rank].send;
-        receive.messages = ranks[rank].receive;
-        receive.arrived  = arrived;
-        receive.owner    = &ranks[rank];
-        mpath_staged_begin(ranks[rank].lane, call, &send, &receive, &lock);
-    }
-}
-
-static void run(void)
-{
-    int left = num_ranks;
-
-    for (unsigned round = 0; left > 0; round++) {
-        left = 0;
-        assert_true(round < ROUNDS_MAX);
-        for (int rank = 0; rank < num_ranks; rank++) {
-            assert_true(mpath_staged_progress(ranks[rank].lane) >= 0);
-            left += !mpath_staged_is_finished(ranks[rank].lane);
-        }
-    }
-}
-
-static uint64_t seed_of(int from, int to)
-{
-    return (uint64_t)(from * RANKS_MAX + to + 1);
-}
-
-static char *filled(uint64_t bytes, uint64_t seed)
-{
-    char *data = malloc(bytes + 1);
-
-    assert_non_null(data);
-    for (uint64_t i = 0; i < bytes; i++) {
-        data[i] = (char)gpu_pattern(seed, i);
-    }
-    return data;
-}
 
 /* Memory of the host, messages of all lengths, two calls on the same slots. */
 static void test_host(void **state)
@@ -159,8 +64,10 @@ static void exchange_on_device(uint64_t bytes, uint64_t slots_bytes, uint64_t lo
         gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &memory[rank][1]);
         gpu_pattern_write(memory[rank][0].address, bytes, (uint64_t)rank + 1);
         gpu_pattern_write(memory[rank][1].address, bytes, 77);
-        ranks[rank].send[1 - rank]    = (mpath_staged_message_t){(char *)(uintptr_t)memory[rank][0].address, bytes};
-        ranks[rank].receive[1 - rank] = (mpath_staged_message_t){(char *)(uintptr_t)memory[rank][1].address, bytes};
+        ranks[rank].send[1 - rank]    = (mpath_staged_message_t){.address = (char *)(uintptr_t)memory[rank][0].address,
+                                                                 .bytes   = bytes};
+        ranks[rank].receive[1 - rank] = (mpath_staged_message_t){.address = (char *)(uintptr_t)memory[rank][1].address,
+                                                                 .bytes   = bytes};
     }
     begin(1, send, receive);
     run();
@@ -254,8 +161,8 @@ static void give_up_after_a_mark(int to_device)
     filler      = pinned.device_base;
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &send);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, MIB, 0, &receive);
-    ranks[0].send[1]           = (mpath_staged_message_t){(char *)(uintptr_t)send.address, MIB};
-    ranks[1].receive[0]        = (mpath_staged_message_t){(char *)(uintptr_t)receive.address, MIB};
+    ranks[0].send[1]           = (mpath_staged_message_t){.address = (char *)(uintptr_t)send.address, .bytes = MIB};
+    ranks[1].receive[0]        = (mpath_staged_message_t){.address = (char *)(uintptr_t)receive.address, .bytes = MIB};
     ranks[1].send[0]           = (mpath_staged_message_t){0};
     ranks[0].receive[1]        = (mpath_staged_message_t){0};
     copy_async                 = driver->MemcpyAsync;
@@ -348,8 +255,9 @@ static void test_looks(void **state)
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 4 * bytes, 0, &memory);
     gpu_pattern_write(memory.address, 4 * bytes, 1);
     for (uint64_t to = 1; to < 4; to++) {
-        ranks[0].send[to]    = (mpath_staged_message_t){(char *)(uintptr_t)memory.address + to * bytes, bytes};
-        ranks[to].receive[0] = (mpath_staged_message_t){malloc(bytes), bytes};
+        ranks[0].send[to]    = (mpath_staged_message_t){.address = (char *)(uintptr_t)memory.address + to * bytes,
+                                                        .bytes   = bytes};
+        ranks[to].receive[0] = (mpath_staged_message_t){.address = malloc(bytes), .bytes = bytes};
     }
     for (unsigned at = 0; within; at += STEP_STRIDE) {
         for (int to = 1; to < 4; to++) {

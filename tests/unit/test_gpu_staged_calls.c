@@ -1,0 +1,161 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Calls on device memory that other processes cannot open, on the driver without a GPU: goes through the host, by
+ * streams that wait for each other only where both GPUs can do that, no rank says no, and no processes take turns on a
+ * GPU that several ranks share; each rank finds the same for a pair.
+ */
+#include "gpu/pinned.h"
+#include "gpu_member.h"
+#include "unit/capture.h"
+
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define BYTES UINT64_C(3000000) /* of a pair, at most */
+
+typedef struct job {
+    ranks_setup_t setup;
+    const char *without; /* of the driver */
+    int devices;
+    int says_no;    /* a rank with coll_mpath_gpu_stream_waits=no; -1: none */
+    int streams[3]; /* to so many ranks each rank sends by streams */
+} job_t;
+
+static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
+{
+    mpath_settings_t settings;
+    char devices[] = {(char)('0' + job->devices), '\0'};
+
+    setenv("FAKE_CUDA_DEVICES", devices, 1);
+    setenv("FAKE_CUDA_WITHOUT", job->without, 1);
+    gpu_application_starts();
+    mpath_settings_init(&settings);
+    settings.gate             = MPATH_GATE_ALWAYS;
+    settings.timeout_s        = 100;
+    settings.gpu_way          = MPATH_GPU_WAY_PUSH; /* leaves nothing to copies on the host */
+    settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
+    settings.gpu_stream_waits = self->rank != job->says_no;
+    memset(member, 0, sizeof(*member));
+    member->context = ranks_context(self, &settings);
+    member_join(member, &self->oob, self->rank % job->devices, MPATH_MEMORY_DEVICE,
+                (uint64_t)self->size * (BYTES + 65536) + 4096);
+}
+
+static int calls_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_coll_counters_t counters;
+    member_t member;
+    char line[80];
+
+    member_init(&member, self, job);
+    mpath_log_set_level(MPATH_LOG_DEBUG);
+    capture_start();
+    for (int round = 0; round < 3; round++) {
+        ranks_check(member_call(&member, (round == 1) ? A2A_HOT : A2A_EVEN, BYTES, (uint64_t)round) == MPATH_OK);
+        ranks_check(a2a_check(&member.a2a) == 0);
+    }
+    capture_stop();
+    mpath_log_set_level(MPATH_LOG_WARN);
+    snprintf(line, sizeof(line), "sends to %d ranks through the host by streams", job->streams[self->rank]);
+    ranks_check((strstr(capture_text(), "through the host by streams") != NULL) == (job->streams[self->rank] > 0));
+    ranks_check((job->streams[self->rank] == 0) || (strstr(capture_text(), line) != NULL));
+    mpath_coll_counters(member.coll, &counters);
+    ranks_check(counters.gpu.staged_bytes > 0);
+    member_end(&member);
+    return 0;
+}
+
+static void run(job_t job)
+{
+    job.setup.size = 3;
+    assert_int_equal(ranks_run(&job.setup, calls_body, &job), 0);
+}
+
+static void test_streams(void **state)
+{
+    (void)state;
+    run((job_t){.without = "peers", .devices = 3, .says_no = -1, .streams = {2, 2, 2}});
+    run((job_t){.without = "peers", .devices = 2, .says_no = -1, .streams = {1, 2, 1}}); /* 0 and 2 on one GPU */
+}
+
+static void test_hosts(void **state)
+{
+    (void)state;
+    run((job_t){.without = "peers,values", .devices = 3, .says_no = -1});
+    run((job_t){.without = "peers,mps", .devices = 2, .says_no = -1}); /* in turns */
+}
+
+/* A rank of its own may wait where processes would take turns. */
+static void test_alone(void **state)
+{
+    (void)state;
+    run((job_t){.without = "peers,mps", .devices = 3, .says_no = -1, .streams = {2, 2, 2}});
+}
+
+static void test_one_says_no(void **state)
+{
+    (void)state;
+    run((job_t){.without = "peers", .devices = 3, .says_no = 2, .streams = {1, 1, 0}});
+}
+
+/* -- a rank that dies in the middle -- */
+
+static __typeof__(((mpath_cu_t *)NULL)->MemcpyAsync) copy_async;
+static mpath_pinned_t never; /* a word that stays 0 */
+static int copies_left = 3;
+
+/* The others hear of copies that its GPU does not come to. */
+static mpath_cu_result_t copy_and_die(mpath_cu_ptr_t to, mpath_cu_ptr_t from, size_t bytes, mpath_cu_stream_t stream)
+{
+    if (copies_left-- == 0) {
+        usleep(200000);
+        kill(getpid(), SIGKILL);
+    }
+    (void)mpath_gpu_driver()->StreamWaitValue64(stream, never.device_base, 1, MPATH_CU_WAIT_GEQ);
+    return copy_async(to, from, bytes, stream);
+}
+
+static int death_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    mpath_status_t status;
+    mpath_gpu_t *gpu;
+    member_t member;
+
+    member_init(&member, self, job);
+    member_round(&member, A2A_EVEN, BYTES, 1);
+    if (self->rank == self->size - 1) {
+        ranks_check(mpath_gpu_get(self->rank, NULL, &gpu) == MPATH_OK);
+        ranks_check(mpath_pinned_alloc(gpu, 4096, &never) == MPATH_OK);
+        copy_async                                                 = mpath_gpu_driver()->MemcpyAsync;
+        ((mpath_cu_t *)(uintptr_t)mpath_gpu_driver())->MemcpyAsync = copy_and_die;
+    }
+    capture_start();
+    status = member_call(&member, A2A_EVEN, BYTES, 2);
+    capture_stop();
+    ranks_check(mpath_status_is_error(status));
+    ranks_check(strstr(capture_text(), "staged copies of a call that failed have not ended") == NULL);
+    member_end(&member); /* no stream waits any more */
+    return 0;
+}
+
+static void test_death(void **state)
+{
+    job_t job = {.setup = {.size = 3, .may_die = 1 << 2}, .without = "peers", .devices = 3, .says_no = -1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, death_body, &job), 0);
+}
+
+int main(void)
+{
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_streams), cmocka_unit_test(test_hosts),
+                                       cmocka_unit_test(test_alone), cmocka_unit_test(test_one_says_no),
+                                       cmocka_unit_test(test_death)};
+
+    return cmocka_run_group_tests_name("gpu_staged_calls", tests, NULL, NULL);
+}
