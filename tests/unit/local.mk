@@ -229,9 +229,22 @@ unit_programs += unit/test_shadow
 unit_test_shadow_SOURCES = unit/test_shadow.c $(gpu_sources)
 unit_programs += unit/test_pieces
 unit_test_pieces_SOURCES = unit/test_pieces.c unit/capture.h $(gpu_sources)
+unit_test_pieces_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_gpu_notice_lost -Wl,--wrap=mpath_memory_classify
 unit_programs += unit/test_host_share
 unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
 # Rails that read and write memory of GPUs, with functions of UCX in front of the library's
 unit_programs += unit/test_rail_gpu
 unit_test_rail_gpu_SOURCES = unit/test_rail_gpu.c unit/fake_ucx.c unit/fake_ucx.h $(relay_sources)
 unit_test_rail_gpu_LDADD = $(LDADD) $(UCX_LIBS) -ldl
+unit_programs += unit/test_plan_rivals
+unit_test_plan_rivals_SOURCES = unit/test_plan_rivals.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
+unit_test_plan_rivals_LDFLAGS = -Wl,--wrap=mpath_rails_rivals -Wl,--wrap=mpath_ports_rivals
+if HAVE_VERBS
+unit_programs += unit/test_verbs
+unit_test_verbs_SOURCES = unit/test_verbs.c
+unit_test_verbs_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CPPFLAGS)
+unit_test_verbs_LDFLAGS = -Wl,--wrap=ibv_get_device_list -Wl,--wrap=ibv_free_device_list -Wl,--wrap=ibv_get_device_name -Wl,--wrap=ibv_open_device -Wl,--wrap=ibv_close_device -Wl,--wrap=ibv_query_port
+endif
+unit_programs += unit/test_gpu_pieces
+unit_test_gpu_pieces_SOURCES = unit/test_gpu_pieces.c unit/capture.h $(gpu_sources)
+unit_test_gpu_pieces_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_memory_piece
