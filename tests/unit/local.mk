@@ -45,7 +45,7 @@ unit_test_plan_clusters_SOURCES = unit/test_plan_clusters.c unit/plan_support.h 
 unit_test_plan_clusters_LDADD = $(top_builddir)/src/libmpath_clusters.la $(LDADD)
 unit_programs += unit/test_plan_bound unit/test_plan_follow
 unit_test_plan_bound_SOURCES = unit/test_plan_bound.c unit/capture.h unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
-unit_test_plan_follow_SOURCES = unit/test_plan_follow.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
+unit_test_plan_follow_SOURCES = unit/test_plan_follow.c unit/capture.h unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
 unit_programs += unit/test_agree unit/test_agree_own unit/test_attend
 unit_test_attend_SOURCES = unit/test_attend.c $(ranks_sources)
 agree_sources = unit/agree_support.c unit/agree_support.h $(ranks_sources)
@@ -248,3 +248,11 @@ endif
 unit_programs += unit/test_gpu_pieces
 unit_test_gpu_pieces_SOURCES = unit/test_gpu_pieces.c unit/capture.h $(gpu_sources)
 unit_test_gpu_pieces_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_memory_piece
+unit_programs += unit/test_share_cut
+unit_test_share_cut_SOURCES = unit/test_share_cut.c unit/capture.h
+unit_programs += unit/test_nvml
+unit_test_nvml_SOURCES = unit/test_nvml.c unit/capture.h
+unit_test_nvml_LDFLAGS = -Wl,--wrap=dlopen -Wl,--wrap=dlsym -Wl,--wrap=dlclose
+unit_programs += unit/test_gpu_usage
+unit_test_gpu_usage_SOURCES = unit/test_gpu_usage.c unit/capture.h
+unit_test_gpu_usage_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_gpu_enter -Wl,--wrap=mpath_gpu_leave
