@@ -120,6 +120,7 @@ unit_programs += unit/test_adapt unit/test_adapt_choice unit/test_beside unit/te
 unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_sources)
 unit_programs += unit/test_rates
 unit_test_rates_SOURCES = unit/test_rates.c unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_test_rates_LDFLAGS = -Wl,--wrap=mpath_move_times
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
