@@ -174,25 +174,38 @@ typedef struct run {
     int part, from, bytes;
 } run_t;
 
-static const run_t runs[] = {{0, 0, 96},     {0, 128, 96},  {0, 256, 96}, {1, 8, 4},  {1, 16, 4},     {1, 24, 4},
-                             {1, 1000, 300}, {2, 4001, 99}, {2, 70, 1},   {2, 71, 2}, {0, 5000, 3000}};
+#define BLOCKS 3
+#define SINGLES 100 /* more pieces than Open MPI is asked for at a time */
+#define RUNS (BLOCKS + SINGLES + OTHERS)
 
-#define RUNS ((int)(sizeof(runs) / sizeof(runs[0])))
+static const run_t others[] = {{1, 1000, 300}, {2, 4001, 99}, {2, 70, 1}, {2, 71, 2}, {0, 5000, 3000}};
 
-/* The same bytes: three blocks of a vector, three of single integers, and the others by their length. */
+#define OTHERS ((int)(sizeof(others) / sizeof(others[0])))
+
+/* Three blocks of a vector, many single integers, and the others. */
+static run_t run_at(int i)
+{
+    if (i < BLOCKS) {
+        return (run_t){0, i * 128, 96};
+    }
+    i -= BLOCKS;
+    return (i < SINGLES) ? (run_t){1, 8 + i * 8, 4} : others[i - SINGLES];
+}
+
+/* The same bytes. */
 static MPI_Datatype absolute(const side_t *side)
 {
-    MPI_Datatype parts[RUNS], type, resized;
-    MPI_Aint places[RUNS];
-    int lengths[RUNS], count = 0;
+    MPI_Datatype parts[2 + OTHERS], type, resized;
+    MPI_Aint places[2 + OTHERS];
+    int lengths[2 + OTHERS], count = 0;
 
-    MPI_Type_vector(3, 24, 32, MPI_INT, &parts[count]);
-    MPI_Get_address(side->aligned[0] + runs[0].from, &places[count++]);
-    MPI_Type_vector(3, 1, 2, MPI_INT, &parts[count]);
-    MPI_Get_address(side->aligned[1] + runs[3].from, &places[count++]);
-    for (int i = 6; i < RUNS; i++) {
-        MPI_Type_contiguous(runs[i].bytes, MPI_BYTE, &parts[count]);
-        MPI_Get_address(side->aligned[runs[i].part] + runs[i].from, &places[count++]);
+    MPI_Type_vector(BLOCKS, 24, 32, MPI_INT, &parts[count]);
+    MPI_Get_address(side->aligned[0], &places[count++]);
+    MPI_Type_vector(SINGLES, 1, 2, MPI_INT, &parts[count]);
+    MPI_Get_address(side->aligned[1] + 8, &places[count++]);
+    for (int i = 0; i < OTHERS; i++) {
+        MPI_Type_contiguous(others[i].bytes, MPI_BYTE, &parts[count]);
+        MPI_Get_address(side->aligned[others[i].part] + others[i].from, &places[count++]);
     }
     for (int i = 0; i < count; i++) {
         lengths[i] = 1;
@@ -210,8 +223,10 @@ static MPI_Datatype absolute(const side_t *side)
 static void absolute_fill(const side_t *side, int peer, int source, int destination)
 {
     for (int i = 0; i < RUNS; i++) {
-        for (int at = 0; at < runs[i].bytes; at++) {
-            side->image[runs[i].part][peer * SHARE + runs[i].from + at] = byte_of(source, destination, i * 7 + at);
+        run_t run = run_at(i);
+
+        for (int at = 0; at < run.bytes; at++) {
+            side->image[run.part][peer * SHARE + run.from + at] = byte_of(source, destination, i * 7 + at);
         }
     }
 }

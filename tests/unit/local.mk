@@ -45,7 +45,7 @@ unit_test_plan_clusters_SOURCES = unit/test_plan_clusters.c unit/plan_support.h 
 unit_test_plan_clusters_LDADD = $(top_builddir)/src/libmpath_clusters.la $(LDADD)
 unit_programs += unit/test_plan_bound unit/test_plan_follow
 unit_test_plan_bound_SOURCES = unit/test_plan_bound.c unit/capture.h unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
-unit_test_plan_follow_SOURCES = unit/test_plan_follow.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
+unit_test_plan_follow_SOURCES = unit/test_plan_follow.c unit/capture.h unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
 unit_programs += unit/test_agree unit/test_agree_own unit/test_attend
 unit_test_attend_SOURCES = unit/test_attend.c $(ranks_sources)
 agree_sources = unit/agree_support.c unit/agree_support.h $(ranks_sources)
@@ -121,6 +121,7 @@ unit_programs += unit/test_adapt unit/test_adapt_choice unit/test_beside unit/te
 unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_sources)
 unit_programs += unit/test_rates
 unit_test_rates_SOURCES = unit/test_rates.c unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_test_rates_LDFLAGS = -Wl,--wrap=mpath_move_times
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
@@ -244,9 +245,30 @@ unit_programs += unit/test_shadow
 unit_test_shadow_SOURCES = unit/test_shadow.c $(gpu_sources)
 unit_programs += unit/test_pieces
 unit_test_pieces_SOURCES = unit/test_pieces.c unit/capture.h $(gpu_sources)
+unit_test_pieces_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_gpu_notice_lost -Wl,--wrap=mpath_memory_classify
 unit_programs += unit/test_host_share
 unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
 # Rails that read and write memory of GPUs, with functions of UCX in front of the library's
 unit_programs += unit/test_rail_gpu
 unit_test_rail_gpu_SOURCES = unit/test_rail_gpu.c unit/fake_ucx.c unit/fake_ucx.h $(relay_sources)
 unit_test_rail_gpu_LDADD = $(LDADD) $(UCX_LIBS) -ldl
+unit_programs += unit/test_plan_rivals
+unit_test_plan_rivals_SOURCES = unit/test_plan_rivals.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
+unit_test_plan_rivals_LDFLAGS = -Wl,--wrap=mpath_rails_rivals -Wl,--wrap=mpath_ports_rivals
+if HAVE_VERBS
+unit_programs += unit/test_verbs
+unit_test_verbs_SOURCES = unit/test_verbs.c
+unit_test_verbs_CPPFLAGS = $(AM_CPPFLAGS) $(VERBS_CPPFLAGS)
+unit_test_verbs_LDFLAGS = -Wl,--wrap=ibv_get_device_list -Wl,--wrap=ibv_free_device_list -Wl,--wrap=ibv_get_device_name -Wl,--wrap=ibv_open_device -Wl,--wrap=ibv_close_device -Wl,--wrap=ibv_query_port
+endif
+unit_programs += unit/test_gpu_pieces
+unit_test_gpu_pieces_SOURCES = unit/test_gpu_pieces.c unit/capture.h $(gpu_sources)
+unit_test_gpu_pieces_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_memory_piece
+unit_programs += unit/test_share_cut
+unit_test_share_cut_SOURCES = unit/test_share_cut.c unit/capture.h
+unit_programs += unit/test_nvml
+unit_test_nvml_SOURCES = unit/test_nvml.c unit/capture.h
+unit_test_nvml_LDFLAGS = -Wl,--wrap=dlopen -Wl,--wrap=dlsym -Wl,--wrap=dlclose
+unit_programs += unit/test_gpu_usage
+unit_test_gpu_usage_SOURCES = unit/test_gpu_usage.c unit/capture.h
+unit_test_gpu_usage_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_gpu_enter -Wl,--wrap=mpath_gpu_leave

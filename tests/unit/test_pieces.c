@@ -61,9 +61,9 @@ static void check_all(void)
 static const struct {
     unsigned part;
     uint64_t from, bytes;
-} list[] = {{1, 100, 7},     {1, 110, 3000}, {1, 10000, 500000}, {2, 5, 70000},    {2, 80001, 1},
-            {0, 900000, 99}, {0, 900099, 1}, {0, 900100, 1},     {0, 4, 60000},    {0, 70000, 8},
-            {0, 70016, 8},   {2, 0, 3},      {1, 700001, 1001},  {1, 702003, 1001}};
+} list[] = {{1, 100, 7},     {1, 110, 3000}, {1, 10000, 500000}, {2, 5, 70000},     {2, 80001, 1},
+            {0, 900000, 99}, {0, 900099, 1}, {0, 900100, 1},     {0, 4, 60000},     {0, 70000, 8},
+            {0, 70016, 8},   {2, 0, 3},      {1, 700001, 1001},  {1, 702003, 1001}, {2, 300000, 9}};
 
 #define LISTED (sizeof(list) / sizeof(list[0]))
 
@@ -149,16 +149,274 @@ static void test_on_host(void **state)
     mpath_pieces_destroy(NULL);
 }
 
-/* A piece over two GPUs is taken; one that ends where nothing is mapped is not. */
+/* -- what the driver is asked for -- */
+
+static struct {
+    const mpath_cu_t *real;
+    mpath_cu_t table;
+    int watches, absent, fails_at, wait_fails_at; /* which copy or wait fails, from 1 */
+    int loads, stores, syncs, lost_looks, questions;
+} driver;
+
+const mpath_cu_t *__real_mpath_gpu_driver(void);
+const mpath_cu_t *__wrap_mpath_gpu_driver(void);
+void __real_mpath_gpu_notice_lost(void);
+void __wrap_mpath_gpu_notice_lost(void);
+mpath_status_t __real_mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory);
+mpath_status_t __wrap_mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory);
+
+const mpath_cu_t *__wrap_mpath_gpu_driver(void)
+{
+    return !driver.watches ? __real_mpath_gpu_driver() : driver.absent ? NULL : &driver.table;
+}
+
+void __wrap_mpath_gpu_notice_lost(void)
+{
+    driver.lost_looks++;
+    __real_mpath_gpu_notice_lost();
+}
+
+mpath_status_t __wrap_mpath_memory_classify(const void *address, size_t bytes, mpath_memory_t *memory)
+{
+    driver.questions++;
+    return __real_mpath_memory_classify(address, bytes, memory);
+}
+
+/* Memory without a home may be copied by any GPU. */
+static void assert_entered(mpath_cu_ptr_t address)
+{
+    mpath_cu_device_t current;
+    int ordinal = -1;
+
+    assert_int_equal(driver.real->CtxGetDevice(&current), MPATH_CU_SUCCESS);
+    assert_int_equal(driver.real->PointerGetAttribute(&ordinal, MPATH_CU_PTR_DEVICE_ORDINAL, address),
+                     MPATH_CU_SUCCESS);
+    assert_true((ordinal < 0) || (ordinal == current));
+}
+
+static mpath_cu_result_t watch_load(void *target, mpath_cu_ptr_t source, size_t bytes)
+{
+    assert_entered(source);
+    driver.loads++;
+    return (driver.loads + driver.stores == driver.fails_at) ? MPATH_CU_INVALID_VALUE
+                                                             : driver.real->MemcpyDtoH(target, source, bytes);
+}
+
+static mpath_cu_result_t watch_store(mpath_cu_ptr_t target, const void *source, size_t bytes)
+{
+    assert_entered(target);
+    driver.stores++;
+    return (driver.loads + driver.stores == driver.fails_at) ? MPATH_CU_INVALID_VALUE
+                                                             : driver.real->MemcpyHtoD(target, source, bytes);
+}
+
+static mpath_cu_result_t watch_sync(mpath_cu_stream_t stream)
+{
+    assert_null(stream);
+    return (++driver.syncs == driver.wait_fails_at) ? MPATH_CU_INVALID_VALUE : MPATH_CU_SUCCESS;
+}
+
+static void watch_start(void)
+{
+    memset(&driver, 0, sizeof(driver));
+    driver.real                    = __real_mpath_gpu_driver();
+    driver.table                   = *driver.real;
+    driver.table.MemcpyDtoH        = watch_load;
+    driver.table.MemcpyHtoD        = watch_store;
+    driver.table.StreamSynchronize = watch_sync;
+    driver.watches                 = 1;
+}
+
+/* Whatever has happened, no context is left behind. */
+static void assert_copies(mpath_pieces_t *pieces, int store, int loads, int stores, int syncs)
+{
+    mpath_cu_context_t before, after;
+
+    driver.loads = driver.stores = driver.syncs = driver.lost_looks = 0;
+    assert_int_equal(driver.real->CtxGetCurrent(&before), MPATH_CU_SUCCESS);
+    assert_int_equal(store ? mpath_pieces_store(pieces) : mpath_pieces_load(pieces), MPATH_OK);
+    assert_int_equal(driver.real->CtxGetCurrent(&after), MPATH_CU_SUCCESS);
+    assert_ptr_equal(before, after);
+    assert_int_equal(driver.loads, loads);
+    assert_int_equal(driver.stores, stores);
+    assert_int_equal(driver.syncs, syncs);
+    assert_int_equal(driver.lost_looks, 1);
+}
+
+/* A load writes to no device; where gaps may be written, near pieces are one copy. One wait for each turn of a GPU. */
+static void test_copies_are_few(void **state)
+{
+    unsigned char *host;
+    mpath_pieces_t *pieces;
+
+    (void)state;
+    for (int gapped = 0; gapped < 2; gapped++) {
+        pieces = listed(gapped, &host);
+        watch_start();
+        assert_copies(pieces, 0, gapped ? 4 : 9, 0, 3);
+        assert_copies(pieces, 1, gapped ? 3 : 0, gapped ? 4 : 9, 3);
+        driver.watches = 0;
+        mpath_pieces_destroy(pieces);
+    }
+}
+
+/* Two pieces, and the copies that they take together. */
+static void assert_pair(const gpu_memory_t *memory, uint64_t first, uint64_t gap, uint64_t second, int copies)
+{
+    mpath_pieces_t *pieces;
+    void *host;
+
+    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
+    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(memory->address + 5), first), MPATH_OK);
+    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(memory->address + 5 + first + gap), second),
+                     MPATH_OK);
+    assert_int_equal(mpath_pieces_open(pieces, 1, &host), MPATH_OK);
+    watch_start();
+    assert_copies(pieces, 0, copies, 0, 1);
+    driver.watches = 0;
+    mpath_pieces_destroy(pieces);
+}
+
+/* Of many near pieces a window takes as many as fit. */
+static void test_windows(void **state)
+{
+    const uint64_t window = 4 * BYTES;
+    static unsigned char found[9 * BYTES + 10], expected[sizeof(found)];
+    gpu_memory_t memory;
+    mpath_pieces_t *pieces;
+    unsigned char *at;
+    void *host;
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 1, sizeof(found), 1, &memory);
+    gpu_pattern_write(memory.address, sizeof(found), 40);
+    gpu_memory_read(memory.address, expected, sizeof(found));
+    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
+    for (uint64_t i = 0; i < 150; i++) {
+        assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(memory.address + i * 60000), 50000), MPATH_OK);
+    }
+    assert_int_equal(mpath_pieces_open(pieces, 1, &host), MPATH_OK);
+    watch_start();
+    assert_copies(pieces, 0, 3, 0, 1);
+    at = host;
+    for (uint64_t i = 0; i < 150; i++) {
+        assert_memory_equal(at, expected + i * 60000, 50000);
+        memset(at, (int)i, 50000);
+        memset(expected + i * 60000, (int)i, 50000);
+        at += 50000;
+    }
+    assert_copies(pieces, 1, 3, 3, 1);
+    driver.watches = 0;
+    gpu_memory_read(memory.address, found, sizeof(found));
+    assert_memory_equal(found, expected, sizeof(found));
+    mpath_pieces_destroy(pieces);
+    assert_pair(&memory, 10, 65536, 10, 1);
+    assert_pair(&memory, 10, 65537, 10, 2);
+    assert_pair(&memory, window - 7, 3, 4, 1);
+    assert_pair(&memory, window - 7, 3, 5, 2);
+    gpu_memory_free(&memory);
+}
+
+static void test_failures(void **state)
+{
+    unsigned char *host;
+    mpath_pieces_t *pieces;
+    const struct {
+        int store, fails_at, wait_fails_at; /* which copy, or the wait for those of which turn of a GPU */
+        int copies;
+        const char *text;
+    } cases[] = {{0, 1, 0, 1, "memory of GPU 1 failed"}, {0, 2, 0, 2, "memory of GPU 0 failed"},
+                 {1, 1, 0, 1, "memory of GPU 1 failed"}, {1, 2, 0, 2, "memory of GPU 1 failed"},
+                 {1, 3, 0, 3, "memory of GPU 0 failed"}, {0, 0, 1, 1, "memory of GPU 1 failed"},
+                 {0, 0, 2, 3, "memory of GPU 0 failed"}, {0, 0, 3, 4, "memory of GPU 1 failed"}};
+
+    (void)state;
+    pieces = listed(1, &host);
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        mpath_cu_context_t before, after;
+
+        watch_start();
+        driver.fails_at      = cases[i].fails_at;
+        driver.wait_fails_at = cases[i].wait_fails_at;
+        capture_start();
+        assert_int_equal(driver.real->CtxGetCurrent(&before), MPATH_CU_SUCCESS);
+        assert_int_equal(cases[i].store ? mpath_pieces_store(pieces) : mpath_pieces_load(pieces), MPATH_ERR_IO);
+        capture_stop();
+        assert_int_equal(driver.real->CtxGetCurrent(&after), MPATH_CU_SUCCESS);
+        driver.watches = 0;
+        assert_ptr_equal(before, after);
+        assert_int_equal(capture_lines, 1);
+        assert_non_null(strstr(capture_buffer, cases[i].text));
+        assert_int_equal(driver.loads + driver.stores, cases[i].copies);
+    }
+    watch_start();
+    driver.absent = 1;
+    capture_start();
+    assert_int_equal(mpath_pieces_load(pieces), MPATH_ERR_IO);
+    capture_stop();
+    driver.watches = 0;
+    assert_int_equal(capture_lines, 1);
+    mpath_pieces_destroy(pieces);
+}
+
+/* Once for each allocation in a row, and for each 64 KiB of host memory. */
+static void test_questions(void **state)
+{
+    char *block = (char *)(((uintptr_t)parts.address[PARTS - 1] + 65535) / 65536 * 65536);
+    mpath_pieces_t *pieces;
+
+    (void)state;
+    driver.questions = 0;
+    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
+    for (uint64_t i = 0; i < BYTES; i += BYTES / 64) {
+        assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(parts.address[0] + i), 100), MPATH_OK);
+    }
+    assert_int_equal(driver.questions, 1);
+    for (int i = 0; i < 131072; i += 8192) {
+        assert_int_equal(mpath_pieces_add(pieces, block + i, 8192), MPATH_OK);
+    }
+    assert_int_equal(driver.questions, 3);
+    mpath_pieces_destroy(pieces);
+}
+
+/* Managed memory has no home: any GPU copies it. */
+static void test_managed(void **state)
+{
+    gpu_memory_t memory;
+    mpath_pieces_t *pieces;
+    void *host;
+
+    (void)state;
+    gpu_memory_alloc(MPATH_MEMORY_MANAGED, 1, 1000, 1, &memory);
+    gpu_pattern_write(memory.address, 1000, 50);
+    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
+    assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)memory.address, 1000), MPATH_OK);
+    assert_int_equal(mpath_pieces_open(pieces, 0, &host), MPATH_OK);
+    assert_int_equal(mpath_pieces_load(pieces), MPATH_OK);
+    for (uint64_t i = 0; i < 1000; i++) {
+        assert_int_equal(((unsigned char *)host)[i], gpu_pattern(50, i));
+    }
+    mpath_pieces_destroy(pieces);
+    gpu_memory_free(&memory);
+}
+
+/* A piece over two GPUs is taken, and copied by each; one that ends where nothing is mapped is not. */
 static void test_ends(void **state)
 {
     mpath_pieces_t *pieces;
     gpu_memory_t vmm;
+    void *host;
 
     (void)state;
     gpu_memory_alloc(MPATH_MEMORY_VMM, 0, 4 * BYTES, 2, &vmm);
     assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
     assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(vmm.address + 1), vmm.bytes - 1), MPATH_OK);
+    assert_int_equal(mpath_pieces_open(pieces, 0, &host), MPATH_OK);
+    watch_start();
+    assert_copies(pieces, 0, 2, 0, 1);
+    driver.watches = 0;
+    mpath_pieces_destroy(pieces);
+    assert_int_equal(mpath_pieces_create(&pieces), MPATH_OK);
     capture_start();
     assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(vmm.address + 1), vmm.bytes), MPATH_ERR_PARAM);
     assert_int_equal(mpath_pieces_add(pieces, (void *)(uintptr_t)(parts.address[0] + 9), BYTES), MPATH_ERR_PARAM);
@@ -171,8 +429,10 @@ static void test_ends(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_copies), cmocka_unit_test(test_gaps_are_left_alone),
-                                       cmocka_unit_test(test_on_host), cmocka_unit_test(test_ends)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_copies),   cmocka_unit_test(test_gaps_are_left_alone), cmocka_unit_test(test_on_host),
+        cmocka_unit_test(test_ends),     cmocka_unit_test(test_copies_are_few),      cmocka_unit_test(test_windows),
+        cmocka_unit_test(test_failures), cmocka_unit_test(test_questions),           cmocka_unit_test(test_managed)};
 
     return cmocka_run_group_tests_name("pieces", tests, setup, teardown);
 }

@@ -1,11 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Plans that keep earlier routes: noise moves none, a real change moves them at once, and what it costs is bounded. */
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-#include <cmocka.h>
-
+#include "unit/capture.h"
 #include "unit/plan_cases.h"
 
 #include "plan/demand.h"
@@ -270,23 +265,70 @@ static void pieces_stay_whole_fragments(void **state)
     plan_case_release(&c);
 }
 
-static void other_paths_are_told_apart(void **state)
+/* Builds it with the machines, GPUs and places as they are now; whether its paths are those of the case. */
+static int has_same_paths(const plan_case_t *c, const mpath_place_t *places, int num_ranks)
 {
     mpath_topo_t *topo;
+    int same;
+
+    assert_int_equal(
+        mpath_topo_create_with_gpus(c->machines, c->gpus, c->num_nodes, places, num_ranks, &c->params, &topo),
+        MPATH_OK);
+    same = mpath_plan_has_same_paths(c->topo, topo);
+    assert_int_equal(mpath_plan_has_same_paths(topo, c->topo), same);
+    mpath_topo_destroy(topo);
+    return same;
+}
+
+static void other_paths_are_told_apart(void **state)
+{
+    mpath_place_t places[64];
     plan_case_t c;
 
     (void)state;
-    make_case(&c, 1);
-    c.machines[1].nics[1].up = 0;
-    rebuild(&c, &topo);
-    assert_false(mpath_plan_has_same_paths(c.topo, topo));
-    mpath_topo_destroy(topo);
-    c.machines[1].nics[1].up = 1;
-    c.params.fabric          = MPATH_FABRIC_SPINE;
-    rebuild(&c, &topo);
-    assert_false(mpath_plan_has_same_paths(c.topo, topo));
-    mpath_topo_destroy(topo);
-    plan_case_release(&c);
+    for (int kind = 1; kind < KINDS; kind++) {
+        int num_ranks, last, nic;
+
+        make_case(&c, kind);
+        num_ranks = mpath_topo_num_ranks(c.topo);
+        last      = c.num_nodes - 1;
+        assert_in_range(num_ranks, 2, 64);
+        for (int rank = 0; rank < num_ranks; rank++) {
+            places[rank] = *mpath_topo_place(c.topo, rank);
+        }
+        assert_true(has_same_paths(&c, places, num_ranks));
+        assert_false(has_same_paths(&c, places, num_ranks - 1));
+        for (int node = 0; node <= last; node += (last > 0) ? last : 1) {
+            for (nic = 0; nic < c.machines[node].num_nics; nic++) {
+                mpath_nic_t *changed = &c.machines[node].nics[nic];
+
+                changed->up = !changed->up;
+                assert_false(has_same_paths(&c, places, num_ranks));
+                changed->up = !changed->up;
+                changed->rail += 8;
+                assert_false(has_same_paths(&c, places, num_ranks));
+                changed->rail -= 8;
+                changed->rate_bps /= 2;
+                assert_true(has_same_paths(&c, places, num_ranks));
+            }
+            for (int gpu = 0; gpu < c.gpus[node].num_gpus; gpu++) {
+                c.gpus[node].gpus[gpu].nics ^= 2;
+                assert_false(has_same_paths(&c, places, num_ranks));
+                c.gpus[node].gpus[gpu].nics ^= 2;
+            }
+        }
+        for (int rank = 0; rank < num_ranks; rank += num_ranks - 1) {
+            places[rank].nic = (places[rank].nic == 0) ? 1 : 0;
+            assert_false(has_same_paths(&c, places, num_ranks));
+            places[rank] = *mpath_topo_place(c.topo, rank);
+        }
+        c.params.fabric ^= MPATH_FABRIC_SPINE;
+        assert_false(has_same_paths(&c, places, num_ranks));
+        c.params.fabric ^= MPATH_FABRIC_SPINE;
+        c.params.access = (c.params.access == MPATH_REACH_ALL) ? MPATH_REACH_AFFINE : MPATH_REACH_ALL;
+        assert_false(has_same_paths(&c, places, num_ranks));
+        plan_case_release(&c);
+    }
 }
 
 /* Of whichever kind the topology is, with fewer paths of a pair than the routes of before need. */
@@ -334,6 +376,20 @@ static void without_a_plan_or_a_tolerance_it_plans_anew(void **state)
     assert_int_equal(mpath_plan_follow(c.topo, c.demand, &params, plan, &next), MPATH_OK);
     assert_false(mpath_plan_is_kept(next, NULL));
     mpath_plan_destroy(next);
+    /* pieces of any size */
+    mpath_plan_params_init(&params);
+    params.min_fragment_bytes = 0;
+    assert_int_equal(mpath_plan_follow(c.topo, c.demand, &params, plan, &next), MPATH_OK);
+    assert_true(mpath_plan_is_kept(next, NULL));
+    plan_case_check(&c, next);
+    mpath_plan_destroy(next);
+    /* more than can be added up */
+    c.demand[1] = UINT64_MAX / 2;
+    c.demand[2] = UINT64_MAX / 2;
+    capture_start();
+    assert_int_equal(mpath_plan_follow(c.topo, c.demand, NULL, plan, &next), MPATH_ERR_PARAM);
+    capture_stop();
+    assert_int_equal(capture_count(), 1);
     mpath_plan_destroy(plan);
     plan_case_release(&c);
 }

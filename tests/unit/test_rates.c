@@ -249,6 +249,56 @@ static void test_window(void **state)
     assert_int_equal(ranks_run(&slow, window_body, NULL), 0);
 }
 
+/* What rails are said to have taken, over what they take at their rates; 0: what they have. */
+static uint64_t times_slower[2];
+
+void __real_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times);
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times);
+
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times)
+{
+    __real_mpath_move_times(team, plan, times);
+    for (int nic = 0; (nic < 2) && (times_slower[0] > 0); nic++) {
+        times->took_ns[nic] = times->least_ns[nic] * times_slower[nic];
+    }
+}
+
+/* A window in which one rail is slow, and once less so: what the best quarter of the calls shows counts. */
+static int slow_body(ranks_self_t *self, void *argument)
+{
+    static const uint64_t slower[MPATH_RATES_WINDOW_CALLS] = {8, 16, 4, 8};
+    int slow                                               = *(const int *)argument;
+    const uint64_t *bps;
+    member_t member;
+
+    member_start(&member, self, MPATH_ADAPT_RUN);
+    bps = member.coll->rates.observed.current_bps;
+    for (int call = 0; call < MPATH_RATES_WINDOW_CALLS; call++) {
+        ranks_check((bps[0] == WINDOW_BPS) && (bps[1] == WINDOW_BPS));
+        times_slower[slow]     = slower[call % 4];
+        times_slower[1 - slow] = 1;
+        (void)avoids_second(&member);
+    }
+    ranks_check(member.coll->rates.observed.calls == 0);
+    ranks_check(bps[1 - slow] == WINDOW_BPS);
+    ranks_check(bps[slow] / 1000 == WINDOW_BPS / 4 / 1000);
+    ranks_check(mpath_coll_rates_are_known(member.coll));
+    member_end(&member);
+    return 0;
+}
+
+static void test_slow(void **state)
+{
+    ranks_setup_t slow = setup;
+
+    (void)state;
+    slow.nic_bps = WINDOW_BPS;
+    for (int rail = 0; rail < 2; rail++) {
+        assert_int_equal(ranks_run(&slow, slow_body, &rail), 0);
+        unlink(path); /* it has been kept */
+    }
+}
+
 static void rest_fiber(void *argument)
 {
     for (int call = 0; call < MPATH_RATES_WINDOW_CALLS - 1; call++) {
@@ -415,9 +465,10 @@ int main(void)
         cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
         cmocka_unit_test(test_unseen), cmocka_unit_test(test_window),
-        cmocka_unit_test(test_rest),
+        cmocka_unit_test(test_rest),   cmocka_unit_test(test_slow),
     };
 
     snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
+    cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -5,6 +5,7 @@
  * combination of elements.
  */
 #include "exec/move_private.h"
+#include "exec/wire_private.h"
 #include "unit/silent_rail.h"
 #include "unit/symmetric_support.h"
 #include "unit/unread.h"
@@ -61,6 +62,13 @@ static int second; /* this rank drives it: NOT_AGAIN, ... */
 static int handed, rests, mute;
 static int comes_back; /* the first rail, while results are handed out */
 
+/* What the run before was: each has a number of its own, and a wire that drops what is left of an attempt given up. */
+static struct {
+    uint32_t call;
+    uint64_t wire_id;
+    mpath_status_t status;
+} before;
+
 mpath_status_t __real_mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
 mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
 mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats)
@@ -76,8 +84,13 @@ mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_jo
     } else if (second == IN_REST) {
         mute = rests++ == 1; /* the first one is the whole */
     }
+    ranks_check(job->call != before.call);
     status = __real_mpath_share_run(share, job, stats);
-    mute   = 0;
+    ranks_check((before.status != MPATH_AGAIN) || (share->wire->id != before.wire_id));
+    mute           = 0;
+    before.call    = job->call;
+    before.wire_id = share->wire->id;
+    before.status  = status;
     return status;
 }
 

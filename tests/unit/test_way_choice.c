@@ -2,6 +2,7 @@
 /* Device choice: kinds of calls, trials in turns, and that all ranks come to one decision from what the slowest saw. */
 #include "coll/way_choice.h"
 #include "ranks.h"
+#include "util/time.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -56,6 +57,14 @@ static void test_skews(void **state)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         assert_int_equal(mpath_way_choice_skew(cases[i].busiest, cases[i].average), cases[i].skew);
     }
+}
+
+/* A call that is no measure; known() tries nothing. */
+static mpath_way_t known(const mpath_way_choice_t *choice, uint64_t bytes, unsigned skew, unsigned open)
+{
+    const mpath_way_call_t call = {.bytes = bytes, .skew = skew, .open = open};
+
+    return mpath_way_choice_known(choice, &call);
 }
 
 /* The next call; which way it goes. */
@@ -120,9 +129,16 @@ static int decide_body(ranks_self_t *self, void *argument)
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         memset(&choice, 0, sizeof(choice));
         ranks_check(next(&choice, team, cases[i].bytes, 0) == MPATH_WAY_OWN); /* no trial */
+        ranks_check(known(&choice, cases[i].bytes, 0, cases[i].open) == MPATH_WAY_OWN);
         try_all(&choice, team, cases[i].bytes, cases[i].open, cases[i].times_ns);
+        ranks_check(known(&choice, cases[i].bytes, 0, cases[i].open) == MPATH_WAY_OWN); /* undecided */
         ranks_check(next(&choice, team, cases[i].bytes, cases[i].open) == cases[i].best);
         ranks_check(next(&choice, team, cases[i].bytes, cases[i].open) == cases[i].best);
+        ranks_check(choice.tried == NULL);
+        ranks_check(known(&choice, cases[i].bytes, 0, cases[i].open) == cases[i].best);
+        ranks_check(known(&choice, cases[i].bytes, 0, 0) == MPATH_WAY_OWN);
+        ranks_check(known(&choice, cases[i].bytes, 0, cases[i].open ^ BY_HOST) == MPATH_WAY_OWN);
+        ranks_check(known(&choice, cases[i].bytes, 1, cases[i].open) == MPATH_WAY_OWN);
         /* what is open only now and then leaves the decision alone */
         ranks_check(next(&choice, team, cases[i].bytes, 0) == MPATH_WAY_OWN);
         ranks_check(next(&choice, team, cases[i].bytes, cases[i].open) == cases[i].best);
@@ -139,6 +155,48 @@ static void test_decide(void **state)
 
     (void)state;
     assert_int_equal(ranks_run(&setup, decide_body, NULL), 0);
+}
+
+/* A trial is timed from the start of its call, once. What ends without one is not. */
+static int times_body(ranks_self_t *self, void *argument)
+{
+    const mpath_way_call_t call = {.bytes = 1, .open = PREVIOUS};
+    mpath_way_choice_t *choice  = calloc(1, sizeof(*choice));
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+    uint64_t start_ns, took_ns;
+    mpath_way_t way;
+
+    (void)argument;
+    ranks_check(choice != NULL);
+    mpath_settings_init(&settings);
+    context  = ranks_context(self, &settings);
+    team     = ranks_team(self, context);
+    start_ns = mpath_time_ns() - UINT64_C(3600) * MPATH_NS_PER_S;
+    ranks_check(mpath_way_choice_next(choice, team, &call, start_ns, &way) == MPATH_OK);
+    mpath_way_choice_ended(choice);
+    took_ns = choice->kinds[0][0].times_ns[0];
+    ranks_check((took_ns >= UINT64_C(3600) * MPATH_NS_PER_S) && (took_ns <= mpath_time_ns() - start_ns));
+    mpath_way_choice_ended(choice);
+    ranks_check(choice->kinds[0][0].times_ns[0] == took_ns);
+    /* a call in between that goes no other way is not taken for the trial that was begun */
+    ranks_check(mpath_way_choice_next(choice, team, &call, start_ns, &way) == MPATH_OK);
+    ranks_check(next(choice, team, 1, 0) == MPATH_WAY_OWN);
+    ranks_check(choice->kinds[0][0].times_ns[1] == 0);
+    ranks_barrier(self);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    free(choice);
+    return 0;
+}
+
+static void test_times(void **state)
+{
+    const ranks_setup_t setup = {.size = 2, .nodes = 1, .nics = 1};
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, times_body, NULL), 0);
 }
 
 /* Skewed calls try by themselves, until the less skewed have found relays to be the fastest. */
@@ -166,6 +224,8 @@ static int skew_body(ranks_self_t *self, void *argument)
     memset(&choice->kinds[0], 0, sizeof(choice->kinds[0]));
     try_all(choice, team, bytes, PREVIOUS, relays_win);
     ranks_check(next(choice, team, bytes, PREVIOUS) == MPATH_WAY_OWN);
+    choice->kinds[2][mpath_way_choice_kind(bytes)] = (mpath_choice_t){.is_known = 1, .way = 1, .ways = 2};
+    ranks_check(known(choice, bytes, 2, PREVIOUS) == MPATH_WAY_OWN);
     for (int call = 0; call < 4; call++) {
         ranks_check(next_skewed(choice, team, bytes, 2, PREVIOUS) == MPATH_WAY_OWN);
     }
@@ -190,7 +250,8 @@ static void test_skewed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_kinds), cmocka_unit_test(test_skews),
-                                       cmocka_unit_test(test_decide), cmocka_unit_test(test_skewed)};
+                                       cmocka_unit_test(test_decide), cmocka_unit_test(test_times),
+                                       cmocka_unit_test(test_skewed)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
