@@ -252,10 +252,10 @@ static void test_window(void **state)
 /* What rails are said to have taken, over what they take at their rates; 0: what they have. */
 static uint64_t times_slower[2];
 
-void __real_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times);
-void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times);
+void __real_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
 
-void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_move_times_t *times)
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times)
 {
     __real_mpath_move_times(team, plan, times);
     for (int nic = 0; (nic < 2) && (times_slower[0] > 0); nic++) {
