@@ -272,3 +272,6 @@ unit_test_nvml_LDFLAGS = -Wl,--wrap=dlopen -Wl,--wrap=dlsym -Wl,--wrap=dlclose
 unit_programs += unit/test_gpu_usage
 unit_test_gpu_usage_SOURCES = unit/test_gpu_usage.c unit/capture.h
 unit_test_gpu_usage_LDFLAGS = -Wl,--wrap=mpath_gpu_driver -Wl,--wrap=mpath_gpu_enter -Wl,--wrap=mpath_gpu_leave
+unit_programs += unit/test_relay_blame
+unit_test_relay_blame_SOURCES = unit/test_relay_blame.c unit/capture.h
+unit_test_relay_blame_LDFLAGS = -Wl,--wrap=mpath_relay_rails_owe -Wl,--wrap=mpath_relay_rails_name -Wl,--wrap=mpath_team_host
