@@ -390,7 +390,7 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         coll->staged_send[rank] = (mpath_staged_message_t){
             .address    = (bytes > 0) ? coll->send.buffer + at : NULL,
             .bytes      = bytes,
-            .by_streams = mpath_gpu_coll_by_streams(coll, gpu->me, rank)};
+            .by_streams = mpath_gpu_coll_by_streams(coll, gpu->me, rank, bytes)};
         bytes                      = (rank == gpu->me) ? 0 : piece_of(gpu, gpu->me, &at);
         coll->staged_receive[rank] = (mpath_staged_message_t){
             .address = (bytes > 0) ? (char *)(uintptr_t)landing(gpu, rank) : NULL, .bytes = bytes};

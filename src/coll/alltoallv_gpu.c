@@ -195,7 +195,7 @@ static mpath_status_t find_gpu(const mpath_memory_t *memory, mpath_gpu_t **gpu_p
 
 static int32_t waits_on(const mpath_gpu_coll_t *gpu, const mpath_gpu_t *device)
 {
-    if (!gpu->settings->gpu_stream_waits || !mpath_gpu_has_waits(device)) {
+    if ((gpu->settings->gpu_stream_waits == MPATH_GPU_WAITS_NO) || !mpath_gpu_has_waits(device)) {
         return MPATH_ROOM_WAITS_NOT;
     }
     return (mpath_gpu_info_of(device)->mps == 1) ? MPATH_ROOM_WAITS_BESIDE : MPATH_ROOM_WAITS_ALONE;

@@ -204,10 +204,10 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
 int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
 
 /*
- * Whether what goes from a rank to another one through the host may go by streams that wait for each other (lane
- * "staged"), by what both have told. From then on.
+ * Whether what goes from a rank to another one through the host goes by streams that wait for each other (lane "staged"),
+ * by what both have told and how much it is. From then on. The sender decides; the receiver may be wrong.
  */
-int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to);
+int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes);
 
 /*
  * alltoallv_gpu_help.c: a kernel on few multiprocessors that writes a part of what engines push. Brings gpu->decided up

@@ -244,14 +244,14 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
         gpu->staged_send[rank]    = (mpath_staged_message_t){.address = gpu->send.buffer + call->send_offsets[rank] +
                                                                         call->send_bytes[rank] - out,
                                                              .bytes      = out,
-                                                             .by_streams = mpath_gpu_coll_by_streams(gpu, gpu->me, rank)};
+                                                             .by_streams = mpath_gpu_coll_by_streams(gpu, gpu->me, rank, out)};
         gpu->staged_receive[rank] = (mpath_staged_message_t){
             .address = gpu->receive.buffer + call->recv_offsets[rank] + call->recv_bytes[rank] - in, .bytes = in};
         bytes += gpu->staged_send[rank].bytes + gpu->staged_receive[rank].bytes;
         two = two || (gpu->decided.beside[gpu->me * gpu->size + rank] > 0) ||
               (gpu->decided.beside[rank * gpu->size + gpu->me] > 0) ||
               ((out > 0) && gpu->staged_send[rank].by_streams) ||
-              ((in > 0) && mpath_gpu_coll_by_streams(gpu, rank, gpu->me));
+              ((in > 0) && mpath_gpu_coll_by_streams(gpu, rank, gpu->me, in));
     }
     if (bytes == 0) {
         return MPATH_OK;

@@ -28,6 +28,11 @@ void mpath_idle_set_load(int processes, int processors)
     }
 }
 
+int mpath_idle_is_crowded(void)
+{
+    return atomic_load_explicit(&idle_spin, memory_order_relaxed) == IDLE_SPIN_CROWDED;
+}
+
 void mpath_idle_start(mpath_idle_t *idle)
 {
     idle->last_event_ns = 0;
@@ -43,7 +48,7 @@ void mpath_idle_event(mpath_idle_t *idle)
 
 void mpath_idle_give_way(void)
 {
-    if ((atomic_load_explicit(&idle_spin, memory_order_relaxed) == IDLE_SPIN_CROWDED) && !mpath_fiber_is_on()) {
+    if (mpath_idle_is_crowded() && !mpath_fiber_is_on()) {
         sched_yield();
     }
 }

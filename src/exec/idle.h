@@ -23,6 +23,9 @@ typedef struct mpath_idle {
  */
 void mpath_idle_set_load(int processes, int processors);
 
+/* Nonzero: these are fewer. */
+int mpath_idle_is_crowded(void);
+
 void mpath_idle_start(mpath_idle_t *idle);
 /* Something happened. On a fiber, a place where it may be left. */
 void mpath_idle_event(mpath_idle_t *idle);

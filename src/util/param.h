@@ -86,6 +86,13 @@ typedef enum mpath_gpu_probe_use {
     MPATH_GPU_PROBE_OFF   /* those of an H200 */
 } mpath_gpu_probe_use_t;
 
+/* Whether streams wait for each other's copies on their way through the host: */
+typedef enum mpath_gpu_waits {
+    MPATH_GPU_WAITS_NO,
+    MPATH_GPU_WAITS_YES,
+    MPATH_GPU_WAITS_AUTO /* by the bytes of a pair, and whether processors are shared */
+} mpath_gpu_waits_t;
+
 typedef enum mpath_gpu_reduce {
     MPATH_GPU_REDUCE_AUTO,     /* by predicted time */
     MPATH_GPU_REDUCE_DIRECT,   /* each kernel reads its part from all GPUs and writes the result to all */
@@ -128,7 +135,7 @@ typedef struct mpath_settings {
     int gpu;                    /* device buffers are moved between GPUs, not through the host */
     int gpu_way;                /* mpath_gpu_way_t */
     int gpu_batch;              /* an engine's copies of a call go to the driver in one call */
-    int gpu_stream_waits;       /* streams wait for each other's copies on their way through the host */
+    int gpu_stream_waits;       /* mpath_gpu_waits_t */
     int gpu_probe;              /* mpath_gpu_probe_use_t */
     const char *gpu_probe_file; /* "": in the cache, named after the GPUs */
     int gpu_host_percent;       /* of a hot receiver's bytes, through host memory */

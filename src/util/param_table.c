@@ -18,6 +18,7 @@ static const char *const algorithm_values[]  = {"auto", "previous", "small", "la
 static const char *const routes_values[]     = {"auto", "previous", "direct", "lanes", NULL};
 static const char *const adapt_values[]      = {"off", "run", "start", NULL};
 static const char *const switch_values[]     = {"no", "yes", NULL};
+static const char *const waits_values[]      = {"no", "yes", "auto", NULL};
 
 #define ROW(_name, _type, _initial, _min, _max, _values, _unit, _level, _help)                                         \
     {                                                                                                                  \
@@ -114,10 +115,10 @@ const mpath_param_t mpath_params[] = {
         "All copies of a copy engine in a call are given to the CUDA driver at once (cuMemcpyBatchAsync), where it can "
         "take them; with \"no\" one after the other"),
     ROW_ENUM(
-        gpu_stream_waits, "yes", switch_values, 9,
+        gpu_stream_waits, "auto", waits_values, 9,
         "What goes from GPU to GPU through host memory is enqueued on both GPUs in advance, whose streams wait for each "
-        "other (cuStreamWaitValue64), where the driver can do that on both; with \"no\", on either rank of a pair, "
-        "their hosts start every copy"),
+        "other (cuStreamWaitValue64), where the driver can do that on both: where that is faster (\"auto\"), always "
+        "(\"yes\"), or, with \"no\" on either rank of a pair, never: their hosts start every copy"),
     ROW_ENUM(
         gpu_probe, "auto", gpu_probe_values, 5,
         "Rates of the GPUs that predictions and plans use: those of an earlier probe, else the first call on device "

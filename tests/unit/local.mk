@@ -209,6 +209,7 @@ unit_programs += unit/test_gpu_turns
 unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
 unit_programs += unit/test_gpu_staged_calls
 unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(member_sources)
+unit_test_gpu_staged_calls_LDFLAGS = -Wl,--wrap=mpath_idle_is_crowded
 unit_programs += unit/test_way_choice
 unit_programs += unit/test_doubt unit/test_load
 unit_test_doubt_SOURCES = unit/test_doubt.c unit/a2a.c unit/a2a.h $(symmetric_sources)

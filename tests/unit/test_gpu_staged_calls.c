@@ -20,9 +20,20 @@ typedef struct job {
     ranks_setup_t setup;
     const char *without; /* of the driver */
     int devices;
-    int says_no;    /* a rank with coll_mpath_gpu_stream_waits=no; -1: none */
-    int streams[3]; /* to so many ranks each rank sends by streams */
+    int says_no;             /* a rank with coll_mpath_gpu_stream_waits=no; -1: none */
+    int streams[3];          /* to so many ranks each rank sends by streams */
+    mpath_gpu_waits_t waits; /* of the others */
+    uint64_t bytes;          /* of a pair */
+    int crowded;             /* more processes than processors */
 } job_t;
+
+static int crowded;
+
+int __wrap_mpath_idle_is_crowded(void);
+int __wrap_mpath_idle_is_crowded(void)
+{
+    return crowded;
+}
 
 static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
@@ -37,7 +48,8 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     settings.timeout_s        = 100;
     settings.gpu_way          = MPATH_GPU_WAY_PUSH; /* leaves nothing to copies on the host */
     settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
-    settings.gpu_stream_waits = self->rank != job->says_no;
+    settings.gpu_stream_waits = (self->rank == job->says_no) ? MPATH_GPU_WAITS_NO : job->waits;
+    crowded                   = job->crowded;
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
     member_join(member, &self->oob, self->rank % job->devices, MPATH_MEMORY_DEVICE,
@@ -55,7 +67,8 @@ static int calls_body(ranks_self_t *self, void *argument)
     mpath_log_set_level(MPATH_LOG_DEBUG);
     capture_start();
     for (int round = 0; round < 3; round++) {
-        ranks_check(member_call(&member, (round == 1) ? A2A_HOT : A2A_EVEN, BYTES, (uint64_t)round) == MPATH_OK);
+        ranks_check(member_call(&member, ((round == 1) && (job->waits == MPATH_GPU_WAITS_YES)) ? A2A_HOT : A2A_EVEN,
+                                job->bytes, (uint64_t)round) == MPATH_OK);
         ranks_check(a2a_check(&member.a2a) == 0);
     }
     capture_stop();
@@ -72,6 +85,8 @@ static int calls_body(ranks_self_t *self, void *argument)
 static void run(job_t job)
 {
     job.setup.size = 3;
+    job.waits      = (job.waits == MPATH_GPU_WAITS_NO) ? MPATH_GPU_WAITS_YES : job.waits;
+    job.bytes      = (job.bytes == 0) ? BYTES : job.bytes;
     assert_int_equal(ranks_run(&job.setup, calls_body, &job), 0);
 }
 
@@ -100,6 +115,26 @@ static void test_one_says_no(void **state)
 {
     (void)state;
     run((job_t){.without = "peers", .devices = 3, .says_no = 2, .streams = {1, 1, 0}});
+}
+
+/* Short messages by hosts, long ones as well unless the ranks share processors. */
+static void test_auto(void **state)
+{
+    (void)state;
+    run((job_t){.without = "peers", .devices = 3, .says_no = -1, .waits = MPATH_GPU_WAITS_AUTO, .bytes = 131071});
+    run((job_t){.without = "peers",
+                .devices = 3,
+                .says_no = -1,
+                .waits   = MPATH_GPU_WAITS_AUTO,
+                .bytes   = 131072,
+                .streams = {2, 2, 2}});
+    run((job_t){.without = "peers", .devices = 3, .says_no = -1, .waits = MPATH_GPU_WAITS_AUTO});
+    run((job_t){.without = "peers",
+                .devices = 3,
+                .says_no = -1,
+                .waits   = MPATH_GPU_WAITS_AUTO,
+                .crowded = 1,
+                .streams = {2, 2, 2}});
 }
 
 /* -- a rank that dies in the middle -- */
@@ -145,7 +180,11 @@ static int death_body(ranks_self_t *self, void *argument)
 
 static void test_death(void **state)
 {
-    job_t job = {.setup = {.size = 3, .may_die = 1 << 2}, .without = "peers", .devices = 3, .says_no = -1};
+    job_t job = {.setup   = {.size = 3, .may_die = 1 << 2},
+                 .without = "peers",
+                 .devices = 3,
+                 .says_no = -1,
+                 .waits   = MPATH_GPU_WAITS_YES};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, death_body, &job), 0);
@@ -154,8 +193,8 @@ static void test_death(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_streams), cmocka_unit_test(test_hosts),
-                                       cmocka_unit_test(test_alone), cmocka_unit_test(test_one_says_no),
-                                       cmocka_unit_test(test_death)};
+                                       cmocka_unit_test(test_alone),   cmocka_unit_test(test_one_says_no),
+                                       cmocka_unit_test(test_auto),    cmocka_unit_test(test_death)};
 
     return cmocka_run_group_tests_name("gpu_staged_calls", tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static int file_has_less(const char *path)
     int found = 0;
 
     while ((in != NULL) && (fgets(line, sizeof(line), in) != NULL)) {
-        found |= (sscanf(line, "%*x alltoallv 0 %llu %llu", &first, &second) == 2) && (2 * second < first);
+        found |= (sscanf(line, "%*x alltoallv 0 rates %llu %llu", &first, &second) == 2) && (2 * second < first);
     }
     if (in != NULL) {
         fclose(in);
