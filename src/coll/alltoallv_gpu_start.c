@@ -241,10 +241,10 @@ static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     for (int rank = 0; rank < gpu->size; rank++) {
         uint64_t out = gpu_staged_bytes(gpu, gpu->me, rank), in = gpu_staged_bytes(gpu, rank, gpu->me);
 
-        gpu->staged_send[rank]    = (mpath_staged_message_t){.address = gpu->send.buffer + call->send_offsets[rank] +
-                                                                        call->send_bytes[rank] - out,
-                                                             .bytes      = out,
-                                                             .by_streams = mpath_gpu_coll_by_streams(gpu, gpu->me, rank, out)};
+        gpu->staged_send[rank] = (mpath_staged_message_t){
+            .address    = gpu->send.buffer + call->send_offsets[rank] + call->send_bytes[rank] - out,
+            .bytes      = out,
+            .by_streams = mpath_gpu_coll_by_streams(gpu, gpu->me, rank, out)};
         gpu->staged_receive[rank] = (mpath_staged_message_t){
             .address = gpu->receive.buffer + call->recv_offsets[rank] + call->recv_bytes[rank] - in, .bytes = in};
         bytes += gpu->staged_send[rank].bytes + gpu->staged_receive[rank].bytes;
