@@ -320,7 +320,7 @@ static mpath_call_t call_of(mpath_operation_t operation, const mpath_symmetric_b
 static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed,
                                     uint64_t bytes, const mpath_reduce_how_t *how)
 {
-    if (mpath_gpu_writes_does_without(gpu, bytes, agreed->flags)) {
+    if (mpath_gpu_writes_does_without(gpu, agreed->flags)) {
         for (int rank = 0; rank < gpu->size; rank++) {
             gpu->part_offsets[rank] = 0;
             gpu->part_bytes[rank]   = bytes;

@@ -24,6 +24,8 @@ typedef struct eager_form {
     uint64_t counted;             /* the number that the kernels' counters have */
     mpath_cu_function_t function; /* of the last operation and type; NULL: not looked for */
     gpu_eager_kernel_t kernel;
+    uint64_t longest_bytes; /* vector that goes this way */
+    int longest_known;      /* 1: with rates of the H200, 2: of this machine */
 } eager_form_t;
 
 struct gpu_eager {
@@ -75,16 +77,22 @@ static mpath_eager_form_t form_of(const mpath_symmetric_gpu_t *gpu, uint64_t byt
 }
 
 /* The longest vector that goes in a form: for which it may be predicted to be the fastest, or is forced. */
-static uint64_t longest(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form)
+static uint64_t longest(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t what)
 {
-    mpath_gpu_reduce_t way   = (form == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_WHOLE : MPATH_GPU_REDUCE_PARTS;
-    mpath_gpu_reduce_t other = (form == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_PARTS : MPATH_GPU_REDUCE_DIRECT;
-    uint64_t limit = (form == MPATH_EAGER_WHOLE) ? MPATH_REDUCE_WHOLE_MAX_BYTES : MPATH_REDUCE_PARTS_MAX_BYTES;
+    mpath_gpu_reduce_t way   = (what == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_WHOLE : MPATH_GPU_REDUCE_PARTS;
+    mpath_gpu_reduce_t other = (what == MPATH_EAGER_WHOLE) ? MPATH_GPU_REDUCE_PARTS : MPATH_GPU_REDUCE_DIRECT;
+    uint64_t limit     = (what == MPATH_EAGER_WHOLE) ? MPATH_REDUCE_WHOLE_MAX_BYTES : MPATH_REDUCE_PARTS_MAX_BYTES;
+    eager_form_t *form = &gpu->eager->forms[what];
+    int known          = gpu->reduce->rated ? 2 : 1;
 
     if (gpu->reduce->settings->gpu_reduce == (int)way) {
         return limit;
     }
-    return mpath_reduce_most_bytes(&gpu->reduce->rates, way, other, (unsigned)gpu->size, limit);
+    if (form->longest_known != known) {
+        form->longest_known = known;
+        form->longest_bytes = mpath_reduce_most_bytes(&gpu->reduce->rates, way, other, (unsigned)gpu->size, limit);
+    }
+    return form->longest_bytes;
 }
 
 /* The longest vector for a form, as far as this rank has memory; 0: it has none. */
@@ -212,7 +220,11 @@ static int is_wanted(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
     gpu_eager_t *eager = gpu->eager;
 
     look_at_how(eager, how);
-    eager->form = eager->fits ? form_of(gpu, eager->bytes) : MPATH_EAGER_FORMS;
+    if (!gpu->choice.form_known) {
+        gpu->choice.form_known = 1;
+        gpu->choice.form       = eager->fits ? form_of(gpu, eager->bytes) : MPATH_EAGER_FORMS;
+    }
+    eager->form = gpu->choice.form;
     return (eager->form != MPATH_EAGER_FORMS) && has_room(gpu, eager->form, eager->bytes);
 }
 

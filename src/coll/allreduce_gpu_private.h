@@ -45,6 +45,17 @@ typedef struct gpu_found {
     mpath_cu_function_t function;
 } gpu_found_t;
 
+/* How calls of a size, operation and type go; the prediction takes longer than a short call may. */
+typedef struct gpu_choice {
+    uint64_t bytes; /* 0: nothing has been chosen */
+    mpath_reduce_how_t how;
+    int rated; /* with the machine's rates */
+    int in_ring, way;
+    int one_shot;            /* instead of `way`, where buffers allow; -1: not asked yet */
+    mpath_eager_form_t form; /* instead of both, ahead of the agreement; MPATH_EAGER_FORMS: none */
+    int form_known;
+} gpu_choice_t;
+
 struct mpath_symmetric_gpu {
     mpath_team_t *team;
     int size, me;
@@ -59,10 +70,11 @@ struct mpath_symmetric_gpu {
     gpu_launches_t *launches;
     gpu_eager_t *eager;
     gpu_host_t host, host_gather;
-    gpu_lent_t *writes; /* for reductions by writes; NULL until a call was large enough */
-    gpu_found_t found;  /* of the last one */
-    int way;            /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
-    int in_ring;        /* its elements are combined in the order of a ring, whatever the way */
+    gpu_lent_t *writes;  /* for reductions by writes; NULL until a call was large enough */
+    gpu_found_t found;   /* of the last one */
+    gpu_choice_t choice; /* of the last one */
+    int way;             /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
+    int in_ring;         /* its elements are combined in the order of a ring, whatever the way */
 };
 
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
@@ -126,7 +138,7 @@ void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const m
  * and be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is
  * written; and it has the order of the ranks.
  */
-int mpath_gpu_writes_does_without(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags);
+int mpath_gpu_writes_does_without(mpath_symmetric_gpu_t *gpu, uint32_t flags);
 
 /*
  * Before the agreement, claims what kernels that wait for each other need, of which this rank's cell tells; given back

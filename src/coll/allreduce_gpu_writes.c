@@ -38,37 +38,54 @@ static int goes_round(mpath_gpu_reduce_t forced, unsigned ranks, uint64_t bytes)
     }
 }
 
-void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how)
+static void choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how)
 {
     mpath_gpu_reduce_t forced = (mpath_gpu_reduce_t)gpu->reduce->settings->gpu_reduce;
+    gpu_choice_t *choice      = &gpu->choice;
     unsigned ranks = (unsigned)gpu->size, ways = 0;
 
-    gpu->in_ring = gpu->way = 0;
+    *choice = (gpu_choice_t){.bytes = bytes, .how = *how, .rated = gpu->reduce->rated, .one_shot = -1};
     if (mpath_writes_fits(how)) {
-        gpu->in_ring = goes_round(forced, ranks, bytes);
-        ways         = (ranks == 2) ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WRITES) : 0;
-        ways         = gpu->in_ring ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING) : ways;
-        gpu->way     = ((forced == MPATH_GPU_REDUCE_WRITES) || (forced == MPATH_GPU_REDUCE_RING)) ? forced : 0;
+        choice->in_ring = goes_round(forced, ranks, bytes);
+        ways            = (ranks == 2) ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_WRITES) : 0;
+        ways            = choice->in_ring ? MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_RING) : ways;
+        choice->way     = ((forced == MPATH_GPU_REDUCE_WRITES) || (forced == MPATH_GPU_REDUCE_RING)) ? forced : 0;
     }
-    if (gpu->way == 0) {
-        ways     = (forced == MPATH_GPU_REDUCE_AUTO) ? ways : 0;
-        gpu->way = mpath_reduce_fastest(&gpu->reduce->rates, ways, ranks, bytes);
+    if (choice->way == 0) {
+        ways        = (forced == MPATH_GPU_REDUCE_AUTO) ? ways : 0;
+        choice->way = mpath_reduce_fastest(&gpu->reduce->rates, ways, ranks, bytes);
     }
 }
 
-int mpath_gpu_writes_does_without(const mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint32_t flags)
+void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how)
 {
-    int forced = gpu->reduce->settings->gpu_reduce; /* or chosen */
+    const gpu_choice_t *choice = &gpu->choice;
+
+    if ((choice->bytes != bytes) || (choice->how.op != how->op) || (choice->how.type != how->type) ||
+        (choice->rated != gpu->reduce->rated)) {
+        choose(gpu, bytes, how);
+    }
+    gpu->in_ring = choice->in_ring;
+    gpu->way     = choice->way;
+}
+
+int mpath_gpu_writes_does_without(mpath_symmetric_gpu_t *gpu, uint32_t flags)
+{
+    int forced           = gpu->reduce->settings->gpu_reduce; /* or chosen */
+    gpu_choice_t *choice = &gpu->choice;
 
     if ((flags & MPATH_CALL_IN_PLACE) || gpu->in_ring) {
         return 0;
     }
-    if (forced == MPATH_GPU_REDUCE_AUTO) {
-        forced = mpath_reduce_fastest(&gpu->reduce->rates,
-                                      MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_ONE_SHOT) | MPATH_REDUCE_WAY(gpu->way),
-                                      (unsigned)gpu->size, bytes);
+    if (choice->one_shot < 0) {
+        if (forced == MPATH_GPU_REDUCE_AUTO) {
+            forced = mpath_reduce_fastest(&gpu->reduce->rates,
+                                          MPATH_REDUCE_WAY(MPATH_GPU_REDUCE_ONE_SHOT) | MPATH_REDUCE_WAY(gpu->way),
+                                          (unsigned)gpu->size, choice->bytes);
+        }
+        choice->one_shot = forced == MPATH_GPU_REDUCE_ONE_SHOT;
     }
-    return forced == MPATH_GPU_REDUCE_ONE_SHOT;
+    return choice->one_shot;
 }
 
 /* Bytes of a tile for which there is memory; 0: none. */

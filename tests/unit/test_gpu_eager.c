@@ -22,6 +22,7 @@
 #define RANKS 3
 #define ROUNDS 40
 #define MOST 200000
+#define LONG 500000
 
 typedef struct forced {
     mpath_gpu_reduce_t way;
@@ -34,7 +35,9 @@ typedef struct forced {
 typedef struct job {
     ranks_setup_t setup;
     const char *probe_file; /* NULL: rates of an H200 */
-    unsigned eager;         /* calls of 800 kB of which that is expected */
+    uint64_t first;         /* elements of the first call */
+    uint64_t elements;      /* of those that follow, whose way follows from rates */
+    unsigned eager;         /* of them, that are expected to be sent before the agreement */
     const forced_t *forced; /* NULL: none */
 } job_t;
 
@@ -54,7 +57,7 @@ static void begin(ranks_self_t *self, const job_t *job, member_t *member)
     settings.gpu_reduce     = (job->forced != NULL) ? (int)job->forced->way : MPATH_GPU_REDUCE_AUTO;
     member->context         = ranks_context(self, &settings);
     member->team            = ranks_team(self, member->context);
-    gpu_sums_open(&member->sums, member->team, MOST);
+    gpu_sums_open(&member->sums, member->team, (job->elements > MOST) ? job->elements : MOST);
     member->sums.in_place = (job->forced != NULL) && job->forced->in_place;
 }
 
@@ -106,7 +109,7 @@ static int rates_body(ranks_self_t *self, void *argument)
 
     begin(self, job, &member);
     for (uint64_t round = 0; round < CALLS; round++) {
-        gpu_sums_round(&member.sums, MOST, round);
+        gpu_sums_round(&member.sums, (round == 0) ? job->first : job->elements, round);
     }
     mpath_symmetric_gpu_counters(member.sums.gpu, &counters);
     ranks_check(counters.gpu.eager == job->eager);
@@ -127,11 +130,14 @@ static void write_probe(const char *path, uint64_t kernel_bps, unsigned latency_
     fclose(out);
 }
 
-/* 800 kB are sent before the agreement on H200, not where links have a tenth, unless latencies are as much longer. */
+/*
+ * 800 kB are sent before the agreement on H200, not where links have a tenth, unless latencies are as much longer; 2 MB
+ * are not, but with such latencies as soon as rates are known, after the first call, and there is memory for them.
+ */
 static void test_rates_choose_the_way(void **state)
 {
     char path[] = "/tmp/mpath-eager-XXXXXX";
-    job_t job   = {.setup = {.size = RANKS}, .eager = CALLS - 1};
+    job_t job   = {.setup = {.size = RANKS}, .first = MOST, .elements = MOST, .eager = CALLS - 1};
     int file    = mkstemp(path);
 
     (void)state;
@@ -145,7 +151,51 @@ static void test_rates_choose_the_way(void **state)
     job.eager = CALLS - 1;
     write_probe(path, UINT64_C(36200000000), 143000);
     assert_int_equal(ranks_run(&job.setup, rates_body, &job), 0);
+    job.elements = LONG;
+    write_probe(path, UINT64_C(362000000000), 143000);
+    assert_int_equal(ranks_run(&job.setup, rates_body, &job), 0);
+    job.first = LONG;
+    job.eager = CALLS - 2;
+    assert_int_equal(ranks_run(&job.setup, rates_body, &job), 0);
+    job.probe_file = NULL;
+    job.eager      = 0;
+    assert_int_equal(ranks_run(&job.setup, rates_body, &job), 0);
     unlink(path);
+}
+
+/* The same bytes of another operation or type may have to go another way than those of the call before. */
+static int types_body(ranks_self_t *self, void *argument)
+{
+    static const struct {
+        mpath_reduce_how_t how;
+        int wanted;
+    } calls[] = {
+        {{MPATH_REDUCE_SUM, MPATH_REDUCE_U32}, 1},
+        {{MPATH_REDUCE_PROD, MPATH_REDUCE_U32}, 0},
+        {{MPATH_REDUCE_SUM, MPATH_REDUCE_U32}, 1},
+        {{MPATH_REDUCE_SUM, MPATH_REDUCE_U8}, 0},
+    };
+    mpath_symmetric_gpu_t *gpu;
+    member_t member;
+
+    begin(self, argument, &member);
+    gpu = member.sums.gpu;
+    gpu_sums_round(&member.sums, 3000, 0);
+    gpu->eager->bytes = 3000;
+    for (size_t i = 0; i < sizeof(calls) / sizeof(calls[0]); i++) {
+        mpath_gpu_writes_choose(gpu, gpu->eager->bytes, &calls[i].how);
+        ranks_check(is_wanted(gpu, &calls[i].how) == calls[i].wanted);
+    }
+    end(self, &member);
+    return 0;
+}
+
+static void test_types_choose_the_way(void **state)
+{
+    job_t job = {.setup = {.size = RANKS}};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, types_body, &job), 0);
 }
 
 /* -- forced ways -- */
@@ -202,6 +252,7 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_numbers_end),
         cmocka_unit_test(test_rates_choose_the_way),
+        cmocka_unit_test(test_types_choose_the_way),
         cmocka_unit_test(test_ways_are_forced),
     };
 
