@@ -208,8 +208,8 @@ stage_sanitize() {
         return
     fi
     export UBSAN_OPTIONS=print_stacktrace=1
-    # golden/compilers compiles the planner itself, whatever the tree is made of.
-    ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan" golden/compilers
+    # golden/compilers compiles the planner itself, and unit/scripts tries configure and scripts, whatever the tree is made of.
+    ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan" golden/compilers unit/scripts
     # Open MPI itself leaks at exit, so leak detection stays with the unit tests.
     ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 suite mpi-sanitized tests/mpi/run "$check_dir/asan"
 }
