@@ -340,13 +340,24 @@ stage_vm() {
     fi
 }
 
-# What an unpacked release can miss is a file: it builds all tests, and runs those that read files of the project. The others
-# have run from the same sources in the stage "unit". Lines are not counted twice. Nothing is optimised, the kernels are PTX only
-# where nvcc can that, and golden/compilers reads what the build has read.
+# The release that distcheck has left holds every file of the project but the one that only git reads.
+check_dist_files() {
+    local releases=("$check_dir"/gcc/mpath-*.tar.xz) missing
+    missing=$(comm -23 <(project_files | grep -v -x -F .gitignore | sort) <(tar -tf "${releases[0]}" | sed 's,^[^/]*/,,' | sort)) || return 1
+    if [[ -n $missing ]]; then
+        printf 'not in the release:\n%s\n' "$missing"
+        return 1
+    fi
+}
+
+# What an unpacked release can miss is a file. With all files in it, it runs the tests that read some, and builds just those: the
+# others are built and run from the same sources in the stage "unit". Lines are not counted twice. Nothing is optimised, and the
+# kernels are PTX only where nvcc can that.
 check_dist() {
-    local tests flags="CFLAGS='-O0' 'NVCCFLAGS=-std=c++17 -gencode arch=compute_90,code=compute_90'"
-    tests=$(cd tests && grep -l MPATH_TEST_SRCDIR golden/run unit/* 2>/dev/null | sed 's/\.c$//' | tr '\n' ' ')
-    XZ_OPT=-1 make -s -j2 -C "$check_dir/gcc" distcheck AM_MAKEFLAGS="TESTS='$tests'" \
+    local tests programs flags="CFLAGS='-O0' 'NVCCFLAGS=-std=c++17 -gencode arch=compute_90,code=compute_90'"
+    tests=$(cd tests && grep -s -l MPATH_TEST_SRCDIR golden/run unit/* | sed 's/\.c$//' | tr '\n' ' ')
+    programs=$(cd tests && grep -s -l MPATH_TEST_SRCDIR unit/*.c | sed 's/\.c$//' | tr '\n' ' ')
+    XZ_OPT=-1 make -s -j2 -C "$check_dir/gcc" distcheck AM_MAKEFLAGS="TESTS='$tests' check_PROGRAMS='$programs'" \
         DISTCHECK_CONFIGURE_FLAGS="$flags" 2>&1 |
         sed -E 's/^(PASS|FAIL|SKIP): /  &/'
     return "${PIPESTATUS[0]}"
@@ -354,7 +365,13 @@ check_dist() {
 
 stage_dist() {
     configure_tree "$check_dir/gcc" CC=gcc --enable-werror || { fail "dist: configure failed"; return; }
+    rm -f "$check_dir"/gcc/mpath-*.tar.xz
     verdict distcheck "see the log" check_dist
+    if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
+        verdict dist-files "see the log" check_dist_files
+    else
+        skip "dist-files: no checkout tells which files there are"
+    fi
 }
 
 case ${1:-} in
