@@ -203,7 +203,7 @@ stage_mpi() {
 
 stage_sanitize() {
     take_kernels "$check_dir/gcc" "$check_dir/asan"
-    if ! build_programs mpi-programs "$check_dir/asan" CC=gcc CFLAGS="-g -O1" --enable-werror --enable-sanitizers=address,undefined; then
+    if ! build_programs mpi-programs "$check_dir/asan" CC=gcc CFLAGS="-g1 -O1" --enable-werror --enable-sanitizers=address,undefined; then
         fail "sanitize: the build failed"
         return
     fi
@@ -235,7 +235,7 @@ stage_fuzz() {
         skip "fuzz: clang is not installed"
         return
     fi
-    if ! configure_tree "$check_dir/fuzz" CC=clang CFLAGS="-g -O1" --enable-fuzzers --enable-sanitizers=address,undefined \
+    if ! configure_tree "$check_dir/fuzz" CC=clang CFLAGS="-g1 -O1" --enable-fuzzers --enable-sanitizers=address,undefined \
         --without-ompi --without-cuda || ! make -s -j2 -C "$check_dir/fuzz/src" libmpath.la ||
         ! make -s -j2 -C "$check_dir/fuzz/tests" fuzz-programs; then
         fail "fuzz: the build failed"
