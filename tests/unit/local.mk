@@ -123,6 +123,8 @@ unit_programs += unit/test_rates
 unit_test_rates_SOURCES = unit/test_rates.c unit/a2a.c unit/a2a.h $(symmetric_sources)
 unit_test_rates_LDFLAGS = -Wl,--wrap=mpath_move_times
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
+unit_programs += unit/test_nics
+unit_test_nics_SOURCES = unit/test_nics.c unit/nics_world.c unit/nics_world.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
 unread_wraps = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_abort_peer

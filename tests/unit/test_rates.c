@@ -231,11 +231,11 @@ static int window_body(ranks_self_t *self, void *argument)
     for (int call = 1; call < MPATH_RATES_WINDOW_CALLS; call++) {
         ranks_check(!avoids_second(&member));
     }
-    ranks_check(member.coll->rates.observed.calls == MPATH_RATES_WINDOW_CALLS - 1);
+    ranks_check(member.coll->rates.nics.window.calls == MPATH_RATES_WINDOW_CALLS - 1);
     learn(&member);
     ranks_check(avoids_second(&member));
-    ranks_check(member.coll->rates.observed.current_bps[1] == WINDOW_BPS / (FAST_BPS / SLOW_BPS));
-    ranks_check(member.coll->rates.observed.calls == 1);
+    ranks_check(member.coll->rates.nics.current_bps[1] == WINDOW_BPS / (FAST_BPS / SLOW_BPS));
+    ranks_check(member.coll->rates.nics.window.calls == 1);
     member_end(&member);
     return 0;
 }
@@ -252,15 +252,27 @@ static void test_window(void **state)
 /* What rails are said to have taken, over what they take at their rates; 0: what they have. */
 static uint64_t times_slower[2];
 
-void __real_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
-void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
+void __real_mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                             mpath_rail_times_t *times);
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                             mpath_rail_times_t *times);
 
-void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times)
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                             mpath_rail_times_t *times)
 {
-    __real_mpath_move_times(team, plan, times);
+    static mpath_rail_source_t sources[2 * MPATH_MAX_NICS];
+
+    __real_mpath_move_times(team, topo, plan, times);
+    memcpy(sources, times->sources, sizeof(sources));
     for (int nic = 0; (nic < 2) && (times_slower[0] > 0); nic++) {
-        times->took_ns[nic] = times->least_ns[nic] * times_slower[nic];
+        times->took_ns[nic] = times->pace_ns[nic] = times->least_ns[nic] * times_slower[nic];
+        for (int node = 0; node < 2; node++) {
+            mpath_rail_source_t *source = &sources[node * MPATH_MAX_NICS + nic];
+
+            source->took_ns = source->least_ns * times_slower[nic];
+        }
     }
+    times->sources = sources;
 }
 
 /* A window in which one rail is slow, and once less so: what the best quarter of the calls shows counts. */
@@ -272,14 +284,14 @@ static int slow_body(ranks_self_t *self, void *argument)
     member_t member;
 
     member_start(&member, self, MPATH_ADAPT_RUN);
-    bps = member.coll->rates.observed.current_bps;
+    bps = member.coll->rates.nics.current_bps;
     for (int call = 0; call < MPATH_RATES_WINDOW_CALLS; call++) {
         ranks_check((bps[0] == WINDOW_BPS) && (bps[1] == WINDOW_BPS));
         times_slower[slow]     = slower[call % 4];
         times_slower[1 - slow] = 1;
         (void)avoids_second(&member);
     }
-    ranks_check(member.coll->rates.observed.calls == 0);
+    ranks_check(member.coll->rates.nics.window.calls == 0);
     ranks_check(bps[1 - slow] == WINDOW_BPS);
     ranks_check(bps[slow] / 1000 == WINDOW_BPS / 4 / 1000);
     ranks_check(mpath_coll_rates_are_known(member.coll));
@@ -318,9 +330,9 @@ static int rest_body(ranks_self_t *self, void *argument)
     while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
     }
     mpath_fiber_destroy(fiber);
-    ranks_check(member.coll->rates.observed.calls == 0);
+    ranks_check(member.coll->rates.nics.window.calls == 0);
     (void)avoids_second(&member);
-    ranks_check(member.coll->rates.observed.calls == 1);
+    ranks_check(member.coll->rates.nics.window.calls == 1);
     member_end(&member);
     return 0;
 }
@@ -347,12 +359,12 @@ static int unseen_body(ranks_self_t *self, void *argument)
     (void)argument;
     member_start(&member, self, MPATH_ADAPT_RUN);
     ranks_check(mpath_coll_rates_learned(member.coll, 2, numbers, nominal, bps) == MPATH_OK);
-    while (member.coll->rates.observed.current_bps[1] == bps[1]) {
+    while (member.coll->rates.nics.current_bps[1] == bps[1]) {
         ranks_check(avoids_second(&member));
         ranks_check(++calls <= 9 * MPATH_RATES_WINDOW_CALLS);
     }
     ranks_check(calls > 7 * MPATH_RATES_WINDOW_CALLS);
-    ranks_check(member.coll->rates.observed.current_bps[1] == 2 * bps[1]);
+    ranks_check(member.coll->rates.nics.current_bps[1] == 2 * bps[1]);
     member_end(&member);
     return 0;
 }
@@ -442,20 +454,32 @@ static void test_start(void **state)
 
 static void test_known(void **state)
 {
-    const mpath_known_rail_t old = {.learned_ns = 5, .bps = 7, .nominal_bps = 9}, later = {6, 8, 9}, same = {7, 8, 9};
+    const mpath_known_rate_t old = {.learned_ns = 5, .bps = 7, .nominal_bps = 9}, later = {6, 8, 9}, same = {7, 8, 9};
+    const mpath_known_nic_t nic = {.node = mpath_known_node("a"), .rail = 3}, other_rail = {nic.node, 2};
+    const mpath_known_nic_t other_node = {mpath_known_node("b"), 3};
 
     (void)state;
     assert_int_equal(mpath_known_changes(), 0);
-    assert_int_equal(mpath_known_of(3).learned_ns, 0);
-    assert_int_equal(mpath_known_note(3, &later), 1);
-    assert_int_equal(mpath_known_note(3, &old), 0);
-    assert_int_equal(mpath_known_of(3).bps, 8);
-    assert_int_equal(mpath_known_note(3, &same), 0);
-    assert_int_equal(mpath_known_of(3).learned_ns, 7);
+    assert_int_equal(mpath_known_of(nic).learned_ns, 0);
+    assert_int_equal(mpath_known_note(nic, &later), 1);
+    assert_int_equal(mpath_known_note(nic, &old), 0);
+    assert_int_equal(mpath_known_of(nic).bps, 8);
+    assert_int_equal(mpath_known_note(nic, &same), 0);
+    assert_int_equal(mpath_known_of(nic).learned_ns, 7);
     assert_int_equal(mpath_known_changes(), 1);
-    assert_int_equal(mpath_known_of(2).learned_ns, 0);
+    assert_int_equal(mpath_known_of(other_rail).learned_ns, 0);
+    assert_int_equal(mpath_known_of(other_node).learned_ns, 0);
     assert_ptr_equal(mpath_known_later(&old, &later), &later);
     assert_ptr_equal(mpath_known_later(&later, &old), &later);
+
+    /* more than it has room for: what was learned first makes room */
+    for (int rail = 0; rail < MPATH_KNOWN_MAX; rail++) {
+        const mpath_known_rate_t known = {.learned_ns = 10 + (uint64_t)rail, .bps = 1, .nominal_bps = 1};
+
+        assert_int_equal(mpath_known_note((mpath_known_nic_t){other_node.node, rail}, &known), 1);
+    }
+    assert_int_equal(mpath_known_of(nic).learned_ns, 0);
+    assert_int_equal(mpath_known_of((mpath_known_nic_t){other_node.node, 0}).learned_ns, 10);
 }
 
 int main(void)
