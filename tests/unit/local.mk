@@ -119,8 +119,10 @@ unit_programs += unit/test_tune
 unit_test_tune_SOURCES = unit/test_tune.c unit/capture.h
 unit_programs += unit/test_adapt unit/test_adapt_choice unit/test_beside unit/test_passing unit/test_symmetric unit/test_symmetric_failures unit/test_symmetric_gate
 unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_sources)
-unit_programs += unit/test_rates
-unit_test_rates_SOURCES = unit/test_rates.c unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_programs += unit/test_nic_rates unit/test_rates
+rates_sources = unit/rates_support.c unit/rates_support.h unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_test_nic_rates_SOURCES = unit/test_nic_rates.c unit/capture.h $(rates_sources)
+unit_test_rates_SOURCES = unit/test_rates.c unit/capture.h $(rates_sources)
 unit_test_rates_LDFLAGS = -Wl,--wrap=mpath_move_times
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
 unit_programs += unit/test_nics

@@ -3,10 +3,8 @@
  * Rates that plans count on: those of the file in the first Alltoallv, those that other communicators have learned, on ranks
  * that know different things, and those of a measurement, which is kept.
  */
-#include "a2a.h"
 #include "adapt/known.h"
-#include "coll/alltoallv_private.h"
-#include "symmetric_support.h"
+#include "rates_support.h"
 #include "unit/capture.h"
 #include "util/fiber.h"
 
@@ -14,85 +12,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define RANKS 4
-#define FAST_BPS 1000000000ull
-#define SLOW_BPS 1000000ull
-#define CALL_BYTES 100000     /* of a pair: it may be divided */
 #define WINDOW_BPS 5000000ull /* of rails: four calls are a window */
 
-static char path[64];
-
 static const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = 2};
-
-static void member_start(member_t *member, ranks_self_t *self, int adapt)
-{
-    memset(member, 0, sizeof(*member));
-    mpath_settings_init(&member->settings);
-    member->settings.gate         = MPATH_GATE_ALWAYS;
-    member->settings.check_plan   = 1;
-    member->settings.timeout_s    = 100;
-    member->settings.memory_bytes = 8 << 20;
-    member->settings.adapt        = adapt;
-    member->settings.adapt_file   = path;
-    member_open(member, self);
-}
-
-/* Another communicator, of some of the ranks. */
-static void member_join(member_t *member, const member_t *other, ranks_self_t *self, int channel, const int *ranks,
-                        int size)
-{
-    mpath_oob_t oob;
-
-    *member = *other;
-    ranks_oob(self, channel, ranks, size, &oob);
-    ranks_check(mpath_team_create(other->context, &oob, &member->team) == MPATH_OK);
-    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
-    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
-}
-
-static void member_leave(member_t *member)
-{
-    mpath_symmetric_destroy(member->symmetric);
-    mpath_coll_destroy(member->coll);
-    mpath_team_destroy(member->team);
-}
-
-/* An even call. Nonzero: next to nothing of what ranks sent went by the second rail. The same on all ranks. */
-static int avoids_second(member_t *member)
-{
-    int size = mpath_team_size(member->team);
-    mpath_coll_counters_t before, after;
-    uint64_t *demand = zeroed((size_t)size * (size_t)size * sizeof(*demand));
-    uint64_t all[RANKS][2], sent[2];
-    a2a_t a2a;
-
-    a2a_init(&a2a, mpath_team_rank(member->team), size);
-    a2a_demand(A2A_EVEN, size, CALL_BYTES, 1, demand);
-    a2a_fill(&a2a, demand, 1);
-    mpath_coll_counters(member->coll, &before);
-    ranks_check(mpath_alltoallv(member->coll, &a2a.call) == MPATH_OK);
-    mpath_coll_counters(member->coll, &after);
-    ranks_check(a2a_check(&a2a) == 0);
-    a2a_end(&a2a);
-    free(demand);
-    for (int nic = 0; nic < 2; nic++) {
-        sent[nic] = after.moved.rail_bytes[nic] - before.moved.rail_bytes[nic];
-    }
-    ranks_check(mpath_team_allgather(member->team, sent, sizeof(sent), all) == MPATH_OK);
-    sent[0] = sent[1] = 0;
-    for (int rank = 0; rank < size; rank++) {
-        sent[0] += all[rank][0];
-        sent[1] += all[rank][1];
-    }
-    ranks_check(sent[0] > 0);
-    return sent[1] * 10 < sent[0];
-}
 
 /* -- the file -- */
 
 static void write_line(const member_t *member, const char *operation, int k)
 {
-    FILE *out = fopen(path, "w");
+    FILE *out = fopen(rates_path, "w");
 
     ranks_check(out != NULL);
     fprintf(out, "mpath-rates 2\n%016llx %s %d rates %llu %llu\n",
@@ -123,7 +51,7 @@ static void test_file(void **state)
     for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
         assert_int_equal(ranks_run(&setup, file_body, operations[i]), 0);
     }
-    unlink(path);
+    unlink(rates_path);
 }
 
 static int off_body(ranks_self_t *self, void *argument)
@@ -144,7 +72,7 @@ static void test_off(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(&setup, off_body, NULL), 0);
-    unlink(path);
+    unlink(rates_path);
 }
 
 /* -- other communicators -- */
@@ -307,7 +235,7 @@ static void test_slow(void **state)
     slow.nic_bps = WINDOW_BPS;
     for (int rail = 0; rail < 2; rail++) {
         assert_int_equal(ranks_run(&slow, slow_body, &rail), 0);
-        unlink(path); /* it has been kept */
+        unlink(rates_path); /* it has been kept */
     }
 }
 
@@ -377,7 +305,7 @@ static void test_unseen(void **state)
     (void)state;
     slow.nic_bps = WINDOW_BPS;
     assert_int_equal(ranks_run(&slow, unseen_body, NULL), 0);
-    unlink(path);
+    unlink(rates_path);
 }
 
 /* -- a measurement before the first call -- */
@@ -386,7 +314,7 @@ static void test_unseen(void **state)
 static int read_start(unsigned long long *second_p)
 {
     char line[256];
-    FILE *in  = fopen(path, "r");
+    FILE *in  = fopen(rates_path, "r");
     int found = 0;
 
     while ((in != NULL) && (fgets(line, sizeof(line), in) != NULL)) {
@@ -410,7 +338,7 @@ static int start_body(ranks_self_t *self, void *argument)
     ranks_check(mpath_coll_rates_are_known(world.coll));
     if (self->rank == 0) {
         ranks_check(read_start(&second) && (world.symmetric->adapt.rates[0][0].current_bps[1] == second));
-        unlink(path);
+        unlink(rates_path);
     }
     member_join(&other, &world, self, 1, NULL, RANKS);
     check_allreduce(&other, self, 20000, 0);
@@ -447,7 +375,7 @@ static void test_start(void **state)
     slow.nic_bps = WINDOW_BPS; /* nothing to measure for long */
     assert_int_equal(ranks_run(&slow, start_body, NULL), 0);
     assert_int_equal(ranks_run(&setup, started_body, NULL), 0);
-    unlink(path);
+    unlink(rates_path);
 }
 
 /* -- the table -- */
@@ -486,13 +414,14 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_file),   cmocka_unit_test(test_off),
+
         cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
         cmocka_unit_test(test_unseen), cmocka_unit_test(test_window),
         cmocka_unit_test(test_rest),   cmocka_unit_test(test_slow),
     };
 
-    snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
+    rates_support_init();
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }
