@@ -247,6 +247,43 @@ static void test_rails_only(void **state)
     mpath_nics_release(&nics);
 }
 
+/* A sender's first small flow says little of it, and one fast flow does not make it faster. */
+static void test_senders(void **state)
+{
+    const uint64_t nominal[3]   = {NIC_BPS, NIC_BPS, NIC_BPS};
+    static const int node_of[3] = {0, 1, 2};
+    static const struct {
+        uint16_t parts[2];    /* of what node 0 sends, to nodes 1 and 2, */
+        uint32_t paces[2];    /* and how fast */
+        unsigned sends, late; /* what is learned of it, and the pace of node 2 as a receiver, in percent */
+    } cases[] = {{{60000, 5535}, {250000, 25000000}, 25, 100},
+                 {{32767, 32767}, {4000000, 1000000}, 100, 25},
+                 {{32767, 32767}, {4000000, 1500000}, 150, 25}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+        mpath_nics_seen_t rows[9] = {{.pace = 0}};
+        mpath_nics_t nics;
+        int changed;
+
+        assert_int_equal(mpath_nics_init(&nics, 3, 1, nominal), MPATH_OK);
+        for (int to = 1; to < 3; to++) {
+            rows[3 * to] = (mpath_nics_seen_t){cases[i].paces[to - 1], cases[i].parts[to - 1], 1};
+        }
+        rows[4] = (mpath_nics_seen_t){.pace = MPATH_NICS_ON_TIME, .limits = 1};
+        rows[8] = (mpath_nics_seen_t){.pace = cases[i].late * 10000, .limits = 1};
+        if (cases[i].late < 100) { /* its flow is as late as it is */
+            rows[6].pace = rows[6].pace / 100 * cases[i].late;
+        }
+        assert_int_equal(mpath_nics_update(&nics, rows, 3, node_of, &changed), MPATH_OK);
+        assert_true(changed);
+        assert_int_equal(nics.current_bps[0] * 100 / NIC_BPS, cases[i].sends);
+        assert_int_equal(nics.current_bps[1], NIC_BPS);
+        assert_int_equal(nics.current_bps[2] * 100 / NIC_BPS, cases[i].late);
+        mpath_nics_release(&nics);
+    }
+}
+
 /* What most calls show is less than the best quarter does; what came before a restart does not count. */
 static void test_samples(void **state)
 {
@@ -280,7 +317,7 @@ int main(void)
         cmocka_unit_test(test_slow),      cmocka_unit_test(test_directions), cmocka_unit_test(test_hot),
         cmocka_unit_test(test_one_sends), cmocka_unit_test(test_several),    cmocka_unit_test(test_two_nodes),
         cmocka_unit_test(test_noise),     cmocka_unit_test(test_unseen),     cmocka_unit_test(test_rails_only),
-        cmocka_unit_test(test_samples),
+        cmocka_unit_test(test_samples),   cmocka_unit_test(test_senders),
     };
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
