@@ -84,7 +84,7 @@ static void take_line(void *argument, const mpath_store_line_t *line)
     const uint64_t *machine = argument;
     const mpath_kept_t kept = {.learned_ns = FROM_FILE_NS, .value = line->value};
 
-    if ((line->kind != MPATH_STORE_RATES) && (line->machine == *machine)) {
+    if ((line->num_rails == 0) && (line->machine == *machine)) {
         mpath_kept_note(line, &kept);
     }
 }

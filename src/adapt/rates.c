@@ -40,8 +40,8 @@ void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
 
 static void restart(mpath_rates_t *rates, uint64_t forgets_bytes)
 {
-    rates->calls       = 0;
-    rates->expected_ns = 0;
+    rates->window.calls       = 0;
+    rates->window.expected_ns = 0;
     for (int rail = 0; rail < rates->num_rails; rail++) {
         if (rates->bytes[rail] >= forgets_bytes) {
             rates->bytes[rail]   = 0;
@@ -61,10 +61,15 @@ void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_
     rates->busy_ns[rail] += busy_ns;
 }
 
+int mpath_rates_window_ends(mpath_rates_window_t *window, uint64_t expected_ns)
+{
+    window->expected_ns += expected_ns;
+    return (++window->calls >= MPATH_RATES_WINDOW_CALLS) && (window->expected_ns >= MPATH_RATES_WINDOW_NS);
+}
+
 int mpath_rates_end_call(mpath_rates_t *rates, uint64_t expected_ns)
 {
-    rates->expected_ns += expected_ns;
-    return (++rates->calls >= MPATH_RATES_WINDOW_CALLS) && (rates->expected_ns >= MPATH_RATES_WINDOW_NS);
+    return mpath_rates_window_ends(&rates->window, expected_ns);
 }
 
 void mpath_rates_observed(const mpath_rates_t *rates, uint64_t *bps)
@@ -100,15 +105,15 @@ static uint64_t ratio_ppm(uint64_t a, uint64_t b)
     return (uint64_t)((double)a * (double)MILLION / (double)b);
 }
 
-/* How far the rail that stands out most is from the mean of all, in millionths of the mean. */
-static uint64_t spread_ppm(const mpath_rates_t *rates, const uint64_t *seen_bps)
+/* How far the one that stands out most is from the mean of all, in millionths of the mean. */
+static uint64_t spread_ppm(int num, const uint64_t *seen_bps, const uint64_t *current_bps)
 {
     uint64_t sum_seen = 0, sum_current = 0, mean, most = 0;
 
-    for (int rail = 0; rail < rates->num_rails; rail++) {
-        if (seen_bps[rail] > 0) {
-            sum_seen += seen_bps[rail];
-            sum_current += rates->current_bps[rail];
+    for (int i = 0; i < num; i++) {
+        if (seen_bps[i] > 0) {
+            sum_seen += seen_bps[i];
+            sum_current += current_bps[i];
         }
     }
     if (sum_seen == 0) {
@@ -116,11 +121,11 @@ static uint64_t spread_ppm(const mpath_rates_t *rates, const uint64_t *seen_bps)
     }
     mean = ratio_ppm(sum_seen, sum_current);
     mean = (mean > 0) ? mean : 1;
-    for (int rail = 0; rail < rates->num_rails; rail++) {
+    for (int i = 0; i < num; i++) {
         uint64_t ratio, away;
 
-        if (seen_bps[rail] > 0) {
-            ratio = ratio_ppm(seen_bps[rail], rates->current_bps[rail]);
+        if (seen_bps[i] > 0) {
+            ratio = ratio_ppm(seen_bps[i], current_bps[i]);
             away  = (ratio > mean) ? ratio - mean : mean - ratio;
             away  = (uint64_t)((double)away * (double)MILLION / (double)mean);
             most  = (away > most) ? away : most;
@@ -138,22 +143,30 @@ static uint64_t limited(uint64_t bps, uint64_t current_bps)
     return (bps > 0) ? bps : 1;
 }
 
-int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks)
+int mpath_rates_follow(mpath_rates_window_t *window, int num, const uint64_t *seen_bps, uint64_t *current_bps)
 {
-    uint64_t seen_bps[MPATH_MAX_NICS], away;
+    uint64_t away = spread_ppm(num, seen_bps, current_bps);
 
-    combine(rates, all, num_ranks, seen_bps);
-    away          = spread_ppm(rates, seen_bps);
-    rates->drifts = (away > MPATH_RATES_DRIFT_PPM) ? rates->drifts + 1 : 0;
-    restart(rates, TRUSTED_BYTES); /* fewer are kept until they are enough */
-    if ((away <= MPATH_RATES_JUMP_PPM) && (rates->drifts < 2)) {
+    window->calls       = 0;
+    window->expected_ns = 0;
+    window->drifts      = (away > MPATH_RATES_DRIFT_PPM) ? window->drifts + 1 : 0;
+    if ((away <= MPATH_RATES_JUMP_PPM) && (window->drifts < 2)) {
         return 0;
     }
-    rates->drifts = 0;
-    for (int rail = 0; rail < rates->num_rails; rail++) {
-        if (seen_bps[rail] > 0) {
-            rates->current_bps[rail] = limited(seen_bps[rail], rates->current_bps[rail]);
+    window->drifts = 0;
+    for (int i = 0; i < num; i++) {
+        if (seen_bps[i] > 0) {
+            current_bps[i] = limited(seen_bps[i], current_bps[i]);
         }
     }
     return 1;
+}
+
+int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks)
+{
+    uint64_t seen_bps[MPATH_MAX_NICS];
+
+    combine(rates, all, num_ranks, seen_bps);
+    restart(rates, TRUSTED_BYTES); /* fewer are kept until they are enough */
+    return mpath_rates_follow(&rates->window, rates->num_rails, seen_bps, rates->current_bps);
 }

@@ -29,11 +29,24 @@
 #define MPATH_RATES_SLOW 16       /* a part of the fastest rail's rate that is worth its messages */
 #define MPATH_RATES_SEEN_CALLS 64 /* one of so many uses rails that have become slower, to see when they are not */
 
+/* Where a window is. The same on all ranks. All zero at first. */
+typedef struct mpath_rates_window {
+    int calls;            /* of this window */
+    uint64_t expected_ns; /* what its calls were predicted to take */
+    int drifts;           /* windows in a row that drifted */
+} mpath_rates_window_t;
+
+/* Counts a call that was predicted to take `expected_ns`. Nonzero: the window ends with it. */
+int mpath_rates_window_ends(mpath_rates_window_t *window, uint64_t expected_ns);
+/*
+ * The rules above for `num` rails or NICs of which seen_bps[] has been seen (0: nothing) where plans count on current_bps[]:
+ * begins the next window. Nonzero: current_bps have changed.
+ */
+int mpath_rates_follow(mpath_rates_window_t *window, int num, const uint64_t *seen_bps, uint64_t *current_bps);
+
 typedef struct mpath_rates {
     int num_rails;
-    int calls;                            /* of this window */
-    uint64_t expected_ns;                 /* what its calls were predicted to take */
-    int drifts;                           /* windows in a row that drifted */
+    mpath_rates_window_t window;
     uint64_t current_bps[MPATH_MAX_NICS]; /* equal on all ranks; at least 1 */
     uint64_t bytes[MPATH_MAX_NICS];       /* seen by this rank in the window, and in which time */
     uint64_t busy_ns[MPATH_MAX_NICS];

@@ -17,20 +17,27 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#define STORE_TITLE "mpath-rates 2"
-#define FIRST_TITLE "mpath-rates 1"
+#define VERSION 3 /* the last one */
 #define LINE_MAX_BYTES 1024
 #define LOCK_TRIES 500 /* of 2 ms: whoever holds the file writes a few lines */
 #define LOCK_PAUSE_US 2000
 
 typedef mpath_store_line_t line_t;
 
+static const char *const titles[] = {NULL, "mpath-rates 1", "mpath-rates 2", "mpath-rates 3"};
+
 static const struct {
     const char *word;
     uint64_t most; /* of what follows */
 } kinds[MPATH_STORE_KINDS] = {[MPATH_STORE_RATES]      = {"rates", (uint64_t)MPATH_MAX_RATE_BPS},
                               [MPATH_STORE_HOST_SHARE] = {"host-share", MPATH_TUNE_WHOLE - 1},
-                              [MPATH_STORE_HELP]       = {"help", 100}};
+                              [MPATH_STORE_HELP]       = {"help", 100},
+                              [MPATH_STORE_NODE_RATES] = {"node-rates", (uint64_t)MPATH_MAX_RATE_BPS}};
+
+static int has_rates(const line_t *line)
+{
+    return (line->kind == MPATH_STORE_RATES) || (line->kind == MPATH_STORE_NODE_RATES);
+}
 
 /* The word for a kind at the start of `text`; what comes after it, or NULL. */
 static const char *parse_kind(const char *text, mpath_store_kind_t *kind_p)
@@ -48,21 +55,38 @@ static const char *parse_kind(const char *text, mpath_store_kind_t *kind_p)
     return NULL;
 }
 
-/* What comes after the last rate. */
-static const char *parse_rates(const char *text, line_t *line)
+/* What comes after the number of a node, if it is one. */
+static const char *parse_node(const char *text, line_t *line)
 {
+    long node;
     int at = 0;
 
+    if ((sscanf(text, "%ld%n", &node, &at) != 1) || (node < 0) || (node > INT_MAX)) {
+        return NULL;
+    }
+    line->node = (int)node;
+    return text + at;
+}
+
+/* What comes after the last rate. Nodes need not have all NICs, but some. */
+static const char *parse_rates(const char *text, line_t *line)
+{
+    uint64_t most = 0;
+    int at        = 0;
+
     for (; line->num_rails < MPATH_MAX_NICS; text += at) {
-        if (sscanf(text, "%" SCNu64 "%n", &line->bps[line->num_rails], &at) != 1) {
+        uint64_t bps;
+
+        if (sscanf(text, "%" SCNu64 "%n", &bps, &at) != 1) {
             break;
         }
-        if ((line->bps[line->num_rails] == 0) || (line->bps[line->num_rails] > kinds[MPATH_STORE_RATES].most)) {
+        if (((bps == 0) && (line->kind == MPATH_STORE_RATES)) || (bps > kinds[line->kind].most)) {
             return NULL;
         }
-        line->num_rails++;
+        most                         = (bps > most) ? bps : most;
+        line->bps[line->num_rails++] = bps;
     }
-    return (line->num_rails > 0) ? text : NULL;
+    return (most > 0) ? text : NULL;
 }
 
 static const char *parse_value(const char *text, line_t *line)
@@ -90,8 +114,11 @@ static int parse(const char *text, int version, line_t *line)
     if (version > 1) {
         text = parse_kind(text, &line->kind);
     }
+    if ((text != NULL) && (line->kind == MPATH_STORE_NODE_RATES)) {
+        text = (version > 2) ? parse_node(text, line) : NULL;
+    }
     if (text != NULL) {
-        text = (line->kind == MPATH_STORE_RATES) ? parse_rates(text, line) : parse_value(text, line);
+        text = has_rates(line) ? parse_rates(text, line) : parse_value(text, line);
     }
     return ((text != NULL) && (text[strspn(text, " \t\r\n")] == '\0')) ? 0 : -1;
 }
@@ -99,10 +126,13 @@ static int parse(const char *text, int version, line_t *line)
 static void write_line(FILE *out, const line_t *line)
 {
     fprintf(out, "%016" PRIx64 " %s %d %s", line->machine, line->operation, line->size_class, kinds[line->kind].word);
+    if (line->kind == MPATH_STORE_NODE_RATES) {
+        fprintf(out, " %d", line->node);
+    }
     for (int rail = 0; rail < line->num_rails; rail++) {
         fprintf(out, " %" PRIu64, line->bps[rail]);
     }
-    if (line->kind != MPATH_STORE_RATES) {
+    if (!has_rates(line)) {
         fprintf(out, " %" PRIu64, line->value);
     }
     fputc('\n', out);
@@ -153,15 +183,17 @@ static int check_title(FILE *in, const char *name)
 
     text[strcspn(text, "\r\n")] = '\0';
     rewind(in);
-    if (!some || (strcmp(text, STORE_TITLE) == 0)) {
-        return 2;
+    if (!some) {
+        return VERSION;
     }
-    if (strcmp(text, FIRST_TITLE) == 0) {
-        return 1;
+    for (int version = 1; version <= VERSION; version++) {
+        if (strcmp(text, titles[version]) == 0) {
+            return version;
+        }
     }
-    mpath_warn("%s:1: it does not begin with '%s' or '%s': a file of something else, or of a newer version; it is left "
-               "as it is, and nothing is kept",
-               name, FIRST_TITLE, STORE_TITLE);
+    mpath_warn("%s:1: it does not begin with '%s' or an older version's title: a file of something else, or of a newer "
+               "version; it is left as it is, and nothing is kept",
+               name, titles[VERSION]);
     return 0;
 }
 
@@ -202,7 +234,7 @@ typedef struct search {
 int mpath_store_is_same(const line_t *a, const line_t *b)
 {
     return (a->machine == b->machine) && (strcmp(a->operation, b->operation) == 0) &&
-           (a->size_class == b->size_class) && (a->kind == b->kind);
+           (a->size_class == b->size_class) && (a->kind == b->kind) && (a->node == b->node);
 }
 
 static void look(void *argument, const line_t *line)
@@ -248,15 +280,19 @@ mpath_status_t mpath_store_load(const char *path, uint64_t machine, const char *
 typedef struct copy {
     FILE *out;
     const line_t *mine;
+    int num_mine;
 } copy_t;
 
 static void copy_other(void *argument, const line_t *line)
 {
     const copy_t *copy = argument;
 
-    if (!mpath_store_is_same(line, copy->mine)) {
-        write_line(copy->out, line);
+    for (int i = 0; i < copy->num_mine; i++) {
+        if (mpath_store_is_same(line, &copy->mine[i])) {
+            return;
+        }
     }
+    write_line(copy->out, line);
 }
 
 /*
@@ -290,19 +326,21 @@ static int lock(const char *path)
 }
 
 /* Writes the new file beside the old one and moves it there. */
-static mpath_status_t replace_by(const char *path, const char *other, const line_t *line)
+static mpath_status_t replace_by(const char *path, const char *other, const line_t *lines, int num_lines)
 {
     FILE *out   = fopen(other, "we");
-    copy_t copy = {.out = out, .mine = line};
+    copy_t copy = {.out = out, .mine = lines, .num_mine = num_lines};
     mpath_status_t status;
     int bad;
 
     if (out == NULL) {
         return MPATH_ERR_IO;
     }
-    fprintf(out, "%s\n", STORE_TITLE);
+    fprintf(out, "%s\n", titles[VERSION]);
     status = mpath_store_read(path, copy_other, &copy);
-    write_line(out, line);
+    for (int i = 0; i < num_lines; i++) {
+        write_line(out, &lines[i]);
+    }
     bad = ferror(out) != 0;
     bad |= fclose(out) != 0;
     if ((status == MPATH_OK) || (status == MPATH_DECLINED)) {
@@ -318,7 +356,7 @@ static mpath_status_t replace_by(const char *path, const char *other, const line
 }
 
 /* The file exists. Where a link leads to it, the link stays. */
-static mpath_status_t replace(const char *path, const line_t *line)
+static mpath_status_t replace(const char *path, const line_t *lines, int num_lines)
 {
     char *file = realpath(path, NULL), *other;
     mpath_status_t status;
@@ -333,13 +371,13 @@ static mpath_status_t replace(const char *path, const line_t *line)
         return MPATH_ERR_NO_MEMORY;
     }
     sprintf(other, "%s.%ld", file, (long)getpid());
-    status = replace_by(file, other, line);
+    status = replace_by(file, other, lines, num_lines);
     free(other);
     free(file);
     return status;
 }
 
-mpath_status_t mpath_store_put(const char *path, const mpath_store_line_t *line)
+mpath_status_t mpath_store_put(const char *path, const mpath_store_line_t *lines, int num_lines)
 {
     mpath_status_t status;
     int fd;
@@ -348,7 +386,7 @@ mpath_status_t mpath_store_put(const char *path, const mpath_store_line_t *line)
         return MPATH_ERR_PARAM;
     }
     fd     = lock(path);
-    status = (fd < 0) ? MPATH_ERR_IO : replace(path, line);
+    status = (fd < 0) ? MPATH_ERR_IO : replace(path, lines, num_lines);
     if (status == MPATH_ERR_IO) {
         mpath_warn("%s cannot be written (%s); what calls have shown is not kept", path, strerror(errno));
     }
@@ -365,5 +403,5 @@ mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *
 
     snprintf(line.operation, sizeof(line.operation), "%s", operation);
     memcpy(line.bps, bps, (size_t)num_rails * sizeof(*bps));
-    return mpath_store_put(path, &line);
+    return mpath_store_put(path, &line, 1);
 }

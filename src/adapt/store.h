@@ -3,14 +3,16 @@
  * Store: what calls have shown, in a text file that people can read, edit and delete. A line per machine (a checksum),
  * operation, size class and kind:
  *
- *     mpath-rates 2
+ *     mpath-rates 3
  *     5f0c2c9d01a3b77e allreduce 2 rates 25000000 25000000 6250000 25000000      bytes per second, by rail
+ *     5f0c2c9d01a3b77e alltoallv 0 node-rates 1 25000000 0 6250000 25000000      of the node's NICs; it has none on rail 1
  *     83d1f0b2c4a5e697 allreduce 28 host-share 85000                             through the host, in millionths
  *     83d1f0b2c4a5e697 alltoallv 112 help 30                                     by a kernel beside engines, in percent
  *
  * The machine of rates is a checksum of the topology, and they have the size classes of symmetric_adapt.c; the others:
- * see coll/gpu_kept.h. A file of version 1 has rates only, and no word for their kind; it is read, and written anew as
- * one of version 2.
+ * see coll/gpu_kept.h. Rates of nodes come after the number of the node in the topology. A file of version 1 has rates of
+ * rails only, and no word for their kind, one of version 2 knows no rates of nodes; they are read, and written anew as
+ * one of version 3.
  *
  * Lines that cannot be read are named in a warning and left out; a file that does not exist is an empty one. One that
  * does not begin with the title is somebody else's and stays as it is, and so does what is no regular file.
@@ -29,18 +31,20 @@ typedef enum mpath_store_kind {
     MPATH_STORE_RATES,
     MPATH_STORE_HOST_SHARE, /* 0 up to a million, which it is not */
     MPATH_STORE_HELP,       /* up to 100 */
+    MPATH_STORE_NODE_RATES,
     MPATH_STORE_KINDS
 } mpath_store_kind_t;
 
-/* A line of the file. The first four are its key. */
+/* A line of the file. The first five are its key. */
 typedef struct mpath_store_line {
     uint64_t machine;
     char operation[MPATH_STORE_OPERATION_MAX];
     int size_class;
     mpath_store_kind_t kind;
-    int num_rails; /* of rates; else 0 */
-    uint64_t bps[MPATH_MAX_NICS];
-    uint64_t value; /* of the other kinds */
+    int node;                     /* of its rates; else 0 */
+    int num_rails;                /* of rates; else 0 */
+    uint64_t bps[MPATH_MAX_NICS]; /* 0: the node has no NIC there */
+    uint64_t value;               /* of the other kinds */
 } mpath_store_line_t;
 
 /* Whether two lines have the same key. */
@@ -59,9 +63,9 @@ mpath_status_t mpath_store_parse(FILE *in, const char *name, mpath_store_visit_t
 mpath_status_t mpath_store_load(const char *path, uint64_t machine, const char *operation, int size_class,
                                 int num_rails, uint64_t *bps);
 
-/* Replaces or adds a line; the file is written anew and moved into place, while other processes that save
+/* Replaces or adds lines of different keys; the file is written anew and moved into place, while other processes that save
  * wait. Errors are logged. */
-mpath_status_t mpath_store_put(const char *path, const mpath_store_line_t *line);
+mpath_status_t mpath_store_put(const char *path, const mpath_store_line_t *lines, int num_lines);
 /* The same for rates. */
 mpath_status_t mpath_store_save(const char *path, uint64_t machine, const char *operation, int size_class,
                                 int num_rails, const uint64_t *bps);

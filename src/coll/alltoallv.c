@@ -59,8 +59,7 @@ mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll)
     coll->cache        = cache;
     coll->connected    = is_connected(topo, NULL);
     coll->topo_version = mpath_team_topo_version(coll->team);
-    mpath_coll_rates_init(coll);
-    return MPATH_OK;
+    return mpath_coll_rates_init(coll);
 }
 
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
@@ -117,6 +116,7 @@ void mpath_coll_destroy(mpath_coll_t *coll)
         if (coll->rated != NULL) {
             mpath_topo_destroy(coll->rated);
         }
+        mpath_coll_rates_release(coll);
         free(coll->times_ns);
         mpath_doubt_release(&coll->doubt);
         free(coll->sums);

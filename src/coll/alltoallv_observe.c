@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What calls of Alltoallv show of the rails, on host memory and, between nodes, on device memory: both feed the same
- * windows (adapt/rates.h), for it is the same NICs that carry them. Not those that take their time for other links, that
+ * windows (adapt/nics.h), for it is the same NICs that carry them. Not those that take their time for other links, that
  * are too short, or that others progress, whose ranks compute meanwhile. Calls that another way is chosen for
  * (coll/doubt.h, coll/way_choice.h) show nothing; those that try mpath's own way again do.
  */
@@ -13,127 +13,94 @@
 #include "util/time.h"
 
 #include <stdlib.h>
-#include <string.h>
 
 #define LEARN_MIN_NS MPATH_NS_PER_MS /* that rails take: shorter calls show latencies */
 #define BUSY_PERCENT 80              /* of the busiest NIC's time: what others take may be its doing */
-#define UNSEEN_WINDOWS 8             /* in a row */
-
-static int compare(const void *a, const void *b)
-{
-    uint64_t x = *(const uint64_t *)a, y = *(const uint64_t *)b;
-
-    return (x > y) - (x < y);
-}
-
-/*
- * What most calls of the window show is less than a rail carries where ranks were kept from running, here or at the other
- * end, which is no property of the rail. What the best quarter of them shows it has carried.
- */
-static void read_samples(mpath_coll_rates_t *rates, uint64_t *bps)
-{
-    memset(bps, 0, MPATH_MAX_NICS * sizeof(*bps));
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        unsigned count = rates->num_samples[i];
-
-        count = (count < MPATH_COLL_SAMPLES) ? count : MPATH_COLL_SAMPLES;
-        if (count > 0) {
-            qsort(rates->samples_bps[i], count, sizeof(rates->samples_bps[i][0]), compare);
-            bps[i] = rates->samples_bps[i][count * 3 / 4];
-        }
-        rates->num_samples[i] = 0;
-    }
-}
-
-static int some_has_seen(const uint64_t *all, int size, int rail)
-{
-    for (int rank = 0; rank < size; rank++) {
-        if (all[(size_t)rank * MPATH_MAX_NICS + (size_t)rail] > 0) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
-/*
- * A slow rail may have so little to carry that no call shows whether it has recovered: now and then plans count on more
- * of it. Nonzero: they do.
- */
-static int try_unseen(mpath_coll_rates_t *rates, const uint64_t *all, int size)
-{
-    int changed = 0;
-
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        uint64_t *bps = &rates->observed.current_bps[i];
-
-        rates->unseen[i] = some_has_seen(all, size, i) ? 0 : rates->unseen[i] + 1;
-        if ((rates->unseen[i] >= UNSEEN_WINDOWS) && (*bps < rates->nominal_bps[i])) {
-            *bps             = (*bps < rates->nominal_bps[i] / 2) ? 2 * *bps : rates->nominal_bps[i];
-            rates->unseen[i] = 0;
-            changed          = 1;
-        }
-    }
-    return changed;
-}
 
 /* The end of a window. *changed_p: plans count on other rates from now on. */
 static mpath_status_t exchange(mpath_coll_t *coll, int *changed_p)
 {
-    mpath_coll_rates_t *rates = &coll->rates;
-    int size                  = mpath_team_size(coll->team);
-    uint64_t mine[MPATH_MAX_NICS], *all = malloc((size_t)size * sizeof(mine));
-    mpath_status_t status;
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    mpath_nics_t *nics       = &coll->rates.nics;
+    size_t size = (size_t)mpath_team_size(coll->team), row_bytes = (size_t)nics->num_nics * sizeof(mpath_nics_seen_t);
+    mpath_nics_seen_t *rows = malloc((size + 1) * row_bytes); /* the last one is this rank's */
+    int *node_of            = malloc(size * sizeof(*node_of));
+    mpath_status_t status   = MPATH_ERR_NO_MEMORY;
 
-    if (all == NULL) {
-        mpath_error("no memory for the observed rates of %d ranks; the call fails", size);
-        return MPATH_ERR_NO_MEMORY;
+    if ((rows == NULL) || (node_of == NULL)) {
+        mpath_error("no memory for the observed rates of %zu ranks; the call fails", size);
+    } else {
+        mpath_nics_read(nics, rows + size * (size_t)nics->num_nics);
+        status = mpath_team_allgather(coll->team, rows + size * (size_t)nics->num_nics, row_bytes, rows);
     }
-    read_samples(rates, mine);
-    status     = mpath_team_allgather(coll->team, mine, sizeof(mine), all);
-    *changed_p = (status == MPATH_OK) && mpath_rates_update(&rates->observed, all, size);
-    *changed_p |= (status == MPATH_OK) && try_unseen(rates, all, size);
-    free(all);
-    return *changed_p ? mpath_coll_rates_changed(coll) : status;
+    for (size_t rank = 0; (rank < size) && (status == MPATH_OK); rank++) {
+        node_of[rank] = mpath_topo_place(topo, (int)rank)->node;
+    }
+    if (status == MPATH_OK) {
+        status = mpath_nics_update(nics, rows, (int)size, node_of, changed_p);
+    }
+    free(node_of);
+    free(rows);
+    return ((status == MPATH_OK) && *changed_p) ? mpath_coll_rates_changed(coll) : status;
 }
 
-/* The rail of a NIC of this rank's node, as an index; -1: none. */
-static int rail_of(const mpath_coll_t *coll, int nic)
+/* A NIC of a node, as those of the rates; -1: it is not among them. */
+static int nic_of(const mpath_coll_t *coll, int node, int nic)
 {
-    const mpath_topo_t *topo       = mpath_team_topo(coll->team);
-    const mpath_machine_t *machine = mpath_topo_machine(topo,
-                                                        mpath_topo_place(topo, mpath_team_rank(coll->team))->node);
+    const mpath_machine_t *machine = mpath_topo_machine(mpath_team_topo(coll->team), node);
 
-    for (int i = 0; (i < coll->rates.observed.num_rails) && (nic < machine->num_nics); i++) {
+    for (int i = 0; (i < coll->rates.nics.num_rails) && (nic < machine->num_nics); i++) {
         if (coll->rates.numbers[i] == machine->nics[nic].rail) {
-            return i;
+            return mpath_nics_index(&coll->rates.nics, node, i);
         }
     }
     return -1;
 }
 
-static void add_sample(mpath_coll_rates_t *rates, int rail, double bps)
+/* Whether something that takes so long does so for about as long as the busiest NIC of all. */
+static int is_busy(uint64_t least_ns, uint64_t rails_ns)
 {
-    bps = (bps < (double)MPATH_MAX_RATE_BPS) ? bps : (double)MPATH_MAX_RATE_BPS;
-    if (bps >= 1) {
-        rates->samples_bps[rail][rates->num_samples[rail]++ % MPATH_COLL_SAMPLES] = (uint64_t)bps;
+    return (double)least_ns >= (double)rails_ns * BUSY_PERCENT / 100;
+}
+
+/* The NICs of this node that what came by them was as much work for as for the busiest, or for those that sent it. */
+static void observe_own(mpath_coll_t *coll, int node, const mpath_rail_times_t *times, uint64_t rails_ns)
+{
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        int index = (times->took_ns[nic] > 0) ? nic_of(coll, node, nic) : -1;
+
+        if ((index >= 0) && is_busy(times->least_ns[nic], rails_ns)) {
+            double pace = mpath_nics_own_pace(&coll->rates.nics, times->least_ns[nic], times->took_ns[nic],
+                                              times->pace_ns[nic]);
+
+            mpath_nics_observe(&coll->rates.nics, index, pace, 0, is_busy(times->own_ns[nic], rails_ns));
+        }
     }
 }
 
-/* Rails that were busy about as long as the busiest one. */
+/* The same for those of a node that have sent to this rank. */
+static void observe_source(mpath_coll_t *coll, int node, const mpath_rail_source_t *sources, uint64_t rails_ns)
+{
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        const mpath_rail_source_t *source = &sources[nic];
+        int index = ((source->bytes > 0) && (source->took_ns > 0)) ? nic_of(coll, node, nic) : -1;
+
+        if ((index >= 0) && is_busy(source->least_ns, rails_ns)) {
+            mpath_nics_observe(&coll->rates.nics, index, (double)source->least_ns / (double)source->took_ns,
+                               (double)source->bytes / (double)source->load_bytes, is_busy(source->own_ns, rails_ns));
+        }
+    }
+}
+
 static void observe_rails(mpath_coll_t *coll, const mpath_rail_times_t *times, uint64_t rails_ns)
 {
-    mpath_coll_rates_t *rates = &coll->rates;
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    int node                 = mpath_topo_place(topo, mpath_team_rank(coll->team))->node;
 
-    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        int rail = (times->took_ns[nic] > 0) ? rail_of(coll, nic) : -1;
-        double nominal, least_ns = (double)times->least_ns[nic];
-
-        if (rail >= 0) {
-            nominal = (double)rates->nominal_bps[rail];
-            if (least_ns * nominal / (double)rates->observed.current_bps[rail] >=
-                (double)rails_ns * BUSY_PERCENT / 100) {
-                add_sample(rates, rail, nominal * least_ns / (double)times->took_ns[nic]);
-            }
+    observe_own(coll, node, times, rails_ns);
+    for (int other = 0; (other < coll->rates.nics.num_nodes) && (times->sources != NULL); other++) {
+        if ((coll->rates.nics.num_nodes > 1) && (other != node)) {
+            observe_source(coll, other, &times->sources[other * MPATH_MAX_NICS], rails_ns);
         }
     }
 }
@@ -165,7 +132,7 @@ static mpath_status_t count(mpath_coll_t *coll, const mpath_rail_times_t *times,
     mpath_status_t status = MPATH_OK;
 
     observe_rails(coll, times, rails_ns);
-    ends |= mpath_rates_end_call(&coll->rates.observed, rails_ns);
+    ends |= mpath_rates_window_ends(&coll->rates.nics.window, rails_ns);
     *changed_p = 0;
     if (ends) {
         status = exchange(coll, changed_p);
@@ -179,13 +146,6 @@ static mpath_status_t count(mpath_coll_t *coll, const mpath_rail_times_t *times,
 int mpath_coll_rates_follow(const mpath_coll_t *coll, uint64_t links_ns)
 {
     return mpath_coll_rates_are_on(coll) && (links_ns >= LEARN_MIN_NS);
-}
-
-/* Doubt about calls on host memory has begun: what calls before have shown has become wrong. */
-static void restart(mpath_coll_rates_t *rates)
-{
-    mpath_rates_restart(&rates->observed);
-    memset(rates->num_samples, 0, sizeof(rates->num_samples));
 }
 
 mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *plan)
@@ -202,10 +162,10 @@ mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *
         return MPATH_OK;
     }
     in_doubt = mpath_doubt_window_call(&coll->doubt);
-    if (in_doubt == 1) {
-        restart(&coll->rates);
+    if (in_doubt == 1) { /* what calls before have shown has become wrong */
+        mpath_nics_restart(&coll->rates.nics);
     }
-    mpath_move_times(coll->team, plan, &times);
+    mpath_move_times(coll->team, topo, plan, &times);
     status = count(coll, &times, rails_ns, in_doubt == MPATH_DOUBT_WINDOW_CALLS, &changed);
     if (in_doubt == MPATH_DOUBT_WINDOW_CALLS) {
         mpath_doubt_adapted(&coll->doubt, changed);

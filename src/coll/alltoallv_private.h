@@ -5,29 +5,22 @@
 
 #include "adapt/known.h"
 #include "adapt/passing.h"
-#include "adapt/rates.h"
+#include "adapt/nics.h"
 #include "coll/alltoallv.h"
 #include "coll/doubt.h"
 #include "coll/load.h"
 #include "coll/plan_cache.h"
 #include "coll/way_choice.h"
 
-#define MPATH_COLL_SAMPLES 16 /* the last ones */
-
-/* The rails that some node has, and what they carry, see alltoallv_rates.c. Alike on all ranks but for what is local. */
+/* The rails that some node has, and what its NICs carry, see alltoallv_rates.c. Alike on all ranks but for what is local. */
 typedef struct mpath_coll_rates {
     int numbers[MPATH_MAX_NICS];
-    uint64_t nominal_bps[MPATH_MAX_NICS]; /* as the system says: the least of the nodes */
-    mpath_rates_t observed;               /* with what plans count on */
-    int unseen[MPATH_MAX_NICS];           /* windows in which no rank saw anything of the rail */
-    int is_known;                         /* these have been learned, or are of the file */
+    mpath_nics_t nics;
+    int is_known; /* rates have been learned, or are of the file */
     /* local */
-    int looked, has_stored; /* rank 0: into the file, which has rates that are not told yet */
-    uint64_t stored_bps[MPATH_MAX_NICS];
-    unsigned heard; /* of mpath_known_changes() */
-    /* of this window, by rail: what calls have shown to this rank */
-    unsigned num_samples[MPATH_MAX_NICS];
-    uint64_t samples_bps[MPATH_MAX_NICS][MPATH_COLL_SAMPLES];
+    int looked;           /* rank 0: into the file */
+    uint64_t *stored_bps; /* by NIC, what it has and is not told yet; NULL: nothing */
+    unsigned heard;       /* of mpath_known_changes() */
 } mpath_coll_rates_t;
 
 struct mpath_coll {
@@ -69,7 +62,8 @@ static inline mpath_status_t mpath_coll_decline(mpath_coll_t *coll, const char *
 mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll);
 
 /* alltoallv_rates.c: for a new topology. */
-void mpath_coll_rates_init(mpath_coll_t *coll);
+mpath_status_t mpath_coll_rates_init(mpath_coll_t *coll);
+void mpath_coll_rates_release(mpath_coll_t *coll);
 /* Whether rates are learned here. The same on all ranks, as all of these. */
 int mpath_coll_rates_are_on(const mpath_coll_t *coll);
 /* Starts anew with the rates of the team's present topology where that is another one. */

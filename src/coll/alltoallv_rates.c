@@ -26,54 +26,68 @@
 #define FROM_FILE_NS 1        /* learned before everything else */
 #define CLASSES 3             /* of sizes, of operations whose rates serve as well */
 
-/* What a rank tells when the ranks exchange what they know. Plain data. */
-typedef struct known_row {
-    mpath_known_rail_t rails[MPATH_MAX_NICS];
-} known_row_t;
-
 int mpath_coll_rates_are_on(const mpath_coll_t *coll)
 {
-    return (coll->settings->adapt != MPATH_ADAPT_OFF) && (coll->rates.observed.num_rails > 1) &&
+    return (coll->settings->adapt != MPATH_ADAPT_OFF) && (coll->rates.nics.num_rails > 1) &&
            (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);
 }
 
-/* The least rate of a rail by its number, where it is up; 0: nowhere. */
-static uint64_t nominal_bps(const mpath_topo_t *topo, int number)
+/* Of a node's NIC on the rail of a number, where it is up; else 0. */
+static uint64_t nic_bps(const mpath_topo_t *topo, int node, int number)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(topo, node);
+
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        if ((machine->nics[nic].rail == number) && machine->nics[nic].up) {
+            return machine->nics[nic].rate_bps;
+        }
+    }
+    return 0;
+}
+
+/* The least of the nodes that have the rail; 0: none has. */
+static uint64_t rail_bps(const mpath_topo_t *topo, int number)
 {
     uint64_t least = 0;
 
     for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
-        const mpath_machine_t *machine = mpath_topo_machine(topo, node);
+        uint64_t bps = nic_bps(topo, node, number);
 
-        for (int nic = 0; nic < machine->num_nics; nic++) {
-            const mpath_nic_t *entry = &machine->nics[nic];
-
-            if ((entry->rail == number) && entry->up && ((least == 0) || (entry->rate_bps < least))) {
-                least = entry->rate_bps;
-            }
-        }
+        least = ((least == 0) || ((bps > 0) && (bps < least))) ? bps : least;
     }
     return least;
 }
 
-void mpath_coll_rates_init(mpath_coll_t *coll)
+void mpath_coll_rates_release(mpath_coll_t *coll)
+{
+    mpath_nics_release(&coll->rates.nics);
+    free(coll->rates.stored_bps);
+    coll->rates.stored_bps = NULL;
+}
+
+mpath_status_t mpath_coll_rates_init(mpath_coll_t *coll)
 {
     const mpath_topo_t *topo  = mpath_team_topo(coll->team);
     mpath_coll_rates_t *rates = &coll->rates;
-    int num_rails = 0, looked = rates->looked;
+    int num_nodes = mpath_topo_num_nodes(topo), num_rails = 0, looked = rates->looked;
+    uint64_t nominal_bps[MPATH_NICS_MAX];
 
+    mpath_relay_coll_set_rates(coll->relay, NULL);
+    mpath_coll_rates_release(coll);
     memset(rates, 0, sizeof(*rates));
     rates->looked = looked;
     for (int number = 0; (number < MPATH_MAX_RAILS) && (num_rails < MPATH_MAX_NICS); number++) {
-        uint64_t bps = nominal_bps(topo, number);
-
-        if (bps > 0) {
-            rates->numbers[num_rails]       = number;
-            rates->nominal_bps[num_rails++] = bps;
+        if (rail_bps(topo, number) > 0) {
+            rates->numbers[num_rails++] = number;
         }
     }
-    mpath_rates_init(&rates->observed, num_rails, rates->nominal_bps);
-    mpath_relay_coll_set_rates(coll->relay, 0, rates->numbers, rates->nominal_bps, rates->nominal_bps);
+    num_nodes = mpath_nics_are_told_apart(num_nodes, num_rails) ? num_nodes : 1;
+    for (int nic = 0; nic < num_nodes * num_rails; nic++) {
+        int number = rates->numbers[nic % num_rails];
+
+        nominal_bps[nic] = (num_nodes > 1) ? nic_bps(topo, nic / num_rails, number) : rail_bps(topo, number);
+    }
+    return mpath_nics_init(&rates->nics, num_nodes, num_rails, nominal_bps);
 }
 
 mpath_status_t mpath_coll_rates_refresh(mpath_coll_t *coll)
@@ -84,17 +98,18 @@ mpath_status_t mpath_coll_rates_refresh(mpath_coll_t *coll)
 /* Plans count on the present rates from now on. */
 static mpath_status_t apply(mpath_coll_t *coll)
 {
-    const mpath_coll_rates_t *rates = &coll->rates;
-    mpath_status_t status           = mpath_topo_rates_apply(mpath_team_topo(coll->team), rates->observed.num_rails,
-                                                             rates->numbers, rates->nominal_bps, rates->observed.current_bps,
-                                                             coll->cache, &coll->rated);
+    const mpath_nics_t *nics       = &coll->rates.nics;
+    const mpath_topo_rates_t rates = {.num_nodes   = nics->num_nodes,
+                                      .num_rails   = nics->num_rails,
+                                      .numbers     = coll->rates.numbers,
+                                      .nominal_bps = nics->nominal_bps,
+                                      .bps         = nics->current_bps};
+    mpath_status_t status = mpath_topo_rates_apply(mpath_team_topo(coll->team), &rates, coll->cache, &coll->rated);
 
-    if (status != MPATH_OK) {
-        return status;
+    if (status == MPATH_OK) {
+        mpath_relay_coll_set_rates(coll->relay, &rates);
     }
-    mpath_relay_coll_set_rates(coll->relay, rates->observed.num_rails, rates->numbers, rates->nominal_bps,
-                               rates->observed.current_bps);
-    return MPATH_OK;
+    return status;
 }
 
 static uint64_t scaled(uint64_t bps, uint64_t nominal, uint64_t nominal_here)
@@ -105,44 +120,89 @@ static uint64_t scaled(uint64_t bps, uint64_t nominal, uint64_t nominal_here)
     return (nominal == nominal_here) ? bps : (rate < 1) ? 1 : (uint64_t)rate;
 }
 
-/* Nonzero: the rail is one that plans count on, and its rate has changed. */
-static int put(mpath_coll_rates_t *rates, int number, uint64_t nominal, uint64_t bps)
+/* The rail of a number, as those of the rates; -1: plans do not count on it. */
+static int rail_of(const mpath_coll_rates_t *rates, int number)
 {
-    for (int i = 0; i < rates->observed.num_rails; i++) {
+    for (int i = 0; i < rates->nics.num_rails; i++) {
         if (rates->numbers[i] == number) {
-            uint64_t before = rates->observed.current_bps[i];
-
-            rates->observed.current_bps[i] = scaled(bps, nominal, rates->nominal_bps[i]);
-            return rates->observed.current_bps[i] != before;
+            return i;
         }
     }
-    return 0;
+    return -1;
+}
+
+/* The slowest NIC of the rail, in terms of that nominal rate. */
+static uint64_t slowest_bps(const mpath_nics_t *nics, int rail, uint64_t nominal)
+{
+    uint64_t least = 0;
+
+    for (int nic = rail; nic < nics->num_nics; nic += nics->num_rails) {
+        if (nics->nominal_bps[nic] > 0) {
+            uint64_t bps = scaled(nics->current_bps[nic], nics->nominal_bps[nic], nominal);
+
+            least = ((least == 0) || (bps < least)) ? bps : least;
+        }
+    }
+    return (least > 0) ? least : nominal;
+}
+
+/*
+ * A rail carries so much, on the slowest of its NICs: those that have been slower are as fast now; where none has been as
+ * slow, those that have been the slowest are now, and the others can do what they have shown. Nonzero: rates have changed.
+ */
+static int put_rail(mpath_nics_t *nics, int rail, uint64_t nominal, uint64_t bps)
+{
+    uint64_t least = slowest_bps(nics, rail, nominal), before;
+    double alike   = (double)least * (1 + MPATH_RATES_DRIFT_PPM / 1e6);
+    int changed    = 0;
+
+    for (int nic = rail; nic < nics->num_nics; nic += nics->num_rails) {
+        if (nics->nominal_bps[nic] > 0) {
+            uint64_t here = scaled(nics->current_bps[nic], nics->nominal_bps[nic], nominal);
+
+            before = nics->current_bps[nic];
+            if ((here < bps) || ((bps < least) && ((double)here <= alike))) {
+                nics->current_bps[nic] = scaled(bps, nominal, nics->nominal_bps[nic]);
+            }
+            changed |= (nics->current_bps[nic] != before);
+        }
+    }
+    return changed;
 }
 
 /* Others have learned something: what this window has shown may be older. */
 static mpath_status_t apply_news(mpath_coll_t *coll)
 {
-    mpath_rates_t *observed = &coll->rates.observed;
-    uint64_t bps[MPATH_MAX_NICS];
-
-    memcpy(bps, observed->current_bps, sizeof(bps));
-    mpath_rates_init(observed, observed->num_rails, bps);
-    memset(coll->rates.num_samples, 0, sizeof(coll->rates.num_samples));
+    mpath_nics_forget(&coll->rates.nics);
     return apply(coll);
+}
+
+/* As other communicators of this process know it. */
+static mpath_known_nic_t known_nic(const mpath_coll_t *coll, int nic)
+{
+    const mpath_nics_t *nics = &coll->rates.nics;
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    int node                 = nic / nics->num_rails;
+
+    return (mpath_known_nic_t){.node = (nics->num_nodes > 1) ? mpath_known_node(mpath_topo_machine(topo, node)->host)
+                                                             : 0,
+                               .rail = coll->rates.numbers[nic % nics->num_rails]};
 }
 
 /* Other communicators of this process will ask for it. */
 static void publish(mpath_coll_t *coll)
 {
-    mpath_coll_rates_t *rates = &coll->rates;
-    mpath_known_rail_t known  = {.learned_ns = mpath_known_now()};
+    const mpath_nics_t *nics = &coll->rates.nics;
+    mpath_known_rate_t known = {.learned_ns = mpath_known_now()};
 
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        known.bps         = rates->observed.current_bps[i];
-        known.nominal_bps = rates->nominal_bps[i];
-        rates->heard += mpath_known_note(rates->numbers[i], &known);
+    for (int nic = 0; nic < nics->num_nics; nic++) {
+        if (nics->nominal_bps[nic] > 0) {
+            known.bps         = nics->current_bps[nic];
+            known.nominal_bps = nics->nominal_bps[nic];
+            coll->rates.heard += mpath_known_note(known_nic(coll, nic), &known);
+        }
     }
-    rates->is_known = 1;
+    coll->rates.is_known = 1;
 }
 
 mpath_status_t mpath_coll_rates_learned(mpath_coll_t *coll, int num_rails, const int *numbers, const uint64_t *nominal,
@@ -155,7 +215,9 @@ mpath_status_t mpath_coll_rates_learned(mpath_coll_t *coll, int num_rails, const
         return status;
     }
     for (int i = 0; i < num_rails; i++) {
-        changed |= put(&coll->rates, numbers[i], nominal[i], bps[i]);
+        int rail = rail_of(&coll->rates, numbers[i]);
+
+        changed |= (rail >= 0) && put_rail(&coll->rates.nics, rail, nominal[i], bps[i]);
     }
     publish(coll);
     return changed ? apply_news(coll) : MPATH_OK;
@@ -163,14 +225,9 @@ mpath_status_t mpath_coll_rates_learned(mpath_coll_t *coll, int num_rails, const
 
 uint64_t mpath_coll_rates_of(const mpath_coll_t *coll, int number, uint64_t nominal)
 {
-    const mpath_coll_rates_t *rates = &coll->rates;
+    int rail = rail_of(&coll->rates, number);
 
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        if (rates->numbers[i] == number) {
-            return scaled(rates->observed.current_bps[i], rates->nominal_bps[i], nominal);
-        }
-    }
-    return nominal;
+    return (rail >= 0) ? slowest_bps(&coll->rates.nics, rail, nominal) : nominal;
 }
 
 int mpath_coll_rates_are_known(const mpath_coll_t *coll)
@@ -180,26 +237,56 @@ int mpath_coll_rates_are_known(const mpath_coll_t *coll)
 
 /* -- the file, and other communicators -- */
 
-/* The line that serves best: of Alltoallv, else of another operation with large vectors. */
+/* Rates of nodes, and of rails the line that serves best: of Alltoallv, else of another operation with large vectors. */
 typedef struct search {
-    mpath_coll_rates_t *rates;
+    const mpath_nics_t *nics;
     uint64_t machine;
-    int worth; /* of the best one so far */
+    int worth, has_nodes; /* 0: nothing was found yet; of the best one so far */
+    uint64_t rails_bps[MPATH_MAX_NICS], nics_bps[MPATH_NICS_MAX];
 } search_t;
 
 static void consider(void *argument, const mpath_store_line_t *line)
 {
     static const char *const operations[] = {"start", "reduce_scatter", "allgather", "allreduce", OPERATION};
     search_t *search                      = argument;
-    int num_rails                         = search->rates->observed.num_rails;
+    size_t bytes                          = (size_t)line->num_rails * sizeof(*line->bps);
 
+    if ((line->machine != search->machine) || (line->num_rails != search->nics->num_rails) ||
+        (line->size_class >= CLASSES)) {
+        return;
+    }
+    if (line->kind == MPATH_STORE_NODE_RATES) {
+        if ((search->nics->num_nodes > 1) && (line->node < search->nics->num_nodes) &&
+            (strcmp(line->operation, OPERATION) == 0)) {
+            memcpy(&search->nics_bps[mpath_nics_index(search->nics, line->node, 0)], line->bps, bytes);
+            search->has_nodes = 1;
+        }
+        return;
+    }
     for (int i = 0; i < (int)(sizeof(operations) / sizeof(operations[0])); i++) {
         int worth = i * CLASSES + line->size_class + 1;
 
-        if ((line->machine == search->machine) && (line->num_rails == num_rails) && (line->size_class < CLASSES) &&
-            (strcmp(line->operation, operations[i]) == 0) && (worth >= search->worth)) {
-            memcpy(search->rates->stored_bps, line->bps, (size_t)num_rails * sizeof(*line->bps));
+        if ((strcmp(line->operation, operations[i]) == 0) && (worth >= search->worth)) {
+            memcpy(search->rails_bps, line->bps, bytes);
             search->worth = worth;
+        }
+    }
+}
+
+/* What was found, by NIC; of a NIC of which nothing was, 0. */
+static void take_found(mpath_coll_t *coll, const search_t *search)
+{
+    const mpath_nics_t *nics = &coll->rates.nics;
+
+    coll->rates.stored_bps = calloc((size_t)nics->num_nics, sizeof(*coll->rates.stored_bps));
+    for (int nic = 0; (nic < nics->num_nics) && (coll->rates.stored_bps != NULL); nic++) {
+        int rail         = nic % nics->num_rails;
+        uint64_t nominal = nics->nominal_bps[nic];
+
+        coll->rates.stored_bps[nic] = search->nics_bps[nic];
+        if ((search->nics_bps[nic] == 0) && (search->rails_bps[rail] > 0) && (nominal > 0)) {
+            coll->rates.stored_bps[nic] = scaled(
+                search->rails_bps[rail], rail_bps(mpath_team_topo(coll->team), coll->rates.numbers[rail]), nominal);
         }
     }
 }
@@ -208,12 +295,14 @@ static void consider(void *argument, const mpath_store_line_t *line)
 static void look_into_file(mpath_coll_t *coll)
 {
     const char *path = coll->settings->adapt_file;
-    search_t search  = {.rates = &coll->rates, .machine = mpath_topo_signature(mpath_team_topo(coll->team))};
+    search_t search  = {.nics = &coll->rates.nics, .machine = mpath_topo_signature(mpath_team_topo(coll->team))};
 
     coll->rates.looked = 1;
     if ((path[0] != '\0') && !mpath_cache_is_special(path)) {
         (void)mpath_store_read(path, consider, &search);
-        coll->rates.has_stored = search.worth > 0;
+        if ((search.worth > 0) || search.has_nodes) {
+            take_found(coll, &search);
+        }
     }
 }
 
@@ -226,39 +315,43 @@ uint32_t mpath_coll_rates_tell(mpath_coll_t *coll)
         (mpath_team_rank(coll->team) == 0)) {
         look_into_file(coll);
     }
-    return (coll->rates.has_stored || (mpath_known_changes() != coll->rates.heard)) ? MPATH_CALL_RATES : 0;
+    return ((coll->rates.stored_bps != NULL) || (mpath_known_changes() != coll->rates.heard)) ? MPATH_CALL_RATES : 0;
 }
 
-static void fill_row(const mpath_coll_rates_t *rates, known_row_t *row)
+static void fill_row(const mpath_coll_t *coll, mpath_known_rate_t *row)
 {
-    memset(row, 0, sizeof(*row));
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        row->rails[i] = mpath_known_of(rates->numbers[i]);
-        if ((row->rails[i].learned_ns == 0) && rates->has_stored) {
-            row->rails[i] = (mpath_known_rail_t){
-                .learned_ns = FROM_FILE_NS, .bps = rates->stored_bps[i], .nominal_bps = rates->nominal_bps[i]};
+    const mpath_coll_rates_t *rates = &coll->rates;
+
+    for (int nic = 0; nic < rates->nics.num_nics; nic++) {
+        row[nic] = mpath_known_of(known_nic(coll, nic));
+        if ((row[nic].learned_ns == 0) && (rates->stored_bps != NULL) && (rates->stored_bps[nic] > 0)) {
+            row[nic] = (mpath_known_rate_t){
+                .learned_ns = FROM_FILE_NS, .bps = rates->stored_bps[nic], .nominal_bps = rates->nics.nominal_bps[nic]};
         }
     }
 }
 
-/* The latest that some rank knows of each rail. Nonzero: rates have changed. */
-static int take_rows(mpath_coll_t *coll, const known_row_t *all)
+/* The latest that some rank knows of each NIC. Nonzero: rates have changed. */
+static int take_rows(mpath_coll_t *coll, const mpath_known_rate_t *all)
 {
-    mpath_coll_rates_t *rates = &coll->rates;
-    int changed               = 0;
+    mpath_nics_t *nics = &coll->rates.nics;
+    int changed        = 0;
 
-    for (int i = 0; i < rates->observed.num_rails; i++) {
-        const mpath_known_rail_t *latest = &all[0].rails[i];
+    for (int nic = 0; nic < nics->num_nics; nic++) {
+        const mpath_known_rate_t *latest = &all[nic];
 
         for (int rank = 1; rank < mpath_team_size(coll->team); rank++) {
-            latest = mpath_known_later(latest, &all[rank].rails[i]);
+            latest = mpath_known_later(latest, &all[(size_t)rank * (size_t)nics->num_nics + (size_t)nic]);
         }
-        if (latest->learned_ns > 0) {
-            changed |= put(rates, rates->numbers[i], latest->nominal_bps, latest->bps);
-            rates->is_known = 1;
+        if ((latest->learned_ns > 0) && (nics->nominal_bps[nic] > 0)) {
+            uint64_t before = nics->current_bps[nic];
+
+            nics->current_bps[nic] = scaled(latest->bps, latest->nominal_bps, nics->nominal_bps[nic]);
+            changed |= (nics->current_bps[nic] != before);
+            coll->rates.is_known = 1;
         }
         if (latest->learned_ns > FROM_FILE_NS) {
-            rates->heard += mpath_known_note(rates->numbers[i], latest);
+            coll->rates.heard += mpath_known_note(known_nic(coll, nic), latest);
         }
     }
     return changed;
@@ -266,8 +359,8 @@ static int take_rows(mpath_coll_t *coll, const known_row_t *all)
 
 static mpath_status_t hear(mpath_coll_t *coll)
 {
-    size_t size      = (size_t)mpath_team_size(coll->team);
-    known_row_t *all = malloc(size * sizeof(*all)), mine;
+    size_t size = (size_t)mpath_team_size(coll->team), row = (size_t)coll->rates.nics.num_nics;
+    mpath_known_rate_t *all = malloc((size + 1) * row * sizeof(*all)); /* the last row is this rank's */
     mpath_status_t status;
 
     if (all == NULL) {
@@ -275,12 +368,13 @@ static mpath_status_t hear(mpath_coll_t *coll)
         return MPATH_ERR_NO_MEMORY;
     }
     coll->rates.heard = mpath_known_changes();
-    fill_row(&coll->rates, &mine);
-    status = mpath_team_allgather(coll->team, &mine, sizeof(mine), all);
+    fill_row(coll, all + size * row);
+    status = mpath_team_allgather(coll->team, all + size * row, row * sizeof(*all), all);
     if ((status == MPATH_OK) && take_rows(coll, all)) {
         status = apply_news(coll);
     }
-    coll->rates.has_stored = 0;
+    free(coll->rates.stored_bps);
+    coll->rates.stored_bps = NULL;
     free(all);
     return status;
 }
@@ -304,29 +398,53 @@ mpath_status_t mpath_coll_rates_take(mpath_coll_t *coll, uint32_t flags)
 
 /* -- what calls have shown -- */
 
+/* A line for each node. */
 static void log_rates(const mpath_coll_t *coll)
 {
-    const mpath_rates_t *observed  = &coll->rates.observed;
-    char text[MPATH_MAX_NICS * 24] = "";
-    size_t used                    = 0;
+    const mpath_nics_t *nics = &coll->rates.nics;
 
-    for (int i = 0; (i < observed->num_rails) && (used < sizeof(text)); i++) {
-        used += (size_t)snprintf(text + used, sizeof(text) - used, " %llu",
-                                 (unsigned long long)observed->current_bps[i]);
-    }
-    if (mpath_team_rank(coll->team) == 0) {
-        mpath_info("alltoallv: rails carry%s bytes per second; plans follow", text);
+    for (int node = 0; (node < nics->num_nodes) && (mpath_team_rank(coll->team) == 0); node++) {
+        char text[MPATH_MAX_NICS * 24] = "";
+        size_t used                    = 0;
+
+        for (int i = 0; (i < nics->num_rails) && (used < sizeof(text)); i++) {
+            used += (size_t)snprintf(text + used, sizeof(text) - used, " %llu",
+                                     (unsigned long long)nics->current_bps[mpath_nics_index(nics, node, i)]);
+        }
+        mpath_info("alltoallv: rails of %s carry%s bytes per second; plans follow",
+                   (nics->num_nodes > 1) ? mpath_topo_machine(mpath_team_topo(coll->team), node)->host : "all nodes",
+                   text);
     }
 }
 
 static void save(const mpath_coll_t *coll)
 {
-    const char *path = coll->settings->adapt_file;
+    const mpath_nics_t *nics  = &coll->rates.nics;
+    uint64_t machine          = mpath_topo_signature(mpath_team_topo(coll->team));
+    const char *path          = coll->settings->adapt_file;
+    mpath_store_line_t *lines = NULL;
 
-    if ((mpath_team_rank(coll->team) == 0) && (path[0] != '\0')) {
-        (void)mpath_store_save(path, mpath_topo_signature(mpath_team_topo(coll->team)), OPERATION, 0,
-                               coll->rates.observed.num_rails, coll->rates.observed.current_bps);
+    if ((mpath_team_rank(coll->team) != 0) || (path[0] == '\0')) {
+        return;
     }
+    if (nics->num_nodes == 1) {
+        (void)mpath_store_save(path, machine, OPERATION, 0, nics->num_rails, nics->current_bps);
+        return;
+    }
+    lines = calloc((size_t)nics->num_nodes, sizeof(*lines));
+    for (int node = 0; (node < nics->num_nodes) && (lines != NULL); node++) {
+        lines[node] = (mpath_store_line_t){.machine   = machine,
+                                           .operation = OPERATION,
+                                           .kind      = MPATH_STORE_NODE_RATES,
+                                           .node      = node,
+                                           .num_rails = nics->num_rails};
+        memcpy(lines[node].bps, &nics->current_bps[mpath_nics_index(nics, node, 0)],
+               (size_t)nics->num_rails * sizeof(*lines[node].bps));
+    }
+    if (lines != NULL) {
+        (void)mpath_store_put(path, lines, nics->num_nodes);
+    }
+    free(lines);
 }
 
 mpath_status_t mpath_coll_rates_changed(mpath_coll_t *coll)

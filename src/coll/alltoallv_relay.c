@@ -5,7 +5,6 @@
 #include "adapt/choice.h"
 #include "coll/gate.h"
 #include "coll/plan_cache.h"
-#include "coll/topo_rates.h"
 #include "exec/idle.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -29,12 +28,11 @@ struct mpath_relay_coll {
     mpath_plan_cache_t *cache; /* NULL until the first call */
     const mpath_topo_t *topo;  /* that its plans are for; the relay frees none that it has handed out */
     mpath_topo_t *rated;       /* that with the rates below; NULL: with those of the system */
-    int num_rails, has_news;   /* 0: nobody has learned rates. The cache does not know them yet */
-    int numbers[MPATH_MAX_NICS];
-    uint64_t nominal_bps[MPATH_MAX_NICS], rates_bps[MPATH_MAX_NICS];
-    uint64_t *demand;        /* of the call under way, without the diagonal */
-    mpath_choice_t *choices; /* by kind of call, of this topology; NULL until the first trial */
-    mpath_choice_t *tried;   /* the call under way is a trial of it; NULL: it is none */
+    mpath_topo_rates_t rates;  /* without rails: nobody has learned any */
+    int has_news;              /* the cache does not know them yet */
+    uint64_t *demand;          /* of the call under way, without the diagonal */
+    mpath_choice_t *choices;   /* by kind of call, of this topology; NULL until the first trial */
+    mpath_choice_t *tried;     /* the call under way is a trial of it; NULL: it is none */
     int trial;
     const mpath_plan_t *moved; /* that the last call was moved by; NULL: by none */
     mpath_relay_counters_t counters;
@@ -165,25 +163,20 @@ static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *t
         coll->rated = NULL;
     }
     coll->topo     = topo;
-    coll->has_news = coll->num_rails > 0;
+    coll->has_news = coll->rates.num_rails > 0;
     return mpath_plan_cache_create(topo, &params, &coll->cache);
 }
 
-void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, int num_rails, const int *numbers,
-                                const uint64_t *nominal_bps, const uint64_t *rates_bps)
+void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, const mpath_topo_rates_t *rates)
 {
-    coll->num_rails = num_rails;
-    coll->has_news  = num_rails > 0;
-    memcpy(coll->numbers, numbers, (size_t)num_rails * sizeof(*numbers));
-    memcpy(coll->nominal_bps, nominal_bps, (size_t)num_rails * sizeof(*nominal_bps));
-    memcpy(coll->rates_bps, rates_bps, (size_t)num_rails * sizeof(*rates_bps));
+    coll->rates    = (rates != NULL) ? *rates : (mpath_topo_rates_t){.num_rails = 0};
+    coll->has_news = coll->rates.num_rails > 0;
 }
 
 /* Plans count on what was learned; what was tried with other rates is tried anew. */
 static mpath_status_t take_rates(mpath_relay_coll_t *coll)
 {
-    mpath_status_t status = mpath_topo_rates_apply(coll->topo, coll->num_rails, coll->numbers, coll->nominal_bps,
-                                                   coll->rates_bps, coll->cache, &coll->rated);
+    mpath_status_t status = mpath_topo_rates_apply(coll->topo, &coll->rates, coll->cache, &coll->rated);
 
     if (status != MPATH_OK) {
         return status;
@@ -365,9 +358,9 @@ const mpath_plan_t *mpath_relay_coll_moved(const mpath_relay_coll_t *coll, const
     return coll->moved;
 }
 
-void mpath_relay_coll_times(const mpath_relay_coll_t *coll, mpath_rail_times_t *times)
+void mpath_relay_coll_times(mpath_relay_coll_t *coll, mpath_rail_times_t *times)
 {
-    mpath_relay_times(coll->relay, coll->moved, times);
+    mpath_relay_times(coll->relay, (coll->rated != NULL) ? coll->rated : coll->topo, coll->moved, times);
 }
 
 void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns)

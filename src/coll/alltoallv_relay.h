@@ -6,6 +6,7 @@
 #ifndef MPATH_COLL_ALLTOALLV_RELAY_H
 #define MPATH_COLL_ALLTOALLV_RELAY_H
 
+#include "coll/topo_rates.h"
 #include "exec/agree.h"
 #include "exec/relay.h"
 #include "exec/team.h"
@@ -23,9 +24,8 @@ typedef struct mpath_relay_counters {
 mpath_status_t mpath_relay_coll_create(mpath_team_t *team, mpath_relay_coll_t **coll_p);
 void mpath_relay_coll_destroy(mpath_relay_coll_t *coll);
 
-/* As mpath_coll_rates_set(): from the next call on. */
-void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, int num_rails, const int *numbers,
-                                const uint64_t *nominal_bps, const uint64_t *rates_bps);
+/* NULL: nobody has learned rates. From the next call on; the arrays live until others are set. */
+void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, const mpath_topo_rates_t *rates);
 
 /* Whether calls with device memory may be served here. The same on all ranks. */
 int mpath_relay_coll_usable(const mpath_relay_coll_t *coll);
@@ -46,7 +46,7 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_
  * the plan is for; NULL: it has moved nothing. And what that has shown of the rails, see mpath_relay_times().
  */
 const mpath_plan_t *mpath_relay_coll_moved(const mpath_relay_coll_t *coll, const mpath_topo_t **topo_p);
-void mpath_relay_coll_times(const mpath_relay_coll_t *coll, mpath_rail_times_t *times);
+void mpath_relay_coll_times(mpath_relay_coll_t *coll, mpath_rail_times_t *times);
 
 /*
  * How long the call under way took on this rank, whichever way served it after mpath_relay_coll_move(): plan and static

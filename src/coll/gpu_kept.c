@@ -103,6 +103,6 @@ void mpath_gpu_kept_learned(const mpath_gpu_coll_t *gpu, mpath_store_kind_t kind
     mpath_kept_note(&line, &kept);
     line.value = value;
     if ((file_of(gpu) != NULL) && ((before.learned_ns == 0) || (before.value != value))) {
-        (void)mpath_store_put(file_of(gpu), &line);
+        (void)mpath_store_put(file_of(gpu), &line, 1);
     }
 }

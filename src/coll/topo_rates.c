@@ -8,6 +8,9 @@
 
 static void scale(mpath_machine_t *machine, int rail, uint64_t nominal_bps, uint64_t rate_bps)
 {
+    if (nominal_bps == 0) {
+        return;
+    }
     for (int nic = 0; nic < machine->num_nics; nic++) {
         mpath_nic_t *entry = &machine->nics[nic];
 
@@ -20,8 +23,7 @@ static void scale(mpath_machine_t *machine, int rail, uint64_t nominal_bps, uint
     }
 }
 
-mpath_status_t mpath_topo_with_rates(const mpath_topo_t *topo, int num_rails, const int *rails,
-                                     const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_topo_t **topo_p)
+mpath_status_t mpath_topo_with_rates(const mpath_topo_t *topo, const mpath_topo_rates_t *rates, mpath_topo_t **topo_p)
 {
     int num_nodes = mpath_topo_num_nodes(topo), num_ranks = mpath_topo_num_ranks(topo), has_gpus = 0;
     mpath_machine_t *machines = calloc((size_t)num_nodes, sizeof(*machines));
@@ -37,8 +39,10 @@ mpath_status_t mpath_topo_with_rates(const mpath_topo_t *topo, int num_rails, co
         const mpath_node_gpus_t *node_gpus = mpath_topo_gpus(topo, node);
 
         machines[node] = *mpath_topo_machine(topo, node);
-        for (int i = 0; i < num_rails; i++) {
-            scale(&machines[node], rails[i], nominal_bps[i], rates_bps[i]);
+        for (int i = 0; i < rates->num_rails; i++) {
+            int nic = ((rates->num_nodes > 1) ? node * rates->num_rails : 0) + i;
+
+            scale(&machines[node], rates->numbers[i], rates->nominal_bps[nic], rates->bps[nic]);
         }
         if (node_gpus != NULL) {
             gpus[node] = *node_gpus;
@@ -57,12 +61,11 @@ out:
     return status;
 }
 
-mpath_status_t mpath_topo_rates_apply(const mpath_topo_t *topo, int num_rails, const int *rails,
-                                      const uint64_t *nominal_bps, const uint64_t *rates_bps, mpath_plan_cache_t *cache,
-                                      mpath_topo_t **rated_p)
+mpath_status_t mpath_topo_rates_apply(const mpath_topo_t *topo, const mpath_topo_rates_t *rates,
+                                      mpath_plan_cache_t *cache, mpath_topo_t **rated_p)
 {
     mpath_topo_t *rated;
-    mpath_status_t status = mpath_topo_with_rates(topo, num_rails, rails, nominal_bps, rates_bps, &rated);
+    mpath_status_t status = mpath_topo_with_rates(topo, rates, &rated);
 
     if (status != MPATH_OK) {
         return status;

@@ -255,9 +255,8 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
     return MPATH_OK;
 }
 
-void mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times)
+void mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                      mpath_rail_times_t *times)
 {
-    const mpath_mover_t *mover = team->mover;
-
-    mpath_rail_times_read(&mover->clock, team, team->topo, mover->schedule, plan, times);
+    mpath_rail_times_read(&team->mover->clock, team, topo, team->mover->schedule, plan, times);
 }

@@ -31,8 +31,11 @@ typedef struct mpath_move_stats {
 mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mpath_agreed_t *agreed,
                           const mpath_plan_t *plan, mpath_move_stats_t *stats);
 
-/* What the last call of mpath_move(), with this plan, has shown of the rails, at the rates of the team's topology. */
-void mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
+/*
+ * What the last call of mpath_move(), with this plan, has shown of the rails, at the rates of a topology like
+ * the team's. */
+void mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                      mpath_rail_times_t *times);
 
 /*
  * Collective, at the end of a successful call that does not go through mpath_move(), or that is declined for what rails

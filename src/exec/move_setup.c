@@ -297,7 +297,9 @@ static mpath_mover_t *new_mover(mpath_team_t *team)
     mover->slot_bytes = calloc(2 * (size_t)team->num_nodes, sizeof(*mover->slot_bytes));
     mover->peers      = calloc(size * MPATH_MAX_NICS * MPATH_MAX_NICS, sizeof(*mover->peers));
     if ((mover->hellos == NULL) || (mover->slot_bytes == NULL) || (mover->peers == NULL) ||
-        (mpath_mover_retry_init(mover) != MPATH_OK) || (mpath_inbox_init(&mover->inbox) != MPATH_OK)) {
+        (mpath_rail_clock_init(&mover->clock, team) != MPATH_OK) || (mpath_mover_retry_init(mover) != MPATH_OK) ||
+        (mpath_inbox_init(&mover->inbox) != MPATH_OK)) {
+        mpath_rail_clock_release(&mover->clock);
         free(mover->settles);
         free(mover->hellos);
         free(mover->slot_bytes);
@@ -484,5 +486,6 @@ void mpath_mover_destroy(mpath_mover_t *mover)
     free(mover->settles);
     free(mover->peers);
     free(mover->addresses);
+    mpath_rail_clock_release(&mover->clock);
     free(mover);
 }

@@ -5,6 +5,7 @@
 #include "exec/team_private.h"
 #include "util/time.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 static int comes_by_rail(const mpath_duty_t *duty)
@@ -12,26 +13,88 @@ static int comes_by_rail(const mpath_duty_t *duty)
     return (duty->hop_in >= 0) && (duty->in.lane == MPATH_LANE_RAIL);
 }
 
-void mpath_rail_clock_start(mpath_rail_clock_t *clock, const mpath_schedule_t *schedule)
+mpath_status_t mpath_rail_clock_init(mpath_rail_clock_t *clock, const mpath_team_t *team)
 {
     memset(clock, 0, sizeof(*clock));
+    clock->node_of     = team->node_of;
+    clock->num_sources = (team->num_nodes <= MPATH_RAIL_TIMES_NODES) ? team->num_nodes * MPATH_MAX_NICS : 0;
+    if (clock->num_sources > 0) {
+        clock->sources = calloc((size_t)clock->num_sources, sizeof(*clock->sources));
+    }
+    return ((clock->num_sources > 0) && (clock->sources == NULL)) ? MPATH_ERR_NO_MEMORY : MPATH_OK;
+}
+
+void mpath_rail_clock_release(mpath_rail_clock_t *clock)
+{
+    free(clock->sources);
+    clock->sources = NULL;
+}
+
+/* Where the bytes of a duty come from; NULL: sources are not looked at. */
+static mpath_rail_source_t *source_of(const mpath_rail_clock_t *clock, const mpath_duty_t *duty)
+{
+    return (clock->sources == NULL)
+               ? NULL
+               : &clock->sources[clock->node_of[duty->in.from] * MPATH_MAX_NICS + duty->in.nic_from];
+}
+
+void mpath_rail_clock_start(mpath_rail_clock_t *clock, const mpath_schedule_t *schedule)
+{
+    memset(clock->bytes, 0, sizeof(clock->bytes));
+    memset(clock->took_ns, 0, sizeof(clock->took_ns));
+    memset(clock->pace_ns, 0, sizeof(clock->pace_ns));
+    for (int i = 0; i < clock->num_sources; i++) {
+        clock->sources[i] = (mpath_rail_source_t){.bytes = 0};
+    }
     for (size_t i = 0; i < schedule->num_duties; i++) {
         const mpath_duty_t *duty = &schedule->duties[i];
 
         if (comes_by_rail(duty)) {
-            clock->missing_bytes[duty->in.nic_to] += duty->bytes;
+            mpath_rail_source_t *source = source_of(clock, duty);
+
+            clock->bytes[duty->in.nic_to] += duty->bytes;
+            if (source != NULL) {
+                source->bytes += duty->bytes;
+                source->missing_bytes += duty->bytes;
+            }
         }
     }
+    memcpy(clock->missing_bytes, clock->bytes, sizeof(clock->bytes));
     clock->start_ns = mpath_time_ns();
+}
+
+/* A source of what comes by a NIC has nothing more to send, `now_ns` after the start. */
+static void note_pace(mpath_rail_clock_t *clock, int nic, uint64_t now_ns)
+{
+    uint64_t came = clock->bytes[nic] - clock->missing_bytes[nic], pace_ns;
+
+    if (2 * came >= clock->bytes[nic]) {
+        pace_ns = (uint64_t)((double)now_ns * (double)clock->bytes[nic] / (double)came);
+
+        clock->pace_ns[nic] = ((clock->pace_ns[nic] == 0) || (pace_ns < clock->pace_ns[nic])) ? pace_ns
+                                                                                              : clock->pace_ns[nic];
+    }
 }
 
 void mpath_rail_clock_came(mpath_rail_clock_t *clock, const mpath_duty_t *duty, uint32_t bytes)
 {
-    int nic = duty->in.nic_to;
+    mpath_rail_source_t *source = source_of(clock, duty);
+    int nic                     = duty->in.nic_to, ends;
+    uint64_t now_ns;
 
     clock->missing_bytes[nic] -= bytes;
-    if (clock->missing_bytes[nic] == 0) {
-        clock->took_ns[nic] = mpath_time_ns() - clock->start_ns;
+    ends = (clock->missing_bytes[nic] == 0);
+    if (source != NULL) {
+        source->missing_bytes -= bytes;
+        ends = ends || (source->missing_bytes == 0);
+    }
+    if (ends) {
+        now_ns              = mpath_time_ns() - clock->start_ns;
+        clock->took_ns[nic] = (clock->missing_bytes[nic] == 0) ? now_ns : 0;
+        if ((source != NULL) && (source->missing_bytes == 0)) {
+            source->took_ns = now_ns;
+        }
+        note_pace(clock, nic, now_ns);
     }
 }
 
@@ -71,28 +134,42 @@ static int takes_its_part(const mpath_team_t *team, const mpath_topo_t *topo, co
     return (bytes > 0) && (resource >= 0) && (bytes >= loads[resource] / (uint64_t)team->num_local);
 }
 
-void mpath_rail_times_read(const mpath_rail_clock_t *clock, const mpath_team_t *team, const mpath_topo_t *topo,
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return (a > b) ? a : b;
+}
+
+void mpath_rail_times_read(mpath_rail_clock_t *clock, const mpath_team_t *team, const mpath_topo_t *topo,
                            const mpath_schedule_t *schedule, const mpath_plan_t *plan, mpath_rail_times_t *times)
 {
-    const uint64_t *loads          = mpath_plan_loads(plan);
-    uint64_t bytes[MPATH_MAX_NICS] = {0};
+    const uint64_t *loads = mpath_plan_loads(plan);
 
     memset(times, 0, sizeof(*times));
+    times->sources = clock->sources;
     for (size_t i = 0; i < schedule->num_duties; i++) {
         const mpath_duty_t *duty = &schedule->duties[i];
         int nic                  = duty->in.nic_to;
 
         if (comes_by_rail(duty)) {
+            mpath_rail_source_t *source = source_of(clock, duty);
+            int node = team->node_of[duty->in.from], nic_from = duty->in.nic_from;
             uint64_t rx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_RX, team->node, nic);
-            uint64_t tx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_TX, team->node_of[duty->in.from],
-                                     duty->in.nic_from);
+            uint64_t tx_ns = load_ns(topo, loads, MPATH_RESOURCE_NIC_TX, node, nic_from), least_ns;
 
-            rx_ns                = (tx_ns > rx_ns) ? tx_ns : rx_ns;
-            times->least_ns[nic] = (rx_ns > times->least_ns[nic]) ? rx_ns : times->least_ns[nic];
-            bytes[nic] += duty->bytes;
+            least_ns             = larger(rx_ns, tx_ns);
+            times->own_ns[nic]   = rx_ns;
+            times->least_ns[nic] = larger(times->least_ns[nic], least_ns);
+            if (source != NULL) {
+                source->own_ns     = tx_ns;
+                source->least_ns   = larger(source->least_ns, least_ns);
+                source->load_bytes = loads[mpath_topo_resource_find(topo, MPATH_RESOURCE_NIC_TX, node, nic_from)];
+            }
         }
     }
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        times->took_ns[nic] = takes_its_part(team, topo, loads, nic, bytes[nic]) ? clock->took_ns[nic] : 0;
+        if (takes_its_part(team, topo, loads, nic, clock->bytes[nic])) {
+            times->took_ns[nic] = clock->took_ns[nic];
+            times->pace_ns[nic] = clock->pace_ns[nic];
+        }
     }
 }

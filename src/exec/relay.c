@@ -63,8 +63,9 @@ mpath_status_t mpath_relay_create(mpath_team_t *team, mpath_relay_t **relay_p)
 {
     mpath_relay_t *relay = calloc(1, sizeof(*relay));
 
-    if (relay == NULL) {
+    if ((relay == NULL) || (mpath_rail_clock_init(&relay->clock, team) != MPATH_OK)) {
         mpath_error("no memory for relays of device memory");
+        free(relay);
         return MPATH_ERR_NO_MEMORY;
     }
     relay->team      = team;
@@ -100,6 +101,7 @@ void mpath_relay_destroy(mpath_relay_t *relay)
         free(relay->spare_items);
         relay->spare_items = next;
     }
+    mpath_rail_clock_release(&relay->clock);
     free(relay);
 }
 
@@ -453,7 +455,8 @@ mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan)
     return status;
 }
 
-void mpath_relay_times(const mpath_relay_t *relay, const mpath_plan_t *plan, mpath_rail_times_t *times)
+void mpath_relay_times(mpath_relay_t *relay, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                       mpath_rail_times_t *times)
 {
-    mpath_rail_times_read(&relay->clock, relay->team, relay->topo, relay->bound.schedule, plan, times);
+    mpath_rail_times_read(&relay->clock, relay->team, topo, relay->bound.schedule, plan, times);
 }

@@ -85,8 +85,11 @@ mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *pla
  */
 mpath_status_t mpath_relay_move(mpath_relay_t *relay, const mpath_plan_t *plan);
 
-/* What the last call of mpath_relay_move(), with this plan, has shown of the rails, at the rates of its topology. */
-void mpath_relay_times(const mpath_relay_t *relay, const mpath_plan_t *plan, mpath_rail_times_t *times);
+/*
+ * What the last call of mpath_relay_move(), with this plan, has shown of the rails, at the rates of a topology
+ * like its own. */
+void mpath_relay_times(mpath_relay_t *relay, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                       mpath_rail_times_t *times);
 
 void mpath_relay_get_stats(const mpath_relay_t *relay, mpath_relay_stats_t *stats);
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 /* Raised whenever the messages or the shared memory of a team change. */
-#define TEAM_PROTOCOL 7
+#define TEAM_PROTOCOL 8
 
 #ifndef PACKAGE_VERSION
 #define PACKAGE_VERSION "unknown"

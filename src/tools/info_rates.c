@@ -54,6 +54,9 @@ static void show_rails(const mpath_store_line_t *line)
         sum += ((worth >> rail) & 1) ? (double)line->bps[rail] : 0;
     }
     for (int rail = 0; rail < line->num_rails; rail++) {
+        if (line->bps[rail] == 0) {
+            continue; /* the node has no NIC there */
+        }
         printf("    rail %-2d %.6g MB/s, share %.1f %%\n", rail, (double)line->bps[rail] / 1e6,
                ((worth >> rail) & 1) ? 100.0 * (double)line->bps[rail] / sum : 0.0);
     }
@@ -67,6 +70,10 @@ static void show_line(void *argument, const mpath_store_line_t *line)
     show_size(line);
     printf("\n");
     switch (line->kind) {
+    case MPATH_STORE_NODE_RATES:
+        printf("    node %d\n", line->node);
+        show_rails(line);
+        break;
     case MPATH_STORE_HOST_SHARE:
         printf("    through the host beside the links between GPUs: %.1f %%\n",
                100.0 * (double)line->value / MPATH_TUNE_WHOLE);

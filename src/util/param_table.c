@@ -212,8 +212,8 @@ const mpath_param_t mpath_params[] = {
         "(\"start\"), or the rates that the system reports (\"off\")"),
     ROW_STRING(
         adapt_file, "path", 3,
-        "Text file in which rank 0 keeps for later jobs what calls have shown (rates of rails; on device memory of one node "
-        "shares of the host and of kernels), unless adapt is \"off\"; it may be edited and deleted. Empty: none"),
+        "Text file in which rank 0 keeps for later jobs what calls have shown (rates of rails and NICs; on device memory of one "
+        "node shares of the host and of kernels), unless adapt is \"off\"; it may be edited and deleted. Empty: none"),
     ROW_ENUM(check_plan, "no", switch_values, 9,
              "All ranks compare a checksum of their plans and the call fails where they differ; for debugging"),
 };

@@ -7,9 +7,10 @@
  *
  * Rank 0 reads commands from FIFO, a line each, and tells the others: "allreduce BYTES CALLS" sums a vector of ints,
  * "alltoallv BYTES CALLS" sends BYTES from each rank, 70 % of them to rank 0, "alltoallv_other BYTES CALLS" does so on
- * another communicator of the same ranks, "end". It prints "call OP SECONDS" for
- * each call, by the slowest rank from a common start, then "done OP". A rank with an error or a wrong result prints
- * "rank R: ..." and ends the job. With SURVIVOR_CUDA the buffers of alltoallv are in device memory.
+ * another communicator of the same ranks, "alltoallv_rest BYTES CALLS" sends BYTES, or less, to all ranks, and most of it
+ * between nodes other than the first one, "end". It prints "call OP SECONDS" for each call, by the slowest rank from a
+ * common start, then "done OP". A rank with an error or a wrong result prints "rank R: ..." and ends the job. With
+ * SURVIVOR_CUDA the buffers of alltoallv are in device memory.
  */
 #include "survivor_cuda.h"
 
@@ -19,10 +20,11 @@
 #include <string.h>
 
 #define HOT_PERCENT 70
+#define REST_TIMES 4 /* as much as others */
 #define LINE_MAX_BYTES 128
 
-enum { OP_END, OP_ALLREDUCE, OP_ALLTOALLV, OP_ALLTOALLV_OTHER };
-static const char *const op_names[] = {"end", "allreduce", "alltoallv", "alltoallv_other"};
+enum { OP_END, OP_ALLREDUCE, OP_ALLTOALLV, OP_ALLTOALLV_OTHER, OP_ALLTOALLV_REST };
+static const char *const op_names[] = {"end", "allreduce", "alltoallv", "alltoallv_other", "alltoallv_rest"};
 
 typedef struct work {
     int rank, size;
@@ -32,6 +34,7 @@ typedef struct work {
     int on_gpu;
     unsigned long long device_send, device_receive;
     MPI_Comm other;
+    int per_node; /* ranks: nodes have as many each, one after the other */
 } work_t;
 
 static void fail(const work_t *work, const char *what)
@@ -101,15 +104,26 @@ static unsigned char byte_of(int source, int destination, int call)
     return (unsigned char)(source * 17 + destination * 29 + call * 7);
 }
 
+/* What a rank sends to another one. */
+static int count_of(const work_t *work, int source, int destination)
+{
+    int hot = work->bytes / 100 * HOT_PERCENT, from = source / work->per_node, to = destination / work->per_node;
+
+    if (work->op == OP_ALLTOALLV_REST) {
+        return work->bytes / (work->size * REST_TIMES) * (from != 0 && to != 0 && from != to ? REST_TIMES : 1);
+    }
+    return (work->bytes - hot) / work->size + (destination == 0 ? hot : 0);
+}
+
 static size_t set_counts(work_t *work)
 {
-    int size = work->size, hot = work->bytes / 100 * HOT_PERCENT, even = (work->bytes - hot) / size;
+    int size    = work->size;
     size_t sent = 0, received = 0;
 
     for (int peer = 0; peer < size; peer++) {
-        work->counts[peer]            = even + (peer == 0 ? hot : 0);
+        work->counts[peer]            = count_of(work, work->rank, peer);
         work->counts[size + peer]     = (int)sent;
-        work->counts[2 * size + peer] = even + (work->rank == 0 ? hot : 0);
+        work->counts[2 * size + peer] = count_of(work, peer, work->rank);
         work->counts[3 * size + peer] = (int)received;
         sent += (size_t)work->counts[peer];
         received += (size_t)work->counts[2 * size + peer];
@@ -138,7 +152,7 @@ static double alltoallv(work_t *work, int call, int checks)
     MPI_Barrier(MPI_COMM_WORLD); /* ranks leave the second one closer together */
     start = MPI_Wtime();
     if (MPI_Alltoallv(send, counts, counts + size, MPI_BYTE, receive, counts + 2 * size, counts + 3 * size, MPI_BYTE,
-                      work->op == OP_ALLTOALLV ? MPI_COMM_WORLD : work->other) != MPI_SUCCESS) {
+                      work->op == OP_ALLTOALLV_OTHER ? work->other : MPI_COMM_WORLD) != MPI_SUCCESS) {
         fail(work, "error");
     }
     end = MPI_Wtime();
@@ -165,7 +179,7 @@ static void read_command(work_t *work, FILE *in)
     if (fgets(line, sizeof(line), in) == NULL || sscanf(line, "%15s %d %d", name, &work->bytes, &work->calls) < 1) {
         return;
     }
-    for (int op = OP_ALLREDUCE; op <= OP_ALLTOALLV_OTHER; op++) {
+    for (int op = OP_ALLREDUCE; op <= OP_ALLTOALLV_REST; op++) {
         work->op = strcmp(name, op_names[op]) == 0 ? op : work->op;
     }
 }
@@ -177,7 +191,7 @@ static void run_command(work_t *work)
     } else {
         size_t received = set_counts(work);
 
-        resize(work, (size_t)work->bytes, received);
+        resize(work, (size_t)(work->counts[2 * work->size - 1] + work->counts[work->size - 1]), received);
     }
     for (int call = 0; call < work->calls; call++) {
         int checks     = call == 0 || call == work->calls - 1;
@@ -198,12 +212,16 @@ static void run_command(work_t *work)
 int main(int argc, char **argv)
 {
     work_t work = {.op = OP_ALLREDUCE};
-    FILE *in    = NULL;
+    MPI_Comm node;
+    FILE *in = NULL;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &work.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &work.size);
     MPI_Comm_dup(MPI_COMM_WORLD, &work.other);
+    MPI_Comm_split_type(MPI_COMM_WORLD, MPI_COMM_TYPE_SHARED, work.rank, MPI_INFO_NULL, &node);
+    MPI_Comm_size(node, &work.per_node);
+    MPI_Comm_free(&node);
     work.on_gpu = start_cuda();
     work.counts = malloc(4 * (size_t)work.size * sizeof(int));
     if (work.rank == 0 && argc == 2) {

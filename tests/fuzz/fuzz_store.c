@@ -43,6 +43,16 @@ static void check_line(void *argument, const mpath_store_line_t *line)
             check((line->bps[rail] > 0) && (line->bps[rail] <= (uint64_t)MPATH_MAX_RATE_BPS));
         }
         break;
+    case MPATH_STORE_NODE_RATES: {
+        uint64_t most = 0;
+
+        check((line->num_rails > 0) && (line->num_rails <= MPATH_MAX_NICS) && (line->node >= 0));
+        for (int rail = 0; rail < line->num_rails; rail++) {
+            most = (line->bps[rail] > most) ? line->bps[rail] : most;
+        }
+        check((most > 0) && (most <= (uint64_t)MPATH_MAX_RATE_BPS));
+        break;
+    }
     case MPATH_STORE_HOST_SHARE:
         check((line->num_rails == 0) && (line->value < 1000000));
         break;

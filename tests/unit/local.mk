@@ -119,10 +119,14 @@ unit_programs += unit/test_tune
 unit_test_tune_SOURCES = unit/test_tune.c unit/capture.h
 unit_programs += unit/test_adapt unit/test_adapt_choice unit/test_beside unit/test_passing unit/test_symmetric unit/test_symmetric_failures unit/test_symmetric_gate
 unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_sources)
-unit_programs += unit/test_rates
-unit_test_rates_SOURCES = unit/test_rates.c unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_programs += unit/test_nic_rates unit/test_rates
+rates_sources = unit/rates_support.c unit/rates_support.h unit/a2a.c unit/a2a.h $(symmetric_sources)
+unit_test_nic_rates_SOURCES = unit/test_nic_rates.c unit/capture.h $(rates_sources)
+unit_test_rates_SOURCES = unit/test_rates.c unit/capture.h $(rates_sources)
 unit_test_rates_LDFLAGS = -Wl,--wrap=mpath_move_times
 unit_test_adapt_SOURCES = unit/test_adapt.c unit/capture.h
+unit_programs += unit/test_nics
+unit_test_nics_SOURCES = unit/test_nics.c unit/nics_world.c unit/nics_world.h
 unit_test_beside_SOURCES = unit/test_beside.c
 unit_test_passing_SOURCES = unit/test_passing.c
 unread_wraps = -Wl,--wrap=mpath_fabric_send -Wl,--wrap=mpath_fabric_op_status -Wl,--wrap=mpath_fabric_abort -Wl,--wrap=mpath_fabric_abort_peer

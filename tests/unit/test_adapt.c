@@ -259,6 +259,7 @@ static void test_topo(void **state)
     const int rails[2]               = {0, 1};
     const uint64_t nominal[2] = {100 * MB, 100 * MB}, rates[2] = {50 * MB, 125 * MB};
     const uint64_t much[2] = {1000 * MB, 1}, odd[2] = {1, (uint64_t)MPATH_MAX_RATE_BPS};
+    const uint64_t by_node[4] = {100 * MB, 100 * MB, 0, 200 * MB}, of_nics[4] = {100 * MB, 50 * MB, 0, 20 * MB};
     mpath_machine_t machines[2];
     mpath_topo_t *topo, *rated;
 
@@ -277,7 +278,7 @@ static void test_topo(void **state)
         }
     }
     assert_int_equal(mpath_topo_create(machines, 2, places, 4, &params, &topo), MPATH_OK);
-    assert_int_equal(mpath_topo_with_rates(topo, 2, rails, nominal, rates, &rated), MPATH_OK);
+    assert_int_equal(mpath_topo_with_rates(topo, &(mpath_topo_rates_t){1, 2, rails, nominal, rates}, &rated), MPATH_OK);
     assert_int_equal(mpath_topo_machine(rated, 0)->nics[0].rate_bps, 50 * MB);
     assert_int_equal(mpath_topo_machine(rated, 0)->nics[1].rate_bps, 125 * MB);
     assert_int_equal(mpath_topo_machine(rated, 1)->nics[0].rate_bps, 100 * MB);
@@ -289,9 +290,17 @@ static void test_topo(void **state)
     }
     mpath_topo_destroy(rated);
     /* A rail that carries next to nothing is slow, not missing; and there is a fastest rate. */
-    assert_int_equal(mpath_topo_with_rates(topo, 2, rails, much, odd, &rated), MPATH_OK);
+    assert_int_equal(mpath_topo_with_rates(topo, &(mpath_topo_rates_t){1, 2, rails, much, odd}, &rated), MPATH_OK);
     assert_int_equal(mpath_topo_machine(rated, 0)->nics[0].rate_bps, 1);
     assert_int_equal(mpath_topo_machine(rated, 0)->nics[1].rate_bps, (uint64_t)MPATH_MAX_RATE_BPS);
+    mpath_topo_destroy(rated);
+    /* By node: a NIC that the rates do not know stays as it is. */
+    assert_int_equal(mpath_topo_with_rates(topo, &(mpath_topo_rates_t){2, 2, rails, by_node, of_nics}, &rated),
+                     MPATH_OK);
+    assert_int_equal(mpath_topo_machine(rated, 0)->nics[0].rate_bps, 100 * MB);
+    assert_int_equal(mpath_topo_machine(rated, 0)->nics[1].rate_bps, 50 * MB);
+    assert_int_equal(mpath_topo_machine(rated, 1)->nics[0].rate_bps, 200 * MB);
+    assert_int_equal(mpath_topo_machine(rated, 1)->nics[1].rate_bps, 20 * MB);
     mpath_topo_destroy(rated);
     mpath_topo_destroy(topo);
 }

@@ -3,10 +3,8 @@
  * Rates that plans count on: those of the file in the first Alltoallv, those that other communicators have learned, on ranks
  * that know different things, and those of a measurement, which is kept.
  */
-#include "a2a.h"
 #include "adapt/known.h"
-#include "coll/alltoallv_private.h"
-#include "symmetric_support.h"
+#include "rates_support.h"
 #include "unit/capture.h"
 #include "util/fiber.h"
 
@@ -14,85 +12,15 @@
 #include <stdlib.h>
 #include <unistd.h>
 
-#define RANKS 4
-#define FAST_BPS 1000000000ull
-#define SLOW_BPS 1000000ull
-#define CALL_BYTES 100000     /* of a pair: it may be divided */
 #define WINDOW_BPS 5000000ull /* of rails: four calls are a window */
 
-static char path[64];
-
 static const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = 2};
-
-static void member_start(member_t *member, ranks_self_t *self, int adapt)
-{
-    memset(member, 0, sizeof(*member));
-    mpath_settings_init(&member->settings);
-    member->settings.gate         = MPATH_GATE_ALWAYS;
-    member->settings.check_plan   = 1;
-    member->settings.timeout_s    = 100;
-    member->settings.memory_bytes = 8 << 20;
-    member->settings.adapt        = adapt;
-    member->settings.adapt_file   = path;
-    member_open(member, self);
-}
-
-/* Another communicator, of some of the ranks. */
-static void member_join(member_t *member, const member_t *other, ranks_self_t *self, int channel, const int *ranks,
-                        int size)
-{
-    mpath_oob_t oob;
-
-    *member = *other;
-    ranks_oob(self, channel, ranks, size, &oob);
-    ranks_check(mpath_team_create(other->context, &oob, &member->team) == MPATH_OK);
-    ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
-    ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
-}
-
-static void member_leave(member_t *member)
-{
-    mpath_symmetric_destroy(member->symmetric);
-    mpath_coll_destroy(member->coll);
-    mpath_team_destroy(member->team);
-}
-
-/* An even call. Nonzero: next to nothing of what ranks sent went by the second rail. The same on all ranks. */
-static int avoids_second(member_t *member)
-{
-    int size = mpath_team_size(member->team);
-    mpath_coll_counters_t before, after;
-    uint64_t *demand = zeroed((size_t)size * (size_t)size * sizeof(*demand));
-    uint64_t all[RANKS][2], sent[2];
-    a2a_t a2a;
-
-    a2a_init(&a2a, mpath_team_rank(member->team), size);
-    a2a_demand(A2A_EVEN, size, CALL_BYTES, 1, demand);
-    a2a_fill(&a2a, demand, 1);
-    mpath_coll_counters(member->coll, &before);
-    ranks_check(mpath_alltoallv(member->coll, &a2a.call) == MPATH_OK);
-    mpath_coll_counters(member->coll, &after);
-    ranks_check(a2a_check(&a2a) == 0);
-    a2a_end(&a2a);
-    free(demand);
-    for (int nic = 0; nic < 2; nic++) {
-        sent[nic] = after.moved.rail_bytes[nic] - before.moved.rail_bytes[nic];
-    }
-    ranks_check(mpath_team_allgather(member->team, sent, sizeof(sent), all) == MPATH_OK);
-    sent[0] = sent[1] = 0;
-    for (int rank = 0; rank < size; rank++) {
-        sent[0] += all[rank][0];
-        sent[1] += all[rank][1];
-    }
-    ranks_check(sent[0] > 0);
-    return sent[1] * 10 < sent[0];
-}
 
 /* -- the file -- */
 
 static void write_line(const member_t *member, const char *operation, int k)
 {
-    FILE *out = fopen(path, "w");
+    FILE *out = fopen(rates_path, "w");
 
     ranks_check(out != NULL);
     fprintf(out, "mpath-rates 2\n%016llx %s %d rates %llu %llu\n",
@@ -123,7 +51,7 @@ static void test_file(void **state)
     for (size_t i = 0; i < sizeof(operations) / sizeof(operations[0]); i++) {
         assert_int_equal(ranks_run(&setup, file_body, operations[i]), 0);
     }
-    unlink(path);
+    unlink(rates_path);
 }
 
 static int off_body(ranks_self_t *self, void *argument)
@@ -144,7 +72,7 @@ static void test_off(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(&setup, off_body, NULL), 0);
-    unlink(path);
+    unlink(rates_path);
 }
 
 /* -- other communicators -- */
@@ -231,11 +159,11 @@ static int window_body(ranks_self_t *self, void *argument)
     for (int call = 1; call < MPATH_RATES_WINDOW_CALLS; call++) {
         ranks_check(!avoids_second(&member));
     }
-    ranks_check(member.coll->rates.observed.calls == MPATH_RATES_WINDOW_CALLS - 1);
+    ranks_check(member.coll->rates.nics.window.calls == MPATH_RATES_WINDOW_CALLS - 1);
     learn(&member);
     ranks_check(avoids_second(&member));
-    ranks_check(member.coll->rates.observed.current_bps[1] == WINDOW_BPS / (FAST_BPS / SLOW_BPS));
-    ranks_check(member.coll->rates.observed.calls == 1);
+    ranks_check(member.coll->rates.nics.current_bps[1] == WINDOW_BPS / (FAST_BPS / SLOW_BPS));
+    ranks_check(member.coll->rates.nics.window.calls == 1);
     member_end(&member);
     return 0;
 }
@@ -252,15 +180,27 @@ static void test_window(void **state)
 /* What rails are said to have taken, over what they take at their rates; 0: what they have. */
 static uint64_t times_slower[2];
 
-void __real_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
-void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times);
+void __real_mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                             mpath_rail_times_t *times);
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                             mpath_rail_times_t *times);
 
-void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_plan_t *plan, mpath_rail_times_t *times)
+void __wrap_mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
+                             mpath_rail_times_t *times)
 {
-    __real_mpath_move_times(team, plan, times);
+    static mpath_rail_source_t sources[2 * MPATH_MAX_NICS];
+
+    __real_mpath_move_times(team, topo, plan, times);
+    memcpy(sources, times->sources, sizeof(sources));
     for (int nic = 0; (nic < 2) && (times_slower[0] > 0); nic++) {
-        times->took_ns[nic] = times->least_ns[nic] * times_slower[nic];
+        times->took_ns[nic] = times->pace_ns[nic] = times->least_ns[nic] * times_slower[nic];
+        for (int node = 0; node < 2; node++) {
+            mpath_rail_source_t *source = &sources[node * MPATH_MAX_NICS + nic];
+
+            source->took_ns = source->least_ns * times_slower[nic];
+        }
     }
+    times->sources = sources;
 }
 
 /* A window in which one rail is slow, and once less so: what the best quarter of the calls shows counts. */
@@ -272,14 +212,14 @@ static int slow_body(ranks_self_t *self, void *argument)
     member_t member;
 
     member_start(&member, self, MPATH_ADAPT_RUN);
-    bps = member.coll->rates.observed.current_bps;
+    bps = member.coll->rates.nics.current_bps;
     for (int call = 0; call < MPATH_RATES_WINDOW_CALLS; call++) {
         ranks_check((bps[0] == WINDOW_BPS) && (bps[1] == WINDOW_BPS));
         times_slower[slow]     = slower[call % 4];
         times_slower[1 - slow] = 1;
         (void)avoids_second(&member);
     }
-    ranks_check(member.coll->rates.observed.calls == 0);
+    ranks_check(member.coll->rates.nics.window.calls == 0);
     ranks_check(bps[1 - slow] == WINDOW_BPS);
     ranks_check(bps[slow] / 1000 == WINDOW_BPS / 4 / 1000);
     ranks_check(mpath_coll_rates_are_known(member.coll));
@@ -295,7 +235,7 @@ static void test_slow(void **state)
     slow.nic_bps = WINDOW_BPS;
     for (int rail = 0; rail < 2; rail++) {
         assert_int_equal(ranks_run(&slow, slow_body, &rail), 0);
-        unlink(path); /* it has been kept */
+        unlink(rates_path); /* it has been kept */
     }
 }
 
@@ -318,9 +258,9 @@ static int rest_body(ranks_self_t *self, void *argument)
     while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
     }
     mpath_fiber_destroy(fiber);
-    ranks_check(member.coll->rates.observed.calls == 0);
+    ranks_check(member.coll->rates.nics.window.calls == 0);
     (void)avoids_second(&member);
-    ranks_check(member.coll->rates.observed.calls == 1);
+    ranks_check(member.coll->rates.nics.window.calls == 1);
     member_end(&member);
     return 0;
 }
@@ -347,12 +287,12 @@ static int unseen_body(ranks_self_t *self, void *argument)
     (void)argument;
     member_start(&member, self, MPATH_ADAPT_RUN);
     ranks_check(mpath_coll_rates_learned(member.coll, 2, numbers, nominal, bps) == MPATH_OK);
-    while (member.coll->rates.observed.current_bps[1] == bps[1]) {
+    while (member.coll->rates.nics.current_bps[1] == bps[1]) {
         ranks_check(avoids_second(&member));
         ranks_check(++calls <= 9 * MPATH_RATES_WINDOW_CALLS);
     }
     ranks_check(calls > 7 * MPATH_RATES_WINDOW_CALLS);
-    ranks_check(member.coll->rates.observed.current_bps[1] == 2 * bps[1]);
+    ranks_check(member.coll->rates.nics.current_bps[1] == 2 * bps[1]);
     member_end(&member);
     return 0;
 }
@@ -365,7 +305,7 @@ static void test_unseen(void **state)
     (void)state;
     slow.nic_bps = WINDOW_BPS;
     assert_int_equal(ranks_run(&slow, unseen_body, NULL), 0);
-    unlink(path);
+    unlink(rates_path);
 }
 
 /* -- a measurement before the first call -- */
@@ -374,7 +314,7 @@ static void test_unseen(void **state)
 static int read_start(unsigned long long *second_p)
 {
     char line[256];
-    FILE *in  = fopen(path, "r");
+    FILE *in  = fopen(rates_path, "r");
     int found = 0;
 
     while ((in != NULL) && (fgets(line, sizeof(line), in) != NULL)) {
@@ -398,7 +338,7 @@ static int start_body(ranks_self_t *self, void *argument)
     ranks_check(mpath_coll_rates_are_known(world.coll));
     if (self->rank == 0) {
         ranks_check(read_start(&second) && (world.symmetric->adapt.rates[0][0].current_bps[1] == second));
-        unlink(path);
+        unlink(rates_path);
     }
     member_join(&other, &world, self, 1, NULL, RANKS);
     check_allreduce(&other, self, 20000, 0);
@@ -435,40 +375,53 @@ static void test_start(void **state)
     slow.nic_bps = WINDOW_BPS; /* nothing to measure for long */
     assert_int_equal(ranks_run(&slow, start_body, NULL), 0);
     assert_int_equal(ranks_run(&setup, started_body, NULL), 0);
-    unlink(path);
+    unlink(rates_path);
 }
 
 /* -- the table -- */
 
 static void test_known(void **state)
 {
-    const mpath_known_rail_t old = {.learned_ns = 5, .bps = 7, .nominal_bps = 9}, later = {6, 8, 9}, same = {7, 8, 9};
+    const mpath_known_rate_t old = {.learned_ns = 5, .bps = 7, .nominal_bps = 9}, later = {6, 8, 9}, same = {7, 8, 9};
+    const mpath_known_nic_t nic = {.node = mpath_known_node("a"), .rail = 3}, other_rail = {nic.node, 2};
+    const mpath_known_nic_t other_node = {mpath_known_node("b"), 3};
 
     (void)state;
     assert_int_equal(mpath_known_changes(), 0);
-    assert_int_equal(mpath_known_of(3).learned_ns, 0);
-    assert_int_equal(mpath_known_note(3, &later), 1);
-    assert_int_equal(mpath_known_note(3, &old), 0);
-    assert_int_equal(mpath_known_of(3).bps, 8);
-    assert_int_equal(mpath_known_note(3, &same), 0);
-    assert_int_equal(mpath_known_of(3).learned_ns, 7);
+    assert_int_equal(mpath_known_of(nic).learned_ns, 0);
+    assert_int_equal(mpath_known_note(nic, &later), 1);
+    assert_int_equal(mpath_known_note(nic, &old), 0);
+    assert_int_equal(mpath_known_of(nic).bps, 8);
+    assert_int_equal(mpath_known_note(nic, &same), 0);
+    assert_int_equal(mpath_known_of(nic).learned_ns, 7);
     assert_int_equal(mpath_known_changes(), 1);
-    assert_int_equal(mpath_known_of(2).learned_ns, 0);
+    assert_int_equal(mpath_known_of(other_rail).learned_ns, 0);
+    assert_int_equal(mpath_known_of(other_node).learned_ns, 0);
     assert_ptr_equal(mpath_known_later(&old, &later), &later);
     assert_ptr_equal(mpath_known_later(&later, &old), &later);
+
+    /* more than it has room for: what was learned first makes room */
+    for (int rail = 0; rail < MPATH_KNOWN_MAX; rail++) {
+        const mpath_known_rate_t known = {.learned_ns = 10 + (uint64_t)rail, .bps = 1, .nominal_bps = 1};
+
+        assert_int_equal(mpath_known_note((mpath_known_nic_t){other_node.node, rail}, &known), 1);
+    }
+    assert_int_equal(mpath_known_of(nic).learned_ns, 0);
+    assert_int_equal(mpath_known_of((mpath_known_nic_t){other_node.node, 0}).learned_ns, 10);
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_file),   cmocka_unit_test(test_off),
+
         cmocka_unit_test(test_others), cmocka_unit_test(test_allreduce_first),
         cmocka_unit_test(test_start),  cmocka_unit_test(test_known),
         cmocka_unit_test(test_unseen), cmocka_unit_test(test_window),
         cmocka_unit_test(test_rest),   cmocka_unit_test(test_slow),
     };
 
-    snprintf(path, sizeof(path), "/tmp/mpath-test-learned.%ld", (long)getpid());
+    rates_support_init();
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

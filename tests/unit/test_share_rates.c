@@ -52,7 +52,7 @@ static void check_nothing_learned(const member_t *member)
 {
     const mpath_rates_t *rates = &member->symmetric->adapt.rates[0][0];
 
-    ranks_check((rates->num_rails == NICS) && (rates->calls == 0) && (rates->drifts == 0));
+    ranks_check((rates->num_rails == NICS) && (rates->window.calls == 0) && (rates->window.drifts == 0));
     for (int rail = 0; rail < NICS; rail++) {
         ranks_check((rates->current_bps[rail] == NIC_BPS) && (rates->bytes[rail] == 0));
     }

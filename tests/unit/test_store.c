@@ -29,12 +29,15 @@ static void check_line(void *argument, const mpath_store_line_t *line)
 {
     int *bad = argument;
 
-    *bad += ((line->kind == MPATH_STORE_RATES) != (line->num_rails > 0)) || (line->num_rails > MPATH_MAX_NICS) ||
+    int has_rates = (line->kind == MPATH_STORE_RATES) || (line->kind == MPATH_STORE_NODE_RATES);
+
+    *bad += (has_rates != (line->num_rails > 0)) || (line->node < 0) || (line->num_rails > MPATH_MAX_NICS) ||
             (line->kind < 0) || (line->kind >= MPATH_STORE_KINDS) ||
             (line->value >= ((line->kind == MPATH_STORE_HELP) ? 101 : 1000000)) ||
             (memchr(line->operation, 0, sizeof(line->operation)) == NULL);
     for (int rail = 0; rail < line->num_rails; rail++) {
-        *bad += (line->bps[rail] == 0) || (line->bps[rail] > (uint64_t)MPATH_MAX_RATE_BPS);
+        *bad += ((line->bps[rail] == 0) && (line->kind == MPATH_STORE_RATES)) ||
+                (line->bps[rail] > (uint64_t)MPATH_MAX_RATE_BPS);
     }
 }
 
@@ -59,7 +62,7 @@ static void test_store_foreign(void **state)
     assert_int_equal(mpath_store_load("/tmp", 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
     assert_int_equal(mpath_store_save("/tmp", 1, "allreduce", 0, 2, some), MPATH_ERR_IO);
     capture_stop();
-    assert_non_null(strstr(capture_text(), ":1: it does not begin with 'mpath-rates 1' or 'mpath-rates 2'"));
+    assert_non_null(strstr(capture_text(), ":1: it does not begin with 'mpath-rates 3'"));
     assert_non_null(strstr(capture_text(), "/tmp cannot be written"));
     file = fopen(path, "r");
     assert_int_equal(fread(got, 1, sizeof(got) - 1, file), strlen(text));
@@ -210,10 +213,13 @@ static void collect(void *argument, const mpath_store_line_t *line)
 
     sprintf(text + strlen(text), "%llx %s %d:%d", (unsigned long long)line->machine, line->operation, line->size_class,
             (int)line->kind);
+    if (line->kind == MPATH_STORE_NODE_RATES) {
+        sprintf(text + strlen(text), " @%d", line->node);
+    }
     for (int rail = 0; rail < line->num_rails; rail++) {
         sprintf(text + strlen(text), " %llu", (unsigned long long)line->bps[rail]);
     }
-    if (line->kind != MPATH_STORE_RATES) {
+    if (line->num_rails == 0) {
         sprintf(text + strlen(text), " =%llu", (unsigned long long)line->value);
     }
     strcat(text, "\n");
@@ -228,7 +234,7 @@ static void write_text(const char *path, const char *text)
     fclose(out);
 }
 
-/* A file of version 1 is read, and keeps all of its lines as one of version 2. */
+/* A file of version 1 is read, and keeps all of its lines as one of version 3. */
 static void test_store_first_version(void **state)
 {
     const char *first       = "mpath-rates 1\n0000000000000001 allreduce 0 5 6\n0000000000000002 allgather 2 7\n";
@@ -242,16 +248,16 @@ static void test_store_first_version(void **state)
     write_text(path, first);
     assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
     assert_string_equal(got, "1 allreduce 0:0 5 6\n2 allgather 2:0 7\n");
-    assert_int_equal(mpath_store_put(path, &line), MPATH_OK);
+    assert_int_equal(mpath_store_put(path, &line, 1), MPATH_OK);
     memset(got, 0, sizeof(got));
     in = fopen(path, "r");
     assert_non_null(in);
     assert_true(fread(got, 1, sizeof(got) - 1, in) > 0);
     fclose(in);
-    assert_string_equal(got, "mpath-rates 2\n0000000000000001 allreduce 0 rates 5 6\n"
+    assert_string_equal(got, "mpath-rates 3\n0000000000000001 allreduce 0 rates 5 6\n"
                              "0000000000000002 allgather 2 rates 7\n0000000000000001 allreduce 0 host-share 85000\n");
     line.value = 0;
-    assert_int_equal(mpath_store_put(path, &line), MPATH_OK);
+    assert_int_equal(mpath_store_put(path, &line, 1), MPATH_OK);
     got[0] = '\0';
     assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
     assert_string_equal(got, "1 allreduce 0:0 5 6\n2 allgather 2:0 7\n1 allreduce 0:1 =0\n");
@@ -261,8 +267,8 @@ static void test_store_first_version(void **state)
     capture_start();
     got[0] = '\0';
     assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
-    write_text(path, "mpath-rates 3\n0000000000000001 allreduce 0 rates 5\n");
-    assert_int_equal(mpath_store_put(path, &line), MPATH_ERR_PARAM);
+    write_text(path, "mpath-rates 4\n0000000000000001 allreduce 0 rates 5\n");
+    assert_int_equal(mpath_store_put(path, &line, 1), MPATH_ERR_PARAM);
     capture_stop();
     assert_string_equal(got, "");
     assert_non_null(strstr(capture_text(), ":2: this line cannot be read"));
@@ -293,6 +299,42 @@ static void test_store_kinds(void **state)
         snprintf(where, sizeof(where), ":%d:", line);
         assert_non_null(strstr(capture_text(), where));
     }
+    unlink(path);
+}
+
+/* Rates of nodes: of NICs that some of them have, each node's with a line of its own, all written at once. */
+static void test_store_nodes(void **state)
+{
+    const char *text = "mpath-rates 3\n1 alltoallv 0 node-rates 2147483647 5 0 6\n"
+                       "1 alltoallv 0 node-rates 1\n1 alltoallv 0 node-rates 1 0 0\n1 alltoallv 0 node-rates -1 5\n"
+                       "1 alltoallv 0 node-rates 2147483648 5\n1 alltoallv 0 node-rates x 5\n"
+                       "1 alltoallv 0 rates 5 0\n";
+    mpath_store_line_t lines[2];
+    char path[64], got[512] = "";
+
+    (void)state;
+    store_path(path, sizeof(path));
+    write_text(path, text);
+    capture_start();
+    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    capture_stop();
+    assert_string_equal(got, "1 alltoallv 0:3 @2147483647 5 0 6\n");
+    assert_int_equal(capture_count(), 6);
+    write_text(path, "mpath-rates 2\n1 alltoallv 0 rates 5 6\n1 alltoallv 0 node-rates 0 5 6\n");
+    for (int node = 0; node < 2; node++) {
+        lines[node] = (mpath_store_line_t){
+            .machine = 1, .operation = "alltoallv", .kind = MPATH_STORE_NODE_RATES, .node = node, .num_rails = 2};
+        lines[node].bps[1] = 7 + (uint64_t)node;
+    }
+    capture_start();
+    assert_int_equal(mpath_store_put(path, lines, 2), MPATH_OK); /* what version 2 did not know was no line of it */
+    capture_stop();
+    assert_int_equal(capture_count(), 1);
+    lines[1].bps[0] = 9;
+    assert_int_equal(mpath_store_put(path, &lines[1], 1), MPATH_OK);
+    got[0] = '\0';
+    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_string_equal(got, "1 alltoallv 0:0 5 6\n1 alltoallv 0:3 @0 0 7\n1 alltoallv 0:3 @1 9 8\n");
     unlink(path);
 }
 
@@ -346,7 +388,8 @@ static void test_store_mutated(void **state)
         "mpath-rates 1\n5f0c2c9d01a3b77e allreduce 2 25000000 25000000 6250000 25000000\n"
         "0000000000000001 reduce_scatter 0 5 6\n",
         "mpath-rates 2\n5f0c2c9d01a3b77e allreduce 2 rates 25000000 6250000 25000000\n"
-        "83d1f0b2c4a5e697 allreduce 28 host-share 85000\n83d1f0b2c4a5e697 alltoallv 112 help 30\n"};
+        "83d1f0b2c4a5e697 allreduce 28 host-share 85000\n83d1f0b2c4a5e697 alltoallv 112 help 30\n",
+        "mpath-rates 3\n5f0c2c9d01a3b77e alltoallv 0 node-rates 1 25000000 0 6250000\n"};
     uint64_t random = 11;
     char path[64];
     int bad = 0;
@@ -355,7 +398,7 @@ static void test_store_mutated(void **state)
     store_path(path, sizeof(path));
     capture_start();
     for (int round = 0; round < 2000; round++) {
-        const char *good = files[round % 2];
+        const char *good = files[round % 3];
         size_t length    = strlen(good);
         FILE *out        = fopen(path, "w");
 
@@ -388,7 +431,7 @@ int main(void)
         cmocka_unit_test(test_store_special),       cmocka_unit_test(test_store_writers),
         cmocka_unit_test(test_store_odd_lines),     cmocka_unit_test(test_store_mutated),
         cmocka_unit_test(test_store_first_version), cmocka_unit_test(test_store_kinds),
-        cmocka_unit_test(test_store_known),
+        cmocka_unit_test(test_store_known),         cmocka_unit_test(test_store_nodes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);
