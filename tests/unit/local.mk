@@ -5,7 +5,8 @@ unit_programs += unit/test_topo unit/test_topo_paths
 topo_sources = unit/topo_support.c unit/topo_support.h unit/capture.h
 unit_test_topo_SOURCES = unit/test_topo.c $(topo_sources)
 unit_test_topo_paths_SOURCES = unit/test_topo_paths.c $(topo_sources)
-unit_programs += unit/test_fiber unit/test_log unit/test_param unit/test_process
+unit_programs += unit/test_fiber unit/test_idle unit/test_log unit/test_param unit/test_process
+unit_test_idle_LDFLAGS = -Wl,--wrap=clock_gettime -Wl,--wrap=nanosleep -Wl,--wrap=sched_yield
 unit_test_log_SOURCES = unit/test_log.c unit/capture.h
 unit_test_param_SOURCES = unit/test_param.c unit/capture.h
 unit_programs += unit/test_segment unit/test_shm
@@ -193,22 +194,22 @@ unit_programs += unit/test_gpu_times
 unit_test_gpu_times_SOURCES = unit/test_gpu_times.c $(gpu_ranks_sources) $(relay_sources)
 unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_plan_cache_get -Wl,--wrap=mpath_gpu_launches_start_eager
 unit_programs += unit/test_gpu_help
-unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(member_sources)
+unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_again_launch
 unit_programs += unit/test_gpu_kept
 unit_test_gpu_kept_SOURCES = unit/test_gpu_kept.c $(gpu_sources) $(ranks_sources)
 unit_test_gpu_kept_LDFLAGS = -Wl,--wrap=mpath_beside_note
 unit_programs += unit/test_gpu_engines
-unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
+unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm
 unit_programs += unit/test_gpu_account
 unit_test_gpu_account_SOURCES = unit/test_gpu_account.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_refused
 unit_test_gpu_refused_SOURCES = unit/test_gpu_refused.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_turns
-unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
+unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_staged_calls
-unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(member_sources)
+unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_staged_calls_LDFLAGS = -Wl,--wrap=mpath_idle_is_crowded
 unit_programs += unit/test_way_choice
 unit_programs += unit/test_doubt unit/test_load
