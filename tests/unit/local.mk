@@ -140,7 +140,8 @@ unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(lost
 unit_test_retry_SOURCES = unit/test_retry.c $(lost_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
 unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h unit/unread.h $(symmetric_sources)
-unit_test_resume_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_share_run -Wl,--wrap=mpath_share_link_step
+unit_test_resume_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_share_run -Wl,--wrap=mpath_share_link_step \
+	-Wl,--wrap=mpath_share_copied
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 symmetric_sources = unit/symmetric_support.c unit/symmetric_support.h unit/capture.h $(ranks_sources)
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h $(symmetric_sources)
