@@ -170,7 +170,8 @@ gpu_ranks_sources = unit/gpu_ranks.c unit/gpu_ranks.h
 held_sources = unit/gpu_held.c unit/gpu_held.h
 unit_programs += unit/test_relay
 unit_test_relay_SOURCES = unit/test_relay.c $(relay_sources)
-unit_programs += unit/test_relay_faults unit/test_relay_owners
+unit_programs += unit/test_relay_faults unit/test_relay_gpus unit/test_relay_owners
+unit_test_relay_gpus_SOURCES = unit/test_relay_gpus.c $(relay_sources)
 unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(held_sources) $(relay_sources)
 unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_relay_memory
