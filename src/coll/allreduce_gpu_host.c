@@ -178,19 +178,13 @@ static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
     return room;
 }
 
-/* Slots of the lane, from the first call on that may need them: where one rank cannot have them, none can. */
+/* Slots of the lane, from the first call on that may need them. */
 static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
 {
-    mpath_gpu_coll_t *coll = gpu->reduce;
-    mpath_status_t status;
+    mpath_status_t status = mpath_gpu_coll_get_slots(gpu->reduce, mpath_gpu_beside_slots_bytes(gpu->reduce),
+                                                     "reductions on device memory do without");
 
-    if (coll->room.staged != NULL) {
-        return MPATH_OK;
-    }
-    status = mpath_room_open_slots(&coll->room, mpath_gpu_beside_slots_bytes(coll), coll->send.gpu);
-    if ((status != MPATH_OK) && (mpath_team_status(gpu->team) == MPATH_OK)) {
-        mpath_info("a rank cannot have slots in host memory (%s); reductions on device memory do without",
-                   mpath_status_string(status));
+    if (status == MPATH_DECLINED) {
         gpu->host.refused = 1;
         return MPATH_OK;
     }

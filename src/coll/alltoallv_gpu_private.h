@@ -180,11 +180,20 @@ void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
 
 /*
- * alltoallv_gpu_slots.c: slots for what was decided to go through the host; MPATH_DECLINED, on all ranks alike: some
- * cannot have them. And for the part of it beside copies between GPUs, gpu->share_ppm. Collective.
+ * alltoallv_gpu_staged.c: slots in host memory, where there are none so far. MPATH_DECLINED, on all ranks alike: some
+ * cannot have them, which is logged with `without`, what follows from that. Collective, as those below.
  */
+mpath_status_t mpath_gpu_coll_get_slots(mpath_gpu_coll_t *gpu, uint64_t bytes, const char *without);
+/* For what was decided to go through the host. And for the part of it beside copies between GPUs, gpu->share_ppm. */
 mpath_status_t mpath_gpu_coll_open_slots(mpath_gpu_coll_t *gpu);
 mpath_status_t mpath_gpu_coll_share_direct(mpath_gpu_coll_t *gpu);
+
+/*
+ * Whether what goes from a rank to another one through the host goes by streams that wait for each other (lane "staged"),
+ * by what both have told and how much it is. After mpath_gpu_coll_leaves_to_host(). The sender decides; the receiver may
+ * be wrong.
+ */
+int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes);
 
 /*
  * alltoallv_gpu_choose.c: what carries most of the pairs that are WAY_PUSH so far. And, once all ways are known, the
@@ -202,12 +211,6 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
  * ranks take turns; `operation` is a mpath_operation_t. The same on all ranks. Needs the room and gpu->demand.
  */
 int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
-
-/*
- * Whether what goes from a rank to another one through the host goes by streams that wait for each other (lane "staged"),
- * by what both have told and how much it is. From then on. The sender decides; the receiver may be wrong.
- */
-int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes);
 
 /*
  * alltoallv_gpu_help.c: a kernel on few multiprocessors that writes a part of what engines push. Brings gpu->decided up

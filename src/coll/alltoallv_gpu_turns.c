@@ -7,7 +7,6 @@
 #include "coll/alltoallv_gpu_private.h"
 
 #include "coll/symmetric.h"
-#include "exec/idle.h"
 #include "gpu/turns.h"
 #include "util/log.h"
 
@@ -27,10 +26,6 @@
  * order, and bits must not depend on what has been measured on the day.
  */
 #define HOST_COPY_BPS UINT64_C(45000000000)
-
-/* On an H100 that two and four ranks share: doc/benchmarks/2026-11-24-streams.md. */
-#define STREAMS_LEAST_BYTES (UINT64_C(128) << 10)
-#define STREAMS_MOST_BYTES (UINT64_C(2) << 20)
 
 /* The GPU that a rank works on, by the side that tells it; NULL: none. */
 static const mpath_cu_uuid_t *gpu_of(const mpath_gpu_coll_t *gpu, int rank)
@@ -193,24 +188,6 @@ int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation)
     gpu->turns.left = (gpu->turns.most > 0) && (gpu->settings->gpu_way == MPATH_GPU_WAY_AUTO) &&
                       (host_ns(gpu, operation) < (uint64_t)gpu->turns.most * MPATH_GPU_TURN_NS);
     return gpu->turns.left;
-}
-
-/*
- * Shorter messages are copied sooner than streams are told to wait. Of longer ones streams pass chunks of 512 KiB, hosts
- * those of whole slots, which is faster if the hosts look all the time.
- */
-static int is_for_streams(const mpath_gpu_coll_t *gpu, uint64_t bytes)
-{
-    return (gpu->settings->gpu_stream_waits == MPATH_GPU_WAITS_YES) ||
-           ((bytes >= STREAMS_LEAST_BYTES) && ((bytes <= STREAMS_MOST_BYTES) || mpath_idle_is_crowded()));
-}
-
-int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes)
-{
-    int32_t least = gpu->turns.shared ? MPATH_ROOM_WAITS_BESIDE : MPATH_ROOM_WAITS_ALONE;
-
-    return is_for_streams(gpu, bytes) && (gpu_cell(gpu, from)->sides[MPATH_ROOM_SEND].waits >= least) &&
-           (gpu_cell(gpu, to)->sides[MPATH_ROOM_RECV].waits >= least);
 }
 
 const char *mpath_gpu_coll_declined_because(const mpath_gpu_coll_t *gpu)

@@ -6,7 +6,7 @@ libmpath_la_SOURCES += coll/allgather.c coll/allreduce.c coll/reduce_scatter.c c
 libmpath_la_SOURCES += coll/share.c coll/share.h coll/share_cut.c coll/share_gpu.c coll/share_gpu.h coll/share_gpu_batch.c \
 	coll/share_gpu_batch.h coll/share_gpu_memory.c coll/share_gpu_owners.c coll/share_link.c coll/share_node.c \
 	coll/share_predict.c coll/share_private.h coll/share_setup.c coll/share_wait.c
-libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_gpu_private.h coll/alltoallv_gpu_slots.c coll/alltoallv_gpu_start.c \
+libmpath_la_SOURCES += coll/alltoallv_gpu.c coll/alltoallv_gpu.h coll/alltoallv_gpu_private.h coll/alltoallv_gpu_staged.c coll/alltoallv_gpu_start.c \
 	coll/allreduce_gpu.c coll/allreduce_gpu.h coll/allreduce_gpu_eager.c coll/allreduce_gpu_host.c coll/allreduce_gpu_launch.c \
 	coll/allreduce_gpu_lent.c coll/allreduce_gpu_lent.h coll/allreduce_gpu_writes.c \
 	coll/allreduce_gpu_private.h coll/reduce_predict.c coll/reduce_predict.h \

@@ -76,7 +76,8 @@ void mpath_params_write_doc(FILE *out)
         "`OMPI_MCA_coll_mpath_access=affine`, or a line in `mca-params.conf`. The programs without MPI read\n"
         "`MPATH_<NAME>`, for instance `MPATH_ACCESS=affine`. Numbers of bytes take the suffixes k, m and g (powers of\n"
         "1024). A value that cannot be used is reported and the default stays in force. `mpath_info` prints all values\n"
-        "and where they come from; `ompi_info --param coll mpath --level 9` lists them as Open MPI sees them.\n",
+        "and where they come from; `ompi_info --param coll mpath --level 9` lists them as Open MPI sees them,\n"
+        "with four that only the component has ([openmpi.md](openmpi.md#parameters-of-the-component-alone)).\n",
         out);
     for (i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
         doc_write_group(out, groups[i].title, groups[i].first, groups[i].last);

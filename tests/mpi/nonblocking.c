@@ -1,9 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Non-blocking and persistent collectives. Usage: nonblocking [CASE...]. Besides the cases that run by default there
- * are late, for jobs with coll_mpath_timeout_s 1, and threads, which needs MPI_THREAD_MULTIPLE.
+ * are late, for jobs with coll_mpath_timeout_s 1, numbers, for those with coll_mpath_pack_bytes 1k, and threads, which
+ * needs MPI_THREAD_MULTIPLE.
  */
 #include "mpi/memory.h"
+#include "mpi/nonblocking_life.h"
 #include "mpi/nonblocking_ops.h"
 
 #include <pthread.h>
@@ -14,9 +16,8 @@
 #define COMMUNICATORS 4
 #define AT_A_TIME 6
 #define NUM_THREADS 3
-#define STARTS 20
 
-static int world_rank, world_size;
+int world_rank, world_size;
 
 static void pause_ms(int ms)
 {
@@ -205,143 +206,6 @@ static long case_between(void)
     return errors;
 }
 
-/* -- the life of requests, types and communicators -- */
-
-static void add(void *in, void *inout, int *count, MPI_Datatype *type)
-{
-    (void)type;
-    for (int i = 0; i < *count; i++) {
-        ((int64_t *)inout)[i] += ((int64_t *)in)[i];
-    }
-}
-
-/* Types, operations and communicators may be freed while they are in use; requests, too. */
-static long case_freed(void)
-{
-    enum { ELEMENTS = 30000 };
-    int64_t *send = malloc(2 * ELEMENTS * sizeof(*send)), *recv = malloc(ELEMENTS * sizeof(*recv));
-    MPI_Request request;
-    static operation_t given_up; /* its buffers stay: nobody hears when it has ended */
-    operation_t left;
-    long errors = 0;
-    MPI_Comm comm;
-    MPI_Op op;
-
-    MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-    for (int i = 0; i < 2 * ELEMENTS; i++) {
-        send[i] = world_rank + i;
-    }
-    MPI_Op_create(add, 1, &op); /* mpath leaves it to the previous component */
-    MPI_Iallreduce(send, recv, ELEMENTS, MPI_INT64_T, op, comm, &request);
-    MPI_Op_free(&op);
-    errors += MPI_Wait(&request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
-    for (int i = 0; i < ELEMENTS; i++) {
-        errors += recv[i] != (int64_t)world_size * (world_size - 1) / 2 + (int64_t)world_size * i;
-    }
-    {
-        int block = ELEMENTS / world_size;
-        MPI_Datatype gaps;
-
-        MPI_Type_vector(block, 1, 2, MPI_INT64_T,
-                        &gaps); /* every second element; blocks follow without a gap of their own */
-        MPI_Type_commit(&gaps);
-        MPI_Iallgather(send, 1, gaps, recv, block, MPI_INT64_T, comm, &request);
-        MPI_Type_free(&gaps);
-        errors += test_until_done(&request) != MPI_SUCCESS;
-        for (int i = 0; i < block * world_size; i++) {
-            errors += recv[i] != i / block + 2 * (int64_t)(i % block);
-        }
-    }
-    /* The last operation is given up by its owner, and so is the communicator; both end when it has ended. */
-    operation_make(&given_up, KIND_ALLTOALLV, comm, 20000, 0, 5);
-    errors += operation_start(&given_up) != MPI_SUCCESS;
-    MPI_Request_free(&given_up.request);
-    operation_make(&left, KIND_ALLREDUCE, comm, 20000, 0, 6);
-    errors += operation_start(&left) != MPI_SUCCESS;
-    MPI_Comm_free(&comm);
-    errors += MPI_Wait(&left.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
-    errors += operation_check(&left);
-    operation_free(&left);
-    free(send);
-    free(recv);
-    return errors;
-}
-
-/* In place, MPI ignores the datatype of the send side, whatever it is. */
-static long case_no_send_type(void)
-{
-    static const int elements[] = {1, 40, 30011};
-    MPI_Datatype no_type        = (MPI_Datatype)(uintptr_t)16; /* NOLINT: no address of anything */
-    long errors                 = 0;
-
-    for (size_t i = 0; i < sizeof(elements) / sizeof(elements[0]); i++) {
-        operation_t operation;
-
-        operation_make(&operation, KIND_ALLTOALL, MPI_COMM_WORLD, elements[i], 1, 3);
-        operation_fill(&operation, 3);
-        errors += MPI_Ialltoall(MPI_IN_PLACE, 0, no_type, operation.recv, elements[i], MPI_INT64_T, MPI_COMM_WORLD,
-                                &operation.request) != MPI_SUCCESS;
-        errors += MPI_Wait(&operation.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
-        errors += operation_check(&operation);
-        operation_free(&operation);
-    }
-    return errors;
-}
-
-/* A communicator of one process, on some processes only: the others' calls must not notice. */
-static long case_self(void)
-{
-    long errors = 0;
-
-    for (int round = 0; round < 3; round++) {
-        operation_t world, self;
-
-        operation_make(&world, KIND_ALLTOALLV, MPI_COMM_WORLD, 20000, 0, (uint32_t)round);
-        errors += operation_start(&world) != MPI_SUCCESS;
-        if (world_rank % 2 == 0) {
-            operation_make(&self, KIND_ALLTOALL, MPI_COMM_SELF, 500, 0, (uint32_t)round);
-            errors += operation_start(&self) != MPI_SUCCESS;
-            errors += MPI_Wait(&self.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
-            errors += operation_check(&self);
-            operation_free(&self);
-        }
-        errors += MPI_Wait(&world.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
-        errors += operation_check(&world);
-        operation_free(&world);
-    }
-    return errors;
-}
-
-/* Communicators that come and go while operations are under way on others. */
-static long case_communicators(void)
-{
-    long errors = 0;
-
-    for (int round = 0; round < 8; round++) {
-        operation_t operation, inner;
-        MPI_Request request;
-        MPI_Comm comm;
-
-        operation_make(&operation, KIND_ALLREDUCE, MPI_COMM_WORLD, 50000, 0, (uint32_t)round);
-        errors += operation_start(&operation) != MPI_SUCCESS;
-        if (round % 2) {
-            MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-        } else {
-            MPI_Comm_idup(MPI_COMM_WORLD, &comm, &request);
-            MPI_Wait(&request, MPI_STATUS_IGNORE);
-        }
-        operation_make(&inner, (kind_t)(round % KINDS), comm, 3000, 0, (uint32_t)round);
-        errors += operation_start(&inner) != MPI_SUCCESS;
-        MPI_Comm_free(&comm);
-        errors += MPI_Wait(&operation.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
-        errors += MPI_Wait(&inner.request, MPI_STATUS_IGNORE) != MPI_SUCCESS;
-        errors += operation_check(&operation) + operation_check(&inner);
-        operation_free(&operation);
-        operation_free(&inner);
-    }
-    return errors;
-}
-
 /*
  * A rank that computes in the middle of operations, longer than the deadline of blocking calls (which the job sets to 1
  * s): no error. One operation is past its agreement then, the other has yet to begin.
@@ -408,60 +272,6 @@ static long case_overlap(void)
     return errors;
 }
 
-/* -- persistent -- */
-
-static long start_many(operation_t *operations, int count)
-{
-    MPI_Request requests[KINDS];
-    long errors = 0;
-
-    for (int start = 0; start < STARTS; start++) {
-        for (int i = 0; i < count; i++) {
-            operation_fill(&operations[i], (uint32_t)(start * 10 + i));
-            requests[i] = operations[i].request;
-        }
-        if (start % 2) {
-            errors += MPI_Startall(count, requests) != MPI_SUCCESS;
-        } else {
-            for (int i = 0; i < count; i++) {
-                errors += MPI_Start(&requests[i]) != MPI_SUCCESS;
-            }
-        }
-        errors += MPI_Waitall(count, requests, MPI_STATUSES_IGNORE) != MPI_SUCCESS;
-        for (int i = 0; i < count; i++) {
-            errors += requests[i] != operations[i].request; /* still there */
-            errors += operation_check(&operations[i]);
-        }
-    }
-    return errors;
-}
-
-static long case_persistent(void)
-{
-    operation_t operations[KINDS];
-    unsigned long long plans;
-    long errors = 0;
-
-    for (int i = 0; i < KINDS; i++) {
-        operation_make(&operations[i], (kind_t)i, MPI_COMM_WORLD, (i % 2) ? 20 : 3000, 0, (uint32_t)i);
-        errors += operation_init(&operations[i]) != MPI_SUCCESS;
-    }
-    errors += start_many(operations, KINDS);
-    plans = cases_counter("coll_mpath_plans");
-    errors += start_many(operations, KINDS);
-    /* between GPUs of a node ways are kept from the call before only */
-    if (!memory_is_special() && (cases_counter("coll_mpath_plans") != plans)) {
-        printf("rank %d: %llu plans for calls whose plan was known\n", world_rank,
-               cases_counter("coll_mpath_plans") - plans);
-        errors++;
-    }
-    for (int i = 0; i < KINDS; i++) {
-        MPI_Request_free(&operations[i].request);
-        operation_free(&operations[i]);
-    }
-    return errors;
-}
-
 /* -- threads: each its communicator, operations under way on all of them, progressed by whoever comes -- */
 
 typedef struct worker {
@@ -502,42 +312,6 @@ static void *work(void *argument)
     return NULL;
 }
 
-/* Persistent requests of a communicator that is freed: one before it was ever used, others at different moments. */
-static long case_persistent_freed(void)
-{
-    operation_t operations[2];
-    MPI_Request *requests[2] = {&operations[0].request, &operations[1].request};
-    long errors              = 0;
-
-    for (int used = 0; used < 3; used++) {
-        MPI_Comm comm;
-
-        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
-        for (int i = 0; i < 2; i++) {
-            operation_make(&operations[i], i ? KIND_ALLREDUCE : KIND_ALLTOALLV, comm, 40000, 0, (uint32_t)i);
-            errors += operation_init(&operations[i]) != MPI_SUCCESS;
-        }
-        if (used > 0) {
-            errors += MPI_Start(requests[0]) != MPI_SUCCESS;
-        }
-        MPI_Comm_free(&comm);
-        if (used == 0) {
-            errors += MPI_Start(requests[0]) != MPI_SUCCESS;
-        }
-        if ((world_rank == 0) || (used == 2)) {
-            errors += MPI_Wait(requests[0], MPI_STATUS_IGNORE) != MPI_SUCCESS;
-        }
-        errors += MPI_Start(requests[1]) != MPI_SUCCESS; /* on the other ranks the first one may still be under way */
-        for (int i = 0; i < 2; i++) {
-            errors += MPI_Wait(requests[i], MPI_STATUS_IGNORE) != MPI_SUCCESS;
-            errors += operation_check(&operations[i]);
-            MPI_Request_free(requests[i]);
-            operation_free(&operations[i]);
-        }
-    }
-    return errors;
-}
-
 static long case_threads(void)
 {
     worker_t workers[NUM_THREADS];
@@ -571,6 +345,7 @@ int main(int argc, char **argv)
         {"outstanding", case_outstanding, 1},
         {"between", case_between, 1},
         {"freed", case_freed, 1},
+        {"freed_types", case_freed_types, 1},
         {"no_send_type", case_no_send_type, 1},
         {"self", case_self, 1},
         {"communicators", case_communicators, 1},
@@ -579,6 +354,7 @@ int main(int argc, char **argv)
         {"persistent", case_persistent, 1},
         {"persistent_freed", case_persistent_freed, 1},
         {"late", case_late, 0},
+        {"numbers", case_numbers, 0},
         {"threads", case_threads, 0},
     };
     int provided, threads = case_wanted(argc, argv, "threads") && (argc > 1);

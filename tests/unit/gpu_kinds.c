@@ -49,6 +49,20 @@ void gpu_application_starts(void)
     REQUIRE(mpath_gpu_driver()->CtxSetCurrent(context));
 }
 
+int gpu_group_setup(void **state)
+{
+    (void)state;
+    gpu_application_starts();
+    return 0;
+}
+
+int gpu_group_teardown(void **state)
+{
+    (void)state;
+    mpath_gpu_cleanup();
+    return 0;
+}
+
 void gpu_nvml_starts(const char *links)
 {
     char path[4096];

@@ -18,6 +18,9 @@ typedef struct gpu_memory {
 const char *gpu_library(void);
 /* As an application does: loads the library, initialises the driver, makes device 0's primary context current. */
 void gpu_application_starts(void);
+/* Around a group of tests: the application starts; mpath gives back what it holds of the driver. */
+int gpu_group_setup(void **state);
+int gpu_group_teardown(void **state);
 /* The fake NVML is found by its name from here on, since it is loaded; it tells of such links (tests/gpu/fake_nvml.c). */
 void gpu_nvml_starts(const char *links);
 /* As cudaDeviceReset does: ends the primary context of a device, and all that was made in it. */

@@ -15,6 +15,12 @@ void member_join(member_t *member, const mpath_oob_t *oob, int device, mpath_mem
     gpu_memory_alloc(recv_kind, device, room, (recv_kind == MPATH_MEMORY_VMM) ? 2 : 1, &member->recv);
 }
 
+void member_open(member_t *member, ranks_self_t *self, const mpath_settings_t *settings, uint64_t room)
+{
+    *member = (member_t){.context = ranks_context(self, settings)};
+    member_join(member, &self->oob, self->rank % mpath_gpu_count(), MPATH_MEMORY_DEVICE, room);
+}
+
 void member_leave(member_t *member)
 {
     a2a_end(&member->a2a);

@@ -30,6 +30,8 @@ typedef struct member {
     member_memory_t memory;
 } member_t;
 
+/* On a context of its own: what member_join() makes, with a device for each rank's number. */
+void member_open(member_t *member, ranks_self_t *self, const mpath_settings_t *settings, uint64_t room);
 /* On member->context: a team over `oob`, and buffers of `room` bytes each on a device, of that kind to receive. */
 void member_join(member_t *member, const mpath_oob_t *oob, int device, mpath_memory_kind_t recv_kind, uint64_t room);
 /* All but the context and the process's use of the driver. */

@@ -5,7 +5,8 @@ unit_programs += unit/test_topo unit/test_topo_paths
 topo_sources = unit/topo_support.c unit/topo_support.h unit/capture.h
 unit_test_topo_SOURCES = unit/test_topo.c $(topo_sources)
 unit_test_topo_paths_SOURCES = unit/test_topo_paths.c $(topo_sources)
-unit_programs += unit/test_fiber unit/test_log unit/test_param unit/test_process
+unit_programs += unit/test_fiber unit/test_idle unit/test_log unit/test_param unit/test_process
+unit_test_idle_LDFLAGS = -Wl,--wrap=clock_gettime -Wl,--wrap=nanosleep -Wl,--wrap=sched_yield
 unit_test_log_SOURCES = unit/test_log.c unit/capture.h
 unit_test_param_SOURCES = unit/test_param.c unit/capture.h
 unit_programs += unit/test_segment unit/test_shm
@@ -51,8 +52,8 @@ unit_test_attend_SOURCES = unit/test_attend.c $(ranks_sources)
 agree_sources = unit/agree_support.c unit/agree_support.h $(ranks_sources)
 unit_test_agree_SOURCES = unit/test_agree.c $(agree_sources)
 unit_test_agree_own_SOURCES = unit/test_agree_own.c $(agree_sources)
-golden_scripts += unit/info unit/scripts
-EXTRA_DIST += unit/info unit/scripts
+golden_scripts += unit/docs unit/info unit/scripts
+EXTRA_DIST += unit/docs unit/info unit/scripts
 unit_programs += unit/test_failures
 unit_test_failures_SOURCES = unit/test_failures.c $(ranks_sources)
 unit_programs += unit/test_exchange
@@ -143,7 +144,8 @@ unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(lost
 unit_test_retry_SOURCES = unit/test_retry.c $(lost_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
 unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h unit/unread.h $(symmetric_sources)
-unit_test_resume_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_share_run -Wl,--wrap=mpath_share_link_step
+unit_test_resume_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_share_run -Wl,--wrap=mpath_share_link_step \
+	-Wl,--wrap=mpath_share_copied
 unit_test_store_SOURCES = unit/test_store.c unit/capture.h
 symmetric_sources = unit/symmetric_support.c unit/symmetric_support.h unit/capture.h $(ranks_sources)
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h $(symmetric_sources)
@@ -172,7 +174,8 @@ gpu_ranks_sources = unit/gpu_ranks.c unit/gpu_ranks.h
 held_sources = unit/gpu_held.c unit/gpu_held.h
 unit_programs += unit/test_relay
 unit_test_relay_SOURCES = unit/test_relay.c $(relay_sources)
-unit_programs += unit/test_relay_faults unit/test_relay_owners
+unit_programs += unit/test_relay_faults unit/test_relay_gpus unit/test_relay_owners
+unit_test_relay_gpus_SOURCES = unit/test_relay_gpus.c $(relay_sources)
 unit_test_relay_faults_SOURCES = unit/test_relay_faults.c $(held_sources) $(relay_sources)
 unit_test_relay_faults_LDFLAGS = -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_programs += unit/test_relay_memory
@@ -197,22 +200,22 @@ unit_programs += unit/test_gpu_times
 unit_test_gpu_times_SOURCES = unit/test_gpu_times.c $(gpu_ranks_sources) $(relay_sources)
 unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_plan_cache_get -Wl,--wrap=mpath_gpu_launches_start_eager
 unit_programs += unit/test_gpu_help
-unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(member_sources)
+unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_again_launch
 unit_programs += unit/test_gpu_kept
 unit_test_gpu_kept_SOURCES = unit/test_gpu_kept.c $(gpu_sources) $(ranks_sources)
 unit_test_gpu_kept_LDFLAGS = -Wl,--wrap=mpath_beside_note
 unit_programs += unit/test_gpu_engines
-unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(member_sources)
+unit_test_gpu_engines_SOURCES = unit/test_gpu_engines.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_engines_LDADD = $(LDADD) -lm
 unit_programs += unit/test_gpu_account
 unit_test_gpu_account_SOURCES = unit/test_gpu_account.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_refused
 unit_test_gpu_refused_SOURCES = unit/test_gpu_refused.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_turns
-unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(member_sources)
+unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(gpu_ranks_sources) $(member_sources)
 unit_programs += unit/test_gpu_staged_calls
-unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(member_sources)
+unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_staged_calls_LDFLAGS = -Wl,--wrap=mpath_idle_is_crowded
 unit_programs += unit/test_way_choice
 unit_programs += unit/test_doubt unit/test_load

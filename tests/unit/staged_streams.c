@@ -5,6 +5,7 @@
 #include "capture.h"
 
 #include <sched.h>
+#include <stdlib.h>
 
 #define STREAMS_OF_RANK 4u
 
@@ -12,6 +13,12 @@ mpath_staged_side_t send_of[RANKS_MAX], receive_of[RANKS_MAX];
 static mpath_pinned_t pinned;
 static gpu_memory_t memories[2 * RANKS_MAX * RANKS_MAX];
 static unsigned num_memories;
+
+int streams_group_setup(void **state)
+{
+    assert_int_equal(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1), 0);
+    return gpu_group_setup(state);
+}
 
 static mpath_gpu_t *gpu_of(int rank)
 {

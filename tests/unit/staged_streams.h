@@ -11,6 +11,9 @@
 
 extern mpath_staged_side_t send_of[RANKS_MAX], receive_of[RANKS_MAX];
 
+/* gpu_group_setup(), on a driver that has queues for all streams: what is held holds up nothing else. */
+int streams_group_setup(void **state);
+
 /* Ranks with a GPU each, as far as there are some; `streams` of them in each direction. */
 void ranks_open(int count, uint64_t bytes, int streams);
 void ranks_close(void);

@@ -231,7 +231,6 @@ static void test_away(void **state)
 {
     const struct timespec away = {.tv_nsec = 300000000};
     mpath_fiber_t *fiber;
-    mpath_idle_t idle;
     work_t work = {0};
 
     (void)state;
@@ -243,10 +242,6 @@ static void test_away(void **state)
     assert_true(work.waited_ns > 0);
     assert_true(work.waited_ns <= 10 * MPATH_NS_PER_MS);
     mpath_fiber_destroy(fiber);
-
-    mpath_idle_start(&idle);
-    assert_int_equal(mpath_idle_patience(&idle, MPATH_NS_PER_S, 1), MPATH_OK);
-    assert_int_equal(mpath_idle_patience(&idle, MPATH_NS_PER_S + 1, 1), MPATH_ERR_TIMED_OUT);
 }
 
 int main(void)

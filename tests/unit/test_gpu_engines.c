@@ -9,6 +9,7 @@
 #include "fake_cuda/fake.h"
 #include "gpu/import.h"
 #include "gpu_member.h"
+#include "gpu_ranks.h"
 
 #include <math.h>
 #include <setjmp.h>
@@ -67,21 +68,13 @@ static uint64_t bytes_of(const job_t *job, int size, int source, int destination
 static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
     mpath_settings_t settings;
-    char text[16];
 
-    snprintf(text, sizeof(text), "%d", job->devices);
-    setenv("FAKE_CUDA_DEVICES", text, 1);
-    setenv("FAKE_CUDA_WITHOUT", (job->without != NULL) ? job->without : "", 1);
     setenv("FAKE_CUDA_PORTS", ports_path, 1);
     setenv("FAKE_CUDA_COPY_US", job->shared ? "20000" : "300", 1); /* long enough to meet, however busy this machine */
     setenv("FAKE_CUDA_DELAY_US", "300", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gate      = MPATH_GATE_ALWAYS;
-    settings.timeout_s = 100;
+    gpu_ranks_start(job->devices, (job->without != NULL) ? job->without : "", &settings);
     settings.gpu_way   = job->pull ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
     settings.gpu_batch = job->batch;
-    settings.gpu_probe = MPATH_GPU_PROBE_OFF;
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
     member_join(member, &self->oob, self->rank % job->devices, job->mapped ? MPATH_MEMORY_VMM : MPATH_MEMORY_DEVICE,

@@ -5,12 +5,12 @@
  */
 #include "adapt/choice.h"
 #include "gpu_member.h"
+#include "gpu_ranks.h"
 #include "lane/peer_again.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -75,22 +75,13 @@ mpath_status_t __wrap_mpath_peer_again_launch(mpath_peer_again_t *again, mpath_s
 static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
     mpath_settings_t settings;
-    char text[16];
 
-    snprintf(text, sizeof(text), "%d", self->size);
-    setenv("FAKE_CUDA_DEVICES", text, 1);
-    setenv("FAKE_CUDA_WITHOUT", (job->without == self->rank) ? "kernels" : "", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gate             = MPATH_GATE_ALWAYS;
+    gpu_ranks_start(self->size, (job->without == self->rank) ? "kernels" : "", &settings);
     settings.gpu_way          = job->way;
     settings.gpu_help_percent = job->percent;
     settings.adapt            = job->adapt;
-    settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
     settings.adapt_file       = (job->file != NULL) ? job->file : "";
-    memset(member, 0, sizeof(*member));
-    member->context = ranks_context(self, &settings);
-    member_join(member, &self->oob, self->rank, MPATH_MEMORY_DEVICE,
+    member_open(member, self, &settings,
                 2 * (uint64_t)self->size * job->pair_bytes); /* a multiple of 64 KiB: engines are slow in others */
     is_late  = job->late && (self->rank == 1);
     good_way = job->good;

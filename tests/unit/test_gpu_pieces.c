@@ -249,18 +249,11 @@ static void test_extents_that_differ(void **state)
     }
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    gpu_application_starts();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_the_most_pieces), cmocka_unit_test(test_other_lists),
                                        cmocka_unit_test(test_numbers_of_pieces),
                                        cmocka_unit_test(test_extents_that_differ)};
 
-    return cmocka_run_group_tests(tests, setup, NULL);
+    return cmocka_run_group_tests(tests, gpu_group_setup, NULL);
 }

@@ -309,13 +309,6 @@ static int setup(void **state)
     return (mpath_gpu_get(0, NULL, &gpu) == MPATH_OK) ? 0 : -1;
 }
 
-static int teardown(void **state)
-{
-    (void)state;
-    mpath_gpu_cleanup();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -329,5 +322,5 @@ int main(void)
         printf("1..0 # SKIP no kernels\n");
         return 77;
     }
-    return cmocka_run_group_tests_name("gpu_reduce_writes", tests, setup, teardown);
+    return cmocka_run_group_tests_name("gpu_reduce_writes", tests, setup, gpu_group_teardown);
 }

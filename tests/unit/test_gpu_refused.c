@@ -43,9 +43,8 @@ static void caller_init(caller_t *caller, ranks_self_t *self, const job_t *job)
     *caller = (caller_t){.job = job};
     setenv("FAKE_CUDA_MULTIPROCESSORS", "64", 1);
     gpu_ranks_start(RANKS, "", &settings);
-    settings.gpu_reduce    = job->gpu_reduce;
-    caller->member.context = ranks_context(self, &settings);
-    member_join(&caller->member, &self->oob, self->rank, MPATH_MEMORY_DEVICE, (RANKS + 1) * (LONG_BYTES + 64));
+    settings.gpu_reduce = job->gpu_reduce;
+    member_open(&caller->member, self, &settings, (RANKS + 1) * (LONG_BYTES + 64));
     if (job->elements > 0) {
         gpu_sums_open(&caller->sums, caller->member.team, job->elements);
     }

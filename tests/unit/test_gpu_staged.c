@@ -279,20 +279,6 @@ static void test_looks(void **state)
     region_close();
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    gpu_application_starts();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    mpath_gpu_cleanup();
-    return 0;
-}
-
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -300,5 +286,5 @@ int main(void)
         cmocka_unit_test(test_error), cmocka_unit_test(test_mark_fails),
     };
 
-    return cmocka_run_group_tests_name("gpu_staged", tests, setup, teardown);
+    return cmocka_run_group_tests_name("gpu_staged", tests, gpu_group_setup, gpu_group_teardown);
 }

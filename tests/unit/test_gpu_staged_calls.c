@@ -6,11 +6,11 @@
  */
 #include "gpu/pinned.h"
 #include "gpu_member.h"
+#include "gpu_ranks.h"
 #include "unit/capture.h"
 
 #include <signal.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -38,22 +38,12 @@ int __wrap_mpath_idle_is_crowded(void)
 static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
     mpath_settings_t settings;
-    char devices[] = {(char)('0' + job->devices), '\0'};
 
-    setenv("FAKE_CUDA_DEVICES", devices, 1);
-    setenv("FAKE_CUDA_WITHOUT", job->without, 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gate             = MPATH_GATE_ALWAYS;
-    settings.timeout_s        = 100;
+    gpu_ranks_start(job->devices, job->without, &settings);
     settings.gpu_way          = MPATH_GPU_WAY_PUSH; /* leaves nothing to copies on the host */
-    settings.gpu_probe        = MPATH_GPU_PROBE_OFF;
     settings.gpu_stream_waits = (self->rank == job->says_no) ? MPATH_GPU_WAITS_NO : job->waits;
     crowded                   = job->crowded;
-    memset(member, 0, sizeof(*member));
-    member->context = ranks_context(self, &settings);
-    member_join(member, &self->oob, self->rank % job->devices, MPATH_MEMORY_DEVICE,
-                (uint64_t)self->size * (BYTES + 65536) + 4096);
+    member_open(member, self, &settings, (uint64_t)self->size * (BYTES + 65536) + 4096);
 }
 
 static int calls_body(ranks_self_t *self, void *argument)

@@ -173,20 +173,12 @@ static void test_fault(void **state)
 
 static int setup(void **state)
 {
-    (void)state;
-    assert_int_equal(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1), 0); /* what is held holds up nothing else */
-    gpu_application_starts();
+    int status = streams_group_setup(state);
+
     driver       = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver();
     write_value  = driver->StreamWriteValue64;
     stream_query = driver->StreamQuery;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    mpath_gpu_cleanup();
-    return 0;
+    return status;
 }
 
 int main(void)
@@ -196,5 +188,5 @@ int main(void)
         cmocka_unit_test(test_write_fails), cmocka_unit_test(test_fault),
     };
 
-    return cmocka_run_group_tests_name("gpu_staged_ends", tests, setup, teardown);
+    return cmocka_run_group_tests_name("gpu_staged_ends", tests, setup, gpu_group_teardown);
 }

@@ -227,22 +227,13 @@ static void test_both_forms(void **state)
 
 static int setup(void **state)
 {
+    int status = streams_group_setup(state);
     mpath_cu_t *driver;
 
-    (void)state;
-    assert_int_equal(setenv("CUDA_DEVICE_MAX_CONNECTIONS", "32", 1), 0); /* what is held holds up nothing else */
-    gpu_application_starts();
     driver                    = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver();
     wait_value                = driver->StreamWaitValue64;
     driver->StreamWaitValue64 = count_waits;
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    mpath_gpu_cleanup();
-    return 0;
+    return status;
 }
 
 int main(void)
@@ -253,5 +244,5 @@ int main(void)
         cmocka_unit_test(test_both_forms),
     };
 
-    return cmocka_run_group_tests_name("gpu_staged_streams", tests, setup, teardown);
+    return cmocka_run_group_tests_name("gpu_staged_streams", tests, setup, gpu_group_teardown);
 }

@@ -385,20 +385,6 @@ static void test_without_kernels(void **state)
     assert_int_equal(mpath_kernel_find(gpu_of(0), MPATH_KERNEL_COPY, &function), MPATH_ERR_UNSUPPORTED);
 }
 
-static int setup(void **state)
-{
-    (void)state;
-    gpu_application_starts();
-    return 0;
-}
-
-static int teardown(void **state)
-{
-    (void)state;
-    mpath_gpu_cleanup();
-    return 0;
-}
-
 /* The program again, in a process of its own, since what the driver can do is found out once. */
 static int run_without(const char *what)
 {
@@ -432,5 +418,5 @@ int main(int count, char **words)
         ((run_without("values") != 0) || (run_without("kernels") != 0))) {
         return 1;
     }
-    return cmocka_run_group_tests_name("gpu_stream", tests, setup, teardown);
+    return cmocka_run_group_tests_name("gpu_stream", tests, gpu_group_setup, gpu_group_teardown);
 }

@@ -13,9 +13,6 @@
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -116,9 +113,7 @@ static int node_body(ranks_self_t *self, void *argument)
     (void)argument;
     gpu_ranks_start(2, "", &settings);
     settings.gpu_way = MPATH_GPU_WAY_PUSH;
-    memset(&member, 0, sizeof(member));
-    member.context = ranks_context(self, &settings);
-    member_join(&member, &self->oob, self->rank, MPATH_MEMORY_DEVICE, 8 * MIB);
+    member_open(&member, self, &settings, 8 * MIB);
     is_slow = 1;
     check_plans(&member, MIB, &misses);
     ranks_check(misses == 2);
@@ -169,9 +164,7 @@ static int launch_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     gpu_ranks_start(2, "", &settings);
-    memset(&member, 0, sizeof(member));
-    member.context = ranks_context(self, &settings);
-    member_join(&member, &self->oob, self->rank, MPATH_MEMORY_DEVICE, MIB);
+    member_open(&member, self, &settings, MIB);
     is_slow = self->rank == 0;
     while ((now.gpu.eager == 0) && (round < 10)) {
         now = count_call(&member, 256, round++);

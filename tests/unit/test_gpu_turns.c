@@ -5,9 +5,9 @@
  * other.
  */
 #include "gpu_member.h"
+#include "gpu_ranks.h"
 #include "unit/capture.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #define DEVICES 2
@@ -24,18 +24,9 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 {
     mpath_settings_t settings;
 
-    setenv("FAKE_CUDA_DEVICES", "2", 1);
-    setenv("FAKE_CUDA_WITHOUT", job->turns ? "mps" : "", 1);
-    gpu_application_starts();
-    mpath_settings_init(&settings);
-    settings.gate      = MPATH_GATE_ALWAYS;
-    settings.timeout_s = 100;
-    settings.gpu_way   = job->way;
-    settings.gpu_probe = MPATH_GPU_PROBE_OFF;
-    memset(member, 0, sizeof(*member));
-    member->context = ranks_context(self, &settings);
-    member_join(member, &self->oob, self->rank % DEVICES, MPATH_MEMORY_DEVICE,
-                (uint64_t)self->size * (LONG_BYTES + 65536) + 4096);
+    gpu_ranks_start(DEVICES, job->turns ? "mps" : "", &settings);
+    settings.gpu_way = job->way;
+    member_open(member, self, &settings, (uint64_t)self->size * (LONG_BYTES + 65536) + 4096);
 }
 
 /* Calls with up to so many bytes for each pair; the last pair has them. */
