@@ -10,6 +10,7 @@
 #include "gpu/import.h"
 #include "lane/peer.h"
 #include "lane/peer_again.h"
+#include "util/pause.h"
 
 /* How the message of a pair travels. */
 typedef enum gpu_way {
@@ -107,7 +108,7 @@ struct mpath_gpu_coll {
     mpath_room_cell_t told;               /* by this rank in the last call */
     mpath_gpu_t *told_gpu;                /* with which it works on its send buffer */
     mpath_gpu_t *ready[MPATH_ROOM_SIDES]; /* that the sides' calls have found ready last */
-    unsigned refused_calls;               /* in a row, since one of them could not be made so */
+    mpath_pause_t ready_pause;            /* since one of them could not be made so */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
     gpu_turns_t turns;
