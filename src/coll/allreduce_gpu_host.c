@@ -380,7 +380,7 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         status = mpath_stream_get(coll->send.gpu, coll->first_stream, &coll->engine_stream);
     }
     if (status == MPATH_OK) {
-        status = mpath_reduce_find(coll->send.gpu, how, &host->function);
+        status = mpath_reduce_find(coll->send.gpu, how, NULL, &host->function);
     }
     if (status != MPATH_OK) {
         return status;

@@ -82,6 +82,7 @@ struct share_gpu {
     unsigned first_stream;
     mpath_stream_t *to_host, *from_host;
     mpath_cu_function_t function; /* of the job's operation and type */
+    mpath_pause_t no_function;    /* since there was none for a job */
     mpath_gpu_t *copies_on;       /* the device whose functions the next are; NULL: none */
     mpath_cu_function_t copies[SHARE_GPU_COPIES];
     share_gpu_flight_t publish, reduce, copy_out;

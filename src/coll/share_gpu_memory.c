@@ -91,6 +91,15 @@ static const mpath_memory_t *place_of(const mpath_memory_t *send, const mpath_me
     return (recv->context != NULL) ? recv : send;
 }
 
+/* What the driver refuses now, it does not once others count on it: what was found is kept. */
+static int has_function(mpath_share_t *share, const mpath_share_job_t *job)
+{
+    mpath_cu_function_t function;
+
+    return !(job->flags & MPATH_SHARE_REDUCE) ||
+           (mpath_reduce_find(share->gpu->device, &job->gpus->how, &share->gpu->no_function, &function) == MPATH_OK);
+}
+
 /* Whether this rank's GPU can do its part; share->gpu->mine says what with. */
 static int look(mpath_share_t *share, const mpath_share_job_t *job)
 {
@@ -101,7 +110,7 @@ static int look(mpath_share_t *share, const mpath_share_job_t *job)
     if (!on_device(place) || (share->num_local > SHARE_GPU_RANKS) || (share->gpu->refusals >= REFUSALS_MOST) ||
         overwrites(job) || !is_aligned(job, job->send_buffer) || !is_aligned(job, job->recv_buffer) ||
         (mpath_gpu_get(place->device, place->context, &share->gpu->device) != MPATH_OK) ||
-        !mpath_kernels_usable(share->gpu->device)) {
+        !mpath_kernels_usable(share->gpu->device) || !has_function(share, job)) {
         return 0;
     }
     mine->uuid  = mpath_gpu_info_of(share->gpu->device)->uuid;

@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What a driver refuses one of several ranks on a node: all do without, alike, and have it when it is to be had later.
- * Streams, registered memory, and memory that ranks lend each other; in exchanges and in reductions.
+ * Streams, registered memory, kernels, and memory that ranks lend each other; in exchanges and in reductions.
  */
 #include "gpu/launch.h"
+#include "gpu/reduce_args.h"
+#include "gpu/reduce_eager_args.h"
+#include "gpu/reduce_writes_args.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
 #include "unit/capture.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RANKS 3
 #define MIB (UINT64_C(1) << 20)
@@ -25,9 +29,10 @@ static mpath_cu_t *driver(void)
 
 /* What calls are made of. */
 typedef struct job {
-    uint64_t bytes;    /* that each pair exchanges, */
-    unsigned elements; /* or that are reduced */
-    int gpu_reduce;    /* mpath_gpu_reduce_t */
+    uint64_t bytes;     /* that each pair exchanges, */
+    unsigned elements;  /* or that are reduced */
+    int gpu_reduce;     /* mpath_gpu_reduce_t */
+    const char *kernel; /* that a driver does not load */
 } job_t;
 
 typedef struct caller {
@@ -152,6 +157,109 @@ static void test_refused(void **state)
     run(refused_body, &(job_t){.elements = 1000});
 }
 
+/* -- kernels, which some drivers load when they are asked for -- */
+
+static __typeof__(((mpath_cu_t *)NULL)->ModuleGetFunction) get_function;
+static const char *kernel_refused;
+static int kernels_refused;
+
+static mpath_cu_result_t get_unless_refusing(mpath_cu_function_t *function, mpath_cu_module_t module, const char *name)
+{
+    if (is_refusing && (strncmp(name, kernel_refused, strlen(kernel_refused)) == 0)) {
+        kernels_refused++;
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
+    return get_function(function, module, name);
+}
+
+static void begin_kernels(caller_t *caller, ranks_self_t *self, const job_t *job)
+{
+    caller_init(caller, self, job);
+    kernel_refused              = job->kernel;
+    kernels_refused             = 0;
+    get_function                = mpath_gpu_driver()->ModuleGetFunction;
+    driver()->ModuleGetFunction = get_unless_refusing;
+    is_refusing                 = self->rank == RANKS - 1;
+}
+
+/* Without the one that every reduction needs. */
+static int no_kernel_body(ranks_self_t *self, void *argument)
+{
+    caller_t caller;
+
+    begin_kernels(&caller, self, argument);
+    for (unsigned round = 0; round < DECLINED_CALLS; round++) {
+        ranks_check(call(&caller, round) == MPATH_DECLINED);
+    }
+    ranks_check(kernels_refused == is_refusing);
+    is_refusing = 0;
+    for (unsigned round = 0; round < 2; round++) {
+        ranks_check(call(&caller, round) == MPATH_OK);
+    }
+    caller_end(&caller, self);
+    return 0;
+}
+
+/* Without that of a way: another one carries the calls. */
+static int other_way_body(ranks_self_t *self, void *argument)
+{
+    caller_t caller;
+
+    begin_kernels(&caller, self, argument);
+    mpath_log_set_level(MPATH_LOG_DEBUG);
+    capture_start();
+    for (unsigned round = 0; round < DECLINED_CALLS; round++) {
+        ranks_check(call(&caller, round) == MPATH_OK);
+    }
+    ranks_check(kernels_refused == is_refusing);
+    ranks_check(strstr(capture_text(), "can be reduced by writes only") == NULL);
+    is_refusing = 0;
+    ranks_check(call(&caller, DECLINED_CALLS) == MPATH_OK);
+    ranks_check(strstr(capture_text(), "can be reduced by writes only") != NULL);
+    capture_stop();
+    caller_end(&caller, self);
+    return 0;
+}
+
+/* Of an operation that comes when others have been reduced before the agreement already. */
+static int rare_body(ranks_self_t *self, void *argument)
+{
+    uint64_t before, round = 0;
+    caller_t caller;
+
+    begin_kernels(&caller, self, argument);
+    for (; eager_calls(&caller) == 0; round++) {
+        ranks_check(round < 10);
+        ranks_check(call(&caller, (unsigned)round) == MPATH_OK);
+    }
+    before         = eager_calls(&caller);
+    caller.sums.op = MPATH_REDUCE_MAX;
+    for (unsigned i = 0; i < DECLINED_CALLS; i++, round++) {
+        ranks_check(call(&caller, (unsigned)round) == MPATH_OK);
+    }
+    ranks_check((eager_calls(&caller) == before) && (kernels_refused == is_refusing));
+    is_refusing = 0;
+    for (; eager_calls(&caller) == before; round++) {
+        ranks_check(round < 2 * DECLINED_CALLS);
+        ranks_check(call(&caller, (unsigned)round) == MPATH_OK);
+    }
+    caller_end(&caller, self);
+    return 0;
+}
+
+static void test_kernels(void **state)
+{
+    (void)state;
+    run(no_kernel_body, &(job_t){.elements = 1000, .kernel = MPATH_KERNEL_REDUCE});
+    run(other_way_body,
+        &(job_t){.elements = MANY_ELEMENTS, .gpu_reduce = MPATH_GPU_REDUCE_WRITES, .kernel = MPATH_KERNEL_WRITES});
+    run(other_way_body,
+        &(job_t){.elements = MANY_ELEMENTS, .gpu_reduce = MPATH_GPU_REDUCE_RING, .kernel = MPATH_KERNEL_RING});
+    run(rare_body, &(job_t){.elements = 3000, .kernel = MPATH_KERNEL_EAGER "max_"});
+    run(rare_body,
+        &(job_t){.elements = 3000, .gpu_reduce = MPATH_GPU_REDUCE_PARTS, .kernel = MPATH_KERNEL_EAGER_PARTS "max_"});
+}
+
 /* -- memory that ranks lend each other -- */
 
 #define REFUSED_CALLS 70
@@ -216,7 +324,8 @@ static void test_lent(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_lent)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_kernels),
+                                       cmocka_unit_test(test_lent)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests_name("gpu_refused", tests, NULL, NULL);
