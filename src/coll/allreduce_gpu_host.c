@@ -135,6 +135,7 @@ void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffe
     if (!is_long(gpu, bytes)) {
         return;
     }
+    host->refused = host->refused && mpath_pause_passes(&coll->room.slots_pause);
     if (!eligible || !coll->claimed || (coll->settings->gpu_host_percent == 0) || host->refused) {
         room = 0;
     } else if (!is_two(gpu) || (buffers->send == buffers->recv)) { /* what comes cannot wait in its place */
@@ -178,7 +179,7 @@ static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
     return room;
 }
 
-/* Slots of the lane, from the first call on that may need them: where one rank cannot have them, none can. */
+/* Slots of the lane, from the first call on that may need them: where one rank cannot have them, none can for a while. */
 static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
@@ -189,8 +190,10 @@ static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
     }
     status = mpath_room_open_slots(&coll->room, mpath_gpu_beside_slots_bytes(coll), coll->send.gpu);
     if ((status != MPATH_OK) && (mpath_team_status(gpu->team) == MPATH_OK)) {
-        mpath_info("a rank cannot have slots in host memory (%s); reductions on device memory do without",
-                   mpath_status_string(status));
+        if (mpath_room_asked_for_slots(&coll->room)) {
+            mpath_info("a rank cannot have slots in host memory (%s); %u reductions on device memory do without",
+                       mpath_status_string(status), coll->room.slots_pause.length);
+        }
         gpu->host.refused = 1;
         return MPATH_OK;
     }

@@ -20,7 +20,7 @@ typedef struct gpu_eager gpu_eager_t;
 /* What calls have shown of the way through the host. */
 typedef struct gpu_host {
     const char *operation; /* in the file, see coll/gpu_kept.h */
-    int refused;           /* the same on all ranks: there are no slots */
+    int refused;           /* the same on all ranks: there are no slots for now */
     int known[GPU_HOST_CLASSES];
     int kept_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
     mpath_beside_t beside[GPU_HOST_CLASSES];

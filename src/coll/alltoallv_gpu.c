@@ -424,6 +424,7 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     if (!are_all_ready(gpu)) {
         return MPATH_DECLINED;
     }
+    mpath_gpu_coll_count_pause(gpu);
     gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
     gpu->beside                                                                         = (gpu_beside_t){0};
     status                                                                              = bind_sides(gpu, call);

@@ -114,7 +114,7 @@ struct mpath_gpu_coll {
     gpu_turns_t turns;
     uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
-    int no_beside;      /* some rank cannot have slots in host memory: nothing does; the same on all */
+    int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
     int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
     gpu_help_t *help;         /* NULL: not asked for so far */
@@ -185,6 +185,8 @@ void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
  * cannot have them. And for the part of it beside copies between GPUs, gpu->share_ppm. Collective.
  */
 mpath_status_t mpath_gpu_coll_open_slots(mpath_gpu_coll_t *gpu);
+/* A call of all ranks: whether those without slots beside them are over. */
+void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu);
 mpath_status_t mpath_gpu_coll_share_direct(mpath_gpu_coll_t *gpu);
 
 /*

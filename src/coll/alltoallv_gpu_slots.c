@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What goes through the host in a call on device memory: the share of it beside copies between GPUs, and the slots in
- * host memory that it needs. Where one rank cannot have these, none has.
+ * host memory that it needs. Where one rank cannot have these, none has, until all ask again.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -19,7 +19,7 @@ static mpath_status_t get_slots(mpath_gpu_coll_t *gpu, uint64_t bytes)
                : mpath_room_open_slots(&gpu->room, bytes, (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
 }
 
-/* Where one rank cannot have them, none can: no call has device memory carried from then on. */
+/* Where one rank cannot have them, none can, and the call is not carried; nor are those like it for a while. */
 static mpath_status_t open_slots(mpath_gpu_coll_t *gpu, uint64_t bytes)
 {
     mpath_status_t status = get_slots(gpu, bytes);
@@ -27,14 +27,16 @@ static mpath_status_t open_slots(mpath_gpu_coll_t *gpu, uint64_t bytes)
     if (!mpath_status_is_error(status) || (mpath_team_status(gpu->team) != MPATH_OK)) {
         return status;
     }
-    mpath_info("a rank cannot have the slots for device memory on its way through the host (%s); calls with device "
-               "memory are left to the previous function",
-               mpath_status_string(status));
-    gpu->usable = 0;
+    if (mpath_room_asked_for_slots(&gpu->room)) {
+        mpath_info("a rank cannot have the slots for device memory on its way through the host (%s); this call and %u "
+                   "after it that need them are left to the previous function",
+                   mpath_status_string(status), gpu->room.slots_pause.length);
+    }
+    gpu->decided.valid = 0; /* it has no slots */
     return MPATH_DECLINED;
 }
 
-/* The same for what goes through the host beside copies between GPUs: without slots nothing does. */
+/* The same for what goes through the host beside copies between GPUs: without slots nothing does, for a while. */
 static mpath_status_t open_beside(mpath_gpu_coll_t *gpu, uint64_t bytes)
 {
     mpath_status_t status = get_slots(gpu, bytes);
@@ -42,11 +44,21 @@ static mpath_status_t open_beside(mpath_gpu_coll_t *gpu, uint64_t bytes)
     if (!mpath_status_is_error(status) || (mpath_team_status(gpu->team) != MPATH_OK)) {
         return status;
     }
-    mpath_info("a rank cannot have slots in host memory (%s); nothing goes through the host beside the copies between "
-               "GPUs",
-               mpath_status_string(status));
+    if (mpath_room_asked_for_slots(&gpu->room)) {
+        mpath_info("a rank cannot have slots in host memory (%s); in %u calls nothing goes through the host beside the "
+                   "copies between GPUs",
+                   mpath_status_string(status), gpu->room.slots_pause.length);
+    }
     gpu->no_beside = 1;
     return MPATH_OK;
+}
+
+void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu)
+{
+    if (gpu->no_beside && !mpath_pause_passes(&gpu->room.slots_pause)) {
+        gpu->no_beside     = 0;
+        gpu->decided.valid = 0; /* with nothing beside */
+    }
 }
 
 static int goes_direct(const gpu_decided_t *decided, int pair)

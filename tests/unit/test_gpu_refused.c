@@ -32,6 +32,7 @@ typedef struct job {
     uint64_t bytes;     /* that each pair exchanges, */
     unsigned elements;  /* or that are reduced */
     int gpu_reduce;     /* mpath_gpu_reduce_t */
+    int stages;         /* GPUs do not reach each other */
     const char *kernel; /* that a driver does not load */
 } job_t;
 
@@ -47,9 +48,10 @@ static void caller_init(caller_t *caller, ranks_self_t *self, const job_t *job)
 
     *caller = (caller_t){.job = job};
     setenv("FAKE_CUDA_MULTIPROCESSORS", "64", 1);
-    gpu_ranks_start(RANKS, "", &settings);
-    settings.gpu_reduce    = job->gpu_reduce;
-    caller->member.context = ranks_context(self, &settings);
+    gpu_ranks_start(RANKS, job->stages ? "peers" : "", &settings);
+    settings.gpu_host_min_bytes = 65536;
+    settings.gpu_reduce         = job->gpu_reduce;
+    caller->member.context      = ranks_context(self, &settings);
     member_join(&caller->member, &self->oob, self->rank, MPATH_MEMORY_DEVICE, (RANKS + 1) * (LONG_BYTES + 64));
     if (job->elements > 0) {
         gpu_sums_open(&caller->sums, caller->member.team, job->elements);
@@ -260,6 +262,72 @@ static void test_kernels(void **state)
         &(job_t){.elements = 3000, .gpu_reduce = MPATH_GPU_REDUCE_PARTS, .kernel = MPATH_KERNEL_EAGER_PARTS "max_"});
 }
 
+/* -- slots in host memory -- */
+
+#define SLOTS_BYTES (UINT64_C(300) << 10) /* of all ranks, at least; all else is shorter */
+
+static mpath_cu_result_t register_no_slots(void *memory, size_t bytes, unsigned flags)
+{
+    if (is_refusing && (bytes >= SLOTS_BYTES)) {
+        attempts++;
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
+    return register_memory(memory, bytes, flags);
+}
+
+static uint64_t staged_bytes(const caller_t *caller)
+{
+    mpath_coll_counters_t counters;
+
+    if (caller->job->elements > 0) {
+        mpath_symmetric_gpu_counters(caller->sums.gpu, &counters);
+    } else {
+        mpath_coll_counters(caller->member.coll, &counters);
+    }
+    return counters.gpu.staged_bytes;
+}
+
+#define LONGER_CALLS 12
+#define LONGER 100u /* are reductions a part of which goes through the host than those that ask for slots */
+
+/* Exchanges that need them are declined, and reductions have all of the vector go from GPU to GPU. */
+static int slots_body(ranks_self_t *self, void *argument)
+{
+    job_t job = *(const job_t *)argument;
+    mpath_status_t without;
+    unsigned round = 0;
+    caller_t caller;
+
+    caller_init(&caller, self, argument);
+    caller.job = &job;
+    job.elements /= LONGER;
+    without                   = caller.job->stages ? MPATH_DECLINED : MPATH_OK;
+    attempts                  = 0;
+    is_refusing               = self->rank == RANKS - 1;
+    register_memory           = mpath_gpu_driver()->MemHostRegister;
+    driver()->MemHostRegister = register_no_slots;
+    for (; round < DECLINED_CALLS; round++) {
+        ranks_check(call(&caller, round) == without);
+    }
+    ranks_check((attempts == is_refusing) && (staged_bytes(&caller) == 0));
+    is_refusing = 0;
+    job.elements *= LONGER;
+    for (; staged_bytes(&caller) == 0; round++) { /* reductions are measured without them first */
+        ranks_check(round < DECLINED_CALLS + LONGER_CALLS);
+        ranks_check(call(&caller, round) == MPATH_OK);
+    }
+    driver()->MemHostRegister = register_memory;
+    caller_end(&caller, self);
+    return 0;
+}
+
+static void test_slots(void **state)
+{
+    (void)state;
+    run(slots_body, &(job_t){.bytes = SHORT_BYTES, .stages = 1});
+    run(slots_body, &(job_t){.elements = LONGER * 20000, .gpu_reduce = MPATH_GPU_REDUCE_WRITES});
+}
+
 /* -- memory that ranks lend each other -- */
 
 #define REFUSED_CALLS 70
@@ -325,7 +393,7 @@ static void test_lent(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused), cmocka_unit_test(test_kernels),
-                                       cmocka_unit_test(test_lent)};
+                                       cmocka_unit_test(test_slots), cmocka_unit_test(test_lent)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests_name("gpu_refused", tests, NULL, NULL);
