@@ -54,8 +54,7 @@ typedef struct mca_coll_mpath_module_t {
     COLL_MPATH_PREVIOUS_OF(reduce_scatter_block);
     COLL_MPATH_PREVIOUS_OF(allgather);
     COLL_MPATH_PREVIOUS_OF(allgatherv);
-    mca_coll_base_module_alltoallw_fn_t previous_alltoallw;
-    mca_coll_base_module_t *previous_alltoallw_module;
+    COLL_MPATH_PREVIOUS_OF(alltoallw);
 
     struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
     bool tried;                       /* the team has been made, or it never will be */
@@ -139,6 +138,16 @@ int mca_coll_mpath_alltoallw(const void *sbuf, mca_coll_mpath_counts_t scounts, 
                              struct ompi_datatype_t *const *sdtypes, void *rbuf, mca_coll_mpath_counts_t rcounts,
                              mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *const *rdtypes,
                              struct ompi_communicator_t *comm, mca_coll_base_module_t *module);
+int mca_coll_mpath_ialltoallw(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
+                              struct ompi_datatype_t *const *sdtypes, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                              mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *const *rdtypes,
+                              struct ompi_communicator_t *comm, ompi_request_t **request,
+                              mca_coll_base_module_t *module);
+int mca_coll_mpath_alltoallw_init(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
+                                  struct ompi_datatype_t *const *sdtypes, void *rbuf, mca_coll_mpath_counts_t rcounts,
+                                  mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *const *rdtypes,
+                                  struct ompi_communicator_t *comm, struct ompi_info_t *info, ompi_request_t **request,
+                                  mca_coll_base_module_t *module);
 
 /* True: this MPI_Alltoallv or MPI_Alltoall is the previous function's; asked once for each, in their order. */
 bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module);

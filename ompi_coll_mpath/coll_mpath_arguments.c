@@ -133,6 +133,8 @@ void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments,
                                                       .counts   = arguments->rcounts,
                                                       .displs   = arguments->rdisps};
         return;
+    case COLL_MPATH_ALLTOALLW:
+        return;
     }
 }
 
@@ -144,6 +146,7 @@ uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *argume
     switch (arguments->kind) {
     case COLL_MPATH_ALLTOALLV: /* nobody knows what the others send each other */
     case COLL_MPATH_ALLTOALL:  /* as MPI_Alltoallv */
+    case COLL_MPATH_ALLTOALLW:
         return UINT64_MAX;
     case COLL_MPATH_ALLREDUCE:
         elements = (uint64_t)arguments->rcount;
@@ -199,6 +202,8 @@ int mca_coll_mpath_arguments_run(const mca_coll_mpath_arguments_t *a, mca_coll_m
     case COLL_MPATH_ALLGATHERV:
         return mca_coll_mpath_allgatherv(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
                                          base);
+    case COLL_MPATH_ALLTOALLW:
+        break;
     }
     return OMPI_ERR_NOT_SUPPORTED;
 }
@@ -231,6 +236,8 @@ int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *a, mca_coll_
     case COLL_MPATH_ALLGATHERV:
         return m->previous_allgatherv_init(sbuf, a->scount, a->sdtype, rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
                                            info, request_p, m->previous_allgatherv_init_module);
+    case COLL_MPATH_ALLTOALLW:
+        break;
     }
     return OMPI_ERR_NOT_SUPPORTED;
 }
@@ -262,6 +269,8 @@ int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *a, mca_coll_
     case COLL_MPATH_ALLGATHERV:
         return m->previous_iallgatherv(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
                                        request_p, m->previous_iallgatherv_module);
+    case COLL_MPATH_ALLTOALLW:
+        break;
     }
     return OMPI_ERR_NOT_SUPPORTED;
 }
@@ -284,6 +293,8 @@ static bool arguments_one_component(const mca_coll_mpath_arguments_t *a, const m
         return m->previous_iallgather_module == m->previous_allgather_init_module;
     case COLL_MPATH_ALLGATHERV:
         return m->previous_iallgatherv_module == m->previous_allgatherv_init_module;
+    case COLL_MPATH_ALLTOALLW:
+        break;
     }
     return false;
 }

@@ -37,7 +37,7 @@ static void module_destruct(mca_coll_mpath_module_t *module)
     MODULE_LET_GO_OF(module, reduce_scatter_block);
     MODULE_LET_GO_OF(module, allgather);
     MODULE_LET_GO_OF(module, allgatherv);
-    MODULE_LET_GO(module, alltoallw);
+    MODULE_LET_GO_OF(module, alltoallw);
 }
 
 OBJ_CLASS_INSTANCE(mca_coll_mpath_module_t, mca_coll_base_module_t, module_construct, module_destruct);
@@ -89,7 +89,7 @@ static int module_enable(mca_coll_base_module_t *base, struct ompi_communicator_
     MODULE_TAKE_OVER_OF(module, comm, reduce_scatter_block);
     MODULE_TAKE_OVER_OF(module, comm, allgather);
     MODULE_TAKE_OVER_OF(module, comm, allgatherv);
-    MODULE_TAKE_OVER(module, comm, alltoallw);
+    MODULE_TAKE_OVER_OF(module, comm, alltoallw);
     if ((NULL == module->previous_alltoallv) && (NULL == module->previous_alltoall)) {
         mpath_info("%s: no other component serves MPI_Alltoallv there; mpath stays out", comm->c_name);
     }
@@ -109,7 +109,7 @@ static int module_disable(mca_coll_base_module_t *base, struct ompi_communicator
     MODULE_GIVE_BACK_OF(module, comm, reduce_scatter_block);
     MODULE_GIVE_BACK_OF(module, comm, allgather);
     MODULE_GIVE_BACK_OF(module, comm, allgatherv);
-    COLL_MPATH_UNINSTALL(comm, module, alltoallw);
+    MODULE_GIVE_BACK_OF(module, comm, alltoallw);
     return OMPI_SUCCESS;
 }
 

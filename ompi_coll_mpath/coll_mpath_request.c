@@ -287,6 +287,14 @@ static void request_construct(mca_coll_mpath_request_t *request)
 
 OBJ_CLASS_INSTANCE(mca_coll_mpath_request_t, ompi_request_t, request_construct, NULL);
 
+void mca_coll_mpath_request_watch(mca_coll_mpath_request_t *request, ompi_request_t **request_p)
+{
+    *request_p                  = &request->super;
+    request->super.req_complete = REQUEST_PENDING;
+    request->super.req_state    = OMPI_REQUEST_ACTIVE;
+    mca_coll_mpath_queue_watch(request);
+}
+
 /*
  * Hands a small operation to the previous component, with copies of what lies in device memory: by the same function as
  * on ranks without a GPU, for another one, such as a persistent request, may be of another component.
@@ -311,10 +319,7 @@ static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **requ
         return rc;
     }
     if (copies) {
-        *request_p                  = &request->super;
-        request->super.req_complete = REQUEST_PENDING;
-        request->super.req_state    = OMPI_REQUEST_ACTIVE;
-        mca_coll_mpath_queue_watch(request);
+        mca_coll_mpath_request_watch(request, request_p);
     } else {
         mca_coll_mpath_request_release(request);
     }
@@ -350,8 +355,29 @@ static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arg
     return OMPI_SUCCESS;
 }
 
+int mca_coll_mpath_request_adopt(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *stage, bool persistent,
+                                 mca_coll_mpath_request_t **new_p)
+{
+    const mca_coll_mpath_arguments_t arguments = {.kind = COLL_MPATH_ALLTOALLW,
+                                                  .sbuf = stage->in_place ? MPI_IN_PLACE : NULL};
+    mca_coll_mpath_request_t *request;
+    int rc = request_new(module, &arguments, persistent, &request);
+
+    if (OMPI_SUCCESS != rc) {
+        return rc;
+    }
+    request->at_once                = true;
+    request->send_parts             = stage->send_parts;
+    request->recv_parts             = stage->recv_parts;
+    request->send_device            = stage->send_device;
+    request->recv_device            = stage->recv_device;
+    request->recv_device.contiguous = request->recv_device.contiguous && !stage->loads_recv; /* with each start */
+    *new_p                          = request;
+    return OMPI_SUCCESS;
+}
+
 /*
- * The same without a request of mpath's, which costs a small call as much again. Takes one tag, as on ranks that queue the
+ * The same as request_pass() without a request of mpath's, which costs a small call as much again. Takes one tag, as on ranks that queue the
  * call: see coll_mpath_tag.c.
  */
 static bool request_pass_now(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,

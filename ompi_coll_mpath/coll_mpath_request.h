@@ -14,6 +14,7 @@
 
 #include "coll_mpath.h"
 #include "coll_mpath_device.h"
+#include "coll_mpath_stage.h"
 
 #include "ompi/request/request.h"
 
@@ -28,7 +29,8 @@ typedef enum mca_coll_mpath_kind_t {
     COLL_MPATH_REDUCE_SCATTER,
     COLL_MPATH_REDUCE_SCATTER_BLOCK,
     COLL_MPATH_ALLGATHER,
-    COLL_MPATH_ALLGATHERV
+    COLL_MPATH_ALLGATHERV,
+    COLL_MPATH_ALLTOALLW /* the previous function's; of its arguments nothing is kept */
 } mca_coll_mpath_kind_t;
 
 /* The arguments of a collective; those that it does not have are zero. Buffers belong to the user. */
@@ -99,6 +101,13 @@ OBJ_CLASS_DECLARATION(mca_coll_mpath_request_t);
 /* Makes a request; one that is not persistent is started. Local. An Open MPI error code. */
 int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
                                 bool persistent, ompi_request_t **request_p);
+/*
+ * Makes a request around one of the previous component that works on the stage's copies, which are the new one's then:
+ * request->previous is to be set. One that is not persistent is under way and handed to the user by the second.
+ */
+int mca_coll_mpath_request_adopt(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *stage, bool persistent,
+                                 mca_coll_mpath_request_t **new_p);
+void mca_coll_mpath_request_watch(mca_coll_mpath_request_t *request, ompi_request_t **request_p);
 /*
  * Starts the previous request on the present data; and, when REQUEST_COMPLETE(request->previous), takes what it has
  * brought.

@@ -128,29 +128,6 @@ int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memo
     return 1;
 }
 
-static int is_aligned(const void *address, unsigned alignment)
-{
-    return (uintptr_t)address % alignment == 0;
-}
-
-/* Memory of no context, as mapped and pool memory is, goes with any of its device. */
-static int are_together(const mpath_memory_t *a, const mpath_memory_t *b)
-{
-    return (a->device == b->device) && ((a->context == b->context) || (a->context == NULL) || (b->context == NULL));
-}
-
-/* Whether this rank's GPU can work on its buffers: one device has both, and its kernels take the addresses. */
-static int is_eligible(const mpath_symmetric_buffers_t *buffers, const mpath_reduce_how_t *how)
-{
-    const mpath_memory_t *send = buffers->send_memory, *recv = buffers->recv_memory;
-    unsigned alignment = mpath_reduce_alignment(how->type);
-
-    return !buffers->ineligible && (send != NULL) && (recv != NULL) && !mpath_memory_on_host(send->kind) &&
-           !mpath_memory_on_host(recv->kind) && (send->kind != MPATH_MEMORY_MANAGED) &&
-           (recv->kind != MPATH_MEMORY_MANAGED) && are_together(send, recv) && is_aligned(buffers->send, alignment) &&
-           is_aligned(buffers->recv, alignment);
-}
-
 /* The agreement, with what `gpu` says of sizes; then the room and, of all ranks, their opened memory. */
 static mpath_status_t agree(mpath_symmetric_gpu_t *gpu, mpath_gpu_coll_t *coll, mpath_call_t *call,
                             mpath_agreed_t *agreed)
@@ -334,28 +311,33 @@ static mpath_status_t reduce_vector(mpath_symmetric_gpu_t *gpu, const mpath_call
 mpath_status_t mpath_allreduce_gpu(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
                                    uint64_t elements, const mpath_reduce_how_t *how)
 {
-    int eligible      = is_eligible(buffers, how), done;
-    uint64_t bytes    = elements * mpath_reduce_bytes(how->type);
-    mpath_call_t call = call_of(MPATH_OPERATION_ALLREDUCE, buffers, !eligible);
+    uint64_t bytes = elements * mpath_reduce_bytes(how->type);
     mpath_agreed_t agreed;
     mpath_status_t status;
+    mpath_gpu_t *device;
+    mpath_call_t call;
+    int done;
 
     if (elements == 0) {
         return MPATH_DECLINED; /* all ranks know */
     }
     mpath_gpu_notice_lost();
+    device = mpath_gpu_launches_gpu(gpu->launches, buffers, how);
     mpath_gpu_writes_choose(gpu, bytes, how);
-    status = mpath_gpu_eager_start(gpu, buffers, elements, how, eligible);
+    status = mpath_gpu_eager_start(gpu, buffers, elements, how, device);
     if (status != MPATH_OK) {
         return status;
     }
+    call = call_of(MPATH_OPERATION_ALLREDUCE, buffers, device == NULL);
     call.flags |= (buffers->send == buffers->recv) ? MPATH_CALL_IN_PLACE : 0;
     for (int rank = 0; rank < gpu->size; rank++) {
         gpu->send_bytes[rank] = gpu->recv_bytes[rank] = bytes;
         gpu->send_offsets[rank] = gpu->recv_offsets[rank] = 0;
     }
-    mpath_gpu_writes_claim(gpu);
-    mpath_gpu_host_tell(gpu, buffers, bytes, eligible);
+    if (device != NULL) {
+        mpath_gpu_writes_claim(gpu, device, how);
+    }
+    mpath_gpu_host_tell(gpu, buffers, bytes, device != NULL);
     status = mpath_gpu_eager_finish(gpu, agree(gpu, gpu->reduce, &call, &agreed), &done);
     if ((status == MPATH_OK) && !done) {
         status = reduce_vector(gpu, &call, &agreed, bytes, how);
@@ -409,8 +391,8 @@ mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_
     unsigned element_bytes = mpath_reduce_bytes(how->type);
     uint64_t mine = elements[gpu->me] * element_bytes, total = 0;
     mpath_symmetric_buffers_t sides = with_both_sides(buffers, mine);
-    int in_place = buffers->send == buffers->recv, eligible = is_eligible(&sides, how);
-    mpath_cu_ptr_t target = (mpath_cu_ptr_t)(uintptr_t)buffers->recv;
+    int in_place                    = buffers->send == buffers->recv, eligible;
+    mpath_cu_ptr_t target           = (mpath_cu_ptr_t)(uintptr_t)buffers->recv;
     mpath_agreed_t agreed;
     mpath_status_t status;
     mpath_call_t call;
@@ -428,6 +410,7 @@ mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_
         return MPATH_DECLINED; /* all ranks know */
     }
     mpath_gpu_notice_lost();
+    eligible = mpath_gpu_launches_gpu(gpu->launches, &sides, how) != NULL;
     if (in_place && eligible && (mine > 0)) {
         eligible = mpath_gpu_scratch_get(gpu, buffers->recv_memory, mine);
         target   = gpu->scratch;

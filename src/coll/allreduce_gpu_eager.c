@@ -229,12 +229,11 @@ static int is_wanted(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
 }
 
 mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
-                                     uint64_t elements, const mpath_reduce_how_t *how, int eligible)
+                                     uint64_t elements, const mpath_reduce_how_t *how, const mpath_gpu_t *device)
 {
     gpu_eager_t *eager    = gpu->eager;
     mpath_status_t status = MPATH_OK;
     eager_form_t *form;
-    mpath_gpu_t *device;
     uint64_t start_ns;
 
     eager->bytes       = elements * mpath_reduce_bytes(how->type);
@@ -245,14 +244,12 @@ mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sym
         return MPATH_OK;
     }
     form = &eager->forms[eager->form];
-    if (eligible) {
+    if (device != NULL) {
         gpu->reduce->eager = GPU_EAGER_WANTED;
     }
     if (is_usable(form)) {
         form->number++;
-        if (gpu->reduce->eager &&
-            (mpath_gpu_get(buffers->send_memory->device, buffers->send_memory->context, &device) == MPATH_OK) &&
-            (device == form->lent->device) && (find(gpu, form) == MPATH_OK)) {
+        if (gpu->reduce->eager && (device == form->lent->device) && (find(gpu, form) == MPATH_OK)) {
             gpu->reduce->eager = GPU_EAGER_STARTED;
             start_ns           = mpath_time_ns();
             status             = start(gpu, buffers, elements);
@@ -299,6 +296,20 @@ mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t
 
 /* -- what it needs -- */
 
+/*
+ * Whether a rank could have started its kernel and has not: the driver has refused it. In all calls to come the others
+ * would start theirs in vain. The same on all ranks.
+ */
+static int is_refused(const mpath_gpu_coll_t *coll, const eager_form_t *form)
+{
+    int refused = 0;
+
+    for (int rank = 0; is_usable(form) && (rank < coll->size); rank++) {
+        refused = refused || (gpu_cell(coll, rank)->eager != GPU_EAGER_STARTED);
+    }
+    return refused;
+}
+
 /* Anew, since some rank's GPU has changed or had no memory, or there are no numbers left. */
 static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t what, eager_form_t *form)
 {
@@ -311,6 +322,9 @@ static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t
     form->function               = NULL;
     unit                         = (most > 0) ? mpath_eager_slot_bytes(what, size, most) : 0;
     mpath_pinned_release_lost(&form->kernel.words);
+    if (mpath_eager_find(coll->send.gpu, &gpu->eager->how, what, &form->function) != MPATH_OK) {
+        unit = 0;
+    }
     if ((form->kernel.words.base == NULL) &&
         (mpath_pinned_alloc(coll->send.gpu, MPATH_EAGER_CTAS * sizeof(uint64_t), &form->kernel.words) != MPATH_OK)) {
         unit = 0;
@@ -343,6 +357,11 @@ mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu)
             mpath_error("no memory for reductions of %d ranks on device memory; the call fails", gpu->size);
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
+    }
+    if (mpath_gpu_lent_is_current(form->lent, coll) && is_refused(coll, form)) {
+        form->lent->usable = 0;
+        mpath_pause_note(&form->lent->pause, 0);
+        return MPATH_OK;
     }
     if (!mpath_gpu_lent_is_due(form->lent, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
         mpath_gpu_lent_pass(form->lent);

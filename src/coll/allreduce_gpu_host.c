@@ -135,6 +135,7 @@ void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffe
     if (!is_long(gpu, bytes)) {
         return;
     }
+    host->refused = host->refused && mpath_pause_passes(&coll->room.slots_pause);
     if (!eligible || !coll->claimed || (coll->settings->gpu_host_percent == 0) || host->refused) {
         room = 0;
     } else if (!is_two(gpu) || (buffers->send == buffers->recv)) { /* what comes cannot wait in its place */
@@ -178,7 +179,7 @@ static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
     return room;
 }
 
-/* Slots of the lane, from the first call on that may need them. */
+/* Slots of the lane, from the first call on that may need them: where one rank cannot have them, none can for a while. */
 static mpath_status_t open_slots(mpath_symmetric_gpu_t *gpu)
 {
     mpath_status_t status = mpath_gpu_coll_get_slots(gpu->reduce, mpath_gpu_beside_slots_bytes(gpu->reduce),
@@ -374,7 +375,7 @@ mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, 
         status = mpath_stream_get(coll->send.gpu, coll->first_stream, &coll->engine_stream);
     }
     if (status == MPATH_OK) {
-        status = mpath_reduce_find(coll->send.gpu, how, &host->function);
+        status = mpath_reduce_find(coll->send.gpu, how, NULL, &host->function);
     }
     if (status != MPATH_OK) {
         return status;

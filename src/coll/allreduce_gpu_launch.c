@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Launches of kernels that reduce, and of those that are started before the agreement. An application mostly works on
- * the same buffers again: a launch with the arguments of an earlier one becomes a repeat (gpu/repeat.h), which is
- * cheaper to start.
+ * Where there is a kernel that reduces, launches of such kernels, and of those that are started before the agreement. An
+ * application mostly works on the same buffers again: a launch with the arguments of an earlier one becomes a repeat
+ * (gpu/repeat.h), which is cheaper to start.
  */
 #include "coll/allreduce_gpu_private.h"
 #include "gpu/exchange.h"
@@ -35,6 +35,7 @@ struct gpu_launches {
     mpath_gpu_t *gpu;         /* of the function of the last launch */
     mpath_reduce_how_t how;   /* the same */
     mpath_cu_function_t last; /* NULL: none */
+    mpath_pause_t no_function;
     kept_launch_t kept[LAUNCHES_KEPT];
 };
 
@@ -81,20 +82,53 @@ static int wants_repeat(const gpu_launches_t *launches, kept_launch_t *kept)
 }
 
 /* Looking for a name costs more than the rest of a launch. */
-static mpath_status_t find_function(gpu_launches_t *launches, mpath_gpu_t *gpu, const mpath_reduce_how_t *how,
-                                    mpath_cu_function_t *function_p)
+static mpath_status_t find_function(gpu_launches_t *launches, mpath_gpu_t *gpu, const mpath_reduce_how_t *how)
 {
     mpath_status_t status = MPATH_OK;
 
     if ((launches->last == NULL) || (launches->gpu != gpu) || (launches->how.op != how->op) ||
         (launches->how.type != how->type)) {
         launches->last = NULL;
-        status         = mpath_reduce_find(gpu, how, &launches->last);
+        status         = mpath_reduce_find(gpu, how, &launches->no_function, &launches->last);
         launches->gpu  = gpu;
         launches->how  = *how;
     }
-    *function_p = launches->last;
     return status;
+}
+
+static int is_aligned(const void *address, unsigned alignment)
+{
+    return (uintptr_t)address % alignment == 0;
+}
+
+/* Memory of no context, as mapped and pool memory is, goes with any of its device. */
+static int are_together(const mpath_memory_t *a, const mpath_memory_t *b)
+{
+    return (a->device == b->device) && ((a->context == b->context) || (a->context == NULL) || (b->context == NULL));
+}
+
+/* Whether this rank's GPU can work on its buffers: one device has both, and its kernels take the addresses. */
+static int are_eligible(const mpath_symmetric_buffers_t *buffers, const mpath_reduce_how_t *how)
+{
+    const mpath_memory_t *send = buffers->send_memory, *recv = buffers->recv_memory;
+    unsigned alignment = mpath_reduce_alignment(how->type);
+
+    return !buffers->ineligible && (send != NULL) && (recv != NULL) && !mpath_memory_on_host(send->kind) &&
+           !mpath_memory_on_host(recv->kind) && (send->kind != MPATH_MEMORY_MANAGED) &&
+           (recv->kind != MPATH_MEMORY_MANAGED) && are_together(send, recv) && is_aligned(buffers->send, alignment) &&
+           is_aligned(buffers->recv, alignment);
+}
+
+mpath_gpu_t *mpath_gpu_launches_gpu(gpu_launches_t *launches, const mpath_symmetric_buffers_t *buffers,
+                                    const mpath_reduce_how_t *how)
+{
+    mpath_gpu_t *gpu;
+
+    return (are_eligible(buffers, how) &&
+            (mpath_gpu_get(buffers->send_memory->device, buffers->send_memory->context, &gpu) == MPATH_OK) &&
+            (find_function(launches, gpu, how) == MPATH_OK))
+               ? gpu
+               : NULL;
 }
 
 mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
@@ -102,14 +136,15 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll
 {
     mpath_room_words_t *words = &coll->room.words[coll->me];
     mpath_kernel_word_t done  = {.address = mpath_room_device(&coll->room, &words->kernel_done), .value = coll->number};
+    mpath_status_t status     = find_function(launches, coll->send.gpu, how);
     mpath_cu_function_t function;
     kept_launch_t *kept;
-    mpath_status_t status = find_function(launches, coll->send.gpu, how, &function);
 
     if (status != MPATH_OK) {
         return status;
     }
-    kept = find_launch(launches, stream, function, arguments, sizeof(*arguments));
+    function = launches->last;
+    kept     = find_launch(launches, stream, function, arguments, sizeof(*arguments));
     if (wants_repeat(launches, kept)) {
         status            = mpath_repeat_reduce(stream, function, how->type, done.address,
                                                 mpath_room_device(&coll->room, &words->number), arguments, &kept->repeat);

@@ -11,10 +11,6 @@
 /* Of the driver's blocks: what it exports is a block, which nothing else is to lie in. */
 #define LENT_GRAIN_BYTES (UINT64_C(2) << 20)
 
-/* Calls until what a rank had no memory for is asked for again: to try takes as long as some tens of short calls. */
-#define LENT_FIRST_PAUSE 64u
-#define LENT_MAX_PAUSE 8192u
-
 static void lent_release(gpu_lent_t *lent)
 {
     for (int rank = 0; (lent->imports != NULL) && (rank < lent->size); rank++) {
@@ -159,12 +155,12 @@ int mpath_gpu_lent_is_current(const gpu_lent_t *lent, const mpath_gpu_coll_t *co
 
 int mpath_gpu_lent_is_due(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll)
 {
-    return ((lent->pauses > 0) && (lent->pause == 0)) || !mpath_gpu_lent_is_current(lent, coll);
+    return mpath_pause_is_over(&lent->pause) || !mpath_gpu_lent_is_current(lent, coll);
 }
 
 void mpath_gpu_lent_pass(gpu_lent_t *lent)
 {
-    lent->pause -= (lent->pause > 0) ? 1 : 0;
+    (void)mpath_pause_passes(&lent->pause);
 }
 
 /* Memory may be free later. What ranks cannot open, or GPUs that they share, stay so. */
@@ -175,13 +171,7 @@ static void set_pause(gpu_lent_t *lent)
     for (int rank = 0; rank < lent->size; rank++) {
         had_memory = had_memory && lent->offers[rank].good;
     }
-    if (had_memory) {
-        lent->pauses = 0;
-    } else {
-        lent->pauses = (lent->pauses == 0) ? LENT_FIRST_PAUSE : 2 * lent->pauses;
-        lent->pauses = (lent->pauses > LENT_MAX_PAUSE) ? LENT_MAX_PAUSE : lent->pauses;
-    }
-    lent->pause = lent->pauses;
+    mpath_pause_note(&lent->pause, had_memory);
 }
 
 mpath_status_t mpath_gpu_lent_share(gpu_lent_t *lent, const mpath_gpu_coll_t *coll, uint64_t unit_bytes,

@@ -30,7 +30,7 @@ typedef struct gpu_lent {
     gpu_lent_offer_t *offers; /* [size] */
     mpath_import_t **imports; /* [size] */
     uint32_t *places;         /* [size] as the ranks' cells said */
-    unsigned pause, pauses;   /* calls until it is asked for again, and in all; 0: it is not. The same on all ranks */
+    mpath_pause_t pause;      /* the same on all ranks */
 } gpu_lent_t;
 
 /* NULL: no memory. */

@@ -20,7 +20,7 @@ typedef struct gpu_eager gpu_eager_t;
 /* What calls have shown of the way through the host. */
 typedef struct gpu_host {
     const char *operation; /* in the file, see coll/gpu_kept.h */
-    int refused;           /* the same on all ranks: there are no slots */
+    int refused;           /* the same on all ranks: there are no slots for now */
     int known[GPU_HOST_CLASSES];
     int kept_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
     mpath_beside_t beside[GPU_HOST_CLASSES];
@@ -70,11 +70,12 @@ struct mpath_symmetric_gpu {
     gpu_launches_t *launches;
     gpu_eager_t *eager;
     gpu_host_t host, host_gather;
-    gpu_lent_t *writes;  /* for reductions by writes; NULL until a call was large enough */
-    gpu_found_t found;   /* of the last one */
-    gpu_choice_t choice; /* of the last one */
-    int way;             /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
-    int in_ring;         /* its elements are combined in the order of a ring, whatever the way */
+    gpu_lent_t *writes;      /* for reductions by writes; NULL until a call was large enough */
+    gpu_found_t found;       /* of the last one */
+    gpu_choice_t choice;     /* of the last one */
+    mpath_pause_t no_writes; /* since there was no kernel for one */
+    int way;                 /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
+    int in_ring;             /* its elements are combined in the order of a ring, whatever the way */
 };
 
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
@@ -87,21 +88,24 @@ static inline int mpath_reduce_gpu_source(const mpath_symmetric_gpu_t *gpu, int 
 }
 
 /*
- * allreduce_gpu_launch.c: launches; the rank's word kernel_done gets the number of the call at the end. Elements,
+ * allreduce_gpu_launch.c: this rank's GPU, if it can work on the buffers and has a kernel for that, which others may count
+ * on from then on; else NULL. A launch: the rank's word kernel_done gets the number of the call at the end. Elements,
  * sources and targets of the arguments are set and the rest is zero.
  */
+mpath_gpu_t *mpath_gpu_launches_gpu(gpu_launches_t *launches, const mpath_symmetric_buffers_t *buffers,
+                                    const mpath_reduce_how_t *how);
 mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
 
 /*
- * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel, if that is predicted to be
+ * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel on its GPU (NULL: the rank is not eligible), if that is predicted to be
  * faster than the way that has been chosen, and it may expect that all others do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called
  * back, and the call goes on in another way. Of both, errors break the team.
  */
 gpu_eager_t *mpath_gpu_eager_create(void); /* NULL: no memory */
 void mpath_gpu_eager_destroy(gpu_eager_t *eager);
 mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
-                                     uint64_t elements, const mpath_reduce_how_t *how, int eligible);
+                                     uint64_t elements, const mpath_reduce_how_t *how, const mpath_gpu_t *device);
 mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t agreed, int *done_p);
 /* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
 mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
@@ -141,10 +145,10 @@ void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const m
 int mpath_gpu_writes_does_without(mpath_symmetric_gpu_t *gpu, uint32_t flags);
 
 /*
- * Before the agreement, claims what kernels that wait for each other need, of which this rank's cell tells; given back
+ * Before the agreement, with kernels for `how` on its GPU, claims what those that wait for each other need, of which this rank's cell tells; given back
  * after the call. Then, with everything open, whether all can go this way: collective, the same on all ranks.
  */
-void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu);
+void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device, const mpath_reduce_how_t *how);
 void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu);
 /* Whether this rank works on the memory of others: it has a part, or all may go this way, if that may be. */
 int mpath_gpu_writes_works(const mpath_symmetric_gpu_t *gpu, int may_write);

@@ -98,9 +98,27 @@ static uint64_t tile_bytes(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll)
     return mpath_writes_usable(coll->send.gpu) ? tile & ~(WRITES_TILE_GRAIN - 1) : 0;
 }
 
-void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu)
+/* The kernel of the way that has been chosen. */
+static mpath_status_t find_function(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device, const mpath_reduce_how_t *how)
 {
-    if (gpu->way != MPATH_GPU_REDUCE_DIRECT) {
+    gpu_found_t *found    = &gpu->found;
+    mpath_status_t status = MPATH_OK;
+
+    if ((found->device != device) || (found->way != gpu->way) || (found->how.op != how->op) ||
+        (found->how.type != how->type)) {
+        status        = (gpu->way == MPATH_GPU_REDUCE_RING)
+                            ? mpath_ring_find(device, how, &gpu->no_writes, &found->function)
+                            : mpath_writes_find(device, how, &gpu->no_writes, &found->function);
+        found->device = (status == MPATH_OK) ? device : NULL;
+        found->way    = gpu->way;
+        found->how    = *how;
+    }
+    return status;
+}
+
+void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device, const mpath_reduce_how_t *how)
+{
+    if ((gpu->way != MPATH_GPU_REDUCE_DIRECT) && (find_function(gpu, device, how) == MPATH_OK)) {
         mpath_gpu_coll_claim(gpu->reduce);
     }
 }
@@ -180,23 +198,6 @@ static uint64_t pace_ns(const mpath_gpu_coll_t *coll, uint64_t tile, unsigned ct
     return (bps == 0) ? 0 : tile * ctas * 1000 / (bps / 1000000 + 1);
 }
 
-static mpath_status_t find_function(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
-{
-    gpu_found_t *found    = &gpu->found;
-    mpath_gpu_t *device   = gpu->reduce->send.gpu;
-    mpath_status_t status = MPATH_OK;
-
-    if ((found->device != device) || (found->way != gpu->way) || (found->how.op != how->op) ||
-        (found->how.type != how->type)) {
-        status        = (gpu->way == MPATH_GPU_REDUCE_RING) ? mpath_ring_find(device, how, &found->function)
-                                                            : mpath_writes_find(device, how, &found->function);
-        found->device = (status == MPATH_OK) ? device : NULL;
-        found->way    = gpu->way;
-        found->how    = *how;
-    }
-    return status;
-}
-
 /* The kernel's own deadline is later than the host's. */
 static uint64_t timeout_ns(const mpath_gpu_coll_t *coll)
 {
@@ -213,7 +214,7 @@ static mpath_status_t launch(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_
     mpath_status_t status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
 
     if (status == MPATH_OK) {
-        status = find_function(gpu, how);
+        status = find_function(gpu, coll->send.gpu, how);
     }
     if (status != MPATH_OK) {
         return status;

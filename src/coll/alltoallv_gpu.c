@@ -9,8 +9,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSED_CALLS 64 /* that do without the GPUs when the driver has refused what one needs */
-
 static int gpu_claimed; /* under the lock of the streams */
 
 void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu)
@@ -272,7 +270,7 @@ static int is_ready(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath
     const mpath_memory_t *memories[] = {[MPATH_ROOM_RECV] = call->recv_memory, [MPATH_ROOM_SEND] = call->send_memory};
     mpath_status_t status            = MPATH_OK;
 
-    if ((gpu->refused_calls > 0) && (++gpu->refused_calls <= REFUSED_CALLS)) {
+    if (mpath_pause_passes(&gpu->ready_pause)) {
         return 0;
     }
     for (int side = 0; (side < MPATH_ROOM_SIDES) && (status == MPATH_OK); side++) {
@@ -281,12 +279,12 @@ static int is_ready(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath
                                                : MPATH_ERR_UNREACHABLE;
         }
     }
-    gpu->refused_calls = (status == MPATH_OK) ? 0 : 1;
+    mpath_pause_note(&gpu->ready_pause, status == MPATH_OK);
     if (status != MPATH_OK) {
         mpath_info(
-            "rank %d cannot have what its GPU needs (%s): %d calls on device memory of this communicator are left "
-            "to the host",
-            gpu->me, mpath_status_string(status), REFUSED_CALLS);
+            "rank %d cannot have what its GPU needs (%s): this call on device memory and %u after it in this communicator "
+            "are left to the host",
+            gpu->me, mpath_status_string(status), gpu->ready_pause.length);
     }
     return status == MPATH_OK;
 }
@@ -426,6 +424,7 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     if (!are_all_ready(gpu)) {
         return MPATH_DECLINED;
     }
+    mpath_gpu_coll_count_pause(gpu);
     gpu->kernel_started = gpu->engine_started = gpu->self_started = gpu->staged_started = 0;
     gpu->beside                                                                         = (gpu_beside_t){0};
     status                                                                              = bind_sides(gpu, call);

@@ -10,6 +10,7 @@
 #include "gpu/import.h"
 #include "lane/peer.h"
 #include "lane/peer_again.h"
+#include "util/pause.h"
 
 /* How the message of a pair travels. */
 typedef enum gpu_way {
@@ -107,13 +108,13 @@ struct mpath_gpu_coll {
     mpath_room_cell_t told;               /* by this rank in the last call */
     mpath_gpu_t *told_gpu;                /* with which it works on its send buffer */
     mpath_gpu_t *ready[MPATH_ROOM_SIDES]; /* that the sides' calls have found ready last */
-    unsigned refused_calls;               /* in a row, since one of them could not be made so */
+    mpath_pause_t ready_pause;            /* since one of them could not be made so */
     mpath_room_host_t told_host;
     gpu_beside_t beside;
     gpu_turns_t turns;
     uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
-    int no_beside;      /* some rank cannot have slots in host memory: nothing does; the same on all */
+    int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
     int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
     gpu_help_t *help;         /* NULL: not asked for so far */
@@ -186,6 +187,8 @@ void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
 mpath_status_t mpath_gpu_coll_get_slots(mpath_gpu_coll_t *gpu, uint64_t bytes, const char *without);
 /* For what was decided to go through the host. And for the part of it beside copies between GPUs, gpu->share_ppm. */
 mpath_status_t mpath_gpu_coll_open_slots(mpath_gpu_coll_t *gpu);
+/* A call of all ranks: whether those without slots beside them are over. */
+void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu);
 mpath_status_t mpath_gpu_coll_share_direct(mpath_gpu_coll_t *gpu);
 
 /*

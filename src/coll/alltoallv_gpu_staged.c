@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * What goes through the host in a call on device memory: the share of it beside copies between GPUs, the slots in host
- * memory that it needs (where one rank cannot have these, none has), and which pairs go by streams.
+ * memory that it needs (where one rank cannot have these, none has until all ask again), and which pairs go by streams.
  */
 #include "coll/alltoallv_gpu_private.h"
 
@@ -28,11 +28,14 @@ mpath_status_t mpath_gpu_coll_get_slots(mpath_gpu_coll_t *gpu, uint64_t bytes, c
     if ((status == MPATH_OK) || (mpath_team_status(gpu->team) != MPATH_OK)) {
         return status;
     }
-    mpath_info("a rank cannot have slots in host memory (%s); %s", mpath_status_string(status), without);
+    if (mpath_room_asked_for_slots(&gpu->room)) {
+        mpath_info("a rank cannot have slots in host memory (%s); in this call and %u after it that need them %s",
+                   mpath_status_string(status), gpu->room.slots_pause.length, without);
+    }
     return MPATH_DECLINED;
 }
 
-/* For what goes through the host beside copies between GPUs: without slots nothing does. */
+/* For what goes through the host beside copies between GPUs: without slots nothing does, for a while. */
 static mpath_status_t get_slots_beside(mpath_gpu_coll_t *gpu, uint64_t bytes)
 {
     mpath_status_t status = mpath_gpu_coll_get_slots(gpu, bytes,
@@ -45,16 +48,23 @@ static mpath_status_t get_slots_beside(mpath_gpu_coll_t *gpu, uint64_t bytes)
     return status;
 }
 
-/* For what has no other way: no call has device memory carried from then on. */
+/* For what has no other way: the call is not carried; nor are those like it for a while. */
 static mpath_status_t get_slots_alone(mpath_gpu_coll_t *gpu, uint64_t bytes)
 {
-    mpath_status_t status = mpath_gpu_coll_get_slots(gpu, bytes,
-                                                     "calls with device memory are left to the previous function");
+    mpath_status_t status = mpath_gpu_coll_get_slots(gpu, bytes, "device memory is left to the previous function");
 
     if (status == MPATH_DECLINED) {
-        gpu->usable = 0;
+        gpu->decided.valid = 0; /* it has no slots */
     }
     return status;
+}
+
+void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu)
+{
+    if (gpu->no_beside && !mpath_pause_passes(&gpu->room.slots_pause)) {
+        gpu->no_beside     = 0;
+        gpu->decided.valid = 0; /* with nothing beside */
+    }
 }
 
 static int goes_direct(const gpu_decided_t *decided, int pair)

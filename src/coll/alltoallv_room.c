@@ -182,11 +182,16 @@ static mpath_status_t make_slots(mpath_room_t *room, mpath_gpu_t *gpu)
 
 mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, mpath_gpu_t *gpu)
 {
-    mpath_status_t status = agree_on_slots(room, memory_bytes);
+    mpath_status_t status;
 
+    if (mpath_pause_passes(&room->slots_pause)) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = agree_on_slots(room, memory_bytes);
     if (status == MPATH_OK) {
         status = make_slots(room, gpu);
     }
+    mpath_pause_note(&room->slots_pause, status == MPATH_OK);
     if (status != MPATH_OK) {
         mpath_staged_close(room->staged);
         mpath_pinned_release(&room->slots_pinned);

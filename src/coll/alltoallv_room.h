@@ -24,6 +24,7 @@
 #include "gpu/pinned.h"
 #include "lane/segment.h"
 #include "lane/staged.h"
+#include "util/pause.h"
 #include "util/process.h"
 
 #include <stdatomic.h>
@@ -85,6 +86,7 @@ typedef struct mpath_room {
     uint64_t *offsets[2];                /* see mpath_room_offsets() */
     mpath_pinned_t pinned, slots_pinned; /* zeroed until this rank has a GPU */
     uint64_t slots_bytes;                /* of a rank, noted in gpu/usage.h */
+    mpath_pause_t slots_pause;           /* since some rank could not have them; the same on all ranks */
     mpath_staged_t *staged;              /* NULL until a call needed it */
 } mpath_room_t;
 
@@ -97,9 +99,14 @@ mpath_status_t mpath_room_register(mpath_room_t *room, mpath_gpu_t *gpu);
 
 /*
  * Collective: makes the slots of the lane "staged", at most `memory_bytes` for each rank, and as much as all may pin and
- * /dev/shm has room for. Either all ranks have them or all get an error.
+ * /dev/shm has room for. Either all ranks have them or all get an error, and for a while (util/pause.h) each time.
  */
 mpath_status_t mpath_room_open_slots(mpath_room_t *room, uint64_t memory_bytes, mpath_gpu_t *gpu);
+/* After such an error: whether they have been asked for, and not left out for the time being. */
+static inline int mpath_room_asked_for_slots(const mpath_room_t *room)
+{
+    return room->slots_pause.left == room->slots_pause.length;
+}
 
 /*
  * The ranks of `ranks`, a mask with this one in it, wait for each other, this one for no longer than limit_ns; whether

@@ -3,6 +3,7 @@
 #include "coll/shadow.h"
 #include "gpu/launch.h"
 #include "gpu/turns.h"
+#include "util/pause.h"
 #include "util/time.h"
 
 #include <pthread.h>
@@ -134,39 +135,54 @@ mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, s
     return shadow_copy(shadow, offset, bytes, 1);
 }
 
-static int may_store_by_kernel(const mpath_shadow_t *shadow, unsigned count)
+/* The kernels of all shadows of the process. */
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Of a kernel that stores so many ranges; NULL: copies do, also where the driver has refused a stream for it. */
+static mpath_stream_t *kernel_stream(const mpath_shadow_t *shadow, unsigned count)
 {
-    return (count >= SHADOW_KERNEL_RANGES) && (shadow->pinned.base != NULL) && !mpath_gpu_takes_turns(shadow->gpu) &&
-           mpath_kernels_usable(shadow->gpu);
+    static mpath_pause_t refused;
+    mpath_stream_t *stream = NULL;
+
+    if ((count < SHADOW_KERNEL_RANGES) || (shadow->pinned.base == NULL) || mpath_gpu_takes_turns(shadow->gpu) ||
+        !mpath_kernels_usable(shadow->gpu)) {
+        return NULL;
+    }
+    pthread_mutex_lock(&kernels_lock);
+    if (!mpath_pause_passes(&refused)) {
+        if (mpath_stream_get(shadow->gpu, MPATH_GPU_STREAM_SHADOW, &stream) != MPATH_OK) {
+            stream = NULL;
+        }
+        mpath_pause_note(&refused, stream != NULL);
+    }
+    pthread_mutex_unlock(&kernels_lock);
+    return stream;
 }
 
 /* To the end. What the default stream has under way comes before, as it does before copies on that stream. */
-static mpath_status_t store_by_kernel(const mpath_shadow_t *shadow, const mpath_kernel_piece_t *pieces, unsigned count)
+static mpath_status_t store_by_kernel(const mpath_shadow_t *shadow, mpath_stream_t *stream,
+                                      const mpath_kernel_piece_t *pieces, unsigned count)
 {
-    static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-    mpath_mark_t mark           = 0;
-    mpath_launch_copy_t launch  = {.pieces = pieces, .pieces_count = count, .mark_p = &mark};
-    mpath_status_t status       = mpath_shadow_wait(shadow, 0);
-    mpath_stream_t *stream;
+    mpath_mark_t mark          = 0;
+    mpath_launch_copy_t launch = {.pieces = pieces, .pieces_count = count, .mark_p = &mark};
+    mpath_status_t status      = mpath_shadow_wait(shadow, 0);
 
     if (status != MPATH_OK) {
         return status;
     }
-    pthread_mutex_lock(&lock);
-    status = mpath_stream_get(shadow->gpu, MPATH_GPU_STREAM_SHADOW, &stream);
-    if (status == MPATH_OK) {
-        status = mpath_launch_copy(stream, &launch);
-    }
+    pthread_mutex_lock(&kernels_lock);
+    status = mpath_launch_copy(stream, &launch);
     if (status == MPATH_OK) {
         status = mpath_stream_finish(stream, mark, SHADOW_TIMEOUT_NS, "storing a copy in device memory");
     }
-    pthread_mutex_unlock(&lock);
+    pthread_mutex_unlock(&kernels_lock);
     return status;
 }
 
 mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_shadow_range_t *ranges, unsigned count)
 {
-    mpath_kernel_piece_t *pieces = may_store_by_kernel(shadow, count) ? malloc(count * sizeof(*pieces)) : NULL;
+    mpath_stream_t *stream       = kernel_stream(shadow, count);
+    mpath_kernel_piece_t *pieces = (stream != NULL) ? malloc(count * sizeof(*pieces)) : NULL;
     mpath_status_t status        = MPATH_OK;
 
     for (unsigned i = 0; i < count; i++) {
@@ -180,7 +196,7 @@ mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_
         }
     }
     if (pieces != NULL) {
-        status = store_by_kernel(shadow, pieces, count);
+        status = store_by_kernel(shadow, stream, pieces, count);
         free(pieces);
     }
     return status;

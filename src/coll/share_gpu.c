@@ -152,7 +152,7 @@ mpath_status_t mpath_share_gpu_begin(mpath_share_t *share)
         gpu->combine[i].started = 0;
     }
     return ((status == MPATH_OK) && is_reduction(share))
-               ? mpath_reduce_find(gpu->device, &share->job->gpus->how, &gpu->function)
+               ? mpath_reduce_find(gpu->device, &share->job->gpus->how, NULL, &gpu->function)
                : status;
 }
 

@@ -64,10 +64,11 @@ struct share_gpu {
     mpath_gpu_t *device; /* of the buffers of this rank */
     mpath_pinned_t pinned;
     share_gpu_cell_t mine;
-    uint64_t number; /* of the call; its half of the cells is number % 2 */
-    int told;        /* the cell of this call is written */
-    int refusals;    /* calls in which some rank could not open what it had to; the same on all ranks */
-    int in_use;      /* mates may still read and write this rank's buffers */
+    uint64_t number;     /* of the call; its half of the cells is number % 2 */
+    int told;            /* the cell of this call is written */
+    int refusals;        /* calls in which some rank could not open what it had to; the same on all ranks */
+    mpath_pause_t pause; /* since there were too many */
+    int in_use;          /* mates may still read and write this rank's buffers */
     share_gpu_known_t known[SHARE_GPU_KNOWN];
     unsigned next_known;
     mpath_import_t *imports[SHARE_GPU_SIDES][SHARE_GPU_RANKS];
@@ -82,6 +83,7 @@ struct share_gpu {
     unsigned first_stream;
     mpath_stream_t *to_host, *from_host;
     mpath_cu_function_t function; /* of the job's operation and type */
+    mpath_pause_t no_function;    /* since there was none for a job */
     mpath_gpu_t *copies_on;       /* the device whose functions the next are; NULL: none */
     mpath_cu_function_t copies[SHARE_GPU_COPIES];
     share_gpu_flight_t publish, reduce, copy_out;

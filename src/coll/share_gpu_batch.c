@@ -28,7 +28,7 @@ mpath_status_t mpath_share_batch_find(share_gpu_t *gpu)
     for (int i = 0; (status == MPATH_OK) && (i < SHARE_GPU_COPIES); i++) {
         const mpath_reduce_how_t how = {.op = MPATH_REDUCE_SUM, .type = copy_types[i]};
 
-        status = mpath_reduce_find(gpu->device, &how, &gpu->copies[i]);
+        status = mpath_reduce_find(gpu->device, &how, NULL, &gpu->copies[i]);
     }
     gpu->copies_on = (status == MPATH_OK) ? gpu->device : NULL;
     return status;

@@ -10,7 +10,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define REFUSALS_MOST 3 /* after so many no call is tried this way */
+#define REFUSALS_MOST 3 /* after so many not every call is tried this way */
 #define LEAVE_NS (10 * MPATH_NS_PER_S)
 #define LIFE_ROUNDS 16 /* looks at a counter between two at a process */
 
@@ -91,6 +91,15 @@ static const mpath_memory_t *place_of(const mpath_memory_t *send, const mpath_me
     return (recv->context != NULL) ? recv : send;
 }
 
+/* What the driver refuses now, it does not once others count on it: what was found is kept. */
+static int has_function(mpath_share_t *share, const mpath_share_job_t *job)
+{
+    mpath_cu_function_t function;
+
+    return !(job->flags & MPATH_SHARE_REDUCE) ||
+           (mpath_reduce_find(share->gpu->device, &job->gpus->how, &share->gpu->no_function, &function) == MPATH_OK);
+}
+
 /* Whether this rank's GPU can do its part; share->gpu->mine says what with. */
 static int look(mpath_share_t *share, const mpath_share_job_t *job)
 {
@@ -98,10 +107,10 @@ static int look(mpath_share_t *share, const mpath_share_job_t *job)
     const mpath_memory_t *place = place_of(send, recv);
     share_gpu_cell_t *mine      = &share->gpu->mine;
 
-    if (!on_device(place) || (share->num_local > SHARE_GPU_RANKS) || (share->gpu->refusals >= REFUSALS_MOST) ||
-        overwrites(job) || !is_aligned(job, job->send_buffer) || !is_aligned(job, job->recv_buffer) ||
+    if (!on_device(place) || (share->num_local > SHARE_GPU_RANKS) || overwrites(job) ||
+        !is_aligned(job, job->send_buffer) || !is_aligned(job, job->recv_buffer) ||
         (mpath_gpu_get(place->device, place->context, &share->gpu->device) != MPATH_OK) ||
-        !mpath_kernels_usable(share->gpu->device)) {
+        !mpath_kernels_usable(share->gpu->device) || !has_function(share, job)) {
         return 0;
     }
     mine->uuid  = mpath_gpu_info_of(share->gpu->device)->uuid;
@@ -176,7 +185,7 @@ uint32_t mpath_share_gpus_tell(mpath_share_t *share, const mpath_share_job_t *jo
         return flags | MPATH_CALL_APART;
     }
     mpath_gpu_notice_lost();
-    usable    = look(share, job);
+    usable    = !mpath_pause_passes(&gpu->pause) && look(share, job);
     gpu->told = share->tried && (share->ready == MPATH_OK);
     if (gpu->told) {
         gpu->number++;
@@ -334,6 +343,9 @@ static mpath_status_t open_together(mpath_share_t *share, const mpath_share_job_
     } else {
         mpath_share_gpu_close(share);
         share->gpu->refusals++;
+    }
+    if (share->gpu->refusals >= REFUSALS_MOST) {
+        mpath_pause_note(&share->gpu->pause, status == MPATH_OK);
     }
     return status;
 }

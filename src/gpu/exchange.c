@@ -9,7 +9,7 @@ _Static_assert(sizeof(mpath_kernel_exchange_t) <= 4096, "arguments of a kernel")
 
 mpath_status_t mpath_exchange_find(mpath_gpu_t *gpu, mpath_cu_function_t *function_p)
 {
-    return mpath_kernel_find(gpu, MPATH_KERNEL_EXCHANGE, function_p);
+    return mpath_kernel_find(gpu, MPATH_KERNEL_EXCHANGE, NULL, function_p);
 }
 
 static uint64_t set_ends(mpath_kernel_message_t *messages, uint32_t count)

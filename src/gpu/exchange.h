@@ -10,7 +10,7 @@
 #include "gpu/exchange_args.h"
 #include "gpu/launch.h"
 
-/* As mpath_kernel_find(). */
+/* As mpath_kernel_find() without a pause. */
 mpath_status_t mpath_exchange_find(mpath_gpu_t *gpu, mpath_cu_function_t *function_p);
 
 /* Sets the messages' ends; the rest of them is there. Returns the CTAs of the launch, each of which writes a word. */

@@ -5,6 +5,7 @@
 #include "gpu/private.h"
 #include "gpu/usage.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 /* One vector of 16 bytes per thread. On an H200 8 CTAs already fill an NVLink port; more shorten small launches. */
@@ -86,6 +87,12 @@ void mpath_launch_cleanup(mpath_gpu_t *gpu)
     if ((gpu->kernels == MPATH_GPU_KERNELS_LOADED) && (mpath_gpu_enter(gpu) == MPATH_OK)) {
         cu->ModuleUnload(gpu->module);
         mpath_gpu_leave(gpu);
+    }
+    while (gpu->functions != NULL) {
+        mpath_gpu_function_t *known = gpu->functions;
+
+        gpu->functions = known->next;
+        free(known);
     }
     gpu->kernels = MPATH_GPU_KERNELS_UNKNOWN;
 }
@@ -273,25 +280,76 @@ mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy
                                repeat_p);
 }
 
-mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p)
+/* Under the lock; NULL: it has not been found. */
+static mpath_gpu_function_t *function_known(const mpath_gpu_t *gpu, const char *name)
 {
+    mpath_gpu_function_t *known = gpu->functions;
+
+    while ((known != NULL) && (strcmp(known->name, name) != 0)) {
+        known = known->next;
+    }
+    return known;
+}
+
+/* Under the lock: asks the driver, and keeps what it gives. */
+static mpath_status_t function_load(mpath_gpu_t *gpu, const char *name, mpath_gpu_function_t **known_p)
+{
+    size_t bytes                = strlen(name) + 1;
+    mpath_gpu_function_t *known = malloc(sizeof(*known) + bytes);
+    mpath_status_t status       = (known != NULL) ? mpath_gpu_enter(gpu) : MPATH_ERR_NO_MEMORY;
     mpath_cu_result_t result;
-    mpath_status_t status;
+
+    if (status != MPATH_OK) {
+        goto err_free;
+    }
+    result = mpath_gpu_driver()->ModuleGetFunction(&known->function, gpu->module, name);
+    mpath_gpu_leave(gpu);
+    if (result == MPATH_CU_NOT_FOUND) {
+        mpath_error("there is no kernel %s", name);
+        status = MPATH_ERR_PARAM;
+        goto err_free;
+    }
+    if (result != MPATH_CU_SUCCESS) {
+        mpath_info("GPU %d (%s): kernel %s cannot be loaded: %s; what needs it goes another way", gpu->info.ordinal,
+                   gpu->info.name, name, mpath_cu_error_string(result));
+        status = mpath_cu_status(result);
+        goto err_free;
+    }
+    memcpy(known->name, name, bytes);
+    known->next    = gpu->functions;
+    gpu->functions = known;
+    *known_p       = known;
+    return MPATH_OK;
+
+err_free:
+    free(known);
+    return status;
+}
+
+mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_pause_t *pause,
+                                 mpath_cu_function_t *function_p)
+{
+    mpath_status_t status = MPATH_OK;
+    mpath_gpu_function_t *known;
 
     if (!mpath_kernels_usable(gpu)) {
         return MPATH_ERR_UNSUPPORTED;
     }
-    status = mpath_gpu_enter(gpu);
-    if (status != MPATH_OK) {
-        return status;
+    mpath_gpu_lock();
+    known = function_known(gpu, name);
+    if ((known == NULL) && (pause != NULL) && mpath_pause_passes(pause)) {
+        status = MPATH_ERR_NO_MEMORY;
+    } else if (known == NULL) {
+        status = function_load(gpu, name, &known);
+        if (pause != NULL) {
+            mpath_pause_note(pause, status == MPATH_OK);
+        }
     }
-    result = mpath_gpu_driver()->ModuleGetFunction(function_p, gpu->module, name);
-    mpath_gpu_leave(gpu);
-    if (result != MPATH_CU_SUCCESS) {
-        mpath_error("there is no kernel %s: %s", name, mpath_cu_error_string(result));
-        return MPATH_ERR_PARAM;
+    if (status == MPATH_OK) {
+        *function_p = known->function;
     }
-    return MPATH_OK;
+    mpath_gpu_unlock();
+    return status;
 }
 
 typedef mpath_status_t (*launch_function_t)(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,

@@ -16,6 +16,7 @@
 #include "gpu/kernel_args.h"
 #include "gpu/repeat.h"
 #include "gpu/stream.h"
+#include "util/pause.h"
 
 /* 1 when the build has kernels and they load on this device (which the first call does: some 10 ms). */
 int mpath_kernels_usable(mpath_gpu_t *gpu);
@@ -44,9 +45,11 @@ mpath_status_t mpath_repeat_copy(mpath_stream_t *stream, const mpath_launch_copy
  * For other kernels of the fatbin: find once, then per launch fill the control of the arguments (flags_count is 0 and
  * the caller's to set) and launch with the same number of CTAs. `arguments` is the one struct that the kernel takes,
  * beginning with the control; it may be reused at once. MPATH_ERR_UNSUPPORTED, silent, without kernels;
- * MPATH_ERR_PARAM, logged, for a name that is not there.
+ * MPATH_ERR_PARAM, logged, for a name that is not there. A driver loads some kernels only now, which it may refuse: other
+ * errors. Where it does, the caller's `pause` says when it is asked again; NULL: now. What was found once is found always.
  */
-mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_cu_function_t *function_p);
+mpath_status_t mpath_kernel_find(mpath_gpu_t *gpu, const char *name, mpath_pause_t *pause,
+                                 mpath_cu_function_t *function_p);
 void mpath_launch_control(mpath_stream_t *stream, unsigned ctas, mpath_kernel_control_t *control);
 mpath_status_t mpath_launch_kernel(mpath_stream_t *stream, mpath_cu_function_t function, const void *arguments,
                                    unsigned ctas, unsigned threads);

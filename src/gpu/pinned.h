@@ -28,7 +28,7 @@ void mpath_pinned_release_lost(mpath_pinned_t *pinned);
 /*
  * Memory of at least `bytes` bytes for short use, mostly of an earlier one; the contents are undefined. Of what
  * is given back the 8 longest are kept until mpath_gpu_cleanup(), 32 MiB at most. MPATH_ERR_UNSUPPORTED, silent, for
- * more than can be had; once registering has failed, which is logged, for all. By any thread.
+ * more than can be had, and for a while (util/pause.h) after registering has failed, which is logged. By any thread.
  */
 #define MPATH_PINNED_TAKE_MAX (UINT64_C(4) << 20) /* and a few bytes more */
 mpath_status_t mpath_pinned_take(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t *pinned);

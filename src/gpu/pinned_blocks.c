@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Registered blocks that are used again and again: to register one takes longer than most copies. */
 #include "gpu/private.h"
+#include "util/pause.h"
 
 #include <pthread.h>
 #include <string.h>
@@ -12,7 +13,7 @@
 static struct {
     pthread_mutex_t lock;
     mpath_pinned_t kept[BLOCKS_KEPT]; /* base NULL: no block */
-    int refused;
+    mpath_pause_t pause;              /* since registering was refused */
 } blocks = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 /* Few sizes serve all uses: powers of two, and a page for what may come behind. */
@@ -57,9 +58,9 @@ mpath_status_t mpath_pinned_take(mpath_gpu_t *gpu, size_t bytes, mpath_pinned_t 
         *pinned    = *kept;
         kept->base = NULL;
         status     = MPATH_OK;
-    } else if (!blocks.refused) {
-        status         = mpath_pinned_alloc(gpu, block_bytes(bytes), pinned);
-        blocks.refused = status != MPATH_OK;
+    } else if (!mpath_pause_passes(&blocks.pause)) {
+        status = mpath_pinned_alloc(gpu, block_bytes(bytes), pinned);
+        mpath_pause_note(&blocks.pause, status == MPATH_OK);
     }
     pthread_mutex_unlock(&blocks.lock);
     return status;
@@ -98,6 +99,6 @@ void mpath_pinned_cleanup(void)
     for (unsigned i = 0; i < BLOCKS_KEPT; i++) {
         mpath_pinned_release(&blocks.kept[i]);
     }
-    blocks.refused = 0;
+    blocks.pause = (mpath_pause_t){0};
     pthread_mutex_unlock(&blocks.lock);
 }

@@ -41,6 +41,13 @@ struct mpath_stream {
     unsigned index, polls;
 };
 
+/* A kernel that was found by its name. */
+typedef struct mpath_gpu_function {
+    struct mpath_gpu_function *next;
+    mpath_cu_function_t function;
+    char name[];
+} mpath_gpu_function_t;
+
 struct mpath_gpu {
     mpath_gpu_t *next;
     int number;
@@ -58,7 +65,8 @@ struct mpath_gpu {
     mpath_gpu_kernels_t kernels;
     mpath_cu_module_t module;
     mpath_cu_function_t copy_kernel, copy_few_kernel, copy_again_kernel;
-    mpath_cu_ptr_t counters; /* mpath_kernel_counters_t[MPATH_GPU_STREAMS_ALL] in device memory */
+    mpath_gpu_function_t *functions; /* the others, as far as they have been found */
+    mpath_cu_ptr_t counters;         /* mpath_kernel_counters_t[MPATH_GPU_STREAMS_ALL] in device memory */
 };
 
 /* Guards the making of devices, streams and modules. */

@@ -89,13 +89,14 @@ void mpath_reduce_name(const mpath_reduce_how_t *how, char *name, size_t size)
     snprintf(name, size, "%s_%s", op_names[how->op], types[type].name);
 }
 
-mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p)
+mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_pause_t *pause,
+                                 mpath_cu_function_t *function_p)
 {
     char name[REDUCE_NAME_MAX], full[2 * REDUCE_NAME_MAX];
 
     mpath_reduce_name(how, name, sizeof(name));
     snprintf(full, sizeof(full), MPATH_KERNEL_REDUCE "%s", name);
-    return mpath_kernel_find(gpu, full, function_p);
+    return mpath_kernel_find(gpu, full, pause, function_p);
 }
 
 typedef struct reduce_grid {

@@ -62,7 +62,8 @@ unsigned mpath_reduce_alignment(mpath_reduce_type_t type);
 void mpath_reduce_name(const mpath_reduce_how_t *how, char *name, size_t size);
 
 /* As mpath_kernel_find(). `how` fits. */
-mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
+mpath_status_t mpath_reduce_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_pause_t *pause,
+                                 mpath_cu_function_t *function_p);
 
 /*
  * Enqueues. The caller has set elements, sources and targets of the arguments, and zeroed the rest; `flag` is written

@@ -41,7 +41,7 @@ mpath_status_t mpath_eager_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how,
     mpath_reduce_name(how, name, sizeof(name));
     snprintf(full, sizeof(full), "%s%s", (form == MPATH_EAGER_PARTS) ? MPATH_KERNEL_EAGER_PARTS : MPATH_KERNEL_EAGER,
              name);
-    return mpath_kernel_find(gpu, full, function_p);
+    return mpath_kernel_find(gpu, full, NULL, function_p);
 }
 
 unsigned mpath_eager_ctas(mpath_eager_form_t form, unsigned ranks, uint64_t bytes)

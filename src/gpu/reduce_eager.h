@@ -16,7 +16,7 @@ int mpath_eager_fits(const mpath_reduce_how_t *how);
 /* What a kernel sends to every rank: its vector, or the rank's part of it and later the own part of the result. */
 typedef enum mpath_eager_form { MPATH_EAGER_WHOLE, MPATH_EAGER_PARTS, MPATH_EAGER_FORMS } mpath_eager_form_t;
 
-/* As mpath_reduce_find(). `how` fits. */
+/* As mpath_kernel_find() without a pause. `how` fits. */
 mpath_status_t mpath_eager_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_eager_form_t form,
                                 mpath_cu_function_t *function_p);
 

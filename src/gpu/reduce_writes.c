@@ -48,24 +48,26 @@ uint64_t mpath_ring_tile(uint64_t part_bytes, unsigned ctas, uint64_t most)
     return (tile + RING_TILE_GRAIN - 1) & ~(RING_TILE_GRAIN - 1);
 }
 
-static mpath_status_t find(mpath_gpu_t *gpu, const char *prefix, const mpath_reduce_how_t *how,
+static mpath_status_t find(mpath_gpu_t *gpu, const char *prefix, const mpath_reduce_how_t *how, mpath_pause_t *pause,
                            mpath_cu_function_t *function_p)
 {
     char name[WRITES_NAME_MAX], full[2 * WRITES_NAME_MAX];
 
     mpath_reduce_name(how, name, sizeof(name));
     snprintf(full, sizeof(full), "%s%s", prefix, name);
-    return mpath_kernel_find(gpu, full, function_p);
+    return mpath_kernel_find(gpu, full, pause, function_p);
 }
 
-mpath_status_t mpath_writes_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p)
+mpath_status_t mpath_writes_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_pause_t *pause,
+                                 mpath_cu_function_t *function_p)
 {
-    return find(gpu, MPATH_KERNEL_WRITES, how, function_p);
+    return find(gpu, MPATH_KERNEL_WRITES, how, pause, function_p);
 }
 
-mpath_status_t mpath_ring_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p)
+mpath_status_t mpath_ring_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_pause_t *pause,
+                               mpath_cu_function_t *function_p)
 {
-    return find(gpu, MPATH_KERNEL_RING, how, function_p);
+    return find(gpu, MPATH_KERNEL_RING, how, pause, function_p);
 }
 
 static mpath_status_t launch(mpath_stream_t *stream, mpath_cu_function_t function, unsigned ctas,

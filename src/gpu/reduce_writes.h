@@ -23,8 +23,10 @@ unsigned mpath_ring_ctas(unsigned multiprocessors);
 uint64_t mpath_ring_tile(uint64_t part_bytes, unsigned ctas, uint64_t most);
 
 /* As mpath_reduce_find(). `how` fits. */
-mpath_status_t mpath_writes_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
-mpath_status_t mpath_ring_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_cu_function_t *function_p);
+mpath_status_t mpath_writes_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_pause_t *pause,
+                                 mpath_cu_function_t *function_p);
+mpath_status_t mpath_ring_find(mpath_gpu_t *gpu, const mpath_reduce_how_t *how, mpath_pause_t *pause,
+                               mpath_cu_function_t *function_p);
 
 /*
  * Enqueues. The caller has set all but control and flags; `flag` is written when this rank's part is everywhere. A

@@ -1,3 +1,3 @@
 # SPDX-License-Identifier: BSD-3-Clause
 libmpath_la_SOURCES += util/cache.c util/cache.h util/fiber.c util/fiber.h util/log.c util/log.h util/number.c util/number.h util/param.c util/param.h \
-	util/param_doc.c util/param_table.c util/process.c util/process.h util/status.c util/status.h util/time.h
+	util/param_doc.c util/param_table.c util/pause.h util/process.c util/process.h util/status.c util/status.h util/time.h

@@ -36,7 +36,7 @@ static float value(int rank, uint64_t round, uint64_t i)
 
 mpath_status_t gpu_sums_call(gpu_sums_t *sums, uint64_t elements, uint64_t round)
 {
-    const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    const mpath_reduce_how_t how = {sums->op, MPATH_REDUCE_F32};
     const gpu_memory_t *recv     = sums->in_place ? &sums->send : &sums->recv;
     mpath_memory_t send_memory, recv_memory;
     mpath_symmetric_buffers_t buffers = {.send        = (void *)(uintptr_t)sums->send.address,
@@ -60,7 +60,9 @@ mpath_status_t gpu_sums_call(gpu_sums_t *sums, uint64_t elements, uint64_t round
         float sum = 0;
 
         for (int rank = 0; rank < sums->size; rank++) {
-            sum += value(rank, round, i);
+            float next = value(rank, round, i);
+
+            sum = (sums->op == MPATH_REDUCE_SUM) ? sum + next : (next > sum) ? next : sum;
         }
         ranks_check(sums->host[i] == sum);
     }

@@ -13,13 +13,14 @@
  */
 void gpu_ranks_start(int devices, const char *without, mpath_settings_t *settings);
 
-/* Vectors of floats on the device of the rank's number, and their sums. */
+/* Vectors of floats on the device of the rank's number, and their sums or maxima. */
 typedef struct gpu_sums {
     mpath_symmetric_gpu_t *gpu;
     gpu_memory_t send, recv;
     float *host;
     int me, size;
     int in_place;
+    mpath_reduce_op_t op; /* MPATH_REDUCE_SUM, or MAX */
 } gpu_sums_t;
 
 void gpu_sums_open(gpu_sums_t *sums, mpath_team_t *team, uint64_t most);

@@ -151,7 +151,7 @@ static int stage(member_t *member, uint64_t round)
 
     ranks_check((status == MPATH_OK) || (status == MPATH_DECLINED));
     ranks_check((status != MPATH_OK) || (a2a_check(&member->a2a) == 0));
-    ranks_check((status != MPATH_DECLINED) || !mpath_coll_takes_device(member->coll));
+    ranks_check(mpath_coll_takes_device(member->coll));
     check_alike(member->team, status == MPATH_OK);
     check_usage(member->team);
     return status == MPATH_OK;

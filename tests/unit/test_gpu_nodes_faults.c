@@ -136,7 +136,52 @@ static void test_streams(void **state)
     assert_int_equal(ranks_run(&job.setup, streams_body, &job), 0);
 }
 
-/* All decline; after three such calls none is tried. */
+/* The kernel of an operation and type, which some drivers load when they are asked for it. */
+static __typeof__(((mpath_cu_t *)NULL)->ModuleGetFunction) get_function;
+static int kernels_refused;
+
+static mpath_cu_result_t refuse_sums(mpath_cu_function_t *function, mpath_cu_module_t module, const char *name)
+{
+    if (strcmp(name, MPATH_KERNEL_REDUCE "sum_f64") == 0) {
+        kernels_refused++;
+        return MPATH_CU_OUT_OF_MEMORY;
+    }
+    return get_function(function, module, name);
+}
+
+#define PAUSED_CALLS 64
+
+static int kernels_body(ranks_self_t *self, void *argument)
+{
+    own_t own;
+
+    own_init(&own, self, argument);
+    get_function = driver()->ModuleGetFunction;
+    if (self->rank == REFUSING) {
+        driver()->ModuleGetFunction = refuse_sums;
+    }
+    ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_DECLINED);
+    ranks_check(gather_evenly(&own, 8000) == MPATH_OK); /* needs others */
+    for (int call = 0; call < PAUSED_CALLS; call++) {
+        ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_DECLINED);
+    }
+    ranks_check(kernels_refused == (self->rank == REFUSING));
+    driver()->ModuleGetFunction = get_function;
+    ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_OK);
+    check_sums(&own, 4000, 0, 0);
+    own_end(&own);
+    return 0;
+}
+
+static void test_kernels(void **state)
+{
+    job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = FAST_RAIL_BPS}, .access = MPATH_ACCESS_AFFINE};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, kernels_body, &job), 0);
+}
+
+/* All decline; after three such calls not every one is tried. */
 static int refused_body(ranks_self_t *self, void *argument)
 {
     __typeof__(driver()->MemHostRegister) register_it;
@@ -152,8 +197,12 @@ static int refused_body(ranks_self_t *self, void *argument)
         ranks_check(imports_in_use() == 0);
     }
     driver()->MemHostRegister = register_it;
-    ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_DECLINED);
+    for (int call = 0; call < PAUSED_CALLS; call++) {
+        ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_DECLINED);
+    }
     ranks_check(gpu_calls(&own) == 0);
+    ranks_check(allreduce(&own, 4000, 0, 0) == MPATH_OK);
+    check_sums(&own, 4000, 0, 0);
     own_end(&own);
     return 0;
 }
@@ -366,9 +415,9 @@ static void test_killed(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_other_side), cmocka_unit_test(test_streams),
-                                       cmocka_unit_test(test_refused),    cmocka_unit_test(test_apart),
-                                       cmocka_unit_test(test_narrow),     cmocka_unit_test(test_launch),
-                                       cmocka_unit_test(test_killed)};
+                                       cmocka_unit_test(test_kernels),    cmocka_unit_test(test_refused),
+                                       cmocka_unit_test(test_apart),      cmocka_unit_test(test_narrow),
+                                       cmocka_unit_test(test_launch),     cmocka_unit_test(test_killed)};
 
     return cmocka_run_group_tests_name("gpu_nodes_faults", tests, NULL, NULL);
 }

@@ -67,7 +67,7 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
     }
     memcpy(expected + (arguments.targets[1] - memory.address), result, elements * bytes);
 
-    assert_int_equal(mpath_reduce_find(gpu, how, &function), MPATH_OK);
+    assert_int_equal(mpath_reduce_find(gpu, how, NULL, &function), MPATH_OK);
     if (mpath_launch_mark(stream, &flag, &mark) != MPATH_OK) {
         skip();
     }
@@ -159,7 +159,7 @@ static void check_repeat(uint64_t elements)
     arguments.sources[0] = memory.address;
     arguments.sources[1] = memory.address + room;
     arguments.targets[0] = memory.address + 2 * room;
-    assert_int_equal(mpath_reduce_find(gpu, &how, &function), MPATH_OK);
+    assert_int_equal(mpath_reduce_find(gpu, &how, NULL, &function), MPATH_OK);
     status = mpath_repeat_reduce(stream, function, how.type, mpath_pinned_device(&pinned, &words[0]),
                                  mpath_pinned_device(&pinned, &words[1]), &arguments, &repeat);
     if (status == MPATH_ERR_UNSUPPORTED) {

@@ -51,7 +51,7 @@ static void writes_open(int rank, unsigned char *bytes)
     assert_true(mpath_writes_fits(&how));
     assert_int_equal(mpath_gpu_get(rank, NULL, &writer->gpu), MPATH_OK);
     assert_int_equal(mpath_stream_get(writer->gpu, 1, &writer->stream), MPATH_OK);
-    assert_int_equal(mpath_writes_find(writer->gpu, &how, &writer->function), MPATH_OK);
+    assert_int_equal(mpath_writes_find(writer->gpu, &how, NULL, &writer->function), MPATH_OK);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->vector);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->result);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, room_bytes, 0, &writer->room);
@@ -178,7 +178,7 @@ static void ring_open(ring_test_t *test)
 
         assert_int_equal(mpath_gpu_get((int)rank, NULL, &writer->gpu), MPATH_OK);
         assert_int_equal(mpath_stream_get(writer->gpu, 1, &writer->stream), MPATH_OK);
-        assert_int_equal(mpath_ring_find(writer->gpu, &how, &writer->function), MPATH_OK);
+        assert_int_equal(mpath_ring_find(writer->gpu, &how, NULL, &writer->function), MPATH_OK);
         gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, test->ranks * RING_PART, 0, &writer->vector);
         gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, test->ranks * RING_PART, 0, &writer->result);
         gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, room_bytes, 0, &writer->room);

@@ -376,13 +376,13 @@ static void test_without_kernels(void **state)
     (void)state;
     if (gpu_has_kernels(gpu_of(0))) {
         capture_start();
-        assert_int_equal(mpath_kernel_find(gpu_of(0), "mpath_no_such_kernel", &function), MPATH_ERR_PARAM);
+        assert_int_equal(mpath_kernel_find(gpu_of(0), "mpath_no_such_kernel", NULL, &function), MPATH_ERR_PARAM);
         capture_stop();
         assert_int_equal(capture_lines, 1);
         return;
     }
     assert_int_equal(mpath_launch_copy(stream_of(0, 0), &(mpath_launch_copy_t){.ctas = 0}), MPATH_ERR_UNSUPPORTED);
-    assert_int_equal(mpath_kernel_find(gpu_of(0), MPATH_KERNEL_COPY, &function), MPATH_ERR_UNSUPPORTED);
+    assert_int_equal(mpath_kernel_find(gpu_of(0), MPATH_KERNEL_COPY, NULL, &function), MPATH_ERR_UNSUPPORTED);
 }
 
 /* The program again, in a process of its own, since what the driver can do is found out once. */

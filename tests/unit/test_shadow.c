@@ -94,8 +94,8 @@ static void test_stored(void **state)
     }
 }
 
-/* Many ranges at once, by a kernel where the host's memory is known to the GPU; and what is between them stays. */
-static void store_ranges(size_t kind, unsigned count)
+/* Many ranges at once, in so many launches of a kernel; and what is between them stays. */
+static void store_ranges(size_t kind, unsigned count, uint64_t launches)
 {
     static unsigned char wanted[RANGES_BYTES];
     mpath_shadow_range_t ranges[RANGES_MOST];
@@ -123,19 +123,90 @@ static void store_ranges(size_t kind, unsigned count)
     assert_int_equal(mpath_shadow_wait(&shadow, 1), MPATH_OK);
     mpath_gpu_usage(&after);
     assert_memory_equal(seen_by_a_stream(memory.address, RANGES_BYTES), wanted, RANGES_BYTES);
-    assert_int_equal(after.launches - before.launches, ((count > 2) && mpath_kernels_usable(gpu)) ? 1 : 0);
+    assert_int_equal(after.launches - before.launches, launches);
     close_shadow(&memory, &shadow);
 }
 
+/* By a kernel where the host's memory is known to the GPU. */
 static void test_stored_all(void **state)
 {
+    uint64_t launches = mpath_kernels_usable(gpu) ? 1 : 0;
+
     (void)state;
     for (size_t kind = 0; kind < sizeof(kinds) / sizeof(kinds[0]); kind++) {
-        store_ranges(kind, 1);
-        store_ranges(kind, 2);
-        store_ranges(kind, 3);
-        store_ranges(kind, RANGES_MOST);
+        store_ranges(kind, 1, 0);
+        store_ranges(kind, 2, 0);
+        store_ranges(kind, 3, launches);
+        store_ranges(kind, RANGES_MOST, launches);
     }
+}
+
+/* -- what the driver refuses once is asked for again, and not in each call -- */
+
+#define PAUSE 64 /* calls, then twice as many */
+
+static int refusals;
+
+static mpath_cu_result_t refuse_stream(mpath_cu_stream_t *stream, unsigned flags, int priority)
+{
+    (void)stream;
+    (void)flags;
+    (void)priority;
+    refusals++;
+    return MPATH_CU_OUT_OF_MEMORY;
+}
+
+static mpath_cu_result_t refuse_to_register(void *memory, size_t bytes, unsigned flags)
+{
+    (void)memory;
+    (void)bytes;
+    (void)flags;
+    refusals++;
+    return MPATH_CU_OUT_OF_MEMORY;
+}
+
+/* Before another test has made the stream: copies do what the kernel does otherwise. */
+static void test_refused_stream(void **state)
+{
+    mpath_cu_t *driver                                  = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver();
+    __typeof__(driver->StreamCreateWithPriority) create = driver->StreamCreateWithPriority;
+    uint64_t launches                                   = mpath_kernels_usable(gpu) ? 1 : 0;
+
+    (void)state;
+    store_ranges(0, 1, 0); /* it looks through a stream of its own */
+    refusals                         = 0;
+    driver->StreamCreateWithPriority = refuse_stream;
+    for (int call = 0; call < 1 + PAUSE + 1; call++) {
+        store_ranges(0, 3, 0);
+    }
+    driver->StreamCreateWithPriority = create;
+    assert_int_equal(refusals, 2 * launches);
+    for (int call = 0; call < 2 * PAUSE; call++) {
+        store_ranges(0, 3, 0);
+    }
+    store_ranges(0, 3, launches);
+}
+
+/* Before another test has left blocks. */
+static void test_refused_blocks(void **state)
+{
+    mpath_cu_t *driver                              = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver();
+    __typeof__(driver->MemHostRegister) register_it = driver->MemHostRegister;
+    mpath_pinned_t block;
+
+    (void)state;
+    refusals                = 0;
+    driver->MemHostRegister = refuse_to_register;
+    for (int call = 0; call < 1 + PAUSE + 1; call++) {
+        assert_int_not_equal(mpath_pinned_take(gpu, BYTES, &block), MPATH_OK);
+    }
+    driver->MemHostRegister = register_it;
+    assert_int_equal(refusals, 2);
+    for (int call = 0; call < 2 * PAUSE; call++) {
+        assert_int_equal(mpath_pinned_take(gpu, BYTES, &block), MPATH_ERR_UNSUPPORTED);
+    }
+    assert_int_equal(mpath_pinned_take(gpu, BYTES, &block), MPATH_OK);
+    mpath_pinned_give(&block);
 }
 
 static void test_loaded(void **state)
@@ -312,7 +383,9 @@ static int teardown(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_stored),
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_refused_blocks),
+                                       cmocka_unit_test(test_refused_stream),
+                                       cmocka_unit_test(test_stored),
                                        cmocka_unit_test(test_stored_all),
                                        cmocka_unit_test(test_loaded),
                                        cmocka_unit_test(test_loaded_after_copies),
