@@ -5,12 +5,17 @@ if HAVE_MPI
 mpi_cases = mpi/cases.c mpi/cases.h mpi/memory.c mpi/memory.h
 mpi_programs += mpi/conformance mpi/small_calls mpi/threads mpi/large mpi/killed
 mpi_programs += mpi/reductions mpi/mixed mpi/nonblocking mpi/nonblocking_ends
-mpi_nonblocking_ends_SOURCES = mpi/nonblocking_ends.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h $(mpi_cases)
+mpi_nonblocking_ends_SOURCES = mpi/nonblocking_ends.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h mpi/persistent.h $(mpi_cases)
 mpi_nonblocking_ends_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_nonblocking_ends_LDADD = $(OMPI_LIBS) $(DL_LIBS)
-mpi_nonblocking_SOURCES = mpi/nonblocking.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h $(mpi_cases)
+mpi_nonblocking_SOURCES = mpi/nonblocking.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h mpi/persistent.h $(mpi_cases)
 mpi_nonblocking_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_nonblocking_LDADD = $(OMPI_LIBS) $(DL_LIBS) -lpthread
+mpi_programs += mpi/random
+mpi_random_SOURCES = mpi/random.c mpi/random.h mpi/random_call.c mpi/random_comm.c mpi/random_shape.c mpi/random_types.c mpi/random_reduce.c mpi/persistent.h \
+	$(mpi_cases)
+mpi_random_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_random_LDADD = $(OMPI_LIBS) $(DL_LIBS) -lpthread -lm
 mpi_programs += mpi/lifetime
 mpi_lifetime_SOURCES = mpi/lifetime.c $(mpi_cases)
 mpi_lifetime_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
