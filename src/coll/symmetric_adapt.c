@@ -204,7 +204,10 @@ static mpath_status_t tune_run(mpath_symmetric_t *symmetric, const mpath_tune_t 
     return mpath_share_run(symmetric->share, &job, &stats);
 }
 
-/* How long each rail takes with the shares under test. */
+/*
+ * How long each rail takes with the shares under test. The times are exchanged after every run, for chunks carry no
+ * number of the run: those of the next one must not come where the last one has not ended.
+ */
 static mpath_status_t tune_measure(mpath_symmetric_t *symmetric, const mpath_tune_t *tune, char *buffer, uint64_t block,
                                    int runs, uint64_t *times_ns)
 {
@@ -216,8 +219,11 @@ static mpath_status_t tune_measure(mpath_symmetric_t *symmetric, const mpath_tun
         for (int i = 0; (i < tune->num_rails) && (status == MPATH_OK); i++) {
             mine[i] += mpath_share_measured(symmetric->share, i, &bytes, &busy_ns) ? busy_ns : 0;
         }
+        if (status == MPATH_OK) {
+            status = exchange_times(symmetric, mine, times_ns);
+        }
     }
-    return (status == MPATH_OK) ? exchange_times(symmetric, mine, times_ns) : status;
+    return status;
 }
 
 /* Shares with which all rails end together, as rates. */

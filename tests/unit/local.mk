@@ -224,7 +224,7 @@ unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_choice_no
 unit_test_load_SOURCES = unit/test_load.c
 unit_programs += unit/test_share_rates
 unit_test_share_rates_SOURCES = unit/test_share_rates.c unit/capture.h unit/silent_rail.h $(symmetric_sources)
-unit_test_share_rates_LDFLAGS = -Wl,--wrap=mpath_share_measured -Wl,--wrap=mpath_doubt_took
+unit_test_share_rates_LDFLAGS = -Wl,--wrap=mpath_share_measured -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_share_run
 unit_test_way_choice_SOURCES = unit/test_way_choice.c $(ranks_sources)
 unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults unit/test_gpu_nodes_ways
 gpu_nodes_sources = unit/gpu_nodes.c unit/gpu_nodes.h $(gpu_sources) $(symmetric_sources)

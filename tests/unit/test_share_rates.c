@@ -2,7 +2,7 @@
 /*
  * What calls of the share engine teach: nothing where ranks may compute in between; and shares that follow a rail that has
  * become slow before the previous function is tried for it; and rails that are too slow to shorten calls, which carry
- * nothing, not even empty messages.
+ * nothing, not even empty messages; and that runs of a measurement do not meet.
  */
 #include "coll/share_private.h"
 #include "unit/capture.h"
@@ -13,8 +13,10 @@
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stddef.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <cmocka.h>
@@ -366,11 +368,65 @@ static void test_worth_of_many(void **state)
     assert_int_equal(mpath_rates_worth(4, bps), 7);
 }
 
+/* -- a measurement of several runs -- */
+
+#define RUN_LATE_US 2000
+
+/* Shared by the ranks: runs that have ended, in all. NULL: calls move data. */
+static atomic_int *runs_ended;
+static int runs_begun; /* of this rank */
+
+mpath_status_t __real_mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
+mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats);
+
+/* Runs of a measurement move nothing here. None may begin before the last one has ended on all ranks, one of them late. */
+mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_job_t *job, mpath_share_stats_t *stats)
+{
+    if ((runs_ended == NULL) || (job->flags != MPATH_SHARE_GATHER)) {
+        return __real_mpath_share_run(share, job, stats);
+    }
+    ranks_check(atomic_load(runs_ended) >= RANKS * runs_begun);
+    runs_begun++;
+    if (share->me == 0) {
+        usleep(RUN_LATE_US);
+    }
+    atomic_fetch_add(runs_ended, 1);
+    return MPATH_OK;
+}
+
+static int several_runs_body(ranks_self_t *self, void *argument)
+{
+    double *vector = zeroed(FAST_BYTES);
+    member_t member;
+
+    (void)argument;
+    open_affine(&member, self, MPATH_ADAPT_START);
+    ranks_check(mpath_allreduce(member.symmetric, vector, vector, FAST_BYTES / sizeof(*vector), &doubles, 0) ==
+                MPATH_OK);
+    ranks_check(runs_begun > 1);
+    free(vector);
+    member_end(&member);
+    return 0;
+}
+
+static void test_several_runs(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .nic_bps = FAST_BPS};
+
+    (void)state;
+    runs_ended = mmap(NULL, sizeof(*runs_ended), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(runs_ended != MAP_FAILED);
+    assert_int_equal(ranks_run(&setup, several_runs_body, NULL), 0);
+    (void)munmap(runs_ended, sizeof(*runs_ended));
+    runs_ended = NULL;
+}
+
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_late), cmocka_unit_test(test_slow_rails),
-                                       cmocka_unit_test(test_worth), cmocka_unit_test(test_worth_of_many),
-                                       cmocka_unit_test(test_unworthy_is_not_blamed)};
+    const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_late),          cmocka_unit_test(test_several_runs),
+        cmocka_unit_test(test_slow_rails),    cmocka_unit_test(test_worth),
+        cmocka_unit_test(test_worth_of_many), cmocka_unit_test(test_unworthy_is_not_blamed)};
 
     cmocka_set_test_filter(getenv("MPATH_TEST_FILTER")); /* NULL: all */
     return cmocka_run_group_tests(tests, NULL, NULL);
