@@ -122,11 +122,14 @@ check_install() {
     [[ -x $root/usr/local/bin/mpath_info ]] || { echo "mpath_info is not installed"; return 1; }
 }
 
-# clang: for its warnings, which it gives without optimising; and without the kernels, as where there is no nvcc. Nothing runs it.
+# For clang's warnings, and for the fuzzers. Without the kernels, as where there is no nvcc.
+clang_tree=("$check_dir/clang" CC=clang CFLAGS="-g1 -O1" --without-cuda --enable-werror --enable-fuzzers
+    "--enable-sanitizers=address,undefined")
+
 stage_build() {
     verdict build-gcc "warnings or errors" build_tree "$check_dir/gcc" CC=gcc --enable-werror
     if command -v clang >/dev/null; then
-        verdict build-clang "warnings or errors" build_tree "$check_dir/clang" CC=clang CFLAGS=-O0 --without-cuda --enable-werror
+        verdict build-clang "warnings or errors" build_tree "${clang_tree[@]}"
     else
         skip "build-clang: clang is not installed"
     fi
@@ -235,9 +238,7 @@ stage_fuzz() {
         skip "fuzz: clang is not installed"
         return
     fi
-    if ! configure_tree "$check_dir/fuzz" CC=clang CFLAGS="-g1 -O1" --enable-fuzzers --enable-sanitizers=address,undefined \
-        --without-ompi --without-cuda || ! make -s -j2 -C "$check_dir/fuzz/src" libmpath.la ||
-        ! make -s -j2 -C "$check_dir/fuzz/tests" fuzz-programs; then
+    if ! build_programs fuzz-programs "${clang_tree[@]}"; then
         fail "fuzz: the build failed"
         return
     fi
@@ -248,7 +249,7 @@ stage_fuzz() {
         done
         run_fuzzer "$program" >"$program.out" 2>&1 &
         outputs+=("$program.out")
-    done < <(find "$check_dir/fuzz/tests/fuzz" -maxdepth 1 -name 'fuzz_*' ! -name '*.out' -type f -executable | sort)
+    done < <(find "$check_dir/clang/tests/fuzz" -maxdepth 1 -name 'fuzz_*' ! -name '*.out' -type f -executable | sort)
     wait
     ((${#outputs[@]} == 0)) || cat "${outputs[@]}"
 }
