@@ -410,7 +410,8 @@ static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call,
     }
     coll->counters.plan_ns += plan_ns;
     coll->counters.move_ns += took_ns - plan_ns;
-    coll->wants_host = (status == MPATH_DECLINED) && (mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1);
+    coll->wants_host = (status == MPATH_DECLINED) && ((mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1) ||
+                                                      mpath_gpu_coll_lacks_slots(coll->gpu));
     return (status == MPATH_DECLINED) ? mpath_coll_decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
 }
 

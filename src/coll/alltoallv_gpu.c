@@ -410,7 +410,8 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     size_t cells          = (size_t)gpu->size * (size_t)gpu->size;
     mpath_status_t status = MPATH_OK;
 
-    gpu->turns.left = 0;
+    gpu->turns.left  = 0;
+    gpu->lacks_slots = 0;
     if (!gpu->usable) {
         return MPATH_DECLINED;
     }
@@ -429,6 +430,11 @@ mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t 
     gpu->beside                                                                         = (gpu_beside_t){0};
     status                                                                              = bind_sides(gpu, call);
     return ((status == MPATH_OK) && mpath_gpu_coll_leaves_to_host(gpu, call->operation)) ? MPATH_DECLINED : status;
+}
+
+int mpath_gpu_coll_lacks_slots(const mpath_gpu_coll_t *gpu)
+{
+    return gpu->lacks_slots;
 }
 
 void mpath_gpu_coll_plan_begins(mpath_gpu_coll_t *gpu)

@@ -53,13 +53,15 @@ mpath_status_t mpath_gpu_coll_exchanged(mpath_gpu_coll_t *gpu, const mpath_call_
 /*
  * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: moves everything. On MPATH_OK all data
  * of this rank is in place, for any stream of any device, and nobody reads its send buffer any more. MPATH_DECLINED, on
- * all ranks alike: device memory cannot be shared here, from then on, or ranks that take turns on a GPU get further with
- * copies on the host in this call; nothing was moved. Any other result breaks the team.
+ * all ranks alike: device memory cannot be shared here, from then on, or some rank cannot have what this call needs, or ranks that take turns
+ * on a GPU get further with copies on the host in this call; nothing was moved. Any other result breaks the team.
  */
 mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
 
 /* After MPATH_DECLINED of a call with device memory. */
 const char *mpath_gpu_coll_declined_because(const mpath_gpu_coll_t *gpu);
+/* Whether the last call was declined since some rank cannot have slots in host memory. The same on all ranks. */
+int mpath_gpu_coll_lacks_slots(const mpath_gpu_coll_t *gpu);
 
 void mpath_gpu_coll_counters(const mpath_gpu_coll_t *gpu, mpath_gpu_counters_t *counters);
 

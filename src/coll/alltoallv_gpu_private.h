@@ -114,6 +114,7 @@ struct mpath_gpu_coll {
     gpu_turns_t turns;
     uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
+    int lacks_slots;    /* the call under way was declined for them */
     int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
     int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */

@@ -51,9 +51,10 @@ static mpath_status_t get_slots_beside(mpath_gpu_coll_t *gpu, uint64_t bytes)
 /* For what has no other way: the call is not carried; nor are those like it for a while. */
 static mpath_status_t get_slots_alone(mpath_gpu_coll_t *gpu, uint64_t bytes)
 {
-    mpath_status_t status = mpath_gpu_coll_get_slots(gpu, bytes, "device memory is left to the previous function");
+    mpath_status_t status = mpath_gpu_coll_get_slots(gpu, bytes, "device memory is copied as a whole");
 
     if (status == MPATH_DECLINED) {
+        gpu->lacks_slots   = 1;
         gpu->decided.valid = 0; /* it has no slots */
     }
     return status;

@@ -192,6 +192,9 @@ int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation)
 
 const char *mpath_gpu_coll_declined_because(const mpath_gpu_coll_t *gpu)
 {
+    if (gpu->lacks_slots) {
+        return "a rank cannot have slots in host memory";
+    }
     return gpu->turns.left ? "ranks that take turns on a GPU are faster with copies on the host"
                            : "device memory cannot be shared on these nodes";
 }

@@ -45,7 +45,7 @@ struct mpath_coll {
     int has_load;
     uint64_t *sums;        /* room for mpath_load_find() */
     uint64_t began_ns;     /* the last call */
-    int wants_host;        /* the last call was declined for its device memory, on several nodes */
+    int wants_host;        /* the last call was declined for its device memory, on several nodes or for want of slots */
     int connected;         /* every pair of ranks has a path */
     unsigned topo_version; /* that cache and connected belong to */
 };
