@@ -13,7 +13,7 @@
 /* What a kernel leaves to the host is a multiple of this. */
 #define SHARE_GRAIN_BYTES (UINT64_C(64) << 10)
 
-/* On an H100 that two and four ranks share: doc/benchmarks/2026-11-24-streams.md. */
+/* On an H100 that two and four ranks share, and on two of them: doc/benchmarks/2026-11-24-streams.md. */
 #define STREAMS_LEAST_BYTES (UINT64_C(128) << 10)
 #define STREAMS_MOST_BYTES (UINT64_C(2) << 20)
 
