@@ -71,6 +71,9 @@ static long compare(const sides_t *sides)
     } else {
         memory_get(image, sides->receive, ROOM);
     }
+    if (memcmp(image, expected, ROOM) == 0) {
+        return 0;
+    }
     for (size_t i = 0; i < ROOM; i++) {
         errors += image[i] != expected[i];
     }
