@@ -15,17 +15,32 @@
 
 static int *mine, *result, *counts, *displacements, rank, size, part;
 
-static int value(int of, int at, int call)
+/* What rank `of` has at `at` is pattern[at] + shift(of, call). */
+static int *pattern;
+
+static int shift(int of, int call)
 {
-    return of * 1009 + (at % 1000003) * 3 + call * 31;
+    return of * 1009 + call * 31;
+}
+
+/* The ints that are not `times` the pattern from `at` on, and `more`. */
+static long compare(const int *got, int at, int count, int times, int more)
+{
+    long errors = 0;
+    int i;
+
+    for (i = 0; i < count; i++) {
+        errors += got[i] != times * pattern[at + i] + more;
+    }
+    return errors;
 }
 
 static void fill(int call)
 {
-    int i;
+    int more = shift(rank, call), i;
 
     for (i = 0; i < size * part; i++) {
-        mine[i] = value(rank, i, call);
+        mine[i] = pattern[i] + more;
     }
     memset(result, 0xA5, (size_t)(size * part) * sizeof(int));
 }
@@ -45,12 +60,10 @@ static void exchange(MPI_Request *request)
 static long check_exchange(int call)
 {
     long errors = 0;
-    int peer, i;
+    int peer;
 
     for (peer = 0; peer < size; peer++) {
-        for (i = 0; i < part; i++) {
-            errors += result[peer * part + i] != value(peer, rank * part + i, call);
-        }
+        errors += compare(result + peer * part, rank * part, part, 1, shift(peer, call));
     }
     return errors;
 }
@@ -64,25 +77,19 @@ static void sum(MPI_Request *request)
     }
 }
 
-static int sum_of(int at, int call)
+static long check_summed(int at, int count, int call)
 {
-    int peer, all = 0;
+    int peer, more = 0;
 
     for (peer = 0; peer < size; peer++) {
-        all += value(peer, at, call);
+        more += shift(peer, call);
     }
-    return all;
+    return compare(result, at, count, size, more);
 }
 
 static long check_sum(int call)
 {
-    long errors = 0;
-    int i;
-
-    for (i = 0; i < size * part; i++) {
-        errors += result[i] != sum_of(i, call);
-    }
-    return errors;
+    return check_summed(0, size * part, call);
 }
 
 static void scatter(MPI_Request *request)
@@ -105,13 +112,7 @@ static void scatter_block(MPI_Request *request)
 
 static long check_scatter(int call)
 {
-    long errors = 0;
-    int i;
-
-    for (i = 0; i < part; i++) {
-        errors += result[i] != sum_of(rank * part + i, call);
-    }
-    return errors;
+    return check_summed(rank * part, part, call);
 }
 
 static void gather(MPI_Request *request)
@@ -135,12 +136,10 @@ static void gather_blocks(MPI_Request *request)
 static long check_gather(int call)
 {
     long errors = 0;
-    int peer, i;
+    int peer;
 
     for (peer = 0; peer < size; peer++) {
-        for (i = 0; i < part; i++) {
-            errors += result[peer * part + i] != value(peer, i, call);
-        }
+        errors += compare(result + peer * part, 0, part, 1, shift(peer, call));
     }
     return errors;
 }
@@ -187,7 +186,7 @@ static long run_operation(size_t operation)
 int main(int argc, char **argv)
 {
     size_t operation;
-    int peer;
+    int peer, i;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
@@ -195,14 +194,18 @@ int main(int argc, char **argv)
     part          = ELEMENTS / size;
     mine          = malloc(ELEMENTS * sizeof(int));
     result        = malloc(ELEMENTS * sizeof(int));
+    pattern       = malloc(ELEMENTS * sizeof(int));
     counts        = malloc((size_t)size * sizeof(int));
     displacements = malloc((size_t)size * sizeof(int));
-    if ((mine == NULL) || (result == NULL) || (counts == NULL) || (displacements == NULL)) {
+    if ((mine == NULL) || (result == NULL) || (pattern == NULL) || (counts == NULL) || (displacements == NULL)) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
     for (peer = 0; peer < size; peer++) {
         counts[peer]        = part;
         displacements[peer] = peer * part;
+    }
+    for (i = 0; i < ELEMENTS; i++) {
+        pattern[i] = i % 1000003 * 3;
     }
     for (operation = 0; operation < sizeof(operations) / sizeof(operations[0]); operation++) {
         if (case_wanted(argc, argv, operations[operation].name)) {
@@ -212,6 +215,7 @@ int main(int argc, char **argv)
     cases_print_calls();
     free(displacements);
     free(counts);
+    free(pattern);
     free(result);
     free(mine);
     MPI_Finalize();
