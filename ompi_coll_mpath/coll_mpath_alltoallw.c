@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * MPI_Alltoallw in its three forms, which libmpath does not have: where a rank's side is in device memory that this Open MPI does not know,
- * the previous function gets a copy of it in host memory. It changes nothing for the others.
+ * MPI_Alltoallw in its three forms, which libmpath does not have: where a rank's side is in device memory that this Open
+ * MPI does not know, the previous function gets a copy of it in host memory. It changes nothing for the others.
  */
 #include "coll_mpath.h"
 #include "coll_mpath_request.h"

@@ -377,8 +377,8 @@ int mca_coll_mpath_request_adopt(mca_coll_mpath_module_t *module, const mca_coll
 }
 
 /*
- * The same as request_pass() without a request of mpath's, which costs a small call as much again. Takes one tag, as on ranks that queue the
- * call: see coll_mpath_tag.c.
+ * The same as request_pass() without a request of mpath's, which costs a small call as much again. Takes one tag, as on
+ * ranks that queue the call: see coll_mpath_tag.c.
  */
 static bool request_pass_now(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
                              ompi_request_t **request_p, int *rc_p)

@@ -98,9 +98,10 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll
                                         const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
 
 /*
- * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel on its GPU (NULL: the rank is not eligible), if that is predicted to be
- * faster than the way that has been chosen, and it may expect that all others do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called
- * back, and the call goes on in another way. Of both, errors break the team.
+ * allreduce_gpu_eager.c: before the agreement of an Allreduce, starts this rank's kernel on its GPU (NULL: the rank is
+ * not eligible), if that is predicted to be faster than the way that has been chosen, and it may expect that all others
+ * do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called back, and
+ * the call goes on in another way. Of both, errors break the team.
  */
 gpu_eager_t *mpath_gpu_eager_create(void); /* NULL: no memory */
 void mpath_gpu_eager_destroy(gpu_eager_t *eager);
@@ -138,15 +139,16 @@ void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
 
 /*
- * After the agreement, whose flags these are: whether each GPU reads all vectors and keeps the whole result: more bytes, but none has to be written to another GPU
- * and be acknowledged before the kernel may tell that it is done. Where a buffer is both, others would read what is
- * written; and it has the order of the ranks.
+ * After the agreement, whose flags these are: whether each GPU reads all vectors and keeps the whole result: more bytes,
+ * but none has to be written to another GPU and be acknowledged before the kernel may tell that it is done. Where a
+ * buffer is both, others would read what is written; and it has the order of the ranks.
  */
 int mpath_gpu_writes_does_without(mpath_symmetric_gpu_t *gpu, uint32_t flags);
 
 /*
- * Before the agreement, with kernels for `how` on its GPU, claims what those that wait for each other need, of which this rank's cell tells; given back
- * after the call. Then, with everything open, whether all can go this way: collective, the same on all ranks.
+ * Before the agreement, with kernels for `how` on its GPU, claims what those that wait for each other need, of which
+ * this rank's cell tells; given back after the call. Then, with everything open, whether all can go this way:
+ * collective, the same on all ranks.
  */
 void mpath_gpu_writes_claim(mpath_symmetric_gpu_t *gpu, mpath_gpu_t *device, const mpath_reduce_how_t *how);
 void mpath_gpu_writes_release(mpath_symmetric_gpu_t *gpu);

@@ -59,9 +59,9 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 
 /*
  * Nonzero: this call is left to the previous function without asking the others, on all ranks alike: a parameter says
- * so, or what calls before it have shown (adapt/passing.h). To be asked before each call, in their order; once where it is nonzero.
- * mpath_coll_ended() says that a call has ended that was carried or passed right after the question; not to be called
- * where the application has done other things meanwhile.
+ * so, or what calls before it have shown (adapt/passing.h). To be asked before each call, in their order; once where it
+ * is nonzero. mpath_coll_ended() says that a call has ended that was carried or passed right after the question; not to
+ * be called where the application has done other things meanwhile.
  */
 int mpath_coll_passes(mpath_coll_t *coll);
 void mpath_coll_ended(mpath_coll_t *coll);

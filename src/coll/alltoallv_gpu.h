@@ -51,10 +51,11 @@ mpath_status_t mpath_gpu_coll_exchanged(mpath_gpu_coll_t *gpu, const mpath_call_
                                         uint32_t flags, int *done_p);
 
 /*
- * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: moves everything. On MPATH_OK all data
- * of this rank is in place, for any stream of any device, and nobody reads its send buffer any more. MPATH_DECLINED, on
- * all ranks alike: device memory cannot be shared here, from then on, or some rank cannot have what this call needs, or ranks that take turns
- * on a GPU get further with copies on the host in this call; nothing was moved. Any other result breaks the team.
+ * After an agreement with MPATH_CALL_DEVICE and without MPATH_CALL_INELIGIBLE: moves everything. On MPATH_OK all data of
+ * this rank is in place, for any stream of any device, and nobody reads its send buffer any more. MPATH_DECLINED, on all
+ * ranks alike: device memory cannot be shared here, from then on, or some rank cannot have what this call needs, or
+ * ranks that take turns on a GPU get further with copies on the host in this call; nothing was moved. Any other result
+ * breaks the team.
  */
 mpath_status_t mpath_gpu_coll_move(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
 

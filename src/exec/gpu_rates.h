@@ -2,9 +2,9 @@
 /*
  * What the copies of the GPUs of a team reach: read from a file that an earlier probe has left (topo/gpu_probe.h), or
  * measured by the ranks together, each with its own GPU, which has a context already: copies to the next GPU and to the
- * host, one at a time, both into a GPU at once, and all at once. That takes some tens of milliseconds and, for as long, 32 MiB of each GPU; who
- * uses the GPUs besides makes it slower, and so does a debugger; mpath_gpu_probe_doubt() knows the signs, and such
- * figures are not used. What was measured is kept in the file and in the process.
+ * host, one at a time, both into a GPU at once, and all at once. That takes some tens of milliseconds and, for as long,
+ * 32 MiB of each GPU; who uses the GPUs besides makes it slower, and so does a debugger; mpath_gpu_probe_doubt() knows
+ * the signs, and such figures are not used. What was measured is kept in the file and in the process.
  *
  * One rank of each node reads and writes; all ranks come to the same figures, bit for bit, since these are exchanged.
  */

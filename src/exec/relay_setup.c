@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Relay, the set-up by the first call on device memory: the room on every host, streams and slots on the GPUs, and the
- * topology that is left where some rank cannot do its part. Every rank takes part in all exchanges whatever has failed in it, so that all come to the same end.
+ * topology that is left where some rank cannot do its part. Every rank takes part in all exchanges whatever has failed
+ * in it, so that all come to the same end.
  */
 #include "exec/relay_clocks.h"
 #include "exec/relay_pool.h"
