@@ -112,6 +112,22 @@ static int alltoallw_adopt(mca_coll_mpath_module_t *module, mca_coll_mpath_stage
     return (OMPI_SUCCESS == rc) ? rc : mca_coll_mpath_stage_close(stage, rc);
 }
 
+/* `rc`: of the previous function. A request that is not persistent is under way. */
+static int alltoallw_hand_over(mca_coll_mpath_request_t *adopted, int rc, bool persistent, ompi_request_t **request)
+{
+    if (NULL == adopted) {
+        return rc;
+    }
+    if (OMPI_SUCCESS != rc) {
+        mca_coll_mpath_request_release(adopted);
+    } else if (persistent) {
+        *request = &adopted->super;
+    } else {
+        mca_coll_mpath_request_watch(adopted, request);
+    }
+    return rc;
+}
+
 int mca_coll_mpath_ialltoallw(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
                               struct ompi_datatype_t *const *sdtypes, void *rbuf, mca_coll_mpath_counts_t rcounts,
                               mca_coll_mpath_displs_t rdisps, struct ompi_datatype_t *const *rdtypes,
@@ -136,12 +152,7 @@ int mca_coll_mpath_ialltoallw(const void *sbuf, mca_coll_mpath_counts_t scounts,
                                          comm, (NULL != adopted) ? &adopted->previous : request,
                                          module->previous_ialltoallw_module);
     }
-    if ((NULL != adopted) && (OMPI_SUCCESS == rc)) {
-        mca_coll_mpath_request_watch(adopted, request);
-    } else if (NULL != adopted) {
-        mca_coll_mpath_request_release(adopted);
-    }
-    return rc;
+    return alltoallw_hand_over(adopted, rc, false, request);
 }
 
 int mca_coll_mpath_alltoallw_init(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
@@ -169,10 +180,5 @@ int mca_coll_mpath_alltoallw_init(const void *sbuf, mca_coll_mpath_counts_t scou
                                              rdtypes, comm, info, (NULL != adopted) ? &adopted->previous : request,
                                              module->previous_alltoallw_init_module);
     }
-    if ((NULL != adopted) && (OMPI_SUCCESS == rc)) {
-        *request = &adopted->super;
-    } else if (NULL != adopted) {
-        mca_coll_mpath_request_release(adopted);
-    }
-    return rc;
+    return alltoallw_hand_over(adopted, rc, true, request);
 }
