@@ -421,6 +421,15 @@ static void run_programs(void)
     }
 }
 
+/* From 1 to `most`; 0: it is no such number. */
+static uint64_t number(const char *text, uint64_t most)
+{
+    char *end;
+    uint64_t value = strtoull(text, &end, 0);
+
+    return ((text[0] >= '0') && (text[0] <= '9') && (*end == '\0') && (value <= most)) ? value : 0;
+}
+
 static int read_options(int argc, char **argv)
 {
     for (int i = 1; i < argc; i++) {
@@ -436,20 +445,20 @@ static int read_options(int argc, char **argv)
         }
         i++;
         if (strcmp(argv[i - 1], "--seed") == 0) {
-            seed = strtoull(value, NULL, 0);
+            seed = number(value, UINT64_MAX);
         } else if (strcmp(argv[i - 1], "--steps") == 0) {
-            steps = atol(value);
+            steps = (long)number(value, INT32_MAX);
         } else if (strcmp(argv[i - 1], "--threads") == 0) {
-            num_threads = atoi(value);
+            num_threads = (int)number(value, MAX_THREADS);
         } else if (strcmp(argv[i - 1], "--max-bytes") == 0) {
-            max_bytes = strtoull(value, NULL, 0);
+            max_bytes = number(value, INT32_MAX);
         } else if (strcmp(argv[i - 1], "--patience") == 0) {
-            patience_s = atoi(value);
+            patience_s = (int)number(value, 86400);
         } else {
             return 0;
         }
     }
-    return num_threads >= 1 && num_threads <= MAX_THREADS && max_bytes > 0;
+    return seed > 0 && steps > 0 && num_threads > 0 && max_bytes > 0 && patience_s > 0;
 }
 
 int main(int argc, char **argv)
