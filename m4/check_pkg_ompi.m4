@@ -1,18 +1,19 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # MPATH_CHECK_PKG_OMPI: Open MPI with its developer headers, for the coll component, mpath_bench and the MPI tests.
-# Optional. Sets OMPI_CPPFLAGS (MPI programs), OMPI_DEV_CPPFLAGS, OMPI_DEV_LIBS and OMPI_PMIX_LIBS (the component),
-# OMPI_LIBS, OMPI_SERIES, MPIRUN, mcacomponentdir and the conditionals HAVE_MPI (programs) and HAVE_OMPI (component).
+# Without it there is no component, so that has to be asked for: --without-ompi. Sets OMPI_CPPFLAGS (MPI programs), OMPI_DEV_CPPFLAGS, OMPI_DEV_LIBS and OMPI_PMIX_LIBS (the component),
+# OMPI_LIBS, OMPI_SERIES, MPIRUN, mcacomponentdir, ompi_component_path (what mca_base_component_path has to be, if anything) and the conditionals HAVE_MPI (programs) and HAVE_OMPI (component).
 AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
-  AC_ARG_WITH([ompi], [AS_HELP_STRING([--with-ompi=DIR], [Open MPI installation prefix @<:@mpicc in PATH@:>@])],
+  AC_ARG_WITH([ompi], [AS_HELP_STRING([--with-ompi=DIR], [Open MPI installation prefix @<:@mpicc in PATH@:>@; --without-ompi: the planner alone])],
     [], [with_ompi=check])
   AC_ARG_WITH([ompi-component-dir], [AS_HELP_STRING([--with-ompi-component-dir=DIR],
-    [where make install puts mca_coll_mpath.so @<:@the folder Open MPI names@:>@])], [], [with_ompi_component_dir=])
+    [where make install puts mca_coll_mpath.so @<:@the folder Open MPI names, or with a prefix of your own, where you may not
+     write there, ~/.openmpi/components@:>@])], [], [with_ompi_component_dir=])
   AS_CASE([$with_ompi_component_dir], ['' | /* | '$'*], [],
     [AC_MSG_ERROR([--with-ompi-component-dir=$with_ompi_component_dir: the path must be absolute])])
 
   mpath_have_mpi=no
   mpath_have_ompi=no
-  mcacomponentdir= mpathhelpdir=
+  mcacomponentdir= mpathhelpdir= ompi_component_path=
   OMPI_CPPFLAGS= OMPI_DEV_CPPFLAGS= OMPI_LIBS= OMPI_DEV_LIBS= OMPI_PMIX_LIBS= OMPI_SERIES=
   AS_CASE([$with_ompi],
     [no], [mpath_ompi_summary="no (--without-ompi)"],
@@ -23,17 +24,39 @@ AC_DEFUN([MPATH_CHECK_PKG_OMPI], [
   AS_IF([test "x$with_ompi" != xno], [
     mpath_ompi_incdirs=
     AS_IF([test -n "$MPICC" && test -n "$OMPI_INFO" && mpath_ompi_incdirs=`$MPICC --showme:incdirs 2>/dev/null`],
-      [mpath_have_mpi=yes], [mpath_ompi_summary="no (mpicc and ompi_info of Open MPI not found)"])
+      [mpath_have_mpi=yes], [MPATH_OMPI_ABSENT])
   ])
   AS_IF([test $mpath_have_mpi = yes], [MPATH_OMPI_PROBE])
-  AS_IF([test $mpath_have_ompi = no && test "x$with_ompi" != xcheck && test "x$with_ompi" != xno],
-    [AC_MSG_ERROR([--with-ompi=$with_ompi: $mpath_ompi_summary])])
+  AS_IF([test $mpath_have_ompi = no && test "x$with_ompi" != xno], [
+    AS_CASE([$with_ompi], [check|yes], [mpath_asked=], [mpath_asked="--with-ompi=$with_ompi: "])
+    AC_MSG_ERROR([${mpath_asked}$mpath_ompi_summary. The component needs Open MPI 4.1, 5.0 or 6.0 with its developer headers
+(Debian, Ubuntu: libopenmpi-dev): --with-ompi=DIR names its prefix; --without-ompi builds the planner alone, without the component])
+  ])
 
   AC_SUBST([OMPI_CPPFLAGS]) AC_SUBST([OMPI_DEV_CPPFLAGS]) AC_SUBST([OMPI_LIBS]) AC_SUBST([OMPI_DEV_LIBS]) AC_SUBST([OMPI_PMIX_LIBS])
   AC_SUBST([OMPI_SERIES])
-  AC_SUBST([mcacomponentdir]) AC_SUBST([mpathhelpdir])
+  AC_SUBST([mcacomponentdir]) AC_SUBST([mpathhelpdir]) AC_SUBST([ompi_component_path])
   AM_CONDITIONAL([HAVE_MPI], [test $mpath_have_mpi = yes])
   AM_CONDITIONAL([HAVE_OMPI], [test $mpath_have_ompi = yes])
+])
+
+# Why there is none: often it is another MPI's mpicc that comes first in PATH.
+AC_DEFUN([MPATH_OMPI_ABSENT], [
+  mpath_other_mpi=
+  AS_IF([test -n "$MPICC"],
+    [mpath_other_mpi=`$MPICC -v 2>&1 | sed -n 's/^.* for \(the Intel(R) MPI Library\|MVAPICH@<:@^ @:>@*\|MPICH\) *\(version *\)*\(.*\)$/\1 \3/p' | sed 's/ *$//;q'`])
+  AS_IF([test -n "$mpath_other_mpi"], [mpath_ompi_summary="no ($MPICC is that of $mpath_other_mpi: MPICH and what is made of it are not supported)"],
+    [test -n "$MPICC" && test -n "$OMPI_INFO"], [mpath_ompi_summary="no ($MPICC is not that of Open MPI)"],
+    [mpath_ompi_summary="no (mpicc and ompi_info of Open MPI not found)"])
+])
+
+# Nonzero status: what is to be made at $1 does not belong to who configures.
+AC_DEFUN([MPATH_IS_OWN], [
+  mpath_above=$1
+  while test ! -e "$mpath_above" && test "x$mpath_above" != x/ && test "x$mpath_above" != x.; do
+    mpath_above=`AS_DIRNAME(["$mpath_above"])`
+  done
+  test -O "$mpath_above" && test -w "$mpath_above"
 ])
 
 # What the found Open MPI is. System include folders, so that its headers are not held to this project's warnings.
@@ -60,11 +83,23 @@ AC_DEFUN([MPATH_OMPI_PROBE], [
   for mpath_lib in `$MPICC --showme:libs`; do
     AS_CASE([$mpath_lib], [mpi|open_mpi], [OMPI_LIBS="$OMPI_LIBS -l$mpath_lib"])
   done
+  # Open MPI also looks in ~/.openmpi/components. Texts lie beside the component where it is not in Open MPI's own folder.
   mcacomponentdir=$with_ompi_component_dir
-  AS_IF([test -z "$mcacomponentdir"],
-    [mcacomponentdir=`$OMPI_INFO --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'`
-     mpathhelpdir=`$OMPI_INFO --path pkgdatadir --parsable | sed -n 's/^path:pkgdatadir://p'`],
-    [mpathhelpdir=$mcacomponentdir])
+  mpathhelpdir=$with_ompi_component_dir
+  AS_IF([test -n "$with_ompi_component_dir"],
+    [AS_CASE([$OMPI_SERIES], [4.*], [ompi_component_path='$(mcacomponentdir):SYS_DEFAULT'], [ompi_component_path='$(mcacomponentdir)'])])
+  mpath_where=
+  AS_IF([test -z "$mcacomponentdir"], [
+    mcacomponentdir=`$OMPI_INFO --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p'`
+    mpathhelpdir=`$OMPI_INFO --path pkgdatadir --parsable | sed -n 's/^path:pkgdatadir://p'`
+    AS_IF([test "x$prefix" != xNONE && test -n "$HOME" && test ! -w "$mcacomponentdir"], [
+      AS_IF([MPATH_IS_OWN(["$prefix"])], [
+        mpath_where=" (your own: $mcacomponentdir, Open MPI's, cannot be written by you)"
+        mcacomponentdir=$HOME/.openmpi/components
+        mpathhelpdir=$mcacomponentdir
+      ])
+    ])
+  ])
 
   # Open MPI 5 and 6 do not install three headers that their opal_config.h names; ours stand in, for pthreads only. They are named
   # by a path from the build folder: an absolute one may have a blank in it.

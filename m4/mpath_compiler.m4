@@ -1,6 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # MPATH_COMPILER_OPTIONS: warnings, --enable-werror, --enable-sanitizers, --enable-fuzzers.
-# Sets MPATH_CFLAGS (every object), MPATH_NO_UNDEFINED (shared objects), FUZZER_LDFLAGS and the conditional FUZZERS.
+# Sets MPATH_CFLAGS (every object), MPATH_CXXFLAGS (the kernels, for tests), MPATH_NO_UNDEFINED (shared objects), FUZZER_LDFLAGS and the
+# conditionals FUZZERS and SANITIZERS.
 AC_DEFUN([MPATH_COMPILER_OPTIONS], [
   AC_ARG_ENABLE([werror],
     [AS_HELP_STRING([--enable-werror], [turn compiler warnings into errors @<:@no@:>@])], [], [enable_werror=no])
@@ -38,8 +39,11 @@ AC_DEFUN([MPATH_COMPILER_OPTIONS], [
     FUZZER_LDFLAGS="-fsanitize=fuzzer"
   ])
   AM_CONDITIONAL([FUZZERS], [test "x$enable_fuzzers" != xno])
+  AM_CONDITIONAL([SANITIZERS], [test "x$enable_sanitizers" != xno])
 
   AC_SUBST([MPATH_CFLAGS])
+  MPATH_CXXFLAGS=`AS_ECHO(["$MPATH_CFLAGS"]) | sed 's/-std=gnu11/-std=gnu++17/'`
+  AC_SUBST([MPATH_CXXFLAGS])
   AC_SUBST([MPATH_NO_UNDEFINED])
   AC_SUBST([FUZZER_LDFLAGS])
 ])

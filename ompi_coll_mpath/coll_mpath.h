@@ -14,10 +14,11 @@
 #include "coll_mpath_compat.h"
 #include "coll_mpath_oob.h"
 
-#include "coll/allreduce_gpu.h"
 #include "coll/alltoallv.h"
-#include "coll/symmetric.h"
-#include "exec/team.h"
+#include "coll/entry.h"
+#include "coll/reduction.h"
+#include "record/record.h"
+#include "team/team.h"
 #include "util/log.h"
 #include "util/param.h"
 #include "util/status.h"
@@ -31,10 +32,18 @@ typedef struct mca_coll_mpath_component_t {
     int enable;                /* communicators made while it is 0 get no module */
     int nonblocking;           /* 0: non-blocking and persistent collectives stay with the previous components */
     char *fallback;            /* components to add to a selection that cannot stand alone */
-    uint64_t pack_bytes;       /* most memory that a call takes for packed copies */
 } mca_coll_mpath_component_t;
 
 extern __attribute__((visibility("default"))) mca_coll_mpath_component_t mca_coll_mpath_component;
+
+/* How a rank hears that another one is gone or has given up, and tells that. */
+typedef struct mca_coll_mpath_loss_t {
+    mca_coll_mpath_oob_t state;
+    mpath_oob_t oob;
+    mpath_oob_request_t listens; /* for the word of anybody, during an exchange that lasts */
+    int32_t heard[4];
+    bool is_open, has_told;
+} mca_coll_mpath_loss_t;
 
 /* The functions of a collective that mpath replaces, and their modules: blocking, non-blocking, persistent. */
 #define COLL_MPATH_PREVIOUS_OF(_api)                                                                                   \
@@ -59,21 +68,20 @@ typedef struct mca_coll_mpath_module_t {
     struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
     bool tried;                       /* the team has been made, or it never will be */
     mpath_status_t parted;            /* not MPATH_OK: the ranks could not come to a common decision; all calls fail */
+    mca_coll_mpath_loss_t loss;       /* of why not, see coll_mpath_loss.c */
+    mpath_record_t *record;           /* made by the first call; NULL: nobody counts */
+    bool record_tried;
     mca_coll_mpath_oob_t *oob;
     mpath_team_t *team;
     mpath_coll_t *coll; /* NULL: the previous functions run */
     mpath_symmetric_t *symmetric;
-    bool symmetric_tried, symmetric_usable; /* the ranks' parameters have been compared, and are the same */
-    mpath_symmetric_gpu_t
-        *symmetric_gpu;     /* device memory of the symmetric collectives on one node; NULL: they go another way */
-    bool device_over_nodes; /* on several: `symmetric` takes it */
-    struct mpath_way_choice *allgather_choice; /* there, where every rank's MPI knows devices; else NULL */
-    bool device_never;
-    uint64_t device_calls; /* in which the GPUs might have been asked; the same on all ranks */
-    uint64_t *arrays;      /* of the calls: bytes and offsets of both sides, 4 * size */
-    mpath_coll_counters_t counted, symmetric_counted, device_counted;
-    bool watched;                         /* by coll_mpath_lifetime.c */
-    struct mca_coll_mpath_module_t *next; /* in its list */
+    mpath_entry_t entry; /* of reductions and gathers */
+    uint64_t *arrays;    /* of the calls: bytes and offsets of both sides, 4 * size */
+    mpath_coll_counters_t symmetric_counted;
+    struct mca_coll_mpath_module_t *counts_next; /* coll_mpath_pvar.c: of those with a team */
+    unsigned looks;                              /* calls that could do without looking for GPUs */
+    bool watched;                                /* by coll_mpath_lifetime.c */
+    struct mca_coll_mpath_module_t *next;        /* in its list */
 
     /* coll_mpath_queue.c: non-blocking operations in the order of their start; the first one runs on the fiber */
     struct mpath_fiber *fiber; /* made by the first of them */
@@ -82,7 +90,6 @@ typedef struct mca_coll_mpath_module_t {
     unsigned requests;    /* that there are, under way or not */
     bool queue_ends_team; /* the communicator is freed: the team ends with the last request */
     struct mca_coll_mpath_module_t *queue_next;
-    uint32_t takes_one_tag; /* coll_mpath_tag.c: previous functions, two bits for each kind */
 } mca_coll_mpath_module_t;
 OBJ_CLASS_DECLARATION(mca_coll_mpath_module_t);
 
@@ -93,6 +100,9 @@ static inline int mca_coll_mpath_parts(struct ompi_communicator_t *comm)
 }
 
 /* coll_mpath_module.c */
+/* A module for the communicator that no memory is left for: made before a process says that it takes part. */
+int mca_coll_mpath_reserve_fill(void);
+void mca_coll_mpath_reserve_drop(void);
 int mca_coll_mpath_init_query(bool enable_progress_threads, bool enable_mpi_threads);
 mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *comm, int *priority);
 
@@ -104,6 +114,14 @@ void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module);
 void mca_coll_mpath_context_end(void);
 
 /* coll_mpath_lifetime.c */
+/* What is to be done when. */
+typedef struct mca_coll_mpath_lifetime_ops_t {
+    void (*finish)(void);                          /* MPI_Finalize begins; before the modules' teams end */
+    int (*waits)(mca_coll_mpath_module_t *module); /* its communicator is freed; nonzero: _end_team() comes later */
+    void (*end)(mca_coll_mpath_module_t *module);  /* its team ends */
+} mca_coll_mpath_lifetime_ops_t;
+/* The component opens. */
+void mca_coll_mpath_lifetime_begin(const mca_coll_mpath_lifetime_ops_t *ops);
 /* From now on the team is ended when the communicator is freed or MPI_Finalize begins. Once is enough. */
 mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module);
 /* The communicator has been freed, and nothing is under way on it any more. */
@@ -123,6 +141,17 @@ mpath_status_t mca_coll_mpath_gather(mca_coll_mpath_module_t *module, uint64_t m
 bool mca_coll_mpath_all(mca_coll_mpath_module_t *module, bool mine);
 /* The same where all ranks are known to be in the call: with a deadline. */
 bool mca_coll_mpath_all_here(mca_coll_mpath_module_t *module, bool mine);
+
+/* coll_mpath_loss.c */
+/* The control plane's look() and give_up(), for exchanges that set something up on the communicator. */
+mpath_status_t mca_coll_mpath_loss_look(mca_coll_mpath_module_t *module);
+void mca_coll_mpath_loss_give_up(mca_coll_mpath_module_t *module, mpath_status_t reason, int peer);
+/* This rank cannot know what the others do: every call fails from now on. */
+void mca_coll_mpath_loss_note(mca_coll_mpath_module_t *module, mpath_status_t reason);
+/* An exchange is over: nothing of it stays posted on the communicator. */
+void mca_coll_mpath_loss_rest(mca_coll_mpath_module_t *module);
+/* The communicator is freed. */
+void mca_coll_mpath_loss_end(mca_coll_mpath_module_t *module);
 
 /* coll_mpath_alltoallv.c */
 int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, mca_coll_mpath_displs_t sdisps,
@@ -233,19 +262,31 @@ int mca_coll_mpath_allgatherv_init(const void *sbuf, mca_coll_mpath_count_t scou
 int mca_coll_mpath_params_register(void);
 
 /* coll_mpath_fallback.c */
-/* Adds the components without which no communicator can be made to a selection such as "--mca coll mpath". */
+/* Value of coll_mpath_fallback: a selection that is just mpath gets every component that is installed. */
+#define COLL_MPATH_FALLBACK_ALL "all"
+/* Makes "mpath before all others" of the selection "--mca coll mpath", and says what keeps mpath away in spite of it. */
 void mca_coll_mpath_fallback_add(void);
+
+/* coll_mpath_record.c */
+/* Made when it is first asked for. NULL: there is no memory for it. */
+mpath_record_t *mca_coll_mpath_record(mca_coll_mpath_module_t *module);
+void mca_coll_mpath_record_close(mca_coll_mpath_module_t *module);
+/* A call is over, or is left: MPATH_DECLINED, and `why`, a text of record/reason.h. Once for each. */
+void mca_coll_mpath_record_end(mca_coll_mpath_module_t *module, mpath_operation_t collective, mpath_status_t status,
+                               const char *why);
+/* The module of MPI_COMM_WORLD: its ranks tell rank 0 in MPI_Finalize what they have counted. */
+void mca_coll_mpath_record_world(mca_coll_mpath_module_t *module);
 
 /* coll_mpath_pvar.c */
 int mca_coll_mpath_pvars_register(void);
-/*
- * Adds what a module has counted since the last time: in an MPI_Alltoallv; in one that passed (mpath_coll_passes()); in a
- * reduction or a gather; in one of device memory.
- */
-void mca_coll_mpath_pvars_add(mca_coll_mpath_module_t *module);
-void mca_coll_mpath_pvars_add_passed(mca_coll_mpath_module_t *module);
+/* What the module's team counts is in the sums from now on, which ask it; and what it has counted when it ends. */
+void mca_coll_mpath_pvars_begin(mca_coll_mpath_module_t *module);
+void mca_coll_mpath_pvars_end(mca_coll_mpath_module_t *module);
+/* Adds what reductions and gathers of a module have counted since the last time. */
 void mca_coll_mpath_pvars_add_symmetric(mca_coll_mpath_module_t *module);
-void mca_coll_mpath_pvars_add_device(mca_coll_mpath_module_t *module);
+/* Into the report of this process: what is no record's. */
+struct mpath_report;
+void mca_coll_mpath_pvars_report(struct mpath_report *report);
 /* A non-blocking operation is started, or goes on. */
 void mca_coll_mpath_pvars_started(void);
 void mca_coll_mpath_pvars_slice(void);

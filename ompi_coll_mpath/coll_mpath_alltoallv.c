@@ -4,54 +4,55 @@
  * part says so inside the agreement, and all ranks hear the same answer.
  */
 #include "coll_mpath_device.h"
-#include "coll_mpath_help.h"
 #include "coll_mpath_pack.h"
 #include "coll_mpath_request.h"
 
-/* The log has named the cause; a text says what to do. */
-static void error_tell(mpath_status_t status)
-{
-    if (MPATH_ERR_TIMED_OUT == status) {
-        (void)mca_coll_mpath_help_show("deadline", mpath_status_string(status));
-    } else if (MPATH_ERR_UNREACHABLE == status) {
-        (void)mca_coll_mpath_help_show("peer-lost", mpath_status_string(status));
-    } else if (MPATH_ERR_NO_MEMORY == status) {
-        (void)mca_coll_mpath_help_show("no-memory", mpath_status_string(status));
-    }
-}
-
-int mca_coll_mpath_error(mpath_status_t status)
-{
-    error_tell(status);
-    switch (status) {
-    case MPATH_OK:
-        return OMPI_SUCCESS;
-    case MPATH_ERR_TRUNCATED:
-        return MPI_ERR_TRUNCATE;
-    case MPATH_ERR_NO_MEMORY:
-        return OMPI_ERR_OUT_OF_RESOURCE;
-    case MPATH_ERR_PARAM:
-        return MPI_ERR_ARG;
-    default:
-        return MPI_ERR_OTHER;
-    }
-}
-
 /* One call: the user's arguments, where their buffers are, and both sides in bytes. */
 typedef struct alltoallv_work {
+    mca_coll_mpath_module_t *module;
     mca_coll_mpath_args_t send_args, recv_args; /* in place, both are the receive arguments */
     bool in_place;
     mca_coll_mpath_device_t send_device, recv_device;
     bool uses_gpus; /* this process does: buffers may be in device memory */
+    bool passed;    /* the record has it */
     mca_coll_mpath_side_t send, recv;
     mpath_call_t call;
 } alltoallv_work_t;
 
-static alltoallv_work_t work_of(const mca_coll_mpath_args_t *send, const mca_coll_mpath_args_t *recv)
-{
-    bool in_place = MPI_IN_PLACE == send->buffer;
+/* Calls for which no device is looked for although their process might use one by now: the other ranks are to hear of it. */
+#define LOOKS_ANYWAY_MASK 63u
 
-    return (alltoallv_work_t){.in_place = in_place, .send_args = in_place ? *recv : *send, .recv_args = *recv};
+/*
+ * Whether this process uses GPUs. That it does is known for good; where it does not, what it has loaded is looked at, unless the
+ * buffers cannot be a device's whatever that is.
+ */
+static bool uses_gpus(mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *send,
+                      const mca_coll_mpath_args_t *recv)
+{
+    int size = mca_coll_mpath_parts(module->comm);
+    /* Else copies into registered memory, which may be on the heap, are waited for. */
+    bool waits_for_none = MPATH_SYNC_NONE == mca_coll_mpath_component.settings.sync;
+
+    if (waits_for_none && !mpath_gpu_was_found() && (0 != (++module->looks & LOOKS_ANYWAY_MASK)) &&
+        mca_coll_mpath_device_is_out(recv, size) &&
+        ((MPI_IN_PLACE == send->buffer) || mca_coll_mpath_device_is_out(send, size))) {
+        return false;
+    }
+    return mpath_gpu_available();
+}
+
+/* All but what is set before it is read: short calls notice what is cleared. */
+static void work_init(alltoallv_work_t *work, mca_coll_mpath_module_t *module, const mca_coll_mpath_args_t *send,
+                      const mca_coll_mpath_args_t *recv, bool has_gpus)
+{
+    work->module    = module;
+    work->in_place  = MPI_IN_PLACE == send->buffer;
+    work->send_args = work->in_place ? *recv : *send;
+    work->recv_args = *recv;
+    work->uses_gpus = has_gpus;
+    mca_coll_mpath_device_none(&work->send_device);
+    mca_coll_mpath_device_none(&work->recv_device);
+    work->send.copy = work->recv.copy = NULL;
 }
 
 static bool device_may_stay(const mca_coll_mpath_module_t *module, const alltoallv_work_t *work,
@@ -85,7 +86,6 @@ static mpath_status_t work_look(mca_coll_mpath_module_t *module, alltoallv_work_
     int size = mca_coll_mpath_parts(module->comm);
     mpath_status_t status;
 
-    work->uses_gpus = mpath_gpu_available();
     if (!work->uses_gpus) {
         return MPATH_OK;
     }
@@ -123,7 +123,7 @@ static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, alltoallv_wo
 {
     int size         = mca_coll_mpath_parts(module->comm);
     uint64_t *arrays = module->arrays;
-    uint64_t budget  = mca_coll_mpath_component.pack_bytes;
+    uint64_t budget  = mca_coll_mpath_component.settings.pack_bytes;
     mpath_status_t status;
 
     work->call = (mpath_call_t){.flags = (work->in_place ? MPATH_CALL_IN_PLACE : 0) |
@@ -157,32 +157,60 @@ static mpath_status_t work_prepare(mca_coll_mpath_module_t *module, alltoallv_wo
     return MPATH_OK;
 }
 
-/* MPATH_DECLINED on all ranks alike. */
-static mpath_status_t work_run(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
+/* The call as libmpath takes it; a rank that cannot take part says so in it. */
+static void work_describe(alltoallv_work_t *work)
 {
-    int size = mca_coll_mpath_parts(module->comm);
-    mpath_status_t status;
+    mca_coll_mpath_module_t *module = work->module;
+    mpath_status_t status           = work_prepare(module, work);
 
-    status = work_prepare(module, work);
     if (MPATH_OK != status) {
         mpath_debug("%s: this rank cannot let mpath carry the call (%s)", module->comm->c_name,
-                    (MPATH_ERR_NO_MEMORY == status) ? "packed copies beyond coll_mpath_pack_bytes or no memory for them"
-                                                    : "buffer in device memory");
+                    (MPATH_ERR_NO_MEMORY == status)
+                        ? "packed copies beyond pack_bytes of coll_mpath_internals or no memory for them"
+                        : "buffer in device memory");
         work->call.flags |= MPATH_CALL_INELIGIBLE;
     }
-    status = mpath_alltoallv(module->coll, &work->call);
+}
+
+/*
+ * Copies of everything that is a device's, for the call under way. Managed memory, too: the host could read it, but libmpath
+ * would take it for memory of a device once more.
+ */
+static mpath_status_t work_to_host(mpath_call_t *call, void *user)
+{
+    alltoallv_work_t *work = user;
+    mpath_status_t status;
+
+    (void)call; /* it is work->call */
+    mca_coll_mpath_side_free(&work->send);
+    mca_coll_mpath_side_free(&work->recv);
+    if (MPATH_MEMORY_MANAGED == work->send_device.memory.kind) {
+        work->send_device.memory.kind = MPATH_MEMORY_DEVICE;
+    }
+    if (MPATH_MEMORY_MANAGED == work->recv_device.memory.kind) {
+        work->recv_device.memory.kind = MPATH_MEMORY_DEVICE;
+    }
+    status = work_shadow(work->module, work, true);
     if (MPATH_OK == status) {
-        status = mca_coll_mpath_side_unpack(&work->recv_args, size, &work->recv);
+        work_describe(work);
+    }
+    return status;
+}
+
+/* MPATH_DECLINED on all ranks alike; work->send_args and recv_args may lead to copies on the host then. */
+static mpath_status_t work_run(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
+{
+    mpath_status_t status;
+
+    work_describe(work);
+    work->call.to_host = work_to_host;
+    work->call.user    = work;
+    status             = mpath_alltoallv(module->coll, &work->call);
+    if (MPATH_OK == status) {
+        status = mca_coll_mpath_side_unpack(&work->recv_args, mca_coll_mpath_parts(module->comm), &work->recv);
     }
     mca_coll_mpath_side_free(&work->send);
     mca_coll_mpath_side_free(&work->recv);
-    mca_coll_mpath_pvars_add(module);
-    if (MPATH_DECLINED == status) {
-        mpath_debug("%s: the previous function runs: %s", module->comm->c_name,
-                    mpath_coll_declined_because(module->coll));
-    } else if (MPATH_OK == status) {
-        mpath_debug("%s: mpath carried the call", module->comm->c_name);
-    }
     return status;
 }
 
@@ -200,24 +228,9 @@ bool mca_coll_mpath_alltoallv_passes(mca_coll_mpath_module_t *module)
     if ((NULL == module->coll) || (0 == mpath_coll_passes(module->coll))) {
         return false;
     }
-    mca_coll_mpath_pvars_add_passed(module);
-    mpath_debug("%s: the previous function runs: %s", module->comm->c_name, mpath_coll_declined_because(module->coll));
+    mca_coll_mpath_record_end(module, MPATH_OPERATION_ALLTOALLV, MPATH_DECLINED,
+                              mpath_coll_declined_because(module->coll));
     return true;
-}
-
-/*
- * Copies of everything that is a device's. Managed memory, too: the host could read it, but libmpath would take it for
- * memory of a device once more.
- */
-static mpath_status_t work_to_host(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
-{
-    if (MPATH_MEMORY_MANAGED == work->send_device.memory.kind) {
-        work->send_device.memory.kind = MPATH_MEMORY_DEVICE;
-    }
-    if (MPATH_MEMORY_MANAGED == work->recv_device.memory.kind) {
-        work->recv_device.memory.kind = MPATH_MEMORY_DEVICE;
-    }
-    return work_shadow(module, work, true);
 }
 
 /* This Open MPI knows how to handle the buffers, as far as each is one piece of memory. */
@@ -239,8 +252,9 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
     if (!module->tried) {
         mca_coll_mpath_team_make(module); /* together with the other ranks */
     }
-    asks   = (NULL != module->coll) && !mca_coll_mpath_alltoallv_passes(module);
-    status = work_look(module, work);
+    work->passed = mca_coll_mpath_alltoallv_passes(module);
+    asks         = (NULL != module->coll) && !work->passed;
+    status       = work_look(module, work);
     if ((MPATH_OK == status) && asks) {
         status = work_shadow(module, work, false);
     }
@@ -248,13 +262,6 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
         return work_broken(module, status);
     }
     status = asks ? work_run(module, work) : MPATH_DECLINED;
-    if ((MPATH_DECLINED == status) && asks && mpath_coll_wants_host(module->coll)) {
-        status = work_to_host(module, work); /* on all ranks alike: once more, with copies on the host */
-        if (MPATH_OK != status) {
-            return work_broken(module, status);
-        }
-        status = work_run(module, work);
-    }
     if ((MPATH_DECLINED == status) && !mpath_fiber_is_on() && !work_is_known(work)) {
         mpath_status_t shadowed = work_shadow(module, work, true);
 
@@ -266,9 +273,9 @@ static mpath_status_t work_begin(mca_coll_mpath_module_t *module, alltoallv_work
 }
 
 /* The same where no buffer can be in device memory: the previous function runs on the user's arguments. */
-static bool passes_at_once(mca_coll_mpath_module_t *module)
+static bool passes_at_once(mca_coll_mpath_module_t *module, bool has_gpus)
 {
-    return !mpath_gpu_available() && mca_coll_mpath_alltoallv_passes(module);
+    return !has_gpus && mca_coll_mpath_alltoallv_passes(module);
 }
 
 /* A blocking call is over, for the trials of short ones. */
@@ -276,6 +283,17 @@ static void ended(mca_coll_mpath_module_t *module)
 {
     if ((NULL != module->coll) && !mpath_fiber_is_on()) {
         mpath_coll_ended(module->coll);
+    }
+}
+
+/* The previous function carries it. */
+static void work_left(mca_coll_mpath_module_t *module, alltoallv_work_t *work)
+{
+    if (!work->passed) {
+        mca_coll_mpath_record_end(module, MPATH_OPERATION_ALLTOALLV, MPATH_DECLINED,
+                                  (NULL != module->coll) ? mpath_coll_declined_because(module->coll)
+                                                         : MPATH_WHY_STAYS_OUT);
+        work->passed = true;
     }
 }
 
@@ -291,8 +309,14 @@ static int work_end(mca_coll_mpath_module_t *module, alltoallv_work_t *work, mpa
             status = stored;
         }
     }
-    mca_coll_mpath_device_close(&work->send_device);
-    mca_coll_mpath_device_close(&work->recv_device);
+    if (work->uses_gpus) {
+        mca_coll_mpath_device_close(&work->send_device);
+        mca_coll_mpath_device_close(&work->recv_device);
+    }
+    mpath_record_over(module->record);
+    if (!work->passed || mpath_status_is_error(status)) {
+        mca_coll_mpath_record_end(module, MPATH_OPERATION_ALLTOALLV, status, NULL);
+    }
     ended(module);
     return (MPATH_DECLINED == status) ? previous : mca_coll_mpath_error(status);
 }
@@ -305,20 +329,22 @@ int mca_coll_mpath_alltoallv(const void *sbuf, mca_coll_mpath_counts_t scounts, 
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
     mca_coll_mpath_args_t send      = {.buffer = (void *)sbuf, .datatype = sdtype, .counts = scounts, .displs = sdisps};
     mca_coll_mpath_args_t recv      = {.buffer = rbuf, .datatype = rdtype, .counts = rcounts, .displs = rdisps};
+    bool has_gpus                   = uses_gpus(module, &send, &recv); /* asked once */
     int previous                    = MPI_SUCCESS;
     alltoallv_work_t work;
     mpath_status_t status;
 
     mca_coll_mpath_queue_before_blocking(module);
-    if (passes_at_once(module)) {
+    if (passes_at_once(module, has_gpus)) {
         previous = COLL_MPATH_PREVIOUS(module, alltoallv, sbuf, scounts, sdisps, sdtype, rbuf, rcounts, rdisps, rdtype,
                                        comm);
         ended(module);
         return previous;
     }
-    work   = work_of(&send, &recv);
+    work_init(&work, module, &send, &recv, has_gpus);
     status = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
+        work_left(module, &work);
         previous = COLL_MPATH_PREVIOUS(module, alltoallv, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scounts,
                                        work.send_args.displs, work.send_args.datatype, work.recv_args.buffer, rcounts,
                                        work.recv_args.displs, work.recv_args.datatype, comm);
@@ -333,19 +359,21 @@ int mca_coll_mpath_alltoall(const void *sbuf, mca_coll_mpath_count_t scount, str
     mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
     mca_coll_mpath_args_t send = {.buffer = (void *)sbuf, .datatype = sdtype, .equal = true, .count = (size_t)scount};
     mca_coll_mpath_args_t recv = {.buffer = rbuf, .datatype = rdtype, .equal = true, .count = (size_t)rcount};
+    bool has_gpus              = uses_gpus(module, &send, &recv);
     int previous               = MPI_SUCCESS;
     alltoallv_work_t work;
     mpath_status_t status;
 
     mca_coll_mpath_queue_before_blocking(module);
-    if (passes_at_once(module)) {
+    if (passes_at_once(module, has_gpus)) {
         previous = COLL_MPATH_PREVIOUS(module, alltoall, sbuf, scount, sdtype, rbuf, rcount, rdtype, comm);
         ended(module);
         return previous;
     }
-    work   = work_of(&send, &recv);
+    work_init(&work, module, &send, &recv, has_gpus);
     status = work_begin(module, &work);
     if (MPATH_DECLINED == status) {
+        work_left(module, &work);
         previous = COLL_MPATH_PREVIOUS(module, alltoall, work.in_place ? MPI_IN_PLACE : work.send_args.buffer, scount,
                                        work.send_args.datatype, work.recv_args.buffer, rcount, work.recv_args.datatype,
                                        comm);

@@ -180,62 +180,33 @@ bool mca_coll_mpath_arguments_need_copy(const mca_coll_mpath_arguments_t *argume
     return false;
 }
 
-int mca_coll_mpath_arguments_run(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *module)
+int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *m,
+                                  struct ompi_communicator_t *comm, ompi_request_t **request_p)
 {
-    struct ompi_communicator_t *comm = module->comm;
-    mca_coll_base_module_t *base     = &module->super;
+    struct ompi_info_t *info = MPI_INFO_NULL;
 
     switch (a->kind) {
     case COLL_MPATH_ALLTOALLV:
-        return mca_coll_mpath_alltoallv(a->sbuf, a->scounts, a->sdisps, a->sdtype, a->rbuf, a->rcounts, a->rdisps,
-                                        a->rdtype, comm, base);
-    case COLL_MPATH_ALLTOALL:
-        return mca_coll_mpath_alltoall(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, base);
-    case COLL_MPATH_ALLREDUCE:
-        return mca_coll_mpath_allreduce(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, base);
-    case COLL_MPATH_REDUCE_SCATTER:
-        return mca_coll_mpath_reduce_scatter(a->sbuf, a->rbuf, a->rcounts, a->rdtype, a->op, comm, base);
-    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
-        return mca_coll_mpath_reduce_scatter_block(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, base);
-    case COLL_MPATH_ALLGATHER:
-        return mca_coll_mpath_allgather(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, base);
-    case COLL_MPATH_ALLGATHERV:
-        return mca_coll_mpath_allgatherv(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
-                                         base);
-    case COLL_MPATH_ALLTOALLW:
-        break;
-    }
-    return OMPI_ERR_NOT_SUPPORTED;
-}
-
-int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *m, const void *sbuf,
-                                  void *rbuf, ompi_request_t **request_p)
-{
-    struct ompi_communicator_t *comm = m->comm;
-    struct ompi_info_t *info         = MPI_INFO_NULL;
-
-    switch (a->kind) {
-    case COLL_MPATH_ALLTOALLV:
-        return m->previous_alltoallv_init(sbuf, a->scounts, a->sdisps, a->sdtype, rbuf, a->rcounts, a->rdisps,
+        return m->previous_alltoallv_init(a->sbuf, a->scounts, a->sdisps, a->sdtype, a->rbuf, a->rcounts, a->rdisps,
                                           a->rdtype, comm, info, request_p, m->previous_alltoallv_init_module);
     case COLL_MPATH_ALLTOALL:
-        return m->previous_alltoall_init(sbuf, a->scount, a->sdtype, rbuf, a->rcount, a->rdtype, comm, info, request_p,
-                                         m->previous_alltoall_init_module);
+        return m->previous_alltoall_init(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, info,
+                                         request_p, m->previous_alltoall_init_module);
     case COLL_MPATH_ALLREDUCE:
-        return m->previous_allreduce_init(sbuf, rbuf, a->rcount, a->rdtype, a->op, comm, info, request_p,
+        return m->previous_allreduce_init(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, info, request_p,
                                           m->previous_allreduce_init_module);
     case COLL_MPATH_REDUCE_SCATTER:
-        return m->previous_reduce_scatter_init(sbuf, rbuf, a->rcounts, a->rdtype, a->op, comm, info, request_p,
+        return m->previous_reduce_scatter_init(a->sbuf, a->rbuf, a->rcounts, a->rdtype, a->op, comm, info, request_p,
                                                m->previous_reduce_scatter_init_module);
     case COLL_MPATH_REDUCE_SCATTER_BLOCK:
-        return m->previous_reduce_scatter_block_init(sbuf, rbuf, a->rcount, a->rdtype, a->op, comm, info, request_p,
-                                                     m->previous_reduce_scatter_block_init_module);
+        return m->previous_reduce_scatter_block_init(a->sbuf, a->rbuf, a->rcount, a->rdtype, a->op, comm, info,
+                                                     request_p, m->previous_reduce_scatter_block_init_module);
     case COLL_MPATH_ALLGATHER:
-        return m->previous_allgather_init(sbuf, a->scount, a->sdtype, rbuf, a->rcount, a->rdtype, comm, info, request_p,
-                                          m->previous_allgather_init_module);
+        return m->previous_allgather_init(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcount, a->rdtype, comm, info,
+                                          request_p, m->previous_allgather_init_module);
     case COLL_MPATH_ALLGATHERV:
-        return m->previous_allgatherv_init(sbuf, a->scount, a->sdtype, rbuf, a->rcounts, a->rdisps, a->rdtype, comm,
-                                           info, request_p, m->previous_allgatherv_init_module);
+        return m->previous_allgatherv_init(a->sbuf, a->scount, a->sdtype, a->rbuf, a->rcounts, a->rdisps, a->rdtype,
+                                           comm, info, request_p, m->previous_allgatherv_init_module);
     case COLL_MPATH_ALLTOALLW:
         break;
     }
@@ -243,10 +214,8 @@ int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *a, mca_coll_
 }
 
 int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *a, mca_coll_mpath_module_t *m,
-                                  ompi_request_t **request_p)
+                                  struct ompi_communicator_t *comm, ompi_request_t **request_p)
 {
-    struct ompi_communicator_t *comm = m->comm;
-
     switch (a->kind) {
     case COLL_MPATH_ALLTOALLV:
         return m->previous_ialltoallv(a->sbuf, a->scounts, a->sdisps, a->sdtype, a->rbuf, a->rcounts, a->rdisps,
@@ -273,65 +242,4 @@ int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *a, mca_coll_
         break;
     }
     return OMPI_ERR_NOT_SUPPORTED;
-}
-
-/* A rank that queues the call makes a persistent request later: it has to be of the component that the others call. */
-static bool arguments_one_component(const mca_coll_mpath_arguments_t *a, const mca_coll_mpath_module_t *m)
-{
-    switch (a->kind) {
-    case COLL_MPATH_ALLTOALLV:
-        return m->previous_ialltoallv_module == m->previous_alltoallv_init_module;
-    case COLL_MPATH_ALLTOALL:
-        return m->previous_ialltoall_module == m->previous_alltoall_init_module;
-    case COLL_MPATH_ALLREDUCE:
-        return m->previous_iallreduce_module == m->previous_allreduce_init_module;
-    case COLL_MPATH_REDUCE_SCATTER:
-        return m->previous_ireduce_scatter_module == m->previous_reduce_scatter_init_module;
-    case COLL_MPATH_REDUCE_SCATTER_BLOCK:
-        return m->previous_ireduce_scatter_block_module == m->previous_reduce_scatter_block_init_module;
-    case COLL_MPATH_ALLGATHER:
-        return m->previous_iallgather_module == m->previous_allgather_init_module;
-    case COLL_MPATH_ALLGATHERV:
-        return m->previous_iallgatherv_module == m->previous_allgatherv_init_module;
-    case COLL_MPATH_ALLTOALLW:
-        break;
-    }
-    return false;
-}
-
-/* Reductions count the gaps in the type, too: where there are any, `bytes` is not what they go by. */
-static bool arguments_have_gaps(const mca_coll_mpath_arguments_t *arguments)
-{
-    ptrdiff_t lb, extent;
-    size_t bytes;
-
-    (void)ompi_datatype_type_size(arguments->rdtype, &bytes);
-    (void)ompi_datatype_get_extent(arguments->rdtype, &lb, &extent);
-    return (ptrdiff_t)bytes != extent;
-}
-
-bool mca_coll_mpath_arguments_pass_now(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module)
-{
-    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
-    int algorithm                    = settings->reduce_scatter_algorithm;
-
-    if (!arguments_one_component(arguments, module)) {
-        return false;
-    }
-    switch (arguments->kind) {
-    case COLL_MPATH_ALLTOALLV:
-    case COLL_MPATH_ALLTOALL:
-        return mca_coll_mpath_alltoallv_passes(module);
-    case COLL_MPATH_ALLREDUCE:
-        algorithm = settings->allreduce_algorithm;
-        break;
-    case COLL_MPATH_ALLGATHER:
-    case COLL_MPATH_ALLGATHERV:
-        algorithm = settings->allgather_algorithm;
-        break;
-    default:
-        break;
-    }
-    return ((NULL == arguments->op) || !arguments_have_gaps(arguments)) &&
-           mca_coll_mpath_symmetric_passes(module, algorithm, mca_coll_mpath_arguments_bytes(arguments, module->comm));
 }

@@ -70,6 +70,13 @@ typedef const int *mca_coll_mpath_displs_t;
 #define COLL_MPATH_DUMP_FORM
 #endif
 
+/* 4.1 tells who copies an attribute of a communicator for which one. */
+#if OMPI_MAJOR_VERSION >= 5
+#define COLL_MPATH_COPIES_FOR
+#else
+#define COLL_MPATH_COPIES_FOR , __attribute__((unused)) MPI_Comm other
+#endif
+
 /*
  * Up to 5.0 the framework copies the function pointers out of the module after enable; since 6.0 enable writes them
  * into the communicator, and disable puts the previous ones back.

@@ -2,7 +2,7 @@
 /* Device buffers at the border to MPI: where they lie, and their copies in host memory. */
 #include "coll_mpath_device.h"
 
-#include "gpu/drain.h"
+#include "device/stream.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -35,6 +35,33 @@ void mca_coll_mpath_device_span(const mca_coll_mpath_args_t *args, int size, ptr
     }
     *lowest_p = low;
     *bytes_p  = (size_t)(high - low);
+}
+
+#define DEVICE_OUT_RANKS 16 /* the arguments of more take longer than to look */
+
+bool mca_coll_mpath_device_is_out(const mca_coll_mpath_args_t *args, int size)
+{
+    ptrdiff_t lb, extent, true_lb, true_extent, first = 0, end = (ptrdiff_t)args->count * size, displ;
+    int rank;
+
+    if (DEVICE_OUT_RANKS < size) {
+        return false;
+    }
+    if (!args->equal) { /* wider where a rank without elements has a displacement */
+        first = PTRDIFF_MAX;
+        end   = PTRDIFF_MIN;
+        for (rank = 0; rank < size; rank++) {
+            displ = COLL_MPATH_DISPL(args->displs, rank);
+            first = (displ < first) ? displ : first;
+            displ += (ptrdiff_t)COLL_MPATH_COUNT(args->counts, rank);
+            end = (displ > end) ? displ : end;
+        }
+    }
+    (void)ompi_datatype_get_extent(args->datatype, &lb, &extent);
+    (void)ompi_datatype_get_true_extent(args->datatype, &true_lb, &true_extent);
+    return (first >= end) ||
+           ((0 <= extent) && mpath_memory_is_programs((char *)args->buffer + first * extent + true_lb,
+                                                      (size_t)((end - 1 - first) * extent + true_extent)));
 }
 
 /* The span begins in one kind of memory, or allocation, and may end in another: looks at every piece. */

@@ -11,8 +11,8 @@
 #include "coll_mpath_pack.h"
 #include "coll_mpath_pieces.h"
 
-#include "coll/shadow.h"
-#include "gpu/memory.h"
+#include "coll/staging.h"
+#include "device/memory.h"
 
 /* One side of a call. */
 typedef struct mca_coll_mpath_device_t {
@@ -25,6 +25,21 @@ typedef struct mca_coll_mpath_device_t {
     void *copy;                 /* of either kind; NULL: not open */
     mca_coll_mpath_args_t user; /* the arguments as they came */
 } mca_coll_mpath_device_t;
+
+/* Nothing is known of it, or open: for host memory. */
+static inline void mca_coll_mpath_device_none(mca_coll_mpath_device_t *device)
+{
+    device->memory.kind        = MPATH_MEMORY_HOST;
+    device->memory.device      = -1;
+    device->contiguous         = false;
+    device->shadow.host        = NULL;
+    device->shadow.pinned.base = NULL;
+    device->parts              = (mca_coll_mpath_pieces_t){.pieces = NULL};
+    device->copy               = NULL;
+}
+
+/* Nothing of a side can be a device's, whatever the process has loaded. False says nothing; it may cost less to look. */
+bool mca_coll_mpath_device_is_out(const mca_coll_mpath_args_t *args, int size);
 
 /*
  * Looks where the side's data lies, and opens no copy; to be closed all the same. MPATH_ERR_PARAM, logged, for data that

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * `--mca coll mpath` means "only mpath" to Open MPI, which then refuses to make any communicator, because mpath does
- * not serve MPI_Barrier and the others. So the components without which nothing goes are added to such a selection.
+ * not serve MPI_Barrier and the others. Who writes it means "mpath before all others": nothing of the installation is to
+ * be missing. A list that names others, too, gets only those without which nothing goes.
  */
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
@@ -11,6 +12,12 @@
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Above every component that serves collectives itself (hcoll has 90), below those that watch them (monitoring has 100). */
+#define FALLBACK_FIRST_PRIORITY 99
+
+/* What "all" adds to a selection that names others beside mpath. */
+#define FALLBACK_BESIDE "basic,libnbc,inter,self,tuned"
 
 /* Without these two, no communicator can be made. */
 static const char *const fallback_needed[] = {"basic", "libnbc", NULL};
@@ -28,6 +35,20 @@ static bool list_has(const char *list, const char *name)
         }
     }
     return false;
+}
+
+/* True: the list has `name`, and nothing else. */
+static bool list_is(const char *list, const char *name)
+{
+    const char *at, *end;
+
+    for (at = list; '\0' != *at; at = ('\0' != *end) ? end + 1 : end) {
+        end = at + strcspn(at, ",");
+        if ((end != at) && (((size_t)(end - at) != strlen(name)) || (0 != strncmp(at, name, strlen(name))))) {
+            return false;
+        }
+    }
+    return list_has(list, name);
 }
 
 static bool framework_has(mca_base_framework_t *framework, const char *name)
@@ -91,6 +112,14 @@ static mca_base_component_list_item_t *framework_prepend_file(mca_base_framework
     return NULL;
 }
 
+/* All processes come to the same. */
+#define fallback_say(...)                                                                                              \
+    do {                                                                                                               \
+        if (0 == OMPI_PROC_MY_NAME->vpid) {                                                                            \
+            mpath_debug(__VA_ARGS__);                                                                                  \
+        }                                                                                                              \
+    } while (0)
+
 /* Does for a component what the framework does for those that were selected: register, open. */
 static void fallback_add_one(mca_base_framework_t *framework, const char *name)
 {
@@ -106,7 +135,7 @@ static void fallback_add_one(mca_base_framework_t *framework, const char *name)
         item = framework_prepend_file(framework, name);
     }
     if (NULL == item) {
-        mpath_info("component %s of coll_mpath_fallback does not exist here; it is left out", name);
+        fallback_say("component %s of coll_mpath_fallback does not exist here; it is left out", name);
         return;
     }
     component = item->cli_component;
@@ -117,33 +146,112 @@ static void fallback_add_one(mca_base_framework_t *framework, const char *name)
         rc = component->mca_open_component();
     }
     if (OPAL_SUCCESS == rc) {
-        mpath_info("added coll component %s to the selection '%s'", name, framework->framework_selection);
+        fallback_say("added coll component %s to the selection '%s'", name, framework->framework_selection);
         return;
     }
-    mpath_info("component %s of coll_mpath_fallback does not open here (%d); it is left out", name, rc);
+    fallback_say("component %s of coll_mpath_fallback does not open here (%d); it is left out", name, rc);
     opal_list_remove_item(&framework->framework_components, &item->super);
     mca_base_component_close(component, framework->framework_output);
     OBJ_RELEASE(item);
 }
 
+/* Every component of the installation, as a list; NULL: no memory. */
+static char *framework_list_all(mca_base_framework_t *framework)
+{
+    mca_base_component_repository_item_t *file;
+    opal_list_t *files = NULL;
+    size_t size        = 1;
+    char *list;
+    int i;
+
+    if (OPAL_SUCCESS != mca_base_component_repository_get_components(framework, &files)) {
+        files = NULL;
+    }
+    size += ((NULL == files) ? 0 : opal_list_get_size(files)) * (MCA_BASE_MAX_COMPONENT_NAME_LEN + 2);
+    for (i = 0; (NULL != framework->framework_static_components) && (NULL != framework->framework_static_components[i]);
+         i++) {
+        size += MCA_BASE_MAX_COMPONENT_NAME_LEN + 2;
+    }
+    list = calloc(1, size);
+    if (NULL == list) {
+        return NULL;
+    }
+    while (i-- > 0) {
+        strcat(strcat(list, COLL_MPATH_STATIC_COMPONENT(framework, i)->mca_component_name), ",");
+    }
+    if (NULL != files) {
+        OPAL_LIST_FOREACH(file, files, mca_base_component_repository_item_t)
+        {
+            strcat(strcat(list, file->ri_name), ",");
+        }
+    }
+    return list;
+}
+
+/* What coll_mpath_fallback adds to the selection, as a list; NULL: no memory. */
+static char *fallback_list(mca_base_framework_t *framework)
+{
+    const char *given = mca_coll_mpath_component.fallback;
+
+    if ((NULL != given) && (0 != strcmp(given, COLL_MPATH_FALLBACK_ALL))) {
+        return strdup(given);
+    }
+    return list_is(framework->framework_selection, "mpath") ? framework_list_all(framework) : strdup(FALLBACK_BESIDE);
+}
+
+/* Where the value of a parameter of this component comes from; the file may be NULL. */
+static mca_base_var_source_t param_source(const char *name, const char **file)
+{
+    mca_base_var_source_t source = MCA_BASE_VAR_SOURCE_DEFAULT;
+    int index                    = mca_base_var_find("ompi", "coll", "mpath", name);
+
+    *file = NULL;
+    if ((0 > index) || (OPAL_SUCCESS != mca_base_var_get_value(index, NULL, &source, file))) {
+        return MCA_BASE_VAR_SOURCE_DEFAULT;
+    }
+    return source;
+}
+
+/* The selection names mpath, so somebody wants it: what keeps it away is said, with the place where it is written. */
+static void tell_what_keeps_away(const char *selection)
+{
+    const mca_coll_mpath_component_t *component = &mca_coll_mpath_component;
+    const char *name = (0 == component->settings.priority) ? "priority" : (0 == component->enable) ? "enable" : NULL;
+    const char *file;
+
+    if (NULL == name) {
+        return;
+    }
+    if ((MCA_BASE_VAR_SOURCE_FILE != param_source(name, &file)) || (NULL == file)) {
+        file = "the command line or the environment";
+    }
+    COLL_MPATH_TELL(
+        "kept-away",
+        "the selection of coll components is '%s', but coll_mpath_%s is 0, by %s: mpath serves no communicator",
+        selection, name, file);
+}
+
 void mca_coll_mpath_fallback_add(void)
 {
     mca_base_framework_t *framework = &ompi_coll_base_framework;
+    mpath_settings_t *settings      = &mca_coll_mpath_component.settings;
     const char *selection           = framework->framework_selection;
-    bool complete                   = true;
+    const char *file;
+    bool complete = true;
     char *list, *name, *rest = NULL;
     int i;
 
     if ((NULL == selection) || ('\0' == selection[0]) || ('^' == selection[0])) {
         return; /* every component takes part */
     }
+    tell_what_keeps_away(selection);
+    if (list_is(selection, "mpath") && (MCA_BASE_VAR_SOURCE_DEFAULT == param_source("priority", &file))) {
+        settings->priority = FALLBACK_FIRST_PRIORITY;
+    }
     for (i = 0; NULL != fallback_needed[i]; i++) {
         complete = complete && list_has(selection, fallback_needed[i]);
     }
-    if (complete || (NULL == mca_coll_mpath_component.fallback)) {
-        return;
-    }
-    list = strdup(mca_coll_mpath_component.fallback);
+    list = complete ? NULL : fallback_list(framework);
     if (NULL == list) {
         return;
     }

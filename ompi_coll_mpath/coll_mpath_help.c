@@ -5,10 +5,9 @@
  * the first only. The file is looked for before, for Open MPI would say how sorry it is.
  */
 #include "coll_mpath_help.h"
-
-#if OMPI_MAJOR_VERSION < 6
 #include "coll_mpath.h"
 
+#if OMPI_MAJOR_VERSION < 6
 #include "opal/mca/installdirs/installdirs.h"
 #include "opal/util/show_help.h"
 
@@ -115,3 +114,34 @@ void mca_coll_mpath_help_hook(void)
     mpath_log_set_teller(help_tell);
 }
 #endif
+
+/* -- what MPI functions return -- */
+
+/* The log has named the cause; a text says what to do. */
+static void help_error(mpath_status_t status)
+{
+    if (MPATH_ERR_TIMED_OUT == status) {
+        (void)mca_coll_mpath_help_show("deadline", mpath_status_string(status));
+    } else if (MPATH_ERR_UNREACHABLE == status) {
+        (void)mca_coll_mpath_help_show("peer-lost", mpath_status_string(status));
+    } else if (MPATH_ERR_NO_MEMORY == status) {
+        (void)mca_coll_mpath_help_show("no-memory", mpath_status_string(status));
+    }
+}
+
+int mca_coll_mpath_error(mpath_status_t status)
+{
+    help_error(status);
+    switch (status) {
+    case MPATH_OK:
+        return OMPI_SUCCESS;
+    case MPATH_ERR_TRUNCATED:
+        return MPI_ERR_TRUNCATE;
+    case MPATH_ERR_NO_MEMORY:
+        return OMPI_ERR_OUT_OF_RESOURCE;
+    case MPATH_ERR_PARAM:
+        return MPI_ERR_ARG;
+    default:
+        return MPI_ERR_OTHER;
+    }
+}

@@ -4,7 +4,7 @@
  * destructor would never run. Attributes tell in time: one on the communicator, whose delete function MPI_Comm_free
  * calls first, and one on MPI_COMM_SELF, for what MPI_Finalize finds still there.
  */
-#include "coll_mpath_request.h"
+#include "coll_mpath.h"
 
 #include <pthread.h>
 
@@ -13,6 +13,7 @@ static pthread_mutex_t lifetime_lock = PTHREAD_MUTEX_INITIALIZER;
 static int lifetime_keyval          = MPI_KEYVAL_INVALID; /* on communicators: the module */
 static int lifetime_finalize_keyval = MPI_KEYVAL_INVALID; /* on MPI_COMM_SELF */
 static mca_coll_mpath_module_t *lifetime_list;
+static const mca_coll_mpath_lifetime_ops_t *lifetime_ops;
 
 static void lifetime_unlink(mca_coll_mpath_module_t *module)
 {
@@ -37,17 +38,17 @@ static int lifetime_finalized(MPI_Comm comm, int keyval, void *value, void *extr
     (void)keyval;
     (void)value;
     (void)extra;
-    mca_coll_mpath_queue_finish();
+    lifetime_ops->finish();
     while (NULL != (module = lifetime_list)) {
         lifetime_unlink(module);
-        mca_coll_mpath_team_end(module);
+        lifetime_ops->end(module);
     }
     return MPI_SUCCESS;
 }
 
 void mca_coll_mpath_lifetime_end_team(mca_coll_mpath_module_t *module)
 {
-    if ((NULL != module->team) && (MPATH_OK != mpath_team_status(module->team))) {
+    if ((MPATH_OK != module->parted) || ((NULL != module->team) && (MPATH_OK != mpath_team_status(module->team)))) {
         /*
          * Messages about the failure may still be under way: they must not come up in the next communicator of this
          * number.
@@ -55,7 +56,7 @@ void mca_coll_mpath_lifetime_end_team(mca_coll_mpath_module_t *module)
         OBJ_RETAIN(module->comm);
     }
     lifetime_unlink(module);
-    mca_coll_mpath_team_end(module);
+    lifetime_ops->end(module);
 }
 
 static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
@@ -65,7 +66,7 @@ static int lifetime_deleted(MPI_Comm comm, int keyval, void *value, void *extra)
     (void)comm;
     (void)keyval;
     (void)extra;
-    if (!mca_coll_mpath_queue_ends_team(module)) {
+    if (!lifetime_ops->waits(module)) {
         mca_coll_mpath_lifetime_end_team(module);
     }
     return MPI_SUCCESS;
@@ -121,6 +122,11 @@ mpath_status_t mca_coll_mpath_lifetime_watch(mca_coll_mpath_module_t *module)
 void mca_coll_mpath_lifetime_forget(mca_coll_mpath_module_t *module)
 {
     lifetime_unlink(module);
+}
+
+void mca_coll_mpath_lifetime_begin(const mca_coll_mpath_lifetime_ops_t *ops)
+{
+    lifetime_ops = ops;
 }
 
 void mca_coll_mpath_lifetime_end(void)

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The module: mpath on one communicator. Keeps the functions that it replaces; the team is made by the first call. */
 #include "coll_mpath_peers.h"
+#include "coll_mpath_symmetric.h"
 #include "coll_mpath_request.h"
 
+#include "ompi/runtime/mpiruntime.h"
+
+#include <pthread.h>
 #include <string.h>
 
 static void module_construct(mca_coll_mpath_module_t *module)
@@ -29,7 +33,9 @@ static void module_destruct(mca_coll_mpath_module_t *module)
 {
     mca_coll_mpath_lifetime_forget(module);
     mca_coll_mpath_team_end(module);
+    mca_coll_mpath_loss_end(module);
     mca_coll_mpath_queue_release(module);
+    mca_coll_mpath_record_close(module);
     MODULE_LET_GO_OF(module, alltoallv);
     MODULE_LET_GO_OF(module, alltoall);
     MODULE_LET_GO_OF(module, allreduce);
@@ -55,7 +61,7 @@ OBJ_CLASS_INSTANCE(mca_coll_mpath_module_t, mca_coll_base_module_t, module_const
         }                                                                                                              \
     } while (0)
 
-/* Non-blocking calls that mpath declines are left to the persistent function, see coll_mpath_request.h. */
+/* The forms that have a request: all or none, for a communicator's operations of both have one order. */
 #define MODULE_TAKE_OVER_OF(_mpath, _comm, _api)                                                                       \
     do {                                                                                                               \
         MODULE_TAKE_OVER(_mpath, _comm, _api);                                                                         \
@@ -79,8 +85,7 @@ static int module_enable(mca_coll_base_module_t *base, struct ompi_communicator_
 
     module->comm = comm;
     if (OMPI_COMM_IS_INTER(comm)) { /* there are only copies of device buffers to be made */
-        module->tried           = true;
-        module->symmetric_tried = true;
+        module->tried = true;
     }
     MODULE_TAKE_OVER_OF(module, comm, alltoallv);
     MODULE_TAKE_OVER_OF(module, comm, alltoall);
@@ -90,8 +95,13 @@ static int module_enable(mca_coll_base_module_t *base, struct ompi_communicator_
     MODULE_TAKE_OVER_OF(module, comm, allgather);
     MODULE_TAKE_OVER_OF(module, comm, allgatherv);
     MODULE_TAKE_OVER_OF(module, comm, alltoallw);
+    mca_coll_mpath_symmetric_enable(module);
+    if (&ompi_mpi_comm_world.comm == comm) {
+        mca_coll_mpath_record_world(module);
+    }
     if ((NULL == module->previous_alltoallv) && (NULL == module->previous_alltoall)) {
-        mpath_info("%s: no other component serves MPI_Alltoallv there; mpath stays out", comm->c_name);
+        mpath_info_by(0 == ompi_comm_rank(comm), "%s: no other component serves MPI_Alltoallv there; mpath stays out",
+                      comm->c_name);
     }
     return OMPI_SUCCESS;
 }
@@ -120,6 +130,50 @@ int mca_coll_mpath_init_query(bool enable_progress_threads, bool enable_mpi_thre
     return OMPI_SUCCESS;
 }
 
+/*
+ * A module in reserve: the others have theirs, and would wait for this rank in the first call. Where there is no memory
+ * for one, it has to come to that call all the same, and say so.
+ */
+static pthread_mutex_t reserve_lock = PTHREAD_MUTEX_INITIALIZER;
+static mca_coll_mpath_module_t *reserve;
+
+int mca_coll_mpath_reserve_fill(void)
+{
+    pthread_mutex_lock(&reserve_lock);
+    if (NULL == reserve) {
+        reserve = OBJ_NEW(mca_coll_mpath_module_t);
+    }
+    pthread_mutex_unlock(&reserve_lock);
+    return (NULL != reserve) ? OMPI_SUCCESS : OMPI_ERR_OUT_OF_RESOURCE;
+}
+
+void mca_coll_mpath_reserve_drop(void)
+{
+    if (NULL != reserve) {
+        OBJ_RELEASE(reserve);
+        reserve = NULL;
+    }
+}
+
+static mca_coll_mpath_module_t *module_new(struct ompi_communicator_t *comm)
+{
+    mca_coll_mpath_module_t *module = OBJ_NEW(mca_coll_mpath_module_t);
+
+    if (NULL != module) {
+        (void)mca_coll_mpath_reserve_fill();
+        return module;
+    }
+    pthread_mutex_lock(&reserve_lock);
+    module  = reserve;
+    reserve = NULL;
+    pthread_mutex_unlock(&reserve_lock);
+    if (NULL == module) {
+        mpath_error("%s: no memory for mpath's part in it, which the other ranks have; the job ends", comm->c_name);
+        ompi_mpi_abort(comm, MPI_ERR_NO_MEM);
+    }
+    return module;
+}
+
 mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *comm, int *priority)
 {
     const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
@@ -136,7 +190,7 @@ mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *co
     if (!OMPI_COMM_IS_INTER(comm) && !mca_coll_mpath_peers_alike(comm)) {
         return NULL;
     }
-    module = OBJ_NEW(mca_coll_mpath_module_t);
+    module = module_new(comm);
     if (NULL == module) {
         return NULL;
     }

@@ -3,7 +3,7 @@
  * Control plane on the PML. Messages are copied through buffers of this file's own, so that a request can be given up
  * at any time: what the PML still holds keeps its own memory until it lets go.
  */
-#include "coll_mpath_oob.h"
+#include "coll_mpath.h"
 
 #include "ompi/mca/pml/pml.h"
 #include "ompi/request/request.h"
@@ -12,12 +12,21 @@
 #include "util/fiber.h"
 #include "util/log.h"
 
+#include <pthread.h>
 #include <stdbool.h>
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
 /* Looks at the requests that were given up, before they are left to the PML for good. */
 #define OOB_LAST_LOOKS 1000
+
+/*
+ * Without memory a rank still has to tell the others so, or they would wait for it. The words with which it does are
+ * short, and one of either direction is under way at a time; more is for several threads.
+ */
+#define OOB_RESERVE 16
+#define OOB_RESERVE_BYTES 64
 
 typedef struct mca_coll_mpath_oob_message_t {
     struct mca_coll_mpath_oob_message_t *next; /* among those given up */
@@ -27,12 +36,58 @@ typedef struct mca_coll_mpath_oob_message_t {
     char data[];
 } oob_message_t;
 
+typedef union oob_reserve_t {
+    union oob_reserve_t *next; /* among the free ones */
+    max_align_t aligned;
+    char room[sizeof(oob_message_t) + OOB_RESERVE_BYTES];
+} oob_reserve_t;
+
+static oob_reserve_t reserve[OOB_RESERVE];
+static oob_reserve_t *reserve_free; /* those that have been used before */
+static int reserve_begun;
+static pthread_mutex_t reserve_lock = PTHREAD_MUTEX_INITIALIZER;
+
+static oob_message_t *reserve_take(size_t bytes)
+{
+    oob_reserve_t *taken = NULL;
+
+    if (OOB_RESERVE_BYTES < bytes) {
+        return NULL;
+    }
+    pthread_mutex_lock(&reserve_lock);
+    if (NULL != reserve_free) {
+        taken        = reserve_free;
+        reserve_free = taken->next;
+    } else if (OOB_RESERVE > reserve_begun) {
+        taken = &reserve[reserve_begun++];
+    }
+    pthread_mutex_unlock(&reserve_lock);
+    return (oob_message_t *)(void *)taken;
+}
+
+static void oob_message_free(oob_message_t *message)
+{
+    oob_reserve_t *taken = (oob_reserve_t *)(void *)message;
+
+    if ((taken < reserve) || (taken >= reserve + OOB_RESERVE)) {
+        free(message);
+        return;
+    }
+    pthread_mutex_lock(&reserve_lock);
+    taken->next  = reserve_free;
+    reserve_free = taken;
+    pthread_mutex_unlock(&reserve_lock);
+}
+
 static oob_message_t *oob_message_new(size_t bytes)
 {
     oob_message_t *message = malloc(sizeof(*message) + bytes);
 
     if (NULL == message) {
-        mpath_error("no memory for a control message of %zu bytes; the call fails", bytes);
+        message = reserve_take(bytes);
+    }
+    if (NULL == message) {
+        mpath_error("no memory for a control message of %zu bytes", bytes);
         return NULL;
     }
     message->next       = NULL;
@@ -86,7 +141,7 @@ static mpath_status_t oob_isend(void *context, int to, const void *data, size_t 
                   "a control message to rank %d of %s could not be sent (Open MPI error %d); the call fails", to,
                   oob->comm->c_name, rc);
         oob->cannot_send = true;
-        free(message);
+        oob_message_free(message);
         return MPATH_ERR_UNREACHABLE;
     }
     request->handle = message;
@@ -108,7 +163,7 @@ static mpath_status_t oob_irecv(void *context, int from, void *data, size_t byte
     if (OMPI_SUCCESS != rc) {
         mpath_error("no control message can be received from rank %d of %s (Open MPI error %d); the call fails", from,
                     oob->comm->c_name, rc);
-        free(message);
+        oob_message_free(message);
         return MPATH_ERR_UNREACHABLE;
     }
     request->handle = message;
@@ -137,7 +192,7 @@ static mpath_status_t oob_test(void *context, mpath_oob_request_t *request, size
             *bytes_p = bytes;
         }
     }
-    free(message);
+    oob_message_free(message);
     request->handle = NULL;
     return status;
 }
@@ -156,8 +211,18 @@ static void oob_sweep(mca_coll_mpath_oob_t *oob)
         }
         (void)oob_message_finish(message, &bytes);
         *link = message->next;
-        free(message);
+        oob_message_free(message);
     }
+}
+
+static void oob_leave(mca_coll_mpath_oob_t *oob, mpath_oob_request_t *request)
+{
+    oob_message_t *message = request->handle;
+
+    message->next   = oob->given_up;
+    oob->given_up   = message;
+    request->handle = NULL;
+    oob_sweep(oob);
 }
 
 static void oob_cancel(void *context, mpath_oob_request_t *request)
@@ -171,10 +236,36 @@ static void oob_cancel(void *context, mpath_oob_request_t *request)
     if (message->is_receive) {
         (void)ompi_request_cancel(message->request);
     }
-    message->next   = oob->given_up;
-    oob->given_up   = message;
-    request->handle = NULL;
-    oob_sweep(oob);
+    oob_leave(oob, request);
+}
+
+mpath_status_t mca_coll_mpath_oob_withdraw(mca_coll_mpath_oob_t *oob, mpath_oob_request_t *request, size_t *bytes_p)
+{
+    oob_message_t *message = request->handle;
+
+    if (NULL == message) {
+        return MPATH_DECLINED;
+    }
+    (void)ompi_request_cancel(message->request);
+    if (REQUEST_COMPLETE(message->request) && !message->request->req_status._cancelled) {
+        return oob_test(oob, request, bytes_p);
+    }
+    oob_leave(oob, request);
+    return MPATH_DECLINED;
+}
+
+static mpath_status_t oob_look(void *context)
+{
+    const mca_coll_mpath_oob_t *oob = context;
+
+    return mca_coll_mpath_loss_look(oob->module);
+}
+
+static void oob_give_up(void *context, mpath_status_t reason, int peer)
+{
+    const mca_coll_mpath_oob_t *oob = context;
+
+    mca_coll_mpath_loss_give_up(oob->module, reason, peer);
 }
 
 static void oob_progress(void *context)
@@ -193,9 +284,12 @@ static void oob_progress(void *context)
     }
 }
 
-void mca_coll_mpath_oob_open(struct ompi_communicator_t *comm, int tag, mca_coll_mpath_oob_t *state, mpath_oob_t *oob)
+void mca_coll_mpath_oob_open(mca_coll_mpath_module_t *module, int tag, mca_coll_mpath_oob_t *state, mpath_oob_t *oob)
 {
+    struct ompi_communicator_t *comm = module->comm;
+
     memset(state, 0, sizeof(*state));
+    state->module = module;
     state->comm   = comm;
     state->tag    = tag;
     oob->context  = state;
@@ -207,6 +301,8 @@ void mca_coll_mpath_oob_open(struct ompi_communicator_t *comm, int tag, mca_coll
     oob->test     = oob_test;
     oob->cancel   = oob_cancel;
     oob->progress = oob_progress;
+    oob->look     = oob_look;
+    oob->give_up  = oob_give_up;
 }
 
 void mca_coll_mpath_oob_close(mca_coll_mpath_oob_t *state)
@@ -229,7 +325,7 @@ void mca_coll_mpath_oob_close(mca_coll_mpath_oob_t *state)
     state->given_up = NULL;
 }
 
-mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int tag, mpath_oob_t *oob,
+mpath_status_t mca_coll_mpath_oob_create(mca_coll_mpath_module_t *module, int tag, mpath_oob_t *oob,
                                          mca_coll_mpath_oob_t **state_p)
 {
     mca_coll_mpath_oob_t *state = malloc(sizeof(*state));
@@ -237,7 +333,7 @@ mpath_status_t mca_coll_mpath_oob_create(struct ompi_communicator_t *comm, int t
     if (NULL == state) {
         return MPATH_ERR_NO_MEMORY;
     }
-    mca_coll_mpath_oob_open(comm, tag, state, oob);
+    mca_coll_mpath_oob_open(module, tag, state, oob);
     *state_p = state;
     return MPATH_OK;
 }

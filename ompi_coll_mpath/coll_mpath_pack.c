@@ -39,6 +39,12 @@ static size_t args_type_size(const mca_coll_mpath_args_t *args)
     return size;
 }
 
+/* So many elements of it have no gaps. */
+static bool type_is_dense(const struct ompi_datatype_t *datatype, size_t most)
+{
+    return (0 == most) || ompi_datatype_is_contiguous_memory_layout(datatype, (most > 1) ? 2 : 1);
+}
+
 bool mca_coll_mpath_args_contiguous(const mca_coll_mpath_args_t *args, int size)
 {
     size_t count, most = 0;
@@ -48,31 +54,53 @@ bool mca_coll_mpath_args_contiguous(const mca_coll_mpath_args_t *args, int size)
         count = mca_coll_mpath_args_count(args, rank);
         most  = (count > most) ? count : most;
     }
-    return (0 == most) || ompi_datatype_is_contiguous_memory_layout(args->datatype, (most > 1) ? 2 : 1);
+    return type_is_dense(args->datatype, most);
+}
+
+/*
+ * The bytes of each rank, and where they are from the buffer on; the lowest of these where there are any, and the most elements.
+ * One look at all arguments: short calls notice each.
+ */
+static void side_measure(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_side_t *side, ptrdiff_t *lowest_p,
+                         size_t *most_p)
+{
+    uint64_t *bytes = side->bytes, *offsets = side->offsets, total = 0;
+    size_t type_size = args_type_size(args), count, most = 0;
+    ptrdiff_t lb, extent, at, lowest = PTRDIFF_MAX;
+    int rank;
+
+    (void)ompi_datatype_get_extent(args->datatype, &lb, &extent);
+    for (rank = 0; rank < size; rank++) {
+        count         = mca_coll_mpath_args_count(args, rank);
+        at            = extent * (args->equal ? (ptrdiff_t)args->count * rank : COLL_MPATH_DISPL(args->displs, rank));
+        bytes[rank]   = (uint64_t)count * type_size;
+        offsets[rank] = (uint64_t)at;
+        total += bytes[rank];
+        most   = (count > most) ? count : most;
+        lowest = ((bytes[rank] > 0) && (at < lowest)) ? at : lowest;
+    }
+    side->total_bytes = total;
+    *lowest_p         = lowest;
+    *most_p           = most;
 }
 
 /*
  * Where the data lies. Offsets are unsigned and displacements need not be: they count from the lowest address that is
  * used, not from the user's pointer.
  */
-static void side_in_place(const mca_coll_mpath_args_t *args, int size, mca_coll_mpath_side_t *side)
+static void side_in_place(const mca_coll_mpath_args_t *args, int size, ptrdiff_t lowest, mca_coll_mpath_side_t *side)
 {
-    ptrdiff_t lowest = 0, true_lb, true_extent;
-    bool found       = false;
+    ptrdiff_t true_lb, true_extent;
     int rank;
 
-    (void)ompi_datatype_get_true_extent(args->datatype, &true_lb, &true_extent);
-    for (rank = 0; rank < size; rank++) {
-        if ((side->bytes[rank] > 0) && (!found || (mca_coll_mpath_args_displacement(args, rank) < lowest))) {
-            lowest = mca_coll_mpath_args_displacement(args, rank);
-            found  = true;
-        }
+    if (0 == side->total_bytes) {
+        memset(side->offsets, 0, (size_t)size * sizeof(*side->offsets));
+        return;
     }
-    side->buffer = found ? (char *)args->buffer + lowest + true_lb : NULL;
+    (void)ompi_datatype_get_true_extent(args->datatype, &true_lb, &true_extent);
+    side->buffer = (char *)args->buffer + lowest + true_lb;
     for (rank = 0; rank < size; rank++) {
-        side->offsets[rank] = (side->bytes[rank] > 0)
-                                  ? (uint64_t)(mca_coll_mpath_args_displacement(args, rank) - lowest)
-                                  : 0;
+        side->offsets[rank] = (side->bytes[rank] > 0) ? side->offsets[rank] - (uint64_t)lowest : 0;
     }
 }
 
@@ -92,20 +120,16 @@ mpath_status_t mca_coll_mpath_side_init(const mca_coll_mpath_args_t *args, int s
                                         uint64_t *budget_bytes, uint64_t *bytes, uint64_t *offsets,
                                         mca_coll_mpath_side_t *side)
 {
-    size_t type_size = args_type_size(args);
-    int rank;
+    ptrdiff_t lowest;
+    size_t most;
 
-    side->bytes       = bytes;
-    side->offsets     = offsets;
-    side->total_bytes = 0;
-    side->buffer      = NULL;
-    side->copy        = NULL;
-    for (rank = 0; rank < size; rank++) {
-        bytes[rank] = (uint64_t)mca_coll_mpath_args_count(args, rank) * type_size;
-        side->total_bytes += bytes[rank];
-    }
-    if ((!force_copy && mca_coll_mpath_args_contiguous(args, size)) || (0 == side->total_bytes)) {
-        side_in_place(args, size, side);
+    side->bytes   = bytes;
+    side->offsets = offsets;
+    side->buffer  = NULL;
+    side->copy    = NULL;
+    side_measure(args, size, side, &lowest, &most);
+    if ((!force_copy && type_is_dense(args->datatype, most)) || (0 == side->total_bytes)) {
+        side_in_place(args, size, lowest, side);
         return MPATH_OK;
     }
     if (side->total_bytes > *budget_bytes) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* MCA variables coll_mpath_*: the rows of mpath_params[], and four that only the component has. */
+/* MCA variables coll_mpath_*: the rows of mpath_params[], and three that only the component has. */
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
 
@@ -13,18 +13,6 @@
 #define PARAM_TEXT_MAX 64
 #define PARAM_ROWS_MAX 64
 #define PARAM_VALUES_MAX 16
-
-static const mpath_param_t pack_param = {
-    .name    = "pack_bytes",
-    .type    = MPATH_PARAM_BYTES,
-    .offset  = 0,
-    .initial = "1g",
-    .min     = 0,
-    .max     = INT64_MAX,
-    .unit    = "bytes",
-    .level   = 5,
-    .help    = "Most memory that a rank takes for the packed copies of one call (datatypes with gaps, MPI_IN_PLACE); a "
-               "call that needs more is left to the function that mpath replaces"};
 
 static const mpath_param_t enable_param = {
     .name  = "enable",
@@ -43,6 +31,14 @@ static const mpath_param_t nonblocking_param = {
     .max   = 1,
     .level = 5,
     .help  = "0: non-blocking and persistent collectives do without mpath. The same on all ranks"};
+
+static const mpath_param_t fallback_param = {
+    .name  = "fallback",
+    .type  = MPATH_PARAM_STRING,
+    .level = 6,
+    .help =
+        "Components added to a selection that names mpath but not both basic and libnbc; all: to one that is just mpath "
+        "(\"--mca coll mpath\") every component that is installed, to another one basic,libnbc,inter,self,tuned"};
 
 /* BYTES are text to MCA, so that suffixes and errors are the same everywhere; MCA owns what the pointers lead to. */
 static char *param_texts[PARAM_ROWS_MAX];
@@ -77,21 +73,19 @@ static void param_help(const mpath_param_t *param, char *text, size_t size)
     }
 }
 
-static int param_register_one(const char *name, const char *help, mca_base_var_type_t type, mca_base_var_enum_t *values,
-                              int level, void *storage)
+/* What is no parameter any more is taken, but not listed. */
+static int param_register_one(const mpath_param_t *param, const char *help, mca_base_var_type_t type,
+                              mca_base_var_enum_t *values, void *storage)
 {
-    return mca_base_component_var_register(&mca_coll_mpath_component.super.collm_version, name, help, type, values, 0,
-                                           0, (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + level - 1),
-                                           MCA_BASE_VAR_SCOPE_READONLY, storage);
-}
+    int flags = param->writable ? MCA_BASE_VAR_FLAG_SETTABLE : 0;
 
-/* The same, for one that may be written through MPI_T. */
-static int param_register_writable(const mpath_param_t *param, const char *help, mca_base_var_type_t type,
-                                   mca_base_var_enum_t *values, void *storage)
-{
+    if (MPATH_PARAM_OWN != param->kind) {
+        flags = MCA_BASE_VAR_FLAG_INTERNAL;
+    }
     return mca_base_component_var_register(
-        &mca_coll_mpath_component.super.collm_version, param->name, help, type, values, 0, MCA_BASE_VAR_FLAG_SETTABLE,
-        (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + param->level - 1), MCA_BASE_VAR_SCOPE_LOCAL, storage);
+        &mca_coll_mpath_component.super.collm_version, param->name, help, type, values, 0, (mca_base_var_flag_t)flags,
+        (mca_base_var_info_lvl_t)(OPAL_INFO_LVL_1 + param->level - 1),
+        param->writable ? MCA_BASE_VAR_SCOPE_LOCAL : MCA_BASE_VAR_SCOPE_READONLY, storage);
 }
 
 /*
@@ -193,11 +187,7 @@ static int param_register_int(const mpath_param_t *param, const char *help, int 
     param_number_t *number = param_number_new(param, *field);
     int rc;
 
-    if (param->writable) {
-        rc = param_register_writable(param, help, MCA_BASE_VAR_TYPE_INT, &number->super, field);
-    } else {
-        rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, &number->super, param->level, field);
-    }
+    rc = param_register_one(param, help, MCA_BASE_VAR_TYPE_INT, &number->super, field);
     if ((0 <= rc) && !number->read && param_is_empty(rc)) {
         (void)number_from_string(&number->super, "", field);
     }
@@ -235,7 +225,7 @@ static int param_register_enum(const mpath_param_t *param, const char *help)
     param_word[0]                 = '\0';
     param_look_up                 = enumerator->value_from_string;
     enumerator->value_from_string = param_look_up_kept;
-    rc = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_INT, enumerator, param->level, field);
+    rc                            = param_register_one(param, help, MCA_BASE_VAR_TYPE_INT, enumerator, field);
     enumerator->value_from_string = param_look_up;
     OBJ_RELEASE(enumerator);
     if ((OPAL_ERR_VALUE_OUT_OF_BOUNDS != rc) && !((0 <= rc) && ('\0' == param_word[0]) && param_is_empty(rc))) {
@@ -260,7 +250,7 @@ static int param_register_bytes(const mpath_param_t *param, const char *help, in
     whole.offset = offsetof(mpath_settings_t, memory_bytes);
     snprintf(param_defaults[row], sizeof(param_defaults[row]), "%s", param->initial);
     *text = param_defaults[row];
-    rc    = param_register_one(param->name, help, MCA_BASE_VAR_TYPE_STRING, NULL, param->level, text);
+    rc    = param_register_one(param, help, MCA_BASE_VAR_TYPE_STRING, NULL, text);
     if (0 > rc) {
         return rc;
     }
@@ -288,7 +278,7 @@ static int param_register(const mpath_param_t *param, int row)
     case MPATH_PARAM_BYTES:
         return param_register_bytes(param, help, row, param_field(param));
     case MPATH_PARAM_STRING:
-        return param_register_one(param->name, help, MCA_BASE_VAR_TYPE_STRING, NULL, param->level, param_field(param));
+        return param_register_one(param, help, MCA_BASE_VAR_TYPE_STRING, NULL, param_field(param));
     }
     return OPAL_ERR_NOT_SUPPORTED;
 }
@@ -296,7 +286,6 @@ static int param_register(const mpath_param_t *param, int row)
 static int param_register_own(void)
 {
     mca_coll_mpath_component_t *component = &mca_coll_mpath_component;
-    char help[PARAM_HELP_MAX];
     int rc;
 
     component->enable      = 1;
@@ -309,17 +298,19 @@ static int param_register_own(void)
     if (0 > rc) {
         return rc;
     }
-    component->fallback = "basic,libnbc,inter,self,tuned";
+    component->fallback = COLL_MPATH_FALLBACK_ALL;
 
-    rc = param_register_one("fallback",
-                            "Components added to a selection such as \"--mca coll mpath\", which names mpath but "
-                            "neither basic nor libnbc: they serve what mpath does not",
-                            MCA_BASE_VAR_TYPE_STRING, NULL, 6, &component->fallback);
-    if (0 > rc) {
-        return rc;
-    }
-    param_help(&pack_param, help, sizeof(help));
-    return param_register_bytes(&pack_param, help, PARAM_ROWS_MAX - 1, &component->pack_bytes);
+    return param_register_one(&fallback_param, fallback_param.help, MCA_BASE_VAR_TYPE_STRING, NULL,
+                              &component->fallback);
+}
+
+static void param_warn_item(const char *key, const char *problem, const char *used, void *arg)
+{
+    char name[PARAM_TEXT_MAX];
+
+    (void)arg;
+    snprintf(name, sizeof(name), "internals: %s", key);
+    param_warn(name, problem, used);
 }
 
 int mca_coll_mpath_params_register(void)
@@ -341,5 +332,7 @@ int mca_coll_mpath_params_register(void)
             mpath_log_set_level((mpath_log_level_t)settings->verbose);
         }
     }
-    return param_register_own();
+    rc = param_register_own();
+    mpath_settings_read_internals(settings, param_warn_item, NULL);
+    return rc;
 }

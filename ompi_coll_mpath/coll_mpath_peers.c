@@ -12,7 +12,8 @@
 #include "coll_mpath.h"
 #include "coll_mpath_help.h"
 
-#include "exec/node_key.h"
+#include "team/team_private.h"
+#include "util/process.h"
 
 #include "ompi/group/group.h"
 #include "ompi/proc/proc.h"
@@ -23,7 +24,9 @@
 #include <string.h>
 
 #define PEERS_KEY "coll.mpath"
-#define PEERS_NODE_KEY "coll.mpath.node" /* told on the machine only */
+/* Told on the machine only: */
+#define PEERS_NODE_KEY "coll.mpath.node"
+#define PEERS_PROCESS_KEY "coll.mpath.process" /* mpath_process_word() */
 
 #define PEER_READ (UINT64_C(1) << 63)  /* in the table: the word has been asked for */
 #define PEER_THERE (UINT64_C(1) << 62) /* the process has opened the component */
@@ -32,7 +35,8 @@
 #define PEER_PRIORITY (UINT64_C(0xffffffff))
 
 static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
-static uint64_t *peers; /* by number in the job; 0: not read yet */
+static uint64_t *peers;     /* by number in the job; 0: not read yet */
+static uint64_t *processes; /* the same: of those that share this node; 0: not read yet, or not known */
 static bool published, told;
 static bool far_told; /* a word of a process on another machine has come */
 
@@ -49,10 +53,11 @@ static uint64_t peers_mine(void)
 void mca_coll_mpath_peers_publish(void)
 {
 #ifdef COLL_MPATH_HAVE_MODEX
-    uint64_t word = peers_mine(), node = mpath_node_key(NULL);
+    uint64_t word = peers_mine(), node = mpath_node_key(NULL), process = mpath_process_word();
     int rc;
 
     COLL_MPATH_MODEX_SEND_LOCAL(rc, PEERS_NODE_KEY, &node);
+    COLL_MPATH_MODEX_SEND_LOCAL(rc, PEERS_PROCESS_KEY, &process);
     COLL_MPATH_MODEX_SEND(rc, PEERS_KEY, &word);
     published = (COLL_MPATH_MODEX_SUCCESS == rc) && opal_pmix_collect_all_data;
     if (COLL_MPATH_MODEX_SUCCESS != rc) {
@@ -106,7 +111,7 @@ static bool peers_near(struct ompi_communicator_t *comm, int rank)
 /* The word of a process of this job, under the lock. */
 static uint64_t peers_read(opal_process_name_t name)
 {
-    uint64_t *known = &peers[name.vpid];
+    uint64_t unknown = 0, *known = (NULL != peers) ? &peers[name.vpid] : &unknown;
 
 #ifdef COLL_MPATH_HAVE_MODEX
     if (0 == *known) {
@@ -204,12 +209,11 @@ bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm)
     if (NULL == peers) {
         peers = calloc(ompi_process_info.num_procs, sizeof(*peers));
     }
-    if (NULL != peers) {
-        peers_look(comm, &view);
-    }
+    peers_look(comm, &view); /* what it finds must not depend on whether there was memory for the table */
     if (view.silent && !far_told && !COLL_MPATH_MODEX_REACHES_ALL) {
-        mpath_info("%s: MPI_Init has brought no word from other nodes: ranks without mpath there go unnoticed",
-                   comm->c_name);
+        mpath_info_by(0 == ompi_comm_rank(comm),
+                      "%s: MPI_Init has brought no word from other nodes: ranks without mpath there go unnoticed",
+                      comm->c_name);
         view.odd_rank = -1;
     }
     if (0 <= view.odd_rank) {
@@ -225,11 +229,65 @@ bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm)
     return 0 > view.odd_rank;
 }
 
+/* The word of the process, 0 where it is not known; under the lock. */
+static uint64_t peers_process(struct ompi_communicator_t *comm, int rank)
+{
+    opal_process_name_t name = ompi_group_get_proc_name(comm->c_local_group, rank);
+    uint64_t unknown = 0, *known = &unknown;
+
+    if (((uint32_t)name.jobid != (uint32_t)OMPI_PROC_MY_NAME->jobid) || (ompi_process_info.num_procs <= name.vpid) ||
+        !peers_near(comm, rank)) {
+        return 0;
+    }
+    if (NULL == processes) {
+        processes = calloc(ompi_process_info.num_procs, sizeof(*processes));
+    }
+    if (NULL != processes) {
+        known = &processes[name.vpid];
+    }
+#ifdef COLL_MPATH_HAVE_MODEX
+    if (0 == *known) {
+        uint64_t word = 0, node = 0, *word_p = &word, *node_p = &node;
+        int rc, node_rc;
+
+        COLL_MPATH_MODEX_RECV(rc, PEERS_PROCESS_KEY, &name, &word_p);
+        COLL_MPATH_MODEX_RECV(node_rc, PEERS_NODE_KEY, &name, &node_p);
+        if ((COLL_MPATH_MODEX_SUCCESS == rc) && (COLL_MPATH_MODEX_SUCCESS == node_rc) &&
+            (mpath_node_key(NULL) == node)) {
+            *known = word;
+        }
+    }
+#endif
+    return *known;
+}
+
+bool mca_coll_mpath_peers_watched(struct ompi_communicator_t *comm, int rank)
+{
+    uint64_t word;
+
+    pthread_mutex_lock(&peers_lock);
+    word = peers_process(comm, rank);
+    pthread_mutex_unlock(&peers_lock);
+    return 0 != word;
+}
+
+bool mca_coll_mpath_peers_gone(struct ompi_communicator_t *comm, int rank)
+{
+    uint64_t word;
+
+    pthread_mutex_lock(&peers_lock);
+    word = peers_process(comm, rank);
+    pthread_mutex_unlock(&peers_lock);
+    return (0 != word) && (0 == mpath_process_word_alive(word));
+}
+
 void mca_coll_mpath_peers_end(void)
 {
     pthread_mutex_lock(&peers_lock);
     free(peers);
+    free(processes);
     peers     = NULL;
+    processes = NULL;
     published = false;
     told      = false;
     far_told  = false;

@@ -23,6 +23,13 @@ bool mca_coll_mpath_peers_alike(struct ompi_communicator_t *comm);
  */
 int mca_coll_mpath_peers_local_rank(void);
 
+/*
+ * Is the process of this rank gone? False where nobody here can tell: of another node, or another job. Costs system calls.
+ */
+bool mca_coll_mpath_peers_gone(struct ompi_communicator_t *comm, int rank);
+/* Can this process tell that? */
+bool mca_coll_mpath_peers_watched(struct ompi_communicator_t *comm, int rank);
+
 /* The component closes. */
 void mca_coll_mpath_peers_end(void);
 

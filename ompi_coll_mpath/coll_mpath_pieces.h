@@ -8,7 +8,7 @@
 
 #include "coll_mpath_pack.h"
 
-#include "coll/pieces.h"
+#include "coll/staging.h"
 
 typedef struct mca_coll_mpath_pieces_t {
     mpath_pieces_t *pieces;           /* NULL: the side is one piece of memory, or all of it the host's */

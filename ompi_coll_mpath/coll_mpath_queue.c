@@ -7,10 +7,11 @@
 
 #include "opal/runtime/opal_progress.h"
 
-#include "exec/idle.h"
+#include "team/wait.h"
 #include "util/time.h"
 
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 
 /* An operation may open rails: UCX and the CUDA driver are generous with stack. Only what is used takes memory. */
@@ -83,7 +84,7 @@ static void queue_body(void *argument)
 {
     mca_coll_mpath_request_t *request = argument;
 
-    request->rc = mca_coll_mpath_arguments_run(&request->arguments, request->module);
+    request->rc = request->ops->run(&request->arguments, request->module);
 }
 
 /* Under the lock. */
@@ -283,6 +284,24 @@ void mca_coll_mpath_queue_wait(mca_coll_mpath_module_t *module)
     while (NULL != __atomic_load_n(&module->queue_first, __ATOMIC_ACQUIRE)) {
         (void)queue_look(&idle);
     }
+}
+
+void mca_coll_mpath_queue_refuse(mca_coll_mpath_module_t *module, int rc, bool at_once)
+{
+    mpath_status_t status = (OMPI_ERR_OUT_OF_RESOURCE == rc) ? MPATH_ERR_NO_MEMORY : MPATH_ERR_INTERNAL;
+
+    if (OMPI_COMM_IS_INTER(module->comm)) {
+        return;
+    }
+    while (atomic_flag_test_and_set(&queue_runner)) { /* another thread runs operations, maybe of this team */
+        sched_yield();
+    }
+    if (NULL != module->team) {
+        mpath_team_break(module->team, status);
+    } else if (!at_once && (!module->tried || (NULL != __atomic_load_n(&module->queue_first, __ATOMIC_ACQUIRE)))) {
+        mca_coll_mpath_loss_give_up(module, status, -1); /* they set it up in that operation, or are at it */
+    }
+    atomic_flag_clear(&queue_runner);
 }
 
 /* -- the end -- */

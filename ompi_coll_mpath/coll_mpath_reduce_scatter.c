@@ -1,76 +1,95 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* MPI_Reduce_scatter, and MPI_Reduce_scatter_block as its equal case. */
-#include "coll_mpath_symmetric.h"
+#include "coll_mpath_op.h"
 #include "coll_mpath_request.h"
-#include "coll_mpath_stage.h"
-#include "coll_mpath_symmetric_device.h"
+#include "coll_mpath_symmetric.h"
 
-/* module->arrays holds the elements of each rank. */
-static mpath_status_t reduce_scatter_run(mca_coll_mpath_module_t *module, const void *send, void *recv, uint64_t total,
-                                         const mca_coll_mpath_op_t *work)
+/* A call, of equal or unequal blocks. */
+typedef struct reduce_scatter_work {
+    mca_coll_mpath_reduction_t super;
+    mca_coll_mpath_stage_t stage;
+    mca_coll_mpath_args_t blocks; /* how many elements each rank gets */
+    mca_coll_mpath_op_t combined;
+    mpath_reduce_how_t how;
+} reduce_scatter_work_t;
+
+/* There is a team: libmpath is asked. */
+static void reduce_scatter_set_blocks(reduce_scatter_work_t *work)
 {
-    const uint64_t *elements = module->arrays;
-    uint64_t mine            = elements[ompi_comm_rank(module->comm)];
-    uint64_t element_bytes   = work->combination.element_bytes;
-    bool foreign             = mca_coll_mpath_not_on_host(send, total * element_bytes) ||
-                   mca_coll_mpath_not_on_host(recv, mine * element_bytes);
+    mca_coll_mpath_module_t *module = work->super.module;
+    int rank;
 
-    return mca_coll_mpath_symmetric_done(
-        module, "MPI_Reduce_scatter",
-        mpath_reduce_scatter(module->symmetric, send, recv, elements, &work->combination, foreign));
+    for (rank = 0; rank < ompi_comm_size(module->comm); rank++) {
+        module->arrays[rank] = mca_coll_mpath_args_count(&work->blocks, rank);
+    }
+    work->super.call.blocks = module->arrays;
 }
 
-/* Host memory, or copies there. */
-static int reduce_scatter_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
-                                  struct ompi_datatype_t *datatype, struct ompi_op_t *op,
-                                  struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
+static void reduce_scatter_look(mpath_reduction_t *call, void *user)
 {
-    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    int algorithm                   = mca_coll_mpath_component.settings.reduce_scatter_algorithm;
-    int size                        = ompi_comm_size(comm), rank;
-    mpath_status_t status           = MPATH_DECLINED;
-    mca_coll_mpath_op_t work;
-    uint64_t total = 0;
-    int rc;
+    reduce_scatter_work_t *work = user;
 
-    if (mca_coll_mpath_op_fits(op, datatype)) {
-        mca_coll_mpath_op_init(op, datatype, &work);
-        for (rank = 0; rank < size; rank++) {
-            total += COLL_MPATH_COUNT(rcounts, rank);
-        }
-        if (mca_coll_mpath_symmetric_ready(module, algorithm, mca_coll_mpath_reduced_bytes(total, datatype))) {
-            for (rank = 0; rank < size; rank++) {
-                module->arrays[rank] = COLL_MPATH_COUNT(rcounts, rank);
-            }
-            status = reduce_scatter_run(module, (MPI_IN_PLACE == sbuf) ? rbuf : sbuf, rbuf, total, &work);
-        }
+    (void)call; /* it is the work's */
+    reduce_scatter_set_blocks(work);
+    mca_coll_mpath_symmetric_look(&work->super);
+}
+
+static mpath_status_t reduce_scatter_to_host(mpath_reduction_t *call, int asks, void *user)
+{
+    reduce_scatter_work_t *work = user;
+    mpath_status_t status       = mca_coll_mpath_symmetric_open(&work->super);
+    void *recv                  = work->stage.recv.buffer;
+    const void *send            = work->stage.in_place ? recv : work->stage.send.buffer;
+    uint64_t mine;
+
+    if ((MPATH_OK == status) && asks) {
+        reduce_scatter_set_blocks(work);
+        mine          = call->blocks[ompi_comm_rank(work->super.module->comm)] * call->combination->element_bytes;
+        call->buffers = (mpath_symmetric_buffers_t){.send       = send,
+                                                    .recv       = recv,
+                                                    .ineligible = mca_coll_mpath_not_on_host(send, call->bytes) ||
+                                                                  mca_coll_mpath_not_on_host(recv, mine)};
     }
-    rc = (MPATH_DECLINED == status)
-             ? COLL_MPATH_PREVIOUS(module, reduce_scatter, sbuf, rbuf, rcounts, datatype, op, comm)
-             : mca_coll_mpath_error(status);
-    mca_coll_mpath_symmetric_ended(module);
-    return rc;
+    return status;
 }
 
 static bool reduce_scatter_passes(mca_coll_mpath_module_t *module, size_t total, struct ompi_datatype_t *datatype)
 {
-    return mca_coll_mpath_symmetric_passes(module, mca_coll_mpath_component.settings.reduce_scatter_algorithm,
+    mca_coll_mpath_queue_before_blocking(module);
+    return mca_coll_mpath_symmetric_passes(module, MPATH_OPERATION_REDUCE_SCATTER,
                                            mca_coll_mpath_reduced_bytes(total, datatype));
 }
 
-/* Both sides, as far as they are the same for equal and unequal blocks. */
-static mca_coll_mpath_stage_t reduce_scatter_sides(const void *sbuf, void *rbuf, struct ompi_datatype_t *datatype,
-                                                   size_t total, size_t mine)
+/* `total` elements of all blocks, `mine` of this rank's. MPATH_DECLINED: the previous function, on the work's stage. */
+static mpath_status_t reduce_scatter_run(mca_coll_mpath_module_t *module, const void *sbuf, void *rbuf,
+                                         const mca_coll_mpath_args_t *blocks, struct ompi_op_t *op, size_t total,
+                                         size_t mine, reduce_scatter_work_t *work)
 {
-    bool in_place = MPI_IN_PLACE == sbuf;
+    struct ompi_datatype_t *datatype = blocks->datatype;
+    bool in_place                    = MPI_IN_PLACE == sbuf;
 
-    return (mca_coll_mpath_stage_t){
-        .send = {.buffer = (void *)sbuf, .datatype = datatype, .equal = true, .count = total, .combined = true},
-        .recv =
-            {.buffer = rbuf, .datatype = datatype, .equal = true, .count = in_place ? total : mine, .combined = true},
-        .send_parts = 1,
-        .recv_parts = 1,
-        .in_place   = in_place};
+    *work = (reduce_scatter_work_t){
+        .super = {.module = module,
+                  .stage  = &work->stage,
+                  .call   = {.collective = MPATH_OPERATION_REDUCE_SCATTER,
+                             .bytes      = mca_coll_mpath_reduced_bytes(total, datatype),
+                             .look       = reduce_scatter_look,
+                             .to_host    = reduce_scatter_to_host,
+                             .user       = work}},
+        .stage =
+            {.send = {.buffer = (void *)sbuf, .datatype = datatype, .equal = true, .count = total, .combined = true},
+             .recv = {.buffer   = rbuf,
+                      .datatype = datatype,
+                      .equal    = true,
+                      .count    = in_place ? total : mine,
+                      .combined = true},
+             .send_parts = 1,
+             .recv_parts = 1,
+             .in_place   = in_place},
+        .blocks = *blocks};
+    work->super.call.combination = mca_coll_mpath_op_of(op, datatype, &work->combined);
+    work->super.call.how         = mca_coll_mpath_op_how(op, datatype, &work->how) ? &work->how : NULL;
+    return mca_coll_mpath_symmetric_run(&work->super);
 }
 
 int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_counts_t rcounts,
@@ -79,54 +98,25 @@ int mca_coll_mpath_reduce_scatter(const void *sbuf, void *rbuf, mca_coll_mpath_c
 {
     mca_coll_mpath_module_t *module    = (mca_coll_mpath_module_t *)base;
     const mca_coll_mpath_args_t blocks = {.datatype = datatype, .counts = rcounts};
-    mca_coll_mpath_stage_t stage;
+    reduce_scatter_work_t work;
+    mpath_status_t status;
     size_t total = 0;
     int rank, rc;
 
-    mca_coll_mpath_queue_before_blocking(module);
     for (rank = 0; rank < ompi_comm_size(comm); rank++) {
         total += COLL_MPATH_COUNT(rcounts, rank);
     }
     if (reduce_scatter_passes(module, total, datatype)) {
         return COLL_MPATH_PREVIOUS(module, reduce_scatter, sbuf, rbuf, rcounts, datatype, op, comm);
     }
-    stage = reduce_scatter_sides(sbuf, rbuf, datatype, total, COLL_MPATH_COUNT(rcounts, ompi_comm_rank(comm)));
-    if (!mca_coll_mpath_symmetric_begin(module, &stage,
-                                        mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op), &rc)) {
-        return rc;
-    }
-    return mca_coll_mpath_stage_close(&stage,
-                                      reduce_scatter_on_host(mca_coll_mpath_stage_sbuf(&stage), stage.recv.buffer,
-                                                             rcounts, datatype, op, comm, base));
-}
-
-/* Host memory, or copies there. */
-static int reduce_scatter_block_on_host(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
-                                        struct ompi_datatype_t *datatype, struct ompi_op_t *op,
-                                        struct ompi_communicator_t *comm, mca_coll_base_module_t *base)
-{
-    mca_coll_mpath_module_t *module = (mca_coll_mpath_module_t *)base;
-    int algorithm                   = mca_coll_mpath_component.settings.reduce_scatter_algorithm;
-    int size                        = ompi_comm_size(comm), rank;
-    mpath_status_t status           = MPATH_DECLINED;
-    mca_coll_mpath_op_t work;
-    uint64_t total = (uint64_t)rcount * (uint64_t)size;
-    int rc;
-
-    if (mca_coll_mpath_op_fits(op, datatype)) {
-        mca_coll_mpath_op_init(op, datatype, &work);
-        if (mca_coll_mpath_symmetric_ready(module, algorithm, mca_coll_mpath_reduced_bytes(total, datatype))) {
-            for (rank = 0; rank < size; rank++) {
-                module->arrays[rank] = (uint64_t)rcount;
-            }
-            status = reduce_scatter_run(module, (MPI_IN_PLACE == sbuf) ? rbuf : sbuf, rbuf, total, &work);
-        }
-    }
-    rc = (MPATH_DECLINED == status)
-             ? COLL_MPATH_PREVIOUS(module, reduce_scatter_block, sbuf, rbuf, rcount, datatype, op, comm)
-             : mca_coll_mpath_error(status);
+    status = reduce_scatter_run(module, sbuf, rbuf, &blocks, op, total, COLL_MPATH_COUNT(rcounts, ompi_comm_rank(comm)),
+                                &work);
+    rc     = (MPATH_DECLINED == status)
+                 ? COLL_MPATH_PREVIOUS(module, reduce_scatter, mca_coll_mpath_stage_sbuf(&work.stage),
+                                       work.stage.recv.buffer, rcounts, datatype, op, comm)
+                 : mca_coll_mpath_error(status);
     mca_coll_mpath_symmetric_ended(module);
-    return rc;
+    return mca_coll_mpath_stage_close(&work.stage, rc);
 }
 
 int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_mpath_count_t rcount,
@@ -136,19 +126,18 @@ int mca_coll_mpath_reduce_scatter_block(const void *sbuf, void *rbuf, mca_coll_m
     mca_coll_mpath_module_t *module    = (mca_coll_mpath_module_t *)base;
     const mca_coll_mpath_args_t blocks = {.datatype = datatype, .equal = true, .count = (size_t)rcount};
     size_t total                       = (size_t)rcount * (size_t)ompi_comm_size(comm);
-    mca_coll_mpath_stage_t stage;
+    reduce_scatter_work_t work;
+    mpath_status_t status;
     int rc;
 
-    mca_coll_mpath_queue_before_blocking(module);
     if (reduce_scatter_passes(module, total, datatype)) {
         return COLL_MPATH_PREVIOUS(module, reduce_scatter_block, sbuf, rbuf, rcount, datatype, op, comm);
     }
-    stage = reduce_scatter_sides(sbuf, rbuf, datatype, total, (size_t)rcount);
-    if (!mca_coll_mpath_symmetric_begin(module, &stage,
-                                        mca_coll_mpath_reduce_scatter_device(module, &stage, &blocks, op), &rc)) {
-        return rc;
-    }
-    return mca_coll_mpath_stage_close(&stage,
-                                      reduce_scatter_block_on_host(mca_coll_mpath_stage_sbuf(&stage), stage.recv.buffer,
-                                                                   rcount, datatype, op, comm, base));
+    status = reduce_scatter_run(module, sbuf, rbuf, &blocks, op, total, (size_t)rcount, &work);
+    rc     = (MPATH_DECLINED == status)
+                 ? COLL_MPATH_PREVIOUS(module, reduce_scatter_block, mca_coll_mpath_stage_sbuf(&work.stage),
+                                       work.stage.recv.buffer, rcount, datatype, op, comm)
+                 : mca_coll_mpath_error(status);
+    mca_coll_mpath_symmetric_ended(module);
+    return mca_coll_mpath_stage_close(&work.stage, rc);
 }

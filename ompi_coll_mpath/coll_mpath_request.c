@@ -62,6 +62,9 @@ void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request)
         if (NULL != request->in_place_copy) {
             (void)munmap(request->in_place_copy, request->copy_bytes + 1);
         }
+        if (NULL != request->twin) {
+            OBJ_RELEASE(request->twin);
+        }
     }
     OMPI_REQUEST_FINI(&request->super);
     mca_coll_mpath_queue_let_go(request->module);
@@ -150,9 +153,8 @@ static mpath_status_t request_load_sides(const mca_coll_mpath_request_t *request
  * See mca_coll_mpath_arguments_need_copy(). The copy lies as the buffer does, which may have holes, and wide ones: only
  * what is written takes memory.
  */
-static int request_make_with_copy(mca_coll_mpath_request_t *request)
+static int request_make_copy(mca_coll_mpath_request_t *request, mca_coll_mpath_arguments_t *arguments)
 {
-    mca_coll_mpath_arguments_t arguments = request_arguments(request);
     void *copy;
 
     mca_coll_mpath_device_span(&request->recv, request->recv_parts, &request->copy_lowest, &request->copy_bytes);
@@ -162,51 +164,70 @@ static int request_make_with_copy(mca_coll_mpath_request_t *request)
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
     request->in_place_copy = copy;
-    arguments.scounts      = arguments.rcounts;
-    arguments.sdisps       = arguments.rdisps;
-    return mca_coll_mpath_arguments_init(&arguments, request->module,
-                                         (char *)request->in_place_copy - request->copy_lowest, request->recv.buffer,
-                                         &request->previous);
+    arguments->sbuf        = (char *)copy - request->copy_lowest;
+    arguments->scounts     = arguments->rcounts;
+    arguments->sdisps      = arguments->rdisps;
+    return OMPI_SUCCESS;
 }
 
-static int request_make_previous(mca_coll_mpath_request_t *request)
+/* What the previous function is to be called with. */
+static int request_open(mca_coll_mpath_request_t *request, mca_coll_mpath_arguments_t *arguments)
 {
     mpath_status_t status = request_open_sides(request);
-    mca_coll_mpath_arguments_t arguments;
 
     if (MPATH_OK != status) {
         return mca_coll_mpath_error(status);
     }
-    if (mca_coll_mpath_arguments_need_copy(&request->arguments, request->module->comm)) {
-        return request_make_with_copy(request);
-    }
-    arguments = request_arguments(request);
-    return mca_coll_mpath_arguments_init(&arguments, request->module, arguments.sbuf, arguments.rbuf,
-                                         &request->previous);
+    *arguments = request_arguments(request);
+    return mca_coll_mpath_arguments_need_copy(&request->arguments, request->module->comm)
+               ? request_make_copy(request, arguments)
+               : OMPI_SUCCESS;
 }
 
-/* With the call. */
-static int request_prepare_previous(mca_coll_mpath_request_t *request, bool persistent)
+static int request_load(const mca_coll_mpath_request_t *request)
 {
-    mca_coll_mpath_module_t *module = request->module;
-    int32_t before                  = mca_coll_mpath_tag_look(module);
-    int rc;
-
-    if (!persistent && mca_coll_mpath_tag_take(module, &request->arguments, &request->tag)) {
-        return OMPI_SUCCESS;
-    }
-    rc = request_make_previous(request);
-    mca_coll_mpath_tag_learn(module, &request->arguments, before);
-    return rc;
+    return mca_coll_mpath_error(request_load_sides(request));
 }
 
-/* After all. */
+/* The previous component's persistent request. */
+static int request_init_previous(mca_coll_mpath_request_t *request, struct ompi_communicator_t *comm)
+{
+    mca_coll_mpath_arguments_t arguments;
+    int rc = request_open(request, &arguments);
+
+    return (OMPI_SUCCESS == rc) ? mca_coll_mpath_arguments_init(&arguments, request->module, comm, &request->previous)
+                                : rc;
+}
+
+/* The previous component's non-blocking function. */
+static int request_run_previous(mca_coll_mpath_request_t *request, struct ompi_communicator_t *comm)
+{
+    mca_coll_mpath_arguments_t arguments;
+    int rc = request_open(request, &arguments);
+
+    if (OMPI_SUCCESS == rc) {
+        rc = request_load(request);
+    }
+    return (OMPI_SUCCESS == rc) ? mca_coll_mpath_arguments_pass(&arguments, request->module, comm, &request->previous)
+                                : rc;
+}
+
+/* When mpath has declined, for the first time. */
 static int request_make_late(mca_coll_mpath_request_t *request)
 {
-    int32_t next = mca_coll_mpath_tag_lend(request->module, request->tag);
-    int rc       = request_make_previous(request);
+    int rc = OMPI_ERR_OUT_OF_RESOURCE;
 
-    mca_coll_mpath_tag_return(request->module, next);
+    request->twin = mca_coll_mpath_tag_twin(request->module, request->tag);
+    if (NULL != request->twin) {
+        rc = request->super.req_persistent ? request_init_previous(request, request->twin)
+                                           : request_run_previous(request, request->twin);
+    }
+    if ((OMPI_SUCCESS == rc) && !mca_coll_mpath_tag_fits(request->twin, request->tag)) {
+        mpath_error("%s: the previous component takes several tags in one non-blocking collective, which mpath cannot "
+                    "serve; the call fails. Set coll_mpath_nonblocking to 0",
+                    request->module->comm->c_name);
+        return OMPI_ERR_NOT_SUPPORTED;
+    }
     if (OMPI_SUCCESS != rc) {
         mpath_error("%s: the previous component cannot take over a non-blocking collective (Open MPI error %d); the "
                     "call fails",
@@ -218,14 +239,13 @@ static int request_make_late(mca_coll_mpath_request_t *request)
 int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request)
 {
     int rc = (NULL == request->previous) ? request_make_late(request) : OMPI_SUCCESS;
-    mpath_status_t status;
 
-    if (OMPI_SUCCESS != rc) {
+    if ((OMPI_SUCCESS != rc) || !request->super.req_persistent) {
         return rc;
     }
-    status = request_load_sides(request);
-    if (MPATH_OK != status) {
-        return mca_coll_mpath_error(status);
+    rc = request_load(request);
+    if (OMPI_SUCCESS != rc) {
+        return rc;
     }
     if (NULL == request->previous->req_start) {
         return OMPI_SUCCESS; /* the common, empty request: there is nothing to do */
@@ -297,7 +317,7 @@ void mca_coll_mpath_request_watch(mca_coll_mpath_request_t *request, ompi_reques
 
 /*
  * Hands a small operation to the previous component, with copies of what lies in device memory: by the same function as
- * on ranks without a GPU, for another one, such as a persistent request, may be of another component.
+ * on ranks without a GPU.
  */
 static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **request_p)
 {
@@ -314,7 +334,8 @@ static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **requ
     }
     copies    = (NULL != request->send_device.copy) || (NULL != request->recv_device.copy);
     arguments = request_arguments(request);
-    rc        = mca_coll_mpath_arguments_pass(&arguments, request->module, copies ? &request->previous : request_p);
+    rc        = mca_coll_mpath_arguments_pass(&arguments, request->module, request->module->comm,
+                                       copies ? &request->previous : request_p);
     if (OMPI_SUCCESS != rc) {
         return rc;
     }
@@ -326,8 +347,8 @@ static int request_pass(mca_coll_mpath_request_t *request, ompi_request_t **requ
     return OMPI_SUCCESS;
 }
 
-static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments, bool persistent,
-                       mca_coll_mpath_request_t **new_p)
+static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
+                       const mca_coll_mpath_request_ops_t *ops, bool persistent, mca_coll_mpath_request_t **new_p)
 {
     mca_coll_mpath_request_t *request;
     int rc = mca_coll_mpath_queue_prepare(module);
@@ -342,6 +363,7 @@ static int request_new(mca_coll_mpath_module_t *module, const mca_coll_mpath_arg
     OMPI_REQUEST_INIT(&request->super, persistent);
     request->super.req_mpi_object.comm = module->comm;
     request->module                    = module;
+    request->ops                       = ops;
     request->arguments                 = *arguments;
     request_keep(request);
     mca_coll_mpath_queue_hold(module);
@@ -361,7 +383,7 @@ int mca_coll_mpath_request_adopt(mca_coll_mpath_module_t *module, const mca_coll
     const mca_coll_mpath_arguments_t arguments = {.kind = COLL_MPATH_ALLTOALLW,
                                                   .sbuf = stage->in_place ? MPI_IN_PLACE : NULL};
     mca_coll_mpath_request_t *request;
-    int rc = request_new(module, &arguments, persistent, &request);
+    int rc = request_new(module, &arguments, NULL, persistent, &request);
 
     if (OMPI_SUCCESS != rc) {
         return rc;
@@ -381,22 +403,21 @@ int mca_coll_mpath_request_adopt(mca_coll_mpath_module_t *module, const mca_coll
  * ranks that queue the call: see coll_mpath_tag.c.
  */
 static bool request_pass_now(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
-                             ompi_request_t **request_p, int *rc_p)
+                             const mca_coll_mpath_request_ops_t *ops, ompi_request_t **request_p, int *rc_p)
 {
     int32_t before = mca_coll_mpath_tag_look(module);
 
     if (mpath_gpu_available() || (NULL != __atomic_load_n(&module->queue_first, __ATOMIC_ACQUIRE)) ||
-        mca_coll_mpath_arguments_need_copy(arguments, module->comm) ||
-        !mca_coll_mpath_arguments_pass_now(arguments, module)) {
+        mca_coll_mpath_arguments_need_copy(arguments, module->comm) || !ops->passes(arguments, module)) {
         return false;
     }
-    *rc_p = mca_coll_mpath_arguments_pass(arguments, module, request_p);
-    mca_coll_mpath_tag_learn(module, arguments, before);
+    *rc_p = mca_coll_mpath_arguments_pass(arguments, module, module->comm, request_p);
+    mca_coll_mpath_tag_level(module, before);
     return true;
 }
 
 int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *given,
-                                bool persistent, ompi_request_t **request_p)
+                                const mca_coll_mpath_request_ops_t *ops, bool persistent, ompi_request_t **request_p)
 {
     mca_coll_mpath_arguments_t arguments = *given;
     bool at_once                         = OMPI_COMM_IS_INTER(module->comm) ||
@@ -409,25 +430,33 @@ int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_
         arguments.sdtype = arguments.rdtype; /* what was given is to be ignored: it need not be a datatype */
     }
     if (persistent && OMPI_COMM_IS_INTER(module->comm) && !mpath_gpu_available()) {
-        return mca_coll_mpath_arguments_init(&arguments, module, arguments.sbuf, arguments.rbuf, request_p);
+        return mca_coll_mpath_arguments_init(&arguments, module, module->comm, request_p);
     }
     passes = at_once && !persistent;
     if (passes && !mpath_gpu_available()) {
-        return mca_coll_mpath_arguments_pass(&arguments, module, request_p);
+        return mca_coll_mpath_arguments_pass(&arguments, module, module->comm, request_p);
     }
-    if (!at_once && !persistent && request_pass_now(module, &arguments, request_p, &rc)) {
+    if (!at_once && !persistent && request_pass_now(module, &arguments, ops, request_p, &rc)) {
         return rc;
     }
-    rc = request_new(module, &arguments, persistent, &request);
+    rc = request_new(module, &arguments, ops, persistent, &request);
     if (OMPI_SUCCESS != rc) {
+        mca_coll_mpath_queue_refuse(module, rc, at_once);
         return rc;
     }
     request->at_once = at_once;
-    rc               = passes ? request_pass(request, request_p) : request_prepare_previous(request, persistent);
+    if (passes) {
+        rc = request_pass(request, request_p);
+    } else if (OMPI_COMM_IS_INTER(module->comm)) {
+        rc = request_init_previous(request, module->comm);
+    } else {
+        request->tag = mca_coll_mpath_tag_take(module);
+    }
     if (OMPI_SUCCESS != rc) {
         mpath_error("%s: a non-blocking collective cannot be prepared (Open MPI error %d); the call fails",
                     module->comm->c_name, rc);
         mca_coll_mpath_request_release(request);
+        mca_coll_mpath_queue_refuse(module, rc, at_once);
         return rc;
     }
     if (passes) {

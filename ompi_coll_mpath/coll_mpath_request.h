@@ -6,8 +6,10 @@
  *
  * What mpath declines is left to the previous component. Its non-blocking functions take their tags in the order in
  * which they are called, which has to be the same on all ranks, while mpath declines at a different moment on every
- * rank. So the call takes a tag, and the persistent request of the previous component is made with it and started when
- * mpath declines; where that cannot be (coll_mpath_tag.c), it is made with the call, which takes that longer.
+ * rank. So the call takes a tag, and the previous component's function is called with it when mpath declines
+ * (coll_mpath_tag.c): the non-blocking one, whose request gives back what it took when it ends. Of a persistent request
+ * the previous component's is made then and kept, which spares the later starts its preparation; libnbc never frees its
+ * memory, with mpath and without it.
  */
 #ifndef COLL_MPATH_REQUEST_H
 #define COLL_MPATH_REQUEST_H
@@ -45,6 +47,17 @@ typedef struct mca_coll_mpath_arguments_t {
     struct ompi_op_t *op;
 } mca_coll_mpath_arguments_t;
 
+/* What a request's operation is. */
+typedef struct mca_coll_mpath_request_ops_t {
+    /* Runs mpath's blocking function. */
+    int (*run)(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module);
+    /*
+     * True: this non-blocking call can be handed to the previous function at once; no operation of the communicator waits or
+     * runs, and no buffer is in device memory. Other ranks may queue it, and leave it to the same function later.
+     */
+    bool (*passes)(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module);
+} mca_coll_mpath_request_ops_t;
+
 typedef enum mca_coll_mpath_request_state_t {
     COLL_MPATH_INACTIVE,
     COLL_MPATH_QUEUED,    /* waits for its turn, or runs */
@@ -61,13 +74,15 @@ typedef enum mca_coll_mpath_request_state_t {
 
 typedef struct mca_coll_mpath_request_t {
     ompi_request_t super;
-    void *room[COLL_MPATH_REQUEST_ROOM];  /* the MPI functions' own */
-    mca_coll_mpath_module_t *module;      /* the request keeps its communicator */
-    mca_coll_mpath_arguments_t arguments; /* whose arrays are in the next one */
-    void *arrays;                         /* NULL: it has none */
-    bool at_once;                         /* so small that mpath is not asked, for a start of a persistent request */
-    ompi_request_t *previous;             /* NULL: to be made when mpath declines */
-    int32_t tag;                          /* then: for it */
+    void *room[COLL_MPATH_REQUEST_ROOM];     /* the MPI functions' own */
+    mca_coll_mpath_module_t *module;         /* the request keeps its communicator */
+    const mca_coll_mpath_request_ops_t *ops; /* NULL: an adopted one */
+    mca_coll_mpath_arguments_t arguments;    /* whose arrays are in the next one */
+    void *arrays;                            /* NULL: it has none */
+    bool at_once;                            /* so small that mpath is not asked, for a start of a persistent request */
+    ompi_request_t *previous;                /* NULL: to be made when mpath declines */
+    int32_t tag;                             /* then: for it */
+    struct ompi_communicator_t *twin;        /* on which it was made; NULL: on the communicator itself */
     int send_parts, recv_parts;
     mca_coll_mpath_args_t send, recv; /* what the previous request works on: the user's buffers or copies on the host */
     mca_coll_mpath_device_t send_device, recv_device;
@@ -100,7 +115,7 @@ OBJ_CLASS_DECLARATION(mca_coll_mpath_request_t);
 /* coll_mpath_request.c */
 /* Makes a request; one that is not persistent is started. Local. An Open MPI error code. */
 int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
-                                bool persistent, ompi_request_t **request_p);
+                                const mca_coll_mpath_request_ops_t *ops, bool persistent, ompi_request_t **request_p);
 /*
  * Makes a request around one of the previous component that works on the stage's copies, which are the new one's then:
  * request->previous is to be set. One that is not persistent is under way and handed to the user by the second.
@@ -137,32 +152,22 @@ uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *argume
  * one is still sent from. When a rank sends from a copy instead, the same messages go over the wire.
  */
 bool mca_coll_mpath_arguments_need_copy(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
-/* Runs mpath's blocking function. */
-int mca_coll_mpath_arguments_run(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module);
-/* Makes the previous component's persistent request; on `sbuf` (which may be MPI_IN_PLACE) and `rbuf`. */
+/* Makes the previous component's persistent request, or runs its non-blocking function; on `comm`, the module's or a twin. */
 int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module,
-                                  const void *sbuf, void *rbuf, ompi_request_t **request_p);
-/* Runs the previous component's non-blocking function. */
+                                  struct ompi_communicator_t *comm, ompi_request_t **request_p);
 int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module,
-                                  ompi_request_t **request_p);
-
-/*
- * True: this non-blocking call can be handed to the previous function at once; no operation of the communicator waits or
- * runs, and no buffer is in device memory. Other ranks may queue it, and leave it to the same function later.
- */
-bool mca_coll_mpath_arguments_pass_now(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module);
+                                  struct ompi_communicator_t *comm, ompi_request_t **request_p);
 
 /* coll_mpath_tag.c */
-/* True: this call has its tag, and its previous request need not be made now. */
-bool mca_coll_mpath_tag_take(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
-                             int32_t *tag_p);
-/* The counter, before a previous request is made; and what that tells of its function. */
+/* Takes this call's tag. */
+int32_t mca_coll_mpath_tag_take(mca_coll_mpath_module_t *module);
+/* The counter, before the previous function is called with the call itself; afterwards one tag is taken if that took none. */
 int32_t mca_coll_mpath_tag_look(const mca_coll_mpath_module_t *module);
-void mca_coll_mpath_tag_learn(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
-                              int32_t before);
-/* The next tag that is taken is this one; returns what is to be returned afterwards. */
-int32_t mca_coll_mpath_tag_lend(mca_coll_mpath_module_t *module, int32_t tag);
-void mca_coll_mpath_tag_return(mca_coll_mpath_module_t *module, int32_t next);
+void mca_coll_mpath_tag_level(mca_coll_mpath_module_t *module, int32_t before);
+/* The communicator for a late call, whose next tag is this one; an object of Open MPI's, the caller's. NULL: no memory. */
+struct ompi_communicator_t *mca_coll_mpath_tag_twin(const mca_coll_mpath_module_t *module, int32_t tag);
+/* False: a call on the twin has taken more tags than one, those of others. */
+bool mca_coll_mpath_tag_fits(const struct ompi_communicator_t *twin, int32_t tag);
 
 /* coll_mpath_queue.c */
 /* What operations of a communicator need; before the first one. */
@@ -171,6 +176,11 @@ int mca_coll_mpath_queue_prepare(mca_coll_mpath_module_t *module);
 void mca_coll_mpath_queue_start(mca_coll_mpath_request_t *request);
 /* Takes a request whose previous one runs already. */
 void mca_coll_mpath_queue_watch(mca_coll_mpath_request_t *request);
+/*
+ * An operation could not be made here, and the other ranks have theirs, which end in an error. `at_once`: they do not ask
+ * mpath about it.
+ */
+void mca_coll_mpath_queue_refuse(mca_coll_mpath_module_t *module, int rc, bool at_once);
 /* The user frees a request: it is released now, or when it has ended. */
 void mca_coll_mpath_queue_free(mca_coll_mpath_request_t *request);
 /* Waits until the operations that were started before have ended, or are left to the previous component. */

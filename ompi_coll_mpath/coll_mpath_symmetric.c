@@ -1,172 +1,149 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* See coll_mpath_symmetric.h. */
 #include "coll_mpath_symmetric.h"
-#include "coll_mpath_pack.h"
-#include "coll_mpath_symmetric_device.h"
 
-#include "gpu/memory.h"
+#include "device/memory.h"
 
+#include "ompi/group/group.h"
+
+#include <pthread.h>
 #include <stdlib.h>
 
-/* A number that differs when parameters differ that decide about calls before libmpath does. */
-static uint64_t symmetric_key(const mpath_settings_t *settings)
-{
-    const uint64_t values[] = {(uint64_t)settings->gate, (uint64_t)settings->allreduce_algorithm,
-                               (uint64_t)settings->reduce_scatter_algorithm, (uint64_t)settings->allgather_algorithm,
-                               settings->symmetric_min_bytes};
-    uint64_t key            = 14695981039346656037ull; /* FNV-1a, in words */
-    size_t i;
+/* -- what libmpath asks of the communicator -- */
 
-    for (i = 0; i < sizeof(values) / sizeof(values[0]); i++) {
-        key = (key ^ values[i]) * 1099511628211ull;
-    }
-    return key;
+static mpath_tuning_t tuning;
+
+static void tuning_read(void)
+{
+    mpath_tuning_read(&mca_coll_mpath_component.settings, 0, &tuning);
 }
 
-static bool symmetric_same(mca_coll_mpath_module_t *module)
+static int symmetric_team(void *user, int makes, mpath_symmetric_t **symmetric_p)
 {
-    int size      = ompi_comm_size(module->comm), rank;
-    uint64_t mine = symmetric_key(&mca_coll_mpath_component.settings);
-    uint64_t *all = calloc((size_t)size, sizeof(*all));
-    bool same     = MPATH_OK == mca_coll_mpath_gather(module, mine, all);
+    mca_coll_mpath_module_t *module = user;
+
+    if (makes && !module->tried) {
+        mca_coll_mpath_team_make(module);
+    }
+    *symmetric_p = module->symmetric;
+    return module->tried;
+}
+
+static int symmetric_all(void *user, int mine, int here)
+{
+    return here ? mca_coll_mpath_all_here(user, 0 != mine) : mca_coll_mpath_all(user, 0 != mine);
+}
+
+static int symmetric_same(void *user, uint64_t key)
+{
+    mca_coll_mpath_module_t *module = user;
+    int size                        = ompi_comm_size(module->comm), rank;
+    uint64_t *all                   = calloc((size_t)size, sizeof(*all));
+    bool same                       = MPATH_OK == mca_coll_mpath_gather(module, key, all);
 
     for (rank = 0; same && (rank < size); rank++) {
-        same = mine == all[rank];
+        same = key == all[rank];
     }
     free(all);
+    if (!same && (MPATH_OK == module->parted)) {
+        mpath_warn("%s: parameters of mpath differ between the ranks; the previous functions serve MPI_Allreduce, "
+                   "MPI_Reduce_scatter and MPI_Allgather there",
+                   module->comm->c_name);
+    }
     return same;
 }
 
-bool mca_coll_mpath_symmetric_agreed(mca_coll_mpath_module_t *module)
+static int symmetric_knows_devices(void *user)
 {
-    if (!module->symmetric_tried) {
-        module->symmetric_tried  = true;
-        module->symmetric_usable = symmetric_same(module);
-        if (!module->symmetric_usable && (MPATH_OK == module->parted)) {
-            mpath_warn("%s: parameters of mpath differ between the ranks; the previous functions serve MPI_Allreduce, "
-                       "MPI_Reduce_scatter and MPI_Allgather there",
-                       module->comm->c_name);
-        }
-    }
-    return module->symmetric_usable;
+    (void)user;
+    return mca_coll_mpath_knows_devices();
 }
 
-bool mca_coll_mpath_symmetric_ready(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes)
+static const char *symmetric_name(void *user)
 {
-    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+    const mca_coll_mpath_module_t *module = user;
 
-    if ((NULL == module->previous_allreduce) || !mca_coll_mpath_symmetric_agreed(module)) {
-        return false;
-    }
-    if ((MPATH_GATE_NEVER == settings->gate) || (MPATH_ALGORITHM_PREVIOUS == algorithm)) {
-        return false;
-    }
-    if ((MPATH_GATE_AUTO == settings->gate) && (MPATH_ALGORITHM_AUTO == algorithm) &&
-        (bytes < settings->symmetric_min_bytes)) {
-        return false;
-    }
-    if (!module->tried) {
-        mca_coll_mpath_team_make(module);
-    }
-    return NULL != module->symmetric;
+    return module->comm->c_name;
 }
 
-bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, int algorithm, uint64_t bytes)
+void mca_coll_mpath_symmetric_enable(mca_coll_mpath_module_t *module)
 {
-    const mpath_settings_t *settings = &mca_coll_mpath_component.settings;
+    static const mpath_entry_ops_t ops = {.team          = symmetric_team,
+                                          .all           = symmetric_all,
+                                          .same          = symmetric_same,
+                                          .knows_devices = symmetric_knows_devices,
+                                          .name          = symmetric_name};
+    static pthread_once_t once         = PTHREAD_ONCE_INIT;
+    struct ompi_communicator_t *comm   = module->comm;
+    bool asks                          = !OMPI_COMM_IS_INTER(comm) && (NULL != module->previous_allreduce);
 
-    if ((NULL == module->previous_allreduce) || !module->symmetric_tried || (MPATH_OK != module->parted) ||
-        (MPATH_GATE_AUTO != settings->gate) || (MPATH_ALGORITHM_AUTO != algorithm) || mpath_gpu_available()) {
-        return false;
-    }
-    if (module->symmetric_usable && (bytes >= settings->symmetric_min_bytes) &&
-        !(module->tried &&
-          ((NULL == module->symmetric) || mpath_symmetric_never_gains(module->symmetric, algorithm)))) {
-        return false;
-    }
-    return mca_coll_mpath_symmetric_device_passes(module, bytes);
+    (void)pthread_once(&once, tuning_read);
+    mpath_entry_init(&module->entry, &mca_coll_mpath_component.settings, &tuning, asks ? &ops : NULL, module,
+                     ompi_comm_size(comm), ompi_comm_rank(comm), ompi_group_have_remote_peers(comm->c_local_group));
 }
 
-/*
- * What this rank's call returns when only this rank has failed: the others would wait, so they hear of it in the
- * agreement.
- */
-static int symmetric_broken(mca_coll_mpath_module_t *module, mpath_status_t status)
+/* -- where the data lies -- */
+
+/* Device memory that mpath knows nothing of, though Open MPI does. */
+static bool device_is_foreign(const mca_coll_mpath_device_t *device, const void *buffer)
 {
-    if (NULL != module->team) {
-        mpath_team_break(module->team, status);
-    }
-    return mca_coll_mpath_error(status);
+    return mpath_memory_on_host(device->memory.kind) && mca_coll_mpath_is_device(buffer);
 }
 
-bool mca_coll_mpath_symmetric_begin(mca_coll_mpath_module_t *module, mca_coll_mpath_stage_t *stage,
-                                    mpath_status_t on_device, int *rc_p)
+/* Memory in parts is not for the GPUs: it gets a copy later. */
+static bool device_drop_parts(mca_coll_mpath_device_t *device)
 {
+    if (!mca_coll_mpath_device_in_parts(device)) {
+        return false;
+    }
+    mca_coll_mpath_device_close(device);
+    device->memory.kind = MPATH_MEMORY_HOST;
+    return true;
+}
+
+/* Where both sides lie, and that nobody works on them any more if the user wants that. */
+static mpath_status_t device_look_both(mca_coll_mpath_stage_t *sides)
+{
+    mpath_status_t status = mca_coll_mpath_device_look(&sides->recv, sides->recv_parts, &sides->recv_device);
+
+    if ((MPATH_OK == status) && !sides->in_place) {
+        status = mca_coll_mpath_device_look(&sides->send, sides->send_parts, &sides->send_device);
+    }
+    if ((MPATH_OK == status) && (MPATH_SYNC_DEVICE == mca_coll_mpath_component.settings.sync)) {
+        status = mca_coll_mpath_device_sync(sides->in_place ? NULL : &sides->send_device, &sides->recv_device);
+    }
+    return status;
+}
+
+void mca_coll_mpath_symmetric_look(mca_coll_mpath_reduction_t *work)
+{
+    mpath_symmetric_buffers_t *buffers = &work->call.buffers;
+    mca_coll_mpath_stage_t *sides      = &work->looked;
     mpath_status_t status;
+    bool in_parts;
 
-    if (MPATH_DECLINED != on_device) {
-        *rc_p = mca_coll_mpath_error(on_device);
-        return false;
+    *sides   = *work->stage;
+    status   = device_look_both(sides);
+    in_parts = device_drop_parts(&sides->recv_device);
+
+    if (sides->in_place) {
+        sides->send_device = sides->recv_device;
+    } else {
+        in_parts |= device_drop_parts(&sides->send_device);
     }
-    status = mca_coll_mpath_stage_open(stage);
-    if ((MPATH_OK == status) || (MPATH_DECLINED == status)) {
-        return true;
+    *buffers            = (mpath_symmetric_buffers_t){.send = sides->in_place ? sides->recv.buffer : sides->send.buffer,
+                                                      .recv = sides->recv.buffer};
+    buffers->ineligible = (MPATH_OK != status) || in_parts || device_is_foreign(&sides->recv_device, buffers->recv) ||
+                          device_is_foreign(&sides->send_device, buffers->send);
+    if (MPATH_OK != status) {
+        mpath_team_break(work->module->team, status);
     }
-    *rc_p = symmetric_broken(module, status);
-    return false;
-}
-
-/*
- * The predefined operations that Allreduce takes: all commute. Which types they are defined for has been checked by
- * MPI.
- */
-bool mca_coll_mpath_op_fits(struct ompi_op_t *op, struct ompi_datatype_t *datatype)
-{
-    const MPI_Op ops[] = {MPI_MAX, MPI_MIN, MPI_SUM,  MPI_PROD, MPI_LAND,   MPI_BAND,
-                          MPI_LOR, MPI_BOR, MPI_LXOR, MPI_BXOR, MPI_MAXLOC, MPI_MINLOC};
-    size_t i;
-
-    if (!ompi_datatype_is_predefined(datatype)) {
-        return false;
+    if (!mpath_memory_on_host(sides->send_device.memory.kind)) {
+        buffers->send_memory = &sides->send_device.memory;
     }
-    for (i = 0; i < sizeof(ops) / sizeof(ops[0]); i++) {
-        if (ops[i] == op) {
-            return true;
-        }
+    if (!mpath_memory_on_host(sides->recv_device.memory.kind)) {
+        buffers->recv_memory = &sides->recv_device.memory;
     }
-    return false;
-}
-
-/* By the MPI library itself, which has vector code for the common cases. */
-static void op_reduce(void *argument, const void *in, void *inout, uint64_t elements)
-{
-    const mca_coll_mpath_op_t *work = argument;
-    const uint64_t most             = 1u << 30; /* MPI counts in int */
-
-    while (elements > 0) {
-        uint64_t count = (elements < most) ? elements : most;
-
-        (void)PMPI_Reduce_local(in, inout, (int)count, work->datatype, work->op);
-        in    = (const char *)in + count * work->combination.element_bytes;
-        inout = (char *)inout + count * work->combination.element_bytes;
-        elements -= count;
-    }
-}
-
-uint64_t mca_coll_mpath_reduced_bytes(uint64_t elements, struct ompi_datatype_t *datatype)
-{
-    ptrdiff_t lb, extent;
-
-    (void)ompi_datatype_get_extent(datatype, &lb, &extent);
-    return elements * (uint64_t)extent;
-}
-
-void mca_coll_mpath_op_init(struct ompi_op_t *op, struct ompi_datatype_t *datatype, mca_coll_mpath_op_t *work)
-{
-    work->op          = op;
-    work->datatype    = datatype;
-    work->combination = (mpath_combination_t){
-        .element_bytes = mca_coll_mpath_reduced_bytes(1, datatype), .reduce = op_reduce, .argument = work};
 }
 
 bool mca_coll_mpath_not_on_host(const void *buffer, size_t bytes)
@@ -180,21 +157,35 @@ bool mca_coll_mpath_not_on_host(const void *buffer, size_t bytes)
            mca_coll_mpath_is_device(buffer);
 }
 
-mpath_status_t mca_coll_mpath_symmetric_done(mca_coll_mpath_module_t *module, const char *name, mpath_status_t status)
+/* -- the calls -- */
+
+bool mca_coll_mpath_symmetric_passes(mca_coll_mpath_module_t *module, mpath_operation_t collective, uint64_t bytes)
 {
-    mca_coll_mpath_pvars_add_symmetric(module);
-    if (MPATH_DECLINED == status) {
-        mpath_debug("%s: the previous function runs for %s: %s", module->comm->c_name, name,
-                    mpath_symmetric_declined_because(module->symmetric));
-    } else if (MPATH_OK == status) {
-        mpath_debug("%s: mpath carried %s", module->comm->c_name, name);
+    if ((MPATH_OK != module->parted) || !mpath_entry_passes(&module->entry, collective, bytes)) {
+        return false;
     }
+    mca_coll_mpath_record_end(module, collective, MPATH_DECLINED, module->entry.why);
+    return true;
+}
+
+mpath_status_t mca_coll_mpath_symmetric_open(mca_coll_mpath_reduction_t *work)
+{
+    mpath_status_t status = mca_coll_mpath_stage_open(work->stage);
+
+    return (MPATH_DECLINED == status) ? MPATH_OK : status; /* the latter: the host can read the buffers as they are */
+}
+
+mpath_status_t mca_coll_mpath_symmetric_run(mca_coll_mpath_reduction_t *work)
+{
+    mpath_status_t status = mpath_entry_run(&work->module->entry, &work->call);
+
+    mca_coll_mpath_pvars_add_symmetric(work->module);
+    mca_coll_mpath_record_end(work->module, work->call.collective, status, work->module->entry.why);
     return status;
 }
 
 void mca_coll_mpath_symmetric_ended(mca_coll_mpath_module_t *module)
 {
-    if (NULL != module->symmetric) {
-        mpath_symmetric_ended(module->symmetric);
-    }
+    mpath_record_over(module->record);
+    mpath_entry_ended(&module->entry);
 }

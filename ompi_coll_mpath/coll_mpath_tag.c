@@ -4,43 +4,48 @@
  * calls. Who takes a tag without making a request keeps its place in that order, and the request can be made later,
  * with this tag, if it is wanted at all.
  *
- * That works where the previous function takes exactly one tag, which its first call shows, and where nobody else can
- * take one while the counter is lent: not with MPI_THREAD_MULTIPLE. Either way one tag is taken in each call, so that
- * ranks need not do alike: libnbc takes none on a rank that has nothing to send or receive in place, and then the next
- * non-blocking collectives of the ranks would not find each other.
+ * It is made on a twin of the communicator: the same but for a counter of its own, from which the previous function takes
+ * the tag that was kept. The communicator's own counter may be in use by other threads, and by collectives that mpath does
+ * not see. Messages go by the context, so ranks that use the communicator itself meet those that use a twin.
+ *
+ * One tag is taken in each call, by whichever way, so that ranks need not do alike: libnbc takes none on a rank that has
+ * nothing to send or receive in place, and then the next non-blocking collectives of the ranks would not find each other.
  */
 #include "coll_mpath_request.h"
 
 #include "ompi/mca/coll/base/coll_tags.h"
-#include "ompi/runtime/mpiruntime.h"
 
-/* The counter begins anew in some way at its end, which is left to the others. */
-#define TAG_MARGIN 1024
+#include <string.h>
 
-/* In place is another function inside some components. */
-static uint32_t tag_bit(const mca_coll_mpath_arguments_t *arguments)
+/* The message layer refers to a twin for as long as it has something under way there. */
+typedef struct tag_twin_t {
+    struct ompi_communicator_t comm; /* first; with the head of this class */
+    struct ompi_communicator_t *original;
+} tag_twin_t;
+OBJ_CLASS_DECLARATION(tag_twin_t);
+
+static void twin_destruct(tag_twin_t *twin)
 {
-    return 1u << (2 * (unsigned)arguments->kind + (MPI_IN_PLACE == arguments->sbuf));
+    OBJ_RELEASE(twin->original);
 }
 
-static bool tag_is_regular(int32_t tag)
+/* Not of the communicator's class, whose destructor would take apart what belongs to the original. */
+OBJ_CLASS_INSTANCE(tag_twin_t, opal_object_t, NULL, twin_destruct);
+
+static int32_t *tag_counter(struct ompi_communicator_t *comm)
 {
-    return (MCA_COLL_BASE_TAG_NONBLOCKING_BASE >= tag) && (MCA_COLL_BASE_TAG_NONBLOCKING_END + TAG_MARGIN < tag);
+    return (int32_t *)(void *)&comm->c_nbc_tag;
 }
 
-bool mca_coll_mpath_tag_take(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
-                             int32_t *tag_p)
+/* As the components do, which begin anew at the end. */
+int32_t mca_coll_mpath_tag_take(mca_coll_mpath_module_t *module)
 {
-    struct ompi_communicator_t *comm = module->comm;
-    int32_t tag                      = comm->c_nbc_tag;
+    int32_t *counter = tag_counter(module->comm), before = __atomic_load_n(counter, __ATOMIC_RELAXED), tag;
 
-    if ((0 == (module->takes_one_tag & tag_bit(arguments))) || !tag_is_regular(tag) ||
-        (MPI_THREAD_MULTIPLE == ompi_mpi_thread_provided)) {
-        return false;
-    }
-    comm->c_nbc_tag = tag - 1;
-    *tag_p          = tag;
-    return true;
+    do {
+        tag = (MCA_COLL_BASE_TAG_NONBLOCKING_END > before - 1) ? MCA_COLL_BASE_TAG_NONBLOCKING_BASE : before;
+    } while (!__atomic_compare_exchange_n(counter, &before, tag - 1, false, __ATOMIC_RELAXED, __ATOMIC_RELAXED));
+    return tag;
 }
 
 int32_t mca_coll_mpath_tag_look(const mca_coll_mpath_module_t *module)
@@ -48,25 +53,29 @@ int32_t mca_coll_mpath_tag_look(const mca_coll_mpath_module_t *module)
     return module->comm->c_nbc_tag;
 }
 
-void mca_coll_mpath_tag_learn(mca_coll_mpath_module_t *module, const mca_coll_mpath_arguments_t *arguments,
-                              int32_t before)
+void mca_coll_mpath_tag_level(mca_coll_mpath_module_t *module, int32_t before)
 {
-    if (module->comm->c_nbc_tag == before - 1) {
-        module->takes_one_tag |= tag_bit(arguments);
-    } else if ((module->comm->c_nbc_tag == before) && tag_is_regular(before)) {
-        module->comm->c_nbc_tag = before - 1;
+    if (module->comm->c_nbc_tag == before) {
+        (void)mca_coll_mpath_tag_take(module);
     }
 }
 
-int32_t mca_coll_mpath_tag_lend(mca_coll_mpath_module_t *module, int32_t tag)
+struct ompi_communicator_t *mca_coll_mpath_tag_twin(const mca_coll_mpath_module_t *module, int32_t tag)
 {
-    int32_t next = module->comm->c_nbc_tag;
+    tag_twin_t *twin  = OBJ_NEW(tag_twin_t);
+    const size_t head = sizeof(opal_object_t);
 
-    module->comm->c_nbc_tag = tag;
-    return next;
+    if (NULL == twin) {
+        return NULL;
+    }
+    memcpy((char *)twin + head, (const char *)module->comm + head, sizeof(twin->comm) - head);
+    *tag_counter(&twin->comm) = tag;
+    twin->original            = module->comm;
+    OBJ_RETAIN(twin->original);
+    return &twin->comm;
 }
 
-void mca_coll_mpath_tag_return(mca_coll_mpath_module_t *module, int32_t next)
+bool mca_coll_mpath_tag_fits(const struct ompi_communicator_t *twin, int32_t tag)
 {
-    module->comm->c_nbc_tag = next;
+    return (twin->c_nbc_tag == tag) || (twin->c_nbc_tag == tag - 1);
 }

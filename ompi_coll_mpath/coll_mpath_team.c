@@ -4,7 +4,11 @@
 #include "coll_mpath_help.h"
 #include "coll_mpath_peers.h"
 
+#include "lane/segment.h"
+#include "record/page.h"
+
 #include "ompi/proc/proc.h"
+#include "ompi/runtime/mpiruntime.h"
 
 #include <pthread.h>
 #include <stdlib.h>
@@ -20,8 +24,17 @@ static mpath_status_t context_get(mpath_context_t **context_p)
 
     pthread_mutex_lock(&context_lock);
     if ((NULL == context) && (MPATH_OK == context_status)) {
+        mpath_segment_sweep(); /* a process alone on its node has no other occasion */
+        mpath_page_open((uint64_t)OMPI_PROC_MY_NAME->jobid, (int)OMPI_PROC_MY_NAME->vpid,
+                        (int)ompi_process_info.num_procs);
         context_status = mpath_context_create(&mca_coll_mpath_component.settings, (int)OMPI_PROC_MY_NAME->vpid,
                                               mca_coll_mpath_peers_local_rank(), &context);
+        if (NULL != context) {
+            mpath_context_set_processes(context, (int)ompi_process_info.num_local_peers + 1);
+        }
+    }
+    if (NULL != context) { /* each time: a session that comes later may have threads */
+        mpath_context_set_alone(context, !ompi_mpi_thread_multiple);
     }
     status     = context_status;
     *context_p = context;
@@ -36,6 +49,7 @@ void mca_coll_mpath_context_end(void)
         mpath_context_destroy(context);
         context = NULL;
     }
+    mpath_page_close();
     context_status = MPATH_OK;
     pthread_mutex_unlock(&context_lock);
 }
@@ -74,7 +88,7 @@ static mpath_status_t team_prepare(mca_coll_mpath_module_t *module, mpath_oob_t 
     if (NULL == module->arrays) {
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mca_coll_mpath_oob_create(module->comm, COLL_MPATH_TAG_TEAM, oob, &module->oob);
+    status = mca_coll_mpath_oob_create(module, COLL_MPATH_TAG_TEAM, oob, &module->oob);
     if (MPATH_OK != status) {
         return status;
     }
@@ -95,7 +109,11 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
     }
     mpath_context_limit_paths(the_context, mca_coll_mpath_component.settings.max_paths);
     status = mpath_team_create(the_context, &oob, &module->team);
+    if (mpath_exchange_is_parted(status)) {
+        mca_coll_mpath_loss_note(module, status);
+    }
     if (MPATH_OK == status) {
+        mpath_team_set_record(module->team, mca_coll_mpath_record(module));
         status = mpath_coll_create(module->team, &coll);
     }
     if (MPATH_OK == status) {
@@ -109,6 +127,7 @@ static mpath_status_t team_create(mca_coll_mpath_module_t *module)
     }
     module->coll      = coll;
     module->symmetric = symmetric;
+    mca_coll_mpath_pvars_begin(module);
     return MPATH_OK;
 }
 
@@ -118,19 +137,21 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
     mpath_status_t status;
 
     module->tried = true;
-    if (2 > ompi_comm_size(module->comm)) {
+    if ((2 > ompi_comm_size(module->comm)) || (MPATH_OK != module->parted)) {
         return; /* there is nobody to make one with */
     }
-    mpath_log_set_rank((int)OMPI_PROC_MY_NAME->vpid);
     status = team_create(module);
     if (MPATH_OK == status) {
         return; /* libmpath has told what there is */
     }
     if (MPATH_OK != module->parted) {
-        mpath_error("%s: the ranks could not set up mpath together (%s): every call of mpath on the communicator fails",
-                    name, mpath_status_string(module->parted));
+        mpath_info_by(
+            0 == ompi_comm_rank(module->comm),
+            "%s: the ranks could not set up mpath together (%s): every call of mpath on the communicator fails", name,
+            mpath_status_string(module->parted));
     } else if (MPATH_DECLINED == status) {
-        mpath_info("%s: mpath stays out of this communicator; the functions that it replaces run", name);
+        mpath_info_by(0 == ompi_comm_rank(module->comm),
+                      "%s: mpath stays out of this communicator; the functions that it replaces run", name);
     } else {
         COLL_MPATH_TELL(
             "no-setup",
@@ -142,17 +163,12 @@ void mca_coll_mpath_team_make(mca_coll_mpath_module_t *module)
 
 void mca_coll_mpath_team_end(mca_coll_mpath_module_t *module)
 {
-    free(module->allgather_choice);
-    module->allgather_choice = NULL;
-    if (NULL != module->symmetric_gpu) {
-        mpath_symmetric_gpu_destroy(module->symmetric_gpu);
-        module->symmetric_gpu = NULL;
-    }
     if (NULL != module->symmetric) {
         mpath_symmetric_destroy(module->symmetric);
         module->symmetric = NULL;
     }
     if (NULL != module->coll) {
+        mca_coll_mpath_pvars_end(module);
         mpath_coll_destroy(module->coll);
         module->coll = NULL;
     }

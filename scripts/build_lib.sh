@@ -18,21 +18,24 @@ configure_tree() {
         flock configure.ac ./autogen.sh >/dev/null || return 1
     fi
     mkdir -p "$dir"
-    if [[ -f $dir/config.status && $(cat "$dir/.mpath_args" 2>/dev/null) == "$*" ]]; then
-        return 0
-    fi
-    # By a path from there: configure takes no source folder with a blank in its name.
-    (cd "$dir" && "$(realpath --relative-to=. "$top")/configure" -q "$@" && echo "$*" >.mpath_args)
+    (
+        cd "$dir" && exec 9<. && flock 9 || exit # stages that run at a time share trees
+        if [[ -f config.status && $(cat .mpath_args 2>/dev/null) == "$*" ]]; then
+            exit 0
+        fi
+        # By a path from there: configure takes no source folder with a blank in its name.
+        "$(realpath --relative-to=. "$top")/configure" -q "$@" && echo "$*" >.mpath_args
+    )
 }
 
 # take_kernels FROM DIR: the GPU kernels, half a minute of nvcc, as the tree FROM has compiled them, if it has. With their time,
 # so that make compiles them anew where a source is newer. nvcc gets the same options in all trees.
 take_kernels() {
     local file
-    if [[ -f $1/src/gpu/image.c && -f $1/src/gpu/kernels.fatbin ]]; then
-        mkdir -p "$2/src/gpu"
+    if [[ -f $1/src/device/kernels/image.c && -f $1/src/device/kernels/kernels.fatbin ]]; then
+        mkdir -p "$2/src/device/kernels"
         for file in kernels.fatbin image.c; do
-            cp -p "$1/src/gpu/$file" "$2/src/gpu/$file"
+            cp -p "$1/src/device/kernels/$file" "$2/src/device/kernels/$file"
         done
     fi
 }

@@ -1,14 +1,19 @@
 #!/bin/bash
 # SPDX-License-Identifier: BSD-3-Clause
 # Installs the Debian or Ubuntu packages that mpath needs, only those that are missing.
-# usage: scripts/packages.sh [--list] [build|cluster|test]...      (default: all three groups)
+# usage: scripts/packages.sh [--list] [build|cluster|test|torch|packaging|browser]...      (default: the first three groups)
 # --list names the missing ones and installs nothing. Exit status 3: some are missing and this user cannot install them.
 set -eu
 
 build=(gcc make automake autoconf libtool pkg-config
     openmpi-bin libopenmpi-dev libucx-dev libhwloc-dev libxml2-dev libibverbs-dev libjansson-dev)
 cluster=(iproute2 util-linux procps python3)
-test=(clang clang-format libcmocka-dev libglpk-dev ucx-utils shellcheck xz-utils)
+test=(g++ locales hwloc-nox clang clang-format libcmocka-dev libglpk-dev ucx-utils shellcheck xz-utils gfortran python3-mpi4py python3-numpy)
+torch=(python3-venv) # PyTorch itself comes from PyPI, see ./check torch
+# For ./check browser: pages are looked at by a browser without a window.
+browser=(chromium-headless-shell fonts-dejavu-core)
+# For ./check packaging.
+packaging=(dpkg-dev debhelper bash-completion fakeroot lintian)
 
 list=no
 wanted=()
@@ -18,8 +23,11 @@ for word in "$@"; do
     build) wanted+=("${build[@]}") ;;
     cluster) wanted+=("${cluster[@]}") ;;
     test) wanted+=("${test[@]}") ;;
+    torch) wanted+=("${torch[@]}") ;;
+    packaging) wanted+=("${packaging[@]}") ;;
+    browser) wanted+=("${browser[@]}") ;;
     *)
-        echo "packages: no group '$word'; there are build, cluster, test; nothing installed" >&2
+        echo "packages: no group '$word'; there are build, cluster, test, torch, packaging, browser; nothing installed" >&2
         exit 2
         ;;
     esac
@@ -49,8 +57,14 @@ if [[ " ${wanted[*]} " == *" clang "* ]]; then
     fi
 fi
 
+# What lstopo writes is read as a topology; there is one with windows, too, in hwloc.
+if command -v lstopo >/dev/null; then
+    wanted=("${wanted[@]/hwloc-nox/}")
+fi
+
 missing=()
 for package in "${wanted[@]}"; do
+    [[ -n $package ]] || continue
     status=$(dpkg-query -W -f='${db:Status-Status}' "$package" 2>/dev/null || true)
     if [[ $status != installed ]]; then
         missing+=("$package")

@@ -39,14 +39,22 @@ suite() {
     rm -f "$output"
 }
 
-# Every file of the project: from git in a checkout, from find in an unpacked release, where autogen.sh has left its own.
+# Of the files that standard input names, those that no configure and no libtool has made, which write that into their first lines.
+not_generated() {
+    local files
+    mapfile -t files
+    comm -23 <(printf '%s\n' "${files[@]}" | sort) <(printf '%s\0' "${files[@]}" |
+        xargs -0 awk 'FNR > 5 { nextfile } /[Gg]enerated (automatically )?(by|from) (config|libtool|GNU libtool)/ { print FILENAME; nextfile }' | sort)
+}
+
+# Every file of the project: from git in a checkout, from find in an unpacked release, where autogen.sh and configure have left theirs.
 project_files() {
     if git rev-parse --is-inside-work-tree >/dev/null 2>&1; then
         git ls-files
     else
         find . \( -path ./build -o -path ./build-aux -o -path ./autom4te.cache -o -path ./.git \) -prune -o -type f \
             ! -path ./configure ! -path ./aclocal.m4 ! -path './m4/libtool.m4' ! -path './m4/lt*.m4' ! -name Makefile.in \
-            ! -name '*~' -print | sed 's,^\./,,'
+            ! -name '*~' -print | sed 's,^\./,,' | not_generated
     fi
 }
 
@@ -79,14 +87,14 @@ check_spdx() {
             echo "$file: no SPDX line"
             rc=1
         fi
-    done < <(project_files | grep -E '\.(c|h|sh|m4|am|mk)$')
+    done < <(project_files | grep -E '\.(c|cc|cu|cuh|h|sh|m4|am|mk)$')
     return $rc
 }
 
 stage_style() {
     local sources scripts
     if command -v clang-format >/dev/null; then
-        mapfile -t sources < <(project_files | grep -E '\.[ch]$')
+        mapfile -t sources < <(project_files | grep -E '\.([ch]|cc)$')
         verdict clang-format "files differ from .clang-format" clang-format --dry-run -Werror "${sources[@]}"
     else
         skip "clang-format: not installed"
@@ -133,8 +141,8 @@ stage_build() {
     else
         skip "build-clang: clang is not installed"
     fi
-    if [[ -f $check_dir/gcc/src/gpu/kernels.fatbin ]]; then
-        verdict kernel-targets "see the log" tests/gpu/kernel_targets "$check_dir/gcc/src/gpu/kernels.fatbin" sm_80 sm_90 PTX
+    if [[ -f $check_dir/gcc/src/device/kernels/kernels.fatbin ]]; then
+        verdict kernel-targets "see the log" tests/gpu/kernel_targets "$check_dir/gcc/src/device/kernels/kernels.fatbin" sm_80 sm_90 PTX
     else
         skip "kernel-targets: built without nvcc"
     fi
@@ -144,6 +152,37 @@ stage_build() {
     else
         skip "examples: $(sed -n 's/^MOE_LAYER_MISSING = //p' "$check_dir/gcc/Makefile")"
     fi
+}
+
+# failed_tests PROGRAM LOG: of each cmocka test that failed a line with the first check that did, of a rank where it was one's, and the
+# end of what the test said; of a program that broke off the test that it was in.
+failed_tests() {
+    awk -v program="$1" '
+        BEGIN {
+            kinds[1] = "^ranks: rank [0-9]+: "
+            kinds[2] = "Assertion|ERROR: |runtime error: "
+            kinds[3] = "^\\[  ERROR   \\]|rror"
+        }
+        function tell(name, why, kind, i) {
+            for (kind = 1; kind <= 3 && why == ""; kind++) {
+                for (i = 0; i < n && why == ""; i++) {
+                    if (said[i] ~ kinds[kind]) { why = said[i] }
+                }
+            }
+            print "FAIL: " program name ": " (why == "" ? "failed" : why)
+            for (i = (n > 30 ? n - 30 : 0); i < n; i++) { print "  " said[i] }
+            told++
+            n = 0
+        }
+        /^\[ RUN      \] / { n = 0; running = $4 }
+        /^\[==========\] .*run\.$/ { over = 1 }
+        over { next }
+        { said[n++] = $0 }
+        /^\[       OK \] |^\[  SKIPPED \] / { running = "" }
+        /^\[  FAILED  \] / { tell("." running); running = "" }
+        END {
+            if (running != "") { tell("." running, "broke off") } else if (!told) { tell("") }
+        }' "$2"
 }
 
 # One line per cmocka test, and per PASS/FAIL/SKIP line of a script, out of the logs that make check left in BUILD/tests.
@@ -160,27 +199,35 @@ report_unit_logs() {
         done < <(sed -n -E -e "s/^\[       OK \] (.*)/PASS: $program.\1/p" -e "s/^\[  SKIPPED \] ([A-Za-z_].*)/SKIP: $program.\1: skipped/p" \
             -e '/^(PASS|FAIL|SKIP): /p' "$log" | sort -u)
         if [[ $result != PASS && $result != SKIP ]]; then
-            if ! grep -q '^FAIL: ' "$log"; then
-                fail "$program: $(grep -m 1 -E '^\[  FAILED  \]|rror' "$log" ||
-                    echo "broke off in $(sed -n 's/^\[ RUN      \] //p' "$log" | tail -n 1)")"
+            if grep -q '^FAIL: ' "$log"; then
+                tail -n 30 "$log" | sed 's/^/  /'
+            else
+                failed_tests "$program" "$log"
             fi
-            tail -n 30 "$log" | sed 's/^/  /'
         elif ((lines == before)); then
             echo "$result: $program"
         fi
     done < <(find "$1/tests" -name '*.trs' | sort)
 }
 
+# Tests that wait for deadlines for most of their time, and the longest one: they begin first, and the others run beside them.
+waiting_tests=(unit/scripts unit/test_{gpu_nodes_cut,alltoallv,resume,cut_plans,relay_cut,gpu_nodes_faults,relay_faults,failures,attend,agree_own,share_rates,symmetric_failures,dead_end,gpu_symmetric})
+
 # run_unit BUILD [TEST...]: all tests of make check but these.
 run_unit() {
-    local build_dir=$1 rc=0 lines=0 tests name
+    local build_dir=$1 rc=0 lines=0 first="" tests name
     tests=" $(make -s --no-print-directory -C "$build_dir/tests" list-tests) "
     for name in "${@:2}"; do
         tests=${tests/ $name / }
     done
+    for name in "${waiting_tests[@]}"; do
+        [[ $tests != *" $name "* ]] || first+=" $name"
+        tests=${tests/ $name / }
+    done
+    tests=$first$tests
     find "$build_dir/tests" -name '*.trs' -delete
     # More at a time than processors: many of them wait for deadlines most of their time.
-    make -s -j4 -C "$build_dir" check TESTS="$tests" >"$build_dir/make_check.log" 2>&1 || rc=$?
+    make -s -j6 -C "$build_dir" check TESTS="$tests" >"$build_dir/make_check.log" 2>&1 || rc=$?
     report_unit_logs "$build_dir"
     # With no result at all find is content.
     if ((rc != 0)) && [[ -z $(find "$build_dir/tests" -name '*.trs' -exec grep -l '^:global-test-result: FAIL' {} +) ]]; then
@@ -211,8 +258,8 @@ stage_sanitize() {
         return
     fi
     export UBSAN_OPTIONS=print_stacktrace=1
-    # golden/compilers compiles the planner itself, and unit/scripts tries configure and scripts, whatever the tree is made of.
-    ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan" golden/compilers unit/scripts
+    # scale/growth counts allocations, golden/compilers compiles the planner itself, the others try configure, scripts and what is installed, whatever the tree is made of.
+    ASAN_OPTIONS=detect_leaks=1 run_unit "$check_dir/asan" scale/growth golden/compilers unit/scripts unit/man unit/packaging
     # Open MPI itself leaks at exit, so leak detection stays with the unit tests.
     ASAN_OPTIONS=detect_leaks=0 MPATH_SANITIZED=1 suite mpi-sanitized tests/mpi/run "$check_dir/asan"
 }
@@ -227,7 +274,7 @@ run_fuzzer() {
         corpora+=("tests/fuzz/corpus/$name")
     fi
     # New inputs go into the first folder; the project's corpus is only read.
-    verdict "fuzz-$name" "crash input left in $found" "$program" -max_total_time="${MPATH_FUZZ_SECONDS:-20}" -timeout=10 \
+    verdict "fuzz-$name" "crash input left in $found" "$program" -max_total_time="${MPATH_FUZZ_SECONDS:-20}" -timeout=100 \
         -rss_limit_mb=2048 -print_final_stats=1 -verbosity=0 -artifact_prefix="$found/" \
         "${corpora[@]}"
 }
@@ -300,6 +347,46 @@ stage_ucx() {
     suite ucx "${as_root[@]}" tests/cluster/ucx_test "$check_dir/ucx"
 }
 
+# Releases of PyTorch that torch_mpath is tested with.
+torch_releases=(2.15.0 2.14.1 2.11.0)
+
+# torch_python RELEASE: installs it, once, in an environment of its own, and prints its interpreter.
+torch_python() {
+    local folder=$check_dir/torch/venv-$1
+    if [[ ! -e $folder/complete ]]; then
+        { python3 -m venv "$folder" && "$folder/bin/python" -m pip install --progress-bar off "torch==$1" numpy 'setuptools>=70.1,<82'; } >&2 || return 1
+        : >"$folder/complete"
+    fi
+    echo "$folder/bin/python"
+}
+
+# PyTorch over mpath. MPATH_TORCH=install: with all its releases, installed from PyPI; else with what is installed.
+stage_torch() {
+    local release python pythons=() as_root=()
+    if [[ ${MPATH_TORCH:-} == install ]]; then
+        scripts/packages.sh cluster torch || (($? == 3)) || { fail "torch: packages are missing, see the log"; return; }
+        for release in "${torch_releases[@]}"; do
+            if python=$(torch_python "$release"); then
+                pythons+=("$python")
+            else
+                fail "torch: PyTorch $release cannot be installed, see the log"
+            fi
+        done
+    elif python3 -c 'import torch' 2>/dev/null; then
+        pythons=(python3)
+    else
+        skip "torch: python3 has no PyTorch; ./check torch installs it"
+    fi
+    ((${#pythons[@]} > 0)) || return 0
+    build_tree "$check_dir/gcc" CC=gcc --enable-werror || { fail "torch: the build failed"; return; }
+    if ((EUID != 0)) && sudo -n true 2>/dev/null; then
+        as_root=(sudo -n -E)
+    fi
+    for python in "${pythons[@]}"; do
+        suite torch "${as_root[@]}" tests/torch/run "$check_dir/gcc" "$python"
+    done
+}
+
 # Once more when something failed: software emulation that got no time looks like a network that fails.
 run_vm() {
     local output rc
@@ -314,6 +401,14 @@ run_vm() {
     cat "$output"
     rm -f "$output"
     return "$rc"
+}
+
+# Pages in a browser, also that of a job with its timeline: the other stages leave that out where there is none.
+stage_browser() {
+    scripts/packages.sh browser || (($? == 3)) || { fail "browser: packages are missing, see the log"; return; }
+    build_programs mpi-programs "$check_dir/gcc" CC=gcc --enable-werror || { fail "browser: the build failed"; return; }
+    MPATH_TEST_BUILDDIR=$check_dir/gcc/tests MPATH_TEST_SRCDIR=$PWD/tests suite browser tests/unit/report
+    suite browser-job tests/mpi/run "$check_dir/gcc" seen
 }
 
 # Over real verbs: a part in a minute, or with MPATH_VM=all everything.
@@ -352,11 +447,12 @@ check_dist_files() {
 }
 
 # What an unpacked release can miss is a file. With all files in it, it runs the tests that read some, and builds just those: the
-# others are built and run from the same sources in the stage "unit". Lines are not counted twice. Nothing is optimised, and the
+# others are built and run from the same sources in the stage "unit". unit/scripts is not run: it calls configure again and again,
+# and dist-files sees whether a file of its is missing. Lines are not counted twice. Nothing is optimised, and the
 # kernels are PTX only where nvcc can that.
 check_dist() {
     local tests programs flags="CFLAGS='-O0' 'NVCCFLAGS=-std=c++17 -gencode arch=compute_90,code=compute_90'"
-    tests=$(cd tests && grep -s -l MPATH_TEST_SRCDIR golden/run unit/* | sed 's/\.c$//' | tr '\n' ' ')
+    tests=$(cd tests && grep -s -l MPATH_TEST_SRCDIR golden/run unit/* | sed -e '/^unit\/scripts$/d' -e 's/\.c$//' | tr '\n' ' ')
     programs=$(cd tests && grep -s -l MPATH_TEST_SRCDIR unit/*.c | sed 's/\.c$//' | tr '\n' ' ')
     XZ_OPT=-1 make -s -j2 -C "$check_dir/gcc" distcheck AM_MAKEFLAGS="TESTS='$tests' check_PROGRAMS='$programs'" \
         DISTCHECK_CONFIGURE_FLAGS="$flags" 2>&1 |
@@ -375,8 +471,84 @@ stage_dist() {
     fi
 }
 
+# The Debian packages of the release, and what lintian says of them.
+check_debian() {
+    local releases=("$check_dir"/gcc/mpath-*.tar.xz) output=$check_dir/debian
+    rm -rf "$output"
+    # Tests that run in it are counted in the stage "unit".
+    DEB_BUILD_OPTIONS="parallel=2" contrib/debian/build "${releases[0]}" "$output" 2>&1 | sed -E 's/^(PASS|FAIL|SKIP): /  &/'
+    return "${PIPESTATUS[0]}"
+}
+
+check_lintian() {
+    local said
+    said=$(lintian --allow-root --display-info "$check_dir"/debian/*.changes 2>&1)
+    echo "$said"
+    [[ -z $said ]]
+}
+
+# What is installed from the packages into a folder of its own has programs, pages, documents and the component in its place.
+check_debian_contents() {
+    local root=$check_dir/debian/root package component
+    rm -rf "$root"
+    for package in "$check_dir"/debian/mpath{,-doc}_*.deb; do
+        dpkg-deb -x "$package" "$root" || return 1
+    done
+    component=$(ompi_info --path pkglibdir --parsable | sed -n 's/^path:pkglibdir://p')/mca_coll_mpath.so
+    [[ $("$root/usr/bin/mpath_info" --version) == "mpath_info "* && -e $root$component && -e $root/usr/share/man/man7/mpath.7.gz &&
+        -e $root/usr/share/doc/mpath-doc/doc/openmpi.md && -e $root/usr/share/doc/mpath-doc/examples/moe_layer/moe_layer.c &&
+        -e $root/usr/share/bash-completion/completions/mpath_plan ]]
+}
+
+# Where an engine is installed and answers.
+check_container() {
+    local engine
+    for engine in podman docker; do
+        if "$engine" info >/dev/null 2>&1; then
+            verdict container "see the log" "$engine" build -f contrib/container/Containerfile -t mpath-check .
+            return
+        fi
+    done
+    skip "container: neither podman nor docker works here"
+}
+
+check_spack() {
+    local repository=$check_dir/spack-repository
+    if ! command -v spack >/dev/null; then
+        skip "spack: not installed"
+        return
+    fi
+    rm -rf "$repository"
+    mkdir -p "$repository/packages/mpath"
+    printf 'repo:\n  namespace: mpath_check\n' >"$repository/repo.yaml"
+    cp contrib/spack/package.py "$repository/packages/mpath"
+    verdict spack "see the log" spack -c "repos:[$repository]" info mpath
+}
+
+# Packages built from a release: on demand, as it takes minutes.
+stage_packaging() {
+    local command missing=()
+    build_tree "$check_dir/gcc" CC=gcc --enable-werror || { fail "packaging: the build failed"; return; }
+    rm -f "$check_dir"/gcc/mpath-*.tar.xz
+    XZ_OPT=-1 make -s -C "$check_dir/gcc" dist || { fail "packaging: there is no release"; return; }
+    for command in dpkg-buildpackage dh lintian; do
+        command -v "$command" >/dev/null || missing+=("$command")
+    done
+    if ((${#missing[@]} > 0)); then
+        skip "debian: not installed: ${missing[*]} (scripts/packages.sh packaging)"
+    elif check_debian; then
+        pass debian
+        verdict debian-lintian "see the log" check_lintian
+        verdict debian-contents "a file is missing in the packages, or a program does not run" check_debian_contents
+    else
+        fail "debian: dpkg-buildpackage failed"
+    fi
+    check_container
+    check_spack
+}
+
 case ${1:-} in
-packages | style | build | unit | mpi | sanitize | fuzz | cluster | ucx | vm | dist) "stage_$1" ;;
+packages | style | build | unit | mpi | sanitize | fuzz | cluster | ucx | torch | vm | dist | packaging | browser) "stage_$1" ;;
 *)
     echo "stages.sh: no stage '${1:-}'" >&2
     exit 2

@@ -7,16 +7,8 @@
 
 #include "util/time.h"
 
-#include <string.h>
-
 #define ACK_BYTES (128 * 1024)
 #define ACK_PACKETS 64 /* each acknowledgement is a message of its own */
-
-typedef struct ack_message {
-    uct_mpath_link_t link;
-    uint8_t count;
-    uct_mpath_ack_entry_t entries[UCT_MPATH_MAX_RAILS];
-} __attribute__((packed)) ack_message_t;
 
 static int newer_generation(uint8_t generation, uint8_t than)
 {
@@ -57,88 +49,6 @@ void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_p
     uct_mpath_peer_set_busy(peer);
 }
 
-typedef struct control_pack {
-    const void *message;
-    size_t bytes;
-} control_pack_t;
-
-static size_t pack_control(void *destination, void *arg)
-{
-    const control_pack_t *pack = arg;
-
-    memcpy(destination, pack->message, pack->bytes);
-    return pack->bytes;
-}
-
-/* Some transports take very short messages only. */
-static ucs_status_t post_control(uct_mpath_peer_t *peer, unsigned rail, uint8_t id, const void *message, size_t bytes)
-{
-    control_pack_t pack = {.message = message, .bytes = bytes};
-    uint64_t link;
-    ssize_t packed;
-
-    if (peer->rails[rail].relayed) {
-        return uct_mpath_route_send(peer, rail, id, pack_control, &pack);
-    }
-    if (bytes > peer->iface->lanes[rail].attr.cap.am.max_short) {
-        packed = uct_ep_am_bcopy(peer->rails[rail].ep, id, pack_control, &pack, 0);
-        return packed >= 0 ? UCS_OK : (ucs_status_t)packed;
-    }
-    memcpy(&link, message, sizeof(link));
-    return uct_ep_am_short(peer->rails[rail].ep, id, link, (const char *)message + sizeof(link),
-                           (unsigned)(bytes - sizeof(link)));
-}
-
-/* Control messages take the rail over which something came last, else the one with the least in front of them. */
-ucs_status_t uct_mpath_control_send(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes)
-{
-    uint64_t usable = peer->up_mask != 0 ? peer->up_mask : peer->open_mask;
-    int rail        = peer->last_rail;
-    ucs_status_t status;
-
-    if (!(usable & UCS_BIT(rail))) {
-        rail = mpath_spread_pick(peer->loads, usable, bytes, -1);
-    }
-    for (; rail >= 0; rail = mpath_spread_pick(peer->loads, usable, bytes, -1)) {
-        status = post_control(peer, (unsigned)rail, id, message, bytes);
-        if (status == UCS_OK) {
-            return UCS_OK;
-        }
-        if (status != UCS_ERR_NO_RESOURCE) {
-            uct_mpath_peer_rail_broken(peer, (unsigned)rail);
-        }
-        usable &= ~UCS_BIT(rail);
-    }
-    return UCS_ERR_NO_RESOURCE;
-}
-
-void uct_mpath_ack_send(uct_mpath_peer_t *peer)
-{
-    ack_message_t message = {.link = peer->link};
-    unsigned rail;
-
-    for (rail = 0; rail < UCT_MPATH_MAX_RAILS; ++rail) {
-        if (peer->rails[rail].peer_generation != 0) {
-            message.entries[message.count].rail       = (uint8_t)rail;
-            message.entries[message.count].generation = peer->rails[rail].peer_generation;
-            message.entries[message.count].packets    = peer->rails[rail].received_packets;
-            ++message.count;
-        }
-    }
-    if (uct_mpath_control_send(peer, UCT_MPATH_ID_ACK, &message,
-                               offsetof(ack_message_t, entries) + message.count * sizeof(message.entries[0])) !=
-        UCS_OK) {
-        peer->ack_due = 1;
-        return;
-    }
-    peer->ack_due          = 0;
-    peer->ack_soon         = 0;
-    peer->unacked_packets  = 0;
-    peer->unacked_seen     = 0;
-    peer->unacked_bytes    = 0;
-    peer->unacked_since_ns = 0;
-}
-
 /* Packets that are acknowledged on a rail, oldest first. Completions may send more meanwhile. */
 static void take_acknowledged(uct_mpath_peer_t *peer, unsigned rail, uint32_t count, uint64_t now_ns)
 {
@@ -176,21 +86,16 @@ static void note_stall(uct_mpath_peer_t *peer, unsigned rail, uint64_t now_ns)
     }
 }
 
-void uct_mpath_ack_received(uct_mpath_peer_t *peer, const void *data, size_t length)
+void uct_mpath_ack_received(uct_mpath_peer_t *peer, const uct_mpath_ack_t *message)
 {
     uint32_t advance[UCT_MPATH_MAX_RAILS] = {0};
-    const ack_message_t *message          = data;
     uint64_t now_ns                       = mpath_time_ns();
     unsigned i, rail;
 
-    if (length < offsetof(ack_message_t, entries) ||
-        length < offsetof(ack_message_t, entries) + message->count * sizeof(message->entries[0])) {
-        return;
-    }
     peer->progress_ns = now_ns;
     for (i = 0; i < message->count; ++i) {
         rail = message->entries[i].rail;
-        if (rail >= UCT_MPATH_MAX_RAILS || message->entries[i].generation != peer->rails[rail].generation) {
+        if (message->entries[i].generation != peer->rails[rail].generation) {
             continue;
         }
         if (peer->rails[rail].state == UCT_MPATH_RAIL_OPENING) {
@@ -215,42 +120,13 @@ void uct_mpath_ack_received(uct_mpath_peer_t *peer, const void *data, size_t len
     uct_mpath_peer_set_busy(peer);
 }
 
-typedef struct probe_message {
-    uct_mpath_link_t link;
-    uct_mpath_probe_t probe;
-} __attribute__((packed)) probe_message_t;
-
-/* Over the rail itself when that has been opened; else over any. */
-void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail)
+void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_probe_t *probe)
 {
     uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
-    probe_message_t message          = {.link  = peer->link,
-                                        .probe = {.rail = (uint8_t)rail, .generation = peer_rail->generation}};
-    ucs_status_t status;
 
-    if (!peer_rail->probe_due) {
-        uct_mpath_control_send(peer, UCT_MPATH_ID_PROBE, &message, sizeof(message));
-        return;
-    }
-    status = post_control(peer, rail, UCT_MPATH_ID_PROBE, &message, sizeof(message));
-    if (status == UCS_OK) {
-        peer_rail->probe_due = 0;
-    } else if (status != UCS_ERR_NO_RESOURCE) {
-        uct_mpath_peer_rail_broken(peer, rail);
-    }
-}
-
-void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const void *data, size_t length)
-{
-    const probe_message_t *message   = data;
-    uct_mpath_peer_rail_t *peer_rail = &peer->rails[rail];
-
-    if (length < sizeof(*message)) {
-        return;
-    }
     /* It may have been opened any number of times without success since the last one that came. */
-    if (message->probe.rail == rail && message->probe.generation != peer_rail->peer_generation) {
-        peer_rail->peer_generation  = message->probe.generation;
+    if (probe->rail == rail && probe->generation != peer_rail->peer_generation) {
+        peer_rail->peer_generation  = probe->generation;
         peer_rail->received_packets = 0;
     }
     note_arrival(peer, rail);

@@ -109,6 +109,7 @@ uint64_t uct_mpath_address_reachable(uct_mpath_iface_t *iface, const uct_mpath_d
     for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
         number = (unsigned)__builtin_ctzll(rest);
         if (device->length == iface->lanes[number].attr.device_addr_len &&
+            (address == NULL || address->length == iface->lanes[number].attr.iface_addr_len) &&
             uct_mpath_address_find(device, address, number, &device_addr, &iface_addr) &&
             uct_iface_is_reachable(iface->lanes[number].child, device_addr, iface_addr)) {
             reachable |= UCS_BIT(number);

@@ -7,8 +7,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#define ACK_SOON_BYTES 2048
-
 typedef struct pending_priv {
     uct_pending_req_priv_queue_t super;
     uct_ep_h ep;
@@ -25,6 +23,9 @@ static ucs_status_t greet(uct_mpath_peer_t *peer, const uct_mpath_device_addr_t 
     unsigned number;
     int opened = 0;
 
+    if (device->length > UCT_MPATH_ADDRESS_MAX || address->length > UCT_MPATH_ADDRESS_MAX) {
+        return UCS_ERR_INVALID_ADDR;
+    }
     for (; reachable != 0; reachable &= reachable - 1) {
         number = (unsigned)__builtin_ctzll(reachable);
         rail   = &peer->rails[number];
@@ -85,72 +86,6 @@ UCS_CLASS_CLEANUP_FUNC(uct_mpath_ep_t)
 UCS_CLASS_DEFINE(uct_mpath_ep_t, uct_base_ep_t)
 UCS_CLASS_DEFINE_NEW_FUNC(uct_mpath_ep_t, uct_ep_t, const uct_ep_params_t *);
 UCS_CLASS_DEFINE_DELETE_FUNC(uct_mpath_ep_t, uct_ep_t);
-
-/* A packet may go now: connected, and nobody waits in front. */
-ucs_status_t uct_mpath_ep_ready(const uct_mpath_ep_t *ep)
-{
-    uct_mpath_peer_t *peer = ep->peer;
-
-    if (peer == NULL || ep->reported) {
-        return peer == NULL ? UCS_ERR_CONNECTION_RESET : peer->failure;
-    }
-    if (peer->state != UCT_MPATH_PEER_READY || !ucs_list_is_empty(&peer->lost) ||
-        !uct_mpath_rma_done_before(peer, peer->rma_fence) || !uct_mpath_peer_gets_done_before(peer, peer->get_fence) ||
-        (!peer->dispatching && !ucs_queue_is_empty(&peer->pending))) {
-        return UCS_ERR_NO_RESOURCE;
-    }
-    return UCS_OK;
-}
-
-uct_mpath_packet_t *uct_mpath_ep_packet(uct_mpath_ep_t *ep, uct_mpath_kind_t kind, uint8_t id, size_t data_bytes)
-{
-    uct_mpath_packet_t *packet = uct_mpath_packet_get(ep->peer->iface, data_bytes > UCT_MPATH_MAX_HEADER);
-
-    if (packet != NULL) {
-        packet->peer                             = ep->peer;
-        packet->ep                               = ep;
-        uct_mpath_packet_header(packet)->kind_am = (uint8_t)(kind << 5 | id);
-        uct_mpath_packet_header(packet)->flags   = 0;
-    }
-    return packet;
-}
-
-ucs_status_t uct_mpath_ep_send(uct_mpath_ep_t *ep, uct_mpath_packet_t *packet, size_t data_bytes)
-{
-    uct_mpath_peer_t *peer            = ep->peer;
-    uct_mpath_packet_header_t *header = uct_mpath_packet_header(packet);
-    int accesses                      = header->kind_am >> 5 != UCT_MPATH_AM;
-    ucs_status_t status;
-
-    packet->data_bytes = (uint32_t)data_bytes;
-    if (data_bytes + packet->iov_bytes >= ACK_SOON_BYTES) {
-        header->flags |= UCT_MPATH_ACK_SOON;
-    }
-    if (accesses && mpath_psn_before(peer->tx.base, peer->fence_psn)) {
-        header->flags |= UCT_MPATH_ORDERED;
-    }
-    status = uct_mpath_packet_send(peer, packet);
-    if (status != UCS_OK) {
-        uct_mpath_packet_put(packet);
-        return status;
-    }
-    if (accesses || packet->num_iov > 0) {
-        peer->flush_psn = packet->psn + 1;
-    }
-    return UCS_OK;
-}
-
-void uct_mpath_ep_set_iov(uct_mpath_packet_t *packet, const uct_iov_t *iov, size_t iovcnt)
-{
-    size_t i;
-
-    for (i = 0; i < iovcnt; ++i) {
-        if (uct_mpath_iov_bytes(&iov[i]) > 0) {
-            packet->iov[packet->num_iov++] = iov[i];
-            packet->iov_bytes += (uint32_t)uct_mpath_iov_bytes(&iov[i]);
-        }
-    }
-}
 
 ucs_status_t uct_mpath_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header, const void *payload, unsigned length)
 {

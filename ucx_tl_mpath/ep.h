@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the files with the endpoint's operations share. */
+/* Packets of endpoints, send.c: what the files with the endpoint's operations share. */
 #ifndef UCX_TL_MPATH_EP_H
 #define UCX_TL_MPATH_EP_H
 
@@ -11,13 +11,6 @@ ucs_status_t uct_mpath_ep_ready(const uct_mpath_ep_t *ep);
 uct_mpath_packet_t *uct_mpath_ep_packet(uct_mpath_ep_t *ep, uct_mpath_kind_t kind, uint8_t id, size_t data_bytes);
 /* Sends it, or takes it back when that fails. data_bytes: headers and what was copied behind them. */
 ucs_status_t uct_mpath_ep_send(uct_mpath_ep_t *ep, uct_mpath_packet_t *packet, size_t data_bytes);
-/*
- * Puts and gets as messages. UCS_INPROGRESS: `comp` (may be NULL) will be told. At least one byte, at most a segment.
- */
-ucs_status_t uct_mpath_ep_put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt,
-                                      const uct_mpath_place_t *place, uct_completion_t *comp);
-ucs_status_t uct_mpath_ep_get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt,
-                                      const uct_mpath_place_t *place, uct_completion_t *comp);
 /* Takes over the parts of an iov that are not empty. */
 void uct_mpath_ep_set_iov(uct_mpath_packet_t *packet, const uct_iov_t *iov, size_t iovcnt);
 

@@ -6,6 +6,7 @@
  * the answer tells which relays there are now. Where the rails are more than one message has room for, the
  * greeting is several messages, each of which says all but the other rails.
  */
+#include "ucx_tl_mpath/message.h"
 #include "ucx_tl_mpath/relay.h"
 
 #include <stdlib.h>
@@ -48,6 +49,7 @@ static size_t pack_hello(void *destination, void *arg)
     uint64_t rest;
 
     hello->link          = pack->peer->asks ? (uct_mpath_link_t){0} : pack->peer->link;
+    hello->to            = pack->peer->uid;
     hello->uid           = iface->uid;
     hello->me.handle     = pack->peer->handle;
     hello->me.nonce      = pack->peer->nonce;
@@ -157,11 +159,13 @@ static void learn_rails(uct_mpath_peer_t *peer, const uct_mpath_hello_t *hello)
 
     for (i = 0; i < hello->num_rails; ++i) {
         from = &hello->rails[i];
-        if (from->rail >= UCT_MPATH_MAX_RAILS || !may_learn(peer, from)) {
+        lane = &peer->iface->lanes[from->rail];
+        if ((lane->child != NULL &&
+             (from->device_length != lane->attr.device_addr_len || from->iface_length != lane->attr.iface_addr_len)) ||
+            !may_learn(peer, from)) {
             continue;
         }
-        lane = &peer->iface->lanes[from->rail];
-        to   = &peer->rails[from->rail];
+        to = &peer->rails[from->rail];
         memcpy(to->device_addr, from->device, sizeof(to->device_addr));
         memcpy(to->iface_addr, from->iface, sizeof(to->iface_addr));
         if (lane->child != NULL && from->gateway == 0) {
@@ -184,9 +188,6 @@ static int compatible(uct_mpath_peer_t *peer, const uct_mpath_hello_t *hello)
             peer->iface->segment_bytes, hello->segment_bytes);
         return 0;
     }
-    if (hello->window == 0 || (hello->window & (hello->window - 1)) != 0) {
-        return 0;
-    }
     return 1;
 }
 
@@ -205,12 +206,23 @@ static uct_mpath_peer_t *greeted_peer(uct_mpath_iface_t *iface, const uct_mpath_
     return peer;
 }
 
+void uct_mpath_stranger_note(uct_mpath_iface_t *iface, const char *rail)
+{
+    if (iface->strangers++ == 0) {
+        ucs_warn(
+            "mpath: rail %s: a message came from a sender that is none of this job's processes; it is dropped, and so "
+            "are others of the kind, which are only counted (UCX_MPATH_STATS); doc/security.md says who can send",
+            rail);
+    }
+}
+
 void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const void *data, size_t length)
 {
     const uct_mpath_hello_t *hello = data;
     uct_mpath_peer_t *peer;
 
-    if (length < sizeof(*hello) || length < sizeof(*hello) + hello->num_rails * sizeof(hello->rails[0])) {
+    if (!mpath_message_is_whole(UCT_MPATH_ID_HELLO, data, length, iface->segment_bytes) || hello->to != iface->uid) {
+        uct_mpath_stranger_note(iface, iface->lanes[rail].name);
         return;
     }
     if (hello->version != UCT_MPATH_WIRE_VERSION || hello->rail != rail) {

@@ -6,6 +6,9 @@
  * parameter says where the transport lies; an empty one loads none. Programs that do not ask for the transport are left
  * alone.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* secure_getenv */
+#endif
 #include "ompi_config.h"
 
 #include "ompi/constants.h"
@@ -94,7 +97,7 @@ static int hook_open(void)
 {
     void *handle;
 
-    if (NULL != transport && '\0' != transport[0] && mpath_ucx_asked_for(getenv("UCX_TLS"))) {
+    if (NULL != transport && '\0' != transport[0] && mpath_ucx_asked_for(secure_getenv("UCX_TLS"))) {
         handle = mpath_ucx_load(transport);
         if (NULL != handle) {
             *(void **)&counter_value = dlsym(handle, MPATH_UCX_COUNTER_SYMBOL);

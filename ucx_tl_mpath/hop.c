@@ -137,18 +137,6 @@ static void open_hop(uct_mpath_hop_t *hop)
     }
 }
 
-int uct_mpath_relay_slot_of(const uct_mpath_relay_t *relay, uint64_t uid)
-{
-    int slot;
-
-    for (slot = 0; slot < relay->num_slots; ++slot) {
-        if (relay->uids[slot] == uid) {
-            return slot;
-        }
-    }
-    return -1;
-}
-
 uct_mpath_hop_t *uct_mpath_hop_neighbour(uct_mpath_relay_t *relay, int slot)
 {
     uct_mpath_hop_t *hop = uct_mpath_hop_find(relay, relay->uids[slot], UCT_MPATH_RAIL_SHM);
@@ -157,7 +145,8 @@ uct_mpath_hop_t *uct_mpath_hop_neighbour(uct_mpath_relay_t *relay, int slot)
     if (hop != NULL) {
         return hop;
     }
-    if (!mpath_neighbours_card(relay->neighbours, slot, &card) || card.uid != relay->uids[slot]) {
+    if (!mpath_neighbours_card(relay->neighbours, slot, &card) || card.uid != relay->uids[slot] ||
+        card.device_length != relay->shm.attr.device_addr_len || card.iface_length != relay->shm.attr.iface_addr_len) {
         return NULL;
     }
     hop = new_hop(relay, UCT_MPATH_RAIL_SHM, card.uid, card.device, card.iface);
@@ -330,7 +319,8 @@ ucs_status_t uct_mpath_hop_control(uct_mpath_hop_t *hop, uint8_t id, const void 
 static void greet(uct_mpath_hop_t *hop)
 {
     const uct_mpath_lane_t *lane = lane_of(hop);
-    uct_mpath_trunk_t trunk      = {.uid           = hop->iface->uid,
+    uct_mpath_trunk_t trunk      = {.to            = hop->uid,
+                                    .uid           = hop->iface->uid,
                                     .rail          = hop->rail,
                                     .device_length = (uint8_t)lane->attr.device_addr_len,
                                     .iface_length  = (uint8_t)lane->attr.iface_addr_len};
@@ -480,15 +470,49 @@ void uct_mpath_hop_close(uct_mpath_hop_t *hop)
     free(hop);
 }
 
+/* No rail leads over this hop any more. */
+static void leave_rails(uct_mpath_hop_t *hop)
+{
+    uct_mpath_iface_t *iface = hop->iface;
+    uint32_t handle;
+    unsigned rail;
+
+    for (handle = 0; handle < iface->num_peers; ++handle) {
+        for (rail = 0; iface->peers[handle] != NULL && rail < UCT_MPATH_MAX_RAILS; ++rail) {
+            if (iface->peers[handle]->rails[rail].hop == hop) {
+                iface->peers[handle]->rails[rail].hop = NULL;
+                uct_mpath_peer_rail_broken(iface->peers[handle], rail);
+            }
+        }
+    }
+}
+
 void uct_mpath_hop_bury(uct_mpath_hop_t *hop)
 {
     uct_mpath_relay_t *relay = hop->iface->relay;
     unsigned i;
 
     hop->broken = 1;
-    uct_mpath_route_lost(hop);
+    leave_rails(hop);
     for (i = 0; i < hop->num_users; ++i) {
         tell_down(relay, &hop->users[i]);
     }
     uct_mpath_hop_close(hop);
+}
+
+int uct_mpath_hop_child_failed(uct_mpath_iface_t *iface, uct_ep_h child)
+{
+    uct_mpath_hop_t *hop;
+
+    if (iface->relay == NULL) {
+        return 0;
+    }
+    ucs_list_for_each(hop, &iface->relay->hops, list)
+    {
+        if (hop->ep == child) {
+            hop->broken = 1;
+            return 1;
+        }
+    }
+    return 0;
 }

@@ -2,6 +2,7 @@
 /* The interface: settings, opening and closing, and its progress, in which the rails and the peers are served. */
 #include "ucx_tl_mpath/relay.h"
 
+#include "util/secret.h"
 #include "util/time.h"
 
 #include <stdlib.h>
@@ -110,13 +111,15 @@ UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, cons
     UCS_CLASS_CALL_SUPER_INIT(uct_base_iface_t, &uct_mpath_iface_ops, &uct_mpath_iface_internal_ops, tl_md, worker,
                               params, tl_config UCS_STATS_ARG(params->stats_root) UCS_STATS_ARG("mpath"));
     memset((char *)self + sizeof(self->super), 0, sizeof(*self) - sizeof(self->super));
-    self->uid        = ucs_generate_uuid((uintptr_t)self);
-    self->next_nonce = (uint32_t)ucs_generate_uuid((uintptr_t)worker) | 1;
-    self->event_fd   = -1;
+    self->event_fd = -1;
     ucs_list_head_init(&self->busy);
     status = take_settings(self, ucs_derived_of(tl_config, uct_mpath_iface_config_t));
     if (status != UCS_OK) {
         return status;
+    }
+    if (mpath_secret_make(&self->uid) != MPATH_OK) {
+        ucs_error("mpath: getrandom failed: %m; not opened");
+        return UCS_ERR_IO_ERROR;
     }
     status = uct_mpath_lanes_open(self, md, worker, params);
     if (status != UCS_OK) {

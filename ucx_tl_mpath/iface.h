@@ -57,8 +57,8 @@ typedef struct uct_mpath_lane {
 
 struct uct_mpath_iface {
     uct_base_iface_t super;
-    uint64_t uid;
-    uint32_t next_nonce;
+    uint64_t uid;       /* secret: wire.h */
+    uint64_t strangers; /* messages of theirs that were dropped */
     uint32_t window;
     uint64_t spread_bytes;        /* a message from this size on opens the other rails, */
     uint64_t spread_packet_bytes; /* or a packet: that of a longer message is nearly full */

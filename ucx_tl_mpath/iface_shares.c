@@ -7,7 +7,7 @@
 #include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/shares.h"
 
-#include "adapt/store.h"
+#include "tune/history.h"
 #include "util/time.h"
 
 #include <string.h>

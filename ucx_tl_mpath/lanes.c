@@ -13,7 +13,7 @@ static ucs_status_t child_failed(void *arg, uct_ep_h child, ucs_status_t status)
     uint32_t handle;
 
     (void)status;
-    if (uct_mpath_relay_child_failed(lane->iface, child) || lane->number >= UCT_MPATH_MAX_RAILS) {
+    if (uct_mpath_hop_child_failed(lane->iface, child) || lane->number >= UCT_MPATH_MAX_RAILS) {
         return UCS_OK;
     }
     for (handle = 0; handle < lane->iface->num_peers; ++handle) {
@@ -249,6 +249,10 @@ void uct_mpath_lanes_report(const uct_mpath_iface_t *iface)
             "mpath: %lu packets sent again, %lu connections of rails lost, %lu plans, %lu bytes by remote access\n",
             (unsigned long)iface->resent_packets, (unsigned long)iface->lost_rails, (unsigned long)iface->plans,
             (unsigned long)iface->rma_bytes);
+    if (iface->strangers > 0) {
+        fprintf(stderr, "mpath: %lu messages of senders that are none of the job's processes were dropped\n",
+                (unsigned long)iface->strangers);
+    }
     if (iface->relay != NULL) {
         fprintf(stderr, "mpath relay: passed on %lu messages %lu bytes\n", (unsigned long)iface->relay->passed_messages,
                 (unsigned long)iface->relay->passed_bytes);

@@ -21,7 +21,7 @@ static void __attribute__((constructor)) load_transport(void)
     void *ucp;
 
     ucp = dlopen("libucp.so.0", RTLD_LAZY | RTLD_NOLOAD);
-    if (ucp == NULL && !mpath_ucx_asked_for(getenv("UCX_TLS"))) {
+    if (ucp == NULL && !mpath_ucx_asked_for(secure_getenv("UCX_TLS"))) {
         return;
     }
     if (dladdr((const void *)(size_t)load_transport, &self) == 0 || (slash = strrchr(self.dli_fname, '/')) == NULL) {

@@ -2,16 +2,16 @@
 # Of libmpath only the NICs, the planner and the file of rates: the transport may not drag in UCP, which is above it. UCX's own
 # headers are not held to warnings about parts of structures that are left zero, nor its empty functions to those about their casts.
 pkglib_LTLIBRARIES += libuct_mpath.la libmpath_ucx.la
-libuct_mpath_la_SOURCES = ack.c address.c compat.h component.c counters.c counters.h ep.c ep.h ep_rma.c hello.c hop.c iface.c iface.h iface_ops.c \
-	lanes.c md.c md.h peer.c peer.h peer_rail.c rails.c receive.c rejoin.c relay.c relay.h relay_receive.c rkey.c rma.c rma.h rma_link.c route.c send.c serve.c shm.c wire.h \
-	../src/topo/machine.c ../src/topo/machine_rates.c ../src/topo/machine_sysfs.c ../src/topo/names.c \
+libuct_mpath_la_SOURCES = ack.c address.c cards.c compat.h component.c control.c counters.c counters.h ep.c ep.h hello.c hop.c iface.c iface.h iface_ops.c \
+	lanes.c md.c md.h peer.c peer.h peer_progress.c peer_rail.c rails.c receive.c rejoin.c relay.c relay.h relay_receive.c rkey.c rma.c rma.h rma_link.c route.c send.c serve.c shm.c wire.h \
+	../src/topo/beside.c ../src/topo/discover/machine.c ../src/topo/discover/rates.c ../src/topo/discover/sysfs.c ../src/topo/names.c \
 	iface_shares.c \
-	../src/adapt/store.c ../src/topo/gpus.c ../src/topo/paths.c ../src/topo/paths_gpu.c ../src/topo/topo.c ../src/topo/topo_check.c \
-	../src/util/cache.c ../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/status.c
+	../src/tune/history.c ../src/topo/gpus.c ../src/topo/paths.c ../src/topo/paths_gpu.c ../src/topo/topo.c ../src/topo/topo_check.c \
+	../src/util/cache.c ../src/util/file.c ../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/secret.c ../src/util/spelling.c ../src/util/status.c
 if HAVE_VERBS
-libuct_mpath_la_SOURCES += ../src/topo/machine_verbs.c
+libuct_mpath_la_SOURCES += ../src/topo/discover/verbs.c
 else
-libuct_mpath_la_SOURCES += ../src/topo/machine_noverbs.c
+libuct_mpath_la_SOURCES += ../src/topo/discover/noverbs.c
 endif
 libuct_mpath_la_CPPFLAGS = $(AM_CPPFLAGS) $(UCX_SOURCE_CPPFLAGS) $(HWLOC_CPPFLAGS) $(VERBS_CPPFLAGS)
 libuct_mpath_la_CFLAGS = $(AM_CFLAGS) -Wno-missing-field-initializers -Wno-cast-function-type
@@ -22,8 +22,8 @@ libuct_mpath_la_LIBADD = libmpath_spread.la $(planner_objects) $(UCX_TL_LIBS) $(
 planner_sources = $(filter plan/%.c,$(shell cat $(top_srcdir)/src/plan/local.mk))
 planner_objects = $(planner_sources:plan/%.c=planner/%.lo)
 libuct_mpath_la_DEPENDENCIES = libmpath_spread.la $(planner_objects)
-planner/%.lo: $(top_srcdir)/src/plan/%.c $(wildcard $(top_srcdir)/src/plan/*.h $(top_srcdir)/src/topo/*.h)
-	@$(MKDIR_P) planner
+planner/%.lo: $(top_srcdir)/src/plan/%.c $(wildcard $(top_srcdir)/src/plan/*.h $(top_srcdir)/src/plan/*/*.h $(top_srcdir)/src/topo/*.h)
+	@$(MKDIR_P) $(@D)
 	$(AM_V_CC)$(LTCOMPILE) -c -o $@ $<
 
 libmpath_ucx_la_SOURCES = load.c load.h loader.c

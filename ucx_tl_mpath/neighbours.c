@@ -3,6 +3,7 @@
 #define _GNU_SOURCE
 #include "ucx_tl_mpath/neighbours.h"
 
+#include "util/file.h"
 #include "util/time.h"
 
 #include <dirent.h>
@@ -23,6 +24,7 @@
 #define LOCK_POLL_NS 200000
 #define NAME_PREFIX "mpath-ucx-%u-" /* the user */
 #define NAME_DIGITS 16
+#define NUM_NAMES 8
 
 typedef struct slot {
     atomic_uint sequence; /* even and not 0: the card is whole */
@@ -82,19 +84,6 @@ static void unlock_table(int fd)
     (void)try_lock(fd, F_UNLCK, TABLE_LOCK);
 }
 
-/* A file of this user's; -1: there is none, or it is something else. */
-static int open_own(int folder, const char *name, int flags)
-{
-    int fd = openat(folder, name, O_RDWR | O_NOFOLLOW | O_CLOEXEC | flags, S_IRUSR | S_IWUSR);
-    struct stat info;
-
-    if (fd >= 0 && (fstat(fd, &info) != 0 || info.st_uid != geteuid() || !S_ISREG(info.st_mode))) {
-        close(fd);
-        return -1;
-    }
-    return fd;
-}
-
 static int is_name(const char *name)
 {
     char prefix[32];
@@ -107,7 +96,7 @@ static int is_name(const char *name)
 /* Who joins meanwhile waits for the table's lock, and finds that the file has lost its name. */
 static void remove_dead(int folder, const char *name)
 {
-    int fd = open_own(folder, name, 0);
+    int fd = mpath_file_open_own(folder, name, 0);
 
     if (fd < 0) {
         return;
@@ -134,6 +123,12 @@ static void sweep(const char *path)
     }
 }
 
+/* Why a name could not be opened: somebody else has it. */
+static int is_taken(int error)
+{
+    return error == EPERM || error == EACCES || error == ELOOP || error == EISDIR || error == ENXIO;
+}
+
 /* Opened, ours, locked, and still the file of that name: the last one that leaves removes it. */
 static mpath_status_t open_locked(const char *path, int *fd_p)
 {
@@ -142,7 +137,7 @@ static mpath_status_t open_locked(const char *path, int *fd_p)
     int fd;
 
     for (;;) {
-        fd = open_own(AT_FDCWD, path, O_CREAT);
+        fd = mpath_file_open_own(AT_FDCWD, path, O_CREAT);
         if (fd < 0) {
             return MPATH_ERR_IO;
         }
@@ -159,27 +154,23 @@ static mpath_status_t open_locked(const char *path, int *fd_p)
     }
 }
 
-/* With its pages: where there are none left, a hole would end the process that touches it. */
-static int reserve(int fd, size_t bytes)
-{
-    int error;
-
-    do {
-        error = posix_fallocate(fd, 0, (off_t)bytes);
-    } while (error == EINTR);
-    return error;
-}
-
-static mpath_status_t map_table(int fd, table_t **table_p)
+/* Under the table's lock. By another open file, since a mapping keeps its own open, and children inherit it. */
+static mpath_status_t map_table(int fd, const char *path, table_t **table_p)
 {
     struct stat info;
     table_t *table;
+    int other;
 
     if (fstat(fd, &info) != 0 || (info.st_size != 0 && info.st_size != (off_t)sizeof(*table)) ||
-        (info.st_size == 0 && reserve(fd, sizeof(*table)) != 0)) {
+        (info.st_size == 0 && mpath_file_reserve(fd, sizeof(*table)) != 0)) {
         return MPATH_ERR_IO;
     }
-    table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    other = mpath_file_open_own(AT_FDCWD, path, 0);
+    if (other < 0) {
+        return MPATH_ERR_IO;
+    }
+    table = mmap(NULL, sizeof(*table), PROT_READ | PROT_WRITE, MAP_SHARED, other, 0);
+    close(other);
     if (table == MAP_FAILED) {
         return MPATH_ERR_IO;
     }
@@ -225,12 +216,12 @@ mpath_status_t mpath_neighbours_group(const char *wanted, char *group, size_t si
 {
     static const char *const names[] = {
         "PMIX_NAMESPACE", "OMPI_MCA_ess_base_jobid", "SLURM_STEP_ID", "PMI_JOBID", "PBS_JOBID", "LSB_JOBID"};
-    const char *job = "", *slurm_job = getenv("SLURM_JOB_ID");
+    const char *job = "", *slurm_job = secure_getenv("SLURM_JOB_ID");
     int length;
     size_t i;
 
     for (i = 0; wanted[0] == '\0' && i < sizeof(names) / sizeof(names[0]); ++i) {
-        wanted = getenv(names[i]);
+        wanted = secure_getenv(names[i]);
         wanted = wanted == NULL ? "" : wanted;
         job    = strcmp(names[i], "SLURM_STEP_ID") == 0 && slurm_job != NULL ? slurm_job : "";
     }
@@ -241,15 +232,32 @@ mpath_status_t mpath_neighbours_group(const char *wanted, char *group, size_t si
     return length >= 0 && (size_t)length < size ? MPATH_OK : MPATH_ERR_PARAM;
 }
 
-/* Any name becomes one of a file. */
-static uint64_t hash(const char *group)
+/* Any name becomes one of a file, or another one for each number. */
+static uint64_t hash(const char *group, unsigned number)
 {
-    uint64_t key = 0xcbf29ce484222325ull; /* FNV-1a */
+    uint64_t key = (0xcbf29ce484222325ull ^ number) * 0x100000001b3ull; /* FNV-1a */
 
     for (; *group != '\0'; ++group) {
         key = (key ^ (uint8_t)*group) * 0x100000001b3ull;
     }
     return key;
+}
+
+/* Others may have made files of a group's names: of several the first one that is none of theirs. */
+static mpath_status_t open_table(const char *folder, const char *group, char *path, size_t size, int *fd_p)
+{
+    mpath_status_t status = MPATH_ERR_IO;
+    unsigned number;
+
+    for (number = 0; number < NUM_NAMES; ++number) {
+        snprintf(path, size, "%s/" NAME_PREFIX "%0*lx", folder, (unsigned)geteuid(), NAME_DIGITS,
+                 (unsigned long)hash(group, number));
+        status = open_locked(path, fd_p);
+        if (status != MPATH_ERR_IO || !is_taken(errno)) {
+            return status;
+        }
+    }
+    return status;
 }
 
 mpath_status_t mpath_neighbours_join(const char *folder, const char *group, const mpath_neighbour_card_t *card,
@@ -262,14 +270,12 @@ mpath_status_t mpath_neighbours_join(const char *folder, const char *group, cons
         return MPATH_ERR_NO_MEMORY;
     }
     folder = folder == NULL ? "/dev/shm" : folder;
-    snprintf(neighbours->path, sizeof(neighbours->path), "%s/" NAME_PREFIX "%0*lx", folder, (unsigned)geteuid(),
-             NAME_DIGITS, (unsigned long)hash(group));
     sweep(folder);
-    status = open_locked(neighbours->path, &neighbours->fd);
+    status = open_table(folder, group, neighbours->path, sizeof(neighbours->path), &neighbours->fd);
     if (status != MPATH_OK) {
         goto err_free;
     }
-    status = map_table(neighbours->fd, &neighbours->table);
+    status = map_table(neighbours->fd, neighbours->path, &neighbours->table);
     if (status != MPATH_OK) {
         goto err_close;
     }
@@ -279,6 +285,7 @@ mpath_status_t mpath_neighbours_join(const char *folder, const char *group, cons
         goto err_unmap;
     }
     write_card(neighbours->table, neighbours->self, card);
+    mpath_file_hide_from_children(neighbours->fd); /* or this process would seem to live as long as they do */
     unlock_table(neighbours->fd);
     *neighbours_p = neighbours;
     return MPATH_OK;
@@ -307,6 +314,7 @@ void mpath_neighbours_leave(mpath_neighbours_t *neighbours)
         (void)unlink(neighbours->path);
     }
     munmap(table, sizeof(*table));
+    mpath_file_hide_end(neighbours->fd);
     close(neighbours->fd); /* and with it all locks */
     free(neighbours);
 }
@@ -333,6 +341,25 @@ static int is_whole(unsigned sequence)
     return sequence != 0 && sequence % 2 == 0;
 }
 
+/* A card that another process has written. */
+static int is_sound(const mpath_neighbour_card_t *card)
+{
+    uint32_t i;
+
+    if (card->uid == 0 || card->device_length > sizeof(card->device) || card->iface_length > sizeof(card->iface) ||
+        card->num_rails > MPATH_NEIGHBOUR_RAILS) {
+        return 0;
+    }
+    for (i = 0; i < card->num_rails; ++i) {
+        if (card->rails[i].number >= MPATH_NEIGHBOUR_RAILS ||
+            card->rails[i].device_length > sizeof(card->rails[i].device) ||
+            card->rails[i].iface_length > sizeof(card->rails[i].iface)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
 int mpath_neighbours_card(const mpath_neighbours_t *neighbours, int slot, mpath_neighbour_card_t *card_p)
 {
     slot_t *from = &neighbours->table->slots[slot];
@@ -346,6 +373,9 @@ int mpath_neighbours_card(const mpath_neighbours_t *neighbours, int slot, mpath_
         *card_p = from->card;
         atomic_thread_fence(memory_order_seq_cst);
     } while (atomic_load(&from->sequence) != sequence);
+    if (!is_sound(card_p)) {
+        return 0;
+    }
     return slot == neighbours->self || is_locked(neighbours->fd, slot, 1);
 }
 

@@ -61,7 +61,7 @@ uint32_t mpath_neighbours_version(const mpath_neighbours_t *neighbours);
 /* One more than the highest slot that was ever taken; the own slot. */
 int mpath_neighbours_count(const mpath_neighbours_t *neighbours);
 int mpath_neighbours_self(const mpath_neighbours_t *neighbours);
-/* A copy of the card in a slot; 0 when there is none. */
+/* A copy of the card in a slot; 0 when there is none, or one whose lengths and numbers are out of their range. */
 int mpath_neighbours_card(const mpath_neighbours_t *neighbours, int slot, mpath_neighbour_card_t *card_p);
 /* Nonzero while the owner of this card lives. */
 int mpath_neighbours_alive(const mpath_neighbours_t *neighbours, int slot, uint64_t uid);

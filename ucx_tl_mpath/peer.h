@@ -17,6 +17,8 @@
 #include "ucx_tl_mpath/iface.h"
 #include "ucx_tl_mpath/window.h"
 
+#include "util/time.h"
+
 #define UCT_MPATH_MAX_IOV 4
 #define UCT_MPATH_MAX_HEADER 512 /* bytes of headers in front of data that is not copied; also of a small packet */
 
@@ -73,9 +75,10 @@ struct uct_mpath_peer {
     uct_mpath_iface_t *iface;
     uct_mpath_peer_state_t state;
     uint64_t uid;
-    uint32_t handle, nonce; /* by which the peer names me */
-    uct_mpath_link_t link;  /* by which I name the peer */
-    ucs_list_link_t busy;   /* member of the interface's list */
+    uint32_t handle;       /* by which the peer names me, */
+    uint64_t nonce;        /* with this secret */
+    uct_mpath_link_t link; /* by which I name the peer */
+    ucs_list_link_t busy;  /* member of the interface's list */
     uint8_t is_busy, hello_due, opened, dispatching, replies_first;
     uint8_t asks;      /* it shall greet again: relays that it has now may be others than those that are known */
     uint8_t refusing;  /* 1: it has to be told that it accessed memory that is not registered; 2: it was told */
@@ -98,6 +101,7 @@ struct uct_mpath_peer {
     uint32_t rma_fence;      /* nothing goes before those with lower numbers are done */
     uint32_t get_fence;      /* the same for gets */
     ucs_list_link_t replies; /* gets of the peer that wait to be served */
+    uint32_t num_replies;
     ucs_list_link_t flushes;
     ucs_queue_head_t pending;
     uint32_t next_get, num_gets;
@@ -142,6 +146,7 @@ typedef struct uct_mpath_get_op {
     ucs_list_link_t list;
     uct_mpath_ep_t *ep;
     uint32_t id;
+    size_t bytes;
     uct_completion_t *user;
     uct_unpack_callback_t unpack; /* NULL: zero copy, into iov */
     void *unpack_arg;
@@ -165,30 +170,40 @@ typedef struct uct_mpath_flush {
 
 /* peer.c */
 ucs_status_t uct_mpath_peer_create(uct_mpath_iface_t *iface, uint64_t uid, uct_mpath_peer_t **peer_p);
-void uct_mpath_peer_destroy(uct_mpath_peer_t *peer);
 uct_mpath_peer_t *uct_mpath_peer_find(uct_mpath_iface_t *iface, uint64_t uid);
 void uct_mpath_peer_set_busy(uct_mpath_peer_t *peer);
-/* One round of work; 0 when nothing is left to do. */
-int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
 /* All operations end with an error and the endpoints' user is told. */
 void uct_mpath_peer_fail(uct_mpath_peer_t *peer, ucs_status_t status, const char *why);
 void uct_mpath_peer_check_flushes(uct_mpath_peer_t *peer);
 /* Nonzero: no get before that with the number `id` is under way. */
 int uct_mpath_peer_gets_done_before(uct_mpath_peer_t *peer, uint32_t id);
+/* The same of accesses by the rails themselves, see rma.h. */
+int uct_mpath_peer_rma_done_before(uct_mpath_peer_t *peer, uint32_t seq);
 /* What is sent from now on comes after all that was sent. */
 void uct_mpath_peer_fence(uct_mpath_peer_t *peer);
-/* The endpoint goes: its operations have no user any more. */
-void uct_mpath_peer_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
-/* Ends the endpoint's operations with UCS_ERR_CANCELED. Nonzero when a child still reads from their memory. */
-int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
-
-/* peer_rail.c */
-ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number);
+/* A rail that has failed is tried again after so long at first. */
+#define UCT_MPATH_BACKOFF_FIRST_NS (500 * MPATH_NS_PER_MS)
 /* The next progress opens a closed rail over which something has come. Not at once: UCX's TCP does not stand an
  * endpoint that is made while it delivers a message of the same connection and has more of them. */
 void uct_mpath_peer_rail_open_soon(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number);
+
+/* peer_progress.c */
+/* One round of work; 0 when nothing is left to do. */
+int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
+void uct_mpath_peer_destroy(uct_mpath_peer_t *peer);
+/* The endpoint goes: its operations have no user any more. */
+void uct_mpath_peer_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
+/* Ends the endpoint's operations with UCS_ERR_CANCELED. Nonzero when a child still reads from their memory. */
+int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
+
+/* route.c */
+ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number);
+/* The first larger message: opens all rails that both sides have. */
+void uct_mpath_peer_open_all(uct_mpath_peer_t *peer);
+
+/* peer_rail.c */
 /* What a stalled rail holds goes over the others. Its child's endpoint stays: it may be in the middle of a message, and
  * TCP's cannot be destroyed then without spoiling the stream for its next user. */
 void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number);
@@ -196,10 +211,10 @@ void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_moves(uct_mpath_peer_t *peer, unsigned number, uint32_t packets);
 /* Destroys what is broken, moves its packets to the others, opens again what may be. */
 void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
-/* The first larger message: opens all rails that both sides have. */
-void uct_mpath_peer_open_all(uct_mpath_peer_t *peer);
 
 /* hello.c */
+/* A message of a sender that is none of the job's: dropped and counted, the first one named. */
+void uct_mpath_stranger_note(uct_mpath_iface_t *iface, const char *rail);
 void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns);
 void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const void *data, size_t length);
 
@@ -242,18 +257,23 @@ static inline uct_mpath_packet_header_t *uct_mpath_packet_header(uct_mpath_packe
     return (uct_mpath_packet_header_t *)packet->data;
 }
 
-/* ack.c */
-void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_packet_header_t *header, size_t bytes);
-void uct_mpath_ack_send(uct_mpath_peer_t *peer);
-void uct_mpath_ack_received(uct_mpath_peer_t *peer, const void *data, size_t length);
+/* control.c */
 /* Over the rail on which something came last, else over any. */
 ucs_status_t uct_mpath_control_send(uct_mpath_peer_t *peer, uint8_t id, const void *message, size_t bytes);
 void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail);
-void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const void *data, size_t length);
+void uct_mpath_ack_send(uct_mpath_peer_t *peer);
+
+/* ack.c */
+void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_packet_header_t *header, size_t bytes);
+/* Of a message that is whole, as the next one. */
+void uct_mpath_ack_received(uct_mpath_peer_t *peer, const uct_mpath_ack_t *message);
+void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_probe_t *probe);
 
 /* receive.c: what the lanes call. */
-/* The living connection that a message names; NULL: none. */
-uct_mpath_peer_t *uct_mpath_peer_of_link(const uct_mpath_iface_t *iface, const uct_mpath_link_t *link);
+/*
+ * The living connection that a message names, if it is whole; NULL: there is none. What is not whole ends the connection.
+ */
+uct_mpath_peer_t *uct_mpath_peer_of_message(const uct_mpath_lane_t *lane, uint8_t id, const void *data, size_t length);
 ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsigned flags);
@@ -263,7 +283,7 @@ void uct_mpath_drop_early(void *entry, void *arg);
 
 /* serve.c: data begin with what follows the packet's header. */
 void uct_mpath_put_serve(uct_mpath_peer_t *peer, const char *data, size_t length);
-void uct_mpath_get_serve(uct_mpath_peer_t *peer, const void *data, size_t length);
+void uct_mpath_get_serve(uct_mpath_peer_t *peer, const void *data);
 /* Answers some of the peer's gets. */
 void uct_mpath_replies_send(uct_mpath_peer_t *peer);
 void uct_mpath_refusal_send(uct_mpath_peer_t *peer);

@@ -1,89 +1,17 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The rails to one peer: opened when they are needed, proven by a first answer, given up when they fail or stall, and
- * opened again after a while.
+ * The rails to one peer in progress: proven by a first answer, given up when they fail or stall, and opened again after a
+ * while.
  */
 #include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/relay.h"
 
 #include "util/time.h"
 
-#define BACKOFF_FIRST_NS (500 * MPATH_NS_PER_MS)
 /* A peer that ends closes its rails one after the other: TCP does not stand a new connection towards one that is being
  * closed, and there is no hurry. */
 #define LAST_TRY_NS (10 * MPATH_NS_PER_MS)
 #define BACKOFF_LAST_NS (8 * MPATH_NS_PER_S)
-
-ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
-{
-    uct_mpath_lane_t *lane      = &peer->iface->lanes[number];
-    uct_mpath_peer_rail_t *rail = &peer->rails[number];
-    uct_ep_params_t params      = {.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR |
-                                                 UCT_EP_PARAM_FIELD_IFACE_ADDR,
-                                   .iface      = lane->child,
-                                   .dev_addr   = (const uct_device_addr_t *)rail->device_addr,
-                                   .iface_addr = (const uct_iface_addr_t *)rail->iface_addr};
-    ucs_status_t status;
-
-    rail->ep  = NULL;
-    rail->hop = NULL;
-    status    = rail->relayed ? uct_mpath_route_open(peer, number) : uct_ep_create(&params, &rail->ep);
-    if (status != UCS_OK) {
-        rail->ep  = NULL;
-        rail->hop = NULL;
-        return status;
-    }
-    /* 0 stands for none. */
-    rail->generation       = rail->generation == UINT8_MAX ? 1 : rail->generation + 1;
-    rail->sent_packets     = 0;
-    rail->acked_packets    = 0;
-    rail->ghosts           = 0;
-    rail->stalled_since_ns = 0;
-    rail->probe_due        = 1;
-    rail->patience_ns      = BACKOFF_FIRST_NS;
-    rail->state            = UCT_MPATH_RAIL_OPENING;
-    peer->open_mask |= UCS_BIT(number);
-    uct_mpath_peer_set_busy(peer);
-    return UCS_OK;
-}
-
-void uct_mpath_peer_rail_open_soon(uct_mpath_peer_t *peer, unsigned number)
-{
-    peer->rails[number].open_due = 1;
-    uct_mpath_peer_set_busy(peer);
-}
-
-void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number)
-{
-    uct_mpath_peer_rail_t *rail = &peer->rails[number];
-
-    rail->state      = UCT_MPATH_RAIL_UP;
-    rail->backoff_ns = BACKOFF_FIRST_NS;
-    peer->up_mask |= UCS_BIT(number);
-}
-
-void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number)
-{
-    if (peer->rails[number].state == UCT_MPATH_RAIL_CLOSED || peer->rails[number].state == UCT_MPATH_RAIL_BROKEN) {
-        return;
-    }
-    peer->rails[number].state = UCT_MPATH_RAIL_BROKEN;
-    peer->up_mask &= ~UCS_BIT(number);
-    peer->open_mask &= ~UCS_BIT(number);
-    uct_mpath_peer_set_busy(peer);
-}
-
-void uct_mpath_peer_open_all(uct_mpath_peer_t *peer)
-{
-    unsigned number;
-
-    peer->opened = 1;
-    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
-        if (peer->rails[number].known && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED) {
-            uct_mpath_peer_rail_open(peer, number);
-        }
-    }
-}
 
 /* Both lists are in order of the numbers; the lost ones are sent again in that order. */
 static void move_to_lost(uct_mpath_peer_t *peer, ucs_list_link_t *inflight)
@@ -170,7 +98,7 @@ static void bury(uct_mpath_peer_t *peer, unsigned number, uint64_t now_ns)
         peer->hello_due = 1;
     }
     if (rail->backoff_ns == 0) {
-        rail->backoff_ns = BACKOFF_FIRST_NS;
+        rail->backoff_ns = UCT_MPATH_BACKOFF_FIRST_NS;
     }
     rail->closed_ns  = now_ns;
     rail->retry_ns   = now_ns + rail->backoff_ns;
@@ -202,7 +130,7 @@ static void open_due(uct_mpath_peer_t *peer, uint64_t now_ns)
         }
         peer->rails[number].open_due = 0;
         if (peer->state == UCT_MPATH_PEER_READY && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED &&
-            now_ns - peer->rails[number].closed_ns >= BACKOFF_FIRST_NS &&
+            now_ns - peer->rails[number].closed_ns >= UCT_MPATH_BACKOFF_FIRST_NS &&
             uct_mpath_peer_rail_open(peer, number) == UCS_OK) {
             uct_mpath_peer_rail_up(peer, number);
         }

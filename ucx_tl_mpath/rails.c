@@ -3,9 +3,12 @@
  * Finds the rails: the NICs that the topology names, or those that the user lists, and for each the first of the wanted
  * transports of UCX that drives it. Memory domains in which nothing is found are closed again.
  */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* secure_getenv */
+#endif
 #include "ucx_tl_mpath/md.h"
 
-#include "topo/machine.h"
+#include "topo/discover/machine.h"
 #include "util/log.h"
 
 #include <pthread.h>
@@ -97,7 +100,7 @@ static int local_rank(void)
     size_t i;
 
     for (i = 0; i < sizeof(names) / sizeof(names[0]); ++i) {
-        value = getenv(names[i]);
+        value = secure_getenv(names[i]);
         if (value != NULL) {
             return atoi(value) > 0 ? atoi(value) : 0;
         }

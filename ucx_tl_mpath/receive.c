@@ -4,6 +4,7 @@
  * at once. Whatever does not name a living connection is dropped: it is late post of an earlier one.
  */
 #include "ucx_tl_mpath/counters.h"
+#include "ucx_tl_mpath/message.h"
 #include "ucx_tl_mpath/peer.h"
 
 #include <stdlib.h>
@@ -26,11 +27,25 @@ void uct_mpath_drop_early(void *entry, void *arg)
     }
 }
 
-uct_mpath_peer_t *uct_mpath_peer_of_link(const uct_mpath_iface_t *iface, const uct_mpath_link_t *link)
+static uct_mpath_peer_t *peer_of_link(const uct_mpath_iface_t *iface, const uct_mpath_link_t *link)
 {
     uct_mpath_peer_t *peer = link->handle < iface->num_peers ? iface->peers[link->handle] : NULL;
 
     return (peer != NULL && peer->nonce == link->nonce && peer->state != UCT_MPATH_PEER_FAILED) ? peer : NULL;
+}
+
+uct_mpath_peer_t *uct_mpath_peer_of_message(const uct_mpath_lane_t *lane, uint8_t id, const void *data, size_t length)
+{
+    uct_mpath_peer_t *peer = length >= sizeof(uct_mpath_link_t) ? peer_of_link(lane->iface, data) : NULL;
+
+    if (peer == NULL || mpath_message_is_whole(id, data, length, lane->iface->segment_bytes)) {
+        return peer;
+    }
+    ucs_error(
+        "mpath: rail %s: a message of %zu bytes and kind %u is none of this version of mpath; its connection ends",
+        lane->name, length, id);
+    uct_mpath_peer_fail(peer, UCS_ERR_IO_ERROR, "a message that is not whole");
+    return NULL;
 }
 
 static void scatter(const uct_mpath_get_op_t *get, const char *data, size_t length)
@@ -55,10 +70,8 @@ static void take_reply(uct_mpath_peer_t *peer, const char *data, size_t length)
     uct_mpath_get_op_t *get;
     uint64_t id;
 
-    if (length < sizeof(id)) {
-        return;
-    }
     memcpy(&id, data, sizeof(id));
+    length -= sizeof(id);
     ucs_list_for_each(get, &peer->gets, list)
     {
         if (get->id == id) {
@@ -68,10 +81,15 @@ static void take_reply(uct_mpath_peer_t *peer, const char *data, size_t length)
     if (&get->list == &peer->gets) {
         return;
     }
+    if (length != get->bytes) {
+        ucs_error("mpath: a peer answers a remote read of %zu bytes with %zu; its connection ends", get->bytes, length);
+        uct_mpath_peer_fail(peer, UCS_ERR_IO_ERROR, "a reply of another length than was asked for");
+        return;
+    }
     ucs_list_del(&get->list);
     --peer->num_gets;
     if (get->ep != NULL) {
-        scatter(get, data + sizeof(id), length - sizeof(id));
+        scatter(get, data + sizeof(id), length);
     }
     if (get->user != NULL) {
         uct_invoke_completion(get->user, UCS_OK);
@@ -94,13 +112,10 @@ static void deliver(uct_mpath_peer_t *peer, char *data, size_t length)
         uct_mpath_put_serve(peer, data, length);
         break;
     case UCT_MPATH_GET:
-        uct_mpath_get_serve(peer, data, length);
+        uct_mpath_get_serve(peer, data);
         break;
     case UCT_MPATH_GET_REPLY:
         take_reply(peer, data, length);
-        break;
-    default:
-        uct_mpath_peer_fail(peer, UCS_ERR_IO_ERROR, "a packet of a kind that does not exist");
         break;
     }
 }
@@ -155,8 +170,8 @@ ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, uns
     uct_mpath_count(MPATH_UCX_RECEIVED_BYTES, length);
     ++lane->received_packets;
     lane->received_bytes += length;
-    if (length < sizeof(*header) || header->rail != lane->number ||
-        (peer = uct_mpath_peer_of_link(lane->iface, &header->link)) == NULL) {
+    peer = uct_mpath_peer_of_message(lane, UCT_MPATH_ID_PACKET, data, length);
+    if (peer == NULL || header->rail != lane->number) {
         return UCS_OK;
     }
     uct_mpath_ack_note(peer, lane->number, header, length);
@@ -178,35 +193,34 @@ ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, uns
 
 ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigned flags)
 {
-    const uct_mpath_lane_t *lane = arg;
-    uct_mpath_peer_t *peer;
+    uct_mpath_peer_t *peer = uct_mpath_peer_of_message(arg, UCT_MPATH_ID_ACK, data, length);
 
     (void)flags;
-    if (length >= sizeof(uct_mpath_link_t) && (peer = uct_mpath_peer_of_link(lane->iface, data)) != NULL) {
-        uct_mpath_ack_received(peer, data, length);
+    if (peer != NULL) {
+        uct_mpath_ack_received(peer, data);
     }
     return UCS_OK;
 }
 
 ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsigned flags)
 {
-    const uct_mpath_lane_t *lane = arg;
-    uct_mpath_peer_t *peer;
+    const uct_mpath_probe_message_t *message = data;
+    const uct_mpath_lane_t *lane             = arg;
+    uct_mpath_peer_t *peer                   = uct_mpath_peer_of_message(lane, UCT_MPATH_ID_PROBE, data, length);
 
     (void)flags;
-    if (length >= sizeof(uct_mpath_link_t) && (peer = uct_mpath_peer_of_link(lane->iface, data)) != NULL) {
-        uct_mpath_probe_received(peer, lane->number, data, length);
+    if (peer != NULL) {
+        uct_mpath_probe_received(peer, lane->number, &message->probe);
     }
     return UCS_OK;
 }
 
 ucs_status_t uct_mpath_refused_message(void *arg, void *data, size_t length, unsigned flags)
 {
-    const uct_mpath_lane_t *lane = arg;
-    uct_mpath_peer_t *peer;
+    uct_mpath_peer_t *peer = uct_mpath_peer_of_message(arg, UCT_MPATH_ID_REFUSED, data, length);
 
     (void)flags;
-    if (length >= sizeof(uct_mpath_link_t) && (peer = uct_mpath_peer_of_link(lane->iface, data)) != NULL) {
+    if (peer != NULL) {
         uct_mpath_peer_fail(peer, UCS_ERR_IO_ERROR, "it refused an access to memory that is not registered there");
     }
     return UCS_OK;

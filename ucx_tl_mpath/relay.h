@@ -79,17 +79,22 @@ typedef struct uct_mpath_relay {
 /* relay.c: the interface's relay; none (iface->relay NULL) where it is not wanted or cannot be had. */
 void uct_mpath_relay_open(uct_mpath_iface_t *iface, const uct_mpath_md_t *md, uct_worker_h worker,
                           const uct_iface_params_t *params, const uct_mpath_iface_config_t *config);
-/* Looks at the neighbours again when their table has changed. */
-void uct_mpath_relay_refresh(uct_mpath_relay_t *relay);
-/* The slot of an interface, also of one that has joined since the last look; -1: it is no neighbour. */
-int uct_mpath_relay_slot_now(uct_mpath_relay_t *relay, uint64_t uid);
 void uct_mpath_relay_close(uct_mpath_iface_t *iface);
-/* Writes into the table where this interface is in shared memory. */
-void uct_mpath_relay_tell_address(uct_mpath_relay_t *relay, const uint8_t *shm_addr);
 /* Takes what came through shared memory, passes on what can be, looks after hops and neighbours. */
 unsigned uct_mpath_relay_progress(uct_mpath_iface_t *iface, uint64_t now_ns);
-/* A child's endpoint failed; nonzero when it was one of a hop. */
-int uct_mpath_relay_child_failed(uct_mpath_iface_t *iface, uct_ep_h child);
+
+/* cards.c: the neighbours. */
+void uct_mpath_relay_write_card(const uct_mpath_iface_t *iface, const uct_mpath_relay_t *relay, const uint8_t *shm_addr,
+                                mpath_neighbour_card_t *card);
+/* Who is there; peers hear of rails that have come or gone. */
+void uct_mpath_relay_look(uct_mpath_relay_t *relay);
+/* Looks at the neighbours again when their table has changed. */
+void uct_mpath_relay_refresh(uct_mpath_relay_t *relay);
+int uct_mpath_relay_slot_of(const uct_mpath_relay_t *relay, uint64_t uid);
+/* The slot of an interface, also of one that has joined since the last look; -1: it is no neighbour. */
+int uct_mpath_relay_slot_now(uct_mpath_relay_t *relay, uint64_t uid);
+/* Writes into the table where this interface is in shared memory. */
+void uct_mpath_relay_tell_address(uct_mpath_relay_t *relay, const uint8_t *shm_addr);
 
 /* hop.c */
 uct_mpath_hop_t *uct_mpath_hop_find(uct_mpath_relay_t *relay, uint64_t uid, unsigned rail);
@@ -103,7 +108,8 @@ unsigned uct_mpath_hop_progress(uct_mpath_hop_t *hop);
 /* Ends a hop: everybody who used it hears of it. */
 void uct_mpath_hop_bury(uct_mpath_hop_t *hop);
 void uct_mpath_hop_close(uct_mpath_hop_t *hop);
-int uct_mpath_relay_slot_of(const uct_mpath_relay_t *relay, uint64_t uid);
+/* A child's endpoint failed; nonzero when it was one of a hop. */
+int uct_mpath_hop_child_failed(uct_mpath_iface_t *iface, uct_ep_h child);
 /* A message of this interface, of at most segment_bytes, which `pack` writes. */
 ucs_status_t uct_mpath_hop_send(uct_mpath_hop_t *hop, uct_mpath_relay_head_t *head, uct_pack_callback_t pack,
                                 void *arg);
@@ -135,11 +141,8 @@ uint64_t uct_mpath_route_reachable(uct_mpath_iface_t *iface, const uct_mpath_dev
  */
 int uct_mpath_route_exists(const uct_mpath_peer_t *peer, unsigned rail, uint64_t gateway);
 void uct_mpath_route_learn(uct_mpath_peer_t *peer, unsigned rail, uint64_t gateway);
-ucs_status_t uct_mpath_route_open(uct_mpath_peer_t *peer, unsigned rail);
 ucs_status_t uct_mpath_route_send(uct_mpath_peer_t *peer, unsigned rail, uint8_t id, uct_pack_callback_t pack,
                                   void *arg);
-/* No rail leads over this hop any more. */
-void uct_mpath_route_lost(uct_mpath_hop_t *hop);
 void uct_mpath_route_down(uct_mpath_relay_t *relay, const uct_mpath_relay_head_t *head);
 
 #endif

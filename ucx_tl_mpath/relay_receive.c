@@ -1,8 +1,14 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What arrives for relays: messages for this interface are taken out of their heads, others passed on; greetings of
  * trunks, requests of neighbours, and credits. */
+#include "ucx_tl_mpath/message.h"
 #include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/rma.h"
+
+static int is_whole(const uct_mpath_lane_t *lane, uint8_t id, const void *data, size_t length)
+{
+    return mpath_message_is_whole(id, data, length, lane->iface->segment_bytes);
+}
 
 /* As if it had come over the rail itself. */
 static void take(uct_mpath_iface_t *iface, const uct_mpath_relay_head_t *head, void *data, size_t length)
@@ -32,7 +38,7 @@ static void take(uct_mpath_iface_t *iface, const uct_mpath_relay_head_t *head, v
         uct_mpath_route_down(iface->relay, head);
         break;
     default:
-        break; /* of a later version; the greeting will tell */
+        break; /* not for the far end of a relayed rail */
     }
 }
 
@@ -43,7 +49,11 @@ ucs_status_t uct_mpath_relay_message(void *arg, void *data, size_t length, unsig
     uct_mpath_iface_t *iface           = lane->iface;
 
     (void)flags;
-    if (iface->relay == NULL || length < sizeof(*head) || head->rail >= UCT_MPATH_MAX_RAILS) {
+    if (!is_whole(lane, UCT_MPATH_ID_RELAY, data, length)) {
+        uct_mpath_stranger_note(iface, lane->name);
+        return UCS_OK;
+    }
+    if (iface->relay == NULL) {
         return UCS_OK;
     }
     if (head->destination == iface->uid) {
@@ -65,7 +75,11 @@ ucs_status_t uct_mpath_trunk_message(void *arg, void *data, size_t length, unsig
     uct_mpath_hop_t *hop;
 
     (void)flags;
-    if (lane->iface->relay == NULL || length < sizeof(*trunk) || trunk->rail != lane->number ||
+    if (!is_whole(lane, UCT_MPATH_ID_TRUNK, data, length) || trunk->to != lane->iface->uid) {
+        uct_mpath_stranger_note(lane->iface, lane->name);
+        return UCS_OK;
+    }
+    if (lane->iface->relay == NULL || trunk->rail != lane->number ||
         trunk->device_length != lane->attr.device_addr_len || trunk->iface_length != lane->attr.iface_addr_len) {
         return UCS_OK;
     }
@@ -84,7 +98,7 @@ ucs_status_t uct_mpath_route_message(void *arg, void *data, size_t length, unsig
     const uct_mpath_lane_t *lane;
 
     (void)flags;
-    if (length < sizeof(*trunk) || trunk->rail >= UCT_MPATH_MAX_RAILS) {
+    if (!is_whole(shm, UCT_MPATH_ID_ROUTE, data, length) || trunk->to != shm->iface->uid) {
         return UCS_OK;
     }
     lane = &shm->iface->lanes[trunk->rail];
@@ -103,7 +117,7 @@ ucs_status_t uct_mpath_credit_message(void *arg, void *data, size_t length, unsi
     uct_mpath_hop_t *hop;
 
     (void)flags;
-    if (lane->iface->relay == NULL || length < sizeof(*credit)) {
+    if (lane->iface->relay == NULL || !is_whole(lane, UCT_MPATH_ID_CREDIT, data, length)) {
         return UCS_OK;
     }
     if (credit->uid == lane->iface->uid) {
@@ -112,9 +126,9 @@ ucs_status_t uct_mpath_credit_message(void *arg, void *data, size_t length, unsi
     }
     hop = uct_mpath_hop_find(lane->iface->relay, credit->uid, lane->number);
     if (hop != NULL) {
-        hop->credits += credit->count;
         /* More come back only from slots that an earlier connection had taken. */
-        hop->credits = hop->credits < UCT_MPATH_RELAY_SLOTS ? hop->credits : UCT_MPATH_RELAY_SLOTS;
+        hop->credits = credit->count < UCT_MPATH_RELAY_SLOTS - hop->credits ? hop->credits + credit->count
+                                                                            : UCT_MPATH_RELAY_SLOTS;
     }
     return UCS_OK;
 }

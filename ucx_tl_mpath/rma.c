@@ -1,5 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Puts and gets by the rails themselves, each as one access over one rail, and their second way by messages. */
+/*
+ * Remote access. By the rails themselves where they can (rma.h), each as one access over one rail; else by messages: puts
+ * carry their address along, gets ask the peer for their bytes. Both are served by the peer's progress, as the puts of
+ * UCX's TCP transport are.
+ */
 #include "ucx_tl_mpath/counters.h"
 #include "ucx_tl_mpath/ep.h"
 #include "ucx_tl_mpath/rma.h"
@@ -9,11 +13,106 @@
 #include <stdlib.h>
 #include <string.h>
 
-int uct_mpath_rma_done_before(uct_mpath_peer_t *peer, uint32_t seq)
+/* -- by messages -- */
+
+static uct_mpath_place_t place_of(uint64_t remote_addr, uct_rkey_t rkey)
 {
-    return ucs_list_is_empty(&peer->rma) ||
-           !mpath_psn_before(ucs_list_head(&peer->rma, uct_mpath_rma_t, list)->seq, seq);
+    const uct_mpath_rkey_t *keys = (const uct_mpath_rkey_t *)rkey;
+
+    /* Without a key the peer will refuse the access. */
+    return (uct_mpath_place_t){.region  = keys != NULL && rkey != UCT_INVALID_RKEY ? keys->region : 0,
+                               .address = remote_addr};
 }
+
+static uct_mpath_packet_t *put_packet(uct_mpath_ep_t *ep, const uct_mpath_place_t *place, size_t data_bytes)
+{
+    uct_mpath_packet_t *packet = uct_mpath_ep_packet(ep, UCT_MPATH_PUT, 0, data_bytes);
+
+    if (packet != NULL) {
+        memcpy(packet->data + sizeof(uct_mpath_packet_header_t), place, sizeof(*place));
+    }
+    return packet;
+}
+
+/* A put as a message: at least one byte, at most a segment. UCS_INPROGRESS: `comp` (may be NULL) will be told. */
+static ucs_status_t put_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, const uct_mpath_place_t *place,
+                                uct_completion_t *comp)
+{
+    uct_mpath_packet_t *packet = put_packet(ep, place, 0);
+    ucs_status_t status;
+
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    uct_mpath_ep_set_iov(packet, iov, iovcnt);
+    packet->user = comp;
+    status       = uct_mpath_ep_send(ep, packet, UCT_MPATH_PUT_HEAD);
+    return status == UCS_OK ? UCS_INPROGRESS : status;
+}
+
+static size_t iov_bytes(const uct_iov_t *iov, size_t iovcnt)
+{
+    size_t bytes = 0, i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        bytes += uct_mpath_iov_bytes(&iov[i]);
+    }
+    return bytes;
+}
+
+static ucs_status_t send_get(uct_mpath_ep_t *ep, uct_mpath_get_op_t *get, const uct_mpath_place_t *place, size_t length,
+                             uct_completion_t *comp)
+{
+    uct_mpath_get_t request    = {.place = *place, .id = ep->peer->next_get, .length_bytes = (uint32_t)length};
+    size_t bytes               = sizeof(uct_mpath_packet_header_t) + sizeof(request);
+    uct_mpath_packet_t *packet = uct_mpath_ep_packet(ep, UCT_MPATH_GET, 0, bytes);
+    ucs_status_t status;
+
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    if (ep->peer->num_gets >= ep->peer->tx.max) { /* the peer keeps them until it can answer */
+        uct_mpath_packet_put(packet);
+        return UCS_ERR_NO_RESOURCE;
+    }
+    memcpy(packet->data + sizeof(uct_mpath_packet_header_t), &request, sizeof(request));
+    if (ep->peer->ack_soon) {
+        uct_mpath_ack_send(ep->peer); /* or the peer spreads its replies as if the last ones were still under way */
+    }
+    status = uct_mpath_ep_send(ep, packet, bytes);
+    if (status != UCS_OK) {
+        return status;
+    }
+    get->id    = ep->peer->next_get++;
+    get->bytes = length;
+    get->ep    = ep;
+    get->user  = comp;
+    ucs_list_add_tail(&ep->peer->gets, &get->list);
+    ++ep->peer->num_gets;
+    return UCS_INPROGRESS;
+}
+
+/* A get, likewise. */
+static ucs_status_t get_message(uct_mpath_ep_t *ep, const uct_iov_t *iov, size_t iovcnt, const uct_mpath_place_t *place,
+                                uct_completion_t *comp)
+{
+    uct_mpath_get_op_t *get = malloc(sizeof(*get));
+    ucs_status_t status;
+
+    if (get == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    get->unpack  = NULL;
+    get->num_iov = iovcnt;
+    memcpy(get->iov, iov, iovcnt * sizeof(*iov));
+    status = send_get(ep, get, place, iov_bytes(iov, iovcnt), comp);
+    if (status != UCS_INPROGRESS) {
+        free(get);
+    }
+    return status;
+}
+
+/* -- by the rails -- */
 
 static void finish(uct_mpath_rma_t *op, ucs_status_t status)
 {
@@ -180,8 +279,10 @@ static void begin_messages(uct_mpath_peer_t *peer, uct_mpath_rma_t *op)
     uct_mpath_peer_set_busy(peer);
 }
 
-ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
-                                 const uct_mpath_place_t *place, uct_rkey_t rkey_value, uct_completion_t *user)
+/* `iov` to or from the peer's memory. UCS_ERR_UNSUPPORTED: not by the rails now, one message will do;
+ * UCS_INPROGRESS: `user` (may be NULL) will be told; UCS_ERR_NO_RESOURCE: later. */
+static ucs_status_t rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
+                              const uct_mpath_place_t *place, uct_rkey_t rkey_value, uct_completion_t *user)
 {
     const uct_mpath_rkey_t *rkey = (const uct_mpath_rkey_t *)rkey_value;
     uct_mpath_peer_t *peer       = ep->peer;
@@ -279,8 +380,8 @@ static ucs_status_t send_messages(uct_mpath_rma_t *op)
         bytes         = op->bytes - op->sent_bytes < most_bytes ? op->bytes - op->sent_bytes : most_bytes;
         count         = slice(op, op->sent_bytes, bytes, iov);
         place.address = op->place.address + op->sent_bytes;
-        status        = op->is_get ? uct_mpath_ep_get_message(op->ep, iov, count, &place, &op->child)
-                                   : uct_mpath_ep_put_message(op->ep, iov, count, &place, &op->child);
+        status        = op->is_get ? get_message(op->ep, iov, count, &place, &op->child)
+                                   : put_message(op->ep, iov, count, &place, &op->child);
         if (status == UCS_ERR_NO_RESOURCE || status == UCS_ERR_NO_MEMORY) {
             return UCS_ERR_NO_RESOURCE;
         }
@@ -356,4 +457,101 @@ void uct_mpath_rma_end(uct_mpath_peer_t *peer, ucs_status_t status)
         op = ucs_list_head(&peer->rma, uct_mpath_rma_t, list);
         finish(op, status);
     }
+}
+
+/* -- the operations of endpoints -- */
+
+ucs_status_t uct_mpath_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length, uint64_t remote_addr,
+                                    uct_rkey_t rkey)
+{
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
+    uct_mpath_packet_t *packet;
+
+    if (status != UCS_OK || length == 0) {
+        return status;
+    }
+    packet = put_packet(ep, &place, UCT_MPATH_PUT_HEAD + length);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    memcpy(packet->data + UCT_MPATH_PUT_HEAD, buffer, length);
+    return uct_mpath_ep_send(ep, packet, UCT_MPATH_PUT_HEAD + length);
+}
+
+ssize_t uct_mpath_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack, void *arg, uint64_t remote_addr,
+                               uct_rkey_t rkey)
+{
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
+    uct_mpath_packet_t *packet;
+    size_t length;
+
+    if (status != UCS_OK) {
+        return status;
+    }
+    packet = put_packet(ep, &place, ep->peer->iface->segment_bytes);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    length = pack(packet->data + UCT_MPATH_PUT_HEAD, arg);
+    status = uct_mpath_ep_send(ep, packet, UCT_MPATH_PUT_HEAD + length);
+    return status == UCS_OK ? (ssize_t)length : (ssize_t)status;
+}
+
+ucs_status_t uct_mpath_ep_put_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                    uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_put_zcopy");
+    if (status != UCS_OK || iov_bytes(iov, iovcnt) == 0) {
+        return status;
+    }
+    status = rma_start(ep, 0, iov, iovcnt, &place, rkey, comp);
+    return status == UCS_ERR_UNSUPPORTED ? put_message(ep, iov, iovcnt, &place, comp) : status;
+}
+
+ucs_status_t uct_mpath_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack, void *arg, size_t length,
+                                    uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
+    uct_mpath_get_op_t *get;
+
+    if (status != UCS_OK || length == 0) {
+        return status;
+    }
+    get = malloc(sizeof(*get));
+    if (get == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    get->unpack     = unpack;
+    get->unpack_arg = arg;
+    get->num_iov    = 0;
+    status          = send_get(ep, get, &place, length, comp);
+    if (status != UCS_INPROGRESS) {
+        free(get);
+    }
+    return status;
+}
+
+ucs_status_t uct_mpath_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
+                                    uct_rkey_t rkey, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep      = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status     = uct_mpath_ep_ready(ep);
+    uct_mpath_place_t place = place_of(remote_addr, rkey);
+
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_get_zcopy");
+    if (status != UCS_OK || iov_bytes(iov, iovcnt) == 0) {
+        return status;
+    }
+    status = rma_start(ep, 1, iov, iovcnt, &place, rkey, comp);
+    return status == UCS_ERR_UNSUPPORTED ? get_message(ep, iov, iovcnt, &place, comp) : status;
 }

@@ -29,12 +29,9 @@ typedef struct uct_mpath_rma {
     uct_iov_t iov[UCT_MPATH_MAX_IOV];
 } uct_mpath_rma_t;
 
-/* rma.c: `iov` to or from the peer's memory. UCS_ERR_UNSUPPORTED: not by the rails now, one message will do;
- * UCS_INPROGRESS: `user` (may be NULL) will be told; UCS_ERR_NO_RESOURCE: later. */
 #define UCT_MPATH_RMA_MAX_BYTES (256 * 1024)
 
-ucs_status_t uct_mpath_rma_start(uct_mpath_ep_t *ep, int is_get, const uct_iov_t *iov, size_t iovcnt,
-                                 const uct_mpath_place_t *place, uct_rkey_t rkey, uct_completion_t *user);
+/* rma.c */
 /* Sends the messages of accesses that take this way. */
 void uct_mpath_rma_retry(uct_mpath_peer_t *peer);
 void uct_mpath_rma_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
@@ -42,8 +39,6 @@ void uct_mpath_rma_forget(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 int uct_mpath_rma_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 /* The peer failed and no rail has anything any more. */
 void uct_mpath_rma_end(uct_mpath_peer_t *peer, ucs_status_t status);
-/* Nonzero: nothing started before `seq` is under way. */
-int uct_mpath_rma_done_before(uct_mpath_peer_t *peer, uint32_t seq);
 
 /* rma_link.c */
 ucs_status_t uct_mpath_rma_child_failed(void *arg, uct_ep_h child, ucs_status_t status);

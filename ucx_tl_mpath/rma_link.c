@@ -12,14 +12,6 @@
 
 #define RETRY_NS (2 * MPATH_NS_PER_S)
 
-typedef struct rma_message {
-    uct_mpath_link_t link;
-    uint8_t rail, generation;
-    uint8_t connected; /* the sender has connected to the receiver's endpoint of this generation */
-    uint8_t device_length, ep_length;
-    uint8_t addresses[2 * UCT_MPATH_RMA_ADDRESS_MAX];
-} __attribute__((packed)) rma_message_t;
-
 static int is_newer(uint8_t generation, uint8_t than)
 {
     return (int8_t)(generation - than) > 0;
@@ -64,14 +56,17 @@ static void send_message(uct_mpath_peer_t *peer, unsigned rail)
 {
     const uct_mpath_lane_t *lane = &peer->iface->lanes[rail];
     uct_mpath_rma_link_t *link   = &peer->rails[rail].rma;
-    rma_message_t message        = {.link          = peer->link,
-                                    .rail          = (uint8_t)rail,
-                                    .generation    = link->generation,
-                                    .connected     = link->connected,
-                                    .device_length = (uint8_t)lane->rma_attr.device_addr_len,
-                                    .ep_length     = (uint8_t)lane->rma_attr.ep_addr_len};
-    uint8_t *device              = message.addresses;
-    uint8_t *address             = device + message.device_length;
+    struct {
+        uct_mpath_rma_message_t head;
+        uint8_t addresses[2 * UCT_MPATH_RMA_ADDRESS_MAX];
+    } __attribute__((packed)) message = {.head = {.link          = peer->link,
+                                                  .rail          = (uint8_t)rail,
+                                                  .generation    = link->generation,
+                                                  .connected     = link->connected,
+                                                  .device_length = (uint8_t)lane->rma_attr.device_addr_len,
+                                                  .ep_length     = (uint8_t)lane->rma_attr.ep_addr_len}};
+    uint8_t *device                   = message.addresses;
+    uint8_t *address                  = device + message.head.device_length;
 
     if (uct_iface_get_device_address(lane->rma_child, (uct_device_addr_t *)device) != UCS_OK ||
         uct_ep_get_address(link->ep, (uct_ep_addr_t *)address) != UCS_OK) {
@@ -79,8 +74,7 @@ static void send_message(uct_mpath_peer_t *peer, unsigned rail)
         return;
     }
     if (uct_mpath_control_send(peer, UCT_MPATH_ID_RMA, &message,
-                               offsetof(rma_message_t, addresses) + message.device_length + message.ep_length) ==
-        UCS_OK) {
+                               sizeof(message.head) + message.head.device_length + message.head.ep_length) == UCS_OK) {
         link->message_due = 0;
     }
 }
@@ -94,7 +88,7 @@ static void note_up(uct_mpath_peer_t *peer, unsigned rail)
     }
 }
 
-static void take_message(uct_mpath_peer_t *peer, const rma_message_t *message)
+static void take_message(uct_mpath_peer_t *peer, const uct_mpath_rma_message_t *message)
 {
     uct_mpath_rma_link_t *link = &peer->rails[message->rail].rma;
     unsigned rail              = message->rail;
@@ -125,20 +119,18 @@ static void take_message(uct_mpath_peer_t *peer, const rma_message_t *message)
 
 ucs_status_t uct_mpath_rma_message(void *arg, void *data, size_t length, unsigned flags)
 {
-    const uct_mpath_lane_t *lane = arg;
-    const rma_message_t *message = data;
+    const uct_mpath_lane_t *lane           = arg;
+    const uct_mpath_rma_message_t *message = data;
+    uct_mpath_peer_t *peer                 = uct_mpath_peer_of_message(lane, UCT_MPATH_ID_RMA, data, length);
     const uct_mpath_lane_t *target;
-    uct_mpath_peer_t *peer;
 
     (void)flags;
-    if (length < offsetof(rma_message_t, addresses) || message->rail >= UCT_MPATH_MAX_RAILS ||
-        (peer = uct_mpath_peer_of_link(lane->iface, &message->link)) == NULL) {
+    if (peer == NULL) {
         return UCS_OK;
     }
     target = &lane->iface->lanes[message->rail];
     if (target->rma_child != NULL && message->device_length == target->rma_attr.device_addr_len &&
-        message->ep_length == target->rma_attr.ep_addr_len &&
-        length >= offsetof(rma_message_t, addresses) + message->device_length + message->ep_length) {
+        message->ep_length == target->rma_attr.ep_addr_len) {
         take_message(peer, message);
         uct_mpath_peer_set_busy(peer);
     }

@@ -1,5 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* A peer's rails that lead through relays: which there are, how they are opened and used, and what becomes of them. */
+/*
+ * The ways that a peer's rails take: directly, or through relays. Which rails relays give, how a rail is opened, and how
+ * a message is sent through relays.
+ */
 #include "ucx_tl_mpath/relay.h"
 
 #include <string.h>
@@ -44,7 +47,7 @@ void uct_mpath_route_learn(uct_mpath_peer_t *peer, unsigned rail, uint64_t gatew
     peer->loads[rail].detour_ns = DETOUR_NS;
 }
 
-ucs_status_t uct_mpath_route_open(uct_mpath_peer_t *peer, unsigned number)
+static ucs_status_t route_open(uct_mpath_peer_t *peer, unsigned number)
 {
     uct_mpath_relay_t *relay    = peer->iface->relay;
     uct_mpath_peer_rail_t *rail = &peer->rails[number];
@@ -70,12 +73,58 @@ ucs_status_t uct_mpath_route_open(uct_mpath_peer_t *peer, unsigned number)
     return rail->hop != NULL ? UCS_OK : UCS_ERR_UNREACHABLE;
 }
 
+ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number)
+{
+    uct_mpath_lane_t *lane      = &peer->iface->lanes[number];
+    uct_mpath_peer_rail_t *rail = &peer->rails[number];
+    uct_ep_params_t params      = {.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR |
+                                                 UCT_EP_PARAM_FIELD_IFACE_ADDR,
+                                   .iface      = lane->child,
+                                   .dev_addr   = (const uct_device_addr_t *)rail->device_addr,
+                                   .iface_addr = (const uct_iface_addr_t *)rail->iface_addr};
+    ucs_status_t status;
+
+    rail->ep  = NULL;
+    rail->hop = NULL;
+    status    = rail->relayed ? route_open(peer, number) : uct_ep_create(&params, &rail->ep);
+    if (status != UCS_OK) {
+        rail->ep  = NULL;
+        rail->hop = NULL;
+        return status;
+    }
+    /* 0 stands for none. */
+    rail->generation       = rail->generation == UINT8_MAX ? 1 : rail->generation + 1;
+    rail->sent_packets     = 0;
+    rail->acked_packets    = 0;
+    rail->ghosts           = 0;
+    rail->stalled_since_ns = 0;
+    rail->probe_due        = 1;
+    rail->patience_ns      = UCT_MPATH_BACKOFF_FIRST_NS;
+    rail->state            = UCT_MPATH_RAIL_OPENING;
+    peer->open_mask |= UCS_BIT(number);
+    uct_mpath_peer_set_busy(peer);
+    return UCS_OK;
+}
+
+void uct_mpath_peer_open_all(uct_mpath_peer_t *peer)
+{
+    unsigned number;
+
+    peer->opened = 1;
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        if (peer->rails[number].known && peer->rails[number].state == UCT_MPATH_RAIL_CLOSED) {
+            uct_mpath_peer_rail_open(peer, number);
+        }
+    }
+}
+
 /* Tells the relay where the rail leads. */
 static ucs_status_t send_route(const uct_mpath_peer_t *peer, unsigned number)
 {
     const uct_mpath_peer_rail_t *rail  = &peer->rails[number];
     const mpath_neighbour_rail_t *like = &peer->iface->relay->gateways[number].rail;
-    uct_mpath_trunk_t trunk            = {.uid           = rail->gateway,
+    uct_mpath_trunk_t trunk            = {.to            = rail->hop->uid,
+                                          .uid           = rail->gateway,
                                           .rail          = (uint8_t)number,
                                           .device_length = like->device_length,
                                           .iface_length  = like->iface_length};
@@ -108,22 +157,6 @@ ucs_status_t uct_mpath_route_send(uct_mpath_peer_t *peer, unsigned number, uint8
         rail->route_due = 0;
     }
     return uct_mpath_hop_send(rail->hop, &head, pack, arg);
-}
-
-void uct_mpath_route_lost(uct_mpath_hop_t *hop)
-{
-    uct_mpath_iface_t *iface = hop->iface;
-    uint32_t handle;
-    unsigned rail;
-
-    for (handle = 0; handle < iface->num_peers; ++handle) {
-        for (rail = 0; iface->peers[handle] != NULL && rail < UCT_MPATH_MAX_RAILS; ++rail) {
-            if (iface->peers[handle]->rails[rail].hop == hop) {
-                iface->peers[handle]->rails[rail].hop = NULL;
-                uct_mpath_peer_rail_broken(iface->peers[handle], rail);
-            }
-        }
-    }
 }
 
 void uct_mpath_route_down(uct_mpath_relay_t *relay, const uct_mpath_relay_head_t *head)

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Packets: where their memory comes from, which rail they take, and what happens when they are done. */
 #include "ucx_tl_mpath/counters.h"
+#include "ucx_tl_mpath/ep.h"
 #include "ucx_tl_mpath/relay.h"
 
 #include "util/time.h"
@@ -348,4 +349,75 @@ ucs_status_t uct_mpath_packet_send(uct_mpath_peer_t *peer, uct_mpath_packet_t *p
     }
     uct_mpath_peer_set_busy(peer);
     return UCS_OK;
+}
+
+/* -- packets of endpoints -- */
+
+#define ACK_SOON_BYTES 2048
+
+/* A packet may go now: connected, and nobody waits in front. */
+ucs_status_t uct_mpath_ep_ready(const uct_mpath_ep_t *ep)
+{
+    uct_mpath_peer_t *peer = ep->peer;
+
+    if (peer == NULL || ep->reported) {
+        return peer == NULL ? UCS_ERR_CONNECTION_RESET : peer->failure;
+    }
+    if (peer->state != UCT_MPATH_PEER_READY || !ucs_list_is_empty(&peer->lost) ||
+        !uct_mpath_peer_rma_done_before(peer, peer->rma_fence) ||
+        !uct_mpath_peer_gets_done_before(peer, peer->get_fence) ||
+        (!peer->dispatching && !ucs_queue_is_empty(&peer->pending))) {
+        return UCS_ERR_NO_RESOURCE;
+    }
+    return UCS_OK;
+}
+
+uct_mpath_packet_t *uct_mpath_ep_packet(uct_mpath_ep_t *ep, uct_mpath_kind_t kind, uint8_t id, size_t data_bytes)
+{
+    uct_mpath_packet_t *packet = uct_mpath_packet_get(ep->peer->iface, data_bytes > UCT_MPATH_MAX_HEADER);
+
+    if (packet != NULL) {
+        packet->peer                             = ep->peer;
+        packet->ep                               = ep;
+        uct_mpath_packet_header(packet)->kind_am = (uint8_t)(kind << 5 | id);
+        uct_mpath_packet_header(packet)->flags   = 0;
+    }
+    return packet;
+}
+
+ucs_status_t uct_mpath_ep_send(uct_mpath_ep_t *ep, uct_mpath_packet_t *packet, size_t data_bytes)
+{
+    uct_mpath_peer_t *peer            = ep->peer;
+    uct_mpath_packet_header_t *header = uct_mpath_packet_header(packet);
+    int accesses                      = header->kind_am >> 5 != UCT_MPATH_AM;
+    ucs_status_t status;
+
+    packet->data_bytes = (uint32_t)data_bytes;
+    if (data_bytes + packet->iov_bytes >= ACK_SOON_BYTES) {
+        header->flags |= UCT_MPATH_ACK_SOON;
+    }
+    if (accesses && mpath_psn_before(peer->tx.base, peer->fence_psn)) {
+        header->flags |= UCT_MPATH_ORDERED;
+    }
+    status = uct_mpath_packet_send(peer, packet);
+    if (status != UCS_OK) {
+        uct_mpath_packet_put(packet);
+        return status;
+    }
+    if (accesses || packet->num_iov > 0) {
+        peer->flush_psn = packet->psn + 1;
+    }
+    return UCS_OK;
+}
+
+void uct_mpath_ep_set_iov(uct_mpath_packet_t *packet, const uct_iov_t *iov, size_t iovcnt)
+{
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        if (uct_mpath_iov_bytes(&iov[i]) > 0) {
+            packet->iov[packet->num_iov++] = iov[i];
+            packet->iov_bytes += (uint32_t)uct_mpath_iov_bytes(&iov[i]);
+        }
+    }
 }

@@ -39,9 +39,6 @@ void uct_mpath_put_serve(uct_mpath_peer_t *peer, const char *data, size_t length
     mpath_regions_t *regions = regions_of(peer);
     uct_mpath_place_t place;
 
-    if (length < sizeof(place)) {
-        return;
-    }
     memcpy(&place, data, sizeof(place));
     data += sizeof(place);
     length -= sizeof(place);
@@ -53,11 +50,14 @@ void uct_mpath_put_serve(uct_mpath_peer_t *peer, const char *data, size_t length
     mpath_regions_leave(regions);
 }
 
-void uct_mpath_get_serve(uct_mpath_peer_t *peer, const void *data, size_t length)
+/* The peer has no more of them under way than packets. */
+void uct_mpath_get_serve(uct_mpath_peer_t *peer, const void *data)
 {
     uct_mpath_reply_t *reply;
 
-    if (length < sizeof(reply->get)) {
+    if (peer->num_replies >= peer->tx.max) {
+        ucs_error("mpath: a peer has more than %u remote reads under way; its connection ends", peer->tx.max);
+        uct_mpath_peer_fail(peer, UCS_ERR_IO_ERROR, "more remote reads than may be under way");
         return;
     }
     reply = malloc(sizeof(*reply));
@@ -67,10 +67,11 @@ void uct_mpath_get_serve(uct_mpath_peer_t *peer, const void *data, size_t length
     }
     memcpy(&reply->get, data, sizeof(reply->get));
     ucs_list_add_tail(&peer->replies, &reply->list);
+    ++peer->num_replies;
     uct_mpath_peer_set_busy(peer);
 }
 
-/* Gets of one segment at most, so that a reply is one packet. */
+/* Gets of one segment at most, which was looked at when they came (message.h), so that a reply is one packet. */
 static ucs_status_t send_reply(uct_mpath_peer_t *peer, const uct_mpath_get_t *get)
 {
     size_t bytes               = UCT_MPATH_REPLY_HEAD + get->length_bytes;
@@ -112,6 +113,7 @@ void uct_mpath_replies_send(uct_mpath_peer_t *peer)
             return;
         }
         ucs_list_del(&reply->list);
+        --peer->num_replies;
         free(reply);
     }
 }

@@ -15,14 +15,18 @@
  *   UCT_MPATH_ID_CREDIT   credit: so many relayed messages of the receiver have been passed on
  *   UCT_MPATH_ID_DOWN     inside of a relay head only, without data: messages to this destination were lost
  *
- * Both ends have the same byte order, as everywhere in UCX.
+ * Both ends have the same byte order, as everywhere in UCX. What a message must be before it is used stands in message.h.
+ *
+ * Anybody who reaches a rail's port can send messages. The uid of an interface is a secret (util/secret.h): it is told with
+ * the address that the runtime carries, and to those who have shown that they know that of the teller. So the first message
+ * of a connection names the uid of its receiver, and the later ones a nonce that came with the answer.
  */
 #ifndef UCX_TL_MPATH_WIRE_H
 #define UCX_TL_MPATH_WIRE_H
 
 #include <stdint.h>
 
-#define UCT_MPATH_WIRE_VERSION 4
+#define UCT_MPATH_WIRE_VERSION 5
 #define UCT_MPATH_MAX_RAILS 16
 #define UCT_MPATH_RMA_ADDRESS_MAX 32 /* bytes of a device or endpoint address for remote access */
 #define UCT_MPATH_ADDRESS_MAX 32     /* bytes of a rail's device or interface address */
@@ -44,7 +48,7 @@ enum {
 
 typedef struct uct_mpath_link {
     uint32_t handle; /* of the receiver's table of peers */
-    uint32_t nonce;  /* the receiver's */
+    uint64_t nonce;  /* the receiver's, a secret of this connection */
 } __attribute__((packed)) uct_mpath_link_t;
 
 typedef enum uct_mpath_kind {
@@ -91,10 +95,29 @@ typedef struct uct_mpath_ack_entry {
     uint32_t packets;
 } __attribute__((packed)) uct_mpath_ack_entry_t;
 
+typedef struct uct_mpath_ack {
+    uct_mpath_link_t link;
+    uint8_t count;
+    uct_mpath_ack_entry_t entries[];
+} __attribute__((packed)) uct_mpath_ack_t;
+
 typedef struct uct_mpath_probe {
     uint8_t rail;
     uint8_t generation;
 } __attribute__((packed)) uct_mpath_probe_t;
+
+typedef struct uct_mpath_probe_message {
+    uct_mpath_link_t link;
+    uct_mpath_probe_t probe;
+} __attribute__((packed)) uct_mpath_probe_message_t;
+
+typedef struct uct_mpath_rma_message {
+    uct_mpath_link_t link;
+    uint8_t rail, generation;
+    uint8_t connected; /* the sender has connected to the receiver's endpoint of this generation */
+    uint8_t device_length, ep_length;
+    uint8_t addresses[];
+} __attribute__((packed)) uct_mpath_rma_message_t;
 
 typedef struct uct_mpath_hello_rail {
     uint64_t gateway; /* the neighbour that drives this rail for the sender; 0: it does so itself */
@@ -106,7 +129,8 @@ typedef struct uct_mpath_hello_rail {
 
 typedef struct uct_mpath_hello {
     uct_mpath_link_t link; /* the receiver's, as far as known: handle and nonce 0 before its first hello */
-    uint64_t uid;          /* of the sender's interface */
+    uint64_t to;           /* uid of the receiver's interface */
+    uint64_t uid;          /* of the sender's */
     uct_mpath_link_t me;   /* what the receiver shall put into its messages to the sender */
     uint32_t window;       /* packets */
     uint32_t segment_bytes;
@@ -127,7 +151,8 @@ typedef struct uct_mpath_relay_head {
 } __attribute__((packed)) uct_mpath_relay_head_t;
 
 typedef struct uct_mpath_trunk {
-    uint64_t uid;
+    uint64_t to;  /* uid of the receiver's interface */
+    uint64_t uid; /* of the sender's; of a route: of the interface that it names */
     uint8_t rail;
     uint8_t device_length, iface_length;
     uint8_t device[UCT_MPATH_ADDRESS_MAX];

@@ -15,6 +15,10 @@
 #define MAX_BACKENDS 4
 #define TOLERANCE 0.02 /* of the largest value: BF16 has 8 bits, and products of other shapes add up in another order */
 
+#ifndef MPATH_VERSION
+#define MPATH_VERSION "(version unknown)"
+#endif
+
 static const char usage[] =
     "usage: mpirun ... moe_layer [options]\n"
     "  --tokens LIST    of all ranks together, with suffix k (default 16k)\n"
@@ -27,7 +31,9 @@ static const char usage[] =
     "  --backends LIST  of stock, nccl, static and mpath (default all; those that cannot run are left out)\n"
     "  --iters N        timed iterations of each (default 20)\n"
     "  --warmup N       (default 3)\n"
-    "  --seed N         of tokens and weights (default 1)\n";
+    "  --seed N         of tokens and weights (default 1)\n"
+    "  -h, --help       this text\n"
+    "  --version        the version of mpath that it came with\n";
 
 typedef struct options {
     moe_shape_t shape;
@@ -96,7 +102,7 @@ static int set_number(options_t *options, int option, const char *text)
     static const struct {
         int option;
         long least, most;
-    } limits[] = {{'e', 1, MOE_MAX_EXPERTS}, {'k', 1, MOE_MAX_TOPK}, {'h', 8, 1 << 16}, {'f', 8, 1 << 18},
+    } limits[] = {{'e', 1, MOE_MAX_EXPERTS}, {'k', 1, MOE_MAX_TOPK}, {'d', 8, 1 << 16}, {'f', 8, 1 << 18},
                   {'i', 1, 100000},          {'w', 0, 100000},       {'r', 0, 1 << 30}};
     long value = -1;
     size_t i;
@@ -111,7 +117,7 @@ static int set_number(options_t *options, int option, const char *text)
     case 'k':
         options->shape.topk = (int)value;
         return 1;
-    case 'h':
+    case 'd':
         options->shape.hidden = (int)value;
         return value % 8 == 0;
     case 'f':
@@ -136,17 +142,20 @@ static int parse_options(int argc, char **argv, int rank, options_t *options)
 {
     static const struct option names[] = {
         {"tokens", 1, NULL, 't'}, {"skew", 1, NULL, 's'}, {"experts", 1, NULL, 'e'},  {"topk", 1, NULL, 'k'},
-        {"hidden", 1, NULL, 'h'}, {"ffn", 1, NULL, 'f'},  {"backends", 1, NULL, 'b'}, {"iters", 1, NULL, 'i'},
-        {"warmup", 1, NULL, 'w'}, {"seed", 1, NULL, 'r'}, {"help", 0, NULL, 'H'},     {NULL, 0, NULL, 0}};
+        {"hidden", 1, NULL, 'd'}, {"ffn", 1, NULL, 'f'},  {"backends", 1, NULL, 'b'}, {"iters", 1, NULL, 'i'},
+        {"warmup", 1, NULL, 'w'}, {"seed", 1, NULL, 'r'}, {"help", 0, NULL, 'h'},     {"version", 0, NULL, 'V'},
+        {NULL, 0, NULL, 0}};
     int option, index = 0, good;
 
     opterr = rank == 0;
-    while ((option = getopt_long(argc, argv, "", names, &index)) != -1) {
+    while ((option = getopt_long(argc, argv, "h", names, &index)) != -1) {
         if (option == '?') {
             return 2;
         }
-        if (option == 'H') {
-            fputs(rank == 0 ? usage : "", stdout);
+        if (option == 'h' || option == 'V') {
+            if (rank == 0) {
+                fputs(option == 'h' ? usage : "moe_layer " MPATH_VERSION "\n", stdout);
+            }
             return 1;
         }
         if (option == 'b') {

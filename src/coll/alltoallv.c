@@ -2,13 +2,210 @@
 /* Alltoallv: the steps of a collective in order, agree, plan, gate, move, and what is counted about them. */
 #include "coll/alltoallv_private.h"
 
-#include "coll/gate.h"
-#include "coll/symmetric.h"
+#include "coll/dump.h"
+#include "coll/reduction.h"
+#include "plan/gate.h"
+#include "team/wait.h"
 #include "util/log.h"
 #include "util/time.h"
+#include "wire/failover.h"
 
 #include <stdlib.h>
 #include <string.h>
+
+/* Alltoallv: what calls before have shown, and which of the next need no agreement or go another way for that. */
+
+/* A rank that sends and receives more does not try copies of all its data on the host. */
+#define BY_HOST_MOST_BYTES (UINT64_C(4) << 20)
+
+/* Whether a parameter says something about calls on host memory. */
+static int host_is_free(const mpath_coll_t *coll)
+{
+    return coll->settings->gate == MPATH_GATE_AUTO &&
+           !mpath_tuning_has(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_HOST);
+}
+
+/* Whether parameters leave all calls to the previous function. */
+static int is_never(const mpath_coll_t *coll)
+{
+    return coll->settings->gate == MPATH_GATE_NEVER || mpath_tuning_is_never(&coll->tuning, MPATH_OPERATION_ALLTOALLV);
+}
+
+/* Emulated rates do not hold on the host. */
+static int is_emulated(const mpath_coll_t *coll)
+{
+    const mpath_topo_t *topo = mpath_team_gpu_topo(coll->team);
+
+    return (topo != NULL) && (mpath_topo_params(topo)->emulated != MPATH_EMULATED_NO);
+}
+
+/* Of the call under way, of which coll->demand is what a plan has to carry. */
+static const mpath_load_t *coll_load(mpath_coll_t *coll)
+{
+    if (!coll->has_load) {
+        mpath_load_find(mpath_team_topo(coll->team), coll->demand, coll->sums, &coll->load);
+        coll->has_load = 1;
+    }
+    return &coll->load;
+}
+
+/* The ways besides relays that may be as fast: the same on all ranks. */
+static void open_ways(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy, mpath_way_call_t *call)
+{
+    const mpath_load_t *load = coll_load(coll);
+    int is_short             = mpath_way_choice_kind(load->busiest) <= mpath_way_choice_kind(BY_HOST_MOST_BYTES);
+
+    *call = (mpath_way_call_t){.bytes = load->busiest,
+                               /* in short calls it is not the links that count */
+                               .skew = is_short ? 0 : mpath_way_choice_skew(load->busiest_cross, load->node_cross)};
+    if (load->busiest == 0) {
+        return;
+    }
+    call->open = (is_short && may_copy) ? 1u << MPATH_WAY_BY_HOST : 0;
+    /* what MPI sends itself may take a rail that has failed since */
+    if (!(agreed->flags & MPATH_CALL_FOREIGN) && (mpath_team_topo_version(coll->team) == 0)) {
+        call->open |= 1u << MPATH_WAY_PREVIOUS;
+    }
+}
+
+/*
+ * What calls before have shown of one on device memory that relays could carry and for which parameters force nothing: the
+ * same on all ranks; may be collective. An error breaks the team.
+ */
+static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy,
+                                            mpath_way_t *way_p)
+{
+    mpath_way_call_t call;
+    mpath_status_t status;
+
+    *way_p = MPATH_WAY_OWN;
+    if ((mpath_topo_num_nodes(mpath_team_topo(coll->team)) == 1) || is_emulated(coll) ||
+        (coll->settings->gate != MPATH_GATE_AUTO) || (agreed->flags & MPATH_CALL_APART)) {
+        return MPATH_OK;
+    }
+    open_ways(coll, agreed, may_copy, &call);
+    if (mpath_idle_others_may_rest()) { /* no measure, and copies on the host would hold up whoever progresses it */
+        *way_p = (mpath_way_choice_known(&coll->device, &call) == MPATH_WAY_PREVIOUS) ? MPATH_WAY_PREVIOUS
+                                                                                      : MPATH_WAY_OWN;
+        return MPATH_OK;
+    }
+    status = mpath_way_choice_next(&coll->device, coll->team, &call, coll->began_ns, way_p);
+    if (status != MPATH_OK) {
+        mpath_team_break(coll->team, status);
+    }
+    return status;
+}
+
+/*
+ * What calls before have shown of one on host memory for which parameters force nothing: the previous function is faster,
+ * or that is tried. The same on all ranks; may be collective. An error breaks the team.
+ */
+static mpath_status_t coll_ask_tuner(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_load_t *load,
+                                     const char **because_p)
+{
+    mpath_doubt_call_t call;
+    mpath_status_t status;
+    int previous;
+
+    *because_p = NULL;
+    if (load->links_ns == 0) {
+        return MPATH_OK; /* nothing crosses between nodes */
+    }
+    call       = (mpath_doubt_call_t){.bytes  = load->busiest_cross,
+                                      .skew   = mpath_way_choice_skew(load->busiest_cross, load->node_cross),
+                                      .adapts = mpath_coll_rates_follow(coll, load->links_ns)};
+    status     = mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, &previous);
+    *because_p = status == MPATH_OK && previous ? MPATH_WHY_FASTER : NULL;
+    return status;
+}
+
+/* On one node, and between nodes of one rail each. Not where other rails have failed, which may come back. */
+static int gains_small_only(const mpath_coll_t *coll)
+{
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+
+    return (mpath_topo_num_nodes(topo) == 1) ||
+           ((mpath_team_topo_version(coll->team) == 0) && mpath_gate_has_one_rail(topo));
+}
+
+/*
+ * What the ranks may do without next time. Not where processes use GPUs: the others have to hear of device memory. The
+ * same on all ranks.
+ */
+static mpath_passing_call_t what_it_was(const mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed)
+{
+    if ((agreed->flags & (MPATH_CALL_GPUS | MPATH_CALL_DEVICE)) || !host_is_free(coll) || !gains_small_only(coll)) {
+        return MPATH_PASSING_OTHER;
+    }
+    if (status == MPATH_DECLINED) {
+        return MPATH_PASSING_DECLINED;
+    }
+    return ((status == MPATH_OK) && agreed->finished) ? MPATH_PASSING_SHORT : MPATH_PASSING_OTHER;
+}
+
+/* The trials of short calls are over. */
+static mpath_status_t compare_times(mpath_coll_t *coll)
+{
+    int size = mpath_team_size(coll->team);
+    mpath_status_t status;
+
+    if (coll->times_ns == NULL) {
+        coll->times_ns = malloc((size_t)size * sizeof(coll->passing.times_ns));
+    }
+    if (coll->times_ns == NULL) {
+        mpath_team_break(coll->team, MPATH_ERR_NO_MEMORY);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = mpath_team_allgather(coll->team, coll->passing.times_ns, sizeof(coll->passing.times_ns), coll->times_ns);
+    if (status == MPATH_OK) {
+        mpath_passing_decide(&coll->passing, coll->times_ns, size);
+    }
+    return status;
+}
+
+/* How a call has ended, for those that may do without an agreement: its status, or an error. */
+static mpath_status_t coll_note_agreed(mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed)
+{
+    mpath_passing_call_t call = what_it_was(coll, status, agreed);
+
+    if ((call == MPATH_PASSING_SHORT) && mpath_passing_is_due(&coll->passing)) {
+        return compare_times(coll);
+    }
+    if (mpath_passing_agreed(&coll->passing, call)) {
+        mpath_passing_short(&coll->passing, agreed->largest_bytes);
+    }
+    return status;
+}
+
+int mpath_coll_passes(mpath_coll_t *coll)
+{
+    int passes;
+
+    if (is_never(coll) && (mpath_team_status(coll->team) == MPATH_OK)) {
+        (void)mpath_coll_decline(coll, MPATH_WHY_PARAMETER);
+        return 1;
+    }
+    if (!mpath_passing_has_plans(&coll->passing) || (mpath_team_status(coll->team) != MPATH_OK)) {
+        return 0; /* the latter: the call fails like all others */
+    }
+    passes = mpath_passing_next(&coll->passing);
+    if (mpath_passing_is_timed(&coll->passing)) {
+        coll->asked_ns = mpath_time_ns();
+    }
+    if (passes) {
+        (void)mpath_coll_decline(coll, MPATH_WHY_CALLS_BEFORE);
+    }
+    return passes;
+}
+
+void mpath_coll_ended(mpath_coll_t *coll)
+{
+    if (mpath_passing_is_timed(&coll->passing)) {
+        mpath_passing_took(&coll->passing, mpath_time_ns() - coll->asked_ns);
+    }
+    mpath_way_choice_ended(&coll->device);
+    mpath_doubt_ended(&coll->doubt);
+}
 
 /* In a communicator of ranks beside different rails, affine ranks do not reach each other. */
 static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
@@ -38,6 +235,22 @@ static mpath_status_t make_cache(const mpath_settings_t *settings, const mpath_t
     return mpath_plan_cache_create(topo, &params, cache_p);
 }
 
+static const mpath_topo_t *topo_of(const mpath_coll_t *coll)
+{
+    return (coll->rated != NULL) ? coll->rated : mpath_team_topo(coll->team);
+}
+
+mpath_status_t mpath_coll_renew_parts(mpath_coll_t *coll)
+{
+    mpath_status_t status;
+
+    mpath_parts_destroy(coll->parts);
+    coll->parts = NULL;
+    coll->parts_number++;
+    status = mpath_parts_create(topo_of(coll), coll->settings, &coll->parts);
+    return status == MPATH_DECLINED ? MPATH_OK : status;
+}
+
 /* Rates that were learned are heard of again. */
 mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll)
 {
@@ -57,9 +270,24 @@ mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll)
         coll->rated = NULL;
     }
     coll->cache        = cache;
-    coll->connected    = is_connected(topo, NULL);
+    coll->has_view     = 0;
+    coll->has_load     = 0;
+    coll->is_planned   = 0;
     coll->topo_version = mpath_team_topo_version(coll->team);
-    return mpath_coll_rates_init(coll);
+    status             = mpath_coll_renew_parts(coll);
+    coll->connected    = coll->parts != NULL || mpath_topo_rails_match(topo) || is_connected(topo, NULL);
+    return status == MPATH_OK ? mpath_coll_rates_init(coll) : status;
+}
+
+#define WATCH_MOST_RANKS 1024 /* for the line of a call; above, the matrix alone takes more than 8 MB of each rank */
+
+/* Where plans are made by pairs of nodes, the ranks bring the matrix together for nothing but this. */
+static uint32_t find_watches(const mpath_coll_t *coll)
+{
+    const mpath_record_t *record = mpath_team_record(coll->team);
+    int says = record != NULL && mpath_record_says(record) && mpath_team_size(coll->team) <= WATCH_MOST_RANKS;
+
+    return says || mpath_dump_wanted(coll->settings) ? MPATH_CALL_WATCHED : 0;
 }
 
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
@@ -75,10 +303,11 @@ mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p)
     coll->team             = team;
     coll->settings         = settings;
     coll->declined_because = "";
-    coll->demand           = malloc(size * size * sizeof(*coll->demand));
-    coll->signatures       = malloc(size * sizeof(*coll->signatures));
-    coll->sums             = malloc(MPATH_LOAD_SUMS * size * sizeof(*coll->sums));
-    if ((coll->demand == NULL) || (coll->signatures == NULL) || (coll->sums == NULL)) {
+    coll->watches          = find_watches(coll);
+    mpath_tuning_read(settings, mpath_team_rank(team) == 0, &coll->tuning);
+    coll->signatures = malloc(size * sizeof(*coll->signatures));
+    coll->sums       = malloc(MPATH_LOAD_SUMS * size * sizeof(*coll->sums));
+    if (coll->signatures == NULL || coll->sums == NULL) {
         goto err_no_memory;
     }
     status = mpath_gpu_coll_create(team, &coll->gpu);
@@ -113,6 +342,7 @@ void mpath_coll_destroy(mpath_coll_t *coll)
         mpath_gpu_coll_destroy(coll->gpu);
         mpath_relay_coll_destroy(coll->relay);
         mpath_plan_cache_destroy(coll->cache);
+        mpath_parts_destroy(coll->parts);
         if (coll->rated != NULL) {
             mpath_topo_destroy(coll->rated);
         }
@@ -126,14 +356,9 @@ void mpath_coll_destroy(mpath_coll_t *coll)
     }
 }
 
-static const mpath_topo_t *topo_of(const mpath_coll_t *coll)
-{
-    return (coll->rated != NULL) ? coll->rated : mpath_team_topo(coll->team);
-}
-
 void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counters)
 {
-    *counters = coll->counters;
+    memcpy(counters, &coll->counters, offsetof(mpath_coll_counters_t, gpu)); /* asked for after each call */
     mpath_gpu_coll_counters(coll->gpu, &counters->gpu);
     mpath_relay_coll_counters(coll->relay, &counters->relay);
     counters->plans += counters->gpu.plans + counters->relay.plans;
@@ -142,13 +367,7 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
 
 int mpath_coll_takes_device(const mpath_coll_t *coll)
 {
-    return (mpath_gpu_coll_usable(coll->gpu) || mpath_relay_coll_usable(coll->relay)) &&
-           (mpath_gate_of(coll->settings) != MPATH_GATE_NEVER);
-}
-
-int mpath_coll_wants_host(const mpath_coll_t *coll)
-{
-    return coll->wants_host;
+    return (mpath_gpu_coll_usable(coll->gpu) || mpath_relay_coll_usable(coll->relay)) && !is_never(coll);
 }
 
 const char *mpath_coll_declined_because(const mpath_coll_t *coll)
@@ -185,27 +404,76 @@ static void put_back(const mpath_coll_t *coll, const mpath_call_t *call, const m
     }
 }
 
-/* The agreed demand without what has travelled inside the agreement. */
-static void set_demand(mpath_coll_t *coll, const mpath_agreed_t *agreed)
+/*
+ * The matrix of the call as coll->demand: the whole, or without what has travelled inside the agreement. The ranks exchange
+ * their rows where it is another one than that of the last call. Collective; an error breaks the team.
+ */
+static mpath_status_t coll_take_demand(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
 {
-    size_t size = (size_t)mpath_team_size(coll->team);
+    size_t size            = (size_t)mpath_team_size(coll->team);
+    int whole              = (agreed->flags & MPATH_CALL_DEVICE) != 0;
+    mpath_agreed_t fetched = *agreed;
+    mpath_status_t status;
 
-    for (size_t i = 0; i < size * size; i++) {
-        uint64_t bytes = agreed->demand[i];
-
-        coll->demand[i] = ((bytes <= mpath_agreed_inline_bytes(coll->team, agreed, (int)(i / size), (int)(i % size))) ||
-                           (i / size == i % size))
-                              ? 0
-                              : bytes;
+    if (coll->has_demand && (coll->demand_signature == agreed->signature)) {
+        return MPATH_OK;
     }
+    coll->has_demand = 0;
+    if (coll->demand == NULL) {
+        coll->demand = malloc(size * size * sizeof(*coll->demand));
+    }
+    if (coll->demand == NULL) {
+        mpath_error("no memory for the byte counts of %zu ranks; the call fails", size);
+        mpath_team_break(coll->team, MPATH_ERR_NO_MEMORY);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = mpath_agree_demand(coll->team, call, &fetched);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (size_t source = 0; source < size; source++) {
+        for (size_t destination = 0; destination < size; destination++) {
+            uint64_t bytes  = fetched.demand[source * size + destination];
+            int is_finished = (source == destination) ||
+                              (bytes <= mpath_agreed_inline_bytes(coll->team, agreed, (int)source, (int)destination));
+
+            coll->demand[source * size + destination] = (is_finished && !whole) ? 0 : bytes;
+        }
+    }
+    coll->demand_signature = agreed->signature;
+    coll->has_demand       = 1;
+    coll->has_view         = 0;
+    coll->has_load         = 0;
+    coll->is_planned       = 0;
+    return MPATH_OK;
+}
+
+/* The same of parts of it: both ends of each flow must have it alike. */
+static mpath_status_t check_parts(mpath_coll_t *coll, const mpath_plan_t *plan)
+{
+    uint64_t mine = mpath_pairs_balance(mpath_team_rank(coll->team), plan), sum = 0;
+    mpath_status_t status = mpath_team_allgather(coll->team, &mine, sizeof(mine), coll->signatures);
+
+    for (int rank = 0; (status == MPATH_OK) && (rank < mpath_team_size(coll->team)); rank++) {
+        sum += coll->signatures[rank];
+    }
+    if (sum != 0) {
+        mpath_error("the ranks' parts of the plan do not fit each other; the call fails");
+        status = MPATH_ERR_INTERNAL;
+    }
+    return status;
 }
 
 /* Debugging: all ranks must have come to the same plan. */
 static mpath_status_t check_plans(mpath_coll_t *coll, const mpath_plan_t *plan)
 {
-    uint64_t mine         = mpath_plan_signature(plan);
-    mpath_status_t status = mpath_team_allgather(coll->team, &mine, sizeof(mine), coll->signatures);
+    uint64_t mine = mpath_plan_signature(plan);
+    mpath_status_t status;
 
+    if (mpath_plan_is_part(plan)) {
+        return check_parts(coll, plan);
+    }
+    status = mpath_team_allgather(coll->team, &mine, sizeof(mine), coll->signatures);
     for (int rank = 0; (status == MPATH_OK) && (rank < mpath_team_size(coll->team)); rank++) {
         if (coll->signatures[rank] != coll->signatures[0]) {
             mpath_error("rank %d has another plan (%016llx) than rank 0 (%016llx); the call fails", rank,
@@ -222,104 +490,439 @@ static int is_common(mpath_status_t status)
     return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
 }
 
-/* Asks the gate about the plan: it may be left for the static routes, or the call declined. */
-static mpath_status_t choose_routes(mpath_coll_t *coll, const mpath_plan_t **plan_p)
-{
-    const mpath_gate_forecast_t *forecast;
-    mpath_time_params_t params;
-    mpath_status_t status;
-    const char *because;
+/* -- the rows of the table, see coll/algorithm.h -- */
 
-    mpath_time_params_init(&params);
-    params.chunk_bytes = coll->settings->chunk_bytes;
-    status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
-    if (status != MPATH_OK) {
-        return status;
+/* A call that the agreement has not finished. */
+typedef struct alltoallv_call {
+    mpath_coll_t *coll;
+    mpath_call_t *call;
+    const mpath_agreed_t *agreed;
+    mpath_question_t *question; /* NULL: it is not asked about */
+    const mpath_plan_t *part;   /* by pairs of nodes; NULL: the plan is of the whole job */
+    const mpath_plan_t *plan;
+    const mpath_gate_forecast_t *forecast; /* NULL: times do not matter */
+    mpath_gate_forecast_t by_pairs;        /* of the part */
+    /* On device memory */
+    uint64_t start_ns, plan_ns; /* when its time began to count; spent on plans until then */
+    int is_copied;              /* copies in host memory have taken its place, in a call of their own */
+} alltoallv_call_t;
+
+static const char *inline_able(const mpath_question_t *question)
+{
+    if (question->agreed) {
+        return question->finished ? NULL : MPATH_WHY_NOT_ALL_SHORT;
     }
-    if (coll->settings->alltoallv_algorithm == MPATH_ROUTES_DIRECT) {
-        *plan_p = (forecast->direct != NULL) ? forecast->direct : *plan_p;
-        return MPATH_OK;
-    }
-    switch (mpath_gate_after_plan(topo_of(coll), forecast, &because)) {
-    case MPATH_GATE_ASIDE:
-        return mpath_coll_decline(coll, because);
-    case MPATH_GATE_DIRECT:
-        mpath_debug("the static routes are predicted to take %llu ns, the plan's %llu ns; the call takes the former",
-                    (unsigned long long)forecast->direct_ns, (unsigned long long)forecast->plan_ns);
-        *plan_p = forecast->direct;
-        return MPATH_OK;
-    default:
-        return MPATH_OK;
-    }
+    return question->largest_bytes <= question->settings->small_bytes ? NULL : MPATH_WHY_NOT_SHORT;
 }
 
-/* Finds the plan, and asks the gate. MPATH_DECLINED with the reason noted, or an error of this rank. */
-static mpath_status_t plan_call(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_plan_t **plan_p)
+static const char *planned_able(const mpath_question_t *question)
 {
-    const mpath_topo_t *topo;
-    mpath_gate_view_t view;
+    return question->obstacle != NULL ? question->obstacle
+           : question->by_pairs       ? "the plan is made by pairs of nodes"
+                                      : NULL;
+}
+
+static const char *pairs_able(const mpath_question_t *question)
+{
+    return question->obstacle != NULL ? question->obstacle
+           : question->by_pairs       ? NULL
+                                      : "the plan is of the whole job: ranks are few, or a spine joins the rails";
+}
+
+/* GPUs of one node do better without a plan that takes their links as they are. */
+static const char *direct_able(const mpath_question_t *question)
+{
+    return question->obstacle == NULL && question->memory == MPATH_ON_DEVICE &&
+                   mpath_relay_coll_are_mates(question->topo)
+               ? "one node has kernels and engines for the links between its GPUs"
+               : planned_able(question);
+}
+
+static const char *eager_able(const mpath_question_t *question)
+{
+    if (question->agreed) {
+        return question->finished ? NULL : "kernels have not carried it during the agreement";
+    }
+    if (question->node_obstacle != NULL || question->rates == NULL) {
+        return question->node_obstacle != NULL ? question->node_obstacle : "the rates of the GPUs are not known";
+    }
+    return mpath_gpu_exchange_pays(question->rates, mpath_topo_num_ranks(question->topo), question->bytes,
+                                   question->bytes)
+               ? NULL
+               : "more than kernels carry faster during the agreement than after it";
+}
+
+static const char *node_able(const mpath_question_t *question)
+{
+    return question->node_obstacle;
+}
+
+static const char *copied_able(const mpath_question_t *question)
+{
+    return question->copy_obstacle;
+}
+
+static const char *always_able(const mpath_question_t *question)
+{
+    (void)question;
+    return NULL;
+}
+
+static void inline_cost(const mpath_question_t *question, mpath_verdict_t *verdict)
+{
+    (void)question;
+    verdict->ns = 0; /* the agreement is there anyway */
+}
+
+/* MPI libraries copy large messages inside a node once, where rings copy twice; over one rail they take the same routes. */
+static const char *why_pointless(const mpath_question_t *question)
+{
+    const mpath_gate_forecast_t *forecast = question->forecast;
+
+    if (question->memory == MPATH_ON_DEVICE) {
+        return forecast != NULL && forecast->plan_ns > forecast->direct_ns && mpath_relay_coll_are_mates(question->topo)
+                   ? "the links between the GPUs are faster, for which one node has kernels and engines"
+                   : NULL;
+    }
+    if (question->between_bytes == 0 && question->largest_bytes >= question->settings->node_min_bytes) {
+        return MPATH_WHY_INSIDE_NODES;
+    }
+    return forecast != NULL && forecast->plan_ns >= forecast->direct_ns && mpath_gate_has_one_rail(question->topo)
+               ? MPATH_WHY_ONE_RAIL_ROUTES
+               : NULL;
+}
+
+static void planned_cost(const mpath_question_t *question, mpath_verdict_t *verdict)
+{
+    verdict->pointless = why_pointless(question);
+    verdict->ns        = question->forecast != NULL ? question->forecast->plan_ns : 0;
+}
+
+static void direct_cost(const mpath_question_t *question, mpath_verdict_t *verdict)
+{
+    const mpath_gate_forecast_t *forecast = question->forecast;
+
+    verdict->pointless = why_pointless(question);
+    if (verdict->pointless == NULL && forecast != NULL && forecast->direct == NULL) {
+        verdict->pointless = MPATH_WHY_SAME_ROUTES;
+    }
+    verdict->ns = forecast != NULL ? forecast->direct_ns : MPATH_ALGORITHM_UNPREDICTED;
+}
+
+/* It takes the static routes, too, at best as well; on device memory by copies, or whatever else. */
+static void previous_cost(const mpath_question_t *question, mpath_verdict_t *verdict)
+{
+    verdict->ns = question->forecast != NULL && question->memory == MPATH_ON_HOST ? question->forecast->direct_ns
+                                                                                  : MPATH_ALGORITHM_UNPREDICTED;
+}
+
+/* Nobody predicts it as a whole: it is taken where no plan is of use. */
+static void unpredicted_cost(const mpath_question_t *question, mpath_verdict_t *verdict)
+{
+    (void)question;
+    verdict->ns = MPATH_ALGORITHM_UNPREDICTED;
+}
+
+static mpath_status_t move_on_host(const alltoallv_call_t *work, const mpath_plan_t *plan)
+{
+    mpath_coll_t *coll     = work->coll;
+    mpath_record_t *record = mpath_team_record(coll->team);
+    uint64_t start_ns = mpath_time_ns(), forwarded_bytes = coll->counters.moved.forwarded_bytes;
     mpath_status_t status;
-    const char *because;
+    size_t routes;
+
+    mpath_record_phase(record, MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_MOVE, start_ns);
+    status = mpath_move(coll->team, work->call, work->agreed, plan, &coll->counters.moved);
+    coll->counters.move_ns += mpath_time_ns() - start_ns;
+    if (record != NULL) {
+        (void)mpath_plan_flows(plan, &routes);
+        record->call.routes = (uint32_t)routes;
+        record->call.relayed_bytes += coll->counters.moved.forwarded_bytes - forwarded_bytes;
+    }
+    if (status == MPATH_DECLINED) {
+        return mpath_coll_decline(coll, MPATH_WHY_RAILS_CLOSED);
+    }
+    return status == MPATH_OK ? mpath_coll_rates_observe(coll, plan) : status;
+}
+
+/* Over relays. What cannot be had after all is an obstacle, and the call is asked about again. */
+static mpath_status_t move_on_device(const alltoallv_call_t *work, const mpath_plan_t *plan)
+{
+    mpath_status_t status = mpath_relay_coll_move(work->coll->relay, plan);
+
+    if (status == MPATH_DECLINED) {
+        work->question->obstacle = MPATH_WHY_NO_RELAYS;
+        return MPATH_AGAIN;
+    }
+    return status;
+}
+
+static mpath_status_t move(const alltoallv_call_t *work, const mpath_plan_t *plan)
+{
+    return work->question->memory == MPATH_ON_DEVICE ? move_on_device(work, plan) : move_on_host(work, plan);
+}
+
+static mpath_status_t inline_run(void *argument)
+{
+    const alltoallv_call_t *work = argument;
+
+    copy_self(work->coll, work->call);
+    return MPATH_OK;
+}
+
+static mpath_status_t planned_run(void *argument)
+{
+    const alltoallv_call_t *work = argument;
+
+    return move(work, work->plan);
+}
+
+static mpath_status_t pairs_run(void *argument)
+{
+    const alltoallv_call_t *work = argument;
+
+    return move(work, work->part);
+}
+
+static mpath_status_t direct_run(void *argument)
+{
+    const alltoallv_call_t *work = argument;
+    int differs                  = work->forecast != NULL && work->forecast->direct != NULL;
+
+    return move(work, differs ? work->forecast->direct : work->plan);
+}
+
+/* The kernels have ended. */
+static mpath_status_t eager_run(void *argument)
+{
+    (void)argument;
+    return MPATH_OK;
+}
+
+static const char *find_copy_obstacle(const mpath_coll_t *coll, const mpath_call_t *call)
+{
+    if (call->to_host == NULL) {
+        return MPATH_WHY_NO_COPIES;
+    }
+    return mpath_topo_num_nodes(mpath_team_topo(coll->team)) == 1 && !mpath_gpu_coll_lacks_slots(coll->gpu)
+               ? MPATH_WHY_COPIES_TOO
+               : NULL;
+}
+
+static mpath_status_t node_run(void *argument)
+{
+    const alltoallv_call_t *work = argument;
+    mpath_coll_t *coll           = work->coll;
+    mpath_status_t status        = mpath_gpu_coll_move(coll->gpu, work->call, work->agreed);
+
+    if (status == MPATH_DECLINED) {
+        work->question->node_obstacle = mpath_gpu_coll_declined_because(coll->gpu);
+        work->question->copy_obstacle = find_copy_obstacle(coll, work->call);
+        return MPATH_AGAIN;
+    }
+    return status;
+}
+
+static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mpath_agreed_t *agreed);
+static void device_time_ends(alltoallv_call_t *work);
+
+/* With buffers in host memory it is another call, for which there is the rest of the table. */
+static mpath_status_t copied_run(void *argument)
+{
+    alltoallv_call_t *work = argument;
+    mpath_agreed_t agreed;
+    mpath_status_t status;
+
+    device_time_ends(work);
+    status = work->call->to_host(work->call, work->call->user);
+    if (status != MPATH_OK) {
+        mpath_team_break(work->coll->team, status); /* the others go on, and would wait */
+        return status;
+    }
+    work->is_copied = 1;
+    return agree_and_carry(work->coll, work->call, &agreed);
+}
+
+#define ON_BOTH (MPATH_ON_HOST | MPATH_ON_DEVICE)
+
+const mpath_algorithm_t mpath_alltoallv_algorithms[] = {
+    {"inline", "short messages inside the agreement", MPATH_ON_HOST, 0, inline_able, inline_cost, inline_run},
+    {"eager", "short messages by kernels, during the agreement", MPATH_ON_DEVICE, 0, eager_able, inline_cost,
+     eager_run},
+    {"planned", "the plan's routes over all rails and relays", ON_BOTH, 1, planned_able, planned_cost, planned_run},
+    {"direct", "the static route of each pair", ON_BOTH, 1, direct_able, direct_cost, direct_run},
+    {"pairs", "as planned, for each pair of nodes by itself", MPATH_ON_HOST, 1, pairs_able, planned_cost, pairs_run},
+    {"node", "the kernels and engines of a node's GPUs", MPATH_ON_DEVICE, 0, node_able, unpredicted_cost, node_run},
+    {"copied", "copies in host memory, and what carries these", MPATH_ON_DEVICE, 0, copied_able, unpredicted_cost,
+     copied_run},
+    {"previous", "the function that mpath replaces", ON_BOTH, 0, always_able, previous_cost, NULL},
+    {.name = NULL}};
+
+static const mpath_algorithm_t *row_of(const char *name)
+{
+    return mpath_algorithm_find(MPATH_OPERATION_ALLTOALLV, name);
+}
+
+/* The same of a plan by pairs of nodes, which is there. */
+static mpath_status_t alltoallv_plan_pairs(mpath_question_t *question)
+{
+    alltoallv_call_t *work = question->planner;
+    mpath_coll_t *coll     = work->coll;
+
+    coll->counters.plans += coll->part_hit ? 0 : 1;
+    coll->counters.plan_hits += coll->part_hit ? 1 : 0;
+    if (coll->settings->gate == MPATH_GATE_AUTO && question->forced == NULL) {
+        mpath_parts_predict(coll->parts, &work->by_pairs.plan_ns, &work->by_pairs.direct_ns);
+        work->forecast     = &work->by_pairs;
+        question->forecast = work->forecast;
+    }
+    return coll->settings->check_plan ? check_plans(coll, work->part) : MPATH_OK;
+}
+
+/* Finds the plan, and what times are predicted where they matter. */
+static mpath_status_t alltoallv_plan(mpath_question_t *question)
+{
+    alltoallv_call_t *work = question->planner;
+    mpath_coll_t *coll     = work->coll;
+    mpath_time_params_t params;
+    mpath_status_t status = MPATH_OK;
     int hit;
 
-    if (coll->topo_version != mpath_team_topo_version(coll->team)) {
-        status = mpath_coll_read_topo(coll);
+    if (work->part != NULL) {
+        return alltoallv_plan_pairs(question);
+    }
+    if (!coll->connected && !is_connected(question->topo, coll->demand)) {
+        question->obstacle = MPATH_WHY_NO_PATH;
+        return MPATH_OK;
+    }
+    work->plan = coll->is_planned ? mpath_plan_cache_last(coll->cache) : NULL;
+    hit        = work->plan != NULL;
+    if (!hit) {
+        coll->is_planned = 0;
+        status           = mpath_plan_cache_get(coll->cache, work->agreed->signature, coll->demand, &work->plan, &hit);
+        if (is_common(status)) {
+            question->obstacle = MPATH_WHY_TOPOLOGY;
+            return MPATH_OK;
+        }
         if (status != MPATH_OK) {
             return status;
         }
-    }
-    topo = topo_of(coll);
-    mpath_gate_look(topo, coll->demand, &view);
-    because = mpath_gate_before_plan(coll->settings, &view);
-    if (because != NULL) {
-        return mpath_coll_decline(coll, because);
-    }
-    if (!coll->connected && !is_connected(topo, coll->demand)) {
-        return mpath_coll_decline(coll, "some pair of ranks with data has no path");
-    }
-    status = mpath_plan_cache_get(coll->cache, agreed->signature, coll->demand, plan_p, &hit);
-    if (status != MPATH_OK) {
-        return is_common(status) ? mpath_coll_decline(coll, "the topology cannot carry the data") : status;
+        coll->is_planned = 1;
     }
     coll->counters.plans += hit ? 0 : 1;
     coll->counters.plan_hits += hit ? 1 : 0;
     if (coll->settings->check_plan) {
-        status = check_plans(coll, *plan_p);
-        if (status != MPATH_OK) {
-            return status;
-        }
+        status = check_plans(coll, work->plan);
     }
-    return mpath_gate_compares(coll->settings) ? choose_routes(coll, plan_p) : MPATH_OK;
+    if (status == MPATH_OK &&
+        (question->forced != NULL ? question->forced->run == direct_run : coll->settings->gate == MPATH_GATE_AUTO)) {
+        mpath_time_params_init(&params);
+        params.chunk_bytes = coll->settings->chunk_bytes;
+        status             = mpath_plan_cache_forecast(coll->cache, &params, &work->forecast);
+        question->forecast = work->forecast;
+    }
+    return status;
 }
 
-/* Plan, gate, move; MPATH_AGAIN when the topology has changed meanwhile. */
-static mpath_status_t carry_once(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+/* Who sends or receives most; for the log. */
+static void record_hottest(const mpath_coll_t *coll, mpath_record_t *record)
 {
-    uint64_t start_ns = mpath_time_ns(), planned_ns;
-    const mpath_plan_t *plan;
-    mpath_status_t status;
+    size_t size = (size_t)mpath_team_size(coll->team);
 
-    status     = plan_call(coll, agreed, &plan);
-    planned_ns = mpath_time_ns();
-    coll->counters.plan_ns += planned_ns - start_ns;
+    for (size_t rank = 0; rank < size; rank++) {
+        uint64_t sent = 0, received = 0;
+
+        for (size_t other = 0; other < size; other++) {
+            sent += coll->demand[rank * size + other];
+            received += coll->demand[other * size + rank];
+        }
+        sent = sent > received ? sent : received;
+        if (sent > record->call.hottest_bytes) {
+            record->call.hottest       = (int32_t)rank;
+            record->call.hottest_bytes = sent;
+        }
+    }
+}
+
+/* Whether coll->demand is the call's. */
+static int knows_matrix(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
+{
+    return coll->part == NULL || (agreed->flags & MPATH_CALL_WATCHED) != 0;
+}
+
+/* What was decided, and what was predicted where times decide. */
+static void record_choice(mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_question_t *question,
+                          const mpath_decision_t *decision)
+{
+    mpath_record_t *record                = mpath_team_record(coll->team);
+    const mpath_algorithm_t *algorithm    = decision->algorithm;
+    const mpath_gate_forecast_t *forecast = question->forecast;
+
+    if (record == NULL) {
+        return;
+    }
+    record->call.algorithm = mpath_record_algorithm_find(algorithm->name);
+    if (mpath_record_says(record) && knows_matrix(coll, agreed)) {
+        record_hottest(coll, record);
+    } else if (coll->part != NULL) {
+        record->call.hottest       = MPATH_RECORD_HOTTEST_UNKNOWN;
+        record->call.hottest_bytes = agreed->busiest_bytes;
+    }
+    record->call.static_ns = forecast != NULL ? forecast->direct_ns : 0;
+    record->call.mpath_ns  = forecast != NULL ? decision->verdicts[algorithm - mpath_alltoallv_algorithms].ns : 0;
+}
+
+/*
+ * Choose and run; MPATH_AGAIN when the topology has changed meanwhile. `busiest`: bytes of the busiest rank; `tuner`: why the
+ * previous function is faster.
+ */
+static mpath_status_t carry_once(mpath_coll_t *coll, mpath_call_t *call, const mpath_agreed_t *agreed, uint64_t busiest,
+                                 const mpath_algorithm_t *forced, const char *tuner)
+{
+    mpath_question_t question;
+    alltoallv_call_t work = {.coll = coll, .call = call, .agreed = agreed, .question = &question, .part = coll->part};
+    uint64_t start_ns     = mpath_time_ns();
+    mpath_status_t status = MPATH_OK;
+    mpath_decision_t decision;
+
+    if (coll->topo_version != mpath_team_topo_version(coll->team)) {
+        status = mpath_coll_read_topo(coll);
+    }
+    if (status == MPATH_OK) {
+        if (work.part == NULL && !coll->has_view) {
+            mpath_gate_look(topo_of(coll), coll->demand, &coll->view);
+            coll->has_view = 1;
+        }
+        question = (mpath_question_t){
+            .collective    = MPATH_OPERATION_ALLTOALLV,
+            .memory        = MPATH_ON_HOST,
+            .settings      = coll->settings,
+            .topo          = topo_of(coll),
+            .bytes         = busiest,
+            .largest_bytes = work.part != NULL ? agreed->largest_bytes : coll->view.largest_bytes,
+            .between_bytes = work.part != NULL ? agreed->node_bytes : coll->view.between_bytes,
+            .by_pairs      = work.part != NULL,
+            .agreed        = 1,
+            .tuner         = tuner,
+            .forced        = forced,
+            .plan          = alltoallv_plan,
+            .planner       = &work};
+        status = mpath_choose(&question, &decision);
+    }
+    coll->counters.plan_ns += mpath_time_ns() - start_ns;
     if (mpath_status_is_error(status)) {
         mpath_team_break(coll->team, status);
-    }
-    if (status != MPATH_OK) {
         return status;
     }
-    status = mpath_move(coll->team, call, agreed, plan, &coll->counters.moved);
-    coll->counters.move_ns += mpath_time_ns() - planned_ns;
-    if (status == MPATH_DECLINED) {
-        return mpath_coll_decline(coll, "some rank could not open its rails");
-    }
-    return (status == MPATH_OK) ? mpath_coll_rates_observe(coll, plan) : status;
+    record_choice(coll, agreed, &question, &decision);
+    return mpath_algorithm_is_previous(decision.algorithm) ? mpath_coll_decline(coll, decision.because)
+                                                           : decision.algorithm->run(&work);
 }
 
 /* A call was declined, maybe for rails that have failed: the next one shall find those that are back. */
 static mpath_status_t recover_declined(mpath_coll_t *coll)
 {
-    mpath_status_t status = mpath_move_recover(coll->team);
+    mpath_status_t status = mpath_failover_recover(coll->team);
 
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
@@ -327,34 +930,161 @@ static mpath_status_t recover_declined(mpath_coll_t *coll)
     return (status == MPATH_OK) ? MPATH_DECLINED : status;
 }
 
-/* What the agreement has not delivered. Each repetition, which *repeats_p counts, leaves out one rail more at least. */
-static mpath_status_t carry(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed, int *repeats_p)
+/* Where times were predicted, and no connections were made, which took most of it. */
+static void dump(const mpath_coll_t *coll, const mpath_agreed_t *agreed, const mpath_record_t *record)
 {
-    mpath_agreed_t again = *agreed;
-    mpath_status_t status;
-    uint64_t start_ns;
-    int previous;
+    const mpath_dump_call_t call = {.name      = mpath_team_name(coll->team),
+                                    .number    = record->call.number,
+                                    .algorithm = mpath_record_algorithm_name(record->call.algorithm),
+                                    .static_ns = record->call.static_ns,
+                                    .mpath_ns  = record->call.mpath_ns,
+                                    .taken_ns  = record->call.taken_ns,
+                                    .topo      = topo_of(coll),
+                                    .demand    = coll->demand};
 
-    set_demand(coll, agreed);
-    status = mpath_coll_rates_take(coll, agreed->flags);
+    if (call.static_ns > 0 && !record->call.sets_up && knows_matrix(coll, agreed)) {
+        mpath_dump_plan(coll->settings, mpath_team_job_rank(coll->team), &call);
+    }
+}
+
+/* What parameters force for a call on host memory; NULL: nothing. Pairs of nodes, where there is such a plan. */
+static const mpath_algorithm_t *coll_forced(const mpath_coll_t *coll, uint64_t busiest)
+{
+    const mpath_algorithm_t *forced = mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_HOST,
+                                                        busiest);
+
+    return forced != NULL && forced->run == pairs_run && coll->part == NULL ? row_of("planned") : forced;
+}
+
+/*
+ * Right after the agreement, while the rows of the node mates are there: coll->part of the call, where its plan is made by
+ * pairs of nodes. The same decision on all ranks; collective where nodes are not alike. An error breaks the team.
+ */
+static mpath_status_t coll_find_part(mpath_coll_t *coll, const mpath_agreed_t *agreed)
+{
+    const mpath_algorithm_t *forced = mpath_tuning_find(&coll->tuning, MPATH_OPERATION_ALLTOALLV, MPATH_ON_HOST,
+                                                        agreed->busiest_bytes);
+    int wanted = forced != NULL ? forced->run == pairs_run : mpath_team_size(coll->team) > MPATH_PARTS_WHOLE_RANKS;
+    uint64_t start_ns;
+    mpath_status_t status;
+
+    coll->part = NULL;
+    if (!wanted || coll->parts == NULL || agreed->node_sends == NULL || agreed->finished || is_never(coll) ||
+        (agreed->flags & (MPATH_CALL_INELIGIBLE | MPATH_CALL_DEVICE)) != 0 ||
+        coll->topo_version != mpath_team_topo_version(coll->team)) {
+        return MPATH_OK;
+    }
+    start_ns = mpath_time_ns();
+    status   = mpath_parts_get(coll->parts, coll->team, agreed, &coll->part, &coll->part_hit);
+    coll->counters.plan_ns += mpath_time_ns() - start_ns - mpath_parts_waited_ns(coll->parts);
+    return status;
+}
+
+/* What a plan needs to know of the call, at present rates. Collective; an error breaks the team. */
+static mpath_status_t coll_prepare(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    unsigned number       = coll->parts_number;
+    mpath_status_t status = knows_matrix(coll, agreed) ? coll_take_demand(coll, call, agreed) : MPATH_OK;
+
     if (status == MPATH_OK) {
-        status = mpath_coll_choose_host(coll, agreed, &previous);
+        status = mpath_coll_rates_take(coll, agreed->flags);
+    }
+    if (status == MPATH_OK && coll->part != NULL && coll->parts_number != number) {
+        coll->part = NULL; /* of other rates */
+        status     = coll_take_demand(coll, call, agreed);
+    }
+    return status;
+}
+
+/* Of a call whose plan is made by pairs of nodes. */
+static mpath_load_t part_load(const mpath_coll_t *coll, const mpath_agreed_t *agreed)
+{
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    uint64_t nodes = (uint64_t)mpath_topo_num_nodes(topo), ranks = (uint64_t)mpath_topo_num_ranks(topo);
+
+    return (mpath_load_t){.busiest       = agreed->busiest_bytes,
+                          .busiest_cross = agreed->cross_bytes,
+                          .node_cross    = agreed->node_bytes / ranks * nodes,
+                          .links_ns      = mpath_parts_bound_ns(coll->parts)};
+}
+
+/* What the agreement has not delivered. Each repetition, which *repeats_p counts, leaves out one rail more at least. */
+static mpath_status_t carry(mpath_coll_t *coll, mpath_call_t *call, const mpath_agreed_t *agreed, int *repeats_p)
+{
+    const mpath_algorithm_t *forced;
+    mpath_record_t *record = mpath_team_record(coll->team);
+    mpath_agreed_t again   = *agreed;
+    const char *tuner      = NULL;
+    mpath_status_t status;
+    mpath_load_t load;
+    uint64_t start_ns, took_ns;
+
+    status = coll_prepare(coll, call, agreed);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    load   = coll->part != NULL ? part_load(coll, agreed) : *coll_load(coll);
+    forced = coll_forced(coll, load.busiest);
+    if (forced == NULL && coll->settings->gate == MPATH_GATE_AUTO) {
+        status = coll_ask_tuner(coll, agreed, &load, &tuner);
     }
     if (status != MPATH_OK) {
         return status;
     }
-    if (previous) {
-        return mpath_coll_decline(coll, "calls like this one are faster with it, or that is tried");
-    }
     start_ns = mpath_time_ns();
-    status   = carry_once(coll, call, agreed);
-    mpath_doubt_took(&coll->doubt, mpath_time_ns() - start_ns, coll->load.links_ns);
+    status   = carry_once(coll, call, agreed, load.busiest, forced, tuner);
+    if (tuner != NULL) {
+        return status;
+    }
+    took_ns = mpath_time_ns() - start_ns;
+    mpath_doubt_took(&coll->doubt, took_ns, load.links_ns);
     while (status == MPATH_AGAIN) {
         *repeats_p += 1;
-        again.call = mpath_team_call(coll->team);
-        status     = carry_once(coll, call, &again);
+        coll->part = NULL; /* what the mates send may be that of the next call already */
+        status     = coll_take_demand(coll, call, agreed);
+        if (status == MPATH_OK) {
+            again.call = mpath_team_call(coll->team);
+            status     = carry_once(coll, call, &again, load.busiest, coll_forced(coll, load.busiest), NULL);
+            took_ns    = mpath_time_ns() - start_ns;
+        }
+    }
+    if (record != NULL) {
+        record->call.taken_ns = took_ns;
+        record->call.repeats += (uint32_t)*repeats_p;
+        if (status == MPATH_OK && mpath_dump_wanted(coll->settings)) {
+            dump(coll, agreed, record);
+        }
     }
     return (status == MPATH_DECLINED) ? recover_declined(coll) : status;
+}
+
+/* What this rank sends; in a call that some rank cannot carry its sizes may be anything. */
+static void record_bytes(const mpath_coll_t *coll, const mpath_call_t *call)
+{
+    mpath_record_t *record = mpath_team_record(coll->team);
+
+    if (record != NULL && !(call->flags & MPATH_CALL_INELIGIBLE)) {
+        record->call.bytes = 0;
+        for (int rank = 0; rank < mpath_team_size(coll->team); rank++) {
+            record->call.bytes += call->send_bytes[rank];
+        }
+    }
+}
+
+/* For who looks from outside (mpath_info --job). */
+static void record_is_long(mpath_record_t *record)
+{
+    mpath_record_is_long(record, record != NULL ? record->call.bytes : 0);
+}
+
+static void record_memory(const mpath_coll_t *coll, mpath_record_memory_t memory, mpath_record_algorithm_t algorithm)
+{
+    mpath_record_t *record = mpath_team_record(coll->team);
+
+    if (record != NULL) {
+        record->call.memory    = memory;
+        record->call.algorithm = algorithm;
+    }
 }
 
 /* Spent so far on plans for device memory. */
@@ -366,67 +1096,193 @@ static uint64_t device_plan_ns(const mpath_coll_t *coll)
     return counters.gpu.plan_ns + counters.relay.plan_ns;
 }
 
-/* The call has device memory on some rank. */
-static mpath_status_t carry_device(mpath_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
+/* What came after work->start_ns counts as planning or moving; once. */
+static void device_time_ends(alltoallv_call_t *work)
 {
-    size_t size         = (size_t)mpath_team_size(coll->team);
-    uint64_t start_ns   = mpath_time_ns();
-    mpath_agreed_t kept = *agreed; /* gathers on the way would overwrite its demand */
-    mpath_status_t status;
-    mpath_way_t way;
-    uint64_t plan_ns, took_ns;
+    mpath_coll_t *coll = work->coll;
+    uint64_t took_ns, plan_ns;
 
-    memcpy(coll->demand, agreed->demand, size * size * sizeof(*coll->demand));
-    kept.demand = coll->demand;
-    status      = mpath_coll_rates_take(coll, agreed->flags);
+    if (work->start_ns > 0) {
+        took_ns        = mpath_time_ns() - work->start_ns;
+        plan_ns        = device_plan_ns(coll) - work->plan_ns;
+        work->start_ns = 0;
+        mpath_relay_coll_took(coll->relay, took_ns);
+        coll->counters.plan_ns += plan_ns;
+        coll->counters.move_ns += took_ns - plan_ns;
+    }
+}
+
+/* Which of two routes are the fastest: on one node the GPUs take the static ones without a plan. */
+static const mpath_algorithm_t *tuned_route(const mpath_relay_found_t *found)
+{
+    return row_of(found->tuned == MPATH_RELAY_PLANNED       ? "planned"
+                  : mpath_relay_coll_are_mates(found->topo) ? "node"
+                                                            : "direct");
+}
+
+static mpath_relay_compares_t what_compares(const mpath_question_t *question)
+{
+    if (question->settings->gate != MPATH_GATE_AUTO) {
+        return MPATH_RELAY_COMPARES_NOT;
+    }
+    return question->forced == NULL              ? MPATH_RELAY_COMPARES_BY_TRIAL
+           : question->forced->run == direct_run ? MPATH_RELAY_COMPARES_BY_TIME
+                                                 : MPATH_RELAY_COMPARES_NOT;
+}
+
+static mpath_status_t device_plan(mpath_question_t *question)
+{
+    alltoallv_call_t *work = question->planner;
+    mpath_relay_found_t found;
+    mpath_status_t status;
+
+    status = mpath_relay_coll_plan(work->coll->relay, work->call, work->agreed, what_compares(question), &found);
     if (status != MPATH_OK) {
         return status;
     }
-    plan_ns = device_plan_ns(coll);
-    status  = MPATH_DECLINED;
-    if (mpath_relay_coll_usable(coll->relay)) {
-        status = mpath_coll_choose_device(coll, &kept, &way);
-        if (status != MPATH_OK) {
-            return status;
-        }
-        if (way == MPATH_WAY_BY_HOST) {
-            coll->wants_host       = 1;
-            coll->declined_because = "calls like this one are faster by way of the host, or that is tried";
-            return MPATH_DECLINED;
-        }
-        if (way == MPATH_WAY_PREVIOUS) {
-            return mpath_coll_decline(coll, "calls like this one are faster with it, or that is tried");
-        }
-        status = mpath_relay_coll_move(coll->relay, call, &kept);
+    question->topo     = found.topo != NULL ? found.topo : question->topo;
+    question->obstacle = found.obstacle;
+    question->forecast = found.forecast;
+    work->plan         = found.plan;
+    work->forecast     = found.forecast;
+    if (found.tuned != MPATH_RELAY_BY_TIME && found.obstacle == NULL) {
+        question->tuned = tuned_route(&found);
+        question->tuner = "calls like this one are faster so, or that is tried";
     }
-    if ((status == MPATH_DECLINED) && mpath_gpu_coll_usable(coll->gpu)) {
-        status = mpath_gpu_coll_move(coll->gpu, call, &kept);
-    }
-    took_ns = mpath_time_ns() - start_ns;
-    plan_ns = device_plan_ns(coll) - plan_ns;
-    mpath_relay_coll_took(coll->relay, took_ns);
-    if (status == MPATH_OK) {
-        status = mpath_coll_rates_observe_device(coll);
-    }
-    coll->counters.plan_ns += plan_ns;
-    coll->counters.move_ns += took_ns - plan_ns;
-    coll->wants_host = (status == MPATH_DECLINED) && ((mpath_topo_num_nodes(mpath_team_topo(coll->team)) > 1) ||
-                                                      mpath_gpu_coll_lacks_slots(coll->gpu));
-    return (status == MPATH_DECLINED) ? mpath_coll_decline(coll, mpath_gpu_coll_declined_because(coll->gpu)) : status;
+    return MPATH_OK;
 }
 
-static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mpath_agreed_t *agreed_p)
+/* What is known of a call on device memory before relays are asked. May be collective; an error breaks the team. */
+static mpath_status_t ask_device(alltoallv_call_t *work, mpath_question_t *question)
 {
+    mpath_coll_t *coll       = work->coll;
+    const mpath_topo_t *gpus = mpath_team_gpu_topo(coll->team);
+    int relays               = mpath_relay_coll_usable(coll->relay);
+    mpath_status_t status    = MPATH_OK;
+    mpath_way_t way          = MPATH_WAY_OWN;
+
+    *question = (mpath_question_t){
+        .collective    = MPATH_OPERATION_ALLTOALLV,
+        .memory        = MPATH_ON_DEVICE,
+        .settings      = coll->settings,
+        .topo          = gpus != NULL ? gpus : mpath_team_topo(coll->team),
+        .bytes         = coll_load(coll)->busiest,
+        .largest_bytes = work->agreed->largest_bytes,
+        .agreed        = 1,
+        .obstacle      = relays ? NULL : "the GPUs here need no relay, or know of none",
+        .node_obstacle = mpath_gpu_coll_usable(coll->gpu) ? NULL : mpath_gpu_coll_declined_because(coll->gpu),
+        .copy_obstacle = find_copy_obstacle(coll, work->call),
+        .plan          = device_plan,
+        .planner       = work};
+    mpath_tuning_force(&coll->tuning, question);
+    if (relays && question->forced == NULL) {
+        status = coll_ask_device_tuner(coll, work->agreed, question->copy_obstacle == NULL, &way);
+    }
+    if (way == MPATH_WAY_BY_HOST) {
+        question->tuned = row_of("copied");
+        question->tuner = MPATH_WHY_FASTER_BY_HOST;
+    } else if (way == MPATH_WAY_PREVIOUS) {
+        question->tuner = MPATH_WHY_FASTER;
+    }
+    return status;
+}
+
+static void record_device_choice(const mpath_coll_t *coll, const mpath_algorithm_t *algorithm)
+{
+    record_memory(coll, MPATH_RECORD_DEVICE, mpath_record_algorithm_find(algorithm->name));
+}
+
+/* What relays have done in the call, beyond what they had before. */
+static void record_relays(const mpath_coll_t *coll, const mpath_relay_counters_t *before)
+{
+    mpath_record_t *record = mpath_team_record(coll->team);
+    mpath_relay_counters_t after;
+
+    if (record != NULL) {
+        mpath_relay_coll_counters(coll->relay, &after);
+        record->call.relayed_bytes += after.moved.forwarded_bytes - before->moved.forwarded_bytes;
+        record->call.repeats += (uint32_t)(after.repeats - before->repeats);
+    }
+}
+
+/* Choose and run. MPATH_AGAIN: what was chosen cannot be had, and is out from now on, or another plan is to be made. */
+static mpath_status_t carry_device_once(alltoallv_call_t *work)
+{
+    mpath_question_t *question = work->question;
+    mpath_decision_t decision;
+    mpath_status_t status = mpath_choose(question, &decision);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    record_device_choice(work->coll, decision.algorithm);
+    if (mpath_algorithm_is_previous(decision.algorithm)) {
+        return mpath_coll_decline(work->coll, decision.because);
+    }
+    mpath_record_phase(mpath_team_record(work->coll->team), MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_MOVE,
+                       mpath_time_ns());
+    status = decision.algorithm->run(work);
+    if (status == MPATH_AGAIN) { /* trials and times were of the plan */
+        question->tuned    = NULL;
+        question->tuner    = NULL;
+        question->forecast = NULL;
+    }
+    return status;
+}
+
+/* The call has device memory on some rank. */
+static mpath_status_t carry_device(mpath_coll_t *coll, mpath_call_t *call, const mpath_agreed_t *agreed)
+{
+    mpath_question_t question;
+    mpath_agreed_t kept    = *agreed; /* gathers on the way would overwrite its demand */
+    alltoallv_call_t work  = {.coll     = coll,
+                              .call     = call,
+                              .agreed   = &kept,
+                              .question = &question,
+                              .start_ns = mpath_time_ns(),
+                              .plan_ns  = device_plan_ns(coll)};
+    mpath_record_t *record = mpath_team_record(coll->team);
+    mpath_relay_counters_t relayed;
+    mpath_status_t status;
+
+    mpath_record_phase(record, MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_PLAN, work.start_ns);
+    status = coll_take_demand(coll, call, agreed);
+    if (status == MPATH_OK) {
+        status = mpath_coll_rates_take(coll, agreed->flags);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_relay_coll_counters(coll->relay, &relayed);
+    kept.demand = coll->demand;
+    mpath_relay_coll_begin(coll->relay, coll->demand);
+    status = ask_device(&work, &question);
+    if (status == MPATH_OK) {
+        do {
+            status = carry_device_once(&work);
+        } while (status == MPATH_AGAIN);
+    }
+    device_time_ends(&work);
+    record_relays(coll, &relayed);
+    if (status == MPATH_OK && !work.is_copied) {
+        status = mpath_coll_rates_observe_device(coll);
+        coll->counters.calls += status == MPATH_OK;
+    }
+    return status;
+}
+
+/* *agreed is written once the ranks have agreed: calls that only agree are short enough to notice each copy of it. */
+static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mpath_agreed_t *agreed)
+{
+    mpath_record_t *record = mpath_team_record(coll->team);
     uint64_t start_ns = mpath_time_ns(), agreed_ns, launch_ns = 0;
     int takes_device = mpath_coll_takes_device(coll), done = 0, repeats = 0;
-    mpath_agreed_t agreed;
     mpath_status_t status;
 
     coll->declined_because = "";
-    coll->wants_host       = 0;
     call->operation        = MPATH_OPERATION_ALLTOALLV;
     call->flags = (call->flags & ~(uint32_t)(MPATH_CALL_SLOW | MPATH_CALL_RATES)) | mpath_doubt_tell(&coll->doubt) |
-                  mpath_coll_rates_tell(coll);
+                  mpath_coll_rates_tell(coll) | coll->watches;
     coll->began_ns = start_ns;
     if (takes_device) {
         mpath_gpu_notice_lost();
@@ -436,47 +1292,62 @@ static mpath_status_t agree_and_carry(mpath_coll_t *coll, mpath_call_t *call, mp
         launch_ns = mpath_gpu_coll_publish(coll->gpu, call);
         mpath_relay_coll_publish(coll->relay, call);
     }
-    status    = mpath_agree(coll->team, call, &agreed);
+    record_bytes(coll, call);
+    mpath_record_agree(record, MPATH_OPERATION_ALLTOALLV, mpath_team_call(coll->team) + 1, start_ns);
+    status    = mpath_agree(coll->team, call, agreed);
     agreed_ns = mpath_time_ns();
+    if (status == MPATH_OK) {
+        status = coll_find_part(coll, agreed);
+    }
     coll->counters.agree_ns += agreed_ns - start_ns - launch_ns;
     coll->counters.move_ns += launch_ns;
     if (takes_device) {
-        status = mpath_gpu_coll_exchanged(coll->gpu, call, status, (status == MPATH_OK) ? agreed.flags : 0, &done);
+        status = mpath_gpu_coll_exchanged(coll->gpu, call, status, (status == MPATH_OK) ? agreed->flags : 0, &done);
     }
     if (status != MPATH_OK) {
         return status;
     }
-    *agreed_p = agreed;
-    mpath_relay_coll_hear(coll->relay, agreed.flags);
+    mpath_relay_coll_hear(coll->relay, agreed->flags);
     if (done) {
+        record_memory(coll, MPATH_RECORD_DEVICE, MPATH_RECORD_EAGER);
         coll->counters.move_ns += mpath_time_ns() - agreed_ns;
         coll->counters.calls++;
         return MPATH_OK;
     }
-    if (agreed.flags & MPATH_CALL_INELIGIBLE) {
-        return mpath_coll_decline(coll, "some rank has data that mpath does not carry");
+    if (agreed->flags & MPATH_CALL_INELIGIBLE) {
+        return mpath_coll_decline(coll, MPATH_WHY_NOT_CARRIED);
     }
-    if (mpath_gate_of(coll->settings) == MPATH_GATE_NEVER) {
-        status = mpath_coll_decline(coll, "a parameter says never");
-    } else if (agreed.flags & MPATH_CALL_DEVICE) {
-        status = carry_device(coll, call, &agreed);
-    } else if (agreed.finished) {
+    if (is_never(coll)) {
+        status = mpath_coll_decline(coll, MPATH_WHY_PARAMETER);
+    } else if (agreed->flags & MPATH_CALL_DEVICE) {
+        record_memory(coll, MPATH_RECORD_DEVICE, MPATH_RECORD_NODE);
+        record_is_long(record);
+        return carry_device(coll, call, agreed);
+    } else if (agreed->finished) {
+        record_memory(coll, MPATH_RECORD_HOST, MPATH_RECORD_INLINE);
         copy_self(coll, call);
     } else {
-        status = carry(coll, call, &agreed, &repeats);
+        record_is_long(record);
+        mpath_record_phase(record, MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_PLAN, agreed_ns);
+        status = carry(coll, call, agreed, &repeats);
     }
     if (status == MPATH_OK) {
         coll->counters.calls++;
     } else if ((status == MPATH_DECLINED) && (call->flags & MPATH_CALL_IN_PLACE)) {
-        put_back(coll, call, &agreed, repeats > 0);
+        put_back(coll, call, agreed, repeats > 0);
     }
     return status;
 }
 
 mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call)
 {
-    mpath_agreed_t agreed = {.flags = 0};
-    mpath_status_t status = agree_and_carry(coll, call, &agreed);
+    mpath_agreed_t agreed;
+    mpath_status_t status;
 
-    return mpath_coll_note_agreed(coll, status, &agreed);
+    agreed.flags         = 0; /* of a call that fails before the ranks have agreed; the rest is not looked at */
+    agreed.finished      = 0;
+    agreed.largest_bytes = 0;
+    status               = agree_and_carry(coll, call, &agreed);
+
+    return coll_note_agreed(coll, status, &agreed);
 }

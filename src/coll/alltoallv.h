@@ -1,30 +1,20 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Alltoallv (and Alltoall as its equal case) on contiguous memory, in bytes: agree, plan (cached), gate, move. Device
- * memory goes by coll/alltoallv_gpu.h inside a node of GPUs, by coll/alltoallv_relay.h where a plan can help.
+ * memory goes by node/node.h inside a node of GPUs, by coll/alltoallv_relay.h where a plan can help, or by copies.
  */
 #ifndef MPATH_COLL_ALLTOALLV_H
 #define MPATH_COLL_ALLTOALLV_H
 
-#include "coll/alltoallv_gpu.h"
+#include "node/node.h"
 #include "coll/alltoallv_relay.h"
-#include "exec/agree.h"
-#include "exec/move.h"
-#include "exec/team.h"
+#include "team/agree.h"
+#include "mover/mover.h"
+#include "team/call.h"
+#include "team/team.h"
 
 /* What a communicator keeps between calls: the plan cache and counters. */
 typedef struct mpath_coll mpath_coll_t;
-
-typedef struct mpath_coll_counters {
-    uint64_t calls;                      /* carried by mpath */
-    uint64_t declined;                   /* left to the previous function */
-    uint64_t plans;                      /* computed */
-    uint64_t plan_hits;                  /* found in the cache */
-    uint64_t agree_ns, plan_ns, move_ns; /* sums */
-    mpath_move_stats_t moved;
-    mpath_gpu_counters_t gpu;
-    mpath_relay_counters_t relay;
-} mpath_coll_counters_t;
 
 mpath_status_t mpath_coll_create(mpath_team_t *team, mpath_coll_t **coll_p);
 void mpath_coll_destroy(mpath_coll_t *coll);
@@ -52,6 +42,8 @@ void mpath_coll_counters(const mpath_coll_t *coll, mpath_coll_counters_t *counte
  * MPATH_DECLINED on one rank it is MPATH_DECLINED on all, and the caller runs the previous function: small pairs may
  * have been written to the receive buffer, but not in place. A rank whose data mpath cannot carry passes
  * MPATH_CALL_INELIGIBLE (then buffers may be NULL, sizes are ignored).
+ * Where device memory cannot be moved as it is, or copies are faster, all ranks have their call->to_host() called, and what
+ * is said here is of the call as that describes it.
  * MPATH_CALL_IN_PLACE: the caller hands a copy as send buffer (data is overwritten before it is forwarded otherwise);
  * sizes of both sides are the same for each rank.
  */
@@ -59,7 +51,7 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 
 /*
  * Nonzero: this call is left to the previous function without asking the others, on all ranks alike: a parameter says
- * so, or what calls before it have shown (adapt/passing.h). To be asked before each call, in their order; once where it
+ * so, or what calls before it have shown (tune/choice.h). To be asked before each call, in their order; once where it
  * is nonzero. mpath_coll_ended() says that a call has ended that was carried or passed right after the question; not to
  * be called where the application has done other things meanwhile.
  */
@@ -71,12 +63,6 @@ void mpath_coll_ended(mpath_coll_t *coll);
  * The same on all ranks. Where not, only memory that the host can read may be passed, managed memory included.
  */
 int mpath_coll_takes_device(const mpath_coll_t *coll);
-
-/*
- * The last call was declined since device memory could not be moved as it is: it may be called again with copies on the
- * host. The same on all ranks.
- */
-int mpath_coll_wants_host(const mpath_coll_t *coll);
 
 /* Why the last call was declined, for verbose output; static text, "" when it was not. */
 const char *mpath_coll_declined_because(const mpath_coll_t *coll);

@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Alltoallv on device memory over relays: which plan, and whether GPUs that write to each other directly are better. */
+/* Alltoallv on device memory over relays: the plan, what it is predicted to take, and what trials have shown. */
 #include "coll/alltoallv_relay.h"
 
-#include "adapt/choice.h"
-#include "coll/gate.h"
-#include "coll/plan_cache.h"
-#include "exec/idle.h"
+#include "tune/choice.h"
+#include "plan/gate.h"
+#include "plan/cache.h"
+#include "team/wait.h"
 #include "util/log.h"
 #include "util/time.h"
 
@@ -31,6 +31,7 @@ struct mpath_relay_coll {
     mpath_topo_rates_t rates;  /* without rails: nobody has learned any */
     int has_news;              /* the cache does not know them yet */
     uint64_t *demand;          /* of the call under way, without the diagonal */
+    uint64_t signature;        /* of it */
     mpath_choice_t *choices;   /* by kind of call, of this topology; NULL until the first trial */
     mpath_choice_t *tried;     /* the call under way is a trial of it; NULL: it is none */
     int trial;
@@ -210,7 +211,7 @@ static mpath_status_t decide(mpath_relay_coll_t *coll, mpath_choice_t *choice)
 }
 
 /* By trial, where the model cannot tell. Collective when a decision is due, on all ranks alike. */
-static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, const mpath_gate_forecast_t *forecast, int *plan_wins_p)
+static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, mpath_relay_found_t *found)
 {
     mpath_choice_t *choice;
     mpath_status_t status = MPATH_OK;
@@ -222,65 +223,61 @@ static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, const mpath_gate
             return MPATH_ERR_NO_MEMORY;
         }
     }
-    choice = &coll->choices[mpath_choice_kind(forecast->direct_ns, forecast->plan_ns)];
+    choice = &coll->choices[mpath_choice_kind(found->forecast->direct_ns, found->forecast->plan_ns)];
     if (mpath_choice_is_due(choice)) {
         status = decide(coll, choice);
     }
     if (status == MPATH_OK) {
-        *plan_wins_p = mpath_choice_next(choice, ROUTES_WAYS, &coll->trial) == ROUTES_PLANNED;
+        found->tuned = (mpath_choice_next(choice, ROUTES_WAYS, &coll->trial) == ROUTES_PLANNED) ? MPATH_RELAY_PLANNED
+                                                                                                : MPATH_RELAY_STATIC;
         coll->tried  = (coll->trial >= 0) ? choice : NULL;
     }
     return status;
 }
 
-/*
- * The plan, or the static routes where they are faster: by the model, or, for calls so short that it may be wrong, by
- * what both have taken. Operations that others progress are no measure: their ranks compute meanwhile.
- */
-static mpath_status_t choose_routes(mpath_relay_coll_t *coll, const mpath_plan_t **plan_p)
+void mpath_relay_coll_time_params(mpath_time_params_t *params)
 {
-    const mpath_gate_forecast_t *forecast;
-    mpath_time_params_t params;
-    mpath_status_t status;
-    int plan_wins;
-
-    mpath_time_params_init(&params);
-    params.chunk_bytes = GATE_CHUNK_BYTES;
-    params.hop_ns      = GATE_HOP_NS;
-    status             = mpath_plan_cache_forecast(coll->cache, &params, &forecast);
-    if ((status != MPATH_OK) || (forecast->direct == NULL)) {
-        return status;
-    }
-    plan_wins = forecast->plan_ns <= forecast->direct_ns;
-    if (mpath_choice_is_open(forecast->direct_ns, forecast->plan_ns) && !mpath_idle_others_may_rest()) {
-        status = choose_by_trial(coll, forecast, &plan_wins);
-    }
-    if ((status == MPATH_OK) && !plan_wins) {
-        mpath_debug("GPUs: the call takes the static routes; %llu ns are predicted for them, %llu ns for the plan",
-                    (unsigned long long)forecast->direct_ns, (unsigned long long)forecast->plan_ns);
-        *plan_p = forecast->direct;
-    }
-    return status;
+    mpath_time_params_init(params);
+    params->chunk_bytes = GATE_CHUNK_BYTES;
+    params->hop_ns      = GATE_HOP_NS;
 }
 
-static mpath_status_t find_plan(mpath_relay_coll_t *coll, const mpath_topo_t *topo, uint64_t signature,
-                                const mpath_plan_t **plan_p)
+/*
+ * What plan and static routes are predicted to take; for calls so short that the model may be wrong, what both have
+ * taken. Operations that others progress are no measure: their ranks compute meanwhile.
+ */
+static mpath_status_t compare_routes(mpath_relay_coll_t *coll, mpath_relay_compares_t compares,
+                                     mpath_relay_found_t *found)
 {
-    mpath_status_t status = (coll->topo != topo) ? make_cache(coll, topo) : MPATH_OK;
+    mpath_time_params_t params;
+    mpath_status_t status;
+
+    mpath_relay_coll_time_params(&params);
+    status = mpath_plan_cache_forecast(coll->cache, &params, &found->forecast);
+    if ((status != MPATH_OK) || (found->forecast->direct == NULL) || (compares != MPATH_RELAY_COMPARES_BY_TRIAL) ||
+        !mpath_choice_is_open(found->forecast->direct_ns, found->forecast->plan_ns) || mpath_idle_others_may_rest()) {
+        return status;
+    }
+    return choose_by_trial(coll, found);
+}
+
+static mpath_status_t find_plan(mpath_relay_coll_t *coll, mpath_relay_compares_t compares, mpath_relay_found_t *found)
+{
+    mpath_status_t status = (coll->topo != found->topo) ? make_cache(coll, found->topo) : MPATH_OK;
     int hit;
 
     if ((status == MPATH_OK) && coll->has_news) {
         status = take_rates(coll);
     }
     if (status == MPATH_OK) {
-        status = mpath_plan_cache_get(coll->cache, signature, coll->demand, plan_p, &hit);
+        status = mpath_plan_cache_get(coll->cache, coll->signature, coll->demand, &found->plan, &hit);
     }
     if (status != MPATH_OK) {
         return status;
     }
     coll->counters.plans += hit ? 0 : 1;
     coll->counters.plan_hits += hit ? 1 : 0;
-    return mpath_gate_compares(mpath_team_settings(coll->team)) ? choose_routes(coll, plan_p) : MPATH_OK;
+    return (compares != MPATH_RELAY_COMPARES_NOT) ? compare_routes(coll, compares, found) : MPATH_OK;
 }
 
 /* Errors that every rank comes to from the same data. */
@@ -289,66 +286,64 @@ static int is_common(mpath_status_t status)
     return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
 }
 
-/* A plan for what relays have now. MPATH_AGAIN: they do not have what it needs, and have left that out. */
-static mpath_status_t plan_once(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
-                                uint64_t signature, const mpath_plan_t **plan_p)
+void mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand)
 {
-    const mpath_topo_t *topo;
+    if (mpath_relay_usable(coll->relay)) {
+        coll->signature = take_demand(coll, demand);
+    }
+    coll->tried = NULL;
+    coll->moved = NULL;
+}
+
+mpath_status_t mpath_relay_coll_plan(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
+                                     mpath_relay_compares_t compares, mpath_relay_found_t *found)
+{
     mpath_status_t status;
     uint64_t start_ns;
 
+    *found      = (mpath_relay_found_t){.tuned = MPATH_RELAY_BY_TIME};
     coll->tried = NULL;
-    status      = mpath_relay_prepare(coll->relay, call, agreed, &topo);
+    do {
+        status = mpath_relay_prepare(coll->relay, call, agreed, &found->topo);
+    } while (status == MPATH_AGAIN);
+    if (status == MPATH_DECLINED) {
+        found->topo     = NULL;
+        found->obstacle = MPATH_WHY_NOT_RELAYED;
+        return MPATH_OK;
+    }
     if (status != MPATH_OK) {
         return status;
     }
-    if (!is_connected(topo, coll->demand)) {
-        return MPATH_DECLINED;
+    if (!is_connected(found->topo, coll->demand)) {
+        found->obstacle = MPATH_WHY_NO_GPU_PATH;
+        return MPATH_OK;
     }
     start_ns = mpath_time_ns();
-    status   = find_plan(coll, topo, signature, plan_p);
+    status   = find_plan(coll, compares, found);
     coll->counters.plan_ns += mpath_time_ns() - start_ns;
     if (is_common(status)) {
-        return MPATH_DECLINED;
+        found->obstacle = MPATH_WHY_TOPOLOGY;
+        return MPATH_OK;
     }
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
         return status;
     }
-    if ((mpath_topo_num_nodes(topo) == 1) && (mpath_topo_params(topo)->emulated == MPATH_EMULATED_NO) &&
-        is_static(*plan_p)) {
-        return MPATH_DECLINED; /* the ways of GPUs in one node know more: kernels, orders, shares of the host */
+    if (mpath_relay_coll_are_mates(found->topo) && is_static(found->plan)) {
+        found->obstacle = MPATH_RELAY_MATES_KNOW_MORE;
     }
-    return mpath_relay_provide(coll->relay, *plan_p);
+    return MPATH_OK;
 }
 
-static mpath_status_t move_once(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed,
-                                uint64_t signature)
+mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_plan_t *plan)
 {
-    const mpath_plan_t *plan;
-    mpath_status_t status;
+    mpath_status_t status = mpath_relay_provide(coll->relay, plan);
 
-    do {
-        status = plan_once(coll, call, agreed, signature, &plan);
-    } while (status == MPATH_AGAIN);
     if (status == MPATH_OK) {
         status      = mpath_relay_move(coll->relay, plan);
         coll->moved = (status == MPATH_OK) ? plan : NULL;
-    }
-    return status;
-}
-
-/* Each repetition leaves at least one rail out more, so they end. */
-mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_call_t *call, const mpath_agreed_t *agreed)
-{
-    uint64_t signature = take_demand(coll, agreed->demand); /* further gathers would overwrite it */
-    mpath_status_t status;
-
-    coll->moved = NULL;
-    do {
-        status = move_once(coll, call, agreed, signature);
         coll->counters.repeats += (status == MPATH_AGAIN) ? 1 : 0;
-    } while (status == MPATH_AGAIN);
+    }
     return status;
 }
 

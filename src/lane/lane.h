@@ -61,7 +61,7 @@ typedef struct mpath_lane_ops {
     const char *name;
     mpath_lane_kind_t kind;
 
-    /* Sends chunk->bytes bytes from `data` to `peer`; see above. `op` may be NULL only for lanes that always copy. */
+    /* Sends chunk->bytes bytes from `data` to `peer`; see above. `op` may be NULL only for lanes that always copy, and for chunks without bytes. */
     mpath_status_t (*send)(mpath_lane_t *lane, int peer, const mpath_chunk_t *chunk, const void *data,
                            mpath_lane_op_t *op);
 

@@ -1,18 +1,215 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Demand matrices: the hot-spot and Zipf generators, and the reader of byte-matrix files. */
+/* Demand matrices: hot spot, Zipf, and tokens of experts; what they ask of ranks and links. */
 #include "plan/demand.h"
 
 #include "plan/fixed.h"
+#include "plan/workload.h"
 #include "util/log.h"
+#include "util/time.h"
 
-#include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
+/* Tokens choose experts: the demand of a mixture-of-experts layer. */
+
 #define PPM 1000000u
-#define MAX_FILE_BYTES ((size_t)1 << 30)
-#define MAX_RANKS 65536
+
+/* Draws of an expert that the token has already, before the others are searched one by one. */
+#define MAX_REDRAWS 32
+
+static mpath_status_t check(int num_ranks, const mpath_moe_t *moe)
+{
+    const char *wrong = NULL;
+
+    if ((moe->experts < 1) || (moe->experts > MPATH_MOE_MAX_EXPERTS)) {
+        wrong = "experts must be 1 to 65536";
+    } else if ((moe->topk < 1) || (moe->topk > MPATH_MOE_MAX_TOPK) || (moe->topk > moe->experts)) {
+        wrong = "a token must go to 1 to 64 experts, no more than there are";
+    } else if ((moe->tokens < 1) || (moe->tokens > MPATH_MOE_MAX_CHOICES / moe->topk / (uint64_t)num_ranks)) {
+        wrong = "tokens of all ranks times experts of a token must be 1 to 1000000000";
+    } else if ((moe->token_bytes < 1) || (moe->token_bytes > (1ull << 30))) {
+        wrong = "a token must have 1 byte to 1 GiB";
+    } else {
+        return MPATH_OK;
+    }
+    mpath_error("demand of experts: %llu tokens to %u of %u experts on %d ranks, %llu bytes each: %s",
+                (unsigned long long)moe->tokens, moe->topk, moe->experts, num_ranks,
+                (unsigned long long)moe->token_bytes, wrong);
+    return MPATH_ERR_PARAM;
+}
+
+/* Sums of the weights of experts 0 to e. */
+static void sum_popularity(const mpath_moe_t *moe, uint64_t *state, uint64_t *sums)
+{
+    if (moe->weights != NULL) {
+        memcpy(sums, moe->weights, moe->experts * sizeof(*sums));
+    } else {
+        mpath_popularity_zipf(moe->experts, moe->skew_ppm, state, sums);
+    }
+    for (uint32_t e = 1; e < moe->experts; e++) {
+        sums[e] += sums[e - 1];
+    }
+}
+
+/* The first expert whose sum is above `value`. */
+static uint32_t find(const uint64_t *sums, uint32_t count, uint64_t value)
+{
+    uint32_t low = 0, high = count - 1;
+
+    while (low < high) {
+        uint32_t middle = low + (high - low) / 2;
+
+        if (sums[middle] > value) {
+            high = middle;
+        } else {
+            low = middle + 1;
+        }
+    }
+    return low;
+}
+
+static int is_among(const uint32_t *chosen, uint32_t count, uint32_t expert)
+{
+    for (uint32_t i = 0; i < count; i++) {
+        if (chosen[i] == expert) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+/* An expert that the token does not have yet, by popularity. */
+static uint32_t choose(const mpath_moe_t *moe, const uint64_t *sums, uint64_t *state, const uint32_t *chosen,
+                       uint32_t count)
+{
+    uint32_t expert = 0;
+
+    for (int draw = 0; draw < MAX_REDRAWS; draw++) {
+        expert = find(sums, moe->experts, mpath_random_next(state) % sums[moe->experts - 1]);
+        if (!is_among(chosen, count, expert)) {
+            return expert;
+        }
+    }
+    while (is_among(chosen, count, expert)) { /* the few popular ones take nearly all: the next in order */
+        expert = (expert + 1) % moe->experts;
+    }
+    return expert;
+}
+
+mpath_status_t mpath_demand_moe(int num_ranks, const mpath_moe_t *moe, uint64_t *demand)
+{
+    uint64_t state        = moe->seed;
+    mpath_status_t status = check(num_ranks, moe);
+    uint32_t chosen[MPATH_MOE_MAX_TOPK];
+    uint64_t *sums;
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    sums = malloc(moe->experts * sizeof(*sums));
+    if (sums == NULL) {
+        mpath_error("demand of experts: no memory for %u experts", moe->experts);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    sum_popularity(moe, &state, sums);
+    memset(demand, 0, (size_t)num_ranks * (size_t)num_ranks * sizeof(*demand));
+    for (int source = 0; source < num_ranks; source++) {
+        uint64_t *row = demand + (size_t)source * (size_t)num_ranks;
+
+        for (uint64_t token = 0; token < moe->tokens; token++) {
+            for (uint32_t k = 0; k < moe->topk; k++) {
+                chosen[k] = choose(moe, sums, &state, chosen, k);
+                row[(uint64_t)chosen[k] * (uint64_t)num_ranks / moe->experts] += moe->token_bytes;
+            }
+        }
+    }
+    free(sums);
+    return MPATH_OK;
+}
+
+/* Load: sums of a matrix by rank and by node. */
+
+enum { SENT, RECEIVED, SENT_AWAY, RECEIVED_AWAY }; /* which sums, each of all ranks */
+
+static uint64_t max_u64(uint64_t a, uint64_t b)
+{
+    return (a < b) ? b : a;
+}
+
+/* Of those that are up, together. */
+static uint64_t nics_bps(const mpath_machine_t *machine)
+{
+    uint64_t bps = 0;
+
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        bps += machine->nics[nic].up ? machine->nics[nic].rate_bps : 0;
+    }
+    return bps;
+}
+
+/* For times below some days. */
+static uint64_t time_of(uint64_t bytes, uint64_t bps)
+{
+    return (uint64_t)((double)bytes * (double)MPATH_NS_PER_S / (double)((bps > 0) ? bps : 1));
+}
+
+static void add_rank(const mpath_topo_t *topo, const uint64_t *demand, int source, uint64_t *sums)
+{
+    int size = mpath_topo_num_ranks(topo), node = mpath_topo_place(topo, source)->node;
+    size_t ranks = (size_t)size, from = (size_t)source;
+    const uint64_t *row = demand + from * ranks;
+
+    for (int destination = 0; destination < size; destination++) {
+        uint64_t bytes = row[destination];
+        size_t to      = (size_t)destination;
+
+        if (bytes == 0) {
+            continue;
+        }
+        sums[SENT * ranks + from] += bytes;
+        sums[RECEIVED * ranks + to] += bytes;
+        if (mpath_topo_place(topo, destination)->node != node) {
+            sums[SENT_AWAY * ranks + from] += bytes;
+            sums[RECEIVED_AWAY * ranks + to] += bytes;
+        }
+    }
+}
+
+static void add_node(const mpath_topo_t *topo, int node, const uint64_t *sums, mpath_load_t *load)
+{
+    size_t ranks  = (size_t)mpath_topo_num_ranks(topo);
+    uint64_t sent = 0, received = 0, local = 0;
+
+    for (size_t rank = 0; rank < ranks; rank++) {
+        if (mpath_topo_place(topo, (int)rank)->node == node) {
+            sent += sums[SENT_AWAY * ranks + rank];
+            received += sums[RECEIVED_AWAY * ranks + rank];
+            local++;
+        }
+    }
+    load->node_cross = max_u64(load->node_cross, max_u64(sent, received) / max_u64(local, 1));
+    load->links_ns   = max_u64(load->links_ns,
+                               time_of(max_u64(sent, received), nics_bps(mpath_topo_machine(topo, node))));
+}
+
+void mpath_load_find(const mpath_topo_t *topo, const uint64_t *demand, uint64_t *sums, mpath_load_t *load)
+{
+    size_t ranks = (size_t)mpath_topo_num_ranks(topo);
+
+    *load = (mpath_load_t){0};
+    memset(sums, 0, MPATH_LOAD_SUMS * ranks * sizeof(*sums));
+    for (size_t rank = 0; rank < ranks; rank++) {
+        add_rank(topo, demand, (int)rank, sums);
+    }
+    for (size_t rank = 0; rank < ranks; rank++) {
+        load->busiest       = max_u64(load->busiest, max_u64(sums[SENT * ranks + rank], sums[RECEIVED * ranks + rank]));
+        load->busiest_cross = max_u64(load->busiest_cross,
+                                      max_u64(sums[SENT_AWAY * ranks + rank], sums[RECEIVED_AWAY * ranks + rank]));
+    }
+    for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
+        add_node(topo, node, sums, load);
+    }
+}
 
 static uint64_t whole_units(mpath_u128_t bytes, uint64_t unit)
 {
@@ -38,32 +235,15 @@ void mpath_demand_hot(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, 
     }
 }
 
-/* splitmix64 (Steele, Lea, Flood, OOPSLA 2014): small, and the same everywhere. */
-static uint64_t next_random(uint64_t *state)
-{
-    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
-
-    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
-    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
-    return z ^ (z >> 31);
-}
-
 void mpath_demand_zipf(int num_ranks, uint32_t s_ppm, uint64_t seed, uint64_t bytes, uint64_t unit, uint64_t *demand)
 {
-    uint64_t *row = demand, total = 0, other, swap;
+    uint64_t *row = demand, total = 0;
     int i;
 
-    /* the first row is the work area: weights by popularity, shuffled, then turned into bytes */
+    /* the first row is the work area: weights, then bytes */
+    mpath_popularity_zipf((uint32_t)num_ranks, s_ppm, &seed, row);
     for (i = 0; i < num_ranks; i++) {
-        row[i] = mpath_exp2_negative((uint64_t)((mpath_u128_t)mpath_log2((uint64_t)i + 1) * s_ppm / PPM));
-        row[i] = row[i] == 0 ? 1 : row[i];
         total += row[i];
-    }
-    for (i = num_ranks - 1; i > 0; i--) {
-        other      = next_random(&seed) % ((uint64_t)i + 1);
-        swap       = row[i];
-        row[i]     = row[other];
-        row[other] = swap;
     }
     for (i = 0; i < num_ranks; i++) {
         row[i] = whole_units((mpath_u128_t)bytes * row[i] / total, unit);
@@ -71,182 +251,4 @@ void mpath_demand_zipf(int num_ranks, uint32_t s_ppm, uint64_t seed, uint64_t by
     for (i = 1; i < num_ranks; i++) {
         memcpy(row + (size_t)i * (size_t)num_ranks, row, (size_t)num_ranks * sizeof(*row));
     }
-}
-
-/* Where a reader of a matrix is. */
-typedef struct reader {
-    const char *name;
-    const char *at, *end, *line_start;
-    int line;
-    uint64_t *values;
-    size_t count, capacity;
-    size_t columns, rows;
-} reader_t;
-
-static int column(const reader_t *reader)
-{
-    return (int)(reader->at - reader->line_start) + 1;
-}
-
-static mpath_status_t push(reader_t *reader, uint64_t value)
-{
-    size_t capacity = reader->capacity == 0 ? 256 : reader->capacity * 2;
-    uint64_t *values;
-
-    if (reader->count == reader->capacity) {
-        values = realloc(reader->values, capacity * sizeof(*values));
-        if (values == NULL) {
-            mpath_error("matrix %s:%d: no memory for %zu entries; the matrix is not used", reader->name, reader->line,
-                        capacity);
-            return MPATH_ERR_NO_MEMORY;
-        }
-        reader->values   = values;
-        reader->capacity = capacity;
-    }
-    reader->values[reader->count++] = value;
-    return MPATH_OK;
-}
-
-static int is_separator(char c)
-{
-    return c == ' ' || c == '\t' || c == ',' || c == ';' || c == '\r';
-}
-
-static mpath_status_t read_number(reader_t *reader)
-{
-    const char *start = reader->at;
-    int start_column  = column(reader);
-    uint64_t value    = 0;
-
-    for (; reader->at < reader->end && *reader->at >= '0' && *reader->at <= '9'; reader->at++) {
-        if (value > (UINT64_MAX >> 2) / 10 - 1) {
-            mpath_error("matrix %s:%d:%d: the number is larger than 2^62; the matrix is not used", reader->name,
-                        reader->line, start_column);
-            return MPATH_ERR_PARAM;
-        }
-        value = value * 10 + (uint64_t)(*reader->at - '0');
-    }
-    if (reader->at == start ||
-        (reader->at < reader->end && !is_separator(*reader->at) && *reader->at != '\n' && *reader->at != '#')) {
-        mpath_error("matrix %s:%d:%d: '%c' is not part of a number of bytes; the matrix is not used", reader->name,
-                    reader->line, column(reader), *reader->at >= ' ' && *reader->at < 127 ? *reader->at : '?');
-        return MPATH_ERR_PARAM;
-    }
-    return push(reader, value);
-}
-
-/* One line: a row, or nothing. */
-static mpath_status_t read_line(reader_t *reader)
-{
-    size_t before = reader->count, columns;
-    mpath_status_t status;
-
-    reader->line++;
-    reader->line_start = reader->at;
-    while (reader->at < reader->end && *reader->at != '\n' && *reader->at != '#') {
-        if (is_separator(*reader->at)) {
-            reader->at++;
-            continue;
-        }
-        status = read_number(reader);
-        if (status != MPATH_OK) {
-            return status;
-        }
-    }
-    columns = reader->count - before;
-    if (columns > 0) {
-        reader->columns = reader->rows == 0 ? columns : reader->columns;
-        reader->rows++;
-        if (columns != reader->columns || columns > MAX_RANKS) {
-            mpath_error("matrix %s:%d:%d: the row has %zu entries where %zu are needed; the matrix is not used",
-                        reader->name, reader->line, column(reader), columns,
-                        columns > MAX_RANKS ? (size_t)MAX_RANKS : reader->columns);
-            return MPATH_ERR_PARAM;
-        }
-    }
-    while (reader->at < reader->end && *reader->at != '\n') {
-        reader->at++;
-    }
-    reader->at += reader->at < reader->end;
-    return MPATH_OK;
-}
-
-mpath_status_t mpath_demand_parse(const char *name, const char *text, size_t length, int *num_ranks_p,
-                                  uint64_t **demand_p)
-{
-    reader_t reader       = {.name = name, .at = text, .end = text + length, .line_start = text};
-    mpath_status_t status = MPATH_OK;
-
-    while (reader.at < reader.end && status == MPATH_OK) {
-        status = read_line(&reader);
-    }
-    if (status == MPATH_OK && (reader.rows == 0 || reader.rows != reader.columns)) {
-        mpath_error("matrix %s:%d:1: %zu rows of %zu entries are not a square matrix; the matrix is not used", name,
-                    reader.line, reader.rows, reader.columns);
-        status = MPATH_ERR_PARAM;
-    }
-    if (status != MPATH_OK) {
-        free(reader.values);
-        return status;
-    }
-    *num_ranks_p = (int)reader.rows;
-    *demand_p    = reader.values;
-    return MPATH_OK;
-}
-
-/* The whole file in memory, malloc'ed. */
-static mpath_status_t read_file(FILE *file, const char *path, char **text_p, size_t *length_p)
-{
-    size_t capacity = 1 << 16, length = 0, got;
-    char *text = malloc(capacity), *larger;
-
-    while (text != NULL && (got = fread(text + length, 1, capacity - length, file)) > 0) {
-        length += got;
-        if (length > MAX_FILE_BYTES) {
-            mpath_error("matrix %s: larger than 1 GiB; the matrix is not used", path);
-            free(text);
-            return MPATH_ERR_PARAM;
-        }
-        if (length == capacity) {
-            capacity *= 2;
-            larger = realloc(text, capacity);
-            if (larger == NULL) {
-                free(text);
-            }
-            text = larger;
-        }
-    }
-    if (text == NULL) {
-        mpath_error("matrix %s: no memory for it; the matrix is not used", path);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    if (ferror(file)) {
-        mpath_error("matrix %s: read failed: %s; the matrix is not used", path, strerror(errno));
-        free(text);
-        return MPATH_ERR_IO;
-    }
-    *text_p   = text;
-    *length_p = length;
-    return MPATH_OK;
-}
-
-mpath_status_t mpath_demand_load(const char *path, int *num_ranks_p, uint64_t **demand_p)
-{
-    FILE *file = fopen(path, "r");
-    mpath_status_t status;
-    size_t length;
-    char *text;
-
-    if (file == NULL) {
-        mpath_error("matrix %s: cannot be opened: %s; the matrix is not used", path, strerror(errno));
-        return MPATH_ERR_IO;
-    }
-    status = read_file(file, path, &text, &length);
-    fclose(file);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    status = mpath_demand_parse(path, text, length, num_ranks_p, demand_p);
-    free(text);
-    return status;
 }

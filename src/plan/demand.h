@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Demand matrices for benchmarks and tests: repeatable generators, and the byte-matrix files of nccl-tests. */
+/* Demand matrices for benchmarks and tests: repeatable generators; and the load that a matrix is. */
 #ifndef MPATH_PLAN_DEMAND_H
 #define MPATH_PLAN_DEMAND_H
 
+#include "topo/topo.h"
 #include "util/status.h"
 
 #include <stddef.h>
@@ -22,12 +23,43 @@ void mpath_demand_hot(int num_ranks, int hot, uint32_t hot_ppm, uint64_t bytes, 
  */
 void mpath_demand_zipf(int num_ranks, uint32_t s_ppm, uint64_t seed, uint64_t bytes, uint64_t unit, uint64_t *demand);
 
+/* Demand of a mixture-of-experts layer: who sends how many tokens to whom. */
+
+#define MPATH_MOE_MAX_TOPK 64
+#define MPATH_MOE_MAX_EXPERTS 65536
+#define MPATH_MOE_MAX_CHOICES 1000000000ull /* of all tokens together */
+
+typedef struct mpath_moe {
+    uint64_t tokens;      /* of each rank */
+    uint32_t topk;        /* different experts that a token goes to */
+    uint32_t experts;     /* expert e lives on rank e * ranks / experts */
+    uint32_t skew_ppm;    /* exponent of the Zipf law of the experts' popularity, millionths; 0: all alike */
+    uint64_t seed;        /* of the popularity and of the choices */
+    uint64_t token_bytes; /* of one copy of a token */
+    /* Popularity of each expert in place of the Zipf law, as of plan/workload.h; NULL: that law. Belongs to the caller. */
+    const uint64_t *weights;
+} mpath_moe_t;
+
 /*
- * Reads a byte matrix: one row per line, entries separated by blanks or commas, '#' starts a comment. Errors name file,
- * line and column. The matrix must be square; demand_p is malloc'ed.
+ * The dispatch of one layer: each token chooses topk different experts, by popularity, and one copy of it goes to the
+ * rank of each (two experts on one rank get two copies). The experts' order of popularity is drawn from the seed.
+ * Integers only: the same matrix everywhere. demand has num_ranks^2 entries. MPATH_ERR_PARAM, logged, for numbers out
+ * of range.
  */
-mpath_status_t mpath_demand_load(const char *path, int *num_ranks_p, uint64_t **demand_p);
-mpath_status_t mpath_demand_parse(const char *name, const char *text, size_t length, int *num_ranks_p,
-                                  uint64_t **demand_p);
+mpath_status_t mpath_demand_moe(int num_ranks, const mpath_moe_t *moe, uint64_t *demand);
+
+/* Load: what the messages of a call ask of the busiest rank, and of the links of the busiest node. Pure arithmetic. */
+
+typedef struct mpath_load {
+    uint64_t busiest;       /* the most that a rank sends, or receives */
+    uint64_t busiest_cross; /* the same, to or from other nodes */
+    uint64_t node_cross;    /* the most that a node sends or receives so for each of its ranks, on average */
+    uint64_t links_ns;      /* what that takes at least, by all NICs of a node at the rates of `topo` */
+} mpath_load_t;
+
+#define MPATH_LOAD_SUMS 4 /* for each rank */
+
+/* demand[source * ranks + destination]; what stays on a rank counts as well. `sums`: room for MPATH_LOAD_SUMS * ranks. */
+void mpath_load_find(const mpath_topo_t *topo, const uint64_t *demand, uint64_t *sums, mpath_load_t *load);
 
 #endif

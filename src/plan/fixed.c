@@ -96,3 +96,12 @@ int64_t mpath_log2(uint64_t x)
 
     return ((int64_t)whole << 20) + log2_table[step] + (((log2_table[step + 1] - log2_table[step]) * rest) >> 20);
 }
+
+uint64_t mpath_random_next(uint64_t *state)
+{
+    uint64_t z = *state += 0x9e3779b97f4a7c15ull;
+
+    z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
+    z = (z ^ (z >> 27)) * 0x94d049bb133111ebull;
+    return z ^ (z >> 31);
+}

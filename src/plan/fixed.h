@@ -79,4 +79,7 @@ uint64_t mpath_exp2_negative(uint64_t x);
 /* log2(x) * 2^20 for x >= 1. */
 int64_t mpath_log2(uint64_t x);
 
+/* splitmix64 (Steele, Lea, Flood, OOPSLA 2014): small, and the same everywhere. */
+uint64_t mpath_random_next(uint64_t *state);
+
 #endif

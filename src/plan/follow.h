@@ -20,7 +20,7 @@ mpath_status_t mpath_plan_scale(const mpath_plan_t *previous, const uint64_t *de
 
 /*
  * Fills a plan from pieces; what they leave takes path 0. Sets flows, loads, relayed bytes, Z and the bottleneck, the
- * constructions (rails.c, ports.c) also the bound of the cuts. MPATH_DECLINED: the topology is of another kind, or has
+ * constructions (plan/rails/rails.c, plan/construct/construct.c) also the bound of the cuts. MPATH_DECLINED: the topology is of another kind, or has
  * no such path.
  */
 mpath_status_t mpath_plan_replay(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,

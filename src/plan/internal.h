@@ -16,10 +16,9 @@ struct mpath_plan {
     uint64_t relayed_bytes;
     uint32_t kept_loss_ppm;
     int is_kept;
-    uint32_t rivals; /* policies whose Z may be below that of this plan, 1 << mpath_policy_t */
+    int is_part;        /* mpath_plan_is_part() */
+    uint64_t signature; /* of a part */
 };
-
-#define MPATH_PLAN_ALL_RIVALS (1u << MPATH_POLICY_DIRECT | 1u << MPATH_POLICY_STRIPE | 1u << MPATH_POLICY_PXN)
 
 /* Makes room for `more` flows. */
 mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more);
@@ -33,7 +32,7 @@ static inline void mpath_plan_append(mpath_plan_t *plan, int source, int destina
     flow->source      = source;
     flow->destination = destination;
     flow->path        = path;
-    flow->reserved    = 0;
+    flow->number      = 0;
     flow->offset      = offset;
     flow->bytes       = bytes;
 }
@@ -47,12 +46,8 @@ mpath_status_t mpath_plan_check_total(const uint64_t *demand, size_t num_ranks);
 /* The pair without a path, logged. */
 mpath_status_t mpath_plan_unreachable(int source, int destination, uint64_t bytes);
 
-/* policy.c: the policies without a search. Fills flows, loads and relayed bytes. */
-mpath_status_t mpath_plan_static(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                 const mpath_plan_params_t *params);
-
 /*
- * general.c: minimum congestion on any topology. Fills flows, loads, relayed bytes and the bound. The search starts
+ * plan/search/search.c: minimum congestion on any topology. Fills flows, loads, relayed bytes and the bound. The search starts
  * from the routes of `previous`, a plan on a topology with the same paths; NULL: from nothing.
  */
 mpath_status_t mpath_plan_general(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
@@ -64,7 +59,7 @@ mpath_status_t mpath_plan_create_from(const mpath_topo_t *topo, const uint64_t *
                                       mpath_plan_t **plan_p);
 
 /*
- * rails.c: the same for nodes joined by rails, without a list of all paths; also the policy direct. MPATH_DECLINED
+ * plan/rails/rails.c: the same for nodes joined by rails, without a list of all paths; also the policy direct. MPATH_DECLINED
  * where nodes are joined in other ways. May miss the optimum where the memory of nodes, or crossings of a spine, decide
  * it. Sets Z and the bottleneck too, and which policy without a search may be better.
  */
@@ -72,17 +67,23 @@ mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, co
                                 const mpath_plan_params_t *params);
 
 /*
- * ports.c: the same for ranks on GPUs, one on each, joined in any way (plan/ports.h). The bound is that of the cuts,
+ * plan/construct/construct.c: the same for ranks on GPUs, one on each, joined in any way (plan/construct/construct.h). The bound is that of the cuts,
  * and where that is not reached, what prices prove.
  */
 mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params);
 
-/* bound.c: the all-rails bound as a ratio. */
+/* plan/pairs.c: by pairs of nodes. MPATH_DECLINED where rails are not equal. Sets Z and the bottleneck, too. */
+mpath_status_t mpath_plan_pairs(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_plan_params_t *params);
+
+/* plan/plan.c: the all-rails bound as a ratio. */
 mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand, mpath_ratio_t *bound_p);
 
-/* An empty plan; NULL: no memory. */
+/* An empty plan; NULL: no memory. `topo` NULL: one without loads. */
 mpath_plan_t *mpath_plan_new(const mpath_topo_t *topo);
+/* Computes what mpath_plan_signature() returns. */
+uint64_t mpath_plan_sign(const mpath_plan_t *plan);
 /* Back to an empty plan. */
 void mpath_plan_clear(mpath_plan_t *plan);
 

@@ -1,9 +1,8 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES += plan/balance.h plan/demand.h plan/fixed.h plan/follow.h plan/internal.h plan/model.h plan/moe.h plan/moves.h \
-	plan/plan.h plan/ports.h plan/rails.h plan/time_model.h
-libmpath_la_SOURCES += plan/assign.c plan/balance.c plan/bound.c plan/demand.c plan/fixed.c plan/follow.c plan/general.c \
-	plan/improve.c plan/keep.c plan/model.c plan/moe.c plan/moves.c plan/plan.c plan/policy.c plan/ports.c plan/ports_balance.c \
-	plan/ports_count.c plan/ports_cuts.c plan/ports_emit.c plan/ports_move.c plan/ports_prove.c plan/ports_repair.c plan/ports_rivals.c plan/ports_setup.c \
-	plan/ports_shed.c plan/ports_ways.c \
-	plan/rails.c plan/rails_balance.c plan/rails_count.c plan/rails_emit.c plan/rails_move.c plan/rails_rivals.c \
-	plan/rails_setup.c plan/rails_solve.c plan/rails_split.c plan/time_model.c plan/weights.c
+libmpath_la_SOURCES += plan/cache.c plan/cache.h plan/demand.c plan/demand.h plan/fixed.c plan/fixed.h plan/follow.c plan/follow.h \
+	plan/gate.c plan/gate.h plan/internal.h plan/keep.c plan/matrix.c plan/matrix.h plan/pairs.c plan/pairs.h plan/plan.c plan/plan.h plan/policy.c plan/prices.c plan/prices.h plan/time_model.c \
+	plan/time_model.h plan/workload.c plan/workload.h plan/construct/construct.c plan/construct/construct.h plan/construct/moves.c \
+	plan/construct/moves.h plan/construct/repair.c plan/construct/setup.c \
+	plan/construct/shed.c plan/rails/move.c plan/rails/rails.c plan/rails/rails.h \
+	plan/search/model.c plan/search/model.h plan/search/search.c plan/search/weights.c
+EXTRA_DIST += plan/README.md

@@ -1,21 +1,109 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Plans: creation by policy, accessors, and the bound of inter-node traffic. */
+/* Plans: what they are made of, accessors, and the bound of inter-node traffic. */
 #include "plan/internal.h"
 
 #include "util/log.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
-#define GENERAL_MAX_RANKS 128
+/* Bounds that need no plan: what a node's NICs, or the memory of a node, must carry whatever the routes are. */
 
-void mpath_plan_params_init(mpath_plan_params_t *params)
+static uint64_t add_capped(uint64_t a, uint64_t b)
 {
-    params->policy             = MPATH_POLICY_MPATH;
-    params->min_fragment_bytes = 32 * 1024;
-    params->gap_ppm            = 2000;
-    params->max_rounds         = 400;
-    params->keep_ppm           = 20000;
+    return a + b < a ? UINT64_MAX : a + b;
+}
+
+/* Bytes that leave [0] and enter [1] each node over its NICs; `node` is by rank. */
+static void count_node_bytes(const int32_t *node, int num_ranks, const uint64_t *demand, uint64_t (*bytes)[2])
+{
+    int source, destination, from;
+    uint64_t out;
+
+    for (source = 0; source < num_ranks; source++, demand += num_ranks) {
+        from = node[source];
+        out  = 0;
+        for (destination = 0; destination < num_ranks; destination++) {
+            if (node[destination] != from) {
+                out += demand[destination];
+                bytes[node[destination]][1] += demand[destination];
+            }
+        }
+        bytes[from][0] += out;
+    }
+}
+
+/* The same where some pairs of nodes are joined by more than NICs. */
+static void count_unlinked_bytes(const mpath_topo_t *topo, const uint64_t *demand, uint64_t (*bytes)[2])
+{
+    int num_ranks = mpath_topo_num_ranks(topo), source, destination;
+
+    for (source = 0; source < num_ranks; source++) {
+        for (destination = 0; destination < num_ranks; destination++, demand++) {
+            if (*demand > 0 && !mpath_topo_is_linked(topo, source, destination)) {
+                bytes[mpath_topo_place(topo, source)->node][0] += *demand;
+                bytes[mpath_topo_place(topo, destination)->node][1] += *demand;
+            }
+        }
+    }
+}
+
+static mpath_ratio_t node_bound(const mpath_machine_t *machine, const uint64_t *bytes)
+{
+    mpath_ratio_t bound = {0, 1};
+    uint64_t rate       = 0;
+    int nic;
+
+    for (nic = 0; nic < machine->num_nics; nic++) {
+        if (machine->nics[nic].up) {
+            rate = add_capped(rate, machine->nics[nic].rate_bps);
+        }
+    }
+    if (rate > 0) {
+        bound.num = bytes[0] > bytes[1] ? bytes[0] : bytes[1];
+        bound.den = rate;
+    }
+    return bound;
+}
+
+mpath_status_t mpath_plan_cuts(const mpath_topo_t *topo, const uint64_t *demand, mpath_ratio_t *bound_p)
+{
+    int num_nodes = mpath_topo_num_nodes(topo), num_ranks = mpath_topo_num_ranks(topo), i;
+    uint64_t(*bytes)[2] = calloc((size_t)num_nodes + 1, sizeof(*bytes));
+    int32_t *node       = malloc(((size_t)num_ranks + 1) * sizeof(*node));
+    mpath_ratio_t bound = {0, 1};
+
+    if (bytes == NULL || node == NULL) {
+        free(bytes);
+        free(node);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    for (i = 0; i < num_ranks; i++) {
+        node[i] = mpath_topo_place(topo, i)->node;
+    }
+    if (mpath_topo_gpus(topo, 0) == NULL) {
+        count_node_bytes(node, num_ranks, demand, bytes);
+    } else {
+        count_unlinked_bytes(topo, demand, bytes);
+    }
+    for (i = 0; i < num_nodes; i++) {
+        bound = mpath_ratio_max(bound, node_bound(mpath_topo_machine(topo, i), bytes[i]));
+    }
+    free(bytes);
+    free(node);
+    *bound_p = bound;
+    return MPATH_OK;
+}
+
+uint64_t mpath_plan_all_rails_bound_ns(const mpath_topo_t *topo, const uint64_t *demand)
+{
+    mpath_ratio_t bound = {0, 1};
+
+    if (mpath_plan_cuts(topo, demand, &bound) != MPATH_OK) {
+        return 0; /* a weaker bound, still true */
+    }
+    return mpath_ratio_ns_floor(bound);
 }
 
 mpath_status_t mpath_plan_reserve(mpath_plan_t *plan, size_t more)
@@ -71,7 +159,7 @@ mpath_plan_t *mpath_plan_new(const mpath_topo_t *topo)
     if (plan == NULL) {
         return NULL;
     }
-    plan->num_resources = mpath_topo_num_resources(topo);
+    plan->num_resources = topo != NULL ? mpath_topo_num_resources(topo) : 0;
     plan->loads         = calloc((size_t)plan->num_resources + 1, sizeof(*plan->loads));
     plan->z.den         = 1;
     plan->bound.den     = 1;
@@ -87,11 +175,6 @@ void mpath_plan_clear(mpath_plan_t *plan)
     memset(plan->loads, 0, (size_t)plan->num_resources * sizeof(*plan->loads));
     plan->num_flows     = 0;
     plan->relayed_bytes = 0;
-}
-
-static uint64_t add_capped(uint64_t a, uint64_t b)
-{
-    return a + b < a ? UINT64_MAX : a + b;
 }
 
 mpath_status_t mpath_plan_check_total(const uint64_t *demand, size_t num_ranks)
@@ -120,177 +203,6 @@ mpath_status_t mpath_plan_check_total(const uint64_t *demand, size_t num_ranks)
     return MPATH_OK;
 }
 
-/* Whether the general search is affordable: it keeps every path of every pair in memory. */
-static int is_small(const mpath_topo_t *topo)
-{
-    return mpath_topo_num_ranks(topo) <= GENERAL_MAX_RANKS;
-}
-
-/* A plan without a list of paths, where the topology is of a kind that allows it; also of the policy direct. */
-static mpath_status_t construct(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params)
-{
-    mpath_status_t status = MPATH_DECLINED;
-
-    if (mpath_topo_params(topo)->max_paths > 0) {
-        return MPATH_DECLINED; /* what is constructed takes all paths for granted */
-    }
-    status = mpath_plan_rails(plan, topo, demand, params);
-
-    return status == MPATH_DECLINED ? mpath_plan_ports(plan, topo, demand, params) : status;
-}
-
-/* A plan of a policy without a search. */
-static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                  const mpath_plan_params_t *params)
-{
-    mpath_status_t status = MPATH_DECLINED;
-
-    if (params->policy == MPATH_POLICY_DIRECT) {
-        status = construct(plan, topo, demand, params);
-    }
-    if (status == MPATH_DECLINED) {
-        mpath_plan_clear(plan);
-        status = mpath_plan_static(plan, topo, demand, params);
-        if (status == MPATH_OK) {
-            mpath_plan_find_bottleneck(plan, topo);
-            status = mpath_plan_cuts(topo, demand, &plan->bound);
-        }
-    }
-    return status;
-}
-
-/* A policy's plan takes the place of a plan that is worse; the bound is of the problem, and stays. */
-static mpath_status_t take_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                  const mpath_plan_params_t *params, mpath_policy_t policy)
-{
-    mpath_plan_params_t other_params = *params;
-    mpath_plan_t *other              = mpath_plan_new(topo), *swap;
-    mpath_status_t status;
-
-    if (other == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    other_params.policy = policy;
-    status              = make_static(other, topo, demand, &other_params);
-    if (status == MPATH_OK && mpath_ratio_less(other->z, (*plan_p)->z)) {
-        other->bound = (*plan_p)->bound;
-        swap         = *plan_p;
-        *plan_p      = other;
-        other        = swap;
-    }
-    mpath_plan_destroy(other);
-    return status;
-}
-
-/* The same with each policy of a mask. */
-static mpath_status_t take_best(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params, uint32_t rivals)
-{
-    mpath_status_t status = MPATH_OK;
-
-    for (; rivals != 0 && status == MPATH_OK; rivals &= rivals - 1) {
-        if (mpath_ratio_less((*plan_p)->bound, (*plan_p)->z)) {
-            status = take_better(plan_p, topo, demand, params, (mpath_policy_t)__builtin_ctz(rivals));
-        }
-    }
-    return status;
-}
-
-/* The plan of the general search in place of one that the construction left above the bound, when it is better. */
-static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                    const mpath_plan_params_t *params, const mpath_plan_t *previous)
-{
-    mpath_plan_t *other = mpath_plan_new(topo), *swap;
-    mpath_status_t status;
-
-    if (other == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    status = mpath_plan_general(other, topo, demand, params, previous);
-    if (status == MPATH_OK) {
-        mpath_plan_find_bottleneck(other, topo);
-        other->bound = (*plan_p)->bound = mpath_ratio_max(other->bound, (*plan_p)->bound);
-        if (mpath_ratio_less(other->z, (*plan_p)->z)) {
-            swap    = *plan_p;
-            *plan_p = other;
-            other   = swap;
-        }
-    }
-    mpath_plan_destroy(other);
-    return status;
-}
-
-static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                      const mpath_plan_params_t *params, const mpath_plan_t *previous)
-{
-    mpath_status_t status = construct(*plan_p, topo, demand, params);
-
-    if (status == MPATH_DECLINED) {
-        mpath_plan_clear(*plan_p);
-        status = mpath_plan_general(*plan_p, topo, demand, params, previous);
-        if (status == MPATH_OK) {
-            mpath_plan_find_bottleneck(*plan_p, topo);
-            status = take_best(plan_p, topo, demand, params, MPATH_PLAN_ALL_RIVALS);
-        }
-        return status;
-    }
-    if (status == MPATH_OK) {
-        status = take_best(plan_p, topo, demand, params, (*plan_p)->rivals);
-    }
-    if (status == MPATH_OK && is_small(topo) && !mpath_ratio_within((*plan_p)->z, (*plan_p)->bound, params->gap_ppm)) {
-        status = search_better(plan_p, topo, demand, params, previous);
-    }
-    return status;
-}
-
-static mpath_status_t plan_make(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params, const mpath_plan_t *previous)
-{
-    if (params->policy == MPATH_POLICY_MPATH) {
-        return plan_congestion(plan_p, topo, demand, params, previous);
-    }
-    return make_static(*plan_p, topo, demand, params);
-}
-
-mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
-                                 mpath_plan_t **plan_p)
-{
-    return mpath_plan_create_from(topo, demand, params, NULL, plan_p);
-}
-
-mpath_status_t mpath_plan_create_from(const mpath_topo_t *topo, const uint64_t *demand,
-                                      const mpath_plan_params_t *params, const mpath_plan_t *previous,
-                                      mpath_plan_t **plan_p)
-{
-    size_t num_ranks = (size_t)mpath_topo_num_ranks(topo);
-    mpath_plan_params_t used;
-    mpath_status_t status;
-    mpath_plan_t *plan;
-
-    if (params == NULL) {
-        mpath_plan_params_init(&used);
-    } else {
-        used = *params;
-    }
-    used.min_fragment_bytes = used.min_fragment_bytes == 0 ? 1 : used.min_fragment_bytes;
-    status                  = mpath_plan_check_total(demand, num_ranks);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    plan = mpath_plan_new(topo);
-    if (plan == NULL) {
-        return MPATH_ERR_NO_MEMORY;
-    }
-    status = plan_make(&plan, topo, demand, &used, previous);
-    if (status != MPATH_OK) {
-        mpath_plan_destroy(plan);
-        return status;
-    }
-    *plan_p = plan;
-    return MPATH_OK;
-}
-
 void mpath_plan_destroy(mpath_plan_t *plan)
 {
     if (plan != NULL) {
@@ -304,6 +216,16 @@ const mpath_flow_t *mpath_plan_flows(const mpath_plan_t *plan, size_t *num_flows
 {
     *num_flows_p = plan->num_flows;
     return plan->flows;
+}
+
+int mpath_plan_is_part(const mpath_plan_t *plan)
+{
+    return plan->is_part;
+}
+
+uint32_t mpath_plan_flow_number(const mpath_plan_t *plan, size_t index)
+{
+    return plan->is_part ? plan->flows[index].number : (uint32_t)index;
 }
 
 const uint64_t *mpath_plan_loads(const mpath_plan_t *plan)
@@ -340,6 +262,11 @@ int mpath_plan_is_kept(const mpath_plan_t *plan, uint32_t *loss_ppm_p)
 }
 
 uint64_t mpath_plan_signature(const mpath_plan_t *plan)
+{
+    return plan->is_part ? plan->signature : mpath_plan_sign(plan);
+}
+
+uint64_t mpath_plan_sign(const mpath_plan_t *plan)
 {
     uint64_t hash = 0xcbf29ce484222325ull ^ plan->num_flows;
     size_t i;

@@ -23,7 +23,8 @@ typedef enum mpath_policy {
     MPATH_POLICY_MPATH,  /* minimum congestion */
     MPATH_POLICY_DIRECT, /* path 0 of every pair */
     MPATH_POLICY_STRIPE, /* every pair evenly over all its paths without a relay; path 0 where there is none */
-    MPATH_POLICY_PXN     /* one relay on the source's node to the destination's rail, as NCCL's PXN */
+    MPATH_POLICY_PXN,    /* one relay on the source's node to the destination's rail, as NCCL's PXN */
+    MPATH_POLICY_PAIRS   /* minimum congestion by pairs of nodes (plan/pairs.h); where there is no such plan as mpath */
 } mpath_policy_t;
 
 typedef struct mpath_plan_params {
@@ -41,7 +42,7 @@ void mpath_plan_params_init(mpath_plan_params_t *params);
 typedef struct mpath_flow {
     int32_t source, destination;
     int32_t path;
-    uint32_t reserved;
+    uint32_t number; /* in a part of a plan, see mpath_plan_flow_number() */
     uint64_t offset;
     uint64_t bytes;
 } mpath_flow_t;
@@ -58,6 +59,14 @@ mpath_status_t mpath_plan_create(const mpath_topo_t *topo, const uint64_t *deman
 void mpath_plan_destroy(mpath_plan_t *plan);
 
 /*
+ * A plan of flows that somebody else has made: in order of source, destination and offset, the pieces of each pair its
+ * bytes exactly, on paths that the topology has. MPATH_ERR_PARAM, logged, where they are not. The bound is that of the
+ * cuts.
+ */
+mpath_status_t mpath_plan_from_flows(const mpath_topo_t *topo, const uint64_t *demand, const mpath_flow_t *flows,
+                                     size_t num_flows, mpath_plan_t **plan_p);
+
+/*
  * The same, with hysteresis: keeps the routes of `previous`, each pair divided as before and scaled to its bytes, while
  * their Z is within keep_ppm of the new bound, or of the Z that new routes would have; else these. So the loss against
  * new routes never exceeds keep_ppm, however often routes are kept. Searches for new routes start from the old ones.
@@ -71,6 +80,13 @@ int mpath_plan_has_same_paths(const mpath_topo_t *topo, const mpath_topo_t *othe
 
 /* Flows in order of source, destination, offset; owned by the plan. The pieces of a pair cover its bytes exactly. */
 const mpath_flow_t *mpath_plan_flows(const mpath_plan_t *plan, size_t *num_flows_p);
+/*
+ * Nonzero: the flows are those that one rank has to do with, out of a plan that nobody has as a whole (plan/pairs.h). Such
+ * a plan has no loads.
+ */
+int mpath_plan_is_part(const mpath_plan_t *plan);
+/* What all ranks call the flow at this index: ascending with it, the same on all that have the flow. */
+uint32_t mpath_plan_flow_number(const mpath_plan_t *plan, size_t index);
 /* Bytes on each resource of the topology; owned by the plan. */
 const uint64_t *mpath_plan_loads(const mpath_plan_t *plan);
 

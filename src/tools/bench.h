@@ -29,7 +29,7 @@
 
 /* --- the command line -------------------------------------------------------------------------------------------- */
 
-typedef enum bench_matrix_kind { BENCH_HOT, BENCH_ZIPF, BENCH_PAIR, BENCH_FILE } bench_matrix_kind_t;
+typedef enum bench_matrix_kind { BENCH_HOT, BENCH_ZIPF, BENCH_PAIR, BENCH_FILE, BENCH_WORKLOAD } bench_matrix_kind_t;
 
 /* Who sends what to whom; of no meaning to collectives whose sizes are equal. */
 typedef struct bench_matrix {
@@ -37,6 +37,8 @@ typedef struct bench_matrix {
     uint32_t ppm;            /* HOT: fraction in millionths, 0 is the balanced case; ZIPF: the exponent */
     int source, destination; /* PAIR: nobody else sends */
     const char *file;        /* FILE */
+    char workload[256];      /* WORKLOAD: its name */
+    uint64_t step;           /* WORKLOAD, FILE of several matrices */
 } bench_matrix_t;
 
 typedef enum bench_side {
@@ -63,10 +65,14 @@ typedef struct bench_options {
     int num_memories; /* given */
     int hot_rank;
     uint64_t seed;
+    int num_steps; /* given; each workload and file at each of them */
+    uint64_t steps[BENCH_MAX_MATRICES];
+    const char *matrix_scale; /* NULL: as it stands */
     int iterations, warmup;
     int num_paths, paths[BENCH_MAX_PATHS]; /* mpath again, with so many paths of a pair */
     int overlap;                           /* beside a computation */
     int check;                             /* every iteration, not only the warm-up */
+    int progress;                          /* a line for each case, also where standard error is no terminal */
     unsigned sides;                        /* BENCH_MPATH, ... */
     const char *against;                   /* list of names; NULL: none */
     const char *json;                      /* NULL: none */
@@ -167,6 +173,7 @@ typedef enum bench_how {
 
 /* One way to perform the collective. The results are those of one case. */
 typedef struct bench_contestant {
+    int is_mpath;     /* it may carry the calls */
     const char *name; /* "mpath", "stock linear", ..., or "as started" without the component */
     bench_how_t how;
     MPI_Comm comm;          /* MPI_COMM_NULL: NCCL */
@@ -194,6 +201,7 @@ typedef struct bench {
     mpath_topo_t *emulated;  /* the emulated cluster that the job runs on; NULL: none */
     char emulated_text[512]; /* what it is */
     uint32_t round;          /* of contents: each is different */
+    FILE *json_file;         /* --json -: the standard output; NULL: the JSON goes into a file, or nowhere */
 } bench_t;
 
 /* Collective. Returns 0, or -1 with a message on all ranks. */
@@ -242,6 +250,8 @@ int bench_json_add(const bench_t *bench, const bench_case_t *a_case, const bench
                    const uint64_t *rail_bytes);
 /* Writes all of them to a file; "-" is standard output, which gets them once, at the end. */
 int bench_json_write(const bench_t *bench, int at_end);
+/* bench_report.c: the name of a contestant's row: of mpath only where it carried calls. */
+const char *bench_row_name(const bench_contestant_t *contestant);
 /* bench_report.c: mean over ranks and iterations of a counter of all ranks. */
 double bench_per_call(const bench_t *bench, int ranks, unsigned long long value);
 

@@ -6,6 +6,7 @@
  */
 #include "tools/bench_op.h"
 
+#include "tools/progress.h"
 #include "util/time.h"
 
 #include <stdlib.h>
@@ -56,6 +57,7 @@ static int add_limited(bench_t *bench)
         bad   = bench_cvar_write("coll_mpath_max_paths", paths) != MPI_SUCCESS;
         if (!bad) {
             add_mpi(bench, BENCH_HOW_MPI, paths <= 8 ? names[paths - 1] : "many paths", -1);
+            bench->contestants[bench->num_contestants - 1].is_mpath = 1;
             memset(all, 0, 2 * (size_t)bench->size * sizeof(*all));
             MPI_Alltoall(all, 1, MPI_INT, all + bench->size, 1, MPI_INT,
                          bench->contestants[bench->num_contestants - 1].comm);
@@ -111,6 +113,7 @@ int bench_contest_create(bench_t *bench)
     bench_pvars_open(&bench->pvars);
     if (sides & BENCH_MPATH) {
         add_mpi(bench, BENCH_HOW_MPI, enabled ? "mpath" : "as started", -1);
+        bench->contestants[bench->num_contestants - 1].is_mpath = enabled;
     }
     if (add_limited(bench) != 0) {
         return -1;
@@ -247,6 +250,9 @@ void bench_contest_run(bench_t *bench, bench_data_t *data)
         memset(bench->contestants[i].rail_bytes, 0, 2 * MPATH_MAX_NICS * sizeof(uint64_t));
     }
     for (iteration = -bench->options.warmup; iteration < bench->options.iterations; iteration++) {
+        if (iteration >= 0) {
+            progress_more(", call %d of %d", iteration + 1, bench->options.iterations);
+        }
         for (i = 0; i < bench->num_contestants; i++) {
             run_one(bench, data, &bench->contestants[i], iteration);
         }

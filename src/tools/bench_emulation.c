@@ -6,7 +6,8 @@
 #include "tools/bench_op.h"
 
 #include "plan/plan.h"
-#include "topo/xml.h"
+#include "topo/file/xml.h"
+#include "util/number.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -16,20 +17,21 @@ static int is_emulated(const mpath_topo_file_t *file)
     return file->params.emulated != MPATH_EMULATED_NO;
 }
 
-/* "emulated cluster: 2 nodes, rails by copies, 4 NICs of 11.275 GB/s, NVLinks of 30 GB/s; rates hold by clocks" */
+/* "emulated cluster: 2 nodes, rails by copies, 4 NICs of 11.28 GB/s, NVLinks of 30 GB/s; rates hold by clocks" */
 static void describe(const mpath_topo_t *topo, const char *path, char *text, size_t size)
 {
     const mpath_machine_t *machine = mpath_topo_machine(topo, 0);
     const mpath_node_gpus_t *gpus  = mpath_topo_gpus(topo, 0);
+    char rate[MPATH_NUMBER_SHOWN];
     size_t length;
 
-    length = (size_t)snprintf(text, size, "emulated cluster: %s, %d virtual nodes, %d NICs of %.6g GB/s each (%s)",
-                              path, mpath_topo_num_nodes(topo), machine->num_nics,
-                              (machine->num_nics > 0) ? (double)machine->nics[0].rate_bps / 1e9 : 0.0,
+    mpath_number_show((machine->num_nics > 0) ? (double)machine->nics[0].rate_bps : 0.0, "B/s", rate);
+    length = (size_t)snprintf(text, size, "emulated cluster: %s, %d virtual nodes, %d NICs of %s each (%s)", path,
+                              mpath_topo_num_nodes(topo), machine->num_nics, rate,
                               mpath_emulation_names[mpath_topo_params(topo)->emulated]);
     if (gpus != NULL && gpus->link == MPATH_GPU_LINK_MESH && length < size) {
-        length += (size_t)snprintf(text + length, size - length, ", NVLinks of %.6g GB/s a pair",
-                                   (double)gpus->nvlink_bps[0][1] / 1e9);
+        mpath_number_show((double)gpus->nvlink_bps[0][1], "B/s", rate);
+        length += (size_t)snprintf(text + length, size - length, ", NVLinks of %s a pair", rate);
     }
     if (length < size) {
         snprintf(text + length, size - length, "; clocks hold these rates, not links");

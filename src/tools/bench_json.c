@@ -147,8 +147,8 @@ int bench_json_write(const bench_t *bench, int at_end)
     if (strcmp(path, "-") != 0) {
         status = json_dump_file(root, path, flags);
     } else if (at_end) {
-        status = json_dumpf(root, stdout, flags);
-        printf("\n");
+        status = json_dumpf(root, bench->json_file, flags);
+        status |= fputs("\n", bench->json_file) < 0 || fflush(bench->json_file) != 0;
     }
     json_decref(root);
     if (status != 0) {

@@ -2,7 +2,7 @@
 /* mpath_bench: the GPU of a rank, buffers of every kind, and their contents. */
 #include "tools/bench_memory.h"
 
-#include "gpu/driver.h"
+#include "device/cuda/driver.h"
 
 #include <mpi.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ static unsigned char *window; /* pinned */
 void bench_gpu_check(mpath_cu_result_t result, const char *call)
 {
     if (result != MPATH_CU_SUCCESS) {
-        fprintf(stderr, "mpath_bench: GPU %d: %s: %s\n", bench_gpu.ordinal, call, mpath_cu_error_string(result));
+        fprintf(stderr, "mpath_bench: GPU %d: %s: %s\n", bench_gpu.ordinal, call, mpath_device_error_string(result));
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
 }

@@ -7,7 +7,7 @@
 #ifndef MPATH_TOOLS_BENCH_MEMORY_H
 #define MPATH_TOOLS_BENCH_MEMORY_H
 
-#include "gpu/cuda_abi.h"
+#include "device/cuda/cuda_abi.h"
 
 #include <stddef.h>
 #include <stdint.h>

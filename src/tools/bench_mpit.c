@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_bench: control and performance variables through the MPI tool interface. */
 #include "tools/bench.h"
+#include "tools/bench_pvar.h"
 
 #include <string.h>
 
@@ -56,27 +57,6 @@ void bench_cvar_string(const char *name, char *value, int size)
     MPI_T_cvar_handle_free(&handle);
 }
 
-/* Open MPI offers no look-up by name and class that all its releases answer, so the list is read. */
-static int find_pvar(const char *wanted)
-{
-    char name[256], text[512];
-    int count = 0, index, name_length, text_length, verbosity, class, bind, readonly, continuous, atomic;
-    MPI_Datatype datatype;
-    MPI_T_enum enumtype;
-
-    MPI_T_pvar_get_num(&count);
-    for (index = 0; index < count; index++) {
-        name_length = sizeof(name);
-        text_length = sizeof(text);
-        if (MPI_T_pvar_get_info(index, name, &name_length, &verbosity, &class, &datatype, &enumtype, text, &text_length,
-                                &bind, &readonly, &continuous, &atomic) == MPI_SUCCESS &&
-            strcmp(name, wanted) == 0) {
-            return index;
-        }
-    }
-    return -1;
-}
-
 void bench_pvars_open(bench_pvars_t *pvars)
 {
     int i, index, count;
@@ -87,7 +67,7 @@ void bench_pvars_open(bench_pvars_t *pvars)
         return;
     }
     for (i = 0; i < BENCH_MAX_PVARS; i++) {
-        index           = find_pvar(pvar_names[i]);
+        index           = mpath_pvar_find(pvar_names[i]);
         pvars->found[i] = index >= 0 && MPI_T_pvar_handle_alloc(pvars->session, index, NULL, &pvars->handles[i],
                                                                 &count) == MPI_SUCCESS;
     }

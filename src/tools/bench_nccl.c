@@ -49,7 +49,15 @@ static int load(void)
     return 0;
 }
 
-/* NCCL gives each rank a GPU of its own or none at all, so this is asked before it is. Collective. */
+/* Whether NCCL would let ranks share a GPU: from 2.30 on, where it is told to. */
+static int may_share_gpus(void)
+{
+    const char *told = getenv("NCCL_MULTI_RANK_GPU_ENABLE");
+
+    return bench_nccl.version >= 23000 && told != NULL && strcmp(told, "1") == 0;
+}
+
+/* NCCL may give each rank a GPU of its own or none at all, so this is asked before it is. Collective. */
 static int shared_gpus(void)
 {
     MPI_Comm node;
@@ -69,8 +77,11 @@ int bench_nccl_open(void)
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     bad = load() != 0;
-    if (!bad && shared) {
-        fprintf(stderr, "mpath_bench: --against nccl: rank %d shares its GPU, which NCCL refuses\n", rank);
+    if (!bad && shared && !may_share_gpus()) {
+        fprintf(stderr,
+                "mpath_bench: --against nccl: rank %d shares its GPU, which NCCL refuses; from 2.30 on it can be told "
+                "to allow it by NCCL_MULTI_RANK_GPU_ENABLE=1\n",
+                rank);
         bad = 1;
     }
     MPI_Allreduce(MPI_IN_PLACE, &bad, 1, MPI_INT, MPI_MAX, MPI_COMM_WORLD);

@@ -7,7 +7,7 @@
 #ifndef MPATH_TOOLS_BENCH_NCCL_H
 #define MPATH_TOOLS_BENCH_NCCL_H
 
-#include "gpu/cuda_abi.h"
+#include "device/cuda/cuda_abi.h"
 
 #include <mpi.h>
 #include <stddef.h>

@@ -2,6 +2,9 @@
 /* mpath_bench: the command line. */
 #include "tools/bench_op.h"
 
+#include "plan/matrix.h"
+#include "plan/workload.h"
+
 #include <ctype.h>
 #include <errno.h>
 #include <getopt.h>
@@ -18,7 +21,12 @@ static const char usage[] =
     "                   (default 0)\n"
     "  --zipf LIST      destinations of Zipf popularity 1/k^S, S from 0 to 4\n"
     "  --pair LIST      only one rank sends, to one other: 0-1,0-4\n"
-    "  --matrix FILE    byte matrix: a row per source, as nccl-tests' alltoallv\n"
+    "  --workload LIST  popularity of the ranks by name, seed and step: balanced, mild, hot:H, moving:H, burst:H,\n"
+    "                   zipf:S, lognormal:SIGMA, or file:PATH:LAYER, a table of loads of experts\n"
+    "  --matrix FILE    byte matrix: a row per source, as nccl-tests' alltoallv, or a pattern file of UCC's\n"
+    "                   perftest\n"
+    "  --matrix-scale F each number of the matrix times F: 1024 where it is in KiB\n"
+    "  --step LIST      each workload, and each matrix file of several, at these steps (default 0)\n"
     "  --bytes LIST     bytes that each rank sends, with suffix k, m, g (default 1m); not with --matrix\n"
     "  --sweep A:B[:F]  the same from A to B, each F times the one before (default 2)\n"
     "  --unit N         counts are multiples of N bytes (default 1; 16 in GPU memory)\n"
@@ -26,7 +34,7 @@ static const char usage[] =
     "                   (cuda, not rounded up), pool, vmm, managed; a rank uses the GPU of its number on the node,\n"
     "                   modulo their number\n"
     "  --hot-rank R     the hot rank (default 0)\n"
-    "  --seed N         draws the order of popularity of --zipf (default 1)\n"
+    "  --seed N         draws the order of popularity of --zipf and --workload (default 1)\n"
     "run:\n"
     "  --iters N        timed iterations of each contestant (default 5; 20 in GPU memory)\n"
     "  --warmup N       iterations before (default 1; 3 in GPU memory); the bytes of the first are always checked\n"
@@ -39,11 +47,16 @@ static const char usage[] =
     "                   between, or in GPU memory a kernel that spins on every multiprocessor\n"
     "  --without-mpath  runs the others alone\n"
     "output:\n"
+    "  --progress       a line on standard error for each case; at a terminal it is shown by itself\n"
     "  --json FILE      writes the result as JSON, '-' for standard output\n"
     "  --label TEXT     goes into the JSON\n"
     "  --rails LIST     NICs for the bound and the byte counts (default: those of the component)\n"
     "  --rail-rates R   their rates in bytes per second (default: those of the component)\n"
-    "  --help\n";
+    "  -h, --help       this text\n"
+    "  --version        the version\n"
+    "\n"
+    "exit status: 0: done; 1: a byte was wrong, or a result could not be written; 2: wrong options, or something could\n"
+    "not be run\n";
 
 static int complain(int rank, const char *option, const char *value, const char *what)
 {
@@ -259,6 +272,54 @@ static int add_memory(const char *word, bench_options_t *options)
     return 0;
 }
 
+static int add_workload(const char *word, bench_options_t *options)
+{
+    bench_matrix_t *matrix = &options->matrices[options->num_matrices];
+
+    if (options->num_matrices == BENCH_MAX_MATRICES || !mpath_workload_is_name(word) ||
+        strlen(word) >= sizeof(matrix->workload)) {
+        return -1;
+    }
+    matrix->kind = BENCH_WORKLOAD;
+    strcpy(matrix->workload, word);
+    options->num_matrices++;
+    return 0;
+}
+
+static int add_step(const char *word, bench_options_t *options)
+{
+    if (options->num_steps == BENCH_MAX_MATRICES || parse_bytes(word, &options->steps[options->num_steps]) != 0) {
+        return -1;
+    }
+    options->num_steps++;
+    return 0;
+}
+
+/* What is repeated at each step, at the first one now, and at the others behind all. 0 when they are too many. */
+static int spread_steps(bench_options_t *options)
+{
+    int given = options->num_matrices;
+
+    for (int step = 0; step < options->num_steps; step++) {
+        for (int i = 0; i < given; i++) {
+            bench_matrix_t *matrix = &options->matrices[i];
+
+            if (matrix->kind != BENCH_WORKLOAD && matrix->kind != BENCH_FILE) {
+                continue;
+            }
+            if (step > 0) {
+                if (options->num_matrices == BENCH_MAX_MATRICES) {
+                    return 0;
+                }
+                options->matrices[options->num_matrices] = *matrix;
+                matrix                                   = &options->matrices[options->num_matrices++];
+            }
+            matrix->step = options->steps[step];
+        }
+    }
+    return 1;
+}
+
 static int add_file(const char *path, bench_options_t *options)
 {
     if (options->num_matrices == BENCH_MAX_MATRICES) {
@@ -275,7 +336,7 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
     case 'o':
         options->op = bench_op_find(value);
         return options->op == NULL ? bench_op_unknown() : NULL;
-    case 'h':
+    case 'f':
         return parse_list(value, options, add_hot) ? "expected fractions from 0 to 1, at most 16 matrices" : NULL;
     case 'z':
         return parse_list(value, options, add_zipf) ? "expected exponents from 0 to 4, at most 16 matrices" : NULL;
@@ -285,6 +346,16 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
         return parse_list(value, options, add_paths) ? "expected at most 8 numbers from 1 to 64" : NULL;
     case 'm':
         return add_file(value, options) ? "at most 16 matrices" : NULL;
+    case 'k':
+        return parse_list(value, options, add_workload)
+                   ? "expected names of workloads (balanced, mild, hot, moving, burst, zipf, lognormal, file:PATH), at most "
+                     "16 matrices"
+                   : NULL;
+    case 'q':
+        return parse_list(value, options, add_step) ? "expected numbers, at most 16" : NULL;
+    case 'y':
+        options->matrix_scale = value;
+        return mpath_matrix_is_scale(value) ? NULL : "expected a positive number";
     case 'b':
         return parse_list(value, options, add_size) ? "expected numbers of bytes, at most 40" : NULL;
     case 'S':
@@ -306,6 +377,9 @@ static const char *set_option(int code, const char *value, bench_options_t *opti
         return parse_int(value, 0, 1000000, &options->warmup) ? "expected 0 to 1000000" : NULL;
     case 'c':
         options->check = 1;
+        return NULL;
+    case 'g':
+        options->progress = 1;
         return NULL;
     case 'a':
         options->against = value;
@@ -354,7 +428,10 @@ static int complete(int rank, bench_options_t *options)
     }
     if ((options->num_matrices > 0) && (options->op != &bench_op_alltoallv)) {
         return complain(rank, "op", options->op->name,
-                        "it has no matrix, which --hot, --zipf, --pair and --matrix describe");
+                        "it has no matrix, which --hot, --zipf, --pair, --workload and --matrix describe");
+    }
+    if (!spread_steps(options)) {
+        return complain(rank, "step", "", "with every workload at every step there are more than 16 matrices");
     }
     if (options->num_matrices == 0) {
         options->matrices[options->num_matrices++] = (bench_matrix_t){.kind = BENCH_HOT};
@@ -379,31 +456,47 @@ static int complete(int rank, bench_options_t *options)
 
 int bench_options_parse(int argc, char **argv, int rank, bench_options_t *options)
 {
-    static const struct option table[] = {
-        {"op", required_argument, NULL, 'o'},       {"hot", required_argument, NULL, 'h'},
-        {"zipf", required_argument, NULL, 'z'},     {"pair", required_argument, NULL, 'p'},
-        {"paths", required_argument, NULL, 'P'},    {"matrix", required_argument, NULL, 'm'},
-        {"bytes", required_argument, NULL, 'b'},    {"sweep", required_argument, NULL, 'S'},
-        {"unit", required_argument, NULL, 'u'},     {"memory", required_argument, NULL, 'M'},
-        {"hot-rank", required_argument, NULL, 'r'}, {"seed", required_argument, NULL, 's'},
-        {"iters", required_argument, NULL, 'i'},    {"warmup", required_argument, NULL, 'w'},
-        {"check", no_argument, NULL, 'c'},          {"against", required_argument, NULL, 'a'},
-        {"without-mpath", no_argument, NULL, 'W'},  {"overlap", no_argument, NULL, 'O'},
-        {"json", required_argument, NULL, 'j'},     {"label", required_argument, NULL, 'l'},
-        {"rails", required_argument, NULL, 'R'},    {"rail-rates", required_argument, NULL, 'T'},
-        {"help", no_argument, NULL, 'H'},           {NULL, 0, NULL, 0}};
+    static const struct option table[] = {{"op", required_argument, NULL, 'o'},
+                                          {"hot", required_argument, NULL, 'f'},
+                                          {"zipf", required_argument, NULL, 'z'},
+                                          {"pair", required_argument, NULL, 'p'},
+                                          {"paths", required_argument, NULL, 'P'},
+                                          {"matrix", required_argument, NULL, 'm'},
+                                          {"workload", required_argument, NULL, 'k'},
+                                          {"step", required_argument, NULL, 'q'},
+                                          {"matrix-scale", required_argument, NULL, 'y'},
+                                          {"bytes", required_argument, NULL, 'b'},
+                                          {"sweep", required_argument, NULL, 'S'},
+                                          {"unit", required_argument, NULL, 'u'},
+                                          {"memory", required_argument, NULL, 'M'},
+                                          {"hot-rank", required_argument, NULL, 'r'},
+                                          {"seed", required_argument, NULL, 's'},
+                                          {"iters", required_argument, NULL, 'i'},
+                                          {"warmup", required_argument, NULL, 'w'},
+                                          {"check", no_argument, NULL, 'c'},
+                                          {"progress", no_argument, NULL, 'g'},
+                                          {"against", required_argument, NULL, 'a'},
+                                          {"without-mpath", no_argument, NULL, 'W'},
+                                          {"overlap", no_argument, NULL, 'O'},
+                                          {"json", required_argument, NULL, 'j'},
+                                          {"label", required_argument, NULL, 'l'},
+                                          {"rails", required_argument, NULL, 'R'},
+                                          {"rail-rates", required_argument, NULL, 'T'},
+                                          {"help", no_argument, NULL, 'h'},
+                                          {"version", no_argument, NULL, 'v'},
+                                          {NULL, 0, NULL, 0}};
     int code, index = 0;
     const char *wrong;
 
     *options = (bench_options_t){.op = &bench_op_alltoallv, .warmup = -1, .seed = 1, .label = "", .sides = BENCH_MPATH};
     opterr   = rank == 0;
-    while ((code = getopt_long(argc, argv, "", table, &index)) != -1) {
+    while ((code = getopt_long(argc, argv, "h", table, &index)) != -1) {
         if (code == '?') {
             return 2;
         }
-        if (code == 'H') {
+        if (code == 'h' || code == 'v') {
             if (rank == 0) {
-                fputs(usage, stdout);
+                fputs(code == 'h' ? usage : "mpath_bench " MPATH_VERSION "\n", stdout);
             }
             return 1;
         }

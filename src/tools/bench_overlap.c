@@ -221,15 +221,15 @@ double bench_overlap_share(const bench_contestant_t *contestant)
 
 void bench_overlap_report(const bench_t *bench)
 {
-    printf("overlap, medians in ms  start       call  computation         both   of the ideal\n");
+    printf("overlap, medians in us  start       call  computation         both   of the ideal\n");
     for (int i = 0; i < bench->num_contestants; i++) {
         const bench_contestant_t *contestant = &bench->contestants[i];
         const uint64_t *ns                   = contestant->overlap_ns;
 
         if (ns[PART_BOTH] > 0) {
-            printf("  %-18s %9.4f %10.3f %12.3f %12.3f %12.0f %%\n", contestant->name,
-                   (double)contestant->start_ns / 1e6, (double)ns[PART_CALL] / 1e6, (double)ns[PART_COMPUTATION] / 1e6,
-                   (double)ns[PART_BOTH] / 1e6, 100 * bench_overlap_share(contestant));
+            printf("  %-18s %9.1f %10.1f %12.1f %12.1f %12.0f %%\n", bench_row_name(contestant),
+                   (double)contestant->start_ns / 1e3, (double)ns[PART_CALL] / 1e3, (double)ns[PART_COMPUTATION] / 1e3,
+                   (double)ns[PART_BOTH] / 1e3, 100 * bench_overlap_share(contestant));
         }
     }
     fflush(stdout);

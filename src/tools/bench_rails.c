@@ -6,7 +6,7 @@
 #include "tools/bench.h"
 
 #include "plan/plan.h"
-#include "topo/machine.h"
+#include "topo/discover/machine.h"
 
 #include <stdlib.h>
 #include <string.h>

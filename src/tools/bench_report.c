@@ -51,6 +51,28 @@ static void end_line(const bench_t *bench)
     printf("%s\n", bench->emulated != NULL ? "  emulated" : "");
 }
 
+static int carried_none(const bench_contestant_t *contestant)
+{
+    return contestant->is_mpath && contestant->counters[BENCH_PVAR_CALLS] == 0;
+}
+
+const char *bench_row_name(const bench_contestant_t *contestant)
+{
+    return carried_none(contestant) ? "not mpath" : contestant->name;
+}
+
+/* Calls that mpath carried, of the timed ones. */
+static void print_carried(const bench_t *bench, const bench_contestant_t *contestant)
+{
+    char text[48] = "-";
+
+    if (contestant->is_mpath) {
+        snprintf(text, sizeof(text), "%.0f/%d", (double)contestant->counters[BENCH_PVAR_CALLS] / bench->size,
+                 bench->options.iterations);
+    }
+    printf(" %9s", text);
+}
+
 /* --- a single case ----------------------------------------------------------------------------------------------- */
 
 static void print_bars(const bench_t *bench, const bench_contestant_t *contestant, const uint64_t *rail_bytes)
@@ -69,7 +91,7 @@ static void print_bars(const bench_t *bench, const bench_contestant_t *contestan
                           : largest;
         }
     }
-    printf("\nbytes on the rails, %s (sent and received, per call)", contestant->name);
+    printf("\nbytes on the rails, %s (sent and received, per call)", bench_row_name(contestant));
     end_line(bench);
     for (node = 0; node < rails->num_nodes; node++) {
         for (nic = 0; nic < rails->machines[node].num_nics; nic++) {
@@ -89,7 +111,7 @@ static void print_mpath_counters(const bench_t *bench)
 {
     const bench_contestant_t *mpath = &bench->contestants[0];
 
-    if (!(bench->options.sides & BENCH_MPATH)) {
+    if (!mpath->is_mpath) {
         return;
     }
     printf(
@@ -119,6 +141,11 @@ static void print_head(const bench_t *bench, const char *what)
            bench->options.iterations,
            rails->one_clock ? "time = last finish - first start" : "time = longest of any rank after a barrier");
     end_line(bench);
+    if ((bench->options.sides & BENCH_MPATH) && !bench->contestants[0].is_mpath) {
+        printf(
+            "mpath is not in this job (mpirun --mca coll mpath): 'as started' is what the MPI library does by itself");
+        end_line(bench);
+    }
     if (bench->emulated != NULL) {
         printf("%s", bench->emulated_text);
         end_line(bench);
@@ -143,21 +170,23 @@ static void print_case(const bench_t *bench, const bench_case_t *a_case, const b
         end_line(bench);
     }
     if (a_case->bound_ns != 0) {
-        printf(bench->emulated != NULL ? "bound (any routing of this matrix on the emulated cluster): %.3f ms"
-                                       : "bound (busiest node over all its rails): %.3f ms",
-               (double)a_case->bound_ns / 1e6);
+        printf(bench->emulated != NULL ? "bound (any routing of this matrix on the emulated cluster): %.1f us"
+                                       : "bound (busiest node over all its rails): %.1f us",
+               (double)a_case->bound_ns / 1e3);
         if (a_case->static_ns != 0) {
-            printf("; static routes at least %.3f ms", (double)a_case->static_ns / 1e6);
+            printf("; static routes at least %.1f us", (double)a_case->static_ns / 1e3);
         }
         end_line(bench);
     }
-    printf("%-16s %10s %10s %10s %10s %10s %8s", "", "min ms", "median ms", "max ms", "algbw MB/s", "busbw MB/s",
-           "x bound");
+    printf("%-16s %12s %12s %12s %11s %11s %9s %8s", "", "min us", "median us", "max us", "algbw GB/s", "busbw GB/s",
+           "carried", "x bound");
     end_line(bench);
     for (i = 0; i < bench->num_contestants; i++) {
-        printf("%-16s %10.3f %10.3f %10.3f %10.1f %10.1f ", bench->contestants[i].name, (double)results[i].min_ns / 1e6,
-               (double)results[i].median_ns / 1e6, (double)results[i].max_ns / 1e6, results[i].algbw_bps / 1e6,
-               results[i].busbw_bps / 1e6);
+        printf("%-16s %12.1f %12.1f %12.1f %11.4f %11.4f", bench_row_name(&bench->contestants[i]),
+               (double)results[i].min_ns / 1e3, (double)results[i].median_ns / 1e3, (double)results[i].max_ns / 1e3,
+               results[i].algbw_bps / 1e9, results[i].busbw_bps / 1e9);
+        print_carried(bench, &bench->contestants[i]);
+        printf(" ");
         if (a_case->bound_ns != 0) {
             printf("%8.3f", results[i].ratio_to_bound);
         } else {
@@ -221,8 +250,10 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
 
     if (index == 0) {
         print_head(bench, "");
-        printf("port: bytes between ranks through the busiest one; gain: time divided by that of %s",
-               bench->contestants[0].name);
+        printf(
+            "port: bytes between ranks through the busiest one; gain: time divided by that of %s, where it carried calls; "
+            "carried: calls by mpath, of those timed; not mpath: it left them all to the MPI library",
+            bench->contestants[0].name);
         end_line(bench);
         if (bench_uses_gpu(&bench->options)) {
             printf("%s; MiB: device memory that the contestant takes for itself, on one GPU; CTAs: of all kernels of a "
@@ -230,19 +261,25 @@ static void print_lines(const bench_t *bench, const bench_case_t *a_case, const 
                    bench->gpu_text);
             end_line(bench);
         }
-        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %6s %7s%s", "", "per rank", "", "min us", "median", "p99",
-               "max", "algbw", "busbw", "port", "gain", bench_uses_gpu(&bench->options) ? "MiB" : "x bound",
-               bench_uses_gpu(&bench->options) ? "   CTAs" : "");
+        printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s %9s %6s %7s%s", "", "per rank", "", "min us", "median",
+               "p99", "max", "algbw", "busbw", "port", "carried", "gain",
+               bench_uses_gpu(&bench->options) ? "MiB" : "x bound", bench_uses_gpu(&bench->options) ? "   CTAs" : "");
         end_line(bench);
         printf("%-10s %-9s %-16s %9s %9s %9s %9s %8s %8s %8s", "", "", "", "", "", "", "", "GB/s", "GB/s", "GB/s");
         end_line(bench);
     }
     for (i = 0; i < bench->num_contestants; i++) {
-        printf("%-10s %-9s %-16s %9.1f %9.1f %9.1f %9.1f %8.2f %8.2f %8.2f %6.2f ", i == 0 ? a_case->name : "",
-               i == 0 ? size_text(a_case->bytes, text, sizeof(text)) : "", bench->contestants[i].name,
+        printf("%-10s %-9s %-16s %9.1f %9.1f %9.1f %9.1f %8.4f %8.4f %8.4f", i == 0 ? a_case->name : "",
+               i == 0 ? size_text(a_case->bytes, text, sizeof(text)) : "", bench_row_name(&bench->contestants[i]),
                (double)results[i].min_ns / 1e3, (double)results[i].median_ns / 1e3, (double)results[i].p99_ns / 1e3,
                (double)results[i].max_ns / 1e3, results[i].algbw_bps / 1e9, results[i].busbw_bps / 1e9,
-               results[i].port_bps / 1e9, results[i].speedup);
+               results[i].port_bps / 1e9);
+        print_carried(bench, &bench->contestants[i]);
+        if (carried_none(&bench->contestants[0])) {
+            printf(" %6s ", "-"); /* the same functions on both sides: what differs is noise */
+        } else {
+            printf(" %6.2f ", results[i].speedup);
+        }
         if (bench_uses_gpu(&bench->options)) {
             printf("%7.1f", (double)bench->contestants[i].most_gpu_bytes / (1 << 20));
             print_ctas(bench, &bench->contestants[i]);

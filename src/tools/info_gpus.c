@@ -2,10 +2,11 @@
 /* mpath_info: the GPUs of this machine, how they are linked and what their copies reach. */
 #include "tools/info_gpus.h"
 
-#include "topo/gpu_probe.h"
+#include "topo/discover/gpu_probe.h"
 #include "util/cache.h"
-#include "lane/rail_gpu.h"
+#include "rail/gpu_memory.h"
 #include "util/log.h"
+#include "util/number.h"
 
 #include <limits.h>
 #include <stdio.h>
@@ -41,6 +42,14 @@ static double gbps(uint64_t rate_bps)
     return (double)rate_bps / 1e9;
 }
 
+static void show_rate(const char *before, uint64_t rate_bps)
+{
+    char text[MPATH_NUMBER_SHOWN];
+
+    mpath_number_show((double)rate_bps, "B/s", text);
+    printf("%s%s", before, text);
+}
+
 static void show_links(const mpath_gpu_facts_t *facts)
 {
     int p, printed = 0;
@@ -62,7 +71,8 @@ static void show_links(const mpath_gpu_facts_t *facts)
     if (!printed) {
         printf("none");
     } else if (facts->link_bps > 0) {
-        printf(", %.1f GB/s each", gbps(facts->link_bps));
+        show_rate(", ", facts->link_bps);
+        printf(" each");
     }
 }
 
@@ -88,13 +98,15 @@ static void show_gpu(int g, const mpath_node_gpus_t *gpus)
     }
     printf("; NVLinks: ");
     show_links(facts);
-    printf("\n         to the host %.4g GB/s, from it %.4g", gbps(gpu->pcie_up_bps), gbps(gpu->pcie_down_bps));
+    show_rate("\n         to the host ", gpu->pcie_up_bps);
+    show_rate(", from it ", gpu->pcie_down_bps);
     if (gpus->link == MPATH_GPU_LINK_SWITCH) {
-        printf(", port %.4g each way", gbps(gpu->egress_bps));
+        show_rate(", each way of its port ", gpu->egress_bps);
     }
     for (p = 0; (p < gpus->num_gpus) && (gpus->link == MPATH_GPU_LINK_MESH); p++) {
         if (gpus->nvlink_bps[g][p] > 0) {
-            printf(", to gpu%d %.4g", p, gbps(gpus->nvlink_bps[g][p]));
+            printf(", to gpu%d", p);
+            show_rate(" ", gpus->nvlink_bps[g][p]);
         }
     }
     printf("\n");

@@ -2,11 +2,12 @@
 /* mpath_info: prints a file of what calls have shown. */
 #include "tools/info_rates.h"
 
-#include "adapt/choice.h"
-#include "adapt/rates.h"
-#include "adapt/store.h"
-#include "adapt/tune.h"
+#include "tune/choice.h"
+#include "tune/nic_rates.h"
+#include "tune/history.h"
+#include "tune/start.h"
 #include "util/log.h"
+#include "util/number.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -47,8 +48,9 @@ static void show_size(const mpath_store_line_t *line)
 
 static void show_rails(const mpath_store_line_t *line)
 {
-    uint32_t worth = mpath_rates_worth(line->num_rails, line->bps);
-    double sum     = 0;
+    mpath_nic_set_t worth = mpath_rates_worth(line->num_rails, line->bps);
+    double sum            = 0;
+    char text[MPATH_NUMBER_SHOWN];
 
     for (int rail = 0; rail < line->num_rails; rail++) {
         sum += ((worth >> rail) & 1) ? (double)line->bps[rail] : 0;
@@ -57,7 +59,8 @@ static void show_rails(const mpath_store_line_t *line)
         if (line->bps[rail] == 0) {
             continue; /* the node has no NIC there */
         }
-        printf("    rail %-2d %.6g MB/s, share %.1f %%\n", rail, (double)line->bps[rail] / 1e6,
+        mpath_number_show((double)line->bps[rail], "B/s", text);
+        printf("    rail %-2d %s, share %.1f %%\n", rail, text,
                ((worth >> rail) & 1) ? 100.0 * (double)line->bps[rail] / sum : 0.0);
     }
 }

@@ -6,19 +6,26 @@
 #include "tools/bench_op.h"
 
 #include "plan/demand.h"
+#include "plan/matrix.h"
+#include "plan/workload.h"
+#include "tools/progress.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #define GPU_ALIGNMENT 128 /* of pieces, as allocators and NCCL's own test have them */
 
 /* A matrix file on rank 0; 0 or 1. */
-static int load_matrix(const bench_t *bench, const char *path, uint64_t **demand_p)
+static int load_matrix(const bench_t *bench, const bench_matrix_t *matrix, uint64_t **demand_p)
 {
-    int file_ranks;
+    const mpath_matrix_format_t format = {.scale = bench->options.matrix_scale, .step = matrix->step};
+    const char *path                   = matrix->file;
+    int file_ranks, has_shares;
 
-    if (mpath_demand_load(path, &file_ranks, demand_p) != MPATH_OK) {
+    if (mpath_matrix_load(path, &format, &file_ranks, &has_shares, demand_p) != MPATH_OK) {
         return 1;
     }
     if (file_ranks == bench->size) {
@@ -31,6 +38,32 @@ static int load_matrix(const bench_t *bench, const char *path, uint64_t **demand
     return 1;
 }
 
+/* A workload's on rank 0; 0 or 1. */
+static int make_workload(const bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes, uint64_t *demand)
+{
+    const bench_options_t *options = &bench->options;
+    mpath_workload_t workload;
+    mpath_status_t status = mpath_workload_open(matrix->workload, &workload);
+
+    if (status == MPATH_OK) {
+        status = mpath_workload_demand(&workload, bench->size, options->seed, matrix->step, bytes, options->unit,
+                                       demand);
+        mpath_workload_close(&workload);
+    }
+    return status != MPATH_OK;
+}
+
+static void allocate_demand(const bench_t *bench, bench_case_t *a_case)
+{
+    if (a_case->demand == NULL) {
+        a_case->demand = calloc((size_t)bench->size * (size_t)bench->size, sizeof(*a_case->demand));
+    }
+    if (a_case->demand == NULL) {
+        fprintf(stderr, "mpath_bench: rank %d: out of memory\n", bench->rank);
+        MPI_Abort(MPI_COMM_WORLD, 1);
+    }
+}
+
 /* The matrix of a case, the same on every rank: rank 0 makes or reads it. */
 static int make_demand(const bench_t *bench, const bench_matrix_t *matrix, bench_case_t *a_case)
 {
@@ -39,18 +72,17 @@ static int make_demand(const bench_t *bench, const bench_matrix_t *matrix, bench
     int status                     = 0;
 
     if (bench->rank == 0 && matrix->kind == BENCH_FILE) {
-        status = load_matrix(bench, matrix->file, &a_case->demand);
+        status = load_matrix(bench, matrix, &a_case->demand);
+    }
+    if (status == 0) {
+        allocate_demand(bench, a_case);
+    }
+    if (bench->rank == 0 && matrix->kind == BENCH_WORKLOAD) {
+        status = make_workload(bench, matrix, a_case->bytes, a_case->demand);
     }
     MPI_Bcast(&status, 1, MPI_INT, 0, MPI_COMM_WORLD);
     if (status != 0) {
         return -1;
-    }
-    if (a_case->demand == NULL) {
-        a_case->demand = calloc(entries, sizeof(*a_case->demand));
-        if (a_case->demand == NULL) {
-            fprintf(stderr, "mpath_bench: rank %d: out of memory\n", bench->rank);
-            MPI_Abort(MPI_COMM_WORLD, 1);
-        }
     }
     if (matrix->kind == BENCH_PAIR) {
         memset(a_case->demand, 0, entries * sizeof(*a_case->demand));
@@ -119,7 +151,12 @@ static int make_case(const bench_t *bench, const bench_matrix_t *matrix, uint64_
             snprintf(a_case->name, sizeof(a_case->name), "pair %d-%d", matrix->source, matrix->destination);
             break;
         case BENCH_FILE:
-            snprintf(a_case->name, sizeof(a_case->name), "%s", matrix->file);
+            snprintf(a_case->name, sizeof(a_case->name), bench->options.num_steps > 0 ? "%s step %llu" : "%s",
+                     matrix->file, (unsigned long long)matrix->step);
+            break;
+        case BENCH_WORKLOAD:
+            snprintf(a_case->name, sizeof(a_case->name), "%s step %llu", matrix->workload,
+                     (unsigned long long)matrix->step);
             break;
         }
         if (make_demand(bench, matrix, a_case) != 0) {
@@ -199,6 +236,14 @@ static int create_host_copies(const bench_options_t *options, bench_data_t *data
     return status;
 }
 
+static void progress_case(const bench_case_t *a_case, int index, int num_cases)
+{
+    const char *separator = a_case->name[0] != '\0' ? ", " : "";
+
+    progress_step("case %d of %d: %s%s%llu bytes", index + 1, num_cases, a_case->name, separator,
+                  (unsigned long long)a_case->bytes);
+}
+
 /* 0, 1: a byte was wrong, 2: the case could not be run. */
 static int run_case(bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes, int index, int num_cases)
 {
@@ -222,10 +267,12 @@ static int run_case(bench_t *bench, const bench_matrix_t *matrix, uint64_t bytes
     if (bad) {
         MPI_Abort(MPI_COMM_WORLD, 1);
     }
+    progress_case(&a_case, index, num_cases);
     bench_contest_run(bench, &data);
     if (bench->options.overlap) {
         bench_overlap_run(bench, &data);
     }
+    progress_stop();
     status = report(bench, &a_case, index, num_cases) != 0;
     if (bench->options.overlap && bench->rank == 0) {
         bench_overlap_report(bench);
@@ -353,6 +400,20 @@ static int check_options(const bench_t *bench)
     return check_json(bench);
 }
 
+/* Standard output is for the JSON: everything else that this process writes there goes to standard error. 0 or 2. */
+static int keep_stdout(bench_t *bench)
+{
+    int fd = fcntl(STDOUT_FILENO, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+
+    bench->json_file = fd >= 0 ? fdopen(fd, "w") : NULL;
+    if (bench->json_file == NULL || fflush(stdout) != 0 || dup2(STDERR_FILENO, STDOUT_FILENO) < 0) {
+        fprintf(stderr, "mpath_bench: rank %d: --json -: standard output cannot be written: %s; the job ends\n",
+                bench->rank, strerror(errno));
+        MPI_Abort(MPI_COMM_WORLD, 2);
+    }
+    return 0;
+}
+
 int main(int argc, char **argv)
 {
     static bench_t bench;
@@ -366,8 +427,14 @@ int main(int argc, char **argv)
     MPI_Comm_rank(MPI_COMM_WORLD, &bench.rank);
     MPI_Comm_size(MPI_COMM_WORLD, &bench.size);
     status = bench_options_parse(argc, argv, bench.rank, &bench.options);
+    progress_start("mpath_bench", bench.rank != 0          ? PROGRESS_NEVER
+                                  : bench.options.progress ? PROGRESS_LINES
+                                                           : PROGRESS_AUTO);
     if (status == 0) {
         status = check_options(&bench);
+    }
+    if (status == 0 && bench.options.json != NULL && strcmp(bench.options.json, "-") == 0) {
+        status = keep_stdout(&bench);
     }
     if (status == 0) {
         status = run_job(&bench);

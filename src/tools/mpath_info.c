@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_info: shows what mpath sees here - its parameters, this machine, a topology file. Not an MPI program. */
-#include "gpu/fatbin.h"
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* secure_getenv */
+#endif
+#include "device/kernels/fatbin.h"
+#include "tools/info_check.h"
 #include "tools/info_gpus.h"
+#include "tools/info_job.h"
 #include "tools/info_rates.h"
-#include "topo/machine.h"
+#include "tools/info_why.h"
+#include "topo/discover/machine.h"
 #include "topo/topo.h"
-#include "topo/xml.h"
+#include "topo/file/xml.h"
 #include "util/log.h"
+#include "util/number.h"
 #include "util/param.h"
 
 #include <getopt.h>
@@ -21,15 +28,29 @@
 static const char usage[] =
     "usage: mpath_info [option]\n"
     "Shows mpath's version, its parameters and this machine as mpath finds it.\n"
+    "  --check         whether mpath can do its work here: a line per fact, what to do about problems; status 1 with any\n"
+    "  --job [PID]     what your jobs are doing on this node: calls, who waits for whom, bytes and rates by rail, failed\n"
+    "                  rails; with the PID of a rank, or of its mpirun, of that job only\n"
     "  --topo FILE     check a topology file (mpath, NCCL or hwloc XML); show its resources and some paths\n"
     "  --dump FILE     write this machine as a topology file; - for standard output\n"
     "  --probe         measure what copies between this machine's GPUs and the host reach, and keep it for later runs\n"
     "  --rates FILE    show a file of learned rates and shares (parameter adapt_file)\n"
+    "  --why COLLECTIVE BYTES\n"
+    "                  which algorithms could carry a call, what each is predicted to take, and which is taken:\n"
+    "                  alltoallv (bytes of each rank), allreduce, reduce_scatter, allgather (of the whole vector); for\n"
+    "                  nodes like this one, or with --topo FILE or --preset NAME (see mpath_plan) for those; --nodes N\n"
+    "                  of them, --hot H: the share of an alltoallv's bytes for one hot rank\n"
     "  --params-doc    write doc/parameters.md to standard output\n"
-    "  --help          this text\n"
+    "  -h, --help      this text\n"
+    "  --version       the version\n"
     "Parameters are read from MPATH_<NAME> and, as the Open MPI component does, from OMPI_MCA_coll_mpath_<name>.\n";
 
 /* --- parameters -------------------------------------------------------------------------------------------------- */
+
+static void settings_warn_item(const char *key, const char *problem, const char *used, void *arg)
+{
+    mpath_warn("environment variable %s: %s: %s; using %s", (const char *)arg, key, problem, used);
+}
 
 /* Open MPI's environment wins: it is what the component takes. */
 static void settings_from_ompi(mpath_settings_t *settings)
@@ -40,12 +61,14 @@ static void settings_from_ompi(mpath_settings_t *settings)
 
     for (i = 0; i < mpath_params_count; i++) {
         snprintf(name, sizeof(name), "OMPI_MCA_coll_mpath_%s", mpath_params[i].name);
-        text = getenv(name);
+        text = secure_getenv(name);
         if ((text != NULL) &&
             (mpath_settings_set(settings, &mpath_params[i], text, message, sizeof(message)) != MPATH_OK)) {
             mpath_warn("environment variable %s: %s; ignored", name, message);
         }
     }
+    snprintf(name, sizeof(name), "OMPI_MCA_coll_mpath_internals");
+    mpath_settings_read_internals(settings, settings_warn_item, name);
 }
 
 /* Where a value comes from, unless what stands there was refused. */
@@ -62,7 +85,7 @@ static const char *param_origin(const mpath_param_t *param, const char *value, c
         } else {
             mpath_param_env_name(param, name, size);
         }
-        given = getenv(name);
+        given = secure_getenv(name);
         if (given == NULL) {
             continue;
         }
@@ -80,13 +103,24 @@ static const char *param_origin(const mpath_param_t *param, const char *value, c
 static void show_settings(const mpath_settings_t *settings)
 {
     char value[TEXT_MAX], name[128];
+    const mpath_param_t *param;
     size_t i;
 
     printf("\nparameters (coll_mpath_...)\n");
     for (i = 0; i < mpath_params_count; i++) {
-        mpath_settings_get(settings, &mpath_params[i], value, sizeof(value));
-        printf("  %-20s %-10s %-9s from %s\n", mpath_params[i].name, (value[0] != '\0') ? value : "(empty)",
-               mpath_params[i].unit, param_origin(&mpath_params[i], value, name, sizeof(name)));
+        param = &mpath_params[i];
+        mpath_settings_get(settings, param, value, sizeof(value));
+        if (param->kind == MPATH_PARAM_OWN) {
+            printf("  %-20s %-10s %-9s from %s\n", param->name, (value[0] != '\0') ? value : "(empty)", param->unit,
+                   param_origin(param, value, name, sizeof(name)));
+        }
+    }
+    for (i = 0; i < mpath_params_count; i++) {
+        param = &mpath_params[i];
+        mpath_settings_get(settings, param, value, sizeof(value));
+        if (param->kind != MPATH_PARAM_OWN && strcmp(value, param->initial) != 0) {
+            printf("  %-20s %-10s %-9s inside; the default is %s\n", param->name, value, param->unit, param->initial);
+        }
     }
 }
 
@@ -95,7 +129,11 @@ static void show_settings(const mpath_settings_t *settings)
 /* "25 MB/s (200 Mbit/s)" */
 static void show_rate(uint64_t rate_bps)
 {
-    printf("%.6g MB/s (%.6g Mbit/s)", (double)rate_bps / 1e6, (double)rate_bps * 8 / 1e6);
+    char bytes[MPATH_NUMBER_SHOWN], bits[MPATH_NUMBER_SHOWN];
+
+    mpath_number_show((double)rate_bps, "B/s", bytes);
+    mpath_number_show((double)rate_bps * 8, "bit/s", bits);
+    printf("%s (%s)", bytes, bits);
 }
 
 static void show_machine(const mpath_machine_t *machine)
@@ -164,7 +202,7 @@ static void show_examples(const mpath_topo_t *topo)
     printf("\n%d ranks on %d nodes, access %s, %s fabric, rails %s\n", ranks, mpath_topo_num_nodes(topo),
            (mpath_topo_params(topo)->access == MPATH_REACH_ALL) ? "all" : "affine",
            (mpath_topo_params(topo)->fabric & MPATH_FABRIC_SPINE) ? "spine" : "rail-only",
-           mpath_topo_rails_equal(topo) ? "equal" : "not equal");
+           mpath_topo_rails_alike(topo) ? "equal" : "not equal");
     for (rank = 1; rank < ranks; rank++) {
         if (mpath_topo_place(topo, rank)->node == mpath_topo_place(topo, 0)->node) {
             near = (near < 0) ? rank : near;
@@ -183,35 +221,23 @@ static void show_examples(const mpath_topo_t *topo)
     }
 }
 
-/*
- * A file without ranks describes one machine: the example is two of them, with a rank on each GPU, else beside each
- * NIC.
- */
-static mpath_status_t example_topo(const mpath_topo_file_t *file, mpath_topo_t **topo_p)
+static int can_have_ranks(const mpath_topo_file_t *file)
 {
-    const mpath_topo_params_t params = {.access = MPATH_REACH_AFFINE, .fabric = 0};
-    mpath_machine_t machines[2]      = {file->machines[0], file->machines[0]};
-    int has_gpus                     = (file->gpus != NULL) && (file->gpus[0].num_gpus > 0);
-    int i, count = has_gpus ? file->gpus[0].num_gpus : file->machines[0].num_nics;
-    mpath_place_t places[2 * MPATH_MAX_NICS]; /* or GPUs: no more of them */
-    mpath_node_gpus_t gpus[2];
+    int can = 0;
 
-    _Static_assert(MPATH_MAX_GPUS <= MPATH_MAX_NICS, "places is too short for GPUs");
-    if (!has_gpus) {
-        for (i = 0; i < 2 * count; i++) {
-            places[i] = (mpath_place_t){.node = i / count, .nic = i % count, .gpu = -1};
+    for (int node = 0; node < file->num_nodes; node++) {
+        can |= (file->gpus != NULL) && (file->gpus[node].num_gpus > 0);
+        for (int nic = 0; nic < file->machines[node].num_nics; nic++) {
+            can |= file->machines[node].nics[nic].up != 0;
         }
-        return mpath_topo_create(machines, 2, places, 2 * count, &params, topo_p);
     }
-    gpus[0] = gpus[1] = file->gpus[0];
-    for (i = 0; i < 2 * count; i++) {
-        places[i] = (mpath_place_t){.node = i / count, .nic = -1, .gpu = i % count};
-    }
-    return mpath_topo_create_with_gpus(machines, gpus, 2, places, 2 * count, &params, topo_p);
+    return can;
 }
 
-static mpath_status_t show_file_examples(const mpath_topo_file_t *file, const mpath_topo_t *topo)
+/* A file without ranks describes machines: the example is what mpath_plan plans for. */
+static mpath_status_t show_file_examples(const char *path, mpath_topo_file_t *file, const mpath_topo_t *topo)
 {
+    int several = file->num_nodes > 1;
     mpath_topo_t *example;
     mpath_status_t status;
 
@@ -219,15 +245,19 @@ static mpath_status_t show_file_examples(const mpath_topo_file_t *file, const mp
         show_examples(topo);
         return MPATH_OK;
     }
-    if (file->machines[0].num_nics == 0) {
-        printf("\nno ranks and no NIC: no paths to show\n");
+    if (!can_have_ranks(file)) {
+        printf("\nno ranks, no GPU and no NIC that is up: no paths to show\n");
         return MPATH_OK;
     }
-    status = example_topo(file, &example);
+    status = mpath_topo_file_populate(path, file, 0);
+    if (status == MPATH_OK) {
+        status = mpath_topo_file_build(file, &example);
+    }
     if (status != MPATH_OK) {
         return status;
     }
-    printf("\nThe file has no ranks. As an example, two such nodes with a rank %s:",
+    printf("\nThe file has no ranks. As an example, %s with a rank %s (mpath_plan --topo plans for them):",
+           several ? "its nodes" : "two such nodes",
            (file->gpus != NULL) && (file->gpus[0].num_gpus > 0) ? "on each GPU" : "beside each NIC");
     show_examples(example);
     mpath_topo_destroy(example);
@@ -254,7 +284,7 @@ static mpath_status_t show_file(const char *path)
         show_machine(&file.machines[i]);
     }
     show_resources(topo);
-    status = show_file_examples(&file, topo);
+    status = show_file_examples(path, &file, topo);
     mpath_topo_destroy(topo);
 err_release:
     mpath_topo_file_release(&file);
@@ -310,6 +340,52 @@ static mpath_status_t show_all(const mpath_settings_t *settings)
     return status;
 }
 
+/* What follows --why. 0: it is wrong, which has been said. */
+static int read_why(int argc, char **argv, plan_input_t *input)
+{
+    static const struct option options[] = {{"topo", required_argument, NULL, 't'},
+                                            {"preset", required_argument, NULL, 'p'},
+                                            {"nodes", required_argument, NULL, 'n'},
+                                            {"hot", required_argument, NULL, 'h'},
+                                            {NULL, 0, NULL, 0}};
+    int64_t nodes;
+    int option;
+
+    plan_input_init(input);
+    while ((option = getopt_long(argc, argv, "", options, NULL)) != -1) {
+        int ok = 1;
+
+        switch (option) {
+        case 't':
+            input->topo_path = optarg;
+            break;
+        case 'p':
+            input->preset = optarg;
+            break;
+        case 'n':
+            ok = mpath_number_parse(optarg, strlen(optarg), MPATH_NUMBER_PLAIN, 1, 4096, &nodes) == MPATH_OK;
+            input->num_nodes   = ok ? (int)nodes : 0;
+            input->nodes_given = 1;
+            break;
+        case 'h':
+            ok = plan_parse_ppm(optarg, &input->skew_ppm) && input->skew_ppm <= 1000000;
+            break;
+        default:
+            return 0;
+        }
+        if (!ok) {
+            fprintf(stderr, "mpath_info: '%s' is no value of --%s\n", optarg, option == 'n' ? "nodes" : "hot");
+            return 0;
+        }
+    }
+    if (argc - optind != 1 || !plan_parse_bytes(argv[optind], &input->bytes)) {
+        fprintf(stderr, "mpath_info: --why takes a collective and bytes, as in: mpath_info --why alltoallv 64m\n");
+        return 0;
+    }
+    input->bytes_given = 1;
+    return 1;
+}
+
 int main(int argc, char **argv)
 {
     static const struct option options[] = {{"topo", required_argument, NULL, 't'},
@@ -317,18 +393,39 @@ int main(int argc, char **argv)
                                             {"probe", no_argument, NULL, 'P'},
                                             {"params-doc", no_argument, NULL, 'p'},
                                             {"rates", required_argument, NULL, 'r'},
+                                            {"why", required_argument, NULL, 'w'},
+                                            {"check", no_argument, NULL, 'c'},
+                                            {"job", no_argument, NULL, 'j'},
                                             {"help", no_argument, NULL, 'h'},
+                                            {"version", no_argument, NULL, 'V'},
                                             {NULL, 0, NULL, 0}};
     int option                           = getopt_long(argc, argv, "h", options, NULL);
+    const char *collective               = optarg;
     mpath_settings_t settings;
     mpath_status_t status;
+    plan_input_t input;
+    int64_t pid = 0;
 
-    if ((option == '?') || (optind < argc)) {
+    if (option == 'j' && optind < argc) {
+        if (mpath_number_parse(argv[optind], strlen(argv[optind]), MPATH_NUMBER_PLAIN, 1, INT32_MAX, &pid) !=
+            MPATH_OK) {
+            fprintf(stderr, "mpath_info: '%s' is no PID\n", argv[optind]);
+            return 2;
+        }
+        optind++;
+    }
+    if (option == 'w' && !read_why(argc, argv, &input)) {
+        return 2;
+    }
+    if ((option == '?') || (option != 'w' && optind < argc)) {
         if (option != '?') {
             fprintf(stderr, "mpath_info: '%s' is too much: it takes one option at most\n", argv[optind]);
         }
         fputs(usage, stderr);
         return 2;
+    }
+    if (option == 'c') {
+        info_check_begin();
     }
     mpath_settings_init(&settings);
     mpath_settings_from_env(&settings);
@@ -339,12 +436,27 @@ int main(int argc, char **argv)
         fputs(usage, stdout);
         status = MPATH_OK;
         break;
+    case 'V':
+        printf("mpath_info %s\n", MPATH_VERSION);
+        status = MPATH_OK;
+        break;
+    case 'c':
+        mpath_log_set_level(MPATH_LOG_WARN);
+        status = (info_check(&settings) > 0) ? MPATH_ERR_PARAM : MPATH_OK;
+        break;
+    case 'j':
+        mpath_log_set_level(MPATH_LOG_WARN);
+        status = info_job((long)pid) ? MPATH_OK : MPATH_ERR_PARAM;
+        break;
     case 'p':
         mpath_params_write_doc(stdout);
         status = MPATH_OK;
         break;
     case 'r':
         status = info_show_rates(optarg);
+        break;
+    case 'w':
+        status = info_why(&settings, collective, &input);
         break;
     case 'P':
         status = info_probe();

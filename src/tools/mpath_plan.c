@@ -1,14 +1,18 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath_plan: plans one demand on one topology, without MPI, and shows what every resource would carry. */
-#include "coll/gate.h"
+#include "coll/algorithm.h"
 #include "tools/plan_input.h"
 #include "tools/plan_report.h"
 #include "tools/plan_svg.h"
-#include "topo/xml.h"
+#include "tools/progress.h"
+#include "tools/rivals.h"
+#include "topo/file/xml.h"
 #include "util/log.h"
 #include "util/time.h"
 
+#include <errno.h>
 #include <getopt.h>
+#include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,45 +23,23 @@
 
 typedef struct options {
     plan_input_t input;
-    mpath_plan_params_t params;
+    plan_policy_t policy;
+    mpath_plan_params_t params; /* but for the policy */
     simulate_params_t simulation;
-    int simulate, json, show_flows, show_time;
+    int simulate, compare, json, show_flows, show_time;
     int explain, explain_source, explain_destination;
-    const char *svg_path, *dump_path;
+    const char *svg_path, *dump_path, *dump_matrix_path;
 } options_t;
 
+/* Behind those of plan_input.h. */
 static const char help_options[] =
-    "Topology:\n"
-    "  --topo FILE             a topology file with ranks (doc/topology.md), or\n"
-    "  --preset NAME           machines of a known kind, --nodes of them: h100-mesh4, hgx-h100,\n"
-    "                          hgx-h200, h800, a100, gb200-nvl72; or a uniform cluster:\n"
-    "  --nodes N               nodes (2)\n"
-    "  --ranks-per-node N      ranks of each node (4); rank i sits beside NIC i modulo the NICs\n"
-    "  --nics N                NICs of each node (4)\n"
-    "  --rate BPS              bytes per second of a NIC, k m g are powers of 1000 (25g)\n"
-    "  --host-memory BPS       of a node's memory (four times its NICs)\n"
-    "  --access all|affine     NICs that a rank drives itself (all)\n"
-    "  --spine                 NICs of different rails reach each other\n"
-    "  --scale F               all rates by a factor: 0.25\n"
-    "  --emulated copies|rails for virtual nodes on one host: rails are copies between its GPUs, or UCX\n"
-    "                          over the device of --device NAME (lo; memory: shared memory); their rates hold by\n"
-    "                          clocks (doc/gpu.md)\n"
-    "  --dump-topo FILE        write the topology to a file, '-' for standard output, and plan nothing\n"
-    "Demand:\n"
-    "  --matrix FILE           bytes, one row per rank; or generated:\n"
-    "  --bytes N               bytes that each rank sends, k m g are powers of 1024 (64m)\n"
-    "  --hot H                 share of them for one hot rank, 0 to 1; the rest evenly (0)\n"
-    "  --hot-rank R            that rank (0)\n"
-    "  --zipf S                shares by popularity to the power -S instead\n"
-    "  --moe TOKENS,TOPK,EXPERTS,SKEW\n"
-    "                          instead: each of a rank's TOKENS goes to TOPK different ones of\n"
-    "                          EXPERTS, dealt out over the ranks, with popularity to the power -SKEW\n"
-    "  --token-bytes N         of one token (8k: 4096 values of 2 bytes)\n"
-    "  --seed N                of the popularity and the tokens' choices (1)\n"
     "Plan:\n"
-    "  --policy mpath|direct|stripe|pxn\n"
+    "  --policy mpath|direct|stripe|pxn|pairs|fast|sabre\n"
     "                          minimum congestion; the static routes; every pair evenly over its paths\n"
-    "                          without relays; one relay, to the rail beside the receiver (mpath)\n"
+    "                          without relays; one relay, to the rail beside the receiver; as mpath, but\n"
+    "                          for each pair of nodes by itself, where nodes have the same rails; those of\n"
+    "                          the papers FAST and SABRE, and how long their steps take (mpath)\n"
+    "  --compare               also Z of all policies\n"
     "  --min-fragment N        smallest piece of a split pair (32k)\n"
     "Time:\n"
     "  --simulate              also simulate the flows, chunk by chunk, with fair shares\n"
@@ -66,13 +48,16 @@ static const char help_options[] =
     "  --share bytes|equal     simulated flows share a link by their bytes, as mpath serves them, or\n"
     "                          equally, as independent connections do (bytes)\n"
     "Output:\n"
+    "  --dump-topo FILE        write the topology to a file, '-' for standard output, and plan nothing\n"
+    "  --dump-matrix FILE      the same of the matrix\n"
     "  --json                  JSON instead of text (doc/mpath_plan.md)\n"
     "  --flows                 list the flows\n"
     "  --explain S,D           the paths of one pair: price, fullest link, why used or not\n"
     "  --svg FILE              also draw each node with the load of its links, by static routes and by\n"
     "                          the plan\n"
     "  --no-time               leave the planning time out, for output that can be compared\n"
-    "  --help                  this text\n";
+    "  -h, --help              this text\n"
+    "  --version               the version\n";
 
 static void print_help(void)
 {
@@ -86,8 +71,8 @@ static void print_help(void)
            "  the time that the busiest resource needs, is made as small as it gets. Prints Z, a lower bound of\n"
            "  it that is proved, the predicted time with latencies and pipelines, and the load of every resource.\n\n"
            "OPTIONS\n"
-           "%s\n",
-           help_options);
+           "%s%s\n",
+           plan_input_help, help_options);
     printf("EXIT STATUS\n"
            "  0: done; 1: the input cannot be used or planned; 2: wrong options.\n\n"
            "EXAMPLES\n"
@@ -119,157 +104,54 @@ static int set_explain(options_t *options, const char *text)
     return 1;
 }
 
-/* One option with a value that is a number; 0 when it is not one. */
-static int set_number(options_t *options, int option, const char *text)
+/* An option of the plan, its time or the output; 0 when its value is wrong. */
+static int set_option(options_t *options, int option, const char *text)
 {
-    plan_input_t *input = &options->input;
-    uint64_t value      = 0;
+    uint64_t value = 0;
 
-    if (option == 'R' || option == 'H') {
-        return plan_parse_rate(text, option == 'R' ? &input->rate_bps : &input->host_memory_bps);
-    }
-    if (option == 'h' || option == 'z') {
-        input->zipf = option == 'z';
-        return plan_parse_ppm(text, &input->skew_ppm) && (option == 'z' || input->skew_ppm <= 1000000);
-    }
-    if (!plan_parse_bytes(text, &value) || (strchr("nlirN", option) != NULL && value > INT32_MAX) ||
-        (strchr("cB", option) != NULL && (value == 0 || value > 1ull << 30))) {
-        return 0;
-    }
     switch (option) {
-    case 'n':
-        input->num_nodes   = (int)value;
-        input->nodes_given = 1;
-        break;
-    case 'l':
-        input->ranks_per_node = (int)value;
-        break;
-    case 'i':
-        input->num_nics = (int)value;
-        break;
-    case 'r':
-        input->hot_rank = (int)value;
-        break;
-    case 's':
-        input->seed = value;
-        break;
-    case 'b':
-        input->bytes = value;
-        break;
-    case 'B':
-        input->moe.token_bytes = value;
-        break;
     case 'c':
-        options->simulation.time.chunk_bytes = value;
-        break;
+        options->simulation.time.chunk_bytes = plan_parse_bytes(text, &value) && value <= 1ull << 30 ? value : 0;
+        return options->simulation.time.chunk_bytes > 0;
     case 'N':
+        if (!plan_parse_bytes(text, &value) || value > INT32_MAX) {
+            return 0;
+        }
         options->simulation.time.hop_ns = (uint32_t)value;
-        break;
-    default:
-        options->params.min_fragment_bytes = value;
-        break;
-    }
-    return 1;
-}
-
-static int set_word(options_t *options, int option, const char *text)
-{
-    switch (option) {
-    case 'e':
-        options->input.emulate.mode = (strcmp(text, "copies") == 0) ? MPATH_EMULATED_COPIES : MPATH_EMULATED_RAILS;
-        return (strcmp(text, "copies") == 0) || (strcmp(text, "rails") == 0);
-    case 'x':
-        return plan_parse_ppm(text, &options->input.emulate.scale_ppm) && (options->input.emulate.scale_ppm > 0);
+        return 1;
+    case 'f':
+        return plan_parse_bytes(text, &options->params.min_fragment_bytes);
     case 'P':
-        return plan_policy_find(text, &options->params.policy);
-    case 'a':
-        options->input.topo_params.access = strcmp(text, "affine") == 0 ? MPATH_REACH_AFFINE : MPATH_REACH_ALL;
-        return strcmp(text, "affine") == 0 || strcmp(text, "all") == 0;
+        return plan_policy_find(text, &options->policy);
     case 'S':
         options->simulation.share = strcmp(text, "equal") == 0 ? SIMULATE_SHARE_EQUAL : SIMULATE_SHARE_BYTES;
         return strcmp(text, "equal") == 0 || strcmp(text, "bytes") == 0;
-    case 'M':
-        options->input.use_moe = 1;
-        return plan_parse_moe(text, &options->input.moe);
-    default:
+    case 'E':
         return set_explain(options, text);
-    }
-}
-
-/* Options that take no value or any; 0 for the others. */
-static int set_plain(options_t *options, int option, const char *text)
-{
-    switch (option) {
-    case 't':
-        options->input.topo_path = text;
-        return 1;
-    case 'k':
-        options->input.preset = text;
-        return 1;
-    case 'm':
-        options->input.matrix_path = text;
-        return 1;
     case 'v':
         options->svg_path = text;
-        return 1;
+        break;
     case 'D':
         options->dump_path = text;
-        return 1;
-    case 'V':
-        options->input.emulate.device = text;
-        return 1;
-    case 'p':
-        options->input.topo_params.fabric |= MPATH_FABRIC_SPINE;
-        return 1;
+        break;
+    case 'd':
+        options->dump_matrix_path = text;
+        break;
     case 'j':
         options->json = 1;
-        return 1;
+        break;
     case 'F':
         options->show_flows = 1;
-        return 1;
+        break;
     case 'T':
         options->show_time = 0;
-        return 1;
+        break;
     case 'u':
         options->simulate = 1;
-        return 1;
+        break;
     default:
-        return 0;
-    }
-}
-
-/* An option, and those that it would leave without effect. */
-static const struct {
-    char option;
-    const char *others;
-} exclusive[] = {{'t', "knilRaHp"}, {'k', "ilRaHp"}, {'m', "bhrzMsB"}, {'h', "zM"}, {'z', "rM"}, {'M', "br"}};
-
-static const char *option_name(const struct option *names, int option)
-{
-    while (names->val != option) {
-        names++;
-    }
-    return names->name;
-}
-
-/* What does not go together; `given` has a nonzero entry for each option that is there. 0 when something is wrong. */
-static int fit_together(const options_t *options, const struct option *names, const char *given)
-{
-    const char *other;
-    size_t i;
-
-    for (i = 0; i < sizeof(exclusive) / sizeof(exclusive[0]); i++) {
-        for (other = exclusive[i].others; given[(int)exclusive[i].option] && (*other != '\0'); other++) {
-            if (given[(int)*other]) {
-                fprintf(stderr, "mpath_plan: --%s and --%s do not go together; see mpath_plan --help\n",
-                        option_name(names, exclusive[i].option), option_name(names, *other));
-                return 0;
-            }
-        }
-    }
-    if (given['V'] && (options->input.emulate.mode != MPATH_EMULATED_RAILS)) {
-        fprintf(stderr, "mpath_plan: --device is that of --emulated rails; see mpath_plan --help\n");
-        return 0;
+        options->compare = 1;
+        break;
     }
     return 1;
 }
@@ -278,37 +160,35 @@ static int fit_together(const options_t *options, const struct option *names, co
 static int parse_options(int argc, char **argv, options_t *options)
 {
     static const struct option names[] = {
-        {"topo", 1, NULL, 't'},     {"preset", 1, NULL, 'k'},         {"nodes", 1, NULL, 'n'},
-        {"nics", 1, NULL, 'i'},     {"ranks-per-node", 1, NULL, 'l'}, {"rate", 1, NULL, 'R'},
-        {"access", 1, NULL, 'a'},   {"host-memory", 1, NULL, 'H'},    {"spine", 0, NULL, 'p'},
-        {"matrix", 1, NULL, 'm'},   {"bytes", 1, NULL, 'b'},          {"hot", 1, NULL, 'h'},
-        {"hot-rank", 1, NULL, 'r'}, {"zipf", 1, NULL, 'z'},           {"moe", 1, NULL, 'M'},
-        {"seed", 1, NULL, 's'},     {"token-bytes", 1, NULL, 'B'},    {"policy", 1, NULL, 'P'},
-        {"chunk", 1, NULL, 'c'},    {"min-fragment", 1, NULL, 'f'},   {"hop-ns", 1, NULL, 'N'},
-        {"simulate", 0, NULL, 'u'}, {"share", 1, NULL, 'S'},          {"json", 0, NULL, 'j'},
-        {"flows", 0, NULL, 'F'},    {"explain", 1, NULL, 'E'},        {"svg", 1, NULL, 'v'},
-        {"no-time", 0, NULL, 'T'},  {"help", 0, NULL, 'X'},           {"scale", 1, NULL, 'x'},
-        {"emulated", 1, NULL, 'e'}, {"device", 1, NULL, 'V'},         {"dump-topo", 1, NULL, 'D'},
-        {NULL, 0, NULL, 0},
+        PLAN_INPUT_OPTIONS,          {"policy", 1, NULL, 'P'},
+        {"compare", 0, NULL, 'C'},   {"chunk", 1, NULL, 'c'},
+        {"hop-ns", 1, NULL, 'N'},    {"min-fragment", 1, NULL, 'f'},
+        {"simulate", 0, NULL, 'u'},  {"share", 1, NULL, 'S'},
+        {"json", 0, NULL, 'j'},      {"flows", 0, NULL, 'F'},
+        {"explain", 1, NULL, 'E'},   {"svg", 1, NULL, 'v'},
+        {"no-time", 0, NULL, 'T'},   {"help", 0, NULL, 'h'},
+        {"dump-topo", 1, NULL, 'D'}, {"dump-matrix", 1, NULL, 'd'},
+        {"version", 0, NULL, 'X'},   {NULL, 0, NULL, 0},
     };
     char given[128] = "";
     int option, index = 0, good;
 
-    while ((option = getopt_long(argc, argv, "", names, &index)) != -1) {
+    while ((option = getopt_long(argc, argv, "h", names, &index)) != -1) {
         given[option & 127] = 1;
         if (option == '?') {
             fprintf(stderr, "mpath_plan: see mpath_plan --help\n");
             return -1;
         }
-        if (option == 'X') {
+        if (option == 'h') {
             print_help();
             return 0;
         }
-        if (set_plain(options, option, optarg)) {
-            continue;
+        if (option == 'X') {
+            printf("mpath_plan %s\n", MPATH_VERSION);
+            return 0;
         }
-        good = strchr("PaSMEex", option) != NULL ? set_word(options, option, optarg)
-                                                 : set_number(options, option, optarg);
+        good = plan_input_option(&options->input, option, optarg);
+        good = good < 0 ? set_option(options, option, optarg) : good;
         if (!good) {
             fprintf(stderr, "mpath_plan: --%s does not take '%s'; see mpath_plan --help\n", names[index].name, optarg);
             return -1;
@@ -318,7 +198,7 @@ static int parse_options(int argc, char **argv, options_t *options)
         fprintf(stderr, "mpath_plan: '%s' is not an option; see mpath_plan --help\n", argv[optind]);
         return -1;
     }
-    return fit_together(options, names, given) ? 1 : -1;
+    return plan_input_fits(&options->input, "mpath_plan", names, given) ? 1 : -1;
 }
 
 /* The picture has the static routes beside the plan. */
@@ -326,13 +206,21 @@ static mpath_status_t draw(const options_t *options, const mpath_topo_t *topo, c
                            const mpath_plan_t *plan)
 {
     mpath_plan_params_t params = options->params;
+    plan_captions_t captions;
     mpath_status_t status;
     mpath_plan_t *before;
 
     params.policy = MPATH_POLICY_DIRECT;
     status        = mpath_plan_create(topo, demand, &params, &before);
     if (status == MPATH_OK) {
-        status = plan_svg_write(options->svg_path, topo, before, plan, plan_policy_name(options->params.policy));
+        const plan_svg_t svg = {.topo       = topo,
+                                .before     = before,
+                                .after      = plan,
+                                .after_name = plan_policy_name(options->policy),
+                                .captions   = &captions};
+
+        plan_input_describe(&options->input, topo, demand, &captions);
+        status = plan_svg_write(options->svg_path, &svg);
         mpath_plan_destroy(before);
     }
     return status;
@@ -343,8 +231,10 @@ static mpath_status_t ask_gate(const options_t *options, const mpath_topo_t *top
                                plan_report_t *report)
 {
     mpath_gate_forecast_t forecast;
+    mpath_settings_t settings;
+    mpath_decision_t decision;
+    mpath_question_t question;
     mpath_status_t status;
-    const char *because;
 
     status = mpath_gate_forecast(topo, demand, &options->params, &options->simulation.time, report->plan, &forecast);
     if (status != MPATH_OK) {
@@ -354,32 +244,83 @@ static mpath_status_t ask_gate(const options_t *options, const mpath_topo_t *top
     if (forecast.direct != NULL) {
         status = mpath_time_predict(topo, forecast.direct, &options->simulation.time, &report->static_predicted_ns);
     }
-    switch (mpath_gate_after_plan(topo, &forecast, &because)) {
-    case MPATH_GATE_ASIDE:
+    mpath_settings_init(&settings);
+    question = (mpath_question_t){.collective    = MPATH_OPERATION_ALLTOALLV,
+                                  .memory        = MPATH_ON_HOST,
+                                  .settings      = &settings,
+                                  .topo          = topo,
+                                  .agreed        = 1,
+                                  .between_bytes = 1, /* of the routes between nodes */
+                                  .forecast      = &forecast};
+    (void)mpath_choose(&question, &decision);
+    if (mpath_algorithm_is_previous(decision.algorithm)) {
         report->gate    = "mpath steps aside";
         report->gate_id = "aside";
-        break;
-    case MPATH_GATE_DIRECT:
+    } else if (strcmp(decision.algorithm->name, "direct") == 0) {
         report->gate    = "mpath takes these";
         report->gate_id = "direct";
-        break;
-    default:
+    } else {
         report->gate    = (forecast.direct == NULL) ? "the plan is these" : "mpath takes the plan";
         report->gate_id = "plan";
-        break;
     }
     mpath_gate_forecast_release(&forecast);
     return status;
 }
 
+/* A plan of any policy. *steps_p and *seconds_p: of a rival's steps; 0 of the others. */
+static mpath_status_t make_plan(const options_t *options, plan_policy_t policy, const mpath_topo_t *topo,
+                                const uint64_t *demand, mpath_plan_t **plan_p, size_t *steps_p, double *seconds_p)
+{
+    mpath_plan_params_t params = options->params;
+    rival_result_t result;
+    mpath_status_t status;
+
+    *steps_p   = 0;
+    *seconds_p = 0;
+    if (policy < PLAN_POLICY_FAST) {
+        params.policy = (mpath_policy_t)policy;
+        return mpath_plan_create(topo, demand, &params, plan_p);
+    }
+    status = rival_run(policy == PLAN_POLICY_FAST ? RIVAL_FAST : RIVAL_SABRE, topo, demand, &options->simulation.time,
+                       &result);
+    if (status == MPATH_OK) {
+        *plan_p    = result.plan;
+        *steps_p   = result.steps;
+        *seconds_p = result.seconds;
+    }
+    return status;
+}
+
+/* Z of every policy for the same demand. */
+static mpath_status_t compare(const options_t *options, const mpath_topo_t *topo, const uint64_t *demand,
+                              plan_report_t *report)
+{
+    mpath_status_t status = MPATH_OK;
+    mpath_plan_t *plan;
+    double seconds;
+    size_t steps;
+
+    for (int i = 0; (i < PLAN_REPORT_POLICIES) && (status == MPATH_OK); i++) {
+        status = make_plan(options, (plan_policy_t)i, topo, demand, &plan, &steps, &seconds);
+        if (status == MPATH_OK) {
+            report->policies_z_ns[i] = mpath_plan_z_ns(plan);
+            mpath_plan_destroy(plan);
+        }
+    }
+    report->has_policies = 1;
+    return status;
+}
+
 /* Everything that is asked for about a plan. */
 static mpath_status_t report(const options_t *options, const mpath_topo_t *topo, const uint64_t *demand,
-                             const mpath_plan_t *plan, double plan_us)
+                             const mpath_plan_t *plan, size_t steps, double steps_seconds, double plan_us)
 {
     simulate_params_t simulation = options->simulation;
     plan_report_t all            = {.topo                = topo,
                                     .plan                = plan,
-                                    .policy              = options->params.policy,
+                                    .policy              = options->policy,
+                                    .steps               = steps,
+                                    .steps_seconds       = steps_seconds,
                                     .plan_us             = options->show_time ? plan_us : -1,
                                     .show_flows          = options->show_flows,
                                     .explain             = options->explain,
@@ -388,18 +329,25 @@ static mpath_status_t report(const options_t *options, const mpath_topo_t *topo,
     mpath_status_t status        = mpath_time_predict(topo, plan, &simulation.time, &all.predicted_ns);
     size_t num_flows;
 
-    if ((status == MPATH_OK) && (options->params.policy == MPATH_POLICY_MPATH)) {
+    if ((status == MPATH_OK) && (options->policy == PLAN_POLICY_MPATH)) {
         status = ask_gate(options, topo, demand, &all);
+    }
+    if ((status == MPATH_OK) && options->compare) {
+        status = compare(options, topo, demand, &all);
     }
     if ((status == MPATH_OK) && options->simulate) {
         mpath_plan_flows(plan, &num_flows);
+        progress_step("simulating %zu flows", num_flows);
+        progress_count();
         simulation.resolution = (num_flows > EXACT_FRAGMENTS) ? COARSE_RESOLUTION : 0;
         all.has_simulation    = 1;
         status                = simulate_plan(topo, plan, &simulation, &all.simulation);
     }
     if ((status == MPATH_OK) && (options->svg_path != NULL)) {
+        progress_step("drawing");
         status = draw(options, topo, demand, plan);
     }
+    progress_stop();
     if (status != MPATH_OK) {
         return status;
     }
@@ -426,31 +374,61 @@ static int check_explained(const options_t *options, const mpath_topo_t *topo)
     return 1;
 }
 
+/* One row per rank, as --matrix reads it. */
+static mpath_status_t dump_matrix(const char *path, const uint64_t *demand, int num_ranks)
+{
+    FILE *out  = strcmp(path, "-") == 0 ? stdout : fopen(path, "w");
+    int failed = out == NULL;
+
+    for (int source = 0; !failed && source < num_ranks; source++) {
+        for (int destination = 0; destination < num_ranks; destination++) {
+            fprintf(out, "%s%" PRIu64, destination > 0 ? " " : "", *demand++);
+        }
+        fprintf(out, "\n");
+    }
+    failed = failed || fflush(out) != 0 || ferror(out);
+    if (failed) {
+        mpath_error("matrix %s: %s; it is not written", path, strerror(errno));
+    }
+    if (out != NULL && out != stdout) {
+        fclose(out);
+    }
+    return failed ? MPATH_ERR_IO : MPATH_OK;
+}
+
 static int run(const options_t *options)
 {
     mpath_status_t status;
     mpath_topo_t *topo;
     mpath_plan_t *plan;
     uint64_t *demand, start;
+    double seconds;
+    size_t steps;
 
     if (plan_input_make(&options->input, &topo, &demand) != MPATH_OK) {
         return 1;
     }
-    if (options->dump_path != NULL) {
-        status = mpath_topo_file_save(topo, options->dump_path);
+    if (options->dump_path != NULL || options->dump_matrix_path != NULL) {
+        status = options->dump_path != NULL ? mpath_topo_file_save(topo, options->dump_path) : MPATH_OK;
+        if (status == MPATH_OK && options->dump_matrix_path != NULL) {
+            status = dump_matrix(options->dump_matrix_path, demand, mpath_topo_num_ranks(topo));
+        }
         free(demand);
         mpath_topo_destroy(topo);
         return status != MPATH_OK;
     }
     status = check_explained(options, topo) ? MPATH_OK : MPATH_ERR_PARAM;
-    start  = mpath_time_ns();
+    progress_step("planning for %d ranks", mpath_topo_num_ranks(topo));
+    progress_count();
+    start = mpath_time_ns();
     if (status == MPATH_OK) {
-        status = mpath_plan_create(topo, demand, &options->params, &plan);
+        status = make_plan(options, options->policy, topo, demand, &plan, &steps, &seconds);
     }
     if (status == MPATH_OK) {
-        status = report(options, topo, demand, plan, (double)(mpath_time_ns() - start) / 1e3);
+        status = report(options, topo, demand, plan, steps, seconds, (double)(mpath_time_ns() - start) / 1e3);
         mpath_plan_destroy(plan);
     }
+    progress_stop();
     free(demand);
     mpath_topo_destroy(topo);
     if ((fflush(stdout) != 0) || ferror(stdout)) {
@@ -472,5 +450,6 @@ int main(int argc, char **argv)
     if (go_on <= 0) {
         return go_on < 0 ? 2 : 0;
     }
+    progress_start("mpath_plan", PROGRESS_AUTO);
     return run(&options);
 }

@@ -4,7 +4,7 @@
  * of an earlier plan when the demand has changed a little, and with a plan that the cache still has. It measures the
  * thread's processor time, page faults included, so that other programs on the machine count little.
  */
-#include "coll/plan_cache.h"
+#include "plan/cache.h"
 #include "plan/demand.h"
 #include "plan/plan.h"
 #include "tools/plan_clusters.h"
@@ -278,16 +278,27 @@ static int bench_size(int nodes)
     return bench_preset("hgx-h200", nodes, 8, "");
 }
 
+static const char usage[] =
+    "usage: plan_bench [--large|--irregular]\n"
+    "Times the planner; --large adds 4096 GPUs (2 GiB of memory), --irregular has clusters of GPUs in no order instead.\n"
+    "  -h, --help  this text\n"
+    "  --version   the version\n";
+
 int main(int argc, char **argv)
 {
     static const int nodes[] = {1, 2, 4, 8, 12, 40, 128, 512};
     size_t i, count = sizeof(nodes) / sizeof(nodes[0]) - 1;
 
+    if (argc == 2 && (strcmp(argv[1], "-h") == 0 || strcmp(argv[1], "--help") == 0)) {
+        fputs(usage, stdout);
+        return 0;
+    }
+    if (argc == 2 && strcmp(argv[1], "--version") == 0) {
+        printf("plan_bench %s\n", MPATH_VERSION);
+        return 0;
+    }
     if (argc > 2 || (argc == 2 && strcmp(argv[1], "--large") != 0 && strcmp(argv[1], "--irregular") != 0)) {
-        fprintf(stderr,
-                "Usage: plan_bench [--large|--irregular]\n"
-                "Times the planner; --large adds 4096 GPUs (2 GiB of memory), --irregular has clusters of GPUs in "
-                "no order instead.\n");
+        fputs(usage, stderr);
         return 2;
     }
     if (argc == 2 && strcmp(argv[1], "--irregular") == 0) {

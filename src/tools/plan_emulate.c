@@ -98,7 +98,7 @@ mpath_status_t plan_emulate(const plan_emulate_t *emulate, const mpath_topo_t *t
         goto out;
     }
     for (i = 0; i < num_nodes; i++) {
-        machines[i] = *mpath_topo_machine(topo, i);
+        mpath_topo_copy_machine(topo, i, &machines[i]);
         scale_machine(&machines[i], emulate->scale_ppm);
         if (mpath_topo_gpus(topo, i) != NULL) {
             gpus[i] = *mpath_topo_gpus(topo, i);

@@ -3,26 +3,29 @@
 #include "tools/plan_report.h"
 
 #include "util/log.h"
+#include "util/number.h"
 
 #include <inttypes.h>
 #include <jansson.h>
 #include <stdlib.h>
 #include <string.h>
 
-static const char *const policy_names[] = {"mpath", "direct", "stripe", "pxn"};
+static const char *const policy_names[] = {"mpath", "direct", "stripe", "pxn", "pairs", "fast", "sabre"};
 
 #define NUM_POLICIES (sizeof(policy_names) / sizeof(policy_names[0]))
 
-const char *plan_policy_name(mpath_policy_t policy)
+_Static_assert(NUM_POLICIES == PLAN_REPORT_POLICIES, "a time for each");
+
+const char *plan_policy_name(plan_policy_t policy)
 {
     return policy_names[policy];
 }
 
-int plan_policy_find(const char *name, mpath_policy_t *policy_p)
+int plan_policy_find(const char *name, plan_policy_t *policy_p)
 {
     for (size_t i = 0; i < NUM_POLICIES; i++) {
         if (strcmp(name, policy_names[i]) == 0) {
-            *policy_p = (mpath_policy_t)i;
+            *policy_p = (plan_policy_t)i;
             return 1;
         }
     }
@@ -66,28 +69,52 @@ static void print_route(const mpath_path_t *path, FILE *out)
     fprintf(out, "\n");
 }
 
+static void print_time(FILE *out, const char *name, double time_s)
+{
+    char text[MPATH_NUMBER_SHOWN];
+
+    mpath_number_show(time_s, "s", text);
+    fprintf(out, "%-15s %s\n", name, text);
+}
+
+static const char *shown(double value, const char *unit, char text[MPATH_NUMBER_SHOWN])
+{
+    mpath_number_show(value, unit, text);
+    return text;
+}
+
 static void print_summary(const plan_report_t *report, FILE *out)
 {
+    char text[MPATH_NUMBER_SHOWN], name[16];
     size_t num_flows;
 
     mpath_plan_flows(report->plan, &num_flows);
     fprintf(out, "policy          %s\n", plan_policy_name(report->policy));
-    fprintf(out, "Z               %.9f s\n", seconds(mpath_plan_z_ns(report->plan)));
-    fprintf(out, "lower bound     %.9f s\n", seconds(mpath_plan_bound_ns(report->plan)));
+    print_time(out, "Z", seconds(mpath_plan_z_ns(report->plan)));
+    print_time(out, "lower bound", seconds(mpath_plan_bound_ns(report->plan)));
     fprintf(out, "gap             %.3f %%\n", gap_of(report->plan) * 100);
-    fprintf(out, "predicted       %.9f s\n", seconds(report->predicted_ns));
+    for (size_t i = 0; report->has_policies && (i < NUM_POLICIES); i++) {
+        snprintf(name, sizeof(name), "Z of %s", policy_names[i]);
+        print_time(out, name, seconds(report->policies_z_ns[i]));
+    }
+    print_time(out, "predicted", seconds(report->predicted_ns));
+    if (report->steps > 0) {
+        fprintf(out, "steps           %zu, in %s\n", report->steps, shown(report->steps_seconds, "s", text));
+    }
     if (report->gate != NULL) {
-        fprintf(out, "static routes   %.9f s predicted; %s\n", seconds(report->static_predicted_ns), report->gate);
+        fprintf(out, "static routes   %s predicted; %s\n", shown(seconds(report->static_predicted_ns), "s", text),
+                report->gate);
     }
     if (report->has_simulation) {
-        fprintf(out, "simulated       %.9f s\n", report->simulation.seconds);
-        fprintf(out, "relays hold     %" PRIu64 " bytes at most, all together\n", report->simulation.peak_bytes);
+        print_time(out, "simulated", report->simulation.seconds);
+        fprintf(out, "relays hold     %s at most, all together\n",
+                shown((double)report->simulation.peak_bytes, "B", text));
     }
-    fprintf(out, "relayed bytes   %" PRIu64 "\n", mpath_plan_relayed_bytes(report->plan));
+    fprintf(out, "relayed bytes   %s\n", shown((double)mpath_plan_relayed_bytes(report->plan), "B", text));
     fprintf(out, "fragments       %zu\n", num_flows);
     fprintf(out, "signature       %016" PRIx64 "\n", mpath_plan_signature(report->plan));
     if (report->plan_us >= 0) {
-        fprintf(out, "planning time   %.1f us\n", report->plan_us);
+        print_time(out, "planning time", report->plan_us / 1e6);
     }
 }
 
@@ -95,14 +122,15 @@ static void print_resources(const plan_report_t *report, FILE *out)
 {
     uint64_t z_ns = mpath_plan_z_ns(report->plan);
 
-    fprintf(out, "\n%-24s %14s %16s %12s\n", "resource", "bytes/s", "bytes", "% of Z");
+    fprintf(out, "\n%-24s %14s %16s %12s\n", "resource", "capacity", "load", "% of Z");
     for (int r = 0; r < mpath_topo_num_resources(report->topo); r++) {
         const mpath_resource_t *resource = mpath_topo_resource(report->topo, r);
         uint64_t load                    = mpath_plan_loads(report->plan)[r];
-        char name[64];
+        char name[64], capacity_text[MPATH_NUMBER_SHOWN], load_text[MPATH_NUMBER_SHOWN];
 
         mpath_topo_resource_name(report->topo, r, name, sizeof(name));
-        fprintf(out, "%-24s %14" PRIu64 " %16" PRIu64 " %12.2f%s\n", name, resource->capacity_bps, load,
+        fprintf(out, "%-24s %14s %16s %12.2f%s\n", name, shown((double)resource->capacity_bps, "B/s", capacity_text),
+                shown((double)load, "B", load_text),
                 z_ns == 0 ? 0 : (double)load * 1e11 / (double)resource->capacity_bps / (double)z_ns,
                 r == mpath_plan_bottleneck(report->plan) ? " <" : "");
     }
@@ -115,7 +143,7 @@ static void print_flows(const plan_report_t *report, FILE *out)
     size_t num_flows;
 
     flows = mpath_plan_flows(report->plan, &num_flows);
-    fprintf(out, "\n  from   to         offset          bytes   path\n");
+    fprintf(out, "\n  from   to  offset, bytes          bytes   path\n");
     for (size_t i = 0; i < num_flows; i++) {
         fprintf(out, "  %4d %4d %14" PRIu64 " %14" PRIu64 "   ", flows[i].source, flows[i].destination, flows[i].offset,
                 flows[i].bytes);
@@ -140,16 +168,16 @@ static void print_explanation(const plan_report_t *report, FILE *out)
     fprintf(out, "\nrank %d to rank %d: %" PRIu64 " bytes, %d paths\n", report->explain_source,
             report->explain_destination, bytes, count);
     fprintf(out, "%4s %14s %-24s %8s %9s %14s   %s\n", "path", "bytes", "its fullest resource", "% of Z", "price",
-            "Z if all, s", "route, verdict");
+            "Z if all", "route, verdict");
     for (int k = 0; k < count; k++) {
-        char name[64] = "-";
+        char name[64] = "-", z_text[MPATH_NUMBER_SHOWN];
 
         if (all[k].fullest >= 0) {
             mpath_topo_resource_name(report->topo, all[k].fullest, name, sizeof(name));
         }
         fprintf(out, "%4d %14" PRIu64 " %-24s %8.2f ", k, all[k].bytes, name, all[k].fill * 100);
         fprintf(out, (all[k].price < 1e6) ? "%9.2f" : "%9.1e", all[k].price);
-        fprintf(out, " %14.9f   ", all[k].z_if_all_s);
+        fprintf(out, " %14s   ", shown(all[k].z_if_all_s, "s", z_text));
         print_route(&all[k].route, out);
         fprintf(out, "%79s %s\n", "", all[k].verdict);
     }
@@ -260,6 +288,18 @@ static json_t *json_report(const plan_report_t *report)
     if ((all != NULL) && (report->gate != NULL)) {
         json_object_set_new(all, "static_predicted_s", json_real(seconds(report->static_predicted_ns)));
         json_object_set_new(all, "gate", json_string(report->gate_id));
+    }
+    if ((all != NULL) && (report->steps > 0)) {
+        json_object_set_new(all, "steps", json_integer((json_int_t)report->steps));
+        json_object_set_new(all, "steps_s", json_real(report->steps_seconds));
+    }
+    if ((all != NULL) && report->has_policies) {
+        json_t *times = json_object();
+
+        for (size_t i = 0; i < NUM_POLICIES; i++) {
+            json_object_set_new(times, policy_names[i], json_real(seconds(report->policies_z_ns[i])));
+        }
+        json_object_set_new(all, "policies_z_s", times);
     }
     if ((all != NULL) && report->has_simulation) {
         json_object_set_new(all, "simulated_s", json_real(report->simulation.seconds));

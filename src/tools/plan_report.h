@@ -10,26 +10,44 @@
 #include <stdint.h>
 #include <stdio.h>
 
+/* Whose plan: the planner's policies, with the values of mpath_policy_t, and rivals on paper. */
+typedef enum plan_policy {
+    PLAN_POLICY_MPATH  = MPATH_POLICY_MPATH,
+    PLAN_POLICY_DIRECT = MPATH_POLICY_DIRECT,
+    PLAN_POLICY_STRIPE = MPATH_POLICY_STRIPE,
+    PLAN_POLICY_PXN    = MPATH_POLICY_PXN,
+    PLAN_POLICY_PAIRS  = MPATH_POLICY_PAIRS,
+    PLAN_POLICY_FAST,
+    PLAN_POLICY_SABRE
+} plan_policy_t;
+
+#define PLAN_OWN_POLICIES 5 /* those of the planner, which come first */
+#define PLAN_REPORT_POLICIES 7
+
 typedef struct plan_report {
     const mpath_topo_t *topo;
     const mpath_plan_t *plan;
-    mpath_policy_t policy;
+    plan_policy_t policy;
     double plan_us; /* negative: not to be shown */
     uint64_t predicted_ns;
     const char *gate;             /* what mpath would do with the plan, for people; NULL: not known */
     const char *gate_id;          /* the same for programs: "plan", "direct", "aside" */
     uint64_t static_predicted_ns; /* with gate: of the static routes */
+    int has_policies;
+    uint64_t policies_z_ns[PLAN_REPORT_POLICIES]; /* by plan_policy_t */
     int has_simulation;
     simulate_result_t simulation;
+    size_t steps;                            /* of a rival; 0: it is none */
+    double steps_seconds;                    /* that they take, one after the other */
     int show_flows;                          /* text: list them */
     int explain;                             /* nonzero: the pair below */
     int explain_source, explain_destination; /* ranks */
 } plan_report_t;
 
-/* "mpath", "direct", "stripe", "pxn". */
-const char *plan_policy_name(mpath_policy_t policy);
+/* "mpath", "direct", "stripe", "pxn", "pairs", "fast", "sabre". */
+const char *plan_policy_name(plan_policy_t policy);
 /* 0 when there is no such policy. */
-int plan_policy_find(const char *name, mpath_policy_t *policy_p);
+int plan_policy_find(const char *name, plan_policy_t *policy_p);
 
 /* Load over capacity of a resource, in seconds. */
 double plan_resource_seconds(const mpath_topo_t *topo, const mpath_plan_t *plan, int resource);

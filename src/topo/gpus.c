@@ -3,6 +3,7 @@
 #include "topo/topo_internal.h"
 #include "util/log.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -51,9 +52,10 @@ static mpath_status_t gpus_check_one(const mpath_machine_t *machine, const mpath
         mpath_error("topology: node %d: GPU %d has only one of egress and ingress; no topology built", node, g);
         return MPATH_ERR_PARAM;
     }
-    if (gpu->nics >> machine->num_nics) {
-        mpath_error("topology: node %d: NICs 0x%x beside GPU %d are more than the node's %d; no topology built", node,
-                    gpu->nics, g, machine->num_nics);
+    if ((machine->num_nics < MPATH_MAX_NICS) && (gpu->nics >> machine->num_nics)) {
+        mpath_error("topology: node %d: NICs 0x%" PRIx64
+                    " beside GPU %d are more than the node's %d; no topology built",
+                    node, gpu->nics, g, machine->num_nics);
         return MPATH_ERR_PARAM;
     }
     for (peer = 0; peer < gpus->num_gpus; peer++) {
@@ -220,14 +222,14 @@ void mpath_gpus_number_resources(mpath_topo_t *topo, int node)
 /* --- ranks ------------------------------------------------------------------------------------------------------- */
 
 /* Bit k: the rank counts in bucket k of its node. */
-typedef uint32_t (*bucket_mask_t)(const mpath_topo_t *topo, int rank);
+typedef uint64_t (*bucket_mask_t)(const mpath_topo_t *topo, int rank);
 
-static uint32_t bucket_gpu(const mpath_topo_t *topo, int rank)
+static uint64_t bucket_gpu(const mpath_topo_t *topo, int rank)
 {
-    return topo->places[rank].no_relay ? 0 : 1u << topo->places[rank].gpu;
+    return topo->places[rank].no_relay ? 0 : 1ull << topo->places[rank].gpu;
 }
 
-static uint32_t bucket_nics(const mpath_topo_t *topo, int rank)
+static uint64_t bucket_nics(const mpath_topo_t *topo, int rank)
 {
     return topo->places[rank].no_relay ? 0 : mpath_topo_gpu_nics(topo, rank);
 }
@@ -240,13 +242,13 @@ static mpath_status_t sort_ranks(mpath_topo_t *topo, bucket_mask_t mask_of, size
                                  int32_t **list_p)
 {
     int32_t *bounds, *list, next = 0, count;
-    uint32_t mask;
+    uint64_t mask;
     int node, rank, k;
 
 #define BOUNDS(_node) ((int32_t *)((char *)&topo->gpu_nodes[_node] + bounds_offset))
     for (rank = 0; rank < topo->num_ranks; rank++) {
         for (mask = (mpath_topo_gpu(topo, rank) >= 0) ? mask_of(topo, rank) : 0; mask != 0; mask &= mask - 1) {
-            BOUNDS(topo->places[rank].node)[__builtin_ctz(mask)]++;
+            BOUNDS(topo->places[rank].node)[__builtin_ctzll(mask)]++;
         }
     }
     for (node = 0; node < topo->num_nodes; node++) {
@@ -263,7 +265,7 @@ static mpath_status_t sort_ranks(mpath_topo_t *topo, bucket_mask_t mask_of, size
     }
     for (rank = 0; rank < topo->num_ranks; rank++) {
         for (mask = (mpath_topo_gpu(topo, rank) >= 0) ? mask_of(topo, rank) : 0; mask != 0; mask &= mask - 1) {
-            list[BOUNDS(topo->places[rank].node)[__builtin_ctz(mask)]++] = rank;
+            list[BOUNDS(topo->places[rank].node)[__builtin_ctzll(mask)]++] = rank;
         }
     }
     /* Filling moved each start to its end, which is the next one's start. */
@@ -279,10 +281,10 @@ static mpath_status_t sort_ranks(mpath_topo_t *topo, bucket_mask_t mask_of, size
 }
 
 /* Of the NICs that a rank's node uses, those beside it and those beside ranks that pass bytes on for it. */
-static uint32_t nics_reached(const mpath_topo_t *topo, int rank)
+static uint64_t nics_reached(const mpath_topo_t *topo, int rank)
 {
     const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[topo->places[rank].node];
-    uint32_t own = mpath_topo_gpu_nics(topo, rank), nics = 0;
+    uint64_t own = mpath_topo_gpu_nics(topo, rank), nics = 0;
 
     for (int k = 0; k < tables->rails.num_used; k++) {
         int nic = tables->rails.used[k], reaches = (own >> nic) & 1;
@@ -290,7 +292,7 @@ static uint32_t nics_reached(const mpath_topo_t *topo, int rank)
         for (int32_t i = tables->beside[nic]; !reaches && (i < tables->beside[nic + 1]); i++) {
             reaches = mpath_gpu_can_pass(topo, rank, topo->gpu_beside[i]);
         }
-        nics |= reaches ? 1u << nic : 0;
+        nics |= reaches ? 1ull << nic : 0;
     }
     return nics;
 }
@@ -299,7 +301,7 @@ static uint32_t nics_reached(const mpath_topo_t *topo, int rank)
 static int all_pass(const mpath_topo_t *topo, int rank)
 {
     const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[topo->places[rank].node];
-    uint32_t own                        = mpath_topo_gpu_nics(topo, rank);
+    uint64_t own                        = mpath_topo_gpu_nics(topo, rank);
     int all                             = 1;
 
     for (int k = 0; k < tables->rails.num_used; k++) {
@@ -331,7 +333,7 @@ static mpath_status_t limit_reach(mpath_topo_t *topo)
     }
     for (int rank = 0; rank < topo->num_ranks; rank++) {
         if (mpath_topo_gpu(topo, rank) >= 0) {
-            mpath_rail_set_init(&topo->reach[rank], &topo->machines[topo->places[rank].node], nics_reached(topo, rank));
+            mpath_rail_set_init(&topo->reach[rank], topo->machines[topo->places[rank].node], nics_reached(topo, rank));
         }
     }
     return MPATH_OK;
@@ -341,7 +343,7 @@ mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo)
 {
     mpath_topo_gpu_node_t *tables;
     mpath_status_t status;
-    uint32_t nics;
+    uint64_t nics;
     int node, k;
 
     status = sort_ranks(topo, bucket_gpu, offsetof(mpath_topo_gpu_node_t, on_gpu), MPATH_MAX_GPUS, &topo->on_gpu);
@@ -355,12 +357,12 @@ mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo)
     for (node = 0; node < topo->num_nodes; node++) {
         tables = &topo->gpu_nodes[node];
         for (k = 0, nics = 0; k < MPATH_MAX_NICS; k++) {
-            nics |= (tables->beside[k + 1] > tables->beside[k]) ? 1u << k : 0;
+            nics |= (tables->beside[k + 1] > tables->beside[k]) ? 1ull << k : 0;
         }
         for (k = 0; k < MPATH_MAX_GPUS; k++) {
             tables->occupied |= (tables->on_gpu[k + 1] > tables->on_gpu[k]) ? 1u << k : 0;
         }
-        mpath_rail_set_init(&tables->rails, &topo->machines[node], nics);
+        mpath_rail_set_init(&tables->rails, topo->machines[node], nics);
     }
     return limit_reach(topo);
 }

@@ -43,6 +43,8 @@ void mpath_topo_resource_name(const mpath_topo_t *topo, int resource, char *name
     snprintf(name, size, "node%d/resource%d", r->node, resource);
 }
 
+const char *const mpath_gpu_link_names[] = {"none", "pcie", "mesh", "switch", NULL};
+
 const char *const mpath_emulation_names[] = {"no", "copies", "rails", NULL};
 
 const char *mpath_lane_kind_name(mpath_lane_kind_t kind)
@@ -63,8 +65,8 @@ const char *mpath_lane_kind_name(mpath_lane_kind_t kind)
 /* "rail1", or "rail1-2" across rails. */
 static int rail_hop_format(const mpath_topo_t *topo, const mpath_hop_t *hop, char *text, size_t size)
 {
-    int from = topo->machines[topo->places[hop->from].node].nics[hop->nic_from].rail;
-    int to   = topo->machines[topo->places[hop->to].node].nics[hop->nic_to].rail;
+    int from = topo->machines[topo->places[hop->from].node]->nics[hop->nic_from].rail;
+    int to   = topo->machines[topo->places[hop->to].node]->nics[hop->nic_to].rail;
 
     if (from == to) {
         return snprintf(text, size, " -rail%d-> %d", from, hop->to);

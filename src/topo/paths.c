@@ -47,7 +47,7 @@ static int nic_beside(const mpath_topo_t *topo, int rank)
     if (mpath_topo_gpu(topo, rank) >= 0) {
         return mpath_gpu_nic_beside(topo, rank);
     }
-    if ((place->nic < 0) || !topo->machines[place->node].nics[place->nic].up) {
+    if ((place->nic < 0) || !topo->machines[place->node]->nics[place->nic].up) {
         return -1;
     }
     return place->nic;
@@ -138,8 +138,8 @@ static void list_init(const mpath_topo_t *topo, int source, int destination, pat
 
     list->from         = rails_of(topo, source);
     list->to           = rails_of(topo, destination);
-    list->from_nics    = topo->machines[from_node].nics;
-    list->to_nics      = topo->machines[to_node].nics;
+    list->from_nics    = topo->machines[from_node]->nics;
+    list->to_nics      = topo->machines[to_node]->nics;
     list->matched      = list->from->mask & list->to->mask;
     list->num_matched  = __builtin_popcountll(list->matched);
     list->num_crossing = 0;

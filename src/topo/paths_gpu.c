@@ -167,7 +167,7 @@ int mpath_topo_nvlink_find(const mpath_topo_t *topo, int node, int gpu, int peer
 /* Up, and beside a rank that serves it. */
 static int is_used(const mpath_topo_t *topo, int node, int nic)
 {
-    const mpath_nic_t *given = &topo->machines[node].nics[nic];
+    const mpath_nic_t *given = &topo->machines[node]->nics[nic];
 
     return given->up && (topo->gpu_nodes[node].rails.nic_of_rail[given->rail] == nic);
 }
@@ -175,14 +175,14 @@ static int is_used(const mpath_topo_t *topo, int node, int nic)
 int mpath_gpu_nic_beside(const mpath_topo_t *topo, int rank)
 {
     const mpath_place_t *place = &topo->places[rank];
-    uint32_t nics;
+    uint64_t nics;
 
     if ((place->nic >= 0) && is_used(topo, place->node, place->nic)) {
         return place->nic;
     }
     for (nics = mpath_topo_gpu_nics(topo, rank); nics != 0; nics &= nics - 1) {
-        if (is_used(topo, place->node, __builtin_ctz(nics))) {
-            return __builtin_ctz(nics);
+        if (is_used(topo, place->node, __builtin_ctzll(nics))) {
+            return __builtin_ctzll(nics);
         }
     }
     return -1;

@@ -88,7 +88,7 @@ static void fill_gpus(const preset_t *preset, int node, mpath_node_gpus_t *gpus)
                                          .ingress_bps   = preset->port_bps,
                                          .pcie_up_bps   = preset->pcie_bps,
                                          .pcie_down_bps = preset->pcie_bps,
-                                         .nics          = 1u << from};
+                                         .nics          = 1ull << from};
         for (to = 0; to < preset->num_gpus; to++) {
             gpus->nvlink_bps[from][to] = (from != to) ? preset->nvlink_bps : 0;
         }

@@ -3,6 +3,7 @@
 #include "topo/topo_internal.h"
 #include "util/log.h"
 
+#include <stddef.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -31,7 +32,7 @@ static void topo_number_resources(mpath_topo_t *topo)
     int node, nic;
 
     for (node = 0; node < topo->num_nodes; node++) {
-        machine                          = &topo->machines[node];
+        machine                          = topo->machines[node];
         topo->nodes[node].first_resource = topo->num_resources;
         mpath_topo_add_resource(topo, MPATH_RESOURCE_HOST_MEMORY, node, 0, machine->host_memory_bps,
                                 HOST_MEMORY_LATENCY_NS);
@@ -83,7 +84,7 @@ static void topo_sort_ranks(mpath_topo_t *topo)
     }
 }
 
-void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, uint32_t nics)
+void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, uint64_t nics)
 {
     int nic, rail;
 
@@ -104,39 +105,67 @@ void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, 
 static void topo_list_rails(mpath_topo_t *topo, int index)
 {
     mpath_topo_node_t *node = &topo->nodes[index];
-    uint32_t nics           = 0;
+    uint64_t nics           = 0;
     int nic;
 
     for (nic = 0; nic < MPATH_MAX_NICS; nic++) {
         if ((node->beside[nic + 1] > node->beside[nic]) || (topo->params.access == MPATH_REACH_ALL)) {
-            nics |= 1u << nic;
+            nics |= 1ull << nic;
         }
     }
-    mpath_rail_set_init(&node->rails, &topo->machines[index], nics);
+    mpath_rail_set_init(&node->rails, topo->machines[index], nics);
 }
 
-static int topo_compare_rails(const mpath_topo_t *topo)
+static const mpath_rail_set_t *rails_in_use(const mpath_topo_t *topo, int node)
 {
-    const mpath_rail_set_t *first = &topo->nodes[0].rails, *rails;
-    uint64_t rate_bps;
-    int i, k;
+    int on_gpus = (topo->gpus != NULL) && (topo->gpu_nodes[node].occupied != 0);
 
-    if ((first->num_used == 0) || (topo->gpus != NULL)) {
+    return on_gpus ? &topo->gpu_nodes[node].rails : &topo->nodes[node].rails;
+}
+
+int mpath_topo_rails_alike(const mpath_topo_t *topo)
+{
+    const mpath_rail_set_t *first = rails_in_use(topo, 0), *rails;
+    uint64_t rate_bps;
+
+    if (first->num_used == 0) {
         return 0;
     }
-    rate_bps = topo->machines[0].nics[first->used[0]].rate_bps;
-    for (i = 0; i < topo->num_nodes; i++) {
-        rails = &topo->nodes[i].rails;
-        if ((rails->mask != first->mask) || (memcmp(rails->used, first->used, sizeof(rails->used)) != 0)) {
+    rate_bps = topo->machines[0]->nics[first->used[0]].rate_bps;
+    for (int i = 0; i < topo->num_nodes; i++) {
+        rails = rails_in_use(topo, i);
+        if (rails->mask != first->mask) {
             return 0;
         }
-        for (k = 0; k < rails->num_used; k++) {
-            if (topo->machines[i].nics[rails->used[k]].rate_bps != rate_bps) {
+        for (int k = 0; k < rails->num_used; k++) {
+            if (topo->machines[i]->nics[rails->used[k]].rate_bps != rate_bps) {
                 return 0;
             }
         }
     }
     return 1;
+}
+
+/* Whether a node has the NICs in use of the first one, rail by rail with their rates. */
+static int node_matches(const mpath_topo_t *topo, int node)
+{
+    const mpath_rail_set_t *first = &topo->nodes[0].rails, *rails = &topo->nodes[node].rails;
+    int matches = (rails->mask == first->mask) && (memcmp(rails->used, first->used, sizeof(rails->used)) == 0);
+
+    for (int k = 0; matches && (k < rails->num_used); k++) {
+        matches = topo->machines[node]->nics[rails->used[k]].rate_bps ==
+                  topo->machines[0]->nics[rails->used[k]].rate_bps;
+    }
+    return matches;
+}
+
+static void topo_compare_rails(mpath_topo_t *topo)
+{
+    topo->rails_match = (topo->gpus == NULL) && (topo->nodes[0].rails.num_used > 0);
+    for (int i = 0; topo->rails_match && (i < topo->num_nodes); i++) {
+        topo->rails_match = node_matches(topo, i);
+    }
+    topo->rails_equal = topo->rails_match && mpath_topo_rails_alike(topo);
 }
 
 /* --- signature --------------------------------------------------------------------------------------------------- */
@@ -167,7 +196,7 @@ static uint64_t topo_sign(const mpath_topo_t *topo)
         hash = mpath_topo_mix(hash, 1);
     }
     for (i = 0; i < topo->num_nodes; i++) {
-        machine = &topo->machines[i];
+        machine = topo->machines[i];
         hash    = mpath_topo_mix(hash, (uint64_t)machine->num_nics);
         hash    = mpath_topo_mix(hash, machine->host_memory_bps);
         for (n = 0; n < machine->num_nics; n++) {
@@ -191,20 +220,26 @@ mpath_status_t mpath_topo_set_nic(mpath_topo_t *topo, int node, int nic, int up)
     if (topo->gpus != NULL) {
         return MPATH_ERR_UNSUPPORTED;
     }
-    topo->machines[node].nics[nic].up = (uint8_t)(up != 0);
+    topo->machines[node]->nics[nic].up = (uint8_t)(up != 0);
     memset(&topo->nodes[node].rails, 0, sizeof(topo->nodes[node].rails));
     topo_list_rails(topo, node);
-    topo->rails_equal = topo_compare_rails(topo);
-    topo->signature   = topo_sign(topo);
+    topo_compare_rails(topo);
+    topo->signature = topo_sign(topo);
     return MPATH_OK;
 }
 
 /* --- life -------------------------------------------------------------------------------------------------------- */
 
+/* A machine is described with room for very many NICs, and has few. */
+static size_t bytes_of(const mpath_machine_t *machine)
+{
+    return offsetof(mpath_machine_t, nics) + (size_t)machine->num_nics * sizeof(machine->nics[0]);
+}
+
 static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,
                                     const mpath_place_t *places, int num_ranks, mpath_topo_t **topo_p)
 {
-    size_t num_resources = 0;
+    size_t num_resources = 0, machine_bytes = 0;
     mpath_topo_t *topo;
     int i;
 
@@ -214,6 +249,7 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
     }
     for (i = 0; i < num_nodes; i++) {
         num_resources += 1 + 2 * (size_t)machines[i].num_nics;
+        machine_bytes += bytes_of(&machines[i]);
         num_resources += (gpus != NULL) ? mpath_gpus_count_resources(&gpus[i]) : 0;
     }
     topo->num_nodes = num_nodes;
@@ -223,8 +259,9 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
     topo->resources = calloc(num_resources, sizeof(*topo->resources));
     topo->places    = calloc((size_t)num_ranks + 1, sizeof(*topo->places)); /* room for none: calloc(0) may be NULL */
     topo->beside    = calloc((size_t)num_ranks + 1, sizeof(*topo->beside));
-    if ((topo->machines == NULL) || (topo->nodes == NULL) || (topo->resources == NULL) || (topo->places == NULL) ||
-        (topo->beside == NULL)) {
+    topo->machine_memory = malloc(machine_bytes);
+    if ((topo->machines == NULL) || (topo->machine_memory == NULL) || (topo->nodes == NULL) ||
+        (topo->resources == NULL) || (topo->places == NULL) || (topo->beside == NULL)) {
         goto err_destroy;
     }
     if (gpus != NULL) {
@@ -235,7 +272,11 @@ static mpath_status_t topo_allocate(const mpath_machine_t *machines, const mpath
         }
         memcpy(topo->gpus, gpus, (size_t)num_nodes * sizeof(*gpus));
     }
-    memcpy(topo->machines, machines, (size_t)num_nodes * sizeof(*machines));
+    for (i = 0, machine_bytes = 0; i < num_nodes; i++) {
+        topo->machines[i] = (mpath_machine_t *)(void *)((char *)topo->machine_memory + machine_bytes);
+        memcpy(topo->machines[i], &machines[i], bytes_of(&machines[i]));
+        machine_bytes += bytes_of(&machines[i]);
+    }
     if (num_ranks > 0) {
         memcpy(topo->places, places, (size_t)num_ranks * sizeof(*places));
     }
@@ -293,9 +334,9 @@ mpath_status_t mpath_topo_create_with_gpus(const mpath_machine_t *machines, cons
             return status;
         }
     }
-    topo->rails_equal = topo_compare_rails(topo);
-    topo->signature   = topo_sign(topo);
-    *topo_p           = topo;
+    topo_compare_rails(topo);
+    topo->signature = topo_sign(topo);
+    *topo_p         = topo;
     return MPATH_OK;
 }
 
@@ -314,6 +355,7 @@ void mpath_topo_destroy(mpath_topo_t *topo)
     free(topo->resources);
     free(topo->nodes);
     free(topo->machines);
+    free(topo->machine_memory);
     free(topo);
 }
 
@@ -334,9 +376,27 @@ const mpath_place_t *mpath_topo_place(const mpath_topo_t *topo, int rank)
     return &topo->places[rank];
 }
 
+int mpath_topo_most_nics(const mpath_topo_t *topo)
+{
+    int most = 0;
+
+    for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
+        int num_nics = mpath_topo_machine(topo, node)->num_nics;
+
+        most = num_nics > most ? num_nics : most;
+    }
+    return most;
+}
+
 const mpath_machine_t *mpath_topo_machine(const mpath_topo_t *topo, int node)
 {
-    return &topo->machines[node];
+    return topo->machines[node];
+}
+
+void mpath_topo_copy_machine(const mpath_topo_t *topo, int node, mpath_machine_t *machine)
+{
+    memset(machine, 0, sizeof(*machine));
+    memcpy(machine, topo->machines[node], bytes_of(topo->machines[node]));
 }
 
 const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo)
@@ -364,7 +424,7 @@ int mpath_topo_reach_is_limited(const mpath_topo_t *topo)
     return topo->reach != NULL;
 }
 
-uint32_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank)
+uint64_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank)
 {
     return (mpath_topo_gpu(topo, rank) >= 0) ? mpath_topo_gpu_nics(topo, rank) : 0;
 }
@@ -376,7 +436,7 @@ int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kin
     if ((node < 0) || (node >= topo->num_nodes) || (index < 0)) {
         return -1;
     }
-    nics = topo->machines[node].num_nics;
+    nics = topo->machines[node]->num_nics;
     gpus = (topo->gpus != NULL) ? topo->gpus[node].num_gpus : 0;
     switch (kind) {
     case MPATH_RESOURCE_HOST_MEMORY:
@@ -405,6 +465,11 @@ int mpath_topo_resource_find(const mpath_topo_t *topo, mpath_resource_kind_t kin
 int mpath_topo_rails_equal(const mpath_topo_t *topo)
 {
     return topo->rails_equal && (topo->params.max_paths == 0);
+}
+
+int mpath_topo_rails_match(const mpath_topo_t *topo)
+{
+    return topo->rails_match && (topo->params.max_paths == 0);
 }
 
 uint64_t mpath_topo_signature(const mpath_topo_t *topo)

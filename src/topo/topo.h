@@ -51,7 +51,7 @@
 
 #define MPATH_NIC_NAME_MAX 32
 #define MPATH_HOST_NAME_MAX 64
-#define MPATH_MAX_NICS 16                   /* per node */
+#define MPATH_MAX_NICS 64                   /* per node: mpath_nic_set_t */
 #define MPATH_MAX_GPUS 16                   /* per node */
 #define MPATH_MAX_RAILS 64                  /* rail numbers are below this */
 #define MPATH_MAX_RATE_BPS 10000000000000ll /* of any resource: 10 TB/s */
@@ -108,6 +108,39 @@ typedef struct mpath_machine {
     mpath_nic_t nics[MPATH_MAX_NICS];
 } mpath_machine_t;
 
+/* NICs of a node, or rails, a bit each by their numbers. */
+typedef uint64_t mpath_nic_set_t;
+
+#define MPATH_NIC_SET_ALL UINT64_MAX
+
+static inline mpath_nic_set_t mpath_nic_bit(int nic)
+{
+    return UINT64_C(1) << nic;
+}
+
+/* The lowest number; the set is not empty. */
+static inline int mpath_nic_first(mpath_nic_set_t nics)
+{
+    return __builtin_ctzll(nics);
+}
+
+static inline int mpath_nic_count(mpath_nic_set_t nics)
+{
+    return __builtin_popcountll(nics);
+}
+
+/* Those of lower numbers. */
+static inline mpath_nic_set_t mpath_nics_below(int nic)
+{
+    return nic < MPATH_MAX_NICS ? mpath_nic_bit(nic) - 1 : MPATH_NIC_SET_ALL;
+}
+
+/* Those of a machine: whatever else another process has set is none. */
+static inline mpath_nic_set_t mpath_machine_nics(const mpath_machine_t *machine)
+{
+    return mpath_nics_below(machine->num_nics);
+}
+
 /* How the GPUs of a node reach each other. */
 typedef enum mpath_gpu_link {
     MPATH_GPU_LINK_NONE,  /* only through host memory */
@@ -119,8 +152,7 @@ typedef enum mpath_gpu_link {
 typedef struct mpath_gpu {
     uint64_t egress_bps, ingress_bps;    /* SWITCH: its port; 0 and 0: not on the switch */
     uint64_t pcie_up_bps, pcie_down_bps; /* device to host, host to device; the link that NICs reach it by as well */
-    uint32_t nics;                       /* bit n: NIC n of its node is beside it */
-    uint32_t reserved;
+    mpath_nic_set_t nics;                /* bit n: NIC n of its node is beside it */
 } mpath_gpu_t;
 
 /* The GPUs of a node, apart from mpath_machine_t so that nodes without any exchange little. Plain data, no pointers. */
@@ -147,7 +179,7 @@ enum {
 };
 
 /*
- * Virtual nodes on one host. Their rates hold by a clock and not by nature (lane/pace.h): for tests and benchmarks,
+ * Virtual nodes on one host. Their rates hold by a clock and not by nature (mover/pace.h): for tests and benchmarks,
  * which name it in every line that they print.
  */
 typedef enum mpath_emulation {
@@ -205,12 +237,16 @@ void mpath_topo_destroy(mpath_topo_t *topo);
 int mpath_topo_num_ranks(const mpath_topo_t *topo);
 int mpath_topo_num_nodes(const mpath_topo_t *topo);
 const mpath_place_t *mpath_topo_place(const mpath_topo_t *topo, int rank);
+/* With the NICs that it has and no memory behind them: mpath_topo_copy_machine() copies it. */
+/* Most that a node has. */
+int mpath_topo_most_nics(const mpath_topo_t *topo);
 const mpath_machine_t *mpath_topo_machine(const mpath_topo_t *topo, int node);
+void mpath_topo_copy_machine(const mpath_topo_t *topo, int node, mpath_machine_t *machine);
 const mpath_topo_params_t *mpath_topo_params(const mpath_topo_t *topo);
 /* The GPUs of a node; NULL where the topology describes none (on any node). */
 const mpath_node_gpus_t *mpath_topo_gpus(const mpath_topo_t *topo, int node);
 /* NICs that a rank drives for device memory, a bit each: those beside its GPU and its own; 0: it has no GPU. */
-uint32_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank);
+uint64_t mpath_topo_nics_beside(const mpath_topo_t *topo, int rank);
 /* Nonzero: some rank on a GPU does not reach all NICs that its node uses, for want of a way that peer_legs allows. */
 int mpath_topo_reach_is_limited(const mpath_topo_t *topo);
 /* Nonzero: two ranks have a path that uses no NIC. */
@@ -233,18 +269,23 @@ void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int 
 /* "0 -shm-> 2 -rail1-> 6 -shm-> 4" */
 void mpath_topo_path_format(const mpath_topo_t *topo, const mpath_path_t *path, char *text, size_t size);
 
+/* Values of a topology file's gpu-link, by mpath_gpu_link_t; NULL-terminated. */
+extern const char *const mpath_gpu_link_names[];
 /* Values of a topology file's emulated, by mpath_emulation_t: "no", "copies", "rails"; NULL-terminated. */
 extern const char *const mpath_emulation_names[];
 
 /* Static text: "shm", "rail", "peer", "staged". */
 const char *mpath_lane_kind_name(mpath_lane_kind_t kind);
 
+/* Nonzero: every node has the same NICs in use, by ranks on GPUs too, at least one, and all have the same rate. */
+int mpath_topo_rails_alike(const mpath_topo_t *topo);
 /*
- * Nonzero: rails are interchangeable. Every node has the same NICs in use (same numbers, same rails), at least one, and
- * all of them have the same rate. A NIC is in use when it is up and, with affine access, a rank sits beside it. Never
- * where GPUs are described: there the way to a rail counts too.
+ * Nonzero: rails are interchangeable: alike, with the same numbers on all nodes. A NIC is in use when it is up and, with
+ * affine access, a rank sits beside it. Never where GPUs are described: there the way to a rail counts too.
  */
 int mpath_topo_rails_equal(const mpath_topo_t *topo);
+/* As mpath_topo_rails_equal(), but each rail may have a rate of its own, which it has on all nodes. */
+int mpath_topo_rails_match(const mpath_topo_t *topo);
 
 /* A checksum over everything that paths and plans depend on. */
 uint64_t mpath_topo_signature(const mpath_topo_t *topo);

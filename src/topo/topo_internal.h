@@ -46,10 +46,11 @@ typedef struct mpath_topo_gpu_node {
 
 struct mpath_topo {
     int num_nodes, num_ranks, num_resources;
-    int rails_equal;
+    int rails_equal, rails_match;
     uint64_t signature;
     mpath_topo_params_t params;
-    mpath_machine_t *machines;
+    mpath_machine_t **machines; /* of each only the NICs that it has: mpath_topo_copy_machine() */
+    void *machine_memory;
     mpath_place_t *places;
     mpath_resource_t *resources;
     mpath_topo_node_t *nodes;
@@ -65,7 +66,7 @@ struct mpath_topo {
 void mpath_topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index, uint64_t capacity_bps,
                              uint32_t latency_ns);
 /* Adds the NIC of a rail. */
-void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, uint32_t nics);
+void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, uint64_t nics);
 /* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), chained. */
 uint64_t mpath_topo_mix(uint64_t hash, uint64_t value);
 
@@ -87,11 +88,11 @@ static inline int mpath_topo_gpu(const mpath_topo_t *topo, int rank)
 }
 
 /* NICs beside a rank on a GPU: those of the GPU and its own. */
-static inline uint32_t mpath_topo_gpu_nics(const mpath_topo_t *topo, int rank)
+static inline uint64_t mpath_topo_gpu_nics(const mpath_topo_t *topo, int rank)
 {
     const mpath_place_t *place = &topo->places[rank];
 
-    return topo->gpus[place->node].gpus[place->gpu].nics | ((place->nic >= 0) ? 1u << place->nic : 0);
+    return topo->gpus[place->node].gpus[place->gpu].nics | ((place->nic >= 0) ? 1ull << place->nic : 0);
 }
 
 /* Of the ranks from bounds[0] up to bounds[1], the one that relays for a pair. */

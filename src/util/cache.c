@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Files of what was measured: their folder, reading, replacing. */
+#define _GNU_SOURCE /* secure_getenv */
 #include "util/cache.h"
+#include "util/file.h"
 #include "util/log.h"
 
 #include <errno.h>
@@ -15,7 +17,8 @@
 
 mpath_status_t mpath_cache_path(const char *name, char *path, size_t size)
 {
-    const char *own = getenv("MPATH_CACHE_DIR"), *cache = getenv("XDG_CACHE_HOME"), *home = getenv("HOME");
+    const char *own = secure_getenv("MPATH_CACHE_DIR"), *cache = secure_getenv("XDG_CACHE_HOME"),
+               *home = secure_getenv("HOME");
     int length;
 
     if (name[0] == '/') {
@@ -32,13 +35,6 @@ mpath_status_t mpath_cache_path(const char *name, char *path, size_t size)
     return ((length > 0) && ((size_t)length < size)) ? MPATH_OK : MPATH_ERR_UNSUPPORTED;
 }
 
-int mpath_cache_is_special(const char *path)
-{
-    struct stat there;
-
-    return (stat(path, &there) == 0) && !S_ISREG(there.st_mode) && !S_ISDIR(there.st_mode);
-}
-
 /* Every folder above a file that is not there yet. */
 static void make_folders(const char *path)
 {
@@ -53,25 +49,6 @@ static void make_folders(const char *path)
     }
 }
 
-static int write_all(int fd, const char *text, size_t length)
-{
-    ssize_t written;
-
-    while (length > 0) {
-        written = write(fd, text, length);
-        if ((written < 0) && (errno == EINTR)) {
-            continue;
-        }
-        if (written <= 0) {
-            errno = (written == 0) ? EIO : errno;
-            return -1;
-        }
-        text += written;
-        length -= (size_t)written;
-    }
-    return 0;
-}
-
 mpath_status_t mpath_cache_write(const char *name, const char *text, size_t length)
 {
     char path[PATH_MAX], temporary[PATH_MAX + 8];
@@ -82,17 +59,16 @@ mpath_status_t mpath_cache_write(const char *name, const char *text, size_t leng
                     name);
         return MPATH_ERR_IO;
     }
-    if (mpath_cache_is_special(path)) {
-        mpath_error("cache file %s is no regular file; it is not kept", path);
+    if (mpath_file_is_special(path)) {
+        mpath_error("cache file %s is no regular file, or a link of another user; it is not kept", path);
         return MPATH_ERR_IO;
     }
     make_folders(path);
-    snprintf(temporary, sizeof(temporary), "%s.XXXXXX", path);
-    fd = mkstemp(temporary);
+    fd = mpath_file_create_beside(path, temporary, sizeof(temporary));
     if (fd < 0) {
         goto err;
     }
-    if ((write_all(fd, text, length) != 0) || (fchmod(fd, 0644) != 0)) {
+    if ((mpath_file_write(fd, text, length) != 0) || (fchmod(fd, 0644) != 0)) {
         goto err_close;
     }
     if ((close(fd) != 0) || (rename(temporary, path) != 0)) {
@@ -123,8 +99,7 @@ mpath_status_t mpath_cache_read(const char *name, char **text_p)
     if (mpath_cache_path(name, path, sizeof(path)) != MPATH_OK) {
         return MPATH_ERR_UNSUPPORTED;
     }
-    file = mpath_cache_is_special(path) ? NULL : fopen(path, "re");
-    if (file == NULL) {
+    if (mpath_file_open(path, &file) != MPATH_OK) {
         return MPATH_ERR_UNSUPPORTED;
     }
     text = malloc(CACHE_FILE_MAX + 1);

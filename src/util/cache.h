@@ -23,9 +23,6 @@ mpath_status_t mpath_cache_path(const char *name, char *path, size_t size);
  */
 mpath_status_t mpath_cache_write(const char *name, const char *text, size_t length);
 
-/* Whether a path leads to a device or a pipe: no file may take its place, and reading it may never end. */
-int mpath_cache_is_special(const char *path);
-
 /* Its contents, malloc'ed and terminated; MPATH_ERR_UNSUPPORTED, silent: there is none. */
 mpath_status_t mpath_cache_read(const char *name, char **text_p);
 

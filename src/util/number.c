@@ -2,8 +2,12 @@
 /* Strict reading and writing of integers with size or rate suffixes. */
 #include "util/number.h"
 
+#include "util/time.h"
+
 #include <inttypes.h>
+#include <langinfo.h>
 #include <stdio.h>
+#include <string.h>
 
 static const char suffixes[] = "kmg";
 
@@ -105,4 +109,53 @@ void mpath_number_format(int64_t value, mpath_number_scale_t scale, char *text, 
     } else {
         snprintf(text, size, "%" PRId64, value);
     }
+}
+
+/* The application's locale may have another sign, of several bytes even. */
+static void write_point(char *text)
+{
+    const char *sign = nl_langinfo(RADIXCHAR);
+    char *found      = strstr(text, sign);
+
+    if (found != NULL && sign[0] != '\0') {
+        *found = '.';
+        memmove(found + 1, found + strlen(sign), strlen(found + strlen(sign)) + 1);
+    }
+}
+
+void mpath_number_show(double value, const char *unit, char text[MPATH_NUMBER_SHOWN])
+{
+    static const char *const prefixes[] = {"p", "n", "u", "m", "", "k", "M", "G", "T", "P", "E"};
+    const int last                      = (int)(sizeof(prefixes) / sizeof(prefixes[0])) - 1;
+    int prefix                          = 4;
+    char digits[16];
+
+    while ((value >= 999.95) && (prefix < last)) { /* what would be shown as 1000 */
+        value /= 1000;
+        prefix++;
+    }
+    while ((value > 0) && (value < 0.99995) && (prefix > 0)) {
+        value *= 1000;
+        prefix--;
+    }
+    snprintf(digits, sizeof(digits), "%.4g", value);
+    write_point(digits);
+    snprintf(text, MPATH_NUMBER_SHOWN, "%s %s%s", digits, prefixes[prefix], unit);
+}
+
+void mpath_number_seconds(uint64_t ns, char text[MPATH_NUMBER_SECONDS])
+{
+    snprintf(text, MPATH_NUMBER_SECONDS, "%llu.%09llu", (unsigned long long)(ns / MPATH_NS_PER_S), ns % MPATH_NS_PER_S);
+}
+
+uint64_t mpath_key_mix(uint64_t key, const void *data, size_t bytes)
+{
+    const unsigned char *byte = data;
+
+    key ^= bytes * 0x9e3779b97f4a7c15ull;
+    for (size_t i = 0; i < bytes; i++) {
+        key = (key ^ byte[i]) * 0x100000001b3ull;
+        key ^= key >> 29;
+    }
+    return key;
 }

@@ -31,4 +31,18 @@ mpath_status_t mpath_number_parse_milli(const char *text, int64_t *milli_p);
 /* Writes a value with the largest suffix that divides it: "64k", "25m", "4097". `value` is not negative. */
 void mpath_number_format(int64_t value, mpath_number_scale_t scale, char *text, size_t size);
 
+/*
+ * Writes a value for people: four digits, a prefix that stands for a power of 1000, the unit: "31.25 GB/s", "1.265 ms",
+ * "0 B". `value` is not negative.
+ */
+#define MPATH_NUMBER_SHOWN 24
+void mpath_number_show(double value, const char *unit, char text[MPATH_NUMBER_SHOWN]);
+
+/* Writes seconds with nine decimals, "1.250000000", for who reads them by program. */
+#define MPATH_NUMBER_SECONDS 32
+void mpath_number_seconds(uint64_t ns, char text[MPATH_NUMBER_SECONDS]);
+
+/* Mixes bytes into a checksum. */
+uint64_t mpath_key_mix(uint64_t key, const void *data, size_t bytes);
+
 #endif

@@ -1,8 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Parameters: defaults, values from text and from the environment, and back to text. */
+#ifndef _GNU_SOURCE
+#define _GNU_SOURCE /* secure_getenv */
+#endif
 #include "util/param.h"
 #include "util/log.h"
 #include "util/number.h"
+#include "util/spelling.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -113,6 +117,73 @@ mpath_status_t mpath_settings_set(mpath_settings_t *settings, const mpath_param_
     return MPATH_ERR_INTERNAL;
 }
 
+#define PARAM_ROWS_MAX 64
+
+static const mpath_param_t *param_find_key(const char *name)
+{
+    for (size_t i = 0; i < mpath_params_count; i++) {
+        if (mpath_params[i].kind == MPATH_PARAM_KEY && strcmp(mpath_params[i].name, name) == 0) {
+            return &mpath_params[i];
+        }
+    }
+    return NULL;
+}
+
+static const char *param_nearest_key(const char *name)
+{
+    const char *names[PARAM_ROWS_MAX + 1];
+    size_t count = 0;
+
+    for (size_t i = 0; i < mpath_params_count && count < PARAM_ROWS_MAX; i++) {
+        if (mpath_params[i].kind == MPATH_PARAM_KEY) {
+            names[count++] = mpath_params[i].name;
+        }
+    }
+    names[count] = NULL;
+    return mpath_spelling_nearest(name, names);
+}
+
+/* `item`: "KEY=VALUE", which is cut in two. */
+static void param_set_item(mpath_settings_t *settings, char *item, mpath_param_refused_t refused, void *arg)
+{
+    char *value = strchr(item, '='), message[PARAM_TEXT_MAX], kept[PARAM_TEXT_MAX];
+    const mpath_param_t *param;
+    const char *nearest;
+
+    if (value != NULL) {
+        *value++ = '\0';
+    }
+    param = param_find_key(item);
+    if (param == NULL) {
+        nearest = param_nearest_key(item);
+        snprintf(message, sizeof(message), "there is no such key%s%s", nearest != NULL ? ", the nearest is " : "",
+                 nearest != NULL ? nearest : "");
+        refused(item, message, "the rest", arg);
+    } else if (mpath_settings_set(settings, param, value != NULL ? value : "", message, sizeof(message)) != MPATH_OK) {
+        mpath_settings_get(settings, param, kept, sizeof(kept));
+        refused(item, message, kept, arg);
+    }
+}
+
+void mpath_settings_read_internals(mpath_settings_t *settings, mpath_param_refused_t refused, void *arg)
+{
+    char *list = strdup(settings->internals != NULL ? settings->internals : ""), *rest = NULL;
+
+    if (list == NULL) {
+        refused("", "no memory to read it", "none of it", arg);
+        return;
+    }
+    for (char *item = strtok_r(list, ",", &rest); item != NULL; item = strtok_r(NULL, ",", &rest)) {
+        param_set_item(settings, item, refused, arg);
+    }
+    free(list);
+}
+
+static void param_warn_item(const char *key, const char *problem, const char *used, void *arg)
+{
+    mpath_warn("environment variable %s: %s: %s; using %s", (const char *)arg, key, problem, used);
+}
+
 void mpath_settings_from_env(mpath_settings_t *settings)
 {
     char name[64], message[PARAM_TEXT_MAX], kept[PARAM_TEXT_MAX];
@@ -123,7 +194,7 @@ void mpath_settings_from_env(mpath_settings_t *settings)
     for (i = 0; i < mpath_params_count; i++) {
         param = &mpath_params[i];
         mpath_param_env_name(param, name, sizeof(name));
-        text = getenv(name);
+        text = secure_getenv(name);
         if (text == NULL) {
             continue;
         }
@@ -132,6 +203,8 @@ void mpath_settings_from_env(mpath_settings_t *settings)
             mpath_warn("environment variable %s: %s; using %s", name, message, kept);
         }
     }
+    snprintf(name, sizeof(name), "MPATH_INTERNALS");
+    mpath_settings_read_internals(settings, param_warn_item, name);
 }
 
 void mpath_settings_get(const mpath_settings_t *settings, const mpath_param_t *param, char *text, size_t size)

@@ -9,7 +9,7 @@
 static const struct {
     const char *title;
     int first, last;
-} groups[] = {{"Basic", 1, 2}, {"Tuning", 3, 6}, {"Developer", 7, 9}};
+} groups[] = {{"Basic", 1, 2}, {"Tuning", 3, 6}, {"Tests and measurements", 7, 9}};
 
 static void doc_write_range(FILE *out, const mpath_param_t *param)
 {
@@ -50,7 +50,7 @@ static void doc_write_group(FILE *out, const char *title, int first, int last)
 
     for (i = 0; i < mpath_params_count; i++) {
         param = &mpath_params[i];
-        if ((param->level < first) || (param->level > last)) {
+        if ((param->kind != MPATH_PARAM_OWN) || (param->level < first) || (param->level > last)) {
             continue;
         }
         if (!heading) {
@@ -62,6 +62,36 @@ static void doc_write_group(FILE *out, const char *title, int first, int last)
                 (param->initial[0] != '\0') ? param->initial : "(empty)");
         doc_write_range(out, param);
         fprintf(out, " | %d | %s. |\n", param->level, param->help);
+    }
+}
+
+static void doc_write_keys(FILE *out)
+{
+    fputs(
+        "\n### Keys of `coll_mpath_internals`\n\n"
+        "They are no interface: what one does, and whether there is one, may change with any version. Say what one had to be\n"
+        "set for, so that mpath can know it by itself. As parameters of their own (`coll_mpath_<key>`), which they were, they\n"
+        "are taken until the next version; rank 0 says which are.\n\n"
+        "| key | default | values | what it does |\n|---|---|---|---|\n",
+        out);
+    for (size_t i = 0; i < mpath_params_count; i++) {
+        if (mpath_params[i].kind == MPATH_PARAM_KEY) {
+            fprintf(out, "| `%s` | %s | ", mpath_params[i].name, mpath_params[i].initial);
+            doc_write_range(out, &mpath_params[i]);
+            fprintf(out, " | %s. |\n", mpath_params[i].help);
+        }
+    }
+}
+
+static void doc_write_old(FILE *out)
+{
+    fputs("\n## Names that go\n\nTaken until the next version; rank 0 and `mpath_info --check` say what to use.\n\n"
+          "| name (`coll_mpath_...`) | use |\n|---|---|\n",
+          out);
+    for (size_t i = 0; i < mpath_params_count; i++) {
+        if (mpath_params[i].kind == MPATH_PARAM_OLD) {
+            fprintf(out, "| `%s` | `coll_mpath_tune`: %s |\n", mpath_params[i].name, mpath_params[i].help);
+        }
     }
 }
 
@@ -77,9 +107,18 @@ void mpath_params_write_doc(FILE *out)
         "`MPATH_<NAME>`, for instance `MPATH_ACCESS=affine`. Numbers of bytes take the suffixes k, m and g (powers of\n"
         "1024). A value that cannot be used is reported and the default stays in force. `mpath_info` prints all values\n"
         "and where they come from; `ompi_info --param coll mpath --level 9` lists them as Open MPI sees them,\n"
-        "with four that only the component has ([openmpi.md](openmpi.md#parameters-of-the-component-alone)).\n",
+        "with three that only the component has ([openmpi.md](openmpi.md#parameters-of-the-component-alone)).\n",
         out);
     for (i = 0; i < sizeof(groups) / sizeof(groups[0]); i++) {
         doc_write_group(out, groups[i].title, groups[i].first, groups[i].last);
+    }
+    doc_write_keys(out);
+    doc_write_old(out);
+    fputs(
+        "\n## Removed\n\nNothing reads these any more; rank 0 and `mpath_info --check` say so where one is still set.\n\n"
+        "| name (`coll_mpath_...`) | what holds now |\n|---|---|\n",
+        out);
+    for (i = 0; mpath_params_removed[i].name != NULL; i++) {
+        fprintf(out, "| `%s` | %s. |\n", mpath_params_removed[i].name, mpath_params_removed[i].instead);
     }
 }

@@ -14,6 +14,16 @@ typedef struct mpath_process {
 /* The calling process. */
 void mpath_process_self(mpath_process_t *process);
 
+/*
+ * The calling process in one word, for processes of the same pid namespace; never 0. And of such a word what
+ * mpath_process_alive() says.
+ */
+uint64_t mpath_process_word(void);
+int mpath_process_word_alive(uint64_t word);
+
+/* Where the heap of the calling process begins, which ends at its program break; UINTPTR_MAX: nobody tells. */
+uintptr_t mpath_process_heap(void);
+
 /* 0 when the process has ended, zombies included; 1 when it lives or nobody can tell (another pid namespace). */
 int mpath_process_alive(const mpath_process_t *process);
 

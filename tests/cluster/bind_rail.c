@@ -6,6 +6,7 @@
  * "cluster").
  *
  * BIND_RAIL=<device>: every connection to a rail address of another node leaves by this device, also across rails.
+ * BIND_RAIL_FOR=<text>: those alone that a library with this text in its path opens.
  * BIND_RAIL not set: it leaves by the device of the destination's rail, so that a process with one UCX context per NIC
  * keeps its contexts apart.
  */
@@ -54,11 +55,24 @@ static int is_own_address(int fd, const char *device, const struct sockaddr *add
     return (ntohl(own->sin_addr.s_addr) & 0xffff) == (ntohl(in->sin_addr.s_addr) & 0xffff);
 }
 
+/* The device that BIND_RAIL says for a connection that code at this address opens; NULL: none. */
+static const char *forced_device(const void *caller)
+{
+    const char *device = getenv("BIND_RAIL"), *library = getenv("BIND_RAIL_FOR");
+    Dl_info object;
+
+    if (device == NULL || device[0] == '\0')
+        return NULL;
+    if (library != NULL && (dladdr(caller, &object) == 0 || strstr(object.dli_fname, library) == NULL))
+        return NULL;
+    return device;
+}
+
 int connect(int fd, const struct sockaddr *address, socklen_t length)
 {
     static connect_func_t real_connect;
     int rail           = rail_of_address(address, length);
-    const char *forced = getenv("BIND_RAIL");
+    const char *forced = forced_device(__builtin_return_address(0));
     char device[IFNAMSIZ];
 
     if (real_connect == NULL)
@@ -66,7 +80,7 @@ int connect(int fd, const struct sockaddr *address, socklen_t length)
     if (rail < 0)
         return real_connect(fd, address, length);
 
-    if (forced != NULL && forced[0] != '\0')
+    if (forced != NULL)
         snprintf(device, sizeof(device), "%s", forced);
     else
         snprintf(device, sizeof(device), "rail%d", rail);

@@ -92,15 +92,15 @@ compile_mpi() {
 program() {
     local source=$here/ucx_$1.c libraries=(-lucp -lucs)
     if [ "$1" = uct ]; then
-        [ -e "$uct_program" ] || "${CC:-cc}" -std=gnu11 -O2 -o "$uct_program" "$source" -luct -lucs 2>"$scratch/compiler"
+        [ -e "$uct_program" ] || ${CC:-cc} -std=gnu11 -O2 -o "$uct_program" "$source" -luct -lucs 2>"$scratch/compiler"
     elif [ "$1" = late ] || [ "$1" = lossy ]; then
-        [ -e "$scratch/$1.so" ] || "${CC:-cc}" -std=gnu11 -O2 -shared -fPIC -o "$scratch/$1.so" "$source" 2>"$scratch/compiler"
+        [ -e "$scratch/$1.so" ] || ${CC:-cc} -std=gnu11 -O2 -shared -fPIC -o "$scratch/$1.so" "$source" 2>"$scratch/compiler"
     elif [ -e "$place/made_$1" ]; then
         :
     elif [ -n "$root" ]; then
         cp "$source" "$place" &&
             chroot "$root" gcc -std=gnu11 -O2 -o "/root/ucx_$1" "/root/ucx_$1.c" "${libraries[@]}" 2>"$scratch/compiler"
     else
-        "${CC:-cc}" -std=gnu11 -O2 -o "$place/ucx_$1" "$source" "${libraries[@]}" 2>"$scratch/compiler" && : >"$place/made_$1"
+        ${CC:-cc} -std=gnu11 -O2 -o "$place/ucx_$1" "$source" "${libraries[@]}" 2>"$scratch/compiler" && : >"$place/made_$1"
     fi || skip "ucx_$1 does not build, are UCX's headers installed? $(tail -n 1 "$scratch/compiler")"
 }

@@ -9,6 +9,7 @@ EXTRA_DIST += \
 	cluster/follow.c \
 	cluster/helper \
 	cluster/in_root \
+	cluster/mechanisms \
 	cluster/mpath_test \
 	cluster/mpirun \
 	cluster/nodes.c \

@@ -19,7 +19,7 @@
 #include <time.h>
 #include <unistd.h>
 
-#define PUMP_DEADLINE_S 120
+#define PUMP_DEADLINE_S 400
 #define PUMP_BLOCK_BYTES 65536
 #define PUMP_PERIOD 251 /* prime: shifted data does not match */
 

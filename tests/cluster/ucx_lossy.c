@@ -23,7 +23,7 @@
 #define ID_HELLO 3
 #define RAIL (4 * 8)
 #define INNER_ID (RAIL + 1)
-#define PROBED_RAIL (5 * 8 + 8) /* behind the link; another one's where an acknowledgement is asked for */
+#define PROBED_RAIL (5 * 8 + 12) /* behind the link; another one's where an acknowledgement is asked for */
 #define LARGE_BYTES 32768
 #define FIRST_BYTES 20000 /* of the piece that does not go whole */
 

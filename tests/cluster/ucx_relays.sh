@@ -49,7 +49,7 @@ relays_of() { # NODE: the rails that its relays drive
 }
 
 relays_ready() {
-    local node rail tries=300
+    local node rail tries=3000
     for node in node0 node1; do
         for rail in $(relays_of "$node"); do
             until [ "$(cat "$scratch/$node.$rail" 2>/dev/null)" = ready ]; do
@@ -62,7 +62,7 @@ relays_ready() {
 
 # relays_change MESSAGES COMMAND: a pair and its relays, of which that of node0 for rail 1 ends after so many; meanwhile COMMAND.
 relays_change() {
-    local rail node rc=0 pid LIMIT_S=250
+    local rail node rc=0 pid LIMIT_S=1400
     program relay && cluster_up || return
     for node in node0 node1; do
         for rail in $(relays_of "$node"); do
@@ -74,7 +74,7 @@ relays_change() {
     ("$2"
         end_pair) &
     pid=$!
-    pair "UCX_MPATH_ACCESS=affine UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK=0" tag 1048576 8 240 two || rc=1
+    pair "UCX_MPATH_ACCESS=affine UCX_MPATH_RELAY_GROUP=relays OMPI_COMM_WORLD_LOCAL_RANK=0" tag 1048576 8 1300 two || rc=1
     wait "$pid"
     for node in node0 node1; do
         for rail in $(relays_of "$node"); do
@@ -93,7 +93,7 @@ test_relay_killed() { relays_change 0 kill_and_start_relays; }
 
 # One that is killed while it writes a message leaves it unfinished in the queue of its neighbour.
 start_after_end() {
-    local tries=600
+    local tries=3000
     while "$cluster" exec node0 pidof ucx_relay | awk '{ exit NF < 3 }'; do
         ((tries-- > 0)) || { echo "the relay did not end" >"$scratch/not_seen"; return 1; }
         sleep 0.1

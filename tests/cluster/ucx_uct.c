@@ -16,7 +16,7 @@
 #define AM_ID 3
 #define MAX_MESSAGES 4096
 #define BIG_BYTES 60000
-#define LIMIT_S 30
+#define LIMIT_S 300
 #define DEVICE_ADDRESS_LIMIT 31 /* what UCP packs into its address */
 #define IFACE_ADDRESS_LIMIT 63
 
@@ -164,7 +164,8 @@ static ucs_status_t open_side(side_t *side)
     return uct_iface_query(side->iface, &side->attr);
 }
 
-static ucs_status_t connect_to(side_t *from, side_t *to)
+/* `knows`: 0: it knows where the other side is, as anybody can, and not the secret with which its address begins. */
+static ucs_status_t connect_as(side_t *from, side_t *to, int knows, uct_ep_h *ep_p)
 {
     char device[256], address[256];
     uct_ep_params_t params = {.field_mask = UCT_EP_PARAM_FIELD_IFACE | UCT_EP_PARAM_FIELD_DEV_ADDR |
@@ -184,7 +185,15 @@ static ucs_status_t connect_to(side_t *from, side_t *to)
     if (status == UCS_OK && !uct_iface_is_reachable(from->iface, params.dev_addr, params.iface_addr)) {
         status = UCS_ERR_UNREACHABLE;
     }
-    return status == UCS_OK ? uct_ep_create(&params, &from->ep) : status;
+    if (!knows) {
+        address[0] ^= 1;
+    }
+    return status == UCS_OK ? uct_ep_create(&params, ep_p) : status;
+}
+
+static ucs_status_t connect_to(side_t *from, side_t *to)
+{
+    return connect_as(from, to, 1, &from->ep);
 }
 
 static void close_side(side_t *side)
@@ -460,6 +469,23 @@ static void case_get(void)
     deregister_memory(&registered);
 }
 
+/* Who greets without the secret of the other side's address is not answered; the others are. */
+static void case_stranger(void)
+{
+    uint64_t number = 7000000;
+    uct_ep_h stranger;
+    unsigned i;
+
+    REQUIRE(connect_as(&here, &there, 0, &stranger) == UCS_OK);
+    for (i = 0; i < 200; ++i) {
+        send_all(i, 1);
+        WAIT_FOR(num_arrived == i + 1);
+        REQUIRE(arrived[i] == i);
+        REQUIRE(uct_ep_am_short(stranger, AM_ID, number, &number, sizeof(number)) == UCS_ERR_NO_RESOURCE);
+    }
+    uct_ep_destroy(stranger);
+}
+
 /* Keepalive: asking is free of an answer, and both go on. */
 static void case_check(void)
 {
@@ -595,6 +621,7 @@ static const struct {
              {"flush", case_flush},
              {"fence", case_fence},
              {"get", case_get},
+             {"stranger", case_stranger},
              {"check", case_check},
              {"cancel", case_cancel},
              {"refused_put", case_refused_put},

@@ -5,8 +5,8 @@
 #define STACK_MAX 32
 #define CREATED_MAX 8
 
-static struct CUctx_st primaries[FAKE_DEVICES_MAX];
-static struct CUctx_st made[CREATED_MAX]; /* retained while they exist */
+static struct mpath_device_context primaries[FAKE_DEVICES_MAX];
+static struct mpath_device_context made[CREATED_MAX]; /* retained while they exist */
 
 static _Thread_local struct {
     mpath_cu_context_t at[STACK_MAX];
@@ -42,7 +42,7 @@ static fake_origin_t *origins;
 
 void fake_origin_make(fake_origin_t *origin, const char *call)
 {
-    const struct CUctx_st *context = fake_need_context(call);
+    const struct mpath_device_context *context = fake_need_context(call);
 
     pthread_mutex_lock(&fake_lock);
     *origin = (fake_origin_t){.next = origins, .context = context, .life = context->life};
@@ -155,7 +155,7 @@ FAKE_API mpath_cu_result_t cuCtxCreate_v2(mpath_cu_context_t *context, unsigned 
     (void)flags;
     for (index = 0; index < CREATED_MAX; index++) {
         if (made[index].retained == 0) {
-            made[index] = (struct CUctx_st){.device = device, .retained = 1, .life = made[index].life};
+            made[index] = (struct mpath_device_context){.device = device, .retained = 1, .life = made[index].life};
             *context    = &made[index];
             return cuCtxPushCurrent_v2(*context);
         }

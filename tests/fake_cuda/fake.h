@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * A libcuda.so.1 without a GPU, for tests: the functions of gpu/cuda_abi.h on host memory.
+ * A libcuda.so.1 without a GPU, for tests: the functions of device/cuda/cuda_abi.h on host memory.
  *
  *   device memory   a number inside an address range without access (a processor that reads it dies, as on a real
  *                   machine); the bytes lie in a memfd, mapped at the same distance for every address, so that other
@@ -28,7 +28,9 @@
 #ifndef FAKE_CUDA_FAKE_H
 #define FAKE_CUDA_FAKE_H
 
-#include "gpu/cuda_abi.h"
+#include "fake_kernel.h"
+
+#include "device/cuda/cuda_abi.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -39,7 +41,7 @@
 #define FAKE_PAGE 4096
 #define FAKE_GRANULE (UINT64_C(2) << 20) /* of cuMemCreate */
 
-struct CUctx_st {
+struct mpath_device_context {
     int device;     /* ordinal */
     uint32_t peers; /* bit per ordinal */
     int retained;
@@ -50,7 +52,7 @@ struct CUctx_st {
 /* Where something was made, and whether that is still what it was. */
 typedef struct fake_origin {
     struct fake_origin *next; /* of all things: those whose context has ended are never destroyed */
-    const struct CUctx_st *context;
+    const struct mpath_device_context *context;
     unsigned life;
 } fake_origin_t;
 
@@ -72,8 +74,8 @@ typedef struct fake_physical {
     fake_trailer_t *trailer;
 } fake_physical_t;
 
-struct CUmemPoolHandle_st {
-    struct CUmemPoolHandle_st *next; /* of those that have been destroyed: the last one's handle is given out again */
+struct mpath_device_pool {
+    struct mpath_device_pool *next; /* of those that have been destroyed: the last one's handle is given out again */
     uint64_t id;
     int fd; /* once exported, of which exports are copies; 0: not yet */
     int device, handle_types, imported;
@@ -108,12 +110,6 @@ typedef enum fake_op_kind {
     FAKE_OP_FREE
 } fake_op_kind_t;
 
-struct CUfunc_st {
-    const char *name;
-    size_t arguments_bytes;
-    void (*run)(const struct CUctx_st *context, const void *arguments, unsigned ctas, unsigned threads);
-};
-
 /* By physical number: copies to other devices that are under way, and the most there were at a time. */
 typedef struct fake_ports {
     atomic_int out[FAKE_DEVICES_MAX], most_out[FAKE_DEVICES_MAX];
@@ -123,7 +119,6 @@ typedef struct fake_ports {
 
 extern pthread_mutex_t fake_lock;
 
-void fake_die(const char *format, ...) __attribute__((noreturn, format(printf, 1, 2)));
 int fake_without(const char *what);
 /* Whether an environment variable holds a number of bytes, and these are more. */
 int fake_is_too_large(const char *variable, uint64_t bytes);
@@ -147,10 +142,7 @@ void fake_port_end(int port);
 /* A plain copy from the host to a device. */
 void fake_port_count_commands(uint64_t target, uint64_t source, uint64_t bytes);
 
-/* Memory; the lock is taken inside. */
-typedef enum fake_user { FAKE_BY_COPY, FAKE_BY_KERNEL } fake_user_t;
-/* Where the bytes lie; dies when they may not be used so. */
-char *fake_bytes(uint64_t address, uint64_t bytes, const struct CUctx_st *context, fake_user_t user, const char *what);
+/* Memory. */
 /* Under the lock. */
 fake_region_t *fake_find(uint64_t address);
 uint64_t fake_next_id(void);
@@ -163,20 +155,17 @@ char *fake_map(uint64_t address, uint64_t bytes, int fd);
 void fake_unmap(uint64_t address, uint64_t bytes);
 fake_region_t *fake_region_add(fake_kind_t kind, uint64_t base, uint64_t bytes);
 void fake_region_drop(fake_region_t *region);
-void fake_forget_memory(const struct CUctx_st *context); /* of its own; the lock is taken inside */
+void fake_forget_memory(const struct mpath_device_context *context); /* of its own; the lock is taken inside */
 mpath_cu_result_t fake_import(int64_t pid, int fd, uint64_t id, mpath_cu_context_t context, fake_region_t **region_p);
 mpath_cu_result_t fake_allocate(uint64_t bytes, int device, fake_region_t **region_p);
 
 /* Streams. */
-void fake_drain(const struct CUctx_st *context); /* waits for all work; not under the lock */
+void fake_drain(const struct mpath_device_context *context); /* waits for all work; not under the lock */
 mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address);
 mpath_cu_result_t fake_free(uint64_t address, int from_stream);
 /* `context`: the function's, which has to be the stream's. Copies the arguments. */
-mpath_cu_result_t fake_enqueue_kernel(mpath_cu_stream_t stream, const struct CUctx_st *context,
+mpath_cu_result_t fake_enqueue_kernel(mpath_cu_stream_t stream, const struct mpath_device_context *context,
                                       mpath_cu_function_t function, const void *arguments, unsigned ctas,
                                       unsigned threads);
-
-/* Kernels. */
-const struct CUfunc_st *fake_kernel(const char *name);
 
 #endif

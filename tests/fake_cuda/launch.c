@@ -7,19 +7,19 @@
 
 /* A function of a module: it runs in the context in which that was loaded. */
 typedef struct fake_function {
-    struct CUfunc_st function; /* first */
+    struct mpath_device_function function; /* first */
     fake_origin_t origin;
     struct fake_function *next;
 } fake_function_t;
 
-struct CUmod_st {
+struct mpath_device_module {
     fake_origin_t origin;
     fake_function_t *functions;
 };
 
 FAKE_API mpath_cu_result_t cuModuleLoadData(mpath_cu_module_t *module, const void *image)
 {
-    struct CUmod_st *loaded;
+    struct mpath_device_module *loaded;
 
     (void)image;
     fake_need_context("cuModuleLoadData");
@@ -50,7 +50,7 @@ FAKE_API mpath_cu_result_t cuModuleUnload(mpath_cu_module_t module)
 FAKE_API mpath_cu_result_t cuModuleGetFunction(mpath_cu_function_t *function, mpath_cu_module_t module,
                                                const char *name)
 {
-    const struct CUfunc_st *found = fake_kernel(name);
+    const struct mpath_device_function *found = fake_kernel(name);
     fake_function_t *got;
 
     fake_origin_check(&module->origin, "cuModuleGetFunction");
@@ -89,7 +89,7 @@ struct CUgraph_st {
     void *arguments; /* a copy; NULL: there is no node yet */
 };
 
-struct CUgraphExec_st {
+struct mpath_device_graph {
     struct CUgraph_st graph;
     fake_origin_t origin;
 };

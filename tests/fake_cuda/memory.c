@@ -213,8 +213,8 @@ fake_region_t *fake_find(uint64_t address)
     return NULL;
 }
 
-static void check_use(const fake_region_t *region, uint64_t address, const struct CUctx_st *context, fake_user_t user,
-                      const char *what)
+static void check_use(const fake_region_t *region, uint64_t address, const struct mpath_device_context *context,
+                      fake_user_t user, const char *what)
 {
     if ((region->trailer != NULL) && !atomic_load(&region->trailer->alive)) {
         fake_die("%s: 0x%" PRIx64 " is an import of memory that its owner has freed (stale handle)", what, address);
@@ -227,7 +227,8 @@ static void check_use(const fake_region_t *region, uint64_t address, const struc
     }
 }
 
-char *fake_bytes(uint64_t address, uint64_t bytes, const struct CUctx_st *context, fake_user_t user, const char *what)
+char *fake_bytes(uint64_t address, uint64_t bytes, const struct mpath_device_context *context, fake_user_t user,
+                 const char *what)
 {
     fake_region_t *region;
     uint64_t at, part;
@@ -345,7 +346,7 @@ static void release(fake_region_t *region)
     forget(region);
 }
 
-void fake_forget_memory(const struct CUctx_st *context)
+void fake_forget_memory(const struct mpath_device_context *context)
 {
     fake_region_t *region, *next;
 
@@ -486,7 +487,7 @@ FAKE_API mpath_cu_result_t cuMemHostGetDevicePointer_v2(mpath_cu_ptr_t *device_p
 
 FAKE_API mpath_cu_result_t cuMemGetInfo_v2(size_t *free_bytes, size_t *total_bytes)
 {
-    const struct CUctx_st *context = fake_current();
+    const struct mpath_device_context *context = fake_current();
     const char *full = getenv("FAKE_CUDA_FULL"), *free_text = getenv("FAKE_CUDA_FREE");
 
     if ((context != NULL) && context->ended) {

@@ -22,18 +22,18 @@ typedef struct fake_op {
     unsigned ctas, threads;
     mpath_cu_event_t event;
     uint64_t ticket; /* of RECORD */
-    const struct CUfunc_st *function;
+    const struct mpath_device_function *function;
     void *arguments;
 } fake_op_t;
 
-struct CUevent_st {
+struct mpath_device_event {
     uint64_t recorded, passed; /* tickets */
     fake_origin_t origin;
 };
 
-struct CUstream_st {
-    struct CUstream_st *next;
-    struct CUctx_st *context;
+struct mpath_device_stream {
+    struct mpath_device_stream *next;
+    struct mpath_device_context *context;
     pthread_t thread;
     fake_op_t *first, **last;
     uint64_t enqueued, finished;
@@ -81,7 +81,7 @@ static void word_await(const char *word, uint64_t value)
     }
 }
 
-static void op_run(struct CUctx_st *context, const fake_op_t *op)
+static void op_run(struct mpath_device_context *context, const fake_op_t *op)
 {
     char *target, *source;
     int port;
@@ -106,7 +106,7 @@ static void op_run(struct CUctx_st *context, const fake_op_t *op)
         word_await(fake_bytes(op->target, 8, context, FAKE_BY_KERNEL, "cuStreamWaitValue64"), op->value);
         break;
     case FAKE_OP_KERNEL:
-        op->function->run(context, op->arguments, op->ctas, op->threads);
+        op->function->run(context, op->function->name, op->arguments, op->ctas, op->threads);
         break;
     case FAKE_OP_FREE:
         fake_free(op->target, 1);
@@ -329,7 +329,7 @@ static void finish_default(const char *call)
     }
 }
 
-void fake_drain(const struct CUctx_st *context)
+void fake_drain(const struct mpath_device_context *context)
 {
     mpath_cu_stream_t stream;
 
@@ -531,7 +531,7 @@ mpath_cu_result_t fake_enqueue_free(mpath_cu_stream_t stream, uint64_t address)
     return enqueue(stream, op, "cuMemFreeAsync");
 }
 
-mpath_cu_result_t fake_enqueue_kernel(mpath_cu_stream_t stream, const struct CUctx_st *context,
+mpath_cu_result_t fake_enqueue_kernel(mpath_cu_stream_t stream, const struct mpath_device_context *context,
                                       mpath_cu_function_t function, const void *arguments, unsigned ctas,
                                       unsigned threads)
 {

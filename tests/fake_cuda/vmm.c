@@ -295,7 +295,7 @@ static mpath_cu_pool_t pool_make(int device, uint64_t id)
     } else {
         made = malloc(sizeof(*made));
     }
-    *made = (struct CUmemPoolHandle_st){.id = (id != 0) ? id : fake_next_id(), .device = device};
+    *made = (struct mpath_device_pool){.id = (id != 0) ? id : fake_next_id(), .device = device};
     pthread_mutex_unlock(&fake_lock);
     return made;
 }
@@ -328,7 +328,7 @@ FAKE_API mpath_cu_result_t cuMemPoolDestroy(mpath_cu_pool_t pool)
 
 FAKE_API mpath_cu_result_t cuDeviceGetDefaultMemPool(mpath_cu_pool_t *pool, mpath_cu_device_t device)
 {
-    static struct CUmemPoolHandle_st pools[FAKE_DEVICES_MAX];
+    static struct mpath_device_pool pools[FAKE_DEVICES_MAX];
 
     if (fake_without("pools")) {
         return MPATH_CU_NOT_SUPPORTED;

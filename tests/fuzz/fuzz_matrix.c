@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Fuzzes the reader of matrices and the planner behind it: what is read is planned on a small topology, whose kind the
- * first byte chooses, and the pieces must cover the demand.
+ * Fuzzes the reader of matrices, in all their forms, and the planner behind it: what is read is planned on a small topology,
+ * whose kind the first byte chooses, and the pieces must cover the demand. The same text is read as a table of loads.
  */
-#include "plan/demand.h"
+#include "plan/matrix.h"
 #include "plan/plan.h"
 #include "util/log.h"
 
@@ -88,15 +88,46 @@ static void check_plan(const mpath_plan_t *plan, const uint64_t *demand, int num
     free(left);
 }
 
+/* A table's values are in the range that it promises, and no row is all zero. */
+static void read_table(const char *text, size_t length)
+{
+    mpath_table_t table;
+
+    if (mpath_table_parse("input", text, length, &table) != MPATH_OK) {
+        return;
+    }
+    for (size_t row = 0; row < table.rows; row++) {
+        uint64_t most = 0;
+
+        for (size_t i = 0; i < table.columns; i++) {
+            uint64_t value = table.values[row * table.columns + i];
+
+            most = value > most ? value : most;
+        }
+        if (most == 0 || most >> 40 != 0) {
+            abort();
+        }
+    }
+    mpath_table_release(&table);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
+    mpath_matrix_format_t format = {.share_bytes = 1000000};
     mpath_plan_params_t params;
     uint64_t *demand;
     mpath_topo_t *topo;
     mpath_plan_t *plan;
-    int num_ranks;
+    int num_ranks, has_shares;
 
-    if (size < 2 || mpath_demand_parse("input", (const char *)data + 2, size - 2, &num_ranks, &demand) != MPATH_OK) {
+    if (size < 2) {
+        return 0;
+    }
+    read_table((const char *)data + 2, size - 2);
+    format.step  = data[1] >> 4;
+    format.scale = data[1] & 8 ? "0.75k" : NULL;
+    if (mpath_matrix_parse("input", (const char *)data + 2, size - 2, &format, &num_ranks, &has_shares, &demand) !=
+        MPATH_OK) {
         return 0;
     }
     topo = num_ranks <= MAX_RANKS ? make_topo(num_ranks, data[0]) : NULL;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Fuzzes the reader of probe files: a topology takes whatever it accepts, of GPUs linked as the first byte says. */
-#include "topo/gpu_probe.h"
+#include "topo/discover/gpu_probe.h"
 #include "util/log.h"
 
 #include <stdio.h>

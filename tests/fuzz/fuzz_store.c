@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Fuzzes the reader of the file of what calls have shown: whatever it accepts is of a known kind and within its limits. */
-#include "adapt/store.h"
+#include "tune/history.h"
 #include "util/log.h"
 
 #include <stdlib.h>

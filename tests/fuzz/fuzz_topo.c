@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * libFuzzer: the input as a topology file. What the reader accepts must build, and must read back identically after
- * being written. Input that is no XML also goes through the reader of NIC rates.
+ * being written; so does what ranks and more nodes make of it. Input that is no XML also goes through the reader of NIC rates.
  */
-#include "topo/machine.h"
-#include "topo/xml.h"
+#include "topo/discover/machine.h"
+#include "topo/file/xml.h"
 #include "util/log.h"
 
 #include <stdio.h>
@@ -87,10 +87,19 @@ static void read_rates(const uint8_t *data, size_t size)
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
+static void check_file(const mpath_topo_file_t *file)
+{
+    mpath_topo_t *topo;
+
+    REQUIRE(mpath_topo_file_build(file, &topo) == MPATH_OK);
+    walk_paths(topo);
+    reload(topo, file);
+    mpath_topo_destroy(topo);
+}
+
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
 {
     mpath_topo_file_t file;
-    mpath_topo_t *topo;
 
     mpath_log_set_sink(ignore_line);
     if ((size > 0) && (data[0] != '<')) {
@@ -99,10 +108,11 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     if (mpath_topo_file_parse("input", (const char *)data, size, &file) != MPATH_OK) {
         return 0;
     }
-    REQUIRE(mpath_topo_file_build(&file, &topo) == MPATH_OK);
-    walk_paths(topo);
-    reload(topo, &file);
-    mpath_topo_destroy(topo);
+    check_file(&file);
+    if ((file.num_ranks == 0) && (file.num_nodes < 16) &&
+        (mpath_topo_file_populate("input", &file, (int)(size % 32)) == MPATH_OK)) {
+        check_file(&file);
+    }
     mpath_topo_file_release(&file);
     return 0;
 }

@@ -3,6 +3,7 @@
  * A libnccl.so.2 without a GPU, for tests of mpath_bench: what it uses of NCCL, done by MPI from host copies of the
  * buffers, which the (fake) CUDA driver makes. Everything is finished when a call or a group returns.
  */
+#include "device/cuda/driver.h"
 #include "tools/bench_nccl.h"
 
 #include <dlfcn.h>

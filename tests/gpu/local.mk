@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 # tests/gpu/run is for a machine with GPUs. Beside the fake driver (fake_cuda) lie a fake NVML and a fake NCCL, so that
 # discovery and mpath_bench are tested without one.
-EXTRA_DIST += gpu/fake_nccl.c gpu/fake_nvml.c gpu/goals.py gpu/kernel_targets gpu/mpi_parts.py gpu/pack gpu/relays.py gpu/run gpu/sanitize.py gpu/takes.py gpu/test_run
+EXTRA_DIST += gpu/fake_nccl.c gpu/fake_nvml.c gpu/goals.py gpu/kernel_targets gpu/mpi_parts.py gpu/nodes.py gpu/pack gpu/pytorch.py gpu/relays.py gpu/run gpu/sanitize.py gpu/takes.py gpu/test_run
 golden_scripts += gpu/test_run
 fake_gpu_libraries = fake_cuda/libnvidia-ml.so.1
 if HAVE_MPI

@@ -30,7 +30,7 @@ def bench(run, name, path, factor, options, limit_s):
     """The cases of one job of mpath_bench; [] when it failed."""
     file = run.new_file(f"relays-{name}.json")
     label = f"emulated, declared rates x {factor:g}, {RANKS} ranks on {run.gpus} GPUs"
-    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "1g",
+    before = ["--mca", "coll_mpath_topo_file", path, *run.internals("gpu_relay_bytes=1g"),
               "--mca", "coll_mpath_gpu_device_bytes", "2g"]
     options = ["--memory", "cuda", *options, "--label", label, "--json", file]
     print(label)
@@ -105,7 +105,7 @@ def print_least_size(run, cases):
 
 def no_relay_behind_a_switch(run):
     text = run.judge("relays/switch", [run.binary("mpath_plan"), "--preset", "hgx-h200", "--nodes", "1", "--hot", "0.7"], 30,
-                     wanted=r"^relayed bytes +0$")
+                     wanted=r"^relayed bytes +0 B$")
     print("\n".join(line for line in text.splitlines() if line.startswith("relayed")))
 
 
@@ -210,7 +210,7 @@ def part_moe(run):
         print(run.judge("moe/as-it-is", command, 120, environment, wanted="right$"))
     factor = scale(run)
     path = topology(run, "moe", factor, ["--emulated", "copies"])
-    before = ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "512m",
+    before = ["--mca", "coll_mpath_topo_file", path, *run.internals("gpu_relay_bytes=512m"),
               "--mca", "coll_mpath_gpu_device_bytes", "1g"]
     command = run.mpirun(RANKS, [program, "--tokens", "2k,16k,64k", "--skew", "0.4,0.9", "--topk", "1", "--backends",
                                  "static,mpath"], before)

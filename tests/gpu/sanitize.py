@@ -73,7 +73,7 @@ def over_relays(run, wrap):
     options = ["--memory", "cuda", "--hot", "0.7", "--bytes", "100k,2m", "--unit", "1", "--iters", "1", "--warmup", "1", "--check",
                "--json", file]
     job = run.mpirun(relays.RANKS, [*wrap, run.binary("mpath_bench"), *options],
-                     ["--mca", "coll_mpath_topo_file", path, "--mca", "coll_mpath_gpu_relay_bytes", "64m"])
+                     ["--mca", "coll_mpath_topo_file", path, *run.internals("gpu_relay_bytes=64m")])
     judge(run, "sanitize/memcheck/relays", job, relays.RANKS, 180, {"OMPI_MCA_coll_mpath_gate": "always"}, "emulated$")
     run.check_json("sanitize/memcheck/relays-carried", file, carried_from=0, relayed=True)
 

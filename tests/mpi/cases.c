@@ -6,6 +6,7 @@
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"
+#include "tools/bench_pvar.h"
 
 #include <endian.h>
 #include <stdio.h>
@@ -54,56 +55,54 @@ int case_wanted(int argc, char **argv, const char *name)
     return argc <= 1;
 }
 
-static unsigned long long read_counter(const char *wanted)
+static int read_counters(const char *name, unsigned long long *values, int room)
 {
-    unsigned long long value = 0;
-    char name[256], text[512];
-    int count = 0, index, name_length, text_length, verbosity, class, bind, readonly, continuous, atomic, elements;
+    int index = mpath_pvar_find(name), elements = 0;
     MPI_T_pvar_session session;
     MPI_T_pvar_handle handle;
-    MPI_Datatype datatype;
-    MPI_T_enum enumtype;
 
-    MPI_T_pvar_get_num(&count);
-    for (index = 0; index < count; index++) {
-        name_length = sizeof(name);
-        text_length = sizeof(text);
-        if (MPI_T_pvar_get_info(index, name, &name_length, &verbosity, &class, &datatype, &enumtype, text, &text_length,
-                                &bind, &readonly, &continuous, &atomic) == MPI_SUCCESS &&
-            strcmp(name, wanted) == 0) {
-            break;
-        }
-    }
-    if (index < count && MPI_T_pvar_session_create(&session) == MPI_SUCCESS) {
+    if (index >= 0 && MPI_T_pvar_session_create(&session) == MPI_SUCCESS) {
         if (MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &elements) == MPI_SUCCESS) {
-            MPI_T_pvar_read(session, handle, &value);
+            if (elements > room) {
+                elements = 0;
+            } else {
+                MPI_T_pvar_read(session, handle, values);
+            }
             MPI_T_pvar_handle_free(session, &handle);
         }
         MPI_T_pvar_session_free(&session);
     }
-    return value;
+    return elements;
 }
 
-unsigned long long cases_counter(const char *name)
+int cases_counters(const char *name, unsigned long long *values, int room)
 {
     static int provided = -1;
 
     if (provided < 0) {
         MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
     }
-    return read_counter(name);
+    return read_counters(name, values, room);
+}
+
+unsigned long long cases_counter(const char *name)
+{
+    unsigned long long value = 0;
+
+    (void)cases_counters(name, &value, 1);
+    return value;
 }
 
 void cases_print_calls(void)
 {
     static const char *const names[] = {"coll_mpath_calls",        "coll_mpath_declined",     "coll_mpath_kernel_bytes",
                                         "coll_mpath_engine_bytes", "coll_mpath_staged_bytes", "coll_mpath_eager_calls"};
-    unsigned long long mine[6], sum[6];
+    unsigned long long mine[6]       = {0}, sum[6];
     int provided, rank, i;
 
     MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
     for (i = 0; i < 6; i++) {
-        mine[i] = read_counter(names[i]);
+        (void)read_counters(names[i], &mine[i], 1);
     }
     MPI_Reduce(mine, sum, 6, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);

@@ -15,6 +15,10 @@ mpi_setup() {
     local component=$build_dir/ompi_coll_mpath/.libs
     mpirun_options=(--oversubscribe --bind-to none)
     export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1
+    # Jobs run side by side: mpirun removes the folder of its user's sessions when that is empty, while another one makes its own
+    # there and ends with status 1 for it (Open MPI 4.1). With something in it the folder stays.
+    export TMPDIR=$scratch/sessions
+    mkdir -p "$TMPDIR/ompi.$(uname -n).$(id -u)/stays"
     export OMPI_MCA_mpi_yield_when_idle=1
     export OMPI_MCA_coll_mpath_gpu_probe=off # a driver without GPUs has no steady rates
     # Open MPI 5 and later name the launcher's parameters differently; its own DVM needs them.

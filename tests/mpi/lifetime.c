@@ -178,10 +178,10 @@ static long case_no_bytes(void)
     return errors;
 }
 
-/* 0 when the request has ended within 20 s. */
+/* 0 when the request has ended within two minutes. */
 static long wait_a_while(MPI_Request *request)
 {
-    double end = MPI_Wtime() + 20.0;
+    double end = MPI_Wtime() + 120.0;
     int ended  = 0;
 
     while (!ended && (MPI_Wtime() < end)) {
@@ -401,14 +401,71 @@ static long case_not_freed(void)
     return errors;
 }
 
+/* Ranks that reduce in different ways, one call after the other on new communicators: an error on every rank. */
+static long case_differing(void)
+{
+    enum { COUNT = 65536 };
+    int32_t *in = calloc(COUNT, sizeof(*in)), *out = calloc(COUNT, sizeof(*out));
+    int last = world_rank == world_size - 1, *counts = calloc((size_t)world_size, sizeof(*counts)), way, part;
+    int rc      = MPI_SUCCESS;
+    long errors = 0;
+    MPI_Request request;
+    MPI_Comm comm;
+
+    if (in == NULL || out == NULL || counts == NULL) {
+        MPI_Abort(MPI_COMM_WORLD, 99);
+    }
+    MPI_Comm_set_errhandler(MPI_COMM_WORLD, MPI_ERRORS_RETURN); /* it is asked about collective requests */
+    for (way = 0; way < 7; way++) {
+        MPI_Comm_dup(MPI_COMM_WORLD, &comm);
+        MPI_Comm_set_errhandler(comm, MPI_ERRORS_RETURN);
+        if (way == 0) {
+            rc = MPI_Allreduce(in, out, COUNT, MPI_INT, last ? MPI_SUM : MPI_MAX, comm);
+        } else if (way == 1) {
+            rc = MPI_Allreduce(in, out, COUNT, last ? MPI_FLOAT : MPI_INT, MPI_MAX, comm);
+        } else if (way == 2) {
+            rc = MPI_Iallreduce(in, out, 16, MPI_INT64_T, MPI_MAX, comm, &request); /* set up in another call */
+            rc = MPI_Wait(&request, MPI_STATUS_IGNORE);
+            rc = MPI_Iallreduce(in, out, COUNT, last ? MPI_UNSIGNED : MPI_INT, MPI_MAX, comm, &request);
+            rc = rc == MPI_SUCCESS ? MPI_Wait(&request, MPI_STATUS_IGNORE) : rc;
+        } else if (way == 3) {
+            rc = MPI_Reduce_scatter_block(in, out, COUNT / world_size, MPI_INT, last ? MPI_SUM : MPI_MAX, comm);
+        } else if (way == 5) { /* as many bytes */
+            rc = MPI_Allreduce(in, out, last ? COUNT / 2 : COUNT, last ? MPI_INT64_T : MPI_INT, MPI_SUM, comm);
+        } else if (way == 6) { /* as many elements in all, in other parts; some ranks see it, all hear of it */
+            for (part = 0; part < world_size; part++) {
+                counts[part] = COUNT / world_size;
+            }
+            counts[0] += last ? 1000 : 0;
+            counts[1] -= last ? 1000 : 0;
+            rc = MPI_Reduce_scatter(in, out, counts, MPI_INT, MPI_SUM, comm);
+            rc = rc == MPI_SUCCESS ? MPI_Allreduce(in, out, COUNT, MPI_INT, MPI_SUM, comm) : rc;
+        } else { /* the same numbers under two names */
+            rc = MPI_Allreduce(in, out, COUNT, last ? MPI_INT32_T : MPI_INT, MPI_SUM, comm) == MPI_SUCCESS
+                     ? MPI_ERR_OTHER
+                     : MPI_SUCCESS;
+        }
+        if (rc == MPI_SUCCESS) {
+            fprintf(stderr, "rank %d: call %d ends as it should not\n", world_rank, way);
+            errors++;
+        }
+        MPI_Comm_free(&comm);
+    }
+    free(in);
+    free(out);
+    free(counts);
+    return errors;
+}
+
 int main(int argc, char **argv)
 {
     static const struct {
         const char *name;
         long (*run)(void);
-    } cases[] = {{"leaks", case_leaks},       {"fork", case_fork},           {"no_bytes", case_no_bytes},
-                 {"negative", case_negative}, {"deletion", case_deletion},   {"truncated", case_truncated},
-                 {"spawn", case_spawn},       {"not_freed", case_not_freed}, {"one_without", case_one_without}};
+    } cases[] = {{"leaks", case_leaks},        {"fork", case_fork},           {"no_bytes", case_no_bytes},
+                 {"negative", case_negative},  {"deletion", case_deletion},   {"truncated", case_truncated},
+                 {"spawn", case_spawn},        {"not_freed", case_not_freed}, {"one_without", case_one_without},
+                 {"differing", case_differing}};
     size_t i;
 
     program = argv[0];

@@ -23,6 +23,10 @@ mpi_programs += mpi/lifetime
 mpi_lifetime_SOURCES = mpi/lifetime.c
 mpi_lifetime_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_lifetime_LDADD = mpi/libcases.la $(OMPI_LIBS)
+mpi_programs += mpi/soak
+mpi_soak_SOURCES = mpi/soak.c mpi/nonblocking_ops.c mpi/nonblocking_ops.h mpi/persistent.h
+mpi_soak_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_soak_LDADD = mpi/libcases.la $(OMPI_LIBS) $(DL_LIBS)
 mpi_programs += mpi/slow_links
 mpi_slow_links_SOURCES = mpi/slow_links.c
 mpi_slow_links_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
@@ -31,6 +35,10 @@ mpi_programs += mpi/one_node
 mpi_one_node_SOURCES = mpi/one_node.c
 mpi_one_node_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_one_node_LDADD = mpi/libcases.la $(OMPI_LIBS) $(DL_LIBS)
+mpi_programs += mpi/node_memory
+mpi_node_memory_SOURCES = mpi/node_memory.c
+mpi_node_memory_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_node_memory_LDADD = mpi/libcases.la $(OMPI_LIBS) $(DL_LIBS)
 mpi_programs += mpi/order
 mpi_order_SOURCES = mpi/order.c
 mpi_order_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
@@ -67,6 +75,14 @@ mpi_programs += mpi/absent
 mpi_absent_SOURCES = mpi/absent.c
 mpi_absent_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_absent_LDADD = $(OMPI_LIBS)
+mpi_programs += mpi/running
+mpi_running_SOURCES = mpi/running.c
+mpi_running_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_running_LDADD = $(OMPI_LIBS)
+mpi_programs += mpi/no_memory
+mpi_no_memory_SOURCES = mpi/no_memory.c
+mpi_no_memory_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_no_memory_LDADD = mpi/libcases.la $(OMPI_LIBS) $(DL_LIBS)
 mpi_reductions_SOURCES = mpi/reductions.c mpi/reduction_checks.c mpi/reduction_checks.h mpi/reduction_types.c mpi/reduction_types.h mpi/reduction_user.c mpi/reduction_user.h \
 	mpi/reduction_large.c mpi/reduction_large.h mpi/device_calls.c mpi/device_calls.h
 mpi_reductions_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
@@ -86,6 +102,14 @@ mpi_threads_LDADD = mpi/libcases.la $(OMPI_LIBS) -lpthread
 mpi_large_SOURCES = mpi/large.c
 mpi_large_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_large_LDADD = mpi/libcases.la $(OMPI_LIBS)
+mpi_programs += mpi/seen
+mpi_seen_SOURCES = mpi/seen.c
+mpi_seen_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_seen_LDADD = mpi/libcases.la $(OMPI_LIBS) $(DL_LIBS)
+mpi_programs += mpi/first_dead
+mpi_first_dead_SOURCES = mpi/first_dead.c
+mpi_first_dead_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
+mpi_first_dead_LDADD = mpi/libcases.la $(OMPI_LIBS) $(DL_LIBS)
 mpi_killed_SOURCES = mpi/killed.c
 mpi_killed_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS)
 mpi_killed_LDADD = mpi/libcases.la $(OMPI_LIBS)
@@ -99,7 +123,7 @@ if HAVE_MOE_LAYER
 moe_program = mpi/moe_layer
 mpi/moe_layer: $(srcdir)/mpi/moe_gpu.c $(moe_sources) $(moe_folder)/moe.h
 	@$(MKDIR_P) mpi
-	$(AM_V_CCLD)$(MPICC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -isystem $(CUDA_DIR)/include -o $@ $(srcdir)/mpi/moe_gpu.c \
+	$(AM_V_CCLD)$(MPICC) -std=gnu11 -Wall -Wextra -Werror $(CFLAGS) -DMPATH_VERSION='"$(PACKAGE_VERSION)"' -isystem $(CUDA_DIR)/include -o $@ $(srcdir)/mpi/moe_gpu.c \
 		$(moe_sources) -lm -ldl
 CLEANFILES += mpi/moe_layer
 endif

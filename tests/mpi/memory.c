@@ -2,7 +2,7 @@
 /* Test buffers through the driver's own interface, as an application has them; a call that fails ends the job. */
 #include "mpi/memory.h"
 
-#include "gpu/cuda_abi.h"
+#include "device/cuda/cuda_abi.h"
 
 #include <dlfcn.h>
 #include <mpi.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Non-blocking and persistent collectives. Usage: nonblocking [CASE...]. Besides the cases that run by default there
- * are late, for jobs with coll_mpath_timeout_s 1, numbers, for those with coll_mpath_pack_bytes 1k, and threads, which
+ * are late, for jobs with coll_mpath_timeout_s 20, numbers, for those with pack_bytes 1k of coll_mpath_internals, and threads, which
  * needs MPI_THREAD_MULTIPLE.
  */
 #include "mpi/memory.h"
@@ -207,7 +207,7 @@ static long case_between(void)
 }
 
 /*
- * A rank that computes in the middle of operations, longer than the deadline of blocking calls (which the job sets to 1
+ * A rank that computes in the middle of operations, longer than the deadline of blocking calls (which the job sets to 20
  * s): no error. One operation is past its agreement then, the other has yet to begin.
  */
 static long case_late(void)
@@ -232,7 +232,7 @@ static long case_late(void)
             MPI_Test(&operations[0].request, &done, MPI_STATUS_IGNORE);
             pause_ms(1);
         }
-        pause_ms(1500);
+        pause_ms(25000);
     }
     for (int i = 0; i < 2; i++) {
         errors += MPI_Wait(&operations[i].request, MPI_STATUS_IGNORE) != MPI_SUCCESS;

@@ -8,7 +8,7 @@
 #include <stdlib.h>
 
 #define STARTS 20
-#define LIMIT_S 100
+#define LIMIT_S 400
 
 /* -- the life of requests, types and communicators -- */
 
@@ -139,7 +139,7 @@ static long wait_limited(MPI_Request *requests, int count)
 }
 
 /*
- * Three operations with gaps, for jobs with a coll_mpath_pack_bytes that is less: the ranks agree to decline them. Rank 0
+ * Three operations with gaps, for jobs whose pack_bytes of coll_mpath_internals is less: the ranks agree to decline them. Rank 0
  * learns that of the first one while it waits for the others with the second, and starts the third then; the others
  * start both after the first.
  */

@@ -2,6 +2,8 @@
 /*
  * Two communicators over the same NICs at a time, on nodes of four GPUs: rank 1 sends over the NIC beside it, which rank 0
  * borrows in the other one. That chunks have made way is seen in the performance variables.
+ *
+ * "figures CALLS" prints instead what a message takes alone and beside the other: medians in seconds, by the slowest rank.
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"
@@ -85,6 +87,70 @@ static long make_way(pair_t *pairs)
     return errors;
 }
 
+static int compare_times(const void *a, const void *b)
+{
+    return (*(const double *)a > *(const double *)b) - (*(const double *)a < *(const double *)b);
+}
+
+static double median_of(double *times, int count)
+{
+    qsort(times, (size_t)count, sizeof(*times), compare_times);
+    return times[count / 2];
+}
+
+/* Starts those of `which`, a mask; what each took until its last rank had it, on rank 0. */
+static void time_calls(pair_t *pairs, int which, double took[2])
+{
+    double began_s, mine[2] = {0, 0};
+    int done[2] = {!(which & 1), !(which & 2)}, i;
+
+    MPI_Barrier(MPI_COMM_WORLD);
+    began_s = MPI_Wtime();
+    for (i = 0; i < 2; i++) {
+        if (!done[i]) {
+            pair_start(&pairs[i]);
+        }
+    }
+    while (!done[0] || !done[1]) {
+        for (i = 0; i < 2; i++) {
+            if (!done[i]) {
+                MPI_Test(&pairs[i].request, &done[i], MPI_STATUS_IGNORE);
+                mine[i] = MPI_Wtime() - began_s;
+            }
+        }
+    }
+    MPI_Reduce(mine, took, 2, MPI_DOUBLE, MPI_MAX, 0, MPI_COMM_WORLD);
+}
+
+static void print_figures(pair_t *pairs, int calls)
+{
+    static const char *const names[] = {"owner alone", "borrower alone", "owner beside borrower",
+                                        "borrower beside owner"};
+    double *times                    = calloc(4 * (size_t)calls, sizeof(*times)), took[2];
+    unsigned long long mine, all;
+
+    for (int call = -2; call < calls; call++) { /* two to warm up */
+        for (int which = 1; which <= 3; which++) {
+            time_calls(pairs, which, took);
+            if ((call >= 0) && (which < 3)) {
+                times[(which - 1) * calls + call] = took[which - 1];
+            } else if (call >= 0) {
+                times[2 * calls + call] = took[0];
+                times[3 * calls + call] = took[1];
+            }
+        }
+    }
+    mine = cases_counter("coll_mpath_yields") + cases_counter("coll_mpath_receive_yields");
+    MPI_Reduce(&mine, &all, 1, MPI_UNSIGNED_LONG_LONG, MPI_SUM, 0, MPI_COMM_WORLD);
+    if (rank == 0) {
+        printf("chunks that made way %llu\n", all);
+    }
+    for (int i = 0; (i < 4) && (rank == 0); i++) {
+        printf("figure %s %.6f\n", names[i], median_of(times + i * calls, calls));
+    }
+    free(times);
+}
+
 int main(int argc, char **argv)
 {
     pair_t pairs[2];
@@ -99,7 +165,11 @@ int main(int argc, char **argv)
     }
     pair_make(&pairs[0], 1);
     pair_make(&pairs[1], 0);
-    case_end("make_way", make_way(pairs));
+    if ((argc > 2) && (strcmp(argv[1], "figures") == 0) && (atoi(argv[2]) > 0)) {
+        print_figures(pairs, atoi(argv[2]));
+    } else {
+        case_end("make_way", make_way(pairs));
+    }
     pair_free(&pairs[0]);
     pair_free(&pairs[1]);
     cases_print_calls();

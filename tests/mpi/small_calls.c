@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Many calls in a row whose buffers are rewritten at once: a rank that returns while a peer still reads its buffer, or
- * data of one call that reaches the next, is seen. Argument: number of calls (default 20000).
+ * data of one call that reaches the next, is seen. Arguments: number of calls (default 20000), and of others on the heap before
+ * the program loads a driver for the memory of these.
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"
@@ -21,9 +22,21 @@ static int piece_bytes(int source, int destination, int call)
     return (source * 5 + destination * 3 + call) % 7 == 0 ? 0 : 1 + (source + destination + call) % PIECE_MAX;
 }
 
+/* Nothing that is learned here may be used for what comes. */
+static void call_on_heap(int calls, int size)
+{
+    char *send = calloc((size_t)size, PIECE_MAX), *receive = calloc((size_t)size, PIECE_MAX);
+
+    for (int call = 0; send != NULL && receive != NULL && call < calls; call++) {
+        MPI_Alltoall(send, PIECE_MAX, MPI_BYTE, receive, PIECE_MAX, MPI_BYTE, MPI_COMM_WORLD);
+    }
+    free(send);
+    free(receive);
+}
+
 int main(int argc, char **argv)
 {
-    int calls = argc > 1 ? atoi(argv[1]) : 20000, rank, size, call, peer, i;
+    int calls = argc > 1 ? atoi(argv[1]) : 20000, before = argc > 2 ? atoi(argv[2]) : 0, rank, size, call, peer, i;
     int *arrays, *send_counts, *send_offsets, *receive_counts, *receive_offsets;
     unsigned char *send, *receive, *send_image, *receive_image; /* images: what the processor reads and writes */
     size_t room;
@@ -32,6 +45,7 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
+    call_on_heap(before, size);
     room          = (size_t)size * PIECE_MAX;
     arrays        = malloc((size_t)size * 4 * sizeof(int));
     send          = memory_new(room, 1);

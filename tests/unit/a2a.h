@@ -6,7 +6,7 @@
 #ifndef MPATH_TESTS_UNIT_A2A_H
 #define MPATH_TESTS_UNIT_A2A_H
 
-#include "exec/agree.h"
+#include "team/agree.h"
 
 #include <stdint.h>
 

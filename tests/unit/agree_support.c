@@ -138,9 +138,61 @@ static void buffers_check(const buffers_t *b, int call, const mpath_team_t *team
     }
 }
 
-static void demand_check(const mpath_team_t *team, const mpath_agreed_t *agreed, int call)
+static uint64_t most(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* What the pairs that are left ask of ranks, nodes and NICs, and what this node's ranks have said of theirs. */
+static void load_check(const mpath_team_t *team, const mpath_agreed_t *agreed, int call)
+{
+    const mpath_topo_t *topo = mpath_team_topo(team);
+    int size = mpath_team_size(team), my_node = mpath_topo_place(topo, mpath_team_rank(team))->node, place = 0;
+    uint64_t nodes[RANKS_MAX][2] = {{0}}, nics[RANKS_MAX][8][2] = {{{0}}};
+    uint64_t rank_bytes = 0, cross_bytes = 0, node_bytes = 0, static_bytes = 0;
+
+    for (int rank = 0; rank < size; rank++) {
+        uint64_t bytes[2] = {0, 0}, away[2] = {0, 0};
+
+        for (int other = 0; other < size; other++) {
+            int node = mpath_topo_place(topo, rank)->node, crosses = mpath_topo_place(topo, other)->node != node;
+
+            for (int in = 0; in < 2; in++) {
+                int from = in ? other : rank, to = in ? rank : other;
+                uint64_t left        = pair_bytes(call, size, from, to);
+                const uint64_t *rows = in ? agreed->node_receives : agreed->node_sends;
+
+                left = rank != other && left > mpath_agreed_inline_bytes(team, agreed, from, to) ? left : 0;
+                bytes[in] += left;
+                away[in] += crosses ? left : 0;
+                nodes[node][in] += crosses ? left : 0;
+                nics[node][mpath_topo_place(topo, from)->nic & 7][in] += crosses ? left : 0;
+                ranks_check(node != my_node || rows == NULL || rows[place * size + other] == left);
+            }
+        }
+        place += mpath_topo_place(topo, rank)->node == my_node;
+        rank_bytes  = most(rank_bytes, most(bytes[0], bytes[1]));
+        cross_bytes = most(cross_bytes, most(away[0], away[1]));
+    }
+    for (int node = 0; node < mpath_topo_num_nodes(topo); node++) {
+        node_bytes = most(node_bytes, most(nodes[node][0], nodes[node][1]));
+        for (int nic = 0; nic < 8; nic++) {
+            static_bytes = most(static_bytes, most(nics[node][nic][0], nics[node][nic][1]));
+        }
+    }
+    ranks_check(agreed->busiest_bytes == rank_bytes && agreed->cross_bytes == cross_bytes);
+    ranks_check((agreed->node_sends != NULL) == (mpath_topo_num_nodes(topo) > 1 && mpath_topo_rails_equal(topo)));
+    if (agreed->node_sends != NULL) {
+        ranks_check(agreed->node_bytes == node_bytes && agreed->static_bytes == static_bytes);
+    }
+}
+
+static void demand_check(mpath_team_t *team, const buffers_t *b, mpath_agreed_t *agreed, int call)
 {
     int left = 0, size = mpath_team_size(team);
+    uint64_t largest = 0;
+
+    ranks_check(mpath_agree_demand(team, &b->call, agreed) == MPATH_OK);
 
     for (int s = 0; s < size; s++) {
         for (int d = 0; d < size; d++) {
@@ -148,9 +200,10 @@ static void demand_check(const mpath_team_t *team, const mpath_agreed_t *agreed,
 
             ranks_check(agreed->demand[s * size + d] == bytes);
             left += s != d && bytes > mpath_agreed_inline_bytes(team, agreed, s, d);
+            largest = s != d && bytes > largest ? bytes : largest;
         }
     }
-    ranks_check(agreed->finished == (left == 0));
+    ranks_check(agreed->finished == (left == 0) && agreed->largest_bytes == largest);
 }
 
 /* The same on all ranks? */
@@ -197,7 +250,8 @@ int random_body(ranks_self_t *self, void *argument)
         ranks_check(agreed.inline_remote_bytes <= agreed.inline_bytes);
         buffers_check(&b, call, team, &agreed, !ineligible && !device);
         if (!ineligible && !device) {
-            demand_check(team, &agreed, call);
+            load_check(team, &agreed, call);
+            demand_check(team, &b, &agreed, call);
         }
         if (call % 16 == 0) {
             same_check(team, &agreed);

@@ -3,7 +3,7 @@
 #ifndef MPATH_TESTS_UNIT_AGREE_SUPPORT_H
 #define MPATH_TESTS_UNIT_AGREE_SUPPORT_H
 
-#include "exec/agree.h"
+#include "team/agree.h"
 #include "ranks.h"
 
 #define MAX_PAIR 6000 /* more than small_bytes: some pairs stay outside */

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* mpath's own declarations of the CUDA driver against NVIDIA's header, at compile time, where that is installed. */
-#include "gpu/cuda_abi.h"
+#include "device/cuda/cuda_abi.h"
 
 #include <cuda.h>
 

@@ -6,9 +6,9 @@
  */
 #include "config.h"
 #include "gpu_kinds.h"
-#include "gpu/export.h"
-#include "gpu/import.h"
-#include "gpu/launch.h"
+#include "device/ipc_export.h"
+#include "device/ipc_import.h"
+#include "device/kernels/copy.h"
 #include "util/time.h"
 
 #include <stdio.h>

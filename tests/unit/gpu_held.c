@@ -2,7 +2,7 @@
 /* A GPU that does not come to this rank's work. */
 #include "gpu_held.h"
 
-#include "gpu/stream.h"
+#include "device/stream.h"
 
 int gpu_is_held;
 

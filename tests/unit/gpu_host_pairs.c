@@ -8,7 +8,7 @@
  * Processes 0 to 3 send, 4 to 7 receive; process p works on GPU p, modulo the number of GPUs, as the ranks of an
  * emulated cluster do. Runs on the driver of the machine unless MPATH_TEST_CUDA says else.
  */
-#include "gpu/pinned.h"
+#include "device/pinned.h"
 #include "gpu_kinds.h"
 #include "util/time.h"
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Memory of every kind on a GPU, for tests. */
 #include "gpu_kinds.h"
-#include "gpu/launch.h"
+#include "device/kernels/copy.h"
 
 #include <dlfcn.h>
 #include <stdio.h>
@@ -12,7 +12,7 @@
     do {                                                                                                               \
         mpath_cu_result_t require_result = (_call);                                                                    \
         if (require_result != MPATH_CU_SUCCESS) {                                                                      \
-            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #_call, mpath_cu_error_string(require_result));     \
+            fprintf(stderr, "%s:%d: %s: %s\n", __FILE__, __LINE__, #_call, mpath_device_error_string(require_result)); \
             abort();                                                                                                   \
         }                                                                                                              \
     } while (0)

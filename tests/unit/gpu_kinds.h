@@ -3,8 +3,9 @@
 #ifndef MPATH_TESTS_UNIT_GPU_KINDS_H
 #define MPATH_TESTS_UNIT_GPU_KINDS_H
 
-#include "gpu/memory.h"
-#include "gpu/stream.h"
+#include "device/cuda/driver.h"
+#include "device/memory.h"
+#include "device/stream.h"
 
 typedef struct gpu_memory {
     mpath_memory_kind_t kind;

@@ -38,6 +38,19 @@ void member_end(member_t *member)
     mpath_gpu_cleanup();
 }
 
+/* The buffers of the host are copies of the device's. */
+static mpath_status_t member_to_host(mpath_call_t *call, void *user)
+{
+    member_t *member = user;
+    a2a_t *a2a       = &member->a2a;
+
+    gpu_memory_read(member->send.address, a2a->send, a2a->send_room);
+    gpu_memory_read(member->recv.address, a2a->recv, a2a->recv_room);
+    *call              = a2a->call;
+    member->was_copied = 1;
+    return MPATH_OK;
+}
+
 /* The buffers of the host stand in the device's. */
 mpath_status_t member_call(member_t *member, a2a_kind_t kind, uint64_t max_bytes, uint64_t seed)
 {
@@ -63,7 +76,13 @@ mpath_status_t member_call(member_t *member, a2a_kind_t kind, uint64_t max_bytes
         call.send_buffer = a2a->call.send_buffer;
         call.recv_buffer = a2a->call.recv_buffer;
     }
-    status = mpath_alltoallv(member->coll, &call);
+    member->was_copied = 0;
+    call.to_host       = member->copies ? member_to_host : NULL;
+    call.user          = member;
+    status             = mpath_alltoallv(member->coll, &call);
+    if (member->was_copied) {
+        gpu_memory_write(member->recv.address, a2a->recv, a2a->recv_room);
+    }
     a2a_spoil(a2a);
     gpu_memory_write(member->send.address, a2a->send, a2a->send_room);
     gpu_memory_read(member->recv.address, a2a->recv, a2a->recv_room);

@@ -28,6 +28,8 @@ typedef struct member {
     uint64_t *demand; /* [size * size] */
     gpu_memory_t send, recv;
     member_memory_t memory;
+    int copies;     /* it lends copies in host memory */
+    int was_copied; /* the last call went by these */
 } member_t;
 
 /* On a context of its own: what member_join() makes, with a device for each rank's number. */

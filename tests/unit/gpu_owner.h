@@ -7,7 +7,7 @@
 #define MPATH_TESTS_UNIT_GPU_OWNER_H
 
 #include "gpu_kinds.h"
-#include "gpu/import.h"
+#include "device/ipc_import.h"
 
 #include <sys/types.h>
 

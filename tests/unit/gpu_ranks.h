@@ -3,7 +3,7 @@
 #ifndef MPATH_TESTS_UNIT_GPU_RANKS_H
 #define MPATH_TESTS_UNIT_GPU_RANKS_H
 
-#include "coll/allreduce_gpu.h"
+#include "node/reduce.h"
 #include "gpu_kinds.h"
 #include "ranks.h"
 

@@ -9,7 +9,17 @@ unit_programs += unit/test_fiber unit/test_idle unit/test_log unit/test_param un
 unit_test_idle_LDFLAGS = -Wl,--wrap=clock_gettime -Wl,--wrap=nanosleep -Wl,--wrap=sched_yield
 unit_test_log_SOURCES = unit/test_log.c unit/capture.h
 unit_test_param_SOURCES = unit/test_param.c unit/capture.h
-unit_programs += unit/test_segment unit/test_shm
+unit_programs += unit/test_locale unit/test_record
+unit_test_locale_SOURCES = unit/test_locale.c unit/capture.h
+unit_test_record_SOURCES = unit/test_record.c unit/capture.h
+unit_programs += unit/test_trace
+unit_test_trace_SOURCES = unit/test_trace.c unit/capture.h
+unit_programs += unit/test_spelling
+unit_test_spelling_SOURCES = unit/test_spelling.c unit/capture.h
+unit_programs += unit/test_page unit/test_segment unit/test_shm
+unit_programs += unit/test_outbox
+unit_test_outbox_SOURCES = unit/test_outbox.c $(ranks_sources)
+unit_test_segment_LDFLAGS = -Wl,--wrap=posix_fallocate
 unit_test_shm_SOURCES = unit/test_shm.c unit/lane_pattern.h unit/lane_child.h unit/step_through.c unit/step_through.h
 if HAVE_GLPK
 unit_programs += unit/test_plan_lp
@@ -22,25 +32,38 @@ plan-lp: unit/test_plan_lp
 endif
 unit_programs += unit/test_machine unit/test_topo_xml unit/test_topo_xml_refused
 unit_test_machine_SOURCES = unit/test_machine.c unit/capture.h
+unit_test_topo_xml_LDFLAGS = -Wl,--wrap=strtod
 unit_test_topo_xml_SOURCES = unit/test_topo_xml.c unit/topo_xml_support.h unit/capture.h
 unit_test_topo_xml_refused_SOURCES = unit/test_topo_xml_refused.c unit/topo_xml_support.h unit/capture.h
 EXTRA_DIST += unit/topo/hwloc.xml unit/topo/nccl.xml unit/topo/nccl-hgx.xml unit/topo/nccl-mesh.xml
 unit_programs += unit/test_schedule unit/test_gate unit/test_plan_cache
 unit_test_schedule_SOURCES = unit/test_schedule.c unit/grid.h $(topo_gpu_sources)
+unit_programs += unit/test_algorithm
+unit_test_algorithm_SOURCES = unit/test_algorithm.c unit/capture.h unit/grid.h
+unit_programs += unit/test_entry
+unit_test_entry_SOURCES = unit/test_entry.c
 unit_test_gate_SOURCES = unit/test_gate.c unit/capture.h unit/grid.h
 unit_test_plan_cache_SOURCES = unit/test_plan_cache.c unit/capture.h unit/grid.h
-unit_programs += unit/test_rail unit/test_rail_flow unit/test_rail_peers
+unit_programs += unit/test_rail unit/test_rail_flow unit/test_rail_peers unit/test_rail_strangers
 rail_sources = unit/rail_support.c unit/rail_support.h unit/lane_child.h
 unit_test_rail_SOURCES = unit/test_rail.c unit/lane_pattern.h $(rail_sources)
 unit_test_rail_flow_SOURCES = unit/test_rail_flow.c unit/lane_pattern.h $(rail_sources)
+unit_test_rail_strangers_SOURCES = unit/test_rail_strangers.c $(rail_sources)
 unit_test_rail_peers_SOURCES = unit/test_rail_peers.c $(rail_sources)
 unit_programs += unit/test_fabric
 unit_test_fabric_SOURCES = unit/test_fabric.c unit/capture.h
 unit_programs += unit/test_demand unit/test_plan unit/test_plan_large
 unit_test_demand_SOURCES = unit/test_demand.c unit/capture.h
+unit_programs += unit/test_rivals
+unit_test_rivals_SOURCES = unit/test_rivals.c unit/capture.h
+unit_test_rivals_LDADD = $(top_builddir)/src/libmpath_plan.la $(LDADD) -lm
+unit_programs += unit/test_workload
+unit_test_workload_SOURCES = unit/test_workload.c unit/capture.h
 plan_sources = unit/plan_support.h unit/capture.h unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
 unit_test_plan_SOURCES = unit/test_plan.c $(plan_sources)
 unit_test_plan_large_SOURCES = unit/test_plan_large.c $(plan_sources)
+unit_programs += unit/test_pairs
+unit_test_pairs_SOURCES = unit/test_pairs.c $(plan_sources)
 unit_programs += unit/test_plan_clusters
 unit_test_plan_clusters_SOURCES = unit/test_plan_clusters.c unit/plan_support.h unit/capture.h unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
 unit_test_plan_clusters_LDADD = $(top_builddir)/src/libmpath_clusters.la $(LDADD)
@@ -52,8 +75,11 @@ unit_test_attend_SOURCES = unit/test_attend.c $(ranks_sources)
 agree_sources = unit/agree_support.c unit/agree_support.h $(ranks_sources)
 unit_test_agree_SOURCES = unit/test_agree.c $(agree_sources)
 unit_test_agree_own_SOURCES = unit/test_agree_own.c $(agree_sources)
-golden_scripts += unit/docs unit/info unit/scripts
-EXTRA_DIST += unit/docs unit/info unit/scripts
+golden_scripts += unit/commands unit/docs unit/info unit/man unit/packaging unit/scripts unit/trace_tool
+EXTRA_DIST += unit/commands unit/docs unit/info unit/man unit/packaging unit/scripts unit/trace_tool
+unit_programs += unit/test_connect_kills
+unit_test_connect_kills_SOURCES = unit/test_connect_kills.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
+unit_test_connect_kills_LDADD = $(LDADD) $(UCX_LIBS)
 unit_programs += unit/test_failures
 unit_test_failures_SOURCES = unit/test_failures.c $(ranks_sources)
 unit_programs += unit/test_exchange
@@ -66,6 +92,7 @@ unit_programs += unit/test_move
 unit_test_move_SOURCES = unit/test_move.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 unit_programs += unit/test_alltoallv
 unit_test_alltoallv_SOURCES = unit/test_alltoallv.c unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
+unit_test_alltoallv_LDFLAGS = -Wl,--wrap=clock_gettime
 unit_programs += unit/test_topo_gpu unit/test_topo_gpu_ranks
 topo_gpu_sources = unit/topo_gpu_support.c unit/topo_gpu_support.h $(topo_sources)
 unit_test_topo_gpu_SOURCES = unit/test_topo_gpu.c $(topo_gpu_sources)
@@ -90,12 +117,16 @@ if HAVE_CUDA_H
 unit_test_gpu_memory_SOURCES += unit/gpu_abi.c
 unit_test_gpu_memory_CPPFLAGS = $(AM_CPPFLAGS) $(CUDA_CPPFLAGS)
 endif
-golden_scripts += unit/plan_tool
-EXTRA_DIST += unit/plan_tool
+golden_scripts += unit/plan_tool unit/report
+EXTRA_DIST += unit/plan_tool unit/report unit/report_page.py
 unit_programs += unit/test_moe
 unit_test_moe_SOURCES = unit/test_moe.c unit/capture.h
 unit_programs += unit/test_gpu_import unit/test_gpu_import_cache unit/test_gpu_stream unit/test_gpu_fake unit/test_gpu_again
 unit_test_gpu_again_SOURCES = unit/test_gpu_again.c $(gpu_sources)
+# Another vendor's devices: the table of device/device.h, filled by one file.
+unit_programs += unit/test_device
+unit_test_device_SOURCES = unit/test_device.c unit/fake_device.c unit/fake_device.h unit/gpu_member.c unit/gpu_member.h unit/gpu_kinds.h \
+	unit/a2a.c unit/a2a.h unit/capture.h $(ranks_sources)
 unit_programs += unit/test_gpu_exchange
 unit_test_gpu_exchange_SOURCES = unit/test_gpu_exchange.c $(gpu_sources)
 unit_programs += unit/test_gpu_reduce unit/test_gpu_reduce_ranks unit/test_gpu_reduce_writes
@@ -141,6 +172,10 @@ unit_test_settled_from_SOURCES = unit/test_settled_from.c
 unit_programs += unit/test_team_lost
 lost_sources = unit/lost_nics.c unit/lost_nics.h $(ranks_sources)
 unit_test_team_lost_SOURCES = unit/test_team_lost.c unit/a2a.c unit/a2a.h $(lost_sources)
+unit_programs += unit/test_setup_dead unit/test_unopened
+unit_test_setup_dead_SOURCES = unit/test_setup_dead.c unit/capture.h $(ranks_sources)
+unit_test_unopened_SOURCES = unit/test_unopened.c unit/a2a.c unit/a2a.h unit/capture.h unit/lost_nics.c unit/lost_nics.h \
+	$(symmetric_sources)
 unit_test_retry_SOURCES = unit/test_retry.c $(lost_sources)
 unit_test_retry_LDFLAGS = -Wl,--wrap=mpath_fabric_join_rail
 unit_test_resume_SOURCES = unit/test_resume.c unit/silent_rail.h unit/unread.h $(symmetric_sources)
@@ -151,7 +186,10 @@ symmetric_sources = unit/symmetric_support.c unit/symmetric_support.h unit/captu
 unit_test_symmetric_SOURCES = unit/test_symmetric.c unit/a2a.c unit/a2a.h $(symmetric_sources)
 unit_test_symmetric_failures_SOURCES = unit/test_symmetric_failures.c $(symmetric_sources)
 # The parts of the UCX transport that know nothing of UCX.
-unit_programs += unit/test_ucx_window unit/test_ucx_spread unit/test_ucx_shares unit/test_ucx_neighbours unit/test_ucx_regions
+unit_programs += unit/test_ucx_window unit/test_ucx_spread unit/test_ucx_shares unit/test_ucx_neighbours unit/test_ucx_regions unit/test_ucx_message
+unit_test_ucx_message_SOURCES = unit/test_ucx_message.c
+unit_test_ucx_message_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
+unit_test_ucx_message_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
 unit_test_ucx_regions_SOURCES = unit/test_ucx_regions.c
 unit_test_ucx_regions_CPPFLAGS = $(AM_CPPFLAGS) -I$(top_srcdir)
 unit_test_ucx_regions_LDADD = $(top_builddir)/ucx_tl_mpath/libmpath_spread.la $(LDADD)
@@ -185,13 +223,13 @@ unit_programs += unit/test_relay_cut
 unit_test_relay_cut_SOURCES = unit/test_relay_cut.c unit/unread.h $(relay_sources)
 unit_test_relay_cut_LDFLAGS = $(unread_wraps) -Wl,--wrap=mpath_topo_create_with_gpus -Wl,--wrap=mpath_wire_send -Wl,--wrap=mpath_wire_peer_status -Wl,--wrap=mpath_stream_done
 unit_test_relay_owners_SOURCES = unit/test_relay_owners.c $(relay_sources)
-unit_test_relay_owners_LDFLAGS = -Wl,--wrap=open -Wl,--wrap=unlink -Wl,--wrap=mpath_relay_slot_take
+unit_test_relay_owners_LDFLAGS = -Wl,--wrap=openat -Wl,--wrap=unlink -Wl,--wrap=mpath_relay_slot_take
 unit_programs += unit/test_relay_discover
 unit_test_relay_discover_SOURCES = unit/test_relay_discover.c $(relay_sources)
 unit_test_relay_discover_LDFLAGS = -Wl,--wrap=mpath_gpu_find_nics
 unit_programs += unit/test_relay_choice unit/test_relay_rates
-unit_test_relay_rates_SOURCES = unit/test_relay_rates.c $(relay_sources)
-unit_test_relay_rates_LDFLAGS = -Wl,--wrap=mpath_relay_move -Wl,--wrap=mpath_pace_take -Wl,--wrap=mpath_wire_send
+unit_test_relay_rates_SOURCES = unit/test_relay_rates.c unit/step_clock.c unit/step_clock.h $(relay_sources)
+unit_test_relay_rates_LDFLAGS = -Wl,--wrap=clock_gettime -Wl,--wrap=mpath_relay_move -Wl,--wrap=mpath_pace_take -Wl,--wrap=mpath_wire_send
 unit_test_relay_choice_SOURCES = unit/test_relay_choice.c $(relay_sources)
 unit_programs += unit/test_relay_feed
 unit_test_relay_feed_LDFLAGS = -Wl,--wrap=mpath_relay_hand
@@ -260,9 +298,6 @@ unit_test_host_share_SOURCES = unit/test_host_share.c unit/capture.h
 unit_programs += unit/test_rail_gpu
 unit_test_rail_gpu_SOURCES = unit/test_rail_gpu.c unit/fake_ucx.c unit/fake_ucx.h $(relay_sources)
 unit_test_rail_gpu_LDADD = $(LDADD) $(UCX_LIBS) -ldl
-unit_programs += unit/test_plan_rivals
-unit_test_plan_rivals_SOURCES = unit/test_plan_rivals.c unit/plan_cases.c unit/plan_cases.h unit/plan_cases_gpu.c
-unit_test_plan_rivals_LDFLAGS = -Wl,--wrap=mpath_rails_rivals -Wl,--wrap=mpath_ports_rivals
 if HAVE_VERBS
 unit_programs += unit/test_verbs
 unit_test_verbs_SOURCES = unit/test_verbs.c

@@ -13,24 +13,26 @@ mpath_context_t *lost_context(ranks_self_t *self)
     return ranks_context(self, &settings);
 }
 
-void lost_open_mover(mpath_team_t *team)
+mpath_links_t *lost_open_links(mpath_team_t *team)
 {
-    ranks_check(mpath_mover_create(team) == MPATH_OK);
-    ranks_check(team->mover->status == MPATH_OK);
+    mpath_links_t *links = NULL;
+
+    ranks_check(mpath_links_get(team, &links) == MPATH_OK);
+    return links;
 }
 
-mpath_status_t lost_end_call(mpath_team_t *team, const mpath_move_loss_t *loss)
+mpath_status_t lost_end_call(mpath_team_t *team, const mpath_failover_loss_t *loss)
 {
-    const mpath_move_loss_t none = {0};
+    const mpath_failover_loss_t none = {0};
 
-    return mpath_move_settle_loss(team, (loss != NULL) ? MPATH_ERR_UNREACHABLE : MPATH_OK,
-                                  (loss != NULL) ? loss : &none);
+    return mpath_failover_settle(team, (loss != NULL) ? MPATH_ERR_UNREACHABLE : MPATH_OK,
+                                 (loss != NULL) ? loss : &none);
 }
 
 void lose(mpath_team_t *team, int rank, uint32_t nics)
 {
-    const mpath_move_loss_t loss = {.lost = nics};
-    unsigned version             = mpath_team_topo_version(team);
+    const mpath_failover_loss_t loss = {.lost = nics};
+    unsigned version                 = mpath_team_topo_version(team);
 
     ranks_check(lost_end_call(team, (mpath_team_rank(team) == rank) ? &loss : NULL) == MPATH_AGAIN);
     ranks_check(mpath_team_topo_version(team) == version + 1);

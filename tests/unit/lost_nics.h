@@ -3,16 +3,17 @@
 #ifndef MPATH_TESTS_UNIT_LOST_NICS_H
 #define MPATH_TESTS_UNIT_LOST_NICS_H
 
-#include "exec/move_private.h"
 #include "ranks.h"
+#include "team/team_private.h"
+#include "wire/failover.h"
 
 /* Of a rank whose log lines are dropped. */
 mpath_context_t *lost_context(ranks_self_t *self);
 /* What the first call that moves something makes. */
-void lost_open_mover(mpath_team_t *team);
+mpath_links_t *lost_open_links(mpath_team_t *team);
 
 /* The end of a call that this rank gives up unless `loss` is NULL. */
-mpath_status_t lost_end_call(mpath_team_t *team, const mpath_move_loss_t *loss);
+mpath_status_t lost_end_call(mpath_team_t *team, const mpath_failover_loss_t *loss);
 /* Rank `rank` of the team has lost these NICs; all ranks are to repeat the call. */
 void lose(mpath_team_t *team, int rank, uint32_t nics);
 

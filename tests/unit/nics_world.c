@@ -192,7 +192,7 @@ static double larger(double a, double b)
     return (a > b) ? a : b;
 }
 
-/* As exec/rail_times.c and coll/alltoallv_observe.c do. */
+/* As mover/clock.c and coll/learn.c do. */
 static void observe(world_t *world, int me, int rail, double busiest_ns)
 {
     double bytes = 0, last_ns = 0, least_ns = 0, pace_ns = 0, rx_ns = own_ns(world, me, rail, 0);

@@ -6,8 +6,8 @@
 #ifndef MPATH_TESTS_UNIT_NICS_WORLD_H
 #define MPATH_TESTS_UNIT_NICS_WORLD_H
 
-#include "adapt/nics.h"
-#include "coll/topo_rates.h"
+#include "tune/nic_rates.h"
+#include "plan/cache.h"
 
 #include <stdint.h>
 

@@ -3,7 +3,8 @@
 #ifndef MPATH_TESTS_UNIT_RAIL_SUPPORT_H
 #define MPATH_TESTS_UNIT_RAIL_SUPPORT_H
 
-#include "lane/rail.h"
+#include "lane/segment.h"
+#include "rail/rail.h"
 #include "unit/lane_child.h"
 
 #include <stdatomic.h>
@@ -23,11 +24,11 @@ typedef struct rail_world {
         char address[MPATH_RAIL_ADDRESS_MAX];
         pid_t pid;
     } ranks[RAIL_MAX_RANKS];
-    atomic_int step;                                   /* raised by the processes, as each test wants */
-    atomic_int asleep;                                 /* reads no more */
-    atomic_int sent, finished;                         /* chunks, of the quiet sender */
-    atomic_int done;                                   /* processes that need nothing any more */
-    char region[1 << 20] __attribute__((aligned(64))); /* of shm lanes */
+    atomic_int step;                                /* raised by the processes, as each test wants */
+    atomic_int asleep;                              /* reads no more */
+    atomic_int sent, finished;                      /* chunks, of the quiet sender */
+    atomic_int done;                                /* processes that need nothing any more */
+    mpath_segment_address_t queues[RAIL_MAX_RANKS]; /* of shm lanes */
 } rail_world_t;
 
 typedef void (*rail_rank_main_t)(rail_world_t *world, int rank, mpath_lane_t *rail);

@@ -2,7 +2,8 @@
 /* Test ranks: forks them, deals them to virtual nodes, waits for them and says which failed. */
 #include "ranks.h"
 
-#include "exec/team_private.h"
+#include "record/page.h"
+#include "team/team_private.h"
 #include "ranks_mesh.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -16,8 +17,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#define RANKS_LIMIT_S 240
-#define RANKS_LOST 99 /* exit code of a failed check */
+#define RANKS_LIMIT_S 600 /* whoever still runs then is killed, and has failed */
+#define RANKS_LOST 99     /* exit code of a failed check */
 
 static int my_rank = -1;
 
@@ -108,7 +109,7 @@ static int judge(const ranks_setup_t *setup, int rank, int status)
         return 0;
     }
     if (WIFSIGNALED(status)) {
-        if ((setup->may_die >> rank & 1) != 0) {
+        if ((setup->may_die >> rank & 1) != 0 || (WTERMSIG(status) == SIGABRT && (setup->may_abort >> rank & 1) != 0)) {
             return 0;
         }
         fprintf(stderr, "ranks: rank %d of %d ended by signal %d\n", rank, setup->size, WTERMSIG(status));
@@ -121,7 +122,6 @@ static int judge(const ranks_setup_t *setup, int rank, int status)
 /* Dead children are reaped as they come: a process that nobody reaps looks alive to its mates. */
 static int wait_all(const ranks_setup_t *setup, pid_t *pids)
 {
-    int limit_s       = setup->limit_s > 0 ? setup->limit_s : RANKS_LIMIT_S;
     uint64_t start_ns = mpath_time_ns();
     int left = 0, failed = 0, killed = 0;
 
@@ -138,10 +138,11 @@ static int wait_all(const ranks_setup_t *setup, pid_t *pids)
                 failed += killed ? 0 : judge(setup, rank, status);
             }
         }
-        if (!killed && mpath_time_ns() - start_ns > (uint64_t)limit_s * MPATH_NS_PER_S) {
+        if (!killed && mpath_time_ns() - start_ns > RANKS_LIMIT_S * MPATH_NS_PER_S) {
             for (int rank = 0; rank < setup->size; rank++) {
                 if (pids[rank] > 0) {
-                    fprintf(stderr, "ranks: rank %d of %d still runs after %d s: killed\n", rank, setup->size, limit_s);
+                    fprintf(stderr, "ranks: rank %d of %d still runs after %d s: killed\n", rank, setup->size,
+                            RANKS_LIMIT_S);
                     kill(pids[rank], SIGKILL);
                     failed++;
                 }
@@ -184,6 +185,11 @@ static void drop_line(mpath_log_level_t level, const char *line)
     (void)line;
 }
 
+uint64_t ranks_sent_bytes(int nic)
+{
+    return atomic_load(&mpath_page()->rails[nic].sent_bytes);
+}
+
 void ranks_drop_log(void)
 {
     mpath_log_set_sink(drop_line);
@@ -203,6 +209,12 @@ mpath_team_t *ranks_team(ranks_self_t *self, mpath_context_t *context)
 
     ranks_check(mpath_team_create(context, &self->oob, &team) == MPATH_OK);
     return team;
+}
+
+void ranks_stay_lost(mpath_team_t *team)
+{
+    team->next_probe_ns          = UINT64_MAX;
+    team->context->lost_until_ns = UINT64_MAX;
 }
 
 void ranks_barrier(ranks_self_t *self)

@@ -9,8 +9,8 @@
 #ifndef MPATH_TESTS_UNIT_RANKS_H
 #define MPATH_TESTS_UNIT_RANKS_H
 
-#include "exec/oob.h"
-#include "exec/team.h"
+#include "team/exchange.h"
+#include "team/team.h"
 #include "topo/topo.h"
 #include "util/param.h"
 
@@ -26,8 +26,8 @@ typedef struct ranks_setup {
     const char *nic_name; /* the UCX device behind all of them; NULL: "lo" */
     uint64_t nic_bps;     /* 0: 1 GB/s */
     uint32_t may_die;     /* bit r: rank r ends by a signal, which is no failure */
+    uint32_t may_abort;   /* bit r: rank r may be ended by abort(), by a library */
     int deaf;             /* the control plane does not tell that a peer has ended, as most MPI libraries do not */
-    int limit_s;          /* children that still run after it are killed, and counted as failed; 0: 240 */
 } ranks_setup_t;
 
 typedef struct ranks_mesh ranks_mesh_t;
@@ -54,12 +54,21 @@ int ranks_run(const ranks_setup_t *setup, ranks_body_t body, void *argument);
  */
 void ranks_oob(ranks_self_t *self, int channel, const int *members, int size, mpath_oob_t *oob_p);
 
+/* From here on nothing that others send over the control plane comes here. */
+void ranks_cut(ranks_self_t *self);
+
 /* From here on this rank's log lines, which the test provokes, are dropped. */
 void ranks_drop_log(void);
 
 /* A context on the rank's virtual node, and a team of all ranks on it; a failure ends the rank with a message. */
 mpath_context_t *ranks_context(ranks_self_t *self, const mpath_settings_t *settings);
 mpath_team_t *ranks_team(ranks_self_t *self, mpath_context_t *context);
+
+/* NICs that have failed are not tried again, here and in teams made from now on, however long the test takes; else after a while. */
+void ranks_stay_lost(mpath_team_t *team);
+
+/* What this rank has sent so far over a NIC of its node. */
+uint64_t ranks_sent_bytes(int nic);
 
 /* Waits for all ranks. */
 void ranks_barrier(ranks_self_t *self);

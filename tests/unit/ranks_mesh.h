@@ -36,6 +36,7 @@ struct ranks_mesh {
     pthread_mutex_t lock;
     int rank, size;
     int deaf;
+    int is_cut; /* see ranks_cut() */
     ranks_peer_t peers[RANKS_MAX];
     ranks_plane_t *planes;
 };

@@ -143,7 +143,7 @@ static void receive(const ranks_mesh_t *mesh, ranks_peer_t *peer)
 {
     char block[65536];
 
-    while (!peer->gone) {
+    while (!peer->gone && !mesh->is_cut) {
         ssize_t got = recv(peer->fd, block, sizeof(block), MSG_DONTWAIT);
 
         if (got < 0 && (errno == EAGAIN || errno == EINTR)) {
@@ -314,6 +314,13 @@ void ranks_oob(ranks_self_t *self, int channel, const int *members, int size, mp
         }
     }
     self->mesh->planes = plane;
+}
+
+void ranks_cut(ranks_self_t *self)
+{
+    pthread_mutex_lock(&self->mesh->lock);
+    self->mesh->is_cut = 1;
+    pthread_mutex_unlock(&self->mesh->lock);
 }
 
 ranks_mesh_t *ranks_mesh_create(int rank, int size, int deaf, const int *fds)

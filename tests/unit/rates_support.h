@@ -15,6 +15,8 @@
 extern char rates_path[64]; /* of the file; rates_support_init() makes up a name */
 
 void rates_support_init(void);
+/* For a test's end, however it was: what it has learned says nothing to the next one. */
+int rates_forget(void **state);
 
 /* A communicator of all ranks; `adapt` is the parameter. */
 void member_start(member_t *member, ranks_self_t *self, int adapt);

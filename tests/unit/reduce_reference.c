@@ -153,7 +153,7 @@ void reference_fill(mpath_reduce_type_t type, unsigned char *to, uint64_t index,
     int number = gpu_pattern(rank + 1, index) % 7 - 2, infinite = index % 97 == 5, first = rank == 0;
     element_t element;
 
-    memset(&element, 0, sizeof(element));
+    memset(&element, REFERENCE_HOLE, sizeof(element));
     switch (type) {
     case MPATH_REDUCE_F32:
         element.f = (float)number;

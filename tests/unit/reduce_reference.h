@@ -3,10 +3,13 @@
 #ifndef MPATH_TESTS_UNIT_REDUCE_REFERENCE_H
 #define MPATH_TESTS_UNIT_REDUCE_REFERENCE_H
 
-#include "gpu/reduce.h"
+#include "device/kernels/reduce.h"
 
 #define REFERENCE_OPS (MPATH_REDUCE_MINLOC + 1)
 #define REFERENCE_TYPES (MPATH_REDUCE_I64_AT + 1)
+
+/* What elements with a hole have there: what memory was filled with, for a kernel may copy it or leave it alone. */
+#define REFERENCE_HOLE 0x5a
 
 /* Zero for half precision where the compiler lacks the type: the tests of other compilers have it. */
 int reference_is_tested(mpath_reduce_type_t type);

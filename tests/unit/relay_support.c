@@ -2,8 +2,9 @@
 /* What the tests of relays share: ranks on GPUs of a described machine, and rounds of random demands. */
 #include "relay_support.h"
 
-#include "exec/team_private.h"
+#include "team/team_private.h"
 #include "unit/capture.h"
+#include "wire/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>

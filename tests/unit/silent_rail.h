@@ -3,7 +3,7 @@
 #ifndef MPATH_TESTS_UNIT_SILENT_RAIL_H
 #define MPATH_TESTS_UNIT_SILENT_RAIL_H
 
-#include "coll/share_private.h"
+#include "pipeline/pipeline_private.h"
 
 /*
  * As far as the driver knows it has sent everything of a phase, and all that follow. Without the last one its own node

@@ -4,7 +4,7 @@
 #define MPATH_TESTS_UNIT_STAGED_RANKS_H
 
 #include "gpu_kinds.h"
-#include "lane/staged.h"
+#include "node/staged.h"
 
 #define KIB UINT64_C(1024)
 #define MIB (UINT64_C(1) << 20)

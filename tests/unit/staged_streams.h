@@ -6,7 +6,7 @@
 #include "staged_ranks.h"
 #include "util/time.h"
 
-#define DEADLINE_NS (20 * MPATH_NS_PER_S)
+#define DEADLINE_NS (120 * MPATH_NS_PER_S)
 #define MARGIN 4096u /* on both sides of what is received */
 
 extern mpath_staged_side_t send_of[RANKS_MAX], receive_of[RANKS_MAX];

@@ -13,7 +13,7 @@ void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     member->settings.gate                     = job->gate_auto ? MPATH_GATE_AUTO : MPATH_GATE_ALWAYS;
     member->settings.deterministic            = job->deterministic;
     member->settings.memory_bytes             = job->memory_bytes ? job->memory_bytes : 8 << 20;
-    member->settings.timeout_s                = job->stall ? 2 : 100;
+    member->settings.timeout_s                = 100;
     member->settings.allreduce_algorithm      = job->algorithm;
     member->settings.reduce_scatter_algorithm = job->algorithm;
     member->settings.allgather_algorithm      = job->algorithm;
@@ -26,11 +26,16 @@ void member_init(member_t *member, ranks_self_t *self, const job_t *job)
 
 void member_open(member_t *member, ranks_self_t *self)
 {
+    member->context = ranks_context(self, &member->settings);
+    member_begin(member, self);
+}
+
+void member_begin(member_t *member, ranks_self_t *self)
+{
     const mpath_topo_t *topo;
     int next = 0;
 
-    member->context = ranks_context(self, &member->settings);
-    member->team    = ranks_team(self, member->context);
+    member->team = ranks_team(self, member->context);
     ranks_check(mpath_coll_create(member->team, &member->coll) == MPATH_OK);
     ranks_check(mpath_symmetric_create(member->team, member->coll, &member->symmetric) == MPATH_OK);
     topo = mpath_team_topo(member->team);

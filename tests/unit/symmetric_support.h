@@ -3,8 +3,8 @@
 #ifndef MPATH_TESTS_UNIT_SYMMETRIC_SUPPORT_H
 #define MPATH_TESTS_UNIT_SYMMETRIC_SUPPORT_H
 
-#include "coll/symmetric_private.h"
-#include "exec/team_private.h"
+#include "coll/reduction_private.h"
+#include "team/team_private.h"
 #include "ranks.h"
 
 typedef struct job {
@@ -27,8 +27,10 @@ typedef struct member {
 } member_t;
 
 void member_init(member_t *member, ranks_self_t *self, const job_t *job);
-/* The same on member->settings, which the caller has set; a context made from them, a team of all ranks, collectives. */
+/* The same on member->settings, which the caller has set; a context made from them, */
 void member_open(member_t *member, ranks_self_t *self);
+/* and, on member->context, a team of all ranks and collectives. */
+void member_begin(member_t *member, ranks_self_t *self);
 void member_end(member_t *member);
 
 /* Memory of zeroes, and some more of them behind it; for free(). */

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What is learned about rails: noise, drifts and jumps; the file of learned rates. */
-#include "adapt/rates.h"
-#include "adapt/store.h"
-#include "coll/topo_rates.h"
+#include "tune/nic_rates.h"
+#include "tune/history.h"
+#include "plan/cache.h"
 #include "unit/capture.h"
 
 #include <stdio.h>
@@ -146,15 +146,15 @@ static void test_common_change(void **state)
 /* The rank that sees least of a rail is right; ranks that saw nothing have no say. */
 static void test_ranks(void **state)
 {
-    const uint64_t start[2]          = {100 * MB, 100 * MB};
-    uint64_t all[3 * MPATH_MAX_NICS] = {0};
+    const uint64_t start[2] = {100 * MB, 100 * MB};
+    uint64_t all[3 * 2]     = {0};
     mpath_rates_t rates;
 
     (void)state;
     mpath_rates_init(&rates, 2, start);
-    all[0]                      = 100 * MB;
-    all[MPATH_MAX_NICS + 1]     = 90 * MB;
-    all[2 * MPATH_MAX_NICS + 1] = 50 * MB;
+    all[0]         = 100 * MB;
+    all[2 + 1]     = 90 * MB;
+    all[2 * 2 + 1] = 50 * MB;
     assert_int_equal(mpath_rates_update(&rates, all, 3), 1);
     assert_int_equal(rates.current_bps[0], 100 * MB);
     assert_int_equal(rates.current_bps[1], 50 * MB);
@@ -217,7 +217,7 @@ static void test_odd_observations(void **state)
     mpath_rates_observe(&rates, 1, 100 * MB, 0);
     memset(seen, 0xff, sizeof(seen));
     mpath_rates_observed(&rates, seen);
-    for (int rail = 0; rail < MPATH_MAX_NICS; rail++) {
+    for (int rail = 0; rail < 2; rail++) {
         assert_int_equal(seen[rail], 0);
     }
     mpath_rates_observe(&rates, 0, UINT64_MAX / 2, 1);
@@ -239,7 +239,7 @@ static void test_window(void **state)
     } while (!mpath_rates_end_call(&rates, MPATH_RATES_WINDOW_NS));
     assert_int_equal(calls, MPATH_RATES_WINDOW_CALLS);
     for (int window = 0; window < 2; window++) { /* the next ones too */
-        mpath_rates_update(&rates, (const uint64_t[2 * MPATH_MAX_NICS]){0}, 2);
+        mpath_rates_update(&rates, (const uint64_t[2 * 2]){0}, 2);
         calls = 0;
         do {
             calls++;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which of several ways is the fastest, by trial: who decides, for how long, and how often noise makes it wrong. */
-#include "adapt/choice.h"
+#include "tune/choice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

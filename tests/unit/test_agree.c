@@ -16,7 +16,7 @@
 static void run_random(int size, int nodes, int calls, uint64_t small_bytes)
 {
     job_t job           = {.calls = calls, .small_bytes = small_bytes};
-    ranks_setup_t setup = {.size = size, .nodes = nodes};
+    ranks_setup_t setup = {.size = size, .nodes = nodes, .nics = 3};
 
     assert_int_equal(ranks_run(&setup, random_body, &job), 0);
 }
@@ -38,6 +38,17 @@ static void test_several_nodes(void **state)
     run_random(5, 2, 300, 4096);
     run_random(8, 2, 150, 4096);
     run_random(16, 4, 60, 4096);
+}
+
+/* Leaders talk in rounds, for any number of nodes. */
+static void test_many_nodes(void **state)
+{
+    (void)state;
+    for (int nodes = 5; nodes <= 10; nodes++) {
+        run_random(nodes, nodes, 100, 4096);
+    }
+    run_random(14, 7, 60, 4096);
+    run_random(19, 12, 40, 4096);
 }
 
 static void test_small_bytes(void **state)
@@ -68,7 +79,7 @@ static void test_interleaved(void **state)
 {
     const int dealt[]   = {2, 0, 1, 0, 2, 0, 0};
     job_t job           = {.calls = 150, .small_bytes = 4096};
-    ranks_setup_t setup = {.size = 7, .node_of = dealt};
+    ranks_setup_t setup = {.size = 7, .node_of = dealt, .nics = 2};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, random_body, &job), 0);
@@ -218,14 +229,18 @@ static void test_gather(void **state)
     assert_int_equal(ranks_run(&setup, gather_body, NULL), 0);
     setup.nodes = 3;
     assert_int_equal(ranks_run(&setup, gather_body, NULL), 0);
+    setup.size = 9;
+    for (setup.nodes = 5; setup.nodes <= 9; setup.nodes++) {
+        assert_int_equal(ranks_run(&setup, gather_body, NULL), 0);
+    }
 }
 
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_one_node),     cmocka_unit_test(test_several_nodes), cmocka_unit_test(test_small_bytes),
-        cmocka_unit_test(test_leader_bytes), cmocka_unit_test(test_interleaved),   cmocka_unit_test(test_rewrite),
-        cmocka_unit_test(test_signature),    cmocka_unit_test(test_gather),
+        cmocka_unit_test(test_one_node),    cmocka_unit_test(test_several_nodes), cmocka_unit_test(test_many_nodes),
+        cmocka_unit_test(test_small_bytes), cmocka_unit_test(test_leader_bytes),  cmocka_unit_test(test_interleaved),
+        cmocka_unit_test(test_rewrite),     cmocka_unit_test(test_signature),     cmocka_unit_test(test_gather),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -5,23 +5,32 @@
  */
 #include "a2a.h"
 #include "coll/alltoallv.h"
-#include "exec/move_private.h"
 #include "ranks.h"
+#include "team/team_private.h"
 #include "unit/capture.h"
+#include "util/time.h"
+#include "wire/failover.h"
 
 #include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define NUM_TEAMS 3
+#define LATE_TIMEOUT_S 4
+#define LATE_US 10000000
 
 typedef struct job {
     ranks_setup_t setup;
     int access, gate;
+    const char *tune; /* NULL: nothing is forced */
     uint64_t max_bytes;
     int rounds;
+    int last_deaf; /* node */
+    atomic_int *ended;
 } job_t;
 
 typedef struct member {
@@ -39,9 +48,17 @@ static mpath_context_t *context_of(ranks_self_t *self, const job_t *job)
     settings.access       = job->access;
     settings.gate         = job->gate;
     settings.check_plan   = 1;
+    settings.tune         = job->tune != NULL ? job->tune : "";
     settings.memory_bytes = 8 << 20;
     settings.timeout_s    = 100;
     return ranks_context(self, &settings);
+}
+
+/* As in an MPI job, no process ends before the others' calls have: what they have not read would be lost. */
+static void context_end(ranks_self_t *self, mpath_context_t *context)
+{
+    ranks_barrier(self);
+    mpath_context_destroy(context);
 }
 
 static void member_init(member_t *member, mpath_context_t *context, const mpath_oob_t *oob)
@@ -91,7 +108,7 @@ static int repeat_body(ranks_self_t *self, void *argument)
     ranks_check(counters.plans > 0 && counters.plans + counters.plan_hits <= counters.calls);
     ranks_check(counters.moved.sent_bytes > 0);
     member_end(&member);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -104,6 +121,26 @@ static void repeat(int size, int nodes, int nics, int access, uint64_t max_bytes
                  .rounds    = rounds};
 
     assert_int_equal(ranks_run(&job.setup, repeat_body, &job), 0);
+}
+
+/* Plans by pairs of nodes: nodes of several sizes, ranks that do not follow each other, rails without a rank, pairs that are cut and not. */
+static void test_pairs(void **state)
+{
+    static const int dealt[] = {2, 0, 1, 0, 2, 0, 0, 1, 1};
+    job_t jobs[]             = {{.setup = {.size = 8, .nodes = 2, .nics = 4}, .access = MPATH_ACCESS_ALL},
+                                {.setup = {.size = 8, .nodes = 2, .nics = 4}, .access = MPATH_ACCESS_AFFINE},
+                                {.setup = {.size = 9, .node_of = dealt, .nics = 3}, .access = MPATH_ACCESS_ALL},
+                                {.setup = {.size = 6, .nodes = 6, .nics = 3}, .access = MPATH_ACCESS_ALL},
+                                {.setup = {.size = 12, .nodes = 5, .nics = 2}, .access = MPATH_ACCESS_AFFINE}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        jobs[i].gate      = MPATH_GATE_ALWAYS;
+        jobs[i].tune      = "alltoallv:@pairs";
+        jobs[i].max_bytes = i % 2 == 0 ? 200000 : 40000;
+        jobs[i].rounds    = 42;
+        assert_int_equal(ranks_run(&jobs[i].setup, repeat_body, &jobs[i]), 0);
+    }
 }
 
 static void test_repeat(void **state)
@@ -145,7 +182,7 @@ static int decline_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check(counters.declined == ((job->setup.nodes == 1) ? 2 : 1));
     member_end(&member);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -184,7 +221,7 @@ static int decline_in_place_body(ranks_self_t *self, void *argument)
                            a2a->send_bytes[rank]) == 0);
     }
     member_end(&member);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -215,7 +252,7 @@ static int no_rail_body(ranks_self_t *self, void *argument)
     }
     call_round(&member, A2A_MIXED, 100, 3); /* small data needs no rail */
     member_end(&member);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -249,7 +286,7 @@ static int no_mates_body(ranks_self_t *self, void *argument)
         call_round(&member, A2A_MIXED, 100, 3);
         member_end(&member);
     }
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -262,11 +299,11 @@ static void test_no_mates(void **state)
 }
 
 /* All ranks have lost these NICs in a call. */
-static void lose_rails(const member_t *member, uint32_t nics)
+static void lose_rails(const member_t *member, mpath_nic_set_t nics)
 {
-    const mpath_move_loss_t loss = {.lost = nics};
+    const mpath_failover_loss_t loss = {.lost = nics};
 
-    ranks_check(mpath_move_settle_loss(member->team, MPATH_ERR_UNREACHABLE, &loss) == MPATH_AGAIN);
+    ranks_check(mpath_failover_settle(member->team, MPATH_ERR_UNREACHABLE, &loss) == MPATH_AGAIN);
     ranks_check((member->team->lost[0] == nics) && (member->team->lost[1] == nics));
 }
 
@@ -292,7 +329,7 @@ static int lost_rail_body(ranks_self_t *self, void *argument)
         call_round(&member, A2A_EVEN, job->max_bytes, nics);
     }
     member_end(&member);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -305,6 +342,149 @@ static void test_lost_rail(void **state)
     assert_int_equal(ranks_run(&job.setup, lost_rail_body, &job), 0);
     job.gate = MPATH_GATE_AUTO;
     assert_int_equal(ranks_run(&job.setup, lost_rail_body, &job), 0);
+}
+
+/* Of a rank that is late, shared by all. */
+typedef struct late {
+    atomic_int is_back, know;
+} late_t;
+
+static late_t *late;
+static int is_told; /* this rank has heard that the late one is back */
+static mpath_context_t *late_context;
+static void (*progress_of_oob)(void *context);
+
+/* The short deadline is that of the wait for the late rank: what follows takes as long as it takes on this machine. */
+static void progress_and_hear(void *context)
+{
+    progress_of_oob(context);
+    if (!is_told && atomic_load(&late->is_back)) {
+        is_told                          = 1;
+        late_context->settings.timeout_s = 100;
+        atomic_fetch_add(&late->know, 1);
+    }
+}
+
+/* A rank that computes for several times the deadline of data is late by right, as long as its rails answer. */
+static int late_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job = argument;
+    member_t member;
+
+    late_context       = context_of(self, job);
+    progress_of_oob    = self->oob.progress;
+    self->oob.progress = progress_and_hear;
+    member_init(&member, late_context, &self->oob);
+    call_round(&member, A2A_EVEN, job->max_bytes, 0);
+    ranks_barrier(self);
+    if (self->rank == 2) {
+        usleep(LATE_US);
+        is_told = 1;
+        atomic_store(&late->is_back, 1);
+        while (atomic_load(&late->know) < self->size - 1) {
+            usleep(10000);
+        }
+    } else {
+        late_context->settings.timeout_s = LATE_TIMEOUT_S;
+    }
+    call_round(&member, A2A_EVEN, job->max_bytes, 1);
+    member_end(&member);
+    context_end(self, late_context);
+    return 0;
+}
+
+static void test_late(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2},
+                 .access    = MPATH_ACCESS_ALL,
+                 .gate      = MPATH_GATE_ALWAYS,
+                 .max_bytes = 200000};
+
+    (void)state;
+    late = mmap(NULL, sizeof(*late), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(late != MAP_FAILED);
+    assert_int_equal(ranks_run(&job.setup, late_body, &job), 0);
+    munmap(late, sizeof(*late));
+}
+
+/*
+ * The control plane brings nothing any more, to all ranks or to those of one node only, and the rails work: every rank gets an
+ * error, since leaders say over the rails what they have sent, and that they have given up.
+ */
+static int deaf_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    call_round(&member, A2A_EVEN, job->max_bytes, 0);
+    ranks_barrier(self);
+    context->settings.timeout_s = 2; /* nothing that comes from here on */
+    ranks_drop_log();
+    if (self->node <= job->last_deaf) {
+        ranks_cut(self);
+    }
+    a2a_demand(A2A_EVEN, self->size, job->max_bytes, 1, member.demand);
+    a2a_fill(&member.a2a, member.demand, 1);
+    ranks_check(mpath_status_is_error(mpath_alltoallv(member.coll, &member.a2a.call)));
+    atomic_fetch_add(job->ended, 1);
+    while (atomic_load(job->ended) < self->size) { /* a barrier without the control plane */
+        usleep(10000);
+    }
+    member_end(&member);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_deaf(void **state)
+{
+    job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2},
+                 .access    = MPATH_ACCESS_ALL,
+                 .gate      = MPATH_GATE_ALWAYS,
+                 .max_bytes = 200000};
+
+    (void)state;
+    job.ended = mmap(NULL, sizeof(*job.ended), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    assert_true(job.ended != MAP_FAILED);
+    for (job.last_deaf = 0; job.last_deaf < 2; job.last_deaf++) {
+        atomic_store(job.ended, 0);
+        assert_int_equal(ranks_run(&job.setup, deaf_body, &job), 0);
+    }
+    munmap(job.ended, sizeof(*job.ended));
+}
+
+/* As many NICs as a node may have: a call uses each of them, and does without the last one when that has failed. */
+static int many_nics_body(ranks_self_t *self, void *argument)
+{
+    const job_t *job         = argument;
+    mpath_context_t *context = context_of(self, job);
+    uint64_t last_bytes;
+    member_t member;
+
+    member_init(&member, context, &self->oob);
+    call_round(&member, A2A_EVEN, job->max_bytes, 0);
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        ranks_check(ranks_sent_bytes(nic) > 0);
+    }
+    last_bytes = ranks_sent_bytes(MPATH_MAX_NICS - 1);
+    lose_rails(&member, mpath_nic_bit(MPATH_MAX_NICS - 1));
+    call_round(&member, A2A_EVEN, job->max_bytes, 1);
+    ranks_check(ranks_sent_bytes(MPATH_MAX_NICS - 1) == last_bytes);
+    member_end(&member);
+    context_end(self, context);
+    return 0;
+}
+
+static void test_many_nics(void **state)
+{
+    job_t job = {.setup     = {.size = 2, .nodes = 2, .nics = MPATH_MAX_NICS},
+                 .access    = MPATH_ACCESS_ALL,
+                 .gate      = MPATH_GATE_ALWAYS,
+                 .max_bytes = 8 << 20};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, many_nics_body, &job), 0);
 }
 
 /* Communicators made from the same processes, used in turn, made and freed in between. */
@@ -338,7 +518,7 @@ static int teams_body(ranks_self_t *self, void *argument)
     }
     member_end(&members[1]);
     member_end(&members[0]);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -393,7 +573,7 @@ static int threads_body(ranks_self_t *self, void *argument)
         ranks_check(pthread_join(threads[i], NULL) == 0);
         member_end(&args[i].member);
     }
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -411,12 +591,33 @@ static void test_threads(void **state)
     assert_int_equal(ranks_run(&job.setup, threads_body, &job), 0);
 }
 
+/*
+ * The clock that the library reads, by the linker: while it is slow, time passes in a thousandth of its speed, and for as long
+ * as calls are said to take.
+ */
+static uint64_t slow_from_ns, said_ns; /* 0: not slow */
+
+int __real_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now);
+int __wrap_clock_gettime(clockid_t clock, struct timespec *now)
+{
+    int status = __real_clock_gettime(clock, now);
+    uint64_t ns;
+
+    if (slow_from_ns != 0) {
+        ns   = (uint64_t)now->tv_sec * MPATH_NS_PER_S + (uint64_t)now->tv_nsec;
+        ns   = slow_from_ns + (ns - slow_from_ns) / 1000 + said_ns;
+        *now = (struct timespec){.tv_sec = (time_t)(ns / MPATH_NS_PER_S), .tv_nsec = (long)(ns % MPATH_NS_PER_S)};
+    }
+    return status;
+}
+
 /* Of calls: what is sent, how they end where the ranks agree on them, and how much longer than nothing either way takes. */
 typedef struct asked {
     a2a_kind_t kind;
     uint64_t max_bytes;
     mpath_status_t expected;
-    useconds_t agreed_us, passed_us;
+    uint64_t agreed_ns, passed_ns;
 } asked_t;
 
 /* How many of `calls` calls the ranks agreed on; none of the others is carried. */
@@ -428,9 +629,9 @@ static int asked_of(member_t *member, const asked_t *asked, int calls)
         a2a_demand(asked->kind, member->a2a.size, asked->max_bytes, (uint64_t)call, member->demand);
         a2a_fill(&member->a2a, member->demand, (uint64_t)call);
         if (mpath_coll_passes(member->coll)) {
-            usleep(asked->passed_us);
+            said_ns += asked->passed_ns;
         } else {
-            usleep(asked->agreed_us);
+            said_ns += asked->agreed_ns;
             ranks_check(mpath_alltoallv(member->coll, &member->a2a.call) == asked->expected);
             count++;
         }
@@ -445,8 +646,7 @@ static int asked_of(member_t *member, const asked_t *asked, int calls)
  */
 static int passes_body(ranks_self_t *self, void *argument)
 {
-    /* far more than an agreement takes on a busy machine */
-    const asked_t slower = {A2A_EVEN, 2000, MPATH_OK, 0, 20000}, faster = {A2A_EVEN, 100, MPATH_OK, 20000, 0};
+    const asked_t slower = {A2A_EVEN, 2000, MPATH_OK, 0, 20000000}, faster = {A2A_EVEN, 100, MPATH_OK, 20000000, 0};
     const asked_t large      = {A2A_EVEN, 100000, MPATH_DECLINED, 0, 0};
     const job_t *job         = argument;
     mpath_context_t *context = context_of(self, job);
@@ -454,6 +654,7 @@ static int passes_body(ranks_self_t *self, void *argument)
     member_t member;
 
     member_init(&member, context, &self->oob);
+    slow_from_ns = mpath_time_ns();
     ranks_check(asked_of(&member, &slower, 100) == 100 - 8);
     ranks_check(asked_of(&member, &large, 1 + 1 + 3 + 7 + 15 + 31 + 5 + 5 * 64) == 6 + 5);
     mpath_coll_counters(member.coll, &counters);
@@ -461,8 +662,9 @@ static int passes_body(ranks_self_t *self, void *argument)
     ranks_check(asked_of(&member, &slower, 63 + 1 + 6 * 16) == 1 + 6 * 16);
     ranks_check(asked_of(&member, &faster, 16 + 16 + 1) == 16 + 8 + 1);
     ranks_check(asked_of(&member, &faster, 1 + 1 + 3 + 1 + 7 + 1 + 15) == 3);
+    slow_from_ns = 0;
     member_end(&member);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -481,7 +683,7 @@ static int no_passes_body(ranks_self_t *self, void *argument)
         ranks_check(mpath_alltoallv(member.coll, &member.a2a.call) == MPATH_DECLINED);
     }
     member_end(&member);
-    mpath_context_destroy(context);
+    context_end(self, context);
     return 0;
 }
 
@@ -501,9 +703,13 @@ static void test_passes(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_repeat),           cmocka_unit_test(test_decline),   cmocka_unit_test(test_no_rail),
-        cmocka_unit_test(test_no_mates),         cmocka_unit_test(test_teams),     cmocka_unit_test(test_threads),
-        cmocka_unit_test(test_decline_in_place), cmocka_unit_test(test_lost_rail), cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_repeat),    cmocka_unit_test(test_pairs),
+        cmocka_unit_test(test_decline),   cmocka_unit_test(test_no_rail),
+        cmocka_unit_test(test_no_mates),  cmocka_unit_test(test_teams),
+        cmocka_unit_test(test_threads),   cmocka_unit_test(test_decline_in_place),
+        cmocka_unit_test(test_lost_rail), cmocka_unit_test(test_passes),
+        cmocka_unit_test(test_late),      cmocka_unit_test(test_deaf),
+        cmocka_unit_test(test_many_nics),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Attention: silence proves nothing while a rank does not look at its operation, and proves something once all have. */
-#include "exec/agree_private.h"
-#include "exec/attend.h"
+#include "team/agree_private.h"
+#include "team/wait.h"
 #include "unit/ranks.h"
 #include "util/fiber.h"
 #include "util/time.h"
@@ -140,9 +140,11 @@ static int team_body(ranks_self_t *self, void *argument)
     mpath_team_t *team;
 
     mpath_settings_init(&settings);
-    settings.timeout_s = settings.resend_after_s = DEADLINE_S;
-    context                                      = ranks_context(self, &settings);
-    team                                         = ranks_team(self, context);
+    settings.timeout_s = 100;
+    context            = ranks_context(self, &settings);
+    team               = ranks_team(self, context);
+    ranks_barrier(self);
+    context->settings.timeout_s = context->settings.resend_after_s = DEADLINE_S;
     ranks_check(mpath_attend_all(team, DEADLINE_S)); /* blocking: all look by right */
     ranks_check(mpath_fiber_create(1 << 18, &fiber) == MPATH_OK);
     for (; (scene->late >= 0) || (scene->through >= 0); scene++) {
@@ -157,7 +159,16 @@ static int team_body(ranks_self_t *self, void *argument)
 static void run(scene_t *scenes)
 {
     const int node_of[RANKS] = {0, 0, 1, 1, 2};
-    ranks_setup_t setup      = {.size = RANKS, .node_of = node_of, .nics = 2, .limit_s = 30};
+    ranks_setup_t setup      = {.size = RANKS, .node_of = node_of, .nics = 2};
+
+    assert_int_equal(ranks_run(&setup, team_body, scenes), 0);
+}
+
+/* Where leaders talk in rounds. */
+static void run_many(scene_t *scenes)
+{
+    const int node_of[RANKS] = {0, 1, 2, 3, 4};
+    ranks_setup_t setup      = {.size = RANKS, .node_of = node_of, .nics = 2};
 
     assert_int_equal(ranks_run(&setup, team_body, scenes), 0);
 }
@@ -174,6 +185,7 @@ static void test_late(void **state)
 
     (void)state;
     run(scenes);
+    run_many(scenes);
 }
 
 /* Nobody waits for a node that has come to the end. That does not count in the next operation. */
@@ -183,6 +195,7 @@ static void test_through(void **state)
 
     (void)state;
     run(scenes);
+    run_many(scenes);
 }
 
 /* What a rank looked at before the wait does not count, either. Its leader speaks for it. */

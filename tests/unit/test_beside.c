@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A second path beside a first one: found, followed, left alone. */
 #include "config.h"
-#include "adapt/beside.h"
+#include "tune/share.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

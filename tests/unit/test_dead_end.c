@@ -5,11 +5,12 @@
  * only in blocking calls. The answers are not UCX's here.
  */
 #include "coll/alltoallv.h"
-#include "exec/fabric.h"
+#include "rail/fabric.h"
 #include "unit/a2a.h"
 #include "unit/capture.h"
 #include "unit/silent_rail.h"
 #include "unit/symmetric_support.h"
+#include "wire/wire.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -20,7 +21,7 @@
 #define VICTIM 1 /* drives rail 1 of node 0 */
 #define OTHER_END 4
 #define ELEMENTS 150000ull
-#define TIMEOUT_S 20
+#define TIMEOUT_S 100
 #define STALL_US 3000000
 
 static int dead_rank = -1; /* does not answer over rails */
@@ -140,7 +141,7 @@ static int reduction_body(ranks_self_t *self, void *argument)
 
 static void test_reduction(void **state)
 {
-    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, reduction_body, NULL), 0);
@@ -148,7 +149,7 @@ static void test_reduction(void **state)
 
 static void test_known_reduction(void **state)
 {
-    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+    const ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS};
     int known                 = 1;
 
     (void)state;
@@ -191,7 +192,7 @@ static int receiver_body(ranks_self_t *self, void *argument)
 
 static void run_receiver(void *argument)
 {
-    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 1, .limit_s = 120};
+    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 1};
 
     assert_int_equal(ranks_run(&setup, receiver_body, argument), 0);
 }
@@ -234,7 +235,7 @@ static int sender_body(ranks_self_t *self, void *argument)
 
 static void test_sender(void **state)
 {
-    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 1, .limit_s = 120};
+    const ranks_setup_t setup = {.size = 2, .nodes = 2, .nics = 1};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, sender_body, NULL), 0);

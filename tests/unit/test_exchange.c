@@ -3,7 +3,7 @@
  * Exchanges over the control plane before there is a team: what they carry, members that fail but take part, members
  * that do not come.
  */
-#include "exec/exchange.h"
+#include "team/exchange.h"
 #include "ranks.h"
 #include "util/status.h"
 
@@ -96,6 +96,68 @@ static void test_failed(void **state)
     }
 }
 
+#define SHORT_MESSAGE 64
+
+static mpath_oob_t plain_oob;
+
+static mpath_status_t short_isend(void *context, int to, const void *data, size_t bytes, mpath_oob_request_t *request)
+{
+    return (bytes > SHORT_MESSAGE) ? MPATH_ERR_NO_MEMORY : plain_oob.isend(context, to, data, bytes, request);
+}
+
+static mpath_status_t short_irecv(void *context, int from, void *data, size_t bytes, mpath_oob_request_t *request)
+{
+    return (bytes > SHORT_MESSAGE) ? MPATH_ERR_NO_MEMORY : plain_oob.irecv(context, from, data, bytes, request);
+}
+
+typedef struct shortage {
+    int victim;
+    int sends, receives; /* what the victim has no memory for */
+} shortage_t;
+
+/* The control plane of one rank has memory for short messages only: it takes part, and all learn of it. */
+static int shortage_body(ranks_self_t *self, void *argument)
+{
+    const shortage_t *shortage   = argument;
+    char mine[4 * SHORT_MESSAGE] = "block", all[RANKS_MAX * sizeof(mine)];
+    int fails                    = self->rank == shortage->victim, members[RANKS_MAX];
+    mpath_status_t status;
+
+    plain_oob = self->oob;
+    if (fails && shortage->sends) {
+        self->oob.isend = short_isend;
+    }
+    if (fails && shortage->receives) {
+        self->oob.irecv = short_irecv;
+    }
+    status = mpath_exchange_allgather(&self->oob, patient, NULL, self->size, self->rank, mine, sizeof(mine), all);
+    ranks_check(fails ? status == MPATH_ERR_NO_MEMORY : (status == MPATH_OK || status == MPATH_DECLINED));
+    status = mpath_exchange_agree(&self->oob, patient, status);
+    ranks_check(status == (fails ? MPATH_ERR_NO_MEMORY : MPATH_DECLINED));
+    for (int rank = 0; rank < self->size; rank++) {
+        members[rank] = rank;
+    }
+    status = mpath_exchange_broadcast(&self->oob, patient, members, self->size, self->rank, mine, sizeof(mine));
+    if (shortage->victim == 0 && shortage->sends) {
+        ranks_check(status == (fails ? MPATH_ERR_NO_MEMORY : MPATH_DECLINED));
+    }
+    ranks_check(mpath_exchange_agree(&self->oob, patient, MPATH_OK) == MPATH_OK); /* nothing is left over */
+    return 0;
+}
+
+static void test_shortage(void **state)
+{
+    (void)state;
+    for (int victim = 0; victim < 5; victim++) {
+        for (int kinds = 1; kinds < 4; kinds++) {
+            ranks_setup_t setup = {.size = 5, .nodes = 1};
+            shortage_t shortage = {.victim = victim, .sends = kinds & 1, .receives = kinds >> 1};
+
+            assert_int_equal(ranks_run(&setup, shortage_body, &shortage), 0);
+        }
+    }
+}
+
 /* The last rank does not come: all others give up. */
 static int absent_body(ranks_self_t *self, void *argument)
 {
@@ -144,10 +206,8 @@ static void test_late(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_all),
-        cmocka_unit_test(test_failed),
-        cmocka_unit_test(test_absent),
-        cmocka_unit_test(test_late),
+        cmocka_unit_test(test_all),    cmocka_unit_test(test_failed), cmocka_unit_test(test_shortage),
+        cmocka_unit_test(test_absent), cmocka_unit_test(test_late),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 
 #include <cmocka.h>
 
-#include "exec/idle.h"
+#include "team/wait.h"
 #include "util/fiber.h"
 #include "util/time.h"
 
@@ -222,9 +222,58 @@ static void away_body(void *argument)
 
     mpath_idle_start(&idle);
     work->waited_ns = mpath_idle_wait(&idle);
-    assert_int_equal(mpath_idle_patience(&idle, 2 * MPATH_NS_PER_S, 1), MPATH_INPROGRESS); /* a word, no failure */
-    assert_int_equal(mpath_idle_patience(&idle, 2 * MPATH_NS_PER_S, 1), MPATH_OK);         /* it has been said */
-    assert_int_equal(mpath_idle_patience(&idle, 2 * MPATH_NS_PER_S + 1, 1), MPATH_INPROGRESS);
+}
+
+/* Silence on a fiber: a word in place of the deadline, which is an end of the wait here. */
+typedef struct silence {
+    int words, failures;
+    mpath_status_t status;
+} silence_t;
+
+static mpath_status_t silence_look(void *engine, int *events_p)
+{
+    const silence_t *silence = engine;
+
+    *events_p = 0;
+    return (silence->words > 0) ? MPATH_OK : MPATH_INPROGRESS;
+}
+
+static int silence_edge(const void *engine, mpath_wait_why_t why, int *rank_p, char *text, size_t size)
+{
+    silence_t *silence = (silence_t *)engine; /* counts */
+
+    *(why == MPATH_WAIT_FAILS ? &silence->failures : &silence->words) += 1;
+    *rank_p = 2;
+    snprintf(text, size, "rank 1 waits for rank 2");
+    return 1;
+}
+
+static void silence_body(void *argument)
+{
+    static const mpath_wait_ops_t ops = {.look = silence_look, .edge = silence_edge};
+    mpath_wait_t wait                 = {.limit_s = 1, .word_s = 1};
+    silence_t *silence                = argument;
+
+    mpath_wait_start(&wait);
+    silence->status = mpath_wait(&wait, &ops, silence);
+}
+
+static void test_silence(void **state)
+{
+    const struct timespec moment = {.tv_nsec = 1000000};
+    silence_t silence            = {.status = MPATH_INPROGRESS};
+    mpath_fiber_t *fiber;
+
+    (void)state;
+    assert_int_equal(mpath_fiber_create(STACK_BYTES, &fiber), MPATH_OK);
+    mpath_fiber_start(fiber, silence_body, &silence);
+    while (mpath_fiber_resume(fiber) != MPATH_FIBER_ENDED) {
+        nanosleep(&moment, NULL);
+    }
+    assert_int_equal(silence.status, MPATH_OK);
+    assert_int_equal(silence.words, 1);
+    assert_int_equal(silence.failures, 0);
+    mpath_fiber_destroy(fiber);
 }
 
 static void test_away(void **state)
@@ -247,9 +296,9 @@ static void test_away(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_rest),    cmocka_unit_test(test_slices), cmocka_unit_test(test_within_slice),
-        cmocka_unit_test(test_threads), cmocka_unit_test(test_many),   cmocka_unit_test(test_ending),
-        cmocka_unit_test(test_away),
+        cmocka_unit_test(test_rest),    cmocka_unit_test(test_slices),  cmocka_unit_test(test_within_slice),
+        cmocka_unit_test(test_threads), cmocka_unit_test(test_many),    cmocka_unit_test(test_ending),
+        cmocka_unit_test(test_away),    cmocka_unit_test(test_silence),
     };
 
     return cmocka_run_group_tests_name("fiber", tests, NULL, NULL);

@@ -1,21 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Gate: who runs, for every kind of topology and demand it tells apart. */
-#include "coll/gate.h"
+/* Gate: what it sees of a demand, and which times it predicts; who runs by that: test_algorithm. */
+#include "plan/gate.h"
 #include "unit/capture.h"
 #include "unit/grid.h"
-
-static const char *before(const mpath_settings_t *settings, const mpath_topo_t *topo, int source, int destination,
-                          uint64_t bytes)
-{
-    uint64_t demand[GRID_MAX_RANKS * GRID_MAX_RANKS] = {0};
-    mpath_gate_view_t view;
-
-    demand[source * mpath_topo_num_ranks(topo) + destination] = bytes;
-    demand[0]                                                 = 1 << 30; /* the diagonal counts for nothing */
-    mpath_gate_look(topo, demand, &view);
-    assert_true(view.largest_bytes == bytes);
-    return mpath_gate_before_plan(settings, &view);
-}
 
 static void test_view(void **state)
 {
@@ -35,104 +22,6 @@ static void test_view(void **state)
     mpath_topo_destroy(topo);
 }
 
-static void test_one_node(void **state)
-{
-    mpath_topo_t *topo = grid_topo(1, 4, 2, MPATH_REACH_ALL);
-    mpath_settings_t settings;
-
-    (void)state;
-    mpath_settings_init(&settings);
-    settings.node_min_bytes = 10000;
-    assert_null(before(&settings, topo, 0, 1, 9999));
-    assert_non_null(before(&settings, topo, 0, 1, 10000));
-    settings.gate = MPATH_GATE_ALWAYS;
-    assert_null(before(&settings, topo, 0, 1, 10000));
-    settings.gate = MPATH_GATE_NEVER;
-    assert_non_null(before(&settings, topo, 0, 1, 1));
-    mpath_topo_destroy(topo);
-}
-
-static void test_nodes(void **state)
-{
-    mpath_topo_t *topo = grid_topo(2, 4, 4, MPATH_REACH_AFFINE);
-    mpath_settings_t settings;
-
-    (void)state;
-    mpath_settings_init(&settings);
-    settings.node_min_bytes = 10000;
-    assert_null(before(&settings, topo, 0, 7, 1 << 20));
-    assert_non_null(before(&settings, topo, 4, 7, 1 << 20));
-    assert_null(before(&settings, topo, 4, 7, 9999));
-    settings.gate = MPATH_GATE_NEVER;
-    assert_non_null(before(&settings, topo, 0, 7, 1 << 20));
-    mpath_topo_destroy(topo);
-}
-
-/* What the gate makes of two predicted times; `has_direct`: the plan leaves the static routes. */
-static mpath_gate_choice_t choice(int nics, mpath_access_mode_t access, int has_direct, uint64_t plan_ns,
-                                  uint64_t direct_ns)
-{
-    mpath_topo_t *topo             = grid_topo(2, 4, nics, access);
-    uint64_t demand[8 * 8]         = {0};
-    mpath_gate_forecast_t forecast = {.plan_ns = plan_ns, .direct_ns = direct_ns};
-    const char *because            = NULL;
-    mpath_gate_choice_t result;
-
-    if (has_direct) {
-        assert_int_equal(mpath_plan_create(topo, demand, NULL, &forecast.direct), MPATH_OK);
-    }
-    result = mpath_gate_after_plan(topo, &forecast, &because);
-    assert_true((result == MPATH_GATE_ASIDE) == (because != NULL));
-    mpath_gate_forecast_release(&forecast);
-    assert_null(forecast.direct);
-    mpath_topo_destroy(topo);
-    return result;
-}
-
-static void test_choice(void **state)
-{
-    (void)state;
-    assert_int_equal(choice(1, MPATH_REACH_ALL, 0, 100, 100), MPATH_GATE_ASIDE);
-    assert_int_equal(choice(1, MPATH_REACH_ALL, 1, 101, 100), MPATH_GATE_ASIDE);
-    assert_int_equal(choice(1, MPATH_REACH_ALL, 1, 99, 100), MPATH_GATE_PLAN);
-    assert_int_equal(choice(1, MPATH_REACH_AFFINE, 0, 100, 100), MPATH_GATE_PLAN);
-    assert_int_equal(choice(2, MPATH_REACH_ALL, 0, 100, 100), MPATH_GATE_PLAN);
-    assert_int_equal(choice(2, MPATH_REACH_ALL, 1, 100, 100), MPATH_GATE_PLAN);
-    assert_int_equal(choice(2, MPATH_REACH_ALL, 1, 99, 100), MPATH_GATE_PLAN);
-    assert_int_equal(choice(2, MPATH_REACH_AFFINE, 1, 101, 100), MPATH_GATE_DIRECT);
-}
-
-static void test_asked(void **state)
-{
-    mpath_settings_t settings;
-
-    (void)state;
-    mpath_settings_init(&settings);
-    assert_true(mpath_gate_compares(&settings));
-    settings.gate = MPATH_GATE_ALWAYS;
-    assert_false(mpath_gate_compares(&settings));
-}
-
-/* A forced algorithm overrides the gate, but not one that says never. */
-static void test_forced(void **state)
-{
-    mpath_settings_t settings;
-
-    (void)state;
-    mpath_settings_init(&settings);
-    settings.alltoallv_algorithm = MPATH_ROUTES_LANES;
-    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_ALWAYS);
-    assert_false(mpath_gate_compares(&settings));
-    settings.alltoallv_algorithm = MPATH_ROUTES_DIRECT;
-    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_ALWAYS);
-    assert_true(mpath_gate_compares(&settings));
-    settings.gate = MPATH_GATE_NEVER;
-    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_NEVER);
-    settings.gate                = MPATH_GATE_ALWAYS;
-    settings.alltoallv_algorithm = MPATH_ROUTES_PREVIOUS;
-    assert_int_equal(mpath_gate_of(&settings), MPATH_GATE_NEVER);
-}
-
 /* The forecast for one pair from rank 0 to rank 4, both beside rail 0: relays over the other rails pay or do not. */
 static void forecast_pair(uint64_t bytes, mpath_access_mode_t access, uint32_t hop_ns, mpath_gate_forecast_t *forecast)
 {
@@ -141,16 +30,11 @@ static void forecast_pair(uint64_t bytes, mpath_access_mode_t access, uint32_t h
     mpath_time_params_t time_params = {.chunk_bytes = 128 * 1024, .hop_ns = hop_ns};
     mpath_plan_params_t params;
     mpath_plan_t *plan;
-    const char *because = NULL;
 
     demand[4] = bytes;
     mpath_plan_params_init(&params);
     assert_int_equal(mpath_plan_create(topo, demand, &params, &plan), MPATH_OK);
     assert_int_equal(mpath_gate_forecast(topo, demand, &params, &time_params, plan, forecast), MPATH_OK);
-    if (forecast->direct != NULL) {
-        assert_int_equal(mpath_gate_after_plan(topo, forecast, &because),
-                         (forecast->direct_ns < forecast->plan_ns) ? MPATH_GATE_DIRECT : MPATH_GATE_PLAN);
-    }
     mpath_gate_forecast_release(forecast);
     mpath_plan_destroy(plan);
     mpath_topo_destroy(topo);
@@ -184,7 +68,6 @@ static void test_forecast_of_short_flows(void **state)
     mpath_time_params_t time_params;
     mpath_gate_forecast_t forecast = {0};
     mpath_plan_params_t params;
-    const char *because = NULL;
     mpath_topo_t *topo;
     mpath_plan_t *plan;
 
@@ -211,8 +94,7 @@ static void test_forecast_of_short_flows(void **state)
         assert_int_equal(mpath_gate_forecast(topo, demand, &params, &time_params, plan, &forecast), MPATH_OK);
         assert_non_null(forecast.direct);
         /* 64 KiB take 1.3 us on one rail, less than the three hops over the other; 64 MiB 1342 us and 671 us */
-        assert_int_equal(mpath_gate_after_plan(topo, &forecast, &because),
-                         (shift == 16) ? MPATH_GATE_DIRECT : MPATH_GATE_PLAN);
+        assert_int_equal(forecast.direct_ns < forecast.plan_ns, shift == 16);
         mpath_gate_forecast_release(&forecast);
         mpath_plan_destroy(plan);
     }
@@ -224,7 +106,7 @@ static void test_forecast_of_short_flows(void **state)
     time_params.hop_ns = 20000;
     assert_int_equal(mpath_plan_create(topo, demand, &params, &plan), MPATH_OK);
     assert_int_equal(mpath_gate_forecast(topo, demand, &params, &time_params, plan, &forecast), MPATH_OK);
-    assert_int_equal(mpath_gate_after_plan(topo, &forecast, &because), MPATH_GATE_DIRECT);
+    assert_true(forecast.direct_ns < forecast.plan_ns);
     mpath_gate_forecast_release(&forecast);
     mpath_plan_destroy(plan);
     mpath_topo_destroy(topo);
@@ -233,10 +115,9 @@ static void test_forecast_of_short_flows(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_view),     cmocka_unit_test(test_one_node),
-        cmocka_unit_test(test_nodes),    cmocka_unit_test(test_choice),
-        cmocka_unit_test(test_asked),    cmocka_unit_test(test_forced),
-        cmocka_unit_test(test_forecast), cmocka_unit_test(test_forecast_of_short_flows),
+        cmocka_unit_test(test_view),
+        cmocka_unit_test(test_forecast),
+        cmocka_unit_test(test_forecast_of_short_flows),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,7 +4,7 @@
  * host. They keep to the limits, later ones do with less or go other ways, with the right data and all ranks alike, also
  * where one rank alone has nothing left; and what has ended leaves room for others.
  */
-#include "gpu/usage.h"
+#include "device/usage.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
 #include "unit/capture.h"

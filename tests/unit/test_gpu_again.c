@@ -5,10 +5,10 @@
  */
 #include "config.h"
 #include "gpu_kinds.h"
-#include "gpu/launch.h"
-#include "gpu/pinned.h"
-#include "gpu/usage.h"
-#include "lane/peer_again.h"
+#include "device/kernels/copy.h"
+#include "device/pinned.h"
+#include "device/usage.h"
+#include "node/peer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -19,7 +19,7 @@
 
 #define MIB (UINT64_C(1) << 20)
 #define PIECES_MOST 20
-#define DEADLINE_NS (UINT64_C(20) * 1000000000)
+#define DEADLINE_NS (UINT64_C(120) * 1000000000)
 
 static mpath_gpu_t *gpu;
 static mpath_stream_t *stream;

@@ -5,12 +5,12 @@
  * Which calls they are follows from the machine's rates; any way can be forced.
  */
 #include "capture.h"
-#include "gpu/reduce_eager_args.h"
+#include "device/kernels/reduce_eager_args.h"
 #include "gpu_ranks.h"
 
 #undef MPATH_EAGER_PARTS_CALLS
 #define MPATH_EAGER_PARTS_CALLS UINT64_C(5)
-#include "coll/allreduce_gpu_eager.c"
+#include "node/flagged_reduce.c"
 
 #include <inttypes.h>
 #include <setjmp.h>
@@ -27,9 +27,7 @@
 typedef struct forced {
     mpath_gpu_reduce_t way;
     uint64_t elements;
-    int in_place;
     unsigned whole, parts; /* kernels of a rank that are expected */
-    int keeps_all;         /* each rank combines the whole vector */
 } forced_t;
 
 typedef struct job {
@@ -58,7 +56,6 @@ static void begin(ranks_self_t *self, const job_t *job, member_t *member)
     member->context         = ranks_context(self, &settings);
     member->team            = ranks_team(self, member->context);
     gpu_sums_open(&member->sums, member->team, (job->elements > MOST) ? job->elements : MOST);
-    member->sums.in_place = (job->forced != NULL) && job->forced->in_place;
 }
 
 static void end(ranks_self_t *self, member_t *member)
@@ -218,24 +215,18 @@ static int forced_body(ranks_self_t *self, void *argument)
     ranks_check((counters.calls == CALLS) && (counters.gpu.eager == forced->whole + forced->parts));
     ranks_check((forms[MPATH_EAGER_WHOLE].counted == forced->whole) &&
                 (forms[MPATH_EAGER_PARTS].counted == forced->parts));
-    if (forced->keeps_all) {
-        ranks_check(combined == CALLS * bytes);
-    } else {
-        ranks_check(combined <= CALLS * (bytes / RANKS + 256));
-    }
+    ranks_check(combined <= CALLS * (bytes / RANKS + 256));
     end(self, &member);
     return 0;
 }
 
-/* Each is the one that would not be chosen, but for those that cannot be: too long for whole vectors, and in place. */
+/* Each is the one that would not be chosen, but for one that cannot be: too long for whole vectors. */
 static void test_ways_are_forced(void **state)
 {
     static const forced_t table[] = {
         {.way = MPATH_GPU_REDUCE_WHOLE, .elements = 60000, .whole = CALLS - 1},
         {.way = MPATH_GPU_REDUCE_WHOLE, .elements = MOST},
         {.way = MPATH_GPU_REDUCE_PARTS, .elements = 3000, .parts = CALLS - 1},
-        {.way = MPATH_GPU_REDUCE_ONE_SHOT, .elements = MOST, .keeps_all = 1},
-        {.way = MPATH_GPU_REDUCE_ONE_SHOT, .elements = MOST, .in_place = 1},
         {.way = MPATH_GPU_REDUCE_DIRECT, .elements = 3000},
     };
 

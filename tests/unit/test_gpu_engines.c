@@ -5,9 +5,10 @@
  * ranks and their streams are. Data is checked in every call. Ranks whose engines are about to start meet, but do not
  * wait for one that does not come. Memory that is named anew is opened anew.
  */
-#include "coll/alltoallv_room.h"
+#include "node/board.h"
 #include "fake_cuda/fake.h"
-#include "gpu/import.h"
+#include "device/cuda/driver.h"
+#include "device/ipc_import.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
 
@@ -34,11 +35,10 @@ typedef struct job {
     uint64_t row_bytes; /* of a rank */
     int rounds;
     const char *without;
-    int killed; /* this rank dies in its last call; -1: none */
-    int batch;
-    int shared; /* GPUs have several ranks: more than one copy at a time leaves them */
-    int mapped; /* receive buffers are of cuMemCreate */
-    int pull;
+    int killed;     /* this rank dies in its last call; -1: none */
+    int one_by_one; /* the driver takes no copies at once */
+    int shared;     /* GPUs have several ranks: more than one copy at a time leaves them */
+    int mapped;     /* receive buffers are of cuMemCreate */
 } job_t;
 
 static char ports_path[] = "/tmp/mpath-ports.XXXXXX";
@@ -70,13 +70,15 @@ static void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     mpath_settings_t settings;
 
     setenv("FAKE_CUDA_PORTS", ports_path, 1);
-    setenv("FAKE_CUDA_COPY_US", job->shared ? "20000" : "300", 1); /* long enough to meet, however busy this machine */
+    setenv("FAKE_CUDA_COPY_US", job->shared ? "100000" : "300", 1); /* long enough to meet, however busy this machine */
     setenv("FAKE_CUDA_DELAY_US", "300", 1);
     gpu_ranks_start(job->devices, (job->without != NULL) ? job->without : "", &settings);
-    settings.gpu_way   = job->pull ? MPATH_GPU_WAY_PULL : MPATH_GPU_WAY_PUSH;
-    settings.gpu_batch = job->batch;
+    settings.gpu_way = MPATH_GPU_WAY_PUSH;
     memset(member, 0, sizeof(*member));
     member->context = ranks_context(self, &settings);
+    if (job->one_by_one) {
+        ((mpath_cu_t *)mpath_gpu_driver())->MemcpyBatchAsync = NULL;
+    }
     member_join(member, &self->oob, self->rank % job->devices, job->mapped ? MPATH_MEMORY_VMM : MPATH_MEMORY_DEVICE,
                 (uint64_t)self->size * (job->row_bytes + 65536) + 4096);
 }
@@ -153,12 +155,16 @@ static void test_skewed_exchanges(void **state)
     run(&(job_t){.setup = {.size = 4}, .devices = 4, .shape = SHAPE_HOT, .row_bytes = 4 * ROW_BYTES, .rounds = 3});
 }
 
-/* The driver gets the copies of a call at once, and does them in its own order. */
-static void test_copies_given_at_once(void **state)
+/* A driver before CUDA 12.8 gets the copies of a call one after the other. */
+static void test_copies_given_one_by_one(void **state)
 {
     (void)state;
-    run(&(job_t){
-        .setup = {.size = 8}, .devices = 8, .shape = SHAPE_ZIPF, .batch = 1, .row_bytes = 5 * ROW_BYTES, .rounds = 3});
+    run(&(job_t){.setup      = {.size = 8},
+                 .devices    = 8,
+                 .shape      = SHAPE_ZIPF,
+                 .one_by_one = 1,
+                 .row_bytes  = 5 * ROW_BYTES,
+                 .rounds     = 3});
 }
 
 /* Where the driver has no words for streams, the host says that an engine is done. */
@@ -206,8 +212,7 @@ static int killed_body(ranks_self_t *self, void *argument)
 
 static void test_the_dead_hold_nobody(void **state)
 {
-    job_t job = {
-        .setup = {.size = 4, .may_die = 1u << 1, .limit_s = 60}, .devices = 4, .row_bytes = ROW_BYTES, .killed = 1};
+    job_t job = {.setup = {.size = 4, .may_die = 1u << 1}, .devices = 4, .row_bytes = ROW_BYTES, .killed = 1};
 
     (void)state;
     memset(ports, 0, sizeof(*ports));
@@ -253,7 +258,7 @@ static int exports_body(ranks_self_t *self, void *argument)
 
 static void test_exports_with_other_numbers(void **state)
 {
-    job_t job = {.setup = {.size = 2, .limit_s = 60}, .devices = 2, .row_bytes = ROW_BYTES, .mapped = 1};
+    job_t job = {.setup = {.size = 2}, .devices = 2, .row_bytes = ROW_BYTES, .mapped = 1};
 
     (void)state;
     memset(ports, 0, sizeof(*ports));
@@ -296,53 +301,11 @@ static int changes_body(ranks_self_t *self, void *argument)
 
 static void test_a_rank_turns_to_another_gpu(void **state)
 {
-    job_t job = {.setup = {.size = 2, .limit_s = 60}, .devices = 2, .row_bytes = ROW_BYTES, .without = "peers"};
+    job_t job = {.setup = {.size = 2}, .devices = 2, .row_bytes = ROW_BYTES, .without = "peers"};
 
     (void)state;
     memset(ports, 0, sizeof(*ports));
     assert_int_equal(ranks_run(&job.setup, changes_body, &job), 0);
-}
-
-/*
- * A sender whose message is pulled has nothing to do with the memory that it goes to, which the receiver frees as soon
- * as it has the message, while the sender is late.
- */
-static mpath_cu_result_t (*open_at_once)(mpath_cu_ptr_t *, mpath_cu_ipc_t, unsigned);
-
-static mpath_cu_result_t open_late(mpath_cu_ptr_t *pointer, mpath_cu_ipc_t handle, unsigned flags)
-{
-    usleep(200000);
-    return open_at_once(pointer, handle, flags);
-}
-
-static int pulled_body(ranks_self_t *self, void *argument)
-{
-    mpath_cu_t *driver;
-    member_t member;
-
-    member_init(&member, self, argument);
-    mpath_import_set_limit(0);
-    driver       = (mpath_cu_t *)(uintptr_t)mpath_gpu_driver(); /* no constant */
-    open_at_once = driver->IpcOpenMemHandle;
-    for (int round = 0; round < 3; round++) {
-        driver->IpcOpenMemHandle          = ((round == 2) && (self->rank == 1)) ? open_late : open_at_once;
-        member.demand[1 * self->size + 0] = ROW_BYTES;
-        ranks_check(member_call(&member, A2A_GIVEN, 0, (uint64_t)round) == MPATH_OK);
-        ranks_check(a2a_check(&member.a2a) == 0);
-    }
-    gpu_memory_free(&member.recv);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, self->rank, ROW_BYTES, 1, &member.recv);
-    member_end(&member);
-    return 0;
-}
-
-static void test_pulled_from_the_late(void **state)
-{
-    job_t job = {.setup = {.size = 2, .limit_s = 60}, .devices = 2, .row_bytes = ROW_BYTES, .pull = 1};
-
-    (void)state;
-    memset(ports, 0, sizeof(*ports));
-    assert_int_equal(ranks_run(&job.setup, pulled_body, &job), 0);
 }
 
 /* Who meets has seen what the others did before; who waits for somebody that does not come goes on. */
@@ -411,14 +374,13 @@ int main(void)
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_equal_exchanges),
         cmocka_unit_test(test_skewed_exchanges),
-        cmocka_unit_test(test_copies_given_at_once),
+        cmocka_unit_test(test_copies_given_one_by_one),
         cmocka_unit_test(test_without_words_of_streams),
         cmocka_unit_test(test_ranks_share_gpus),
         cmocka_unit_test(test_the_dead_hold_nobody),
         cmocka_unit_test(test_engines_meet),
         cmocka_unit_test(test_exports_with_other_numbers),
         cmocka_unit_test(test_a_rank_turns_to_another_gpu),
-        cmocka_unit_test(test_pulled_from_the_late),
     };
 
     return cmocka_run_group_tests(tests, make_ports, remove_ports);

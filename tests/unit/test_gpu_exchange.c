@@ -5,8 +5,8 @@
  */
 #include "config.h"
 #include "gpu_kinds.h"
-#include "gpu/exchange.h"
-#include "gpu/pinned.h"
+#include "device/kernels/exchange.h"
+#include "device/pinned.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,7 @@
 #include "config.h"
 #include "capture.h"
 #include "gpu_kinds.h"
-#include "gpu/launch.h"
+#include "device/kernels/copy.h"
 
 #include <signal.h>
 #include <stdio.h>

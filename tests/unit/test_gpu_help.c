@@ -3,10 +3,10 @@
  * A kernel that writes a part of what copy engines push, on the driver without a GPU: every byte arrives, once, whatever
  * the share, the shape and the streams; it is found by trial, on all ranks alike, and given up where it is not faster.
  */
-#include "adapt/choice.h"
+#include "tune/choice.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
-#include "lane/peer_again.h"
+#include "node/peer.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -144,7 +144,7 @@ static int given_body(ranks_self_t *self, void *argument)
     for (int round = 0; round < job->rounds; round++) {
         next_call(&member, job, round, &by_kernel, &by_engine);
         ranks_check(by_kernel == (helps ? share_of(&member, (unsigned)job->percent) : 0));
-        ranks_check((job->way == MPATH_GPU_WAY_PULL) || (by_kernel + by_engine == sent_to_others(&member)));
+        ranks_check(by_kernel + by_engine == sent_to_others(&member));
     }
     ranks_check(trials == 0);
     member_end(&member);
@@ -184,7 +184,7 @@ static void test_late_kernels(void **state)
     assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
 }
 
-/* Where a GPU runs no kernels, and where receivers pull, engines carry everything. */
+/* Where a GPU runs no kernels engines carry everything. */
 static void test_engines_only(void **state)
 {
     job_t job = {.setup      = {.size = 3},
@@ -195,9 +195,6 @@ static void test_engines_only(void **state)
                  .rounds     = 2};
 
     (void)state;
-    assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
-    job.without = -1;
-    job.way     = MPATH_GPU_WAY_PULL;
     assert_int_equal(ranks_run(&job.setup, given_body, &job), 0);
 }
 
@@ -246,7 +243,7 @@ static void change_share(const char *path, const char *from, char first_digit)
 static void test_found(void **state)
 {
     char path[64];
-    job_t job = {.setup      = {.size = 4, .limit_s = 60},
+    job_t job = {.setup      = {.size = 4},
                  .pair_bytes = 4 * MIB,
                  .percent    = -1,
                  .adapt      = MPATH_ADAPT_RUN,
@@ -291,11 +288,7 @@ static int untried_body(ranks_self_t *self, void *argument)
 
 static void test_untried(void **state)
 {
-    job_t job = {.setup      = {.size = 4, .limit_s = 60},
-                 .pair_bytes = 4 * MIB,
-                 .percent    = -1,
-                 .adapt      = MPATH_ADAPT_OFF,
-                 .without    = -1};
+    job_t job = {.setup = {.size = 4}, .pair_bytes = 4 * MIB, .percent = -1, .adapt = MPATH_ADAPT_OFF, .without = -1};
 
     (void)state;
     assert_int_equal(ranks_run(&job.setup, untried_body, &job), 0);

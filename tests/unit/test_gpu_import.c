@@ -1,9 +1,10 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Allocations of other processes: opened, read, written, closed after the owner's death. */
 #include "config.h"
+#include "device/cuda/driver.h"
 #include "capture.h"
 #include "gpu_owner.h"
-#include "gpu/launch.h"
+#include "device/kernels/copy.h"
 
 #include <signal.h>
 #include <stdio.h>

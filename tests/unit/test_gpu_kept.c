@@ -3,10 +3,9 @@
  * What calls on device memory of a node have shown, on the driver without a GPU: the next communicator begins with it, and
  * so does the next job, all ranks alike, whoever of them knows it; a job of other GPUs does not, nor one that shall not.
  */
-#include "adapt/beside.h"
-#include "adapt/kept.h"
-#include "adapt/known.h"
-#include "coll/allreduce_gpu.h"
+#include "tune/share.h"
+#include "tune/history.h"
+#include "node/reduce.h"
 #include "gpu_kinds.h"
 #include "ranks.h"
 
@@ -178,7 +177,7 @@ static int body(ranks_self_t *self, void *argument)
     setenv("FAKE_CUDA_MULTIPROCESSORS", "64", 1);
     gpu_application_starts();
     mpath_settings_init(&settings);
-    settings.timeout_s          = 20;
+    settings.timeout_s          = 100;
     settings.gpu_probe          = MPATH_GPU_PROBE_OFF;
     settings.gpu_reduce         = MPATH_GPU_REDUCE_WRITES;
     settings.gpu_host_min_bytes = LEAST_BYTES;
@@ -256,7 +255,7 @@ static mpath_store_line_t learn(job_t *job)
 
 static void test_share(void **state)
 {
-    job_t job = {.setup = {.size = 2, .limit_s = 60}, .adapt = MPATH_ADAPT_RUN};
+    job_t job = {.setup = {.size = 2}, .adapt = MPATH_ADAPT_RUN};
     mpath_store_line_t line;
     uint64_t bytes;
 
@@ -286,7 +285,7 @@ static void test_share(void **state)
 /* What one rank's process knows all begin with, though the file says something else. */
 static void test_one_knows(void **state)
 {
-    job_t job = {.setup = {.size = 2, .limit_s = 60}, .adapt = MPATH_ADAPT_RUN};
+    job_t job = {.setup = {.size = 2}, .adapt = MPATH_ADAPT_RUN};
     uint64_t bytes;
 
     (void)state;
@@ -300,7 +299,7 @@ static void test_one_knows(void **state)
 
 static void test_gather(void **state)
 {
-    job_t job = {.setup = {.size = 2, .limit_s = 60}, .adapt = MPATH_ADAPT_RUN, .gather = 1};
+    job_t job = {.setup = {.size = 2}, .adapt = MPATH_ADAPT_RUN, .gather = 1};
     mpath_store_line_t line;
     uint64_t bytes;
 
@@ -317,7 +316,7 @@ static void test_gather(void **state)
 /* With adapt=off nothing is kept, whatever is found. */
 static void test_off(void **state)
 {
-    job_t job = {.setup = {.size = 2, .limit_s = 60}, .adapt = MPATH_ADAPT_OFF, .calls = CALLS, .second = 1};
+    job_t job = {.setup = {.size = 2}, .adapt = MPATH_ADAPT_OFF, .calls = CALLS, .second = 1};
 
     (void)state;
     unlink(path);

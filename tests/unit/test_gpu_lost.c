@@ -4,11 +4,12 @@
  * and imports in them: nothing of these is handed to the driver again, and what is asked for next works in the new one.
  */
 #include "config.h"
+#include "device/cuda/driver.h"
 #include "capture.h"
 #include "gpu_owner.h"
-#include "gpu/launch.h"
-#include "gpu/pinned.h"
-#include "gpu/usage.h"
+#include "device/kernels/copy.h"
+#include "device/pinned.h"
+#include "device/usage.h"
 
 #include <dlfcn.h>
 #include <signal.h>

@@ -2,13 +2,14 @@
 /* Finding the driver, devices, contexts, memory kinds, and what can be exported. */
 #include "capture.h"
 #include "gpu_kinds.h"
-#include "gpu/export.h"
-#include "gpu/private.h"
+#include "device/ipc_export.h"
+#include "device/gpu_private.h"
 
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <sys/resource.h>
 #include <unistd.h>
 
@@ -27,6 +28,31 @@ static mpath_memory_t classify(uint64_t address, size_t bytes)
     return memory;
 }
 
+static char variable[100], filled[100] = "x";
+
+/* What is known to be the host's without a driver: the program's variables, and its heap up to the break. */
+static void test_memory_of_the_program(void **state)
+{
+    char *heap     = malloc(1000);
+    uintptr_t end  = (uintptr_t)sbrk(0);
+    int is_in_heap = (uintptr_t)heap + 1000 <= end && (uintptr_t)heap + (8 * MIB) > end; /* not that of a sanitizer */
+    char *mapped   = mmap(NULL, MIB, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+
+    (void)state;
+    assert_non_null(heap);
+    assert_true(mapped != MAP_FAILED);
+    assert_true(mpath_memory_is_programs(variable, sizeof(variable)));
+    assert_true(mpath_memory_is_programs(filled, sizeof(filled)));
+    assert_int_equal(mpath_memory_is_programs(heap, 1000), is_in_heap);
+    assert_false(mpath_memory_is_programs(mapped, MIB));
+    assert_false(mpath_memory_is_programs(heap, (size_t)(end + 1 - (uintptr_t)heap)));
+    assert_false(mpath_memory_is_programs(heap, SIZE_MAX));
+    assert_false(mpath_memory_is_programs(variable, SIZE_MAX / 2));
+    assert_false(mpath_memory_is_programs(NULL, 1));
+    munmap(mapped, MIB);
+    free(heap);
+}
+
 /* The tests run in this order: at first the process has no driver. */
 static void test_driver_is_found_when_the_application_starts_it(void **state)
 {
@@ -34,6 +60,7 @@ static void test_driver_is_found_when_the_application_starts_it(void **state)
 
     (void)state;
     assert_false(mpath_gpu_available());
+    assert_false(mpath_gpu_was_found());
     assert_int_equal(mpath_gpu_count(), 0);
     assert_int_equal(classify((uint64_t)(uintptr_t)host, sizeof(host)).kind, MPATH_MEMORY_HOST);
     assert_non_null(dlopen(gpu_library(), RTLD_NOW | RTLD_GLOBAL));
@@ -41,6 +68,7 @@ static void test_driver_is_found_when_the_application_starts_it(void **state)
     assert_int_equal(classify((uint64_t)(uintptr_t)host, sizeof(host)).kind, MPATH_MEMORY_HOST);
     gpu_application_starts();
     assert_true(mpath_gpu_available());
+    assert_true(mpath_gpu_was_found());
     assert_true(mpath_gpu_count() > 0);
     assert_int_equal(mpath_gpu_driver_start(), MPATH_OK);
 }
@@ -78,6 +106,9 @@ static void check_kind(mpath_memory_kind_t kind, int pieces, int exportable)
     mpath_status_t status;
 
     gpu_memory_alloc(kind, 0, 3 * MIB + 13, pieces, &made);
+    if (!mpath_memory_on_host(kind)) {
+        assert_false(mpath_memory_is_programs((void *)(uintptr_t)made.address, 1));
+    }
     memory = classify(made.address + 12345, 1000);
     assert_string_equal(mpath_memory_kind_name(memory.kind), mpath_memory_kind_name(kind));
     if (!mpath_memory_on_host(kind)) {
@@ -434,6 +465,7 @@ static void test_cleanup_and_again(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
+        cmocka_unit_test(test_memory_of_the_program),
         cmocka_unit_test(test_driver_is_found_when_the_application_starts_it),
         cmocka_unit_test(test_devices_are_described),
         cmocka_unit_test(test_kinds),

@@ -3,7 +3,7 @@
  * Allreduce, Reduce_scatter and Allgather between nodes of GPUs, on the driver without a GPU: the bits are those of host
  * memory, guard bytes stay, memory and contexts come and go, and ranks that differ decline together.
  */
-#include "coll/share_private.h"
+#include "pipeline/pipeline_private.h"
 #include "gpu_nodes.h"
 
 #include <pthread.h>

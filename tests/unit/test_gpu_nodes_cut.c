@@ -3,8 +3,8 @@
  * Rails that fall silent in the middle of reductions and gathers between nodes of GPUs, on the driver without a GPU: the
  * calls go on over those that are left, with the same bits.
  */
-#include "coll/share_private.h"
-#include "exec/fabric_private.h"
+#include "pipeline/pipeline_private.h"
+#include "rail/fabric_private.h"
 #include "gpu_held.h"
 #include "gpu_nodes.h"
 
@@ -73,7 +73,7 @@ static void set_trap(const own_t *own, int rails, const cut_t *cut)
     trap.fails     = cut->fails;
 }
 
-static void cut_init(own_t *own, ranks_self_t *self, int timeout_s)
+static void cut_init(own_t *own, ranks_self_t *self)
 {
     member_t *member = &own->member;
 
@@ -84,8 +84,8 @@ static void cut_init(own_t *own, ranks_self_t *self, int timeout_s)
     member->settings.gate           = MPATH_GATE_ALWAYS;
     member->settings.memory_bytes   = 4 << 20;
     member->settings.resend_min_ms  = 0;
-    member->settings.resend_after_s = 1;
-    member->settings.timeout_s      = timeout_s;
+    member->settings.resend_after_s = 4; /* rails that work are not silent for so long */
+    member->settings.timeout_s      = 120;
     member_open(member, self);
     own_alloc(own, MPATH_MEMORY_DEVICE);
 }
@@ -122,12 +122,13 @@ static int cut_body(ranks_self_t *self, void *argument)
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     setenv("FAKE_CUDA_DELAY_US", (cut->fails == MPATH_OK) ? "2000" : (self->rank == 0) ? "20000" : "30", 1);
     gpu_application_starts();
-    cut_init(&own, self, 120);
+    cut_init(&own, self);
     for (uint64_t round = 0; round < rounds; round++) {
         if ((round == 1) && (order >= 0) && (order < cut->failures)) {
             set_trap(&own, RAILS - order, cut);
         }
         run(&own, cut->operation, round);
+        ranks_stay_lost(own.member.team);
         ranks_check(mpath_share_num_rails(own.member.symmetric->share) == RAILS - ((round == 0) ? 0 : cut->failures));
         ranks_check(trap.sprung == (trap.sound != NULL));
     }
@@ -151,7 +152,7 @@ static void test_cut(void **state)
                            {ALLREDUCE, 1, 13, MPATH_ERR_UNREACHABLE, 0},
                            {REDUCE_SCATTER, 1, 4, MPATH_OK, 0},
                            {ALLGATHER, 1, 4, MPATH_OK, 0}};
-    ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .nic_bps = FAST_RAIL_BPS, .limit_s = 120};
+    ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .nic_bps = FAST_RAIL_BPS};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
@@ -167,9 +168,11 @@ static int held_body(ranks_self_t *self, void *argument)
     (void)argument;
     setenv("FAKE_CUDA_DEVICES", "8", 1);
     gpu_application_starts();
-    cut_init(&own, self, 3);
+    cut_init(&own, self);
     run(&own, REDUCE_SCATTER, 0);
-    gpu_is_held = self->rank == 2;
+    ranks_barrier(self);
+    own.member.context->settings.timeout_s = 6;
+    gpu_is_held                            = self->rank == 2;
     ranks_check(mpath_status_is_error(reduce_scatter(&own, MOST / 8, 1)));
     gpu_is_held = 0;
     own_end(&own);
@@ -178,7 +181,7 @@ static int held_body(ranks_self_t *self, void *argument)
 
 static void test_held(void **state)
 {
-    const ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .nic_bps = FAST_RAIL_BPS, .limit_s = 120};
+    const ranks_setup_t setup = {.size = 6, .nodes = 2, .nics = RAILS, .nic_bps = FAST_RAIL_BPS};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, held_body, NULL), 0);

@@ -3,7 +3,8 @@
  * What kernels of reductions between nodes of GPUs read and write over the GPUs' ways to the host, on the driver without
  * a GPU: counted by the addresses that they are given. And what others are told of the rails meanwhile.
  */
-#include "coll/share_gpu.h"
+#include "device/cuda/driver.h"
+#include "pipeline/gpu.h"
 #include "gpu_nodes.h"
 
 #include <setjmp.h>
@@ -26,7 +27,7 @@ static struct {
 
 static uint64_t on_host(const uint64_t *addresses, uint32_t count)
 {
-    const mpath_pinned_t *arena = &ways.symmetric->share->gpu->pinned;
+    const mpath_pinned_t *arena = mpath_arena_pinned(ways.symmetric->share->arena);
     uint64_t found              = 0;
 
     for (uint32_t i = 0; i < count; i++) {
@@ -184,32 +185,37 @@ static void test_sliced(void **state)
 static struct {
     mpath_owners_t others; /* what a communicator sees that passes chunks on */
     unsigned told;
-    uint32_t seen;
+    mpath_owner_ports_t seen;
 } rails;
 
-void __real_mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns);
-void __wrap_mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns);
-void __wrap_mpath_owners_announce(mpath_owners_t *owners, uint32_t ports, uint64_t now_ns)
+void __real_mpath_owners_announce(mpath_owners_t *owners, mpath_owner_ports_t ports, uint64_t now_ns);
+void __wrap_mpath_owners_announce(mpath_owners_t *owners, mpath_owner_ports_t ports, uint64_t now_ns);
+void __wrap_mpath_owners_announce(mpath_owners_t *owners, mpath_owner_ports_t ports, uint64_t now_ns)
 {
+    mpath_owner_ports_t seen;
+
     __real_mpath_owners_announce(owners, ports, now_ns);
-    if (ports != 0) {
+    if ((ports.sends | ports.receives) != 0) {
         rails.told++;
         rails.others.looked_ns = 0;
-        rails.seen |= mpath_owners_busy(&rails.others, now_ns);
+        seen                   = mpath_owners_busy(&rails.others, now_ns);
+        rails.seen.sends |= seen.sends;
+        rails.seen.receives |= seen.receives;
     }
 }
 
 /* Of GPUs; data on the host makes nobody an owner. */
 static int rails_body(ranks_self_t *self, void *argument)
 {
-    uint32_t mine, ports;
+    mpath_nic_set_t mine;
     own_t own;
 
     own_init(&own, self, argument);
     mpath_owners_open(mpath_topo_machine(own.member.symmetric->share->topo, own.member.symmetric->share->node),
                       mpath_team_id(own.member.team) + 1, 0, &rails.others);
     for (uint64_t round = 0; round < 4; round++) {
-        rails.told = rails.seen = 0;
+        rails.told = 0;
+        rails.seen = (mpath_owner_ports_t){0};
         if (round % 2) {
             check_allreduce(&own.member, self, ELEMENTS, round);
             ranks_check(rails.told == 0);
@@ -217,10 +223,11 @@ static int rails_body(ranks_self_t *self, void *argument)
         }
         ranks_check(allreduce(&own, ELEMENTS, round, 0) == MPATH_OK);
         check_sums(&own, ELEMENTS, round, 0);
-        mine  = own.member.symmetric->share->nics;
-        ports = MPATH_OWNER_SENDS(mine) | MPATH_OWNER_RECEIVES(mine);
-        ranks_check((rails.told > 0) == (mine != 0) && ((rails.seen & ports) == ports));
-        ranks_check(own.member.symmetric->share->gpu->owners.held == 0);
+        mine = own.member.symmetric->share->nics;
+        ranks_check((rails.told > 0) == (mine != 0));
+        ranks_check((rails.seen.sends & mine) == mine && (rails.seen.receives & mine) == mine);
+        ranks_check(own.member.symmetric->share->gpu->owners.held.sends == 0);
+        ranks_check(own.member.symmetric->share->gpu->owners.held.receives == 0);
     }
     mpath_owners_close(&rails.others);
     own_end(&own);

@@ -4,9 +4,9 @@
  * made up: the driver's answers are given by the test, so that nothing is mapped.
  */
 #include "capture.h"
-#include "gpu/driver.h"
-#include "gpu/export_pieces.h"
-#include "gpu/private.h"
+#include "device/cuda/driver.h"
+#include "device/ipc_export.h"
+#include "device/gpu_private.h"
 #include "gpu_kinds.h"
 
 #include <dirent.h>

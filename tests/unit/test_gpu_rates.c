@@ -6,11 +6,11 @@
  */
 #include "a2a.h"
 #include "coll/alltoallv.h"
-#include "exec/gpu_rates.h"
-#include "exec/team_private.h"
+#include "node/rates.h"
+#include "team/team_private.h"
 #include "gpu_kinds.h"
 #include "ranks.h"
-#include "topo/machine_gpus.h"
+#include "topo/discover/gpus.h"
 #include "unit/capture.h"
 
 #include <dirent.h>

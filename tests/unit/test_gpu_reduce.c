@@ -4,8 +4,8 @@
 #include "capture.h"
 #include "gpu_kinds.h"
 #include "reduce_reference.h"
-#include "gpu/pinned.h"
-#include "gpu/usage.h"
+#include "device/pinned.h"
+#include "device/usage.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -38,7 +38,7 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
     unsigned char *result;
     mpath_mark_t mark;
 
-    memset(host, 0x5a, memory.bytes);
+    memset(host, REFERENCE_HOLE, memory.bytes);
     for (unsigned rank = 0; rank < ranks; rank++) {
         uint64_t at = rank * ROOM_BYTES + GUARD_BYTES + shifts[rank % 3] * step;
 

@@ -4,8 +4,8 @@
 #include "capture.h"
 #include "gpu_kinds.h"
 #include "reduce_reference.h"
-#include "gpu/pinned.h"
-#include "gpu/reduce_eager.h"
+#include "device/pinned.h"
+#include "device/kernels/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>

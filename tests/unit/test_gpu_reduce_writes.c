@@ -3,9 +3,9 @@
 #include "config.h"
 #include "capture.h"
 #include "gpu_kinds.h"
-#include "coll/allreduce_gpu_private.h"
-#include "gpu/pinned.h"
-#include "gpu/reduce_writes.h"
+#include "node/reduce_private.h"
+#include "device/pinned.h"
+#include "device/kernels/reduce.h"
 
 #include <stdio.h>
 #include <stdlib.h>

@@ -3,10 +3,11 @@
  * What a driver refuses one of several ranks on a node: all do without, alike, and have it when it is to be had later.
  * Streams, registered memory, kernels, and memory that ranks lend each other; in exchanges and in reductions.
  */
-#include "gpu/launch.h"
-#include "gpu/reduce_args.h"
-#include "gpu/reduce_eager_args.h"
-#include "gpu/reduce_writes_args.h"
+#include "device/cuda/driver.h"
+#include "device/kernels/copy.h"
+#include "device/kernels/reduce_args.h"
+#include "device/kernels/reduce_eager_args.h"
+#include "device/kernels/reduce_writes_args.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
 #include "unit/capture.h"

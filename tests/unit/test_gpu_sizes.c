@@ -4,7 +4,7 @@
  * and of the whole, and to a share of the host, the predicted time of the way that is chosen has no cliff. Predictions
  * alone: nothing is moved.
  */
-#include "coll/alltoallv_gpu_private.h"
+#include "node/node_private.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -78,7 +78,7 @@ static void choose_ways(void)
         node.ways[i] = ((i / gpu->size != i % gpu->size) && (node.demand[i] > 0)) ? WAY_PUSH : WAY_NONE;
     }
     way                 = mpath_gpu_coll_fastest_way(gpu);
-    gpu->decided.engine = WAY_NONE;
+    gpu->decided.pushes = 0;
     for (int i = 0; i < gpu->size * gpu->size; i++) {
         if (node.ways[i] == WAY_NONE) {
             continue;
@@ -86,8 +86,7 @@ static void choose_ways(void)
         if ((way == MPATH_GPU_WAY_KERNEL) || (node.demand[i] < mpath_gpu_coll_engine_least(gpu))) {
             node.ways[i] = WAY_KERNEL;
         } else {
-            node.ways[i]        = (way == MPATH_GPU_WAY_PULL) ? WAY_PULL : WAY_PUSH;
-            gpu->decided.engine = node.ways[i];
+            gpu->decided.pushes = 1;
         }
     }
     mpath_gpu_coll_make_order(gpu);
@@ -128,14 +127,13 @@ static uint64_t predict_ns(void)
 {
     const mpath_gpu_coll_t *gpu = &node.gpu;
     mpath_peer_load_t kernel = load_of(WAY_KERNEL, WAY_KERNEL), push = load_of(WAY_PUSH, WAY_PUSH);
-    mpath_peer_load_t pull = load_of(WAY_PULL, WAY_PULL), all;
-    uint64_t by_kernel_ns  = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &kernel), engine_ns;
+    mpath_peer_load_t all;
+    uint64_t by_kernel_ns = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_KERNEL, &kernel), engine_ns;
 
-    push.order_ns = pull.order_ns = gpu->decided.order_ns;
-    engine_ns                     = larger(mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &push),
-                                           mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PULL, &pull));
+    push.order_ns = gpu->decided.order_ns;
+    engine_ns     = mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &push);
     if (engine_ns > 0) { /* they share the ports */
-        all        = load_of(WAY_KERNEL, (pull.port_bytes > 0) ? WAY_PULL : WAY_PUSH);
+        all        = load_of(WAY_KERNEL, WAY_PUSH);
         all.pieces = 1;
         engine_ns  = larger(engine_ns, mpath_peer_predict_ns(&gpu->rates, MPATH_PEER_PUSH, &all));
     }

@@ -4,6 +4,7 @@
  * are cut, and an error of who is told ends the call. No copy is under way after a call that is given up.
  */
 #include "config.h"
+#include "device/cuda/driver.h"
 #include "capture.h"
 #include "gpu_held.h"
 #include "staged_ranks.h"

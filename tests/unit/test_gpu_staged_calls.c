@@ -4,7 +4,8 @@
  * streams that wait for each other only where both GPUs can do that, no rank says no, and no processes take turns on a
  * GPU that several ranks share; each rank finds the same for a pair.
  */
-#include "gpu/pinned.h"
+#include "device/cuda/driver.h"
+#include "device/pinned.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
 #include "unit/capture.h"
@@ -20,7 +21,7 @@ typedef struct job {
     ranks_setup_t setup;
     const char *without; /* of the driver */
     int devices;
-    int says_no;             /* a rank with coll_mpath_gpu_stream_waits=no; -1: none */
+    int says_no;             /* a rank with gpu_stream_waits=no; -1: none */
     int streams[3];          /* to so many ranks each rank sends by streams */
     mpath_gpu_waits_t waits; /* of the others */
     uint64_t bytes;          /* of a pair */

@@ -4,6 +4,7 @@
  * taken for data.
  */
 #include "config.h"
+#include "device/cuda/driver.h"
 #include "staged_streams.h"
 #include "capture.h"
 

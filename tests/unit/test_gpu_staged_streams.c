@@ -4,6 +4,7 @@
  * whatever the hosts do meanwhile, and in whatever queues the driver has the streams.
  */
 #include "config.h"
+#include "device/cuda/driver.h"
 #include "staged_streams.h"
 #include "capture.h"
 

@@ -6,8 +6,8 @@
 #include "config.h"
 #include "capture.h"
 #include "gpu_kinds.h"
-#include "gpu/launch.h"
-#include "gpu/pinned.h"
+#include "device/kernels/copy.h"
+#include "device/pinned.h"
 #include "util/time.h"
 
 #include <dlfcn.h>

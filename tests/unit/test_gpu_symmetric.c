@@ -5,15 +5,18 @@
  * the same streams, and for long.
  */
 #include "capture.h"
-#include "coll/allreduce_gpu.h"
-#include "gpu/import.h"
+#include "node/reduce.h"
+#include "device/ipc_import.h"
 #include "gpu_kinds.h"
 #include "ranks.h"
+#include "team/team_private.h"
 #include "util/fiber.h"
+#include "util/log.h"
 #include "util/time.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -358,7 +361,7 @@ static void begin(own_t *own)
 
 static void finish(own_t *own)
 {
-    ranks_check(progress_for(UINT64_C(60000000000)));
+    ranks_check(progress_for(UINT64_C(300000000000)));
     mpath_fiber_destroy(fiber);
     fiber = NULL;
     check_vector(own);
@@ -383,7 +386,7 @@ static void progress_all(void *context)
 static int beside_blocking_body(ranks_self_t *self, void *argument)
 {
     static const uint64_t halves[] = {MOST / 2, MOST / 2};
-    mpath_context_t *context       = start(self, 10, MPATH_GPU_REDUCE_WRITES);
+    mpath_context_t *context       = start(self, 100, MPATH_GPU_REDUCE_WRITES);
     own_t owns[PAIRS + 1];
 
     (void)argument;
@@ -421,7 +424,7 @@ static int beside_blocking_body(ranks_self_t *self, void *argument)
 
 static void test_beside_blocking(void **state)
 {
-    const ranks_setup_t setup = {.size = 2, .limit_s = 100};
+    const ranks_setup_t setup = {.size = 2};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, beside_blocking_body, NULL), 0);
@@ -430,7 +433,7 @@ static void test_beside_blocking(void **state)
 /* Rank 1 computes for longer than any deadline. */
 static int long_away_body(ranks_self_t *self, void *argument)
 {
-    mpath_context_t *context = start(self, 1, MPATH_GPU_REDUCE_WRITES);
+    mpath_context_t *context = start(self, 100, MPATH_GPU_REDUCE_WRITES);
     own_t own;
 
     (void)argument;
@@ -438,6 +441,8 @@ static int long_away_body(ranks_self_t *self, void *argument)
     fill_vector(&own);
     allreduce(&own);
     check_vector(&own);
+    ranks_barrier(self);
+    context->settings.timeout_s = 1; /* of the call in which the rank is away */
     begin(&own);
     if (self->rank == 1) {
         sleep(5);
@@ -451,17 +456,74 @@ static int long_away_body(ranks_self_t *self, void *argument)
 
 static void test_long_away(void **state)
 {
-    const ranks_setup_t setup = {.size = 2, .limit_s = 100};
+    const ranks_setup_t setup = {.size = 2};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, long_away_body, NULL), 0);
 }
 
+static int names_both;
+
+static void look_for_both(mpath_log_level_t level, const char *line)
+{
+    names_both |= (level == MPATH_LOG_ERROR) && (strstr(line, "sum of floats") != NULL) &&
+                  (strstr(line, "maximum of integers") != NULL);
+}
+
+static void alike_text(uint32_t operation, char *text, size_t size)
+{
+    snprintf(text, size, "%s", ((operation >> 8) == 1) ? "sum of floats" : "maximum of integers");
+}
+
+/* The last rank combines otherwise, in elements of the same size: an error on all, which names both. */
+static int differing_body(ranks_self_t *self, void *argument)
+{
+    const uint64_t *elements = argument;
+    int last                 = self->rank == self->size - 1;
+    mpath_reduce_how_t how   = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
+    mpath_context_t *context = start(self, 100, MPATH_GPU_REDUCE_WRITES);
+    mpath_symmetric_buffers_t buffers;
+    own_t own;
+
+    own_init(&own, self, context, &self->oob);
+    fill_vector(&own);
+    buffers = (mpath_symmetric_buffers_t){.send        = (void *)(uintptr_t)own.send.address,
+                                          .recv        = (void *)(uintptr_t)own.recv.address,
+                                          .send_memory = &own.send_memory,
+                                          .recv_memory = &own.recv_memory,
+                                          .alike       = 1,
+                                          .alike_text  = alike_text};
+    for (int round = 0; round < 3; round++) {
+        ranks_check(mpath_allreduce_gpu(own.gpu, &buffers, *elements, &how) == MPATH_OK);
+    }
+    if (last) {
+        how           = (mpath_reduce_how_t){MPATH_REDUCE_MAX, MPATH_REDUCE_I32};
+        buffers.alike = 2;
+    }
+    mpath_log_set_sink(look_for_both);
+    ranks_check(mpath_allreduce_gpu(own.gpu, &buffers, *elements, &how) == MPATH_ERR_PARAM);
+    ranks_check(names_both);
+    own_end(&own);
+    mpath_context_destroy(context);
+    mpath_gpu_cleanup();
+    return 0;
+}
+
+static void test_differing(void **state)
+{
+    const ranks_setup_t setup = {.size = RANKS};
+    uint64_t few = 100, many = MOST;
+
+    (void)state;
+    assert_int_equal(ranks_run(&setup, differing_body, &few), 0);
+    assert_int_equal(ranks_run(&setup, differing_body, &many), 0);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {cmocka_unit_test(test_empty_blocks), cmocka_unit_test(test_without_a_part),
-                                       cmocka_unit_test(test_two_kinds), cmocka_unit_test(test_beside_blocking),
-                                       cmocka_unit_test(test_long_away)};
+                                       cmocka_unit_test(test_two_kinds),    cmocka_unit_test(test_beside_blocking),
+                                       cmocka_unit_test(test_long_away),    cmocka_unit_test(test_differing)};
 
     return cmocka_run_group_tests_name("gpu_symmetric", tests, NULL, NULL);
 }

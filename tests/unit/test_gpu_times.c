@@ -3,9 +3,9 @@
  * What counts as agreement, as planning and as moving in calls on device memory, on the driver without a GPU: steps that
  * are made slow show where they should, and no time is counted twice.
  */
-#include "coll/alltoallv_order.h"
-#include "coll/plan_cache.h"
-#include "coll/gpu_launches.h"
+#include "node/order.h"
+#include "plan/cache.h"
+#include "node/launches.h"
 #include "gpu_ranks.h"
 #include "relay_support.h"
 #include "util/time.h"

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The sums of what is taken, and the limits: exactly, also where the driver refuses. The driver is made up. */
 #include "capture.h"
-#include "gpu/driver.h"
-#include "gpu/usage.h"
+#include "device/cuda/driver.h"
+#include "device/usage.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define LIMIT (64 * MIB)

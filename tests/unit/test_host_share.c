@@ -3,7 +3,7 @@
  * The host's share of a hot receiver in closed form: it is what the planner finds for the same capacities, and it
  * leaves the host alone where that is of no use.
  */
-#include "coll/host_share.h"
+#include "node/node_private.h"
 #include "plan/demand.h"
 #include "plan/plan.h"
 #include "topo/topo.h"

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Load: sums of matrices on nodes of different sizes, and the time that their NICs need. */
-#include "coll/load.h"
+#include "plan/demand.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

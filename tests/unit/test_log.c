@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Logging: the threshold, the shape of a line, long lines, lines of several threads; and the texts of status codes. */
 #include "unit/capture.h"
+#include "util/file.h"
 #include "util/status.h"
 
 #include <pthread.h>
@@ -167,11 +168,87 @@ static void test_status(void **state)
     assert_string_equal(mpath_status_string(MPATH_OK), "success");
 }
 
+static void read_all(const char *path, char *text, size_t size)
+{
+    FILE *file = fopen(path, "r");
+
+    assert_non_null(file);
+    text[fread(text, 1, size - 1, file)] = '\0';
+    fclose(file);
+}
+
+/* Behind a time stamp and with the room of who speaks; errors and warnings go where they went as well. */
+static void test_file(void **state)
+{
+    char path[] = "/tmp/mpath-test-log.XXXXXX", text[4096];
+    int fd      = mkstemp(path);
+
+    (void)state;
+    assert_true(fd >= 0);
+    close(fd);
+    assert_int_equal(mpath_log_set_file("/no/such/folder/log"), -1);
+    assert_int_equal(mpath_log_set_file(path), 0);
+    mpath_log_set_level(MPATH_LOG_DEBUG);
+    capture_start();
+    mpath_log_write("../src/wire/failover.c", MPATH_LOG_DEBUG, "of wire");
+    mpath_log_write("/usr/src/mpath/src/topo/file/xml.c", MPATH_LOG_WARN, "of topo");
+    mpath_log_set_rooms("wire,rail");
+    mpath_log_write("../src/rail/rail.c", MPATH_LOG_DEBUG, "of rail");
+    mpath_log_write("../src/plan/plan.c", MPATH_LOG_INFO, "hidden");
+    mpath_log_write("../src/plan/plan.c", MPATH_LOG_WARN, "not hidden");
+    mpath_log_set_rooms("^wire");
+    mpath_log_write("../src/wire/connect.c", MPATH_LOG_INFO, "hidden");
+    mpath_log_write("../ompi_coll_mpath/coll_mpath_team.c", MPATH_LOG_INFO, "of the component");
+    mpath_log_set_rooms("glue");
+    mpath_log_write("../src/wire/connect.c", MPATH_LOG_INFO, "hidden");
+    mpath_log_write("/home/me/src/mpath/ompi_coll_mpath/coll_mpath_team.c", MPATH_LOG_INFO, "of it again");
+    mpath_log_set_rooms("kitchen");
+    capture_stop();
+    assert_int_equal(mpath_log_set_file("/dev/null"), 0);
+    mpath_log_set_rooms("");
+    mpath_log_set_level(MPATH_LOG_WARN);
+    read_all(path, text, sizeof(text));
+    unlink(path);
+    assert_int_equal(text[4], '-');
+    assert_int_equal(text[10], 'T');
+    assert_int_equal(text[19], '.');
+    assert_non_null(strstr(text, "Z wire mpath: ["));
+    assert_non_null(strstr(text, "] DEBUG of wire\n"));
+    assert_non_null(strstr(text, "Z topo mpath: ["));
+    assert_non_null(strstr(text, "] DEBUG of rail\n"));
+    assert_non_null(strstr(text, "] WARN not hidden\n"));
+    assert_non_null(strstr(text, "Z glue mpath: ["));
+    assert_non_null(strstr(text, "] INFO of it again\n"));
+    assert_non_null(strstr(text, "log_rooms: 'kitchen' is no room; it is ignored\n"));
+    assert_null(strstr(text, "] INFO hidden"));
+    assert_int_equal(capture_count(), 3); /* the warnings */
+    assert_null(strstr(capture_text(), "of wire"));
+}
+
+static void test_names(void **state)
+{
+    char path[MPATH_FILE_NAME_MAX], host[256], expected[512];
+
+    (void)state;
+    assert_int_equal(gethostname(host, sizeof(host)), 0);
+    snprintf(expected, sizeof(expected), "/tmp/%s-%d-7-100%%.json", host, (int)getpid());
+    assert_int_equal(mpath_file_name("/tmp/%h-%p-%r-100%%.json", 7, path, sizeof(path)), MPATH_OK);
+    assert_string_equal(path, expected);
+    assert_int_equal(mpath_file_name("x%", 7, path, sizeof(path)), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_file_name("x%y", 7, path, sizeof(path)), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_file_name("", 7, path, sizeof(path)), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_file_name("1234", 7, path, 4), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_file_name("123", 7, path, 4), MPATH_OK);
+    assert_true(mpath_file_name_differs("a%r") && mpath_file_name_differs("%h%p"));
+    assert_false(mpath_file_name_differs("a") || mpath_file_name_differs("a%%r") || mpath_file_name_differs("%h%"));
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_threshold), cmocka_unit_test(test_shape),   cmocka_unit_test(test_tell),
         cmocka_unit_test(test_long_line), cmocka_unit_test(test_threads), cmocka_unit_test(test_status),
+        cmocka_unit_test(test_file),      cmocka_unit_test(test_names),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

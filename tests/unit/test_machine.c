@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Discovery, shown machines made of files: which NICs are taken, their rates and states; and this machine itself. */
 #define _GNU_SOURCE /* nftw, RTLD_NEXT */
-#include "topo/machine.h"
-#include "topo/machine_internal.h"
+#include "topo/discover/machine.h"
+#include "topo/discover/machine_internal.h"
 #include "unit/capture.h"
 
 #include <dlfcn.h>
@@ -144,7 +144,9 @@ static void test_riders(void **state)
 static void test_named(void **state)
 {
     mpath_machine_source_t source = source_init();
+    char many[256]                = "";
     mpath_machine_t machine;
+    int i;
 
     (void)state;
     put_interfaces();
@@ -160,8 +162,11 @@ static void test_named(void **state)
     assert_int_equal(machine.num_nics, 0);
     choose(&source, "rail9,", 1, &machine); /* an empty name */
     assert_int_equal(machine.num_nics, 1);
-    choose(&source, "a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,a,rail9,rail10", 17, &machine);
-    assert_non_null(strstr(capture_text(), "more than 16 names; those from 'rail9' on are left out"));
+    for (i = 0; i < MPATH_MAX_NICS; i++) {
+        strcat(many, "a,");
+    }
+    choose(&source, strcat(many, "rail9,rail10"), MPATH_MAX_NICS + 1, &machine);
+    assert_non_null(strstr(capture_text(), "more than 64 names; those from 'rail9' on are left out"));
     assert_int_equal(machine.num_nics, 0);
 }
 
@@ -215,20 +220,63 @@ static void test_ports(void **state)
 
 static void test_many(void **state)
 {
-    mpath_interface_t many[20];
-    mpath_machine_source_t source = {.sysfs = root, .interfaces = many, .num_interfaces = 20};
+    mpath_interface_t many[70];
+    mpath_machine_source_t source = {.sysfs = root, .interfaces = many, .num_interfaces = 70};
     mpath_machine_t machine;
     int i;
 
     (void)state;
-    for (i = 0; i < 20; i++) {
+    for (i = 0; i < 70; i++) {
         many[i] = (mpath_interface_t){.up = 1, .addressed = 1};
         snprintf(many[i].name, sizeof(many[i].name), "e%d", i);
     }
     choose(&source, NULL, 1, &machine);
-    assert_non_null(strstr(capture_text(), "here has 20 NICs; those from 'e16' on are left out"));
+    assert_non_null(strstr(capture_text(), "here has 70 NICs; those from 'e64' on are left out"));
     assert_int_equal(machine.num_nics, MPATH_MAX_NICS);
-    assert_string_equal(machine.nics[15].name, "e15");
+    assert_string_equal(machine.nics[63].name, "e63");
+}
+
+static void put_device(const char *interface, const char *pci)
+{
+    char link[PATH_MAX], target[PATH_MAX];
+
+    snprintf(link, sizeof(link), "%s/class/net/%s/device", root, interface);
+    snprintf(target, sizeof(target), "../../../devices/%s", pci);
+    assert_int_equal(symlink(target, link), 0);
+}
+
+/* Ports of a card have its slot together, a NIC no more than its slot, and what no NIC could live with is not believed. */
+static void test_slots(void **state)
+{
+    static const mpath_interface_t list[] = {
+        {"fast", 1, 1, 0}, {"made-up", 1, 1, 0}, {"port0", 1, 1, 0}, {"port1", 1, 1, 0}};
+    mpath_machine_source_t source = {.sysfs = root, .interfaces = list, .num_interfaces = 4};
+    mpath_machine_t machine;
+
+    (void)state;
+    put("devices/0000:01:00.0/max_link_speed", "16.0 GT/s PCIe\n");
+    put("devices/0000:01:00.0/max_link_width", "16\n");
+    put("devices/0000:01:00.1/max_link_speed", "16.0 GT/s PCIe\n");
+    put("devices/0000:01:00.1/max_link_width", "16\n");
+    put("devices/0000:02:00.0/max_link_speed", "8.0 GT/s PCIe\n");
+    put("devices/0000:02:00.0/max_link_width", "8\n");
+    put("devices/0000:03:00.0/max_link_speed", "2.5 GT/s PCIe\n");
+    put("devices/0000:03:00.0/max_link_width", "1\n");
+    put("class/net/port0/speed", "200000\n");
+    put("class/net/port1/speed", "100000\n");
+    put("class/net/fast/speed", "100000\n");
+    put("class/net/made-up/speed", "100000\n");
+    put_device("port0", "0000:01:00.0");
+    put_device("port1", "0000:01:00.1");
+    put_device("fast", "0000:02:00.0");
+    put_device("made-up", "0000:03:00.0");
+    choose(&source, NULL, 0, &machine);
+    assert_int_equal(machine.num_nics, 4);
+    check_nic(&machine.nics[0], "fast", 0, 6879240000ull, -1, 1);
+    check_nic(&machine.nics[1], "made-up", 1, 12500000000ull, -1, 1);
+    check_nic(&machine.nics[2], "port0", 2, 18335328000ull, -1, 1);
+    check_nic(&machine.nics[3], "port1", 3, 9167664000ull, -1, 1);
+    assert_true(machine.nics[2].rate_bps + machine.nics[3].rate_bps == 27502992000ull); /* 16 GT/s x16 */
 }
 
 /* Applies a text to NICs r0, r1, r2 of 7 bytes/s each. */
@@ -395,7 +443,7 @@ static void test_this_machine(void **state)
     assert_int_equal(machine.nics[0].rate_bps, 25000000);
     assert_true(machine.num_numa >= 1);
     assert_true(machine.host[0] != '\0');
-    capture_start(); /* a machine with more than 16 NICs says so */
+    capture_start(); /* a machine with very many NICs says so */
     assert_int_equal(mpath_machine_discover(NULL, NULL, &machine), MPATH_OK);
     capture_stop();
     assert_int_equal(mpath_topo_create(&machine, 1, NULL, 0, &params, &topo), MPATH_OK);
@@ -434,6 +482,7 @@ int main(void)
         cmocka_unit_test_setup_teardown(test_named, setup, teardown),
         cmocka_unit_test_setup_teardown(test_ports, setup, teardown),
         cmocka_unit_test_setup_teardown(test_many, setup, teardown),
+        cmocka_unit_test_setup_teardown(test_slots, setup, teardown),
         cmocka_unit_test(test_rates),
         cmocka_unit_test(test_names),
         cmocka_unit_test(test_nearest),

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The demand of a mixture-of-experts layer: sums, shares, repeatability, and what it refuses. */
-#include "plan/moe.h"
+#include "plan/demand.h"
 #include "unit/capture.h"
 
 #define RANKS 8

@@ -4,8 +4,8 @@
  * of nodes and demands, slots that run out; plans that differ and ranks that die, which every rank has to survive.
  */
 #include "a2a.h"
-#include "exec/move.h"
-#include "exec/team_private.h"
+#include "mover/mover.h"
+#include "team/team_private.h"
 #include "plan/plan.h"
 #include "ranks.h"
 #include "unit/capture.h"

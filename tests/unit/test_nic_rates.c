@@ -75,12 +75,11 @@ static void test_nodes(void **state)
 {
     (void)state;
     assert_int_equal(ranks_run(&setup, nodes_body, NULL), 0);
-    unlink(rates_path);
 }
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_nodes)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test_teardown(test_nodes, rates_forget)};
 
     rates_support_init();
     return cmocka_run_group_tests(tests, NULL, NULL);

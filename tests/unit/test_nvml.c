@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* What NVML is asked and what is made of its answers, with a library that the test makes up: nothing is taken for granted. */
 #include "capture.h"
-#include "topo/nvml.h"
+#include "topo/discover/nvml.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

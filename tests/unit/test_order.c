@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "coll/alltoallv_order.h"
+#include "node/order.h"
 
 #define MIB (1024ull * 1024)
 

@@ -2,7 +2,7 @@
 /* The clocks of emulated ports: declared rates hold on a virtual time, whoever uses them and in whatever order. */
 #include "unit/capture.h"
 
-#include "lane/pace.h"
+#include "mover/pace.h"
 
 #include <stdio.h>
 #include <stdlib.h>

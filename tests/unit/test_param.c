@@ -45,6 +45,12 @@ static void test_table(void **state)
         assert_string_equal(text, mpath_params[i].initial);
         assert_int_equal(mpath_settings_set(&settings, &mpath_params[i], text, message, sizeof(message)), MPATH_OK);
     }
+    for (i = 0; mpath_params_removed[i].name != NULL; i++) {
+        assert_null(strchr(mpath_params_removed[i].instead, '|'));
+        for (k = 0; k < mpath_params_count; k++) {
+            assert_string_not_equal(mpath_params_removed[i].name, mpath_params[k].name);
+        }
+    }
 }
 
 static void test_defaults(void **state)
@@ -176,6 +182,14 @@ static void test_environment(void **state)
     unsetenv("MPATH_RAILS");
 }
 
+static void check_shown(double value, const char *unit, const char *expected)
+{
+    char text[MPATH_NUMBER_SHOWN];
+
+    mpath_number_show(value, unit, text);
+    assert_string_equal(text, expected);
+}
+
 static void check_number(const char *text, mpath_number_scale_t scale, int64_t expected)
 {
     int64_t value = -77;
@@ -209,10 +223,78 @@ static void test_numbers(void **state)
     assert_string_equal(text, "0");
     mpath_number_format(1ll << 40, MPATH_NUMBER_BYTES, text, sizeof(text));
     assert_string_equal(text, "1024g");
+    check_shown(0, "B", "0 B");
+    check_shown(999.94, "B/s", "999.9 B/s");
+    check_shown(999.96, "B/s", "1 kB/s");
+    check_shown(1443600e6, "B/s", "1.444 TB/s");
+    check_shown(10e12, "B/s", "10 TB/s");
+    check_shown(0.001264802, "s", "1.265 ms");
+    check_shown(0.99996, "s", "1 s");
+    check_shown(3e-9, "s", "3 ns");
+    check_shown(1e-30, "s", "1e-18 ps");
+    check_shown(4e21, "B", "4000 EB");
     mpath_number_format(25000000, MPATH_NUMBER_RATE, text, sizeof(text));
     assert_string_equal(text, "25m");
     mpath_number_format(4097, MPATH_NUMBER_BYTES, text, sizeof(text));
     assert_string_equal(text, "4097");
+}
+
+static void refused_item(const char *key, const char *problem, const char *used, void *arg)
+{
+    char *said = arg;
+
+    snprintf(said + strlen(said), 512 - strlen(said), "%s: %s; using %s\n", key, problem, used);
+}
+
+/* Keys of internals: what cannot be used is told with what holds, and the rest counts. Other parameters are no keys. */
+static void test_internals(void **state)
+{
+    mpath_settings_t settings;
+    char said[512] = "";
+
+    (void)state;
+    mpath_settings_init(&settings);
+    settings.internals = "chunk_bytes=16k,gpu_way=push,check_plan=yes";
+    mpath_settings_read_internals(&settings, refused_item, said);
+    assert_string_equal(said, "");
+    assert_int_equal(settings.chunk_bytes, 16384);
+    assert_int_equal(settings.gpu_way, MPATH_GPU_WAY_PUSH);
+    assert_int_equal(settings.check_plan, 1);
+    settings.internals = "chunk_bytes=1k,chunk_bites=8k,timeout_s=5,,pack_bytes,small_bytes=1k";
+    mpath_settings_read_internals(&settings, refused_item, said);
+    assert_string_equal(said,
+                        "chunk_bytes: '1k' is not a number of bytes (suffixes k, m, g) from 4k to 64m; using 16k\n"
+                        "chunk_bites: there is no such key, the nearest is chunk_bytes; using the rest\n"
+                        "timeout_s: there is no such key; using the rest\n"
+                        "pack_bytes: '' is not a number of bytes (suffixes k, m, g) from 0 to "
+                        "9223372036854775807; using 1g\n");
+    assert_int_equal(settings.chunk_bytes, 16384);
+    assert_int_equal(settings.timeout_s, 120);
+    assert_int_equal(settings.small_bytes, 1024);
+}
+
+/* Of the environment the list counts before a name that goes. */
+static void test_internals_of_environment(void **state)
+{
+    mpath_settings_t settings;
+
+    (void)state;
+    setenv("MPATH_CHUNK_BYTES", "16k", 1);
+    setenv("MPATH_LEADER_BYTES", "8k", 1);
+    setenv("MPATH_INTERNALS", "chunk_bytes=32k,gpu_rail=7", 1);
+    mpath_settings_init(&settings);
+    capture_start();
+    mpath_settings_from_env(&settings);
+    capture_stop();
+    assert_int_equal(settings.chunk_bytes, 32768);
+    assert_int_equal(settings.leader_bytes, 8192);
+    assert_int_equal(capture_count(), 1);
+    assert_non_null(strstr(capture_text(),
+                           "environment variable MPATH_INTERNALS: gpu_rail: '7' is none of auto, direct, "
+                           "host; using auto"));
+    unsetenv("MPATH_CHUNK_BYTES");
+    unsetenv("MPATH_LEADER_BYTES");
+    unsetenv("MPATH_INTERNALS");
 }
 
 /* doc/parameters.md is what mpath_info --params-doc writes. */
@@ -251,8 +333,14 @@ static void test_document(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),      cmocka_unit_test(test_defaults),    cmocka_unit_test(test_good_values),
-        cmocka_unit_test(test_bad_values), cmocka_unit_test(test_environment), cmocka_unit_test(test_numbers),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_defaults),
+        cmocka_unit_test(test_good_values),
+        cmocka_unit_test(test_bad_values),
+        cmocka_unit_test(test_environment),
+        cmocka_unit_test(test_internals),
+        cmocka_unit_test(test_internals_of_environment),
+        cmocka_unit_test(test_numbers),
         cmocka_unit_test(test_document),
     };
 

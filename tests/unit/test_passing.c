@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which calls pass: grants that double, trials of short calls in both ways, and decisions that hold for their size. */
-#include "adapt/passing.h"
+#include "tune/choice.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -7,7 +7,7 @@
 
 #include <cmocka.h>
 
-#include "lane/peer.h"
+#include "node/peer.h"
 
 #define MIB (1024ull * 1024)
 
@@ -17,12 +17,9 @@ static mpath_peer_way_t fastest(uint64_t port_bytes, uint64_t both_bytes, int sm
 {
     const mpath_peer_load_t load = {
         .port_bytes = port_bytes, .both_bytes = both_bytes, .pieces = 3, .small_pages = small_pages};
-    mpath_peer_way_t best = MPATH_PEER_KERNEL;
+    uint64_t push_ns = mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load);
 
-    for (mpath_peer_way_t way = MPATH_PEER_PUSH; way <= MPATH_PEER_PULL; way++) {
-        best = (mpath_peer_predict_ns(&rates, way, &load) < mpath_peer_predict_ns(&rates, best, &load)) ? way : best;
-    }
-    return best;
+    return (push_ns < mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load)) ? MPATH_PEER_PUSH : MPATH_PEER_KERNEL;
 }
 
 static void small_goes_by_kernel(void **state)
@@ -70,7 +67,6 @@ static void order_counts(void **state)
     assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load), port_ns);
     load.order_ns = 2 * port_ns;
     assert_true(mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load) >= 2 * port_ns);
-    assert_true(mpath_peer_predict_ns(&rates, MPATH_PEER_PULL, &load) >= 2 * port_ns);
     assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load), kernel_ns);
     mpath_peer_order_rates(&rates, &port_bps, &piece_ns);
     assert_in_range(port_bps, 390000000000, 400000000000);
@@ -162,7 +158,7 @@ static void host_is_what_it_adds(void **state)
 static void times_grow_smoothly(void **state)
 {
     (void)state;
-    for (mpath_peer_way_t way = MPATH_PEER_KERNEL; way <= MPATH_PEER_PULL; way++) {
+    for (mpath_peer_way_t way = MPATH_PEER_KERNEL; way <= MPATH_PEER_PUSH; way++) {
         for (unsigned percent = 0; percent <= 80; percent += 20) {
             uint64_t before = 0;
 
@@ -185,7 +181,7 @@ static void nothing_takes_no_time(void **state)
 
     (void)state;
     assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_KERNEL, &load), 0);
-    assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_PULL, &load), 0);
+    assert_int_equal(mpath_peer_predict_ns(&rates, MPATH_PEER_PUSH, &load), 0);
 }
 
 int main(void)

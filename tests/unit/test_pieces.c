@@ -2,7 +2,7 @@
 /* Copies of data in several allocations: what comes, what goes back and what stays, and pieces that end too late. */
 #include "config.h"
 #include "capture.h"
-#include "coll/pieces.h"
+#include "coll/staging.h"
 #include "gpu_kinds.h"
 
 #include <stdlib.h>

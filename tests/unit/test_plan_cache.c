@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Plan cache: hits, misses, colliding checksums, the order of eviction, routes that are kept. */
-#include "coll/plan_cache.h"
+#include "plan/cache.h"
 #include "unit/capture.h"
 #include "unit/grid.h"
 
@@ -78,11 +78,14 @@ static void test_eviction(void **state)
 /* Two nodes of two rails; half of the ranks on each. */
 static mpath_topo_t *large_topo(int num_ranks)
 {
-    mpath_topo_t *small        = grid_topo(2, 2, 2, MPATH_REACH_ALL), *topo;
-    mpath_machine_t machines[] = {*mpath_topo_machine(small, 0), *mpath_topo_machine(small, 1)};
-    mpath_place_t *places      = calloc((size_t)num_ranks, sizeof(*places));
+    mpath_topo_t *small = grid_topo(2, 2, 2, MPATH_REACH_ALL), *topo;
+    mpath_machine_t machines[2];
+    mpath_place_t *places = calloc((size_t)num_ranks, sizeof(*places));
 
     assert_non_null(places);
+    for (int node = 0; node < 2; node++) {
+        mpath_topo_copy_machine(small, node, &machines[node]);
+    }
     for (int rank = 0; rank < num_ranks; rank++) {
         places[rank] = (mpath_place_t){.node = rank / (num_ranks / 2), .nic = rank % 2, .gpu = -1};
     }

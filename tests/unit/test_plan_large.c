@@ -92,8 +92,8 @@ static void make_gpus(plan_case_t *c, int kind)
     num_ranks = mpath_topo_num_ranks(c->topo);
     c->params = *mpath_topo_params(c->topo);
     for (i = 0; i < 18; i++) {
-        c->machines[i] = *mpath_topo_machine(c->topo, i);
-        c->gpus[i]     = *mpath_topo_gpus(c->topo, i);
+        mpath_topo_copy_machine(c->topo, i, &c->machines[i]);
+        c->gpus[i] = *mpath_topo_gpus(c->topo, i);
     }
     for (i = 0; i < num_ranks; i++) {
         places[i] = *mpath_topo_place(c->topo, i);

@@ -148,13 +148,51 @@ static void test_unknown(void **state)
     assert_true(mpath_process_alive(&process));
 }
 
+/* The same in a word. */
+static void test_word(void **state)
+{
+    mpath_process_t process;
+    uint64_t word = mpath_process_word();
+    int to, status;
+    pid_t child = start_child(&process, &to);
+
+    (void)state;
+    assert_true(mpath_process_word_alive(word));
+    assert_int_equal(word >> 42, getpid());
+    assert_false(mpath_process_word_alive(word - 1)); /* one that had this number before */
+    word = (uint64_t)child << 42 | process.start_ticks;
+    assert_true(mpath_process_word_alive(word));
+    close(to);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    assert_false(mpath_process_word_alive(word));
+    assert_true(mpath_process_word_alive(0)); /* nobody has told */
+}
+
+/* As the list of mappings has it. */
+static void test_heap(void **state)
+{
+    char line[512], *end;
+    uintptr_t begin = UINTPTR_MAX;
+    FILE *maps      = fopen("/proc/self/maps", "re");
+
+    (void)state;
+    assert_non_null(maps);
+    while (fgets(line, sizeof(line), maps) != NULL) {
+        if (strstr(line, "[heap]") != NULL && begin == UINTPTR_MAX) {
+            begin = (uintptr_t)strtoull(line, &end, 16);
+        }
+    }
+    fclose(maps);
+    if (begin != UINTPTR_MAX) { /* there is one */
+        assert_true(mpath_process_heap() == begin);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_child),
-        cmocka_unit_test(test_first_thread),
-        cmocka_unit_test(test_number_again),
-        cmocka_unit_test(test_unknown),
+        cmocka_unit_test(test_child),   cmocka_unit_test(test_first_thread), cmocka_unit_test(test_number_again),
+        cmocka_unit_test(test_unknown), cmocka_unit_test(test_word),         cmocka_unit_test(test_heap),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Chunks on their way by the rail lane: back pressure, a sender that sleeps, relays between two kinds of lane. */
-#include "lane/rail.h"
+#include "rail/rail.h"
 #include "lane/shm.h"
 #include "unit/lane_pattern.h"
 #include "unit/rail_support.h"
@@ -304,15 +304,36 @@ static void relay_in(mpath_lane_t *shm, mpath_lane_t *rail, relay_t *relay)
     }
 }
 
+/* The lane of ranks 0 and 1, or of 2 and 3. */
+static mpath_lane_t *relay_open(rail_world_t *world, int rank, mpath_shm_t **shm_p, mpath_shm_port_t **port_p)
+{
+    const mpath_shm_shape_t shape = {.depth = 4, .slot_bytes = 16384};
+    mpath_lane_t *lane;
+
+    CHECK(mpath_shm_create(shm_p) == MPATH_OK);
+    CHECK(mpath_shm_port_create(*shm_p, MPATH_SHM_LAST, &shape, port_p) == MPATH_OK);
+    world->queues[rank] = *mpath_shm_port_address(*port_p);
+    atomic_fetch_add(&world->step, 1);
+    while (atomic_load(&world->step) < 4) {
+        sched_yield();
+    }
+    CHECK(mpath_shm_open(*port_p, 8, &world->queues[rank / 2 * 2], 2, rank % 2, &lane) == MPATH_OK);
+    atomic_fetch_add(&world->step, 1);
+    while (atomic_load(&world->step) < 8) {
+        sched_yield();
+    }
+    return lane;
+}
+
 static void relay_rank(rail_world_t *world, int rank, mpath_lane_t *rail)
 {
-    mpath_shm_shape_t shape = {.num_ranks = 2, .depth = 4, .slot_bytes = 16384};
-    size_t bytes            = mpath_shm_region_bytes(&shape);
-    relay_t *relay          = calloc(1, sizeof(*relay));
+    relay_t *relay = calloc(1, sizeof(*relay));
+    mpath_shm_port_t *port;
     mpath_lane_t *shm;
+    mpath_shm_t *node;
 
-    CHECK((relay != NULL) && (2 * bytes <= sizeof(world->region)) && (bytes % 64 == 0));
-    CHECK(mpath_shm_open(world->region + (size_t)(rank / 2) * bytes, &shape, rank % 2, &shm) == MPATH_OK);
+    CHECK(relay != NULL);
+    shm = relay_open(world, rank, &node, &port);
     mpath_lane_set_arrive(rail, relay_arrive, relay);
     mpath_lane_set_arrive(shm, (rank == 3) ? relay_sink_arrive : relay_arrive, relay);
     if (rank == 0) {
@@ -330,6 +351,8 @@ static void relay_rank(rail_world_t *world, int rank, mpath_lane_t *rail)
     }
     rail_leave(world, rail);
     shm->ops->destroy(shm);
+    mpath_shm_port_put(port);
+    mpath_shm_destroy(node);
     free(relay);
 }
 

@@ -5,12 +5,11 @@
  * contexts end. Where one rank cannot, all use pinned host slots. Every byte is checked. With a real driver
  * ($MPATH_TEST_CUDA) and a UCX that knows CUDA memory the same goes over these, without the faults.
  */
-#include "exec/fabric_private.h"
-#include "exec/team_private.h"
+#include "rail/fabric_private.h"
+#include "team/team_private.h"
 #include "fake_ucx.h"
-#include "lane/rail.h"
-#include "lane/rail_gpu.h"
-#include "lane/rail_memory.h"
+#include "rail/rail.h"
+#include "rail/gpu_memory.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 
@@ -203,7 +202,7 @@ static int late_body(ranks_self_t *self, void *argument)
     mpath_coll_counters(member.coll, &counters);
     ranks_check((counters.declined == 0) && (counters.relay.moved.calls == 1) && (fake_ucx.sent_bytes == 0));
     ranks_check((strstr(capture_text(), "was opened before the application used CUDA") != NULL) ==
-                (job->relay.first != NULL));
+                (job->relay.first != NULL && self->rank == 0)); /* who speaks for all */
     member_end(&member);
     return 0;
 }

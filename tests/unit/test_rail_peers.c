@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Peers of the rail lane that die, do not read any more, or are forgotten and known again. */
-#include "lane/rail.h"
+#include "rail/rail.h"
 #include "unit/rail_support.h"
 
 #include <setjmp.h>

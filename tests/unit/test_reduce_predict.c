@@ -10,7 +10,7 @@
 
 #include <cmocka.h>
 
-#include "coll/reduce_predict.h"
+#include "node/reduce_predict.h"
 
 #define KIB (UINT64_C(1) << 10)
 #define MIB (UINT64_C(1) << 20)
@@ -49,7 +49,7 @@ static uint64_t first_bytes(const mpath_peer_rates_t *rates, unsigned ranks, mpa
     return first;
 }
 
-/* KiB from which on vectors go in parts, directly and by writes or round a ring: those of doc/reductions.md. */
+/* KiB from which on vectors go in parts, directly and by writes or round a ring: those of doc/reductions-design.md. */
 static void test_table_of_h200(void **state)
 {
     static const struct {
@@ -75,23 +75,6 @@ static void test_table_of_h200(void **state)
     }
 }
 
-/* Where nothing has started before the agreement: the longest vectors of which GPUs read all and keep the result. */
-static void test_one_shot(void **state)
-{
-    static const struct {
-        unsigned ranks;
-        uint64_t most;
-    } table[] = {{2, 1053}, {3, 592}, {4, 260}, {8, 71}};
-
-    (void)state;
-    for (size_t i = 0; i < sizeof(table) / sizeof(table[0]); i++) {
-        assert_int_equal(mpath_reduce_most_bytes(&h200, MPATH_GPU_REDUCE_ONE_SHOT, MPATH_GPU_REDUCE_DIRECT,
-                                                 table[i].ranks, 4 * MIB) /
-                             KIB,
-                         table[i].most);
-    }
-}
-
 /* What was measured (doc/benchmarks), microseconds: predicted within a tenth, or 2 us. */
 static void test_measured_times(void **state)
 {
@@ -106,7 +89,6 @@ static void test_measured_times(void **state)
         {MPATH_GPU_REDUCE_PARTS, 2, MIB, 15},
         {MPATH_GPU_REDUCE_PARTS, 4, 256 * KIB, 12},
         {MPATH_GPU_REDUCE_PARTS, 4, MIB, 17},
-        {MPATH_GPU_REDUCE_ONE_SHOT, 2, MIB, 15},
         {MPATH_GPU_REDUCE_DIRECT, 2, 4 * MIB, 25},
         {MPATH_GPU_REDUCE_DIRECT, 2, 16 * MIB, 63},
         {MPATH_GPU_REDUCE_DIRECT, 4, 2 * MIB, 24},
@@ -143,15 +125,12 @@ static void check_moves(const mpath_peer_rates_t *rates, uint64_t times, uint64_
         mpath_gpu_reduce_t long_way = (ranks == 2) ? MPATH_GPU_REDUCE_WRITES : MPATH_GPU_REDUCE_RING;
         uint64_t whole = mpath_reduce_most_bytes(&h200, MPATH_GPU_REDUCE_WHOLE, MPATH_GPU_REDUCE_PARTS, ranks, MIB / 4);
         uint64_t now   = mpath_reduce_most_bytes(rates, MPATH_GPU_REDUCE_WHOLE, MPATH_GPU_REDUCE_PARTS, ranks, MIB / 4);
-        uint64_t shot = mpath_reduce_most_bytes(&h200, MPATH_GPU_REDUCE_ONE_SHOT, MPATH_GPU_REDUCE_DIRECT, ranks, MOST);
         uint64_t direct = mpath_reduce_most_bytes(&h200, MPATH_GPU_REDUCE_DIRECT, long_way, ranks, MOST);
 
         whole = whole * times / parts;
         if ((now < MPATH_REDUCE_WHOLE_MAX_BYTES) && (whole < MPATH_REDUCE_WHOLE_MAX_BYTES) && (ranks > 2)) {
             assert_near(now, whole);
         }
-        assert_near(mpath_reduce_most_bytes(rates, MPATH_GPU_REDUCE_ONE_SHOT, MPATH_GPU_REDUCE_DIRECT, ranks, MOST),
-                    shot * times / parts);
         assert_near(mpath_reduce_most_bytes(rates, MPATH_GPU_REDUCE_DIRECT, long_way, ranks, MOST),
                     direct * times / parts);
     }
@@ -199,8 +178,9 @@ static void test_order_knows_sizes_only(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table_of_h200),          cmocka_unit_test(test_one_shot),
-        cmocka_unit_test(test_measured_times),         cmocka_unit_test(test_boundaries_move_with_the_machine),
+        cmocka_unit_test(test_table_of_h200),
+        cmocka_unit_test(test_measured_times),
+        cmocka_unit_test(test_boundaries_move_with_the_machine),
         cmocka_unit_test(test_order_knows_sizes_only),
     };
 

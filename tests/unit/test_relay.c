@@ -5,11 +5,15 @@
  * returns; few and small slots; demands and buffers that take turns; trials of routings; GPUs that ranks share. One
  * NVSwitch takes no relay.
  */
-#include "adapt/choice.h"
+#include "device/cuda/driver.h"
+#include "rail/fabric_private.h"
+#include "team/team_private.h"
+#include "tune/choice.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 static void test_mesh(void **state)
 {
@@ -32,6 +36,28 @@ static void test_rails_by_ucx(void **state)
 {
     (void)state;
     relay_run_rounds(&(relay_job_t){.setup = {.size = 8, .nodes = 2, .nics = 4}, .max_bytes = 500000, .rounds = 7});
+}
+
+static void close_a_nic(mpath_context_t *context)
+{
+    if (strcmp(context->machine.host, "virtual1") == 0) {
+        context->fabric->rails[1].status = MPATH_ERR_UNSUPPORTED;
+    }
+}
+
+/* A NIC that UCX does not open on one node: that of a rank alone, or of all ranks, or one that only its GPU asks for. */
+static void test_unopened(void **state)
+{
+    relay_job_t job = {
+        .setup = {.size = 8, .nodes = 2, .nics = 4}, .first = close_a_nic, .max_bytes = 300000, .rounds = 7};
+
+    (void)state;
+    relay_run_rounds(&job);
+    job.affine = 1;
+    relay_run_rounds(&job);
+    job.setup  = (ranks_setup_t){.size = 6, .nodes = 2, .nics = 3};
+    job.beside = RELAY_BESIDE_OTHER;
+    relay_run_rounds(&job);
 }
 
 /* A rank drives the NICs beside its GPU, too, which are others than that beside its processor, or several. */
@@ -392,7 +418,10 @@ static void test_shared_gpus(void **state)
         &(relay_job_t){.setup = {.size = 6}, .on_gpu = 2, .max_bytes = 500000, .rounds = 7, .pcie_bps = 1000});
 }
 
-/* A rank with its data in host memory among GPUs: all decline together, and nothing is moved. */
+/*
+ * A rank with its data in host memory among GPUs: all decline together, and nothing is moved, unless there are copies on
+ * the host.
+ */
 static int host_body(ranks_self_t *self, void *argument)
 {
     const relay_job_t *job = argument;
@@ -403,11 +432,14 @@ static int host_body(ranks_self_t *self, void *argument)
     member_round(&member, A2A_HOT, job->max_bytes, 1);
     member.memory = (self->rank == 2) ? MEMBER_HOST : MEMBER_DEVICE;
     ranks_check(member_call(&member, A2A_HOT, job->max_bytes, 2) == MPATH_DECLINED);
-    ranks_check(mpath_coll_wants_host(member.coll)); /* who asks stages all of it through the host */
+    member.copies = 1;
+    member_round(&member, A2A_HOT, job->max_bytes, 2);
+    ranks_check(member.was_copied);
     member.memory = MEMBER_DEVICE;
     member_round(&member, A2A_EVEN, job->max_bytes, 3);
+    ranks_check(!member.was_copied);
     mpath_coll_counters(member.coll, &counters);
-    ranks_check((counters.relay.moved.calls == 2) && (counters.declined == 1));
+    ranks_check((counters.relay.moved.calls == 2) && (counters.declined == 1) && (counters.calls == 3));
     member_end(&member);
     return 0;
 }
@@ -435,6 +467,7 @@ int main(void)
         cmocka_unit_test(test_rails_by_ucx),
         cmocka_unit_test(test_three_nodes),
         cmocka_unit_test(test_nics_of_gpus),
+        cmocka_unit_test(test_unopened),
         cmocka_unit_test(test_not_linked),
         cmocka_unit_test(test_discovered),
         cmocka_unit_test(test_few_slots),

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which NIC a rank blames where device memory has not moved for long: that of its end of the hop that it waits for. */
 #include "capture.h"
-#include "exec/relay_private.h"
-#include "exec/relay_rail.h"
-#include "exec/team_private.h"
+#include "mover/relay_private.h"
+#include "mover/relay_rail.h"
+#include "team/team_private.h"
 
 static int owed; /* the duty of that number is owed what a rail has taken; -1: none */
 

@@ -3,7 +3,7 @@
  * Which ways are tried for calls on device memory of two nodes: over relays, by way of the host, by the previous function
  * where the MPI of all ranks knows the memory, however much more some rank has to exchange than its mates.
  */
-#include "exec/agree.h"
+#include "team/agree.h"
 #include "relay_support.h"
 #include "util/fiber.h"
 
@@ -22,12 +22,11 @@ enum { BY_GPUS = 1, BY_HOST = 2, BY_PREVIOUS = 4 };
 /* What became of a call. */
 static int way_of(const member_t *member, mpath_status_t status)
 {
-    if (status == MPATH_OK) {
-        ranks_check(a2a_check(&member->a2a) == 0);
-        return BY_GPUS;
+    ranks_check((status == MPATH_DECLINED) || (a2a_check(&member->a2a) == 0));
+    if (member->was_copied) {
+        return BY_HOST;
     }
-    ranks_check(status == MPATH_DECLINED);
-    return mpath_coll_wants_host(member->coll) ? BY_HOST : BY_PREVIOUS;
+    return (status == MPATH_OK) ? BY_GPUS : BY_PREVIOUS;
 }
 
 /* `hot` times as much to rank 0 from the other node; to its mates on each node nothing. */
@@ -109,6 +108,7 @@ static int choice_body(ranks_self_t *self, void *argument)
     member_t member;
 
     relay_member_init(&member, self, &job->relay);
+    member.copies = 1;
     check_trials(&member, job->bytes, job->hot, job->foreign && (self->rank == 1), job->expected);
     member_end(&member);
     return 0;
@@ -121,6 +121,7 @@ static int rest_body(ranks_self_t *self, void *argument)
     member_t member;
 
     relay_member_init(&member, self, &job->relay);
+    member.copies = 1;
     check_rest(&member, LONG_BYTES, BY_GPUS);
     check_trials(&member, LONG_BYTES, 1, 0, BY_GPUS | BY_PREVIOUS);
     check_rest(&member, LONG_BYTES, BY_GPUS); /* four of six trials */
@@ -133,17 +134,16 @@ static int rest_body(ranks_self_t *self, void *argument)
 
 static void check_ways(int size, uint64_t bytes, unsigned hot, int foreign, int expected)
 {
-    choice_job_t job = {
-        .relay    = {.setup     = {.size = size, .nodes = 2, .nics = size / 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 60},
-                     .link      = MPATH_GPU_LINK_MESH,
-                     .pcie_bps  = 50000000000ull,
-                     .max_bytes = 2 * LONG_BYTES,
-                     .by_gate   = 1,
-                     .killed    = -1},
-        .bytes    = bytes,
-        .hot      = hot,
-        .foreign  = foreign,
-        .expected = expected};
+    choice_job_t job = {.relay    = {.setup     = {.size = size, .nodes = 2, .nics = size / 2, .nic_bps = RELAY_RAIL_BPS},
+                                     .link      = MPATH_GPU_LINK_MESH,
+                                     .pcie_bps  = 50000000000ull,
+                                     .max_bytes = 2 * LONG_BYTES,
+                                     .by_gate   = 1,
+                                     .killed    = -1},
+                        .bytes    = bytes,
+                        .hot      = hot,
+                        .foreign  = foreign,
+                        .expected = expected};
 
     assert_int_equal(ranks_run(&job.relay.setup, choice_body, &job), 0);
 }
@@ -168,8 +168,8 @@ static void test_long(void **state)
 
 static void test_rest(void **state)
 {
-    choice_job_t job = {.relay = {.setup = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS, .limit_s = 60},
-                                  .link  = MPATH_GPU_LINK_MESH,
+    choice_job_t job = {.relay = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .nic_bps = RELAY_RAIL_BPS},
+                                  .link      = MPATH_GPU_LINK_MESH,
                                   .pcie_bps  = 50000000000ull,
                                   .max_bytes = 2 * LONG_BYTES,
                                   .by_gate   = 1,

@@ -3,9 +3,10 @@
  * Relays where nobody tells of the GPUs: which NIC stands for a rank, by what the driver shows of the machine. The NICs
  * beside the GPUs are given by the test. And ranks whose GPU is not known in the first call.
  */
-#include "exec/team_private.h"
+#include "device/cuda/driver.h"
+#include "team/team_private.h"
 #include "relay_support.h"
-#include "topo/machine_gpus.h"
+#include "topo/discover/gpus.h"
 #include "unit/capture.h"
 
 #include <stdlib.h>
@@ -58,7 +59,7 @@ static int expect_body(ranks_self_t *self, void *argument)
 
 static void expect(const expectation_t *expected)
 {
-    const ranks_setup_t setup = {.size = 4, .nodes = 2, .nics = 3, .limit_s = 120};
+    const ranks_setup_t setup = {.size = 4, .nodes = 2, .nics = 3};
 
     assert_int_equal(ranks_run(&setup, expect_body, (void *)expected), 0);
 }
@@ -157,7 +158,7 @@ static int alone_body(ranks_self_t *self, void *argument)
 
 static void expect_alone(const found_t *expected)
 {
-    const ranks_setup_t setup = {.size = 4, .nodes = expected->nodes, .nics = 4 / expected->nodes, .limit_s = 120};
+    const ranks_setup_t setup = {.size = 4, .nodes = expected->nodes, .nics = 4 / expected->nodes};
 
     assert_int_equal(ranks_run(&setup, alone_body, (void *)expected), 0);
 }
@@ -226,8 +227,7 @@ static int without_body(ranks_self_t *self, void *argument)
 
 static void test_one_without(void **state)
 {
-    relay_job_t job = {
-        .setup = {.size = 4, .nodes = 2, .nics = 2, .limit_s = 120}, .discovers = 1, .max_bytes = 300000};
+    relay_job_t job = {.setup = {.size = 4, .nodes = 2, .nics = 2}, .discovers = 1, .max_bytes = 300000};
 
     (void)state;
     for (job.rounds = 0; job.rounds < 2; job.rounds++) {

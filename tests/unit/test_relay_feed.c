@@ -3,7 +3,7 @@
  * Which chunk a relay sends next: outlets take turns, and so do chunks of the rank's own and those that it passes on;
  * how many are under way. Copies begin and end as the test says.
  */
-#include "exec/relay_private.h"
+#include "mover/relay_private.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

@@ -3,7 +3,8 @@
  * GPUs that fail those whose device memory moves over relays, on the driver without a GPU: without memory for slots, or
  * short of it after a while, and with contexts that applications end.
  */
-#include "exec/fabric_private.h"
+#include "device/cuda/driver.h"
+#include "rail/fabric_private.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 

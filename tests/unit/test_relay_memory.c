@@ -4,7 +4,7 @@
  * in host memory that the driver refuses or /dev/shm has no room for; small ones; slots on GPUs of many communicators,
  * and on GPUs that are nearly full or have no memory.
  */
-#include "gpu/usage.h"
+#include "device/usage.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 
@@ -48,6 +48,7 @@ static int short_body(ranks_self_t *self, void *argument)
 
     capture_start();
     relay_member_init(&member, self, job);
+    member.copies = given->declines;
     setenv("FAKE_CUDA_LARGEST", (given->largest != NULL) ? given->largest : "", 1);
     if (self->rank == given->who) {
         setenv("FAKE_CUDA_LARGEST_PINNED", (given->pinned != NULL) ? given->pinned : "", 1);
@@ -61,8 +62,8 @@ static int short_body(ranks_self_t *self, void *argument)
     }
     for (int round = 0; (round < job->rounds) && mpath_coll_takes_device(member.coll); round++) {
         if (given->declines) {
-            ranks_check(member_call(&member, A2A_HOT, job->max_bytes, (uint64_t)round) == MPATH_DECLINED);
-            ranks_check(mpath_coll_wants_host(member.coll));
+            member_round(&member, A2A_HOT, job->max_bytes, (uint64_t)round);
+            ranks_check(member.was_copied);
         } else {
             member_round(&member, (round % 2 == 0) ? A2A_ONE_PAIR : A2A_HOT, job->max_bytes, (uint64_t)round);
         }
@@ -350,8 +351,9 @@ static int streamless_body(ranks_self_t *self, void *argument)
     relay_member_init(&member, self, job);
     setenv("FAKE_CUDA_WITHOUT", (self->rank == 2) ? "streams" : "", 1);
     capture_start();
-    ranks_check(member_call(&member, A2A_EVEN, job->max_bytes, 1) == MPATH_DECLINED);
-    ranks_check(mpath_coll_wants_host(member.coll) && !mpath_coll_takes_device(member.coll));
+    member.copies = 1;
+    member_round(&member, A2A_EVEN, job->max_bytes, 1);
+    ranks_check(member.was_copied && !mpath_coll_takes_device(member.coll));
     ranks_check((self->rank != 0) || (strstr(capture_text(), "relays of device memory cannot be set up on some rank")));
     ranks_check(mpath_team_status(member.team) == MPATH_OK);
     member_end(&member);

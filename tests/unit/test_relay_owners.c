@@ -4,10 +4,11 @@
  * way for their owners' bytes, also where the communicators share no process; emulated ports are no faster than
  * declared.
  */
-#include "exec/relay_clocks.h"
-#include "exec/relay_owners.h"
-#include "exec/relay_private.h"
-#include "exec/relay_room.h"
+#include "device/cuda/driver.h"
+#include "mover/pace.h"
+#include "mover/relay_owners.h"
+#include "mover/relay_private.h"
+#include "mover/relay_room.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 #include "util/time.h"
@@ -19,6 +20,8 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -26,14 +29,21 @@
 
 static char own_table[64];
 
+/* With the number at the end of the name. */
 static const char *own_name(const char *path)
 {
-    return (strstr(path, "/mpath-nics") != NULL) ? own_table : path;
+    static _Thread_local char name[sizeof(own_table) + 16];
+
+    if (strstr(path, "/mpath-nics1-") == NULL) {
+        return path;
+    }
+    snprintf(name, sizeof(name), "%s%.15s", own_table, strrchr(path, '.'));
+    return name;
 }
 
-int __real_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...);
-int __wrap_open(const char *path, int flags, ...)
+int __real_openat(int folder, const char *path, int flags, ...);
+int __wrap_openat(int folder, const char *path, int flags, ...);
+int __wrap_openat(int folder, const char *path, int flags, ...)
 {
     mode_t mode = 0;
     va_list arguments;
@@ -43,7 +53,7 @@ int __wrap_open(const char *path, int flags, ...)
         mode = va_arg(arguments, mode_t);
         va_end(arguments);
     }
-    return __real_open(own_name(path), flags, mode);
+    return __real_openat(folder, own_name(path), flags, mode);
 }
 
 int __real_unlink(const char *path);
@@ -52,6 +62,8 @@ int __wrap_unlink(const char *path)
 {
     return __real_unlink(own_name(path));
 }
+
+#define MEETINGS 1000 /* at most, of calls that are to meet, and may miss each other on a busy machine */
 
 /* The second communicator of two threads that run at a time. */
 typedef struct other {
@@ -129,9 +141,9 @@ static int owner_body(ranks_self_t *self, void *argument)
     other_join(&other, &member, self);
     member.demand[0 * 4 + 2]       = job->max_bytes;
     other.member.demand[1 * 4 + 3] = job->max_bytes;
-    for (int i = 0; (i < 20) && ((all[0][0].sending == 0) || (all[1][1].sending == 0) || (all[1][0].receiving == 0) ||
-                                 (all[0][1].receiving == 0));
-         i++) { /* calls may miss each other on a busy machine */
+    for (int i = 0; (i < MEETINGS) && ((all[0][0].sending == 0) || (all[1][1].sending == 0) ||
+                                       (all[1][0].receiving == 0) || (all[0][1].receiving == 0));
+         i++) {
         run_both(&member, &other);
         yields[0] = yields_of(&member);
         yields[1] = yields_of(&other.member);
@@ -167,6 +179,20 @@ int __wrap_mpath_relay_slot_take(mpath_relay_gate_t *gate, mpath_relay_class_t s
     return slot;
 }
 
+/* Ports as one word, of NICs with small numbers. */
+#define SENDS(nics) ((uint64_t)(nics))
+#define RECEIVES(nics) ((uint64_t)(nics) << 32)
+
+static mpath_owner_ports_t ports(uint64_t word)
+{
+    return (mpath_owner_ports_t){.sends = word & UINT32_MAX, .receives = word >> 32};
+}
+
+static uint64_t told(mpath_owner_ports_t ports_told)
+{
+    return SENDS(ports_told.sends) | RECEIVES(ports_told.receives);
+}
+
 /*
  * Rank 0 borrows the NIC of rank 1 for rank 2. While bytes of that NIC's own GPU go over it, which another communicator
  * says here, these have one chunk of rank 0's before them at most.
@@ -186,7 +212,7 @@ static int room_body(ranks_self_t *self, void *argument)
     ranks_check(mpath_relay_clocks_get(member.team, &clocks) == MPATH_OK);
     mpath_owners_open(mpath_topo_machine(mpath_team_gpu_topo(member.team), self->rank / 2),
                       mpath_team_id(member.team) + 1, mpath_relay_clocks_id(clocks), &owner);
-    mpath_owners_announce(&owner, (self->rank == 0) ? MPATH_OWNER_SENDS(1u << 1) : 0,
+    mpath_owners_announce(&owner, ports((self->rank == 0) ? SENDS(1u << 1) : 0),
                           mpath_time_ns() + 100 * MPATH_NS_PER_S);
     ranks_barrier(self);
     lent.most = 0;
@@ -248,8 +274,8 @@ static int neighbours_body(ranks_self_t *self, void *argument)
     mine.context = member.context;
     relay_member_join(&mine, self, &oob, job);
     mine.demand[(borrower / 2) * half + (parity ? 3 : 2)] = job->max_bytes; /* 2 to 4, and 1 to 7 */
-    for (int i = 0; (i < 20) && ((all[1].sending == 0) || (all[2].sending == 0) || (all[1].receiving == 0) ||
-                                 (all[2].receiving == 0));
+    for (int i = 0; (i < MEETINGS) && ((all[1].sending == 0) || (all[2].sending == 0) || (all[1].receiving == 0) ||
+                                       (all[2].receiving == 0));
          i++) {
         ranks_barrier(self);
         for (int round = 0; round < job->rounds; round++) {
@@ -301,45 +327,45 @@ static void test_table(void **state)
     mpath_owners_open(&machine, 1, scope, &mate);
     mpath_owners_open(&machine, 2, scope, &other);
     mpath_owners_open(&machine, 2, scope + 1, &elsewhere);
-    mpath_owners_announce(&mine, 1u << 1 | 1u << 2, NOW_NS);
-    assert_int_equal(mpath_owners_busy(&mine, NOW_NS), 0);
-    assert_int_equal(mpath_owners_busy(&mate, NOW_NS), 0); /* one plan for both */
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS), 1u << 1 | 1u << 2);
-    assert_int_equal(mpath_owners_busy(&elsewhere, NOW_NS), 0);
-    mpath_owners_announce(&mate, MPATH_OWNER_RECEIVES(1u << 1), NOW_NS); /* the NIC's other port */
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + MPATH_NS_PER_MS), 1u << 1 | 1u << 2 | MPATH_OWNER_RECEIVES(2));
-    assert_int_equal(MPATH_OWNER_RECEIVING(mpath_owners_busy(&other, NOW_NS + MPATH_NS_PER_MS)), 1u << 1);
-    mpath_owners_announce(&mate, 0, NOW_NS);
-    mpath_owners_announce(&mine, 1u << 2, NOW_NS + MPATH_OWNER_NS / 2 + 1); /* renewed */
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + MPATH_OWNER_NS + 1), 1u << 2);
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 2 * MPATH_OWNER_NS), 0); /* it is silent */
-    mpath_owners_announce(&mine, 1u << 0, NOW_NS + 3 * MPATH_OWNER_NS);
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_OWNER_NS), 1u << 0);
-    mpath_owners_announce(&mine, 0, NOW_NS + 3 * MPATH_OWNER_NS);
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_OWNER_NS + MPATH_NS_PER_MS), 0);
+    mpath_owners_announce(&mine, ports(1u << 1 | 1u << 2), NOW_NS);
+    assert_int_equal(told(mpath_owners_busy(&mine, NOW_NS)), 0);
+    assert_int_equal(told(mpath_owners_busy(&mate, NOW_NS)), 0); /* one plan for both */
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS)), 1u << 1 | 1u << 2);
+    assert_int_equal(told(mpath_owners_busy(&elsewhere, NOW_NS)), 0);
+    mpath_owners_announce(&mate, ports(RECEIVES(1u << 1)), NOW_NS); /* the NIC's other port */
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + MPATH_NS_PER_MS)), 1u << 1 | 1u << 2 | RECEIVES(2));
+    assert_int_equal(mpath_owners_busy(&other, NOW_NS + MPATH_NS_PER_MS).receives, 1u << 1);
+    mpath_owners_announce(&mate, ports(0), NOW_NS);
+    mpath_owners_announce(&mine, ports(1u << 2), NOW_NS + MPATH_OWNER_NS / 2 + 1); /* renewed */
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + MPATH_OWNER_NS + 1)), 1u << 2);
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 2 * MPATH_OWNER_NS)), 0); /* it is silent */
+    mpath_owners_announce(&mine, ports(1u << 0), NOW_NS + 3 * MPATH_OWNER_NS);
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_OWNER_NS)), 1u << 0);
+    mpath_owners_announce(&mine, ports(0), NOW_NS + 3 * MPATH_OWNER_NS);
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_OWNER_NS + MPATH_NS_PER_MS)), 0);
 
     child = fork();
     if (child == 0) {
         mpath_owners_t theirs;
 
         mpath_owners_open(&machine, 3, scope, &theirs);
-        mpath_owners_announce(&theirs, 1u << 0, NOW_NS + 4 * MPATH_OWNER_NS);
+        mpath_owners_announce(&theirs, ports(1u << 0), NOW_NS + 4 * MPATH_OWNER_NS);
         kill(getpid(), SIGKILL);
     }
     assert_true(child > 0);
     assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 4 * MPATH_OWNER_NS), 1u << 0);
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 5 * MPATH_OWNER_NS), 0);
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 4 * MPATH_OWNER_NS)), 1u << 0);
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 5 * MPATH_OWNER_NS)), 0);
     for (int i = 0; i < 1000; i++) { /* more than the table has room for: places are used again */
-        mpath_owners_announce(&mate, 1u << 0, NOW_NS + 2 * MPATH_NS_PER_S);
-        mpath_owners_announce(&mate, 0, NOW_NS + 2 * MPATH_NS_PER_S);
+        mpath_owners_announce(&mate, ports(1u << 0), NOW_NS + 2 * MPATH_NS_PER_S);
+        mpath_owners_announce(&mate, ports(0), NOW_NS + 2 * MPATH_NS_PER_S);
     }
-    mpath_owners_announce(&mate, 1u << 0, NOW_NS + 3 * MPATH_NS_PER_S);
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_NS_PER_S), 1u << 0);
+    mpath_owners_announce(&mate, ports(1u << 0), NOW_NS + 3 * MPATH_NS_PER_S);
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_NS_PER_S)), 1u << 0);
     mpath_owners_close(&mine);
     mpath_owners_close(&mate);
     mpath_owners_close(&mate); /* once is enough */
-    assert_int_equal(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_NS_PER_S + MPATH_NS_PER_MS), 0);
+    assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_NS_PER_S + MPATH_NS_PER_MS)), 0);
     mpath_owners_close(&other);
     mpath_owners_close(&elsewhere);
 }
@@ -395,25 +421,81 @@ static void lender_end(lender_t *lender)
 }
 
 /* What the other communicator sees of this one: at a time when nothing said since can have expired. */
-static uint32_t seen_by_other(lender_t *lender)
+static uint64_t seen_by_other(lender_t *lender)
 {
     lender->other.looked_ns = 0;
-    return mpath_owners_busy(&lender->other, lender->start_ns);
+    return told(mpath_owners_busy(&lender->other, lender->start_ns));
 }
 
 /* What it says, for longer than this takes. */
-static void other_says(lender_t *lender, uint32_t ports)
+static void other_says(lender_t *lender, uint64_t word)
 {
-    mpath_owners_announce(&lender->other, ports, mpath_time_ns() + 100 * MPATH_NS_PER_S);
+    mpath_owners_announce(&lender->other, ports(word), mpath_time_ns() + 100 * MPATH_NS_PER_S);
     lender->relay.owners.looked_ns = 0;
 }
 
-static uint32_t busy_in_gate(const lender_t *lender, int member)
+static mpath_nic_set_t busy_in_gate(const lender_t *lender, int member)
 {
     return atomic_load(&lender->gates[member].nics_busy);
 }
 
 /* What a rank says of NICs in a call: as long as bytes of its own are left for them, and nothing after it. */
+/* In a process of its own, until the other end of the pipe is closed. */
+static pid_t announcing_child(const mpath_machine_t *machine, uint64_t scope, int ready[2])
+{
+    pid_t child = fork();
+
+    if (child == 0) {
+        mpath_owners_t theirs;
+        char byte = 1;
+
+        mpath_owners_open(machine, 3, scope, &theirs);
+        mpath_owners_announce(&theirs, ports(1u << 0), NOW_NS);
+        if (write(ready[1], &byte, 1) == 1) {
+            pause();
+        }
+        _exit(1);
+    }
+    return child;
+}
+
+/* Somebody has made a file of the table's name, and keeps it locked: nobody waits for him, and processes meet elsewhere. */
+static void test_table_taken(void **state)
+{
+    mpath_machine_t machine = {.host = "some", .num_nics = 1};
+    uint64_t scope          = ((uint64_t)getpid() << 20) ^ mpath_time_ns();
+    char taken[sizeof(own_table) + 16], byte;
+    mpath_owners_t mine;
+    int status, fd, ready[2];
+    pid_t child;
+
+    (void)state;
+    strcpy(machine.nics[0].name, "nic0");
+    snprintf(taken, sizeof(taken), "%s.0", own_table);
+    fd = open(taken, O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+    assert_true(fd >= 0);
+    (void)fchown(fd, 1, 1); /* as root: another user's */
+    assert_int_equal(fchmod(fd, 0666), 0);
+    assert_int_equal(flock(fd, LOCK_EX), 0);
+    assert_int_equal(pipe(ready), 0);
+    alarm(300);
+    child = announcing_child(&machine, scope, ready);
+    assert_true(child > 0);
+    assert_int_equal(read(ready[0], &byte, 1), 1);
+    mpath_owners_open(&machine, 1, scope, &mine);
+    assert_int_equal(told(mpath_owners_busy(&mine, NOW_NS)), 1u << 0);
+    mpath_owners_close(&mine);
+    kill(child, SIGKILL);
+    assert_int_equal(waitpid(child, &status, 0), child);
+    alarm(0);
+    close(ready[0]);
+    close(ready[1]);
+    close(fd);
+    unlink(taken);
+    snprintf(taken, sizeof(taken), "%s.1", own_table);
+    unlink(taken);
+}
+
 static void test_announced(void **state)
 {
     static lender_t lender;
@@ -424,7 +506,7 @@ static void test_announced(void **state)
     lender.outlets[1].own_left = 2;
     lender.outlets[2].own_left = 2; /* over no NIC */
     mpath_relay_announce(relay);
-    assert_int_equal(seen_by_other(&lender), MPATH_OWNER_SENDS(1u << 1));
+    assert_int_equal(seen_by_other(&lender), SENDS(1u << 1));
     lender.outlets[1].own_left = 0;
     mpath_relay_announce(relay);
     assert_int_equal(seen_by_other(&lender), 0);
@@ -433,17 +515,17 @@ static void test_announced(void **state)
     relay->bound.rail_sources = 1ull << 1;
     relay->expected[1]        = 10;
     mpath_relay_announce(relay);
-    assert_int_equal(seen_by_other(&lender), MPATH_OWNER_RECEIVES(1u << 2));
+    assert_int_equal(seen_by_other(&lender), RECEIVES(1u << 2));
     atomic_store(&mpath_relay_ring(&relay->room, 0, 1)->landed_bytes, 10);
     mpath_relay_announce(relay);
     assert_int_equal(seen_by_other(&lender), 0);
     relay->by_copies  = 0;
     relay->fetch_left = 1;
     mpath_relay_announce(relay);
-    assert_int_equal(seen_by_other(&lender), MPATH_OWNER_RECEIVES(1u << 2));
+    assert_int_equal(seen_by_other(&lender), RECEIVES(1u << 2));
 
     relay->bound.lent_rails = 1u << 0 | 1u << 2;
-    other_says(&lender, MPATH_OWNER_RECEIVES(1u << 0 | 1u << 1) | MPATH_OWNER_SENDS(1u << 2));
+    other_says(&lender, RECEIVES(1u << 0 | 1u << 1) | SENDS(1u << 2));
     mpath_relay_announce(relay);
     assert_int_equal(busy_in_gate(&lender, 0), 1u << 0);
     mpath_relay_announce_end(relay);
@@ -492,9 +574,9 @@ static void test_makes_way(void **state)
     op.to_class             = MPATH_RELAY_TO_RAIL;
     relay->owners.looked_ns = 0;
     assert_false(mpath_relay_yields(relay, &op));
-    other_says(&lender, MPATH_OWNER_SENDS(1u << 0 | 1u << 2) | MPATH_OWNER_RECEIVES(7));
+    other_says(&lender, SENDS(1u << 0 | 1u << 2) | RECEIVES(7));
     assert_false(mpath_relay_yields(relay, &op));
-    other_says(&lender, MPATH_OWNER_SENDS(1u << 1));
+    other_says(&lender, SENDS(1u << 1));
     assert_true(mpath_relay_yields(relay, &op));
     op.to_class = MPATH_RELAY_TO_LAST; /* no NIC comes next */
     assert_false(mpath_relay_yields(relay, &op));
@@ -533,9 +615,13 @@ static void test_owner(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_table),     cmocka_unit_test(test_announced),
-        cmocka_unit_test(test_makes_way), cmocka_unit_test(test_room_of_others),
-        cmocka_unit_test(test_owner),     cmocka_unit_test(test_neighbours_on_a_nic),
+        cmocka_unit_test(test_table),
+        cmocka_unit_test(test_table_taken),
+        cmocka_unit_test(test_announced),
+        cmocka_unit_test(test_makes_way),
+        cmocka_unit_test(test_room_of_others),
+        cmocka_unit_test(test_owner),
+        cmocka_unit_test(test_neighbours_on_a_nic),
     };
 
     snprintf(own_table, sizeof(own_table), "/dev/shm/mpath-nics-test-%d", (int)getpid());

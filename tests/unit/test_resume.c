@@ -4,11 +4,11 @@
  * without a failure. The rail falls silent: the rank that drives it does not send any more, from a moment inside its
  * combination of elements.
  */
-#include "exec/move_private.h"
-#include "exec/wire_private.h"
+#include "wire/wire_private.h"
 #include "unit/silent_rail.h"
 #include "unit/symmetric_support.h"
 #include "unit/unread.h"
+#include "wire/failover.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -87,10 +87,10 @@ mpath_status_t __wrap_mpath_share_run(mpath_share_t *share, const mpath_share_jo
     }
     ranks_check(job->call != before.call);
     status = __real_mpath_share_run(share, job, stats);
-    ranks_check((before.status != MPATH_AGAIN) || (share->wire->id != before.wire_id));
+    ranks_check((before.status != MPATH_AGAIN) || (share->wire->inbox.id != before.wire_id));
     mute           = 0;
     before.call    = job->call;
-    before.wire_id = share->wire->id;
+    before.wire_id = share->wire->inbox.id;
     before.status  = status;
     return status;
 }
@@ -188,7 +188,7 @@ static int cut_body(ranks_self_t *self, void *argument)
     mpath_combination_t with_trap = {.element_bytes = sizeof(double), .reduce = add_until_trap, .argument = &trap};
     member_t member;
 
-    open_member(&member, self, 1);
+    open_member(&member, self, 4);
     ranks_check(send != NULL && whole != NULL && resumed != NULL);
     for (uint64_t i = 0; i < ELEMENTS; i++) {
         send[i] = value_of(self->rank, i, 0);
@@ -235,7 +235,7 @@ static void test_cut(void **state)
                                  {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, IN_REST, 0, 0},
                                  {REDUCE_SCATTER, 9, SHARE_SCATTER, NOT_AGAIN, 0, 0},
                                  {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, NOT_AGAIN, 0, 1}};
-    ranks_setup_t setup       = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+    ranks_setup_t setup       = {.size = RANKS, .nodes = 2, .nics = NICS};
 
     (void)state;
     for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
@@ -271,7 +271,7 @@ static int late_body(ranks_self_t *self, void *argument)
     ranks_check(memcmp(whole, resumed, bytes) == 0);
     ranks_check(mpath_share_num_rails(member.symmetric->share) == NICS - 1);
     ranks_check((member.team->lost[0] | member.team->lost[1]) == 1u << 1);
-    ranks_check(member.team->mover->repeats == 1);
+    ranks_check(mpath_links_repeats(mpath_links_of(member.team)) == 1);
     ranks_check(aborts == 0);
     ranks_barrier(self);
     member_end(&member);
@@ -283,7 +283,7 @@ static int late_body(ranks_self_t *self, void *argument)
 
 static void test_late(void **state)
 {
-    ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS, .limit_s = 120};
+    ranks_setup_t setup = {.size = RANKS, .nodes = 2, .nics = NICS};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, late_body, NULL), 0);

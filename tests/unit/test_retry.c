@@ -5,6 +5,7 @@
  */
 #include "unit/lost_nics.h"
 #include "util/time.h"
+#include "wire/wire.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -27,6 +28,7 @@ typedef struct scene {
     ranks_self_t *self;
     mpath_context_t *context;
     mpath_team_t *team;
+    mpath_links_t *links;
 } scene_t;
 
 static void open_team(scene_t *scene, ranks_self_t *self, mpath_context_t *context, const mpath_oob_t *oob)
@@ -34,7 +36,7 @@ static void open_team(scene_t *scene, ranks_self_t *self, mpath_context_t *conte
     scene->self    = self;
     scene->context = context;
     ranks_check(mpath_team_create(context, oob, &scene->team) == MPATH_OK);
-    lost_open_mover(scene->team);
+    scene->links = lost_open_links(scene->team);
 }
 
 static void open_scene(scene_t *scene, ranks_self_t *self)
@@ -57,7 +59,7 @@ static void end_good_call(const scene_t *scene, uint32_t due_nodes)
 
     scene->team->next_probe_ns = is_due ? 0 : mpath_time_ns() + HOUR_NS;
     scene->team->recover_in    = 0;
-    ranks_check(mpath_move_recover(scene->team) == MPATH_OK);
+    ranks_check(mpath_failover_recover(scene->team) == MPATH_OK);
 }
 
 static void check_wait(const scene_t *scene, uint64_t since_ns, uint64_t wait_s)
@@ -75,17 +77,17 @@ static int again_body(ranks_self_t *self, void *argument)
     (void)argument;
     open_scene(&scene, self);
     for (int failure = 0; failure < 8; failure++) {
-        int rail_before  = scene.team->mover->fabric_nic[2];
+        int rail_before  = mpath_links_rail(scene.links, 2);
         uint64_t lost_ns = mpath_time_ns();
 
         lose(scene.team, 1, 1u << 2);
         check_out(scene.team, 1u << 2, 0);
         check_wait(&scene, lost_ns, out_s);
-        ranks_check(mpath_move_recover(scene.team) == MPATH_OK); /* much too early */
+        ranks_check(mpath_failover_recover(scene.team) == MPATH_OK); /* much too early */
         check_out(scene.team, 1u << 2, 0);
         end_good_call(&scene, 3);
         check_out(scene.team, 0, 0);
-        ranks_check(scene.team->mover->fabric_nic[2] != rail_before); /* new connections */
+        ranks_check(mpath_links_rail(scene.links, 2) != rail_before); /* new connections */
         out_s = (2 * out_s < MOST_S) ? 2 * out_s : MOST_S;
     }
     return close_scene(&scene);
@@ -227,7 +229,7 @@ static int later_end_body(ranks_self_t *self, void *argument)
         scene.team->next_probe_ns = 0;
     }
     scene.team->recover_in = 0;
-    ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
+    ranks_check(mpath_failover_recover(scene.team) == MPATH_OK);
     check_out(scene.team, 0, 0);
     return close_scene(&scene);
 }
@@ -243,10 +245,10 @@ static int seldom_body(ranks_self_t *self, void *argument)
     end_good_call(&scene, 0);
     scene.team->next_probe_ns = 0;
     for (int call = 0; call < 7; call++) {
-        ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
+        ranks_check(mpath_failover_recover(scene.team) == MPATH_OK);
         check_out(scene.team, 1u << 1, 0);
     }
-    ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
+    ranks_check(mpath_failover_recover(scene.team) == MPATH_OK);
     check_out(scene.team, 0, 0);
     return close_scene(&scene);
 }
@@ -278,11 +280,11 @@ static int third_end_body(ranks_self_t *self, void *argument)
  */
 static int silent_body(ranks_self_t *self, void *argument)
 {
-    const mpath_move_loss_t told[RANKS] = {{.silent = 1u << 0, .progress = 9},
-                                           {.silent = 0, .progress = 0},
-                                           {.silent = 1u << 2, .progress = 7},
-                                           {.silent = 1u << 1, .progress = 5}};
-    mpath_move_loss_t mine              = told[self->rank];
+    const mpath_failover_loss_t told[RANKS] = {{.silent = 1u << 0, .progress = 9},
+                                               {.silent = 0, .progress = 0},
+                                               {.silent = 1u << 2, .progress = 7},
+                                               {.silent = 1u << 1, .progress = 5}};
+    mpath_failover_loss_t mine              = told[self->rank];
     scene_t scene;
 
     open_scene(&scene, self);
@@ -298,7 +300,7 @@ static int silent_body(ranks_self_t *self, void *argument)
 /* Repeating such a call would not help. */
 static int nothing_lost_body(ranks_self_t *self, void *argument)
 {
-    const mpath_move_loss_t nothing = {0};
+    const mpath_failover_loss_t nothing = {0};
     scene_t scene;
 
     (void)argument;
@@ -320,17 +322,17 @@ static int other_team_body(ranks_self_t *self, void *argument)
     ranks_oob(self, 1, NULL, self->size, &oob);
     open_team(&early, self, context, &self->oob);
     open_team(&late, self, context, &oob);
-    first = early.team->mover->fabric_nic[2];
-    ranks_check(late.team->mover->fabric_nic[2] == first);
+    first = mpath_links_rail(early.links, 2);
+    ranks_check(mpath_links_rail(late.links, 2) == first);
     lose(early.team, 1, 1u << 2);
     end_good_call(&early, 3);
-    second = early.team->mover->fabric_nic[2];
+    second = mpath_links_rail(early.links, 2);
     lose(early.team, 1, 1u << 2);
     lose(late.team, 0, 1u << 2);
     end_good_call(&late, 3);
-    ranks_check((late.team->mover->fabric_nic[2] != first) && (late.team->mover->fabric_nic[2] != second));
+    ranks_check((mpath_links_rail(late.links, 2) != first) && (mpath_links_rail(late.links, 2) != second));
     end_good_call(&early, 3);
-    ranks_check(early.team->mover->fabric_nic[2] == late.team->mover->fabric_nic[2]); /* found there */
+    ranks_check(mpath_links_rail(early.links, 2) == mpath_links_rail(late.links, 2)); /* found there */
     ranks_barrier(self);
     mpath_team_destroy(late.team);
     return close_scene(&early);
@@ -371,10 +373,10 @@ static int no_wire_body(ranks_self_t *self, void *argument)
 }
 
 /*
- * A NIC that has a carrier again and that one rank cannot open all the same: nothing is carried any more, over the wire
+ * A NIC that has a carrier again and that one rank has no memory to use: nothing is carried any more, over the wire
  * neither, and giving up a call finds nothing to give up.
  */
-static int not_opened_body(ranks_self_t *self, void *argument)
+static int not_joined_body(ranks_self_t *self, void *argument)
 {
     mpath_wire_t *wire;
     scene_t scene;
@@ -383,21 +385,20 @@ static int not_opened_body(ranks_self_t *self, void *argument)
     open_scene(&scene, self);
     ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_OK);
     lose(scene.team, 1, 1u << 2);
-    if (self->rank == 1) {
-        strcpy(scene.context->machine.nics[2].name, "no-such-nic");
-    }
+    cannot_join = self->rank == 1;
     end_good_call(&scene, 3);
-    ranks_check(scene.team->mover->status == MPATH_DECLINED);
+    cannot_join = 0;
+    ranks_check(mpath_links_status(scene.links) == MPATH_DECLINED);
     ranks_check(mpath_wire_get(scene.team, &wire) == MPATH_DECLINED);
-    ranks_check(mpath_mover_peer(scene.team->mover, 2, (self->rank + 2) % RANKS, 2) < 0);
-    ranks_check(mpath_move_recover(scene.team) == MPATH_OK);
-    mpath_mover_abandon(scene.team->mover);
+    ranks_check(mpath_links_peer(scene.links, 2, (self->rank + 2) % RANKS, 2) < 0);
+    ranks_check(mpath_failover_recover(scene.team) == MPATH_OK);
+    mpath_wire_abandon(wire);
     return close_scene(&scene);
 }
 
 static void run(ranks_body_t body)
 {
-    const ranks_setup_t setup = {.size = RANKS, .nodes = NODES, .nics = NICS, .limit_s = 120};
+    const ranks_setup_t setup = {.size = RANKS, .nodes = NODES, .nics = NICS};
 
     assert_int_equal(ranks_run(&setup, body, NULL), 0);
 }
@@ -446,7 +447,7 @@ static void test_later_end(void **state)
 
 static void test_third_end(void **state)
 {
-    const ranks_setup_t setup = {.size = 3, .nodes = 3, .nics = NICS, .limit_s = 120};
+    const ranks_setup_t setup = {.size = 3, .nodes = 3, .nics = NICS};
 
     (void)state;
     assert_int_equal(ranks_run(&setup, third_end_body, NULL), 0);
@@ -476,10 +477,10 @@ static void test_no_wire(void **state)
     run(no_wire_body);
 }
 
-static void test_not_opened(void **state)
+static void test_not_joined(void **state)
 {
     (void)state;
-    run(not_opened_body);
+    run(not_joined_body);
 }
 
 int main(void)
@@ -488,7 +489,7 @@ int main(void)
         cmocka_unit_test(test_again),        cmocka_unit_test(test_both_ends),  cmocka_unit_test(test_other_ends),
         cmocka_unit_test(test_no_carrier),   cmocka_unit_test(test_dark_end),   cmocka_unit_test(test_seldom),
         cmocka_unit_test(test_later_end),    cmocka_unit_test(test_third_end),  cmocka_unit_test(test_silent),
-        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_opened),
+        cmocka_unit_test(test_nothing_lost), cmocka_unit_test(test_other_team), cmocka_unit_test(test_not_joined),
         cmocka_unit_test(test_no_wire),
     };
 

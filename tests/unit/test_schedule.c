@@ -2,7 +2,7 @@
 /*
  * Schedules: the duties of all ranks together carry a plan completely, and both ends of every hop agree on its chunks.
  */
-#include "exec/schedule.h"
+#include "mover/schedule.h"
 #include "unit/capture.h"
 #include "unit/grid.h"
 #include "unit/topo_gpu_support.h"

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which calls end together, so that they can be repeated: those for which that exchange is next to nothing. */
-#include "exec/move.h"
-#include "exec/team_private.h"
+#include "wire/failover.h"
+#include "team/team_private.h"
 #include "util/time.h"
 
 #include <setjmp.h>
@@ -49,7 +49,7 @@ static void make_team(const shape_t *shape, int min_ms, mpath_context_t *context
         team->num_on[node] = shape->ranks;
     }
     assert_int_equal(mpath_topo_create(machines, shape->nodes, NULL, 0, &params, &team->topo), MPATH_OK);
-    team->settled_from_ns = mpath_move_settled_from_ns(team);
+    team->settled_from_ns = mpath_team_settled_from_ns(team);
     free(machines);
 }
 
@@ -61,10 +61,10 @@ static uint64_t settled_from(const shape_t *shape, int min_ms)
 
     make_team(shape, min_ms, &context, &team);
     from_ns = team.settled_from_ns;
-    assert_int_equal(mpath_move_settles_ns(&team, from_ns), shape->nodes > 1);
-    assert_int_equal((from_ns > 0) && mpath_move_settles_ns(&team, from_ns - 1), 0);
+    assert_int_equal(mpath_failover_settles(&team, from_ns), shape->nodes > 1);
+    assert_int_equal((from_ns > 0) && mpath_failover_settles(&team, from_ns - 1), 0);
     context.settings.resend_after_s = 0;
-    assert_int_equal(mpath_move_settles_ns(&team, UINT64_MAX), 0);
+    assert_int_equal(mpath_failover_settles(&team, UINT64_MAX), 0);
     mpath_topo_destroy(team.topo);
     free(team.num_on);
     return from_ns;

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shadows: ranges to the host and back; what has been stored is there for every stream, not only for the default one. */
 #include "config.h"
-#include "coll/shadow.h"
-#include "gpu/launch.h"
-#include "gpu/usage.h"
+#include "coll/staging.h"
+#include "device/kernels/copy.h"
+#include "device/usage.h"
 #include "gpu_kinds.h"
 #include "fake_cuda/fake.h"
-#include "gpu/pinned.h"
-#include "gpu/turns.h"
+#include "device/pinned.h"
+#include "device/gpu.h"
 
 #include <setjmp.h>
 #include <stdarg.h>

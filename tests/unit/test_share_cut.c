@@ -4,7 +4,7 @@
  * node, and all nodes cut alike. The engine is made up: only what the cuts look at is there.
  */
 #include "capture.h"
-#include "coll/share_private.h"
+#include "pipeline/pipeline_private.h"
 
 #include <stdlib.h>
 

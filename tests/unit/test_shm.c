@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The shm lane between real processes: contents, order of release, full rings, relays, dead peers. */
+/* The shm lane between real processes: contents, order of release, full queues, lanes that share one, relays, dead peers. */
 #include "lane/segment.h"
 #include "lane/shm.h"
 #include "unit/lane_child.h"
@@ -12,39 +12,115 @@
 #include <stdint.h>
 #include <cmocka.h>
 
+#include <pthread.h>
 #include <sched.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
 #define MAX_RANKS 8
+#define MAX_LANES 2
 
+/* The processes of a node and what they tell each other; in shared memory. */
 typedef struct node {
-    mpath_segment_t segment;
+    int num_ranks;
     mpath_shm_shape_t shape;
+    mpath_segment_address_t queues[MAX_RANKS];
+    atomic_int here, there;
 } node_t;
 
-static void node_open(node_t *node, int num_ranks, uint32_t depth, uint32_t slot_bytes)
+/* One process's part. */
+typedef struct member {
+    mpath_shm_t *shm;
+    mpath_shm_port_t *port;
+    mpath_lane_t *lanes[MAX_LANES];
+} member_t;
+
+static node_t *node_new(int num_ranks, uint32_t depth, uint32_t slot_bytes)
 {
-    node->shape.num_ranks  = num_ranks;
-    node->shape.depth      = depth;
-    node->shape.slot_bytes = slot_bytes;
-    assert_int_equal(mpath_segment_create(mpath_shm_region_bytes(&node->shape), &node->segment), MPATH_OK);
-    mpath_segment_unlink(&node->segment);
+    node_t *node = mmap(NULL, sizeof(*node), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+
+    assert_ptr_not_equal(node, MAP_FAILED);
+    node->num_ranks = num_ranks;
+    node->shape     = (mpath_shm_shape_t){.depth = depth, .slot_bytes = slot_bytes};
+    return node;
 }
 
-static mpath_lane_t *lane_open(node_t *node, int rank, mpath_lane_arrive_t arrive, void *argument)
+static void node_free(node_t *node)
 {
-    mpath_lane_t *lane;
+    munmap(node, sizeof(*node));
+}
 
-    if (mpath_shm_open(node->segment.base, &node->shape, rank, &lane) != MPATH_OK) {
-        abort();
+/* The same in a child and in the test itself. */
+static void member_make_port(node_t *node, int rank, member_t *member)
+{
+    CHECK(mpath_shm_create(&member->shm) == MPATH_OK);
+    CHECK(mpath_shm_port_create(member->shm, MPATH_SHM_LAST, &node->shape, &member->port) == MPATH_OK);
+    node->queues[rank] = *mpath_shm_port_address(member->port);
+}
+
+static void member_open(node_t *node, int rank, member_t *member, int number, mpath_lane_arrive_t arrive,
+                        void *argument)
+{
+    CHECK(mpath_shm_open(member->port, 100 + (uint64_t)number, node->queues, node->num_ranks, rank,
+                         &member->lanes[number]) == MPATH_OK);
+    mpath_lane_set_arrive(member->lanes[number], arrive, argument);
+}
+
+static void member_close(member_t *member)
+{
+    for (int number = 0; number < MAX_LANES; number++) {
+        if (member->lanes[number] != NULL) {
+            member->lanes[number]->ops->destroy(member->lanes[number]);
+            member->lanes[number] = NULL;
+        }
     }
-    mpath_lane_set_arrive(lane, arrive, argument);
-    return lane;
+    mpath_shm_port_put(member->port);
+    mpath_shm_destroy(member->shm);
+}
+
+/* Waits until as many have come as there are ranks. */
+static void meet(const node_t *node, atomic_int *count)
+{
+    atomic_fetch_add(count, 1);
+    while (atomic_load(count) < node->num_ranks) {
+        sched_yield();
+    }
+}
+
+/* In a child: with lanes of all ranks. */
+static void child_join(node_t *node, int rank, member_t *member, int lanes, mpath_lane_arrive_t arrive, void *argument)
+{
+    member_make_port(node, rank, member);
+    meet(node, &node->here);
+    for (int number = 0; number < lanes; number++) {
+        member_open(node, rank, member, number, arrive, argument);
+    }
+    meet(node, &node->there);
+}
+
+/* All ranks in this process, a lane each. */
+static void join_all(node_t *node, member_t *members, mpath_lane_arrive_t arrive, void *argument)
+{
+    for (int rank = 0; rank < node->num_ranks; rank++) {
+        member_make_port(node, rank, &members[rank]);
+    }
+    for (int rank = 0; rank < node->num_ranks; rank++) {
+        member_open(node, rank, &members[rank], 0, arrive, argument);
+    }
+}
+
+static void close_all(node_t *node, member_t *members)
+{
+    for (int rank = 0; rank < node->num_ranks; rank++) {
+        member_close(&members[rank]);
+    }
+    node_free(node);
 }
 
 typedef void (*rank_main_t)(node_t *node, int rank);
@@ -56,7 +132,7 @@ static void run_ranks(node_t *node, rank_main_t rank_main)
     int rank, status;
 
     fflush(NULL);
-    for (rank = 0; rank < node->shape.num_ranks; rank++) {
+    for (rank = 0; rank < node->num_ranks; rank++) {
         children[rank] = fork();
         assert_true(children[rank] >= 0);
         if (children[rank] == 0) {
@@ -65,11 +141,11 @@ static void run_ranks(node_t *node, rank_main_t rank_main)
             _exit(0);
         }
     }
-    for (rank = 0; rank < node->shape.num_ranks; rank++) {
+    for (rank = 0; rank < node->num_ranks; rank++) {
         assert_int_equal(waitpid(children[rank], &status, 0), children[rank]);
         assert_int_equal(status, 0);
     }
-    mpath_segment_detach(&node->segment);
+    node_free(node);
 }
 
 /* -- all to all, random sizes, kept arrivals ended in random order -- */
@@ -78,11 +154,14 @@ static void run_ranks(node_t *node, rank_main_t rank_main)
 #define FLOOD_KEPT 3
 
 typedef struct flood {
+    node_t *node;
+    mpath_lane_t *lane;
+    int rank;
     uint32_t random;
-    uint64_t received[MAX_RANKS]; /* next offset expected of each peer: rings keep the order */
+    uint64_t received[MAX_RANKS]; /* from each peer, in any order, each once */
+    unsigned char seen[MAX_RANKS][FLOOD_CHUNKS];
     mpath_arrival_t kept[FLOOD_KEPT];
     int num_kept;
-    mpath_lane_t *lane;
 } flood_t;
 
 static void flood_end(flood_t *flood, const mpath_arrival_t *arrival)
@@ -106,7 +185,8 @@ static void flood_arrive(void *argument, const mpath_arrival_t *arrival)
     int victim;
 
     CHECK((int)arrival->chunk.flow == arrival->peer);
-    CHECK(arrival->chunk.offset == flood->received[arrival->peer]);
+    CHECK(arrival->chunk.offset < FLOOD_CHUNKS);
+    CHECK(flood->seen[arrival->peer][arrival->chunk.offset]++ == 0);
     flood->received[arrival->peer]++;
     if (flood->num_kept < FLOOD_KEPT) {
         flood->kept[flood->num_kept++] = *arrival;
@@ -121,73 +201,125 @@ static void flood_arrive(void *argument, const mpath_arrival_t *arrival)
     }
 }
 
-static void flood_rank(node_t *node, int rank)
+static void flood_run(flood_t *flood, uint64_t id)
 {
-    flood_t flood            = {.random = 17u + (uint32_t)rank};
-    mpath_lane_t *lane       = lane_open(node, rank, flood_arrive, &flood);
     uint64_t sent[MAX_RANKS] = {0}, open;
+    mpath_lane_t *lane       = flood->lane;
+    const node_t *node       = flood->node;
     unsigned char data[5000];
     mpath_status_t status;
     mpath_chunk_t chunk;
     int peer, events;
 
-    flood.lane = lane;
     do {
         open   = 0;
         events = 0;
-        for (peer = 0; peer < node->shape.num_ranks; peer++) {
-            if (peer == rank) {
+        for (peer = 0; peer < node->num_ranks; peer++) {
+            if (peer == flood->rank) {
                 continue;
             }
             if (sent[peer] < FLOOD_CHUNKS) {
-                chunk = (mpath_chunk_t){.team = 9, .flow = (uint32_t)rank, .offset = sent[peer], .hop = (uint32_t)peer};
-                chunk.bytes = (uint32_t)(sent[peer] * 7919 + (uint64_t)rank) % (node->shape.slot_bytes + 1);
+                chunk = (mpath_chunk_t){
+                    .team = id, .flow = (uint32_t)flood->rank, .offset = sent[peer], .hop = (uint32_t)peer};
+                chunk.bytes = (uint32_t)(sent[peer] * 7919 + (uint64_t)flood->rank + id) % (node->shape.slot_bytes + 1);
                 lane_pattern_fill(data, &chunk);
                 status = lane->ops->send(lane, peer, &chunk, data, NULL);
                 CHECK((status == MPATH_OK) || (status == MPATH_NO_RESOURCE));
                 sent[peer] += (status == MPATH_OK);
                 events += (status == MPATH_OK);
             }
-            open += (FLOOD_CHUNKS - sent[peer]) + (FLOOD_CHUNKS - flood.received[peer]);
+            open += (FLOOD_CHUNKS - sent[peer]) + (FLOOD_CHUNKS - flood->received[peer]);
         }
         peer = lane->ops->progress(lane);
         CHECK(peer >= 0);
         if (events + peer == 0) {
-            while (flood.num_kept > 0) { /* what is kept must not hold up the last ones */
-                flood_end(&flood, &flood.kept[--flood.num_kept]);
+            while (flood->num_kept > 0) { /* what is kept must not hold up the last ones */
+                flood_end(flood, &flood->kept[--flood->num_kept]);
             }
             sched_yield();
         }
     } while (open > 0);
-    while (flood.num_kept > 0) {
-        flood_end(&flood, &flood.kept[--flood.num_kept]);
+    while (flood->num_kept > 0) {
+        flood_end(flood, &flood->kept[--flood->num_kept]);
     }
     CHECK(lane->ops->progress(lane) == 0);
-    lane->ops->destroy(lane);
+}
+
+static flood_t *flood_new(node_t *node, int rank)
+{
+    flood_t *flood = calloc(1, sizeof(*flood));
+
+    CHECK(flood != NULL);
+    flood->node   = node;
+    flood->rank   = rank;
+    flood->random = 17u + (uint32_t)rank;
+    return flood;
+}
+
+static void flood_rank(node_t *node, int rank)
+{
+    flood_t *flood  = flood_new(node, rank);
+    member_t member = {.shm = NULL};
+
+    child_join(node, rank, &member, 1, flood_arrive, flood);
+    flood->lane = member.lanes[0];
+    flood_run(flood, 100);
+    member_close(&member);
+    free(flood);
 }
 
 static void test_flood_2(void **state)
 {
-    node_t node;
-
     (void)state;
-    node_open(&node, 2, 4, 4096);
-    run_ranks(&node, flood_rank);
+    run_ranks(node_new(2, 4, 4096), flood_rank);
 }
 
 static void test_flood_5(void **state)
 {
-    node_t node;
-
     (void)state;
-    node_open(&node, 5, 2, 1000);
-    run_ranks(&node, flood_rank);
+    run_ranks(node_new(5, 7, 1000), flood_rank);
+}
+
+static void *flood_thread(void *argument)
+{
+    flood_t *flood = argument;
+
+    flood_run(flood, 101);
+    return NULL;
+}
+
+/* Two lanes of each process, each with a thread of its own, over the same queues. */
+static void threads_rank(node_t *node, int rank)
+{
+    flood_t *floods[MAX_LANES] = {flood_new(node, rank), flood_new(node, rank)};
+    member_t member            = {.shm = NULL};
+    pthread_t thread;
+
+    member_make_port(node, rank, &member);
+    meet(node, &node->here);
+    for (int number = 0; number < MAX_LANES; number++) {
+        member_open(node, rank, &member, number, flood_arrive, floods[number]);
+        floods[number]->lane = member.lanes[number];
+    }
+    meet(node, &node->there);
+    CHECK(pthread_create(&thread, NULL, flood_thread, floods[1]) == 0);
+    flood_run(floods[0], 100);
+    CHECK(pthread_join(thread, NULL) == 0);
+    member_close(&member);
+    free(floods[0]);
+    free(floods[1]);
+}
+
+static void test_threads(void **state)
+{
+    (void)state;
+    run_ranks(node_new(3, 16, 1000), threads_rank);
 }
 
 /* -- one process, both ends: what happens step by step -- */
 
 typedef struct inbox {
-    mpath_arrival_t arrivals[64];
+    mpath_arrival_t arrivals[MPATH_SHM_DEPTH_MAX];
     int count;
 } inbox_t;
 
@@ -207,17 +339,18 @@ static void send_number(mpath_lane_t *lane, int peer, uint64_t number, mpath_sta
 
 static void test_back_pressure(void **state)
 {
-    inbox_t inbox = {.count = 0};
+    member_t members[2] = {{.shm = NULL}};
+    node_t *node        = node_new(2, 4, 4096);
+    inbox_t inbox       = {.count = 0};
     mpath_lane_t *from, *to;
-    node_t node;
-    int i;
+    uint64_t sum = 0;
 
     (void)state;
-    node_open(&node, 2, 4, 4096);
-    from = lane_open(&node, 0, inbox_arrive, NULL);
-    to   = lane_open(&node, 1, inbox_arrive, &inbox);
+    join_all(node, members, inbox_arrive, &inbox);
+    from = members[0].lanes[0];
+    to   = members[1].lanes[0];
     assert_int_equal(to->ops->progress(to), 0);
-    for (i = 0; i < 4; i++) {
+    for (int i = 0; i < 4; i++) {
         send_number(from, 1, (uint64_t)i, MPATH_OK);
     }
     send_number(from, 1, 4, MPATH_NO_RESOURCE);
@@ -225,31 +358,29 @@ static void test_back_pressure(void **state)
     assert_int_equal(to->ops->progress(to), 0);
     send_number(from, 1, 4, MPATH_NO_RESOURCE); /* seen, but not ended */
 
-    /* Freed in the wrong order: the producer waits for the slot that is next, then gets all of them. */
-    to->ops->release(to, &inbox.arrivals[2]);
-    to->ops->release(to, &inbox.arrivals[1]);
-    send_number(from, 1, 4, MPATH_NO_RESOURCE);
-    to->ops->release(to, &inbox.arrivals[0]);
-    for (i = 4; i < 7; i++) {
+    /* One that is held keeps nothing but its slot from the others. */
+    for (int i = 4; i < 40; i++) {
+        to->ops->release(to, &inbox.arrivals[3]);
         send_number(from, 1, (uint64_t)i, MPATH_OK);
+        send_number(from, 1, (uint64_t)i, MPATH_NO_RESOURCE);
+        inbox.count = 3;
+        assert_int_equal(to->ops->progress(to), 1);
+        assert_int_equal(inbox.arrivals[3].chunk.offset, i);
+        assert_int_equal(*(const uint64_t *)inbox.arrivals[3].data, i);
     }
-    send_number(from, 1, 7, MPATH_NO_RESOURCE);
-    assert_int_equal(*(const uint64_t *)inbox.arrivals[3].data, 3); /* the open one was not overwritten */
-    assert_int_equal(to->ops->progress(to), 3);
-    to->ops->release(to, &inbox.arrivals[3]);
-    for (i = 0; i < 7; i++) {
-        assert_int_equal(inbox.arrivals[i].chunk.offset, i);
+    for (int i = 0; i < 3; i++) {
+        assert_int_equal(*(const uint64_t *)inbox.arrivals[i].data, inbox.arrivals[i].chunk.offset);
         assert_int_equal(inbox.arrivals[i].peer, 0);
+        sum += inbox.arrivals[i].chunk.offset;
     }
-    from->ops->destroy(from);
-    to->ops->destroy(to);
-    mpath_segment_detach(&node.segment);
+    assert_true(sum >= 0 + 1 + 2 && sum <= 1 + 2 + 3);
+    close_all(node, members); /* with arrivals that are open */
 }
 
 /* Two producers and a consumer, of which one stands still between two instructions while the others go on. */
 typedef struct looks {
     mpath_lane_t *lanes[3]; /* the last one is the consumer's */
-    uint64_t sent[2], received[2];
+    uint64_t sent[2], received[2], sent_sum[2], received_sum[2];
     int wrong;
 } looks_t;
 
@@ -257,8 +388,9 @@ static void looks_arrive(void *argument, const mpath_arrival_t *arrival)
 {
     looks_t *looks = argument;
 
-    looks->wrong |= (arrival->chunk.offset != looks->received[arrival->peer]++) ||
-                    (memcmp(arrival->data, &arrival->chunk.offset, sizeof(arrival->chunk.offset)) != 0);
+    looks->received[arrival->peer]++;
+    looks->received_sum[arrival->peer] += arrival->chunk.offset * arrival->chunk.offset;
+    looks->wrong |= memcmp(arrival->data, &arrival->chunk.offset, sizeof(arrival->chunk.offset)) != 0;
     arrival->lane->ops->release(arrival->lane, arrival);
 }
 
@@ -267,7 +399,10 @@ static void looks_send(looks_t *looks, int rank)
     mpath_lane_t *lane  = looks->lanes[rank];
     mpath_chunk_t chunk = {.offset = looks->sent[rank], .bytes = sizeof(chunk.offset)};
 
-    looks->sent[rank] += lane->ops->send(lane, 2, &chunk, &chunk.offset, NULL) == MPATH_OK;
+    if (lane->ops->send(lane, 2, &chunk, &chunk.offset, NULL) == MPATH_OK) {
+        looks->sent_sum[rank] += chunk.offset * chunk.offset;
+        looks->sent[rank]++;
+    }
 }
 
 static void first_sends(void *argument)
@@ -299,7 +434,7 @@ static void second_sends_and_last_looks(void *argument)
     last_looks(argument);
 }
 
-/* Whatever is sent meanwhile comes with the next look at the latest, in order and whole. */
+/* Whatever is sent meanwhile comes with the next look at the latest, once and whole. */
 static void test_looks(void **state)
 {
     /* what was there before, who stands still, what the others do meanwhile */
@@ -307,15 +442,17 @@ static void test_looks(void **state)
                                                {second_sends, last_looks, both_send},
                                                {both_send, first_sends, second_sends_and_last_looks}};
     looks_t looks                           = {.wrong = 0};
-    node_t node;
+    member_t members[3]                     = {{.shm = NULL}};
+    node_t *node;
 
     (void)state;
     if (!CAN_STEP) {
         skip();
     }
-    node_open(&node, 3, 2, 64);
+    node = node_new(3, 4, 64);
+    join_all(node, members, looks_arrive, &looks);
     for (int rank = 0; rank < 3; rank++) {
-        looks.lanes[rank] = lane_open(&node, rank, looks_arrive, &looks);
+        looks.lanes[rank] = members[rank].lanes[0];
     }
     for (int i = 0; i < 3; i++) {
         for (unsigned at = 0, within = 1; within; at += STEP_STRIDE) {
@@ -325,116 +462,264 @@ static void test_looks(void **state)
             assert_int_equal(looks.wrong, 0);
             assert_int_equal(looks.received[0], looks.sent[0]);
             assert_int_equal(looks.received[1], looks.sent[1]);
+            assert_int_equal(looks.received_sum[0], looks.sent_sum[0]);
+            assert_int_equal(looks.received_sum[1], looks.sent_sum[1]);
         }
     }
-    for (int rank = 0; rank < 3; rank++) {
-        looks.lanes[rank]->ops->destroy(looks.lanes[rank]);
-    }
-    mpath_segment_detach(&node.segment);
+    close_all(node, members);
 }
 
-/* Rings that are full again and again do not keep the others waiting. */
+/* A chunk in one slot is not kept waiting by others in slots that are filled again and again. */
 static void test_everybody_has_a_turn(void **state)
 {
-    mpath_lane_t *lanes[MAX_RANKS];
-    int from_last = 0, last;
-    node_t node;
+    member_t members[3] = {{.shm = NULL}};
+    node_t *node        = node_new(3, MPATH_SHM_DEPTH_MAX, 64);
+    mpath_lane_t *to;
+    int from_last = 0;
 
     (void)state;
-    node_open(&node, MAX_RANKS, 8, 4096);
-    last = MAX_RANKS - 1;
-    for (int rank = 0; rank < MAX_RANKS; rank++) {
-        lanes[rank] = lane_open(&node, rank, inbox_arrive, NULL);
+    join_all(node, members, inbox_arrive, NULL);
+    to = members[0].lanes[0];
+    for (int i = 1; i < MPATH_SHM_DEPTH_MAX; i++) {
+        send_number(members[1].lanes[0], 0, 0, MPATH_OK);
     }
-    for (int round = 0; (round < MAX_RANKS) && (from_last == 0); round++) {
+    send_number(members[2].lanes[0], 0, 0, MPATH_OK); /* in the last slot, then */
+    for (int round = 0; round < 3; round++) {
         inbox_t inbox = {.count = 0};
 
-        mpath_lane_set_arrive(lanes[0], inbox_arrive, &inbox);
-        for (int rank = 1; rank < MAX_RANKS; rank++) {
-            uint64_t number     = 0;
-            mpath_chunk_t chunk = {.bytes = sizeof(number)};
-
-            while (lanes[rank]->ops->send(lanes[rank], 0, &chunk, &number, NULL) == MPATH_OK) {
-            }
-        }
-        assert_true(lanes[0]->ops->progress(lanes[0]) > 0);
+        mpath_lane_set_arrive(to, inbox_arrive, &inbox);
+        assert_true(to->ops->progress(to) > 0);
         for (int i = 0; i < inbox.count; i++) {
-            from_last += inbox.arrivals[i].peer == last;
-            lanes[0]->ops->release(lanes[0], &inbox.arrivals[i]);
+            from_last += inbox.arrivals[i].peer == 2;
+            to->ops->release(to, &inbox.arrivals[i]);
+            send_number(members[1].lanes[0], 0, 0, MPATH_OK);
         }
     }
-    assert_true(from_last > 0);
-    for (int rank = 0; rank < MAX_RANKS; rank++) {
-        lanes[rank]->ops->destroy(lanes[rank]);
-    }
-    mpath_segment_detach(&node.segment);
+    assert_int_equal(from_last, 1);
+    close_all(node, members);
 }
 
 static void test_commit_in_any_order(void **state)
 {
-    mpath_chunk_t chunk = {.bytes = 8};
-    inbox_t inbox       = {.count = 0};
+    static const uint64_t order[] = {2, 0, 1};
+    mpath_chunk_t chunk           = {.bytes = 8};
+    member_t members[3]           = {{.shm = NULL}};
+    node_t *node                  = node_new(3, 4, 4096);
+    inbox_t inbox                 = {.count = 0};
     mpath_lane_t *from, *to;
     void *slots[3];
-    node_t node;
-    uint64_t i;
 
     (void)state;
-    node_open(&node, 3, 4, 4096);
-    from = lane_open(&node, 2, inbox_arrive, NULL);
-    to   = lane_open(&node, 0, inbox_arrive, &inbox);
-    for (i = 0; i < 3; i++) {
+    join_all(node, members, inbox_arrive, &inbox);
+    from = members[2].lanes[0];
+    to   = members[0].lanes[0];
+    for (uint64_t i = 0; i < 3; i++) {
         assert_int_equal(from->ops->reserve(from, 0, 4096, &slots[i]), MPATH_OK);
         memcpy(slots[i], &i, sizeof(i));
     }
-    chunk.offset = 2;
-    from->ops->commit(from, 0, slots[2], &chunk);
-    assert_int_equal(to->ops->progress(to), 0);
-    chunk.offset = 0;
-    from->ops->commit(from, 0, slots[0], &chunk);
-    assert_int_equal(to->ops->progress(to), 1);
-    assert_int_equal(to->ops->progress(to), 0);
-    chunk.offset = 1;
-    from->ops->commit(from, 0, slots[1], &chunk);
-    assert_int_equal(to->ops->progress(to), 2);
-    for (i = 0; i < 3; i++) {
-        assert_int_equal(inbox.arrivals[i].chunk.offset, i);
-        assert_int_equal(*(const uint64_t *)inbox.arrivals[i].data, i);
+    for (int i = 0; i < 3; i++) {
+        chunk.offset = order[i];
+        from->ops->commit(from, 0, slots[order[i]], &chunk);
+        assert_int_equal(to->ops->progress(to), 1);
+        assert_int_equal(to->ops->progress(to), 0);
+        assert_int_equal(inbox.arrivals[i].chunk.offset, order[i]);
+        assert_int_equal(*(const uint64_t *)inbox.arrivals[i].data, order[i]);
         assert_int_equal(inbox.arrivals[i].peer, 2);
     }
-    from->ops->destroy(from);
-    to->ops->destroy(to);
-    mpath_segment_detach(&node.segment);
+    close_all(node, members);
+}
+
+/* -- lanes that share a queue -- */
+
+typedef struct pair {
+    node_t *node;
+    member_t members[2];
+    inbox_t inboxes[MAX_LANES]; /* of process 1 */
+} pair_t;
+
+static void pair_join(pair_t *pair)
+{
+    memset(pair, 0, sizeof(*pair));
+    pair->node = node_new(2, 4, 64);
+    join_all(pair->node, pair->members, inbox_arrive, &pair->inboxes[0]);
+    member_open(pair->node, 0, &pair->members[0], 1, inbox_arrive, NULL);
+    member_open(pair->node, 1, &pair->members[1], 1, inbox_arrive, &pair->inboxes[1]);
+}
+
+static void pair_send(pair_t *pair, int number, uint32_t call, mpath_status_t expected)
+{
+    mpath_chunk_t chunk = {.call = call, .bytes = sizeof(call)};
+    mpath_lane_t *lane  = pair->members[0].lanes[number];
+
+    assert_int_equal(lane->ops->send(lane, 1, &chunk, &call, NULL), expected);
+}
+
+static int pair_look(pair_t *pair, int number)
+{
+    mpath_lane_t *lane = pair->members[1].lanes[number];
+
+    pair->inboxes[number].count = 0;
+    return lane->ops->progress(lane);
+}
+
+/* Who looks gets its own, and keeps those of the others for them: these are no events of its own. */
+static void test_lanes_share(void **state)
+{
+    pair_t pair;
+
+    (void)state;
+    pair_join(&pair);
+    assert_int_equal(mpath_shm_port_address(pair.members[1].port)->bytes, mpath_shm_queue_bytes(&pair.node->shape));
+    pair_send(&pair, 1, 7, MPATH_OK);
+    pair_send(&pair, 0, 8, MPATH_OK);
+    pair_send(&pair, 1, 9, MPATH_OK);
+    assert_int_equal(pair_look(&pair, 0), 1);
+    assert_int_equal(pair.inboxes[0].arrivals[0].chunk.call, 8);
+    assert_int_equal(pair_look(&pair, 0), 0);
+    assert_int_equal(pair_look(&pair, 1), 2);
+    assert_int_equal(pair.inboxes[1].arrivals[0].chunk.call + pair.inboxes[1].arrivals[1].chunk.call, 16);
+    assert_int_equal(pair_look(&pair, 1), 0);
+    close_all(pair.node, pair.members);
+}
+
+/* What a lane does not want any more takes no slot from the others: calls that were given up, failed teams, lanes that are gone. */
+static void test_dropped(void **state)
+{
+    pair_t pair;
+    mpath_lane_t *lane;
+
+    (void)state;
+    pair_join(&pair);
+    lane = pair.members[1].lanes[1];
+    pair_send(&pair, 1, 5, MPATH_OK);
+    pair_send(&pair, 1, 6, MPATH_OK);
+    pair_send(&pair, 1, 7, MPATH_OK);
+    assert_int_equal(pair_look(&pair, 0), 0); /* all three wait */
+    mpath_shm_drop_until(lane, 6);
+    pair_send(&pair, 1, 4, MPATH_OK);
+    assert_int_equal(pair_look(&pair, 0), 0);
+    for (uint32_t call = 8; call < 11; call++) {
+        pair_send(&pair, 1, call, MPATH_OK);
+    }
+    pair_send(&pair, 1, 11, MPATH_NO_RESOURCE); /* calls 7 to 10 are there */
+    assert_int_equal(pair_look(&pair, 1), 4);
+    mpath_shm_drop_all(lane); /* not those that are in its owner's hands */
+    pair_send(&pair, 1, 11, MPATH_NO_RESOURCE);
+    for (int i = 0; i < 4; i++) {
+        lane->ops->release(lane, &pair.inboxes[1].arrivals[i]);
+    }
+    for (uint32_t call = 20; call < 40; call++) {
+        pair_send(&pair, 1, call, MPATH_OK);
+        assert_int_equal(pair_look(&pair, 0), 0);
+    }
+    mpath_shm_drop_until(lane, 0);
+    pair_send(&pair, 1, 3, MPATH_OK);
+    assert_int_equal(pair_look(&pair, 1), 1); /* kept for ever */
+    pair_send(&pair, 1, 3, MPATH_OK);
+    assert_int_equal(pair_look(&pair, 0), 0); /* waits for ever */
+    lane->ops->destroy(lane);
+    pair.members[1].lanes[1] = NULL;
+    for (uint32_t call = 40; call < 60; call++) {
+        pair_send(&pair, 1, call, MPATH_OK); /* to who has left */
+        for (int i = 0; i < 3; i++) {
+            pair_send(&pair, 0, call, MPATH_OK);
+        }
+        assert_int_equal(pair_look(&pair, 0), 3);
+        for (int i = 0; i < 3; i++) {
+            pair.members[1].lanes[0]->ops->release(pair.members[1].lanes[0], &pair.inboxes[0].arrivals[i]);
+        }
+    }
+    close_all(pair.node, pair.members);
+}
+
+/* A queue is made once for all who can use it, and ends with the last of them. */
+static void test_ports(void **state)
+{
+    const mpath_shm_shape_t small = {.depth = 4, .slot_bytes = 4096}, large = {.depth = 4, .slot_bytes = 65536};
+    mpath_shm_port_t *ports[4];
+    uint64_t part, before, whole;
+    mpath_segment_t segment;
+    mpath_segment_address_t address;
+    mpath_shm_t *shm;
+
+    (void)state;
+    mpath_segment_held(&part, &before);
+    assert_int_equal(mpath_shm_create(&shm), MPATH_OK);
+    assert_int_equal(mpath_shm_port_find(shm, MPATH_SHM_LAST, 0, &ports[0]), MPATH_DECLINED);
+    assert_int_equal(mpath_shm_port_create(shm, MPATH_SHM_LAST, &small, &ports[0]), MPATH_OK);
+    assert_int_equal(mpath_shm_port_find(shm, MPATH_SHM_LAST, 4097, &ports[1]), MPATH_DECLINED);
+    assert_int_equal(mpath_shm_port_find(shm, MPATH_SHM_RELAY, 0, &ports[1]), MPATH_DECLINED);
+    assert_int_equal(mpath_shm_port_create(shm, MPATH_SHM_LAST, &large, &ports[1]), MPATH_OK);
+    assert_int_equal(mpath_shm_port_find(shm, MPATH_SHM_LAST, 4096, &ports[2]), MPATH_OK);
+    assert_ptr_equal(ports[2], ports[0]);
+    assert_int_equal(mpath_shm_port_find(shm, MPATH_SHM_LAST, 4097, &ports[3]), MPATH_OK);
+    assert_ptr_equal(ports[3], ports[1]);
+    mpath_segment_held(&part, &whole);
+    assert_int_equal(whole - before, mpath_shm_queue_bytes(&small) + mpath_shm_queue_bytes(&large));
+
+    mpath_shm_port_put(ports[0]);
+    address = *mpath_shm_port_address(ports[2]);
+    assert_int_equal(mpath_segment_attach_open(&address, &segment), MPATH_OK);
+    mpath_segment_detach(&segment);
+    mpath_shm_port_put(ports[2]);
+    mpath_log_set_sink(lane_ignore_log);
+    assert_int_not_equal(mpath_segment_attach_open(&address, &segment), MPATH_OK);
+    mpath_log_set_sink(NULL);
+    mpath_shm_port_put(ports[1]);
+    mpath_shm_port_put(ports[3]);
+    mpath_segment_held(&part, &whole);
+    assert_int_equal(whole, before);
+    mpath_shm_destroy(shm);
 }
 
 static void test_errors(void **state)
 {
-    mpath_shm_shape_t other;
     mpath_chunk_t chunk = {.bytes = 4097};
+    member_t members[2] = {{.shm = NULL}};
+    node_t *node        = node_new(2, 4, 4096);
     mpath_lane_t *lane, *second = NULL;
+    mpath_segment_t other;
     char data[4097] = {0};
-    node_t node;
+    inbox_t inbox   = {.count = 0};
+    uint32_t *shape;
 
     (void)state;
-    node_open(&node, 2, 4, 4096);
-    lane = lane_open(&node, 0, inbox_arrive, NULL);
+    join_all(node, members, inbox_arrive, &inbox);
+    lane = members[0].lanes[0];
     mpath_log_set_sink(lane_ignore_log);
     assert_int_equal(lane->ops->send(lane, 1, &chunk, data, NULL), MPATH_ERR_PARAM); /* too large */
     chunk.bytes = 1;
     assert_int_equal(lane->ops->send(lane, 0, &chunk, data, NULL), MPATH_ERR_PARAM); /* to itself */
     assert_int_equal(lane->ops->send(lane, 2, &chunk, data, NULL), MPATH_ERR_PARAM);
     assert_int_equal(lane->ops->peer_status(lane, 2), MPATH_ERR_PARAM);
-    other       = node.shape;
-    other.depth = 2;
-    assert_int_equal(mpath_shm_open(node.segment.base, &other, 1, &second), MPATH_ERR_PARAM);
-    other.depth = 3;
-    assert_int_equal(mpath_shm_open(node.segment.base, &other, 1, &second), MPATH_ERR_PARAM);
-    assert_int_equal(mpath_shm_open(node.segment.base, &node.shape, 2, &second), MPATH_ERR_PARAM);
+    assert_int_equal(lane->ops->max_chunk(lane), 4096);
+
+    /* What a process tells of is not a queue, or one that cannot be. */
+    assert_int_equal(mpath_segment_create_open(mpath_shm_queue_bytes(&node->shape), &other), MPATH_OK);
+    assert_int_equal(mpath_segment_address(&other, &node->queues[1]), MPATH_OK);
+    assert_int_equal(mpath_shm_open(members[0].port, 9, node->queues, 2, 0, &second), MPATH_ERR_PARAM);
+    shape = (uint32_t *)((char *)other.base + 8);
+    {
+        mpath_segment_t own;
+
+        assert_int_equal(mpath_segment_attach_open(&node->queues[0], &own), MPATH_OK);
+        memcpy(other.base, own.base, other.bytes);
+        mpath_segment_detach(&own);
+    }
+    shape[0] = 65;
+    assert_int_equal(mpath_shm_open(members[0].port, 9, node->queues, 2, 0, &second), MPATH_ERR_PARAM);
+    shape[0] = 4;
+    shape[1] = 1 << 20;
+    assert_int_equal(mpath_shm_open(members[0].port, 9, node->queues, 2, 0, &second), MPATH_ERR_PARAM);
+    shape[1] = 4096;
+    assert_int_equal(mpath_shm_open(members[0].port, 9, node->queues, 2, 0, &second), MPATH_OK);
+    second->ops->destroy(second);
+    mpath_segment_detach(&other);
+    second = NULL;
+    assert_int_not_equal(mpath_shm_open(members[0].port, 9, node->queues, 2, 0, &second), MPATH_OK); /* it is gone */
     assert_null(second);
     mpath_log_set_sink(NULL);
-    assert_int_equal(lane->ops->max_chunk(lane), 4096);
-    lane->ops->destroy(lane);
-    mpath_segment_detach(&node.segment);
+    close_all(node, members);
 }
 
 /* -- relay: 0 -> 1 -> 2, straight from slot to slot; the relay is slower than the source -- */
@@ -445,13 +730,14 @@ typedef struct relay {
     mpath_arrival_t waiting[8];
     int head, count;
     uint64_t got;
+    unsigned char seen[RELAY_CHUNKS];
 } relay_t;
 
 static void relay_arrive(void *argument, const mpath_arrival_t *arrival)
 {
     relay_t *relay = argument;
 
-    CHECK(relay->count < 4); /* no more than the ring has slots */
+    CHECK(relay->count < 4); /* no more than the queue has slots */
     relay->waiting[(relay->head + relay->count++) % 8] = *arrival;
 }
 
@@ -459,15 +745,16 @@ static void relay_sink_arrive(void *argument, const mpath_arrival_t *arrival)
 {
     relay_t *relay = argument;
 
-    CHECK(arrival->chunk.offset == relay->got++);
+    CHECK((arrival->chunk.offset < RELAY_CHUNKS) && (relay->seen[arrival->chunk.offset]++ == 0));
     CHECK(arrival->peer == 1);
+    relay->got++;
     CHECK(lane_pattern_check(arrival->data, &arrival->chunk));
     arrival->lane->ops->release(arrival->lane, arrival);
 }
 
 static void relay_source(mpath_lane_t *lane)
 {
-    mpath_chunk_t chunk = {.team = 3};
+    mpath_chunk_t chunk = {.team = 100};
     mpath_status_t status;
     void *slot;
 
@@ -509,9 +796,12 @@ static void relay_forward(mpath_lane_t *lane, relay_t *relay)
 
 static void relay_rank(node_t *node, int rank)
 {
-    relay_t relay      = {.count = 0};
-    mpath_lane_t *lane = lane_open(node, rank, (rank == 1) ? relay_arrive : relay_sink_arrive, &relay);
+    static relay_t relay;
+    member_t member = {.shm = NULL};
+    mpath_lane_t *lane;
 
+    child_join(node, rank, &member, 1, (rank == 1) ? relay_arrive : relay_sink_arrive, &relay);
+    lane = member.lanes[0];
     if (rank == 0) {
         relay_source(lane);
     } else if (rank == 1) {
@@ -523,46 +813,72 @@ static void relay_rank(node_t *node, int rank)
             }
         }
     }
-    lane->ops->destroy(lane);
+    member_close(&member);
 }
 
 static void test_relay(void **state)
 {
-    node_t node;
-
     (void)state;
-    node_open(&node, 3, 4, 2048);
-    run_ranks(&node, relay_rank);
+    run_ranks(node_new(3, 4, 2048), relay_rank);
 }
 
-/* -- a peer that dies, before and after it is reaped -- */
+/* -- a peer that dies, before and after it is reaped, and the slots that it has taken -- */
+
+/* Takes all slots of process 0 but the last, fills one, and waits for its end. */
+static void dies(node_t *node, int to_parent)
+{
+    mpath_chunk_t chunk = {.bytes = 1};
+    member_t member     = {.shm = NULL};
+    void *slots[4];
+    char byte = 0;
+
+    member_make_port(node, 1, &member);
+    member_open(node, 1, &member, 0, inbox_arrive, NULL);
+    for (int i = 0; i < 3; i++) {
+        CHECK(member.lanes[0]->ops->reserve(member.lanes[0], 0, 1, &slots[i]) == MPATH_OK);
+    }
+    member.lanes[0]->ops->commit(member.lanes[0], 0, slots[0], &chunk);
+    CHECK(write(to_parent, &byte, 1) == 1);
+    pause();
+    _exit(1);
+}
 
 static void test_dead_peer(void **state)
 {
-    mpath_lane_t *lane;
+    member_t members[3] = {{.shm = NULL}};
+    node_t *node        = node_new(3, 4, 4096);
+    inbox_t inbox       = {.count = 0};
+    mpath_lane_t *lane, *third;
+    int from_child[2];
     siginfo_t info;
-    node_t node;
     pid_t child;
-    int to_child[2], from_child[2];
-    char byte = 0;
+    char byte;
 
     (void)state;
-    node_open(&node, 3, 2, 4096);
-    lane = lane_open(&node, 0, inbox_arrive, NULL);
-    assert_int_equal(pipe(to_child), 0);
+    member_make_port(node, 0, &members[0]);
+    member_make_port(node, 2, &members[2]);
     assert_int_equal(pipe(from_child), 0);
-    assert_int_equal(lane->ops->peer_status(lane, 1), MPATH_OK); /* not there yet */
     child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         lane_child_start();
-        lane_open(&node, 1, inbox_arrive, NULL);
-        CHECK(write(from_child[1], &byte, 1) == 1);
-        CHECK(read(to_child[0], &byte, 1) == 1); /* for ever */
-        _exit(1);
+        dies(node, from_child[1]);
     }
     assert_int_equal(read(from_child[0], &byte, 1), 1);
+    member_open(node, 0, &members[0], 0, inbox_arrive, &inbox);
+    member_open(node, 2, &members[2], 0, inbox_arrive, NULL);
+    lane  = members[0].lanes[0];
+    third = members[2].lanes[0];
     assert_int_equal(lane->ops->peer_status(lane, 1), MPATH_OK);
+    assert_int_equal(lane->ops->progress(lane), 1);
+    send_number(third, 0, 1, MPATH_OK);
+    send_number(third, 0, 2, MPATH_NO_RESOURCE);
+    for (int i = 0; i < 200000; i++) {
+        assert_true(lane->ops->progress(lane) >= 0);
+    }
+    assert_int_equal(inbox.count, 2);
+    send_number(third, 0, 2, MPATH_NO_RESOURCE); /* it is alive */
+
     kill(child, SIGKILL);
     assert_int_equal(waitid(P_PID, (id_t)child, &info, WEXITED | WNOWAIT), 0);
     assert_int_equal(lane->ops->peer_status(lane, 1), MPATH_ERR_UNREACHABLE); /* a zombie */
@@ -570,8 +886,18 @@ static void test_dead_peer(void **state)
     assert_int_equal(lane->ops->peer_status(lane, 1), MPATH_ERR_UNREACHABLE);
     assert_int_equal(lane->ops->peer_status(lane, 0), MPATH_OK);
     assert_int_equal(lane->ops->peer_status(lane, 2), MPATH_OK);
-    lane->ops->destroy(lane);
-    mpath_segment_detach(&node.segment);
+    for (int i = 0; i < 200000; i++) {
+        assert_true(lane->ops->progress(lane) >= 0);
+    }
+    send_number(third, 0, 2, MPATH_OK);
+    send_number(third, 0, 3, MPATH_OK);
+    send_number(third, 0, 4, MPATH_NO_RESOURCE); /* what had come of it, and what came before, is still held */
+    assert_int_equal(*(const uint64_t *)inbox.arrivals[1].data, 1);
+    member_close(&members[0]);
+    member_close(&members[2]);
+    close(from_child[0]);
+    close(from_child[1]);
+    node_free(node);
 }
 
 /* -- shapes -- */
@@ -579,28 +905,24 @@ static void test_dead_peer(void **state)
 static void test_shapes(void **state)
 {
     static const int ranks[]       = {1, 2, 3, 8, 64, 200, 700};
-    static const uint64_t memory[] = {1 << 20, 3 << 20, 64 << 20, (uint64_t)3 << 30};
+    static const uint64_t memory[] = {1 << 14, 1 << 18, 1 << 20, 3 << 20, 64 << 20, (uint64_t)3 << 30};
     static const uint64_t chunks[] = {4096, 65536, 131072, 1 << 20};
     mpath_shm_shape_t shape;
-    size_t share;
-    unsigned i;
 
     (void)state;
-    mpath_log_set_sink(lane_ignore_log);
-    for (i = 0; i < 7 * 4 * 4; i++) {
-        mpath_shm_shape_choose(ranks[i % 7], memory[i / 7 % 4], chunks[i / 28], &shape);
-        assert_int_equal(shape.num_ranks, ranks[i % 7]);
-        assert_true((shape.depth >= 2) && ((shape.depth & (shape.depth - 1)) == 0));
-        assert_in_range(shape.slot_bytes, 4096, chunks[i / 28]);
-        share = mpath_shm_region_bytes(&shape) / (size_t)shape.num_ranks;
-        if ((shape.depth > 2) || (shape.slot_bytes > 4096)) {
-            assert_in_range(share, 1, memory[i / 7 % 4]);
-        }
+    for (unsigned i = 0; i < 7 * 6 * 4; i++) {
+        uint64_t most = memory[i / 7 % 6];
+
+        mpath_shm_shape_choose(ranks[i % 7], most, chunks[i / 42], &shape);
+        assert_in_range(shape.depth, 4, 64);
+        assert_in_range(shape.slot_bytes, 4096, chunks[i / 42]);
+        assert_in_range(mpath_shm_queue_bytes(&shape), mpath_shm_least_bytes(),
+                        (most > mpath_shm_least_bytes()) ? most : mpath_shm_least_bytes());
     }
-    mpath_log_set_sink(NULL);
     mpath_shm_shape_choose(8, 64 << 20, 131072, &shape);
     assert_int_equal(shape.slot_bytes, 131072);
-    mpath_shm_shape_choose(4, 1 << 20, 131072, &shape); /* a little memory: fewer, larger slots */
+    assert_int_equal(shape.depth, 56);
+    mpath_shm_shape_choose(64, 512 << 10, 131072, &shape); /* a little memory: fewer, larger slots */
     assert_in_range(shape.slot_bytes, 32768, 131072);
 }
 
@@ -611,10 +933,14 @@ int main(void)
         cmocka_unit_test(test_looks),
         cmocka_unit_test(test_everybody_has_a_turn),
         cmocka_unit_test(test_commit_in_any_order),
+        cmocka_unit_test(test_lanes_share),
+        cmocka_unit_test(test_dropped),
+        cmocka_unit_test(test_ports),
         cmocka_unit_test(test_errors),
         cmocka_unit_test(test_shapes),
         cmocka_unit_test(test_flood_2),
         cmocka_unit_test(test_flood_5),
+        cmocka_unit_test(test_threads),
         cmocka_unit_test(test_relay),
         cmocka_unit_test(test_dead_peer),
     };

@@ -2,8 +2,7 @@
 /*
  * The file of what calls have shown: files of something else and of version 1, several writers, damage of all kinds.
  */
-#include "adapt/kept.h"
-#include "adapt/store.h"
+#include "tune/history.h"
 #include "unit/capture.h"
 
 #include <stdio.h>
@@ -110,13 +109,14 @@ static void test_store_special(void **state)
     (void)state;
     store_path(path, sizeof(path));
     assert_int_equal(mkfifo(path, 0600), 0);
-    alarm(20); /* an open pipe gives no end of file */
+    alarm(300); /* an open pipe gives no end of file */
     capture_start();
     assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
     assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
     capture_stop();
     alarm(0);
-    assert_non_null(strstr(capture_text(), "is no regular file; nothing is read from it, and nothing kept"));
+    assert_non_null(strstr(capture_text(),
+                           "is no regular file, or a link of another user; nothing is read from it, and nothing kept"));
     assert_int_equal(lstat(path, &there), 0);
     assert_true(S_ISFIFO(there.st_mode));
     unlink(path);
@@ -137,6 +137,55 @@ static void test_store_special(void **state)
 #define LINES_EACH 8
 
 /* Jobs that write at the same time do not lose each other's lines. */
+/* Whoever may write in the folder knows which process will write next: links of the names that it might use lead nowhere. */
+static void test_store_planted(void **state)
+{
+    const uint64_t some[2] = {5, 6};
+    char path[64], planted[96], target[80], got[16] = "";
+    struct stat there;
+    uint64_t bps[2];
+    FILE *file;
+
+    (void)state;
+    store_path(path, sizeof(path));
+    snprintf(target, sizeof(target), "%s.target", path);
+    snprintf(planted, sizeof(planted), "%s.%ld", path, (long)getpid());
+    file = fopen(target, "w");
+    assert_non_null(file);
+    fputs("precious", file);
+    fclose(file);
+    assert_int_equal(symlink(target, planted), 0);
+    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_OK);
+    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_OK);
+    assert_int_equal(bps[1], 6);
+    file = fopen(target, "r");
+    assert_non_null(file);
+    (void)fread(got, 1, sizeof(got) - 1, file);
+    fclose(file);
+    assert_string_equal(got, "precious");
+    assert_int_equal(lstat(planted, &there), 0);
+    assert_true(S_ISLNK(there.st_mode));
+    unlink(planted);
+
+    /* The file keeps its rights when another takes its place. */
+    assert_int_equal(chmod(path, 0640), 0);
+    assert_int_equal(mpath_store_save(path, 2, "allreduce", 0, 2, some), MPATH_OK);
+    assert_int_equal(stat(path, &there), 0);
+    assert_int_equal(there.st_mode & 0777, 0640);
+    unlink(path);
+
+    /* A link that somebody else has made in the file's place; only root can make one for a test. */
+    assert_int_equal(symlink(target, path), 0);
+    if (lchown(path, 1, 1) == 0) {
+        capture_start();
+        assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
+        capture_stop();
+        assert_non_null(strstr(capture_text(), "or a link of another user"));
+    }
+    unlink(path);
+    unlink(target);
+}
+
 static void test_store_writers(void **state)
 {
     uint64_t bps[2] = {0, 0};
@@ -427,11 +476,12 @@ static void test_store_mutated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_store_foreign),       cmocka_unit_test(test_store_missing),
-        cmocka_unit_test(test_store_special),       cmocka_unit_test(test_store_writers),
-        cmocka_unit_test(test_store_odd_lines),     cmocka_unit_test(test_store_mutated),
-        cmocka_unit_test(test_store_first_version), cmocka_unit_test(test_store_kinds),
-        cmocka_unit_test(test_store_known),         cmocka_unit_test(test_store_nodes),
+        cmocka_unit_test(test_store_foreign), cmocka_unit_test(test_store_missing),
+        cmocka_unit_test(test_store_special), cmocka_unit_test(test_store_planted),
+        cmocka_unit_test(test_store_writers), cmocka_unit_test(test_store_odd_lines),
+        cmocka_unit_test(test_store_mutated), cmocka_unit_test(test_store_first_version),
+        cmocka_unit_test(test_store_kinds),   cmocka_unit_test(test_store_known),
+        cmocka_unit_test(test_store_nodes),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -3,12 +3,14 @@
  * Allreduce and Allgather that do not go as they should: declined by all, of ranks that disagree, on rails that are
  * lost, and with ranks that die or stall in the middle of a call.
  */
-#include "exec/move.h"
+#include "mover/mover.h"
 #include "symmetric_support.h"
 #include "unit/capture.h"
 
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdlib.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 /* One rank cannot take part: all decline, and the next call works. */
@@ -80,10 +82,11 @@ static void test_lost_rail(void **state)
 /* The ranks of node 1 have lost a rail in a call. */
 static void lose_rail(const member_t *member)
 {
-    const mpath_move_loss_t loss = {.lost = (member->team->node == 1) ? 1u << 1 : 0};
+    const mpath_failover_loss_t loss = {.lost = (member->team->node == 1) ? 1u << 1 : 0};
 
-    ranks_check(mpath_move_settle_loss(member->team, (loss.lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK, &loss) ==
+    ranks_check(mpath_failover_settle(member->team, (loss.lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK, &loss) ==
                 MPATH_AGAIN);
+    ranks_stay_lost(member->team);
     ranks_check(member->team->lost[1] == 1u << 1);
 }
 
@@ -93,13 +96,12 @@ static void lose_rail(const member_t *member)
 static void decide(member_t *member, int *taken)
 {
     for (uint64_t i = 0; i < SIZES; i++) {
-        const unsigned flags = MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER;
-        uint64_t bytes       = (i + 1) << 14;
-        int algorithm        = MPATH_ALGORITHM_AUTO;
-        int on_gpus          = mpath_symmetric_gate(member->symmetric, algorithm, flags, bytes, bytes, 1) == MPATH_OK;
+        const mpath_operation_t operation = MPATH_OPERATION_ALLREDUCE;
+        uint64_t bytes                    = (i + 1) << 14;
+        int on_gpus = mpath_symmetric_gate(member->symmetric, operation, bytes, bytes, 1) == MPATH_OK;
 
         taken[i] = on_gpus +
-                   ((mpath_symmetric_gate(member->symmetric, algorithm, flags, bytes, bytes, 0) == MPATH_OK) ? 2 : 0);
+                   ((mpath_symmetric_gate(member->symmetric, operation, bytes, bytes, 0) == MPATH_OK) ? 2 : 0);
     }
 }
 
@@ -198,10 +200,13 @@ static void test_mismatch(void **state)
 }
 
 typedef struct trap {
-    int calls_left, kill;
+    int calls_left, kill, others;
 } trap_t;
 
-/* In the middle of the pipeline a rank dies, or does nothing any more for longer than the others wait. */
+/* Shared by the ranks: how many have come back from the call with the trap. */
+static atomic_int *gave_up;
+
+/* In the middle of the pipeline a rank dies, or does nothing any more until the others have given up. */
 static void trapped_add(void *argument, const void *in, void *inout, uint64_t elements)
 {
     trap_t *trap = argument;
@@ -210,7 +215,9 @@ static void trapped_add(void *argument, const void *in, void *inout, uint64_t el
         if (trap->kill) {
             raise(SIGKILL);
         }
-        sleep(6);
+        while (atomic_load(gave_up) < trap->others) {
+            usleep(10000);
+        }
     }
     add_doubles(NULL, in, inout, elements);
 }
@@ -220,7 +227,7 @@ static int trapped_body(ranks_self_t *self, void *argument)
     const job_t *job                = argument;
     uint64_t elements               = 200000;
     double *data                    = zeroed(elements * sizeof(double));
-    trap_t trap                     = {.calls_left = 5, .kill = !job->stall};
+    trap_t trap                     = {.calls_left = 5, .kill = !job->stall, .others = self->size - 1};
     mpath_combination_t combination = doubles;
     mpath_status_t status;
     member_t member;
@@ -228,11 +235,15 @@ static int trapped_body(ranks_self_t *self, void *argument)
     member_init(&member, self, job);
     check_allreduce(&member, self, 30000, 0);
     ranks_barrier(self);
+    if (job->stall) {
+        member.context->settings.timeout_s = 2;
+    }
     if (self->rank == job->victim) {
         combination.reduce   = trapped_add;
         combination.argument = &trap;
     }
     status = mpath_allreduce(member.symmetric, data, data, elements, &combination, 0);
+    atomic_fetch_add(gave_up, 1);
     ranks_check(mpath_status_is_error(status));
     ranks_check(mpath_status_is_error(mpath_allreduce(member.symmetric, data, data, elements, &doubles, 0)));
     free(data);
@@ -262,6 +273,7 @@ static void test_stalled(void **state)
                  .stall     = 1};
 
     (void)state;
+    atomic_store(gave_up, 0);
     assert_int_equal(ranks_run(&job.setup, trapped_body, &job), 0);
 }
 
@@ -272,5 +284,6 @@ int main(void)
         cmocka_unit_test(test_mismatch), cmocka_unit_test(test_killed),    cmocka_unit_test(test_stalled),
     };
 
-    return cmocka_run_group_tests(tests, NULL, NULL);
+    gave_up = mmap(NULL, sizeof(*gave_up), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
+    return (gave_up == MAP_FAILED) ? 1 : cmocka_run_group_tests(tests, NULL, NULL);
 }

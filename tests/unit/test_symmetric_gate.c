@@ -21,10 +21,22 @@ static void open_member(member_t *member, ranks_self_t *self)
     member_open(member, self);
 }
 
+static mpath_operation_t operation_of(unsigned flags)
+{
+    return (flags == (REDUCES | GATHERS)) ? MPATH_OPERATION_ALLREDUCE
+           : (flags == REDUCES)           ? MPATH_OPERATION_REDUCE_SCATTER
+                                          : MPATH_OPERATION_ALLGATHER;
+}
+
 /* `because` NULL: mpath goes on. */
 static void check_gate(member_t *member, int algorithm, unsigned flags, uint64_t bytes, const char *because)
 {
-    mpath_status_t status = mpath_symmetric_gate(member->symmetric, algorithm, flags, bytes, bytes, 0);
+    mpath_settings_t settings = member->settings;
+    mpath_status_t status;
+
+    settings.allreduce_algorithm = settings.reduce_scatter_algorithm = settings.allgather_algorithm = algorithm;
+    mpath_tuning_read(&settings, 0, &member->symmetric->tuning);
+    status = mpath_symmetric_gate(member->symmetric, operation_of(flags), bytes, bytes, 0);
 
     ranks_check(status == ((because == NULL) ? MPATH_OK : MPATH_DECLINED));
     ranks_check(strcmp(mpath_symmetric_declined_because(member->symmetric), (because == NULL) ? "" : because) == 0);
@@ -102,7 +114,7 @@ static int same_body(ranks_self_t *self, void *argument)
             mine[2] = mpath_share_predict_gpus_ns(share, kinds[i], bytes);
             mine[3] = mpath_share_previous_gpus_ns(share, kinds[i], bytes);
             mine[4] = mpath_share_links_ns(share, kinds[i], bytes);
-            mine[5] = (uint64_t)mpath_symmetric_gate(member.symmetric, MPATH_ALGORITHM_AUTO, kinds[i], bytes, bytes, 0);
+            mine[5] = (uint64_t)mpath_symmetric_gate(member.symmetric, operation_of(kinds[i]), bytes, bytes, 0);
             ranks_check(mpath_team_allgather(member.team, mine, sizeof(mine), all) == MPATH_OK);
             for (int rank = 0; rank < self->size; rank++) {
                 ranks_check(memcmp(all[rank], mine, sizeof(mine)) == 0);
@@ -127,7 +139,7 @@ static void test_same(void **state)
 
 static void run(int nodes, int nics, uint64_t nic_bps, ranks_body_t body, const char *argument)
 {
-    ranks_setup_t setup = {.size = RANKS, .nodes = nodes, .nics = nics, .nic_bps = nic_bps, .limit_s = 120};
+    ranks_setup_t setup = {.size = RANKS, .nodes = nodes, .nics = nics, .nic_bps = nic_bps};
 
     assert_int_equal(ranks_run(&setup, body, (void *)(uintptr_t)argument), 0);
 }

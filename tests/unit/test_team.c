@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Teams: who forms a node, what all ranks must share, several teams at a time, and what is left behind (nothing). */
-#include "exec/agree.h"
-#include "exec/node_key.h"
-#include "exec/team_private.h"
+#include "team/agree.h"
+#include "team/team_private.h"
 #include "ranks.h"
 #include "util/log.h"
 
@@ -63,9 +62,12 @@ static int settle_body(ranks_self_t *self, void *argument)
 static void test_settle(void **state)
 {
     const int dealt[]   = {2, 0, 1, 0, 2, 0, 0};
+    const int many[]    = {2, 0, 1, 0, 2, 0, 0, 3, 4, 5, 5, 1};
     ranks_setup_t setup = {.size = 7, .node_of = dealt, .nics = 2};
 
     (void)state;
+    assert_int_equal(ranks_run(&setup, settle_body, NULL), 0);
+    setup = (ranks_setup_t){.size = 12, .node_of = many, .nics = 2};
     assert_int_equal(ranks_run(&setup, settle_body, NULL), 0);
 }
 
@@ -98,7 +100,6 @@ static int nodes_body(ranks_self_t *self, void *argument)
         ranks_check(team->leaders[node] == leaders[node]);
         ranks_check(strcmp(mpath_topo_machine(mpath_team_topo(team), node)->host, host) == 0);
     }
-    ranks_check((team->shm == NULL) == (team->num_local == 1));
     ranks_check(mpath_team_memory_bytes(team) > 0);
     ranks_check(mpath_team_memory_bytes(team) <= settings.memory_bytes);
     ranks_check(mpath_team_allgather(team, &team->id, sizeof(team->id), ids) == MPATH_OK);
@@ -174,7 +175,6 @@ typedef enum difference {
     CHUNK,
     GPU_MEMORY,
     GPU_HOST_MIN,
-    GPU_PORT,
     CONTEXT_UNUSABLE,
     TOPOLOGY,
     TIMEOUT /* each may have its own */
@@ -195,7 +195,6 @@ static int settings_body(ranks_self_t *self, void *argument)
     settings.chunk_bytes *= difference == CHUNK ? 2 : 1;
     settings.gpu_memory_bytes *= difference == GPU_MEMORY ? 2 : 1;
     settings.gpu_host_min_bytes += difference == GPU_HOST_MIN;
-    settings.gpu_port_bps += difference == GPU_PORT;
     settings.timeout_s += difference == TIMEOUT;
     context = ranks_context(self, &settings);
     if (difference == CONTEXT_UNUSABLE) {
@@ -234,7 +233,7 @@ static int declined_body(ranks_self_t *self, void *argument)
 
     (void)argument;
     mpath_settings_init(&settings);
-    settings.memory_bytes = 16384; /* not even the rows fit */
+    settings.memory_bytes = 4096; /* not even the cells fit */
     context               = ranks_context(self, &settings);
     ranks_check(mpath_team_create(context, &self->oob, &team) == MPATH_DECLINED);
     ranks_oob(self, 1 + self->rank, alone, 1, &oob);
@@ -479,6 +478,120 @@ static void test_file(void **state)
     unlink(job.path);
 }
 
+/* Of nodes with very many NICs the same ones are driven on all ranks, and places follow. */
+static int crowded_body(ranks_self_t *self, void *argument)
+{
+    const file_job_t *job = argument;
+    const mpath_machine_t *machine;
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+
+    mpath_settings_init(&settings);
+    settings.topo_file = job->path;
+    ranks_check(mpath_context_create(&settings, self->rank, self->local_rank, &context) == MPATH_OK);
+    ranks_check(mpath_team_create(context, &self->oob, &team) == MPATH_OK);
+    for (int node = 0; node < 2; node++) {
+        machine = mpath_topo_machine(mpath_team_topo(team), node);
+        ranks_check(machine->num_nics == MPATH_MAX_NICS);
+        for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+            ranks_check(machine->nics[nic].rail == nic);
+        }
+    }
+    for (int rank = 0; rank < 4; rank++) {
+        ranks_check(mpath_topo_place(mpath_team_topo(team), rank)->nic == ((rank % 2 == 0) ? 0 : MPATH_MAX_NICS - 1));
+    }
+    check_works(team);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_crowded(void **state)
+{
+    ranks_setup_t setup = {.size = 4};
+    char text[8192]     = "<mpath version=\"1\">";
+    file_job_t job;
+
+    (void)state;
+    for (int node = 0; node < 2; node++) {
+        sprintf(text + strlen(text), "<node host=\"n%d\" host-memory-bps=\"8000000000\">", node);
+        for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+            sprintf(text + strlen(text), "<nic name=\"e%d\" rate-bps=\"25000000\"/>", nic);
+        }
+        strcat(text, "</node>");
+    }
+    for (int rank = 0; rank < 4; rank++) {
+        sprintf(text + strlen(text), "<rank node=\"%d\" nic=\"%d\"/>", rank / 2,
+                (rank % 2 == 0) ? 0 : MPATH_MAX_NICS - 1);
+    }
+    strcat(text, "</mpath>");
+    file_write(&job, text);
+    assert_int_equal(ranks_run(&setup, crowded_body, &job), 0);
+    unlink(job.path);
+}
+
+#define SAY_BYTES 12
+
+/* Every node says a number in each round, and some an entry: all ranks hear the most of any, and each entry once. */
+static int say_body(ranks_self_t *self, void *argument)
+{
+    char entries[RANKS_MAX * MPATH_TEAM_ENTRY_BYTES];
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_team_t *team;
+    int node, num_nodes;
+
+    (void)argument;
+    mpath_settings_init(&settings);
+    context   = ranks_context(self, &settings);
+    team      = ranks_team(self, context);
+    node      = mpath_topo_place(mpath_team_topo(team), self->rank)->node;
+    num_nodes = mpath_topo_num_nodes(mpath_team_topo(team));
+    for (int round = 0; round < 20; round++) {
+        uint32_t mine[SAY_BYTES / 4] = {(uint32_t)node, (uint32_t)(7 * round + node), 5}, theirs[SAY_BYTES / 4];
+        mpath_team_few_t said        = {.most        = {(uint64_t)node, (uint64_t)(node == round % num_nodes) << 40, 0},
+                                        .entry_bytes = SAY_BYTES,
+                                        .num_entries = (round >> node & 1) != 0,
+                                        .entries     = entries};
+        unsigned seen                = 0;
+
+        memcpy(entries, mine, SAY_BYTES);
+        ranks_check(mpath_team_gather_few(team, &said) == MPATH_OK);
+        ranks_check(said.most[0] == (uint64_t)num_nodes - 1 && said.most[1] == UINT64_C(1) << 40 && said.most[2] == 0);
+        for (size_t i = 0; i < said.num_entries; i++) {
+            memcpy(theirs, entries + i * SAY_BYTES, SAY_BYTES);
+            ranks_check(theirs[0] < (uint32_t)num_nodes && theirs[1] == 7 * (uint32_t)round + theirs[0] &&
+                        theirs[2] == 5);
+            ranks_check((seen >> theirs[0] & 1) == 0);
+            seen |= 1u << theirs[0];
+        }
+        ranks_check(seen == ((unsigned)round & ((1u << num_nodes) - 1)));
+        if (round % 3 == 0) {
+            check_works(team);
+        }
+    }
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_say(void **state)
+{
+    const int two[] = {0, 1}, three[] = {2, 0, 1, 0, 2, 0, 0}, four[] = {0, 1, 2, 3}, five[] = {0, 0, 1, 2, 3, 4, 4};
+    const int eight[]    = {0, 1, 2, 3, 4, 5, 6, 7};
+    ranks_setup_t jobs[] = {{.size = 2, .node_of = two, .nics = 2},
+                            {.size = 7, .node_of = three, .nics = 2},
+                            {.size = 4, .node_of = four, .nics = 2},
+                            {.size = 7, .node_of = five, .nics = 2},
+                            {.size = 8, .node_of = eight, .nics = 2}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        assert_int_equal(ranks_run(&jobs[i], say_body, NULL), 0);
+    }
+}
+
 static void test_node_key(void **state)
 {
     (void)state;
@@ -493,6 +606,7 @@ int main(void)
         cmocka_unit_test(test_node_key), cmocka_unit_test(test_nodes),    cmocka_unit_test(test_nics),
         cmocka_unit_test(test_settings), cmocka_unit_test(test_declined), cmocka_unit_test(test_many),
         cmocka_unit_test(test_threads),  cmocka_unit_test(test_file),     cmocka_unit_test(test_settle),
+        cmocka_unit_test(test_crowded),  cmocka_unit_test(test_say),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A team that is made while another one of the same processes has left a NIC out begins without it, on all ranks. */
 #include "coll/alltoallv.h"
-#include "exec/fabric_private.h"
-#include "exec/move_private.h"
+#include "rail/fabric_private.h"
 #include "unit/a2a.h"
 #include "unit/lost_nics.h"
 #include "util/time.h"
@@ -36,14 +35,14 @@ static void end_good_call(mpath_team_t *team)
 {
     team->next_probe_ns = 0;
     team->recover_in    = 0;
-    ranks_check(mpath_move_recover(team) == MPATH_OK);
+    ranks_check(mpath_failover_recover(team) == MPATH_OK);
 }
 
 /* A call of which every byte is checked, unless it fails; *used_p: the NICs over which this rank has sent something. */
 static mpath_status_t call(mpath_team_t *team, uint32_t *used_p)
 {
     uint64_t demand[RANKS * RANKS];
-    mpath_coll_counters_t counters;
+    uint64_t before[NICS];
     mpath_status_t status;
     mpath_coll_t *coll;
     a2a_t data;
@@ -52,12 +51,14 @@ static mpath_status_t call(mpath_team_t *team, uint32_t *used_p)
     a2a_init(&data, mpath_team_rank(team), mpath_team_size(team));
     a2a_demand(A2A_EVEN, mpath_team_size(team), 6000000, 1, demand);
     a2a_fill(&data, demand, 1);
+    for (int nic = 0; nic < NICS; nic++) {
+        before[nic] = ranks_sent_bytes(nic);
+    }
     status = mpath_alltoallv(coll, &data.call);
     ranks_check((status != MPATH_OK) || (a2a_check(&data) == 0));
-    mpath_coll_counters(coll, &counters);
     *used_p = 0;
     for (int nic = 0; nic < NICS; nic++) {
-        *used_p |= (counters.moved.rail_bytes[nic] > 0) ? 1u << nic : 0;
+        *used_p |= (ranks_sent_bytes(nic) > before[nic]) ? 1u << nic : 0;
     }
     a2a_end(&data);
     mpath_coll_destroy(coll);
@@ -84,7 +85,7 @@ static int begins_without_body(ranks_self_t *self, void *argument)
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late, *last;
 
     (void)argument;
-    lost_open_mover(early);
+    (void)lost_open_links(early);
     lose(early, 1, 1u << LOST);
     late = open_team(self, context, 2, NULL, RANKS);
     check_out(late, 1u << LOST, 0);
@@ -99,7 +100,7 @@ static int begins_without_body(ranks_self_t *self, void *argument)
     check_out(early, 1u << LOST, 0); /* to which it comes by itself */
     end_good_call(early);
     check_out(early, 0, 0);
-    ranks_check(early->mover->fabric_nic[LOST] == late->mover->fabric_nic[LOST]);
+    ranks_check(mpath_links_rail(mpath_links_of(early), LOST) == mpath_links_rail(mpath_links_of(late), LOST));
     last = open_team(self, context, 3, NULL, RANKS); /* a NIC that is back is used from the start */
     check_out(last, 0, 0);
     ranks_check(carry(last) == 7);
@@ -122,7 +123,7 @@ static int some_know_body(ranks_self_t *self, void *argument)
     (void)argument;
     if ((self->rank == 1) || (self->rank == 3)) {
         team = open_team(self, context, 1, members, 2);
-        lost_open_mover(team);
+        (void)lost_open_links(team);
         lose(team, 0, 1u << LOST);
         mpath_team_destroy(team);
     }
@@ -150,7 +151,7 @@ static int long_ago_body(ranks_self_t *self, void *argument)
     mpath_team_t *team       = open_team(self, context, 1, NULL, RANKS);
 
     (void)argument;
-    lost_open_mover(team);
+    (void)lost_open_links(team);
     lose(team, 0, 1u << LOST);
     mpath_team_destroy(team);
     ranks_barrier(self);
@@ -194,7 +195,7 @@ static int still_held_body(ranks_self_t *self, void *argument)
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    lost_open_mover(early);
+    (void)lost_open_links(early);
     break_rail(context, LOST);
     lose(early, 0, 1u << LOST);
     context->lost_until_ns = 0;
@@ -203,7 +204,7 @@ static int still_held_body(ranks_self_t *self, void *argument)
     ranks_check(carry(late) == 7);
     check_out(late, 0, 0);
     end_good_call(early);
-    ranks_check(early->mover->fabric_nic[LOST] == late->mover->fabric_nic[LOST]);
+    ranks_check(mpath_links_rail(mpath_links_of(early), LOST) == mpath_links_rail(mpath_links_of(late), LOST));
     ranks_check(carry(early) == 7);
     ranks_barrier(self);
     mpath_team_destroy(late);
@@ -222,7 +223,7 @@ static int ended_body(ranks_self_t *self, void *argument)
     (void)argument;
     context->settings.resend_after_s = 0;
     early                            = open_team(self, context, 1, NULL, RANKS);
-    lost_open_mover(early);
+    (void)lost_open_links(early);
     if (self->rank == 1) {
         break_rail(context, LOST);
     }
@@ -244,7 +245,7 @@ static int last_rail_body(ranks_self_t *self, void *argument)
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    lost_open_mover(early);
+    (void)lost_open_links(early);
     for (int nic = 0; nic < NICS; nic++) {
         lose(early, 3, 1u << nic);
     }
@@ -265,7 +266,7 @@ static int moved_nothing_body(ranks_self_t *self, void *argument)
     mpath_team_t *early      = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    lost_open_mover(early);
+    (void)lost_open_links(early);
     lose(early, 0, 1u << LOST);
     late = open_team(self, context, 2, NULL, RANKS);
     end_good_call(late);
@@ -289,7 +290,7 @@ static int dead_end_body(ranks_self_t *self, void *argument)
     char *name               = context->machine.nics[LOST].name, kept[MPATH_NIC_NAME_MAX];
 
     (void)argument;
-    lost_open_mover(team);
+    (void)lost_open_links(team);
     lose(team, 0, 1u << LOST);
     lose(team, 1, 1u << LOST);
     strcpy(kept, name);
@@ -298,9 +299,9 @@ static int dead_end_body(ranks_self_t *self, void *argument)
     }
     team->next_probe_ns = (self->node == 0) ? 0 : mpath_time_ns() + HOUR_NS;
     team->recover_in    = 0;
-    ranks_check(mpath_move_recover(team) == MPATH_OK);
+    ranks_check(mpath_failover_recover(team) == MPATH_OK);
     ranks_check((team->lost[0] == 0) && (team->lost[1] == 1u << LOST));
-    ranks_check(team->mover->status == MPATH_OK);
+    ranks_check(mpath_links_status(mpath_links_of(team)) == MPATH_OK);
     strcpy(name, kept);
     ranks_check(carry(team) == 7); /* between the others */
     end_good_call(team);
@@ -320,13 +321,13 @@ static int one_node_body(ranks_self_t *self, void *argument)
     mpath_team_t *early                = open_team(self, context, 1, NULL, RANKS), *late;
 
     (void)argument;
-    lost_open_mover(early);
+    (void)lost_open_links(early);
     lose(early, 0, 1u << LOST);
     ranks_check(context->lost == ((self->node == 0) ? 1u << LOST : 0));
     late = open_team(self, context, 2 + self->node, members[self->node], 2);
     check_out(late, 0, 0);
     end_good_call(late);
-    ranks_check(late->mover == NULL);
+    ranks_check(mpath_links_of(late) == NULL);
     ranks_barrier(self);
     mpath_team_destroy(late);
     mpath_team_destroy(early);
@@ -336,7 +337,7 @@ static int one_node_body(ranks_self_t *self, void *argument)
 
 static void run(ranks_body_t body, int size, int nodes)
 {
-    const ranks_setup_t setup = {.size = size, .nodes = nodes, .nics = NICS, .limit_s = 120};
+    const ranks_setup_t setup = {.size = size, .nodes = nodes, .nics = NICS};
 
     assert_int_equal(ranks_run(&setup, body, NULL), 0);
 }

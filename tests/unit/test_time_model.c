@@ -3,7 +3,7 @@
  * Time model and simulator: exact where the answer can be written down, and against each other over many topologies,
  * demands and policies.
  */
-#include "exec/schedule.h"
+#include "mover/schedule.h"
 #include "plan/demand.h"
 #include "plan/time_model.h"
 #include "tools/simulate.h"

@@ -102,7 +102,7 @@ static void test_rejected(void **state)
     topo_check_rejected(&c, "access mode 7");
     c                      = base;
     c.machines[1].num_nics = MPATH_MAX_NICS + 1;
-    topo_check_rejected(&c, "node 1: number of NICs 17 must be 0 to 16");
+    topo_check_rejected(&c, "node 1: number of NICs 65 must be 0 to 64");
     c                             = base;
     c.machines[1].host_memory_bps = 0;
     topo_check_rejected(&c, "node 1: host memory rate 0");

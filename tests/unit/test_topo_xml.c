@@ -84,7 +84,7 @@ static void test_own_format(void **state)
     assert_int_equal(file.places[0].nic, 1);
     assert_int_equal(file.places[0].gpu, 3);
     assert_int_equal(file.places[1].node, 0);
-    assert_int_equal(file.places[1].nic, -1);
+    assert_int_equal(file.places[1].nic, 0); /* the one that is up */
     assert_int_equal(file.places[1].gpu, -1);
     mpath_topo_file_release(&file);
     assert_null(file.machines);
@@ -171,7 +171,8 @@ static void test_own_gpus(void **state)
         parse("<mpath version='1' access='affine'>\n"
               "<node host-memory-bps='90' gpu-link='mesh' uplink-bps='7'>\n"
               "<nvlink from='1' to='0' bps='12'/><nvlink from='0' to='1' bps='11'/>\n"
-              "<gpu pcie-up-bps='5' pcie-down-bps='6' nics=' 0  2 '/><gpu pcie-up-bps='5' pcie-down-bps='6'/>\n"
+              "<gpu pcie-up-bps='5' pcie-down-bps='6' nics=' 0  2 '/><gpu pcie-up-bps='5' pcie-down-bps='6'/>"
+              "<gpu pcie-up-bps='5' pcie-down-bps='6' nics=''/>\n"
               "<nic name='a' rate-bps='1'/><nic name='b' rate-bps='1'/><nic name='c' rate-bps='1'/></node>\n"
               "<node host-memory-bps='90' gpu-link='switch' nvlink-domain='3'>\n"
               "<gpu pcie-up-bps='5' pcie-down-bps='6' egress-bps='8' ingress-bps='9'/></node>\n"
@@ -183,14 +184,15 @@ static void test_own_gpus(void **state)
         MPATH_OK);
     gpus = file.gpus;
     assert_non_null(gpus);
-    assert_int_equal(gpus[0].num_gpus, 2);
+    assert_int_equal(gpus[0].num_gpus, 3);
     assert_int_equal(gpus[0].link, MPATH_GPU_LINK_MESH);
     assert_int_equal(gpus[0].domain, -1);
     assert_int_equal(gpus[0].uplink_bps, 7);
     assert_int_equal(gpus[0].nvlink_bps[0][1], 11);
     assert_int_equal(gpus[0].nvlink_bps[1][0], 12);
     assert_int_equal(gpus[0].gpus[0].nics, 5);
-    assert_int_equal(gpus[0].gpus[1].nics, 0);
+    assert_int_equal(gpus[0].gpus[1].nics, 2); /* its part of all, as the file does not say */
+    assert_int_equal(gpus[0].gpus[2].nics, 0);
     assert_int_equal(gpus[0].gpus[1].pcie_up_bps, 5);
     assert_int_equal(gpus[0].gpus[1].pcie_down_bps, 6);
     assert_int_equal(gpus[1].link, MPATH_GPU_LINK_SWITCH);
@@ -244,14 +246,15 @@ static void test_nccl(void **state)
     assert_int_equal(file.machines[0].num_numa, 2);
     assert_int_equal(file.machines[0].num_nics, 4);
     check_nic(&file.machines[0].nics[0], "mlx5_0:1", 0, 50000000000ull, 0, 1);
-    check_nic(&file.machines[0].nics[1], "mlx5_2:2", 1, 25000000000ull, 1, 1);
-    check_nic(&file.machines[0].nics[2], "mlx5_3:1", 2, 50000000000ull, 1, 1);
+    /* two ports of a card, which carries 55.005984 GB/s */
+    check_nic(&file.machines[0].nics[1], "mlx5_2:2", 1, 18335328000ull, 1, 1);
+    check_nic(&file.machines[0].nics[2], "mlx5_3:1", 2, 36670656000ull, 1, 1);
     check_nic(&file.machines[0].nics[3], "eth0", 3, 1250000000ull, 1, 1);
     check_reload(&file);
     mpath_topo_file_release(&file);
 }
 
-static void check_gpu(const mpath_gpu_t *gpu, uint32_t nics, uint64_t pcie_bps, uint64_t port_bps)
+static void check_gpu(const mpath_gpu_t *gpu, uint64_t nics, uint64_t pcie_bps, uint64_t port_bps)
 {
     assert_int_equal(gpu->nics, nics);
     assert_true(gpu->pcie_up_bps == pcie_bps);
@@ -272,7 +275,7 @@ static void test_nccl_gpus(void **state)
     assert_int_equal(file.gpus->link, MPATH_GPU_LINK_SWITCH);
     assert_int_equal(file.gpus->domain, -1);
     for (g = 0; g < 8; g++) {
-        check_gpu(&file.gpus->gpus[g], 1u << g, 48000000000ull, 370800000000ull);
+        check_gpu(&file.gpus->gpus[g], 1u << g, 55005984000ull, 370800000000ull);
     }
     check_reload(&file);
     mpath_topo_file_release(&file);
@@ -281,7 +284,7 @@ static void test_nccl_gpus(void **state)
     assert_int_equal(file.gpus->num_gpus, 4);
     assert_int_equal(file.gpus->link, MPATH_GPU_LINK_MESH);
     for (g = 0; g < 4; g++) {
-        check_gpu(&file.gpus->gpus[g], (g < 2) ? 1 : 2, 12000000000ull, 0);
+        check_gpu(&file.gpus->gpus[g], (g < 2) ? 1 : 2, 13751496000ull, 0);
         for (k = 0; k < 4; k++) {
             assert_true(file.gpus->nvlink_bps[g][k] == ((g == k) ? 0 : (g + k == 3) ? 40000000000ull : 80000000000ull));
         }
@@ -305,7 +308,7 @@ static void test_nccl_gpus(void **state)
     /* Without NVLinks, without attributes. */
     assert_int_equal(parse("<system><pci><gpu/></pci><net name='x' speed='1'/></system>", &file), MPATH_OK);
     assert_int_equal(file.gpus->link, MPATH_GPU_LINK_PCIE);
-    check_gpu(&file.gpus->gpus[0], 0, 12000000000ull, 0);
+    check_gpu(&file.gpus->gpus[0], 1, 27502992000ull, 0);
     check_reload(&file);
     mpath_topo_file_release(&file);
     /* A GPU that stands where no PCI device is, a link to one that is not there. */
@@ -314,7 +317,246 @@ static void test_nccl_gpus(void **state)
                            &file),
                      MPATH_OK);
     assert_int_equal(file.gpus->link, MPATH_GPU_LINK_SWITCH);
-    check_gpu(&file.gpus->gpus[0], 1, 12000000000ull, 721800000000ull);
+    check_gpu(&file.gpus->gpus[0], 1, 27502992000ull, 721800000000ull);
+    mpath_topo_file_release(&file);
+}
+
+/* What the processes of a job tell of one NIC, each under its own CPU, is one NIC, beside no NUMA node. */
+static void test_nccl_twice(void **state)
+{
+    mpath_topo_file_t file;
+
+    (void)state;
+    assert_int_equal(
+        parse("<system><cpu numaid='0'><net name='eth0' dev='0' speed='10000' port='0'/><pci><gpu dev='0'/>"
+              "</pci></cpu><cpu numaid='1'><net name='eth0' dev='0' speed='10000' port='0'/>"
+              "<pci><gpu dev='1'/></pci></cpu></system>",
+              &file),
+        MPATH_OK);
+    assert_int_equal(file.machines[0].num_nics, 1);
+    check_nic(&file.machines[0].nics[0], "eth0", 0, 1250000000ull, -1, 1);
+    assert_int_equal(file.gpus->gpus[0].nics, 1);
+    assert_int_equal(file.gpus->gpus[1].nics, 1);
+    mpath_topo_file_release(&file);
+}
+
+#define HOST(_hash, _net)                                                                                              \
+    "<cpu host_hash='" _hash "' numaid='0'><net name='" _net "' dev='0' speed='100000' port='1'/><pci><gpu dev='0' "   \
+    "sm='103'><nvlink tclass='0x068000' count='18'/></gpu></pci></cpu>"
+
+/* Hosts are told apart by their hashes, and one dump has several where their GPUs share NVLinks. */
+static void test_nccl_hosts(void **state)
+{
+    mpath_topo_file_t file;
+    mpath_topo_t *topo;
+
+    (void)state;
+    assert_int_equal(parse("<system>" HOST("0xb", "m0")
+                               HOST("0xa", "m0") "<cpu host_hash='0xb' numaid='1'>"
+                                                 "<pci><gpu dev='1'/></pci></cpu>" HOST("0xc", "m1") "</system>",
+                           &file),
+                     MPATH_OK);
+    assert_int_equal(file.num_nodes, 3);
+    assert_int_equal(file.gpus[0].num_gpus, 2);
+    assert_int_equal(file.gpus[1].num_gpus, 1);
+    assert_int_equal(file.machines[0].num_numa, 2);
+    for (int node = 0; node < 3; node++) {
+        check_nic(&file.machines[node].nics[0], (node < 2) ? "m0:1" : "m1:1", 0, 12500000000ull, 0, 1);
+        assert_int_equal(file.gpus[node].domain, 0);
+    }
+    /* All of its nodes, or as many more of such groups, each with an NVLink domain of its own. */
+    assert_int_equal(mpath_topo_file_populate("sample", &file, 0), MPATH_OK);
+    assert_int_equal(file.num_nodes, 3);
+    assert_int_equal(file.num_ranks, 4);
+    topo = build(&file);
+    assert_true(mpath_topo_is_linked(topo, 0, 2));
+    mpath_topo_destroy(topo);
+    mpath_topo_file_release(&file);
+    assert_int_equal(parse("<system>" HOST("0xb", "m0") HOST("0xa", "m0") "</system>", &file), MPATH_OK);
+    assert_int_equal(mpath_topo_file_populate("sample", &file, 4), MPATH_OK);
+    topo = build(&file);
+    assert_true(mpath_topo_is_linked(topo, 0, 1));
+    assert_false(mpath_topo_is_linked(topo, 0, 2));
+    assert_true(mpath_topo_is_linked(topo, 2, 3));
+    assert_string_equal(file.machines[3].host, "node3");
+    mpath_topo_destroy(topo);
+    mpath_topo_file_release(&file);
+}
+
+/* A name of names is as many NICs, in its place among the others, with the speed divided. */
+static void test_nccl_fused(void **state)
+{
+    mpath_topo_file_t file;
+
+    (void)state;
+    assert_int_equal(parse("<system><cpu numaid='0'><net name='z' dev='9' speed='8' port='1'/>"
+                           "<net name='mlx5_0+mlx5_1+mlx5_2+mlx5_3+mlx5_10' dev='2' speed='800000' port='1'/>"
+                           "<net name='y' dev='1' speed='8' port='1'/></cpu></system>",
+                           &file),
+                     MPATH_OK);
+    assert_int_equal(file.machines[0].num_nics, 7);
+    for (int nic = 0; nic < 7; nic++) {
+        static const char *const names[] = {"y:1", "mlx5_0:1", "mlx5_1:1", "mlx5_2:1", "mlx5_3:1", "mlx5_10:1", "z:1"};
+
+        check_nic(&file.machines[0].nics[nic], names[nic], nic, ((nic % 6) == 0) ? 1000000 : 20000000000ull, 0, 1);
+    }
+    mpath_topo_file_release(&file);
+}
+
+/* A GPU without a NIC on its CPU has its part of all, as in a job. */
+static void test_nccl_apart(void **state)
+{
+    mpath_topo_file_t file;
+    mpath_topo_t *topo;
+
+    (void)state;
+    assert_int_equal(parse("<system><cpu numaid='0'><net name='a' dev='0' speed='8'/><net name='b' dev='1' speed='8'/>"
+                           "<net name='c' dev='2' speed='8'/></cpu><cpu numaid='1'><pci><gpu dev='0'/></pci>"
+                           "<pci><gpu dev='1'/></pci></cpu></system>",
+                           &file),
+                     MPATH_OK);
+    assert_int_equal(file.gpus->gpus[0].nics, 5);
+    assert_int_equal(file.gpus->gpus[1].nics, 2);
+    assert_int_equal(mpath_topo_file_populate("sample", &file, 0), MPATH_OK);
+    topo = build(&file);
+    assert_int_equal(mpath_topo_num_paths(topo, 0, 2), 3);
+    mpath_topo_destroy(topo);
+    mpath_topo_file_release(&file);
+}
+
+/* In a language whose numbers have a comma, a point ends them. */
+double __wrap_strtod(const char *text, char **end);
+
+double __wrap_strtod(const char *text, char **end)
+{
+    char *at;
+    double value = (double)strtol(text, &at, 10);
+
+    if (end != NULL) {
+        *end = at;
+    }
+    return value;
+}
+
+/* The link to the processor, and parts of one GPU, whatever the language. */
+static void test_nccl_host_links(void **state)
+{
+    mpath_topo_file_t file;
+
+    (void)state;
+    assert_int_equal(
+        parse("<system><cpu numaid='0'><net name='a' speed='8'/>"
+              "<pci busid='0f:01.0' link_speed='2.5 GT/s PCIe' link_width='16'><gpu dev='0'>"
+              "<c2c bw='43125' count='8'/></gpu></pci>"
+              "<pci link_speed='2.5 GT/s PCIe' link_width='16'><gpu dev='1'/></pci>"
+              "<pci busid='1:2' link_speed='16.0 GT/s PCIe' link_width='16'><gpu dev='2'/><gpu dev='3'/></pci>"
+              "<pci link_speed='16.0 GT/s PCIe' link_width='16'><gpu dev='4' sm='80'>"
+              "<nvlink target='1:2' count='4' tclass='0x030200'/></gpu></pci></cpu></system>",
+              &file),
+        MPATH_OK);
+    check_gpu(&file.gpus->gpus[0], 1, 345000000000ull, 0);
+    check_gpu(&file.gpus->gpus[1], 1, 3492000000ull, 0);
+    check_gpu(&file.gpus->gpus[2], 1, 13751496000ull, 0);
+    check_gpu(&file.gpus->gpus[3], 1, 13751496000ull, 0);
+    check_gpu(&file.gpus->gpus[4], 1, 27502992000ull, 0);
+    assert_true(file.gpus->nvlink_bps[4][2] == 40000000000ull);
+    assert_true(file.gpus->nvlink_bps[4][3] == 40000000000ull);
+    mpath_topo_file_release(&file);
+}
+
+/* As many NICs as masks have bits, all of them in paths. */
+static void test_nccl_many(void **state)
+{
+    char text[16384] = "<system><cpu numaid='0'>";
+    mpath_topo_file_t file;
+    mpath_topo_t *topo;
+    size_t length;
+
+    (void)state;
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        length = strlen(text);
+        snprintf(text + length, sizeof(text) - length, "<net name='r%d' dev='%d' speed='100000' port='1'/>", nic, nic);
+    }
+    strcat(text, "<pci><gpu dev='0'/></pci></cpu></system>");
+    assert_int_equal(parse(text, &file), MPATH_OK);
+    assert_int_equal(file.machines[0].num_nics, MPATH_MAX_NICS);
+    assert_true(file.gpus->gpus[0].nics == UINT64_MAX);
+    check_reload(&file);
+    assert_int_equal(mpath_topo_file_populate("sample", &file, 2), MPATH_OK);
+    topo = build(&file);
+    assert_int_equal(mpath_topo_num_paths(topo, 0, 1), MPATH_MAX_NICS);
+    mpath_topo_destroy(topo);
+    mpath_topo_file_release(&file);
+}
+
+static void test_nccl_slots(void **state)
+{
+    mpath_topo_file_t file;
+
+    (void)state;
+    assert_int_equal(
+        parse("<system><cpu numaid='0'><pci busid='0:42:00.0' link_speed='16.0 GT/s PCIe' link_width='16'><nic>"
+              "<net name='m0' dev='0' speed='200000' port='1'/><net name='m1' dev='1' speed='200000' port='2'/>"
+              "</nic></pci><pci busid='0:43:00.0' link_speed='16.0 GT/s PCIe' link_width='16'><nic>"
+              "<net name='m2' dev='2' speed='400000' port='1'/></nic></pci>"
+              "<pci busid='0:44:00.0' link_speed='Unknown'><nic><net name='m3' dev='3' speed='400000' "
+              "port='1'/></nic></pci></cpu></system>",
+              &file),
+        MPATH_OK);
+    check_nic(&file.machines[0].nics[0], "m0:1", 0, 13751496000ull, 0, 1);
+    check_nic(&file.machines[0].nics[1], "m1:2", 1, 13751496000ull, 0, 1);
+    check_nic(&file.machines[0].nics[2], "m2:1", 2, 27502992000ull, 0, 1);
+    check_nic(&file.machines[0].nics[3], "m3:1", 3, 50000000000ull, 0, 1);
+    mpath_topo_file_release(&file);
+}
+
+/* Ranks of which a file does not say their NIC have it as a job deals them. */
+static void test_places(void **state)
+{
+#define GPU "<gpu pcie-up-bps='9' pcie-down-bps='9' nics='0 1'/>"
+    mpath_topo_file_t file;
+
+    (void)state;
+    assert_int_equal(parse("<mpath version='1'><node host-memory-bps='9' gpu-link='pcie'><nic name='a' rate-bps='1'/>"
+                           "<nic name='b' rate-bps='1'/>" GPU GPU "</node>"
+                           "<rank node='0' gpu='0'/><rank node='0' gpu='1'/><rank node='0' gpu='0' nic='-1'/>"
+                           "<rank node='0' gpu='1' nic='1'/><rank node='0' gpu='1'/><rank node='0'/></mpath>",
+                           &file),
+                     MPATH_OK);
+    for (int rank = 0; rank < 6; rank++) {
+        assert_int_equal(file.places[rank].nic, ((const int[]){0, 1, -1, 1, 0, 1})[rank]);
+    }
+    mpath_topo_file_release(&file);
+}
+
+/* NICs of which GPUs use all are alike, although another GPU's way to them counts in plans. */
+static void test_alike(void **state)
+{
+    mpath_topo_t *topo;
+
+    (void)state;
+    assert_int_equal(mpath_topo_preset("hgx-h200", 0, &topo), MPATH_OK);
+    assert_true(mpath_topo_rails_alike(topo));
+    assert_false(mpath_topo_rails_equal(topo));
+    mpath_topo_destroy(topo);
+}
+
+/* InfiniBand in hwloc 3, whose devices are of several types at once. */
+static void test_hwloc_bits(void **state)
+{
+    mpath_topo_file_t file;
+
+    (void)state;
+    assert_int_equal(
+        parse("<topology version='3.0'><object type='PCIDev' pci_busid='0000:01:00.0' pci_link_speed='31.5'>"
+              "<object type='OSDev' name='ib0' osdev_type='16'/>"
+              "<object type='OSDev' name='mlx5_0' osdev_type='48'><info name='Port1State' value='4'/>"
+              "<info name='Port2State' value='4'/></object></object></topology>",
+              &file),
+        MPATH_OK);
+    assert_int_equal(file.machines[0].num_nics, 2);
+    check_nic(&file.machines[0].nics[0], "mlx5_0:1", 0, 15750000000ull, -1, 1); /* half of the card's slot */
+    check_nic(&file.machines[0].nics[1], "mlx5_0:2", 1, 15750000000ull, -1, 1);
     mpath_topo_file_release(&file);
 }
 
@@ -391,10 +633,13 @@ static void test_emulated(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_traps),     cmocka_unit_test(test_own_format), cmocka_unit_test(test_reload),
-        cmocka_unit_test(test_nccl),      cmocka_unit_test(test_own_gpus),   cmocka_unit_test(test_presets),
-        cmocka_unit_test(test_nccl_gpus), cmocka_unit_test(test_hwloc),      cmocka_unit_test(test_no_file),
-        cmocka_unit_test(test_emulated),
+        cmocka_unit_test(test_traps),      cmocka_unit_test(test_own_format), cmocka_unit_test(test_reload),
+        cmocka_unit_test(test_nccl),       cmocka_unit_test(test_own_gpus),   cmocka_unit_test(test_presets),
+        cmocka_unit_test(test_nccl_gpus),  cmocka_unit_test(test_hwloc),      cmocka_unit_test(test_no_file),
+        cmocka_unit_test(test_emulated),   cmocka_unit_test(test_nccl_twice), cmocka_unit_test(test_nccl_hosts),
+        cmocka_unit_test(test_nccl_fused), cmocka_unit_test(test_nccl_apart), cmocka_unit_test(test_nccl_host_links),
+        cmocka_unit_test(test_nccl_many),  cmocka_unit_test(test_nccl_slots), cmocka_unit_test(test_places),
+        cmocka_unit_test(test_alike),      cmocka_unit_test(test_hwloc_bits),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -4,6 +4,11 @@
 
 #include <stdlib.h>
 
+#include <sys/stat.h>
+#include <unistd.h>
+#include <stdio.h>
+#include <string.h>
+
 /* Refused with one message that contains `expected`. */
 static void refuse(const char *text, const char *expected)
 {
@@ -113,7 +118,7 @@ static void test_bad_gpus(void **state)
 
 static void test_too_many_nics(void **state)
 {
-    char text[4096] = HEAD NODE, line[64];
+    char text[8192] = HEAD NODE, line[64];
     int i;
 
     (void)state;
@@ -122,7 +127,7 @@ static void test_too_many_nics(void **state)
         strcat(text, line);
     }
     strcat(text, TAIL);
-    refuse(text, "sample.xml:19: more than 16 nics on a node");
+    refuse(text, "sample.xml:67: more than 64 nics on a node");
 }
 
 /* `head`, `count` times `element`, `tail`. */
@@ -169,8 +174,8 @@ static void test_too_large(void **state)
     text = many(HEAD NODE "</node>", "<rank/>", (1 << 20) + 1, "</mpath>");
     refuse(text, "more than 65536 nodes or 1048576 ranks");
     free(text);
-    refuse_interfaces(17, "17 NICs are more than 16");
-    refuse_interfaces(256, "256 NICs are more than 16");
+    refuse_interfaces(65, "65 NICs are more than 64");
+    refuse_interfaces(256, "256 NICs are more than 64");
     refuse_interfaces(257, "sample.xml:257: more than 256 NICs");
     text = calloc(1, limit + 1);
     assert_non_null(text);
@@ -197,8 +202,15 @@ static void test_bad_others(void **state)
     refuse("<system>\n<cpu numaid='0'/></system>", "sample.xml:1: system without a net");
     refuse("<topology/>", "sample.xml:1: topology without a NIC");
     refuse("<system>\n<cpu numaid='99999'/></system>", "sample.xml:2: cpu numaid '99999'");
-    refuse("<system>\n<net name='x' speed='1' port='1'/>\n<net name='x' speed='1' port='1'/></system>",
-           "sample.xml:3: net name 'x:1' is used twice");
+    refuse("<system>\n<net name='x' speed='1' port='1'/>\n<net name='x' speed='2' port='1'/></system>",
+           "sample.xml:3: net name 'x:1' is used twice on this node, with another speed");
+    refuse("<system>\n<net name='x++y' speed='1'/></system>", "sample.xml:2: net name with an empty part");
+    refuse("<system><cpu host_hash='a'><net name='x' speed='1'/></cpu><cpu host_hash='b'/></system>",
+           "host b without a net");
+    refuse("<system><net name='x' speed='1'/>\n<gpu><c2c count='2'/></gpu></system>",
+           "sample.xml:2: c2c without attribute 'bw'");
+    refuse("<system><net name='x' speed='1'/>\n<gpu><c2c bw='10000000' count='2'/></gpu></system>",
+           "sample.xml:2: the c2c links of a gpu are more than 10000000000000 bytes/s");
     refuse("<topology>\n<object type='OSDev' osdev_type='2' name='x'/><object type='OSDev' osdev_type='2' name='x'/>"
            "</topology>",
            "sample.xml:2: object name 'x' is used twice");
@@ -243,12 +255,35 @@ static void test_bad_emulated(void **state)
     }
 }
 
+/* A pipe in the file's place would make every process wait for whoever writes into it. */
+static void test_pipe(void **state)
+{
+    mpath_topo_file_t file;
+    char path[64];
+
+    (void)state;
+    snprintf(path, sizeof(path), "/tmp/mpath-test-topo.%ld", (long)getpid());
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0600), 0);
+    alarm(300);
+    capture_start();
+    assert_int_equal(mpath_topo_file_load(path, &file), MPATH_ERR_IO);
+    assert_int_equal(mpath_topo_file_load("/nowhere.xml", &file), MPATH_ERR_IO);
+    assert_int_equal(mpath_topo_file_load("/tmp", &file), MPATH_ERR_IO);
+    capture_stop();
+    alarm(0);
+    assert_non_null(strstr(capture_text(), "it is a pipe, a device or a socket, and no file; it is not used"));
+    assert_non_null(strstr(capture_text(), "/nowhere.xml: No such file or directory; the file is not used"));
+    assert_non_null(strstr(capture_text(), "Is a directory"));
+    unlink(path);
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_bad_own),      cmocka_unit_test(test_bad_gpus),   cmocka_unit_test(test_too_many_nics),
         cmocka_unit_test(test_too_large),    cmocka_unit_test(test_bad_others), cmocka_unit_test(test_entities),
-        cmocka_unit_test(test_bad_emulated),
+        cmocka_unit_test(test_bad_emulated), cmocka_unit_test(test_pipe),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

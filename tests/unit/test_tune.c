@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Shares of rails from nothing but how long each took: moves, step halving, and when they end. */
-#include "adapt/tune.h"
+#include "tune/start.h"
 #include "unit/capture.h"
 
 #define MB 1000000ull

@@ -115,6 +115,41 @@ static void test_death(void **state)
     assert_true(is_empty());
 }
 
+/* The same while a child of it lives, as data loaders do that were forked: nobody takes the child for the process. */
+static void test_death_of_a_parent(void **state)
+{
+    mpath_neighbours_t *self = join("job", 1);
+    int told[2], status;
+    pid_t pid, child, self_pid;
+
+    (void)state;
+    assert_int_equal(pipe(told), 0);
+    pid = fork();
+    assert_true(pid >= 0);
+    if (pid == 0) {
+        (void)join("job", 2);
+        child = fork();
+        alarm(300); /* should this test fail */
+        self_pid = getpid();
+        if ((child == 0) && (write(told[1], &self_pid, sizeof(self_pid)) != sizeof(self_pid))) { /* it runs */
+            _exit(1);
+        }
+        pause();
+        _exit(1);
+    }
+    assert_int_equal(read(told[0], &child, sizeof(child)), sizeof(child));
+    close(told[0]);
+    close(told[1]);
+    assert_true(mpath_neighbours_alive(self, 1, 2));
+    kill(pid, SIGKILL);
+    waitpid(pid, &status, 0);
+    assert_int_equal(kill(child, 0), 0);
+    assert_false(mpath_neighbours_alive(self, 1, 2));
+    mpath_neighbours_leave(self);
+    assert_true(is_empty());
+    kill(child, SIGKILL);
+}
+
 static int num_files(void)
 {
     DIR *files = opendir(folder);
@@ -197,12 +232,12 @@ static void test_full(void **state)
     assert_true(is_empty());
 }
 
-/* A file that somebody else has put there, or a table of another layout whose owners live, is not used. */
+/* What somebody else has put there, or a table of another layout whose owners live, is not used. */
 static void test_bad_file(void **state)
 {
     struct flock lock           = {.l_type = F_WRLCK, .l_whence = SEEK_SET, .l_len = 1};
     mpath_neighbour_card_t card = {.uid = 1};
-    mpath_neighbours_t *neighbours;
+    mpath_neighbours_t *neighbours, *other;
     char path[256], found[128];
     FILE *names;
     int fd;
@@ -216,8 +251,20 @@ static void test_bad_file(void **state)
     pclose(names);
     mpath_neighbours_leave(neighbours);
     snprintf(path, sizeof(path), "%s/%s", folder, found);
+    /* Who has taken the name keeps nobody from meeting. */
     assert_int_equal(symlink("/dev/null", path), 0);
-    assert_int_equal(mpath_neighbours_join(folder, "job", &card, &neighbours), MPATH_ERR_IO);
+    neighbours = join("job", 1);
+    other      = join("job", 2);
+    assert_int_equal(mpath_neighbours_count(neighbours), 2);
+    mpath_neighbours_leave(other);
+    mpath_neighbours_leave(neighbours);
+    unlink(path);
+    assert_int_equal(mkfifo(path, 0666), 0);
+    neighbours = join("job", 1);
+    other      = join("job", 2);
+    assert_int_equal(mpath_neighbours_count(neighbours), 2);
+    mpath_neighbours_leave(other);
+    mpath_neighbours_leave(neighbours);
     unlink(path);
     fd = open(path, O_CREAT | O_RDWR, 0600);
     assert_int_equal(ftruncate(fd, 10), 0);
@@ -341,9 +388,9 @@ static void test_no_space(void **state)
 int main(void)
 {
     const struct CMUnitTest tests[] = {
-        cmocka_unit_test(test_cards),     cmocka_unit_test(test_death),    cmocka_unit_test(test_sweep),
-        cmocka_unit_test(test_same_name), cmocka_unit_test(test_group),    cmocka_unit_test(test_full),
-        cmocka_unit_test(test_bad_file),  cmocka_unit_test(test_no_space),
+        cmocka_unit_test(test_cards), cmocka_unit_test(test_death),     cmocka_unit_test(test_death_of_a_parent),
+        cmocka_unit_test(test_sweep), cmocka_unit_test(test_same_name), cmocka_unit_test(test_group),
+        cmocka_unit_test(test_full),  cmocka_unit_test(test_bad_file),  cmocka_unit_test(test_no_space),
     };
 
     return cmocka_run_group_tests(tests, make_folder, remove_folder);

@@ -3,6 +3,7 @@
  * How peers of the UCX transport divide its rails: by the planner, so that those with slow rails are not left behind.
  */
 #include "ucx_tl_mpath/shares.h"
+#include "topo/topo.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -91,7 +92,7 @@ static void test_bad_input(void **state)
     uint64_t share[RAILS];
     const mpath_shares_t no_peers   = {0, RAILS, own, own, none};
     const mpath_shares_t many_peers = {MPATH_SHARES_MAX_PEERS + 1, RAILS, own, own, none};
-    const mpath_shares_t many_rails = {1, 17, own, own, none};
+    const mpath_shares_t many_rails = {1, MPATH_MAX_NICS + 1, own, own, none};
     const mpath_shares_t no_bytes   = {1, RAILS, own, own, none};
 
     (void)state;

@@ -6,7 +6,7 @@
 #include <stdint.h>
 #include <cmocka.h>
 
-#include "topo/machine_internal.h"
+#include "topo/discover/machine_internal.h"
 
 #include <infiniband/verbs.h>
 

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Device choice: kinds of calls, trials in turns, and that all ranks come to one decision from what the slowest saw. */
-#include "coll/way_choice.h"
+#include "tune/way_choice.h"
 #include "ranks.h"
 #include "util/time.h"
 

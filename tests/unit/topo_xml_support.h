@@ -3,7 +3,7 @@
 #ifndef MPATH_TESTS_UNIT_TOPO_XML_SUPPORT_H
 #define MPATH_TESTS_UNIT_TOPO_XML_SUPPORT_H
 
-#include "topo/xml.h"
+#include "topo/file/xml.h"
 #include "unit/capture.h"
 
 #include <stdio.h>

@@ -6,7 +6,7 @@
 #ifndef MPATH_TESTS_UNIT_UNREAD_H
 #define MPATH_TESTS_UNIT_UNREAD_H
 
-#include "exec/fabric.h"
+#include "rail/fabric.h"
 #include "util/time.h"
 
 #include <unistd.h>

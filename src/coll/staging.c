@@ -1,0 +1,518 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Shadow: host memory as large as the range, registered where it is short; copies on the default stream. */
+#include "coll/staging.h"
+
+#include "device/gpu.h"
+#include "device/kernels/copy.h"
+#include "util/pause.h"
+#include "util/time.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdint.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* Copies of pieces: one copy for each, or for a window of device memory that many of them lie in. */
+
+/* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
+#define PIECES_SLACK_BYTES 32u
+
+/* To copy so many bytes more takes less time than to start a copy. */
+#define PIECES_GAP_BYTES 65536u
+
+#define PIECES_WINDOW_BYTES (UINT64_C(4) << 20)
+
+/* An allocation of a device, or memory of the host. */
+typedef struct piece_place {
+    int on_host;
+    uint64_t base, end; /* on the host: the block that has been asked about */
+    mpath_memory_kind_t kind;
+    int device;
+    mpath_device_context_t context;
+} piece_place_t;
+
+typedef struct piece {
+    uint64_t from, to;
+    piece_place_t place;
+} piece_t;
+
+struct mpath_pieces {
+    piece_t *list;
+    size_t count, room;
+    uint64_t bytes;
+    piece_place_t place; /* that was found last; end 0: none */
+    int has_devices, gapped;
+    char *host; /* NULL: not open */
+};
+
+mpath_status_t mpath_pieces_create(mpath_pieces_t **pieces_p)
+{
+    *pieces_p = calloc(1, sizeof(**pieces_p));
+    if (*pieces_p == NULL) {
+        mpath_error("no memory to look at the pieces of a buffer; the call fails");
+        return MPATH_ERR_NO_MEMORY;
+    }
+    return MPATH_OK;
+}
+
+void mpath_pieces_destroy(mpath_pieces_t *pieces)
+{
+    if (pieces != NULL) {
+        free(pieces->host);
+        free(pieces->list);
+        free(pieces);
+    }
+}
+
+int mpath_pieces_on_host(const mpath_pieces_t *pieces)
+{
+    return !pieces->has_devices;
+}
+
+/* -- where they lie -- */
+
+static mpath_status_t place_find(uint64_t address, piece_place_t *place)
+{
+    mpath_memory_t memory;
+    mpath_status_t status = mpath_memory_classify((const void *)(uintptr_t)address, 1, &memory);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    *place = (piece_place_t){.on_host = mpath_memory_on_host(memory.kind),
+                             .base    = memory.base,
+                             .end     = memory.base + memory.bytes,
+                             .kind    = memory.kind,
+                             .device  = memory.device,
+                             .context = memory.context};
+    if (place->on_host) {
+        place->base = address / MPATH_MEMORY_BLOCK_BYTES * MPATH_MEMORY_BLOCK_BYTES;
+        place->end  = place->base + MPATH_MEMORY_BLOCK_BYTES;
+    }
+    return MPATH_OK;
+}
+
+static int same_place(const piece_place_t *a, const piece_place_t *b)
+{
+    return (a->on_host && b->on_host) || (!a->on_host && !b->on_host && (a->base == b->base));
+}
+
+/* All of [from, to) lies in pieces->place. */
+static mpath_status_t pieces_put(mpath_pieces_t *pieces, uint64_t from, uint64_t to)
+{
+    piece_t *last = (pieces->count > 0) ? &pieces->list[pieces->count - 1] : NULL;
+
+    pieces->bytes += to - from;
+    if ((last != NULL) && (from == last->to) && same_place(&last->place, &pieces->place)) {
+        last->to = to;
+        return MPATH_OK;
+    }
+    if (pieces->count == pieces->room) {
+        size_t room   = (pieces->room == 0) ? 16 : 2 * pieces->room;
+        piece_t *list = realloc(pieces->list, room * sizeof(*list));
+
+        if (list == NULL) {
+            mpath_error("no memory for the %zu pieces of a buffer; the call fails", room);
+            return MPATH_ERR_NO_MEMORY;
+        }
+        pieces->list = list;
+        pieces->room = room;
+    }
+    pieces->list[pieces->count++] = (piece_t){.from = from, .to = to, .place = pieces->place};
+    return MPATH_OK;
+}
+
+static mpath_status_t beyond_its_end(const piece_place_t *place, uint64_t from, size_t bytes)
+{
+    mpath_error("a piece of %zu bytes at 0x%" PRIx64 " in a buffer reaches beyond its allocation in %s memory of GPU "
+                "%d, which ends at 0x%" PRIx64 "; the call fails",
+                bytes, from, mpath_memory_kind_name(place->kind), place->device, place->end);
+    return MPATH_ERR_PARAM;
+}
+
+mpath_status_t mpath_pieces_add(mpath_pieces_t *pieces, const void *address, size_t bytes)
+{
+    uint64_t from = (uint64_t)(uintptr_t)address, end = from + bytes, at = from, stop;
+    mpath_status_t status = MPATH_OK;
+
+    while ((at < end) && (status == MPATH_OK)) {
+        piece_place_t before = pieces->place;
+
+        if ((at < before.base) || (at >= before.end)) {
+            status = place_find(at, &pieces->place);
+            if (status != MPATH_OK) {
+                return status;
+            }
+        }
+        if ((at > from) && pieces->place.on_host) {
+            return beyond_its_end(&before, from, bytes);
+        }
+        stop = (pieces->place.on_host || (pieces->place.end > end)) ? end : pieces->place.end;
+        pieces->has_devices |= !pieces->place.on_host;
+        status = pieces_put(pieces, at, stop);
+        at     = stop;
+    }
+    return status;
+}
+
+mpath_status_t mpath_pieces_open(mpath_pieces_t *pieces, int gapped, void **host_p)
+{
+    pieces->gapped = gapped;
+    pieces->host   = malloc(pieces->bytes + PIECES_SLACK_BYTES);
+    if (pieces->host == NULL) {
+        mpath_error("no host memory for a copy of %" PRIu64 " bytes in several allocations; the call fails",
+                    pieces->bytes);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    *host_p = pieces->host;
+    return MPATH_OK;
+}
+
+/* -- copies -- */
+
+/* The GPU that copies are made in, one after the other. */
+typedef struct copier {
+    const mpath_device_ops_t *driver;
+    mpath_gpu_t *gpu; /* entered; NULL: none */
+    char *window;     /* made when first needed */
+} copier_t;
+
+static mpath_status_t copier_failed(const copier_t *copier, uint64_t bytes, mpath_device_result_t result)
+{
+    mpath_error("copying %" PRIu64 " bytes to or from memory of GPU %d failed: %s; the call fails", bytes,
+                mpath_gpu_info_of(copier->gpu)->ordinal, mpath_device_error_string(result));
+    return mpath_device_status(result);
+}
+
+/* Waits for its copies: those to a device may have returned before the last bytes are there. */
+static mpath_status_t copier_leave(copier_t *copier)
+{
+    mpath_device_result_t result;
+    mpath_status_t status = MPATH_OK;
+
+    if (copier->gpu == NULL) {
+        return MPATH_OK;
+    }
+    result = copier->driver->copy_end();
+    if (result != MPATH_DEVICE_DONE) {
+        status = copier_failed(copier, 0, result);
+    }
+    mpath_gpu_leave(copier->gpu);
+    copier->gpu = NULL;
+    return status;
+}
+
+static mpath_status_t copier_enter(copier_t *copier, const piece_place_t *place)
+{
+    mpath_gpu_t *gpu;
+    mpath_status_t status = mpath_gpu_get((place->device < 0) ? 0 : place->device, place->context, &gpu);
+
+    if ((status != MPATH_OK) || (gpu == copier->gpu)) {
+        return status;
+    }
+    status = copier_leave(copier);
+    if (status == MPATH_OK) {
+        status = mpath_gpu_enter(gpu);
+    }
+    if (status == MPATH_OK) {
+        copier->gpu = gpu;
+    }
+    return status;
+}
+
+/* Of the device that has been entered. */
+static mpath_status_t copier_copy(const copier_t *copier, uint64_t device, char *host, uint64_t bytes, int store)
+{
+    mpath_device_result_t result = store ? copier->driver->copy_to(device, host, bytes)
+                                         : copier->driver->copy_from(host, device, bytes);
+
+    return (result == MPATH_DEVICE_DONE) ? MPATH_OK : copier_failed(copier, bytes, result);
+}
+
+/* How many pieces from the first on, all of one allocation, are worth one copy of what they lie in. */
+static size_t window_count(const piece_t *first, const piece_t *end)
+{
+    const piece_t *next = first + 1;
+
+    while ((next < end) && same_place(&first->place, &next->place) && (next->from >= next[-1].to) &&
+           (next->from - next[-1].to <= PIECES_GAP_BYTES) && (next->to - first->from <= PIECES_WINDOW_BYTES)) {
+        next++;
+    }
+    return (size_t)(next - first);
+}
+
+static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t count, char *host, int store)
+{
+    uint64_t bytes = first[count - 1].to - first->from;
+    mpath_status_t status;
+
+    if (copier->window == NULL) {
+        copier->window = malloc(PIECES_WINDOW_BYTES);
+    }
+    if (copier->window == NULL) {
+        mpath_error("no host memory for a copy of %" PRIu64 " bytes of device memory; the call fails", bytes);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = copier_copy(copier, first->from, copier->window, bytes, 0);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (const piece_t *piece = first; piece < first + count; piece++) {
+        char *inside  = copier->window + (piece->from - first->from);
+        size_t length = piece->to - piece->from;
+
+        memcpy(store ? inside : host, store ? host : inside, length);
+        host += length;
+    }
+    return store ? copier_copy(copier, first->from, copier->window, bytes, 1) : MPATH_OK;
+}
+
+/* One piece, or several; *piece_p and *host_p go on behind them. */
+static mpath_status_t pieces_step(const mpath_pieces_t *pieces, copier_t *copier, const piece_t **piece_p,
+                                  char **host_p, int store)
+{
+    const piece_t *piece = *piece_p, *end = pieces->list + pieces->count;
+    void *user            = (void *)(uintptr_t)piece->from;
+    uint64_t bytes        = piece->to - piece->from;
+    size_t count          = 1;
+    mpath_status_t status = MPATH_OK;
+
+    if (piece->place.on_host) {
+        memcpy(store ? user : *host_p, store ? *host_p : user, bytes);
+    } else {
+        status = copier_enter(copier, &piece->place);
+        count  = pieces->gapped ? window_count(piece, end) : 1;
+        if ((status == MPATH_OK) && (count > 1)) {
+            status = window_copy(copier, piece, count, *host_p, store);
+        } else if (status == MPATH_OK) {
+            status = copier_copy(copier, piece->from, *host_p, bytes, store);
+        }
+    }
+    for (; count > 0; count--, piece++) {
+        *host_p += piece->to - piece->from;
+    }
+    *piece_p = piece;
+    return status;
+}
+
+static mpath_status_t pieces_copy(const mpath_pieces_t *pieces, int store)
+{
+    const piece_t *piece  = pieces->list;
+    copier_t copier       = {.driver = mpath_device()};
+    mpath_status_t status = MPATH_OK, left;
+    char *host            = pieces->host;
+
+    if (copier.driver == NULL) {
+        mpath_error("the CUDA driver has been shut down; a buffer cannot be copied and the call fails");
+        return MPATH_ERR_IO;
+    }
+    mpath_gpu_notice_lost();
+    while ((piece < pieces->list + pieces->count) && (status == MPATH_OK)) {
+        status = pieces_step(pieces, &copier, &piece, &host, store);
+    }
+    left = copier_leave(&copier);
+    free(copier.window);
+    return (status == MPATH_OK) ? left : status;
+}
+
+mpath_status_t mpath_pieces_load(const mpath_pieces_t *pieces)
+{
+    return pieces_copy(pieces, 0);
+}
+
+mpath_status_t mpath_pieces_store(const mpath_pieces_t *pieces)
+{
+    return pieces_copy(pieces, 1);
+}
+
+/* Vectors of MPI_SHORT_INT and its like are combined by extents, of which the last one reaches beyond the data. */
+#define SHADOW_SLACK_BYTES 32u
+
+/* From so many ranges on a kernel takes less time than copies one after the other. */
+#define SHADOW_KERNEL_RANGES 3u
+
+#define SHADOW_TIMEOUT_NS (100 * MPATH_NS_PER_S)
+
+mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_memory_t *memory, mpath_shadow_t *shadow)
+{
+    mpath_shadow_t made = {.device = device, .bytes = bytes};
+    mpath_status_t status;
+
+    mpath_gpu_notice_lost();
+    status = mpath_gpu_get((memory->device < 0) ? 0 : memory->device, memory->context, &made.gpu);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    if (mpath_pinned_take(made.gpu, bytes + SHADOW_SLACK_BYTES, &made.pinned) == MPATH_OK) {
+        made.host = made.pinned.base;
+    } else {
+        made.host = malloc(bytes + SHADOW_SLACK_BYTES);
+    }
+    if (made.host == NULL) {
+        mpath_error("no host memory for a copy of %zu bytes of device memory; the call fails", bytes);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    *shadow = made;
+    return MPATH_OK;
+}
+
+void mpath_shadow_close(mpath_shadow_t *shadow)
+{
+    if (shadow->pinned.base != NULL) {
+        mpath_pinned_give(&shadow->pinned);
+    } else {
+        free(shadow->host);
+    }
+    shadow->host = NULL;
+}
+
+static mpath_device_result_t start_copy(const mpath_device_ops_t *driver, const mpath_shadow_t *shadow,
+                                        mpath_device_ptr_t device, char *host, size_t bytes, int to_device)
+{
+    mpath_device_ptr_t host_address = (mpath_device_ptr_t)(uintptr_t)host;
+
+    if (shadow->pinned.base == NULL) {
+        return to_device ? driver->copy_to(device, host, bytes) : driver->copy_from(host, device, bytes);
+    }
+    if (to_device && mpath_gpu_takes_turns(shadow->gpu)) {
+        return mpath_gpu_copy_without_turn(device, host, bytes, NULL);
+    }
+    return driver->copy_begin(to_device ? device : host_address, to_device ? host_address : device, bytes);
+}
+
+/* The driver with the GPU entered; NULL: logged. */
+static const mpath_device_ops_t *enter(const mpath_shadow_t *shadow, mpath_status_t *status_p)
+{
+    const mpath_device_ops_t *driver = mpath_device();
+
+    *status_p = MPATH_ERR_IO;
+    if (driver == NULL) {
+        mpath_error("the CUDA driver has been shut down; %zu bytes cannot be copied and the call fails", shadow->bytes);
+        return NULL;
+    }
+    *status_p = mpath_gpu_enter(shadow->gpu);
+    return (*status_p == MPATH_OK) ? driver : NULL;
+}
+
+static mpath_status_t leave(const mpath_shadow_t *shadow, size_t bytes, const char *what, mpath_device_result_t result)
+{
+    mpath_gpu_leave(shadow->gpu);
+    if (result != MPATH_DEVICE_DONE) {
+        mpath_error("copying %zu bytes %s device memory failed: %s; the call fails", bytes, what,
+                    mpath_device_error_string(result));
+        return mpath_device_status(result);
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t shadow_copy(const mpath_shadow_t *shadow, size_t offset, size_t bytes, int to_device)
+{
+    mpath_device_ptr_t device = (mpath_device_ptr_t)(uintptr_t)shadow->device + offset;
+    char *host                = (char *)shadow->host + offset;
+    const mpath_device_ops_t *driver;
+    mpath_status_t status;
+
+    if (bytes == 0) {
+        return MPATH_OK;
+    }
+    driver = enter(shadow, &status);
+    return (driver == NULL) ? status
+                            : leave(shadow, bytes, to_device ? "to" : "from",
+                                    start_copy(driver, shadow, device, host, bytes, to_device));
+}
+
+/* Copies from pageable memory may have returned before the last bytes are there, and other streams do not wait. */
+mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored)
+{
+    uint64_t start_ns = mpath_time_ns();
+    mpath_device_result_t result;
+    mpath_status_t status;
+    const mpath_device_ops_t *driver = enter(shadow, &status);
+
+    if (driver == NULL) {
+        return status;
+    }
+    result = driver->copy_end();
+    if (stored && (shadow->pinned.base != NULL) && (shadow->bytes < MPATH_GPU_COMMAND_BYTES)) {
+        mpath_gpu_note_copy(shadow->gpu, mpath_time_ns() - start_ns);
+    }
+    return leave(shadow, shadow->bytes, "to or from", result);
+}
+
+mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes)
+{
+    return shadow_copy(shadow, offset, bytes, 0);
+}
+
+mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes)
+{
+    return shadow_copy(shadow, offset, bytes, 1);
+}
+
+/* The kernels of all shadows of the process. */
+static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* Of a kernel that stores so many ranges; NULL: copies do, also where the driver has refused a stream for it. */
+static mpath_stream_t *kernel_stream(const mpath_shadow_t *shadow, unsigned count)
+{
+    static mpath_pause_t refused;
+    mpath_stream_t *stream = NULL;
+
+    if ((count < SHADOW_KERNEL_RANGES) || (shadow->pinned.base == NULL) || mpath_gpu_takes_turns(shadow->gpu) ||
+        !mpath_kernels_usable(shadow->gpu)) {
+        return NULL;
+    }
+    pthread_mutex_lock(&kernels_lock);
+    if (!mpath_pause_passes(&refused)) {
+        if (mpath_stream_get(shadow->gpu, MPATH_GPU_STREAM_SHADOW, &stream) != MPATH_OK) {
+            stream = NULL;
+        }
+        mpath_pause_note(&refused, stream != NULL);
+    }
+    pthread_mutex_unlock(&kernels_lock);
+    return stream;
+}
+
+/* To the end. What the default stream has under way comes before, as it does before copies on that stream. */
+static mpath_status_t store_by_kernel(const mpath_shadow_t *shadow, mpath_stream_t *stream,
+                                      const mpath_kernel_piece_t *pieces, unsigned count)
+{
+    mpath_mark_t mark          = 0;
+    mpath_launch_copy_t launch = {.pieces = pieces, .pieces_count = count, .mark_p = &mark};
+    mpath_status_t status      = mpath_shadow_wait(shadow, 0);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    pthread_mutex_lock(&kernels_lock);
+    status = mpath_launch_copy(stream, &launch);
+    if (status == MPATH_OK) {
+        status = mpath_stream_finish(stream, mark, SHADOW_TIMEOUT_NS, "storing a copy in device memory");
+    }
+    pthread_mutex_unlock(&kernels_lock);
+    return status;
+}
+
+mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_shadow_range_t *ranges, unsigned count)
+{
+    mpath_stream_t *stream       = kernel_stream(shadow, count);
+    mpath_kernel_piece_t *pieces = (stream != NULL) ? malloc(count * sizeof(*pieces)) : NULL;
+    mpath_status_t status        = MPATH_OK;
+
+    for (unsigned i = 0; i < count; i++) {
+        if (pieces != NULL) {
+            pieces[i] = (mpath_kernel_piece_t){
+                .target = (mpath_device_ptr_t)(uintptr_t)shadow->device + ranges[i].offset,
+                .source = mpath_pinned_device(&shadow->pinned, (const char *)shadow->host + ranges[i].offset),
+                .bytes  = ranges[i].bytes};
+        } else if (status == MPATH_OK) {
+            status = mpath_shadow_store(shadow, ranges[i].offset, ranges[i].bytes);
+        }
+    }
+    if (pieces != NULL) {
+        status = store_by_kernel(shadow, stream, pieces, count);
+        free(pieces);
+    }
+    return status;
+}

@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes
+ * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are on the default
+ * stream: after what the application has under way there, such as the last bytes of copies from pageable memory that
+ * have returned. A stream of mpath's own would not wait for these; only an ordinary stream that is captured forbids the
+ * default one.
+ */
+#ifndef MPATH_COLL_STAGING_H
+#define MPATH_COLL_STAGING_H
+
+#include "device/memory.h"
+#include "device/pinned.h"
+
+#include <stddef.h>
+
+typedef struct mpath_shadow {
+    void *host; /* NULL: not open */
+    const void *device;
+    size_t bytes;
+    mpath_gpu_t *gpu;
+    mpath_pinned_t pinned; /* short ones lie in it; base NULL: in pageable memory */
+} mpath_shadow_t;
+
+/* `memory` classifies the `bytes` bytes at `device`. Contents are undefined until loaded. Errors are logged. */
+mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_memory_t *memory,
+                                 mpath_shadow_t *shadow);
+
+/* A shadow that is not open is left alone. */
+void mpath_shadow_close(mpath_shadow_t *shadow);
+
+/*
+ * Start copies from the device to the host, and back: `bytes` bytes at `offset`. They are done, and what has been
+ * stored is there for every stream, after mpath_shadow_wait(), without which nothing may be closed; `stored`: some of
+ * them go to the device. Errors are logged.
+ */
+mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
+
+mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
+mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored);
+
+/* Starts storing many ranges that do not overlap, none empty: one kernel does all of them where there may be one. */
+typedef struct mpath_shadow_range {
+    size_t offset, bytes;
+} mpath_shadow_range_t;
+
+mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_shadow_range_t *ranges, unsigned count);
+
+/*
+ * Pieces: a copy in host memory of data that lies in several allocations, of devices and of the host, one piece behind
+ * the other. For buffers that are no one piece of memory, which is rare: MPI_BOTTOM with absolute addresses,
+ * displacements from one allocation into another, memory that is mapped from several GPUs. Copies are on the default
+ * streams, as those of a shadow (coll/staging.h).
+ */
+
+typedef struct mpath_pieces mpath_pieces_t;
+
+/* MPATH_ERR_NO_MEMORY is logged. */
+mpath_status_t mpath_pieces_create(mpath_pieces_t **pieces_p);
+
+/* NULL is left alone. */
+void mpath_pieces_destroy(mpath_pieces_t *pieces);
+
+/* The next piece; pieces may overlap. MPATH_ERR_PARAM, logged: it begins in device memory and reaches beyond its end. */
+mpath_status_t mpath_pieces_add(mpath_pieces_t *pieces, const void *address, size_t bytes);
+
+/* Nonzero: all are in memory of the host that is not managed by CUDA. */
+int mpath_pieces_on_host(const mpath_pieces_t *pieces);
+
+/* After the last piece: makes the copy. `gapped`: what is between pieces near each other may be written as it was. */
+mpath_status_t mpath_pieces_open(mpath_pieces_t *pieces, int gapped, void **host_p);
+
+/* All pieces to the copy, and back; done when it returns. Errors are logged. */
+mpath_status_t mpath_pieces_load(const mpath_pieces_t *pieces);
+
+mpath_status_t mpath_pieces_store(const mpath_pieces_t *pieces);
+
+#endif

@@ -1,0 +1,160 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay room: made by the first rank of each host, attached by its mates, agreed upon over the team; slots and rings.
+ */
+#include "mover/relay_room.h"
+
+#include "team/team_private.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define LINE 64u
+
+_Static_assert(sizeof(mpath_relay_gate_t) == LINE, "a gate is a line");
+
+_Static_assert(sizeof(mpath_relay_ring_t) % LINE == 0, "rings are lines");
+
+/* What the maker of a segment tells. */
+typedef struct offer {
+    int64_t status;
+    char name[MPATH_SEGMENT_NAME_MAX];
+} offer_t;
+
+static size_t align_line(size_t bytes)
+{
+    return (bytes + LINE - 1) / LINE * LINE;
+}
+
+mpath_status_t mpath_relay_all(mpath_team_t *team, mpath_status_t mine)
+{
+    int32_t status = mine, all[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t rc;
+
+    rc = mpath_team_allgather(team, &status, sizeof(status), all);
+    for (int rank = 0; (rc == MPATH_OK) && (rank < mpath_team_size(team)); rank++) {
+        rc = (mpath_status_t)all[rank];
+    }
+    return rc;
+}
+
+mpath_status_t mpath_relay_room_share(const mpath_relay_room_t *room, size_t bytes, mpath_segment_t *segment)
+{
+    offer_t mine          = {.status = MPATH_OK}, *all;
+    mpath_segment_t made  = {0};
+    int leader            = room->members[0];
+    mpath_status_t status = MPATH_OK;
+
+    all = calloc((size_t)room->size, sizeof(*all));
+    if (all == NULL) {
+        mpath_team_break(room->team, MPATH_ERR_NO_MEMORY); /* the others would wait */
+        return MPATH_ERR_NO_MEMORY;
+    }
+    if (room->me == leader) {
+        mine.status = mpath_segment_create(bytes, &made);
+        memcpy(mine.name, made.name, sizeof(mine.name));
+    }
+    status = mpath_team_allgather(room->team, &mine, sizeof(mine), all);
+    if (status == MPATH_OK) {
+        status = (mpath_status_t)all[leader].status;
+        if ((status == MPATH_OK) && (room->me != leader)) {
+            status = mpath_segment_attach(all[leader].name, bytes, &made);
+        }
+        status = mpath_relay_all(room->team, status);
+    }
+    free(all);
+    if (room->me == leader) {
+        mpath_segment_unlink(&made);
+    }
+    if (status != MPATH_OK) {
+        mpath_segment_detach(&made);
+        return status;
+    }
+    *segment = made;
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_relay_room_open(mpath_team_t *team, const int *members, int num_members, mpath_relay_room_t *room)
+{
+    size_t size = (size_t)mpath_team_size(team), num = (size_t)num_members;
+    size_t pools   = 0;
+    size_t cells   = align_line(pools + num * sizeof(mpath_export_t));
+    size_t half    = align_line(num * sizeof(mpath_relay_cell_t));
+    size_t offsets = cells + 2 * half, rows = align_line(num * size * sizeof(uint64_t));
+    size_t gates = offsets + 2 * rows, rings = gates + num * sizeof(mpath_relay_gate_t);
+    mpath_relay_room_t made = {
+        .team = team, .size = (int)size, .me = mpath_team_rank(team), .num_members = num_members, .my_member = -1};
+    mpath_status_t status;
+    char *base;
+
+    memset(made.member_of, -1, sizeof(made.member_of));
+    for (int i = 0; i < num_members; i++) {
+        made.members[i]            = members[i];
+        made.member_of[members[i]] = (int8_t)i;
+        made.my_member             = (members[i] == made.me) ? i : made.my_member;
+    }
+    status = mpath_relay_room_share(&made, rings + num * num * sizeof(mpath_relay_ring_t), &made.segment);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    base       = made.segment.base;
+    made.pools = (mpath_export_t *)(void *)(base + pools);
+    made.gates = (mpath_relay_gate_t *)(void *)(base + gates);
+    made.rings = (mpath_relay_ring_t *)(void *)(base + rings);
+    for (int i = 0; i < 2; i++) {
+        made.cells[i]   = (mpath_relay_cell_t *)(void *)(base + cells + (size_t)i * half);
+        made.offsets[i] = (uint64_t *)(void *)(base + offsets + (size_t)i * rows);
+    }
+    for (int i = 0; i < MPATH_RELAY_CLASSES; i++) {
+        atomic_store(&made.gates[made.my_member].free[i], (1ull << MPATH_RELAY_MAX_SLOTS) - 1);
+    }
+    *room = made;
+    return MPATH_OK;
+}
+
+void mpath_relay_room_close(mpath_relay_room_t *room)
+{
+    mpath_segment_detach(&room->segment);
+    memset(room, 0, sizeof(*room));
+}
+
+int mpath_relay_slot_take(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slots)
+{
+    uint64_t usable = (slots >= 64) ? UINT64_MAX : (1ull << slots) - 1;
+    uint64_t free   = atomic_load_explicit(&gate->free[slot_class], memory_order_acquire);
+
+    while ((free & usable) != 0) {
+        uint64_t lowest = free & usable & (~(free & usable) + 1);
+
+        if (atomic_compare_exchange_weak_explicit(&gate->free[slot_class], &free, free & ~lowest, memory_order_acq_rel,
+                                                  memory_order_acquire)) {
+            return __builtin_ctzll(lowest);
+        }
+    }
+    return -1;
+}
+
+void mpath_relay_slot_give(mpath_relay_gate_t *gate, mpath_relay_class_t slot_class, int slot)
+{
+    atomic_fetch_or_explicit(&gate->free[slot_class], 1ull << slot, memory_order_acq_rel);
+}
+
+void mpath_relay_ring_put(mpath_relay_ring_t *ring, uint64_t entry)
+{
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_relaxed);
+
+    atomic_store_explicit(&ring->entries[head % MPATH_RELAY_RING], entry, memory_order_relaxed);
+    atomic_store_explicit(&ring->head, head + 1, memory_order_release);
+}
+
+int mpath_relay_ring_get(mpath_relay_ring_t *ring, uint64_t *entry_p)
+{
+    uint64_t head = atomic_load_explicit(&ring->head, memory_order_acquire);
+
+    if (ring->tail == head) {
+        return 0;
+    }
+    *entry_p = atomic_load_explicit(&ring->entries[ring->tail % MPATH_RELAY_RING], memory_order_relaxed);
+    ring->tail++;
+    return 1;
+}

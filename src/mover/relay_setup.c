@@ -1,0 +1,903 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Relay, the set-up by the first call on device memory: the room on every host, streams and slots on the GPUs, and the
+ * topology that is left where some rank cannot do its part. Every rank takes part in all exchanges whatever has failed
+ * in it, so that all come to the same end.
+ */
+#include "mover/pace.h"
+
+#include "mover/relay_pool.h"
+#include "mover/relay_private.h"
+#include "mover/relay_rail.h"
+#include "node/rates.h"
+#include "team/team_private.h"
+#include "topo/beside.h"
+#include "topo/discover/gpus.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/*
+ * Relay, where no topology file tells of GPUs: what the ranks' processes find out of them. Each rank tells of its own
+ * GPU, and by their PCI addresses of what that one reaches; a node's GPUs are those of its ranks. So it does not matter
+ * whether a process sees all GPUs, some, or its own only.
+ */
+
+/* Takes NVML some time, and does not change. */
+static const mpath_gpu_survey_t *survey_once(void)
+{
+    static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
+    static mpath_gpu_survey_t survey;
+    static int done;
+
+    pthread_mutex_lock(&mutex);
+    if (!done && (mpath_gpu_survey(&survey) != MPATH_OK)) {
+        survey.num_gpus = 0;
+    }
+    done = 1;
+    pthread_mutex_unlock(&mutex);
+    return &survey;
+}
+
+/* What a rank tells. Plain data. */
+static void look(const mpath_relay_t *relay, mpath_gpu_facts_t *told)
+{
+    const mpath_gpu_info_t *info     = mpath_gpu_info_of(relay->next_gpu);
+    const mpath_gpu_survey_t *survey = survey_once();
+    int number                       = mpath_gpu_survey_find(survey, &info->uuid);
+
+    memset(told, 0, sizeof(*told));
+    *told = (number >= 0) ? survey->gpus[number] : (mpath_gpu_facts_t){.info = *info};
+    mpath_gpu_find_nics(told, mpath_topo_machine(relay->team->topo, relay->team->node));
+}
+
+/* The GPUs of a node's ranks. */
+static void survey_node(const mpath_team_t *team, const mpath_gpu_facts_t *all, int node, mpath_gpu_survey_t *survey)
+{
+    memset(survey, 0, sizeof(*survey));
+    for (int rank = 0; rank < team->size; rank++) {
+        if (team->node_of[rank] == node) {
+            mpath_gpu_survey_add(survey, &all[rank]);
+        }
+    }
+    mpath_gpu_survey_number(survey);
+}
+
+/* The rank's number of it; -1: it is not known. All ranks find the same, one of them says so. */
+static int find_gpu(const mpath_team_t *team, const mpath_gpu_survey_t *survey, const mpath_gpu_facts_t *all, int rank)
+{
+    int gpu = mpath_gpu_survey_find(survey, &all[rank].info.uuid);
+
+    if ((gpu < 0) && (team->rank == 0)) {
+        mpath_info(
+            "the GPU of rank %d is one more than the %d of its node that mpath knows: no relays of device memory "
+            "in this communicator",
+            rank, MPATH_MAX_GPUS);
+    }
+    return gpu;
+}
+
+/* Processes that do not see each other's GPUs, and no NVML that does. */
+static void say_untold(const mpath_team_t *team, const mpath_gpu_survey_t *survey, int node)
+{
+    for (int g = 0; (g < survey->num_gpus) && (team->rank == 0); g++) {
+        if (survey->gpus[g].untold != 0) {
+            mpath_info(
+                "%s: nothing tells that GPU %s reaches GPU %s, as no process sees both and NVML does not say so: "
+                "relays do without a way between the GPUs of this node",
+                mpath_topo_machine(team->topo, node)->host, survey->gpus[g].info.pci,
+                survey->gpus[__builtin_ctz(survey->gpus[g].untold)].info.pci);
+            return;
+        }
+    }
+}
+
+/* What was measured of a node's GPUs in place of what their links promise. */
+static void rate(const mpath_gpu_probe_t *probe, mpath_machine_t *machine, mpath_node_gpus_t *gpus)
+{
+    if ((probe->num_gpus > 0) && (probe->num_gpus == gpus->num_gpus)) {
+        mpath_gpu_probe_apply(probe, machine, gpus);
+    }
+}
+
+/* Each has copied to the next one: so does any, where nothing tells of a pair. */
+static void describe_node(const mpath_team_t *team, const mpath_node_rates_t *rates, int node,
+                          mpath_gpu_survey_t *survey, mpath_machine_t *machine, mpath_node_gpus_t *gpus)
+{
+    mpath_device_uuid_t uuids[MPATH_MAX_GPUS];
+    mpath_gpu_probe_t probe;
+
+    for (int g = 0; g < survey->num_gpus; g++) {
+        uuids[g] = survey->gpus[g].info.uuid;
+    }
+    mpath_gpu_rates_of(rates, uuids, survey->num_gpus, &probe);
+    for (int g = 0; (g < survey->num_gpus) && (probe.ring_bps > 0); g++) {
+        survey->gpus[g].reaches |= survey->gpus[g].untold;
+    }
+    mpath_topo_copy_machine(team->topo, node, machine);
+    mpath_gpu_survey_model(survey, machine, gpus);
+    if ((survey->num_gpus > 1) && (gpus->link == MPATH_GPU_LINK_NONE)) {
+        say_untold(team, survey, node);
+    }
+    rate(&probe, machine, gpus);
+}
+
+/* The ranks of a node on its GPUs; MPATH_DECLINED: one is on none. */
+static mpath_status_t place_node(const mpath_team_t *team, const mpath_gpu_facts_t *all, int node,
+                                 const mpath_gpu_survey_t *survey, mpath_place_t *places)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        if (team->node_of[rank] == node) {
+            places[rank]     = *mpath_topo_place(team->topo, rank);
+            places[rank].gpu = find_gpu(team, survey, all, rank);
+            status           = (places[rank].gpu < 0) ? MPATH_DECLINED : status;
+        }
+    }
+    return status;
+}
+
+/* The topology. The same on all ranks. */
+static mpath_status_t relay_discover_build(mpath_team_t *team, const mpath_gpu_facts_t *all,
+                                           const mpath_node_rates_t *rates)
+{
+    mpath_machine_t *machines  = calloc((size_t)team->num_nodes, sizeof(*machines));
+    mpath_node_gpus_t *gpus    = calloc((size_t)team->num_nodes, sizeof(*gpus));
+    mpath_gpu_survey_t *survey = malloc(sizeof(*survey));
+    mpath_topo_params_t params = *mpath_topo_params(team->topo);
+    mpath_place_t places[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status = ((machines != NULL) && (gpus != NULL) && (survey != NULL)) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
+
+    for (int node = 0; (status == MPATH_OK) && (node < team->num_nodes); node++) {
+        survey_node(team, all, node, survey);
+        status = place_node(team, all, node, survey, places);
+        describe_node(team, &rates[node], node, survey, &machines[node], &gpus[node]);
+    }
+    /* The NIC beside a rank's processor is not always one beside its GPU, where its data is. */
+    if (status == MPATH_OK) {
+        status = mpath_beside_deal(machines, gpus, team->num_nodes, places, team->size);
+    }
+    if (status == MPATH_OK) {
+        params.peer_legs = 1;
+        status           = mpath_topo_create_with_gpus(machines, gpus, team->num_nodes, places, team->size, &params,
+                                                       &team->gpu_topo);
+    }
+    free(machines);
+    free(gpus);
+    free(survey);
+    return status;
+}
+
+mpath_status_t mpath_relay_discover(mpath_relay_t *relay)
+{
+    mpath_gpu_facts_t mine, *all = malloc((size_t)relay->size * sizeof(*all));
+    mpath_node_rates_t *rates = malloc((size_t)relay->team->num_nodes * sizeof(*rates));
+    mpath_status_t status;
+
+    if ((all == NULL) || (rates == NULL)) {
+        free(all);
+        free(rates);
+        mpath_error("no memory for the GPUs of %d ranks; the call fails", relay->size);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    look(relay, &mine);
+    status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+    if (status == MPATH_OK) {
+        status = mpath_gpu_rates_agree(relay->team, relay->next_gpu, rates);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_relay_all(relay->team, relay_discover_build(relay->team, all, rates));
+    }
+    free(all);
+    free(rates);
+    if ((status != MPATH_OK) && (mpath_team_status(relay->team) == MPATH_OK)) {
+        status = MPATH_DECLINED;
+    }
+    return status;
+}
+
+/*
+ * Relay, what follows from a plan: this rank's duties, the size of chunks and slots, and the receive buffers that it
+ * writes to. All of it stays while plan and memory do. Opening a buffer may fail on one rank, so after a change all
+ * tell how it went.
+ */
+
+#define CHUNK_COST_NS 8000u /* of the host's time, for a chunk at a hop */
+#define CROWD 12u
+#define CROWD_LEAST 2u
+#define CHUNK_LEAST_NS 20000u
+#define CHUNK_MOST_NS 250000u
+#define SLOT_GRAIN 65536u
+#define CHUNK_WITHOUT_SLOTS (4u << 20)
+#define SLOTS_LEAST 8u /* of a class: some mates, two chunks each */
+
+static uint64_t root(uint64_t value)
+{
+    uint64_t low = 0, high = UINT32_MAX;
+
+    while (low < high) {
+        uint64_t middle = low + (high - low + 1) / 2;
+
+        if (middle * middle <= value) {
+            low = middle;
+        } else {
+            high = middle - 1;
+        }
+    }
+    return low;
+}
+
+/*
+ * How many pieces of messages a rank has to do with, in eighths: with twelve and more, chunks cost as much as they
+ * gain. A plan without relays has no pipeline to fill.
+ */
+static uint64_t crowd(const mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    uint64_t eighths;
+    size_t num_flows;
+
+    mpath_plan_flows(plan, &num_flows);
+    eighths = 8 * num_flows / (uint64_t)relay->size;
+    eighths = (eighths < CROWD_LEAST) ? CROWD_LEAST : eighths;
+    return ((eighths > CROWD) || (mpath_plan_relayed_bytes(plan) == 0)) ? CROWD : eighths;
+}
+
+/*
+ * A pipeline of k chunks takes 1 + (hops - 1) / k times as long as its slowest hop, and k times what a chunk costs the
+ * host: least at the root of the product of the two. Where few messages move, copies of one run while the host looks
+ * after another: shorter chunks cost nothing then, and end sooner.
+ */
+static uint64_t chunk_ns(const mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    uint64_t z_ns = mpath_plan_z_ns(plan), ns = root((z_ns < UINT64_MAX / CHUNK_COST_NS) ? z_ns * CHUNK_COST_NS : 0);
+
+    ns = ns * crowd(relay, plan) / CROWD;
+    ns = (ns < CHUNK_LEAST_NS) ? CHUNK_LEAST_NS : ns;
+    return (ns > CHUNK_MOST_NS) ? CHUNK_MOST_NS : ns;
+}
+
+/* Slots are as large as chunks of that length at the fastest link of GPUs, if there is room for enough of them. */
+static void size_slots(mpath_relay_t *relay, uint64_t ns)
+{
+    uint64_t half = relay->pool_bytes / 2, fastest_bps = 0, bytes;
+
+    for (int i = 0; i < mpath_topo_num_resources(relay->topo); i++) {
+        const mpath_resource_t *resource = mpath_topo_resource(relay->topo, i);
+
+        if (((resource->kind == MPATH_RESOURCE_NVLINK) || (resource->kind == MPATH_RESOURCE_GPU_EGRESS)) &&
+            (resource->capacity_bps > fastest_bps)) {
+            fastest_bps = resource->capacity_bps;
+        }
+    }
+    bytes = fastest_bps / MPATH_NS_PER_MS * ns / (MPATH_NS_PER_S / MPATH_NS_PER_MS);
+    bytes = (bytes > half / SLOTS_LEAST) ? half / SLOTS_LEAST : bytes;
+    if (half == 0) { /* nobody passes anything on: no slot is ever taken */
+        bytes = CHUNK_WITHOUT_SLOTS;
+    }
+    if (relay->bound.has_staged && (bytes > relay->rails.host_bytes / 2)) { /* chunks fit into slots of the host, too */
+        bytes = relay->rails.host_bytes / 2;
+    }
+    bytes                   = bytes / SLOT_GRAIN * SLOT_GRAIN;
+    bytes                   = (bytes < SLOT_GRAIN) ? SLOT_GRAIN : bytes;
+    relay->bound.slot_bytes = (uint32_t)bytes;
+    relay->bound.slots      = (int)((half / bytes < MPATH_RELAY_MAX_SLOTS) ? half / bytes : MPATH_RELAY_MAX_SLOTS);
+}
+
+void mpath_relay_close_buffers(mpath_relay_t *relay)
+{
+    for (int rank = 0; rank < relay->size; rank++) {
+        if (relay->buffers[rank] != NULL) {
+            mpath_import_put(relay->buffers[rank]);
+            relay->buffers[rank] = NULL;
+        }
+    }
+}
+
+static void release(relay_bound_t *bound)
+{
+    if (bound->schedule != NULL) {
+        mpath_schedule_destroy(bound->schedule);
+    }
+    free(bound->paths);
+    free(bound->outlets);
+    *bound = (relay_bound_t){.schedule = NULL};
+}
+
+/* mover/relay_setup.c: those of a topology that does not hold any more. */
+static void relay_forget_plans(mpath_relay_t *relay)
+{
+    for (int i = 0; i < RELAY_KEPT; i++) {
+        release(&relay->kept[i]);
+    }
+    relay->bound     = (relay_bound_t){.schedule = NULL};
+    relay->asked_for = 0;
+}
+
+/* A plan that calls were bound to before; NULL: not lately. */
+static relay_bound_t *find_kept(mpath_relay_t *relay, uint64_t signature)
+{
+    for (int i = 0; i < RELAY_KEPT; i++) {
+        if ((relay->kept[i].schedule != NULL) && (relay->kept[i].signature == signature)) {
+            return &relay->kept[i];
+        }
+    }
+    return NULL;
+}
+
+/* The present one moves into the place of the one that was not used for longest. */
+static void keep(mpath_relay_t *relay)
+{
+    relay_bound_t *oldest = &relay->kept[0];
+
+    for (int i = 1; i < RELAY_KEPT; i++) {
+        oldest = (relay->kept[i].used < oldest->used) ? &relay->kept[i] : oldest;
+    }
+    release(oldest);
+    *oldest = relay->bound;
+}
+
+/* A hop whose copy this rank makes into the receive buffer of a mate. */
+static int writes_final(const mpath_relay_t *relay, const mpath_duty_t *duty)
+{
+    return (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.to == duty->destination) &&
+           ((duty->out.lane == MPATH_LANE_PEER) || ((duty->out.lane == MPATH_LANE_RAIL) && relay->by_copies));
+}
+
+/* NICs that this rank sends by, and that bring it something. */
+static void look_at_rail(relay_bound_t *bound, const mpath_duty_t *duty)
+{
+    if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL)) {
+        bound->send_rails |= mpath_nic_bit(duty->out.nic_from);
+    }
+    if ((duty->hop_in == MPATH_DUTY_NO_HOP) || (duty->in.lane != MPATH_LANE_RAIL)) {
+        return;
+    }
+    if (duty->hop_out == MPATH_DUTY_NO_HOP) {
+        bound->own_rails |= mpath_nic_bit(duty->in.nic_to);
+        bound->rail_sources |= 1ull << duty->in.from;
+    } else {
+        bound->lent_rails |= mpath_nic_bit(duty->in.nic_to);
+    }
+}
+
+/* Whom this rank writes to, and who writes how much to it. */
+static mpath_status_t look_at_duties(mpath_relay_t *relay)
+{
+    mpath_schedule_t *schedule = relay->bound.schedule;
+
+    relay->bound.wanted      = 0;
+    relay->bound.fetch_bytes = 0;
+    for (int rank = 0; rank < relay->size; rank++) {
+        relay->bound.expect[rank] = 0;
+    }
+    for (size_t i = 0; i < schedule->num_duties; i++) {
+        const mpath_duty_t *duty = &schedule->duties[i];
+
+        if (duty->num_chunks >= MPATH_RELAY_MAX_CHUNKS) {
+            mpath_error("a message of %llu bytes has too many chunks for relays", (unsigned long long)duty->bytes);
+            return MPATH_ERR_UNSUPPORTED;
+        }
+        if (writes_final(relay, duty)) {
+            relay->bound.wanted |= 1ull << duty->destination;
+        }
+        look_at_rail(&relay->bound, duty);
+        if (duty->hop_out != MPATH_DUTY_NO_HOP) {
+            continue;
+        }
+        if ((duty->in.lane == MPATH_LANE_STAGED) || ((duty->in.lane == MPATH_LANE_RAIL) && !relay->by_copies)) {
+            relay->bound.fetch_bytes += duty->bytes;
+        } else {
+            relay->bound.expect[duty->in.from] += duty->bytes;
+        }
+    }
+    return MPATH_OK;
+}
+
+static mpath_status_t make_tables(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    const mpath_flow_t *flows = mpath_plan_flows(plan, &(size_t){0});
+
+    relay->bound.paths   = malloc((relay->bound.schedule->num_duties + 1) * sizeof(*relay->bound.paths));
+    relay->bound.outlets = calloc(relay->bound.schedule->num_outlets + 1, sizeof(*relay->bound.outlets));
+    if ((relay->bound.paths == NULL) || (relay->bound.outlets == NULL)) {
+        mpath_error("no memory for the paths of %zu flows over GPUs", relay->bound.schedule->num_duties);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
+        const mpath_flow_t *flow = &flows[relay->bound.schedule->duties[i].flow];
+
+        mpath_topo_path(relay->topo, flow->source, flow->destination, flow->path, &relay->bound.paths[i]);
+    }
+    return look_at_duties(relay);
+}
+
+static mpath_status_t open_buffer(mpath_relay_t *relay, int rank)
+{
+    const mpath_export_t *memory = &mpath_relay_cell(&relay->room, relay->half, rank)->memory;
+
+    if (relay->buffers[rank] != NULL) {
+        return MPATH_OK;
+    }
+    if ((relay->gpu == NULL) || (memory->how == MPATH_EXPORT_NONE) ||
+        (mpath_import_get(memory, relay->gpu, &relay->buffers[rank]) != MPATH_OK)) {
+        relay->buffers[rank] = NULL;
+        return MPATH_DECLINED;
+    }
+    return MPATH_OK;
+}
+
+/* Those that the plan needs. */
+static mpath_status_t open_wanted(mpath_relay_t *relay)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (uint64_t left = relay->bound.wanted; (left != 0) && (status == MPATH_OK); left &= left - 1) {
+        status = open_buffer(relay, __builtin_ctzll(left));
+    }
+    return status;
+}
+
+/* Those that another plan may need. Nonzero: all that there are. */
+static int open_others(mpath_relay_t *relay)
+{
+    int all = 1;
+
+    for (int member = 0; (relay->gpu != NULL) && (member < relay->room.num_members); member++) {
+        int rank = relay->room.members[member];
+
+        if ((rank != relay->me) && (relay->room.cells[relay->half][member].memory.how != MPATH_EXPORT_NONE)) {
+            all = (open_buffer(relay, rank) == MPATH_OK) && all;
+        }
+    }
+    return all;
+}
+
+/* Everything of this rank's own; the caller tells the others how it went. */
+static mpath_status_t make_schedule(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    mpath_chunk_limits_t limits = {.device_ns = chunk_ns(relay, plan)};
+    mpath_status_t status;
+
+    relay->bound = (relay_bound_t){.signature = mpath_plan_signature(plan)};
+    mpath_relay_rails_look(relay, plan, &relay->bound);
+    size_slots(relay, limits.device_ns);
+    limits.chunk_bytes = relay->bound.slot_bytes;
+    limits.rail_bytes  = mpath_relay_rails_chunk(relay);
+    status             = mpath_schedule_create(relay->topo, relay->me, plan, &limits, &relay->bound.schedule);
+    if (status == MPATH_OK) {
+        status = make_tables(relay, plan);
+    }
+    if (status != MPATH_OK) {
+        release(&relay->bound);
+    }
+    return status;
+}
+
+mpath_status_t mpath_relay_provide(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (find_kept(relay, mpath_plan_signature(plan)) == NULL) {
+        status = mpath_relay_rails_prepare(relay, plan);
+    }
+    if (status == MPATH_AGAIN) {
+        mpath_status_t followed = mpath_relay_follow_topo(relay);
+
+        status = (followed == MPATH_OK) ? MPATH_AGAIN : followed;
+    }
+    if (mpath_status_is_error(status)) {
+        mpath_team_break(relay->team, status);
+    }
+    return status;
+}
+
+/* Schedule and slots, of before or new. */
+static mpath_status_t bind_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    relay_bound_t *kept = find_kept(relay, mpath_plan_signature(plan));
+
+    if (kept == NULL) {
+        mpath_status_t status = make_schedule(relay, plan);
+
+        if (status != MPATH_OK) {
+            return status;
+        }
+        keep(relay);
+        kept = find_kept(relay, relay->bound.signature);
+    }
+    kept->used   = ++relay->bound_count;
+    relay->bound = *kept;
+    mpath_schedule_reset(relay->bound.schedule);
+    return MPATH_OK;
+}
+
+/* How opening went on all ranks; *partial_p: some rank has not opened all that it might need one day. */
+static mpath_status_t agree_on_buffers(mpath_relay_t *relay, mpath_status_t mine, int *partial_p)
+{
+    int32_t told[2] = {mine, *partial_p}, all[MPATH_RELAY_MAX_RANKS][2];
+    mpath_status_t status, worst = MPATH_OK, theirs;
+
+    status = mpath_team_allgather(relay->team, told, sizeof(told), all);
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        theirs     = (mpath_status_t)all[rank][0];
+        *partial_p = *partial_p || all[rank][1];
+        if ((theirs != MPATH_OK) && ((worst == MPATH_OK) || !mpath_status_is_error(worst))) {
+            worst = theirs;
+        }
+    }
+    return (status == MPATH_OK) ? worst : status;
+}
+
+/* Nothing to receive is nothing to open. */
+int mpath_relay_knows(const mpath_relay_t *relay, const mpath_export_t *memory)
+{
+    unsigned num = (relay->num_known < RELAY_KNOWN) ? relay->num_known : RELAY_KNOWN;
+    int found    = (memory->how == MPATH_EXPORT_NONE) && !relay->partial;
+
+    for (unsigned i = 0; (i < num) && !found; i++) {
+        found = !relay->partial && mpath_relay_is_same_memory(memory, &relay->known[i]);
+    }
+    return found;
+}
+
+/* All have opened this rank's receive buffer, or could. */
+static void know_buffer(mpath_relay_t *relay)
+{
+    if (!mpath_relay_knows(relay, &relay->told.memory)) {
+        relay->known[relay->num_known++ % RELAY_KNOWN] = relay->told.memory;
+    }
+}
+
+/* Not all can open everything: then what a plan needs is asked for whenever plan or memory change. */
+static int must_ask(const mpath_relay_t *relay, uint64_t signature)
+{
+    return relay->moved || (relay->asked_for == 0) || (relay->partial && (relay->asked_for != signature));
+}
+
+mpath_status_t mpath_relay_take_plan(mpath_relay_t *relay, const mpath_plan_t *plan)
+{
+    uint64_t signature    = mpath_plan_signature(plan);
+    int asks              = must_ask(relay, signature), partial;
+    mpath_status_t status = bind_plan(relay, plan);
+
+    if ((status != MPATH_OK) && !asks) {
+        return status;
+    }
+    if (status == MPATH_OK) {
+        status = open_wanted(relay);
+    }
+    if (!asks) {
+        return (status == MPATH_DECLINED) ? MPATH_ERR_UNREACHABLE : status; /* the others count on it */
+    }
+    partial = relay->partial || ((status == MPATH_OK) && !open_others(relay));
+    status  = agree_on_buffers(relay, status, &partial);
+    if (status != MPATH_OK) {
+        mpath_relay_close_buffers(relay);
+        relay->asked_for = 0;
+        return status;
+    }
+    if (relay->moved && !partial) {
+        know_buffer(relay);
+    }
+    relay->partial   = partial;
+    relay->asked_for = signature;
+    relay->moved     = 0;
+    return MPATH_OK;
+}
+
+static void leave_out(mpath_machine_t *machine, mpath_nic_set_t nics)
+{
+    for (; nics != 0; nics &= nics - 1) {
+        machine->nics[mpath_nic_first(nics)].up = 0;
+    }
+}
+
+/* One of before that is the same; else the number of a free place, if there is one. */
+static int place_of_reduced(const mpath_relay_t *relay, const mpath_topo_t *topo)
+{
+    int place = 0;
+
+    while ((place < relay->num_reduced) &&
+           (mpath_topo_signature(relay->reduced[place]) != mpath_topo_signature(topo))) {
+        place++;
+    }
+    return place;
+}
+
+/* It stays, for plans know it, and serves again when rails that come and go are as they were. */
+static void take_reduced(mpath_relay_t *relay, mpath_topo_t *topo)
+{
+    int place = place_of_reduced(relay, topo);
+
+    if (place < relay->num_reduced) {
+        mpath_topo_destroy(topo);
+    } else {
+        relay->reduced[relay->num_reduced++] = topo;
+    }
+    relay->topo         = relay->reduced[place];
+    relay->topo_version = relay->team->topo_version;
+    relay->has_no_way   = 0;
+}
+
+/* The team's topology without NICs that have failed, in which the ranks of a mask pass nothing on. */
+static mpath_status_t build(const mpath_relay_t *relay, uint64_t without, mpath_topo_t **topo_p)
+{
+    const mpath_topo_t *topo   = mpath_team_gpu_topo(relay->team);
+    int num_nodes              = mpath_topo_num_nodes(topo);
+    mpath_machine_t *machines  = calloc((size_t)num_nodes, sizeof(*machines));
+    mpath_node_gpus_t *gpus    = calloc((size_t)num_nodes, sizeof(*gpus));
+    mpath_topo_params_t params = *mpath_topo_params(topo);
+    mpath_place_t places[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status = MPATH_ERR_NO_MEMORY;
+
+    if ((machines != NULL) && (gpus != NULL)) {
+        for (int node = 0; node < num_nodes; node++) {
+            mpath_topo_copy_machine(topo, node, &machines[node]);
+            gpus[node] = *mpath_topo_gpus(topo, node);
+            leave_out(&machines[node], relay->team->lost[node]);
+        }
+        for (int rank = 0; rank < relay->size; rank++) {
+            places[rank]          = *mpath_topo_place(topo, rank);
+            places[rank].no_relay = (int32_t)((without >> rank) & 1);
+        }
+        params.no_staged = relay->no_staged;
+        status           = mpath_topo_create_with_gpus(machines, gpus, num_nodes, places, relay->size, &params, topo_p);
+    }
+    free(machines);
+    free(gpus);
+    return status;
+}
+
+/* Where it has paths through ranks that have no slots, since nothing passed through them before, these do not pass on. */
+static mpath_status_t build_with_slots(const mpath_relay_t *relay, mpath_topo_t **topo_p)
+{
+    uint64_t without = relay->without, more = 0;
+    mpath_status_t status;
+
+    do {
+        without |= more;
+        status = build(relay, without, topo_p);
+        more   = (status == MPATH_OK) ? mpath_relay_pool_passers(relay, *topo_p) & ~relay->passers & ~without : 0;
+        if (more != 0) {
+            mpath_topo_destroy(*topo_p);
+            *topo_p = NULL;
+        }
+    } while (more != 0);
+    return status;
+}
+
+static mpath_status_t try_to_reduce(mpath_relay_t *relay)
+{
+    mpath_topo_t *reduced = NULL;
+    mpath_status_t status = build_with_slots(relay, &reduced);
+
+    if ((status == MPATH_OK) && (place_of_reduced(relay, reduced) == MPATH_RELAY_MAX_RANKS)) {
+        mpath_warn("rails and GPUs have failed in %d ways in this communicator; no relays in it until it is one of "
+                   "them again",
+                   MPATH_RELAY_MAX_RANKS);
+        status = MPATH_ERR_UNREACHABLE;
+    }
+    if ((status == MPATH_OK) && (mpath_relay_pool_open(relay, reduced) != 0)) {
+        status = MPATH_ERR_UNREACHABLE; /* some hops are new: NICs without a match reach others */
+    }
+    relay_forget_plans(relay);
+    status = mpath_relay_all(relay->team, status);
+    if (status == MPATH_OK) {
+        take_reduced(relay, reduced);
+    } else {
+        mpath_topo_destroy(reduced);
+    }
+    return status;
+}
+
+/*
+ * The topology in which some ranks pass nothing on, without NICs that have failed, and without host memory where there
+ * are no slots in it. What is left may have no way for all; that may change with the rails. Collective.
+ */
+mpath_status_t mpath_relay_follow_topo(mpath_relay_t *relay)
+{
+    mpath_status_t status = try_to_reduce(relay);
+
+    if ((status == MPATH_ERR_UNREACHABLE) && (mpath_team_status(relay->team) == MPATH_OK)) {
+        relay->has_no_way   = 1;
+        relay->topo_version = relay->team->topo_version;
+        status              = MPATH_OK;
+    }
+    return status;
+}
+
+mpath_status_t mpath_relay_give_back(mpath_relay_t *relay)
+{
+    uint8_t mine          = (uint8_t)mpath_relay_pool_is_short_now(relay), all[MPATH_RELAY_MAX_RANKS];
+    mpath_status_t status = mpath_team_allgather(relay->team, &mine, sizeof(mine), all);
+    uint64_t givers       = 0;
+
+    for (int rank = 0; (status == MPATH_OK) && (rank < relay->size); rank++) {
+        givers |= (all[rank] && !((relay->without >> rank) & 1)) ? 1ull << rank : 0;
+    }
+    if ((status != MPATH_OK) || (givers == 0)) {
+        return status;
+    }
+    if (relay->me == 0) {
+        mpath_relay_pool_say(relay, givers, "memory is short on the GPUs, which give their slots back,");
+    }
+    relay->without |= givers;
+    mpath_relay_pool_close(relay, givers);
+    status = mpath_relay_all(relay->team, MPATH_OK); /* nobody writes to their slots any more */
+    if (status == MPATH_OK) {
+        if (mine) {
+            mpath_relay_pool_free(relay);
+        }
+        relay->moved = 1; /* plans before this do not count */
+        status       = mpath_relay_follow_topo(relay);
+    }
+    return status;
+}
+
+/* Who shares memory with this rank: all where a host stands for several nodes, else those of its node. */
+static mpath_status_t open_room(mpath_relay_t *relay)
+{
+    int members[MPATH_RELAY_MAX_RANKS], num = 0;
+
+    for (int rank = 0; rank < relay->size; rank++) {
+        if ((mpath_topo_params(mpath_team_gpu_topo(relay->team))->emulated != MPATH_EMULATED_NO) ||
+            (relay->team->node_of[rank] == relay->team->node)) {
+            members[num++] = rank;
+        }
+    }
+    return mpath_relay_room_open(relay->team, members, num, &relay->room);
+}
+
+/* NICs of an emulated cluster are others than those of the same names in another job. */
+static void open_owners(mpath_relay_t *relay, const mpath_topo_t *topo, uint64_t scope)
+{
+    mpath_owners_open(mpath_topo_machine(topo, relay->team->node), relay->team->id, scope, &relay->owners);
+}
+
+/* Collective: clocks for emulated rates, those of all communicators of the job. */
+static mpath_status_t open_pace(mpath_relay_t *relay, const mpath_topo_t *topo)
+{
+    mpath_status_t status;
+    void *clocks;
+
+    if (mpath_topo_params(topo)->emulated == MPATH_EMULATED_NO) {
+        open_owners(relay, topo, 0);
+        return MPATH_OK;
+    }
+    status = mpath_relay_clocks_get(relay->team, &clocks);
+    if (status == MPATH_OK) {
+        open_owners(relay, topo, mpath_relay_clocks_id(clocks));
+        status = mpath_relay_all(relay->team, mpath_pace_open(topo, clocks, &relay->pace));
+    }
+    return status;
+}
+
+/* All that copies of relays may need: one that cannot be had ends a call in the middle. */
+static mpath_status_t make_streams(const mpath_relay_t *relay)
+{
+    mpath_status_t status = MPATH_OK;
+    mpath_stream_t *stream;
+
+    for (unsigned i = MPATH_GPU_STREAMS_DIRECT; (i < MPATH_GPU_STREAMS) && (status == MPATH_OK); i++) {
+        status = mpath_stream_get(relay->gpu, i, &stream);
+    }
+    return status;
+}
+
+/* Of the set-up, what has to do with GPUs. Collective; an error of one is told to all. */
+static mpath_status_t set_up_gpus(mpath_relay_t *relay)
+{
+    uint64_t without      = 0;
+    mpath_status_t status = MPATH_OK;
+
+    relay->gpu = relay->next_gpu;
+    if (relay->gpu != NULL) {
+        status = make_streams(relay);
+    } else {
+        mpath_debug("rank %d has no GPU so far: it passes nothing on until it has device memory in a call", relay->me);
+    }
+    if (status == MPATH_OK) {
+        mpath_relay_pool_make(relay);
+    }
+    status = mpath_relay_all(relay->team, status);
+    if (status == MPATH_OK) {
+        status = mpath_relay_pool_agree(relay, &without);
+    }
+    if ((status == MPATH_OK) && (without != relay->without)) {
+        if ((relay->me == 0) && (without != 0)) {
+            mpath_relay_pool_say(relay, without, "no slots on, or no way to them from all for, the GPUs");
+        }
+        relay->without = without;
+        status         = mpath_relay_follow_topo(relay);
+    }
+    if (status == MPATH_OK) {
+        relay->moved = 1; /* nobody has opened anything yet */
+        mpath_info_by(relay->me == 0, "rank %d: %llu bytes of GPU memory for chunks that pass through", relay->me,
+                      (unsigned long long)relay->my_pool_bytes);
+    }
+    return status;
+}
+
+/* A set-up has failed for all. */
+static mpath_status_t give_up(mpath_relay_t *relay, mpath_status_t status)
+{
+    static atomic_flag warned = ATOMIC_FLAG_INIT;
+    mpath_log_level_t level;
+
+    relay->usable = 0;
+    if (mpath_team_status(relay->team) != MPATH_OK) {
+        return status;
+    }
+    if (relay->me == 0) {
+        level = atomic_flag_test_and_set(&warned) ? MPATH_LOG_INFO : MPATH_LOG_WARN;
+        mpath_log(level,
+                  "relays of device memory cannot be set up on some rank (%s); it goes other ways in this communicator",
+                  mpath_status_string(status));
+    }
+    return MPATH_DECLINED;
+}
+
+mpath_status_t mpath_relay_setup(mpath_relay_t *relay)
+{
+    const mpath_topo_t *topo = mpath_team_gpu_topo(relay->team);
+    mpath_status_t status    = open_room(relay);
+
+    if (status != MPATH_OK) {
+        return give_up(relay, status);
+    }
+    relay->opened = 1;
+    relay->topo   = topo;
+    mpath_process_self(&relay->told.process);
+    status = open_pace(relay, topo);
+    if (status == MPATH_OK) {
+        status = set_up_gpus(relay);
+    }
+    return (status == MPATH_OK) ? MPATH_OK : give_up(relay, status);
+}
+
+/* What was made with GPUs, of this rank and of others. No call is under way. */
+static void close_gpus(mpath_relay_t *relay)
+{
+    mpath_relay_pool_close(relay, UINT64_MAX);
+    mpath_relay_close_buffers(relay);
+    relay_forget_plans(relay);
+    mpath_relay_pool_free(relay);
+    mpath_relay_rails_cleanup(relay);
+}
+
+/* The room stays: its slots are free and its rings are empty between calls. */
+mpath_status_t mpath_relay_renew(mpath_relay_t *relay)
+{
+    mpath_status_t status;
+
+    mpath_info_by(
+        relay->me == 0,
+        "rank %d: the application of some rank has ended the context of its GPU, or has begun to use one: relays "
+        "are set up anew",
+        relay->me);
+    close_gpus(relay);
+    relay->pool_bytes = 0;
+    relay->num_known  = 0;
+    relay->partial    = 0;
+    status            = mpath_relay_all(relay->team, MPATH_OK); /* all have read what the others had told of slots */
+    if (status == MPATH_OK) {
+        status = set_up_gpus(relay);
+    }
+    return (status == MPATH_OK) ? MPATH_OK : give_up(relay, status);
+}
+
+void mpath_relay_cleanup(mpath_relay_t *relay)
+{
+    close_gpus(relay);
+    mpath_owners_close(&relay->owners);
+    if (relay->pace != NULL) {
+        mpath_pace_close(relay->pace);
+    }
+    mpath_relay_room_close(&relay->room);
+    while (relay->num_reduced > 0) {
+        mpath_topo_destroy(relay->reduced[--relay->num_reduced]);
+    }
+}

@@ -1,0 +1,373 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of alltoallv on device memory, for the files alltoallv_gpu*.c and the reductions that share its room. */
+#ifndef MPATH_NODE_NODE_PRIVATE_H
+#define MPATH_NODE_NODE_PRIVATE_H
+
+#include "device/ipc_import.h"
+#include "node/board.h"
+#include "node/node.h"
+#include "node/order.h"
+#include "node/peer.h"
+#include "util/pause.h"
+#include "util/time.h"
+
+#include <pthread.h>
+#include <stdint.h>
+
+/* How the message of a pair travels. */
+typedef enum gpu_way {
+    WAY_NONE,
+    WAY_KERNEL, /* the sender's kernel writes */
+    WAY_PUSH,   /* the sender's copy engine writes */
+    WAY_STAGED  /* through host memory */
+} gpu_way_t;
+
+#define GPU_KNOWN_EXPORTS 8
+
+/* An allocation of some rank, and who has opened it. The same on all ranks: it follows from what all have seen. */
+typedef struct gpu_known {
+    uint64_t base, bytes, buffer_id; /* all 0: empty */
+    uint64_t opened, failed;         /* masks of ranks, with the devices that they work with now */
+} gpu_known_t;
+
+typedef struct gpu_known_list {
+    gpu_known_t exports[GPU_KNOWN_EXPORTS];
+    int next; /* to be replaced */
+} gpu_known_list_t;
+
+/* A pair of GPUs between which opening memory has failed: not tried again. The same on all ranks. */
+typedef struct gpu_refused {
+    int32_t device;           /* that opens, as its process numbers it; -1: none */
+    mpath_device_uuid_t uuid; /* whose memory it is */
+} gpu_refused_t;
+
+/* What this rank needs for one side of a call. */
+typedef struct gpu_side {
+    mpath_gpu_t *gpu; /* NULL: the host reads and writes the buffer itself */
+    char *buffer;
+} gpu_side_t;
+
+/* Everything that follows from the ranks' buffers and the demand. Kept while both stay the same. */
+typedef struct gpu_decided {
+    int valid;
+    uint64_t *generations;             /* [n] */
+    uint64_t *demand;                  /* [n][n] */
+    uint8_t *ways;                     /* [n][n] gpu_way_t */
+    uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks on whose memory this one works */
+    uint32_t share_ppm;                /* that `beside` has, where the caller wants one */
+    uint64_t *beside;      /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
+    unsigned help_percent; /* that `helped` has of what is pushed */
+    uint64_t *helped;      /* [n][n] bytes of a pushed message, before those of `beside`, that the kernel writes */
+    mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from, in calls */
+    mpath_import_t **closed;                    /* [2 n] these, since the end of a call: to be taken again */
+    uint64_t closed_stamp;
+    int all;                     /* of mpath_gpu_coll_open_all(): everything is open */
+    uint64_t engine_least;       /* pairs of fewer bytes go with the kernel */
+    int pushes;                  /* engines are at work */
+    uint64_t engine_ranks;       /* mask of those whose engines work */
+    uint64_t *by_engine;         /* [source][destination] bytes that engines carry; the order is made for it */
+    uint64_t order_ns, bound_ns; /* of the order without help; 0: no engine is at work */
+} gpu_decided_t;
+
+/* Short messages, sent before the agreement: node/flagged.c. */
+typedef struct gpu_exchange gpu_exchange_t;
+
+/* What trials have shown of kernels that help engines: node/help.c. */
+typedef struct gpu_help gpu_help_t;
+
+/* Ranks that take turns on a GPU: node/choose.c. */
+typedef struct gpu_turns {
+    uint64_t generations; /* of all cells together, for which the rest holds */
+    int most;             /* ranks on a GPU that takes turns; 0: there is none that several use */
+    int shared;           /* some GPU has memory of several ranks, in turns or not */
+    int left;             /* the present call is left to the host */
+    int *places;          /* [n] the first rank on the same GPU; that rank itself without a GPU */
+} gpu_turns_t;
+
+/* What goes on beside the kernels of a reduction: data through the host, and what is to be done with it. */
+typedef struct gpu_beside {
+    void *owner;
+    mpath_status_t (*then)(mpath_gpu_coll_t *gpu); /* when all of it has come; NULL: nothing, or it is on its way */
+    int waits;                                     /* for this rank's engine_done */
+    int to_all;                                    /* and for those of all others */
+    uint64_t start_ns;                             /* 0: nobody wants to know */
+    uint64_t first_ns, second_ns;                  /* what the kernels, and what this took from then on */
+} gpu_beside_t;
+
+/* For the timeline: what this rank's GPU has under way in the call. */
+typedef enum gpu_span_kind {
+    GPU_SPAN_KERNEL,
+    GPU_SPAN_ENGINE,
+    GPU_SPAN_SELF,
+    GPU_SPAN_HOST,
+    GPU_SPANS
+} gpu_span_kind_t;
+
+typedef struct gpu_span {
+    uint64_t began_ns; /* 0: it is not */
+    uint64_t bytes;
+} gpu_span_t;
+
+struct mpath_gpu_coll {
+    mpath_team_t *team;
+    const mpath_settings_t *settings;
+    int size, me;
+    int usable;
+    int opened; /* the room is there */
+    mpath_room_t room;
+    unsigned first_stream; /* of the two that the communicator uses */
+    uint64_t number;       /* of the call; its half of the room is number % 2 */
+    int half;
+    mpath_peer_rates_t rates;             /* the same on all ranks */
+    int rated;                            /* they are those of this machine, as far as these are known */
+    mpath_room_cell_t told;               /* by this rank in the last call */
+    mpath_gpu_t *told_gpu;                /* with which it works on its send buffer */
+    mpath_gpu_t *ready[MPATH_ROOM_SIDES]; /* that the sides' calls have found ready last */
+    mpath_pause_t ready_pause;            /* since one of them could not be made so */
+    mpath_room_host_t told_host;
+    gpu_beside_t beside;
+    gpu_turns_t turns;
+    uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
+    int timed;          /* how long both take is wanted */
+    int lacks_slots;    /* the call under way was declined for them */
+    int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
+    int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
+    gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
+    gpu_help_t *help;         /* NULL: not asked for so far */
+    int claimed;              /* this process may wait for other ranks on the device in this call */
+
+    uint64_t *demand; /* [n][n] of the call */
+    gpu_decided_t decided;
+    gpu_known_list_t *known; /* [sides][n] */
+    gpu_refused_t *refused;  /* [opener][owner] */
+    int32_t *devices;        /* [sides][n] that each rank has had its memory on last, as it numbers them; -1: none */
+    mpath_order_t *order;
+    mpath_peer_piece_t *engine_pieces;                    /* room for all pieces of an order */
+    mpath_peer_again_t *again;                            /* NULL: no memory for it */
+    mpath_kernel_piece_t *pieces;                         /* [n] */
+    mpath_staged_message_t *staged_send, *staged_receive; /* [n] */
+
+    gpu_span_t spans[GPU_SPANS];
+    gpu_side_t send, receive;
+    int kernel_started, engine_started, self_started, staged_started;
+    mpath_stream_t *engine_stream, *self_stream;
+    int posts; /* the host writes the engine's word, since the stream cannot */
+    mpath_mark_t engine_mark, self_mark;
+    uint64_t staged_before;
+    uint64_t planning_since_ns;
+    mpath_gpu_counters_t counters;
+};
+
+/*
+ * node/streams.c: one call of the process at a time may wait for other ranks on the device: on streams that
+ * communicators share, two could wait for each other. Claims that for the coming call; whoever cannot have it tells so
+ * in its cell, and nobody waits on the device then. Meanwhile staged copies of other calls do not, either.
+ */
+void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu);
+
+void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu);
+
+/* node/streams.c: begins with what goes through the host. */
+void mpath_gpu_coll_begin_staged(mpath_gpu_coll_t *gpu, const mpath_staged_side_t *send,
+                                 const mpath_staged_side_t *receive);
+
+/* node/node.c: the room, the demand and this rank's sides of a call. Collective; as mpath_gpu_coll_move(). */
+mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
+
+/* The rest of mpath_gpu_coll_move(), where everything until here has ended in `status`. */
+mpath_status_t mpath_gpu_coll_move_prepared(mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_status_t status);
+
+/* Waits for what has been started, or, when starting has failed, for what had been until then. */
+mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started);
+
+/*
+ * node/open.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce, with demand between all: opens both
+ * sides of all ranks if this one works on them (`works`), until mpath_gpu_coll_close_imports(). MPATH_DECLINED, on all
+ * ranks alike: somebody cannot open something, or has no kernels.
+ */
+mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works);
+
+/* Around what counts as planning, in counters.plan_ns. */
+static inline void gpu_plan_begins(mpath_gpu_coll_t *gpu)
+{
+    gpu->planning_since_ns = mpath_time_ns();
+}
+
+static inline void gpu_plan_ends(mpath_gpu_coll_t *gpu)
+{
+    gpu->counters.plan_ns += mpath_time_ns() - gpu->planning_since_ns;
+}
+
+/* node/open.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
+mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
+
+/* Once: what the copies of this machine reach. Collective. */
+mpath_status_t mpath_gpu_coll_find_rates(mpath_gpu_coll_t *gpu);
+
+/* Gives back what is open: an allocation that its owner frees must not stay open here. The decision stays. */
+void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
+
+/* The same, and the decision goes. */
+void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
+
+/*
+ * node/staged_slots.c: slots in host memory, where there are none so far. MPATH_DECLINED, on all ranks alike: some
+ * cannot have them, which is logged with `without`, what follows from that. Collective, as those below.
+ */
+mpath_status_t mpath_gpu_coll_get_slots(mpath_gpu_coll_t *gpu, uint64_t bytes, const char *without);
+
+/* For what was decided to go through the host. And for the part of it beside copies between GPUs, gpu->share_ppm. */
+mpath_status_t mpath_gpu_coll_open_slots(mpath_gpu_coll_t *gpu);
+
+/* A call of all ranks: whether those without slots beside them are over. */
+void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu);
+
+mpath_status_t mpath_gpu_coll_share_direct(mpath_gpu_coll_t *gpu);
+
+/*
+ * Whether what goes from a rank to another one through the host goes by streams that wait for each other (lane "staged"),
+ * by what both have told and how much it is. After mpath_gpu_coll_leaves_to_host(). The sender decides; the receiver may
+ * be wrong.
+ */
+int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes);
+
+/*
+ * node/choose.c: what carries most of the pairs that are WAY_PUSH so far. And, once all ways are known, the
+ * host's share and the order of the engines' pieces.
+ */
+mpath_gpu_way_t mpath_gpu_coll_fastest_way(mpath_gpu_coll_t *gpu);
+
+/* After it: from how many bytes on a pair is worth an engine. */
+uint64_t mpath_gpu_coll_engine_least(const mpath_gpu_coll_t *gpu);
+
+void mpath_gpu_coll_make_order(mpath_gpu_coll_t *gpu);
+
+/* The order alone, after the host's share has changed. */
+void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
+
+/*
+ * node/choose.c: whether the call is predicted to be faster with copies on the host than with GPUs on which
+ * ranks take turns; `operation` is a mpath_operation_t. The same on all ranks. Needs the room and gpu->demand.
+ */
+int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
+
+/*
+ * node/help.c: a kernel on few multiprocessors that writes a part of what engines push. Brings gpu->decided up
+ * to date with what trials say of calls like this one. Collective when trials are over, on all ranks alike.
+ */
+mpath_status_t mpath_gpu_help_next(mpath_gpu_coll_t *gpu);
+
+/* The call has ended well. */
+void mpath_gpu_help_ended(mpath_gpu_coll_t *gpu);
+
+void mpath_gpu_help_destroy(mpath_gpu_coll_t *gpu);
+
+/* Of the kernel with a part of what is pushed. */
+#define GPU_HELP_CTAS 32
+
+/* node/copy.c: everything that this rank starts. */
+mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
+
+mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu);
+
+/*
+ * node/flagged.c: short messages, sent before the agreement, by a kernel that mpath_gpu_coll_publish() starts
+ * if this rank may expect that all others do the same. And, in a call that goes another way, what those that follow
+ * need; collective. mpath_gpu_exchange_start() returns the nanoseconds that starting the kernel took.
+ */
+void mpath_gpu_exchange_destroy(mpath_gpu_coll_t *gpu);
+
+uint64_t mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
+mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu);
+
+/* node/copy.c: until this rank's part is done. On an error nothing of this rank is under way any more. */
+mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu);
+
+/*
+ * Of a rank, where a part of a call goes through the host beside the rest: for chunks of 2 MiB. Those of 1 MiB were
+ * slower on two H200, and to make more memory known to the driver takes milliseconds.
+ */
+static inline uint64_t mpath_gpu_beside_slots_bytes(const mpath_gpu_coll_t *gpu)
+{
+    const uint64_t most = UINT64_C(16) << 20;
+
+    return (gpu->settings->gpu_memory_bytes < most) ? gpu->settings->gpu_memory_bytes : most;
+}
+
+static inline void gpu_span_begin(mpath_gpu_coll_t *gpu, gpu_span_kind_t kind, uint64_t bytes)
+{
+    if (mpath_trace_is_on()) {
+        gpu->spans[kind] = (gpu_span_t){.began_ns = mpath_time_ns(), .bytes = bytes};
+    }
+}
+
+static inline gpu_way_t gpu_way(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    return (gpu_way_t)gpu->decided.ways[(size_t)source * (size_t)gpu->size + (size_t)destination];
+}
+
+/* What a pair's message sends through host memory: all, its end, or nothing. */
+static inline uint64_t gpu_staged_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    size_t pair = (size_t)source * (size_t)gpu->size + (size_t)destination;
+
+    return (gpu->decided.ways[pair] == WAY_STAGED) ? gpu->demand[pair] : gpu->decided.beside[pair];
+}
+
+static inline uint64_t gpu_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    return gpu->demand[(size_t)source * (size_t)gpu->size + (size_t)destination];
+}
+
+/* What the sender's kernel writes of a message that its engine pushes. */
+static inline uint64_t gpu_helped_bytes(const mpath_gpu_coll_t *gpu, int source, int destination)
+{
+    return gpu->decided.helped[(size_t)source * (size_t)gpu->size + (size_t)destination];
+}
+
+static inline const mpath_room_cell_t *gpu_cell(const mpath_gpu_coll_t *gpu, int rank)
+{
+    return &gpu->room.cells[gpu->half][rank];
+}
+
+/*
+ * node/streams.c: streams that the collectives on device memory of all communicators share: two for each communicator, which take
+ * turns. Sharing costs nothing but parallelism: no work on them waits for another rank, but for reductions by writes, of
+ * which a process has one at a time (mpath_gpu_coll_claim()), and for staged copies by streams, which wait only for what
+ * is under way (node/staged.h).
+ */
+
+/* The first of the two of a new communicator. */
+unsigned mpath_gpu_coll_streams(void);
+
+/*
+ * One at a time uses them. Nothing waits for other ranks under the lock, nor, for those that have yet to come, on the
+ * streams but for node/reduce.c.
+ */
+void mpath_gpu_coll_lock(void);
+
+void mpath_gpu_coll_unlock(void);
+
+/*
+ * How many of a hot receiver's bytes go through host memory beside the copies from GPU to GPU, in closed form.
+ *
+ * With one hot port there are two resources that matter, its ingress and the host's way into its GPU; the least of the
+ * larger load / capacity is where both end together. That is the optimum of the planner for the same capacities (a unit
+ * test compares), and this form knows two things that the planner's loads do not: the host's copies begin late, and no
+ * other port may become the slowest for it. Integers: the same on all ranks.
+ */
+
+typedef struct mpath_host_share {
+    uint64_t hot_bytes;    /* through the hot port */
+    uint64_t next_bytes;   /* through the busiest other port, or the hot one's other way: not relieved by the host */
+    uint64_t port_ns;      /* what the hot port takes for all of its bytes */
+    uint64_t host_bps;     /* of staged copies into one GPU */
+    uint64_t start_ns;     /* until the host's first bytes are there */
+    unsigned take_percent; /* of the share at which both end together; the rest is for the host's unsteadiness */
+    unsigned most_percent; /* of hot_bytes at most */
+} mpath_host_share_t;
+
+/* Bytes, at most hot_bytes - next_bytes; 0: the host is no help. */
+uint64_t mpath_host_share_bytes(const mpath_host_share_t *share);
+
+#endif

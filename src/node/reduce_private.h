@@ -1,0 +1,144 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* The inside of reductions on device memory, for node/reduce.c, flagged_reduce.c, beside_host.c and scratch.c. */
+#ifndef MPATH_NODE_REDUCE_PRIVATE_H
+#define MPATH_NODE_REDUCE_PRIVATE_H
+
+#include "device/kernels/reduce.h"
+#include "node/launches.h"
+#include "node/node_private.h"
+#include "node/reduce.h"
+#include "node/reduce_predict.h"
+#include "node/scratch.h"
+#include "tune/share.h"
+
+/* Short vectors that all send to all. */
+typedef struct gpu_eager gpu_eager_t;
+
+#define GPU_HOST_CLASSES 4 /* of sizes: twice as much each */
+#define GPU_HOST_BATCHES 24
+
+/* What calls have shown of the way through the host. */
+typedef struct gpu_host {
+    const char *operation; /* in the file, see node/reduce_private.h */
+    int refused;           /* the same on all ranks: there are no slots for now */
+    int known[GPU_HOST_CLASSES];
+    int kept_class[GPU_HOST_CLASSES]; /* the file's, by the bytes from which on these calls are */
+    mpath_beside_t beside[GPU_HOST_CLASSES];
+    mpath_beside_t *last; /* of the last call that could have gone this way; NULL: it has been noted */
+    uint64_t last_call;   /* its number */
+    uint64_t last_bytes;  /* of it, that went through the host */
+    uint64_t first_ns, second_ns;
+    /* the call under way: the end of the vector */
+    uint64_t begin, end_bytes;
+    int in_place;
+    mpath_reduce_how_t how;
+    mpath_device_function_t function; /* of `how` */
+    unsigned batches, launched;       /* that are combined together, between two ranks */
+    uint64_t batch_ends[GPU_HOST_BATCHES], batch_left[GPU_HOST_BATCHES]; /* bytes that have yet to come */
+} gpu_host_t;
+
+/* A kernel that was looked for by its name, which takes longer than its launch. */
+typedef struct gpu_found {
+    mpath_gpu_t *device; /* NULL: none */
+    mpath_reduce_how_t how;
+    int way; /* mpath_gpu_reduce_t */
+    mpath_device_function_t function;
+} gpu_found_t;
+
+/* How calls of a size, operation and type go; the prediction takes longer than a short call may. */
+typedef struct gpu_choice {
+    uint64_t bytes; /* 0: nothing has been chosen */
+    mpath_reduce_how_t how;
+    int rated; /* with the machine's rates */
+    int in_ring, way;
+    mpath_eager_form_t form; /* instead of both, ahead of the agreement; MPATH_EAGER_FORMS: none */
+    int form_known;
+} gpu_choice_t;
+
+struct mpath_symmetric_gpu {
+    mpath_team_t *team;
+    int size, me;
+    mpath_gpu_coll_t *reduce, *gather; /* rooms, opened memory and streams of their own */
+    uint64_t *arrays;                  /* [6][size] */
+    uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets;
+    uint64_t *part_bytes, *part_offsets; /* what each rank combines, and where it begins in the send buffers */
+    mpath_gpu_t *scratch_gpu;            /* whose memory the scratch is */
+    mpath_device_ptr_t scratch;
+    uint64_t scratch_bytes;
+    mpath_coll_counters_t counters; /* but for those of `reduce` and `gather` */
+    gpu_launches_t *launches;
+    gpu_eager_t *eager;
+    gpu_host_t host, host_gather;
+    gpu_lent_t *writes;      /* for reductions by writes; NULL until a call was large enough */
+    gpu_found_t found;       /* of the last one */
+    gpu_choice_t choice;     /* of the last one */
+    mpath_pause_t no_writes; /* since there was no kernel for one */
+    int way;                 /* mpath_gpu_reduce_t of the call under way: direct, writes or ring, where all ranks can */
+    int in_ring;             /* its elements are combined in the order of a ring, whatever the way */
+};
+
+/* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
+static inline mpath_device_ptr_t gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset)
+{
+    const char *own = (side == MPATH_ROOM_SEND) ? coll->send.buffer : coll->receive.buffer;
+
+    if (rank == coll->me) {
+        return (mpath_device_ptr_t)(uintptr_t)own + offset;
+    }
+    return mpath_import_address(coll->decided.imports[side][rank], gpu_cell(coll, rank)->sides[side].address + offset);
+}
+
+/* The rank whose elements are combined as number `index`, in this rank's part. */
+static inline int gpu_source(const mpath_symmetric_gpu_t *gpu, int index)
+{
+    return gpu->in_ring ? (gpu->me + 1 + index) % gpu->size : index;
+}
+
+/*
+ * node/flagged_reduce.c: before the agreement of an Allreduce, starts this rank's kernel on its GPU (NULL: the rank is
+ * not eligible), if that is predicted to be faster than the way that has been chosen, and it may expect that all others
+ * do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called back, and
+ * the call goes on in another way. Of both, errors break the team.
+ */
+gpu_eager_t *mpath_gpu_eager_create(void); /* NULL: no memory */
+
+void mpath_gpu_eager_destroy(gpu_eager_t *eager);
+mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
+                                     uint64_t elements, const mpath_reduce_how_t *how, const mpath_gpu_t *device);
+mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t agreed, int *done_p);
+
+/* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
+mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
+
+/* node/scratch.c: memory for `bytes` bytes on the device of `memory`, gpu->scratch; 0: there is none. */
+int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes);
+void mpath_gpu_scratch_free(mpath_symmetric_gpu_t *gpu);
+
+/*
+ * node/beside_host.c, for reductions by writes: what goes into the cell, after the claim; how many bytes at the end
+ * of the vector go through the host, collective and the same on all ranks; starts them, beside the others; the end of
+ * the call.
+ */
+void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
+                         int eligible);
+
+mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t *end_bytes_p);
+mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how);
+void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu);
+
+/*
+ * The same for Allgathers of `bytes` bytes, all blocks together: before the agreement, after mpath_gpu_coll_prepare(),
+ * and at the end.
+ */
+void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible);
+
+mpath_status_t mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
+void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
+
+/*
+ * node/reduce.c: the order in which elements are combined, the same for the same size, ranks and parameters,
+ * and within it the way that is predicted to be the fastest of those that follow the agreement.
+ */
+void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const mpath_reduce_how_t *how);
+
+#endif

@@ -1,0 +1,367 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * What the driver of a rail does: sends its pieces to the drivers on the other nodes, combines what comes for the own
+ * part, and tells the node when a segment is complete on this rail.
+ *
+ * A chunk's flow is the segment, its offset counts from the piece's begin; its hop says the rest.
+ */
+#include "pipeline/gpu.h"
+
+#include "util/log.h"
+#include "util/time.h"
+
+#include <string.h>
+
+#define HOP_EMPTY (1u << 1) /* bit 0: the phase */
+#define HOP_RAIL_SHIFT 2
+#define HOP_RAIL_MASK 63u
+#define HOP_NODE_SHIFT 8
+
+static uint32_t hop_make(int phase, int empty, int rail, int node)
+{
+    return (uint32_t)phase | (empty ? HOP_EMPTY : 0) | ((uint32_t)rail << HOP_RAIL_SHIFT) |
+           ((uint32_t)node << HOP_NODE_SHIFT);
+}
+
+static share_link_t *link_of(mpath_share_t *share, uint32_t hop)
+{
+    int rail = (int)((hop >> HOP_RAIL_SHIFT) & HOP_RAIL_MASK);
+
+    for (int i = 0; i < share->num_links; i++) {
+        if (share->links[i].rail == rail) {
+            return &share->links[i];
+        }
+    }
+    return NULL;
+}
+
+static uint64_t *got_of(const mpath_share_t *share, const share_link_t *link, int phase, uint64_t k, int node)
+{
+    return &link->got[phase][k % SHARE_SLOTS * (uint64_t)share->num_nodes + (uint64_t)node];
+}
+
+/* The piece that comes from a node (or, in SCATTER, goes to it): elements in the segment. */
+static void piece_from(mpath_share_t *share, const share_link_t *link, int phase, uint64_t k, int node,
+                       uint64_t *first_p, uint64_t *count_p)
+{
+    mpath_share_piece(share, mpath_share_cut(share, k), (phase == SHARE_SCATTER) ? share->node : node, link->rail,
+                      first_p, count_p);
+}
+
+static char *own_data(mpath_share_t *share, uint64_t k, uint64_t first)
+{
+    return share_own_result(share, k) +
+           (first - mpath_share_cut(share, k)->at[share->node]) * share->job->element_bytes;
+}
+
+void mpath_share_link_reset(mpath_share_t *share, share_link_t *link)
+{
+    size_t nodes = (size_t)share->num_nodes;
+
+    for (int phase = 0; phase < SHARE_PHASES; phase++) {
+        memset(link->next_send[phase], 0, nodes * sizeof(uint64_t));
+        memset(link->sent_bytes[phase], 0, nodes * sizeof(uint64_t));
+        memset(link->arrived[phase], 0, nodes * sizeof(uint64_t));
+        memset(link->got[phase], 0, SHARE_SLOTS * nodes * sizeof(uint64_t));
+    }
+    memset(link->under_way, 0, sizeof(link->under_way));
+    link->combined = link->delivered = link->freed = 0;
+    link->taken_bytes = link->busy_ns = link->looked_ns = 0;
+    link->busy                                          = 0;
+    if (share->rails[link->rail].weight == 0) {
+        link->freed = link->delivered = share->num_segments;
+        atomic_store_explicit(&share->delivered[link->rail].value, share->base + share->num_segments,
+                              memory_order_release);
+    }
+}
+
+/* -- arriving -- */
+
+static mpath_status_t not_expected(const mpath_share_t *share, const mpath_chunk_t *chunk)
+{
+    mpath_error(
+        "rank %d, in call %u, got a chunk that it does not wait for: call %u, segment %u of %llu, offset %llu, %u "
+        "bytes, hop %x; the call fails",
+        share->me, share->job->call, chunk->call, chunk->flow, (unsigned long long)share->num_segments,
+        (unsigned long long)chunk->offset, chunk->bytes, chunk->hop);
+    return MPATH_ERR_INTERNAL;
+}
+
+static mpath_status_t place(void *argument, const mpath_chunk_t *chunk, void **to_p)
+{
+    mpath_share_t *share = argument;
+    share_link_t *link   = link_of(share, chunk->hop);
+    int phase = (int)(chunk->hop & 1), node = (int)(chunk->hop >> HOP_NODE_SHIFT);
+    uint64_t first, count, k = chunk->flow, element = share->job->element_bytes;
+
+    if ((link == NULL) || (chunk->call != share->job->call) || (k >= share->num_segments) ||
+        (node >= share->num_nodes) || (node == share->node) || (k < link->arrived[phase][node]) ||
+        (k >= share->my_consumed + SHARE_SLOTS) || (share->rails[link->rail].weight == 0)) {
+        return not_expected(share, chunk);
+    }
+    piece_from(share, link, phase, k, node, &first, &count);
+    if (chunk->hop & HOP_EMPTY) {
+        *to_p = NULL;
+        return (count == 0) ? MPATH_OK : not_expected(share, chunk);
+    }
+    if ((chunk->offset > count * element) || (chunk->bytes > count * element - chunk->offset)) {
+        return not_expected(share, chunk);
+    }
+    if (phase == SHARE_SCATTER) {
+        *to_p = share_from_node(share, k, node) + (first - mpath_share_cut(share, k)->at[share->node]) * element +
+                chunk->offset;
+    } else {
+        *to_p = share_input(share, k, 0) + first * element + chunk->offset;
+    }
+    return MPATH_OK;
+}
+
+static void placed(void *argument, const mpath_chunk_t *chunk)
+{
+    mpath_share_t *share = argument;
+    share_link_t *link   = link_of(share, chunk->hop);
+    int phase = (int)(chunk->hop & 1), node = (int)(chunk->hop >> HOP_NODE_SHIFT);
+    uint64_t *arrived = &link->arrived[phase][node], first, count;
+
+    link->taken_bytes += (chunk->hop & HOP_EMPTY) ? 0 : chunk->bytes;
+    *got_of(share, link, phase, chunk->flow, node) += (chunk->hop & HOP_EMPTY) ? 1 : chunk->bytes;
+    while (*arrived < share->num_segments) {
+        uint64_t *got = got_of(share, link, phase, *arrived, node);
+
+        if (*got == 0) {
+            return;
+        }
+        piece_from(share, link, phase, *arrived, node, &first, &count);
+        if (*got < ((count > 0) ? count * share->job->element_bytes : 1)) {
+            return;
+        }
+        *got = 0;
+        (*arrived)++;
+    }
+}
+
+static void sent(void *argument, const mpath_chunk_t *chunk)
+{
+    mpath_share_t *share = argument;
+
+    link_of(share, chunk->hop)->under_way[chunk->flow % SHARE_SLOTS]--;
+}
+
+const mpath_wire_ops_t mpath_share_wire_ops = {.place = place, .placed = placed, .sent = sent};
+
+/* The least number of complete segments over the other nodes. */
+static uint64_t arrived_from_all(const mpath_share_t *share, const share_link_t *link, int phase)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int node = 0; node < share->num_nodes; node++) {
+        if ((node != share->node) && (link->arrived[phase][node] < least)) {
+            least = link->arrived[phase][node];
+        }
+    }
+    return least;
+}
+
+/* -- combining -- */
+
+int mpath_share_may_combine(const mpath_share_t *share, const share_link_t *link, uint64_t k)
+{
+    return (k < share->num_segments) && (arrived_from_all(share, link, SHARE_SCATTER) > k) &&
+           (mpath_share_least(share, share->reduced, share->num_local, NULL) > k);
+}
+
+static int combine(mpath_share_t *share, share_link_t *link)
+{
+    const mpath_share_job_t *job = share->job;
+    uint64_t k                   = link->combined, first, count, at;
+    char *result;
+
+    if (!mpath_share_may_combine(share, link, k)) {
+        return 0;
+    }
+    mpath_share_piece(share, mpath_share_cut(share, k), share->node, link->rail, &first, &count);
+    at     = (first - mpath_share_cut(share, k)->at[share->node]) * job->element_bytes;
+    result = own_data(share, k, first);
+    for (int node = 1; (node < share->num_nodes) && (count > 0); node++) {
+        const char *data = (node == share->node) ? share_input(share, k, 0) + first * job->element_bytes
+                                                 : share_from_node(share, k, node) + at;
+
+        job->reduce(job->reduce_argument, data, result, count);
+    }
+    link->combined++;
+    return 1;
+}
+
+static int deliver(mpath_share_t *share, share_link_t *link)
+{
+    uint64_t until = share_has(share, MPATH_SHARE_REDUCE)
+                         ? link->combined
+                         : mpath_share_least(share, share->published, share->num_local, NULL);
+
+    if (share_has(share, MPATH_SHARE_GATHER)) {
+        uint64_t arrived = arrived_from_all(share, link, SHARE_GATHER);
+
+        until = (arrived < until) ? arrived : until;
+    }
+    if (until == link->delivered) {
+        return 0;
+    }
+    link->delivered = until;
+    atomic_store_explicit(&share->delivered[link->rail].value, share->base + until, memory_order_release);
+    return 1;
+}
+
+/* -- sending -- */
+
+/* What comes first over a rail in this call. */
+static int first_phase(const mpath_share_t *share)
+{
+    return share_has(share, MPATH_SHARE_REDUCE) ? SHARE_SCATTER : SHARE_GATHER;
+}
+
+/* Nonzero: the node has room for the segment; see pipeline/pipeline_private.h. */
+static int has_room(const mpath_share_t *share, const share_link_t *link, int phase, int node, uint64_t k)
+{
+    return (phase != first_phase(share)) || (k < SHARE_SLOTS) || (link->arrived[phase][node] > k - SHARE_LAG);
+}
+
+/* Sends the next chunk to a node: 1, 0 when the rail is full, or an error. */
+static int send_chunk(mpath_share_t *share, share_link_t *link, int phase, int node)
+{
+    const share_rail_t *rail = &share->rails[link->rail];
+    uint64_t k = link->next_send[phase][node], *sent_p = &link->sent_bytes[phase][node], first, count, bytes;
+    uint64_t element = share->job->element_bytes;
+    mpath_chunk_t chunk;
+    mpath_status_t status;
+    const char *data;
+
+    mpath_share_piece(share, mpath_share_cut(share, k), (phase == SHARE_SCATTER) ? node : share->node, link->rail,
+                      &first, &count);
+    bytes = (count * element - *sent_p < share->max_chunk) ? count * element - *sent_p : share->max_chunk;
+    data  = (phase == SHARE_SCATTER) ? share_input(share, k, 0) + first * element : own_data(share, k, first);
+    chunk = (mpath_chunk_t){.call   = share->job->call,
+                            .flow   = (uint32_t)k,
+                            .offset = *sent_p,
+                            .bytes  = (uint32_t)((count > 0) ? bytes : 1), /* whatever it holds */
+                            .hop    = hop_make(phase, count == 0, link->rail, share->node)};
+    link->under_way[k % SHARE_SLOTS]++;
+    status = mpath_wire_send(share->wire, rail->nic[share->node], rail->driver[node], rail->nic[node], &chunk,
+                             (count > 0) ? data + *sent_p : share_slot(share, k));
+    if (status != MPATH_OK) {
+        link->under_way[k % SHARE_SLOTS]--;
+        return (status == MPATH_NO_RESOURCE) ? 0 : (int)status;
+    }
+    *sent_p += (count > 0) ? bytes : 0;
+    share->stats.rail_bytes += (count > 0) ? bytes : 0;
+    if (*sent_p == count * element) {
+        *sent_p = 0;
+        link->next_send[phase][node]++;
+    }
+    return 1;
+}
+
+/* Segments whose data for the phase is there. */
+static uint64_t sendable(const mpath_share_t *share, const share_link_t *link, int phase)
+{
+    if (phase == SHARE_SCATTER) {
+        return mpath_share_least(share, share->reduced, share->num_local, NULL);
+    }
+    return share_has(share, MPATH_SHARE_REDUCE) ? link->combined
+                                                : mpath_share_least(share, share->published, share->num_local, NULL);
+}
+
+/* One chunk to every node that has room, until none has. */
+static int send_phase(mpath_share_t *share, share_link_t *link, int phase)
+{
+    uint64_t until = sendable(share, link, phase);
+    int events     = 0, round;
+
+    do {
+        round = 0;
+        for (int i = 1; i < share->num_nodes; i++) {
+            int node   = (share->node + i) % share->num_nodes, result;
+            uint64_t k = link->next_send[phase][node];
+
+            if ((k < until) && has_room(share, link, phase, node, k)) {
+                result = send_chunk(share, link, phase, node);
+                if (result < 0) {
+                    return result;
+                }
+                round += result;
+            }
+        }
+        events += round;
+    } while (round > 0);
+    return events;
+}
+
+static int is_sent(const mpath_share_t *share, const share_link_t *link, uint64_t k)
+{
+    for (int node = 0; node < share->num_nodes; node++) {
+        if ((node != share->node) &&
+            ((share_has(share, MPATH_SHARE_REDUCE) && (link->next_send[SHARE_SCATTER][node] <= k)) ||
+             (share_has(share, MPATH_SHARE_GATHER) && (link->next_send[SHARE_GATHER][node] <= k)))) {
+            return 0;
+        }
+    }
+    return link->under_way[k % SHARE_SLOTS] == 0;
+}
+
+/*
+ * Nonzero: something is missing that the other node has surely begun to send, since this one, which is about as far,
+ * has done so.
+ */
+static int is_busy(const mpath_share_t *share, const share_link_t *link)
+{
+    for (int phase = first_phase(share); phase < SHARE_PHASES; phase++) {
+        for (int node = 0; node < share->num_nodes; node++) {
+            uint64_t begun = link->next_send[phase][node] + (link->sent_bytes[phase][node] > 0);
+
+            if ((node != share->node) && (link->arrived[phase][node] < begun)) {
+                return 1;
+            }
+        }
+    }
+    return 0;
+}
+
+static void count_time(const mpath_share_t *share, share_link_t *link)
+{
+    uint64_t now_ns = mpath_time_ns();
+
+    link->busy_ns += link->busy ? now_ns - link->looked_ns : 0;
+    link->looked_ns = now_ns;
+    link->busy      = is_busy(share, link);
+}
+
+int mpath_share_link_step(mpath_share_t *share, share_link_t *link)
+{
+    int events = 0, result;
+
+    if (share->rails[link->rail].weight == 0) {
+        return 0;
+    }
+    count_time(share, link);
+    if (share_has(share, MPATH_SHARE_REDUCE)) {
+        result = share_gpu_combines(share) ? mpath_share_gpu_combine(share, link) : combine(share, link);
+        if (result < 0) {
+            return result;
+        }
+        events += result;
+    }
+    for (int phase = SHARE_PHASES - 1; phase >= 0; phase--) {
+        if (share_has(share, (phase == SHARE_SCATTER) ? MPATH_SHARE_REDUCE : MPATH_SHARE_GATHER)) {
+            result = send_phase(share, link, phase);
+            if (result < 0) {
+                return result;
+            }
+            events += result;
+        }
+    }
+    events += deliver(share, link);
+    while ((link->freed < link->delivered) && is_sent(share, link, link->freed)) {
+        link->freed++;
+        events++;
+    }
+    return events;
+}

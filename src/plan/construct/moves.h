@@ -1,0 +1,106 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Bytes that leave the static routes of their pairs: the part of a plan that the constructions (plan/rails/rails.h, plan/construct/construct.h)
+ * decide. Each pair has a list of moves, at most one for each way (`via`) that it can go by; what they leave stays on
+ * path 0.
+ */
+#ifndef MPATH_PLAN_CONSTRUCT_MOVES_H
+#define MPATH_PLAN_CONSTRUCT_MOVES_H
+
+#include "plan/internal.h"
+#include "topo/topo.h"
+
+#include <stdint.h>
+
+typedef struct mpath_move {
+    uint64_t bytes;
+    uint32_t next; /* of the same pair; 0 ends the list: entry 0 is not used */
+    int32_t via;   /* a number of the construction; pieces of a pair stand in its order */
+} mpath_move_t;
+
+typedef struct mpath_moves {
+    const uint64_t *demand;
+    size_t num_ranks;
+    mpath_move_t *list; /* NULL: mpath_moves_begin() has not been called */
+    uint32_t count, capacity;
+    uint32_t *head; /* first move of source * num_ranks + destination */
+    uint8_t *row;   /* by source: it has moves */
+} mpath_moves_t;
+
+/* Number of the path of a pair by `via`. */
+typedef int (*mpath_moves_path_t)(const void *problem, int source, int destination, int via);
+
+/* All zero before, and after release. */
+mpath_status_t mpath_moves_begin(mpath_moves_t *moves, const uint64_t *demand, int num_ranks);
+
+void mpath_moves_release(mpath_moves_t *moves);
+
+/* Forgets all moves. */
+void mpath_moves_reset(mpath_moves_t *moves);
+
+/* Adds a move, or to the one that the pair has. */
+mpath_status_t mpath_moves_record(mpath_moves_t *moves, int source, int destination, int via, uint64_t bytes);
+
+/* Takes bytes of a move back, which the pair has; the record stays, smaller. */
+void mpath_moves_take(mpath_moves_t *moves, int source, int destination, int via, uint64_t bytes);
+
+static inline size_t mpath_moves_pair(const mpath_moves_t *moves, int source, int destination)
+{
+    return (size_t)source * moves->num_ranks + (size_t)destination;
+}
+
+/* Bytes of a pair still on its static route. */
+static inline uint64_t mpath_moves_left(const mpath_moves_t *moves, int source, int destination)
+{
+    size_t pair    = mpath_moves_pair(moves, source, destination);
+    uint64_t bytes = moves->demand[pair];
+    uint32_t move;
+
+    for (move = moves->head[pair]; move != 0; move = moves->list[move].next) {
+        bytes -= moves->list[move].bytes;
+    }
+    return bytes;
+}
+
+/*
+ * How much of `most` bytes may leave a piece of `bytes` for a place with room for `most_room`, so that both sides are
+ * whole fragments; 0: nothing. May be more than `most`.
+ */
+uint64_t mpath_moves_fit(uint64_t bytes, uint64_t most, uint64_t most_room, uint64_t smallest);
+
+/* Appends all flows to the plan, by source and destination; `num_pairs` have bytes. */
+mpath_status_t mpath_moves_emit(const mpath_moves_t *moves, mpath_plan_t *plan, const uint64_t *demand, int num_ranks,
+                                size_t num_pairs, mpath_moves_path_t path_of, const void *problem);
+
+/*
+ * Balances the NICs of one node without touching those at the other ends, where static routes cross from rail to rail.
+ * A byte from a rank beside rail k to a rank beside rail j arrives on NIC j; over rail k it arrives on NIC k and leaves
+ * its own node as before. So the bytes between ranks of two rails are an arc between the node's NICs, and a maximum
+ * flow over the arcs, from the overloaded NICs to those with room, says how many bytes take which. Sending is the same
+ * the other way round.
+ */
+
+typedef struct mpath_balance {
+    int num_nics;
+    uint64_t excess[MPATH_MAX_NICS], room[MPATH_MAX_NICS]; /* by NIC, bytes above and below its target */
+    uint64_t left[MPATH_MAX_NICS][MPATH_MAX_NICS];         /* [j][k]: bytes on NIC j that could be on NIC k */
+    uint64_t flow[MPATH_MAX_NICS][MPATH_MAX_NICS];         /* [j][k]: bytes that move from NIC j to NIC k */
+} mpath_balance_t;
+
+/* Clears the arcs. */
+void mpath_balance_init(mpath_balance_t *balance, int num_nics);
+
+/* States the load of a NIC. */
+static inline void mpath_balance_set_load(mpath_balance_t *balance, int nic, uint64_t load, uint64_t target)
+{
+    balance->excess[nic] = load > target ? load - target : 0;
+    balance->room[nic]   = load < target ? target - load : 0;
+}
+
+/* Nonzero when some NIC is overloaded and the others have little more room than it takes: else no care is needed. */
+int mpath_balance_is_tight(const mpath_balance_t *balance);
+
+/* Finds the flow; uses up excess, room and left. */
+void mpath_balance_solve(mpath_balance_t *balance);
+
+#endif

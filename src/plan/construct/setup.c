@@ -1,0 +1,780 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Reads a topology of GPUs as ports and lanes. */
+#include "plan/construct/construct.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* Loads of the static routes, in one pass over the demand. */
+
+/* Adds a row to the bytes of each destination; returns its sum. */
+static uint64_t add_row(uint64_t *restrict column, const uint64_t *restrict demand, int num_ranks, size_t *num_pairs)
+{
+    uint64_t sum = 0;
+    size_t pairs = 0;
+    int i;
+
+    for (i = 0; i < num_ranks; i++) {
+        column[i] += demand[i];
+        sum += demand[i];
+        pairs += demand[i] != 0;
+    }
+    *num_pairs += pairs;
+    return sum;
+}
+
+static void load_leg(mpath_ports_t *ports, int from, int to, uint64_t bytes)
+{
+    mpath_ports_route_t leg = {.num_resources = 0};
+    int i;
+
+    mpath_ports_add_leg(ports, &leg, from, to);
+    for (i = 0; i < leg.num_resources; i++) {
+        ports->load[leg.resources[i]] += bytes;
+    }
+}
+
+/* The pairs of a row that stay on the node. */
+static void add_local_row(mpath_ports_t *ports, int source, const uint64_t *demand)
+{
+    const mpath_port_t *s          = &ports->ports[source];
+    const mpath_ports_node_t *node = &ports->nodes[s->node];
+    uint64_t bytes, local = 0, by_port = 0;
+    int i, destination, has_port       = node->link != MPATH_GPU_LINK_MESH && s->egress != MPATH_PORTS_NONE;
+
+    for (i = node->first; i < node->first + node->num_ranks; i++) {
+        destination = ports->members[i];
+        bytes       = demand[destination];
+        if (bytes == 0 || destination == source) {
+            continue;
+        }
+        local += bytes;
+        ports->local_in[destination] += bytes;
+        if (has_port && ports->ports[destination].ingress != MPATH_PORTS_NONE) {
+            by_port += bytes;
+            ports->load[ports->ports[destination].ingress] += bytes;
+        } else {
+            load_leg(ports, source, destination, bytes);
+        }
+    }
+    ports->local_out[source] = local;
+    if (by_port > 0) {
+        ports->load[s->egress] += by_port;
+    }
+}
+
+/* Those to other nodes of the NVSwitch. */
+static void add_linked_row(mpath_ports_t *ports, int source, const uint64_t *demand)
+{
+    const mpath_port_t *s = &ports->ports[source], *d;
+    int destination;
+    uint64_t bytes;
+
+    for (destination = 0; destination < ports->num_ranks; destination++) {
+        bytes = demand[destination];
+        if (bytes > 0 && mpath_ports_is_linked(ports, source, destination)) {
+            d = &ports->ports[destination];
+            ports->load[s->egress] += bytes;
+            ports->load[d->ingress] += bytes;
+            ports->linked_out[source] += bytes;
+            ports->linked_in[destination] += bytes;
+        }
+    }
+}
+
+/* One pair over rails; 0: it has no route. */
+static int add_odd(mpath_ports_t *ports, int source, int destination, uint64_t bytes)
+{
+    mpath_ports_route_t route;
+    int i;
+
+    if (bytes == 0 || mpath_ports_is_linked(ports, source, destination)) {
+        return 1;
+    }
+    mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &route);
+    for (i = 0; i < route.num_resources; i++) {
+        ports->load[route.resources[i]] += bytes;
+    }
+    ports->relayed_bytes += bytes * (uint64_t)route.num_relays;
+    ports->odd_out[source] += bytes;
+    ports->odd_in[destination] += bytes;
+    return route.num_resources > 0;
+}
+
+/* All pairs of a row to a node, or with `only_odd` those whose destination has no NIC; 0: one has no route. */
+static int add_odd_node(mpath_ports_t *ports, int source, const mpath_ports_node_t *node, const uint64_t *demand,
+                        int only_odd)
+{
+    int i;
+
+    for (i = node->first; i < node->first + node->num_ranks; i++) {
+        if ((!only_odd || ports->ports[ports->members[i]].slot < 0) &&
+            !add_odd(ports, source, ports->members[i], demand[ports->members[i]])) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* Where routes cross, all but those to and from ranks without a NIC are added later, in sums. */
+static int add_crossing_row(mpath_ports_t *ports, int source, const uint64_t *demand)
+{
+    int node, only_odd = ports->ports[source].slot >= 0;
+
+    for (node = 0; node < ports->num_nodes; node++) {
+        if (node != ports->ports[source].node && !add_odd_node(ports, source, &ports->nodes[node], demand, only_odd)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* To a node that has the source's slot: received there, and forwarded by its driver. */
+static void add_matched_node(mpath_ports_t *ports, int source, const mpath_ports_node_t *node, const uint64_t *demand)
+{
+    int slot = ports->ports[source].slot, i, destination, driver;
+    const mpath_ports_lane_t *lane;
+    uint64_t bytes;
+
+    for (i = node->first; i < node->first + node->num_ranks; i++) {
+        destination = ports->members[i];
+        bytes       = demand[destination];
+        if (bytes == 0 || mpath_ports_is_linked(ports, source, destination)) {
+            continue;
+        }
+        driver = mpath_ports_driver(ports, destination, slot, source, destination);
+        lane   = mpath_ports_lane(ports, ports->ports[driver].node, slot);
+        ports->load[lane->rx] += bytes;
+        ports->load[ports->ports[driver].down] += bytes;
+        if (driver != destination) {
+            ports->relayed_bytes += bytes;
+            load_leg(ports, driver, destination, bytes);
+        }
+    }
+}
+
+static int add_matched_row(mpath_ports_t *ports, int source, const uint64_t *demand)
+{
+    int slot = ports->ports[source].slot, node;
+
+    for (node = 0; node < ports->num_nodes; node++) {
+        if (node == ports->ports[source].node || ports->nodes[node].num_ranks == 0) {
+            continue;
+        }
+        if (slot >= 0 && ((ports->nodes[node].lanes >> slot) & 1)) {
+            add_matched_node(ports, source, &ports->nodes[node], demand);
+        } else if (!add_odd_node(ports, source, &ports->nodes[node], demand, 0)) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* What the rank's own NIC sends and, where routes cross, receives. */
+static void add_own_nic(mpath_ports_t *ports, int rank)
+{
+    const mpath_port_t *port       = &ports->ports[rank];
+    const mpath_ports_node_t *node = &ports->nodes[port->node];
+    uint64_t out = ports->remote_out[rank] - ports->odd_out[rank], in = ports->remote_in[rank] - ports->odd_in[rank];
+
+    if (node->uplink_tx != MPATH_PORTS_NONE) {
+        ports->load[node->uplink_tx] += out;
+        ports->load[node->uplink_rx] += in;
+    }
+    if (port->slot < 0) {
+        return;
+    }
+    ports->load[port->up] += out;
+    ports->load[mpath_ports_lane(ports, port->node, port->slot)->tx] += out;
+    if (ports->crossing) {
+        ports->load[port->down] += in;
+        ports->load[mpath_ports_lane(ports, port->node, port->slot)->rx] += in;
+    }
+}
+
+/* Bytes between nodes, once all rows are summed up. */
+static void add_remote(mpath_ports_t *ports, int rank)
+{
+    mpath_ports_node_t *node = &ports->nodes[ports->ports[rank].node];
+
+    ports->remote_out[rank] -= ports->local_out[rank] + ports->linked_out[rank];
+    ports->remote_in[rank] -= ports->demand[(size_t)rank * (size_t)(ports->num_ranks + 1)] + ports->local_in[rank] +
+                              ports->linked_in[rank];
+    node->remote_out += ports->remote_out[rank];
+    node->remote_in += ports->remote_in[rank];
+    if (!ports->one_node) {
+        add_own_nic(ports, rank);
+    }
+}
+
+mpath_status_t mpath_ports_count(mpath_ports_t *ports)
+{
+    const uint64_t *demand = ports->demand;
+    int rank, has_routes = 1;
+
+    for (rank = 0; rank < ports->num_ranks && has_routes; rank++, demand += ports->num_ranks) {
+        ports->remote_out[rank] = add_row(ports->remote_in, demand, ports->num_ranks, &ports->num_pairs);
+        ports->remote_out[rank] -= demand[rank];
+        ports->num_pairs -= demand[rank] != 0;
+        add_local_row(ports, rank, demand);
+        if (ports->has_domains) {
+            add_linked_row(ports, rank, demand);
+        }
+        if (ports->one_node) {
+            continue;
+        }
+        if (!ports->crossing) {
+            has_routes = add_matched_row(ports, rank, demand);
+        } else if (!ports->uniform) {
+            has_routes = add_crossing_row(ports, rank, demand);
+        }
+    }
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        add_remote(ports, rank);
+    }
+    return has_routes ? MPATH_OK : MPATH_DECLINED;
+}
+
+/* The cuts: what ports, NICs and nodes of GPUs must carry whatever the routes are. */
+
+mpath_ratio_t mpath_ports_z_at(const mpath_ports_t *ports, const uint64_t *load, int *resource_p)
+{
+    mpath_ratio_t z = {0, 1}, ratio;
+    int r;
+
+    *resource_p = -1;
+    for (r = 0; r < ports->num_resources; r++) {
+        ratio.num = load[r];
+        ratio.den = ports->capacity[r];
+        if (ratio.num <= z.num && ratio.den >= z.den) {
+            continue; /* most of them, without a product */
+        }
+        if (ratio.den == z.den ? ratio.num > z.num : mpath_ratio_less(z, ratio)) { /* many are alike */
+            z           = ratio;
+            *resource_p = r;
+        }
+    }
+    return z;
+}
+
+static uint64_t least(uint64_t a, uint64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void raise(mpath_ratio_t *bound, uint64_t bytes, uint64_t rate_bps)
+{
+    mpath_ratio_t ratio = {bytes, rate_bps};
+
+    if (bytes > 0 && rate_bps > 0) {
+        *bound = mpath_ratio_max(*bound, ratio);
+    }
+}
+
+/* What peer copies into or out of a rank can use together; 0: none but over PCIe. */
+static uint64_t peer_rate(const mpath_ports_t *ports, int rank, int into)
+{
+    const mpath_port_t *port = &ports->ports[rank], *other;
+    uint32_t resource        = into ? port->ingress : port->egress, gpus;
+    uint64_t rate            = 0;
+
+    if (ports->nodes[port->node].link != MPATH_GPU_LINK_MESH) {
+        return resource == MPATH_PORTS_NONE || resource == port->up || resource == port->down
+                   ? 0
+                   : ports->capacity[resource];
+    }
+    for (gpus = into ? port->links_from : port->links_to; gpus != 0; gpus &= gpus - 1) {
+        other = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
+        rate += ports->capacity[into ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other)];
+    }
+    return rate;
+}
+
+/* What the NICs beside a rank and the PCIe link behind them can do. */
+static uint64_t own_nics_rate(const mpath_ports_t *ports, const mpath_port_t *port, int into)
+{
+    const mpath_ports_lane_t *lane;
+    uint64_t rate = 0;
+    uint32_t slots;
+
+    for (slots = port->slots; slots != 0 && !ports->one_node; slots &= slots - 1) {
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
+        rate += ports->capacity[into ? lane->rx : lane->tx];
+    }
+    return least(rate, ports->capacity[into ? port->down : port->up]);
+}
+
+/*
+ * Into (or out of) one rank: everything passes its peer links or its PCIe link, and what comes from other nodes its
+ * peer links or its own NICs.
+ */
+static void cut_rank(const mpath_ports_t *ports, int rank, int into, mpath_ratio_t *bound)
+{
+    const mpath_port_t *port = &ports->ports[rank];
+    uint64_t remote          = into ? ports->remote_in[rank] : ports->remote_out[rank];
+    uint64_t local           = into ? ports->local_in[rank] + ports->linked_in[rank]
+                                    : ports->local_out[rank] + ports->linked_out[rank];
+    uint64_t peer, nics = own_nics_rate(ports, port, into);
+    mpath_ratio_t alone = {remote + local, nics};
+
+    if (nics > 0 && !mpath_ratio_less(*bound, alone)) {
+        return; /* even without peer links */
+    }
+    peer = peer_rate(ports, rank, into);
+    raise(bound, remote + local, peer + ports->capacity[into ? port->down : port->up]);
+    if (remote > 0 && peer > 0) {
+        raise(bound, remote, peer + nics);
+    }
+}
+
+/* The NICs of a node, each no faster than the PCIe links it is reached by. */
+static uint64_t lanes_rate(const mpath_ports_t *ports, int node, int into)
+{
+    const mpath_ports_lane_t *lane;
+    const mpath_port_t *port;
+    uint64_t rate = 0, links;
+    int slot, i, driver;
+
+    for (slot = 0; slot < ports->num_slots; slot++) {
+        lane = mpath_ports_lane(ports, node, slot);
+        for (i = 0, links = 0; i < lane->count; i++) {
+            driver = lane->count == 1 ? lane->driver : ports->drivers[lane->driver + i];
+            port   = &ports->ports[driver];
+            links += ports->capacity[into ? port->down : port->up];
+        }
+        rate += lane->count == 0 ? 0 : least(links, ports->capacity[into ? lane->rx : lane->tx]);
+    }
+    return rate;
+}
+
+/* Into or out of a node: the NICs, by lane or by rank, and the uplink. */
+static void cut_node(const mpath_ports_t *ports, int node, int into, mpath_ratio_t *bound)
+{
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    uint64_t bytes = into ? n->remote_in : n->remote_out, by_rank = 0;
+    int i;
+
+    if (bytes == 0) {
+        return;
+    }
+    raise(bound, bytes, lanes_rate(ports, node, into));
+    for (i = n->first; i < n->first + n->num_ranks && !ports->single; i++) {
+        by_rank += own_nics_rate(ports, &ports->ports[ports->members[i]], into);
+    }
+    raise(bound, bytes, by_rank);
+    if (n->uplink_tx != MPATH_PORTS_NONE) {
+        raise(bound, bytes, ports->capacity[into ? n->uplink_rx : n->uplink_tx]);
+    }
+}
+
+/* Host memory, where it is the only way between GPUs of a node. */
+static void cut_memory(const mpath_ports_t *ports, int node, mpath_ratio_t *bound)
+{
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    uint64_t bytes              = 0;
+    int i;
+
+    for (i = n->first; i < n->first + n->num_ranks; i++) {
+        bytes += ports->local_out[ports->members[i]];
+    }
+    raise(bound, bytes, ports->capacity[n->memory]);
+}
+
+mpath_ratio_t mpath_ports_cuts(const mpath_ports_t *ports)
+{
+    mpath_ratio_t bound = {0, 1};
+    int i;
+
+    for (i = 0; i < ports->num_nodes; i++) {
+        if (!ports->one_node) {
+            cut_node(ports, i, 0, &bound);
+            cut_node(ports, i, 1, &bound);
+        }
+        if (ports->nodes[i].link == MPATH_GPU_LINK_NONE) {
+            cut_memory(ports, i, &bound);
+        }
+    }
+    for (i = 0; i < ports->num_ranks; i++) {
+        cut_rank(ports, i, 0, &bound);
+        cut_rank(ports, i, 1, &bound);
+    }
+    return bound;
+}
+
+#define NO_SLOT (-1)
+
+/* NICs of a node that are up, as a mask. */
+static uint64_t nics_up(const mpath_machine_t *machine)
+{
+    uint64_t mask = 0;
+    int nic;
+
+    for (nic = 0; nic < machine->num_nics; nic++) {
+        mask |= machine->nics[nic].up ? 1ull << nic : 0;
+    }
+    return mask;
+}
+
+static void read_nodes(mpath_ports_t *ports)
+{
+    const mpath_node_gpus_t *gpus;
+    mpath_ports_node_t *n;
+    int node;
+
+    for (node = 0; node < ports->num_nodes; node++) {
+        gpus      = mpath_topo_gpus(ports->topo, node);
+        n         = &ports->nodes[node];
+        n->link   = gpus->link;
+        n->domain = gpus->link == MPATH_GPU_LINK_SWITCH ? gpus->domain : -1;
+        n->memory = n->uplink_tx = n->uplink_rx = MPATH_PORTS_NONE;
+        ports->has_mesh |= gpus->link == MPATH_GPU_LINK_MESH;
+        ports->has_domains |= n->domain >= 0;
+        ports->gpus_per_node = gpus->num_gpus > ports->gpus_per_node ? gpus->num_gpus : ports->gpus_per_node;
+    }
+}
+
+/* Seats the ranks; 0 unless each has a GPU of its own and reaches all lanes. */
+static int read_seats(mpath_ports_t *ports)
+{
+    const mpath_place_t *place;
+    mpath_port_t *port;
+    int32_t *seat;
+    uint64_t up;
+    int rank, node = -1, used = 0, next = 0, n;
+
+    if (mpath_topo_reach_is_limited(ports->topo)) {
+        return 0;
+    }
+    memset(ports->on_gpu, 0xff, (size_t)ports->num_nodes * (size_t)ports->gpus_per_node * sizeof(*ports->on_gpu));
+    for (rank = 0, up = 0; rank < ports->num_ranks; rank++) {
+        place = mpath_topo_place(ports->topo, rank);
+        if (place->gpu < 0 || place->no_relay || place->gpu >= mpath_topo_gpus(ports->topo, place->node)->num_gpus) {
+            return 0;
+        }
+        seat = &ports->on_gpu[place->node * ports->gpus_per_node + place->gpu];
+        if (*seat >= 0) {
+            return 0;
+        }
+        *seat        = rank;
+        up           = place->node == node ? up : nics_up(mpath_topo_machine(ports->topo, place->node));
+        node         = place->node;
+        port         = &ports->ports[rank];
+        port->node   = node;
+        port->gpu    = place->gpu;
+        port->nics   = mpath_topo_nics_beside(ports->topo, rank) & up;
+        port->slot   = port->nics == 0 ? NO_SLOT : __builtin_ctzll(port->nics);
+        port->slot   = place->nic >= 0 && ((up >> place->nic) & 1) ? place->nic : port->slot;
+        port->egress = port->ingress = port->up = port->down = MPATH_PORTS_NONE;
+        used += ports->nodes[node].num_ranks++ == 0;
+    }
+    for (n = 0; n < ports->num_nodes; n++) {
+        ports->nodes[n].first = next;
+        next += ports->nodes[n].num_ranks;
+    }
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        ports->members[ports->nodes[ports->ports[rank].node].first++] = rank;
+    }
+    for (n = 0; n < ports->num_nodes; n++) {
+        ports->nodes[n].first -= ports->nodes[n].num_ranks;
+    }
+    ports->one_node = used < 2;
+    return 1;
+}
+
+/* The rails beside ranks get slots, in their order; 0: they are too many. */
+static int number_slots(mpath_ports_t *ports, int8_t *slot_of_rail)
+{
+    const mpath_machine_t *machine;
+    uint64_t all = 0;
+    uint64_t nics;
+    int rank, rail;
+
+    for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
+        machine = mpath_topo_machine(ports->topo, ports->ports[rank].node);
+        for (nics = ports->ports[rank].nics; nics != 0; nics &= nics - 1) {
+            all |= 1ull << machine->nics[__builtin_ctzll(nics)].rail;
+        }
+    }
+    for (rail = 0; rail < MPATH_MAX_RAILS; rail++) {
+        slot_of_rail[rail] = (int8_t)((all >> rail) & 1 ? __builtin_popcountll(all & ((1ull << rail) - 1)) : NO_SLOT);
+    }
+    ports->num_slots = __builtin_popcountll(all);
+    return ports->num_slots <= MPATH_PORTS_MAX_SLOTS;
+}
+
+/* From NICs to slots, and how many ranks drive each lane. */
+static void take_slots(mpath_ports_t *ports, const int8_t *slot_of_rail)
+{
+    const mpath_machine_t *machine;
+    mpath_port_t *port;
+    uint32_t slots, all = 0;
+    uint64_t nics;
+    int rank, node;
+
+    ports->uniform = ports->single = 1;
+    for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
+        port        = &ports->ports[rank];
+        machine     = mpath_topo_machine(ports->topo, port->node);
+        port->slots = 0;
+        port->slot  = port->slot < 0 ? NO_SLOT : slot_of_rail[machine->nics[port->slot].rail];
+        ports->uniform &= port->slot >= 0;
+        ports->single &= (port->nics & (port->nics - 1)) == 0;
+        for (nics = port->nics; nics != 0; nics &= nics - 1) {
+            port->slots |= 1u << slot_of_rail[machine->nics[__builtin_ctzll(nics)].rail];
+        }
+        ports->nodes[port->node].lanes |= port->slots;
+        all |= port->slots;
+        for (slots = port->slots; slots != 0; slots &= slots - 1) {
+            ports->lanes[port->node * ports->num_slots + __builtin_ctz(slots)].count++;
+        }
+    }
+    for (node = 0; node < ports->num_nodes; node++) {
+        ports->uniform &= ports->nodes[node].num_ranks == 0 || ports->nodes[node].lanes == all;
+    }
+}
+
+/* Lists the drivers of the lanes, ranks in order. */
+static void list_drivers(mpath_ports_t *ports)
+{
+    int lane, num_lanes = ports->num_nodes * ports->num_slots, next = 0, rank;
+    mpath_ports_lane_t *l;
+    uint32_t slots;
+
+    for (lane = 0; lane < num_lanes; lane++) {
+        ports->lanes[lane].driver = next;
+        next += ports->lanes[lane].count;
+    }
+    for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
+        for (slots = ports->ports[rank].slots; slots != 0; slots &= slots - 1) {
+            l = &ports->lanes[ports->ports[rank].node * ports->num_slots + __builtin_ctz(slots)];
+            ports->drivers[l->driver++] = rank;
+        }
+    }
+    for (lane = 0; lane < num_lanes; lane++) {
+        l = &ports->lanes[lane];
+        l->driver -= l->count;
+        l->driver = l->count == 1 ? ports->drivers[l->driver] : l->driver;
+    }
+}
+
+/* The resource that a NIC's lane has under `number`; NULL: the NIC is in no lane. */
+static mpath_ports_lane_t *lane_of(mpath_ports_t *ports, const mpath_resource_t *resource, const int8_t *slot_of_rail)
+{
+    const mpath_nic_t *nic = &mpath_topo_machine(ports->topo, resource->node)->nics[resource->index];
+    int slot               = slot_of_rail[nic->rail];
+    mpath_ports_lane_t *lane;
+
+    if (!nic->up || slot == NO_SLOT) {
+        return NULL;
+    }
+    lane = &ports->lanes[resource->node * ports->num_slots + slot];
+    return lane->count > 0 ? lane : NULL;
+}
+
+static void take_nic(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *resource, const int8_t *slot_of_rail)
+{
+    mpath_ports_lane_t *lane = ports->one_node ? NULL : lane_of(ports, resource, slot_of_rail);
+
+    if (lane != NULL && resource->kind == MPATH_RESOURCE_NIC_TX) {
+        lane->tx = r;
+    } else if (lane != NULL) {
+        lane->rx = r;
+    }
+}
+
+static void take_link(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *resource, mpath_port_t *port)
+{
+    int peer = ports->on_gpu[resource->node * ports->gpus_per_node + resource->peer];
+
+    if (peer >= 0) {
+        ports->links[(port->node * ports->gpus_per_node + port->gpu) * ports->gpus_per_node + resource->peer] = r;
+        port->links_to |= 1u << resource->peer;
+        ports->ports[peer].links_from |= 1u << port->gpu;
+    }
+}
+
+static void take_gpu(mpath_ports_t *ports, uint32_t r, const mpath_resource_t *resource)
+{
+    int rank = ports->on_gpu[resource->node * ports->gpus_per_node + resource->index];
+    mpath_port_t *port;
+
+    if (rank < 0) {
+        return;
+    }
+    port = &ports->ports[rank];
+    switch (resource->kind) {
+    case MPATH_RESOURCE_PCIE_UP:
+        port->up = r;
+        break;
+    case MPATH_RESOURCE_PCIE_DOWN:
+        port->down = r;
+        break;
+    case MPATH_RESOURCE_GPU_EGRESS:
+        port->egress = r;
+        break;
+    case MPATH_RESOURCE_GPU_INGRESS:
+        port->ingress = r;
+        break;
+    default:
+        take_link(ports, r, resource, port);
+        break;
+    }
+}
+
+/* The numbers of the resources, by rank, lane and node. PCIe nodes copy over the links that NICs use too. */
+static void read_resources(mpath_ports_t *ports, const int8_t *slot_of_rail)
+{
+    const mpath_resource_t *resource = mpath_topo_resource(ports->topo, 0);
+    int rank, r;
+
+    for (r = 0; r < ports->num_resources; r++, resource++) {
+        ports->capacity[r] = resource->capacity_bps;
+        switch (resource->kind) {
+        case MPATH_RESOURCE_HOST_MEMORY:
+            ports->nodes[resource->node].memory = (uint32_t)r;
+            break;
+        case MPATH_RESOURCE_UPLINK_TX:
+            ports->nodes[resource->node].uplink_tx = (uint32_t)r;
+            break;
+        case MPATH_RESOURCE_UPLINK_RX:
+            ports->nodes[resource->node].uplink_rx = (uint32_t)r;
+            break;
+        case MPATH_RESOURCE_NIC_TX:
+        case MPATH_RESOURCE_NIC_RX:
+            take_nic(ports, (uint32_t)r, resource, slot_of_rail);
+            break;
+        default:
+            take_gpu(ports, (uint32_t)r, resource);
+            break;
+        }
+    }
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        if (ports->nodes[ports->ports[rank].node].link == MPATH_GPU_LINK_PCIE) {
+            ports->ports[rank].egress  = ports->ports[rank].up;
+            ports->ports[rank].ingress = ports->ports[rank].down;
+        }
+    }
+}
+
+/* One block for the tables whose size is known at once. */
+static mpath_status_t allocate(mpath_ports_t *ports)
+{
+    size_t ranks = (size_t)ports->num_ranks, nodes = (size_t)ports->num_nodes, count = (size_t)ports->num_resources;
+    size_t words = 4 * count + 10 * ranks;
+    size_t bytes = words * sizeof(uint64_t) + nodes * sizeof(mpath_ports_node_t) + ranks * sizeof(mpath_port_t) +
+                   (count + 2 * ranks) * sizeof(uint32_t);
+
+    ports->memory = calloc(bytes, 1);
+    if (ports->memory == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    ports->capacity   = ports->memory;
+    ports->load       = ports->capacity + count;
+    ports->target     = ports->load + count;
+    ports->saved      = ports->target + count;
+    ports->local_out  = ports->saved + count;
+    ports->local_in   = ports->local_out + ranks;
+    ports->linked_out = ports->local_in + ranks;
+    ports->linked_in  = ports->linked_out + ranks;
+    ports->remote_out = ports->linked_in + ranks;
+    ports->remote_in  = ports->remote_out + ranks;
+    ports->odd_out    = ports->remote_in + ranks;
+    ports->odd_in     = ports->odd_out + ranks;
+    ports->lent       = ports->odd_in + ranks;
+    ports->nodes      = (mpath_ports_node_t *)(ports->lent + 2 * ranks);
+    ports->ports      = (mpath_port_t *)(ports->nodes + nodes);
+    ports->stamp      = (uint32_t *)(ports->ports + ranks);
+    ports->members    = (int32_t *)(ports->stamp + count);
+    return MPATH_OK;
+}
+
+/* Tables by GPU, NVLink, lane. */
+static mpath_status_t allocate_lanes(mpath_ports_t *ports)
+{
+    size_t nodes = (size_t)ports->num_nodes, seats = nodes * (size_t)ports->gpus_per_node;
+    size_t links = ports->has_mesh ? seats * (size_t)ports->gpus_per_node : 0, lanes = nodes * MPATH_PORTS_MAX_SLOTS;
+    size_t drivers = (size_t)ports->num_ranks * MPATH_PORTS_MAX_SLOTS;
+
+    ports->lanes  = calloc(lanes, sizeof(*ports->lanes));
+    ports->on_gpu = malloc((seats + links + drivers + 1) * sizeof(*ports->on_gpu));
+    if (ports->lanes == NULL || ports->on_gpu == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    ports->drivers = ports->on_gpu + seats;
+    if (ports->has_mesh) {
+        ports->links = (uint32_t *)(ports->drivers + drivers);
+        memset(ports->links, 0xff, links * sizeof(*ports->links));
+    }
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_ports_init(mpath_ports_t *ports, const mpath_topo_t *topo, const uint64_t *demand,
+                                uint64_t min_fragment_bytes)
+{
+    int8_t slot_of_rail[MPATH_MAX_RAILS];
+    mpath_status_t status;
+
+    memset(ports, 0, sizeof(*ports));
+    if (mpath_topo_num_nodes(topo) == 0 || mpath_topo_gpus(topo, 0) == NULL || mpath_topo_params(topo)->no_staged) {
+        return MPATH_DECLINED;
+    }
+    ports->topo               = topo;
+    ports->demand             = demand;
+    ports->min_fragment_bytes = min_fragment_bytes;
+    ports->num_ranks          = mpath_topo_num_ranks(topo);
+    ports->num_nodes          = mpath_topo_num_nodes(topo);
+    ports->num_resources      = mpath_topo_num_resources(topo);
+    ports->crossing           = (mpath_topo_params(topo)->fabric & MPATH_FABRIC_SPINE) != 0;
+    status                    = allocate(ports);
+    if (status == MPATH_OK) {
+        read_nodes(ports);
+        status = allocate_lanes(ports);
+    }
+    if (status == MPATH_OK) {
+        status = read_seats(ports) && number_slots(ports, slot_of_rail) ? MPATH_OK : MPATH_DECLINED;
+    }
+    if (status != MPATH_OK) {
+        mpath_ports_release(ports);
+        return status;
+    }
+    take_slots(ports, slot_of_rail);
+    list_drivers(ports);
+    read_resources(ports, slot_of_rail);
+    return MPATH_OK;
+}
+
+void mpath_ports_release(mpath_ports_t *ports)
+{
+    free(ports->memory);
+    free(ports->lanes);
+    free(ports->on_gpu);
+    mpath_moves_release(&ports->moves);
+    memset(ports, 0, sizeof(*ports));
+}
+
+int mpath_ports_odd_slots(const mpath_ports_t *ports, int source, int destination, int *from_p, int *to_p)
+{
+    uint32_t matched = mpath_ports_matched(ports, source, destination);
+    int from = ports->ports[source].slot, to = ports->ports[destination].slot, skip;
+
+    if (from >= 0 && ((matched >> from) & 1)) {
+        to = from;
+    } else if (to >= 0 && ((matched >> to) & 1)) {
+        from = to;
+    } else if (matched != 0) {
+        for (skip = source % __builtin_popcount(matched); skip > 0; skip--) {
+            matched &= matched - 1;
+        }
+        from = to = __builtin_ctz(matched);
+    } else {
+        if (!ports->crossing || ports->nodes[ports->ports[source].node].lanes == 0 ||
+            ports->nodes[ports->ports[destination].node].lanes == 0) {
+            return 0;
+        }
+        from = __builtin_ctz(ports->nodes[ports->ports[source].node].lanes);
+        to   = __builtin_ctz(ports->nodes[ports->ports[destination].node].lanes);
+    }
+    *from_p = from;
+    *to_p   = to;
+    return 1;
+}

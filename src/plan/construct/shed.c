@@ -1,0 +1,683 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Moves the bytes that static routes put above the targets. A piece only goes where every resource of its new route
+ * stays within its target, so that nothing else becomes overloaded. Routes with few relays come first.
+ */
+#include "plan/construct/construct.h"
+
+#include "plan/construct/moves.h"
+
+#include <string.h>
+
+/* Single moves of bytes from the static routes, and the loads that follow. */
+
+mpath_status_t mpath_ports_begin_moves(mpath_ports_t *ports)
+{
+    memcpy(ports->saved, ports->load, (size_t)ports->num_resources * sizeof(*ports->saved));
+    ports->saved_relayed_bytes = ports->relayed_bytes;
+    return mpath_moves_begin(&ports->moves, ports->demand, ports->num_ranks);
+}
+
+void mpath_ports_reset(mpath_ports_t *ports)
+{
+    memcpy(ports->load, ports->saved, (size_t)ports->num_resources * sizeof(*ports->saved));
+    ports->relayed_bytes = ports->saved_relayed_bytes;
+    mpath_moves_reset(&ports->moves);
+}
+
+/* Adds bytes to a route, modulo 2^64 so that a negative amount takes them away. */
+static void add_load(mpath_ports_t *ports, const mpath_ports_route_t *route, uint64_t bytes)
+{
+    int i;
+
+    for (i = 0; i < route->num_resources; i++) {
+        ports->load[route->resources[i]] += bytes;
+    }
+    ports->relayed_bytes += bytes * (uint64_t)route->num_relays;
+}
+
+/* Moves bytes of a pair from its static route, which is `from`, to another. */
+static mpath_status_t ports_move(mpath_ports_t *ports, int source, int destination, const mpath_ports_route_t *from,
+                                 int via, const mpath_ports_route_t *to, uint64_t bytes)
+{
+    add_load(ports, from, 0 - bytes);
+    add_load(ports, to, bytes);
+    return mpath_moves_record(&ports->moves, source, destination, via, bytes);
+}
+
+mpath_status_t mpath_ports_shift(mpath_ports_t *ports, const mpath_ports_piece_t *from, int via,
+                                 const mpath_ports_route_t *to, uint64_t bytes)
+{
+    add_load(ports, &from->route, 0 - bytes);
+    add_load(ports, to, bytes);
+    if (from->via != MPATH_PORTS_STATIC) {
+        mpath_moves_take(&ports->moves, from->source, from->destination, from->via, bytes);
+    }
+    if (via == MPATH_PORTS_STATIC) {
+        return MPATH_OK; /* what has no move is there */
+    }
+    return mpath_moves_record(&ports->moves, from->source, from->destination, via, bytes);
+}
+
+mpath_status_t mpath_ports_move_pair(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes)
+{
+    mpath_ports_route_t from, to;
+
+    mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &from);
+    mpath_ports_route(ports, source, destination, via, &to);
+    return ports_move(ports, source, destination, &from, via, &to, bytes);
+}
+
+/* Stamps the static route; nonzero when it uses the resource. */
+static int ports_stamp(mpath_ports_t *ports, const mpath_ports_route_t *route, uint32_t resource)
+{
+    int i, found = 0;
+
+    ports->serial++;
+    for (i = 0; i < route->num_resources; i++) {
+        ports->stamp[route->resources[i]] = ports->serial;
+        found |= route->resources[i] == resource;
+    }
+    return found;
+}
+
+/*
+ * Moves up to `bytes` of a pair, in whole fragments, from its static route to one between the nodes by a slot; the NICs
+ * may exceed their targets, the copies inside the nodes not. *moved_p says how many bytes.
+ */
+static mpath_status_t ports_move_over(mpath_ports_t *ports, int source, int destination, int via, uint64_t bytes,
+                                      uint64_t *moved_p)
+{
+    mpath_ports_route_t from, to, legs = {.num_resources = 0};
+    uint64_t all = mpath_moves_left(&ports->moves, source, destination), room;
+
+    mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &from);
+    mpath_ports_route(ports, source, destination, via, &to);
+    mpath_ports_add_leg(ports, &legs, source, mpath_ports_driver(ports, source, via, source, destination));
+    mpath_ports_add_leg(ports, &legs, mpath_ports_driver(ports, destination, via, source, destination), destination);
+    ports_stamp(ports, &from, 0);
+    room     = mpath_ports_room_on(ports, &legs);
+    bytes    = bytes < room ? bytes : room;
+    bytes    = bytes == 0 ? 0 : mpath_moves_fit(all, bytes, room, ports->min_fragment_bytes);
+    *moved_p = bytes;
+    return bytes == 0 ? MPATH_OK : ports_move(ports, source, destination, &from, via, &to, bytes);
+}
+
+/* The ways of a pair, and the pieces that use a resource. */
+
+int mpath_ports_list_ways(const mpath_ports_t *ports, int source, int destination, int *vias)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    uint32_t matched, from, to;
+    int count = 0;
+
+    vias[count++] = MPATH_PORTS_STATIC;
+    if (s->node == d->node) {
+        for (from = s->links_to & d->links_from; from != 0; from &= from - 1) {
+            vias[count++] = __builtin_ctz(from);
+        }
+        if (mpath_ports_can_peer(ports, source, destination)) {
+            vias[count++] = MPATH_PORTS_STAGED;
+        }
+        return count;
+    }
+    matched = mpath_ports_matched(ports, source, destination);
+    for (from = matched; from != 0; from &= from - 1) {
+        vias[count++] = __builtin_ctz(from);
+    }
+    if (!ports->crossing || ports->nodes[s->node].lanes == ports->nodes[d->node].lanes) {
+        return count;
+    }
+    for (from = ports->nodes[s->node].lanes; from != 0; from &= from - 1) {
+        to = ports->nodes[d->node].lanes & ((matched >> __builtin_ctz(from)) & 1 ? ~matched : UINT32_MAX);
+        for (; to != 0; to &= to - 1) {
+            vias[count++] = MPATH_PORTS_CROSS + __builtin_ctz(from) * MPATH_PORTS_MAX_SLOTS + __builtin_ctz(to);
+        }
+    }
+    return count;
+}
+
+typedef struct visitor {
+    uint32_t resource;
+    mpath_ports_visit_t visit;
+    void *arg;
+} visitor_t;
+
+static mpath_status_t visit_piece(mpath_ports_t *ports, const visitor_t *v, int source, int destination, int via,
+                                  uint64_t bytes)
+{
+    mpath_ports_piece_t piece = {.source = source, .destination = destination, .via = via, .bytes = bytes};
+
+    mpath_ports_route(ports, source, destination, via, &piece.route);
+    return mpath_ports_uses(&piece.route, v->resource) ? v->visit(v->arg, &piece) : MPATH_OK;
+}
+
+static mpath_status_t visit_pair(mpath_ports_t *ports, const visitor_t *v, int source, int destination)
+{
+    size_t pair           = mpath_moves_pair(&ports->moves, source, destination);
+    mpath_status_t status = MPATH_OK;
+    uint64_t bytes        = ports->demand[pair];
+    uint32_t move, next;
+
+    if (bytes == 0 || source == destination) {
+        return MPATH_OK;
+    }
+    for (move = ports->moves.head[pair]; move != 0; move = ports->moves.list[move].next) {
+        bytes -= ports->moves.list[move].bytes;
+    }
+    move = ports->moves.head[pair];
+    if (bytes > 0) {
+        status = visit_piece(ports, v, source, destination, MPATH_PORTS_STATIC, bytes);
+    }
+    for (; move != 0 && status == MPATH_OK; move = next) { /* moves that are added meanwhile stand before */
+        next  = ports->moves.list[move].next;
+        bytes = ports->moves.list[move].bytes;
+        if (bytes > 0) {
+            status = visit_piece(ports, v, source, destination, ports->moves.list[move].via, bytes);
+        }
+    }
+    return status;
+}
+
+/* All pairs that a node's ranks send or receive. */
+static mpath_status_t visit_node(mpath_ports_t *ports, const visitor_t *v, int node, int receives)
+{
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    mpath_status_t status       = MPATH_OK;
+    int i, own, other;
+
+    for (i = n->first; i < n->first + n->num_ranks; i++) {
+        own = ports->members[i];
+        for (other = 0; other < ports->num_ranks && status == MPATH_OK; other++) {
+            if (!receives || ports->ports[other].node != node) { /* pairs inside have been sent */
+                status = visit_pair(ports, v, receives ? other : own, receives ? own : other);
+            }
+        }
+    }
+    return status;
+}
+
+mpath_status_t mpath_ports_visit(mpath_ports_t *ports, uint32_t resource, mpath_ports_visit_t visit, void *arg)
+{
+    const mpath_resource_t *r = mpath_topo_resource(ports->topo, (int)resource);
+    visitor_t v               = {.resource = resource, .visit = visit, .arg = arg};
+    int is_sender             = r->kind == MPATH_RESOURCE_NIC_TX || r->kind == MPATH_RESOURCE_UPLINK_TX;
+    int is_receiver           = r->kind == MPATH_RESOURCE_NIC_RX || r->kind == MPATH_RESOURCE_UPLINK_RX;
+    mpath_status_t status     = MPATH_OK;
+
+    /* ports and links inside a node carry what it sends and what it receives */
+    if (!is_receiver) {
+        status = visit_node(ports, &v, r->node, 0);
+    }
+    return status == MPATH_OK && !is_sender ? visit_node(ports, &v, r->node, 1) : status;
+}
+
+/* Balances the NICs of a node of GPUs: which bytes could arrive on, or leave by, which of its NICs, and their moves. */
+
+static uint64_t pair_bytes(const mpath_ports_t *ports, int receives, int own, int other)
+{
+    return mpath_moves_left(&ports->moves, receives ? other : own, receives ? own : other);
+}
+
+static void set_loads(const mpath_ports_t *ports, mpath_balance_t *balance, int node, int receives)
+{
+    const mpath_ports_lane_t *lane;
+    uint32_t nic;
+    int slot;
+
+    for (slot = 0; slot < ports->num_slots; slot++) {
+        lane = mpath_ports_lane(ports, node, slot);
+        nic  = receives ? lane->rx : lane->tx;
+        mpath_balance_set_load(balance, slot, ports->load[nic], ports->target[nic]);
+    }
+}
+
+/* Bytes on static routes between the slots. */
+static void count_arcs(const mpath_ports_t *ports, mpath_balance_t *balance, const mpath_ports_node_t *node,
+                       int receives)
+{
+    const mpath_port_t *port;
+    int other, i, own, slot;
+
+    for (other = 0; other < ports->num_ranks; other++) {
+        port = &ports->ports[other];
+        for (i = 0; i < node->num_ranks && &ports->nodes[port->node] != node; i++) {
+            own  = ports->members[node->first + i];
+            slot = ports->ports[own].slot;
+            balance->left[slot][port->slot] += slot == port->slot || mpath_ports_is_linked(ports, own, other)
+                                                   ? 0
+                                                   : pair_bytes(ports, receives, own, other);
+        }
+    }
+}
+
+/* Moves the bytes of one arc, pair by pair. */
+static mpath_status_t move_arc(mpath_ports_t *ports, const mpath_ports_node_t *node, int receives, int own, int via,
+                               uint64_t *left)
+{
+    mpath_status_t status = MPATH_OK;
+    uint64_t moved;
+    int i, other;
+
+    for (i = 0; i<ports->num_ranks && * left> 0 && status == MPATH_OK; i++) {
+        other = ports->members[i];
+        if (ports->ports[other].slot != via || &ports->nodes[ports->ports[other].node] == node ||
+            mpath_ports_is_linked(ports, own, other)) {
+            continue;
+        }
+        status = ports_move_over(ports, receives ? other : own, receives ? own : other, via, *left, &moved);
+        *left -= moved < *left ? moved : *left;
+    }
+    return status;
+}
+
+mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
+{
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    mpath_status_t status       = MPATH_OK;
+    mpath_balance_t balance;
+    int slot, via, i, own;
+
+    if (n->num_ranks == 0) {
+        return MPATH_OK;
+    }
+    balance.num_nics = ports->num_slots;
+    set_loads(ports, &balance, node, receives);
+    if (!mpath_balance_is_tight(&balance)) {
+        return MPATH_OK;
+    }
+    mpath_balance_init(&balance, ports->num_slots);
+    count_arcs(ports, &balance, n, receives);
+    mpath_balance_solve(&balance);
+    for (slot = 0; slot < ports->num_slots; slot++) {
+        for (via = 0; via < ports->num_slots; via++) {
+            for (i = 0; i < n->num_ranks && balance.flow[slot][via] > 0 && status == MPATH_OK; i++) {
+                own = ports->members[n->first + i];
+                if (ports->ports[own].slot == slot) {
+                    status = move_arc(ports, n, receives, own, via, &balance.flow[slot][via]);
+                }
+            }
+        }
+    }
+    return status;
+}
+
+#define PASSES 2
+
+/* A resource that sheds bytes. */
+typedef struct shedding {
+    uint32_t resource;
+    int slot; /* of the NIC that it is; -1: it is none */
+    int receives;
+    int pass;
+    uint64_t excess; /* bytes to go */
+} shedding_t;
+
+/* The best route so far. */
+typedef struct choice {
+    uint64_t room;
+    int via;
+    mpath_ports_route_t route;
+} choice_t;
+
+/* Takes the route when it has more room and does not use the shedding resource. */
+static void take(const mpath_ports_t *ports, const shedding_t *from, int via, const mpath_ports_route_t *route,
+                 choice_t *best)
+{
+    uint64_t room = UINT64_MAX, here;
+    int i;
+
+    for (i = 0; i < route->num_resources; i++) {
+        here = mpath_ports_room_at(ports, route->resources[i]);
+        room = here < room ? here : room;
+        if (room <= best->room || route->resources[i] == from->resource) {
+            return;
+        }
+    }
+    best->room  = room;
+    best->via   = via;
+    best->route = *route;
+}
+
+static void consider(const mpath_ports_t *ports, const shedding_t *from, int source, int destination, int via,
+                     choice_t *best)
+{
+    mpath_ports_route_t route;
+
+    mpath_ports_route(ports, source, destination, via, &route);
+    take(ports, from, via, &route, best);
+}
+
+/* Inside a node: through host memory, later by relays too. */
+static void consider_local(const mpath_ports_t *ports, const shedding_t *from, int source, int destination,
+                           choice_t *best)
+{
+    uint32_t relays = 0;
+
+    if (from->pass > 0) {
+        relays = ports->ports[source].links_to & ports->ports[destination].links_from;
+    }
+    for (; relays != 0; relays &= relays - 1) {
+        consider(ports, from, source, destination, __builtin_ctz(relays), best);
+    }
+    if (mpath_ports_can_peer(ports, source, destination)) {
+        consider(ports, from, source, destination, MPATH_PORTS_STAGED, best);
+    }
+}
+
+/* Lanes of two slots of which one has no match, for pairs whose static route is no such one anyhow. */
+static void consider_crossing(const mpath_ports_t *ports, const shedding_t *from, int source, int destination,
+                              choice_t *best)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    uint32_t matched  = mpath_ports_matched(ports, source, destination), i, j;
+    uint32_t all_from = ports->nodes[s->node].lanes, all_to = ports->nodes[d->node].lanes;
+
+    for (i = from->pass == 0 && s->slots != 0 ? s->slots : all_from; i != 0; i &= i - 1) {
+        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, __builtin_ctz(i))->tx) <= best->room) {
+            continue;
+        }
+        j = (matched >> __builtin_ctz(i)) & 1 ? all_to & ~matched : all_to;
+        for (j &= from->pass == 0 && d->slots != 0 ? d->slots : all_to; j != 0; j &= j - 1) {
+            consider(ports, from, source, destination,
+                     MPATH_PORTS_CROSS + __builtin_ctz(i) * MPATH_PORTS_MAX_SLOTS + __builtin_ctz(j), best);
+        }
+    }
+}
+
+/* Between nodes, over lanes that have room; at first with one relay at most. */
+static void consider_rails(const mpath_ports_t *ports, const shedding_t *from, int source, int destination,
+                           choice_t *best)
+{
+    const mpath_port_t *s = &ports->ports[source], *d = &ports->ports[destination];
+    uint32_t slots = mpath_ports_matched(ports, source, destination), rest = slots;
+    mpath_ports_route_t route;
+    int slot;
+
+    rest &= from->pass == 0 ? s->slots | d->slots : slots;
+    for (; rest != 0; rest &= rest - 1) {
+        slot = __builtin_ctz(rest);
+        if (mpath_ports_room_at(ports, mpath_ports_lane(ports, s->node, slot)->tx) > best->room &&
+            mpath_ports_room_at(ports, mpath_ports_lane(ports, d->node, slot)->rx) > best->room) {
+            mpath_ports_route_over(ports, source, destination, slot, slot, &route);
+            take(ports, from, slot, &route, best);
+        }
+    }
+    if (ports->crossing && ports->nodes[s->node].lanes != ports->nodes[d->node].lanes) {
+        consider_crossing(ports, from, source, destination, best);
+    }
+}
+
+/* Whether the static route may use what sheds, at a glance. */
+static int may_use(const mpath_ports_t *ports, const shedding_t *from, int source, int destination)
+{
+    int slot_from, slot_to;
+
+    return from->slot < 0 || (mpath_ports_static_slots(ports, source, destination, &slot_from, &slot_to) &&
+                              (from->receives ? slot_to : slot_from) == from->slot);
+}
+
+/* Moves what the shedding resource needs of one pair. */
+static mpath_status_t shed_pair(mpath_ports_t *ports, shedding_t *from, int source, int destination)
+{
+    uint64_t bytes = ports->demand[(size_t)source * (size_t)ports->num_ranks + (size_t)destination], amount;
+    mpath_ports_route_t fixed;
+    mpath_status_t status;
+    choice_t best;
+
+    if (bytes == 0 || source == destination || !may_use(ports, from, source, destination)) {
+        return MPATH_OK;
+    }
+    mpath_ports_route(ports, source, destination, MPATH_PORTS_STATIC, &fixed);
+    if (!ports_stamp(ports, &fixed, from->resource)) {
+        return MPATH_OK;
+    }
+    bytes = mpath_moves_left(&ports->moves, source, destination);
+    while (from->excess > 0 && bytes > 0) {
+        best.room = 0;
+        if (ports->ports[source].node == ports->ports[destination].node) {
+            consider_local(ports, from, source, destination, &best);
+        } else {
+            consider_rails(ports, from, source, destination, &best);
+        }
+        amount = from->excess < best.room ? from->excess : best.room;
+        amount = amount == 0 ? 0 : mpath_moves_fit(bytes, amount, best.room, ports->min_fragment_bytes);
+        if (amount == 0) {
+            break;
+        }
+        status = ports_move(ports, source, destination, &fixed, best.via, &best.route, amount);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        from->excess -= amount < from->excess ? amount : from->excess;
+        bytes -= amount;
+    }
+    return MPATH_OK;
+}
+
+/* Pairs of a rank with all others. */
+static mpath_status_t shed_rank(mpath_ports_t *ports, shedding_t *from, int rank)
+{
+    mpath_status_t status = MPATH_OK;
+    int other;
+
+    for (other = 0; other < ports->num_ranks && from->excess > 0 && status == MPATH_OK; other++) {
+        status = shed_pair(ports, from, from->receives ? other : rank, from->receives ? rank : other);
+    }
+    return status;
+}
+
+/* All pairs of the ranks of a node with others, received or sent; `slots`: only with others beside these. */
+static mpath_status_t shed_node(mpath_ports_t *ports, shedding_t *from, int node, int receives, uint32_t slots)
+{
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    mpath_status_t status       = MPATH_OK;
+    int other, i, own;
+
+    for (other = 0; other < ports->num_ranks && from->excess > 0; other++) {
+        if (ports->ports[other].node == node || (slots != 0 && !((slots >> ports->ports[other].slot) & 1))) {
+            continue;
+        }
+        for (i = n->first; i < n->first + n->num_ranks && from->excess > 0; i++) {
+            own    = ports->members[i];
+            status = shed_pair(ports, from, receives ? other : own, receives ? own : other);
+            if (status != MPATH_OK) {
+                return status;
+            }
+        }
+    }
+    return MPATH_OK;
+}
+
+/* A NIC: pairs of the ranks beside it, then what else uses it. */
+static mpath_status_t shed_lane_pairs(mpath_ports_t *ports, shedding_t *from, int node)
+{
+    const mpath_ports_node_t *n = &ports->nodes[node];
+    mpath_status_t status       = MPATH_OK;
+    int i;
+
+    for (i = n->first; i < n->first + n->num_ranks && from->excess > 0 && status == MPATH_OK; i++) {
+        if (ports->ports[ports->members[i]].slot == from->slot) {
+            status = shed_rank(ports, from, ports->members[i]);
+        }
+    }
+    if (status != MPATH_OK || from->excess == 0 || (ports->uniform && (ports->crossing || !from->receives))) {
+        return status;
+    }
+    return shed_node(ports, from, node, from->receives, ports->uniform ? 1u << from->slot : 0);
+}
+
+/* A port, or a link: pairs of its rank, then those that the rank forwards. */
+static mpath_status_t shed_port_pairs(mpath_ports_t *ports, shedding_t *from, int rank)
+{
+    mpath_status_t status = shed_rank(ports, from, rank);
+    int node              = ports->ports[rank].node;
+
+    if (status != MPATH_OK || from->excess == 0 || (ports->uniform && ports->crossing)) {
+        return status;
+    }
+    if (ports->uniform) {
+        return shed_node(ports, from, node, 1, ports->ports[rank].slots);
+    }
+    status = shed_node(ports, from, node, 1, 0);
+    return status == MPATH_OK ? shed_node(ports, from, node, 0, 0) : status;
+}
+
+/* Sheds from an overloaded NIC in a slot of the rank's node, or from another resource of the rank. */
+static mpath_status_t shed_overloaded(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
+{
+    shedding_t from       = {.resource = resource, .slot = slot, .receives = receives};
+    mpath_status_t status = MPATH_OK;
+
+    for (; from.pass < PASSES && status == MPATH_OK; from.pass++) {
+        if (ports->load[resource] <= ports->target[resource]) {
+            break;
+        }
+        from.excess = ports->load[resource] - ports->target[resource];
+        status      = slot >= 0 ? shed_lane_pairs(ports, &from, ports->ports[rank].node)
+                                : shed_port_pairs(ports, &from, rank);
+    }
+    return status;
+}
+
+static inline mpath_status_t shed_resource(mpath_ports_t *ports, uint32_t resource, int slot, int rank, int receives)
+{
+    return ports->load[resource] <= ports->target[resource] ? MPATH_OK
+                                                            : shed_overloaded(ports, resource, slot, rank, receives);
+}
+
+/* The NVLinks of a rank to or from the others of its node. */
+static mpath_status_t shed_links(mpath_ports_t *ports, int rank, int receives)
+{
+    const mpath_port_t *port = &ports->ports[rank], *other;
+    mpath_status_t status    = MPATH_OK;
+    uint32_t gpus;
+
+    for (gpus = receives ? port->links_from : port->links_to; gpus != 0 && status == MPATH_OK; gpus &= gpus - 1) {
+        other  = &ports->ports[ports->on_gpu[port->node * ports->gpus_per_node + __builtin_ctz(gpus)]];
+        status = shed_resource(ports,
+                               receives ? mpath_ports_link(ports, other, port) : mpath_ports_link(ports, port, other),
+                               -1, rank, receives);
+    }
+    return status;
+}
+
+/* The NICs that a rank drives, and the PCIe link that leads to them. */
+static mpath_status_t shed_nics(mpath_ports_t *ports, int rank, int receives)
+{
+    const mpath_port_t *port = &ports->ports[rank];
+    mpath_status_t status    = MPATH_OK;
+    const mpath_ports_lane_t *lane;
+    uint32_t slots;
+
+    for (slots = port->slots; slots != 0 && status == MPATH_OK; slots &= slots - 1) {
+        lane   = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
+        status = shed_resource(ports, receives ? lane->rx : lane->tx, __builtin_ctz(slots), rank, receives);
+    }
+    if (status == MPATH_OK && port->slots != 0) {
+        status = shed_resource(ports, receives ? port->down : port->up, -1, rank, receives);
+    }
+    return status;
+}
+
+/* Ports, or NVLinks. */
+static mpath_status_t shed_ports(mpath_ports_t *ports, int rank, int receives)
+{
+    const mpath_port_t *port = &ports->ports[rank];
+    uint32_t resource        = receives ? port->ingress : port->egress;
+
+    if (ports->nodes[port->node].link == MPATH_GPU_LINK_MESH) {
+        return shed_links(ports, rank, receives);
+    }
+    return resource == MPATH_PORTS_NONE ? MPATH_OK : shed_resource(ports, resource, -1, rank, receives);
+}
+
+static mpath_status_t shed_all(mpath_ports_t *ports, mpath_status_t (*shed)(mpath_ports_t *, int, int))
+{
+    mpath_status_t status = MPATH_OK;
+    int rank, receives;
+
+    for (receives = 0; receives < 2; receives++) {
+        for (rank = 0; rank < ports->num_ranks && status == MPATH_OK; rank++) {
+            status = shed(ports, rank, receives);
+        }
+    }
+    return status;
+}
+
+static uint64_t above(uint64_t bytes, uint64_t limit)
+{
+    return bytes > limit ? bytes - limit : 0;
+}
+
+/* What the NICs beside a rank may carry. */
+static uint64_t nics_target(const mpath_ports_t *ports, const mpath_port_t *port, int receives)
+{
+    const mpath_ports_lane_t *lane;
+    uint64_t target = 0;
+    uint32_t slots;
+
+    for (slots = port->slots; slots != 0; slots &= slots - 1) {
+        lane = mpath_ports_lane(ports, port->node, __builtin_ctz(slots));
+        target += ports->target[receives ? lane->rx : lane->tx];
+    }
+    return target;
+}
+
+/*
+ * Bytes that a port must pass on to host memory once it has taken over what is too much for the NICs of its rank: while
+ * these shed, the port may exceed its target by them.
+ */
+static uint64_t staging_need(const mpath_ports_t *ports, int rank, int receives)
+{
+    const mpath_port_t *port = &ports->ports[rank];
+    uint64_t local           = receives ? ports->local_in[rank] : ports->local_out[rank], need, spare;
+    uint64_t linked          = receives ? ports->linked_in[rank] : ports->linked_out[rank];
+    uint64_t remote          = receives ? ports->remote_in[rank] : ports->remote_out[rank];
+    uint64_t by_peer         = ports->target[receives ? port->ingress : port->egress];
+    uint64_t by_pcie         = ports->target[receives ? port->down : port->up];
+    uint64_t by_nic          = nics_target(ports, port, receives);
+
+    need  = above(local + linked + above(remote, by_nic), by_peer);
+    need  = need < local ? need : local;
+    spare = above(by_pcie, remote < by_nic ? remote : by_nic);
+    return need < spare ? need : spare;
+}
+
+/* Raises the ports' targets by what they may pass on, or lowers them again; the need follows from other targets. */
+static void lend_to_ports(mpath_ports_t *ports, int lend)
+{
+    const mpath_port_t *port;
+    uint64_t need, *target;
+    int rank, receives;
+
+    for (rank = 0; rank < ports->num_ranks; rank++) {
+        port = &ports->ports[rank];
+        if (ports->nodes[port->node].link != MPATH_GPU_LINK_SWITCH || port->egress == MPATH_PORTS_NONE ||
+            port->ingress == MPATH_PORTS_NONE) {
+            continue;
+        }
+        for (receives = 0; receives < 2; receives++) {
+            target = &ports->target[receives ? port->ingress : port->egress];
+            if (lend) {
+                need                             = staging_need(ports, rank, receives);
+                ports->lent[2 * rank + receives] = need;
+                *target += need;
+            } else {
+                *target -= ports->lent[2 * rank + receives];
+            }
+        }
+    }
+}
+
+mpath_status_t mpath_ports_shed(mpath_ports_t *ports)
+{
+    mpath_status_t status = MPATH_OK;
+
+    if (!ports->one_node) {
+        lend_to_ports(ports, 1);
+        status = shed_all(ports, shed_nics);
+        lend_to_ports(ports, 0);
+    }
+    return status == MPATH_OK ? shed_all(ports, shed_ports) : status;
+}

@@ -1,0 +1,1149 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Plan by pairs of nodes: the division of a block, the bytes from the ranks of one node to those of another one. */
+#include "plan/pairs.h"
+
+#include "plan/internal.h"
+#include "plan/prices.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#define STATIC_PPM 10000                 /* static routes that are so near the bound stay */
+#define GOLDEN 0x9e3779b9u               /* the golden section of 2^32 */
+#define NUMBERS ((size_t)UINT32_MAX + 1) /* of flows */
+#define SECOND_NS 1000000000u
+#define DITHER_BITS 32 /* of the point at which what cannot be cut is looked at */
+
+struct mpath_pairs {
+    const mpath_topo_t *topo;
+    int num_ranks, num_nodes, num_rails;
+    int affine;
+    int has_homes; /* all ranks have one */
+    int is_alike;  /* all nodes have all rails, with the same rates */
+    int is_even;   /* and so have all rails */
+    uint64_t min_fragment_bytes;
+    uint64_t slowest_bps, before_bps[MPATH_MAX_NICS + 1]; /* sums of the rates of the rails before each, and of all */
+    int8_t rails[MPATH_MAX_NICS];                         /* their numbers */
+    int8_t *home;                                         /* by rank; -1: none */
+    int32_t *ranks, *first_on;                            /* ranks[first_on[node]] up to ranks[first_on[node + 1]] */
+    mpath_nic_set_t *has;                                 /* by node: its rails, as they are counted here */
+    mpath_prices_t *prices;                               /* where nodes are not alike; NULL: of no matrix yet */
+    uint64_t *sums, static_ns; /* of a node and the matrix: bytes to each node, then from each; its busiest NIC */
+};
+
+/* The division of a block: bytes in the order of their pairs, of each static rail by themselves. */
+typedef struct block {
+    int moves;                         /* some rail has more than its part */
+    uint64_t on[MPATH_MAX_NICS];       /* bytes whose static route is this rail, */
+    uint64_t keep[MPATH_MAX_NICS];     /* the first of which stay there */
+    uint64_t over_at[MPATH_MAX_NICS];  /* where the others begin on the line of all that move, */
+    uint64_t room_end[MPATH_MAX_NICS]; /* and where the part of it ends that this rail takes */
+    uint32_t dither;
+} block_t;
+
+/* Takes the ranks by node. */
+static void place_ranks(mpath_pairs_t *pairs)
+{
+    int32_t *first = pairs->first_on;
+
+    for (int rank = 0; rank < pairs->num_ranks; rank++) {
+        first[mpath_topo_place(pairs->topo, rank)->node + 1]++;
+    }
+    for (int node = 0; node < pairs->num_nodes; node++) {
+        first[node + 1] += first[node];
+    }
+    for (int rank = 0; rank < pairs->num_ranks; rank++) {
+        pairs->ranks[first[mpath_topo_place(pairs->topo, rank)->node]++] = rank;
+    }
+    memmove(first + 1, first, (size_t)pairs->num_nodes * sizeof(*first));
+    first[0] = 0;
+}
+
+/* The NICs of a node that are in use. */
+static mpath_nic_set_t nics_in_use(const mpath_pairs_t *pairs, int node)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node);
+    mpath_nic_set_t beside = pairs->affine ? 0 : mpath_machine_nics(machine), up = 0;
+
+    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1] && pairs->affine; i++) {
+        const mpath_place_t *place = mpath_topo_place(pairs->topo, pairs->ranks[i]);
+
+        beside |= place->nic >= 0 ? mpath_nic_bit(place->nic) : 0;
+    }
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        up |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
+    }
+    return beside & up;
+}
+
+/* Lists the rails that some node has in use, in order, and which of them each node has. */
+static void list_rails(mpath_pairs_t *pairs)
+{
+    int8_t number[MPATH_MAX_RAILS];
+    uint64_t rails = 0;
+
+    for (int node = 0; node < pairs->num_nodes; node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node);
+
+        pairs->has[node] = nics_in_use(pairs, node);
+        for (mpath_nic_set_t nics = pairs->has[node]; nics != 0; nics &= nics - 1) {
+            rails |= UINT64_C(1) << machine->nics[mpath_nic_first(nics)].rail;
+        }
+    }
+    for (; rails != 0; rails &= rails - 1) {
+        number[__builtin_ctzll(rails)]   = (int8_t)pairs->num_rails;
+        pairs->rails[pairs->num_rails++] = (int8_t)__builtin_ctzll(rails);
+    }
+    for (int node = 0; node < pairs->num_nodes; node++) {
+        const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node);
+        mpath_nic_set_t nics           = pairs->has[node];
+
+        for (pairs->has[node] = 0; nics != 0; nics &= nics - 1) {
+            pairs->has[node] |= mpath_nic_bit(number[machine->nics[mpath_nic_first(nics)].rail]);
+        }
+    }
+}
+
+/* Whether ranks of any two nodes can reach each other. */
+static int nodes_are_joined(const mpath_pairs_t *pairs)
+{
+    for (int node = 0; node < pairs->num_nodes; node++) {
+        for (int other = 0; other < node; other++) {
+            if ((pairs->has[node] & pairs->has[other]) == 0 && pairs->first_on[node] < pairs->first_on[node + 1] &&
+                pairs->first_on[other] < pairs->first_on[other + 1]) {
+                return 0;
+            }
+        }
+    }
+    return 1;
+}
+
+/* The NIC of a rail, which the node has. */
+static int nic_of(const mpath_pairs_t *pairs, int node, int rail)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, node);
+    int nic                        = 0;
+
+    while (nic < machine->num_nics - 1 && (!machine->nics[nic].up || machine->nics[nic].rail != pairs->rails[rail])) {
+        nic++;
+    }
+    return nic;
+}
+
+static uint64_t rate_of(const mpath_pairs_t *pairs, int node, int rail)
+{
+    return (pairs->has[node] & mpath_nic_bit(rail)) == 0
+               ? 0
+               : mpath_topo_machine(pairs->topo, node)->nics[nic_of(pairs, node, rail)].rate_bps;
+}
+
+/* What the rails carry, where all nodes have them, and which one each rank is beside. 0: there are none. */
+static int find_rails(mpath_pairs_t *pairs)
+{
+    list_rails(pairs);
+    pairs->is_even = 1;
+    for (int rail = 0; rail < pairs->num_rails && pairs->is_alike; rail++) {
+        uint64_t rate_bps = rate_of(pairs, 0, rail);
+
+        pairs->is_even              = pairs->is_even && (rail == 0 || rate_bps == pairs->slowest_bps);
+        pairs->slowest_bps          = rail == 0 || rate_bps < pairs->slowest_bps ? rate_bps : pairs->slowest_bps;
+        pairs->before_bps[rail + 1] = pairs->before_bps[rail] + rate_bps;
+    }
+    pairs->has_homes = 1;
+    for (int rank = 0; rank < pairs->num_ranks; rank++) {
+        const mpath_place_t *place     = mpath_topo_place(pairs->topo, rank);
+        const mpath_machine_t *machine = mpath_topo_machine(pairs->topo, place->node);
+
+        pairs->home[rank] = -1;
+        for (int i = 0; i < pairs->num_rails && place->nic >= 0; i++) {
+            if (machine->nics[place->nic].up && machine->nics[place->nic].rail == pairs->rails[i]) {
+                pairs->home[rank] = (int8_t)i;
+            }
+        }
+        pairs->has_homes &= pairs->home[rank] >= 0;
+    }
+    return pairs->num_rails > 0;
+}
+
+mpath_status_t mpath_pairs_create(const mpath_topo_t *topo, uint64_t min_fragment_bytes, mpath_pairs_t **pairs_p)
+{
+    const mpath_topo_params_t *params = mpath_topo_params(topo);
+    size_t num_ranks = (size_t)mpath_topo_num_ranks(topo), num_nodes = (size_t)mpath_topo_num_nodes(topo);
+    int is_alike = mpath_topo_rails_match(topo), has_spine = (params->fabric & MPATH_FABRIC_SPINE) != 0;
+    size_t by_rank = sizeof(int8_t) + sizeof(int32_t), by_node = sizeof(mpath_nic_set_t) + sizeof(int32_t);
+    mpath_pairs_t *pairs;
+
+    if ((!is_alike && (mpath_topo_gpus(topo, 0) != NULL || params->max_paths != 0)) ||
+        (has_spine && (!is_alike || params->access == MPATH_REACH_AFFINE))) {
+        return MPATH_DECLINED;
+    }
+    pairs = calloc(1, sizeof(*pairs) + num_ranks * by_rank + (num_nodes + 2) * by_node);
+    if (pairs == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    pairs->topo               = topo;
+    pairs->num_ranks          = (int)num_ranks;
+    pairs->num_nodes          = (int)num_nodes;
+    pairs->affine             = params->access == MPATH_REACH_AFFINE;
+    pairs->is_alike           = is_alike;
+    pairs->min_fragment_bytes = min_fragment_bytes > 0 ? min_fragment_bytes : 1;
+    pairs->has                = (mpath_nic_set_t *)(void *)(pairs + 1);
+    pairs->ranks              = (int32_t *)(void *)(pairs->has + num_nodes);
+    pairs->first_on           = pairs->ranks + num_ranks;
+    pairs->home               = (int8_t *)(pairs->first_on + num_nodes + 2);
+    place_ranks(pairs);
+    if (!find_rails(pairs) || num_ranks * num_ranks * (size_t)pairs->num_rails > NUMBERS ||
+        (!is_alike && !nodes_are_joined(pairs))) {
+        mpath_pairs_destroy(pairs);
+        return MPATH_DECLINED;
+    }
+    *pairs_p = pairs;
+    return MPATH_OK;
+}
+
+void mpath_pairs_destroy(mpath_pairs_t *pairs)
+{
+    if (pairs != NULL) {
+        mpath_prices_destroy(pairs->prices);
+        free(pairs->sums);
+        free(pairs);
+    }
+}
+
+const mpath_topo_t *mpath_pairs_topo(const mpath_pairs_t *pairs)
+{
+    return pairs->topo;
+}
+
+int mpath_pairs_num_rails(const mpath_pairs_t *pairs)
+{
+    return pairs->num_rails;
+}
+
+static int node_of(const mpath_pairs_t *pairs, int rank)
+{
+    return mpath_topo_place(pairs->topo, rank)->node;
+}
+
+/* The rails that two ranks' nodes both have. */
+static mpath_nic_set_t rails_between(const mpath_pairs_t *pairs, int source, int destination)
+{
+    return pairs->has[node_of(pairs, source)] & pairs->has[node_of(pairs, destination)];
+}
+
+/* Of two ranks whose nodes both have `rails`. */
+static int static_among(const mpath_pairs_t *pairs, mpath_nic_set_t rails, int source, int destination)
+{
+    int home = pairs->home[source], other = pairs->home[destination];
+
+    if (home >= 0 && (rails & mpath_nic_bit(home)) != 0) {
+        return home;
+    }
+    if (other >= 0 && (rails & mpath_nic_bit(other)) != 0) {
+        return other;
+    }
+    for (int skip = source % mpath_nic_count(rails); skip > 0; skip--) {
+        rails &= rails - 1;
+    }
+    return mpath_nic_first(rails);
+}
+
+int mpath_pairs_static_rail(const mpath_pairs_t *pairs, int source, int destination)
+{
+    return pairs->is_alike && pairs->home[source] >= 0
+               ? pairs->home[source]
+               : static_among(pairs, rails_between(pairs, source, destination), source, destination);
+}
+
+/* Whole bytes, so that a plan of its ratio never promises less than it takes. */
+static mpath_ratio_t bound_of(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+{
+    return pairs->is_alike ? (mpath_ratio_t){load->node_bytes, pairs->before_bps[pairs->num_rails]}
+                           : (mpath_ratio_t){load->terms.bound_ns, SECOND_NS};
+}
+
+/* At most: nobody says on which rail the NIC is that has most. */
+static mpath_ratio_t static_of(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+{
+    return pairs->is_alike ? (mpath_ratio_t){load->static_bytes, pairs->slowest_bps}
+                           : (mpath_ratio_t){load->terms.static_ns, SECOND_NS};
+}
+
+static uint64_t part_of(uint64_t bytes, uint64_t part, uint64_t all)
+{
+    return (uint64_t)((mpath_u128_t)bytes * part / all);
+}
+
+uint64_t mpath_pairs_bound_ns(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+{
+    return mpath_ratio_ns_ceil(bound_of(pairs, load));
+}
+
+uint64_t mpath_pairs_static_ns(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+{
+    return mpath_ratio_ns_ceil(static_of(pairs, load));
+}
+
+uint64_t mpath_pairs_plan_ns(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+{
+    return !mpath_pairs_moves(pairs, load) ? mpath_pairs_static_ns(pairs, load)
+           : pairs->is_alike               ? mpath_pairs_bound_ns(pairs, load)
+                                           : load->terms.split_ns;
+}
+
+int mpath_pairs_moves(const mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+{
+    uint64_t all_bps = pairs->before_bps[pairs->num_rails], part, fragment;
+
+    if (!pairs->is_alike) {
+        return load->terms.split_ns < load->terms.static_ns && !load->terms.static_is_enough;
+    }
+    part     = (uint64_t)((mpath_u128_t)load->node_bytes * pairs->slowest_bps / all_bps);
+    fragment = load->largest_bytes < pairs->min_fragment_bytes ? load->largest_bytes : pairs->min_fragment_bytes;
+    return load->static_bytes > part + fragment &&
+           !mpath_ratio_within(static_of(pairs, load), bound_of(pairs, load), STATIC_PPM);
+}
+
+/* Prices, where nodes are not alike. */
+
+int mpath_pairs_is_alike(const mpath_pairs_t *pairs)
+{
+    return pairs->is_alike;
+}
+
+static mpath_status_t make_prices(mpath_pairs_t *pairs)
+{
+    size_t nodes = (size_t)pairs->num_nodes, rails = (size_t)pairs->num_rails;
+    uint64_t *rates       = malloc(nodes * rails * sizeof(*rates));
+    mpath_status_t status = MPATH_ERR_NO_MEMORY;
+
+    pairs->sums = malloc(2 * nodes * sizeof(*pairs->sums));
+    if (rates != NULL && pairs->sums != NULL) {
+        for (size_t i = 0; i < nodes * rails; i++) {
+            rates[i] = rate_of(pairs, (int)(i / rails), (int)(i % rails));
+        }
+        status = mpath_prices_create(pairs->num_nodes, pairs->num_rails, rates, &pairs->prices);
+    }
+    if (status != MPATH_OK) {
+        free(pairs->sums);
+        pairs->sums = NULL;
+    }
+    free(rates);
+    return status;
+}
+
+/* What the node sends and receives, or one of both: to or from each other node, and what its NICs take on static routes. */
+static void sum_rows(const mpath_pairs_t *pairs, int node, int in, const uint64_t *row, uint64_t *sums,
+                     mpath_ratio_t *static_p)
+{
+    uint64_t on[MPATH_MAX_NICS] = {0};
+
+    memset(sums, 0, (size_t)pairs->num_nodes * sizeof(*sums));
+    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++, row += pairs->num_ranks) {
+        for (int other = 0; other < pairs->num_nodes; other++) {
+            mpath_nic_set_t rails = pairs->has[node] & pairs->has[other];
+
+            for (int k = pairs->first_on[other]; k < pairs->first_on[other + 1] && other != node; k++) {
+                int rank = pairs->ranks[k], mate = pairs->ranks[i];
+
+                if (row[rank] > 0) {
+                    sums[other] += row[rank];
+                    on[static_among(pairs, rails, in ? rank : mate, in ? mate : rank)] += row[rank];
+                }
+            }
+        }
+    }
+    for (int rail = 0; rail < pairs->num_rails; rail++) {
+        if (on[rail] > 0) {
+            *static_p = mpath_ratio_max(*static_p, (mpath_ratio_t){on[rail], rate_of(pairs, node, rail)});
+        }
+    }
+}
+
+static mpath_status_t prices_begin(mpath_pairs_t *pairs, const mpath_pairs_load_t *load)
+{
+    uint64_t fragment = load->largest_bytes < pairs->min_fragment_bytes ? load->largest_bytes
+                                                                        : pairs->min_fragment_bytes;
+
+    if (pairs->prices == NULL) {
+        mpath_status_t status = make_prices(pairs);
+
+        if (status != MPATH_OK) {
+            return status;
+        }
+    }
+    mpath_prices_begin(pairs->prices, load->node_bytes, fragment);
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_pairs_price(mpath_pairs_t *pairs, int rank, const mpath_pairs_rows_t *rows,
+                                 const mpath_pairs_load_t *load)
+{
+    mpath_ratio_t longest = {0, 1};
+    mpath_status_t status = prices_begin(pairs, load);
+
+    if (status == MPATH_OK) {
+        sum_rows(pairs, node_of(pairs, rank), 0, rows->sends, pairs->sums, &longest);
+        sum_rows(pairs, node_of(pairs, rank), 1, rows->receives, pairs->sums + pairs->num_nodes, &longest);
+        pairs->static_ns = mpath_ratio_ns_ceil(longest);
+    }
+    return status;
+}
+
+size_t mpath_pairs_entry_bytes(const mpath_pairs_t *pairs)
+{
+    return mpath_prices_entry_bytes(pairs->prices);
+}
+
+int mpath_pairs_say(const mpath_pairs_t *pairs, int rank, mpath_prices_terms_t *terms, mpath_prices_entry_t *entry)
+{
+    terms->static_ns = pairs->static_ns;
+    return mpath_prices_say(pairs->prices, node_of(pairs, rank), pairs->sums, pairs->sums + pairs->num_nodes, terms,
+                            entry);
+}
+
+int mpath_pairs_hear(mpath_pairs_t *pairs, const mpath_prices_terms_t *most, const void *entries, size_t count)
+{
+    return mpath_prices_hear(pairs->prices, most, entries, count);
+}
+
+void mpath_pairs_priced(const mpath_pairs_t *pairs, mpath_pairs_load_t *load)
+{
+    load->terms = *mpath_prices_found(pairs->prices);
+}
+
+/* The block's sums by static rail are there. */
+static void block_divide(const mpath_pairs_t *pairs, int from, int to, block_t *block)
+{
+    uint64_t total = 0, over = 0, room = 0, count = (uint64_t)pairs->num_rails, turn = (uint64_t)(from + to);
+    uint64_t weights[MPATH_MAX_NICS + 1];
+    const uint64_t *before = pairs->before_bps;
+    int rail;
+
+    for (rail = 0; rail < pairs->num_rails; rail++) {
+        total += block->on[rail];
+    }
+    if (!pairs->is_alike) {
+        mpath_prices_split(pairs->prices, from, to, weights);
+        before = weights;
+    }
+    for (rail = 0; rail < pairs->num_rails; rail++) {
+        /* the odd bytes of different pairs of nodes go to different rails */
+        uint64_t part = pairs->is_even && pairs->is_alike
+                            ? total / count + (((uint64_t)rail + turn) % count < total % count)
+                            : part_of(total, before[rail + 1], before[count]) -
+                                  part_of(total, before[rail], before[count]);
+
+        block->keep[rail]    = block->on[rail] < part ? block->on[rail] : part;
+        block->over_at[rail] = over;
+        over += block->on[rail] - block->keep[rail];
+        room += part - block->keep[rail];
+        block->room_end[rail] = room;
+    }
+    block->moves  = over > 0;
+    block->dither = (uint32_t)turn * GOLDEN + (1u << 31);
+}
+
+/* Number of the path over a rail, of those between two nodes: the static one is the first, the others follow in order. */
+static int path_of(mpath_nic_set_t rails, int static_rail, int rail)
+{
+    int at = mpath_nic_count(rails & mpath_nics_below(rail));
+
+    return rail == static_rail ? 0 : rail < static_rail ? at + 1 : at;
+}
+
+/* The other way round. */
+static int rail_of(mpath_nic_set_t rails, int static_rail, int path)
+{
+    int skip = path <= mpath_nic_count(rails & mpath_nics_below(static_rail)) ? path - 1 : path;
+
+    if (path == 0) {
+        return static_rail;
+    }
+    for (; skip > 0; skip--) {
+        rails &= rails - 1;
+    }
+    return mpath_nic_first(rails);
+}
+
+/* Pieces of one pair, in the order of their offsets. */
+typedef struct cutter {
+    const mpath_pairs_t *pairs;
+    mpath_plan_t *plan;
+    int source, destination, rail; /* the static one */
+    mpath_nic_set_t rails;         /* that both nodes have */
+    uint64_t bytes, done;
+    uint32_t pieces;
+} cutter_t;
+
+static void piece_add(cutter_t *cutter, int rail, uint64_t end)
+{
+    mpath_plan_t *plan = cutter->plan;
+    int path           = path_of(cutter->rails, cutter->rail, rail);
+
+    mpath_plan_append(plan, cutter->source, cutter->destination, path, cutter->done, end - cutter->done);
+    plan->flows[plan->num_flows - 1].number = ((uint32_t)cutter->source * (uint32_t)cutter->pairs->num_ranks +
+                                               (uint32_t)cutter->destination) *
+                                                  (uint32_t)cutter->pairs->num_rails +
+                                              cutter->pieces; /* as many as rails at most */
+    cutter->pieces++;
+    cutter->done = end;
+}
+
+/* Whether the point at which this block looks at `bytes` lies in the first `part` of them. */
+static int is_before(const block_t *block, uint64_t bytes, uint64_t part)
+{
+    return (mpath_u128_t)bytes * block->dither < (mpath_u128_t)part << DITHER_BITS;
+}
+
+/*
+ * The pair's bytes up to `end` are this rail's, those before `done` are placed. Where one side of the cut would be smaller
+ * than a fragment it is one fragment or nothing; what is smaller than two is not cut. Returns nonzero when all is placed.
+ */
+static int cut(const mpath_pairs_t *pairs, const block_t *block, cutter_t *cutter, int rail, uint64_t end)
+{
+    uint64_t least = pairs->min_fragment_bytes, done = cutter->done, left = cutter->bytes - done;
+
+    if (end <= done) {
+        return 0;
+    }
+    if (end < cutter->bytes && left / 2 < least) {
+        end = is_before(block, left, end - done) ? cutter->bytes : done;
+    } else if (end - done < least && end < cutter->bytes) {
+        end = is_before(block, least, end - done) ? done + least : done;
+    } else if (end < cutter->bytes && cutter->bytes - end < least) {
+        end = is_before(block, least, least - (cutter->bytes - end)) ? cutter->bytes : cutter->bytes - least;
+    }
+    if (end > done) {
+        piece_add(cutter, rail, end);
+    }
+    return cutter->done == cutter->bytes;
+}
+
+/* The pieces of a pair whose bytes begin at `at` among those of its static rail. */
+static void pair_place(const mpath_pairs_t *pairs, const block_t *block, uint64_t at, cutter_t *cutter)
+{
+    uint64_t keep = block->keep[cutter->rail], line;
+    int rail;
+
+    if (at + cutter->bytes <= keep) {
+        piece_add(cutter, cutter->rail, cutter->bytes);
+        return;
+    }
+    if (at < keep && cut(pairs, block, cutter, cutter->rail, keep - at)) {
+        return;
+    }
+    /* byte x of the pair is byte line + x - at of all that move */
+    line = block->over_at[cutter->rail] + at - (at < keep ? at : keep);
+    keep = at < keep ? keep - at : 0;
+    for (rail = 0; rail < pairs->num_rails; rail++) {
+        uint64_t end = block->room_end[rail];
+
+        if (end > line && end > (rail > 0 ? block->room_end[rail - 1] : 0) &&
+            cut(pairs, block, cutter, rail, end - line < cutter->bytes - keep ? keep + end - line : cutter->bytes)) {
+            return;
+        }
+    }
+}
+
+/* Where the bytes of a pair stand. */
+typedef struct table {
+    const uint64_t *bytes;
+    size_t by_source, by_destination; /* steps: of a rank's number, or of its place on the node */
+    int sources, destinations;        /* 1: places */
+} table_t;
+
+static inline uint64_t table_bytes(const table_t *table, int source, int source_place, int destination,
+                                   int destination_place)
+{
+    size_t row    = (size_t)(table->sources ? source_place : source) * table->by_source;
+    size_t column = (size_t)(table->destinations ? destination_place : destination) * table->by_destination;
+
+    return table->bytes[row + column];
+}
+
+/* The division of the block from one node to another one. Room for the flows is there. `only` -1: of all ranks. */
+static void block_place(const mpath_pairs_t *pairs, const table_t *table, int from, int to, int moves, int only,
+                        mpath_plan_t *plan)
+{
+    const int32_t *sources = pairs->ranks + pairs->first_on[from], *destinations = pairs->ranks + pairs->first_on[to];
+    int num_sources             = pairs->first_on[from + 1] - pairs->first_on[from];
+    int num_destinations        = pairs->first_on[to + 1] - pairs->first_on[to];
+    mpath_nic_set_t rails       = pairs->has[from] & pairs->has[to];
+    uint64_t at[MPATH_MAX_NICS] = {0};
+    block_t block               = {.moves = 0};
+
+    for (int i = 0; i < num_sources && moves; i++) {
+        for (int k = 0; k < num_destinations; k++) {
+            block.on[static_among(pairs, rails, sources[i], destinations[k])] += table_bytes(table, sources[i], i,
+                                                                                             destinations[k], k);
+        }
+    }
+    if (moves) {
+        block_divide(pairs, from, to, &block);
+    }
+    for (int i = 0; i < num_sources; i++) {
+        for (int k = 0; k < num_destinations; k++) {
+            cutter_t cutter = {.pairs       = pairs,
+                               .plan        = plan,
+                               .source      = sources[i],
+                               .destination = destinations[k],
+                               .rail        = static_among(pairs, rails, sources[i], destinations[k]),
+                               .rails       = rails,
+                               .bytes       = table_bytes(table, sources[i], i, destinations[k], k)};
+            uint64_t begin  = at[cutter.rail];
+
+            at[cutter.rail] += cutter.bytes;
+            if (cutter.bytes == 0 || (only >= 0 && sources[i] != only && destinations[k] != only)) {
+                continue;
+            }
+            if (block.moves) {
+                pair_place(pairs, &block, begin, &cutter);
+            } else {
+                piece_add(&cutter, cutter.rail, cutter.bytes);
+            }
+        }
+    }
+}
+
+/* Inside of a node there is one path that counts. */
+static void local_place(const mpath_pairs_t *pairs, int source, int destination, uint64_t bytes, mpath_plan_t *plan)
+{
+    cutter_t cutter = {.pairs = pairs, .plan = plan, .source = source, .destination = destination, .bytes = bytes};
+
+    if (bytes > 0) {
+        piece_add(&cutter, 0, bytes);
+    }
+}
+
+/* Flows are in order of source and destination, a pair's in that of their offsets. */
+static int in_order(const mpath_plan_t *plan)
+{
+    for (size_t i = 1; i < plan->num_flows; i++) {
+        if (plan->flows[i].number < plan->flows[i - 1].number) {
+            return 0;
+        }
+    }
+    return 1;
+}
+
+/* A counting sort that keeps the order of equals. */
+static void sort_by(const mpath_flow_t *from, size_t count, int by_source, size_t num_ranks, size_t *first,
+                    mpath_flow_t *to)
+{
+    memset(first, 0, (num_ranks + 1) * sizeof(*first));
+    for (size_t i = 0; i < count; i++) {
+        first[(by_source ? from[i].source : from[i].destination) + 1]++;
+    }
+    for (size_t i = 0; i < num_ranks; i++) {
+        first[i + 1] += first[i];
+    }
+    for (size_t i = 0; i < count; i++) {
+        to[first[by_source ? from[i].source : from[i].destination]++] = from[i];
+    }
+}
+
+static mpath_status_t sort_flows(const mpath_pairs_t *pairs, mpath_plan_t *plan)
+{
+    size_t num_ranks = (size_t)pairs->num_ranks, *first;
+    mpath_flow_t *other;
+
+    if (in_order(plan)) {
+        return MPATH_OK;
+    }
+    other = malloc(plan->num_flows * sizeof(*other));
+    first = malloc((num_ranks + 1) * sizeof(*first));
+    if (other == NULL || first == NULL) {
+        free(other);
+        free(first);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    sort_by(plan->flows, plan->num_flows, 0, num_ranks, first, other);
+    sort_by(other, plan->num_flows, 1, num_ranks, first, plan->flows);
+    free(other);
+    free(first);
+    return MPATH_OK;
+}
+
+/* Ranks without a part in relays: what one sends and receives, where all static routes leave by the rank's own rail. */
+
+/* What the ranks of `other` send to this node by static rail, and where the bytes for `place` begin: before[i] of rank i. */
+static void column_sums(const mpath_pairs_t *pairs, const uint64_t *receives, int other, int num_local, int place,
+                        block_t *block, uint64_t *sums, uint64_t *before)
+{
+    const int32_t *sources = pairs->ranks + pairs->first_on[other];
+    int num_sources        = pairs->first_on[other + 1] - pairs->first_on[other];
+
+    memset(sums, 0, (size_t)num_sources * sizeof(*sums));
+    for (int k = 0; k < num_local; k++) {
+        const uint64_t *row = receives + (size_t)k * (size_t)pairs->num_ranks;
+
+        if (k == place) {
+            memcpy(before, sums, (size_t)num_sources * sizeof(*sums));
+        }
+        for (int i = 0; i < num_sources; i++) {
+            sums[i] += row[sources[i]];
+        }
+    }
+    memset(block->on, 0, sizeof(block->on));
+    for (int i = 0; i < num_sources; i++) {
+        before[i] += block->on[pairs->home[sources[i]]];
+        block->on[pairs->home[sources[i]]] += sums[i];
+    }
+}
+
+static void receive_place(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int other,
+                          int moves, uint64_t *scratch, mpath_plan_t *plan)
+{
+    const int32_t *sources = pairs->ranks + pairs->first_on[other];
+    int num_sources = pairs->first_on[other + 1] - pairs->first_on[other], node = node_of(pairs, rank);
+    const uint64_t *row = rows->receives + (size_t)place * (size_t)pairs->num_ranks;
+    uint64_t *before    = scratch + num_sources;
+    block_t block       = {.moves = 0};
+
+    if (moves) {
+        column_sums(pairs, rows->receives, other, pairs->first_on[node + 1] - pairs->first_on[node], place, &block,
+                    scratch, before);
+        block_divide(pairs, other, node, &block);
+    }
+    for (int i = 0; i < num_sources; i++) {
+        cutter_t cutter = {.pairs       = pairs,
+                           .plan        = plan,
+                           .source      = sources[i],
+                           .destination = rank,
+                           .rail        = pairs->home[sources[i]],
+                           .rails       = pairs->has[node],
+                           .bytes       = row[sources[i]]};
+
+        if (cutter.bytes == 0) {
+            continue;
+        }
+        if (block.moves) {
+            pair_place(pairs, &block, before[i], &cutter);
+        } else {
+            piece_add(&cutter, cutter.rail, cutter.bytes);
+        }
+    }
+}
+
+static void send_place(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int other,
+                       int moves, mpath_plan_t *plan)
+{
+    const int32_t *destinations = pairs->ranks + pairs->first_on[other];
+    int num_destinations = pairs->first_on[other + 1] - pairs->first_on[other], node = node_of(pairs, rank);
+    const int32_t *mates = pairs->ranks + pairs->first_on[node];
+    int num_local = pairs->first_on[node + 1] - pairs->first_on[node], home = pairs->home[rank];
+    const uint64_t *row = rows->sends;
+    block_t block       = {.moves = 0};
+    uint64_t at         = 0;
+
+    for (int i = 0; i < num_local && moves; i++, row += pairs->num_ranks) {
+        uint64_t sum = 0;
+
+        for (int k = 0; k < num_destinations; k++) {
+            sum += row[destinations[k]];
+        }
+        at = i == place ? block.on[home] : at;
+        block.on[pairs->home[mates[i]]] += sum;
+    }
+    if (moves) {
+        block_divide(pairs, node, other, &block);
+    }
+    row = rows->sends + (size_t)place * (size_t)pairs->num_ranks;
+    for (int k = 0; k < num_destinations; k++) {
+        cutter_t cutter = {.pairs       = pairs,
+                           .plan        = plan,
+                           .source      = rank,
+                           .destination = destinations[k],
+                           .rail        = home,
+                           .rails       = pairs->has[node],
+                           .bytes       = row[destinations[k]]};
+
+        if (cutter.bytes == 0) {
+            continue;
+        }
+        if (block.moves) {
+            pair_place(pairs, &block, at, &cutter);
+        } else {
+            piece_add(&cutter, home, cutter.bytes);
+        }
+        at += cutter.bytes;
+    }
+}
+
+/* In the order of flows, where nodes have consecutive ranks. */
+static void part_of_own(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int moves,
+                        uint64_t *scratch, mpath_plan_t *plan)
+{
+    const int node = node_of(pairs, rank), begin = pairs->first_on[node], end = pairs->first_on[node + 1];
+    const uint64_t *sends    = rows->sends + (size_t)place * (size_t)pairs->num_ranks;
+    const uint64_t *receives = rows->receives + (size_t)place * (size_t)pairs->num_ranks;
+
+    for (int other = 0; other < node; other++) {
+        receive_place(pairs, rank, place, rows, other, moves, scratch, plan);
+    }
+    for (int i = begin; i < begin + place; i++) {
+        local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
+    }
+    for (int other = 0; other < pairs->num_nodes; other++) {
+        if (other != node) {
+            send_place(pairs, rank, place, rows, other, moves, plan);
+            continue;
+        }
+        for (int i = begin; i < end; i++) {
+            local_place(pairs, rank, pairs->ranks[i], i == begin + place ? 0 : sends[pairs->ranks[i]], plan);
+        }
+    }
+    for (int i = begin + place + 1; i < end; i++) {
+        local_place(pairs, pairs->ranks[i], rank, receives[pairs->ranks[i]], plan);
+    }
+    for (int other = node + 1; other < pairs->num_nodes; other++) {
+        receive_place(pairs, rank, place, rows, other, moves, scratch, plan);
+    }
+}
+
+/* All blocks from and to the node. */
+static void part_of_node(const mpath_pairs_t *pairs, int rank, int place, const mpath_pairs_rows_t *rows, int moves,
+                         mpath_plan_t *plan)
+{
+    const int node = node_of(pairs, rank), only = pairs->affine ? -1 : rank;
+    size_t step       = (size_t)pairs->num_ranks;
+    const table_t out = {.bytes = rows->sends, .by_source = step, .by_destination = 1, .sources = 1};
+    const table_t in  = {.bytes = rows->receives, .by_source = 1, .by_destination = step, .destinations = 1};
+
+    for (int other = 0; other < pairs->num_nodes; other++) {
+        if (other != node) {
+            block_place(pairs, &out, node, other, moves, only, plan);
+            block_place(pairs, &in, other, node, moves, only, plan);
+        }
+    }
+    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++) {
+        int mate = pairs->ranks[i];
+
+        if (mate != rank) {
+            local_place(pairs, rank, mate, rows->sends[(size_t)place * step + (size_t)mate], plan);
+            local_place(pairs, mate, rank, rows->receives[(size_t)place * step + (size_t)mate], plan);
+        }
+    }
+}
+
+static size_t count_pairs(const uint64_t *bytes, size_t count)
+{
+    size_t pairs = 0;
+
+    for (size_t i = 0; i < count; i++) {
+        pairs += bytes[i] > 0;
+    }
+    return pairs;
+}
+
+/*
+ * Pairs and, for each pair of nodes, the cuts: one for each rail at its part, one at the place on the line, at which it ends.
+ */
+static size_t flows_room(const mpath_pairs_t *pairs, size_t num_pairs, size_t num_blocks)
+{
+    return num_pairs + 2 * num_blocks * (size_t)pairs->num_rails;
+}
+
+/* Gives back what no flow has taken. */
+static void shrink(mpath_plan_t *plan)
+{
+    size_t capacity     = plan->num_flows > 0 ? plan->num_flows : 1;
+    mpath_flow_t *flows = capacity < plan->capacity ? realloc(plan->flows, capacity * sizeof(*flows)) : NULL;
+
+    if (flows != NULL) {
+        plan->flows    = flows;
+        plan->capacity = capacity;
+    }
+}
+
+mpath_status_t mpath_pairs_plan(const mpath_pairs_t *pairs, int rank, const mpath_pairs_rows_t *rows,
+                                const mpath_pairs_load_t *load, mpath_plan_t **plan_p)
+{
+    int node = node_of(pairs, rank), moves = mpath_pairs_moves(pairs, load), place = 0;
+    size_t num_ranks   = (size_t)pairs->num_ranks, num_local, first, num_pairs;
+    int is_own         = pairs->has_homes && pairs->is_alike && !pairs->affine;
+    mpath_plan_t *plan = mpath_plan_new(NULL);
+    uint64_t *scratch  = malloc(2 * num_ranks * sizeof(*scratch));
+    mpath_status_t status;
+
+    if (plan == NULL || scratch == NULL) {
+        status = MPATH_ERR_NO_MEMORY;
+        goto err;
+    }
+    num_local = (size_t)(pairs->first_on[node + 1] - pairs->first_on[node]);
+    while (pairs->ranks[pairs->first_on[node] + place] != rank) {
+        place++;
+    }
+    first     = pairs->affine ? 0 : (size_t)place * num_ranks;
+    num_local = pairs->affine ? num_local : 1;
+    num_pairs = count_pairs(rows->sends + first, num_local * num_ranks) +
+                count_pairs(rows->receives + first, num_local * num_ranks);
+    status = mpath_plan_reserve(plan, flows_room(pairs, num_pairs, 2 * (size_t)pairs->num_nodes));
+    if (status != MPATH_OK) {
+        goto err;
+    }
+    if (is_own) {
+        part_of_own(pairs, rank, place, rows, moves, scratch, plan);
+    } else {
+        part_of_node(pairs, rank, place, rows, moves, plan);
+    }
+    status = sort_flows(pairs, plan);
+    if (status != MPATH_OK) {
+        goto err;
+    }
+    shrink(plan);
+    free(plan->loads);
+    plan->loads     = NULL;
+    plan->is_part   = 1;
+    plan->signature = mpath_plan_sign(plan);
+    plan->bound     = bound_of(pairs, load);
+    plan->z         = !moves            ? static_of(pairs, load)
+                      : pairs->is_alike ? plan->bound
+                                        : (mpath_ratio_t){load->terms.split_ns, SECOND_NS};
+    free(scratch);
+    *plan_p = plan;
+    return MPATH_OK;
+
+err:
+    free(scratch);
+    mpath_plan_destroy(plan);
+    return status;
+}
+
+uint64_t mpath_pairs_balance(int rank, const mpath_plan_t *part)
+{
+    uint64_t sum = 0;
+
+    for (size_t i = 0; i < part->num_flows; i++) {
+        const mpath_flow_t *flow = &part->flows[i];
+        uint64_t term            = (flow->offset ^ flow->bytes << 24 ^ (uint64_t)(uint32_t)flow->path << 56) *
+                        0x9e3779b97f4a7c15ull;
+
+        term = (term ^ term >> 29 ^ flow->number) * 0xd6e8feb86659fd93ull;
+        sum += flow->source == rank ? term : 0;
+        sum -= flow->destination == rank ? term : 0;
+    }
+    return sum;
+}
+
+void mpath_pairs_share(const mpath_pairs_t *pairs, int rank, const mpath_plan_t *part, uint64_t *share)
+{
+    memset(share, 0, 2 * (size_t)pairs->num_rails * sizeof(*share));
+    for (size_t i = 0; i < part->num_flows; i++) {
+        const mpath_flow_t *flow = &part->flows[i];
+
+        if ((flow->source == rank || flow->destination == rank) &&
+            node_of(pairs, flow->source) != node_of(pairs, flow->destination)) {
+            int rail = rail_of(rails_between(pairs, flow->source, flow->destination),
+                               mpath_pairs_static_rail(pairs, flow->source, flow->destination), flow->path);
+
+            share[(flow->source == rank ? 0 : pairs->num_rails) + rail] += flow->bytes;
+        }
+    }
+}
+
+mpath_status_t mpath_pairs_set_loads(const mpath_pairs_t *pairs, const uint64_t *shares, mpath_plan_t *part)
+{
+    int num_resources = mpath_topo_num_resources(pairs->topo);
+    uint64_t *loads   = calloc((size_t)num_resources + 1, sizeof(*loads));
+
+    if (loads == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    for (int rank = 0; rank < pairs->num_ranks; rank++) {
+        for (int rail = 0; rail < pairs->num_rails; rail++, shares++) {
+            int node = node_of(pairs, rank), nic = nic_of(pairs, node, rail);
+
+            if ((pairs->has[node] & mpath_nic_bit(rail)) == 0) {
+                continue;
+            }
+            loads[mpath_topo_resource_find(pairs->topo, MPATH_RESOURCE_NIC_TX, node, nic)] += shares[0];
+            loads[mpath_topo_resource_find(pairs->topo, MPATH_RESOURCE_NIC_RX, node, nic)] += shares[pairs->num_rails];
+        }
+        shares += pairs->num_rails;
+    }
+    free(part->loads);
+    part->loads         = loads;
+    part->num_resources = num_resources;
+    return MPATH_OK;
+}
+
+/* The whole, of a matrix. */
+
+/* Bytes of each node and of each NIC by static routes: [0] out, [1] in. between: [from * num_nodes + to], and after all of them the other way round. */
+static void whole_load(const mpath_pairs_t *pairs, const uint64_t *demand, uint64_t (*node_bytes)[2],
+                       uint64_t (*nic_bytes)[2], uint64_t *between, size_t *num_pairs_p, mpath_pairs_load_t *load)
+{
+    size_t nodes = (size_t)pairs->num_nodes;
+
+    memset(load, 0, sizeof(*load));
+    for (int source = 0; source < pairs->num_ranks; source++) {
+        for (int destination = 0; destination < pairs->num_ranks; destination++, demand++) {
+            int from = node_of(pairs, source), to = node_of(pairs, destination), rail;
+
+            if (*demand == 0 || source == destination) {
+                continue;
+            }
+            *num_pairs_p += 1;
+            load->largest_bytes = *demand > load->largest_bytes ? *demand : load->largest_bytes;
+            if (from == to) {
+                continue;
+            }
+            rail = mpath_pairs_static_rail(pairs, source, destination);
+            node_bytes[from][0] += *demand;
+            node_bytes[to][1] += *demand;
+            nic_bytes[from * pairs->num_rails + rail][0] += *demand;
+            nic_bytes[to * pairs->num_rails + rail][1] += *demand;
+            between[(size_t)from * nodes + (size_t)to] += *demand;
+            between[((size_t)to + nodes) * nodes + (size_t)from] += *demand;
+        }
+    }
+    for (int node = 0; node < pairs->num_nodes; node++) {
+        for (int way = 0; way < 2; way++) {
+            load->node_bytes = node_bytes[node][way] > load->node_bytes ? node_bytes[node][way] : load->node_bytes;
+            for (int rail = 0; rail < pairs->num_rails; rail++) {
+                uint64_t bytes = nic_bytes[node * pairs->num_rails + rail][way];
+
+                load->static_bytes = bytes > load->static_bytes ? bytes : load->static_bytes;
+            }
+        }
+    }
+}
+
+/* What the busiest of a node's NICs takes on static routes. */
+static uint64_t whole_static_ns(const mpath_pairs_t *pairs, int node, uint64_t (*nic_bytes)[2])
+{
+    mpath_ratio_t most = {0, 1};
+
+    for (int rail = 0; rail < pairs->num_rails; rail++) {
+        const uint64_t *bytes = nic_bytes[node * pairs->num_rails + rail];
+
+        if (bytes[0] + bytes[1] > 0) {
+            most = mpath_ratio_max(
+                most, (mpath_ratio_t){bytes[0] > bytes[1] ? bytes[0] : bytes[1], rate_of(pairs, node, rail)});
+        }
+    }
+    return mpath_ratio_ns_ceil(most);
+}
+
+static uint64_t larger(uint64_t a, uint64_t b)
+{
+    return a > b ? a : b;
+}
+
+/* The rounds of all nodes. */
+static mpath_status_t whole_price(mpath_pairs_t *pairs, uint64_t (*nic_bytes)[2], const uint64_t *between,
+                                  mpath_pairs_load_t *load)
+{
+    size_t nodes          = (size_t)pairs->num_nodes, bytes, count;
+    mpath_status_t status = prices_begin(pairs, load);
+    int goes_on           = 1;
+    char *entries;
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    bytes   = mpath_prices_entry_bytes(pairs->prices);
+    entries = malloc(nodes * bytes);
+    if (entries == NULL) {
+        return MPATH_ERR_NO_MEMORY;
+    }
+    while (goes_on > 0) {
+        mpath_prices_terms_t most = {.bound_ns = 0};
+
+        count = 0;
+        for (size_t node = 0; node < nodes; node++) {
+            mpath_prices_terms_t terms = {.static_ns = whole_static_ns(pairs, (int)node, nic_bytes)};
+            mpath_prices_entry_t entry;
+
+            if (mpath_prices_say(pairs->prices, (int)node, between + node * nodes, between + (nodes + node) * nodes,
+                                 &terms, &entry)) {
+                memcpy(entries + count++ * bytes, &entry, bytes);
+            }
+            most.bound_ns  = larger(most.bound_ns, terms.bound_ns);
+            most.split_ns  = larger(most.split_ns, terms.split_ns);
+            most.static_ns = larger(most.static_ns, terms.static_ns);
+        }
+        goes_on = mpath_prices_hear(pairs->prices, &most, entries, count);
+    }
+    mpath_pairs_priced(pairs, load);
+    free(entries);
+    return MPATH_OK;
+}
+
+static void whole_place(const mpath_pairs_t *pairs, const uint64_t *demand, int moves, mpath_plan_t *plan)
+{
+    const table_t table = {.bytes = demand, .by_source = (size_t)pairs->num_ranks, .by_destination = 1};
+
+    for (int from = 0; from < pairs->num_nodes; from++) {
+        for (int to = 0; to < pairs->num_nodes; to++) {
+            if (from != to) {
+                block_place(pairs, &table, from, to, moves, -1, plan);
+                continue;
+            }
+            for (int i = pairs->first_on[from]; i < pairs->first_on[from + 1]; i++) {
+                for (int k = pairs->first_on[from]; k < pairs->first_on[from + 1]; k++) {
+                    int source = pairs->ranks[i], destination = pairs->ranks[k];
+
+                    local_place(pairs, source, destination,
+                                i == k ? 0 : demand[(size_t)source * (size_t)pairs->num_ranks + (size_t)destination],
+                                plan);
+                }
+            }
+        }
+    }
+}
+
+static void add_loads(const mpath_topo_t *topo, mpath_plan_t *plan)
+{
+    mpath_path_t path;
+
+    for (size_t i = 0; i < plan->num_flows; i++) {
+        const mpath_flow_t *flow = &plan->flows[i];
+
+        mpath_topo_path(topo, flow->source, flow->destination, flow->path, &path);
+        for (int k = 0; k < path.num_resources; k++) {
+            plan->loads[path.resources[k]] += flow->bytes;
+        }
+        plan->relayed_bytes += flow->bytes * (uint64_t)path.num_relays;
+    }
+}
+
+mpath_status_t mpath_plan_pairs(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_plan_params_t *params)
+{
+    size_t nodes, num_pairs = 0;
+    uint64_t(*sums)[2], *between;
+    mpath_pairs_load_t load;
+    mpath_pairs_t *pairs;
+    mpath_status_t status = mpath_pairs_create(topo, params->min_fragment_bytes, &pairs);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    nodes = (size_t)pairs->num_nodes;
+    sums  = calloc(nodes * (1 + (size_t)pairs->num_rails + nodes), sizeof(*sums));
+    if (sums == NULL) {
+        mpath_pairs_destroy(pairs);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    between = sums[nodes * (1 + (size_t)pairs->num_rails)];
+    whole_load(pairs, demand, sums, sums + nodes, between, &num_pairs, &load);
+    status = pairs->is_alike ? MPATH_OK : whole_price(pairs, sums + nodes, between, &load);
+    if (status == MPATH_OK) {
+        status = mpath_plan_reserve(plan, flows_room(pairs, num_pairs, nodes * nodes));
+    }
+    if (status == MPATH_OK) {
+        whole_place(pairs, demand, mpath_pairs_moves(pairs, &load), plan);
+        status = sort_flows(pairs, plan);
+    }
+    if (status == MPATH_OK) {
+        add_loads(topo, plan);
+        plan->bound = bound_of(pairs, &load);
+        mpath_plan_find_bottleneck(plan, topo);
+    }
+    free(sums);
+    mpath_pairs_destroy(pairs);
+    return status;
+}

@@ -1,0 +1,191 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * NICs that teams of this process have left out since they failed. A team that is made meanwhile begins without them,
+ * instead of finding out by itself, which costs a call of it the time that silence takes to be noticed. It asks for
+ * them like the others (wire/failover.c). Only some of its processes may know of the failure: they tell the others while
+ * the team is made.
+ */
+#include "team/team_private.h"
+#include "topo/discover/machine.h"
+#include "util/log.h"
+#include "util/time.h"
+
+/* NICs, a bit each, by the numbers of another machine: a topology file may number them otherwise. */
+static mpath_nic_set_t translate(const mpath_machine_t *from, mpath_nic_set_t nics, const mpath_machine_t *to)
+{
+    mpath_nic_set_t translated = 0;
+
+    for (; nics != 0; nics &= nics - 1) {
+        int nic    = mpath_nic_first(nics);
+        int number = mpath_machine_find_nic(to, from->nics[nic].name, nic);
+
+        translated |= (number >= 0) ? mpath_nic_bit(number) : 0;
+    }
+    return translated;
+}
+
+/* Nobody may have asked for them since: those whose time is over and that have a link are tried from the start. */
+static void forget_old(mpath_context_t *context)
+{
+    if (mpath_time_ns() < context->lost_until_ns) {
+        return;
+    }
+    for (mpath_nic_set_t nics = context->lost; nics != 0; nics &= nics - 1) {
+        if (mpath_machine_has_carrier("/sys", context->machine.nics[mpath_nic_first(nics)].name)) {
+            context->lost &= ~(nics & -nics);
+        }
+    }
+}
+
+mpath_nic_set_t mpath_team_lost_known(const mpath_team_t *team, const mpath_machine_t *machine)
+{
+    mpath_context_t *context = team->context;
+    mpath_nic_set_t lost;
+
+    pthread_mutex_lock(&context->lock);
+    forget_old(context);
+    lost = context->lost;
+    pthread_mutex_unlock(&context->lock);
+    return translate(&context->machine, lost, machine);
+}
+
+void mpath_team_lost_note(const mpath_team_t *team, mpath_nic_set_t nics, int lost)
+{
+    mpath_context_t *context = team->context;
+    mpath_nic_set_t mine     = translate(mpath_topo_machine(team->topo, team->node), nics, &context->machine);
+
+    if (mine == 0) {
+        return;
+    }
+    for (mpath_nic_set_t nic = mine; nic != 0; nic &= nic - 1) {
+        const mpath_nic_t *own = &context->machine.nics[mpath_nic_first(nic)];
+
+        mpath_page_rail_lose(mpath_page_rail(own->name, own->rail), lost);
+    }
+    pthread_mutex_lock(&context->lock);
+    if (lost) {
+        context->lost |= mine;
+        context->lost_until_ns = team->next_probe_ns;
+    } else {
+        context->lost &= ~mine;
+    }
+    pthread_mutex_unlock(&context->lock);
+}
+
+static size_t pairs_without_way(const mpath_topo_t *topo)
+{
+    int size     = mpath_topo_num_ranks(topo);
+    size_t count = 0;
+
+    for (int source = 0; source < size; source++) {
+        for (int destination = 0; destination < size; destination++) {
+            count += (source != destination) && (mpath_topo_num_paths(topo, source, destination) == 0);
+        }
+    }
+    return count;
+}
+
+/* One that some pair of ranks cannot do without is tried all the same. */
+static void leave_out(mpath_team_t *team, int node, int nic, size_t without_way)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
+
+    if (!machine->nics[nic].up) {
+        team->lost[node] &= ~mpath_nic_bit(nic);
+        return;
+    }
+    (void)mpath_topo_set_nic(team->topo, node, nic, 0);
+    if (pairs_without_way(team->topo) > without_way) {
+        (void)mpath_topo_set_nic(team->topo, node, nic, 1);
+        team->lost[node] &= ~mpath_nic_bit(nic);
+        return;
+    }
+    team->topo_version = 1; /* not that which the GPUs' topology has been made for */
+    mpath_info_by(team->rank == 0,
+                  "%s: rail %s of %s has failed in another communicator; it is left out until it is back",
+                  team->oob.name, machine->nics[nic].name, machine->host);
+}
+
+/* When this rank's node looks after them. A process that did not know of the failure does so from now on. */
+static void set_probe(mpath_team_t *team)
+{
+    mpath_nic_set_t known = mpath_team_lost_known(team, mpath_topo_machine(team->topo, team->node));
+
+    team->probe_ns = MPATH_PROBE_FIRST_NS;
+    if ((team->lost[team->node] & ~known) != 0) {
+        team->next_probe_ns = mpath_time_ns() + MPATH_PROBE_FIRST_NS;
+        mpath_team_lost_note(team, team->lost[team->node], 1);
+        return;
+    }
+    pthread_mutex_lock(&team->context->lock);
+    team->next_probe_ns = team->context->lost_until_ns;
+    pthread_mutex_unlock(&team->context->lock);
+}
+
+void mpath_team_lost_begin(mpath_team_t *team)
+{
+    size_t without_way   = 0;
+    mpath_nic_set_t lost = 0;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        team->lost[node] &= mpath_machine_nics(mpath_topo_machine(team->topo, node)); /* others have said so */
+        lost |= team->lost[node];
+    }
+    if (lost == 0) {
+        return;
+    }
+    without_way = pairs_without_way(team->topo);
+    for (int node = 0; node < team->num_nodes; node++) {
+        for (mpath_nic_set_t nics = team->lost[node]; nics != 0; nics &= nics - 1) {
+            leave_out(team, node, mpath_nic_first(nics), without_way);
+        }
+    }
+    set_probe(team);
+}
+
+/* Each attempt costs a call the time that it takes, and UCX may say something. */
+static int wait_for_unopened(mpath_team_t *team)
+{
+    mpath_context_t *context = team->context;
+    int is_first;
+
+    pthread_mutex_lock(&context->lock);
+    is_first               = !context->unopened_told;
+    context->unopened_told = 1;
+    context->unopened_ns   = (context->unopened_ns == 0) ? MPATH_PROBE_FIRST_NS : 2 * context->unopened_ns;
+    context->unopened_ns   = (context->unopened_ns < MPATH_PROBE_MOST_NS) ? context->unopened_ns : MPATH_PROBE_MOST_NS;
+    team->probe_ns         = context->unopened_ns;
+    pthread_mutex_unlock(&context->lock);
+    team->back_ns         = 0;
+    team->next_probe_ns   = mpath_time_ns() + team->probe_ns;
+    team->next_carrier_ns = 0;
+    return is_first;
+}
+
+static void set_all(mpath_team_t *team, const mpath_nic_set_t *nics, int up)
+{
+    for (int node = 0; node < team->num_nodes; node++) {
+        for (mpath_nic_set_t left = nics[node]; left != 0; left &= left - 1) {
+            (void)mpath_topo_set_nic(team->topo, node, mpath_nic_first(left), up);
+        }
+    }
+}
+
+int mpath_team_lost_unopened(mpath_team_t *team, const mpath_nic_set_t *nics)
+{
+    size_t without_way = pairs_without_way(team->topo);
+    int is_first;
+
+    set_all(team, nics, 0);
+    if (pairs_without_way(team->topo) > without_way) {
+        set_all(team, nics, 1);
+        return 0;
+    }
+    for (int node = 0; node < team->num_nodes; node++) {
+        team->lost[node] |= nics[node];
+    }
+    team->topo_version++;
+    is_first = wait_for_unopened(team);
+    mpath_team_lost_note(team, nics[team->node], 1);
+    return is_first ? 2 : 1;
+}

@@ -1,0 +1,203 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Team: the processes of one communicator, and what they share. Created collectively on first use of the
+ * communicator. It knows who sits on which node, holds the node's shared segment (agreement cells), the
+ * topology, and the rails in use.
+ *
+ * Threads: one thread at a time per team (as MPI demands of collectives on a communicator); different teams may be used
+ * by different threads at the same time.
+ */
+#ifndef MPATH_TEAM_TEAM_H
+#define MPATH_TEAM_TEAM_H
+
+#include "team/exchange.h"
+#include "lane/lane.h"
+#include "lane/segment.h"
+#include "record/record.h"
+#include "topo/topo.h"
+#include "util/param.h"
+#include "util/process.h"
+
+/* One per process: its machine, settings and rails. */
+typedef struct mpath_context mpath_context_t;
+
+/*
+ * `job_rank`: this process's number in its job (MPI_COMM_WORLD); the <rank> entries of a topology file are in that
+ * order, so that a team of a few ranks finds the places of its members. `local_rank_hint`: its number among the job's
+ * processes on its node, to spread NICs; -1 unknown. The texts in `settings` outlive the context.
+ */
+mpath_status_t mpath_context_create(const mpath_settings_t *settings, int job_rank, int local_rank_hint,
+                                    mpath_context_t **context_p);
+/* Parameter max_paths of the teams that are made from now on. Not while another thread makes one. */
+void mpath_context_limit_paths(mpath_context_t *context, int max_paths);
+/* Processes of the job on this node, which share its memory; by itself those of the largest communicator count. */
+void mpath_context_set_processes(mpath_context_t *context, int num_processes);
+/*
+ * Whether one thread at a time makes calls, of all teams of the context, which need no locks among each other then; by itself it is
+ * not so. Before any team of several threads is made.
+ */
+void mpath_context_set_alone(mpath_context_t *context, int is_alone);
+/*
+ * When the calls of all processes have ended, as they have in MPI_Finalize: what others have not read yet is lost with the
+ * connections.
+ */
+void mpath_context_destroy(mpath_context_t *context);
+
+typedef struct mpath_team mpath_team_t;
+
+/*
+ * Collective over oob->size processes. Either all get a team or all get an error or MPATH_DECLINED (a communicator of
+ * one process, or one whose processes differ in build or settings that matter): decided from data that all have seen.
+ * `oob` is copied; it serves one team in its life, which keeps receives posted on it until mpath_team_destroy().
+ */
+mpath_status_t mpath_team_create(mpath_context_t *context, const mpath_oob_t *oob, mpath_team_t **team_p);
+/* Local; waits for nobody. */
+void mpath_team_destroy(mpath_team_t *team);
+
+/* Whoever carries calls on the team notes in it what they are; borrowed. NULL, as at the start: nobody counts. */
+void mpath_team_set_record(mpath_team_t *team, mpath_record_t *record);
+mpath_record_t *mpath_team_record(const mpath_team_t *team);
+
+int mpath_team_rank(const mpath_team_t *team);
+/* This process's number in its job. */
+int mpath_team_job_rank(const mpath_team_t *team);
+const char *mpath_team_name(const mpath_team_t *team); /* the communicator's, for messages */
+/* The same on all ranks, unlike that of any other team that one of them is in. */
+uint64_t mpath_team_id(const mpath_team_t *team);
+int mpath_team_size(const mpath_team_t *team);
+const mpath_context_t *mpath_team_context(const mpath_team_t *team);
+/* The processes of the team's ranks on this node, in their order, and how many; to be freed. NULL: no memory. */
+mpath_process_t *mpath_team_mates(const mpath_team_t *team, int *num_p);
+const mpath_topo_t *mpath_team_topo(const mpath_team_t *team);
+/*
+ * That for device memory: the same ranks and nodes with their GPUs. NULL where nobody tells of GPUs; the same on all
+ * ranks.
+ */
+const mpath_topo_t *mpath_team_gpu_topo(const mpath_team_t *team);
+const mpath_settings_t *mpath_team_settings(const mpath_team_t *team); /* its context's */
+/*
+ * Bytes of memory that the team takes for this rank, with those that other teams of the process use, too: its outbox, and from the
+ * first call on that moves chunks its queues and chunks open on rails.
+ */
+uint64_t mpath_team_memory_bytes(const mpath_team_t *team);
+
+/*
+ * Gathers `bytes` bytes of every rank into all[size * bytes], on all ranks. Collective; for set-up inside of calls that
+ * have been agreed on: ranks that do not come to it within timeout_s end the call in an error that names them.
+ */
+mpath_status_t mpath_team_allgather(mpath_team_t *team, const void *mine, size_t bytes, void *all);
+
+/*
+ * What nodes say to each other where only few of them have more than numbers to say: the most of any of these, and entries of the others.
+ * All ranks of a node say the same.
+ */
+#define MPATH_TEAM_NUMBERS 3
+#define MPATH_TEAM_ENTRY_BYTES 68 /* at most; a multiple of 4 */
+
+typedef struct mpath_team_few {
+    uint64_t most[MPATH_TEAM_NUMBERS]; /* in: of this node; out: of all */
+    size_t entry_bytes;                /* the same on all ranks */
+    size_t
+        num_entries; /* in: 0 or 1, with the number of this node in its first four bytes; out: of all, in any order */
+    char *entries;   /* with room for one of each node */
+} mpath_team_few_t;
+
+/* Collective, on several nodes, as above: what a leader sends and gets is a few bytes for each entry, in ceil(log2 N) messages. */
+mpath_status_t mpath_team_gather_few(mpath_team_t *team, mpath_team_few_t *said);
+
+/*
+ * Shared memory that every rank may still take, its part of a segment, for what communicators share: *room_bytes_p is the
+ * least of all ranks. Who wants much takes at most half of it, so that there is something for others; of what a node's
+ * processes are to share in all, that half is what is left, with `all_of_it`, or half of that. Collective, as above.
+ */
+mpath_status_t mpath_team_room(mpath_team_t *team, int all_of_it, uint64_t *room_bytes_p);
+
+/*
+ * mpath_team_allgather() for a few bytes, which have to fit into one agreement, with a mark: who waits for something inside a call
+ * that will not come sees in mpath_team_marked() that another rank has come here with its mark, and follows with its
+ * own. *marked_p: some rank had it set.
+ */
+mpath_status_t mpath_team_settle(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                 int *marked_p);
+/*
+ * The same right after it, with nothing in between that waits for long: ranks that do not come within timeout_s end the
+ * call in an error that names them.
+ */
+mpath_status_t mpath_team_settle_again(mpath_team_t *team, int mark, const void *mine, size_t bytes, void *all,
+                                       int *marked_p);
+int mpath_team_marked(const mpath_team_t *team);
+/* Number of the last agreement, gathers included. */
+uint32_t mpath_team_call(const mpath_team_t *team);
+/* Grows when the topology changes: a rail failed, or is used again. */
+unsigned mpath_team_topo_version(const mpath_team_t *team);
+/* NICs of a node that are out of the topology since they failed, also in another team before this one; a bit each. */
+mpath_nic_set_t mpath_team_lost(const mpath_team_t *team, int node);
+
+/*
+ * Marks the team as broken: every later call on it fails, and every rank that waits in a call on it learns so soon
+ * (node mates through the segment, other nodes through notices over the control plane). The first reason is kept; the
+ * caller has logged it.
+ */
+void mpath_team_break(mpath_team_t *team, mpath_status_t reason);
+/* MPATH_OK or the reason; looks at the node's flag too. */
+mpath_status_t mpath_team_status(mpath_team_t *team);
+
+/*
+ * For a wait that lasts: does a rank of this node still live? MPATH_OK (also for ranks of other nodes) or an error.
+ * Costs system calls.
+ */
+mpath_status_t mpath_team_peer_status(const mpath_team_t *team, int rank);
+
+/*
+ * What the leader of a node says to that of another one by another network than the control plane, which may not get
+ * through: how many messages that has been sent, and whether the team is broken here.
+ */
+typedef struct mpath_team_word {
+    uint32_t sent;         /* modulo 2^32 */
+    mpath_status_t reason; /* MPATH_OK: it is whole */
+    int origin;            /* then 0, else the rank that broke it */
+} mpath_team_word_t;
+
+/*
+ * What works on a team attaches itself to it, so that a team does not have to know who that is. Told in the reverse order
+ * of attaching, by the thread that is in a call of the team.
+ */
+typedef struct mpath_team_user_ops {
+    /* The team has failed: whatever comes from now on is dropped. What is under way goes on. May be NULL. */
+    void (*stop)(void *self);
+    /* This rank waits in an agreement: reads what others still send, and drops it where it is given up. May be NULL. */
+    void (*drain)(void *self);
+    /*
+     * This rank has waited long for a rank of another node: nonzero when none of its connections with that answers any more, whose
+     * names are put into `text` then. `anew`: in another wait than before. May be NULL.
+     */
+    int (*is_cut_off)(void *self, int rank, int anew, char *text, size_t size);
+    /* To and from the leader `rank` of another node; 0: it has said nothing. What is said may be lost. May be NULL. */
+    void (*say)(void *self, int rank, const mpath_team_word_t *word);
+    int (*heard)(void *self, int rank, mpath_team_word_t *word);
+    /* This rank's share of the memory that it has taken; NULL: none worth counting. */
+    uint64_t (*memory_bytes)(const void *self);
+    /* The team ends. */
+    void (*destroy)(void *self);
+} mpath_team_user_ops_t;
+
+/* Part of who attaches itself. */
+typedef struct mpath_team_user {
+    struct mpath_team_user *next;
+    const mpath_team_user_ops_t *ops;
+    void *self;
+} mpath_team_user_t;
+
+void mpath_team_attach(mpath_team_t *team, mpath_team_user_t *user, const mpath_team_user_ops_t *ops, void *self);
+/* Who has attached itself with these; NULL: nobody. */
+void *mpath_team_attached(const mpath_team_t *team, const mpath_team_user_ops_t *ops);
+/* By mpath_team_settle() and the like, while they wait. */
+void mpath_team_drain(mpath_team_t *team);
+
+/* What says is_cut_off of them. */
+int mpath_team_is_cut_off(mpath_team_t *team, int rank, int anew, char *text, size_t size);
+/* Leaders, by who can carry it. */
+void mpath_team_say(mpath_team_t *team, int rank, const mpath_team_word_t *word);
+int mpath_team_heard(mpath_team_t *team, int rank, mpath_team_word_t *word);
+
+#endif

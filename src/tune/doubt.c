@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/* Doubt: calls that take longer than links explain, and trials of the previous function. */
+#include "tune/doubt.h"
+
+#include "team/agree.h"
+#include "team/wait.h"
+#include "util/log.h"
+
+#include <stdlib.h>
+
+void mpath_doubt_release(mpath_doubt_t *doubt)
+{
+    free(doubt->choice);
+    *doubt = (mpath_doubt_t){.last = NULL};
+}
+
+uint32_t mpath_doubt_tell(const mpath_doubt_t *doubt)
+{
+    return ((doubt->last != NULL) && doubt->was_slow) ? MPATH_CALL_SLOW : 0;
+}
+
+/* The trials of a kind; NULL: nothing has been tried yet. */
+static mpath_choice_t *choice_of(const mpath_doubt_t *doubt, const mpath_doubt_kind_t *kind)
+{
+    return (doubt->choice != NULL) ? &doubt->choice->kinds[0][0] + (kind - &doubt->kinds[0][0]) : NULL;
+}
+
+/* Calls are no longer slow: trust as at the start, unless trials have found the previous function to be faster. */
+static void end_doubt(mpath_doubt_t *doubt, mpath_doubt_kind_t *kind)
+{
+    mpath_choice_t *choice = choice_of(doubt, kind);
+
+    if (choice != NULL) {
+        if (choice->is_known && (choice->way != MPATH_WAY_OWN)) {
+            return;
+        }
+        *choice = (mpath_choice_t){.ways = 0};
+    }
+    *kind = (mpath_doubt_kind_t){.slow = 0};
+}
+
+static void log_doubt(const mpath_team_t *team, const char *next)
+{
+    mpath_info_by(mpath_team_rank(team) == 0,
+                  "calls of %d ranks take more than twice as long as their bytes need at the rates of the rails; %s",
+                  mpath_team_size(team), next);
+}
+
+/* What the ranks have said about the last call. */
+static void hear(mpath_doubt_t *doubt, const mpath_team_t *team, uint32_t flags)
+{
+    mpath_doubt_kind_t *kind = doubt->last;
+
+    doubt->last = NULL;
+    if (kind == NULL) {
+        return;
+    }
+    if (kind->slow < MPATH_DOUBT_ROW) {
+        kind->slow = (flags & MPATH_CALL_SLOW) ? (uint8_t)(kind->slow + 1) : 0;
+        if (kind->slow == MPATH_DOUBT_ROW) {
+            kind->windows = MPATH_DOUBT_WINDOWS;
+            log_doubt(team, "where shares that follow the rails do not help, the previous function is tried");
+        }
+        return;
+    }
+    kind->fine += (kind->fine < MPATH_DOUBT_ROW) ? 1 : 0;
+    kind->fine = (flags & MPATH_CALL_SLOW) ? 0 : kind->fine;
+    if (kind->fine == MPATH_DOUBT_ROW) {
+        end_doubt(doubt, kind);
+    }
+}
+
+/* The way of a call of a kind in doubt. */
+static mpath_status_t choose(mpath_doubt_t *doubt, mpath_team_t *team, const mpath_doubt_call_t *call,
+                             uint64_t start_ns, mpath_way_t *way_p)
+{
+    const mpath_way_call_t way_call = {.bytes = call->bytes, .skew = call->skew, .open = 1u << MPATH_WAY_PREVIOUS};
+
+    if (doubt->choice == NULL) {
+        doubt->choice = calloc(1, sizeof(*doubt->choice));
+        if (doubt->choice == NULL) {
+            mpath_error("no memory to compare the ways of calls; the call fails");
+            return MPATH_ERR_NO_MEMORY;
+        }
+    }
+    if (mpath_idle_others_may_rest()) {
+        *way_p = mpath_way_choice_known(doubt->choice, &way_call);
+        return MPATH_OK;
+    }
+    return mpath_way_choice_next(doubt->choice, team, &way_call, start_ns, way_p);
+}
+
+mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32_t flags,
+                                const mpath_doubt_call_t *call, uint64_t start_ns, int *previous_p)
+{
+    mpath_doubt_kind_t *kind = &doubt->kinds[call->skew][mpath_way_choice_kind(call->bytes)];
+    mpath_way_t way          = MPATH_WAY_OWN;
+    mpath_status_t status;
+
+    hear(doubt, team, flags);
+    *previous_p = 0;
+    if (mpath_team_topo_version(team) != 0) {
+        return MPATH_OK;
+    }
+    kind->windows = call->adapts ? kind->windows : 0;
+    if ((kind->slow == MPATH_DOUBT_ROW) && (kind->windows == 0)) {
+        status = choose(doubt, team, call, start_ns, &way);
+        if (status != MPATH_OK) {
+            mpath_team_break(team, status);
+            return status;
+        }
+    }
+    *previous_p = (way == MPATH_WAY_PREVIOUS);
+    /* of what others progress nobody says anything: ranks compute meanwhile */
+    doubt->last = (*previous_p || mpath_idle_others_may_rest()) ? NULL : kind;
+    return MPATH_OK;
+}
+
+unsigned mpath_doubt_window_call(mpath_doubt_t *doubt)
+{
+    mpath_doubt_kind_t *kind = doubt->last;
+
+    return ((kind != NULL) && (kind->windows > 0)) ? ++kind->calls : 0;
+}
+
+void mpath_doubt_adapted(mpath_doubt_t *doubt, int changed)
+{
+    mpath_doubt_kind_t *kind = doubt->last;
+
+    if ((kind != NULL) && (kind->windows > 0)) {
+        kind->windows = changed ? (uint8_t)(kind->windows - 1) : 0;
+        kind->calls   = 0;
+    }
+}
+
+void mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns)
+{
+    doubt->was_slow = took_ns > MPATH_DOUBT_TIMES * links_ns + MPATH_DOUBT_FIRST_NS;
+}
+
+void mpath_doubt_ended(mpath_doubt_t *doubt)
+{
+    if (doubt->choice != NULL) {
+        mpath_way_choice_ended(doubt->choice);
+    }
+}

@@ -1,0 +1,1122 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * Set-up of links, at the first call of a team that moves chunks: rails are opened, their addresses exchanged, and
+ * nodes whose paths pass through relays get a second set of shared memory rings, for chunks on their way to a relay.
+ * Every rank takes part in both exchanges whatever has failed in it, so that all come to the same end.
+ */
+#include "wire/links_private.h"
+
+#include "topo/discover/machine.h"
+#include "util/log.h"
+#include "util/time.h"
+
+#include <limits.h>
+#include <stdatomic.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* The ends of rails: the peer that a NIC of another rank is, from the addresses that all have exchanged. */
+
+int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to)
+{
+    const mpath_team_t *team         = links->team;
+    const mpath_links_hello_t *hello = &links->hellos[rank];
+    int *known =
+        &links->peers[((size_t)nic * (size_t)team->size + (size_t)rank) * (size_t)links->num_nics_to + (size_t)nic_to];
+    const uint8_t *address;
+    char name[96];
+    int peer;
+
+    if (*known > 0) {
+        return *known - 1;
+    }
+    if ((links->hellos[team->rank].address_bytes[nic] == 0) || (hello->address_bytes[nic_to] == 0) ||
+        (links->addresses == NULL)) {
+        mpath_error("the plan sends over NIC %d to NIC %d of rank %d, which are not both open", nic, nic_to, rank);
+        return MPATH_ERR_INTERNAL;
+    }
+    address = links->addresses + (size_t)rank * links->address_stride;
+    for (int before = 0; before < nic_to; before++) {
+        address += hello->address_bytes[before];
+    }
+    snprintf(name, sizeof(name), "rank %d (%s)", rank, mpath_topo_machine(team->topo, team->node_of[rank])->host);
+    peer = mpath_fabric_peer(links->fabric, links->fabric_nic[nic], address, hello->address_bytes[nic_to], name);
+    if (peer >= 0) {
+        *known = peer + 1;
+    }
+    return peer;
+}
+
+int mpath_links_find_peer(const mpath_links_t *links, int nic, int peer, int *rank_p, int *nic_to_p)
+{
+    const mpath_team_t *team = links->team;
+    const int *known         = links->peers + (size_t)nic * (size_t)team->size * (size_t)links->num_nics_to;
+
+    for (int i = 0; (peer >= 0) && (i < team->size * links->num_nics_to); i++) {
+        if (known[i] == peer + 1) {
+            *rank_p   = i / links->num_nics_to;
+            *nic_to_p = i % links->num_nics_to;
+            return 1;
+        }
+    }
+    return 0;
+}
+
+int mpath_links_nic_of(const mpath_links_t *links, int rail)
+{
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        if (((links->driven >> nic) & 1) && (links->fabric_nic[nic] == rail)) {
+            return nic;
+        }
+    }
+    return -1;
+}
+
+void mpath_links_forget_peers(mpath_links_t *links, mpath_nic_set_t nics)
+{
+    int *known = links->peers;
+
+    for (int nic = 0; nic < links->num_nics; nic++) {
+        for (int rank = 0; rank < links->team->size; rank++) {
+            for (int nic_to = 0; nic_to < links->num_nics_to; nic_to++, known++) {
+                if ((*known > 0) && ((((nics >> nic) | (nics >> nic_to)) & 1) != 0)) {
+                    mpath_fabric_forget_peer(links->fabric, links->fabric_nic[nic], *known - 1);
+                    *known = 0;
+                }
+            }
+        }
+    }
+}
+
+#define RELAY_MEMORY_SHARE 4 /* of memory_bytes */
+
+/* Of all processes of a node, which those of more than a few share: what a queue has to hold does not grow with their number. */
+#define NODE_LAST_BYTES (32u << 20)
+#define NODE_RELAY_BYTES (16u << 20)
+
+/* A queue on a single node holds this many pairs, each of this many bytes at least. */
+#define ONE_NODE_PAIRS 16u
+
+#define ONE_NODE_PAIR_BYTES 4096u
+#define ONE_NODE_SLOT_EXTRA 256u /* of each slot, with its part of what else is there */
+
+/* What a rank says in the second exchange, in front of its addresses. */
+typedef struct ready {
+    int32_t status;
+    uint32_t reserved;
+} ready_t;
+
+static int is_left_out(const mpath_team_t *team, int nic)
+{
+    return (int)(team->lost[team->node] >> nic) & 1;
+}
+
+/* NICs of a node that are there, and those that have failed. */
+static mpath_nic_set_t known_nics(const mpath_team_t *team, int node)
+{
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, node);
+    mpath_nic_set_t nics           = team->lost[node];
+
+    for (int nic = 0; nic < machine->num_nics; nic++) {
+        nics |= machine->nics[nic].up ? mpath_nic_bit(nic) : 0;
+    }
+    return nics;
+}
+
+/* NICs that a rank drives, of those that its node has. */
+static mpath_nic_set_t reach_of(const mpath_team_t *team, int rank)
+{
+    int own = mpath_topo_place(team->topo, rank)->nic;
+
+    if (mpath_topo_params(team->topo)->access == MPATH_REACH_ALL) {
+        return MPATH_NIC_SET_ALL;
+    }
+    return (own >= 0) ? mpath_nic_bit(own) : 0;
+}
+
+static mpath_nic_set_t driven_nics(const mpath_team_t *team)
+{
+    return (team->num_nodes > 1) ? known_nics(team, team->node) & reach_of(team, team->rank) : 0;
+}
+
+/* Relays exist where ranks drive their own NIC only. */
+static int has_relays(const mpath_team_t *team)
+{
+    return (team->num_nodes > 1) && (team->num_local > 1) &&
+           (mpath_topo_params(team->topo)->access == MPATH_REACH_AFFINE);
+}
+
+/* A topology file may number the NICs otherwise than this process's machine does: the name counts. */
+static int find_fabric_nic(const mpath_team_t *team, const char *name, int number)
+{
+    int nic = mpath_machine_find_nic(&team->context->machine, name, number);
+
+    if (nic >= 0) {
+        return nic;
+    }
+    mpath_info_by(team->local_rank == 0, "the topology names NIC %s, which this node does not have", name);
+    return MPATH_ERR_PARAM;
+}
+
+/* The others are told, and all leave the NIC out. */
+static void note_unopened(mpath_links_t *links, int nic, int number, mpath_links_hello_t *hello)
+{
+    if (hello->unopened == 0 && number >= 0) {
+        mpath_fabric_why(links->fabric, number, hello->why, sizeof(hello->why));
+    } else if (hello->unopened == 0) {
+        snprintf(hello->why, sizeof(hello->why), "the node has no NIC of this name");
+    }
+    hello->unopened |= mpath_nic_bit(nic);
+    hello->address_bytes[nic] = 0;
+}
+
+static mpath_status_t join_others(mpath_links_t *links, int rail)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (mpath_inbox_t *inbox = links->others; (inbox != NULL) && (status == MPATH_OK); inbox = inbox->next) {
+        status = mpath_inbox_join_rail(inbox, rail);
+    }
+    return status;
+}
+
+static mpath_status_t open_rail(mpath_links_t *links, int nic, mpath_links_hello_t *hello)
+{
+    const mpath_team_t *team       = links->team;
+    const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
+    int number                     = find_fabric_nic(team, machine->nics[nic].name, nic);
+    const void *address;
+    size_t bytes, chunk;
+    mpath_status_t status;
+    int rail;
+
+    if (number < 0) {
+        if (!is_left_out(team, nic)) {
+            note_unopened(links, nic, number, hello);
+        }
+        return MPATH_OK;
+    }
+    if (!is_left_out(team, nic)) {
+        mpath_fabric_freshen(links->fabric, number);
+    }
+    /* Joined before anybody else can know the address, so that no chunk has to wait. */
+    rail   = mpath_inbox_join(&links->inbox, number);
+    status = (rail < 0) ? (mpath_status_t)rail : join_others(links, rail);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    links->fabric_nic[nic] = (int16_t)rail;
+    links->driven |= mpath_nic_bit(nic);
+    if (is_left_out(team, nic)) {
+        return MPATH_OK; /* it may not even open; another one takes its place when the NIC is back */
+    }
+    status = mpath_fabric_address(links->fabric, rail, &address, &bytes);
+    if (status != MPATH_OK) {
+        mpath_fabric_suspect(links->fabric, rail); /* tried anew when it is asked for again */
+        note_unopened(links, nic, number, hello);
+        return MPATH_OK;
+    }
+    if ((bytes == 0) || (bytes > UINT16_MAX)) {
+        mpath_error("the address of rail %s has %zu bytes; mpath leaves this communicator's calls alone",
+                    machine->nics[nic].name, bytes);
+        return MPATH_ERR_INTERNAL;
+    }
+    chunk                     = mpath_fabric_max_chunk(links->fabric, rail);
+    hello->address_bytes[nic] = (uint16_t)bytes;
+    if ((hello->rail_chunk_bytes == 0) || (chunk < hello->rail_chunk_bytes)) {
+        hello->rail_chunk_bytes = (uint32_t)((chunk < UINT32_MAX) ? chunk : UINT32_MAX);
+    }
+    return MPATH_OK;
+}
+
+/* Those of `nics`, as a bit mask, that are not open yet. */
+static mpath_status_t open_rails(mpath_links_t *links, mpath_nic_set_t nics, mpath_links_hello_t *hello)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (nics &= ~links->driven; (nics != 0) && (status == MPATH_OK); nics &= nics - 1) {
+        status = open_rail(links, mpath_nic_first(nics), hello);
+    }
+    return status;
+}
+
+/*
+ * On a single node queues are seldom used (other functions are faster there), and so get little unless mpath has to run.
+ * No pair of node_min_bytes or more comes to them.
+ */
+static int is_seldom_used(const mpath_team_t *team)
+{
+    const mpath_settings_t *settings = &team->context->settings;
+
+    return (team->num_nodes == 1) && (settings->gate != MPATH_GATE_ALWAYS) &&
+           (settings->alltoallv_algorithm == MPATH_ROUTES_AUTO);
+}
+
+/* Such a queue, of `share` bytes at most. *chunk_bytes: in: largest chunk; out: that comes to it. */
+static uint64_t seldom_share(const mpath_settings_t *settings, uint64_t share, uint64_t *chunk_bytes)
+{
+    uint64_t pair = (settings->node_min_bytes > ONE_NODE_PAIR_BYTES) ? settings->node_min_bytes : ONE_NODE_PAIR_BYTES;
+    uint64_t most = share / 16;
+
+    if (pair < *chunk_bytes) {
+        *chunk_bytes = pair;
+    }
+    return (pair < most / ONE_NODE_PAIRS) ? (pair + ONE_NODE_SLOT_EXTRA) * ONE_NODE_PAIRS : most;
+}
+
+/* Ranks of the node that has most, or processes of the job on this one where these are more. */
+static int most_on_node(const mpath_team_t *team)
+{
+    int most = team->context->num_processes;
+
+    for (int node = 0; node < team->num_nodes; node++) {
+        most = (team->num_on[node] > most) ? team->num_on[node] : most;
+    }
+    return most;
+}
+
+/*
+ * The shape that a queue of this process should have: last ones get half of memory_bytes, those towards relays a quarter,
+ * and no more than their part of a node's. `room_bytes` of shared memory are left for it.
+ */
+static void choose_shape(const mpath_team_t *team, mpath_shm_kind_t kind, uint64_t room_bytes, mpath_shm_shape_t *shape)
+{
+    const mpath_settings_t *settings = &team->context->settings;
+    uint64_t share = settings->memory_bytes / 2, node_bytes = NODE_LAST_BYTES, chunk_bytes = settings->chunk_bytes;
+    int on_node = most_on_node(team);
+
+    if (kind == MPATH_SHM_RELAY) {
+        share      = settings->memory_bytes / RELAY_MEMORY_SHARE;
+        node_bytes = NODE_RELAY_BYTES;
+    } else if (is_seldom_used(team)) {
+        share = seldom_share(settings, share, &chunk_bytes);
+    }
+    share = (share < node_bytes / (uint64_t)on_node) ? share : node_bytes / (uint64_t)on_node;
+    mpath_shm_shape_choose(on_node, (share < room_bytes) ? share : room_bytes, chunk_bytes, shape);
+}
+
+/*
+ * A queue of this process for the team: one that it has, if the slots are as large as they would be, else a new one, within
+ * half of the shared memory that is left; where that is too little, any that it has. MPATH_DECLINED: none.
+ */
+static mpath_status_t take_port(mpath_links_t *links, mpath_shm_kind_t kind, uint64_t room_bytes)
+{
+    const mpath_team_t *team = links->team;
+    mpath_shm_t *shm         = team->context->shm;
+    uint64_t least           = mpath_shm_least_bytes();
+    mpath_shm_shape_t shape;
+
+    choose_shape(team, kind, UINT64_MAX, &shape);
+    if (mpath_shm_port_find(shm, kind, shape.slot_bytes, &links->ports[kind]) == MPATH_OK) {
+        return MPATH_OK;
+    }
+    choose_shape(team, kind, room_bytes / 2, &shape);
+    if (mpath_shm_port_find(shm, kind, (least > room_bytes) ? 0 : shape.slot_bytes, &links->ports[kind]) == MPATH_OK) {
+        return MPATH_OK;
+    }
+    if (least > room_bytes) {
+        mpath_log(
+            team->rank == 0         ? MPATH_LOG_WARN
+            : team->local_rank == 0 ? MPATH_LOG_INFO
+                                    : MPATH_LOG_DEBUG,
+            "%s: to exchange chunks with others of its node rank %d needs %llu bytes of shared memory, and %llu are left "
+            "of what the communicators of a node may take (node_memory_bytes, a quarter of /dev/shm); the previous "
+            "functions run",
+            team->oob.name, team->rank, (unsigned long long)least, (unsigned long long)room_bytes);
+        return MPATH_DECLINED;
+    }
+    return mpath_shm_port_create(shm, kind, &shape, &links->ports[kind]);
+}
+
+/* The others of the node learn where the queues are with the exchange that follows. */
+static mpath_status_t take_ports(mpath_links_t *links, uint64_t room_bytes, mpath_links_hello_t *hello)
+{
+    const mpath_team_t *team    = links->team;
+    mpath_team_member_t *member = &team->members[team->local_rank];
+    int kinds                   = (team->num_local == 1) ? 0 : has_relays(team) ? MPATH_SHM_KINDS : MPATH_SHM_LAST + 1;
+    mpath_status_t status       = MPATH_OK;
+
+    memset(member->queues, 0, sizeof(member->queues));
+    for (int kind = 0; (kind < kinds) && (status == MPATH_OK); kind++) {
+        status = take_port(links, (mpath_shm_kind_t)kind, room_bytes / (uint64_t)kinds);
+        if (status == MPATH_OK) {
+            member->queues[kind] = *mpath_shm_port_address(links->ports[kind]);
+        }
+    }
+    if ((status == MPATH_OK) && (kinds > 0)) {
+        hello->last_slot_bytes  = mpath_shm_port_slot_bytes(links->ports[MPATH_SHM_LAST]);
+        hello->relay_slot_bytes = has_relays(team) ? mpath_shm_port_slot_bytes(links->ports[MPATH_SHM_RELAY]) : 0;
+    }
+    return status;
+}
+
+static mpath_status_t open_lanes(mpath_links_t *links)
+{
+    const mpath_team_t *team        = links->team;
+    mpath_segment_address_t *queues = malloc((size_t)team->num_local * sizeof(*queues));
+    mpath_status_t status           = MPATH_OK;
+
+    if (queues == NULL) {
+        mpath_error("%s: no memory for the queues of %d processes", team->oob.name, team->num_local);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    for (int kind = 0; (kind < MPATH_SHM_KINDS) && (status == MPATH_OK); kind++) {
+        for (int local = 0; local < team->num_local; local++) {
+            queues[local] = team->members[local].queues[kind];
+        }
+        if (links->ports[kind] != NULL) {
+            status = mpath_shm_open(links->ports[kind], team->id, queues, team->num_local, team->local_rank,
+                                    &links->lanes[kind]);
+        }
+    }
+    free(queues);
+    return status;
+}
+
+static void tell_no_rail(const mpath_team_t *team, int rank, const char *why)
+{
+    if (team->rank == 0) {
+        mpath_tell("no-rail",
+                   "%s: rank %d (%s) could not open its rails or its memory (%s); the previous functions run",
+                   team->oob.name, rank, mpath_team_host(team, rank), why);
+    }
+}
+
+/*
+ * NICs that some of their processes cannot open are left out on all ranks alike. MPATH_DECLINED, on all ranks, where
+ * what is left does not connect them.
+ */
+static mpath_status_t leave_out_unopened(mpath_links_t *links)
+{
+    mpath_team_t *team    = links->team;
+    mpath_nic_set_t *nics = links->unopened;
+    int first             = team->size, left_out;
+
+    memset(nics, 0, (size_t)team->num_nodes * sizeof(*nics));
+    for (int rank = 0; rank < team->size; rank++) {
+        nics[team->node_of[rank]] |= links->hellos[rank].unopened;
+        first = (links->hellos[rank].unopened != 0 && rank < first) ? rank : first;
+    }
+    if (first == team->size) {
+        return MPATH_OK;
+    }
+    left_out = mpath_team_lost_unopened(team, nics);
+    if (!left_out) {
+        tell_no_rail(team, first, links->hellos[first].why);
+        return MPATH_DECLINED;
+    }
+    for (int rank = first; rank < team->size; rank++) {
+        mpath_nic_set_t *untold = &nics[team->node_of[rank]], mine = links->hellos[rank].unopened & *untold;
+
+        *untold &= ~mine;
+        for (mpath_nic_set_t left = mine; left != 0; left &= left - 1) {
+            mpath_log(
+                team->rank != 0 ? MPATH_LOG_DEBUG
+                : left_out == 2 ? MPATH_LOG_WARN
+                                : MPATH_LOG_INFO,
+                "%s: NIC %s of %s cannot be opened by rank %d (%s); all ranks do without it, and ask for it again "
+                "after %llu s",
+                team->oob.name, mpath_topo_machine(team->topo, team->node_of[rank])->nics[mpath_nic_first(left)].name,
+                mpath_team_host(team, rank), rank, links->hellos[rank].why,
+                (unsigned long long)(team->probe_ns / MPATH_NS_PER_S));
+        }
+    }
+    mpath_links_change(links);
+    return MPATH_OK;
+}
+
+/* First exchange: what everybody has. MPATH_DECLINED, on all ranks, when one of them could not open what it needs. */
+static mpath_status_t exchange_hellos(mpath_links_t *links, const mpath_links_hello_t *mine)
+{
+    mpath_team_t *team = links->team;
+    size_t bytes       = offsetof(mpath_links_hello_t, address_bytes) + (size_t)links->num_nics_to * sizeof(uint16_t);
+    char *all          = malloc((size_t)team->size * bytes); /* of those NICs that there are */
+    mpath_status_t status;
+
+    if (all == NULL) {
+        mpath_error("%s: no memory for what %d ranks say of their rails; the call fails", team->oob.name, team->size);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = mpath_team_allgather(team, mine, bytes, all);
+    for (int rank = 0; (rank < team->size) && (status == MPATH_OK); rank++) {
+        memcpy(&links->hellos[rank], all + (size_t)rank * bytes, bytes);
+    }
+    free(all);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (int rank = 0; rank < team->size; rank++) {
+        const mpath_links_hello_t *hello = &links->hellos[rank];
+        size_t addresses                 = 0;
+
+        if (hello->status != MPATH_OK) {
+            tell_no_rail(team, rank, mpath_status_string((mpath_status_t)hello->status));
+            return MPATH_DECLINED;
+        }
+        for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+            addresses += hello->address_bytes[nic];
+        }
+        links->address_stride = (addresses > links->address_stride) ? addresses : links->address_stride;
+    }
+    links->address_stride = (links->address_stride + 7) / 8 * 8;
+    return leave_out_unopened(links);
+}
+
+/* The addresses of this rank's rails, in order of the NICs. */
+static mpath_status_t gather_addresses(const mpath_links_t *links, uint8_t *to)
+{
+    const mpath_links_hello_t *mine = &links->hellos[links->team->rank];
+
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        const void *address;
+        size_t bytes;
+        mpath_status_t status;
+
+        if (mine->address_bytes[nic] == 0) {
+            continue;
+        }
+        status = mpath_fabric_address(links->fabric, links->fabric_nic[nic], &address, &bytes);
+        if (status != MPATH_OK) {
+            return status;
+        }
+        memcpy(to, address, mine->address_bytes[nic]);
+        to += mine->address_bytes[nic];
+    }
+    return MPATH_OK;
+}
+
+/* Second exchange: addresses, and whether all could attach to the shared memory. */
+static mpath_status_t exchange_addresses(mpath_links_t *links, mpath_status_t mine)
+{
+    mpath_team_t *team = links->team;
+    size_t stride = sizeof(ready_t) + links->address_stride, size = (size_t)team->size;
+    uint8_t *all  = calloc(size + 1, stride), *own;
+    ready_t ready = {.status = (int32_t)mine};
+    mpath_status_t status;
+
+    if (all == NULL) {
+        /* Without room for the others' answers this rank cannot even say so. */
+        mpath_error("no memory for the rail addresses of %d ranks", team->size);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    own = all + size * stride;
+    if (ready.status == MPATH_OK) {
+        ready.status = (int32_t)gather_addresses(links, own + sizeof(ready));
+    }
+    memcpy(own, &ready, sizeof(ready));
+    status = mpath_team_allgather(team, own, stride, all);
+    for (int rank = 0; (rank < team->size) && (status == MPATH_OK); rank++) {
+        memcpy(&ready, all + (size_t)rank * stride, sizeof(ready));
+        if (ready.status != MPATH_OK) {
+            mpath_info_by(team->rank == 0, "%s: rank %d could not set up its lanes (%s); the previous functions run",
+                          team->oob.name, rank, mpath_status_string((mpath_status_t)ready.status));
+            status = MPATH_DECLINED;
+        } else {
+            memmove(all + (size_t)rank * links->address_stride, all + (size_t)rank * stride + sizeof(ready),
+                    links->address_stride);
+        }
+    }
+    links->addresses = all;
+    return status;
+}
+
+/* Limits of chunks, from what all ranks have said. */
+static void set_limits(mpath_links_t *links)
+{
+    const mpath_team_t *team = links->team;
+    uint32_t *last = links->slot_bytes, *relay = links->slot_bytes + team->num_nodes;
+
+    links->rail_chunk_bytes = UINT64_MAX;
+    for (int rank = 0; rank < team->size; rank++) {
+        uint32_t bytes = links->hellos[rank].rail_chunk_bytes;
+
+        if ((bytes > 0) && (bytes < links->rail_chunk_bytes)) {
+            links->rail_chunk_bytes = bytes;
+        }
+    }
+    for (int node = 0; node < team->num_nodes; node++) {
+        last[node]  = links->hellos[team->leaders[node]].last_slot_bytes;
+        relay[node] = links->hellos[team->leaders[node]].relay_slot_bytes;
+    }
+    for (int rank = 0; rank < team->size; rank++) {
+        const mpath_links_hello_t *hello = &links->hellos[rank];
+        int node                         = team->node_of[rank];
+
+        last[node]  = (hello->last_slot_bytes < last[node]) ? hello->last_slot_bytes : last[node];
+        relay[node] = (hello->relay_slot_bytes < relay[node]) ? hello->relay_slot_bytes : relay[node];
+    }
+}
+
+/* What another leader says; also while nobody waits for it. */
+static void links_word(void *argument, const mpath_chunk_t *chunk)
+{
+    mpath_links_t *links = argument;
+    mpath_links_word_t *word;
+
+    if ((links->words == NULL) || (chunk->flow >= (uint32_t)links->team->size)) {
+        return;
+    }
+    word = &links->words[chunk->flow];
+    atomic_store_explicit(&word->sent, chunk->call, memory_order_relaxed);
+    atomic_store_explicit(&word->verdict, chunk->offset, memory_order_release);
+}
+
+static mpath_links_t *links_new(mpath_team_t *team)
+{
+    mpath_links_t *links = calloc(1, sizeof(*links));
+    size_t size          = (size_t)team->size;
+    int leads            = (team->local_rank == 0) && (team->num_nodes > 1);
+
+    if (links == NULL) {
+        return NULL;
+    }
+    links->team        = team;
+    links->fabric      = team->context->fabric;
+    links->num_nics    = mpath_topo_machine(team->topo, team->node)->num_nics;
+    links->num_nics_to = mpath_topo_most_nics(team->topo);
+    links->hellos      = calloc(size, sizeof(*links->hellos));
+    links->slot_bytes  = calloc(2 * (size_t)team->num_nodes, sizeof(*links->slot_bytes));
+    links->unopened    = calloc((size_t)team->num_nodes, sizeof(*links->unopened));
+    links->peers       = calloc(size * (size_t)links->num_nics * (size_t)links->num_nics_to + 1, sizeof(*links->peers));
+    links->settles     = calloc(size, sizeof(*links->settles));
+    links->words       = leads ? calloc(size, sizeof(*links->words)) : NULL;
+    if ((links->hellos == NULL) || (links->slot_bytes == NULL) || (links->unopened == NULL) || (links->peers == NULL) ||
+        (links->settles == NULL) || (leads && (links->words == NULL)) ||
+        (mpath_inbox_init(&links->inbox, links->fabric, links->fabric_nic, team->id) != MPATH_OK)) {
+        free(links->unopened);
+        free(links->words);
+        free(links->settles);
+        free(links->hellos);
+        free(links->slot_bytes);
+        free(links->peers);
+        free(links);
+        return NULL;
+    }
+    links->inbox.word          = links_word;
+    links->inbox.word_argument = links;
+    return links;
+}
+
+/* UCX has no setting against it, so whoever starts the job has to know; once in a job, by its first process. */
+static void tell_who_can_write(const mpath_links_t *links)
+{
+    static atomic_int told;
+    const mpath_team_t *team = links->team;
+
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        if (((links->driven >> nic) & 1) && mpath_fabric_takes_writes(links->fabric, links->fabric_nic[nic]) &&
+            (team->context->job_rank == 0) && !atomic_exchange(&told, 1)) {
+            mpath_warn(
+                "rail %s is UCX's tcp: whoever reaches its port, from here or over its network, can write to the "
+                "memory of this job's processes, as with UCX's tcp anywhere; doc/security.md says how to close it",
+                mpath_fabric_rail_name(links->fabric, links->fabric_nic[nic]));
+        }
+    }
+}
+
+/* This rank's queues, and what may be open on the rails; other teams use both, too. */
+static uint64_t links_memory_bytes(const mpath_links_t *links)
+{
+    const mpath_team_t *team = links->team;
+    uint64_t bytes           = 0;
+
+    for (int kind = 0; kind < MPATH_SHM_KINDS; kind++) {
+        bytes += (links->ports[kind] != NULL) ? mpath_shm_port_bytes(links->ports[kind]) : 0;
+    }
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        bytes += (links->hellos[team->rank].address_bytes[nic] > 0)
+                     ? mpath_fabric_open_limit_bytes(team->context->fabric)
+                     : 0;
+    }
+    return bytes;
+}
+
+/* Gives back what this process has of shared memory for the team. */
+static void close_lanes(mpath_links_t *links)
+{
+    for (int kind = 0; kind < MPATH_SHM_KINDS; kind++) {
+        if (links->lanes[kind] != NULL) {
+            links->lanes[kind]->ops->destroy(links->lanes[kind]);
+            links->lanes[kind] = NULL;
+        }
+        if (links->ports[kind] != NULL) {
+            mpath_shm_port_put(links->ports[kind]);
+            links->ports[kind] = NULL;
+        }
+    }
+}
+
+static void links_destroy(mpath_links_t *links)
+{
+    if (links == NULL) {
+        return;
+    }
+    mpath_links_forget_peers(links, MPATH_NIC_SET_ALL); /* before the rails, which may be closed then */
+    mpath_inbox_cleanup(&links->inbox);
+    close_lanes(links);
+    free(links->hellos);
+    free(links->slot_bytes);
+    free(links->settles);
+    free(links->unopened);
+    free(links->words);
+    free(links->peers);
+    free(links->addresses);
+    free(links);
+}
+
+/* -- who uses them -- */
+
+void mpath_links_attach(mpath_links_t *links, mpath_links_user_t *user, const mpath_links_user_ops_t *ops, void *self)
+{
+    *user        = (mpath_links_user_t){.next = links->users, .ops = ops, .self = self};
+    links->users = user;
+}
+
+void mpath_links_change(mpath_links_t *links)
+{
+    for (const mpath_links_user_t *user = links->users; user != NULL; user = user->next) {
+        if (user->ops->changed != NULL) {
+            user->ops->changed(user->self);
+        }
+    }
+}
+
+int mpath_links_drive(mpath_links_t *links, mpath_nic_set_t nics)
+{
+    int events = 0;
+
+    for (mpath_links_user_t *user = links->users; user != NULL; user = user->next) {
+        user->has_entered = (user->ops->enter != NULL) && (user->ops->enter(user->self) == MPATH_OK);
+    }
+    for (; nics != 0; nics &= nics - 1) {
+        int result = mpath_fabric_progress(links->fabric, links->fabric_nic[mpath_nic_first(nics)]);
+
+        events += (result > 0) ? result : 0;
+    }
+    for (const mpath_links_user_t *user = links->users; user != NULL; user = user->next) {
+        if (user->has_entered) {
+            user->ops->leave(user->self);
+        }
+    }
+    return events;
+}
+
+static void links_user_stop(void *self)
+{
+    mpath_links_t *links = self;
+
+    mpath_inbox_close(&links->inbox);
+    for (int kind = 0; kind < MPATH_SHM_KINDS; kind++) {
+        if (links->lanes[kind] != NULL) {
+            mpath_shm_drop_all(links->lanes[kind]);
+        }
+    }
+}
+
+#define WORD_SAID (UINT64_C(1) << 31) /* so that no word is 0 */
+
+static uint64_t word_verdict(const mpath_team_word_t *word)
+{
+    return (uint64_t)(uint32_t)word->reason << 32 | WORD_SAID | (uint32_t)word->origin;
+}
+
+/* The rails between this rank and another one, of those that no rank has lost, as far as both drive them. */
+static mpath_nic_set_t links_between(const mpath_links_t *links, int rank)
+{
+    const mpath_team_t *team = links->team;
+    mpath_nic_set_t nics     = links->driven & ~(team->lost[team->node] | team->lost[team->node_of[rank]]);
+
+    if (links->status != MPATH_OK || links->peers == NULL) {
+        return 0;
+    }
+    for (mpath_nic_set_t left = nics; left != 0; left &= left - 1) {
+        int nic = mpath_nic_first(left);
+
+        if ((links->hellos[team->rank].address_bytes[nic] == 0) || (links->hellos[rank].address_bytes[nic] == 0)) {
+            nics &= ~mpath_nic_bit(nic);
+        }
+    }
+    return nics;
+}
+
+static int links_user_is_cut_off(void *self, int rank, int anew, char *text, size_t size)
+{
+    mpath_links_t *links       = self;
+    const mpath_team_t *team   = links->team;
+    const mpath_machine_t *own = mpath_topo_machine(team->topo, team->node);
+    size_t used                = 0;
+    int cut_off                = 0;
+
+    for (mpath_nic_set_t nics = links_between(links, rank); nics != 0; nics &= nics - 1) {
+        int nic = mpath_nic_first(nics), rail = links->fabric_nic[nic], peer;
+
+        peer = mpath_links_peer(links, nic, rank, nic);
+        if (peer < 0) {
+            return 0;
+        }
+        (void)mpath_fabric_progress(links->fabric, rail);
+        /* Looks at every rail, so that all of them are tried. */
+        if (mpath_fabric_probe(links->fabric, rail, peer, anew) == MPATH_OK) {
+            cut_off = -1;
+        } else if ((cut_off >= 0) && (used < size)) {
+            used += (size_t)snprintf(text + used, size - used, "%s%s", cut_off ? ", " : "", own->nics[nic].name);
+            cut_off = 1;
+        }
+    }
+    return cut_off > 0;
+}
+
+/* Over each of these rails: which of them carries it is not known. */
+static void links_user_say(void *self, int rank, const mpath_team_word_t *word)
+{
+    mpath_links_t *links = self;
+    mpath_chunk_t chunk  = {.team   = links->team->id,
+                            .call   = word->sent,
+                            .flow   = (uint32_t)links->team->rank,
+                            .offset = word_verdict(word),
+                            .hop    = MPATH_INBOX_WORD};
+
+    for (mpath_nic_set_t nics = links_between(links, rank); nics != 0; nics &= nics - 1) {
+        int nic = mpath_nic_first(nics), peer = mpath_links_peer(links, nic, rank, nic);
+
+        if (peer >= 0) {
+            (void)mpath_fabric_send(links->fabric, links->fabric_nic[nic], peer, &chunk, NULL, NULL);
+        }
+    }
+}
+
+static int links_user_heard(void *self, int rank, mpath_team_word_t *word)
+{
+    mpath_links_t *links = self;
+    uint64_t verdict;
+
+    for (mpath_nic_set_t nics = links_between(links, rank); nics != 0; nics &= nics - 1) {
+        (void)mpath_fabric_progress(links->fabric, links->fabric_nic[mpath_nic_first(nics)]);
+    }
+    verdict = (links->words != NULL) ? atomic_load_explicit(&links->words[rank].verdict, memory_order_acquire) : 0;
+    if (verdict == 0) {
+        return 0;
+    }
+    word->sent   = atomic_load_explicit(&links->words[rank].sent, memory_order_relaxed);
+    word->reason = (mpath_status_t)(int32_t)(uint32_t)(verdict >> 32);
+    word->origin = (int)(verdict & (WORD_SAID - 1));
+    return 1;
+}
+
+/*
+ * This rank waits for the others at the end of a call: one that was late may still send what is given up here, and its
+ * rails seem dead to it if nobody reads that.
+ */
+static void links_user_drain(void *self)
+{
+    mpath_links_t *links = self;
+
+    if (links->drained != 0) {
+        (void)mpath_links_drive(links, links->drained);
+    }
+}
+
+static uint64_t links_user_memory_bytes(const void *self)
+{
+    return links_memory_bytes(self);
+}
+
+static void links_user_destroy(void *self)
+{
+    links_destroy(self);
+}
+
+static const mpath_team_user_ops_t links_user_ops = {.stop         = links_user_stop,
+                                                     .drain        = links_user_drain,
+                                                     .is_cut_off   = links_user_is_cut_off,
+                                                     .say          = links_user_say,
+                                                     .heard        = links_user_heard,
+                                                     .memory_bytes = links_user_memory_bytes,
+                                                     .destroy      = links_user_destroy};
+
+static mpath_status_t links_create(mpath_team_t *team, mpath_links_t **links_p)
+{
+    mpath_links_t *links = links_new(team);
+    uint64_t room_bytes  = 0;
+    mpath_links_hello_t mine;
+    mpath_status_t status;
+
+    if (links == NULL) {
+        mpath_error("%s: no memory to set up the movement of data", team->oob.name);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = mpath_team_room(team, 0, &room_bytes);
+    if (status != MPATH_OK) {
+        links_destroy(links);
+        return status;
+    }
+    memset(&mine, 0, sizeof(mine));
+    status = open_rails(links, driven_nics(team), &mine);
+    if (status == MPATH_OK) {
+        status = take_ports(links, room_bytes, &mine);
+    }
+    mine.status = (int32_t)status;
+    status      = exchange_hellos(links, &mine);
+    if (status == MPATH_OK) {
+        status = exchange_addresses(links, open_lanes(links));
+    }
+    if (mpath_status_is_error(status)) {
+        links_destroy(links);
+        return status;
+    }
+    if (status == MPATH_OK) {
+        set_limits(links);
+        tell_who_can_write(links);
+    } else {
+        close_lanes(links); /* nothing moves here */
+    }
+    links->status = status;
+    mpath_team_attach(team, &links->user, &links_user_ops, links);
+    *links_p = links;
+    return MPATH_OK;
+}
+
+mpath_links_t *mpath_links_of(const mpath_team_t *team)
+{
+    return mpath_team_attached(team, &links_user_ops);
+}
+
+mpath_status_t mpath_links_get(mpath_team_t *team, mpath_links_t **links_p)
+{
+    mpath_links_t *links  = mpath_links_of(team);
+    mpath_status_t status = MPATH_OK;
+
+    if (links == NULL) {
+        mpath_record_setup(team->record, mpath_time_ns());
+        status = links_create(team, &links);
+        mpath_record_phase(team->record, 0, MPATH_RECORD_MOVE, mpath_time_ns());
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    *links_p = links;
+    return links->status;
+}
+
+mpath_status_t mpath_links_status(const mpath_links_t *links)
+{
+    return links->status;
+}
+
+int mpath_links_rail(const mpath_links_t *links, int nic)
+{
+    return links->fabric_nic[nic];
+}
+
+uint64_t mpath_links_rail_chunk(const mpath_links_t *links)
+{
+    return links->rail_chunk_bytes;
+}
+
+const uint32_t *mpath_links_slot_bytes(const mpath_links_t *links)
+{
+    return links->slot_bytes;
+}
+
+const uint32_t *mpath_links_relay_slot_bytes(const mpath_links_t *links)
+{
+    return links->slot_bytes + links->team->num_nodes;
+}
+
+mpath_lane_t *mpath_links_shm(const mpath_links_t *links)
+{
+    return links->lanes[MPATH_SHM_LAST];
+}
+
+mpath_lane_t *mpath_links_relay(const mpath_links_t *links)
+{
+    return links->lanes[MPATH_SHM_RELAY];
+}
+
+mpath_inbox_t *mpath_links_inbox(mpath_links_t *links)
+{
+    return &links->inbox;
+}
+
+/* -- chunks with another id -- */
+
+static mpath_status_t inbox_join_all(mpath_inbox_t *inbox, const mpath_links_t *links)
+{
+    mpath_status_t status = MPATH_OK;
+
+    for (int nic = 0; (nic < MPATH_MAX_NICS) && (status == MPATH_OK); nic++) {
+        if (links->hellos[links->team->rank].address_bytes[nic] > 0) {
+            status = mpath_inbox_join_rail(inbox, links->fabric_nic[nic]);
+        }
+    }
+    return status;
+}
+
+mpath_status_t mpath_links_join(mpath_links_t *links, mpath_inbox_t *inbox, uint64_t id)
+{
+    mpath_status_t status = mpath_inbox_init(inbox, links->fabric, links->fabric_nic, id);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    status = inbox_join_all(inbox, links);
+    if (status != MPATH_OK) {
+        mpath_inbox_cleanup(inbox);
+        return status;
+    }
+    inbox->next   = links->others;
+    links->others = inbox;
+    return MPATH_OK;
+}
+
+void mpath_links_leave(mpath_links_t *links, mpath_inbox_t *inbox)
+{
+    mpath_inbox_t **at = &links->others;
+
+    while (*at != inbox) {
+        at = &(*at)->next;
+    }
+    *at = inbox->next;
+    mpath_inbox_cleanup(inbox);
+}
+
+mpath_status_t mpath_links_rejoin(mpath_links_t *links, mpath_inbox_t *inbox, uint64_t id)
+{
+    mpath_inbox_leave(inbox);
+    inbox->id     = id;
+    inbox->failed = inbox->status = MPATH_OK;
+    mpath_inbox_open(inbox);
+    return inbox_join_all(inbox, links);
+}
+
+/* Goes over to another rail on a NIC that has failed and is back, here or at the other end. */
+static mpath_status_t renew_rail(mpath_links_t *links, int nic, mpath_links_hello_t *hello)
+{
+    mpath_team_t *team = links->team;
+    const char *name   = mpath_topo_machine(team->topo, team->node)->nics[nic].name;
+    int before         = links->fabric_nic[nic], number;
+    const void *address;
+    size_t bytes;
+    mpath_status_t status = mpath_fabric_renew(links->fabric, before, &number);
+
+    if (status != MPATH_OK) {
+        note_unopened(links, nic, find_fabric_nic(team, name, nic), hello);
+        return MPATH_OK;
+    }
+    status = mpath_inbox_join_rail(&links->inbox, number);
+    if (status == MPATH_OK) {
+        status = join_others(links, number);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_fabric_address(links->fabric, number, &address, &bytes);
+    }
+    if (status != MPATH_OK) {
+        return status;
+    }
+    mpath_inbox_leave_rail(&links->inbox, before);
+    for (mpath_inbox_t *inbox = links->others; inbox != NULL; inbox = inbox->next) {
+        mpath_inbox_leave_rail(inbox, before);
+    }
+    links->fabric_nic[nic]    = (int16_t)number;
+    hello->address_bytes[nic] = (uint16_t)bytes;
+    return MPATH_OK;
+}
+
+mpath_status_t mpath_links_reopen(mpath_links_t *links, mpath_nic_set_t nics)
+{
+    mpath_links_hello_t mine = links->hellos[links->team->rank];
+    mpath_status_t status;
+
+    mine.unopened = 0;
+    mpath_inbox_close(&links->inbox); /* late chunks of earlier attempts, which the rails are about to release */
+    for (; nics != 0; nics &= nics - 1) {
+        int nic = mpath_nic_first(nics);
+
+        if (is_left_out(links->team, nic)) {
+            mine.address_bytes[nic] =
+                0; /* it is back on other nodes only: nothing is sent to it, and it may not open */
+        } else if (((links->driven >> nic) & 1) && (mine.status == MPATH_OK)) {
+            mine.status = (int32_t)renew_rail(links, nic, &mine);
+        }
+    }
+    mpath_inbox_open(&links->inbox);
+    free(links->addresses);
+    links->addresses = NULL;
+    status           = exchange_hellos(links, &mine);
+    if (status == MPATH_OK) {
+        status = exchange_addresses(links, MPATH_OK);
+    }
+    if (mpath_status_is_error(status)) {
+        return status;
+    }
+    links->status = status;
+    return MPATH_OK;
+}
+
+static int is_narrow(const mpath_links_t *links, const mpath_nic_set_t *nics)
+{
+    const mpath_team_t *team = links->team;
+    int narrow               = 0;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        narrow = narrow || ((nics[rank] & known_nics(team, team->node_of[rank]) & ~reach_of(team, rank)) != 0);
+    }
+    return narrow;
+}
+
+mpath_status_t mpath_links_confirm(mpath_team_t *team, mpath_status_t mine)
+{
+    int32_t my_status = mine, *all = malloc((size_t)team->size * sizeof(*all));
+    mpath_status_t status;
+
+    if (all == NULL) {
+        mpath_error("%s: no memory to set up the movement of data", team->oob.name);
+        return MPATH_ERR_NO_MEMORY;
+    }
+    status = mpath_team_allgather(team, &my_status, sizeof(my_status), all);
+    for (int rank = 0; (status == MPATH_OK) && (rank < team->size); rank++) {
+        if (all[rank] != MPATH_OK) {
+            mpath_info_by(team->rank == 0, "%s: rank %d could not set up its rails (%s); the previous functions run",
+                          team->oob.name, rank, mpath_status_string((mpath_status_t)all[rank]));
+            status = MPATH_DECLINED;
+        }
+    }
+    free(all);
+    return status;
+}
+
+/* All have opened their further rails: each tells the others. */
+static mpath_status_t tell(mpath_links_t *links, const mpath_links_hello_t *hello)
+{
+    mpath_status_t status;
+
+    free(links->addresses);
+    links->addresses = NULL;
+    status           = exchange_hellos(links, hello);
+    if (status == MPATH_OK) {
+        status = exchange_addresses(links, MPATH_OK);
+    }
+    if (mpath_status_is_error(status)) {
+        return status;
+    }
+    links->status = status;
+    set_limits(links);
+    mpath_links_change(links); /* chunks had the limits of before */
+    return status;
+}
+
+mpath_status_t mpath_links_widen(mpath_links_t *links, const mpath_nic_set_t *nics)
+{
+    const mpath_team_t *team  = links->team;
+    mpath_links_hello_t hello = links->hellos[team->rank];
+    mpath_status_t status;
+
+    if (!is_narrow(links, nics)) {
+        return MPATH_OK;
+    }
+    hello.unopened = 0;
+    status         = open_rails(links, nics[team->rank] & known_nics(team, team->node), &hello);
+    status         = mpath_links_confirm(links->team, status);
+    return (status == MPATH_OK) ? tell(links, &hello) : status;
+}

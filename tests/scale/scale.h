@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: BSD-3-Clause */
+/*
+ * The runtime at scale in one process: every rank is a fiber, the control plane and the rails are memory. What is under
+ * test is the library as it is; only what is below it is replaced: the network (rails.c, control.c) and the operating
+ * system's allocation (memory.c).
+ */
+#ifndef TESTS_SCALE_SCALE_H
+#define TESTS_SCALE_SCALE_H
+
+#include "team/exchange.h"
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* What a rank has caused, counted since the program began. */
+typedef struct scale_counts {
+    uint64_t control_bytes, control_messages; /* to ranks of other nodes */
+    uint64_t rail_bytes, rail_messages;
+    uint64_t cpu_ns, resumes; /* of its fiber */
+    uint64_t message_cpu_ns; /* of that, what stands for the work of NICs: copies from memory to memory between nodes */
+    int64_t heap_bytes;      /* that are in use now: allocated by the library on this rank's behalf */
+} scale_counts_t;
+
+typedef struct scale {
+    int size, num_local, num_nodes, num_rails;
+    int running; /* the rank whose fiber runs, or that is prepared; -1: none */
+    scale_counts_t *counts;
+    uint64_t segment_bytes; /* made by all ranks and not removed */
+} scale_t;
+
+extern scale_t scale;
+
+static inline int scale_node(int rank)
+{
+    return rank / scale.num_local;
+}
+
+/* Of this thread. */
+uint64_t scale_cpu_ns(void);
+
+/* control.c */
+void scale_control_init(void);
+void scale_control_oob(int *rank, mpath_oob_t *oob_p);
+
+/* memory.c: allocations that are no part of what is measured. */
+void *scale_allocate(size_t bytes); /* zeroed; ends the program when there is none */
+void scale_free(void *memory);
+
+#endif
