@@ -34,7 +34,13 @@ tools_plan_bench_CPPFLAGS = $(AM_CPPFLAGS) -DMPATH_VERSION='"$(PACKAGE_VERSION)"
 tools_plan_bench_LDADD = libmpath_clusters.la $(LDADD)
 bench-plan: tools/plan_bench
 	tools/plan_bench
-.PHONY: bench-plan
+# What a record of a timeline costs: make bench-trace
+EXTRA_PROGRAMS += tools/trace_bench
+CLEANFILES += tools/trace_bench$(EXEEXT)
+tools_trace_bench_SOURCES = tools/trace_bench.c
+bench-trace: tools/trace_bench
+	tools/trace_bench
+.PHONY: bench-plan bench-trace
 bin_PROGRAMS += tools/mpath_info
 tools_mpath_info_SOURCES = tools/info_check.c tools/info_check.h tools/info_gpus.c tools/info_gpus.h tools/info_job.c tools/info_job.h tools/info_rates.c \
 	tools/info_rates.h tools/info_why.c tools/info_why.h tools/mpath_info.c
