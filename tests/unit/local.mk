@@ -1,4 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
+unit_programs += unit/test_child
+EXTRA_DIST += unit/child.h
 # Several processes as ranks of a job: unit_NAME_SOURCES = unit/NAME.c $(ranks_sources)
 ranks_sources = unit/ranks.c unit/ranks.h unit/ranks_mesh.h unit/ranks_oob.c
 unit_programs += unit/test_topo unit/test_topo_paths

@@ -2,6 +2,8 @@
 /* Ranks of the rail lane's tests: how they start, learn of each other, exchange chunks and end. */
 #include "unit/rail_support.h"
 
+#include "unit/child.h"
+
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
@@ -75,15 +77,14 @@ void rail_leave(rail_world_t *world, mpath_lane_t *rail)
 void rail_run_ranks(int num_ranks, int victim, rail_rank_main_t rank_main)
 {
     pid_t children[RAIL_MAX_RANKS];
-    int rank, status;
     rail_world_t *world;
+    int rank;
 
     world = mmap(NULL, sizeof(*world), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
     assert_true(world != MAP_FAILED);
     world->num_ranks = num_ranks;
-    fflush(NULL);
     for (rank = 0; rank < num_ranks; rank++) {
-        children[rank] = fork();
+        children[rank] = child_fork();
         assert_true(children[rank] >= 0);
         if (children[rank] == 0) {
             lane_child_start();
@@ -91,28 +92,21 @@ void rail_run_ranks(int num_ranks, int victim, rail_rank_main_t rank_main)
             _exit(0);
         }
     }
-    for (rank = 0; rank < num_ranks; rank++) {
-        assert_int_equal(waitpid(children[rank], &status, 0), children[rank]);
-        assert_int_equal(status, (rank == victim) ? SIGKILL : 0);
-    }
+    assert_int_equal(child_wait_all(children, num_ranks, victim), 0);
     munmap(world, sizeof(*world));
 }
 
 void rail_run_child(void (*child_main)(void))
 {
-    int status;
-    pid_t child;
+    pid_t child = child_fork();
 
-    fflush(NULL);
-    child = fork();
     assert_true(child >= 0);
     if (child == 0) {
         lane_child_start();
         child_main();
         _exit(0);
     }
-    assert_int_equal(waitpid(child, &status, 0), child);
-    assert_int_equal(status, 0);
+    assert_int_equal(child_wait_all(&child, 1, -1), 0);
 }
 
 void rail_inbox_arrive(void *argument, const mpath_arrival_t *arrival)
@@ -157,7 +151,7 @@ static void can_open_main(void)
 
 int rail_check_missing(void)
 {
-    pid_t child = fork();
+    pid_t child = child_fork();
     int status;
 
     if (child == 0) {

@@ -4,6 +4,7 @@
 
 #include "record/page.h"
 #include "team/team_private.h"
+#include "child.h"
 #include "ranks_mesh.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -112,7 +113,8 @@ static int judge(const ranks_setup_t *setup, int rank, int status)
         if ((setup->may_die >> rank & 1) != 0 || (WTERMSIG(status) == SIGABRT && (setup->may_abort >> rank & 1) != 0)) {
             return 0;
         }
-        fprintf(stderr, "ranks: rank %d of %d ended by signal %d\n", rank, setup->size, WTERMSIG(status));
+        fprintf(stderr, "ranks: rank %d of %d ended by signal %d (%s)\n", rank, setup->size, WTERMSIG(status),
+                strsignal(WTERMSIG(status)));
         return 1;
     }
     fprintf(stderr, "ranks: rank %d of %d failed with code %d\n", rank, setup->size, WEXITSTATUS(status));
@@ -163,9 +165,8 @@ int ranks_run(const ranks_setup_t *setup, ranks_body_t body, void *argument)
     if (setup->size < 1 || setup->size > RANKS_MAX || connect_all(setup->size, fds) != 0) {
         return RANKS_MAX;
     }
-    fflush(NULL);
     for (int rank = 0; rank < setup->size; rank++) {
-        pids[rank] = fork();
+        pids[rank] = child_fork();
         if (pids[rank] == 0) {
             close_all(setup->size, fds, rank);
             exit(run_rank(setup, rank, fds[rank], body, argument));

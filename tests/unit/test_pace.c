@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* The clocks of emulated ports: declared rates hold on a virtual time, whoever uses them and in whatever order. */
 #include "unit/capture.h"
+#include "unit/child.h"
 
 #include "mover/pace.h"
 
@@ -249,7 +250,7 @@ static void processes_share_a_port(void **state)
     pid_t children[CHILDREN];
 
     for (int c = 0; c < CHILDREN; c++) {
-        children[c] = fork();
+        children[c] = child_fork();
         assert_true(children[c] >= 0);
         if (children[c] == 0) {
             uint64_t when_ns;
@@ -262,12 +263,7 @@ static void processes_share_a_port(void **state)
             _exit(0);
         }
     }
-    for (int c = 0; c < CHILDREN; c++) {
-        int status;
-
-        assert_int_equal(waitpid(children[c], &status, 0), children[c]);
-        assert_true(WIFEXITED(status) && (WEXITSTATUS(status) == 0));
-    }
+    assert_int_equal(child_wait_all(children, CHILDREN, -1), 0);
     last = take(f, &path, 0, 30000, START_NS); /* 30000 bytes take 1000 ns */
     assert_int_equal(last - START_NS, (CHILDREN * CHUNKS + 1) * 1000ull);
 }

@@ -3,6 +3,7 @@
 #include "lane/segment.h"
 #include "record/record.h"
 #include "team/call.h"
+#include "unit/child.h"
 #include "util/time.h"
 
 #include <setjmp.h>
@@ -199,7 +200,7 @@ static void test_left(void **state)
 
     (void)state;
     assert_int_equal(pipe(ready), 0);
-    child = fork();
+    child = child_fork();
     assert_true(child >= 0);
     if (child == 0) {
         mpath_page_open(1, 0, 1);

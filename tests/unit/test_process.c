@@ -2,6 +2,8 @@
 /* Whether a process lives: this one, children in every state, numbers that have been given out again. */
 #include "util/process.h"
 
+#include "unit/child.h"
+
 #include <pthread.h>
 #include <setjmp.h>
 #include <stdarg.h>
@@ -23,7 +25,7 @@ static pid_t start_child(mpath_process_t *process, int *to)
 
     assert_int_equal(pipe(up), 0);
     assert_int_equal(pipe(down), 0);
-    child = fork();
+    child = child_fork();
     assert_true(child >= 0);
     if (child == 0) {
         close(down[1]);
@@ -93,7 +95,7 @@ static void test_first_thread(void **state)
 
     (void)state;
     assert_int_equal(pipe(down), 0);
-    child = fork();
+    child = child_fork();
     assert_true(child >= 0);
     if (child == 0) {
         close(down[1]);

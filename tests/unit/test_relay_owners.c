@@ -11,6 +11,7 @@
 #include "mover/relay_room.h"
 #include "relay_support.h"
 #include "unit/capture.h"
+#include "unit/child.h"
 #include "util/time.h"
 
 #include <fcntl.h>
@@ -344,7 +345,7 @@ static void test_table(void **state)
     mpath_owners_announce(&mine, ports(0), NOW_NS + 3 * MPATH_OWNER_NS);
     assert_int_equal(told(mpath_owners_busy(&other, NOW_NS + 3 * MPATH_OWNER_NS + MPATH_NS_PER_MS)), 0);
 
-    child = fork();
+    child = child_fork();
     if (child == 0) {
         mpath_owners_t theirs;
 
@@ -443,7 +444,7 @@ static mpath_nic_set_t busy_in_gate(const lender_t *lender, int member)
 /* In a process of its own, until the other end of the pipe is closed. */
 static pid_t announcing_child(const mpath_machine_t *machine, uint64_t scope, int ready[2])
 {
-    pid_t child = fork();
+    pid_t child = child_fork();
 
     if (child == 0) {
         mpath_owners_t theirs;

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Segments: shared between processes, reserved in full, gone when unlinked; errors that leave nothing behind. */
 #include "lane/segment.h"
+#include "unit/child.h"
 #include "util/log.h"
 #include "util/process.h"
 
@@ -59,7 +60,7 @@ static void test_shared(void **state)
     for (i = 0; i < segment.bytes; i++) {
         assert_int_equal(bytes[i], 0);
     }
-    child = fork();
+    child = child_fork();
     assert_true(child >= 0);
     if (child == 0) {
         if (mpath_segment_attach(segment.name, segment.bytes, &other) != MPATH_OK) {
@@ -112,7 +113,7 @@ static void test_open(void **state)
     assert_int_equal(num_names(), names);
     assert_int_equal(mpath_segment_address(&segment, &address), MPATH_OK);
     for (int i = 0; i < 2; i++) {
-        child = fork();
+        child = child_fork();
         assert_true(child >= 0);
         if (child == 0) {
             if (mpath_segment_attach_open(&address, &other) != MPATH_OK) {
@@ -206,7 +207,7 @@ static void test_sweep(void **state)
     (void)state;
     mpath_process_self(&self);
     gone     = self;
-    gone.pid = fork();
+    gone.pid = child_fork();
     assert_true(gone.pid >= 0);
     if (gone.pid == 0) {
         _exit(0);
@@ -247,7 +248,7 @@ static void test_killed(void **state)
 
     (void)state;
     assert_int_equal(pipe(pipe_fds), 0);
-    child = fork();
+    child = child_fork();
     assert_true(child >= 0);
     if (child == 0) {
         status = mpath_segment_create(4096, &segment) == MPATH_OK &&
@@ -308,7 +309,7 @@ static int names_left(pid_t pid)
 /* How a child that runs `body` ends, killed after five minutes. */
 static int run_child(int (*body)(void), pid_t *pid_p)
 {
-    pid_t child = fork();
+    pid_t child = child_fork();
     int status  = -1;
 
     assert_true(child >= 0);

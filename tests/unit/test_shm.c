@@ -2,6 +2,7 @@
 /* The shm lane between real processes: contents, order of release, full queues, lanes that share one, relays, dead peers. */
 #include "lane/segment.h"
 #include "lane/shm.h"
+#include "unit/child.h"
 #include "unit/lane_child.h"
 #include "unit/lane_pattern.h"
 #include "unit/step_through.h"
@@ -129,11 +130,9 @@ typedef void (*rank_main_t)(node_t *node, int rank);
 static void run_ranks(node_t *node, rank_main_t rank_main)
 {
     pid_t children[MAX_RANKS];
-    int rank, status;
 
-    fflush(NULL);
-    for (rank = 0; rank < node->num_ranks; rank++) {
-        children[rank] = fork();
+    for (int rank = 0; rank < node->num_ranks; rank++) {
+        children[rank] = child_fork();
         assert_true(children[rank] >= 0);
         if (children[rank] == 0) {
             lane_child_start();
@@ -141,10 +140,7 @@ static void run_ranks(node_t *node, rank_main_t rank_main)
             _exit(0);
         }
     }
-    for (rank = 0; rank < node->num_ranks; rank++) {
-        assert_int_equal(waitpid(children[rank], &status, 0), children[rank]);
-        assert_int_equal(status, 0);
-    }
+    assert_int_equal(child_wait_all(children, node->num_ranks, -1), 0);
     node_free(node);
 }
 
@@ -858,7 +854,7 @@ static void test_dead_peer(void **state)
     member_make_port(node, 0, &members[0]);
     member_make_port(node, 2, &members[2]);
     assert_int_equal(pipe(from_child), 0);
-    child = fork();
+    child = child_fork();
     assert_true(child >= 0);
     if (child == 0) {
         lane_child_start();

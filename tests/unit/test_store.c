@@ -4,6 +4,7 @@
  */
 #include "tune/history.h"
 #include "unit/capture.h"
+#include "unit/child.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -195,7 +196,7 @@ static void test_store_writers(void **state)
     (void)state;
     store_path(path, sizeof(path));
     for (int writer = 0; writer < WRITERS; writer++) {
-        if (fork() == 0) {
+        if (child_fork() == 0) {
             int bad = 0;
 
             for (uint64_t line = 0; line < LINES_EACH; line++) {

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Topology files: what is written reads back identically, and the three formats. */
 #define _GNU_SOURCE /* feenableexcept() */
+#include "unit/child.h"
 #include "unit/topo_xml_support.h"
 
 #include <fenv.h>
@@ -28,7 +29,6 @@ static int trapping_process(void)
 {
     mpath_topo_file_t file;
 
-    signal(SIGFPE, SIG_DFL);
     feclearexcept(FE_ALL_EXCEPT);
     if (feenableexcept(FE_INVALID | FE_DIVBYZERO) == -1) {
         return 0; /* a processor without traps */
@@ -47,7 +47,7 @@ static void test_traps(void **state)
     pid_t pid;
 
     (void)state;
-    pid = fork();
+    pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         _exit(trapping_process());

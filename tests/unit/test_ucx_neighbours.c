@@ -2,6 +2,7 @@
 /* Who finds whom among the processes of a node that relay for each other, and how the dead are told from the living. */
 #define _GNU_SOURCE
 #include "ucx_tl_mpath/neighbours.h"
+#include "unit/child.h"
 
 #include <stdarg.h>
 #include <stddef.h>
@@ -81,7 +82,7 @@ static pid_t start_member(const char *group, uint64_t uid)
     pid_t pid;
 
     assert_int_equal(pipe(ready), 0);
-    pid = fork();
+    pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         (void)join(group, uid);
@@ -124,7 +125,7 @@ static void test_death_of_a_parent(void **state)
 
     (void)state;
     assert_int_equal(pipe(told), 0);
-    pid = fork();
+    pid = child_fork();
     assert_true(pid >= 0);
     if (pid == 0) {
         (void)join("job", 2);
@@ -353,7 +354,6 @@ static void join_without_space(void)
     char page[4096] = "", path[sizeof(folder) + 8];
     int fd;
 
-    signal(SIGBUS, SIG_DFL); /* cmocka would go on with its tests here */
     if (!mount_tiny()) {
         _exit(NO_RIGHTS);
     }
@@ -369,7 +369,7 @@ static void join_without_space(void)
 
 static void test_no_space(void **state)
 {
-    pid_t pid = fork();
+    pid_t pid = child_fork();
     int status;
 
     (void)state;
