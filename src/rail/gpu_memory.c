@@ -433,7 +433,7 @@ static void transfer(rail_trial_t *trial)
 
     send_it(trial);
     while ((trial->failed == UCS_OK) && (trial->to_send || trial->awaited) && (mpath_time_ns() < end_ns)) {
-        ucp_worker_progress(trial->rail->worker);
+        rail_poll(trial->rail);
         if (trial->descriptor != NULL) {
             fetch_it(trial);
         }
@@ -465,7 +465,7 @@ static int end_transfer(rail_trial_t *trial)
     trial->to_close = 1;
     trial->to_close = UCS_PTR_IS_PTR(ucp_ep_close_nbx(trial->ep, &params));
     while ((trial->to_close || trial->to_send || trial->to_fetch) && (mpath_time_ns() < end_ns)) {
-        ucp_worker_progress(trial->rail->worker);
+        rail_poll(trial->rail);
     }
     return !trial->to_close && !trial->to_send && !trial->to_fetch;
 }

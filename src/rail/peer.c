@@ -279,6 +279,7 @@ void rail_peer_close(rail_peer_t *peer)
     if (ep != NULL) {
         peer->ep       = NULL;
         peer->ep_error = UCS_OK;
+        peer->rail->closed_early |= peer->sends > 0 && peer->rail->takes_writes;
         peer_close_endpoint(peer, ep);
     }
 }

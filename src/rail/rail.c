@@ -282,7 +282,7 @@ static mpath_status_t ucx_create_worker(rail_t *rail)
                                       .arg = rail};
     ucs_status_t status;
 
-    status = ucp_worker_create(rail->context, &params, &rail->worker);
+    status = rail_socket_create_worker(rail, &params);
     if (status != UCS_OK) {
         rail_refuse(rail, "ucp_worker_create failed: %s", ucs_status_string(status));
         rail->worker = NULL;
@@ -376,6 +376,14 @@ static void rail_ucx_close(rail_t *rail)
 #define RAIL_POLLS 4 /* of the worker per progress call while they bring something */
 #define RAIL_GIVE_UP_NS MPATH_NS_PER_S
 
+unsigned rail_poll(rail_t *rail)
+{
+    if (rail->closed_early) {
+        rail_socket_end_closed(rail);
+    }
+    return ucp_worker_progress(rail->worker);
+}
+
 static int rail_progress(mpath_lane_t *base)
 {
     rail_t *rail = (rail_t *)base;
@@ -387,7 +395,7 @@ static int rail_progress(mpath_lane_t *base)
     rail->events = 0;
     rail_deliver_held(rail);
     for (polls = 0; (polls < RAIL_POLLS) && (rail->open_bytes <= rail->max_open_bytes); polls++) {
-        if (ucp_worker_progress(rail->worker) == 0) {
+        if (rail_poll(rail) == 0) {
             break;
         }
     }
@@ -469,7 +477,7 @@ static int rail_drain(rail_t *rail)
 
     rail->giving_up = 1;
     while ((rail->active != NULL) && (mpath_time_ns() < end_ns)) {
-        ucp_worker_progress(rail->worker);
+        rail_poll(rail);
     }
     rail->giving_up = 0;
     return rail->active == NULL;
@@ -539,7 +547,7 @@ static void rail_settle(rail_t *rail)
     rail->giving_up = 1;
     while ((ucp_request_check_status(request) == UCS_INPROGRESS) && (mpath_time_cpu_ns() < end_cpu_ns) &&
            (mpath_time_ns() < end_ns)) {
-        ucp_worker_progress(rail->worker);
+        rail_poll(rail);
     }
     rail->giving_up = 0;
     ucp_request_free(request);

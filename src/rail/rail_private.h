@@ -5,6 +5,7 @@
  *   rail/rail.c           opening, the vtable, progress, giving up
  *   rail/rail.c       UCX configuration, context and worker of one NIC
  *   rail/peer.c      peers, their endpoints and what becomes of them
+ *   rail/socket.c    TCP connections that are closed with bytes under way
  *   rail/transfer.c  chunks out and in
  *   rail/gpu_memory.c    memory of GPUs that chunks lie in
  *   rail/gpu_memory.c     whether UCX can move such
@@ -23,6 +24,7 @@
 #define RAIL_NAME_MAX 64
 #define RAIL_AM_ID 0
 #define RAIL_TRIAL_AM_ID 1
+#define RAIL_EVENT_SETS_MAX 4
 
 typedef struct rail rail_t;
 typedef struct rail_peer rail_peer_t;
@@ -92,8 +94,11 @@ struct rail {
     char *why;                 /* mpath_rail_params_t's, while it opens */
 
     ucp_context_h context;
-    ucp_worker_h worker; /* NULL: the rail is down */
-    uint64_t uid;        /* secret: rail/wire_format.h */
+    ucp_worker_h worker;                 /* NULL: the rail is down */
+    int event_sets[RAIL_EVENT_SETS_MAX]; /* descriptors of the worker's */
+    int num_event_sets;
+    int closed_early; /* connections of tcp with bytes under way, which rail/socket.c has to end */
+    uint64_t uid;     /* secret: rail/wire_format.h */
     rail_address_t *address;
     size_t address_bytes;
     uint64_t strangers; /* messages of theirs that were dropped */
@@ -135,6 +140,13 @@ void rail_peer_probe_end(rail_peer_t *peer);
 void rail_peers_clean(rail_t *rail);
 void rail_peer_put(rail_peer_t *peer);
 void rail_peers_destroy(rail_t *rail);
+
+/* rail/socket.c; creates the worker, and notes its event sets. */
+ucs_status_t rail_socket_create_worker(rail_t *rail, const ucp_worker_params_t *params);
+/* Ends what was closed early, once nothing else is under way. Before the worker is progressed. */
+void rail_socket_end_closed(rail_t *rail);
+/* Progresses the worker once; nonzero: something happened. */
+unsigned rail_poll(rail_t *rail);
 
 /* rail/transfer.c; a message of a sender that is none of the job's: dropped and counted, the first one named. */
 void rail_note_stranger(rail_t *rail);
