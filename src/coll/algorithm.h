@@ -8,7 +8,7 @@
  *   never     parameter gate says so: the previous function
  *   forced    parameter tune (coll/tuning.h) names a row: it, if it is able, else the previous function; a rule that names
  *             no memory leaves calls on device memory alone that its row is not able to carry
- *   tuner     calls before have shown which row is the fastest, or that is tried (tune/choice.h)
+ *   tuner     calls before have shown which row is the fastest, or that is tried (tune/trial.h)
  *   cost      the least predicted time of the rows that are able and may gain; the first of the table where equal
  *
  * Small data travels inside the agreement, before which nobody knows whether it all has: who asks before, asks once more

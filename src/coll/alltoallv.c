@@ -53,11 +53,11 @@ static const mpath_load_t *coll_load(mpath_coll_t *coll)
 static void open_ways(mpath_coll_t *coll, const mpath_agreed_t *agreed, int may_copy, mpath_way_call_t *call)
 {
     const mpath_load_t *load = coll_load(coll);
-    int is_short             = mpath_way_choice_kind(load->busiest) <= mpath_way_choice_kind(BY_HOST_MOST_BYTES);
+    int is_short             = mpath_ways_size(load->busiest) <= mpath_ways_size(BY_HOST_MOST_BYTES);
 
     *call = (mpath_way_call_t){.bytes = load->busiest,
                                /* in short calls it is not the links that count */
-                               .skew = is_short ? 0 : mpath_way_choice_skew(load->busiest_cross, load->node_cross)};
+                               .skew = is_short ? 0 : mpath_ways_skew(load->busiest_cross, load->node_cross)};
     if (load->busiest == 0) {
         return;
     }
@@ -85,11 +85,10 @@ static mpath_status_t coll_ask_device_tuner(mpath_coll_t *coll, const mpath_agre
     }
     open_ways(coll, agreed, may_copy, &call);
     if (mpath_idle_others_may_rest()) { /* no measure, and copies on the host would hold up whoever progresses it */
-        *way_p = (mpath_way_choice_known(&coll->device, &call) == MPATH_WAY_PREVIOUS) ? MPATH_WAY_PREVIOUS
-                                                                                      : MPATH_WAY_OWN;
+        *way_p = (mpath_ways_known(&coll->device, &call) == MPATH_WAY_PREVIOUS) ? MPATH_WAY_PREVIOUS : MPATH_WAY_OWN;
         return MPATH_OK;
     }
-    status = mpath_way_choice_next(&coll->device, coll->team, &call, coll->began_ns, way_p);
+    status = mpath_ways_next(&coll->device, coll->team, &call, coll->began_ns, way_p);
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
     }
@@ -112,7 +111,7 @@ static mpath_status_t coll_ask_tuner(mpath_coll_t *coll, const mpath_agreed_t *a
         return MPATH_OK; /* nothing crosses between nodes */
     }
     call       = (mpath_doubt_call_t){.bytes  = load->busiest_cross,
-                                      .skew   = mpath_way_choice_skew(load->busiest_cross, load->node_cross),
+                                      .skew   = mpath_ways_skew(load->busiest_cross, load->node_cross),
                                       .adapts = mpath_coll_rates_follow(coll, load->links_ns)};
     status     = mpath_doubt_next(&coll->doubt, coll->team, agreed->flags, &call, coll->began_ns, &previous);
     *because_p = status == MPATH_OK && previous ? MPATH_WHY_FASTER : NULL;
@@ -143,33 +142,21 @@ static mpath_passing_call_t what_it_was(const mpath_coll_t *coll, mpath_status_t
     return ((status == MPATH_OK) && agreed->finished) ? MPATH_PASSING_SHORT : MPATH_PASSING_OTHER;
 }
 
-/* The trials of short calls are over. */
-static mpath_status_t compare_times(mpath_coll_t *coll)
-{
-    int size = mpath_team_size(coll->team);
-    mpath_status_t status;
-
-    if (coll->times_ns == NULL) {
-        coll->times_ns = malloc((size_t)size * sizeof(coll->passing.times_ns));
-    }
-    if (coll->times_ns == NULL) {
-        mpath_team_break(coll->team, MPATH_ERR_NO_MEMORY);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    status = mpath_team_allgather(coll->team, coll->passing.times_ns, sizeof(coll->passing.times_ns), coll->times_ns);
-    if (status == MPATH_OK) {
-        mpath_passing_decide(&coll->passing, coll->times_ns, size);
-    }
-    return status;
-}
-
 /* How a call has ended, for those that may do without an agreement: its status, or an error. */
 static mpath_status_t coll_note_agreed(mpath_coll_t *coll, mpath_status_t status, const mpath_agreed_t *agreed)
 {
     mpath_passing_call_t call = what_it_was(coll, status, agreed);
 
-    if ((call == MPATH_PASSING_SHORT) && mpath_passing_is_due(&coll->passing)) {
-        return compare_times(coll);
+    mpath_trial_t *due = (call == MPATH_PASSING_SHORT) ? mpath_passing_due(&coll->passing) : NULL;
+
+    if (due != NULL) {
+        status = mpath_trial_conclude(due, &mpath_passing_rule, coll->team);
+        if (status == MPATH_OK) {
+            mpath_passing_decided(&coll->passing);
+        } else {
+            mpath_team_break(coll->team, status);
+        }
+        return status;
     }
     if (mpath_passing_agreed(&coll->passing, call)) {
         mpath_passing_short(&coll->passing, agreed->largest_bytes);
@@ -203,7 +190,7 @@ void mpath_coll_ended(mpath_coll_t *coll)
     if (mpath_passing_is_timed(&coll->passing)) {
         mpath_passing_took(&coll->passing, mpath_time_ns() - coll->asked_ns);
     }
-    mpath_way_choice_ended(&coll->device);
+    mpath_trials_ended(&coll->device);
     mpath_doubt_ended(&coll->doubt);
 }
 
@@ -347,7 +334,7 @@ void mpath_coll_destroy(mpath_coll_t *coll)
             mpath_topo_destroy(coll->rated);
         }
         mpath_coll_rates_release(coll);
-        free(coll->times_ns);
+        mpath_trials_forget(&coll->device);
         mpath_doubt_release(&coll->doubt);
         free(coll->sums);
         free(coll->signatures);

@@ -51,7 +51,7 @@ mpath_status_t mpath_alltoallv(mpath_coll_t *coll, mpath_call_t *call);
 
 /*
  * Nonzero: this call is left to the previous function without asking the others, on all ranks alike: a parameter says
- * so, or what calls before it have shown (tune/choice.h). To be asked before each call, in their order; once where it
+ * so, or what calls before it have shown (tune/passing.h). To be asked before each call, in their order; once where it
  * is nonzero. mpath_coll_ended() says that a call has ended that was carried or passed right after the question; not to
  * be called where the application has done other things meanwhile.
  */

@@ -4,7 +4,7 @@
 #define MPATH_COLL_ALLTOALLV_PRIVATE_H
 
 #include "tune/history.h"
-#include "tune/choice.h"
+#include "tune/passing.h"
 #include "tune/nic_rates.h"
 #include "coll/alltoallv.h"
 #include "coll/tuning.h"
@@ -13,7 +13,7 @@
 #include "plan/cache.h"
 #include "plan/gate.h"
 #include "coll/parts.h"
-#include "tune/way_choice.h"
+#include "tune/ways.h"
 
 /* The rails that some node has, and what its NICs carry, see coll/learn.c. Alike on all ranks but for what is local. */
 typedef struct mpath_coll_rates {
@@ -51,11 +51,10 @@ struct mpath_coll {
     mpath_coll_counters_t counters;
     const char *declined_because;
     mpath_passing_t passing;
-    uint64_t asked_ns;  /* when a timed call was asked about */
-    uint32_t *times_ns; /* of all ranks' trials; NULL: there were none yet */
-    mpath_way_choice_t device;
-    mpath_doubt_t doubt; /* of calls on host memory */
-    mpath_load_t load;   /* of the demand */
+    uint64_t asked_ns;     /* when a timed call was asked about */
+    mpath_trials_t device; /* of ways (tune/ways.h) on device memory of several nodes */
+    mpath_doubt_t doubt;   /* of calls on host memory */
+    mpath_load_t load;     /* of the demand */
     int has_load;
     uint64_t *sums;        /* room for mpath_load_find() */
     uint64_t began_ns;     /* the last call */

@@ -2,7 +2,7 @@
 /* Alltoallv on device memory over relays: the plan, what it is predicted to take, and what trials have shown. */
 #include "coll/alltoallv_relay.h"
 
-#include "tune/choice.h"
+#include "tune/trial.h"
 #include "plan/gate.h"
 #include "plan/cache.h"
 #include "team/wait.h"
@@ -32,9 +32,7 @@ struct mpath_relay_coll {
     int has_news;              /* the cache does not know them yet */
     uint64_t *demand;          /* of the call under way, without the diagonal */
     uint64_t signature;        /* of it */
-    mpath_choice_t *choices;   /* by kind of call, of this topology; NULL until the first trial */
-    mpath_choice_t *tried;     /* the call under way is a trial of it; NULL: it is none */
-    int trial;
+    mpath_trials_t trials;     /* of this topology */
     const mpath_plan_t *moved; /* that the last call was moved by; NULL: by none */
     mpath_relay_counters_t counters;
 };
@@ -48,8 +46,10 @@ mpath_status_t mpath_relay_coll_create(mpath_team_t *team, mpath_relay_coll_t **
     if (coll == NULL) {
         goto err;
     }
-    coll->team = team;
-    status     = mpath_relay_create(team, &coll->relay);
+    coll->team             = team;
+    coll->trials.num_kinds = MPATH_TRIAL_KINDS;
+
+    status = mpath_relay_create(team, &coll->relay);
     if ((status == MPATH_OK) && mpath_relay_usable(coll->relay)) {
         coll->demand = malloc(size * size * sizeof(*coll->demand));
         status       = (coll->demand != NULL) ? MPATH_OK : MPATH_ERR_NO_MEMORY;
@@ -76,7 +76,7 @@ void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
             mpath_topo_destroy(coll->rated);
         }
         mpath_relay_destroy(coll->relay);
-        free(coll->choices);
+        mpath_trials_forget(&coll->trials);
         free(coll->demand);
         free(coll);
     }
@@ -156,9 +156,7 @@ static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *t
         mpath_plan_cache_destroy(coll->cache);
         coll->cache = NULL;
     }
-    free(coll->choices);
-    coll->choices = NULL;
-    coll->tried   = NULL;
+    mpath_trials_forget(&coll->trials);
     if (coll->rated != NULL) {
         mpath_topo_destroy(coll->rated);
         coll->rated = NULL;
@@ -182,57 +180,29 @@ static mpath_status_t take_rates(mpath_relay_coll_t *coll)
     if (status != MPATH_OK) {
         return status;
     }
-    free(coll->choices);
-    coll->choices  = NULL;
+    mpath_trials_forget(&coll->trials);
     coll->has_news = 0;
     return MPATH_OK;
-}
-
-/* The trials of this kind of calls are over: what all have measured decides. Collective. */
-static mpath_status_t decide(mpath_relay_coll_t *coll, mpath_choice_t *choice)
-{
-    int size              = mpath_team_size(coll->team);
-    uint64_t *all         = malloc((size_t)size * sizeof(choice->times_ns));
-    mpath_status_t status = MPATH_ERR_NO_MEMORY;
-
-    if (all == NULL) {
-        mpath_error("no memory to compare routes of GPUs; the call fails");
-        return status;
-    }
-    status = mpath_team_allgather(coll->team, choice->times_ns, sizeof(choice->times_ns), all);
-    if (status == MPATH_OK) {
-        mpath_choice_decide(choice, all, size);
-        coll->counters.choices++;
-        mpath_debug("GPUs: calls like this one have been measured: they take %s from now on",
-                    (choice->way == ROUTES_PLANNED) ? "the plan" : "the static routes");
-    }
-    free(all);
-    return status;
 }
 
 /* By trial, where the model cannot tell. Collective when a decision is due, on all ranks alike. */
 static mpath_status_t choose_by_trial(mpath_relay_coll_t *coll, mpath_relay_found_t *found)
 {
-    mpath_choice_t *choice;
-    mpath_status_t status = MPATH_OK;
+    int kind = mpath_trial_kind(found->forecast->direct_ns, found->forecast->plan_ns), decided;
+    mpath_status_t status;
+    unsigned way;
 
-    if (coll->choices == NULL) {
-        coll->choices = calloc(MPATH_CHOICE_KINDS, sizeof(*coll->choices));
-        if (coll->choices == NULL) {
-            mpath_error("no memory to compare routes of GPUs; the call fails");
-            return MPATH_ERR_NO_MEMORY;
-        }
+    status = mpath_trials_next(&coll->trials, coll->team, kind, ROUTES_WAYS, 0, &way, &decided);
+    if (status != MPATH_OK) {
+        return status;
     }
-    choice = &coll->choices[mpath_choice_kind(found->forecast->direct_ns, found->forecast->plan_ns)];
-    if (mpath_choice_is_due(choice)) {
-        status = decide(coll, choice);
+    if (decided) {
+        coll->counters.choices++;
+        mpath_debug("GPUs: calls like this one have been measured: they take %s from now on",
+                    (way == ROUTES_PLANNED) ? "the plan" : "the static routes");
     }
-    if (status == MPATH_OK) {
-        found->tuned = (mpath_choice_next(choice, ROUTES_WAYS, &coll->trial) == ROUTES_PLANNED) ? MPATH_RELAY_PLANNED
-                                                                                                : MPATH_RELAY_STATIC;
-        coll->tried  = (coll->trial >= 0) ? choice : NULL;
-    }
-    return status;
+    found->tuned = (way == ROUTES_PLANNED) ? MPATH_RELAY_PLANNED : MPATH_RELAY_STATIC;
+    return MPATH_OK;
 }
 
 void mpath_relay_coll_time_params(mpath_time_params_t *params)
@@ -255,7 +225,7 @@ static mpath_status_t compare_routes(mpath_relay_coll_t *coll, mpath_relay_compa
     mpath_relay_coll_time_params(&params);
     status = mpath_plan_cache_forecast(coll->cache, &params, &found->forecast);
     if ((status != MPATH_OK) || (found->forecast->direct == NULL) || (compares != MPATH_RELAY_COMPARES_BY_TRIAL) ||
-        !mpath_choice_is_open(found->forecast->direct_ns, found->forecast->plan_ns) || mpath_idle_others_may_rest()) {
+        !mpath_trial_is_open(found->forecast->direct_ns, found->forecast->plan_ns) || mpath_idle_others_may_rest()) {
         return status;
     }
     return choose_by_trial(coll, found);
@@ -291,7 +261,7 @@ void mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand)
     if (mpath_relay_usable(coll->relay)) {
         coll->signature = take_demand(coll, demand);
     }
-    coll->tried = NULL;
+    mpath_trials_drop(&coll->trials);
     coll->moved = NULL;
 }
 
@@ -301,8 +271,8 @@ mpath_status_t mpath_relay_coll_plan(mpath_relay_coll_t *coll, const mpath_call_
     mpath_status_t status;
     uint64_t start_ns;
 
-    *found      = (mpath_relay_found_t){.tuned = MPATH_RELAY_BY_TIME};
-    coll->tried = NULL;
+    *found = (mpath_relay_found_t){.tuned = MPATH_RELAY_BY_TIME};
+    mpath_trials_drop(&coll->trials);
     do {
         status = mpath_relay_prepare(coll->relay, call, agreed, &found->topo);
     } while (status == MPATH_AGAIN);
@@ -360,8 +330,5 @@ void mpath_relay_coll_times(mpath_relay_coll_t *coll, mpath_rail_times_t *times)
 
 void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns)
 {
-    if (coll->tried != NULL) {
-        mpath_choice_note(coll->tried, coll->trial, took_ns);
-        coll->tried = NULL;
-    }
+    mpath_trials_took(&coll->trials, took_ns);
 }

@@ -96,16 +96,6 @@ static int do_all(const mpath_entry_t *entry, mpath_symmetric_t *symmetric, int 
     return mpath_agree(symmetric->team, &call, &agreed) == MPATH_OK && !(agreed.flags & MPATH_CALL_APART);
 }
 
-/* Where every rank's MPI can move device memory by itself, an Allgather may be faster so. */
-static void make_gathers(const mpath_entry_t *entry, mpath_symmetric_t *symmetric)
-{
-    symmetric->gathers = entry->ops->knows_devices(entry->user) ? calloc(1, sizeof(*symmetric->gathers)) : NULL;
-    if (!do_all(entry, symmetric, symmetric->gathers != NULL)) {
-        free(symmetric->gathers);
-        symmetric->gathers = NULL;
-    }
-}
-
 /* On one node there is no pipeline, and nothing travels in the agreement. */
 static void tell_forced(const mpath_entry_t *entry)
 {
@@ -135,7 +125,8 @@ static void make_devices(mpath_entry_t *entry)
     }
     if (mpath_topo_num_nodes(mpath_team_topo(symmetric->team)) > 1) {
         symmetric->over_nodes = 1;
-        make_gathers(entry, symmetric);
+        /* where every rank's MPI can move device memory by itself, an Allgather may be faster so */
+        symmetric->tries_gathers = do_all(entry, symmetric, entry->ops->knows_devices(entry->user));
         return;
     }
     status = mpath_symmetric_gpu_create(symmetric->team, &symmetric->gpu);

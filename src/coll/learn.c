@@ -472,7 +472,7 @@ static mpath_status_t coll_rates_changed(mpath_coll_t *coll)
  * What calls of Alltoallv show of the rails, on host memory and, between nodes, on device memory: both feed the same
  * windows (tune/nic_rates.h), for it is the same NICs that carry them. Not those that take their time for other links, that
  * are too short, or that others progress, whose ranks compute meanwhile. Calls that another way is chosen for
- * (tune/doubt.h, tune/way_choice.h) show nothing; those that try mpath's own way again do.
+ * (tune/doubt.h, tune/ways.h) show nothing; those that try mpath's own way again do.
  */
 
 #define LEARN_MIN_NS MPATH_NS_PER_MS /* that rails take: shorter calls show latencies */

@@ -80,7 +80,7 @@ void mpath_symmetric_destroy(mpath_symmetric_t *symmetric)
 {
     if (symmetric != NULL) {
         mpath_symmetric_gpu_destroy(symmetric->gpu);
-        free(symmetric->gathers);
+        mpath_trials_forget(&symmetric->gathers);
         mpath_share_destroy(symmetric->judge);
         mpath_share_destroy(symmetric->share);
         for (size_t i = 0; i < sizeof(symmetric->doubts) / sizeof(symmetric->doubts[0]); i++) {
@@ -435,9 +435,7 @@ static mpath_status_t ask_tuner(mpath_symmetric_t *symmetric, mpath_doubt_t *dou
 
 void mpath_symmetric_ended(mpath_symmetric_t *symmetric)
 {
-    if (symmetric->gathers != NULL) {
-        mpath_way_choice_ended(symmetric->gathers);
-    }
+    mpath_trials_ended(&symmetric->gathers);
     for (size_t i = 0; i < sizeof(symmetric->doubts) / sizeof(symmetric->doubts[0]); i++) {
         mpath_doubt_ended(&symmetric->doubts[i]);
     }
@@ -568,12 +566,12 @@ mpath_status_t mpath_symmetric_ask_gathers(mpath_symmetric_t *symmetric, uint64_
     mpath_status_t status;
 
     *previous_p = 0;
-    if (symmetric->gathers == NULL || symmetric->settings->gate != MPATH_GATE_AUTO ||
+    if (!symmetric->tries_gathers || symmetric->settings->gate != MPATH_GATE_AUTO ||
         mpath_tuning_has(&symmetric->tuning, MPATH_OPERATION_ALLGATHER, MPATH_ON_DEVICE) ||
         mpath_idle_others_may_rest() || mpath_team_topo_version(symmetric->team) != 0) {
         return MPATH_OK;
     }
-    status = mpath_way_choice_next(symmetric->gathers, symmetric->team, &call, mpath_time_ns(), &way);
+    status = mpath_ways_next(&symmetric->gathers, symmetric->team, &call, mpath_time_ns(), &way);
     if (status != MPATH_OK) {
         mpath_team_break(symmetric->team, status);
     }

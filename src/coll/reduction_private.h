@@ -10,7 +10,7 @@
 #include "coll/tuning.h"
 #include "node/reduce.h"
 #include "team/agree.h"
-#include "tune/way_choice.h"
+#include "tune/ways.h"
 #include "util/param.h"
 
 #define SYMMETRIC_CLASSES 3 /* of sizes, see coll/learn.c */
@@ -51,7 +51,8 @@ struct mpath_symmetric {
     /* Device memory, once all ranks use GPUs: on one node, else NULL; on several */
     mpath_symmetric_gpu_t *gpu;
     int over_nodes;
-    mpath_way_choice_t *gathers; /* there, where every rank's MPI knows devices; else NULL */
+    int tries_gathers;      /* there: every rank's MPI knows devices */
+    mpath_trials_t gathers; /* of ways (tune/ways.h), then */
 };
 
 /*

@@ -4,16 +4,14 @@
  * idle for some microseconds between two pieces, which a kernel's stores can fill; while both are at work they share
  * the port. Two H200 carry 362 GB/s by engines in pieces of 8 MiB with a kernel that writes as much, where the engines
  * alone reach 326 (doc/benchmarks/2026-11-22-h200.md). What it is worth depends on the machine, so it is tried, by
- * kind of call as in tune/choice.h, beginning with what others have found (node/kept.h).
+ * kind of call (tune/trial.h), beginning with what others have found (node/kept.h).
  */
 #include "node/kept.h"
 #include "node/node_private.h"
 
-#include "tune/choice.h"
+#include "tune/trial.h"
 #include "util/log.h"
 #include "util/time.h"
-
-#include <stdlib.h>
 
 /* Ways to choose from: in percent of what is pushed. */
 static const unsigned shares[] = {0, 30, 12};
@@ -31,33 +29,9 @@ static const unsigned shares[] = {0, 30, 12};
 #define HELP_LEAST_PIECES 3u
 #define HELP_LEAST_GAPS_PERCENT 2u
 
-struct gpu_help {
-    mpath_choice_t kinds[MPATH_CHOICE_KINDS];
-    mpath_choice_t *tried; /* the call under way is a trial of it; NULL: it is none */
-    int trial;
-    uint64_t start_ns;
-    uint64_t *times_ns; /* [n][MPATH_CHOICE_TIMES] */
-};
-
 void mpath_gpu_help_destroy(mpath_gpu_coll_t *gpu)
 {
-    if (gpu->help != NULL) {
-        free(gpu->help->times_ns);
-        free(gpu->help);
-    }
-}
-
-static mpath_status_t create(mpath_gpu_coll_t *gpu)
-{
-    gpu->help = calloc(1, sizeof(*gpu->help));
-    if (gpu->help != NULL) {
-        gpu->help->times_ns = calloc((size_t)gpu->size * MPATH_CHOICE_TIMES, sizeof(*gpu->help->times_ns));
-    }
-    if ((gpu->help == NULL) || (gpu->help->times_ns == NULL)) {
-        mpath_error("no memory to compare ways of device memory; the call fails");
-        return MPATH_ERR_NO_MEMORY; /* the others count on this rank's times */
-    }
-    return MPATH_OK;
+    mpath_trials_forget(&gpu->help);
 }
 
 /* Whether kernels can help: the same on all ranks. */
@@ -98,58 +72,57 @@ static int has_gaps(const mpath_gpu_coll_t *gpu)
 }
 
 /* Calls of a kind begin. */
-static mpath_status_t begin(const mpath_gpu_coll_t *gpu, int number, mpath_choice_t *kind)
+static mpath_status_t begin(const mpath_gpu_coll_t *gpu, int number, mpath_trial_t *kind)
 {
     mpath_kept_t kept;
     mpath_status_t status = mpath_gpu_kept_take(gpu, MPATH_STORE_HELP, OPERATION, number, &kept);
 
     for (unsigned way = 0; (way < NUM_SHARES) && (kept.learned_ns > 0); way++) {
         if (shares[way] == kept.value) {
-            mpath_choice_resume(kind, NUM_SHARES, way);
+            mpath_trial_resume(kind, &mpath_trial_of_calls, NUM_SHARES, way);
         }
     }
     return status;
 }
 
 /* The trials of calls of a kind are over. */
-static mpath_status_t decide(mpath_gpu_coll_t *gpu, int number, mpath_choice_t *kind)
+static void tell_decided(const mpath_gpu_coll_t *gpu, int number, const mpath_trial_t *kind)
 {
-    mpath_status_t status = mpath_team_allgather(gpu->team, kind->times_ns, sizeof(kind->times_ns),
-                                                 gpu->help->times_ns);
-
-    if (status == MPATH_OK) {
-        mpath_choice_decide(kind, gpu->help->times_ns, gpu->size);
-        mpath_debug("device memory: pushes like these have been measured: a kernel writes %u %% of them from now on",
-                    shares[kind->way]);
-    }
-    if ((status == MPATH_OK) && mpath_choice_is_sure(kind)) {
+    mpath_debug("device memory: pushes like these have been measured: a kernel writes %u %% of them from now on",
+                shares[kind->way]);
+    if (mpath_trial_is_sure(kind, &mpath_trial_of_calls)) {
         mpath_gpu_kept_learned(gpu, MPATH_STORE_HELP, OPERATION, number, shares[kind->way]);
     }
-    return status;
 }
 
 /* What is found by trial for calls like this one. */
 static mpath_status_t next_share(mpath_gpu_coll_t *gpu, unsigned *percent_p)
 {
-    mpath_status_t status = (gpu->help == NULL) ? create(gpu) : MPATH_OK;
-    int number            = mpath_choice_kind(gpu->decided.order_ns, gpu->decided.bound_ns);
-    mpath_choice_t *kind;
+    int number            = mpath_trial_kind(gpu->decided.order_ns, gpu->decided.bound_ns), decided;
+    mpath_status_t status = MPATH_OK;
+    mpath_trial_t *kind;
+    unsigned way;
 
+    gpu->help.num_kinds = MPATH_TRIAL_KINDS;
+
+    kind = mpath_trials_get(&gpu->help, number);
+    if (kind == NULL) {
+        return MPATH_ERR_NO_MEMORY; /* the others count on this rank's times */
+    }
+    if (kind->ways == 0) {
+        status = begin(gpu, number, kind);
+    }
+    if (status == MPATH_OK) {
+        status = mpath_trials_next(&gpu->help, gpu->team, number, NUM_SHARES, mpath_time_ns(), &way, &decided);
+    }
     if (status != MPATH_OK) {
         return status;
     }
-    kind = &gpu->help->kinds[number];
-    if (kind->ways == 0) {
-        status = begin(gpu, number, kind);
-    } else if (mpath_choice_is_due(kind)) {
-        status = decide(gpu, number, kind);
+    if (decided) {
+        tell_decided(gpu, number, kind);
     }
-    if (status == MPATH_OK) {
-        *percent_p          = shares[mpath_choice_next(kind, NUM_SHARES, &gpu->help->trial)];
-        gpu->help->tried    = (gpu->help->trial >= 0) ? kind : NULL;
-        gpu->help->start_ns = mpath_time_ns();
-    }
-    return status;
+    *percent_p = shares[way];
+    return MPATH_OK;
 }
 
 /* Brings the kernel's parts, and the order of what is left, up to date. */
@@ -191,10 +164,5 @@ mpath_status_t mpath_gpu_help_next(mpath_gpu_coll_t *gpu)
 
 void mpath_gpu_help_ended(mpath_gpu_coll_t *gpu)
 {
-    gpu_help_t *help = gpu->help;
-
-    if ((help != NULL) && (help->tried != NULL)) {
-        mpath_choice_note(help->tried, help->trial, mpath_time_ns() - help->start_ns);
-        help->tried = NULL;
-    }
+    mpath_trials_ended(&gpu->help);
 }

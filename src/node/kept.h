@@ -7,10 +7,10 @@
  *     host-share    allreduce, allgather: what goes through the host beside the links (node/beside_host.c). Size class:
  *                   the logarithm to the base 2 of the bytes, rounded down, at which a class begins
  *     help          alltoallv, also for Allgathers: what a kernel writes beside copy engines (node/help.c). Size
- *                   class: mpath_choice_kind()
+ *                   class: mpath_trial_kind()
  *
- * Not kept is which way is the fastest where one of them is the function that mpath replaces (tune/way_choice.h, tune/doubt.h,
- * tune/choice.h): that is a property of the MPI, how it was built, its parameters and its other components, of which
+ * Not kept is which way is the fastest where one of them is the function that mpath replaces (tune/ways.h, tune/doubt.h,
+ * tune/passing.h): that is a property of the MPI, how it was built, its parameters and its other components, of which
  * no checksum can be had here, and the trials are a few calls. Nor which routes are, of a plan and the static ones: the
  * kinds of these calls follow from rates that are learned, and mean something else when they have changed.
  *

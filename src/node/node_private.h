@@ -8,6 +8,7 @@
 #include "node/node.h"
 #include "node/order.h"
 #include "node/peer.h"
+#include "tune/trial.h"
 #include "util/pause.h"
 #include "util/time.h"
 
@@ -72,9 +73,6 @@ typedef struct gpu_decided {
 /* Short messages, sent before the agreement: node/flagged.c. */
 typedef struct gpu_exchange gpu_exchange_t;
 
-/* What trials have shown of kernels that help engines: node/help.c. */
-typedef struct gpu_help gpu_help_t;
-
 /* Ranks that take turns on a GPU: node/choose.c. */
 typedef struct gpu_turns {
     uint64_t generations; /* of all cells together, for which the rest holds */
@@ -133,7 +131,7 @@ struct mpath_gpu_coll {
     int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
     int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
-    gpu_help_t *help;         /* NULL: not asked for so far */
+    mpath_trials_t help;      /* of kernels that help engines, node/help.c */
     int claimed;              /* this process may wait for other ranks on the device in this call */
 
     uint64_t *demand; /* [n][n] of the call */

@@ -2,7 +2,7 @@
 /* mpath_info: prints a file of what calls have shown. */
 #include "tools/info_rates.h"
 
-#include "tune/choice.h"
+#include "tune/trial.h"
 #include "tune/nic_rates.h"
 #include "tune/history.h"
 #include "tune/start.h"
@@ -36,8 +36,8 @@ static void show_size(const mpath_store_line_t *line)
                (mib > 0)   ? "MiB"
                : (kib > 0) ? "KiB"
                            : "bytes");
-    } else if ((line->kind == MPATH_STORE_HELP) && (line->size_class < MPATH_CHOICE_KINDS)) {
-        printf(", calls of about %.3g ms, of kind %d", (double)mpath_choice_kind_ns(line->size_class) / 1e6,
+    } else if ((line->kind == MPATH_STORE_HELP) && (line->size_class < MPATH_TRIAL_KINDS)) {
+        printf(", calls of about %.3g ms, of kind %d", (double)mpath_trial_kind_ns(line->size_class) / 1e6,
                line->size_class);
     } else if ((line->kind == MPATH_STORE_RATES) && (line->size_class < NUM_CLASSES) && has_classes(line->operation)) {
         printf(", %s", class_names[line->size_class]);

@@ -6,11 +6,9 @@
 #include "team/wait.h"
 #include "util/log.h"
 
-#include <stdlib.h>
-
 void mpath_doubt_release(mpath_doubt_t *doubt)
 {
-    free(doubt->choice);
+    mpath_trials_forget(&doubt->trials);
     *doubt = (mpath_doubt_t){.last = NULL};
 }
 
@@ -19,22 +17,16 @@ uint32_t mpath_doubt_tell(const mpath_doubt_t *doubt)
     return ((doubt->last != NULL) && doubt->was_slow) ? MPATH_CALL_SLOW : 0;
 }
 
-/* The trials of a kind; NULL: nothing has been tried yet. */
-static mpath_choice_t *choice_of(const mpath_doubt_t *doubt, const mpath_doubt_kind_t *kind)
-{
-    return (doubt->choice != NULL) ? &doubt->choice->kinds[0][0] + (kind - &doubt->kinds[0][0]) : NULL;
-}
-
 /* Calls are no longer slow: trust as at the start, unless trials have found the previous function to be faster. */
 static void end_doubt(mpath_doubt_t *doubt, mpath_doubt_kind_t *kind)
 {
-    mpath_choice_t *choice = choice_of(doubt, kind);
+    mpath_trial_t *trial = mpath_trials_of(&doubt->trials, (int)(kind - doubt->kinds));
 
-    if (choice != NULL) {
-        if (choice->is_known && (choice->way != MPATH_WAY_OWN)) {
+    if (trial != NULL) {
+        if (mpath_trial_is_known(trial) && (trial->way != MPATH_WAY_OWN)) {
             return;
         }
-        *choice = (mpath_choice_t){.ways = 0};
+        *trial = (mpath_trial_t){.ways = 0};
     }
     *kind = (mpath_doubt_kind_t){.slow = 0};
 }
@@ -76,24 +68,17 @@ static mpath_status_t choose(mpath_doubt_t *doubt, mpath_team_t *team, const mpa
 {
     const mpath_way_call_t way_call = {.bytes = call->bytes, .skew = call->skew, .open = 1u << MPATH_WAY_PREVIOUS};
 
-    if (doubt->choice == NULL) {
-        doubt->choice = calloc(1, sizeof(*doubt->choice));
-        if (doubt->choice == NULL) {
-            mpath_error("no memory to compare the ways of calls; the call fails");
-            return MPATH_ERR_NO_MEMORY;
-        }
-    }
     if (mpath_idle_others_may_rest()) {
-        *way_p = mpath_way_choice_known(doubt->choice, &way_call);
+        *way_p = mpath_ways_known(&doubt->trials, &way_call);
         return MPATH_OK;
     }
-    return mpath_way_choice_next(doubt->choice, team, &way_call, start_ns, way_p);
+    return mpath_ways_next(&doubt->trials, team, &way_call, start_ns, way_p);
 }
 
 mpath_status_t mpath_doubt_next(mpath_doubt_t *doubt, mpath_team_t *team, uint32_t flags,
                                 const mpath_doubt_call_t *call, uint64_t start_ns, int *previous_p)
 {
-    mpath_doubt_kind_t *kind = &doubt->kinds[call->skew][mpath_way_choice_kind(call->bytes)];
+    mpath_doubt_kind_t *kind = &doubt->kinds[mpath_ways_kind(call->bytes, call->skew)];
     mpath_way_t way          = MPATH_WAY_OWN;
     mpath_status_t status;
 
@@ -140,7 +125,5 @@ void mpath_doubt_took(mpath_doubt_t *doubt, uint64_t took_ns, uint64_t links_ns)
 
 void mpath_doubt_ended(mpath_doubt_t *doubt)
 {
-    if (doubt->choice != NULL) {
-        mpath_way_choice_ended(doubt->choice);
-    }
+    mpath_trials_ended(&doubt->trials);
 }

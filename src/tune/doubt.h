@@ -4,7 +4,7 @@
  * the previous function would be, which takes the same links (plan/gate.h). That does not hold where the MPI reaches the NICs
  * by another way than UCX does (libfabric or PSM2 on Slingshot, EFA and Omni-Path, where UCX is left with TCP), nor where
  * a topology file is wrong. So a call that takes far longer than its bytes need at the declared rates raises doubt, and
- * where several in a row of a kind do, on any rank, the previous function is tried (tune/way_choice.h).
+ * where several in a row of a kind do, on any rank, the previous function is tried (tune/ways.h).
  *
  * A rail that has become slow makes calls slow, too, until shares follow it (tune/nic_rates.h), and those go first: where
  * the ranks exchange what rails carry, they do so a few calls after doubt has come up, and the previous function is tried
@@ -18,7 +18,7 @@
 #ifndef MPATH_TUNE_DOUBT_H
 #define MPATH_TUNE_DOUBT_H
 
-#include "tune/way_choice.h"
+#include "tune/ways.h"
 #include "team/team.h"
 
 #define MPATH_DOUBT_TIMES 2u         /* a call is slow that takes so many times as long as its bytes */
@@ -37,16 +37,16 @@ typedef struct mpath_doubt_kind {
 
 /* Of the calls of one operation on a communicator. All zero at first. */
 typedef struct mpath_doubt {
-    mpath_doubt_kind_t kinds[MPATH_WAY_CHOICE_SKEWS][MPATH_WAY_CHOICE_KINDS];
-    mpath_way_choice_t *choice; /* NULL: nothing has been tried yet */
-    mpath_doubt_kind_t *last;   /* the last call that mpath carried; NULL: nothing is to be said of it */
-    int was_slow;               /* it, on this rank */
+    mpath_doubt_kind_t kinds[MPATH_WAYS_KINDS];
+    mpath_trials_t trials;
+    mpath_doubt_kind_t *last; /* the last call that mpath carried; NULL: nothing is to be said of it */
+    int was_slow;             /* it, on this rank */
 } mpath_doubt_t;
 
 /* A call, the same on all ranks. */
 typedef struct mpath_doubt_call {
     uint64_t bytes;
-    unsigned skew; /* mpath_way_choice_skew() */
+    unsigned skew; /* mpath_ways_skew() */
     int adapts;    /* shares follow what such calls show */
 } mpath_doubt_call_t;
 

@@ -151,7 +151,7 @@ unit_programs += unit/test_machine_gpus
 unit_test_machine_gpus_SOURCES = unit/test_machine_gpus.c unit/capture.h $(gpu_sources)
 unit_programs += unit/test_tune
 unit_test_tune_SOURCES = unit/test_tune.c unit/capture.h
-unit_programs += unit/test_adapt unit/test_adapt_choice unit/test_beside unit/test_passing unit/test_symmetric unit/test_symmetric_failures unit/test_symmetric_gate
+unit_programs += unit/test_adapt unit/test_beside unit/test_passing unit/test_trial unit/test_symmetric unit/test_symmetric_failures unit/test_symmetric_gate
 unit_test_symmetric_gate_SOURCES = unit/test_symmetric_gate.c $(symmetric_sources)
 unit_programs += unit/test_nic_rates unit/test_rates
 rates_sources = unit/rates_support.c unit/rates_support.h unit/a2a.c unit/a2a.h $(symmetric_sources)
@@ -241,7 +241,7 @@ unit_test_gpu_times_SOURCES = unit/test_gpu_times.c $(gpu_ranks_sources) $(relay
 unit_test_gpu_times_LDFLAGS = -Wl,--wrap=mpath_order_compute -Wl,--wrap=mpath_plan_cache_get -Wl,--wrap=mpath_gpu_launches_start_eager
 unit_programs += unit/test_gpu_help
 unit_test_gpu_help_SOURCES = unit/test_gpu_help.c $(gpu_ranks_sources) $(member_sources)
-unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_choice_note -Wl,--wrap=mpath_peer_again_launch
+unit_test_gpu_help_LDFLAGS = -Wl,--wrap=mpath_trials_ended -Wl,--wrap=mpath_peer_again_launch
 unit_programs += unit/test_gpu_kept
 unit_test_gpu_kept_SOURCES = unit/test_gpu_kept.c $(gpu_sources) $(ranks_sources)
 unit_test_gpu_kept_LDFLAGS = -Wl,--wrap=mpath_beside_note
@@ -257,15 +257,15 @@ unit_test_gpu_turns_SOURCES = unit/test_gpu_turns.c $(gpu_ranks_sources) $(membe
 unit_programs += unit/test_gpu_staged_calls
 unit_test_gpu_staged_calls_SOURCES = unit/test_gpu_staged_calls.c $(gpu_ranks_sources) $(member_sources)
 unit_test_gpu_staged_calls_LDFLAGS = -Wl,--wrap=mpath_idle_is_crowded
-unit_programs += unit/test_way_choice
+unit_programs += unit/test_ways
 unit_programs += unit/test_doubt unit/test_load
 unit_test_doubt_SOURCES = unit/test_doubt.c unit/a2a.c unit/a2a.h $(symmetric_sources)
-unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_choice_note
+unit_test_doubt_LDFLAGS = -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_trials_ended
 unit_test_load_SOURCES = unit/test_load.c
 unit_programs += unit/test_share_rates
 unit_test_share_rates_SOURCES = unit/test_share_rates.c unit/capture.h unit/silent_rail.h $(symmetric_sources)
 unit_test_share_rates_LDFLAGS = -Wl,--wrap=mpath_share_measured -Wl,--wrap=mpath_doubt_took -Wl,--wrap=mpath_share_run
-unit_test_way_choice_SOURCES = unit/test_way_choice.c $(ranks_sources)
+unit_test_ways_SOURCES = unit/test_ways.c $(ranks_sources)
 unit_programs += unit/test_gpu_nodes unit/test_gpu_nodes_cut unit/test_gpu_nodes_faults unit/test_gpu_nodes_ways
 gpu_nodes_sources = unit/gpu_nodes.c unit/gpu_nodes.h $(gpu_sources) $(symmetric_sources)
 unit_test_gpu_nodes_SOURCES = unit/test_gpu_nodes.c $(gpu_nodes_sources)

@@ -19,7 +19,7 @@
 
 #define RANKS 4
 #define MIB (UINT64_C(1) << 20)
-#define TRIALS (2 * MPATH_CHOICE_TRIALS)
+#define TRIALS (2 * MPATH_TRIAL_RUNS)
 #define MS MPATH_NS_PER_MS
 #define NICS 2
 #define NIC_BPS UINT64_C(1000000000)
@@ -28,13 +28,12 @@
 
 static uint64_t trial_ns;
 
-void __real_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
-void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
+void __wrap_mpath_trials_ended(mpath_trials_t *trials);
 
-void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns)
+void __wrap_mpath_trials_ended(mpath_trials_t *trials)
 {
-    ranks_check((took_ns > 0) && (trial_ns > 0));
-    __real_mpath_choice_note(choice, trial, trial_ns);
+    ranks_check((trials->tried == NULL) || ((mpath_time_ns() > trials->start_ns) && (trial_ns > 0)));
+    mpath_trials_took(trials, trial_ns);
 }
 
 /* -- the ranks' word -- */
@@ -87,11 +86,11 @@ static void check_word(mpath_team_t *team)
     ranks_check(!next(&doubt, team, 0, MIB, 0));
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 1);
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, 2 * MIB, 0);
-    ranks_check(doubt.choice == NULL);
+    ranks_check(doubt.trials.kinds == NULL);
     /* a call of a kind in doubt, whatever came between */
     slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
     ranks_check(!next(&doubt, team, MPATH_CALL_SLOW, 8 * MIB, 0));
-    ranks_check(doubt.choice == NULL);
+    ranks_check(doubt.trials.kinds == NULL);
     run_trials(&doubt, team, 0, MIB, 0, 150);
     ranks_check(!next(&doubt, team, 0, MIB, 0));
     ranks_check(!next(&doubt, team, 0, MIB, 0));
@@ -131,19 +130,19 @@ static void check_end(mpath_team_t *team)
 {
     for (int is_faster = 0; is_faster < 2; is_faster++) {
         mpath_doubt_t doubt      = {.last = NULL};
-        mpath_doubt_kind_t *kind = &doubt.kinds[0][mpath_way_choice_kind(MIB)];
-        mpath_choice_t *choice;
+        mpath_doubt_kind_t *kind = &doubt.kinds[mpath_ways_kind(MIB, 0)];
+        const mpath_trial_t *trial;
 
         slow_calls(&doubt, team, MPATH_DOUBT_ROW, MIB, 0);
         run_trials(&doubt, team, MPATH_CALL_SLOW, MIB, 0, is_faster ? 1 : 150);
         ranks_check(next(&doubt, team, 0, MIB, 0) == is_faster);
-        choice = &doubt.choice->kinds[0][mpath_way_choice_kind(MIB)];
-        ranks_check(choice->is_known && (kind->slow == MPATH_DOUBT_ROW));
+        trial = mpath_trials_of(&doubt.trials, mpath_ways_kind(MIB, 0));
+        ranks_check(mpath_trial_is_known(trial) && (kind->slow == MPATH_DOUBT_ROW));
         for (unsigned call = 0; call <= MPATH_DOUBT_ROW; call++) {
             doubt.last = kind; /* a call of mpath's, as in the next trials */
             ranks_check(next(&doubt, team, 0, MIB, 0) == is_faster);
         }
-        ranks_check(((kind->slow == MPATH_DOUBT_ROW) == is_faster) && (choice->is_known == is_faster));
+        ranks_check(((kind->slow == MPATH_DOUBT_ROW) == is_faster) && (mpath_trial_is_known(trial) == is_faster));
         mpath_doubt_release(&doubt);
     }
 }

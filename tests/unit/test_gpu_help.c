@@ -3,10 +3,11 @@
  * A kernel that writes a part of what copy engines push, on the driver without a GPU: every byte arrives, once, whatever
  * the share, the shape and the streams; it is found by trial, on all ranks alike, and given up where it is not faster.
  */
-#include "tune/choice.h"
+#include "tune/trial.h"
 #include "gpu_member.h"
 #include "gpu_ranks.h"
 #include "node/peer.h"
+#include "util/time.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
@@ -18,6 +19,7 @@
 
 #define GRAIN (64u << 10)
 #define MIB (UINT64_C(1) << 20)
+#define NUM_RUNS (MPATH_TRIAL_WAYS * MPATH_TRIAL_RUNS)
 
 typedef struct job {
     ranks_setup_t setup;
@@ -39,17 +41,20 @@ typedef struct job {
 
 static int good_way, trials, are_sure;
 
-void __real_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
-void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns);
-void __wrap_mpath_choice_note(mpath_choice_t *choice, int trial, uint64_t took_ns)
+void __wrap_mpath_trials_ended(mpath_trials_t *calls);
+void __wrap_mpath_trials_ended(mpath_trials_t *calls)
 {
-    int way = trial % choice->ways;
+    int way, took_ns;
 
-    ranks_check(took_ns > 0);
+    if (calls->tried == NULL) {
+        return;
+    }
+    ranks_check(mpath_time_ns() > calls->start_ns);
+    way     = calls->run % calls->tried->ways;
     took_ns = ((way > 0) && (way == good_way)) ? 900000 : 1000000;
-    took_ns -= (!are_sure && (way != good_way) && (trial < MPATH_CHOICE_WAYS)) ? 500000
-                                                                               : 0; /* one that was fast, once */
-    __real_mpath_choice_note(choice, trial, took_ns);
+    took_ns -= (!are_sure && (way != good_way) && (calls->run < MPATH_TRIAL_WAYS)) ? 500000
+                                                                                   : 0; /* one that was fast, once */
+    mpath_trials_took(calls, (uint64_t)took_ns);
     trials++;
 }
 
@@ -207,13 +212,13 @@ static const unsigned tried[] = {0, 30, 12};
 static int found_body(ranks_self_t *self, void *argument)
 {
     const job_t *job = argument;
-    int tries        = job->kept ? 0 : (job->rounds < MPATH_CHOICE_TIMES) ? job->rounds : MPATH_CHOICE_TIMES;
+    int tries        = job->kept ? 0 : (job->rounds < NUM_RUNS) ? job->rounds : NUM_RUNS;
     uint64_t by_kernel, by_engine;
     member_t member;
 
     member_init(&member, self, job);
     for (int round = 0; round < job->rounds; round++) {
-        int way = (round < tries) ? round % MPATH_CHOICE_WAYS : job->good;
+        int way = (round < tries) ? round % MPATH_TRIAL_WAYS : job->good;
 
         next_call(&member, job, round, &by_kernel, &by_engine);
         ranks_check(by_kernel == share_of(&member, tried[way]));
@@ -248,18 +253,18 @@ static void test_found(void **state)
                  .percent    = -1,
                  .adapt      = MPATH_ADAPT_RUN,
                  .without    = -1,
-                 .rounds     = MPATH_CHOICE_TIMES + 4,
+                 .rounds     = NUM_RUNS + 4,
                  .file       = path};
 
     (void)state;
     snprintf(path, sizeof(path), "/tmp/mpath-test-help.%ld", (long)getpid());
     unlink(path);
-    for (job.good = 0; job.good < MPATH_CHOICE_WAYS; job.good++) {
+    for (job.good = 0; job.good < MPATH_TRIAL_WAYS; job.good++) {
         assert_int_not_equal(access(path, F_OK), 0);
-        job.sure = job.good == MPATH_CHOICE_WAYS - 1;
+        job.sure = job.good == MPATH_TRIAL_WAYS - 1;
         assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
     }
-    job.good   = MPATH_CHOICE_WAYS - 1;
+    job.good   = MPATH_TRIAL_WAYS - 1;
     job.rounds = 3;
     job.kept   = 1;
     assert_int_equal(ranks_run(&job.setup, found_body, &job), 0);
@@ -277,7 +282,7 @@ static int untried_body(ranks_self_t *self, void *argument)
     member_t member;
 
     member_init(&member, self, job);
-    for (int round = 0; round < MPATH_CHOICE_TIMES + 1; round++) {
+    for (int round = 0; round < NUM_RUNS + 1; round++) {
         next_call(&member, job, round, &by_kernel, &by_engine);
         ranks_check((by_kernel == 0) && (by_engine == sent_to_others(&member)));
     }

@@ -1,10 +1,11 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Which calls pass: grants that double, trials of short calls in both ways, and decisions that hold for their size. */
-#include "tune/choice.h"
+#include "tune/passing.h"
 
 #include <setjmp.h>
 #include <stdarg.h>
 #include <stddef.h>
+#include <stdio.h>
 #include <string.h>
 
 #include <cmocka.h>
@@ -31,13 +32,15 @@ static void world_init(world_t *world, uint32_t agreed_ns, uint32_t passed_ns)
 
 static void decide_together(world_t *world)
 {
-    uint32_t all[RANKS * MPATH_PASSING_TIMES];
+    uint64_t all[RANKS * MPATH_PASSING_TIMES];
 
     for (int rank = 0; rank < RANKS; rank++) {
-        memcpy(all + rank * MPATH_PASSING_TIMES, world->ranks[rank].times_ns, sizeof(world->ranks[rank].times_ns));
+        memcpy(all + rank * MPATH_PASSING_TIMES, mpath_passing_due(&world->ranks[rank])->times_ns,
+               MPATH_PASSING_TIMES * sizeof(*all));
     }
     for (int rank = 0; rank < RANKS; rank++) {
-        mpath_passing_decide(&world->ranks[rank], all, RANKS);
+        mpath_trial_decide(mpath_passing_due(&world->ranks[rank]), &mpath_passing_rule, all, RANKS);
+        mpath_passing_decided(&world->ranks[rank]);
     }
 }
 
@@ -71,7 +74,7 @@ static int call(world_t *world, mpath_passing_call_t what)
         return 1;
     }
     for (int rank = 0; rank < RANKS; rank++) {
-        due = (what == MPATH_PASSING_SHORT) && mpath_passing_is_due(&world->ranks[rank]);
+        due = (what == MPATH_PASSING_SHORT) && (mpath_passing_due(&world->ranks[rank]) != NULL);
         if (!due && mpath_passing_agreed(&world->ranks[rank], what)) {
             mpath_passing_short(&world->ranks[rank], world->bytes);
         }
@@ -219,6 +222,88 @@ static void test_patterns_do_not_decide(void **state)
     assert_in_range(passed, 180, 230);
 }
 
+/* Calls that passed, of each 200, since trials began. */
+static const struct {
+    uint64_t seed, agreed_ns, passed_ns;
+    const char *passed;
+} recorded[] = {
+    {1, 1000, 1000, " 9 10 1 1 0 1 0 0 0 0 9 0 1 0 0 0 0 0 0 0 1 151 197 197 197 197 197 196 197 197"},
+    {2, 1000, 940,
+     " 16 0 1 0 0 0 0 1 0 0 0 167 197 197 197 196 197 197 197 197 197 184 197 197 196 197 197 197 197 197"},
+    {3, 1000, 960, " 169 197 197 196 197 197 197 197 168 197 179 0 1 0 0 0 0 0 0 0 0 8 0 0 1 0 0 0 0 0"},
+    {4, 1000, 500,
+     " 169 184 197 197 197 196 197 197 197 197 197 184 197 197 197 196 197 197 197 197 197 184 197 197 197 196 197 197 197 "
+     "197"},
+    {5, 700, 1000, " 8 0 8 0 0 0 0 0 0 1 8 0 0 0 0 0 1 0 0 0 2 8 0 0 0 0 1 0 0 0"}};
+
+static uint64_t random_below(uint64_t *random, uint64_t limit)
+{
+    *random = *random * 6364136223846793005ull + 1442695040888963407ull;
+    return (*random >> 33) % limit;
+}
+
+/* Ten per cent to either side for all ranks, four for each, and now and then ten times as much. */
+static uint64_t noisy(uint64_t *random, uint64_t time_ns, uint64_t common)
+{
+    uint64_t seen_ns = time_ns * (900 + common) * (960 + random_below(random, 81)) / 1000000;
+
+    return (random_below(random, 100) == 0) ? 10 * seen_ns : seen_ns;
+}
+
+/* One call in a thousand is mpath's, one is declined, the others are short, of two sizes. Whether it passed. */
+static int recorded_call(world_t *world, uint64_t *random)
+{
+    uint64_t draw = random_below(random, 1000), common;
+    int passes = 0, due = 0;
+    mpath_passing_call_t what = (draw == 0)   ? MPATH_PASSING_OTHER
+                                : (draw == 1) ? MPATH_PASSING_DECLINED
+                                              : MPATH_PASSING_SHORT;
+
+    world->bytes = (random_below(random, 50) == 0) ? 300 : 8;
+    common       = random_below(random, 201);
+    for (int rank = 0; rank < RANKS; rank++) {
+        passes = mpath_passing_next(&world->ranks[rank]);
+    }
+    for (int rank = 0; !passes && (rank < RANKS); rank++) {
+        due = (what == MPATH_PASSING_SHORT) && (mpath_passing_due(&world->ranks[rank]) != NULL);
+        if (!due && mpath_passing_agreed(&world->ranks[rank], what)) {
+            mpath_passing_short(&world->ranks[rank], world->bytes);
+        }
+    }
+    if (due) {
+        decide_together(world);
+    }
+    for (int rank = 0; rank < RANKS; rank++) {
+        uint64_t took_ns = noisy(random, passes ? world->passed_ns : world->agreed_ns, common);
+
+        if (mpath_passing_is_timed(&world->ranks[rank])) {
+            mpath_passing_took(&world->ranks[rank], took_ns);
+        }
+    }
+    return passes;
+}
+
+static void test_recorded(void **state)
+{
+    (void)state;
+    for (size_t i = 0; i < sizeof(recorded) / sizeof(recorded[0]); i++) {
+        uint64_t random  = recorded[i].seed;
+        char passed[256] = "";
+        int count        = 0;
+        world_t world;
+
+        world_init(&world, (uint32_t)recorded[i].agreed_ns, (uint32_t)recorded[i].passed_ns);
+        for (int call = 1; call <= 6000; call++) {
+            count += recorded_call(&world, &random);
+            if (call % 200 == 0) {
+                snprintf(passed + strlen(passed), sizeof(passed) - strlen(passed), " %d", count);
+                count = 0;
+            }
+        }
+        assert_string_equal(passed, recorded[i].passed);
+    }
+}
+
 int main(void)
 {
     const struct CMUnitTest tests[] = {
@@ -230,6 +315,7 @@ int main(void)
         cmocka_unit_test(test_sizes_have_decisions_of_their_own),
         cmocka_unit_test(test_trials_that_fail),
         cmocka_unit_test(test_patterns_do_not_decide),
+        cmocka_unit_test(test_recorded),
     };
 
     return cmocka_run_group_tests(tests, NULL, NULL);

@@ -8,7 +8,7 @@
 #include "device/cuda/driver.h"
 #include "rail/fabric_private.h"
 #include "team/team_private.h"
-#include "tune/choice.h"
+#include "tune/trial.h"
 #include "relay_support.h"
 #include "unit/capture.h"
 
@@ -333,7 +333,7 @@ static int trials_body(ranks_self_t *self, void *argument)
 
     relay_member_init(&member, self, job);
     member.demand[0 * self->size + 4] = job->max_bytes; /* whose static route passes nobody */
-    for (int round = 0; round < 2 * MPATH_CHOICE_TRIALS; round++) {
+    for (int round = 0; round < 2 * MPATH_TRIAL_RUNS; round++) {
         member_round(&member, A2A_GIVEN, 0, 5);
     }
     mpath_coll_counters(member.coll, &counters);
@@ -348,8 +348,8 @@ static int trials_body(ranks_self_t *self, void *argument)
         sum += first[rank];
         more += then[rank] - first[rank];
     }
-    ranks_check((sum > 0) && (sum % MPATH_CHOICE_TRIALS == 0)); /* half of the trials went over relays */
-    ranks_check((more == 0) || (more == sum / MPATH_CHOICE_TRIALS * (uint64_t)job->rounds));
+    ranks_check((sum > 0) && (sum % MPATH_TRIAL_RUNS == 0)); /* half of the trials went over relays */
+    ranks_check((more == 0) || (more == sum / MPATH_TRIAL_RUNS * (uint64_t)job->rounds));
     member_end(&member);
     return 0;
 }
