@@ -479,33 +479,6 @@ static mpath_status_t coll_rates_changed(mpath_coll_t *coll)
 #define SHARES_TIMES 50              /* that a call has to take longer than an exchange of loads */
 #define BUSY_PERCENT 80              /* of the busiest NIC's time: what others take may be its doing */
 
-/* The end of a window. *changed_p: plans count on other rates from now on. */
-static mpath_status_t exchange(mpath_coll_t *coll, int *changed_p)
-{
-    const mpath_topo_t *topo = mpath_team_topo(coll->team);
-    mpath_nics_t *nics       = &coll->rates.nics;
-    size_t size = (size_t)mpath_team_size(coll->team), row_bytes = (size_t)nics->num_nics * sizeof(mpath_nics_seen_t);
-    mpath_nics_seen_t *rows = malloc((size + 1) * row_bytes); /* the last one is this rank's */
-    int *node_of            = malloc(size * sizeof(*node_of));
-    mpath_status_t status   = MPATH_ERR_NO_MEMORY;
-
-    if ((rows == NULL) || (node_of == NULL)) {
-        mpath_error("no memory for the observed rates of %zu ranks; the call fails", size);
-    } else {
-        mpath_nics_read(nics, rows + size * (size_t)nics->num_nics);
-        status = mpath_team_allgather(coll->team, rows + size * (size_t)nics->num_nics, row_bytes, rows);
-    }
-    for (size_t rank = 0; (rank < size) && (status == MPATH_OK); rank++) {
-        node_of[rank] = mpath_topo_place(topo, (int)rank)->node;
-    }
-    if (status == MPATH_OK) {
-        status = mpath_nics_update(nics, rows, (int)size, node_of, changed_p);
-    }
-    free(node_of);
-    free(rows);
-    return ((status == MPATH_OK) && *changed_p) ? coll_rates_changed(coll) : status;
-}
-
 /* A NIC of a node, as those of the rates; -1: it is not among them. */
 static int nic_of(const mpath_coll_t *coll, int node, int nic)
 {
@@ -595,10 +568,13 @@ static mpath_status_t count(mpath_coll_t *coll, const mpath_rail_times_t *times,
     mpath_status_t status = MPATH_OK;
 
     observe_rails(coll, times, rails_ns);
-    ends |= mpath_rates_window_ends(&coll->rates.nics.window, rails_ns);
+    ends |= mpath_nics_end_call(&coll->rates.nics, rails_ns);
     *changed_p = 0;
     if (ends) {
-        status = exchange(coll, changed_p);
+        status = mpath_nics_exchange(&coll->rates.nics, coll->team, changed_p);
+    }
+    if (*changed_p) {
+        status = coll_rates_changed(coll);
     }
     if (status != MPATH_OK) {
         mpath_team_break(coll->team, status);
@@ -762,6 +738,37 @@ static mpath_status_t spread(mpath_symmetric_t *symmetric, const uint64_t *bps)
     return mpath_coll_rates_learned(symmetric->coll, num_rails, numbers, nominal_bps, bps);
 }
 
+/* Rates are in use. */
+static int is_known(const mpath_nics_t *rates)
+{
+    return rates->num_rails > 0;
+}
+
+/* Shares follow those from here on. */
+static mpath_status_t reduction_adapt_begin(const mpath_symmetric_t *symmetric, mpath_nics_t *rates,
+                                            const uint64_t *bps)
+{
+    mpath_status_t status = mpath_nics_init(rates, 1, mpath_share_num_rails(symmetric->share), bps);
+
+    rates->looks = 1;
+    return status;
+}
+
+static void forget_rates(mpath_symmetric_t *symmetric)
+{
+    for (int op = 0; op < 3; op++) {
+        for (int k = 0; k < SYMMETRIC_CLASSES; k++) {
+            mpath_nics_release(&symmetric->adapt.rates[op][k]);
+        }
+    }
+}
+
+void mpath_symmetric_adapt_forget(mpath_symmetric_t *symmetric)
+{
+    forget_rates(symmetric);
+    memset(&symmetric->adapt, 0, sizeof(symmetric->adapt));
+}
+
 uint32_t mpath_symmetric_adapt_tell(const mpath_symmetric_t *symmetric)
 {
     return mpath_coll_rates_tell(symmetric->coll);
@@ -815,12 +822,11 @@ static mpath_status_t take_stored(mpath_symmetric_t *symmetric)
     store_load(symmetric, mine);
     status = mpath_team_allgather(symmetric->team, mine, count * sizeof(*mine), all);
     for (int op = 0; (op < 3) && (status == MPATH_OK); op++) {
-        for (int k = 0; k < SYMMETRIC_CLASSES; k++) {
+        for (int k = 0; (k < SYMMETRIC_CLASSES) && (status == MPATH_OK); k++) {
             const uint64_t *bps = all + stored_at(symmetric, op, k); /* rank 0's */
 
             if (bps[0] > 0) {
-                mpath_rates_init(&adapt->rates[op][k], mpath_share_num_rails(symmetric->share), bps);
-                adapt->known[op][k] = 1;
+                status = reduction_adapt_begin(symmetric, &adapt->rates[op][k], bps);
             }
         }
     }
@@ -976,14 +982,14 @@ static mpath_status_t start_measure(mpath_symmetric_t *symmetric)
     if (mpath_coll_rates_are_known(symmetric->coll)) {
         return MPATH_OK;
     }
-    memset(symmetric->adapt.known, 0, sizeof(symmetric->adapt.known));
+    forget_rates(symmetric);
     return measure(symmetric);
 }
 
 /* -- calls -- */
 
 /* Where an operation and size begins that has not run yet: with what is known of rails by now. */
-static void begin(const mpath_symmetric_t *symmetric, mpath_rates_t *rates)
+static mpath_status_t begin(const mpath_symmetric_t *symmetric, mpath_nics_t *rates)
 {
     int num_rails = mpath_share_num_rails(symmetric->share);
     uint64_t bps[MPATH_MAX_NICS];
@@ -992,7 +998,7 @@ static void begin(const mpath_symmetric_t *symmetric, mpath_rates_t *rates)
         bps[i] = mpath_coll_rates_of(symmetric->coll, mpath_share_rail_number(symmetric->share, i),
                                      mpath_share_rail_bps(symmetric->share, i));
     }
-    mpath_rates_init(rates, num_rails, bps);
+    return reduction_adapt_begin(symmetric, rates, bps);
 }
 
 /*
@@ -1002,7 +1008,7 @@ static void begin(const mpath_symmetric_t *symmetric, mpath_rates_t *rates)
 static mpath_nic_set_t lanes_of(mpath_symmetric_t *symmetric, int op, int k, uint64_t bytes)
 {
     mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
-    const mpath_rates_t *rates     = &adapt->rates[op][k];
+    const mpath_nics_t *rates      = &adapt->rates[op][k];
     mpath_nic_set_t lanes          = mpath_rates_worth(rates->num_rails, rates->current_bps);
     mpath_nic_set_t slow           = mpath_share_lanes(symmetric->share) & ~lanes;
 
@@ -1032,37 +1038,28 @@ mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_
     if (status != MPATH_OK) {
         return status;
     }
-    if (!adapt->known[op][k]) {
-        begin(symmetric, &adapt->rates[op][k]);
-        adapt->known[op][k] = 1;
+    if (!is_known(&adapt->rates[op][k])) {
+        status = begin(symmetric, &adapt->rates[op][k]);
     }
-    mpath_share_set_rates(symmetric->share, adapt->rates[op][k].current_bps, lanes_of(symmetric, op, k, bytes));
-    return MPATH_OK;
+    if (status == MPATH_OK) {
+        mpath_share_set_rates(symmetric->share, adapt->rates[op][k].current_bps, lanes_of(symmetric, op, k, bytes));
+    }
+    return status;
 }
 
 static mpath_status_t reduction_adapt_exchange(mpath_symmetric_t *symmetric, int op, int k)
 {
-    mpath_rates_t *rates = &symmetric->adapt.rates[op][k];
-    uint64_t mine[MPATH_MAX_NICS];
-    size_t row    = (size_t)rates->num_rails * sizeof(mine[0]);
-    uint64_t *all = malloc((size_t)symmetric->size * row);
+    mpath_nics_t *rates = &symmetric->adapt.rates[op][k];
     mpath_status_t status;
-    int changed = 0;
+    int changed;
 
-    if (all == NULL) {
-        mpath_error("no memory for the observed rates of %d ranks; the call fails", symmetric->size);
-        return MPATH_ERR_NO_MEMORY;
-    }
-    mpath_rates_observed(rates, mine);
-    status  = mpath_team_allgather(symmetric->team, mine, row, all);
-    changed = (status == MPATH_OK) && mpath_rates_update(rates, all, symmetric->size);
+    status = mpath_nics_exchange(rates, symmetric->team, &changed);
     if (changed) {
         reduction_adapt_log_rates(symmetric, operation_names[op], rates->current_bps);
         status = spread(symmetric, rates->current_bps);
         store_save(symmetric, operation_names[op], k, rates->current_bps);
     }
     mpath_doubt_adapted(&symmetric->doubts[op], changed);
-    free(all);
     return status;
 }
 
@@ -1070,7 +1067,7 @@ mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_o
                                            uint64_t bytes)
 {
     int op = mpath_symmetric_index(operation), k = size_class(bytes), ends;
-    mpath_rates_t *rates = &symmetric->adapt.rates[op][k];
+    mpath_nics_t *rates = &symmetric->adapt.rates[op][k];
     uint64_t taken_bytes, busy_ns;
     unsigned in_doubt;
 
@@ -1079,13 +1076,13 @@ mpath_status_t mpath_symmetric_adapt_after(mpath_symmetric_t *symmetric, mpath_o
     }
     in_doubt = mpath_doubt_window_call(&symmetric->doubts[op]);
     if (in_doubt == 1) { /* what calls before have shown has become wrong */
-        mpath_rates_restart(rates);
+        mpath_nics_restart(rates);
     }
     for (int i = 0; i < rates->num_rails; i++) {
         if (mpath_share_measured(symmetric->share, i, &taken_bytes, &busy_ns)) {
-            mpath_rates_observe(rates, i, taken_bytes, busy_ns);
+            mpath_nics_carried(rates, i, taken_bytes, busy_ns);
         }
     }
-    ends = mpath_rates_end_call(rates, mpath_share_predict_ns(symmetric->share, flags, bytes));
+    ends = mpath_nics_end_call(rates, mpath_share_predict_ns(symmetric->share, flags, bytes));
     return (ends || (in_doubt == MPATH_DOUBT_WINDOW_CALLS)) ? reduction_adapt_exchange(symmetric, op, k) : MPATH_OK;
 }

@@ -81,6 +81,7 @@ void mpath_symmetric_destroy(mpath_symmetric_t *symmetric)
     if (symmetric != NULL) {
         mpath_symmetric_gpu_destroy(symmetric->gpu);
         mpath_trials_forget(&symmetric->gathers);
+        mpath_symmetric_adapt_forget(symmetric);
         mpath_share_destroy(symmetric->judge);
         mpath_share_destroy(symmetric->share);
         for (size_t i = 0; i < sizeof(symmetric->doubts) / sizeof(symmetric->doubts[0]); i++) {
@@ -154,7 +155,7 @@ static mpath_status_t symmetric_read_topo(mpath_symmetric_t *symmetric)
     mpath_share_destroy(symmetric->share);
     symmetric->share        = share;
     symmetric->topo_version = mpath_team_topo_version(symmetric->team);
-    memset(&symmetric->adapt, 0, sizeof(symmetric->adapt));
+    mpath_symmetric_adapt_forget(symmetric);
     return MPATH_OK;
 }
 

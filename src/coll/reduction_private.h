@@ -21,9 +21,8 @@
 typedef struct mpath_symmetric_adapt {
     int started;  /* the engine has run, stored rates are loaded */
     int measures; /* rails are still to be measured, unless something is known of them by then */
-    mpath_rates_t rates[3][SYMMETRIC_CLASSES];
-    int known[3][SYMMETRIC_CLASSES];       /* rates are in use */
-    unsigned unseen[3][SYMMETRIC_CLASSES]; /* calls without rails that have become too slow */
+    mpath_nics_t rates[3][SYMMETRIC_CLASSES]; /* of rails; all zero: there are none yet */
+    unsigned unseen[3][SYMMETRIC_CLASSES];    /* calls without rails that have become too slow */
 } mpath_symmetric_adapt_t;
 
 struct mpath_symmetric {
@@ -85,6 +84,8 @@ static inline int mpath_symmetric_index(mpath_operation_t operation)
 
 /* coll/learn.c: whether calls of so many bytes show what rails carry; the same on all ranks. */
 int mpath_symmetric_adapts(const mpath_symmetric_t *symmetric, uint64_t bytes);
+/* Of another topology, or none: nothing was learned. */
+void mpath_symmetric_adapt_forget(mpath_symmetric_t *symmetric);
 /* Flags of a call, and before and after a run of the engine. Collective now and then; errors end the call. */
 uint32_t mpath_symmetric_adapt_tell(const mpath_symmetric_t *symmetric);
 mpath_status_t mpath_symmetric_adapt_before(mpath_symmetric_t *symmetric, mpath_operation_t operation, uint64_t bytes);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* NICs: samples of a window, and which end of a late flow is to blame. */
+/* NICs: windows and hysteresis, samples of a window, and which end of a late flow is to blame. */
 #include "tune/nic_rates.h"
 
 #include "util/log.h"
@@ -7,8 +7,6 @@
 
 #include <stdlib.h>
 #include <string.h>
-
-/* Rates: windows and hysteresis. */
 
 #define RATES_MILLION 1000000ull
 #define TRUSTED_BYTES 65536u /* fewer say little about a rate */
@@ -31,76 +29,6 @@ mpath_nic_set_t mpath_rates_worth(int num_rails, const uint64_t *bps)
         empty |= (bps[rail] == 0) ? mpath_nic_bit(rail) : 0;
     }
     return mpath_nics_below(num_rails) & ~empty & ~((slow_bps < others_bps / MPATH_RATES_SLOW) ? slow : 0);
-}
-
-void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps)
-{
-    memset(rates, 0, sizeof(*rates));
-    rates->num_rails = num_rails;
-    for (int rail = 0; rail < num_rails; rail++) {
-        rates->current_bps[rail] = (bps[rail] > 0) ? bps[rail] : 1;
-    }
-}
-
-static void restart(mpath_rates_t *rates, uint64_t forgets_bytes)
-{
-    rates->window.calls       = 0;
-    rates->window.expected_ns = 0;
-    for (int rail = 0; rail < rates->num_rails; rail++) {
-        if (rates->bytes[rail] >= forgets_bytes) {
-            rates->bytes[rail]   = 0;
-            rates->busy_ns[rail] = 0;
-        }
-    }
-}
-
-void mpath_rates_restart(mpath_rates_t *rates)
-{
-    restart(rates, 0);
-}
-
-void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns)
-{
-    rates->bytes[rail] += bytes;
-    rates->busy_ns[rail] += busy_ns;
-}
-
-int mpath_rates_window_ends(mpath_rates_window_t *window, uint64_t expected_ns)
-{
-    window->expected_ns += expected_ns;
-    return (++window->calls >= MPATH_RATES_WINDOW_CALLS) && (window->expected_ns >= MPATH_RATES_WINDOW_NS);
-}
-
-int mpath_rates_end_call(mpath_rates_t *rates, uint64_t expected_ns)
-{
-    return mpath_rates_window_ends(&rates->window, expected_ns);
-}
-
-void mpath_rates_observed(const mpath_rates_t *rates, uint64_t *bps)
-{
-    memset(bps, 0, (size_t)rates->num_rails * sizeof(*bps));
-    for (int rail = 0; rail < rates->num_rails; rail++) {
-        if ((rates->bytes[rail] >= TRUSTED_BYTES) && (rates->busy_ns[rail] > 0)) {
-            double rate = (double)rates->bytes[rail] * (double)MPATH_NS_PER_S / (double)rates->busy_ns[rail];
-
-            bps[rail] = (rate < (double)MPATH_MAX_RATE_BPS) ? (uint64_t)rate : (uint64_t)MPATH_MAX_RATE_BPS;
-        }
-    }
-}
-
-/* The least that a rank saw of each rail; 0: nobody saw anything. */
-static void combine(const mpath_rates_t *rates, const uint64_t *all, int num_ranks, uint64_t *seen_bps)
-{
-    for (int rail = 0; rail < rates->num_rails; rail++) {
-        seen_bps[rail] = 0;
-        for (int rank = 0; rank < num_ranks; rank++) {
-            uint64_t bps = all[(size_t)rank * (size_t)rates->num_rails + (size_t)rail];
-
-            if ((bps > 0) && ((seen_bps[rail] == 0) || (bps < seen_bps[rail]))) {
-                seen_bps[rail] = bps;
-            }
-        }
-    }
 }
 
 /* a * MILLION / b for sums of rates; the product may be beyond 64 bits. */
@@ -170,17 +98,18 @@ static int rates_follow(mpath_rates_window_t *window, int num, const uint64_t *s
     return 1;
 }
 
-int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks)
-{
-    uint64_t seen_bps[MPATH_MAX_NICS];
-
-    combine(rates, all, num_ranks, seen_bps);
-    restart(rates, TRUSTED_BYTES); /* fewer are kept until they are enough */
-    return rates_follow(&rates->window, rates->num_rails, seen_bps, rates->current_bps);
-}
-
 #define MILLION 1000000.0
 #define NOISE (MPATH_RATES_DRIFT_PPM / MILLION)
+
+static double smaller(double a, double b)
+{
+    return (a < b) ? a : b;
+}
+
+static double larger(double a, double b)
+{
+    return (a > b) ? a : b;
+}
 
 int mpath_nics_are_told_apart(int num_nodes, int num_rails)
 {
@@ -238,7 +167,14 @@ void mpath_nics_restart(mpath_nics_t *nics)
     nics->window.expected_ns = 0;
     for (int nic = 0; nic < nics->num_nics; nic++) {
         nics->samples[nic].count = 0;
+        nics->samples[nic].bytes = nics->samples[nic].busy_ns = 0;
     }
+}
+
+int mpath_nics_end_call(mpath_nics_t *nics, uint64_t expected_ns)
+{
+    nics->window.expected_ns += expected_ns;
+    return (++nics->window.calls >= MPATH_RATES_WINDOW_CALLS) && (nics->window.expected_ns >= MPATH_RATES_WINDOW_NS);
 }
 
 double mpath_nics_own_pace(const mpath_nics_t *nics, uint64_t least_ns, uint64_t took_ns, uint64_t pace_ns)
@@ -265,6 +201,12 @@ void mpath_nics_observe(mpath_nics_t *nics, int nic, double pace, double part, i
     }
 }
 
+void mpath_nics_carried(mpath_nics_t *nics, int nic, uint64_t bytes, uint64_t busy_ns)
+{
+    nics->samples[nic].bytes += bytes;
+    nics->samples[nic].busy_ns += busy_ns;
+}
+
 static int compare(const void *a, const void *b)
 {
     uint32_t x = *(const uint32_t *)a, y = *(const uint32_t *)b;
@@ -276,19 +218,39 @@ static int compare(const void *a, const void *b)
  * What most calls of the window show is less than a NIC carries where ranks were kept from running, here or at the other
  * end, which is no property of the NIC. What the best quarter of them shows it has carried.
  */
+static mpath_nics_seen_t take_paces(mpath_nics_samples_t *samples)
+{
+    unsigned count         = (samples->count < MPATH_NICS_SAMPLES) ? samples->count : MPATH_NICS_SAMPLES;
+    mpath_nics_seen_t seen = samples->last;
+
+    qsort(samples->paces, count, sizeof(samples->paces[0]), compare);
+    seen.pace      = samples->paces[count * 3 / 4];
+    samples->count = 0;
+    return seen;
+}
+
+/* What was carried, where that is enough. */
+static mpath_nics_seen_t take_carried(mpath_nics_samples_t *samples, uint64_t current_bps)
+{
+    mpath_nics_seen_t seen = {.limits = 1};
+
+    if ((samples->bytes >= TRUSTED_BYTES) && (samples->busy_ns > 0)) {
+        double bps = (double)samples->bytes * (double)MPATH_NS_PER_S / (double)samples->busy_ns;
+
+        seen.pace = (uint32_t)larger(smaller(bps / (double)current_bps * MILLION + 0.5, MPATH_NICS_MOST_PACE), 1);
+    }
+    if (samples->bytes >= TRUSTED_BYTES) {
+        samples->bytes = samples->busy_ns = 0;
+    }
+    return seen;
+}
+
 void mpath_nics_read(mpath_nics_t *nics, mpath_nics_seen_t *row)
 {
     for (int nic = 0; nic < nics->num_nics; nic++) {
         mpath_nics_samples_t *samples = &nics->samples[nic];
-        unsigned count                = (samples->count < MPATH_NICS_SAMPLES) ? samples->count : MPATH_NICS_SAMPLES;
 
-        row[nic] = (mpath_nics_seen_t){.pace = 0};
-        if (count > 0) {
-            qsort(samples->paces, count, sizeof(samples->paces[0]), compare);
-            row[nic]      = samples->last;
-            row[nic].pace = samples->paces[count * 3 / 4];
-        }
-        samples->count = 0;
+        row[nic] = (samples->count > 0) ? take_paces(samples) : take_carried(samples, nics->current_bps[nic]);
     }
 }
 
@@ -302,16 +264,6 @@ typedef struct verdict {
     int num_ranks;
     double *receives, *sends;
 } verdict_t;
-
-static double smaller(double a, double b)
-{
-    return (a < b) ? a : b;
-}
-
-static double larger(double a, double b)
-{
-    return (a > b) ? a : b;
-}
 
 /* What a rank has seen of the NIC: the node's own ranks what it receives, those of others what it sends. NULL: nothing. */
 static const mpath_nics_seen_t *seen_by(const verdict_t *verdict, int rank, int nic, int own)
@@ -467,7 +419,7 @@ static int trust_unseen(mpath_nics_t *nics, const verdict_t *verdict)
         uint64_t *bps = &nics->current_bps[nic], nominal = nics->nominal_bps[nic];
 
         nics->unseen[nic] = some_has_seen(verdict, nic) ? 0 : nics->unseen[nic] + 1;
-        if ((nics->unseen[nic] >= MPATH_NICS_UNSEEN_WINDOWS) && (*bps < nominal)) {
+        if (!nics->looks && (nics->unseen[nic] >= MPATH_NICS_UNSEEN_WINDOWS) && (*bps < nominal)) {
             *bps              = (*bps < nominal / 2) ? 2 * *bps : nominal;
             nics->unseen[nic] = 0;
             changed           = 1;
@@ -496,5 +448,31 @@ mpath_status_t mpath_nics_update(mpath_nics_t *nics, const mpath_nics_seen_t *ro
     }
     free(paces);
     free(seen_bps);
+    return status;
+}
+
+mpath_status_t mpath_nics_exchange(mpath_nics_t *nics, mpath_team_t *team, int *changed_p)
+{
+    const mpath_topo_t *topo = mpath_team_topo(team);
+    size_t size = (size_t)mpath_team_size(team), row_bytes = (size_t)nics->num_nics * sizeof(mpath_nics_seen_t);
+    mpath_nics_seen_t *rows = malloc((size + 1) * row_bytes); /* the last one is this rank's */
+    int *node_of            = malloc(size * sizeof(*node_of));
+    mpath_status_t status   = MPATH_ERR_NO_MEMORY;
+
+    *changed_p = 0;
+    if ((rows == NULL) || (node_of == NULL)) {
+        mpath_error("no memory for the observed rates of %zu ranks; the call fails", size);
+    } else {
+        mpath_nics_read(nics, rows + size * (size_t)nics->num_nics);
+        status = mpath_team_allgather(team, rows + size * (size_t)nics->num_nics, row_bytes, rows);
+    }
+    for (size_t rank = 0; (rank < size) && (status == MPATH_OK); rank++) {
+        node_of[rank] = mpath_topo_place(topo, (int)rank)->node;
+    }
+    if (status == MPATH_OK) {
+        status = mpath_nics_update(nics, rows, (int)size, node_of, changed_p);
+    }
+    free(node_of);
+    free(rows);
     return status;
 }

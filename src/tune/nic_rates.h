@@ -1,9 +1,22 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * NICs: what each NIC of a team carries, a rail of a node, as real calls have shown. Windows, and when what they show is
- * reason enough to change rates: as for rails (tune/nic_rates.h).
+ * NICs: what each NIC of a team carries, a rail of a node, as real calls have shown, and when that is reason enough to change
+ * shares. The one learner of rates: Alltoallv has one for its plans, by NIC; reductions and gathers have one for each operation
+ * and size class, by rail, since all NICs of a rail carry as much in them, and small calls see more latency than rate.
  *
- * A receiver sees the pace of what comes by its own NIC, and that of the flow of each NIC that sends to it: what they take
+ * Calls are gathered in windows, of a few calls and long enough that bursts and pauses of a few milliseconds, which are
+ * no property of a NIC, do not count. At the end of a window the ranks exchange what they have seen, as a pace: over what
+ * plans count on. All of them come to the same decision by the same arithmetic:
+ *
+ *   a NIC that differs from the others' mean by more than MPATH_RATES_JUMP_PPM           moves at once
+ *   by more than MPATH_RATES_DRIFT_PPM, in two windows in a row                          moves then
+ *   by less                                                                              is noise
+ *
+ * In the manner of FlexLink's second stage (arXiv 2510.15882), which watches the last calls and moves shares in small
+ * steps.
+ *
+ * A rank sees either what a rail that it drives has carried in the time in which it had something to carry, or, as a
+ * receiver, the pace of what comes by its own NIC, and that of the flow of each NIC that sends to it: what they take
  * at the present rates over what they have taken. A flow may be late for either of its ends. So a NIC is as slow as what
  * all its flows leave unexplained:
  *
@@ -14,32 +27,19 @@
  * not explain, and never faster than it was. Where flows have a single other end, both may be blamed; so it is on two
  * nodes, where it makes no difference: a rail is as slow as its slower end.
  *
- * Of more than MPATH_NICS_MAX NICs only rails are told apart: a rail is as slow as the slowest pace of its receivers.
+ * Of more than MPATH_NICS_MAX NICs, and in reductions, only rails are told apart: a rail is as slow as the slowest pace that
+ * a rank has seen of it.
  *
- * Pure arithmetic; nothing here communicates. All ranks come to the same from the same rows.
+ * Pure arithmetic but for mpath_nics_exchange(). All ranks come to the same from the same rows.
  */
 #ifndef MPATH_TUNE_NIC_RATES_H
 #define MPATH_TUNE_NIC_RATES_H
 
+#include "team/team.h"
 #include "topo/topo.h"
 #include "util/status.h"
 
 #include <stdint.h>
-
-/*
- * Rates: what each rail of a team carries, as real calls have shown, and when that is reason enough to change shares.
- *
- * Calls are gathered in windows, of a few calls and long enough that bursts and pauses of a few milliseconds, which are
- * no property of a rail, do not count. At the end of a window the ranks exchange what they have seen, and all of them
- * come to the same decision by the same integer arithmetic:
- *
- *   a rail that differs from the others' mean by more than MPATH_RATES_JUMP_PPM          moves at once
- *   by more than MPATH_RATES_DRIFT_PPM, in two windows in a row                          moves then
- *   by less                                                                              is noise
- *
- * In the manner of FlexLink's second stage (arXiv 2510.15882), which watches the last calls and moves shares in small
- * steps. Pure arithmetic; nothing here communicates.
- */
 
 #define MPATH_RATES_WINDOW_CALLS 4 /* at least */
 #define MPATH_RATES_WINDOW_NS 40000000ull
@@ -57,45 +57,11 @@ typedef struct mpath_rates_window {
     int drifts;           /* windows in a row that drifted */
 } mpath_rates_window_t;
 
-/* Counts a call that was predicted to take `expected_ns`. Nonzero: the window ends with it. */
-int mpath_rates_window_ends(mpath_rates_window_t *window, uint64_t expected_ns);
-
-typedef struct mpath_rates {
-    int num_rails;
-    mpath_rates_window_t window;
-    uint64_t current_bps[MPATH_MAX_NICS]; /* equal on all ranks; at least 1 */
-    uint64_t bytes[MPATH_MAX_NICS];       /* seen by this rank in the window, and in which time */
-    uint64_t busy_ns[MPATH_MAX_NICS];
-} mpath_rates_t;
-
 /*
  * Rails that are worth using, a bit each: a call waits for the slowest of its messages, so not those with less than a
  * MPATH_RATES_SLOW-th of the fastest one's rate, unless all of these together would add so much to what the others carry.
  */
 mpath_nic_set_t mpath_rates_worth(int num_rails, const uint64_t *bps);
-
-void mpath_rates_init(mpath_rates_t *rates, int num_rails, const uint64_t *bps);
-
-/* Forgets what has been seen in the window, on all ranks alike. */
-void mpath_rates_restart(mpath_rates_t *rates);
-
-/* This rank has seen a rail carry `bytes` in the `busy_ns` in which it had something to carry. */
-void mpath_rates_observe(mpath_rates_t *rates, int rail, uint64_t bytes, uint64_t busy_ns);
-
-/*
- * Counts a call that was predicted to take `expected_ns`, on all ranks alike. Nonzero: the window ends, exchange
- * mpath_rates_observed() and call mpath_rates_update().
- */
-int mpath_rates_end_call(mpath_rates_t *rates, uint64_t expected_ns);
-
-/* What this rank has seen in the window, by rail; 0: nothing. */
-void mpath_rates_observed(const mpath_rates_t *rates, uint64_t *bps);
-
-/*
- * `all`: what every rank has observed, num_ranks * num_rails; the smallest that somebody saw counts. Begins the
- * next window, with what is too little yet to say something of a rail. Nonzero: current_bps have changed.
- */
-int mpath_rates_update(mpath_rates_t *rates, const uint64_t *all, int num_ranks);
 
 #define MPATH_NICS_MAX 256                /* each rank exchanges 8 bytes for each at the end of a window */
 #define MPATH_NICS_SAMPLES 16             /* the last ones of a window */
@@ -111,17 +77,19 @@ typedef struct mpath_nics_seen {
     uint16_t limits; /* the NIC had about as much to do as the busiest */
 } mpath_nics_seen_t;
 
-/* What calls of a window have shown to this rank. */
+/* What calls of a window have shown to this rank: paces of calls, or what was carried in all, and in which time. */
 typedef struct mpath_nics_samples {
     unsigned count;
     mpath_nics_seen_t last; /* whose pace is not used */
     uint32_t paces[MPATH_NICS_SAMPLES];
+    uint64_t bytes, busy_ns;
 } mpath_nics_samples_t;
 
 /* NICs are numbered by node, then rail; all that plans count on is the same on all ranks. */
 typedef struct mpath_nics {
     int num_nodes; /* that are told apart; 1: they are not, or there is one */
     int num_rails, num_nics;
+    int looks; /* the owner looks now and then at what has become slow: nothing is trusted unseen */
     mpath_rates_window_t window;
     uint64_t *nominal_bps; /* as the system says; 0: the node does not have the NIC */
     uint64_t *current_bps; /* that plans count on */
@@ -153,7 +121,13 @@ double mpath_nics_own_pace(const mpath_nics_t *nics, uint64_t least_ns, uint64_t
 /* A call has shown this to this rank. `pace` is a fraction here: 1 is on time. */
 void mpath_nics_observe(mpath_nics_t *nics, int nic, double pace, double part, int limits);
 
-/* What this rank has seen in the window, row[num_nics], which is forgotten. */
+/* This rank has seen it carry `bytes` in the `busy_ns` in which it had something to carry. Where rails are told apart. */
+void mpath_nics_carried(mpath_nics_t *nics, int nic, uint64_t bytes, uint64_t busy_ns);
+
+/* Counts a call that was predicted to take `expected_ns`, on all ranks alike. Nonzero: the window ends with it. */
+int mpath_nics_end_call(mpath_nics_t *nics, uint64_t expected_ns);
+
+/* What this rank has seen in the window, row[num_nics], which is forgotten but for what is too little yet. */
 void mpath_nics_read(mpath_nics_t *nics, mpath_nics_seen_t *row);
 
 /*
@@ -163,5 +137,8 @@ void mpath_nics_read(mpath_nics_t *nics, mpath_nics_seen_t *row);
  */
 mpath_status_t mpath_nics_update(mpath_nics_t *nics, const mpath_nics_seen_t *rows, int num_ranks, const int *node_of,
                                  int *changed_p);
+
+/* The end of a window: exchanges what the ranks have seen, and follows it. Collective; an error has been logged. */
+mpath_status_t mpath_nics_exchange(mpath_nics_t *nics, mpath_team_t *team, int *changed_p);
 
 #endif

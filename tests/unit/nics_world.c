@@ -290,7 +290,7 @@ void world_calls(world_t *world, int count)
             }
         }
         for (int rank = 0; rank < world->nodes; rank++) {
-            ends = mpath_rates_window_ends(&world->nics[rank].window, MPATH_RATES_WINDOW_NS);
+            ends = mpath_nics_end_call(&world->nics[rank], MPATH_RATES_WINDOW_NS);
         }
         if (ends) {
             end_window(world);

@@ -294,7 +294,7 @@ static void test_samples(void **state)
     (void)state;
     assert_int_equal(mpath_nics_init(&nics, 2, 1, nominal), MPATH_OK);
     mpath_nics_observe(&nics, 0, 3, 0, 1);
-    assert_int_equal(mpath_rates_window_ends(&nics.window, 1), 0);
+    assert_int_equal(mpath_nics_end_call(&nics, 1), 0);
     mpath_nics_restart(&nics);
     assert_int_equal(nics.window.calls, 0);
     for (int call = 0; call < 4; call++) {

@@ -52,11 +52,11 @@ static void calls_fiber(void *argument)
 
 static void check_nothing_learned(const member_t *member)
 {
-    const mpath_rates_t *rates = &member->symmetric->adapt.rates[0][0];
+    const mpath_nics_t *rates = &member->symmetric->adapt.rates[0][0];
 
     ranks_check((rates->num_rails == NICS) && (rates->window.calls == 0) && (rates->window.drifts == 0));
     for (int rail = 0; rail < NICS; rail++) {
-        ranks_check((rates->current_bps[rail] == NIC_BPS) && (rates->bytes[rail] == 0));
+        ranks_check((rates->current_bps[rail] == NIC_BPS) && (rates->samples[rail].bytes == 0));
     }
     for (int kind = 0; kind < MPATH_WAYS_KINDS; kind++) {
         ranks_check(member->symmetric->doubts[0].kinds[kind].slow == 0);
@@ -155,7 +155,7 @@ static void check_tried(member_t *member, unsigned calls, unsigned tried)
 static int fallen_body(ranks_self_t *self, void *argument)
 {
     const uint64_t fallen_bps[] = {FAST_BPS, FAST_BPS / 4};
-    const mpath_rates_t *rates;
+    const mpath_nics_t *rates;
     const mpath_doubt_kind_t *kind;
     member_t member;
 
@@ -267,7 +267,7 @@ static int learned_body(ranks_self_t *self, void *argument)
     adapt      = &member.symmetric->adapt;
     check_carries(&member, self, FAST_BYTES / sizeof(double), 1);
     adapt->rates[0][0].current_bps[1] = FAST_BPS / MPATH_RATES_SLOW - 1;
-    mpath_rates_restart(&adapt->rates[0][0]);
+    mpath_nics_restart(&adapt->rates[0][0]);
     for (call = 1; call <= first; call++) {
         check_carries(&member, self, FAST_BYTES / sizeof(double), call == first);
     }
