@@ -7,7 +7,7 @@
 #include "ucx_tl_mpath/relay.h"
 #include "ucx_tl_mpath/shares.h"
 
-#include "tune/history.h"
+#include "tune/history_file.h"
 #include "util/time.h"
 
 #include <string.h>
@@ -252,8 +252,8 @@ void uct_mpath_rates_load(uct_mpath_iface_t *iface)
     uint64_t bps[UCT_MPATH_MAX_RAILS], rest;
     int i = 0;
 
-    if (iface->rates_file[0] == '\0' || mpath_store_load(iface->rates_file, machine_key(iface), STORE_OPERATION, 0,
-                                                         num_lanes(iface), bps) != MPATH_OK) {
+    if (iface->rates_file[0] == '\0' || mpath_history_load(iface->rates_file, machine_key(iface), STORE_OPERATION, 0,
+                                                           num_lanes(iface), bps) != MPATH_OK) {
         return;
     }
     for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
@@ -286,5 +286,5 @@ void uct_mpath_rates_save(const uct_mpath_iface_t *iface)
     for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
         bps[i++] = iface->lanes[__builtin_ctzll(rest)].load.rate_bps;
     }
-    (void)mpath_store_save(iface->rates_file, machine_key(iface), STORE_OPERATION, 0, num_lanes(iface), bps);
+    (void)mpath_history_save(iface->rates_file, machine_key(iface), STORE_OPERATION, 0, num_lanes(iface), bps);
 }

@@ -23,7 +23,7 @@ typedef struct mpath_coll_rates {
     /* local */
     int looked;           /* rank 0: into the file */
     uint64_t *stored_bps; /* by NIC, what it has and is not told yet; NULL: nothing */
-    unsigned heard;       /* of mpath_known_changes() */
+    unsigned heard;       /* of mpath_history_changes() */
 } mpath_coll_rates_t;
 
 struct mpath_coll {

@@ -29,7 +29,6 @@
 static int size_class(uint64_t bytes);
 
 #define OPERATION "alltoallv" /* in the file */
-#define FROM_FILE_NS 1        /* learned before everything else */
 #define CLASSES 3             /* of sizes, of operations whose rates serve as well */
 
 /* Whether rates are learned here. The same on all ranks, as all of these. */
@@ -187,28 +186,29 @@ static mpath_status_t apply_news(mpath_coll_t *coll)
 }
 
 /* As other communicators of this process know it. */
-static mpath_known_nic_t known_nic(const mpath_coll_t *coll, int nic)
+static mpath_history_key_t known_nic(const mpath_coll_t *coll, int nic)
 {
     const mpath_nics_t *nics = &coll->rates.nics;
     const mpath_topo_t *topo = mpath_team_topo(coll->team);
     int node                 = nic / nics->num_rails;
 
-    return (mpath_known_nic_t){.node = (nics->num_nodes > 1) ? mpath_known_node(mpath_topo_machine(topo, node)->host)
-                                                             : 0,
-                               .rail = coll->rates.numbers[nic % nics->num_rails]};
+    return mpath_history_nic((nics->num_nodes > 1) ? mpath_topo_machine(topo, node)->host : NULL,
+                             coll->rates.numbers[nic % nics->num_rails]);
 }
 
 /* Other communicators of this process will ask for it. */
 static void publish(mpath_coll_t *coll)
 {
     const mpath_nics_t *nics = &coll->rates.nics;
-    mpath_known_rate_t known = {.learned_ns = mpath_known_now()};
+    mpath_learned_t known    = {.learned_ns = mpath_history_now()};
 
     for (int nic = 0; nic < nics->num_nics; nic++) {
         if (nics->nominal_bps[nic] > 0) {
-            known.bps         = nics->current_bps[nic];
+            const mpath_history_key_t key = known_nic(coll, nic);
+
+            known.value       = nics->current_bps[nic];
             known.nominal_bps = nics->nominal_bps[nic];
-            coll->rates.heard += mpath_known_note(known_nic(coll, nic), &known);
+            coll->rates.heard += mpath_history_note(&key, &known);
         }
     }
     coll->rates.is_known = 1;
@@ -254,28 +254,28 @@ typedef struct search {
     uint64_t rails_bps[MPATH_MAX_NICS], nics_bps[MPATH_NICS_MAX];
 } search_t;
 
-static void consider(void *argument, const mpath_store_line_t *line)
+static void consider(void *argument, const mpath_history_line_t *line)
 {
     static const char *const operations[] = {"start", "reduce_scatter", "allgather", "allreduce", OPERATION};
     search_t *search                      = argument;
     size_t bytes                          = (size_t)line->num_rails * sizeof(*line->bps);
 
-    if ((line->machine != search->machine) || (line->num_rails != search->nics->num_rails) ||
-        (line->size_class >= CLASSES)) {
+    if ((line->key.machine != search->machine) || (line->num_rails != search->nics->num_rails) ||
+        (line->key.size_class >= CLASSES)) {
         return;
     }
-    if (line->kind == MPATH_STORE_NODE_RATES) {
-        if ((search->nics->num_nodes > 1) && (line->node < search->nics->num_nodes) &&
-            (strcmp(line->operation, OPERATION) == 0)) {
-            memcpy(&search->nics_bps[mpath_nics_index(search->nics, line->node, 0)], line->bps, bytes);
+    if (line->key.kind == MPATH_HISTORY_NODE_RATES) {
+        if ((search->nics->num_nodes > 1) && (line->key.node < search->nics->num_nodes) &&
+            (strcmp(line->key.operation, OPERATION) == 0)) {
+            memcpy(&search->nics_bps[mpath_nics_index(search->nics, line->key.node, 0)], line->bps, bytes);
             search->has_nodes = 1;
         }
         return;
     }
     for (int i = 0; i < (int)(sizeof(operations) / sizeof(operations[0])); i++) {
-        int worth = i * CLASSES + line->size_class + 1;
+        int worth = i * CLASSES + line->key.size_class + 1;
 
-        if ((strcmp(line->operation, operations[i]) == 0) && (worth >= search->worth)) {
+        if ((strcmp(line->key.operation, operations[i]) == 0) && (worth >= search->worth)) {
             memcpy(search->rails_bps, line->bps, bytes);
             search->worth = worth;
         }
@@ -308,7 +308,7 @@ static void look_into_file(mpath_coll_t *coll)
 
     coll->rates.looked = 1;
     if ((path[0] != '\0') && !mpath_file_is_special(path)) {
-        (void)mpath_store_read(path, consider, &search);
+        (void)mpath_history_read(path, consider, &search);
         if ((search.worth > 0) || search.has_nodes) {
             take_found(coll, &search);
         }
@@ -324,43 +324,43 @@ uint32_t mpath_coll_rates_tell(mpath_coll_t *coll)
         (mpath_team_rank(coll->team) == 0)) {
         look_into_file(coll);
     }
-    return ((coll->rates.stored_bps != NULL) || (mpath_known_changes() != coll->rates.heard)) ? MPATH_CALL_RATES : 0;
+    return ((coll->rates.stored_bps != NULL) || (mpath_history_changes() != coll->rates.heard)) ? MPATH_CALL_RATES : 0;
 }
 
-static void fill_row(const mpath_coll_t *coll, mpath_known_rate_t *row)
+static void fill_row(const mpath_coll_t *coll, mpath_learned_t *row)
 {
     const mpath_coll_rates_t *rates = &coll->rates;
 
     for (int nic = 0; nic < rates->nics.num_nics; nic++) {
-        row[nic] = mpath_known_of(known_nic(coll, nic));
+        const mpath_history_key_t key = known_nic(coll, nic);
+
+        row[nic] = mpath_history_of(&key);
         if ((row[nic].learned_ns == 0) && (rates->stored_bps != NULL) && (rates->stored_bps[nic] > 0)) {
-            row[nic] = (mpath_known_rate_t){
-                .learned_ns = FROM_FILE_NS, .bps = rates->stored_bps[nic], .nominal_bps = rates->nics.nominal_bps[nic]};
+            row[nic] = (mpath_learned_t){.learned_ns  = MPATH_HISTORY_FROM_FILE_NS,
+                                         .value       = rates->stored_bps[nic],
+                                         .nominal_bps = rates->nics.nominal_bps[nic]};
         }
     }
 }
 
 /* The latest that some rank knows of each NIC. Nonzero: rates have changed. */
-static int take_rows(mpath_coll_t *coll, const mpath_known_rate_t *all)
+static int take_row(mpath_coll_t *coll, const mpath_learned_t *row)
 {
     mpath_nics_t *nics = &coll->rates.nics;
     int changed        = 0;
 
     for (int nic = 0; nic < nics->num_nics; nic++) {
-        const mpath_known_rate_t *latest = &all[nic];
-
-        for (int rank = 1; rank < mpath_team_size(coll->team); rank++) {
-            latest = mpath_known_later(latest, &all[(size_t)rank * (size_t)nics->num_nics + (size_t)nic]);
-        }
-        if ((latest->learned_ns > 0) && (nics->nominal_bps[nic] > 0)) {
+        if ((row[nic].learned_ns > 0) && (nics->nominal_bps[nic] > 0)) {
             uint64_t before = nics->current_bps[nic];
 
-            nics->current_bps[nic] = scaled(latest->bps, latest->nominal_bps, nics->nominal_bps[nic]);
+            nics->current_bps[nic] = scaled(row[nic].value, row[nic].nominal_bps, nics->nominal_bps[nic]);
             changed |= (nics->current_bps[nic] != before);
             coll->rates.is_known = 1;
         }
-        if (latest->learned_ns > FROM_FILE_NS) {
-            coll->rates.heard += mpath_known_note(known_nic(coll, nic), latest);
+        if (row[nic].learned_ns > MPATH_HISTORY_FROM_FILE_NS) {
+            const mpath_history_key_t key = known_nic(coll, nic);
+
+            coll->rates.heard += mpath_history_note(&key, &row[nic]);
         }
     }
     return changed;
@@ -368,23 +368,23 @@ static int take_rows(mpath_coll_t *coll, const mpath_known_rate_t *all)
 
 static mpath_status_t hear(mpath_coll_t *coll)
 {
-    size_t size = (size_t)mpath_team_size(coll->team), row = (size_t)coll->rates.nics.num_nics;
-    mpath_known_rate_t *all = malloc((size + 1) * row * sizeof(*all)); /* the last row is this rank's */
+    size_t count         = (size_t)coll->rates.nics.num_nics;
+    mpath_learned_t *row = malloc(count * sizeof(*row));
     mpath_status_t status;
 
-    if (all == NULL) {
-        mpath_error("no memory for the rates that %zu ranks know; the call fails", size);
+    if (row == NULL) {
+        mpath_error("no memory for the rates of %zu NICs; the call fails", count);
         return MPATH_ERR_NO_MEMORY;
     }
-    coll->rates.heard = mpath_known_changes();
-    fill_row(coll, all + size * row);
-    status = mpath_team_allgather(coll->team, all + size * row, row * sizeof(*all), all);
-    if ((status == MPATH_OK) && take_rows(coll, all)) {
+    coll->rates.heard = mpath_history_changes();
+    fill_row(coll, row);
+    status = mpath_history_agree(coll->team, row, count);
+    if ((status == MPATH_OK) && take_row(coll, row)) {
         status = apply_news(coll);
     }
     free(coll->rates.stored_bps);
     coll->rates.stored_bps = NULL;
-    free(all);
+    free(row);
     return status;
 }
 
@@ -428,30 +428,28 @@ static void log_rates(const mpath_coll_t *coll)
 
 static void save(const mpath_coll_t *coll)
 {
-    const mpath_nics_t *nics  = &coll->rates.nics;
-    uint64_t machine          = mpath_topo_signature(mpath_team_topo(coll->team));
-    const char *path          = coll->settings->adapt_file;
-    mpath_store_line_t *lines = NULL;
+    const mpath_nics_t *nics    = &coll->rates.nics;
+    uint64_t machine            = mpath_topo_signature(mpath_team_topo(coll->team));
+    const char *path            = coll->settings->adapt_file;
+    mpath_history_line_t *lines = NULL;
 
     if ((mpath_team_rank(coll->team) != 0) || (path[0] == '\0')) {
         return;
     }
     if (nics->num_nodes == 1) {
-        (void)mpath_store_save(path, machine, OPERATION, 0, nics->num_rails, nics->current_bps);
+        (void)mpath_history_save(path, machine, OPERATION, 0, nics->num_rails, nics->current_bps);
         return;
     }
     lines = calloc((size_t)nics->num_nodes, sizeof(*lines));
     for (int node = 0; (node < nics->num_nodes) && (lines != NULL); node++) {
-        lines[node] = (mpath_store_line_t){.machine   = machine,
-                                           .operation = OPERATION,
-                                           .kind      = MPATH_STORE_NODE_RATES,
-                                           .node      = node,
-                                           .num_rails = nics->num_rails};
+        lines[node] = (mpath_history_line_t){
+            .key       = {.machine = machine, .operation = OPERATION, .kind = MPATH_HISTORY_NODE_RATES, .node = node},
+            .num_rails = nics->num_rails};
         memcpy(lines[node].bps, &nics->current_bps[mpath_nics_index(nics, node, 0)],
                (size_t)nics->num_rails * sizeof(*lines[node].bps));
     }
     if (lines != NULL) {
-        (void)mpath_store_put(path, lines, nics->num_nodes);
+        (void)mpath_history_put(path, lines, nics->num_nodes);
     }
     free(lines);
 }
@@ -782,17 +780,38 @@ static size_t stored_at(const mpath_symmetric_t *symmetric, int op, int k)
     return (size_t)(op * SYMMETRIC_CLASSES + k) * (size_t)mpath_share_num_rails(symmetric->share);
 }
 
-/* `bps` is zeroed; 0: none. */
+/* The rates of rails that the file has for reductions. */
+typedef struct stored {
+    const mpath_symmetric_t *symmetric;
+    uint64_t machine;
+    uint64_t *bps; /* zeroed; 0: none */
+} stored_t;
+
+static void take_stored_line(void *argument, const mpath_history_line_t *line)
+{
+    const stored_t *stored = argument;
+
+    if ((line->key.kind != MPATH_HISTORY_RATES) || (line->key.machine != stored->machine) ||
+        (line->num_rails != mpath_share_num_rails(stored->symmetric->share)) ||
+        (line->key.size_class >= SYMMETRIC_CLASSES)) {
+        return;
+    }
+    for (int op = 0; op < 3; op++) {
+        if (strcmp(line->key.operation, operation_names[op]) == 0) {
+            memcpy(stored->bps + stored_at(stored->symmetric, op, line->key.size_class), line->bps,
+                   (size_t)line->num_rails * sizeof(*line->bps));
+        }
+    }
+}
+
 static void store_load(const mpath_symmetric_t *symmetric, uint64_t *bps)
 {
     const char *path = symmetric->settings->adapt_file;
-    uint64_t machine = mpath_topo_signature(mpath_team_topo(symmetric->team));
+    stored_t stored  = {
+         .symmetric = symmetric, .machine = mpath_topo_signature(mpath_team_topo(symmetric->team)), .bps = bps};
 
-    for (int op = 0; (op < 3) && (path[0] != '\0') && (symmetric->rank == 0); op++) {
-        for (int k = 0; k < SYMMETRIC_CLASSES; k++) {
-            (void)mpath_store_load(path, machine, operation_names[op], k, mpath_share_num_rails(symmetric->share),
-                                   bps + stored_at(symmetric, op, k));
-        }
+    if ((path[0] != '\0') && (symmetric->rank == 0)) {
+        (void)mpath_history_take(path, take_stored_line, &stored);
     }
 }
 
@@ -801,8 +820,8 @@ static void store_save(const mpath_symmetric_t *symmetric, const char *operation
     const char *path = symmetric->settings->adapt_file;
 
     if ((symmetric->rank == 0) && (path[0] != '\0')) {
-        (void)mpath_store_save(path, mpath_topo_signature(mpath_team_topo(symmetric->team)), operation, k,
-                               mpath_share_num_rails(symmetric->share), bps);
+        (void)mpath_history_save(path, mpath_topo_signature(mpath_team_topo(symmetric->team)), operation, k,
+                                 mpath_share_num_rails(symmetric->share), bps);
     }
 }
 

@@ -62,7 +62,7 @@ static mpath_status_t find_beside(gpu_host_t *host, const mpath_gpu_coll_t *coll
     uint64_t least_bytes  = least_of(coll, first_bps);
     mpath_status_t status = MPATH_OK;
     unsigned class        = 0;
-    mpath_kept_t kept;
+    mpath_learned_t kept;
 
     while ((class + 1 < GPU_HOST_CLASSES) && (bytes >> (class + 1) >= least_bytes)) {
         class ++;
@@ -74,7 +74,7 @@ static mpath_status_t find_beside(gpu_host_t *host, const mpath_gpu_coll_t *coll
     host->known[class]      = 1;
     host->kept_class[class] = 63 - __builtin_clzll(least_bytes << class);
     mpath_beside_init(host->last, first_bps, each_host_bps(coll) / 100 * HOST_REACHED_PERCENT);
-    status = mpath_gpu_kept_take(coll, MPATH_STORE_HOST_SHARE, host->operation, host->kept_class[class], &kept);
+    status = mpath_gpu_kept_take(coll, MPATH_HISTORY_HOST_SHARE, host->operation, host->kept_class[class], &kept);
     if (kept.learned_ns > 0) {
         mpath_beside_resume(host->last, kept.value);
         mpath_debug("calls of %llu bytes begin with %llu millionths through the host, as others have found",
@@ -147,7 +147,7 @@ static void note_times(const mpath_gpu_coll_t *coll, const gpu_host_t *host, con
 
     mpath_beside_note(host->last, times_ns[0], times_ns[1]);
     if (mpath_beside_found(host->last, &share)) {
-        mpath_gpu_kept_learned(coll, MPATH_STORE_HOST_SHARE, host->operation,
+        mpath_gpu_kept_learned(coll, MPATH_HISTORY_HOST_SHARE, host->operation,
                                host->kept_class[host->last - host->beside], share);
     }
 }

@@ -74,8 +74,8 @@ static int has_gaps(const mpath_gpu_coll_t *gpu)
 /* Calls of a kind begin. */
 static mpath_status_t begin(const mpath_gpu_coll_t *gpu, int number, mpath_trial_t *kind)
 {
-    mpath_kept_t kept;
-    mpath_status_t status = mpath_gpu_kept_take(gpu, MPATH_STORE_HELP, OPERATION, number, &kept);
+    mpath_learned_t kept;
+    mpath_status_t status = mpath_gpu_kept_take(gpu, MPATH_HISTORY_HELP, OPERATION, number, &kept);
 
     for (unsigned way = 0; (way < NUM_SHARES) && (kept.learned_ns > 0); way++) {
         if (shares[way] == kept.value) {
@@ -91,7 +91,7 @@ static void tell_decided(const mpath_gpu_coll_t *gpu, int number, const mpath_tr
     mpath_debug("device memory: pushes like these have been measured: a kernel writes %u %% of them from now on",
                 shares[kind->way]);
     if (mpath_trial_is_sure(kind, &mpath_trial_of_calls)) {
-        mpath_gpu_kept_learned(gpu, MPATH_STORE_HELP, OPERATION, number, shares[kind->way]);
+        mpath_gpu_kept_learned(gpu, MPATH_HISTORY_HELP, OPERATION, number, shares[kind->way]);
     }
 }
 

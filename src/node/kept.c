@@ -53,10 +53,10 @@ static uint64_t machine_of(const mpath_gpu_coll_t *gpu)
     return hash_bytes(hash, uuids, (size_t)gpu->size * sizeof(uuids[0]));
 }
 
-static mpath_store_line_t key_of(const mpath_gpu_coll_t *gpu, mpath_store_kind_t kind, const char *operation,
-                                 int size_class)
+static mpath_history_key_t key_of(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+                                  int size_class)
 {
-    mpath_store_line_t key = {.machine = machine_of(gpu), .kind = kind, .size_class = size_class};
+    mpath_history_key_t key = {.machine = machine_of(gpu), .kind = kind, .size_class = size_class};
 
     snprintf(key.operation, sizeof(key.operation), "%s", operation);
     return key;
@@ -70,40 +70,34 @@ static const char *file_of(const mpath_gpu_coll_t *gpu)
     return ((gpu->me == 0) && (path[0] != '\0')) ? path : NULL;
 }
 
-mpath_status_t mpath_gpu_kept_take(const mpath_gpu_coll_t *gpu, mpath_store_kind_t kind, const char *operation,
-                                   int size_class, mpath_kept_t *kept_p)
+mpath_status_t mpath_gpu_kept_take(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+                                   int size_class, mpath_learned_t *kept_p)
 {
-    mpath_store_line_t key = key_of(gpu, kind, operation, size_class);
-    mpath_kept_t mine, all[MPATH_ORDER_MAX_RANKS];
-    mpath_status_t status;
+    const mpath_history_key_t key = key_of(gpu, kind, operation, size_class);
 
-    *kept_p = (mpath_kept_t){.learned_ns = 0};
+    *kept_p = (mpath_learned_t){.learned_ns = 0};
     if (gpu->settings->adapt == MPATH_ADAPT_OFF) {
         return MPATH_OK;
     }
     if (file_of(gpu) != NULL) {
-        mpath_kept_look(file_of(gpu), key.machine);
+        mpath_history_look(file_of(gpu), key.machine);
     }
-    mine   = mpath_kept_of(&key);
-    status = mpath_team_allgather(gpu->team, &mine, sizeof(mine), all);
-    for (int rank = 0; (rank < gpu->size) && (status == MPATH_OK); rank++) {
-        *kept_p = *mpath_kept_later(kept_p, &all[rank]);
-    }
-    return status;
+    *kept_p = mpath_history_of(&key);
+    return mpath_history_agree(gpu->team, kept_p, 1);
 }
 
-void mpath_gpu_kept_learned(const mpath_gpu_coll_t *gpu, mpath_store_kind_t kind, const char *operation, int size_class,
-                            uint64_t value)
+void mpath_gpu_kept_learned(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+                            int size_class, uint64_t value)
 {
-    mpath_store_line_t line = key_of(gpu, kind, operation, size_class);
-    const mpath_kept_t kept = {.learned_ns = mpath_known_now(), .value = value}, before = mpath_kept_of(&line);
+    mpath_history_line_t line    = {.key = key_of(gpu, kind, operation, size_class), .value = value};
+    const mpath_learned_t kept   = {.learned_ns = mpath_history_now(), .value = value};
+    const mpath_learned_t before = mpath_history_of(&line.key);
 
     if (gpu->settings->adapt == MPATH_ADAPT_OFF) {
         return;
     }
-    mpath_kept_note(&line, &kept);
-    line.value = value;
+    (void)mpath_history_note(&line.key, &kept);
     if ((file_of(gpu) != NULL) && ((before.learned_ns == 0) || (before.value != value))) {
-        (void)mpath_store_put(file_of(gpu), &line, 1);
+        (void)mpath_history_put(file_of(gpu), &line, 1);
     }
 }

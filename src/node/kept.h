@@ -26,11 +26,11 @@
  * Before the first call of a kind, after mpath_gpu_coll_prepare(): what others have learned, *kept_p the same on all
  * ranks. Collective.
  */
-mpath_status_t mpath_gpu_kept_take(const mpath_gpu_coll_t *gpu, mpath_store_kind_t kind, const char *operation,
-                                   int size_class, mpath_kept_t *kept_p);
+mpath_status_t mpath_gpu_kept_take(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+                                   int size_class, mpath_learned_t *kept_p);
 
 /* The calls of all ranks have shown this. Errors of the file are logged. */
-void mpath_gpu_kept_learned(const mpath_gpu_coll_t *gpu, mpath_store_kind_t kind, const char *operation, int size_class,
-                            uint64_t value);
+void mpath_gpu_kept_learned(const mpath_gpu_coll_t *gpu, mpath_history_kind_t kind, const char *operation,
+                            int size_class, uint64_t value);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "tune/trial.h"
 #include "tune/nic_rates.h"
-#include "tune/history.h"
+#include "tune/history_file.h"
 #include "tune/start.h"
 #include "util/log.h"
 #include "util/number.h"
@@ -24,10 +24,10 @@ static int has_classes(const char *operation)
            (strcmp(operation, "allgather") == 0);
 }
 
-static void show_size(const mpath_store_line_t *line)
+static void show_size(const mpath_history_line_t *line)
 {
-    if ((line->kind == MPATH_STORE_HOST_SHARE) && (line->size_class < 63)) {
-        uint64_t bytes = UINT64_C(1) << line->size_class, kib = bytes >> 10, mib = kib >> 10;
+    if ((line->key.kind == MPATH_HISTORY_HOST_SHARE) && (line->key.size_class < 63)) {
+        uint64_t bytes = UINT64_C(1) << line->key.size_class, kib = bytes >> 10, mib = kib >> 10;
 
         printf(", from %" PRIu64 " %s on",
                (mib > 0)   ? mib
@@ -36,17 +36,18 @@ static void show_size(const mpath_store_line_t *line)
                (mib > 0)   ? "MiB"
                : (kib > 0) ? "KiB"
                            : "bytes");
-    } else if ((line->kind == MPATH_STORE_HELP) && (line->size_class < MPATH_TRIAL_KINDS)) {
-        printf(", calls of about %.3g ms, of kind %d", (double)mpath_trial_kind_ns(line->size_class) / 1e6,
-               line->size_class);
-    } else if ((line->kind == MPATH_STORE_RATES) && (line->size_class < NUM_CLASSES) && has_classes(line->operation)) {
-        printf(", %s", class_names[line->size_class]);
-    } else if (line->size_class != 0) {
-        printf(", size class %d", line->size_class);
+    } else if ((line->key.kind == MPATH_HISTORY_HELP) && (line->key.size_class < MPATH_TRIAL_KINDS)) {
+        printf(", calls of about %.3g ms, of kind %d", (double)mpath_trial_kind_ns(line->key.size_class) / 1e6,
+               line->key.size_class);
+    } else if ((line->key.kind == MPATH_HISTORY_RATES) && (line->key.size_class < NUM_CLASSES) &&
+               has_classes(line->key.operation)) {
+        printf(", %s", class_names[line->key.size_class]);
+    } else if (line->key.size_class != 0) {
+        printf(", size class %d", line->key.size_class);
     }
 }
 
-static void show_rails(const mpath_store_line_t *line)
+static void show_rails(const mpath_history_line_t *line)
 {
     mpath_nic_set_t worth = mpath_rates_worth(line->num_rails, line->bps);
     double sum            = 0;
@@ -65,23 +66,23 @@ static void show_rails(const mpath_store_line_t *line)
     }
 }
 
-static void show_line(void *argument, const mpath_store_line_t *line)
+static void show_line(void *argument, const mpath_history_line_t *line)
 {
     int *lines = argument;
 
-    printf("  machine %016" PRIx64 ", %s", line->machine, line->operation);
+    printf("  machine %016" PRIx64 ", %s", line->key.machine, line->key.operation);
     show_size(line);
     printf("\n");
-    switch (line->kind) {
-    case MPATH_STORE_NODE_RATES:
-        printf("    node %d\n", line->node);
+    switch (line->key.kind) {
+    case MPATH_HISTORY_NODE_RATES:
+        printf("    node %d\n", line->key.node);
         show_rails(line);
         break;
-    case MPATH_STORE_HOST_SHARE:
+    case MPATH_HISTORY_HOST_SHARE:
         printf("    through the host beside the links between GPUs: %.1f %%\n",
                100.0 * (double)line->value / MPATH_TUNE_WHOLE);
         break;
-    case MPATH_STORE_HELP:
+    case MPATH_HISTORY_HELP:
         printf("    by a kernel beside copy engines: %" PRIu64 " %%\n", line->value);
         break;
     default:
@@ -96,7 +97,7 @@ mpath_status_t info_show_rates(const char *path)
     mpath_status_t status;
 
     printf("what calls have shown, in %s\n", path);
-    status = mpath_store_read(path, show_line, &lines);
+    status = mpath_history_read(path, show_line, &lines);
     if (status == MPATH_DECLINED) {
         mpath_error("%s: there is no such file; rails start with their nominal rates", path);
         return MPATH_ERR_IO;

@@ -30,33 +30,33 @@ static void check(int holds)
     }
 }
 
-static void check_line(void *argument, const mpath_store_line_t *line)
+static void check_line(void *argument, const mpath_history_line_t *line)
 {
     (void)argument;
-    check((line->size_class >= 0) && (line->operation[0] != '\0'));
-    check(memchr(line->operation, 0, sizeof(line->operation)) != NULL);
-    check(mpath_store_is_same(line, line));
-    switch (line->kind) {
-    case MPATH_STORE_RATES:
+    check((line->key.size_class >= 0) && (line->key.operation[0] != '\0'));
+    check(memchr(line->key.operation, 0, sizeof(line->key.operation)) != NULL);
+    check(mpath_history_is_same(line, line));
+    switch (line->key.kind) {
+    case MPATH_HISTORY_RATES:
         check((line->num_rails > 0) && (line->num_rails <= MPATH_MAX_NICS));
         for (int rail = 0; rail < line->num_rails; rail++) {
             check((line->bps[rail] > 0) && (line->bps[rail] <= (uint64_t)MPATH_MAX_RATE_BPS));
         }
         break;
-    case MPATH_STORE_NODE_RATES: {
+    case MPATH_HISTORY_NODE_RATES: {
         uint64_t most = 0;
 
-        check((line->num_rails > 0) && (line->num_rails <= MPATH_MAX_NICS) && (line->node >= 0));
+        check((line->num_rails > 0) && (line->num_rails <= MPATH_MAX_NICS) && (line->key.node >= 0));
         for (int rail = 0; rail < line->num_rails; rail++) {
             most = (line->bps[rail] > most) ? line->bps[rail] : most;
         }
         check((most > 0) && (most <= (uint64_t)MPATH_MAX_RATE_BPS));
         break;
     }
-    case MPATH_STORE_HOST_SHARE:
+    case MPATH_HISTORY_HOST_SHARE:
         check((line->num_rails == 0) && (line->value < 1000000));
         break;
-    case MPATH_STORE_HELP:
+    case MPATH_HISTORY_HELP:
         check((line->num_rails == 0) && (line->value <= 100));
         break;
     default:
@@ -69,7 +69,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
     FILE *in = (size > 0) ? fmemopen((void *)(uintptr_t)data, size, "r") : NULL;
 
     if (in != NULL) {
-        (void)mpath_store_parse(in, "input", check_line, NULL);
+        (void)mpath_history_parse(in, "input", check_line, NULL);
         fclose(in);
     }
     return 0;

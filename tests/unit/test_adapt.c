@@ -511,18 +511,18 @@ static void test_store(void **state)
 
     (void)state;
     store_path(path, sizeof(path));
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 3, got), MPATH_DECLINED);
-    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 3, first), MPATH_OK);
-    assert_int_equal(mpath_store_save(path, 1, "allreduce", 2, 3, second), MPATH_OK);
-    assert_int_equal(mpath_store_save(path, 2, "allgather", 0, 3, second), MPATH_OK);
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 3, got), MPATH_OK);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 0, 3, got), MPATH_DECLINED);
+    assert_int_equal(mpath_history_save(path, 1, "allreduce", 0, 3, first), MPATH_OK);
+    assert_int_equal(mpath_history_save(path, 1, "allreduce", 2, 3, second), MPATH_OK);
+    assert_int_equal(mpath_history_save(path, 2, "allgather", 0, 3, second), MPATH_OK);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 0, 3, got), MPATH_OK);
     assert_memory_equal(got, first, sizeof(got));
-    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 3, second), MPATH_OK); /* replaces */
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 3, got), MPATH_OK);
+    assert_int_equal(mpath_history_save(path, 1, "allreduce", 0, 3, second), MPATH_OK); /* replaces */
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 0, 3, got), MPATH_OK);
     assert_memory_equal(got, second, sizeof(got));
-    assert_int_equal(mpath_store_load(path, 2, "allgather", 0, 3, got), MPATH_OK);
-    assert_int_equal(mpath_store_load(path, 2, "allgather", 1, 3, got), MPATH_DECLINED);
-    assert_int_equal(mpath_store_load(path, 2, "allgather", 0, 2, got), MPATH_DECLINED); /* another number of rails */
+    assert_int_equal(mpath_history_load(path, 2, "allgather", 0, 3, got), MPATH_OK);
+    assert_int_equal(mpath_history_load(path, 2, "allgather", 1, 3, got), MPATH_DECLINED);
+    assert_int_equal(mpath_history_load(path, 2, "allgather", 0, 2, got), MPATH_DECLINED); /* another number of rails */
     unlink(path);
 }
 
@@ -542,16 +542,16 @@ static void test_store_damaged(void **state)
     fputs(text, out);
     fclose(out);
     capture_start();
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 1, 2, got), MPATH_OK);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 1, 2, got), MPATH_OK);
     assert_int_equal(got[1], 8);
-    assert_int_equal(mpath_store_load(path, 1, "allgather", 0, 2, got), MPATH_DECLINED);
+    assert_int_equal(mpath_history_load(path, 1, "allgather", 0, 2, got), MPATH_DECLINED);
     capture_stop();
     assert_non_null(strstr(capture_text(), ":3: this line cannot be read"));
     assert_non_null(strstr(capture_text(), ":4: this line cannot be read"));
     assert_non_null(strstr(capture_text(), ":5: this line cannot be read"));
     unlink(path);
     capture_start();
-    assert_int_equal(mpath_store_save("/nonexistent/folder/rates", 1, "allreduce", 0, 2, got), MPATH_ERR_IO);
+    assert_int_equal(mpath_history_save("/nonexistent/folder/rates", 1, "allreduce", 0, 2, got), MPATH_ERR_IO);
     capture_stop();
     assert_non_null(strstr(capture_text(), "/nonexistent/folder/rates cannot be written"));
 }

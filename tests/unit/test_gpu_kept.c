@@ -163,10 +163,10 @@ static uint64_t first_call(own_t *own, int gather)
 
 static int body(ranks_self_t *self, void *argument)
 {
-    const job_t *job             = argument;
-    const mpath_kept_t knows     = {.learned_ns = mpath_known_now(), .value = job->knows};
-    const mpath_store_line_t key = {
-        .machine = job->machine, .operation = "allreduce", .size_class = CLASS, .kind = MPATH_STORE_HOST_SHARE};
+    const job_t *job              = argument;
+    const mpath_learned_t knows   = {.learned_ns = mpath_history_now(), .value = job->knows};
+    const mpath_history_key_t key = {
+        .machine = job->machine, .operation = "allreduce", .size_class = CLASS, .kind = MPATH_HISTORY_HOST_SHARE};
     mpath_settings_t settings;
     mpath_context_t *context;
     mpath_oob_t oob;
@@ -185,7 +185,7 @@ static int body(ranks_self_t *self, void *argument)
     settings.adapt_file         = path;
     context                     = ranks_context(self, &settings);
     if ((job->knows > 0) && (self->rank == self->size - 1)) {
-        mpath_kept_note(&key, &knows);
+        (void)mpath_history_note(&key, &knows);
     }
     own_init(&own, self, context, &self->oob, job);
     bytes = first_call(&own, job->gather);
@@ -214,10 +214,10 @@ static int body(ranks_self_t *self, void *argument)
 
 typedef struct lines {
     int count;
-    mpath_store_line_t last;
+    mpath_history_line_t last;
 } lines_t;
 
-static void take_line(void *argument, const mpath_store_line_t *line)
+static void take_line(void *argument, const mpath_history_line_t *line)
 {
     lines_t *lines = argument;
 
@@ -229,12 +229,12 @@ static lines_t read_lines(void)
 {
     lines_t lines = {.count = 0};
 
-    (void)mpath_store_read(path, take_line, &lines);
+    (void)mpath_history_read(path, take_line, &lines);
     return lines;
 }
 
 /* A job that finds a share; the line that it leaves. */
-static mpath_store_line_t learn(job_t *job)
+static mpath_history_line_t learn(job_t *job)
 {
     lines_t lines;
 
@@ -244,8 +244,8 @@ static mpath_store_line_t learn(job_t *job)
     assert_int_equal(ranks_run(&job->setup, body, job), 0);
     lines = read_lines();
     assert_int_equal(lines.count, 1);
-    assert_int_equal(lines.last.kind, MPATH_STORE_HOST_SHARE);
-    assert_int_equal(lines.last.size_class, job->gather ? CLASS + 1 : CLASS);
+    assert_int_equal(lines.last.key.kind, MPATH_HISTORY_HOST_SHARE);
+    assert_int_equal(lines.last.key.size_class, job->gather ? CLASS + 1 : CLASS);
     assert_in_range(lines.last.value, 250000, 400000);
     assert_true(seen->last_bytes > 0);
     job->calls  = 1;
@@ -256,12 +256,12 @@ static mpath_store_line_t learn(job_t *job)
 static void test_share(void **state)
 {
     job_t job = {.setup = {.size = 2}, .adapt = MPATH_ADAPT_RUN};
-    mpath_store_line_t line;
+    mpath_history_line_t line;
     uint64_t bytes;
 
     (void)state;
     line = learn(&job);
-    assert_string_equal(line.operation, "allreduce");
+    assert_string_equal(line.key.operation, "allreduce");
     bytes = seen->last_bytes;
     assert_int_equal(seen->next_bytes, bytes); /* another communicator begins with it */
     assert_int_equal(ranks_run(&job.setup, body, &job), 0);
@@ -289,7 +289,7 @@ static void test_one_knows(void **state)
     uint64_t bytes;
 
     (void)state;
-    job.machine = learn(&job).machine;
+    job.machine = learn(&job).key.machine;
     bytes       = seen->last_bytes;
     job.knows   = 200000;
     assert_int_equal(ranks_run(&job.setup, body, &job), 0);
@@ -300,12 +300,12 @@ static void test_one_knows(void **state)
 static void test_gather(void **state)
 {
     job_t job = {.setup = {.size = 2}, .adapt = MPATH_ADAPT_RUN, .gather = 1};
-    mpath_store_line_t line;
+    mpath_history_line_t line;
     uint64_t bytes;
 
     (void)state;
     line = learn(&job);
-    assert_string_equal(line.operation, "allgather");
+    assert_string_equal(line.key.operation, "allgather");
     bytes = seen->last_bytes;
     assert_int_equal(seen->next_bytes, bytes);
     assert_int_equal(ranks_run(&job.setup, body, &job), 0);

@@ -379,32 +379,36 @@ static void test_start(void **state)
 
 static void test_known(void **state)
 {
-    const mpath_known_rate_t old = {.learned_ns = 5, .bps = 7, .nominal_bps = 9}, later = {6, 8, 9}, same = {7, 8, 9};
-    const mpath_known_nic_t nic = {.node = mpath_known_node("a"), .rail = 3}, other_rail = {nic.node, 2};
-    const mpath_known_nic_t other_node = {mpath_known_node("b"), 3};
+    const mpath_learned_t old = {.learned_ns = 5, .value = 7, .nominal_bps = 9}, later = {6, 8, 9}, same = {7, 8, 9};
+    const mpath_history_key_t nic = mpath_history_nic("a", 3), other_rail = mpath_history_nic("a", 2);
+    const mpath_history_key_t other_node = mpath_history_nic("b", 3), rails = mpath_history_nic(NULL, 3);
+    mpath_history_key_t first;
 
     (void)state;
-    assert_int_equal(mpath_known_changes(), 0);
-    assert_int_equal(mpath_known_of(nic).learned_ns, 0);
-    assert_int_equal(mpath_known_note(nic, &later), 1);
-    assert_int_equal(mpath_known_note(nic, &old), 0);
-    assert_int_equal(mpath_known_of(nic).bps, 8);
-    assert_int_equal(mpath_known_note(nic, &same), 0);
-    assert_int_equal(mpath_known_of(nic).learned_ns, 7);
-    assert_int_equal(mpath_known_changes(), 1);
-    assert_int_equal(mpath_known_of(other_rail).learned_ns, 0);
-    assert_int_equal(mpath_known_of(other_node).learned_ns, 0);
-    assert_ptr_equal(mpath_known_later(&old, &later), &later);
-    assert_ptr_equal(mpath_known_later(&later, &old), &later);
+    assert_int_equal(mpath_history_changes(), 0);
+    assert_int_equal(mpath_history_of(&nic).learned_ns, 0);
+    assert_int_equal(mpath_history_note(&nic, &later), 1);
+    assert_int_equal(mpath_history_note(&nic, &old), 0);
+    assert_int_equal(mpath_history_of(&nic).value, 8);
+    assert_int_equal(mpath_history_note(&nic, &same), 0);
+    assert_int_equal(mpath_history_of(&nic).learned_ns, 7);
+    assert_int_equal(mpath_history_changes(), 1);
+    assert_int_equal(mpath_history_of(&other_rail).learned_ns, 0);
+    assert_int_equal(mpath_history_of(&other_node).learned_ns, 0);
+    assert_int_equal(mpath_history_of(&rails).learned_ns, 0);
+    assert_ptr_equal(mpath_history_later(&old, &later), &later);
+    assert_ptr_equal(mpath_history_later(&later, &old), &later);
 
     /* more than it has room for: what was learned first makes room */
-    for (int rail = 0; rail < MPATH_KNOWN_MAX; rail++) {
-        const mpath_known_rate_t known = {.learned_ns = 10 + (uint64_t)rail, .bps = 1, .nominal_bps = 1};
+    for (int rail = 0; rail < MPATH_HISTORY_MAX; rail++) {
+        const mpath_learned_t known   = {.learned_ns = 10 + (uint64_t)rail, .value = 1, .nominal_bps = 1};
+        const mpath_history_key_t key = mpath_history_nic("b", rail);
 
-        assert_int_equal(mpath_known_note((mpath_known_nic_t){other_node.node, rail}, &known), 1);
+        assert_int_equal(mpath_history_note(&key, &known), 1);
     }
-    assert_int_equal(mpath_known_of(nic).learned_ns, 0);
-    assert_int_equal(mpath_known_of((mpath_known_nic_t){other_node.node, 0}).learned_ns, 10);
+    assert_int_equal(mpath_history_of(&nic).learned_ns, 0);
+    first = mpath_history_nic("b", 0);
+    assert_int_equal(mpath_history_of(&first).learned_ns, 10);
 }
 
 int main(void)

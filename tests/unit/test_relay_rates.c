@@ -143,10 +143,10 @@ static int learn_body(ranks_self_t *self, void *argument)
     times_slower = SLOWER;
     call_until(&member, job, 1, 2);
     for (int host = 0; host < 2; host++) { /* either end of the rail may be blamed */
-        const mpath_known_nic_t nic = {mpath_known_node(mpath_topo_machine(mpath_team_topo(member.team), host)->host),
-                                       1};
+        const mpath_history_key_t nic = mpath_history_nic(mpath_topo_machine(mpath_team_topo(member.team), host)->host,
+                                                          1);
 
-        known_bps = (mpath_known_of(nic).bps < known_bps) ? mpath_known_of(nic).bps : known_bps;
+        known_bps = (mpath_history_of(&nic).value < known_bps) ? mpath_history_of(&nic).value : known_bps;
     }
     ranks_check((known_bps > 0) && (2 * known_bps < LEARN_BPS));
     ranks_check((self->rank != 0) || file_has_less(job->adapt_file));

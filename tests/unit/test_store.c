@@ -25,18 +25,18 @@ static void store_path(char *path, size_t size)
 }
 
 /* Nonzero counts what must not come out of any file. */
-static void check_line(void *argument, const mpath_store_line_t *line)
+static void check_line(void *argument, const mpath_history_line_t *line)
 {
     int *bad = argument;
 
-    int has_rates = (line->kind == MPATH_STORE_RATES) || (line->kind == MPATH_STORE_NODE_RATES);
+    int has_rates = (line->key.kind == MPATH_HISTORY_RATES) || (line->key.kind == MPATH_HISTORY_NODE_RATES);
 
-    *bad += (has_rates != (line->num_rails > 0)) || (line->node < 0) || (line->num_rails > MPATH_MAX_NICS) ||
-            (line->kind < 0) || (line->kind >= MPATH_STORE_KINDS) ||
-            (line->value >= ((line->kind == MPATH_STORE_HELP) ? 101 : 1000000)) ||
-            (memchr(line->operation, 0, sizeof(line->operation)) == NULL);
+    *bad += (has_rates != (line->num_rails > 0)) || (line->key.node < 0) || (line->num_rails > MPATH_MAX_NICS) ||
+            (line->key.kind < 0) || (line->key.kind >= MPATH_HISTORY_KINDS) ||
+            (line->value >= ((line->key.kind == MPATH_HISTORY_HELP) ? 101 : 1000000)) ||
+            (memchr(line->key.operation, 0, sizeof(line->key.operation)) == NULL);
     for (int rail = 0; rail < line->num_rails; rail++) {
-        *bad += ((line->bps[rail] == 0) && (line->kind == MPATH_STORE_RATES)) ||
+        *bad += ((line->bps[rail] == 0) && (line->key.kind == MPATH_HISTORY_RATES)) ||
                 (line->bps[rail] > (uint64_t)MPATH_MAX_RATE_BPS);
     }
 }
@@ -57,10 +57,10 @@ static void test_store_foreign(void **state)
     fputs(text, file);
     fclose(file);
     capture_start();
-    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
-    assert_int_equal(mpath_store_load("/tmp", 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
-    assert_int_equal(mpath_store_save("/tmp", 1, "allreduce", 0, 2, some), MPATH_ERR_IO);
+    assert_int_equal(mpath_history_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_history_load("/tmp", 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_history_save("/tmp", 1, "allreduce", 0, 2, some), MPATH_ERR_IO);
     capture_stop();
     assert_non_null(strstr(capture_text(), ":1: it does not begin with 'mpath-rates 3'"));
     assert_non_null(strstr(capture_text(), "/tmp cannot be written"));
@@ -83,16 +83,16 @@ static void test_store_missing(void **state)
     store_path(path, sizeof(path));
     snprintf(below, sizeof(below), "%s/file", path);
     capture_start();
-    assert_int_equal(mpath_store_read(path, check_line, &lines), MPATH_DECLINED);
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_history_read(path, check_line, &lines), MPATH_DECLINED);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
     capture_stop();
     assert_int_equal(capture_count(), 0);
     file = fopen(path, "w");
     assert_non_null(file);
     fclose(file);
     capture_start();
-    assert_int_equal(mpath_store_read(below, check_line, &lines), MPATH_ERR_IO);
-    assert_int_equal(mpath_store_load(below, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_history_read(below, check_line, &lines), MPATH_ERR_IO);
+    assert_int_equal(mpath_history_load(below, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
     capture_stop();
     assert_int_equal(capture_count(), 1);
     assert_non_null(strstr(capture_text(), "cannot be read"));
@@ -112,8 +112,8 @@ static void test_store_special(void **state)
     assert_int_equal(mkfifo(path, 0600), 0);
     alarm(300); /* an open pipe gives no end of file */
     capture_start();
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
-    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_history_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
     capture_stop();
     alarm(0);
     assert_non_null(strstr(capture_text(),
@@ -125,10 +125,10 @@ static void test_store_special(void **state)
     snprintf(other, sizeof(other), "%s.other", path);
     unlink(other);
     assert_int_equal(symlink(other, path), 0);
-    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_OK);
+    assert_int_equal(mpath_history_save(path, 1, "allreduce", 0, 2, some), MPATH_OK);
     assert_int_equal(lstat(path, &there), 0);
     assert_true(S_ISLNK(there.st_mode));
-    assert_int_equal(mpath_store_load(other, 1, "allreduce", 0, 2, bps), MPATH_OK);
+    assert_int_equal(mpath_history_load(other, 1, "allreduce", 0, 2, bps), MPATH_OK);
     assert_int_equal(bps[1], 6);
     unlink(other);
     unlink(path);
@@ -156,8 +156,8 @@ static void test_store_planted(void **state)
     fputs("precious", file);
     fclose(file);
     assert_int_equal(symlink(target, planted), 0);
-    assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_OK);
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 0, 2, bps), MPATH_OK);
+    assert_int_equal(mpath_history_save(path, 1, "allreduce", 0, 2, some), MPATH_OK);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 0, 2, bps), MPATH_OK);
     assert_int_equal(bps[1], 6);
     file = fopen(target, "r");
     assert_non_null(file);
@@ -170,7 +170,7 @@ static void test_store_planted(void **state)
 
     /* The file keeps its rights when another takes its place. */
     assert_int_equal(chmod(path, 0640), 0);
-    assert_int_equal(mpath_store_save(path, 2, "allreduce", 0, 2, some), MPATH_OK);
+    assert_int_equal(mpath_history_save(path, 2, "allreduce", 0, 2, some), MPATH_OK);
     assert_int_equal(stat(path, &there), 0);
     assert_int_equal(there.st_mode & 0777, 0640);
     unlink(path);
@@ -179,7 +179,7 @@ static void test_store_planted(void **state)
     assert_int_equal(symlink(target, path), 0);
     if (lchown(path, 1, 1) == 0) {
         capture_start();
-        assert_int_equal(mpath_store_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
+        assert_int_equal(mpath_history_save(path, 1, "allreduce", 0, 2, some), MPATH_ERR_PARAM);
         capture_stop();
         assert_non_null(strstr(capture_text(), "or a link of another user"));
     }
@@ -202,7 +202,7 @@ static void test_store_writers(void **state)
             for (uint64_t line = 0; line < LINES_EACH; line++) {
                 const uint64_t mine[2] = {(uint64_t)writer + 1, line + 1};
 
-                bad += mpath_store_save(path, line, "allreduce", writer, 2, mine) != MPATH_OK;
+                bad += mpath_history_save(path, line, "allreduce", writer, 2, mine) != MPATH_OK;
             }
             _exit(bad != 0);
         }
@@ -213,7 +213,7 @@ static void test_store_writers(void **state)
     }
     for (int writer = 0; writer < WRITERS; writer++) {
         for (uint64_t line = 0; line < LINES_EACH; line++) {
-            assert_int_equal(mpath_store_load(path, line, "allreduce", writer, 2, bps), MPATH_OK);
+            assert_int_equal(mpath_history_load(path, line, "allreduce", writer, 2, bps), MPATH_OK);
             assert_int_equal(bps[0], writer + 1);
             assert_int_equal(bps[1], line + 1);
         }
@@ -242,29 +242,29 @@ static void test_store_odd_lines(void **state)
     fprintf(out, "%s\n%s%c\n%s\n", lines[1], lines[2], 0, lines[3]);
     fclose(out);
     capture_start();
-    assert_int_equal(mpath_store_load(path, 1, "allgather", 0, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_history_load(path, 1, "allgather", 0, 2, bps), MPATH_DECLINED);
     capture_stop();
     assert_non_null(strstr(capture_text(), ":2: this line cannot be read"));
     assert_non_null(strstr(capture_text(), ":52: this line cannot be read"));
     assert_non_null(strstr(capture_text(), ":53: this line cannot be read"));
     assert_null(strstr(capture_text(), ":54:"));
     capture_start();
-    assert_int_equal(mpath_store_load(path, 1, "allgather", 2, 2, bps), MPATH_DECLINED);
-    assert_int_equal(mpath_store_load(path, 1, "allreduce", 2, 2, bps), MPATH_OK);
+    assert_int_equal(mpath_history_load(path, 1, "allgather", 2, 2, bps), MPATH_DECLINED);
+    assert_int_equal(mpath_history_load(path, 1, "allreduce", 2, 2, bps), MPATH_OK);
     capture_stop();
     assert_int_equal(bps[1], 8);
     unlink(path);
 }
 
 /* What a file holds, line by line. */
-static void collect(void *argument, const mpath_store_line_t *line)
+static void collect(void *argument, const mpath_history_line_t *line)
 {
     char *text = argument;
 
-    sprintf(text + strlen(text), "%llx %s %d:%d", (unsigned long long)line->machine, line->operation, line->size_class,
-            (int)line->kind);
-    if (line->kind == MPATH_STORE_NODE_RATES) {
-        sprintf(text + strlen(text), " @%d", line->node);
+    sprintf(text + strlen(text), "%llx %s %d:%d", (unsigned long long)line->key.machine, line->key.operation,
+            line->key.size_class, (int)line->key.kind);
+    if (line->key.kind == MPATH_HISTORY_NODE_RATES) {
+        sprintf(text + strlen(text), " @%d", line->key.node);
     }
     for (int rail = 0; rail < line->num_rails; rail++) {
         sprintf(text + strlen(text), " %llu", (unsigned long long)line->bps[rail]);
@@ -287,18 +287,18 @@ static void write_text(const char *path, const char *text)
 /* A file of version 1 is read, and keeps all of its lines as one of version 3. */
 static void test_store_first_version(void **state)
 {
-    const char *first       = "mpath-rates 1\n0000000000000001 allreduce 0 5 6\n0000000000000002 allgather 2 7\n";
-    mpath_store_line_t line = {
-        .machine = 1, .operation = "allreduce", .size_class = 0, .kind = MPATH_STORE_HOST_SHARE, .value = 85000};
+    const char *first         = "mpath-rates 1\n0000000000000001 allreduce 0 5 6\n0000000000000002 allgather 2 7\n";
+    mpath_history_line_t line = {.key   = {.machine = 1, .operation = "allreduce", .kind = MPATH_HISTORY_HOST_SHARE},
+                                 .value = 85000};
     char path[64], got[512] = "";
     FILE *in;
 
     (void)state;
     store_path(path, sizeof(path));
     write_text(path, first);
-    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_int_equal(mpath_history_read(path, collect, got), MPATH_OK);
     assert_string_equal(got, "1 allreduce 0:0 5 6\n2 allgather 2:0 7\n");
-    assert_int_equal(mpath_store_put(path, &line, 1), MPATH_OK);
+    assert_int_equal(mpath_history_put(path, &line, 1), MPATH_OK);
     memset(got, 0, sizeof(got));
     in = fopen(path, "r");
     assert_non_null(in);
@@ -307,18 +307,18 @@ static void test_store_first_version(void **state)
     assert_string_equal(got, "mpath-rates 3\n0000000000000001 allreduce 0 rates 5 6\n"
                              "0000000000000002 allgather 2 rates 7\n0000000000000001 allreduce 0 host-share 85000\n");
     line.value = 0;
-    assert_int_equal(mpath_store_put(path, &line, 1), MPATH_OK);
+    assert_int_equal(mpath_history_put(path, &line, 1), MPATH_OK);
     got[0] = '\0';
-    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_int_equal(mpath_history_read(path, collect, got), MPATH_OK);
     assert_string_equal(got, "1 allreduce 0:0 5 6\n2 allgather 2:0 7\n1 allreduce 0:1 =0\n");
 
     /* what was not there yet is no line of version 1, and what is newer stays as it is */
     write_text(path, "mpath-rates 1\n0000000000000001 allreduce 0 host-share 85000\n");
     capture_start();
     got[0] = '\0';
-    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_int_equal(mpath_history_read(path, collect, got), MPATH_OK);
     write_text(path, "mpath-rates 4\n0000000000000001 allreduce 0 rates 5\n");
-    assert_int_equal(mpath_store_put(path, &line, 1), MPATH_ERR_PARAM);
+    assert_int_equal(mpath_history_put(path, &line, 1), MPATH_ERR_PARAM);
     capture_stop();
     assert_string_equal(got, "");
     assert_non_null(strstr(capture_text(), ":2: this line cannot be read"));
@@ -341,7 +341,7 @@ static void test_store_kinds(void **state)
     store_path(path, sizeof(path));
     write_text(path, text);
     capture_start();
-    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_int_equal(mpath_history_read(path, collect, got), MPATH_OK);
     capture_stop();
     assert_string_equal(got, "1 allreduce 27:1 =999999\n1 alltoallv 255:2 =100\n1 allreduce 0:0 5 6\n");
     assert_int_equal(capture_count(), 11);
@@ -359,31 +359,32 @@ static void test_store_nodes(void **state)
                        "1 alltoallv 0 node-rates 1\n1 alltoallv 0 node-rates 1 0 0\n1 alltoallv 0 node-rates -1 5\n"
                        "1 alltoallv 0 node-rates 2147483648 5\n1 alltoallv 0 node-rates x 5\n"
                        "1 alltoallv 0 rates 5 0\n";
-    mpath_store_line_t lines[2];
+    mpath_history_line_t lines[2];
     char path[64], got[512] = "";
 
     (void)state;
     store_path(path, sizeof(path));
     write_text(path, text);
     capture_start();
-    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_int_equal(mpath_history_read(path, collect, got), MPATH_OK);
     capture_stop();
     assert_string_equal(got, "1 alltoallv 0:3 @2147483647 5 0 6\n");
     assert_int_equal(capture_count(), 6);
     write_text(path, "mpath-rates 2\n1 alltoallv 0 rates 5 6\n1 alltoallv 0 node-rates 0 5 6\n");
     for (int node = 0; node < 2; node++) {
-        lines[node] = (mpath_store_line_t){
-            .machine = 1, .operation = "alltoallv", .kind = MPATH_STORE_NODE_RATES, .node = node, .num_rails = 2};
+        lines[node] = (mpath_history_line_t){
+            .key       = {.machine = 1, .operation = "alltoallv", .kind = MPATH_HISTORY_NODE_RATES, .node = node},
+            .num_rails = 2};
         lines[node].bps[1] = 7 + (uint64_t)node;
     }
     capture_start();
-    assert_int_equal(mpath_store_put(path, lines, 2), MPATH_OK); /* what version 2 did not know was no line of it */
+    assert_int_equal(mpath_history_put(path, lines, 2), MPATH_OK); /* what version 2 did not know was no line of it */
     capture_stop();
     assert_int_equal(capture_count(), 1);
     lines[1].bps[0] = 9;
-    assert_int_equal(mpath_store_put(path, &lines[1], 1), MPATH_OK);
+    assert_int_equal(mpath_history_put(path, &lines[1], 1), MPATH_OK);
     got[0] = '\0';
-    assert_int_equal(mpath_store_read(path, collect, got), MPATH_OK);
+    assert_int_equal(mpath_history_read(path, collect, got), MPATH_OK);
     assert_string_equal(got, "1 alltoallv 0:0 5 6\n1 alltoallv 0:3 @0 0 7\n1 alltoallv 0:3 @1 9 8\n");
     unlink(path);
 }
@@ -391,8 +392,9 @@ static void test_store_nodes(void **state)
 /* What a process knows of the file is older than what it has learned itself; a machine is looked for once. */
 static void test_store_known(void **state)
 {
-    mpath_store_line_t key = {.machine = 7, .operation = "allreduce", .size_class = 27, .kind = MPATH_STORE_HOST_SHARE};
-    const mpath_kept_t mine = {.learned_ns = 2, .value = 60000}, other = {.learned_ns = 2, .value = 50000};
+    mpath_history_key_t key = {
+        .machine = 7, .operation = "allreduce", .size_class = 27, .kind = MPATH_HISTORY_HOST_SHARE};
+    const mpath_learned_t mine = {.learned_ns = 2, .value = 60000}, other = {.learned_ns = 2, .value = 50000};
     const char *text = "mpath-rates 2\n0000000000000007 allreduce 27 host-share 85000\n"
                        "0000000000000008 allreduce 27 host-share 70000\n0000000000000007 alltoallv 3 help 12\n"
                        "0000000000000007 allreduce 27 rates 5 6\n";
@@ -401,33 +403,35 @@ static void test_store_known(void **state)
     (void)state;
     store_path(path, sizeof(path));
     write_text(path, text);
-    assert_int_equal(mpath_kept_of(&key).learned_ns, 0);
-    mpath_kept_look(path, 7);
-    assert_int_equal(mpath_kept_of(&key).value, 85000);
-    mpath_kept_note(&key, &mine);
-    assert_int_equal(mpath_kept_of(&key).value, 60000);
+    assert_int_equal(mpath_history_of(&key).learned_ns, 0);
+    mpath_history_look(path, 7);
+    assert_int_equal(mpath_history_of(&key).value, 85000);
+    assert_int_equal(mpath_history_note(&key, &mine), 1);
+    assert_int_equal(mpath_history_of(&key).value, 60000);
     unlink(path);
-    mpath_kept_look(path, 7);
-    assert_int_equal(mpath_kept_of(&key).value, 60000);
+    mpath_history_look(path, 7);
+    assert_int_equal(mpath_history_of(&key).value, 60000);
     key.machine = 8;
-    assert_int_equal(mpath_kept_of(&key).learned_ns, 0);
-    key = (mpath_store_line_t){.machine = 7, .operation = "alltoallv", .size_class = 3, .kind = MPATH_STORE_HELP};
-    assert_int_equal(mpath_kept_of(&key).value, 12);
-    key.kind = MPATH_STORE_HOST_SHARE;
-    assert_int_equal(mpath_kept_of(&key).learned_ns, 0);
-    assert_ptr_equal(mpath_kept_later(&mine, &other), &other);
-    assert_ptr_equal(mpath_kept_later(&other, &mine), &other);
+    assert_int_equal(mpath_history_of(&key).learned_ns, 0);
+    key = (mpath_history_key_t){.machine = 7, .operation = "alltoallv", .size_class = 3, .kind = MPATH_HISTORY_HELP};
+    assert_int_equal(mpath_history_of(&key).value, 12);
+    key.kind = MPATH_HISTORY_HOST_SHARE;
+    assert_int_equal(mpath_history_of(&key).learned_ns, 0);
+    assert_ptr_equal(mpath_history_later(&mine, &other), &other);
+    assert_ptr_equal(mpath_history_later(&other, &mine), &other);
+
+    assert_int_equal(mpath_history_changes(), 0); /* of rates */
 
     /* more than it has room for: what was learned first makes room */
-    for (uint64_t i = 0; i < MPATH_KEPT_MAX; i++) {
-        const mpath_kept_t kept = {.learned_ns = 10 + i, .value = i};
+    for (uint64_t i = 0; i < MPATH_HISTORY_MAX; i++) {
+        const mpath_learned_t kept = {.learned_ns = 10 + i, .value = i + 1};
 
         key.machine = 1000 + i;
-        mpath_kept_note(&key, &kept);
+        assert_int_equal(mpath_history_note(&key, &kept), 1);
     }
-    for (uint64_t i = 0; i < MPATH_KEPT_MAX; i++) {
+    for (uint64_t i = 0; i < MPATH_HISTORY_MAX; i++) {
         key.machine = 1000 + i;
-        assert_int_equal(mpath_kept_of(&key).value, i);
+        assert_int_equal(mpath_history_of(&key).value, i + 1);
     }
 }
 
@@ -467,7 +471,7 @@ static void test_store_mutated(void **state)
             }
         }
         fclose(out);
-        (void)mpath_store_read(path, check_line, &bad);
+        (void)mpath_history_read(path, check_line, &bad);
     }
     capture_stop();
     assert_int_equal(bad, 0);
