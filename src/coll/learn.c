@@ -825,14 +825,19 @@ static void store_save(const mpath_symmetric_t *symmetric, const char *operation
     }
 }
 
-/* Rank 0 reads, all hear what. Plans count on it already, see mpath_coll_rates_tell(). */
+/* Rank 0 reads, all hear what, if it has a file. Plans count on it already, see mpath_coll_rates_tell(). */
 static mpath_status_t take_stored(mpath_symmetric_t *symmetric)
 {
-    mpath_symmetric_adapt_t *adapt = &symmetric->adapt;
-    size_t count                   = stored_at(symmetric, 3, 0);
-    uint64_t *all                  = calloc((size_t)symmetric->size + 1, count * sizeof(*all)), *mine;
-    mpath_status_t status;
+    mpath_symmetric_adapt_t *adapt    = &symmetric->adapt;
+    size_t count                      = stored_at(symmetric, 3, 0);
+    uint64_t most[MPATH_TEAM_NUMBERS] = {(symmetric->rank == 0) && (symmetric->settings->adapt_file[0] != '\0')};
+    mpath_status_t status             = mpath_team_most(symmetric->team, most);
+    uint64_t *all, *mine;
 
+    if ((status != MPATH_OK) || (most[0] == 0)) {
+        return status;
+    }
+    all = calloc((size_t)symmetric->size + 1, count * sizeof(*all));
     if (all == NULL) {
         mpath_error("no memory for the learned rates of %d ranks; the call fails", symmetric->size);
         return MPATH_ERR_NO_MEMORY;

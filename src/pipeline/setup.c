@@ -19,14 +19,22 @@
 #define ARENA_LEAST_BYTES 16384u /* of a rank: less is none */
 #define ARENA_PAGE 4096u
 
-/* What the ranks tell each other. Plain data. */
+/* What the ranks of a node tell each other. Plain data. */
 typedef struct arena_hello {
-    int32_t status;
-    int32_t reserved;
     uint64_t arena_bytes;
     char arena[MPATH_SEGMENT_NAME_MAX]; /* "": none; the first rank of a node says which it is to be */
     char lines[MPATH_SEGMENT_NAME_MAX];
 } arena_hello_t;
+
+_Static_assert(sizeof(arena_hello_t) <= MPATH_TEAM_MATE_BYTES, "what mates can tell each other");
+
+/* A round of the set-up. */
+typedef struct arena_round {
+    mpath_status_t status; /* of this rank */
+    uint64_t most;         /* in: of this rank; out: of all */
+    arena_hello_t hello;   /* of this rank */
+    arena_hello_t *mates;  /* out, by local rank */
+} arena_round_t;
 
 /* -- from the topology -- */
 
@@ -275,20 +283,26 @@ static mpath_status_t make_links(mpath_share_t *share)
     return MPATH_OK;
 }
 
-/* One round: everybody's hello; MPATH_DECLINED, on all ranks, when one of them failed. */
-static mpath_status_t exchange(mpath_share_t *share, const arena_hello_t *mine, arena_hello_t *all)
+/* One round: the hellos of the node; MPATH_DECLINED, on all ranks, when one of them failed. */
+static mpath_status_t exchange(mpath_share_t *share, arena_round_t *round)
 {
-    mpath_status_t status = mpath_team_allgather(share->team, mine, sizeof(*mine), all);
+    uint64_t most[MPATH_TEAM_NUMBERS] = {mpath_team_most_fails(share->team, round->status), round->most};
+    mpath_status_t failed,
+        status = mpath_team_most_and_mates(share->team, most, &round->hello, sizeof(round->hello), round->mates);
+    int rank;
 
-    for (int rank = 0; (status == MPATH_OK) && (rank < mpath_team_size(share->team)); rank++) {
-        if (all[rank].status != MPATH_OK) {
-            mpath_info_by(mpath_team_rank(share->team) == 0,
-                          "rank %d could not set up the memory that its node shares (%s); the previous functions run",
-                          rank, mpath_status_string((mpath_status_t)all[rank].status));
-            status = MPATH_DECLINED;
-        }
+    if (status != MPATH_OK) {
+        return status;
     }
-    return status;
+    round->most = most[1];
+    failed      = mpath_team_most_failed(most[0], &rank);
+    if (failed != MPATH_OK) {
+        mpath_info_by(mpath_team_rank(share->team) == 0,
+                      "rank %d could not set up the memory that its node shares (%s); the previous functions run", rank,
+                      mpath_status_string(failed));
+        return MPATH_DECLINED;
+    }
+    return MPATH_OK;
 }
 
 /* Lines and cells of a node with so many of the ranks, in whole pages. */
@@ -369,13 +383,13 @@ static mpath_status_t lines_create(mpath_share_t *share)
     return MPATH_OK;
 }
 
-static mpath_status_t lines_attach(mpath_share_t *share, const arena_hello_t *all)
+static mpath_status_t lines_attach(mpath_share_t *share, const arena_hello_t *mates)
 {
     char name[MPATH_SEGMENT_NAME_MAX];
     mpath_status_t status = MPATH_OK;
 
     if (share->num_local > 1 && share->local_rank > 0) {
-        memcpy(name, all[share->local[0]].lines, sizeof(name));
+        memcpy(name, mates[0].lines, sizeof(name));
         name[sizeof(name) - 1] = 0;
         status                 = mpath_segment_attach(name, lines_bytes(share, share->num_local), &share->segment);
     }
@@ -404,14 +418,13 @@ static mpath_arena_t *arena_offer(mpath_share_t *share, arena_hello_t *mine)
     return arena;
 }
 
-/* All ranks of the node offer the same one. */
-static int arena_is_shared(const mpath_share_t *share, const arena_hello_t *all, int node)
+/* All ranks of this node offer the same one. */
+static int arena_is_shared(const mpath_share_t *share, const arena_hello_t *mates)
 {
-    const int *ranks = share->by_node + share->first_on[node];
-    int same         = all[ranks[0]].arena[0] != '\0';
+    int same = mates[0].arena[0] != '\0';
 
-    for (int i = 1; i < share->num_on[node]; i++) {
-        same = same && memcmp(all[ranks[i]].arena, all[ranks[0]].arena, sizeof(all[ranks[0]].arena)) == 0;
+    for (int i = 1; i < share->num_local; i++) {
+        same = same && memcmp(mates[i].arena, mates[0].arena, sizeof(mates[0].arena)) == 0;
     }
     return same;
 }
@@ -435,9 +448,8 @@ static mpath_status_t arena_create(mpath_share_t *share, uint64_t rank_bytes, ar
     return status;
 }
 
-static mpath_status_t arena_attach(mpath_share_t *share, const arena_hello_t *all)
+static mpath_status_t arena_attach(mpath_share_t *share, const arena_hello_t *first)
 {
-    const arena_hello_t *first = &all[share->local[0]];
     char name[MPATH_SEGMENT_NAME_MAX];
 
     memcpy(name, first->arena, sizeof(name));
@@ -457,66 +469,67 @@ static void arena_drop(mpath_share_t *share, mpath_status_t status)
     }
 }
 
-/* First round: everybody has its links, each node its lines; and which nodes have an arena that they can share. */
-static mpath_status_t offer_round(mpath_share_t *share, int anew, arena_hello_t *mine, arena_hello_t *all)
+/* First round: everybody has its links, each node its lines; and whether the node has an arena that it can share. */
+static mpath_status_t offer_round(mpath_share_t *share, int anew, arena_round_t *round)
 {
     int is_first         = share->links == NULL;
-    mpath_arena_t *offer = anew ? NULL : arena_offer(share, mine);
+    mpath_arena_t *offer = anew ? NULL : arena_offer(share, &round->hello);
     mpath_status_t status;
 
     if (is_first) {
-        mine->status = make_links(share);
-        mine->status = mine->status == MPATH_OK ? lines_create(share) : mine->status;
-        memcpy(mine->lines, share->segment.name, sizeof(mine->lines));
+        round->status = make_links(share);
+        round->status = round->status == MPATH_OK ? lines_create(share) : round->status;
+        memcpy(round->hello.lines, share->segment.name, sizeof(round->hello.lines));
     }
     share->arena = offer;
-    status       = exchange(share, mine, all);
-    if (status != MPATH_OK || !arena_is_shared(share, all, share->node)) {
+    status       = exchange(share, round);
+    if (status != MPATH_OK || !arena_is_shared(share, round->mates)) {
         arena_drop(share, status);
     }
     return status;
 }
 
-/* Second round, where some node has none: a new one of `rank_bytes` for each of its ranks. */
-static mpath_status_t create_round(mpath_share_t *share, uint64_t rank_bytes, arena_hello_t *mine, arena_hello_t *all)
+/* Second round: whether some node has none. */
+static mpath_status_t lack_round(mpath_share_t *share, int *some_lack_p)
 {
-    if (share->arena == NULL) {
-        memset(mine->arena, 0, sizeof(mine->arena));
-        mine->status = share->local_rank == 0 ? arena_create(share, rank_bytes, mine) : MPATH_OK;
-    }
-    return exchange(share, mine, all);
+    uint64_t most[MPATH_TEAM_NUMBERS] = {share->arena == NULL};
+    mpath_status_t status             = mpath_team_most(share->team, most);
+
+    *some_lack_p = most[0] != 0;
+    return status;
 }
 
-/*
- * Last round: everybody has attached. `all` is of the round before. Where an arena is smaller than the others, all nodes use
- * as much of theirs.
- */
-static mpath_status_t attach_round(mpath_share_t *share, int is_new, arena_hello_t *all)
+/* Third round, in that case: a new one of `rank_bytes` for each of its ranks. */
+static mpath_status_t create_round(mpath_share_t *share, uint64_t rank_bytes, arena_round_t *round)
 {
-    arena_hello_t mine  = {.status = MPATH_OK};
-    uint64_t rank_bytes = UINT64_MAX;
+    if (share->arena == NULL) {
+        memset(round->hello.arena, 0, sizeof(round->hello.arena));
+        round->status = share->local_rank == 0 ? arena_create(share, rank_bytes, &round->hello) : MPATH_OK;
+    }
+    return exchange(share, round);
+}
+
+/* Last round: everybody has attached. Where an arena is smaller than the others, all nodes use as much of theirs. */
+static mpath_status_t attach_round(mpath_share_t *share, int is_new, arena_round_t *round)
+{
+    uint64_t rank_bytes = round->mates[0].arena_bytes / (uint64_t)share->num_local;
     mpath_status_t status;
 
     if (share->lines_attached == 0) {
-        mine.status           = lines_attach(share, all);
-        share->lines_attached = mine.status == MPATH_OK;
+        round->status         = lines_attach(share, round->mates);
+        share->lines_attached = round->status == MPATH_OK;
     }
-    if (mine.status == MPATH_OK && share->arena == NULL) {
-        mine.status = arena_attach(share, all);
+    if (round->status == MPATH_OK && share->arena == NULL) {
+        round->status = arena_attach(share, &round->mates[0]);
     }
-    for (int node = 0; node < share->num_nodes; node++) {
-        const arena_hello_t *first = &all[share->by_node[share->first_on[node]]];
-        uint64_t bytes             = first->arena_bytes / (uint64_t)share->num_on[node];
-
-        rank_bytes = bytes < rank_bytes ? bytes : rank_bytes;
-    }
-    status = exchange(share, &mine, all);
+    round->most = UINT64_MAX - rank_bytes;
+    status      = exchange(share, round);
     if (share->arena != NULL && is_new) {
         mpath_arena_attached(share->arena);
     }
     if (status == MPATH_OK) {
-        share->rank_bytes = rank_bytes;
-        share->slot_bytes = slot_bytes_of(share, rank_bytes, share->node);
+        share->rank_bytes = UINT64_MAX - round->most;
+        share->slot_bytes = slot_bytes_of(share, share->rank_bytes, share->node);
     }
     return status;
 }
@@ -525,31 +538,31 @@ static mpath_status_t attach_round(mpath_share_t *share, int is_new, arena_hello
  * Lines of the communicator, where it has none yet, and an arena: one that its ranks have, or, with `anew`, another one.
  * Counts as taken.
  */
-static mpath_status_t make_arena(mpath_share_t *share, int anew, arena_hello_t *all)
+static mpath_status_t make_arena(mpath_share_t *share, int anew, arena_hello_t *mates)
 {
     uint64_t room_bytes = 0, rank_bytes = 0, lines = share->links == NULL ? lines_part(share) : 0;
     mpath_status_t status = mpath_team_room(share->team, 1, &room_bytes);
-    arena_hello_t mine    = {.status = MPATH_OK};
+    arena_round_t round   = {.status = MPATH_OK, .mates = mates};
     int some_lack         = 0, is_new;
 
     if (status == MPATH_OK && room_bytes < lines) {
         status = too_little(share, room_bytes);
     }
     if (status == MPATH_OK) {
-        status = offer_round(share, anew, &mine, all);
-    }
-    for (int node = 0; status == MPATH_OK && node < share->num_nodes; node++) {
-        some_lack |= !arena_is_shared(share, all, node);
+        status = offer_round(share, anew, &round);
     }
     is_new = share->arena == NULL;
+    if (status == MPATH_OK) {
+        status = lack_round(share, &some_lack);
+    }
     if (status == MPATH_OK && some_lack) {
         status = choose_rank_bytes(share, room_bytes - lines, &rank_bytes);
         if (status == MPATH_OK) {
-            status = create_round(share, rank_bytes, &mine, all);
+            status = create_round(share, rank_bytes, &round);
         }
     }
     if (status == MPATH_OK) {
-        status = attach_round(share, is_new, all);
+        status = attach_round(share, is_new, &round);
     }
     if (share->num_local > 1 && share->local_rank == 0 && share->segment.base != NULL) {
         mpath_segment_unlink(&share->segment);
@@ -578,16 +591,16 @@ static void lines_lay_out(mpath_share_t *share)
 
 static mpath_status_t arena_get(mpath_share_t *share, int anew)
 {
-    arena_hello_t *all = calloc((size_t)mpath_team_size(share->team), sizeof(*all));
+    arena_hello_t *mates = calloc((size_t)share->num_local, sizeof(*mates));
     mpath_status_t status;
 
-    if (all == NULL) {
+    if (mates == NULL) {
         /* Without room for the others' answers this rank cannot even say so. */
         mpath_error("no memory to set up the collectives of a communicator; the call fails");
         return MPATH_ERR_NO_MEMORY;
     }
-    status = make_arena(share, anew, all);
-    free(all);
+    status = make_arena(share, anew, mates);
+    free(mates);
     return status;
 }
 

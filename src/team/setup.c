@@ -807,20 +807,113 @@ static uint64_t team_shared_room(const mpath_team_t *team, int all)
     return room;
 }
 
-mpath_status_t mpath_team_room(mpath_team_t *team, int all_of_it, uint64_t *room_bytes_p)
+/* All ranks of a node say the same. */
+static mpath_status_t nodes_say(mpath_team_t *team, uint64_t most[MPATH_TEAM_NUMBERS])
 {
-    uint64_t mine = team_shared_room(team, all_of_it), least = mine, *all = malloc((size_t)team->size * sizeof(*all));
+    char no_entries[MPATH_TEAM_ENTRY_BYTES];
+    mpath_team_few_t said = {.entry_bytes = sizeof(uint32_t), .entries = no_entries};
+    mpath_status_t status;
+
+    memcpy(said.most, most, sizeof(said.most));
+    status = mpath_team_gather_few(team, &said);
+    memcpy(most, said.most, sizeof(said.most));
+    return status;
+}
+
+static void most_add(uint64_t most[MPATH_TEAM_NUMBERS], const uint64_t numbers[MPATH_TEAM_NUMBERS])
+{
+    for (int i = 0; i < MPATH_TEAM_NUMBERS; i++) {
+        most[i] = numbers[i] > most[i] ? numbers[i] : most[i];
+    }
+}
+
+/* What a rank says on a single node. */
+typedef struct most_said {
+    uint64_t numbers[MPATH_TEAM_NUMBERS];
+    char mine[MPATH_TEAM_MATE_BYTES];
+} most_said_t;
+
+static mpath_status_t most_on_one_node(mpath_team_t *team, uint64_t most[MPATH_TEAM_NUMBERS], const void *mine,
+                                       size_t bytes, void *all_mates)
+{
+    most_said_t said = {.mine = {0}}, *all = malloc((size_t)team->size * sizeof(*all));
     mpath_status_t status;
 
     if (all == NULL) {
+        mpath_error("%s: no memory for what %d ranks say; the call fails", team->oob.name, team->size);
         mpath_team_break(team, MPATH_ERR_NO_MEMORY); /* the others would wait */
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mpath_team_allgather(team, &mine, sizeof(mine), all);
+    memcpy(said.numbers, most, sizeof(said.numbers));
+    if (bytes > 0) {
+        memcpy(said.mine, mine, bytes);
+    }
+    status = mpath_team_allgather(team, &said, sizeof(said.numbers) + bytes, all);
     for (int rank = 0; status == MPATH_OK && rank < team->size; rank++) {
-        least = all[rank] < least ? all[rank] : least;
+        const char *from = (const char *)all + (size_t)rank * (sizeof(said.numbers) + bytes);
+
+        memcpy(said.numbers, from, sizeof(said.numbers));
+        most_add(most, said.numbers);
+        if (bytes > 0) {
+            memcpy((char *)all_mates + (size_t)rank * bytes, from + sizeof(said.numbers), bytes);
+        }
     }
     free(all);
-    *room_bytes_p = least;
+    return status;
+}
+
+/* The first exchange is for the ranks of the node to meet; the second one also for all to have read what they have said. */
+mpath_status_t mpath_team_most_and_mates(mpath_team_t *team, uint64_t most[MPATH_TEAM_NUMBERS], const void *mine,
+                                         size_t bytes, void *all_mates)
+{
+    mpath_team_member_t *member          = &team->members[team->local_rank];
+    uint64_t nothing[MPATH_TEAM_NUMBERS] = {0};
+    mpath_status_t status;
+
+    if (team->num_nodes == 1) {
+        return most_on_one_node(team, most, mine, bytes, all_mates);
+    }
+    memcpy(member->numbers, most, sizeof(member->numbers));
+    if (bytes > 0) {
+        memcpy(member->said, mine, bytes);
+    }
+    status = nodes_say(team, nothing);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    for (int i = 0; i < team->num_local; i++) {
+        most_add(most, team->members[i].numbers);
+        if (bytes > 0) {
+            memcpy((char *)all_mates + (size_t)i * bytes, team->members[i].said, bytes);
+        }
+    }
+    return nodes_say(team, most);
+}
+
+mpath_status_t mpath_team_most(mpath_team_t *team, uint64_t most[MPATH_TEAM_NUMBERS])
+{
+    return mpath_team_most_and_mates(team, most, NULL, 0, NULL);
+}
+
+uint64_t mpath_team_most_fails(const mpath_team_t *team, mpath_status_t status)
+{
+    return status == MPATH_OK ? 0 : (uint64_t)(UINT32_MAX - (uint32_t)team->rank) << 32 | (uint32_t) - (int)status;
+}
+
+mpath_status_t mpath_team_most_failed(uint64_t number, int *rank_p)
+{
+    if (number == 0) {
+        return MPATH_OK;
+    }
+    *rank_p = (int)(UINT32_MAX - (uint32_t)(number >> 32));
+    return (mpath_status_t) - (int)(uint32_t)number;
+}
+
+mpath_status_t mpath_team_room(mpath_team_t *team, int all_of_it, uint64_t *room_bytes_p)
+{
+    uint64_t most[MPATH_TEAM_NUMBERS] = {UINT64_MAX - team_shared_room(team, all_of_it)};
+    mpath_status_t status             = mpath_team_most(team, most);
+
+    *room_bytes_p = UINT64_MAX - most[0];
     return status;
 }

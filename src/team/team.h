@@ -105,6 +105,24 @@ typedef struct mpath_team_few {
 /* Collective, on several nodes, as above: what a leader sends and gets is a few bytes for each entry, in ceil(log2 N) messages. */
 mpath_status_t mpath_team_gather_few(mpath_team_t *team, mpath_team_few_t *said);
 
+/* The most that any rank has, of some numbers. Collective, as above; a leader sends some bytes to ceil(log2 N) nodes. */
+mpath_status_t mpath_team_most(mpath_team_t *team, uint64_t most[MPATH_TEAM_NUMBERS]);
+
+/*
+ * The same, and `bytes` bytes of every rank of this node, MPATH_TEAM_MATE_BYTES at most, in all_mates[num_local * bytes], in
+ * their order.
+ */
+#define MPATH_TEAM_MATE_BYTES 112
+mpath_status_t mpath_team_most_and_mates(mpath_team_t *team, uint64_t most[MPATH_TEAM_NUMBERS], const void *mine,
+                                         size_t bytes, void *all_mates);
+
+/*
+ * A number for mpath_team_most() that says whether something has failed: 0: no. Of ranks on which it has, the lowest one
+ * counts. mpath_team_most_failed(): MPATH_OK, or its status.
+ */
+uint64_t mpath_team_most_fails(const mpath_team_t *team, mpath_status_t status);
+mpath_status_t mpath_team_most_failed(uint64_t number, int *rank_p);
+
 /*
  * Shared memory that every rank may still take, its part of a segment, for what communicators share: *room_bytes_p is the
  * least of all ranks. Who wants much takes at most half of it, so that there is something for others; of what a node's

@@ -96,6 +96,8 @@ typedef struct mpath_team_member {
     cpu_set_t processors;
     /* Written before an exchange, read after it: where the mates find its outbox, and, by wire/connect.c, its queues. */
     mpath_segment_address_t outbox, queues[MPATH_SHM_KINDS];
+    uint64_t numbers[MPATH_TEAM_NUMBERS]; /* the same, of mpath_team_most_and_mates() */
+    char said[MPATH_TEAM_MATE_BYTES];     /* the same */
 } mpath_team_member_t;
 
 typedef struct mpath_agree_state mpath_agree_state_t; /* team/agree.c makes and ends it */

@@ -18,30 +18,76 @@
 
 /* The ends of rails: the peer that a NIC of another rank is, from the addresses that all have exchanged. */
 
+/* What a rank says of its addresses; behind it, for each NIC that has one, its length and the address. */
+typedef struct address_head {
+    mpath_nic_set_t nics;
+    int16_t status;
+} address_head_t;
+
+#define ADDRESS_HEAD_BYTES (sizeof(mpath_nic_set_t) + sizeof(int16_t))
+
+static address_head_t address_head_of(const mpath_links_t *links, int rank)
+{
+    const uint8_t *from = links->addresses + (size_t)rank * links->address_stride;
+    address_head_t head;
+
+    memcpy(&head.nics, from, sizeof(head.nics));
+    memcpy(&head.status, from + sizeof(head.nics), sizeof(head.status));
+    return head;
+}
+
+static void address_head_put(const address_head_t *head, uint8_t *to)
+{
+    memcpy(to, &head->nics, sizeof(head->nics));
+    memcpy(to + sizeof(head->nics), &head->status, sizeof(head->status));
+}
+
+/* NULL: there is none. */
+static const uint8_t *address_of(const mpath_links_t *links, int rank, int nic, uint16_t *bytes_p)
+{
+    size_t at = ADDRESS_HEAD_BYTES;
+    mpath_nic_set_t nics;
+    const uint8_t *from;
+
+    if (links->addresses == NULL) {
+        return NULL;
+    }
+    nics = address_head_of(links, rank).nics;
+    from = links->addresses + (size_t)rank * links->address_stride;
+    if (((nics >> nic) & 1) == 0) {
+        return NULL;
+    }
+    for (nics &= mpath_nics_below(nic + 1); at + sizeof(*bytes_p) <= links->address_stride; nics &= nics - 1) {
+        memcpy(bytes_p, from + at, sizeof(*bytes_p));
+        at += sizeof(*bytes_p);
+        if ((nics & (nics - 1)) == 0) {
+            return (at + *bytes_p <= links->address_stride) ? from + at : NULL;
+        }
+        at += *bytes_p;
+    }
+    return NULL;
+}
+
 int mpath_links_peer(mpath_links_t *links, int nic, int rank, int nic_to)
 {
-    const mpath_team_t *team         = links->team;
-    const mpath_links_hello_t *hello = &links->hellos[rank];
+    const mpath_team_t *team = links->team;
     int *known =
         &links->peers[((size_t)nic * (size_t)team->size + (size_t)rank) * (size_t)links->num_nics_to + (size_t)nic_to];
     const uint8_t *address;
+    uint16_t bytes = 0;
     char name[96];
     int peer;
 
     if (*known > 0) {
         return *known - 1;
     }
-    if ((links->hellos[team->rank].address_bytes[nic] == 0) || (hello->address_bytes[nic_to] == 0) ||
-        (links->addresses == NULL)) {
+    address = address_of(links, rank, nic_to, &bytes);
+    if ((links->hello.address_bytes[nic] == 0) || (address == NULL)) {
         mpath_error("the plan sends over NIC %d to NIC %d of rank %d, which are not both open", nic, nic_to, rank);
         return MPATH_ERR_INTERNAL;
     }
-    address = links->addresses + (size_t)rank * links->address_stride;
-    for (int before = 0; before < nic_to; before++) {
-        address += hello->address_bytes[before];
-    }
     snprintf(name, sizeof(name), "rank %d (%s)", rank, mpath_topo_machine(team->topo, team->node_of[rank])->host);
-    peer = mpath_fabric_peer(links->fabric, links->fabric_nic[nic], address, hello->address_bytes[nic_to], name);
+    peer = mpath_fabric_peer(links->fabric, links->fabric_nic[nic], address, bytes, name);
     if (peer >= 0) {
         *known = peer + 1;
     }
@@ -101,12 +147,6 @@ void mpath_links_forget_peers(mpath_links_t *links, mpath_nic_set_t nics)
 #define ONE_NODE_PAIR_BYTES 4096u
 #define ONE_NODE_SLOT_EXTRA 256u /* of each slot, with its part of what else is there */
 
-/* What a rank says in the second exchange, in front of its addresses. */
-typedef struct ready {
-    int32_t status;
-    uint32_t reserved;
-} ready_t;
-
 static int is_left_out(const mpath_team_t *team, int nic)
 {
     return (int)(team->lost[team->node] >> nic) & 1;
@@ -162,12 +202,14 @@ static int find_fabric_nic(const mpath_team_t *team, const char *name, int numbe
 /* The others are told, and all leave the NIC out. */
 static void note_unopened(mpath_links_t *links, int nic, int number, mpath_links_hello_t *hello)
 {
-    if (hello->unopened == 0 && number >= 0) {
-        mpath_fabric_why(links->fabric, number, hello->why, sizeof(hello->why));
-    } else if (hello->unopened == 0) {
-        snprintf(hello->why, sizeof(hello->why), "the node has no NIC of this name");
+    mpath_links_unopened_t *unopened = &hello->unopened;
+
+    if (unopened->nics == 0 && number >= 0) {
+        mpath_fabric_why(links->fabric, number, unopened->why, sizeof(unopened->why));
+    } else if (unopened->nics == 0) {
+        snprintf(unopened->why, sizeof(unopened->why), "the node has no NIC of this name");
     }
-    hello->unopened |= mpath_nic_bit(nic);
+    unopened->nics |= mpath_nic_bit(nic);
     hello->address_bytes[nic] = 0;
 }
 
@@ -387,7 +429,7 @@ static void tell_no_rail(const mpath_team_t *team, int rank, const char *why)
  * NICs that some of their processes cannot open are left out on all ranks alike. MPATH_DECLINED, on all ranks, where
  * what is left does not connect them.
  */
-static mpath_status_t leave_out_unopened(mpath_links_t *links)
+static mpath_status_t leave_out_unopened(mpath_links_t *links, const mpath_links_unopened_t *unopened)
 {
     mpath_team_t *team    = links->team;
     mpath_nic_set_t *nics = links->unopened;
@@ -395,19 +437,19 @@ static mpath_status_t leave_out_unopened(mpath_links_t *links)
 
     memset(nics, 0, (size_t)team->num_nodes * sizeof(*nics));
     for (int rank = 0; rank < team->size; rank++) {
-        nics[team->node_of[rank]] |= links->hellos[rank].unopened;
-        first = (links->hellos[rank].unopened != 0 && rank < first) ? rank : first;
+        nics[team->node_of[rank]] |= unopened[rank].nics;
+        first = (unopened[rank].nics != 0 && rank < first) ? rank : first;
     }
     if (first == team->size) {
         return MPATH_OK;
     }
     left_out = mpath_team_lost_unopened(team, nics);
     if (!left_out) {
-        tell_no_rail(team, first, links->hellos[first].why);
+        tell_no_rail(team, first, unopened[first].why);
         return MPATH_DECLINED;
     }
     for (int rank = first; rank < team->size; rank++) {
-        mpath_nic_set_t *untold = &nics[team->node_of[rank]], mine = links->hellos[rank].unopened & *untold;
+        mpath_nic_set_t *untold = &nics[team->node_of[rank]], mine = unopened[rank].nics & *untold;
 
         *untold &= ~mine;
         for (mpath_nic_set_t left = mine; left != 0; left &= left - 1) {
@@ -418,7 +460,7 @@ static mpath_status_t leave_out_unopened(mpath_links_t *links)
                 "%s: NIC %s of %s cannot be opened by rank %d (%s); all ranks do without it, and ask for it again "
                 "after %llu s",
                 team->oob.name, mpath_topo_machine(team->topo, team->node_of[rank])->nics[mpath_nic_first(left)].name,
-                mpath_team_host(team, rank), rank, links->hellos[rank].why,
+                mpath_team_host(team, rank), rank, unopened[rank].why,
                 (unsigned long long)(team->probe_ns / MPATH_NS_PER_S));
         }
     }
@@ -426,47 +468,89 @@ static mpath_status_t leave_out_unopened(mpath_links_t *links)
     return MPATH_OK;
 }
 
-/* First exchange: what everybody has. MPATH_DECLINED, on all ranks, when one of them could not open what it needs. */
-static mpath_status_t exchange_hellos(mpath_links_t *links, const mpath_links_hello_t *mine)
+/* Some rank cannot open a NIC: all hear which and why. */
+static mpath_status_t exchange_unopened(mpath_links_t *links, const mpath_links_hello_t *mine)
 {
-    mpath_team_t *team = links->team;
-    size_t bytes       = offsetof(mpath_links_hello_t, address_bytes) + (size_t)links->num_nics_to * sizeof(uint16_t);
-    char *all          = malloc((size_t)team->size * bytes); /* of those NICs that there are */
+    mpath_team_t *team          = links->team;
+    mpath_links_unopened_t *all = calloc((size_t)team->size, sizeof(*all));
     mpath_status_t status;
 
     if (all == NULL) {
         mpath_error("%s: no memory for what %d ranks say of their rails; the call fails", team->oob.name, team->size);
         return MPATH_ERR_NO_MEMORY;
     }
-    status = mpath_team_allgather(team, mine, bytes, all);
-    for (int rank = 0; (rank < team->size) && (status == MPATH_OK); rank++) {
-        memcpy(&links->hellos[rank], all + (size_t)rank * bytes, bytes);
-    }
+    status = mpath_team_allgather(team, &mine->unopened, sizeof(mine->unopened), all);
+    status = (status == MPATH_OK) ? leave_out_unopened(links, all) : status;
     free(all);
+    return status;
+}
+
+/* The smallest of what is there, 0: nothing, as the most of something, and back. */
+static uint64_t least_as_most(uint32_t least)
+{
+    return (least > 0) ? UINT32_MAX - (uint64_t)least + 1 : 0;
+}
+
+/* Bytes of what this rank says of its addresses. */
+static size_t addresses_bytes(const mpath_links_hello_t *mine)
+{
+    size_t bytes = ADDRESS_HEAD_BYTES;
+
+    for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
+        bytes += (mine->address_bytes[nic] > 0) ? sizeof(uint16_t) + mine->address_bytes[nic] : 0;
+    }
+    return bytes;
+}
+
+/* Limits of chunks: those of the smallest queues and rails of all ranks. */
+static void set_limits(mpath_links_t *links)
+{
+    const mpath_links_hello_t *least = &links->least;
+    const mpath_team_t *team         = links->team;
+    uint32_t *last = links->slot_bytes, *relay = links->slot_bytes + team->num_nodes;
+
+    links->rail_chunk_bytes = (least->rail_chunk_bytes > 0) ? least->rail_chunk_bytes : UINT64_MAX;
+    for (int node = 0; node < team->num_nodes; node++) {
+        last[node]  = (team->num_on[node] > 1) ? least->last_slot_bytes : 0;
+        relay[node] = (team->num_on[node] > 1) ? least->relay_slot_bytes : 0;
+    }
+}
+
+/* First exchange: what everybody has. MPATH_DECLINED, on all ranks, when one of them could not open what it needs. */
+static mpath_status_t exchange_hellos(mpath_links_t *links, const mpath_links_hello_t *mine)
+{
+    mpath_team_t *team                 = links->team;
+    uint64_t most[MPATH_TEAM_NUMBERS]  = {mpath_team_most_fails(team, mine->status),
+                                          least_as_most(mine->rail_chunk_bytes), mine->unopened.nics != 0};
+    uint64_t sizes[MPATH_TEAM_NUMBERS] = {least_as_most(mine->last_slot_bytes), least_as_most(mine->relay_slot_bytes),
+                                          addresses_bytes(mine)};
+    mpath_status_t status              = mpath_team_most(team, most), failed;
+    int rank;
+
     if (status != MPATH_OK) {
         return status;
     }
-    for (int rank = 0; rank < team->size; rank++) {
-        const mpath_links_hello_t *hello = &links->hellos[rank];
-        size_t addresses                 = 0;
-
-        if (hello->status != MPATH_OK) {
-            tell_no_rail(team, rank, mpath_status_string((mpath_status_t)hello->status));
-            return MPATH_DECLINED;
-        }
-        for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-            addresses += hello->address_bytes[nic];
-        }
-        links->address_stride = (addresses > links->address_stride) ? addresses : links->address_stride;
+    links->hello = *mine;
+    failed       = mpath_team_most_failed(most[0], &rank);
+    if (failed != MPATH_OK) {
+        tell_no_rail(team, rank, mpath_status_string(failed));
+        return MPATH_DECLINED;
     }
-    links->address_stride = (links->address_stride + 7) / 8 * 8;
-    return leave_out_unopened(links);
+    status = mpath_team_most(team, sizes);
+    if (status != MPATH_OK) {
+        return status;
+    }
+    links->address_stride = (size_t)sizes[2];
+    links->least          = (mpath_links_hello_t){.rail_chunk_bytes = (uint32_t)least_as_most((uint32_t)most[1]),
+                                                  .last_slot_bytes  = (uint32_t)least_as_most((uint32_t)sizes[0]),
+                                                  .relay_slot_bytes = (uint32_t)least_as_most((uint32_t)sizes[1])};
+    return (most[2] != 0) ? exchange_unopened(links, mine) : MPATH_OK;
 }
 
 /* The addresses of this rank's rails, in order of the NICs. */
-static mpath_status_t gather_addresses(const mpath_links_t *links, uint8_t *to)
+static mpath_status_t gather_addresses(const mpath_links_t *links, mpath_nic_set_t *nics_p, uint8_t *to)
 {
-    const mpath_links_hello_t *mine = &links->hellos[links->team->rank];
+    const mpath_links_hello_t *mine = &links->hello;
 
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
         const void *address;
@@ -480,8 +564,10 @@ static mpath_status_t gather_addresses(const mpath_links_t *links, uint8_t *to)
         if (status != MPATH_OK) {
             return status;
         }
-        memcpy(to, address, mine->address_bytes[nic]);
-        to += mine->address_bytes[nic];
+        *nics_p |= mpath_nic_bit(nic);
+        memcpy(to, &mine->address_bytes[nic], sizeof(uint16_t));
+        memcpy(to + sizeof(uint16_t), address, mine->address_bytes[nic]);
+        to += sizeof(uint16_t) + mine->address_bytes[nic];
     }
     return MPATH_OK;
 }
@@ -490,9 +576,9 @@ static mpath_status_t gather_addresses(const mpath_links_t *links, uint8_t *to)
 static mpath_status_t exchange_addresses(mpath_links_t *links, mpath_status_t mine)
 {
     mpath_team_t *team = links->team;
-    size_t stride = sizeof(ready_t) + links->address_stride, size = (size_t)team->size;
-    uint8_t *all  = calloc(size + 1, stride), *own;
-    ready_t ready = {.status = (int32_t)mine};
+    size_t stride = links->address_stride, size = (size_t)team->size;
+    uint8_t *all        = calloc(size + 1, stride), *own;
+    address_head_t head = {.nics = 0};
     mpath_status_t status;
 
     if (all == NULL) {
@@ -501,51 +587,22 @@ static mpath_status_t exchange_addresses(mpath_links_t *links, mpath_status_t mi
         return MPATH_ERR_NO_MEMORY;
     }
     own = all + size * stride;
-    if (ready.status == MPATH_OK) {
-        ready.status = (int32_t)gather_addresses(links, own + sizeof(ready));
+    if (mine == MPATH_OK) {
+        mine = gather_addresses(links, &head.nics, own + ADDRESS_HEAD_BYTES);
     }
-    memcpy(own, &ready, sizeof(ready));
-    status = mpath_team_allgather(team, own, stride, all);
-    for (int rank = 0; (rank < team->size) && (status == MPATH_OK); rank++) {
-        memcpy(&ready, all + (size_t)rank * stride, sizeof(ready));
-        if (ready.status != MPATH_OK) {
-            mpath_info_by(team->rank == 0, "%s: rank %d could not set up its lanes (%s); the previous functions run",
-                          team->oob.name, rank, mpath_status_string((mpath_status_t)ready.status));
-            status = MPATH_DECLINED;
-        } else {
-            memmove(all + (size_t)rank * links->address_stride, all + (size_t)rank * stride + sizeof(ready),
-                    links->address_stride);
-        }
-    }
+    head.status = (int16_t)mine;
+    address_head_put(&head, own);
+    status           = mpath_team_allgather(team, own, stride, all);
     links->addresses = all;
-    return status;
-}
-
-/* Limits of chunks, from what all ranks have said. */
-static void set_limits(mpath_links_t *links)
-{
-    const mpath_team_t *team = links->team;
-    uint32_t *last = links->slot_bytes, *relay = links->slot_bytes + team->num_nodes;
-
-    links->rail_chunk_bytes = UINT64_MAX;
-    for (int rank = 0; rank < team->size; rank++) {
-        uint32_t bytes = links->hellos[rank].rail_chunk_bytes;
-
-        if ((bytes > 0) && (bytes < links->rail_chunk_bytes)) {
-            links->rail_chunk_bytes = bytes;
+    for (int rank = 0; (rank < team->size) && (status == MPATH_OK); rank++) {
+        head = address_head_of(links, rank);
+        if (head.status != MPATH_OK) {
+            mpath_info_by(team->rank == 0, "%s: rank %d could not set up its lanes (%s); the previous functions run",
+                          team->oob.name, rank, mpath_status_string((mpath_status_t)head.status));
+            status = MPATH_DECLINED;
         }
     }
-    for (int node = 0; node < team->num_nodes; node++) {
-        last[node]  = links->hellos[team->leaders[node]].last_slot_bytes;
-        relay[node] = links->hellos[team->leaders[node]].relay_slot_bytes;
-    }
-    for (int rank = 0; rank < team->size; rank++) {
-        const mpath_links_hello_t *hello = &links->hellos[rank];
-        int node                         = team->node_of[rank];
-
-        last[node]  = (hello->last_slot_bytes < last[node]) ? hello->last_slot_bytes : last[node];
-        relay[node] = (hello->relay_slot_bytes < relay[node]) ? hello->relay_slot_bytes : relay[node];
-    }
+    return status;
 }
 
 /* What another leader says; also while nobody waits for it. */
@@ -575,19 +632,17 @@ static mpath_links_t *links_new(mpath_team_t *team)
     links->fabric      = team->context->fabric;
     links->num_nics    = mpath_topo_machine(team->topo, team->node)->num_nics;
     links->num_nics_to = mpath_topo_most_nics(team->topo);
-    links->hellos      = calloc(size, sizeof(*links->hellos));
     links->slot_bytes  = calloc(2 * (size_t)team->num_nodes, sizeof(*links->slot_bytes));
     links->unopened    = calloc((size_t)team->num_nodes, sizeof(*links->unopened));
     links->peers       = calloc(size * (size_t)links->num_nics * (size_t)links->num_nics_to + 1, sizeof(*links->peers));
     links->settles     = calloc(size, sizeof(*links->settles));
     links->words       = leads ? calloc(size, sizeof(*links->words)) : NULL;
-    if ((links->hellos == NULL) || (links->slot_bytes == NULL) || (links->unopened == NULL) || (links->peers == NULL) ||
+    if ((links->slot_bytes == NULL) || (links->unopened == NULL) || (links->peers == NULL) ||
         (links->settles == NULL) || (leads && (links->words == NULL)) ||
         (mpath_inbox_init(&links->inbox, links->fabric, links->fabric_nic, team->id) != MPATH_OK)) {
         free(links->unopened);
         free(links->words);
         free(links->settles);
-        free(links->hellos);
         free(links->slot_bytes);
         free(links->peers);
         free(links);
@@ -625,9 +680,7 @@ static uint64_t links_memory_bytes(const mpath_links_t *links)
         bytes += (links->ports[kind] != NULL) ? mpath_shm_port_bytes(links->ports[kind]) : 0;
     }
     for (int nic = 0; nic < MPATH_MAX_NICS; nic++) {
-        bytes += (links->hellos[team->rank].address_bytes[nic] > 0)
-                     ? mpath_fabric_open_limit_bytes(team->context->fabric)
-                     : 0;
+        bytes += (links->hello.address_bytes[nic] > 0) ? mpath_fabric_open_limit_bytes(team->context->fabric) : 0;
     }
     return bytes;
 }
@@ -655,7 +708,6 @@ static void links_destroy(mpath_links_t *links)
     mpath_links_forget_peers(links, MPATH_NIC_SET_ALL); /* before the rails, which may be closed then */
     mpath_inbox_cleanup(&links->inbox);
     close_lanes(links);
-    free(links->hellos);
     free(links->slot_bytes);
     free(links->settles);
     free(links->unopened);
@@ -733,7 +785,9 @@ static mpath_nic_set_t links_between(const mpath_links_t *links, int rank)
     for (mpath_nic_set_t left = nics; left != 0; left &= left - 1) {
         int nic = mpath_nic_first(left);
 
-        if ((links->hellos[team->rank].address_bytes[nic] == 0) || (links->hellos[rank].address_bytes[nic] == 0)) {
+        uint16_t bytes;
+
+        if ((links->hello.address_bytes[nic] == 0) || (address_of(links, rank, nic, &bytes) == NULL)) {
             nics &= ~mpath_nic_bit(nic);
         }
     }
@@ -856,7 +910,7 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_t **links_p)
     if (status == MPATH_OK) {
         status = take_ports(links, room_bytes, &mine);
     }
-    mine.status = (int32_t)status;
+    mine.status = status;
     status      = exchange_hellos(links, &mine);
     if (status == MPATH_OK) {
         status = exchange_addresses(links, open_lanes(links));
@@ -946,7 +1000,7 @@ static mpath_status_t inbox_join_all(mpath_inbox_t *inbox, const mpath_links_t *
     mpath_status_t status = MPATH_OK;
 
     for (int nic = 0; (nic < MPATH_MAX_NICS) && (status == MPATH_OK); nic++) {
-        if (links->hellos[links->team->rank].address_bytes[nic] > 0) {
+        if (links->hello.address_bytes[nic] > 0) {
             status = mpath_inbox_join_rail(inbox, links->fabric_nic[nic]);
         }
     }
@@ -1025,10 +1079,10 @@ static mpath_status_t renew_rail(mpath_links_t *links, int nic, mpath_links_hell
 
 mpath_status_t mpath_links_reopen(mpath_links_t *links, mpath_nic_set_t nics)
 {
-    mpath_links_hello_t mine = links->hellos[links->team->rank];
+    mpath_links_hello_t mine = links->hello;
     mpath_status_t status;
 
-    mine.unopened = 0;
+    mine.unopened.nics = 0;
     mpath_inbox_close(&links->inbox); /* late chunks of earlier attempts, which the rails are about to release */
     for (; nics != 0; nics &= nics - 1) {
         int nic = mpath_nic_first(nics);
@@ -1037,7 +1091,7 @@ mpath_status_t mpath_links_reopen(mpath_links_t *links, mpath_nic_set_t nics)
             mine.address_bytes[nic] =
                 0; /* it is back on other nodes only: nothing is sent to it, and it may not open */
         } else if (((links->driven >> nic) & 1) && (mine.status == MPATH_OK)) {
-            mine.status = (int32_t)renew_rail(links, nic, &mine);
+            mine.status = renew_rail(links, nic, &mine);
         }
     }
     mpath_inbox_open(&links->inbox);
@@ -1067,23 +1121,20 @@ static int is_narrow(const mpath_links_t *links, const mpath_nic_set_t *nics)
 
 mpath_status_t mpath_links_confirm(mpath_team_t *team, mpath_status_t mine)
 {
-    int32_t my_status = mine, *all = malloc((size_t)team->size * sizeof(*all));
-    mpath_status_t status;
+    uint64_t most[MPATH_TEAM_NUMBERS] = {mpath_team_most_fails(team, mine)};
+    mpath_status_t status             = mpath_team_most(team, most), failed;
+    int rank;
 
-    if (all == NULL) {
-        mpath_error("%s: no memory to set up the movement of data", team->oob.name);
-        return MPATH_ERR_NO_MEMORY;
+    if (status != MPATH_OK) {
+        return status;
     }
-    status = mpath_team_allgather(team, &my_status, sizeof(my_status), all);
-    for (int rank = 0; (status == MPATH_OK) && (rank < team->size); rank++) {
-        if (all[rank] != MPATH_OK) {
-            mpath_info_by(team->rank == 0, "%s: rank %d could not set up its rails (%s); the previous functions run",
-                          team->oob.name, rank, mpath_status_string((mpath_status_t)all[rank]));
-            status = MPATH_DECLINED;
-        }
+    failed = mpath_team_most_failed(most[0], &rank);
+    if (failed != MPATH_OK) {
+        mpath_info_by(team->rank == 0, "%s: rank %d could not set up its rails (%s); the previous functions run",
+                      team->oob.name, rank, mpath_status_string(failed));
+        return MPATH_DECLINED;
     }
-    free(all);
-    return status;
+    return MPATH_OK;
 }
 
 /* All have opened their further rails: each tells the others. */
@@ -1109,14 +1160,14 @@ static mpath_status_t tell(mpath_links_t *links, const mpath_links_hello_t *hell
 mpath_status_t mpath_links_widen(mpath_links_t *links, const mpath_nic_set_t *nics)
 {
     const mpath_team_t *team  = links->team;
-    mpath_links_hello_t hello = links->hellos[team->rank];
+    mpath_links_hello_t hello = links->hello;
     mpath_status_t status;
 
     if (!is_narrow(links, nics)) {
         return MPATH_OK;
     }
-    hello.unopened = 0;
-    status         = open_rails(links, nics[team->rank] & known_nics(team, team->node), &hello);
-    status         = mpath_links_confirm(links->team, status);
+    hello.unopened.nics = 0;
+    status              = open_rails(links, nics[team->rank] & known_nics(team, team->node), &hello);
+    status              = mpath_links_confirm(links->team, status);
     return (status == MPATH_OK) ? tell(links, &hello) : status;
 }

@@ -11,14 +11,19 @@
 
 #include <stdatomic.h>
 
-/* What each rank tells the others when links are made. Plain data. */
+/* NICs that a rank drives and cannot open. Plain data. */
+typedef struct mpath_links_unopened {
+    mpath_nic_set_t nics;
+    char why[MPATH_RAIL_WHY_MAX]; /* of the first of these */
+} mpath_links_unopened_t;
+
+/* What a rank has when links are made. */
 typedef struct mpath_links_hello {
-    int32_t status;
+    mpath_status_t status;
     uint32_t last_slot_bytes, relay_slot_bytes; /* of its queues in shared memory; 0: none */
     uint32_t rail_chunk_bytes;                  /* smallest of the rails it has opened; 0: none */
-    mpath_nic_set_t unopened;                   /* NICs that it drives and cannot open, a bit each */
-    char why[MPATH_RAIL_WHY_MAX];               /* of the first of these */
-    uint16_t address_bytes[MPATH_MAX_NICS];     /* by NIC of the topology; 0: not driven by this rank, or left out */
+    mpath_links_unopened_t unopened;
+    uint16_t address_bytes[MPATH_MAX_NICS]; /* by NIC of the topology; 0: not driven by this rank, or left out */
 } mpath_links_hello_t;
 
 /* What a rank tells the others at the end of a call: NICs of its node, a bit each. */
@@ -52,8 +57,9 @@ struct mpath_links {
     mpath_shm_port_t *ports[MPATH_SHM_KINDS]; /* queues of this process; NULL: none is needed */
     mpath_lane_t
         *lanes[MPATH_SHM_KINDS]; /* peers are local ranks; NULL when alone on the node, or no path has a relay */
-    mpath_links_hello_t *hellos; /* by rank */
-    uint8_t *addresses;          /* by rank, address_stride bytes each: the addresses in order of the NICs */
+    mpath_links_hello_t hello;   /* this rank's */
+    mpath_links_hello_t least;   /* of all ranks' limits, where there is something */
+    uint8_t *addresses;          /* by rank, address_stride bytes each; NULL: they are not exchanged yet */
     size_t address_stride;
     int num_nics, num_nics_to; /* of this node; most of any node */
     int *peers;                /* [(nic * size + rank) * num_nics_to + nic_to]: number + 1; 0: not known yet */

@@ -533,6 +533,35 @@ static void test_crowded(void **state)
 
 #define SAY_BYTES 12
 
+/* Every rank says other numbers, and something to its node: all hear the most of them, and from their mates what these say. */
+static void check_most(const ranks_self_t *self, mpath_team_t *team, int round)
+{
+    int size = mpath_team_size(team), loud = round % size, num_mates, rank = -1;
+    uint64_t most[MPATH_TEAM_NUMBERS] = {
+        (uint64_t)(self->rank == loud) << 50, (uint64_t)self->rank,
+        mpath_team_most_fails(team, self->rank < loud ? MPATH_OK : MPATH_ERR_TIMED_OUT)};
+    char mine[MPATH_TEAM_MATE_BYTES]            = {(char)self->rank, (char)round};
+    char all[RANKS_MAX * MPATH_TEAM_MATE_BYTES] = {0};
+    mpath_process_t *mates                      = mpath_team_mates(team, &num_mates);
+    const mpath_topo_t *topo                    = mpath_team_topo(team);
+
+    free(mates);
+    mine[sizeof(mine) - 1] = 7;
+    ranks_check(mpath_team_most_and_mates(team, most, mine, sizeof(mine), all) == MPATH_OK);
+    ranks_check(most[0] == UINT64_C(1) << 50 && most[1] == (uint64_t)size - 1);
+    ranks_check(mpath_team_most_failed(most[2], &rank) == MPATH_ERR_TIMED_OUT && rank == loud);
+    for (int other = 0, mate = 0; other < size; other++) {
+        if (mpath_topo_place(topo, other)->node == mpath_topo_place(topo, self->rank)->node) {
+            const char *said = all + (size_t)mate++ * sizeof(mine);
+
+            ranks_check(said[0] == other && said[1] == round && said[sizeof(mine) - 1] == 7 && mate <= num_mates);
+        }
+    }
+    most[0] = 1;
+    ranks_check(mpath_team_most(team, most) == MPATH_OK && most[0] == 1);
+    ranks_check(mpath_team_most_failed(0, &rank) == MPATH_OK);
+}
+
 /* Every node says a number in each round, and some an entry: all ranks hear the most of any, and each entry once. */
 static int say_body(ranks_self_t *self, void *argument)
 {
@@ -567,6 +596,7 @@ static int say_body(ranks_self_t *self, void *argument)
             seen |= 1u << theirs[0];
         }
         ranks_check(seen == ((unsigned)round & ((1u << num_nodes) - 1)));
+        check_most(self, team, round);
         if (round % 3 == 0) {
             check_works(team);
         }
