@@ -715,6 +715,7 @@ static mpath_status_t symmetric_share(mpath_symmetric_t *symmetric, mpath_operat
         because = status == MPATH_OK ? because : MPATH_WHY_IN_USE;
         symmetric->agreed_flags |= MPATH_CALL_MOVED; /* GPUs do not know what is new */
     }
+    job->in_steps = job->gpus == NULL && mpath_share_in_steps(symmetric->share, job->flags, bytes);
     if (status == MPATH_OK) {
         status = share_once(symmetric, operation, bytes, job, &stats);
     }

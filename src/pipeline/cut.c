@@ -4,7 +4,10 @@
  */
 #include "pipeline/pipeline_private.h"
 
+#include "util/log.h"
 #include "util/time.h"
+
+#include <stdlib.h>
 
 #define PIECE_MS 2              /* a rail is busy for so long with its piece of one part */
 #define SEGMENTS_AT_LEAST 8     /* unless pieces get smaller than the minimum: a pipeline has to fill before it flows */
@@ -43,6 +46,18 @@ static uint64_t part_most(const mpath_share_t *share, int node, uint64_t segment
     return ceiling(ceiling(share->part_elements[node], share->grain), segments) * share->grain;
 }
 
+static uint64_t largest_part(const mpath_share_t *share, uint64_t segments)
+{
+    uint64_t largest = 0;
+
+    for (int node = 0; node < share->num_nodes; node++) {
+        uint64_t most = part_most(share, node, segments);
+
+        largest = (most > largest) ? most : largest;
+    }
+    return largest;
+}
+
 /* Vectors in a slot before those from other nodes. */
 static uint64_t inputs_on(const mpath_share_t *share, int node)
 {
@@ -61,6 +76,10 @@ static uint64_t slot_need(const mpath_share_t *share, uint64_t segments, int nod
     }
     if (!share_has(share, MPATH_SHARE_REDUCE)) {
         return align_line(all * element);
+    }
+    if (share->job->in_steps) {
+        return inputs_on(share, node) * align_line(all * element) +
+               mpath_share_steps_bytes(share, largest_part(share, segments) * element, all * element, NULL);
     }
     return inputs_on(share, node) * align_line(all * element) +
            (uint64_t)(share->num_nodes - 1) * align_line(part_most(share, node, segments) * element);
@@ -120,6 +139,24 @@ static uint64_t grain_of(const mpath_share_job_t *job)
     return in_grains ? MPATH_SHARE_GRAIN_BYTES / job->element_bytes : 1;
 }
 
+/* The first call in steps. */
+static mpath_status_t pieces_allocate(mpath_share_t *share)
+{
+    size_t pieces = (size_t)share->num_rails * (size_t)(share->num_nodes + 1);
+
+    if (share->piece_memory == NULL) {
+        share->piece_memory = calloc(SHARE_SLOTS * pieces, sizeof(uint64_t));
+    }
+    if (share->piece_memory == NULL) {
+        mpath_error("no memory for the collectives of a communicator");
+        return MPATH_ERR_NO_MEMORY;
+    }
+    for (int slot = 0; slot < SHARE_SLOTS; slot++) {
+        share->cuts[slot].pieces = share->piece_memory + (size_t)slot * pieces;
+    }
+    return MPATH_OK;
+}
+
 mpath_status_t mpath_share_cut_job(mpath_share_t *share)
 {
     const mpath_share_job_t *job = share->job;
@@ -149,12 +186,15 @@ mpath_status_t mpath_share_cut_job(mpath_share_t *share)
     for (int node = 0; node < share->num_nodes; node++) {
         share->input_bytes += part_most(share, node, segments);
     }
+    (void)mpath_share_steps_bytes(share, largest_part(share, segments) * element, share->input_bytes * element,
+                                  share->turn_at);
     share->input_bytes = align_line(share->input_bytes * element);
     share->other_bytes = align_line(part_most(share, share->node, segments) * element);
     for (int slot = 0; slot < SHARE_SLOTS; slot++) {
         share->cuts[slot].segment = UINT64_MAX;
     }
-    return MPATH_OK;
+    mpath_share_begin_turns(share);
+    return job->in_steps ? pieces_allocate(share) : MPATH_OK;
 }
 
 const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment)
@@ -170,6 +210,9 @@ const share_cut_t *mpath_share_cut(mpath_share_t *share, uint64_t segment)
             cut->first[node]  = fraction(share, total, segment, share->num_segments);
             cut->at[node + 1] = cut->at[node] + fraction(share, total, segment + 1, share->num_segments) -
                                 cut->first[node];
+        }
+        if (share->job->in_steps) {
+            mpath_share_cut_by_rail(share, cut);
         }
     }
     return cut;

@@ -15,12 +15,12 @@
 #define HOP_EMPTY (1u << 1) /* bit 0: the phase */
 #define HOP_RAIL_SHIFT 2
 #define HOP_RAIL_MASK 63u
-#define HOP_NODE_SHIFT 8
+#define HOP_TURN_SHIFT 8 /* with direct exchanges the node that sends; see pipeline_private.h */
 
-static uint32_t hop_make(int phase, int empty, int rail, int node)
+static uint32_t hop_make(int phase, int empty, int rail, int turn)
 {
     return (uint32_t)phase | (empty ? HOP_EMPTY : 0) | ((uint32_t)rail << HOP_RAIL_SHIFT) |
-           ((uint32_t)node << HOP_NODE_SHIFT);
+           ((uint32_t)turn << HOP_TURN_SHIFT);
 }
 
 static share_link_t *link_of(mpath_share_t *share, uint32_t hop)
@@ -35,23 +35,63 @@ static share_link_t *link_of(mpath_share_t *share, uint32_t hop)
     return NULL;
 }
 
-static uint64_t *got_of(const mpath_share_t *share, const share_link_t *link, int phase, uint64_t k, int node)
+static uint64_t *got_of(const mpath_share_t *share, const share_link_t *link, int phase, uint64_t k, int turn)
 {
-    return &link->got[phase][k % SHARE_SLOTS * (uint64_t)share->num_nodes + (uint64_t)node];
+    return &link->got[phase][k % SHARE_SLOTS * (uint64_t)share->num_nodes + (uint64_t)turn];
 }
 
-/* The piece that comes from a node (or, in SCATTER, goes to it): elements in the segment. */
-static void piece_from(mpath_share_t *share, const share_link_t *link, int phase, uint64_t k, int node,
-                       uint64_t *first_p, uint64_t *count_p)
+/* With direct exchanges: the own part, on its way from all nodes, or to them when it is final. */
+static void own_piece(mpath_share_t *share, const share_link_t *link, uint64_t k, uint64_t *first_p, uint64_t *count_p)
 {
-    mpath_share_piece(share, mpath_share_cut(share, k), (phase == SHARE_SCATTER) ? share->node : node, link->rail,
-                      first_p, count_p);
+    mpath_share_piece(share, mpath_share_cut(share, k), share->node, link->rail, first_p, count_p);
+}
+
+/* The part of another node, as this one has it. */
+static void other_piece(mpath_share_t *share, const share_link_t *link, uint64_t k, int node, share_range_t *range)
+{
+    uint64_t first;
+
+    mpath_share_piece(share, mpath_share_cut(share, k), node, link->rail, &first, &range->count);
+    range->data = share_input(share, k, 0) + first * share->job->element_bytes;
 }
 
 static char *own_data(mpath_share_t *share, uint64_t k, uint64_t first)
 {
     return share_own_result(share, k) +
            (first - mpath_share_cut(share, k)->at[share->node]) * share->job->element_bytes;
+}
+
+/* What comes in a turn, and where it goes. */
+static void range_in(mpath_share_t *share, const share_link_t *link, int phase, uint64_t k, int turn,
+                     share_range_t *range)
+{
+    uint64_t first;
+
+    if (share->job->in_steps) {
+        (phase == SHARE_SCATTER ? mpath_share_sums_from : mpath_share_others)(share, link->rail, turn, k, range);
+    } else if (phase == SHARE_GATHER) {
+        other_piece(share, link, k, turn, range);
+    } else {
+        own_piece(share, link, k, &first, &range->count);
+        range->data = share_from_node(share, k, turn) +
+                      (first - mpath_share_cut(share, k)->at[share->node]) * share->job->element_bytes;
+    }
+}
+
+/* What is sent in a turn. */
+static void range_out(mpath_share_t *share, const share_link_t *link, int phase, uint64_t k, int turn,
+                      share_range_t *range)
+{
+    uint64_t first;
+
+    if (share->job->in_steps) {
+        (phase == SHARE_SCATTER ? mpath_share_others : mpath_share_sums)(share, link->rail, turn, k, range);
+    } else if (phase == SHARE_SCATTER) {
+        other_piece(share, link, k, turn, range);
+    } else {
+        own_piece(share, link, k, &first, &range->count);
+        range->data = own_data(share, k, first);
+    }
 }
 
 void mpath_share_link_reset(mpath_share_t *share, share_link_t *link)
@@ -64,6 +104,7 @@ void mpath_share_link_reset(mpath_share_t *share, share_link_t *link)
         memset(link->arrived[phase], 0, nodes * sizeof(uint64_t));
         memset(link->got[phase], 0, SHARE_SLOTS * nodes * sizeof(uint64_t));
     }
+    memset(link->added, 0, nodes * sizeof(uint64_t));
     memset(link->under_way, 0, sizeof(link->under_way));
     link->combined = link->delivered = link->freed = 0;
     link->taken_bytes = link->busy_ns = link->looked_ns = 0;
@@ -91,28 +132,25 @@ static mpath_status_t place(void *argument, const mpath_chunk_t *chunk, void **t
 {
     mpath_share_t *share = argument;
     share_link_t *link   = link_of(share, chunk->hop);
-    int phase = (int)(chunk->hop & 1), node = (int)(chunk->hop >> HOP_NODE_SHIFT);
-    uint64_t first, count, k = chunk->flow, element = share->job->element_bytes;
+    int phase = (int)(chunk->hop & 1), turn = (int)(chunk->hop >> HOP_TURN_SHIFT);
+    uint64_t k = chunk->flow, bytes;
+    share_range_t range;
 
     if ((link == NULL) || (chunk->call != share->job->call) || (k >= share->num_segments) ||
-        (node >= share->num_nodes) || (node == share->node) || (k < link->arrived[phase][node]) ||
+        (turn >= share->num_turns) || !mpath_share_turn_is_mine(share, turn) || (k < link->arrived[phase][turn]) ||
         (k >= share->my_consumed + SHARE_SLOTS) || (share->rails[link->rail].weight == 0)) {
         return not_expected(share, chunk);
     }
-    piece_from(share, link, phase, k, node, &first, &count);
+    range_in(share, link, phase, k, turn, &range);
     if (chunk->hop & HOP_EMPTY) {
         *to_p = NULL;
-        return (count == 0) ? MPATH_OK : not_expected(share, chunk);
+        return (range.count == 0) ? MPATH_OK : not_expected(share, chunk);
     }
-    if ((chunk->offset > count * element) || (chunk->bytes > count * element - chunk->offset)) {
+    bytes = range.count * share->job->element_bytes;
+    if ((chunk->offset > bytes) || (chunk->bytes > bytes - chunk->offset)) {
         return not_expected(share, chunk);
     }
-    if (phase == SHARE_SCATTER) {
-        *to_p = share_from_node(share, k, node) + (first - mpath_share_cut(share, k)->at[share->node]) * element +
-                chunk->offset;
-    } else {
-        *to_p = share_input(share, k, 0) + first * element + chunk->offset;
-    }
+    *to_p = range.data + chunk->offset;
     return MPATH_OK;
 }
 
@@ -120,19 +158,20 @@ static void placed(void *argument, const mpath_chunk_t *chunk)
 {
     mpath_share_t *share = argument;
     share_link_t *link   = link_of(share, chunk->hop);
-    int phase = (int)(chunk->hop & 1), node = (int)(chunk->hop >> HOP_NODE_SHIFT);
-    uint64_t *arrived = &link->arrived[phase][node], first, count;
+    int phase = (int)(chunk->hop & 1), turn = (int)(chunk->hop >> HOP_TURN_SHIFT);
+    uint64_t *arrived = &link->arrived[phase][turn];
+    share_range_t range;
 
     link->taken_bytes += (chunk->hop & HOP_EMPTY) ? 0 : chunk->bytes;
-    *got_of(share, link, phase, chunk->flow, node) += (chunk->hop & HOP_EMPTY) ? 1 : chunk->bytes;
+    *got_of(share, link, phase, chunk->flow, turn) += (chunk->hop & HOP_EMPTY) ? 1 : chunk->bytes;
     while (*arrived < share->num_segments) {
-        uint64_t *got = got_of(share, link, phase, *arrived, node);
+        uint64_t *got = got_of(share, link, phase, *arrived, turn);
 
         if (*got == 0) {
             return;
         }
-        piece_from(share, link, phase, *arrived, node, &first, &count);
-        if (*got < ((count > 0) ? count * share->job->element_bytes : 1)) {
+        range_in(share, link, phase, *arrived, turn, &range);
+        if (*got < ((range.count > 0) ? range.count * share->job->element_bytes : 1)) {
             return;
         }
         *got = 0;
@@ -149,14 +188,14 @@ static void sent(void *argument, const mpath_chunk_t *chunk)
 
 const mpath_wire_ops_t mpath_share_wire_ops = {.place = place, .placed = placed, .sent = sent};
 
-/* The least number of complete segments over the other nodes. */
+/* The least number of complete segments over all turns. */
 static uint64_t arrived_from_all(const mpath_share_t *share, const share_link_t *link, int phase)
 {
     uint64_t least = UINT64_MAX;
 
-    for (int node = 0; node < share->num_nodes; node++) {
-        if ((node != share->node) && (link->arrived[phase][node] < least)) {
-            least = link->arrived[phase][node];
+    for (int turn = 0; turn < share->num_turns; turn++) {
+        if (mpath_share_turn_is_mine(share, turn) && (link->arrived[phase][turn] < least)) {
+            least = link->arrived[phase][turn];
         }
     }
     return least;
@@ -192,6 +231,51 @@ static int combine(mpath_share_t *share, share_link_t *link)
     return 1;
 }
 
+/* In steps: segments of which the sums that a turn sends are complete here, and those that it adds to. */
+static uint64_t added_before(const mpath_share_t *share, const share_link_t *link, int turn)
+{
+    return (turn == 0) ? mpath_share_least(share, share->reduced, share->num_local, NULL) : link->added[turn - 1];
+}
+
+/* Segments whose own part is final, and, in steps, that a gather has brought from this turn on, which goes before those below. */
+static uint64_t gathered_until(const mpath_share_t *share, const share_link_t *link, int turn)
+{
+    uint64_t until = share_has(share, MPATH_SHARE_REDUCE)
+                         ? link->combined
+                         : mpath_share_least(share, share->published, share->num_local, NULL);
+
+    for (; turn < share->num_turns; turn++) {
+        until = (link->arrived[SHARE_GATHER][turn] < until) ? link->arrived[SHARE_GATHER][turn] : until;
+    }
+    return until;
+}
+
+/* In steps: adds what has come. Number of events. */
+static int add(mpath_share_t *share, share_link_t *link)
+{
+    const mpath_share_job_t *job = share->job;
+    int events                   = 0;
+
+    for (int turn = 0; turn < share->num_turns; turn++) {
+        uint64_t *added_p = &link->added[turn], k = *added_p;
+        share_range_t from, to;
+
+        if ((k == share->num_segments) || (link->arrived[SHARE_SCATTER][turn] <= k) ||
+            (added_before(share, link, turn) <= k)) {
+            continue;
+        }
+        mpath_share_sums_from(share, link->rail, turn, k, &from);
+        mpath_share_sums(share, link->rail, turn, k, &to);
+        if (to.count > 0) {
+            job->reduce(job->reduce_argument, from.data, to.data, to.count);
+        }
+        (*added_p)++;
+        events++;
+    }
+    link->combined = link->added[share->num_turns - 1];
+    return events;
+}
+
 static int deliver(mpath_share_t *share, share_link_t *link)
 {
     uint64_t until = share_has(share, MPATH_SHARE_REDUCE)
@@ -220,70 +304,84 @@ static int first_phase(const mpath_share_t *share)
 }
 
 /* Nonzero: the node has room for the segment; see pipeline/pipeline_private.h. */
-static int has_room(const mpath_share_t *share, const share_link_t *link, int phase, int node, uint64_t k)
+static int has_room(const mpath_share_t *share, const share_link_t *link, int phase, int turn, uint64_t k)
 {
-    return (phase != first_phase(share)) || (k < SHARE_SLOTS) || (link->arrived[phase][node] > k - SHARE_LAG);
+    uint64_t heard;
+
+    if ((phase != first_phase(share)) || (k < SHARE_SLOTS)) {
+        return 1;
+    }
+    if (!share->job->in_steps) {
+        heard = link->arrived[phase][turn];
+    } else {
+        heard = (phase == SHARE_SCATTER) ? link->combined : arrived_from_all(share, link, phase);
+    }
+    return heard > k - SHARE_LAG;
 }
 
-/* Sends the next chunk to a node: 1, 0 when the rail is full, or an error. */
-static int send_chunk(mpath_share_t *share, share_link_t *link, int phase, int node)
+/* Sends the next chunk of a turn: 1, 0 when the rail is full, or an error. */
+static int send_chunk(mpath_share_t *share, share_link_t *link, int phase, int turn)
 {
     const share_rail_t *rail = &share->rails[link->rail];
-    uint64_t k = link->next_send[phase][node], *sent_p = &link->sent_bytes[phase][node], first, count, bytes;
-    uint64_t element = share->job->element_bytes;
+    uint64_t k = link->next_send[phase][turn], *sent_p = &link->sent_bytes[phase][turn], all, bytes;
+    int node = mpath_share_turn_to(share, phase, turn);
+    share_range_t range;
     mpath_chunk_t chunk;
     mpath_status_t status;
-    const char *data;
 
-    mpath_share_piece(share, mpath_share_cut(share, k), (phase == SHARE_SCATTER) ? node : share->node, link->rail,
-                      &first, &count);
-    bytes = (count * element - *sent_p < share->max_chunk) ? count * element - *sent_p : share->max_chunk;
-    data  = (phase == SHARE_SCATTER) ? share_input(share, k, 0) + first * element : own_data(share, k, first);
+    range_out(share, link, phase, k, turn, &range);
+    all   = range.count * share->job->element_bytes;
+    bytes = (all - *sent_p < share->max_chunk) ? all - *sent_p : share->max_chunk;
     chunk = (mpath_chunk_t){.call   = share->job->call,
                             .flow   = (uint32_t)k,
                             .offset = *sent_p,
-                            .bytes  = (uint32_t)((count > 0) ? bytes : 1), /* whatever it holds */
-                            .hop    = hop_make(phase, count == 0, link->rail, share->node)};
+                            .bytes  = (uint32_t)((all > 0) ? bytes : 1), /* whatever it holds */
+                            .hop    = hop_make(phase, all == 0, link->rail, share->job->in_steps ? turn : share->node)};
     link->under_way[k % SHARE_SLOTS]++;
     status = mpath_wire_send(share->wire, rail->nic[share->node], rail->driver[node], rail->nic[node], &chunk,
-                             (count > 0) ? data + *sent_p : share_slot(share, k));
+                             (all > 0) ? range.data + *sent_p : share_slot(share, k));
     if (status != MPATH_OK) {
         link->under_way[k % SHARE_SLOTS]--;
         return (status == MPATH_NO_RESOURCE) ? 0 : (int)status;
     }
-    *sent_p += (count > 0) ? bytes : 0;
-    share->stats.rail_bytes += (count > 0) ? bytes : 0;
-    if (*sent_p == count * element) {
+    *sent_p += (all > 0) ? bytes : 0;
+    share->stats.rail_bytes += (all > 0) ? bytes : 0;
+    if (*sent_p == all) {
         *sent_p = 0;
-        link->next_send[phase][node]++;
+        link->next_send[phase][turn]++;
     }
     return 1;
 }
 
-/* Segments whose data for the phase is there. */
-static uint64_t sendable(const mpath_share_t *share, const share_link_t *link, int phase)
+/* Segments whose data for a turn of the phase is there. */
+static uint64_t sendable(const mpath_share_t *share, const share_link_t *link, int phase, int turn)
 {
     if (phase == SHARE_SCATTER) {
-        return mpath_share_least(share, share->reduced, share->num_local, NULL);
+        return share->job->in_steps ? added_before(share, link, turn)
+                                    : mpath_share_least(share, share->reduced, share->num_local, NULL);
     }
-    return share_has(share, MPATH_SHARE_REDUCE) ? link->combined
-                                                : mpath_share_least(share, share->published, share->num_local, NULL);
+    return gathered_until(share, link, share->job->in_steps ? turn + 1 : share->num_turns);
 }
 
-/* One chunk to every node that has room, until none has. */
+/* One chunk of every turn whose node has room, until none has. */
 static int send_phase(mpath_share_t *share, share_link_t *link, int phase)
 {
-    uint64_t until = sendable(share, link, phase);
+    uint64_t until = sendable(share, link, phase, 0);
     int events     = 0, round;
 
     do {
         round = 0;
-        for (int i = 1; i < share->num_nodes; i++) {
-            int node   = (share->node + i) % share->num_nodes, result;
-            uint64_t k = link->next_send[phase][node];
+        for (int i = 1; i <= share->num_turns; i++) {
+            int turn = (share->node + i) % share->num_turns, result;
+            uint64_t k;
 
-            if ((k < until) && has_room(share, link, phase, node, k)) {
-                result = send_chunk(share, link, phase, node);
+            if (!mpath_share_turn_is_mine(share, turn)) {
+                continue;
+            }
+            k     = link->next_send[phase][turn];
+            until = share->job->in_steps ? sendable(share, link, phase, turn) : until;
+            if ((k < until) && has_room(share, link, phase, turn, k)) {
+                result = send_chunk(share, link, phase, turn);
                 if (result < 0) {
                     return result;
                 }
@@ -297,10 +395,10 @@ static int send_phase(mpath_share_t *share, share_link_t *link, int phase)
 
 static int is_sent(const mpath_share_t *share, const share_link_t *link, uint64_t k)
 {
-    for (int node = 0; node < share->num_nodes; node++) {
-        if ((node != share->node) &&
-            ((share_has(share, MPATH_SHARE_REDUCE) && (link->next_send[SHARE_SCATTER][node] <= k)) ||
-             (share_has(share, MPATH_SHARE_GATHER) && (link->next_send[SHARE_GATHER][node] <= k)))) {
+    for (int turn = 0; turn < share->num_turns; turn++) {
+        if (mpath_share_turn_is_mine(share, turn) &&
+            ((share_has(share, MPATH_SHARE_REDUCE) && (link->next_send[SHARE_SCATTER][turn] <= k)) ||
+             (share_has(share, MPATH_SHARE_GATHER) && (link->next_send[SHARE_GATHER][turn] <= k)))) {
             return 0;
         }
     }
@@ -314,10 +412,10 @@ static int is_sent(const mpath_share_t *share, const share_link_t *link, uint64_
 static int is_busy(const mpath_share_t *share, const share_link_t *link)
 {
     for (int phase = first_phase(share); phase < SHARE_PHASES; phase++) {
-        for (int node = 0; node < share->num_nodes; node++) {
-            uint64_t begun = link->next_send[phase][node] + (link->sent_bytes[phase][node] > 0);
+        for (int turn = 0; turn < share->num_turns; turn++) {
+            uint64_t begun = link->next_send[phase][turn] + (link->sent_bytes[phase][turn] > 0);
 
-            if ((node != share->node) && (link->arrived[phase][node] < begun)) {
+            if (mpath_share_turn_is_mine(share, turn) && (link->arrived[phase][turn] < begun)) {
                 return 1;
             }
         }
@@ -343,7 +441,9 @@ int mpath_share_link_step(mpath_share_t *share, share_link_t *link)
     }
     count_time(share, link);
     if (share_has(share, MPATH_SHARE_REDUCE)) {
-        result = share_gpu_combines(share) ? mpath_share_gpu_combine(share, link) : combine(share, link);
+        result = share->job->in_steps        ? add(share, link)
+                 : share_gpu_combines(share) ? mpath_share_gpu_combine(share, link)
+                                             : combine(share, link);
         if (result < 0) {
             return result;
         }

@@ -16,6 +16,22 @@ static mpath_status_t run(mpath_share_t *share);
 
 /* What a rank does inside its node: publishes its data, combines its slice, copies the result out. */
 
+/* Copies a run between a rank's buffer and the segment that begins at `segment`. */
+static void copy_run(const mpath_share_t *share, const share_cut_t *cut, int node, const share_run_t *run,
+                     char *segment, char *buffer, int publishes)
+{
+    uint64_t element = share->job->element_bytes, count;
+
+    for (uint64_t done = 0; done < run->count; done += count) {
+        char *in_buffer = buffer + (run->in_block + done) * element, *in_segment;
+
+        count      = run->count - done;
+        in_segment = segment +
+                     mpath_share_spot(share, cut, node, run->in_segment - cut->at[node] + done, &count) * element;
+        memcpy(publishes ? in_segment : in_buffer, publishes ? in_buffer : in_segment, count * element);
+    }
+}
+
 static void publish_part(mpath_share_t *share, const share_cut_t *cut, int node, char *to)
 {
     const mpath_share_job_t *job = share->job;
@@ -24,9 +40,7 @@ static void publish_part(mpath_share_t *share, const share_cut_t *cut, int node,
 
     while (mpath_share_run_next(share, cut, node, &run)) {
         if (!only_mine || (run.rank == share->me)) {
-            memcpy(to + run.in_segment * job->element_bytes,
-                   (const char *)job->send_buffer + job->send_offsets[run.rank] + run.in_block * job->element_bytes,
-                   run.count * job->element_bytes);
+            copy_run(share, cut, node, &run, to, (char *)job->send_buffer + job->send_offsets[run.rank], 1);
         }
     }
 }
@@ -76,21 +90,17 @@ static int share_reduce(mpath_share_t *share)
 static void copy_part(mpath_share_t *share, const share_cut_t *cut, int node)
 {
     const mpath_share_job_t *job = share->job;
-    uint64_t element             = job->element_bytes;
-    const char *part;
-    share_run_t run = {0};
+    char *segment                = share_input(share, cut->segment, 0);
+    share_run_t run              = {0};
 
-    if (node == share->node) {
-        part = share_own_result(share, cut->segment);
-    } else {
-        part = share_input(share, cut->segment, 0) + cut->at[node] * element;
+    if ((node == share->node) && !job->in_steps) {
+        segment = share_own_result(share, cut->segment) - cut->at[node] * job->element_bytes;
     }
     while (mpath_share_run_next(share, cut, node, &run)) {
         int mine = run.rank == share->me;
 
         if (mine ? !job->own_in_place : share_has(share, MPATH_SHARE_GATHER)) {
-            memcpy((char *)job->recv_buffer + job->recv_offsets[run.rank] + run.in_block * element,
-                   part + (run.in_segment - cut->at[node]) * element, run.count * element);
+            copy_run(share, cut, node, &run, segment, (char *)job->recv_buffer + job->recv_offsets[run.rank], 0);
         }
     }
 }
@@ -160,6 +170,7 @@ static int behind(const mpath_share_t *share, const share_line_t *lines, uint64_
     return share->local[who] != share->me;
 }
 
+/* To or from the node of a turn, over a rail. */
 static void edge_by_rail(const mpath_share_t *share, const share_link_t *link, int node, const char *what,
                          uint64_t segment, edge_t *edge)
 {
@@ -184,21 +195,35 @@ static uint64_t link_until(const mpath_share_t *share, const share_link_t *link,
     return share_has(share, MPATH_SHARE_GATHER) ? share->my_published : 0;
 }
 
-/* What a driver waits for longest: something to come, or else to be taken. */
+#define PROGRESS_SEGMENT (2 * SHARE_TURNS_MAX) /* more turns than a segment has */
+
+/* The turns of both phases in the order in which they depend on each other in steps: a gather goes back the way of the scatter. */
+static int turn_after(const mpath_share_t *share, int phase, int index)
+{
+    return (share->job->in_steps && (phase == SHARE_GATHER)) ? share->num_turns - 1 - index : index;
+}
+
+/*
+ * What a driver waits for longest: something to come, or else to be taken. In steps it is the first turn of that segment that
+ * has not come: who is to send in the turns after it may itself wait for them.
+ */
 static int link_edge(const mpath_share_t *share, const share_link_t *link, edge_t *edge)
 {
-    uint64_t *const *const counts[] = {link->arrived, link->next_send};
-    const char *const what[]        = {"to send its piece of", "to take a piece of"};
+    uint64_t *const *const counts[]                       = {link->arrived, link->next_send};
+    const char *const what[]                              = {"to send its piece of", "to take a piece of"};
+    int (*const other[])(const mpath_share_t *, int, int) = {mpath_share_turn_from, mpath_share_turn_to};
 
     for (int way = 0; way < 2; way++) {
         uint64_t least = UINT64_MAX;
 
         for (int phase = 0; phase < SHARE_PHASES; phase++) {
-            for (int node = 0; node < share->num_nodes; node++) {
-                uint64_t segment = counts[way][phase][node];
+            for (int i = 0; i < share->num_turns; i++) {
+                int turn         = turn_after(share, phase, i);
+                uint64_t segment = counts[way][phase][turn];
 
-                if ((node != share->node) && (segment < link_until(share, link, phase)) && (segment < least)) {
-                    edge_by_rail(share, link, node, what[way], segment, edge);
+                if (mpath_share_turn_is_mine(share, turn) && (segment < link_until(share, link, phase)) &&
+                    (segment < least)) {
+                    edge_by_rail(share, link, other[way](share, phase, turn), what[way], segment, edge);
                     least = segment;
                 }
             }
@@ -319,11 +344,13 @@ static mpath_status_t check_links(mpath_share_t *share)
         const share_link_t *link = &share->links[i];
 
         for (int phase = 0; phase < SHARE_PHASES; phase++) {
-            for (int node = 0; (status == MPATH_OK) && (node < share->num_nodes); node++) {
+            for (int turn = 0; (status == MPATH_OK) && (turn < share->num_turns); turn++) {
                 edge_t edge;
 
-                if ((node != share->node) && (link->arrived[phase][node] < link_until(share, link, phase))) {
-                    edge_by_rail(share, link, node, "to send its piece of", link->arrived[phase][node], &edge);
+                if (mpath_share_turn_is_mine(share, turn) &&
+                    (link->arrived[phase][turn] < link_until(share, link, phase))) {
+                    edge_by_rail(share, link, mpath_share_turn_from(share, phase, turn), "to send its piece of",
+                                 link->arrived[phase][turn], &edge);
                     status = check_edge(share, &edge);
                 }
             }
@@ -536,6 +563,29 @@ static int is_given_up(const mpath_share_t *share, mpath_status_t status)
             ((status == MPATH_ERR_UNREACHABLE) && (share->given_up || (mpath_wire_lost(share->wire) != 0))));
 }
 
+/*
+ * How far a rail has come: segments, and in steps the turns of the next one that have come. A node whose partner in a turn
+ * waits for another one in the turn before is not further behind than that.
+ */
+static uint64_t link_progress(const mpath_share_t *share, const share_link_t *link)
+{
+    uint64_t turns = 0;
+
+    if (!share->job->in_steps || (link->delivered == share->num_segments)) {
+        return link->delivered * (share->job->in_steps ? PROGRESS_SEGMENT : 1);
+    }
+    for (int phase = 0; phase < SHARE_PHASES; phase++) {
+        for (int i = 0; share_has(share, phase == SHARE_SCATTER ? MPATH_SHARE_REDUCE : MPATH_SHARE_GATHER) &&
+                        (i < share->num_turns);
+             i++, turns++) {
+            if (link->arrived[phase][turn_after(share, phase, i)] <= link->delivered) {
+                return link->delivered * PROGRESS_SEGMENT + turns;
+            }
+        }
+    }
+    return link->delivered * PROGRESS_SEGMENT + turns;
+}
+
 /* The rails of this rank that are furthest behind: the others wait for them. */
 static void find_silent(const mpath_share_t *share, mpath_failover_loss_t *loss)
 {
@@ -545,11 +595,13 @@ static void find_silent(const mpath_share_t *share, mpath_failover_loss_t *loss)
         const share_link_t *link = &share->links[i];
         mpath_nic_set_t nic      = mpath_nic_bit(share->rails[link->rail].nic[share->node]);
 
-        if (link->delivered < least) {
-            least        = link->delivered;
+        uint64_t progress = link_progress(share, link);
+
+        if (progress < least) {
+            least        = progress;
             loss->silent = 0;
         }
-        loss->silent |= ((link->delivered == least) && (least < share->num_segments)) ? nic : 0;
+        loss->silent |= ((progress == least) && (link->delivered < share->num_segments)) ? nic : 0;
     }
     loss->progress = (least < UINT32_MAX) ? (uint32_t)least : UINT32_MAX;
 }

@@ -15,10 +15,12 @@
  *
  * Allreduce does all five, Reduce_scatter leaves out gather, Allgather leaves out reduce and scatter. Scatter and
  * gather are direct exchanges: each rail carries 2 (N - 1) / N of its share of the vector for N nodes, the least there
- * is (Patarasu and Yuan, JPDC 69(2), 2009), in two steps however many nodes there are.
+ * is (Patarasu and Yuan, JPDC 69(2), 2009), in two steps however many nodes there are. Between many nodes, where a driver
+ * would be busy with its 2 (N - 1) messages, they go in 2 ceil(log2 N) steps, with as many bytes (pipeline/steps.c).
  *
- * Elements are combined in the order of the ranks on each node, then in the order of the nodes: the result depends
- * neither on shares nor on segments, and is computed once, so that all ranks get the same bits.
+ * Elements are combined in the order of the ranks on each node, then in the order of the nodes, or in steps in one that
+ * follows from the number of nodes and whose part it is: the result depends neither on shares nor on segments, and is
+ * computed once, so that all ranks get the same bits.
  */
 #ifndef MPATH_PIPELINE_PIPELINE_H
 #define MPATH_PIPELINE_PIPELINE_H
@@ -60,6 +62,7 @@ typedef struct mpath_share_job {
     const uint64_t *recv_offsets;
     int own_in_place; /* this rank's own block is in the receive buffer already (without REDUCE only) */
     int settles;      /* the ranks end the call together by mpath_failover_settle() */
+    int in_steps;     /* mpath_share_in_steps(), of the whole call; host memory only */
     mpath_reduce_t reduce;
     void *reduce_argument;
     const mpath_share_gpus_t *gpus; /* NULL: host memory on all ranks */
@@ -101,6 +104,12 @@ void mpath_share_set_rates(mpath_share_t *share, const uint64_t *rates_bps, mpat
  * Nonzero: this rank drives the rail; bytes that it brought in the last call, and the time in which some were missing.
  */
 int mpath_share_measured(const mpath_share_t *share, int index, uint64_t *bytes_p, uint64_t *busy_ns_p);
+
+/*
+ * Whether a call of `bytes` in total on host memory goes in steps, by predicted time. The same on all ranks, and with what
+ * is left of the rails when some have failed: the order of combination follows from it.
+ */
+int mpath_share_in_steps(const mpath_share_t *share, unsigned flags, uint64_t bytes);
 
 /* What the rails take at least for what a call of `bytes` in total sends between nodes, at their declared rates. */
 uint64_t mpath_share_links_ns(const mpath_share_t *share, unsigned flags, uint64_t bytes);

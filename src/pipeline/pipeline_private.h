@@ -10,7 +10,7 @@
  *
  *   slots   [SHARE_SLOTS]; segment k uses slot k % SHARE_SLOTS:
  *             REDUCE  inputs [local ranks][segment], then [nodes - 1][own part]: what came from the other nodes.
- *                     In device memory one input, the sum
+ *                     In device memory one input, the sum. In steps, instead of the latter, what comes in each of them
  *             else    one segment
  *
  * Counters count segments and never go back: a call adds to what the calls before it have left, which is the same for
@@ -19,7 +19,8 @@
  * Flow control. A rank publishes segment k when all of its node have consumed k - SHARE_AHEAD. A driver begins to send
  * segment k to a node when k < SHARE_SLOTS or when the first thing it gets from that node for segment k - SHARE_LAG has
  * come, which says that the node has published that segment, so has consumed k - SHARE_LAG - SHARE_AHEAD = k -
- * SHARE_SLOTS: its slot is free. No credits are exchanged, nothing arrives that has no place, and nothing waits in a
+ * SHARE_SLOTS: its slot is free. In steps what is combined in the end, or gathered, comes from all nodes: that of segment k -
+ * SHARE_LAG says the same of all of them. No credits are exchanged, nothing arrives that has no place, and nothing waits in a
  * rail. At the start of a call all slots of all nodes are free, since all ranks have agreed on the call.
  */
 #ifndef MPATH_PIPELINE_PIPELINE_PRIVATE_H
@@ -38,6 +39,7 @@
 #define SHARE_LAG (SHARE_SLOTS - SHARE_AHEAD)
 #define SHARE_LINE 64u
 #define SHARE_WEIGHT 65536u /* of the fastest rail */
+#define SHARE_TURNS_MAX 32  /* in steps */
 
 /* What a rail carries: 0 before the node's own part is final, 1 after. Index of arrays. */
 enum { SHARE_SCATTER, SHARE_GATHER, SHARE_PHASES };
@@ -56,13 +58,17 @@ typedef struct share_rail {
     int *driver;       /* by node: the rank that sends and receives */
 } share_rail_t;
 
-/* What a driver knows of one rail in a call. Arrays are by node, of nodes; segments count from the call's first. */
+/*
+ * What a driver knows of one rail in a call. Arrays are by turn: with direct exchanges a node each, in steps one of them, of
+ * num_nodes; segments count from the call's first.
+ */
 typedef struct share_link {
     int rail;                            /* index */
     uint64_t *next_send[SHARE_PHASES];   /* segment */
     uint64_t *sent_bytes[SHARE_PHASES];  /* of that segment's piece */
     uint64_t *arrived[SHARE_PHASES];     /* segments that are complete */
     uint64_t *got[SHARE_PHASES];         /* [SHARE_SLOTS][nodes] bytes; 1 for an empty piece */
+    uint64_t *added;                     /* segments whose sums of a turn are combined; in steps */
     uint64_t under_way[SHARE_SLOTS];     /* sends that are not finished */
     uint64_t combined, delivered, freed; /* segments */
     /* What the rail shows of its rate: bytes that came in, and the time in which some were missing. */
@@ -74,8 +80,15 @@ typedef struct share_link {
 typedef struct share_cut {
     uint64_t segment; /* UINT64_MAX: not computed */
     uint64_t *first;  /* [nodes] of the node's part of the vector */
-    uint64_t *at;     /* [nodes + 1] in the segment */
+    uint64_t *at;     /* [nodes + 1] in the segment, if it is in the order of the nodes */
+    uint64_t *pieces; /* [rails][nodes + 1] in the segment, where it is in steps; see pipeline/steps.c */
 } share_cut_t;
+
+/* Elements in a slot. */
+typedef struct share_range {
+    char *data;
+    uint64_t count;
+} share_range_t;
 
 typedef struct share_gpu share_gpu_t;
 
@@ -94,6 +107,8 @@ struct mpath_share {
     mpath_nic_set_t lanes; /* rails that are worth using at the system's rates, a bit each by index */
     share_rail_t *rails;
     int *rail_memory;
+    int num_declared;                         /* rails that all nodes have, those lost since too, */
+    uint64_t declared_bps;                    /* and what they carry together, as the system or the user says */
     uint32_t cumulative[MPATH_MAX_RAILS + 1]; /* of the weights */
 
     /* Set up by the first call */
@@ -115,7 +130,7 @@ struct mpath_share {
     share_link_t *links;
     mpath_nic_set_t nics; /* that this rank drives */
     uint64_t *link_memory;
-    uint64_t *cut_memory;
+    uint64_t *cut_memory, *piece_memory; /* the latter in steps only */
     share_cut_t cuts[SHARE_SLOTS];
     uint64_t *part_elements; /* by node */
 
@@ -123,6 +138,8 @@ struct mpath_share {
     const mpath_share_job_t *job;
     uint64_t base; /* of the counters */
     uint64_t num_segments;
+    int num_turns;
+    uint64_t turn_at[SHARE_TURNS_MAX]; /* in steps: bytes in a slot, behind the inputs, of what comes in a turn */
     uint64_t num_inputs;               /* of a slot */
     uint64_t input_bytes, other_bytes; /* strides of the slot's areas */
     uint64_t grain;                    /* elements: parts of segments begin at multiples of it */
@@ -159,6 +176,29 @@ typedef struct share_run {
 
 /* The next run of a node's part; 0: there is none. Begin with a zeroed one. */
 int mpath_share_run_next(const mpath_share_t *share, const share_cut_t *cut, int node, share_run_t *run);
+
+/* pipeline/steps.c. Turns of a phase: one for each other node with direct exchanges. */
+void mpath_share_begin_turns(mpath_share_t *share);
+int mpath_share_turn_is_mine(const mpath_share_t *share, int turn);
+/* The nodes that something goes to in a turn, and comes from. */
+int mpath_share_turn_to(const mpath_share_t *share, int phase, int turn);
+int mpath_share_turn_from(const mpath_share_t *share, int phase, int turn);
+/* In steps: parts of which a node has sums before a turn, beginning with its own. */
+uint64_t mpath_share_width(const mpath_share_t *share, int turn);
+/* Bytes of a slot for what comes in all turns, where parts have so many at most, and all together; at: of each turn, or NULL. */
+uint64_t mpath_share_steps_bytes(const mpath_share_t *share, uint64_t part_bytes, uint64_t all_bytes, uint64_t *at);
+/* In steps: where the pieces of a segment lie. */
+void mpath_share_cut_by_rail(const mpath_share_t *share, share_cut_t *cut);
+/* Where an element of a node's part lies in the segment; *count_p: cut down to those that follow it there. */
+uint64_t mpath_share_spot(const mpath_share_t *share, const share_cut_t *cut, int node, uint64_t element,
+                          uint64_t *count_p);
+/*
+ * In steps, of a rail and a turn: the sums that stay in a scatter, to which those of another node are added, and that a gather
+ * sends; those of another node; and those of others, which a scatter sends and a gather brings.
+ */
+void mpath_share_sums(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range);
+void mpath_share_sums_from(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range);
+void mpath_share_others(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range);
 
 /* pipeline/lines.c */
 /* Sets this rank's counter. */
@@ -205,7 +245,7 @@ static inline char *share_from_node(const mpath_share_t *share, uint64_t segment
 /* Where the own part of the result lies: combination begins with node 0, and the result is in place of its data. */
 static inline char *share_own_result(mpath_share_t *share, uint64_t segment)
 {
-    if (share_has(share, MPATH_SHARE_REDUCE) && (share->node > 0)) {
+    if (share_has(share, MPATH_SHARE_REDUCE) && !share->job->in_steps && (share->node > 0)) {
         return share_from_node(share, segment, 0);
     }
     return share_input(share, segment, 0) +

@@ -59,11 +59,11 @@ static void index_ranks(mpath_share_t *share)
     share->num_local = share->num_on[share->node];
 }
 
-/* The NIC of a node on a rail; -1: none that is up. */
-static int nic_on(const mpath_share_t *share, int node, int rail)
+/* The NIC of a node on a rail; -1: none that is up, or, with `whole`, has been since the job began. */
+static int nic_on(const mpath_share_t *share, int node, int rail, int whole)
 {
     const mpath_machine_t *machine = mpath_topo_machine(share->topo, node);
-    mpath_nic_set_t lost           = share->whole ? mpath_team_lost(share->team, node) : 0;
+    mpath_nic_set_t lost           = whole && (share->team != NULL) ? mpath_team_lost(share->team, node) : 0;
 
     for (int nic = 0; nic < machine->num_nics; nic++) {
         if ((machine->nics[nic].rail == rail) && (machine->nics[nic].up || ((lost >> nic) & 1))) {
@@ -92,7 +92,7 @@ static int rail_find(const mpath_share_t *share, int number, share_rail_t *rail)
     rail->number   = number;
     rail->rate_bps = UINT64_MAX;
     for (int node = 0; node < share->num_nodes; node++) {
-        int nic = nic_on(share, node, number);
+        int nic = nic_on(share, node, number, share->whole);
         uint64_t rate_bps;
 
         if (nic < 0) {
@@ -107,6 +107,34 @@ static int rail_find(const mpath_share_t *share, int number, share_rail_t *rail)
         rail->rate_bps = (rate_bps < rail->rate_bps) ? rate_bps : rail->rate_bps;
     }
     return rail->rate_bps > 0;
+}
+
+/* Of the rail of a number: its rate, whether or not it has been lost since; 0: some node has not had it. */
+static uint64_t declared_rate(const mpath_share_t *share, int number)
+{
+    uint64_t least_bps = UINT64_MAX;
+
+    for (int node = 0; node < share->num_nodes; node++) {
+        int nic = nic_on(share, node, number, 1);
+        uint64_t rate_bps;
+
+        if (nic < 0) {
+            return 0;
+        }
+        rate_bps  = mpath_topo_machine(share->topo, node)->nics[nic].rate_bps;
+        least_bps = (rate_bps < least_bps) ? rate_bps : least_bps;
+    }
+    return least_bps;
+}
+
+static void find_declared(mpath_share_t *share)
+{
+    for (int number = 0; number < MPATH_MAX_RAILS; number++) {
+        uint64_t rate_bps = declared_rate(share, number);
+
+        share->num_declared += rate_bps > 0;
+        share->declared_bps += rate_bps;
+    }
 }
 
 static void find_rails(mpath_share_t *share)
@@ -192,6 +220,7 @@ static mpath_status_t create(mpath_team_t *team, const mpath_topo_t *topo, const
     }
     if ((share->num_nodes > 1) && (share->obstacle == NULL)) {
         find_rails(share);
+        find_declared(share);
         set_nominal_rates(share);
     }
     *share_p = share;
@@ -235,6 +264,7 @@ void mpath_share_destroy(mpath_share_t *share)
     } else if (share->segment.base != NULL) {
         mpath_segment_detach(&share->segment);
     }
+    free(share->piece_memory);
     free(share->cut_memory);
     free(share->link_memory);
     free(share->links);
@@ -250,7 +280,7 @@ void mpath_share_destroy(mpath_share_t *share)
 /* Arrays of the rails that this rank drives, and of the cuts. */
 static mpath_status_t make_links(mpath_share_t *share)
 {
-    size_t nodes = (size_t)share->num_nodes, per_link = SHARE_PHASES * nodes * (3 + SHARE_SLOTS), next = 0;
+    size_t nodes = (size_t)share->num_nodes, per_link = nodes * (1 + SHARE_PHASES * (3 + SHARE_SLOTS)), next = 0;
 
     share->links       = calloc((size_t)share->num_rails + 1, sizeof(*share->links));
     share->link_memory = calloc((size_t)(share->num_rails + 1) * per_link, sizeof(uint64_t));
@@ -265,7 +295,9 @@ static mpath_status_t make_links(mpath_share_t *share)
         if (share->rails[rail].driver[share->node] != share->me) {
             continue;
         }
-        link->rail = rail;
+        link->rail  = rail;
+        link->added = share->link_memory + next;
+        next += nodes;
         for (int phase = 0; phase < SHARE_PHASES; phase++) {
             link->next_send[phase]  = share->link_memory + next;
             link->sent_bytes[phase] = link->next_send[phase] + nodes;

@@ -305,7 +305,8 @@ static const char *const value_names[] = {"access",
                                           "gpu_reduce",
                                           "gpu_memory_bytes",
                                           "gpu_host_min_bytes",
-                                          "max_paths"};
+                                          "max_paths",
+                                          "steps_nodes"};
 
 _Static_assert(sizeof(value_names) / sizeof(value_names[0]) == TEAM_RECORD_VALUES, "a name for each");
 
@@ -359,7 +360,8 @@ static void team_record_fill(mpath_context_t *context, const mpath_oob_t *oob, t
                                         (uint64_t)settings->gpu_reduce,
                                         settings->gpu_memory_bytes,
                                         settings->gpu_host_min_bytes,
-                                        (uint64_t)context->topo_params.max_paths};
+                                        (uint64_t)context->topo_params.max_paths,
+                                        (uint64_t)settings->steps_nodes};
 
     _Static_assert(sizeof(values) == sizeof(record->values), "a value for each");
     memset(record, 0, sizeof(*record));

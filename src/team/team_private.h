@@ -19,7 +19,7 @@
 
 /* What a rank tells the others about itself when a team is set up, and whether such ranks can form a team. */
 
-#define TEAM_RECORD_VALUES 30
+#define TEAM_RECORD_VALUES 31
 
 typedef struct team_record {
     uint64_t node_key;

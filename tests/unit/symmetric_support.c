@@ -18,6 +18,7 @@ void member_init(member_t *member, ranks_self_t *self, const job_t *job)
     member->settings.reduce_scatter_algorithm = job->algorithm;
     member->settings.allgather_algorithm      = job->algorithm;
     member->settings.adapt_file               = job->adapt_file ? job->adapt_file : "";
+    member->settings.steps_nodes              = job->steps_nodes;
     if (job->repeatable) {
         member->settings.resend_min_ms = 0;
     }
@@ -104,11 +105,61 @@ double sum_of(const member_t *member, int size, uint64_t position, uint64_t roun
     return whole;
 }
 
+static int num_nodes_of(const member_t *member)
+{
+    return mpath_topo_num_nodes(mpath_team_topo(member->team));
+}
+
+static int goes_in_steps(const member_t *member, uint64_t bytes)
+{
+    const mpath_settings_t *settings = &member->settings;
+
+    return settings->steps_nodes > 0 && num_nodes_of(member) > 1 && num_nodes_of(member) >= settings->steps_nodes &&
+           (settings->allreduce_algorithm == MPATH_ALGORITHM_LANES || bytes > settings->small_bytes);
+}
+
+/* The sum of a node's ranks. */
+static double node_sum_of(const member_t *member, int size, int node, uint64_t position, uint64_t round)
+{
+    double sum = 0;
+    int first  = 1;
+
+    for (int i = 0; i < size; i++) {
+        int rank = member->order[i];
+
+        if (member->node_of[rank] == node) {
+            sum   = first ? value_of(rank, position, round) : value_of(rank, position, round) + sum;
+            first = 0;
+        }
+    }
+    return sum;
+}
+
+double expected_of(const member_t *member, int size, uint64_t bytes, int owner, uint64_t position, uint64_t round)
+{
+    int nodes = num_nodes_of(member), own = member->node_of[owner];
+    double sums[RANKS_MAX];
+
+    if (!goes_in_steps(member, bytes)) {
+        return sum_of(member, size, position, round);
+    }
+    for (int before = 0; before < nodes; before++) {
+        sums[before] = node_sum_of(member, size, (own - before + nodes) % nodes, position, round);
+    }
+    for (int width = nodes; width > 1; width = (width + 1) / 2) {
+        for (int before = (width + 1) / 2; before < width; before++) {
+            sums[before - (width + 1) / 2] += sums[before];
+        }
+    }
+    return sums[0];
+}
+
 void check_allreduce(member_t *member, const ranks_self_t *self, uint64_t elements, uint64_t round)
 {
     int in_place = (int)(round % 2);
     double *send = zeroed(elements * sizeof(double)), *recv = zeroed((elements + 1) * sizeof(double));
     double *from = in_place ? recv : send;
+    int owner    = -1;
 
     for (uint64_t i = 0; i < elements; i++) {
         from[i] = value_of(self->rank, i, round);
@@ -116,9 +167,14 @@ void check_allreduce(member_t *member, const ranks_self_t *self, uint64_t elemen
     recv[elements] = 4711;
     ranks_check(mpath_allreduce(member->symmetric, from, recv, elements, &doubles, 0) == MPATH_OK);
     memset(send, 0xEE, elements * sizeof(double));
-    for (uint64_t i = 0; i < elements; i++) {
-        double expected = sum_of(member, self->size, i, round);
+    for (uint64_t i = 0, end = 0; i < elements; i++) {
+        double expected;
 
+        while (i >= end &&
+               goes_in_steps(member, elements * sizeof(double))) { /* the parts lie in the order of the ranks */
+            end += member->symmetric->elements[++owner];
+        }
+        expected = expected_of(member, self->size, elements * sizeof(double), owner < 0 ? 0 : owner, i, round);
         ranks_check(memcmp(&recv[i], &expected, sizeof(expected)) == 0);
     }
     ranks_check(recv[elements] == 4711);

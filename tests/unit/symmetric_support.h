@@ -13,6 +13,7 @@ typedef struct job {
     const char *adapt_file;
     uint64_t memory_bytes;
     int gate_auto, deterministic;
+    int steps_nodes;   /* from so many nodes on in steps; 0: by predicted time */
     int repeatable;    /* calls settle, however short they are */
     int victim, stall; /* of the failures */
 } job_t;
@@ -44,6 +45,11 @@ extern const mpath_combination_t doubles;
 double value_of(int rank, uint64_t position, uint64_t round);
 /* By rank on each node, then by node. */
 double sum_of(const member_t *member, int size, uint64_t position, uint64_t round);
+/*
+ * As a call combines them whose largest pair has `bytes` bytes: so, or in steps the element of a part of `owner`'s node from
+ * those of nodes before it.
+ */
+double expected_of(const member_t *member, int size, uint64_t bytes, int owner, uint64_t position, uint64_t round);
 
 /* Carries an Allreduce of such numbers, in place in odd rounds, and checks every bit. */
 void check_allreduce(member_t *member, const ranks_self_t *self, uint64_t elements, uint64_t round);

@@ -18,7 +18,8 @@
 
 #include <cmocka.h>
 
-#define RANKS 6
+#define RANKS 6 /* of two nodes */
+#define RANKS_MOST 9
 #define NICS 3
 #define VICTIM 1 /* drives rail 1 of node 0 */
 #define SECOND 5 /* drives rail 2 of node 1 */
@@ -38,6 +39,8 @@ typedef struct cut {
     int again;  /* and another one later: NOT_AGAIN, ... */
     int back;   /* it is found to be up again soon */
     int behind; /* rank 0 is, with half of the results that it could have */
+    int nodes;
+    int steps; /* goes in steps between them */
 } cut_t;
 
 /* Whom the combination belongs to, and when it takes the rail away. */
@@ -109,8 +112,8 @@ mpath_status_t __wrap_mpath_share_copied(mpath_share_t *share, const mpath_share
     if (!behind || (status != MPATH_OK)) {
         return status;
     }
-    for (int node = 0; node < 2; node++) {
-        uint64_t part = job->send_offsets[node * RANKS / 2] / sizeof(double);
+    for (int node = 0; node < share->num_nodes; node++) {
+        uint64_t part = job->send_offsets[node * NICS] / sizeof(double);
         uint64_t from = mpath_share_part_done(share, node, *segments_p / 2);
         uint64_t to   = mpath_share_part_done(share, node, *segments_p);
 
@@ -150,10 +153,11 @@ int __wrap_mpath_share_link_step(mpath_share_t *share, share_link_t *link)
 
 static mpath_status_t run(const member_t *member, int what, double *send, double *recv, const mpath_combination_t *how)
 {
-    uint64_t blocks[RANKS];
+    uint64_t blocks[RANKS_MOST];
+    int size = mpath_team_size(member->team);
 
-    for (int rank = 0; rank < RANKS; rank++) {
-        blocks[rank] = ELEMENTS / RANKS;
+    for (int rank = 0; rank < size; rank++) {
+        blocks[rank] = ELEMENTS / (uint64_t)size;
     }
     switch (what) {
     case ALLREDUCE_IN_PLACE:
@@ -164,13 +168,14 @@ static mpath_status_t run(const member_t *member, int what, double *send, double
     }
 }
 
-static void open_member(member_t *member, ranks_self_t *self, int resend_after_s)
+static void open_member(member_t *member, ranks_self_t *self, int resend_after_s, int steps)
 {
     mpath_settings_init(&member->settings);
     member->settings.access                   = MPATH_ACCESS_AFFINE;
     member->settings.gate                     = MPATH_GATE_ALWAYS;
     member->settings.memory_bytes             = 4 << 20;
     member->settings.resend_min_ms            = 0;
+    member->settings.steps_nodes              = steps ? 2 : 0;
     member->settings.resend_after_s           = resend_after_s;
     member->settings.allreduce_algorithm      = MPATH_ALGORITHM_LANES;
     member->settings.reduce_scatter_algorithm = MPATH_ALGORITHM_LANES;
@@ -188,7 +193,7 @@ static int cut_body(ranks_self_t *self, void *argument)
     mpath_combination_t with_trap = {.element_bytes = sizeof(double), .reduce = add_until_trap, .argument = &trap};
     member_t member;
 
-    open_member(&member, self, 4);
+    open_member(&member, self, 4, cut->steps);
     ranks_check(send != NULL && whole != NULL && resumed != NULL);
     for (uint64_t i = 0; i < ELEMENTS; i++) {
         send[i] = value_of(self->rank, i, 0);
@@ -197,7 +202,7 @@ static int cut_body(ranks_self_t *self, void *argument)
     ranks_check(mpath_share_num_rails(member.symmetric->share) == NICS);
     trap.share      = member.symmetric->share;
     trap.phase      = cut->phase;
-    trap.calls_left = (self->rank == VICTIM) ? cut->after : 0;
+    trap.calls_left = (self->rank == VICTIM) ? cut->after * (cut->nodes - 1) : 0; /* there are more in a segment */
     second          = (self->rank == SECOND) ? cut->again : NOT_AGAIN;
     comes_back      = cut->back;
     behind          = cut->behind && (self->rank == 0);
@@ -212,6 +217,15 @@ static int cut_body(ranks_self_t *self, void *argument)
     for (int rail = 0; !cut->back && (rail < left); rail++) { /* none but the silent ones are blamed */
         ranks_check(mpath_share_rail_number(member.symmetric->share, rail) != 1);
         ranks_check((cut->again == NOT_AGAIN) || (mpath_share_rail_number(member.symmetric->share, rail) != 2));
+    }
+    if ((cut->nodes > 2) && (cut->again == NOT_AGAIN) &&
+        !cut->back) { /* only who waits for the victim itself blames a NIC */
+        int blamed = 0;
+
+        for (int node = 0; node < cut->nodes; node++) {
+            blamed += (mpath_team_lost(member.team, node) & mpath_nic_bit(1)) != 0;
+        }
+        ranks_check(blamed == 1);
     }
     ranks_check((second != IN_RESULTS) || (handed > 1));
     ranks_check(!cut->behind || (self->rank != 0) || (put_back > 0));
@@ -228,19 +242,29 @@ static int cut_body(ranks_self_t *self, void *argument)
 
 static void test_cut(void **state)
 {
-    static const cut_t cuts[] = {{ALLREDUCE_IN_PLACE, 2, SHARE_SCATTER, NOT_AGAIN, 0, 0},
-                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 0, 0},
-                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, IN_RESULTS, 0, 0},
-                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 1, 0},
-                                 {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, IN_REST, 0, 0},
-                                 {REDUCE_SCATTER, 9, SHARE_SCATTER, NOT_AGAIN, 0, 0},
-                                 {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, NOT_AGAIN, 0, 1}};
-    ranks_setup_t setup       = {.size = RANKS, .nodes = 2, .nics = NICS};
+    static const cut_t cuts[] = {{ALLREDUCE_IN_PLACE, 2, SHARE_SCATTER, NOT_AGAIN, 0, 0, 0, 0},
+                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 0, 0, 0, 0},
+                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, IN_RESULTS, 0, 0, 0, 0},
+                                 {ALLREDUCE_IN_PLACE, 12, SHARE_GATHER, NOT_AGAIN, 1, 0, 0, 0},
+                                 {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, IN_REST, 0, 0, 0, 0},
+                                 {REDUCE_SCATTER, 9, SHARE_SCATTER, NOT_AGAIN, 0, 0, 0, 0},
+                                 {ALLREDUCE_IN_PLACE, 40, SHARE_GATHER, NOT_AGAIN, 0, 1, 0, 0}};
+    static const struct {
+        int nodes, steps;
+    } layouts[] = {{2, 0}, {3, 1}};
 
     (void)state;
-    for (size_t i = 0; i < sizeof(cuts) / sizeof(cuts[0]); i++) {
-        cut_t cut = cuts[i];
+    for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]) * (sizeof(cuts) / sizeof(cuts[0])); i++) {
+        cut_t cut = cuts[i % (sizeof(cuts) / sizeof(cuts[0]))];
+        ranks_setup_t setup;
 
+        cut.nodes = layouts[i / (sizeof(cuts) / sizeof(cuts[0]))].nodes;
+        cut.steps = layouts[i / (sizeof(cuts) / sizeof(cuts[0]))].steps;
+        /* In steps all have come as far as the others: nobody has results that others lack. */
+        cut.behind = cut.behind || ((cut.nodes > 2) && ((cut.again == IN_RESULTS) || cut.back));
+        setup      = (ranks_setup_t){.size = NICS * cut.nodes, .nodes = cut.nodes, .nics = NICS};
+        print_message("%d nodes, %s, case %zu\n", cut.nodes, cut.steps ? "in steps" : "directly",
+                      i % (sizeof(cuts) / sizeof(cuts[0])));
         assert_int_equal(ranks_run(&setup, cut_body, &cut), 0);
     }
 }
@@ -258,7 +282,7 @@ static int late_body(ranks_self_t *self, void *argument)
     member_t member;
 
     (void)argument;
-    open_member(&member, self, 60);
+    open_member(&member, self, 60, 0);
     ranks_check(send != NULL && whole != NULL && resumed != NULL);
     for (uint64_t i = 0; i < ELEMENTS; i++) {
         send[i] = value_of(self->rank, i, 0);

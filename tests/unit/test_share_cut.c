@@ -14,6 +14,7 @@
 #define MOST_RAILS 5
 #define CASES 200
 #define MOST_SEGMENTS 500 /* that are looked at */
+#define MOST_SEEN 4096    /* elements of one, place by place */
 #define KIB UINT64_C(1024)
 #define MIB (KIB * KIB)
 
@@ -88,7 +89,8 @@ static void draw_case(made_t *made, uint64_t seed)
     for (int rank = 0; rank < MOST_RANKS; rank++) {
         made->blocks[rank] = (draw(&state, 5) == 0) ? 0 : draw(&state, most);
     }
-    share->rank_bytes = UINT64_C(512) << draw(&state, 13);
+    share->rank_bytes  = UINT64_C(512) << draw(&state, 13);
+    made->job.in_steps = (made->job.gpus == NULL) && (share->num_nodes > 1) && (draw(&state, 2) == 0);
     connect(made);
 }
 
@@ -124,7 +126,7 @@ static void check_fits(const made_t *made, int node)
     assert_int_equal(share->grain, is_in_grains(made) ? MPATH_SHARE_GRAIN_BYTES / made->job.element_bytes : 1);
     assert_int_equal(share->input_bytes % SHARE_LINE, 0);
     assert_int_equal(share->other_bytes % SHARE_LINE, 0);
-    need += reduces ? (uint64_t)(share->num_nodes - 1) * share->other_bytes : 0;
+    need += (reduces && !made->job.in_steps) ? (uint64_t)(share->num_nodes - 1) * share->other_bytes : 0;
     assert_true(need <= slot_bytes(share, node));
 }
 
@@ -143,6 +145,44 @@ static void check_pieces(const mpath_share_t *share, const share_cut_t *cut, int
         at += pieces;
     }
     assert_int_equal(at, cut->at[node + 1]);
+}
+
+/* In steps: every element of a segment has a place of its own, and what comes in a turn does not touch that of another one. */
+static void check_steps(made_t *made, const share_cut_t *cut)
+{
+    static unsigned char seen[MOST_SEEN];
+    mpath_share_t *share = &made->share;
+    uint64_t all = cut->at[share->num_nodes], element = made->job.element_bytes, end;
+    share_range_t from, stay, go;
+
+    if (all <= MOST_SEEN) {
+        memset(seen, 0, sizeof(seen));
+        for (int node = 0; node < share->num_nodes; node++) {
+            uint64_t count = cut->at[node + 1] - cut->at[node];
+
+            for (uint64_t i = 0; i < count; i++) {
+                uint64_t together = count - i, spot = mpath_share_spot(share, cut, node, i, &together), next = 1;
+
+                assert_true((spot < all) && (seen[spot] == 0) && (together >= 1));
+                assert_true((together == 1) || (mpath_share_spot(share, cut, node, i + 1, &next) == spot + 1));
+                seen[spot] = 1;
+            }
+        }
+    }
+    for (int rail = 0; rail < share->num_rails; rail++) {
+        for (int turn = 0; turn < share->num_turns; turn++) {
+            mpath_share_sums(share, rail, turn, cut->segment, &stay);
+            mpath_share_others(share, rail, turn, cut->segment, &go);
+            mpath_share_sums_from(share, rail, turn, cut->segment, &from);
+            assert_int_equal(from.count, stay.count);
+            assert_true((stay.data >= share_slot(share, cut->segment)) && (stay.data <= go.data));
+            assert_true(go.data + go.count * element <= share_input(share, cut->segment, 0) + share->input_bytes);
+            end = (turn + 1 < share->num_turns) ? share->turn_at[turn + 1] : UINT64_MAX;
+            end = (end == UINT64_MAX) ? share->slot_bytes : share->num_inputs * share->input_bytes + end;
+            assert_true(!(made->job.flags & MPATH_SHARE_REDUCE) ||
+                        (from.data + from.count * element <= share_slot(share, cut->segment) + end));
+        }
+    }
 }
 
 static void check_segments(made_t *made)
@@ -166,6 +206,9 @@ static void check_segments(made_t *made)
             check_pieces(share, cut, node);
         }
         assert_true(cut->at[share->num_nodes] * element <= share->input_bytes);
+        if (made->job.in_steps) {
+            check_steps(made, cut);
+        }
         assert_ptr_equal(mpath_share_cut(share, segment), cut); /* not made again */
     }
     for (int node = 0; node < share->num_nodes; node++) {
@@ -178,7 +221,7 @@ static void check_segments(made_t *made)
 static void test_cuts(void **state)
 {
     static made_t made;
-    int cut = 0, declined = 0;
+    int cut = 0, declined = 0, in_steps = 0;
 
     (void)state;
     for (uint64_t seed = 0; seed < CASES; seed++) {
@@ -187,8 +230,11 @@ static void test_cuts(void **state)
 
         draw_case(&made, seed);
         for (int node = 0; node < made.share.num_nodes; node++) {
-            made.share.node      = node;
-            made.share.num_local = made.num_on[node];
+            made.share.node       = node;
+            made.share.num_local  = made.num_on[node];
+            made.share.slot_bytes = slot_bytes(&made.share, node);
+            made.share.slots      = calloc(SHARE_SLOTS, made.share.slot_bytes + 1);
+            assert_non_null(made.share.slots);
             if (node == 0) {
                 status   = mpath_share_cut_job(&made.share);
                 segments = made.share.num_segments;
@@ -200,14 +246,46 @@ static void test_cuts(void **state)
                 check_fits(&made, node);
                 if (segments <= MOST_SEGMENTS) {
                     check_segments(&made);
+                    in_steps += made.job.in_steps;
                 }
             }
+            free(made.share.slots);
         }
+        free(made.share.piece_memory);
         cut += status == MPATH_OK;
         declined += status != MPATH_OK;
         assert_true((status == MPATH_OK) || (status == MPATH_DECLINED));
     }
-    assert_true((cut > CASES / 2) && (declined > 0));
+    assert_true((cut > CASES / 2) && (declined > 0) && (in_steps > CASES / 8));
+}
+
+/* In steps between many nodes, where messages would take longer than what they hold; whatever has become of the rails. */
+static void test_in_steps(void **state)
+{
+    const unsigned both = MPATH_SHARE_REDUCE | MPATH_SHARE_GATHER;
+    mpath_settings_t settings;
+    mpath_share_t share = {.settings = &settings, .num_declared = 8, .declared_bps = UINT64_C(400000000000)};
+
+    (void)state;
+    mpath_settings_init(&settings);
+    for (share.num_nodes = 1; share.num_nodes <= 16; share.num_nodes++) {
+        for (uint64_t bytes = 1; bytes < UINT64_C(1) << 40; bytes *= 4) {
+            assert_false(mpath_share_in_steps(&share, both, bytes));
+        }
+    }
+    share.num_nodes = 64;
+    assert_true(mpath_share_in_steps(&share, both, 64 * KIB));
+    assert_true(mpath_share_in_steps(&share, MPATH_SHARE_REDUCE, 64 * MIB));
+    assert_true(mpath_share_in_steps(&share, MPATH_SHARE_GATHER, 64 * MIB));
+    assert_false(mpath_share_in_steps(&share, both, 64 * 1024 * MIB)); /* what is sent takes longer */
+    share.num_rails = 3;
+    assert_true(mpath_share_in_steps(&share, both, 64 * KIB));
+    share.declared_bps = 0;
+    assert_false(mpath_share_in_steps(&share, both, 64 * KIB));
+    settings.steps_nodes = 3;
+    for (share.num_nodes = 1; share.num_nodes < 6; share.num_nodes++) {
+        assert_int_equal(mpath_share_in_steps(&share, both, 64 * KIB), share.num_nodes >= 3);
+    }
 }
 
 /* Vectors of bytes that are combined by one rank per node, or one node. */
@@ -294,8 +372,8 @@ static void test_least_local(void **state)
 
 int main(void)
 {
-    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts), cmocka_unit_test(test_sizes),
-                                       cmocka_unit_test(test_least_local)};
+    const struct CMUnitTest tests[] = {cmocka_unit_test(test_cuts), cmocka_unit_test(test_in_steps),
+                                       cmocka_unit_test(test_sizes), cmocka_unit_test(test_least_local)};
 
     return cmocka_run_group_tests(tests, NULL, NULL);
 }

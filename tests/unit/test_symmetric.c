@@ -20,13 +20,14 @@ static uint64_t block_of(int rank, uint64_t about, uint64_t round)
 static void check_reduce_scatter(member_t *member, const ranks_self_t *self, uint64_t about, uint64_t round)
 {
     int in_place = (int)(round % 2);
-    uint64_t blocks[RANKS_MAX], total = 0, first = 0;
+    uint64_t blocks[RANKS_MAX], total = 0, first = 0, largest = 0;
     double *send, *recv, *from;
 
     for (int rank = 0; rank < self->size; rank++) {
         blocks[rank] = block_of(rank, about, round);
         first += (rank < self->rank) ? blocks[rank] : 0;
         total += blocks[rank];
+        largest = (blocks[rank] > largest) ? blocks[rank] : largest;
     }
     send = zeroed(total * sizeof(double));
     recv = zeroed((total + 1) * sizeof(double));
@@ -37,7 +38,7 @@ static void check_reduce_scatter(member_t *member, const ranks_self_t *self, uin
     recv[total] = 4711;
     ranks_check(mpath_reduce_scatter(member->symmetric, from, recv, blocks, &doubles, 0) == MPATH_OK);
     for (uint64_t i = 0; i < blocks[self->rank]; i++) {
-        double expected = sum_of(member, self->size, first + i, round);
+        double expected = expected_of(member, self->size, largest * sizeof(double), self->rank, first + i, round);
 
         ranks_check(memcmp(&recv[i], &expected, sizeof(expected)) == 0);
     }
@@ -144,6 +145,28 @@ static void test_layouts(void **state)
     run_all(5, 0, uneven, 2, MPATH_ACCESS_ALL, MPATH_ALGORITHM_LANES);
 }
 
+/* In steps between nodes, of whose number some are no power of two, and of which some have more ranks than others. */
+static void test_steps(void **state)
+{
+    const int uneven[] = {0, 1, 0, 2, 3, 2, 4, 4};
+    job_t jobs[]       = {
+              {.setup = {.size = 4, .nodes = 2, .nics = 2}, .access = MPATH_ACCESS_AFFINE},
+              {.setup = {.size = 6, .nodes = 3, .nics = 2}, .access = MPATH_ACCESS_AFFINE},
+              {.setup = {.size = 8, .nodes = 4, .nics = 3}, .access = MPATH_ACCESS_ALL},
+              {.setup = {.size = 8, .node_of = uneven, .nics = 2}, .access = MPATH_ACCESS_ALL},
+              {.setup = {.size = 7, .nodes = 7, .nics = 2}, .access = MPATH_ACCESS_ALL, .algorithm = MPATH_ALGORITHM_LANES},
+              {.setup        = {.size = 6, .nodes = 3, .nics = 2},
+               .access       = MPATH_ACCESS_AFFINE,
+               .algorithm    = MPATH_ALGORITHM_LANES,
+               .memory_bytes = 1 << 20}};
+
+    (void)state;
+    for (size_t i = 0; i < sizeof(jobs) / sizeof(jobs[0]); i++) {
+        jobs[i].steps_nodes = 2;
+        assert_int_equal(ranks_run(&jobs[i].setup, all_body, &jobs[i]), 0);
+    }
+}
+
 /* Slots of a few hundred bytes: every step waits for every other. */
 static void test_tight_memory(void **state)
 {
@@ -191,6 +214,8 @@ static void test_any_shares(void **state)
     snprintf(path, sizeof(path), "/tmp/mpath-test-shares.%ld", (long)getpid());
     assert_int_equal(ranks_run(&job.setup, signature_body, &job), 0);
     assert_int_equal(ranks_run(&job.setup, all_body, &job), 0);
+    job.steps_nodes = 2;
+    assert_int_equal(ranks_run(&job.setup, all_body, &job), 0);
     unlink(path);
 }
 
@@ -198,6 +223,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_layouts),
+        cmocka_unit_test(test_steps),
         cmocka_unit_test(test_tight_memory),
         cmocka_unit_test(test_any_shares),
     };

@@ -264,6 +264,19 @@ static void test_killed(void **state)
     }
 }
 
+/* In steps, where most nodes hear nothing from the one whose rank has died. */
+static void test_killed_in_steps(void **state)
+{
+    job_t job = {.setup       = {.size = 10, .nodes = 5, .nics = 2, .may_die = 1u << 3, .deaf = 1},
+                 .access      = MPATH_ACCESS_AFFINE,
+                 .algorithm   = MPATH_ALGORITHM_LANES,
+                 .steps_nodes = 2,
+                 .victim      = 3};
+
+    (void)state;
+    assert_int_equal(ranks_run(&job.setup, trapped_body, &job), 0);
+}
+
 static void test_stalled(void **state)
 {
     job_t job = {.setup     = {.size = 4, .nodes = 2, .nics = 2, .deaf = 1},
@@ -281,7 +294,8 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_decline),  cmocka_unit_test(test_lost_rail), cmocka_unit_test(test_deterministic),
-        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_killed),    cmocka_unit_test(test_stalled),
+        cmocka_unit_test(test_mismatch), cmocka_unit_test(test_killed),    cmocka_unit_test(test_killed_in_steps),
+        cmocka_unit_test(test_stalled),
     };
 
     gave_up = mmap(NULL, sizeof(*gave_up), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
