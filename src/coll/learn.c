@@ -473,9 +473,8 @@ static mpath_status_t coll_rates_changed(mpath_coll_t *coll)
  * (tune/doubt.h, tune/ways.h) show nothing; those that try mpath's own way again do.
  */
 
-#define LEARN_MIN_NS MPATH_NS_PER_MS /* that rails take: shorter calls show latencies */
-#define SHARES_TIMES 50              /* that a call has to take longer than an exchange of loads */
-#define BUSY_PERCENT 80              /* of the busiest NIC's time: what others take may be its doing */
+#define SHARES_TIMES 50 /* that a call has to take longer than an exchange of loads */
+#define BUSY_PERCENT 80 /* of the busiest NIC's time: what others take may be its doing */
 
 /* A NIC of a node, as those of the rates; -1: it is not among them. */
 static int nic_of(const mpath_coll_t *coll, int node, int nic)
@@ -542,8 +541,8 @@ static void observe_rails(mpath_coll_t *coll, const mpath_rail_times_t *times, u
 /* Whether the call can show something; the same on all ranks. */
 static int may_show(const mpath_coll_t *coll, const mpath_plan_t *plan)
 {
-    return coll_rates_are_on(coll) && (mpath_plan_z_ns(plan) >= LEARN_MIN_NS) && !mpath_idle_others_may_rest() &&
-           (coll->topo_version == mpath_team_topo_version(coll->team));
+    return mpath_plan_z_ns(plan) >= MPATH_RAIL_TIMES_LEAST_NS && coll_rates_are_on(coll) &&
+           !mpath_idle_others_may_rest() && (coll->topo_version == mpath_team_topo_version(coll->team));
 }
 
 /*
@@ -553,7 +552,8 @@ static int may_show(const mpath_coll_t *coll, const mpath_plan_t *plan)
 static uint64_t rails_ns_of(const mpath_topo_t *rated, const mpath_plan_t *plan)
 {
     uint64_t rails_ns = mpath_rail_times_busiest_ns(rated, plan);
-    int counts        = (rails_ns >= LEARN_MIN_NS) && (mpath_topo_params(rated)->emulated != MPATH_EMULATED_COPIES) &&
+    int counts        = (rails_ns >= MPATH_RAIL_TIMES_LEAST_NS) &&
+                 (mpath_topo_params(rated)->emulated != MPATH_EMULATED_COPIES) &&
                  ((double)rails_ns >= (double)mpath_plan_z_ns(plan) * BUSY_PERCENT / 100);
 
     return counts ? rails_ns : 0;
@@ -582,7 +582,7 @@ static mpath_status_t count(mpath_coll_t *coll, const mpath_rail_times_t *times,
 
 int mpath_coll_rates_follow(const mpath_coll_t *coll, uint64_t links_ns)
 {
-    return coll_rates_are_on(coll) && (links_ns >= LEARN_MIN_NS);
+    return coll_rates_are_on(coll) && (links_ns >= MPATH_RAIL_TIMES_LEAST_NS);
 }
 
 /*

@@ -12,7 +12,10 @@
 #include "mover/schedule.h"
 #include "team/team.h"
 #include "plan/plan.h"
+#include "util/time.h"
 
+#define MPATH_RAIL_TIMES_LEAST_NS                                                                                      \
+    MPATH_NS_PER_MS                /* of a plan: shorter calls show latencies, nobody asks for their times */
 #define MPATH_RAIL_TIMES_NODES 128 /* of larger teams only the NICs of this node are looked at */
 
 /* A NIC of another node that sends to this rank. */

@@ -44,42 +44,50 @@ typedef struct parcel {
 /* Chunks that wait for one outlet, oldest first. */
 typedef struct outlet_queue {
     parcel_t *first, **last_p;
-    int peer;          /* of the lane */
-    int blocked;       /* nothing more fits in this round */
-    uint64_t own_left; /* chunks of this rank's own that are not handed over */
+    int peer;            /* of the lane */
+    uint64_t own_chunks; /* of this rank's own in a call, */
+    uint64_t own_left;   /* and those that are not handed over */
 } outlet_queue_t;
 
+#define OUTLET_KINDS ((size_t)MPATH_OUTLET_LAST + 1)
+#define WORD_BITS 64u
+
 typedef struct mpath_mover {
-    mpath_team_user_t user; /* of the team */
+    /* What a pass looks at */
     mpath_team_t *team;
     mpath_links_t *links;
-    mpath_links_user_t links_user;
     mpath_fabric_t *fabric;
-    mpath_inbox_t *inbox; /* of the links */
-    mpath_lane_t *shm;    /* peers are local ranks; NULL when alone on the node */
-    mpath_lane_t *relay;  /* towards relays; NULL: no path has one */
-
-    /* The schedule of the last plan */
-    mpath_schedule_t *schedule;
-    uint64_t schedule_signature;
-    outlet_queue_t *queues; /* by outlet */
-
+    mpath_inbox_t *inbox;       /* of the links */
+    mpath_lane_t *shm;          /* peers are local ranks; NULL when alone on the node */
+    mpath_lane_t *relay;        /* towards relays; NULL: no path has one */
+    mpath_schedule_t *schedule; /* of the last plan */
+    mpath_nic_set_t rails;      /* of the schedule */
+    outlet_queue_t *queues;     /* by outlet */
+    /* Sets of outlets, of `words` words each: a pass looks at no others than those that have something to push. */
+    size_t words;
+    uint64_t *pending[OUTLET_KINDS]; /* of a kind: those with something */
+    uint64_t *blocked;               /* nothing more fits in this round */
     parcel_t *spare;
     parcel_t *under_way; /* parcels whose op is not finished */
 
     /* The call under way */
     const mpath_call_t *call;
-    uint32_t call_number;
-    mpath_move_stats_t stats;
     uint64_t send_left, forward_left, receive_left; /* bytes not finished */
-    uint64_t self_done;                             /* of the diagonal */
+    uint64_t self_left;                             /* of the diagonal */
     size_t first_outlet;                            /* where the next round begins */
     uint64_t fed_bytes;                             /* handed to rails in this pass */
-    int rails_full;                                 /* had no room once: from then on copies hold up no rail */
-    mpath_wait_t wait;
-    mpath_rail_clock_t clock;
-    int settles_call;     /* the ranks end this call together */
+    uint32_t call_number;
+    int rails_full;   /* had no room once: from then on copies hold up no rail */
+    int is_timed;     /* the clock runs: somebody may ask for the times of the rails */
+    int settles_call; /* the ranks end this call together */
+    mpath_move_stats_t stats;
     mpath_nic_set_t lost; /* NICs of this node that failed in this call, bits by the topology's numbers */
+    mpath_wait_t wait;
+
+    uint64_t schedule_signature;
+    mpath_team_user_t user; /* of the team */
+    mpath_links_user_t links_user;
+    mpath_rail_clock_t clock;
 } mpath_mover_t;
 
 static void mover_op_failed(mpath_mover_t *mover, const parcel_t *parcel, mpath_status_t status);
@@ -162,7 +170,7 @@ static void finish_parcel(mpath_mover_t *mover, parcel_t *parcel)
     uint64_t bytes     = parcel->arrival.chunk.bytes;
 
     duty->done_bytes += bytes;
-    if ((parcel->nic >= 0) && (parcel->arrival.data == NULL)) {
+    if (mover->is_timed && (parcel->nic >= 0) && (parcel->arrival.data == NULL)) {
         mpath_rail_clock_came(&mover->clock, duty, parcel->arrival.chunk.bytes);
     }
     switch (parcel->state) {
@@ -242,6 +250,20 @@ static mpath_status_t take_to_user(mpath_mover_t *mover, parcel_t *parcel)
     }
 }
 
+static inline uint64_t outlet_bit(size_t index)
+{
+    return UINT64_C(1) << index % WORD_BITS;
+}
+
+/* Whether an outlet has something to push. */
+static void outlet_note(mpath_mover_t *mover, size_t index)
+{
+    const outlet_queue_t *queue = &mover->queues[index];
+    uint64_t *word              = &mover->pending[mover->schedule->outlets[index].kind][index / WORD_BITS];
+
+    *word = queue->first != NULL || queue->own_left > 0 ? *word | outlet_bit(index) : *word & ~outlet_bit(index);
+}
+
 static void queue_parcel(mpath_mover_t *mover, parcel_t *parcel)
 {
     outlet_queue_t *queue = &mover->queues[parcel->duty->outlet];
@@ -249,6 +271,7 @@ static void queue_parcel(mpath_mover_t *mover, parcel_t *parcel)
     parcel->next   = NULL;
     *queue->last_p = parcel;
     queue->last_p  = &parcel->next;
+    outlet_note(mover, parcel->duty->outlet);
 }
 
 /* The duty that a chunk belongs to; NULL, logged, when it is none that this rank waits for. */
@@ -287,7 +310,7 @@ static const void *source_of(const mpath_mover_t *mover, const mpath_duty_t *dut
  * What came of pushing a parcel: 1 pushed, 0 the outlet is full, or an error. A parcel that was pushed is taken care
  * of.
  */
-static int pushed(mpath_mover_t *mover, outlet_queue_t *queue, parcel_t *parcel, mpath_status_t status)
+static int pushed(mpath_mover_t *mover, size_t index, parcel_t *parcel, mpath_status_t status)
 {
     switch (status) {
     case MPATH_OK:
@@ -297,7 +320,7 @@ static int pushed(mpath_mover_t *mover, outlet_queue_t *queue, parcel_t *parcel,
         put_under_way(mover, parcel);
         return 1;
     case MPATH_NO_RESOURCE:
-        queue->blocked = 1;
+        mover->blocked[index / WORD_BITS] |= outlet_bit(index);
         return 0;
     default:
         mover_op_failed(mover, parcel, status);
@@ -351,7 +374,7 @@ static int push_waiting(mpath_mover_t *mover, size_t index)
     if (mpath_status_is_error(status) && (parcel->state == PARCEL_TAKES_TO_SLOT) && (parcel->slot != NULL)) {
         parcel->nic = ARRIVAL_ENDED; /* by the failed take */
     }
-    result = pushed(mover, queue, parcel, status);
+    result = pushed(mover, index, parcel, status);
     if (result <= 0) {
         parcel->state = PARCEL_WAITS;
         return result;
@@ -359,14 +382,15 @@ static int push_waiting(mpath_mover_t *mover, size_t index)
     queue->first = next;
     if (next == NULL) {
         queue->last_p = &queue->first;
+        outlet_note(mover, index);
     }
     return result;
 }
 
-static int push_own_to_rail(mpath_mover_t *mover, const mpath_outlet_t *outlet, outlet_queue_t *queue,
-                            mpath_duty_t *duty)
+static int push_own_to_rail(mpath_mover_t *mover, size_t index, mpath_duty_t *duty)
 {
-    parcel_t *parcel = new_parcel(mover, PARCEL_SENDS_OWN, duty);
+    const mpath_outlet_t *outlet = &mover->schedule->outlets[index];
+    parcel_t *parcel             = new_parcel(mover, PARCEL_SENDS_OWN, duty);
     const void *data;
     int result;
 
@@ -375,23 +399,23 @@ static int push_own_to_rail(mpath_mover_t *mover, const mpath_outlet_t *outlet, 
     }
     parcel->arrival.chunk = own_chunk(mover, duty);
     data                  = source_of(mover, duty, &parcel->arrival.chunk);
-    result                = pushed(mover, queue, parcel, send_on(mover, outlet, queue, parcel, data));
+    result                = pushed(mover, index, parcel, send_on(mover, outlet, &mover->queues[index], parcel, data));
     if (result <= 0) {
         drop_parcel(mover, parcel);
     }
     return result;
 }
 
-static int push_own_to_slot(mpath_mover_t *mover, const mpath_outlet_t *outlet, outlet_queue_t *queue,
-                            mpath_duty_t *duty)
+static int push_own_to_slot(mpath_mover_t *mover, size_t index, mpath_duty_t *duty)
 {
-    mpath_lane_t *lane    = slot_lane(mover, outlet);
-    int peer              = mover->team->local_of[outlet->rank];
-    mpath_chunk_t chunk   = own_chunk(mover, duty);
-    mpath_status_t status = lane->ops->send(lane, peer, &chunk, source_of(mover, duty, &chunk), NULL);
+    const mpath_outlet_t *outlet = &mover->schedule->outlets[index];
+    mpath_lane_t *lane           = slot_lane(mover, outlet);
+    int peer                     = mover->team->local_of[outlet->rank];
+    mpath_chunk_t chunk          = own_chunk(mover, duty);
+    mpath_status_t status        = lane->ops->send(lane, peer, &chunk, source_of(mover, duty, &chunk), NULL);
 
     if (status == MPATH_NO_RESOURCE) {
-        queue->blocked = 1;
+        mover->blocked[index / WORD_BITS] |= outlet_bit(index);
         return 0;
     }
     if (status != MPATH_OK) {
@@ -421,11 +445,12 @@ static int push_one(mpath_mover_t *mover, size_t index)
     if (duty == NULL) {
         return 0;
     }
-    result = (outlet->kind == MPATH_OUTLET_RAIL) ? push_own_to_rail(mover, outlet, queue, duty)
-                                                 : push_own_to_slot(mover, outlet, queue, duty);
+    result = (outlet->kind == MPATH_OUTLET_RAIL) ? push_own_to_rail(mover, index, duty)
+                                                 : push_own_to_slot(mover, index, duty);
     if (result > 0) {
         duty->handed_chunks++;
         queue->own_left--;
+        outlet_note(mover, index);
     }
     return result;
 }
@@ -462,7 +487,7 @@ static mpath_status_t mover_handle(void *self, int nic, const mpath_arrival_t *a
     }
     parcel->nic     = nic;
     parcel->arrival = *arrival;
-    if ((nic >= 0) && (arrival->data != NULL)) {
+    if (mover->is_timed && (nic >= 0) && (arrival->data != NULL)) {
         mpath_rail_clock_came(&mover->clock, duty, arrival->chunk.bytes);
     }
     if (duty->hop_out == MPATH_DUTY_NO_HOP) {
@@ -472,7 +497,9 @@ static mpath_status_t mover_handle(void *self, int nic, const mpath_arrival_t *a
     parcel->state = PARCEL_WAITS;
     queue_parcel(mover, parcel);
     /* Not one that waited before: it may be of another rail, whose lock must not be taken under this one's. */
-    result = (queue->blocked || (queue->first != parcel)) ? 0 : push_waiting(mover, duty->outlet);
+    result = (queue->first != parcel || (mover->blocked[duty->outlet / WORD_BITS] & outlet_bit(duty->outlet)) != 0)
+                 ? 0
+                 : push_waiting(mover, duty->outlet);
     return (result < 0) ? (mpath_status_t)result : MPATH_OK;
 }
 
@@ -492,23 +519,26 @@ static void mover_arrive(void *argument, const mpath_arrival_t *arrival)
     }
 }
 
-/* One chunk into every outlet of the kind that has room. */
+/* One chunk into every outlet of the kind that has something to push and room, beginning with the first one of the pass. */
 static int push_round(mpath_mover_t *mover, mpath_outlet_kind_t kind)
 {
-    size_t count = mover->schedule->num_outlets, index = mover->first_outlet;
-    int events = 0;
+    size_t begin   = mover->first_outlet / WORD_BITS;
+    uint64_t later = UINT64_MAX << mover->first_outlet % WORD_BITS;
+    int events     = 0;
 
-    for (size_t i = 0; i < count; i++, index = (index + 1 < count) ? index + 1 : 0) {
-        int result;
+    for (size_t i = 0; i <= mover->words; i++) { /* the word with the first one twice */
+        size_t word   = begin + i < mover->words ? begin + i : begin + i - mover->words;
+        uint64_t bits = mover->pending[kind][word] & ~mover->blocked[word];
 
-        if ((mover->schedule->outlets[index].kind != kind) || mover->queues[index].blocked) {
-            continue;
+        bits &= i == 0 ? later : i == mover->words ? ~later : UINT64_MAX;
+        for (; bits != 0; bits &= bits - 1) {
+            int result = push_one(mover, word * WORD_BITS + (size_t)__builtin_ctzll(bits));
+
+            if (result < 0) {
+                return result;
+            }
+            events += result;
         }
-        result = push_one(mover, index);
-        if (result < 0) {
-            return result;
-        }
-        events += result;
     }
     return events;
 }
@@ -534,9 +564,7 @@ static int mover_feed_rails(mpath_mover_t *mover)
     size_t count = mover->schedule->num_outlets;
     int events   = 0, result;
 
-    for (size_t i = 0; i < count; i++) {
-        mover->queues[i].blocked = 0;
-    }
+    memset(mover->blocked, 0, mover->words * sizeof(*mover->blocked));
     mover->fed_bytes = 0;
     do {
         result = push_round(mover, MPATH_OUTLET_RAIL);
@@ -931,7 +959,10 @@ static int mover_edge(const void *engine, mpath_wait_why_t why, int *rank_p, cha
 /* Tells the queues of a new schedule where they lead. */
 static mpath_status_t make_queues(mpath_mover_t *mover, mpath_schedule_t *schedule)
 {
-    outlet_queue_t *queues = calloc(schedule->num_outlets + 1, sizeof(*queues));
+    size_t words = schedule->num_outlets / WORD_BITS + 1;
+    size_t bytes = schedule->num_outlets * sizeof(outlet_queue_t) + (OUTLET_KINDS + 1) * words * sizeof(uint64_t);
+    outlet_queue_t *queues = calloc(1, bytes);
+    uint64_t *sets;
 
     if (queues == NULL) {
         mpath_error("%s: no memory for %zu queues; the call fails", mover->team->oob.name, schedule->num_outlets);
@@ -940,6 +971,9 @@ static mpath_status_t make_queues(mpath_mover_t *mover, mpath_schedule_t *schedu
     for (size_t i = 0; i < schedule->num_outlets; i++) {
         const mpath_outlet_t *outlet = &schedule->outlets[i];
 
+        for (uint32_t k = 0; k < outlet->num_own; k++) {
+            queues[i].own_chunks += schedule->duties[schedule->own[outlet->own + k]].num_chunks;
+        }
         if (outlet->kind == MPATH_OUTLET_RAIL) {
             queues[i].peer = mpath_links_peer(mover->links, outlet->nic, outlet->rank, outlet->nic_to);
             if (queues[i].peer < 0) {
@@ -951,7 +985,12 @@ static mpath_status_t make_queues(mpath_mover_t *mover, mpath_schedule_t *schedu
         }
     }
     free(mover->queues);
-    mover->queues = queues;
+    mover->queues  = queues;
+    mover->words   = words;
+    mover->blocked = sets = (uint64_t *)(void *)(queues + schedule->num_outlets);
+    for (size_t kind = 0; kind < OUTLET_KINDS; kind++) {
+        mover->pending[kind] = sets += words;
+    }
     return MPATH_OK;
 }
 
@@ -1017,15 +1056,12 @@ static mpath_status_t bind_call(mpath_mover_t *mover, const mpath_call_t *call, 
     }
     mpath_schedule_reset(mover->schedule);
     for (size_t i = 0; i < mover->schedule->num_outlets; i++) {
-        const mpath_outlet_t *outlet = &mover->schedule->outlets[i];
-        outlet_queue_t *queue        = &mover->queues[i];
+        outlet_queue_t *queue = &mover->queues[i];
 
         queue->first    = NULL;
         queue->last_p   = &queue->first;
-        queue->own_left = 0;
-        for (uint32_t k = 0; k < outlet->num_own; k++) {
-            queue->own_left += mover->schedule->duties[mover->schedule->own[outlet->own + k]].num_chunks;
-        }
+        queue->own_left = queue->own_chunks;
+        outlet_note(mover, i);
     }
     mover->call        = call;
     mover->call_number = agreed->call;
@@ -1035,10 +1071,12 @@ static mpath_status_t bind_call(mpath_mover_t *mover, const mpath_call_t *call, 
     mover->send_left    = mover->schedule->send_bytes;
     mover->forward_left = mover->schedule->forward_bytes;
     mover->receive_left = mover->schedule->receive_bytes;
-    mover->self_done    = 0;
+    mover->self_left    = call->send_bytes[mover->team->rank];
+    mover->rails        = mover->schedule->rails;
     mover->first_outlet = 0;
     mover->rails_full   = 0;
     mover->lost         = 0;
+    mover->is_timed     = mpath_plan_z_ns(plan) >= MPATH_RAIL_TIMES_LEAST_NS;
     mover->settles_call = mpath_failover_settles(mover->team, mpath_plan_z_ns(plan));
     memset(&mover->stats, 0, sizeof(mover->stats));
     return MPATH_OK;
@@ -1053,7 +1091,7 @@ static int take_arrivals(mpath_mover_t *mover)
 /* The rails of the schedule. Ops of this mover that end are counted where they are looked at. */
 static int drive_rails(mpath_mover_t *mover)
 {
-    return mpath_inbox_drive(mover->inbox, mover->schedule->rails);
+    return mpath_inbox_drive(mover->inbox, mover->rails);
 }
 
 /* Arrivals are handled inside, see mover_arrive(). */
@@ -1078,15 +1116,16 @@ static int copy_self(mpath_mover_t *mover)
 {
     const mpath_call_t *call = mover->call;
     int me                   = mover->team->rank;
-    uint64_t left            = call->send_bytes[me] - mover->self_done;
-    size_t piece             = (size_t)((left < SELF_PIECE_BYTES) ? left : SELF_PIECE_BYTES);
+    size_t piece             = (size_t)((mover->self_left < SELF_PIECE_BYTES) ? mover->self_left : SELF_PIECE_BYTES);
+    uint64_t done;
 
     if ((piece == 0) || !mover->rails_full) {
         return 0;
     }
-    memcpy((char *)call->recv_buffer + call->recv_offsets[me] + mover->self_done,
-           (const char *)call->send_buffer + call->send_offsets[me] + mover->self_done, piece);
-    mover->self_done += piece;
+    done = call->send_bytes[me] - mover->self_left;
+    memcpy((char *)call->recv_buffer + call->recv_offsets[me] + done,
+           (const char *)call->send_buffer + call->send_offsets[me] + done, piece);
+    mover->self_left -= piece;
     return 1;
 }
 
@@ -1110,8 +1149,7 @@ static int pass(mpath_mover_t *mover)
 
 static int is_finished(const mpath_mover_t *mover)
 {
-    return ((mover->send_left | mover->forward_left | mover->receive_left) == 0) &&
-           (mover->self_done == mover->call->send_bytes[mover->team->rank]);
+    return (mover->send_left | mover->forward_left | mover->receive_left | mover->self_left) == 0;
 }
 
 static mpath_status_t mover_look(void *engine, int *events_p)
@@ -1133,7 +1171,9 @@ static mpath_status_t run(mpath_mover_t *mover)
     static const mpath_wait_ops_t ops = {
         .look = mover_look, .check = mover_check, .lose_silent = mover_lose_silent, .edge = mover_edge};
 
-    mpath_rail_clock_start(&mover->clock, mover->schedule);
+    if (mover->is_timed) {
+        mpath_rail_clock_start(&mover->clock, mover->schedule);
+    }
     mpath_wait_prepare(&mover->wait, mover->team, mover->settles_call);
     return mpath_wait(&mover->wait, &ops, mover);
 }

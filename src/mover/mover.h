@@ -28,7 +28,7 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
 
 /*
  * What the last call of mpath_move(), with this plan, has shown of the rails, at the rates of a topology like
- * the team's. */
+ * the team's; of a plan of MPATH_RAIL_TIMES_LEAST_NS or more: in shorter calls nobody looks. */
 void mpath_move_times(const mpath_team_t *team, const mpath_topo_t *topo, const mpath_plan_t *plan,
                       mpath_rail_times_t *times);
 

@@ -478,9 +478,14 @@ mpath_status_t mpath_schedule_create(const mpath_topo_t *topo, int rank, const m
             goto err_destroy;
         }
     }
-    status         = MPATH_ERR_NO_MEMORY;
-    schedule->seen = calloc(schedule->seen_words + 1, sizeof(*schedule->seen));
-    if ((schedule->seen == NULL) || (schedule_sort(schedule, topo, rank, limits->device_ns > 0) != MPATH_OK)) {
+    status            = MPATH_ERR_NO_MEMORY;
+    schedule->seen    = calloc(schedule->seen_words + 1, sizeof(*schedule->seen));
+    schedule->numbers = malloc((schedule->num_duties + 1) * sizeof(*schedule->numbers));
+    for (size_t i = 0; i < schedule->num_duties && schedule->numbers != NULL; i++) {
+        schedule->numbers[i] = schedule->duties[i].flow;
+    }
+    if ((schedule->seen == NULL) || (schedule->numbers == NULL) ||
+        (schedule_sort(schedule, topo, rank, limits->device_ns > 0) != MPATH_OK)) {
         goto err_destroy;
     }
     free(maker.before);
@@ -502,6 +507,7 @@ void mpath_schedule_destroy(mpath_schedule_t *schedule)
 {
     if (schedule != NULL) {
         free(schedule->duties);
+        free(schedule->numbers);
         free(schedule->outlets);
         free(schedule->own);
         free(schedule->seen);
@@ -526,13 +532,13 @@ mpath_duty_t *mpath_schedule_find(mpath_schedule_t *schedule, uint32_t flow)
     while (low < high) {
         size_t middle = low + (high - low) / 2;
 
-        if (schedule->duties[middle].flow < flow) {
+        if (schedule->numbers[middle] < flow) {
             low = middle + 1;
         } else {
             high = middle;
         }
     }
-    return ((low < schedule->num_duties) && (schedule->duties[low].flow == flow)) ? &schedule->duties[low] : NULL;
+    return low < schedule->num_duties && schedule->numbers[low] == flow ? &schedule->duties[low] : NULL;
 }
 
 void mpath_duty_chunk(const mpath_duty_t *duty, uint32_t index, uint64_t *offset_p, uint32_t *bytes_p)

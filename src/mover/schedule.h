@@ -67,6 +67,7 @@ typedef struct mpath_chunk_limits {
 typedef struct mpath_schedule {
     mpath_duty_t *duties; /* ascending by flow */
     size_t num_duties;
+    uint32_t *numbers;       /* of their flows: what is searched lies together */
     mpath_outlet_t *outlets; /* in the order of turns, see mover/schedule.c; on GPUs by kind before that */
     size_t num_outlets;
     uint32_t *own;  /* duty indices, grouped by outlet, each group in the order of the destinations' turns */
