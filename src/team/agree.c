@@ -351,11 +351,12 @@ static void agree_pass_on_mark(mpath_team_t *team)
 {
     const mpath_agree_half_t *half = mpath_agree_half(team);
     uint32_t call                  = team->call;
+    int is_round                   = 0;
 
     if (team->agree->settling && team->channels != NULL && team->local_rank == 0 &&
         atomic_load_explicit(&half->result->marked, memory_order_relaxed) != call) {
-        (void)mpath_channels_test(team); /* a broken team is seen in the wait */
-        if (mpath_agree_nodes_marked(team, call)) {
+        (void)mpath_channels_look(team, &is_round); /* a broken team is seen in the wait */
+        if (is_round && mpath_agree_nodes_marked(team, call)) {
             atomic_store_explicit(&half->result->marked, call, memory_order_release);
         }
     }
@@ -385,17 +386,12 @@ static mpath_status_t agree_await_mates(mpath_team_t *team, mpath_agree_wait_t *
     return MPATH_OK;
 }
 
-/* Waits until the leader has heard of all nodes. */
+/* Waits until the leader has heard of all its mates, whose cells need no second look, and of all nodes. */
 static mpath_status_t agree_await_result(mpath_team_t *team, mpath_agree_wait_t *wait)
 {
-    const mpath_agree_half_t *half = mpath_agree_half(team);
-
     while (mpath_agree_lacks_result(team)) {
-        int awaited = atomic_load_explicit(&half->result->awaited, memory_order_relaxed);
-        mpath_status_t status;
+        mpath_status_t status = mpath_agree_idle(team, MPATH_AGREE_LATE, wait);
 
-        awaited = awaited > 0 || team->node != 0 ? awaited : team->leaders[1]; /* nothing was written there yet */
-        status  = mpath_agree_idle(team, awaited, wait);
         if (status != MPATH_OK) {
             return status;
         }
@@ -442,7 +438,7 @@ static void cell_publish(const mpath_team_t *team, const mpath_agree_cell_t *sai
     cell->row         = said->row;
     cell->sends       = said->sends;
     cell->expects     = said->expects;
-    cell->crosses     = said->crosses;
+    cell->rails       = said->rails;
     atomic_store_explicit(&cell->call, team->call, memory_order_release);
 }
 
@@ -519,19 +515,31 @@ typedef struct agree_left {
     int takes, sends_away, takes_away; /* whether there are small ones of others for me, and with other nodes */
     uint64_t sent, received, sent_away, received_away; /* bytes; away: with other nodes */
     uint64_t received_sum; /* of the pairs that I receive, as left_sum of those that I send */
-    int crosses;           /* the rails of my cell are written */
+    uint16_t rails;        /* by which they go, or come: a bit each */
 } agree_left_t;
 
-/* What my cell says of the rails: written only where something crosses them, so that short calls have nothing to clear. */
-static mpath_agree_rails_t *left_rails(const mpath_team_t *team, agree_left_t *left)
+/* What my cell says of the rails: written only where something crosses one, so that there is nothing to clear. */
+static void left_cross(const mpath_team_t *team, agree_left_t *left, int rail, uint64_t out, uint64_t in)
 {
     mpath_agree_rails_t *rails = &mpath_agree_half(team)->rails[team->local_rank];
+    int is_first               = (left->rails >> rail & 1) == 0;
 
-    if (!left->crosses) {
-        memset(rails, 0, sizeof(*rails));
-        left->crosses = 1;
+    rails->of[rail].out = (is_first ? 0 : rails->of[rail].out) + out;
+    rails->of[rail].in  = (is_first ? 0 : rails->of[rail].in) + in;
+    left->rails |= (uint16_t)(1u << rail);
+}
+
+#define COUNT_ROWS 8 /* counts of a row that are looked at together: most rows have few that are not zero */
+
+/* Whether nothing goes to these ranks, nor comes from them. */
+static inline int counts_are_zero(const uint64_t *sends, const uint64_t *receives)
+{
+    uint64_t any = 0;
+
+    for (int i = 0; i < COUNT_ROWS; i++) {
+        any |= sends[i] | receives[i];
     }
-    return rails;
+    return any == 0;
 }
 
 /* Adds up my row and my column. `left` is all zero. */
@@ -543,8 +551,16 @@ static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const
     int me = team->rank;
 
     for (int other = 0; other < team->size; other++) {
-        uint64_t bytes = call->send_bytes[other], term;
+        uint64_t bytes, term;
 
+        while (other % COUNT_ROWS == 0 && team->size - other >= COUNT_ROWS &&
+               counts_are_zero(call->send_bytes + other, call->recv_bytes + other)) {
+            other += COUNT_ROWS;
+        }
+        if (other == team->size) {
+            break;
+        }
+        bytes = call->send_bytes[other];
         if (bytes > 0) {
             term = pair_sum(bytes, me, other);
             sum += term;
@@ -557,7 +573,7 @@ static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const
                 if (!mpath_agree_is_local(team, other)) {
                     left->sent_away += bytes;
                     if (routes != NULL) {
-                        left_rails(team, left)->out[mpath_pairs_static_rail(routes, me, other)] += bytes;
+                        left_cross(team, left, mpath_pairs_static_rail(routes, me, other), bytes, 0);
                     }
                 }
             }
@@ -575,7 +591,7 @@ static void cell_count(const mpath_team_t *team, const mpath_call_t *call, const
                 if (!mpath_agree_is_local(team, other)) {
                     left->received_away += bytes;
                     if (routes != NULL) {
-                        left_rails(team, left)->in[mpath_pairs_static_rail(routes, other, me)] += bytes;
+                        left_cross(team, left, mpath_pairs_static_rail(routes, other, me), 0, bytes);
                     }
                 }
             }
@@ -605,7 +621,7 @@ static void publish_left(mpath_team_t *team, const mpath_call_t *call, const mpa
     if (team->agree->routes == NULL) {
         return;
     }
-    cell->crosses = (uint8_t)left->crosses;
+    cell->rails = left->rails;
     if (half->rows_sent == cell->left_sum && half->rows_received == left->received_sum) {
         return;
     }
@@ -624,22 +640,24 @@ static void record_load(const mpath_team_t *team, mpath_agree_record_t *record)
 {
     const mpath_agree_half_t *half = mpath_agree_half(team);
     uint64_t out = 0, in = 0, largest = 0;
-    mpath_agree_rails_t sum = {{0}, {0}};
+    mpath_agree_rails_t sum = {{{0, 0}}};
 
     if (team->agree->routes == NULL) {
         return;
     }
     for (int i = 0; i < team->num_local; i++) {
-        for (int rail = 0; half->cells[i].crosses && rail < MPATH_AGREE_RAILS; rail++) {
-            sum.out[rail] += half->rails[i].out[rail];
-            sum.in[rail] += half->rails[i].in[rail];
+        for (uint32_t rails = half->cells[i].rails; rails != 0; rails &= rails - 1) {
+            int rail = __builtin_ctz(rails);
+
+            sum.of[rail].out += half->rails[i].of[rail].out;
+            sum.of[rail].in += half->rails[i].of[rail].in;
         }
     }
     for (int rail = 0; rail < MPATH_AGREE_RAILS; rail++) {
-        out += sum.out[rail];
-        in += sum.in[rail];
-        largest = sum.out[rail] > largest ? sum.out[rail] : largest;
-        largest = sum.in[rail] > largest ? sum.in[rail] : largest;
+        out += sum.of[rail].out;
+        in += sum.of[rail].in;
+        largest = sum.of[rail].out > largest ? sum.of[rail].out : largest;
+        largest = sum.of[rail].in > largest ? sum.of[rail].in : largest;
     }
     record->node_bytes   = mpath_agree_round(out > in ? out : in);
     record->static_bytes = mpath_agree_round(largest);
@@ -884,7 +902,12 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
     if (status != MPATH_OK) {
         return status;
     }
-    status = agree_await_mates(team, wait);
+    if (team->num_nodes > 1 && team->local_rank > 0) {
+        status  = agree_await_result(team, wait);
+        *record = mpath_agree_half(team)->result->record;
+    } else {
+        status = agree_await_mates(team, wait);
+    }
     if (status == MPATH_OK && (team->num_nodes == 1 || team->local_rank == 0)) {
         cell_record(team, 0, record);
         for (int i = 1; i < team->num_local; i++) {
@@ -894,13 +917,8 @@ static mpath_status_t agree_collect(mpath_team_t *team, const mpath_call_t *call
             record_load(team, record);
         }
     }
-    if (status == MPATH_OK && team->num_nodes > 1) {
-        if (team->local_rank == 0) {
-            status = agree_lead(team, call, limits, block_bytes, record, wait);
-        } else {
-            status  = agree_await_result(team, wait);
-            *record = mpath_agree_half(team)->result->record;
-        }
+    if (status == MPATH_OK && team->num_nodes > 1 && team->local_rank == 0) {
+        status = agree_lead(team, call, limits, block_bytes, record, wait);
     }
     if (status != MPATH_OK) {
         agree_explain(team, call);
@@ -1276,9 +1294,9 @@ mpath_status_t mpath_team_gather_few(mpath_team_t *team, mpath_team_few_t *said)
     team->agree->all_here = 1;
     cell_publish(team, &cell, &mpath_agree_half(team)->cells[team->local_rank]);
     mpath_agree_wait_start(&wait);
-    status = agree_await_mates(team, &wait);
-    if (status == MPATH_OK) {
-        status = team->local_rank == 0 ? say_lead(team, &call, said, &wait) : say_follow(team, said, &wait);
+    status = team->local_rank > 0 ? say_follow(team, said, &wait) : agree_await_mates(team, &wait);
+    if (status == MPATH_OK && team->local_rank == 0) {
+        status = say_lead(team, &call, said, &wait);
     }
     if (status != MPATH_OK) {
         agree_explain(team, &call);

@@ -703,18 +703,22 @@ int mpath_agree_nodes_marked(const mpath_team_t *team, uint32_t call)
 
 mpath_status_t mpath_agree_flush(mpath_team_t *team, int needed, mpath_agree_wait_t *wait)
 {
-    for (int i = 0; i < team->channels->count; i++) {
-        mpath_channel_t *channel = &team->channels->list[i];
+    mpath_channels_t *channels = team->channels;
 
-        while (needed && channel->send.handle != NULL &&
+    while (needed && channels->num_sending > 0) {
+        mpath_channel_t *channel = &channels->list[channels->sending[channels->num_sending - 1]];
+
+        while (channel->send.handle != NULL &&
                team->oob.test(team->oob.context, &channel->send, NULL) == MPATH_INPROGRESS) {
             mpath_status_t status = mpath_agree_idle(team, channel->peer, wait);
 
             if (status != MPATH_OK) {
                 return status;
             }
-            (void)mpath_channels_test(team);
+            (void)mpath_channels_look(team, NULL);
         }
+        channel->is_sending = 0;
+        channels->num_sending--;
     }
     return MPATH_OK;
 }

@@ -80,7 +80,9 @@ static inline uint64_t mpath_agree_rounded(uint32_t number)
 
 /* What a rank's pairs put on the NICs of its node by static routes: of each rail of the plan by pairs. */
 typedef struct mpath_agree_rails {
-    uint64_t out[MPATH_AGREE_RAILS], in[MPATH_AGREE_RAILS];
+    struct {
+        uint64_t out, in;
+    } of[MPATH_AGREE_RAILS]; /* written are those that the cell names */
 } mpath_agree_rails_t;
 
 /* What a rank says: a record of one, as far as it is not the same for all ranks of one. Written at once, at the end. */
@@ -95,8 +97,7 @@ typedef struct mpath_agree_cell {
         row; /* where in this rank's outbox its data for this node is, where the stride says that it is there: in lines */
     uint8_t sends;   /* there is data for others: `pairs` is written */
     uint8_t expects; /* there is small data from other nodes for it: `expects` is written */
-    uint8_t crosses; /* something else goes to or comes from other nodes: `rails` is written */
-    uint8_t unused;
+    uint16_t rails;  /* by which something else goes to or comes from other nodes, a bit each: written in `rails` */
     uint8_t padding[64];
 } mpath_agree_cell_t;
 
@@ -187,9 +188,10 @@ typedef struct mpath_agree_wait {
     mpath_wait_t wait;
     mpath_team_t *team;
     int is_prepared; /* who comes last prepares none */
-    int rank;        /* that is waited for */
-    int uses_own;    /* messages of single ranks are under way here: the library has to run */
-    int asks_rails;  /* has waited so long that it does */
+    int rank;        /* that is waited for, or MPATH_AGREE_LATE */
+    int data_limit_s, late_limit_s;
+    int uses_own;   /* messages of single ranks are under way here: the library has to run */
+    int asks_rails; /* has waited so long that it does */
     uint64_t
         missing_ns; /* how long it had waited when it learned that something sent to it has not come; 0: nothing of that kind */
     int for_data; /* waits for data of one that is in the call */
@@ -228,6 +230,9 @@ void mpath_agree_record_add(mpath_agree_record_t *record, const mpath_agree_reco
 
 /* team/agree_wait.c: a wait begins anew. */
 void mpath_agree_wait_start(mpath_agree_wait_t *wait);
+#define MPATH_AGREE_LATE                                                                                               \
+    (-1) /* who is late of those that the leader waits for, its mates first: found out when somebody asks */
+
 /* Nothing has come of `rank`: a moment of the loop that all waits share. MPATH_OK to look again, or the team's status. */
 mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait);
 

@@ -229,8 +229,9 @@ mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call
 {
     mpath_channels_t *channels = team->channels;
 
-    if (channels == NULL || (call->flags & (MPATH_CALL_DEVICE | MPATH_CALL_INELIGIBLE))) {
-        return MPATH_OK;
+    if (channels == NULL || limits->leader_bytes == limits->remote_bytes ||
+        !mpath_agree_half(team)->cells[team->local_rank].sends) {
+        return MPATH_OK; /* nothing small goes to other nodes, or the leaders carry it */
     }
     for (int i = 0; i < channels->count; i++) {
         mpath_channel_t *channel = &channels->list[i];
@@ -298,20 +299,20 @@ static mpath_status_t own_unpack(mpath_team_t *team, const mpath_agree_limits_t 
     return MPATH_OK;
 }
 
-/* Takes what has come in; number of messages, or a status. */
+/* Takes what has come in by the next few channels; number of messages, or a status. */
 static int own_receive(mpath_team_t *team, const mpath_agree_limits_t *limits)
 {
-    int received = mpath_channels_test(team);
+    int received = 0;
 
-    if (received < 0) {
-        return received;
-    }
-    received = 0;
-    for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
-        mpath_channel_t *channel = &team->channels->list[i];
+    for (int i = 0; team->channels != NULL && i < team->channels->count && i < MPATH_CHANNELS_LOOK; i++) {
+        mpath_channel_t *channel = mpath_channels_next(team->channels);
+        int result               = mpath_channel_test(team, channel);
         mpath_message_t message;
         mpath_status_t status = MPATH_OK;
 
+        if (result < 0) {
+            return result;
+        }
         if (!channel->brings_own || channel->state != MPATH_CHANNEL_ARRIVED) {
             continue;
         }

@@ -53,6 +53,37 @@ static int wait_behind(const mpath_team_t *team, int rank)
     return atomic_load_explicit(&half->result->awaited, memory_order_relaxed) == team->leaders[node];
 }
 
+/* Who is waited for. */
+static int wait_rank(const mpath_agree_wait_t *wait)
+{
+    const mpath_team_t *team = wait->team;
+    int awaited;
+
+    if (wait->rank != MPATH_AGREE_LATE) {
+        return wait->rank;
+    }
+    for (int i = 0; i < team->num_local; i++) {
+        if (wait_behind(team, team->local[i])) {
+            return team->local[i];
+        }
+    }
+    awaited = atomic_load_explicit(&mpath_agree_half(team)->result->awaited, memory_order_relaxed);
+    return awaited > 0 || team->node != 0 ? awaited : team->leaders[1]; /* nothing was written there yet */
+}
+
+/* A mate that comes is an event to those that wait for all of them, which do not look at each cell. */
+static uint64_t wait_landed(const void *engine)
+{
+    const mpath_agree_wait_t *wait = engine;
+    const mpath_team_t *team       = wait->team;
+    uint64_t here                  = 0;
+
+    for (int i = 0; wait->rank == MPATH_AGREE_LATE && i < team->num_local; i++) {
+        here += !wait_behind(team, team->local[i]);
+    }
+    return here;
+}
+
 /* The rank of this node that brings small data of a rank of another one. */
 static int wait_carrier(const mpath_team_t *team, int source)
 {
@@ -105,7 +136,7 @@ static int wait_edge(const void *engine, mpath_wait_why_t why, int *rank_p, char
 {
     const mpath_agree_wait_t *wait = engine;
     const mpath_team_t *team       = wait->team;
-    int rank                       = wait->rank;
+    int rank                       = wait_rank(wait);
     char late[WAIT_NAMED * (MPATH_HOST_NAME_MAX + 16)];
 
     *rank_p = rank;
@@ -180,7 +211,7 @@ static mpath_status_t wait_check_words(mpath_agree_wait_t *wait, int leader, uin
 static mpath_status_t wait_check_network(mpath_agree_wait_t *wait, uint64_t waited_ns)
 {
     mpath_team_t *team = wait->team;
-    int rank = wait->rank, leader = team->leaders[team->node_of[rank]], anew = !wait->asks_rails, cut_off;
+    int rank = wait_rank(wait), leader = team->leaders[team->node_of[rank]], anew = !wait->asks_rails, cut_off;
     mpath_status_t status;
     char text[CUT_OFF_TEXT];
 
@@ -212,7 +243,7 @@ static mpath_status_t wait_check(void *engine, uint64_t waited_ns)
 {
     mpath_agree_wait_t *wait = engine;
     mpath_team_t *team       = wait->team;
-    int rank                 = wait->rank;
+    int rank                 = wait_rank(wait);
 
     for (int i = 0; i < team->num_local; i++) {
         int mate = team->local[i];
@@ -228,13 +259,14 @@ static mpath_status_t wait_check(void *engine, uint64_t waited_ns)
 
 mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t *wait)
 {
-    static const mpath_wait_ops_t ops = {.check = wait_check, .edge = wait_edge};
-    const mpath_settings_t *settings  = &team->context->settings;
+    static const mpath_wait_ops_t ops = {.check = wait_check, .landed = wait_landed, .edge = wait_edge};
     mpath_status_t status;
 
     if (!wait->is_prepared) {
         mpath_wait_prepare(&wait->wait, team, 0);
         wait->team         = team;
+        wait->data_limit_s = team->context->settings.timeout_s;
+        wait->late_limit_s = mpath_late_limit_s(&team->context->settings);
         wait->is_prepared  = 1;
         wait->asks_rails   = 0;
         wait->missing_ns   = 0;
@@ -249,8 +281,8 @@ mpath_status_t mpath_agree_idle(mpath_team_t *team, int rank, mpath_agree_wait_t
         mpath_team_drain(team);
         return MPATH_OK;
     }
-    wait->wait.rest_limit_s = mpath_late_limit_s(settings);
-    wait->wait.limit_s      = team->agree->all_here || wait->for_data ? settings->timeout_s : wait->wait.rest_limit_s;
+    wait->wait.rest_limit_s = wait->late_limit_s;
+    wait->wait.limit_s      = team->agree->all_here || wait->for_data ? wait->data_limit_s : wait->late_limit_s;
     mpath_team_drain(team);
     status = mpath_wait_pause(&wait->wait, &ops, wait);
     if (mpath_status_is_error(status)) {

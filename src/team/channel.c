@@ -122,8 +122,9 @@ mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_roo
     }
     team->channels    = channels;
     channels->list    = calloc(max_channels(team), sizeof(*channels->list));
+    channels->sending = calloc(max_channels(team), sizeof(*channels->sending));
     channels->notices = calloc(others, sizeof(*channels->notices));
-    if (channels->list == NULL || channels->notices == NULL) {
+    if (channels->list == NULL || channels->sending == NULL || channels->notices == NULL) {
         goto err_destroy;
     }
     if (team->local_rank == 0) {
@@ -193,6 +194,7 @@ void mpath_channels_destroy(mpath_team_t *team)
         cancel(team, &channels->notices[i]);
     }
     free(channels->list);
+    free(channels->sending);
     free(channels->of_node);
     free(channels->out);
     free(channels->notices);
@@ -264,15 +266,27 @@ int mpath_channel_test(mpath_team_t *team, mpath_channel_t *channel)
     return 0;
 }
 
-int mpath_channels_test(mpath_team_t *team)
+mpath_channel_t *mpath_channels_next(mpath_channels_t *channels)
 {
-    int arrived = 0;
+    mpath_channel_t *channel = &channels->list[channels->next];
 
-    for (int i = 0; team->channels != NULL && i < team->channels->count; i++) {
-        int result = mpath_channel_test(team, &team->channels->list[i]);
+    channels->next = channels->next + 1 < channels->count ? channels->next + 1 : 0;
+    return channel;
+}
+
+int mpath_channels_look(mpath_team_t *team, int *round_p)
+{
+    mpath_channels_t *channels = team->channels;
+    int arrived                = 0;
+
+    for (int i = 0; i < MPATH_CHANNELS_LOOK && i < channels->count; i++) {
+        int result = mpath_channel_test(team, mpath_channels_next(channels));
 
         if (result < 0) {
             return result;
+        }
+        if (round_p != NULL && channels->next == 0) {
+            *round_p = 1;
         }
         arrived += result;
     }
@@ -290,6 +304,10 @@ mpath_status_t mpath_channel_send(mpath_team_t *team, mpath_channel_t *channel, 
                     mpath_team_host(team, channel->peer), mpath_team_call(team), mpath_status_string(status));
         mpath_team_break(team, MPATH_ERR_UNREACHABLE);
         return team->broken;
+    }
+    if (channel->send.handle != NULL && !channel->is_sending) {
+        team->channels->sending[team->channels->num_sending++] = (int)(channel - team->channels->list);
+        channel->is_sending                                    = 1;
     }
     channel->sent++;
     channel->sent_call = mpath_team_call(team);

@@ -50,24 +50,30 @@ typedef enum mpath_channel_state {
 } mpath_channel_state_t;
 
 typedef struct mpath_channel {
+    /* What looks need lies together: there are as many channels as nodes */
+    mpath_channel_state_t state;
     int peer; /* rank */
+    mpath_oob_request_t receive;
+    char *in;
+    size_t in_room, in_bytes; /* in_room 0: nothing comes */
     int node;
     int leads;      /* between leaders */
     int brings_own; /* the peer's own data comes here */
     int takes_own;  /* the peer takes mine */
-    mpath_channel_state_t state;
-    mpath_status_t status; /* of a failed one */
-    mpath_oob_request_t receive, send, pulse;
+    mpath_oob_request_t send, pulse;
+    mpath_status_t status;   /* of a failed one */
     uint32_t marked_call;    /* the last one of which a mark has come */
     uint32_t sent, received; /* messages between leaders, without notices; modulo 2^32 */
     uint32_t sent_call;      /* when the last one was sent */
-    char *in;
-    size_t in_room, in_bytes; /* in_room 0: nothing comes */
+    int is_sending;          /* it is among channels->sending */
 } mpath_channel_t;
 
 struct mpath_channels {
     int count;
     mpath_channel_t *list;
+    int next;     /* for mpath_channels_next() */
+    int *sending; /* those whose last message may not have been let go of yet: indices in the list */
+    int num_sending;
     int *of_node; /* node -> its leader's, an index in the list; NULL where this rank leads none */
     char *out;    /* where messages are written: whoever sends one has a copy taken */
     size_t out_room;
@@ -93,10 +99,16 @@ void mpath_channels_destroy(mpath_team_t *team);
 uint64_t mpath_channels_memory_bytes(const mpath_team_t *team);
 
 /*
- * Looks at every channel. A notice breaks the team. Returns the number of messages that have come in, or the status of
- * the broken team. Errors of the control plane are left in the channel: they matter to who needs a message from there.
+ * Looks at a few channels, the next ones each time: a wait comes to all of them soon, and none of its passes costs more with
+ * more nodes. A notice breaks the team. Returns the number of messages that have come in, or the status of the broken team.
+ * *round_p, unless NULL, is set when the last channel was among them. Errors of the control plane are left in the channel:
+ * they matter to who needs a message from there.
  */
-int mpath_channels_test(mpath_team_t *team);
+#define MPATH_CHANNELS_LOOK 8
+int mpath_channels_look(mpath_team_t *team, int *round_p);
+
+/* The channel after the one of last time. */
+mpath_channel_t *mpath_channels_next(mpath_channels_t *channels);
 
 /* The rank of `node` that takes what the rank of this number on another node sends on its own. */
 int mpath_channel_taker(const mpath_team_t *team, int node, int local_rank);
@@ -110,7 +122,7 @@ void mpath_attend_pulse(mpath_team_t *team, int node, const char *looked, size_t
  */
 mpath_status_t mpath_channel_send(mpath_team_t *team, mpath_channel_t *channel, size_t bytes);
 
-/* mpath_channels_test() of one. */
+/* The same of one. */
 int mpath_channel_test(mpath_team_t *team, mpath_channel_t *channel);
 
 /* The message in the channel has been used. */

@@ -106,6 +106,14 @@ static void leave_out(mpath_team_t *team, int node, int nic, size_t without_way)
                   team->oob.name, machine->nics[nic].name, machine->host);
 }
 
+void mpath_team_lost_sum(mpath_team_t *team)
+{
+    team->lost_anywhere = 0;
+    for (int node = 0; node < team->num_nodes; node++) {
+        team->lost_anywhere |= team->lost[node];
+    }
+}
+
 /* When this rank's node looks after them. A process that did not know of the failure does so from now on. */
 static void set_probe(mpath_team_t *team)
 {
@@ -124,14 +132,13 @@ static void set_probe(mpath_team_t *team)
 
 void mpath_team_lost_begin(mpath_team_t *team)
 {
-    size_t without_way   = 0;
-    mpath_nic_set_t lost = 0;
+    size_t without_way = 0;
 
     for (int node = 0; node < team->num_nodes; node++) {
         team->lost[node] &= mpath_machine_nics(mpath_topo_machine(team->topo, node)); /* others have said so */
-        lost |= team->lost[node];
     }
-    if (lost == 0) {
+    mpath_team_lost_sum(team);
+    if (team->lost_anywhere == 0) {
         return;
     }
     without_way = pairs_without_way(team->topo);
@@ -140,6 +147,7 @@ void mpath_team_lost_begin(mpath_team_t *team)
             leave_out(team, node, mpath_nic_first(nics), without_way);
         }
     }
+    mpath_team_lost_sum(team);
     set_probe(team);
 }
 
@@ -184,6 +192,7 @@ int mpath_team_lost_unopened(mpath_team_t *team, const mpath_nic_set_t *nics)
     for (int node = 0; node < team->num_nodes; node++) {
         team->lost[node] |= nics[node];
     }
+    mpath_team_lost_sum(team);
     team->topo_version++;
     is_first = wait_for_unopened(team);
     mpath_team_lost_note(team, nics[team->node], 1);

@@ -98,7 +98,7 @@ mpath_status_t mpath_team_status(mpath_team_t *team)
         if (now_ns >= team->next_look_ns) {
             team->next_look_ns = now_ns + LOOK_INTERVAL_NS;
             team->oob.progress(team->oob.context);
-            (void)mpath_channels_test(team); /* notices break the team; other messages wait for the next call */
+            (void)mpath_channels_look(team, NULL); /* notices break the team; other messages wait for the next call */
         }
     }
     return team->broken;
@@ -122,7 +122,7 @@ void *mpath_team_attached(const mpath_team_t *team, const mpath_team_user_ops_t 
 
 void mpath_team_drain(mpath_team_t *team)
 {
-    for (const mpath_team_user_t *user = team->users; user != NULL; user = user->next) {
+    for (const mpath_team_user_t *user = team->users; user != NULL && team->num_drains > 0; user = user->next) {
         if (user->ops->drain != NULL) {
             user->ops->drain(user->self);
         }

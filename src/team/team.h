@@ -183,7 +183,10 @@ typedef struct mpath_team_word {
 typedef struct mpath_team_user_ops {
     /* The team has failed: whatever comes from now on is dropped. What is under way goes on. May be NULL. */
     void (*stop)(void *self);
-    /* This rank waits in an agreement: reads what others still send, and drops it where it is given up. May be NULL. */
+    /*
+     * This rank waits in an agreement: reads what others still send, and drops it where it is given up. Asked while team->num_drains
+     * counts somebody who has something to read. May be NULL.
+     */
     void (*drain)(void *self);
     /*
      * This rank has waited long for a rank of another node: nonzero when none of its connections with that answers any more, whose

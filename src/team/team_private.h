@@ -105,49 +105,48 @@ typedef struct mpath_agree_state mpath_agree_state_t; /* team/agree.c makes and 
 typedef struct mpath_channels mpath_channels_t; /* team/channel.c: messages between nodes */
 
 struct mpath_team {
+    /* What each call looks at, and what its waits do */
     mpath_context_t *context;
-    mpath_oob_t oob;
-    uint64_t id; /* the same on all ranks, unlike that of any other team that one of them is in */
     int rank, size;
-
     int num_nodes, node; /* in order of each node's lowest rank */
     int num_local, local_rank;
-    int *node_of;  /* rank -> node */
-    int *local_of; /* rank -> its number on its own node */
-    int *local;    /* ranks of my node, ascending */
-    int *leaders;  /* node -> its lowest rank */
-    int *num_on;   /* node -> its number of ranks */
-
+    mpath_team_header_t *header;
+    mpath_status_t broken; /* first reason; MPATH_OK while whole */
+    uint32_t call;         /* number of the last call; by the agreement */
+    mpath_agree_state_t *agree;
+    mpath_channels_t *channels; /* NULL on a single node, and on ranks that are neither leader nor deputy */
+    uint64_t next_look_ns;      /* mpath_team_status() looks at the control plane from then on */
+    mpath_page_slot_t *page;    /* where mpath_info --job sees the communicator */
+    int num_drains;             /* of the users: how many have something to drain, see mpath_team_user_ops_t */
+    unsigned topo_version;
     mpath_topo_t *topo;
+    int *node_of;                  /* rank -> node */
+    int *local_of;                 /* rank -> its number on its own node */
+    int *local;                    /* ranks of my node, ascending */
+    int *leaders;                  /* node -> its lowest rank */
+    int *num_on;                   /* node -> its number of ranks */
+    mpath_team_user_t *users;      /* the last one that has attached itself first */
+    mpath_record_t *record;        /* the caller's, of its calls; NULL: nobody counts */
+    mpath_nic_set_t lost_anywhere; /* NICs that some node has lost, by their numbers */
+    uint64_t settled_from_ns;      /* predicted time from which on the ranks end a call together */
+    mpath_oob_t oob;
+    uint64_t id; /* the same on all ranks, unlike that of any other team that one of them is in */
+
     mpath_topo_t
         *gpu_topo; /* the same nodes and ranks with their GPUs, for device memory; NULL: nobody tells of GPUs */
-    unsigned topo_version;
-    uint64_t settled_from_ns; /* predicted time from which on the ranks end a call together */
-    mpath_nic_set_t *lost;    /* node -> bit per NIC that has failed and is left out; by wire/failover.c */
-    uint64_t probe_ns;        /* how long they are left out at least */
-    uint64_t back_ns;         /* when some were used again last; 0: none since others failed */
+    mpath_nic_set_t
+        *lost;         /* node -> bit per NIC that has failed and is left out; mpath_team_lost_sum() after changes */
+    uint64_t probe_ns; /* how long they are left out at least */
+    uint64_t back_ns;  /* when some were used again last; 0: none since others failed */
     uint64_t next_probe_ns;   /* when they are looked at again */
     mpath_nic_set_t carriers; /* of those of this node: had one when last looked at */
     uint64_t next_carrier_ns;
     unsigned recover_in; /* calls until mpath_failover_recover() asks the others again; alike on all ranks */
 
-    mpath_segment_t segment; /* of the node: header, members, agreement cells; private memory when alone */
-    mpath_team_header_t *header;
+    mpath_segment_t segment;      /* of the node: header, members, agreement cells; private memory when alone */
     mpath_team_member_t *members; /* of my node */
-
-    uint32_t call;                              /* number of the last call; by the agreement */
-    int (*is_marked)(const mpath_team_t *team); /* the same: see mpath_team_marked() */
+    int (*is_marked)(const mpath_team_t *team); /* by the agreement: see mpath_team_marked() */
     mpath_outbox_share_t *outbox_share;         /* NULL: none */
-    mpath_channels_t *channels; /* NULL on a single node, and on ranks that are neither leader nor deputy */
-    mpath_agree_state_t *agree;
-
-    mpath_page_slot_t *page;  /* where mpath_info --job sees the communicator */
-    mpath_team_user_t *users; /* the last one that has attached itself first */
-
-    mpath_record_t *record; /* the caller's, of its calls; NULL: nobody counts */
-
-    mpath_status_t broken; /* first reason; MPATH_OK while whole */
-    uint64_t next_look_ns; /* mpath_team_status() looks at the control plane from then on */
 };
 
 #define MPATH_PROBE_FIRST_NS (10 * MPATH_NS_PER_S) /* a NIC that has failed is left out for so long at least, */
@@ -155,6 +154,9 @@ struct mpath_team {
 
 /* team/lost.c: NICs of this node that other teams of this process have left out, by the numbers of `machine`; */
 mpath_nic_set_t mpath_team_lost_known(const mpath_team_t *team, const mpath_machine_t *machine);
+
+/* team->lost has changed. */
+void mpath_team_lost_sum(mpath_team_t *team);
 
 /* NICs of this node have been left out, or are used again: for the teams that are made from now on; */
 void mpath_team_lost_note(const mpath_team_t *team, mpath_nic_set_t nics, int lost);

@@ -335,22 +335,12 @@ int mpath_failover_settles(const mpath_team_t *team, uint64_t predicted_ns)
            (predicted_ns >= team->settled_from_ns);
 }
 
-static mpath_nic_set_t lost_anywhere(const mpath_team_t *team)
-{
-    mpath_nic_set_t lost = 0;
-
-    for (int node = 0; node < team->num_nodes; node++) {
-        lost |= team->lost[node];
-    }
-    return lost;
-}
-
 /* NICs of this node that have a carrier, of the numbers that some node has lost. */
 static mpath_nic_set_t carriers(mpath_team_t *team)
 {
     const mpath_machine_t *machine = mpath_topo_machine(team->topo, team->node);
     uint64_t now_ns                = mpath_time_ns();
-    mpath_nic_set_t lost           = lost_anywhere(team);
+    mpath_nic_set_t lost           = team->lost_anywhere;
 
     if (now_ns >= team->next_carrier_ns) {
         team->next_carrier_ns = now_ns + CARRIER_NS;
@@ -383,7 +373,7 @@ static mpath_nic_set_t nics_dark(mpath_team_t *team)
     mpath_nic_set_t dark           = 0;
 
     for (int nic = 0; (team->local_rank == 0) && (nic < machine->num_nics); nic++) {
-        dark |= machine->nics[nic].up ? lost_anywhere(team) & mpath_nic_bit(nic) : 0;
+        dark |= machine->nics[nic].up ? team->lost_anywhere & mpath_nic_bit(nic) : 0;
     }
     return (dark != 0) ? dark & ~carriers(team) : 0;
 }
@@ -416,6 +406,9 @@ static int set_nics(mpath_team_t *team, int node, mpath_nic_set_t nics, int up, 
                       mpath_topo_machine(team->topo, node)->nics[nic].name, mpath_topo_machine(team->topo, node)->host,
                       why);
         count++;
+    }
+    if (count > 0) {
+        mpath_team_lost_sum(team);
     }
     return count;
 }
@@ -615,6 +608,13 @@ static mpath_status_t take_back(mpath_links_t *links)
     return mpath_links_reopen(links, back);
 }
 
+/* NICs of this rank that it reads while it waits for others. */
+static void drain_while_waiting(mpath_links_t *links, mpath_nic_set_t nics)
+{
+    links->team->num_drains += (nics != 0) - (links->drained != 0);
+    links->drained = nics;
+}
+
 /* With `status` not MPATH_OK nothing more is fed. */
 static mpath_status_t settle(mpath_links_t *links, mpath_status_t status, const mpath_failover_loss_t *loss)
 {
@@ -626,19 +626,19 @@ static mpath_status_t settle(mpath_links_t *links, mpath_status_t status, const 
     if (status == MPATH_OK) {
         mine.back = nics_back(team);
         mine.dark = nics_dark(team);
-        mine.busy = nics_busy(links, lost_anywhere(team));
+        mine.busy = nics_busy(links, team->lost_anywhere);
     }
-    nics           = links->driven & ~team->lost[team->node];
-    links->drained = (status != MPATH_OK) ? nics : 0;
-    status         = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), links->settles, &marked);
+    nics = links->driven & ~team->lost[team->node];
+    drain_while_waiting(links, status != MPATH_OK ? nics : 0);
+    status = mpath_team_settle(team, status != MPATH_OK, &mine, sizeof(mine), links->settles, &marked);
     settles_trim(links);
     if ((status == MPATH_OK) && marked) {
-        links->drained = nics;
-        status         = give_up_together(links);
+        drain_while_waiting(links, nics);
+        status = give_up_together(links);
     } else if (status == MPATH_OK) {
         status = take_back(links);
     }
-    links->drained = 0;
+    drain_while_waiting(links, 0);
     return status;
 }
 
@@ -654,7 +654,7 @@ mpath_status_t mpath_failover_recover(mpath_team_t *team)
     mpath_links_t *links;
     mpath_status_t status;
 
-    if (lost_anywhere(team) == 0) {
+    if (team->lost_anywhere == 0) {
         return MPATH_OK;
     }
     if (team->recover_in > 0) {
