@@ -27,39 +27,40 @@ typedef struct mpath_coll_rates {
 } mpath_coll_rates_t;
 
 struct mpath_coll {
+    /* What each call looks at */
     mpath_team_t *team;
     const mpath_settings_t *settings; /* the context's */
-    mpath_tuning_t tuning;
-    mpath_topo_t *rated; /* the team's topology with rates that calls have shown; NULL: none yet */
-    mpath_coll_rates_t rates;
-    mpath_plan_cache_t *cache;
+    mpath_gpu_coll_t *gpu;            /* calls with device memory inside a node */
+    mpath_relay_coll_t *relay;        /* those that a plan can help */
     mpath_parts_t *parts;     /* where nodes have the same rails in the topology that plans are for; else NULL */
-    unsigned parts_number;    /* another one whenever these were made anew */
     const mpath_plan_t *part; /* of the call under way; NULL: its plan is of the whole job */
+    mpath_topo_t *rated;      /* the team's topology with rates that calls have shown; NULL: none yet */
+    uint64_t began_ns;        /* the last call */
+    const char *declined_because;
+    unsigned topo_version; /* that cache and connected belong to */
+    unsigned parts_number; /* another one whenever parts were made anew */
     int part_hit;
-    uint32_t watches;          /* MPATH_CALL_WATCHED, or 0 */
-    mpath_gpu_coll_t *gpu;     /* calls with device memory inside a node */
-    mpath_relay_coll_t *relay; /* those that a plan can help */
+    uint32_t watches; /* MPATH_CALL_WATCHED, or 0 */
+    mpath_coll_counters_t counters;
+    mpath_passing_t passing;
+    mpath_doubt_t doubt; /* of calls on host memory */
+    mpath_coll_rates_t rates;
+    mpath_tuning_t tuning;
     /* What the plan has to carry, of the call under way; kept while calls have the same signature. NULL: none had any */
     uint64_t *demand;
     uint64_t demand_signature;
     int has_demand;
+    mpath_plan_cache_t *cache;
     mpath_gate_view_t view; /* of it, on the topology that plans are for */
     int has_view;
     int is_planned;       /* the last plan asked of the cache was for it */
     uint64_t *signatures; /* of all ranks' plans; for check_plan */
-    mpath_coll_counters_t counters;
-    const char *declined_because;
-    mpath_passing_t passing;
     uint64_t asked_ns;     /* when a timed call was asked about */
     mpath_trials_t device; /* of ways (tune/ways.h) on device memory of several nodes */
-    mpath_doubt_t doubt;   /* of calls on host memory */
     mpath_load_t load;     /* of the demand */
     int has_load;
-    uint64_t *sums;        /* room for mpath_load_find() */
-    uint64_t began_ns;     /* the last call */
-    int connected;         /* every pair of ranks has a path */
-    unsigned topo_version; /* that cache and connected belong to */
+    uint64_t *sums; /* room for mpath_load_find() */
+    int connected;  /* every pair of ranks has a path */
 };
 
 /* Counts it. MPATH_DECLINED. */

@@ -44,10 +44,10 @@ typedef struct rail {
     mpath_lane_t *lane;    /* NULL until opened */
     int for_gpus;          /* it was opened to read and write their memory, too */
     mpath_status_t status; /* why it could not be opened, or lost a chunk */
-    open_arrival_t open;   /* head of the ring of open arrivals, oldest first */
     open_arrival_t *spare;
     rail_team_t *teams;
     size_t num_teams;
+    open_arrival_t open; /* head of the ring of open arrivals, oldest first */
     uint64_t
         unused_ns; /* when the last team left it after it was replaced; 0: in use, or free. Under the fabric's lock */
     uint64_t left[LEFT_TEAMS]; /* ids of teams that have left, a ring; 0: none */
