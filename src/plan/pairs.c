@@ -562,6 +562,25 @@ static inline uint64_t table_bytes(const table_t *table, int source, int source_
     return table->bytes[row + column];
 }
 
+/* The rail of all that a rank sends between two nodes; -1: it depends on who receives. */
+static int rail_of_source(const mpath_pairs_t *pairs, mpath_nic_set_t rails, int source)
+{
+    int home = pairs->home[source];
+
+    return home >= 0 && (rails & mpath_nic_bit(home)) != 0 ? home : -1;
+}
+
+/* What a source sends to the destinations of these places. */
+static uint64_t table_sum(const table_t *table, int source, int place, const int32_t *destinations, int begin, int end)
+{
+    uint64_t sum = 0;
+
+    for (int k = begin; k < end; k++) {
+        sum += table_bytes(table, source, place, destinations[k], k);
+    }
+    return sum;
+}
+
 /* The division of the block from one node to another one. Room for the flows is there. `only` -1: of all ranks. */
 static void block_place(const mpath_pairs_t *pairs, const table_t *table, int from, int to, int moves, int only,
                         mpath_plan_t *plan)
@@ -574,7 +593,12 @@ static void block_place(const mpath_pairs_t *pairs, const table_t *table, int fr
     block_t block               = {.moves = 0};
 
     for (int i = 0; i < num_sources && moves; i++) {
-        for (int k = 0; k < num_destinations; k++) {
+        int rail = rail_of_source(pairs, rails, sources[i]);
+
+        if (rail >= 0) {
+            block.on[rail] += table_sum(table, sources[i], i, destinations, 0, num_destinations);
+        }
+        for (int k = 0; k < num_destinations && rail < 0; k++) {
             block.on[static_among(pairs, rails, sources[i], destinations[k])] += table_bytes(table, sources[i], i,
                                                                                              destinations[k], k);
         }
@@ -583,7 +607,17 @@ static void block_place(const mpath_pairs_t *pairs, const table_t *table, int fr
         block_divide(pairs, from, to, &block);
     }
     for (int i = 0; i < num_sources; i++) {
-        for (int k = 0; k < num_destinations; k++) {
+        int rail = rail_of_source(pairs, rails, sources[i]), begin_at = 0, end_at = num_destinations;
+
+        /* Of the others' pairs only what goes before counts, and no more than its sum. */
+        if (only >= 0 && sources[i] != only && rail >= 0) {
+            while (begin_at < num_destinations && destinations[begin_at] != only) {
+                begin_at++;
+            }
+            end_at = begin_at < num_destinations ? begin_at + 1 : begin_at;
+            at[rail] += table_sum(table, sources[i], i, destinations, 0, block.moves ? begin_at : 0);
+        }
+        for (int k = begin_at; k < end_at; k++) {
             cutter_t cutter = {.pairs       = pairs,
                                .plan        = plan,
                                .source      = sources[i],
@@ -603,6 +637,7 @@ static void block_place(const mpath_pairs_t *pairs, const table_t *table, int fr
                 piece_add(&cutter, cutter.rail, cutter.bytes);
             }
         }
+        at[rail >= 0 ? rail : 0] += table_sum(table, sources[i], i, destinations, end_at, num_destinations);
     }
 }
 
@@ -665,6 +700,17 @@ static mpath_status_t sort_flows(const mpath_pairs_t *pairs, mpath_plan_t *plan)
     return MPATH_OK;
 }
 
+/* Whether a rank has bytes for, or from, some rank of a node: most have nothing to do with most nodes. */
+static int row_reaches(const mpath_pairs_t *pairs, const uint64_t *row, int node)
+{
+    uint64_t any = 0;
+
+    for (int i = pairs->first_on[node]; i < pairs->first_on[node + 1]; i++) {
+        any |= row[pairs->ranks[i]];
+    }
+    return any > 0;
+}
+
 /* Ranks without a part in relays: what one sends and receives, where all static routes leave by the rank's own rail. */
 
 /* What the ranks of `other` send to this node by static rail, and where the bytes for `place` begin: before[i] of rank i. */
@@ -701,6 +747,9 @@ static void receive_place(const mpath_pairs_t *pairs, int rank, int place, const
     uint64_t *before    = scratch + num_sources;
     block_t block       = {.moves = 0};
 
+    if (!row_reaches(pairs, row, other)) {
+        return;
+    }
     if (moves) {
         column_sums(pairs, rows->receives, other, pairs->first_on[node + 1] - pairs->first_on[node], place, &block,
                     scratch, before);
@@ -737,6 +786,9 @@ static void send_place(const mpath_pairs_t *pairs, int rank, int place, const mp
     block_t block       = {.moves = 0};
     uint64_t at         = 0;
 
+    if (!row_reaches(pairs, row + (size_t)place * (size_t)pairs->num_ranks, other)) {
+        return;
+    }
     for (int i = 0; i < num_local && moves; i++, row += pairs->num_ranks) {
         uint64_t sum = 0;
 
@@ -812,8 +864,10 @@ static void part_of_node(const mpath_pairs_t *pairs, int rank, int place, const 
     const table_t in  = {.bytes = rows->receives, .by_source = 1, .by_destination = step, .destinations = 1};
 
     for (int other = 0; other < pairs->num_nodes; other++) {
-        if (other != node) {
+        if (other != node && (only < 0 || row_reaches(pairs, rows->sends + (size_t)place * step, other))) {
             block_place(pairs, &out, node, other, moves, only, plan);
+        }
+        if (other != node && (only < 0 || row_reaches(pairs, rows->receives + (size_t)place * step, other))) {
             block_place(pairs, &in, other, node, moves, only, plan);
         }
     }
