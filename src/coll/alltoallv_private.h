@@ -53,8 +53,8 @@ struct mpath_coll {
     mpath_plan_cache_t *cache;
     mpath_gate_view_t view; /* of it, on the topology that plans are for */
     int has_view;
-    int is_planned;       /* the last plan asked of the cache was for it */
-    uint64_t *signatures; /* of all ranks' plans; for check_plan */
+    int is_planned;        /* the last plan asked of the cache was for it */
+    uint64_t *signatures;  /* of all ranks' plans; for check_plan */
     uint64_t asked_ns;     /* when a timed call was asked about */
     mpath_trials_t device; /* of ways (tune/ways.h) on device memory of several nodes */
     mpath_load_t load;     /* of the demand */
