@@ -6,7 +6,7 @@ libuct_mpath_la_SOURCES = ack.c address.c cards.c compat.h component.c control.c
 	lanes.c md.c md.h peer.c peer.h peer_progress.c peer_rail.c rails.c receive.c rejoin.c relay.c relay.h relay_receive.c rkey.c rma.c rma.h rma_link.c route.c send.c serve.c shm.c wire.h \
 	../src/topo/beside.c ../src/topo/discover/machine.c ../src/topo/discover/rates.c ../src/topo/discover/sysfs.c ../src/topo/names.c \
 	iface_shares.c \
-	../src/tune/history_file.c ../src/topo/gpus.c ../src/topo/paths.c ../src/topo/paths_gpu.c ../src/topo/topo.c ../src/topo/topo_check.c \
+	../src/tune/history_file.c ../src/topo/paths.c ../src/topo/topo.c \
 	../src/util/cache.c ../src/util/file.c ../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/secret.c ../src/util/spelling.c ../src/util/status.c
 if HAVE_VERBS
 libuct_mpath_la_SOURCES += ../src/topo/discover/verbs.c

@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: BSD-3-Clause
-libmpath_la_SOURCES += topo/beside.c topo/beside.h topo/gpus.c topo/names.c topo/paths.c topo/paths_gpu.c topo/preset.c topo/topo.c \
-	topo/topo.h topo/topo_check.c topo/topo_internal.h topo/discover/gpu_probe.c topo/discover/gpu_probe.h \
+libmpath_la_SOURCES += topo/beside.c topo/beside.h topo/names.c topo/paths.c topo/preset.c topo/topo.c \
+	topo/topo.h topo/topo_internal.h topo/discover/gpu_probe.c topo/discover/gpu_probe.h \
 	topo/discover/gpu_probe_file.c topo/discover/gpus.c topo/discover/gpus.h topo/discover/gpus_model.c \
 	topo/discover/machine.c topo/discover/machine.h topo/discover/machine_internal.h topo/discover/nvml.c \
 	topo/discover/nvml.h topo/discover/rates.c topo/discover/sysfs.c topo/file/populate.c topo/file/xml.c \

@@ -1,12 +1,194 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Paths, computed on demand. The paths of a pair over rails are pairs of NICs in this order: matched rails, in rail
- * order; with a spine, crossing pairs of which at least one NIC has no match, in order of the source's and then the
- * destination's rail. The static route is moved to the front of this list, or put before it when it is not in it.
+ * order; with a spine, crossing pairs of which at least one NIC has no match, in order of the rail of the source and then
+ * of the destination. The static route is moved to the front of this list, or put before it when it is not in it.
+ *
+ * First the paths without a rail between two ranks of which at least one is on a GPU: within a node, or within an NVLink
+ * domain. Their order is told in topo.h. The number of a relay is the position of its GPU in a mask, so any path is found
+ * at once.
  */
 #include "topo/topo_internal.h"
 
 #include <string.h>
+
+/* Whether bytes can go from GPU to GPU of two nodes without touching host memory. */
+static int can_peer_across(const mpath_topo_t *topo, int source, int destination)
+{
+    int from = topo->places[source].node, to = topo->places[destination].node;
+    int from_gpu = mpath_topo_gpu(topo, source), to_gpu = mpath_topo_gpu(topo, destination);
+
+    return (from_gpu >= 0) && (to_gpu >= 0) && (topo->gpus[from].domain >= 0) &&
+           (topo->gpus[from].domain == topo->gpus[to].domain) && (topo->gpu_nodes[from].egress[from_gpu] >= 0) &&
+           (topo->gpu_nodes[to].ingress[to_gpu] >= 0);
+}
+
+static void path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
+{
+    path->resources[path->num_resources++] = (uint32_t)resource;
+    path->latency_ns += topo->resources[resource].latency_ns;
+}
+
+static mpath_hop_t *path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int from, int to)
+{
+    mpath_hop_t *hop = &path->hops[path->num_hops++];
+
+    hop->lane           = (uint8_t)lane;
+    hop->nic_from       = -1;
+    hop->nic_to         = -1;
+    hop->first_resource = (uint8_t)path->num_resources;
+    hop->from           = from;
+    hop->to             = to;
+    return hop;
+}
+
+/* The ranks are on GPUs that mpath_gpu_can_peer(); between nodes it is always the switch. */
+static void add_peer(const mpath_topo_t *topo, mpath_path_t *path, int from, int to)
+{
+    int from_node = topo->places[from].node, to_node = topo->places[to].node;
+    int from_gpu = topo->places[from].gpu, to_gpu = topo->places[to].gpu;
+
+    path_add_hop(path, MPATH_LANE_PEER, from, to);
+    if ((from_node == to_node) && (from_gpu == to_gpu)) {
+        return; /* a copy inside a GPU: nothing that other bytes could wait for */
+    }
+    switch (topo->gpus[from_node].link) {
+    case MPATH_GPU_LINK_PCIE:
+        path_consume(topo, path, mpath_topo_pcie_up(topo, from_node, from_gpu));
+        path_consume(topo, path, mpath_topo_pcie_down(topo, to_node, to_gpu));
+        break;
+    case MPATH_GPU_LINK_MESH:
+        path_consume(topo, path, topo->gpu_nodes[from_node].nvlink[from_gpu][to_gpu]);
+        break;
+    default:
+        path_consume(topo, path, mpath_topo_egress(topo, from_node, from_gpu));
+        path_consume(topo, path, mpath_topo_ingress(topo, to_node, to_gpu));
+        break;
+    }
+}
+
+static void add_staged(const mpath_topo_t *topo, mpath_path_t *path, int from, int to)
+{
+    int node = topo->places[from].node;
+
+    path_add_hop(path, MPATH_LANE_STAGED, from, to);
+    if (mpath_topo_gpu(topo, from) >= 0) {
+        path_consume(topo, path, mpath_topo_pcie_up(topo, node, topo->places[from].gpu));
+    }
+    path_consume(topo, path, topo->nodes[node].first_resource);
+    if (mpath_topo_gpu(topo, to) >= 0) {
+        path_consume(topo, path, mpath_topo_pcie_down(topo, node, topo->places[to].gpu));
+    }
+}
+
+/* A hop within a node between such ranks, by the best lane. */
+static void gpu_add_hop(const mpath_topo_t *topo, mpath_path_t *path, int from, int to)
+{
+    if (mpath_gpu_can_peer(topo, topo->places[from].node, topo->places[from].gpu, topo->places[to].gpu)) {
+        add_peer(topo, path, from, to);
+    } else {
+        add_staged(topo, path, from, to);
+    }
+}
+
+/* GPUs with a rank that can relay, as a mask. */
+static uint32_t relays_between(const mpath_topo_t *topo, int node, int from, int to)
+{
+    const mpath_topo_gpu_node_t *tables = &topo->gpu_nodes[node];
+
+    if (from == to) {
+        return 0;
+    }
+    return tables->links_to[from] & tables->links_from[to] & tables->occupied; /* no GPU is linked to itself */
+}
+
+/* Paths without a rail between ranks of which one at least is on a GPU. */
+static int gpu_num_paths(const mpath_topo_t *topo, int source, int destination)
+{
+    int node = topo->places[source].node, num_linked;
+    int from = mpath_topo_gpu(topo, source), to = mpath_topo_gpu(topo, destination);
+
+    if (node != topo->places[destination].node) {
+        return can_peer_across(topo, source, destination);
+    }
+    if ((from < 0) && (to < 0)) {
+        return 0;
+    }
+    if ((from < 0) || (to < 0) || (from == to)) {
+        return 1;
+    }
+    num_linked = mpath_gpu_can_peer(topo, node, from, to) + __builtin_popcount(relays_between(topo, node, from, to));
+    return num_linked + ((num_linked == 0) || !topo->params.no_staged);
+}
+
+static void gpu_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
+{
+    int node = topo->places[source].node;
+    int from = mpath_topo_gpu(topo, source), to = mpath_topo_gpu(topo, destination);
+    uint32_t relays;
+    int relay;
+
+    if (node != topo->places[destination].node) {
+        add_peer(topo, path, source, destination);
+        return;
+    }
+    if ((from < 0) || (to < 0)) {
+        add_staged(topo, path, source, destination);
+        return;
+    }
+    relays = relays_between(topo, node, from, to);
+    if (topo->params.no_staged && (relays != 0) && !mpath_gpu_can_peer(topo, node, from, to)) {
+        index++; /* staged would come first */
+    }
+    if (index == 0) {
+        gpu_add_hop(topo, path, source, destination);
+        return;
+    }
+    for (; (relays != 0) && (index > 1); index--) {
+        relays &= relays - 1;
+    }
+    if (relays == 0) {
+        add_staged(topo, path, source, destination);
+        return;
+    }
+    relay = mpath_topo_pick(topo->on_gpu, &topo->gpu_nodes[node].on_gpu[__builtin_ctz(relays)], source, destination);
+    add_peer(topo, path, source, relay);
+    add_peer(topo, path, relay, destination);
+}
+
+int mpath_topo_nvlink_find(const mpath_topo_t *topo, int node, int gpu, int peer)
+{
+    if ((topo->gpus == NULL) || (node < 0) || (node >= topo->num_nodes) || (gpu < 0) || (gpu >= MPATH_MAX_GPUS) ||
+        (peer < 0) || (peer >= MPATH_MAX_GPUS)) {
+        return -1;
+    }
+    return topo->gpu_nodes[node].nvlink[gpu][peer];
+}
+
+/* Up, and beside a rank that serves it. */
+static int is_used(const mpath_topo_t *topo, int node, int nic)
+{
+    const mpath_nic_t *given = &topo->machines[node]->nics[nic];
+
+    return given->up && (topo->gpu_nodes[node].rails.nic_of_rail[given->rail] == nic);
+}
+
+/* The NIC that a rank on a GPU uses by default; -1: none is up. */
+static int gpu_nic_beside(const mpath_topo_t *topo, int rank)
+{
+    const mpath_place_t *place = &topo->places[rank];
+    uint64_t nics;
+
+    if ((place->nic >= 0) && is_used(topo, place->node, place->nic)) {
+        return place->nic;
+    }
+    for (nics = mpath_topo_gpu_nics(topo, rank); nics != 0; nics &= nics - 1) {
+        if (is_used(topo, place->node, __builtin_ctzll(nics))) {
+            return __builtin_ctzll(nics);
+        }
+    }
+    return -1;
+}
 
 enum {
     FROM_GPU = 1u << 0, /* the source's bytes are in GPU memory */
@@ -45,7 +227,7 @@ static int nic_beside(const mpath_topo_t *topo, int rank)
     const mpath_place_t *place = &topo->places[rank];
 
     if (mpath_topo_gpu(topo, rank) >= 0) {
-        return mpath_gpu_nic_beside(topo, rank);
+        return gpu_nic_beside(topo, rank);
     }
     if ((place->nic < 0) || !topo->machines[place->node]->nics[place->nic].up) {
         return -1;
@@ -222,29 +404,10 @@ static int nic_driver(const mpath_topo_t *topo, int end, int nic, int source, in
     return mpath_topo_pick(topo->beside, &topo->nodes[node].beside[nic], source, destination);
 }
 
-void mpath_path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource)
-{
-    path->resources[path->num_resources++] = (uint32_t)resource;
-    path->latency_ns += topo->resources[resource].latency_ns;
-}
-
-mpath_hop_t *mpath_path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int from, int to)
-{
-    mpath_hop_t *hop = &path->hops[path->num_hops++];
-
-    hop->lane           = (uint8_t)lane;
-    hop->nic_from       = -1;
-    hop->nic_to         = -1;
-    hop->first_resource = (uint8_t)path->num_resources;
-    hop->from           = from;
-    hop->to             = to;
-    return hop;
-}
-
 static void path_add_shm(const mpath_topo_t *topo, mpath_path_t *path, int from, int to)
 {
-    mpath_path_add_hop(path, MPATH_LANE_SHM, from, to);
-    mpath_path_consume(topo, path, topo->nodes[topo->places[from].node].first_resource);
+    path_add_hop(path, MPATH_LANE_SHM, from, to);
+    path_consume(topo, path, topo->nodes[topo->places[from].node].first_resource);
 }
 
 static void path_consume_uplink(const mpath_topo_t *topo, mpath_path_t *path, mpath_resource_kind_t kind, int node)
@@ -252,7 +415,7 @@ static void path_consume_uplink(const mpath_topo_t *topo, mpath_path_t *path, mp
     int resource = (topo->gpus != NULL) ? mpath_topo_resource_find(topo, kind, node, 0) : -1;
 
     if (resource >= 0) {
-        mpath_path_consume(topo, path, resource);
+        path_consume(topo, path, resource);
     }
 }
 
@@ -260,19 +423,19 @@ static void path_consume_uplink(const mpath_topo_t *topo, mpath_path_t *path, mp
 static void path_add_rail(const mpath_topo_t *topo, mpath_path_t *path, int from, int to, int nic_from, int nic_to,
                           int on_gpus)
 {
-    mpath_hop_t *hop = mpath_path_add_hop(path, MPATH_LANE_RAIL, from, to);
+    mpath_hop_t *hop = path_add_hop(path, MPATH_LANE_RAIL, from, to);
 
     hop->nic_from = (int8_t)nic_from;
     hop->nic_to   = (int8_t)nic_to;
     if (on_gpus & FROM_GPU) {
-        mpath_path_consume(topo, path, mpath_topo_pcie_up(topo, topo->places[from].node, topo->places[from].gpu));
+        path_consume(topo, path, mpath_topo_pcie_up(topo, topo->places[from].node, topo->places[from].gpu));
     }
-    mpath_path_consume(topo, path, mpath_topo_nic_tx(topo, topo->places[from].node, nic_from));
+    path_consume(topo, path, mpath_topo_nic_tx(topo, topo->places[from].node, nic_from));
     path_consume_uplink(topo, path, MPATH_RESOURCE_UPLINK_TX, topo->places[from].node);
     path_consume_uplink(topo, path, MPATH_RESOURCE_UPLINK_RX, topo->places[to].node);
-    mpath_path_consume(topo, path, mpath_topo_nic_rx(topo, topo->places[to].node, nic_to));
+    path_consume(topo, path, mpath_topo_nic_rx(topo, topo->places[to].node, nic_to));
     if (on_gpus & TO_GPU) {
-        mpath_path_consume(topo, path, mpath_topo_pcie_down(topo, topo->places[to].node, topo->places[to].gpu));
+        path_consume(topo, path, mpath_topo_pcie_down(topo, topo->places[to].node, topo->places[to].gpu));
     }
 }
 
@@ -283,7 +446,7 @@ static void path_add_leg(const mpath_topo_t *topo, mpath_path_t *path, int from,
         return;
     }
     if (on_gpu) {
-        mpath_gpu_add_hop(topo, path, from, to);
+        gpu_add_hop(topo, path, from, to);
     } else {
         path_add_shm(topo, path, from, to);
     }
@@ -319,7 +482,7 @@ int mpath_topo_is_linked(const mpath_topo_t *topo, int source, int destination)
     if (topo->places[source].node == topo->places[destination].node) {
         return 1;
     }
-    return (topo->gpus != NULL) && (mpath_gpu_num_paths(topo, source, destination) > 0);
+    return (topo->gpus != NULL) && (gpu_num_paths(topo, source, destination) > 0);
 }
 
 static int count_paths(const mpath_topo_t *topo, int source, int destination)
@@ -330,7 +493,7 @@ static int count_paths(const mpath_topo_t *topo, int source, int destination)
         return 0;
     }
     if (topo->gpus != NULL) {
-        count = mpath_gpu_num_paths(topo, source, destination);
+        count = gpu_num_paths(topo, source, destination);
     }
     if (topo->places[source].node == topo->places[destination].node) {
         return (count > 0) ? count : 1;
@@ -347,13 +510,13 @@ int mpath_topo_num_paths(const mpath_topo_t *topo, int source, int destination)
 
 void mpath_topo_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path)
 {
-    int count = (topo->gpus != NULL) ? mpath_gpu_num_paths(topo, source, destination) : 0;
+    int count = (topo->gpus != NULL) ? gpu_num_paths(topo, source, destination) : 0;
 
     path->num_hops      = 0;
     path->num_resources = 0;
     path->latency_ns    = 0;
     if (index < count) {
-        mpath_gpu_path(topo, source, destination, index, path);
+        gpu_path(topo, source, destination, index, path);
     } else if (topo->places[source].node == topo->places[destination].node) {
         path_add_shm(topo, path, source, destination);
     } else {

@@ -1,7 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The inside of a topology, shared by topo.c, topo_check.c and gpus.c (build it), paths.c and paths_gpu.c (read it) and
- * names.c.
+ * The inside of a topology, shared by topo.c, which builds it, and paths.c and names.c, which read it.
  */
 #ifndef MPATH_TOPO_TOPO_INTERNAL_H
 #define MPATH_TOPO_TOPO_INTERNAL_H
@@ -63,21 +62,10 @@ struct mpath_topo {
     mpath_rail_set_t *reach; /* NICs that a rank on a GPU reaches, by rank; NULL: all of them that its node uses */
 };
 
-void mpath_topo_add_resource(mpath_topo_t *topo, mpath_resource_kind_t kind, int node, int index, uint64_t capacity_bps,
-                             uint32_t latency_ns);
-/* Adds the NIC of a rail. */
-void mpath_rail_set_init(mpath_rail_set_t *set, const mpath_machine_t *machine, uint64_t nics);
-/* The finalizer of splitmix64 (Steele, Lea, Flood, OOPSLA 2014), chained. */
-uint64_t mpath_topo_mix(uint64_t hash, uint64_t value);
-
-/* gpus.c: the parts of mpath_topo_create_with_gpus() that only GPUs need. */
-int mpath_gpus_described(const mpath_node_gpus_t *gpus, int num_nodes);
-mpath_status_t mpath_gpus_check(const mpath_machine_t *machines, const mpath_node_gpus_t *gpus, int num_nodes,
-                                const mpath_place_t *places, int num_ranks);
-size_t mpath_gpus_count_resources(const mpath_node_gpus_t *gpus);
-void mpath_gpus_number_resources(mpath_topo_t *topo, int node);
-mpath_status_t mpath_gpus_place_ranks(mpath_topo_t *topo);
-uint64_t mpath_gpus_sign(const mpath_topo_t *topo, uint64_t hash);
+/* Whether bytes can go from GPU to GPU of one node without touching host memory. */
+int mpath_gpu_can_peer(const mpath_topo_t *topo, int node, int from, int to);
+/* Whether ranks on GPUs of one node can pass bytes on for each other: without host memory, in both directions. */
+int mpath_gpu_can_pass(const mpath_topo_t *topo, int rank, int mate);
 
 /* The GPU that a rank's buffers are in; -1: host memory, or a GPU that is not described. */
 static inline int mpath_topo_gpu(const mpath_topo_t *topo, int rank)
@@ -102,20 +90,6 @@ static inline int32_t mpath_topo_pick(const int32_t *ranks, const int32_t *bound
 
     return ranks[bounds[0] + (int32_t)(((uint32_t)source + (uint32_t)destination) % count)];
 }
-
-/* paths.c */
-void mpath_path_consume(const mpath_topo_t *topo, mpath_path_t *path, int resource);
-mpath_hop_t *mpath_path_add_hop(mpath_path_t *path, mpath_lane_kind_t lane, int from, int to);
-
-/* paths_gpu.c: paths without a rail between ranks of which one at least is on a GPU. */
-int mpath_gpu_num_paths(const mpath_topo_t *topo, int source, int destination);
-void mpath_gpu_path(const mpath_topo_t *topo, int source, int destination, int index, mpath_path_t *path);
-/* A hop within a node between such ranks, by the best lane. */
-void mpath_gpu_add_hop(const mpath_topo_t *topo, mpath_path_t *path, int from, int to);
-/* Whether ranks on GPUs of one node can pass bytes on for each other: without host memory, in both directions. */
-int mpath_gpu_can_pass(const mpath_topo_t *topo, int rank, int mate);
-/* The NIC that a rank on a GPU uses by default; -1: none is up. */
-int mpath_gpu_nic_beside(const mpath_topo_t *topo, int rank);
 
 static inline int mpath_topo_nic_tx(const mpath_topo_t *topo, int node, int nic)
 {
@@ -146,9 +120,5 @@ static inline int mpath_topo_ingress(const mpath_topo_t *topo, int node, int gpu
 {
     return topo->gpu_nodes[node].ingress[gpu];
 }
-
-/* topo_check.c: MPATH_ERR_PARAM, logged, when no topology can be built from them. */
-mpath_status_t mpath_topo_check(const mpath_machine_t *machines, int num_nodes, const mpath_place_t *places,
-                                int num_ranks, const mpath_topo_params_t *params);
 
 #endif
