@@ -8,6 +8,8 @@
 
 #include "topo/topo.h"
 
+#define MPATH_DEFAULT_RATE_BPS 1250000000ull /* 10 Gbit/s */
+
 /*
  * Finds this node.
  *
@@ -49,5 +51,20 @@ int mpath_machine_find_nic(const mpath_machine_t *machine, const char *name, int
  * round-robin over equals by `local_rank`. -1 without a NIC that is up.
  */
 int mpath_machine_nearest_nic(const mpath_machine_t *machine, int local_rank);
+
+/* For machines that a file describes as well: */
+
+/* UCX's name of a device's port, "mlx5_0:1"; MPATH_ERR_PARAM when it is longer than MPATH_NIC_NAME_MAX. */
+mpath_status_t mpath_port_name(const char *device, int port, char *name);
+
+/* Order of names in which digits count as numbers. */
+int mpath_name_compare(const char *a, const char *b);
+
+/*
+ * An estimate of shared-memory copies of all ranks together. No system tells; a core copies about 4 GB/s while its
+ * neighbours do, and a NUMA node's memory takes about 80 GB/s of copies. It only has to keep the planner from taking
+ * shared memory for free.
+ */
+uint64_t mpath_machine_copy_bps(int num_numa, int num_cores);
 
 #endif

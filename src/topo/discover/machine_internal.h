@@ -4,8 +4,7 @@
 #define MPATH_TOPO_DISCOVER_MACHINE_INTERNAL_H
 
 #include "topo/beside.h"
-
-#define MPATH_DEFAULT_RATE_BPS 1250000000ull /* 10 Gbit/s */
+#include "topo/discover/machine.h"
 
 /* A network interface as the network stack sees it. */
 typedef struct mpath_interface {
@@ -44,21 +43,8 @@ mpath_status_t mpath_sysfs_list_interfaces(const mpath_machine_source_t *source,
 /* The slot of a NIC, an interface or a port, as sysfs tells; empty where it does not. */
 void mpath_sysfs_slot(const char *sysfs, const char *nic, mpath_slot_t *slot);
 
-/* UCX's name of a device's port, "mlx5_0:1"; MPATH_ERR_PARAM when it is longer than MPATH_NIC_NAME_MAX. */
-mpath_status_t mpath_port_name(const char *device, int port, char *name);
-
-/* Order of names in which digits count as numbers. */
-int mpath_name_compare(const char *a, const char *b);
-
 /* Chooses NICs and fills machine->nics and num_nics. */
 mpath_status_t mpath_machine_choose(const mpath_machine_source_t *source, const char *rails, mpath_machine_t *machine);
-
-/*
- * An estimate of shared-memory copies of all ranks together. No system tells; a core copies about 4 GB/s while its
- * neighbours do, and a NUMA node's memory takes about 80 GB/s of copies. It only has to keep the planner from taking
- * shared memory for free.
- */
-uint64_t mpath_machine_copy_bps(int num_numa, int num_cores);
 
 /* See mpath_port_state_t; from libibverbs, or NULL when it is not built in. */
 mpath_port_state_t mpath_verbs_port_state(void);

@@ -5,7 +5,8 @@
  * order; their NUMA node; and the rate of the PCI link, because the file has none of the NIC: parameter rail_rates
  * corrects it.
  */
-#include "topo/discover/machine_internal.h"
+#include "topo/beside.h"
+#include "topo/discover/machine.h"
 #include "topo/file/xml_internal.h"
 #include "util/log.h"
 #include "util/number.h"

@@ -8,7 +8,7 @@
  * larger than a host, several hosts, which their hashes tell apart.
  */
 #include "topo/beside.h"
-#include "topo/discover/machine_internal.h"
+#include "topo/discover/machine.h"
 #include "topo/file/xml_internal.h"
 #include "util/log.h"
 
