@@ -1,13 +1,454 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The interface: settings, opening and closing, and its progress, in which the rails and the peers are served. */
+/*
+ * The interface and its endpoints, as UCT calls them.
+ *
+ * Addresses. UCP leaves little room for them, so they hold as many rails as fit, those of the lowest numbers with
+ * equally long addresses; one that reaches is enough to greet, and the greeting tells the others.
+ *
+ * Endpoints: active messages, the pending queue, flush and fence. Each operation is one packet on one rail.
+ *
+ * The interface: settings, opening and closing, its progress, in which the rails and the peers are served, its abilities,
+ * flush, events, and the two tables of operations.
+ */
+#include "ucx_tl_mpath/ep.h"
+#include "ucx_tl_mpath/peer.h"
 #include "ucx_tl_mpath/relay.h"
+#include "ucx_tl_mpath/rma.h"
 
 #include "util/secret.h"
 #include "util/time.h"
 
 #include <stdlib.h>
 #include <string.h>
+#include <sys/epoll.h>
 #include <unistd.h>
+
+/* Chooses the rails that fit; called once the lanes are open. */
+static void address_init(uct_mpath_iface_t *iface)
+{
+    size_t device_bytes = sizeof(uct_mpath_device_addr_t), iface_bytes = sizeof(uct_mpath_iface_addr_t);
+    const uct_mpath_lane_t *lane, *first                               = NULL;
+    unsigned number;
+
+    iface->address_mask = 0;
+    for (number = 0; number < UCT_MPATH_MAX_RAILS; ++number) {
+        lane = &iface->lanes[number];
+        if (lane->child == NULL) {
+            continue;
+        }
+        first = first == NULL ? lane : first;
+        if (lane->attr.device_addr_len != first->attr.device_addr_len ||
+            lane->attr.iface_addr_len != first->attr.iface_addr_len ||
+            device_bytes + lane->attr.device_addr_len > UCT_MPATH_DEVICE_ADDR_MAX ||
+            iface_bytes + lane->attr.iface_addr_len > UCT_MPATH_IFACE_ADDR_MAX) {
+            continue;
+        }
+        device_bytes += lane->attr.device_addr_len;
+        iface_bytes += lane->attr.iface_addr_len;
+        iface->address_mask |= UCS_BIT(number);
+    }
+}
+
+static const uct_mpath_lane_t *first_lane(const uct_mpath_iface_t *iface)
+{
+    return &iface->lanes[__builtin_ctzll(iface->address_mask)];
+}
+
+static size_t num_addresses(uint64_t mask)
+{
+    return (size_t)__builtin_popcountll(mask);
+}
+
+/* The two addresses of the interface, and what can be read out of another's. */
+static size_t device_addr_length(const uct_mpath_iface_t *iface)
+{
+    return sizeof(uct_mpath_device_addr_t) +
+           num_addresses(iface->address_mask) * first_lane(iface)->attr.device_addr_len;
+}
+
+static size_t iface_addr_length(const uct_mpath_iface_t *iface)
+{
+    return sizeof(uct_mpath_iface_addr_t) + num_addresses(iface->address_mask) * first_lane(iface)->attr.iface_addr_len;
+}
+
+static ucs_status_t get_device_address(uct_iface_h tl_iface, uct_device_addr_t *addr)
+{
+    const uct_mpath_iface_t *iface  = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    uct_mpath_device_addr_t *device = (uct_mpath_device_addr_t *)addr;
+    uint8_t *to                     = device->addresses;
+    uint64_t rest;
+
+    device->rails  = (uint16_t)iface->address_mask;
+    device->length = (uint8_t)first_lane(iface)->attr.device_addr_len;
+    for (rest = iface->address_mask; rest != 0; rest &= rest - 1) {
+        memcpy(to, iface->lanes[__builtin_ctzll(rest)].device_addr, device->length);
+        to += device->length;
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t get_iface_address(uct_iface_h tl_iface, uct_iface_addr_t *addr)
+{
+    const uct_mpath_iface_t *iface  = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    uct_mpath_iface_addr_t *address = (uct_mpath_iface_addr_t *)addr;
+    uint8_t *to                     = address->addresses;
+    uint64_t rest;
+
+    address->uid    = iface->uid;
+    address->length = (uint8_t)first_lane(iface)->attr.iface_addr_len;
+    for (rest = iface->address_mask; rest != 0; rest &= rest - 1) {
+        memcpy(to, iface->lanes[__builtin_ctzll(rest)].iface_addr, address->length);
+        to += address->length;
+    }
+    return UCS_OK;
+}
+
+/* The addresses of rail `number` in a peer's addresses; 0 when they do not hold that rail. */
+static int address_find(const uct_mpath_device_addr_t *device, const uct_mpath_iface_addr_t *iface, unsigned number,
+                        const void **device_p, const void **iface_p)
+{
+    size_t index;
+
+    if (number >= 16 || !(device->rails & UCS_BIT(number))) {
+        return 0;
+    }
+    index     = num_addresses(device->rails & (UCS_BIT(number) - 1));
+    *device_p = device->addresses + index * device->length;
+    *iface_p  = iface == NULL ? NULL : iface->addresses + index * iface->length;
+    return 1;
+}
+
+/* Rails over which the addresses can be reached. */
+static uint64_t address_reachable(uct_mpath_iface_t *iface, const uct_mpath_device_addr_t *device,
+                                  const uct_mpath_iface_addr_t *address)
+{
+    const void *device_addr, *iface_addr;
+    uint64_t reachable = 0, rest;
+    unsigned number;
+
+    for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
+        number = (unsigned)__builtin_ctzll(rest);
+        if (device->length == iface->lanes[number].attr.device_addr_len &&
+            (address == NULL || address->length == iface->lanes[number].attr.iface_addr_len) &&
+            address_find(device, address, number, &device_addr, &iface_addr) &&
+            uct_iface_is_reachable(iface->lanes[number].child, device_addr, iface_addr)) {
+            reachable |= UCS_BIT(number);
+        }
+    }
+    return reachable;
+}
+
+typedef struct pending_priv {
+    uct_pending_req_priv_queue_t super;
+    uct_ep_h ep;
+} pending_priv_t;
+
+static void ep_pending_purge(uct_ep_h tl_ep, uct_pending_purge_callback_t cb, void *arg)
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    pending_priv_t *priv;
+
+    if (ep->peer != NULL) {
+        uct_pending_queue_purge(priv, &ep->peer->pending, priv->ep == tl_ep, cb, arg);
+    }
+}
+
+/* Opens a first rail to a peer that is not known yet, out of the addresses that UCP exchanged, and greets. */
+static ucs_status_t greet(uct_mpath_peer_t *peer, const uct_mpath_device_addr_t *device,
+                          const uct_mpath_iface_addr_t *address)
+{
+    uint64_t direct    = address_reachable(peer->iface, device, address);
+    uint64_t reachable = direct != 0 ? direct : uct_mpath_route_reachable(peer->iface, device);
+    const void *device_addr, *iface_addr;
+    uct_mpath_peer_rail_t *rail;
+    unsigned number;
+    int opened = 0;
+
+    if (device->length > UCT_MPATH_ADDRESS_MAX || address->length > UCT_MPATH_ADDRESS_MAX) {
+        return UCS_ERR_INVALID_ADDR;
+    }
+    for (; reachable != 0; reachable &= reachable - 1) {
+        number = (unsigned)__builtin_ctzll(reachable);
+        rail   = &peer->rails[number];
+        if (!address_find(device, address, number, &device_addr, &iface_addr)) {
+            continue;
+        }
+        memcpy(rail->device_addr, device_addr, device->length);
+        memcpy(rail->iface_addr, iface_addr, address->length);
+        rail->known = 1;
+        if (direct == 0) {
+            uct_mpath_route_learn(peer, number, 0);
+        }
+        if (!opened && uct_mpath_peer_rail_open(peer, number) == UCS_OK) {
+            opened = 1;
+        }
+    }
+    peer->hello_due = 1;
+    return opened ? UCS_OK : UCS_ERR_UNREACHABLE;
+}
+
+UCS_CLASS_INIT_FUNC(uct_mpath_ep_t, const uct_ep_params_t *params)
+{
+    uct_mpath_iface_t *iface              = ucs_derived_of(params->iface, uct_mpath_iface_t);
+    const uct_mpath_device_addr_t *device = (const uct_mpath_device_addr_t *)params->dev_addr;
+    const uct_mpath_iface_addr_t *address = (const uct_mpath_iface_addr_t *)params->iface_addr;
+    ucs_status_t status;
+
+    UCT_EP_PARAMS_CHECK_DEV_IFACE_ADDRS(params);
+    UCS_CLASS_CALL_SUPER_INIT(uct_base_ep_t, &iface->super);
+    self->reported = 0;
+    self->peer     = uct_mpath_peer_find(iface, address->uid);
+    if (self->peer == NULL) {
+        status = uct_mpath_peer_create(iface, address->uid, &self->peer);
+        if (status != UCS_OK) {
+            return status;
+        }
+        status = greet(self->peer, device, address);
+        if (status != UCS_OK) {
+            uct_mpath_peer_destroy(self->peer);
+            return status;
+        }
+    }
+    ucs_list_add_tail(&self->peer->eps, &self->list);
+    return UCS_OK;
+}
+
+UCS_CLASS_CLEANUP_FUNC(uct_mpath_ep_t)
+{
+    if (self->peer == NULL) {
+        return;
+    }
+    ep_pending_purge(&self->super.super, (uct_pending_purge_callback_t)ucs_empty_function, NULL);
+    uct_mpath_peer_forget(self->peer, self);
+    ucs_list_del(&self->list);
+    if (self->peer->state == UCT_MPATH_PEER_FAILED) {
+        uct_mpath_peer_set_busy(self->peer); /* goes with its last endpoint */
+    }
+}
+
+UCS_CLASS_DEFINE(uct_mpath_ep_t, uct_base_ep_t)
+UCS_CLASS_DEFINE_NEW_FUNC(uct_mpath_ep_t, uct_ep_t, const uct_ep_params_t *);
+UCS_CLASS_DEFINE_DELETE_FUNC(uct_mpath_ep_t, uct_ep_t);
+
+/* The operations; those of remote access are in rma.c. */
+
+static ucs_status_t ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header, const void *payload, unsigned length)
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    size_t bytes       = sizeof(uct_mpath_packet_header_t) + sizeof(header) + length;
+    ucs_status_t status;
+    uct_mpath_packet_t *packet;
+    char *data;
+
+    UCT_CHECK_AM_ID(id);
+    status = uct_mpath_ep_ready(ep);
+    if (status != UCS_OK) {
+        return status;
+    }
+    packet = uct_mpath_ep_packet(ep, UCT_MPATH_AM, id, bytes);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    data = packet->data + sizeof(uct_mpath_packet_header_t);
+    memcpy(data, &header, sizeof(header));
+    if (length > 0) {
+        memcpy(data + sizeof(header), payload, length);
+    }
+    return uct_mpath_ep_send(ep, packet, bytes);
+}
+
+/* Behind the headers that the packet has already. */
+static size_t append_iov(uct_mpath_packet_t *packet, size_t bytes, const uct_iov_t *iov, size_t iovcnt)
+{
+    size_t i;
+
+    for (i = 0; i < iovcnt; ++i) {
+        if (uct_mpath_iov_bytes(&iov[i]) > 0) {
+            memcpy(packet->data + bytes, iov[i].buffer, uct_mpath_iov_bytes(&iov[i]));
+            bytes += uct_mpath_iov_bytes(&iov[i]);
+        }
+    }
+    return bytes;
+}
+
+static ucs_status_t ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt)
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    size_t bytes       = sizeof(uct_mpath_packet_header_t), i;
+    ucs_status_t status;
+    uct_mpath_packet_t *packet;
+
+    UCT_CHECK_AM_ID(id);
+    status = uct_mpath_ep_ready(ep);
+    if (status != UCS_OK) {
+        return status;
+    }
+    for (i = 0; i < iovcnt; ++i) {
+        bytes += uct_mpath_iov_bytes(&iov[i]);
+    }
+    packet = uct_mpath_ep_packet(ep, UCT_MPATH_AM, id, bytes);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    bytes = append_iov(packet, sizeof(uct_mpath_packet_header_t), iov, iovcnt);
+    return uct_mpath_ep_send(ep, packet, bytes);
+}
+
+static ssize_t ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t pack, void *arg, unsigned flags)
+{
+    uct_mpath_ep_t *ep  = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    ucs_status_t status = uct_mpath_ep_ready(ep);
+    uct_mpath_packet_t *packet;
+    size_t length;
+
+    (void)flags;
+    UCT_CHECK_AM_ID(id);
+    if (status != UCS_OK) {
+        return status;
+    }
+    packet = uct_mpath_ep_packet(ep, UCT_MPATH_AM, id, ep->peer->iface->segment_bytes);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    length = pack(packet->data + sizeof(uct_mpath_packet_header_t), arg);
+    status = uct_mpath_ep_send(ep, packet, sizeof(uct_mpath_packet_header_t) + length);
+    return status == UCS_OK ? (ssize_t)length : (ssize_t)status;
+}
+
+static ucs_status_t ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header, unsigned header_length,
+                                const uct_iov_t *iov, size_t iovcnt, unsigned flags, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    size_t bytes       = sizeof(uct_mpath_packet_header_t);
+    ucs_status_t status;
+    uct_mpath_packet_t *packet;
+    int copy;
+
+    (void)flags;
+    UCT_CHECK_AM_ID(id);
+    UCT_CHECK_IOV_SIZE(iovcnt, (size_t)UCT_MPATH_MAX_IOV, "uct_mpath_ep_am_zcopy");
+    status = uct_mpath_ep_ready(ep);
+    if (status != UCS_OK) {
+        return status;
+    }
+    copy   = ep->peer->iface->am_copy;
+    packet = uct_mpath_ep_packet(ep, UCT_MPATH_AM, id, copy ? ep->peer->iface->segment_bytes : 0);
+    if (packet == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    if (header_length > 0) {
+        memcpy(packet->data + bytes, header, header_length);
+        bytes += header_length;
+    }
+    if (copy) {
+        return uct_mpath_ep_send(ep, packet, append_iov(packet, bytes, iov, iovcnt));
+    }
+    uct_mpath_ep_set_iov(packet, iov, iovcnt);
+    packet->user = comp;
+    status       = uct_mpath_ep_send(ep, packet, bytes);
+    return status == UCS_OK ? UCS_INPROGRESS : status;
+}
+
+static ucs_status_t ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep     = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+    uct_mpath_peer_t *peer = ep->peer;
+    uct_mpath_flush_t *flush;
+
+    if (peer == NULL || (peer->state == UCT_MPATH_PEER_FAILED && peer->cleaned)) {
+        return (flags & UCT_FLUSH_FLAG_CANCEL) ? UCS_OK : UCS_ERR_CONNECTION_RESET;
+    }
+    if (peer->state != UCT_MPATH_PEER_FAILED) {
+        if (flags & UCT_FLUSH_FLAG_CANCEL) {
+            ep_pending_purge(tl_ep, (uct_pending_purge_callback_t)ucs_empty_function, NULL);
+            if (!uct_mpath_peer_cancel(peer, ep)) {
+                return UCS_OK;
+            }
+        } else if (!peer->dispatching && !ucs_queue_is_empty(&peer->pending)) {
+            return UCS_ERR_NO_RESOURCE; /* what waits in front of the rails was asked for before */
+        } else if (!mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma) &&
+                   ucs_list_is_empty(&peer->gets)) {
+            return UCS_OK;
+        }
+    }
+    if (comp == NULL) {
+        return UCS_INPROGRESS;
+    }
+    flush = malloc(sizeof(*flush));
+    if (flush == NULL) {
+        return UCS_ERR_NO_MEMORY;
+    }
+    flush->ep      = ep;
+    flush->psn     = peer->flush_psn;
+    flush->rma_seq = peer->rma_next;
+    flush->get_id  = peer->next_get;
+    flush->user    = comp;
+    ucs_list_add_tail(&peer->flushes, &flush->list);
+    peer->progress_ns = 0; /* asks for an acknowledgement at once */
+    uct_mpath_peer_set_busy(peer);
+    return UCS_INPROGRESS;
+}
+
+static ucs_status_t ep_fence(uct_ep_h tl_ep, unsigned flags)
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+
+    (void)flags;
+    if (ep->peer != NULL) {
+        uct_mpath_peer_fence(ep->peer);
+    }
+    return UCS_OK;
+}
+
+/* A probe: an answer is not waited for, a dead connection reports itself when something is sent over it. */
+static ucs_status_t ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp)
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+
+    (void)flags;
+    if (comp != NULL) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    if (ep->peer != NULL && ep->peer->state == UCT_MPATH_PEER_READY && ep->peer->up_mask != 0) {
+        uct_mpath_probe_send(ep->peer, (unsigned)__builtin_ctzll(ep->peer->up_mask));
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *request, unsigned flags)
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+
+    (void)flags;
+    UCS_STATIC_ASSERT(sizeof(pending_priv_t) <= UCT_PENDING_REQ_PRIV_LEN);
+    if (ep->peer == NULL || ep->reported) {
+        return UCS_ERR_BUSY;
+    }
+    ((pending_priv_t *)request->priv)->ep = tl_ep;
+    uct_pending_req_queue_push(&ep->peer->pending, request);
+    uct_mpath_peer_set_busy(ep->peer);
+    return UCS_OK;
+}
+
+/* As if the connection had failed; for tests of failure handling above. */
+#if HAVE_UCT_EP_INVALIDATE_PARAMS
+static ucs_status_t ep_invalidate(uct_ep_h tl_ep, const uct_ep_invalidate_params_t *params)
+#else
+static ucs_status_t ep_invalidate(uct_ep_h tl_ep, unsigned flags)
+#endif
+{
+    uct_mpath_ep_t *ep = ucs_derived_of(tl_ep, uct_mpath_ep_t);
+
+#if HAVE_UCT_EP_INVALIDATE_PARAMS
+    (void)params;
+#else
+    (void)flags;
+#endif
+    if (ep->peer != NULL) {
+        uct_mpath_peer_fail(ep->peer, UCS_ERR_ENDPOINT_TIMEOUT, "invalidated");
+    }
+    return UCS_OK;
+}
 
 #define MIN_SEGMENT_BYTES 1000 /* `ud` has 1016 where a port's MTU is 1024, as on Ethernet without jumbo frames */
 #define MIN_SHORT_BYTES 256    /* short messages of ours; where a rail's are shorter they go as others */
@@ -102,14 +543,17 @@ static void set_spread(uct_mpath_iface_t *iface)
     }
 }
 
+static uct_iface_ops_t iface_ops;
+static uct_iface_internal_ops_t iface_internal_ops;
+
 UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, const uct_iface_params_t *params,
                     const uct_iface_config_t *tl_config)
 {
     uct_mpath_md_t *md = ucs_derived_of(tl_md, uct_mpath_md_t);
     ucs_status_t status;
 
-    UCS_CLASS_CALL_SUPER_INIT(uct_base_iface_t, &uct_mpath_iface_ops, &uct_mpath_iface_internal_ops, tl_md, worker,
-                              params, tl_config UCS_STATS_ARG(params->stats_root) UCS_STATS_ARG("mpath"));
+    UCS_CLASS_CALL_SUPER_INIT(uct_base_iface_t, &iface_ops, &iface_internal_ops, tl_md, worker, params,
+                              tl_config UCS_STATS_ARG(params->stats_root) UCS_STATS_ARG("mpath"));
     memset((char *)self + sizeof(self->super), 0, sizeof(*self) - sizeof(self->super));
     self->event_fd = -1;
     ucs_list_head_init(&self->busy);
@@ -135,7 +579,7 @@ UCS_CLASS_INIT_FUNC(uct_mpath_iface_t, uct_md_h tl_md, uct_worker_h worker, cons
     set_spread(self);
     self->short_bytes = self->short_bytes > MIN_SHORT_BYTES ? self->short_bytes : MIN_SHORT_BYTES;
     uct_mpath_rates_load(self);
-    uct_mpath_address_init(self);
+    address_init(self);
     uct_mpath_relay_open(self, md, worker, params, ucs_derived_of(tl_config, uct_mpath_iface_config_t));
     return UCS_OK;
 }
@@ -189,7 +633,7 @@ UCS_CLASS_DEFINE_NEW_FUNC(uct_mpath_iface_t, uct_iface_t, uct_md_h, uct_worker_h
                           const uct_iface_config_t *);
 static UCS_CLASS_DEFINE_DELETE_FUNC(uct_mpath_iface_t, uct_iface_t);
 
-void uct_mpath_iface_close(uct_iface_h tl_iface)
+static void iface_close(uct_iface_h tl_iface)
 {
     UCS_CLASS_DELETE_FUNC_NAME(uct_mpath_iface_t)(tl_iface);
 }
@@ -220,7 +664,7 @@ static unsigned progress_lanes(uct_mpath_iface_t *iface)
     return sum;
 }
 
-unsigned uct_mpath_iface_progress(uct_iface_h tl_iface)
+static unsigned iface_progress(uct_iface_h tl_iface)
 {
     uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
     unsigned count           = progress_lanes(iface);
@@ -249,3 +693,295 @@ unsigned uct_mpath_iface_progress(uct_iface_h tl_iface)
     }
     return count;
 }
+
+/* What only the rails know. */
+#ifdef UCT_IFACE_FLAG_INTER_NODE
+#define INHERITED_FLAGS (UCT_IFACE_FLAG_EP_KEEPALIVE | UCT_IFACE_FLAG_INTER_NODE)
+#else
+#define INHERITED_FLAGS UCT_IFACE_FLAG_EP_KEEPALIVE
+#endif
+
+/* What one put or get without a copy may hold: a message, more where rails do it by themselves. */
+static size_t max_access_bytes(const uct_mpath_iface_t *iface)
+{
+    size_t message_bytes = iface->segment_bytes - UCT_MPATH_PUT_HEAD;
+
+    return iface->rma_lanes != 0 && message_bytes < UCT_MPATH_RMA_MAX_BYTES ? UCT_MPATH_RMA_MAX_BYTES : message_bytes;
+}
+
+static ucs_status_t iface_query(uct_iface_h tl_iface, uct_iface_attr_t *attr)
+{
+    uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    const size_t head        = sizeof(uct_mpath_packet_header_t);
+    const uct_mpath_lane_t *lane;
+    uint64_t rest, common = UINT64_MAX, events = UINT64_MAX;
+
+    uct_base_iface_query(ucs_derived_of(tl_iface, uct_base_iface_t), attr);
+    attr->device_addr_len     = device_addr_length(iface);
+    attr->iface_addr_len      = iface_addr_length(iface);
+    attr->ep_addr_len         = 0;
+    attr->max_conn_priv       = 0;
+    attr->bandwidth.dedicated = 0;
+    attr->bandwidth.shared    = 0;
+    attr->latency             = ucs_linear_func_make(0, 0);
+    attr->overhead            = 0;
+    attr->priority            = 1;
+    for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
+        lane = &iface->lanes[__builtin_ctzll(rest)];
+        common &= lane->attr.cap.flags;
+        events &= lane->attr.cap.event_flags & (lane->rma_child != NULL ? lane->rma_attr.cap.event_flags : UINT64_MAX);
+        attr->bandwidth.dedicated += lane->attr.bandwidth.dedicated;
+        attr->bandwidth.shared += lane->attr.bandwidth.shared;
+        attr->latency.c   = attr->latency.c > lane->attr.latency.c ? attr->latency.c : lane->attr.latency.c;
+        attr->latency.m   = attr->latency.m > lane->attr.latency.m ? attr->latency.m : lane->attr.latency.m;
+        attr->overhead    = attr->overhead > lane->attr.overhead ? attr->overhead : lane->attr.overhead;
+        attr->max_num_eps = attr->max_num_eps < lane->attr.max_num_eps ? attr->max_num_eps : lane->attr.max_num_eps;
+    }
+    attr->cap.flags = UCT_IFACE_FLAG_AM_SHORT | UCT_IFACE_FLAG_AM_BCOPY | UCT_IFACE_FLAG_AM_ZCOPY |
+                      UCT_IFACE_FLAG_PUT_SHORT | UCT_IFACE_FLAG_PUT_BCOPY | UCT_IFACE_FLAG_PUT_ZCOPY |
+                      UCT_IFACE_FLAG_GET_BCOPY | UCT_IFACE_FLAG_GET_ZCOPY | UCT_IFACE_FLAG_PENDING |
+                      UCT_IFACE_FLAG_CB_SYNC | UCT_IFACE_FLAG_CONNECT_TO_IFACE | UCT_IFACE_FLAG_EP_CHECK |
+                      UCT_IFACE_FLAG_ERRHANDLE_PEER_FAILURE | (common & INHERITED_FLAGS);
+    attr->cap.event_flags = events &
+                            (UCT_IFACE_FLAG_EVENT_SEND_COMP | UCT_IFACE_FLAG_EVENT_RECV | UCT_IFACE_FLAG_EVENT_FD);
+    /* A relay does not sleep: nobody would wake it up for its neighbours. */
+    if (!(attr->cap.event_flags & UCT_IFACE_FLAG_EVENT_FD) || iface->relay != NULL) {
+        attr->cap.event_flags = 0;
+    }
+    attr->cap.am.max_short        = iface->short_bytes - head;
+    attr->cap.am.max_bcopy        = iface->segment_bytes - head;
+    attr->cap.am.min_zcopy        = 0;
+    attr->cap.am.max_zcopy        = iface->segment_bytes - head;
+    attr->cap.am.max_hdr          = UCT_MPATH_MAX_HEADER - head;
+    attr->cap.am.max_iov          = iface->max_iov;
+    attr->cap.am.opt_zcopy_align  = 1;
+    attr->cap.am.align_mtu        = 1;
+    attr->cap.put.max_short       = iface->short_bytes - UCT_MPATH_PUT_HEAD;
+    attr->cap.put.max_bcopy       = iface->segment_bytes - UCT_MPATH_PUT_HEAD;
+    attr->cap.put.min_zcopy       = 0;
+    attr->cap.put.max_zcopy       = max_access_bytes(iface);
+    attr->cap.put.max_iov         = iface->max_iov;
+    attr->cap.put.opt_zcopy_align = 1;
+    attr->cap.put.align_mtu       = 1;
+    attr->cap.get.max_short       = 0;
+    attr->cap.get.max_bcopy       = iface->segment_bytes - UCT_MPATH_PUT_HEAD;
+    attr->cap.get.min_zcopy       = 0;
+    attr->cap.get.max_zcopy       = max_access_bytes(iface);
+    attr->cap.get.max_iov         = UCT_MPATH_MAX_IOV;
+    attr->cap.get.opt_zcopy_align = 1;
+    attr->cap.get.align_mtu       = 1;
+    return UCS_OK;
+}
+
+static int is_flushed(uct_mpath_peer_t *peer)
+{
+    return !mpath_psn_before(peer->tx.base, peer->flush_psn) && ucs_list_is_empty(&peer->rma) &&
+           ucs_list_is_empty(&peer->gets);
+}
+
+static ucs_status_t iface_flush(uct_iface_h tl_iface, unsigned flags, uct_completion_t *comp)
+{
+    uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    uct_mpath_peer_t *peer;
+    uint32_t handle;
+
+    (void)flags;
+    if (comp != NULL) {
+        return UCS_ERR_UNSUPPORTED;
+    }
+    for (handle = 0; handle < iface->num_peers; ++handle) {
+        peer = iface->peers[handle];
+        if (peer != NULL && peer->state != UCT_MPATH_PEER_FAILED && !is_flushed(peer)) {
+            return UCS_INPROGRESS;
+        }
+    }
+    return UCS_OK;
+}
+
+/* Everything later is delivered after everything earlier: the fence of each peer. */
+static ucs_status_t iface_fence(uct_iface_h tl_iface, unsigned flags)
+{
+    uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    uint32_t handle;
+
+    (void)flags;
+    for (handle = 0; handle < iface->num_peers; ++handle) {
+        if (iface->peers[handle] != NULL) {
+            uct_mpath_peer_fence(iface->peers[handle]);
+        }
+    }
+    return UCS_OK;
+}
+
+static ucs_status_t watch(int fd, uct_iface_h child)
+{
+    struct epoll_event event = {.events = EPOLLIN};
+    ucs_status_t status;
+    int child_fd;
+
+    status = uct_iface_event_fd_get(child, &child_fd);
+    if (status != UCS_OK) {
+        return status;
+    }
+    if (epoll_ctl(fd, EPOLL_CTL_ADD, child_fd, &event) != 0) {
+        ucs_error("mpath: epoll_ctl: %m");
+        return UCS_ERR_IO_ERROR;
+    }
+    return UCS_OK;
+}
+
+/* One descriptor that is readable when any rail's is. */
+static ucs_status_t iface_event_fd_get(uct_iface_h tl_iface, int *fd_p)
+{
+    uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    const uct_mpath_lane_t *lane;
+    ucs_status_t status;
+    uint64_t rest;
+    int fd;
+
+    if (iface->event_fd >= 0) {
+        *fd_p = iface->event_fd;
+        return UCS_OK;
+    }
+    fd = epoll_create1(EPOLL_CLOEXEC);
+    if (fd < 0) {
+        ucs_error("mpath: epoll_create1: %m");
+        return UCS_ERR_IO_ERROR;
+    }
+    for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
+        lane   = &iface->lanes[__builtin_ctzll(rest)];
+        status = watch(fd, lane->child);
+        if (status == UCS_OK && lane->rma_child != NULL) {
+            status = watch(fd, lane->rma_child);
+        }
+        if (status != UCS_OK) {
+            goto err_close;
+        }
+    }
+    iface->event_fd = fd;
+    *fd_p           = fd;
+    return UCS_OK;
+
+err_close:
+    close(fd);
+    return status;
+}
+
+/* While a peer has something to do its time matters, so there is no sleeping. */
+static ucs_status_t iface_event_arm(uct_iface_h tl_iface, unsigned events)
+{
+    uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+    const uct_mpath_lane_t *lane;
+    ucs_status_t status;
+    uint64_t rest;
+
+    if (!ucs_list_is_empty(&iface->busy)) {
+        return UCS_ERR_BUSY;
+    }
+    for (rest = iface->lanes_mask; rest != 0; rest &= rest - 1) {
+        lane   = &iface->lanes[__builtin_ctzll(rest)];
+        status = uct_iface_event_arm(lane->child, events);
+        if (status == UCS_OK && lane->rma_child != NULL) {
+            status = uct_iface_event_arm(lane->rma_child, events);
+        }
+        if (status != UCS_OK) {
+            return status;
+        }
+    }
+    return UCS_OK;
+}
+
+/* By a rail of both, or through a neighbour that has one of the peer's. */
+static int is_reachable(uct_mpath_iface_t *iface, const uct_mpath_device_addr_t *device,
+                        const uct_mpath_iface_addr_t *address)
+{
+    return address_reachable(iface, device, address) != 0 || uct_mpath_route_reachable(iface, device) != 0;
+}
+
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_IS_REACHABLE_V2
+static int iface_is_reachable_v2(const uct_iface_h tl_iface, const uct_iface_is_reachable_params_t *params)
+{
+    uct_mpath_iface_t *iface = ucs_derived_of(tl_iface, uct_mpath_iface_t);
+
+    if (!uct_iface_is_reachable_params_addrs_valid(params)) {
+        return 0;
+    }
+    return is_reachable(iface, (const uct_mpath_device_addr_t *)params->device_addr,
+                        (const uct_mpath_iface_addr_t *)params->iface_addr) &&
+           uct_iface_scope_is_reachable(tl_iface, params);
+}
+#define IFACE_IS_REACHABLE uct_base_iface_is_reachable
+#else
+static int iface_is_reachable(const uct_iface_h tl_iface, const uct_device_addr_t *device,
+                              const uct_iface_addr_t *address)
+{
+    return is_reachable(ucs_derived_of(tl_iface, uct_mpath_iface_t), (const uct_mpath_device_addr_t *)device,
+                        (const uct_mpath_iface_addr_t *)address);
+}
+#define IFACE_IS_REACHABLE iface_is_reachable
+#endif
+
+static uct_iface_internal_ops_t iface_internal_ops = {
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_QUERY_V2
+    .iface_query_v2 = uct_iface_base_query_v2,
+#endif
+    .iface_estimate_perf = uct_base_iface_estimate_perf,
+    .iface_vfs_refresh   = (uct_iface_vfs_refresh_func_t)ucs_empty_function,
+    .ep_query            = (uct_ep_query_func_t)ucs_empty_function_return_unsupported,
+    .ep_invalidate       = ep_invalidate,
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_CONNECT_TO_EP_V2
+    .ep_connect_to_ep_v2 = (uct_ep_connect_to_ep_v2_func_t)ucs_empty_function_return_unsupported,
+#endif
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_IS_REACHABLE_V2
+    .iface_is_reachable_v2 = iface_is_reachable_v2,
+#endif
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_IS_CONNECTED
+    .ep_is_connected = uct_base_ep_is_connected,
+#endif
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_DEVICE_EP
+    .ep_get_device_ep = (uct_ep_get_device_ep_func_t)ucs_empty_function_return_unsupported,
+#endif
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_IFACE_MEM_ELEMENT_PACK
+    .iface_mem_element_pack = (uct_iface_mem_element_pack_func_t)ucs_empty_function_return_unsupported,
+#endif
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_PUT_SGL_ZCOPY
+    .ep_put_sgl_zcopy = (uct_ep_put_sgl_zcopy_func_t)ucs_empty_function_return_unsupported,
+#endif
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_GET_SGL_ZCOPY
+    .ep_get_sgl_zcopy = (uct_ep_get_sgl_zcopy_func_t)ucs_empty_function_return_unsupported,
+#endif
+#if HAVE_UCT_IFACE_INTERNAL_OPS_T_EP_OUTSTANDING_PURGE
+    .ep_outstanding_purge = (uct_ep_outstanding_purge_func_t)ucs_empty_function_return_unsupported,
+#endif
+};
+
+static uct_iface_ops_t iface_ops = {
+    .ep_put_short             = uct_mpath_ep_put_short,
+    .ep_put_bcopy             = uct_mpath_ep_put_bcopy,
+    .ep_put_zcopy             = uct_mpath_ep_put_zcopy,
+    .ep_get_bcopy             = uct_mpath_ep_get_bcopy,
+    .ep_get_zcopy             = uct_mpath_ep_get_zcopy,
+    .ep_am_short              = ep_am_short,
+    .ep_am_short_iov          = ep_am_short_iov,
+    .ep_am_bcopy              = ep_am_bcopy,
+    .ep_am_zcopy              = ep_am_zcopy,
+    .ep_pending_add           = ep_pending_add,
+    .ep_pending_purge         = ep_pending_purge,
+    .ep_flush                 = ep_flush,
+    .ep_fence                 = ep_fence,
+    .ep_check                 = ep_check,
+    .ep_create                = UCS_CLASS_NEW_FUNC_NAME(uct_mpath_ep_t),
+    .ep_destroy               = UCS_CLASS_DELETE_FUNC_NAME(uct_mpath_ep_t),
+    .iface_flush              = iface_flush,
+    .iface_fence              = iface_fence,
+    .iface_progress_enable    = uct_base_iface_progress_enable,
+    .iface_progress_disable   = uct_base_iface_progress_disable,
+    .iface_progress           = iface_progress,
+    .iface_event_fd_get       = iface_event_fd_get,
+    .iface_event_arm          = iface_event_arm,
+    .iface_close              = iface_close,
+    .iface_query              = iface_query,
+    .iface_get_device_address = get_device_address,
+    .iface_get_address        = get_iface_address,
+    .iface_is_reachable       = IFACE_IS_REACHABLE,
+};

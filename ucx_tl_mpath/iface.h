@@ -103,19 +103,15 @@ UCS_CLASS_DECLARE_NEW_FUNC(uct_mpath_iface_t, uct_iface_t, uct_md_h, uct_worker_
 
 extern ucs_config_field_t uct_mpath_iface_config_table[];
 
-/* lanes.c: opens and closes the children. An interface without any is an error. */
+/* lanes.c */
+/* Opens and closes the children. An interface without any is an error. */
 ucs_status_t uct_mpath_lanes_open(uct_mpath_iface_t *iface, uct_mpath_md_t *md, uct_worker_h worker,
                                   const uct_iface_params_t *params);
 void uct_mpath_lanes_close(uct_mpath_iface_t *iface);
 /* Opens a child's interface of which messages are at most message_bytes long. */
 ucs_status_t uct_mpath_child_open(uct_mpath_lane_t *lane, uct_md_h child_md, const char *transport, const char *device,
                                   uct_worker_h worker, const uct_iface_params_t *user, size_t message_bytes);
-/* shm.c: the same for the first of `transports` that processes of this node have, with its memory domain; addresses: of
- * the device and, behind MPATH_NEIGHBOUR_SHM_MAX bytes, of the interface. */
-ucs_status_t uct_mpath_shm_open(uct_mpath_iface_t *iface, uct_mpath_lane_t *lane, uct_worker_h worker,
-                                const uct_iface_params_t *params, const ucs_config_names_array_t *transports,
-                                uct_md_h *md_p, uint8_t *addresses);
-/* lanes.c: what each rail carried, and what relays did; to standard error. */
+/* What each rail carried, and what relays did; to standard error. */
 void uct_mpath_lanes_report(const uct_mpath_iface_t *iface);
 
 /* iface_shares.c: has the planner divide the rails from time to time; the file of rates. */
@@ -123,33 +119,7 @@ void uct_mpath_shares_progress(uct_mpath_iface_t *iface, uint64_t now_ns);
 void uct_mpath_rates_load(uct_mpath_iface_t *iface);
 void uct_mpath_rates_save(const uct_mpath_iface_t *iface);
 
-/* address.c: the two addresses of the interface, and what can be read out of another's. */
-size_t uct_mpath_device_addr_length(const uct_mpath_iface_t *iface);
-size_t uct_mpath_iface_addr_length(const uct_mpath_iface_t *iface);
-/* Chooses the rails that fit; called once the lanes are open. */
-void uct_mpath_address_init(uct_mpath_iface_t *iface);
-ucs_status_t uct_mpath_get_device_address(uct_iface_h tl_iface, uct_device_addr_t *addr);
-ucs_status_t uct_mpath_get_iface_address(uct_iface_h tl_iface, uct_iface_addr_t *addr);
-/* The addresses of rail `number` in a peer's addresses; 0 when they do not hold that rail. */
-int uct_mpath_address_find(const uct_mpath_device_addr_t *device, const uct_mpath_iface_addr_t *iface, unsigned number,
-                           const void **device_p, const void **iface_p);
-/* Rails over which the addresses can be reached. */
-uint64_t uct_mpath_address_reachable(uct_mpath_iface_t *iface, const uct_mpath_device_addr_t *device,
-                                     const uct_mpath_iface_addr_t *address);
-
-/* iface_ops.c */
-extern uct_iface_ops_t uct_mpath_iface_ops;
-extern uct_iface_internal_ops_t uct_mpath_iface_internal_ops;
-/* iface.c */
-unsigned uct_mpath_iface_progress(uct_iface_h tl_iface);
-void uct_mpath_iface_close(uct_iface_h tl_iface);
-
-/* ep.c, ep_rma.c: the operations. */
-ucs_status_t uct_mpath_ep_am_short(uct_ep_h tl_ep, uint8_t id, uint64_t header, const void *payload, unsigned length);
-ucs_status_t uct_mpath_ep_am_short_iov(uct_ep_h tl_ep, uint8_t id, const uct_iov_t *iov, size_t iovcnt);
-ssize_t uct_mpath_ep_am_bcopy(uct_ep_h tl_ep, uint8_t id, uct_pack_callback_t pack, void *arg, unsigned flags);
-ucs_status_t uct_mpath_ep_am_zcopy(uct_ep_h tl_ep, uint8_t id, const void *header, unsigned header_length,
-                                   const uct_iov_t *iov, size_t iovcnt, unsigned flags, uct_completion_t *comp);
+/* rma.c: the operations of remote access. */
 ucs_status_t uct_mpath_ep_put_short(uct_ep_h tl_ep, const void *buffer, unsigned length, uint64_t remote_addr,
                                     uct_rkey_t rkey);
 ssize_t uct_mpath_ep_put_bcopy(uct_ep_h tl_ep, uct_pack_callback_t pack, void *arg, uint64_t remote_addr,
@@ -160,15 +130,5 @@ ucs_status_t uct_mpath_ep_get_bcopy(uct_ep_h tl_ep, uct_unpack_callback_t unpack
                                     uint64_t remote_addr, uct_rkey_t rkey, uct_completion_t *comp);
 ucs_status_t uct_mpath_ep_get_zcopy(uct_ep_h tl_ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr,
                                     uct_rkey_t rkey, uct_completion_t *comp);
-ucs_status_t uct_mpath_ep_flush(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp);
-ucs_status_t uct_mpath_ep_fence(uct_ep_h tl_ep, unsigned flags);
-ucs_status_t uct_mpath_ep_check(uct_ep_h tl_ep, unsigned flags, uct_completion_t *comp);
-ucs_status_t uct_mpath_ep_pending_add(uct_ep_h tl_ep, uct_pending_req_t *request, unsigned flags);
-void uct_mpath_ep_pending_purge(uct_ep_h tl_ep, uct_pending_purge_callback_t cb, void *arg);
-#if HAVE_UCT_EP_INVALIDATE_PARAMS
-ucs_status_t uct_mpath_ep_invalidate(uct_ep_h tl_ep, const uct_ep_invalidate_params_t *params);
-#else
-ucs_status_t uct_mpath_ep_invalidate(uct_ep_h tl_ep, unsigned flags);
-#endif
 
 #endif

@@ -2,10 +2,9 @@
 # Of libmpath only the NICs, the planner and the file of rates: the transport may not drag in UCP, which is above it. UCX's own
 # headers are not held to warnings about parts of structures that are left zero, nor its empty functions to those about their casts.
 pkglib_LTLIBRARIES += libuct_mpath.la libmpath_ucx.la
-libuct_mpath_la_SOURCES = ack.c address.c cards.c compat.h component.c control.c counters.c counters.h ep.c ep.h hello.c hop.c iface.c iface.h iface_ops.c \
-	lanes.c md.c md.h peer.c peer.h peer_progress.c peer_rail.c rails.c receive.c rejoin.c relay.c relay.h relay_receive.c rkey.c rma.c rma.h rma_link.c route.c send.c serve.c shm.c wire.h \
+libuct_mpath_la_SOURCES = compat.h control.c counters.c counters.h ep.h iface.c iface.h iface_shares.c lanes.c md.c md.h peer.c peer.h protocol.c \
+	relay.c relay.h rma.c rma.h route.c send.c wire.h \
 	../src/topo/beside.c ../src/topo/discover/machine.c ../src/topo/discover/rates.c ../src/topo/discover/sysfs.c ../src/topo/names.c \
-	iface_shares.c \
 	../src/tune/history_file.c ../src/topo/paths.c ../src/topo/topo.c \
 	../src/util/cache.c ../src/util/file.c ../src/util/log.c ../src/util/number.c ../src/util/param.c ../src/util/param_table.c ../src/util/secret.c ../src/util/spelling.c ../src/util/status.c
 if HAVE_VERBS

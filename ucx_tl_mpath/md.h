@@ -61,26 +61,13 @@ typedef struct uct_mpath_memh {
 
 extern ucs_config_field_t uct_mpath_md_config_table[];
 
-ucs_status_t uct_mpath_md_open(uct_component_t *component, const char *md_name, const uct_md_config_t *config,
-                               uct_md_h *md_p);
-
-/* rails.c: fills the table of rails and opens the memory domains behind them. */
-ucs_status_t uct_mpath_md_find_rails(uct_mpath_md_t *md, const uct_mpath_md_config_t *config);
-void uct_mpath_md_close_children(uct_mpath_md_t *md);
-
-/* rkey.c: one key for all rails. */
+/* One key for all rails. */
 typedef struct uct_mpath_rkey {
     uint64_t region; /* for accesses by messages */
     uint64_t rails;  /* that have a key */
     uct_rkey_bundle_t child[UCT_MPATH_MAX_RAILS];
     uct_component_h component[UCT_MPATH_MAX_RAILS];
 } uct_mpath_rkey_t;
-
-void uct_mpath_rkey_init(uct_mpath_md_t *md);
-/* buffer: md->rkey_bytes */
-ucs_status_t uct_mpath_rkey_pack(const uct_mpath_md_t *md, uct_mem_h memh, void *buffer);
-ucs_status_t uct_mpath_rkey_unpack(const void *buffer, uct_rkey_t *rkey_p, void **handle_p);
-void uct_mpath_rkey_release(void *handle);
 
 /* The handle that child `child` wants to see. */
 static inline uct_mem_h uct_mpath_child_memh(uct_mem_h memh, unsigned child)

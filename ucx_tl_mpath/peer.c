@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* A peer: made by an endpoint or by a greeting, marked for progress, failed; and what all that work on it change of it. */
+#include "ucx_tl_mpath/message.h"
 #include "ucx_tl_mpath/rma.h"
 
 #include "util/secret.h"
@@ -196,4 +197,25 @@ void uct_mpath_peer_check_flushes(uct_mpath_peer_t *peer)
         }
         free(flush);
     }
+}
+
+static uct_mpath_peer_t *peer_of_link(const uct_mpath_iface_t *iface, const uct_mpath_link_t *link)
+{
+    uct_mpath_peer_t *peer = link->handle < iface->num_peers ? iface->peers[link->handle] : NULL;
+
+    return (peer != NULL && peer->nonce == link->nonce && peer->state != UCT_MPATH_PEER_FAILED) ? peer : NULL;
+}
+
+uct_mpath_peer_t *uct_mpath_peer_of_message(const uct_mpath_lane_t *lane, uint8_t id, const void *data, size_t length)
+{
+    uct_mpath_peer_t *peer = length >= sizeof(uct_mpath_link_t) ? peer_of_link(lane->iface, data) : NULL;
+
+    if (peer == NULL || mpath_message_is_whole(id, data, length, lane->iface->segment_bytes)) {
+        return peer;
+    }
+    ucs_error(
+        "mpath: rail %s: a message of %zu bytes and kind %u is none of this version of mpath; its connection ends",
+        lane->name, length, id);
+    uct_mpath_peer_fail(peer, UCS_ERR_IO_ERROR, "a message that is not whole");
+    return NULL;
 }

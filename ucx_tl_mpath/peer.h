@@ -171,6 +171,10 @@ typedef struct uct_mpath_flush {
 /* peer.c */
 ucs_status_t uct_mpath_peer_create(uct_mpath_iface_t *iface, uint64_t uid, uct_mpath_peer_t **peer_p);
 uct_mpath_peer_t *uct_mpath_peer_find(uct_mpath_iface_t *iface, uint64_t uid);
+/*
+ * The living connection that a message names, if it is whole; NULL: there is none. What is not whole ends the connection.
+ */
+uct_mpath_peer_t *uct_mpath_peer_of_message(const uct_mpath_lane_t *lane, uint8_t id, const void *data, size_t length);
 void uct_mpath_peer_set_busy(uct_mpath_peer_t *peer);
 /* All operations end with an error and the endpoints' user is told. */
 void uct_mpath_peer_fail(uct_mpath_peer_t *peer, ucs_status_t status, const char *why);
@@ -189,7 +193,7 @@ void uct_mpath_peer_rail_open_soon(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_up(uct_mpath_peer_t *peer, unsigned number);
 void uct_mpath_peer_rail_broken(uct_mpath_peer_t *peer, unsigned number);
 
-/* peer_progress.c */
+/* protocol.c */
 /* One round of work; 0 when nothing is left to do. */
 int uct_mpath_peer_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
 void uct_mpath_peer_destroy(uct_mpath_peer_t *peer);
@@ -202,21 +206,6 @@ int uct_mpath_peer_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 ucs_status_t uct_mpath_peer_rail_open(uct_mpath_peer_t *peer, unsigned number);
 /* The first larger message: opens all rails that both sides have. */
 void uct_mpath_peer_open_all(uct_mpath_peer_t *peer);
-
-/* peer_rail.c */
-/* What a stalled rail holds goes over the others. Its child's endpoint stays: it may be in the middle of a message, and
- * TCP's cannot be destroyed then without spoiling the stream for its next user. */
-void uct_mpath_peer_rail_suspend(uct_mpath_peer_t *peer, unsigned number);
-/* Packets of a suspended rail were acknowledged after all. */
-void uct_mpath_peer_rail_moves(uct_mpath_peer_t *peer, unsigned number, uint32_t packets);
-/* Destroys what is broken, moves its packets to the others, opens again what may be. */
-void uct_mpath_peer_rails_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
-
-/* hello.c */
-/* A message of a sender that is none of the job's: dropped and counted, the first one named. */
-void uct_mpath_stranger_note(uct_mpath_iface_t *iface, const char *rail);
-void uct_mpath_hello_send(uct_mpath_peer_t *peer, uint64_t now_ns);
-void uct_mpath_hello_received(uct_mpath_iface_t *iface, unsigned rail, const void *data, size_t length);
 
 /* send.c */
 uct_mpath_packet_t *uct_mpath_packet_get(uct_mpath_iface_t *iface, int large);
@@ -263,29 +252,13 @@ ucs_status_t uct_mpath_control_send(uct_mpath_peer_t *peer, uint8_t id, const vo
 void uct_mpath_probe_send(uct_mpath_peer_t *peer, unsigned rail);
 void uct_mpath_ack_send(uct_mpath_peer_t *peer);
 
-/* ack.c */
-void uct_mpath_ack_note(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_packet_header_t *header, size_t bytes);
-/* Of a message that is whole, as the next one. */
-void uct_mpath_ack_received(uct_mpath_peer_t *peer, const uct_mpath_ack_t *message);
-void uct_mpath_probe_received(uct_mpath_peer_t *peer, unsigned rail, const uct_mpath_probe_t *probe);
-
-/* receive.c: what the lanes call. */
-/*
- * The living connection that a message names, if it is whole; NULL: there is none. What is not whole ends the connection.
- */
-uct_mpath_peer_t *uct_mpath_peer_of_message(const uct_mpath_lane_t *lane, uint8_t id, const void *data, size_t length);
+/* protocol.c: what the lanes call. */
+/* A message of a sender that is none of the job's: dropped and counted, the first one named. */
+void uct_mpath_stranger_note(uct_mpath_iface_t *iface, const char *rail);
 ucs_status_t uct_mpath_packet_received(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_ack_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_probe_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_hello_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_refused_message(void *arg, void *data, size_t length, unsigned flags);
-void uct_mpath_drop_early(void *entry, void *arg);
-
-/* serve.c: data begin with what follows the packet's header. */
-void uct_mpath_put_serve(uct_mpath_peer_t *peer, const char *data, size_t length);
-void uct_mpath_get_serve(uct_mpath_peer_t *peer, const void *data);
-/* Answers some of the peer's gets. */
-void uct_mpath_replies_send(uct_mpath_peer_t *peer);
-void uct_mpath_refusal_send(uct_mpath_peer_t *peer);
 
 #endif

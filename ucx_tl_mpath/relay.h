@@ -62,7 +62,7 @@ typedef struct uct_mpath_relay {
     uct_md_h shm_md;
     uct_mpath_lane_t shm;
     uct_iface_params_t params; /* by which it is opened */
-    uct_ep_h echo;             /* to this interface itself (rejoin.c); NULL: none */
+    uct_ep_h echo;             /* to this interface itself (relay.c); NULL: none */
     uint64_t echo_ns;
     uint8_t echo_due, echo_under_way, silent_looks;
     ucs_list_link_t hops;
@@ -83,23 +83,16 @@ void uct_mpath_relay_close(uct_mpath_iface_t *iface);
 /* Takes what came through shared memory, passes on what can be, looks after hops and neighbours. */
 unsigned uct_mpath_relay_progress(uct_mpath_iface_t *iface, uint64_t now_ns);
 
-/* cards.c: the neighbours. */
+/* route.c: the neighbours. */
 void uct_mpath_relay_write_card(const uct_mpath_iface_t *iface, const uct_mpath_relay_t *relay, const uint8_t *shm_addr,
                                 mpath_neighbour_card_t *card);
 /* Who is there; peers hear of rails that have come or gone. */
 void uct_mpath_relay_look(uct_mpath_relay_t *relay);
-/* Looks at the neighbours again when their table has changed. */
-void uct_mpath_relay_refresh(uct_mpath_relay_t *relay);
-int uct_mpath_relay_slot_of(const uct_mpath_relay_t *relay, uint64_t uid);
-/* The slot of an interface, also of one that has joined since the last look; -1: it is no neighbour. */
-int uct_mpath_relay_slot_now(uct_mpath_relay_t *relay, uint64_t uid);
 /* Writes into the table where this interface is in shared memory. */
 void uct_mpath_relay_tell_address(uct_mpath_relay_t *relay, const uint8_t *shm_addr);
 
-/* hop.c */
+/* route.c: hops. */
 uct_mpath_hop_t *uct_mpath_hop_find(uct_mpath_relay_t *relay, uint64_t uid, unsigned rail);
-/* To the neighbour in a slot; NULL: it cannot be reached. */
-uct_mpath_hop_t *uct_mpath_hop_neighbour(uct_mpath_relay_t *relay, int slot);
 /* To an interface on another node; NULL: it cannot be reached. */
 uct_mpath_hop_t *uct_mpath_hop_trunk(uct_mpath_relay_t *relay, unsigned rail, uint64_t uid, const void *device_addr,
                                      const void *iface_addr);
@@ -110,26 +103,13 @@ void uct_mpath_hop_bury(uct_mpath_hop_t *hop);
 void uct_mpath_hop_close(uct_mpath_hop_t *hop);
 /* A child's endpoint failed; nonzero when it was one of a hop. */
 int uct_mpath_hop_child_failed(uct_mpath_iface_t *iface, uct_ep_h child);
-/* A message of this interface, of at most segment_bytes, which `pack` writes. */
-ucs_status_t uct_mpath_hop_send(uct_mpath_hop_t *hop, uct_mpath_relay_head_t *head, uct_pack_callback_t pack,
-                                void *arg);
-/* A small message for the other end itself. */
-ucs_status_t uct_mpath_hop_control(uct_mpath_hop_t *hop, uint8_t id, const void *message, size_t bytes);
 /* A message of somebody else: waits here until it can go. */
 void uct_mpath_hop_pass_on(uct_mpath_relay_t *relay, const uct_mpath_relay_head_t *head, const void *data, size_t bytes,
                            unsigned previous_rail);
 void uct_mpath_relayed_free(uct_mpath_relay_t *relay);
 
-/* rejoin.c: messages to this interface itself, by which it finds out that its queue in shared memory is stuck. */
-void uct_mpath_echo_open(uct_mpath_relay_t *relay, const uint8_t *shm_addr);
-void uct_mpath_echo_close(uct_mpath_relay_t *relay);
-void uct_mpath_echo_send(uct_mpath_relay_t *relay);
-/* Called from time to time. */
-void uct_mpath_echo_look(uct_mpath_relay_t *relay, uint64_t now_ns);
-
-/* relay_receive.c: what the lanes call. */
+/* lanes.c: what the children call for relays. */
 ucs_status_t uct_mpath_relay_message(void *arg, void *data, size_t length, unsigned flags);
-ucs_status_t uct_mpath_trunk_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_route_message(void *arg, void *data, size_t length, unsigned flags);
 ucs_status_t uct_mpath_credit_message(void *arg, void *data, size_t length, unsigned flags);
 

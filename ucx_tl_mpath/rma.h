@@ -40,12 +40,10 @@ int uct_mpath_rma_cancel(uct_mpath_peer_t *peer, uct_mpath_ep_t *ep);
 /* The peer failed and no rail has anything any more. */
 void uct_mpath_rma_end(uct_mpath_peer_t *peer, ucs_status_t status);
 
-/* rma_link.c */
 ucs_status_t uct_mpath_rma_child_failed(void *arg, uct_ep_h child, ucs_status_t status);
 ucs_status_t uct_mpath_rma_message(void *arg, void *data, size_t length, unsigned flags);
 /* Opens, greets, buries what is broken. Nonzero: something is left to do. */
 int uct_mpath_rma_links_progress(uct_mpath_peer_t *peer, uint64_t now_ns);
-void uct_mpath_rma_link_broken(uct_mpath_peer_t *peer, unsigned rail);
 void uct_mpath_rma_links_close(uct_mpath_peer_t *peer);
 
 #endif

@@ -7,7 +7,7 @@
  *   UCT_MPATH_ID_ACK      link, count, count times ack entry: packets that came over each rail since it was opened
  *   UCT_MPATH_ID_PROBE    link, probe: asks for an ack, and tells that a rail starts to count at zero
  *   UCT_MPATH_ID_REFUSED  link: a put or get was not done, since no memory is registered there
- *   UCT_MPATH_ID_RMA      link, address of an endpoint for remote access (rma_link.c)
+ *   UCT_MPATH_ID_RMA      link, address of an endpoint for remote access (rma.c)
  *   UCT_MPATH_ID_HELLO    hello: who I am, where my rails are, and by which link I am reached
  *   UCT_MPATH_ID_RELAY    relay head, one of the messages above: for another interface, or through one (relay.h)
  *   UCT_MPATH_ID_TRUNK    trunk: the first message between two interfaces that relay; where the sender is reached
