@@ -10,7 +10,7 @@
  *
  *   peer     copy to a slot or a receive buffer of a GPU of the node
  *   rail     emulated (MPATH_EMULATED_COPIES): the same copy, to a GPU of another virtual node of this host. Else by
- *            slots of rails, in pinned host memory or on the GPUs (mover/relay_rail.c): a copy to a slot, NIC to NIC
+ *            slots of rails, in pinned host memory or on the GPUs (mover/relay_hop.c): a copy to a slot, NIC to NIC
  *            (wire/wire.h), a copy from a slot, all three at a time
  *   staged   GPU -> host by the source, host -> GPU by the destination
  *

@@ -70,7 +70,7 @@ typedef struct relay_outlet {
     const char *blocked; /* what the next chunk waits for; for messages */
 } relay_outlet_t;
 
-/* Slots of this rank that rails send from or receive into, in host memory or on its GPU; mover/relay_rail.c. */
+/* Slots of this rank that rails send from or receive into, in host memory or on its GPU; mover/relay_hop.c. */
 typedef struct relay_slots {
     char *base;                     /* as chunks name it to the lane; NULL: there are none */
     mpath_device_ptr_t device_base; /* as copies do */
@@ -92,7 +92,7 @@ typedef struct relay_pinned_list {
     uint32_t room, first, count;
 } relay_pinned_list_t;
 
-/* Chunks that came by a rail or go over one, and those that go through the host; mover/relay_rail.c. */
+/* Chunks that came by a rail or go over one, and those that go through the host; mover/relay_hop.c. */
 typedef struct relay_rails {
     mpath_segment_t host; /* slots of all members, that destinations fetch from */
     mpath_pinned_t host_pinned;
@@ -274,9 +274,6 @@ mpath_status_t mpath_relay_hand(mpath_relay_t *relay, mpath_duty_t *duty, uint32
 /* Puts a chunk that is in a slot of this rank into the queue of its outlet. */
 mpath_status_t mpath_relay_queue(mpath_relay_t *relay, mpath_duty_t *duty, uint32_t chunk,
                                  mpath_relay_class_t slot_class, int slot, int owner);
-/* A copy onto a stream of the rank's GPU, as an op under way; the op's other fields are the caller's. */
-mpath_status_t mpath_relay_launch(mpath_relay_t *relay, unsigned stream, mpath_device_ptr_t to, mpath_device_ptr_t from,
-                                  const relay_op_t *op);
 
 /*
  * mover/relay_owners.c. Every round, and at the end of a call: tells other communicators of NICs that carry bytes of this
@@ -287,11 +284,63 @@ void mpath_relay_announce_end(mpath_relay_t *relay);
 /* Whether the NIC that the op's chunk would borrow is busy with its owner's bytes in another communicator. */
 int mpath_relay_yields(mpath_relay_t *relay, const relay_op_t *op);
 
-/* mover/relay_feed.c: sends on what can go. Number of events, or an error that is logged. */
+/* mover/relay.c: sends on what can go. Number of events, or an error that is logged. */
 int mpath_relay_feed(mpath_relay_t *relay);
 
 /* mover/relay.c */
 /* Nothing has come for long: takes the rails that chunks are awaited on for failed. MPATH_OK: there are none. */
 mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds);
+
+/*
+ * mover/relay_hop.c: rails and the host's part: slots that a rail sends from and receives into, and slots on the host that
+ * a destination fetches from.
+ *
+ * A rank that receives by rails has a window of slots for each that sends to it; the sender chooses the slot, so a
+ * chunk that arrives always has one, and gets it back as a credit when the chunk has gone on from it.
+ */
+
+/*
+ * Collective, for every new plan: makes what its hops need and is not there yet. MPATH_AGAIN, on all ranks: there are no
+ * slots on hosts, and another topology is to be planned for.
+ */
+mpath_status_t mpath_relay_rails_prepare(mpath_relay_t *relay, const mpath_plan_t *plan);
+/* Notes whether some rank's hops go over NICs, or through host memory. The same on all ranks. */
+void mpath_relay_rails_look(const mpath_relay_t *relay, const mpath_plan_t *plan, relay_bound_t *bound);
+/* Most bytes of a chunk that crosses a rail. */
+uint64_t mpath_relay_rails_chunk(const mpath_relay_t *relay);
+void mpath_relay_rails_cleanup(mpath_relay_t *relay);
+
+void mpath_relay_rails_begin(mpath_relay_t *relay);
+void mpath_relay_rails_end(mpath_relay_t *relay);
+/* Drives the NICs, and what waits for a slot. Number of events, or an error. */
+int mpath_relay_rails_progress(mpath_relay_t *relay);
+/* Nothing of the call is left in the rails. */
+int mpath_relay_rails_idle(const mpath_relay_t *relay);
+/* Whether the other end of the rail that the duty sends by has yet to give room back, which may be all that is missing. */
+int mpath_relay_rails_owe(const mpath_relay_t *relay, const mpath_duty_t *duty);
+/* Of a NIC of this node, for messages. */
+const char *mpath_relay_rails_name(const mpath_relay_t *relay, int nic);
+/* A call is given up: what comes is dropped; what is under way ends when the ranks settle. */
+void mpath_relay_rails_stop(mpath_relay_t *relay);
+/* It fails: nothing is under way afterwards. */
+void mpath_relay_rails_abandon(mpath_relay_t *relay);
+/*
+ * When all ranks have settled after mpath_relay_rails_stop(): all slots and credits are where they belong, for the call's
+ * repetition.
+ */
+mpath_status_t mpath_relay_rails_restart(mpath_relay_t *relay);
+/* NICs, a bit each, on which something of the call has failed. */
+mpath_nic_set_t mpath_relay_rails_lost(const mpath_relay_t *relay);
+
+/* mover/relay_hop.c: before the pool goes. */
+void mpath_relay_slots_forget_pool(mpath_relay_t *relay);
+
+/* mover/relay_setup.c: slots on the GPUs for chunks that pass through. */
+
+/*
+ * Before a call: whether this rank's GPU is short of memory. Every 64 calls of the process that asks the driver, and of
+ * every communicator once that has found so.
+ */
+int mpath_relay_pool_is_short(mpath_relay_t *relay);
 
 #endif

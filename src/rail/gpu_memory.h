@@ -38,7 +38,7 @@ mpath_status_t mpath_rail_memory_try(mpath_lane_t *lane, mpath_stream_t *stream)
  * Whether a NIC could read and write GPU memory itself (GPUDirect RDMA) with the UCX at hand. Three things must come
  * together: a UCX that knows CUDA memory, an InfiniBand or RoCE device, and the kernel's leave to register GPU memory
  * with it (nvidia_peermem, or the older nv_peer_mem). Where all are there rails try it (rail/gpu_memory.h); else device
- * memory goes through pinned host slots (mover/relay_rail.c).
+ * memory goes through pinned host slots (mover/relay_hop.c).
  */
 
 typedef enum mpath_rail_gpu {

@@ -2,7 +2,6 @@
 /* Which NIC a rank blames where device memory has not moved for long: that of its end of the hop that it waits for. */
 #include "capture.h"
 #include "mover/relay_private.h"
-#include "mover/relay_rail.h"
 #include "team/team_private.h"
 
 static int owed; /* the duty of that number is owed what a rail has taken; -1: none */
