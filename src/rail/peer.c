@@ -404,3 +404,13 @@ void rail_peers_destroy(rail_t *rail)
     rail->by_uid    = NULL;
     rail->num_peers = 0;
 }
+
+void rail_note_stranger(rail_t *rail)
+{
+    if (rail->strangers++ == 0) {
+        mpath_warn(
+            "rail %s: a message came from a sender that is none of this job's processes; it is dropped, and so are "
+            "others of the kind, which are only counted; doc/security.md says who can send to a rail",
+            rail->nic);
+    }
+}

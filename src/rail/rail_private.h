@@ -1,15 +1,12 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * The inside of lane "rail", for the files rail*.c only:
+ * The inside of lane "rail", for the files of this room only:
  *
- *   rail/rail.c           opening, the vtable, progress, giving up
- *   rail/rail.c       UCX configuration, context and worker of one NIC
- *   rail/peer.c      peers, their endpoints and what becomes of them
- *   rail/socket.c    TCP connections that are closed with bytes under way
- *   rail/transfer.c  chunks out and in
- *   rail/gpu_memory.c    memory of GPUs that chunks lie in
- *   rail/gpu_memory.c     whether UCX can move such
- *   rail/wire_format.c      what is read of messages and addresses of other processes
+ *   rail/rail.c         one NIC: UCX configuration, opening, the vtable, chunks out and in, progress, giving up
+ *   rail/peer.c         peers, their endpoints and what becomes of them
+ *   rail/socket.c       TCP connections that are closed with bytes under way
+ *   rail/gpu_memory.c   memory of GPUs that chunks lie in, and whether UCX can move such
+ *   rail/wire_format.c  what is read of messages and addresses of other processes
  */
 #ifndef MPATH_RAIL_RAIL_PRIVATE_H
 #define MPATH_RAIL_RAIL_PRIVATE_H
@@ -140,30 +137,22 @@ void rail_peer_probe_end(rail_peer_t *peer);
 void rail_peers_clean(rail_t *rail);
 void rail_peer_put(rail_peer_t *peer);
 void rail_peers_destroy(rail_t *rail);
+/* A message of a sender that is none of the job's: dropped and counted, the first one named. */
+void rail_note_stranger(rail_t *rail);
 
 /* rail/socket.c; creates the worker, and notes its event sets. */
 ucs_status_t rail_socket_create_worker(rail_t *rail, const ucp_worker_params_t *params);
 /* Ends what was closed early, once nothing else is under way. Before the worker is progressed. */
 void rail_socket_end_closed(rail_t *rail);
-/* Progresses the worker once; nonzero: something happened. */
-unsigned rail_poll(rail_t *rail);
 
-/* rail/transfer.c; a message of a sender that is none of the job's: dropped and counted, the first one named. */
-void rail_note_stranger(rail_t *rail);
-ucs_status_t rail_arrived(void *argument, const void *header, size_t header_bytes, void *data, size_t bytes,
-                          const ucp_am_recv_param_t *param);
-mpath_status_t rail_send(mpath_lane_t *base, int number, const mpath_chunk_t *chunk, const void *data,
-                         mpath_lane_op_t *op);
-mpath_status_t rail_take(mpath_lane_t *base, const mpath_arrival_t *arrival, void *to, mpath_lane_op_t *op);
-void rail_release(mpath_lane_t *base, const mpath_arrival_t *arrival);
-/* Hands over what came while the rail was being given up. */
-void rail_deliver_held(rail_t *rail);
-/* Ends an op that is in no list any more. */
-void rail_op_finish(rail_op_t *op, mpath_status_t status);
-void rail_op_unlink(rail_op_t *op);
-/* Gives UCX's memory back, for all open arrivals. */
-void rail_drop_open(rail_t *rail);
-void rail_transfer_destroy(rail_t *rail);
+/* Progresses the worker once; nonzero: something happened. */
+static inline unsigned rail_poll(rail_t *rail)
+{
+    if (rail->closed_early) {
+        rail_socket_end_closed(rail);
+    }
+    return ucp_worker_progress(rail->worker);
+}
 
 /* rail/gpu_memory.c */
 int rail_memory_is_gpu(const rail_t *rail, const void *address);
