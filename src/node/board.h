@@ -56,7 +56,7 @@ typedef struct mpath_room_side {
     mpath_export_t memory; /* how NONE: others cannot open it; the uuid is that of the device in any case */
 } mpath_room_side_t;
 
-/* Of large reductions, a part of which may go through the host: see node/beside_host.c. */
+/* Of large reductions, a part of which may go through the host: see node/reduce.c. */
 typedef struct mpath_room_host {
     uint64_t room_bytes;          /* for what others send this way in the call; 0: not this way */
     uint64_t call;                /* an earlier one, of which the times are: how long */

@@ -4,9 +4,9 @@
  * machine is here a checksum of the driver and of the GPUs of all ranks, as the file of their rates has it
  * (topo/discover/gpu_probe.h), whoever of the ranks has which, and of the rate that ports are emulated with. The lines of the file:
  *
- *     host-share    allreduce, allgather: what goes through the host beside the links (node/beside_host.c). Size class:
+ *     host-share    allreduce, allgather: what goes through the host beside the links (node/reduce.c). Size class:
  *                   the logarithm to the base 2 of the bytes, rounded down, at which a class begins
- *     help          alltoallv, also for Allgathers: what a kernel writes beside copy engines (node/help.c). Size
+ *     help          alltoallv, also for Allgathers: what a kernel writes beside copy engines (node/node.c). Size
  *                   class: mpath_trial_kind()
  *
  * Not kept is which way is the fastest where one of them is the function that mpath replaces (tune/ways.h, tune/doubt.h,

@@ -4,7 +4,6 @@
 
 #include "device/kernels/eager_args.h"
 #include "device/kernels/exchange.h"
-#include "node/node_private.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -130,12 +129,14 @@ mpath_gpu_t *mpath_gpu_launches_gpu(gpu_launches_t *launches, const mpath_symmet
                : NULL;
 }
 
-mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
-                                        const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments)
+mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_stream_t *stream, const mpath_reduce_how_t *how,
+                                        const gpu_reduce_launch_t *launch)
 {
-    mpath_room_words_t *words = &coll->room.words[coll->me];
-    mpath_kernel_word_t done  = {.address = mpath_room_device(&coll->room, &words->kernel_done), .value = coll->number};
-    mpath_status_t status     = find_function(launches, coll->send.gpu, how);
+    mpath_kernel_reduce_t *arguments = launch->arguments;
+    mpath_room_words_t *words        = &launch->room->words[launch->me];
+    mpath_kernel_word_t done         = {.address = mpath_room_device(launch->room, &words->kernel_done),
+                                        .value   = launch->number};
+    mpath_status_t status            = find_function(launches, launch->gpu, how);
     mpath_device_function_t function;
     kept_launch_t *kept;
 
@@ -146,7 +147,7 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll
     kept     = find_launch(launches, stream, function, arguments, sizeof(*arguments));
     if (wants_repeat(launches, kept)) {
         status            = mpath_repeat_reduce(stream, function, how->type, done.address,
-                                                mpath_room_device(&coll->room, &words->number), arguments, &kept->repeat);
+                                                mpath_room_device(launch->room, &words->number), arguments, &kept->repeat);
         launches->refused = status == MPATH_ERR_UNSUPPORTED;
         if ((status != MPATH_OK) && !launches->refused) {
             return status;
@@ -154,7 +155,7 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll
         *arguments = kept->arguments.reduce;
     }
     if (kept->repeat != NULL) {
-        atomic_store_explicit(&words->number, coll->number, memory_order_release);
+        atomic_store_explicit(&words->number, launch->number, memory_order_release);
         return mpath_repeat_start(kept->repeat);
     }
     return mpath_launch_reduce(stream, function, how->type, done, arguments);

@@ -9,7 +9,8 @@
 
 #include "device/kernels/reduce.h"
 #include "device/stream.h"
-#include "node/node.h"
+#include "node/board.h"
+#include "team/call.h"
 
 #include <stddef.h>
 #include <stdint.h>
@@ -26,8 +27,18 @@ void mpath_gpu_launches_destroy(gpu_launches_t *launches);
  */
 mpath_gpu_t *mpath_gpu_launches_gpu(gpu_launches_t *launches, const mpath_symmetric_buffers_t *buffers,
                                     const mpath_reduce_how_t *how);
-mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_gpu_coll_t *coll, mpath_stream_t *stream,
-                                        const mpath_reduce_how_t *how, mpath_kernel_reduce_t *arguments);
+
+/* A kernel that reduces. */
+typedef struct gpu_reduce_launch {
+    mpath_gpu_t *gpu;
+    mpath_room_t *room;
+    int me;
+    uint64_t number; /* of the call */
+    mpath_kernel_reduce_t *arguments;
+} gpu_reduce_launch_t;
+
+mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_stream_t *stream, const mpath_reduce_how_t *how,
+                                        const gpu_reduce_launch_t *launch);
 
 /* A kernel that is started before the agreement. */
 typedef struct gpu_eager_launch {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of alltoallv on device memory, for the files alltoallv_gpu*.c and the reductions that share its room. */
+/* The inside of alltoallv on device memory, and of the reductions that share its room. */
 #ifndef MPATH_NODE_NODE_PRIVATE_H
 #define MPATH_NODE_NODE_PRIVATE_H
 
@@ -8,11 +8,11 @@
 #include "node/node.h"
 #include "node/order.h"
 #include "node/peer.h"
+#include "node/streams.h"
 #include "tune/trial.h"
 #include "util/pause.h"
 #include "util/time.h"
 
-#include <pthread.h>
 #include <stdint.h>
 
 /* How the message of a pair travels. */
@@ -131,7 +131,7 @@ struct mpath_gpu_coll {
     int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
     int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
-    mpath_trials_t help;      /* of kernels that help engines, node/help.c */
+    mpath_trials_t help;      /* of kernels that help engines, node/node.c */
     int claimed;              /* this process may wait for other ranks on the device in this call */
 
     uint64_t *demand; /* [n][n] of the call */
@@ -156,16 +156,7 @@ struct mpath_gpu_coll {
     mpath_gpu_counters_t counters;
 };
 
-/*
- * node/streams.c: one call of the process at a time may wait for other ranks on the device: on streams that
- * communicators share, two could wait for each other. Claims that for the coming call; whoever cannot have it tells so
- * in its cell, and nobody waits on the device then. Meanwhile staged copies of other calls do not, either.
- */
-void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu);
-
-void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu);
-
-/* node/streams.c: begins with what goes through the host. */
+/* node/node.c: begins with what goes through the host. */
 void mpath_gpu_coll_begin_staged(mpath_gpu_coll_t *gpu, const mpath_staged_side_t *send,
                                  const mpath_staged_side_t *receive);
 
@@ -179,7 +170,7 @@ mpath_status_t mpath_gpu_coll_move_prepared(mpath_gpu_coll_t *gpu, const mpath_c
 mpath_status_t mpath_gpu_coll_finish(mpath_gpu_coll_t *gpu, mpath_status_t started);
 
 /*
- * node/open.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce, with demand between all: opens both
+ * node/choose.c, in place of mpath_gpu_coll_find_ways() where GPUs reduce, with demand between all: opens both
  * sides of all ranks if this one works on them (`works`), until mpath_gpu_coll_close_imports(). MPATH_DECLINED, on all
  * ranks alike: somebody cannot open something, or has no kernels.
  */
@@ -196,7 +187,7 @@ static inline void gpu_plan_ends(mpath_gpu_coll_t *gpu)
     gpu->counters.plan_ns += mpath_time_ns() - gpu->planning_since_ns;
 }
 
-/* node/open.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
+/* node/choose.c: brings gpu->decided up to date; opens the memory that this rank works on. Collective. */
 mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu);
 
 /* Once: what the copies of this machine reach. Collective. */
@@ -209,18 +200,13 @@ void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu);
 void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu);
 
 /*
- * node/staged_slots.c: slots in host memory, where there are none so far. MPATH_DECLINED, on all ranks alike: some
+ * node/choose.c: slots in host memory, where there are none so far. MPATH_DECLINED, on all ranks alike: some
  * cannot have them, which is logged with `without`, what follows from that. Collective, as those below.
  */
 mpath_status_t mpath_gpu_coll_get_slots(mpath_gpu_coll_t *gpu, uint64_t bytes, const char *without);
 
-/* For what was decided to go through the host. And for the part of it beside copies between GPUs, gpu->share_ppm. */
-mpath_status_t mpath_gpu_coll_open_slots(mpath_gpu_coll_t *gpu);
-
 /* A call of all ranks: whether those without slots beside them are over. */
 void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu);
-
-mpath_status_t mpath_gpu_coll_share_direct(mpath_gpu_coll_t *gpu);
 
 /*
  * Whether what goes from a rank to another one through the host goes by streams that wait for each other (lane "staged"),
@@ -249,24 +235,10 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
  */
 int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
 
-/*
- * node/help.c: a kernel on few multiprocessors that writes a part of what engines push. Brings gpu->decided up
- * to date with what trials say of calls like this one. Collective when trials are over, on all ranks alike.
- */
-mpath_status_t mpath_gpu_help_next(mpath_gpu_coll_t *gpu);
-
-/* The call has ended well. */
-void mpath_gpu_help_ended(mpath_gpu_coll_t *gpu);
-
-void mpath_gpu_help_destroy(mpath_gpu_coll_t *gpu);
-
 /* Of the kernel with a part of what is pushed. */
 #define GPU_HELP_CTAS 32
 
-/* node/copy.c: everything that this rank starts. */
-mpath_status_t mpath_gpu_coll_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
-
-mpath_status_t mpath_gpu_coll_order_create(mpath_gpu_coll_t *gpu);
+/* node/node.c: everything that this rank starts. */
 
 /*
  * node/flagged.c: short messages, sent before the agreement, by a kernel that mpath_gpu_coll_publish() starts
@@ -278,8 +250,7 @@ void mpath_gpu_exchange_destroy(mpath_gpu_coll_t *gpu);
 uint64_t mpath_gpu_exchange_start(mpath_gpu_coll_t *gpu, const mpath_call_t *call);
 mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu);
 
-/* node/copy.c: until this rank's part is done. On an error nothing of this rank is under way any more. */
-mpath_status_t mpath_gpu_coll_wait(mpath_gpu_coll_t *gpu);
+/* node/node.c: until this rank's part is done. On an error nothing of this rank is under way any more. */
 
 /*
  * Of a rank, where a part of a call goes through the host beside the rest: for chunks of 2 MiB. Those of 1 MiB were
@@ -327,24 +298,6 @@ static inline const mpath_room_cell_t *gpu_cell(const mpath_gpu_coll_t *gpu, int
 {
     return &gpu->room.cells[gpu->half][rank];
 }
-
-/*
- * node/streams.c: streams that the collectives on device memory of all communicators share: two for each communicator, which take
- * turns. Sharing costs nothing but parallelism: no work on them waits for another rank, but for reductions by writes, of
- * which a process has one at a time (mpath_gpu_coll_claim()), and for staged copies by streams, which wait only for what
- * is under way (node/staged.h).
- */
-
-/* The first of the two of a new communicator. */
-unsigned mpath_gpu_coll_streams(void);
-
-/*
- * One at a time uses them. Nothing waits for other ranks under the lock, nor, for those that have yet to come, on the
- * streams but for node/reduce.c.
- */
-void mpath_gpu_coll_lock(void);
-
-void mpath_gpu_coll_unlock(void);
 
 /*
  * How many of a hot receiver's bytes go through host memory beside the copies from GPU to GPU, in closed form.

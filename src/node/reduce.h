@@ -6,7 +6,7 @@
  * reads its part of every send buffer, combines it in the order of the ranks and writes the result to every receive
  * buffer, in one kernel. No GPU waits for another, a port carries 2 (n - 1) / n of the vector in either direction, and
  * since every element is combined in one place by one thread all ranks get the same bits, in place as well. Short
- * Allreduces (node/flagged_reduce.c) and large ones (node/reduce.c) have kernels that wait for each other.
+ * Allreduces and large ones (node/reduce.c) have kernels that wait for each other.
  *
  * An Allgather is an Alltoallv that sends the same block to everybody.
  *

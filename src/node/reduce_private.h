@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of reductions on device memory, for node/reduce.c, flagged_reduce.c, beside_host.c and scratch.c. */
+/* The inside of reductions on device memory, for node/reduce.c and scratch.c. */
 #ifndef MPATH_NODE_REDUCE_PRIVATE_H
 #define MPATH_NODE_REDUCE_PRIVATE_H
 
@@ -94,46 +94,9 @@ static inline int gpu_source(const mpath_symmetric_gpu_t *gpu, int index)
     return gpu->in_ring ? (gpu->me + 1 + index) % gpu->size : index;
 }
 
-/*
- * node/flagged_reduce.c: before the agreement of an Allreduce, starts this rank's kernel on its GPU (NULL: the rank is
- * not eligible), if that is predicted to be faster than the way that has been chosen, and it may expect that all others
- * do the same. After it: whether all have, so that nothing but waiting is left; otherwise the kernel is called back, and
- * the call goes on in another way. Of both, errors break the team.
- */
-gpu_eager_t *mpath_gpu_eager_create(void); /* NULL: no memory */
-
-void mpath_gpu_eager_destroy(gpu_eager_t *eager);
-mpath_status_t mpath_gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers,
-                                     uint64_t elements, const mpath_reduce_how_t *how, const mpath_gpu_t *device);
-mpath_status_t mpath_gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_t agreed, int *done_p);
-
-/* In a call that goes another way: makes what eager ones need, for those that follow. Collective. */
-mpath_status_t mpath_gpu_eager_prepare(mpath_symmetric_gpu_t *gpu);
-
 /* node/scratch.c: memory for `bytes` bytes on the device of `memory`, gpu->scratch; 0: there is none. */
 int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes);
 void mpath_gpu_scratch_free(mpath_symmetric_gpu_t *gpu);
-
-/*
- * node/beside_host.c, for reductions by writes: what goes into the cell, after the claim; how many bytes at the end
- * of the vector go through the host, collective and the same on all ranks; starts them, beside the others; the end of
- * the call.
- */
-void mpath_gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t bytes,
-                         int eligible);
-
-mpath_status_t mpath_gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes, uint64_t *end_bytes_p);
-mpath_status_t mpath_gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin, const mpath_reduce_how_t *how);
-void mpath_gpu_host_end(mpath_symmetric_gpu_t *gpu);
-
-/*
- * The same for Allgathers of `bytes` bytes, all blocks together: before the agreement, after mpath_gpu_coll_prepare(),
- * and at the end.
- */
-void mpath_gpu_host_tell_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes, int eligible);
-
-mpath_status_t mpath_gpu_host_share_gather(mpath_symmetric_gpu_t *gpu, uint64_t bytes);
-void mpath_gpu_host_end_gather(mpath_symmetric_gpu_t *gpu);
 
 /*
  * node/reduce.c: the order in which elements are combined, the same for the same size, ranks and parameters,

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Streams of the collectives on device memory: dealt out in pairs, under one lock, and who may wait on them. */
-#include "node/node_private.h"
+#include "node/streams.h"
+
+#include "device/gpu.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
@@ -29,22 +31,22 @@ void mpath_gpu_coll_unlock(void)
 
 static int gpu_claimed; /* under the lock of the streams */
 
-void mpath_gpu_coll_claim(mpath_gpu_coll_t *gpu)
+void mpath_gpu_coll_claim(int *claimed)
 {
-    if (!gpu->claimed) {
+    if (!*claimed) {
         mpath_gpu_coll_lock();
-        gpu->claimed = !gpu_claimed;
-        gpu_claimed  = 1;
+        *claimed    = !gpu_claimed;
+        gpu_claimed = 1;
         mpath_gpu_coll_unlock();
     }
 }
 
-void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu)
+void mpath_gpu_coll_release(int *claimed)
 {
-    if (gpu->claimed) {
+    if (*claimed) {
         mpath_gpu_coll_lock();
-        gpu->claimed = 0;
-        gpu_claimed  = 0;
+        *claimed    = 0;
+        gpu_claimed = 0;
         mpath_gpu_coll_unlock();
     }
 }
@@ -52,17 +54,12 @@ void mpath_gpu_coll_release(mpath_gpu_coll_t *gpu)
 /* Under the lock. */
 static int may_wait(const void *owner)
 {
-    const mpath_gpu_coll_t *gpu = owner;
+    const int *claimed = owner;
 
-    return gpu->claimed || !gpu_claimed;
+    return *claimed || !gpu_claimed;
 }
 
-void mpath_gpu_coll_begin_staged(mpath_gpu_coll_t *gpu, const mpath_staged_side_t *send,
-                                 const mpath_staged_side_t *receive)
+mpath_staged_guard_t mpath_gpu_coll_guard(const int *claimed)
 {
-    const mpath_staged_guard_t guard = {.lock = &gpu_mutex, .may_wait = may_wait, .owner = gpu};
-
-    gpu->staged_before  = mpath_staged_sent_bytes(gpu->room.staged);
-    gpu->staged_started = 1;
-    mpath_staged_begin(gpu->room.staged, gpu->number, send, receive, &guard);
+    return (mpath_staged_guard_t){.lock = &gpu_mutex, .may_wait = may_wait, .owner = claimed};
 }

@@ -2,7 +2,7 @@
 /* Share engine on device memory: the steps that a rank's GPU does. */
 #include "pipeline/gpu.h"
 
-#include "node/node_private.h"
+#include "node/streams.h"
 #include "util/log.h"
 #include "util/time.h"
 

@@ -2,7 +2,7 @@
 /* Share engine on device memory: where the ranks of a node have their buffers, and the arena as GPUs reach it. */
 #include "pipeline/gpu.h"
 
-#include "node/node_private.h"
+#include "node/streams.h"
 #include "team/agree.h"
 #include "util/log.h"
 #include "util/time.h"

@@ -3,7 +3,7 @@
  * Trial: which of two or three ways is the fastest for calls of one kind, found by running them where no model can tell.
  * Models know links and hops; what a call costs besides (copies that start late, processes that share a GPU, what another
  * MPI does) differs from machine to machine. Whatever is tried is tried here: plans and static routes of GPUs
- * (coll/alltoallv_relay.c), kernels that help copy engines (node/help.c), other functions than mpath's (tune/ways.h,
+ * (coll/alltoallv_relay.c), kernels that help copy engines (node/node.c), other functions than mpath's (tune/ways.h,
  * tune/doubt.h), and calls without an agreement (tune/passing.h). These say when there is a trial, and of which kind a call
  * is; the rules of comparison are two.
  *

@@ -10,7 +10,7 @@
 
 #undef MPATH_EAGER_PARTS_CALLS
 #define MPATH_EAGER_PARTS_CALLS UINT64_C(5)
-#include "node/flagged_reduce.c"
+#include "node/reduce.c"
 
 #include <inttypes.h>
 #include <setjmp.h>
