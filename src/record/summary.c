@@ -388,23 +388,6 @@ void mpath_summary_write_text(const mpath_summary_t *summary, FILE *out)
     text_missing(summary, out);
 }
 
-void mpath_json_string(FILE *out, const char *text)
-{
-    fputc('"', out);
-    for (; *text != '\0'; text++) {
-        unsigned char c = (unsigned char)*text;
-
-        if (c == '"' || c == '\\') {
-            fprintf(out, "\\%c", c);
-        } else if (c < 0x20 || c > 0x7e) {
-            fprintf(out, "\\u%04x", c); /* names of hosts and communicators are bytes of who knows what encoding */
-        } else {
-            fputc(c, out);
-        }
-    }
-    fputc('"', out);
-}
-
 typedef struct summary_seconds {
     char text[MPATH_NUMBER_SECONDS];
 } summary_seconds_t;

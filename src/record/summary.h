@@ -49,7 +49,4 @@ void mpath_summary_write_text(const mpath_summary_t *summary, FILE *out);
 void mpath_summary_write_json(const mpath_summary_t *summary, FILE *out);
 void mpath_summary_destroy(mpath_summary_t *summary);
 
-/* Writes a JSON string, quotes included. */
-void mpath_json_string(FILE *out, const char *text);
-
 #endif

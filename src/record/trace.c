@@ -3,7 +3,6 @@
 #include "record/trace.h"
 
 #include "record/record.h"
-#include "record/summary.h"
 #include "util/log.h"
 #include "util/time.h"
 
