@@ -14,8 +14,7 @@
  *   bench_mpit.c       control and performance variables of the MPI library
  *   bench_emulation.c  emulated clusters, what a matrix takes on them
  *   bench_rails.c      machines of the job, the analytic bound, bytes on the rails
- *   bench_report.c     figures out of times, table
- *   bench_json.c       JSON
+ *   bench_report.c     figures out of times, table, JSON
  */
 #ifndef MPATH_TOOLS_BENCH_H
 #define MPATH_TOOLS_BENCH_H
@@ -209,6 +208,10 @@ int bench_contest_create(bench_t *bench);
 void bench_contest_destroy(bench_t *bench);
 /* Runs all contestants on one case, interleaved. */
 void bench_contest_run(bench_t *bench, struct bench_data *data);
+/* It is mpath, and carried no call. */
+int bench_carried_none(const bench_contestant_t *contestant);
+/* The name of its row: of mpath only where it carried calls. */
+const char *bench_row_name(const bench_contestant_t *contestant);
 
 /* --- overlap ----------------------------------------------------------------------------------------------------- */
 
@@ -244,15 +247,5 @@ int bench_report(const bench_t *bench, const bench_case_t *a_case, int index, in
                  const uint64_t *rail_bytes);
 /* After the last one. */
 int bench_report_finish(const bench_t *bench);
-
-/* bench_json.c. Adds a case. */
-int bench_json_add(const bench_t *bench, const bench_case_t *a_case, const bench_result_t *results,
-                   const uint64_t *rail_bytes);
-/* Writes all of them to a file; "-" is standard output, which gets them once, at the end. */
-int bench_json_write(const bench_t *bench, int at_end);
-/* bench_report.c: the name of a contestant's row: of mpath only where it carried calls. */
-const char *bench_row_name(const bench_contestant_t *contestant);
-/* bench_report.c: mean over ranks and iterations of a counter of all ranks. */
-double bench_per_call(const bench_t *bench, int ranks, unsigned long long value);
 
 #endif

@@ -258,3 +258,13 @@ void bench_contest_run(bench_t *bench, bench_data_t *data)
         }
     }
 }
+
+int bench_carried_none(const bench_contestant_t *contestant)
+{
+    return contestant->is_mpath && contestant->counters[BENCH_PVAR_CALLS] == 0;
+}
+
+const char *bench_row_name(const bench_contestant_t *contestant)
+{
+    return bench_carried_none(contestant) ? "not mpath" : contestant->name;
+}

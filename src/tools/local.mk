@@ -3,7 +3,7 @@
 # An MPI program goes inside `if HAVE_MPI`, with tools_NAME_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS) and $(OMPI_LIBS).
 if HAVE_MPI
 bin_PROGRAMS += tools/mpath_bench
-tools_mpath_bench_SOURCES = tools/bench.h tools/bench_alltoallv.c tools/bench_contest.c tools/bench_emulation.c tools/bench_json.c tools/bench_memory.c \
+tools_mpath_bench_SOURCES = tools/bench.h tools/bench_alltoallv.c tools/bench_contest.c tools/bench_emulation.c tools/bench_memory.c \
 	tools/bench_memory.h tools/bench_mpit.c tools/bench_nccl.c tools/bench_nccl.h tools/bench_op.c tools/bench_op.h tools/bench_options.c tools/bench_overlap.c tools/bench_pvar.h tools/bench_rails.c \
 	tools/bench_report.c tools/bench_symmetric.c tools/mpath_bench.c tools/progress.c tools/progress.h
 tools_mpath_bench_CPPFLAGS = $(AM_CPPFLAGS) $(OMPI_CPPFLAGS) -DMPATH_VERSION='"$(PACKAGE_VERSION)"'
@@ -11,7 +11,7 @@ tools_mpath_bench_LDADD = $(LDADD) $(OMPI_LIBS) $(JANSSON_LIBS)
 endif
 # What mpath_plan is made of, for its tests as well.
 noinst_LTLIBRARIES += libmpath_plan.la
-libmpath_plan_la_SOURCES = tools/plan_emulate.c tools/plan_emulate.h tools/plan_explain.c tools/plan_input.c tools/plan_input.h tools/plan_report.c \
+libmpath_plan_la_SOURCES = tools/plan_emulate.c tools/plan_emulate.h tools/plan_input.c tools/plan_input.h tools/plan_report.c \
 	tools/plan_report.h tools/plan_svg.c tools/plan_svg.h tools/rivals.c tools/rivals.h tools/simulate.c tools/simulate.h
 libmpath_plan_la_CFLAGS = $(AM_CFLAGS)
 libmpath_plan_la_LIBADD = $(JANSSON_LIBS) -lm

@@ -56,7 +56,7 @@ void plan_report_text(const plan_report_t *report, FILE *out);
 /* MPATH_ERR_NO_MEMORY, logged. */
 mpath_status_t plan_report_json(const plan_report_t *report, FILE *out);
 
-/* --- plan_explain.c: every path of one pair ----------------------------------------------------------------------- */
+/* --- every path of one pair --------------------------------------------------------------------------------------- */
 
 typedef struct plan_alternative {
     int path;
