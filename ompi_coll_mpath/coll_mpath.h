@@ -68,7 +68,7 @@ typedef struct mca_coll_mpath_module_t {
     struct ompi_communicator_t *comm; /* borrowed: the communicator owns the module */
     bool tried;                       /* the team has been made, or it never will be */
     mpath_status_t parted;            /* not MPATH_OK: the ranks could not come to a common decision; all calls fail */
-    mca_coll_mpath_loss_t loss;       /* of why not, see coll_mpath_loss.c */
+    mca_coll_mpath_loss_t loss;       /* of why not, see coll_mpath_oob.c */
     mpath_record_t *record;           /* made by the first call; NULL: nobody counts */
     bool record_tried;
     mca_coll_mpath_oob_t *oob;
@@ -83,7 +83,7 @@ typedef struct mca_coll_mpath_module_t {
     bool watched;                                /* by coll_mpath_lifetime.c */
     struct mca_coll_mpath_module_t *next;        /* in its list */
 
-    /* coll_mpath_queue.c: non-blocking operations in the order of their start; the first one runs on the fiber */
+    /* coll_mpath_request.c: non-blocking operations in the order of their start; the first one runs on the fiber */
     struct mpath_fiber *fiber; /* made by the first of them */
     struct mca_coll_mpath_request_t *queue_first, *queue_last;
     bool queue_running;   /* the first one has begun */
@@ -98,13 +98,6 @@ static inline int mca_coll_mpath_parts(struct ompi_communicator_t *comm)
 {
     return OMPI_COMM_IS_INTER(comm) ? ompi_comm_remote_size(comm) : ompi_comm_size(comm);
 }
-
-/* coll_mpath_module.c */
-/* A module for the communicator that no memory is left for: made before a process says that it takes part. */
-int mca_coll_mpath_reserve_fill(void);
-void mca_coll_mpath_reserve_drop(void);
-int mca_coll_mpath_init_query(bool enable_progress_threads, bool enable_mpi_threads);
-mca_coll_base_module_t *mca_coll_mpath_comm_query(struct ompi_communicator_t *comm, int *priority);
 
 /* coll_mpath_team.c */
 /* Makes the team of a communicator on its first call: collective. Afterwards module->coll says who serves the calls. */
@@ -131,7 +124,7 @@ void mca_coll_mpath_lifetime_forget(mca_coll_mpath_module_t *module);
 /* The component closes. */
 void mca_coll_mpath_lifetime_end(void);
 
-/* coll_mpath_gather.c */
+/* coll_mpath_oob.c: gathers */
 /*
  * Gathers one word of every rank. Collective; by point-to-point messages, so that it may be a part of a non-blocking
  * operation and meets no collective of the user's.
@@ -142,14 +135,11 @@ bool mca_coll_mpath_all(mca_coll_mpath_module_t *module, bool mine);
 /* The same where all ranks are known to be in the call: with a deadline. */
 bool mca_coll_mpath_all_here(mca_coll_mpath_module_t *module, bool mine);
 
-/* coll_mpath_loss.c */
-/* The control plane's look() and give_up(), for exchanges that set something up on the communicator. */
-mpath_status_t mca_coll_mpath_loss_look(mca_coll_mpath_module_t *module);
+/* coll_mpath_oob.c: loss */
+/* The control plane's give_up(), for exchanges that set something up on the communicator. */
 void mca_coll_mpath_loss_give_up(mca_coll_mpath_module_t *module, mpath_status_t reason, int peer);
 /* This rank cannot know what the others do: every call fails from now on. */
 void mca_coll_mpath_loss_note(mca_coll_mpath_module_t *module, mpath_status_t reason);
-/* An exchange is over: nothing of it stays posted on the communicator. */
-void mca_coll_mpath_loss_rest(mca_coll_mpath_module_t *module);
 /* The communicator is freed. */
 void mca_coll_mpath_loss_end(mca_coll_mpath_module_t *module);
 
@@ -261,11 +251,8 @@ int mca_coll_mpath_allgatherv_init(const void *sbuf, mca_coll_mpath_count_t scou
 /* coll_mpath_param.c */
 int mca_coll_mpath_params_register(void);
 
-/* coll_mpath_fallback.c */
 /* Value of coll_mpath_fallback: a selection that is just mpath gets every component that is installed. */
 #define COLL_MPATH_FALLBACK_ALL "all"
-/* Makes "mpath before all others" of the selection "--mca coll mpath", and says what keeps mpath away in spite of it. */
-void mca_coll_mpath_fallback_add(void);
 
 /* coll_mpath_record.c */
 /* Made when it is first asked for. NULL: there is no memory for it. */

@@ -24,9 +24,9 @@ typedef struct mca_coll_mpath_oob_t {
 /* Open MPI's collectives, blocking and not, take tags from -7 downwards, and -1 is MPI_ANY_TAG. A small value also
  * survives transports that carry fewer tag bits than int has. */
 enum {
-    COLL_MPATH_TAG_LOSS   = -4, /* of coll_mpath_loss.c */
+    COLL_MPATH_TAG_LOSS   = -4, /* of losses */
     COLL_MPATH_TAG_TEAM   = -5,
-    COLL_MPATH_TAG_GATHER = -6 /* of coll_mpath_gather.c, which needs no team */
+    COLL_MPATH_TAG_GATHER = -6 /* of gathers, which need no team */
 };
 
 /* Fills *state and *oob for the module's communicator; it and *state have to outlive *oob. Cannot fail. */
@@ -37,7 +37,6 @@ void mca_coll_mpath_oob_close(mca_coll_mpath_oob_t *state);
 mpath_status_t mca_coll_mpath_oob_create(struct mca_coll_mpath_module_t *module, int tag, mpath_oob_t *oob,
                                          mca_coll_mpath_oob_t **state_p);
 /* Gives up a receive. MPATH_OK: what has come is there, as from test(). */
-mpath_status_t mca_coll_mpath_oob_withdraw(mca_coll_mpath_oob_t *state, mpath_oob_request_t *request, size_t *bytes_p);
 void mca_coll_mpath_oob_destroy(mca_coll_mpath_oob_t *state);
 
 #endif

@@ -7,7 +7,7 @@
  * What mpath declines is left to the previous component. Its non-blocking functions take their tags in the order in
  * which they are called, which has to be the same on all ranks, while mpath declines at a different moment on every
  * rank. So the call takes a tag, and the previous component's function is called with it when mpath declines
- * (coll_mpath_tag.c): the non-blocking one, whose request gives back what it took when it ends. Of a persistent request
+ * (coll_mpath_request.c): the non-blocking one, whose request gives back what it took when it ends. Of a persistent request
  * the previous component's is made then and kept, which spares the later starts its preparation; libnbc never frees its
  * memory, with mpath and without it.
  */
@@ -123,71 +123,15 @@ int mca_coll_mpath_request_make(mca_coll_mpath_module_t *module, const mca_coll_
 int mca_coll_mpath_request_adopt(mca_coll_mpath_module_t *module, const mca_coll_mpath_stage_t *stage, bool persistent,
                                  mca_coll_mpath_request_t **new_p);
 void mca_coll_mpath_request_watch(mca_coll_mpath_request_t *request, ompi_request_t **request_p);
-/*
- * Starts the previous request on the present data; and, when REQUEST_COMPLETE(request->previous), takes what it has
- * brought.
- */
-int mca_coll_mpath_request_leave(mca_coll_mpath_request_t *request);
-int mca_coll_mpath_request_take(mca_coll_mpath_request_t *request);
 /* Releases a request that is inactive and that the user has freed. */
 void mca_coll_mpath_request_release(mca_coll_mpath_request_t *request);
 
-/* coll_mpath_arguments.c */
-/* Into how many parts both sides, or counts, are divided. */
-int mca_coll_mpath_arguments_parts(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
-/*
- * Takes copies of the counts and displacements into memory that is the caller's then: MPI lets nobody change them before the
- * end, but libnbc reads them in the call only, and bindings such as mpi4py's free them then.
- */
-int mca_coll_mpath_arguments_take_arrays(mca_coll_mpath_arguments_t *arguments, size_t size, void **arrays_p);
-/* Both sides as mpath sees them; in place the receive side stands for both. */
-void mca_coll_mpath_arguments_sides(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm,
-                                    mca_coll_mpath_request_t *request);
 /* Bytes of all ranks together, the same on all of them; UINT64_MAX where they are not known without asking. */
 uint64_t mca_coll_mpath_arguments_bytes(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
-/*
- * Whether libnbc spoils this operation (doc/openmpi.md says in which versions). It exchanges the blocks of an in-place
- * MPI_Ialltoallv in steps, each with the ranks so far after and before this one. Where only one of these has data, it
- * does not wait at one half of the step: it receives over what it still sends, or keeps the next block where the last
- * one is still sent from. When a rank sends from a copy instead, the same messages go over the wire.
- */
-bool mca_coll_mpath_arguments_need_copy(const mca_coll_mpath_arguments_t *arguments, struct ompi_communicator_t *comm);
-/* Makes the previous component's persistent request, or runs its non-blocking function; on `comm`, the module's or a twin. */
-int mca_coll_mpath_arguments_init(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module,
-                                  struct ompi_communicator_t *comm, ompi_request_t **request_p);
-int mca_coll_mpath_arguments_pass(const mca_coll_mpath_arguments_t *arguments, mca_coll_mpath_module_t *module,
-                                  struct ompi_communicator_t *comm, ompi_request_t **request_p);
 
-/* coll_mpath_tag.c */
-/* Takes this call's tag. */
-int32_t mca_coll_mpath_tag_take(mca_coll_mpath_module_t *module);
-/* The counter, before the previous function is called with the call itself; afterwards one tag is taken if that took none. */
-int32_t mca_coll_mpath_tag_look(const mca_coll_mpath_module_t *module);
-void mca_coll_mpath_tag_level(mca_coll_mpath_module_t *module, int32_t before);
-/* The communicator for a late call, whose next tag is this one; an object of Open MPI's, the caller's. NULL: no memory. */
-struct ompi_communicator_t *mca_coll_mpath_tag_twin(const mca_coll_mpath_module_t *module, int32_t tag);
-/* False: a call on the twin has taken more tags than one, those of others. */
-bool mca_coll_mpath_tag_fits(const struct ompi_communicator_t *twin, int32_t tag);
-
-/* coll_mpath_queue.c */
-/* What operations of a communicator need; before the first one. */
-int mca_coll_mpath_queue_prepare(mca_coll_mpath_module_t *module);
-/* Takes a request that is to run, and runs it as far as it gets without waiting. */
-void mca_coll_mpath_queue_start(mca_coll_mpath_request_t *request);
-/* Takes a request whose previous one runs already. */
-void mca_coll_mpath_queue_watch(mca_coll_mpath_request_t *request);
-/*
- * An operation could not be made here, and the other ranks have theirs, which end in an error. `at_once`: they do not ask
- * mpath about it.
- */
-void mca_coll_mpath_queue_refuse(mca_coll_mpath_module_t *module, int rc, bool at_once);
-/* The user frees a request: it is released now, or when it has ended. */
-void mca_coll_mpath_queue_free(mca_coll_mpath_request_t *request);
+/* Of the queue. */
 /* Waits until the operations that were started before have ended, or are left to the previous component. */
 void mca_coll_mpath_queue_wait(mca_coll_mpath_module_t *module);
-/* A request of the module is made; it goes. */
-void mca_coll_mpath_queue_hold(mca_coll_mpath_module_t *module);
-void mca_coll_mpath_queue_let_go(mca_coll_mpath_module_t *module);
 /*
  * The communicator is freed. Nonzero: it has requests, of which the last one to go ends the team. Not the last operation:
  * a persistent request may be started again, and the ranks would not agree on whether there still is a team.
