@@ -27,6 +27,7 @@
 #define MPATH_TEAM_AGREE_PRIVATE_H
 
 #include "team/agree.h"
+#include "team/attend.h"
 #include "team/channel.h"
 #include "team/outbox.h"
 #include "team/wait.h"

@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Channels between the leaders of a team's nodes, their deputies, and ranks and the takers of their own data. */
 #include "team/channel.h"
+#include "team/attend.h"
 #include "util/log.h"
 
 #include <stdlib.h>

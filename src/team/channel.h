@@ -113,9 +113,6 @@ mpath_channel_t *mpath_channels_next(mpath_channels_t *channels);
 /* The rank of `node` that takes what the rank of this number on another node sends on its own. */
 int mpath_channel_taker(const mpath_team_t *team, int node, int local_rank);
 
-/* team/wait.c: a pulse has come. */
-void mpath_attend_pulse(mpath_team_t *team, int node, const char *looked, size_t bytes);
-
 /*
  * Sends what lies in channels->out. A message before it that is still under way is left to the control plane. An error breaks
  * the team.

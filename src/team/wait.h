@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * How ranks wait for each other, in three parts: a moment in which nothing happened (mpath_idle_...), who looks at a
- * non-blocking operation (mpath_attend_...), and the loop that all engines share (mpath_wait()).
+ * non-blocking operation (team/attend.h), and the loop that all engines share (mpath_wait()).
  *
  * A moment: spin first, then give up the processor between looks, so that ranks that share a core do not starve each
  * other, and keep an eye on the clock without reading it every time. On a fiber (util/fiber.h) it leaves the fiber
@@ -12,6 +12,7 @@
 
 #include "record/page.h"
 #include "team/team.h"
+#include "util/fiber.h"
 #include "util/status.h"
 
 #include <stddef.h>
@@ -53,35 +54,10 @@ void mpath_idle_give_way(void);
 uint64_t mpath_idle_wait(mpath_idle_t *idle);
 
 /* Nonzero: silence of the others proves nothing, for they may be computing. */
-int mpath_idle_others_may_rest(void);
-
-/*
- * Attention: who looks at a non-blocking operation. Its ranks may compute for as long as they like, so that nothing
- * moves proves nothing by itself. While a rank does look, it counts: a beat for each interval, at most, in which it has
- * looked. The counts of a node lie in its segment, and the leaders tell each other of their node's beats while they
- * wait (MPATH_MESSAGE_PULSE), which costs a message of a few bytes per second and pair of nodes. When all ranks have
- * looked for as long as a deadline while nothing came, it means what it means in a blocking call.
- *
- * Only in calls that the ranks end together (mpath_team_settle()): a message that came later than the end of a call
- * would lie in the way.
- */
-
-/* State of a team. */
-typedef struct mpath_attend {
-    uint64_t next_beat_ns;
-    int begun;      /* the present wait has lasted a while */
-    unsigned *seen; /* by rank: its beats then */
-    /* A leader's: beats of its node's ranks that it has told of, by rank, and when; by node, when its pulse came */
-    unsigned *told;
-    uint64_t led_ns;
-    uint64_t *heard_ns;
-} mpath_attend_t;
-
-/* For every round of a wait in such a call, which has lasted `waited_ns`; does nothing but on a fiber. */
-void mpath_attend_look(mpath_team_t *team, const mpath_idle_t *idle, uint64_t waited_ns);
-
-/* Nonzero: since the present wait began all ranks have looked for `seconds` in all. Always so in a blocking call. */
-int mpath_attend_all(const mpath_team_t *team, int seconds);
+static inline int mpath_idle_others_may_rest(void)
+{
+    return mpath_fiber_is_on();
+}
 
 /*
  * The loop itself: looks, spins, gives way and sleeps; every 50 ms of silence it asks whether waiting still makes sense,

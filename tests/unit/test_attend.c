@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Attention: silence proves nothing while a rank does not look at its operation, and proves something once all have. */
 #include "team/agree_private.h"
-#include "team/wait.h"
+#include "team/attend.h"
 #include "unit/ranks.h"
 #include "util/fiber.h"
 #include "util/time.h"
