@@ -279,17 +279,11 @@ mpath_status_t mpath_agree_flush(mpath_team_t *team, int needed, mpath_agree_wai
 /* Whether this rank sends its small pairs with `node` by itself. */
 int mpath_agree_sends_own(const mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                           int node);
-/* Whether a rank of another node sends those for this node by itself; the cells of this node are there. */
-int mpath_agree_brings_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source);
 size_t mpath_agree_own_room(const mpath_team_t *team, int destinations);
 mpath_status_t mpath_agree_own_send(mpath_team_t *team, const mpath_call_t *call, const mpath_agree_limits_t *limits,
                                     mpath_agree_wait_t *wait);
-int mpath_agree_data_is_missing(const mpath_team_t *team, int source);
 /* What is sent is what is expected: waits for the messages that this rank takes, and for those with data for it. */
 mpath_status_t mpath_agree_own_await(mpath_team_t *team, const mpath_agree_limits_t *limits, mpath_agree_wait_t *wait);
-
-/* What a rank of this node expects of one of another node. */
-int mpath_agree_expects(const mpath_team_t *team, int local_rank, int source);
 
 /* The leader's: writes what this node's ranks have for `node`; the bytes used, 0 where there is nothing. */
 size_t mpath_agree_data_pack(const mpath_team_t *team, int node, char *out);
@@ -313,6 +307,34 @@ static inline const mpath_agree_half_t *mpath_agree_half(const mpath_team_t *tea
 static inline int mpath_agree_lacks_result(const mpath_team_t *team)
 {
     return atomic_load_explicit(&mpath_agree_half(team)->result->call, memory_order_acquire) != team->call;
+}
+
+/* What a rank of this node expects of one of another node. */
+static inline int mpath_agree_expects(const mpath_team_t *team, int local_rank, int source)
+{
+    const mpath_agree_half_t *half = mpath_agree_half(team);
+
+    return half->cells[local_rank].expects ? half->expects[(size_t)local_rank * (size_t)team->size + (size_t)source]
+                                           : MPATH_AGREE_EXPECTS_NONE;
+}
+
+/* Whether a rank of another node sends those for this node by itself; the cells of this node are there. */
+static inline int mpath_agree_brings_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source)
+{
+    if (limits->leader_bytes == limits->remote_bytes || team->local_of[source] == 0) {
+        return 0;
+    }
+    for (int i = 0; i < team->num_local; i++) {
+        if (mpath_agree_expects(team, i, source) == MPATH_AGREE_EXPECTS_OWN) {
+            return 1;
+        }
+    }
+    return 0;
+}
+
+static inline int mpath_agree_data_is_missing(const mpath_team_t *team, int source)
+{
+    return atomic_load_explicit(&mpath_agree_half(team)->own[source], memory_order_acquire) != team->call;
 }
 
 static inline uint64_t mpath_agree_limit(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source,

@@ -164,27 +164,6 @@ int mpath_agree_sends_own(const mpath_team_t *team, const mpath_call_t *call, co
     return 0;
 }
 
-int mpath_agree_expects(const mpath_team_t *team, int local_rank, int source)
-{
-    const mpath_agree_half_t *half = mpath_agree_half(team);
-
-    return half->cells[local_rank].expects ? half->expects[(size_t)local_rank * (size_t)team->size + (size_t)source]
-                                           : MPATH_AGREE_EXPECTS_NONE;
-}
-
-int mpath_agree_brings_own(const mpath_team_t *team, const mpath_agree_limits_t *limits, int source)
-{
-    if (limits->leader_bytes == limits->remote_bytes || team->local_of[source] == 0) {
-        return 0;
-    }
-    for (int i = 0; i < team->num_local; i++) {
-        if (mpath_agree_expects(team, i, source) == MPATH_AGREE_EXPECTS_OWN) {
-            return 1;
-        }
-    }
-    return 0;
-}
-
 size_t mpath_agree_own_room(const mpath_team_t *team, int destinations)
 {
     const mpath_agree_limits_t *limits = &team->agree->layout.limits;
@@ -330,11 +309,6 @@ static int own_receive(mpath_team_t *team, const mpath_agree_limits_t *limits)
         received++;
     }
     return received;
-}
-
-int mpath_agree_data_is_missing(const mpath_team_t *team, int source)
-{
-    return atomic_load_explicit(&mpath_agree_half(team)->own[source], memory_order_acquire) != team->call;
 }
 
 /* What I take must come in, whether I have use for it or not: the channel is for one message per call. */
