@@ -96,7 +96,6 @@ mpath_status_t mpath_channels_create(mpath_team_t *team, const mpath_channel_roo
  */
 void mpath_channels_start(mpath_team_t *team);
 void mpath_channels_destroy(mpath_team_t *team);
-uint64_t mpath_channels_memory_bytes(const mpath_team_t *team);
 
 /*
  * Looks at a few channels, the next ones each time: a wait comes to all of them soon, and none of its passes costs more with
@@ -130,8 +129,5 @@ mpath_status_t mpath_channel_post(mpath_team_t *team, mpath_channel_t *channel);
  * the rails, see mpath_team_word_t.
  */
 void mpath_channels_say(mpath_team_t *team, mpath_status_t reason, int origin);
-
-/* Tells the other nodes that the team is broken; once. */
-void mpath_channels_notify(mpath_team_t *team, mpath_status_t reason, int origin);
 
 #endif

@@ -218,7 +218,6 @@ void mpath_team_drain(mpath_team_t *team);
 /* What says is_cut_off of them. */
 int mpath_team_is_cut_off(mpath_team_t *team, int rank, int anew, char *text, size_t size);
 /* Leaders, by who can carry it. */
-void mpath_team_say(mpath_team_t *team, int rank, const mpath_team_word_t *word);
 int mpath_team_heard(mpath_team_t *team, int rank, mpath_team_word_t *word);
 
 #endif

@@ -102,7 +102,7 @@ typedef struct mpath_team_member {
 
 typedef struct mpath_agree_state mpath_agree_state_t; /* team/agree.c makes and ends it */
 
-typedef struct mpath_channels mpath_channels_t; /* team/channel.c: messages between nodes */
+typedef struct mpath_channels mpath_channels_t; /* team/team.c: messages between nodes */
 
 struct mpath_team {
     /* What each call looks at, and what its waits do */
@@ -179,9 +179,6 @@ const char *mpath_team_host(const mpath_team_t *team, int rank);
 
 /* Like mpath_team_break(), where all ranks come to it from what they have agreed on: each says why, and none is told. */
 void mpath_team_break_alike(mpath_team_t *team, mpath_status_t reason);
-
-/* A notice came from another node: like mpath_team_break(), but the other nodes know already. */
-void mpath_team_break_by_notice(mpath_team_t *team, mpath_status_t reason, int origin);
 
 /* Which processes can share memory. */
 
