@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Fuzzes the reader of the file of what calls have shown: whatever it accepts is of a known kind and within its limits. */
-#include "tune/history.h"
+#include "tune/history_file.h"
 #include "util/log.h"
 
 #include <stdlib.h>
@@ -35,7 +35,7 @@ static void check_line(void *argument, const mpath_history_line_t *line)
     (void)argument;
     check((line->key.size_class >= 0) && (line->key.operation[0] != '\0'));
     check(memchr(line->key.operation, 0, sizeof(line->key.operation)) != NULL);
-    check(mpath_history_is_same(line, line));
+    check(mpath_history_is_same(&line->key, &line->key));
     switch (line->key.kind) {
     case MPATH_HISTORY_RATES:
         check((line->num_rails > 0) && (line->num_rails <= MPATH_MAX_NICS));
