@@ -354,6 +354,20 @@ void mpath_fabric_why(mpath_fabric_t *fabric, int nic, char *why, size_t size)
     pthread_mutex_unlock(&fabric->memory_lock);
 }
 
+static void expect_most(atomic_int *number, int most)
+{
+    int now = atomic_load(number);
+
+    while ((now < most) && !atomic_compare_exchange_weak(number, &now, most)) {
+    }
+}
+
+void mpath_fabric_expect(mpath_fabric_t *fabric, int num_peers, int num_sharing)
+{
+    expect_most(&fabric->num_peers, num_peers);
+    expect_most(&fabric->num_sharing, num_sharing);
+}
+
 /* Opens the lane unless it is open; under the rail's lock. */
 static mpath_status_t fabric_rail_open(mpath_fabric_t *fabric, rail_t *rail)
 {
@@ -366,6 +380,8 @@ static mpath_status_t fabric_rail_open(mpath_fabric_t *fabric, rail_t *rail)
           .max_chunk_bytes        = max_chunk_bytes(fabric->settings),
           .max_open_arrival_bytes = mpath_fabric_open_limit_bytes(fabric),
           .rate_bps               = fabric->machine->nics[rail->nic].rate_bps,
+          .num_peers              = atomic_load(&fabric->num_peers),
+          .num_sharing            = atomic_load(&fabric->num_sharing),
           .gpu_memory             = fabric_wants_memory(fabric),
           .record = mpath_page_rail(fabric->machine->nics[rail->nic].name, fabric->machine->nics[rail->nic].rail),
           .why    = why,

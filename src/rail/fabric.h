@@ -28,6 +28,11 @@ mpath_status_t mpath_fabric_create(const mpath_settings_t *settings, const mpath
 void mpath_fabric_destroy(mpath_fabric_t *fabric);
 
 /*
+ * About how many processes rails that are opened from now on may be connected to, and how many drive such a NIC on this node;
+ * of several teams the most counts.
+ */
+void mpath_fabric_expect(mpath_fabric_t *fabric, int num_peers, int num_sharing);
+/*
  * Where a team has lost the rail that new teams use on this NIC of the machine, or a connection of it, they use another
  * one, if it opens.
  */

@@ -67,8 +67,9 @@ typedef struct fabric_memory {
 struct mpath_fabric {
     const mpath_settings_t *settings;
     const mpath_machine_t *machine;
-    pthread_mutex_t lock;       /* of the choice of rails, before that of any rail */
-    int newest[MPATH_MAX_NICS]; /* by NIC: the rail that new teams use */
+    pthread_mutex_t lock;              /* of the choice of rails, before that of any rail */
+    int newest[MPATH_MAX_NICS];        /* by NIC: the rail that new teams use */
+    atomic_int num_peers, num_sharing; /* of rails that are opened from now on, see rail/rail.h */
     int num_rails;
     rail_t *rails;
     pthread_mutex_t memory_lock; /* of what follows; after that of any rail */

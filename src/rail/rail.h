@@ -23,8 +23,9 @@ typedef struct mpath_rail_params {
     size_t max_chunk_bytes;        /* largest chunk */
     size_t max_open_arrival_bytes; /* back-pressure: the rail stops reading above it */
     uint64_t rate_bps;             /* of the NIC; 0: unknown */
-    int gpu_memory;                /* chunks may lie in GPU memory, where UCX knows such: rail/gpu_memory.h */
-    mpath_page_rail_t *record;     /* counts what it carries; NULL: nobody does */
+    int num_peers, num_sharing; /* processes that it may be connected to, and that drive the NIC, about; 0: unknown */
+    int gpu_memory;             /* chunks may lie in GPU memory, where UCX knows such: rail/gpu_memory.h */
+    mpath_page_rail_t *record;  /* counts what it carries; NULL: nobody does */
     char *why; /* room for MPATH_RAIL_WHY_MAX bytes, or NULL: gets the reason of a failure, which is no error then */
 } mpath_rail_params_t;
 

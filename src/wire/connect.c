@@ -272,6 +272,22 @@ static mpath_status_t open_rail(mpath_links_t *links, int nic, mpath_links_hello
     return MPATH_OK;
 }
 
+/* The ranks that may be at the other end of this one's rails, and those of its node that drive the same NICs: for UCX to know. */
+static void expect_peers(const mpath_links_t *links)
+{
+    const mpath_team_t *team = links->team;
+    mpath_nic_set_t mine     = reach_of(team, team->rank);
+    int num_peers = 0, num_sharing = 0;
+
+    for (int rank = 0; rank < team->size; rank++) {
+        int meets = (reach_of(team, rank) & mine) != 0;
+
+        num_sharing += meets && (team->node_of[rank] == team->node);
+        num_peers += meets && (team->node_of[rank] != team->node);
+    }
+    mpath_fabric_expect(links->fabric, num_peers, num_sharing);
+}
+
 /* Those of `nics`, as a bit mask, that are not open yet. */
 static mpath_status_t open_rails(mpath_links_t *links, mpath_nic_set_t nics, mpath_links_hello_t *hello)
 {
@@ -906,6 +922,7 @@ static mpath_status_t links_create(mpath_team_t *team, mpath_links_t **links_p)
         return status;
     }
     memset(&mine, 0, sizeof(mine));
+    expect_peers(links);
     status = open_rails(links, driven_nics(team), &mine);
     if (status == MPATH_OK) {
         status = take_ports(links, room_bytes, &mine);

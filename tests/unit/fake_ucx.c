@@ -95,6 +95,17 @@ ucs_status_t ucp_config_modify(ucp_config_t *config, const char *name, const cha
     return next(config, name, transports);
 }
 
+ucs_status_t ucp_init_version(unsigned major, unsigned minor, const ucp_params_t *params, const ucp_config_t *config,
+                              ucp_context_h *context_p)
+{
+    ucs_status_t (*next)(unsigned, unsigned, const ucp_params_t *, const ucp_config_t *, ucp_context_h *);
+
+    *(void **)&next  = real("ucp_init_version");
+    fake_ucx.num_eps = (params->field_mask & UCP_PARAM_FIELD_ESTIMATED_NUM_EPS) ? params->estimated_num_eps : 0;
+    fake_ucx.num_ppn = (params->field_mask & UCP_PARAM_FIELD_ESTIMATED_NUM_PPN) ? params->estimated_num_ppn : 0;
+    return next(major, minor, params, config, context_p);
+}
+
 ucs_status_t ucp_context_query(ucp_context_h context, ucp_context_attr_t *attributes)
 {
     ucs_status_t (*next)(ucp_context_h, ucp_context_attr_t *), status;

@@ -24,8 +24,9 @@ typedef enum fake_ucx_fault {
 
 typedef struct fake_ucx {
     fake_ucx_fault_t fault;
-    uint64_t sent_bytes; /* from memory of GPUs */
-    unsigned regions;    /* registered now */
+    uint64_t sent_bytes;     /* from memory of GPUs */
+    unsigned regions;        /* registered now */
+    size_t num_eps, num_ppn; /* that the last context was told to expect */
 } fake_ucx_t;
 
 extern fake_ucx_t fake_ucx;

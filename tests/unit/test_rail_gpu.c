@@ -12,6 +12,7 @@
 #include "rail/gpu_memory.h"
 #include "relay_support.h"
 #include "unit/capture.h"
+#include "wire/links.h"
 
 #include <stdlib.h>
 #include <string.h>
@@ -29,6 +30,40 @@ static void test_judge(void **state)
     for (int what = MPATH_RAIL_GPU_NO_CUDA; what <= MPATH_RAIL_GPU_DIRECT; what++) {
         assert_int_equal(strstr(mpath_rail_gpu_text((mpath_rail_gpu_t)what), "pinned") != NULL,
                          what != MPATH_RAIL_GPU_DIRECT);
+    }
+}
+
+/* -- what UCX is told -- */
+
+/* Ranks that may be at the other end, and those of the node at the same NIC: with access "affine" those beside it. */
+static int expect_body(ranks_self_t *self, void *argument)
+{
+    const int *access = argument;
+    int affine        = *access == MPATH_ACCESS_AFFINE;
+    mpath_settings_t settings;
+    mpath_context_t *context;
+    mpath_links_t *links;
+    mpath_team_t *team;
+
+    mpath_settings_init(&settings);
+    settings.access = *access;
+    context         = ranks_context(self, &settings);
+    team            = ranks_team(self, context);
+    ranks_check(mpath_links_get(team, &links) == MPATH_OK);
+    ranks_check(fake_ucx.num_eps == (affine ? 4 : 8) && fake_ucx.num_ppn == (affine ? 2 : 4));
+    ranks_barrier(self);
+    mpath_team_destroy(team);
+    mpath_context_destroy(context);
+    return 0;
+}
+
+static void test_expect(void **state)
+{
+    ranks_setup_t setup = {.size = 12, .nodes = 3, .nics = 2};
+
+    (void)state;
+    for (int access = MPATH_ACCESS_ALL; access <= MPATH_ACCESS_AFFINE; access++) {
+        assert_int_equal(ranks_run(&setup, expect_body, &access), 0);
     }
 }
 
@@ -484,6 +519,7 @@ int main(void)
 {
     const struct CMUnitTest tests[] = {
         cmocka_unit_test(test_judge),
+        cmocka_unit_test(test_expect),
         cmocka_unit_test(test_trial),
         cmocka_unit_test(test_direct),
         cmocka_unit_test(test_through_the_host),
