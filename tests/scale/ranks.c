@@ -1,11 +1,13 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * usage: ranks RANKS PER_NODE RAILS CASE [--json] [--tune RULES] [--calls N] [--slow|--lost|--weak]
+ * usage: ranks RANKS PER_NODE RAILS CASE [--json] [--tune RULES] [--calls N] [--steps] [--slow|--lost|--weak]
  *
  * Runs a case on RANKS ranks, PER_NODE of them on each node with RAILS NICs, all in this process, checks every byte, and
  * prints what a rank has caused: control plane bytes and messages, messages of the rails, processor time, heap memory, and
  * the shared memory of a node. Processor time is that of its fiber, without the changes of stack, which ranks that are
  * processes do not have, and without the copies between nodes, which NICs make. Ends with status 1 when something is wrong.
+ * --steps: a case that repeats calls makes one more, in which the first leader and the last rank of its node go step by step: the
+ * instructions of a call, which are nearly the same in every run. 0: the processor does not tell.
  * --slow: the first rail has a quarter of the rate of the others, on all nodes. --lost: the second node has lost its second NIC.
  * --weak: the last NIC of the last node has a quarter of the rate of the others.
  *
@@ -28,6 +30,7 @@
 #include "util/time.h"
 
 #include <inttypes.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -44,6 +47,7 @@
 #define DENSE_BYTES 4096
 #define DENSE_HOT 16
 #define REDUCED_BYTES 65536
+#define STEPPED 2 /* ranks: the first leader, and the last rank of its node */
 
 scale_t scale = {.running = -1};
 
@@ -80,6 +84,10 @@ static const scenario_t scenarios[] = {
     {.name = "allreduce", .reduces = 1, .rounds = ROUNDS},
 };
 
+/* The ranks that go step by step, while they do, and what they have done. */
+static int wants_steps, steps_are_counted;
+static volatile uint64_t steps, steps_of[STEPPED];
+
 static rank_t *ranks;
 static int slow, lost, weak; /* see above */
 static mpath_settings_t settings;
@@ -96,6 +104,56 @@ uint64_t scale_cpu_ns(void)
 
     clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
     return (uint64_t)now.tv_sec * MPATH_NS_PER_S + (uint64_t)now.tv_nsec;
+}
+
+static void step(int trap)
+{
+    (void)trap;
+    steps++;
+}
+
+/* Which of the ranks that go step by step it is; -1: none. */
+static int stepped(int rank)
+{
+    return !steps_are_counted ? -1 : rank == 0 ? 0 : rank == scale.num_local - 1 ? 1 : -1;
+}
+
+/* From now on each instruction of this thread raises SIGTRAP, or none does: the trap flag, below what the compiler may use of the stack. */
+#if defined(__x86_64__)
+static inline void steps_begin(void)
+{
+    __asm__ __volatile__("lea -128(%%rsp), %%rsp; pushfq; orq $0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::
+                             : "memory", "cc");
+}
+
+static inline void steps_end(void)
+{
+    __asm__ __volatile__("lea -128(%%rsp), %%rsp; pushfq; andq $~0x100, (%%rsp); popfq; lea 128(%%rsp), %%rsp" ::
+                             : "memory", "cc");
+}
+#else
+static inline void steps_begin(void)
+{
+}
+
+static inline void steps_end(void)
+{
+}
+#endif
+
+static int resume(int rank)
+{
+    int at = stepped(rank), has_ended;
+
+    if (at < 0) {
+        return mpath_fiber_resume(ranks[rank].fiber) == MPATH_FIBER_ENDED;
+    }
+    steps = 0;
+    steps_begin();
+    has_ended = mpath_fiber_resume(ranks[rank].fiber) == MPATH_FIBER_ENDED;
+    steps_end();
+    steps_of[at] += steps;
+    return has_ended;
 }
 
 /* Runs `body` on all ranks, each on its fiber, until all have ended. */
@@ -117,7 +175,7 @@ static void run(const char *what, mpath_fiber_body_t body)
             }
             scale.running      = i;
             resumed_ns         = scale_cpu_ns();
-            ranks[i].has_ended = mpath_fiber_resume(ranks[i].fiber) == MPATH_FIBER_ENDED;
+            ranks[i].has_ended = resume(i);
             scale.counts[i].cpu_ns += scale_cpu_ns() - resumed_ns;
             scale.counts[i].resumes++;
             scale.running = -1;
@@ -433,6 +491,8 @@ static void report(const scenario_t *scenario, const scale_counts_t *before, int
         {"message_cpu_ns", total(offsetof(scale_counts_t, message_cpu_ns), before) / (uint64_t)(calls * scale.size)},
         {"resumes", total(offsetof(scale_counts_t, resumes), before) / (uint64_t)(calls * scale.size)},
         {"resume_ns", resume_ns},
+        {"leader_instructions", steps_of[0]},
+        {"other_instructions", steps_of[1]},
         {"plans", counters.plans},
         {"plan_ns", counters.plans > 0 ? counters.plan_ns / counters.plans : 0},
         {"heap_bytes", (uint64_t)heap},
@@ -456,6 +516,40 @@ static void report(const scenario_t *scenario, const scale_counts_t *before, int
     }
 }
 
+/* A call that all ranks make. */
+static void scenario_call(const scenario_t *scenario, mpath_fiber_body_t body, int round)
+{
+    run(scenario->name, body);
+    for (int i = 0; i < scale.size; i++) {
+        if (!is_right(&ranks[i], scenario, round)) {
+            fail("wrong data", i, MPATH_ERR_INTERNAL);
+        }
+    }
+}
+
+static void scenario_fill(const scenario_t *scenario, int round)
+{
+    for (int i = 0; i < scale.size; i++) {
+        fill(&ranks[i], scenario, round);
+    }
+}
+
+/* A call more, of which nothing else is counted. */
+static void scenario_count_steps(const scenario_t *scenario, mpath_fiber_body_t body)
+{
+    size_t bytes           = (size_t)scale.size * sizeof(*scale.counts);
+    scale_counts_t *counts = scale_allocate(bytes);
+
+    memcpy(counts, scale.counts, bytes);
+    signal(SIGTRAP, step);
+    scenario_fill(scenario, scenario->rounds + 2);
+    steps_are_counted = 1;
+    scenario_call(scenario, body, scenario->rounds + 2);
+    steps_are_counted = 0;
+    memcpy(scale.counts, counts, bytes);
+    scale_free(counts);
+}
+
 static void scenario_run(const scenario_t *scenario, int json)
 {
     scale_counts_t *before  = scale_allocate((size_t)scale.size * sizeof(*before));
@@ -472,18 +566,14 @@ static void scenario_run(const scenario_t *scenario, int json)
     }
     /* Of a case that repeats calls the first two set up what later ones use. */
     for (int round = scenario->rounds > 1 ? -2 : 0; round < scenario->rounds; round++) {
-        for (int i = 0; i < scale.size; i++) {
-            fill(&ranks[i], scenario, round + 2);
-        }
+        scenario_fill(scenario, round + 2);
         if (round == 0) {
             memcpy(before, scale.counts, (size_t)scale.size * sizeof(*before));
         }
-        run(scenario->name, body);
-        for (int i = 0; i < scale.size; i++) {
-            if (!is_right(&ranks[i], scenario, round + 2)) {
-                fail("wrong data", i, MPATH_ERR_INTERNAL);
-            }
-        }
+        scenario_call(scenario, body, round + 2);
+    }
+    if (wants_steps && scenario->rounds > 1) {
+        scenario_count_steps(scenario, body);
     }
     report(scenario, before, scenario->rounds, json);
 }
@@ -524,6 +614,8 @@ int main(int argc, char **argv)
             lost = 1;
         } else if (strcmp(argv[i], "--weak") == 0) {
             weak = 1;
+        } else if (strcmp(argv[i], "--steps") == 0) {
+            wants_steps = 1;
         } else if (strcmp(argv[i], "--tune") == 0 && i + 1 < argc) {
             tune = argv[++i];
         } else if (strcmp(argv[i], "--calls") == 0 && i + 1 < argc && scenario != NULL && scenario->rounds > 1) {
@@ -540,7 +632,7 @@ int main(int argc, char **argv)
         fprintf(
             stderr,
             "usage: ranks RANKS PER_NODE RAILS agreement|small|sparse|dense|changing|first|allreduce [--json] [--tune RULES] "
-            "[--calls N] [--slow|--lost|--weak]\n");
+            "[--calls N] [--steps] [--slow|--lost|--weak]\n");
         return 2;
     }
     scale.num_nodes = scale.size / scale.num_local;
