@@ -183,8 +183,14 @@ class MpathGroup(ProcessGroup):
                 return tensor.device
         return None
 
+    # A call comes after what the caller's stream has before it: data that is sent, and readers of memory that will be received into.
+
+    def _stream(self, device):
+        """That stream, for a call that its caller waits for: no event has to be made, since nothing of the caller's comes onto it meanwhile."""
+        return None if device is None else torch.cuda.current_stream(device)
+
     def _event(self, device):
-        """What the caller's stream has before the call: data that is sent, and readers of memory that will be received into."""
+        """The end of what that stream has now, for a call that is made later or by another thread."""
         if device is None:
             return None
         with torch.cuda.device(device):
@@ -213,19 +219,20 @@ class MpathGroup(ProcessGroup):
             try:
                 device = self._device(keep)
                 body = make()  # may copy, on the caller's stream
-                event = self._event(device)
+                # Who waits anyway makes the call itself: two hand-overs between threads cost more than a short exchange.
+                waits = self._comm.stops and not getattr(opts, "asyncOp", True)
+                before = self._stream(device) if waits else self._event(device)
             except Exception:
                 self._refused = number
                 self._queue.alarm.refuse(number)
                 raise
             seconds = _seconds(opts, self._seconds)
-            # Who waits anyway makes the call itself: two hand-overs between threads cost more than a short exchange.
-            at_once = self._comm.stops and not getattr(opts, "asyncOp", True) and self._queue.take_turn()
+            at_once = waits and self._queue.take_turn()
             if not at_once:
                 work = worker.Work(what, number, seconds, outputs, False)
-                self._queue.put(work, body, event)
+                self._queue.put(work, body, before)
         if at_once:
-            self._queue.make(worker.Call(what, number, seconds), body, event)
+            self._queue.make(worker.Call(what, number, seconds), body, before)
             return None
         return self._collect(work)
 

@@ -168,9 +168,9 @@ class Queue:
             self._number_left += 1
             return True
 
-    def make(self, call, body, event):
-        """By the caller, whose turn it is."""
-        error = self._call(call, body, event)
+    def make(self, call, body, stream):
+        """By the caller, whose turn it is; the call starts when what `stream` has is done."""
+        error = self._call(call, body, stream)
         if error is not None:
             raise error
 
@@ -187,16 +187,16 @@ class Queue:
             self._call(work, body, event)
             work = body = event = None    # they hold tensors
 
-    def _call(self, work, body, event):
-        """Ends the turn. The error, if there is one."""
+    def _call(self, work, body, before):
+        """`before`: an event or a stream. Ends the turn. The error, if there is one."""
         inner, error = None, None
         try:
             if self.broken is not None:
                 raise mpi.Error(self.broken)
-            if event is not None and work.is_inner:
-                torch.cuda.current_stream().wait_event(event)
-            elif event is not None:
-                event.synchronize()
+            if before is not None and work.is_inner:
+                torch.cuda.current_stream().wait_event(before)
+            elif before is not None:
+                before.synchronize()
             work.began = time.monotonic()
             self._current = work
             inner = body()
