@@ -643,13 +643,13 @@ static mpath_status_t ucx_init(const rail_t *rail, const char *device, const cha
     ucp_config_t *config;
     ucs_status_t ucx;
 
-    if (rail->num_peers > 0) { /* with many UCX takes transports that need no memory for each */
+    if (rail->expected_peers > 0) { /* with many UCX takes transports that need no memory for each */
         params.field_mask |= UCP_PARAM_FIELD_ESTIMATED_NUM_EPS;
-        params.estimated_num_eps = (size_t)rail->num_peers;
+        params.estimated_num_eps = (size_t)rail->expected_peers;
     }
-    if (rail->num_sharing > 0) {
+    if (rail->sharing > 0) {
         params.field_mask |= UCP_PARAM_FIELD_ESTIMATED_NUM_PPN;
-        params.estimated_num_ppn = (size_t)rail->num_sharing;
+        params.estimated_num_ppn = (size_t)rail->sharing;
     }
     snprintf(with_memory, sizeof(with_memory), "%s%s", tls, gpu_memory ? RAIL_GPU_TLS : "");
 
@@ -1104,8 +1104,8 @@ mpath_status_t mpath_rail_open(const mpath_rail_params_t *params, mpath_lane_t *
     rail->max_chunk_bytes  = params->max_chunk_bytes;
     rail->max_open_bytes   = params->max_open_arrival_bytes;
     rail->rate_bps         = params->rate_bps;
-    rail->num_peers        = params->num_peers;
-    rail->num_sharing      = params->num_sharing;
+    rail->expected_peers   = params->num_peers;
+    rail->sharing          = params->num_sharing;
     rail->record           = params->record;
     rail->max_window_bytes = params->max_chunk_bytes * RAIL_WINDOW_CHUNKS;
     if (rail->max_window_bytes > RAIL_WINDOW_BYTES) {

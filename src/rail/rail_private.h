@@ -87,9 +87,9 @@ struct rail {
     uint64_t max_open_bytes;
     uint64_t max_window_bytes; /* per peer */
     uint64_t rate_bps;
-    int num_peers, num_sharing; /* that UCX is told to expect; 0: it is not told */
-    mpath_page_rail_t *record;  /* what it carries is counted there; NULL: nowhere */
-    char *why;                  /* mpath_rail_params_t's, while it opens */
+    int expected_peers, sharing; /* that UCX is told to expect; 0: it is not told */
+    mpath_page_rail_t *record;   /* what it carries is counted there; NULL: nowhere */
+    char *why;                   /* mpath_rail_params_t's, while it opens */
 
     ucp_context_h context;
     ucp_worker_h worker;                 /* NULL: the rail is down */

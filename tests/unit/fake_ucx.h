@@ -10,6 +10,7 @@
 #ifndef MPATH_TESTS_UNIT_FAKE_UCX_H
 #define MPATH_TESTS_UNIT_FAKE_UCX_H
 
+#include <stddef.h>
 #include <stdint.h>
 
 /* What goes wrong. */
