@@ -63,11 +63,12 @@ int mpath_share_turn_is_mine(const mpath_share_t *share, int turn)
 
 int mpath_share_turn_to(const mpath_share_t *share, int phase, int turn)
 {
-    uint64_t width = mpath_share_width(share, turn + 1);
+    uint64_t width;
 
     if (!share->job->in_steps) {
-        return turn;
+        return turn; /* of which there may be more than a number has bits */
     }
+    width = mpath_share_width(share, turn + 1);
     return node_at(share, phase == SHARE_SCATTER ? width : (uint64_t)share->num_nodes - width);
 }
 
