@@ -391,6 +391,15 @@ static unsigned break_word(mpath_status_t reason, int origin, unsigned known)
     return (unsigned)-reason | known | (unsigned)origin << BREAK_RANK_SHIFT;
 }
 
+static void team_stop_users(const mpath_team_t *team)
+{
+    for (const mpath_team_user_t *user = team->users; user != NULL; user = user->next) {
+        if (user->ops->stop != NULL) {
+            user->ops->stop(user->self);
+        }
+    }
+}
+
 /* Takes over what stands in the header. */
 static void break_adopt(mpath_team_t *team)
 {
@@ -401,11 +410,7 @@ static void break_adopt(mpath_team_t *team)
         channels_notify(team, team->broken, (int)(word >> BREAK_RANK_SHIFT));
     }
     /* Others may be sending already what this rank, if it has not come to moving, will never look at. */
-    for (const mpath_team_user_t *user = team->users; user != NULL; user = user->next) {
-        if (user->ops->stop != NULL) {
-            user->ops->stop(user->self);
-        }
-    }
+    team_stop_users(team);
 }
 
 void mpath_team_break(mpath_team_t *team, mpath_status_t reason)
@@ -429,9 +434,7 @@ void mpath_team_break_alike(mpath_team_t *team, mpath_status_t reason)
         return;
     }
     team->broken = reason;
-    for (const mpath_team_user_t *user = team->users; user != NULL; user = user->next) {
-        user->ops->stop(user->self);
-    }
+    team_stop_users(team);
 }
 
 /* A notice came from another node: like mpath_team_break(), but the other nodes know already. */

@@ -172,14 +172,22 @@ static void test_break(void **state)
     }
 }
 
+static void leave(void *self)
+{
+    (void)self;
+}
+
 /* Rank 0 sends less than the victim expects: the victim says so, and the call fails for all. */
 static int mismatch_body(ranks_self_t *self, void *argument)
 {
-    const scene_t *scene = argument;
+    static const mpath_team_user_ops_t ops = {.destroy = leave}; /* as of who has nothing to stop */
+    const scene_t *scene                   = argument;
+    mpath_team_user_t user;
     mpath_status_t status;
     party_t p;
 
     party_join(&p, self, 100);
+    mpath_team_attach(p.team, &user, &ops, NULL);
     ranks_check(party_call(&p) == MPATH_OK);
     if (self->rank == scene->victim) {
         p.recv_bytes[0] = 16;
