@@ -23,6 +23,7 @@
 #define PATIENCE 200     /* looks in vain before the mirror is taken for dead */
 #define PAIR_BYTES 40
 #define RANKS_MOST 7
+#define SAID_BYTES 12 /* of an entry of mpath_team_gather_few() */
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
@@ -144,6 +145,29 @@ static void mirror_add_own(mirror_t *mirror, const mpath_message_t *head, int ra
     (void)mirror_add(mirror, rank, out, (size_t)own.bytes);
 }
 
+static int shape_nodes(const shape_t *shape)
+{
+    return shape->node_of[shape->size - 1] + 1;
+}
+
+/* What goes some nodes back comes from so many nodes ahead, whose leader says the same of itself and those behind it. */
+static void mirror_said(const mirror_t *mirror, int to, message_t *message)
+{
+    size_t front = sizeof(mpath_message_t) + sizeof(((mpath_team_few_t *)NULL)->most);
+    int nodes = shape_nodes(mirror->shape), from = nodes - mirror->shape->node_of[to];
+    uint32_t node;
+
+    message->from = 0;
+    while (mirror->shape->node_of[message->from] != from) {
+        message->from++;
+    }
+    for (size_t at = front; at + SAID_BYTES <= message->bytes; at += SAID_BYTES) {
+        memcpy(&node, message->data + at, sizeof(node));
+        node = (node + (uint32_t)from) % (uint32_t)nodes;
+        memcpy(message->data + at, &node, sizeof(node));
+    }
+}
+
 static mpath_status_t mirror_isend(void *context, int to, const void *data, size_t bytes, mpath_oob_request_t *request)
 {
     mirror_t *mirror = context;
@@ -169,6 +193,8 @@ static mpath_status_t mirror_isend(void *context, int to, const void *data, size
             }
         } else if (head.type == MPATH_MESSAGE_BLOCKS) {
             mirror_blocks(mirror, &head, message, ranks);
+        } else if (head.type == MPATH_MESSAGE_SAID) {
+            mirror_said(mirror, to, message);
         }
     }
     return MPATH_OK;
@@ -287,6 +313,26 @@ static mpath_context_t *make_context(void)
     return context;
 }
 
+/* Every node has something to say; what is taken is of nodes that there are. */
+static mpath_status_t say(mpath_team_t *team, const mirror_t *mirror)
+{
+    char entries[RANKS_MOST * SAID_BYTES] = {0};
+    mpath_team_few_t said = {.most = {1, 2, 3}, .entry_bytes = SAID_BYTES, .num_entries = 1, .entries = entries};
+    mpath_status_t status = mpath_team_gather_few(team, &said);
+    uint32_t node;
+
+    for (size_t i = 0; status == MPATH_OK && i < said.num_entries; i++) {
+        memcpy(&node, entries + i * SAID_BYTES, sizeof(node));
+        if (said.num_entries > (size_t)shape_nodes(mirror->shape) || node >= (uint32_t)shape_nodes(mirror->shape)) {
+            abort();
+        }
+    }
+    if (status == MPATH_OK && mirror->num_changes == 0 && said.num_entries != (size_t)shape_nodes(mirror->shape)) {
+        abort();
+    }
+    return status;
+}
+
 /* All that an accepted message announces has come, and nothing beyond. */
 static mpath_status_t make_calls(mpath_team_t *team, mirror_t *mirror)
 {
@@ -321,7 +367,10 @@ static mpath_status_t make_calls(mpath_team_t *team, mirror_t *mirror)
     if (status == MPATH_OK) {
         status = mpath_team_allgather(team, mine, sizeof(mine), all);
     }
-    return status == MPATH_OK ? mpath_team_settle(team, 0, mine, sizeof(mine), all, &marked) : status;
+    if (status == MPATH_OK) {
+        status = mpath_team_settle(team, 0, mine, sizeof(mine), all, &marked);
+    }
+    return status == MPATH_OK ? say(team, mirror) : status;
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
