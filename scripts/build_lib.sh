@@ -19,7 +19,8 @@ configure_tree() {
     fi
     mkdir -p "$dir"
     (
-        cd "$dir" && exec 9<. && flock 9 || exit # stages that run at a time share trees
+        # Stages that run at a time share trees. The folder itself is locked by ./demo, whose tree it is.
+        cd "$dir" && exec 9>.mpath_lock && flock 9 || exit
         if [[ -f config.status && $(cat .mpath_args 2>/dev/null) == "$*" ]]; then
             exit 0
         fi
