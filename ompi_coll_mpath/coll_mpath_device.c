@@ -355,6 +355,10 @@ static mpath_status_t device_copy(int size, const mca_coll_mpath_device_t *devic
     if (mca_coll_mpath_device_in_parts(device)) {
         return store ? mpath_pieces_store(device->parts.pieces) : mpath_pieces_load(device->parts.pieces);
     }
+    status = mpath_shadow_settle(&device->shadow);
+    if (MPATH_OK != status) {
+        return status;
+    }
     status = device->contiguous ? device_start_pieces(size, device, store) : device_start_whole(device, store);
     waited = mpath_shadow_wait(&device->shadow, store); /* also for what has been started before an error */
     return (MPATH_OK == status) ? waited : status;

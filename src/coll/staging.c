@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* Shadow: host memory as large as the range, registered where it is short; copies on the default stream. */
+/* Shadow: host memory as large as the range, registered where it is short; copies on a stream of its own. */
 #include "coll/staging.h"
 
 #include "device/gpu.h"
@@ -171,11 +171,37 @@ mpath_status_t mpath_pieces_open(mpath_pieces_t *pieces, int gapped, void **host
 
 /* -- copies -- */
 
+/* The streams of all copies of the process, and the kernels on them. */
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+
+/* NULL: the driver has refused one. */
+static mpath_stream_t *own_stream(mpath_gpu_t *gpu)
+{
+    static mpath_pause_t refused;
+    mpath_stream_t *stream = NULL;
+
+    pthread_mutex_lock(&streams_lock);
+    if (!mpath_pause_passes(&refused)) {
+        if (mpath_stream_get(gpu, MPATH_GPU_STREAM_SHADOW, &stream) != MPATH_OK) {
+            stream = NULL;
+        }
+        mpath_pause_note(&refused, stream != NULL);
+    }
+    pthread_mutex_unlock(&streams_lock);
+    return stream;
+}
+
+static mpath_device_stream_t native_stream(const mpath_stream_t *stream)
+{
+    return (stream != NULL) ? mpath_stream_native(stream) : NULL;
+}
+
 /* The GPU that copies are made in, one after the other. */
 typedef struct copier {
     const mpath_device_ops_t *driver;
     mpath_gpu_t *gpu; /* entered; NULL: none */
-    char *window;     /* made when first needed */
+    mpath_device_stream_t stream;
+    char *window; /* made when first needed */
 } copier_t;
 
 static mpath_status_t copier_failed(const copier_t *copier, uint64_t bytes, mpath_device_result_t result)
@@ -185,19 +211,22 @@ static mpath_status_t copier_failed(const copier_t *copier, uint64_t bytes, mpat
     return mpath_device_status(result);
 }
 
-/* Waits for its copies: those to a device may have returned before the last bytes are there. */
+/* Waits for its copies. */
+static mpath_status_t copier_wait(const copier_t *copier, uint64_t bytes)
+{
+    mpath_device_result_t result = copier->driver->stream_drain(copier->stream);
+
+    return (result == MPATH_DEVICE_DONE) ? MPATH_OK : copier_failed(copier, bytes, result);
+}
+
 static mpath_status_t copier_leave(copier_t *copier)
 {
-    mpath_device_result_t result;
-    mpath_status_t status = MPATH_OK;
+    mpath_status_t status;
 
     if (copier->gpu == NULL) {
         return MPATH_OK;
     }
-    result = copier->driver->copy_end();
-    if (result != MPATH_DEVICE_DONE) {
-        status = copier_failed(copier, 0, result);
-    }
+    status = copier_wait(copier, 0);
     mpath_gpu_leave(copier->gpu);
     copier->gpu = NULL;
     return status;
@@ -216,7 +245,9 @@ static mpath_status_t copier_enter(copier_t *copier, const piece_place_t *place)
         status = mpath_gpu_enter(gpu);
     }
     if (status == MPATH_OK) {
-        copier->gpu = gpu;
+        copier->gpu    = gpu;
+        copier->stream = native_stream(own_stream(gpu));
+        copier->driver->memory_settle();
     }
     return status;
 }
@@ -224,8 +255,9 @@ static mpath_status_t copier_enter(copier_t *copier, const piece_place_t *place)
 /* Of the device that has been entered. */
 static mpath_status_t copier_copy(const copier_t *copier, uint64_t device, char *host, uint64_t bytes, int store)
 {
-    mpath_device_result_t result = store ? copier->driver->copy_to(device, host, bytes)
-                                         : copier->driver->copy_from(host, device, bytes);
+    uint64_t host_address        = (uint64_t)(uintptr_t)host;
+    mpath_device_result_t result = copier->driver->stream_copy(copier->stream, store ? device : host_address,
+                                                               store ? host_address : device, bytes);
 
     return (result == MPATH_DEVICE_DONE) ? MPATH_OK : copier_failed(copier, bytes, result);
 }
@@ -255,6 +287,9 @@ static mpath_status_t window_copy(copier_t *copier, const piece_t *first, size_t
         return MPATH_ERR_NO_MEMORY;
     }
     status = copier_copy(copier, first->from, copier->window, bytes, 0);
+    if (status == MPATH_OK) {
+        status = copier_wait(copier, bytes);
+    }
     if (status != MPATH_OK) {
         return status;
     }
@@ -353,7 +388,9 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
         mpath_error("no host memory for a copy of %zu bytes of device memory; the call fails", bytes);
         return MPATH_ERR_NO_MEMORY;
     }
-    *shadow = made;
+    made.stream  = native_stream(own_stream(made.gpu));
+    made.settled = (memory->kind == MPATH_MEMORY_DEVICE) && mpath_device()->memory_settled(memory->base);
+    *shadow      = made;
     return MPATH_OK;
 }
 
@@ -372,13 +409,11 @@ static mpath_device_result_t start_copy(const mpath_device_ops_t *driver, const 
 {
     mpath_device_ptr_t host_address = (mpath_device_ptr_t)(uintptr_t)host;
 
-    if (shadow->pinned.base == NULL) {
-        return to_device ? driver->copy_to(device, host, bytes) : driver->copy_from(host, device, bytes);
+    if (to_device && (shadow->pinned.base != NULL) && mpath_gpu_takes_turns(shadow->gpu)) {
+        return mpath_gpu_copy_without_turn(device, host, bytes, shadow->stream);
     }
-    if (to_device && mpath_gpu_takes_turns(shadow->gpu)) {
-        return mpath_gpu_copy_without_turn(device, host, bytes, NULL);
-    }
-    return driver->copy_begin(to_device ? device : host_address, to_device ? host_address : device, bytes);
+    return driver->stream_copy(shadow->stream, to_device ? device : host_address, to_device ? host_address : device,
+                               bytes);
 }
 
 /* The driver with the GPU entered; NULL: logged. */
@@ -422,7 +457,22 @@ static mpath_status_t shadow_copy(const mpath_shadow_t *shadow, size_t offset, s
                                     start_copy(driver, shadow, device, host, bytes, to_device));
 }
 
-/* Copies from pageable memory may have returned before the last bytes are there, and other streams do not wait. */
+mpath_status_t mpath_shadow_settle(const mpath_shadow_t *shadow)
+{
+    const mpath_device_ops_t *driver;
+    mpath_status_t status;
+
+    if (shadow->settled || (shadow->stream == NULL)) { /* the default stream comes after them */
+        return MPATH_OK;
+    }
+    driver = enter(shadow, &status);
+    if (driver != NULL) {
+        driver->memory_settle();
+        mpath_gpu_leave(shadow->gpu);
+    }
+    return status;
+}
+
 mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored)
 {
     uint64_t start_ns = mpath_time_ns();
@@ -433,7 +483,7 @@ mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored)
     if (driver == NULL) {
         return status;
     }
-    result = driver->copy_end();
+    result = driver->stream_drain(shadow->stream);
     if (stored && (shadow->pinned.base != NULL) && (shadow->bytes < MPATH_GPU_COMMAND_BYTES)) {
         mpath_gpu_note_copy(shadow->gpu, mpath_time_ns() - start_ns);
     }
@@ -450,47 +500,29 @@ mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, s
     return shadow_copy(shadow, offset, bytes, 1);
 }
 
-/* The kernels of all shadows of the process. */
-static pthread_mutex_t kernels_lock = PTHREAD_MUTEX_INITIALIZER;
-
 /* Of a kernel that stores so many ranges; NULL: copies do, also where the driver has refused a stream for it. */
 static mpath_stream_t *kernel_stream(const mpath_shadow_t *shadow, unsigned count)
 {
-    static mpath_pause_t refused;
-    mpath_stream_t *stream = NULL;
-
     if ((count < SHADOW_KERNEL_RANGES) || (shadow->pinned.base == NULL) || mpath_gpu_takes_turns(shadow->gpu) ||
         !mpath_kernels_usable(shadow->gpu)) {
         return NULL;
     }
-    pthread_mutex_lock(&kernels_lock);
-    if (!mpath_pause_passes(&refused)) {
-        if (mpath_stream_get(shadow->gpu, MPATH_GPU_STREAM_SHADOW, &stream) != MPATH_OK) {
-            stream = NULL;
-        }
-        mpath_pause_note(&refused, stream != NULL);
-    }
-    pthread_mutex_unlock(&kernels_lock);
-    return stream;
+    return (shadow->stream != NULL) ? own_stream(shadow->gpu) : NULL;
 }
 
-/* To the end. What the default stream has under way comes before, as it does before copies on that stream. */
-static mpath_status_t store_by_kernel(const mpath_shadow_t *shadow, mpath_stream_t *stream,
-                                      const mpath_kernel_piece_t *pieces, unsigned count)
+/* To the end. */
+static mpath_status_t store_by_kernel(mpath_stream_t *stream, const mpath_kernel_piece_t *pieces, unsigned count)
 {
     mpath_mark_t mark          = 0;
     mpath_launch_copy_t launch = {.pieces = pieces, .pieces_count = count, .mark_p = &mark};
-    mpath_status_t status      = mpath_shadow_wait(shadow, 0);
+    mpath_status_t status;
 
-    if (status != MPATH_OK) {
-        return status;
-    }
-    pthread_mutex_lock(&kernels_lock);
+    pthread_mutex_lock(&streams_lock);
     status = mpath_launch_copy(stream, &launch);
     if (status == MPATH_OK) {
         status = mpath_stream_finish(stream, mark, SHADOW_TIMEOUT_NS, "storing a copy in device memory");
     }
-    pthread_mutex_unlock(&kernels_lock);
+    pthread_mutex_unlock(&streams_lock);
     return status;
 }
 
@@ -511,7 +543,7 @@ mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_
         }
     }
     if (pieces != NULL) {
-        status = store_by_kernel(shadow, stream, pieces, count);
+        status = store_by_kernel(stream, pieces, count);
         free(pieces);
     }
     return status;

@@ -1,10 +1,9 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
  * Shadow: a copy in host memory of a range of device memory, for what has to look at the data on the host: datatypes
- * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are on the default
- * stream: after what the application has under way there, such as the last bytes of copies from pageable memory that
- * have returned. A stream of mpath's own would not wait for these; only an ordinary stream that is captured forbids the
- * default one.
+ * with gaps, communicators over several nodes, functions that know nothing of devices. Copies are on a stream of
+ * mpath's own, after the last bytes of the application's copies that have returned before. On the default stream they
+ * would come after all that the application has there, which may wait for this very call on another rank.
  */
 #ifndef MPATH_COLL_STAGING_H
 #define MPATH_COLL_STAGING_H
@@ -19,7 +18,9 @@ typedef struct mpath_shadow {
     const void *device;
     size_t bytes;
     mpath_gpu_t *gpu;
-    mpath_pinned_t pinned; /* short ones lie in it; base NULL: in pageable memory */
+    mpath_device_stream_t stream; /* NULL: the driver has refused one, the default stream is used */
+    int settled;                  /* the application's copies into this memory have ended when they return */
+    mpath_pinned_t pinned;        /* short ones lie in it; base NULL: in pageable memory */
 } mpath_shadow_t;
 
 /* `memory` classifies the `bytes` bytes at `device`. Contents are undefined until loaded. Errors are logged. */
@@ -29,6 +30,9 @@ mpath_status_t mpath_shadow_open(const void *device, size_t bytes, const mpath_m
 /* A shadow that is not open is left alone. */
 void mpath_shadow_close(mpath_shadow_t *shadow);
 
+/* Before the first of a call's copies: waits for the last bytes of the application's that have returned. Errors are logged. */
+mpath_status_t mpath_shadow_settle(const mpath_shadow_t *shadow);
+
 /*
  * Start copies from the device to the host, and back: `bytes` bytes at `offset`. They are done, and what has been
  * stored is there for every stream, after mpath_shadow_wait(), without which nothing may be closed; `stored`: some of
@@ -37,6 +41,7 @@ void mpath_shadow_close(mpath_shadow_t *shadow);
 mpath_status_t mpath_shadow_load(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
 
 mpath_status_t mpath_shadow_store(const mpath_shadow_t *shadow, size_t offset, size_t bytes);
+
 mpath_status_t mpath_shadow_wait(const mpath_shadow_t *shadow, int stored);
 
 /* Starts storing many ranges that do not overlap, none empty: one kernel does all of them where there may be one. */
@@ -49,8 +54,8 @@ mpath_status_t mpath_shadow_store_all(const mpath_shadow_t *shadow, const mpath_
 /*
  * Pieces: a copy in host memory of data that lies in several allocations, of devices and of the host, one piece behind
  * the other. For buffers that are no one piece of memory, which is rare: MPI_BOTTOM with absolute addresses,
- * displacements from one allocation into another, memory that is mapped from several GPUs. Copies are on the default
- * streams, as those of a shadow (coll/staging.h).
+ * displacements from one allocation into another, memory that is mapped from several GPUs. Copies are on the
+ * streams that those of a shadow use.
  */
 
 typedef struct mpath_pieces mpath_pieces_t;

@@ -134,15 +134,14 @@ typedef struct mpath_device_ops {
     /* Has ended when it returns, also while the application captures a stream. */
     mpath_device_result_t (*memory_clear)(mpath_device_ptr_t address, size_t bytes);
 
-    mpath_device_result_t (*copy_to)(mpath_device_ptr_t device, const void *host, size_t bytes);
+    /*
+     * The application's copies into an allocation may return before their last bytes are there. Whether that has been
+     * switched off for this one; if not, it is now, where it can be.
+     */
+    int (*memory_settled)(mpath_device_ptr_t base);
 
-    mpath_device_result_t (*copy_from)(void *host, mpath_device_ptr_t device, size_t bytes);
-
-    /* Between any addresses it knows. */
-    mpath_device_result_t (*copy_begin)(mpath_device_ptr_t target, mpath_device_ptr_t source, size_t bytes);
-
-    /* Waits for what has begun, and for what was copied from pageable memory. */
-    mpath_device_result_t (*copy_end)(void);
+    /* Waits for the last bytes of such copies, as long as they may take: for what the default stream has, for 100 ms. */
+    void (*memory_settle)(void);
 
     /* Memory of the host, whole pages, for all devices and contexts of the process. */
     mpath_device_result_t (*pin)(void *base, size_t bytes, mpath_device_ptr_t *device_base_p);
@@ -156,8 +155,12 @@ typedef struct mpath_device_ops {
 
     void (*stream_end)(mpath_device_stream_t stream);
 
+    /* Between any addresses it knows, and to or from pageable memory. No stream: the default one, which others wait for. */
     mpath_device_result_t (*stream_copy)(mpath_device_stream_t stream, mpath_device_ptr_t target,
                                          mpath_device_ptr_t source, size_t bytes);
+
+    /* Waits for all its work, by several threads as well. */
+    mpath_device_result_t (*stream_drain)(mpath_device_stream_t stream);
 
     /* Copies that need no order among each other; may write to the lists. MPATH_DEVICE_NOT_SUPPORTED: one by one. */
     mpath_device_result_t (*stream_copy_all)(mpath_device_stream_t stream, mpath_device_ptr_t *targets,

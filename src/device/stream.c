@@ -173,6 +173,11 @@ mpath_gpu_t *mpath_stream_gpu(const mpath_stream_t *stream)
     return stream->gpu;
 }
 
+mpath_device_stream_t mpath_stream_native(const mpath_stream_t *stream)
+{
+    return stream->native;
+}
+
 mpath_status_t mpath_stream_enter(mpath_stream_t *stream)
 {
     return mpath_gpu_enter(stream->gpu);

@@ -35,6 +35,9 @@ mpath_status_t mpath_stream_get(mpath_gpu_t *gpu, unsigned index, mpath_stream_t
 
 mpath_gpu_t *mpath_stream_gpu(const mpath_stream_t *stream);
 
+/* For copies that need no marks, which several threads may make at a time. */
+mpath_device_stream_t mpath_stream_native(const mpath_stream_t *stream);
+
 /*
  * Many calls on one stream are cheaper between enter and leave: the functions below then skip their own. A bracket is
  * of one thread.

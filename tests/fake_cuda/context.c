@@ -15,6 +15,7 @@ static _Thread_local struct {
 
 /* Streams that applications capture; no work is recorded. */
 static atomic_int captures;
+#define FAKE_CAPTURED_IMPLICITLY 906 /* of the default stream: an ordinary one is captured */
 static _Thread_local int capture_mode; /* 0: what could belong to any capture is forbidden in this thread */
 
 mpath_cu_context_t fake_current(void)
@@ -82,6 +83,12 @@ FAKE_API mpath_cu_result_t cuStreamBeginCapture_v2(mpath_cu_stream_t stream, int
     (void)stream;
     atomic_fetch_add(&captures, mode == 0);
     return MPATH_CU_SUCCESS;
+}
+
+FAKE_API mpath_cu_result_t cuStreamIsCapturing(mpath_cu_stream_t stream, int *status)
+{
+    *status = 0;
+    return ((stream == NULL) && (atomic_load(&captures) > 0)) ? FAKE_CAPTURED_IMPLICITLY : MPATH_CU_SUCCESS;
 }
 
 FAKE_API mpath_cu_result_t cuStreamEndCapture(mpath_cu_stream_t stream, mpath_cu_graph_t *graph)

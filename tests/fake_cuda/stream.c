@@ -392,6 +392,12 @@ FAKE_API mpath_cu_result_t cuStreamQuery(mpath_cu_stream_t stream)
 {
     mpath_cu_result_t result;
 
+    if (stream == NULL) {
+        stream = default_stream("cuStreamQuery");
+        if (stream == NULL) {
+            return MPATH_CU_SUCCESS;
+        }
+    }
     stream_check(stream, "cuStreamQuery");
     pthread_mutex_lock(&lock);
     result = (stream->finished == stream->enqueued) ? MPATH_CU_SUCCESS : MPATH_CU_NOT_READY;

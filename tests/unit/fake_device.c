@@ -394,19 +394,18 @@ static mpath_device_result_t fake_memory_clear(mpath_device_ptr_t address, size_
     return MPATH_DEVICE_DONE;
 }
 
-static mpath_device_result_t fake_copy_to(mpath_device_ptr_t device, const void *host, size_t bytes)
+/* Copies have ended when they return. */
+static int fake_memory_settled(mpath_device_ptr_t base)
 {
-    memcpy((void *)(uintptr_t)device, host, bytes);
-    return MPATH_DEVICE_DONE;
+    (void)base;
+    return 1;
 }
 
-static mpath_device_result_t fake_copy_from(void *host, mpath_device_ptr_t device, size_t bytes)
+static void fake_memory_settle(void)
 {
-    memcpy(host, (const void *)(uintptr_t)device, bytes);
-    return MPATH_DEVICE_DONE;
 }
 
-static mpath_device_result_t fake_copy_begin(mpath_device_ptr_t target, mpath_device_ptr_t source, size_t bytes)
+static mpath_device_result_t fake_copy(mpath_device_ptr_t target, mpath_device_ptr_t source, size_t bytes)
 {
     if (!is_known(target, bytes) || !is_known(source, bytes)) {
         return refuse("copy", FAKE_INVALID);
@@ -416,8 +415,9 @@ static mpath_device_result_t fake_copy_begin(mpath_device_ptr_t target, mpath_de
     return MPATH_DEVICE_DONE;
 }
 
-static mpath_device_result_t fake_copy_end(void)
+static mpath_device_result_t fake_stream_drain(mpath_device_stream_t stream)
 {
+    (void)stream;
     return MPATH_DEVICE_DONE;
 }
 
@@ -470,7 +470,7 @@ static mpath_device_result_t fake_stream_copy(mpath_device_stream_t stream, mpat
                                               mpath_device_ptr_t source, size_t bytes)
 {
     need_context(stream->context);
-    return fake_copy_begin(target, source, bytes);
+    return fake_copy(target, source, bytes);
 }
 
 static mpath_device_result_t fake_stream_copy_all(mpath_device_stream_t stream, mpath_device_ptr_t *targets,
@@ -645,10 +645,9 @@ const mpath_device_ops_t fake_device = {
     .memory_take      = fake_memory_take,
     .memory_give      = fake_memory_give,
     .memory_clear     = fake_memory_clear,
-    .copy_to          = fake_copy_to,
-    .copy_from        = fake_copy_from,
-    .copy_begin       = fake_copy_begin,
-    .copy_end         = fake_copy_end,
+    .memory_settled   = fake_memory_settled,
+    .memory_settle    = fake_memory_settle,
+    .stream_drain     = fake_stream_drain,
     .pin              = fake_pin,
     .unpin            = fake_unpin,
     .stream_make      = fake_stream_make,

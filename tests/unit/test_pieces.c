@@ -194,26 +194,26 @@ static void assert_entered(mpath_cu_ptr_t address)
     assert_true((ordinal < 0) || (ordinal == current));
 }
 
-static mpath_cu_result_t watch_load(void *target, mpath_cu_ptr_t source, size_t bytes)
+/* Never on the default stream. */
+static mpath_cu_result_t watch_copy(mpath_cu_ptr_t target, mpath_cu_ptr_t source, size_t bytes,
+                                    mpath_cu_stream_t stream)
 {
-    assert_entered(source);
-    driver.loads++;
-    return (driver.loads + driver.stores == driver.fails_at) ? MPATH_CU_INVALID_VALUE
-                                                             : driver.real->MemcpyDtoH(target, source, bytes);
-}
+    unsigned type = 0;
+    int stores    = (driver.real->PointerGetAttribute(&type, MPATH_CU_PTR_MEMORY_TYPE, target) == MPATH_CU_SUCCESS);
 
-static mpath_cu_result_t watch_store(mpath_cu_ptr_t target, const void *source, size_t bytes)
-{
-    assert_entered(target);
-    driver.stores++;
-    return (driver.loads + driver.stores == driver.fails_at) ? MPATH_CU_INVALID_VALUE
-                                                             : driver.real->MemcpyHtoD(target, source, bytes);
+    assert_non_null(stream);
+    assert_entered(stores ? target : source);
+    driver.loads += !stores;
+    driver.stores += stores;
+    return (driver.loads + driver.stores == driver.fails_at)
+               ? MPATH_CU_INVALID_VALUE
+               : driver.real->MemcpyAsync(target, source, bytes, stream);
 }
 
 static mpath_cu_result_t watch_sync(mpath_cu_stream_t stream)
 {
-    assert_null(stream);
-    return (++driver.syncs == driver.wait_fails_at) ? MPATH_CU_INVALID_VALUE : MPATH_CU_SUCCESS;
+    assert_non_null(stream);
+    return (++driver.syncs == driver.wait_fails_at) ? MPATH_CU_INVALID_VALUE : driver.real->StreamSynchronize(stream);
 }
 
 static void watch_start(void)
@@ -221,8 +221,7 @@ static void watch_start(void)
     memset(&driver, 0, sizeof(driver));
     driver.real                    = __real_mpath_gpu_driver();
     driver.table                   = *driver.real;
-    driver.table.MemcpyDtoH        = watch_load;
-    driver.table.MemcpyHtoD        = watch_store;
+    driver.table.MemcpyAsync       = watch_copy;
     driver.table.StreamSynchronize = watch_sync;
     driver.watches                 = 1;
 }
@@ -243,7 +242,7 @@ static void assert_copies(mpath_pieces_t *pieces, int store, int loads, int stor
     assert_int_equal(driver.lost_looks, 1);
 }
 
-/* A load writes to no device; where gaps may be written, near pieces are one copy. One wait for each turn of a GPU. */
+/* A load writes to no device; where gaps may be written, near pieces are one copy. A wait for each turn of a GPU and each window. */
 static void test_copies_are_few(void **state)
 {
     unsigned char *host;
@@ -253,8 +252,8 @@ static void test_copies_are_few(void **state)
     for (int gapped = 0; gapped < 2; gapped++) {
         pieces = listed(gapped, &host);
         watch_start();
-        assert_copies(pieces, 0, gapped ? 4 : 9, 0, 3);
-        assert_copies(pieces, 1, gapped ? 3 : 0, gapped ? 4 : 9, 3);
+        assert_copies(pieces, 0, gapped ? 4 : 9, 0, gapped ? 6 : 3);
+        assert_copies(pieces, 1, gapped ? 3 : 0, gapped ? 4 : 9, gapped ? 6 : 3);
         driver.watches = 0;
         mpath_pieces_destroy(pieces);
     }
@@ -272,7 +271,7 @@ static void assert_pair(const gpu_memory_t *memory, uint64_t first, uint64_t gap
                      MPATH_OK);
     assert_int_equal(mpath_pieces_open(pieces, 1, &host), MPATH_OK);
     watch_start();
-    assert_copies(pieces, 0, copies, 0, 1);
+    assert_copies(pieces, 0, copies, 0, (copies == 1) ? 2 : 1);
     driver.watches = 0;
     mpath_pieces_destroy(pieces);
 }
@@ -297,7 +296,7 @@ static void test_windows(void **state)
     }
     assert_int_equal(mpath_pieces_open(pieces, 1, &host), MPATH_OK);
     watch_start();
-    assert_copies(pieces, 0, 3, 0, 1);
+    assert_copies(pieces, 0, 3, 0, 4);
     at = host;
     for (uint64_t i = 0; i < 150; i++) {
         assert_memory_equal(at, expected + i * 60000, 50000);
@@ -305,7 +304,7 @@ static void test_windows(void **state)
         memset(expected + i * 60000, (int)i, 50000);
         at += 50000;
     }
-    assert_copies(pieces, 1, 3, 3, 1);
+    assert_copies(pieces, 1, 3, 3, 4);
     driver.watches = 0;
     gpu_memory_read(memory.address, found, sizeof(found));
     assert_memory_equal(found, expected, sizeof(found));
@@ -322,13 +321,14 @@ static void test_failures(void **state)
     unsigned char *host;
     mpath_pieces_t *pieces;
     const struct {
-        int store, fails_at, wait_fails_at; /* which copy, or the wait for those of which turn of a GPU */
+        int store, fails_at, wait_fails_at; /* which copy, or which wait: for a window, for the turn of a GPU */
         int copies;
         const char *text;
     } cases[] = {{0, 1, 0, 1, "memory of GPU 1 failed"}, {0, 2, 0, 2, "memory of GPU 0 failed"},
                  {1, 1, 0, 1, "memory of GPU 1 failed"}, {1, 2, 0, 2, "memory of GPU 1 failed"},
                  {1, 3, 0, 3, "memory of GPU 0 failed"}, {0, 0, 1, 1, "memory of GPU 1 failed"},
-                 {0, 0, 2, 3, "memory of GPU 0 failed"}, {0, 0, 3, 4, "memory of GPU 1 failed"}};
+                 {0, 0, 2, 1, "memory of GPU 1 failed"}, {0, 0, 4, 3, "memory of GPU 0 failed"},
+                 {0, 0, 5, 4, "memory of GPU 1 failed"}, {0, 0, 6, 4, "memory of GPU 1 failed"}};
 
     (void)state;
     pieces = listed(1, &host);

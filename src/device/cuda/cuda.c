@@ -4,7 +4,9 @@
 #include "device/gpu.h"
 #include "device/kernels/fatbin.h"
 #include "device/memory.h"
+#include "util/time.h"
 
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -485,24 +487,52 @@ static mpath_device_result_t cuda_memory_clear(mpath_device_ptr_t address, size_
     return result;
 }
 
-static mpath_device_result_t cuda_copy_to(mpath_device_ptr_t device, const void *host, size_t bytes)
+/*
+ * The application's copies from pageable memory may return before the data is there, which other streams and GPUs would
+ * notice. Not so with this attribute, which stays for the life of the allocation; a driver that refuses it does no harm.
+ */
+static void cuda_settle_copies(mpath_device_ptr_t base)
 {
-    return mpath_gpu_driver()->MemcpyHtoD(device, host, bytes);
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    unsigned yes         = 1;
+
+    if (cu->PointerSetAttribute != NULL) {
+        (void)cu->PointerSetAttribute(&yes, MPATH_CU_PTR_SYNC_MEMOPS, base);
+    }
 }
 
-static mpath_device_result_t cuda_copy_from(void *host, mpath_device_ptr_t device, size_t bytes)
+static int cuda_memory_settled(mpath_device_ptr_t base)
 {
-    return mpath_gpu_driver()->MemcpyDtoH(host, device, bytes);
+    unsigned settled = 0;
+
+    if ((mpath_gpu_driver()->PointerGetAttribute(&settled, MPATH_CU_PTR_SYNC_MEMOPS, base) == MPATH_CU_SUCCESS) &&
+        (settled != 0)) {
+        return 1;
+    }
+    cuda_settle_copies(base);
+    return 0;
 }
 
-static mpath_device_result_t cuda_copy_begin(mpath_device_ptr_t target, mpath_device_ptr_t source, size_t bytes)
-{
-    return mpath_gpu_driver()->MemcpyAsync(target, source, bytes, NULL);
-}
+/* Far more than the last bytes of a copy take that has returned. */
+#define SETTLE_MAX_NS (100 * MPATH_NS_PER_MS)
 
-static mpath_device_result_t cuda_copy_end(void)
+/*
+ * Without an end to it, work would be waited for that may itself wait for the call: the application's kernels on that
+ * stream, and what it makes them come after, such as another library's exchange in which a peer has no part yet.
+ */
+static void cuda_memory_settle(void)
 {
-    return mpath_gpu_driver()->StreamSynchronize(NULL);
+    const mpath_cu_t *cu = mpath_gpu_driver();
+    uint64_t end_ns      = mpath_time_ns() + SETTLE_MAX_NS;
+    int captured;
+
+    /* While an ordinary stream is captured the default one must not be looked at. */
+    if ((cu->StreamIsCapturing != NULL) && (cu->StreamIsCapturing(NULL, &captured) != MPATH_CU_SUCCESS)) {
+        return;
+    }
+    while ((cu->StreamQuery(NULL) == MPATH_CU_NOT_READY) && (mpath_time_ns() < end_ns)) {
+        sched_yield();
+    }
 }
 
 static mpath_device_result_t cuda_pin(void *base, size_t bytes, mpath_device_ptr_t *device_base_p)
@@ -547,6 +577,11 @@ static mpath_device_result_t cuda_stream_copy(mpath_device_stream_t stream, mpat
                                               mpath_device_ptr_t source, size_t bytes)
 {
     return cuda_said("cuMemcpyAsync", mpath_gpu_driver()->MemcpyAsync(target, source, bytes, stream));
+}
+
+static mpath_device_result_t cuda_stream_drain(mpath_device_stream_t stream)
+{
+    return mpath_gpu_driver()->StreamSynchronize(stream);
 }
 
 static mpath_device_result_t cuda_stream_copy_all(mpath_device_stream_t stream, mpath_device_ptr_t *targets,
@@ -693,20 +728,6 @@ static void cuda_graph_end(mpath_device_graph_t graph)
 }
 
 /* Memory for other processes: CUDA IPC. */
-
-/*
- * The application's copies from pageable memory may return before the data is there, which other streams and GPUs would
- * notice. Not so with this attribute, which stays for the life of the allocation; a driver that refuses it does no harm.
- */
-static void cuda_settle_copies(mpath_device_ptr_t base)
-{
-    const mpath_cu_t *cu = mpath_gpu_driver();
-    unsigned yes         = 1;
-
-    if (cu->PointerSetAttribute != NULL) {
-        (void)cu->PointerSetAttribute(&yes, MPATH_CU_PTR_SYNC_MEMOPS, base);
-    }
-}
 
 static mpath_device_result_t cuda_ipc_export(mpath_device_ptr_t base, mpath_device_ipc_t *handle_p)
 {
@@ -897,15 +918,14 @@ const mpath_device_ops_t mpath_device_cuda = {
     .memory_take         = cuda_memory_take,
     .memory_give         = cuda_memory_give,
     .memory_clear        = cuda_memory_clear,
-    .copy_to             = cuda_copy_to,
-    .copy_from           = cuda_copy_from,
-    .copy_begin          = cuda_copy_begin,
-    .copy_end            = cuda_copy_end,
+    .memory_settled      = cuda_memory_settled,
+    .memory_settle       = cuda_memory_settle,
     .pin                 = cuda_pin,
     .unpin               = cuda_unpin,
     .stream_make         = cuda_stream_make,
     .stream_end          = cuda_stream_end,
     .stream_copy         = cuda_stream_copy,
+    .stream_drain        = cuda_stream_drain,
     .stream_copy_all     = cuda_stream_copy_all,
     .stream_copy_rows    = cuda_stream_copy_rows,
     .stream_write        = cuda_stream_write,

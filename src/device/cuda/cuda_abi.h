@@ -259,6 +259,7 @@ typedef struct mpath_cu_copy_attributes {
     X(StreamWaitValue64, cuStreamWaitValue64_v2,                                                                       \
       (mpath_cu_stream_t stream, mpath_cu_ptr_t address, uint64_t value, unsigned flags))                              \
     X(ThreadExchangeStreamCaptureMode, cuThreadExchangeStreamCaptureMode, (int *mode))                                 \
+    X(StreamIsCapturing, cuStreamIsCapturing, (mpath_cu_stream_t stream, int *status))                                 \
     X(PointerSetAttribute, cuPointerSetAttribute, (const void *value, int attribute, mpath_cu_ptr_t pointer))          \
     X(MemcpyBatchAsync, cuMemcpyBatchAsync_v2,                                                                         \
       (mpath_cu_ptr_t * targets, mpath_cu_ptr_t * sources, size_t * bytes, size_t count,                               \
