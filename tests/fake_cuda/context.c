@@ -15,7 +15,7 @@ static _Thread_local struct {
 
 /* Streams that applications capture; no work is recorded. */
 static atomic_int captures;
-#define FAKE_CAPTURED_IMPLICITLY 906 /* of the default stream: an ordinary one is captured */
+#define FAKE_CAPTURED_IMPLICITLY 906   /* of the default stream: an ordinary one is captured */
 static _Thread_local int capture_mode; /* 0: what could belong to any capture is forbidden in this thread */
 
 mpath_cu_context_t fake_current(void)

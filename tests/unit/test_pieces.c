@@ -205,9 +205,8 @@ static mpath_cu_result_t watch_copy(mpath_cu_ptr_t target, mpath_cu_ptr_t source
     assert_entered(stores ? target : source);
     driver.loads += !stores;
     driver.stores += stores;
-    return (driver.loads + driver.stores == driver.fails_at)
-               ? MPATH_CU_INVALID_VALUE
-               : driver.real->MemcpyAsync(target, source, bytes, stream);
+    return (driver.loads + driver.stores == driver.fails_at) ? MPATH_CU_INVALID_VALUE
+                                                             : driver.real->MemcpyAsync(target, source, bytes, stream);
 }
 
 static mpath_cu_result_t watch_sync(mpath_cu_stream_t stream)
