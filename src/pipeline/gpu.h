@@ -101,6 +101,9 @@ static inline int share_gpu_combines(const mpath_share_t *share)
 /* Bytes of the cells. */
 size_t mpath_share_gpu_cells_bytes(const mpath_share_t *share, int num_local);
 
+/* As mpath_share_gpus_open(), once the share is prepared, for which there was no need where the cell of the call is written. */
+mpath_status_t mpath_share_gpu_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags);
+
 /* Ends the use of the mates' memory; and of the whole. */
 void mpath_share_gpu_close(mpath_share_t *share);
 

@@ -385,7 +385,7 @@ static mpath_status_t open_together(mpath_share_t *share, const mpath_share_job_
     return status;
 }
 
-mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags)
+mpath_status_t mpath_share_gpu_open(mpath_share_t *share, const mpath_share_job_t *job, uint32_t flags)
 {
     mpath_status_t status;
 
@@ -394,13 +394,10 @@ mpath_status_t mpath_share_gpus_open(mpath_share_t *share, const mpath_share_job
         share->gpu->told = 0;
         return status;
     }
-    status = mpath_share_prepare(share);
-    if (status == MPATH_OK) {
-        share->gpu->number++;
-        (void)look(share, job); /* as it was before */
-        write_cell(share, job);
-        status = exchange(share, MPATH_OK);
-    }
+    share->gpu->number++;
+    (void)look(share, job); /* as it was before */
+    write_cell(share, job);
+    status = exchange(share, MPATH_OK);
     return (status == MPATH_OK) ? open_together(share, job) : status;
 }
 

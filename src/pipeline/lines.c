@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The lines of the arena: counters that say how far each rank, or rail, of the node has come, and what may go on then. */
+/* The lines of the arena: counters that say how far each rank, or rail, of the node has come, and what may go on then, links included. */
 #include "pipeline/pipeline_private.h"
 
 uint64_t mpath_share_least(const mpath_share_t *share, const share_line_t *lines, int count, int *who_p)
@@ -37,4 +37,22 @@ int mpath_share_is_delivered(const mpath_share_t *share, uint64_t k)
     }
     return mpath_share_least(share, share_has(share, MPATH_SHARE_REDUCE) ? share->reduced : share->published,
                              share->num_local, NULL) > k;
+}
+
+uint64_t mpath_share_arrived(const mpath_share_t *share, const share_link_t *link, int phase)
+{
+    uint64_t least = UINT64_MAX;
+
+    for (int turn = 0; turn < share->num_turns; turn++) {
+        if (mpath_share_turn_is_mine(share, turn) && (link->arrived[phase][turn] < least)) {
+            least = link->arrived[phase][turn];
+        }
+    }
+    return least;
+}
+
+int mpath_share_may_combine(const mpath_share_t *share, const share_link_t *link, uint64_t k)
+{
+    return (k < share->num_segments) && (mpath_share_arrived(share, link, SHARE_SCATTER) > k) &&
+           (mpath_share_least(share, share->reduced, share->num_local, NULL) > k);
 }

@@ -68,7 +68,8 @@ static void range_in(mpath_share_t *share, const share_link_t *link, int phase, 
     uint64_t first;
 
     if (share->job->in_steps) {
-        (phase == SHARE_SCATTER ? mpath_share_sums_from : mpath_share_others)(share, link->rail, turn, k, range);
+        (phase == SHARE_SCATTER ? mpath_share_sums_from : mpath_share_others)(share, mpath_share_cut(share, k),
+                                                                              link->rail, turn, range);
     } else if (phase == SHARE_GATHER) {
         other_piece(share, link, k, turn, range);
     } else {
@@ -85,7 +86,8 @@ static void range_out(mpath_share_t *share, const share_link_t *link, int phase,
     uint64_t first;
 
     if (share->job->in_steps) {
-        (phase == SHARE_SCATTER ? mpath_share_others : mpath_share_sums)(share, link->rail, turn, k, range);
+        (phase == SHARE_SCATTER ? mpath_share_others : mpath_share_sums)(share, mpath_share_cut(share, k), link->rail,
+                                                                         turn, range);
     } else if (phase == SHARE_SCATTER) {
         other_piece(share, link, k, turn, range);
     } else {
@@ -188,26 +190,7 @@ static void sent(void *argument, const mpath_chunk_t *chunk)
 
 const mpath_wire_ops_t mpath_share_wire_ops = {.place = place, .placed = placed, .sent = sent};
 
-/* The least number of complete segments over all turns. */
-static uint64_t arrived_from_all(const mpath_share_t *share, const share_link_t *link, int phase)
-{
-    uint64_t least = UINT64_MAX;
-
-    for (int turn = 0; turn < share->num_turns; turn++) {
-        if (mpath_share_turn_is_mine(share, turn) && (link->arrived[phase][turn] < least)) {
-            least = link->arrived[phase][turn];
-        }
-    }
-    return least;
-}
-
 /* -- combining -- */
-
-int mpath_share_may_combine(const mpath_share_t *share, const share_link_t *link, uint64_t k)
-{
-    return (k < share->num_segments) && (arrived_from_all(share, link, SHARE_SCATTER) > k) &&
-           (mpath_share_least(share, share->reduced, share->num_local, NULL) > k);
-}
 
 static int combine(mpath_share_t *share, share_link_t *link)
 {
@@ -258,14 +241,16 @@ static int add(mpath_share_t *share, share_link_t *link)
 
     for (int turn = 0; turn < share->num_turns; turn++) {
         uint64_t *added_p = &link->added[turn], k = *added_p;
+        const share_cut_t *cut;
         share_range_t from, to;
 
         if ((k == share->num_segments) || (link->arrived[SHARE_SCATTER][turn] <= k) ||
             (added_before(share, link, turn) <= k)) {
             continue;
         }
-        mpath_share_sums_from(share, link->rail, turn, k, &from);
-        mpath_share_sums(share, link->rail, turn, k, &to);
+        cut = mpath_share_cut(share, k);
+        mpath_share_sums_from(share, cut, link->rail, turn, &from);
+        mpath_share_sums(share, cut, link->rail, turn, &to);
         if (to.count > 0) {
             job->reduce(job->reduce_argument, from.data, to.data, to.count);
         }
@@ -283,7 +268,7 @@ static int deliver(mpath_share_t *share, share_link_t *link)
                          : mpath_share_least(share, share->published, share->num_local, NULL);
 
     if (share_has(share, MPATH_SHARE_GATHER)) {
-        uint64_t arrived = arrived_from_all(share, link, SHARE_GATHER);
+        uint64_t arrived = mpath_share_arrived(share, link, SHARE_GATHER);
 
         until = (arrived < until) ? arrived : until;
     }
@@ -314,7 +299,7 @@ static int has_room(const mpath_share_t *share, const share_link_t *link, int ph
     if (!share->job->in_steps) {
         heard = link->arrived[phase][turn];
     } else {
-        heard = (phase == SHARE_SCATTER) ? link->combined : arrived_from_all(share, link, phase);
+        heard = (phase == SHARE_SCATTER) ? link->combined : mpath_share_arrived(share, link, phase);
     }
     return heard > k - SHARE_LAG;
 }

@@ -193,12 +193,13 @@ void mpath_share_cut_by_rail(const mpath_share_t *share, share_cut_t *cut);
 uint64_t mpath_share_spot(const mpath_share_t *share, const share_cut_t *cut, int node, uint64_t element,
                           uint64_t *count_p);
 /*
- * In steps, of a rail and a turn: the sums that stay in a scatter, to which those of another node are added, and that a gather
+ * In steps, of a segment, a rail and a turn: the sums that stay in a scatter, to which those of another node are added, and that a gather
  * sends; those of another node; and those of others, which a scatter sends and a gather brings.
  */
-void mpath_share_sums(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range);
-void mpath_share_sums_from(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range);
-void mpath_share_others(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range);
+void mpath_share_sums(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range);
+void mpath_share_sums_from(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn,
+                           share_range_t *range);
+void mpath_share_others(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range);
 
 /* pipeline/lines.c */
 /* Sets this rank's counter. */
@@ -206,6 +207,10 @@ void mpath_share_step(const mpath_share_t *share, share_line_t *lines, uint64_t 
 /* Whether segment k may be published: its slot is free. Whether the result of segment k is complete on this node. */
 int mpath_share_may_publish(const mpath_share_t *share, uint64_t k);
 int mpath_share_is_delivered(const mpath_share_t *share, uint64_t k);
+/* Segments that have come by the link completely, in all turns of a phase. */
+uint64_t mpath_share_arrived(const mpath_share_t *share, const share_link_t *link, int phase);
+/* Whether all that is to be combined on this rail in segment k is here. */
+int mpath_share_may_combine(const mpath_share_t *share, const share_link_t *link, uint64_t k);
 
 /* The smallest of the counters, less the base; *who_p is its index. */
 uint64_t mpath_share_least(const mpath_share_t *share, const share_line_t *lines, int count, int *who_p);
@@ -215,8 +220,6 @@ extern const mpath_wire_ops_t mpath_share_wire_ops;
 
 void mpath_share_link_reset(mpath_share_t *share, share_link_t *link);
 int mpath_share_link_step(mpath_share_t *share, share_link_t *link);
-/* Whether all that is to be combined on this rail in segment k is here. */
-int mpath_share_may_combine(const mpath_share_t *share, const share_link_t *link, uint64_t k);
 
 static inline int share_has(const mpath_share_t *share, unsigned flag)
 {

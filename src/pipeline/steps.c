@@ -137,36 +137,37 @@ uint64_t mpath_share_spot(const mpath_share_t *share, const share_cut_t *cut, in
 }
 
 /* Of the elements that a node has for others and for itself: those of a rail from one part to another, in order from its own. */
-static void pieces_between(mpath_share_t *share, int rail, uint64_t k, uint64_t from, uint64_t to, share_range_t *range)
+static void pieces_between(const mpath_share_t *share, const share_cut_t *cut, int rail, uint64_t from, uint64_t to,
+                           share_range_t *range)
 {
-    const uint64_t *pieces = mpath_share_cut(share, k)->pieces + (size_t)rail * (size_t)(share->num_nodes + 1);
+    const uint64_t *pieces = cut->pieces + (size_t)rail * (size_t)(share->num_nodes + 1);
 
     range->count = pieces[to] - pieces[from];
-    range->data  = share_input(share, k, 0) + pieces[from] * share->job->element_bytes;
+    range->data  = share_input(share, cut->segment, 0) + pieces[from] * share->job->element_bytes;
 }
 
-void mpath_share_sums(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range)
+void mpath_share_sums(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range)
 {
-    pieces_between(share, rail, k, 0, parts_of(share, turn), range);
+    pieces_between(share, cut, rail, 0, parts_of(share, turn), range);
 }
 
 /* Where the sums of another node come to: behind those of the rails before this one. */
-void mpath_share_sums_from(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range)
+void mpath_share_sums_from(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range)
 {
-    const uint64_t *pieces = mpath_share_cut(share, k)->pieces;
+    const uint64_t *pieces = cut->pieces;
     uint64_t parts = parts_of(share, turn), before = 0;
 
     for (int i = 0; i < rail; i++, pieces += share->num_nodes + 1) {
         before += pieces[parts] - pieces[0];
     }
     range->count = pieces[parts] - pieces[0];
-    range->data  = share_slot(share, k) + share->num_inputs * share->input_bytes + share->turn_at[turn] +
+    range->data  = share_slot(share, cut->segment) + share->num_inputs * share->input_bytes + share->turn_at[turn] +
                   before * share->job->element_bytes;
 }
 
-void mpath_share_others(mpath_share_t *share, int rail, int turn, uint64_t k, share_range_t *range)
+void mpath_share_others(const mpath_share_t *share, const share_cut_t *cut, int rail, int turn, share_range_t *range)
 {
-    pieces_between(share, rail, k, mpath_share_width(share, turn + 1), mpath_share_width(share, turn), range);
+    pieces_between(share, cut, rail, mpath_share_width(share, turn + 1), mpath_share_width(share, turn), range);
 }
 
 /* -- when -- */

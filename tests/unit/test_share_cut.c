@@ -171,9 +171,9 @@ static void check_steps(made_t *made, const share_cut_t *cut)
     }
     for (int rail = 0; rail < share->num_rails; rail++) {
         for (int turn = 0; turn < share->num_turns; turn++) {
-            mpath_share_sums(share, rail, turn, cut->segment, &stay);
-            mpath_share_others(share, rail, turn, cut->segment, &go);
-            mpath_share_sums_from(share, rail, turn, cut->segment, &from);
+            mpath_share_sums(share, cut, rail, turn, &stay);
+            mpath_share_others(share, cut, rail, turn, &go);
+            mpath_share_sums_from(share, cut, rail, turn, &from);
             assert_int_equal(from.count, stay.count);
             assert_true((stay.data >= share_slot(share, cut->segment)) && (stay.data <= go.data));
             assert_true(go.data + go.count * element <= share_input(share, cut->segment, 0) + share->input_bytes);
