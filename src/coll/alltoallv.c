@@ -194,78 +194,6 @@ void mpath_coll_ended(mpath_coll_t *coll)
     mpath_doubt_ended(&coll->doubt);
 }
 
-/* In a communicator of ranks beside different rails, affine ranks do not reach each other. */
-static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
-{
-    int size = mpath_topo_num_ranks(topo);
-
-    for (int source = 0; source < size; source++) {
-        for (int destination = 0; destination < size; destination++) {
-            if ((source != destination) &&
-                ((demand == NULL) || (demand[(size_t)source * (size_t)size + (size_t)destination] > 0)) &&
-                (mpath_topo_num_paths(topo, source, destination) == 0)) {
-                return 0;
-            }
-        }
-    }
-    return 1;
-}
-
-static mpath_status_t make_cache(const mpath_settings_t *settings, const mpath_topo_t *topo,
-                                 mpath_plan_cache_t **cache_p)
-{
-    mpath_plan_params_t params;
-
-    mpath_plan_params_init(&params);
-    params.min_fragment_bytes = settings->min_fragment_bytes;
-    params.keep_ppm           = (uint32_t)settings->keep_routes_ppm;
-    return mpath_plan_cache_create(topo, &params, cache_p);
-}
-
-static const mpath_topo_t *topo_of(const mpath_coll_t *coll)
-{
-    return (coll->rated != NULL) ? coll->rated : mpath_team_topo(coll->team);
-}
-
-mpath_status_t mpath_coll_renew_parts(mpath_coll_t *coll)
-{
-    mpath_status_t status;
-
-    mpath_parts_destroy(coll->parts);
-    coll->parts = NULL;
-    coll->parts_number++;
-    status = mpath_parts_create(topo_of(coll), coll->settings, &coll->parts);
-    return status == MPATH_DECLINED ? MPATH_OK : status;
-}
-
-/* Rates that were learned are heard of again. */
-mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll)
-{
-    const mpath_topo_t *topo = mpath_team_topo(coll->team);
-    mpath_plan_cache_t *cache;
-    mpath_status_t status;
-
-    status = make_cache(coll->settings, topo, &cache);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    if (coll->cache != NULL) {
-        mpath_plan_cache_destroy(coll->cache);
-    }
-    if (coll->rated != NULL) {
-        mpath_topo_destroy(coll->rated);
-        coll->rated = NULL;
-    }
-    coll->cache        = cache;
-    coll->has_view     = 0;
-    coll->has_load     = 0;
-    coll->is_planned   = 0;
-    coll->topo_version = mpath_team_topo_version(coll->team);
-    status             = mpath_coll_renew_parts(coll);
-    coll->connected    = coll->parts != NULL || mpath_topo_rails_match(topo) || is_connected(topo, NULL);
-    return status == MPATH_OK ? mpath_coll_rates_init(coll) : status;
-}
-
 #define WATCH_MOST_RANKS 1024 /* for the line of a call; above, the matrix alone takes more than 8 MB of each rank */
 
 /* Where plans are made by pairs of nodes, the ranks bring the matrix together for nothing but this. */
@@ -328,11 +256,8 @@ void mpath_coll_destroy(mpath_coll_t *coll)
         mpath_gpu_notice_lost();
         mpath_gpu_coll_destroy(coll->gpu);
         mpath_relay_coll_destroy(coll->relay);
-        mpath_plan_cache_destroy(coll->cache);
+        mpath_plans_release(&coll->plans);
         mpath_parts_destroy(coll->parts);
-        if (coll->rated != NULL) {
-            mpath_topo_destroy(coll->rated);
-        }
         mpath_coll_rates_release(coll);
         mpath_trials_forget(&coll->device);
         mpath_doubt_release(&coll->doubt);
@@ -469,12 +394,6 @@ static mpath_status_t check_plans(mpath_coll_t *coll, const mpath_plan_t *plan)
         }
     }
     return status;
-}
-
-/* Errors that every rank comes to from the same data are a reason to step aside; the others end the call. */
-static int is_common(mpath_status_t status)
-{
-    return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
 }
 
 /* -- the rows of the table, see coll/algorithm.h -- */
@@ -778,16 +697,16 @@ static mpath_status_t alltoallv_plan(mpath_question_t *question)
     if (work->part != NULL) {
         return alltoallv_plan_pairs(question);
     }
-    if (!coll->connected && !is_connected(question->topo, coll->demand)) {
+    if (!coll->connected && !mpath_plans_connect(question->topo, coll->demand)) {
         question->obstacle = MPATH_WHY_NO_PATH;
         return MPATH_OK;
     }
-    work->plan = coll->is_planned ? mpath_plan_cache_last(coll->cache) : NULL;
+    work->plan = coll->is_planned ? mpath_plan_cache_last(coll->plans.cache) : NULL;
     hit        = work->plan != NULL;
     if (!hit) {
         coll->is_planned = 0;
-        status           = mpath_plan_cache_get(coll->cache, work->agreed->signature, coll->demand, &work->plan, &hit);
-        if (is_common(status)) {
+        status = mpath_plan_cache_get(coll->plans.cache, work->agreed->signature, coll->demand, &work->plan, &hit);
+        if (mpath_plans_fail_alike(status)) {
             question->obstacle = MPATH_WHY_TOPOLOGY;
             return MPATH_OK;
         }
@@ -805,7 +724,7 @@ static mpath_status_t alltoallv_plan(mpath_question_t *question)
         (question->forced != NULL ? question->forced->run == direct_run : coll->settings->gate == MPATH_GATE_AUTO)) {
         mpath_time_params_init(&params);
         params.chunk_bytes = coll->settings->chunk_bytes;
-        status             = mpath_plan_cache_forecast(coll->cache, &params, &work->forecast);
+        status             = mpath_plan_cache_forecast(coll->plans.cache, &params, &work->forecast);
         question->forecast = work->forecast;
     }
     return status;
@@ -877,14 +796,14 @@ static mpath_status_t carry_once(mpath_coll_t *coll, mpath_call_t *call, const m
     }
     if (status == MPATH_OK) {
         if (work.part == NULL && !coll->has_view) {
-            mpath_gate_look(topo_of(coll), coll->demand, &coll->view);
+            mpath_gate_look(mpath_plans_topo(&coll->plans), coll->demand, &coll->view);
             coll->has_view = 1;
         }
         question = (mpath_question_t){
             .collective    = MPATH_OPERATION_ALLTOALLV,
             .memory        = MPATH_ON_HOST,
             .settings      = coll->settings,
-            .topo          = topo_of(coll),
+            .topo          = mpath_plans_topo(&coll->plans),
             .bytes         = busiest,
             .largest_bytes = work.part != NULL ? agreed->largest_bytes : coll->view.largest_bytes,
             .between_bytes = work.part != NULL ? agreed->node_bytes : coll->view.between_bytes,
@@ -926,7 +845,7 @@ static void dump(const mpath_coll_t *coll, const mpath_agreed_t *agreed, const m
                                     .static_ns = record->call.static_ns,
                                     .mpath_ns  = record->call.mpath_ns,
                                     .taken_ns  = record->call.taken_ns,
-                                    .topo      = topo_of(coll),
+                                    .topo      = mpath_plans_topo(&coll->plans),
                                     .demand    = coll->demand};
 
     if (call.static_ns > 0 && !record->call.sets_up && knows_matrix(coll, agreed)) {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of Alltoallv, for alltoallv.c, coll/alltoallv.c, coll/learn.c and coll/learn.c. */
+/* The inside of Alltoallv, for coll/alltoallv.c and coll/learn.c. */
 #ifndef MPATH_COLL_ALLTOALLV_PRIVATE_H
 #define MPATH_COLL_ALLTOALLV_PRIVATE_H
 
@@ -10,9 +10,9 @@
 #include "coll/tuning.h"
 #include "tune/doubt.h"
 #include "plan/demand.h"
-#include "plan/cache.h"
 #include "plan/gate.h"
 #include "coll/parts.h"
+#include "coll/plans.h"
 #include "tune/ways.h"
 
 /* The rails that some node has, and what its NICs carry, see coll/learn.c. Alike on all ranks but for what is local. */
@@ -34,10 +34,9 @@ struct mpath_coll {
     mpath_relay_coll_t *relay;        /* those that a plan can help */
     mpath_parts_t *parts;     /* where nodes have the same rails in the topology that plans are for; else NULL */
     const mpath_plan_t *part; /* of the call under way; NULL: its plan is of the whole job */
-    mpath_topo_t *rated;      /* the team's topology with rates that calls have shown; NULL: none yet */
     uint64_t began_ns;        /* the last call */
     const char *declined_because;
-    unsigned topo_version; /* that cache and connected belong to */
+    unsigned topo_version; /* that plans and connected belong to */
     unsigned parts_number; /* another one whenever parts were made anew */
     int part_hit;
     uint32_t watches; /* MPATH_CALL_WATCHED, or 0 */
@@ -50,7 +49,7 @@ struct mpath_coll {
     uint64_t *demand;
     uint64_t demand_signature;
     int has_demand;
-    mpath_plan_cache_t *cache;
+    mpath_plans_t plans;    /* for the team's topology */
     mpath_gate_view_t view; /* of it, on the topology that plans are for */
     int has_view;
     int is_planned;        /* the last plan asked of the cache was for it */
@@ -71,13 +70,8 @@ static inline mpath_status_t mpath_coll_decline(mpath_coll_t *coll, const char *
     return MPATH_DECLINED;
 }
 
-/* alltoallv.c: the topology that plans are for is another one, or has other rates. Nothing is left of a part then. */
-mpath_status_t mpath_coll_renew_parts(mpath_coll_t *coll);
-/* alltoallv.c: plans are for a topology: starts anew with the team's present one, and its rates. */
+/* coll/learn.c: plans are for a topology: starts anew with the team's present one, and its rates. */
 mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll);
-
-/* coll/learn.c: for a new topology. */
-mpath_status_t mpath_coll_rates_init(mpath_coll_t *coll);
 void mpath_coll_rates_release(mpath_coll_t *coll);
 
 /*

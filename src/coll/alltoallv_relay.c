@@ -2,9 +2,9 @@
 /* Alltoallv on device memory over relays: the plan, what it is predicted to take, and what trials have shown. */
 #include "coll/alltoallv_relay.h"
 
+#include "coll/plans.h"
 #include "tune/trial.h"
 #include "plan/gate.h"
-#include "plan/cache.h"
 #include "team/wait.h"
 #include "util/log.h"
 #include "util/time.h"
@@ -25,11 +25,9 @@ enum { ROUTES_STATIC, ROUTES_PLANNED, ROUTES_WAYS };
 struct mpath_relay_coll {
     mpath_team_t *team;
     mpath_relay_t *relay;
-    mpath_plan_cache_t *cache; /* NULL until the first call */
-    const mpath_topo_t *topo;  /* that its plans are for; the relay frees none that it has handed out */
-    mpath_topo_t *rated;       /* that with the rates below; NULL: with those of the system */
+    mpath_plans_t plans;       /* from the first call on; the relay frees no topology that it has handed out */
     mpath_topo_rates_t rates;  /* without rails: nobody has learned any */
-    int has_news;              /* the cache does not know them yet */
+    int has_news;              /* plans do not count on them yet */
     uint64_t *demand;          /* of the call under way, without the diagonal */
     uint64_t signature;        /* of it */
     mpath_trials_t trials;     /* of this topology */
@@ -69,12 +67,7 @@ err:
 void mpath_relay_coll_destroy(mpath_relay_coll_t *coll)
 {
     if (coll != NULL) {
-        if (coll->cache != NULL) {
-            mpath_plan_cache_destroy(coll->cache);
-        }
-        if (coll->rated != NULL) {
-            mpath_topo_destroy(coll->rated);
-        }
+        mpath_plans_release(&coll->plans);
         mpath_relay_destroy(coll->relay);
         mpath_trials_forget(&coll->trials);
         free(coll->demand);
@@ -117,19 +110,6 @@ static uint64_t take_demand(mpath_relay_coll_t *coll, const uint64_t *demand)
     return hash;
 }
 
-/* Every pair with data has a path: NICs whose GPU passes nothing on may have been the only way. */
-static int is_connected(const mpath_topo_t *topo, const uint64_t *demand)
-{
-    int size = mpath_topo_num_ranks(topo);
-
-    for (int pair = 0; pair < size * size; pair++) {
-        if ((demand[pair] > 0) && (mpath_topo_num_paths(topo, pair / size, pair % size) == 0)) {
-            return 0;
-        }
-    }
-    return 1;
-}
-
 /* Every pair takes the way that it has without a plan. */
 static int is_static(const mpath_plan_t *plan)
 {
@@ -144,26 +124,12 @@ static int is_static(const mpath_plan_t *plan)
     return 1;
 }
 
-static mpath_status_t make_cache(mpath_relay_coll_t *coll, const mpath_topo_t *topo)
+/* What was tried was of another topology. */
+static mpath_status_t follow(mpath_relay_coll_t *coll, const mpath_topo_t *topo)
 {
-    const mpath_settings_t *settings = mpath_team_settings(coll->team);
-    mpath_plan_params_t params;
-
-    mpath_plan_params_init(&params);
-    params.min_fragment_bytes = settings->min_fragment_bytes;
-    params.keep_ppm           = (uint32_t)settings->keep_routes_ppm;
-    if (coll->cache != NULL) {
-        mpath_plan_cache_destroy(coll->cache);
-        coll->cache = NULL;
-    }
     mpath_trials_forget(&coll->trials);
-    if (coll->rated != NULL) {
-        mpath_topo_destroy(coll->rated);
-        coll->rated = NULL;
-    }
-    coll->topo     = topo;
     coll->has_news = coll->rates.num_rails > 0;
-    return mpath_plan_cache_create(topo, &params, &coll->cache);
+    return mpath_plans_follow(&coll->plans, mpath_team_settings(coll->team), topo);
 }
 
 void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, const mpath_topo_rates_t *rates)
@@ -175,7 +141,7 @@ void mpath_relay_coll_set_rates(mpath_relay_coll_t *coll, const mpath_topo_rates
 /* Plans count on what was learned; what was tried with other rates is tried anew. */
 static mpath_status_t take_rates(mpath_relay_coll_t *coll)
 {
-    mpath_status_t status = mpath_topo_rates_apply(coll->topo, &coll->rates, coll->cache, &coll->rated);
+    mpath_status_t status = mpath_plans_rate(&coll->plans, &coll->rates);
 
     if (status != MPATH_OK) {
         return status;
@@ -223,7 +189,7 @@ static mpath_status_t compare_routes(mpath_relay_coll_t *coll, mpath_relay_compa
     mpath_status_t status;
 
     mpath_relay_coll_time_params(&params);
-    status = mpath_plan_cache_forecast(coll->cache, &params, &found->forecast);
+    status = mpath_plan_cache_forecast(coll->plans.cache, &params, &found->forecast);
     if ((status != MPATH_OK) || (found->forecast->direct == NULL) || (compares != MPATH_RELAY_COMPARES_BY_TRIAL) ||
         !mpath_trial_is_open(found->forecast->direct_ns, found->forecast->plan_ns) || mpath_idle_others_may_rest()) {
         return status;
@@ -233,14 +199,14 @@ static mpath_status_t compare_routes(mpath_relay_coll_t *coll, mpath_relay_compa
 
 static mpath_status_t find_plan(mpath_relay_coll_t *coll, mpath_relay_compares_t compares, mpath_relay_found_t *found)
 {
-    mpath_status_t status = (coll->topo != found->topo) ? make_cache(coll, found->topo) : MPATH_OK;
+    mpath_status_t status = (coll->plans.topo != found->topo) ? follow(coll, found->topo) : MPATH_OK;
     int hit;
 
     if ((status == MPATH_OK) && coll->has_news) {
         status = take_rates(coll);
     }
     if (status == MPATH_OK) {
-        status = mpath_plan_cache_get(coll->cache, coll->signature, coll->demand, &found->plan, &hit);
+        status = mpath_plan_cache_get(coll->plans.cache, coll->signature, coll->demand, &found->plan, &hit);
     }
     if (status != MPATH_OK) {
         return status;
@@ -248,12 +214,6 @@ static mpath_status_t find_plan(mpath_relay_coll_t *coll, mpath_relay_compares_t
     coll->counters.plans += hit ? 0 : 1;
     coll->counters.plan_hits += hit ? 1 : 0;
     return (compares != MPATH_RELAY_COMPARES_NOT) ? compare_routes(coll, compares, found) : MPATH_OK;
-}
-
-/* Errors that every rank comes to from the same data. */
-static int is_common(mpath_status_t status)
-{
-    return (status == MPATH_ERR_UNREACHABLE) || (status == MPATH_ERR_UNSUPPORTED) || (status == MPATH_ERR_PARAM);
 }
 
 void mpath_relay_coll_begin(mpath_relay_coll_t *coll, const uint64_t *demand)
@@ -284,14 +244,14 @@ mpath_status_t mpath_relay_coll_plan(mpath_relay_coll_t *coll, const mpath_call_
     if (status != MPATH_OK) {
         return status;
     }
-    if (!is_connected(found->topo, coll->demand)) {
+    if (!mpath_plans_connect(found->topo, coll->demand)) {
         found->obstacle = MPATH_WHY_NO_GPU_PATH;
         return MPATH_OK;
     }
     start_ns = mpath_time_ns();
     status   = find_plan(coll, compares, found);
     coll->counters.plan_ns += mpath_time_ns() - start_ns;
-    if (is_common(status)) {
+    if (mpath_plans_fail_alike(status)) {
         found->obstacle = MPATH_WHY_TOPOLOGY;
         return MPATH_OK;
     }
@@ -319,13 +279,13 @@ mpath_status_t mpath_relay_coll_move(mpath_relay_coll_t *coll, const mpath_plan_
 
 const mpath_plan_t *mpath_relay_coll_moved(const mpath_relay_coll_t *coll, const mpath_topo_t **topo_p)
 {
-    *topo_p = (coll->rated != NULL) ? coll->rated : coll->topo;
+    *topo_p = mpath_plans_topo(&coll->plans);
     return coll->moved;
 }
 
 void mpath_relay_coll_times(mpath_relay_coll_t *coll, mpath_rail_times_t *times)
 {
-    mpath_relay_times(coll->relay, (coll->rated != NULL) ? coll->rated : coll->topo, coll->moved, times);
+    mpath_relay_times(coll->relay, mpath_plans_topo(&coll->plans), coll->moved, times);
 }
 
 void mpath_relay_coll_took(mpath_relay_coll_t *coll, uint64_t took_ns)

@@ -71,7 +71,7 @@ void mpath_coll_rates_release(mpath_coll_t *coll)
     coll->rates.stored_bps = NULL;
 }
 
-mpath_status_t mpath_coll_rates_init(mpath_coll_t *coll)
+static mpath_status_t coll_rates_init(mpath_coll_t *coll)
 {
     const mpath_topo_t *topo  = mpath_team_topo(coll->team);
     mpath_coll_rates_t *rates = &coll->rates;
@@ -96,6 +96,36 @@ mpath_status_t mpath_coll_rates_init(mpath_coll_t *coll)
     return mpath_nics_init(&rates->nics, num_nodes, num_rails, nominal_bps);
 }
 
+/* The topology that plans are for is another one, or has other rates. Nothing is left of a part then. */
+static mpath_status_t coll_renew_parts(mpath_coll_t *coll)
+{
+    mpath_status_t status;
+
+    mpath_parts_destroy(coll->parts);
+    coll->parts = NULL;
+    coll->parts_number++;
+    status = mpath_parts_create(mpath_plans_topo(&coll->plans), coll->settings, &coll->parts);
+    return status == MPATH_DECLINED ? MPATH_OK : status;
+}
+
+/* In a communicator of ranks beside different rails, affine ranks do not reach each other. Rates that were learned are heard of again. */
+mpath_status_t mpath_coll_read_topo(mpath_coll_t *coll)
+{
+    const mpath_topo_t *topo = mpath_team_topo(coll->team);
+    mpath_status_t status    = mpath_plans_follow(&coll->plans, coll->settings, topo);
+
+    if (status != MPATH_OK) {
+        return status;
+    }
+    coll->has_view     = 0;
+    coll->has_load     = 0;
+    coll->is_planned   = 0;
+    coll->topo_version = mpath_team_topo_version(coll->team);
+    status             = coll_renew_parts(coll);
+    coll->connected    = coll->parts != NULL || mpath_topo_rails_match(topo) || mpath_plans_connect(topo, NULL);
+    return status == MPATH_OK ? coll_rates_init(coll) : status;
+}
+
 /* Starts anew with the rates of the team's present topology where that is another one. */
 static mpath_status_t coll_rates_refresh(mpath_coll_t *coll)
 {
@@ -111,11 +141,11 @@ static mpath_status_t apply(mpath_coll_t *coll)
                                       .numbers     = coll->rates.numbers,
                                       .nominal_bps = nics->nominal_bps,
                                       .bps         = nics->current_bps};
-    mpath_status_t status = mpath_topo_rates_apply(mpath_team_topo(coll->team), &rates, coll->cache, &coll->rated);
+    mpath_status_t status          = mpath_plans_rate(&coll->plans, &rates);
 
     if (status == MPATH_OK) {
         mpath_relay_coll_set_rates(coll->relay, &rates);
-        status = mpath_coll_renew_parts(coll);
+        status = coll_renew_parts(coll);
     }
     return status;
 }
@@ -622,7 +652,7 @@ static mpath_status_t share_loads(mpath_coll_t *coll, const mpath_plan_t *plan)
 
 mpath_status_t mpath_coll_rates_observe(mpath_coll_t *coll, const mpath_plan_t *plan)
 {
-    const mpath_topo_t *topo = (coll->rated != NULL) ? coll->rated : mpath_team_topo(coll->team);
+    const mpath_topo_t *topo = mpath_plans_topo(&coll->plans);
     int may                  = may_show(coll, plan);
     mpath_status_t status    = may ? share_loads(coll, plan) : MPATH_OK;
     uint64_t rails_ns;
