@@ -2,7 +2,8 @@
 /*
  * Move: binds a call to the schedule of its plan and drives the lanes until this rank's duties are done. Arrivals are
  * taken to their final place or queued for the next hop, queued and own chunks are pushed into the outlets. Chunks for
- * others go before own ones, for they hold slots that somebody waits for.
+ * others go before own ones, for they hold slots that somebody waits for. What goes over rails goes through the wire
+ * (wire/wire.h), which knows what is under way there and who has failed.
  */
 #include "mover/mover.h"
 
@@ -12,39 +13,26 @@
 #include "util/log.h"
 #include "util/time.h"
 #include "wire/failover.h"
+#include "wire/wire.h"
 
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* What a parcel is at, which says what its end means. */
-typedef enum parcel_state {
-    PARCEL_WAITS,         /* in its outlet's queue */
-    PARCEL_SENDS_OWN,     /* send buffer -> rail */
-    PARCEL_SENDS_ON,      /* somebody's slot -> rail; then the slot is given back */
-    PARCEL_TAKES_TO_SLOT, /* arrival -> slot; then the slot is committed */
-    PARCEL_TAKES_TO_USER  /* arrival -> receive buffer */
-} parcel_state_t;
+#define ARRIVAL_BY_SLOT (-1) /* in place of the rail that has brought it */
+#define ARRIVAL_NONE (-2)    /* the chunk is this rank's own, or its arrival has ended */
 
-#define ARRIVAL_BY_SLOT (-1)
-#define ARRIVAL_ENDED (-2)
-
-/* A chunk in this rank's hands. Lanes know the address of `op`: parcels are never freed before the mover. */
+/* A chunk in this rank's hands: it waits for its outlet, or is an item of the wire. */
 typedef struct parcel {
     struct parcel *next;
-    parcel_state_t state;
-    mpath_lane_op_t op;
-    int op_nic; /* the rail that works on op; -1: the lane of the arrival */
     mpath_duty_t *duty;
-    int nic;                 /* the rail that brought the arrival, or ARRIVAL_* */
-    mpath_arrival_t arrival; /* its chunk is valid in all states */
-    void *slot;              /* reserved at the outlet; NULL: none yet */
+    mpath_wire_arrival_t arrival; /* its chunk is valid in any case */
+    void *slot;                   /* reserved at the outlet; NULL: none yet */
 } parcel_t;
 
 /* Chunks that wait for one outlet, oldest first. */
 typedef struct outlet_queue {
     parcel_t *first, **last_p;
-    int peer;            /* of the lane */
     uint64_t own_chunks; /* of this rank's own in a call, */
     uint64_t own_left;   /* and those that are not handed over */
 } outlet_queue_t;
@@ -56,19 +44,16 @@ typedef struct mpath_mover {
     /* What a pass looks at */
     mpath_team_t *team;
     mpath_links_t *links;
-    mpath_fabric_t *fabric;
-    mpath_inbox_t *inbox;       /* of the links */
+    mpath_wire_t *wire;
     mpath_lane_t *shm;          /* peers are local ranks; NULL when alone on the node */
     mpath_lane_t *relay;        /* towards relays; NULL: no path has one */
     mpath_schedule_t *schedule; /* of the last plan */
-    mpath_nic_set_t rails;      /* of the schedule */
     outlet_queue_t *queues;     /* by outlet */
     /* Sets of outlets, of `words` words each: a pass looks at no others than those that have something to push. */
     size_t words;
     uint64_t *pending[OUTLET_KINDS]; /* of a kind: those with something */
     uint64_t *blocked;               /* nothing more fits in this round */
     parcel_t *spare;
-    parcel_t *under_way; /* parcels whose op is not finished */
 
     /* The call under way */
     const mpath_call_t *call;
@@ -77,11 +62,11 @@ typedef struct mpath_mover {
     size_t first_outlet;                            /* where the next round begins */
     uint64_t fed_bytes;                             /* handed to rails in this pass */
     uint32_t call_number;
-    int rails_full;   /* had no room once: from then on copies hold up no rail */
-    int is_timed;     /* the clock runs: somebody may ask for the times of the rails */
-    int settles_call; /* the ranks end this call together */
+    int rails_full;        /* had no room once: from then on copies hold up no rail */
+    int is_timed;          /* the clock runs: somebody may ask for the times of the rails */
+    int settles_call;      /* the ranks end this call together */
+    mpath_status_t failed; /* of handling what has come by slots */
     mpath_move_stats_t stats;
-    mpath_nic_set_t lost; /* NICs of this node that failed in this call, bits by the topology's numbers */
     mpath_wait_t wait;
 
     uint64_t schedule_signature;
@@ -90,14 +75,13 @@ typedef struct mpath_mover {
     mpath_rail_clock_t clock;
 } mpath_mover_t;
 
-static void mover_op_failed(mpath_mover_t *mover, const parcel_t *parcel, mpath_status_t status);
-
 /* Chunks under way. */
 
 #define RAIL_PASS_BYTES 65536u /* handed to the rails before others are looked at; one chunk per outlet at least */
 #define SLOT_CHUNKS_PER_PASS 2 /* copied into one ring before the rails are looked at again */
 
-static parcel_t *new_parcel(mpath_mover_t *mover, parcel_state_t state, mpath_duty_t *duty)
+/* `arrival` NULL: of this rank's own. */
+static parcel_t *parcel_get(mpath_mover_t *mover, mpath_duty_t *duty, const mpath_wire_arrival_t *arrival)
 {
     parcel_t *parcel = mover->spare;
 
@@ -107,45 +91,26 @@ static parcel_t *new_parcel(mpath_mover_t *mover, parcel_state_t state, mpath_du
         mpath_error("%s: no memory to handle a chunk; the call fails", mover->team->oob.name);
         return NULL;
     }
-    memset(parcel, 0, sizeof(*parcel));
-    parcel->state     = state;
-    parcel->duty      = duty;
-    parcel->nic       = ARRIVAL_BY_SLOT;
-    parcel->op_nic    = -1;
-    parcel->op.status = MPATH_INPROGRESS;
+    *parcel = (parcel_t){.duty = duty, .arrival = {.rail = ARRIVAL_NONE}};
+    if (arrival != NULL) {
+        parcel->arrival = *arrival;
+    }
     return parcel;
 }
 
-static void drop_parcel(mpath_mover_t *mover, parcel_t *parcel)
+static void parcel_put(mpath_mover_t *mover, parcel_t *parcel)
 {
     parcel->next = mover->spare;
     mover->spare = parcel;
 }
 
-static void put_under_way(mpath_mover_t *mover, parcel_t *parcel)
+static void mover_end_arrival(mpath_mover_t *mover, const mpath_wire_arrival_t *arrival)
 {
-    parcel->next     = mover->under_way;
-    mover->under_way = parcel;
-}
-
-static void mover_end_arrival(mpath_mover_t *mover, int nic, const mpath_arrival_t *arrival)
-{
-    if (nic >= 0) {
-        mpath_fabric_release(mover->fabric, nic, arrival);
-    } else {
-        arrival->lane->ops->release(arrival->lane, arrival);
+    if (arrival->rail >= 0) {
+        mpath_wire_drop(mover->wire, arrival);
+    } else if (arrival->rail == ARRIVAL_BY_SLOT) {
+        arrival->lane.lane->ops->release(arrival->lane.lane, &arrival->lane);
     }
-}
-
-static mpath_status_t take(mpath_mover_t *mover, parcel_t *parcel, void *to)
-{
-    mpath_lane_t *lane = parcel->arrival.lane;
-
-    parcel->op_nic = parcel->nic;
-    if (parcel->nic >= 0) {
-        return mpath_fabric_take(mover->fabric, parcel->nic, &parcel->arrival, to, &parcel->op);
-    }
-    return lane->ops->take(lane, &parcel->arrival, to, &parcel->op);
 }
 
 static mpath_lane_t *slot_lane(const mpath_mover_t *mover, const mpath_outlet_t *outlet)
@@ -159,67 +124,37 @@ static void mover_commit(mpath_mover_t *mover, parcel_t *parcel)
     const mpath_outlet_t *outlet = &mover->schedule->outlets[parcel->duty->outlet];
     mpath_lane_t *lane           = slot_lane(mover, outlet);
 
-    parcel->arrival.chunk.hop = (uint32_t)parcel->duty->hop_out;
-    lane->ops->commit(lane, mover->team->local_of[outlet->rank], parcel->slot, &parcel->arrival.chunk);
+    parcel->arrival.lane.chunk.team = mover->team->id; /* by rail it came with the wire's */
+    parcel->arrival.lane.chunk.hop  = (uint32_t)parcel->duty->hop_out;
+    lane->ops->commit(lane, mover->team->local_of[outlet->rank], parcel->slot, &parcel->arrival.lane.chunk);
 }
 
-/* Accounts for a parcel whose bytes are where they had to go, and drops it. */
-static void finish_parcel(mpath_mover_t *mover, parcel_t *parcel)
+/* Bytes of a duty are where they had to go. */
+static void mover_count(mpath_mover_t *mover, mpath_duty_t *duty, uint32_t bytes)
 {
-    mpath_duty_t *duty = parcel->duty;
-    uint64_t bytes     = parcel->arrival.chunk.bytes;
-
     duty->done_bytes += bytes;
-    if (mover->is_timed && (parcel->nic >= 0) && (parcel->arrival.data == NULL)) {
-        mpath_rail_clock_came(&mover->clock, duty, parcel->arrival.chunk.bytes);
-    }
-    switch (parcel->state) {
-    case PARCEL_SENDS_OWN:
+    if (duty->hop_in == MPATH_DUTY_NO_HOP) {
         mover->send_left -= bytes;
         mover->stats.sent_bytes += bytes;
-        break;
-    case PARCEL_SENDS_ON:
-        mover_end_arrival(mover, parcel->nic, &parcel->arrival);
-        mover->forward_left -= bytes;
-        mover->stats.forwarded_bytes += bytes;
-        break;
-    case PARCEL_TAKES_TO_SLOT:
-        mover_commit(mover, parcel);
-        mover->forward_left -= bytes;
-        mover->stats.forwarded_bytes += bytes;
-        break;
-    default:
+    } else if (duty->hop_out == MPATH_DUTY_NO_HOP) {
         mover->receive_left -= bytes;
         mover->stats.received_bytes += bytes;
-        break;
+    } else {
+        mover->forward_left -= bytes;
+        mover->stats.forwarded_bytes += bytes;
     }
-    drop_parcel(mover, parcel);
 }
 
-static int mover_finish_ops(mpath_mover_t *mover)
+/* The same of those of a parcel, which is over. */
+static void parcel_finish(mpath_mover_t *mover, parcel_t *parcel)
 {
-    parcel_t **at = &mover->under_way;
-    int events    = 0;
+    uint32_t bytes = parcel->arrival.lane.chunk.bytes;
 
-    while (*at != NULL) {
-        parcel_t *parcel      = *at;
-        mpath_status_t status = (parcel->op_nic >= 0)
-                                    ? mpath_fabric_op_status(mover->fabric, parcel->op_nic, &parcel->op)
-                                    : parcel->op.status;
-
-        if (status == MPATH_INPROGRESS) {
-            at = &parcel->next;
-            continue;
-        }
-        if (mpath_status_is_error(status)) {
-            mover_op_failed(mover, parcel, status);
-            return (int)status;
-        }
-        *at = parcel->next;
-        finish_parcel(mover, parcel);
-        events++;
+    if (parcel->slot != NULL) {
+        mover_commit(mover, parcel);
     }
-    return events;
+    mover_count(mover, parcel->duty, bytes);
+    parcel_put(mover, parcel);
 }
 
 static void *place_of(const mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_chunk_t *chunk)
@@ -227,32 +162,15 @@ static void *place_of(const mpath_mover_t *mover, const mpath_duty_t *duty, cons
     return (char *)mover->call->recv_buffer + mover->call->recv_offsets[duty->source] + chunk->offset;
 }
 
-static mpath_status_t take_to_user(mpath_mover_t *mover, parcel_t *parcel)
-{
-    mpath_status_t status = take(mover, parcel, place_of(mover, parcel->duty, &parcel->arrival.chunk));
-
-    switch (status) {
-    case MPATH_OK:
-        finish_parcel(mover, parcel);
-        return MPATH_OK;
-    case MPATH_INPROGRESS:
-        put_under_way(mover, parcel);
-        return MPATH_OK;
-    case MPATH_NO_RESOURCE:
-        mpath_error("%s: a lane has no room to take a chunk to its final place", mover->team->oob.name);
-        mover_end_arrival(mover, parcel->nic, &parcel->arrival);
-        drop_parcel(mover, parcel);
-        return MPATH_ERR_INTERNAL;
-    default:
-        mover_op_failed(mover, parcel, status);
-        drop_parcel(mover, parcel);
-        return status;
-    }
-}
-
 static inline uint64_t outlet_bit(size_t index)
 {
     return UINT64_C(1) << index % WORD_BITS;
+}
+
+/* Nothing more fits in this round. */
+static int outlet_is_blocked(const mpath_mover_t *mover, size_t index)
+{
+    return (mover->blocked[index / WORD_BITS] & outlet_bit(index)) != 0;
 }
 
 /* Whether an outlet has something to push. */
@@ -306,77 +224,82 @@ static const void *source_of(const mpath_mover_t *mover, const mpath_duty_t *dut
     return (const char *)mover->call->send_buffer + mover->call->send_offsets[duty->destination] + chunk->offset;
 }
 
-/*
- * What came of pushing a parcel: 1 pushed, 0 the outlet is full, or an error. A parcel that was pushed is taken care
- * of.
- */
-static int pushed(mpath_mover_t *mover, size_t index, parcel_t *parcel, mpath_status_t status)
+/* What came of pushing something: 1 pushed, 0 the outlet is full, or an error. */
+static int pushed(mpath_mover_t *mover, size_t index, mpath_status_t status)
 {
-    switch (status) {
-    case MPATH_OK:
-        finish_parcel(mover, parcel);
-        return 1;
-    case MPATH_INPROGRESS:
-        put_under_way(mover, parcel);
-        return 1;
-    case MPATH_NO_RESOURCE:
+    if (status == MPATH_NO_RESOURCE) {
         mover->blocked[index / WORD_BITS] |= outlet_bit(index);
         return 0;
-    default:
-        mover_op_failed(mover, parcel, status);
-        return (int)status;
     }
+    return (status == MPATH_OK) ? 1 : (int)status;
 }
 
-static mpath_status_t send_on(mpath_mover_t *mover, const mpath_outlet_t *outlet, outlet_queue_t *queue,
-                              parcel_t *parcel, const void *data)
+/* Afterwards the parcel is the wire's, unless that has no room or fails. */
+static mpath_status_t send_on(mpath_mover_t *mover, parcel_t *parcel, const void *data)
 {
-    mpath_chunk_t chunk = parcel->arrival.chunk;
+    const mpath_hop_t *out = &parcel->duty->out;
+    mpath_chunk_t chunk    = parcel->arrival.lane.chunk;
 
-    chunk.hop      = (uint32_t)parcel->duty->hop_out;
-    parcel->op_nic = mpath_links_rail(mover->links, outlet->nic);
+    chunk.hop = (uint32_t)parcel->duty->hop_out;
     mover->fed_bytes += chunk.bytes;
-    return mpath_fabric_send(mover->fabric, parcel->op_nic, queue->peer, &chunk, data, &parcel->op);
+    return mpath_wire_send(mover->wire, out->nic_from, out->to, out->nic_to, &chunk, data, parcel);
 }
 
-static mpath_status_t take_to_slot(mpath_mover_t *mover, const mpath_outlet_t *outlet, parcel_t *parcel)
+/* Gets a slot at the parcel's outlet, unless it has one. */
+static mpath_status_t parcel_reserve(mpath_mover_t *mover, parcel_t *parcel)
 {
-    mpath_lane_t *lane = slot_lane(mover, outlet);
+    const mpath_outlet_t *outlet = &mover->schedule->outlets[parcel->duty->outlet];
+    mpath_lane_t *lane           = slot_lane(mover, outlet);
     mpath_status_t status;
 
-    if (parcel->slot == NULL) {
-        status = lane->ops->reserve(lane, mover->team->local_of[outlet->rank], parcel->arrival.chunk.bytes,
-                                    &parcel->slot);
-        if (status != MPATH_OK) {
-            parcel->slot = NULL;
-            return status;
+    if (parcel->slot != NULL) {
+        return MPATH_OK;
+    }
+    status = lane->ops->reserve(lane, mover->team->local_of[outlet->rank], parcel->arrival.lane.chunk.bytes,
+                                &parcel->slot);
+    if (status != MPATH_OK) {
+        parcel->slot = NULL;
+    }
+    return status;
+}
+
+/* The bytes of an arrival that waits into the parcel's slot, which ends the arrival. */
+static mpath_status_t take_to_slot(mpath_mover_t *mover, parcel_t *parcel)
+{
+    mpath_arrival_t *lane = &parcel->arrival.lane;
+    mpath_status_t status;
+
+    if (parcel->arrival.rail >= 0) {
+        parcel->duty->fetches++;
+        status = mpath_wire_take(mover->wire, &parcel->arrival, parcel->slot, parcel);
+    } else {
+        status = lane->lane->ops->take(lane->lane, lane, parcel->slot, NULL);
+        if (status == MPATH_OK) {
+            parcel_finish(mover, parcel);
         }
     }
-    return take(mover, parcel, parcel->slot);
+    if (status != MPATH_OK) {
+        parcel->arrival.rail = ARRIVAL_NONE;
+    }
+    return status;
 }
 
 /* Pushes the oldest chunk that waits for the outlet. */
 static int push_waiting(mpath_mover_t *mover, size_t index)
 {
-    const mpath_outlet_t *outlet = &mover->schedule->outlets[index];
-    outlet_queue_t *queue        = &mover->queues[index];
+    outlet_queue_t *queue = &mover->queues[index];
     parcel_t *parcel = queue->first, *next = parcel->next;
     mpath_status_t status;
     int result;
 
-    if (outlet->kind == MPATH_OUTLET_RAIL) {
-        parcel->state = PARCEL_SENDS_ON;
-        status        = send_on(mover, outlet, queue, parcel, parcel->arrival.data);
+    if (mover->schedule->outlets[index].kind == MPATH_OUTLET_RAIL) {
+        status = send_on(mover, parcel, parcel->arrival.lane.data);
     } else {
-        parcel->state = PARCEL_TAKES_TO_SLOT;
-        status        = take_to_slot(mover, outlet, parcel);
+        status = parcel_reserve(mover, parcel);
+        status = (status == MPATH_OK) ? take_to_slot(mover, parcel) : status;
     }
-    if (mpath_status_is_error(status) && (parcel->state == PARCEL_TAKES_TO_SLOT) && (parcel->slot != NULL)) {
-        parcel->nic = ARRIVAL_ENDED; /* by the failed take */
-    }
-    result = pushed(mover, index, parcel, status);
+    result = pushed(mover, index, status);
     if (result <= 0) {
-        parcel->state = PARCEL_WAITS;
         return result;
     }
     queue->first = next;
@@ -389,19 +312,16 @@ static int push_waiting(mpath_mover_t *mover, size_t index)
 
 static int push_own_to_rail(mpath_mover_t *mover, size_t index, mpath_duty_t *duty)
 {
-    const mpath_outlet_t *outlet = &mover->schedule->outlets[index];
-    parcel_t *parcel             = new_parcel(mover, PARCEL_SENDS_OWN, duty);
-    const void *data;
+    parcel_t *parcel = parcel_get(mover, duty, NULL);
     int result;
 
     if (parcel == NULL) {
         return (int)MPATH_ERR_NO_MEMORY;
     }
-    parcel->arrival.chunk = own_chunk(mover, duty);
-    data                  = source_of(mover, duty, &parcel->arrival.chunk);
-    result                = pushed(mover, index, parcel, send_on(mover, outlet, &mover->queues[index], parcel, data));
+    parcel->arrival.lane.chunk = own_chunk(mover, duty);
+    result = pushed(mover, index, send_on(mover, parcel, source_of(mover, duty, &parcel->arrival.lane.chunk)));
     if (result <= 0) {
-        drop_parcel(mover, parcel);
+        parcel_put(mover, parcel);
     }
     return result;
 }
@@ -414,17 +334,10 @@ static int push_own_to_slot(mpath_mover_t *mover, size_t index, mpath_duty_t *du
     mpath_chunk_t chunk          = own_chunk(mover, duty);
     mpath_status_t status        = lane->ops->send(lane, peer, &chunk, source_of(mover, duty, &chunk), NULL);
 
-    if (status == MPATH_NO_RESOURCE) {
-        mover->blocked[index / WORD_BITS] |= outlet_bit(index);
-        return 0;
+    if (status == MPATH_OK) {
+        mover_count(mover, duty, chunk.bytes);
     }
-    if (status != MPATH_OK) {
-        return (int)status;
-    }
-    duty->done_bytes += chunk.bytes;
-    mover->send_left -= chunk.bytes;
-    mover->stats.sent_bytes += chunk.bytes;
-    return 1;
+    return pushed(mover, index, status);
 }
 
 /* Pushes one chunk into the outlet: 1, or 0 when it is full or nothing is there to push, or an error. */
@@ -455,6 +368,91 @@ static int push_one(mpath_mover_t *mover, size_t index)
     return result;
 }
 
+/* What comes by rail (wire/wire.h); items are parcels. */
+
+static mpath_status_t mover_place(void *argument, const mpath_wire_arrival_t *arrival, void **to_p, void **item_p)
+{
+    mpath_mover_t *mover  = argument;
+    mpath_duty_t *duty    = expect(mover, &arrival->lane.chunk);
+    parcel_t *parcel      = (duty != NULL) ? parcel_get(mover, duty, arrival) : NULL;
+    mpath_status_t status = MPATH_OK;
+
+    if (parcel == NULL) {
+        return (duty == NULL) ? MPATH_ERR_INTERNAL : MPATH_ERR_NO_MEMORY;
+    }
+    if (mover->is_timed && (arrival->lane.data != NULL)) {
+        mpath_rail_clock_came(&mover->clock, duty, arrival->lane.chunk.bytes);
+    }
+    if (duty->hop_out == MPATH_DUTY_NO_HOP) {
+        *to_p = place_of(mover, duty, &arrival->lane.chunk);
+    } else {
+        /* No chunk that waited before is pushed here: it may be of another rail, whose lock must not be taken under this one's. */
+        status = (mover->queues[duty->outlet].first == NULL && !outlet_is_blocked(mover, duty->outlet))
+                     ? parcel_reserve(mover, parcel)
+                     : MPATH_NO_RESOURCE;
+        *to_p  = parcel->slot;
+    }
+    if (status == MPATH_NO_RESOURCE) {
+        queue_parcel(mover, parcel);
+        return MPATH_INPROGRESS;
+    }
+    if (status != MPATH_OK) {
+        parcel_put(mover, parcel);
+        return status;
+    }
+    *item_p = parcel;
+    duty->fetches++;
+    return MPATH_OK;
+}
+
+static void mover_placed(void *argument, const mpath_chunk_t *chunk, void *item)
+{
+    mpath_mover_t *mover = argument;
+    parcel_t *parcel     = item;
+
+    parcel->duty->fetches--;
+    if (mover->is_timed && (parcel->arrival.lane.data == NULL)) {
+        mpath_rail_clock_came(&mover->clock, parcel->duty, chunk->bytes);
+    }
+    parcel_finish(mover, parcel);
+}
+
+static void mover_sent(void *argument, const mpath_chunk_t *chunk, void *item)
+{
+    mpath_mover_t *mover = argument;
+    parcel_t *parcel     = item;
+
+    (void)chunk;
+    mover_end_arrival(mover, &parcel->arrival);
+    parcel_finish(mover, parcel);
+}
+
+/*
+ * A slot that is never committed would be lost to everybody. What is in it is no chunk, which its reader, who may still be
+ * in this attempt, sees by its length.
+ */
+static void give_slot_back(mpath_mover_t *mover, parcel_t *parcel)
+{
+    if (parcel->slot != NULL) {
+        parcel->arrival.lane.chunk.bytes = 0;
+        mover_commit(mover, parcel);
+    }
+}
+
+static void mover_dropped(void *argument, void *item)
+{
+    mpath_mover_t *mover = argument;
+    parcel_t *parcel     = item;
+
+    if (parcel->arrival.rail == ARRIVAL_BY_SLOT) { /* it was sent on; what was taken has ended */
+        mover_end_arrival(mover, &parcel->arrival);
+    }
+    give_slot_back(mover, parcel);
+    parcel_put(mover, parcel);
+}
+
+/* What comes by slots. */
+
 /* A chunk of an attempt that was given up, or a slot that was given up before a chunk was in it. */
 static int is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk)
 {
@@ -462,61 +460,52 @@ static int is_stale(const mpath_mover_t *mover, const mpath_chunk_t *chunk)
            ((mpath_links_repeats(mover->links) > 0) && ((int32_t)(mover->call_number - chunk->call) > 0));
 }
 
-/* One arrival: takes it to its place, or on to the next outlet when that has room. Ends it in case of an error. */
-static mpath_status_t mover_handle(void *self, int nic, const mpath_arrival_t *arrival)
+/* Takes it to its place, or on to the next outlet when that has room. Ends it in case of an error. */
+static mpath_status_t mover_handle(mpath_mover_t *mover, const mpath_wire_arrival_t *arrival)
 {
-    mpath_mover_t *mover = self;
-    mpath_duty_t *duty;
+    const mpath_chunk_t *chunk = &arrival->lane.chunk;
+    mpath_lane_t *lane         = arrival->lane.lane;
     outlet_queue_t *queue;
+    mpath_duty_t *duty;
     parcel_t *parcel;
-    int result;
+    int result = 0;
 
-    if (is_stale(mover, &arrival->chunk)) {
-        mover_end_arrival(mover, nic, arrival);
-        return MPATH_OK;
+    if (mover->failed != MPATH_OK || is_stale(mover, chunk)) {
+        mover_end_arrival(mover, arrival);
+        return mover->failed;
     }
-    duty = expect(mover, &arrival->chunk);
+    duty = expect(mover, chunk);
     if (duty == NULL) {
-        mover_end_arrival(mover, nic, arrival);
+        mover_end_arrival(mover, arrival);
         return MPATH_ERR_INTERNAL;
     }
-    parcel = new_parcel(mover, PARCEL_TAKES_TO_USER, duty);
+    if (duty->hop_out == MPATH_DUTY_NO_HOP) {
+        mpath_status_t status = lane->ops->take(lane, &arrival->lane, place_of(mover, duty, chunk), NULL);
+
+        if (status == MPATH_OK) {
+            mover_count(mover, duty, chunk->bytes);
+        }
+        return status;
+    }
+    parcel = parcel_get(mover, duty, arrival);
     if (parcel == NULL) {
-        mover_end_arrival(mover, nic, arrival);
+        mover_end_arrival(mover, arrival);
         return MPATH_ERR_NO_MEMORY;
     }
-    parcel->nic     = nic;
-    parcel->arrival = *arrival;
-    if (mover->is_timed && (nic >= 0) && (arrival->data != NULL)) {
-        mpath_rail_clock_came(&mover->clock, duty, arrival->chunk.bytes);
-    }
-    if (duty->hop_out == MPATH_DUTY_NO_HOP) {
-        return take_to_user(mover, parcel);
-    }
-    queue         = &mover->queues[duty->outlet];
-    parcel->state = PARCEL_WAITS;
+    queue = &mover->queues[duty->outlet];
     queue_parcel(mover, parcel);
-    /* Not one that waited before: it may be of another rail, whose lock must not be taken under this one's. */
-    result = (queue->first != parcel || (mover->blocked[duty->outlet / WORD_BITS] & outlet_bit(duty->outlet)) != 0)
-                 ? 0
-                 : push_waiting(mover, duty->outlet);
+    if (queue->first == parcel && !outlet_is_blocked(mover, duty->outlet)) {
+        result = push_waiting(mover, duty->outlet);
+    }
     return (result < 0) ? (mpath_status_t)result : MPATH_OK;
 }
 
 /* Lane callback of the shared memory lanes; `argument` is the mover. */
 static void mover_arrive(void *argument, const mpath_arrival_t *arrival)
 {
-    mpath_mover_t *mover  = argument;
-    mpath_status_t status = MPATH_ERR_INTERNAL;
+    mpath_mover_t *mover = argument;
 
-    if (mover->inbox->failed == MPATH_OK) {
-        status = mover_handle(mover, ARRIVAL_BY_SLOT, arrival);
-        if (status != MPATH_OK) {
-            mover->inbox->failed = status;
-        }
-    } else {
-        mover_end_arrival(mover, ARRIVAL_BY_SLOT, arrival);
-    }
+    mover->failed = mover_handle(mover, &(mpath_wire_arrival_t){.rail = ARRIVAL_BY_SLOT, .lane = *arrival});
 }
 
 /* One chunk into every outlet of the kind that has something to push and room, beginning with the first one of the pass. */
@@ -588,58 +577,6 @@ static int mover_feed_slots(mpath_mover_t *mover)
 
 /* The movement when its call is given up: nothing more is fed, and what has ended is dropped. */
 
-/*
- * A slot that is never committed would be lost to everybody. What is in it is no chunk, which its reader, who may still be
- * in this attempt, sees by its length.
- */
-static void give_slot_back(mpath_mover_t *mover, parcel_t *parcel)
-{
-    if (parcel->slot != NULL) {
-        parcel->arrival.chunk.bytes = 0;
-        mover_commit(mover, parcel);
-        parcel->slot = NULL;
-    }
-}
-
-static mpath_transfer_t transfer_of(const mpath_mover_t *mover, const parcel_t *parcel)
-{
-    int sends              = (parcel->state == PARCEL_SENDS_OWN) || (parcel->state == PARCEL_SENDS_ON);
-    const mpath_hop_t *hop = sends ? &parcel->duty->out : &parcel->duty->in;
-
-    return (mpath_transfer_t){.status = mpath_fabric_op_status(mover->fabric, parcel->op_nic, &parcel->op),
-                              .sends  = sends,
-                              .rail   = parcel->op_nic,
-                              .nic    = sends ? hop->nic_from : hop->nic_to,
-                              .rank   = sends ? hop->to : hop->from,
-                              .nic_to = sends ? hop->nic_to : hop->nic_from};
-}
-
-static void mover_sweep(void *self, mpath_transfer_visit_t visit, void *argument)
-{
-    mpath_mover_t *mover = self;
-    parcel_t **at        = &mover->under_way;
-
-    while (*at != NULL) {
-        parcel_t *parcel = *at;
-
-        if (parcel->op_nic >= 0) {
-            mpath_transfer_t transfer = transfer_of(mover, parcel);
-
-            visit(argument, &transfer);
-            if (transfer.status == MPATH_INPROGRESS) {
-                at = &parcel->next;
-                continue;
-            }
-        }
-        *at = parcel->next;
-        if (parcel->state == PARCEL_SENDS_ON) {
-            mover_end_arrival(mover, parcel->nic, &parcel->arrival);
-        }
-        give_slot_back(mover, parcel);
-        drop_parcel(mover, parcel);
-    }
-}
-
 static void drop_queues(mpath_mover_t *mover)
 {
     for (size_t i = 0; i < mover->schedule->num_outlets; i++) {
@@ -649,11 +586,9 @@ static void drop_queues(mpath_mover_t *mover)
             parcel_t *parcel = queue->first;
 
             queue->first = parcel->next;
-            if (parcel->nic != ARRIVAL_ENDED) {
-                mover_end_arrival(mover, parcel->nic, &parcel->arrival);
-            }
+            mover_end_arrival(mover, &parcel->arrival);
             give_slot_back(mover, parcel);
-            drop_parcel(mover, parcel);
+            parcel_put(mover, parcel);
         }
         queue->last_p = &queue->first;
     }
@@ -674,7 +609,7 @@ static void mover_drop_until(mpath_mover_t *mover, uint32_t call)
 /* Nothing more is fed: drops what is queued, and what comes from now on. */
 static void mover_stop(mpath_mover_t *mover)
 {
-    mpath_inbox_close(mover->inbox);
+    mpath_wire_stop(mover->wire);
     mover_drop_until(mover, mover->call_number);
     if (mover->schedule != NULL) {
         drop_queues(mover);
@@ -686,35 +621,27 @@ static void mover_abandon(mpath_mover_t *mover)
 {
     mover_stop(mover);
     if (mover->schedule != NULL) { /* else the call has ended, and rails were taken back since */
-        mpath_links_abandon(mover->links, mover->schedule->rails);
+        mpath_wire_abandon(mover->wire);
     }
 }
 
 /* The end of a call for this rank, whatever came of it, as of mpath_failover_settle(). */
 static mpath_status_t mover_settle(mpath_mover_t *mover, mpath_status_t status)
 {
-    const mpath_failover_loss_t loss = {.lost = mover->lost};
-    int gives_up                     = status != MPATH_OK;
+    const mpath_failover_loss_t loss = {.lost = mpath_wire_lost(mover->wire)};
 
-    if (gives_up) {
+    if (status != MPATH_OK) {
         mover_stop(mover);
-        mpath_inbox_open_after(mover->inbox, mover->call_number);
-        mover->inbox->failed = MPATH_OK;
+        mover->failed = MPATH_OK;
     }
-    mover->lost = 0;
-    status      = mpath_failover_settle(mover->team, status, &loss);
-    if (gives_up) {
-        mpath_inbox_open(mover->inbox);
+    status = mpath_failover_settle(mover->team, status, &loss);
+    if (status == MPATH_AGAIN) {
+        mpath_status_t restarted = mpath_wire_restart(mover->wire);
+
+        mover_drop_until(mover, mover->call_number);
+        status = (restarted == MPATH_OK) ? MPATH_AGAIN : restarted;
     }
     return status;
-}
-
-/* A NIC of this node has failed; the caller returns MPATH_ERR_UNREACHABLE. Nothing to it in calls that are not settled. */
-static void mover_lose(mpath_mover_t *mover, int nic)
-{
-    if (mover->settles_call) {
-        mover->lost |= mpath_nic_bit(nic);
-    }
 }
 
 /* Waiting inside a call (team/wait.h): whether the others still answer, and who is waited for. */
@@ -749,40 +676,26 @@ static int waits_for_arrival(const mpath_duty_t *duty)
 
 static mpath_status_t hop_status(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop, int peer_rank)
 {
-    mpath_team_t *team = mover->team;
-    int peer;
-
     if (hop->lane != MPATH_LANE_RAIL) {
-        return mpath_team_peer_status(team, peer_rank);
-    }
-    if (hop == &duty->out) {
-        peer = mover->queues[duty->outlet].peer;
-        return mpath_fabric_peer_status(mover->fabric, mpath_links_rail(mover->links, hop->nic_from), peer);
+        return mpath_team_peer_status(mover->team, peer_rank);
     }
     /* What TCP has taken for sent may be lost with the connection, which then only the receiver misses. */
-    peer = mpath_links_peer(mover->links, hop->nic_to, peer_rank, hop->nic_from);
-    return (peer < 0) ? (mpath_status_t)peer
-                      : mpath_fabric_peer_status(mover->fabric, mpath_links_rail(mover->links, hop->nic_to), peer);
+    return (hop == &duty->out) ? mpath_wire_peer_status(mover->wire, hop->nic_from, peer_rank, hop->nic_to)
+                               : mpath_wire_peer_status(mover->wire, hop->nic_to, peer_rank, hop->nic_from);
 }
 
 static void lose_hop(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop)
 {
     if (hop->lane == MPATH_LANE_RAIL) {
-        mover_lose(mover, (hop == &duty->out) ? hop->nic_from : hop->nic_to);
+        mpath_wire_lose(mover->wire, (hop == &duty->out) ? hop->nic_from : hop->nic_to);
     }
-}
-
-/* A chunk that has come, while its bytes are still fetched over the rail that brought it. */
-static int is_fetched(const parcel_t *parcel)
-{
-    return (parcel->nic >= 0) && ((parcel->state == PARCEL_TAKES_TO_SLOT) || (parcel->state == PARCEL_TAKES_TO_USER));
 }
 
 static void give_up(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop, int seconds)
 {
     char text[MPATH_NIC_NAME_MAX + 16];
 
-    if (mover->lost == 0) {
+    if (mpath_wire_lost(mover->wire) == 0) {
         hop_text(mover, hop, text, sizeof(text));
         mpath_warn("%s: nothing has moved between rank %d (%s) and rank %d (%s) by %s for %d s; the call is repeated "
                    "over other rails",
@@ -804,13 +717,11 @@ static mpath_status_t mover_lose_silent(void *engine, int seconds)
         if (!is_done(duty) && (hop->lane == MPATH_LANE_RAIL) && (waits_for_arrival(duty) || (duty->hop_out >= 0))) {
             give_up(mover, duty, hop, seconds);
         }
-    }
-    for (const parcel_t *parcel = mover->under_way; parcel != NULL; parcel = parcel->next) {
-        if (is_fetched(parcel)) {
-            give_up(mover, parcel->duty, &parcel->duty->in, seconds);
+        if (duty->fetches > 0) {
+            give_up(mover, duty, &duty->in, seconds);
         }
     }
-    return (mover->lost != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
+    return (mpath_wire_lost(mover->wire) != 0) ? MPATH_ERR_UNREACHABLE : MPATH_OK;
 }
 
 /* What becomes of a call that has lost a rail. */
@@ -839,36 +750,6 @@ static void say_lost(const mpath_mover_t *mover, const mpath_duty_t *duty, const
         (unsigned long long)(duty->bytes - duty->done_bytes), duty->source, duty->destination, next);
 }
 
-/* A transfer has failed: says so, and whose rail it was is lost. */
-static void mover_op_failed(mpath_mover_t *mover, const parcel_t *parcel, mpath_status_t status)
-{
-    int sends              = (parcel->state == PARCEL_SENDS_OWN) || (parcel->state == PARCEL_SENDS_ON);
-    const mpath_hop_t *hop = sends ? &parcel->duty->out : &parcel->duty->in;
-
-    if (parcel->op_nic >= 0) {
-        say_lost(mover, parcel->duty, hop, status);
-    }
-    if ((parcel->op_nic >= 0) && (status == MPATH_ERR_UNREACHABLE)) {
-        lose_hop(mover, parcel->duty, hop);
-    }
-}
-
-/* The same of a NIC of this node on which nothing moves any more. */
-static void mover_rail_failed(void *self, int nic, mpath_status_t status)
-{
-    mpath_mover_t *mover     = self;
-    const mpath_team_t *team = mover->team;
-    mpath_log_level_t level;
-    const char *next = outcome(mover, status == MPATH_ERR_UNREACHABLE, &level);
-
-    mpath_log(level, "%s: rank %d (%s): rail %s has failed: %s; the call %s", team->oob.name, team->rank,
-              host_of(team, team->rank), mpath_topo_machine(team->topo, team->node)->nics[nic].name,
-              mpath_status_string(status), next);
-    if (status == MPATH_ERR_UNREACHABLE) {
-        mover_lose(mover, nic);
-    }
-}
-
 /* Whether the other end of a hop answers. */
 static mpath_status_t check_hop(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop)
 {
@@ -883,13 +764,17 @@ static mpath_status_t check_hop(mpath_mover_t *mover, const mpath_duty_t *duty, 
 
 static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
 {
+    int waits             = waits_for_arrival(duty);
+    mpath_status_t status = MPATH_OK;
+
     if (is_done(duty)) {
         return MPATH_OK;
     }
-    if (waits_for_arrival(duty)) {
-        return check_hop(mover, duty, &duty->in);
+    if (waits || duty->fetches > 0) {
+        status = check_hop(mover, duty, &duty->in);
     }
-    return (duty->hop_out != MPATH_DUTY_NO_HOP) ? check_hop(mover, duty, &duty->out) : MPATH_OK;
+    return (status == MPATH_OK) && !waits && (duty->hop_out != MPATH_DUTY_NO_HOP) ? check_hop(mover, duty, &duty->out)
+                                                                                  : status;
 }
 
 static mpath_status_t mover_check(void *engine, uint64_t waited_ns)
@@ -901,9 +786,6 @@ static mpath_status_t mover_check(void *engine, uint64_t waited_ns)
 
     for (size_t i = 0; (i < mover->schedule->num_duties) && (status == MPATH_OK); i++) {
         status = check_duty(mover, &mover->schedule->duties[i]);
-    }
-    for (const parcel_t *parcel = mover->under_way; (parcel != NULL) && (status == MPATH_OK); parcel = parcel->next) {
-        status = is_fetched(parcel) ? check_hop(mover, parcel->duty, &parcel->duty->in) : MPATH_OK;
     }
     return status;
 }
@@ -973,15 +855,6 @@ static mpath_status_t make_queues(mpath_mover_t *mover, mpath_schedule_t *schedu
 
         for (uint32_t k = 0; k < outlet->num_own; k++) {
             queues[i].own_chunks += schedule->duties[schedule->own[outlet->own + k]].num_chunks;
-        }
-        if (outlet->kind == MPATH_OUTLET_RAIL) {
-            queues[i].peer = mpath_links_peer(mover->links, outlet->nic, outlet->rank, outlet->nic_to);
-            if (queues[i].peer < 0) {
-                mpath_status_t status = (mpath_status_t)queues[i].peer;
-
-                free(queues);
-                return status;
-            }
         }
     }
     free(mover->queues);
@@ -1072,26 +945,18 @@ static mpath_status_t bind_call(mpath_mover_t *mover, const mpath_call_t *call, 
     mover->forward_left = mover->schedule->forward_bytes;
     mover->receive_left = mover->schedule->receive_bytes;
     mover->self_left    = call->send_bytes[mover->team->rank];
-    mover->rails        = mover->schedule->rails;
     mover->first_outlet = 0;
     mover->rails_full   = 0;
-    mover->lost         = 0;
+    mover->failed       = MPATH_OK;
     mover->is_timed     = mpath_plan_z_ns(plan) >= MPATH_RAIL_TIMES_LEAST_NS;
     mover->settles_call = mpath_failover_settles(mover->team, mpath_plan_z_ns(plan));
     memset(&mover->stats, 0, sizeof(mover->stats));
     return MPATH_OK;
 }
 
-/* What came by rail while another thread, or a call on another team, progressed it. */
-static int take_arrivals(mpath_mover_t *mover)
+static int drive_wire(mpath_mover_t *mover)
 {
-    return mpath_inbox_take(mover->inbox);
-}
-
-/* The rails of the schedule. Ops of this mover that end are counted where they are looked at. */
-static int drive_rails(mpath_mover_t *mover)
-{
-    return mpath_inbox_drive(mover->inbox, mover->rails);
+    return mpath_wire_progress(mover->wire);
 }
 
 /* Arrivals are handled inside, see mover_arrive(). */
@@ -1108,7 +973,7 @@ static int progress_slots(mpath_mover_t *mover)
         }
         events += result;
     }
-    return (mover->inbox->failed != MPATH_OK) ? (int)mover->inbox->failed : events;
+    return (mover->failed != MPATH_OK) ? (int)mover->failed : events;
 }
 
 /* A piece of what this rank sends to itself. */
@@ -1132,8 +997,8 @@ static int copy_self(mpath_mover_t *mover)
 /* One look at everything, what moves the rails first. Number of events, or an error. */
 static int pass(mpath_mover_t *mover)
 {
-    static int (*const steps[])(mpath_mover_t *) = {drive_rails,      mover_finish_ops, take_arrivals, progress_slots,
-                                                    mover_feed_rails, mover_feed_slots, copy_self};
+    static int (*const steps[])(mpath_mover_t *) = {drive_wire, progress_slots, mover_feed_rails, mover_feed_slots,
+                                                    copy_self};
     int events                                   = 0;
 
     for (size_t i = 0; i < sizeof(steps) / sizeof(steps[0]); i++) {
@@ -1168,9 +1033,12 @@ static mpath_status_t mover_look(void *engine, int *events_p)
 
 static mpath_status_t run(mpath_mover_t *mover)
 {
+    static const mpath_wire_ops_t wire_ops = {
+        .place = mover_place, .placed = mover_placed, .sent = mover_sent, .dropped = mover_dropped};
     static const mpath_wait_ops_t ops = {
         .look = mover_look, .check = mover_check, .lose_silent = mover_lose_silent, .edge = mover_edge};
 
+    mpath_wire_begin(mover->wire, &wire_ops, mover, mover->schedule->rails, mover->settles_call);
     if (mover->is_timed) {
         mpath_rail_clock_start(&mover->clock, mover->schedule);
     }
@@ -1208,27 +1076,24 @@ static void mover_destroy(void *self)
     free(mover);
 }
 
-static const mpath_inbox_ops_t mover_inbox_ops      = {.handle = mover_handle, .lose = mover_rail_failed};
-static const mpath_links_user_ops_t mover_links_ops = {.sweep = mover_sweep, .changed = mover_changed};
+static const mpath_links_user_ops_t mover_links_ops = {.changed = mover_changed};
 static const mpath_team_user_ops_t mover_user_ops   = {.destroy = mover_destroy};
 
-static mpath_status_t mover_create(mpath_links_t *links, mpath_team_t *team, mpath_mover_t **mover_p)
+static mpath_status_t mover_create(mpath_wire_t *wire, mpath_team_t *team, mpath_mover_t **mover_p)
 {
     mpath_mover_t *mover = calloc(1, sizeof(*mover));
+    mpath_links_t *links = mpath_links_of(team);
 
     if ((mover == NULL) || (mpath_rail_clock_init(&mover->clock, team) != MPATH_OK)) {
         mpath_error("%s: no memory to set up the movement of data", team->oob.name);
         free(mover);
         return MPATH_ERR_NO_MEMORY;
     }
-    mover->team            = team;
-    mover->links           = links;
-    mover->fabric          = team->context->fabric;
-    mover->inbox           = mpath_links_inbox(links);
-    mover->shm             = mpath_links_shm(links);
-    mover->relay           = mpath_links_relay(links);
-    mover->inbox->argument = mover;
-    mover->inbox->ops      = &mover_inbox_ops;
+    mover->team  = team;
+    mover->links = links;
+    mover->wire  = wire;
+    mover->shm   = mpath_links_shm(links);
+    mover->relay = mpath_links_relay(links);
     if (mover->shm != NULL) {
         mpath_lane_set_arrive(mover->shm, mover_arrive, mover);
     }
@@ -1241,18 +1106,18 @@ static mpath_status_t mover_create(mpath_links_t *links, mpath_team_t *team, mpa
     return MPATH_OK;
 }
 
-/* The first time it is collective. Declines and fails as mpath_links_get() does. */
+/* The first time it is collective. Declines and fails as mpath_wire_get() does. */
 static mpath_status_t mover_get(mpath_team_t *team, mpath_mover_t **mover_p)
 {
-    mpath_links_t *links;
+    mpath_wire_t *wire;
     mpath_status_t status;
 
     *mover_p = mpath_team_attached(team, &mover_user_ops);
     if (*mover_p != NULL) {
         return mpath_links_status((*mover_p)->links);
     }
-    status = mpath_links_get(team, &links);
-    return (status == MPATH_OK) ? mover_create(links, team, mover_p) : status;
+    status = mpath_wire_get(team, &wire);
+    return (status == MPATH_OK) ? mover_create(wire, team, mover_p) : status;
 }
 
 mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mpath_agreed_t *agreed,
@@ -1279,24 +1144,25 @@ mpath_status_t mpath_move(mpath_team_t *team, const mpath_call_t *call, const mp
     if (bound) {
         status = run(mover);
         if (mover->settles_call && ((status == MPATH_OK) || (status == MPATH_AGAIN) ||
-                                    ((status == MPATH_ERR_UNREACHABLE) && (mover->lost != 0)))) {
+                                    ((status == MPATH_ERR_UNREACHABLE) && (mpath_wire_lost(mover->wire) != 0)))) {
             status = mover_settle(mover, status);
         } else if (status == MPATH_OK) {
             status = mpath_failover_recover(team);
         }
-        if (status == MPATH_AGAIN) {
-            mover_drop_until(mover, mover->call_number);
-            return status;
-        }
     }
-    if (status != MPATH_OK) {
+    if (status != MPATH_OK && status != MPATH_AGAIN) {
         mpath_team_break(team, status);
         if (bound) {
             mover_abandon(mover);
         }
+    }
+    if (bound) {
+        mpath_wire_end(mover->wire);
+        mover->call = NULL;
+    }
+    if (status != MPATH_OK) {
         return status;
     }
-    mover->call = NULL;
     if (stats != NULL) {
         add_stats(stats, &mover->stats);
     }

@@ -574,11 +574,12 @@ static char *receive_slot(const mpath_relay_t *relay, int rank, int slot)
            (uint64_t)(relay->rails.sender_of[rank] * RELAY_WINDOW + slot) * relay->rails.slot_bytes;
 }
 
-static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, void **to_p)
+static mpath_status_t wire_place(void *argument, const mpath_wire_arrival_t *arrival, void **to_p, void **item_p)
 {
-    mpath_relay_t *relay     = argument;
-    const mpath_duty_t *duty = mpath_schedule_find(relay->bound.schedule, chunk->flow);
-    uint32_t slot            = (chunk->hop >> 8) & 0xff;
+    const mpath_chunk_t *chunk = &arrival->lane.chunk;
+    mpath_relay_t *relay       = argument;
+    mpath_duty_t *duty         = mpath_schedule_find(relay->bound.schedule, chunk->flow);
+    uint32_t slot              = (chunk->hop >> 8) & 0xff;
 
     if ((chunk->hop & CREDIT_HOP) && (chunk->bytes == sizeof(relay->rails.sink)) &&
         (chunk->flow < (uint32_t)relay->size) && (chunk->offset < RELAY_WINDOW) &&
@@ -595,16 +596,18 @@ static mpath_status_t wire_place(void *argument, const mpath_chunk_t *chunk, voi
             relay->me, chunk->flow, (unsigned long long)relay->number);
         return MPATH_ERR_INTERNAL;
     }
-    *to_p = receive_slot(relay, duty->in.from, (int)slot);
+    *to_p   = receive_slot(relay, duty->in.from, (int)slot);
+    *item_p = duty;
     return MPATH_OK;
 }
 
-static void wire_placed(void *argument, const mpath_chunk_t *chunk)
+/* `item`: the duty that the chunk belongs to; as in wire_sent(). */
+static void wire_placed(void *argument, const mpath_chunk_t *chunk, void *item)
 {
     mpath_relay_t *relay = argument;
     relay_rails_t *rails = &relay->rails;
+    mpath_duty_t *duty   = item;
     mpath_chunk_t header = *chunk;
-    mpath_duty_t *duty;
 
     if (chunk->hop & CREDIT_HOP) {
         rails->credits[chunk->flow] |= 1u << chunk->offset;
@@ -612,7 +615,6 @@ static void wire_placed(void *argument, const mpath_chunk_t *chunk)
         rails->nics_busy[chunk->flow] |= (chunk->hop & CREDIT_BUSY) ? mpath_nic_bit(chunk->hop & 0xff) : 0;
         return;
     }
-    duty       = mpath_schedule_find(relay->bound.schedule, chunk->flow);
     header.hop = chunk->hop & 0xff;
     if (mpath_schedule_accept(relay->bound.schedule, duty, &header) != MPATH_OK) {
         mpath_error("rank %d: a chunk from rank %d came twice, or is cut otherwise than here; the call fails",
@@ -637,7 +639,7 @@ static void free_send(mpath_relay_t *relay, uint32_t send)
     }
 }
 
-static void wire_sent(void *argument, const mpath_chunk_t *chunk)
+static void wire_sent(void *argument, const mpath_chunk_t *chunk, void *item)
 {
     mpath_relay_t *relay = argument;
     relay_rails_t *rails = &relay->rails;
@@ -647,7 +649,7 @@ static void wire_sent(void *argument, const mpath_chunk_t *chunk)
         return;
     }
     free_send(relay, (chunk->hop >> 16) & 0xff);
-    relay_left(relay, mpath_schedule_find(relay->bound.schedule, chunk->flow), chunk->bytes);
+    relay_left(relay, item, chunk->bytes);
 }
 
 /* UCX copies memory of the GPU whose context it finds with the thread, which may be none. */
@@ -778,7 +780,7 @@ static const void *send_address(const mpath_relay_t *relay, uint32_t send)
 
 static mpath_status_t send_chunk(mpath_relay_t *relay, const relay_pinned_chunk_t *ready)
 {
-    const mpath_duty_t *duty = ready->duty;
+    mpath_duty_t *duty = ready->duty;
     uint32_t send = (uint32_t)ready->slot >> 8, receive = (uint32_t)ready->slot & 0xff;
     mpath_chunk_t chunk = {.call = (uint32_t)relay->number,
                            .flow = duty->flow,
@@ -786,7 +788,7 @@ static mpath_status_t send_chunk(mpath_relay_t *relay, const relay_pinned_chunk_
 
     mpath_duty_chunk(duty, ready->chunk, &chunk.offset, &chunk.bytes);
     return mpath_wire_send(relay->rails.wire, duty->out.nic_from, duty->out.to, duty->out.nic_to, &chunk,
-                           send_address(relay, send));
+                           send_address(relay, send), duty);
 }
 
 /* Chunks that are in their slots, to the NICs. Those of a NIC without room wait behind the others, in their order. */
@@ -832,7 +834,7 @@ static mpath_status_t send_credits(mpath_relay_t *relay, int *events_p)
         mpath_status_t status;
 
         rails->credits_sent++; /* `sent` may be called inside */
-        status = mpath_wire_send(rails->wire, in->nic_to, in->from, in->nic_from, &chunk, &rails->credit);
+        status = mpath_wire_send(rails->wire, in->nic_to, in->from, in->nic_from, &chunk, &rails->credit, NULL);
         if (status != MPATH_OK) {
             rails->credits_sent--;
             return (status == MPATH_NO_RESOURCE) ? MPATH_OK : status;

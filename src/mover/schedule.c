@@ -520,6 +520,7 @@ void mpath_schedule_reset(mpath_schedule_t *schedule)
     for (size_t i = 0; i < schedule->num_duties; i++) {
         schedule->duties[i].handed_chunks  = 0;
         schedule->duties[i].arrived_chunks = 0;
+        schedule->duties[i].fetches        = 0;
         schedule->duties[i].done_bytes     = 0;
     }
     memset(schedule->seen, 0, schedule->seen_words * sizeof(*schedule->seen));

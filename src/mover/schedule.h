@@ -44,6 +44,7 @@ typedef struct mpath_duty {
     /* Progress, zeroed by mpath_schedule_reset(). */
     uint32_t handed_chunks;  /* source: handed to the outlet, in order */
     uint32_t arrived_chunks; /* by hop_in */
+    uint32_t fetches;        /* of these: chunks whose bytes are still on their way over the rail */
     uint64_t done_bytes;     /* in place, or sent on and finished */
 } mpath_duty_t;
 

@@ -130,14 +130,16 @@ static mpath_status_t not_expected(const mpath_share_t *share, const mpath_chunk
     return MPATH_ERR_INTERNAL;
 }
 
-static mpath_status_t place(void *argument, const mpath_chunk_t *chunk, void **to_p)
+static mpath_status_t place(void *argument, const mpath_wire_arrival_t *arrival, void **to_p, void **item_p)
 {
-    mpath_share_t *share = argument;
-    share_link_t *link   = link_of(share, chunk->hop);
+    const mpath_chunk_t *chunk = &arrival->lane.chunk;
+    mpath_share_t *share       = argument;
+    share_link_t *link         = link_of(share, chunk->hop);
     int phase = (int)(chunk->hop & 1), turn = (int)(chunk->hop >> HOP_TURN_SHIFT);
     uint64_t k = chunk->flow, bytes;
     share_range_t range;
 
+    (void)item_p;
     if ((link == NULL) || (chunk->call != share->job->call) || (k >= share->num_segments) ||
         (turn >= share->num_turns) || !mpath_share_turn_is_mine(share, turn) || (k < link->arrived[phase][turn]) ||
         (k >= share->my_consumed + SHARE_SLOTS) || (share->rails[link->rail].weight == 0)) {
@@ -156,7 +158,7 @@ static mpath_status_t place(void *argument, const mpath_chunk_t *chunk, void **t
     return MPATH_OK;
 }
 
-static void placed(void *argument, const mpath_chunk_t *chunk)
+static void placed(void *argument, const mpath_chunk_t *chunk, void *item)
 {
     mpath_share_t *share = argument;
     share_link_t *link   = link_of(share, chunk->hop);
@@ -164,6 +166,7 @@ static void placed(void *argument, const mpath_chunk_t *chunk)
     uint64_t *arrived = &link->arrived[phase][turn];
     share_range_t range;
 
+    (void)item;
     link->taken_bytes += (chunk->hop & HOP_EMPTY) ? 0 : chunk->bytes;
     *got_of(share, link, phase, chunk->flow, turn) += (chunk->hop & HOP_EMPTY) ? 1 : chunk->bytes;
     while (*arrived < share->num_segments) {
@@ -181,10 +184,11 @@ static void placed(void *argument, const mpath_chunk_t *chunk)
     }
 }
 
-static void sent(void *argument, const mpath_chunk_t *chunk)
+static void sent(void *argument, const mpath_chunk_t *chunk, void *item)
 {
     mpath_share_t *share = argument;
 
+    (void)item;
     link_of(share, chunk->hop)->under_way[chunk->flow % SHARE_SLOTS]--;
 }
 
@@ -324,7 +328,7 @@ static int send_chunk(mpath_share_t *share, share_link_t *link, int phase, int t
                             .hop    = hop_make(phase, all == 0, link->rail, share->job->in_steps ? turn : share->node)};
     link->under_way[k % SHARE_SLOTS]++;
     status = mpath_wire_send(share->wire, rail->nic[share->node], rail->driver[node], rail->nic[node], &chunk,
-                             (all > 0) ? range.data + *sent_p : share_slot(share, k));
+                             (all > 0) ? range.data + *sent_p : share_slot(share, k), NULL);
     if (status != MPATH_OK) {
         link->under_way[k % SHARE_SLOTS]--;
         return (status == MPATH_NO_RESOURCE) ? 0 : (int)status;

@@ -1005,11 +1005,6 @@ mpath_lane_t *mpath_links_relay(const mpath_links_t *links)
     return links->lanes[MPATH_SHM_RELAY];
 }
 
-mpath_inbox_t *mpath_links_inbox(mpath_links_t *links)
-{
-    return &links->inbox;
-}
-
 /* -- chunks with another id -- */
 
 static mpath_status_t inbox_join_all(mpath_inbox_t *inbox, const mpath_links_t *links)
@@ -1100,7 +1095,6 @@ mpath_status_t mpath_links_reopen(mpath_links_t *links, mpath_nic_set_t nics)
     mpath_status_t status;
 
     mine.unopened.nics = 0;
-    mpath_inbox_close(&links->inbox); /* late chunks of earlier attempts, which the rails are about to release */
     for (; nics != 0; nics &= nics - 1) {
         int nic = mpath_nic_first(nics);
 
@@ -1111,7 +1105,6 @@ mpath_status_t mpath_links_reopen(mpath_links_t *links, mpath_nic_set_t nics)
             mine.status = renew_rail(links, nic, &mine);
         }
     }
-    mpath_inbox_open(&links->inbox);
     free(links->addresses);
     links->addresses = NULL;
     status           = exchange_hellos(links, &mine);

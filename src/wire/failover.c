@@ -6,7 +6,8 @@
  * somebody to read what it sends, and no rail seems dead for that. They settle once more, and again as long as further
  * rails show to have failed meanwhile. Then nothing is under way anywhere, and all repeat the call on what is left of the
  * topology: the send buffers are still what they were, and bytes that come again are the same. Chunks of the attempt
- * before that are only in the network still are known by its number and dropped.
+ * before that are only in the network still are known, by the wire's id, which is another one then, and dropped; those that are
+ * in slots by the number of the call.
  *
  * A rail that has failed is used again when both its ends find its NIC with a carrier after a while, which doubles when
  * rails fail soon after they were used again: what tells a dead cable is the carrier, what tells the rest is trying. Of
@@ -42,7 +43,9 @@
 static void sweep(mpath_links_t *links, mpath_transfer_visit_t visit, void *argument)
 {
     for (const mpath_links_user_t *user = links->users; user != NULL; user = user->next) {
-        user->ops->sweep(user->self, visit, argument);
+        if (user->ops->sweep != NULL) {
+            user->ops->sweep(user->self, visit, argument);
+        }
     }
 }
 

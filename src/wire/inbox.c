@@ -57,7 +57,7 @@ static int inbox_push(mpath_inbox_t *inbox, int rail, const mpath_arrival_t *arr
     int is_taken = 0;
 
     pthread_mutex_lock(&inbox->lock);
-    if (!inbox->closed && !(inbox->drops && (int32_t)(inbox->drop_call - arrival->chunk.call) >= 0)) {
+    if (!inbox->closed) {
         if (inbox->count == inbox->room && inbox_grow(inbox) != MPATH_OK) {
             mpath_error("no memory to queue an arrived chunk; the call fails");
             inbox->status = MPATH_ERR_NO_MEMORY;
@@ -162,12 +162,10 @@ int mpath_inbox_take(mpath_inbox_t *inbox)
     return inbox->status != MPATH_OK ? (int)inbox->status : events;
 }
 
-static void inbox_set(mpath_inbox_t *inbox, int closed, int drops, uint32_t drop_call)
+static void inbox_set_closed(mpath_inbox_t *inbox, int closed)
 {
     pthread_mutex_lock(&inbox->lock);
-    inbox->closed    = closed;
-    inbox->drops     = drops;
-    inbox->drop_call = drop_call;
+    inbox->closed = closed;
     pthread_mutex_unlock(&inbox->lock);
 }
 
@@ -175,7 +173,7 @@ void mpath_inbox_close(mpath_inbox_t *inbox)
 {
     mpath_inbox_item_t item;
 
-    inbox_set(inbox, 1, 0, 0);
+    inbox_set_closed(inbox, 1);
     while (inbox_pop(inbox, &item)) {
         mpath_fabric_release(inbox->fabric, item.rail, &item.arrival);
     }
@@ -183,10 +181,5 @@ void mpath_inbox_close(mpath_inbox_t *inbox)
 
 void mpath_inbox_open(mpath_inbox_t *inbox)
 {
-    inbox_set(inbox, 0, 0, 0);
-}
-
-void mpath_inbox_open_after(mpath_inbox_t *inbox, uint32_t call)
-{
-    inbox_set(inbox, 0, 1, call);
+    inbox_set_closed(inbox, 0);
 }

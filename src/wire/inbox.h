@@ -45,10 +45,8 @@ typedef struct mpath_inbox {
     pthread_mutex_t lock;      /* of what follows */
     mpath_inbox_item_t *items; /* a ring */
     size_t room, first;
-    size_t count; /* written under the lock, looked at without */
-    int closed;   /* arrivals are ended at once */
-    int drops;    /* those of calls up to this number are */
-    uint32_t drop_call;
+    size_t count;          /* written under the lock, looked at without */
+    int closed;            /* arrivals are ended at once */
     mpath_status_t status; /* not MPATH_OK: an arrival was lost */
 } mpath_inbox_t;
 
@@ -74,9 +72,7 @@ int mpath_inbox_take(mpath_inbox_t *inbox);
 
 /* Drops the chunks that are not looked at yet and all that come. */
 void mpath_inbox_close(mpath_inbox_t *inbox);
-/* After that: takes chunks again, */
+/* After that: takes chunks again. */
 void mpath_inbox_open(mpath_inbox_t *inbox);
-/* or only those of calls that come after this one. */
-void mpath_inbox_open_after(mpath_inbox_t *inbox, uint32_t call);
 
 #endif

@@ -44,8 +44,6 @@ const uint32_t *mpath_links_relay_slot_bytes(const mpath_links_t *links);
 mpath_lane_t *mpath_links_shm(const mpath_links_t *links);
 mpath_lane_t *mpath_links_relay(const mpath_links_t *links);
 
-/* The inbox of the chunks with the team's own id, which are those of planned movement. */
-mpath_inbox_t *mpath_links_inbox(mpath_links_t *links);
 /*
  * For chunks with an id of their own: makes an inbox on the rails that this rank has and on those that come, until it
  * leaves. After an error there is none.
@@ -73,7 +71,7 @@ typedef struct mpath_transfer {
 } mpath_transfer_t;
 typedef void (*mpath_transfer_visit_t)(void *argument, const mpath_transfer_t *transfer);
 
-/* Who moves chunks. All but `sweep` may be NULL. */
+/* Who moves chunks, or has derived something from the links. All may be NULL. */
 typedef struct mpath_links_user_ops {
     /* Its call is given up: shows what is under way on rails, and drops what of it has ended, whatever came of it. */
     void (*sweep)(void *self, mpath_transfer_visit_t visit, void *argument);

@@ -52,7 +52,7 @@ struct mpath_links {
 
     mpath_nic_set_t driven;             /* NICs of the topology that this rank drives, those left out too */
     int16_t fabric_nic[MPATH_MAX_NICS]; /* of those: the topology's NIC number on this node -> the fabric's rail */
-    mpath_inbox_t inbox;                /* of the team's id */
+    mpath_inbox_t inbox;                /* of the team's id, for words */
     mpath_inbox_t *others;              /* of other ids */
     mpath_shm_port_t *ports[MPATH_SHM_KINDS]; /* queues of this process; NULL: none is needed */
     mpath_lane_t
@@ -75,6 +75,7 @@ struct mpath_links {
 
     mpath_wire_t *wire;   /* made by the first call that needs it */
     int wire_is_declined; /* some rank could not make it; alike on all */
+    int wire_is_narrow;   /* some rank could not open the further NICs that were wanted; alike on all */
 };
 
 /* wire/connect.c */

@@ -14,7 +14,8 @@
 /* -- transfers -- */
 
 /* `rank`: that it is sent to, there to NIC `end`; -1: it is a take, from the lane's peer `end`. */
-static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank, int end, const mpath_chunk_t *chunk)
+static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank, int end, const mpath_chunk_t *chunk,
+                                           void *item)
 {
     mpath_wire_transfer_t *transfer = wire->spare;
 
@@ -25,7 +26,7 @@ static mpath_wire_transfer_t *transfer_get(mpath_wire_t *wire, int nic, int rank
         return NULL;
     }
     *transfer = (mpath_wire_transfer_t){
-        .nic = nic, .rank = rank, .end = end, .chunk = *chunk, .op = {.status = MPATH_INPROGRESS}};
+        .nic = nic, .rank = rank, .end = end, .chunk = *chunk, .item = item, .op = {.status = MPATH_INPROGRESS}};
     return transfer;
 }
 
@@ -39,9 +40,9 @@ static void wire_transfer_put(mpath_wire_t *wire, mpath_wire_transfer_t *transfe
 static void transfer_finish(mpath_wire_t *wire, mpath_wire_transfer_t *transfer)
 {
     if (transfer->rank < 0) {
-        wire->ops->placed(wire->argument, &transfer->chunk);
+        wire->ops->placed(wire->argument, &transfer->chunk, transfer->item);
     } else {
-        wire->ops->sent(wire->argument, &transfer->chunk);
+        wire->ops->sent(wire->argument, &transfer->chunk, transfer->item);
     }
     wire_transfer_put(wire, transfer);
 }
@@ -73,7 +74,7 @@ static void wire_lose(mpath_wire_t *wire, int nic, int rank, mpath_status_t stat
     const char *next         = repeats ? "is repeated over the other rails" : "fails";
 
     if (rank >= 0) {
-        mpath_log(level, "%s: rank %d (%s) can no longer be reached over rail %s: %s; rank %d sends to it, the call %s",
+        mpath_log(level, "%s: rank %d (%s) can no longer be reached by rail %s: %s; rank %d sends to it, the call %s",
                   team->oob.name, rank, mpath_team_host(team, rank), name, mpath_status_string(status), team->rank,
                   next);
     } else {
@@ -120,33 +121,50 @@ static int transfers_poll(mpath_wire_t *wire)
 
 /* -- arrivals -- */
 
-static mpath_status_t wire_handle(void *self, int nic, const mpath_arrival_t *arrival)
+void mpath_wire_drop(mpath_wire_t *wire, const mpath_wire_arrival_t *arrival)
 {
-    mpath_wire_t *wire = self;
-    mpath_wire_transfer_t *transfer;
-    void *to;
-    mpath_status_t status = wire->ops->place(wire->argument, &arrival->chunk, &to);
+    mpath_fabric_release(wire->fabric, arrival->rail, &arrival->lane);
+}
 
-    if ((status != MPATH_OK) || (to == NULL)) {
-        mpath_fabric_release(wire->fabric, nic, arrival);
-        if (status == MPATH_OK) {
-            wire->ops->placed(wire->argument, &arrival->chunk);
-        }
-        return status;
-    }
-    transfer = transfer_get(wire, nic, -1, arrival->peer, &arrival->chunk);
+mpath_status_t mpath_wire_take(mpath_wire_t *wire, const mpath_wire_arrival_t *arrival, void *to, void *item)
+{
+    mpath_wire_transfer_t *transfer = transfer_get(wire, arrival->rail, -1, arrival->lane.peer, &arrival->lane.chunk,
+                                                   item);
+    mpath_status_t status;
+
     if (transfer == NULL) {
-        mpath_fabric_release(wire->fabric, nic, arrival);
+        mpath_wire_drop(wire, arrival);
         return MPATH_ERR_NO_MEMORY;
     }
-    status = transfer_started(wire, transfer, mpath_fabric_take(wire->fabric, nic, arrival, to, &transfer->op));
+    status = mpath_fabric_take(wire->fabric, arrival->rail, &arrival->lane, to, &transfer->op);
+    status = transfer_started(wire, transfer, status);
     if (mpath_status_is_error(status)) {
-        lose_rail(wire, nic, -1, status);
+        lose_rail(wire, arrival->rail, -1, status);
     }
     if (status == MPATH_NO_RESOURCE) {
         mpath_error("%s: a lane has no room to take a chunk to its place; the call fails", wire->team->oob.name);
-        mpath_fabric_release(wire->fabric, nic, arrival);
+        mpath_wire_drop(wire, arrival);
         status = MPATH_ERR_INTERNAL;
+    }
+    return status;
+}
+
+static mpath_status_t wire_handle(void *self, int rail, const mpath_arrival_t *lane)
+{
+    const mpath_wire_arrival_t arrival = {.rail = rail, .lane = *lane};
+    mpath_wire_t *wire                 = self;
+    void *to = NULL, *item = NULL;
+    mpath_status_t status = wire->ops->place(wire->argument, &arrival, &to, &item);
+
+    if (status == MPATH_INPROGRESS) {
+        return MPATH_OK; /* the caller's from now on */
+    }
+    if (status == MPATH_OK && to != NULL) {
+        return mpath_wire_take(wire, &arrival, to, item);
+    }
+    mpath_wire_drop(wire, &arrival);
+    if (status == MPATH_OK) {
+        wire->ops->placed(wire->argument, &lane->chunk, item);
     }
     return status;
 }
@@ -178,7 +196,7 @@ void mpath_wire_end(mpath_wire_t *wire)
 }
 
 mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                               const void *data)
+                               const void *data, void *item)
 {
     int peer = mpath_links_peer(wire->links, nic, rank, nic_to);
     mpath_wire_transfer_t *transfer;
@@ -187,7 +205,7 @@ mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to
     if (peer < 0) {
         return (mpath_status_t)peer;
     }
-    transfer = transfer_get(wire, mpath_links_rail(wire->links, nic), rank, nic_to, chunk);
+    transfer = transfer_get(wire, mpath_links_rail(wire->links, nic), rank, nic_to, chunk, item);
     if (transfer == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
@@ -298,6 +316,9 @@ static void wire_sweep(void *self, mpath_transfer_visit_t visit, void *argument)
             continue;
         }
         *at = transfer->next;
+        if (wire->ops != NULL && wire->ops->dropped != NULL) {
+            wire->ops->dropped(wire->argument, transfer->item);
+        }
         wire_transfer_put(wire, transfer);
     }
 }
@@ -414,8 +435,8 @@ mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p)
 mpath_status_t mpath_wire_widen(mpath_wire_t *wire, const mpath_nic_set_t *nics)
 {
     mpath_links_t *links  = wire->links;
-    mpath_status_t status = mpath_links_widen(links, nics);
+    mpath_status_t status = links->wire_is_narrow ? MPATH_DECLINED : mpath_links_widen(links, nics);
 
-    links->wire_is_declined = links->wire_is_declined || (status == MPATH_DECLINED);
+    links->wire_is_narrow = status == MPATH_DECLINED;
     return status;
 }

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Wire: chunks from NIC to NIC between the ranks of a team, for collectives that schedule themselves instead of
- * following a plan's flows. It shares the team's links (wire/links.h) with planned movement, under an id of its own, so that
- * the chunks of the two never meet.
+ * Wire: chunks from NIC to NIC between the ranks of a team, for whoever moves some over rails: planned movement of host and of
+ * device memory, and collectives that schedule themselves. It goes over the team's links (wire/links.h) under an id of its own,
+ * which is another one after a call that was given up, so that chunks of such a call are never met again.
  *
  * A chunk's team is set here; call, flow, offset and hop are the caller's, and the receiver's callbacks get them back.
  * Data that is sent stays untouched until `sent`; data that comes in goes straight to where `place` says. One call at a
@@ -15,13 +15,25 @@
 
 typedef struct mpath_wire mpath_wire_t;
 
+/* What has come by a rail; a copy may be kept. */
+typedef struct mpath_wire_arrival {
+    int rail; /* the fabric's number */
+    mpath_arrival_t lane;
+} mpath_wire_arrival_t;
+
+/* `item` is the caller's own: of its send, of its take, or what `place` says of an arrival (NULL by itself). */
 typedef struct mpath_wire_ops {
-    /* Where the bytes of a chunk go; *to_p NULL: nowhere. An error, which is logged, ends the call. */
-    mpath_status_t (*place)(void *argument, const mpath_chunk_t *chunk, void **to_p);
+    /*
+     * Where the bytes of a chunk go; *to_p NULL: nowhere. MPATH_INPROGRESS: that is not known yet, and the caller ends the
+     * arrival by mpath_wire_take() or mpath_wire_drop(). An error, which is logged, ends the call.
+     */
+    mpath_status_t (*place)(void *argument, const mpath_wire_arrival_t *arrival, void **to_p, void **item_p);
     /* They are there. */
-    void (*placed)(void *argument, const mpath_chunk_t *chunk);
+    void (*placed)(void *argument, const mpath_chunk_t *chunk, void *item);
     /* The memory behind a chunk of mpath_wire_send() is free again. */
-    void (*sent)(void *argument, const mpath_chunk_t *chunk);
+    void (*sent)(void *argument, const mpath_chunk_t *chunk, void *item);
+    /* Instead of both, of a call that is given up: nothing of the chunk is under way any more. NULL: nothing is needed. */
+    void (*dropped)(void *argument, void *item);
     /* Around the progress of rails while the call is given up; both NULL: nothing is needed. */
     mpath_status_t (*enter)(void *argument);
     void (*leave)(void *argument);
@@ -36,7 +48,7 @@ mpath_status_t mpath_wire_get(mpath_team_t *team, mpath_wire_t **wire_p);
 
 /*
  * For ranks that send and receive on further NICs than those that host memory needs: NICs `nics`, by rank, a bit each.
- * Collective, between calls; declines and fails as mpath_wire_get() does.
+ * Collective, between calls; MPATH_DECLINED, on all ranks alike and for ever: some rank cannot have them, and the wire is as it was.
  */
 mpath_status_t mpath_wire_widen(mpath_wire_t *wire, const mpath_nic_set_t *nics);
 
@@ -57,7 +69,10 @@ void mpath_wire_end(mpath_wire_t *wire);
  * and repeat.
  */
 mpath_status_t mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                               const void *data);
+                               const void *data, void *item);
+/* Of an arrival for which there was no place: MPATH_OK: `placed` will be called or has been; an error, which is logged, ends it. */
+mpath_status_t mpath_wire_take(mpath_wire_t *wire, const mpath_wire_arrival_t *arrival, void *to, void *item);
+void mpath_wire_drop(mpath_wire_t *wire, const mpath_wire_arrival_t *arrival);
 /* Drives the NICs of the call; callbacks run inside. Number of events, or an error. */
 int mpath_wire_progress(mpath_wire_t *wire);
 /* MPATH_OK, or why the peer can no longer be reached. Costs system calls. */

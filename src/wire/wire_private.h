@@ -14,6 +14,7 @@ typedef struct mpath_wire_transfer {
     int rank; /* that it is sent to; -1: something is taken */
     int end;  /* the NIC there; of what is taken the lane's number of its sender, -1: unknown */
     mpath_chunk_t chunk;
+    void *item; /* the caller's */
 } mpath_wire_transfer_t;
 
 struct mpath_wire {

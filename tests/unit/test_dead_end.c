@@ -34,7 +34,11 @@ mpath_status_t __real_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int ra
 mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);
 mpath_status_t __wrap_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to)
 {
-    return (rank == dead_rank) ? MPATH_ERR_UNREACHABLE : __real_mpath_wire_peer_status(wire, nic, rank, nic_to);
+    if (rank == dead_rank) {
+        asked++;
+        return MPATH_ERR_UNREACHABLE;
+    }
+    return __real_mpath_wire_peer_status(wire, nic, rank, nic_to);
 }
 
 int __real_mpath_fabric_peer(mpath_fabric_t *fabric, int rail, const void *address, size_t bytes, const char *name);
@@ -131,7 +135,7 @@ static int reduction_body(ranks_self_t *self, void *argument)
     status          = mpath_reduce_scatter(member.symmetric, send, recv, blocks, &with_trap, 0);
     ranks_check(mpath_status_is_error(status));
     ranks_check((self->rank != OTHER_END) || (status == MPATH_ERR_UNREACHABLE)); /* and not the deadline */
-    ranks_check(!sends_fail || says_who("rank 4 (virtual1) can no longer be reached over rail lo"));
+    ranks_check(!sends_fail || says_who("rank 4 (virtual1) can no longer be reached by rail lo"));
     ranks_barrier(self);
     member_end(&member);
     free(send);

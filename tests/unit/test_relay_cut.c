@@ -32,11 +32,11 @@ static uint32_t cut;  /* NICs over which nothing leaves this rank, which it noti
 
 /* Instead of the functions of these names, by the linker. */
 mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data);
+                                      const void *data, void *item);
 mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data);
+                                      const void *data, void *item);
 mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data)
+                                      const void *data, void *item)
 {
     if ((cut >> nic) & 1) {
         mpath_wire_lose(wire, nic);
@@ -44,10 +44,10 @@ mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int
     }
     unread_rest();
     if (is_mute && (chunk->hop & CREDIT_HOP)) {
-        wire->ops->sent(wire->argument, chunk);
+        wire->ops->sent(wire->argument, chunk, item);
         return MPATH_OK;
     }
-    return __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data);
+    return __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data, item);
 }
 
 mpath_status_t __real_mpath_wire_peer_status(mpath_wire_t *wire, int nic, int rank, int nic_to);

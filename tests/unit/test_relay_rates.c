@@ -243,11 +243,11 @@ static int holds;           /* the second rail takes chunks when the first one h
 static uint64_t first_sent; /* by this rank, of the call */
 
 mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data);
+                                      const void *data, void *item);
 mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data);
+                                      const void *data, void *item);
 mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data)
+                                      const void *data, void *item)
 {
     int is_data = chunk->bytes > sizeof(uint64_t); /* else a credit */
     mpath_status_t status;
@@ -255,7 +255,7 @@ mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int
     if (holds && is_data && (nic == 1) && (first_sent < own[0])) {
         return MPATH_NO_RESOURCE;
     }
-    status = __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data);
+    status = __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data, item);
     first_sent += ((status == MPATH_OK) && is_data && (nic == 0)) ? chunk->bytes : 0;
     return status;
 }

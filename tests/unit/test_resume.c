@@ -130,18 +130,18 @@ mpath_status_t __wrap_mpath_share_copied(mpath_share_t *share, const mpath_share
 static int cut_after = -1; /* sends of this rank fail after so many */
 
 mpath_status_t __real_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data);
+                                      const void *data, void *item);
 mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data);
+                                      const void *data, void *item);
 mpath_status_t __wrap_mpath_wire_send(mpath_wire_t *wire, int nic, int rank, int nic_to, const mpath_chunk_t *chunk,
-                                      const void *data)
+                                      const void *data, void *item)
 {
     if (cut_after == 0) {
         mpath_wire_lose(wire, nic);
         return MPATH_ERR_UNREACHABLE;
     }
     cut_after -= (cut_after > 0);
-    return __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data);
+    return __real_mpath_wire_send(wire, nic, rank, nic_to, chunk, data, item);
 }
 
 int __real_mpath_share_link_step(mpath_share_t *share, share_link_t *link);
