@@ -345,6 +345,61 @@ def scenario_orders():
     dist.destroy_process_group()
 
 
+def scenario_busy():
+    """Calls begin and end while this rank's Python never lets go of the interpreter lock."""
+    rank, size = start()
+    group, other = dist.group.WORLD, dist.new_group()
+    sys.setswitchinterval(1000)
+    for turn in range(20):
+        works = []
+        for at, where in enumerate((group, other, group)):
+            output, inp, received, sent, want = exchange_tensors(where, [[(s + d + turn) % 3 for d in range(size)] for s in range(size)], turn + at)
+            works.append((dist.all_to_all_single(output, inp, received, sent, group=where, async_op=True), output, want))
+        until = time.monotonic() + 60
+        while not all([work.is_completed() for work, _, _ in works]):
+            assert time.monotonic() < until, "calls waited for the interpreter lock"
+        for work, output, want in works:
+            assert work.is_success()
+            same(output, want, "beside Python")
+    sys.setswitchinterval(0.005)
+    dist.destroy_process_group()
+
+
+def scenario_one_order():
+    """Calls of all kinds in one group, each rank waiting for others of them: they are made in the order of the program."""
+    rank, size = start()
+    mine = random.Random(rank)
+    for turn in range(50):
+        works = []
+        for at in range(12):
+            time.sleep(mine.random() * 0.001)
+            output, inp, received, sent, want = exchange_tensors(None, [[(s + d + at) % 3 for d in range(size)] for s in range(size)], turn + at)
+            kind = (turn + at) % 4
+            if kind == 0:  # of the inner group
+                output, want = full(3, rank, torch.bfloat16), full(3, sum(range(size)), torch.bfloat16)
+                work = dist.all_reduce(output, async_op=True)
+            elif kind == 1:  # lists that lie apart: Python copies behind MPI
+                outputs = [full(n, -1) for n in received]
+                work = dist.all_to_all(outputs, [t.clone() for t in inp.split(sent)], async_op=True)
+                works.append((work, outputs, list(want.split(received))))
+                continue
+            elif kind == 2:  # by the caller itself, if nothing is before it
+                dist.all_to_all_single(output, inp, received, sent)
+                same(output, want, "made by the caller")
+                continue
+            else:
+                work = dist.all_to_all_single(output, inp, received, sent, async_op=True)
+            if mine.random() < 0.3:
+                work.wait()
+            works.append((work, [output], [want]))
+        mine.shuffle(works)
+        for work, outputs, wants in works:
+            work.wait()
+            for output, want in zip(outputs, wants):
+                same(output, want, "in one order")
+    dist.destroy_process_group()
+
+
 class Random:
     """Calls that all ranks draw alike, checked in an order that each draws for itself."""
 
@@ -612,6 +667,30 @@ def scenario_stopped():
         while store.add(given_up, 0) < size - 1:
             time.sleep(0.1)
         raises(lambda: (exchange(), dist.barrier()), dist.DistBackendError)
+    dist.destroy_process_group()
+
+
+def scenario_error():
+    """MPI refuses a call, made by its caller or by the group's thread: an exception that says so, for that call and all later ones."""
+    rank, size = start()
+    nothing = torch_mpath.mpi.handle("ompi_mpi_op_null").value
+    for asynchronous in (False, True):
+        group = dist.new_group()
+        kept, waiting = full(1, 1), []
+        group._reduction = lambda tensor, opts: (torch_mpath.mpi.handle("ompi_mpi_float").value, nothing)
+
+        def call():
+            work = dist.all_reduce(kept, group=group, async_op=asynchronous)
+            waiting.append(work and work.get_future())
+            if asynchronous:
+                waiting.append(dist.barrier(group=group, async_op=True))
+                work.wait()
+        raises(call, dist.DistBackendError, "MPI_")
+        if asynchronous:
+            raises(waiting[0].wait, RuntimeError, "MPI_")
+            raises(waiting[1].wait, dist.DistBackendError, "call 1")
+        raises(lambda: dist.barrier(group=group), dist.DistBackendError)
+        dist.barrier()  # other groups go on
     dist.destroy_process_group()
 
 

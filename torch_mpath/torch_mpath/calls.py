@@ -1,7 +1,7 @@
 # SPDX-License-Identifier: BSD-3-Clause
 """The collectives that MPI carries: what is checked before, on this rank alone, and the MPI call.
 
-Each function checks its arguments, raises where they are wrong, and returns what is to be done in the call's turn: a function.
+Each function checks its arguments, raises where they are wrong, and returns the call that is to be made in its turn (native.Call).
 Nothing here decides whether MPI carries the call: that follows from the operation, the type and the kind of device (group.py), which
 all ranks share.
 """
@@ -12,7 +12,7 @@ import operator
 
 import torch
 
-from . import mpi
+from . import mpi, native
 
 
 def _same_kind(what, *tensors):
@@ -53,22 +53,43 @@ class _Pieces:
                 raise ValueError(f"{what}: {total} bytes in multiples of {self.unit} are more pieces than MPI can count; "
                                  "use longer rows; nothing was sent")
             sizes = [n // self.unit for n in sizes]
-        self.counts, self.places = mpi.ints(sizes), mpi.ints([0, *itertools.accumulate(sizes[:-1])])
+        self._arrays = mpi.ints(sizes), mpi.ints([0, *itertools.accumulate(sizes[:-1])])
+        self.counts, self.places = map(ctypes.addressof, self._arrays)
 
 
-def _exchange(comm, output, inp, received, sent):
-    def exchange(send_type, receive_type):
-        comm.collective("Alltoallv", mpi.pointer(inp), sent.counts, sent.places, send_type, mpi.pointer(output),
-                        received.counts, received.places, receive_type)
+class _Plan:
+    """What calls of the same sizes share, and those of them that are not in use."""
 
-    def body():
-        if sent.unit == received.unit == 1:
-            byte = mpi.handle("ompi_mpi_byte")
-            exchange(byte, byte)
+    __slots__ = ("received", "sent", "free")
+
+    def __init__(self, what, received, sent):
+        self.received, self.sent = _Pieces(what, received), _Pieces(what, sent)
+        self.free = []
+
+    def call(self, comm, output, inp):
+        if self.free:
+            call = self.free.pop()
         else:
-            with mpi.Bytes(sent.unit) as send_type, mpi.Bytes(received.unit) as receive_type:
-                exchange(send_type, receive_type)
-    return body
+            call = native.Call(native.ALLTOALLV)
+            call.plan = self
+            call.send_counts, call.send_places = self.sent.counts, self.sent.places
+            call.receive_counts, call.receive_places = self.received.counts, self.received.places
+            if self.sent.unit == self.received.unit == 1:
+                call.send_type = call.receive_type = mpi.handle("ompi_mpi_byte").value
+        call.send, call.receive = inp.data_ptr(), output.data_ptr()
+        return call if self.sent.unit == self.received.unit == 1 else _function(lambda: self._in_units(comm, call))
+
+    def _in_units(self, comm, call):
+        with mpi.Bytes(self.sent.unit) as send_type, mpi.Bytes(self.received.unit) as receive_type:
+            call.send_type, call.receive_type = send_type.value, receive_type.value
+            comm.execute(call)
+
+
+def _function(body):
+    """A call that Python makes, as its turn comes."""
+    call = native.Call(native.BODY)
+    call.body = body
+    return call
 
 
 class Shapes:
@@ -80,15 +101,15 @@ class Shapes:
         self._size = size
         self._found = {}
 
-    def pieces(self, what, output, inp, out_splits, in_splits):
-        """What is received, what is sent."""
-        out_splits, in_splits = (tuple(map(operator.index, splits or ())) for splits in (out_splits, in_splits))
-        key = (output.shape, inp.shape, inp.element_size(), out_splits, in_splits)
+    def plan(self, what, output, inp, out_splits, in_splits):
+        out_splits = tuple(map(operator.index, out_splits)) if out_splits else ()
+        in_splits = tuple(map(operator.index, in_splits)) if in_splits else ()
+        key = (output.shape, inp.shape, inp.dtype, inp.is_cuda, out_splits, in_splits)
         found = self._found.get(key)
         if found is None:
             out_rows, out_row = _rows(what, output, out_splits, self._size)
             in_rows, in_row = _rows(what, inp, in_splits, self._size)
-            found = _Pieces(what, [n * out_row for n in out_rows]), _Pieces(what, [n * in_row for n in in_rows])
+            found = _Plan(what, [n * out_row for n in out_rows], [n * in_row for n in in_rows])
             if len(self._found) >= self._MOST:
                 self._found.clear()
             self._found[key] = found
@@ -97,8 +118,10 @@ class Shapes:
 
 def all_to_all_single(comm, shapes, output, inp, out_splits, in_splits):
     what = "all_to_all_single"
-    _same_kind(what, output, inp)
-    return _exchange(comm, output, inp, *shapes.pieces(what, output, inp, out_splits, in_splits))
+    if not (output.dtype is inp.dtype and output.device == inp.device and output.layout is inp.layout is torch.strided and
+            output.is_contiguous() and inp.is_contiguous()):
+        _same_kind(what, output, inp)
+    return shapes.plan(what, output, inp, out_splits, in_splits).call(comm, output, inp)
 
 
 def _joined(tensors):
@@ -131,18 +154,19 @@ def alltoall(comm, size, outputs, inputs):
     if scatter:
         output = torch.empty(sum(t.numel() for t in outputs), dtype=inp.dtype, device=inp.device)
     unit = inp.element_size()
-    exchange = _exchange(comm, output, inp, _Pieces(what, [t.numel() * unit for t in outputs]),
-                         _Pieces(what, [t.numel() * unit for t in inputs]))
+    plan = _Plan(what, [t.numel() * unit for t in outputs], [t.numel() * unit for t in inputs])
+    call = plan.call(comm, output, inp)
+    call.plan, call.keep = None, (plan, output, inp)
 
-    def body():
-        exchange()
-        if scatter:
-            with torch.no_grad():
-                for to, piece in zip(outputs, output.split([t.numel() for t in outputs])):
-                    to.copy_(piece.view_as(to))
-            if output.is_cuda:
-                torch.cuda.current_stream(output.device).synchronize()
-    return body
+    def after():
+        with torch.no_grad():
+            for to, piece in zip(outputs, output.split([t.numel() for t in outputs])):
+                to.copy_(piece.view_as(to))
+        if output.is_cuda:
+            torch.cuda.current_stream(output.device).synchronize()
+    if scatter:
+        call.after = after
+    return call
 
 
 def all_gather_single(comm, size, output, inp):
@@ -151,43 +175,47 @@ def all_gather_single(comm, size, output, inp):
     if output.numel() != inp.numel() * size:
         raise ValueError(f"{what}: {output.numel()} elements to receive, and {size} ranks send {inp.numel()} each; nothing was sent")
     nbytes = inp.numel() * inp.element_size()
-    count, unit = (nbytes, 1) if nbytes <= mpi.INT_MAX else (1, nbytes)
+    call = native.Call(native.ALLGATHER)
+    call.send, call.receive = inp.data_ptr(), output.data_ptr()
+    if nbytes <= mpi.INT_MAX:
+        call.count, call.send_type = nbytes, mpi.handle("ompi_mpi_byte").value
+        return call
 
-    def body():
-        with mpi.Bytes(unit) as datatype:
-            comm.collective("Allgather", mpi.pointer(inp), count, datatype, mpi.pointer(output), count, datatype)
-    return body
+    def in_blocks():
+        with mpi.Bytes(nbytes) as datatype:
+            call.count, call.send_type = 1, datatype.value
+            comm.execute(call)
+    return _function(in_blocks)
 
 
-def reduce_scatter_single(comm, size, output, inp, reduction):
+def reduce_scatter_single(size, output, inp, reduction):
     what = "reduce_scatter_tensor"
     _same_kind(what, output, inp)
     if inp.numel() != output.numel() * size:
         raise ValueError(f"{what}: {inp.numel()} elements for {size} ranks that receive {output.numel()} each; nothing was sent")
     if output.numel() > mpi.INT_MAX:
         raise ValueError(f"{what}: {output.numel()} elements for each rank are more than MPI can count; nothing was sent")
-    datatype, op = reduction
-
-    def body():
-        comm.collective("Reduce_scatter_block", mpi.pointer(inp), mpi.pointer(output), output.numel(), datatype, op)
-    return body
+    call = native.Call(native.REDUCE_SCATTER_BLOCK)
+    call.send, call.receive, call.count = inp.data_ptr(), output.data_ptr(), output.numel()
+    call.send_type, call.reduction = reduction
+    return call
 
 
 def allreduce(comm, tensor, reduction):
     what = "all_reduce"
     _same_kind(what, tensor)
-    datatype, op = reduction
+    call, count = native.Call(native.ALLREDUCE), tensor.numel()
+    call.send, call.receive, call.count = mpi.IN_PLACE, tensor.data_ptr(), min(count, mpi.INT_MAX)
+    call.send_type, call.reduction = reduction
+    if count <= mpi.INT_MAX:
+        return call
 
-    def body():
-        # In parts that an int can count.
-        for first in range(0, max(tensor.numel(), 1), mpi.INT_MAX):
-            count = min(tensor.numel() - first, mpi.INT_MAX)
-            at = ctypes.c_void_p(tensor.data_ptr() + first * tensor.element_size())
-            comm.collective("Allreduce", mpi.IN_PLACE, at, count, datatype, op)
-    return body
+    def in_parts():
+        for first in range(0, count, mpi.INT_MAX):
+            call.receive, call.count = tensor.data_ptr() + first * tensor.element_size(), min(count - first, mpi.INT_MAX)
+            comm.execute(call)
+    return _function(in_parts)
 
 
-def barrier(comm):
-    def body():
-        comm.collective("Barrier")
-    return body
+def barrier():
+    return native.Call(native.BARRIER)

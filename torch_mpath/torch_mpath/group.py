@@ -16,7 +16,7 @@ import torch.distributed as dist
 from torch.distributed import ProcessGroup
 from torch.distributed.distributed_c10d import Backend, PrefixStore, _DistributedBackendOptions
 
-from . import alarm, calls, mpi, worker
+from . import alarm, calls, mpi, native, worker
 
 _INNER = {"cpu": "gloo", "cuda": "nccl"}
 # Collectives of the inner group, by the names that torch's releases have for them.
@@ -40,12 +40,6 @@ def _tensors(value):
     return []
 
 
-def _seconds(opts, default):
-    timeout = getattr(opts, "timeout", None)
-    seconds = timeout.total_seconds() if timeout is not None else -1
-    return seconds if seconds > 0 else default
-
-
 class Options:
     """For init_process_group and new_group, as pg_options. mpath=False: a group on Open MPI without mpath, to compare with."""
 
@@ -65,12 +59,11 @@ class MpathGroup(ProcessGroup):
             super().__init__(rank, size)
         self._rank, self._size, self._store = rank, size, store
         self._seconds = options.timeout.total_seconds()
-        self._number = 0        # of the last call
         self._refused = None    # that of a call which this rank has refused, until the others are known to have, too
         self._together = None   # works of a block of coalesced calls
         self._batch = None      # sends and receives of such a block, where the inner group joins them
         self._last_batch = None # the work of the last one
-        self._order = threading.Lock()
+        self._order = threading.Lock()  # of refused calls
         self._closed = False
         cuda = torch.cuda.is_available()
         self._comm, self._cuda_by_mpi = self._join(store, options, own.mpath)
@@ -79,7 +72,7 @@ class MpathGroup(ProcessGroup):
         if cuda and device is None:
             device = torch.device("cuda", torch.cuda.current_device())
         self._shapes = calls.Shapes(size)
-        self._queue = worker.Queue(str(options.group_id), alarm.Alarm(store, rank, size), device if cuda else None, self._comm.stop)
+        self._queue = worker.Queue(alarm.Alarm(store, rank, size), device if cuda else None, self._comm)
         mpi.living(self, True)
 
     def _join(self, store, options, use_mpath):
@@ -183,58 +176,54 @@ class MpathGroup(ProcessGroup):
                 return tensor.device
         return None
 
-    # A call comes after what the caller's stream has before it: data that is sent, and readers of memory that will be received into.
-
-    def _stream(self, device):
-        """That stream, for a call that its caller waits for: no event has to be made, since nothing of the caller's comes onto it meanwhile."""
-        return None if device is None else torch.cuda.current_stream(device)
-
-    def _event(self, device):
-        """The end of what that stream has now, for a call that is made later or by another thread."""
-        if device is None:
-            return None
-        with torch.cuda.device(device):
-            event = torch.cuda.Event()
-            event.record()
-        return event
-
     def _begin(self, what):
-        """The number of a new call. A call that this rank refused must have been refused everywhere: else the others are still in it."""
+        """A call that this rank refused must have been refused everywhere: else the others are still in it."""
         mpi.refuse_in_child()
         if self._closed:
             raise RuntimeError(f"torch_mpath: {what}: the process group was destroyed")
         if self._refused is not None:
-            text = self._queue.broken or self._queue.alarm.all_refused(self._refused, self._seconds)
-            if text is not None:
-                self._queue.give_up(text)
-                raise mpi.Error(text)
-            self._refused = None
-        self._number += 1
-        return self._number
+            with self._order:
+                if self._refused is not None:
+                    text = self._queue.broken or self._queue.alarm.all_refused(self._refused, self._seconds)
+                    if text is not None:
+                        self._queue.give_up(text)
+                        raise mpi.Error(text)
+                    self._refused = None
 
-    def _mpi(self, what, make, keep, outputs, opts=None):
-        """Makes or queues the call that `make` checks and returns. `keep`: all tensors, which live until it is done. None: it is done."""
-        with self._order:
-            number = self._begin(what)
-            try:
-                device = self._device(keep)
-                body = make()  # may copy, on the caller's stream
-                # Who waits anyway makes the call itself: two hand-overs between threads cost more than a short exchange.
-                waits = self._comm.stops and not getattr(opts, "asyncOp", True)
-                before = self._stream(device) if waits else self._event(device)
-            except Exception:
-                self._refused = number
-                self._queue.alarm.refuse(number)
-                raise
-            seconds = _seconds(opts, self._seconds)
-            at_once = waits and self._queue.take_turn()
-            if not at_once:
-                work = worker.Work(what, number, seconds, outputs, False)
-                self._queue.put(work, body, before)
-        if at_once:
-            self._queue.make(worker.Call(what, number, seconds), body, before)
+    def _mpi(self, what, prepare, arguments, keep, outputs, opts=None):
+        """Makes or queues the call that `prepare` checks and returns. `keep`: all tensors, which live until it is done. None: it is done."""
+        self._begin(what)
+        try:
+            device = self._device(keep)
+            call = prepare(*arguments)  # may copy, on the caller's stream
+            if device is not None:
+                # The call comes after what the caller's stream has before it: data that is sent, and readers of memory that is received into.
+                call.device, call.stream = device.index, torch._C._cuda_getCurrentRawStream(device.index)
+        except Exception:
+            with self._order:
+                self._refused = self._queue.number()
+                self._queue.alarm.refuse(self._refused)
+            raise
+        # Who waits anyway makes the call itself: two hand-overs between threads cost more than a short exchange.
+        if call.body is None and not getattr(opts, "asyncOp", True):
+            after = call.after
+            self._queue.make(what, call, keep, self._seconds, opts)
+            if after is not None:
+                after()
             return None
-        return self._collect(work)
+        if call.after is not None:
+            call = self._with_after(call)
+        return self._collect(self._queue.post(worker.Work(self._queue, what, call, keep, outputs, self._seconds, opts)))
+
+    def _with_after(self, call):
+        whole = native.Call(native.BODY)
+        whole.device, whole.stream = call.device, call.stream
+
+        def body():
+            self._comm.execute(call)
+            call.after()
+        whole.body = body
+        return whole
 
     def _by_inner(self, name, arguments, keywords):
         """Queues a collective of the inner group: it starts in its turn, and ends as that group ends it."""
@@ -246,12 +235,16 @@ class MpathGroup(ProcessGroup):
         return self._collect(self._queue_inner(name, tensors, opts, lambda: function(*arguments, **keywords)))
 
     def _queue_inner(self, what, tensors, opts, body):
-        with self._order:
-            device = self._device(tensors)
-            number = self._begin(what)
-            work = worker.Work(what, number, _seconds(opts, self._seconds), tensors, True)
-            self._queue.put(work, body, self._event(device))
-        return work
+        device = self._device(tensors)
+        self._begin(what)
+        call = native.Call(native.BODY)
+        call.body = body
+        before = None
+        if device is not None:
+            with torch.cuda.device(device):
+                before = torch.cuda.Event()
+                before.record()
+        return self._queue.post(worker.Work(self._queue, what, call, tensors, tensors, self._seconds, opts, True, before))
 
     def _collect(self, work):
         if self._together is not None:
@@ -264,27 +257,25 @@ class MpathGroup(ProcessGroup):
         if not self._carries(input):
             return self._by_inner("all_to_all_single", (output, input, list(output_split_sizes), list(input_split_sizes)) +
                                   (() if opts is None else (opts,)), {})
-        return self._mpi("all_to_all_single", lambda: calls.all_to_all_single(
-            self._comm, self._shapes, output, input, output_split_sizes, input_split_sizes), [output, input], [output], opts)
+        return self._mpi("all_to_all_single", calls.all_to_all_single,
+                         (self._comm, self._shapes, output, input, output_split_sizes, input_split_sizes), (output, input), [output], opts)
 
     def alltoall(self, output_tensors, input_tensors, opts=None):
         if output_tensors and not self._carries(output_tensors[0]):
             return self._by_inner("alltoall", (output_tensors, input_tensors) + (() if opts is None else (opts,)), {})
         outputs, inputs = list(output_tensors), list(input_tensors)
-        return self._mpi("all_to_all", lambda: calls.alltoall(self._comm, self._size, outputs, inputs), outputs + inputs, outputs, opts)
+        return self._mpi("all_to_all", calls.alltoall, (self._comm, self._size, outputs, inputs), outputs + inputs, outputs, opts)
 
     def all_gather_single(self, output, input, opts=None):
         if not self._carries(input):
             return self._by_inner("all_gather_single", (output, input) + (() if opts is None else (opts,)), {})
-        return self._mpi("all_gather_into_tensor", lambda: calls.all_gather_single(self._comm, self._size, output, input),
-                         [output, input], [output], opts)
+        return self._mpi("all_gather_into_tensor", calls.all_gather_single, (self._comm, self._size, output, input), (output, input), [output], opts)
 
     def reduce_scatter_single(self, output, input, opts=None):
         reduction = self._reduction(input, opts)
         if reduction is None:
             return self._by_inner("reduce_scatter_single", (output, input) + (() if opts is None else (opts,)), {})
-        return self._mpi("reduce_scatter_tensor", lambda: calls.reduce_scatter_single(
-            self._comm, self._size, output, input, reduction), [output, input], [output], opts)
+        return self._mpi("reduce_scatter_tensor", calls.reduce_scatter_single, (self._size, output, input, reduction), (output, input), [output], opts)
 
     def allreduce(self, tensors, opts=None, timeout=None):
         tensors = [tensors] if isinstance(tensors, torch.Tensor) else list(tensors)
@@ -298,10 +289,10 @@ class MpathGroup(ProcessGroup):
         reduction = self._reduction(tensors[0], opts) if len(tensors) == 1 else None
         if reduction is None:
             return self._by_inner("allreduce", (tensors, opts), {})
-        return self._mpi("all_reduce", lambda: calls.allreduce(self._comm, tensors[0], reduction), tensors, tensors, opts)
+        return self._mpi("all_reduce", calls.allreduce, (self._comm, tensors[0], reduction), tensors, tensors, opts)
 
     def barrier(self, opts=None):
-        return self._mpi("barrier", lambda: calls.barrier(self._comm), [], [], opts)
+        return self._mpi("barrier", calls.barrier, (), (), [], opts)
 
     # The names of releases before 2.15, which C++ and some programs still use: _OLD_NAMES.
     alltoall_base = all_to_all_single

@@ -15,7 +15,9 @@ import time
 import torch
 import torch.distributed as dist
 
-IN_PLACE = ctypes.c_void_p(1)
+from . import native
+
+IN_PLACE = 1
 INT_MAX = 2**31 - 1
 _THREAD_MULTIPLE = 3
 _MAX_STRING = 512
@@ -75,6 +77,9 @@ def _load():
         raise Error(f"torch_mpath: cannot load {name}: {error}; set TORCH_MPATH_LIBMPI to Open MPI's libmpi") from error
     if not hasattr(mpi, "ompi_mpi_comm_world"):
         raise Error(f"torch_mpath: {name} is not Open MPI's; set TORCH_MPATH_LIBMPI to Open MPI's libmpi")
+    missing = native.library().open_mpi(mpi._handle)
+    if missing is not None:
+        raise Error(f"torch_mpath: {name} has no {missing.decode()}")
     return mpi
 
 
@@ -234,18 +239,12 @@ def host_name():
     return socket.gethostname()
 
 
-# What MPI asks of a request that the program itself completes: there is nothing to say.
-_QUERY = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p)(lambda state, status: 0)
-_FREE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)(lambda state: 0)
-_CANCEL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)(lambda state, complete: 0)
-
-
 class Communicator:
     """Of some processes of MPI_COMM_WORLD, made by those alone. Errors return. One thread at a time is in a call.
 
     With `stops`, that thread can be told to leave its call, which MPI's blocking functions do not let happen: the call is MPI's
-    non-blocking one, and MPI_Waitany waits for its request and for one more, which stop() completes (a generalized request). So
-    waiting is MPI's own, without Python. Blocking and non-blocking calls of different ranks do not match: `stops` is the same on
+    non-blocking one, and MPI_Waitany waits for its request and for one more, which giving the group up completes (a generalized
+    request). Blocking and non-blocking calls of different ranks do not match: `stops` is the same on
     all of them.
     """
 
@@ -263,58 +262,48 @@ class Communicator:
         finally:
             call("MPI_Group_free", ctypes.byref(everyone))
         call("MPI_Comm_set_errhandler", self.handle, handle("ompi_mpi_errors_return"))
-        self._requests = (ctypes.c_void_p * 2)()  # of the call, and the one that stops it
-        self._request = ctypes.byref(self._requests)
-        self._which = ctypes.c_int()
-        self._which_at = ctypes.byref(self._which)
-        self._stopping = threading.Lock()
-        self._stop = None  # the latter, until it is completed
-        if stops:
-            self._stop = ctypes.c_void_p()
-            call("MPI_Grequest_start", _QUERY, _FREE, _CANCEL, None, ctypes.byref(self._stop))
-            self._requests[1] = self._stop.value
+        self.at = native.library().group_create(self.handle, stops)
+        if not self.at:
+            raise Error("torch_mpath: no memory, or MPI_Grequest_start has failed")
 
-    def collective(self, name, *arguments):
-        """MPI_<name> on this communicator, to its end."""
-        if not self.stops:
-            call(f"MPI_{name}", *arguments, self.handle)
-            return
-        call(f"MPI_I{name.lower()}", *arguments, self.handle, self._request)
-        call("MPI_Waitany", 2, self._requests, self._which_at, None)
-        if self._which.value != 0:
-            raise Stopped(f"MPI_{name} was given up")
+    def execute(self, call):
+        """The call by MPI, to its end, by who has the group's turn."""
+        state = native.library().execute(self.at, call.at)
+        if state == native.STOPPED:
+            raise Stopped(f"{self.function(call)} was given up")
+        if state != native.DONE:
+            raise Error(self.failure(call, state))
 
-    def stop(self):
-        """By any thread: a call under way ends in the exception Stopped there. The communicator is of no more use."""
-        with self._stopping:
-            if self._stop is not None:
-                call("MPI_Grequest_complete", self._stop)
-                self._stop = None
+    def function(self, call):
+        name = native.NAMES[call.operation]
+        return f"MPI_I{name.lower()}" if self.stops else f"MPI_{name}"
+
+    def failure(self, call, state):
+        """What went wrong in a call."""
+        if state == native.CUDA_FAILED:
+            return f"CUDA error {call.rc} while the call waited for its stream"
+        return f"{self.function(call)}: {error_text(call.rc)}"
 
     def free(self):
         call("MPI_Comm_free", ctypes.byref(self.handle))
-        self.stop()
-        if self.stops:
-            call("MPI_Request_free", ctypes.byref(self._requests, ctypes.sizeof(ctypes.c_void_p)))
+        rc = native.library().group_release(self.at)
+        if rc != 0:
+            raise Error(f"MPI_Request_free: {error_text(rc)}")
 
 
 def ints(values):
     return (ctypes.c_int * len(values))(*values)
 
 
-def pointer(tensor):
-    return ctypes.c_void_p(tensor.data_ptr())
-
-
 def reduction(dtype, op):
-    """(datatype, operation) of MPI for what torch calls so, or None where MPI has no such. `op` is compared, since objects of
+    """(datatype, operation) of MPI, as numbers, for what torch calls so, or None where MPI has no such. `op` is compared, since objects of
     ReduceOp have no hash of their own."""
     if dtype not in _TYPES:
         return None
     integer = not dtype.is_floating_point
     for ours, name in _ARITHMETIC + (_BITWISE if integer else ()):
         if op == ours:
-            return handle(_TYPES[dtype]), handle(name)
+            return handle(_TYPES[dtype]).value, handle(name).value
     return None
 
 
