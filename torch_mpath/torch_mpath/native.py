@@ -19,7 +19,7 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 BODY, ALLTOALLV, ALLGATHER, REDUCE_SCATTER_BLOCK, ALLREDUCE, BARRIER = range(6)
 PENDING, DONE, FAILED, CUDA_FAILED, STOPPED, BROKEN, RAISED, ENDED = range(8)
 NAMES = ("", "Alltoallv", "Allgather", "Reduce_scatter_block", "Allreduce", "Barrier")
-_LAYOUT = 1  # raised with every change of worker.c's interface
+_LAYOUT = 2  # raised with every change of worker.c's interface
 
 
 class Call(ctypes.Structure):
@@ -49,7 +49,7 @@ _PLACE = ctypes.POINTER(ctypes.c_int64)
 # Those that wait free the interpreter lock, the others keep it: to take it again may last as long as another thread computes.
 _WAITING = {
     "open_mpi": (ctypes.c_char_p, _AT), "open_cuda": (ctypes.c_char_p,), "execute": (ctypes.c_int, _AT, _AT), "make": (ctypes.c_int, _AT, _AT),
-    "wait": (ctypes.c_int, _AT, _AT, _NS), "break": (ctypes.c_int64, _AT), "group_create": (_AT, _AT, ctypes.c_int),
+    "wait": (ctypes.c_int, _AT, _AT, _NS, ctypes.c_int), "break": (ctypes.c_int64, _AT), "group_create": (_AT, _AT, ctypes.c_int),
     "group_release": (ctypes.c_int, _AT), "group_end": (None, _AT)}
 _QUICK = {
     "post": (ctypes.c_int, _AT, _AT), "state": (ctypes.c_int, _AT), "tell": (ctypes.c_int, _AT, _AT), "number": (ctypes.c_int64, _AT),

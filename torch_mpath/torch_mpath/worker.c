@@ -2,17 +2,18 @@
 /* The queue of a process group, and the calls of MPI in it: without the interpreter lock, and without Python where
  * nothing has gone wrong. native.py is its other half.
  *
- * A group's calls are made one after the other. Who would wait anyway makes its call itself where nothing is
+ * * A group's calls are made one after the other. Who would wait anyway makes its call itself where nothing is
  * before it (mpath_make), a thread of the group makes all others (mpath_post), in the order in which they were
  * given. MPI's functions are found in the libmpi that the process has loaded, whose handles are pointers (Open
  * MPI), so this file needs no mpi.h, and one library serves all releases. CUDA's driver is looked for at run time.
  *
- * Python is called from the group's thread only, and never with the lock held: to make a call that is Python's
- * (MPATH_BODY), when one has failed, and when one has ended whose end somebody wants to be told. */
+ * * Python is called from who makes a call of the queue, and never with the lock held: to make a call that is
+ * Python's (MPATH_BODY), when one has failed, and when one has ended whose end somebody wants to be told. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <errno.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stdatomic.h>
 #include <stdint.h>
 #include <stdlib.h>
@@ -170,15 +171,6 @@ static int64_t now_ns(void)
     struct timespec now;
     clock_gettime(CLOCK_MONOTONIC, &now);
     return (int64_t)now.tv_sec * NS_PER_S + now.tv_nsec;
-}
-
-static void relax(void)
-{
-#if defined(__x86_64__)
-    __builtin_ia32_pause();
-#elif defined(__aarch64__)
-    __asm__ volatile("isb");
-#endif
 }
 
 /* --- CUDA ---------------------------------------------------------------------------------------------------- */
@@ -369,6 +361,33 @@ static int turn_end(mpath_group_t *group, mpath_call_t *call, int state)
     return is_told;
 }
 
+/* The first call of the queue gets its turn; with the lock held. */
+static mpath_call_t *turn_take(mpath_group_t *group)
+{
+    mpath_call_t *call = group->head;
+    group->head        = call->next;
+    if (group->head == NULL) {
+        group->tail = &group->head;
+    }
+    atomic_fetch_sub(&group->number_posted, 1);
+    group->is_busy = 1;
+    group->current = call;
+    return call;
+}
+
+/* The call whose turn it is, to its end, and what Python has to do with that. */
+static void turn_make(mpath_group_t *group, mpath_call_t *call)
+{
+    int64_t key = call->key;
+    int state   = call_make(group, call);
+    if (state == MPATH_FAILED || state == MPATH_CUDA_FAILED) {
+        group->failed(key, state, call->rc); /* gives the group up, and with it the call */
+    }
+    if (turn_end(group, call, state)) {
+        group->told(key);
+    }
+}
+
 /* --- the group's thread -------------------------------------------------------------------------------------- */
 
 /* The next call, whose turn it is; NULL: there will be none. */
@@ -377,21 +396,14 @@ static mpath_call_t *thread_next(mpath_group_t *group)
     mpath_call_t *call = NULL;
     int64_t until      = now_ns() + SPIN_NS;
     while (atomic_load_explicit(&group->number_posted, memory_order_relaxed) == 0 && now_ns() < until) {
-        relax();
+        sched_yield();
     }
     pthread_mutex_lock(&group->lock);
     while (!group->is_broken && (group->is_busy || (group->head == NULL && !group->is_ending))) {
         pthread_cond_wait(&group->posted, &group->lock);
     }
     if (!group->is_broken && group->head != NULL) {
-        call        = group->head;
-        group->head = call->next;
-        if (group->head == NULL) {
-            group->tail = &group->head;
-        }
-        atomic_fetch_sub(&group->number_posted, 1);
-        group->is_busy = 1;
-        group->current = call;
+        call = turn_take(group);
     }
     pthread_mutex_unlock(&group->lock);
     return call;
@@ -405,14 +417,7 @@ static void *thread_run(void *argument)
         group->start();
     }
     while ((call = thread_next(group)) != NULL) {
-        int64_t key = call->key;
-        int state   = call_make(group, call);
-        if (state == MPATH_FAILED || state == MPATH_CUDA_FAILED) {
-            group->failed(key, state, call->rc); /* gives the group up, and with it the call */
-        }
-        if (turn_end(group, call, state)) {
-            group->told(key);
-        }
+        turn_make(group, call);
     }
     return NULL;
 }
@@ -452,7 +457,7 @@ static void call_open(mpath_group_t *group, mpath_call_t *call)
 /* Both sides of the interface are of one release. */
 int64_t mpath_layout(void)
 {
-    return (int64_t)sizeof(mpath_call_t) * 1000 + 1;
+    return (int64_t)sizeof(mpath_call_t) * 1000 + 2;
 }
 
 static int stop_query(void *state, void *status)
@@ -566,14 +571,34 @@ int mpath_state(mpath_call_t *call)
     return atomic_load(&call->state);
 }
 
-/* The same, once it is no more pending or the time is over. */
-int mpath_wait(mpath_group_t *group, mpath_call_t *call, int64_t timeout_ns)
+/* Whoever waits for a call that the group's thread has not begun can make it, which saves two hand-overs. */
+static int wait_makes(mpath_group_t *group, mpath_call_t *call)
+{
+    int is_mine;
+    pthread_mutex_lock(&group->lock);
+    is_mine = group->head == call && !group->is_busy && group->stops && call->operation != MPATH_BODY;
+    if (is_mine) {
+        turn_take(group);
+    }
+    pthread_mutex_unlock(&group->lock);
+    if (is_mine) {
+        turn_make(group, call);
+    }
+    return is_mine;
+}
+
+/* The same, once it is no more pending or the time is over. `makes`: the caller may make the call, and the time
+ * does not count then. */
+int mpath_wait(mpath_group_t *group, mpath_call_t *call, int64_t timeout_ns, int makes)
 {
     int64_t begin = now_ns(), until = begin + timeout_ns;
     struct timespec deadline = {.tv_sec = until / NS_PER_S, .tv_nsec = until % NS_PER_S};
     int rc                   = 0;
+    if (makes && atomic_load(&call->state) == MPATH_PENDING && wait_makes(group, call)) {
+        return atomic_load(&call->state);
+    }
     while (atomic_load_explicit(&call->state, memory_order_acquire) == MPATH_PENDING && now_ns() - begin < SPIN_NS) {
-        relax();
+        sched_yield();
     }
     if (atomic_load(&call->state) != MPATH_PENDING) {
         return atomic_load(&call->state);

@@ -230,11 +230,11 @@ class Queue:
         return work
 
     def await_call(self, call, seconds=None):
-        """The call's state once it is not pending, or after so long."""
+        """The call's state once it is not pending, or after so long. Without a limit the caller makes the call if nobody has begun it."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while True:
             left = _SLICE_NS if deadline is None else min(_SLICE_NS, int((deadline - time.monotonic()) * 1e9))
-            state = self.native.wait(self.at, call.at, left)
+            state = self.native.wait(self.at, call.at, left, deadline is None)
             if state != native.PENDING or left <= 0:
                 return state
 
@@ -260,7 +260,7 @@ class Queue:
             except (KeyError, StopIteration, RuntimeError):
                 return  # another thread did
 
-    # --- by the library's thread --------------------------------------------------------------------------------------------
+    # --- by who makes a call of the queue, mostly the library's thread --------------------------------------------------------------------------------------------
 
     def _start(self):
         # What is copied or started here must not wait behind what the application has on its streams.
