@@ -211,12 +211,20 @@ def tensors_kept(rank, size):
     work.wait()
     same(output, torch.cat([full(1, s) for s in range(size)]))
     del work
-    for _ in range(100):
+    ends(alive)
+    inp = full(size, rank)
+    alive = weakref.ref(inp)
+    dist.all_to_all_single(output, inp, async_op=True)  # nobody waits for it
+    del inp
+    ends(alive)
+
+
+def ends(alive):
+    until = time.monotonic() + 30
+    while alive() is not None:
+        assert time.monotonic() < until, "the input lives on"
         gc.collect()
-        if alive() is None:
-            break
         time.sleep(0.02)
-    assert alive() is None, "the input lives on"
 
 
 def coalesced(rank, size):

@@ -2,12 +2,12 @@
 /* The queue of a process group, and the calls of MPI in it: without the interpreter lock, and without Python where
  * nothing has gone wrong. native.py is its other half.
  *
- * * A group's calls are made one after the other. Who would wait anyway makes its call itself where nothing is
+ * A group's calls are made one after the other. Who would wait anyway makes its call itself where nothing is
  * before it (mpath_make), a thread of the group makes all others (mpath_post), in the order in which they were
  * given. MPI's functions are found in the libmpi that the process has loaded, whose handles are pointers (Open
  * MPI), so this file needs no mpi.h, and one library serves all releases. CUDA's driver is looked for at run time.
  *
- * * Python is called from who makes a call of the queue, and never with the lock held: to make a call that is
+ * Python is called by who makes a call of the queue, and never with the lock held: to make a call that is
  * Python's (MPATH_BODY), when one has failed, and when one has ended whose end somebody wants to be told. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
