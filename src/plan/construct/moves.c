@@ -18,6 +18,16 @@ void mpath_balance_init(mpath_balance_t *balance, int num_nics)
     }
 }
 
+int mpath_balance_has_excess(const mpath_balance_t *balance)
+{
+    int nic = 0;
+
+    while (nic < balance->num_nics && balance->excess[nic] == 0) {
+        nic++;
+    }
+    return nic < balance->num_nics;
+}
+
 int mpath_balance_is_tight(const mpath_balance_t *balance)
 {
     uint64_t excess = 0, room = 0;

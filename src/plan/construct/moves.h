@@ -49,10 +49,9 @@ static inline size_t mpath_moves_pair(const mpath_moves_t *moves, int source, in
     return (size_t)source * moves->num_ranks + (size_t)destination;
 }
 
-/* Bytes of a pair still on its static route. */
-static inline uint64_t mpath_moves_left(const mpath_moves_t *moves, int source, int destination)
+/* Bytes of a pair, by its number, still on its static route. */
+static inline uint64_t mpath_moves_left_of(const mpath_moves_t *moves, size_t pair)
 {
-    size_t pair    = mpath_moves_pair(moves, source, destination);
     uint64_t bytes = moves->demand[pair];
     uint32_t move;
 
@@ -60,6 +59,11 @@ static inline uint64_t mpath_moves_left(const mpath_moves_t *moves, int source, 
         bytes -= moves->list[move].bytes;
     }
     return bytes;
+}
+
+static inline uint64_t mpath_moves_left(const mpath_moves_t *moves, int source, int destination)
+{
+    return mpath_moves_left_of(moves, mpath_moves_pair(moves, source, destination));
 }
 
 /*
@@ -96,6 +100,9 @@ static inline void mpath_balance_set_load(mpath_balance_t *balance, int nic, uin
     balance->excess[nic] = load > target ? load - target : 0;
     balance->room[nic]   = load < target ? target - load : 0;
 }
+
+/* Nonzero when some NIC is overloaded. */
+int mpath_balance_has_excess(const mpath_balance_t *balance);
 
 /* Nonzero when some NIC is overloaded and the others have little more room than it takes: else no care is needed. */
 int mpath_balance_is_tight(const mpath_balance_t *balance);

@@ -487,7 +487,7 @@ static int number_slots(mpath_ports_t *ports, int8_t *slot_of_rail)
     const mpath_machine_t *machine;
     uint64_t all = 0;
     uint64_t nics;
-    int rank, rail;
+    int rank;
 
     for (rank = 0; rank < ports->num_ranks && !ports->one_node; rank++) {
         machine = mpath_topo_machine(ports->topo, ports->ports[rank].node);
@@ -495,10 +495,10 @@ static int number_slots(mpath_ports_t *ports, int8_t *slot_of_rail)
             all |= 1ull << machine->nics[__builtin_ctzll(nics)].rail;
         }
     }
-    for (rail = 0; rail < MPATH_MAX_RAILS; rail++) {
-        slot_of_rail[rail] = (int8_t)((all >> rail) & 1 ? __builtin_popcountll(all & ((1ull << rail) - 1)) : NO_SLOT);
+    memset(slot_of_rail, NO_SLOT, MPATH_MAX_RAILS);
+    for (; all != 0; all &= all - 1) {
+        slot_of_rail[__builtin_ctzll(all)] = (int8_t)ports->num_slots++;
     }
-    ports->num_slots = __builtin_popcountll(all);
     return ports->num_slots <= MPATH_PORTS_MAX_SLOTS;
 }
 

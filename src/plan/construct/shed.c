@@ -260,9 +260,12 @@ static mpath_status_t move_arc(mpath_ports_t *ports, const mpath_ports_node_t *n
     int i, other;
 
     for (i = 0; i<ports->num_ranks && * left> 0 && status == MPATH_OK; i++) {
+        if (i == node->first) {
+            i += node->num_ranks - 1; /* ranks stand by node: none of its own */
+            continue;
+        }
         other = ports->members[i];
-        if (ports->ports[other].slot != via || &ports->nodes[ports->ports[other].node] == node ||
-            mpath_ports_is_linked(ports, own, other)) {
+        if (ports->ports[other].slot != via || mpath_ports_is_linked(ports, own, other)) {
             continue;
         }
         status = ports_move_over(ports, receives ? other : own, receives ? own : other, via, *left, &moved);
@@ -291,6 +294,9 @@ mpath_status_t mpath_ports_balance(mpath_ports_t *ports, int node, int receives)
     mpath_balance_solve(&balance);
     for (slot = 0; slot < ports->num_slots; slot++) {
         for (via = 0; via < ports->num_slots; via++) {
+            if (balance.flow[slot][via] == 0) {
+                continue;
+            }
             for (i = 0; i < n->num_ranks && balance.flow[slot][via] > 0 && status == MPATH_OK; i++) {
                 own = ports->members[n->first + i];
                 if (ports->ports[own].slot == slot) {
@@ -635,12 +641,15 @@ static uint64_t staging_need(const mpath_ports_t *ports, int rank, int receives)
     uint64_t linked          = receives ? ports->linked_in[rank] : ports->linked_out[rank];
     uint64_t remote          = receives ? ports->remote_in[rank] : ports->remote_out[rank];
     uint64_t by_peer         = ports->target[receives ? port->ingress : port->egress];
-    uint64_t by_pcie         = ports->target[receives ? port->down : port->up];
-    uint64_t by_nic          = nics_target(ports, port, receives);
+    uint64_t by_pcie         = ports->target[receives ? port->down : port->up], by_nic;
 
-    need  = above(local + linked + above(remote, by_nic), by_peer);
-    need  = need < local ? need : local;
-    spare = above(by_pcie, remote < by_nic ? remote : by_nic);
+    if (local == 0 || local + linked + remote <= by_peer) {
+        return 0; /* mostly */
+    }
+    by_nic = nics_target(ports, port, receives);
+    need   = above(local + linked + above(remote, by_nic), by_peer);
+    need   = need < local ? need : local;
+    spare  = above(by_pcie, remote < by_nic ? remote : by_nic);
     return need < spare ? need : spare;
 }
 

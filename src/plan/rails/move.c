@@ -17,7 +17,8 @@ typedef struct shedding {
     int receives;
     int node, rail;
     int pass;
-    uint64_t excess; /* bytes to go */
+    mpath_nic_set_t open; /* rails on which the node has had room: a move needs it, whatever the pair */
+    uint64_t excess;      /* bytes to go */
 } shedding_t;
 
 mpath_status_t mpath_rails_begin_moves(mpath_rails_t *rails)
@@ -89,7 +90,7 @@ static uint64_t room(const mpath_rails_t *rails, const uint64_t *loads, int lane
 static mpath_nic_set_t allowed_rails(const mpath_rails_t *rails, const shedding_t *from, int source, int destination)
 {
     int home = rails->home[source], there = rails->home[destination], other;
-    mpath_nic_set_t all = mpath_rails_common(rails, source, destination) & ~mpath_nic_bit(from->rail);
+    mpath_nic_set_t all = mpath_rails_common(rails, source, destination) & from->open;
 
     if (from->pass == PASSES - 1) {
         return all;
@@ -221,6 +222,18 @@ static mpath_status_t shed_rx(mpath_rails_t *rails, shedding_t *from)
     return MPATH_OK;
 }
 
+/* The other rails of the node on which it can send, or receive, more. */
+static mpath_nic_set_t open_rails(const mpath_rails_t *rails, const uint64_t *loads, int node, int except)
+{
+    mpath_nic_set_t open = 0;
+    int rail;
+
+    for (rail = 0; rail < rails->num_rails; rail++) {
+        open |= rail != except && room(rails, loads, node * rails->num_rails + rail) > 0 ? mpath_nic_bit(rail) : 0;
+    }
+    return open;
+}
+
 static mpath_status_t shed_lane(mpath_rails_t *rails, int receives, int lane)
 {
     const uint64_t *loads = receives ? rails->rx : rails->tx;
@@ -228,6 +241,10 @@ static mpath_status_t shed_lane(mpath_rails_t *rails, int receives, int lane)
     mpath_status_t status = MPATH_OK;
 
     for (from.pass = 0; from.pass < PASSES && loads[lane] > rails->target[lane] && status == MPATH_OK; from.pass++) {
+        from.open = open_rails(rails, loads, from.node, from.rail);
+        if (from.open == 0) {
+            return MPATH_OK;
+        }
         from.excess = loads[lane] - rails->target[lane];
         status      = receives ? shed_rx(rails, &from) : shed_tx(rails, &from);
     }
@@ -239,8 +256,11 @@ mpath_status_t mpath_rails_shed(mpath_rails_t *rails)
     mpath_status_t status = MPATH_OK;
     int lane;
 
-    for (lane = 0; lane < 2 * rails->num_lanes && status == MPATH_OK; lane++) {
-        status = shed_lane(rails, lane >= rails->num_lanes, lane % rails->num_lanes);
+    for (lane = 0; lane < rails->num_lanes && status == MPATH_OK; lane++) {
+        status = rails->tx[lane] > rails->target[lane] ? shed_lane(rails, 0, lane) : MPATH_OK;
+    }
+    for (lane = 0; lane < rails->num_lanes && status == MPATH_OK; lane++) {
+        status = rails->rx[lane] > rails->target[lane] ? shed_lane(rails, 1, lane) : MPATH_OK;
     }
     return status;
 }
@@ -331,13 +351,16 @@ static uint64_t spare(const mpath_rails_t *rails, uint64_t bytes)
 /* The move of a pair in two pieces to the rail of its other end; 0: it is in one piece, or has no such move. */
 static uint32_t move_of(const mpath_rails_t *rails, int receives, int own, int other)
 {
-    uint32_t move = rails->moves
-                        .head[receives ? mpath_rails_pair(rails, other, own) : mpath_rails_pair(rails, own, other)];
+    size_t pair   = receives ? mpath_rails_pair(rails, other, own) : mpath_rails_pair(rails, own, other);
+    uint32_t move = rails->moves.head[pair];
 
+    if (move == 0) {
+        return 0; /* most pairs */
+    }
     while (move != 0 && rails->moves.list[move].via != rails->home[other]) {
         move = rails->moves.list[move].next;
     }
-    return move != 0 && pair_bytes(rails, receives, own, other) > 0 ? move : 0;
+    return move != 0 && mpath_moves_left_of(&rails->moves, pair) > 0 ? move : 0;
 }
 
 /* The same arcs again, for pairs in two pieces: by how much they can be divided differently. */
@@ -396,6 +419,9 @@ static mpath_status_t refine_node(mpath_rails_t *rails, mpath_balance_t *balance
     mpath_status_t status = MPATH_OK;
 
     set_loads(rails, balance, node, receives);
+    if (!mpath_balance_has_excess(balance)) {
+        return MPATH_OK;
+    }
     mpath_balance_init(balance, rails->num_rails);
     count_divisible(rails, balance, node, receives);
     mpath_balance_solve(balance);
@@ -423,6 +449,9 @@ static mpath_status_t balance_node(mpath_rails_t *rails, int node, int receives)
     mpath_balance_solve(&balance);
     for (rail = 0; rail < rails->num_rails; rail++) {
         for (via = 0; via < rails->num_rails; via++) {
+            if (balance.flow[rail][via] == 0) {
+                continue;
+            }
             for (i = rails->slot_first[slot + rail];
                  i < rails->slot_first[slot + rail + 1] && balance.flow[rail][via] > 0; i++) {
                 status = move_arc(rails, node, receives, rails->slot_ranks[i], via, &balance.flow[rail][via]);

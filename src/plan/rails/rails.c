@@ -50,12 +50,12 @@ static uint64_t *nics_in_use(const mpath_rails_t *rails)
     return beside;
 }
 
-/* Numbers the rails that any node uses, in rail order; 0 when there are none or too many. */
+/* Numbers the rails that any node uses, in rail order; 0 when there are none. */
 static int number_rails(mpath_rails_t *rails, const uint64_t *nics, int8_t *index_of_rail)
 {
     const mpath_machine_t *machine;
     uint64_t used = 0;
-    int node, nic, rail;
+    int node, nic;
 
     for (node = 0; node < rails->num_nodes; node++) {
         machine = mpath_topo_machine(rails->topo, node);
@@ -63,14 +63,9 @@ static int number_rails(mpath_rails_t *rails, const uint64_t *nics, int8_t *inde
             used |= (nics[node] >> nic) & 1 ? 1ull << machine->nics[nic].rail : 0;
         }
     }
-    for (rail = 0; rail < 64; rail++) {
-        index_of_rail[rail] = NOT_A_RAIL;
-        if ((used >> rail) & 1) {
-            if (rails->num_rails == MPATH_MAX_NICS) {
-                return 0;
-            }
-            index_of_rail[rail] = (int8_t)rails->num_rails++;
-        }
+    memset(index_of_rail, NOT_A_RAIL, MPATH_MAX_RAILS);
+    for (; used != 0; used &= used - 1) {
+        index_of_rail[mpath_nic_first(used)] = (int8_t)rails->num_rails++;
     }
     return rails->num_rails > 0;
 }
@@ -183,7 +178,7 @@ static mpath_status_t rails_init(mpath_rails_t *rails, const mpath_topo_t *topo,
                                  uint64_t min_fragment_bytes)
 {
     const mpath_topo_params_t *params = mpath_topo_params(topo);
-    int8_t index_of_rail[64];
+    int8_t index_of_rail[MPATH_MAX_RAILS];
     mpath_status_t status;
     uint64_t *nics;
 
