@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* What the constructions need to keep the routes of an earlier plan. */
+/* Constructions of plans, and what they need to keep the routes of an earlier one. */
 #ifndef MPATH_PLAN_FOLLOW_H
 #define MPATH_PLAN_FOLLOW_H
 
@@ -19,15 +19,36 @@ mpath_status_t mpath_plan_scale(const mpath_plan_t *previous, const uint64_t *de
                                 mpath_piece_t **pieces_p, size_t *num_pieces_p);
 
 /*
- * Fills a plan from pieces; what they leave takes path 0. Sets flows, loads, relayed bytes, Z and the bottleneck, the
- * constructions (plan/rails/rails.c, plan/construct/construct.c) also the bound of the cuts. MPATH_DECLINED: the topology is of another kind, or has
- * no such path.
+ * Fills a plan from pieces; what they leave takes path 0. Sets flows, loads, relayed bytes, Z and the bottleneck, on any
+ * topology. MPATH_DECLINED: it has no such path.
  */
 mpath_status_t mpath_plan_replay(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                  const mpath_piece_t *pieces, size_t num_pieces);
-mpath_status_t mpath_plan_replay_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                       const mpath_piece_t *pieces, size_t num_pieces);
-mpath_status_t mpath_plan_replay_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                       const mpath_piece_t *pieces, size_t num_pieces);
+
+/* What a construction moves off the static routes: what Z asks for, or what is known. */
+typedef struct mpath_wanted {
+    const mpath_plan_params_t *params; /* of the policy mpath, or direct, which moves nothing; NULL: the pieces */
+    const mpath_piece_t *pieces;
+    size_t num_pieces;
+} mpath_wanted_t;
+
+/*
+ * Fills a plan without a list of all paths: flows, loads, relayed bytes, Z, the bottleneck and the bound, that of the
+ * cuts or a better one. MPATH_DECLINED: the topology is of no kind that is known, or lacks the path of a piece; the plan
+ * is empty.
+ */
+mpath_status_t mpath_plan_construct(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                    const mpath_wanted_t *wanted);
+
+/*
+ * plan/rails/rails.c: for nodes joined by rails. May miss the optimum where the memory of nodes, or crossings of a spine,
+ * decide it.
+ */
+mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_wanted_t *wanted);
+
+/* plan/construct/construct.c: for ranks on GPUs, one on each, joined in any way. */
+mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_wanted_t *wanted);
 
 #endif

@@ -58,21 +58,6 @@ mpath_status_t mpath_plan_create_from(const mpath_topo_t *topo, const uint64_t *
                                       const mpath_plan_params_t *params, const mpath_plan_t *previous,
                                       mpath_plan_t **plan_p);
 
-/*
- * plan/rails/rails.c: the same for nodes joined by rails, without a list of all paths; also the policy direct. MPATH_DECLINED
- * where nodes are joined in other ways. May miss the optimum where the memory of nodes, or crossings of a spine, decide
- * it. Sets Z and the bottleneck too, and which policy without a search may be better.
- */
-mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params);
-
-/*
- * plan/construct/construct.c: the same for ranks on GPUs, one on each, joined in any way (plan/construct/construct.h). The bound is that of the cuts,
- * and where that is not reached, what prices prove.
- */
-mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params);
-
 /* plan/pairs.c: by pairs of nodes. MPATH_DECLINED where rails are not equal. Sets Z and the bottleneck, too. */
 mpath_status_t mpath_plan_pairs(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                 const mpath_plan_params_t *params);

@@ -9,6 +9,7 @@
 static mpath_status_t replay(const mpath_topo_t *topo, const uint64_t *demand, const mpath_plan_params_t *params,
                              const mpath_plan_t *previous, mpath_plan_t *plan)
 {
+    mpath_wanted_t wanted = {.params = NULL};
     mpath_piece_t *pieces;
     mpath_status_t status;
     size_t count;
@@ -18,16 +19,10 @@ static mpath_status_t replay(const mpath_topo_t *topo, const uint64_t *demand, c
     if (status != MPATH_OK) {
         return status;
     }
-    status = MPATH_DECLINED;
-    if (mpath_topo_params(topo)->max_paths == 0) { /* what is constructed takes all paths for granted */
-        status = mpath_plan_replay_rails(plan, topo, demand, pieces, count);
-        if (status == MPATH_DECLINED) {
-            mpath_plan_clear(plan);
-            status = mpath_plan_replay_ports(plan, topo, demand, pieces, count);
-        }
-    }
+    wanted.pieces     = pieces;
+    wanted.num_pieces = count;
+    status            = mpath_plan_construct(plan, topo, demand, &wanted);
     if (status == MPATH_DECLINED) {
-        mpath_plan_clear(plan);
         status = mpath_plan_replay(plan, topo, demand, pieces, count);
         if (status == MPATH_OK) {
             status = mpath_plan_cuts(topo, demand, &plan->bound);

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /* Policy: who makes the plan. A construction where the topology allows one, the search else, or a fixed rule. */
-#include "plan/internal.h"
+#include "plan/follow.h"
 
 #include "util/log.h"
 
@@ -139,31 +139,35 @@ static int is_small(const mpath_topo_t *topo)
     return mpath_topo_num_ranks(topo) <= GENERAL_MAX_RANKS;
 }
 
-/* A plan without a list of paths, where the topology is of a kind that allows it; also of the policy direct. */
-static mpath_status_t construct(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params)
+mpath_status_t mpath_plan_construct(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                    const mpath_wanted_t *wanted)
 {
     mpath_status_t status = MPATH_DECLINED;
 
-    if (mpath_topo_params(topo)->max_paths > 0) {
-        return MPATH_DECLINED; /* what is constructed takes all paths for granted */
+    if (mpath_topo_params(topo)->max_paths == 0) { /* what is constructed takes all paths for granted */
+        status = mpath_plan_rails(plan, topo, demand, wanted);
     }
-    status = mpath_plan_rails(plan, topo, demand, params);
-
-    return status == MPATH_DECLINED ? mpath_plan_ports(plan, topo, demand, params) : status;
+    if (status == MPATH_DECLINED && mpath_topo_params(topo)->max_paths == 0) {
+        mpath_plan_clear(plan);
+        status = mpath_plan_ports(plan, topo, demand, wanted);
+    }
+    if (status == MPATH_DECLINED) {
+        mpath_plan_clear(plan);
+    }
+    return status;
 }
 
 /* A plan of a policy without a search. */
 static mpath_status_t make_static(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
                                   const mpath_plan_params_t *params)
 {
+    mpath_wanted_t wanted = {.params = params};
     mpath_status_t status = MPATH_DECLINED;
 
     if (params->policy == MPATH_POLICY_DIRECT) {
-        status = construct(plan, topo, demand, params);
+        status = mpath_plan_construct(plan, topo, demand, &wanted);
     }
     if (status == MPATH_DECLINED) {
-        mpath_plan_clear(plan);
         status = plan_static(plan, topo, demand, params);
         if (status == MPATH_OK) {
             mpath_plan_find_bottleneck(plan, topo);
@@ -200,10 +204,10 @@ static mpath_status_t search_better(mpath_plan_t **plan_p, const mpath_topo_t *t
 static mpath_status_t plan_congestion(mpath_plan_t **plan_p, const mpath_topo_t *topo, const uint64_t *demand,
                                       const mpath_plan_params_t *params, const mpath_plan_t *previous)
 {
-    mpath_status_t status = construct(*plan_p, topo, demand, params);
+    mpath_wanted_t wanted = {.params = params};
+    mpath_status_t status = mpath_plan_construct(*plan_p, topo, demand, &wanted);
 
     if (status == MPATH_DECLINED) {
-        mpath_plan_clear(*plan_p);
         status = mpath_plan_general(*plan_p, topo, demand, params, previous);
         if (status == MPATH_OK) {
             mpath_plan_find_bottleneck(*plan_p, topo);

@@ -129,7 +129,6 @@ static int path_number(const void *problem, int source, int destination, int via
     return linked + (list.first < 0 || position < list.first ? position + 1 : position);
 }
 
-/* plan/construct/construct.c: the flows and loads. */
 /* What a path other than the static route goes by; MPATH_PORTS_STATIC: there is no such path. */
 static int ports_via_of(const mpath_ports_t *ports, int source, int destination, int path)
 {
@@ -150,8 +149,7 @@ static int ports_via_of(const mpath_ports_t *ports, int source, int destination,
     return via_at(ports, &list, list.first < 0 || path <= list.first ? path - 1 : path);
 }
 
-/* plan/construct/construct.c: the flows and loads. */
-/* What a path other than the static route goes by; MPATH_PORTS_STATIC: there is no such path. */
+/* The flows, loads and Z. */
 static mpath_status_t ports_emit(const mpath_ports_t *ports, mpath_plan_t *plan)
 {
     mpath_status_t status = mpath_moves_emit(&ports->moves, plan, ports->demand, ports->num_ranks, ports->num_pairs,
@@ -160,6 +158,7 @@ static mpath_status_t ports_emit(const mpath_ports_t *ports, mpath_plan_t *plan)
     if (status == MPATH_OK) {
         memcpy(plan->loads, ports->load, (size_t)ports->num_resources * sizeof(*plan->loads));
         plan->relayed_bytes = ports->relayed_bytes;
+        plan->z             = mpath_ports_z_at(ports, ports->load, &plan->bottleneck);
     }
     return status;
 }
@@ -241,68 +240,54 @@ static mpath_status_t improve(mpath_ports_t *ports, mpath_ratio_t *bound, uint32
     return status == MPATH_OK ? mpath_ports_repair(ports, bound, gap_ppm) : status;
 }
 
-mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params)
+static mpath_status_t move_pieces(mpath_ports_t *ports, const mpath_wanted_t *wanted)
 {
-    mpath_status_t status;
-    mpath_ports_t ports;
-
-    status = mpath_ports_init(&ports, topo, demand, params->min_fragment_bytes);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    status = mpath_ports_count(&ports);
-    if (status == MPATH_OK) {
-        plan->bound = mpath_ports_cuts(&ports);
-        plan->z     = mpath_ports_z_at(&ports, ports.load, &plan->bottleneck);
-        if (params->policy == MPATH_POLICY_MPATH && !mpath_ratio_within(plan->z, plan->bound, params->gap_ppm)) {
-            status  = improve(&ports, &plan->bound, params->gap_ppm);
-            plan->z = mpath_ports_z_at(&ports, ports.load, &plan->bottleneck);
-        }
-    }
-    if (status == MPATH_OK) {
-        status = ports_emit(&ports, plan);
-    }
-    mpath_ports_release(&ports);
-    return status;
-}
-
-static mpath_status_t move_pieces(mpath_ports_t *ports, const mpath_piece_t *pieces, size_t num_pieces)
-{
-    mpath_status_t status = mpath_ports_begin_moves(ports);
+    mpath_status_t status = wanted->num_pieces > 0 ? mpath_ports_begin_moves(ports) : MPATH_OK;
+    const mpath_piece_t *piece;
     size_t i;
     int via;
 
-    for (i = 0; i < num_pieces && status == MPATH_OK; i++) {
-        via = ports_via_of(ports, pieces[i].source, pieces[i].destination, pieces[i].path);
-        if (via == MPATH_PORTS_STATIC) {
-            return MPATH_DECLINED;
-        }
-        status = mpath_ports_move_pair(ports, pieces[i].source, pieces[i].destination, via, pieces[i].bytes);
+    for (i = 0; i < wanted->num_pieces && status == MPATH_OK; i++) {
+        piece  = &wanted->pieces[i];
+        via    = ports_via_of(ports, piece->source, piece->destination, piece->path);
+        status = via == MPATH_PORTS_STATIC
+                     ? MPATH_DECLINED
+                     : mpath_ports_move_pair(ports, piece->source, piece->destination, via, piece->bytes);
     }
     return status;
 }
 
-mpath_status_t mpath_plan_replay_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                       const mpath_piece_t *pieces, size_t num_pieces)
+/* Moves what is wanted. */
+static mpath_status_t ports_move(mpath_ports_t *ports, mpath_plan_t *plan, const mpath_wanted_t *wanted)
+{
+    const mpath_plan_params_t *params = wanted->params;
+
+    if (params == NULL) {
+        return move_pieces(ports, wanted);
+    }
+    if (params->policy != MPATH_POLICY_MPATH || is_good(ports, plan->bound, params->gap_ppm)) {
+        return MPATH_OK;
+    }
+    return improve(ports, &plan->bound, params->gap_ppm);
+}
+
+mpath_status_t mpath_plan_ports(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_wanted_t *wanted)
 {
     mpath_status_t status;
     mpath_ports_t ports;
 
-    status = mpath_ports_init(&ports, topo, demand, 1);
+    status = mpath_ports_init(&ports, topo, demand, wanted->params == NULL ? 1 : wanted->params->min_fragment_bytes);
     if (status != MPATH_OK) {
         return status;
     }
     status = mpath_ports_count(&ports);
     if (status == MPATH_OK) {
         plan->bound = mpath_ports_cuts(&ports);
-        status      = num_pieces > 0 ? move_pieces(&ports, pieces, num_pieces) : MPATH_OK;
+        status      = ports_move(&ports, plan, wanted);
     }
     if (status == MPATH_OK) {
         status = ports_emit(&ports, plan);
-    }
-    if (status == MPATH_OK) {
-        plan->z = mpath_ports_z_at(&ports, ports.load, &plan->bottleneck);
     }
     mpath_ports_release(&ports);
     return status;

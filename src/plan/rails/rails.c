@@ -173,7 +173,7 @@ static void place_ranks(mpath_rails_t *rails, const int8_t *index_of_rail)
     }
 }
 
-/* plan/rails/rails.c: reads the topology. MPATH_DECLINED when it is not of this kind. */
+/* Reads the topology. MPATH_DECLINED when it is not of this kind. */
 static mpath_status_t rails_init(mpath_rails_t *rails, const mpath_topo_t *topo, const uint64_t *demand,
                                  uint64_t min_fragment_bytes)
 {
@@ -207,7 +207,6 @@ static mpath_status_t rails_init(mpath_rails_t *rails, const mpath_topo_t *topo,
     return status;
 }
 
-/* plan/rails/rails.c: reads the topology. MPATH_DECLINED when it is not of this kind. */
 static void rails_release(mpath_rails_t *rails)
 {
     free(rails->memory);
@@ -363,7 +362,7 @@ static mpath_status_t count_irregular(mpath_rails_t *rails, int source, const ui
     return MPATH_OK;
 }
 
-/* plan/rails/rails.c: loads of the static routes. MPATH_DECLINED when a pair with bytes has no rail in common. */
+/* Loads of the static routes. MPATH_DECLINED when a pair with bytes has no rail in common. */
 static mpath_status_t rails_count(mpath_rails_t *rails)
 {
     const uint64_t *demand = rails->demand;
@@ -461,7 +460,7 @@ static mpath_status_t make_model(mpath_model_t *model, const mpath_rails_t *rail
 }
 
 /*
- * plan/rails/rails.c: shares[(from * num_nodes + to) * num_rails + rail] of the bytes between nodes that minimise Z over the
+ * shares[(from * num_nodes + to) * num_rails + rail] of the bytes between nodes that minimise Z over the
  * common rails, and what they load the most loaded lane with. Raises the bound where the rails in common are all the
  * paths.
  */
@@ -515,7 +514,6 @@ static int path_of_rail(const mpath_rails_t *rails, int source, int destination,
     return rail == route.tx ? 0 : rail < route.tx ? position + 1 : position;
 }
 
-/* plan/rails/rails.c: the flows and loads. */
 /* The rail of a path that is not the static route; -1: none, as for a crossing. */
 static int rails_rail_of(const mpath_rails_t *rails, int source, int destination, int path)
 {
@@ -556,8 +554,7 @@ static void set_loads(const mpath_rails_t *rails, mpath_plan_t *plan)
     plan->relayed_bytes = rails->relayed_bytes;
 }
 
-/* plan/rails/rails.c: the flows and loads. */
-/* The rail of a path that is not the static route; -1: none, as for a crossing. */
+/* The flows and loads. */
 static mpath_status_t rails_emit(const mpath_rails_t *rails, mpath_plan_t *plan)
 {
     mpath_status_t status = mpath_moves_emit(&rails->moves, plan, rails->demand, rails->num_ranks, rails->num_pairs,
@@ -712,67 +709,53 @@ static mpath_status_t improve(mpath_rails_t *rails, mpath_plan_t *plan, const mp
     return status;
 }
 
-mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                const mpath_plan_params_t *params)
+static mpath_status_t move_pieces(mpath_rails_t *rails, const mpath_wanted_t *wanted)
 {
-    mpath_status_t status;
-    mpath_rails_t rails;
-
-    status = rails_init(&rails, topo, demand, params->min_fragment_bytes);
-    if (status != MPATH_OK) {
-        return status;
-    }
-    status = rails_count(&rails);
-    if (status == MPATH_OK) {
-        plan->bound = cut_bound(&rails);
-        if (params->policy == MPATH_POLICY_MPATH &&
-            !mpath_ratio_within(rails_z(&rails), plan->bound, params->gap_ppm)) {
-            status = improve(&rails, plan, params);
-        }
-    }
-    if (status == MPATH_OK) {
-        status = rails_emit(&rails, plan);
-    }
-    if (status == MPATH_OK) {
-        mpath_plan_find_bottleneck(plan, topo);
-    }
-    rails_release(&rails);
-    return status;
-}
-
-static mpath_status_t move_pieces(mpath_rails_t *rails, const mpath_piece_t *pieces, size_t num_pieces)
-{
-    mpath_status_t status = mpath_rails_begin_moves(rails);
+    mpath_status_t status = wanted->num_pieces > 0 ? mpath_rails_begin_moves(rails) : MPATH_OK;
+    const mpath_piece_t *piece;
     size_t i;
     int rail;
 
-    for (i = 0; i < num_pieces && status == MPATH_OK; i++) {
-        if (rails->node[pieces[i].source] == rails->node[pieces[i].destination]) {
+    for (i = 0; i < wanted->num_pieces && status == MPATH_OK; i++) {
+        piece = &wanted->pieces[i];
+        if (rails->node[piece->source] == rails->node[piece->destination]) {
             return MPATH_DECLINED;
         }
-        rail = rails_rail_of(rails, pieces[i].source, pieces[i].destination, pieces[i].path);
-        if (rail < 0) {
-            return MPATH_DECLINED;
-        }
-        status = mpath_rails_move_pair(rails, pieces[i].source, pieces[i].destination, rail, pieces[i].bytes);
+        rail   = rails_rail_of(rails, piece->source, piece->destination, piece->path);
+        status = rail < 0 ? MPATH_DECLINED
+                          : mpath_rails_move_pair(rails, piece->source, piece->destination, rail, piece->bytes);
     }
     return status;
 }
 
-mpath_status_t mpath_plan_replay_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
-                                       const mpath_piece_t *pieces, size_t num_pieces)
+/* Moves what is wanted. */
+static mpath_status_t rails_move(mpath_rails_t *rails, mpath_plan_t *plan, const mpath_wanted_t *wanted)
+{
+    const mpath_plan_params_t *params = wanted->params;
+
+    if (params == NULL) {
+        return move_pieces(rails, wanted);
+    }
+    if (params->policy != MPATH_POLICY_MPATH || mpath_ratio_within(rails_z(rails), plan->bound, params->gap_ppm)) {
+        return MPATH_OK;
+    }
+    return improve(rails, plan, params);
+}
+
+mpath_status_t mpath_plan_rails(mpath_plan_t *plan, const mpath_topo_t *topo, const uint64_t *demand,
+                                const mpath_wanted_t *wanted)
 {
     mpath_status_t status;
     mpath_rails_t rails;
 
-    status = rails_init(&rails, topo, demand, 1);
+    status = rails_init(&rails, topo, demand, wanted->params == NULL ? 1 : wanted->params->min_fragment_bytes);
     if (status != MPATH_OK) {
         return status;
     }
     status = rails_count(&rails);
     if (status == MPATH_OK) {
         plan->bound = cut_bound(&rails);
-        status      = num_pieces > 0 ? move_pieces(&rails, pieces, num_pieces) : MPATH_OK;
+        status      = rails_move(&rails, plan, wanted);
     }
     if (status == MPATH_OK) {
         status = rails_emit(&rails, plan);
