@@ -663,17 +663,6 @@ static void hop_text(const mpath_mover_t *mover, const mpath_hop_t *hop, char *t
     }
 }
 
-static int is_done(const mpath_duty_t *duty)
-{
-    return duty->done_bytes == duty->bytes;
-}
-
-/* Chunks are missing, or a chunk that has come is not passed on: which of the two does this rank wait for? */
-static int waits_for_arrival(const mpath_duty_t *duty)
-{
-    return (duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->arrived_chunks < duty->num_chunks);
-}
-
 static mpath_status_t hop_status(mpath_mover_t *mover, const mpath_duty_t *duty, const mpath_hop_t *hop, int peer_rank)
 {
     if (hop->lane != MPATH_LANE_RAIL) {
@@ -712,9 +701,10 @@ static mpath_status_t mover_lose_silent(void *engine, int seconds)
 
     for (size_t i = 0; i < mover->schedule->num_duties; i++) {
         const mpath_duty_t *duty = &mover->schedule->duties[i];
-        const mpath_hop_t *hop   = waits_for_arrival(duty) ? &duty->in : &duty->out;
+        const mpath_hop_t *hop   = mpath_duty_awaits(duty) ? &duty->in : &duty->out;
 
-        if (!is_done(duty) && (hop->lane == MPATH_LANE_RAIL) && (waits_for_arrival(duty) || (duty->hop_out >= 0))) {
+        if (!mpath_duty_is_done(duty) && (hop->lane == MPATH_LANE_RAIL) &&
+            (mpath_duty_awaits(duty) || (duty->hop_out >= 0))) {
             give_up(mover, duty, hop, seconds);
         }
         if (duty->fetches > 0) {
@@ -764,10 +754,10 @@ static mpath_status_t check_hop(mpath_mover_t *mover, const mpath_duty_t *duty, 
 
 static mpath_status_t check_duty(mpath_mover_t *mover, const mpath_duty_t *duty)
 {
-    int waits             = waits_for_arrival(duty);
+    int waits             = mpath_duty_awaits(duty);
     mpath_status_t status = MPATH_OK;
 
-    if (is_done(duty)) {
+    if (mpath_duty_is_done(duty)) {
         return MPATH_OK;
     }
     if (waits || duty->fetches > 0) {
@@ -798,7 +788,7 @@ static const mpath_duty_t *mover_first_missing(const mpath_mover_t *mover)
     for (size_t i = 0; i < mover->schedule->num_duties; i++) {
         const mpath_duty_t *duty = &mover->schedule->duties[i];
 
-        if (!is_done(duty) && ((edge == NULL) || (waits_for_arrival(duty) && !waits_for_arrival(edge)))) {
+        if (!mpath_duty_is_done(duty) && ((edge == NULL) || (mpath_duty_awaits(duty) && !mpath_duty_awaits(edge)))) {
             edge = duty;
         }
     }
@@ -810,7 +800,7 @@ static int mover_edge(const void *engine, mpath_wait_why_t why, int *rank_p, cha
     const mpath_mover_t *mover = engine;
     const mpath_team_t *team   = mover->team;
     const mpath_duty_t *duty   = mover_first_missing(mover);
-    int waits                  = duty != NULL && waits_for_arrival(duty), peer;
+    int waits                  = duty != NULL && mpath_duty_awaits(duty), peer;
     char lane[MPATH_NIC_NAME_MAX + 16];
     const mpath_hop_t *hop;
 

@@ -139,8 +139,7 @@ static const mpath_duty_t *first_awaited(const mpath_relay_t *relay)
     for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
         const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
-        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->hop_out != MPATH_DUTY_NO_HOP) &&
-            (duty->arrived_chunks < duty->num_chunks)) {
+        if (mpath_duty_awaits(duty) && (duty->hop_out != MPATH_DUTY_NO_HOP)) {
             return duty;
         }
     }
@@ -242,11 +241,10 @@ static uint64_t needed_ranks(const mpath_relay_t *relay)
     for (size_t i = 0; i < relay->bound.schedule->num_duties; i++) {
         const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
-        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->arrived_chunks < duty->num_chunks) &&
-            (duty->hop_out != MPATH_DUTY_NO_HOP)) {
+        if (mpath_duty_awaits(duty) && (duty->hop_out != MPATH_DUTY_NO_HOP)) {
             needed |= 1ull << duty->in.from;
         }
-        if ((duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->done_bytes < duty->bytes)) {
+        if ((duty->hop_out != MPATH_DUTY_NO_HOP) && !mpath_duty_is_done(duty)) {
             needed |= 1ull << duty->out.to;
         }
     }
@@ -323,12 +321,11 @@ static mpath_status_t check_ends(mpath_relay_t *relay)
     for (size_t i = 0; relay->rails.active && (i < relay->bound.schedule->num_duties) && (status == MPATH_OK); i++) {
         const mpath_duty_t *duty = &relay->bound.schedule->duties[i];
 
-        if ((duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->in.lane == MPATH_LANE_RAIL) &&
-            (duty->arrived_chunks < duty->num_chunks)) {
+        if (mpath_duty_awaits(duty) && (duty->in.lane == MPATH_LANE_RAIL)) {
             status = check_end(relay, duty->in.nic_to, duty->in.from, duty->in.nic_from);
         }
         if ((status == MPATH_OK) && (duty->hop_out != MPATH_DUTY_NO_HOP) && (duty->out.lane == MPATH_LANE_RAIL) &&
-            ((duty->done_bytes < duty->bytes) || mpath_relay_rails_owe(relay, duty))) {
+            (!mpath_duty_is_done(duty) || mpath_relay_rails_owe(relay, duty))) {
             status = check_end(relay, duty->out.nic_from, duty->out.to, duty->out.nic_to);
         }
     }
@@ -438,11 +435,6 @@ static void relay_abandon(mpath_relay_t *relay, int seconds)
  * is planned and moved anew without the rails: its send buffers are unchanged, and bytes that come again are the same.
  */
 
-static int waits_for_arrival(const mpath_duty_t *duty)
-{
-    return (duty->hop_in != MPATH_DUTY_NO_HOP) && (duty->arrived_chunks < duty->num_chunks);
-}
-
 static void give_up(mpath_relay_t *relay, const mpath_hop_t *hop, int nic, int seconds)
 {
     if (relay->lost == 0) {
@@ -461,10 +453,10 @@ mpath_status_t mpath_relay_give_rails_up(mpath_relay_t *relay, int seconds)
 
     for (size_t i = 0; i < schedule->num_duties; i++) {
         const mpath_duty_t *duty = &schedule->duties[i];
-        int waits                = waits_for_arrival(duty);
+        int waits                = mpath_duty_awaits(duty);
         const mpath_hop_t *hop   = waits ? &duty->in : &duty->out;
 
-        if ((duty->done_bytes < duty->bytes) && (waits || (duty->hop_out != MPATH_DUTY_NO_HOP)) &&
+        if (!mpath_duty_is_done(duty) && (waits || (duty->hop_out != MPATH_DUTY_NO_HOP)) &&
             (hop->lane == MPATH_LANE_RAIL)) {
             give_up(relay, hop, waits ? hop->nic_to : hop->nic_from, seconds);
         }

@@ -97,6 +97,17 @@ static inline uint32_t mpath_duty_index(const mpath_duty_t *duty, uint64_t offse
     return (uint32_t)((offset - duty->offset + duty->cut) / duty->chunk_bytes);
 }
 
+static inline int mpath_duty_is_done(const mpath_duty_t *duty)
+{
+    return duty->done_bytes == duty->bytes;
+}
+
+/* Chunks of it are still to come in; else what is left is to be passed on, or fetched. */
+static inline int mpath_duty_awaits(const mpath_duty_t *duty)
+{
+    return duty->hop_in != MPATH_DUTY_NO_HOP && duty->arrived_chunks < duty->num_chunks;
+}
+
 /* Notes a chunk that came in; MPATH_ERR_PARAM unless it is one that is still missing, as both ends cut it. */
 mpath_status_t mpath_schedule_accept(mpath_schedule_t *schedule, mpath_duty_t *duty, const mpath_chunk_t *chunk);
 
