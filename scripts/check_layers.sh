@@ -23,13 +23,13 @@ for room in "${rooms[@]}"; do
 done
 
 # CUDA has names below device/cuda only; mpath_bench makes memory of every kind that its driver has, and runs NCCL.
-if grep -rnE --include='*.[ch]' 'mpath_cu_|MPATH_CU_|"device/cuda/' . ../ompi_coll_mpath ../ucx_tl_mpath | grep -v -E '^\./(device/cuda/|tools/bench_)'; then
+if grep -rnE --include='*.[ch]' 'mpath_cu_|MPATH_CU_|"device/cuda/' . ../ompi_coll_mpath ../ucx_tl_mpath | grep -v -E '^\./(device/cuda/|tools/bench/)'; then
     echo "src: only device/cuda and the tools that make memory for benchmarks call CUDA; the others use device/device.h"
     rc=1
 fi
 
 for pattern in '<mpi\.h>' '"mpi\.h"' '"ompi' '"opal'; do
-    if grep -rn --include='*.[ch]' "^ *# *include *$pattern" . | grep -v -E '^\./tools/(mpath_)?bench'; then
+    if grep -rn --include='*.[ch]' "^ *# *include *$pattern" . | grep -v -E '^\./tools/bench/'; then
         echo "src: only tools/mpath_bench is an MPI program"
         rc=1
     fi

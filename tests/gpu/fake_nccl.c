@@ -4,7 +4,7 @@
  * buffers, which the (fake) CUDA driver makes. Everything is finished when a call or a group returns.
  */
 #include "device/cuda/driver.h"
-#include "tools/bench_nccl.h"
+#include "tools/bench/nccl.h"
 
 #include <dlfcn.h>
 #include <stdio.h>

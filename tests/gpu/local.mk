@@ -11,5 +11,5 @@ fake_link = $(AM_V_CC)$(MKDIR_P) fake_cuda && $(CC) $(CPPFLAGS) -I$(top_srcdir)/
 	-fPIC -fvisibility=hidden -shared
 fake_cuda/libnvidia-ml.so.1: gpu/fake_nvml.c
 	$(fake_link) -Wl,-soname,libnvidia-ml.so.1 -o $@ $(srcdir)/gpu/fake_nvml.c
-fake_cuda/libnccl.so.2: gpu/fake_nccl.c $(top_srcdir)/src/tools/bench_nccl.h
+fake_cuda/libnccl.so.2: gpu/fake_nccl.c $(top_srcdir)/src/tools/bench/nccl.h
 	$(fake_link) $(OMPI_CPPFLAGS) -Wl,-soname,libnccl.so.2 -o $@ $(srcdir)/gpu/fake_nccl.c $(OMPI_LIBS) -ldl

@@ -6,7 +6,7 @@
  */
 #include "mpi/cases.h"
 #include "mpi/memory.h"
-#include "tools/bench_pvar.h"
+#include "tools/bench/pvar.h"
 
 #include <endian.h>
 #include <stdio.h>

@@ -4,7 +4,7 @@
  * domains, host memory only. The plans are valid, near their bounds, and no policy without a search is better.
  */
 #include "plan/demand.h"
-#include "tools/plan_clusters.h"
+#include "tools/plan/clusters.h"
 #include "unit/plan_support.h"
 
 #include <stdlib.h>

@@ -4,7 +4,7 @@
 
 #include "plan/demand.h"
 #include "plan/workload.h"
-#include "tools/rivals.h"
+#include "tools/plan/rivals.h"
 
 #include <stdlib.h>
 

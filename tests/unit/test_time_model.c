@@ -6,7 +6,7 @@
 #include "mover/schedule.h"
 #include "plan/demand.h"
 #include "plan/time_model.h"
-#include "tools/simulate.h"
+#include "tools/plan/simulate.h"
 #include "unit/capture.h"
 #include "unit/plan_cases.h"
 
