@@ -52,7 +52,7 @@ typedef struct mca_coll_mpath_oob_message_t {
 typedef union oob_reserve_t {
     union oob_reserve_t *next; /* among the free ones */
     max_align_t aligned;
-    char room[sizeof(oob_message_t) + OOB_RESERVE_BYTES];
+    char storage[sizeof(oob_message_t) + OOB_RESERVE_BYTES];
 } oob_reserve_t;
 
 static oob_reserve_t reserve[OOB_RESERVE];

@@ -100,11 +100,11 @@ static bool tag_fits(const struct ompi_communicator_t *twin, int32_t tag)
 }
 
 /* Copies an array of the user to where there is room for it, which moves on. */
-static void *take_array(const void *data, size_t bytes, char **room)
+static void *take_array(const void *data, size_t bytes, char **storage)
 {
-    void *copy = memcpy(*room, data, bytes);
+    void *copy = memcpy(*storage, data, bytes);
 
-    *room += (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
+    *storage += (bytes + sizeof(uint64_t) - 1) / sizeof(uint64_t) * sizeof(uint64_t);
     return copy;
 }
 
@@ -116,27 +116,27 @@ static int arguments_take_arrays(mca_coll_mpath_arguments_t *a, size_t size, voi
 {
     bool sends    = (COLL_MPATH_ALLTOALLV == a->kind) && (MPI_IN_PLACE != a->sbuf);
     bool receives = (COLL_MPATH_ALLTOALLV == a->kind) || (COLL_MPATH_ALLGATHERV == a->kind);
-    char *room;
+    char *storage;
 
     *arrays_p = NULL;
     if (!receives && (COLL_MPATH_REDUCE_SCATTER != a->kind)) {
         return OMPI_SUCCESS;
     }
-    room = *arrays_p = malloc(4 * size * sizeof(uint64_t));
-    if (NULL == room) {
+    storage = *arrays_p = malloc(4 * size * sizeof(uint64_t));
+    if (NULL == storage) {
         return OMPI_ERR_OUT_OF_RESOURCE;
     }
-    a->rcounts = COLL_MPATH_COUNTS_AT(
-        a->rcounts, take_array(COLL_MPATH_COUNTS_DATA(a->rcounts), size * COLL_MPATH_COUNTS_WIDTH(a->rcounts), &room));
+    a->rcounts = COLL_MPATH_COUNTS_AT(a->rcounts, take_array(COLL_MPATH_COUNTS_DATA(a->rcounts),
+                                                             size * COLL_MPATH_COUNTS_WIDTH(a->rcounts), &storage));
     if (receives) {
-        a->rdisps = COLL_MPATH_DISPLS_AT(
-            a->rdisps, take_array(COLL_MPATH_DISPLS_DATA(a->rdisps), size * COLL_MPATH_DISPLS_WIDTH(a->rdisps), &room));
+        a->rdisps = COLL_MPATH_DISPLS_AT(a->rdisps, take_array(COLL_MPATH_DISPLS_DATA(a->rdisps),
+                                                               size * COLL_MPATH_DISPLS_WIDTH(a->rdisps), &storage));
     }
     if (sends) {
         a->scounts = COLL_MPATH_COUNTS_AT(a->scounts, take_array(COLL_MPATH_COUNTS_DATA(a->scounts),
-                                                                 size * COLL_MPATH_COUNTS_WIDTH(a->scounts), &room));
-        a->sdisps  = COLL_MPATH_DISPLS_AT(
-             a->sdisps, take_array(COLL_MPATH_DISPLS_DATA(a->sdisps), size * COLL_MPATH_DISPLS_WIDTH(a->sdisps), &room));
+                                                                 size * COLL_MPATH_COUNTS_WIDTH(a->scounts), &storage));
+        a->sdisps  = COLL_MPATH_DISPLS_AT(a->sdisps, take_array(COLL_MPATH_DISPLS_DATA(a->sdisps),
+                                                                size * COLL_MPATH_DISPLS_WIDTH(a->sdisps), &storage));
     }
     return OMPI_SUCCESS;
 }

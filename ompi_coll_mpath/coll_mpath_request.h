@@ -70,19 +70,19 @@ typedef enum mca_coll_mpath_request_state_t {
  * and arrays behind its first member: at most 12 pointers. The header with that type includes one that no Open MPI
  * installs.
  */
-#define COLL_MPATH_REQUEST_ROOM 32
+#define COLL_MPATH_REQUEST_STORAGE 32
 
 typedef struct mca_coll_mpath_request_t {
     ompi_request_t super;
-    void *room[COLL_MPATH_REQUEST_ROOM];     /* the MPI functions' own */
-    mca_coll_mpath_module_t *module;         /* the request keeps its communicator */
-    const mca_coll_mpath_request_ops_t *ops; /* NULL: an adopted one */
-    mca_coll_mpath_arguments_t arguments;    /* whose arrays are in the next one */
-    void *arrays;                            /* NULL: it has none */
-    bool at_once;                            /* so small that mpath is not asked, for a start of a persistent request */
-    ompi_request_t *previous;                /* NULL: to be made when mpath declines */
-    int32_t tag;                             /* then: for it */
-    struct ompi_communicator_t *twin;        /* on which it was made; NULL: on the communicator itself */
+    void *storage[COLL_MPATH_REQUEST_STORAGE]; /* the MPI functions' own */
+    mca_coll_mpath_module_t *module;           /* the request keeps its communicator */
+    const mca_coll_mpath_request_ops_t *ops;   /* NULL: an adopted one */
+    mca_coll_mpath_arguments_t arguments;      /* whose arrays are in the next one */
+    void *arrays;                              /* NULL: it has none */
+    bool at_once;                     /* so small that mpath is not asked, for a start of a persistent request */
+    ompi_request_t *previous;         /* NULL: to be made when mpath declines */
+    int32_t tag;                      /* then: for it */
+    struct ompi_communicator_t *twin; /* on which it was made; NULL: on the communicator itself */
     int send_parts, recv_parts;
     mca_coll_mpath_args_t send, recv; /* what the previous request works on: the user's buffers or copies on the host */
     mca_coll_mpath_device_t send_device, recv_device;

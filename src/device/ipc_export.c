@@ -30,7 +30,7 @@ typedef struct descriptor {
 
 static struct {
     descriptor_t *list;
-    size_t count, room;
+    size_t count, capacity;
 } descriptors;
 
 /* Descriptors that there may be. */
@@ -63,28 +63,28 @@ static void descriptor_put(uint64_t block_id)
     }
     if (descriptors.count == 0) {
         free(descriptors.list);
-        descriptors.list = NULL;
-        descriptors.room = 0;
+        descriptors.list     = NULL;
+        descriptors.capacity = 0;
     }
 }
 
-static mpath_status_t descriptor_room(void)
+static mpath_status_t descriptors_grow(void)
 {
-    size_t room = (descriptors.room == 0) ? 64 : 2 * descriptors.room;
+    size_t capacity = (descriptors.capacity == 0) ? 64 : 2 * descriptors.capacity;
     descriptor_t *list;
 
     if (descriptors.count >= export_pieces_limit()) {
         return MPATH_ERR_NO_MEMORY;
     }
-    if (descriptors.count < descriptors.room) {
+    if (descriptors.count < descriptors.capacity) {
         return MPATH_OK;
     }
-    list = realloc(descriptors.list, room * sizeof(*list));
+    list = realloc(descriptors.list, capacity * sizeof(*list));
     if (list == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    descriptors.list = list;
-    descriptors.room = room;
+    descriptors.list     = list;
+    descriptors.capacity = capacity;
     return MPATH_OK;
 }
 
@@ -100,7 +100,7 @@ static mpath_status_t descriptor_get(const mpath_memory_piece_t *piece, int *fd_
         *fd_p = found->fd;
         return MPATH_OK;
     }
-    status = descriptor_room();
+    status = descriptors_grow();
     if (status != MPATH_OK) {
         return status;
     }
@@ -508,7 +508,7 @@ static int export_lookup(const mpath_export_t *made)
 }
 
 /* Closes what is no longer mapped; its descriptors keep freed memory from the application. Returns a free entry. */
-static unsigned export_make_room(void)
+static unsigned export_close_unused(void)
 {
     unsigned index, oldest = 0, free_index = MPATH_EXPORTS_MAX;
     mpath_export_t now;
@@ -604,7 +604,7 @@ mpath_status_t mpath_export_make(const void *address, size_t bytes, const mpath_
     if (found < 0) {
         status = export_make_new(memory, &made);
         if (status == MPATH_OK) {
-            found                  = (int)export_make_room();
+            found                  = (int)export_close_unused();
             exports.entries[found] = made;
         }
     }

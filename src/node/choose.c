@@ -49,12 +49,12 @@
 /* The GPU that a rank works on, by the side that tells it; NULL: none. */
 static const mpath_device_uuid_t *gpu_of(const mpath_gpu_coll_t *gpu, int rank)
 {
-    const mpath_room_side_t *sides = gpu_cell(gpu, rank)->sides;
+    const mpath_board_side_t *sides = gpu_cell(gpu, rank)->sides;
 
-    if (sides[MPATH_ROOM_SEND].device >= 0) {
-        return &sides[MPATH_ROOM_SEND].memory.uuid;
+    if (sides[MPATH_BOARD_SEND].device >= 0) {
+        return &sides[MPATH_BOARD_SEND].memory.uuid;
     }
-    return (sides[MPATH_ROOM_RECV].device >= 0) ? &sides[MPATH_ROOM_RECV].memory.uuid : NULL;
+    return (sides[MPATH_BOARD_RECV].device >= 0) ? &sides[MPATH_BOARD_RECV].memory.uuid : NULL;
 }
 
 static int first_on_the_same(const mpath_gpu_coll_t *gpu, int rank)
@@ -81,12 +81,12 @@ static int count_on(const gpu_turns_t *turns, int size, int place)
     return count;
 }
 
-static int is_on_the_same(const mpath_room_cell_t *one, const mpath_room_cell_t *other)
+static int is_on_the_same(const mpath_board_cell_t *one, const mpath_board_cell_t *other)
 {
     int same = 0;
 
-    for (int i = 0; i < MPATH_ROOM_SIDES * MPATH_ROOM_SIDES; i++) {
-        const mpath_room_side_t *a = &one->sides[i / MPATH_ROOM_SIDES], *b = &other->sides[i % MPATH_ROOM_SIDES];
+    for (int i = 0; i < MPATH_BOARD_SIDES * MPATH_BOARD_SIDES; i++) {
+        const mpath_board_side_t *a = &one->sides[i / MPATH_BOARD_SIDES], *b = &other->sides[i % MPATH_BOARD_SIDES];
 
         same = same || ((a->device >= 0) && (b->device >= 0) &&
                         (memcmp(&a->memory.uuid, &b->memory.uuid, sizeof(a->memory.uuid)) == 0));
@@ -301,10 +301,10 @@ static int meets_small_pages(const mpath_gpu_coll_t *gpu, uint64_t least_bytes)
     int meets = 0;
 
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        const mpath_room_cell_t *owner = gpu_cell(gpu, i % gpu->size);
+        const mpath_board_cell_t *owner = gpu_cell(gpu, i % gpu->size);
 
         meets = meets || ((gpu->decided.ways[i] == WAY_PUSH) && (gpu->demand[i] >= least_bytes) &&
-                          mpath_export_has_small_pages(&owner->sides[MPATH_ROOM_RECV].memory));
+                          mpath_export_has_small_pages(&owner->sides[MPATH_BOARD_RECV].memory));
     }
     return meets;
 }
@@ -320,7 +320,7 @@ static void tell_of_small_pages(const mpath_gpu_coll_t *gpu)
     static atomic_flag told = ATOMIC_FLAG_INIT;
 
     for (int rank = 0; gpu->me == 0 && rank < gpu->size; rank++) {
-        const mpath_export_t *memory = &gpu_cell(gpu, rank)->sides[MPATH_ROOM_RECV].memory;
+        const mpath_export_t *memory = &gpu_cell(gpu, rank)->sides[MPATH_BOARD_RECV].memory;
 
         if (mpath_export_has_small_pages(memory)) {
             mpath_info_by(
@@ -602,17 +602,17 @@ mpath_status_t mpath_gpu_coll_get_slots(mpath_gpu_coll_t *gpu, uint64_t bytes, c
 {
     mpath_status_t status;
 
-    if (gpu->room.staged != NULL) {
+    if (gpu->board.staged != NULL) {
         return MPATH_OK;
     }
-    status = mpath_room_open_slots(&gpu->room, bytes, (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
+    status = mpath_board_open_slots(&gpu->board, bytes, (gpu->send.gpu != NULL) ? gpu->send.gpu : gpu->receive.gpu);
     if ((status == MPATH_OK) || (mpath_team_status(gpu->team) != MPATH_OK)) {
         return status;
     }
-    if (mpath_room_asked_for_slots(&gpu->room)) {
+    if (mpath_board_asked_for_slots(&gpu->board)) {
         mpath_info_by(gpu->me == 0,
                       "a rank cannot have slots in host memory (%s); in this call and %u after it that need them %s",
-                      mpath_status_string(status), gpu->room.slots_pause.length, without);
+                      mpath_status_string(status), gpu->board.slots_pause.length, without);
     }
     return MPATH_DECLINED;
 }
@@ -644,7 +644,7 @@ static mpath_status_t get_slots_alone(mpath_gpu_coll_t *gpu, uint64_t bytes)
 
 void mpath_gpu_coll_count_pause(mpath_gpu_coll_t *gpu)
 {
-    if (gpu->no_beside && !mpath_pause_passes(&gpu->room.slots_pause)) {
+    if (gpu->no_beside && !mpath_pause_passes(&gpu->board.slots_pause)) {
         gpu->no_beside     = 0;
         gpu->decided.valid = 0; /* with nothing beside */
     }
@@ -665,7 +665,7 @@ static mpath_status_t gpu_coll_share_direct(mpath_gpu_coll_t *gpu)
     mpath_status_t status  = MPATH_OK;
     int direct             = 0;
 
-    for (int i = 0; gpu->timed && !direct && (gpu->room.staged == NULL) && (i < gpu->size * gpu->size); i++) {
+    for (int i = 0; gpu->timed && !direct && (gpu->board.staged == NULL) && (i < gpu->size * gpu->size); i++) {
         direct = goes_direct(decided, i);
     }
     if (direct && !gpu->no_beside) {
@@ -721,10 +721,10 @@ static int is_for_streams(const mpath_gpu_coll_t *gpu, uint64_t bytes)
 
 int mpath_gpu_coll_by_streams(const mpath_gpu_coll_t *gpu, int from, int to, uint64_t bytes)
 {
-    int32_t least = gpu->turns.shared ? MPATH_ROOM_WAITS_BESIDE : MPATH_ROOM_WAITS_ALONE;
+    int32_t least = gpu->turns.shared ? MPATH_BOARD_WAITS_BESIDE : MPATH_BOARD_WAITS_ALONE;
 
-    return is_for_streams(gpu, bytes) && (gpu_cell(gpu, from)->sides[MPATH_ROOM_SEND].waits >= least) &&
-           (gpu_cell(gpu, to)->sides[MPATH_ROOM_RECV].waits >= least);
+    return is_for_streams(gpu, bytes) && (gpu_cell(gpu, from)->sides[MPATH_BOARD_SEND].waits >= least) &&
+           (gpu_cell(gpu, to)->sides[MPATH_BOARD_RECV].waits >= least);
 }
 
 /* A rank that works on another's memory: a sender on a receive buffer (RECV), or a receiver on a send buffer (SEND). */
@@ -734,7 +734,7 @@ typedef struct access {
 
 static access_t access_of(int source, int destination, int side)
 {
-    return (side == MPATH_ROOM_RECV) ? (access_t){source, destination, side} : (access_t){destination, source, side};
+    return (side == MPATH_BOARD_RECV) ? (access_t){source, destination, side} : (access_t){destination, source, side};
 }
 
 static const mpath_export_t *memory_of(const mpath_gpu_coll_t *gpu, const access_t *access)
@@ -745,14 +745,14 @@ static const mpath_export_t *memory_of(const mpath_gpu_coll_t *gpu, const access
 /* The device with which the opener would work: that of its own side of the message. */
 static int32_t device_of(const mpath_gpu_coll_t *gpu, const access_t *access)
 {
-    return gpu_cell(gpu, access->opener)->sides[MPATH_ROOM_SIDES - 1 - access->side].device;
+    return gpu_cell(gpu, access->opener)->sides[MPATH_BOARD_SIDES - 1 - access->side].device;
 }
 
 /* What a rank has opened says nothing of its other devices: of one that has turned to another nothing is known. */
 static void forget_moved(mpath_gpu_coll_t *gpu)
 {
-    for (int i = 0; i < MPATH_ROOM_SIDES * gpu->size; i++) {
-        int side = i / gpu->size, rank = i % gpu->size, opens = MPATH_ROOM_SIDES - 1 - side;
+    for (int i = 0; i < MPATH_BOARD_SIDES * gpu->size; i++) {
+        int side = i / gpu->size, rank = i % gpu->size, opens = MPATH_BOARD_SIDES - 1 - side;
         int32_t device = gpu_cell(gpu, rank)->sides[side].device;
 
         if ((device < 0) || (device == gpu->devices[i])) {
@@ -819,7 +819,7 @@ static int is_open(mpath_gpu_coll_t *gpu, const access_t *access)
 static int open_import(mpath_gpu_coll_t *gpu, const access_t *access)
 {
     const mpath_export_t *memory = memory_of(gpu, access);
-    mpath_gpu_t *device          = (access->side == MPATH_ROOM_RECV) ? gpu->send.gpu : gpu->receive.gpu;
+    mpath_gpu_t *device          = (access->side == MPATH_BOARD_RECV) ? gpu->send.gpu : gpu->receive.gpu;
     int peer                     = mpath_gpu_find(&memory->uuid); /* -1: only the other process sees it */
 
     return ((peer < 0) || mpath_gpu_can_reach(device, peer)) &&
@@ -833,7 +833,7 @@ static uint64_t open_unknown(mpath_gpu_coll_t *gpu, int side)
 
     for (int peer = 0; peer < gpu->size; peer++) {
         access_t access = {gpu->me, peer, side};
-        uint64_t bytes  = (side == MPATH_ROOM_RECV) ? gpu_bytes(gpu, gpu->me, peer) : gpu_bytes(gpu, peer, gpu->me);
+        uint64_t bytes  = (side == MPATH_BOARD_RECV) ? gpu_bytes(gpu, gpu->me, peer) : gpu_bytes(gpu, peer, gpu->me);
 
         if ((bytes > 0) && is_unknown(gpu, &access) && !open_import(gpu, &access)) {
             gpu->decided.imports[side][peer] = NULL;
@@ -918,7 +918,7 @@ void mpath_gpu_coll_forget_ways(mpath_gpu_coll_t *gpu)
 void mpath_gpu_coll_close_imports(mpath_gpu_coll_t *gpu)
 {
     gpu_decided_t *decided   = &gpu->decided;
-    mpath_import_t **imports = decided->imports[MPATH_ROOM_RECV]; /* of both sides */
+    mpath_import_t **imports = decided->imports[MPATH_BOARD_RECV]; /* of both sides */
     unsigned count           = 2 * (unsigned)gpu->size;
 
     decided->closed_stamp = mpath_import_put_all(imports, count);
@@ -954,7 +954,7 @@ static void note_wanted(mpath_gpu_coll_t *gpu)
     for (int rank = 0; rank < gpu->size; rank++) {
         gpu_way_t to = gpu_way(gpu, gpu->me, rank);
 
-        gpu->decided.wanted[MPATH_ROOM_RECV] |= ((to == WAY_KERNEL) || (to == WAY_PUSH)) ? 1ull << rank : 0;
+        gpu->decided.wanted[MPATH_BOARD_RECV] |= ((to == WAY_KERNEL) || (to == WAY_PUSH)) ? 1ull << rank : 0;
     }
 }
 
@@ -964,13 +964,13 @@ static void open_again(mpath_gpu_coll_t *gpu)
     unsigned count = 2 * (unsigned)gpu->size;
 
     if (mpath_import_take_again(gpu->decided.closed, count, gpu->decided.closed_stamp)) {
-        memcpy(gpu->decided.imports[MPATH_ROOM_RECV], gpu->decided.closed, count * sizeof(mpath_import_t *));
+        memcpy(gpu->decided.imports[MPATH_BOARD_RECV], gpu->decided.closed, count * sizeof(mpath_import_t *));
     }
 }
 
 static mpath_status_t open_wanted(mpath_gpu_coll_t *gpu)
 {
-    for (int side = 0; side < MPATH_ROOM_SIDES; side++) {
+    for (int side = 0; side < MPATH_BOARD_SIDES; side++) {
         for (int rank = 0; rank < gpu->size; rank++) {
             access_t access = {gpu->me, rank, side};
 
@@ -1006,7 +1006,7 @@ static void decide(mpath_gpu_coll_t *gpu)
     gpu_decided_t *decided = &gpu->decided;
 
     for (int i = 0; i < gpu->size * gpu->size; i++) {
-        access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
+        access_t access = access_of(i / gpu->size, i % gpu->size, MPATH_BOARD_RECV);
 
         decided->ways[i]   = WAY_NONE;
         decided->beside[i] = decided->helped[i] = 0;
@@ -1045,7 +1045,7 @@ mpath_status_t mpath_gpu_coll_find_ways(mpath_gpu_coll_t *gpu)
     mpath_gpu_coll_forget_ways(gpu);
     forget_moved(gpu);
     decided->share_ppm = decided->help_percent = 0;
-    status                                     = look_at_side(gpu, MPATH_ROOM_RECV);
+    status                                     = look_at_side(gpu, MPATH_BOARD_RECV);
     if (status == MPATH_OK) {
         status = mpath_gpu_coll_find_rates(gpu);
     }
@@ -1074,15 +1074,15 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works)
     } else {
         mpath_gpu_coll_forget_ways(gpu);
         forget_moved(gpu);
-        for (int side = 0; (status == MPATH_OK) && (side < MPATH_ROOM_SIDES); side++) {
+        for (int side = 0; (status == MPATH_OK) && (side < MPATH_BOARD_SIDES); side++) {
             status = look_at_side(gpu, side);
         }
         decided->valid  = status == MPATH_OK;
         decided->all    = 1;
         decided->pushes = 0;
         for (int i = 0; decided->valid && (i < gpu->size * gpu->size); i++) {
-            access_t write = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_RECV);
-            access_t read  = access_of(i / gpu->size, i % gpu->size, MPATH_ROOM_SEND);
+            access_t write = access_of(i / gpu->size, i % gpu->size, MPATH_BOARD_RECV);
+            access_t read  = access_of(i / gpu->size, i % gpu->size, MPATH_BOARD_SEND);
             int other      = (gpu->demand[i] > 0) && (write.opener != write.owner);
 
             decided->all = decided->all && gpu_cell(gpu, write.opener)->kernels &&
@@ -1096,8 +1096,8 @@ mpath_status_t mpath_gpu_coll_open_all(mpath_gpu_coll_t *gpu, int works)
     for (int rank = 0; works && (rank < gpu->size); rank++) {
         uint64_t bit = (rank != gpu->me) ? 1ull << rank : 0;
 
-        decided->wanted[MPATH_ROOM_RECV] |= (gpu_bytes(gpu, gpu->me, rank) > 0) ? bit : 0;
-        decided->wanted[MPATH_ROOM_SEND] |= (gpu_bytes(gpu, rank, gpu->me) > 0) ? bit : 0;
+        decided->wanted[MPATH_BOARD_RECV] |= (gpu_bytes(gpu, gpu->me, rank) > 0) ? bit : 0;
+        decided->wanted[MPATH_BOARD_SEND] |= (gpu_bytes(gpu, rank, gpu->me) > 0) ? bit : 0;
     }
     return decided->all ? open_wanted(gpu) : MPATH_DECLINED;
 }

@@ -72,7 +72,7 @@ static mpath_status_t launch_again(const gpu_eager_kernel_t *kernel)
 static int is_missing(const mpath_gpu_coll_t *coll, int rank)
 {
     return (rank != coll->me) &&
-           (atomic_load_explicit(&coll->room.words[rank].kernel_done, memory_order_acquire) < coll->number);
+           (atomic_load_explicit(&coll->board.words[rank].kernel_done, memory_order_acquire) < coll->number);
 }
 
 static int first_missing(const mpath_gpu_coll_t *coll)
@@ -88,7 +88,7 @@ static int first_missing(const mpath_gpu_coll_t *coll)
 static mpath_status_t check_processes(const mpath_gpu_coll_t *coll, const char *what)
 {
     for (int rank = 0; rank < coll->size; rank++) {
-        if (is_missing(coll, rank) && !mpath_room_is_alive(&coll->room, coll->half, rank) && is_missing(coll, rank)) {
+        if (is_missing(coll, rank) && !mpath_board_is_alive(&coll->board, coll->half, rank) && is_missing(coll, rank)) {
             mpath_error(
                 "rank %d has ended while rank %d waits for its %s in call %llu on device memory; the call fails", rank,
                 coll->me, what, (unsigned long long)coll->number);
@@ -553,7 +553,7 @@ mpath_status_t mpath_gpu_coll_exchanged(mpath_gpu_coll_t *gpu, const mpath_call_
     }
     if (*done_p) {
         find_load(gpu, call, &load);
-        atomic_store_explicit(&gpu->room.words[gpu->me].kernel_done, gpu->number, memory_order_release);
+        atomic_store_explicit(&gpu->board.words[gpu->me].kernel_done, gpu->number, memory_order_release);
         gpu->counters.calls++;
         gpu->counters.eager++;
         gpu->counters.kernel_bytes += load.sent;

@@ -36,9 +36,9 @@ static uint64_t machine_of(const mpath_gpu_coll_t *gpu)
 
     memset(uuids, 0, sizeof(uuids));
     for (int rank = 0; rank < gpu->size; rank++) {
-        const mpath_room_side_t *sides = gpu_cell(gpu, rank)->sides;
-        const mpath_room_side_t
-            *side = &sides[(sides[MPATH_ROOM_SEND].device >= 0) ? MPATH_ROOM_SEND : MPATH_ROOM_RECV];
+        const mpath_board_side_t *sides = gpu_cell(gpu, rank)->sides;
+        const mpath_board_side_t
+            *side = &sides[(sides[MPATH_BOARD_SEND].device >= 0) ? MPATH_BOARD_SEND : MPATH_BOARD_RECV];
 
         if (side->device >= 0) { /* none: host memory */
             uuids[rank] = side->memory.uuid;

@@ -133,8 +133,8 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_stream_t
                                         const gpu_reduce_launch_t *launch)
 {
     mpath_kernel_reduce_t *arguments = launch->arguments;
-    mpath_room_words_t *words        = &launch->room->words[launch->me];
-    mpath_kernel_word_t done         = {.address = mpath_room_device(launch->room, &words->kernel_done),
+    mpath_board_words_t *words       = &launch->board->words[launch->me];
+    mpath_kernel_word_t done         = {.address = mpath_board_device(launch->board, &words->kernel_done),
                                         .value   = launch->number};
     mpath_status_t status            = find_function(launches, launch->gpu, how);
     mpath_device_function_t function;
@@ -147,7 +147,7 @@ mpath_status_t mpath_gpu_launches_start(gpu_launches_t *launches, mpath_stream_t
     kept     = find_launch(launches, stream, function, arguments, sizeof(*arguments));
     if (wants_repeat(launches, kept)) {
         status            = mpath_repeat_reduce(stream, function, how->type, done.address,
-                                                mpath_room_device(launch->room, &words->number), arguments, &kept->repeat);
+                                                mpath_board_device(launch->board, &words->number), arguments, &kept->repeat);
         launches->refused = status == MPATH_ERR_UNSUPPORTED;
         if ((status != MPATH_OK) && !launches->refused) {
             return status;

@@ -31,7 +31,7 @@ mpath_gpu_t *mpath_gpu_launches_gpu(gpu_launches_t *launches, const mpath_symmet
 /* A kernel that reduces. */
 typedef struct gpu_reduce_launch {
     mpath_gpu_t *gpu;
-    mpath_room_t *room;
+    mpath_board_t *board;
     int me;
     uint64_t number; /* of the call */
     mpath_kernel_reduce_t *arguments;

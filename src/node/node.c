@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
 /*
- * Alltoallv on device memory: the room, what a rank tells of its buffers, the order of the steps, and what a rank starts:
+ * Alltoallv on device memory: the board, what a rank tells of its buffers, the order of the steps, and what a rank starts:
  * one kernel for its small pairs, the pieces of its large pairs in order for the copy engine, what it sends to itself,
  * and its staged messages.
  *
@@ -47,7 +47,7 @@ static mpath_status_t look_at_marks(mpath_gpu_coll_t *gpu)
         mpath_gpu_coll_unlock();
         if (status == MPATH_OK) {
             gpu->engine_mark = 0;
-            atomic_store_explicit(&gpu->room.words[gpu->me].engine_done, gpu->number, memory_order_release);
+            atomic_store_explicit(&gpu->board.words[gpu->me].engine_done, gpu->number, memory_order_release);
         }
     }
     if (!mpath_status_is_error(status) && (gpu->self_started == 1)) {
@@ -62,7 +62,7 @@ static mpath_status_t look_at_marks(mpath_gpu_coll_t *gpu)
 /* My own copies have left my send buffer. */
 static int is_sent(const mpath_gpu_coll_t *gpu)
 {
-    const mpath_room_words_t *words = &gpu->room.words[gpu->me];
+    const mpath_board_words_t *words = &gpu->board.words[gpu->me];
 
     return (!gpu->kernel_started || is_done(gpu, &words->kernel_done)) &&
            (!gpu->engine_started || is_done(gpu, &words->engine_done)) && (gpu->self_started != 1);
@@ -71,8 +71,8 @@ static int is_sent(const mpath_gpu_coll_t *gpu)
 /* Whether rank `rank` has yet to write the word that says that its message is here. */
 static int is_missing(const mpath_gpu_coll_t *gpu, int rank)
 {
-    const mpath_room_words_t *words = &gpu->room.words[rank];
-    gpu_way_t way                   = gpu_way(gpu, rank, gpu->me);
+    const mpath_board_words_t *words = &gpu->board.words[rank];
+    gpu_way_t way                    = gpu_way(gpu, rank, gpu->me);
 
     return (((way == WAY_KERNEL) || (gpu_helped_bytes(gpu, rank, gpu->me) > 0)) &&
             !is_done(gpu, &words->kernel_done)) ||
@@ -97,7 +97,7 @@ static uint64_t copy_landed(const void *engine)
     uint64_t sum                = 0;
 
     for (int rank = 0; rank < gpu->size; rank++) {
-        const mpath_room_words_t *words = &gpu->room.words[rank];
+        const mpath_board_words_t *words = &gpu->board.words[rank];
 
         sum += atomic_load_explicit(&words->kernel_done, memory_order_relaxed) +
                atomic_load_explicit(&words->engine_done, memory_order_relaxed);
@@ -141,13 +141,13 @@ static mpath_status_t check_streams(mpath_gpu_coll_t *gpu)
 /* Whether this rank's call still depends on something that rank `rank` has yet to do. */
 static int needs(const mpath_gpu_coll_t *gpu, int rank)
 {
-    return is_missing(gpu, rank) || (gpu->staged_started && mpath_staged_needs(gpu->room.staged, rank));
+    return is_missing(gpu, rank) || (gpu->staged_started && mpath_staged_needs(gpu->board.staged, rank));
 }
 
 static mpath_status_t check_processes(mpath_gpu_coll_t *gpu)
 {
     for (int rank = 0; rank < gpu->size; rank++) {
-        if ((rank != gpu->me) && needs(gpu, rank) && !mpath_room_is_alive(&gpu->room, gpu->half, rank) &&
+        if ((rank != gpu->me) && needs(gpu, rank) && !mpath_board_is_alive(&gpu->board, gpu->half, rank) &&
             needs(gpu, rank)) { /* it may have done its part and ended between the looks */
             mpath_error("rank %d has ended while rank %d waits for it in call %llu on device memory; the call fails",
                         rank, gpu->me, (unsigned long long)gpu->number);
@@ -172,13 +172,13 @@ static int copy_edge(const void *engine, mpath_wait_why_t why, int *rank_p, char
                  gpu_way(gpu, rank, gpu->me) == WAY_KERNEL ? "kernel" : "copy engine", number);
         return 1;
     }
-    rank = *rank_p = gpu->staged_started ? mpath_staged_waits_for(gpu->room.staged, &bytes) : -1;
+    rank = *rank_p = gpu->staged_started ? mpath_staged_waits_for(gpu->board.staged, &bytes) : -1;
     if (rank >= 0) {
         snprintf(text, size, "rank %d waits for rank %d: %llu bytes by lane staged in call %llu on device memory",
                  gpu->me, rank, (unsigned long long)bytes, number);
         return 1;
     }
-    rank = *rank_p = gpu->staged_started ? mpath_staged_waits_to_send(gpu->room.staged, &bytes) : -1;
+    rank = *rank_p = gpu->staged_started ? mpath_staged_waits_to_send(gpu->board.staged, &bytes) : -1;
     if (rank >= 0) {
         snprintf(text, size,
                  "rank %d waits for rank %d to take what came before by lane staged: %llu bytes are left to be sent in "
@@ -195,7 +195,7 @@ static void abandon(mpath_gpu_coll_t *gpu)
 {
     mpath_stream_t *streams[3];
 
-    atomic_store_explicit(&gpu->room.words[gpu->me].stop, gpu->number, memory_order_release);
+    atomic_store_explicit(&gpu->board.words[gpu->me].stop, gpu->number, memory_order_release);
     own_streams(gpu, streams);
     for (int i = 0; i < 3; i++) {
         mpath_mark_t mark;
@@ -209,7 +209,7 @@ static void abandon(mpath_gpu_coll_t *gpu)
         }
     }
     if (gpu->staged_started) {
-        mpath_staged_abandon(gpu->room.staged, WAIT_GIVE_UP_NS);
+        mpath_staged_abandon(gpu->board.staged, WAIT_GIVE_UP_NS);
     }
 }
 
@@ -222,7 +222,7 @@ static mpath_status_t look_beside(mpath_gpu_coll_t *gpu)
     gpu_beside_t *beside = &gpu->beside;
     int done             = 1;
 
-    if (!mpath_staged_is_finished(gpu->room.staged)) {
+    if (!mpath_staged_is_finished(gpu->board.staged)) {
         return MPATH_INPROGRESS;
     }
     if (beside->then != NULL) {
@@ -235,7 +235,7 @@ static mpath_status_t look_beside(mpath_gpu_coll_t *gpu)
         }
     }
     for (int rank = 0; beside->waits && done && (rank < gpu->size); rank++) {
-        done = ((rank != gpu->me) && !beside->to_all) || is_done(gpu, &gpu->room.words[rank].engine_done);
+        done = ((rank != gpu->me) && !beside->to_all) || is_done(gpu, &gpu->board.words[rank].engine_done);
     }
     return done ? MPATH_OK : MPATH_INPROGRESS;
 }
@@ -252,10 +252,10 @@ static void look_at_spans(mpath_gpu_coll_t *gpu)
 {
     static const int lanes[GPU_SPANS] = {MPATH_TRACE_GPU_KERNEL, MPATH_TRACE_GPU_ENGINE, MPATH_TRACE_GPU_ENGINE,
                                          MPATH_TRACE_GPU_HOST};
-    const mpath_room_words_t *words   = &gpu->room.words[gpu->me];
+    const mpath_board_words_t *words  = &gpu->board.words[gpu->me];
     const int ended[GPU_SPANS]        = {is_done(gpu, &words->kernel_done), is_done(gpu, &words->engine_done),
                                          gpu->self_started != 1,
-                                         gpu->staged_started && mpath_staged_is_finished(gpu->room.staged)};
+                                         gpu->staged_started && mpath_staged_is_finished(gpu->board.staged)};
 
     for (int kind = 0; kind < GPU_SPANS; kind++) {
         gpu_span_t *span = &gpu->spans[kind];
@@ -274,8 +274,8 @@ static mpath_status_t look(mpath_gpu_coll_t *gpu, int *staged_events_p)
     mpath_status_t status = look_at_marks(gpu);
 
     *staged_events_p = 0;
-    if ((status == MPATH_OK) && gpu->staged_started && !mpath_staged_is_finished(gpu->room.staged)) {
-        int events = mpath_staged_progress(gpu->room.staged);
+    if ((status == MPATH_OK) && gpu->staged_started && !mpath_staged_is_finished(gpu->board.staged)) {
+        int events = mpath_staged_progress(gpu->board.staged);
 
         if (events < 0) {
             return (mpath_status_t)events;
@@ -329,7 +329,7 @@ static mpath_status_t gpu_coll_wait(mpath_gpu_coll_t *gpu)
     wait.oob = NULL; /* the MPI library's turns would come between looks at a GPU that takes microseconds */
     status   = mpath_wait(&wait, &ops, gpu);
     if (gpu->staged_started) {
-        gpu->counters.staged_bytes += mpath_staged_sent_bytes(gpu->room.staged) - gpu->staged_before;
+        gpu->counters.staged_bytes += mpath_staged_sent_bytes(gpu->board.staged) - gpu->staged_before;
     }
     if (mpath_status_is_error(status)) {
         mpath_team_break(gpu->team, status);
@@ -362,10 +362,10 @@ static mpath_status_t gpu_coll_order_create(mpath_gpu_coll_t *gpu)
 /* Where this rank's message belongs in the receive buffer of `peer`, as this process addresses it. */
 static mpath_device_ptr_t theirs(const mpath_gpu_coll_t *gpu, int peer)
 {
-    uint64_t offset = mpath_room_offsets(&gpu->room, gpu->half, peer)[gpu->me];
+    uint64_t offset = mpath_board_offsets(&gpu->board, gpu->half, peer)[gpu->me];
 
-    return mpath_import_address(gpu->decided.imports[MPATH_ROOM_RECV][peer],
-                                gpu_cell(gpu, peer)->sides[MPATH_ROOM_RECV].address + offset);
+    return mpath_import_address(gpu->decided.imports[MPATH_BOARD_RECV][peer],
+                                gpu_cell(gpu, peer)->sides[MPATH_BOARD_RECV].address + offset);
 }
 
 /* The same in a buffer of this rank's own. */
@@ -412,11 +412,11 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
     }
     gpu->posts = !mpath_stream_has_values(gpu->engine_stream);
     if (!gpu->posts) {
-        done = (mpath_peer_word_t){.address = mpath_room_device(&gpu->room, &gpu->room.words[gpu->me].engine_done),
+        done = (mpath_peer_word_t){.address = mpath_board_device(&gpu->board, &gpu->board.words[gpu->me].engine_done),
                                    .value   = gpu->number};
     }
     gpu->engine_started = 1;
-    (void)mpath_room_meet(&gpu->room, gpu->number, gpu->decided.engine_ranks, MEET_NS);
+    (void)mpath_board_meet(&gpu->board, gpu->number, gpu->decided.engine_ranks, MEET_NS);
     gpu_span_begin(gpu, GPU_SPAN_ENGINE, bytes);
     mpath_gpu_coll_lock();
     status = mpath_peer_engine(gpu->engine_stream, gpu->engine_pieces, count, done);
@@ -430,11 +430,11 @@ static mpath_status_t start_engine(mpath_gpu_coll_t *gpu, const mpath_call_t *ca
 /* One kernel for some pieces; writes this rank's word at its end. */
 static mpath_status_t start_pieces(mpath_gpu_coll_t *gpu, mpath_stream_t *stream, unsigned count, unsigned ctas)
 {
-    mpath_room_words_t *words        = &gpu->room.words[gpu->me];
-    const mpath_kernel_word_t done   = {.address = mpath_room_device(&gpu->room, &words->kernel_done),
+    mpath_board_words_t *words       = &gpu->board.words[gpu->me];
+    const mpath_kernel_word_t done   = {.address = mpath_board_device(&gpu->board, &words->kernel_done),
                                         .value   = gpu->number};
     const mpath_peer_number_t number = {.word    = &words->number,
-                                        .address = mpath_room_device(&gpu->room, &words->number)};
+                                        .address = mpath_board_device(&gpu->board, &words->number)};
     const mpath_launch_copy_t launch = {
         .pieces = gpu->pieces, .pieces_count = count, .flags = &done, .flags_count = 1, .ctas = ctas};
     mpath_status_t status;
@@ -571,14 +571,14 @@ void mpath_gpu_coll_begin_staged(mpath_gpu_coll_t *gpu, const mpath_staged_side_
 {
     const mpath_staged_guard_t guard = mpath_gpu_coll_guard(&gpu->claimed);
 
-    gpu->staged_before  = mpath_staged_sent_bytes(gpu->room.staged);
+    gpu->staged_before  = mpath_staged_sent_bytes(gpu->board.staged);
     gpu->staged_started = 1;
-    mpath_staged_begin(gpu->room.staged, gpu->number, send, receive, &guard);
+    mpath_staged_begin(gpu->board.staged, gpu->number, send, receive, &guard);
 }
 
 static mpath_status_t start_staged(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    const mpath_pinned_t *pinned = &gpu->room.slots_pinned;
+    const mpath_pinned_t *pinned = &gpu->board.slots_pinned;
     mpath_staged_side_t send, receive;
     uint64_t bytes = 0;
     int two        = gpu->timed; /* streams for each direction: what has to be fast, and what waits */
@@ -792,19 +792,19 @@ static int decided_create(mpath_gpu_coll_t *gpu)
     gpu_decided_t *decided = &gpu->decided;
     size_t size = (size_t)gpu->size, cells = gpu->usable ? size * size : 1; /* else nothing is decided here */
 
-    decided->generations              = calloc(size, sizeof(*decided->generations));
-    decided->demand                   = calloc(4 * cells, sizeof(*decided->demand));
-    decided->ways                     = calloc(cells, sizeof(*decided->ways));
-    decided->imports[MPATH_ROOM_RECV] = calloc(4 * size, sizeof(mpath_import_t *));
+    decided->generations               = calloc(size, sizeof(*decided->generations));
+    decided->demand                    = calloc(4 * cells, sizeof(*decided->demand));
+    decided->ways                      = calloc(cells, sizeof(*decided->ways));
+    decided->imports[MPATH_BOARD_RECV] = calloc(4 * size, sizeof(mpath_import_t *));
     if ((decided->generations == NULL) || (decided->demand == NULL) || (decided->ways == NULL) ||
-        (decided->imports[MPATH_ROOM_RECV] == NULL)) {
+        (decided->imports[MPATH_BOARD_RECV] == NULL)) {
         return 0;
     }
-    decided->by_engine                = decided->demand + cells;
-    decided->beside                   = decided->by_engine + cells;
-    decided->helped                   = decided->beside + cells;
-    decided->imports[MPATH_ROOM_SEND] = decided->imports[MPATH_ROOM_RECV] + size;
-    decided->closed                   = decided->imports[MPATH_ROOM_SEND] + size;
+    decided->by_engine                 = decided->demand + cells;
+    decided->beside                    = decided->by_engine + cells;
+    decided->helped                    = decided->beside + cells;
+    decided->imports[MPATH_BOARD_SEND] = decided->imports[MPATH_BOARD_RECV] + size;
+    decided->closed                    = decided->imports[MPATH_BOARD_SEND] + size;
     return 1;
 }
 
@@ -826,9 +826,9 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     gpu->usable       = (mpath_topo_num_nodes(topo) == 1) && (size <= MPATH_ORDER_MAX_RANKS) && gpu->settings->gpu;
     cells             = gpu->usable ? size * size : 1;
     gpu->demand       = calloc(cells, sizeof(*gpu->demand));
-    gpu->known        = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->known));
+    gpu->known        = calloc(MPATH_BOARD_SIDES * size, sizeof(*gpu->known));
     gpu->refused      = calloc(cells, sizeof(*gpu->refused));
-    gpu->devices      = calloc(MPATH_ROOM_SIDES * size, sizeof(*gpu->devices));
+    gpu->devices      = calloc(MPATH_BOARD_SIDES * size, sizeof(*gpu->devices));
     gpu->pieces       = calloc(size, sizeof(*gpu->pieces));
     gpu->turns.places = calloc(size, sizeof(*gpu->turns.places));
     gpu->staged_send  = calloc(2 * size, sizeof(*gpu->staged_send));
@@ -840,7 +840,7 @@ mpath_status_t mpath_gpu_coll_create(mpath_team_t *team, mpath_gpu_coll_t **gpu_
     for (size_t i = 0; i < cells; i++) {
         gpu->refused[i].device = -1;
     }
-    for (size_t i = 0; i < MPATH_ROOM_SIDES * size; i++) {
+    for (size_t i = 0; i < MPATH_BOARD_SIDES * size; i++) {
         gpu->devices[i] = -1;
     }
     gpu->staged_receive = gpu->staged_send + size;
@@ -874,7 +874,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     if (gpu->opened) {
         tell_of_imports(gpu);
         mpath_gpu_coll_forget_ways(gpu);
-        mpath_room_close(&gpu->room);
+        mpath_board_close(&gpu->board);
     }
     mpath_gpu_exchange_destroy(gpu);
     gpu_help_destroy(gpu);
@@ -891,7 +891,7 @@ void mpath_gpu_coll_destroy(mpath_gpu_coll_t *gpu)
     free(gpu->decided.generations);
     free(gpu->decided.demand);
     free(gpu->decided.ways);
-    free(gpu->decided.imports[MPATH_ROOM_RECV]);
+    free(gpu->decided.imports[MPATH_BOARD_RECV]);
     free(gpu);
 }
 
@@ -933,14 +933,14 @@ static mpath_status_t find_gpu(const mpath_memory_t *memory, mpath_gpu_t **gpu_p
 static int32_t waits_on(const mpath_gpu_coll_t *gpu, const mpath_gpu_t *device)
 {
     if ((gpu->settings->gpu_stream_waits == MPATH_GPU_WAITS_NO) || !mpath_gpu_has_waits(device)) {
-        return MPATH_ROOM_WAITS_NOT;
+        return MPATH_BOARD_WAITS_NOT;
     }
-    return (mpath_gpu_info_of(device)->mps == 1) ? MPATH_ROOM_WAITS_BESIDE : MPATH_ROOM_WAITS_ALONE;
+    return (mpath_gpu_info_of(device)->mps == 1) ? MPATH_BOARD_WAITS_BESIDE : MPATH_BOARD_WAITS_ALONE;
 }
 
 /* What a rank tells of one side. */
 static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t *bytes, const uint64_t *offsets,
-                      const mpath_memory_t *memory, int number, mpath_room_side_t *side)
+                      const mpath_memory_t *memory, int number, mpath_board_side_t *side)
 {
     mpath_gpu_t *device;
 
@@ -957,8 +957,8 @@ static void fill_side(mpath_gpu_coll_t *gpu, const void *buffer, const uint64_t 
         }
     }
     if ((side->kind == MPATH_MEMORY_MANAGED) ||
-        ((number == MPATH_ROOM_RECV) && (side->device >= 0) && (side->memory.how == MPATH_EXPORT_NONE))) {
-        mpath_memory_is_slow(gpu->me, (number == MPATH_ROOM_RECV) ? "receive" : "send", memory);
+        ((number == MPATH_BOARD_RECV) && (side->device >= 0) && (side->memory.how == MPATH_EXPORT_NONE))) {
+        mpath_memory_is_slow(gpu->me, (number == MPATH_BOARD_RECV) ? "receive" : "send", memory);
     }
 }
 
@@ -997,22 +997,22 @@ static mpath_status_t make_side_ready(mpath_gpu_coll_t *gpu, int side, const mpa
         }
         gpu->ready[side] = (status == MPATH_OK) ? device : NULL;
     }
-    return (status == MPATH_OK) ? mpath_room_register(&gpu->room, device) : status;
+    return (status == MPATH_OK) ? mpath_board_register(&gpu->board, device) : status;
 }
 
 /*
  * Whether this rank has what its GPUs need, which it makes before the others count on it. What the driver has refused is
  * asked for again after some calls.
  */
-static int is_ready(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_room_side_t *sides)
+static int is_ready(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_board_side_t *sides)
 {
-    const mpath_memory_t *memories[] = {[MPATH_ROOM_RECV] = call->recv_memory, [MPATH_ROOM_SEND] = call->send_memory};
+    const mpath_memory_t *memories[] = {[MPATH_BOARD_RECV] = call->recv_memory, [MPATH_BOARD_SEND] = call->send_memory};
     mpath_status_t status            = MPATH_OK;
 
     if (mpath_pause_passes(&gpu->ready_pause)) {
         return 0;
     }
-    for (int side = 0; (side < MPATH_ROOM_SIDES) && (status == MPATH_OK); side++) {
+    for (int side = 0; (side < MPATH_BOARD_SIDES) && (status == MPATH_OK); side++) {
         if (is_device(memories[side])) {
             status = (sides[side].device >= 0) ? make_side_ready(gpu, side, memories[side], sides[side].device)
                                                : MPATH_ERR_UNREACHABLE;
@@ -1029,40 +1029,40 @@ static int is_ready(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath
 }
 
 /* Also by what others open it with: of the same memory, named anew, the descriptors have other numbers. */
-static int is_same_side(const mpath_room_side_t *a, const mpath_room_side_t *b)
+static int is_same_side(const mpath_board_side_t *a, const mpath_board_side_t *b)
 {
     return (a->kind == b->kind) && (a->device == b->device) && (memcmp(&a->memory, &b->memory, sizeof(a->memory)) == 0);
 }
 
 /* The cell of this half may hold most of it already: exports are large, and buffers mostly stay. */
-static void write_cell(mpath_gpu_coll_t *gpu, const mpath_room_cell_t *now)
+static void write_cell(mpath_gpu_coll_t *gpu, const mpath_board_cell_t *now)
 {
-    mpath_room_cell_t *cell = &gpu->room.cells[gpu->half][gpu->me];
+    mpath_board_cell_t *cell = &gpu->board.cells[gpu->half][gpu->me];
 
     if (cell->generation != now->generation) {
         *cell = *now;
     } else {
-        cell->claimed                        = now->claimed;
-        cell->eager                          = now->eager;
-        cell->ready                          = now->ready;
-        cell->host                           = now->host;
-        cell->sides[MPATH_ROOM_RECV].address = now->sides[MPATH_ROOM_RECV].address;
-        cell->sides[MPATH_ROOM_SEND].address = now->sides[MPATH_ROOM_SEND].address;
+        cell->claimed                         = now->claimed;
+        cell->eager                           = now->eager;
+        cell->ready                           = now->ready;
+        cell->host                            = now->host;
+        cell->sides[MPATH_BOARD_RECV].address = now->sides[MPATH_BOARD_RECV].address;
+        cell->sides[MPATH_BOARD_SEND].address = now->sides[MPATH_BOARD_SEND].address;
     }
 }
 
 /* What this rank tells of its buffers. */
 static void publish_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
-    mpath_room_cell_t *now                    = &gpu->told;
-    size_t row_bytes                          = (size_t)gpu->size * sizeof(uint64_t);
-    mpath_room_side_t sides[MPATH_ROOM_SIDES] = {{0}};
-    mpath_room_side_t *recv = &sides[MPATH_ROOM_RECV], *send = &sides[MPATH_ROOM_SEND];
+    mpath_board_cell_t *now                     = &gpu->told;
+    size_t row_bytes                            = (size_t)gpu->size * sizeof(uint64_t);
+    mpath_board_side_t sides[MPATH_BOARD_SIDES] = {{0}};
+    mpath_board_side_t *recv = &sides[MPATH_BOARD_RECV], *send = &sides[MPATH_BOARD_SEND];
     mpath_gpu_t *device = NULL;
     int32_t kernels, turns;
 
-    fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_ROOM_RECV, recv);
-    fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_ROOM_SEND, send);
+    fill_side(gpu, call->recv_buffer, call->recv_bytes, call->recv_offsets, call->recv_memory, MPATH_BOARD_RECV, recv);
+    fill_side(gpu, call->send_buffer, call->send_bytes, call->send_offsets, call->send_memory, MPATH_BOARD_SEND, send);
     kernels = (send->device >= 0) && (find_gpu(call->send_memory, &device) == MPATH_OK) && mpath_kernels_usable(device);
     turns   = takes_turns(call);
     if (kernels && (device != gpu->told_gpu)) {
@@ -1070,20 +1070,20 @@ static void publish_sides(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
         now->generation++;
         now->place++;
     }
-    if (!is_same_side(recv, &now->sides[MPATH_ROOM_RECV]) || !is_same_side(send, &now->sides[MPATH_ROOM_SEND]) ||
+    if (!is_same_side(recv, &now->sides[MPATH_BOARD_RECV]) || !is_same_side(send, &now->sides[MPATH_BOARD_SEND]) ||
         (kernels != now->kernels) || (turns != now->turns) || (now->generation == 0)) {
         now->generation++;
     }
-    now->kernels                = kernels;
-    now->turns                  = turns;
-    now->claimed                = gpu->claimed;
-    now->eager                  = gpu->eager;
-    now->ready                  = is_ready(gpu, call, sides);
-    now->host                   = gpu->told_host;
-    now->sides[MPATH_ROOM_RECV] = *recv;
-    now->sides[MPATH_ROOM_SEND] = *send;
+    now->kernels                 = kernels;
+    now->turns                   = turns;
+    now->claimed                 = gpu->claimed;
+    now->eager                   = gpu->eager;
+    now->ready                   = is_ready(gpu, call, sides);
+    now->host                    = gpu->told_host;
+    now->sides[MPATH_BOARD_RECV] = *recv;
+    now->sides[MPATH_BOARD_SEND] = *send;
     write_cell(gpu, now);
-    memcpy(mpath_room_offsets(&gpu->room, gpu->half, gpu->me), call->recv_offsets, row_bytes);
+    memcpy(mpath_board_offsets(&gpu->board, gpu->half, gpu->me), call->recv_offsets, row_bytes);
 }
 
 uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
@@ -1102,13 +1102,13 @@ uint64_t mpath_gpu_coll_publish(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     return launch_ns;
 }
 
-/* The first call with device memory: the room, and what would have been told before the agreement. */
+/* The first call with device memory: the board, and what would have been told before the agreement. */
 static mpath_status_t open_room(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     uint8_t mine, all[MPATH_ORDER_MAX_RANKS];
     mpath_status_t status;
 
-    status = mpath_room_open(gpu->team, &gpu->room);
+    status = mpath_board_open(gpu->team, &gpu->board);
     if (status != MPATH_OK) {
         gpu->usable = 0;
         return (mpath_team_status(gpu->team) == MPATH_OK) ? MPATH_DECLINED : status;

@@ -3,7 +3,7 @@
  * Alltoallv on device memory inside a node: the ranks' GPUs write to each other (lane "peer"), and what they cannot
  * reach goes through shared host memory (lane "staged"). Any rank may have any kind of memory on either side.
  *
- * Every decision follows from what all ranks see in the room and the agreement, so all come to the same; see
+ * Every decision follows from what all ranks see in the board and the agreement, so all come to the same; see
  * doc/gpu.md for what it means to users.
  */
 #ifndef MPATH_NODE_NODE_H

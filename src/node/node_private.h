@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of alltoallv on device memory, and of the reductions that share its room. */
+/* The inside of alltoallv on device memory, and of the reductions that share its board. */
 #ifndef MPATH_NODE_NODE_PRIVATE_H
 #define MPATH_NODE_NODE_PRIVATE_H
 
@@ -51,16 +51,16 @@ typedef struct gpu_side {
 /* Everything that follows from the ranks' buffers and the demand. Kept while both stay the same. */
 typedef struct gpu_decided {
     int valid;
-    uint64_t *generations;             /* [n] */
-    uint64_t *demand;                  /* [n][n] */
-    uint8_t *ways;                     /* [n][n] gpu_way_t */
-    uint64_t wanted[MPATH_ROOM_SIDES]; /* masks of the ranks on whose memory this one works */
-    uint32_t share_ppm;                /* that `beside` has, where the caller wants one */
+    uint64_t *generations;              /* [n] */
+    uint64_t *demand;                   /* [n][n] */
+    uint8_t *ways;                      /* [n][n] gpu_way_t */
+    uint64_t wanted[MPATH_BOARD_SIDES]; /* masks of the ranks on whose memory this one works */
+    uint32_t share_ppm;                 /* that `beside` has, where the caller wants one */
     uint64_t *beside;      /* [n][n] bytes at the end of a pair's message that go through the host beside its way */
     unsigned help_percent; /* that `helped` has of what is pushed */
     uint64_t *helped;      /* [n][n] bytes of a pushed message, before those of `beside`, that the kernel writes */
-    mpath_import_t **imports[MPATH_ROOM_SIDES]; /* [n] what this rank writes to and reads from, in calls */
-    mpath_import_t **closed;                    /* [2 n] these, since the end of a call: to be taken again */
+    mpath_import_t **imports[MPATH_BOARD_SIDES]; /* [n] what this rank writes to and reads from, in calls */
+    mpath_import_t **closed;                     /* [2 n] these, since the end of a call: to be taken again */
     uint64_t closed_stamp;
     int all;                     /* of mpath_gpu_coll_open_all(): everything is open */
     uint64_t engine_least;       /* pairs of fewer bytes go with the kernel */
@@ -111,25 +111,25 @@ struct mpath_gpu_coll {
     const mpath_settings_t *settings;
     int size, me;
     int usable;
-    int opened; /* the room is there */
-    mpath_room_t room;
+    int opened; /* the board is there */
+    mpath_board_t board;
     unsigned first_stream; /* of the two that the communicator uses */
-    uint64_t number;       /* of the call; its half of the room is number % 2 */
+    uint64_t number;       /* of the call; its half of the board is number % 2 */
     int half;
-    mpath_peer_rates_t rates;             /* the same on all ranks */
-    int rated;                            /* they are those of this machine, as far as these are known */
-    mpath_room_cell_t told;               /* by this rank in the last call */
-    mpath_gpu_t *told_gpu;                /* with which it works on its send buffer */
-    mpath_gpu_t *ready[MPATH_ROOM_SIDES]; /* that the sides' calls have found ready last */
-    mpath_pause_t ready_pause;            /* since one of them could not be made so */
-    mpath_room_host_t told_host;
+    mpath_peer_rates_t rates;              /* the same on all ranks */
+    int rated;                             /* they are those of this machine, as far as these are known */
+    mpath_board_cell_t told;               /* by this rank in the last call */
+    mpath_gpu_t *told_gpu;                 /* with which it works on its send buffer */
+    mpath_gpu_t *ready[MPATH_BOARD_SIDES]; /* that the sides' calls have found ready last */
+    mpath_pause_t ready_pause;             /* since one of them could not be made so */
+    mpath_board_host_t told_host;
     gpu_beside_t beside;
     gpu_turns_t turns;
     uint32_t share_ppm; /* of what would go from GPU to GPU, through the host */
     int timed;          /* how long both take is wanted */
     int lacks_slots;    /* the call under way was declined for them */
     int no_beside;      /* some rank could not have slots in host memory: nothing does for now; the same on all */
-    int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_room_cell_t */
+    int eager;          /* what this rank tells of kernels that are started before the agreement: mpath_board_cell_t */
     gpu_exchange_t *exchange; /* NULL: short messages wait for the agreement as well */
     mpath_trials_t help;      /* of kernels that help engines, node/node.c */
     int claimed;              /* this process may wait for other ranks on the device in this call */
@@ -160,7 +160,7 @@ struct mpath_gpu_coll {
 void mpath_gpu_coll_begin_staged(mpath_gpu_coll_t *gpu, const mpath_staged_side_t *send,
                                  const mpath_staged_side_t *receive);
 
-/* node/node.c: the room, the demand and this rank's sides of a call. Collective; as mpath_gpu_coll_move(). */
+/* node/node.c: the board, the demand and this rank's sides of a call. Collective; as mpath_gpu_coll_move(). */
 mpath_status_t mpath_gpu_coll_prepare(mpath_gpu_coll_t *gpu, const mpath_call_t *call, const mpath_agreed_t *agreed);
 
 /* The rest of mpath_gpu_coll_move(), where everything until here has ended in `status`. */
@@ -231,7 +231,7 @@ void mpath_gpu_coll_order_rest(mpath_gpu_coll_t *gpu);
 
 /*
  * node/choose.c: whether the call is predicted to be faster with copies on the host than with GPUs on which
- * ranks take turns; `operation` is a mpath_operation_t. The same on all ranks. Needs the room and gpu->demand.
+ * ranks take turns; `operation` is a mpath_operation_t. The same on all ranks. Needs the board and gpu->demand.
  */
 int mpath_gpu_coll_leaves_to_host(mpath_gpu_coll_t *gpu, uint32_t operation);
 
@@ -294,9 +294,9 @@ static inline uint64_t gpu_helped_bytes(const mpath_gpu_coll_t *gpu, int source,
     return gpu->decided.helped[(size_t)source * (size_t)gpu->size + (size_t)destination];
 }
 
-static inline const mpath_room_cell_t *gpu_cell(const mpath_gpu_coll_t *gpu, int rank)
+static inline const mpath_board_cell_t *gpu_cell(const mpath_gpu_coll_t *gpu, int rank)
 {
-    return &gpu->room.cells[gpu->half][rank];
+    return &gpu->board.cells[gpu->half][rank];
 }
 
 /*

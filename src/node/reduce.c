@@ -123,10 +123,12 @@ static uint64_t piece_of(const mpath_symmetric_gpu_t *gpu, int rank, uint64_t *a
 
 /* -- what ranks tell each other -- */
 
-static void tell(mpath_gpu_coll_t *coll, const gpu_host_t *host, uint64_t room_bytes)
+static void tell(mpath_gpu_coll_t *coll, const gpu_host_t *host, uint64_t capacity_bytes)
 {
-    coll->told_host = (mpath_room_host_t){
-        .room_bytes = room_bytes, .call = host->last_call, .first_ns = host->first_ns, .second_ns = host->second_ns};
+    coll->told_host = (mpath_board_host_t){.capacity_bytes = capacity_bytes,
+                                           .call           = host->last_call,
+                                           .first_ns       = host->first_ns,
+                                           .second_ns      = host->second_ns};
 }
 
 /*
@@ -139,20 +141,20 @@ static void gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buff
 {
     mpath_gpu_coll_t *coll = gpu->reduce;
     gpu_host_t *host       = &gpu->host;
-    uint64_t room          = UINT64_MAX;
+    uint64_t capacity      = UINT64_MAX;
 
     if (!is_long(gpu, bytes)) {
         return;
     }
-    host->refused = host->refused && mpath_pause_passes(&coll->room.slots_pause);
+    host->refused = host->refused && mpath_pause_passes(&coll->board.slots_pause);
     if (!eligible || !coll->claimed || (coll->settings->gpu_host_percent == 0) || host->refused) {
-        room = 0;
+        capacity = 0;
     } else if (!is_two(gpu) || (buffers->send == buffers->recv)) { /* what comes cannot wait in its place */
-        room = coll->settings->gpu_memory_bytes;
-        room = (room < bytes / 4) ? room : bytes / 4;
-        room = mpath_gpu_scratch_get(gpu, buffers->send_memory, room) ? room : 0;
+        capacity = coll->settings->gpu_memory_bytes;
+        capacity = (capacity < bytes / 4) ? capacity : bytes / 4;
+        capacity = mpath_gpu_scratch_get(gpu, buffers->send_memory, capacity) ? capacity : 0;
     }
-    tell(coll, host, room);
+    tell(coll, host, capacity);
 }
 
 /* A call's times for what is known of its kind, and what follows from them for others. */
@@ -167,16 +169,16 @@ static void note_times(const mpath_gpu_coll_t *coll, const gpu_host_t *host, con
     }
 }
 
-/* Notes how long the last such call took, the slowest rank counts; returns the least room. */
+/* Notes how long the last such call took, the slowest rank counts; returns the least capacity. */
 static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
 {
-    uint64_t room = UINT64_MAX, times_ns[2] = {0, 0};
+    uint64_t capacity = UINT64_MAX, times_ns[2] = {0, 0};
     int all = host->last != NULL;
 
     for (int rank = 0; rank < coll->size; rank++) {
-        const mpath_room_host_t *told = &gpu_cell(coll, rank)->host;
+        const mpath_board_host_t *told = &gpu_cell(coll, rank)->host;
 
-        room        = (told->room_bytes < room) ? told->room_bytes : room;
+        capacity    = (told->capacity_bytes < capacity) ? told->capacity_bytes : capacity;
         times_ns[0] = (told->first_ns > times_ns[0]) ? told->first_ns : times_ns[0];
         times_ns[1] = (told->second_ns > times_ns[1]) ? told->second_ns : times_ns[1];
         all         = all && (told->call == host->last_call);
@@ -185,7 +187,7 @@ static uint64_t hear(const mpath_gpu_coll_t *coll, gpu_host_t *host)
         note_times(coll, host, times_ns);
     }
     host->last = NULL;
-    return room;
+    return capacity;
 }
 
 /* Slots of the lane, from the first call on that may need them: where one rank cannot have them, none can for a while. */
@@ -205,7 +207,7 @@ static mpath_status_t gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes,
 {
     gpu_host_t *host      = &gpu->host;
     mpath_status_t status = MPATH_OK;
-    uint64_t room, share, end, first_bps;
+    uint64_t capacity, share, end, first_bps;
 
     *end_bytes_p    = 0;
     host->end_bytes = 0;
@@ -216,11 +218,11 @@ static mpath_status_t gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes,
     if (!is_worth(gpu->reduce, first_bps)) {
         return MPATH_OK;
     }
-    room = hear(gpu->reduce, host);
-    if ((room > 0) && !host->refused) {
+    capacity = hear(gpu->reduce, host);
+    if ((capacity > 0) && !host->refused) {
         status = open_slots(gpu);
     }
-    if ((room == 0) || host->refused || (status != MPATH_OK)) {
+    if ((capacity == 0) || host->refused || (status != MPATH_OK)) {
         return status;
     }
     status = find_beside(host, gpu->reduce, first_bps, bytes);
@@ -231,13 +233,13 @@ static mpath_status_t gpu_host_share(mpath_symmetric_gpu_t *gpu, uint64_t bytes,
     share           = mpath_beside_share(host->last);
     end             = bytes / MPATH_TUNE_WHOLE * share;
     if (is_two(gpu)) { /* it begins where vectors of elements do */
-        room -= (room >= ALIGN_BYTES) ? ALIGN_BYTES : room;
-        end = ((end < room) ? end : room) & ~(HOST_GRAIN_BYTES - 1);
+        capacity -= (capacity >= ALIGN_BYTES) ? ALIGN_BYTES : capacity;
+        end = ((end < capacity) ? end : capacity) & ~(HOST_GRAIN_BYTES - 1);
         end = (end > 0) ? bytes - ((bytes - end) & ~(ALIGN_BYTES - 1)) : 0;
     } else { /* there is room for what all others send for this rank's part */
-        room /= (uint64_t)gpu->size - 1;
+        capacity /= (uint64_t)gpu->size - 1;
         end /= (uint64_t)gpu->size;
-        end = (((end < room) ? end : room) & ~(HOST_GRAIN_BYTES - 1)) * (uint64_t)gpu->size;
+        end = (((end < capacity) ? end : capacity) & ~(HOST_GRAIN_BYTES - 1)) * (uint64_t)gpu->size;
     }
     host->end_bytes = *end_bytes_p = end;
     return MPATH_OK;
@@ -291,8 +293,9 @@ static mpath_status_t combine_batch(mpath_symmetric_gpu_t *gpu, unsigned batch)
     arguments.sources[1 - gpu->me] = landing(gpu, 1 - gpu->me) + offset;
     arguments.targets[0]           = (mpath_device_ptr_t)(uintptr_t)coll->receive.buffer + at;
     if (++host->launched == host->batches) {
-        done = (mpath_kernel_word_t){.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].engine_done),
-                                     .value   = coll->number};
+        done = (mpath_kernel_word_t){
+            .address = mpath_board_device(&coll->board, &coll->board.words[gpu->me].engine_done),
+            .value   = coll->number};
     }
     mpath_gpu_coll_lock();
     status = mpath_launch_reduce_beside(coll->engine_stream, host->function, host->how.type, done, &arguments);
@@ -330,7 +333,7 @@ static mpath_status_t combine(mpath_gpu_coll_t *coll)
     uint64_t at, bytes = piece_of(gpu, gpu->me, &at);
     mpath_kernel_reduce_t arguments = {.elements      = bytes / mpath_reduce_bytes(host->how.type),
                                        .sources_count = (uint32_t)gpu->size};
-    mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].engine_done),
+    mpath_kernel_word_t done = {.address = mpath_board_device(&coll->board, &coll->board.words[gpu->me].engine_done),
                                 .value   = coll->number};
     mpath_status_t status;
 
@@ -341,7 +344,7 @@ static mpath_status_t combine(mpath_gpu_coll_t *coll)
                                                  : landing(gpu, rank);
     }
     for (int i = 0; i < (is_two(gpu) ? 1 : gpu->size); i++) {
-        arguments.targets[arguments.targets_count++] = gpu_address(coll, (gpu->me + i) % gpu->size, MPATH_ROOM_RECV,
+        arguments.targets[arguments.targets_count++] = gpu_address(coll, (gpu->me + i) % gpu->size, MPATH_BOARD_RECV,
                                                                    at);
     }
     mpath_gpu_coll_lock();
@@ -377,8 +380,8 @@ static mpath_status_t gpu_host_start(mpath_symmetric_gpu_t *gpu, uint64_t begin,
     host->begin    = begin;
     host->in_place = coll->send.buffer == coll->receive.buffer;
     host->how      = *how;
-    send           = (mpath_staged_side_t){.messages = coll->staged_send, .pinned = &coll->room.slots_pinned};
-    receive        = (mpath_staged_side_t){.messages = coll->staged_receive, .pinned = &coll->room.slots_pinned};
+    send           = (mpath_staged_side_t){.messages = coll->staged_send, .pinned = &coll->board.slots_pinned};
+    receive        = (mpath_staged_side_t){.messages = coll->staged_receive, .pinned = &coll->board.slots_pinned};
     status         = get_streams(coll->send.gpu, &send, &receive);
     if (status == MPATH_OK) {
         status = mpath_stream_get(coll->send.gpu, coll->first_stream, &coll->engine_stream);
@@ -566,7 +569,7 @@ static uint64_t longest(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t wha
 /* The longest vector for a form, as far as this rank has memory; 0: it has none. */
 static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form)
 {
-    uint64_t size = (uint64_t)gpu->size, memory = gpu->reduce->settings->gpu_memory_bytes, room;
+    uint64_t size = (uint64_t)gpu->size, memory = gpu->reduce->settings->gpu_memory_bytes, capacity;
     uint64_t most   = longest(gpu, form);
     uint64_t wanted = mpath_eager_memory_bytes(form, (unsigned)size,
                                                mpath_eager_slot_bytes(form, (unsigned)size, most));
@@ -579,9 +582,10 @@ static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t f
     if (memory <= MPATH_EAGER_COUNTERS_BYTES) {
         return 0;
     }
-    room = (memory - MPATH_EAGER_COUNTERS_BYTES) / (4 * size);
-    room = (form == MPATH_EAGER_WHOLE) ? room : room / MPATH_EAGER_GROUP_SLOT_BYTES * size * MPATH_EAGER_GROUP_BYTES;
-    return ((most < room) ? most : room) & ~UINT64_C(15);
+    capacity = (memory - MPATH_EAGER_COUNTERS_BYTES) / (4 * size);
+    capacity = (form == MPATH_EAGER_WHOLE) ? capacity
+                                           : capacity / MPATH_EAGER_GROUP_SLOT_BYTES * size * MPATH_EAGER_GROUP_BYTES;
+    return ((most < capacity) ? most : capacity) & ~UINT64_C(15);
 }
 
 /* Whether its memory is there, with numbers left. The same on all ranks. */
@@ -754,7 +758,7 @@ static mpath_status_t gpu_eager_finish(mpath_symmetric_gpu_t *gpu, mpath_status_
         return status;
     }
     if (*done_p) {
-        atomic_store_explicit(&coll->room.words[gpu->me].kernel_done, coll->number, memory_order_release);
+        atomic_store_explicit(&coll->board.words[gpu->me].kernel_done, coll->number, memory_order_release);
         coll->counters.calls++;
         coll->counters.eager++;
         coll->counters.kernel_bytes += eager->bytes;
@@ -957,10 +961,10 @@ static int is_claimed(const mpath_symmetric_gpu_t *gpu)
     int all = 1;
 
     for (int rank = 0; rank < gpu->size; rank++) {
-        const mpath_room_cell_t *cell = gpu_cell(gpu->reduce, rank);
+        const mpath_board_cell_t *cell = gpu_cell(gpu->reduce, rank);
 
         all = all && cell->claimed &&
-              ((cell->sides[MPATH_ROOM_SEND].address | cell->sides[MPATH_ROOM_RECV].address) % 16 == 0);
+              ((cell->sides[MPATH_BOARD_SEND].address | cell->sides[MPATH_BOARD_RECV].address) % 16 == 0);
     }
     return all;
 }
@@ -1016,7 +1020,7 @@ static mpath_status_t reduce_launch(mpath_symmetric_gpu_t *gpu, const mpath_redu
                                     mpath_kernel_writes_t *arguments)
 {
     mpath_gpu_coll_t *coll   = gpu->reduce;
-    mpath_kernel_word_t done = {.address = mpath_room_device(&coll->room, &coll->room.words[gpu->me].kernel_done),
+    mpath_kernel_word_t done = {.address = mpath_board_device(&coll->board, &coll->board.words[gpu->me].kernel_done),
                                 .value   = coll->number};
     mpath_stream_t *stream;
     mpath_status_t status = mpath_stream_get(coll->send.gpu, coll->first_stream + 1, &stream);
@@ -1045,7 +1049,7 @@ static mpath_status_t gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_r
     uint64_t tile                   = writes->unit_bytes;
     mpath_kernel_writes_t arguments = {
         .number     = coll->number,
-        .stop       = mpath_room_device(&coll->room, &coll->room.words[gpu->me].stop),
+        .stop       = mpath_board_device(&coll->board, &coll->board.words[gpu->me].stop),
         .timeout_ns = timeout_ns(coll),
         .ranks      = (uint32_t)gpu->size,
         .me         = (uint32_t)gpu->me,
@@ -1062,7 +1066,7 @@ static mpath_status_t gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_r
     for (int rank = 0; rank < gpu->size; rank++) {
         arguments.part_offsets[rank] = gpu->part_offsets[rank];
         arguments.part_bytes[rank]   = gpu->part_bytes[rank];
-        arguments.targets[rank]      = gpu_address(coll, rank, MPATH_ROOM_RECV, 0);
+        arguments.targets[rank]      = gpu_address(coll, rank, MPATH_BOARD_RECV, 0);
         arguments.memory[rank]       = mpath_gpu_lent_address(writes, rank);
     }
     return reduce_launch(gpu, how, ctas, &arguments);
@@ -1193,10 +1197,10 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
     arguments.elements = bytes / mpath_reduce_bytes(how->type);
     arguments.first    = gpu->in_ring ? 0 : (uint32_t)((gpu->me + 1) % gpu->size);
     for (int i = 0; i < gpu->size; i++) {
-        arguments.sources[arguments.sources_count++] = gpu_address(coll, gpu_source(gpu, i), MPATH_ROOM_SEND, offset);
+        arguments.sources[arguments.sources_count++] = gpu_address(coll, gpu_source(gpu, i), MPATH_BOARD_SEND, offset);
     }
     for (int i = 0; (target == 0) && (i < gpu->size); i++) { /* GPUs begin with different targets */
-        arguments.targets[arguments.targets_count++] = gpu_address(coll, (gpu->me + i) % gpu->size, MPATH_ROOM_RECV,
+        arguments.targets[arguments.targets_count++] = gpu_address(coll, (gpu->me + i) % gpu->size, MPATH_BOARD_RECV,
                                                                    offset);
     }
     if (target != 0) {
@@ -1208,7 +1212,7 @@ static mpath_status_t start_part(mpath_symmetric_gpu_t *gpu, const mpath_reduce_
     mpath_gpu_coll_lock();
     status = mpath_gpu_launches_start(gpu->launches, stream, how,
                                       &(gpu_reduce_launch_t){.gpu       = coll->send.gpu,
-                                                             .room      = &coll->room,
+                                                             .board     = &coll->board,
                                                              .me        = coll->me,
                                                              .number    = coll->number,
                                                              .arguments = &arguments});

@@ -80,7 +80,7 @@ struct mpath_symmetric_gpu {
 /* Where rank `rank` has the byte `offset` of a side, as this process addresses it. */
 static inline mpath_device_ptr_t gpu_address(const mpath_gpu_coll_t *coll, int rank, int side, uint64_t offset)
 {
-    const char *own = (side == MPATH_ROOM_SEND) ? coll->send.buffer : coll->receive.buffer;
+    const char *own = (side == MPATH_BOARD_SEND) ? coll->send.buffer : coll->receive.buffer;
 
     if (rank == coll->me) {
         return (mpath_device_ptr_t)(uintptr_t)own + offset;

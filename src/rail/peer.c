@@ -20,20 +20,20 @@ static uint32_t peer_hash(const rail_t *rail, uint64_t uid)
 /* Builds the table anew: peers come and go with teams, so seldom. */
 static mpath_status_t peer_index(rail_t *rail)
 {
-    uint32_t room = 16, at;
+    uint32_t capacity = 16, at;
     int *table, number;
 
-    while (room < 2 * (uint32_t)rail->num_peers + 2) {
-        room *= 2;
+    while (capacity < 2 * (uint32_t)rail->num_peers + 2) {
+        capacity *= 2;
     }
-    table = malloc(room * sizeof(*table));
+    table = malloc(capacity * sizeof(*table));
     if (table == NULL) {
         return MPATH_ERR_NO_MEMORY;
     }
-    memset(table, 0xff, room * sizeof(*table));
+    memset(table, 0xff, capacity * sizeof(*table));
     free(rail->by_uid);
     rail->by_uid      = table;
-    rail->by_uid_mask = room - 1;
+    rail->by_uid_mask = capacity - 1;
     for (number = 0; number < rail->num_peers; number++) {
         if (rail->peers[number] == NULL) {
             continue;
@@ -107,18 +107,18 @@ static void peer_free(rail_peer_t *peer)
 static int peer_number(rail_t *rail)
 {
     rail_peer_t **peers;
-    int number, room;
+    int number, capacity;
 
     for (number = 0; (number < rail->num_peers) && (rail->peers[number] != NULL); number++) {
     }
-    if (number >= rail->room_peers) {
-        room  = (rail->room_peers == 0) ? 16 : 2 * rail->room_peers;
-        peers = realloc(rail->peers, (size_t)room * sizeof(*peers));
+    if (number >= rail->max_peers) {
+        capacity = (rail->max_peers == 0) ? 16 : 2 * rail->max_peers;
+        peers    = realloc(rail->peers, (size_t)capacity * sizeof(*peers));
         if (peers == NULL) {
             return MPATH_ERR_NO_MEMORY;
         }
-        rail->peers      = peers;
-        rail->room_peers = room;
+        rail->peers     = peers;
+        rail->max_peers = capacity;
     }
     return number;
 }

@@ -102,7 +102,7 @@ struct rail {
     uint64_t strangers; /* messages of theirs that were dropped */
 
     rail_peer_t **peers; /* by number; NULL: free */
-    int num_peers, room_peers;
+    int num_peers, max_peers;
     rail_peer_t *removed;
     int *by_uid; /* hash table of peer numbers, -1: empty */
     uint32_t by_uid_mask;

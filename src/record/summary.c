@@ -25,7 +25,7 @@ typedef struct summary_rank {
 struct mpath_summary {
     const char *version;
     int num_ranks, num_hosts;
-    size_t num_rails, room_rails;
+    size_t num_rails, max_rails;
     uint64_t job_ns; /* of rank 0 */
     char (*hosts)[MPATH_RECORD_NAME_MAX];
     summary_rail_t *rails;
@@ -147,14 +147,14 @@ static mpath_status_t summary_add_rail(mpath_summary_t *summary, int node, const
         at++;
     }
     if (at == summary->rails + summary->num_rails) {
-        if (summary->num_rails == summary->room_rails) {
-            more = realloc(summary->rails, (2 * summary->room_rails + 16) * sizeof(*more));
+        if (summary->num_rails == summary->max_rails) {
+            more = realloc(summary->rails, (2 * summary->max_rails + 16) * sizeof(*more));
             if (more == NULL) {
                 mpath_error("no memory for the summary's rails; some are missing in it");
                 return MPATH_ERR_NO_MEMORY;
             }
-            summary->rails      = more;
-            summary->room_rails = 2 * summary->room_rails + 16;
+            summary->rails     = more;
+            summary->max_rails = 2 * summary->max_rails + 16;
         }
         summary->rails[summary->num_rails++] = (summary_rail_t){.node = node, .rail = *rail};
         return MPATH_OK;

@@ -28,24 +28,24 @@ atomic_int mpath_trace_state;
 
 static mpath_trace_chunk_t *chunks;
 static mpath_trace_call_t *calls;
-static size_t chunks_room, calls_room;
+static size_t max_chunks, max_calls;
 static atomic_size_t chunks_added, calls_added;
 static trace_communicator_t *communicators;
 static uint32_t num_communicators;
 static pthread_mutex_t trace_lock = PTHREAD_MUTEX_INITIALIZER;
 
-mpath_status_t mpath_trace_open(size_t room)
+mpath_status_t mpath_trace_open(size_t capacity)
 {
-    size_t calls_wanted = room / 4 > 16 ? room / 4 : 16;
+    size_t calls_wanted = capacity / 4 > 16 ? capacity / 4 : 16;
 
     if (chunks != NULL) {
         return MPATH_OK;
     }
-    chunks        = calloc(room, sizeof(*chunks));
+    chunks        = calloc(capacity, sizeof(*chunks));
     calls         = calloc(calls_wanted, sizeof(*calls));
     communicators = calloc(COMMUNICATORS, sizeof(*communicators));
     if (chunks == NULL || calls == NULL || communicators == NULL) {
-        mpath_error("no memory for a trace of %zu chunks; nothing is traced", room);
+        mpath_error("no memory for a trace of %zu chunks; nothing is traced", capacity);
         free(chunks);
         free(calls);
         free(communicators);
@@ -54,8 +54,8 @@ mpath_status_t mpath_trace_open(size_t room)
         communicators = NULL;
         return MPATH_ERR_NO_MEMORY;
     }
-    chunks_room = room;
-    calls_room  = calls_wanted;
+    max_chunks = capacity;
+    max_calls  = calls_wanted;
     atomic_fetch_or(&mpath_trace_state, MPATH_TRACE_RINGS);
     return MPATH_OK;
 }
@@ -99,7 +99,7 @@ void mpath_trace_add_chunk(const mpath_trace_chunk_t *chunk)
     char lane[MPATH_RECORD_NAME_MAX];
 
     if (rings_are_on()) {
-        chunks[atomic_fetch_add_explicit(&chunks_added, 1, memory_order_relaxed) % chunks_room] = *chunk;
+        chunks[atomic_fetch_add_explicit(&chunks_added, 1, memory_order_relaxed) % max_chunks] = *chunk;
     }
     if (mpath_trace_is_on() & MPATH_TRACE_LOG) {
         lane_name(chunk->lane, lane, sizeof(lane));
@@ -118,7 +118,7 @@ void mpath_trace_add_chunk(const mpath_trace_chunk_t *chunk)
 void mpath_trace_add_call(const mpath_trace_call_t *call)
 {
     if (rings_are_on()) {
-        calls[atomic_fetch_add_explicit(&calls_added, 1, memory_order_relaxed) % calls_room] = *call;
+        calls[atomic_fetch_add_explicit(&calls_added, 1, memory_order_relaxed) % max_calls] = *call;
     }
 }
 
@@ -362,8 +362,8 @@ mpath_status_t mpath_trace_write(const mpath_trace_about_t *about, FILE *out)
     if (!rings_are_on()) {
         return MPATH_ERR_PARAM;
     }
-    num_calls  = num_calls < calls_room ? num_calls : calls_room;
-    num_chunks = num_chunks < chunks_room ? num_chunks : chunks_room;
+    num_calls  = num_calls < max_calls ? num_calls : max_calls;
+    num_chunks = num_chunks < max_chunks ? num_chunks : max_chunks;
     sorted     = malloc((num_chunks + 1) * sizeof(*sorted));
     if (sorted == NULL) {
         mpath_error("no memory to put the chunks of a trace in order; it is not written");

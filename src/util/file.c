@@ -184,13 +184,13 @@ int mpath_file_reserve(int fd, size_t bytes)
     int interruptions = 0, error = 0;
     mpath_file_guard_t guard;
     size_t done = 0;
-    struct statvfs room;
+    struct statvfs fs;
     struct stat info;
     sigset_t all;
 
     /* What cannot be had is not begun: while it is, others would find the file system full. */
-    if ((fstatvfs(fd, &room) == 0) && (room.f_blocks > 0) && (fstat(fd, &info) == 0) &&
-        (bytes / room.f_frsize > room.f_bavail + (size_t)info.st_blocks * 512 / room.f_frsize)) {
+    if ((fstatvfs(fd, &fs) == 0) && (fs.f_blocks > 0) && (fstat(fd, &info) == 0) &&
+        (bytes / fs.f_frsize > fs.f_bavail + (size_t)info.st_blocks * 512 / fs.f_frsize)) {
         return ENOSPC;
     }
     sigfillset(&all);

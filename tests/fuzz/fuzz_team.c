@@ -45,7 +45,7 @@ typedef struct message {
 typedef struct receive {
     int from;
     char *to;
-    size_t room;
+    size_t capacity;
 } receive_t;
 
 typedef struct mirror {
@@ -206,7 +206,7 @@ static mpath_status_t mirror_irecv(void *context, int from, void *data, size_t b
 
     for (int i = 0; i < MESSAGES_MOST; i++) {
         if (mirror->receives[i].to == NULL) {
-            mirror->receives[i] = (receive_t){.from = from, .to = data, .room = bytes};
+            mirror->receives[i] = (receive_t){.from = from, .to = data, .capacity = bytes};
             request->handle     = &mirror->receives[i];
             return MPATH_OK;
         }
@@ -254,7 +254,7 @@ static mpath_status_t mirror_test(void *context, mpath_oob_request_t *request, s
     mirror->num_sent--;
     memmove(&mirror->sent[next], &mirror->sent[next + 1], (size_t)(mirror->num_sent - next) * sizeof(taken));
     mirror_change(mirror, message);
-    status = message->bytes > receive->room ? MPATH_ERR_TRUNCATED : MPATH_OK;
+    status = message->bytes > receive->capacity ? MPATH_ERR_TRUNCATED : MPATH_OK;
     if (status == MPATH_OK) {
         memcpy(receive->to, message->data, message->bytes);
         if (bytes_p != NULL) {

@@ -55,7 +55,7 @@ typedef struct side {
     MPI_Datatype *types;
 } side_t;
 
-static size_t room(void)
+static size_t capacity(void)
 {
     return (size_t)size * (2 * LONG + 5);
 }
@@ -63,11 +63,11 @@ static size_t room(void)
 /* What is for `rank` from each peer, or of it for each; `fill`: with the data. */
 static void side_open(side_t *side, int receives, int fill, int in_place, int round)
 {
-    side->host   = malloc(room() * sizeof(int));
+    side->host   = malloc(capacity() * sizeof(int));
     side->counts = calloc(2 * (size_t)size, sizeof(int));
     side->displs = side->counts + size;
     side->types  = malloc((size_t)size * sizeof(*side->types));
-    for (size_t i = 0; i < room(); i++) {
+    for (size_t i = 0; i < capacity(); i++) {
         side->host[i] = -(int)i;
     }
     for (int peer = 0; peer < size; peer++) {
@@ -83,8 +83,8 @@ static void side_open(side_t *side, int receives, int fill, int in_place, int ro
             side->host[place * (2 * LONG + 5) + i * apart] = element(rank, peer, i, round);
         }
     }
-    side->memory = memory_new(room() * sizeof(int), (unsigned)(2 * round + receives));
-    memory_put(side->memory, side->host, room() * sizeof(int));
+    side->memory = memory_new(capacity() * sizeof(int), (unsigned)(2 * round + receives));
+    memory_put(side->memory, side->host, capacity() * sizeof(int));
 }
 
 static void side_close(side_t *side)
@@ -101,7 +101,7 @@ static void side_close(side_t *side)
 /* What is to be in the receive buffer, gaps included. */
 static long wrong_ints(const side_t *recv, int in_place, int round)
 {
-    int *found  = malloc(room() * sizeof(int));
+    int *found  = malloc(capacity() * sizeof(int));
     long errors = 0;
 
     for (int peer = 0; peer < size; peer++) {
@@ -111,8 +111,8 @@ static long wrong_ints(const side_t *recv, int in_place, int round)
             recv->host[recv->displs[peer] / (int)sizeof(int) + i * apart] = element(peer, rank, i, round);
         }
     }
-    memory_get(found, recv->memory, room() * sizeof(int));
-    for (size_t i = 0; i < room(); i++) {
+    memory_get(found, recv->memory, capacity() * sizeof(int));
+    for (size_t i = 0; i < capacity(); i++) {
         errors += found[i] != recv->host[i];
     }
     free(found);
@@ -126,14 +126,14 @@ static int persistent(const void *from, side_t *send, side_t *recv)
     MPI_Request request;
     int rc;
 
-    memory_put(send->memory, recv->host, room() * sizeof(int));
-    memory_put(recv->memory, send->host, room() * sizeof(int));
+    memory_put(send->memory, recv->host, capacity() * sizeof(int));
+    memory_put(recv->memory, send->host, capacity() * sizeof(int));
     rc = OPS_INIT(Alltoallw)(from, send->counts, send->displs, send->types, recv->memory, recv->counts, recv->displs,
                              recv->types, MPI_COMM_WORLD, MPI_INFO_NULL, &request);
     for (int start = 0; (start < 2) && (rc == MPI_SUCCESS); start++) {
         if (start == 1) {
-            memory_put(send->memory, send->host, room() * sizeof(int));
-            memory_put(recv->memory, recv->host, room() * sizeof(int));
+            memory_put(send->memory, send->host, capacity() * sizeof(int));
+            memory_put(recv->memory, recv->host, capacity() * sizeof(int));
         }
         rc = MPI_Start(&request);
         rc = (rc == MPI_SUCCESS) ? MPI_Wait(&request, MPI_STATUS_IGNORE) : rc;

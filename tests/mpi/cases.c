@@ -55,7 +55,7 @@ int case_wanted(int argc, char **argv, const char *name)
     return argc <= 1;
 }
 
-static int read_counters(const char *name, unsigned long long *values, int room)
+static int read_counters(const char *name, unsigned long long *values, int capacity)
 {
     int index = mpath_pvar_find(name), elements = 0;
     MPI_T_pvar_session session;
@@ -63,7 +63,7 @@ static int read_counters(const char *name, unsigned long long *values, int room)
 
     if (index >= 0 && MPI_T_pvar_session_create(&session) == MPI_SUCCESS) {
         if (MPI_T_pvar_handle_alloc(session, index, NULL, &handle, &elements) == MPI_SUCCESS) {
-            if (elements > room) {
+            if (elements > capacity) {
                 elements = 0;
             } else {
                 MPI_T_pvar_read(session, handle, values);
@@ -75,14 +75,14 @@ static int read_counters(const char *name, unsigned long long *values, int room)
     return elements;
 }
 
-int cases_counters(const char *name, unsigned long long *values, int room)
+int cases_counters(const char *name, unsigned long long *values, int capacity)
 {
     static int provided = -1;
 
     if (provided < 0) {
         MPI_T_init_thread(MPI_THREAD_SINGLE, &provided);
     }
-    return read_counters(name, values, room);
+    return read_counters(name, values, capacity);
 }
 
 unsigned long long cases_counter(const char *name)
@@ -225,7 +225,7 @@ static void deliver(const exchange_t *exchange, int source, int rank, int size, 
                     unsigned char *expected)
 {
     MPI_Datatype type = exchange->in_place ? exchange->receive_type : exchange->send_type;
-    int position      = 0, room, length, count, displacement;
+    int position      = 0, capacity, length, count, displacement;
     MPI_Aint true_lower, true_extent, start, end;
     unsigned char *piece, *packed;
     layout_t theirs;
@@ -239,9 +239,9 @@ static void deliver(const exchange_t *exchange, int source, int rank, int size, 
         end   = start + (MPI_Aint)(count - 1) * theirs.extent + true_extent;
         piece = allocate((size_t)(end - start));
         fill(piece, (size_t)(end - start), source, (size_t)start, exchange->round);
-        MPI_Pack_size(count, type, MPI_COMM_WORLD, &room);
-        packed = allocate((size_t)room);
-        MPI_Pack(piece - true_lower, count, type, packed, room, &position, MPI_COMM_WORLD);
+        MPI_Pack_size(count, type, MPI_COMM_WORLD, &capacity);
+        packed = allocate((size_t)capacity);
+        MPI_Pack(piece - true_lower, count, type, packed, capacity, &position, MPI_COMM_WORLD);
         length   = position;
         position = 0;
         MPI_Unpack(packed, length, &position, expected + mine->origin + mine->displacements[source] * mine->extent,

@@ -21,7 +21,7 @@ void cases_print_calls(void);
 /* One of them, of this process; 0 where mpath is not loaded. */
 unsigned long long cases_counter(const char *name);
 /* Of one that has several values, up to `room`; how many, 0 where there is no such counter or it has more. */
-int cases_counters(const char *name, unsigned long long *values, int room);
+int cases_counters(const char *name, unsigned long long *values, int capacity);
 
 /* A reproducible sequence of numbers, the same on all ranks for the same seed. */
 typedef struct sequence {

@@ -129,7 +129,7 @@ int device_allgather(const void *send, int send_count, void *recv, int recv_coun
 int device_allgatherv(const void *send, int send_count, void *recv, const int *counts, const int *displs,
                       MPI_Datatype type, MPI_Comm comm)
 {
-    size_t extent = extent_of(type), room = 0;
+    size_t extent = extent_of(type), capacity = 0;
     int size;
     call_t call;
 
@@ -140,8 +140,8 @@ int device_allgatherv(const void *send, int send_count, void *recv, const int *c
     for (int i = 0; i < size; i++) {
         size_t last = (size_t)displs[i] + (size_t)counts[i];
 
-        room = (last > room) ? last : room;
+        capacity = (last > capacity) ? last : capacity;
     }
-    call = begin(send, (size_t)send_count * extent, recv, room * extent);
+    call = begin(send, (size_t)send_count * extent, recv, capacity * extent);
     return end(&call, MPI_Allgatherv(call.send, send_count, type, call.received.buffer, counts, displs, type, comm));
 }

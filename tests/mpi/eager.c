@@ -13,7 +13,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#define ROOM (3u << 20) /* of a buffer; each message has its share */
+#define BUFFER_BYTES (3u << 20) /* of a buffer; each message has its share */
 #define RANKS_MAX 16
 
 static int rank, size;
@@ -29,7 +29,7 @@ static sides_t device, ints; /* aligned, and of one kind, which GPUs ask for to 
 
 static int share(void)
 {
-    return (int)(ROOM / (unsigned)size);
+    return (int)(BUFFER_BYTES / (unsigned)size);
 }
 
 static unsigned char value_of(int source, int destination, int round, int position)
@@ -39,7 +39,7 @@ static unsigned char value_of(int source, int destination, int round, int positi
 
 static sides_t on_host(void)
 {
-    sides_t sides = {.send = malloc(ROOM), .receive = malloc(ROOM), .on_host = 1};
+    sides_t sides = {.send = malloc(BUFFER_BYTES), .receive = malloc(BUFFER_BYTES), .on_host = 1};
 
     if (sides.send == NULL || sides.receive == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 99);
@@ -55,9 +55,9 @@ static unsigned char *align(unsigned char *address)
 static void put(const sides_t *sides, unsigned char *to)
 {
     if (sides->on_host) {
-        memcpy(to, image, ROOM);
+        memcpy(to, image, BUFFER_BYTES);
     } else {
-        memory_put(to, image, ROOM);
+        memory_put(to, image, BUFFER_BYTES);
     }
 }
 
@@ -67,14 +67,14 @@ static long compare(const sides_t *sides)
     long errors = 0;
 
     if (sides->on_host) {
-        memcpy(image, sides->receive, ROOM);
+        memcpy(image, sides->receive, BUFFER_BYTES);
     } else {
-        memory_get(image, sides->receive, ROOM);
+        memory_get(image, sides->receive, BUFFER_BYTES);
     }
-    if (memcmp(image, expected, ROOM) == 0) {
+    if (memcmp(image, expected, BUFFER_BYTES) == 0) {
         return 0;
     }
-    for (size_t i = 0; i < ROOM; i++) {
+    for (size_t i = 0; i < BUFFER_BYTES; i++) {
         errors += image[i] != expected[i];
     }
     return errors;
@@ -86,7 +86,7 @@ static long alltoallv(MPI_Comm comm, const sides_t *sides, const int *bytes, int
     int counts[2][RANKS_MAX], offsets[2][RANKS_MAX], me, error;
 
     MPI_Comm_rank(comm, &me);
-    memset(expected, 0x5a, ROOM);
+    memset(expected, 0x5a, BUFFER_BYTES);
     for (int peer = 0; peer < size; peer++) {
         counts[0][peer]  = bytes[me * size + peer];
         counts[1][peer]  = bytes[peer * size + me];
@@ -99,7 +99,7 @@ static long alltoallv(MPI_Comm comm, const sides_t *sides, const int *bytes, int
         }
     }
     put(sides, sides->send);
-    memset(image, 0x5a, ROOM);
+    memset(image, 0x5a, BUFFER_BYTES);
     put(sides, sides->receive);
     error = MPI_Alltoallv(sides->send, counts[0], offsets[0], MPI_BYTE, sides->receive, counts[1], offsets[1], MPI_BYTE,
                           comm);
@@ -181,9 +181,9 @@ static void run_late(int *bytes)
 /* Every other call has more for rank 0 than goes this way, which only rank 0 knows where there are several senders. */
 static void run_hot(int *bytes)
 {
-    long errors = 0;
-    int room    = (2 << 20) / size - 4096; /* of a slot, nearly */
-    int each    = (size == 2) ? 1300000 : (room < 500000) ? room : 500000;
+    long errors  = 0;
+    int capacity = (2 << 20) / size - 4096; /* of a slot, nearly */
+    int each     = (size == 2) ? 1300000 : (capacity < 500000) ? capacity : 500000;
     unsigned long long calls;
 
     for (int round = 0; round < 24; round++) {
@@ -260,8 +260,8 @@ static void run_gaps(int *bytes)
     for (int round = 0; round < 24; round++) {
         int gaps = round % 6 == 5 && rank == round / 6 % size, step = gaps ? 2 : 1;
 
-        memset(expected, 0x5a, ROOM);
-        memset(image, 0x5a, ROOM);
+        memset(expected, 0x5a, BUFFER_BYTES);
+        memset(image, 0x5a, BUFFER_BYTES);
         for (int peer = 0; peer < size; peer++) {
             counts[peer]  = EACH;
             offsets[peer] = peer * (EACH + 1);
@@ -271,7 +271,7 @@ static void run_gaps(int *bytes)
             }
         }
         put(&device, device.send);
-        memset(image, 0x5a, ROOM);
+        memset(image, 0x5a, BUFFER_BYTES);
         put(&device, device.receive);
         errors += MPI_Alltoallv(device.send, counts, offsets, gaps ? gapped : MPI_BYTE, device.receive, counts, offsets,
                                 gaps ? gapped : MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
@@ -326,8 +326,8 @@ static long allgather(int each, int in_place, int round)
 {
     int error;
 
-    memset(expected, 0x5a, ROOM);
-    memset(image, 0x5a, ROOM);
+    memset(expected, 0x5a, BUFFER_BYTES);
+    memset(image, 0x5a, BUFFER_BYTES);
     for (int peer = 0; peer < size; peer++) {
         for (int i = 0; i < each; i++) {
             expected[peer * each + i] = value_of(peer, 0, round, i);
@@ -364,8 +364,8 @@ static long allreduce_of(const sides_t *sides, size_t bytes, int in_place, int r
     size_t count = bytes / sizeof(int);
     int error;
 
-    memset(expected, 0x5a, ROOM);
-    memset(image, 0x5a, ROOM);
+    memset(expected, 0x5a, BUFFER_BYTES);
+    memset(image, 0x5a, BUFFER_BYTES);
     put(sides, sides->receive);
     for (size_t i = 0; i < count; i++) {
         int base = (int)(i % 100003) * 7 + round, sum = size * base + 1000003 * (size * (size - 1) / 2);
@@ -400,7 +400,7 @@ static void run_reduce(int *bytes)
     }
     errors += eager_calls() < 40;
     for (int round = 0; round < 4; round++) {
-        errors += allreduce(ROOM, round % 2, round, 0);
+        errors += allreduce(BUFFER_BYTES, round % 2, round, 0);
     }
     errors += eager_calls() > 0; /* more than ranks lend for it */
     case_end("reduce", errors);
@@ -442,8 +442,8 @@ static void run_reduce_host(int *bytes)
  */
 static void run_elsewhere(int *bytes)
 {
-    unsigned char *room = NULL;
-    sides_t others      = {0}, split;
+    unsigned char *capacity = NULL;
+    sides_t others          = {0}, split;
     unsigned long long calls;
     long errors = 0;
     int moves   = rank == size - 1 && memory_turn(size), any;
@@ -456,8 +456,8 @@ static void run_elsewhere(int *bytes)
         return;
     }
     if (moves) {
-        room   = memory_new(2 * ROOM + sizeof(int), 3);
-        others = (sides_t){.receive = align(room), .send = align(room) + ROOM};
+        capacity = memory_new(2 * BUFFER_BYTES + sizeof(int), 3);
+        others   = (sides_t){.receive = align(capacity), .send = align(capacity) + BUFFER_BYTES};
         (void)memory_turn(0);
     }
     set_all(bytes, 700);
@@ -484,7 +484,7 @@ static void run_elsewhere(int *bytes)
     }
     errors += eager_calls() < 8;
     if (moves) {
-        memory_free(room);
+        memory_free(capacity);
     }
     case_end("elsewhere", errors);
 }
@@ -508,10 +508,10 @@ static void run_mismatch(int *bytes)
     } else {
         (void)alltoallv(comm, &device, bytes, 9);
     }
-    memset(image, 0x33, ROOM); /* no kernel is under way any more */
+    memset(image, 0x33, BUFFER_BYTES); /* no kernel is under way any more */
     put(&device, device.receive);
     usleep(60000);
-    memset(expected, 0x33, ROOM);
+    memset(expected, 0x33, BUFFER_BYTES);
     errors += compare(&device);
     errors += alltoallv(comm, &device, bytes, 10) == 0; /* the communicator is broken */
     MPI_Comm_free(&comm);
@@ -543,13 +543,13 @@ int main(int argc, char **argv)
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    image    = malloc(ROOM);
-    expected = malloc(ROOM);
+    image    = malloc(BUFFER_BYTES);
+    expected = malloc(BUFFER_BYTES);
     if (size > RANKS_MAX || image == NULL || expected == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
-    device = (sides_t){.send = memory_new(ROOM, 1), .receive = memory_new(2 * ROOM + sizeof(int), 2)};
-    ints   = (sides_t){.receive = align(device.receive), .send = align(device.receive) + ROOM};
+    device = (sides_t){.send = memory_new(BUFFER_BYTES, 1), .receive = memory_new(2 * BUFFER_BYTES + sizeof(int), 2)};
+    ints   = (sides_t){.receive = align(device.receive), .send = align(device.receive) + BUFFER_BYTES};
     for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
         if (case_wanted(argc, argv, cases[i].name)) {
             cases[i].run(bytes);

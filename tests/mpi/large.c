@@ -172,12 +172,12 @@ static long case_allgather(void)
 }
 
 /* All ranks do the same. */
-static int host_has_room(void)
+static int host_has_memory(void)
 {
-    int room = memory_is_special() || (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) >= 8e9;
+    int capacity = memory_is_special() || (double)sysconf(_SC_AVPHYS_PAGES) * (double)sysconf(_SC_PAGESIZE) >= 8e9;
 
-    MPI_Bcast(&room, 1, MPI_INT, 0, MPI_COMM_WORLD);
-    return room;
+    MPI_Bcast(&capacity, 1, MPI_INT, 0, MPI_COMM_WORLD);
+    return capacity;
 }
 
 int main(int argc, char **argv)
@@ -208,7 +208,7 @@ int main(int argc, char **argv)
         if ((argc == 1) ? i > 0 && !memory_is_special() : !case_wanted(argc, argv, cases[i].name)) {
             continue;
         }
-        if (host_has_room()) {
+        if (host_has_memory()) {
             case_end(cases[i].name, cases[i].run());
         } else if (rank == 0) {
             printf("case skip %s: less than 8 GB of memory are free\n", cases[i].name);

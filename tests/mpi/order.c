@@ -87,16 +87,16 @@ static int allreduce_is_right(job_t *job, int round, int count)
 
 static void make(job_t *job, size_t scratch_mib)
 {
-    size_t room;
+    size_t capacity;
 
     MPI_Comm_rank(MPI_COMM_WORLD, &job->rank);
     MPI_Comm_size(MPI_COMM_WORLD, &job->size);
-    room               = (size_t)job->size * PIECE * sizeof(int);
-    job->send          = memory_new(room, 1);
-    job->receive       = memory_new(room, 2);
+    capacity           = (size_t)job->size * PIECE * sizeof(int);
+    job->send          = memory_new(capacity, 1);
+    job->receive       = memory_new(capacity, 2);
     job->scratch_bytes = scratch_mib << 20;
     job->scratch       = memory_new(job->scratch_bytes + 1, 3);
-    job->host          = memory_new_pinned(room);
+    job->host          = memory_new_pinned(capacity);
     job->counts        = malloc(2 * (size_t)job->size * sizeof(int));
     job->offsets       = job->counts + job->size;
     for (int peer = 0; peer < job->size; peer++) {

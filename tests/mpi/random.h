@@ -93,7 +93,7 @@ typedef struct call {
     side_t send, receive;
     unsigned char *send_memory, *receive_memory, *sent, *received; /* as MPI gets them; copies on the host */
     void *send_start, *receive_start;                              /* of the allocations, of so many bytes */
-    size_t send_room, receive_room;
+    size_t send_capacity, receive_capacity;
     void *arguments; /* arrays that MPI may still read */
     MPI_Request request;
 } call_t;
@@ -117,7 +117,7 @@ void random_reductions_free(void);
 void random_reduce_make(call_t *call, sequence_t *sequence, size_t max_bytes);
 void random_reduce_fill(const call_t *call, unsigned char *send, unsigned char *receive);
 /* Number of wrong bytes; tells the first one. */
-long random_reduce_check(const call_t *call, const unsigned char *received, char *text, size_t room);
+long random_reduce_check(const call_t *call, const unsigned char *received, char *text, size_t capacity);
 MPI_Datatype random_reduce_type(const call_t *call);
 MPI_Op random_reduce_op(const call_t *call);
 const char *random_reduce_name(const call_t *call);
@@ -143,7 +143,7 @@ void random_call_check(call_t *call);
 void random_call_free(call_t *call);
 /* Buffers that this thread keeps for later calls. */
 void random_call_end(void);
-void random_call_describe(const call_t *call, char *text, size_t room);
+void random_call_describe(const call_t *call, char *text, size_t capacity);
 /* Ends the job, with the seed. */
 void random_fail(const call_t *call, const char *what);
 

@@ -18,31 +18,31 @@ enum { KEPT = 6 };
 
 static _Thread_local struct {
     void *start;
-    size_t room;
+    size_t capacity;
 } kept[KEPT];
 
 /* `seed` is this rank's. */
-static unsigned char *buffer_new(size_t bytes, uint64_t seed, void **start_p, size_t *room_p)
+static unsigned char *buffer_new(size_t bytes, uint64_t seed, void **start_p, size_t *capacity_p)
 {
     size_t rest;
 
     *start_p = NULL;
     for (int i = 0; i < KEPT && *start_p == NULL && seed % 2; i++) {
-        if (kept[i].start != NULL && kept[i].room >= bytes && kept[i].room < 8 * bytes + 4096) {
+        if (kept[i].start != NULL && kept[i].capacity >= bytes && kept[i].capacity < 8 * bytes + 4096) {
             *start_p      = kept[i].start;
-            *room_p       = kept[i].room;
+            *capacity_p   = kept[i].capacity;
             kept[i].start = NULL;
         }
     }
     if (*start_p == NULL) {
-        *room_p  = bytes + 64;
-        *start_p = memory_new(*room_p, (unsigned)(seed >> 8));
+        *capacity_p = bytes + 64;
+        *start_p    = memory_new(*capacity_p, (unsigned)(seed >> 8));
     }
-    rest = *room_p - bytes;
+    rest = *capacity_p - bytes;
     return (unsigned char *)*start_p + (seed >> 40) % ((rest < 200 ? rest : 200) + 1);
 }
 
-static void buffer_free(void *start, size_t room, uint64_t seed)
+static void buffer_free(void *start, size_t capacity, uint64_t seed)
 {
     int place = (int)(seed % KEPT);
 
@@ -50,8 +50,8 @@ static void buffer_free(void *start, size_t room, uint64_t seed)
         if (kept[place].start != NULL) {
             memory_free(kept[place].start);
         }
-        kept[place].start = start;
-        kept[place].room  = room;
+        kept[place].start    = start;
+        kept[place].capacity = capacity;
     } else {
         memory_free(start);
     }
@@ -100,9 +100,9 @@ call_t *random_call_new(MPI_Comm comm, form_t form, uint64_t shape, long step, s
         random_side_make(call, call->rank, 1, &call->receive);
     }
     mine                 = random_mix(shape + (uint64_t)step, (uint64_t)call->rank + 77);
-    call->send_memory    = buffer_new(call->send.bytes, mine, &call->send_start, &call->send_room);
+    call->send_memory    = buffer_new(call->send.bytes, mine, &call->send_start, &call->send_capacity);
     call->receive_memory = buffer_new(call->receive.bytes, random_mix(mine, 1), &call->receive_start,
-                                      &call->receive_room);
+                                      &call->receive_capacity);
     call->sent           = malloc(call->send.bytes);
     call->received       = malloc(call->receive.bytes);
     return call;
@@ -112,8 +112,8 @@ void random_call_free(call_t *call)
 {
     uint64_t mine = random_mix(call->shape + (uint64_t)call->step, (uint64_t)call->rank + 99);
 
-    buffer_free(call->send_start, call->send_room, mine);
-    buffer_free(call->receive_start, call->receive_room, random_mix(mine, 1));
+    buffer_free(call->send_start, call->send_capacity, mine);
+    buffer_free(call->receive_start, call->receive_capacity, random_mix(mine, 1));
     free(call->sent);
     free(call->received);
     free(call->units);
@@ -121,16 +121,16 @@ void random_call_free(call_t *call)
     free(call);
 }
 
-void random_call_describe(const call_t *call, char *text, size_t room)
+void random_call_describe(const call_t *call, char *text, size_t capacity)
 {
-    int length = snprintf(text, room, "step %ld: %s%s%s, %d ranks, rank %d", call->step, forms[call->form],
+    int length = snprintf(text, capacity, "step %ld: %s%s%s, %d ranks, rank %d", call->step, forms[call->form],
                           names[call->function], call->in_place ? " in place" : "", call->size, call->rank);
 
     if (random_reduces(call)) {
-        snprintf(text + length, room - (size_t)length, ", %s, counts %d %d.., %zu bytes", random_reduce_name(call),
+        snprintf(text + length, capacity - (size_t)length, ", %s, counts %d %d.., %zu bytes", random_reduce_name(call),
                  call->counts[0], call->size > 1 ? call->counts[1] : -1, call->send.bytes);
     } else {
-        snprintf(text + length, room - (size_t)length,
+        snprintf(text + length, capacity - (size_t)length,
                  ", family %d, %s to %s, units of %d: %d %d.. to it, sends %zu bytes of memory, receives %zu",
                  call->family, call->send.blocks[0].type->name, call->receive.blocks[0].type->name, call->unit,
                  call->units[call->rank], call->size > 1 ? call->units[call->size + call->rank] : -1, call->send.bytes,

@@ -443,7 +443,7 @@ static long check_guards(const call_t *call, const unsigned char *received, size
     return errors;
 }
 
-long random_reduce_check(const call_t *call, const unsigned char *received, char *text, size_t room)
+long random_reduce_check(const call_t *call, const unsigned char *received, char *text, size_t capacity)
 {
     int count     = call->function == ALLREDUCE ? total_of(call) : call->counts[call->rank];
     size_t extent = (size_t)call->reduction->extent, first = 0, bytes = (size_t)call->reduction->bytes;
@@ -454,7 +454,7 @@ long random_reduce_check(const call_t *call, const unsigned char *received, char
     long errors = check_guards(call, received, end, image);
 
     if (errors > 0) {
-        snprintf(text, room, "%ld bytes outside the buffer have changed", errors);
+        snprintf(text, capacity, "%ld bytes outside the buffer have changed", errors);
     }
     for (int rank = 0; rank < call->rank && call->function != ALLREDUCE; rank++) {
         first += (size_t)call->counts[rank];
@@ -465,13 +465,13 @@ long random_reduce_check(const call_t *call, const unsigned char *received, char
         expect(call, first + (size_t)i, expected);
         memcpy(got, at, extent);
         if (!is_equal(call->reduction, got, expected) && errors++ == 0) {
-            snprintf(text, room, "element %d of %d is %02x %02x %02x %02x.., expected %02x %02x %02x %02x..", i, count,
-                     got[0], got[1], got[2], got[3], expected[0], expected[1], expected[2], expected[3]);
+            snprintf(text, capacity, "element %d of %d is %02x %02x %02x %02x.., expected %02x %02x %02x %02x..", i,
+                     count, got[0], got[1], got[2], got[3], expected[0], expected[1], expected[2], expected[3]);
         }
         if (call->reduction->kind == AFFINE_GAP && !call->in_place &&
             memcmp(at + bytes, image + GUARD_BYTES + (size_t)i * extent + bytes, extent - bytes) != 0 &&
             errors++ == 0) {
-            snprintf(text, room, "the gap behind element %d of %d has changed", i, count);
+            snprintf(text, capacity, "the gap behind element %d of %d has changed", i, count);
         }
     }
     free(image);

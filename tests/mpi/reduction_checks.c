@@ -197,7 +197,7 @@ long check_allreduce(MPI_Comm comm, const type_t *type, MPI_Op op, size_t count,
 long check_reduce_scatter(MPI_Comm comm, const type_t *type, MPI_Op op, const int *counts, int block, int in_place,
                           uint32_t round)
 {
-    size_t extent = (size_t)extent_of(type->handle), total = 0, before = 0, mine, room;
+    size_t extent = (size_t)extent_of(type->handle), total = 0, before = 0, mine, capacity;
     int rank, size, rc;
     unsigned char *send, *recv, *expected;
     long errors;
@@ -209,20 +209,20 @@ long check_reduce_scatter(MPI_Comm comm, const type_t *type, MPI_Op op, const in
         total += (size_t)counts[i];
     }
     mine     = (size_t)counts[rank];
-    room     = in_place ? total : mine;
+    capacity = in_place ? total : mine;
     send     = reductions_get(total * extent);
-    recv     = reductions_get(room * extent + GUARD);
+    recv     = reductions_get(capacity * extent + GUARD);
     expected = reductions_get(total * extent);
     reductions_reference(type, op, total, size, round, expected);
     reductions_fill(type, in_place ? recv : send, total, rank, round);
-    memset(recv + room * extent, 0xA5, GUARD);
+    memset(recv + capacity * extent, 0xA5, GUARD);
     if (block) {
         rc = device_reduce_scatter_block(in_place ? MPI_IN_PLACE : send, recv, counts[0], type->handle, op, comm);
     } else {
         rc = device_reduce_scatter(in_place ? MPI_IN_PLACE : send, recv, counts, type->handle, op, comm);
     }
     errors = rc != MPI_SUCCESS;
-    errors += compare(type, recv, expected + before * extent, mine) + !guard_ok(recv + room * extent);
+    errors += compare(type, recv, expected + before * extent, mine) + !guard_ok(recv + capacity * extent);
     free(send);
     free(recv);
     free(expected);
@@ -237,7 +237,7 @@ static unsigned char byte_of(int source, size_t position, uint32_t round)
 /* Elements of `type` with `per` bytes each at `stride`; a gap of two elements between blocks unless `equal`. */
 long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_place, MPI_Datatype type, uint32_t round)
 {
-    size_t extent = (size_t)extent_of(type), end = 0, room;
+    size_t extent = (size_t)extent_of(type), end = 0, capacity;
     int rank, size, rc, type_size, *displs;
     unsigned char *send, *recv, *expected;
     long errors = 0;
@@ -252,12 +252,12 @@ long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_place, 
         displs[who] = (int)end;
         end += (size_t)counts[who] + (equal ? 0 : 2);
     }
-    room     = end * extent;
+    capacity = end * extent;
     send     = reductions_get((size_t)counts[rank] * extent);
-    recv     = reductions_get(room + GUARD);
-    expected = reductions_get(room + GUARD);
-    memset(recv, 0xA5, room + GUARD);
-    memset(expected, 0xA5, room + GUARD);
+    recv     = reductions_get(capacity + GUARD);
+    expected = reductions_get(capacity + GUARD);
+    memset(recv, 0xA5, capacity + GUARD);
+    memset(expected, 0xA5, capacity + GUARD);
     for (int source = 0; source < size; source++) {
         for (size_t i = 0; i < (size_t)counts[source]; i++) {
             for (size_t b = 0; b < extent; b++) {
@@ -282,7 +282,7 @@ long check_allgather(MPI_Comm comm, const int *counts, int equal, int in_place, 
         rc = device_allgatherv(in_place ? MPI_IN_PLACE : send, counts[rank], recv, counts, displs, type, comm);
     }
     errors += rc != MPI_SUCCESS;
-    for (size_t i = 0; i < room + GUARD; i++) {
+    for (size_t i = 0; i < capacity + GUARD; i++) {
         errors += recv[i] != expected[i];
     }
     free(displs);

@@ -105,11 +105,11 @@ long reductions_user(void)
 
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
-    const int parts[] = {1, 129, MOST / size};
-    const size_t room = (size_t)(MOST + size * size) * sizeof(*data) + DEVICE_GUARD;
+    const int parts[]     = {1, 129, MOST / size};
+    const size_t capacity = (size_t)(MOST + size * size) * sizeof(*data) + DEVICE_GUARD;
 
-    data   = reductions_get(room);
-    result = reductions_get(room);
+    data   = reductions_get(capacity);
+    result = reductions_get(capacity);
     counts = reductions_get((size_t)size * sizeof(*counts));
     for (int commutes = 0; commutes < 2; commutes++) {
         MPI_Op op;

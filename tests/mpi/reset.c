@@ -43,7 +43,7 @@ static unsigned char *buffer_new(const void *host, size_t bytes, unsigned char *
 static long alltoallv(MPI_Comm comm, int length, int round)
 {
     size_t bytes = (size_t)length * (size_t)size;
-    unsigned char *send_room, *recv_room, *host = malloc(bytes), *send, *recv;
+    unsigned char *send_capacity, *recv_room, *host = malloc(bytes), *send, *recv;
     int counts[RANKS_MAX], offsets[RANKS_MAX];
     long errors;
 
@@ -56,7 +56,7 @@ static long alltoallv(MPI_Comm comm, int length, int round)
             host[offsets[peer] + i] = (unsigned char)(first + rising[i]);
         }
     }
-    send = buffer_new(host, bytes, &send_room, (unsigned)round);
+    send = buffer_new(host, bytes, &send_capacity, (unsigned)round);
     memset(host, 0x5a, bytes);
     recv   = buffer_new(host, bytes, &recv_room, (unsigned)round + 1);
     errors = MPI_Alltoallv(send, counts, offsets, MPI_BYTE, recv, counts, offsets, MPI_BYTE, comm) != MPI_SUCCESS;
@@ -68,7 +68,7 @@ static long alltoallv(MPI_Comm comm, int length, int round)
             errors += host[offsets[peer] + i] != (unsigned char)(first + rising[i]);
         }
     }
-    memory_free(send_room);
+    memory_free(send_capacity);
     memory_free(recv_room);
     free(host);
     return errors;
@@ -77,14 +77,14 @@ static long alltoallv(MPI_Comm comm, int length, int round)
 static long allreduce(MPI_Comm comm, int length, int round, int blocking)
 {
     int count = length / (int)sizeof(int), *host = malloc((size_t)length);
-    unsigned char *send_room, *recv_room, *send, *recv;
+    unsigned char *send_capacity, *recv_room, *send, *recv;
     MPI_Request request;
     long errors;
 
     for (int i = 0; i < count; i++) {
         host[i] = rank * 100 + i % 1000 + round;
     }
-    send = buffer_new(host, (size_t)length, &send_room, (unsigned)round);
+    send = buffer_new(host, (size_t)length, &send_capacity, (unsigned)round);
     memset(host, 0x5a, (size_t)length);
     recv = buffer_new(host, (size_t)length, &recv_room, (unsigned)round);
     if (blocking) {
@@ -97,7 +97,7 @@ static long allreduce(MPI_Comm comm, int length, int round, int blocking)
     for (int i = 0; i < count; i++) {
         errors += host[i] != size * (size - 1) / 2 * 100 + size * (i % 1000 + round);
     }
-    memory_free(send_room);
+    memory_free(send_capacity);
     memory_free(recv_room);
     free(host);
     return errors;
@@ -106,13 +106,13 @@ static long allreduce(MPI_Comm comm, int length, int round, int blocking)
 static long allgather(MPI_Comm comm, int length, int round)
 {
     size_t bytes = (size_t)length * (size_t)size;
-    unsigned char *send_room, *recv_room, *host = malloc(bytes), *send, *recv;
+    unsigned char *send_capacity, *recv_room, *host = malloc(bytes), *send, *recv;
     long errors;
 
     for (int i = 0; i < length; i++) {
         host[i] = (unsigned char)(first_of(rank, 0, round) + rising[i]);
     }
-    send = buffer_new(host, (size_t)length, &send_room, (unsigned)round);
+    send = buffer_new(host, (size_t)length, &send_capacity, (unsigned)round);
     memset(host, 0x5a, bytes);
     recv   = buffer_new(host, bytes, &recv_room, (unsigned)round);
     errors = MPI_Allgather(send, length, MPI_BYTE, recv, length, MPI_BYTE, comm) != MPI_SUCCESS;
@@ -124,7 +124,7 @@ static long allgather(MPI_Comm comm, int length, int round)
             errors += host[peer * length + i] != (unsigned char)(first + rising[i]);
         }
     }
-    memory_free(send_room);
+    memory_free(send_capacity);
     memory_free(recv_room);
     free(host);
     return errors;

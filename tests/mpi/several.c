@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #define PARTS 3                  /* allocations of a side */
-#define ROOM (3 << 20)           /* bytes of each that may be used */
+#define BUFFER_BYTES (3 << 20)   /* bytes of each that may be used */
 #define STEP ((MPI_Aint)1 << 20) /* displacements count in this unit: they are of type int */
 #define SHARE 8192 /* bytes of each allocation from one rank to the next, in elements of absolute addresses */
 
@@ -35,29 +35,29 @@ static unsigned char byte_of(int source, int destination, long position)
 static void side_open(side_t *side, unsigned seed)
 {
     for (int i = 0; i < PARTS; i++) {
-        side->memory[i]  = memory_new((size_t)ROOM + STEP, seed * PARTS + (unsigned)i);
+        side->memory[i]  = memory_new((size_t)BUFFER_BYTES + STEP, seed * PARTS + (unsigned)i);
         side->aligned[i] = side->memory[i] + (STEP - (MPI_Aint)side->memory[i] % STEP) % STEP;
-        side->image[i]   = malloc(ROOM);
-        memset(side->image[i], 0x5a, ROOM);
+        side->image[i]   = malloc(BUFFER_BYTES);
+        memset(side->image[i], 0x5a, BUFFER_BYTES);
     }
 }
 
 static void side_put(const side_t *side)
 {
     for (int i = 0; i < PARTS; i++) {
-        memory_put(side->aligned[i], side->image[i], ROOM);
+        memory_put(side->aligned[i], side->image[i], BUFFER_BYTES);
     }
 }
 
 /* Frees it. The number of bytes that are not what they are to be. */
 static long side_close(side_t *side)
 {
-    unsigned char *found = malloc(ROOM);
+    unsigned char *found = malloc(BUFFER_BYTES);
     long wrong           = 0;
 
     for (int i = 0; i < PARTS; i++) {
-        memory_get(found, side->aligned[i], ROOM);
-        for (long at = 0; at < ROOM; at++) {
+        memory_get(found, side->aligned[i], BUFFER_BYTES);
+        for (long at = 0; at < BUFFER_BYTES; at++) {
             wrong += found[at] != side->image[i][at];
         }
         memory_free(side->memory[i]);

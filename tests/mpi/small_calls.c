@@ -39,19 +39,19 @@ int main(int argc, char **argv)
     int calls = argc > 1 ? atoi(argv[1]) : 20000, before = argc > 2 ? atoi(argv[2]) : 0, rank, size, call, peer, i;
     int *arrays, *send_counts, *send_offsets, *receive_counts, *receive_offsets;
     unsigned char *send, *receive, *send_image, *receive_image; /* images: what the processor reads and writes */
-    size_t room;
+    size_t capacity;
     long errors = 0;
 
     MPI_Init(&argc, &argv);
     MPI_Comm_rank(MPI_COMM_WORLD, &rank);
     MPI_Comm_size(MPI_COMM_WORLD, &size);
     call_on_heap(before, size);
-    room          = (size_t)size * PIECE_MAX;
+    capacity      = (size_t)size * PIECE_MAX;
     arrays        = malloc((size_t)size * 4 * sizeof(int));
-    send          = memory_new(room, 1);
-    receive       = memory_new(room, 2);
-    send_image    = memory_is_special() ? malloc(room) : send;
-    receive_image = memory_is_special() ? malloc(room) : receive;
+    send          = memory_new(capacity, 1);
+    receive       = memory_new(capacity, 2);
+    send_image    = memory_is_special() ? malloc(capacity) : send;
+    receive_image = memory_is_special() ? malloc(capacity) : receive;
     if (arrays == NULL || send_image == NULL || receive_image == NULL) {
         MPI_Abort(MPI_COMM_WORLD, 99);
     }
@@ -69,15 +69,15 @@ int main(int argc, char **argv)
                 send_image[peer * PIECE_MAX + i] = value_of(rank, peer, call, i);
             }
         }
-        memory_fill(receive, 0, room);
+        memory_fill(receive, 0, capacity);
         if (send_image != send) {
-            memory_put(send, send_image, room);
+            memory_put(send, send_image, capacity);
         }
         errors += MPI_Alltoallv(send, send_counts, send_offsets, MPI_BYTE, receive, receive_counts, receive_offsets,
                                 MPI_BYTE, MPI_COMM_WORLD) != MPI_SUCCESS;
-        memory_fill(send, 0xEE, room);
+        memory_fill(send, 0xEE, capacity);
         if (receive_image != receive) {
-            memory_get(receive_image, receive, room);
+            memory_get(receive_image, receive, capacity);
         }
         for (peer = 0; peer < size; peer++) {
             for (i = 0; i < receive_counts[peer]; i++) {

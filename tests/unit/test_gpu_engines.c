@@ -268,12 +268,12 @@ static void test_exports_with_other_numbers(void **state)
 /* The application turns to another GPU, from where it cannot reach what it could reach before; and back. */
 static void move_to(member_t *member, int device)
 {
-    uint64_t room = member->send.bytes;
+    uint64_t bytes = member->send.bytes;
 
     gpu_memory_free(&member->send);
     gpu_memory_free(&member->recv);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &member->send);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, room, 1, &member->recv);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, bytes, 1, &member->send);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, device, bytes, 1, &member->recv);
 }
 
 static int changes_body(ranks_self_t *self, void *argument)
@@ -314,26 +314,26 @@ static int meet_body(ranks_self_t *self, void *argument)
     atomic_int *late_came = argument;
     mpath_settings_t settings;
     mpath_context_t *context;
-    mpath_room_t room;
+    mpath_board_t board;
     mpath_team_t *team;
     uint64_t everybody = (1ull << self->size) - 1;
 
     mpath_settings_init(&settings);
     context = ranks_context(self, &settings);
     ranks_check(mpath_team_create(context, &self->oob, &team) == MPATH_OK);
-    ranks_check(mpath_room_open(team, &room) == MPATH_OK);
+    ranks_check(mpath_board_open(team, &board) == MPATH_OK);
     if (self->rank == 1) {
         usleep(50000);
         atomic_store(late_came, 1);
     }
-    ranks_check(mpath_room_meet(&room, 1, everybody, UINT64_C(60000000000)));
+    ranks_check(mpath_board_meet(&board, 1, everybody, UINT64_C(60000000000)));
     ranks_check(atomic_load(late_came) == 1);
     if (self->rank != 1) {
-        ranks_check(!mpath_room_meet(&room, 2, everybody, 1000)); /* rank 1 stays away */
-        ranks_check(mpath_room_meet(&room, 2, everybody & ~2ull, UINT64_C(60000000000)));
+        ranks_check(!mpath_board_meet(&board, 2, everybody, 1000)); /* rank 1 stays away */
+        ranks_check(mpath_board_meet(&board, 2, everybody & ~2ull, UINT64_C(60000000000)));
     }
     ranks_barrier(self);
-    mpath_room_close(&room);
+    mpath_board_close(&board);
     mpath_team_destroy(team);
     mpath_context_destroy(context);
     return 0;

@@ -21,11 +21,11 @@
 #define DEADLINE_NS (UINT64_C(60) * 1000000000)
 #define PATIENCE_NS (UINT64_C(20) * 1000000000)
 #define SLOT MPATH_EAGER_SLOT_BYTES(UINT64_C(600000))
-#define ROOM_BYTES (UINT64_C(1) << 21) /* for what a rank sends, and for what it receives */
+#define SIDE_BYTES (UINT64_C(1) << 21) /* for what a rank sends, and for what it receives */
 
 static mpath_gpu_t *gpu;
 static mpath_cu_function_t function;
-static gpu_memory_t memory, rooms[RANKS];
+static gpu_memory_t memory, scratch[RANKS];
 static mpath_pinned_t words[RANKS];
 static unsigned char *host, *expected;
 static uint64_t number;
@@ -37,7 +37,7 @@ typedef struct layout {
 
 static uint64_t buffer_of(unsigned rank, int receives)
 {
-    return (2 * rank + (unsigned)receives) * ROOM_BYTES;
+    return (2 * rank + (unsigned)receives) * SIDE_BYTES;
 }
 
 static void lay_out(uint64_t seed, uint64_t longest, layout_t *layout)
@@ -84,7 +84,7 @@ static void compare(void)
 
 static uint64_t slot_of(unsigned of, unsigned from)
 {
-    return rooms[of].address + sizeof(mpath_exchange_head_t) + from * SLOT;
+    return scratch[of].address + sizeof(mpath_exchange_head_t) + from * SLOT;
 }
 
 /* Returns the CTAs. */
@@ -93,7 +93,7 @@ static unsigned start(const layout_t *layout, unsigned rank, uint64_t patience_n
     mpath_kernel_exchange_t arguments = {.number           = (repeat == NULL) ? number : 0,
                                          .words            = mpath_pinned_device(&words[rank], words[rank].base),
                                          .patience_ns      = patience_ns,
-                                         .memory           = rooms[rank].address,
+                                         .memory           = scratch[rank].address,
                                          .generation_bytes = RANKS * SLOT,
                                          .again            = (uint32_t)again};
     mpath_stream_t *own;
@@ -240,7 +240,7 @@ static void test_called_back(void **state)
     lay_out(1, 20000, &layout);
     fill(&layout);
     ctas = start(&layout, 0, 2 * DEADLINE_NS, 0, NULL);
-    assert_int_equal(mpath_stream_write(other, rooms[0].address + offsetof(mpath_exchange_head_t, stop), number),
+    assert_int_equal(mpath_stream_write(other, scratch[0].address + offsetof(mpath_exchange_head_t, stop), number),
                      MPATH_OK);
     assert_true(end(0, ctas));
     exchange(&layout, NULL);
@@ -276,15 +276,15 @@ static int setup(void **state)
     unsigned char *zeros = calloc(1, bytes);
 
     (void)state;
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 2 * RANKS * ROOM_BYTES, 0, &memory);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 2 * RANKS * SIDE_BYTES, 0, &memory);
     host     = malloc(memory.bytes);
     expected = malloc(memory.bytes);
     if ((zeros == NULL) || (host == NULL) || (expected == NULL) || (mpath_exchange_find(gpu, &function) != MPATH_OK)) {
         return -1;
     }
     for (unsigned rank = 0; rank < RANKS; rank++) {
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &rooms[rank]);
-        gpu_memory_write(rooms[rank].address, zeros, bytes);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &scratch[rank]);
+        gpu_memory_write(scratch[rank].address, zeros, bytes);
         if (mpath_pinned_alloc(gpu, MPATH_EAGER_CTAS * 8, &words[rank]) != MPATH_OK) {
             return -1;
         }
@@ -298,7 +298,7 @@ static int teardown(void **state)
 {
     (void)state;
     for (unsigned rank = 0; rank < RANKS; rank++) {
-        gpu_memory_free(&rooms[rank]);
+        gpu_memory_free(&scratch[rank]);
         mpath_pinned_release(&words[rank]);
     }
     free(host);

@@ -12,12 +12,12 @@
 #include <string.h>
 
 #define DEADLINE_NS (UINT64_C(60) * 1000000000)
-#define ROOM_BYTES 32768u
+#define SOURCE_BYTES 32768u
 #define GUARD_BYTES 32u
 
 static mpath_gpu_t *gpu;
 static mpath_stream_t *stream;
-static gpu_memory_t memory; /* ROOM_BYTES for each source, and as many for two targets */
+static gpu_memory_t memory; /* SOURCE_BYTES for each source, and as many for two targets */
 static unsigned char *host, *expected;
 static mpath_status_t (*launch)(mpath_stream_t *, mpath_cu_function_t, mpath_reduce_type_t, mpath_kernel_word_t,
                                 mpath_kernel_reduce_t *) = mpath_launch_reduce;
@@ -40,7 +40,7 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
 
     memset(host, REFERENCE_HOLE, memory.bytes);
     for (unsigned rank = 0; rank < ranks; rank++) {
-        uint64_t at = rank * ROOM_BYTES + GUARD_BYTES + shifts[rank % 3] * step;
+        uint64_t at = rank * SOURCE_BYTES + GUARD_BYTES + shifts[rank % 3] * step;
 
         arguments.sources[rank] = memory.address + at;
         for (uint64_t index = 0; index < elements; index++) {
@@ -52,13 +52,13 @@ static void check(const mpath_reduce_how_t *how, unsigned ranks, uint64_t elemen
     result               = expected + (arguments.sources[0] - memory.address);
     arguments.targets[0] = arguments.sources[0];
     if (!in_place) {
-        uint64_t at = ranks * ROOM_BYTES + GUARD_BYTES + shifts[1] * step;
+        uint64_t at = ranks * SOURCE_BYTES + GUARD_BYTES + shifts[1] * step;
 
         arguments.targets[0] = memory.address + at;
         memcpy(expected + at, result, elements * bytes);
         result = expected + at;
     }
-    arguments.targets[1] = memory.address + (ranks + 1) * ROOM_BYTES + GUARD_BYTES + shifts[2] * step;
+    arguments.targets[1] = memory.address + (ranks + 1) * SOURCE_BYTES + GUARD_BYTES + shifts[2] * step;
     for (unsigned rank = 1; rank < ranks; rank++) {
         for (uint64_t index = 0; index < elements; index++) {
             reference_combine(how, result + index * bytes,
@@ -144,8 +144,8 @@ static void check_repeat(uint64_t elements)
 {
     const mpath_reduce_how_t how    = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
     mpath_kernel_reduce_t arguments = {.elements = elements, .sources_count = 2, .targets_count = 1};
-    uint64_t room                   = memory.bytes / 3 & ~UINT64_C(15);
-    float *sources[2]               = {(float *)(void *)host, (float *)(void *)(host + room)};
+    uint64_t part_bytes             = memory.bytes / 3 & ~UINT64_C(15);
+    float *sources[2]               = {(float *)(void *)host, (float *)(void *)(host + part_bytes)};
     mpath_cu_function_t function;
     mpath_pinned_t pinned;
     mpath_gpu_usage_t before, now;
@@ -153,12 +153,12 @@ static void check_repeat(uint64_t elements)
     volatile uint64_t *words;
     mpath_status_t status;
 
-    assert_true(elements * sizeof(float) <= room);
+    assert_true(elements * sizeof(float) <= part_bytes);
     assert_int_equal(mpath_pinned_alloc(gpu, 64, &pinned), MPATH_OK);
     words                = pinned.base;
     arguments.sources[0] = memory.address;
-    arguments.sources[1] = memory.address + room;
-    arguments.targets[0] = memory.address + 2 * room;
+    arguments.sources[1] = memory.address + part_bytes;
+    arguments.targets[0] = memory.address + 2 * part_bytes;
     assert_int_equal(mpath_reduce_find(gpu, &how, NULL, &function), MPATH_OK);
     status = mpath_repeat_reduce(stream, function, how.type, mpath_pinned_device(&pinned, &words[0]),
                                  mpath_pinned_device(&pinned, &words[1]), &arguments, &repeat);
@@ -183,7 +183,7 @@ static void check_repeat(uint64_t elements)
         assert_int_equal(words[0], number);
         gpu_memory_read(memory.address, expected, memory.bytes);
         for (uint64_t i = 0; i < elements; i++) {
-            float sum = ((float *)(void *)(expected + 2 * room))[i];
+            float sum = ((float *)(void *)(expected + 2 * part_bytes))[i];
 
             assert_true(sum == (float)(i % 100 + number) + (float)(i % 33));
         }
@@ -256,7 +256,7 @@ static int setup(void **state)
     if ((mpath_gpu_get(0, NULL, &gpu) != MPATH_OK) || (mpath_stream_get(gpu, 0, &stream) != MPATH_OK)) {
         return -1;
     }
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, (MPATH_KERNEL_REDUCE_RANKS + 2) * ROOM_BYTES, 0, &memory);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, (MPATH_KERNEL_REDUCE_RANKS + 2) * SOURCE_BYTES, 0, &memory);
     host     = malloc(memory.bytes);
     expected = malloc(memory.bytes);
     return ((host != NULL) && (expected != NULL)) ? 0 : -1;

@@ -18,7 +18,7 @@ static mpath_gpu_t *gpu;
 
 /* -- eager: three ranks on one GPU, whose vectors are short enough to be there at once -- */
 
-#define ROOM_BYTES 32768u /* for each source and each result */
+#define SIDE_BYTES 32768u /* for each source and each result */
 #define GUARD_BYTES 32u
 #define EAGER_RANKS 3u
 #define EAGER_PATIENCE_NS (UINT64_C(20) * 1000000000)
@@ -31,13 +31,13 @@ typedef struct eager_test {
     const mpath_reduce_how_t *how;
     uint64_t number, elements;
     unsigned shift; /* of vectors, in elements; rank 1 works in place, rank 2 is not shifted */
-    gpu_memory_t rooms[EAGER_RANKS];
+    gpu_memory_t scratch[EAGER_RANKS];
     mpath_pinned_t words[EAGER_RANKS];
 } eager_test_t;
 
 static uint64_t eager_slot(const eager_test_t *test)
 {
-    return mpath_eager_slot_bytes(test->form, EAGER_RANKS, ROOM_BYTES);
+    return mpath_eager_slot_bytes(test->form, EAGER_RANKS, SIDE_BYTES);
 }
 
 static unsigned eager_ctas(const eager_test_t *test)
@@ -49,7 +49,7 @@ static uint64_t eager_at(const eager_test_t *test, unsigned rank, int result)
 {
     uint64_t shift = (rank == 2) ? 0 : test->shift * mpath_reduce_bytes(test->how->type);
 
-    return ((result && (rank != 1)) ? rank + EAGER_RANKS : rank) * ROOM_BYTES + GUARD_BYTES + shift;
+    return ((result && (rank != 1)) ? rank + EAGER_RANKS : rank) * SIDE_BYTES + GUARD_BYTES + shift;
 }
 
 static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patience_ns, int again,
@@ -70,7 +70,7 @@ static void eager_start(const eager_test_t *test, unsigned rank, uint64_t patien
     mpath_stream_t *own;
 
     for (unsigned i = 0; i < EAGER_RANKS; i++) {
-        arguments.memory[i] = test->rooms[i].address;
+        arguments.memory[i] = test->scratch[i].address;
     }
     assert_int_equal(mpath_stream_get(gpu, 1 + rank, &own), MPATH_OK);
     assert_int_equal(mpath_eager_find(gpu, test->how, test->form, &function), MPATH_OK);
@@ -181,8 +181,8 @@ static void eager_open(eager_test_t *test)
 
     assert_non_null(zeros);
     for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &test->rooms[rank]);
-        gpu_memory_write(test->rooms[rank].address, zeros, bytes);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, bytes, 0, &test->scratch[rank]);
+        gpu_memory_write(test->scratch[rank].address, zeros, bytes);
         assert_int_equal(mpath_pinned_alloc(gpu, MPATH_EAGER_CTAS * 8, &test->words[rank]), MPATH_OK);
     }
     free(zeros);
@@ -225,7 +225,7 @@ static void run_form(mpath_eager_form_t form)
     }
     for (unsigned rank = 0; rank < EAGER_RANKS; rank++) {
         mpath_repeat_destroy(repeats[rank]);
-        gpu_memory_free(&test.rooms[rank]);
+        gpu_memory_free(&test.scratch[rank]);
         mpath_pinned_release(&test.words[rank]);
     }
 }
@@ -249,7 +249,7 @@ static int setup(void **state)
     if (mpath_gpu_get(0, NULL, &gpu) != MPATH_OK) {
         return -1;
     }
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 2 * EAGER_RANKS * ROOM_BYTES, 0, &memory);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, 0, 2 * EAGER_RANKS * SIDE_BYTES, 0, &memory);
     host     = malloc(memory.bytes);
     expected = malloc(memory.bytes);
     return ((host != NULL) && (expected != NULL)) ? 0 : -1;

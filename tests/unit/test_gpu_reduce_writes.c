@@ -25,7 +25,7 @@ typedef struct writer {
     mpath_gpu_t *gpu;
     mpath_stream_t *stream;
     mpath_cu_function_t function;
-    gpu_memory_t vector, result, room;
+    gpu_memory_t vector, result, scratch;
     mpath_mark_t mark;
 } writer_t;
 
@@ -44,7 +44,7 @@ static mpath_cu_ptr_t writes_target(int rank)
 static void writes_open(int rank, unsigned char *bytes)
 {
     const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
-    uint64_t room_bytes          = MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE);
+    uint64_t scratch_bytes       = MPATH_WRITES_MEMORY_BYTES(2u, WRITES_TILE);
     writer_t *writer             = &writers[rank];
     float *values                = (float *)(void *)bytes;
 
@@ -54,13 +54,13 @@ static void writes_open(int rank, unsigned char *bytes)
     assert_int_equal(mpath_writes_find(writer->gpu, &how, NULL, &writer->function), MPATH_OK);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->vector);
     gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, 2 * WRITES_PART, 0, &writer->result);
-    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, room_bytes, 0, &writer->room);
+    gpu_memory_alloc(MPATH_MEMORY_DEVICE, rank, scratch_bytes, 0, &writer->scratch);
     for (uint64_t i = 0; i < 2 * WRITES_PART / sizeof(float); i++) {
         values[i] = writes_value(rank, i);
     }
     gpu_memory_write(writer->vector.address, bytes, 2 * WRITES_PART);
-    memset(bytes, 0, room_bytes);
-    gpu_memory_write(writer->room.address, bytes, room_bytes);
+    memset(bytes, 0, scratch_bytes);
+    gpu_memory_write(writer->scratch.address, bytes, scratch_bytes);
 }
 
 static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words, const mpath_kernel_word_t *flag)
@@ -78,7 +78,7 @@ static void writes_start(int rank, uint64_t number, const mpath_pinned_t *words,
         arguments.part_offsets[i] = (uint64_t)i * (WRITES_PART - 4); /* a multiple of 16 */
         arguments.part_bytes[i]   = (i == 0) ? WRITES_PART - 4 : WRITES_PART;
         arguments.targets[i]      = writes_target(i);
-        arguments.memory[i]       = writers[i].room.address;
+        arguments.memory[i]       = writers[i].scratch.address;
     }
     assert_int_equal(mpath_launch_writes(writer->stream, writer->function, *flag, &arguments), MPATH_OK);
 }
@@ -137,7 +137,7 @@ static void test_writes(void **state)
     for (int rank = 0; rank < 2; rank++) {
         gpu_memory_free(&writers[rank].vector);
         gpu_memory_free(&writers[rank].result);
-        gpu_memory_free(&writers[rank].room);
+        gpu_memory_free(&writers[rank].scratch);
         mpath_pinned_release(&words[rank]);
     }
     free(bytes);
@@ -171,7 +171,7 @@ static float ring_value(const ring_test_t *test, unsigned rank, uint64_t index)
 static void ring_open(ring_test_t *test)
 {
     const mpath_reduce_how_t how = {MPATH_REDUCE_SUM, MPATH_REDUCE_F32};
-    uint64_t room_bytes = MPATH_WRITES_TILES_AT(test->ranks) + RING_CTAS * MPATH_RING_DEPTH * MPATH_RING_TILE_MAX;
+    uint64_t scratch_bytes = MPATH_WRITES_TILES_AT(test->ranks) + RING_CTAS * MPATH_RING_DEPTH * MPATH_RING_TILE_MAX;
 
     for (unsigned rank = 0; rank < test->ranks; rank++) {
         writer_t *writer = &writers[rank];
@@ -181,9 +181,9 @@ static void ring_open(ring_test_t *test)
         assert_int_equal(mpath_ring_find(writer->gpu, &how, NULL, &writer->function), MPATH_OK);
         gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, test->ranks * RING_PART, 0, &writer->vector);
         gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, test->ranks * RING_PART, 0, &writer->result);
-        gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, room_bytes, 0, &writer->room);
-        memset(test->bytes, 0, room_bytes);
-        gpu_memory_write(writer->room.address, test->bytes, room_bytes);
+        gpu_memory_alloc(MPATH_MEMORY_DEVICE, (int)rank, scratch_bytes, 0, &writer->scratch);
+        memset(test->bytes, 0, scratch_bytes);
+        gpu_memory_write(writer->scratch.address, test->bytes, scratch_bytes);
     }
     assert_int_equal(mpath_pinned_alloc(writers[0].gpu, 64, &test->words), MPATH_OK);
     memset(test->words.base, 0, 64);
@@ -205,7 +205,7 @@ static void ring_start(const ring_test_t *test, unsigned rank, uint64_t timeout_
         arguments.part_offsets[i] = i * RING_PART;
         arguments.part_bytes[i]   = ring_bytes(test, i);
         arguments.targets[i]      = writes_target((int)i);
-        arguments.memory[i]       = writers[i].room.address;
+        arguments.memory[i]       = writers[i].scratch.address;
     }
     assert_int_equal(mpath_launch_mark(writer->stream, &flag, &writer->mark), MPATH_OK);
     assert_int_equal(mpath_launch_ring(writer->stream, writer->function, RING_CTAS, flag, &arguments), MPATH_OK);
@@ -281,7 +281,7 @@ static void test_ring(void **state)
     for (unsigned rank = 0; rank < test.ranks; rank++) {
         gpu_memory_free(&writers[rank].vector);
         gpu_memory_free(&writers[rank].result);
-        gpu_memory_free(&writers[rank].room);
+        gpu_memory_free(&writers[rank].scratch);
     }
     mpath_pinned_release(&test.words);
     free(test.bytes);

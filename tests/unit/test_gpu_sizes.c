@@ -38,7 +38,7 @@ static struct {
     mpath_settings_t settings;
     uint64_t demand[CELLS], by_engine[CELLS], beside[CELLS], helped[CELLS];
     uint8_t ways[CELLS];
-    mpath_room_cell_t cells[RANKS_MAX];
+    mpath_board_cell_t cells[RANKS_MAX];
 } node;
 
 static void node_begin(int size)
@@ -55,7 +55,7 @@ static void node_begin(int size)
     gpu->decided.by_engine = node.by_engine;
     gpu->decided.beside    = node.beside;
     gpu->decided.helped    = node.helped;
-    gpu->room.cells[0]     = node.cells;
+    gpu->board.cells[0]    = node.cells;
     for (int rank = 0; rank < size; rank++) {
         node.cells[rank].kernels = 1;
     }

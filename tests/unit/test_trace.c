@@ -9,7 +9,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#define ROOM 64
+#define MAX_CHUNKS 64
 
 static char *written(void)
 {
@@ -91,8 +91,8 @@ static void test_calls(void **state)
     char *text;
 
     (void)state;
-    assert_int_equal(mpath_trace_open(ROOM), MPATH_OK);
-    assert_int_equal(mpath_trace_open(ROOM), MPATH_OK);
+    assert_int_equal(mpath_trace_open(MAX_CHUNKS), MPATH_OK);
+    assert_int_equal(mpath_trace_open(MAX_CHUNKS), MPATH_OK);
     record = mpath_record_open("a \"communicator\"", 0);
     mpath_record_enter_team(record, 0xabc, 0, 2);
     mpath_record_phase(record, MPATH_OPERATION_ALLTOALLV, MPATH_RECORD_AGREE, 1000);
@@ -198,11 +198,11 @@ static void test_dropped(void **state)
     char *text;
 
     (void)state;
-    for (uint32_t i = 0; i < 3 * ROOM; i++) {
+    for (uint32_t i = 0; i < 3 * MAX_CHUNKS; i++) {
         add(i * 10, i * 10 + 5, i, MPATH_TRACE_SHM);
     }
     text = written();
-    assert_int_equal(count(text, "\"cat\": \"chunk\""), ROOM);
+    assert_int_equal(count(text, "\"cat\": \"chunk\""), MAX_CHUNKS);
     expect(text, "\"flow\": 191,");
     expect(text, "\"flow\": 128,");
     assert_null(strstr(text, "\"flow\": 127,"));

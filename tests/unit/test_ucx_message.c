@@ -14,7 +14,7 @@
 
 #define SEGMENT 65000
 
-static char room[SEGMENT + 1];
+static char storage[SEGMENT + 1];
 
 static int whole(uint8_t id, const void *data, size_t length)
 {
@@ -24,12 +24,12 @@ static int whole(uint8_t id, const void *data, size_t length)
 /* A message passes at its length, and neither shorter nor, unless `open`, longer. */
 static void check_length(uint8_t id, const void *data, size_t length, int open)
 {
-    memset(room + length, 0, sizeof(room) - length);
-    memmove(room, data, length);
-    assert_true(whole(id, room, length));
-    assert_false(whole(id, room, length - 1));
-    assert_false(whole(id, room, 0));
-    assert_int_equal(whole(id, room, length + 1), open);
+    memset(storage + length, 0, sizeof(storage) - length);
+    memmove(storage, data, length);
+    assert_true(whole(id, storage, length));
+    assert_false(whole(id, storage, length - 1));
+    assert_false(whole(id, storage, 0));
+    assert_int_equal(whole(id, storage, length + 1), open);
 }
 
 static void test_packets(void **state)
@@ -42,8 +42,8 @@ static void test_packets(void **state)
 
     (void)state;
     check_length(UCT_MPATH_ID_PACKET, &header, sizeof(header), 1);
-    assert_true(whole(UCT_MPATH_ID_PACKET, room, SEGMENT));
-    assert_false(whole(UCT_MPATH_ID_PACKET, room, SEGMENT + 1));
+    assert_true(whole(UCT_MPATH_ID_PACKET, storage, SEGMENT));
+    assert_false(whole(UCT_MPATH_ID_PACKET, storage, SEGMENT + 1));
     header.rail = UCT_MPATH_MAX_RAILS;
     assert_false(whole(UCT_MPATH_ID_PACKET, &header, sizeof(header)));
     header.rail    = 0;
@@ -57,11 +57,11 @@ static void test_packets(void **state)
     assert_false(whole(UCT_MPATH_ID_PACKET, &get, sizeof(get)));
     get.get.length_bytes = UINT32_MAX;
     assert_false(whole(UCT_MPATH_ID_PACKET, &get, sizeof(get)));
-    memset(room, 0, sizeof(room));
-    ((uct_mpath_packet_header_t *)room)->kind_am = UCT_MPATH_PUT << 5;
-    check_length(UCT_MPATH_ID_PACKET, room, UCT_MPATH_PUT_HEAD, 1);
-    ((uct_mpath_packet_header_t *)room)->kind_am = UCT_MPATH_GET_REPLY << 5;
-    check_length(UCT_MPATH_ID_PACKET, room, UCT_MPATH_REPLY_HEAD, 1);
+    memset(storage, 0, sizeof(storage));
+    ((uct_mpath_packet_header_t *)storage)->kind_am = UCT_MPATH_PUT << 5;
+    check_length(UCT_MPATH_ID_PACKET, storage, UCT_MPATH_PUT_HEAD, 1);
+    ((uct_mpath_packet_header_t *)storage)->kind_am = UCT_MPATH_GET_REPLY << 5;
+    check_length(UCT_MPATH_ID_PACKET, storage, UCT_MPATH_REPLY_HEAD, 1);
 }
 
 static void test_acks(void **state)

@@ -298,23 +298,23 @@ static mpath_status_t put(schedule_t *s, pair_t *pair, int index, uint64_t bytes
 }
 
 /* What of a pair goes over a rail: as much as is left of the rail's part. */
-static mpath_status_t put_on_rail(schedule_t *s, pair_t *pair, int rail, uint64_t *room)
+static mpath_status_t put_on_rail(schedule_t *s, pair_t *pair, int rail, uint64_t *budget)
 {
-    uint64_t bytes = rail < 0 ? 0 : pair->left < room[rail] ? pair->left : room[rail];
+    uint64_t bytes = rail < 0 ? 0 : pair->left < budget[rail] ? pair->left : budget[rail];
 
     if (bytes == 0 || pair->path_of[rail] == NO_PATH) {
         return MPATH_OK;
     }
-    room[rail] -= bytes;
+    budget[rail] -= bytes;
     return put(s, pair, pair->path_of[rail], bytes);
 }
 
 /* Equal parts of the bytes for all rails that some pair has. */
-static void divide(const pair_t *pairs, size_t num_pairs, uint64_t bytes, uint64_t *room)
+static void divide(const pair_t *pairs, size_t num_pairs, uint64_t bytes, uint64_t *budget)
 {
     uint64_t count = 0;
 
-    memset(room, 0, MPATH_MAX_RAILS * sizeof(*room));
+    memset(budget, 0, MPATH_MAX_RAILS * sizeof(*budget));
     for (int turn = 0; turn < 2; turn++) {
         uint64_t number = 0;
 
@@ -327,7 +327,7 @@ static void divide(const pair_t *pairs, size_t num_pairs, uint64_t bytes, uint64
             if (is_there && turn == 0) {
                 count++;
             } else if (is_there) {
-                room[rail] = bytes / count + (number++ < bytes % count);
+                budget[rail] = bytes / count + (number++ < bytes % count);
             }
         }
     }
@@ -340,9 +340,9 @@ static void divide(const pair_t *pairs, size_t num_pairs, uint64_t bytes, uint64
 static mpath_status_t put_evenly(schedule_t *s, pair_t *pairs, size_t num_pairs, uint64_t bytes)
 {
     mpath_status_t status = MPATH_OK;
-    uint64_t room[MPATH_MAX_RAILS];
+    uint64_t budget[MPATH_MAX_RAILS];
 
-    divide(pairs, num_pairs, bytes, room);
+    divide(pairs, num_pairs, bytes, budget);
     for (int turn = 0; turn < 4; turn++) {
         for (size_t p = 0; p < num_pairs && status == MPATH_OK; p++) {
             const mpath_place_t *from = mpath_topo_place(s->topo, pairs[p].source);
@@ -350,12 +350,12 @@ static mpath_status_t put_evenly(schedule_t *s, pair_t *pairs, size_t num_pairs,
             int first = rail_of(s->topo, from->node, from->nic), last = rail_of(s->topo, to->node, to->nic);
 
             if (turn == 0 && first == last) {
-                status = put_on_rail(s, &pairs[p], first, room);
+                status = put_on_rail(s, &pairs[p], first, budget);
             } else if (turn == 1 || turn == 2) {
-                status = put_on_rail(s, &pairs[p], turn == 1 ? first : last, room);
+                status = put_on_rail(s, &pairs[p], turn == 1 ? first : last, budget);
             }
             for (int rail = 0; turn == 3 && rail < MPATH_MAX_RAILS && status == MPATH_OK; rail++) {
-                status = put_on_rail(s, &pairs[p], rail, room);
+                status = put_on_rail(s, &pairs[p], rail, budget);
             }
         }
     }

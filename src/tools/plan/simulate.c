@@ -208,7 +208,7 @@ static int can_rise(const stage_t *stage)
 }
 
 /* Bytes that still fit into the relay behind a stage. */
-static double room(const simulation_t *s, const stage_t *stage)
+static double space(const simulation_t *s, const stage_t *stage)
 {
     if (stage->is_last || (s->params->depth == 0)) {
         return INFINITY;
@@ -219,7 +219,7 @@ static double room(const simulation_t *s, const stage_t *stage)
 /* Whether the relay behind a stage is full, and the stage moves no faster than the one after it. */
 static int is_full(const simulation_t *s, const stage_t *stage)
 {
-    return room(s, stage) <= EPSILON * stage->bytes;
+    return space(s, stage) <= EPSILON * stage->bytes;
 }
 
 static void freeze_one(simulation_t *s, stage_t *stage, double level)
@@ -332,7 +332,7 @@ static double next_event(const simulation_t *s, const stage_t *stage)
             first = fmin(first, (stage->chunk - stage->sent) / stage->rate);
         }
         if (!stage->is_last && stage->rate > stage[1].rate * (1 + EPSILON)) {
-            first = fmin(first, room(s, stage) / (stage->rate - stage[1].rate));
+            first = fmin(first, space(s, stage) / (stage->rate - stage[1].rate));
         }
         if (!stage->released && stage->rate > stage[-1].rate * (1 + EPSILON)) {
             rest  = available(stage) - stage->sent;

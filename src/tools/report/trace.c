@@ -98,15 +98,15 @@ static int compare_events(const void *one, const void *other)
 
 static mpath_status_t timeline_read(timeline_t *line)
 {
-    size_t room = 0, i;
+    size_t capacity = 0, i;
     json_t *item;
 
     for (int t = 0; t < line->num_traces; t++) {
-        room += json_array_size(json_object_get(line->traces[t], "traceEvents"));
+        capacity += json_array_size(json_object_get(line->traces[t], "traceEvents"));
     }
-    line->events = calloc(room + 1, sizeof(*line->events));
+    line->events = calloc(capacity + 1, sizeof(*line->events));
     if (line->events == NULL) {
-        mpath_error("report: no memory for %zu events", room);
+        mpath_error("report: no memory for %zu events", capacity);
         return MPATH_ERR_NO_MEMORY;
     }
     line->begin_us = INFINITY;

@@ -103,7 +103,7 @@ err_free:
 /* The bytes of a file, one more than allowed at most. */
 static mpath_status_t file_read(const char *path, char **text_p, size_t *length_p)
 {
-    size_t length = 0, room = 0, count;
+    size_t length = 0, capacity = 0, count;
     char *text = NULL, *larger;
     FILE *in;
 
@@ -118,16 +118,16 @@ static mpath_status_t file_read(const char *path, char **text_p, size_t *length_
         return MPATH_ERR_IO;
     }
     do {
-        if (length == room) {
-            room   = (room == 0) ? 65536 : 2 * room;
-            larger = realloc(text, room);
+        if (length == capacity) {
+            capacity = (capacity == 0) ? 65536 : 2 * capacity;
+            larger   = realloc(text, capacity);
             if (larger == NULL) {
-                mpath_error("topology file %s: no memory for %zu bytes; the file is not used", path, room);
+                mpath_error("topology file %s: no memory for %zu bytes; the file is not used", path, capacity);
                 goto err_close;
             }
             text = larger;
         }
-        count = fread(text + length, 1, room - length, in);
+        count = fread(text + length, 1, capacity - length, in);
         length += count;
     } while ((count > 0) && (length <= MAX_FILE_BYTES));
     if (ferror(in)) {

@@ -45,7 +45,7 @@ typedef struct nccl_host {
 
 typedef struct nccl_reader {
     const char *name;
-    int num_hosts, room;
+    int num_hosts, capacity;
     nccl_host_t *hosts;
 } nccl_reader_t;
 
@@ -302,11 +302,12 @@ static mpath_status_t find_host(nccl_reader_t *reader, xmlNode *node, const char
         mpath_xml_error(reader->name, node, "more than %d hosts", MAX_HOSTS);
         return MPATH_ERR_PARAM;
     }
-    if (host == reader->room) {
-        reader->room = (host == 0) ? 1 : 2 * host;
-        hosts        = realloc(reader->hosts, (size_t)reader->room * sizeof(*hosts));
+    if (host == reader->capacity) {
+        reader->capacity = (host == 0) ? 1 : 2 * host;
+        hosts            = realloc(reader->hosts, (size_t)reader->capacity * sizeof(*hosts));
         if (hosts == NULL) {
-            mpath_error("topology file %s: no memory for %d hosts; the file is not used", reader->name, reader->room);
+            mpath_error("topology file %s: no memory for %d hosts; the file is not used", reader->name,
+                        reader->capacity);
             return MPATH_ERR_NO_MEMORY;
         }
         reader->hosts = hosts;
