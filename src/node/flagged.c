@@ -5,7 +5,7 @@
 #include "device/kernels/exchange.h"
 #include "node/launches.h"
 #include "node/node_private.h"
-#include "node/scratch.h"
+#include "node/window.h"
 #include "team/wait.h"
 #include "util/log.h"
 
@@ -196,7 +196,7 @@ void mpath_gpu_eager_abandon(const gpu_eager_kernel_t *kernel)
 
 /*
  * Alltoallv and Allgather of short messages (device/kernels/exchange.h). A rank starts its kernel before the agreement
- * (node/flagged.h): it sends to memory that the others have lent, from where each puts what it expects in its place.
+ * (node/flagged.h): it sends into the others' windows (node/window.h), from where each puts what it expects in its place.
  * Only the rank itself writes to its receive buffer, and nothing but what belongs there; so where the agreement finds
  * that some rank has not started, or that sizes differ, no harm is done: all kernels are called back, and the call goes
  * on in another way or fails.
@@ -205,8 +205,8 @@ void mpath_gpu_eager_abandon(const gpu_eager_kernel_t *kernel)
  * calls do not try it, more of them each time.
  */
 
-/* What a rank lends, at most: more than the longest messages for which it is faster, of up to 8 ranks. */
-#define EXCHANGE_MAX_LENT_BYTES (UINT64_C(8) << 20)
+/* Of a rank's window, at most: more than the longest messages for which it is faster, of up to 8 ranks. */
+#define EXCHANGE_MAX_WINDOW_BYTES (UINT64_C(8) << 20)
 
 /*
  * What it saves: the agreement, and words of host memory that all wait for. And what it costs besides the numbers, which
@@ -222,10 +222,10 @@ void mpath_gpu_eager_abandon(const gpu_eager_kernel_t *kernel)
 #define EXCHANGE_PAUSE_MOST 30u
 
 struct gpu_exchange {
-    gpu_lent_t *lent; /* NULL until calls were short enough */
+    gpu_window_t *window; /* NULL until calls were short enough */
     gpu_launches_t *launches;
     gpu_eager_kernel_t kernel;
-    mpath_device_function_t function; /* of the GPU whose memory is lent */
+    mpath_device_function_t function; /* of the window's GPU */
     mpath_kernel_exchange_t arguments;
     uint64_t counted;    /* the number that the kernel's counters have */
     int started;         /* a kernel, in this call */
@@ -259,7 +259,7 @@ void mpath_gpu_exchange_destroy(mpath_gpu_coll_t *gpu)
 {
     if (gpu->exchange != NULL) {
         mpath_gpu_launches_destroy(gpu->exchange->launches);
-        mpath_gpu_lent_destroy(gpu->exchange->lent);
+        mpath_gpu_window_destroy(gpu->exchange->window);
         mpath_pinned_release(&gpu->exchange->kernel.words);
         free(gpu->exchange);
         gpu->exchange = NULL;
@@ -309,7 +309,7 @@ int mpath_gpu_exchange_pays(const mpath_peer_rates_t *rates, int ranks, uint64_t
 static int is_short(const mpath_gpu_coll_t *gpu, const load_t *load)
 {
     return mpath_gpu_exchange_pays(&gpu->rates, gpu->size, load->sent, load->received) &&
-           (load->own <= EXCHANGE_MAX_LENT_BYTES / 2);
+           (load->own <= EXCHANGE_MAX_WINDOW_BYTES / 2);
 }
 
 /* Room for one message, in slots; 0: there is no memory. */
@@ -317,8 +317,8 @@ static uint64_t slot_bytes(const mpath_gpu_coll_t *gpu)
 {
     uint64_t most = gpu->settings->gpu_memory_bytes / 2, slots = 2 * (uint64_t)gpu->size;
 
-    most = (most < EXCHANGE_MAX_LENT_BYTES) ? most : EXCHANGE_MAX_LENT_BYTES;
-    most = mpath_gpu_lent_most(gpu->exchange->lent, gpu, most);
+    most = (most < EXCHANGE_MAX_WINDOW_BYTES) ? most : EXCHANGE_MAX_WINDOW_BYTES;
+    most = mpath_gpu_window_most(gpu->exchange->window, gpu, most);
     return (most > sizeof(mpath_exchange_head_t)) ? (most - sizeof(mpath_exchange_head_t)) / slots & ~UINT64_C(15) : 0;
 }
 
@@ -381,14 +381,14 @@ static mpath_status_t flagged_exchange_launch_again(void *of)
 }
 
 /* Where rank `of` has the slot of rank `from`, in even calls. */
-static uint64_t slot_of(const gpu_lent_t *lent, int of, int from)
+static uint64_t slot_of(const gpu_window_t *window, int of, int from)
 {
-    return mpath_gpu_lent_address(lent, of) + sizeof(mpath_exchange_head_t) + (uint64_t)from * lent->unit_bytes;
+    return mpath_gpu_window_address(window, of) + sizeof(mpath_exchange_head_t) + (uint64_t)from * window->unit_bytes;
 }
 
 static void set_messages(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, mpath_kernel_exchange_t *arguments)
 {
-    const gpu_lent_t *lent = gpu->exchange->lent;
+    const gpu_window_t *window = gpu->exchange->window;
     uint64_t send = (uint64_t)(uintptr_t)call->send_buffer, recv = (uint64_t)(uintptr_t)call->recv_buffer;
 
     for (int i = 1; i < gpu->size; i++) { /* GPUs begin with different ones */
@@ -396,12 +396,12 @@ static void set_messages(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, 
 
         if (call->send_bytes[to] > 0) {
             arguments->send[arguments->send_count++] = (mpath_kernel_message_t){.source = send + call->send_offsets[to],
-                                                                                .target = slot_of(lent, to, gpu->me),
+                                                                                .target = slot_of(window, to, gpu->me),
                                                                                 .bytes  = call->send_bytes[to]};
         }
         if (call->recv_bytes[from] > 0) {
             arguments->receive[arguments->receive_count++] = (mpath_kernel_message_t){
-                .source = slot_of(lent, gpu->me, from),
+                .source = slot_of(window, gpu->me, from),
                 .target = recv + call->recv_offsets[from],
                 .bytes  = call->recv_bytes[from]};
         }
@@ -413,13 +413,13 @@ static void set_messages(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, 
                                                                           : call->recv_bytes[gpu->me]};
 }
 
-/* This rank's kernel, on the GPU of the memory that it lends. */
+/* This rank's kernel, on the GPU of its window. */
 static mpath_status_t start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 {
     gpu_exchange_t *exchange           = gpu->exchange;
     mpath_kernel_exchange_t *arguments = &exchange->arguments;
     gpu_eager_kernel_t *kernel         = &exchange->kernel;
-    mpath_gpu_t *device                = exchange->lent->device;
+    mpath_gpu_t *device                = exchange->window->device;
     mpath_status_t status              = mpath_stream_get(device, gpu->first_stream + 1, &kernel->stream);
 
     if (status != MPATH_OK) {
@@ -428,8 +428,8 @@ static mpath_status_t start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
     memset(arguments, 0, sizeof(*arguments)); /* they are compared as bytes */
     arguments->words            = mpath_pinned_device(&kernel->words, kernel->words.base);
     arguments->patience_ns      = GPU_EAGER_PATIENCE_NS;
-    arguments->memory           = exchange->lent->memory;
-    arguments->generation_bytes = (uint64_t)gpu->size * exchange->lent->unit_bytes;
+    arguments->memory           = exchange->window->memory;
+    arguments->generation_bytes = (uint64_t)gpu->size * exchange->window->unit_bytes;
     set_messages(gpu, call, arguments);
     kernel->ctas         = mpath_exchange_count(arguments);
     kernel->number       = gpu->number;
@@ -443,8 +443,8 @@ static mpath_status_t start(mpath_gpu_coll_t *gpu, const mpath_call_t *call)
 /* What this rank will tell of the call; *device_p: with what it can start a kernel, NULL: for which it needs none. */
 static int tell(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, load_t *load, mpath_gpu_t **device_p)
 {
-    const gpu_lent_t *lent = gpu->exchange->lent;
-    int usable             = (lent != NULL) && lent->usable;
+    const gpu_window_t *window = gpu->exchange->window;
+    int usable                 = (window != NULL) && window->usable;
     mpath_gpu_t *device;
 
     *device_p = NULL;
@@ -457,10 +457,10 @@ static int tell(const mpath_gpu_coll_t *gpu, const mpath_call_t *call, load_t *l
         return usable ? GPU_EAGER_STARTED : GPU_EAGER_NOT;
     }
     device = is_short(gpu, load) ? gpu_of(call, load) : NULL;
-    if ((device == NULL) || (MPATH_EAGER_SLOT_BYTES(load->longest) > (usable ? lent->unit_bytes : slot_bytes(gpu)))) {
+    if ((device == NULL) || (MPATH_EAGER_SLOT_BYTES(load->longest) > (usable ? window->unit_bytes : slot_bytes(gpu)))) {
         return GPU_EAGER_NOT;
     }
-    if (usable && (device == lent->device)) {
+    if (usable && (device == window->device)) {
         *device_p = device;
         return GPU_EAGER_STARTED;
     }
@@ -499,10 +499,10 @@ static void call_back(const mpath_gpu_coll_t *gpu)
     const gpu_exchange_t *exchange = gpu->exchange;
     mpath_stream_t *stream;
 
-    if ((mpath_stream_get(exchange->lent->device, gpu->first_stream, &stream) == MPATH_OK) &&
+    if ((mpath_stream_get(exchange->window->device, gpu->first_stream, &stream) == MPATH_OK) &&
         mpath_stream_has_values(stream)) {
         mpath_gpu_coll_lock();
-        (void)mpath_stream_write(stream, exchange->lent->memory + offsetof(mpath_exchange_head_t, stop), gpu->number);
+        (void)mpath_stream_write(stream, exchange->window->memory + offsetof(mpath_exchange_head_t, stop), gpu->number);
         mpath_gpu_coll_unlock();
     }
 }
@@ -512,8 +512,8 @@ static void note_result(mpath_gpu_coll_t *gpu, int eligible, int done)
 {
     gpu_exchange_t *exchange = gpu->exchange;
 
-    if (eligible && !done && (exchange->lent != NULL) && !mpath_gpu_lent_is_current(exchange->lent, gpu)) {
-        exchange->lent->usable = 0;
+    if (eligible && !done && (exchange->window != NULL) && !mpath_gpu_window_is_current(exchange->window, gpu)) {
+        exchange->window->usable = 0;
     }
     if (done) {
         mpath_pause_end(&exchange->pause);
@@ -576,15 +576,15 @@ mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu)
     if (!all) {
         return MPATH_OK;
     }
-    if (exchange->lent == NULL) {
-        exchange->lent = mpath_gpu_lent_create(size, gpu->me);
-        if (exchange->lent == NULL) {
+    if (exchange->window == NULL) {
+        exchange->window = mpath_gpu_window_create(size, gpu->me);
+        if (exchange->window == NULL) {
             mpath_error("no memory for short messages of %d ranks on device memory; the call fails", size);
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (!mpath_gpu_lent_is_due(exchange->lent, gpu)) {
-        mpath_gpu_lent_pass(exchange->lent);
+    if (!mpath_gpu_window_is_due(exchange->window, gpu)) {
+        mpath_gpu_window_pass(exchange->window);
         return MPATH_OK;
     }
     exchange->counted = 0;
@@ -596,10 +596,10 @@ mpath_status_t mpath_gpu_exchange_prepare(mpath_gpu_coll_t *gpu)
           MPATH_OK))) {
         slot = 0;
     }
-    status = mpath_gpu_lent_share(exchange->lent, gpu, slot, MPATH_EXCHANGE_MEMORY_BYTES((uint64_t)size, slot));
-    if ((status == MPATH_OK) && exchange->lent->usable) {
+    status = mpath_gpu_window_share(exchange->window, gpu, slot, MPATH_EXCHANGE_MEMORY_BYTES((uint64_t)size, slot));
+    if ((status == MPATH_OK) && exchange->window->usable) {
         mpath_debug("device memory of %d ranks can be exchanged eagerly, in messages of up to %llu bytes", size,
-                    (unsigned long long)exchange->lent->unit_bytes / 2);
+                    (unsigned long long)exchange->window->unit_bytes / 2);
     }
     return status;
 }

@@ -121,6 +121,43 @@ static uint64_t piece_of(const mpath_symmetric_gpu_t *gpu, int rank, uint64_t *a
     return is_two(gpu) ? host->end_bytes : host->end_bytes / (uint64_t)gpu->size;
 }
 
+/* -- memory on the GPU for this rank alone -- */
+
+static void gpu_scratch_free(mpath_symmetric_gpu_t *gpu)
+{
+    mpath_gpu_memory_give(gpu->scratch_gpu, gpu->scratch, (size_t)gpu->scratch_bytes);
+    gpu->scratch       = 0;
+    gpu->scratch_bytes = 0;
+}
+
+/* For `bytes` bytes on the device of `memory`, gpu->scratch; 0: there is none. */
+static int gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes)
+{
+    mpath_device_result_t result;
+    mpath_gpu_t *device;
+
+    if ((bytes > gpu->reduce->settings->gpu_memory_bytes) ||
+        (mpath_gpu_get(memory->device, memory->context, &device) != MPATH_OK)) {
+        return 0;
+    }
+    if ((device == gpu->scratch_gpu) && (bytes <= gpu->scratch_bytes)) {
+        return 1;
+    }
+    gpu_scratch_free(gpu);
+    if (mpath_gpu_enter(device) != MPATH_OK) {
+        return 0;
+    }
+    result = mpath_gpu_memory_take_within(gpu->reduce->settings->gpu_device_bytes, &gpu->scratch, (size_t)bytes);
+    mpath_gpu_leave(device);
+    if (result != MPATH_DEVICE_DONE) {
+        gpu->scratch = 0;
+        return 0;
+    }
+    gpu->scratch_gpu   = device;
+    gpu->scratch_bytes = bytes;
+    return 1;
+}
+
 /* -- what ranks tell each other -- */
 
 static void tell(mpath_gpu_coll_t *coll, const gpu_host_t *host, uint64_t capacity_bytes)
@@ -152,7 +189,7 @@ static void gpu_host_tell(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buff
     } else if (!is_two(gpu) || (buffers->send == buffers->recv)) { /* what comes cannot wait in its place */
         capacity = coll->settings->gpu_memory_bytes;
         capacity = (capacity < bytes / 4) ? capacity : bytes / 4;
-        capacity = mpath_gpu_scratch_get(gpu, buffers->send_memory, capacity) ? capacity : 0;
+        capacity = gpu_scratch_get(gpu, buffers->send_memory, capacity) ? capacity : 0;
     }
     tell(coll, host, capacity);
 }
@@ -484,7 +521,7 @@ static void gpu_host_end_gather(mpath_symmetric_gpu_t *gpu)
 
 /* What one form of the kernels needs. */
 typedef struct eager_form {
-    gpu_lent_t *lent;                 /* NULL until there was a call for it */
+    gpu_window_t *window;             /* NULL until there was a call for it */
     uint64_t number;                  /* of calls that could have gone this way, the same on all ranks */
     uint64_t counted;                 /* the number that the kernels' counters have */
     mpath_device_function_t function; /* of the last operation and type; NULL: not looked for */
@@ -519,7 +556,7 @@ static gpu_eager_t *gpu_eager_create(void)
 static void gpu_eager_destroy(gpu_eager_t *eager)
 {
     for (int form = 0; (eager != NULL) && (form < MPATH_EAGER_FORMS); form++) {
-        mpath_gpu_lent_destroy(eager->forms[form].lent);
+        mpath_gpu_window_destroy(eager->forms[form].window);
         mpath_pinned_release(&eager->forms[form].kernel.words);
     }
     free(eager);
@@ -578,7 +615,7 @@ static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t f
         memory = (memory / 2 < PARTS_MEMORY_MAX) ? memory / 2 : PARTS_MEMORY_MAX;
     }
     memory = (wanted < memory) ? wanted : memory;
-    memory = mpath_gpu_lent_most(gpu->eager->forms[form].lent, gpu->reduce, memory);
+    memory = mpath_gpu_window_most(gpu->eager->forms[form].window, gpu->reduce, memory);
     if (memory <= MPATH_EAGER_COUNTERS_BYTES) {
         return 0;
     }
@@ -591,14 +628,14 @@ static uint64_t max_bytes(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t f
 /* Whether its memory is there, with numbers left. The same on all ranks. */
 static int is_usable(const eager_form_t *form)
 {
-    return (form->lent != NULL) && form->lent->usable && (form->number < MPATH_EAGER_PARTS_CALLS);
+    return (form->window != NULL) && form->window->usable && (form->number < MPATH_EAGER_PARTS_CALLS);
 }
 
 static int has_room(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t form, uint64_t bytes)
 {
     const eager_form_t *of = &gpu->eager->forms[form];
 
-    return is_usable(of) ? (mpath_eager_slot_bytes(form, (unsigned)gpu->size, bytes) <= of->lent->unit_bytes)
+    return is_usable(of) ? (mpath_eager_slot_bytes(form, (unsigned)gpu->size, bytes) <= of->window->unit_bytes)
                          : (bytes <= max_bytes(gpu, form));
 }
 
@@ -650,15 +687,15 @@ static mpath_status_t find(mpath_symmetric_gpu_t *gpu, eager_form_t *form)
     mpath_status_t status = MPATH_OK;
 
     if (form->function == NULL) {
-        status = mpath_eager_find(form->lent->device, &eager->how, eager->form, &form->function);
+        status = mpath_eager_find(form->window->device, &eager->how, eager->form, &form->function);
     }
     if (status == MPATH_OK) {
-        status = mpath_stream_get(form->lent->device, gpu->reduce->first_stream + 1, &form->kernel.stream);
+        status = mpath_stream_get(form->window->device, gpu->reduce->first_stream + 1, &form->kernel.stream);
     }
     return status;
 }
 
-/* This rank's kernel, on the GPU of the memory that it lends. */
+/* This rank's kernel, on the GPU of its window. */
 static mpath_status_t start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_buffers_t *buffers, uint64_t elements)
 {
     gpu_eager_t *eager              = gpu->eager;
@@ -671,11 +708,11 @@ static mpath_status_t start(mpath_symmetric_gpu_t *gpu, const mpath_symmetric_bu
     arguments->recv        = (mpath_device_ptr_t)(uintptr_t)buffers->recv;
     arguments->words       = mpath_pinned_device(&form->kernel.words, form->kernel.words.base);
     arguments->patience_ns = GPU_EAGER_PATIENCE_NS;
-    arguments->slot_bytes  = form->lent->unit_bytes;
+    arguments->slot_bytes  = form->window->unit_bytes;
     arguments->ranks       = (uint32_t)gpu->size;
     arguments->me          = (uint32_t)gpu->me;
     for (int rank = 0; rank < gpu->size; rank++) {
-        arguments->memory[rank] = mpath_gpu_lent_address(form->lent, rank);
+        arguments->memory[rank] = mpath_gpu_window_address(form->window, rank);
     }
     form->kernel.number       = form->number;
     form->kernel.ctas         = mpath_eager_ctas(eager->form, (unsigned)gpu->size, eager->bytes);
@@ -721,7 +758,7 @@ static mpath_status_t gpu_eager_start(mpath_symmetric_gpu_t *gpu, const mpath_sy
     }
     if (is_usable(form)) {
         form->number++;
-        if (gpu->reduce->eager && (device == form->lent->device) && (find(gpu, form) == MPATH_OK)) {
+        if (gpu->reduce->eager && (device == form->window->device) && (find(gpu, form) == MPATH_OK)) {
             gpu->reduce->eager    = GPU_EAGER_STARTED;
             start_ns              = mpath_time_ns();
             form->kernel.began_ns = start_ns;
@@ -806,8 +843,8 @@ static mpath_status_t share(const mpath_symmetric_gpu_t *gpu, mpath_eager_form_t
     if (form->kernel.words.base != NULL) {
         memset(form->kernel.words.base, 0, MPATH_EAGER_CTAS * sizeof(uint64_t)); /* they may have the new numbers */
     }
-    status = mpath_gpu_lent_share(form->lent, coll, unit, mpath_eager_memory_bytes(what, size, unit));
-    if ((status == MPATH_OK) && form->lent->usable) {
+    status = mpath_gpu_window_share(form->window, coll, unit, mpath_eager_memory_bytes(what, size, unit));
+    if ((status == MPATH_OK) && form->window->usable) {
         mpath_debug("device memory of %u ranks can be reduced eagerly, %s of up to %llu bytes", size,
                     (what == MPATH_EAGER_PARTS) ? "parts" : "vectors", (unsigned long long)most);
     }
@@ -826,20 +863,20 @@ static mpath_status_t gpu_eager_prepare(mpath_symmetric_gpu_t *gpu)
         }
     }
     form = &gpu->eager->forms[gpu->eager->form];
-    if (form->lent == NULL) {
-        form->lent = mpath_gpu_lent_create(gpu->size, gpu->me);
-        if (form->lent == NULL) {
+    if (form->window == NULL) {
+        form->window = mpath_gpu_window_create(gpu->size, gpu->me);
+        if (form->window == NULL) {
             mpath_error("no memory for reductions of %d ranks on device memory; the call fails", gpu->size);
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (mpath_gpu_lent_is_current(form->lent, coll) && is_refused(coll, form)) {
-        form->lent->usable = 0;
-        mpath_pause_note(&form->lent->pause, 0);
+    if (mpath_gpu_window_is_current(form->window, coll) && is_refused(coll, form)) {
+        form->window->usable = 0;
+        mpath_pause_note(&form->window->pause, 0);
         return MPATH_OK;
     }
-    if (!mpath_gpu_lent_is_due(form->lent, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
-        mpath_gpu_lent_pass(form->lent);
+    if (!mpath_gpu_window_is_due(form->window, coll) && (form->number < MPATH_EAGER_PARTS_CALLS)) {
+        mpath_gpu_window_pass(form->window);
         return MPATH_OK;
     }
     return share(gpu, gpu->eager->form, form);
@@ -850,7 +887,7 @@ static mpath_status_t reduce_launch(mpath_symmetric_gpu_t *gpu, const mpath_redu
 
 /*
  * Large Allreduces with nothing but writes between GPUs (device/kernels/reduce.h): when they are faster, the memory that
- * ranks lend each other for it, and who may. Their kernels wait for each other, so all have to run at once: every rank
+ * ranks open to each other for it, and who may. Their kernels wait for each other, so all have to run at once: every rank
  * has a GPU of its own, and of a process one such call is under way at a time. A process that is in one already says so
  * in its cell, and then all ranks take the other kernel, which waits for nobody.
  */
@@ -910,10 +947,10 @@ void mpath_gpu_writes_choose(mpath_symmetric_gpu_t *gpu, uint64_t bytes, const m
 }
 
 /* Bytes of a tile for which there is memory; 0: none. */
-static uint64_t tile_bytes(const gpu_lent_t *lent, const mpath_gpu_coll_t *coll)
+static uint64_t tile_bytes(const gpu_window_t *window, const mpath_gpu_coll_t *coll)
 {
     uint64_t blocks = (uint64_t)MPATH_WRITES_CTAS * MPATH_WRITES_DEPTH * ((uint64_t)coll->size - 1);
-    uint64_t tile   = mpath_gpu_lent_most(lent, coll, coll->settings->gpu_memory_bytes) / blocks;
+    uint64_t tile   = mpath_gpu_window_most(window, coll, coll->settings->gpu_memory_bytes) / blocks;
 
     tile = (tile < WRITES_TILE_MAX) ? tile : WRITES_TILE_MAX;
     return mpath_writes_usable(coll->send.gpu) ? tile & ~(WRITES_TILE_GRAIN - 1) : 0;
@@ -974,7 +1011,7 @@ static int gpu_writes_works(const mpath_symmetric_gpu_t *gpu, int may_write)
 {
     return (gpu->part_bytes[gpu->me] > 0) ||
            (may_write && is_claimed(gpu) &&
-            ((gpu->writes == NULL) || gpu->writes->usable || mpath_gpu_lent_is_due(gpu->writes, gpu->reduce)));
+            ((gpu->writes == NULL) || gpu->writes->usable || mpath_gpu_window_is_due(gpu->writes, gpu->reduce)));
 }
 
 static mpath_status_t gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
@@ -988,17 +1025,17 @@ static mpath_status_t gpu_writes_prepare(mpath_symmetric_gpu_t *gpu, int *use_p)
         return MPATH_OK;
     }
     if (gpu->writes == NULL) {
-        gpu->writes = mpath_gpu_lent_create(gpu->size, gpu->me);
+        gpu->writes = mpath_gpu_window_create(gpu->size, gpu->me);
         if (gpu->writes == NULL) {
             mpath_error("no memory for reductions of %d ranks on device memory; the call fails", gpu->size);
             return MPATH_ERR_NO_MEMORY; /* the others count on it */
         }
     }
-    if (!mpath_gpu_lent_is_due(gpu->writes, coll)) {
-        mpath_gpu_lent_pass(gpu->writes);
+    if (!mpath_gpu_window_is_due(gpu->writes, coll)) {
+        mpath_gpu_window_pass(gpu->writes);
     } else {
         tile   = tile_bytes(gpu->writes, coll);
-        status = mpath_gpu_lent_share(gpu->writes, coll, tile, MPATH_WRITES_MEMORY_BYTES((uint64_t)gpu->size, tile));
+        status = mpath_gpu_window_share(gpu->writes, coll, tile, MPATH_WRITES_MEMORY_BYTES((uint64_t)gpu->size, tile));
         if ((status == MPATH_OK) && gpu->writes->usable) {
             mpath_debug(
                 "device memory of %d ranks can be reduced by writes only, in tiles of %u bytes, and round a ring "
@@ -1044,7 +1081,7 @@ static mpath_status_t reduce_launch(mpath_symmetric_gpu_t *gpu, const mpath_redu
 static mpath_status_t gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_reduce_how_t *how)
 {
     mpath_gpu_coll_t *coll          = gpu->reduce;
-    const gpu_lent_t *writes        = gpu->writes;
+    const gpu_window_t *writes      = gpu->writes;
     unsigned ctas                   = MPATH_WRITES_CTAS;
     uint64_t tile                   = writes->unit_bytes;
     mpath_kernel_writes_t arguments = {
@@ -1067,7 +1104,7 @@ static mpath_status_t gpu_writes_start(mpath_symmetric_gpu_t *gpu, const mpath_r
         arguments.part_offsets[rank] = gpu->part_offsets[rank];
         arguments.part_bytes[rank]   = gpu->part_bytes[rank];
         arguments.targets[rank]      = gpu_address(coll, rank, MPATH_BOARD_RECV, 0);
-        arguments.memory[rank]       = mpath_gpu_lent_address(writes, rank);
+        arguments.memory[rank]       = mpath_gpu_window_address(writes, rank);
     }
     return reduce_launch(gpu, how, ctas, &arguments);
 }
@@ -1145,10 +1182,10 @@ void mpath_symmetric_gpu_destroy(mpath_symmetric_gpu_t *gpu)
 {
     if (gpu != NULL) {
         mpath_gpu_notice_lost();
-        mpath_gpu_scratch_free(gpu);
+        gpu_scratch_free(gpu);
         mpath_gpu_launches_destroy(gpu->launches);
         gpu_eager_destroy(gpu->eager);
-        mpath_gpu_lent_destroy(gpu->writes);
+        mpath_gpu_window_destroy(gpu->writes);
         mpath_gpu_coll_destroy(gpu->reduce);
         mpath_gpu_coll_destroy(gpu->gather);
         free(gpu->arrays);
@@ -1426,7 +1463,7 @@ mpath_status_t mpath_reduce_scatter_gpu(mpath_symmetric_gpu_t *gpu, const mpath_
     mpath_gpu_notice_lost();
     eligible = mpath_gpu_launches_gpu(gpu->launches, &sides, how) != NULL;
     if (in_place && eligible && (mine > 0)) {
-        eligible = mpath_gpu_scratch_get(gpu, buffers->recv_memory, mine);
+        eligible = gpu_scratch_get(gpu, buffers->recv_memory, mine);
         target   = gpu->scratch;
     }
     call   = call_of(MPATH_OPERATION_REDUCE_SCATTER, &sides, !eligible);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: BSD-3-Clause */
-/* The inside of reductions on device memory, for node/reduce.c and scratch.c. */
+/* The inside of reductions on device memory, for node/reduce.c. */
 #ifndef MPATH_NODE_REDUCE_PRIVATE_H
 #define MPATH_NODE_REDUCE_PRIVATE_H
 
@@ -8,7 +8,7 @@
 #include "node/node_private.h"
 #include "node/reduce.h"
 #include "node/reduce_predict.h"
-#include "node/scratch.h"
+#include "node/window.h"
 #include "tune/share.h"
 
 /* Short vectors that all send to all. */
@@ -58,7 +58,7 @@ typedef struct gpu_choice {
 struct mpath_symmetric_gpu {
     mpath_team_t *team;
     int size, me;
-    mpath_gpu_coll_t *reduce, *gather; /* rooms, opened memory and streams of their own */
+    mpath_gpu_coll_t *reduce, *gather; /* boards, opened memory and streams of their own */
     uint64_t *arrays;                  /* [6][size] */
     uint64_t *send_bytes, *send_offsets, *recv_bytes, *recv_offsets;
     uint64_t *part_bytes, *part_offsets; /* what each rank combines, and where it begins in the send buffers */
@@ -69,7 +69,7 @@ struct mpath_symmetric_gpu {
     gpu_launches_t *launches;
     gpu_eager_t *eager;
     gpu_host_t host, host_gather;
-    gpu_lent_t *writes;      /* for reductions by writes; NULL until a call was large enough */
+    gpu_window_t *writes;    /* for reductions by writes; NULL until a call was large enough */
     gpu_found_t found;       /* of the last one */
     gpu_choice_t choice;     /* of the last one */
     mpath_pause_t no_writes; /* since there was no kernel for one */
@@ -93,10 +93,6 @@ static inline int gpu_source(const mpath_symmetric_gpu_t *gpu, int index)
 {
     return gpu->in_ring ? (gpu->me + 1 + index) % gpu->size : index;
 }
-
-/* node/scratch.c: memory for `bytes` bytes on the device of `memory`, gpu->scratch; 0: there is none. */
-int mpath_gpu_scratch_get(mpath_symmetric_gpu_t *gpu, const mpath_memory_t *memory, uint64_t bytes);
-void mpath_gpu_scratch_free(mpath_symmetric_gpu_t *gpu);
 
 /*
  * node/reduce.c: the order in which elements are combined, the same for the same size, ranks and parameters,
